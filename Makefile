@@ -1,0 +1,67 @@
+# `make` alone lists what there is to make; what is missing on Debian or Ubuntu is installed where root asks.
+PREFIX  ?= /usr/local
+DESTDIR ?=
+UNITDIR ?= /usr/lib/systemd/system
+CONFIG  := /etc/plumbline/plumbline.yaml
+
+CARGO   := scripts/cargo
+PROGRAM := target/release/plumbline
+
+.PHONY: help deps build run demo test test-unit test-native test-vm test-fuzz check bench install uninstall clean
+.NOTPARALLEL:
+
+help:                ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' Makefile | expand -t 20
+
+deps:                ## install what the targets below need (root)
+	@scripts/deps build check demo test
+
+build:               ## the release build: target/release/plumbline
+	@scripts/deps build
+	@$(CARGO) build --release --locked
+
+run: build           ## the daemon, here, on its default configuration (root); ARGS="--config FILE ..."
+	@$(PROGRAM) run $(ARGS)
+
+demo: build          ## watch a mount of our own turn slow, and what Plumbline says about it (root, one minute)
+	@scripts/deps demo
+	@scripts/demo
+
+test: build          ## all tests, the kernel matrix included (root); KERNELS="6.1 6.12 7.2"
+	@scripts/deps test
+	@tests/run
+
+test-unit:           ## tests of the Rust code
+	@tests/run unit
+
+test-native: build   ## the program on this machine's own kernel (root)
+	@tests/run native
+
+test-vm: build       ## the program on stock kernels in QEMU; KERNELS="6.1 6.12 7.2"
+	@scripts/deps vm
+	@tests/run vm
+
+test-fuzz:           ## a short run of each fuzz target; needs a nightly Rust and cargo-fuzz
+	@tests/run fuzz
+
+check:               ## formatting, lints and licences of all that is here
+	@scripts/deps check
+	@scripts/check
+
+bench: build         ## paired measurements, printed as ratios
+	@scripts/deps bench
+	@bench/run
+
+install:             ## program, systemd unit and configuration; PREFIX, DESTDIR (root)
+	@test -x $(PROGRAM) || { echo "make install: there is no $(PROGRAM) yet; make build" >&2; exit 1; }
+	install -D -m 755 $(PROGRAM) $(DESTDIR)$(PREFIX)/sbin/plumbline
+	install -D -m 644 packaging/systemd/plumbline.service $(DESTDIR)$(UNITDIR)/plumbline.service
+	sed -i 's|/usr/sbin/plumbline|$(PREFIX)/sbin/plumbline|' $(DESTDIR)$(UNITDIR)/plumbline.service
+	test -e $(DESTDIR)$(CONFIG) || install -D -m 644 config/plumbline.yaml $(DESTDIR)$(CONFIG)
+	@echo "now: systemctl daemon-reload && systemctl enable --now plumbline"
+
+uninstall:           ## what install put there; the configuration and the incidents stay (root)
+	rm -f $(DESTDIR)$(PREFIX)/sbin/plumbline $(DESTDIR)$(UNITDIR)/plumbline.service
+
+clean:               ## all that was built
+	@$(CARGO) clean

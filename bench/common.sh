@@ -1,0 +1,152 @@
+# shellcheck shell=bash
+# What the benchmarks share: a daemon of their own, runs with and without it in turn, and what the kernel says of the cost.
+set -euo pipefail
+# shellcheck source=../scripts/common.sh
+. "$(dirname "${BASH_SOURCE[0]}")/../scripts/common.sh"
+
+program=bench/$(basename "$0")
+plumbline=${PLUMBLINE:-$top/target/release/plumbline}
+slowfs=${SLOWFS:-$top/target/release/slowfs}
+[ "$(id -u)" -eq 0 ] || die "it loads BPF programs: run it as root"
+[ -x "$plumbline" ] || die "there is no $plumbline yet: make build"
+
+work=$(mktemp -d /tmp/plumbline-bench-XXXXXX)
+# Beside a daemon that already runs here: a lock, a socket and pinned maps of its own. (No dot: bpffs allows none.)
+export RUNTIME_DIRECTORY=/run/${work#/tmp/}
+stats_knob=/proc/sys/kernel/bpf_stats_enabled
+stats_before=$(< $stats_knob)
+mount -t tmpfs -o mode=0700,size=1g tmpfs "$work"
+mkdir "$work/disk"
+
+daemon='' others=()
+clean() {
+  local pid
+  trap '' INT TERM
+  echo "$stats_before" > $stats_knob
+  for pid in $daemon "${others[@]}"; do kill "$pid" 2> /dev/null || true; done
+  wait 2> /dev/null || true
+  [ ! -d "$work/share" ] || umount -l "$work/share" 2> /dev/null || true
+  umount -l "$work"
+  rmdir "$work"
+  rm -rf "$RUNTIME_DIRECTORY"
+}
+trap clean EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+need() { command -v "$1" > /dev/null || die "missing $1: apt-get install --no-install-recommends $2"; }
+in_guest() { [ -e /run/vm/settings ]; }
+guest_only() { in_guest || die "it needs the kernel's SMB client and a server of its own: bench/vm $(basename "$0")"; }
+
+# The default configuration, its output on a tmpfs; default_config SED_EXPRESSION... changes more
+default_config() {
+  local expressions=(-e "s|^output_dir:.*|output_dir: $work/disk|") expression
+  for expression; do expressions+=(-e "$expression"); done
+  sed "${expressions[@]}" "$top/config/plumbline.yaml" > "$work/plumbline.yaml"
+}
+default_config
+
+# healthy_config: thresholds out of reach, since under emulation operations are slow that are not elsewhere
+healthy_config() {
+  default_config 's/_threshold_ms: .*/_threshold_ms: 60000/' 's/ceiling_ms: .*/ceiling_ms: 60000/' 's/threshold: [0-9]*/threshold: 60000/'
+}
+
+# vfs_config: the vfs probe alone, so that what differs is its doing
+vfs_config() { default_config 's/^  smb: true/  smb: false/' 's/^  syscalls: true/  syscalls: false/' 's/^  vfs: [a-z]*/  vfs: true/'; }
+
+# daemon_on [ARGUMENT...]: returns once it watches
+daemon_on() {
+  local line=''
+  [ -p "$work/said" ] || mkfifo "$work/said"
+  "$plumbline" run --config "$work/plumbline.yaml" "$@" > "$work/said" 2> "$work/log" &
+  daemon=$!
+  exec 3< "$work/said"
+  while [[ $line != "incidents go to"* ]]; do
+    read -r -u 3 line || { cat "$work/log" >&2; die "the daemon ended: its own words are above"; }
+  done
+}
+daemon_off() { kill "$daemon"; wait "$daemon" || true; daemon=''; exec 3<&-; }
+incidents() { find "$work/disk" -name '*.tar.zst' | wc -l; }
+
+# share_on: a FUSE mount of our own, on $work/share; what $work/delays says is slow
+share_on() {
+  [ -x "$slowfs" ] || die "there is no $slowfs yet: make build"
+  mkdir -p "$work/share"
+  "$slowfs" "$work/share" --name plumbline-bench --control "$work/delays" &
+  others+=($!)
+  until mountpoint -q "$work/share"; do kill -0 "${others[-1]}" || die "slowfs ended: see above"; sleep 0.1; done
+}
+
+# smb_on: a Samba server and a mount of it, each read and write a command of its own
+smb_on() {
+  guest_only
+  need fio fio
+  # shellcheck source=../vm/guest/lib.sh
+  . "$top/vm/guest/lib.sh"
+  smb_up && smb_mount share /mnt/smb cache=none
+}
+
+# smb_load SECONDS: the mix on the SMB mount
+smb_load() { mix /mnt/smb "$1"; }
+
+# mix DIRECTORY SECONDS: a random mix of 4k reads and writes; prints its operations per second
+mix() {
+  fio --name=mix --directory="$1" --size=8m --rw=randrw --bs=4k --numjobs=2 --ioengine=psync --time_based \
+    --runtime="$2" --group_reporting --output-format=json | sed -n '/^{/,$p' | jq '.jobs[0] | .read.iops + .write.iops'
+}
+
+# spread: median, least and greatest of the numbers on standard input
+spread() {
+  sort -g | awk '{ v[NR] = $1 } END { printf "%.4g (%.4g to %.4g, %d runs)\n", NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2, v[1], v[NR], NR }'
+}
+
+# pairs N 'DAEMON ARGUMENTS' COMMAND...: COMMAND prints a figure; it is run N times without the daemon and N times with
+# it, the order turning with each pair, so that what else the machine does falls on both. $work/pairs: without, with
+pairs() {
+  local n without with arguments
+  read -r -a arguments <<< "$2"
+  : > "$work/pairs"
+  for ((n = 0; n < $1; n++)); do
+    if ((n % 2)); then daemon_on "${arguments[@]}"; with=$("${@:3}"); daemon_off; without=$("${@:3}")
+    else without=$("${@:3}"); daemon_on "${arguments[@]}"; with=$("${@:3}"); daemon_off
+    fi
+    echo "$without $with" | tee -a "$work/pairs" | awk '{ printf "  without %.5g  with %.5g\n", $1, $2 }'
+  done
+}
+ratios() { awk '{ print $2 / $1 }' "$work/pairs" | spread; }
+differences() { awk '{ print $2 - $1 }' "$work/pairs" | spread; }
+
+# stats_on: from now on the kernel counts what BPF programs take, for programs_of
+stats_on() {
+  need bpftool bpftool
+  need jq jq
+  bpftool -j prog show | jq -r '.[] | "\(.id) \(.name)"' > "$work/names"
+  echo 1 > $stats_knob
+}
+stats_off() { echo 0 > $stats_knob; }
+
+# descriptors_of PID: what the kernel says of each; some go while they are read
+descriptors_of() { cat "/proc/$1"/fdinfo/* 2> /dev/null || true; }
+
+# programs_of PID: a line for each of its BPF programs: name, nanoseconds spent, runs. Cheap: no program is started for each
+programs_of() {
+  descriptors_of "$1" | awk '
+    NR == FNR { name[$1] = $2; next }
+    $1 == "prog_id:" { id = $2 } $1 == "run_time_ns:" { ns[id] = $2 } $1 == "run_cnt:" { runs[id] = $2 }
+    END { for (id in runs) print name[id], ns[id], runs[id] }' "$work/names" -
+}
+
+# map_bytes PID: kernel memory of all its maps
+map_bytes() {
+  descriptors_of "$1" | awk '$1 == "memlock:" { bytes = $2 } $1 == "map_id:" { maps[$2] = bytes } END { for (m in maps) sum += maps[m]; print sum }'
+}
+
+# cpu_of PID: nanoseconds on a processor, ticks of them in user space, voluntary switches; over all threads
+cpu_of() {
+  local task
+  for task in "/proc/$1"/task/*; do
+    { read -r on_cpu _ < "$task/schedstat" && read -r stat < "$task/stat"; } 2> /dev/null || continue
+    read -r -a fields <<< "${stat##*) }"
+    echo "$on_cpu ${fields[11]} $(awk '$1 == "voluntary_ctxt_switches:" { print $2 }' "$task/status")"
+  done | awk '{ ns += $1; ticks += $2; switches += $3 } END { printf "%.0f %d %d\n", ns, ticks, switches }'
+}

@@ -1,0 +1,132 @@
+//! The cool-down: one long outage is one incident that is updated, not sixty.
+
+use std::{collections::BTreeMap, mem, time::Duration};
+
+use model::{Anomaly, Event, Nanos, Operation};
+
+use crate::{Detector, Window, units::SECOND};
+
+/// Anomalous windows of one rule, each less than the cool-down after the one before.
+#[derive(Debug, Clone)]
+pub struct Episode {
+    /// Number of the incident, unique among all that share the sequence.
+    pub id: u64,
+    /// The rule and limit as first broken; what was observed is over the whole episode.
+    pub anomaly: Anomaly,
+    /// All anomalous windows as one: from the first one's beginning to the last one's end.
+    pub window: Window,
+    /// How many windows were anomalous.
+    pub windows: u64,
+}
+
+/// What closing a window changed. Each carries the episode as it stands now.
+#[derive(Debug, Clone)]
+pub enum Change {
+    /// Something broke: write the incident.
+    Opened(Episode),
+    /// It goes on, and enough has happened since it was last reported: write it again.
+    Updated(Episode),
+    /// It was quiet for the cool-down: these are the final totals.
+    Closed(Episode),
+}
+
+impl Change {
+    /// The episode, whatever became of it.
+    pub fn episode(&self) -> &Episode {
+        match self {
+            Self::Opened(episode) | Self::Updated(episode) | Self::Closed(episode) => episode,
+        }
+    }
+}
+
+/// One rule on duty: its open window, and its episode if there is one.
+pub struct Watch {
+    rule: Box<dyn Detector>,
+    cooldown: u64,
+    window: Window,
+    open: Option<Open>,
+}
+
+struct Open {
+    episode: Episode,
+    /// An update is not worth it before this.
+    due: Nanos,
+    /// How long the next update waits: a second at first, then doubling up to the cool-down.
+    wait: u64,
+}
+
+impl Watch {
+    /// A rule whose first window begins at `now`. A cool-down of zero makes every anomalous window an incident.
+    pub fn new(rule: Box<dyn Detector>, cooldown: Duration, now: Nanos) -> Self {
+        let cooldown = u64::try_from(cooldown.as_nanos()).unwrap_or(u64::MAX);
+        Self { rule, cooldown, window: Window::new(now), open: None }
+    }
+
+    /// Takes a drained event, if the rule counts it.
+    pub fn see(&mut self, event: &Event) {
+        if self.rule.counts(event) {
+            self.window.push(event);
+        }
+    }
+
+    /// Closes the window at `now`, begins the next, and says what that changed: at most a close and an opening.
+    ///
+    /// `dropped` is how many of the probe's events were lost in this window, `finished` how many operations of each kind
+    /// there were in it altogether (for rules whose [`Detector::of_all`] asks), `sequence` the number of the last
+    /// incident, shared by all rules.
+    pub fn close(
+        &mut self,
+        now: Nanos,
+        dropped: u64,
+        finished: &BTreeMap<Operation, u64>,
+        sequence: &mut u64,
+    ) -> Vec<Change> {
+        let mut window = mem::replace(&mut self.window, Window::new(now));
+        (window.to, window.dropped) = (now, dropped);
+        let of_all = self.rule.of_all().into_iter().flatten();
+        window.finished = of_all.filter_map(|operation| finished.get(operation)).sum();
+        let anomaly = self.rule.detect(&window);
+        let quiet_until = if anomaly.is_some() { window.from } else { now };
+        let mut changes = Vec::new();
+        if self.open.as_ref().is_some_and(|open| open.quiet(quiet_until) >= self.cooldown) {
+            changes.extend(self.finish().map(Change::Closed));
+        }
+        if let Some(anomaly) = anomaly {
+            changes.extend(self.found(anomaly, window, sequence));
+        }
+        changes
+    }
+
+    /// Ends the open episode before its time, as when the daemon stops or the rule is replaced.
+    pub fn finish(&mut self) -> Option<Episode> {
+        self.open.take().map(|open| open.episode)
+    }
+
+    fn found(&mut self, anomaly: Anomaly, window: Window, sequence: &mut u64) -> Option<Change> {
+        let now = window.to;
+        let Some(open) = &mut self.open else {
+            *sequence += 1;
+            let episode = Episode { id: *sequence, anomaly, window, windows: 1 };
+            let wait = SECOND.min(self.cooldown);
+            self.open = Some(Open { episode: episode.clone(), due: now.saturating_add(wait), wait });
+            return Some(Change::Opened(episode));
+        };
+        let episode = &mut open.episode;
+        episode.window.absorb(&window);
+        episode.windows += 1;
+        episode.anomaly.observed = self.rule.observed(&episode.window);
+        if now < open.due {
+            return None;
+        }
+        open.wait = open.wait.saturating_mul(2).min(self.cooldown);
+        open.due = now.saturating_add(open.wait);
+        Some(Change::Updated(open.episode.clone()))
+    }
+}
+
+impl Open {
+    /// How long there has been nothing, in nanoseconds.
+    fn quiet(&self, until: Nanos) -> u64 {
+        until.saturating_sub(self.episode.window.to)
+    }
+}

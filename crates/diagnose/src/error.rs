@@ -1,0 +1,116 @@
+//! Failing operations: many of them, or a large share of all.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::{Anomaly, AnomalyKind, Code, Event, Operation, Protocol};
+
+use crate::{
+    Detector, Window,
+    rule::{Codes, ErrorRule},
+    units::counted,
+};
+
+/// How many kinds of failure are named.
+const NAMED: usize = 3;
+
+impl Codes {
+    /// Whether failures with this code of the protocol count.
+    pub fn include(&self, protocol: &Protocol, code: Code) -> bool {
+        let errno = match code {
+            Code::Status(status) => (protocol.status_errno)(status),
+            Code::Errno(errno) => errno,
+        };
+        let listed = |codes: &BTreeSet<Code>| codes.contains(&code) || codes.contains(&Code::Errno(errno));
+        match self {
+            Self::Only(codes) => listed(codes),
+            Self::AllBut(codes) => !listed(codes),
+        }
+    }
+
+    /// Whether the failure of this event counts.
+    fn count(&self, event: &Event) -> bool {
+        match self {
+            Self::Only(codes) => codes.iter().any(|code| event.ended_with(*code)),
+            Self::AllBut(codes) => !codes.iter().any(|code| event.ended_with(*code)),
+        }
+    }
+}
+
+impl Detector for ErrorRule {
+    fn counts(&self, event: &Event) -> bool {
+        event.flags.failed && self.operations.contains(&event.operation) && self.codes.count(event)
+    }
+
+    fn of_all(&self) -> Option<&BTreeSet<Operation>> {
+        self.acceptable_percent.map(|_| &self.operations)
+    }
+
+    fn detect(&self, window: &Window) -> Option<Anomaly> {
+        if window.count() == 0 || window.count() < u64::from(self.acceptable_count) {
+            return None;
+        }
+        // While the kernel side samples, a window can hold more failures than the histograms have operations.
+        let share = window.count() as f64 * 100.0 / window.finished.max(window.count()) as f64;
+        if self.acceptable_percent.is_some_and(|least| share < least) {
+            return None;
+        }
+        let limit = counted(self.acceptable_count.into(), "failure");
+        let (of_all, limit) = match self.acceptable_percent {
+            Some(least) => (format!(", {least} % of all or more"), format!("{limit}, {least} %")),
+            None => (String::new(), limit),
+        };
+        Some(Anomaly {
+            name: self.name.clone(),
+            kind: AnomalyKind::Error,
+            probe: self.protocol.name,
+            rule: format!(
+                "at least {} in one watch interval{of_all}",
+                counted(self.acceptable_count.into(), "operation that failed")
+            ),
+            observed: self.observed(window),
+            limit,
+        })
+    }
+
+    fn observed(&self, window: &Window) -> String {
+        let mut text = counted(window.count(), "failure");
+        if window.finished > 0 {
+            text.push_str(&format!(" of {}", counted(window.finished.max(window.count()), "operation")));
+        }
+        let mut kinds = BTreeMap::<(Operation, u32, u32, bool), u64>::new();
+        for event in window.events() {
+            let kind = (event.operation, event.status, event.errno, event.flags.unanswered);
+            *kinds.entry(kind).or_default() += u64::from(event.weight.max(1));
+        }
+        let mut kinds: Vec<_> = kinds.into_iter().collect();
+        kinds.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        let named = kinds.iter().take(NAMED).map(|((operation, status, errno, unanswered), count)| {
+            format!("{count} {} {}", operation.name(), code_name(*operation, *status, *errno, *unanswered))
+        });
+        let named: Vec<_> = named.collect();
+        if !named.is_empty() {
+            text.push_str(&format!(" ({})", named.join(", ")));
+        }
+        if window.dropped > 0 {
+            text.push_str(&format!("; {} lost", counted(window.dropped, "event")));
+        }
+        text
+    }
+}
+
+/// `STATUS_DISK_FULL (errno 28)`, `errno 5`, `without an answer`.
+pub(crate) fn code_name(operation: Operation, status: u32, errno: u32, unanswered: bool) -> String {
+    if unanswered {
+        return "without an answer".to_owned();
+    }
+    let status_name = match (operation.protocol().status_name)(status) {
+        Some(name) => Some(name.to_owned()),
+        None if status != 0 => Some(format!("{status:#010x}")),
+        None => None,
+    };
+    match (status_name, errno) {
+        (Some(name), 0) => name,
+        (Some(name), errno) if status != 0 => format!("{name} (errno {errno})"),
+        (_, errno) => format!("errno {errno}"),
+    }
+}

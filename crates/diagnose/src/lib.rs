@@ -1,0 +1,23 @@
+//! From events to anomalies to a verdict: pure functions over the model's types, without a clock, a kernel or a file.
+//!
+//! One way through: a [`Watch`] puts the events that its rule counts into a [`Window`]; when the window closes, the rule
+//! (a [`Detector`]) says whether it was anomalous; anomalous windows close to each other are one [`Episode`];
+//! [`verdict()`] says where its time was lost and [`Top`] who lost it.
+
+mod detector;
+mod episode;
+mod error;
+mod latency;
+pub mod rule;
+mod stall;
+mod top;
+mod units;
+mod verdict;
+mod window;
+
+pub use detector::Detector;
+pub use episode::{Change, Episode, Watch};
+pub use top::{File, Process, RANKS, Ranked, Top};
+pub use units::span;
+pub use verdict::{judge, verdict};
+pub use window::{KEPT, Total, Window};

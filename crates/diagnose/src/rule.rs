@@ -1,0 +1,104 @@
+//! What the configuration asks to be noticed.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use model::{Code, Operation, Protocol};
+
+use crate::Detector;
+
+/// A rule of any kind.
+#[derive(Debug, Clone)]
+pub enum Rule {
+    /// Slow operations.
+    Latency(LatencyRule),
+    /// Failing operations.
+    Error(ErrorRule),
+    /// Operations that do not return.
+    Stall(StallRule),
+}
+
+impl Rule {
+    /// Its name in the configuration.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Latency(rule) => &rule.name,
+            Self::Error(rule) => &rule.name,
+            Self::Stall(rule) => &rule.name,
+        }
+    }
+
+    /// Whose operations it judges.
+    pub fn protocol(&self) -> &'static Protocol {
+        match self {
+            Self::Latency(rule) => rule.protocol,
+            Self::Error(rule) => rule.protocol,
+            Self::Stall(rule) => rule.protocol,
+        }
+    }
+
+    /// The rule at work.
+    pub fn detector(&self) -> Box<dyn Detector> {
+        match self {
+            Self::Latency(rule) => Box::new(rule.clone()),
+            Self::Error(rule) => Box::new(rule.clone()),
+            Self::Stall(rule) => Box::new(rule.clone()),
+        }
+    }
+}
+
+/// Slow operations: at least `acceptable_count` at or over their threshold in one window, or one at or over `ceiling`.
+#[derive(Debug, Clone)]
+pub struct LatencyRule {
+    /// Its name in the configuration; also names the incident.
+    pub name: String,
+    /// Whose operations it judges.
+    pub protocol: &'static Protocol,
+    /// The threshold of every operation that it judges. What is not in here is not judged.
+    pub thresholds: BTreeMap<Operation, Duration>,
+    /// This many in one window are an anomaly; at least 1.
+    pub acceptable_count: u32,
+    /// One operation this slow is an anomaly by itself.
+    pub ceiling: Duration,
+}
+
+/// Failing operations: at least `acceptable_count` in one window, and, if that is set, at least that share of all.
+#[derive(Debug, Clone)]
+pub struct ErrorRule {
+    /// Its name in the configuration; also names the incident.
+    pub name: String,
+    /// Whose operations it judges.
+    pub protocol: &'static Protocol,
+    /// The operations that it judges.
+    pub operations: BTreeSet<Operation>,
+    /// The failures that it counts.
+    pub codes: Codes,
+    /// This many in one window are an anomaly; at least 1.
+    pub acceptable_count: u32,
+    /// But only if they are this share of all the operations judged, per cent.
+    pub acceptable_percent: Option<f64>,
+}
+
+/// Which failures count.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Codes {
+    /// These.
+    Only(BTreeSet<Code>),
+    /// All but these.
+    AllBut(BTreeSet<Code>),
+}
+
+/// Operations that have not returned after `limit`: one is an anomaly.
+#[derive(Debug, Clone)]
+pub struct StallRule {
+    /// Its name in the configuration; also names the incident.
+    pub name: String,
+    /// Whose operations it judges.
+    pub protocol: &'static Protocol,
+    /// The operations that it judges.
+    pub operations: BTreeSet<Operation>,
+    /// In flight for longer is stalled.
+    pub limit: Duration,
+}

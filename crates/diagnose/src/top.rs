@@ -1,0 +1,95 @@
+//! Who lost the most time: operations, mounts, processes and files.
+
+use std::{cmp::Reverse, collections::BTreeMap};
+
+use model::{Event, MountKey, Operation, text::Text};
+
+use crate::{Total, Window};
+
+/// How many of each are listed.
+pub const RANKS: usize = 10;
+
+/// One place in a ranking.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ranked<K> {
+    /// What is ranked.
+    pub key: K,
+    /// Its operations and the time they took.
+    pub total: Total,
+}
+
+/// A thread's name in its process and cgroup.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Process {
+    /// Process id in the initial pid namespace.
+    pub pid: u32,
+    /// The thread's name.
+    pub comm: Text<16>,
+    /// Id of the cgroup (v2).
+    pub cgroup: u64,
+}
+
+/// A file, as far as the probe saw it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct File {
+    /// The mount it is on.
+    pub mount: MountKey,
+    /// Inode number; 0 when unknown.
+    pub inode: u64,
+    /// Last component of its name; may be empty.
+    pub name: Text<128>,
+}
+
+/// The most affected, most total time first, equals in the order of their keys; at most [`RANKS`] each.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Top {
+    /// Exact.
+    pub operations: Vec<Ranked<Operation>>,
+    /// Over the events kept, as are those below.
+    pub mounts: Vec<Ranked<MountKey>>,
+    /// Without operations whose requester is unknown.
+    pub processes: Vec<Ranked<Process>>,
+    /// Without operations whose file is unknown.
+    pub files: Vec<Ranked<File>>,
+}
+
+impl Top {
+    /// Ranks what a window holds.
+    pub fn of(window: &Window) -> Self {
+        let events = window.events();
+        Self {
+            operations: first(window.operations().clone()),
+            mounts: rank(events, |event| Some(event.mount).filter(|mount| *mount != MountKey::NONE)),
+            processes: rank(events, process),
+            files: rank(events, file),
+        }
+    }
+}
+
+fn process(event: &Event) -> Option<Process> {
+    let who = event.requester;
+    (who.pid != 0).then_some(Process { pid: who.pid, comm: who.comm, cgroup: who.cgroup })
+}
+
+fn file(event: &Event) -> Option<File> {
+    let file = File { mount: event.mount, inode: event.inode, name: event.file };
+    (file.inode != 0 || !file.name.is_empty()).then_some(file)
+}
+
+fn rank<K: Ord + Copy>(events: &[Event], key: impl Fn(&Event) -> Option<K>) -> Vec<Ranked<K>> {
+    let mut totals = BTreeMap::<K, Total>::new();
+    for event in events {
+        if let Some(key) = key(event) {
+            totals.entry(key).or_default().add(event);
+        }
+    }
+    first(totals)
+}
+
+/// The stable sort keeps equals in the order of their keys.
+fn first<K>(totals: BTreeMap<K, Total>) -> Vec<Ranked<K>> {
+    let mut ranked: Vec<_> = totals.into_iter().map(|(key, total)| Ranked { key, total }).collect();
+    ranked.sort_by_key(|place| Reverse(place.total.time));
+    ranked.truncate(RANKS);
+    ranked
+}

@@ -1,0 +1,152 @@
+//! How much longer than normal each phase took, and whose fault a long queue is.
+
+use model::Nanos;
+
+use super::scene::{Scene, flight, rest};
+use crate::units::{MS, span};
+
+/// Queue times come from the kernel's jiffies, 1 to 10 ms each: up to this they mean nothing.
+const JIFFY: u64 = 10 * MS;
+/// From this share of their queueing covered by late answers, operations queued for want of credits.
+const COVERED: f64 = 0.6;
+/// Up to this share, late answers have nothing to do with it.
+const UNCOVERED: f64 = 0.2;
+
+/// Time beyond normal, nanoseconds, summed over the judged operations.
+#[derive(Debug, Default)]
+pub(super) struct Excess {
+    pub queue: u64,
+    pub wire: u64,
+    pub deliver: u64,
+    /// In none of the phases.
+    rest: u64,
+    operations: u64,
+    /// How many of the operations have a normal.
+    normal: u64,
+}
+
+impl Excess {
+    pub fn of(scene: &Scene) -> Self {
+        let mut sum = Self::default();
+        for event in &scene.judged {
+            let (normal, phases) = (scene.normal(event), event.phases);
+            let queue = if phases.queue <= JIFFY { 0 } else { phases.queue };
+            add(&mut sum.queue, queue.saturating_sub(normal.queue));
+            add(&mut sum.wire, phases.wire.saturating_sub(normal.wire));
+            add(&mut sum.deliver, phases.deliver.saturating_sub(normal.deliver));
+            add(&mut sum.rest, rest(event).saturating_sub(normal.rest));
+            sum.operations += 1;
+            sum.normal += u64::from(normal.count > 0);
+        }
+        sum
+    }
+
+    /// Shares of queue, wire and delivery in all extra time; zero if there is none.
+    pub fn shares(&self) -> (f64, f64, f64) {
+        let all = [self.queue, self.wire, self.deliver, self.rest].iter().map(|part| *part as f64).sum::<f64>();
+        let share = |part: u64| if all > 0.0 { part as f64 / all } else { 0.0 };
+        (share(self.queue), share(self.wire), share(self.deliver))
+    }
+
+    /// Whether most of the operations have a normal to be compared with.
+    pub fn has_normal(&self) -> bool {
+        self.normal * 2 > self.operations
+    }
+
+    pub fn sentence(&self) -> Option<String> {
+        let (queue, wire, deliver) = self.shares();
+        let part = |time: u64, share: f64| format!("{} ({:.0} %)", span(time / self.operations.max(1)), share * 100.0);
+        let mut text = format!(
+            "Of the extra time per operation, {} passed before sending, {} between sending and receiving, {} in delivery",
+            part(self.queue, queue),
+            part(self.wire, wire),
+            part(self.deliver, deliver)
+        );
+        if self.rest > 0 {
+            text.push_str(&format!(", {} elsewhere", part(self.rest, 1.0 - queue - wire - deliver)));
+        }
+        (self.operations > 0).then_some(text + ".")
+    }
+}
+
+/// Why operations waited before they were sent.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum QueueCause {
+    /// They did not, beyond the clock's granularity.
+    None,
+    /// This host: answers were as fast as ever meanwhile, for all but this share of the time.
+    Client(f64),
+    /// Credits were spent on operations whose answers were late, for this share of the time.
+    Wire(f64),
+    /// Late answers, for this share of the time: neither rare nor constant.
+    Unclear(f64),
+}
+
+impl QueueCause {
+    pub fn of(scene: &Scene, excess: &Excess) -> Self {
+        if excess.queue == 0 {
+            return Self::None;
+        }
+        let covered = covered_by_late_answers(scene);
+        if covered >= COVERED {
+            Self::Wire(covered)
+        } else if covered <= UNCOVERED {
+            Self::Client(covered)
+        } else {
+            Self::Unclear(covered)
+        }
+    }
+
+    pub fn is_client(self) -> bool {
+        matches!(self, Self::Client(_))
+    }
+
+    pub fn is_wire(self) -> bool {
+        matches!(self, Self::Wire(_))
+    }
+
+    pub fn sentence(self) -> Option<String> {
+        let (covered, conclusion) = match self {
+            Self::None => return None,
+            Self::Client(covered) => (covered, "the queue is this host's own"),
+            Self::Wire(covered) => (covered, "they queued because answers were late"),
+            Self::Unclear(covered) => (covered, "whether that is why they queued is not clear"),
+        };
+        Some(format!(
+            "For {:.0} % of the time before sending, late answers were outstanding on the connection: {conclusion}.",
+            covered * 100.0
+        ))
+    }
+}
+
+/// Which share of the time that the judged operations queued lay within the flight of a late answer.
+fn covered_by_late_answers(scene: &Scene) -> f64 {
+    let flights = union(scene.answered_late().into_iter().map(flight).collect());
+    let (mut queued, mut covered) = (0.0, 0.0);
+    for event in scene.judged.iter().filter(|event| event.phases.queue > JIFFY) {
+        let (from, to) = (event.start, flight(event).0);
+        queued += event.phases.queue as f64;
+        covered += flights
+            .iter()
+            .map(|(sent, received)| (*received).min(to).saturating_sub((*sent).max(from)) as f64)
+            .sum::<f64>();
+    }
+    if queued > 0.0 { covered / queued } else { 0.0 }
+}
+
+/// Overlapping stretches joined.
+fn union(mut stretches: Vec<(Nanos, Nanos)>) -> Vec<(Nanos, Nanos)> {
+    stretches.sort_unstable();
+    let mut joined: Vec<(Nanos, Nanos)> = Vec::with_capacity(stretches.len());
+    for (from, to) in stretches {
+        match joined.last_mut().filter(|last| from <= last.1) {
+            Some(last) => last.1 = last.1.max(to),
+            None => joined.push((from, to)),
+        }
+    }
+    joined
+}
+
+fn add(sum: &mut u64, part: u64) {
+    *sum = sum.saturating_add(part);
+}

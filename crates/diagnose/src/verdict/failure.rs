@@ -1,0 +1,93 @@
+//! Who is to blame for failures, and for operations that do not return.
+
+use std::collections::BTreeMap;
+
+use model::{Event, Layer, PhasesMs, Verdict};
+
+use super::scene::flight;
+use crate::{
+    error::code_name,
+    units::{SECOND, counted, span},
+};
+
+/// From this share of the failures on, who refused them is to blame.
+const MOST: f64 = 0.6;
+/// A server that has answered something this short a time ago, seen from the stall's length, is there.
+const RECENT: u64 = 4;
+
+/// Judges failures: the server's, if it answered with them.
+pub(super) fn of_errors(failed: &[Event]) -> Verdict {
+    let weight = |events: &mut dyn Iterator<Item = &Event>| events.map(|event| u64::from(event.weight.max(1))).sum();
+    let all: u64 = weight(&mut failed.iter());
+    let mut kinds = BTreeMap::<String, u64>::new();
+    for event in failed {
+        let name = code_name(event.operation, event.status, event.errno, event.flags.unanswered);
+        *kinds.entry(name).or_default() += u64::from(event.weight.max(1));
+    }
+    let most = kinds.iter().max_by_key(|(_, count)| **count);
+    let mut because: Vec<String> = most
+        .map(|(name, count)| format!("{} of {} failed with {name}.", count, counted(all, "operation")))
+        .into_iter()
+        .collect();
+    if !failed.iter().any(|event| event.operation.protocol().remote) {
+        because.push("This probe sees what the application got, not who said so.".to_owned());
+        return Verdict { because, ..Verdict::unknown("") };
+    }
+    let answered: u64 = weight(&mut failed.iter().filter(|event| !event.flags.unanswered && event.status != 0));
+    let share = answered as f64 / all.max(1) as f64;
+    if share < MOST {
+        because.push(format!(
+            "{} had no answer at all: the connection broke or the requester gave up. Who broke it is not known.",
+            all - answered
+        ));
+        return Verdict { because, ..Verdict::unknown("") };
+    }
+    because.push(format!("The server itself answered so in {answered} of {all} cases."));
+    let confidence = (share * 95.0).round() / 100.0;
+    Verdict { layer: Layer::Server, confidence, because, phases_ms: PhasesMs::default() }
+}
+
+/// Judges operations in flight: a server that answers others meanwhile, over the same connection, is there and reachable.
+pub(super) fn of_stalls(stalled: &[Event], around: &[Event]) -> Verdict {
+    let Some(oldest) = stalled.iter().max_by_key(|event| event.duration) else {
+        return Verdict::unknown("There was no operation in flight to judge.");
+    };
+    let mut because = vec![format!(
+        "{} not returned; the oldest, {}, was asked for {} ago.",
+        if stalled.len() == 1 { "1 operation has".into() } else { format!("{} operations have", stalled.len()) },
+        oldest.operation.name(),
+        span(oldest.duration)
+    )];
+    if !oldest.operation.protocol().remote {
+        because.push("This probe sees that they do not return, not what they wait for: see processes.txt.".to_owned());
+        return Verdict { because, ..Verdict::unknown("") };
+    }
+    let now = oldest.end();
+    let meanwhile = around.iter().filter(|event| {
+        event.operation.protocol().name == oldest.operation.protocol().name
+            && event.link.connection == oldest.link.connection
+            && event.start >= oldest.start
+            && !event.flags.unanswered
+    });
+    let (answers, last) = meanwhile.fold((0_u64, 0), |(count, last), event| (count + 1, last.max(flight(event).1)));
+    if answers == 0 {
+        because.push(
+            "Nothing else was asked and answered over this connection meanwhile, so a server that hangs and a network \
+             that is cut look the same; sockets.txt has the connection's state."
+                .to_owned(),
+        );
+        return Verdict { because, ..Verdict::unknown("") };
+    }
+    let ago = now.saturating_sub(last);
+    because.push(format!(
+        "Meanwhile {} asked and answered over the same connection, the last {} ago.",
+        if answers == 1 { "1 other was".into() } else { format!("{answers} others were") },
+        span(ago)
+    ));
+    if ago > (oldest.duration / RECENT).max(SECOND) {
+        because.push("Since then it has been silent: who is to blame for that is not known.".to_owned());
+        return Verdict { because, ..Verdict::unknown("") };
+    }
+    because.push("So the network carries answers, and the server is late with this one.".to_owned());
+    Verdict { layer: Layer::Server, confidence: 0.8, because, phases_ms: PhasesMs::default() }
+}

@@ -1,0 +1,188 @@
+//! What there is to judge: the slow operations of one connection, and what else happened on it before and meanwhile.
+
+use std::{cmp::Reverse, collections::BTreeMap};
+
+use model::{Event, MountKey, Nanos, Operation, Phases};
+
+use crate::{units::MS, window::slower_first};
+
+/// At most this many of the slowest operations are judged.
+pub(super) const JUDGED: usize = 128;
+/// An answer this much later than normal is late: less may be the clock's granularity or the scheduler.
+const LATE: u64 = 10 * MS;
+
+/// What shares a network and a server: a connection, else (where the probe does not know it) a mount.
+type Route = (&'static str, u64, MountKey);
+
+/// The same operation's recent normal: medians in nanoseconds.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Normal {
+    /// Operations it was taken from; without any, all is zero.
+    pub count: u64,
+    pub duration: u64,
+    pub queue: u64,
+    pub wire: u64,
+    pub deliver: u64,
+    /// What the probe saw in none of the phases.
+    pub rest: u64,
+}
+
+/// The connection with most of the slow time, sorted for judging.
+pub(super) struct Scene<'a> {
+    /// Whether a server stands behind the operations.
+    pub remote: bool,
+    /// Operations on this connection that the slow events stand for.
+    pub count: u64,
+    /// Their time, nanoseconds.
+    pub time: u64,
+    /// This connection's share of all slow time.
+    pub share: f64,
+    /// How many more connections had slow operations.
+    pub elsewhere: u64,
+    /// The slowest of all.
+    slowest: &'a Event,
+    /// The slowest whose phases are known, slowest first.
+    pub judged: Vec<&'a Event>,
+    /// What ended before the first slow operation began, in the order of ending.
+    pub before: Vec<&'a Event>,
+    /// What ended between then and the end of the last slow one, these included, in the order of ending.
+    pub during: Vec<&'a Event>,
+    normals: BTreeMap<(Operation, MountKey), Normal>,
+}
+
+impl<'a> Scene<'a> {
+    /// `None` if nothing was slow.
+    pub fn of(slow: &'a [Event], around: &'a [Event]) -> Option<Self> {
+        let mut routes = BTreeMap::<Route, u64>::new();
+        for event in slow {
+            let time = routes.entry(route(event)).or_default();
+            *time = time.saturating_add(weighted(event));
+        }
+        let (here, time) = routes.iter().max_by_key(|(_, time)| **time).map(|(route, time)| (*route, *time))?;
+        let all = routes.values().copied().fold(0, u64::saturating_add);
+
+        let mut mine: Vec<_> = slow.iter().filter(|event| route(event) == here).collect();
+        mine.sort_by(|a, b| slower_first(a, b));
+        let from = mine.iter().map(|event| event.start).min()?;
+        let to = mine.iter().map(|event| event.end()).max()?;
+        let (before, during) = history(&mine, around, here, from, to);
+        let normals = normals(&mine, &before);
+        let count = mine.iter().map(|event| u64::from(event.weight.max(1))).fold(0, u64::saturating_add);
+        let slowest = *mine.first()?;
+        mine.retain(|event| event.phases.known());
+        mine.truncate(JUDGED);
+        Some(Self {
+            remote: slowest.operation.protocol().remote,
+            count,
+            time,
+            share: if all > 0 { time as f64 / all as f64 } else { 1.0 },
+            elsewhere: routes.len() as u64 - 1,
+            slowest,
+            judged: mine,
+            before,
+            during,
+            normals,
+        })
+    }
+
+    /// The normal of an event's operation on its mount.
+    pub fn normal(&self, event: &Event) -> Normal {
+        self.normals.get(&(event.operation, event.mount)).copied().unwrap_or_default()
+    }
+
+    /// The normal duration of the slowest operation, and how many operations say so.
+    pub fn normal_duration(&self) -> Option<(u64, u64)> {
+        let normal = self.normal(self.slowest);
+        (normal.count > 0).then_some((normal.duration, normal.count))
+    }
+
+    /// Mean over the judged operations.
+    pub fn mean(&self, time: fn(&Event) -> u64) -> f64 {
+        let sum: f64 = self.judged.iter().map(|event| time(event) as f64).sum();
+        sum / (self.judged.len().max(1) as f64)
+    }
+
+    /// What was answered late while the slow operations lasted, whether slow as a whole or not; the latest first.
+    pub fn answered_late(&self) -> Vec<&'a Event> {
+        let late = |event: &&&Event| {
+            let normal = self.normal(event).wire;
+            !event.operation.waits_by_design()
+                && event.phases.wire >= normal.saturating_mul(2)
+                && event.phases.wire.saturating_sub(normal) >= LATE
+        };
+        let mut events: Vec<_> = self.during.iter().filter(late).copied().collect();
+        events.sort_by_key(|event| Reverse(event.phases.wire));
+        events
+    }
+}
+
+/// When an operation was sent and when its answer was received.
+pub(super) fn flight(event: &Event) -> (Nanos, Nanos) {
+    let sent = event.start.saturating_add(event.phases.queue);
+    (sent, sent.saturating_add(event.phases.wire))
+}
+
+/// The part of the duration that is in none of the phases.
+pub(super) fn rest(event: &Event) -> u64 {
+    let Phases { queue, wire, deliver } = event.phases;
+    event.duration.saturating_sub(queue.saturating_add(wire).saturating_add(deliver))
+}
+
+/// The upper median; `None` without values.
+pub(super) fn median(mut values: Vec<u64>) -> Option<u64> {
+    let middle = values.len() / 2;
+    (!values.is_empty()).then(|| *values.select_nth_unstable(middle).1)
+}
+
+fn route(event: &Event) -> Route {
+    let connection = event.link.connection;
+    (event.operation.protocol().name, connection, if connection == 0 { event.mount } else { MountKey::NONE })
+}
+
+fn weighted(event: &Event) -> u64 {
+    event.duration.saturating_mul(event.weight.max(1).into())
+}
+
+/// What the recorder and the slow events tell of one connection: before `from`, and from then to `to`. The recorder may
+/// have lost the slow ones by now; if not, they are there twice, which changes no minimum and no median that is used.
+fn history<'a>(
+    slow: &[&'a Event],
+    around: &'a [Event],
+    here: Route,
+    from: Nanos,
+    to: Nanos,
+) -> (Vec<&'a Event>, Vec<&'a Event>) {
+    let recorded = around.iter().filter(|event| route(event) == here && event.end() <= to);
+    let mut all: Vec<_> = slow.iter().copied().chain(recorded).collect();
+    all.sort_by_key(|event| event.end());
+    let during = all.split_off(all.partition_point(|event| event.end() < from));
+    (all, during)
+}
+
+/// Medians over what was before and not itself slow, by operation and mount.
+fn normals(slow: &[&Event], before: &[&Event]) -> BTreeMap<(Operation, MountKey), Normal> {
+    let mut slow_from = BTreeMap::<Operation, u64>::new();
+    for event in slow {
+        let least = slow_from.entry(event.operation).or_insert(u64::MAX);
+        *least = event.duration.min(*least);
+    }
+    let mut groups = BTreeMap::<(Operation, MountKey), Vec<&Event>>::new();
+    for event in before {
+        if slow_from.get(&event.operation).is_none_or(|least| event.duration < *least) {
+            groups.entry((event.operation, event.mount)).or_default().push(event);
+        }
+    }
+    groups.into_iter().map(|(key, events)| (key, normal(&events))).collect()
+}
+
+fn normal(events: &[&Event]) -> Normal {
+    let of = |time: fn(&Event) -> u64| median(events.iter().map(|event| time(event)).collect()).unwrap_or(0);
+    Normal {
+        count: events.len() as u64,
+        duration: of(|event| event.duration),
+        queue: of(|event| event.phases.queue),
+        wire: of(|event| event.phases.wire),
+        deliver: of(|event| event.phases.deliver),
+        rest: of(rest),
+    }
+}

@@ -1,0 +1,242 @@
+//! What real faults look like: most figures are those of a Samba server and netem on a loopback.
+
+use model::{Event, Link, Network, Phases, Requester, Verdict, text::Text};
+use plumbline_diagnose::verdict;
+
+use super::{MS, smb, syscall};
+
+/// The flight recorder and what of it was slow.
+#[derive(Clone, Default)]
+pub struct Scene {
+    pub slow: Vec<Event>,
+    pub around: Vec<Event>,
+}
+
+impl Scene {
+    /// A second of alternating reads and writes with nothing wrong.
+    pub fn healthy() -> Self {
+        let mut scene = Self::default();
+        for index in 0..100 {
+            let name = if index % 2 == 0 { "SMB2_READ" } else { "SMB2_WRITE" };
+            scene.fast(smb(name, f64::from(index) * 10.0, [0.0, 1.0, 0.1]));
+        }
+        scene
+    }
+
+    /// A second on a link whose round trip takes so many milliseconds.
+    pub fn distant(round_trip: f64) -> Self {
+        let mut scene = Self::healthy();
+        for event in &mut scene.around {
+            event.phases.wire += (round_trip * MS as f64) as u64;
+            event.duration = event.phases.wire + event.phases.deliver;
+            event.start = event.start.saturating_sub(event.phases.wire);
+            event.network.rtt_us = (round_trip * 1e3) as u32;
+        }
+        scene
+    }
+
+    pub fn fast(&mut self, event: Event) {
+        self.around.push(recorded(&event));
+    }
+
+    pub fn slow(&mut self, event: Event) {
+        self.fast(event.clone());
+        self.slow.push(event);
+    }
+
+    pub fn verdict(&self) -> Verdict {
+        verdict(&self.slow, &self.around)
+    }
+}
+
+/// The recorder leaves names out.
+pub fn recorded(event: &Event) -> Event {
+    Event { requester: Requester { comm: Text::default(), ..event.requester }, file: Text::default(), ..event.clone() }
+}
+
+pub fn rtt(ms: f64, event: Event) -> Event {
+    Event { network: Network { rtt_us: (ms * 1e3) as u32, ..event.network }, ..event }
+}
+
+pub fn retransmitted(count: u32, event: Event) -> Event {
+    Event { network: Network { retransmits: count, ..event.network }, ..event }
+}
+
+pub fn on_connection(connection: u64, event: Event) -> Event {
+    Event { link: Link { connection, ..event.link }, ..event }
+}
+
+pub fn without_network(mut scene: Scene) -> Scene {
+    scene.slow.iter_mut().chain(&mut scene.around).for_each(|event| event.network = Network::default());
+    scene
+}
+
+pub fn without_past(mut scene: Scene) -> Scene {
+    scene.around.retain(|event| event.start >= 1_000 * MS);
+    scene
+}
+
+/// A round trip of so many milliseconds more than the loopback's, and a smoothed one that lags behind.
+pub fn slow_network(delay: f64) -> Scene {
+    let mut scene = Scene::healthy();
+    for index in 0..8 {
+        let mut event =
+            rtt(delay + 0.2, smb("SMB2_WRITE", 1_000.0 + f64::from(index) * (delay + 1.0), [0.0, delay + 1.0, 0.1]));
+        event.network.srtt_us = 25_000 * (index + 1);
+        scene.slow(event);
+    }
+    scene
+}
+
+/// smbd sleeps in every write, and acknowledges what takes longer than 40 ms with a delay.
+pub fn slow_writes(delay: f64, reads: u32) -> Scene {
+    let mut scene = Scene::healthy();
+    for index in 0..10 {
+        let start = 1_000.0 + f64::from(index) * (delay + 10.0);
+        scene.slow(rtt(delay.min(40.0), smb("SMB2_WRITE", start, [0.0, delay + 1.0, 0.1])));
+        if index < reads {
+            scene.fast(rtt(0.4, smb("SMB2_READ", start + delay + 2.0, [0.0, 1.0, 0.1])));
+        }
+    }
+    scene
+}
+
+/// Nobody is answered until the end, when all are; the peer's kernel acknowledged every request, or none.
+pub fn silence(ms: f64, retransmissions: u32, round_trip: f64) -> Scene {
+    let mut scene = Scene::healthy();
+    for index in 0..4 {
+        let name = if index % 2 == 0 { "SMB2_READ" } else { "SMB2_WRITE" };
+        let start = 1_000.0 + f64::from(index);
+        scene
+            .slow(retransmitted(retransmissions, rtt(round_trip, smb(name, start, [0.0, ms - f64::from(index), 0.1]))));
+    }
+    scene
+}
+
+/// Two commands take all credits for half a second; others wait for them.
+pub fn no_credits(round_trip: f64) -> Scene {
+    let mut scene = Scene::healthy();
+    for index in 0..2 {
+        scene.slow(rtt(round_trip, smb("SMB2_WRITE", 1_000.0 + f64::from(index), [0.0, 500.0, 0.1])));
+    }
+    for index in 2..30 {
+        let start = 1_000.0 + f64::from(index);
+        scene.slow(rtt(round_trip, smb("SMB2_WRITE", start, [1_501.0 - start, 20.0, 0.1])));
+    }
+    scene
+}
+
+pub fn busy_client(phases: [f64; 3]) -> Scene {
+    let mut scene = Scene::healthy();
+    for index in 0..5 {
+        scene.slow(smb("SMB2_READ", 1_000.0 + f64::from(index) * 20.0, phases));
+    }
+    scene
+}
+
+/// One segment in ten is lost: either kind of operation waits for the retransmission, others are as fast as ever.
+pub fn lossy_network(retransmissions: u32) -> Scene {
+    let mut scene = Scene::healthy();
+    for index in 0..30_u32 {
+        let (start, lost) = (1_000.0 + f64::from(index) * 250.0, (index / 10 + 1) * retransmissions);
+        if index % 10 == 0 {
+            scene.slow(retransmitted(lost, smb("SMB2_WRITE", start, [0.0, 215.0, 0.1])));
+        } else {
+            scene.fast(retransmitted(lost, smb("SMB2_CREATE", start, [0.0, 1.0, 0.1])));
+        }
+    }
+    scene
+}
+
+/// One write hangs, and others come and go meanwhile; the kernel took no round-trip sample.
+pub fn hung_write() -> Scene {
+    let mut scene = Scene::healthy();
+    scene.slow(rtt(0.0, smb("SMB2_WRITE", 1_000.0, [0.0, 2_000.0, 0.1])));
+    for index in 0..5 {
+        scene.fast(rtt(0.0, smb("SMB2_WRITE", 1_100.0 + f64::from(index), [0.0, 1.0, 0.1])));
+    }
+    scene
+}
+
+/// What waits by design is no late answer.
+pub fn with_notification(mut scene: Scene) -> Scene {
+    scene.fast(smb("SMB2_CHANGE_NOTIFY", 500.0, [0.0, 700.0, 0.1]));
+    scene
+}
+
+/// Nobody is answered, and a few requesters do not wait for long.
+pub fn given_up() -> Scene {
+    let mut scene = without_network(silence(2_500.0, 0, 0.0));
+    for index in 0..5 {
+        let mut event = smb("SMB2_CREATE", 1_500.0 + f64::from(index), [0.0, 5.0, 0.1]);
+        event.network = Network::default();
+        event.flags.unanswered = true;
+        scene.fast(event);
+    }
+    scene
+}
+
+/// Each slow operation's request was sent twice, as when a loss probe overtakes a delayed acknowledgement.
+pub fn probed(mut scene: Scene) -> Scene {
+    for events in [&mut scene.slow, &mut scene.around] {
+        let slow = events.iter_mut().filter(|event| event.start >= 1_000 * MS);
+        (1..).zip(slow).for_each(|(count, event)| event.network.retransmits = count);
+    }
+    scene
+}
+
+/// Some packets take 45 ms, others of the same kind of operation none: the peer's delay or the path's.
+pub fn jitter() -> Scene {
+    let mut scene = Scene::healthy();
+    for index in 0..20 {
+        let start = 1_000.0 + f64::from(index) * 50.0;
+        if index % 2 == 0 {
+            scene.slow(rtt(45.0, smb("SMB2_READ", start, [0.0, 45.0, 0.1])));
+        } else {
+            scene.fast(smb("SMB2_READ", start, [0.0, 1.0, 0.1]));
+        }
+    }
+    scene
+}
+
+pub fn reconnection() -> Scene {
+    let mut scene = silence(6_000.0, 0, 0.3);
+    scene.around.iter_mut().filter(|event| event.start < 1_000 * MS).for_each(|event| event.network.retransmits = 3);
+    scene
+}
+
+pub fn distant_and_slow(delay: f64, round_trip: f64) -> Scene {
+    let mut scene = Scene::distant(150.0);
+    for index in 0..10 {
+        let start = 1_200.0 + f64::from(index) * 10.0;
+        scene.slow(rtt(round_trip, smb("SMB2_READ", start, [0.0, 150.0 + delay, 0.1])));
+    }
+    scene
+}
+
+pub fn stuck_in_no_phase() -> Scene {
+    let mut scene = busy_client([0.0, 1.0, 0.1]);
+    scene.slow.iter_mut().chain(&mut scene.around).filter(|event| event.start >= 1_000 * MS).for_each(|event| {
+        event.duration = 500 * MS;
+    });
+    scene
+}
+
+pub fn two_connections() -> Scene {
+    let mut scene = slow_writes(100.0, 10);
+    scene.slow(on_connection(2, smb("SMB2_READ", 1_000.0, [0.0, 1.0, 30.0])));
+    scene
+}
+
+pub fn slow_mount_without_phases() -> Scene {
+    let mut scene = slow_network(200.0);
+    scene.slow.iter_mut().for_each(|event| event.phases = Phases::default());
+    scene
+}
+
+pub fn slow_system_calls() -> Scene {
+    let mut scene = Scene::default();
+    (0..50).for_each(|index| scene.fast(syscall("read", f64::from(index), 0.2)));
+    (0..5).for_each(|index| scene.slow(syscall("read", 1_000.0 + f64::from(index), 1_200.0)));
+    scene
+}

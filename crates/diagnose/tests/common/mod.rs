@@ -1,0 +1,93 @@
+//! Events as the probes would send them, for tests.
+#![allow(dead_code, reason = "each test file uses a part")]
+#![allow(clippy::expect_used, reason = "only tests use it")]
+
+pub mod faults;
+
+use std::time::Duration;
+
+use model::{Caller, Event, Flags, Link, MountKey, Network, Operation, Phases, Protocol, Requester, text::Text};
+use plumbline_diagnose::rule::LatencyRule;
+
+pub const MS: u64 = 1_000_000;
+
+pub static SMB: Protocol = Protocol {
+    name: "smb",
+    operations: &["", "SMB2_CREATE", "SMB2_CLOSE", "SMB2_READ", "SMB2_WRITE", "SMB2_CHANGE_NOTIFY"],
+    waits_by_design: &[5],
+    remote: true,
+    status_name: |_| None,
+    status_named: |_| None,
+    status_errno: |_| 0,
+    ordinary: &[],
+};
+
+pub static SYSCALLS: Protocol = Protocol {
+    name: "syscalls",
+    operations: &["read", "write"],
+    waits_by_design: &[],
+    remote: false,
+    status_name: |_| None,
+    status_named: |_| None,
+    status_errno: |_| 0,
+    ordinary: &[],
+};
+
+pub fn operation(name: &str) -> Operation {
+    let protocol = if name.starts_with("SMB2_") { &SMB } else { &SYSCALLS };
+    protocol.operation(name).expect("an operation of the test protocols")
+}
+
+/// An SMB command on connection 1; times in milliseconds, fractions allowed.
+pub fn smb(name: &str, start: f64, [queue, wire, deliver]: [f64; 3]) -> Event {
+    let ns = |ms: f64| (ms * MS as f64) as u64;
+    let phases = Phases { queue: ns(queue), wire: ns(wire), deliver: ns(deliver) };
+    Event {
+        operation: operation(name),
+        start: ns(start),
+        duration: phases.queue + phases.wire + phases.deliver,
+        phases,
+        status: 0,
+        errno: 0,
+        bytes: 4096,
+        mount: MountKey::source(b"//server/share"),
+        requester: Requester { pid: 4242, tid: 4242, uid: 0, comm: Text::new(b"fio"), cgroup: 7 },
+        link: Link { session: 1, message: ns(start), tree: 1, connection: 1, ..Link::default() },
+        network: Network { srtt_us: 300, rtt_us: 300, retransmits: 0, known: true },
+        inode: 0,
+        offset: 0,
+        asked: 0,
+        request: 0,
+        file: Text::default(),
+        caller: Caller::Unknown,
+        flags: Flags::default(),
+        weight: 1,
+    }
+}
+
+/// A system call that took so many milliseconds.
+pub fn syscall(name: &str, start: f64, duration: f64) -> Event {
+    let base = smb("SMB2_READ", start, [0.0, duration, 0.0]);
+    Event {
+        operation: operation(name),
+        phases: Phases::default(),
+        link: Link::default(),
+        network: Network::default(),
+        ..base
+    }
+}
+
+/// At least `count` at or over 20 ms, or one of a second; every SMB command but notifications.
+pub fn rule(count: u32) -> LatencyRule {
+    LatencyRule {
+        name: "latency".to_owned(),
+        protocol: &SMB,
+        thresholds: SMB
+            .all_operations()
+            .filter(|operation| !operation.waits_by_design())
+            .map(|operation| (operation, Duration::from_millis(20)))
+            .collect(),
+        acceptable_count: count,
+        ceiling: Duration::from_secs(1),
+    }
+}

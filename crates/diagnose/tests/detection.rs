@@ -1,0 +1,224 @@
+//! From events to windows, anomalies and episodes.
+
+mod common;
+
+use std::{collections::BTreeMap, time::Duration};
+
+use common::{MS, rule, smb, syscall};
+use model::{Event, MountKey, text::Text};
+use plumbline_diagnose::{Change, Detector, KEPT, Top, Watch, Window};
+use proptest::prelude::*;
+
+const SECOND: u64 = 1_000 * MS;
+
+fn window(events: &[Event]) -> Window {
+    let mut window = Window::new(0);
+    events.iter().for_each(|event| window.push(event));
+    window
+}
+
+fn write(start: f64, wire: f64) -> Event {
+    smb("SMB2_WRITE", start, [0.0, wire, 0.0])
+}
+
+#[test]
+fn a_rule_counts_what_is_at_or_over_its_own_threshold() {
+    let mut rule = rule(10);
+    rule.thresholds.insert(common::operation("SMB2_WRITE"), Duration::from_millis(50));
+    rule.thresholds.insert(common::operation("SMB2_CREATE"), Duration::from_secs(5));
+    let cases = [
+        (write(0.0, 49.999), false),
+        (write(0.0, 50.0), true),
+        (smb("SMB2_READ", 0.0, [0.0, 20.0, 0.0]), true),
+        (smb("SMB2_READ", 0.0, [0.0, 19.999, 0.0]), false),
+        (smb("SMB2_CREATE", 0.0, [0.0, 999.0, 0.0]), false),
+        (smb("SMB2_CREATE", 0.0, [0.0, 1_000.0, 0.0]), true),
+        (smb("SMB2_CHANGE_NOTIFY", 0.0, [0.0, 60_000.0, 0.0]), false),
+        (syscall("write", 0.0, 60_000.0), false),
+    ];
+    for (event, counts) in cases {
+        assert_eq!(rule.counts(&event), counts, "{event:?}");
+    }
+}
+
+#[test]
+fn one_fewer_than_the_count_is_no_anomaly() {
+    let events: Vec<_> = (0..10).map(|index| write(f64::from(index), 30.0 + f64::from(index))).collect();
+    assert_eq!(rule(10).detect(&window(&events[..9])), None);
+    let anomaly = rule(10).detect(&window(&events)).unwrap();
+    assert_eq!(anomaly.observed, "10 operations, slowest 39 ms (SMB2_WRITE)");
+    assert_eq!(anomaly.limit, "10 operations");
+    assert_eq!((anomaly.name.as_str(), anomaly.probe), ("latency", "smb"));
+}
+
+#[test]
+fn one_operation_at_the_ceiling_is_an_anomaly_by_itself() {
+    assert_eq!(rule(10).detect(&window(&[write(0.0, 999.0)])), None);
+    let anomaly = rule(10).detect(&window(&[write(0.0, 2_500.0)])).unwrap();
+    assert_eq!(anomaly.observed, "1 operation, slowest 2.5 s (SMB2_WRITE)");
+    assert_eq!(anomaly.limit, "1 s");
+    assert!(anomaly.rule.contains("one of 1 s or more"), "{}", anomaly.rule);
+}
+
+#[test]
+fn nothing_seen_is_no_anomaly_even_if_nothing_is_acceptable() {
+    assert_eq!(rule(0).detect(&window(&[])), None);
+}
+
+#[test]
+fn a_sampled_event_counts_for_all_that_it_stands_for() {
+    let sampled = Event { weight: 10, ..write(0.0, 30.0) };
+    let mut window = window(&[sampled]);
+    window.dropped = 3;
+    assert_eq!(rule(10).detect(&window).unwrap().observed, "10 operations, slowest 30 ms (SMB2_WRITE); 3 events lost");
+}
+
+/// Feeds one slow second after another, and tells what changed at its end.
+struct Run {
+    watch: Watch,
+    sequence: u64,
+    seconds: u64,
+}
+
+impl Run {
+    fn new(cooldown: u64) -> Self {
+        Self { watch: Watch::new(Box::new(rule(10)), Duration::from_secs(cooldown), 0), sequence: 0, seconds: 0 }
+    }
+
+    fn second(&mut self, slow: u32) -> Vec<Change> {
+        for index in 0..slow {
+            self.watch.see(&write(self.seconds as f64 * 1e3 + f64::from(index), 30.0));
+            self.watch.see(&write(self.seconds as f64 * 1e3 + f64::from(index), 1.0));
+        }
+        self.seconds += 1;
+        self.watch.close(self.seconds * SECOND, 0, &BTreeMap::new(), &mut self.sequence)
+    }
+}
+
+fn words(changes: &[Change]) -> Vec<(&'static str, u64)> {
+    let word = |change: &Change| match change {
+        Change::Opened(_) => "opened",
+        Change::Updated(_) => "updated",
+        Change::Closed(_) => "closed",
+    };
+    changes.iter().map(|change| (word(change), change.episode().id)).collect()
+}
+
+#[test]
+fn one_long_outage_is_one_incident_that_is_updated_less_and_less_often() {
+    let mut run = Run::new(10);
+    let mut seen = Vec::new();
+    for second in 1..=40 {
+        seen.extend(words(&run.second(10)).into_iter().map(|(word, id)| (second, word, id)));
+    }
+    let updates = [2, 4, 8, 16, 26, 36].map(|second| (second, "updated", 1));
+    assert_eq!(seen, [&[(1, "opened", 1)], updates.as_slice()].concat());
+
+    for _ in 0..9 {
+        assert!(run.second(9).is_empty(), "quiet for less than the cool-down");
+    }
+    let changes = run.second(0);
+    assert_eq!(words(&changes), [("closed", 1)]);
+    let episode = changes[0].episode();
+    assert_eq!((episode.window.count(), episode.windows), (400, 40));
+    assert_eq!((episode.window.from, episode.window.to), (0, 40 * SECOND));
+    assert_eq!(episode.anomaly.observed, "400 operations, slowest 30 ms (SMB2_WRITE)");
+    assert_eq!(words(&run.second(10)), [("opened", 2)]);
+}
+
+#[test]
+fn a_relapse_within_the_cool_down_is_the_same_incident() {
+    let mut run = Run::new(10);
+    assert_eq!(words(&run.second(10)), [("opened", 1)]);
+    for _ in 0..8 {
+        assert!(run.second(0).is_empty());
+    }
+    assert_eq!(words(&run.second(12)), [("updated", 1)]);
+    assert_eq!(run.watch.finish().unwrap().window.count(), 22);
+    assert!(run.watch.finish().is_none());
+}
+
+#[test]
+fn without_a_cool_down_every_anomalous_window_is_an_incident() {
+    let mut run = Run::new(0);
+    assert_eq!(words(&run.second(10)), [("opened", 1)]);
+    assert_eq!(words(&run.second(10)), [("closed", 1), ("opened", 2)]);
+    assert_eq!(words(&run.second(0)), [("closed", 2)]);
+}
+
+#[test]
+fn a_window_longer_than_the_cool_down_does_not_split_an_outage() {
+    let mut watch = Watch::new(Box::new(rule(1)), Duration::from_secs(10), 0);
+    let mut sequence = 6;
+    for minute in 1..=3 {
+        watch.see(&write(0.0, 30.0));
+        let changes = watch.close(minute * 60 * SECOND, 0, &BTreeMap::new(), &mut sequence);
+        assert_eq!(words(&changes), [(if minute == 1 { "opened" } else { "updated" }, 7)]);
+    }
+}
+
+#[test]
+fn the_top_ranks_by_time_lost_and_names_what_is_known() {
+    let mut events = vec![syscall("read", 0.0, 50.0)];
+    for index in 0..20_u32 {
+        let mut event = write(f64::from(index), 30.0);
+        event.requester.pid = 100 + index;
+        event.file = Text::new(if index < 15 { b"big.dat" } else { b"small.dat" });
+        events.push(event);
+    }
+    events[0].mount = MountKey::NONE;
+    events[0].requester.pid = 0;
+    let top = Top::of(&window(&events));
+    assert_eq!(top.operations.iter().map(|place| place.key.name()).collect::<Vec<_>>(), ["SMB2_WRITE", "read"]);
+    assert_eq!((top.mounts.len(), top.mounts[0].total.count), (1, 20));
+    assert_eq!(top.processes.iter().map(|place| place.key.pid).collect::<Vec<_>>(), (100..110).collect::<Vec<_>>());
+    assert_eq!(
+        top.files.iter().map(|place| (place.key.name.to_string(), place.total.count)).collect::<Vec<_>>(),
+        [("big.dat".to_owned(), 15), ("small.dat".to_owned(), 5)]
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) })]
+
+    #[test]
+    fn a_window_counts_exactly_and_keeps_the_slowest(
+        halves in prop::array::uniform2(prop::collection::vec((0_u32..5_000, 1_u32..4), 0..1_500)),
+    ) {
+        let event = |&(wire, weight): &(u32, u32)| Event { weight, ..write(0.0, f64::from(wire)) };
+        let mut merged = Window::new(0);
+        for half in &halves {
+            merged.absorb(&window(&half.iter().map(event).collect::<Vec<_>>()));
+        }
+        let all = halves.concat();
+        prop_assert_eq!(merged.count(), all.iter().map(|(_, weight)| u64::from(*weight)).sum::<u64>());
+        let time = all.iter().map(|(wire, weight)| u64::from(*wire) * u64::from(*weight) * MS).sum::<u64>();
+        prop_assert_eq!(merged.operations().values().map(|total| total.time).sum::<u64>(), time);
+        prop_assert!(merged.events().len() < 2 * KEPT);
+
+        let slowest = |mut durations: Vec<u64>| {
+            durations.sort_unstable_by(|a, b| b.cmp(a));
+            durations.truncate(KEPT);
+            durations
+        };
+        prop_assert_eq!(
+            slowest(merged.events().iter().map(|event| event.duration).collect()),
+            slowest(all.iter().map(|(wire, _)| u64::from(*wire) * MS).collect())
+        );
+    }
+
+    #[test]
+    fn anomalies_within_the_cool_down_are_one_incident_with_exact_totals(seconds in prop::collection::vec(0_u32..30, 1..80)) {
+        let mut run = Run::new(1_000);
+        let mut opened = 0;
+        for slow in &seconds {
+            opened += words(&run.second(*slow)).iter().filter(|(word, _)| *word == "opened").count();
+        }
+        let anomalous: Vec<_> = seconds.iter().filter(|slow| **slow >= 10).collect();
+        prop_assert_eq!(opened, usize::from(!anomalous.is_empty()));
+        if let Some(episode) = run.watch.finish() {
+            prop_assert_eq!(episode.windows, anomalous.len() as u64);
+            prop_assert_eq!(episode.window.count(), anomalous.into_iter().map(|slow| u64::from(*slow)).sum::<u64>());
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Failures and operations that do not return: what counts, when it is an anomaly, and who is to blame.
+
+mod common;
+
+use std::{collections::BTreeMap, time::Duration};
+
+use common::{MS, operation, smb};
+use model::{AnomalyKind, Code, Event, Layer};
+use plumbline_diagnose::{
+    Change, Detector, Watch, Window, judge,
+    rule::{Codes, ErrorRule, StallRule},
+};
+
+const SECOND: u64 = 1_000 * MS;
+const DISK_FULL: u32 = 0xC000_007F;
+const EIO: u32 = 5;
+
+fn failed(status: u32, errno: u32) -> Event {
+    let mut event = Event { status, errno, ..smb("SMB2_WRITE", 0.0, [0.0, 1.0, 0.0]) };
+    event.flags.failed = true;
+    event
+}
+
+fn rule(codes: Codes, percent: Option<f64>) -> ErrorRule {
+    ErrorRule {
+        name: "smb_errors".into(),
+        protocol: operation("SMB2_WRITE").protocol(),
+        operations: [operation("SMB2_WRITE")].into(),
+        codes,
+        acceptable_count: 3,
+        acceptable_percent: percent,
+    }
+}
+
+fn window(events: &[Event]) -> Window {
+    let mut window = Window::new(0);
+    events.iter().for_each(|event| window.push(event));
+    window
+}
+
+#[test]
+fn only_failures_with_a_code_that_is_asked_for_count() {
+    let any = rule(Codes::AllBut([Code::Errno(EIO)].into()), None);
+    let one = rule(Codes::Only([Code::Status(DISK_FULL)].into()), None);
+    let cases = [(failed(DISK_FULL, 28), true, true), (failed(1, EIO), false, false), (failed(1, 13), true, false)];
+    for (event, by_any, by_one) in cases {
+        assert_eq!((any.counts(&event), one.counts(&event)), (by_any, by_one), "{event:?}");
+    }
+    assert!(!any.counts(&smb("SMB2_WRITE", 0.0, [0.0, 1.0, 0.0])), "no failure");
+    assert!(!any.counts(&Event { operation: operation("SMB2_READ"), ..failed(1, 13) }), "another operation");
+}
+
+#[test]
+fn three_failures_are_an_anomaly_and_two_are_none() {
+    let rule = rule(Codes::AllBut([].into()), None);
+    let failures = vec![failed(DISK_FULL, 28); 3];
+    assert_eq!(rule.detect(&window(&failures[..2])), None);
+    let anomaly = rule.detect(&window(&failures)).unwrap();
+    assert_eq!((anomaly.kind, anomaly.limit.as_str()), (AnomalyKind::Error, "3 failures"));
+    assert_eq!(anomaly.observed, "3 failures (3 SMB2_WRITE 0xc000007f (errno 28))");
+}
+
+#[test]
+fn a_share_of_all_operations_is_asked_for_beside_the_number() {
+    let rule = rule(Codes::AllBut([].into()), Some(10.0));
+    assert_eq!(rule.of_all().map(|all| all.len()), Some(1));
+    let mut window = window(&vec![failed(DISK_FULL, 28); 3]);
+    window.finished = 31;
+    assert_eq!(rule.detect(&window), None, "less than a tenth");
+    window.finished = 30;
+    assert_eq!(
+        rule.detect(&window).unwrap().observed,
+        "3 failures of 30 operations (3 SMB2_WRITE 0xc000007f (errno 28))"
+    );
+}
+
+#[test]
+fn what_the_server_has_answered_is_its_own_and_what_it_has_not_is_nobodys() {
+    let mut lost = failed(0, 0);
+    lost.flags.unanswered = true;
+    let answered = judge(AnomalyKind::Error, &[failed(DISK_FULL, 28), failed(DISK_FULL, 28), lost.clone()], &[]);
+    assert_eq!((answered.layer, answered.confidence), (Layer::Server, 0.63));
+    assert_eq!(judge(AnomalyKind::Error, &[failed(DISK_FULL, 28), lost], &[]).layer, Layer::Unknown);
+}
+
+fn stalls() -> StallRule {
+    StallRule {
+        name: "smb_stalled".into(),
+        protocol: operation("SMB2_WRITE").protocol(),
+        operations: [operation("SMB2_WRITE")].into(),
+        limit: Duration::from_secs(5),
+    }
+}
+
+fn in_flight(start: u64, now: u64) -> Event {
+    let mut event = Event { start, duration: now - start, ..smb("SMB2_WRITE", 0.0, [0.0, 0.0, 0.0]) };
+    event.flags.in_flight = true;
+    event
+}
+
+#[test]
+fn one_operation_that_is_seen_again_and_again_is_one_incident_that_grows() {
+    let mut watch = Watch::new(Box::new(stalls()), Duration::from_secs(10), 0);
+    let (mut sequence, mut seen) = (0, Vec::new());
+    for second in 1..=30 {
+        if second < 20 {
+            watch.see(&in_flight(SECOND, second * SECOND));
+        }
+        for change in watch.close(second * SECOND, 0, &BTreeMap::new(), &mut sequence) {
+            let word = match &change {
+                Change::Opened(_) => "opened",
+                Change::Updated(_) => "updated",
+                Change::Closed(_) => "closed",
+            };
+            let episode = change.episode();
+            seen.push((second, word, episode.window.count(), episode.anomaly.observed.clone()));
+        }
+    }
+    let words = |age: u64| format!("1 operation in flight, the oldest for {age} s (SMB2_WRITE)");
+    assert_eq!(seen.first(), Some(&(6, "opened", 1, words(5))));
+    assert_eq!(seen.last(), Some(&(29, "closed", 1, words(18))));
+    assert!(seen.iter().all(|(_, _, count, _)| *count == 1) && seen.len() > 3, "{seen:?}");
+}
+
+#[test]
+fn a_server_that_answers_others_meanwhile_is_to_blame_and_a_silent_one_may_be() {
+    let stalled = [in_flight(SECOND, 10 * SECOND)];
+    assert_eq!(judge(AnomalyKind::Stalled, &stalled, &[]).layer, Layer::Unknown);
+    let other = |start: u64| Event { start, duration: MS, ..smb("SMB2_READ", 0.0, [0.0, 1.0, 0.0]) };
+    assert_eq!(judge(AnomalyKind::Stalled, &stalled, &[other(9 * SECOND)]).layer, Layer::Server);
+    assert_eq!(judge(AnomalyKind::Stalled, &stalled, &[other(2 * SECOND)]).layer, Layer::Unknown, "silent since");
+    assert_eq!(judge(AnomalyKind::Stalled, &stalled, &[other(0)]).layer, Layer::Unknown, "asked before");
+}

@@ -1,0 +1,102 @@
+//! Verdicts over the faults of [`common::faults`].
+
+mod common;
+
+use common::faults::*;
+use model::Layer;
+use plumbline_diagnose::verdict;
+
+#[test]
+fn each_fault_is_blamed_on_its_layer_or_on_none() {
+    use Layer::{Client, Network, Server, Unknown};
+    let cases = [
+        ("200 ms of network delay", slow_network(200.0), Network, 0.6),
+        ("200 ms of network delay since the recorder began", without_past(slow_network(200.0)), Network, 0.4),
+        ("100 ms of network delay, half of it provable", slow_network(102.0), Network, 0.4),
+        ("slow writes, fast reads", slow_writes(100.0, 10), Server, 0.9),
+        ("slow writes only", slow_writes(100.0, 0), Server, 0.5),
+        ("slow writes of 40 ms, fast reads", slow_writes(40.0, 10), Server, 0.9),
+        ("slow writes, fast reads, socket unreadable", without_network(slow_writes(100.0, 10)), Server, 0.5),
+        ("slow writes, loss probes that were not needed", probed(slow_writes(100.0, 0)), Server, 0.5),
+        ("one hung write, others answered meanwhile", hung_write(), Server, 0.4),
+        ("frozen smbd", silence(2_500.0, 0, 40.0), Server, 0.8),
+        ("frozen smbd and one segment lost", silence(2_500.0, 1, 40.0), Server, 0.5),
+        ("outage: every segment lost", silence(3_000.0, 4, 0.3), Network, 0.5),
+        ("segments lost here and there", lossy_network(2), Network, 0.5),
+        ("answers delivered late", busy_client([0.0, 1.0, 300.0]), Client, 0.7),
+        ("sent late", busy_client([300.0, 1.0, 0.1]), Client, 0.7),
+        ("sent late while a notification waited", with_notification(busy_client([300.0, 1.0, 0.1])), Client, 0.7),
+        ("no credits behind a slow server", no_credits(40.0), Server, 0.5),
+        ("no credits behind a slow network", no_credits(480.0), Network, 0.7),
+        ("distant server turns slow", distant_and_slow(300.0, 150.0), Server, 0.5),
+        ("distant network turns slow", distant_and_slow(300.0, 450.0), Network, 0.5),
+        ("two connections, the server's the worse", two_connections(), Server, 0.8),
+        ("within a delayed acknowledgement", slow_network(45.0), Unknown, 0.0),
+        ("slow writes within a delayed acknowledgement", slow_writes(30.0, 0), Unknown, 0.0),
+        ("every other answer late", jitter(), Unknown, 0.0),
+        ("all slow, socket unreadable", without_network(silence(2_500.0, 0, 0.0)), Unknown, 0.0),
+        ("a loss, or a slower server and a loss probe", probed(slow_writes(220.0, 0)), Unknown, 0.0),
+        ("frozen smbd or outage", silence(2_500.0, 3, 0.3), Unknown, 0.0),
+        ("all slow or given up, socket unreadable", given_up(), Unknown, 0.0),
+        ("reconnection", reconnection(), Unknown, 0.0),
+        ("distant server or network", distant_and_slow(100.0, 200.0), Unknown, 0.0),
+        ("a queue of one jiffy", busy_client([10.0, 4.0, 4.0]), Unknown, 0.0),
+        ("late answers, delivered late", busy_client([0.0, 70.0, 30.0]), Unknown, 0.0),
+        ("time in no phase", stuck_in_no_phase(), Unknown, 0.0),
+        ("phases not known", slow_mount_without_phases(), Unknown, 0.0),
+        ("system calls", slow_system_calls(), Unknown, 0.0),
+    ];
+    let mut wrong = Vec::new();
+    for (name, scene, layer, confidence) in cases {
+        let verdict = scene.verdict();
+        println!("{name}: {:?} {}\n  {}", verdict.layer, verdict.confidence, verdict.because.join("\n  "));
+        if verdict.layer != layer || verdict.confidence < confidence {
+            wrong.push(name);
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:?}");
+}
+
+#[test]
+fn the_phases_are_means_and_the_wire_is_split_only_when_decided() {
+    let decided = slow_writes(100.0, 10).verdict().phases_ms;
+    assert_eq!((decided.queue, decided.send, decided.deliver), (Some(0.0), None, Some(0.1)));
+    let (network, server) = (decided.network.unwrap(), decided.server.unwrap());
+    assert!(network < 1.5 && (network + server - 101.0).abs() < 0.01, "{network} + {server}");
+
+    let open = jitter().verdict().phases_ms;
+    assert_eq!((open.queue, open.network, open.server), (Some(0.0), None, None));
+    assert_eq!(slow_system_calls().verdict().phases_ms, model::PhasesMs::default());
+}
+
+#[test]
+fn the_reasons_carry_the_figures() {
+    let because = two_connections().verdict().because.join(" ");
+    for part in [
+        "10 slow operations took 101 ms on average, 1.1 ms before (median of 50).",
+        "100 ms (100 %) between sending and receiving",
+        "round trip was 40 ms (300 us before)",
+        "Nothing was retransmitted meanwhile.",
+        "SMB2_READ took only 1 ms on the same connection meanwhile.",
+        "Judged by the connection with 97 % of the slow time; 1 connection more had slow operations.",
+    ] {
+        assert!(because.contains(part), "{part:?} is not in: {because}");
+    }
+    let calls = slow_system_calls().verdict().because.join(" ");
+    assert!(calls.contains("5 slow operations took 1.2 s on average, 200 us before"), "{calls}");
+}
+
+#[test]
+fn few_operations_without_a_normal_are_less_sure() {
+    let sure = busy_client([0.0, 1.0, 300.0]);
+    let mut one = sure.clone();
+    one.slow.truncate(1);
+    let (sure, one, new) = (sure.verdict(), one.verdict(), without_past(sure.clone()).verdict());
+    assert!(one.confidence < sure.confidence && new.confidence < sure.confidence);
+    assert_eq!((one.layer, new.layer), (Layer::Client, Layer::Client));
+}
+
+#[test]
+fn nothing_slow_is_no_verdict() {
+    assert_eq!(verdict(&[], &Scene::healthy().around).layer, Layer::Unknown);
+}

@@ -1,0 +1,165 @@
+//! One finished operation, as the kernel side saw it.
+
+use crate::{Code, MountKey, Operation, text::Text};
+
+/// A point in time: nanoseconds of CLOCK_MONOTONIC, the clock of `bpf_ktime_get_ns`.
+pub type Nanos = u64;
+
+/// One finished operation. What a probe cannot know is zero (numbers) or empty (text).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// Protocol and command.
+    pub operation: Operation,
+    /// When the requester asked for it.
+    pub start: Nanos,
+    /// From then until the requester had the result, in nanoseconds.
+    pub duration: u64,
+    /// Where that time went, as far as the probe can tell.
+    pub phases: Phases,
+    /// The protocol's own status (NTSTATUS for SMB); 0 is success.
+    pub status: u32,
+    /// The errno, positive, that the operation ended with where the probe sees one; 0 is success.
+    pub errno: u32,
+    /// Payload bytes moved (or asked for, if nothing came back).
+    pub bytes: u64,
+    /// The mount it went to.
+    pub mount: MountKey,
+    /// Who asked.
+    pub requester: Requester,
+    /// The protocol's own names for it: session, message, tree, connection.
+    pub link: Link,
+    /// The server connection at completion.
+    pub network: Network,
+    /// Inode number, where the probe sees a file.
+    pub inode: u64,
+    /// vfs: where in the file it began.
+    pub offset: u64,
+    /// vfs: bytes asked for; 0 where the probe cannot tell.
+    pub asked: u64,
+    /// vfs: flags, mode or command of the request, as the operation has them.
+    pub request: u32,
+    /// Last component of the file's name; vfs: its path below the root of the file system, cut in front.
+    pub file: Text<128>,
+    /// The layer above.
+    pub caller: Caller,
+    /// Properties of the request.
+    pub flags: Flags,
+    /// How many operations this event stands for: above 1 only while the ring is flooded and the kernel side samples.
+    pub weight: u32,
+}
+
+impl Event {
+    /// When the requester had its result.
+    pub fn end(&self) -> Nanos {
+        self.start.saturating_add(self.duration)
+    }
+
+    /// Whether it ended with this code.
+    pub fn ended_with(&self, code: Code) -> bool {
+        match code {
+            Code::Status(status) => self.status == status,
+            Code::Errno(errno) => self.errno == errno,
+        }
+    }
+
+    /// Whether both are sightings of one operation.
+    pub fn same_operation(&self, other: &Self) -> bool {
+        self.operation == other.operation
+            && (self.start, self.requester.tid, self.link.message)
+                == (other.start, other.requester.tid, other.link.message)
+    }
+}
+
+/// Where an operation's time went, nanoseconds. The three parts add up to at most the duration.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Phases {
+    /// Waiting for credits or slots, and queued, before the request was sent.
+    pub queue: u64,
+    /// From sent to received: the network and the server.
+    pub wire: u64,
+    /// From received until the requester had the result.
+    pub deliver: u64,
+}
+
+impl Phases {
+    /// True if the probe could split the time at all.
+    pub fn known(&self) -> bool {
+        self.queue > 0 || self.wire > 0 || self.deliver > 0
+    }
+}
+
+/// The process that asked, taken when it asked: completion may run in a worker.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Requester {
+    /// Process (thread group) id in the initial pid namespace.
+    pub pid: u32,
+    /// Thread id.
+    pub tid: u32,
+    /// User id.
+    pub uid: u32,
+    /// The thread's name.
+    pub comm: Text<16>,
+    /// Id of the cgroup (v2) it lives in.
+    pub cgroup: u64,
+}
+
+/// What stood above an operation when it began.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Caller {
+    /// The probe cannot tell.
+    #[default]
+    Unknown,
+    /// The system call of this name.
+    Call(&'static str),
+    /// An access to memory that a file is mapped to.
+    PageFault,
+    /// A thread of the kernel's own: it works for nobody in particular, or for somebody who has not waited.
+    Kernel,
+}
+
+/// The protocol's own identifiers of an operation.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Link {
+    /// SMB: SessionId (MS-SMB2 2.2.1.2). NFS 4.1 and later: the two halves of the session id, each read as a number of
+    /// this machine's byte order, exclusive-or'd.
+    pub session: u64,
+    /// SMB: MessageId. NFS: the RPC call's xid.
+    pub message: u64,
+    /// SMB: TreeId. NFS 4.1 and later: the slot of the session.
+    pub tree: u32,
+    /// NFS 4.1 and later: the slot's sequence number.
+    pub sequence: u32,
+    /// NFS: how often the call was sent again.
+    pub resent: u32,
+    /// The client's number of the connection.
+    pub connection: u64,
+}
+
+/// The state of the server connection when the operation completed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Network {
+    /// Smoothed round-trip time, microseconds; 0 when unknown.
+    pub srtt_us: u32,
+    /// The newest single round-trip sample, microseconds; 0 when unknown.
+    /// A delayed acknowledgement counts into it: up to 40 ms on Linux peers.
+    pub rtt_us: u32,
+    /// Segments retransmitted over the connection's life, without those that the peer called needless.
+    pub retransmits: u32,
+    /// Whether the socket was there to be read.
+    pub known: bool,
+}
+
+/// Properties of a request.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Flags {
+    /// Part of a compound request (MS-SMB2 3.2.4.1.4).
+    pub compound: bool,
+    /// The server answered STATUS_PENDING first (MS-SMB2 3.3.4.2).
+    pub asynchronous: bool,
+    /// No answer came: the connection broke, or the requester gave up.
+    pub unanswered: bool,
+    /// It has not returned yet: its duration is how long that has lasted so far.
+    pub in_flight: bool,
+    /// It failed, by the protocol's own measure: an SMB warning such as STATUS_NO_MORE_FILES is no failure.
+    pub failed: bool,
+}

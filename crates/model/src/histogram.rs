@@ -1,0 +1,120 @@
+//! Latency histograms: powers of two, four steps in each.
+
+/// Number of buckets. Bucket 0 is below 1 024 ns; the last is everything from 2^38 ns (275 s).
+pub const BUCKETS: usize = 114;
+
+/// log2 of the steps within each power of two.
+const SUB_BITS: u32 = 2;
+/// The first power of two with buckets of its own: 2^10 ns.
+const FIRST_EXPONENT: u32 = 10;
+
+/// Every operation of one kind on one mount since the probe was loaded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Histogram {
+    /// Operations.
+    pub count: u64,
+    /// Sum of their durations, nanoseconds.
+    pub sum: u64,
+    /// Sum of their payload bytes.
+    pub bytes: u64,
+    /// How many failed.
+    pub errors: u64,
+    /// Operations per bucket; see [`Histogram::bucket_of`].
+    pub buckets: [u64; BUCKETS],
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self { count: 0, sum: 0, bytes: 0, errors: 0, buckets: [0; BUCKETS] }
+    }
+}
+
+impl Histogram {
+    /// The bucket of a duration in nanoseconds. `bucket_of` in hist.bpf.h is its twin; a test holds them together.
+    pub fn bucket_of(duration: u64) -> usize {
+        let Some(exponent) = duration.checked_ilog2().filter(|exponent| *exponent >= FIRST_EXPONENT) else {
+            return 0;
+        };
+        let step = (duration >> (exponent - SUB_BITS)) & ((1 << SUB_BITS) - 1);
+        let bucket = u64::from((exponent - FIRST_EXPONENT) << SUB_BITS) + step + 1;
+        usize::try_from(bucket).map_or(BUCKETS - 1, |bucket| bucket.min(BUCKETS - 1))
+    }
+
+    /// The smallest duration, in nanoseconds, that falls into a bucket.
+    pub fn lower_bound(bucket: usize) -> u64 {
+        let Some(index) = bucket.min(BUCKETS - 1).checked_sub(1) else { return 0 };
+        let (exponent, step) = (index >> SUB_BITS, (index & ((1 << SUB_BITS) - 1)) as u64);
+        ((1 << SUB_BITS) + step) << (exponent as u32 + FIRST_EXPONENT - SUB_BITS)
+    }
+
+    /// Counts one operation.
+    pub fn add(&mut self, duration: u64, bytes: u64, failed: bool) {
+        self.count += 1;
+        self.sum = self.sum.saturating_add(duration);
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.errors += u64::from(failed);
+        if let Some(bucket) = self.buckets.get_mut(Self::bucket_of(duration)) {
+            *bucket += 1;
+        }
+    }
+
+    /// Adds another histogram's operations.
+    pub fn merge(&mut self, other: &Self) {
+        self.count += other.count;
+        self.sum = self.sum.saturating_add(other.sum);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.errors += other.errors;
+        self.buckets.iter_mut().zip(other.buckets).for_each(|(bucket, more)| *bucket += more);
+    }
+
+    /// The duration, in nanoseconds, below which `share` (0 to 1) of the operations lie, interpolated in its bucket;
+    /// `None` without operations.
+    pub fn quantile(&self, share: f64) -> Option<u64> {
+        let total: u64 = self.buckets.iter().sum();
+        let wanted = (share.clamp(0.0, 1.0) * total as f64).ceil().max(1.0) as u64;
+        let mut seen = 0;
+        for (index, count) in self.buckets.iter().enumerate().filter(|(_, count)| **count > 0) {
+            if seen + count >= wanted {
+                let (low, high) = (Self::lower_bound(index), Self::lower_bound(index + 1));
+                let within = (wanted - seen) as f64 / *count as f64;
+                return Some(low + (high.saturating_sub(low) as f64 * within) as u64);
+            }
+            seen += count;
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_duration_lies_within_the_bounds_of_its_bucket(duration: u64) {
+            let bucket = Histogram::bucket_of(duration);
+            prop_assert!(Histogram::lower_bound(bucket) <= duration);
+            prop_assert!(bucket == BUCKETS - 1 || duration < Histogram::lower_bound(bucket + 1));
+        }
+
+        #[test]
+        fn a_quantile_is_within_a_quarter_of_the_truth(mut durations in prop::collection::vec(2_000_u64..1_000_000_000, 1..200)) {
+            let mut histogram = Histogram::default();
+            durations.iter().for_each(|duration| histogram.add(*duration, 0, false));
+            durations.sort_unstable();
+            let truth = durations[(durations.len() - 1) / 2] as f64;
+            let seen = histogram.quantile(0.5).unwrap() as f64;
+            prop_assert!((seen / truth - 1.0).abs() <= 0.26, "{} for {}", seen, truth);
+        }
+    }
+
+    #[test]
+    fn the_first_and_last_buckets_are_where_the_documentation_says() {
+        assert_eq!(Histogram::bucket_of(1_023), 0);
+        assert_eq!(Histogram::bucket_of(1_024), 1);
+        assert_eq!(Histogram::lower_bound(BUCKETS - 1), 1 << 38);
+        assert_eq!(Histogram::bucket_of(u64::MAX), BUCKETS - 1);
+        assert_eq!(Histogram::default().quantile(0.5), None);
+    }
+}

@@ -1,0 +1,68 @@
+//! A mounted file system, and the key by which events name it.
+
+use serde::Serialize;
+
+/// How the kernel side names a mount.
+///
+/// Two kinds share one number space: a superblock's device (`major << 20 | minor`, below 2^32), and, where the protocol
+/// has no superblock at hand, a hash of what was mounted with bit 63 set (SMB: of `\\server\share`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct MountKey(pub u64);
+
+impl MountKey {
+    /// Operations that belong to no mount, such as setting up an SMB session.
+    pub const NONE: Self = Self(0);
+
+    /// The key of a superblock's device number.
+    pub fn device(major: u32, minor: u32) -> Self {
+        Self(u64::from(major) << 20 | u64::from(minor))
+    }
+
+    /// The key of a source such as `//server/share`: FNV-1a over its bytes, slashes as `\`, ASCII letters lower-cased.
+    /// The kernel side computes the same over `cifs_tcon.tree_name`.
+    pub fn source(source: &[u8]) -> Self {
+        let hash = source.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            let byte = if *byte == b'/' { b'\\' } else { byte.to_ascii_lowercase() };
+            (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+        });
+        Self(hash | 1 << 63)
+    }
+}
+
+/// What is known of a mount without touching it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Mount {
+    /// Where it is mounted; empty if nowhere that this process can see.
+    pub mountpoint: String,
+    /// What is mounted: `//server/share`, `server:/export`.
+    pub source: String,
+    /// The server's name or address; empty for local file systems.
+    pub server: String,
+    /// File system type: `cifs`, `nfs4`, `fuse.sshfs`.
+    pub fstype: String,
+}
+
+impl Mount {
+    /// What a person would call it: the mount point, else the source, else `-`.
+    pub fn label(&self) -> &str {
+        [&self.mountpoint, &self.source].into_iter().find(|name| !name.is_empty()).map_or("-", String::as_str)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_has_one_key_however_its_slashes_and_case_are_written() {
+        assert_eq!(MountKey::source(b"//Srv/Share"), MountKey::source(br"\\srv\share"));
+        assert_ne!(MountKey::source(b"//srv/share"), MountKey::source(b"//srv/share2"));
+    }
+
+    #[test]
+    fn a_device_key_never_meets_a_source_key() {
+        assert_eq!(MountKey::device(0, 49), MountKey(49));
+        assert!(MountKey::device(0xfff, 0xf_ffff).0 < 1 << 32);
+        assert!(MountKey::source(b"").0 >= 1 << 63);
+    }
+}

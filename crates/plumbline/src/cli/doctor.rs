@@ -1,0 +1,90 @@
+//! `plumbline doctor`: what this kernel allows, probe by probe, found by trying.
+
+use std::{io::Write, process::ExitCode};
+
+use anyhow::Result;
+use probes::{Capability, Kernel, Options, State, Watch};
+use serde::Serialize;
+
+use crate::view::{paint, table::Table};
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// One JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Report<'a> {
+    kernel: &'a str,
+    btf: bool,
+    lockdown: &'a str,
+    probes: &'a [Capability],
+}
+
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let kernel = Kernel::current();
+    let probes = try_probes(&kernel);
+    let mut out = std::io::stdout().lock();
+    if arguments.json {
+        let report = Report { kernel: &kernel.release, btf: kernel.btf, lockdown: &kernel.lockdown, probes: &probes };
+        serde_json::to_writer_pretty(&mut out, &report)?;
+        writeln!(out)?;
+    } else {
+        let btf = if kernel.btf { "BTF" } else { "no BTF" };
+        writeln!(out, "kernel {}, {btf}, lockdown {}\n", kernel.release, kernel.lockdown)?;
+        print_probes(&mut out, &probes)?;
+    }
+    let any = probes.iter().any(|probe| probe.state != State::Unavailable);
+    Ok(if any { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Attaches every probe for a moment. What cannot even begin is unavailable for the same reason everywhere.
+fn try_probes(kernel: &Kernel) -> Vec<Capability> {
+    let options = Options {
+        protocols: probes::protocols().collect(),
+        ring_bytes: 1 << 16,
+        recorder_records: 64,
+        pin: None,
+        yield_idle_modules: false,
+    };
+    match Watch::start(&options) {
+        Ok(watch) => watch.state(),
+        Err(error) => {
+            let fix = if probes::may_load() {
+                format!("kernel {} must allow the bpf system call (CONFIG_BPF_SYSCALL)", kernel.release)
+            } else {
+                probes::PERMISSION.to_owned()
+            };
+            let unavailable = |protocol: &model::Protocol| Capability {
+                probe: protocol.name,
+                state: State::Unavailable,
+                via: vec![],
+                reason: format!("cannot create BPF maps: {error}"),
+                fix: fix.clone(),
+                may_come: false,
+            };
+            probes::protocols().map(unavailable).collect()
+        }
+    }
+}
+
+/// The table of probes, with reasons and cures below their rows. `run` prints it too.
+pub fn print_probes(out: &mut impl Write, probes: &[Capability]) -> std::io::Result<()> {
+    let table = Table::new(&[("PROBE", 10), ("STATE", 12), ("VIA", 8), ("", 0)]);
+    table.header(out)?;
+    for probe in probes {
+        let state = match probe.state {
+            State::Ready => paint::green("ready", 12),
+            State::Degraded => paint::yellow("degraded", 12),
+            State::Unavailable => paint::red("unavailable", 12),
+        };
+        let via = if probe.via.is_empty() { "-".to_owned() } else { probe.via.join(",") };
+        table.row(out, &[probe.probe, &state, &via, &probe.reason])?;
+        if !probe.fix.is_empty() {
+            table.row(out, &["", "", "", &format!("fix: {}", probe.fix)])?;
+        }
+    }
+    Ok(())
+}

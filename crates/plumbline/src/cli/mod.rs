@@ -1,0 +1,111 @@
+//! The command line: a file per subcommand.
+
+mod check;
+mod doctor;
+mod incidents;
+mod report;
+mod run;
+mod snapshot;
+mod trace;
+
+use std::{io, os::fd::AsFd, process::ExitCode};
+
+use anyhow::{Result, ensure};
+use clap::{Parser, Subcommand};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+/// Exit code for a configuration or command line that cannot be used.
+pub const EXIT_USAGE: u8 = 2;
+
+#[derive(Parser)]
+#[command(name = "plumbline", version, about, max_term_width = 100)]
+struct Arguments {
+    /// Say what is being done on standard error; twice for every detail
+    #[arg(short, long, action = clap::ArgAction::Count, global = true)]
+    verbose: u8,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// What this kernel allows, probe by probe
+    Doctor(doctor::Arguments),
+    /// Watch always, and keep the evidence of what goes wrong
+    Run(run::Arguments),
+    /// Is this configuration good?
+    Check(check::Arguments),
+    /// Operations as they happen
+    Trace(trace::Arguments),
+    /// Have the running daemon make a bundle now
+    Snapshot(snapshot::Arguments),
+    /// What happened, newest first
+    Incidents(incidents::Arguments),
+    /// A bundle as one self-contained page
+    Report(report::Arguments),
+}
+
+/// Parses the command line, runs the subcommand, and says what went wrong in one line.
+pub fn main() -> ExitCode {
+    let Arguments { verbose, command } = Arguments::parse();
+    // libbpf's own messages are details; `run` keeps a log in any case.
+    probes::log_libbpf();
+    if verbose > 0 {
+        crate::daemon::log::start(verbose);
+    }
+    let result = match command {
+        Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Run(arguments) => run::run(arguments, verbose),
+        Command::Check(arguments) => check::run(&arguments),
+        Command::Trace(arguments) => trace::run(&arguments),
+        Command::Snapshot(arguments) => snapshot::run(&arguments),
+        Command::Incidents(arguments) => incidents::run(&arguments),
+        Command::Report(arguments) => report::run(&arguments),
+    };
+    match result {
+        Ok(code) => code,
+        // The reader of our output has gone: nobody is left to tell. Any other broken pipe is an error like others.
+        Err(error) if is_broken_pipe(&error) && has_no_reader(&io::stdout()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("plumbline: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let is_pipe = |cause: &io::Error| cause.kind() == io::ErrorKind::BrokenPipe;
+    error.chain().any(|cause| cause.downcast_ref::<io::Error>().is_some_and(is_pipe))
+}
+
+fn has_no_reader(pipe: &impl AsFd) -> bool {
+    let mut watched = [PollFd::new(pipe.as_fd(), PollFlags::empty())];
+    let polled = poll(&mut watched, PollTimeout::ZERO);
+    polled.is_ok() && watched.iter().filter_map(PollFd::revents).any(|found| found.contains(PollFlags::POLLERR))
+}
+
+/// Whether we may do what takes root, and what to do if not.
+pub fn permitted() -> Result<()> {
+    ensure!(probes::may_load(), "not permitted to load BPF programs; {}", probes::PERMISSION);
+    Ok(())
+}
+
+/// A command line that parses and yet cannot be used: one line, exit code 2.
+pub fn usage_error(message: impl std::fmt::Display) -> ExitCode {
+    eprintln!("plumbline: {message}");
+    ExitCode::from(EXIT_USAGE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_pipe_whose_reader_has_gone_has_none() {
+        let (reader, writer) = io::pipe().unwrap();
+        assert!(!has_no_reader(&writer));
+        drop(reader);
+        assert!(has_no_reader(&writer));
+        assert!(!has_no_reader(&std::fs::File::open("/dev/null").unwrap()));
+    }
+}

@@ -1,0 +1,138 @@
+//! What is collected: lists of actions, and commands of the operator's own.
+
+use super::{
+    ActionSpec, CustomAction, EvidenceLimits,
+    native::{kilobytes, timeout},
+    node::{Entry, Node, Value},
+    reader::{Reader, did_you_mean, find, quoted},
+};
+
+/// AOD's captures: they take arguments, and this version does not run them yet.
+const CAPTURES: [&str; 2] = ["tcpdump", "trace-cmd"];
+
+/// A list of names; or AOD's map, in which a capture has its arguments.
+pub fn read(reader: &mut Reader<'_>, entry: &Entry) -> Vec<ActionSpec> {
+    let mut actions: Vec<ActionSpec> = Vec::new();
+    let mut add = |reader: &mut Reader<'_>, node: &Node, name: &str, args: Vec<String>| {
+        if actions.iter().any(|action| action.name == name) {
+            reader.refuse(node.at, format!("the action {} is given twice; remove one", quoted(name)));
+        } else if check(reader, node, name, &args) {
+            actions.push(ActionSpec { name: name.to_owned(), args });
+        }
+    };
+    match &entry.value.value {
+        Value::Map(entries) => {
+            for action in entries {
+                let at = Node { at: action.at, value: Value::Null };
+                let args = texts(reader, action);
+                add(reader, &at, &action.key, args);
+            }
+        }
+        _ => {
+            for node in reader.list(entry).unwrap_or_default() {
+                if let Some(name) = reader.text("an action", node) {
+                    add(reader, node, name, Vec::new());
+                }
+            }
+        }
+    }
+    actions
+}
+
+/// True if there is such an action and it can take these arguments.
+fn check(reader: &mut Reader<'_>, node: &Node, name: &str, args: &[String]) -> bool {
+    if CAPTURES.contains(&name) {
+        reader.note(format!(
+            "the capture `{name}` is kept with its arguments but not run: this version has no captures yet"
+        ));
+        return true;
+    }
+    let custom = reader.custom_actions.iter().any(|custom| custom == name);
+    if !custom && !reader.known.actions.contains(&name) {
+        let custom = reader.custom_actions.iter().map(String::as_str);
+        let names = reader.known.actions.iter().copied().chain(CAPTURES).chain(custom);
+        let hint = did_you_mean(name, names.clone())
+            .unwrap_or_else(|| format!("the actions are {}; or define it under `custom_actions`", join(names)));
+        reader.refuse(node.at, format!("there is no action {}; {hint}", quoted(name)));
+        return false;
+    }
+    if !args.is_empty() {
+        let cure = if custom { "put them into its `command`" } else { "define a command under `custom_actions`" };
+        reader.refuse(node.at, format!("the action `{name}` takes no arguments; {cure}"));
+        return false;
+    }
+    true
+}
+
+/// The names of the operator's own actions, before they are read: rules above them may name them.
+pub fn names(entries: &[Entry]) -> Vec<String> {
+    entries.iter().map(|entry| entry.key.clone()).collect()
+}
+
+/// The operator's own actions; `defaults` is what they leave out, `None` if that is wrong itself.
+pub fn custom(reader: &mut Reader<'_>, entries: &[Entry], defaults: Option<&EvidenceLimits>) -> Vec<CustomAction> {
+    entries.iter().filter_map(|entry| custom_action(reader, entry, defaults)).collect()
+}
+
+fn custom_action(reader: &mut Reader<'_>, entry: &Entry, defaults: Option<&EvidenceLimits>) -> Option<CustomAction> {
+    let name = entry.key.as_str();
+    check_name(reader, entry);
+    if reader.known.actions.contains(&name) || CAPTURES.contains(&name) {
+        reader.refuse(entry.at, format!("`{name}` is an action already; give yours another name"));
+    }
+    let entries = reader.section(entry, &["command", "timeout_sec", "max_kb"])?;
+    let Some(command_entry) = find(entries, "command") else {
+        reader.refuse(
+            entry.at,
+            format!("the action {} has no command; write `command: [program, argument]`", quoted(name)),
+        );
+        return None;
+    };
+    let before = reader.problems.len();
+    let command = texts(reader, command_entry);
+    if reader.problems.len() == before {
+        check_program(reader, command_entry, &command);
+    }
+    let timeout = match find(entries, "timeout_sec") {
+        Some(entry) => timeout(reader, entry),
+        None => defaults.map(|defaults| defaults.timeout),
+    };
+    let max_bytes = match find(entries, "max_kb") {
+        Some(entry) => kilobytes(reader, entry),
+        None => defaults.map(|defaults| defaults.max_bytes),
+    };
+    Some(CustomAction { name: name.to_owned(), command, timeout: timeout?, max_bytes: max_bytes? })
+}
+
+/// A name for a rule or an action: it becomes part of labels and file names.
+pub fn check_name(reader: &mut Reader<'_>, entry: &Entry) {
+    let good = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    if entry.key.is_empty() || entry.key.len() > 64 || !entry.key.chars().all(good) {
+        let name = quoted(&entry.key);
+        reader.refuse(entry.at, format!("{name} cannot be a name; write 1 to 64 letters, digits, `_` or `-`"));
+    }
+}
+
+fn check_program(reader: &mut Reader<'_>, entry: &Entry, command: &[String]) {
+    let at = entry.value.at;
+    match command.first().map(String::as_str) {
+        None | Some("") => reader.refuse(at, "`command` is empty; write [program, argument]"),
+        Some(program) if program.contains('/') && !program.starts_with('/') => {
+            let program = quoted(program);
+            reader.refuse(at, format!("{program} depends on the working directory; write a name or an absolute path"));
+        }
+        Some(_) if command.iter().any(|word| word.contains('\0')) => {
+            reader.refuse(at, "`command` has a NUL byte in it; remove it: no argument can hold one");
+        }
+        Some(_) => {}
+    }
+}
+
+fn texts(reader: &mut Reader<'_>, entry: &Entry) -> Vec<String> {
+    let nodes = reader.list(entry).unwrap_or_default();
+    nodes.iter().filter_map(|node| reader.text("an argument", node).map(str::to_owned)).collect()
+}
+
+fn join<'n>(names: impl Iterator<Item = &'n str>) -> String {
+    names.collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,109 @@
+//! The lists of a rule: what to track and what to leave out.
+
+use std::time::Duration;
+
+use model::{Operation, Protocol};
+
+use super::{
+    node::{Entry, Node, Position, Value},
+    reader::{Reader, did_you_mean, find, quoted},
+};
+
+/// One command of a list.
+pub struct Command {
+    /// Its name as the probe has it.
+    pub name: String,
+    /// The operation; `None` if its probe is not there yet.
+    pub operation: Option<Operation>,
+    /// A threshold of its own.
+    pub threshold: Option<Duration>,
+    /// Where it stands.
+    pub at: Position,
+}
+
+/// Reads `track_commands` (with thresholds) or `exclude_commands` (without).
+pub fn commands(
+    reader: &mut Reader<'_>,
+    entry: Option<&Entry>,
+    protocol: Option<&'static Protocol>,
+    keys: &[&str],
+) -> Vec<Command> {
+    let nodes = entry.and_then(|entry| reader.list(entry)).unwrap_or_default();
+    let commands: Vec<_> = nodes.iter().filter_map(|node| command(reader, node, protocol, keys)).collect();
+    once_each(reader, commands.iter().map(|command| (command.name.as_str(), command.at)));
+    commands
+}
+
+/// A name, or `{command: NAME, threshold: MS}`.
+fn command(
+    reader: &mut Reader<'_>,
+    node: &Node,
+    protocol: Option<&'static Protocol>,
+    keys: &[&str],
+) -> Option<Command> {
+    let (name_node, threshold) = match &node.value {
+        Value::Map(entries) => {
+            reader.only_keys(entries, keys, &[]);
+            let threshold = find(entries, "threshold").filter(|_| keys.contains(&"threshold"));
+            let threshold = threshold.and_then(|entry| reader.milliseconds(entry, 0.0));
+            let Some(name) = find(entries, "command") else {
+                reader.refuse(node.at, "no command is named here; write `command: NAME`");
+                return None;
+            };
+            (&name.value, threshold)
+        }
+        _ => (node, None),
+    };
+    let name = reader.text("a command", name_node)?;
+    let at = name_node.at;
+    let Some(protocol) = protocol else {
+        let plausible = (1..=64).contains(&name.len()) && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        if !plausible {
+            reader.refuse(at, format!("{} is no command name; write letters, digits and `_`", quoted(name)));
+        }
+        return plausible.then(|| Command { name: name.to_ascii_uppercase(), operation: None, threshold, at });
+    };
+    let Some(operation) = protocol.operation(name) else {
+        let hint = unknown_command(reader, name, protocol);
+        reader.refuse(at, format!("probe `{}` has no command {}; {hint}", protocol.name, quoted(name)));
+        return None;
+    };
+    Some(Command { name: operation.name().to_owned(), operation: Some(operation), threshold, at })
+}
+
+fn unknown_command(reader: &Reader<'_>, name: &str, protocol: &'static Protocol) -> String {
+    if let Some(other) = reader.known.protocols.iter().find(|other| other.operation(name).is_some()) {
+        return format!("it is one of probe `{0}`: move it to a rule with `probe: {0}`", other.name);
+    }
+    let names = || protocol.all_operations().map(Operation::name);
+    did_you_mean(name, names().chain(names().filter_map(|name| name.strip_prefix("SMB2_"))))
+        .unwrap_or_else(|| format!("its commands are {}", names().collect::<Vec<_>>().join(", ")))
+}
+
+/// Refuses what a list has twice.
+pub fn once_each<'n>(reader: &mut Reader<'_>, names: impl Iterator<Item = (&'n str, Position)>) {
+    let mut seen: Vec<(&str, Position)> = Vec::new();
+    for (name, at) in names {
+        match seen.iter().find(|(other, _)| *other == name) {
+            Some((_, first)) => {
+                reader.refuse(at, format!("`{name}` is given twice (first in line {}); remove one", first.line));
+            }
+            None => seen.push((name, at)),
+        }
+    }
+}
+
+/// Refuses what is both tracked and excluded.
+pub fn in_both<'n>(
+    reader: &mut Reader<'_>,
+    track: impl Iterator<Item = (&'n str, Position)>,
+    exclude: impl Iterator<Item = (&'n str, Position)>,
+) {
+    let tracked: Vec<_> = track.collect();
+    for (name, at) in exclude {
+        if let Some((_, first)) = tracked.iter().find(|(tracked, _)| *tracked == name) {
+            let line = first.line;
+            reader.refuse(at, format!("`{name}` is excluded here but tracked in line {line}; remove one"));
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Rules about slow operations.
+
+use std::time::Duration;
+
+use diagnose::rule::LatencyRule;
+use model::Operation;
+
+use super::{
+    commands::{commands, in_both},
+    modes::{Mode, Selection},
+    reader::{Reader, find},
+    rules::{Draft, Source},
+};
+
+/// Keys that only rules of this kind have.
+pub const KEYS: [&str; 5] =
+    ["acceptable_count", "default_threshold_ms", "ceiling_ms", "track_commands", "exclude_commands"];
+
+/// AOD's, for what a rule leaves out.
+const DEFAULT_THRESHOLD: Duration = Duration::from_millis(10);
+const DEFAULT_CEILING: Duration = Duration::from_secs(1);
+
+/// Reads a rule; `None` if its probe is not there yet, or something is wrong.
+pub fn read(reader: &mut Reader<'_>, draft: &Draft<'_>) -> Option<LatencyRule> {
+    let default_threshold = match find(draft.entries, "default_threshold_ms") {
+        Some(entry) => reader.milliseconds(entry, 0.0),
+        None => Some(DEFAULT_THRESHOLD),
+    };
+    let ceiling = match find(draft.entries, "ceiling_ms") {
+        Some(entry) => reader.milliseconds(entry, 0.001),
+        None => Some(DEFAULT_CEILING),
+    };
+    let before = reader.problems.len();
+    let (track, exclude) = draft.lists(reader, "track_commands", "exclude_commands");
+    let track = commands(reader, track, draft.source.protocol(), &["command", "threshold"]);
+    let exclude = commands(reader, exclude, draft.source.protocol(), &["command"]);
+    in_both(reader, track.iter().map(|one| (&*one.name, one.at)), exclude.iter().map(|one| (&*one.name, one.at)));
+    if reader.problems.len() > before {
+        return None; // What is left to track is not known.
+    }
+    let Source::Probe(protocol) = draft.source else {
+        if draft.mode == Mode::TrackOnly && track.is_empty() {
+            draft.nothing_left(reader);
+        }
+        return None;
+    };
+    let track: Vec<_> = track.iter().filter_map(|one| Some((one.operation?, one.threshold))).collect();
+    let exclude: Vec<_> = exclude.iter().filter_map(|one| one.operation).collect();
+    let selection = Selection {
+        mode: draft.mode,
+        default_threshold: default_threshold?,
+        track: &track,
+        exclude: &exclude,
+        waiting_too: draft.aod,
+    };
+    let thresholds = selection.thresholds(protocol);
+    if thresholds.is_empty() {
+        draft.nothing_left(reader);
+        return None;
+    }
+    let (name, acceptable_count) = (draft.name.to_owned(), draft.acceptable_count?);
+    let rule = LatencyRule { name, protocol, thresholds, acceptable_count, ceiling: ceiling? };
+    note_waiting(reader, &rule, &track);
+    note_ceiling(reader, &rule);
+    Some(rule)
+}
+
+/// AOD judges commands that wait by design, such as a change notification: that is seldom meant.
+fn note_waiting(reader: &mut Reader<'_>, rule: &LatencyRule, track: &[(Operation, Option<Duration>)]) {
+    let named = |operation| track.iter().any(|(tracked, _)| *tracked == operation);
+    let unnamed = rule.thresholds.keys().filter(|operation| operation.waits_by_design() && !named(**operation));
+    let waiting: Vec<_> = unnamed.map(|operation| operation.name()).collect();
+    if !waiting.is_empty() {
+        reader.note(format!(
+            "the rule `{}` judges {} too, as AOD does, though they wait by design; exclude them, or write `probe` for `tool`",
+            rule.name,
+            waiting.join(", ")
+        ));
+    }
+}
+
+fn note_ceiling(reader: &mut Reader<'_>, rule: &LatencyRule) {
+    let ms = |time: &Duration| time.as_secs_f64() * 1e3;
+    if let Some((operation, threshold)) = rule.thresholds.iter().find(|(_, threshold)| **threshold > rule.ceiling) {
+        reader.note(format!(
+            "the rule `{}`: one {} over the ceiling of {} ms is an anomaly, though its threshold is {} ms",
+            rule.name,
+            operation.name(),
+            ms(&rule.ceiling),
+            ms(threshold)
+        ));
+    }
+}

@@ -1,0 +1,182 @@
+//! The configuration: what to watch, what to notice, what to collect and how much of it to keep.
+//!
+//! Text becomes a tree with positions ([`node`]), AOD's keys become ours ([`aod`]), and one reading of the tree
+//! ([`native`], [`rules`], [`actions`]) gives either a [`Config`] in which everything is valid, or every error with its
+//! line and column. The compiled-in `config/plumbline.yaml` is the default of every key.
+
+mod actions;
+mod aod;
+mod commands;
+mod errors;
+mod latency;
+mod modes;
+mod native;
+mod node;
+mod output_dir;
+mod reader;
+mod rules;
+mod stalls;
+#[cfg(test)]
+mod tests;
+mod types;
+
+use std::{
+    fmt, fs,
+    io::Read,
+    path::{Path, PathBuf},
+};
+
+use model::text::printable;
+
+pub use node::Position;
+pub use output_dir::check_output_dir;
+pub use types::{ActionSpec, Config, ConfiguredRule, CustomAction, EvidenceLimits, Known, NotYet, Retention};
+
+use crate::watched;
+use node::{Entry, Problem, Value};
+use reader::Reader;
+
+/// The compiled-in configuration: every key with its default.
+pub const COMPILED_IN: &str = include_str!("../../../../config/plumbline.yaml");
+
+/// What errors call it.
+const COMPILED_IN_NAME: &str = "the compiled-in configuration";
+/// No configuration is larger, in bytes.
+const MAX_FILE: u64 = 1 << 20;
+/// More errors than this help nobody.
+const MAX_ERRORS: usize = 100;
+
+/// One thing wrong in one place: `file:line:column: what is wrong; what to do`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigError {
+    /// The file, as the operator named it.
+    pub file: String,
+    /// Where in it; `None` if it could not be read at all.
+    pub at: Option<Position>,
+    /// What is wrong, and what to do about it.
+    pub text: String,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let file = printable(self.file.as_bytes());
+        match self.at {
+            Some(at) => write!(f, "{file}:{}:{}: {}", at.line, at.column, self.text),
+            None => write!(f, "{file}: {}", self.text),
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+impl Config {
+    /// The configuration without any file.
+    ///
+    /// # Errors
+    /// None in a program that passes its tests: the compiled-in text is one of them.
+    pub fn compiled_in() -> Result<Self, Vec<ConfigError>> {
+        Self::parse(COMPILED_IN, COMPILED_IN_NAME, &Known::to_this_program())
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it, in the order of its lines.
+    pub fn load(path: &Path) -> Result<Self, Vec<ConfigError>> {
+        let file = path.display().to_string();
+        let error = |at, text| vec![ConfigError { file: file.clone(), at, text }];
+        let bytes = read_file(path).map_err(|text| error(None, text))?;
+        let text = std::str::from_utf8(&bytes).map_err(|bad| {
+            let before = String::from_utf8_lossy(bytes.get(..bad.valid_up_to()).unwrap_or_default());
+            let at = end_of(&before);
+            error(Some(at), "this byte is not UTF-8; save the file as UTF-8".to_owned())
+        })?;
+        Self::parse(text, &file, &Known::to_this_program())
+    }
+
+    /// Reads a text; `file` is its name in errors.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it, in the order of its lines.
+    pub fn parse(text: &str, file: &str, known: &Known<'_>) -> Result<Self, Vec<ConfigError>> {
+        parse(text, known).map_err(|mut problems| {
+            problems.sort();
+            if let Some(next) = problems.get_mut(MAX_ERRORS) {
+                next.text = "from here on more is wrong; mend what is above first".to_owned();
+                problems.truncate(MAX_ERRORS + 1);
+            }
+            let error = |Problem { at, text }| ConfigError { file: file.to_owned(), at: Some(at), text };
+            problems.into_iter().map(error).collect()
+        })
+    }
+}
+
+/// Reads a file, or without one the compiled-in configuration, and looks at its output directory: what `run` starts
+/// from and `check` reports. `never_touch` are the mount points that are watched: neither may lie there.
+///
+/// # Errors
+/// Everything that is wrong, in the order of its lines.
+pub fn check(path: Option<&Path>, never_touch: &[PathBuf]) -> Result<Config, Vec<ConfigError>> {
+    let file = path.map_or(COMPILED_IN_NAME.to_owned(), |path| path.display().to_string());
+    let error = |at, text| vec![ConfigError { file: file.clone(), at, text }];
+    if let Some(path) = path {
+        // The daemon reads it again on SIGHUP, on the thread that does everything.
+        watched::check(path, never_touch).map_err(|watched| error(None, watched.to_string()))?;
+    }
+    let mut config = path.map_or_else(Config::compiled_in, Config::load)?;
+    let note = check_output_dir(&config.output_dir, never_touch).map_err(|text| error(config.output_dir_at, text))?;
+    config.notices.extend(note);
+    Ok(config)
+}
+
+fn parse(text: &str, known: &Known<'_>) -> Result<Config, Vec<Problem>> {
+    let Some(tree) = node::parse(text)?.filter(|tree| !matches!(tree.value, Value::Null)) else {
+        let text = "there is nothing in this file; write at least `{}`, which takes every default";
+        return Err(vec![Problem::new(Position::START, text)]);
+    };
+    let defaults = CompiledIn::read()?;
+    let mut reader = Reader::new(known);
+    match native::read(&mut reader, tree, &defaults) {
+        Some(config) if reader.problems.is_empty() => Ok(Config { notices: reader.notices, ..config }),
+        _ => Err(reader.problems),
+    }
+}
+
+/// The compiled-in configuration's keys.
+struct CompiledIn(Vec<Entry>);
+
+impl CompiledIn {
+    fn read() -> Result<Self, Vec<Problem>> {
+        match node::parse(COMPILED_IN)?.map(|tree| tree.value) {
+            Some(Value::Map(entries)) => Ok(Self(entries)),
+            _ => Ok(Self(Vec::new())),
+        }
+    }
+
+    fn entries(&self) -> &[Entry] {
+        &self.0
+    }
+}
+
+fn read_file(path: &Path) -> Result<Vec<u8>, String> {
+    let cannot = |error: std::io::Error| format!("cannot be read: {error}; check the path and its permissions");
+    let about = fs::metadata(path).map_err(cannot)?;
+    if about.is_dir() {
+        return Err("is a directory; name the file in it".to_owned());
+    }
+    if !about.is_file() {
+        return Err("is not a regular file; name a file".to_owned());
+    }
+    let mut bytes = Vec::new();
+    fs::File::open(path).map_err(cannot)?.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(cannot)?;
+    if bytes.len() as u64 > MAX_FILE {
+        return Err(format!("is larger than {} KiB; no configuration is, so name the right file", MAX_FILE >> 10));
+    }
+    Ok(bytes)
+}
+
+/// The place just after a text.
+fn end_of(text: &str) -> Position {
+    let last = text.rsplit('\n').next().unwrap_or_default();
+    Position { line: text.matches('\n').count() + 1, column: last.chars().count() + 1 }
+}

@@ -1,0 +1,57 @@
+//! Which operations a latency rule judges, and against which threshold: the three modes.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use model::{Operation, Protocol};
+
+/// How the two lists of a rule are meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Every operation but the excluded; the tracked ones against thresholds of their own.
+    All,
+    /// Only the tracked.
+    TrackOnly,
+    /// All but the excluded, at the default threshold.
+    ExcludeOnly,
+}
+
+impl Mode {
+    /// The modes as they are written.
+    pub const NAMES: [(&str, Mode); 3] =
+        [("all", Self::All), ("trackonly", Self::TrackOnly), ("excludeonly", Self::ExcludeOnly)];
+}
+
+/// What a latency rule says about operations.
+#[derive(Debug)]
+pub struct Selection<'a> {
+    /// How the lists are meant.
+    pub mode: Mode,
+    /// The threshold of what has none of its own.
+    pub default_threshold: Duration,
+    /// Operations named to be judged, each with its own threshold if it has one.
+    pub track: &'a [(Operation, Option<Duration>)],
+    /// Operations named not to be judged.
+    pub exclude: &'a [Operation],
+    /// Whether operations that wait by design are judged without being tracked by name.
+    pub waiting_too: bool,
+}
+
+impl Selection<'_> {
+    /// The threshold of every operation that is judged.
+    pub fn thresholds(&self, protocol: &'static Protocol) -> BTreeMap<Operation, Duration> {
+        protocol.all_operations().filter_map(|operation| Some((operation, self.threshold(operation)?))).collect()
+    }
+
+    fn threshold(&self, operation: Operation) -> Option<Duration> {
+        let tracked = self.track.iter().find(|(tracked, _)| *tracked == operation);
+        let own = tracked.map(|(_, threshold)| threshold.unwrap_or(self.default_threshold));
+        let others = (self.waiting_too || !operation.waits_by_design()).then_some(self.default_threshold);
+        let excluded = self.exclude.contains(&operation);
+        match self.mode {
+            Mode::TrackOnly => own,
+            Mode::All | Mode::ExcludeOnly if excluded => None,
+            Mode::All => own.or(others),
+            Mode::ExcludeOnly => others,
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! The whole configuration in our own form: what is left out comes from the compiled-in file.
+
+use std::{path::PathBuf, time::Duration};
+
+use super::{
+    CompiledIn, Config, EvidenceLimits, Retention, actions, aod,
+    node::{Entry, Node, Position, Value},
+    reader::{Range, Reader, find, quoted},
+    rules,
+};
+
+const DAY_SEC: f64 = 86_400.0;
+
+const TOP_KEYS: [&str; 11] = [
+    "watch_interval_sec",
+    "output_dir",
+    "probes",
+    "all_filesystems",
+    "anomalies",
+    "cooldown_sec",
+    "snapshot",
+    "custom_actions",
+    "evidence",
+    "cleanup",
+    "audit",
+];
+
+/// Keys whose own keys may be left out one by one; any other is replaced as a whole.
+const SECTIONS: [&str; 5] = ["probes", "snapshot", "evidence", "cleanup", "audit"];
+
+/// Reads a file's tree. `None` only if the reader has noted a problem.
+pub fn read(reader: &mut Reader<'_>, tree: Node, defaults: &CompiledIn) -> Option<Config> {
+    let Value::Map(entries) = tree.value else {
+        reader.refuse(tree.at, "a configuration is keys with values; write `key: value`, one a line");
+        return None;
+    };
+    let own = aod::to_native(reader, entries);
+    reader.only_keys(&own, &TOP_KEYS, &aod::TOP_KEYS);
+    let output_dir_at = find(&own, "output_dir").map(|entry| entry.value.at);
+    let all = Section { at: tree.at, entries: &with_defaults(defaults.entries(), own) };
+
+    let custom = all.get(reader, "custom_actions").and_then(|entry| reader.map("`custom_actions`", &entry.value));
+    let custom = custom.unwrap_or_default();
+    reader.custom_actions = actions::names(custom);
+    let evidence = evidence(reader, &all);
+    let custom_actions = actions::custom(reader, custom, evidence.as_ref());
+
+    let watch_interval = all.get(reader, "watch_interval_sec").and_then(|entry| reader.seconds(entry, 0.01, DAY_SEC));
+    let cooldown = all.get(reader, "cooldown_sec").and_then(|entry| reader.seconds(entry, 0.0, DAY_SEC));
+    let output_dir = all.get(reader, "output_dir").and_then(|entry| absolute(reader, entry));
+    let all_filesystems = all.get(reader, "all_filesystems").and_then(|entry| reader.flag(entry));
+    let probes = probes(reader, &all);
+    let rules = all.get(reader, "anomalies").map(|entry| rules::read(reader, entry));
+    let snapshot = all.section(reader, "snapshot", &["actions"]);
+    let snapshot =
+        snapshot.and_then(|section| section.get(reader, "actions")).map(|entry| actions::read(reader, entry));
+    let cleanup = cleanup(reader, &all);
+    let audit = all.section(reader, "audit", &["enabled"]);
+    let audit = audit.and_then(|section| section.get(reader, "enabled")).and_then(|entry| reader.flag(entry));
+
+    let (probes, mut rules) = (probes?, rules?);
+    rules.detected.retain(|configured| {
+        let watched = probes.iter().any(|probe| probe.name == configured.rule.protocol().name);
+        if !watched {
+            let (rule, probe) = (configured.rule.name(), configured.rule.protocol().name);
+            reader.note(format!("the rule `{rule}` is not used: `probes` switches its probe `{probe}` off"));
+        }
+        watched
+    });
+    if rules.detected.is_empty() {
+        reader.note("no rule detects anything: operations are measured, but no incident will be written by itself");
+    }
+    Some(Config {
+        watch_interval: watch_interval?,
+        output_dir: output_dir?,
+        output_dir_at,
+        probes,
+        all_filesystems: all_filesystems?,
+        rules: rules.detected,
+        not_yet: rules.not_yet,
+        cooldown: cooldown?,
+        snapshot: snapshot?,
+        custom_actions,
+        evidence: evidence?,
+        cleanup: cleanup?,
+        audit: audit?,
+        notices: Vec::new(),
+    })
+}
+
+/// What one action may take, in seconds.
+pub fn timeout(reader: &mut Reader<'_>, entry: &Entry) -> Option<Duration> {
+    reader.seconds(entry, 0.1, 300.0)
+}
+
+/// A size in KiB, as bytes.
+pub fn kilobytes(reader: &mut Reader<'_>, entry: &Entry) -> Option<u64> {
+    reader.whole(entry, 1..=65_536).map(|kb| u64::from(kb) * 1024)
+}
+
+/// The entries of one map.
+struct Section<'n> {
+    at: Position,
+    entries: &'n [Entry],
+}
+
+impl<'n> Section<'n> {
+    fn get(&self, reader: &mut Reader<'_>, key: &str) -> Option<&'n Entry> {
+        let entry = find(self.entries, key);
+        if entry.is_none() {
+            reader.refuse(self.at, format!("`{key}` is missing"));
+        }
+        entry
+    }
+
+    fn section(&self, reader: &mut Reader<'_>, key: &str, keys: &[&str]) -> Option<Section<'n>> {
+        let entry = self.get(reader, key)?;
+        Some(Section { at: entry.at, entries: reader.section(entry, keys)? })
+    }
+}
+
+/// `own`, and from `defaults` what it leaves out.
+fn with_defaults(defaults: &[Entry], own: Vec<Entry>) -> Vec<Entry> {
+    let left_out = defaults.iter().filter(|default| find(&own, &default.key).is_none()).cloned().collect::<Vec<_>>();
+    let complete = |mut entry: Entry| {
+        let default = find(defaults, &entry.key).filter(|_| SECTIONS.contains(&entry.key.as_str()));
+        if let Some(Value::Map(default)) = default.map(|default| &default.value.value) {
+            entry.value.value = match entry.value.value {
+                Value::Null => Value::Map(default.clone()),
+                Value::Map(own) => Value::Map(with_defaults(default, own)),
+                wrong => wrong,
+            };
+        }
+        entry
+    };
+    own.into_iter().map(complete).chain(left_out).collect()
+}
+
+fn probes(reader: &mut Reader<'_>, all: &Section<'_>) -> Option<Vec<&'static model::Protocol>> {
+    let known = reader.known.protocols;
+    let names: Vec<_> = known.iter().map(|protocol| protocol.name).collect();
+    let section = all.section(reader, "probes", &names)?;
+    let mut enabled = Vec::new();
+    for protocol in known {
+        // A probe that the compiled-in file does not name yet is on.
+        let entry = find(section.entries, protocol.name);
+        if entry.is_none_or(|entry| reader.flag(entry) == Some(true)) {
+            enabled.push(*protocol);
+        }
+    }
+    if enabled.is_empty() {
+        reader.refuse(section.at, format!("every probe is switched off; switch one of {} on", names.join(", ")));
+    }
+    Some(enabled)
+}
+
+fn evidence(reader: &mut Reader<'_>, all: &Section<'_>) -> Option<EvidenceLimits> {
+    let section = all.section(reader, "evidence", &["timeout_sec", "max_kb", "concurrency", "recorder_sec"])?;
+    let timeout = section.get(reader, "timeout_sec").and_then(|entry| timeout(reader, entry));
+    let max_bytes = section.get(reader, "max_kb").and_then(|entry| kilobytes(reader, entry));
+    let concurrency = section.get(reader, "concurrency").and_then(|entry| reader.whole(entry, 1..=16));
+    let recorder = section.get(reader, "recorder_sec").and_then(|entry| reader.seconds(entry, 0.0, 300.0));
+    let concurrency = usize::try_from(concurrency?).ok()?;
+    Some(EvidenceLimits { timeout: timeout?, max_bytes: max_bytes?, concurrency, recorder: recorder? })
+}
+
+fn cleanup(reader: &mut Reader<'_>, all: &Section<'_>) -> Option<Retention> {
+    let keys = ["cleanup_interval_sec", "max_log_age_days", "max_total_log_size_mb"];
+    let section = all.section(reader, "cleanup", &keys)?;
+    let [interval, age, size] = keys.map(|key| section.get(reader, key));
+    let interval = interval.and_then(|entry| reader.seconds(entry, 0.01, DAY_SEC));
+    let days = age.and_then(|entry| reader.number(entry, Range::new(0.001, 3650.0, "days")));
+    let mb = size.and_then(|entry| reader.number(entry, Range::new(0.1, 1_048_576.0, "MiB")));
+    let max_bytes = (mb? * 1_048_576.0) as u64;
+    Some(Retention { interval: interval?, max_age: Duration::from_secs_f64(days? * DAY_SEC), max_bytes })
+}
+
+fn absolute(reader: &mut Reader<'_>, entry: &Entry) -> Option<PathBuf> {
+    let text = reader.word(entry)?;
+    let wrong = if text.contains('\0') {
+        "has a NUL byte in it; remove it"
+    } else if !text.starts_with('/') {
+        "is not absolute; begin it with `/`"
+    } else if text.split('/').any(|part| part == "..") {
+        "has `..` in it; write the path without"
+    } else if text.trim_matches('/').is_empty() {
+        "is the root directory; write a directory of its own, such as /var/log/plumbline"
+    } else {
+        return Some(PathBuf::from(text));
+    };
+    reader.refuse(entry.value.at, format!("the output directory {} {wrong}", quoted(text)));
+    None
+}

@@ -1,0 +1,216 @@
+//! YAML text as a tree in which everything remembers where it stood.
+//!
+//! Anchors, aliases and tags are left out on purpose: no configuration needs them, and without them a tree is never
+//! larger than its text.
+
+use serde_saphyr::granit_parser::{self, ErrorKind, Event, Marker, Parser, ScalarStyle, ScanError};
+
+use super::reader::quoted;
+
+/// A place in the text; both count from 1, columns in characters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position {
+    /// Line.
+    pub line: usize,
+    /// Column.
+    pub column: usize,
+}
+
+impl Position {
+    /// Where a text begins.
+    pub const START: Self = Self { line: 1, column: 1 };
+}
+
+impl From<Marker> for Position {
+    fn from(marker: Marker) -> Self {
+        Self { line: marker.line(), column: marker.col() + 1 }
+    }
+}
+
+/// What is wrong at a place, and what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Problem {
+    /// Where.
+    pub at: Position,
+    /// One line.
+    pub text: String,
+}
+
+impl Problem {
+    /// A problem at a place.
+    pub fn new(at: Position, text: impl Into<String>) -> Self {
+        Self { at, text: text.into() }
+    }
+}
+
+/// A value and where it stood.
+#[derive(Debug, Clone)]
+pub struct Node {
+    /// Where it begins.
+    pub at: Position,
+    /// The value.
+    pub value: Value,
+}
+
+/// A value as it was written: numbers and booleans are still text.
+#[derive(Debug, Clone)]
+pub enum Value {
+    /// Nothing, `~` or `null`.
+    Null,
+    /// Text without quotes.
+    Plain(String),
+    /// Text in quotes or in a block.
+    Quoted(String),
+    /// `[a, b]` or lines that begin with `-`.
+    List(Vec<Node>),
+    /// `key: value`, each key once.
+    Map(Vec<Entry>),
+}
+
+/// One `key: value`.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// The key.
+    pub key: String,
+    /// Where the key stood.
+    pub at: Position,
+    /// The value.
+    pub value: Node,
+}
+
+/// Depth that no configuration needs; bounds recursion over a tree.
+const MAX_DEPTH: usize = 32;
+
+/// Reads one document; `None` if there is nothing in it.
+///
+/// # Errors
+/// The first place at which the text is no YAML, or the first key that is given twice.
+pub fn parse(text: &str) -> Result<Option<Node>, Vec<Problem>> {
+    let options = granit_parser::options! {
+        emit_comments: false,
+        emit_unresolved_aliases: true,
+        flow_nesting_limit: MAX_DEPTH,
+        block_nesting_limit: MAX_DEPTH,
+    };
+    let mut tree = Tree::default();
+    for event in Parser::new_from_str_with_options(text, options) {
+        let outcome = event.map_err(|error| syntax(&error, text)).and_then(|(event, span)| tree.add(event, span));
+        if let Err(problem) = outcome {
+            tree.problems.push(problem);
+            return Err(tree.problems);
+        }
+    }
+    if tree.problems.is_empty() { Ok(tree.root) } else { Err(tree.problems) }
+}
+
+/// A list or map whose end has not been seen yet.
+enum Open {
+    List { at: Position, items: Vec<Node> },
+    Map { at: Position, entries: Vec<Entry>, key: Option<(String, Position)> },
+}
+
+#[derive(Default)]
+struct Tree {
+    open: Vec<Open>,
+    root: Option<Node>,
+    documents: usize,
+    problems: Vec<Problem>,
+}
+
+impl Tree {
+    fn add(&mut self, event: Event<'_>, span: granit_parser::Span) -> Result<(), Problem> {
+        let at = Position::from(span.start);
+        if let (true, Some(tag)) = (event.tag().is_some(), span.tag_start()) {
+            return Err(Problem::new(tag.into(), "tags are not supported; remove the word that begins with `!`"));
+        }
+        match event {
+            Event::Scalar(text, style, ..) => self.place(Node { at, value: scalar(text.into_owned(), style) }),
+            Event::SequenceStart(..) => {
+                self.open.push(Open::List { at, items: Vec::new() });
+                Ok(())
+            }
+            Event::MappingStart(..) => {
+                self.open.push(Open::Map { at, entries: Vec::new(), key: None });
+                Ok(())
+            }
+            Event::SequenceEnd | Event::MappingEnd => match self.open.pop() {
+                Some(Open::List { at, items }) => self.place(Node { at, value: Value::List(items) }),
+                Some(Open::Map { at, entries, .. }) => self.place(Node { at, value: Value::Map(entries) }),
+                None => Ok(()),
+            },
+            Event::Alias(_) | Event::UnresolvedAlias(_) => {
+                Err(Problem::new(at, "aliases are not supported; write the value out here"))
+            }
+            Event::DocumentStart(..) if self.documents > 0 => Err(Problem::new(
+                at,
+                "a second document begins here; one file is one configuration, so remove the rest",
+            )),
+            Event::DocumentStart(..) => {
+                self.documents += 1;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Puts a finished value where it belongs.
+    fn place(&mut self, node: Node) -> Result<(), Problem> {
+        match self.open.last_mut() {
+            None => self.root = Some(node),
+            Some(Open::List { items, .. }) => items.push(node),
+            Some(Open::Map { entries, key, .. }) => match key.take() {
+                None => *key = Some((key_text(&node)?, node.at)),
+                Some((key, at)) => match entries.iter().find(|entry| entry.key == key) {
+                    Some(first) => self.problems.push(Problem::new(
+                        at,
+                        format!("{} is given twice (first in line {}); remove one", quoted(&key), first.at.line),
+                    )),
+                    None => entries.push(Entry { key, at, value: node }),
+                },
+            },
+        }
+        Ok(())
+    }
+}
+
+fn key_text(node: &Node) -> Result<String, Problem> {
+    match &node.value {
+        Value::Plain(text) | Value::Quoted(text) if text == "<<" => {
+            Err(Problem::new(node.at, "merge keys are not supported; write the keys out here"))
+        }
+        Value::Plain(text) | Value::Quoted(text) => Ok(text.clone()),
+        _ => Err(Problem::new(node.at, "this key is not a word; write `key: value`")),
+    }
+}
+
+fn scalar(text: String, style: ScalarStyle) -> Value {
+    match (style, text.as_str()) {
+        (ScalarStyle::Plain, "" | "~" | "null" | "Null" | "NULL") => Value::Null,
+        (ScalarStyle::Plain, _) => Value::Plain(text),
+        _ => Value::Quoted(text),
+    }
+}
+
+/// The parser's own words, and what to do.
+fn syntax(error: &ScanError, text: &str) -> Problem {
+    use ErrorKind::{
+        RecursionLimitExceeded, TabAtBlockScalarStart, TabInBlockIndentation, TabInIndentation, TabInPlainScalar,
+        TabNotAllowed, UnclosedFlowCollection, UnclosedQuotedScalar,
+    };
+    let mut at = Position::from(*error.marker());
+    let cure = match error.kind() {
+        TabNotAllowed | TabInBlockIndentation | TabAtBlockScalarStart | TabInIndentation | TabInPlainScalar => {
+            // The parser stops behind the tab.
+            let line = text.lines().nth(at.line.saturating_sub(1)).unwrap_or_default();
+            at.column = line.chars().position(|c| c == '\t').map_or(at.column, |tab| tab + 1);
+            "indent with spaces"
+        }
+        UnclosedQuotedScalar => "close the quote",
+        UnclosedFlowCollection { .. } => "close the bracket",
+        RecursionLimitExceeded => "no configuration is nested this deep",
+        _ => "check the indentation, colons, quotes and brackets here and in the line above",
+    };
+    // The message may quote a character of the text.
+    let what = model::text::printable(error.info().as_bytes());
+    Problem::new(at, format!("this is not YAML: {what}; {cure}"))
+}

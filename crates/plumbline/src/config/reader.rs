@@ -1,0 +1,241 @@
+//! Typed reading of a tree: every helper answers `None` and notes the problem, so that one pass finds them all.
+
+use std::{ops::RangeInclusive, time::Duration};
+
+use model::text::printable;
+
+use super::{
+    Known,
+    node::{Entry, Node, Position, Problem, Value},
+};
+
+/// The range of a number, and what it counts.
+#[derive(Debug, Clone, Copy)]
+pub struct Range {
+    /// Smallest value accepted.
+    pub low: f64,
+    /// Largest value accepted.
+    pub high: f64,
+    /// `seconds`, `ms`.
+    pub unit: &'static str,
+}
+
+impl Range {
+    /// From `low` to `high`, both accepted.
+    pub const fn new(low: f64, high: f64, unit: &'static str) -> Self {
+        Self { low, high, unit }
+    }
+}
+
+/// What reading found so far.
+pub struct Reader<'a> {
+    /// The names that exist.
+    pub known: &'a Known<'a>,
+    /// The names of the actions that the configuration itself defines.
+    pub custom_actions: Vec<String>,
+    /// What is wrong.
+    pub problems: Vec<Problem>,
+    /// What the operator should know.
+    pub notices: Vec<String>,
+}
+
+impl<'a> Reader<'a> {
+    /// Nothing read yet.
+    pub fn new(known: &'a Known<'a>) -> Self {
+        Self { known, custom_actions: Vec::new(), problems: Vec::new(), notices: Vec::new() }
+    }
+
+    /// Notes a problem.
+    pub fn refuse(&mut self, at: Position, text: impl Into<String>) {
+        self.problems.push(Problem::new(at, text));
+    }
+
+    /// Notes something worth knowing, once.
+    pub fn note(&mut self, text: impl Into<String>) {
+        let text = text.into();
+        if !self.notices.contains(&text) {
+            self.notices.push(text);
+        }
+    }
+
+    /// The entries of a map; none if there is nothing.
+    pub fn map<'n>(&mut self, what: &str, node: &'n Node) -> Option<&'n [Entry]> {
+        match &node.value {
+            Value::Map(entries) => Some(entries),
+            Value::Null => Some(&[]),
+            other => {
+                self.refuse(node.at, format!("{what} must be keys with values, not {}", kind(other)));
+                None
+            }
+        }
+    }
+
+    /// Notes every key that is not one of `keys`; what it should have been may be one of `others` too.
+    pub fn only_keys(&mut self, entries: &[Entry], keys: &[&str], others: &[&str]) {
+        for entry in entries.iter().filter(|entry| !keys.contains(&entry.key.as_str())) {
+            let hint = did_you_mean(&entry.key, keys.iter().chain(others).copied())
+                .unwrap_or_else(|| format!("the keys here are {}", keys.join(", ")));
+            self.refuse(entry.at, format!("unknown key {}; {hint}", quoted(&entry.key)));
+        }
+    }
+
+    /// The entries of a map that has these keys and no others.
+    pub fn section<'n>(&mut self, entry: &'n Entry, keys: &[&str]) -> Option<&'n [Entry]> {
+        let entries = self.map(&quoted(&entry.key), &entry.value)?;
+        self.only_keys(entries, keys, &[]);
+        Some(entries)
+    }
+
+    /// The items of a list; none if there is nothing.
+    pub fn list<'n>(&mut self, entry: &'n Entry) -> Option<&'n [Node]> {
+        match &entry.value.value {
+            Value::List(items) => Some(items),
+            Value::Null => Some(&[]),
+            other => {
+                let what = quoted(&entry.key);
+                self.refuse(entry.value.at, format!("{what} must be a list, not {}; write [a, b]", kind(other)));
+                None
+            }
+        }
+    }
+
+    /// Text, as it was written.
+    pub fn text<'n>(&mut self, what: &str, node: &'n Node) -> Option<&'n str> {
+        match &node.value {
+            Value::Plain(text) | Value::Quoted(text) => Some(text),
+            Value::Null => {
+                self.refuse(node.at, format!("{what} has no value; write one"));
+                None
+            }
+            other => {
+                self.refuse(node.at, format!("{what} must be one word, not {}", kind(other)));
+                None
+            }
+        }
+    }
+
+    /// The text of an entry.
+    pub fn word<'n>(&mut self, entry: &'n Entry) -> Option<&'n str> {
+        if matches!(entry.value.value, Value::Null) {
+            self.refuse(entry.at, format!("{} has no value; write one or remove the key", quoted(&entry.key)));
+            return None;
+        }
+        self.text(&quoted(&entry.key), &entry.value)
+    }
+
+    /// One of a few words, in any case; spaces do not count.
+    pub fn choice<T: Copy>(&mut self, entry: &Entry, choices: &[(&str, T)]) -> Option<T> {
+        let text = self.word(entry)?;
+        let word = text.replace(' ', "").to_ascii_lowercase();
+        if let Some((_, chosen)) = choices.iter().find(|(name, _)| *name == word) {
+            return Some(*chosen);
+        }
+        let names = || choices.iter().map(|(name, _)| *name);
+        let hint = did_you_mean(&word, names())
+            .unwrap_or_else(|| format!("write one of {}", names().collect::<Vec<_>>().join(", ")));
+        self.refuse(entry.value.at, format!("there is no {} {}; {hint}", entry.key, quoted(text)));
+        None
+    }
+
+    /// True or false; also yes, no, on and off, as older YAML has it.
+    pub fn flag(&mut self, entry: &Entry) -> Option<bool> {
+        let text = self.word(entry)?;
+        match (&entry.value.value, text.to_ascii_lowercase().as_str()) {
+            (Value::Plain(_), "true" | "yes" | "on") => Some(true),
+            (Value::Plain(_), "false" | "no" | "off") => Some(false),
+            _ => {
+                let what = quoted(&entry.key);
+                self.refuse(entry.value.at, format!("{what} is {}; write true or false", quoted(text)));
+                None
+            }
+        }
+    }
+
+    /// A number within a range; fractions allowed.
+    pub fn number(&mut self, entry: &Entry, range: Range) -> Option<f64> {
+        let text = self.word(entry)?;
+        let number = match &entry.value.value {
+            Value::Plain(text) => parse_number(text),
+            _ => None,
+        };
+        if let Some(number) = number.filter(|number| (range.low..=range.high).contains(number)) {
+            return Some(number);
+        }
+        let (what, Range { low, high, unit }) = (quoted(&entry.key), range);
+        let quotes = if matches!(entry.value.value, Value::Quoted(_)) { " (in quotes it is text)" } else { "" };
+        self.refuse(
+            entry.value.at,
+            format!("{what} is {}{quotes}; write a number from {low} to {high} {unit}", quoted(text)),
+        );
+        None
+    }
+
+    /// A whole number within a range.
+    pub fn whole(&mut self, entry: &Entry, range: RangeInclusive<u32>) -> Option<u32> {
+        let text = self.word(entry)?;
+        let number = match &entry.value.value {
+            Value::Plain(text) => parse_number(text).filter(|number| number.fract() == 0.0),
+            _ => None,
+        };
+        let (low, high) = (f64::from(*range.start()), f64::from(*range.end()));
+        if let Some(number) = number.filter(|number| (low..=high).contains(number)) {
+            return Some(number as u32); // Within u32: `range` is.
+        }
+        let what = quoted(&entry.key);
+        self.refuse(entry.value.at, format!("{what} is {}; write a whole number from {low} to {high}", quoted(text)));
+        None
+    }
+
+    /// A time given in seconds.
+    pub fn seconds(&mut self, entry: &Entry, low: f64, high: f64) -> Option<Duration> {
+        self.number(entry, Range::new(low, high, "seconds")).map(Duration::from_secs_f64)
+    }
+
+    /// A time given in milliseconds, up to a day.
+    pub fn milliseconds(&mut self, entry: &Entry, low: f64) -> Option<Duration> {
+        let ms = self.number(entry, Range::new(low, 86_400_000.0, "ms"))?;
+        Some(Duration::from_secs_f64(ms / 1e3))
+    }
+}
+
+/// The entry with this key.
+pub fn find<'n>(entries: &'n [Entry], key: &str) -> Option<&'n Entry> {
+    entries.iter().find(|entry| entry.key == key)
+}
+
+/// Somebody else's text in backquotes: safe to print, and cut where it gets long.
+pub fn quoted(text: &str) -> String {
+    const LONGEST: usize = 64;
+    let cut: String = text.chars().take(LONGEST).collect();
+    let more = if cut.len() < text.len() { "..." } else { "" };
+    format!("`{}{more}`", printable(cut.as_bytes()))
+}
+
+/// ``did you mean `x`?`` if a name looks like a slip of one of `names`.
+pub fn did_you_mean<'n>(name: &str, names: impl IntoIterator<Item = &'n str>) -> Option<String> {
+    // No name is longer; and the comparison's memory grows with the length.
+    if name.len() > 64 {
+        return None;
+    }
+    let name = name.to_ascii_lowercase();
+    let slips = |other: &str| strsim::damerau_levenshtein(&name, &other.to_ascii_lowercase());
+    let (slips, nearest) = names.into_iter().map(|other| (slips(other), other)).min()?;
+    // A unit left out, `watch_interval` for `watch_interval_sec`, is more letters than a slip.
+    let cut_short = name.len() > 4 && nearest.starts_with(&name);
+    (cut_short || slips <= (nearest.len() / 3).clamp(1, 3)).then(|| format!("did you mean `{nearest}`?"))
+}
+
+/// A decimal number; `inf`, `nan` and hexadecimal are none. Too large for f64 is infinite.
+fn parse_number(text: &str) -> Option<f64> {
+    let decimal = |c: char| c.is_ascii_digit() || matches!(c, '+' | '-' | '.' | 'e' | 'E');
+    text.chars().all(decimal).then(|| text.parse().ok())?
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "nothing",
+        Value::Plain(_) | Value::Quoted(_) => "a single value",
+        Value::List(_) => "a list",
+        Value::Map(_) => "keys with values",
+    }
+}

@@ -1,0 +1,221 @@
+//! The rules under `anomalies`: what all kinds have in common.
+
+use diagnose::rule::Rule;
+use model::{Protocol, text::printable};
+
+use super::{
+    ConfiguredRule, NotYet, actions,
+    aod::TOOLS,
+    errors, latency,
+    modes::Mode,
+    node::{Entry, Position, Value},
+    reader::{Reader, find, quoted},
+    stalls,
+};
+
+/// AOD's, for a rule that leaves it out.
+const DEFAULT_COUNT: u32 = 10;
+
+const COMMON_KEYS: [&str; 5] = ["type", "probe", "tool", "mode", "actions"];
+
+/// What the rules came to.
+#[derive(Debug, Default)]
+pub struct Rules {
+    /// Rules that this version detects.
+    pub detected: Vec<ConfiguredRule>,
+    /// Rules that it only keeps.
+    pub not_yet: Vec<NotYet>,
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Latency,
+    Error,
+    Stalled,
+    SockConn,
+}
+
+const KINDS: [(&str, Kind); 4] =
+    [("latency", Kind::Latency), ("error", Kind::Error), ("stalled", Kind::Stalled), ("sockconn", Kind::SockConn)];
+
+impl Kind {
+    fn keys(self) -> &'static [&'static str] {
+        match self {
+            Self::Latency => &latency::KEYS,
+            Self::Error => &errors::KEYS,
+            Self::Stalled => &stalls::KEYS,
+            Self::SockConn => &["acceptable_count"],
+        }
+    }
+}
+
+/// Whose operations a rule is about.
+#[derive(Clone, Copy)]
+pub enum Source {
+    /// This probe's.
+    Probe(&'static Protocol),
+    /// AOD has a tool for it, this version has no probe.
+    Later(&'static str),
+}
+
+impl Source {
+    /// The operations, if there is a probe for them.
+    pub fn protocol(self) -> Option<&'static Protocol> {
+        match self {
+            Self::Probe(protocol) => Some(protocol),
+            Self::Later(_) => None,
+        }
+    }
+
+    /// The probe's name, now or later.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Probe(protocol) => protocol.name,
+            Self::Later(name) => name,
+        }
+    }
+}
+
+/// One rule while it is being read.
+pub struct Draft<'n> {
+    /// Its name, and where that stands.
+    pub name: &'n str,
+    at: Position,
+    /// Its keys.
+    pub entries: &'n [Entry],
+    /// Whose operations.
+    pub source: Source,
+    /// Written for AOD: its lists mean what they mean there.
+    pub aod: bool,
+    /// How its lists are meant.
+    pub mode: Mode,
+    /// `None` if what is written is wrong.
+    pub acceptable_count: Option<u32>,
+}
+
+/// Reads every rule.
+pub fn read(reader: &mut Reader<'_>, anomalies: &Entry) -> Rules {
+    let mut rules = Rules::default();
+    let entries = reader.map("`anomalies`", &anomalies.value).unwrap_or_default();
+    for (index, entry) in entries.iter().enumerate() {
+        // Keys are unique as written; AOD's groups may still come to a name that is there.
+        if entries.iter().take(index).any(|other| other.key == entry.key) {
+            reader.refuse(entry.at, format!("the rule {} is given twice; rename one", quoted(&entry.key)));
+        }
+        rule(reader, entry, &mut rules);
+    }
+    rules
+}
+
+/// `None` if something is wrong with it.
+fn rule(reader: &mut Reader<'_>, entry: &Entry, rules: &mut Rules) -> Option<()> {
+    actions::check_name(reader, entry);
+    let entries = reader.map(&format!("the rule {}", quoted(&entry.key)), &entry.value)?;
+    let Some(kind) = find(entries, "type") else {
+        reader.refuse(entry.at, format!("the rule {} has no type; write `type: latency`", quoted(&entry.key)));
+        return None;
+    };
+    let (kind_name, kind) = reader.choice(kind, &KINDS.map(|(name, kind)| (name, (name, kind))))?;
+    reader.only_keys(entries, &[&COMMON_KEYS, kind.keys()].concat(), &[]);
+    let actions = find(entries, "actions").map(|entry| actions::read(reader, entry)).unwrap_or_default();
+    let acceptable_count = match find(entries, "acceptable_count") {
+        Some(entry) => reader.whole(entry, 1..=1_000_000),
+        None => Some(DEFAULT_COUNT),
+    };
+    let mode = find(entries, "mode").map_or(Some(Mode::All), |entry| reader.choice(entry, &Mode::NAMES));
+    let source = match (kind, find(entries, "probe"), find(entries, "tool")) {
+        (Kind::SockConn, None, None) => Some(Source::Later("sockets")),
+        (_, probe, tool) => source(reader, entry, probe, tool),
+    };
+    let aod = find(entries, "tool").is_some();
+    let mode = mode.unwrap_or(Mode::All); // A wrong one is noted; this finds what else is wrong.
+    let (name, at) = (entry.key.as_str(), entry.at);
+    let draft = Draft { name, at, entries, source: source?, aod, mode, acceptable_count };
+    let rule = match kind {
+        Kind::Latency => latency::read(reader, &draft).map(Rule::Latency),
+        Kind::Error => errors::read(reader, &draft).map(Rule::Error),
+        Kind::Stalled => stalls::read(reader, &draft).map(Rule::Stall),
+        Kind::SockConn => None,
+    };
+    if let (Kind::Latency | Kind::Error | Kind::Stalled, Source::Probe(_)) = (kind, draft.source) {
+        rules.detected.push(ConfiguredRule { rule: rule?, actions });
+        return Some(());
+    }
+    let probe = draft.source.name();
+    reader.note(format!(
+        "the rule {} is kept but detects nothing: this version has no {kind_name} anomalies of {probe} yet",
+        quoted(name)
+    ));
+    rules.not_yet.push(NotYet { name: name.to_owned(), kind: kind_name, probe, actions });
+    Some(())
+}
+
+fn source(reader: &mut Reader<'_>, rule: &Entry, probe: Option<&Entry>, tool: Option<&Entry>) -> Option<Source> {
+    let protocols: Vec<_> = reader.known.protocols.iter().map(|protocol| (protocol.name, *protocol)).collect();
+    match (probe, tool) {
+        (Some(_), Some(tool)) => {
+            reader.refuse(tool.at, "`tool` is AOD's word for `probe`, and both are here; remove `tool`");
+            None
+        }
+        (Some(probe), None) => reader.choice(probe, &protocols).map(Source::Probe),
+        (None, Some(tool)) => {
+            let name = reader.choice(tool, &TOOLS)?;
+            let Some((_, protocol)) = protocols.iter().find(|(known, _)| *known == name) else {
+                return Some(Source::Later(name));
+            };
+            if let Value::Plain(text) | Value::Quoted(text) = &tool.value.value {
+                reader.note(format!("`tool: {}` is `probe: {name}` here", printable(text.as_bytes())));
+            }
+            Some(Source::Probe(protocol))
+        }
+        (None, None) => {
+            let names: Vec<_> = protocols.iter().map(|(name, _)| *name).collect();
+            let rule_name = quoted(&rule.key);
+            reader.refuse(
+                rule.at,
+                format!("the rule {rule_name} has no probe; write `probe:` and one of {}", names.join(", ")),
+            );
+            None
+        }
+    }
+}
+
+impl<'n> Draft<'n> {
+    /// The two lists, without the one that the mode has no use for: AOD warns of it, in ours it is refused.
+    pub fn lists(&self, reader: &mut Reader<'_>, track: &str, exclude: &str) -> (Option<&'n Entry>, Option<&'n Entry>) {
+        let (track, exclude) = (find(self.entries, track), find(self.entries, exclude));
+        match self.mode {
+            Mode::All => (track, exclude),
+            Mode::TrackOnly => {
+                self.unused(reader, exclude, "trackonly");
+                (track, None)
+            }
+            Mode::ExcludeOnly => {
+                self.unused(reader, track, "excludeonly");
+                (None, exclude)
+            }
+        }
+    }
+
+    fn unused(&self, reader: &mut Reader<'_>, list: Option<&Entry>, mode: &str) {
+        let Some(entry) = list else { return };
+        let (rule, key) = (quoted(self.name), &entry.key);
+        match &entry.value.value {
+            Value::Null => {}
+            Value::List(items) if items.is_empty() => {}
+            _ if self.aod => reader.note(format!("the rule {rule}: `{key}` is ignored in mode {mode}, as AOD does")),
+            _ => {
+                reader.refuse(entry.at, format!("`{key}` contradicts `mode: {mode}`; remove it, or write `mode: all`"))
+            }
+        }
+    }
+
+    /// Refuses a rule that judges nothing.
+    pub fn nothing_left(&self, reader: &mut Reader<'_>) {
+        let at = find(self.entries, "mode").map_or(self.at, |entry| entry.value.at);
+        reader.refuse(
+            at,
+            format!("the rule {} has nothing left to track; change `mode` or its lists", quoted(self.name)),
+        );
+    }
+}

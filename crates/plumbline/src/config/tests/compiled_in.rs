@@ -1,0 +1,102 @@
+//! The compiled-in configuration: what it says, and what a file gets of it.
+
+use std::collections::BTreeSet;
+
+use std::path::Path;
+
+use super::{
+    super::{COMPILED_IN, EvidenceLimits, Retention},
+    *,
+};
+
+#[test]
+fn the_compiled_in_configuration_is_valid_and_silent() {
+    let config = Config::compiled_in().expect("valid");
+    assert_eq!(config.notices, [""; 0]);
+    assert_eq!(config.watch_interval, ms(1000));
+    assert_eq!(config.output_dir, Path::new("/var/log/plumbline"));
+    assert_eq!((config.all_filesystems, config.audit, config.cooldown), (false, false, ms(60_000)));
+    let rules: Vec<_> = config.rules.iter().map(|one| one.rule.name()).collect();
+    assert_eq!(
+        rules,
+        [
+            "smb_latency",
+            "smb_errors",
+            "smb_stalled",
+            "nfs_latency",
+            "nfs_errors",
+            "nfs_stalled",
+            "syscalls_latency",
+            "syscalls_errors"
+        ]
+    );
+    assert_eq!(
+        (thresholds(&config, "smb_latency")["SMB2_WRITE"], thresholds(&config, "smb_latency")["SMB2_READ"]),
+        (50, 20)
+    );
+    let nfs = thresholds(&config, "nfs_latency");
+    assert_eq!((nfs["WRITE"], nfs["COMMIT"], nfs["READ"]), (50, 200, 20));
+    assert_eq!(thresholds(&config, "syscalls_latency")["read"], 200);
+    let limits = EvidenceLimits { timeout: ms(5000), max_bytes: 1 << 20, concurrency: 2, recorder: ms(30_000) };
+    assert_eq!(config.evidence, limits);
+    let kept = Retention { interval: ms(60_000), max_age: ms(7 * 86_400_000), max_bytes: 256 << 20 };
+    assert_eq!(config.cleanup, kept);
+}
+
+#[test]
+fn every_probe_and_every_built_in_action_stands_in_the_compiled_in_file() {
+    for protocol in probes::protocols() {
+        let stands = |value| COMPILED_IN.contains(&format!("  {}: {value}", protocol.name));
+        assert!(stands("true") || stands("false"), "probes: {}", protocol.name);
+    }
+    let config = Config::compiled_in().expect("valid");
+    let snapshot: BTreeSet<_> = config.snapshot.iter().map(|action| action.name.as_str()).collect();
+    assert_eq!(snapshot, Known::to_this_program().actions.iter().copied().collect());
+}
+
+#[test]
+fn what_a_file_leaves_out_is_as_compiled_in() {
+    let text = "evidence: {concurrency: 7}\nprobes:\naudit: {enabled: Yes}\nanomalies:\n";
+    let (config, default) = (valid(text), Config::compiled_in().expect("valid"));
+    assert_eq!(config.evidence, EvidenceLimits { concurrency: 7, ..default.evidence });
+    assert_eq!((config.probes.len(), config.audit), (3, true));
+    assert_eq!((config.cleanup, config.output_dir_at), (default.cleanup, None));
+    assert_eq!(config.rules.len(), 0, "anomalies are replaced as a whole");
+    assert_eq!(
+        config.notices,
+        ["no rule detects anything: operations are measured, but no incident will be written by itself"]
+    );
+    assert_eq!(valid("{}").rules.len(), 8);
+}
+
+#[test]
+fn a_rule_of_a_probe_that_is_switched_off_is_not_used() {
+    let config = valid("probes: {syscalls: off}");
+    assert_eq!(config.rules.len(), 6);
+    assert_eq!(
+        config.notices,
+        ["latency", "errors"]
+            .map(|kind| format!("the rule `syscalls_{kind}` is not used: `probes` switches its probe `syscalls` off"))
+    );
+}
+
+#[test]
+fn custom_actions_take_what_they_leave_out_from_evidence() {
+    let config = valid(concat!(
+        "evidence: {timeout_sec: 1.5, max_kb: 8}\n",
+        "custom_actions: {routes: {command: [ip, route, 5]}, long: {command: [/bin/true], timeout_sec: 60, max_kb: 1}}\n",
+        "snapshot: {actions: [routes, dmesg]}\n",
+    ));
+    let [routes, long] = config.custom_actions.as_slice() else { panic!("{:?}", config.custom_actions) };
+    assert_eq!(routes.command, ["ip", "route", "5"]);
+    assert_eq!((routes.timeout, routes.max_bytes), (ms(1500), 8192));
+    assert_eq!((long.timeout, long.max_bytes), (ms(60_000), 1024));
+    assert_eq!(config.snapshot[0].name, "routes");
+}
+
+#[test]
+fn older_yaml_loads_too() {
+    let config =
+        valid("\u{feff}---\r\nall_filesystems: ON\r\nwatch_interval_sec:\t0.5\r\nprobes: {smb: no}\r\n...\r\n");
+    assert_eq!((config.all_filesystems, config.watch_interval, config.probes.len()), (true, ms(500), 2));
+}

@@ -1,0 +1,51 @@
+//! What the configuration accepts, what it makes of it, and what it says of the rest.
+
+mod aod;
+mod compiled_in;
+mod files;
+mod modes;
+mod properties;
+mod refused;
+mod refused_rules;
+
+use std::{collections::BTreeMap, time::Duration};
+
+use diagnose::rule::{LatencyRule, Rule};
+
+use super::{Config, ConfigError, Known};
+
+/// Reads a text as `f.yaml`.
+fn parse(text: &str) -> Result<Config, Vec<ConfigError>> {
+    Config::parse(text, "f.yaml", &Known::to_this_program())
+}
+
+/// Reads a text that is valid.
+fn valid(text: &str) -> Config {
+    parse(text).unwrap_or_else(|errors| panic!("{text}\nis refused: {errors:#?}"))
+}
+
+/// Asserts exactly what is printed of each text, after `f.yaml:`.
+fn assert_refused(cases: &[(&str, &[&str])]) {
+    for (text, expected) in cases {
+        let errors = parse(text).err().unwrap_or_default();
+        let printed: Vec<_> = errors.iter().map(ToString::to_string).collect();
+        let expected: Vec<_> = expected.iter().map(|line| format!("f.yaml:{line}")).collect();
+        assert_eq!(printed, expected, "for the text {text:?}");
+    }
+}
+
+/// The rule called `name`, which is about latency.
+fn latency<'c>(config: &'c Config, name: &str) -> &'c LatencyRule {
+    let rule = config.rules.iter().find(|configured| configured.rule.name() == name).expect("the rule is there");
+    let Rule::Latency(rule) = &rule.rule else { panic!("{rule:?}") };
+    rule
+}
+
+/// The thresholds of the rule called `name`, in milliseconds.
+fn thresholds(config: &Config, name: &str) -> BTreeMap<&'static str, u128> {
+    latency(config, name).thresholds.iter().map(|(operation, time)| (operation.name(), time.as_millis())).collect()
+}
+
+const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}

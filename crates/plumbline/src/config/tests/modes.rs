@@ -1,0 +1,73 @@
+//! The three modes, by table: which operations are judged, and at which threshold.
+
+use model::Protocol;
+
+use super::{
+    super::modes::{Mode, Selection},
+    *,
+};
+
+static ANY: Protocol = Protocol {
+    name: "any",
+    operations: &["read", "write", "wait"],
+    waits_by_design: &[2],
+    remote: false,
+    status_name: |_| None,
+    status_named: |_| None,
+    status_errno: |_| 0,
+    ordinary: &[],
+};
+
+type Tracked = (&'static str, Option<u64>);
+/// Mode, tracked, excluded, whether waiting operations count unnamed; and what is judged at how many milliseconds.
+type Row = (Mode, &'static [Tracked], &'static [&'static str], bool, &'static [(&'static str, u128)]);
+
+/// Thresholds with the default at 10 ms: `read` tracked without, `write` and `wait` with a threshold of their own.
+fn judged(mode: Mode, track: &[Tracked], exclude: &[&str], waiting_too: bool) -> Vec<(&'static str, u128)> {
+    let operation = |name: &str| ANY.operation(name).expect("an operation");
+    let track: Vec<_> = track.iter().map(|(name, own)| (operation(name), own.map(ms))).collect();
+    let exclude: Vec<_> = exclude.iter().map(|name| operation(name)).collect();
+    let selection = Selection { mode, default_threshold: ms(10), track: &track, exclude: &exclude, waiting_too };
+    selection.thresholds(&ANY).iter().map(|(operation, time)| (operation.name(), time.as_millis())).collect()
+}
+
+#[test]
+fn the_modes_say_which_operations_are_judged() {
+    use Mode::{All, ExcludeOnly, TrackOnly};
+    const BOTH: &[Tracked] = &[("read", None), ("write", Some(50))];
+    let table: [Row; 12] = [
+        (All, &[], &[], true, &[("read", 10), ("write", 10), ("wait", 10)]),
+        (All, &[], &[], false, &[("read", 10), ("write", 10)]),
+        (All, BOTH, &[], false, &[("read", 10), ("write", 50)]),
+        (All, &[("write", Some(50))], &["read"], false, &[("write", 50)]),
+        (All, &[("wait", None)], &["read"], false, &[("write", 10), ("wait", 10)]),
+        (All, &[], &["read", "write"], false, &[]),
+        (TrackOnly, BOTH, &[], false, &[("read", 10), ("write", 50)]),
+        (TrackOnly, &[("wait", Some(0))], &["read"], false, &[("wait", 0)]),
+        (TrackOnly, &[], &[], true, &[]),
+        (ExcludeOnly, &[], &["read"], true, &[("write", 10), ("wait", 10)]),
+        (ExcludeOnly, &[], &["read"], false, &[("write", 10)]),
+        (ExcludeOnly, BOTH, &[], false, &[("read", 10), ("write", 10)]),
+    ];
+    for (mode, track, exclude, waiting_too, expected) in table {
+        let judged = judged(mode, track, exclude, waiting_too);
+        assert_eq!(judged, expected, "{mode:?} track {track:?} exclude {exclude:?} waiting too {waiting_too}");
+    }
+}
+
+#[test]
+fn a_rule_of_ours_judges_waiting_commands_only_by_name() {
+    let rule = |body: &str| {
+        let config = valid(&format!("anomalies: {{r: {{type: latency, probe: smb{body}}}}}"));
+        let rule = super::latency(&config, "r");
+        assert_eq!((rule.acceptable_count, rule.ceiling), (10, ms(1000)));
+        thresholds(&config, "r")
+    };
+    let waiting = ["SMB2_LOCK", "SMB2_CHANGE_NOTIFY", "SMB2_SERVER_TO_CLIENT_NOTIFICATION"];
+    let all = rule("");
+    assert_eq!(all.len(), 17);
+    assert!(all.values().all(|threshold| *threshold == 10) && waiting.iter().all(|name| !all.contains_key(name)));
+    assert_eq!(rule(", mode: excludeonly, exclude_commands: [echo]").len(), 16);
+    let named = rule(", track_commands: [{command: SMB2_LOCK, threshold: 5000}]");
+    assert_eq!((named.len(), named["SMB2_LOCK"]), (18, 5000));
+}

@@ -1,0 +1,146 @@
+//! What a valid configuration says, in types that cannot say anything else.
+
+use std::{path::PathBuf, sync::LazyLock, time::Duration};
+
+use diagnose::rule::Rule;
+use model::Protocol;
+
+use super::Position;
+use crate::evidence;
+
+/// A valid configuration.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The window in which operations are counted, and how often it is looked at: 10 ms to a day.
+    pub watch_interval: Duration,
+    /// Where incidents go; absolute. Not looked at yet: see [`super::check_output_dir`].
+    pub output_dir: PathBuf,
+    /// Where the file says so; `None` if it is the default.
+    pub output_dir_at: Option<Position>,
+    /// The probes to load; at least one.
+    pub probes: Vec<&'static Protocol>,
+    /// Whether the syscalls probe watches local file systems too.
+    pub all_filesystems: bool,
+    /// The rules, all of probes that are loaded.
+    pub rules: Vec<ConfiguredRule>,
+    /// Rules that were understood but that this version cannot detect; a notice says so.
+    pub not_yet: Vec<NotYet>,
+    /// A rule that breaks again within this time is the same incident; up to a day.
+    pub cooldown: Duration,
+    /// What a snapshot on demand collects.
+    pub snapshot: Vec<ActionSpec>,
+    /// Commands of the operator's own.
+    pub custom_actions: Vec<CustomAction>,
+    /// Limits of collecting.
+    pub evidence: EvidenceLimits,
+    /// What is kept.
+    pub cleanup: Retention,
+    /// Whether to keep a record of everything done.
+    pub audit: bool,
+    /// What the operator should know, one line each; not errors.
+    pub notices: Vec<String>,
+}
+
+/// A rule and what it collects.
+#[derive(Debug, Clone)]
+pub struct ConfiguredRule {
+    /// What is to be noticed.
+    pub rule: Rule,
+    /// What to collect then.
+    pub actions: Vec<ActionSpec>,
+}
+
+/// A rule that a later version will detect.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NotYet {
+    /// Its name.
+    pub name: String,
+    /// `latency`, `error` or `sockconn`.
+    pub kind: &'static str,
+    /// Whose operations it is about.
+    pub probe: &'static str,
+    /// What it collects.
+    pub actions: Vec<ActionSpec>,
+}
+
+/// An action by name: one of the evidence room's, a [`CustomAction`], or one of AOD's captures with its arguments.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ActionSpec {
+    /// Its name.
+    pub name: String,
+    /// Arguments; only AOD's captures have any, and this version does not run those.
+    pub args: Vec<String>,
+}
+
+/// A command of the operator's own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CustomAction {
+    /// Its name in lists of actions.
+    pub name: String,
+    /// Program (a name or an absolute path) and arguments; at least the program.
+    pub command: Vec<String>,
+    /// Time limit: 0.1 to 300 seconds.
+    pub timeout: Duration,
+    /// Output limit: 1 KiB to 64 MiB.
+    pub max_bytes: u64,
+}
+
+/// Limits of collecting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EvidenceLimits {
+    /// Time limit of an action: 0.1 to 300 seconds.
+    pub timeout: Duration,
+    /// Output limit of an action: 1 KiB to 64 MiB.
+    pub max_bytes: u64,
+    /// How many run at a time: 1 to 16.
+    pub concurrency: usize,
+    /// How far back an incident shows every operation: 0 (not at all) to 300 seconds.
+    pub recorder: Duration,
+}
+
+/// What is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retention {
+    /// How often to look: 10 ms to a day.
+    pub interval: Duration,
+    /// Older goes: up to ten years.
+    pub max_age: Duration,
+    /// All incidents together, in bytes: 0.1 MiB to 1 TiB.
+    pub max_bytes: u64,
+}
+
+/// Which names exist.
+#[derive(Debug, Clone, Copy)]
+pub struct Known<'a> {
+    /// What the probes watch.
+    pub protocols: &'a [&'static Protocol],
+    /// Built-in actions.
+    pub actions: &'a [&'a str],
+}
+
+impl Known<'static> {
+    /// What this program has.
+    pub fn to_this_program() -> Self {
+        static PROTOCOLS: LazyLock<Vec<&'static Protocol>> = LazyLock::new(|| probes::protocols().collect());
+        static ACTIONS: LazyLock<Vec<&'static str>> =
+            LazyLock::new(|| evidence::ACTIONS.iter().map(|action| action.name).collect());
+        Self { protocols: &PROTOCOLS, actions: &ACTIONS }
+    }
+}
+
+impl Config {
+    /// What the evidence room has to do for these names: AOD's captures are left out, since this version has none.
+    pub fn resolve(&self, names: &[ActionSpec]) -> Vec<evidence::ActionSpec> {
+        let built_in = |name: &str| evidence::ACTIONS.iter().any(|action| action.name == name);
+        let resolve = |spec: &ActionSpec| {
+            if let Some(custom) = self.custom_actions.iter().find(|custom| custom.name == spec.name) {
+                let limits = Some((custom.timeout, custom.max_bytes));
+                let (name, args) = (spec.name.clone(), custom.command.clone());
+                return Some(evidence::ActionSpec { name, args, limits });
+            }
+            let spec = evidence::ActionSpec { name: spec.name.clone(), args: vec![], limits: None };
+            built_in(&spec.name).then_some(spec)
+        };
+        names.iter().filter_map(resolve).collect()
+    }
+}

@@ -1,0 +1,314 @@
+//! From an episode to `incident.json` and the rest of the bundle.
+
+use std::{
+    collections::{HashMap, HashSet},
+    fs, io,
+    io::Write,
+    time::Duration,
+};
+
+use diagnose::{Episode, Ranked, Top};
+use model::{Anomaly, Event, Mount, MountKey, Verdict};
+use probes::{Recorder, Watch};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::{
+    evidence::{Attachment, Scope, ScopedMount},
+    view::{
+        clock::Clock,
+        container,
+        event::{EventLine, milliseconds},
+        report,
+    },
+};
+
+/// `incident.json`: the contract's fields, in its order.
+#[derive(Serialize)]
+struct Incident<'a> {
+    id: &'a str,
+    detected: String,
+    window: Span,
+    anomaly: &'a Anomaly,
+    verdict: &'a Verdict,
+    top: Ranking,
+    losses: &'a Value,
+    operations: u64,
+    windows: u64,
+    closed: bool,
+    also: &'a [String],
+    host: Host,
+}
+
+#[derive(Serialize)]
+struct Span {
+    from: String,
+    to: String,
+}
+
+#[derive(Serialize)]
+struct Host {
+    name: String,
+    kernel: String,
+    plumbline: &'static str,
+}
+
+#[derive(Serialize, Default)]
+struct Ranking {
+    operations: Vec<RankedOperation>,
+    mounts: Vec<RankedMount>,
+    processes: Vec<RankedProcess>,
+    files: Vec<RankedFile>,
+}
+
+/// How often, and for how long altogether.
+#[derive(Serialize)]
+struct Share {
+    count: u64,
+    total_ms: f64,
+}
+
+#[derive(Serialize)]
+struct RankedOperation {
+    operation: &'static str,
+    #[serde(flatten)]
+    share: Share,
+}
+
+#[derive(Serialize)]
+struct RankedMount {
+    #[serde(flatten)]
+    mount: Mount,
+    #[serde(flatten)]
+    share: Share,
+}
+
+#[derive(Serialize)]
+struct RankedProcess {
+    pid: u32,
+    comm: String,
+    cgroup: String,
+    container: String,
+    #[serde(flatten)]
+    share: Share,
+}
+
+#[derive(Serialize)]
+struct RankedFile {
+    file: String,
+    inode: u64,
+    mountpoint: String,
+    #[serde(flatten)]
+    share: Share,
+}
+
+/// What is known when an incident is written.
+pub struct Facts<'a> {
+    pub id: &'a str,
+    pub episode: &'a Episode,
+    pub recorder: &'a Recorder,
+    pub losses: &'a Value,
+    /// What higher layers saw of it.
+    pub also: &'a [String],
+    pub closed: bool,
+}
+
+/// How far before the first slow operation the verdict looks for what is normal.
+const NORMAL_SPAN: Duration = Duration::from_secs(300);
+/// Operations around the slow ones that the verdict looks at: a tenth of a second's work at most.
+const JUDGED: usize = 16_384;
+
+/// Judges the episode and puts `incident.json` together.
+pub fn describe(watch: &Watch, clock: &Clock, facts: &Facts) -> Value {
+    let window = &facts.episode.window;
+    let begin = window.events().iter().map(|event| event.start).min().unwrap_or(window.from).min(window.from);
+    let since = begin.saturating_sub(nanos(NORMAL_SPAN));
+    // What went to the same places: the verdict looks at nothing else.
+    let places: HashSet<_> = window.events().iter().map(|event| (event.link.connection, event.mount)).collect();
+    let near = |event: &Event| {
+        places.iter().any(|(connection, mount)| match connection {
+            0 => *mount == event.mount,
+            connection => *connection == event.link.connection,
+        })
+    };
+    let around: Vec<Event> = facts.recorder.events_since(since, JUDGED).filter(near).collect();
+    let verdict = diagnose::judge(facts.episode.anomaly.kind, window.events(), &around);
+    let incident = Incident {
+        id: facts.id,
+        detected: clock.iso(window.to),
+        window: Span { from: clock.iso(begin), to: clock.iso(window.to) },
+        anomaly: &facts.episode.anomaly,
+        verdict: &verdict,
+        top: ranking(watch, &Top::of(window)),
+        losses: facts.losses,
+        operations: window.count(),
+        windows: facts.episode.windows,
+        closed: facts.closed,
+        also: facts.also,
+        host: host(),
+    };
+    serde_json::to_value(incident).unwrap_or_else(|error| json!({"id": facts.id, "error": error.to_string()}))
+}
+
+/// `incident.json` of a snapshot: nothing was detected, so nothing is judged.
+pub fn describe_snapshot(clock: &Clock, id: &str, by: &str, losses: &Value) -> Value {
+    let now = clock.iso(nanos(probes::monotonic()));
+    let anomaly = Anomaly {
+        name: "snapshot".into(),
+        kind: model::AnomalyKind::Snapshot,
+        probe: "all",
+        rule: format!("asked for by {by}"),
+        observed: String::new(),
+        limit: String::new(),
+    };
+    let incident = Incident {
+        id,
+        detected: now.clone(),
+        window: Span { from: now.clone(), to: now },
+        anomaly: &anomaly,
+        verdict: &Verdict::unknown("a snapshot on demand: nothing was detected"),
+        top: Ranking::default(),
+        losses,
+        operations: 0,
+        windows: 0,
+        closed: true,
+        also: &[],
+        host: host(),
+    };
+    serde_json::to_value(incident).unwrap_or_else(|error| json!({"id": id, "error": error.to_string()}))
+}
+
+/// What actions limit themselves to.
+pub fn scope(watch: &Watch, episode: &Episode) -> Scope {
+    let top = Top::of(&episode.window);
+    let mounts: Vec<ScopedMount> = top
+        .mounts
+        .iter()
+        .map(|place| scoped(watch.mount(place.key), watch.mounts().get(place.key).map(|point| point.device)))
+        .collect();
+    let mut servers: Vec<String> = mounts.iter().map(|scoped| scoped.mount.server.clone()).collect();
+    servers.retain(|server| !server.is_empty());
+    servers.sort();
+    servers.dedup();
+    Scope { mounts, servers, pids: top.processes.iter().map(|place| place.key.pid).collect() }
+}
+
+/// The files of a bundle that come from the daemon: the slow operations, every operation before them, and the page.
+pub fn attachments(
+    watch: &Watch,
+    clock: Clock,
+    events: Vec<Event>,
+    excerpt: Option<Recorder>,
+    incident: &Value,
+) -> Vec<Attachment> {
+    let mut names = Names::of(watch, events.iter());
+    let page = report::page(incident);
+    let mut attachments = vec![Attachment {
+        name: "report.html",
+        write: Box::new(move |out: &mut dyn Write| out.write_all(page.as_bytes())),
+    }];
+    if let Some(recorder) = excerpt {
+        names.add(watch, recorder.events().map(|event| event.mount));
+        let names = names.clone();
+        let write = move |out: &mut dyn Write| names.write(out, &clock, recorder.events());
+        attachments.push(Attachment { name: "recorder.jsonl", write: Box::new(write) });
+    }
+    let write = move |out: &mut dyn Write| names.write(out, &clock, events.into_iter());
+    attachments.push(Attachment { name: "events.jsonl", write: Box::new(write) });
+    attachments
+}
+
+/// Names of mounts, looked up while the watch is at hand, for a thread that has none.
+#[derive(Clone)]
+struct Names(HashMap<MountKey, Mount>);
+
+impl Names {
+    fn of<'a>(watch: &Watch, events: impl Iterator<Item = &'a Event>) -> Self {
+        let mut names = Self(HashMap::new());
+        names.add(watch, events.map(|event| event.mount));
+        names
+    }
+
+    fn add(&mut self, watch: &Watch, keys: impl Iterator<Item = MountKey>) {
+        for key in keys {
+            self.0.entry(key).or_insert_with(|| watch.mount(key));
+        }
+    }
+
+    fn write(&self, out: &mut dyn Write, clock: &Clock, events: impl Iterator<Item = Event>) -> io::Result<()> {
+        let nowhere = Mount::default();
+        for event in events {
+            let mount = self.0.get(&event.mount).unwrap_or(&nowhere);
+            serde_json::to_writer(&mut *out, &EventLine::new(&event, mount, clock))?;
+            out.write_all(b"\n")?;
+        }
+        Ok(())
+    }
+}
+
+fn ranking(watch: &Watch, top: &Top) -> Ranking {
+    fn share<K>(place: &Ranked<K>) -> Share {
+        Share { count: place.total.count, total_ms: milliseconds(place.total.time) }
+    }
+    Ranking {
+        operations: top
+            .operations
+            .iter()
+            .map(|place| RankedOperation { operation: place.key.name(), share: share(place) })
+            .collect(),
+        mounts: top
+            .mounts
+            .iter()
+            .map(|place| RankedMount { mount: watch.mount(place.key), share: share(place) })
+            .collect(),
+        processes: top
+            .processes
+            .iter()
+            .map(|place| {
+                let cgroup = container::cgroup_of(place.key.pid, place.key.cgroup);
+                RankedProcess {
+                    pid: place.key.pid,
+                    comm: place.key.comm.to_string(),
+                    container: container::container_of(&cgroup).unwrap_or_default().to_owned(),
+                    cgroup,
+                    share: share(place),
+                }
+            })
+            .collect(),
+        files: top
+            .files
+            .iter()
+            .map(|place| RankedFile {
+                file: place.key.name.to_string(),
+                inode: place.key.inode,
+                mountpoint: watch.mount(place.key.mount).mountpoint,
+                share: share(place),
+            })
+            .collect(),
+    }
+}
+
+fn host() -> Host {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    Host {
+        name: model::text::printable(name.trim().as_bytes()),
+        kernel: kernel.trim().to_owned(),
+        plumbline: env!("CARGO_PKG_VERSION"),
+    }
+}
+
+/// A mount as actions want it.
+pub fn scoped(mount: Mount, device: Option<MountKey>) -> ScopedMount {
+    ScopedMount { mount, device: device.and_then(device_of) }
+}
+
+/// Major and minor number of a key that is a device's.
+fn device_of(key: MountKey) -> Option<(u32, u32)> {
+    let major = u32::try_from(key.0 >> 20).ok()?;
+    Some((major, u32::try_from(key.0 & 0xf_ffff).ok()?))
+}
+
+pub fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

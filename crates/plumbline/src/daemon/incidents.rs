@@ -1,0 +1,262 @@
+//! What becomes of episodes and requests: bundles, made and renewed.
+
+use std::{collections::BTreeSet, os::unix::net::UnixStream};
+
+use diagnose::Episode;
+use jiff::Timestamp;
+use model::AnomalyKind;
+use probes::Recorder;
+use serde_json::Value;
+
+use super::{
+    Daemon, control,
+    incident::{self, nanos},
+    monotonic, release_free_memory,
+    rules::{Change, ChangeExt},
+    tell,
+};
+use crate::{
+    evidence::{Cause, Collector, Done, Id, Outcome, Request, Scope},
+    view::clock::Clock,
+};
+
+/// Snapshots under way at the same time: each holds a copy of the flight recorder.
+const MAX_SNAPSHOTS: usize = 2;
+
+/// An episode that is not over.
+#[derive(Default)]
+pub struct Open {
+    /// Its bundle; `None` if none could be made yet, or it has been deleted since.
+    bundle: Option<Id>,
+    /// Whether that bundle has been on disk.
+    written: bool,
+    /// What is mounted where it was slow: `//server/share`.
+    sources: BTreeSet<String>,
+    /// Whether its probe sees behind the mount.
+    remote: bool,
+    /// The probe whose operations have not returned, if that is what it is about.
+    stalled: Option<&'static str>,
+    /// Only another view of an incident that a lower layer has reported already.
+    shadow: bool,
+    /// What higher layers saw of it.
+    also: Vec<String>,
+}
+
+impl Daemon {
+    /// Has every change's incident written, the lower layer's first: it knows more.
+    pub(super) fn report_all(&mut self, mut changes: Vec<Change>) {
+        changes.sort_by_key(|change| !is_remote(change.episode()));
+        for change in changes {
+            self.report(&change);
+        }
+    }
+
+    fn report(&mut self, change: &Change) {
+        let episode = change.episode();
+        if change.opened() {
+            let open = self.open_episode(episode);
+            self.open.insert(episode.id, open);
+        }
+        if !self.open.get(&episode.id).is_some_and(|open| open.shadow) {
+            self.write_incident(episode, change);
+        }
+        if change.closed() {
+            self.open.remove(&episode.id);
+            self.rules.forget_verdict(episode.id);
+        }
+    }
+
+    /// Slow system calls on a share whose slow commands are an incident already are no second one. Nor are operations
+    /// that were reported as stalled, when they return at last.
+    fn open_episode(&mut self, episode: &Episode) -> Open {
+        let keys: BTreeSet<_> = episode.window.events().iter().map(|event| event.mount).collect();
+        let sources: BTreeSet<_> = keys.into_iter().map(|key| self.watch.mount(key).source).collect();
+        let remote = is_remote(episode);
+        let (probe, kind) = (episode.anomaly.probe, episode.anomaly.kind);
+        let covered = |open: &Open| {
+            let below = open.remote && !remote;
+            let stalled = open.stalled == Some(probe) && kind == AnomalyKind::Latency;
+            (below || stalled) && sources.is_subset(&open.sources)
+        };
+        let mut shadow = false;
+        for open in self.open.values_mut() {
+            if covered(open) {
+                shadow = true;
+                open.also.push(format!("{}: {}", episode.anomaly.name, episode.anomaly.observed));
+                let incident = open.bundle.as_ref().map(Id::as_str).unwrap_or_default();
+                tracing::info!(incident, "{}: {}; part of {incident}", episode.anomaly.name, episode.anomaly.observed);
+            }
+        }
+        let stalled = (kind == AnomalyKind::Stalled).then_some(probe);
+        Open { sources, remote, stalled, shadow, ..Open::default() }
+    }
+
+    /// Makes the bundle, or, if there is one, renews it.
+    fn write_incident(&mut self, episode: &Episode, change: &Change) {
+        let Some(collector) = &self.collector else { return };
+        let open = self.open.get(&episode.id);
+        let known = open.and_then(|open| open.bundle.clone());
+        let id = known.clone().unwrap_or_else(|| {
+            let detected = self.clock.wall(episode.window.to);
+            collector.next_id(detected, episode.anomaly.probe, episode.anomaly.kind.name())
+        });
+        let recorder = self.watch.recorder().unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot read the flight recorder");
+            Recorder::default()
+        });
+        let facts = incident::Facts {
+            id: id.as_str(),
+            episode,
+            recorder: &recorder,
+            losses: &self.losses(),
+            also: open.map_or(&[], |open| &open.also),
+            closed: change.closed(),
+        };
+        let mut described = incident::describe(&self.watch, &self.clock, &facts);
+        self.rules.keep_better_verdict(episode.id, &mut described);
+        if change.opened() {
+            self.incidents += 1;
+            tell::incident(&described, self.setup.config.audit);
+        }
+        if change.closed() {
+            tell::audit(self.setup.config.audit, "incident", || format!("{} is over", id.as_str()));
+        }
+        let events = episode.window.events().to_vec();
+        let result = if known.is_some() {
+            let attachments = incident::attachments(&self.watch, self.clock, events, None, &described);
+            collector.update(id.clone(), described, attachments)
+        } else {
+            let excerpt = self.excerpt(&recorder, episode.window.from);
+            collector.submit(Request {
+                id: id.clone(),
+                attachments: incident::attachments(&self.watch, self.clock, events, excerpt, &described),
+                incident: described,
+                actions: self.setup.config.resolve(self.rules.actions_of(&episode.anomaly.name)),
+                scope: incident::scope(&self.watch, episode),
+            })
+        };
+        match result {
+            Ok(()) => drop(self.open.get_mut(&episode.id).map(|open| open.bundle = Some(id))),
+            Err(refused) => self.lost(&id, "busy", &refused.to_string()),
+        }
+        release_free_memory();
+    }
+
+    fn lost(&mut self, id: &Id, cause: &str, message: &str) {
+        self.bundles_lost += 1;
+        tell::lost(id.as_str(), cause, message, self.setup.config.audit);
+    }
+
+    /// The seconds before `from`, and no more of them than an eighth of the disk limit holds: 32 bytes each, compressed.
+    fn excerpt(&self, recorder: &Recorder, from: u64) -> Option<Recorder> {
+        let span = nanos(self.setup.config.evidence.recorder);
+        let limit = (self.setup.config.cleanup.max_bytes / 8 / 32).clamp(100, 20_000) as usize;
+        (span > 0).then(|| recorder.excerpt(from.saturating_sub(span), limit))
+    }
+
+    /// What each probe has lost since it was loaded, by cause; and what was left out on purpose.
+    pub(super) fn losses(&self) -> Value {
+        let (consumed, refused) = self.watch.consumed();
+        let mut losses = serde_json::Map::new();
+        for ((protocol, counters), (_, runs)) in self.watch.counters().into_iter().zip(self.watch.runs()) {
+            let mut causes: serde_json::Map<String, Value> =
+                counters.losses().into_iter().map(|(cause, lost)| (cause.into(), lost.into())).collect();
+            causes.insert("runs_missed".into(), runs.missed.into());
+            causes.insert("swept".into(), counters.swept.into());
+            causes.insert("never_sent".into(), counters.never_sent.into());
+            causes.insert("sampled_out".into(), counters.sampled_out.into());
+            causes.insert("produced".into(), counters.produced.into());
+            losses.insert(protocol.name.into(), causes.into());
+        }
+        losses.insert("consumed".into(), consumed.into());
+        losses.insert("not_understood".into(), refused.into());
+        losses.insert("sampling_one_in".into(), (1_u64 << self.sample_shift).into());
+        losses.into()
+    }
+
+    /// Has a bundle made now, and tells `asker` when it is there.
+    pub(super) fn snapshot(&mut self, by: &str, asker: Option<UnixStream>) {
+        let Some(collector) = &self.collector else { return };
+        if self.snapshots.len() >= MAX_SNAPSHOTS {
+            tracing::warn!("no snapshot for {by}: {MAX_SNAPSHOTS} are under way");
+            return refuse(asker, "other snapshots are under way; try again in a moment");
+        }
+        let clock = Clock::now();
+        let id = collector.next_id(Timestamp::now(), "all", "snapshot");
+        let described = incident::describe_snapshot(&clock, id.as_str(), by, &self.losses());
+        let excerpt = self.watch.recorder().ok().and_then(|recorder| self.excerpt(&recorder, monotonic()));
+        let remote: Vec<_> = self.watch.mounts().iter().filter(|point| point.remote).collect();
+        let mounts = remote.iter().map(|point| incident::scoped(point.mount.clone(), Some(point.device))).collect();
+        let servers: BTreeSet<_> = remote.iter().map(|point| point.mount.server.clone()).collect();
+        let servers = servers.into_iter().filter(|server| !server.is_empty()).collect();
+        let request = Request {
+            id: id.clone(),
+            attachments: incident::attachments(&self.watch, clock, vec![], excerpt, &described),
+            incident: described,
+            actions: self.setup.config.resolve(&self.setup.config.snapshot),
+            scope: Scope { mounts, servers, pids: vec![] },
+        };
+        tell::audit(self.setup.config.audit, "snapshot", || format!("{} asked for by {by}", id.as_str()));
+        match collector.submit(request) {
+            Ok(()) => self.snapshots.push((id, asker)),
+            Err(refused) => {
+                self.lost(&id, "busy", &refused.to_string());
+                refuse(asker, "the collector is busy; try again in a moment");
+            }
+        }
+    }
+
+    pub(super) fn take_requests(&mut self) {
+        for stream in self.control.snapshot_requests() {
+            self.snapshot("plumbline snapshot", Some(stream));
+        }
+    }
+
+    pub(super) fn take_completions(&mut self) {
+        let done = self.collector.as_ref().map(Collector::completions).unwrap_or_default();
+        for done in done {
+            self.completed(&done);
+        }
+        release_free_memory();
+    }
+
+    pub(super) fn completed(&mut self, done: &Done) {
+        let audited = self.setup.config.audit;
+        tell::deletions(&done.sweep, audited);
+        let (id, line) = match &done.outcome {
+            Outcome::Written { id, path, .. } => {
+                tell::written(&done.outcome, audited);
+                if let Some(open) = self.open.values_mut().find(|open| open.bundle.as_ref() == Some(id)) {
+                    open.written = true;
+                }
+                (id, format!("bundle {}", path.display()))
+            }
+            Outcome::Lost { id, cause, message } => {
+                self.lost(id, cause.name(), message);
+                // Never made, or deleted to make room: the next change makes it anew.
+                let open = self.open.values_mut().find(|open| open.bundle.as_ref() == Some(id));
+                if let Some(open) = open.filter(|open| *cause == Cause::Gone || !open.written) {
+                    open.bundle = None;
+                }
+                (id, format!("error the bundle was lost: {message}"))
+            }
+            Outcome::NotTidied { message } => return tracing::error!("old bundles cannot be looked at: {message}"),
+            Outcome::Tidied => return,
+        };
+        let index = self.snapshots.iter().position(|(waits_for, _)| waits_for == id);
+        if let Some((_, Some(stream))) = index.map(|index| self.snapshots.swap_remove(index)) {
+            control::answer(stream, &line);
+        }
+    }
+}
+
+fn refuse(asker: Option<UnixStream>, why: &str) {
+    if let Some(stream) = asker {
+        control::answer(stream, &format!("error {why}"));
+    }
+}
+
+/// Whether the episode's probe sees the protocol that goes to the server.
+fn is_remote(episode: &Episode) -> bool {
+    probes::protocol(episode.anomaly.probe).is_some_and(|protocol| protocol.remote)
+}

@@ -1,0 +1,370 @@
+//! The daemon: one thread that drains, detects and hands incidents to the evidence room.
+//!
+//! Everything it waits for is in one epoll set ([`sources`]). On every interval the ring is drained, each rule's window
+//! is closed, and what that changed becomes a bundle or an update of one.
+
+mod control;
+mod incident;
+mod incidents;
+mod lock;
+pub mod log;
+mod reload;
+mod rules;
+mod sources;
+mod tell;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    os::unix::net::UnixStream,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use anyhow::Result;
+use model::Operation;
+use nix::sys::signal::Signal;
+use probes::{Capability, Filter, Watch};
+use serde_json::{Value, json};
+
+pub use control::request_snapshot;
+pub use lock::{output_dir_of_running, runtime_dir};
+
+use crate::{
+    config::Config,
+    evidence::{Collector, Id},
+    view::clock::Clock,
+};
+use control::Control;
+use incident::nanos;
+use incidents::Open;
+use lock::Lock;
+use reload::{refuse_to_be_blind, settings, start_watch};
+use rules::Rules;
+use sources::{Sources, Wake};
+
+/// Mounts and modules are looked after this often even if nothing seems to have changed.
+const TEND_EVERY: Duration = Duration::from_secs(4);
+/// Shorter than a second by what a timer may be early.
+const LOOK_AT_STALLS_EVERY: Duration = Duration::from_millis(900);
+/// More events than this in a second and the kernel side begins to sample.
+const FLOOD_PER_SECOND: u64 = 50_000;
+/// One event in 2^this at the least.
+const MAX_SAMPLE_SHIFT: u32 = 12;
+/// Batches taken from the ring before anything else gets its turn.
+const BATCHES_A_TURN: usize = 64;
+/// How long a stop may take until what is accepted is written; what takes longer is cut. Detaching comes on top of it.
+const DRAIN_LIMIT: Duration = Duration::from_millis(1300);
+
+/// How the daemon was asked to run.
+pub struct Setup {
+    pub config: Config,
+    /// Where the configuration came from, to read it again on SIGHUP.
+    pub config_file: Option<PathBuf>,
+    pub all_filesystems: bool,
+    pub duration: Option<Duration>,
+}
+
+/// Runs until it is told to stop.
+///
+/// # Errors
+///
+/// When it cannot start: another one runs, no permission, an output directory that is not ours.
+pub fn run(setup: Setup, started: impl FnOnce(&[Capability], &Watch)) -> Result<()> {
+    let runtime = runtime_dir();
+    let lock = Lock::take(&runtime, &setup.config.output_dir)?;
+    let mut daemon = Daemon::start(setup, &runtime, lock)?;
+    started(&daemon.watch.state(), &daemon.watch);
+    daemon.tell_started();
+    let result = daemon.serve();
+    daemon.stop();
+    result
+}
+
+struct Daemon {
+    setup: Setup,
+    sources: Sources,
+    control: Control,
+    watch: Watch,
+    collector: Option<Collector>,
+    rules: Rules,
+    /// The episodes that are not over, by number.
+    open: HashMap<u64, Open>,
+    /// Snapshots under way, and who waits for them.
+    snapshots: Vec<(Id, Option<UnixStream>)>,
+    clock: Clock,
+    sample_shift: u32,
+    consumed_before: u64,
+    lost_before: HashMap<&'static str, u64>,
+    finished_before: BTreeMap<Operation, u64>,
+    looked_at_stalls: Instant,
+    tended: Instant,
+    tidied: Instant,
+    stop_at: Option<Instant>,
+    incidents: u64,
+    /// Bundles that were not made, or not renewed.
+    bundles_lost: u64,
+    pin_dir: PathBuf,
+    lock: Lock,
+}
+
+impl Daemon {
+    fn start(setup: Setup, runtime: &std::path::Path, lock: Lock) -> Result<Self> {
+        let pin_dir = lock::pin_dir(runtime);
+        probes::clean_pins(&pin_dir);
+        // Attaching can take seconds. Until signals are blocked, they simply end the process, and nothing outlives it.
+        let watch = start_watch(&setup.config, &pin_dir)?;
+        refuse_to_be_blind(&watch.state())?;
+        let sources = Sources::new(setup.config.watch_interval)?;
+        let collector = Collector::start(settings(&setup.config))?;
+        sources.add(&collector, Wake::Evidence)?;
+        let control = Control::listen(runtime)?;
+        sources.add(control.listener(), Wake::Control)?;
+        sources.add_ring(watch.ring_fd())?;
+        let now = Instant::now();
+        let mut daemon = Self {
+            rules: Rules::new(&setup.config, monotonic()),
+            stop_at: setup.duration.map(|duration| now + duration),
+            setup,
+            sources,
+            control,
+            watch,
+            collector: Some(collector),
+            open: HashMap::new(),
+            snapshots: Vec::new(),
+            clock: Clock::now(),
+            sample_shift: 0,
+            consumed_before: 0,
+            lost_before: HashMap::new(),
+            finished_before: BTreeMap::new(),
+            looked_at_stalls: now,
+            tended: now,
+            tidied: now,
+            incidents: 0,
+            bundles_lost: 0,
+            pin_dir,
+            lock,
+        };
+        daemon.apply_filter()?;
+        release_free_memory();
+        Ok(daemon)
+    }
+
+    fn tell_started(&self) {
+        for notice in &self.setup.config.notices {
+            tracing::info!("configuration: {notice}");
+        }
+        if self.setup.config.rules.is_empty() {
+            tracing::warn!("no rule is configured: nothing will be noticed");
+        }
+        let leftovers = self.collector.as_ref().map_or(0, |collector| collector.counters().leftovers);
+        if leftovers > 0 {
+            tracing::info!("{leftovers} half-written bundles of an earlier run were deleted");
+            tell::audit(self.setup.config.audit, "deletion", || format!("{leftovers} half-written bundles"));
+        }
+        let rules = self.setup.config.rules.len();
+        tell::audit(self.setup.config.audit, "started", || format!("{rules} rules"));
+        // Not under systemd is no error.
+        let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+    }
+
+    fn serve(&mut self) -> Result<()> {
+        let watchdog = sd_notify::watchdog_enabled().map(|limit| limit / 3);
+        loop {
+            let now = Instant::now();
+            if self.stop_at.is_some_and(|stop| now >= stop) {
+                return Ok(());
+            }
+            let stop_in = self.stop_at.map(|stop| stop - now);
+            // The interval's own wake-ups come first; with a long interval, these do.
+            let chores_in = Some((TEND_EVERY + Duration::from_secs(1)).saturating_sub(now - self.tended));
+            let limit = [stop_in, watchdog, chores_in].into_iter().flatten().min();
+            for wake in self.sources.wait(limit)? {
+                match wake {
+                    Wake::Signal => {
+                        if self.take_signals() {
+                            return Ok(());
+                        }
+                    }
+                    Wake::Interval => self.interval_over(),
+                    Wake::Ring => self.drain(),
+                    Wake::Mounts => self.tend(),
+                    Wake::Evidence => self.take_completions(),
+                    Wake::Control => self.take_requests(),
+                }
+            }
+            self.do_chores();
+            if watchdog.is_some() {
+                let _ = sd_notify::notify(&[sd_notify::NotifyState::Watchdog]);
+            }
+        }
+    }
+
+    /// Returns whether to stop.
+    fn take_signals(&mut self) -> bool {
+        while let Some(signal) = self.sources.signal() {
+            match signal {
+                Signal::SIGHUP => self.reload(),
+                Signal::SIGUSR1 => {
+                    self.snapshot("SIGUSR1", None);
+                }
+                _ => return true,
+            }
+        }
+        false
+    }
+
+    fn drain(&mut self) {
+        for _ in 0..BATCHES_A_TURN {
+            let rules = &mut self.rules;
+            if self.watch.drain(|event| rules.see(&event)) < Watch::BATCH {
+                return;
+            }
+        }
+    }
+
+    fn interval_over(&mut self) {
+        if !self.sources.interval_over() {
+            return;
+        }
+        self.drain();
+        self.look_at_stalls();
+        self.clock = Clock::now();
+        let changes = self.close_windows();
+        self.report_all(changes);
+        self.adapt();
+    }
+
+    /// Closes every rule's window. A probe's own losses are its rules'.
+    fn close_windows(&mut self) -> Vec<rules::Change> {
+        let mut lost = HashMap::new();
+        for (protocol, now) in self.watch.lost_events() {
+            let before = self.lost_before.insert(protocol.name, now).unwrap_or(0);
+            lost.insert(protocol.name, now.saturating_sub(before));
+        }
+        let finished = if self.rules.want_totals() { self.finished_since() } else { BTreeMap::new() };
+        self.rules.close(monotonic(), |probe| lost.get(probe).copied().unwrap_or(0), &finished)
+    }
+
+    /// How many operations of each kind have finished since this was last asked.
+    fn finished_since(&mut self) -> BTreeMap<Operation, u64> {
+        let mut now = BTreeMap::<Operation, u64>::new();
+        for (operation, _, histogram) in self.watch.histograms().unwrap_or_default() {
+            *now.entry(operation).or_default() += histogram.count;
+        }
+        let before = std::mem::replace(&mut self.finished_before, now.clone());
+        now.into_iter()
+            .map(|(operation, count)| (operation, count.saturating_sub(before.get(&operation).copied().unwrap_or(0))))
+            .collect()
+    }
+
+    /// Shows the rules what has been in flight for too long, once a second at most: each look reads the kernel's maps.
+    fn look_at_stalls(&mut self) {
+        let Some((limit, protocols)) = self.rules.stalled_after() else { return };
+        if self.looked_at_stalls.elapsed() < LOOK_AT_STALLS_EVERY {
+            return;
+        }
+        self.looked_at_stalls = Instant::now();
+        for event in self.watch.in_flight(|protocol| protocols.contains(protocol.name), limit, diagnose::KEPT) {
+            self.rules.see(&event);
+        }
+    }
+
+    /// What has to be done now and then, however long the watch interval is.
+    fn do_chores(&mut self) {
+        if self.tended.elapsed() >= TEND_EVERY {
+            self.tend();
+        }
+        if self.tidied.elapsed() >= self.setup.config.cleanup.interval {
+            self.tidied = Instant::now();
+            if let Some(collector) = &self.collector {
+                // Refused means that it is busy writing, which tidies as well.
+                let _ = collector.tidy();
+            }
+        }
+    }
+
+    /// Samples while flooded, and says so.
+    fn adapt(&mut self) {
+        let (consumed, _) = self.watch.consumed();
+        let rate =
+            (consumed - self.consumed_before.min(consumed)) as f64 / self.setup.config.watch_interval.as_secs_f64();
+        self.consumed_before = consumed;
+        let shift = match rate as u64 {
+            FLOOD_PER_SECOND.. => (self.sample_shift + 1).min(MAX_SAMPLE_SHIFT),
+            rate if rate < FLOOD_PER_SECOND / 4 => self.sample_shift.saturating_sub(1),
+            _ => self.sample_shift,
+        };
+        if shift == self.sample_shift {
+            return;
+        }
+        self.sample_shift = shift;
+        if let Err(error) = self.watch.sample(shift) {
+            tracing::warn!(%error, "cannot change the sampling of events");
+        }
+        tracing::warn!("{rate:.0} events a second: one in {} is looked at now", 1_u64 << shift);
+    }
+
+    fn tend(&mut self) {
+        self.tended = Instant::now();
+        for probe in self.watch.tend() {
+            tell::probe(&probe);
+        }
+    }
+
+    /// Finishes what is under way, within [`DRAIN_LIMIT`], and says what there was.
+    fn stop(mut self) {
+        let deadline = Instant::now() + DRAIN_LIMIT;
+        let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
+        // Nothing more comes in, so that a flood does not hold us up. If that fails, it is drained all the same.
+        let _ = self.watch.set_filter(&Filter::default());
+        self.drain();
+        self.clock = Clock::now();
+        let mut changes = self.close_windows();
+        changes.extend(self.rules.finish());
+        self.report_all(changes);
+        let losses = self.losses();
+        if let Some(collector) = self.collector.take() {
+            let counters = collector.counters();
+            let end = collector.shutdown(deadline.saturating_duration_since(Instant::now()));
+            for done in &end.done {
+                self.completed(done);
+            }
+            self.bundles_lost += end.unfinished as u64;
+            tell::stopped(self.incidents, self.bundles_lost, &losses, &counters);
+        }
+        tell::audit(self.setup.config.audit, "stopped", || format!("{} incidents", self.incidents));
+    }
+}
+
+fn monotonic() -> u64 {
+    nanos(probes::monotonic())
+}
+
+/// Gives memory that is needed only now and then back: loading programs and writing bundles take megabytes.
+fn release_free_memory() {
+    // SAFETY: malloc_trim has no preconditions.
+    #[cfg(target_env = "gnu")]
+    unsafe {
+        nix::libc::malloc_trim(0);
+    }
+}
+
+/// One row of `losses` for people.
+pub fn losses_line(losses: &Value) -> String {
+    let empty = json!({});
+    losses
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter_map(|(probe, causes)| {
+            let causes = causes.as_object().or(empty.as_object())?;
+            let lost: Vec<_> = causes
+                .iter()
+                .filter(|(cause, lost)| *cause != "produced" && lost.as_u64() > Some(0))
+                .map(|(cause, lost)| format!("{probe} {cause} {lost}"))
+                .collect();
+            (!lost.is_empty()).then(|| lost.join(", "))
+        })
+        .collect::<Vec<_>>()
+        .join(", ")
+}

@@ -1,0 +1,128 @@
+//! SIGHUP: another configuration takes over, or the old one stays and the log says why.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use probes::{Capability, Filter, Options, State, Watch};
+
+use super::{Daemon, monotonic, tell};
+use crate::{
+    config::{self, Config},
+    evidence::Settings,
+    watched,
+};
+
+/// Size of the event ring, bytes.
+const RING_BYTES: u32 = 1 << 20;
+/// Operations that the flight recorder holds: 2 MiB.
+const RECORDER_RECORDS: u32 = 32_768;
+/// Bundles that may be waiting or in the works.
+const QUEUE: usize = 16;
+
+impl Daemon {
+    /// Reads the configuration again. A bad one keeps the old and says why.
+    pub(super) fn reload(&mut self) {
+        if let Ok(now) = sd_notify::NotifyState::monotonic_usec_now() {
+            let _ = sd_notify::notify(&[sd_notify::NotifyState::Reloading, now]);
+        }
+        let audited = self.setup.config.audit;
+        match self.try_reload() {
+            Ok(()) => {
+                let rules: Vec<_> = self.setup.config.rules.iter().map(|rule| rule.rule.name()).collect();
+                let rules = if rules.is_empty() { "none".to_owned() } else { rules.join(", ") };
+                tracing::info!("configuration reloaded; rules: {rules}");
+                let audited = audited || self.setup.config.audit;
+                tell::audit(audited, "configuration", || format!("reloaded; rules: {rules}"));
+            }
+            Err(errors) => {
+                errors.iter().for_each(|error| tracing::error!("{error}"));
+                tracing::error!("configuration not reloaded: the old one stays in force");
+                tell::audit(audited, "configuration", || "refused: the old one stays in force".into());
+            }
+        }
+        let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+    }
+
+    fn try_reload(&mut self) -> Result<(), Vec<String>> {
+        let remote = watched::remote_mount_points(self.watch.mounts());
+        let config = config::check(self.setup.config_file.as_deref(), &remote)
+            .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>())?;
+        let say = |error: anyhow::Error| vec![format!("{error:#}")];
+        let names = |config: &Config| config.probes.iter().map(|probe| probe.name).collect::<Vec<_>>();
+        let watch = if names(&config) == names(&self.setup.config) {
+            None
+        } else {
+            let watch = start_watch(&config, &self.pin_dir).map_err(say)?;
+            refuse_to_be_blind(&watch.state()).map_err(say)?;
+            Some(watch)
+        };
+        // From here on it is as good as done: the old rules' incidents end under the old configuration.
+        self.drain();
+        let mut changes = self.close_windows();
+        changes.extend(self.rules.finish());
+        self.report_all(changes);
+        if let Some(collector) = &self.collector {
+            collector.reconfigure(settings(&config)).map_err(say)?;
+        }
+        if let Some(watch) = watch {
+            self.sources.add_ring(watch.ring_fd()).map_err(say)?;
+            watch.state().iter().for_each(tell::probe);
+            self.watch.give_up_pins();
+            self.watch = watch;
+            (self.consumed_before, self.sample_shift) = (0, 0);
+            self.lost_before.clear();
+        }
+        self.sources.set_interval(config.watch_interval).map_err(say)?;
+        self.lock.rewrite(&config.output_dir).map_err(say)?;
+        for notice in &config.notices {
+            tracing::info!("configuration: {notice}");
+        }
+        self.rules.replace(&config, monotonic());
+        self.setup.config = config;
+        self.apply_filter().map_err(say)
+    }
+
+    pub(super) fn apply_filter(&mut self) -> Result<()> {
+        let filter = Filter {
+            thresholds: self.rules.kernel_thresholds(),
+            failures: self.rules.failures(),
+            wanted_ordinary: self.rules.wanted_ordinary(),
+            all_filesystems: self.setup.all_filesystems || self.setup.config.all_filesystems,
+            wake_bytes: u64::from(RING_BYTES / 2),
+            ..Filter::default()
+        };
+        self.watch.set_filter(&filter).context("cannot tell the kernel side what to report")
+    }
+}
+
+pub fn start_watch(config: &Config, pin_dir: &Path) -> Result<Watch> {
+    let options = Options {
+        protocols: config.probes.clone(),
+        ring_bytes: RING_BYTES,
+        recorder_records: RECORDER_RECORDS,
+        pin: Some(pin_dir.to_owned()),
+        yield_idle_modules: true,
+    };
+    Watch::start(&options).context("cannot start watching")
+}
+
+/// A daemon that can never see anything must not look as if it watched.
+pub fn refuse_to_be_blind(probes: &[Capability]) -> Result<()> {
+    if probes.iter().any(|probe| probe.state != State::Unavailable || probe.may_come) {
+        return Ok(());
+    }
+    let reasons: Vec<String> = probes.iter().map(|probe| format!("{}: {}", probe.probe, probe.reason)).collect();
+    anyhow::bail!("no probe can run here, so there is nothing to watch; {}; see `plumbline doctor`", reasons.join("; "))
+}
+
+pub fn settings(config: &Config) -> Settings {
+    Settings {
+        output_dir: config.output_dir.clone(),
+        time_limit: config.evidence.timeout,
+        output_cap: config.evidence.max_bytes,
+        concurrency: config.evidence.concurrency,
+        queue: QUEUE,
+        max_bytes: config.cleanup.max_bytes,
+        max_age: config.cleanup.max_age,
+    }
+}

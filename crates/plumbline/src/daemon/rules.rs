@@ -1,0 +1,161 @@
+//! The rules on duty: who sees which event, what each collects, and what the kernel side must let through.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    time::Duration,
+};
+
+use diagnose::{
+    Watch,
+    rule::{ErrorRule, Rule},
+};
+use model::{Code, Event, Operation, Protocol};
+use serde_json::Value;
+
+pub use diagnose::Change;
+
+use crate::config::{ActionSpec, Config, ConfiguredRule};
+
+pub struct Rules {
+    on_duty: Vec<OnDuty>,
+    /// Number of the last episode.
+    sequence: u64,
+    /// The verdict of each open episode as it was when the recorder still held what came before.
+    verdicts: HashMap<u64, Value>,
+}
+
+struct OnDuty {
+    configured: ConfiguredRule,
+    watch: Watch,
+}
+
+impl Rules {
+    pub fn new(config: &Config, now: u64) -> Self {
+        let on_duty = config.rules.iter().map(|rule| OnDuty::new(rule, config.cooldown, now)).collect();
+        Self { on_duty, sequence: 0, verdicts: HashMap::new() }
+    }
+
+    /// Puts another configuration's rules on duty.
+    pub fn replace(&mut self, config: &Config, now: u64) {
+        self.on_duty = Self::new(config, now).on_duty;
+    }
+
+    pub fn see(&mut self, event: &Event) {
+        self.on_duty.iter_mut().for_each(|rule| rule.watch.see(event));
+    }
+
+    /// Closes every rule's window; `dropped` says how many events its probe has lost meanwhile.
+    pub fn close(
+        &mut self,
+        now: u64,
+        dropped: impl Fn(&str) -> u64,
+        finished: &BTreeMap<Operation, u64>,
+    ) -> Vec<Change> {
+        let sequence = &mut self.sequence;
+        let close = |rule: &mut OnDuty| {
+            let dropped = dropped(rule.configured.rule.protocol().name);
+            rule.watch.close(now, dropped, finished, sequence)
+        };
+        self.on_duty.iter_mut().flat_map(close).collect()
+    }
+
+    /// Ends every open episode.
+    pub fn finish(&mut self) -> Vec<Change> {
+        self.on_duty.iter_mut().filter_map(|rule| rule.watch.finish()).map(Change::Closed).collect()
+    }
+
+    /// What the rule of this name collects.
+    pub fn actions_of(&self, name: &str) -> &[ActionSpec] {
+        let rule = self.on_duty.iter().find(|rule| rule.configured.rule.name() == name);
+        rule.map_or(&[], |rule| &rule.configured.actions)
+    }
+
+    /// The lowest limit of any rule for each operation: what is below it need not leave the kernel.
+    pub fn kernel_thresholds(&self) -> Vec<(Operation, Duration)> {
+        let mut lowest: BTreeMap<Operation, Duration> = BTreeMap::new();
+        for rule in self.rules() {
+            let Rule::Latency(rule) = rule else { continue };
+            for (operation, threshold) in &rule.thresholds {
+                let limit = (*threshold).min(rule.ceiling);
+                lowest.entry(*operation).and_modify(|known| *known = limit.min(*known)).or_insert(limit);
+            }
+        }
+        lowest.into_iter().collect()
+    }
+
+    /// Operations whose failures some rule counts.
+    pub fn failures(&self) -> Vec<Operation> {
+        let all: BTreeSet<_> = self.error_rules().flat_map(|rule| rule.operations.iter().copied()).collect();
+        all.into_iter().collect()
+    }
+
+    /// Ordinary codes that some rule counts all the same.
+    pub fn wanted_ordinary(&self) -> Vec<(&'static Protocol, Code)> {
+        let wanted = |rule: &ErrorRule| {
+            let (protocol, codes) = (rule.protocol, rule.codes.clone());
+            protocol
+                .ordinary
+                .iter()
+                .filter(move |code| codes.include(protocol, **code))
+                .map(move |code| (protocol, *code))
+        };
+        self.error_rules().flat_map(wanted).collect()
+    }
+
+    /// Whether some rule must know how many operations there were altogether.
+    pub fn want_totals(&self) -> bool {
+        self.error_rules().any(|rule| rule.acceptable_percent.is_some())
+    }
+
+    /// The shortest time after which some rule calls an operation stalled, and whose operations such rules are about.
+    pub fn stalled_after(&self) -> Option<(Duration, BTreeSet<&'static str>)> {
+        let stall =
+            |rule: &'_ Rule| if let Rule::Stall(rule) = rule { Some((rule.limit, rule.protocol.name)) } else { None };
+        let limit = self.rules().filter_map(stall).map(|(limit, _)| limit).min()?;
+        Some((limit, self.rules().filter_map(stall).map(|(_, protocol)| protocol).collect()))
+    }
+
+    fn rules(&self) -> impl Iterator<Item = &Rule> {
+        self.on_duty.iter().map(|rule| &rule.configured.rule)
+    }
+
+    fn error_rules(&self) -> impl Iterator<Item = &ErrorRule> {
+        self.rules().filter_map(|rule| if let Rule::Error(rule) = rule { Some(rule) } else { None })
+    }
+
+    /// Later, the recorder may hold nothing but the outage: a surer verdict from its beginning stands.
+    pub fn keep_better_verdict(&mut self, episode: u64, incident: &mut Value) {
+        let sure = |verdict: &Value| verdict.get("confidence").and_then(Value::as_f64).unwrap_or(0.0);
+        let Some(now) = incident.get_mut("verdict") else { return };
+        match self.verdicts.get(&episode) {
+            Some(earlier) if sure(earlier) > 0.0 && sure(earlier) >= sure(now) => *now = earlier.clone(),
+            _ => drop(self.verdicts.insert(episode, now.clone())),
+        }
+    }
+
+    pub fn forget_verdict(&mut self, episode: u64) {
+        self.verdicts.remove(&episode);
+    }
+}
+
+impl OnDuty {
+    fn new(rule: &ConfiguredRule, cooldown: Duration, now: u64) -> Self {
+        Self { configured: rule.clone(), watch: Watch::new(rule.rule.detector(), cooldown, now) }
+    }
+}
+
+/// What a change means for its bundle.
+pub trait ChangeExt {
+    fn opened(&self) -> bool;
+    fn closed(&self) -> bool;
+}
+
+impl ChangeExt for Change {
+    fn opened(&self) -> bool {
+        matches!(self, Change::Opened(_))
+    }
+
+    fn closed(&self) -> bool {
+        matches!(self, Change::Closed(_))
+    }
+}

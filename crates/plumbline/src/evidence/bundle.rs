@@ -1,0 +1,176 @@
+//! The bundle: a tar.zst that is whole or absent.
+
+use std::io::{self, BufReader, Read, Write};
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+
+use super::id::Id;
+use super::output::Spool;
+use super::retention::{Claimed, Room};
+use super::store::Store;
+
+/// zstd's own default: past it, size barely falls and time rises.
+const LEVEL: i32 = 3;
+/// 1 MiB: bounds the memory of whoever writes or reads a bundle.
+const WINDOW_LOG: u32 = 20;
+
+type Compressed = zstd::stream::write::Encoder<'static, Claimed>;
+
+/// A bundle being written, under a temporary name. Dropped without [`Writer::commit`], it leaves nothing behind.
+pub struct Writer {
+    /// `None` once it is finished.
+    tar: Option<tar::Builder<Compressed>>,
+    store: Arc<Store>,
+    id: Id,
+    /// Seconds since the epoch, for the entries.
+    begun: u64,
+    committed: bool,
+}
+
+impl Writer {
+    /// Starts one.
+    ///
+    /// # Errors
+    /// If the temporary file cannot be created.
+    pub fn create(store: &Arc<Store>, room: &Arc<Room>, id: &Id) -> Result<Self> {
+        let shown = store.path_of(id);
+        let file = store.create_temporary(id).with_context(|| format!("cannot write {}", shown.display()))?;
+        let mut encoder = Compressed::new(Claimed::new(file, room.clone(), u64::MAX), LEVEL)?;
+        encoder.window_log(WINDOW_LOG)?;
+        encoder.include_checksum(true)?;
+        let begun = u64::try_from(jiff::Timestamp::now().as_second()).unwrap_or(0);
+        let tar = Some(tar::Builder::new(encoder));
+        Ok(Self { tar, store: store.clone(), id: id.clone(), begun, committed: false })
+    }
+
+    /// Adds a small part.
+    ///
+    /// # Errors
+    /// Any error of writing, such as a full disk or no room.
+    pub fn add_bytes(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        self.add(name, bytes.len() as u64, bytes)
+    }
+
+    /// Adds a spooled part.
+    ///
+    /// # Errors
+    /// As [`Writer::add_bytes`].
+    pub fn add_spool(&mut self, name: &str, spool: Spool) -> io::Result<()> {
+        self.add(name, spool.bytes(), spool.into_reader()?)
+    }
+
+    /// Adds a part of a known size.
+    ///
+    /// # Errors
+    /// As [`Writer::add_bytes`]; also if `content` has less than `bytes`.
+    pub fn add(&mut self, name: &str, bytes: u64, content: impl Read) -> io::Result<()> {
+        let tar = self.tar.as_mut().ok_or_else(|| io::Error::other("the bundle is finished"))?;
+        let mut header = tar::Header::new_gnu();
+        header.set_path(name)?;
+        header.set_mode(0o600);
+        header.set_mtime(self.begun);
+        header.set_size(bytes);
+        header.set_cksum();
+        let mut counted = Counted { content: content.take(bytes), bytes: 0 };
+        tar.append(&header, &mut counted)?;
+        if counted.bytes != bytes {
+            return Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                format!("{name} ends {} bytes early", bytes - counted.bytes),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Makes it whole: synced and under its name. Says its size in bytes. `replacing` allows that the name is taken.
+    ///
+    /// # Errors
+    /// Any error of writing; nothing is left behind then.
+    pub fn commit(mut self, replacing: bool) -> Result<u64> {
+        let tar = self.tar.take().context("the bundle is finished")?;
+        let file = tar.into_inner()?.finish()?;
+        let bytes = file.written();
+        let shown = self.store.path_of(&self.id);
+        let synced = self.store.commit(file.file(), &self.id, replacing);
+        synced.with_context(|| format!("cannot write {}", shown.display()))?;
+        self.committed = true;
+        file.keep();
+        Ok(bytes)
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        if !self.committed {
+            // If this fails, the next start tries again.
+            let _ = self.store.remove_temporary(&self.id);
+        }
+    }
+}
+
+struct Counted<R> {
+    content: R,
+    bytes: u64,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.content.read(buffer)?;
+        self.bytes += count as u64;
+        Ok(count)
+    }
+}
+
+/// Shows every part of a bundle, in order: name, size in bytes, content. Stops when `see` says false.
+///
+/// # Errors
+/// If it is no bundle, or damaged; or what `see` returns.
+pub fn each_entry(bundle: impl Read, mut see: impl FnMut(&str, u64, &mut dyn Read) -> Result<bool>) -> Result<()> {
+    let mut decoder = zstd::stream::read::Decoder::with_buffer(BufReader::new(bundle))?;
+    // Refuse what would need much memory: no bundle of ours does.
+    decoder.window_log_max(WINDOW_LOG)?;
+    let mut archive = tar::Archive::new(decoder);
+    for entry in archive.entries()? {
+        let mut entry = entry?;
+        let name = entry.path()?.to_str().map(str::to_owned);
+        let bytes = entry.size();
+        if let Some(name) = name
+            && !see(&name, bytes, &mut entry)?
+        {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// The content of one part of a bundle, at most `limit` bytes; `None` if it has no such part.
+///
+/// # Errors
+/// If it is no bundle, or damaged.
+pub fn read_entry(bundle: impl Read, wanted: &str, limit: u64) -> Result<Option<Vec<u8>>> {
+    let mut found = None;
+    each_entry(bundle, |name, _, content| {
+        if name == wanted {
+            let mut bytes = Vec::new();
+            content.take(limit).read_to_end(&mut bytes)?;
+            found = Some(bytes);
+        }
+        Ok(found.is_none())
+    })?;
+    Ok(found)
+}
+
+/// A file name for a part that somebody else named: letters, digits, `.`, `_` and `-` only, and no dot in front.
+pub fn safe_name(name: &str) -> String {
+    let safe = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
+    let name: String = name.trim_start_matches('.').chars().take(64).map(safe).collect();
+    if name.is_empty() { "_".to_owned() } else { name }
+}
+
+/// `value` as JSON for people.
+pub fn json(value: &impl serde::Serialize) -> io::Result<Vec<u8>> {
+    let mut bytes = serde_json::to_vec_pretty(value)?;
+    bytes.write_all(b"\n")?;
+    Ok(bytes)
+}

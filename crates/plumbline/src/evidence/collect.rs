@@ -1,0 +1,129 @@
+//! Makes, updates and tidies bundles: what the collector's thread does with one job.
+
+use std::io::ErrorKind;
+use std::sync::{Arc, OnceLock};
+use std::time::{Instant, SystemTime};
+
+use anyhow::{Context as _, Result};
+
+use super::bundle::{self, Writer};
+use super::id::Id;
+use super::output::{Bounds, Output};
+use super::retention::Room;
+use super::runner::{Batch, Context, Status, Threads};
+use super::store::Store;
+use super::{Attachment, Outcome, Request, Settings};
+
+/// The bundle to be updated was never written, or retention has deleted it.
+#[derive(Debug, thiserror::Error)]
+#[error("it is no longer there")]
+pub struct Gone;
+
+/// What outlives one job.
+#[derive(Default)]
+pub struct Workshop {
+    /// The account of disk space.
+    pub room: Arc<Room>,
+    /// The actions' threads.
+    pub threads: Arc<Threads>,
+    /// The time by which actions must be over, once the collector is shut down.
+    pub stop: Arc<OnceLock<Instant>>,
+}
+
+impl Workshop {
+    /// Collects and writes a new bundle.
+    ///
+    /// # Errors
+    /// If it cannot be written; then there is none.
+    pub fn collect(&self, settings: Arc<Settings>, request: Request) -> Result<Outcome> {
+        let started = Instant::now();
+        let store = self.open(&settings, None)?;
+        let mut writer = Writer::create(&store, &self.room, &request.id)?;
+        let context = Context {
+            scope: Arc::new(request.scope),
+            settings,
+            store: store.clone(),
+            room: self.room.clone(),
+            threads: self.threads.clone(),
+            stop: self.stop.clone(),
+        };
+        // First of all: what they look at is changing.
+        let mut batch = Batch::start(request.actions, context);
+        writer.add_bytes("incident.json", &bundle::json(&request.incident)?).context("incident.json")?;
+        self.attach(&mut writer, &store, request.attachments)?;
+        let mut manifest = Vec::new();
+        while let Some((record, spool)) = batch.next() {
+            if let (Some(file), Some(spool)) = (&record.file, spool) {
+                writer.add_spool(file, spool).with_context(|| file.clone())?;
+            }
+            manifest.push(record);
+        }
+        writer.add_bytes("manifest.json", &bundle::json(&manifest)?).context("manifest.json")?;
+        let bytes = writer.commit(false)?;
+        let actions_failed = manifest.iter().filter(|record| record.status != Status::Ok).count();
+        let path = store.path_of(&request.id);
+        Ok(Outcome::Written { id: request.id, path, bytes, seconds: started.elapsed().as_secs_f64(), actions_failed })
+    }
+
+    /// Writes a bundle anew with another `incident.json` and other attachments; all else in it stays.
+    ///
+    /// # Errors
+    /// If it is gone or cannot be written; then the old one, if any, stays as it is.
+    pub fn update(
+        &self,
+        settings: &Settings,
+        id: Id,
+        incident: &serde_json::Value,
+        attachments: Vec<Attachment>,
+    ) -> Result<Outcome> {
+        let started = Instant::now();
+        let store = self.open(settings, Some(&id))?;
+        let path = store.path_of(&id);
+        let old = store.open_bundle(&id).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => anyhow::Error::new(Gone).context(format!("cannot update {}", path.display())),
+            _ => anyhow::Error::new(error).context(format!("cannot read {}", path.display())),
+        })?;
+        let mut replaced: Vec<&str> = attachments.iter().map(|attachment| attachment.name).collect();
+        replaced.push("incident.json");
+        let mut writer = Writer::create(&store, &self.room, &id)?;
+        writer.add_bytes("incident.json", &bundle::json(incident)?).context("incident.json")?;
+        self.attach(&mut writer, &store, attachments)?;
+        bundle::each_entry(old, |name, bytes, content| {
+            if !replaced.contains(&name) {
+                writer.add(&bundle::safe_name(name), bytes, content)?;
+            }
+            Ok(true)
+        })
+        .with_context(|| format!("cannot update {}", path.display()))?;
+        let bytes = writer.commit(true)?;
+        Ok(Outcome::Written { id, path, bytes, seconds: started.elapsed().as_secs_f64(), actions_failed: 0 })
+    }
+
+    /// Applies retention alone.
+    ///
+    /// # Errors
+    /// If the directory cannot be opened or read.
+    pub fn tidy(&self, settings: &Settings) -> Result<Outcome> {
+        self.open(settings, None)?;
+        Ok(Outcome::Tidied)
+    }
+
+    /// Opens the store anew for every job: what has happened to it meanwhile is seen, and mended or reported.
+    fn open(&self, settings: &Settings, spared: Option<&Id>) -> Result<Arc<Store>> {
+        let store = Arc::new(Store::open(&settings.output_dir)?);
+        let (limit, age) = (settings.max_bytes, settings.max_age);
+        self.room
+            .survey(store.clone(), limit, age, SystemTime::now(), spared)
+            .with_context(|| format!("cannot read {}", settings.output_dir.display()))?;
+        Ok(store)
+    }
+
+    fn attach(&self, writer: &mut Writer, store: &Store, attachments: Vec<Attachment>) -> Result<()> {
+        for Attachment { name, write } in attachments {
+            let mut out = Output::create(store, &self.room, Bounds::none())?;
+            write(&mut out).context(name)?;
+            writer.add_spool(name, out.finish().context(name)?).context(name)?;
+        }
+        Ok(())
+    }
+}

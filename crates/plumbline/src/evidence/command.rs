@@ -1,0 +1,166 @@
+//! Runs one command for an action: without a shell, in a process group of its own that is killed whole.
+
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, poll};
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::{SigSet, Signal, killpg};
+use nix::sys::wait::{Id as WaitId, WaitPidFlag, WaitStatus, waitid};
+use nix::unistd::Pid;
+
+use super::output::Output;
+
+/// Where programs are looked for.
+const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
+/// How often a silent command is looked at.
+const LOOK: u8 = 50;
+
+/// The command ran and said no.
+#[derive(Debug, thiserror::Error)]
+#[error("{program}: {status}")]
+pub struct Failed {
+    program: String,
+    /// How it ended.
+    pub status: ExitStatus,
+}
+
+/// Runs `argv` with nothing to read, its standard output and error going to `out`, until it ends or `out` takes no
+/// more. Then none of its process group is left.
+///
+/// # Errors
+/// [`Failed`] if it ends with anything but 0; an I/O error if it cannot be started or `out` refuses.
+pub fn run(argv: &[String], out: &mut Output) -> Result<()> {
+    let Some((program, args)) = argv.split_first() else { bail!("there is no command to run") };
+    let (mut reader, writer) = io::pipe().context("cannot create a pipe")?;
+    let mut command = Command::new(program);
+    command
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(writer.try_clone()?)
+        .stderr(writer)
+        // Ours may be on a mount that hangs.
+        .current_dir("/")
+        // Root's own may have folders on a mount that hangs, too; what is elsewhere is named by its whole path.
+        .env("PATH", PATH)
+        .env_remove("LD_LIBRARY_PATH")
+        .env_remove("LD_PRELOAD")
+        .env("LC_ALL", "C")
+        .env_remove("NOTIFY_SOCKET")
+        .process_group(0);
+    // SAFETY: prctl(2) and sigprocmask(2) are async-signal-safe and allocate nothing.
+    unsafe {
+        command.pre_exec(|| {
+            // If we are killed, nobody else would stop it. The signal comes when this thread ends, and it waits for it.
+            set_pdeathsig(Signal::SIGKILL)?;
+            // The daemon takes its signals from a descriptor, and so has them blocked.
+            Ok(SigSet::empty().thread_set_mask()?)
+        });
+    }
+    let child = command.spawn().with_context(|| format!("cannot run {program}; is it installed?"))?;
+    // Its copies of the pipe's writing end would keep us from seeing the end.
+    drop(command);
+    let mut group = Group { child, reaped: false };
+    let copied = copy(&mut group, &mut reader, out);
+    let status = group.end()?;
+    copied?;
+    if !status.success() {
+        bail!(Failed { program: program.clone(), status });
+    }
+    Ok(())
+}
+
+/// Copies until the command has ended and what it wrote is read.
+fn copy(group: &mut Group, reader: &mut io::PipeReader, out: &mut Output) -> io::Result<()> {
+    let mut buffer = vec![0; 16 << 10];
+    let mut open = true;
+    loop {
+        out.check()?;
+        let ended = group.has_ended()?;
+        if ended {
+            // Whoever still holds the pipe belongs to the group, and has had its time.
+            group.kill();
+        }
+        if open && readable(reader)? {
+            let count = reader.read(&mut buffer)?;
+            out.write_all(buffer.get(..count).unwrap_or_default())?;
+            open = count > 0;
+        } else if ended {
+            return Ok(());
+        } else if !open {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+fn readable(reader: &io::PipeReader) -> io::Result<bool> {
+    let mut fds = [PollFd::new(reader.as_fd(), PollFlags::POLLIN)];
+    match poll(&mut fds, LOOK) {
+        Err(Errno::EINTR) => Ok(false),
+        polled => Ok(polled? > 0),
+    }
+}
+
+/// A child and all that it started, as far as they stayed in its process group.
+struct Group {
+    child: Child,
+    /// Once it is, its id may be another process's.
+    reaped: bool,
+}
+
+impl Group {
+    fn pid(&self) -> Pid {
+        Pid::from_raw(self.child.id().cast_signed())
+    }
+
+    /// Whether the child has ended. It is not reaped: that would free its id for another process.
+    fn has_ended(&self) -> io::Result<bool> {
+        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+        Ok(waitid(WaitId::Pid(self.pid()), flags)? != WaitStatus::StillAlive)
+    }
+
+    fn kill(&self) {
+        // No such group: everybody is gone already.
+        let _ = killpg(self.pid(), Signal::SIGKILL);
+    }
+
+    /// Kills the group and waits for the child. One that hangs in the kernel is waited for as long as it hangs; the
+    /// runner gives up on this thread then.
+    fn end(&mut self) -> io::Result<ExitStatus> {
+        if !self.reaped {
+            self.kill();
+        }
+        let status = self.child.wait()?;
+        self.reaped = true;
+        Ok(status)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = self.end();
+    }
+}
+
+/// A command line as one could type it.
+pub fn shown(argv: &[String]) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@%+".contains(c);
+    let quoted = argv.iter().map(|arg| {
+        if !arg.is_empty() && arg.chars().all(plain) {
+            arg.clone()
+        } else {
+            format!("'{}'", arg.replace('\'', r"'\''"))
+        }
+    });
+    quoted.collect::<Vec<_>>().join(" ")
+}
+
+/// The code that a command ended with; 128 and the signal if it was killed, as a shell has it.
+pub fn exit_code(status: ExitStatus) -> Option<i32> {
+    status.code().or_else(|| status.signal().map(|signal| 128 + signal))
+}

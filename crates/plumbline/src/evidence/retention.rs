@@ -1,0 +1,254 @@
+//! Keeps bundles by age and total size, oldest out first.
+//!
+//! Every byte, of temporary files too, is claimed from the [`Room`] before it is written. A claim that does not fit
+//! deletes the oldest bundles until it does, or fails: the limit is never passed, not even for a moment.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Read, Seek, Write};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use super::id::Id;
+use super::store::{Store, Stored, on_disk};
+
+/// Why a bundle was deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// Last written longer ago than allowed.
+    Age,
+    /// The oldest, when there was no more room.
+    Size,
+}
+
+/// A bundle that retention deleted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Deleted {
+    /// Its name.
+    pub id: Id,
+    /// Bytes on disk that this set free.
+    pub bytes: u64,
+    /// The reason.
+    pub why: Why,
+}
+
+/// What retention did.
+#[derive(Debug, Default)]
+pub struct Sweep {
+    /// Bundles that are gone.
+    pub deleted: Vec<Deleted>,
+    /// How many could not be deleted. They still count against the limit.
+    pub failed: usize,
+    /// The first of those failures.
+    pub error: Option<String>,
+}
+
+/// The space that evidence may take on disk.
+#[derive(Debug, Default)]
+pub struct Room(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    store: Option<Arc<Store>>,
+    limit: u64,
+    /// Bundles on disk, at the last census, less those deleted since.
+    stored: u64,
+    /// Claimed by files being written.
+    temporary: u64,
+    oldest: VecDeque<Stored>,
+    sweep: Sweep,
+}
+
+impl Room {
+    /// Looks at the directory anew, deletes what is too old, and makes the rest fit into `limit` bytes. Until the next
+    /// call claims are served from `store`; `spared` is not deleted for them.
+    ///
+    /// One call deletes at most [`super::store::OLDEST`] bundles.
+    ///
+    /// # Errors
+    /// If the directory cannot be read.
+    pub fn survey(
+        &self,
+        store: Arc<Store>,
+        limit: u64,
+        max_age: Duration,
+        now: SystemTime,
+        spared: Option<&Id>,
+    ) -> io::Result<()> {
+        let census = store.census(spared)?;
+        let mut state = self.lock();
+        state.store = Some(store);
+        state.limit = limit;
+        state.stored = census.bytes;
+        let too_old = |bundle: &Stored| now.duration_since(bundle.modified).is_ok_and(|age| age > max_age);
+        let (old, young): (Vec<_>, Vec<_>) = census.oldest.into_iter().partition(too_old);
+        old.into_iter().for_each(|bundle| state.delete(bundle, Why::Age));
+        state.oldest = young.into();
+        state.make_room(0);
+        Ok(())
+    }
+
+    /// What was deleted since the last time this was asked.
+    pub fn take_sweep(&self) -> Sweep {
+        std::mem::take(&mut self.lock().sweep)
+    }
+
+    /// Sets `bytes` aside for a file being written.
+    ///
+    /// # Errors
+    /// If they do not fit even with every other bundle deleted; see [`is_over_budget`].
+    fn claim(&self, bytes: u64) -> io::Result<()> {
+        let mut state = self.lock();
+        if !state.make_room(bytes) {
+            return Err(io::Error::other(OverBudget::Limit(state.limit)));
+        }
+        state.temporary += bytes;
+        Ok(())
+    }
+
+    fn release(&self, bytes: u64) {
+        let mut state = self.lock();
+        state.temporary = state.temporary.saturating_sub(bytes);
+    }
+
+    fn keep(&self, bytes: u64) {
+        let mut state = self.lock();
+        state.temporary = state.temporary.saturating_sub(bytes);
+        state.stored = state.stored.saturating_add(bytes);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // The numbers are put right by the next survey, whatever a panic left behind.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Deletes the oldest bundles until `bytes` more fit; false if they cannot.
+    fn make_room(&mut self, bytes: u64) -> bool {
+        while self.stored.saturating_add(self.temporary).saturating_add(bytes) > self.limit {
+            let Some(oldest) = self.oldest.pop_front() else { return false };
+            self.delete(oldest, Why::Size);
+        }
+        true
+    }
+
+    fn delete(&mut self, bundle: Stored, why: Why) {
+        let Some(store) = &self.store else { return };
+        match store.remove_bundle(&bundle.id) {
+            Ok(()) => {
+                self.stored = self.stored.saturating_sub(bundle.bytes);
+                self.sweep.deleted.push(Deleted { id: bundle.id, bytes: bundle.bytes, why });
+            }
+            Err(error) => {
+                self.sweep.failed += 1;
+                let shown = store.path_of(&bundle.id);
+                self.sweep.error.get_or_insert_with(|| format!("cannot delete {}: {error}", shown.display()));
+            }
+        }
+    }
+}
+
+/// A claim that does not fit.
+#[derive(Debug, thiserror::Error)]
+enum OverBudget {
+    #[error("the bundles' limit of {0} bytes leaves no room, with all older ones deleted; raise it or collect less")]
+    Limit(u64),
+    #[error(
+        "it takes more than its share of the bundles' limit, {0} bytes compressed; raise the limit or collect less"
+    )]
+    Share(u64),
+}
+
+/// Whether an error is a claim that did not fit.
+pub fn is_over_budget(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<OverBudget>())
+}
+
+/// A file that claims from the room before it writes, and gives back what it claimed when it is dropped.
+#[derive(Debug)]
+pub struct Claimed {
+    file: File,
+    // Dropped after the file's space is set free.
+    claim: Claim,
+    share: u64,
+    kept: bool,
+    written: u64,
+}
+
+#[derive(Debug)]
+struct Claim {
+    room: Arc<Room>,
+    bytes: u64,
+}
+
+impl Claimed {
+    /// Writes to `file` on the account of `room`, at most `share` bytes.
+    pub fn new(file: File, room: Arc<Room>, share: u64) -> Self {
+        Self { file, claim: Claim { room, bytes: 0 }, share, kept: false, written: 0 }
+    }
+
+    /// The file behind it.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Bytes written so far.
+    pub fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// From now on the file counts as a bundle.
+    pub fn keep(mut self) {
+        self.kept = true;
+        let bytes = std::mem::take(&mut self.claim.bytes);
+        self.claim.room.keep(bytes);
+    }
+}
+
+impl Write for Claimed {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let after = self.written + bytes.len() as u64;
+        if after > self.share {
+            return Err(io::Error::other(OverBudget::Share(self.share)));
+        }
+        let more = on_disk(after).saturating_sub(self.claim.bytes);
+        self.claim.room.claim(more)?;
+        self.claim.bytes += more;
+        let count = self.file.write(bytes)?;
+        self.written += count as u64;
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Read for Claimed {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.file.read(bytes)
+    }
+}
+
+impl Seek for Claimed {
+    fn seek(&mut self, to: io::SeekFrom) -> io::Result<u64> {
+        self.file.seek(to)
+    }
+}
+
+impl Drop for Claimed {
+    fn drop(&mut self) {
+        if !self.kept {
+            // Closing it is not enough: a command that is just being started has a copy of every descriptor until it
+            // comes to exec(2).
+            let _ = self.file.set_len(0);
+        }
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.room.release(self.bytes);
+    }
+}

@@ -1,0 +1,306 @@
+//! The directory that bundles live in. Everything goes through its descriptor, so that nothing outside it can be
+//! written or deleted by way of a name or a symbolic link.
+
+use std::collections::BinaryHeap;
+use std::fs::{DirBuilder, File};
+use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, Result};
+use nix::dir::Dir;
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag, RenameFlags, open, openat, renameat, renameat2};
+use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstatat, mkdirat};
+use nix::unistd::{UnlinkatFlags, fsync, unlinkat};
+
+use super::id::Id;
+use super::trust::checked;
+use crate::watched;
+
+/// The directory below OUTPUT_DIR.
+pub const INCIDENTS: &str = "incidents";
+/// How many of the oldest bundles one look at the directory remembers: a bound on memory, and on one pass of retention.
+pub const OLDEST: usize = 1024;
+/// File systems give out space in blocks; sizes are counted in them, so that `du` agrees with the limit.
+const BLOCK: u64 = 4096;
+
+const DIRECTORY: OFlag = OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
+
+/// Bytes that a file of this length takes on disk.
+pub fn on_disk(bytes: u64) -> u64 {
+    bytes.div_ceil(BLOCK).saturating_mul(BLOCK)
+}
+
+/// A bundle on disk. Ordered by age, oldest first.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Stored {
+    /// When it was last written.
+    pub modified: SystemTime,
+    /// Its name.
+    pub id: Id,
+    /// What it takes on disk.
+    pub bytes: u64,
+}
+
+/// What one look at the directory found.
+#[derive(Debug, Default)]
+pub struct Census {
+    /// What all bundles and half-written ones take on disk.
+    pub bytes: u64,
+    /// The oldest bundles, up to [`OLDEST`], in order.
+    pub oldest: Vec<Stored>,
+}
+
+/// OUTPUT_DIR/incidents, open.
+#[derive(Debug)]
+pub struct Store {
+    path: PathBuf,
+    dir: OwnedFd,
+}
+
+impl Store {
+    /// Opens OUTPUT_DIR and its `incidents`, creating them with mode 0700 where they are missing.
+    ///
+    /// # Errors
+    /// As [`Store::existing`]; or if one cannot be created.
+    pub fn open(output_dir: &Path) -> Result<Self> {
+        watched::refuse(&output_dir.join(INCIDENTS))?;
+        let parent = output_dir.parent().filter(|parent| !parent.as_os_str().is_empty());
+        if let Some(parent) = parent {
+            std::fs::create_dir_all(parent).with_context(|| format!("cannot create {}", parent.display()))?;
+        }
+        match DirBuilder::new().mode(0o700).create(output_dir) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+                return Err(error).with_context(|| format!("cannot create {}", output_dir.display()));
+            }
+            _ => {}
+        }
+        let top = checked(open(output_dir, DIRECTORY, Mode::empty()), output_dir)?;
+        match mkdirat(&top, INCIDENTS, Mode::S_IRWXU) {
+            Ok(()) | Err(Errno::EEXIST) => {}
+            Err(errno) => {
+                let shown = output_dir.join(INCIDENTS);
+                return Err(io::Error::from(errno)).with_context(|| format!("cannot create {}", shown.display()));
+            }
+        }
+        let store = Self::as_it_is(output_dir)?;
+        // Ours by name and owner, so that tightening it is safe; OUTPUT_DIR itself may be shared and stays as it is.
+        // On a read-only disk the old mode is as good as it gets.
+        let _ = fchmod(&store.dir, Mode::S_IRWXU);
+        Ok(store)
+    }
+
+    /// Opens OUTPUT_DIR and its `incidents` as they are.
+    ///
+    /// # Errors
+    /// If either is missing, a symbolic link, no directory, another user's, open to writing by others, or on a watched
+    /// mount: one may have been mounted there since it was last looked at.
+    pub fn existing(output_dir: &Path) -> Result<Self> {
+        watched::refuse(&output_dir.join(INCIDENTS))?;
+        Self::as_it_is(output_dir)
+    }
+
+    fn as_it_is(output_dir: &Path) -> Result<Self> {
+        let top = checked(open(output_dir, DIRECTORY, Mode::empty()), output_dir)?;
+        let path = output_dir.join(INCIDENTS);
+        let dir = checked(openat(&top, INCIDENTS, DIRECTORY, Mode::empty()), &path)?;
+        Ok(Self { path, dir })
+    }
+
+    /// Where a bundle is, for people.
+    pub fn path_of(&self, id: &Id) -> PathBuf {
+        self.path.join(id.bundle())
+    }
+
+    /// Deletes what an earlier run left half-written, and says how many files that was.
+    ///
+    /// # Errors
+    /// If the directory cannot be read.
+    pub fn remove_leftovers(&self) -> io::Result<usize> {
+        let mut leftovers = Vec::new();
+        self.each_file(|name, _| leftovers.extend(Id::of_temporary(name)))?;
+        Ok(leftovers.iter().filter(|id| self.unlink(&id.temporary()).is_ok()).count())
+    }
+
+    /// Sums up the directory and finds its oldest bundles, `except` one.
+    ///
+    /// # Errors
+    /// If the directory cannot be read.
+    pub fn census(&self, except: Option<&Id>) -> io::Result<Census> {
+        let mut bytes = 0_u64;
+        let mut oldest = BinaryHeap::new();
+        self.each_file(|name, stat| {
+            let size = size(stat);
+            let bundle = Id::of_bundle(name);
+            if bundle.is_some() || Id::of_temporary(name).is_some() {
+                bytes = bytes.saturating_add(size);
+            }
+            if let Some(id) = bundle.filter(|id| Some(id) != except) {
+                oldest.push(Stored { modified: modified(stat), id, bytes: size });
+                if oldest.len() > OLDEST {
+                    oldest.pop();
+                }
+            }
+        })?;
+        Ok(Census { bytes, oldest: oldest.into_sorted_vec() })
+    }
+
+    /// Every bundle, newest first. Not for the daemon: there may be many.
+    ///
+    /// # Errors
+    /// If the directory cannot be read.
+    pub fn list(&self) -> io::Result<Vec<Stored>> {
+        let mut bundles = Vec::new();
+        self.each_file(|name, stat| {
+            bundles.extend(Id::of_bundle(name).map(|id| Stored { modified: modified(stat), id, bytes: size(stat) }));
+        })?;
+        bundles.sort_unstable_by(|one, other| other.cmp(one));
+        Ok(bundles)
+    }
+
+    /// The highest running number in use, so that numbers go on after a restart.
+    ///
+    /// # Errors
+    /// If the directory cannot be read.
+    pub fn last_sequence(&self) -> io::Result<u64> {
+        let mut last = 0;
+        self.each_file(|name, _| last = Id::of_bundle(name).map_or(last, |id| last.max(id.sequence())))?;
+        Ok(last)
+    }
+
+    /// Creates the file that becomes the bundle.
+    ///
+    /// # Errors
+    /// As open(2).
+    pub fn create_temporary(&self, id: &Id) -> io::Result<File> {
+        let name = id.temporary();
+        let _ = self.unlink(&name);
+        Ok(openat(&self.dir, name.as_str(), created(), Mode::S_IRUSR | Mode::S_IWUSR)?.into())
+    }
+
+    /// Creates a file without a name: it is gone when it is closed, however that happens.
+    ///
+    /// # Errors
+    /// As open(2).
+    pub fn create_unnamed(&self) -> io::Result<File> {
+        let owner = Mode::S_IRUSR | Mode::S_IWUSR;
+        match openat(&self.dir, ".", OFlag::O_TMPFILE | OFlag::O_RDWR | OFlag::O_CLOEXEC, owner) {
+            Ok(fd) => return Ok(fd.into()),
+            Err(Errno::EOPNOTSUPP | Errno::EISDIR | Errno::EINVAL | Errno::ENOENT) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        // overlayfs before 6.2 and NFS have no O_TMPFILE.
+        self.create_and_unlink()
+    }
+
+    fn create_and_unlink(&self) -> io::Result<File> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        // The next start would clean it up if we were killed in between.
+        let id = Id::new(jiff::Timestamp::now(), "spool", "part", COUNT.fetch_add(1, Ordering::Relaxed));
+        let file = self.create_temporary(&id)?;
+        self.remove_temporary(&id)?;
+        Ok(file)
+    }
+
+    /// Opens a bundle for reading.
+    ///
+    /// # Errors
+    /// As open(2): `NotFound` if it is gone.
+    pub fn open_bundle(&self, id: &Id) -> io::Result<File> {
+        let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+        Ok(openat(&self.dir, id.bundle().as_str(), flags, Mode::empty())?.into())
+    }
+
+    /// Syncs the temporary file and gives it the bundle's name. `replacing` says whether that name is taken already.
+    ///
+    /// # Errors
+    /// As fsync(2) and rename(2); the temporary file is then still there.
+    pub fn commit(&self, file: &File, id: &Id, replacing: bool) -> io::Result<()> {
+        file.sync_all()?;
+        let (from, to) = (id.temporary(), id.bundle());
+        let renamed = if replacing {
+            Err(Errno::EINVAL)
+        } else {
+            renameat2(&self.dir, from.as_str(), &self.dir, to.as_str(), RenameFlags::RENAME_NOREPLACE)
+        };
+        match renamed {
+            // EINVAL: a file system that cannot refuse to replace.
+            Err(Errno::EINVAL) => renameat(&self.dir, from.as_str(), &self.dir, to.as_str())?,
+            other => other?,
+        }
+        Ok(fsync(&self.dir)?)
+    }
+
+    /// Deletes a bundle.
+    ///
+    /// # Errors
+    /// As unlink(2).
+    pub fn remove_bundle(&self, id: &Id) -> io::Result<()> {
+        self.unlink(&id.bundle())
+    }
+
+    /// Deletes a half-written bundle.
+    ///
+    /// # Errors
+    /// As unlink(2).
+    pub fn remove_temporary(&self, id: &Id) -> io::Result<()> {
+        self.unlink(&id.temporary())
+    }
+
+    fn unlink(&self, name: &str) -> io::Result<()> {
+        Ok(unlinkat(&self.dir, name, UnlinkatFlags::NoRemoveDir)?)
+    }
+
+    /// Shows every regular file of ours with a name in UTF-8. A file that vanishes meanwhile is passed over.
+    fn each_file(&self, mut see: impl FnMut(&str, &FileStat)) -> io::Result<()> {
+        // Opened anew: a directory stream moves the offset of the descriptor it is given.
+        let mut listing = Dir::openat(&self.dir, ".", DIRECTORY, Mode::empty())?;
+        for entry in listing.iter() {
+            let entry = entry?;
+            let Ok(name) = entry.file_name().to_str() else { continue };
+            let Ok(stat) = fstatat(&self.dir, name, AtFlags::AT_SYMLINK_NOFOLLOW) else { continue };
+            if SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()) == SFlag::S_IFREG {
+                see(name, &stat);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn created() -> OFlag {
+    OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_RDWR | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC
+}
+
+fn size(stat: &FileStat) -> u64 {
+    on_disk(u64::try_from(stat.st_size).unwrap_or(0))
+}
+
+fn modified(stat: &FileStat) -> SystemTime {
+    let seconds = Duration::from_secs(u64::try_from(stat.st_mtime).unwrap_or(0));
+    SystemTime::UNIX_EPOCH + seconds + Duration::from_nanos(u64::try_from(stat.st_mtime_nsec).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Seek, Write};
+
+    #[test]
+    fn a_file_without_a_name_can_be_had_where_the_file_system_has_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path()).unwrap();
+        let mut files = [store.create_and_unlink().unwrap(), store.create_and_unlink().unwrap()];
+        assert_eq!(std::fs::read_dir(dir.path().join(INCIDENTS)).unwrap().count(), 0);
+        for file in &mut files {
+            file.write_all(b"spool").unwrap();
+            file.rewind().unwrap();
+            let mut text = String::new();
+            file.read_to_string(&mut text).unwrap();
+            assert_eq!(text, "spool");
+        }
+    }
+}

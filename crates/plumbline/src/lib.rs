@@ -1,0 +1,12 @@
+//! Plumbline: says at which depth a slow or failing network file system operation lost its time.
+//!
+//! A library only so that other programs, such as the fuzz targets, can reach its parts; the program is [`main`].
+
+mod cli;
+pub mod config;
+mod daemon;
+mod evidence;
+mod view;
+mod watched;
+
+pub use cli::main;

@@ -1,0 +1,35 @@
+//! From the kernel's monotonic nanoseconds to the time on the wall.
+
+use jiff::{SignedDuration, Timestamp};
+use model::Nanos;
+
+/// The wall clock as it stood when this was taken; take a new one when the clock may have been set.
+#[derive(Debug, Clone, Copy)]
+pub struct Clock {
+    boot: Timestamp,
+}
+
+impl Clock {
+    /// Relates the two clocks as they are now.
+    pub fn now() -> Self {
+        let monotonic = SignedDuration::try_from(probes::monotonic()).unwrap_or_default();
+        Self { boot: Timestamp::now().checked_sub(monotonic).unwrap_or_default() }
+    }
+
+    /// The wall time of a kernel time.
+    pub fn wall(&self, at: Nanos) -> Timestamp {
+        let since_boot = SignedDuration::from_nanos(i64::try_from(at).unwrap_or(i64::MAX));
+        self.boot.checked_add(since_boot).unwrap_or_default()
+    }
+
+    /// `2026-03-01T12:00:00.123456Z`
+    pub fn iso(&self, at: Nanos) -> String {
+        format!("{:.6}", self.wall(at))
+    }
+
+    /// `12:00:00.123456`, UTC.
+    pub fn time_of_day(&self, at: Nanos) -> String {
+        let iso = self.iso(at);
+        iso.split_once('T').map_or("", |(_, time)| time).trim_end_matches('Z').to_owned()
+    }
+}

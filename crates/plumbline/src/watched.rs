@@ -1,0 +1,186 @@
+//! Whether a path leads to a watched mount, found out without touching one: a hung server must not hang us.
+
+use std::{
+    ffi::OsString,
+    fs, io,
+    os::unix::ffi::OsStringExt,
+    path::{Component, Path, PathBuf},
+};
+
+use anyhow::{Context, Result};
+use model::text::printable;
+use probes::mounts::Mounts;
+
+/// As many symbolic links as the kernel follows (path_resolution(7)).
+const MAX_LINKS: usize = 40;
+
+/// A path leads to this mount point.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("is on {}, a mount that is watched; choose a local place: a hung server must not hang us", shown(.0))]
+pub struct Watched(PathBuf);
+
+/// Mount points that nothing may be written to.
+pub fn remote_mount_points(mounts: &Mounts) -> Vec<PathBuf> {
+    let remote = mounts.iter().filter(|point| point.remote);
+    remote.map(|point| OsString::from_vec(point.path.clone()).into()).collect()
+}
+
+/// What is at the end of a path.
+pub enum Found {
+    /// Something; for a path that is the root, nothing but that.
+    Existing(PathBuf, fs::Metadata),
+    /// Nothing: this is the nearest directory above that exists.
+    Missing(PathBuf),
+}
+
+/// Why a path was not followed to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum Obstacle {
+    #[error("is not absolute; begin it with `/`")]
+    Relative,
+    #[error(transparent)]
+    Watched(#[from] Watched),
+    #[error("leads round in circles by symbolic links; name the directory itself")]
+    Circle,
+    #[error("cannot exist: {} is not a directory; choose another", shown(.0))]
+    NotADirectory(PathBuf),
+    #[error("cannot be looked at: {}: {error}; choose another", shown(.at))]
+    Unreadable { at: PathBuf, error: io::Error },
+}
+
+/// A symbolic link at the end of a path.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum LastLink {
+    /// Is itself what is looked for.
+    Kept,
+    /// Leads on.
+    Followed,
+}
+
+/// Refuses a path that leads to a mount that is watched at this moment. One that is missing or cannot be followed is
+/// none: neither can it be opened then.
+///
+/// # Errors
+/// [`Watched`]; or if it cannot be known what is mounted.
+pub fn refuse(path: &Path) -> Result<()> {
+    let mounts = Mounts::current().context("cannot read /proc/self/mountinfo")?;
+    check(path, &remote_mount_points(&mounts)).with_context(|| shown(path))
+}
+
+/// As [`refuse`], with the mount points that are watched.
+///
+/// # Errors
+/// [`Watched`].
+pub fn check(path: &Path, never_touch: &[PathBuf]) -> Result<(), Watched> {
+    let walked = std::path::absolute(path).map(|path| walk(&path, LastLink::Followed, never_touch));
+    match walked {
+        Ok(Err(Obstacle::Watched(watched))) => Err(watched),
+        _ => Ok(()),
+    }
+}
+
+/// Follows a path one component at a time, so that each is compared before it is looked at.
+///
+/// `never_touch` are the mount points that are watched. The root itself is left out of this: on a host that runs from
+/// the network nothing is safe.
+///
+/// # Errors
+/// Why it cannot be followed.
+pub fn walk(path: &Path, last_link: LastLink, never_touch: &[PathBuf]) -> Result<Found, Obstacle> {
+    if !path.is_absolute() {
+        return Err(Obstacle::Relative);
+    }
+    let mut todo = names(path);
+    let mut here = PathBuf::from("/");
+    let mut about = look(&here)?;
+    let mut links = 0;
+    while let Some(name) = todo.pop() {
+        if name == ".." {
+            here.pop();
+            about = look(&here)?;
+            continue;
+        }
+        if !about.is_dir() {
+            return Err(Obstacle::NotADirectory(here));
+        }
+        here.push(&name);
+        // Each directory on the way is compared, so a path below a mount is stopped at the mount.
+        if never_touch.contains(&here) {
+            return Err(Watched(here).into());
+        }
+        about = match look(&here) {
+            Err(Obstacle::Unreadable { error, .. }) if error.kind() == io::ErrorKind::NotFound => {
+                here.pop();
+                return Ok(Found::Missing(here));
+            }
+            looked => looked?,
+        };
+        if about.is_symlink() && (last_link == LastLink::Followed || !todo.is_empty()) {
+            links += 1;
+            if links > MAX_LINKS {
+                return Err(Obstacle::Circle);
+            }
+            let target = fs::read_link(&here).map_err(|error| Obstacle::Unreadable { at: here.clone(), error })?;
+            here.pop();
+            if target.is_absolute() {
+                here = PathBuf::from("/");
+            }
+            about = look(&here)?;
+            todo.extend(names(&target));
+        }
+    }
+    Ok(Found::Existing(here, about))
+}
+
+fn look(here: &Path) -> Result<fs::Metadata, Obstacle> {
+    fs::symlink_metadata(here).map_err(|error| Obstacle::Unreadable { at: here.to_owned(), error })
+}
+
+/// The names along a path, the last first; `..` stays.
+fn names(path: &Path) -> Vec<OsString> {
+    let name = |component: Component<'_>| match component {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some("..".into()),
+        _ => None,
+    };
+    path.components().rev().filter_map(name).collect()
+}
+
+/// A path as errors name it.
+pub fn shown(path: &Path) -> String {
+    printable(path.as_os_str().as_encoded_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// What is said of a path below a directory that has a file, a link `log` to `mnt/x` and a link `f` to that.
+    fn said(name: &str) -> Result<(), Watched> {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("file"), "").unwrap();
+        symlink("mnt/x", dir.path().join("log")).unwrap();
+        symlink("log", dir.path().join("f")).unwrap();
+        let said = check(&dir.path().join(name), &[dir.path().join("mnt")]);
+        said.map_err(|Watched(mount)| Watched(mount.strip_prefix(dir.path()).unwrap().to_owned()))
+    }
+
+    #[test]
+    fn a_file_on_a_watched_mount_is_refused_by_its_name_also_through_links() {
+        // Nothing is there to be looked at: the name alone decides.
+        for name in ["mnt", "mnt/p.yaml", "file/../mnt/p.yaml", "log", "f", "f/below", "log/../../mnt"] {
+            assert_eq!(said(name), Err(Watched("mnt".into())), "{name}");
+        }
+        for name in ["file", "mnt2", "missing/mnt", "file/mnt"] {
+            assert_eq!(said(name), Ok(()), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_relative_path_is_judged_from_where_we_are() {
+        let here = std::env::current_dir().unwrap();
+        assert_eq!(check(Path::new("p.yaml"), std::slice::from_ref(&here)), Err(Watched(here)));
+    }
+}

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * The way of one finished operation: histogram and flight recorder always; the ring only if it is over its threshold
+ * and wanted. A probe fills a struct outcome, calls observe(), and, if that returns an event, adds what only slow
+ * operations are worth asking for and calls report().
+ */
+#pragma once
+
+#include "maps.h"
+
+/* What a probe knows of every operation, cheaply. */
+struct outcome {
+	__u64 start;
+	__u64 end;
+	__u64 queue;
+	__u64 wire;
+	__u64 mount;
+	__u64 bytes;
+	__u64 connection;
+	__u64 worth_recording; /* what was faster is counted, but would only drive others out of the recorder */
+	__u32 pid;
+	__u32 status;
+	__u32 error;
+	__u32 rtt_us;
+	__u32 retransmits;
+	__u16 operation;
+	__u8 probe;
+	__u8 flags;
+};
+
+static const struct histogram empty_histogram;
+
+static __always_inline void count(__u32 probe, enum counter which)
+{
+	__u32 index = probe * MAX_COUNTERS + which;
+	__u64 *counter = bpf_map_lookup_elem(&counters, &index);
+
+	/* Atomic although per CPU: a program can be preempted between load and store. */
+	if (counter)
+		__sync_fetch_and_add(counter, 1);
+}
+
+static __always_inline struct settings *current_settings(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&settings, &zero);
+}
+
+/* Twin of model's Histogram::bucket_of; shared.bpf.c lets a test compare the two. */
+static __always_inline __u32 bucket_of(__u64 ns)
+{
+	__u32 exponent = 0, bucket;
+	__u64 rest = ns;
+
+	if (ns < 1024)
+		return 0;
+	/* floor(log2(ns)) by halving */
+	if (rest >> 32)
+		exponent += 32, rest >>= 32;
+	if (rest >> 16)
+		exponent += 16, rest >>= 16;
+	if (rest >> 8)
+		exponent += 8, rest >>= 8;
+	if (rest >> 4)
+		exponent += 4, rest >>= 4;
+	if (rest >> 2)
+		exponent += 2, rest >>= 2;
+	exponent += rest >> 1;
+	bucket = ((exponent - 10) << 2) + ((ns >> (exponent - 2)) & 3) + 1;
+	return bucket < HISTOGRAM_BUCKETS ? bucket : HISTOGRAM_BUCKETS - 1;
+}
+
+static __always_inline void add_to_histogram(const struct outcome *o, __u64 duration)
+{
+	struct histogram_key key = { .mount = o->mount, .operation = o->operation, .probe = o->probe };
+	struct histogram *h = bpf_map_lookup_elem(&histograms, &key);
+	__u32 bucket;
+
+	if (!h) {
+		bpf_map_update_elem(&histograms, &key, &empty_histogram, BPF_NOEXIST);
+		h = bpf_map_lookup_elem(&histograms, &key);
+		if (!h) {
+			count(o->probe, COUNT_LOST_HISTOGRAM);
+			return;
+		}
+	}
+	__sync_fetch_and_add(&h->count, 1);
+	__sync_fetch_and_add(&h->sum, duration);
+	if (o->bytes)
+		__sync_fetch_and_add(&h->bytes, o->bytes);
+	if (o->flags & EVENT_FAILED)
+		__sync_fetch_and_add(&h->errors, 1);
+	bucket = bucket_of(duration);
+	if (bucket < HISTOGRAM_BUCKETS)
+		__sync_fetch_and_add(&h->buckets[bucket], 1);
+}
+
+static __always_inline __u32 microseconds(__u64 ns)
+{
+	__u64 us;
+
+	/* 2^38 / 1000, rounded up, is exact for 32 bits: a 64-bit division takes longer than all else that record() does. */
+	if (!(ns >> 32))
+		return ns * 274877907 >> 38;
+	us = ns / 1000;
+	return us < ~0U ? us : ~0U;
+}
+
+static __always_inline void record(const struct settings *s, const struct outcome *o, __u64 duration)
+{
+	__u32 recorded = COUNT_RECORDED, slot;
+	__u64 *head = bpf_map_lookup_elem(&counters, &recorded);
+	struct record *r;
+
+	if (!head)
+		return;
+	slot = bpf_get_smp_processor_id() * (s->recorder_mask + 1) + (__sync_fetch_and_add(head, 1) & s->recorder_mask);
+	r = bpf_map_lookup_elem(&recorder, &slot);
+	if (!r)
+		return;
+	r->end = 0;
+	barrier_var(r);
+	r->mount = o->mount;
+	r->duration_us = microseconds(duration);
+	r->queue_us = microseconds(o->queue);
+	r->wire_us = microseconds(o->wire);
+	r->deliver_us = o->queue | o->wire ? microseconds(duration - o->queue - o->wire) : 0;
+	r->pid = o->pid;
+	r->status = o->status;
+	r->error = o->error;
+	r->bytes = o->bytes < ~0U ? o->bytes : ~0U;
+	r->rtt_us = o->rtt_us;
+	r->retransmits = o->retransmits;
+	r->operation = o->operation;
+	r->probe = o->probe;
+	r->flags = o->flags;
+	r->connection = o->connection;
+	barrier();
+	r->end = o->end;
+}
+
+/* Whether this failure is worth an event, however fast it was. */
+static __always_inline bool failed_badly(const struct settings *s, const struct outcome *o)
+{
+	__u32 code = o->status ?: o->error;
+
+	if (!(o->flags & EVENT_FAILED) ||
+	    !s->failures[(o->probe * MAX_OPERATIONS + o->operation) & (MAX_PROBES * MAX_OPERATIONS - 1)])
+		return false;
+	for (int i = 0; i < MAX_ORDINARY; i++)
+		if (s->ordinary[(o->probe * MAX_ORDINARY + i) & (MAX_PROBES * MAX_ORDINARY - 1)] == code && code)
+			return false;
+	return true;
+}
+
+static __always_inline bool wanted(const struct settings *s, const struct outcome *o, __u64 duration)
+{
+	/* The mask keeps the verifier from having to believe the probe. */
+	if (duration < s->threshold[(o->probe * MAX_OPERATIONS + o->operation) & (MAX_PROBES * MAX_OPERATIONS - 1)] &&
+	    !failed_badly(s, o))
+		return false;
+	if (s->pid && s->pid != o->pid)
+		return false;
+	if (s->mount && s->mount != o->mount)
+		return false;
+	return !s->errors_only || o->flags & EVENT_FAILED;
+}
+
+/* Counts and records a finished operation. Returns an event to complete and report() if it is worth one. */
+static __always_inline struct event *observe(const struct outcome *o)
+{
+	__u64 duration = o->end - o->start;
+	struct settings *s = current_settings();
+	struct event *e;
+
+	if (!s)
+		return NULL;
+	add_to_histogram(o, duration);
+	if (duration >= o->worth_recording)
+		record(s, o, duration);
+	if (!wanted(s, o, duration))
+		return NULL;
+	if (s->sample_shift && (bpf_get_prandom_u32() & ((1 << (s->sample_shift & 31)) - 1))) {
+		count(o->probe, COUNT_SAMPLED_OUT);
+		return NULL;
+	}
+	count(o->probe, COUNT_PRODUCED);
+	e = bpf_ringbuf_reserve(&events, sizeof(*e), 0);
+	if (!e) {
+		count(o->probe, COUNT_LOST_RING);
+		return NULL;
+	}
+	__builtin_memset(e, 0, sizeof(*e));
+	e->start = o->start;
+	e->duration = duration;
+	e->queue = o->queue;
+	e->wire = o->wire;
+	e->deliver = o->queue | o->wire ? duration - o->queue - o->wire : 0;
+	e->bytes = o->bytes;
+	e->mount = o->mount;
+	e->connection = o->connection;
+	e->pid = o->pid;
+	e->status = o->status;
+	e->error = o->error;
+	e->rtt_us = o->rtt_us;
+	e->retransmits = o->retransmits;
+	e->weight = 1 << (s->sample_shift & 31);
+	e->operation = o->operation;
+	e->probe = o->probe;
+	e->flags = o->flags;
+	return e;
+}
+
+/* Who asked. */
+static __always_inline void name_requester(struct event *e, const struct task_struct *task)
+{
+	e->tid = BPF_CORE_READ(task, pid);
+	e->uid = BPF_CORE_READ(task, cred, uid.val);
+	e->cgroup = BPF_CORE_READ(task, cgroups, dfl_cgrp, kn, id);
+	BPF_CORE_READ_INTO(&e->comm, task, comm);
+}
+
+/* Hands an event to user space; wakes it only when enough has gathered, since it looks once an interval anyway. */
+static __always_inline void report(struct event *e)
+{
+	struct settings *s = current_settings();
+	__u64 wake = s ? s->wake_bytes : 0, flags = 0;
+
+	if (wake)
+		flags = bpf_ringbuf_query(&events, BPF_RB_AVAIL_DATA) >= wake ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP;
+	bpf_ringbuf_submit(e, flags);
+}

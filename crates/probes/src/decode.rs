@@ -1,0 +1,208 @@
+//! From the kernel side's bytes to the model's types. Any bytes are decoded or refused; none are trusted.
+
+use model::{
+    Caller, Event, Flags, Histogram, Link, MountKey, Nanos, Network, Operation, Phases, Requester, text::Text,
+};
+use syscalls::Sysno;
+
+use crate::{
+    SPECS,
+    generated::{Plain, caller, event, event_flags, flight, histogram, record},
+};
+
+/// The event in these bytes; `None` if they are too few or name an operation that no probe has.
+pub fn decode_event(bytes: &[u8]) -> Option<Event> {
+    let raw = event::from_bytes(bytes)?;
+    let operation = operation(raw.probe, raw.operation)?;
+    let flags = flags(raw.flags);
+    Some(Event {
+        operation,
+        start: raw.start,
+        duration: raw.duration,
+        phases: Phases { queue: raw.queue, wire: raw.wire, deliver: raw.deliver },
+        status: raw.status,
+        errno: errno(operation, raw.status, raw.error, flags),
+        bytes: raw.bytes,
+        mount: MountKey(raw.mount),
+        requester: Requester {
+            pid: raw.pid,
+            tid: raw.tid,
+            uid: raw.uid,
+            comm: Text::new(&raw.comm.map(i8::cast_unsigned)),
+            cgroup: raw.cgroup,
+        },
+        link: Link {
+            session: raw.session,
+            message: raw.message,
+            tree: raw.tree,
+            sequence: raw.sequence,
+            resent: raw.resent,
+            connection: raw.connection,
+        },
+        network: Network {
+            srtt_us: raw.srtt_us,
+            rtt_us: raw.rtt_us,
+            retransmits: raw.retransmits,
+            known: has(raw.flags, event_flags::EVENT_NETWORK_KNOWN),
+        },
+        inode: raw.inode,
+        offset: raw.offset,
+        asked: raw.asked,
+        request: raw.request,
+        file: Text::new(&raw.file.map(i8::cast_unsigned)),
+        caller: caller_of(raw.caller),
+        flags,
+        weight: raw.weight.max(1),
+    })
+}
+
+/// The event of a flight record: no names, and microseconds where an event has nanoseconds.
+pub(crate) fn decode_record(bytes: &[u8]) -> Option<Event> {
+    let raw = record::from_bytes(bytes).filter(|raw| raw.end != 0)?;
+    let duration = nanoseconds(raw.duration_us);
+    let operation = operation(raw.probe, raw.operation)?;
+    let flags = flags(raw.flags);
+    Some(Event {
+        operation,
+        start: raw.end.saturating_sub(duration),
+        duration,
+        phases: Phases {
+            queue: nanoseconds(raw.queue_us),
+            wire: nanoseconds(raw.wire_us),
+            deliver: nanoseconds(raw.deliver_us),
+        },
+        status: raw.status,
+        errno: errno(operation, raw.status, raw.error, flags),
+        bytes: raw.bytes.into(),
+        mount: MountKey(raw.mount),
+        requester: Requester { pid: raw.pid, ..Requester::default() },
+        link: Link { connection: raw.connection.into(), ..Link::default() },
+        network: Network {
+            srtt_us: 0,
+            rtt_us: raw.rtt_us,
+            retransmits: raw.retransmits,
+            known: has(raw.flags, event_flags::EVENT_NETWORK_KNOWN),
+        },
+        inode: 0,
+        offset: 0,
+        asked: 0,
+        request: 0,
+        file: Text::default(),
+        caller: Caller::Unknown,
+        flags,
+        weight: 1,
+    })
+}
+
+/// The operation of an in-flight map's entry, as it stands at `now`; `None` if it has finished.
+pub(crate) fn decode_flight(bytes: &[u8], now: Nanos) -> Option<Event> {
+    let raw = flight::from_bytes(bytes).filter(|raw| raw.start != 0)?;
+    Some(Event {
+        operation: operation(raw.probe, raw.operation)?,
+        start: raw.start,
+        duration: now.saturating_sub(raw.start),
+        phases: Phases::default(),
+        status: 0,
+        errno: 0,
+        bytes: 0,
+        mount: MountKey(raw.mount),
+        requester: Requester { pid: raw.pid, tid: raw.tid, ..Requester::default() },
+        link: Link {
+            session: raw.session,
+            message: raw.message,
+            tree: raw.tree,
+            connection: raw.connection,
+            ..Link::default()
+        },
+        network: Network::default(),
+        inode: 0,
+        offset: 0,
+        asked: 0,
+        request: 0,
+        file: Text::default(),
+        caller: caller_of(raw.caller),
+        flags: Flags { in_flight: true, ..flags(raw.flags) },
+        weight: 1,
+    })
+}
+
+/// What stands above the operation.
+fn caller_of(raw: u32) -> Caller {
+    match caller(raw) {
+        caller::CALLER_UNKNOWN => Caller::Unknown,
+        caller::CALLER_KERNEL => Caller::Kernel,
+        caller::CALLER_PAGE_FAULT => Caller::PageFault,
+        caller(number) => {
+            let name = usize::try_from(number - 1).ok().and_then(Sysno::new).map(|call| call.name());
+            name.map_or(Caller::Unknown, Caller::Call)
+        }
+    }
+}
+
+/// The kernel side's errno; where it has none, what the status comes to.
+fn errno(operation: Operation, status: u32, errno: u32, flags: Flags) -> u32 {
+    if errno != 0 || !flags.failed || flags.unanswered {
+        return errno;
+    }
+    (operation.protocol().status_errno)(status)
+}
+
+/// The histogram in these bytes.
+pub(crate) fn decode_histogram(bytes: &[u8]) -> Option<Histogram> {
+    let raw = histogram::from_bytes(bytes)?;
+    Some(Histogram { count: raw.count, sum: raw.sum, bytes: raw.bytes, errors: raw.errors, buckets: raw.buckets })
+}
+
+/// The operation that a probe's id and an operation's code mean.
+pub(crate) fn operation(probe: u8, code: u16) -> Option<Operation> {
+    SPECS.iter().find(|spec| spec.id.0 == u32::from(probe))?.protocol.operation_by_code(code)
+}
+
+fn nanoseconds(us: u32) -> u64 {
+    u64::from(us) * 1000
+}
+
+fn has(flags: u8, flag: event_flags) -> bool {
+    u32::from(flags) & flag.0 != 0
+}
+
+fn flags(raw: u8) -> Flags {
+    Flags {
+        compound: has(raw, event_flags::EVENT_COMPOUND),
+        asynchronous: has(raw, event_flags::EVENT_ASYNCHRONOUS),
+        unanswered: has(raw, event_flags::EVENT_UNANSWERED),
+        in_flight: false,
+        failed: has(raw, event_flags::EVENT_FAILED),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn no_bytes_break_the_decoder(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+            let _ = decode_event(&bytes);
+            let _ = decode_record(&bytes);
+            let _ = decode_flight(&bytes, 0);
+        }
+    }
+
+    #[test]
+    fn a_hostile_name_arrives_as_the_kernel_had_it_and_prints_safely() {
+        let mut raw = event { probe: 1, operation: 9, ..event::default() };
+        raw.comm[..4].copy_from_slice(&[b'a', b'\n', 0x1b, 0xff].map(u8::cast_signed));
+        let event = decode_event(raw.as_bytes()).unwrap();
+        assert_eq!(event.operation.name(), "SMB2_WRITE");
+        assert_eq!(event.requester.comm.to_string(), "a\\x0a\\x1b\\xff");
+    }
+
+    #[test]
+    fn an_operation_that_no_probe_has_is_refused() {
+        let raw = event { probe: 1, operation: 63, ..event::default() };
+        assert_eq!(decode_event(raw.as_bytes()), None);
+        assert_eq!(decode_event(&raw.as_bytes()[1..]), None);
+    }
+}

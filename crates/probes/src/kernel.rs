@@ -1,0 +1,126 @@
+//! What this kernel allows, and whose module is there.
+
+use std::{
+    cell::RefCell,
+    collections::{HashMap, HashSet},
+    fs,
+    path::Path,
+};
+
+use libbpf_rs::btf::{Btf, TypeId, types::Func};
+use nix::sys::utsname::uname;
+
+/// The facts that decide which probes can run. Gathered once; cheap.
+#[derive(Debug, Clone)]
+pub struct Kernel {
+    /// `6.12.9-amd64`.
+    pub release: String,
+    /// Whether the kernel describes its types (`/sys/kernel/btf/vmlinux`).
+    pub btf: bool,
+    /// `none`, `integrity`, `confidentiality`; `unknown` where securityfs does not say.
+    pub lockdown: String,
+    /// What is installed by name, once asked for: the lists are long, and a probe asks every few seconds.
+    installed: RefCell<HashMap<String, Module>>,
+}
+
+impl Kernel {
+    /// Asks the running kernel.
+    pub fn current() -> Self {
+        let release = uname().map(|name| name.release().to_string_lossy().into_owned()).unwrap_or_default();
+        let lockdown = fs::read_to_string("/sys/kernel/security/lockdown").unwrap_or_default();
+        let chosen = lockdown.split(['[', ']']).nth(1).unwrap_or("unknown");
+        let btf = Path::new("/sys/kernel/btf/vmlinux").exists();
+        Self { release, btf, lockdown: chosen.into(), installed: RefCell::default() }
+    }
+
+    /// Whether a module can be had, and why not. One that is installed later is noticed once it is loaded.
+    pub fn module(&self, name: &str) -> Module {
+        if Path::new("/sys/module").join(name).exists() {
+            return Module::Loaded;
+        }
+        if let Some(known) = self.installed.borrow().get(name) {
+            return *known;
+        }
+        let found = self.look_for(name);
+        self.installed.borrow_mut().insert(name.to_owned(), found);
+        found
+    }
+
+    fn look_for(&self, name: &str) -> Module {
+        let folder = Path::new("/lib/modules").join(&self.release);
+        let file = format!("/{name}.ko");
+        let listed = |list: &str| {
+            fs::read_to_string(folder.join(list)).is_ok_and(|text| text.lines().any(|line| line.contains(&file)))
+        };
+        if listed("modules.builtin") {
+            Module::Loaded
+        } else if listed("modules.dep") {
+            Module::Loadable
+        } else {
+            Module::Missing
+        }
+    }
+}
+
+/// What it takes to load and attach programs, as a cure.
+pub const PERMISSION: &str = "run as root, or with CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE";
+
+/// Whether this process has the capabilities to load and attach programs (capabilities(7)).
+pub fn may_load() -> bool {
+    const CAP_SYS_ADMIN: u64 = 1 << 21;
+    const CAP_PERFMON_AND_BPF: u64 = 1 << 38 | 1 << 39;
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("CapEff:")?.trim(), 16).ok());
+    // Where /proc does not say, the kernel will.
+    effective.is_none_or(|set| set & CAP_SYS_ADMIN != 0 || set & CAP_PERFMON_AND_BPF == CAP_PERFMON_AND_BPF)
+}
+
+/// Which of these functions the kernel proper has, as functions of their own: compilers put some into others.
+pub(crate) fn functions_of_kernel<'a>(names: &HashSet<&'a str>) -> libbpf_rs::Result<HashSet<&'a str>> {
+    let btf = Btf::from_vmlinux()?;
+    // One pass: asking for one name is one, too.
+    let function =
+        |id| btf.type_by_id::<Func>(TypeId::from(id))?.name()?.to_str().and_then(|name| names.get(name).copied());
+    Ok((1..u32::try_from(btf.len()).unwrap_or(u32::MAX)).filter_map(function).collect())
+}
+
+/// The state of a kernel module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Module {
+    /// In the kernel, or part of it.
+    Loaded,
+    /// Installed, not loaded: the first mount loads it.
+    Loadable,
+    /// Not there for this kernel.
+    Missing,
+}
+
+/// How many users a loaded module has, `None` if it is not loaded or built in.
+pub(crate) fn module_users(name: &str) -> Option<u64> {
+    fs::read_to_string(Path::new("/sys/module").join(name).join("refcnt")).ok()?.trim().parse().ok()
+}
+
+/// Tells one loading of a module from the next: sysfs numbers its folder anew each time.
+pub(crate) fn module_identity(name: &str) -> Option<u64> {
+    use std::os::unix::fs::MetadataExt;
+    fs::metadata(Path::new("/sys/module").join(name)).ok().map(|about| about.ino())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lists_of_modules_are_read_once() {
+        let lists = tempfile::tempdir().unwrap();
+        // An absolute path takes the place of the folder that it is joined to.
+        let release = lists.path().display().to_string();
+        let kernel = Kernel { release, ..Kernel::current() };
+        fs::write(lists.path().join("modules.dep"), "kernel/fs/no_such_fs.ko.xz: kernel/lib/x.ko.xz\n").unwrap();
+        assert_eq!(kernel.module("no_such_fs"), Module::Loadable);
+        assert_eq!(kernel.module("no_such"), Module::Missing);
+        fs::write(lists.path().join("modules.dep"), "kernel/fs/no_such.ko: \n").unwrap();
+        assert_eq!(kernel.module("no_such_fs"), Module::Loadable);
+        assert_eq!(kernel.module("no_such"), Module::Missing);
+    }
+}

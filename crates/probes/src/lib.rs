@@ -1,0 +1,82 @@
+//! The kernel side: loading, attaching and draining the probes, one folder each.
+//!
+//! `bpf/` holds what the probes' C sources share; [`Watch`] is the way in.
+
+use model::Protocol;
+use serde::Serialize;
+
+mod decode;
+mod generated;
+mod kernel;
+pub mod mounts;
+pub mod nfs;
+mod recorder;
+mod runs;
+mod shared;
+pub mod smb;
+mod spec;
+pub mod syscalls;
+pub mod vfs;
+mod watch;
+
+pub use decode::decode_event;
+pub use kernel::{Kernel, PERMISSION, may_load};
+pub use recorder::Recorder;
+pub use runs::Runs;
+pub use shared::Counters;
+pub use watch::{Filter, Options, Watch, clean_pins, monotonic};
+
+/// Every probe. A new one is a folder, a number in bpf/event.h and a line here.
+static SPECS: &[&spec::Spec] = &[&smb::SPEC, &syscalls::SPEC, &nfs::SPEC, &vfs::SPEC];
+
+/// Every protocol that a probe watches, in the order of the probes.
+pub fn protocols() -> impl Iterator<Item = &'static Protocol> {
+    SPECS.iter().map(|spec| spec.protocol)
+}
+
+/// Whether the protocol's probe can tell what is in flight: see [`Watch::in_flight`].
+pub fn shows_in_flight(protocol: &Protocol) -> bool {
+    SPECS.iter().any(|spec| spec.protocol.name == protocol.name && !spec.inflight.is_empty())
+}
+
+/// Has libbpf's messages go to the log, at debug level.
+pub fn log_libbpf() {
+    libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Debug, |_, message| {
+        tracing::debug!(target: "libbpf", "{}", message.trim_end());
+    })));
+}
+
+/// The protocol called `name`.
+pub fn protocol(name: &str) -> Option<&'static Protocol> {
+    protocols().find(|protocol| protocol.name == name)
+}
+
+/// How well a probe can work here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// All it can see, it sees.
+    Ready,
+    /// It works, but something is missing; the reason says what.
+    Degraded,
+    /// It does not work here; the reason says why, the fix what to do.
+    Unavailable,
+}
+
+/// What one probe can do here. One row of `plumbline doctor`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Capability {
+    /// Its name.
+    pub probe: &'static str,
+    /// How well it works.
+    pub state: State,
+    /// How it is attached.
+    pub via: Vec<&'static str>,
+    /// What is missing, and why; empty if nothing is.
+    pub reason: String,
+    /// What to do about it; empty if nothing can be done or need be.
+    pub fix: String,
+    /// It is off now, but is attached by itself once its kernel module is there and in use.
+    #[serde(skip)]
+    pub may_come: bool,
+}

@@ -1,0 +1,239 @@
+//! What is mounted where, from mountinfo and the kernel side's names only: no mount is ever touched.
+
+use std::{
+    collections::HashMap,
+    fs,
+    hash::{DefaultHasher, Hash, Hasher},
+    io,
+};
+
+use model::{Mount, MountKey, text::printable};
+
+/// File system types with a server or a daemon behind them. OrangeFS calls itself pvfs2 (fs/orangefs/super.c).
+const REMOTE: &[&str] = &[
+    "cifs", "smb3", "nfs", "nfs4", "ceph", "9p", "afs", "coda", "lustre", "beegfs", "gpfs", "pvfs2", "virtiofs",
+    "fuse", "fuseblk",
+];
+
+/// One line of mountinfo (proc_pid_mountinfo(5)).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MountPoint {
+    /// Mount id.
+    pub id: u32,
+    /// The superblock's key.
+    pub device: MountKey,
+    /// Names, safe to print.
+    pub mount: Mount,
+    /// The mount point's own bytes, unescaped.
+    pub path: Vec<u8>,
+    /// Whether a server or a daemon stands behind it.
+    pub remote: bool,
+}
+
+/// Everything mounted in one mount namespace, in mount order.
+#[derive(Debug, Clone, Default)]
+pub struct Mounts {
+    points: Vec<MountPoint>,
+    by_key: HashMap<MountKey, usize>,
+    /// Of the text they were read from.
+    fingerprint: u64,
+}
+
+impl Mounts {
+    /// Reads `/proc/self/mountinfo`.
+    pub fn current() -> io::Result<Self> {
+        Ok(Self::parse(&fs::read("/proc/self/mountinfo")?))
+    }
+
+    /// Reads `/proc/self/mountinfo` again. Returns whether anything has changed.
+    pub(crate) fn refresh(&mut self) -> io::Result<bool> {
+        let text = fs::read("/proc/self/mountinfo")?;
+        let changed = fingerprint(&text) != self.fingerprint;
+        if changed {
+            *self = Self::parse(&text);
+        }
+        Ok(changed)
+    }
+
+    /// Parses the text of a mountinfo file; lines that are not understood are left out.
+    pub fn parse(mountinfo: &[u8]) -> Self {
+        let points: Vec<_> = mountinfo.split(|byte| *byte == b'\n').filter_map(parse_line).collect();
+        let mut by_key = HashMap::with_capacity(points.len());
+        for (index, point) in points.iter().enumerate() {
+            // The first mount of a superblock names it: later ones are bind mounts more often than not.
+            by_key.entry(point.device).or_insert(index);
+            if point.mount.fstype == "cifs" || point.mount.fstype == "smb3" {
+                by_key.entry(MountKey::source(share(point.mount.source.as_bytes()))).or_insert(index);
+            }
+        }
+        Self { points, by_key, fingerprint: fingerprint(mountinfo) }
+    }
+
+    /// The mount that a key means, if it is mounted here.
+    pub fn get(&self, key: MountKey) -> Option<&MountPoint> {
+        self.points.get(*self.by_key.get(&key)?)
+    }
+
+    /// All mounts, in mount order.
+    pub fn iter(&self) -> impl Iterator<Item = &MountPoint> {
+        self.points.iter()
+    }
+
+    /// The mount whose mount point is exactly `path`, with a slash at its end or not; the topmost if there are several.
+    pub fn at(&self, path: &[u8]) -> Option<&MountPoint> {
+        let path = without_end_slashes(path);
+        self.points.iter().rev().find(|point| point.path == path)
+    }
+
+    /// Mounts that the system-call probe names by path: the remote ones, and what is mounted below them.
+    pub fn remote_and_below(&self) -> impl Iterator<Item = &MountPoint> {
+        let remote: Vec<&[u8]> =
+            self.points.iter().filter(|point| point.remote).map(|point| point.path.as_slice()).collect();
+        self.points.iter().filter(move |point| remote.iter().any(|above| is_below(&point.path, above)))
+    }
+}
+
+/// `/a` of `/a//`; the root stays `/`.
+fn without_end_slashes(path: &[u8]) -> &[u8] {
+    let mut path = path;
+    while let Some(shorter) = path.strip_suffix(b"/").filter(|shorter| !shorter.is_empty()) {
+        path = shorter;
+    }
+    path
+}
+
+fn fingerprint(text: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// `//server/share` of `//server/share/folder`: one tree serves all folders of a share.
+pub(crate) fn share(source: &[u8]) -> &[u8] {
+    let slashes = source.iter().enumerate().filter(|(_, byte)| matches!(byte, b'/' | b'\\'));
+    slashes.map(|(index, _)| index).nth(3).and_then(|end| source.get(..end)).unwrap_or(source)
+}
+
+/// Whether `path` is `above` or lies below it.
+pub fn is_below(path: &[u8], above: &[u8]) -> bool {
+    let above = above.strip_suffix(b"/").unwrap_or(above);
+    path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+}
+
+fn parse_line(line: &[u8]) -> Option<MountPoint> {
+    let mut fields = line.split(|byte| *byte == b' ');
+    let id = number(fields.next()?)?;
+    let mut device = fields.nth(1)?.split(|byte| *byte == b':');
+    let device = MountKey::device(number(device.next()?)?, number(device.next()?)?);
+    let path = unescape(fields.nth(1)?);
+    let path = without_end_slashes(&path).to_vec();
+    // Optional fields end with a lone dash.
+    let mut fields = fields.skip_while(|field| field != b"-").skip(1);
+    let fstype = printable(fields.next()?);
+    let source = printable(&unescape(fields.next()?));
+    let options = fields.next().unwrap_or_default();
+    let remote = REMOTE.contains(&fstype.as_str()) || fstype.starts_with("fuse.") || fstype.starts_with("fuseblk.");
+    let server = if remote { server_of(&fstype, &source, options) } else { String::new() };
+    Some(MountPoint { id, device, mount: Mount { mountpoint: printable(&path), source, server, fstype }, path, remote })
+}
+
+/// The server's name as it was mounted; its address (`addr=`) where the source does not say.
+fn server_of(fstype: &str, source: &str, options: &[u8]) -> String {
+    let named = match fstype {
+        "cifs" | "smb3" => source.trim_start_matches('/').split('/').next(),
+        "nfs" | "nfs4" | "ceph" => source.rsplit_once(":/").map(|(server, _)| server),
+        "fuse.sshfs" => source.split_once(':').map(|(host, _)| host),
+        _ => None,
+    };
+    if let Some(server) = named.filter(|server| !server.is_empty()) {
+        return server.into();
+    }
+    let address = options.split(|byte| *byte == b',').find_map(|option| option.strip_prefix(b"addr="));
+    address.map(printable).unwrap_or_default()
+}
+
+fn number(text: &[u8]) -> Option<u32> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+/// Undoes mountinfo's octal escapes of space, tab, newline and backslash.
+fn unescape(field: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((first, tail)) = rest.split_first() {
+        let octal = tail.get(..3).filter(|digits| *first == b'\\' && digits.iter().all(|d| (b'0'..=b'7').contains(d)));
+        match octal {
+            Some(digits) => {
+                let value = digits.iter().fold(0_u32, |value, digit| value * 8 + u32::from(digit - b'0'));
+                out.push(u8::try_from(value).unwrap_or(b'?'));
+                rest = tail.get(3..).unwrap_or_default();
+            }
+            None => {
+                out.push(*first);
+                rest = tail;
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOUNTINFO: &[u8] = b"\
+22 28 0:21 / /sys rw,nosuid - sysfs sysfs rw
+28 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
+61 28 0:49 / /mnt/a\\040b rw,relatime shared:2 master:3 - cifs //10.0.0.1/Share/sub rw,vers=3.1.1,addr=10.0.0.1
+62 28 0:50 / /mnt/n rw - nfs4 srv:/export rw,addr=10.0.0.2
+63 62 0:51 / /mnt/n/tmp rw - tmpfs none rw
+64 28 0:52 / /mnt/f rw - fuse.sshfs me@host:/x rw
+garbage
+";
+
+    #[test]
+    fn a_mount_is_found_by_device_and_an_smb_mount_by_its_share_too() {
+        let mounts = Mounts::parse(MOUNTINFO);
+        let by_device = mounts.get(MountKey::device(0, 49)).unwrap();
+        assert_eq!(by_device.mount.mountpoint, "/mnt/a b");
+        assert_eq!(by_device.mount.server, "10.0.0.1");
+        assert_eq!(mounts.get(MountKey::source(br"\\10.0.0.1\share")), Some(by_device));
+        assert_eq!(mounts.get(MountKey(7)), None);
+    }
+
+    #[test]
+    fn servers_are_named_as_they_were_mounted() {
+        let mounts = Mounts::parse(MOUNTINFO);
+        let servers: Vec<_> = mounts.iter().filter(|m| m.remote).map(|m| m.mount.server.as_str()).collect();
+        assert_eq!(servers, ["10.0.0.1", "srv", "me@host"]);
+    }
+
+    #[test]
+    fn what_is_mounted_below_a_remote_mount_is_told_apart_from_it() {
+        let mounts = Mounts::parse(MOUNTINFO);
+        let paths: Vec<_> = mounts.remote_and_below().map(|m| m.mount.mountpoint.as_str()).collect();
+        assert_eq!(paths, ["/mnt/a b", "/mnt/n", "/mnt/n/tmp", "/mnt/f"]);
+    }
+
+    #[test]
+    fn a_mount_is_found_by_its_path_with_a_slash_at_the_end_or_without() {
+        let mounts = Mounts::parse(MOUNTINFO);
+        let at = |path: &[u8]| mounts.at(path).map(|point| point.id);
+        assert_eq!([at(b"/mnt/n"), at(b"/mnt/n/"), at(b"/mnt/n//")], [Some(62); 3]);
+        assert_eq!([at(b"/"), at(b"/mnt/"), at(b"")], [Some(28), None, None]);
+        let odd = Mounts::parse(b"66 28 0:54 / /mnt/o/ rw - nfs4 srv:/export rw\n");
+        assert_eq!(odd.at(b"/mnt/o/").map(|point| point.id), Some(66));
+    }
+
+    #[test]
+    fn orangefs_is_a_network_file_system() {
+        let mounts = Mounts::parse(b"65 28 0:53 / /mnt/o rw - pvfs2 tcp://srv:3334/orangefs rw\n");
+        assert!(mounts.iter().all(|point| point.remote));
+    }
+
+    #[test]
+    fn a_path_is_below_another_only_at_a_slash() {
+        assert!(is_below(b"/mnt/a/b", b"/mnt/a") && is_below(b"/mnt/a", b"/mnt/a/") && is_below(b"/x", b"/"));
+        assert!(!is_below(b"/mnt/ab", b"/mnt/a"));
+    }
+}

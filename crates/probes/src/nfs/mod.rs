@@ -1,0 +1,170 @@
+//! Calls of the kernel's NFS client, versions 3 and 4, one event per call.
+
+mod status;
+
+use libbpf_rs::OpenObject;
+use model::Protocol;
+
+use crate::{
+    generated::probe_id,
+    spec::{Module, Rung, Spec},
+};
+
+pub(crate) static SPEC: Spec = Spec {
+    protocol: &PROTOCOL,
+    id: probe_id::PROBE_NFS,
+    object: include_bytes!(concat!(env!("OUT_DIR"), "/nfs.bpf.o")),
+    // The hooks are in sunrpc, which is never loaded without reason: but not every reason is an NFS mount.
+    module: Some(Module { name: "nfs", load: "mount an NFS export, or `modprobe nfs`" }),
+    rungs: &[
+        Rung {
+            via: "tp_btf",
+            required: &["tp_started", "tp_finished", "tp_freed"],
+            optional: &["fentry_received", "fentry_restarted", "fentry_restarted_prepare", "fentry_released"],
+            without: WITHOUT,
+        },
+        Rung {
+            via: "kprobe",
+            required: &["kprobe_started", "kprobe_finished", "kprobe_freed"],
+            optional: &["kprobe_received", "kprobe_restarted", "kprobe_restarted_prepare", "kprobe_released"],
+            without: WITHOUT,
+        },
+    ],
+    hooks: &[],
+    prepare,
+    follow_mounts: |_, _| Ok(()),
+    mount_key: |point| point.device,
+    inflight: &["inflight"],
+};
+
+const WITHOUT: &str = "the end of a large answer (its arrival counts as delivery), calls that the client repeats, \
+                       and the end of those that were never sent";
+
+/// Operations by the client's own names (`p_name` in fs/nfs/nfs4xdr.c and nfs3xdr.c), the code being the place in this
+/// list; version 3 and 4 share what they have in common. The first are known to the kernel side: `enum operation`.
+pub static PROTOCOL: Protocol = Protocol {
+    name: "nfs",
+    operations: &[
+        "NULL",
+        "READ",
+        "READ_PLUS",
+        "WRITE",
+        "COMMIT",
+        "SETCLIENTID",
+        "SETCLIENTID_CONFIRM",
+        "EXCHANGE_ID",
+        "CREATE_SESSION",
+        "BIND_CONN_TO_SESSION",
+        "RECLAIM_COMPLETE",
+        "OTHER",
+        "OPEN",
+        "OPEN_CONFIRM",
+        "OPEN_NOATTR",
+        "OPEN_DOWNGRADE",
+        "CLOSE",
+        "GETATTR",
+        "SETATTR",
+        "LOOKUP",
+        "LOOKUP_ROOT",
+        "LOOKUPP",
+        "ACCESS",
+        "READLINK",
+        "CREATE",
+        "REMOVE",
+        "RENAME",
+        "LINK",
+        "SYMLINK",
+        "READDIR",
+        "PATHCONF",
+        "STATFS",
+        "FSINFO",
+        "LOCK",
+        "LOCKT",
+        "LOCKU",
+        "SERVER_CAPS",
+        "RENEW",
+        "DELEGRETURN",
+        "GETACL",
+        "SETACL",
+        "FS_LOCATIONS",
+        "RELEASE_LOCKOWNER",
+        "SECINFO",
+        "FSID_PRESENT",
+        "DESTROY_SESSION",
+        "SEQUENCE",
+        "GET_LEASE_TIME",
+        "LAYOUTGET",
+        "GETDEVICEINFO",
+        "GETDEVICELIST",
+        "LAYOUTCOMMIT",
+        "LAYOUTRETURN",
+        "SECINFO_NO_NAME",
+        "TEST_STATEID",
+        "FREE_STATEID",
+        "DESTROY_CLIENTID",
+        "SEEK",
+        "ALLOCATE",
+        "DEALLOCATE",
+        "ZERO_RANGE",
+        "LAYOUTSTATS",
+        "LAYOUTERROR",
+        "CLONE",
+        "COPY",
+        "COPY_NOTIFY",
+        "OFFLOAD_CANCEL",
+        "OFFLOAD_STATUS",
+        "GETXATTR",
+        "SETXATTR",
+        "LISTXATTRS",
+        "REMOVEXATTR",
+        // Only in version 3
+        "MKDIR",
+        "MKNOD",
+        "RMDIR",
+        "READDIRPLUS",
+        "FSSTAT",
+    ],
+    waits_by_design: &[],
+    remote: true,
+    status_name: status::name,
+    status_named: status::named,
+    status_errno: status::errno,
+    ordinary: status::ORDINARY,
+};
+
+/// Bytes of a name in `struct operation_name`.
+const NAME_LENGTH: usize = 24;
+
+/// Writes the names of the operations into the object's read-only data.
+fn prepare(object: &mut OpenObject) -> libbpf_rs::Result<()> {
+    for mut map in object.maps_mut() {
+        let table = map.name().as_encoded_bytes().ends_with(b".names");
+        if let Some(value) = map.initial_value_mut().filter(|_| table) {
+            for (slot, name) in value.chunks_exact_mut(NAME_LENGTH).zip(PROTOCOL.operations) {
+                if let Some(slot) = slot.get_mut(..name.len()) {
+                    slot.copy_from_slice(name.as_bytes());
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_fits_its_slot_with_the_zero_that_ends_it() {
+        assert!(PROTOCOL.operations.iter().all(|name| (1..NAME_LENGTH).contains(&name.len())));
+        assert!(PROTOCOL.operations.len() < 128);
+    }
+
+    #[test]
+    fn no_name_is_there_twice() {
+        let mut names = PROTOCOL.operations.to_vec();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), PROTOCOL.operations.len());
+    }
+}

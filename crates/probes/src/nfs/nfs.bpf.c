@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+/*
+ * Times every call of the kernel's NFS client, version 3 and 4. A call is an rpc_task, and passes
+ *
+ *   started    it is handed to RPC, by who asks     tp_btf/rpc_task_begin
+ *   received   all of its answer is there           xprt_complete_rqst
+ *   finished   its answer is decoded                tp_btf/rpc_stats_latency, once for each time it is counted in mountstats
+ *   restarted  the client has it sent once more     rpc_restart_call, rpc_restart_call_prepare
+ *   released   its resources go                     rpc_task_release_client: for those that end without having been sent
+ *
+ * and, of an rpc_clnt, freed. tp_btf (with fentry) and kprobe programs share the handlers; they differ in FIELD().
+ */
+#include "../bpf/caller.h"
+#include "../bpf/observe.h"
+#include <bpf/bpf_endian.h>
+#include "client.h"
+#include "details.h"
+#include "operation.h"
+#include "sunrpc.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+enum { MAX_INFLIGHT = 10240, MAX_SERVERS = 4096, STATUS_V3 = 3 << 16, STATUS_RPC = 1 << 16, MAX_ERRNO_SEEN = 511 };
+
+/* A wait this short needs no explanation. */
+#define SHORT_NS 10000000ULL
+
+/* The verifier knows the type of tp_btf's and fentry's arguments and makes this a load; a kprobe's must be copied by a helper. */
+#define FIELD(typed, pointer, field) ((typed) ? (pointer)->field : BPF_CORE_READ(pointer, field))
+
+struct inflight {
+	/* A finished one waits for the memory of its task to be used again, as it soon is. */
+	struct flight op;
+	__u64 received; /* 0: no answer yet */
+	__u64 cgroup;
+	__u32 uid;
+	__u8 version;
+	__u8 unconnected; /* there was no connection when it began: it may have waited for one */
+	__u8 again; /* restarted: what it waits for is what the server answered the first time */
+	char comm[COMM_LENGTH];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_INFLIGHT);
+	__type(key, __u64); /* struct rpc_task * */
+	__type(value, struct inflight);
+} inflight SEC(".maps");
+
+/* When a server's lease or session was last set up, by the server's rpc_clnt. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, MAX_SERVERS);
+	__type(key, __u64);
+	__type(value, __u64);
+} recoveries SEC(".maps");
+
+static __always_inline __u32 operation_of_task(const struct rpc_task *task, __u32 version, bool typed)
+{
+	const struct rpc_procinfo *procedure = FIELD(typed, task, tk_msg.rpc_proc);
+
+	return operation_of(procedure, FIELD(typed, procedure, p_statidx), version);
+}
+
+static __always_inline int started(const struct rpc_task *task, bool typed)
+{
+	__u64 key = (__u64)task, now = bpf_ktime_get_ns(), pid_tgid;
+	struct rpc_clnt *client = FIELD(typed, task, tk_client);
+	struct inflight f = { .op = { .start = now, .used = now, .probe = PROBE_NFS } };
+	struct inflight *reused;
+
+	if (!client || FIELD(typed, client, cl_prog) != NFS_PROGRAM)
+		return 0;
+	f.version = FIELD(typed, client, cl_vers);
+	f.op.operation = operation_of_task(task, f.version, typed);
+	f.op.mount = mount_of(client, now);
+	f.unconnected = !(BPF_CORE_READ(client, cl_xprt, state) & XPRT_CONNECTED);
+	pid_tgid = bpf_get_current_pid_tgid();
+	f.op.pid = pid_tgid >> 32;
+	f.op.tid = pid_tgid;
+	f.op.caller = current_caller();
+	f.uid = bpf_get_current_uid_gid();
+	f.cgroup = bpf_get_current_cgroup_id();
+	bpf_get_current_comm(f.comm, sizeof(f.comm));
+	reused = bpf_map_lookup_elem(&inflight, &key);
+	if (reused)
+		*reused = f;
+	else if (bpf_map_update_elem(&inflight, &key, &f, BPF_ANY)) {
+		count(PROBE_NFS, COUNT_LOST_INFLIGHT);
+		return 0;
+	}
+	count(PROBE_NFS, COUNT_STARTED);
+	return 0;
+}
+
+static __always_inline struct inflight *inflight_of(__u64 task)
+{
+	struct inflight *f = bpf_map_lookup_elem(&inflight, &task);
+
+	return f && f->op.start ? f : NULL;
+}
+
+static __always_inline int received(const struct rpc_task *task)
+{
+	struct inflight *f = inflight_of((__u64)task);
+
+	if (f)
+		f->received = bpf_ktime_get_ns();
+	return 0;
+}
+
+static __always_inline int restarted(const struct rpc_task *task)
+{
+	__u64 key = (__u64)task, now = bpf_ktime_get_ns();
+	struct inflight *f = bpf_map_lookup_elem(&inflight, &key);
+
+	/* rpc_restart_call_prepare may call rpc_restart_call. */
+	if (!f || f->op.start)
+		return 0;
+	f->op.start = f->op.used = now;
+	f->received = 0;
+	f->again = 1;
+	count(PROBE_NFS, COUNT_STARTED);
+	return 0;
+}
+
+static __always_inline int released(const struct rpc_task *task)
+{
+	struct inflight *f = inflight_of((__u64)task);
+
+	if (!f)
+		return 0;
+	f->op.start = 0;
+	count(PROBE_NFS, COUNT_FINISHED);
+	count(PROBE_NFS, COUNT_NEVER_SENT);
+	return 0;
+}
+
+static __always_inline int freed(const struct rpc_clnt *client)
+{
+	__u64 key = (__u64)client;
+
+	bpf_map_delete_elem(&clients, &key);
+	return 0;
+}
+
+/* The state of the connection, and whether it was set up anew since the operation began. */
+static __always_inline bool read_connection(struct outcome *o, __u32 *srtt_us, struct rpc_xprt *transport, bool typed)
+{
+	struct tcp_sock *tcp = NULL;
+	struct settings *s;
+	__u32 sent, needless;
+
+	o->connection = FIELD(typed, transport, id) + 1; /* the first is 0 */
+	if (FIELD(typed, transport, prot) != IPPROTO_TCP)
+		return false;
+	s = current_settings();
+	if (s && o->end - o->start >= SHORT_NS) {
+		__u64 ticks = bpf_jiffies64() - FIELD(typed, transport, stat.connect_start);
+
+		/* What the new socket has counted says nothing about the old one. */
+		if (ticks * s->tick_ns < o->end - o->start + s->tick_ns)
+			return true;
+	}
+	tcp = (void *)BPF_CORE_READ((struct sock_xprt *)transport, inet);
+	if (!tcp)
+		return false;
+	*srtt_us = KERNEL_FIELD(struct tcp_sock, tcp, srtt_us) >> 3; /* kept in eighths */
+	o->rtt_us = KERNEL_FIELD(struct tcp_sock, tcp, rack.rtt_us);
+	/* Without those that the peer calls needless: loss probes overtaken by a late acknowledgement (RFC 2883). */
+	sent = KERNEL_FIELD(struct tcp_sock, tcp, total_retrans);
+	needless = KERNEL_FIELD(struct tcp_sock, tcp, dsack_dups);
+	o->retransmits = sent > needless ? sent - needless : 0;
+	o->flags |= EVENT_NETWORK_KNOWN;
+	return false;
+}
+
+/* The server's own client: of all mounts from it. */
+static __always_inline __u64 server_of(const struct rpc_task *task, bool typed)
+{
+	struct rpc_clnt *client = FIELD(typed, task, tk_client);
+
+	return (__u64)FIELD(typed, client, cl_parent);
+}
+
+static __always_inline bool recovered_since(__u64 start, __u64 server)
+{
+	__u64 *recovered = bpf_map_lookup_elem(&recoveries, &server);
+
+	return recovered && *recovered >= start;
+}
+
+/*
+ * Queue is what passed before it was sent, wire what passed until all of the answer was there. What a call waits for
+ * because the server put it off, lost the session or broke the connection is no queue of this host: that counts as wire.
+ */
+static __always_inline void split(struct outcome *o, __u64 answered, __u64 sent, bool held_up)
+{
+
+	if (!answered || answered > o->end || answered < o->start)
+		answered = o->end;
+	if (held_up)
+		o->queue = 0;
+	else if (sent > o->start)
+		o->queue = (sent < answered ? sent : answered) - o->start;
+	o->wire = answered - o->start - o->queue;
+}
+
+static __always_inline void read_status(struct outcome *o, const struct inflight *f, const struct rpc_task *task,
+					bool typed)
+{
+	int status = FIELD(typed, task, tk_status);
+	__u32 error = -status;
+
+	if (status >= 0)
+		return;
+	o->flags |= EVENT_FAILED;
+	/* What is above is the kernel's own or the protocol's, and no application sees it. */
+	o->error = error <= MAX_ERRNO_SEEN ? error : 0;
+	if (FIELD(typed, task, tk_rpc_status))
+		o->status = STATUS_RPC;
+	else
+		o->status = protocol_status(error) | (f->version == 3 ? STATUS_V3 : 0);
+}
+
+static __always_inline __u64 bytes_moved(const struct rpc_task *task, bool typed)
+{
+	struct nfs_pgio_res *answer = FIELD(typed, task, tk_msg.rpc_resp);
+
+	return BPF_CORE_READ(answer, count);
+}
+
+static __always_inline int finished(const struct rpc_task *task, bool typed)
+{
+	__u64 key = (__u64)task, server = 0, sent;
+	struct inflight *f = bpf_map_lookup_elem(&inflight, &key);
+	struct outcome o = { .end = bpf_ktime_get_ns(), .probe = PROBE_NFS };
+	struct rpc_rqst *request = FIELD(typed, task, tk_rqstp);
+	struct rpc_xprt *transport;
+	__u32 srtt_us = 0, resent;
+	bool reconnected, held_up;
+	struct event *e;
+
+	if (!f || !f->op.start || !request)
+		return 0;
+	/* Known only now: an OPEN can become an OPEN_NOATTR, and a CLOSE an OPEN_DOWNGRADE, while it is prepared. */
+	f->op.operation = operation_of_task(task, f->version, typed);
+	o.start = f->op.start;
+	o.mount = f->op.mount;
+	o.pid = f->op.pid;
+	o.operation = f->op.operation;
+	read_status(&o, f, task, typed);
+	sent = FIELD(typed, request, rq_xtime);
+	if (!FIELD(typed, request, rq_reply_bytes_recvd))
+		o.flags |= EVENT_UNANSWERED;
+	else if (!f->received)
+		f->received = sent + FIELD(typed, request, rq_rtt);
+	if (!(o.flags & (EVENT_UNANSWERED | EVENT_FAILED)) && f->op.operation >= OPERATION_READ &&
+	    f->op.operation <= OPERATION_WRITE)
+		o.bytes = bytes_moved(task, typed);
+	transport = FIELD(typed, request, rq_xprt);
+	reconnected = read_connection(&o, &srtt_us, transport, typed);
+	if (f->unconnected && o.end - o.start >= SHORT_NS) {
+		reconnected = true;
+		o.flags &= ~EVENT_NETWORK_KNOWN;
+	}
+	resent = FIELD(typed, request, rq_ntrans);
+	resent -= resent > 0;
+	held_up = reconnected || f->again || resent;
+	if (!held_up && sent > o.start && sent - o.start >= SHORT_NS)
+		held_up = recovered_since(o.start, server_of(task, typed));
+	/* Of what was lost with the old connection, and what was not, nothing is known. */
+	split(&o, reconnected ? 0 : f->received, sent ?: o.end, held_up);
+	e = observe(&o);
+	if (e) {
+		e->message = bpf_ntohl(FIELD(typed, request, rq_xid));
+		e->srtt_us = srtt_us;
+		e->resent = resent;
+		e->caller = f->op.caller;
+		e->tid = f->op.tid;
+		e->uid = f->uid;
+		e->cgroup = f->cgroup;
+		__builtin_memcpy(e->comm, f->comm, sizeof(e->comm));
+		if (f->version == 4)
+			read_session(e, task);
+		read_file(e, task);
+		report(e);
+	}
+	if (f->op.operation >= OPERATION_SETCLIENTID && f->op.operation <= OPERATION_RECLAIM_COMPLETE) {
+		server = server_of(task, typed);
+		bpf_map_update_elem(&recoveries, &server, &o.end, BPF_ANY);
+	}
+	count(PROBE_NFS, COUNT_FINISHED);
+	f->op.start = 0;
+	return 0;
+}
+
+/* Rung 1: tp_btf, and fentry for what has no tracepoint. Some verifiers want to see that a tracepoint's argument is one. */
+
+SEC("tp_btf/rpc_task_begin")
+int tp_started(unsigned long long *ctx)
+{
+	const struct rpc_task *task = (void *)ctx[0];
+
+	return task ? started(task, true) : 0;
+}
+
+SEC("tp_btf/rpc_stats_latency")
+int tp_finished(unsigned long long *ctx)
+{
+	const struct rpc_task *task = (void *)ctx[0];
+
+	return task ? finished(task, true) : 0;
+}
+
+SEC("tp_btf/rpc_clnt_free")
+int tp_freed(unsigned long long *ctx)
+{
+	return freed((void *)ctx[0]);
+}
+
+SEC("fentry/xprt_complete_rqst")
+int fentry_received(unsigned long long *ctx)
+{
+	return received((void *)ctx[0]);
+}
+
+SEC("fentry/rpc_restart_call")
+int fentry_restarted(unsigned long long *ctx)
+{
+	return restarted((void *)ctx[0]);
+}
+
+SEC("fentry/rpc_restart_call_prepare")
+int fentry_restarted_prepare(unsigned long long *ctx)
+{
+	return restarted((void *)ctx[0]);
+}
+
+SEC("fentry/rpc_task_release_client")
+int fentry_released(unsigned long long *ctx)
+{
+	return released((void *)ctx[0]);
+}
+
+/* Rung 2: kprobe */
+
+SEC("kprobe/rpc_execute")
+int kprobe_started(struct pt_regs *ctx)
+{
+	return started((void *)PT_REGS_PARM1(ctx), false);
+}
+
+SEC("kprobe/rpc_count_iostats_metrics")
+int kprobe_finished(struct pt_regs *ctx)
+{
+	return PT_REGS_PARM2(ctx) ? finished((void *)PT_REGS_PARM1(ctx), false) : 0;
+}
+
+/* The tracepoint's function is gone in the optimiser's hands; nothing is mounted by a client any more that is shut down. */
+SEC("kprobe/rpc_shutdown_client")
+int kprobe_freed(struct pt_regs *ctx)
+{
+	return freed((void *)PT_REGS_PARM1(ctx));
+}
+
+SEC("kprobe/xprt_complete_rqst")
+int kprobe_received(struct pt_regs *ctx)
+{
+	return received((void *)PT_REGS_PARM1(ctx));
+}
+
+SEC("kprobe/rpc_restart_call")
+int kprobe_restarted(struct pt_regs *ctx)
+{
+	return restarted((void *)PT_REGS_PARM1(ctx));
+}
+
+SEC("kprobe/rpc_restart_call_prepare")
+int kprobe_restarted_prepare(struct pt_regs *ctx)
+{
+	return restarted((void *)PT_REGS_PARM1(ctx));
+}
+
+SEC("kprobe/rpc_task_release_client")
+int kprobe_released(struct pt_regs *ctx)
+{
+	return released((void *)PT_REGS_PARM1(ctx));
+}

@@ -1,0 +1,296 @@
+//! The maps that all probes share: created once, given to every probe's object, read by user space.
+
+use std::{path::Path, time::Duration};
+
+use libbpf_rs::{MapCore, MapFlags, MapHandle, ObjectBuilder, OpenObject};
+use model::{Code, Histogram, Mount, MountKey, Operation};
+use nix::time::{ClockId, clock_getres};
+
+use crate::{
+    Filter, decode,
+    generated::{Plain, counter, histogram_key, mount_name, probe_id, record, settings},
+    recorder::{self, Recorder},
+    spec::Spec,
+};
+
+const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/shared.bpf.o"));
+
+/// Size of each probe's share of `settings.threshold` (bpf/event.h); the array's type holds us to it.
+const MAX_OPERATIONS: usize = 128;
+const THRESHOLDS: usize = probe_id::MAX_PROBES.0 as usize * MAX_OPERATIONS;
+/// Size of each probe's share of `settings.ordinary`.
+const MAX_ORDINARY: usize = 32;
+const ORDINARY: usize = probe_id::MAX_PROBES.0 as usize * MAX_ORDINARY;
+
+/// What is read by other programs, and therefore pinned by the daemon.
+const PINNED: &[&str] = &["histograms", "recorder", "counters", "mount_names"];
+
+/// How the shared maps are sized and who may fill them.
+pub(crate) struct Sizes {
+    pub ring_bytes: u32,
+    pub recorder_records: u32,
+}
+
+/// What one probe has done since it was loaded, summed over the CPUs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Operations seen to start.
+    pub started: u64,
+    /// Of those, operations seen to finish.
+    pub finished: u64,
+    /// Events meant for the ring. `produced` = events drained + `lost_ring`, exactly, once the ring is empty.
+    pub produced: u64,
+    /// Events that found the ring full.
+    pub lost_ring: u64,
+    /// Operations that could not be timed.
+    pub lost_inflight: u64,
+    /// Operations missing in the histograms.
+    pub lost_histogram: u64,
+    /// Events left out on purpose while flooded; the weight of the others makes up for them.
+    pub sampled_out: u64,
+    /// In-flight entries that never finished and were removed by age.
+    pub swept: u64,
+    /// SMB: waits for credits that timed out or were interrupted, so that nothing was sent.
+    pub never_sent: u64,
+}
+
+impl Counters {
+    /// Losses by cause: the names of the metric's `cause` label.
+    pub fn losses(&self) -> [(&'static str, u64); 3] {
+        [("ring_full", self.lost_ring), ("inflight_full", self.lost_inflight), ("histograms_full", self.lost_histogram)]
+    }
+}
+
+pub(crate) struct Shared {
+    maps: Vec<(String, MapHandle)>,
+    settings: settings,
+}
+
+impl Shared {
+    pub fn create(sizes: &Sizes) -> libbpf_rs::Result<Self> {
+        let cpus = u32::try_from(libbpf_rs::num_possible_cpus()?).unwrap_or(u32::MAX).max(1);
+        let per_cpu = recorder::per_cpu(sizes.recorder_records, cpus);
+        let mut builder = ObjectBuilder::default();
+        let mut object = builder.open_memory(OBJECT)?;
+        object.progs_mut().for_each(|mut program| program.set_autoload(false));
+        for mut map in object.maps_mut() {
+            match map.name().as_encoded_bytes() {
+                b"events" => map.set_max_entries(sizes.ring_bytes)?,
+                b"recorder" => map.set_max_entries(per_cpu * cpus)?,
+                _ => {}
+            }
+        }
+        let object = object.load()?;
+        let maps = object
+            .maps()
+            .filter(|map| !map.name().to_string_lossy().contains('.'))
+            .map(|map| Ok((map.name().to_string_lossy().into_owned(), MapHandle::try_from(&map)?)))
+            .collect::<libbpf_rs::Result<Vec<_>>>()?;
+        let tick = clock_getres(ClockId::CLOCK_MONOTONIC_COARSE).map(Duration::from).unwrap_or_default();
+        let settings = settings {
+            threshold: [u64::MAX; THRESHOLDS],
+            failures: [0; THRESHOLDS],
+            ordinary: [0; ORDINARY],
+            // The coarse clocks advance with the tick: their resolution is a jiffy (kernel/time/posix-timers.c).
+            tick_ns: u64::try_from(tick.as_nanos()).unwrap_or_default(),
+            recorder_mask: per_cpu - 1,
+            mount_namespace: own_mount_namespace(),
+            ..settings::default()
+        };
+        let shared = Self { maps, settings };
+        shared.write_settings()?;
+        Ok(shared)
+    }
+
+    /// The map called `name`.
+    pub fn map(&self, name: &str) -> libbpf_rs::Result<&MapHandle> {
+        self.maps.iter().find(|(known, _)| known == name).map(|(_, map)| map).ok_or_else(|| {
+            libbpf_rs::Error::from(std::io::Error::other(format!("the shared object has no map called {name}")))
+        })
+    }
+
+    /// Gives an object our maps in place of its own declarations of them.
+    pub fn lend_to(&self, object: &mut OpenObject) -> libbpf_rs::Result<()> {
+        use std::os::fd::AsFd;
+        for mut map in object.maps_mut() {
+            let name = map.name().to_string_lossy().into_owned();
+            if let Some((_, ours)) = self.maps.iter().find(|(known, _)| *known == name) {
+                map.reuse_fd(ours.as_fd())?;
+            }
+        }
+        Ok(())
+    }
+
+    pub fn apply(&mut self, filter: &Filter, specs: &[&Spec]) -> libbpf_rs::Result<()> {
+        self.settings.threshold = [u64::MAX; THRESHOLDS];
+        for (operation, threshold) in &filter.thresholds {
+            let Some(spec) = specs.iter().find(|spec| spec.protocol.name == operation.protocol().name) else {
+                continue;
+            };
+            let index = spec.id.0 as usize * MAX_OPERATIONS + usize::from(operation.code());
+            if let Some(slot) = self.settings.threshold.get_mut(index) {
+                *slot = u64::try_from(threshold.as_nanos()).unwrap_or(u64::MAX);
+            }
+        }
+        self.settings.failures = [0; THRESHOLDS];
+        for operation in &filter.failures {
+            let slot = specs.iter().find(|spec| spec.protocol.name == operation.protocol().name).and_then(|spec| {
+                self.settings.failures.get_mut(spec.id.0 as usize * MAX_OPERATIONS + usize::from(operation.code()))
+            });
+            slot.into_iter().for_each(|slot| *slot = 1);
+        }
+        self.settings.ordinary = [0; ORDINARY];
+        for spec in specs {
+            let wanted = |code: &&Code| {
+                filter
+                    .wanted_ordinary
+                    .iter()
+                    .any(|(protocol, other)| protocol.name == spec.protocol.name && other == *code)
+            };
+            let left = spec.protocol.ordinary.iter().filter(|code| !wanted(code)).take(MAX_ORDINARY);
+            let slots = self.settings.ordinary.iter_mut().skip(spec.id.0 as usize * MAX_ORDINARY);
+            for (slot, code) in slots.zip(left) {
+                *slot = match code {
+                    Code::Status(code) | Code::Errno(code) => *code,
+                };
+            }
+        }
+        self.settings.mount = filter.mount.0;
+        self.settings.pid = filter.pid;
+        self.settings.errors_only = filter.errors_only.into();
+        self.settings.any_filesystem = filter.all_filesystems.into();
+        self.settings.magic = filter.magic;
+        self.settings.own_pid = if filter.watch_self { 0 } else { std::process::id() };
+        self.settings.wake_bytes = filter.wake_bytes;
+        self.write_settings()
+    }
+
+    /// Lets one event in 2^`shift` through.
+    pub fn sample(&mut self, shift: u32) -> libbpf_rs::Result<()> {
+        self.settings.sample_shift = shift;
+        self.write_settings()
+    }
+
+    fn write_settings(&self) -> libbpf_rs::Result<()> {
+        self.map("settings")?.update(&0_u32.to_ne_bytes(), self.settings.as_bytes(), MapFlags::ANY)
+    }
+
+    /// One counter of a probe, summed over the CPUs.
+    pub fn counter(&self, probe: probe_id, which: counter) -> libbpf_rs::Result<u64> {
+        let index = probe.0 * counter::MAX_COUNTERS.0 + which.0;
+        let per_cpu = self.map("counters")?.lookup_percpu(&index.to_ne_bytes(), MapFlags::ANY)?.unwrap_or_default();
+        Ok(per_cpu.iter().filter_map(|value| u64::from_bytes(value)).sum())
+    }
+
+    pub fn counters(&self, probe: probe_id) -> libbpf_rs::Result<Counters> {
+        let read = |which| self.counter(probe, which);
+        // Losses before what they are part of: so a difference of the two is never below zero, though both go on.
+        let lost_ring = read(counter::COUNT_LOST_RING)?;
+        Ok(Counters {
+            started: read(counter::COUNT_STARTED)?,
+            finished: read(counter::COUNT_FINISHED)?,
+            produced: read(counter::COUNT_PRODUCED)?,
+            lost_ring,
+            lost_inflight: read(counter::COUNT_LOST_INFLIGHT)?,
+            lost_histogram: read(counter::COUNT_LOST_HISTOGRAM)?,
+            sampled_out: read(counter::COUNT_SAMPLED_OUT)?,
+            swept: read(counter::COUNT_SWEPT)?,
+            never_sent: read(counter::COUNT_NEVER_SENT)?,
+        })
+    }
+
+    /// Every histogram there is.
+    pub fn histograms(&self) -> libbpf_rs::Result<Vec<(Operation, MountKey, Histogram)>> {
+        let map = self.map("histograms")?;
+        let entries = map.lookup_batch(256, MapFlags::ANY, MapFlags::ANY)?;
+        Ok(entries
+            .filter_map(|(key, value)| {
+                let key = histogram_key::from_bytes(&key)?;
+                let operation = decode::operation(key.probe, key.operation)?;
+                Some((operation, MountKey(key.mount), decode::decode_histogram(&value)?))
+            })
+            .collect())
+    }
+
+    /// Removes the histograms of mounts that are `gone`. Returns how many.
+    pub fn forget_mounts(&self, gone: impl Fn(MountKey) -> bool) -> libbpf_rs::Result<usize> {
+        let map = self.map("histograms")?;
+        // A key begins with the mount's.
+        let is_gone = |key: &Vec<u8>| u64::from_bytes(key).is_some_and(|mount| gone(MountKey(mount)));
+        let keys: Vec<Vec<u8>> = map.keys().filter(is_gone).collect();
+        Ok(keys.into_iter().filter(|key| map.delete(key).is_ok()).count())
+    }
+
+    /// What a mount key that is a hash stands for: `//server/share` and `//server` of SMB, `server:` of NFS.
+    pub fn name_of(&self, key: MountKey) -> Option<Mount> {
+        let value = self.map("mount_names").ok()?.lookup(&key.0.to_ne_bytes(), MapFlags::ANY).ok()??;
+        let name = mount_name::from_bytes(&value)?;
+        let source = model::text::Text::<256>::new(&name.source.map(i8::cast_unsigned)).to_string().replace('\\', "/");
+        let (server, fstype) = match source.strip_prefix("//") {
+            Some(share) => (share.split('/').next().unwrap_or_default(), "cifs"),
+            None => (source.strip_suffix(':').unwrap_or(&source), "nfs"),
+        };
+        Some(Mount { server: server.to_owned(), fstype: fstype.into(), source, mountpoint: String::new() })
+    }
+
+    /// A copy of the flight recorder as it is now.
+    pub fn recorder(&self) -> libbpf_rs::Result<Recorder> {
+        recorder::copy(self.map("recorder")?, size_of::<record>())
+    }
+
+    /// Removes operations that began before `oldest`, and returns how many; and entries not used since `unused`.
+    pub fn sweep(&self, inflight: &dyn MapCore, probe: probe_id, oldest: u64, unused: u64) -> libbpf_rs::Result<u64> {
+        let mut swept = 0;
+        let keys: Vec<Vec<u8>> = inflight.keys().collect();
+        for key in keys {
+            let value = inflight.lookup(&key, MapFlags::ANY)?.unwrap_or_default();
+            let [Some(start), Some(used)] = [0, 8].map(|at| u64::from_bytes(value.get(at..).unwrap_or_default()))
+            else {
+                continue;
+            };
+            let (finished, abandoned) = (start == 0 && used < unused, start != 0 && start < oldest);
+            if (finished || abandoned) && inflight.delete(&key).is_ok() {
+                swept += u64::from(abandoned);
+            }
+        }
+        if swept > 0 {
+            let index = (probe.0 * counter::MAX_COUNTERS.0 + counter::COUNT_SWEPT.0).to_ne_bytes();
+            let map = self.map("counters")?;
+            let mut values = map.lookup_percpu(&index, MapFlags::ANY)?.unwrap_or_default();
+            if let Some(first) = values.first_mut() {
+                let total = u64::from_bytes(first).unwrap_or_default() + swept;
+                *first = total.to_ne_bytes().to_vec();
+                map.update_percpu(&index, &values, MapFlags::ANY)?;
+            }
+        }
+        Ok(swept)
+    }
+
+    /// Pins the maps that others read below `folder`, replacing what a crash left there.
+    pub fn pin(&mut self, folder: &Path) -> libbpf_rs::Result<()> {
+        std::fs::create_dir_all(folder)?;
+        for (name, map) in self.maps.iter_mut().filter(|(name, _)| PINNED.contains(&name.as_str())) {
+            let path = folder.join(name.as_str());
+            if path.exists() {
+                std::fs::remove_file(&path)?;
+            }
+            map.pin(&path)?;
+        }
+        Ok(())
+    }
+}
+
+/// Removes what [`Shared::pin`] made, by this process or by one that was killed.
+pub(crate) fn unpin(folder: &Path) {
+    for name in PINNED {
+        let _ = std::fs::remove_file(folder.join(name));
+    }
+    let _ = std::fs::remove_dir(folder);
+}
+
+/// The inode number of `/proc/self/ns/mnt`: `mnt:[4026531841]`.
+fn own_mount_namespace() -> u32 {
+    let link = std::fs::read_link("/proc/self/ns/mnt").unwrap_or_default();
+    let text = link.to_string_lossy();
+    text.trim_start_matches("mnt:[").trim_end_matches(']').parse().unwrap_or_default()
+}

@@ -1,0 +1,70 @@
+//! SMB2 and SMB3 commands of the kernel's client (cifs.ko), one event per command.
+
+mod status;
+
+use model::{MountKey, Protocol};
+
+use crate::{
+    generated::probe_id,
+    mounts::share,
+    spec::{Module, Rung, Spec},
+};
+
+pub(crate) static SPEC: Spec = Spec {
+    protocol: &PROTOCOL,
+    id: probe_id::PROBE_SMB,
+    object: include_bytes!(concat!(env!("OUT_DIR"), "/smb.bpf.o")),
+    module: Some(Module { name: "cifs", load: "mount an SMB share, or `modprobe cifs`" }),
+    rungs: &[
+        Rung {
+            via: "fentry",
+            required: &["fexit_started", "fentry_received", "fentry_finished"],
+            optional: &["fentry_waiting", "fentry_waiting_mtu", "fexit_waited_mtu"],
+            without: "time spent waiting for credits",
+        },
+        Rung {
+            via: "kprobe",
+            required: &["kprobe_starting", "kretprobe_started", "kprobe_received", "kprobe_finished"],
+            optional: &["kprobe_waiting", "kprobe_waiting_mtu", "kretprobe_waited_mtu"],
+            without: "time spent waiting for credits",
+        },
+    ],
+    hooks: &[],
+    prepare: |_| Ok(()),
+    follow_mounts: |_, _| Ok(()),
+    mount_key: |point| MountKey::source(share(point.mount.source.as_bytes())),
+    inflight: &["inflight"],
+};
+
+/// SMB2 commands by their code (MS-SMB2 2.2.1.2).
+pub static PROTOCOL: Protocol = Protocol {
+    name: "smb",
+    operations: &[
+        "SMB2_NEGOTIATE",
+        "SMB2_SESSION_SETUP",
+        "SMB2_LOGOFF",
+        "SMB2_TREE_CONNECT",
+        "SMB2_TREE_DISCONNECT",
+        "SMB2_CREATE",
+        "SMB2_CLOSE",
+        "SMB2_FLUSH",
+        "SMB2_READ",
+        "SMB2_WRITE",
+        "SMB2_LOCK",
+        "SMB2_IOCTL",
+        "SMB2_CANCEL",
+        "SMB2_ECHO",
+        "SMB2_QUERY_DIRECTORY",
+        "SMB2_CHANGE_NOTIFY",
+        "SMB2_QUERY_INFO",
+        "SMB2_SET_INFO",
+        "SMB2_OPLOCK_BREAK",
+        "SMB2_SERVER_TO_CLIENT_NOTIFICATION",
+    ],
+    waits_by_design: &[10, 15, 19],
+    remote: true,
+    status_name: status::name,
+    status_named: status::named,
+    status_errno: status::errno,
+    ordinary: status::ORDINARY,
+};

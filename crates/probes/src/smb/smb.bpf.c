@@ -1,0 +1,471 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+/*
+ * Times every SMB2/3 command of the kernel's client. A command is a mid_q_entry, and passes four hooks:
+ *
+ *   waiting    the requester asks for credits      wait_for_free_credits, smb2_wait_mtu_credits
+ *   started    the mid is allocated                smb2_mid_entry_alloc, at its return
+ *   received   the answer is matched to it         dequeue_mid, in the connection's demultiplexing thread
+ *   finished   its last reference goes             __release_mid, in the requester or a worker
+ *
+ * fentry and kprobe programs share the handlers. What differs is how a field of an argument is read: FIELD().
+ */
+#include "../bpf/caller.h"
+#include "../bpf/observe.h"
+#include "cifs.h"
+#include "tree.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+enum {
+	MAX_INFLIGHT = 10240,
+	NOT_SENT = ~0U,
+	/* With more than these left nobody has to wait: several of the largest requests can take theirs (64 for 4 MiB) while
+	 * we look. */
+	FEW_CREDITS = 512,
+};
+
+/* What a thread is about to send; only of threads that had to wait for credits, or send compounds. */
+struct intent {
+	__u64 waiting_since; /* 0: not waiting */
+	__u64 waited; /* for the credits of an asynchronous READ or WRITE, which may be sent only later */
+	/* Of the last request of a compound: the next ones are for the same mount, and do not say so. */
+	__u64 mount;
+	__u64 session;
+	__u32 tree;
+	__u64 arguments[2]; /* of smb2_mid_entry_alloc, for its kretprobe */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct intent);
+} intents SEC(".maps");
+
+/* Threads with a wait that no command has taken over yet: while there are none, nobody need look. One that dies in its
+ * wait stays counted, which costs time and nothing else. */
+__u64 waits;
+
+struct inflight {
+	/* A finished one waits for the client's allocator to hand out this mid again, as it soon does. */
+	struct flight op;
+	__u64 received; /* 0: no answer yet */
+	__u32 queued_ticks; /* jiffies from allocation until sent */
+	__u32 generation; /* of tree_generation, when the mount was found */
+	__u32 status;
+	__u32 bytes;
+	__u32 srtt_us;
+	__u32 rtt_us;
+	__u32 retransmits;
+	__u8 answer_seen; /* status and bytes are the answer's */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_INFLIGHT);
+	__type(key, __u64); /* struct mid_q_entry * */
+	__type(value, struct inflight);
+} inflight SEC(".maps");
+
+/* Whether the hooks have the server as their first argument. */
+static __always_inline bool server_first(void)
+{
+	return !bpf_core_field_exists(struct mid_q_entry___with_server, server);
+}
+
+static __always_inline struct intent *intent_of_current(__u64 flags)
+{
+	return bpf_task_storage_get(&intents, bpf_get_current_task_btf(), 0, flags);
+}
+
+static __always_inline bool holds_wait(const struct intent *intent)
+{
+	return intent->waiting_since || intent->waited;
+}
+
+static __always_inline void forget_wait(struct intent *intent)
+{
+	if (holds_wait(intent))
+		__sync_fetch_and_add(&waits, -1);
+	intent->waiting_since = intent->waited = 0;
+}
+
+static __always_inline int waiting(struct TCP_Server_Info *server, bool typed)
+{
+	bool may_wait = FIELD(typed, server, credits) <= FEW_CREDITS;
+	struct intent *intent;
+
+	if (!may_wait && !waits)
+		return 0;
+	intent = intent_of_current(may_wait ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
+	if (!intent)
+		return 0;
+	/* The last wait led to no command: it timed out, or was interrupted. */
+	if (intent->waiting_since)
+		count(PROBE_SMB, COUNT_NEVER_SENT);
+	forget_wait(intent);
+	if (may_wait) {
+		intent->waiting_since = bpf_ktime_get_ns();
+		__sync_fetch_and_add(&waits, 1);
+	}
+	return 0;
+}
+
+/* What happens between getting these credits and sending is none of this command's time. */
+static __always_inline int waited_mtu(void)
+{
+	struct intent *intent = waits ? intent_of_current(0) : NULL;
+
+	if (!intent || !intent->waiting_since)
+		return 0;
+	intent->waited = bpf_ktime_get_ns() - intent->waiting_since;
+	intent->waiting_since = 0;
+	return 0;
+}
+
+static const struct inflight no_operation;
+
+/* The client's allocator hands out the same few mids again and again, so most often there is an entry already. */
+static __always_inline struct inflight *entry_of(__u64 mid)
+{
+	struct inflight *f = bpf_map_lookup_elem(&inflight, &mid);
+
+	if (f || bpf_map_update_elem(&inflight, &mid, &no_operation, BPF_ANY))
+		return f;
+	return bpf_map_lookup_elem(&inflight, &mid);
+}
+
+static __always_inline __u64 find_mount(struct TCP_Server_Info *server, __u64 session, __u32 tree, __u64 connection)
+{
+	struct tree_key key = { .connection = connection, .tree = tree, .generation = tree_generation };
+	__u64 mount;
+
+	/* Without a tree the server is all there is to name, whatever the session. */
+	key.session = tree == TREELESS ? 0 : session;
+	mount = mount_of(server, &key);
+	if (mount)
+		return mount;
+	/* a tree that is only being connected: its server at least */
+	key.tree = TREELESS;
+	key.session = 0;
+	return mount_of(server, &key);
+}
+
+static __always_inline int started(const void *header, struct TCP_Server_Info *server, __u64 mid, bool typed)
+{
+	__u64 now = bpf_ktime_get_ns(), pid_tgid = bpf_get_current_pid_tgid(), connection, session;
+	const struct smb2_head *head = header;
+	struct intent *intent = NULL;
+	struct smb2_head copy;
+	struct inflight *f;
+	bool compound;
+	__u32 tree;
+
+	if (!mid)
+		return 0;
+	if (!typed) {
+		bpf_probe_read_kernel(&copy, sizeof(copy), header);
+		head = &copy;
+	}
+	f = entry_of(mid);
+	if (!f) {
+		count(PROBE_SMB, COUNT_LOST_INFLIGHT);
+		return 0;
+	}
+	compound = head->next_command || head->flags & SMB2_FLAGS_RELATED_OPERATIONS;
+	if (compound)
+		intent = intent_of_current(BPF_LOCAL_STORAGE_GET_F_CREATE);
+	else if (waits)
+		intent = intent_of_current(0);
+	connection = FIELD(typed, server, conn_id);
+	session = head->session;
+	tree = head->tree;
+	if (tree == ~0U && intent) { /* MS-SMB2 3.2.4.1.4: a related request takes over its predecessor's tree */
+		session = intent->session;
+		tree = intent->tree;
+		f->op.mount = intent->mount;
+	} else if (!f->op.mount || f->op.tree != tree || f->op.session != session || f->op.connection != connection ||
+		   f->generation != tree_generation) { /* not for what the entry's last command was for */
+		f->op.mount = find_mount(server, session, tree, connection);
+	}
+	f->op.start = f->op.used = now;
+	if (intent) {
+		f->op.start = intent->waiting_since ?: now - intent->waited;
+		/* All of a compound waited together. */
+		if (!head->next_command)
+			forget_wait(intent);
+		intent->session = session;
+		intent->tree = tree;
+		intent->mount = f->op.mount;
+	}
+	f->received = 0;
+	f->op.session = session;
+	f->op.message = head->message;
+	f->op.connection = connection;
+	f->queued_ticks = 0;
+	f->op.tree = tree;
+	f->generation = tree_generation;
+	f->op.probe = PROBE_SMB;
+	f->op.pid = pid_tgid >> 32;
+	f->op.tid = pid_tgid;
+	f->status = 0;
+	f->bytes = 0;
+	f->srtt_us = f->rtt_us = f->retransmits = 0;
+	f->op.operation = head->command;
+	f->op.caller = current_caller();
+	f->op.flags = compound ? EVENT_COMPOUND : 0;
+	f->answer_seen = 0;
+	if (f->op.operation == SMB2_READ || f->op.operation == SMB2_WRITE)
+		bpf_probe_read_kernel(&f->bytes, sizeof(f->bytes), header + offsetof(struct smb2_head, length));
+	count(PROBE_SMB, COUNT_STARTED);
+	return 0;
+}
+
+/* Status, flags and length of an answer. */
+static __always_inline void read_answer(struct inflight *f, const void *buffer)
+{
+	struct smb2_head head;
+
+	if (!buffer ||
+	    bpf_probe_read_kernel(&head.status,
+				  offsetof(struct smb2_head, next_command) - offsetof(struct smb2_head, status),
+				  buffer + offsetof(struct smb2_head, status)))
+		return;
+	f->answer_seen = 1;
+	f->status = head.status;
+	if (head.flags & SMB2_FLAGS_ASYNC_COMMAND)
+		f->op.flags |= EVENT_ASYNCHRONOUS;
+	/* Ids of trees are used again, at once by some servers: all names are looked up anew. */
+	if (f->op.operation == SMB2_TREE_CONNECT && !head.status)
+		__sync_fetch_and_add(&tree_generation, 1);
+	if (f->op.operation != SMB2_READ && f->op.operation != SMB2_WRITE)
+		return;
+	f->bytes = 0;
+	if (head.status || bpf_probe_read_kernel(&head.length, sizeof(head.length) + sizeof(head.remaining),
+						 buffer + offsetof(struct smb2_head, length)))
+		return;
+	f->bytes = f->op.operation == SMB2_READ ? head.length ?: head.remaining : head.length;
+}
+
+/* The answer to an encrypted READ never hangs on the mid (handle_read_data, smb2ops.c). Its header does on the request,
+ * which is there until dequeue_mid's caller calls it back. */
+static __always_inline const void *header_of_read(const struct mid_q_entry *mid)
+{
+	void *request = BPF_CORE_READ(mid, callback_data);
+
+	if (bpf_core_type_exists(struct cifs_io_subrequest))
+		return BPF_CORE_READ((struct cifs_io_subrequest *)request, iov[0].iov_base);
+	return BPF_CORE_READ((struct cifs_readdata *)request, iov[0].iov_base);
+}
+
+/* Kernels without CONFIG_CIFS_STATS2 do not keep when_sent: there, queueing is only the wait for credits. */
+static __always_inline void read_queued_ticks(struct inflight *f, const struct mid_q_entry *mid, bool typed)
+{
+	unsigned long sent;
+
+	if (!bpf_core_field_exists(mid->when_sent))
+		return;
+	sent = FIELD(typed, mid, when_sent);
+	/* Not sent: all its time was queueing; split() clamps. */
+	f->queued_ticks = sent ? sent - FIELD(typed, mid, when_alloc) : NOT_SENT;
+}
+
+static __always_inline int received(const unsigned long long *arguments, bool typed)
+{
+	const struct mid_q_entry *mid = (void *)(server_first() ? arguments[1] : arguments[0]);
+	__u64 key = (__u64)mid;
+	struct inflight *f = bpf_map_lookup_elem(&inflight, &key);
+	struct TCP_Server_Info *server;
+	struct socket *socket;
+	struct tcp_sock *tcp;
+	__u32 sent, needless;
+
+	if (!f || !f->op.start)
+		return 0;
+	f->received = bpf_ktime_get_ns();
+	read_queued_ticks(f, mid, typed);
+	read_answer(f, FIELD(typed, mid, resp_buf));
+	if (!f->answer_seen && f->op.operation == SMB2_READ)
+		read_answer(f, header_of_read(mid));
+	server = server_first() ? (void *)arguments[0] : FIELD(typed, (struct mid_q_entry___with_server *)mid, server);
+	socket = FIELD(typed, server, ssocket);
+	tcp = (void *)FIELD(typed, socket, sk);
+	if (tcp) {
+		f->srtt_us = KERNEL_FIELD(struct tcp_sock, tcp, srtt_us) >> 3; /* kept in eighths */
+		f->rtt_us = KERNEL_FIELD(struct tcp_sock, tcp, rack.rtt_us);
+		/* Without those that the peer calls needless: loss probes overtaken by a late acknowledgement (RFC 2883). */
+		sent = KERNEL_FIELD(struct tcp_sock, tcp, total_retrans);
+		needless = KERNEL_FIELD(struct tcp_sock, tcp, dsack_dups);
+		f->retransmits = sent > needless ? sent - needless : 0;
+		f->op.flags |= EVENT_NETWORK_KNOWN;
+	}
+	return 0;
+}
+
+/* NTSTATUS has its severity in the top two bits (MS-ERREF 2.3); a session is set up in several rounds. */
+static __always_inline bool is_failure(const struct inflight *f)
+{
+	return !f->received || (f->status >> 30 == 3 && f->status != STATUS_MORE_PROCESSING_REQUIRED);
+}
+
+static __always_inline void split(struct outcome *o, const struct inflight *f)
+{
+	__u64 answered = f->received ?: o->end, tick = 0;
+	struct settings *s = current_settings();
+
+	if (s)
+		tick = s->tick_ns;
+	o->queue = f->op.used - o->start + f->queued_ticks * tick;
+	/* Jiffies can claim more than there was. */
+	if (o->queue > answered - o->start)
+		o->queue = answered - o->start;
+	o->wire = answered - o->start - o->queue;
+}
+
+static __always_inline int finished(const unsigned long long *arguments)
+{
+	__u64 key = server_first() ? arguments[1] :
+				     arguments[0] - bpf_core_field_offset(struct mid_q_entry___with_server, refcount);
+	struct inflight *f = bpf_map_lookup_elem(&inflight, &key);
+	const struct mid_q_entry *mid = (void *)key;
+	struct outcome o = { .end = bpf_ktime_get_ns(), .probe = PROBE_SMB };
+	struct event *e;
+
+	if (!f || !f->op.start)
+		return 0;
+	/* The answer can be there before the sender has noted that it sent. */
+	if (!f->received || f->queued_ticks == NOT_SENT)
+		read_queued_ticks(f, mid, false);
+	if (!f->received) {
+		/* Answered although received() did not run: the kernel refuses a program that it has preempted on this CPU. */
+		if (BPF_CORE_READ(mid, mid_state) & MID_ANSWERED)
+			f->received = o.end;
+		else
+			f->op.flags |= EVENT_UNANSWERED;
+	}
+	if (f->received && !f->answer_seen)
+		read_answer(f, BPF_CORE_READ(mid, resp_buf));
+	if (is_failure(f))
+		f->op.flags |= EVENT_FAILED;
+	o.start = f->op.start;
+	o.mount = f->op.mount;
+	/* What was never answered moved nothing: it is sent again, as another command. */
+	o.bytes = f->answer_seen ? f->bytes : 0;
+	o.connection = f->op.connection;
+	o.pid = f->op.pid;
+	o.status = f->status;
+	o.rtt_us = f->rtt_us;
+	o.retransmits = f->retransmits;
+	o.operation = f->op.operation;
+	o.flags = f->op.flags;
+	split(&o, f);
+	e = observe(&o);
+	if (e) {
+		e->session = f->op.session;
+		e->message = f->op.message;
+		e->tree = f->op.tree;
+		e->caller = f->op.caller;
+		e->srtt_us = f->srtt_us;
+		name_requester(e, BPF_CORE_READ(mid, creator));
+		report(e);
+	}
+	count(PROBE_SMB, COUNT_FINISHED);
+	f->op.start = 0;
+	return 0;
+}
+
+/* Rung 1: fentry */
+
+SEC("fentry/wait_for_free_credits")
+int fentry_waiting(unsigned long long *ctx)
+{
+	return waiting((void *)ctx[0], true);
+}
+
+SEC("fentry/smb2_wait_mtu_credits")
+int fentry_waiting_mtu(unsigned long long *ctx)
+{
+	return waiting((void *)ctx[0], true);
+}
+
+SEC("fexit/smb2_wait_mtu_credits")
+int fexit_waited_mtu(void *ctx)
+{
+	return waited_mtu();
+}
+
+SEC("fexit/smb2_mid_entry_alloc")
+int fexit_started(unsigned long long *ctx)
+{
+	return started((void *)ctx[0], (void *)ctx[1], ctx[2], true);
+}
+
+SEC("fentry/dequeue_mid")
+int fentry_received(unsigned long long *ctx)
+{
+	return received(ctx, true);
+}
+
+SEC("fentry/__release_mid")
+int fentry_finished(unsigned long long *ctx)
+{
+	return finished(ctx);
+}
+
+/* Rung 2: kprobe */
+
+SEC("kprobe/wait_for_free_credits")
+int kprobe_waiting(struct pt_regs *ctx)
+{
+	return waiting((void *)PT_REGS_PARM1(ctx), false);
+}
+
+SEC("kprobe/smb2_wait_mtu_credits")
+int kprobe_waiting_mtu(struct pt_regs *ctx)
+{
+	return waiting((void *)PT_REGS_PARM1(ctx), false);
+}
+
+SEC("kretprobe/smb2_wait_mtu_credits")
+int kretprobe_waited_mtu(void *ctx)
+{
+	return waited_mtu();
+}
+
+SEC("kprobe/smb2_mid_entry_alloc")
+int kprobe_starting(struct pt_regs *ctx)
+{
+	struct intent *intent = intent_of_current(BPF_LOCAL_STORAGE_GET_F_CREATE);
+
+	if (intent) {
+		intent->arguments[0] = PT_REGS_PARM1(ctx);
+		intent->arguments[1] = PT_REGS_PARM2(ctx);
+	}
+	return 0;
+}
+
+SEC("kretprobe/smb2_mid_entry_alloc")
+int kretprobe_started(struct pt_regs *ctx)
+{
+	struct intent *intent = intent_of_current(0);
+
+	if (!intent)
+		return 0;
+	return started((void *)intent->arguments[0], (void *)intent->arguments[1], PT_REGS_RC(ctx), false);
+}
+
+SEC("kprobe/dequeue_mid")
+int kprobe_received(struct pt_regs *ctx)
+{
+	unsigned long long arguments[] = { PT_REGS_PARM1(ctx), PT_REGS_PARM2(ctx) };
+
+	return received(arguments, false);
+}
+
+SEC("kprobe/__release_mid")
+int kprobe_finished(struct pt_regs *ctx)
+{
+	unsigned long long arguments[] = { PT_REGS_PARM1(ctx), PT_REGS_PARM2(ctx) };
+
+	return finished(arguments);
+}

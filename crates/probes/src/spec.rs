@@ -1,0 +1,57 @@
+//! How a probe describes itself to the loader.
+
+use libbpf_rs::{Object, OpenObject};
+use model::{MountKey, Protocol};
+
+use crate::{
+    generated::probe_id,
+    mounts::{MountPoint, Mounts},
+};
+
+/// One probe: what it watches and the ways to attach it, best first.
+pub(crate) struct Spec {
+    pub protocol: &'static Protocol,
+    pub id: probe_id,
+    /// The compiled object of the probe's `.bpf.c`.
+    pub object: &'static [u8],
+    /// The kernel module that its hooks live in.
+    pub module: Option<Module>,
+    /// Ways to attach, best first. The first that works is taken.
+    pub rungs: &'static [Rung],
+    /// Kernel functions with programs of their own in every rung: of each hook, the first function that this kernel has.
+    pub hooks: &'static [Hook],
+    /// Fills in read-only data before loading.
+    pub prepare: fn(&mut OpenObject) -> libbpf_rs::Result<()>,
+    /// Brings the probe's own maps up to date with what is mounted.
+    pub follow_mounts: fn(&Object, &Mounts) -> libbpf_rs::Result<()>,
+    /// The key by which its events name a mount.
+    pub mount_key: fn(&MountPoint) -> MountKey,
+    /// Its maps of operations in flight: a value begins with a `struct flight`. Those that are no arrays are swept.
+    pub inflight: &'static [&'static str],
+}
+
+/// The module a probe needs, and how an operator gets it.
+pub(crate) struct Module {
+    pub name: &'static str,
+    pub load: &'static str,
+}
+
+/// A place in the kernel that moves from version to version, because compilers put functions into one another.
+pub(crate) struct Hook {
+    /// What is not seen where none of the functions is there.
+    pub sees: &'static str,
+    /// The kernel's functions, best first. Their programs' sections name them: `fentry/vfs_read`, `fexit/vfs_read`.
+    pub functions: &'static [&'static str],
+}
+
+/// One way to attach a probe.
+pub(crate) struct Rung {
+    /// What `doctor` calls it: `fentry`.
+    pub via: &'static str,
+    /// Programs without which the probe sees nothing.
+    pub required: &'static [&'static str],
+    /// Programs that add something; tried with, then without.
+    pub optional: &'static [&'static str],
+    /// What is lost without the optional programs.
+    pub without: &'static str,
+}

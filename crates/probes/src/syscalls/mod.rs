@@ -1,0 +1,177 @@
+//! System calls on the file systems watched, by `tp_btf/sys_enter` and `sys_exit`: works where fentry is refused.
+
+use libbpf_rs::{MapCore, MapFlags, Object, OpenObject};
+use model::{Code, Protocol};
+
+use crate::{
+    generated::probe_id,
+    mounts::{MountPoint, Mounts},
+    spec::{Rung, Spec},
+};
+
+/// The families of system calls. `read` and `write` come first: syscalls.bpf.c counts their results as bytes.
+pub static PROTOCOL: Protocol = Protocol {
+    name: "syscalls",
+    operations: &["read", "write", "open", "close", "fsync", "stat", "readdir"],
+    waits_by_design: &[],
+    remote: false,
+    status_name: |_| None,
+    status_named: |_| None,
+    status_errno: |_| 0,
+    ordinary: ORDINARY,
+};
+
+/// Misses, names that are there already, and calls that were told not to wait.
+const ORDINARY: &[Code] = &[
+    Code::Errno(libc::ENOENT.cast_unsigned()),
+    Code::Errno(libc::ENOTDIR.cast_unsigned()),
+    Code::Errno(libc::EEXIST.cast_unsigned()),
+    Code::Errno(libc::EAGAIN.cast_unsigned()),
+    Code::Errno(libc::EINTR.cast_unsigned()),
+];
+
+pub(crate) static SPEC: Spec = Spec {
+    protocol: &PROTOCOL,
+    id: probe_id::PROBE_SYSCALLS,
+    object: include_bytes!(concat!(env!("OUT_DIR"), "/syscalls.bpf.o")),
+    module: None,
+    rungs: &[Rung { via: "tp_btf", required: &["sys_enter", "sys_exit"], optional: &[], without: "" }],
+    hooks: &[],
+    prepare,
+    follow_mounts,
+    mount_key: |point| point.device,
+    inflight: &[],
+};
+
+/// Where a call says which file it means; `enum target` in syscalls.bpf.c, in its order.
+#[derive(Clone, Copy)]
+enum Target {
+    Descriptor = 1,
+    Opened,
+    OpenedAt,
+    Stat,
+    StatAt,
+    StatxAt,
+}
+
+/// Number, family and target of every call watched.
+fn calls() -> Vec<(libc::c_long, u8, Target)> {
+    use Target::*;
+    let mut calls = vec![
+        (libc::SYS_read, 0, Descriptor),
+        (libc::SYS_pread64, 0, Descriptor),
+        (libc::SYS_readv, 0, Descriptor),
+        (libc::SYS_preadv, 0, Descriptor),
+        (libc::SYS_preadv2, 0, Descriptor),
+        (libc::SYS_write, 1, Descriptor),
+        (libc::SYS_pwrite64, 1, Descriptor),
+        (libc::SYS_writev, 1, Descriptor),
+        (libc::SYS_pwritev, 1, Descriptor),
+        (libc::SYS_pwritev2, 1, Descriptor),
+        (libc::SYS_openat, 2, OpenedAt),
+        (libc::SYS_openat2, 2, OpenedAt),
+        (libc::SYS_close, 3, Descriptor),
+        (libc::SYS_fsync, 4, Descriptor),
+        (libc::SYS_fdatasync, 4, Descriptor),
+        (libc::SYS_syncfs, 4, Descriptor),
+        (libc::SYS_sync_file_range, 4, Descriptor),
+        (libc::SYS_fstat, 5, Descriptor),
+        (libc::SYS_newfstatat, 5, StatAt),
+        (libc::SYS_statx, 5, StatxAt),
+        (libc::SYS_getdents64, 6, Descriptor),
+    ];
+    #[cfg(target_arch = "x86_64")]
+    calls.extend([
+        (libc::SYS_open, 2, Opened),
+        (libc::SYS_creat, 2, Opened),
+        (libc::SYS_stat, 5, Stat),
+        (libc::SYS_lstat, 5, Stat),
+        (libc::SYS_getdents, 6, Descriptor),
+    ]);
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (Opened, Stat);
+    calls
+}
+
+/// Writes the table of calls into the object's read-only data.
+fn prepare(object: &mut OpenObject) -> libbpf_rs::Result<()> {
+    for mut map in object.maps_mut() {
+        let table = map.name().as_encoded_bytes().ends_with(b".calls");
+        if let Some(value) = map.initial_value_mut().filter(|_| table) {
+            for (number, family, target) in calls() {
+                let at = usize::try_from(number).unwrap_or(usize::MAX).saturating_mul(2);
+                if let Some([operation, how]) = value.get_mut(at..at.saturating_add(2)) {
+                    (*operation, *how) = (family, target as u8);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Length of `path` in `struct path_prefix`.
+const PATH_LENGTH: usize = 128;
+
+/// The key of a mount point in the `mount_points` trie; `None` if its path is too long for it.
+fn prefix(point: &MountPoint) -> Option<[u8; 4 + PATH_LENGTH]> {
+    let mut path = point.path.strip_suffix(b"/").unwrap_or(&point.path).to_vec();
+    path.push(b'/');
+    let mut key = [0; 4 + PATH_LENGTH];
+    let (bits, bytes) = key.split_at_mut(4);
+    bits.copy_from_slice(&u32::try_from(path.len() * 8).ok()?.to_ne_bytes());
+    bytes.get_mut(..path.len())?.copy_from_slice(&path);
+    Some(key)
+}
+
+fn follow_mounts(object: &Object, mounts: &Mounts) -> libbpf_rs::Result<()> {
+    let remote = mounts.iter().filter(|point| point.remote);
+    let devices: Vec<_> = remote.map(|point| (point.device.0.to_ne_bytes().to_vec(), vec![1])).collect();
+    let below = mounts.remote_and_below();
+    let points: Vec<_> =
+        below.filter_map(|point| Some((prefix(point)?.to_vec(), point.device.0.to_ne_bytes().to_vec()))).collect();
+    for map in object.maps() {
+        match map.name().as_encoded_bytes() {
+            b"watched_devices" => make_equal(&map, &devices)?,
+            b"mount_points" => make_equal(&map, &points)?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Makes a map hold just these entries, without a moment in which those that stay are missing.
+fn make_equal(map: &dyn MapCore, entries: &[(Vec<u8>, Vec<u8>)]) -> libbpf_rs::Result<()> {
+    let wanted: std::collections::HashMap<&Vec<u8>, &Vec<u8>> = entries.iter().map(|(k, v)| (k, v)).collect();
+    let gone: Vec<Vec<u8>> = map.keys().filter(|key| !wanted.contains_key(key)).collect();
+    for key in gone {
+        // It may have gone by itself.
+        let _ = map.delete(&key);
+    }
+    for (key, value) in entries.iter().take(map.max_entries() as usize) {
+        map.update(key, value, MapFlags::ANY)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_call_has_a_number_of_its_own_within_the_table() {
+        let mut numbers: Vec<_> = calls().into_iter().map(|(number, _, _)| number).collect();
+        numbers.sort_unstable();
+        let total = numbers.len();
+        numbers.dedup();
+        assert_eq!(numbers.len(), total);
+        assert!(numbers.iter().all(|number| (0..512).contains(number)));
+    }
+
+    #[test]
+    fn a_mount_point_becomes_a_prefix_that_ends_at_a_slash() {
+        let mounts = Mounts::parse(b"62 28 0:50 / /mnt/n rw - nfs4 srv:/export rw\n");
+        let key = prefix(mounts.iter().next().unwrap()).unwrap();
+        assert_eq!(key[..4], (7_u32 * 8).to_ne_bytes());
+        assert_eq!(&key[4..12], b"/mnt/n/\0");
+    }
+}

@@ -1,0 +1,134 @@
+//! Operations of the virtual file system on the file systems watched: what applications wait for, whatever a mount caches.
+
+use model::{Code, Protocol};
+
+use crate::{
+    generated::probe_id,
+    spec::{Hook, Rung, Spec},
+};
+
+/// The VFS's operations, in the order of `enum operation` in vfs.h.
+pub static PROTOCOL: Protocol = Protocol {
+    name: "vfs",
+    operations: &[
+        "read",
+        "write",
+        "open",
+        "release",
+        "fsync",
+        "flush",
+        "lock",
+        "mmap",
+        "lookup",
+        "getattr",
+        "setattr",
+        "readdir",
+        "rename",
+        "unlink",
+        "mkdir",
+        "rmdir",
+        "fallocate",
+        "copy_file_range",
+        "splice_read",
+        "writeback",
+        "revalidate",
+    ],
+    waits_by_design: &[6],
+    remote: false,
+    status_name: |_| None,
+    status_named: |_| None,
+    status_errno: |_| 0,
+    ordinary: ORDINARY,
+};
+
+/// Misses, names that are there already, locks that somebody else holds, what a file system does not offer, and calls that
+/// were told not to wait.
+const ORDINARY: &[Code] = &[
+    Code::Errno(libc::ENOENT.cast_unsigned()),
+    Code::Errno(libc::ENOTDIR.cast_unsigned()),
+    Code::Errno(libc::EEXIST.cast_unsigned()),
+    Code::Errno(libc::ENOTEMPTY.cast_unsigned()),
+    Code::Errno(libc::EAGAIN.cast_unsigned()),
+    Code::Errno(libc::EINTR.cast_unsigned()),
+    Code::Errno(libc::EOPNOTSUPP.cast_unsigned()),
+    Code::Errno(libc::EXDEV.cast_unsigned()),
+];
+
+/// Superblock magic numbers by the name of the file system's type (include/uapi/linux/magic.h and their own headers).
+const MAGICS: &[(&str, u32)] = &[
+    ("cifs", 0xff53_4d42),
+    ("smb3", 0xff53_4d42),
+    ("nfs", 0x6969),
+    ("nfs4", 0x6969),
+    ("ceph", 0x00c3_6400),
+    ("fuse", 0x6573_5546),
+    ("virtiofs", 0x6573_5546),
+    ("9p", 0x0102_1997),
+    ("afs", 0x6b41_4653),
+    ("lustre", 0x0bd0_0bd0),
+    ("gpfs", 0x4750_4653),
+    ("ext4", 0xef53),
+    ("xfs", 0x5846_5342),
+    ("btrfs", 0x9123_683e),
+    ("tmpfs", 0x0102_1994),
+    ("overlay", 0x794c_7630),
+];
+
+/// The types of file systems that can be asked for by name.
+pub fn filesystems() -> impl Iterator<Item = &'static str> {
+    MAGICS.iter().map(|(name, _)| *name)
+}
+
+/// The superblock magic number of a type of file system; several types may share one.
+pub fn magic_of(filesystem: &str) -> Option<u32> {
+    MAGICS.iter().find(|(name, _)| *name == filesystem).map(|(_, magic)| *magic)
+}
+
+pub(crate) static SPEC: Spec = Spec {
+    protocol: &PROTOCOL,
+    id: probe_id::PROBE_VFS,
+    object: include_bytes!(concat!(env!("OUT_DIR"), "/vfs.bpf.o")),
+    module: None,
+    rungs: &[
+        Rung { via: "fentry", required: &[], optional: &[], without: "" },
+        Rung { via: "kprobe", required: &[], optional: &[], without: "" },
+    ],
+    hooks: HOOKS,
+    prepare: |_| Ok(()),
+    follow_mounts: |_, _| Ok(()),
+    mount_key: |point| point.device,
+    inflight: &["slots", "inflight"],
+};
+
+/// Which functions these are, and which of them are put into others: by disassembling 6.1, 6.12 and 7.2.
+const HOOKS: &[Hook] = &[
+    Hook { sees: "read", functions: &["vfs_read"] },
+    Hook { sees: "readv", functions: &["vfs_readv"] },
+    Hook { sees: "read by other parts of the kernel", functions: &["vfs_iter_read"] },
+    Hook { sees: "write", functions: &["vfs_write"] },
+    Hook { sees: "writev", functions: &["vfs_writev"] },
+    Hook { sees: "write by other parts of the kernel", functions: &["vfs_iter_write"] },
+    Hook { sees: "open", functions: &["path_openat"] },
+    Hook { sees: "failed open", functions: &["terminate_walk"] },
+    Hook { sees: "release", functions: &["__fput"] },
+    Hook { sees: "fsync", functions: &["vfs_fsync_range"] },
+    Hook { sees: "fsync and fdatasync", functions: &["do_fsync", "__x64_sys_fdatasync", "__arm64_sys_fdatasync"] },
+    Hook { sees: "flush", functions: &["filp_flush", "filp_close"] },
+    Hook { sees: "lock", functions: &["fcntl_setlk"] },
+    Hook { sees: "flock", functions: &["__x64_sys_flock", "__arm64_sys_flock"] },
+    Hook { sees: "mmap", functions: &["vm_mmap_pgoff"] },
+    Hook { sees: "lookup", functions: &["__lookup_slow"] },
+    Hook { sees: "lookup of what is changed", functions: &["lookup_one_qstr_excl"] },
+    Hook { sees: "revalidate", functions: &["lookup_fast"] },
+    Hook { sees: "getattr", functions: &["vfs_getattr_nosec"] },
+    Hook { sees: "setattr", functions: &["notify_change"] },
+    Hook { sees: "readdir", functions: &["iterate_dir"] },
+    Hook { sees: "rename", functions: &["vfs_rename"] },
+    Hook { sees: "unlink", functions: &["vfs_unlink"] },
+    Hook { sees: "mkdir", functions: &["vfs_mkdir"] },
+    Hook { sees: "rmdir", functions: &["vfs_rmdir"] },
+    Hook { sees: "fallocate", functions: &["vfs_fallocate"] },
+    Hook { sees: "copy_file_range", functions: &["vfs_copy_file_range"] },
+    Hook { sees: "splice_read", functions: &["do_splice_read", "do_splice_to"] },
+    Hook { sees: "writeback", functions: &["do_writepages"] },
+];

@@ -1,0 +1,130 @@
+# shellcheck shell=bash
+# What the native tests share: a mount namespace and a scratch directory of their own, slowfs, the daemon, and how
+# results are told. A test sources this first; it then runs in its own namespace, so that it can mount over anything.
+set -uo pipefail
+: "${PLUMBLINE:?the program under test}" "${SLOWFS:?tests/slowfs}"
+# shellcheck disable=SC2034 # for the tests
+tools=$(dirname "$(realpath "${BASH_SOURCE[0]}")")/tools
+
+# skip_all WHY: for a test that cannot run here at all
+skip_all() { echo "ok - ${0##*/} # SKIP $*"; exit 0; }
+[ "$(id -u)" -eq 0 ] || skip_all "it takes root"
+[ -e /dev/fuse ] || skip_all "this kernel has no FUSE"
+for tool in flock jq python3 setpriv unshare zstd; do command -v $tool > /dev/null || skip_all "there is no $tool"; done
+
+[ -n "${OWN_NAMESPACE:-}" ] || OWN_NAMESPACE=1 exec unshare --mount --propagation private -- "$0" "$@"
+
+# A daemon watches every FUSE mount of the machine, whatever its namespace: two tests at once would see each other's.
+exec 9> /run/lock/plumbline-native-tests
+flock 9
+
+work=$(mktemp -d /tmp/plumbline-test-XXXXXX)
+chmod 755 "$work" # for those tests that are not root
+export RUNTIME_DIRECTORY=$work/${work##*-}
+output=$work/output log=$work/log control=$work/control share=$work/share
+# Pins of its own, too: this namespace is the only one that sees them.
+mount -t bpf bpf /sys/fs/bpf || skip_all "bpffs cannot be mounted"
+
+started=() # ids of what is to end with the test
+clean() {
+  local pid
+  for pid in "${started[@]}"; do kill -CONT "$pid" 2> /dev/null; kill "$pid" 2> /dev/null; done
+  # A daemon that does not end would keep the test from ending, too.
+  for pid in "${started[@]}"; do timeout 5 tail --pid="$pid" -f /dev/null || kill -KILL "$pid" 2> /dev/null; done
+  wait 2> /dev/null
+  # All that is mounted below goes before the scratch directory does.
+  findmnt -rno TARGET | tac | while IFS= read -r at; do
+    at=$(printf %b "$at")
+    case $at in "$work"/*) umount -l "$at" ;; esac
+  done
+  rm -rf --one-file-system "$work"
+}
+trap clean EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+ok() { echo "ok - $*"; }
+# not_ok WHAT [WHY...]: each WHY on a line of its own
+not_ok() {
+  echo "not ok - $1"
+  shift
+  [ $# -eq 0 ] || printf '%s\n' "$@" | sed 's/^/  # /'
+}
+# is WHAT GOT WANT
+is() { if [ "$2" == "$3" ]; then ok "$1"; else not_ok "$1" "got:  $2" "want: $3"; fi; }
+# check WHAT COMMAND...
+check() {
+  local what=$1 said
+  shift
+  if said=$("$@" 2>&1); then ok "$what"; else not_ok "$what" "failed: $*" "$said"; fi
+}
+# within SECONDS COMMAND...: whether it succeeds within that time
+within() {
+  local end=$((${EPOCHREALTIME/[.,]/} + $1 * 1000000))
+  shift
+  until "$@"; do
+    [ "${EPOCHREALTIME/[.,]/}" -lt $end ] || return 1
+    sleep 0.05
+  done
+}
+# give_up WHY: what comes after would show nothing
+give_up() {
+  not_ok "$1" "$(tail -n 20 "$log" 2> /dev/null)"
+  exit 1
+}
+milliseconds() { echo $((${EPOCHREALTIME/[.,]/} / 1000)); }
+# gone PID: it has ended, whether or not its new parent has noticed
+gone() { ! grep -Eq '^State:[[:space:]]+[^ZX]' "/proc/$1/status" 2> /dev/null; }
+
+# slow WORDS: what slowfs does from now on; at once, so that no operation sees half of it
+slow() { echo "$*" > "$control.new" && mv "$control.new" "$control"; }
+
+# mount_slowfs [MOUNTPOINT]: by default $share
+mount_slowfs() {
+  local at=${1:-$share}
+  mkdir -p "$at"
+  "$SLOWFS" "$at" --name a-share --control "$control" &
+  started+=("$!")
+  within 10 mountpoint -q "$at" || give_up "slowfs is mounted"
+}
+
+# configure [LINE...]: a configuration that finds slowness within half a second; each LINE is added to it
+configure() {
+  cat > "$work/plumbline.yaml" << X
+watch_interval_sec: 0.5
+output_dir: $output
+probes: {smb: false}
+anomalies:
+  slow_share:
+    {type: latency, probe: syscalls, acceptable_count: 5, default_threshold_ms: 100, ceiling_ms: 1000, actions: [mounts]}
+X
+  [ $# -eq 0 ] || printf '%s\n' "$@" >> "$work/plumbline.yaml"
+}
+
+# start_daemon [ARGUMENT...]: on that configuration; its id is $daemon, its words are in $log
+start_daemon() {
+  : > "$log"
+  "$PLUMBLINE" run --config "$work/plumbline.yaml" "$@" > "$log" 2>&1 &
+  daemon=$!
+  started+=("$daemon")
+  within 20 daemon_is_up || give_up "the daemon starts"
+}
+daemon_is_up() { grep -q '^incidents go to' "$log"; }
+# stop_daemon: its exit code is $status
+stop_daemon() {
+  kill "$daemon" 2> /dev/null
+  wait "$daemon"
+  # shellcheck disable=SC2034 # for the tests
+  status=$?
+}
+logged() { grep -Eq -- "$1" "$log"; }
+
+# bundles: their paths, oldest first
+bundles() { find "$output/incidents" -name '*.tar.zst' -printf '%f\n' 2> /dev/null | sort -t- -k4n | sed "s|^|$output/incidents/|"; }
+count_bundles() { bundles | wc -l; }
+bundles_are() { [ "$(count_bundles)" -eq "$1" ]; }
+# entry BUNDLE NAME
+entry() { tar --zstd -xOf "$1" "$2"; }
+# incident BUNDLE FILTER: what jq says about its incident.json
+incident() { entry "$1" incident.json | jq -c "$2"; }
+is_closed() { [ "$(incident "$1" .closed)" == true ]; }

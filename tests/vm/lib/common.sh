@@ -1,0 +1,242 @@
+# shellcheck shell=bash
+# For the scripts in tests/vm (`. tests/vm/lib/common.sh`), which run in a guest of vm/run: checks that print what they saw,
+# the daemon, load on a mount, and bundles. A script ends with `finish`.
+
+# shellcheck source=/dev/null
+. vm/guest/lib.sh || exit
+PLUMBLINE=${PLUMBLINE:-$PWD/target/release/plumbline}
+work=/run/e2e
+mkdir -p $work
+
+### Checks. One that cannot go on ends the script by `die`: what would follow is not shown to work, and is not claimed.
+
+scenario='' # what the checks that follow are about
+failed=0
+ok() { echo "ok - ${scenario:+$scenario: }$1"; }
+not_ok() { failed=$((failed + 1)); echo "not ok - ${scenario:+$scenario: }$1: ${*:2}"; }
+skip() { echo "ok - ${scenario:+$scenario: }$1 # SKIP $2"; }
+die() { not_ok "$@"; finish; }
+finish() {
+  [ $failed -eq 0 ] && exit
+  [ ! -s "${log:-}" ] || { echo "the end of the daemon's log:"; tail -n 40 "$log"; }
+  exit 1
+}
+
+# attempt NAME FUNCTION: runs a scenario in a shell of its own. If something fails in it while the machine stood still, it is
+# tried again, twice at most: then operations really were slow, and nobody can tell that from the fault that is looked for.
+attempt() {
+  local try said=$work/attempt
+  for try in 1 2 3; do
+    : > $stalls
+    (
+      failed=0 scenario=$1
+      trap settle EXIT
+      "$2"
+      finish
+    ) > $said 2>&1 && break
+    [ $try -lt 3 ] && [ -s $stalls ] || { failed=$((failed + 1)); break; }
+    echo "# $1: once more, since the machine stood still for $(paste -sd ' ' $stalls) ms:"
+    grep '^not ok' $said | cut -c1-300 | sed 's/^/#   /'
+  done
+  cat $said
+}
+# settle: ends every fault, and what this shell has started
+settle() {
+  local left
+  slow_smbd off
+  net_clear 2> /dev/null
+  smbd_cont
+  mapfile -t left < <(jobs -p)
+  [ ${#left[@]} -eq 0 ] || { kill "${left[@]}"; wait "${left[@]}"; } 2> /dev/null
+}
+
+# A process on each CPU that naps, and notes, in $stalls, how many milliseconds late it woke up if those were many.
+stalls=$work/stalls
+watch_the_machine() {
+  local cpu
+  : > $stalls
+  for cpu in /sys/devices/system/cpu/cpu[0-9]*; do
+    (
+      name_self "nap ${cpu##*cpu}"
+      taskset -cp "${cpu##*cpu}" $BASHPID > /dev/null
+      while :; do
+        from=${EPOCHREALTIME/[.,]/}
+        pause 0.05
+        late=$(((${EPOCHREALTIME/[.,]/} - from) / 1000 - 50))
+        [ $late -lt 75 ] || echo $late >> $stalls
+      done
+    ) &
+  done
+}
+# stalled: for how long the machine has stood still since `: > $stalls`, ms
+stalled() { awk '{ sum += $1 } END { print sum + 0 }' $stalls; }
+
+# is WHAT ACTUAL EXPECTED: they are the same text
+is() { if [ "$2" = "$3" ]; then ok "$1"; else not_ok "$1" "it is '$2', not '$3'"; fi; }
+# matches WHAT TEXT PATTERN: TEXT matches the glob
+# shellcheck disable=SC2053 # a glob is meant
+matches() { if [[ $2 == $3 ]]; then ok "$1"; else not_ok "$1" "'$2' is not like '$3'"; fi; }
+# between WHAT NUMBER LEAST MOST: whole numbers
+between() { if [ "$2" -ge "$3" ] && [ "$2" -le "$4" ]; then ok "$1"; else not_ok "$1" "$2 is not between $3 and $4"; fi; }
+# holds WHAT FILE FILTER [JQ_OPTION...]: the jq filter is true of the JSON in FILE
+holds() {
+  local said
+  if said=$(jq -e "$3" "$2" "${@:4}" 2>&1); then ok "$1"; else not_ok "$1" "$3 is ${said:-empty} of $(jq -c . "$2" 2> /dev/null | head -c 3000)"; fi
+}
+# holds_all WHAT FILE FILTER [JQ_OPTION...]: the filter is true of every line of FILE, and there is one
+holds_all() {
+  local wrong
+  if ! wrong=$(jq -c "select(($3) | not)" "$2" "${@:4}" 2>&1); then not_ok "$1" "${wrong##*$'\n'}"
+  elif [ -n "$wrong" ]; then not_ok "$1" "$(wc -l <<< "$wrong") of $(wc -l < "$2") lines are not, such as $(head -n 2 <<< "$wrong")"
+  elif [ ! -s "$2" ]; then not_ok "$1" "$2 is empty"
+  else ok "$1"; fi
+}
+
+### Time
+
+exec {nothing}<> <(:)
+# pause SECONDS: sleeps without a process of its own
+pause() { read -rt "$1" -u "$nothing" _ || true; }
+now_ms() { echo $((${EPOCHREALTIME/[.,]/} / 1000)); }
+# wait_for SECONDS COMMAND...: until it succeeds; fails when the time is up
+wait_for() {
+  local end=$((SECONDS + $1))
+  until "${@:2}"; do
+    [ $SECONDS -lt $end ] || return
+    pause 0.1
+  done
+}
+# has FILE TEXT: FILE has TEXT in it
+has() { [ -e "$1" ] && [[ $(< "$1") == *"$2"* ]]; }
+# count FILE TEXT: how many of its lines have TEXT
+count() { grep -cF -- "$2" "$1" || true; }
+gone() { ! kill -0 "$1" 2> /dev/null; }
+# asleep PID SYSTEM_CALL: the process waits in that system call (a number of x86-64's)
+asleep() { local call; read -r call _ 2> /dev/null < "/proc/$1/syscall" && [ "$call" = "$2" ]; }
+
+### The daemon
+
+daemon=''
+# start_daemon CONFIG [ARGUMENT...]: starts it and waits until it watches; its words go to $log
+start_daemon() {
+  log=$work/log
+  : > $log
+  "$PLUMBLINE" run --config "$@" > $log 2>&1 &
+  daemon=$!
+  wait_for 60 watching_or_gone
+  watching || die "the daemon starts" "it does not watch"
+}
+watching() { has $log 'incidents go to'; }
+watching_or_gone() { watching || gone $daemon; }
+# shellcheck disable=SC2034 # for the scripts
+# stop_daemon: SIGTERM; its exit status is in $status, and how long that took in $took (ms)
+stop_daemon() {
+  local from
+  from=$(now_ms)
+  kill "$daemon"
+  status=0
+  wait "$daemon" || status=$?
+  took=$(($(now_ms) - from))
+  daemon=''
+}
+
+### Load, by processes of a given name that start no others
+
+loads=()
+# load COMM COUNT write|read DIR: COUNT processes, each at most twenty times a second on a file of its own in DIR
+load() {
+  local n
+  for ((n = 0; n < $2; n++)); do
+    (
+      name_self "$1"
+      "load_$3" "$4/$1-$n"
+    ) 2> /dev/null &
+    loads+=($!)
+  done
+}
+# name_self COMM: any bytes but NUL
+name_self() { printf %s "$1" > "/proc/$BASHPID/comm"; }
+# One write of 4 KiB each time, in the writer's name where the mount has cache=none
+load_write() {
+  exec > "$1"
+  while printf %4096s ''; do pause 0.05; done
+}
+# One read of 4 KiB each time, from the beginning again after two megabytes
+load_read() {
+  local _
+  printf %2097152s '' > "$1"
+  while :; do
+    while read -rN 4096 _; do pause 0.05; done < "$1"
+  done
+}
+# stop_load: not while the server hangs
+stop_load() {
+  [ ${#loads[@]} -eq 0 ] || kill "${loads[@]}" 2> /dev/null
+  wait "${loads[@]}" 2> /dev/null
+  loads=()
+}
+
+### Bundles
+
+# bundles DIR: their paths, oldest first
+bundles() { local at; for at in "$1"/incidents/*.tar.zst; do [ ! -e "$at" ] || echo "$at"; done; }
+# has_bundles DIR COUNT [PART_OF_NAME]: at least so many
+has_bundles() {
+  local found=("$1"/incidents/*"${3:-}"*.tar.zst)
+  [ -e "${found[0]}" ] && [ ${#found[@]} -ge "$2" ]
+}
+# unpack BUNDLE DIR: also leaves, in DIR/written, when it was last written (seconds since the epoch)
+unpack() {
+  rm -rf "$2"
+  mkdir -p "$2"
+  # By one descriptor: an update replaces the file.
+  {
+    stat -L -c %.3Y /dev/stdin > "$2/written"
+    tar --zstd -xC "$2"
+  } < "$1"
+}
+# wait_bundle DIR UNPACKED [PART_OF_NAME]: waits for the first bundle, and unpacks it as it is then
+wait_bundle() {
+  wait_for 60 has_bundles "$1" 1 "${3:-}" || die "an incident is written" "there is none after 60 s"
+  unpack "$(compgen -G "$1/incidents/*${3:-}*.tar.zst" | head -n 1)" "$2"
+}
+
+# check_bundle UNPACKED MOUNTPOINT ACTION...: all that the contract promises is in it, and it is about the mount
+check_bundle() {
+  local dir=$1 mount=$2
+  shift 2
+  holds "incident.json has every field of the contract" "$dir/incident.json" '
+    def text: type == "string" and . != "";
+    def keys_are_there($names): . as $it | all($names[]; . as $name | $it | has($name));
+    all(.id, .detected, .window.from, .window.to, .anomaly.name, .anomaly.type, .anomaly.probe, .anomaly.rule,
+      .anomaly.observed, .anomaly.limit, .verdict.layer, .verdict.because[], .top.operations[].operation,
+      (.top.mounts[] | .mountpoint, .source, .server, .fstype), .top.processes[].comm, .top.processes[].cgroup; text)
+    and all(.verdict.because, .top.operations, .top.mounts, .top.processes; length > 0)
+    and all(.verdict.confidence, .top.processes[].pid; type == "number")
+    and all(.top.processes[]; keys_are_there(["cgroup", "container"]))
+    and (.verdict.phases_ms | keys_are_there(["queue", "send", "network", "server", "deliver"]))
+    and (.top.files | type == "array") and (.losses | type == "object")'
+  holds "the manifest has a record of each action, and nothing else" "$dir/manifest.json" \
+    '[.[].action] | sort == ($ARGS.positional | sort)' --args "$@"
+  holds "each record says what was run, how it ended, how long it took and what it left" "$dir/manifest.json" '
+    all(.[]; (.command | type == "string" and . != "") and (.status | IN("ok", "failed", "timeout", "truncated"))
+      and (.seconds, .bytes | type == "number") and (.truncated | type == "boolean")
+      and (.status == "ok" or .error != null or .exit_code != null or .truncated))'
+  is "every file that the manifest names is there, of that size" \
+    "$(jq -r '.[] | select(.file) | "\(.file) \(.bytes)"' "$dir/manifest.json" | sort)" \
+    "$(cd "$dir" && stat -c '%n %s' -- *.txt | sort)"
+  holds_all "events.jsonl has slow operations of the mount alone" "$dir/events.jsonl" \
+    '.mountpoint == $mount and .duration_ms >= 150' --arg mount "$mount"
+  holds_all "recorder.jsonl is one operation a line" "$dir/recorder.jsonl" \
+    'all(.time, .operation, .mountpoint; type == "string") and (.duration_ms | type == "number")'
+  is "recorder.jsonl has fast operations from before" \
+    "$(jq -n --slurpfile incident "$dir/incident.json" 'first(inputs | select(.time < $incident[0].window.from and .duration_ms < 150)) | true' "$dir/recorder.jsonl")" true
+  matches "report.html is a page" "$(< "$dir/report.html")" '<!doctype html>*</style>*'
+}
+
+# check_output_dir DIR: ours alone, and nothing half-written in it
+check_output_dir() {
+  is "the directories are ours alone" "$(stat -c '%a %u' "$1" "$1/incidents")" $'700 0\n700 0'
+  is "so are the bundles, and nothing else is there" \
+    "$(find "$1/incidents" -mindepth 1 ! \( -name '*.tar.zst' -perm 600 -type f \))" ''
+}

@@ -1,0 +1,23 @@
+# shellcheck shell=bash
+# shellcheck disable=SC2034 # used by those that source this
+# What the scripts here share: which kernels there are, where they are kept, and how a missing tool is reported.
+
+export PATH=$PATH:/usr/sbin:/sbin # depmod, which a user's PATH may lack
+program=vm/$(basename "$0")
+kernels=$(realpath -m "${PLUMBLINE_CACHE:-/var/cache/plumbline}/kernels")
+
+# The kernels on offer, oldest first, each with the Debian suite that it comes from.
+stock=(6.1:bookworm 6.12:trixie 7.2:trixie-backports)
+versions=("${stock[@]%:*}")
+
+say() { echo "$program: $*" >&2; }
+die() { say "$2"; exit "$1"; }
+
+# need_tools: stop unless every tool that either of them uses is there, naming the packages that bring the missing ones
+need_tools() {
+  local pair missing=() packages=()
+  for pair in qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio depmod:kmod xz:xz-utils zstd:zstd; do
+    command -v "${pair%:*}" > /dev/null || { missing+=("${pair%:*}"); packages+=("${pair#*:}"); }
+  done
+  [ ${#missing[@]} -eq 0 ] || die 69 "missing ${missing[*]}; on Debian or Ubuntu: apt-get install --no-install-recommends ${packages[*]}"
+}

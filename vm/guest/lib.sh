@@ -1,0 +1,163 @@
+# shellcheck shell=bash
+# For scripts in the guest (`. vm/guest/lib.sh`): real SMB and NFS servers on loopback, mounts of them, and faults in both.
+
+if [ ! -e /run/vm/settings ]; then
+  echo "vm/guest/lib.sh: this is no guest of vm/run; here it would stop the host's own servers" >&2
+  # shellcheck disable=SC2317 # reached when the file is run, not sourced
+  return 1 2> /dev/null || exit 1
+fi
+
+# lib_need TOOL:PACKAGE...: fail unless every tool is there; the guest has what the host has
+lib_need() {
+  local pair
+  for pair; do
+    command -v "${pair%:*}" > /dev/null || { echo "missing ${pair%:*}; on the host: apt-get install --no-install-recommends ${pair#*:}" >&2; return 1; }
+  done
+}
+
+# lib_tmpfs DIR SIZE: a tmpfs on DIR that anyone may write to, once
+lib_tmpfs() {
+  mkdir -p "$1"
+  mountpoint -q "$1" || mount -t tmpfs -o "size=$2,mode=1777" tmpfs "$1"
+}
+
+# smb_up [SHARE_OPTION...]: Samba on port 445 (again, after smb_down), user root, password pw. Shares: share (512 MiB, or
+# SMB_SIZE), ro (the same, read-only), tiny (256 KiB, for ENOSPC). SHARE_OPTIONs are lines of smb.conf for share.
+smb_up() {
+  local dir=/run/smb preload=/run/vm/slowsmbd.so
+  lib_need smbd:samba mount.cifs:cifs-utils || return
+  mkdir -p $dir
+  lib_tmpfs /srv/smb "${SMB_SIZE:-512m}"
+  lib_tmpfs /srv/tiny 256k
+  cat > $dir/smb.conf <<X
+[global]
+ server role = standalone server
+ interfaces = lo
+ bind interfaces only = yes
+ smb ports = 445
+ disable netbios = yes
+ disable spoolss = yes
+ load printers = no
+ printing = bsd
+ printcap name = /dev/null
+ log level = 0
+ log file = $dir/log
+ lock directory = $dir
+ state directory = $dir
+ cache directory = $dir
+ pid directory = $dir
+ private dir = $dir
+ ncalrpc dir = $dir/ncalrpc
+ server min protocol = SMB2_10
+ server multi channel support = no
+ passdb backend = smbpasswd:$dir/smbpasswd
+ rpc start on demand helpers = no
+ read only = no
+ force user = root
+[share]
+ path = /srv/smb
+$(printf ' %s\n' "$@")
+[ro]
+ path = /srv/smb
+ read only = yes
+[tiny]
+ path = /srv/tiny
+X
+  [ -e $dir/smbpasswd ] || touch $dir/smbpasswd
+  printf 'pw\npw\n' | smbpasswd -c $dir/smb.conf -s -a root > /dev/null
+  [ -e $preload ] || preload=
+  slow_smbd off
+  LD_PRELOAD=$preload smbd -s $dir/smb.conf -l $dir -D
+  for _ in {1..100}; do
+    (exec 3<> /dev/tcp/127.0.0.1/445) 2> /dev/null && return
+    sleep 0.1
+  done
+  echo "smb_up: smbd does not answer on port 445:" >&2
+  tail "$dir"/log* >&2
+  return 1
+}
+
+# smb_mount [SHARE [MOUNTPOINT [OPTIONS]]]: default share on /mnt/smb with cache=strict
+smb_mount() {
+  mkdir -p "${2:-/mnt/smb}"
+  mount.cifs "//127.0.0.1/${1:-share}" "${2:-/mnt/smb}" -o "username=root,password=pw,vers=3.1.1,${3:-cache=strict}"
+}
+
+# smb_down: the server is gone at once, stopped or not; mounts of it stay
+smb_down() {
+  pkill -KILL '^smbd'
+  while pgrep '^smbd' > /dev/null; do sleep 0.1; done
+}
+
+# smbd_stop, smbd_cont: the server hangs, and goes on
+smbd_stop() { pkill -STOP '^smbd'; }
+smbd_cont() { pkill -CONT '^smbd'; }
+
+# slow_smbd read|write|fsync MS [ERRNO]: from now on each takes MS longer in the server and, if given, fails with ERRNO
+# slow_smbd off: all is well again
+slow_smbd() {
+  local knobs=/dev/shm/slowsmbd lines n
+  local -A line=([read]=0 [write]=1 [fsync]=2)
+  if [ "$1" = off ]; then
+    printf '%7d %7d\n' 0 0 0 0 0 0 1<> $knobs
+    return
+  fi
+  [ -e /run/vm/slowsmbd.so ] || { echo "slow_smbd: the host cannot compile slowsmbd.c (there: apt-get install gcc libc6-dev): $(< /run/vm/slowsmbd.log)" >&2; return 1; }
+  n=${line[$1]:-}
+  [ -n "$n" ] || { echo "usage: slow_smbd read|write|fsync MS [ERRNO] | off" >&2; return 64; }
+  mapfile -t lines < $knobs
+  lines[n]=$(printf '%7d %7d' "$2" "${3:-0}")
+  printf '%s\n' "${lines[@]}" 1<> $knobs # in place: smbd has the file mapped
+}
+
+# nfs_up [THREADS]: the kernel's NFS server with one export (512 MiB, or NFS_SIZE) at its root; 4.2 only, or NFS_VERSIONS
+nfs_up() {
+  local state=/var/lib/nfs version versions=()
+  lib_need rpc.nfsd:nfs-kernel-server mount.nfs4:nfs-common || return
+  lib_tmpfs /srv/nfs "${NFS_SIZE:-512m}"
+  modprobe nfsd
+  if ! mountpoint -q $state; then
+    mount -t tmpfs tmpfs $state
+    mkdir -p $state/{nfsdcld,v4recovery,rpc_pipefs,sm,sm.bak}
+    touch $state/{etab,rmtab,xtab,state}
+    mount -t rpc_pipefs rpc_pipefs $state/rpc_pipefs
+    mountpoint -q /proc/fs/nfsd || mount -t nfsd nfsd /proc/fs/nfsd
+    mkdir -p /run/rpc_pipefs
+    mount --bind $state/rpc_pipefs /run/rpc_pipefs # where Debian's nfs.conf wants it
+  fi
+  # without it, 7.2 waits 13 s for clients of an earlier life
+  pgrep nfsdcld > /dev/null || nfsdcld
+  echo 10 > /proc/fs/nfsd/nfsv4leasetime
+  echo 10 > /proc/fs/nfsd/nfsv4gracetime
+  exportfs -o rw,no_root_squash,insecure,fsid=0,no_subtree_check 127.0.0.1:/srv/nfs
+  for version in ${NFS_VERSIONS:-4.2}; do versions+=(-V "$version"); done
+  if [[ " ${NFS_VERSIONS:-} " == *' 3 '* ]]; then
+    # version 3 is found by the port mapper, and mounted by a daemon
+    lib_need rpcbind:rpcbind || return
+    pgrep rpcbind > /dev/null || rpcbind
+    pgrep rpc.mountd > /dev/null || rpc.mountd
+  else
+    versions=(-N 3 "${versions[@]}")
+    pgrep rpc.mountd > /dev/null || rpc.mountd -N 2 -N 3
+  fi
+  rpc.nfsd "${versions[@]}" -U "${1:-4}"
+  echo Y 2> /dev/null > /proc/fs/nfsd/v4_end_grace || true # refused where it has ended
+}
+
+# nfs_mount [MOUNTPOINT [VERSION [OPTIONS]]]: default 4.2 on /mnt/nfs, soft
+nfs_mount() {
+  local root=/ options=${3:-soft,timeo=50}
+  mkdir -p "${1:-/mnt/nfs}"
+  [ "${2:-}" != 3 ] || { root=/srv/nfs; options+=,nolock; }
+  mount -t nfs -o "vers=${2:-4.2},proto=tcp,$options" "127.0.0.1:$root" "${1:-/mnt/nfs}"
+}
+
+# nfsd_stop, nfsd_cont: the server no longer takes calls, and takes them again
+nfsd_stop() { rpc.nfsd 0; }
+nfsd_cont() { nfs_up "$@"; }
+
+# net_delay MS: each packet on loopback takes MS longer, so a round trip 2 * MS
+net_delay() { tc qdisc replace dev lo root netem delay "$1ms" limit 100000; }
+# net_loss PERCENT: 100 is an outage
+net_loss() { tc qdisc replace dev lo root netem loss "$1%"; }
+net_clear() { tc qdisc del dev lo root; }
