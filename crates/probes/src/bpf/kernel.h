@@ -19,6 +19,29 @@ extern void *bpf_rdonly_cast(const void *pointer, __u32 type) __ksym __weak;
 	(bpf_ksym_exists(bpf_rdonly_cast) ? ((type *)bpf_rdonly_cast(pointer, bpf_core_type_id_kernel(type)))->field : \
 					    BPF_CORE_READ((type *)(pointer), field))
 
+/* 32 or 64 bits of what the verifier has no type for, in the same two ways. To it they are of a struct that has nothing but
+ * words. */
+#define KERNEL_BITS(bits, pointer)                                                                                 \
+	(bpf_ksym_exists(bpf_rdonly_cast) ?                                                                        \
+		 *(__u##bits *)bpf_rdonly_cast((const void *)(pointer), bpf_core_type_id_kernel(struct pt_regs)) : \
+		 copied_##bits((const void *)(pointer)))
+
+static __always_inline __u32 copied_32(const void *pointer)
+{
+	__u32 value = 0;
+
+	bpf_probe_read_kernel(&value, sizeof(value), pointer);
+	return value;
+}
+
+static __always_inline __u64 copied_64(const void *pointer)
+{
+	__u64 value = 0;
+
+	bpf_probe_read_kernel(&value, sizeof(value), pointer);
+	return value;
+}
+
 /* A field of an argument. The verifier knows the type of fentry's arguments and makes this a load; a kprobe's must be copied by a helper. */
 #define FIELD(typed, pointer, field) ((typed) ? (pointer)->field : BPF_CORE_READ(pointer, field))
 

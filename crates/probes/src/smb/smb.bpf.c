@@ -216,7 +216,7 @@ static __always_inline int started(const void *header, struct TCP_Server_Info *s
 	f->op.flags = compound ? EVENT_COMPOUND : 0;
 	f->answer_seen = 0;
 	if (f->op.operation == SMB2_READ || f->op.operation == SMB2_WRITE)
-		bpf_probe_read_kernel(&f->bytes, sizeof(f->bytes), header + offsetof(struct smb2_head, length));
+		f->bytes = KERNEL_BITS(32, header + offsetof(struct smb2_head, length));
 	count(PROBE_SMB, COUNT_STARTED);
 	return 0;
 }
@@ -224,38 +224,35 @@ static __always_inline int started(const void *header, struct TCP_Server_Info *s
 /* Status, flags and length of an answer. */
 static __always_inline void read_answer(struct inflight *f, const void *buffer)
 {
-	struct smb2_head head;
-
-	if (!buffer ||
-	    bpf_probe_read_kernel(&head.status,
-				  offsetof(struct smb2_head, next_command) - offsetof(struct smb2_head, status),
-				  buffer + offsetof(struct smb2_head, status)))
+	if (!buffer)
 		return;
 	f->answer_seen = 1;
-	f->status = head.status;
-	if (head.flags & SMB2_FLAGS_ASYNC_COMMAND)
+	f->status = KERNEL_BITS(32, buffer + offsetof(struct smb2_head, status));
+	if (KERNEL_BITS(32, buffer + offsetof(struct smb2_head, flags)) & SMB2_FLAGS_ASYNC_COMMAND)
 		f->op.flags |= EVENT_ASYNCHRONOUS;
 	/* Ids of trees are used again, at once by some servers: all names are looked up anew. */
-	if (f->op.operation == SMB2_TREE_CONNECT && !head.status)
+	if (f->op.operation == SMB2_TREE_CONNECT && !f->status)
 		__sync_fetch_and_add(&tree_generation, 1);
 	if (f->op.operation != SMB2_READ && f->op.operation != SMB2_WRITE)
 		return;
 	f->bytes = 0;
-	if (head.status || bpf_probe_read_kernel(&head.length, sizeof(head.length) + sizeof(head.remaining),
-						 buffer + offsetof(struct smb2_head, length)))
+	if (f->status)
 		return;
-	f->bytes = f->op.operation == SMB2_READ ? head.length ?: head.remaining : head.length;
+	f->bytes = KERNEL_BITS(32, buffer + offsetof(struct smb2_head, length));
+	if (!f->bytes && f->op.operation == SMB2_READ)
+		f->bytes = KERNEL_BITS(32, buffer + offsetof(struct smb2_head, remaining));
 }
 
 /* The answer to an encrypted READ never hangs on the mid (handle_read_data, smb2ops.c). Its header does on the request,
  * which is there until dequeue_mid's caller calls it back. */
-static __always_inline const void *header_of_read(const struct mid_q_entry *mid)
+static __always_inline const void *header_of_read(const struct mid_q_entry *mid, bool typed)
 {
-	void *request = BPF_CORE_READ(mid, callback_data);
+	const void *request = FIELD(typed, mid, callback_data);
+	__u32 iov = bpf_core_type_exists(struct cifs_io_subrequest) ?
+			    bpf_core_field_offset(struct cifs_io_subrequest, iov[0].iov_base) :
+			    bpf_core_field_offset(struct cifs_readdata, iov[0].iov_base);
 
-	if (bpf_core_type_exists(struct cifs_io_subrequest))
-		return BPF_CORE_READ((struct cifs_io_subrequest *)request, iov[0].iov_base);
-	return BPF_CORE_READ((struct cifs_readdata *)request, iov[0].iov_base);
+	return request ? (const void *)KERNEL_BITS(64, request + iov) : NULL;
 }
 
 /* Kernels without CONFIG_CIFS_STATS2 do not keep when_sent: there, queueing is only the wait for credits. */
@@ -286,7 +283,7 @@ static __always_inline int received(const unsigned long long *arguments, bool ty
 	read_queued_ticks(f, mid, typed);
 	read_answer(f, FIELD(typed, mid, resp_buf));
 	if (!f->answer_seen && f->op.operation == SMB2_READ)
-		read_answer(f, header_of_read(mid));
+		read_answer(f, header_of_read(mid, typed));
 	server = server_first() ? (void *)arguments[0] : FIELD(typed, (struct mid_q_entry___with_server *)mid, server);
 	socket = FIELD(typed, server, ssocket);
 	tcp = (void *)FIELD(typed, socket, sk);
