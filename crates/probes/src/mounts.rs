@@ -227,7 +227,10 @@ garbage
     fn the_address_of_a_server_is_in_the_options() {
         let addresses = |options: &str| address_of(options.as_bytes());
         assert_eq!(addresses("rw,addr=10.0.0.1"), Some(([10, 0, 0, 1].into(), None)));
-        assert_eq!(addresses("rw,mountaddr=1.2.3.4,port=2050,addr=fe80::1%eth0,x"), Some(("fe80::1".parse().unwrap(), Some(2050))));
+        assert_eq!(
+            addresses("rw,mountaddr=1.2.3.4,port=2050,addr=fe80::1%eth0,x"),
+            Some(("fe80::1".parse().unwrap(), Some(2050)))
+        );
         assert_eq!(addresses("rw"), None);
     }
 

@@ -506,11 +506,13 @@ fn ready(spec: &Spec, kernel: &Kernel, ours: Option<u64>) -> Result<(), Obstacle
     }
     let Some(module) = &spec.module else { return Ok(()) };
     match kernel.module(module.name) {
-        Module::Loaded if ours.is_some_and(|ours| module_users(module.name).is_some_and(|users| users <= ours)) => Err(Obstacle {
-            reason: format!("nothing uses {} now; watched from the first mount on", module.name),
-            fix: String::new(),
-            may_come: true,
-        }),
+        Module::Loaded if ours.is_some_and(|ours| module_users(module.name).is_some_and(|users| users <= ours)) => {
+            Err(Obstacle {
+                reason: format!("nothing uses {} now; watched from the first mount on", module.name),
+                fix: String::new(),
+                may_come: true,
+            })
+        }
         Module::Loaded => Ok(()),
         Module::Loadable => Err(Obstacle {
             reason: format!("{} is not loaded; watched as soon as it is", module.name),

@@ -54,7 +54,11 @@ pub(super) fn of_happenings(events: &[Event], around: &[Event]) -> Verdict {
     let (layer, confidence, mut because) = blame(&seen, around);
     let back = seen.longest("RECONNECT");
     if back > 0 {
-        because.push(format!("Connected again: {}, the longest after {}.", counted(seen.count("RECONNECT"), "time"), span(back)));
+        because.push(format!(
+            "Connected again: {}, the longest after {}.",
+            counted(seen.count("RECONNECT"), "time"),
+            span(back)
+        ));
     }
     Verdict { layer, confidence, because, phases_ms: PhasesMs::default() }
 }
@@ -126,7 +130,10 @@ fn retransmissions(seen: &Happenings<'_>, around: &[Event]) -> Option<(Layer, f6
     let were = |count: u64, noun| format!("{} {}", counted(count, noun), if count == 1 { "was" } else { "were" });
     let mut because = vec![format!("{} sent again.", were(sent_again, "TCP segment"))];
     if answered == 0 {
-        because.push("No answer came meanwhile: whether the path loses them or the server's host drops them is not known.".to_owned());
+        because.push(
+            "No answer came meanwhile: whether the path loses them or the server's host drops them is not known."
+                .to_owned(),
+        );
         return Some((Layer::Unknown, 0.0, because));
     }
     because.push(format!(

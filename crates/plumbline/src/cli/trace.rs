@@ -361,15 +361,8 @@ const VFS_COLUMNS: &[Column] = &[
     ("FILE", 0),
 ];
 
-const CONNECTION_COLUMNS: &[Column] = &[
-    ("TIME (UTC)", 15),
-    ("OPERATION", 20),
-    ("MS", -10),
-    ("STATE", 12),
-    ("PID", -8),
-    ("MOUNT", 24),
-    ("PEER", 0),
-];
+const CONNECTION_COLUMNS: &[Column] =
+    &[("TIME (UTC)", 15), ("OPERATION", 20), ("MS", -10), ("STATE", 12), ("PID", -8), ("MOUNT", 24), ("PEER", 0)];
 
 impl Printer {
     fn new(arguments: &Arguments, protocol: &'static Protocol) -> Result<Self> {

@@ -159,7 +159,8 @@ fn servers(mounts: &Mounts) -> HashMap<Peer, MountKey> {
                 IpAddr::V6(address) => address,
             };
             let mut peer = [0; 20];
-            let bytes = address.octets().into_iter().chain(port.filter(|port| *port != 0).unwrap_or(usual).to_be_bytes());
+            let bytes =
+                address.octets().into_iter().chain(port.filter(|port| *port != 0).unwrap_or(usual).to_be_bytes());
             peer.iter_mut().zip(bytes).for_each(|(slot, byte)| *slot = byte);
             servers.entry(peer).or_insert_with(|| mount_key(point));
         }
