@@ -281,8 +281,8 @@ fn slips_in_aods_own_words() {
             &["3:21: there is no tool `smbslwer`; did you mean `smbslower`?"],
         ),
         (
-            "anomalies:\n  nfs:\n    latency: {tool: ss, track_commands: [\"a b\"]}",
-            &["3:42: `a b` is no command name; write letters, digits and `_`"],
+            "anomalies:\n  nfs:\n    sockconn: {tool: nfsslower}",
+            &["3:22: probe `nfs` sees no connections; write `probe: connections`"],
         ),
     ]);
 }
