@@ -1,5 +1,7 @@
 //! Connections that break or starve: when that is an anomaly, and whose fault it is.
 
+#![allow(clippy::unwrap_used, reason = "tests")]
+
 mod common;
 
 use std::{collections::BTreeMap, time::Duration};

@@ -19,8 +19,10 @@ struct __kernel_sockaddr_storage {
 	__u16 ss_family;
 };
 
+enum statusEnum { SERVER_EXITING = 2 /* CifsExiting */ };
+
 struct TCP_Server_Info {
-	int tcpStatus;
+	enum statusEnum tcpStatus;
 	struct socket *ssocket;
 	struct __kernel_sockaddr_storage dstaddr;
 };
@@ -46,8 +48,6 @@ struct cifsFileInfo {
 };
 
 #pragma clang attribute pop
-
-enum { SERVER_EXITING = 2 };
 
 /* What a thread is in: setting up a connection, or answering a break. */
 struct under_way {
