@@ -15,6 +15,7 @@ libfuzzer_sys::fuzz_target!(|text: &str| {
                     Rule::Latency(rule) => !rule.thresholds.is_empty() && rule.acceptable_count > 0,
                     Rule::Error(rule) => !rule.operations.is_empty() && rule.acceptable_count > 0,
                     Rule::Stall(rule) => !rule.operations.is_empty() && !rule.limit.is_zero(),
+                    Rule::Connection(rule) => !rule.counts.is_empty() && rule.counts.values().all(|count| *count > 0),
                 };
                 assert!(judges_something);
                 config.resolve(&configured.actions);

@@ -4,6 +4,7 @@
 //! (a [`Detector`]) says whether it was anomalous; anomalous windows close to each other are one [`Episode`];
 //! [`verdict()`] says where its time was lost and [`Top`] who lost it.
 
+mod connection;
 mod detector;
 mod episode;
 mod error;

@@ -18,6 +18,8 @@ pub enum Rule {
     Error(ErrorRule),
     /// Operations that do not return.
     Stall(StallRule),
+    /// Connections that break or starve.
+    Connection(ConnectionRule),
 }
 
 impl Rule {
@@ -27,6 +29,7 @@ impl Rule {
             Self::Latency(rule) => &rule.name,
             Self::Error(rule) => &rule.name,
             Self::Stall(rule) => &rule.name,
+            Self::Connection(rule) => &rule.name,
         }
     }
 
@@ -36,6 +39,7 @@ impl Rule {
             Self::Latency(rule) => rule.protocol,
             Self::Error(rule) => rule.protocol,
             Self::Stall(rule) => rule.protocol,
+            Self::Connection(rule) => rule.protocol,
         }
     }
 
@@ -45,6 +49,7 @@ impl Rule {
             Self::Latency(rule) => Box::new(rule.clone()),
             Self::Error(rule) => Box::new(rule.clone()),
             Self::Stall(rule) => Box::new(rule.clone()),
+            Self::Connection(rule) => Box::new(rule.clone()),
         }
     }
 }
@@ -101,4 +106,15 @@ pub struct StallRule {
     pub operations: BTreeSet<Operation>,
     /// In flight for longer is stalled.
     pub limit: Duration,
+}
+
+/// What happens to connections: so many of a kind in one window are an anomaly.
+#[derive(Debug, Clone)]
+pub struct ConnectionRule {
+    /// Its name in the configuration; also names the incident.
+    pub name: String,
+    /// Whose operations the happenings are.
+    pub protocol: &'static Protocol,
+    /// How many of each are an anomaly; at least 1. What is not in here does not count.
+    pub counts: BTreeMap<Operation, u32>,
 }

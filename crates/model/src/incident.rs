@@ -12,6 +12,8 @@ pub enum AnomalyKind {
     Error,
     /// Operations that have not returned.
     Stalled,
+    /// Connections that broke or starved.
+    Connection,
     /// Taken on demand; nothing was detected.
     Snapshot,
 }
@@ -23,6 +25,7 @@ impl AnomalyKind {
             Self::Latency => "latency",
             Self::Error => "error",
             Self::Stalled => "stalled",
+            Self::Connection => "connection",
             Self::Snapshot => "snapshot",
         }
     }

@@ -5,6 +5,7 @@
 use model::Protocol;
 use serde::Serialize;
 
+pub mod connections;
 mod decode;
 mod generated;
 mod kernel;
@@ -26,12 +27,22 @@ pub use runs::Runs;
 pub use shared::Counters;
 pub use watch::{Filter, Options, Watch, clean_pins, monotonic};
 
-/// Every probe. A new one is a folder, a number in bpf/event.h and a line here.
-static SPECS: &[&spec::Spec] = &[&smb::SPEC, &syscalls::SPEC, &nfs::SPEC, &vfs::SPEC];
+/// Every probe. A new one is a folder, a number in bpf/event.h and a line here. What one protocol's hooks need several
+/// modules for is several probes, next to each other.
+static SPECS: &[&spec::Spec] = &[
+    &smb::SPEC,
+    &syscalls::SPEC,
+    &nfs::SPEC,
+    &vfs::SPEC,
+    &connections::TCP,
+    &connections::SMB,
+    &connections::RPC,
+    &connections::NFS4,
+];
 
 /// Every protocol that a probe watches, in the order of the probes.
 pub fn protocols() -> impl Iterator<Item = &'static Protocol> {
-    SPECS.iter().map(|spec| spec.protocol)
+    SPECS.iter().filter(|spec| spec.is_first()).map(|spec| spec.protocol)
 }
 
 /// Whether the protocol's probe can tell what is in flight: see [`Watch::in_flight`].

@@ -5,6 +5,7 @@ use std::{
     fs,
     hash::{DefaultHasher, Hash, Hasher},
     io,
+    net::IpAddr,
 };
 
 use model::{Mount, MountKey, text::printable};
@@ -28,6 +29,8 @@ pub struct MountPoint {
     pub path: Vec<u8>,
     /// Whether a server or a daemon stands behind it.
     pub remote: bool,
+    /// The server's address (`addr=`) and, if the options say so, its port.
+    pub address: Option<(IpAddr, Option<u16>)>,
 }
 
 /// Everything mounted in one mount namespace, in mount order.
@@ -134,7 +137,19 @@ fn parse_line(line: &[u8]) -> Option<MountPoint> {
     let options = fields.next().unwrap_or_default();
     let remote = REMOTE.contains(&fstype.as_str()) || fstype.starts_with("fuse.") || fstype.starts_with("fuseblk.");
     let server = if remote { server_of(&fstype, &source, options) } else { String::new() };
-    Some(MountPoint { id, device, mount: Mount { mountpoint: printable(&path), source, server, fstype }, path, remote })
+    let address = if remote { address_of(options) } else { None };
+    let mount = Mount { mountpoint: printable(&path), source, server, fstype };
+    Some(MountPoint { id, device, mount, path, remote, address })
+}
+
+/// What `addr=` and `port=` say. An address of one link has its interface behind a `%`.
+fn address_of(options: &[u8]) -> Option<(IpAddr, Option<u16>)> {
+    let option = |name: &str| {
+        let mut options = options.split(|byte| *byte == b',').filter_map(|option| std::str::from_utf8(option).ok());
+        options.find_map(|option| option.strip_prefix(name)?.strip_prefix('='))
+    };
+    let address = option("addr")?.split('%').next()?.parse().ok()?;
+    Some((address, option("port").and_then(|port| port.parse().ok())))
 }
 
 /// The server's name as it was mounted; its address (`addr=`) where the source does not say.
@@ -206,6 +221,17 @@ garbage
         let mounts = Mounts::parse(MOUNTINFO);
         let servers: Vec<_> = mounts.iter().filter(|m| m.remote).map(|m| m.mount.server.as_str()).collect();
         assert_eq!(servers, ["10.0.0.1", "srv", "me@host"]);
+    }
+
+    #[test]
+    fn the_address_of_a_server_is_in_the_options() {
+        let addresses = |options: &str| address_of(options.as_bytes());
+        assert_eq!(addresses("rw,addr=10.0.0.1"), Some(([10, 0, 0, 1].into(), None)));
+        assert_eq!(
+            addresses("rw,mountaddr=1.2.3.4,port=2050,addr=fe80::1%eth0,x"),
+            Some(("fe80::1".parse().unwrap(), Some(2050)))
+        );
+        assert_eq!(addresses("rw"), None);
     }
 
     #[test]

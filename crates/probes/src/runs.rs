@@ -15,9 +15,9 @@ pub struct Runs {
     pub count: u64,
 }
 
-/// Asks for every program of an object that is loaded.
-pub(crate) fn of(object: &Object) -> Runs {
-    object.progs().filter(|program| program.autoload()).fold(Runs::default(), |sum, program| {
+/// Asks for every program of these objects that is loaded.
+pub(crate) fn of<'a>(objects: impl Iterator<Item = &'a Object>) -> Runs {
+    objects.flat_map(Object::progs).filter(|program| program.autoload()).fold(Runs::default(), |sum, program| {
         let mut info = libbpf_sys::bpf_prog_info::default();
         let mut length = size_of::<libbpf_sys::bpf_prog_info>() as u32;
         // SAFETY: the kernel writes at most `length` bytes to `info`, which is that long; all bits are valid in it.

@@ -10,6 +10,8 @@ use crate::{
 
 /// One probe: what it watches and the ways to attach it, best first.
 pub(crate) struct Spec {
+    /// What `doctor` calls it: the protocol's name, but for a protocol's further objects, which need other modules.
+    pub name: &'static str,
     pub protocol: &'static Protocol,
     pub id: probe_id,
     /// The compiled object of the probe's `.bpf.c`.
@@ -28,6 +30,13 @@ pub(crate) struct Spec {
     pub mount_key: fn(&MountPoint) -> MountKey,
     /// Its maps of operations in flight: a value begins with a `struct flight`. Those that are no arrays are swept.
     pub inflight: &'static [&'static str],
+}
+
+impl Spec {
+    /// Whether it is its protocol's first, which stands for all of them where they share something.
+    pub fn is_first(&self) -> bool {
+        self.name == self.protocol.name
+    }
 }
 
 /// The module a probe needs, and how an operator gets it.

@@ -2,7 +2,7 @@
 
 use std::{
     cell::RefCell,
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     rc::Rc,
@@ -241,7 +241,12 @@ impl Watch {
     /// What each probe has counted.
     pub fn counters(&self) -> Vec<(&'static Protocol, Counters)> {
         let read = |probe: &Probe| self.shared.counters(probe.spec.id).unwrap_or_default();
-        self.probes.iter().map(|probe| (probe.spec.protocol, read(probe))).collect()
+        self.first_probes().map(|probe| (probe.spec.protocol, read(probe))).collect()
+    }
+
+    /// One for each protocol: those of one share their counters.
+    fn first_probes(&self) -> impl Iterator<Item = &Probe> {
+        self.probes.iter().filter(|probe| probe.spec.is_first())
     }
 
     /// Events that found the ring full, by probe: the one counter that is asked for all the time.
@@ -251,14 +256,16 @@ impl Watch {
 
     fn one_counter(&self, which: counter) -> Vec<(&'static Protocol, u64)> {
         let read = |probe: &Probe| self.shared.counter(probe.spec.id, which).unwrap_or_default();
-        self.probes.iter().map(|probe| (probe.spec.protocol, read(probe))).collect()
+        self.first_probes().map(|probe| (probe.spec.protocol, read(probe))).collect()
     }
 
-    /// What the kernel counts about each probe's programs.
+    /// What the kernel counts about each protocol's programs.
     pub fn runs(&self) -> Vec<(&'static Protocol, Runs)> {
-        let read =
-            |probe: &Probe| probe.attached.as_ref().map(|attached| runs::of(&attached.object)).unwrap_or_default();
-        self.probes.iter().map(|probe| (probe.spec.protocol, read(probe))).collect()
+        let of_protocol = |first: &Probe| {
+            let same = self.probes.iter().filter(|probe| probe.spec.id == first.spec.id);
+            runs::of(same.filter_map(|probe| probe.attached.as_ref()).map(|attached| &attached.object))
+        };
+        self.first_probes().map(|probe| (probe.spec.protocol, of_protocol(probe))).collect()
     }
 
     /// Every histogram there is.
@@ -344,8 +351,12 @@ impl Watch {
 
     fn attach_missing(&mut self) {
         let now = monotonic();
-        for probe in self.probes.iter_mut().filter(|probe| probe.attached.is_none()) {
-            if let Err(obstacle) = ready(probe.spec, &self.kernel, self.yield_idle_modules) {
+        for index in 0..self.probes.len() {
+            let Some(Probe { spec, attached: None, .. }) = self.probes.get(index) else { continue };
+            let ours = spec.module.as_ref().map_or(0, |module| self.our_users(module.name));
+            let is_ready = ready(spec, &self.kernel, self.yield_idle_modules.then_some(ours));
+            let Some(probe) = self.probes.get_mut(index) else { continue };
+            if let Err(obstacle) = is_ready {
                 (probe.obstacle, probe.retry_at) = (obstacle, Duration::ZERO);
                 continue;
             }
@@ -376,12 +387,22 @@ impl Watch {
         }
     }
 
+    /// Users of a module that are hooks of ours.
+    fn our_users(&self, module: &str) -> u64 {
+        let of_module = |probe: &&Probe| probe.spec.module.as_ref().is_some_and(|other| other.name == module);
+        let attached = self.probes.iter().filter(of_module).filter_map(|probe| probe.attached.as_ref());
+        attached.map(|attached| attached.own_users).sum()
+    }
+
     /// A hook holds its module: give it back once nobody else uses the module.
     fn detach_idle(&mut self) {
         let now = monotonic();
+        let ours: Vec<_> = self.probes.iter().filter_map(|probe| probe.spec.module.as_ref()).collect();
+        let ours: HashMap<_, _> = ours.iter().map(|module| (module.name, self.our_users(module.name))).collect();
         for probe in &mut self.probes {
             let (Some(attached), Some(module)) = (&mut probe.attached, &probe.spec.module) else { continue };
-            if module_users(module.name).is_none_or(|users| users > attached.own_users) {
+            let ours = ours.get(module.name).copied().unwrap_or(0);
+            if module_users(module.name).is_none_or(|users| users > ours) {
                 attached.idle_since = None;
             } else if now.saturating_sub(*attached.idle_since.get_or_insert(now)) >= IDLE_BEFORE_DETACH {
                 probe.attached = None;
@@ -426,7 +447,7 @@ fn name_requester(requester: &mut Requester) {
 /// Brings a probe's own maps up to date.
 fn follow_mounts(spec: &Spec, attached: &Attached, mounts: &Mounts) {
     if let Err(error) = (spec.follow_mounts)(&attached.object, mounts) {
-        tracing::warn!(probe = spec.protocol.name, %error, "cannot tell the probe what is mounted");
+        tracing::warn!(probe = spec.name, %error, "cannot tell the probe what is mounted");
     }
 }
 
@@ -445,7 +466,7 @@ pub fn clean_pins(folder: &Path) {
 
 impl Probe {
     fn capability(&self) -> Capability {
-        let probe = self.spec.protocol.name;
+        let probe = self.spec.name;
         match &self.attached {
             None => {
                 let Obstacle { reason, fix, may_come } = self.obstacle.clone();
@@ -466,8 +487,8 @@ impl Probe {
     }
 }
 
-/// Whether attaching is worth a try; else the reason and the cure.
-fn ready(spec: &Spec, kernel: &Kernel, only_if_used: bool) -> Result<(), Obstacle> {
+/// Whether attaching is worth a try; else the reason and the cure. `ours`: only if the module has more users than these.
+fn ready(spec: &Spec, kernel: &Kernel, ours: Option<u64>) -> Result<(), Obstacle> {
     if !kernel.btf {
         return Err(Obstacle {
             reason: "this kernel has no BTF (/sys/kernel/btf/vmlinux)".into(),
@@ -485,11 +506,13 @@ fn ready(spec: &Spec, kernel: &Kernel, only_if_used: bool) -> Result<(), Obstacl
     }
     let Some(module) = &spec.module else { return Ok(()) };
     match kernel.module(module.name) {
-        Module::Loaded if only_if_used && module_users(module.name) == Some(0) => Err(Obstacle {
-            reason: format!("nothing uses {} now; watched from the first mount on", module.name),
-            fix: String::new(),
-            may_come: true,
-        }),
+        Module::Loaded if ours.is_some_and(|ours| module_users(module.name).is_some_and(|users| users <= ours)) => {
+            Err(Obstacle {
+                reason: format!("nothing uses {} now; watched from the first mount on", module.name),
+                fix: String::new(),
+                may_come: true,
+            })
+        }
         Module::Loaded => Ok(()),
         Module::Loadable => Err(Obstacle {
             reason: format!("{} is not loaded; watched as soon as it is", module.name),

@@ -5,6 +5,7 @@
 //! the wire is split in [`wire`] into bounds of the network's part. A layer is named only if even the bound in its
 //! disfavour says so.
 
+mod connection;
 mod excess;
 mod failure;
 mod scene;
@@ -34,6 +35,7 @@ pub fn judge(kind: AnomalyKind, events: &[Event], around: &[Event]) -> Verdict {
         AnomalyKind::Latency => verdict(events, around),
         AnomalyKind::Error => failure::of_errors(events),
         AnomalyKind::Stalled => failure::of_stalls(events, around),
+        AnomalyKind::Connection => connection::of_happenings(events, around),
         AnomalyKind::Snapshot => Verdict::unknown("A snapshot on demand: nothing was detected."),
     }
 }

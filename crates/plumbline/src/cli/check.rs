@@ -70,5 +70,8 @@ fn told(rule: &Rule, interval: Duration) -> String {
                 rule.limit
             )
         }
+        Rule::Connection(rule) => {
+            format!("{name}: {} kinds of trouble with connections, in {interval:?}", rule.counts.len())
+        }
     }
 }

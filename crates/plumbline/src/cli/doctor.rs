@@ -72,7 +72,7 @@ fn try_probes(kernel: &Kernel) -> Vec<Capability> {
 
 /// The table of probes, with reasons and cures below their rows. `run` prints it too.
 pub fn print_probes(out: &mut impl Write, probes: &[Capability]) -> std::io::Result<()> {
-    let table = Table::new(&[("PROBE", 10), ("STATE", 12), ("VIA", 8), ("", 0)]);
+    let table = Table::new(&[("PROBE", 16), ("STATE", 12), ("VIA", 8), ("", 0)]);
     table.header(out)?;
     for probe in probes {
         let state = match probe.state {

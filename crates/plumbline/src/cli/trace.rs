@@ -30,10 +30,10 @@ use crate::view::{
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// smb, nfs, vfs or syscalls; smbslower and smbiosnoop mean smb, nfsslower and nfsiosnoop nfs, smbvfsslower and
+    /// smb, nfs, vfs, syscalls or connections; smbslower and smbiosnoop mean smb, nfsslower and nfsiosnoop nfs, smbvfsslower and
     /// smbvfsiosnoop vfs on cifs
     probe: String,
-    /// Only operations at least this slow [default: 10; 0 for the snoop forms and with --errors]
+    /// Only operations at least this slow [default: 10; 0 for connections, the snoop forms and with --errors]
     #[arg(long, value_name = "N")]
     min_ms: Option<f64>,
     /// Only this operation; may be given more than once
@@ -146,6 +146,8 @@ const ALIASES: &[(&str, Alias<'static>)] = &[
     ("smbvfsiosnoop", Alias::of("vfs", 0.0, Some("cifs"))),
     ("nfsslower", Alias::of("nfs", 10.0, None)),
     ("nfsiosnoop", Alias::of("nfs", 0.0, None)),
+    // What happens to a connection is over in a moment.
+    ("connections", Alias::of("connections", 0.0, None)),
 ];
 /// Probes of later versions.
 const LATER: &[&str] = &["mpiio"];
@@ -206,13 +208,15 @@ fn start(protocol: &'static Protocol) -> Result<Watch> {
         yield_idle_modules: false,
     };
     let watch = Watch::start(&options).context("cannot create BPF maps")?;
-    match watch.state().first() {
-        Some(probe) if probe.state == State::Unavailable && !probe.may_come => {
-            let fix = if probe.fix.is_empty() { String::new() } else { format!("; fix: {}", probe.fix) };
-            bail!("the {} probe cannot run here: {}{fix}", probe.probe, probe.reason)
-        }
-        Some(probe) if !probe.reason.is_empty() => eprintln!("plumbline: {}: {}", probe.probe, probe.reason),
-        _ => {}
+    let probes = watch.state();
+    if let Some(probe) = probes.first()
+        && probes.iter().all(|probe| probe.state == State::Unavailable && !probe.may_come)
+    {
+        let fix = if probe.fix.is_empty() { String::new() } else { format!("; fix: {}", probe.fix) };
+        bail!("the {} probe cannot run here: {}{fix}", probe.probe, probe.reason)
+    }
+    for probe in probes.iter().filter(|probe| !probe.reason.is_empty()) {
+        eprintln!("plumbline: {}: {}", probe.probe, probe.reason);
     }
     Ok(watch)
 }
@@ -357,6 +361,9 @@ const VFS_COLUMNS: &[Column] = &[
     ("FILE", 0),
 ];
 
+const CONNECTION_COLUMNS: &[Column] =
+    &[("TIME (UTC)", 15), ("OPERATION", 20), ("MS", -10), ("STATE", 12), ("PID", -8), ("MOUNT", 24), ("PEER", 0)];
+
 impl Printer {
     fn new(arguments: &Arguments, protocol: &'static Protocol) -> Result<Self> {
         let form = match (arguments.json, arguments.csv) {
@@ -379,6 +386,9 @@ impl Printer {
     }
 
     fn columns(&self) -> &'static [Column] {
+        if self.of_connections() {
+            return CONNECTION_COLUMNS;
+        }
         match (self.protocol.remote, self.of_vfs()) {
             (true, _) => REMOTE_COLUMNS,
             (_, true) => VFS_COLUMNS,
@@ -388,6 +398,10 @@ impl Printer {
 
     fn of_vfs(&self) -> bool {
         self.protocol.name == probes::vfs::PROTOCOL.name
+    }
+
+    fn of_connections(&self) -> bool {
+        self.protocol.name == probes::connections::PROTOCOL.name
     }
 
     fn heading(&mut self) -> io::Result<()> {
@@ -423,7 +437,11 @@ impl Printer {
         let (bytes, pid) = (event.bytes.to_string(), event.requester.pid.to_string());
         let comm = event.requester.comm.to_string();
         let (table, cells) = (Table::new(self.columns()), [time.as_str(), event.operation.name(), &ms(event.duration)]);
-        if self.protocol.remote {
+        if self.of_connections() {
+            let (state, peer) = (status_of(event).unwrap_or_else(|| "-".into()), event.file.to_string());
+            let rest = [state.as_str(), &pid, mount.label(), &peer];
+            table.row(&mut self.out, &[&cells[..], &rest[..]].concat())
+        } else if self.protocol.remote {
             let status = status_of(event).unwrap_or_default();
             let (queue, wire, deliver) =
                 (phase(event.phases.queue), phase(event.phases.wire), phase(event.phases.deliver));
@@ -532,8 +550,8 @@ mod tests {
     #[test]
     fn probes_of_later_versions_are_told_from_slips() {
         let said = |name| probe_named(name).map(|(protocol, _)| protocol.name).unwrap_err();
-        assert_eq!(said("mpiio"), "this version has no mpiio probe yet; it has: smb, syscalls, nfs, vfs");
-        assert_eq!(said("sbm"), "there is no probe sbm in this version; it has: smb, syscalls, nfs, vfs");
+        assert_eq!(said("mpiio"), "this version has no mpiio probe yet; it has: smb, syscalls, nfs, vfs, connections");
+        assert_eq!(said("sbm"), "there is no probe sbm in this version; it has: smb, syscalls, nfs, vfs, connections");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::{
 pub const TOP_KEYS: [&str; 3] = ["aod_output_dir", "watcher", "guardian"];
 /// AOD's tools, without spaces, and the probe that takes the place of each.
 pub const TOOLS: [(&str, &str); 5] =
-    [("smbslower", "smb"), ("smbiosnoop", "smb"), ("nfsslower", "nfs"), ("nfsiosnoop", "nfs"), ("ss", "sockets")];
+    [("smbslower", "smb"), ("smbiosnoop", "smb"), ("nfsslower", "nfs"), ("nfsiosnoop", "nfs"), ("ss", "connections")];
 
 const PROTOCOLS: [&str; 2] = ["smb", "nfs"];
 

@@ -17,11 +17,13 @@ pub struct Command {
     pub operation: Option<Operation>,
     /// A threshold of its own.
     pub threshold: Option<Duration>,
+    /// A count of its own.
+    pub count: Option<u32>,
     /// Where it stands.
     pub at: Position,
 }
 
-/// Reads `track_commands` (with thresholds) or `exclude_commands` (without).
+/// Reads `track_commands` (with thresholds or counts, if the keys have them) or `exclude_commands` (without).
 pub fn commands(
     reader: &mut Reader<'_>,
     entry: Option<&Entry>,
@@ -34,25 +36,27 @@ pub fn commands(
     commands
 }
 
-/// A name, or `{command: NAME, threshold: MS}`.
+/// A name, or `{command: NAME, threshold: MS}`, or `{command: NAME, count: N}`.
 fn command(
     reader: &mut Reader<'_>,
     node: &Node,
     protocol: Option<&'static Protocol>,
     keys: &[&str],
 ) -> Option<Command> {
-    let (name_node, threshold) = match &node.value {
+    let (name_node, threshold, count) = match &node.value {
         Value::Map(entries) => {
             reader.only_keys(entries, keys, &[]);
             let threshold = find(entries, "threshold").filter(|_| keys.contains(&"threshold"));
             let threshold = threshold.and_then(|entry| reader.milliseconds(entry, 0.0));
+            let count = find(entries, "count").filter(|_| keys.contains(&"count"));
+            let count = count.and_then(|entry| reader.whole(entry, 1..=1_000_000));
             let Some(name) = find(entries, "command") else {
                 reader.refuse(node.at, "no command is named here; write `command: NAME`");
                 return None;
             };
-            (&name.value, threshold)
+            (&name.value, threshold, count)
         }
-        _ => (node, None),
+        _ => (node, None, None),
     };
     let name = reader.text("a command", name_node)?;
     let at = name_node.at;
@@ -61,14 +65,14 @@ fn command(
         if !plausible {
             reader.refuse(at, format!("{} is no command name; write letters, digits and `_`", quoted(name)));
         }
-        return plausible.then(|| Command { name: name.to_ascii_uppercase(), operation: None, threshold, at });
+        return plausible.then(|| Command { name: name.to_ascii_uppercase(), operation: None, threshold, count, at });
     };
     let Some(operation) = protocol.operation(name) else {
         let hint = unknown_command(reader, name, protocol);
         reader.refuse(at, format!("probe `{}` has no command {}; {hint}", protocol.name, quoted(name)));
         return None;
     };
-    Some(Command { name: operation.name().to_owned(), operation: Some(operation), threshold, at })
+    Some(Command { name: operation.name().to_owned(), operation: Some(operation), threshold, count, at })
 }
 
 fn unknown_command(reader: &Reader<'_>, name: &str, protocol: &'static Protocol) -> String {

@@ -7,6 +7,7 @@
 mod actions;
 mod aod;
 mod commands;
+mod connections;
 mod errors;
 mod latency;
 mod modes;

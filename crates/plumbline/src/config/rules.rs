@@ -6,7 +6,7 @@ use model::{Protocol, text::printable};
 use super::{
     ConfiguredRule, NotYet, actions,
     aod::TOOLS,
-    errors, latency,
+    connections, errors, latency,
     modes::Mode,
     node::{Entry, Position, Value},
     reader::{Reader, find, quoted},
@@ -32,11 +32,17 @@ enum Kind {
     Latency,
     Error,
     Stalled,
-    SockConn,
+    Connection,
 }
 
-const KINDS: [(&str, Kind); 4] =
-    [("latency", Kind::Latency), ("error", Kind::Error), ("stalled", Kind::Stalled), ("sockconn", Kind::SockConn)];
+/// `sockconn` is AOD's word.
+const KINDS: [(&str, Kind); 5] = [
+    ("latency", Kind::Latency),
+    ("error", Kind::Error),
+    ("stalled", Kind::Stalled),
+    ("connection", Kind::Connection),
+    ("sockconn", Kind::Connection),
+];
 
 impl Kind {
     fn keys(self) -> &'static [&'static str] {
@@ -44,7 +50,7 @@ impl Kind {
             Self::Latency => &latency::KEYS,
             Self::Error => &errors::KEYS,
             Self::Stalled => &stalls::KEYS,
-            Self::SockConn => &["acceptable_count"],
+            Self::Connection => &connections::KEYS,
         }
     }
 }
@@ -124,7 +130,7 @@ fn rule(reader: &mut Reader<'_>, entry: &Entry, rules: &mut Rules) -> Option<()>
     };
     let mode = find(entries, "mode").map_or(Some(Mode::All), |entry| reader.choice(entry, &Mode::NAMES));
     let source = match (kind, find(entries, "probe"), find(entries, "tool")) {
-        (Kind::SockConn, None, None) => Some(Source::Later("sockets")),
+        (Kind::Connection, None, None) => Some(Source::Probe(&probes::connections::PROTOCOL)),
         (_, probe, tool) => source(reader, entry, probe, tool),
     };
     let aod = find(entries, "tool").is_some();
@@ -135,9 +141,9 @@ fn rule(reader: &mut Reader<'_>, entry: &Entry, rules: &mut Rules) -> Option<()>
         Kind::Latency => latency::read(reader, &draft).map(Rule::Latency),
         Kind::Error => errors::read(reader, &draft).map(Rule::Error),
         Kind::Stalled => stalls::read(reader, &draft).map(Rule::Stall),
-        Kind::SockConn => None,
+        Kind::Connection => connections::read(reader, &draft).map(Rule::Connection),
     };
-    if let (Kind::Latency | Kind::Error | Kind::Stalled, Source::Probe(_)) = (kind, draft.source) {
+    if let Source::Probe(_) = draft.source {
         rules.detected.push(ConfiguredRule { rule: rule?, actions });
         return Some(());
     }

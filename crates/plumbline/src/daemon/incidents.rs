@@ -23,6 +23,18 @@ use crate::{
 /// Snapshots under way at the same time: each holds a copy of the flight recorder.
 const MAX_SNAPSHOTS: usize = 2;
 
+/// The layers that probes see, the one that knows most first.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Depth {
+    /// The connection with the server.
+    Connection,
+    /// What goes over it.
+    Protocol,
+    /// What the application asked for.
+    #[default]
+    Local,
+}
+
 /// An episode that is not over.
 #[derive(Default)]
 pub struct Open {
@@ -32,10 +44,14 @@ pub struct Open {
     written: bool,
     /// What is mounted where it was slow: `//server/share`.
     sources: BTreeSet<String>,
-    /// Whether its probe sees behind the mount.
-    remote: bool,
+    /// The servers behind these.
+    servers: BTreeSet<String>,
+    /// How far down its probe sees.
+    depth: Depth,
     /// The probe whose operations have not returned, if that is what it is about.
     stalled: Option<&'static str>,
+    /// Whether it is about operations that are slow or do not return.
+    waits: bool,
     /// Only another view of an incident that a lower layer has reported already.
     shadow: bool,
     /// What higher layers saw of it.
@@ -45,7 +61,7 @@ pub struct Open {
 impl Daemon {
     /// Has every change's incident written, the lower layer's first: it knows more.
     pub(super) fn report_all(&mut self, mut changes: Vec<Change>) {
-        changes.sort_by_key(|change| !is_remote(change.episode()));
+        changes.sort_by_key(|change| depth(change.episode()));
         for change in changes {
             self.report(&change);
         }
@@ -67,20 +83,30 @@ impl Daemon {
     }
 
     /// Slow system calls on a share whose slow commands are an incident already are no second one. Nor are operations
-    /// that were reported as stalled, when they return at last.
+    /// that were reported as stalled, when they return at last; nor what is slow or hangs while the connection with its
+    /// server is broken, nor, the other way about, what happens to a connection while that is reported already.
     fn open_episode(&mut self, episode: &Episode) -> Open {
         let keys: BTreeSet<_> = episode.window.events().iter().map(|event| event.mount).collect();
-        let sources: BTreeSet<_> = keys.into_iter().map(|key| self.watch.mount(key).source).collect();
-        let remote = is_remote(episode);
+        let mounts: Vec<_> = keys.into_iter().map(|key| self.watch.mount(key)).collect();
+        let sources: BTreeSet<_> = mounts.iter().map(|mount| mount.source.clone()).collect();
+        let servers: BTreeSet<_> = mounts.iter().map(|mount| mount.server.clone()).collect();
+        let depth = depth(episode);
         let (probe, kind) = (episode.anomaly.probe, episode.anomaly.kind);
+        let waits = |kind| matches!(kind, AnomalyKind::Latency | AnomalyKind::Stalled);
         let covered = |open: &Open| {
-            let below = open.remote && !remote;
+            let below = open.depth == Depth::Protocol && depth == Depth::Local;
             let stalled = open.stalled == Some(probe) && kind == AnomalyKind::Latency;
-            (below || stalled) && sources.is_subset(&open.sources)
+            // One connection serves all mounts of a server.
+            let broken = match (open.depth, depth) {
+                (Depth::Connection, Depth::Protocol | Depth::Local) => waits(kind),
+                (Depth::Protocol, Depth::Connection) => open.waits,
+                _ => false,
+            };
+            ((below || stalled) && sources.is_subset(&open.sources)) || (broken && servers.is_subset(&open.servers))
         };
         let mut shadow = false;
         for open in self.open.values_mut() {
-            if covered(open) {
+            if !open.shadow && covered(open) {
                 shadow = true;
                 open.also.push(format!("{}: {}", episode.anomaly.name, episode.anomaly.observed));
                 let incident = open.bundle.as_ref().map(Id::as_str).unwrap_or_default();
@@ -88,7 +114,7 @@ impl Daemon {
             }
         }
         let stalled = (kind == AnomalyKind::Stalled).then_some(probe);
-        Open { sources, remote, stalled, shadow, ..Open::default() }
+        Open { sources, servers, depth, stalled, waits: waits(kind), shadow, ..Open::default() }
     }
 
     /// Makes the bundle, or, if there is one, renews it.
@@ -256,7 +282,11 @@ fn refuse(asker: Option<UnixStream>, why: &str) {
     }
 }
 
-/// Whether the episode's probe sees the protocol that goes to the server.
-fn is_remote(episode: &Episode) -> bool {
-    probes::protocol(episode.anomaly.probe).is_some_and(|protocol| protocol.remote)
+/// How far down the episode's probe sees.
+fn depth(episode: &Episode) -> Depth {
+    match probes::protocol(episode.anomaly.probe) {
+        Some(protocol) if protocol.name == probes::connections::PROTOCOL.name => Depth::Connection,
+        Some(protocol) if protocol.remote => Depth::Protocol,
+        _ => Depth::Local,
+    }
 }

@@ -74,6 +74,10 @@ impl Rules {
     pub fn kernel_thresholds(&self) -> Vec<(Operation, Duration)> {
         let mut lowest: BTreeMap<Operation, Duration> = BTreeMap::new();
         for rule in self.rules() {
+            if let Rule::Connection(rule) = rule {
+                // However short they are: most are but a moment.
+                lowest.extend(rule.counts.keys().map(|operation| (*operation, Duration::ZERO)));
+            }
             let Rule::Latency(rule) = rule else { continue };
             for (operation, threshold) in &rule.thresholds {
                 let limit = (*threshold).min(rule.ceiling);

@@ -46,8 +46,10 @@ pub struct EventLine<'a> {
     pub comm: String,
     /// Id of the cgroup.
     pub cgroup: u64,
-    /// The file's name, without its folder.
+    /// The file's name, without its folder; connections: empty.
     pub file: String,
+    /// connections: the server's address and port, and the local port.
+    pub peer: Option<String>,
     /// Inode number.
     pub inode: u64,
     /// vfs: where in the file.
@@ -68,7 +70,7 @@ pub struct EventLine<'a> {
     pub slot: Option<u32>,
     /// NFS 4.1 and later: the slot's sequence number.
     pub sequence: Option<u32>,
-    /// NFS: how often the call was sent again.
+    /// NFS: how often the call was sent again. connections: the how-manieth in a row it is, where that is known.
     pub resent: Option<u32>,
     /// The client's number of the connection.
     pub connection: u64,
@@ -102,6 +104,7 @@ impl<'a> EventLine<'a> {
         let network = event.network.known.then_some(event.network);
         let (link, is_nfs) = (event.link, event.operation.protocol().name == "nfs");
         let in_session = is_nfs && link.session != 0;
+        let of_connections = event.operation.protocol().name == probes::connections::PROTOCOL.name;
         let of_vfs = event.operation.protocol().name == probes::vfs::PROTOCOL.name;
         Self {
             time: clock.iso(event.start),
@@ -123,7 +126,8 @@ impl<'a> EventLine<'a> {
             uid: event.requester.uid,
             comm: event.requester.comm.to_string(),
             cgroup: event.requester.cgroup,
-            file: event.file.to_string(),
+            file: if of_connections { String::new() } else { event.file.to_string() },
+            peer: of_connections.then(|| event.file.to_string()),
             inode: event.inode,
             offset: of_vfs.then_some(event.offset),
             asked: of_vfs.then_some(event.asked),
@@ -134,7 +138,7 @@ impl<'a> EventLine<'a> {
             xid: is_nfs.then_some(link.message),
             slot: in_session.then_some(link.tree),
             sequence: in_session.then_some(link.sequence),
-            resent: is_nfs.then_some(link.resent),
+            resent: (is_nfs || of_connections).then_some(link.resent),
             connection: link.connection,
             caller: caller_of(event),
             compound: event.flags.compound,
@@ -177,6 +181,10 @@ pub fn status_of(event: &Event) -> Option<String> {
         return Some("NO_ANSWER".into());
     }
     let name = (event.operation.protocol().status_name)(event.status);
+    // Not everything ends with a status.
+    if name.is_none() && event.status == 0 {
+        return None;
+    }
     Some(name.map_or_else(|| format!("{:#010x}", event.status), str::to_owned))
 }
 

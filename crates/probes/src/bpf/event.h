@@ -13,6 +13,7 @@ enum probe_id {
 	PROBE_SYSCALLS = 2,
 	PROBE_NFS = 3,
 	PROBE_VFS = 4,
+	PROBE_CONNECTIONS = 5,
 	MAX_PROBES = 8,
 };
 

@@ -11,6 +11,7 @@ use crate::{
 };
 
 pub(crate) static SPEC: Spec = Spec {
+    name: "nfs",
     protocol: &PROTOCOL,
     id: probe_id::PROBE_NFS,
     object: include_bytes!(concat!(env!("OUT_DIR"), "/nfs.bpf.o")),

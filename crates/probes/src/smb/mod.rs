@@ -11,6 +11,7 @@ use crate::{
 };
 
 pub(crate) static SPEC: Spec = Spec {
+    name: "smb",
     protocol: &PROTOCOL,
     id: probe_id::PROBE_SMB,
     object: include_bytes!(concat!(env!("OUT_DIR"), "/smb.bpf.o")),

@@ -31,6 +31,7 @@ const ORDINARY: &[Code] = &[
 ];
 
 pub(crate) static SPEC: Spec = Spec {
+    name: "syscalls",
     protocol: &PROTOCOL,
     id: probe_id::PROBE_SYSCALLS,
     object: include_bytes!(concat!(env!("OUT_DIR"), "/syscalls.bpf.o")),

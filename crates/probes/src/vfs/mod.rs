@@ -85,6 +85,7 @@ pub fn magic_of(filesystem: &str) -> Option<u32> {
 }
 
 pub(crate) static SPEC: Spec = Spec {
+    name: "vfs",
     protocol: &PROTOCOL,
     id: probe_id::PROBE_VFS,
     object: include_bytes!(concat!(env!("OUT_DIR"), "/vfs.bpf.o")),

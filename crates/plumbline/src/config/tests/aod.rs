@@ -53,14 +53,15 @@ fn the_published_form_loads_unchanged() {
 fn the_newer_form_loads_unchanged() {
     let config = valid(SECOND);
     assert_eq!(config.watch_interval, ms(60_000));
-    let [latency, error] = config.rules.as_slice() else { panic!("{:?}", config.rules) };
+    let [latency, sockets, error] = config.rules.as_slice() else { panic!("{:?}", config.rules) };
     assert_eq!(latency.rule.name(), "smb_latency");
+    let Rule::Connection(rule) = &sockets.rule else { panic!("{sockets:?}") };
+    assert_eq!((rule.name.as_str(), rule.protocol.name, rule.counts.len()), ("smb_sockconn", "connections", 13));
     assert_eq!(thresholds(&config, "smb_latency")["SMB2_WRITE"], 50);
     let args = ["-s", "65536", "-B", "10240", "-C", "2", "-W", "100"].map(str::to_owned).to_vec();
     assert_eq!(latency.actions[1], ActionSpec { name: "tcpdump".into(), args });
 
-    let not_yet: Vec<_> = config.not_yet.iter().map(|rule| (rule.name.as_str(), rule.kind, rule.probe)).collect();
-    assert_eq!(not_yet, [("smb_sockconn", "sockconn", "sockets")]);
+    assert_eq!(config.not_yet.len(), 0);
     assert_eq!(names(&error.actions), ["dmesg", "trace-cmd"]);
     let Rule::Error(error) = &error.rule else { panic!("{error:?}") };
     assert_eq!((error.name.as_str(), error.protocol.name, error.acceptable_count), ("nfs_error", "nfs", 5));
@@ -102,7 +103,7 @@ fn each_renamed_key_is_told_once() {
             "`tool: smbslower` is `probe: smb` here",
             "the rule `smb_latency` judges SMB2_LOCK, SMB2_CHANGE_NOTIFY, SMB2_SERVER_TO_CLIENT_NOTIFICATION too, as AOD \
              does, though they wait by design; exclude them, or write `probe` for `tool`",
-            "the rule `smb_sockconn` is kept but detects nothing: this version has no sockconn anomalies of sockets yet",
+            "`tool: ss` is `probe: connections` here",
             "the capture `trace-cmd` is kept with its arguments but not run: this version has no captures yet",
             "`tool: nfsiosnoop` is `probe: nfs` here",
             "the rule `nfs_error` counts what its list tracks, and nothing else",
@@ -280,8 +281,8 @@ fn slips_in_aods_own_words() {
             &["3:21: there is no tool `smbslwer`; did you mean `smbslower`?"],
         ),
         (
-            "anomalies:\n  nfs:\n    latency: {tool: ss, track_commands: [\"a b\"]}",
-            &["3:42: `a b` is no command name; write letters, digits and `_`"],
+            "anomalies:\n  nfs:\n    sockconn: {tool: nfsslower}",
+            &["3:22: probe `nfs` sees no connections; write `probe: connections`"],
         ),
     ]);
 }

@@ -26,6 +26,7 @@ fn the_compiled_in_configuration_is_valid_and_silent() {
             "nfs_latency",
             "nfs_errors",
             "nfs_stalled",
+            "connections",
             "syscalls_latency",
             "syscalls_errors"
         ]
@@ -59,20 +60,20 @@ fn what_a_file_leaves_out_is_as_compiled_in() {
     let text = "evidence: {concurrency: 7}\nprobes:\naudit: {enabled: Yes}\nanomalies:\n";
     let (config, default) = (valid(text), Config::compiled_in().expect("valid"));
     assert_eq!(config.evidence, EvidenceLimits { concurrency: 7, ..default.evidence });
-    assert_eq!((config.probes.len(), config.audit), (3, true));
+    assert_eq!((config.probes.len(), config.audit), (4, true));
     assert_eq!((config.cleanup, config.output_dir_at), (default.cleanup, None));
     assert_eq!(config.rules.len(), 0, "anomalies are replaced as a whole");
     assert_eq!(
         config.notices,
         ["no rule detects anything: operations are measured, but no incident will be written by itself"]
     );
-    assert_eq!(valid("{}").rules.len(), 8);
+    assert_eq!(valid("{}").rules.len(), 9);
 }
 
 #[test]
 fn a_rule_of_a_probe_that_is_switched_off_is_not_used() {
     let config = valid("probes: {syscalls: off}");
-    assert_eq!(config.rules.len(), 6);
+    assert_eq!(config.rules.len(), 7);
     assert_eq!(
         config.notices,
         ["latency", "errors"]
@@ -98,5 +99,5 @@ fn custom_actions_take_what_they_leave_out_from_evidence() {
 fn older_yaml_loads_too() {
     let config =
         valid("\u{feff}---\r\nall_filesystems: ON\r\nwatch_interval_sec:\t0.5\r\nprobes: {smb: no}\r\n...\r\n");
-    assert_eq!((config.all_filesystems, config.watch_interval, config.probes.len()), (true, ms(500), 2));
+    assert_eq!((config.all_filesystems, config.watch_interval, config.probes.len()), (true, ms(500), 3));
 }

@@ -12,13 +12,13 @@ fn what_every_rule_needs() {
         ("anomalies: {a: }", &["1:13: the rule `a` has no type; write `type: latency`"]),
         (
             "anomalies: {a: {type: latency}}",
-            &["1:13: the rule `a` has no probe; write `probe:` and one of smb, syscalls, nfs, vfs"],
+            &["1:13: the rule `a` has no probe; write `probe:` and one of smb, syscalls, nfs, vfs, connections"],
         ),
         ("anomalies: {a: {type: latancy, probe: smb}}", &["1:23: there is no type `latancy`; did you mean `latency`?"]),
         ("anomalies: {a: {type: latency, probe: smbb}}", &["1:39: there is no probe `smbb`; did you mean `smb`?"]),
         (
             "anomalies: {a: {type: latency, probe: mpiio}}",
-            &["1:39: there is no probe `mpiio`; write one of smb, syscalls, nfs, vfs"],
+            &["1:39: there is no probe `mpiio`; write one of smb, syscalls, nfs, vfs, connections"],
         ),
         (
             "anomalies: {a: {type: latency, probe: smb, tool: smbslower}}",

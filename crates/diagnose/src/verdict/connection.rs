@@ -1,0 +1,185 @@
+//! Who is to blame for connections that broke or starved.
+//!
+//! What the server did itself (a reset, an orderly close, a session that it no longer knows) is its own. A silence is nobody's:
+//! a server whose host is gone and a network that is cut look the same from here.
+
+use std::collections::BTreeMap;
+
+use model::{Event, Layer, PhasesMs, Verdict};
+
+use crate::units::{SECOND, counted, span};
+
+/// TCP's states as a loss of the connection has them for its status (include/net/tcp_states.h).
+const ESTABLISHED: u32 = 1;
+const CLOSE_WAIT: u32 = 8;
+
+/// What was seen, by kind.
+struct Happenings<'a> {
+    events: &'a [Event],
+    counts: BTreeMap<&'static str, u64>,
+}
+
+impl Happenings<'_> {
+    fn count(&self, name: &str) -> u64 {
+        self.counts.get(name).copied().unwrap_or(0)
+    }
+
+    /// Losses that were noticed while TCP was in this state.
+    fn lost_in(&self, state: u32) -> u64 {
+        let lost = |event: &&Event| event.operation.name() == "CONNECTION_LOST" && event.status == state;
+        self.events.iter().filter(lost).map(weight).sum()
+    }
+
+    /// The longest of this kind.
+    fn longest(&self, name: &str) -> u64 {
+        let of_kind = self.events.iter().filter(|event| event.operation.name() == name);
+        of_kind.map(|event| event.duration).max().unwrap_or(0)
+    }
+}
+
+fn weight(event: &Event) -> u64 {
+    event.weight.max(1).into()
+}
+
+/// Judges what happened to connections. `around`: operations of the protocol above, on the same mount.
+pub(super) fn of_happenings(events: &[Event], around: &[Event]) -> Verdict {
+    let mut counts = BTreeMap::new();
+    for event in events {
+        *counts.entry(event.operation.name()).or_insert(0) += weight(event);
+    }
+    if counts.is_empty() {
+        return Verdict::unknown("There was nothing to judge.");
+    }
+    let seen = Happenings { events, counts };
+    let (layer, confidence, mut because) = blame(&seen, around);
+    let back = seen.longest("RECONNECT");
+    if back > 0 {
+        because.push(format!(
+            "Connected again: {}, the longest after {}.",
+            counted(seen.count("RECONNECT"), "time"),
+            span(back)
+        ));
+    }
+    Verdict { layer, confidence, because, phases_ms: PhasesMs::default() }
+}
+
+/// The first that applies says most.
+fn blame(seen: &Happenings<'_>, around: &[Event]) -> (Layer, f64, Vec<String>) {
+    let [resets, closed, silent] = [seen.count("TCP_RESET"), seen.lost_in(CLOSE_WAIT), seen.count("TCP_NO_ANSWER")];
+    if resets > 0 || closed > 0 {
+        let mut because = Vec::new();
+        if resets > 0 {
+            because.push(format!(
+                "The server's side answered with {}: nothing listens there, or it gave the connection up.",
+                counted(resets, "TCP reset")
+            ));
+        }
+        if closed > 0 {
+            because.push(format!("The server closed the connection itself, {}.", counted(closed, "time")));
+        }
+        // A firewall between the two can reset in the server's name.
+        return (Layer::Server, if closed > 0 { 0.85 } else { 0.75 }, because);
+    }
+    let closed_windows = seen.count("TCP_ZERO_WINDOW");
+    if closed_windows > 0 {
+        let because = format!(
+            "The server's receive window stayed closed ({} in a row were answered so): its host is reachable, but the \
+             server does not read.",
+            counted(row(seen, "TCP_ZERO_WINDOW"), "probe")
+        );
+        return (Layer::Server, 0.85, vec![because]);
+    }
+    if silent > 0 {
+        let because = format!(
+            "Nothing was acknowledged although it was sent up to {} in a row: the network is cut, or the server's host is \
+             gone; from here, these look the same.",
+            counted(row(seen, "TCP_NO_ANSWER") + 1, "time")
+        );
+        return (Layer::Unknown, 0.0, vec![because]);
+    }
+    session(seen).or_else(|| retransmissions(seen, around)).unwrap_or_else(|| unexplained(seen))
+}
+
+/// Lost sessions and leases are for the server to grant and to keep.
+fn session(seen: &Happenings<'_>) -> Option<(Layer, f64, Vec<String>)> {
+    let [sessions, leases] = [seen.count("SESSION_LOST"), seen.count("LEASE_LOST")];
+    if sessions + leases == 0 {
+        return None;
+    }
+    let because = format!(
+        "The server no longer knew the client's session or lease ({}, {}), and no network trouble was seen: it was restarted, \
+         or had given up on the client.",
+        counted(sessions, "session"),
+        counted(leases, "lease")
+    );
+    Some((Layer::Server, 0.6, vec![because]))
+}
+
+/// Segments that got lost although others, and the server's answers, came through: then it is the path.
+fn retransmissions(seen: &Happenings<'_>, around: &[Event]) -> Option<(Layer, f64, Vec<String>)> {
+    let sent_again = seen.count("TCP_RETRANSMIT");
+    let (from, to) = (seen.events.iter().map(|event| event.start).min()?, seen.events.iter().map(Event::end).max()?);
+    if sent_again == 0 || seen.count("CONNECTION_LOST") > 0 {
+        return None;
+    }
+    let answered = around
+        .iter()
+        .filter(|event| event.operation.protocol().name != "connections" && !event.flags.unanswered)
+        .filter(|event| event.end() >= from && event.end() <= to.saturating_add(SECOND))
+        .count();
+    let were = |count: u64, noun| format!("{} {}", counted(count, noun), if count == 1 { "was" } else { "were" });
+    let mut because = vec![format!("{} sent again.", were(sent_again, "TCP segment"))];
+    if answered == 0 {
+        because.push(
+            "No answer came meanwhile: whether the path loses them or the server's host drops them is not known."
+                .to_owned(),
+        );
+        return Some((Layer::Unknown, 0.0, because));
+    }
+    because.push(format!(
+        "Meanwhile {} answered: the server works, and segments get lost on the way.",
+        were(answered as u64, "operation")
+    ));
+    Some((Layer::Network, 0.6, because))
+}
+
+fn unexplained(seen: &Happenings<'_>) -> (Layer, f64, Vec<String>) {
+    let mut because = Vec::new();
+    let timeouts = seen.count("RPC_TIMEOUT");
+    let given_up = seen.lost_in(ESTABLISHED);
+    let starved = seen.count("CREDIT_STARVATION") + seen.count("SLOT_STARVATION");
+    let late = seen.count("LEASE_BREAK_TIMEOUT");
+    if timeouts + given_up > 0 {
+        because.push(format!(
+            "{}, and {} given up by the client, while TCP showed no loss, reset or closed window: the server's host may take what is sent and its \
+             service not answer; that is not certain.",
+            counted(timeouts, "RPC timeout"),
+            counted(given_up, "connection")
+        ));
+    }
+    if starved > 0 {
+        because.push(format!(
+            "{} long waits for credits or slots (the longest {}): the server grants too few, or this client asks for too \
+             much at a time.",
+            starved,
+            span(seen.longest("SLOT_STARVATION"))
+        ));
+    }
+    if late > 0 {
+        because.push(format!(
+            "The client took up to {} to answer a lease break: it had to write back first, so its own load or a slow \
+             server is behind it.",
+            span(seen.longest("LEASE_BREAK_TIMEOUT"))
+        ));
+    }
+    if because.is_empty() {
+        because.push("Nothing that was seen says who broke it.".to_owned());
+    }
+    (Layer::Unknown, 0.0, because)
+}
+
+/// The most of this kind in a row on one connection.
+fn row(seen: &Happenings<'_>, name: &str) -> u64 {
+    let of_kind = seen.events.iter().filter(|event| event.operation.name() == name);
+    of_kind.map(|event| u64::from(event.link.resent)).max().unwrap_or(0)
+}

@@ -1,0 +1,63 @@
+//! Rules about connections that break or starve.
+
+use std::collections::BTreeMap;
+
+use diagnose::rule::ConnectionRule;
+use model::Operation;
+
+use super::{
+    commands::{commands, in_both},
+    modes::Mode,
+    reader::{Reader, find},
+    rules::{Draft, Source},
+};
+
+/// Keys that only rules of this kind have.
+pub const KEYS: [&str; 3] = ["acceptable_count", "track_commands", "exclude_commands"];
+
+/// How many of a kind in one window are an anomaly. Single segments and calls get lost on any network; all else is one too many.
+fn default_count(operation: Operation) -> u32 {
+    match operation.name() {
+        "TCP_RETRANSMIT" => 50,
+        "RPC_RETRANSMIT" => 10,
+        _ => 1,
+    }
+}
+
+/// Reads a rule; `None` if its probe has no connections, or something is wrong. `acceptable_count`, if it is there, is the
+/// count of all that have none of their own.
+pub fn read(reader: &mut Reader<'_>, draft: &Draft<'_>) -> Option<ConnectionRule> {
+    let before = reader.problems.len();
+    let Source::Probe(protocol) = draft.source else { return None };
+    if protocol.name != probes::connections::PROTOCOL.name {
+        let at = find(draft.entries, "probe").or_else(|| find(draft.entries, "tool")).map(|entry| entry.value.at)?;
+        let probe = protocol.name;
+        reader.refuse(at, format!("probe `{probe}` sees no connections; write `probe: connections`"));
+        return None;
+    }
+    let (track, exclude) = draft.lists(reader, "track_commands", "exclude_commands");
+    let track = commands(reader, track, Some(protocol), &["command", "count"]);
+    let exclude = commands(reader, exclude, Some(protocol), &["command"]);
+    in_both(reader, track.iter().map(|one| (&*one.name, one.at)), exclude.iter().map(|one| (&*one.name, one.at)));
+    let for_all = find(draft.entries, "acceptable_count").and(draft.acceptable_count);
+    let count = |operation: Operation| {
+        let tracked = track.iter().find(|one| one.operation == Some(operation));
+        let excluded = exclude.iter().any(|one| one.operation == Some(operation));
+        let judged = match draft.mode {
+            Mode::TrackOnly => tracked.is_some(),
+            Mode::All | Mode::ExcludeOnly => !excluded && (tracked.is_some() || !operation.waits_by_design()),
+        };
+        let own = tracked.and_then(|one| one.count);
+        judged.then(|| own.or(for_all).unwrap_or_else(|| default_count(operation)))
+    };
+    let counts: BTreeMap<_, _> =
+        protocol.all_operations().filter_map(|operation| Some((operation, count(operation)?))).collect();
+    if reader.problems.len() > before {
+        return None;
+    }
+    if counts.is_empty() {
+        draft.nothing_left(reader);
+        return None;
+    }
+    Some(ConnectionRule { name: draft.name.to_owned(), protocol, counts })
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+/*
+ * Retransmissions, resets and closed windows on the client's sockets with servers of mounts. Every retransmission and
+ * reset of this host comes by here, so that what is none of ours must be gone at once: most are at the port's bit.
+ */
+#include "connections.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+enum {
+	FAMILY_INET = 2,
+	/* Timeouts without any answer, each twice as long as the one before, from 200 ms on: 1.4 s have passed. */
+	IN_A_ROW = 2,
+};
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct inet_connection_sock {
+	__u8 icsk_retransmits; /* timeouts since the peer last acknowledged something */
+	__u8 icsk_backoff; /* window probes since the window closed */
+};
+
+#pragma clang attribute pop
+
+/* A bit for each port that one of the servers has, by the number as it is on the wire. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u8[8192]);
+} ports SEC(".maps");
+
+/* Whether the socket's peer is a server that something is mounted from: so the server's own end of it is none. */
+static __always_inline bool peer_of(struct peer *peer, const struct sock *sk)
+{
+	__u16 port = sk->__sk_common.skc_dport, family;
+	__u32 zero = 0;
+	__u8 *bits = bpf_map_lookup_elem(&ports, &zero);
+
+	if (!bits || !(bits[port >> 3] & 1 << (port & 7)))
+		return false;
+	family = sk->__sk_common.skc_family;
+	__builtin_memset(peer, 0, sizeof(*peer));
+	peer->port = port;
+	if (family == FAMILY_INET6) {
+		bpf_probe_read_kernel(peer->address, 16,
+				      (const void *)sk + bpf_core_field_offset(struct sock, __sk_common.skc_v6_daddr));
+	} else if (family == FAMILY_INET) {
+		__u32 address = sk->__sk_common.skc_daddr;
+
+		peer->address[10] = peer->address[11] = 0xff;
+		__builtin_memcpy(peer->address + 12, &address, 4);
+	}
+	return is_server(peer);
+}
+
+static __always_inline void tell(enum happening what, const struct sock *sk, const struct peer *peer, __u32 times)
+{
+	struct outcome o = { .operation = what, .flags = EVENT_NETWORK_KNOWN };
+
+	o.rtt_us = KERNEL_FIELD(struct tcp_sock, sk, rack.rtt_us);
+	o.retransmits = KERNEL_FIELD(struct tcp_sock, sk, total_retrans);
+	happened(&o, peer, sk->__sk_common.skc_num, KERNEL_FIELD(struct tcp_sock, sk, srtt_us) >> 3, times);
+}
+
+/* An outage makes few retransmissions, since each waits twice as long as the last: so it is told by their number in a row. */
+SEC("tp_btf/tcp_retransmit_skb")
+int tp_retransmit(unsigned long long *ctx)
+{
+	const struct sock *sk = (void *)ctx[0];
+	struct peer peer;
+	__u32 row;
+
+	if (!sk || !peer_of(&peer, sk))
+		return 0;
+	row = BPF_CORE_READ((struct inet_connection_sock *)sk, icsk_retransmits);
+	tell(row >= IN_A_ROW ? TCP_NO_ANSWER : TCP_RETRANSMIT, sk, &peer, row + 1);
+	return 0;
+}
+
+SEC("tp_btf/tcp_receive_reset")
+int tp_reset(unsigned long long *ctx)
+{
+	const struct sock *sk = (void *)ctx[0];
+	struct peer peer;
+
+	if (sk && peer_of(&peer, sk))
+		tell(TCP_RESET, sk, &peer, 0);
+	return 0;
+}
+
+SEC("tp_btf/tcp_send_reset")
+int tp_reset_sent(unsigned long long *ctx)
+{
+	const struct sock *sk = (void *)ctx[0];
+	struct peer peer;
+
+	if (sk && peer_of(&peer, sk))
+		tell(TCP_RESET_SENT, sk, &peer, 0);
+	return 0;
+}
+
+/* A window that closes for a moment is how a receiver asks for a pause; what still is closed at the third probe hangs. */
+SEC("fentry/tcp_send_probe0")
+int fentry_probe0(unsigned long long *ctx)
+{
+	const struct sock *sk = (void *)ctx[0];
+	struct peer peer;
+	__u32 row;
+
+	if (!peer_of(&peer, sk))
+		return 0;
+	row = BPF_CORE_READ((struct inet_connection_sock *)sk, icsk_backoff);
+	if (row >= IN_A_ROW)
+		tell(TCP_ZERO_WINDOW, sk, &peer, row + 1);
+	return 0;
+}

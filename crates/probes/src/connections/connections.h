@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * What happens to the connections with the servers of mounts, told as operations, so that histograms, recorder, ring and
+ * rules work for it as for any. The objects of this folder share this: TCP, the SMB client, RPC, the NFS client.
+ */
+#pragma once
+
+#include "../bpf/observe.h"
+#include <bpf/bpf_endian.h>
+
+/* The place of each in PROTOCOL.operations (mod.rs). */
+enum happening {
+	CONNECTION_LOST,
+	RECONNECT,
+	SESSION_LOST,
+	LEASE_LOST,
+	LEASE_BREAK_TIMEOUT,
+	CREDIT_STARVATION,
+	SLOT_STARVATION,
+	RPC_TIMEOUT,
+	RPC_RETRANSMIT,
+	TCP_RESET,
+	TCP_RESET_SENT,
+	TCP_RETRANSMIT,
+	TCP_NO_ANSWER,
+	TCP_ZERO_WINDOW,
+};
+
+enum { MAX_SERVERS = 8192, FAMILY_INET6 = 10 };
+
+/* Where a server listens: IPv4 as ::ffff:a.b.c.d, the port in network byte order. struct peer of mod.rs. */
+struct peer {
+	__u8 address[16];
+	__u16 port;
+	__u16 reserved;
+};
+
+/* The servers of what is mounted, and the mount that stands for each: written by user space whenever mounts change. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, MAX_SERVERS);
+	__type(key, struct peer);
+	__type(value, __u64);
+} servers SEC(".maps");
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct in6_addr {
+};
+
+struct sock_common {
+	__u16 skc_family;
+	__u16 skc_dport; /* network byte order */
+	__u16 skc_num; /* the local port */
+	__u32 skc_daddr;
+	struct in6_addr skc_v6_daddr;
+	volatile unsigned char skc_state;
+};
+
+struct sock {
+	struct sock_common __sk_common;
+};
+
+#pragma clang attribute pop
+
+/* Of a struct sockaddr_in (family, port, address) or sockaddr_in6 (family, port, flow, address). */
+static __always_inline void read_peer(struct peer *peer, const void *address)
+{
+	__u16 family = 0;
+
+	__builtin_memset(peer, 0, sizeof(*peer));
+	bpf_probe_read_kernel(&family, sizeof(family), address);
+	bpf_probe_read_kernel(&peer->port, sizeof(peer->port), address + 2);
+	if (family == FAMILY_INET6) {
+		bpf_probe_read_kernel(peer->address, 16, address + 8);
+		return;
+	}
+	peer->address[10] = peer->address[11] = 0xff;
+	bpf_probe_read_kernel(peer->address + 12, 4, address + 4);
+}
+
+static __always_inline bool is_mapped(const struct peer *peer)
+{
+	const __u64 *address = (const void *)peer->address;
+
+	return !address[0] && (__u32)address[1] == bpf_htonl(0xffff);
+}
+
+static const char format_v4[] = "%pI4:%d";
+static const char format_v4_from[] = "%pI4:%d from port %d";
+static const char format_v6[] = "[%pI6]:%d";
+static const char format_v6_from[] = "[%pI6]:%d from port %d";
+
+static __always_inline void name_peer(struct event *e, const struct peer *peer, __u16 local_port)
+{
+	bool v4 = is_mapped(peer);
+	__u64 values[] = { (__u64)(v4 ? peer->address + 12 : peer->address), bpf_ntohs(peer->port), local_port };
+
+	if (v4 && local_port)
+		bpf_snprintf(e->file, FILE_LENGTH, format_v4_from, values, 24);
+	else if (v4)
+		bpf_snprintf(e->file, FILE_LENGTH, format_v4, values, 16);
+	else if (local_port)
+		bpf_snprintf(e->file, FILE_LENGTH, format_v6_from, values, 24);
+	else
+		bpf_snprintf(e->file, FILE_LENGTH, format_v6, values, 16);
+}
+
+static __always_inline bool is_server(const struct peer *peer)
+{
+	return bpf_map_lookup_elem(&servers, peer);
+}
+
+/*
+ * Counts, records and reports what has happened. The caller fills in what it is, and, if it took time, since when.
+ * times: for the how-manieth time in a row.
+ */
+static __always_inline void happened(struct outcome *o, const struct peer *peer, __u16 local_port, __u32 srtt_us,
+				     __u32 times)
+{
+	__u64 *mount = bpf_map_lookup_elem(&servers, peer);
+	struct event *e;
+
+	o->probe = PROBE_CONNECTIONS;
+	o->end = bpf_ktime_get_ns();
+	if (!o->start || o->start > o->end)
+		o->start = o->end;
+	if (mount)
+		o->mount = *mount;
+	count(PROBE_CONNECTIONS, COUNT_STARTED);
+	count(PROBE_CONNECTIONS, COUNT_FINISHED);
+	e = observe(o);
+	if (!e)
+		return;
+	e->srtt_us = srtt_us;
+	e->resent = times;
+	e->deliver = 0;
+	if (peer->port)
+		name_peer(e, peer, local_port);
+	report(e);
+}

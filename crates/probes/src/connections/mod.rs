@@ -1,0 +1,234 @@
+//! What happens to the connections with the servers of mounts: lost and set up anew, sessions and leases lost, calls that
+//! time out, resets, retransmissions. One protocol, whose operations these happenings are, and an object for each place in
+//! the kernel that it is seen from, since each needs another module.
+
+use std::{collections::HashMap, net::IpAddr};
+
+use libbpf_rs::{MapCore, MapFlags, Object};
+use model::{MountKey, Protocol};
+
+use crate::{
+    generated::probe_id,
+    mounts::{MountPoint, Mounts, share},
+    spec::{Module, Rung, Spec},
+};
+
+/// The happenings; `enum happening` in connections.h, in its order.
+pub static PROTOCOL: Protocol = Protocol {
+    name: "connections",
+    operations: &[
+        "CONNECTION_LOST",
+        "RECONNECT",
+        "SESSION_LOST",
+        "LEASE_LOST",
+        "LEASE_BREAK_TIMEOUT",
+        "CREDIT_STARVATION",
+        "SLOT_STARVATION",
+        "RPC_TIMEOUT",
+        "RPC_RETRANSMIT",
+        "TCP_RESET",
+        "TCP_RESET_SENT",
+        "TCP_RETRANSMIT",
+        "TCP_NO_ANSWER",
+        "TCP_ZERO_WINDOW",
+    ],
+    // A client may break a connection that it has no use for: no rule counts that unless it names it.
+    waits_by_design: &[10],
+    remote: true,
+    status_name: tcp_state,
+    status_named: |_| None,
+    status_errno: |_| 0,
+    ordinary: &[],
+};
+
+const NO_HOOKS: Spec = Spec {
+    name: PROTOCOL.name,
+    protocol: &PROTOCOL,
+    id: probe_id::PROBE_CONNECTIONS,
+    object: &[],
+    module: None,
+    rungs: &[],
+    hooks: &[],
+    prepare: |_| Ok(()),
+    follow_mounts,
+    mount_key,
+    inflight: &[],
+};
+
+pub(crate) static TCP: Spec = Spec {
+    object: include_bytes!(concat!(env!("OUT_DIR"), "/conn_tcp.bpf.o")),
+    rungs: &[Rung {
+        via: "tp_btf",
+        required: &["tp_retransmit", "tp_reset", "tp_reset_sent"],
+        optional: &["fentry_probe0"],
+        without: "windows that stay closed (TCP_ZERO_WINDOW)",
+    }],
+    ..NO_HOOKS
+};
+
+pub(crate) static SMB: Spec = Spec {
+    name: "connections/smb",
+    object: include_bytes!(concat!(env!("OUT_DIR"), "/conn_smb.bpf.o")),
+    module: Some(Module { name: "cifs", load: "mount an SMB share, or `modprobe cifs`" }),
+    rungs: &[
+        Rung {
+            via: "fentry",
+            required: &["fentry_losing", "fexit_connected"],
+            optional: &["fentry_break_begins", "fexit_break_ends", "tp_expired", "tp_no_credits"],
+            without: WITHOUT,
+        },
+        Rung {
+            via: "kprobe",
+            required: &["kprobe_losing", "kretprobe_connected"],
+            optional: &["kprobe_break_begins", "kretprobe_break_ends", "tp_expired", "tp_no_credits"],
+            without: WITHOUT,
+        },
+    ],
+    ..NO_HOOKS
+};
+
+const WITHOUT: &str = "late answers to lease breaks, credits that do not come, and why a connection was given up";
+
+pub(crate) static RPC: Spec = Spec {
+    name: "connections/rpc",
+    object: include_bytes!(concat!(env!("OUT_DIR"), "/conn_rpc.bpf.o")),
+    module: Some(Module { name: "nfs", load: "mount an NFS export, or `modprobe nfs`" }),
+    rungs: &[Rung {
+        via: "tp_btf",
+        required: &["tp_state", "tp_timeout", "tp_retransmit"],
+        optional: &[],
+        without: "",
+    }],
+    ..NO_HOOKS
+};
+
+pub(crate) static NFS4: Spec = Spec {
+    name: "connections/nfs4",
+    object: include_bytes!(concat!(env!("OUT_DIR"), "/conn_nfs.bpf.o")),
+    module: Some(Module { name: "nfsv4", load: "mount an NFSv4 export, or `modprobe nfsv4`" }),
+    rungs: &[Rung {
+        via: "tp_btf",
+        required: &["tp_recover"],
+        optional: &["fentry_slot"],
+        without: "long waits for a slot (SLOT_STARVATION)",
+    }],
+    ..NO_HOOKS
+};
+
+/// The socket's state when a loss was noticed (include/net/tcp_states.h).
+fn tcp_state(status: u32) -> Option<&'static str> {
+    Some(match status {
+        1 => "ESTABLISHED",
+        4 => "FIN_WAIT1",
+        5 => "FIN_WAIT2",
+        6 => "TIME_WAIT",
+        7 => "CLOSE",
+        8 => "CLOSE_WAIT",
+        9 => "LAST_ACK",
+        11 => "CLOSING",
+        _ => return None,
+    })
+}
+
+/// As the smb and nfs probes name the mount, so that a verdict finds their operations beside these.
+fn mount_key(point: &MountPoint) -> MountKey {
+    match point.mount.fstype.as_str() {
+        "cifs" | "smb3" => MountKey::source(share(point.mount.source.as_bytes())),
+        _ => point.device,
+    }
+}
+
+/// `struct peer` of connections.h.
+type Peer = [u8; 20];
+
+/// Bytes of the map of ports: a bit each.
+const PORTS: usize = 8192;
+
+/// The servers of what is mounted by SMB and NFS, each with the first of its mounts.
+fn servers(mounts: &Mounts) -> HashMap<Peer, MountKey> {
+    let mut servers = HashMap::new();
+    for point in mounts.iter() {
+        let usual = match point.mount.fstype.as_str() {
+            "cifs" | "smb3" => 445_u16,
+            "nfs" | "nfs4" => 2049,
+            _ => continue,
+        };
+        if let Some((address, port)) = point.address {
+            let address = match address {
+                IpAddr::V4(address) => address.to_ipv6_mapped(),
+                IpAddr::V6(address) => address,
+            };
+            let mut peer = [0; 20];
+            let bytes =
+                address.octets().into_iter().chain(port.filter(|port| *port != 0).unwrap_or(usual).to_be_bytes());
+            peer.iter_mut().zip(bytes).for_each(|(slot, byte)| *slot = byte);
+            servers.entry(peer).or_insert_with(|| mount_key(point));
+        }
+    }
+    servers
+}
+
+/// The bits of the ports that the servers have, by number in network byte order.
+fn ports<'a>(servers: impl Iterator<Item = &'a Peer>) -> Vec<u8> {
+    let mut bits = vec![0_u8; PORTS];
+    for peer in servers {
+        let [.., low, high, _, _] = peer;
+        let port = u16::from_ne_bytes([*low, *high]);
+        if let Some(byte) = bits.get_mut(usize::from(port >> 3)) {
+            *byte |= 1 << (port & 7);
+        }
+    }
+    bits
+}
+
+/// Writes the servers; the ports last, and first those that are gone.
+fn follow_mounts(object: &Object, mounts: &Mounts) -> libbpf_rs::Result<()> {
+    let wanted = servers(mounts);
+    for map in object.maps() {
+        match map.name().as_encoded_bytes() {
+            b"servers" => {
+                let known: Vec<Peer> = map.keys().filter_map(|key| key.try_into().ok()).collect();
+                for gone in known.iter().filter(|peer| !wanted.contains_key(*peer)) {
+                    map.delete(gone)?;
+                }
+                for (peer, mount) in &wanted {
+                    map.update(peer, &mount.0.to_ne_bytes(), MapFlags::ANY)?;
+                }
+            }
+            b"ports" => map.update(&0_u32.to_ne_bytes(), &ports(wanted.keys()), MapFlags::ANY)?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOUNTINFO: &[u8] = b"\
+61 28 0:49 / /mnt/a rw - cifs //srv/Share/sub rw,vers=3.1.1,addr=10.0.0.1
+62 28 0:50 / /mnt/b rw - cifs //srv/other rw,vers=3.1.1,addr=10.0.0.1
+63 28 0:51 / /mnt/n rw - nfs4 srv:/export rw,port=0,addr=fd00::2
+64 28 0:52 / /mnt/c rw - ceph 10.0.0.9:/ rw,addr=10.0.0.9
+";
+
+    #[test]
+    fn a_server_stands_for_its_first_mount_and_what_is_neither_smb_nor_nfs_is_left_out() {
+        let servers = servers(&Mounts::parse(MOUNTINFO));
+        assert_eq!(servers.len(), 2);
+        let smb = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 10, 0, 0, 1, 1, 189, 0, 0];
+        assert_eq!(servers.get(&smb), Some(&MountKey::source(b"//srv/share")));
+        let nfs = [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 8, 1, 0, 0];
+        assert_eq!(servers.get(&nfs), Some(&MountKey::device(0, 51)));
+    }
+
+    #[test]
+    fn a_port_has_its_bit_by_its_number_on_the_wire() {
+        let servers = servers(&Mounts::parse(MOUNTINFO));
+        let bits = ports(servers.keys());
+        assert_eq!(bits.iter().map(|byte| byte.count_ones()).sum::<u32>(), 2);
+        let wire = usize::from(445_u16.to_be());
+        assert_eq!(bits[wire >> 3] >> (wire & 7) & 1, 1);
+    }
+}
