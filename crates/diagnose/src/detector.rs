@@ -4,17 +4,20 @@ use std::collections::BTreeSet;
 
 use model::{Anomaly, Event, Operation};
 
-use crate::Window;
+use crate::{Meanwhile, Window};
 
 /// A rule, seen from the events' side.
 pub trait Detector: Send {
     /// Whether the event counts against the rule; only such events enter the rule's window.
     fn counts(&self, event: &Event) -> bool;
 
-    /// The operations of which it must also know how many there were altogether; `None`: it need not.
+    /// The operations of which it must also know what finished however fast, see [`Detector::look`]; `None`: it need not.
     fn of_all(&self) -> Option<&BTreeSet<Operation>> {
         None
     }
+
+    /// Looks at a window that is over, before [`Detector::detect`], and at what else happened in it.
+    fn look(&mut self, _window: &mut Window, _meanwhile: &Meanwhile<'_>) {}
 
     /// The anomaly, if what the window holds breaks the rule.
     fn detect(&self, window: &Window) -> Option<Anomaly>;

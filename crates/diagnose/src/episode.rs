@@ -1,10 +1,10 @@
 //! The cool-down: one long outage is one incident that is updated, not sixty.
 
-use std::{collections::BTreeMap, mem, time::Duration};
+use std::{collections::BTreeSet, mem, time::Duration};
 
 use model::{Anomaly, Event, Nanos, Operation};
 
-use crate::{Detector, Window, units::SECOND};
+use crate::{Detector, Meanwhile, Window, units::SECOND};
 
 /// Anomalous windows of one rule, each less than the cool-down after the one before.
 #[derive(Debug, Clone)]
@@ -62,6 +62,11 @@ impl Watch {
         Self { rule, cooldown, window: Window::new(now), open: None }
     }
 
+    /// The operations of which [`Watch::close`] must be told what finished.
+    pub fn of_all(&self) -> Option<&BTreeSet<Operation>> {
+        self.rule.of_all()
+    }
+
     /// Takes a drained event, if the rule counts it.
     pub fn see(&mut self, event: &Event) {
         if self.rule.counts(event) {
@@ -71,20 +76,12 @@ impl Watch {
 
     /// Closes the window at `now`, begins the next, and says what that changed: at most a close and an opening.
     ///
-    /// `dropped` is how many of the probe's events were lost in this window, `finished` how many operations of each kind
-    /// there were in it altogether (for rules whose [`Detector::of_all`] asks), `sequence` the number of the last
-    /// incident, shared by all rules.
-    pub fn close(
-        &mut self,
-        now: Nanos,
-        dropped: u64,
-        finished: &BTreeMap<Operation, u64>,
-        sequence: &mut u64,
-    ) -> Vec<Change> {
+    /// `dropped` is how many of the probe's events were lost in this window, `sequence` the number of the last incident,
+    /// shared by all rules.
+    pub fn close(&mut self, now: Nanos, dropped: u64, meanwhile: &Meanwhile<'_>, sequence: &mut u64) -> Vec<Change> {
         let mut window = mem::replace(&mut self.window, Window::new(now));
         (window.to, window.dropped) = (now, dropped);
-        let of_all = self.rule.of_all().into_iter().flatten();
-        window.finished = of_all.filter_map(|operation| finished.get(operation)).sum();
+        self.rule.look(&mut window, meanwhile);
         let anomaly = self.rule.detect(&window);
         let quiet_until = if anomaly.is_some() { window.from } else { now };
         let mut changes = Vec::new();

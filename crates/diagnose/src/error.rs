@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::{Anomaly, AnomalyKind, Code, Event, Operation, Protocol};
 
 use crate::{
-    Detector, Window,
+    Detector, Meanwhile, Window,
     rule::{Codes, ErrorRule},
     units::counted,
 };
@@ -43,6 +43,12 @@ impl Detector for ErrorRule {
 
     fn of_all(&self) -> Option<&BTreeSet<Operation>> {
         self.acceptable_percent.map(|_| &self.operations)
+    }
+
+    fn look(&mut self, window: &mut Window, meanwhile: &Meanwhile<'_>) {
+        let of_all = self.of_all();
+        let judged = meanwhile.finished.iter().filter(|one| of_all.is_some_and(|all| all.contains(&one.operation)));
+        window.finished = judged.map(|one| one.histogram.count).sum();
     }
 
     fn detect(&self, window: &Window) -> Option<Anomaly> {

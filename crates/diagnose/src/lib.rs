@@ -4,13 +4,17 @@
 //! (a [`Detector`]) says whether it was anomalous; anomalous windows close to each other are one [`Episode`];
 //! [`verdict()`] says where its time was lost and [`Top`] who lost it.
 
+mod baseline;
 mod connection;
 mod detector;
 mod episode;
 mod error;
 mod latency;
+mod meanwhile;
+mod normal;
 pub mod rule;
 mod stall;
+mod throughput;
 mod top;
 mod units;
 mod verdict;
@@ -18,6 +22,7 @@ mod window;
 
 pub use detector::Detector;
 pub use episode::{Change, Episode, Watch};
+pub use meanwhile::{Finished, Ledger, Meanwhile};
 pub use top::{File, Process, RANKS, Ranked, Top};
 pub use units::span;
 pub use verdict::{judge, verdict};

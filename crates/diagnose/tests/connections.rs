@@ -4,12 +4,12 @@
 
 mod common;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use common::{MS, smb};
 use model::{AnomalyKind, Event, Layer, Link, Operation, Protocol, Verdict};
 use plumbline_diagnose::{
-    Change, Watch, judge,
+    Change, Meanwhile, Watch, judge,
     rule::{ConnectionRule, Rule},
 };
 
@@ -56,7 +56,7 @@ fn changes(events: &[Event]) -> Vec<Change> {
     let rule = ConnectionRule { name: "r".into(), protocol: &CONNECTIONS, counts: counts.into() };
     let mut watch = Watch::new(Rule::Connection(rule).detector(), Duration::from_secs(60), 0);
     events.iter().for_each(|event| watch.see(event));
-    watch.close(1000 * MS, 0, &BTreeMap::new(), &mut 0)
+    watch.close(1000 * MS, 0, &Meanwhile::default(), &mut 0)
 }
 
 #[test]

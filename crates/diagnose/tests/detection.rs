@@ -2,11 +2,11 @@
 
 mod common;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use common::{MS, rule, smb, syscall};
 use model::{Event, MountKey, text::Text};
-use plumbline_diagnose::{Change, Detector, KEPT, Top, Watch, Window};
+use plumbline_diagnose::{Change, Detector, KEPT, Meanwhile, Top, Watch, Window};
 use proptest::prelude::*;
 
 const SECOND: u64 = 1_000 * MS;
@@ -91,7 +91,7 @@ impl Run {
             self.watch.see(&write(self.seconds as f64 * 1e3 + f64::from(index), 1.0));
         }
         self.seconds += 1;
-        self.watch.close(self.seconds * SECOND, 0, &BTreeMap::new(), &mut self.sequence)
+        self.watch.close(self.seconds * SECOND, 0, &Meanwhile::default(), &mut self.sequence)
     }
 }
 
@@ -152,7 +152,7 @@ fn a_window_longer_than_the_cool_down_does_not_split_an_outage() {
     let mut sequence = 6;
     for minute in 1..=3 {
         watch.see(&write(0.0, 30.0));
-        let changes = watch.close(minute * 60 * SECOND, 0, &BTreeMap::new(), &mut sequence);
+        let changes = watch.close(minute * 60 * SECOND, 0, &Meanwhile::default(), &mut sequence);
         assert_eq!(words(&changes), [(if minute == 1 { "opened" } else { "updated" }, 7)]);
     }
 }

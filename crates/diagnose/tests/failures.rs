@@ -2,12 +2,12 @@
 
 mod common;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use common::{MS, operation, smb};
 use model::{AnomalyKind, Code, Event, Layer};
 use plumbline_diagnose::{
-    Change, Detector, Watch, Window, judge,
+    Change, Detector, Meanwhile, Watch, Window, judge,
     rule::{Codes, ErrorRule, StallRule},
 };
 
@@ -106,7 +106,7 @@ fn one_operation_that_is_seen_again_and_again_is_one_incident_that_grows() {
         if second < 20 {
             watch.see(&in_flight(SECOND, second * SECOND));
         }
-        for change in watch.close(second * SECOND, 0, &BTreeMap::new(), &mut sequence) {
+        for change in watch.close(second * SECOND, 0, &Meanwhile::default(), &mut sequence) {
             let word = match &change {
                 Change::Opened(_) => "opened",
                 Change::Updated(_) => "updated",

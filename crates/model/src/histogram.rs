@@ -67,6 +67,20 @@ impl Histogram {
         self.buckets.iter_mut().zip(other.buckets).for_each(|(bucket, more)| *bucket += more);
     }
 
+    /// What was added since it was as `earlier`.
+    pub fn since(&self, earlier: &Self) -> Self {
+        let mut delta = Self {
+            count: self.count.saturating_sub(earlier.count),
+            sum: self.sum.saturating_sub(earlier.sum),
+            bytes: self.bytes.saturating_sub(earlier.bytes),
+            errors: self.errors.saturating_sub(earlier.errors),
+            buckets: self.buckets,
+        };
+        let buckets = delta.buckets.iter_mut().zip(earlier.buckets);
+        buckets.for_each(|(bucket, earlier)| *bucket = bucket.saturating_sub(earlier));
+        delta
+    }
+
     /// The duration, in nanoseconds, below which `share` (0 to 1) of the operations lie, interpolated in its bucket;
     /// `None` without operations.
     pub fn quantile(&self, share: f64) -> Option<u64> {

@@ -14,6 +14,10 @@ pub enum AnomalyKind {
     Stalled,
     /// Connections that broke or starved.
     Connection,
+    /// Latency that departed from its own recent normal.
+    Baseline,
+    /// Throughput that did.
+    Throughput,
     /// Taken on demand; nothing was detected.
     Snapshot,
 }
@@ -26,6 +30,8 @@ impl AnomalyKind {
             Self::Error => "error",
             Self::Stalled => "stalled",
             Self::Connection => "connection",
+            Self::Baseline => "baseline",
+            Self::Throughput => "throughput",
             Self::Snapshot => "snapshot",
         }
     }

@@ -305,6 +305,23 @@ impl Watch {
         self.shared.recorder()
     }
 
+    /// What the flight recorder has of operations that have ended since then, with the names of those who asked that are
+    /// still there. Costs milliseconds.
+    pub fn recorded_since(&self, since: u64) -> Vec<Event> {
+        let Ok(recorder) = self.recorder() else { return Vec::new() };
+        let mut names = HashMap::new();
+        let name = |mut event: Event| {
+            let who = &mut event.requester;
+            *who = *names.entry(who.pid).or_insert_with(|| {
+                let mut named = Requester { tid: who.pid, ..*who };
+                name_requester(&mut named);
+                Requester { tid: who.tid, ..named }
+            });
+            event
+        };
+        recorder.events_since(since, usize::MAX).map(name).collect()
+    }
+
     /// Leaves the pins to another watch that has replaced them with its own.
     pub fn give_up_pins(&mut self) {
         self.pinned = None;

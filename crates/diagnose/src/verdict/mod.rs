@@ -32,7 +32,7 @@ const MOST_BY_RETRANSMISSION: f64 = 0.75;
 /// `events`: what was anomalous. `around`: the flight recorder, every operation of the last seconds up to now.
 pub fn judge(kind: AnomalyKind, events: &[Event], around: &[Event]) -> Verdict {
     match kind {
-        AnomalyKind::Latency => verdict(events, around),
+        AnomalyKind::Latency | AnomalyKind::Baseline | AnomalyKind::Throughput => verdict(events, around),
         AnomalyKind::Error => failure::of_errors(events),
         AnomalyKind::Stalled => failure::of_stalls(events, around),
         AnomalyKind::Connection => connection::of_happenings(events, around),

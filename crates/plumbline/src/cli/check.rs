@@ -3,7 +3,7 @@
 use std::{io::Write, path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::Result;
-use diagnose::rule::Rule;
+use diagnose::rule::{Pace, Rule};
 use probes::mounts::Mounts;
 
 use super::EXIT_USAGE;
@@ -73,5 +73,22 @@ fn told(rule: &Rule, interval: Duration) -> String {
         Rule::Connection(rule) => {
             format!("{name}: {} kinds of trouble with connections, in {interval:?}", rule.counts.len())
         }
+        Rule::Baseline(rule) => format!(
+            "{name}: {} operations of {probe}, {} times their own recent normal and {:?} more, for {}",
+            rule.operations.len(),
+            rule.factor,
+            rule.least_shift,
+            paced(rule.pace, interval),
+        ),
+        Rule::Throughput(rule) => format!(
+            "{name}: {} operations of {probe}, below {:.0} % of their own recent normal throughput, for {}",
+            rule.operations.len(),
+            rule.share * 100.0,
+            paced(rule.pace, interval),
+        ),
     }
+}
+
+fn paced(pace: Pace, interval: Duration) -> String {
+    format!("{} windows of {interval:?} with {} operations or more", pace.sustained, pace.operations)
 }

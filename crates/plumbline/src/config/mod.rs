@@ -6,6 +6,7 @@
 
 mod actions;
 mod aod;
+mod baseline;
 mod commands;
 mod connections;
 mod errors;
@@ -19,6 +20,7 @@ mod rules;
 mod stalls;
 #[cfg(test)]
 mod tests;
+mod throughput;
 mod types;
 
 use std::{

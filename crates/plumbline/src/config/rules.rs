@@ -1,16 +1,20 @@
 //! The rules under `anomalies`: what all kinds have in common.
 
+use std::{collections::BTreeSet, time::Duration};
+
 use diagnose::rule::Rule;
-use model::{Protocol, text::printable};
+use model::{Operation, Protocol, text::printable};
 
 use super::{
     ConfiguredRule, NotYet, actions,
     aod::TOOLS,
+    baseline,
+    commands::{commands, in_both},
     connections, errors, latency,
-    modes::Mode,
+    modes::{Mode, Selection},
     node::{Entry, Position, Value},
     reader::{Reader, find, quoted},
-    stalls,
+    stalls, throughput,
 };
 
 /// AOD's, for a rule that leaves it out.
@@ -33,14 +37,18 @@ enum Kind {
     Error,
     Stalled,
     Connection,
+    Baseline,
+    Throughput,
 }
 
 /// `sockconn` is AOD's word.
-const KINDS: [(&str, Kind); 5] = [
+const KINDS: [(&str, Kind); 7] = [
     ("latency", Kind::Latency),
     ("error", Kind::Error),
     ("stalled", Kind::Stalled),
     ("connection", Kind::Connection),
+    ("baseline", Kind::Baseline),
+    ("throughput", Kind::Throughput),
     ("sockconn", Kind::Connection),
 ];
 
@@ -51,6 +59,8 @@ impl Kind {
             Self::Error => &errors::KEYS,
             Self::Stalled => &stalls::KEYS,
             Self::Connection => &connections::KEYS,
+            Self::Baseline => &baseline::KEYS,
+            Self::Throughput => &throughput::KEYS,
         }
     }
 }
@@ -142,6 +152,8 @@ fn rule(reader: &mut Reader<'_>, entry: &Entry, rules: &mut Rules) -> Option<()>
         Kind::Error => errors::read(reader, &draft).map(Rule::Error),
         Kind::Stalled => stalls::read(reader, &draft).map(Rule::Stall),
         Kind::Connection => connections::read(reader, &draft).map(Rule::Connection),
+        Kind::Baseline => baseline::read(reader, &draft).map(Rule::Baseline),
+        Kind::Throughput => throughput::read(reader, &draft).map(Rule::Throughput),
     };
     if let Source::Probe(_) = draft.source {
         rules.detected.push(ConfiguredRule { rule: rule?, actions });
@@ -214,6 +226,33 @@ impl<'n> Draft<'n> {
                 reader.refuse(entry.at, format!("`{key}` contradicts `mode: {mode}`; remove it, or write `mode: all`"))
             }
         }
+    }
+
+    /// The operations that the lists leave, for a kind of rule that has the same to say of all; `None` if something is
+    /// wrong, or the probe is not there yet.
+    pub fn operations(&self, reader: &mut Reader<'_>) -> Option<BTreeSet<Operation>> {
+        let before = reader.problems.len();
+        let (track, exclude) = self.lists(reader, "track_commands", "exclude_commands");
+        let [track, exclude] =
+            [track, exclude].map(|list| commands(reader, list, self.source.protocol(), &["command"]));
+        in_both(reader, track.iter().map(|one| (&*one.name, one.at)), exclude.iter().map(|one| (&*one.name, one.at)));
+        let protocol = self.source.protocol()?;
+        let (track, exclude): (Vec<_>, Vec<_>) = (
+            track.iter().filter_map(|one| Some((one.operation?, None))).collect(),
+            exclude.iter().filter_map(|one| one.operation).collect(),
+        );
+        let default_threshold = Duration::ZERO; // None is asked for.
+        let selection =
+            Selection { mode: self.mode, default_threshold, track: &track, exclude: &exclude, waiting_too: false };
+        let operations: BTreeSet<_> = selection.thresholds(protocol).into_keys().collect();
+        if reader.problems.len() > before {
+            return None; // What is left to track is not known.
+        }
+        if operations.is_empty() {
+            self.nothing_left(reader);
+            return None;
+        }
+        Some(operations)
     }
 
     /// Refuses a rule that judges nothing.

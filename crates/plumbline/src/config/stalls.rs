@@ -5,8 +5,6 @@ use std::time::Duration;
 use diagnose::rule::StallRule;
 
 use super::{
-    commands::{commands, in_both},
-    modes::Selection,
     reader::{Reader, find},
     rules::{Draft, Source},
 };
@@ -22,27 +20,9 @@ pub fn read(reader: &mut Reader<'_>, draft: &Draft<'_>) -> Option<StallRule> {
         Some(entry) => reader.milliseconds(entry, 1.0),
         None => Some(DEFAULT_LIMIT),
     };
-    let before = reader.problems.len();
-    let (track, exclude) = draft.lists(reader, "track_commands", "exclude_commands");
-    let track = commands(reader, track, draft.source.protocol(), &["command"]);
-    let exclude = commands(reader, exclude, draft.source.protocol(), &["command"]);
-    in_both(reader, track.iter().map(|one| (&*one.name, one.at)), exclude.iter().map(|one| (&*one.name, one.at)));
+    let operations = draft.operations(reader);
     let Source::Probe(protocol) = draft.source else { return None };
-    let (track, exclude): (Vec<_>, Vec<_>) = (
-        track.iter().filter_map(|one| Some((one.operation?, None))).collect(),
-        exclude.iter().filter_map(|one| one.operation).collect(),
-    );
-    let limit = limit?;
-    let selection =
-        Selection { mode: draft.mode, default_threshold: limit, track: &track, exclude: &exclude, waiting_too: false };
-    let operations: std::collections::BTreeSet<_> = selection.thresholds(protocol).into_keys().collect();
-    if reader.problems.len() > before {
-        return None;
-    }
-    if operations.is_empty() {
-        draft.nothing_left(reader);
-        return None;
-    }
+    let (limit, operations) = (limit?, operations?);
     if !probes::shows_in_flight(protocol) {
         let name = protocol.name;
         reader.note(format!(

@@ -48,8 +48,8 @@ pub struct Open {
     servers: BTreeSet<String>,
     /// How far down its probe sees.
     depth: Depth,
-    /// The probe whose operations have not returned, if that is what it is about.
-    stalled: Option<&'static str>,
+    /// Its probe, and what it is about.
+    about: Option<(&'static str, AnomalyKind)>,
     /// Whether it is about operations that are slow or do not return.
     waits: bool,
     /// Only another view of an incident that a lower layer has reported already.
@@ -83,8 +83,9 @@ impl Daemon {
     }
 
     /// Slow system calls on a share whose slow commands are an incident already are no second one. Nor are operations
-    /// that were reported as stalled, when they return at last; nor what is slow or hangs while the connection with its
-    /// server is broken, nor, the other way about, what happens to a connection while that is reported already.
+    /// that were reported as stalled, when they return at last, nor what is slower than ever, if it is reported as slow; nor
+    /// what is slow or hangs while the connection with its server is broken, nor, the other way about, what happens to a
+    /// connection while that is reported already.
     fn open_episode(&mut self, episode: &Episode) -> Open {
         let keys: BTreeSet<_> = episode.window.events().iter().map(|event| event.mount).collect();
         let mounts: Vec<_> = keys.into_iter().map(|key| self.watch.mount(key)).collect();
@@ -92,17 +93,17 @@ impl Daemon {
         let servers: BTreeSet<_> = mounts.iter().map(|mount| mount.server.clone()).collect();
         let depth = depth(episode);
         let (probe, kind) = (episode.anomaly.probe, episode.anomaly.kind);
-        let waits = |kind| matches!(kind, AnomalyKind::Latency | AnomalyKind::Stalled);
+        let waits = |kind| kind == AnomalyKind::Stalled || tells(AnomalyKind::Stalled, kind);
         let covered = |open: &Open| {
             let below = open.depth == Depth::Protocol && depth == Depth::Local;
-            let stalled = open.stalled == Some(probe) && kind == AnomalyKind::Latency;
+            let told = open.about.is_some_and(|(other, told)| other == probe && tells(told, kind));
             // One connection serves all mounts of a server.
             let broken = match (open.depth, depth) {
                 (Depth::Connection, Depth::Protocol | Depth::Local) => waits(kind),
                 (Depth::Protocol, Depth::Connection) => open.waits,
                 _ => false,
             };
-            ((below || stalled) && sources.is_subset(&open.sources)) || (broken && servers.is_subset(&open.servers))
+            ((below || told) && sources.is_subset(&open.sources)) || (broken && servers.is_subset(&open.servers))
         };
         let mut shadow = false;
         for open in self.open.values_mut() {
@@ -113,8 +114,7 @@ impl Daemon {
                 tracing::info!(incident, "{}: {}; part of {incident}", episode.anomaly.name, episode.anomaly.observed);
             }
         }
-        let stalled = (kind == AnomalyKind::Stalled).then_some(probe);
-        Open { sources, servers, depth, stalled, waits: waits(kind), shadow, ..Open::default() }
+        Open { sources, servers, depth, about: Some((probe, kind)), waits: waits(kind), shadow, ..Open::default() }
     }
 
     /// Makes the bundle, or, if there is one, renews it.
@@ -289,4 +289,13 @@ fn depth(episode: &Episode) -> Depth {
         Some(protocol) if protocol.remote => Depth::Protocol,
         _ => Depth::Local,
     }
+}
+
+/// Whether an open incident of the first kind says already what one of the second would say of the same operations.
+fn tells(told: AnomalyKind, kind: AnomalyKind) -> bool {
+    use AnomalyKind::{Baseline, Latency, Stalled, Throughput};
+    matches!(
+        (told, kind),
+        (Stalled, Latency) | (Stalled | Latency | Throughput, Baseline) | (Stalled | Latency | Baseline, Throughput)
+    )
 }

@@ -14,14 +14,14 @@ mod sources;
 mod tell;
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::HashMap,
     os::unix::net::UnixStream,
     path::PathBuf,
     time::{Duration, Instant},
 };
 
 use anyhow::Result;
-use model::Operation;
+use diagnose::{Finished, Ledger, Meanwhile};
 use nix::sys::signal::Signal;
 use probes::{Capability, Filter, Watch};
 use serde_json::{Value, json};
@@ -95,7 +95,7 @@ struct Daemon {
     sample_shift: u32,
     consumed_before: u64,
     lost_before: HashMap<&'static str, u64>,
-    finished_before: BTreeMap<Operation, u64>,
+    ledger: Ledger,
     looked_at_stalls: Instant,
     tended: Instant,
     tidied: Instant,
@@ -135,7 +135,7 @@ impl Daemon {
             sample_shift: 0,
             consumed_before: 0,
             lost_before: HashMap::new(),
-            finished_before: BTreeMap::new(),
+            ledger: Ledger::default(),
             looked_at_stalls: now,
             tended: now,
             tidied: now,
@@ -241,20 +241,22 @@ impl Daemon {
             let before = self.lost_before.insert(protocol.name, now).unwrap_or(0);
             lost.insert(protocol.name, now.saturating_sub(before));
         }
-        let finished = if self.rules.want_totals() { self.finished_since() } else { BTreeMap::new() };
-        self.rules.close(monotonic(), |probe| lost.get(probe).copied().unwrap_or(0), &finished)
+        let finished = self.finished_since();
+        let meanwhile = Meanwhile {
+            finished: &finished,
+            recorded: &|since| self.watch.recorded_since(since),
+            label: &|key| self.watch.mount(key).label().to_owned(),
+        };
+        self.rules.close(monotonic(), |probe| lost.get(probe).copied().unwrap_or(0), &meanwhile)
     }
 
-    /// How many operations of each kind have finished since this was last asked.
-    fn finished_since(&mut self) -> BTreeMap<Operation, u64> {
-        let mut now = BTreeMap::<Operation, u64>::new();
-        for (operation, _, histogram) in self.watch.histograms().unwrap_or_default() {
-            *now.entry(operation).or_default() += histogram.count;
+    /// What has finished since this was last asked, of the operations that some rule must know all about.
+    fn finished_since(&mut self) -> Vec<Finished> {
+        let wanted = self.rules.of_all();
+        if wanted.is_empty() {
+            return Vec::new();
         }
-        let before = std::mem::replace(&mut self.finished_before, now.clone());
-        now.into_iter()
-            .map(|(operation, count)| (operation, count.saturating_sub(before.get(&operation).copied().unwrap_or(0))))
-            .collect()
+        self.ledger.since(self.watch.histograms().unwrap_or_default(), &wanted)
     }
 
     /// Shows the rules what has been in flight for too long, once a second at most: each look reads the kernel's maps.

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use diagnose::Ledger;
 use probes::{Capability, Filter, Options, State, Watch};
 
 use super::{Daemon, monotonic, tell};
@@ -71,6 +72,7 @@ impl Daemon {
             self.watch = watch;
             (self.consumed_before, self.sample_shift) = (0, 0);
             self.lost_before.clear();
+            self.ledger = Ledger::default();
         }
         self.sources.set_interval(config.watch_interval).map_err(say)?;
         self.lock.rewrite(&config.output_dir).map_err(say)?;
@@ -78,6 +80,8 @@ impl Daemon {
             tracing::info!("configuration: {notice}");
         }
         self.rules.replace(&config, monotonic());
+        // What finished before is no business of the new rules.
+        let _ = self.finished_since();
         self.setup.config = config;
         self.apply_filter().map_err(say)
     }

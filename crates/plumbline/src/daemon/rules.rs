@@ -6,7 +6,7 @@ use std::{
 };
 
 use diagnose::{
-    Watch,
+    Meanwhile, Watch,
     rule::{ErrorRule, Rule},
 };
 use model::{Code, Event, Operation, Protocol};
@@ -45,16 +45,11 @@ impl Rules {
     }
 
     /// Closes every rule's window; `dropped` says how many events its probe has lost meanwhile.
-    pub fn close(
-        &mut self,
-        now: u64,
-        dropped: impl Fn(&str) -> u64,
-        finished: &BTreeMap<Operation, u64>,
-    ) -> Vec<Change> {
+    pub fn close(&mut self, now: u64, dropped: impl Fn(&str) -> u64, meanwhile: &Meanwhile<'_>) -> Vec<Change> {
         let sequence = &mut self.sequence;
         let close = |rule: &mut OnDuty| {
             let dropped = dropped(rule.configured.rule.protocol().name);
-            rule.watch.close(now, dropped, finished, sequence)
+            rule.watch.close(now, dropped, meanwhile, sequence)
         };
         self.on_duty.iter_mut().flat_map(close).collect()
     }
@@ -106,9 +101,9 @@ impl Rules {
         self.error_rules().flat_map(wanted).collect()
     }
 
-    /// Whether some rule must know how many operations there were altogether.
-    pub fn want_totals(&self) -> bool {
-        self.error_rules().any(|rule| rule.acceptable_percent.is_some())
+    /// Operations of which some rule must know what finished however fast.
+    pub fn of_all(&self) -> BTreeSet<Operation> {
+        self.on_duty.iter().filter_map(|rule| rule.watch.of_all()).flatten().copied().collect()
     }
 
     /// The shortest time after which some rule calls an operation stalled, and whose operations such rules are about.

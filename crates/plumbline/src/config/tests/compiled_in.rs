@@ -101,3 +101,16 @@ fn older_yaml_loads_too() {
         valid("\u{feff}---\r\nall_filesystems: ON\r\nwatch_interval_sec:\t0.5\r\nprobes: {smb: no}\r\n...\r\n");
     assert_eq!((config.all_filesystems, config.watch_interval, config.probes.len()), (true, ms(500), 3));
 }
+
+#[test]
+fn the_rules_that_stand_as_comments_in_the_compiled_in_file_are_the_defaults() {
+    let commented = COMPILED_IN.lines().skip_while(|line| !line.starts_with("  #   nfs_baseline:"));
+    let commented: Vec<_> = commented.map_while(|line| line.strip_prefix("  #   ")).collect();
+    let written = valid(&format!("anomalies:\n  {}", commented.join("\n  ")));
+    let left_out = valid(
+        "anomalies: {nfs_baseline: {type: baseline, probe: nfs}, nfs_throughput: {type: throughput, probe: nfs}}",
+    );
+    assert_eq!(written.rules.len(), 2);
+    assert_eq!(format!("{:?}", written.rules), format!("{:?}", left_out.rules));
+    assert_eq!(Config::compiled_in().expect("valid").rules.len(), 8, "off unless configured");
+}

@@ -147,3 +147,50 @@ anomalies:
     let lines: Vec<_> = parse(text).expect_err("all of it").iter().map(|error| error.at.map(|at| at.line)).collect();
     assert_eq!(lines, [1, 2, 3, 8, 9, 10, 10, 11].map(Some));
 }
+
+#[test]
+fn numbers_of_a_rule_about_its_own_normal() {
+    let refused = |kind: &str, body: &str, expected: &str| {
+        let text = format!("anomalies:\n  r:\n    type: {kind}\n    probe: smb\n    {body}");
+        assert_refused(&[(&text, &[expected])]);
+    };
+    refused("baseline", "factor: 1", "5:13: `factor` is `1`; write a number from 1.1 to 1000 times the normal");
+    refused("baseline", "min_shift_ms: -1", "5:19: `min_shift_ms` is `-1`; write a number from 0 to 86400000 ms");
+    refused("baseline", "windows: 0", "5:14: `windows` is `0`; write a whole number from 1 to 100");
+    refused(
+        "baseline",
+        "history_windows: 5000",
+        "5:22: `history_windows` is `5000`; write a whole number from 10 to 3600",
+    );
+    refused(
+        "baseline",
+        "fall_to_percent: 10",
+        concat!(
+            "5:5: unknown key `fall_to_percent`; the keys here are type, probe, tool, mode, actions, factor, min_shift_ms, ",
+            "min_operations, windows, warm_up_windows, history_windows, track_commands, exclude_commands"
+        ),
+    );
+    refused(
+        "throughput",
+        "fall_to_percent: 0.1",
+        "5:22: `fall_to_percent` is `0.1`; write a number from 1 to 90 per cent",
+    );
+    refused(
+        "throughput",
+        "min_mb_per_second: 5",
+        "5:5: unknown key `min_mb_per_second`; did you mean `min_mb_per_sec`?",
+    );
+    refused(
+        "throughput",
+        "warm_up_windows: 400",
+        concat!(
+            "5:22: `warm_up_windows` is 400, more than `history_windows`, which is 300: it would learn for ever; make the one ",
+            "smaller or the other larger"
+        ),
+    );
+    refused(
+        "throughput",
+        "mode: trackonly",
+        "5:11: the rule `r` has nothing left to track; change `mode` or its lists",
+    );
+}

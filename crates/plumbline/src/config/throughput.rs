@@ -1,0 +1,45 @@
+//! Rules about throughput that falls below its own recent normal.
+
+use diagnose::rule::ThroughputRule;
+
+use super::{
+    baseline::pace,
+    reader::{Range, Reader, find},
+    rules::{Draft, Source},
+};
+
+/// Keys that only rules of this kind have.
+pub const KEYS: [&str; 8] = [
+    "fall_to_percent",
+    "min_mb_per_sec",
+    "min_operations",
+    "windows",
+    "warm_up_windows",
+    "history_windows",
+    "track_commands",
+    "exclude_commands",
+];
+
+const DEFAULT_PERCENT: f64 = 50.0;
+const DEFAULT_MB: f64 = 1.0;
+
+/// Reads a rule; `None` if its probe is not there yet, or something is wrong.
+pub fn read(reader: &mut Reader<'_>, draft: &Draft<'_>) -> Option<ThroughputRule> {
+    let mut number = |key, range, default| match find(draft.entries, key) {
+        Some(entry) => reader.number(entry, range),
+        None => Some(default),
+    };
+    let percent = number("fall_to_percent", Range::new(1.0, 90.0, "per cent"), DEFAULT_PERCENT);
+    let megabytes = number("min_mb_per_sec", Range::new(0.0, 1_000_000.0, "MB/s"), DEFAULT_MB);
+    let pace = pace(reader, draft);
+    let operations = draft.operations(reader);
+    let Source::Probe(protocol) = draft.source else { return None };
+    Some(ThroughputRule {
+        name: draft.name.to_owned(),
+        protocol,
+        operations: operations?,
+        share: percent? / 100.0,
+        least_bytes: megabytes? * 1e6,
+        pace: pace?,
+    })
+}
