@@ -7,6 +7,7 @@ use serde::Serialize;
 
 pub mod connections;
 mod decode;
+mod elsewhere;
 mod generated;
 mod kernel;
 pub mod mounts;

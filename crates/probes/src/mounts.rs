@@ -1,14 +1,19 @@
 //! What is mounted where, from mountinfo and the kernel side's names only: no mount is ever touched.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     fs,
     hash::{DefaultHasher, Hash, Hasher},
     io,
     net::IpAddr,
+    os::fd::AsFd,
+    rc::Rc,
 };
 
 use model::{Mount, MountKey, text::printable};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+const MOUNTINFO: &str = "/proc/self/mountinfo";
 
 /// File system types with a server or a daemon behind them. OrangeFS calls itself pvfs2 (fs/orangefs/super.c).
 const REMOTE: &[&str] = &[
@@ -40,22 +45,46 @@ pub struct Mounts {
     by_key: HashMap<MountKey, usize>,
     /// Of the text they were read from.
     fingerprint: u64,
+    /// Kept open to be asked whether anything has changed: reading ten thousand lines for nothing takes 10 ms.
+    source: Option<Rc<fs::File>>,
+    /// Devices of remote mounts of other namespaces.
+    elsewhere: Vec<MountKey>,
 }
 
 impl Mounts {
     /// Reads `/proc/self/mountinfo`.
     pub fn current() -> io::Result<Self> {
-        Ok(Self::parse(&fs::read("/proc/self/mountinfo")?))
+        let source = fs::File::open(MOUNTINFO)?;
+        // Before it is read, so that what comes meanwhile counts as a change.
+        has_changed(&source);
+        Ok(Self { source: Some(Rc::new(source)), ..Self::parse(&fs::read(MOUNTINFO)?) })
     }
 
-    /// Reads `/proc/self/mountinfo` again. Returns whether anything has changed.
+    /// Reads `/proc/self/mountinfo` again, if the kernel says that there is news. Returns whether there was.
     pub(crate) fn refresh(&mut self) -> io::Result<bool> {
-        let text = fs::read("/proc/self/mountinfo")?;
+        if self.source.as_ref().is_some_and(|source| !has_changed(source)) {
+            return Ok(false);
+        }
+        let text = fs::read(MOUNTINFO)?;
         let changed = fingerprint(&text) != self.fingerprint;
         if changed {
-            *self = Self::parse(&text);
+            let (source, elsewhere) = (self.source.take(), std::mem::take(&mut self.elsewhere));
+            *self = Self { source, elsewhere, ..Self::parse(&text) };
         }
         Ok(changed)
+    }
+
+    /// Takes note of the devices of remote mounts of other namespaces. Returns whether they are others than before.
+    pub(crate) fn set_elsewhere(&mut self, devices: Vec<MountKey>) -> bool {
+        let changed = self.elsewhere != devices;
+        self.elsewhere = devices;
+        changed
+    }
+
+    /// Devices of all remote mounts that are known, those of other namespaces included.
+    pub(crate) fn remote_devices(&self) -> impl Iterator<Item = MountKey> {
+        let here = self.points.iter().filter(|point| point.remote).map(|point| point.device);
+        here.chain(self.elsewhere.iter().copied())
     }
 
     /// Parses the text of a mountinfo file; lines that are not understood are left out.
@@ -69,7 +98,7 @@ impl Mounts {
                 by_key.entry(MountKey::source(share(point.mount.source.as_bytes()))).or_insert(index);
             }
         }
-        Self { points, by_key, fingerprint: fingerprint(mountinfo) }
+        Self { points, by_key, fingerprint: fingerprint(mountinfo), ..Self::default() }
     }
 
     /// The mount that a key means, if it is mounted here.
@@ -90,10 +119,25 @@ impl Mounts {
 
     /// Mounts that the system-call probe names by path: the remote ones, and what is mounted below them.
     pub fn remote_and_below(&self) -> impl Iterator<Item = &MountPoint> {
-        let remote: Vec<&[u8]> =
+        let remote: HashSet<&[u8]> =
             self.points.iter().filter(|point| point.remote).map(|point| point.path.as_slice()).collect();
-        self.points.iter().filter(move |point| remote.iter().any(|above| is_below(&point.path, above)))
+        self.points.iter().filter(move |point| ancestors(&point.path).any(|above| remote.contains(above)))
     }
+}
+
+/// `/a/b`, `/a` and `/` of `/a/b`.
+fn ancestors(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let slashes = (0..path.len()).rev().filter(|at| path.get(*at) == Some(&b'/'));
+    let above = slashes.filter_map(|at| path.get(..at.max(1)));
+    std::iter::once(path).chain(above.filter(move |above| above.len() < path.len()))
+}
+
+/// Whether anything was mounted or unmounted since this was last asked of the same open file (mounts_poll() of
+/// fs/proc_namespace.c).
+fn has_changed(mountinfo: &fs::File) -> bool {
+    let mut wanted = [PollFd::new(mountinfo.as_fd(), PollFlags::POLLPRI)];
+    // What cannot be asked may have changed.
+    poll(&mut wanted, PollTimeout::ZERO).map_or(true, |ready| ready > 0)
 }
 
 /// `/a` of `/a//`; the root stays `/`.
@@ -196,7 +240,7 @@ fn unescape(field: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    const MOUNTINFO: &[u8] = b"\
+    const LINES: &[u8] = b"\
 22 28 0:21 / /sys rw,nosuid - sysfs sysfs rw
 28 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
 61 28 0:49 / /mnt/a\\040b rw,relatime shared:2 master:3 - cifs //10.0.0.1/Share/sub rw,vers=3.1.1,addr=10.0.0.1
@@ -208,7 +252,7 @@ garbage
 
     #[test]
     fn a_mount_is_found_by_device_and_an_smb_mount_by_its_share_too() {
-        let mounts = Mounts::parse(MOUNTINFO);
+        let mounts = Mounts::parse(LINES);
         let by_device = mounts.get(MountKey::device(0, 49)).unwrap();
         assert_eq!(by_device.mount.mountpoint, "/mnt/a b");
         assert_eq!(by_device.mount.server, "10.0.0.1");
@@ -218,7 +262,7 @@ garbage
 
     #[test]
     fn servers_are_named_as_they_were_mounted() {
-        let mounts = Mounts::parse(MOUNTINFO);
+        let mounts = Mounts::parse(LINES);
         let servers: Vec<_> = mounts.iter().filter(|m| m.remote).map(|m| m.mount.server.as_str()).collect();
         assert_eq!(servers, ["10.0.0.1", "srv", "me@host"]);
     }
@@ -236,14 +280,14 @@ garbage
 
     #[test]
     fn what_is_mounted_below_a_remote_mount_is_told_apart_from_it() {
-        let mounts = Mounts::parse(MOUNTINFO);
+        let mounts = Mounts::parse(LINES);
         let paths: Vec<_> = mounts.remote_and_below().map(|m| m.mount.mountpoint.as_str()).collect();
         assert_eq!(paths, ["/mnt/a b", "/mnt/n", "/mnt/n/tmp", "/mnt/f"]);
     }
 
     #[test]
     fn a_mount_is_found_by_its_path_with_a_slash_at_the_end_or_without() {
-        let mounts = Mounts::parse(MOUNTINFO);
+        let mounts = Mounts::parse(LINES);
         let at = |path: &[u8]| mounts.at(path).map(|point| point.id);
         assert_eq!([at(b"/mnt/n"), at(b"/mnt/n/"), at(b"/mnt/n//")], [Some(62); 3]);
         assert_eq!([at(b"/"), at(b"/mnt/"), at(b"")], [Some(28), None, None]);

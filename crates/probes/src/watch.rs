@@ -18,9 +18,10 @@ use nix::time::{ClockId, clock_gettime};
 use crate::{
     Capability, Kernel, Recorder, SPECS, State,
     decode::{decode_event, decode_flight},
+    elsewhere::Elsewhere,
     generated::counter,
     kernel::{Module, PERMISSION, functions_of_kernel, may_load, module_identity, module_users},
-    mounts::Mounts,
+    mounts::{MountPoint, Mounts},
     runs::{self, Runs},
     shared::{Counters, Shared, Sizes, unpin},
     spec::{Hook, Rung, Spec},
@@ -116,6 +117,8 @@ pub struct Watch {
     ring: RingBuffer<'static>,
     drained: Rc<RefCell<Drained>>,
     mounts: Mounts,
+    /// Of other namespaces. In a cell, since it is learned from events wherever they are read.
+    elsewhere: RefCell<Elsewhere>,
     kernel: Kernel,
     pinned: Option<PathBuf>,
     yield_idle_modules: bool,
@@ -167,6 +170,7 @@ impl Watch {
             ring,
             drained,
             mounts: Mounts::current().unwrap_or_default(),
+            elsewhere: RefCell::default(),
             kernel: Kernel::current(),
             pinned: None,
             yield_idle_modules: options.yield_idle_modules,
@@ -225,7 +229,10 @@ impl Watch {
     /// included; less than [`Watch::BATCH`] means that it is empty.
     pub fn drain(&mut self, mut each: impl FnMut(Event)) -> usize {
         let taken = self.ring.consume_raw_n(BATCH);
-        self.drained.borrow_mut().events.drain(..).for_each(&mut each);
+        for event in self.drained.borrow_mut().events.drain(..) {
+            self.meet(&event);
+            each(event);
+        }
         usize::try_from(taken).unwrap_or(0)
     }
 
@@ -288,8 +295,18 @@ impl Watch {
         }
         events.sort_by_key(|event| event.start);
         events.truncate(limit);
-        events.iter_mut().for_each(|event| name_requester(&mut event.requester));
+        for event in &mut events {
+            name_requester(&mut event.requester);
+            self.meet(event);
+        }
         events
+    }
+
+    /// Has the mount of an event named, if that is of another namespace.
+    fn meet(&self, event: &Event) {
+        if event.mount != MountKey::NONE && self.mounts.get(event.mount).is_none() {
+            self.elsewhere.borrow_mut().meet(event.mount, event.requester.pid, monotonic());
+        }
     }
 
     fn inflight_maps(&self) -> impl Iterator<Item = (&'static Spec, libbpf_rs::Map<'_>)> {
@@ -317,6 +334,7 @@ impl Watch {
                 name_requester(&mut named);
                 Requester { tid: who.tid, ..named }
             });
+            self.meet(&event);
             event
         };
         recorder.events_since(since, usize::MAX).map(name).collect()
@@ -332,12 +350,18 @@ impl Watch {
         &self.mounts
     }
 
-    /// What a key means: a mount of this name space, else what the kernel side knows of it.
+    /// What a key means: a mount of this namespace, else of another (named as the processes there see it), else what the
+    /// kernel side knows of it.
     pub fn mount(&self, key: MountKey) -> Mount {
-        if let Some(point) = self.mounts.get(key) {
-            return point.mount.clone();
+        match self.mount_point(key) {
+            Some(point) => point.mount,
+            None => self.shared.name_of(key).unwrap_or_default(),
         }
-        self.shared.name_of(key).unwrap_or_default()
+    }
+
+    /// The mount that a key means, in this namespace or, if an event has led there, in another.
+    pub fn mount_point(&self, key: MountKey) -> Option<MountPoint> {
+        self.mounts.get(key).cloned().or_else(|| self.elsewhere.borrow().get(key).cloned())
     }
 
     /// The key by which a protocol's events name what is mounted at `path`; `None` if nothing is mounted just there.
@@ -349,8 +373,9 @@ impl Watch {
     /// Looks after what changes by itself: mounts, modules that come and go, entries that never finish. Call it when
     /// mountinfo changes and every few seconds. Returns the probes whose state changed.
     pub fn tend(&mut self) -> Vec<Capability> {
+        let elsewhere = self.mounts.set_elsewhere(self.elsewhere.borrow().devices());
         // An unreadable mountinfo leaves what was known.
-        if self.mounts.refresh().unwrap_or(false) {
+        if self.mounts.refresh().unwrap_or(false) || elsewhere {
             let attached = self.probes.iter().filter_map(|probe| Some((probe.spec, probe.attached.as_ref()?)));
             attached.for_each(|(spec, attached)| follow_mounts(spec, attached, &self.mounts));
         }
@@ -434,8 +459,8 @@ impl Watch {
             return;
         }
         self.lost_histograms = lost;
-        let mounts = &self.mounts;
-        match self.shared.forget_mounts(|key| key != MountKey::NONE && mounts.get(key).is_none()) {
+        let gone = |key| key != MountKey::NONE && self.mount_point(key).is_none();
+        match self.shared.forget_mounts(gone) {
             Ok(forgotten) => tracing::warn!("histograms were full: {forgotten} of mounts that are gone were given up"),
             Err(error) => tracing::warn!(%error, "histograms are full, and cannot be given up"),
         }

@@ -184,7 +184,7 @@ pub fn scope(watch: &Watch, episode: &Episode) -> Scope {
     let mounts: Vec<ScopedMount> = top
         .mounts
         .iter()
-        .map(|place| scoped(watch.mount(place.key), watch.mounts().get(place.key).map(|point| point.device)))
+        .map(|place| scoped(watch.mount(place.key), watch.mount_point(place.key).map(|point| point.device)))
         .collect();
     let mut servers: Vec<String> = mounts.iter().map(|scoped| scoped.mount.server.clone()).collect();
     servers.retain(|server| !server.is_empty());

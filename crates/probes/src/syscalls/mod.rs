@@ -1,5 +1,7 @@
 //! System calls on the file systems watched, by `tp_btf/sys_enter` and `sys_exit`: works where fentry is refused.
 
+use std::collections::BTreeSet;
+
 use libbpf_rs::{MapCore, MapFlags, Object, OpenObject};
 use model::{Code, Protocol};
 
@@ -125,8 +127,8 @@ fn prefix(point: &MountPoint) -> Option<[u8; 4 + PATH_LENGTH]> {
 }
 
 fn follow_mounts(object: &Object, mounts: &Mounts) -> libbpf_rs::Result<()> {
-    let remote = mounts.iter().filter(|point| point.remote);
-    let devices: Vec<_> = remote.map(|point| (point.device.0.to_ne_bytes().to_vec(), vec![1])).collect();
+    let devices: BTreeSet<_> = mounts.remote_devices().collect();
+    let devices: Vec<_> = devices.into_iter().map(|device| (device.0.to_ne_bytes().to_vec(), vec![1])).collect();
     let below = mounts.remote_and_below();
     let points: Vec<_> =
         below.filter_map(|point| Some((prefix(point)?.to_vec(), point.device.0.to_ne_bytes().to_vec()))).collect();

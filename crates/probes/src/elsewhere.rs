@@ -1,0 +1,135 @@
+//! Mounts of other mount namespaces, a container's above all. Their names are in the mountinfo of the processes there: the
+//! one that an event names is asked, once for each key that is not known. That walks no path and touches no mount.
+
+use std::{collections::HashMap, fs, time::Duration};
+
+use model::MountKey;
+
+use crate::mounts::{MountPoint, Mounts};
+
+/// Keys remembered, known or not; the one asked for longest ago makes room.
+const KEYS: usize = 1024;
+/// Processes asked about a key before it is left alone for a while.
+const LOOKS: u32 = 3;
+/// How long an answer stands: a device number may be another mount's one day.
+const STANDS: Duration = Duration::from_secs(60);
+
+/// What is known of mounts elsewhere.
+#[derive(Debug, Default)]
+pub(crate) struct Elsewhere {
+    known: HashMap<MountKey, Entry>,
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    point: Option<MountPoint>,
+    /// When a process was asked last, and how many were since it was left alone.
+    looked: Duration,
+    looks: u32,
+}
+
+impl Elsewhere {
+    /// The mount that a key means, if a process has named it.
+    pub fn get(&self, key: MountKey) -> Option<&MountPoint> {
+        self.known.get(&key)?.point.as_ref()
+    }
+
+    /// Devices of those known.
+    pub fn devices(&self) -> Vec<MountKey> {
+        let mut devices: Vec<_> = self.known.values().filter_map(|entry| Some(entry.point.as_ref()?.device)).collect();
+        devices.sort_unstable();
+        devices.dedup();
+        devices
+    }
+
+    /// A process uses a mount that is none of this namespace.
+    pub fn meet(&mut self, key: MountKey, pid: u32, now: Duration) {
+        self.ask(key, now, || mount_of(key, pid));
+    }
+
+    fn ask(&mut self, key: MountKey, now: Duration, mount: impl FnOnce() -> Option<MountPoint>) {
+        if self.known.len() >= KEYS && !self.known.contains_key(&key) {
+            let oldest = self.known.iter().min_by_key(|(_, entry)| entry.looked).map(|(key, _)| *key);
+            oldest.and_then(|oldest| self.known.remove(&oldest));
+        }
+        let entry = self.known.entry(key).or_default();
+        let rested = now.saturating_sub(entry.looked) >= STANDS;
+        if entry.looks > 0 && !rested && (entry.point.is_some() || entry.looks >= LOOKS) {
+            return;
+        }
+        entry.looks = if rested { 1 } else { entry.looks + 1 };
+        entry.looked = now;
+        // A process that is gone takes nothing back.
+        if let Some(point) = mount() {
+            entry.point = Some(point);
+        }
+    }
+}
+
+/// The mount as that process sees it, unless it is in our own namespace, where it was not found.
+fn mount_of(key: MountKey, pid: u32) -> Option<MountPoint> {
+    let namespace = |who: &str| fs::read_link(format!("/proc/{who}/ns/mnt")).ok();
+    let theirs = namespace(&pid.to_string())?;
+    if Some(theirs) == namespace("self") {
+        return None;
+    }
+    let mountinfo = fs::read(format!("/proc/{pid}/mountinfo")).ok()?;
+    Mounts::parse(&mountinfo).get(key).cloned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn point(path: &str) -> Option<MountPoint> {
+        let line = format!("62 28 0:50 / {path} rw - nfs4 srv:/export rw\n");
+        Mounts::parse(line.as_bytes()).iter().next().cloned()
+    }
+
+    const KEY: MountKey = MountKey(50);
+    const fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_key_is_asked_for_once_in_a_while_and_its_name_outlives_who_gave_it() {
+        let mut elsewhere = Elsewhere::default();
+        elsewhere.ask(KEY, seconds(1000), || point("/a"));
+        elsewhere.ask(KEY, seconds(1059), || panic!("it is known"));
+        elsewhere.ask(KEY, seconds(1060), || None);
+        assert_eq!(elsewhere.get(KEY).unwrap().mount.mountpoint, "/a");
+        elsewhere.ask(KEY, seconds(1121), || point("/b"));
+        assert_eq!(elsewhere.get(KEY).unwrap().mount.mountpoint, "/b");
+        assert_eq!(elsewhere.devices(), [KEY]);
+    }
+
+    #[test]
+    fn what_three_processes_do_not_know_is_left_alone_for_a_while() {
+        let (mut elsewhere, mut asked) = (Elsewhere::default(), 0);
+        for _ in 0..1000 {
+            elsewhere.ask(KEY, seconds(1000), || {
+                asked += 1;
+                None
+            });
+        }
+        assert_eq!((asked, elsewhere.get(KEY)), (3, None));
+        elsewhere.ask(KEY, seconds(1060), || point("/a"));
+        assert!(elsewhere.get(KEY).is_some());
+    }
+
+    #[test]
+    fn no_more_keys_are_kept_than_there_is_room_for() {
+        let mut elsewhere = Elsewhere::default();
+        for key in 0..3000 {
+            elsewhere.ask(MountKey(key), seconds(key), || point("/a"));
+        }
+        assert_eq!(elsewhere.known.len(), KEYS);
+        assert!(elsewhere.get(MountKey(2999)).is_some() && elsewhere.get(MountKey(0)).is_none());
+    }
+
+    #[test]
+    fn a_process_of_our_own_namespace_or_none_names_nothing() {
+        assert_eq!(mount_of(KEY, std::process::id()), None);
+        assert_eq!(mount_of(KEY, u32::MAX), None);
+    }
+}
