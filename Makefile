@@ -52,6 +52,10 @@ bench: build         ## paired measurements, printed as ratios
 	@scripts/deps bench
 	@bench/run
 
+docs-table: build    ## docs/kernels.md: what each probe sees on each kernel, asked in QEMU; KERNELS="6.1 6.12 7.2"
+	@scripts/deps vm
+	@scripts/probe-table
+
 install:             ## program, systemd unit and configuration; PREFIX, DESTDIR (root)
 	@test -x $(PROGRAM) || { echo "make install: there is no $(PROGRAM) yet; make build" >&2; exit 1; }
 	install -D -m 755 $(PROGRAM) $(DESTDIR)$(PREFIX)/sbin/plumbline

@@ -16,6 +16,12 @@ libfuzzer_sys::fuzz_target!(|text: &str| {
                     Rule::Error(rule) => !rule.operations.is_empty() && rule.acceptable_count > 0,
                     Rule::Stall(rule) => !rule.operations.is_empty() && !rule.limit.is_zero(),
                     Rule::Connection(rule) => !rule.counts.is_empty() && rule.counts.values().all(|count| *count > 0),
+                    Rule::Baseline(rule) => {
+                        !rule.operations.is_empty() && rule.factor > 1.0 && rule.pace.warm_up <= rule.pace.history
+                    }
+                    Rule::Throughput(rule) => {
+                        !rule.operations.is_empty() && rule.share < 1.0 && rule.pace.warm_up <= rule.pace.history
+                    }
                 };
                 assert!(judges_something);
                 config.resolve(&configured.actions);

@@ -20,7 +20,23 @@ struct Report<'a> {
     kernel: &'a str,
     btf: bool,
     lockdown: &'a str,
-    probes: &'a [Capability],
+    probes: Vec<Probe<'a>>,
+}
+
+#[derive(Serialize)]
+struct Probe<'a> {
+    #[serde(flatten)]
+    capability: &'a Capability,
+    /// What it can name, but for what `reason` says.
+    operations: Vec<&'static str>,
+}
+
+impl<'a> Probe<'a> {
+    fn of(capability: &'a Capability) -> Self {
+        let protocol = probes::protocol(capability.probe);
+        let operations = protocol.into_iter().flat_map(model::Protocol::all_operations);
+        Self { capability, operations: operations.map(model::Operation::name).collect() }
+    }
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
@@ -28,7 +44,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let probes = try_probes(&kernel);
     let mut out = std::io::stdout().lock();
     if arguments.json {
-        let report = Report { kernel: &kernel.release, btf: kernel.btf, lockdown: &kernel.lockdown, probes: &probes };
+        let (kernel, btf, lockdown) = (&kernel.release, kernel.btf, &kernel.lockdown);
+        let report = Report { kernel, btf, lockdown, probes: probes.iter().map(Probe::of).collect() };
         serde_json::to_writer_pretty(&mut out, &report)?;
         writeln!(out)?;
     } else {
