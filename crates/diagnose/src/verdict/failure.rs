@@ -68,6 +68,7 @@ pub(super) fn of_stalls(stalled: &[Event], around: &[Event]) -> Verdict {
         event.operation.protocol().name == oldest.operation.protocol().name
             && along(event, oldest)
             && event.start >= oldest.start
+            && flight(event).1 <= now // not what came after the look at it: its own answer may have come with that
             && !event.flags.unanswered
     });
     let (answers, last) = meanwhile.fold((0_u64, 0), |(count, last), event| (count + 1, last.max(flight(event).1)));

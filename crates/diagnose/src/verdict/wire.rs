@@ -6,7 +6,8 @@
 //! - Another operation that was sent and answered during its flight: TCP keeps the order, so the network was no slower.
 //! - Other kinds of operations that stayed fast meanwhile. Not if segments were lost: that can hit one and spare the next.
 //! - Retransmissions while nobody was answered: as much silence as they can stand for may be the network's, and is, if
-//!   they are as many as the silence needs.
+//!   they are as many as the silence needs. A path that loses requests may lose answers, and of that nothing is seen
+//!   here: then all silence may be the network's, and samples prove nothing.
 //!
 //! Where nothing is known the bounds are zero and all of the wire time, and the verdict is unknown.
 
@@ -175,6 +176,8 @@ struct Line<'a> {
     retransmits: Vec<(Nanos, u32)>,
     during: &'a [&'a Event],
     witness: Option<(Operation, u64)>,
+    /// The path lost segments while the slow operations lasted, and may have lost answers.
+    lossy: bool,
 }
 
 impl<'a> Line<'a> {
@@ -184,7 +187,9 @@ impl<'a> Line<'a> {
         answers.sort_unstable();
         let retransmits =
             all().filter(|event| event.network.known).map(|event| (event.end(), event.network.retransmits)).collect();
-        Self { answers, retransmits, during: &scene.during, witness: witness(scene, events) }
+        let lossy = lossy(&scene.during);
+        let witness = if lossy { None } else { witness(scene, events) };
+        Self { answers, retransmits, during: &scene.during, witness, lossy }
     }
 
     fn bounds(&self, event: &Event) -> Bounds {
@@ -192,7 +197,8 @@ impl<'a> Line<'a> {
         let within = self.during.iter().filter(|other| flight(other).1 >= sent && flight(other).1 <= received);
         let round_trip = within.clone().filter_map(|other| round_trip(other)).min();
         let nested = within.filter(|other| answered(other) && flight(other).0 >= sent).map(|other| other.phases.wire);
-        let mut high = nested.chain(round_trip).fold(event.phases.wire, u64::min);
+        let sample = round_trip.filter(|_| !self.lossy);
+        let mut high = nested.chain(sample).fold(event.phases.wire, u64::min);
         let mut low = round_trip.map_or(0, |sample| sample.saturating_sub(ACK_DELAY));
         let (at_least, at_most) = self.retransmitted(event, sent);
         let silence = self.silence(sent, received);
@@ -200,7 +206,7 @@ impl<'a> Line<'a> {
         if at_most == 0 || !event.network.known {
             high = self.witness.map_or(high, |(_, wire)| high.min(wire));
         } else {
-            high = high.max(possible(at_most, silence, event));
+            high = high.max(if self.lossy { silence } else { possible(at_most, silence, event) });
             by_retransmission = proven(at_least, silence, event);
             low = if by_retransmission { low.max(silence) } else { low };
         }
@@ -240,6 +246,14 @@ impl<'a> Line<'a> {
         }
         longest
     }
+}
+
+/// Whether segments were retransmitted again before the next answer came: there is one loss probe at most in a silence.
+fn lossy(during: &[&Event]) -> bool {
+    let counts: Vec<_> =
+        during.iter().filter(|event| event.network.known).map(|event| event.network.retransmits).collect();
+    let again = |pair: &[u32]| matches!(pair, [before, now] if now.saturating_sub(*before) > 1);
+    counts.windows(2).any(again)
 }
 
 /// The most silence that retransmissions can stand for. The timeout doubles with each, and the last may have waited in
