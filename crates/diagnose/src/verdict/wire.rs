@@ -187,7 +187,7 @@ impl<'a> Line<'a> {
         answers.sort_unstable();
         let retransmits =
             all().filter(|event| event.network.known).map(|event| (event.end(), event.network.retransmits)).collect();
-        let lossy = lossy(&scene.during);
+        let lossy = lossy(scene.before.last().into_iter().chain(&scene.during));
         let witness = if lossy { None } else { witness(scene, events) };
         Self { answers, retransmits, during: &scene.during, witness, lossy }
     }
@@ -249,9 +249,8 @@ impl<'a> Line<'a> {
 }
 
 /// Whether segments were retransmitted again before the next answer came: there is one loss probe at most in a silence.
-fn lossy(during: &[&Event]) -> bool {
-    let counts: Vec<_> =
-        during.iter().filter(|event| event.network.known).map(|event| event.network.retransmits).collect();
+fn lossy<'a>(events: impl Iterator<Item = &'a &'a Event>) -> bool {
+    let counts: Vec<_> = events.filter(|event| event.network.known).map(|event| event.network.retransmits).collect();
     let again = |pair: &[u32]| matches!(pair, [before, now] if now.saturating_sub(*before) > 1);
     counts.windows(2).any(again)
 }
