@@ -46,9 +46,9 @@ default_config() {
 }
 default_config
 
-# healthy_config: thresholds out of reach, since under emulation operations are slow that are not elsewhere
+# healthy_config SED_EXPRESSION...: thresholds out of reach, since under emulation operations are slow that are not elsewhere
 healthy_config() {
-  default_config 's/_threshold_ms: .*/_threshold_ms: 60000/' 's/ceiling_ms: .*/ceiling_ms: 60000/' 's/threshold: [0-9]*/threshold: 60000/'
+  default_config "$@" 's/_threshold_ms: .*/_threshold_ms: 60000/' 's/ceiling_ms: .*/ceiling_ms: 60000/' 's/threshold: [0-9]*/threshold: 60000/'
 }
 
 # vfs_config: the vfs probe alone, so that what differs is its doing
@@ -89,10 +89,10 @@ smb_on() {
 # smb_load SECONDS: the mix on the SMB mount
 smb_load() { mix /mnt/smb "$1"; }
 
-# mix DIRECTORY SECONDS: a random mix of 4k reads and writes; prints its operations per second
+# mix DIRECTORY SECONDS [FIO_OPTION...]: a random mix of 4k reads and writes; prints its operations per second
 mix() {
   fio --name=mix --directory="$1" --size=8m --rw=randrw --bs=4k --numjobs=2 --ioengine=psync --time_based \
-    --runtime="$2" --group_reporting --output-format=json | sed -n '/^{/,$p' | jq '.jobs[0] | .read.iops + .write.iops'
+    --runtime="$2" --group_reporting --output-format=json "${@:3}" | sed -n '/^{/,$p' | jq '.jobs[0] | .read.iops + .write.iops'
 }
 
 # spread: median, least and greatest of the numbers on standard input

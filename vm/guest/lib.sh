@@ -156,6 +156,27 @@ nfs_mount() {
 nfsd_stop() { rpc.nfsd 0; }
 nfsd_cont() { nfs_up "$@"; }
 
+# disk_up: before smb_up and nfs_up: what they serve is on a disk of 64 MiB at /srv/disk, which can be slow
+disk_up() {
+  local served
+  lib_need dmsetup:dmsetup mkfs.ext4:e2fsprogs || return
+  { modprobe brd rd_nr=1 rd_size=65536 && modprobe dm-delay && modprobe ext4; } || return
+  dmsetup create slowdisk --noudevsync --table "$(disk_table 0)" || return
+  dmsetup mknodes slowdisk
+  { mkfs.ext4 -q -m 0 -O ^has_journal /dev/mapper/slowdisk && mkdir -p /srv/disk && mount /dev/mapper/slowdisk /srv/disk; } || return
+  for served in smb nfs; do
+    mkdir -p /srv/$served /srv/disk/$served
+    chmod 1777 /srv/disk/$served
+    mount --bind /srv/disk/$served /srv/$served || return
+  done
+}
+disk_table() { echo "0 131072 delay /dev/ram0 0 0 /dev/ram0 0 $1"; }
+# disk_delay MS: each write to the disk takes MS longer
+disk_delay() { dmsetup load slowdisk --table "$(disk_table "$1")" && dmsetup resume --noudevsync slowdisk; }
+# disk_freeze, disk_thaw: who writes to the disk hangs, and goes on; reading goes on meanwhile
+disk_freeze() { fsfreeze -f /srv/disk; }
+disk_thaw() { fsfreeze -u /srv/disk; }
+
 # net_delay MS: each packet on loopback takes MS longer, so a round trip 2 * MS
 net_delay() { tc qdisc replace dev lo root netem delay "$1ms" limit 100000; }
 # net_loss PERCENT: 100 is an outage

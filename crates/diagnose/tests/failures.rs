@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use common::{MS, operation, smb};
-use model::{AnomalyKind, Code, Event, Layer};
+use model::{AnomalyKind, Code, Event, Layer, MountKey};
 use plumbline_diagnose::{
     Change, Detector, Meanwhile, Watch, Window, judge,
     rule::{Codes, ErrorRule, StallRule},
@@ -130,4 +130,12 @@ fn a_server_that_answers_others_meanwhile_is_to_blame_and_a_silent_one_may_be() 
     assert_eq!(judge(AnomalyKind::Stalled, &stalled, &[other(9 * SECOND)]).layer, Layer::Server);
     assert_eq!(judge(AnomalyKind::Stalled, &stalled, &[other(2 * SECOND)]).layer, Layer::Unknown, "silent since");
     assert_eq!(judge(AnomalyKind::Stalled, &stalled, &[other(0)]).layer, Layer::Unknown, "asked before");
+    let late = Event { duration: 2 * SECOND, ..smb("SMB2_READ", 9_000.0, [0.0, 2_000.0, 0.0]) };
+    assert_eq!(judge(AnomalyKind::Stalled, &stalled, &[late]).layer, Layer::Unknown, "answered after the look");
+    // Which connection it will be answered over is not known: its mount is.
+    let mut unknown = stalled.clone();
+    unknown[0].link.connection = 0;
+    assert_eq!(judge(AnomalyKind::Stalled, &unknown, &[other(9 * SECOND)]).layer, Layer::Server);
+    let elsewhere = Event { mount: MountKey(99), ..other(9 * SECOND) };
+    assert_eq!(judge(AnomalyKind::Stalled, &unknown, &[elsewhere]).layer, Layer::Unknown, "another mount");
 }

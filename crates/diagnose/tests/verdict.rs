@@ -36,6 +36,8 @@ fn each_fault_is_blamed_on_its_layer_or_on_none() {
         ("every other answer late", jitter(), Unknown, 0.0),
         ("all slow, socket unreadable", without_network(silence(2_500.0, 0, 0.0)), Unknown, 0.0),
         ("a loss, or a slower server and a loss probe", probed(slow_writes(220.0, 0)), Unknown, 0.0),
+        ("a request lost, and answers", lost_answers(), Unknown, 0.0),
+        ("requests lost, and answers perhaps", silence(3_500.0, 2, 0.3), Unknown, 0.0),
         ("frozen smbd or outage", silence(2_500.0, 3, 0.3), Unknown, 0.0),
         ("all slow or given up, socket unreadable", given_up(), Unknown, 0.0),
         ("reconnection", reconnection(), Unknown, 0.0),

@@ -59,6 +59,11 @@ impl Counters {
     pub fn losses(&self) -> [(&'static str, u64); 3] {
         [("ring_full", self.lost_ring), ("inflight_full", self.lost_inflight), ("histograms_full", self.lost_histogram)]
     }
+
+    /// Operations under way, or whose end was missed: zero when nothing is asked for.
+    pub fn unfinished(&self) -> u64 {
+        self.started.saturating_sub(self.finished + self.swept)
+    }
 }
 
 pub(crate) struct Shared {

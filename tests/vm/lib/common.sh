@@ -46,6 +46,7 @@ settle() {
   slow_smbd off
   net_clear 2> /dev/null
   smbd_cont
+  [ ! -e /dev/mapper/slowdisk ] || { disk_thaw; disk_delay 0; } 2> /dev/null
   mapfile -t left < <(jobs -p)
   [ ${#left[@]} -eq 0 ] || { kill "${left[@]}"; wait "${left[@]}"; } 2> /dev/null
 }
@@ -138,6 +139,12 @@ stop_daemon() {
   wait "$daemon" || status=$?
   took=$(($(now_ms) - from))
   daemon=''
+}
+# all_ended: what the probes saw to begin they saw to end, say the last words of a daemon that was stopped after all load
+all_ended() {
+  local said
+  said=$(grep -o 'unfinished: .*' "$log")
+  if [[ $said == *' of '* && ! $said =~ \ (smb|nfs)\ [1-9] ]]; then ok "everything that began has ended"; else not_ok "everything that began has ended" "$said"; fi
 }
 
 ### Load, by processes of a given name that start no others

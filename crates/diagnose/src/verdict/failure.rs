@@ -48,6 +48,7 @@ pub(super) fn of_errors(failed: &[Event]) -> Verdict {
 }
 
 /// Judges operations in flight: a server that answers others meanwhile, over the same connection, is there and reachable.
+/// Where the connection is known only once there is an answer (NFS), over any connection of the same mount.
 pub(super) fn of_stalls(stalled: &[Event], around: &[Event]) -> Verdict {
     let Some(oldest) = stalled.iter().max_by_key(|event| event.duration) else {
         return Verdict::unknown("There was no operation in flight to judge.");
@@ -65,22 +66,23 @@ pub(super) fn of_stalls(stalled: &[Event], around: &[Event]) -> Verdict {
     let now = oldest.end();
     let meanwhile = around.iter().filter(|event| {
         event.operation.protocol().name == oldest.operation.protocol().name
-            && event.link.connection == oldest.link.connection
+            && along(event, oldest)
             && event.start >= oldest.start
+            && flight(event).1 <= now // not what came after the look at it: its own answer may have come with that
             && !event.flags.unanswered
     });
     let (answers, last) = meanwhile.fold((0_u64, 0), |(count, last), event| (count + 1, last.max(flight(event).1)));
+    let way = if oldest.link.connection == 0 { "on the same mount" } else { "over the same connection" };
     if answers == 0 {
-        because.push(
-            "Nothing else was asked and answered over this connection meanwhile, so a server that hangs and a network \
-             that is cut look the same; sockets.txt has the connection's state."
-                .to_owned(),
-        );
+        because.push(format!(
+            "Nothing else was asked and answered {way} meanwhile, so a server that hangs and a network that is cut look \
+             the same; sockets.txt has the connection's state."
+        ));
         return Verdict { because, ..Verdict::unknown("") };
     }
     let ago = now.saturating_sub(last);
     because.push(format!(
-        "Meanwhile {} asked and answered over the same connection, the last {} ago.",
+        "Meanwhile {} asked and answered {way}, the last {} ago.",
         if answers == 1 { "1 other was".into() } else { format!("{answers} others were") },
         span(ago)
     ));
@@ -90,4 +92,12 @@ pub(super) fn of_stalls(stalled: &[Event], around: &[Event]) -> Verdict {
     }
     because.push("So the network carries answers, and the server is late with this one.".to_owned());
     Verdict { layer: Layer::Server, confidence: 0.8, because, phases_ms: PhasesMs::default() }
+}
+
+/// Whether an operation went the way of one in flight, as far as that is known of it.
+fn along(event: &Event, in_flight: &Event) -> bool {
+    match in_flight.link.connection {
+        0 => event.mount == in_flight.mount,
+        connection => event.link.connection == connection,
+    }
 }

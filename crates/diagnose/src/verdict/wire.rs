@@ -6,7 +6,8 @@
 //! - Another operation that was sent and answered during its flight: TCP keeps the order, so the network was no slower.
 //! - Other kinds of operations that stayed fast meanwhile. Not if segments were lost: that can hit one and spare the next.
 //! - Retransmissions while nobody was answered: as much silence as they can stand for may be the network's, and is, if
-//!   they are as many as the silence needs.
+//!   they are as many as the silence needs. A path that loses requests may lose answers, and of that nothing is seen
+//!   here: then all of the wire time may be the network's.
 //!
 //! Where nothing is known the bounds are zero and all of the wire time, and the verdict is unknown.
 
@@ -175,6 +176,8 @@ struct Line<'a> {
     retransmits: Vec<(Nanos, u32)>,
     during: &'a [&'a Event],
     witness: Option<(Operation, u64)>,
+    /// The path lost segments while the slow operations lasted, and may have lost answers.
+    lossy: bool,
 }
 
 impl<'a> Line<'a> {
@@ -184,7 +187,13 @@ impl<'a> Line<'a> {
         answers.sort_unstable();
         let retransmits =
             all().filter(|event| event.network.known).map(|event| (event.end(), event.network.retransmits)).collect();
-        Self { answers, retransmits, during: &scene.during, witness: witness(scene, events) }
+        let mut line =
+            Self { answers, retransmits, during: &scene.during, witness: witness(scene, events), lossy: false };
+        line.lossy = line.retransmitted_again() || line.during.iter().any(|event| line.fits_a_loss(event));
+        if line.lossy {
+            line.witness = None;
+        }
+        line
     }
 
     fn bounds(&self, event: &Event) -> Bounds {
@@ -192,7 +201,10 @@ impl<'a> Line<'a> {
         let within = self.during.iter().filter(|other| flight(other).1 >= sent && flight(other).1 <= received);
         let round_trip = within.clone().filter_map(|other| round_trip(other)).min();
         let nested = within.filter(|other| answered(other) && flight(other).0 >= sent).map(|other| other.phases.wire);
-        let mut high = nested.chain(round_trip).fold(event.phases.wire, u64::min);
+        let mut high = event.phases.wire;
+        if !self.lossy {
+            high = nested.chain(round_trip).fold(high, u64::min);
+        }
         let mut low = round_trip.map_or(0, |sample| sample.saturating_sub(ACK_DELAY));
         let (at_least, at_most) = self.retransmitted(event, sent);
         let silence = self.silence(sent, received);
@@ -212,6 +224,24 @@ impl<'a> Line<'a> {
             silence: if at_most > 0 { silence } else { 0 },
             by_retransmission,
         }
+    }
+
+    /// Whether segments were retransmitted again before the next answer came, which no loss probe explains.
+    fn retransmitted_again(&self) -> bool {
+        let from = self.during.first().map_or(0, |event| event.end());
+        let first = self.retransmits.partition_point(|(time, _)| *time < from).saturating_sub(1);
+        let counts = self.retransmits.get(first..).unwrap_or_default();
+        counts.windows(2).any(|pair| matches!(pair, [(_, before), (_, now)] if now.saturating_sub(*before) > 1))
+    }
+
+    /// Whether nobody was answered during an operation's flight for as long as the loss of what was retransmitted takes.
+    fn fits_a_loss(&self, event: &Event) -> bool {
+        let (sent, received) = flight(event);
+        if received.saturating_sub(sent) < LEAST_RTO {
+            return false;
+        }
+        let (silence, count) = (self.silence(sent, received), self.retransmitted(event, sent).0);
+        silence >= LEAST_RTO && possible(count, silence, event) == silence
     }
 
     /// How many segments were retransmitted between sending and the end: at least and at most.

@@ -199,6 +199,17 @@ pub fn jitter() -> Scene {
     scene
 }
 
+/// A request is lost, and answers are; what is asked for shortly before they are sent again is answered at once.
+pub fn lost_answers() -> Scene {
+    let mut scene = Scene::healthy();
+    for index in 0..10 {
+        let start = 1_000.0 + f64::from(index) * 400.0;
+        scene.slow(retransmitted(1, rtt(0.5, smb("SMB2_WRITE", start, [0.0, 354.0, 0.1]))));
+        scene.fast(retransmitted(1, rtt(0.5, smb("SMB2_CREATE", start + 345.0, [0.0, 5.0, 0.1]))));
+    }
+    scene
+}
+
 pub fn reconnection() -> Scene {
     let mut scene = silence(6_000.0, 0, 0.3);
     scene.around.iter_mut().filter(|event| event.start < 1_000 * MS).for_each(|event| event.network.retransmits = 3);

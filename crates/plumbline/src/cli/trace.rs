@@ -525,7 +525,7 @@ fn totals(watch: &Watch, protocol: &Protocol, mount: MountKey) -> Result<()> {
             let lost: Vec<_> = counters.losses().iter().map(|(cause, lost)| format!("{cause} {lost}")).collect();
             let (shown, lost, missed) = (taken - not_understood, lost.join(", "), runs.missed);
             // No loss, but what somebody waits for: an operation that hangs is in no histogram.
-            let unfinished = counters.started.saturating_sub(counters.finished + counters.swept);
+            let unfinished = counters.unfinished();
             writeln!(err, "\n{shown} events shown, lost: {lost}, runs_missed {missed}; unfinished {unfinished}")?;
         }
     }

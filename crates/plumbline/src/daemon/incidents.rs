@@ -192,6 +192,8 @@ impl Daemon {
             causes.insert("never_sent".into(), counters.never_sent.into());
             causes.insert("sampled_out".into(), counters.sampled_out.into());
             causes.insert("produced".into(), counters.produced.into());
+            causes.insert("started".into(), counters.started.into());
+            causes.insert("unfinished".into(), counters.unfinished().into());
             losses.insert(protocol.name.into(), causes.into());
         }
         losses.insert("consumed".into(), consumed.into());

@@ -351,6 +351,9 @@ fn release_free_memory() {
     }
 }
 
+/// What `losses` has beside them, for comparison.
+const NO_LOSSES: [&str; 3] = ["produced", "started", "unfinished"];
+
 /// One row of `losses` for people.
 pub fn losses_line(losses: &Value) -> String {
     let empty = json!({});
@@ -362,7 +365,7 @@ pub fn losses_line(losses: &Value) -> String {
             let causes = causes.as_object().or(empty.as_object())?;
             let lost: Vec<_> = causes
                 .iter()
-                .filter(|(cause, lost)| *cause != "produced" && lost.as_u64() > Some(0))
+                .filter(|(cause, lost)| !NO_LOSSES.contains(&cause.as_str()) && lost.as_u64() > Some(0))
                 .map(|(cause, lost)| format!("{probe} {cause} {lost}"))
                 .collect();
             (!lost.is_empty()).then(|| lost.join(", "))

@@ -94,6 +94,15 @@ pub fn stopped(incidents: u64, bundles_lost: u64, losses: &Value, counters: &Cou
         bundles_lost,
         restarts = counters.restarts,
         abandoned = counters.abandoned,
-        "stopped: {incidents} incidents, {lost}"
+        "stopped: {incidents} incidents, {lost}; unfinished: {}",
+        unfinished(losses)
     );
+}
+
+/// `smb 0 of 120, nfs 1 of 40`: a probe whose operations stay unfinished while nothing is asked for leaks them.
+fn unfinished(losses: &Value) -> String {
+    let of = |(probe, causes): (&String, &Value)| {
+        Some(format!("{probe} {} of {}", causes.get("unfinished")?, causes.get("started")?))
+    };
+    losses.as_object().into_iter().flatten().filter_map(of).collect::<Vec<_>>().join(", ")
 }
