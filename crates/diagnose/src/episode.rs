@@ -94,6 +94,11 @@ impl Watch {
         changes
     }
 
+    /// The open episode, if there is one.
+    pub fn episode(&self) -> Option<&Episode> {
+        self.open.as_ref().map(|open| &open.episode)
+    }
+
     /// Ends the open episode before its time, as when the daemon stops or the rule is replaced.
     pub fn finish(&mut self) -> Option<Episode> {
         self.open.take().map(|open| open.episode)

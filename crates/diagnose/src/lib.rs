@@ -5,6 +5,7 @@
 //! [`verdict()`] says where its time was lost and [`Top`] who lost it.
 
 mod baseline;
+mod below;
 mod connection;
 mod detector;
 mod episode;
@@ -20,6 +21,7 @@ mod units;
 mod verdict;
 mod window;
 
+pub use below::{Below, Child, KEPT_BELOW, Operations};
 pub use detector::Detector;
 pub use episode::{Change, Episode, Watch};
 pub use meanwhile::{Finished, Ledger, Meanwhile};

@@ -62,6 +62,8 @@ pub(crate) fn decode_record(bytes: &[u8]) -> Option<Event> {
     let duration = nanoseconds(raw.duration_us);
     let operation = operation(raw.probe, raw.operation)?;
     let flags = flags(raw.flags);
+    let known = raw.queue_us > 0 || raw.wire_us > 0;
+    let deliver_us = if known { raw.duration_us.saturating_sub(raw.queue_us).saturating_sub(raw.wire_us) } else { 0 };
     Some(Event {
         operation,
         start: raw.end.saturating_sub(duration),
@@ -69,13 +71,13 @@ pub(crate) fn decode_record(bytes: &[u8]) -> Option<Event> {
         phases: Phases {
             queue: nanoseconds(raw.queue_us),
             wire: nanoseconds(raw.wire_us),
-            deliver: nanoseconds(raw.deliver_us),
+            deliver: nanoseconds(deliver_us),
         },
         status: raw.status,
         errno: errno(operation, raw.status, raw.error, flags),
         bytes: raw.bytes.into(),
         mount: MountKey(raw.mount),
-        requester: Requester { pid: raw.pid, ..Requester::default() },
+        requester: Requester { pid: raw.pid, tid: raw.tid, ..Requester::default() },
         link: Link { connection: raw.connection.into(), ..Link::default() },
         network: Network {
             srtt_us: 0,
@@ -88,7 +90,7 @@ pub(crate) fn decode_record(bytes: &[u8]) -> Option<Event> {
         asked: 0,
         request: 0,
         file: Text::default(),
-        caller: Caller::Unknown,
+        caller: if has(raw.flags, event_flags::EVENT_BY_KERNEL) { Caller::Kernel } else { Caller::Unknown },
         flags,
         weight: 1,
     })

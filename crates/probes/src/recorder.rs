@@ -3,7 +3,7 @@
 use std::os::fd::AsRawFd;
 
 use libbpf_rs::{MapCore, MapHandle};
-use model::Event;
+use model::{Event, Nanos};
 
 use crate::decode;
 
@@ -18,9 +18,15 @@ pub(crate) fn per_cpu(records: u32, cpus: u32) -> u32 {
 pub struct Recorder {
     bytes: Vec<u8>,
     record_size: usize,
+    whole_since: Nanos,
 }
 
 impl Recorder {
+    /// Every operation that ended after this is in it: of those that ended before, some CPU has overwritten its first.
+    pub fn whole_since(&self) -> Nanos {
+        self.whole_since
+    }
+
     /// Every operation in it, oldest end first.
     pub fn events(&self) -> impl Iterator<Item = Event> + '_ {
         self.events_since(0, usize::MAX)
@@ -36,7 +42,7 @@ impl Recorder {
         let order = self.newest(since, limit);
         let mut bytes = Vec::with_capacity(order.len() * self.record_size);
         order.into_iter().for_each(|at| bytes.extend_from_slice(self.record(at)));
-        Self { bytes, record_size: self.record_size }
+        Self { bytes, record_size: self.record_size, whole_since: self.whole_since.max(since) }
     }
 
     /// Where these are.
@@ -62,13 +68,25 @@ impl Recorder {
     }
 }
 
+/// When the newest was overwritten that is missing now, at the latest: the oldest end in the slice of a CPU that has gone
+/// round, the latest of all CPUs.
+fn whole_since(bytes: &[u8], record_size: usize, per_cpu: usize) -> Nanos {
+    let slices = bytes.chunks_exact((record_size * per_cpu).max(1));
+    let oldest = slices.filter_map(|slice| {
+        let ends = || slice.chunks_exact(record_size).filter_map(end_of);
+        // One that is being written has no end: either of the last two says that the circle has been closed.
+        ends().skip(per_cpu.saturating_sub(2)).any(|end| end != 0).then(|| ends().filter(|end| *end != 0).min())?
+    });
+    oldest.max().unwrap_or_default()
+}
+
 /// Every record starts with the time of its end; 0 while it is being written.
 fn end_of(record: &[u8]) -> Option<u64> {
     Some(u64::from_ne_bytes(record.get(..8)?.try_into().ok()?))
 }
 
 /// Copies the recorder's memory without a system call per record.
-pub(crate) fn copy(map: &MapHandle, record_size: usize) -> libbpf_rs::Result<Recorder> {
+pub(crate) fn copy(map: &MapHandle, record_size: usize, per_cpu: u32) -> libbpf_rs::Result<Recorder> {
     use std::os::fd::AsFd;
     let length = record_size * map.max_entries() as usize;
     // SAFETY: a fresh shared mapping of a BPF_F_MMAPABLE array, read-only, of the array's own length.
@@ -91,7 +109,8 @@ pub(crate) fn copy(map: &MapHandle, record_size: usize) -> libbpf_rs::Result<Rec
     }
     // SAFETY: the mapping made above, not used again.
     unsafe { libc::munmap(memory, length) };
-    Ok(Recorder { bytes, record_size })
+    let whole_since = whole_since(&bytes, record_size, per_cpu as usize);
+    Ok(Recorder { bytes, record_size, whole_since })
 }
 
 #[cfg(test)]
@@ -103,5 +122,15 @@ mod tests {
         assert_eq!(per_cpu(32_768, 2), 16_384);
         assert_eq!(per_cpu(32_768, 3), 8_192);
         assert_eq!(per_cpu(1, 512), 64);
+    }
+
+    #[test]
+    fn what_a_cpu_has_overwritten_is_not_claimed_to_be_there() {
+        let recorder = |ends: [u64; 8]| ends.iter().flat_map(|end| end.to_ne_bytes()).collect::<Vec<_>>();
+        let since = |ends| whole_since(&recorder(ends), 8, 4);
+        assert_eq!(since([0; 8]), 0);
+        assert_eq!(since([10, 20, 0, 0, 11, 12, 0, 0]), 0, "neither CPU has gone round");
+        assert_eq!(since([50, 20, 30, 40, 11, 12, 0, 0]), 20, "one has, and lost what ended before 20");
+        assert_eq!(since([50, 20, 30, 40, 81, 82, 79, 0]), 79, "as has the other, which is writing its last");
     }
 }

@@ -240,7 +240,7 @@ impl Shared {
 
     /// A copy of the flight recorder as it is now.
     pub fn recorder(&self) -> libbpf_rs::Result<Recorder> {
-        recorder::copy(self.map("recorder")?, size_of::<record>())
+        recorder::copy(self.map("recorder")?, size_of::<record>(), self.settings.recorder_mask + 1)
     }
 
     /// Removes operations that began before `oldest`, and returns how many; and entries not used since `unused`.

@@ -34,6 +34,7 @@ enum event_flags {
 	EVENT_UNANSWERED = 1 << 2,
 	EVENT_NETWORK_KNOWN = 1 << 3,
 	EVENT_FAILED = 1 << 4, /* by the protocol's own measure: an SMB warning is no failure */
+	EVENT_BY_KERNEL = 1 << 5, /* CALLER_KERNEL, where there is no room for the caller */
 };
 
 /* What stands above an operation: one of these, or the number of a system call plus one. */
@@ -87,9 +88,9 @@ struct record {
 	__u64 mount;
 	__u32 duration_us;
 	__u32 queue_us;
-	__u32 wire_us;
-	__u32 deliver_us;
+	__u32 wire_us; /* the rest of what was split is deliver */
 	__u32 pid;
+	__u32 tid; /* the requester's */
 	__u32 status;
 	__u32 error;
 	__u32 bytes;

@@ -19,6 +19,7 @@ struct outcome {
 	__u64 connection;
 	__u64 worth_recording; /* what was faster is counted, but would only drive others out of the recorder */
 	__u32 pid;
+	__u32 tid;
 	__u32 status;
 	__u32 error;
 	__u32 rtt_us;
@@ -125,8 +126,8 @@ static __always_inline void record(const struct settings *s, const struct outcom
 	r->duration_us = microseconds(duration);
 	r->queue_us = microseconds(o->queue);
 	r->wire_us = microseconds(o->wire);
-	r->deliver_us = o->queue | o->wire ? microseconds(duration - o->queue - o->wire) : 0;
 	r->pid = o->pid;
+	r->tid = o->tid;
 	r->status = o->status;
 	r->error = o->error;
 	r->bytes = o->bytes < ~0U ? o->bytes : ~0U;
@@ -201,6 +202,7 @@ static __always_inline struct event *observe(const struct outcome *o)
 	e->mount = o->mount;
 	e->connection = o->connection;
 	e->pid = o->pid;
+	e->tid = o->tid;
 	e->status = o->status;
 	e->error = o->error;
 	e->rtt_us = o->rtt_us;
@@ -215,7 +217,6 @@ static __always_inline struct event *observe(const struct outcome *o)
 /* Who asked. */
 static __always_inline void name_requester(struct event *e, const struct task_struct *task)
 {
-	e->tid = BPF_CORE_READ(task, pid);
 	e->uid = BPF_CORE_READ(task, cred, uid.val);
 	e->cgroup = BPF_CORE_READ(task, cgroups, dfl_cgrp, kn, id);
 	BPF_CORE_READ_INTO(&e->comm, task, comm);

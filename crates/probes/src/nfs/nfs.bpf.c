@@ -79,6 +79,7 @@ static __always_inline int started(const struct rpc_task *task, bool typed)
 	f.op.pid = pid_tgid >> 32;
 	f.op.tid = pid_tgid;
 	f.op.caller = current_caller();
+	f.op.flags = f.op.caller == CALLER_KERNEL ? EVENT_BY_KERNEL : 0;
 	f.uid = bpf_get_current_uid_gid();
 	f.cgroup = bpf_get_current_cgroup_id();
 	bpf_get_current_comm(f.comm, sizeof(f.comm));
@@ -248,6 +249,8 @@ static __always_inline int finished(const struct rpc_task *task, bool typed)
 	o.start = f->op.start;
 	o.mount = f->op.mount;
 	o.pid = f->op.pid;
+	o.tid = f->op.tid;
+	o.flags = f->op.flags;
 	o.operation = f->op.operation;
 	read_status(&o, f, task, typed);
 	sent = FIELD(typed, request, rq_xtime);
@@ -277,7 +280,6 @@ static __always_inline int finished(const struct rpc_task *task, bool typed)
 		e->srtt_us = srtt_us;
 		e->resent = resent;
 		e->caller = f->op.caller;
-		e->tid = f->op.tid;
 		e->uid = f->uid;
 		e->cgroup = f->cgroup;
 		__builtin_memcpy(e->comm, f->comm, sizeof(e->comm));

@@ -213,7 +213,7 @@ static __always_inline int started(const void *header, struct TCP_Server_Info *s
 	f->srtt_us = f->rtt_us = f->retransmits = 0;
 	f->op.operation = head->command;
 	f->op.caller = current_caller();
-	f->op.flags = compound ? EVENT_COMPOUND : 0;
+	f->op.flags = (compound ? EVENT_COMPOUND : 0) | (f->op.caller == CALLER_KERNEL ? EVENT_BY_KERNEL : 0);
 	f->answer_seen = 0;
 	if (f->op.operation == SMB2_READ || f->op.operation == SMB2_WRITE)
 		f->bytes = KERNEL_BITS(32, header + offsetof(struct smb2_head, length));
@@ -350,6 +350,7 @@ static __always_inline int finished(const unsigned long long *arguments)
 	o.bytes = f->answer_seen ? f->bytes : 0;
 	o.connection = f->op.connection;
 	o.pid = f->op.pid;
+	o.tid = f->op.tid;
 	o.status = f->status;
 	o.rtt_us = f->rtt_us;
 	o.retransmits = f->retransmits;

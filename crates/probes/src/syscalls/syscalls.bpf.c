@@ -348,6 +348,7 @@ static __always_inline int left(const struct pt_regs___kernel *regs, long result
 	o.mount = p->mount;
 	o.operation = p->operation;
 	o.pid = task->tgid;
+	o.tid = task->pid;
 	if (result < 0 && result >= -MAX_ERRNO) {
 		o.error = -result >= ERESTARTSYS && -result <= ERESTARTSYS + 4 ? EINTR : -result;
 		o.flags = EVENT_FAILED;

@@ -195,6 +195,7 @@ static __always_inline int end(enum operation operation, struct call *c, __u64 r
 	o.end = bpf_ktime_get_ns();
 	o.mount = c->op.mount;
 	o.pid = c->op.pid;
+	o.tid = c->op.tid;
 	o.error = error_of(result);
 	if (o.error)
 		o.flags = EVENT_FAILED;

@@ -1,0 +1,153 @@
+//! What ran below a system call: the operations that its own thread asked for, joined by thread and time.
+
+use std::collections::HashMap;
+
+use model::{Caller, Event, Flags, MountKey, Nanos, Operation, Phases};
+
+/// At most so many operations are kept of each kind below one call: the longest.
+pub const KEPT_BELOW: usize = 16;
+
+/// Times in the recorder are cut to microseconds, each of an operation's parts for itself.
+const ROUNDING: Nanos = 3_000;
+
+/// An operation below a call: of its event what is worth keeping, since there can be thousands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Child {
+    /// Protocol and command.
+    pub operation: Operation,
+    /// When it was asked for.
+    pub start: Nanos,
+    /// From then until it was over, nanoseconds.
+    pub duration: u64,
+    /// Where that time went.
+    pub phases: Phases,
+    /// The protocol's own status.
+    pub status: u32,
+    /// The errno, positive; 0 is success.
+    pub errno: u32,
+    /// Payload bytes.
+    pub bytes: u64,
+    /// The client's number of the connection.
+    pub connection: u64,
+    /// Properties of the request.
+    pub flags: Flags,
+}
+
+impl Child {
+    fn of(event: &Event) -> Self {
+        Self {
+            operation: event.operation,
+            start: event.start,
+            duration: event.duration,
+            phases: event.phases,
+            status: event.status,
+            errno: event.errno,
+            bytes: event.bytes,
+            connection: event.link.connection,
+            flags: event.flags,
+        }
+    }
+
+    fn end(&self) -> Nanos {
+        self.start.saturating_add(self.duration)
+    }
+}
+
+/// The operations below one call.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Below {
+    /// What the call's own thread asked for and had the answer to before the call returned. In the order of their starts;
+    /// the longest, at most [`KEPT_BELOW`].
+    pub children: Vec<Child>,
+    /// How many there were, kept or not.
+    pub count: usize,
+    /// For how long one of them, kept or not, was under way, nanoseconds: at most the call's duration.
+    pub covered: u64,
+    /// What threads of the kernel's own did on the call's mount meanwhile: a call that has data written back waits for
+    /// such operations, but which of them it waited for is not known. Kept as the children are.
+    pub meanwhile: Vec<Child>,
+    /// How many there were, kept or not.
+    pub meanwhile_count: usize,
+    /// Some may be missing: the recorder no longer held all that ended since the call began, or their probe came later.
+    pub incomplete: bool,
+}
+
+/// Operations below system calls, found by thread.
+#[derive(Debug)]
+pub struct Operations {
+    /// Each thread's, in the order of their starts.
+    by_thread: HashMap<u32, Vec<Child>>,
+    /// Those of the kernel's own threads, and where.
+    by_kernel: Vec<(MountKey, Child)>,
+    /// Which of all that ended are there: those that ended since.
+    whole_since: Nanos,
+}
+
+impl Operations {
+    /// Operations of lower layers; all that ended after `whole_since` are among them.
+    pub fn new(events: impl Iterator<Item = Event>, whole_since: Nanos) -> Self {
+        let mut all = Self { by_thread: HashMap::new(), by_kernel: Vec::new(), whole_since };
+        for event in events {
+            match event.caller {
+                Caller::Kernel => all.by_kernel.push((event.mount, Child::of(&event))),
+                _ => all.by_thread.entry(event.requester.tid).or_default().push(Child::of(&event)),
+            }
+        }
+        all.by_thread.values_mut().for_each(|children| children.sort_by_key(|child| child.start));
+        all
+    }
+
+    /// What ran below `call`. `same_mount` says whether another protocol's key means the call's mount.
+    pub fn below(&self, call: &Event, same_mount: impl Fn(MountKey) -> bool) -> Below {
+        let own = self.by_thread.get(&call.requester.tid).map_or(&[][..], Vec::as_slice);
+        let first = own.partition_point(|child| child.start.saturating_add(ROUNDING) < call.start);
+        let begun = own.iter().skip(first).take_while(|child| child.start <= call.end());
+        let children: Vec<_> = begun.filter(|child| came_back_within(child, call)).collect();
+        let overlaps = |child: &Child| child.start <= call.end() && child.end() >= call.start;
+        let beside = self.by_kernel.iter().filter(|(mount, child)| overlaps(child) && same_mount(*mount));
+        let meanwhile: Vec<_> = beside.map(|(_, child)| child).collect();
+        Below {
+            count: children.len(),
+            covered: covered(&children, call),
+            meanwhile_count: meanwhile.len(),
+            children: longest(children),
+            meanwhile: longest(meanwhile),
+            incomplete: self.whole_since > call.start,
+        }
+    }
+}
+
+/// Whether the operation's answer came before the call returned; or neither has yet. An answered operation's own end can be
+/// later, since the thread that takes the answer tidies up when the requester goes on already.
+fn came_back_within(child: &Child, call: &Event) -> bool {
+    if child.flags.in_flight {
+        return call.flags.in_flight;
+    }
+    let phases = child.phases;
+    let answered = match phases.known() && !child.flags.unanswered {
+        true => child.start.saturating_add(phases.queue).saturating_add(phases.wire),
+        false => child.end(),
+    };
+    answered <= call.end().saturating_add(ROUNDING)
+}
+
+/// For how long at least one of them was under way while the call was, nanoseconds; they are in the order of their starts.
+fn covered(children: &[&Child], call: &Event) -> u64 {
+    let (mut sum, mut until) = (0_u64, call.start);
+    for child in children {
+        let end = child.end().min(call.end());
+        sum += end.saturating_sub(child.start.max(until));
+        until = until.max(end);
+    }
+    sum
+}
+
+/// The longest of them, in the order of their starts.
+fn longest(mut children: Vec<&Child>) -> Vec<Child> {
+    if children.len() > KEPT_BELOW {
+        children.select_nth_unstable_by_key(KEPT_BELOW, |child| std::cmp::Reverse(child.duration));
+        children.truncate(KEPT_BELOW);
+    }
+    children.sort_by_key(|child| child.start);
+    children.into_iter().copied().collect()
+}
