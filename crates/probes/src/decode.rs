@@ -128,6 +128,13 @@ pub(crate) fn decode_flight(bytes: &[u8], now: Nanos) -> Option<Event> {
     })
 }
 
+/// The call that is pending, as it stands at `now`.
+pub(crate) fn decode_pending(raw: &event, now: Nanos) -> Option<Event> {
+    let event = decode_event(raw.as_bytes())?;
+    let flags = Flags { in_flight: true, ..event.flags };
+    Some(Event { duration: now.saturating_sub(event.start), flags, ..event })
+}
+
 /// What stands above the operation.
 fn caller_of(raw: u32) -> Caller {
     match caller(raw) {

@@ -8,6 +8,7 @@ mod skeleton {
 
 pub(crate) use skeleton::types::{
     caller, counter, event, event_flags, flight, histogram, histogram_key, mount_name, probe_id, record, settings,
+    thread,
 };
 
 /// Types that are nothing but bytes and integers, so that any bytes of the right length are one.
@@ -44,5 +45,7 @@ unsafe impl Plain for histogram {}
 unsafe impl Plain for settings {}
 // SAFETY: as above.
 unsafe impl Plain for mount_name {}
+// SAFETY: as above.
+unsafe impl Plain for thread {}
 // SAFETY: an integer.
 unsafe impl Plain for u64 {}

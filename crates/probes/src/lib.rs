@@ -18,6 +18,7 @@ mod shared;
 pub mod smb;
 mod spec;
 pub mod syscalls;
+mod threads;
 pub mod vfs;
 mod watch;
 

@@ -28,7 +28,8 @@ pub(crate) struct Spec {
     pub follow_mounts: fn(&Object, &Mounts) -> libbpf_rs::Result<()>,
     /// The key by which its events name a mount.
     pub mount_key: fn(&MountPoint) -> MountKey,
-    /// Its maps of operations in flight: a value begins with a `struct flight`. Those that are no arrays are swept.
+    /// Its maps of operations in flight: a value begins with a `struct flight`. Those that are no arrays are swept. Or the
+    /// iterator over tasks that lists them, as events.
     pub inflight: &'static [&'static str],
 }
 

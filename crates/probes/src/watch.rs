@@ -1,23 +1,22 @@
 //! A set of probes at work: loading, attaching, attaching again, filtering and draining.
 
 use std::{
-    cell::RefCell,
+    cell::{OnceCell, RefCell},
     collections::{HashMap, HashSet},
-    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     rc::Rc,
     time::Duration,
 };
 
 use libbpf_rs::{
-    ErrorExt as _, Link, MapCore, MapFlags, MapType, Object, ObjectBuilder, ProgramMut, RingBuffer, RingBufferBuilder,
+    ErrorExt as _, Link, MapCore, MapType, Object, ObjectBuilder, ProgramMut, RingBuffer, RingBufferBuilder,
 };
-use model::{Code, Event, Histogram, Mount, MountKey, Operation, Protocol, Requester, text::Text};
+use model::{Code, Event, Histogram, Mount, MountKey, Nanos, Operation, Protocol, Requester};
 use nix::time::{ClockId, clock_gettime};
 
 use crate::{
     Capability, Kernel, Recorder, SPECS, State,
-    decode::{decode_event, decode_flight},
+    decode::decode_event,
     elsewhere::Elsewhere,
     generated::counter,
     kernel::{Module, PERMISSION, functions_of_kernel, may_load, module_identity, module_users},
@@ -25,7 +24,11 @@ use crate::{
     runs::{self, Runs},
     shared::{Counters, Shared, Sizes, unpin},
     spec::{Hook, Rung, Spec},
+    threads::Threads,
 };
+
+mod in_flight;
+use in_flight::name_requester;
 
 /// An in-flight entry this old will never finish: the operation's end was missed.
 const ABANDONED: Duration = Duration::from_secs(24 * 3600);
@@ -81,11 +84,14 @@ pub struct Options {
 struct Attached {
     // Links first: they are dropped before the object that their programs live in.
     _links: Vec<Link>,
+    /// The iterator over tasks that lists what is in flight, of a probe that has one.
+    in_flight: Option<Link>,
     object: Object,
     rung: &'static Rung,
     all_optional: bool,
     /// What hooks would have seen that this kernel has no function for.
     unseen: Vec<&'static str>,
+    since: Nanos,
     /// Users of the module that are us.
     own_users: u64,
     idle_since: Option<Duration>,
@@ -124,6 +130,8 @@ pub struct Watch {
     yield_idle_modules: bool,
     /// Operations that had not found room in the histograms when this was last looked at.
     lost_histograms: u64,
+    /// Loaded when first asked; `None` where that does not work.
+    threads: OnceCell<Option<Threads>>,
 }
 
 #[derive(Default)]
@@ -175,6 +183,7 @@ impl Watch {
             pinned: None,
             yield_idle_modules: options.yield_idle_modules,
             lost_histograms: 0,
+            threads: OnceCell::new(),
         };
         watch.attach_missing();
         watch.pinned = watch.pin(options.pin.as_deref());
@@ -280,26 +289,21 @@ impl Watch {
         self.shared.histograms()
     }
 
-    /// Operations of the `wanted` protocols that have not returned, at least `age` old, the oldest first and at most
-    /// `limit` of them, as far as their probes keep a map of these.
-    pub fn in_flight(&self, wanted: impl Fn(&Protocol) -> bool, age: Duration, limit: usize) -> Vec<Event> {
-        let now = u64::try_from(monotonic().as_nanos()).unwrap_or(u64::MAX);
-        let age = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
-        let mut events = Vec::new();
-        for (_, map) in self.inflight_maps().filter(|(spec, _)| wanted(spec.protocol)) {
-            // A map that cannot be read now is read the next time.
-            let Ok(entries) = map.lookup_batch(256, MapFlags::ANY, MapFlags::ANY) else { continue };
-            events.extend(
-                entries.filter_map(|(_, value)| decode_flight(&value, now)).filter(|event| event.duration >= age),
-            );
-        }
-        events.sort_by_key(|event| event.start);
-        events.truncate(limit);
-        for event in &mut events {
-            name_requester(&mut event.requester);
-            self.meet(event);
-        }
-        events
+    /// Whether `key` means the mount of this device, by whichever probe's way to name it.
+    pub fn means(&self, key: MountKey, device: MountKey) -> bool {
+        let same = |point| SPECS.iter().any(|spec| (spec.mount_key)(point) == key);
+        key == device || self.mounts.get(device).is_some_and(same)
+    }
+
+    /// Since when probes have been attached that see the operations below the system calls on this mount; `None` if none is.
+    pub fn sees_below_since(&self, mount: MountKey) -> Option<Nanos> {
+        let protocol = match &*self.mount(mount).fstype {
+            "cifs" | "smb3" => "smb",
+            "nfs" | "nfs4" => "nfs",
+            _ => "",
+        };
+        let lower = self.probes.iter().filter(|probe| [protocol, "vfs"].contains(&probe.spec.protocol.name));
+        lower.filter_map(|probe| probe.attached.as_ref()).map(|attached| attached.since).max()
     }
 
     /// Has the mount of an event named, if that is of another namespace.
@@ -329,11 +333,12 @@ impl Watch {
         let mut names = HashMap::new();
         let name = |mut event: Event| {
             let who = &mut event.requester;
-            *who = *names.entry(who.pid).or_insert_with(|| {
+            let named = names.entry(who.pid).or_insert_with(|| {
                 let mut named = Requester { tid: who.pid, ..*who };
                 name_requester(&mut named);
-                Requester { tid: who.tid, ..named }
+                named
             });
+            *who = Requester { tid: who.tid, ..*named };
             self.meet(&event);
             event
         };
@@ -477,15 +482,6 @@ impl Watch {
     }
 }
 
-/// Who it is, as long as the thread is there: the kernel side keeps only its numbers until an operation has finished.
-fn name_requester(requester: &mut Requester) {
-    let task = format!("/proc/{}/task/{}", requester.pid, requester.tid);
-    if let Ok(comm) = std::fs::read(format!("{task}/comm")) {
-        requester.comm = Text::new(comm.strip_suffix(b"\n").unwrap_or(&comm));
-    }
-    requester.uid = std::fs::metadata(task).map(|task| task.uid()).unwrap_or_default();
-}
-
 /// Brings a probe's own maps up to date.
 fn follow_mounts(spec: &Spec, attached: &Attached, mounts: &Mounts) {
     if let Err(error) = (spec.follow_mounts)(&attached.object, mounts) {
@@ -583,15 +579,17 @@ fn attach(spec: &'static Spec, shared: &Shared) -> Result<Attached, String> {
         let tries: &[bool] = if rung.optional.is_empty() { &[true] } else { &[true, false] };
         for optional in tries.iter().copied() {
             match attach_rung(spec, shared, rung, optional, &functions) {
-                Ok((object, links)) => {
+                Ok((object, links, in_flight)) => {
                     let users = spec.module.as_ref().and_then(|module| module_users(module.name)).unwrap_or(0);
                     let own_users = users.saturating_sub(users_before);
                     return Ok(Attached {
                         _links: links,
+                        in_flight,
                         object,
                         rung,
                         all_optional: optional,
                         unseen,
+                        since: nanos_now(),
                         own_users,
                         idle_since: None,
                         module: spec.module.as_ref().and_then(|module| module_identity(module.name)),
@@ -633,7 +631,7 @@ fn attach_rung(
     rung: &Rung,
     optional: bool,
     functions: &[&str],
-) -> libbpf_rs::Result<(Object, Vec<Link>)> {
+) -> libbpf_rs::Result<(Object, Vec<Link>, Option<Link>)> {
     let mut builder = ObjectBuilder::default();
     let mut object = builder.open_memory(spec.object)?;
     for mut program in object.progs_mut() {
@@ -649,9 +647,15 @@ fn attach_rung(
     let attach = |program: ProgramMut<'_>| {
         program.attach().with_context(|| format!("cannot attach {}", program.name().to_string_lossy()))
     };
-    let links = object.progs_mut().filter(|program| program.autoload()).map(attach);
-    let links = links.collect::<libbpf_rs::Result<Vec<_>>>()?;
-    Ok((object, links))
+    let (mut links, mut in_flight) = (Vec::new(), None);
+    for program in object.progs_mut().filter(|program| program.autoload()) {
+        if spec.inflight.iter().any(|name| program.name() == *name) {
+            in_flight = Some(attach(program)?);
+        } else {
+            links.push(attach(program)?);
+        }
+    }
+    Ok((object, links, in_flight))
 }
 
 fn cure(reason: &str) -> String {
@@ -664,6 +668,10 @@ fn cure(reason: &str) -> String {
             .into();
     }
     "please report this with the kernel's release and `plumbline -v doctor`".into()
+}
+
+fn nanos_now() -> Nanos {
+    u64::try_from(monotonic().as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// The clock of every event: CLOCK_MONOTONIC.

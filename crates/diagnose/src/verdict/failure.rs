@@ -60,7 +60,11 @@ pub(super) fn of_stalls(stalled: &[Event], around: &[Event]) -> Verdict {
         span(oldest.duration)
     )];
     if !oldest.operation.protocol().remote {
-        because.push("This probe sees that they do not return, not what they wait for: see processes.txt.".to_owned());
+        because.push(
+            "This probe sees that they do not return, not what they wait for: see processes.txt, and `calls` if that is \
+             there."
+                .to_owned(),
+        );
         return Verdict { because, ..Verdict::unknown("") };
     }
     let now = oldest.end();

@@ -1,7 +1,7 @@
 //! `plumbline trace`: operations as they happen, filtered in the kernel.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     ffi::{OsStr, OsString},
     fs::File,
     io::{self, BufWriter, IsTerminal, Write},
@@ -11,7 +11,8 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use model::{Event, Histogram, Mount, MountKey, Operation, Protocol, text::printable};
+use diagnose::Below;
+use model::{Event, Histogram, Mount, MountKey, Nanos, Operation, Protocol, text::printable};
 use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::{
@@ -19,12 +20,14 @@ use nix::{
         signalfd::{SfdFlags, SignalFd},
     },
 };
-use probes::{Filter, Options, State, Watch};
+use probes::{Capability, Filter, Options, State, Watch};
 
 use super::{permitted, usage_error};
+use crate::daemon::{self, nanos};
 use crate::view::{
+    below::{self, CallLine},
     clock::Clock,
-    event::{EventLine, errno_of, milliseconds, status_of},
+    event::{EventLine, errno_name, milliseconds, status_of},
     table::{Column, Table},
 };
 
@@ -57,6 +60,9 @@ pub struct Arguments {
     /// Watch local file systems too (syscalls, vfs)
     #[arg(long, conflicts_with = "fstype")]
     all_filesystems: bool,
+    /// Below each call, the SMB and NFS operations that it waited for (syscalls)
+    #[arg(long, conflicts_with = "csv")]
+    children: bool,
     /// One JSON object a line
     #[arg(long, conflicts_with = "csv")]
     json: bool,
@@ -71,6 +77,12 @@ const ROWS_PER_HEADING: u64 = 200;
 const TEND_EVERY: Duration = Duration::from_secs(2);
 /// Batches taken from the ring before anything else gets its turn: a full ring, and not for ever while one is flooded.
 const BATCHES_A_TURN: usize = 16;
+/// Operations that the recorder holds for what ran below calls: 2 MiB.
+const RECORDER_RECORDS: u32 = 32_768;
+/// How long an operation may take from its answer, with which the call goes on, until it is in the recorder.
+const HOLD: Duration = Duration::from_millis(100);
+/// More calls are not held back.
+const MOST_HELD: usize = 16_384;
 /// How long events may take from the decision to report them until they are in the ring.
 const SETTLE: Duration = Duration::from_millis(200);
 
@@ -92,8 +104,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         Ok(operations) => operations,
         Err(message) => return Ok(usage_error(message)),
     };
+    if arguments.children && protocol.name != probes::syscalls::PROTOCOL.name {
+        return Ok(usage_error(format!("--children is for the syscalls probe, and {} is another", protocol.name)));
+    }
     permitted()?;
-    let mut watch = start(protocol)?;
+    let mut watch = start(protocol, arguments.children)?;
     let mount = match &arguments.mount {
         None => MountKey::NONE,
         Some(path) => match watch.key_at(protocol, path.as_bytes()) {
@@ -199,24 +214,28 @@ fn operations_named(protocol: &'static Protocol, names: &[String]) -> Result<Vec
     names.iter().map(find).collect()
 }
 
-fn start(protocol: &'static Protocol) -> Result<Watch> {
+fn start(protocol: &'static Protocol, children: bool) -> Result<Watch> {
+    let below = [&probes::smb::PROTOCOL, &probes::nfs::PROTOCOL].into_iter().filter(|_| children);
     let options = Options {
-        protocols: vec![protocol],
+        protocols: below.chain([protocol]).collect(),
         ring_bytes: 4 << 20,
-        recorder_records: 64,
+        recorder_records: if children { RECORDER_RECORDS } else { 64 },
         pin: None,
         yield_idle_modules: false,
     };
     let watch = Watch::start(&options).context("cannot create BPF maps")?;
     let probes = watch.state();
-    if let Some(probe) = probes.first()
-        && probes.iter().all(|probe| probe.state == State::Unavailable && !probe.may_come)
+    let is_below = |probe: &Capability| children && probe.probe != protocol.name;
+    let asked: Vec<_> = probes.iter().filter(|probe| !is_below(probe)).collect();
+    if let Some(probe) = asked.first()
+        && asked.iter().all(|probe| probe.state == State::Unavailable && !probe.may_come)
     {
         let fix = if probe.fix.is_empty() { String::new() } else { format!("; fix: {}", probe.fix) };
         bail!("the {} probe cannot run here: {}{fix}", probe.probe, probe.reason)
     }
     for probe in probes.iter().filter(|probe| !probe.reason.is_empty()) {
-        eprintln!("plumbline: {}: {}", probe.probe, probe.reason);
+        let without = if is_below(probe) { "nothing of it is shown below calls: " } else { "" };
+        eprintln!("plumbline: {}: {without}{}", probe.probe, probe.reason);
     }
     Ok(watch)
 }
@@ -253,7 +272,8 @@ fn follow(watch: &mut Watch, printer: &mut Printer, stop: &SignalFd, deadline: O
             printer.forget_mounts();
             tended = now;
         }
-        let wait = deadline.map_or(TEND_EVERY, |deadline| deadline.duration_since(now).min(TEND_EVERY));
+        let wait = if printer.held.is_empty() { TEND_EVERY } else { HOLD };
+        let wait = deadline.map_or(wait, |deadline| deadline.duration_since(now).min(wait));
         // SAFETY: the ring's epoll descriptor lives as long as `watch`, which outlives this borrow.
         let ring = unsafe { BorrowedFd::borrow_raw(watch.ring_fd()) };
         let mut wanted = [
@@ -285,7 +305,9 @@ fn settle(watch: &mut Watch, printer: &mut Printer, filter: Filter) -> Result<()
         let sent: u64 =
             watch.counters().iter().map(|(_, counters)| counters.produced.saturating_sub(counters.lost_ring)).sum();
         if watch.consumed().0 >= sent || Instant::now() >= give_up {
-            return Ok(());
+            std::thread::sleep(if printer.held.is_empty() { Duration::ZERO } else { HOLD });
+            printer.print_held(watch, u64::MAX)?;
+            return printer.flush().map_err(Into::into);
         }
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -296,11 +318,21 @@ fn drain(watch: &mut Watch, printer: &mut Printer) -> io::Result<()> {
     for _ in 0..BATCHES_A_TURN {
         let taken = watch.drain(|event| events.push(event));
         for event in events.drain(..) {
-            printer.print(watch, &event)?;
+            if printer.children {
+                printer.held.push_back(event);
+            } else {
+                printer.print(watch, &event, None)?;
+            }
         }
         if taken < Watch::BATCH {
             break;
         }
+    }
+    if printer.held.len() > MOST_HELD {
+        printer.print_held(watch, u64::MAX)?;
+    } else if printer.looked.elapsed() >= HOLD {
+        // Each look copies the recorder.
+        printer.print_held(watch, nanos(probes::monotonic().saturating_sub(HOLD)))?;
     }
     printer.flush()
 }
@@ -319,6 +351,12 @@ struct Printer {
     mounts: HashMap<MountKey, Mount>,
     rows: u64,
     terminal: bool,
+    /// Whether what ran below each call is shown.
+    children: bool,
+    /// Calls that have just ended: what ran below them may not be in the recorder yet.
+    held: VecDeque<Event>,
+    /// When it was last looked what ran below them.
+    looked: Instant,
 }
 
 const REMOTE_COLUMNS: &[Column] = &[
@@ -380,6 +418,9 @@ impl Printer {
             mounts: HashMap::new(),
             rows: 0,
             terminal,
+            children: arguments.children,
+            held: VecDeque::new(),
+            looked: Instant::now(),
         };
         printer.heading()?;
         Ok(printer)
@@ -406,23 +447,48 @@ impl Printer {
 
     fn heading(&mut self) -> io::Result<()> {
         match self.form {
-            Form::Table => Table::new(self.columns()).header(&mut self.out)?,
+            Form::Table => {
+                Table::new(self.columns()).header(&mut self.out)?;
+                if self.children {
+                    below::heading(&mut self.out)?;
+                }
+            }
             Form::Csv => csv_header(&mut self.out)?,
             Form::Json => {}
         }
         self.out.flush()
     }
 
-    fn print(&mut self, watch: &Watch, event: &Event) -> io::Result<()> {
+    /// Prints the calls that ended by `settled`, with what ran below them.
+    fn print_held(&mut self, watch: &Watch, settled: Nanos) -> io::Result<()> {
+        let count = self.held.iter().take_while(|call| call.end() <= settled).count();
+        if count == 0 {
+            return Ok(());
+        }
+        self.looked = Instant::now();
+        let calls: Vec<_> = self.held.drain(..count).collect();
+        let recorder = || watch.recorder().unwrap_or_default();
+        let found: HashMap<_, _> = daemon::below(watch, &calls.iter().collect::<Vec<_>>(), recorder)
+            .into_iter()
+            .map(|(call, below)| ((call.requester.tid, call.start), below))
+            .collect();
+        calls.iter().try_for_each(|call| self.print(watch, call, found.get(&(call.requester.tid, call.start))))
+    }
+
+    fn print(&mut self, watch: &Watch, event: &Event, below: Option<&Below>) -> io::Result<()> {
         // Names of mounts are looked up once between two looks at what is mounted.
         let mount = self.mounts.entry(event.mount).or_insert_with(|| watch.mount(event.mount)).clone();
         match self.form {
             Form::Json => {
-                serde_json::to_writer(&mut self.out, &EventLine::new(event, &mount, &self.clock))?;
+                let line = CallLine::new(EventLine::new(event, &mount, &self.clock), event.start, below);
+                serde_json::to_writer(&mut self.out, &line)?;
                 writeln!(self.out)
             }
             Form::Csv => csv_line(&mut self.out, &EventLine::new(event, &mount, &self.clock)),
-            Form::Table => self.row(event, &mount),
+            Form::Table => {
+                self.row(event, &mount)?;
+                below.map_or(Ok(()), |below| below::branches(&mut self.out, event.start, below))
+            }
         }
     }
 
@@ -438,18 +504,21 @@ impl Printer {
         let comm = event.requester.comm.to_string();
         let (table, cells) = (Table::new(self.columns()), [time.as_str(), event.operation.name(), &ms(event.duration)]);
         if self.of_connections() {
-            let (state, peer) = (status_of(event).unwrap_or_else(|| "-".into()), event.file.to_string());
+            let (state, peer) = (
+                status_of(event.operation, event.status, event.flags).unwrap_or_else(|| "-".into()),
+                event.file.to_string(),
+            );
             let rest = [state.as_str(), &pid, mount.label(), &peer];
             table.row(&mut self.out, &[&cells[..], &rest[..]].concat())
         } else if self.protocol.remote {
-            let status = status_of(event).unwrap_or_default();
+            let status = status_of(event.operation, event.status, event.flags).unwrap_or_default();
             let (queue, wire, deliver) =
                 (phase(event.phases.queue), phase(event.phases.wire), phase(event.phases.deliver));
             let rest =
                 [&queue, &wire, &deliver, &bytes, status.trim_start_matches("STATUS_"), &pid, &comm, mount.label()];
             table.row(&mut self.out, &[&cells[..], &rest[..]].concat())
         } else {
-            let error = errno_of(event).unwrap_or_else(|| "-".into());
+            let error = errno_name(event.errno).unwrap_or_else(|| "-".into());
             let file = event.file.to_string();
             let rest = [bytes.as_str(), &error, &pid, &comm, mount.label(), &file];
             let place = [event.offset.to_string(), event.asked.to_string()];
@@ -520,13 +589,18 @@ fn totals(watch: &Watch, protocol: &Protocol, mount: MountKey) -> Result<()> {
         }
     }
     let (taken, not_understood) = watch.consumed();
-    for ((of, counters), (_, runs)) in watch.counters().into_iter().zip(watch.runs()) {
+    let mut probes: Vec<_> = watch.counters().into_iter().zip(watch.runs()).collect();
+    probes.sort_by_key(|((of, _), _)| of.name != protocol.name);
+    for ((of, counters), (_, runs)) in probes {
         if of.name == protocol.name {
             let lost: Vec<_> = counters.losses().iter().map(|(cause, lost)| format!("{cause} {lost}")).collect();
             let (shown, lost, missed) = (taken - not_understood, lost.join(", "), runs.missed);
             // No loss, but what somebody waits for: an operation that hangs is in no histogram.
             let unfinished = counters.unfinished();
             writeln!(err, "\n{shown} events shown, lost: {lost}, runs_missed {missed}; unfinished {unfinished}")?;
+        } else {
+            let untimed = counters.lost_inflight + runs.missed;
+            writeln!(err, "{}: {} operations seen, {untimed} missed", of.name, counters.finished)?;
         }
     }
     Ok(())

@@ -1,6 +1,7 @@
 //! From an episode to `incident.json` and the rest of the bundle.
 
 use std::{
+    cmp::Reverse,
     collections::{HashMap, HashSet},
     fs, io,
     io::Write,
@@ -13,9 +14,11 @@ use probes::{Recorder, Watch};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::children::Children;
 use crate::{
     evidence::{Attachment, Scope, ScopedMount},
     view::{
+        below::CallLine,
         clock::Clock,
         container,
         event::{EventLine, milliseconds},
@@ -37,6 +40,8 @@ struct Incident<'a> {
     windows: u64,
     closed: bool,
     also: &'a [String],
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    calls: Vec<Value>,
     host: Host,
 }
 
@@ -107,6 +112,7 @@ pub struct Facts<'a> {
     pub id: &'a str,
     pub episode: &'a Episode,
     pub recorder: &'a Recorder,
+    pub children: &'a Children,
     pub losses: &'a Value,
     /// What higher layers saw of it.
     pub also: &'a [String],
@@ -117,6 +123,9 @@ pub struct Facts<'a> {
 const NORMAL_SPAN: Duration = Duration::from_secs(300);
 /// Operations around the slow ones that the verdict looks at: a tenth of a second's work at most.
 const JUDGED: usize = 16_384;
+
+/// System calls listed with what ran below them.
+const SLOWEST: usize = 10;
 
 /// Judges the episode and puts `incident.json` together.
 pub fn describe(watch: &Watch, clock: &Clock, facts: &Facts) -> Value {
@@ -145,6 +154,7 @@ pub fn describe(watch: &Watch, clock: &Clock, facts: &Facts) -> Value {
         windows: facts.episode.windows,
         closed: facts.closed,
         also: facts.also,
+        calls: slowest_calls(watch, clock, facts),
         host: host(),
     };
     serde_json::to_value(incident).unwrap_or_else(|error| json!({"id": facts.id, "error": error.to_string()}))
@@ -173,6 +183,7 @@ pub fn describe_snapshot(clock: &Clock, id: &str, by: &str, losses: &Value) -> V
         windows: 0,
         closed: true,
         also: &[],
+        calls: vec![],
         host: host(),
     };
     serde_json::to_value(incident).unwrap_or_else(|error| json!({"id": id, "error": error.to_string()}))
@@ -197,7 +208,7 @@ pub fn scope(watch: &Watch, episode: &Episode) -> Scope {
 pub fn attachments(
     watch: &Watch,
     clock: Clock,
-    events: Vec<Event>,
+    (events, children): (Vec<Event>, Children),
     excerpt: Option<Recorder>,
     incident: &Value,
 ) -> Vec<Attachment> {
@@ -210,10 +221,10 @@ pub fn attachments(
     if let Some(recorder) = excerpt {
         names.add(watch, recorder.events().map(|event| event.mount));
         let names = names.clone();
-        let write = move |out: &mut dyn Write| names.write(out, &clock, recorder.events());
+        let write = move |out: &mut dyn Write| names.write(out, &clock, recorder.events(), &Children::default());
         attachments.push(Attachment { name: "recorder.jsonl", write: Box::new(write) });
     }
-    let write = move |out: &mut dyn Write| names.write(out, &clock, events.into_iter());
+    let write = move |out: &mut dyn Write| names.write(out, &clock, events.into_iter(), &children);
     attachments.push(Attachment { name: "events.jsonl", write: Box::new(write) });
     attachments
 }
@@ -235,15 +246,35 @@ impl Names {
         }
     }
 
-    fn write(&self, out: &mut dyn Write, clock: &Clock, events: impl Iterator<Item = Event>) -> io::Result<()> {
+    fn write(
+        &self,
+        out: &mut dyn Write,
+        clock: &Clock,
+        events: impl Iterator<Item = Event>,
+        children: &Children,
+    ) -> io::Result<()> {
         let nowhere = Mount::default();
         for event in events {
             let mount = self.0.get(&event.mount).unwrap_or(&nowhere);
-            serde_json::to_writer(&mut *out, &EventLine::new(&event, mount, clock))?;
+            let line = CallLine::new(EventLine::new(&event, mount, clock), event.start, children.of(&event));
+            serde_json::to_writer(&mut *out, &line)?;
             out.write_all(b"\n")?;
         }
         Ok(())
     }
+}
+
+/// The slowest system calls of which it is known what ran below them, as they are in `events.jsonl`.
+fn slowest_calls(watch: &Watch, clock: &Clock, facts: &Facts) -> Vec<Value> {
+    let known = |event: &&Event| facts.children.of(event).is_some();
+    let mut calls: Vec<_> = facts.episode.window.events().iter().filter(known).collect();
+    calls.sort_by_key(|call| (Reverse(call.duration), call.start));
+    calls.truncate(SLOWEST);
+    let line = |call: &Event| {
+        let mount = watch.mount(call.mount);
+        serde_json::to_value(CallLine::new(EventLine::new(call, &mount, clock), call.start, facts.children.of(call)))
+    };
+    calls.into_iter().filter_map(|call| line(call).ok()).collect()
 }
 
 fn ranking(watch: &Watch, top: &Top) -> Ranking {

@@ -103,7 +103,9 @@ impl Daemon {
                 (Depth::Protocol, Depth::Connection) => open.waits,
                 _ => false,
             };
-            ((below || told) && sources.is_subset(&open.sources)) || (broken && servers.is_subset(&open.servers))
+            !open.shadow
+                && (((below || told) && sources.is_subset(&open.sources))
+                    || (broken && servers.is_subset(&open.servers)))
         };
         let mut shadow = false;
         for open in self.open.values_mut() {
@@ -130,9 +132,11 @@ impl Daemon {
             tracing::warn!(%error, "cannot read the flight recorder");
             Recorder::default()
         });
+        self.children.find(&self.watch, episode.window.events().iter(), || recorder.clone());
         let facts = incident::Facts {
             id: id.as_str(),
             episode,
+            children: &self.children,
             recorder: &recorder,
             losses: &self.losses(),
             also: open.map_or(&[], |open| &open.also),
@@ -148,14 +152,15 @@ impl Daemon {
             tell::audit(self.setup.config.audit, "incident", || format!("{} is over", id.as_str()));
         }
         let events = episode.window.events().to_vec();
+        let children = self.children.only(events.iter());
         let result = if known.is_some() {
-            let attachments = incident::attachments(&self.watch, self.clock, events, None, &described);
+            let attachments = incident::attachments(&self.watch, self.clock, (events, children), None, &described);
             collector.update(id.clone(), described, attachments)
         } else {
             let excerpt = self.excerpt(&recorder, episode.window.from);
             collector.submit(Request {
                 id: id.clone(),
-                attachments: incident::attachments(&self.watch, self.clock, events, excerpt, &described),
+                attachments: incident::attachments(&self.watch, self.clock, (events, children), excerpt, &described),
                 incident: described,
                 actions: self.setup.config.resolve(self.rules.actions_of(&episode.anomaly.name)),
                 scope: incident::scope(&self.watch, episode),
@@ -166,6 +171,14 @@ impl Daemon {
             Err(refused) => self.lost(&id, "busy", &refused.to_string()),
         }
         release_free_memory();
+    }
+
+    /// Of the calls of incidents that go on: the recorder may have been overwritten when these are next written.
+    pub(super) fn find_children(&mut self) {
+        let shown = |episode: &&Episode| self.open.get(&episode.id).is_some_and(|open| !open.shadow);
+        let calls: Vec<_> = self.rules.episodes().filter(shown).flat_map(|episode| episode.window.events()).collect();
+        self.children = self.children.only(calls.iter().copied());
+        self.children.find(&self.watch, calls.into_iter(), || self.watch.recorder().unwrap_or_default());
     }
 
     fn lost(&mut self, id: &Id, cause: &str, message: &str) {
@@ -219,7 +232,7 @@ impl Daemon {
         let servers = servers.into_iter().filter(|server| !server.is_empty()).collect();
         let request = Request {
             id: id.clone(),
-            attachments: incident::attachments(&self.watch, clock, vec![], excerpt, &described),
+            attachments: incident::attachments(&self.watch, clock, Default::default(), excerpt, &described),
             incident: described,
             actions: self.setup.config.resolve(&self.setup.config.snapshot),
             scope: Scope { mounts, servers, pids: vec![] },

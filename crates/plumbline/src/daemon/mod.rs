@@ -3,6 +3,7 @@
 //! Everything it waits for is in one epoll set ([`sources`]). On every interval the ring is drained, each rule's window
 //! is closed, and what that changed becomes a bundle or an update of one.
 
+mod children;
 mod control;
 mod incident;
 mod incidents;
@@ -34,8 +35,10 @@ use crate::{
     evidence::{Collector, Id},
     view::clock::Clock,
 };
+use children::Children;
+pub use children::below;
 use control::Control;
-use incident::nanos;
+pub use incident::nanos;
 use incidents::Open;
 use lock::Lock;
 use reload::{refuse_to_be_blind, settings, start_watch};
@@ -89,6 +92,7 @@ struct Daemon {
     rules: Rules,
     /// The episodes that are not over, by number.
     open: HashMap<u64, Open>,
+    children: Children,
     /// Snapshots under way, and who waits for them.
     snapshots: Vec<(Id, Option<UnixStream>)>,
     clock: Clock,
@@ -130,6 +134,7 @@ impl Daemon {
             watch,
             collector: Some(collector),
             open: HashMap::new(),
+            children: Children::default(),
             snapshots: Vec::new(),
             clock: Clock::now(),
             sample_shift: 0,
@@ -231,6 +236,7 @@ impl Daemon {
         self.clock = Clock::now();
         let changes = self.close_windows();
         self.report_all(changes);
+        self.find_children();
         self.adapt();
     }
 

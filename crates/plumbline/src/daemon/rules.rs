@@ -6,7 +6,7 @@ use std::{
 };
 
 use diagnose::{
-    Meanwhile, Watch,
+    Episode, Meanwhile, Watch,
     rule::{ErrorRule, Rule},
 };
 use model::{Code, Event, Operation, Protocol};
@@ -57,6 +57,11 @@ impl Rules {
     /// Ends every open episode.
     pub fn finish(&mut self) -> Vec<Change> {
         self.on_duty.iter_mut().filter_map(|rule| rule.watch.finish()).map(Change::Closed).collect()
+    }
+
+    /// The episodes that are not over.
+    pub fn episodes(&self) -> impl Iterator<Item = &Episode> {
+        self.on_duty.iter().filter_map(|rule| rule.watch.episode())
     }
 
     /// What the rule of this name collects.

@@ -1,6 +1,6 @@
 //! The one form of an event in JSON and CSV: the lines of `trace`, `events.jsonl` and `recorder.jsonl`.
 
-use model::{Caller, Event, Mount};
+use model::{Caller, Event, Flags, Mount, Operation};
 use serde::Serialize;
 
 use super::clock::Clock;
@@ -114,8 +114,8 @@ impl<'a> EventLine<'a> {
             queue_ms: phases.map(|phases| milliseconds(phases.queue)),
             wire_ms: phases.map(|phases| milliseconds(phases.wire)),
             deliver_ms: phases.map(|phases| milliseconds(phases.deliver)),
-            status: status_of(event),
-            errno: errno_of(event),
+            status: status_of(event.operation, event.status, event.flags),
+            errno: errno_name(event.errno),
             bytes: event.bytes,
             mountpoint: &mount.mountpoint,
             source: &mount.source,
@@ -173,24 +173,24 @@ pub fn milliseconds(ns: u64) -> f64 {
 }
 
 /// The protocol's status by name.
-pub fn status_of(event: &Event) -> Option<String> {
-    if !event.operation.protocol().remote || event.flags.in_flight {
+pub fn status_of(operation: Operation, status: u32, flags: Flags) -> Option<String> {
+    if !operation.protocol().remote || flags.in_flight {
         return None;
     }
-    if event.flags.unanswered {
+    if flags.unanswered {
         return Some("NO_ANSWER".into());
     }
-    let name = (event.operation.protocol().status_name)(event.status);
+    let name = (operation.protocol().status_name)(status);
     // Not everything ends with a status.
-    if name.is_none() && event.status == 0 {
+    if name.is_none() && status == 0 {
         return None;
     }
-    Some(name.map_or_else(|| format!("{:#010x}", event.status), str::to_owned))
+    Some(name.map_or_else(|| format!("{status:#010x}"), str::to_owned))
 }
 
 /// The error by name.
-pub fn errno_of(event: &Event) -> Option<String> {
-    let number = i32::try_from(event.errno).ok().filter(|number| *number != 0)?;
+pub fn errno_name(errno: u32) -> Option<String> {
+    let number = i32::try_from(errno).ok().filter(|number| *number != 0)?;
     match nix::errno::Errno::from_raw(number) {
         nix::errno::Errno::UnknownErrno => Some(number.to_string()),
         errno => Some(format!("{errno:?}")),

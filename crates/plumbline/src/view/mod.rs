@@ -1,5 +1,6 @@
 //! How things look: tables, colours, times, and the one JSON form of an event.
 
+pub mod below;
 pub mod clock;
 pub mod container;
 pub mod event;

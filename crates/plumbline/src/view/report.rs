@@ -32,6 +32,7 @@ pub fn page(incident: &Value) -> String {
     }
     html.push_str("</ul>");
     table(&mut html, incident, "Operations", "/top/operations", &["operation"]);
+    calls(&mut html, incident);
     table(&mut html, incident, "Mounts", "/top/mounts", &["mountpoint", "source", "server", "fstype"]);
     table(&mut html, incident, "Processes", "/top/processes", &["pid", "comm", "container", "cgroup"]);
     table(&mut html, incident, "Files", "/top/files", &["file", "mountpoint"]);
@@ -95,6 +96,55 @@ fn table(html: &mut String, incident: &Value, title: &str, pointer: &str, column
         html.push_str(&format!("<td class=\"n\">{}<td class=\"n\">{}", text(row, "/count"), text(row, "/total_ms")));
     }
     html.push_str("</table>");
+}
+
+/// The slowest system calls, each with the operations below it.
+fn calls(html: &mut String, incident: &Value) {
+    let calls = array(incident, "/calls");
+    if calls.is_empty() {
+        return;
+    }
+    html.push_str("<h2>Slowest system calls, and what ran below them</h2><table><tr><th>call<th>process<th>file");
+    html.push_str("<th class=\"n\">after ms<th class=\"n\">ms<th>status");
+    for call in calls {
+        let cells = ["/operation", "/comm", "/file"].map(|field| format!("<td>{}", text(call, field)));
+        html.push_str(&format!(
+            "<tr>{}<td class=\"n\"><td class=\"n\">{}<td>{}",
+            cells.concat(),
+            text(call, "/duration_ms"),
+            text(call, "/errno")
+        ));
+        children(html, call, "/children", "/children_count", "└");
+        children(html, call, "/meanwhile", "/meanwhile_count", "meanwhile");
+        if call.pointer("/children_incomplete") == Some(&Value::Bool(true)) {
+            html.push_str(
+                "<tr><td colspan=\"6\" class=\"muted\">more may be missing: they were not seen, or are overwritten by now",
+            );
+        }
+    }
+    html.push_str("</table>");
+}
+
+fn children(html: &mut String, call: &Value, pointer: &str, count: &str, mark: &str) {
+    let listed = array(call, pointer);
+    for child in listed {
+        let status = if child.pointer("/in_flight") == Some(&Value::Bool(true)) {
+            "in flight".into()
+        } else {
+            text(child, "/status")
+        };
+        html.push_str(&format!(
+            "<tr><td>{mark} {}<td><td><td class=\"n\">{}<td class=\"n\">{}<td>{status}",
+            text(child, "/operation"),
+            text(child, "/after_ms"),
+            text(child, "/duration_ms"),
+        ));
+    }
+    let all = call.pointer(count).and_then(Value::as_u64).unwrap_or_default();
+    let rest = all.saturating_sub(listed.len() as u64);
+    if rest > 0 {
+        html.push_str(&format!("<tr><td colspan=\"6\" class=\"muted\">{mark} and {rest} shorter ones"));
+    }
 }
 
 fn array<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {

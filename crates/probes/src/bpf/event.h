@@ -122,6 +122,16 @@ struct flight {
 	__u32 reserved;
 };
 
+/* Where a thread is. */
+struct thread {
+	__u32 tid;
+	__s32 call; /* number of the system call that it is or was last in; negative: an exception or an interrupt */
+	__u8 asleep;
+	__u8 no_file; /* the call's first argument is a descriptor of neither a file nor a folder */
+	__u8 without_calls; /* the kernel's own, or of another instruction set: the rest says nothing */
+	__u8 reserved;
+};
+
 struct histogram_key {
 	__u64 mount;
 	__u16 operation;

@@ -15,6 +15,7 @@ enum event_flags event_flags_type;
 enum caller caller_type;
 struct record record_type;
 struct flight flight_type;
+struct thread thread_type;
 struct histogram_key histogram_key_type;
 struct histogram histogram_type;
 struct settings settings_type;

@@ -38,12 +38,17 @@ pub(crate) static SPEC: Spec = Spec {
     id: probe_id::PROBE_SYSCALLS,
     object: include_bytes!(concat!(env!("OUT_DIR"), "/syscalls.bpf.o")),
     module: None,
-    rungs: &[Rung { via: "tp_btf", required: &["sys_enter", "sys_exit"], optional: &[], without: "" }],
+    rungs: &[Rung {
+        via: "tp_btf",
+        required: &["sys_enter", "sys_exit"],
+        optional: &["in_flight"],
+        without: "calls in flight",
+    }],
     hooks: &[],
     prepare,
     follow_mounts,
     mount_key: |point| point.device,
-    inflight: &[],
+    inflight: &["in_flight"],
 };
 
 /// Where a call says which file it means; `enum target` in syscalls.bpf.c, in its order.
@@ -94,6 +99,13 @@ fn calls() -> Vec<(libc::c_long, u8, Target)> {
     #[cfg(not(target_arch = "x86_64"))]
     let _ = (Opened, Stat);
     calls
+}
+
+/// Whether the call of this number is one that is watched, and its first argument a descriptor of what it works on, which
+/// it leaves open.
+pub(crate) fn takes_descriptor(number: libc::c_long) -> bool {
+    number != libc::SYS_close
+        && calls().into_iter().any(|(known, _, target)| known == number && matches!(target, Target::Descriptor))
 }
 
 /// Writes the table of calls into the object's read-only data.

@@ -9,6 +9,7 @@
  */
 #include "../bpf/files.h"
 #include "../bpf/observe.h"
+#include "../threads/iterator.h"
 #include "syscall.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
@@ -114,9 +115,15 @@ struct nsproxy {
 	struct mnt_namespace *mnt_ns;
 };
 
+struct nameidata {
+	struct path path;
+	struct qstr last;
+};
+
 struct task_struct___paths {
 	struct fs_struct *fs;
 	struct nsproxy *nsproxy;
+	struct nameidata *nameidata;
 };
 #pragma clang attribute pop
 
@@ -367,6 +374,54 @@ static __always_inline int left(const struct pt_regs___kernel *regs, long result
 		report(e);
 	}
 	count(PROBE_SYSCALLS, COUNT_FINISHED);
+	return 0;
+}
+
+/* A path that is still walked: the folder that it has come to, and the name that it looks up there. */
+static __always_inline void attribute_by_walk(struct event *e, const struct settings *s, const struct task_struct *task)
+{
+	struct nameidata *walk = BPF_CORE_READ((const struct task_struct___paths *)task, nameidata);
+	struct dentry *folder = BPF_CORE_READ(walk, path.dentry);
+	struct super_block *sb = BPF_CORE_READ(folder, d_sb);
+	__u32 length = BPF_CORE_READ(walk, last.len);
+
+	if (!walk || !sb || !is_watched(s, BPF_CORE_READ(folder, d_inode), sb))
+		return;
+	e->mount = BPF_CORE_READ(sb, s_dev);
+	if (length >= FILE_LENGTH)
+		length = FILE_LENGTH - 1;
+	bpf_probe_read_kernel(e->file, length, BPF_CORE_READ(walk, last.name));
+}
+
+/* The calls that have not returned, as events without an end. One by a path whose walk has ended has no mount yet. */
+SEC("iter/task")
+int in_flight(struct bpf_iter__task *ctx)
+{
+	struct settings *s = current_settings();
+	struct task_struct *task = ctx->task;
+	struct event e = { .probe = PROBE_SYSCALLS, .weight = 1 };
+	struct pending *p;
+
+	if (!task || !s)
+		return 0;
+	p = pending_of(task);
+	if (!p)
+		return 0;
+	e.start = p->start;
+	e.operation = p->operation;
+	e.caller = p->number + 1;
+	e.pid = task->tgid;
+	e.tid = task->pid;
+	if (p->target == TARGET_DESCRIPTOR) {
+		e.mount = p->mount;
+		e.inode = p->inode;
+		name_file(&e, task, p->descriptor);
+	} else {
+		attribute_by_walk(&e, s, task);
+	}
+	name_requester(&e, task);
+	if (p->start == e.start)
+		bpf_seq_write(ctx->meta->seq, &e, sizeof(e));
 	return 0;
 }
 

@@ -1,0 +1,81 @@
+//! What ran below the system calls of open incidents: found while the recorder still has it, kept until they are over.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use diagnose::{Below, Operations};
+use model::{Caller, Event};
+use probes::{Recorder, Watch};
+
+/// How long an operation may take from its answer, with which the call goes on, until it is in the recorder.
+const SETTLED: Duration = Duration::from_millis(100);
+
+/// A call by thread and start; while it is in flight, what is below it is another thing.
+type CallId = (u32, u64, bool);
+
+/// What ran below which calls.
+#[derive(Clone, Default)]
+pub struct Children(HashMap<CallId, Arc<Below>>);
+
+impl Children {
+    /// What ran below the call, where that has been found.
+    pub fn of(&self, call: &Event) -> Option<&Below> {
+        self.0.get(&id(call)).map(Arc::as_ref)
+    }
+
+    /// Those of these calls alone.
+    pub fn only<'a>(&self, calls: impl Iterator<Item = &'a Event>) -> Self {
+        Self(calls.map(id).filter_map(|id| Some((id, Arc::clone(self.0.get(&id)?)))).collect())
+    }
+
+    /// Finds what is not known yet; `recorder` is asked for once, and only if something is to be found.
+    pub fn find<'a>(
+        &mut self,
+        watch: &Watch,
+        calls: impl Iterator<Item = &'a Event>,
+        recorder: impl FnOnce() -> Recorder,
+    ) {
+        let unsettled = super::monotonic().saturating_sub(super::nanos(SETTLED));
+        let unknown = |call: &&Event| !self.0.contains_key(&id(call)) || call.end() >= unsettled;
+        let calls: Vec<_> = calls.filter(unknown).filter(|call| is_call(call)).collect();
+        let found = below(watch, &calls, recorder);
+        self.0.extend(found.into_iter().map(|(call, below)| (id(call), Arc::new(below))));
+    }
+}
+
+/// What ran below each of the calls on whose mounts that can be seen.
+pub fn below<'a>(watch: &Watch, calls: &[&'a Event], recorder: impl FnOnce() -> Recorder) -> Vec<(&'a Event, Below)> {
+    let mounts: HashSet<_> = calls.iter().map(|call| call.mount).collect();
+    let since = |mount| Some((mount, watch.sees_below_since(mount)?));
+    let seen_since: HashMap<_, _> = mounts.into_iter().filter_map(since).collect();
+    let calls: Vec<_> = calls.iter().copied().filter(|call| seen_since.contains_key(&call.mount)).collect();
+    let Some(begin) = calls.iter().map(|call| call.start).min() else { return Vec::new() };
+    let threads: HashSet<_> = calls.iter().map(|call| call.requester.tid).collect();
+    let lower =
+        |event: &Event| !is_call(event) && (threads.contains(&event.requester.tid) || event.caller == Caller::Kernel);
+    let waiting = match calls.iter().any(|call| call.flags.in_flight) {
+        true => watch.in_flight(|protocol| protocol.remote, Duration::ZERO, diagnose::KEPT),
+        false => Vec::new(),
+    };
+    let recorder = recorder();
+    let ended = recorder.events_since(begin, usize::MAX);
+    let operations = Operations::new(ended.chain(waiting).filter(lower), recorder.whole_since());
+    let join = |call: &'a Event| {
+        let mut below = operations.below(call, |key| watch.means(key, call.mount));
+        below.incomplete |= seen_since.get(&call.mount).is_some_and(|since| *since > call.start);
+        (call, below)
+    };
+    calls.into_iter().map(join).collect()
+}
+
+/// Whether it is a system call.
+pub fn is_call(event: &Event) -> bool {
+    event.operation.protocol().name == probes::syscalls::PROTOCOL.name
+}
+
+fn id(call: &Event) -> CallId {
+    (call.requester.tid, call.start, call.flags.in_flight)
+}

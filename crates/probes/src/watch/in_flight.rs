@@ -1,0 +1,90 @@
+//! What has not returned: from the probes' maps, and from an iterator over tasks.
+
+use std::{os::unix::fs::MetadataExt, time::Duration};
+
+use libbpf_rs::{MapCore, MapFlags};
+use model::{Event, MountKey, Nanos, Protocol, Requester, text::Text};
+
+use super::{Attached, Watch, nanos_now};
+use crate::{
+    decode::{decode_flight, decode_pending},
+    generated::event,
+    threads::{self, Threads},
+};
+
+impl Watch {
+    /// Operations of the `wanted` protocols that have not returned, at least `age` old, the oldest first and at most
+    /// `limit` of them, as far as their probes can list these. An operation whose thread is elsewhere has returned, and its
+    /// end was missed: it is none.
+    pub fn in_flight(&self, wanted: impl Fn(&Protocol) -> bool, age: Duration, limit: usize) -> Vec<Event> {
+        let now = nanos_now();
+        let age = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
+        let mut events = self.pending_calls(&wanted, age, now);
+        for (_, map) in self.inflight_maps().filter(|(spec, _)| wanted(spec.protocol)) {
+            events.extend(flights(&map, now).into_iter().filter(|event| event.duration >= age));
+        }
+        self.drop_what_has_ended(&mut events);
+        events.sort_by_key(|event| event.start);
+        events.truncate(limit);
+        for event in &mut events {
+            if event.requester.comm.is_empty() {
+                name_requester(&mut event.requester);
+            }
+            self.meet(event);
+        }
+        events
+    }
+
+    /// What the probes with an iterator list. A call of which the kernel does not know yet where its path leads is none,
+    /// unless an operation below it, in flight too, says so.
+    fn pending_calls(&self, wanted: impl Fn(&Protocol) -> bool, age: u64, now: Nanos) -> Vec<Event> {
+        let attached = self.probes.iter().filter(|probe| wanted(probe.spec.protocol));
+        let attached = attached.filter_map(|probe| probe.attached.as_ref()).filter(|attached| may_be_pending(attached));
+        let listed = attached.filter_map(|attached| threads::read_all::<event>(attached.in_flight.as_ref()?).ok());
+        let pending = listed.flatten().filter_map(|raw| decode_pending(&raw, now));
+        let mut calls: Vec<_> = pending.filter(|call| call.duration >= age).collect();
+        if calls.iter().any(|call| call.mount == MountKey::NONE) {
+            let below: Vec<_> = self.inflight_maps().flat_map(|(_, map)| flights(&map, now)).collect();
+            for call in calls.iter_mut().filter(|call| call.mount == MountKey::NONE) {
+                let is_below = |event: &&Event| event.requester.tid == call.requester.tid && event.start >= call.start;
+                let mount = below.iter().find(is_below).and_then(|event| self.mounts.get(event.mount));
+                call.mount = mount.map_or(MountKey::NONE, |point| point.device);
+            }
+        }
+        calls.retain(|call| call.mount != MountKey::NONE);
+        calls
+    }
+
+    /// An operation of a protocol goes on without its thread; a call of the thread's own does not.
+    fn drop_what_has_ended(&self, events: &mut Vec<Event>) {
+        let is_call = |event: &Event| !event.operation.protocol().remote;
+        if !events.iter().any(is_call) {
+            return;
+        }
+        let load = || Threads::load().inspect_err(|error| tracing::warn!(%error, "cannot see where threads are")).ok();
+        let Some(Ok(all)) = self.threads.get_or_init(load).as_ref().map(Threads::look) else { return };
+        events.retain(|event| !is_call(event) || threads::can_be_in(event, all.get(&event.requester.tid)));
+    }
+}
+
+/// What a map of operations in flight holds. One that cannot be read now is read the next time.
+fn flights(map: &impl MapCore, now: Nanos) -> Vec<Event> {
+    let entries = map.lookup_batch(256, MapFlags::ANY, MapFlags::ANY).ok();
+    entries.into_iter().flatten().filter_map(|(_, value)| decode_flight(&value, now)).collect()
+}
+
+/// The syscalls probe counts pending calls in its only variables: with all of them zero, no task need be looked at.
+fn may_be_pending(attached: &Attached) -> bool {
+    let counts = attached.object.maps().find(|map| map.name().as_encoded_bytes().ends_with(b".bss"));
+    let read = counts.and_then(|map| map.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).ok().flatten());
+    read.is_none_or(|counts| counts.iter().any(|byte| *byte != 0))
+}
+
+/// Who it is, as long as the thread is there: the kernel side keeps only its numbers until an operation has finished.
+pub(super) fn name_requester(requester: &mut Requester) {
+    let task = format!("/proc/{}/task/{}", requester.pid, requester.tid);
+    if let Ok(comm) = std::fs::read(format!("{task}/comm")) {
+        requester.comm = Text::new(comm.strip_suffix(b"\n").unwrap_or(&comm));
+    }
+    requester.uid = std::fs::metadata(task).map(|task| task.uid()).unwrap_or_default();
+}
