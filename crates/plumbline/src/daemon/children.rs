@@ -7,7 +7,7 @@ use std::{
 };
 
 use diagnose::{Below, Operations};
-use model::{Caller, Event};
+use model::{Caller, Event, Protocol};
 use probes::{Recorder, Watch};
 
 /// How long an operation may take from its answer, with which the call goes on, until it is in the recorder.
@@ -54,8 +54,10 @@ pub fn below<'a>(watch: &Watch, calls: &[&'a Event], recorder: impl FnOnce() -> 
     let calls: Vec<_> = calls.iter().copied().filter(|call| seen_since.contains_key(&call.mount)).collect();
     let Some(begin) = calls.iter().map(|call| call.start).min() else { return Vec::new() };
     let threads: HashSet<_> = calls.iter().map(|call| call.requester.tid).collect();
-    let lower =
-        |event: &Event| !is_call(event) && (threads.contains(&event.requester.tid) || event.caller == Caller::Kernel);
+    let lower = |event: &Event| {
+        can_be_below(event.operation.protocol())
+            && (threads.contains(&event.requester.tid) || event.caller == Caller::Kernel)
+    };
     let waiting = match calls.iter().any(|call| call.flags.in_flight) {
         true => watch.in_flight(|protocol| protocol.remote, Duration::ZERO, diagnose::KEPT),
         false => Vec::new(),
@@ -69,6 +71,11 @@ pub fn below<'a>(watch: &Watch, calls: &[&'a Event], recorder: impl FnOnce() -> 
         (call, below)
     };
     calls.into_iter().map(join).collect()
+}
+
+/// Whether its operations run below system calls. What happens to connections does not.
+fn can_be_below(protocol: &Protocol) -> bool {
+    ![probes::syscalls::PROTOCOL.name, probes::connections::PROTOCOL.name].contains(&protocol.name)
 }
 
 /// Whether it is a system call.
