@@ -28,7 +28,8 @@ fn the_compiled_in_configuration_is_valid_and_silent() {
             "nfs_stalled",
             "connections",
             "syscalls_latency",
-            "syscalls_errors"
+            "syscalls_errors",
+            "syscalls_stalled"
         ]
     );
     assert_eq!(
@@ -67,7 +68,7 @@ fn what_a_file_leaves_out_is_as_compiled_in() {
         config.notices,
         ["no rule detects anything: operations are measured, but no incident will be written by itself"]
     );
-    assert_eq!(valid("{}").rules.len(), 9);
+    assert_eq!(valid("{}").rules.len(), 10);
 }
 
 #[test]
@@ -76,7 +77,7 @@ fn a_rule_of_a_probe_that_is_switched_off_is_not_used() {
     assert_eq!(config.rules.len(), 7);
     assert_eq!(
         config.notices,
-        ["latency", "errors"]
+        ["latency", "errors", "stalled"]
             .map(|kind| format!("the rule `syscalls_{kind}` is not used: `probes` switches its probe `syscalls` off"))
     );
 }
