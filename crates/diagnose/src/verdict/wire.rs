@@ -185,8 +185,9 @@ impl<'a> Line<'a> {
         let all = || scene.before.iter().chain(&scene.during);
         let mut answers: Vec<_> = all().filter(|event| answered(event)).map(|event| flight(event).1).collect();
         answers.sort_unstable();
-        let retransmits =
+        let mut retransmits: Vec<_> =
             all().filter(|event| event.network.known).map(|event| (event.end(), event.network.retransmits)).collect();
+        retransmits.sort_unstable();
         let mut line =
             Self { answers, retransmits, during: &scene.during, witness: witness(scene, events), lossy: false };
         line.lossy = line.retransmitted_again() || line.during.iter().any(|event| line.fits_a_loss(event));
