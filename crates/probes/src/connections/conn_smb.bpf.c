@@ -83,8 +83,8 @@ static __always_inline int losing(const struct TCP_Server_Info *server)
 	__u32 thread = bpf_get_current_pid_tgid();
 	__u16 port;
 
-	/* The last mount is gone, and its connection with it. */
-	if (BPF_CORE_READ(server, tcpStatus) == SERVER_EXITING)
+	/* Reported by the function around this one; or the last mount is gone, and its connection with it. */
+	if (bpf_map_lookup_elem(&reconnecting, &thread) || BPF_CORE_READ(server, tcpStatus) == SERVER_EXITING)
 		return 0;
 	read_server(&entry.peer, server);
 	port = BPF_CORE_READ(server, ssocket, sk, __sk_common.skc_num);
@@ -171,6 +171,19 @@ int fexit_connected(void *ctx)
 	return connected();
 }
 
+/* Where cifs_reconnect is no more than a choice of the two, compilers put it into some of its callers. */
+SEC("fentry/__cifs_reconnect")
+int fentry_losing_inner(unsigned long long *ctx)
+{
+	return losing((void *)ctx[0]);
+}
+
+SEC("fexit/__cifs_reconnect")
+int fexit_connected_inner(void *ctx)
+{
+	return connected();
+}
+
 SEC("fentry/cifs_oplock_break")
 int fentry_break_begins(unsigned long long *ctx)
 {
@@ -214,6 +227,18 @@ int kprobe_losing(struct pt_regs *ctx)
 
 SEC("kretprobe/cifs_reconnect")
 int kretprobe_connected(void *ctx)
+{
+	return connected();
+}
+
+SEC("kprobe/__cifs_reconnect")
+int kprobe_losing_inner(struct pt_regs *ctx)
+{
+	return losing((void *)PT_REGS_PARM1(ctx));
+}
+
+SEC("kretprobe/__cifs_reconnect")
+int kretprobe_connected_inner(void *ctx)
 {
 	return connected();
 }

@@ -71,10 +71,23 @@ pub(crate) static SMB: Spec = Spec {
     object: include_bytes!(concat!(env!("OUT_DIR"), "/conn_smb.bpf.o")),
     module: Some(Module { name: "cifs", load: "mount an SMB share, or `modprobe cifs`" }),
     rungs: &[
+        // 6.1 has no __cifs_reconnect.
+        Rung {
+            via: "fentry",
+            required: &["fentry_losing", "fexit_connected", "fentry_losing_inner", "fexit_connected_inner"],
+            optional: &["fentry_break_begins", "fexit_break_ends", "tp_expired", "tp_no_credits"],
+            without: WITHOUT,
+        },
         Rung {
             via: "fentry",
             required: &["fentry_losing", "fexit_connected"],
             optional: &["fentry_break_begins", "fexit_break_ends", "tp_expired", "tp_no_credits"],
+            without: WITHOUT,
+        },
+        Rung {
+            via: "kprobe",
+            required: &["kprobe_losing", "kretprobe_connected", "kprobe_losing_inner", "kretprobe_connected_inner"],
+            optional: &["kprobe_break_begins", "kretprobe_break_ends", "tp_expired", "tp_no_credits"],
             without: WITHOUT,
         },
         Rung {
