@@ -7,7 +7,7 @@ CONFIG  := /etc/plumbline/plumbline.yaml
 CARGO   := scripts/cargo
 PROGRAM := target/release/plumbline
 
-.PHONY: help deps build run demo test test-unit test-native test-vm test-fuzz check bench install uninstall clean
+.PHONY: help deps build run demo test test-unit test-native test-vm test-long test-fuzz check bench install uninstall clean
 .NOTPARALLEL:
 
 help:                ## this list
@@ -40,6 +40,10 @@ test-native: build   ## the program on this machine's own kernel (root)
 test-vm: build       ## the program on stock kernels in QEMU; KERNELS="6.1 6.12 7.2"
 	@scripts/deps vm
 	@tests/run vm
+
+test-long: build     ## scenarios in QEMU that take minutes each, and are no part of `make test`; KERNELS="6.1 6.12 7.2"
+	@scripts/deps vm
+	@tests/run long
 
 test-fuzz:           ## a short run of each fuzz target; needs a nightly Rust and cargo-fuzz
 	@tests/run fuzz
