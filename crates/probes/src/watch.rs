@@ -648,7 +648,11 @@ fn attach_rung(
         program.attach().with_context(|| format!("cannot attach {}", program.name().to_string_lossy()))
     };
     let (mut links, mut in_flight) = (Vec::new(), None);
-    for program in object.progs_mut().filter(|program| program.autoload()) {
+    // Objects have what sees an operation's start before what sees its end. The end is attached first: otherwise those that
+    // start in between would never end, and look as if they hung.
+    let mut programs: Vec<_> = object.progs_mut().filter(|program| program.autoload()).collect();
+    programs.reverse();
+    for program in programs {
         if spec.inflight.iter().any(|name| program.name() == *name) {
             in_flight = Some(attach(program)?);
         } else {
