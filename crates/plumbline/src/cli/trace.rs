@@ -23,7 +23,7 @@ use nix::{
 use probes::{Capability, Filter, Options, State, Watch};
 
 use super::{permitted, usage_error};
-use crate::daemon::{self, nanos};
+use crate::daemon::{self, SETTLED, nanos};
 use crate::view::{
     below::{self, CallLine},
     clock::Clock,
@@ -79,8 +79,6 @@ const TEND_EVERY: Duration = Duration::from_secs(2);
 const BATCHES_A_TURN: usize = 16;
 /// Operations that the recorder holds for what ran below calls: 2 MiB.
 const RECORDER_RECORDS: u32 = 32_768;
-/// How long an operation may take from its answer, with which the call goes on, until it is in the recorder.
-const HOLD: Duration = Duration::from_millis(100);
 /// More calls are not held back.
 const MOST_HELD: usize = 16_384;
 /// How long events may take from the decision to report them until they are in the ring.
@@ -272,7 +270,7 @@ fn follow(watch: &mut Watch, printer: &mut Printer, stop: &SignalFd, deadline: O
             printer.forget_mounts();
             tended = now;
         }
-        let wait = if printer.held.is_empty() { TEND_EVERY } else { HOLD };
+        let wait = if printer.held.is_empty() { TEND_EVERY } else { SETTLED };
         let wait = deadline.map_or(wait, |deadline| deadline.duration_since(now).min(wait));
         // SAFETY: the ring's epoll descriptor lives as long as `watch`, which outlives this borrow.
         let ring = unsafe { BorrowedFd::borrow_raw(watch.ring_fd()) };
@@ -305,7 +303,7 @@ fn settle(watch: &mut Watch, printer: &mut Printer, filter: Filter) -> Result<()
         let sent: u64 =
             watch.counters().iter().map(|(_, counters)| counters.produced.saturating_sub(counters.lost_ring)).sum();
         if watch.consumed().0 >= sent || Instant::now() >= give_up {
-            std::thread::sleep(if printer.held.is_empty() { Duration::ZERO } else { HOLD });
+            std::thread::sleep(if printer.held.is_empty() { Duration::ZERO } else { SETTLED });
             printer.print_held(watch, u64::MAX)?;
             return printer.flush().map_err(Into::into);
         }
@@ -330,9 +328,9 @@ fn drain(watch: &mut Watch, printer: &mut Printer) -> io::Result<()> {
     }
     if printer.held.len() > MOST_HELD {
         printer.print_held(watch, u64::MAX)?;
-    } else if printer.looked.elapsed() >= HOLD {
+    } else if printer.looked.elapsed() >= SETTLED {
         // Each look copies the recorder.
-        printer.print_held(watch, nanos(probes::monotonic().saturating_sub(HOLD)))?;
+        printer.print_held(watch, nanos(probes::monotonic().saturating_sub(SETTLED)))?;
     }
     printer.flush()
 }

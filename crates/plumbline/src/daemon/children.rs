@@ -1,6 +1,7 @@
 //! What ran below the system calls of open incidents: found while the recorder still has it, kept until they are over.
 
 use std::{
+    borrow::Borrow,
     collections::{HashMap, HashSet},
     sync::Arc,
     time::Duration,
@@ -11,7 +12,7 @@ use model::{Caller, Event, Protocol};
 use probes::{Recorder, Watch};
 
 /// How long an operation may take from its answer, with which the call goes on, until it is in the recorder.
-const SETTLED: Duration = Duration::from_millis(100);
+pub const SETTLED: Duration = Duration::from_millis(100);
 
 /// A call by thread and start; while it is in flight, what is below it is another thing.
 type CallId = (u32, u64, bool);
@@ -32,11 +33,11 @@ impl Children {
     }
 
     /// Finds what is not known yet; `recorder` is asked for once, and only if something is to be found.
-    pub fn find<'a>(
+    pub fn find<'a, R: Borrow<Recorder>>(
         &mut self,
         watch: &Watch,
         calls: impl Iterator<Item = &'a Event>,
-        recorder: impl FnOnce() -> Recorder,
+        recorder: impl FnOnce() -> R,
     ) {
         let unsettled = super::monotonic().saturating_sub(super::nanos(SETTLED));
         let unknown = |call: &&Event| !self.0.contains_key(&id(call)) || call.end() >= unsettled;
@@ -47,7 +48,11 @@ impl Children {
 }
 
 /// What ran below each of the calls on whose mounts that can be seen.
-pub fn below<'a>(watch: &Watch, calls: &[&'a Event], recorder: impl FnOnce() -> Recorder) -> Vec<(&'a Event, Below)> {
+pub fn below<'a, R: Borrow<Recorder>>(
+    watch: &Watch,
+    calls: &[&'a Event],
+    recorder: impl FnOnce() -> R,
+) -> Vec<(&'a Event, Below)> {
     let mounts: HashSet<_> = calls.iter().map(|call| call.mount).collect();
     let since = |mount| Some((mount, watch.sees_below_since(mount)?));
     let seen_since: HashMap<_, _> = mounts.into_iter().filter_map(since).collect();
@@ -63,6 +68,7 @@ pub fn below<'a>(watch: &Watch, calls: &[&'a Event], recorder: impl FnOnce() -> 
         false => Vec::new(),
     };
     let recorder = recorder();
+    let recorder = recorder.borrow();
     let ended = recorder.events_since(begin, usize::MAX);
     let operations = Operations::new(ended.chain(waiting).filter(lower), recorder.whole_since());
     let join = |call: &'a Event| {
@@ -79,7 +85,7 @@ fn can_be_below(protocol: &Protocol) -> bool {
 }
 
 /// Whether it is a system call.
-pub fn is_call(event: &Event) -> bool {
+fn is_call(event: &Event) -> bool {
     event.operation.protocol().name == probes::syscalls::PROTOCOL.name
 }
 

@@ -50,8 +50,6 @@ pub struct Open {
     depth: Depth,
     /// Its probe, and what it is about.
     about: Option<(&'static str, AnomalyKind)>,
-    /// Whether it is about operations that are slow or do not return.
-    waits: bool,
     /// Only another view of an incident that a lower layer has reported already.
     shadow: bool,
     /// What higher layers saw of it.
@@ -100,7 +98,7 @@ impl Daemon {
             // One connection serves all mounts of a server.
             let broken = match (open.depth, depth) {
                 (Depth::Connection, Depth::Protocol | Depth::Local) => waits(kind),
-                (Depth::Protocol, Depth::Connection) => open.waits,
+                (Depth::Protocol, Depth::Connection) => open.about.is_some_and(|(_, told)| waits(told)),
                 _ => false,
             };
             !open.shadow
@@ -109,14 +107,14 @@ impl Daemon {
         };
         let mut shadow = false;
         for open in self.open.values_mut() {
-            if !open.shadow && covered(open) {
+            if covered(open) {
                 shadow = true;
                 open.also.push(format!("{}: {}", episode.anomaly.name, episode.anomaly.observed));
                 let incident = open.bundle.as_ref().map(Id::as_str).unwrap_or_default();
                 tracing::info!(incident, "{}: {}; part of {incident}", episode.anomaly.name, episode.anomaly.observed);
             }
         }
-        Open { sources, servers, depth, about: Some((probe, kind)), waits: waits(kind), shadow, ..Open::default() }
+        Open { sources, servers, depth, about: Some((probe, kind)), shadow, ..Open::default() }
     }
 
     /// Makes the bundle, or, if there is one, renews it.
@@ -132,7 +130,7 @@ impl Daemon {
             tracing::warn!(%error, "cannot read the flight recorder");
             Recorder::default()
         });
-        self.children.find(&self.watch, episode.window.events().iter(), || recorder.clone());
+        self.children.find(&self.watch, episode.window.events().iter(), || &recorder);
         let facts = incident::Facts {
             id: id.as_str(),
             episode,

@@ -36,7 +36,7 @@ use crate::{
     view::clock::Clock,
 };
 use children::Children;
-pub use children::below;
+pub use children::{SETTLED, below};
 use control::Control;
 pub use incident::nanos;
 use incidents::Open;
