@@ -2,12 +2,14 @@
 PREFIX  ?= /usr/local
 DESTDIR ?=
 UNITDIR ?= /usr/lib/systemd/system
+LIBDIR  ?= $(PREFIX)/lib
 CONFIG  := /etc/plumbline/plumbline.yaml
 
 CARGO   := scripts/cargo
 PROGRAM := target/release/plumbline
+LDMS_PREFIX ?= /opt/ldms
 
-.PHONY: help deps build run demo test test-unit test-native test-vm test-long test-fuzz check bench install uninstall clean
+.PHONY: help deps build ldms run demo install-proxy test test-unit test-native test-vm test-long test-ceph test-fuzz check bench install uninstall clean
 .NOTPARALLEL:
 
 help:                ## this list
@@ -20,6 +22,9 @@ build:               ## the release build: target/release/plumbline
 	@scripts/deps build
 	@$(CARGO) build --release --locked
 
+ldms:                ## the plugin for LDMS, target/ldms/libplumbline.so, where LDMS is; LDMS_PREFIX=/opt/ldms
+	@$(MAKE) --no-print-directory -C ldms LDMS_PREFIX=$(LDMS_PREFIX)
+
 run: build           ## the daemon, here, on its default configuration (root); ARGS="--config FILE ..."
 	@$(PROGRAM) run $(ARGS)
 
@@ -28,7 +33,7 @@ demo: build          ## watch a mount of our own turn slow, and what Plumbline s
 	@scripts/demo
 
 test: build          ## all tests, the kernel matrix included (root); KERNELS="6.1 6.12 7.2"
-	@scripts/deps test
+	@scripts/deps test ceph
 	@tests/run
 
 test-unit:           ## tests of the Rust code
@@ -44,6 +49,10 @@ test-vm: build       ## the program on stock kernels in QEMU; KERNELS="6.1 6.12 
 test-long: build     ## scenarios in QEMU that take minutes each, and are no part of `make test`; KERNELS="6.1 6.12 7.2"
 	@scripts/deps vm
 	@tests/run long
+
+test-ceph: build     ## the libcephfs proxy, with a cluster on loopback (root, for what is missing)
+	@scripts/deps ceph
+	@tests/run ceph
 
 test-fuzz:           ## a short run of each fuzz target; needs a nightly Rust and cargo-fuzz
 	@tests/run fuzz
@@ -67,6 +76,16 @@ install:             ## program, systemd unit and configuration; PREFIX, DESTDIR
 	sed -i 's|/usr/sbin/plumbline|$(PREFIX)/sbin/plumbline|' $(DESTDIR)$(UNITDIR)/plumbline.service
 	test -e $(DESTDIR)$(CONFIG) || install -D -m 644 config/plumbline.yaml $(DESTDIR)$(CONFIG)
 	@echo "now: systemctl daemon-reload && systemctl enable --now plumbline"
+
+install-proxy:       ## the libcephfs proxy: daemon, library for Samba, socket and service; PREFIX, LIBDIR, DESTDIR (root)
+	@test -x target/release/libcephfsd || { echo "make install-proxy: there is no target/release/libcephfsd yet; make build" >&2; exit 1; }
+	install -D -m 755 target/release/libcephfsd $(DESTDIR)$(PREFIX)/sbin/libcephfsd
+	install -D -m 644 target/release/libcephfs_proxy_client.so $(DESTDIR)$(LIBDIR)/libcephfs_proxy.so.2
+	install -D -m 644 packaging/systemd/libcephfsd.socket $(DESTDIR)$(UNITDIR)/libcephfsd.socket
+	install -D -m 644 packaging/systemd/libcephfsd.service $(DESTDIR)$(UNITDIR)/libcephfsd.service
+	sed -i 's|/usr/sbin/libcephfsd|$(PREFIX)/sbin/libcephfsd|' $(DESTDIR)$(UNITDIR)/libcephfsd.service
+	test -n "$(DESTDIR)" || ldconfig
+	@echo "now: systemctl daemon-reload && systemctl enable --now libcephfsd.socket"
 
 uninstall:           ## what install put there; the configuration and the incidents stay (root)
 	rm -f $(DESTDIR)$(PREFIX)/sbin/plumbline $(DESTDIR)$(UNITDIR)/plumbline.service

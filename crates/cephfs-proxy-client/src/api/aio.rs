@@ -1,0 +1,253 @@
+//! Asynchronous I/O: requests that are under way at once, and a thread that makes their callbacks. The first of a connection starts it.
+
+use std::{
+    ffi::{c_int, c_void},
+    mem, ptr, slice,
+    sync::{Arc, Mutex, MutexGuard},
+    thread,
+    time::Duration,
+};
+
+use cephfs_proxy::{
+    layout::{DATA_SIZE, SLOTS},
+    wire::{Errno, Read, Write},
+};
+
+use super::{files, guard, not_null};
+use crate::{
+    link::{Claim, GONE, Link},
+    reconnect::again,
+    session::{Target, target},
+    tables::Pointer,
+    writes::Ticket,
+};
+
+/// Slots that are left for whoever waits.
+const RESERVE: usize = 4;
+/// Requests that wait for a slot, at most.
+const MOST_QUEUED: usize = 4096;
+/// How long the thread sleeps before it looks whether what is running has been taken; and then.
+const MOMENT: Duration = Duration::from_millis(1);
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// `struct ceph_ll_io_info` of libcephfs 19 and newer.
+#[repr(C)]
+pub struct IoInfo {
+    callback: Option<unsafe extern "C" fn(*mut IoInfo)>,
+    private: *mut c_void,
+    fh: Pointer,
+    iov: *const libc::iovec,
+    iovcnt: c_int,
+    off: i64,
+    result: i64,
+    write: bool,
+    fsync: bool,
+    syncdataonly: bool,
+}
+
+/// What the caller wants done. It is the caller's, and stays until its callback.
+struct Job {
+    mount: Pointer,
+    info: *mut IoInfo,
+    /// For one that writes, while it is with the daemon.
+    ticket: Option<Ticket>,
+}
+
+// SAFETY: one thread at a time has it: the caller's, then ours.
+unsafe impl Send for Job {}
+
+/// What a connection's thread has to see to.
+#[derive(Default)]
+struct Jobs {
+    /// With the daemon, each in its slot.
+    running: Vec<(Job, usize)>,
+    /// Too large for a slot, or there was none: the thread does them itself.
+    queued: Vec<Job>,
+    started: bool,
+    /// It sleeps, and does not look soon whether what is running has been taken.
+    sleeps: bool,
+}
+
+/// A connection's asynchronous requests.
+#[derive(Default)]
+pub struct Aio(Mutex<Jobs>);
+
+impl Aio {
+    fn jobs(&self) -> MutexGuard<'_, Jobs> {
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl Job {
+    fn info(&self) -> &IoInfo {
+        // SAFETY: see `Job`; only the thread that has it looks at it.
+        unsafe { &*self.info }
+    }
+
+    fn parts(&self) -> Result<&[libc::iovec], Errno> {
+        let count = usize::try_from(self.info().iovcnt).map_err(|_| Errno(libc::EINVAL))?;
+        match count {
+            0 => Ok(&[]),
+            // SAFETY: the caller has that many.
+            _ => Ok(unsafe { slice::from_raw_parts(not_null(self.info().iov.cast_mut())?, count) }),
+        }
+    }
+
+    /// Gathers what is to be written, and makes the request.
+    fn submit(&mut self, target: &Target, claim: &Claim<'_>, length: usize) -> Result<(), Errno> {
+        let (mount, file, offset) = (target.mount, target.file(self.info().fh)?, self.info().off);
+        if !self.info().write {
+            return claim.submit(&Read { mount, file, offset, length: length as u32 }, 0, true);
+        }
+        let mut at = 0;
+        for part in self.parts()?.iter().filter(|part| part.iov_len > 0) {
+            // SAFETY: the caller has that much data there.
+            unsafe { claim.give_at(at, not_null(part.iov_base)?.cast(), part.iov_len) };
+            at += part.iov_len;
+        }
+        let ticket = files::begin_write(self.info().fh)?;
+        let submitted = claim.submit(&Write { mount, file, offset }, at, true);
+        match submitted {
+            Ok(()) => self.ticket = Some(ticket),
+            Err(_) => files::end_write::<()>(self.info().fh, ticket, &Err(GONE)),
+        }
+        submitted
+    }
+
+    /// Takes the answer, and scatters what was read.
+    fn finish(&mut self, claim: &Claim<'_>) -> Result<i64, Errno> {
+        if self.info().write {
+            let result = claim.finish::<Write>().map(|(count, ())| count);
+            if let Some(ticket) = self.ticket.take() {
+                files::end_write(self.info().fh, ticket, &result);
+            }
+            return result;
+        }
+        claim.harmless();
+        let (count, ()) = claim.finish::<Read>()?;
+        let (mut at, length) = (0, (count as usize).min(DATA_SIZE));
+        for part in self.parts()? {
+            let piece = part.iov_len.min(length - at);
+            // SAFETY: the caller has that much room there.
+            unsafe { claim.take_at(at, part.iov_base.cast(), piece) };
+            at += piece;
+        }
+        Ok(count)
+    }
+
+    /// Does it without a slot of its own.
+    fn run(&self) -> Result<i64, Errno> {
+        let info = self.info();
+        self.parts().and_then(|parts| files::vectored(self.mount, info.fh, parts, info.off, info.write))
+    }
+
+    /// Does it again if its daemon is gone and that does no harm; syncs if that was asked for, and tells the caller.
+    fn complete(self, result: Result<i64, Errno>) {
+        let info = self.info();
+        let mut result = Some(result);
+        let result = again(|| match result.take() {
+            None | Some(Err(GONE)) => self.run(),
+            Some(result) => result,
+        });
+        let result = match result {
+            Ok(count) if info.write && info.fsync => {
+                again(|| files::sync(self.mount, info.fh, info.syncdataonly.into())).map(|_| count)
+            }
+            result => result,
+        };
+        // SAFETY: the caller's function, and what it gave us for it; it is the caller's again with this call.
+        unsafe {
+            (*self.info).result = result.unwrap_or_else(|Errno(errno)| -i64::from(errno));
+            if let Some(callback) = (*self.info).callback {
+                callback(self.info);
+            }
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ceph_ll_nonblocking_readv_writev(cmount: Pointer, io_info: *mut IoInfo) -> i64 {
+    guard(|| {
+        let target = target(cmount)?;
+        let mut job = Job { mount: cmount, info: not_null(io_info)?, ticket: None };
+        target.file(job.info().fh)?;
+        let mut length = 0usize;
+        for part in job.parts()?.iter().filter(|part| part.iov_len > 0) {
+            not_null(part.iov_base)?;
+            length = length.checked_add(part.iov_len).ok_or(Errno(libc::EINVAL))?;
+        }
+        let mut jobs = target.link.aio.jobs();
+        start(&target.link, &mut jobs)?;
+        let fits = length <= DATA_SIZE && jobs.running.len() < SLOTS - RESERVE;
+        if let Some(claim) = fits.then(|| target.link.try_claim()).flatten() {
+            job.submit(&target, &claim, length)?;
+            if jobs.sleeps {
+                claim.insist();
+            }
+            jobs.running.push((job, claim.leave()));
+        } else if jobs.queued.len() < MOST_QUEUED {
+            jobs.queued.push(job);
+            target.link.nudge();
+        } else {
+            return Err(Errno(libc::EAGAIN));
+        }
+        Ok(0)
+    })
+}
+
+/// Starts the connection's thread, which hears no signal.
+fn start(link: &Arc<Link>, jobs: &mut Jobs) -> Result<(), Errno> {
+    if jobs.started {
+        return Ok(());
+    }
+    let link = link.clone();
+    // SAFETY: two sets, filled before they are read.
+    let spawned = unsafe {
+        let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = (mem::zeroed(), mem::zeroed());
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
+        let spawned = thread::Builder::new().name("cephfs-proxy".into()).spawn(move || run(&link));
+        libc::pthread_sigmask(libc::SIG_SETMASK, &before, ptr::null_mut());
+        spawned
+    };
+    jobs.started = spawned.is_ok();
+    spawned.map(drop).map_err(|_| Errno(libc::EAGAIN))
+}
+
+/// Makes callbacks until the daemon is gone, and then those that are left.
+fn run(link: &Link) {
+    let mut in_vain = false;
+    loop {
+        let seen = link.completions();
+        let alive = !link.is_dead();
+        let (answered, queued, running) = {
+            let mut jobs = link.aio.jobs();
+            let ready = |(_, slot): &mut (Job, usize)| !alive || link.is_answered(*slot);
+            let answered: Vec<_> = jobs.running.extract_if(.., ready).collect();
+            jobs.sleeps = in_vain && answered.is_empty() && jobs.queued.is_empty();
+            let running: Vec<_> =
+                if jobs.sleeps { jobs.running.iter().map(|(_, slot)| *slot).collect() } else { Vec::new() };
+            (answered, mem::take(&mut jobs.queued), running)
+        };
+        let idle = answered.is_empty() && queued.is_empty();
+        for (mut job, slot) in answered {
+            let claim = link.reclaim(slot);
+            let result = job.finish(&claim);
+            drop(claim);
+            job.complete(result);
+        }
+        for job in queued {
+            job.complete(Err(GONE));
+        }
+        if idle && !alive {
+            let mut jobs = link.aio.jobs();
+            if jobs.running.is_empty() && jobs.queued.is_empty() {
+                jobs.started = false;
+                return;
+            }
+        }
+        // A worker that was at something quick should have taken all by then.
+        link.insist(running);
+        in_vain = idle && !link.await_completion(seen, if in_vain { PATIENCE } else { MOMENT });
+    }
+}

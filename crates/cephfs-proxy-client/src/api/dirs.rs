@@ -1,0 +1,147 @@
+//! Open directories. The daemon sends many entries at a time; the caller gets them one by one.
+
+use std::{
+    ffi::{c_char, c_int},
+    mem, ptr,
+    sync::{Arc, Mutex},
+};
+
+use cephfs_proxy::wire::{Errno, Handle, Opendir, Readdir, Releasedir};
+
+use super::{closed, guard_int, not_null};
+use crate::{
+    cache::{self, Batch},
+    fork,
+    session::{Target, identity, origin, target, target_if_there},
+    tables::{Dir, Pointer},
+};
+
+/// Bytes of entries that are asked for at once: some hundreds.
+const BATCH: u32 = 32 << 10;
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ceph_ll_opendir(cmount: Pointer, inode: Pointer, dirpp: *mut Pointer, perms: Pointer) -> c_int {
+    guard_int(|| {
+        let (target, out) = (target(cmount)?, not_null(dirpp)?);
+        let (origin, identity) = (origin(inode)?, identity(perms)?);
+        let (remote, perms) = (target.inode(inode)?, target.tell(&identity)?);
+        let (remote, batch) = match target.list(inode, perms) {
+            Some(list) => (None, Batch::known(list)),
+            None => {
+                let (dir, batch) = open(&target, (inode as u64, remote), perms)?;
+                (Some(dir), batch)
+            }
+        };
+        let (mount, link, batch) = (target.local, target.link.id, Arc::new(Mutex::new(batch)));
+        let dir = Dir { mount, link, remote, origin, identity, batch };
+        // SAFETY: a place that the caller has.
+        unsafe { *out = fork::tables().dirs.add(dir) as Pointer };
+        Ok(0)
+    })
+}
+
+/// Has the daemon open a directory, and gets the first entries.
+fn open(target: &Target, (number, inode): (u64, Handle), perms: Handle) -> Result<(Handle, Batch), Errno> {
+    let (claim, asked) = (target.link.claim()?, cache::now());
+    let (length, opened) = claim.call(&Opendir { mount: target.mount, inode, room: BATCH, perms }, 0)?;
+    let mut batch = Batch::begin(&target.link, number, perms, asked, opened.entries.stamp);
+    batch.fill(target, claim.copy(length as usize), opened.entries);
+    Ok((opened.dir, batch))
+}
+
+fn batch(dirp: Pointer) -> Result<Arc<Mutex<Batch>>, Errno> {
+    Ok(fork::tables().dirs.get(dirp as u64)?.batch.clone())
+}
+
+/// The next entry; false at the end.
+fn next(cmount: Pointer, dirp: Pointer, to: &mut libc::dirent, batch: &mut Batch) -> Result<bool, Errno> {
+    let target = target(cmount)?;
+    if !batch.is_empty() {
+        target.owns_dir(dirp)?;
+    }
+    while batch.is_empty() && !batch.end {
+        let dir = target.dir(dirp, batch)?;
+        let claim = target.link.claim()?;
+        let request = Readdir { mount: target.mount, dir, rewind: batch.rewind, room: BATCH };
+        let (length, entries) = claim.call(&request, 0)?;
+        batch.rewind = false;
+        batch.fill(&target, claim.copy(length as usize), entries);
+    }
+    let Some((entry, name)) = batch.next()? else { return Ok(false) };
+    // SAFETY: all zero is a valid dirent.
+    *to = unsafe { mem::zeroed() };
+    let length = record_length(target.link.version, name.len());
+    (to.d_ino, to.d_off, to.d_reclen, to.d_type) = (entry.ino, entry.next, length, entry.kind);
+    for (to, from) in to.d_name.iter_mut().zip(name) {
+        *to = *from as c_char;
+    }
+    Ok(true)
+}
+
+/// `d_reclen` as this libcephfs has it: 16.2 and 18.2 say 1, 20.2 what the C library's would be.
+fn record_length(version: [i32; 3], name: usize) -> u16 {
+    match version {
+        [..20, _, _] => 1,
+        _ => (mem::offset_of!(libc::dirent, d_name) + name + 1).next_multiple_of(8) as u16,
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ceph_readdir_r(cmount: Pointer, dirp: Pointer, de: *mut libc::dirent) -> c_int {
+    guard_int(|| {
+        let (batch, de) = (batch(dirp)?, not_null(de)?);
+        let mut batch = batch.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        // SAFETY: a place that the caller has.
+        next(cmount, dirp, unsafe { &mut *de }, &mut batch).map(i64::from)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ceph_readdir(cmount: Pointer, dirp: Pointer) -> *mut libc::dirent {
+    let mut found = ptr::null_mut();
+    guard_int(|| {
+        let batch = batch(dirp)?;
+        let mut batch = batch.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        // SAFETY: all zero is a valid dirent.
+        let mut entry = batch.current.take().unwrap_or_else(|| Box::new(unsafe { mem::zeroed() }));
+        let result = next(cmount, dirp, &mut entry, &mut batch);
+        let entry = batch.current.insert(entry);
+        if result? {
+            found = &raw mut **entry;
+        }
+        Ok(0)
+    });
+    found
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ceph_rewinddir(cmount: Pointer, dirp: Pointer) {
+    guard_int(|| {
+        target(cmount)?;
+        let batch = batch(dirp)?;
+        let mut batch = batch.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        batch.rewind();
+        Ok(0)
+    });
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ceph_ll_releasedir(cmount: Pointer, dir: Pointer) -> c_int {
+    guard_int(|| {
+        let target = target_if_there(cmount)?;
+        let gone = {
+            let mut tables = fork::tables();
+            if tables.dirs.get(dir as u64)?.mount != cmount as u64 {
+                return Err(Errno(libc::EBADF));
+            }
+            tables.dirs.remove(dir as u64)?
+        };
+        match (target.filter(|target| target.link.id == gone.link), gone.remote) {
+            // It has nothing to fail with: the daemon hears of it later.
+            (Some(target), Some(dir)) if !target.link.try_give_back(dir) => {
+                target.link.call(&Releasedir { mount: target.mount, dir }).map(|()| 0).or_else(closed)
+            }
+            _ => Ok(0),
+        }
+    })
+}

@@ -1,0 +1,306 @@
+//! Open files. What is larger than a slot's data goes piece by piece.
+
+use std::{
+    ffi::{c_char, c_int, c_uint},
+    sync::Arc,
+};
+
+use cephfs_proxy::{
+    layout::DATA_SIZE,
+    wire::{Close, CreateFile, Errno, Fallocate, Found, Fsync, Handle, Lseek, Open, Read, Statx, Write},
+};
+
+use super::{give, guard, guard_int, not_null, text};
+use crate::{
+    fork,
+    link::{GONE, UNKNOWN},
+    session::{Target, identity, origin, target, target_if_there},
+    tables::{File, Identity, Origin, Pointer},
+    writes::{Fate, Ticket, Writes},
+};
+
+/// The most that an int can say was read or written.
+const MOST: u64 = i32::MAX as u64;
+
+fn open_file(target: &Target, remote: Handle, origin: Origin, flags: i32, identity: Arc<Identity>) -> Pointer {
+    let (mount, link) = (target.local, target.link.id);
+    let file = File { mount, link, remote, origin, flags, identity, position: 0, writes: Writes::default() };
+    fork::tables().files.add(file) as Pointer
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ceph_ll_create(
+    cmount: Pointer,
+    parent: Pointer,
+    name: *const c_char,
+    mode: libc::mode_t,
+    oflags: c_int,
+    outp: *mut Pointer,
+    fhp: *mut Pointer,
+    stx: *mut Statx,
+    want: c_uint,
+    lflags: c_uint,
+    perms: Pointer,
+) -> c_int {
+    guard_int(|| {
+        let (target, out, fh, stx) = (target(cmount)?, not_null(outp)?, not_null(fhp)?, not_null(stx)?);
+        let identity = identity(perms)?;
+        let (mount, parent, perms) = (target.mount, target.inode(parent)?, target.tell(&identity)?);
+        // SAFETY: a C string or null.
+        let name = unsafe { text(name)? };
+        let request = CreateFile { mount, parent, name, mode, oflags, want, flags: lflags, perms };
+        let claim = target.link.claim()?;
+        claim.submit(&request, 0, false)?;
+        if oflags & libc::O_EXCL == 0 {
+            claim.harmless();
+        }
+        let (_, created) = claim.finish::<CreateFile<'_>>()?;
+        // SAFETY: places that the caller has.
+        unsafe {
+            *fh = open_file(&target, created.file, Origin::from(&created.statx), oflags, identity);
+            give(&target, &Found { inode: created.inode, statx: created.statx, ..Found::default() }, out, stx)
+        }
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ceph_ll_open(
+    cmount: Pointer,
+    inode: Pointer,
+    flags: c_int,
+    fh: *mut Pointer,
+    perms: Pointer,
+) -> c_int {
+    guard_int(|| {
+        let (target, fh) = (target(cmount)?, not_null(fh)?);
+        let (origin, identity) = (origin(inode)?, identity(perms)?);
+        let (mount, inode, perms) = (target.mount, target.inode(inode)?, target.tell(&identity)?);
+        let file = target.link.call(&Open { mount, inode, flags, perms })?;
+        // SAFETY: a place that the caller has.
+        unsafe { *fh = open_file(&target, file, origin, flags, identity) };
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ceph_ll_close(cmount: Pointer, filehandle: Pointer) -> c_int {
+    guard_int(|| {
+        let target = target_if_there(cmount)?;
+        let (mut gone, is_parents) = {
+            let mut tables = fork::tables();
+            let parents = tables.parents;
+            let found = tables.files.get(filehandle as u64)?;
+            if found.mount != cmount as u64 {
+                return Err(Errno(libc::EBADF));
+            }
+            let is_parents = found.link <= parents;
+            (tables.files.remove(filehandle as u64)?, is_parents)
+        };
+        // One of a daemon that is gone is closed already; what that has not kept, nobody has.
+        let result = match &target {
+            Some(target) if target.link.id == gone.link => close(target, &gone),
+            _ => Err(GONE),
+        };
+        match result {
+            Err(GONE | UNKNOWN) if is_parents => Err(Errno(libc::EIO)),
+            Err(GONE | UNKNOWN) => {
+                let settled = fork::tables().settled(gone.link);
+                gone.writes.daemon_gone(settled);
+                if gone.writes.lost() { Err(Errno(libc::EIO)) } else { Ok(0) }
+            }
+            result => result.map(|()| 0),
+        }
+    })
+}
+
+/// What was written is flushed before: who has closed a file hears no more of it.
+fn close(target: &Target, file: &File) -> Result<(), Errno> {
+    let mount = target.mount;
+    let flushed = match file.writes.unconfirmed() {
+        true => target.link.call(&Fsync { mount, file: file.remote, data_only: 0 }),
+        false => Ok(()),
+    };
+    if flushed.is_err_and(is_gone) {
+        return flushed;
+    }
+    if flushed.is_ok() && target.link.try_give_back(file.remote) {
+        // It has nothing to fail with any more: the daemon hears of it later.
+        return Ok(());
+    }
+    let closed = target.link.call(&Close { mount, file: file.remote });
+    // Nothing is lost with the daemon any more.
+    flushed.and(closed.or_else(|error| if is_gone(error) { Ok(()) } else { Err(error) }))
+}
+
+/// Whether a failure is that of a daemon which has gone away: then it matters more than what was done before.
+fn is_gone(error: Errno) -> bool {
+    matches!(error, GONE | UNKNOWN)
+}
+
+/// Reads into the caller's memory.
+///
+/// # Safety
+/// `buf` must be good for `length` bytes.
+unsafe fn read(target: &Target, file: Handle, offset: i64, length: usize, buf: *mut u8) -> Result<usize, Errno> {
+    let (claim, mut done) = (target.link.claim()?, 0);
+    loop {
+        let piece = (length - done).min(DATA_SIZE);
+        let offset = offset.checked_add(done as i64).ok_or(Errno(libc::EINVAL))?;
+        let count = match claim.call(&Read { mount: target.mount, file, offset, length: piece as u32 }, 0) {
+            Ok((count, ())) => (count as usize).min(piece),
+            Err(error) if done > 0 && !is_gone(error) => return Ok(done),
+            Err(error) => return Err(error),
+        };
+        // SAFETY: the caller has room for all that was asked for.
+        unsafe { claim.take(buf.wrapping_add(done), count) };
+        done += count;
+        if count < piece || done == length {
+            return Ok(done);
+        }
+    }
+}
+
+/// Notes that something is about to be written.
+pub fn begin_write(file: Pointer) -> Result<Ticket, Errno> {
+    Ok(fork::tables().files.get(file as u64)?.writes.begin())
+}
+
+/// And what became of it.
+pub fn end_write<T>(file: Pointer, ticket: Ticket, result: &Result<T, Errno>) {
+    let fate = match result {
+        Err(GONE) => Fate::Untouched,
+        Err(UNKNOWN) => Fate::Unknown,
+        _ => Fate::Answered,
+    };
+    if let Ok(file) = fork::tables().files.get(file as u64) {
+        file.writes.end(ticket, fate);
+    }
+}
+
+/// Writes from the caller's memory.
+///
+/// # Safety
+/// `data` must be good for `length` bytes.
+unsafe fn write(
+    target: &Target,
+    file: Pointer,
+    remote: Handle,
+    offset: i64,
+    length: usize,
+    data: *const u8,
+) -> Result<usize, Errno> {
+    let (claim, mut done) = (target.link.claim()?, 0);
+    loop {
+        let piece = (length - done).min(DATA_SIZE);
+        let offset = offset.checked_add(done as i64).ok_or(Errno(libc::EINVAL))?;
+        // SAFETY: the caller has that much data.
+        unsafe { claim.give(data.wrapping_add(done), piece) };
+        let ticket = begin_write(file)?;
+        let result = claim.call(&Write { mount: target.mount, file: remote, offset }, piece);
+        end_write(file, ticket, &result);
+        match result {
+            Ok((count, ())) => {
+                done += (count as usize).min(piece);
+                if (count as usize) < piece || done == length {
+                    return Ok(done);
+                }
+            }
+            Err(error) if done > 0 && !is_gone(error) => return Ok(done),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ceph_ll_read(cmount: Pointer, filehandle: Pointer, off: i64, len: u64, buf: *mut c_char) -> c_int {
+    let part = libc::iovec { iov_base: buf.cast(), iov_len: len.min(MOST) as usize };
+    guard_int(|| vectored(cmount, filehandle, &[part], off, false))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ceph_ll_write(
+    cmount: Pointer,
+    filehandle: Pointer,
+    off: i64,
+    len: u64,
+    data: *const c_char,
+) -> c_int {
+    let part = libc::iovec { iov_base: data.cast_mut().cast(), iov_len: len.min(MOST) as usize };
+    guard_int(|| vectored(cmount, filehandle, &[part], off, true))
+}
+
+/// Reads or writes one part of the caller's memory after the other.
+pub fn vectored(
+    cmount: Pointer,
+    file: Pointer,
+    parts: &[libc::iovec],
+    offset: i64,
+    writes: bool,
+) -> Result<i64, Errno> {
+    let target = target(cmount)?;
+    let (remote, mut done) = (target.file(file)?, 0);
+    for part in parts {
+        let (base, length) = (part.iov_base.cast::<u8>(), part.iov_len.min(MOST as usize));
+        if length > 0 {
+            not_null(base)?;
+        }
+        let at = offset.checked_add(done).ok_or(Errno(libc::EINVAL))?;
+        // SAFETY: the caller says that it is good for that.
+        let result = unsafe {
+            if writes {
+                write(&target, file, remote, at, length, base)
+            } else {
+                read(&target, remote, at, length, base)
+            }
+        };
+        match result {
+            Ok(count) => {
+                done += count as i64;
+                if count < length {
+                    break;
+                }
+            }
+            Err(error) if done > 0 && !is_gone(error) => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ceph_ll_lseek(cmount: Pointer, filehandle: Pointer, offset: i64, whence: c_int) -> i64 {
+    guard(|| {
+        let target = target(cmount)?;
+        let (mount, file) = (target.mount, target.file(filehandle)?);
+        let (to, ()) = target.link.claim()?.call(&Lseek { mount, file, offset, whence }, 0)?;
+        fork::tables().files.get(filehandle as u64)?.position = to;
+        Ok(to)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ceph_ll_fsync(cmount: Pointer, fh: Pointer, syncdataonly: c_int) -> c_int {
+    guard_int(|| sync(cmount, fh, syncdataonly))
+}
+
+/// `ceph_ll_fsync`.
+pub fn sync(cmount: Pointer, fh: Pointer, data_only: c_int) -> Result<i64, Errno> {
+    let target = target(cmount)?;
+    let (mount, file) = (target.mount, target.file(fh)?);
+    let sync = fork::tables().files.get(fh as u64)?.writes.sync();
+    target.link.call(&Fsync { mount, file, data_only })?;
+    fork::tables().files.get(fh as u64)?.writes.synced(sync);
+    Ok(0)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ceph_ll_fallocate(cmount: Pointer, fh: Pointer, mode: c_int, offset: i64, length: i64) -> c_int {
+    guard_int(|| {
+        let target = target(cmount)?;
+        let (mount, file) = (target.mount, target.file(fh)?);
+        let ticket = begin_write(fh)?;
+        let result = target.link.call(&Fallocate { mount, file, mode, offset, length });
+        end_write(fh, ticket, &result);
+        result.map(|()| 0)
+    })
+}

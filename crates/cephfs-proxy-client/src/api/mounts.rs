@@ -1,0 +1,211 @@
+//! Mounts and identities.
+
+use std::{
+    env,
+    ffi::{CStr, OsStr, c_char, c_int, c_uint},
+    fs::File,
+    io::Read,
+    os::unix::ffi::OsStrExt,
+    ptr,
+    sync::{Arc, OnceLock},
+};
+
+use cephfs_proxy::{
+    layout::DATA_SIZE,
+    wire::{self, Create, Errno},
+};
+
+use super::{guard_int, not_null, optional, place, text};
+use crate::{
+    fork, reconnect,
+    session::{DEFAULT_PERMS, prepare, target, target_if_there},
+    tables::{Identity, Mount, Pointer, Step},
+};
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ceph_version(major: *mut c_int, minor: *mut c_int, patch: *mut c_int) -> *const c_char {
+    static TEXT: OnceLock<std::ffi::CString> = OnceLock::new();
+    let mut said: *const c_char = c"".as_ptr();
+    guard_int(|| {
+        let version = reconnect::link().map(|link| (link.version, link.version_text.clone()));
+        let (numbers, version) = version.unwrap_or_default();
+        for (place, number) in [major, minor, patch].into_iter().zip(numbers) {
+            // SAFETY: places for numbers, or null.
+            if let Some(place) = unsafe { place.as_mut() } {
+                *place = number;
+            }
+        }
+        // Without a daemon there is none, and that is not the last word.
+        if !version.is_empty() {
+            said = TEXT.get_or_init(|| version).as_ptr();
+        }
+        Ok(0)
+    });
+    said
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ceph_create(cmount: *mut Pointer, id: *const c_char) -> c_int {
+    guard_int(|| {
+        // SAFETY: as libcephfs wants them.
+        let (cmount, id) = unsafe { (place(cmount)?, optional(id)) };
+        let link = reconnect::link()?;
+        let remote = link.call(&Create { id })?;
+        let mount = Mount {
+            link,
+            remote,
+            id: id.map(CStr::to_owned),
+            steps: Vec::new(),
+            directory: c"/".to_owned(),
+            root: None,
+        };
+        *cmount = fork::tables().mounts.add(mount) as Pointer;
+        Ok(0)
+    })
+}
+
+/// The first file of a list that can be read is read here, by whoever has the right to; libcephfs gets its contents.
+fn read_first(list: &[u8]) -> Result<Vec<u8>, Errno> {
+    let mut failed = Errno(libc::ENOENT);
+    for path in list.split(|byte| b",; \t".contains(byte)).filter(|path| !path.is_empty()) {
+        let mut contents = Vec::new();
+        match File::open(OsStr::from_bytes(path))
+            .and_then(|file| file.take(DATA_SIZE as u64 + 1).read_to_end(&mut contents))
+        {
+            Ok(length) if length <= DATA_SIZE => return Ok(contents),
+            Ok(_) => return Err(Errno(libc::E2BIG)),
+            Err(error) => failed = Errno(error.raw_os_error().unwrap_or(libc::EIO)),
+        }
+    }
+    Err(failed)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ceph_conf_read_file(cmount: Pointer, path_list: *const c_char) -> c_int {
+    guard_int(|| {
+        // SAFETY: a C string or null.
+        let list = unsafe { optional(path_list) }.map(|list| list.to_bytes().to_vec());
+        let list = list.or_else(|| env::var_os("CEPH_CONF").map(|list| list.as_bytes().to_vec()));
+        target(cmount)?;
+        prepare(cmount, Step::Read(list.as_deref().map(read_first).transpose()?)).map(|()| 0)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ceph_conf_set(cmount: Pointer, option: *const c_char, value: *const c_char) -> c_int {
+    guard_int(|| {
+        // SAFETY: C strings or null.
+        let (option, value) = unsafe { (text(option)?, text(value)?) };
+        prepare(cmount, Step::Set(option.to_owned(), value.to_owned())).map(|()| 0)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ceph_conf_get(cmount: Pointer, option: *const c_char, buf: *mut c_char, len: usize) -> c_int {
+    guard_int(|| {
+        // SAFETY: a C string or null.
+        let option = unsafe { text(option)? };
+        let (target, room) = (target(cmount)?, len.min(DATA_SIZE));
+        let buf = not_null(buf)?;
+        let claim = target.link.claim()?;
+        claim.call(&wire::ConfGet { mount: target.mount, option, room: room as u32 }, 0)?;
+        // SAFETY: the caller has that much room.
+        unsafe { claim.take(buf.cast(), room) };
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ceph_init(cmount: Pointer) -> c_int {
+    guard_int(|| prepare(cmount, Step::Init).map(|()| 0))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ceph_select_filesystem(cmount: Pointer, fs_name: *const c_char) -> c_int {
+    // SAFETY: a C string or null.
+    guard_int(|| prepare(cmount, Step::Select(unsafe { text(fs_name)? }.to_owned())).map(|()| 0))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ceph_mount(cmount: Pointer, root: *const c_char) -> c_int {
+    // SAFETY: a C string or null.
+    guard_int(|| prepare(cmount, Step::Mount(unsafe { optional(root) }.map(CStr::to_owned))).map(|()| 0))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ceph_unmount(cmount: Pointer) -> c_int {
+    guard_int(|| {
+        // A daemon that is gone has nothing mounted.
+        if let Some(target) = target_if_there(cmount)? {
+            target.link.call(&wire::Unmount { mount: target.mount })?;
+        }
+        let (mut tables, local) = (fork::tables(), cmount as u64);
+        tables.inodes.remove_all(|inode| inode.mount == local);
+        tables.files.remove_all(|file| file.mount == local);
+        tables.dirs.remove_all(|dir| dir.mount == local);
+        tables.recount();
+        tables.known.retain(|(mount, ..), _| *mount != local);
+        let mount = tables.mounts.get(local)?;
+        mount.root = None;
+        mount.steps.retain(|step| !matches!(step, Step::Mount(_) | Step::Chdir(_)));
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ceph_release(cmount: Pointer) -> c_int {
+    guard_int(|| {
+        if let Some(target) = target_if_there(cmount)? {
+            target.link.call(&wire::Release { mount: target.mount })?;
+        }
+        fork::tables().mounts.remove(cmount as u64)?;
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ceph_getcwd(cmount: Pointer) -> *const c_char {
+    let mut here = ptr::null();
+    guard_int(|| {
+        // It stays until the next ceph_chdir, as libcephfs's own does.
+        here = fork::tables().mounts.get(cmount as u64)?.directory.as_ptr();
+        Ok(0)
+    });
+    here
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ceph_chdir(cmount: Pointer, path: *const c_char) -> c_int {
+    // SAFETY: a C string or null.
+    guard_int(|| prepare(cmount, Step::Chdir(unsafe { text(path)? }.to_owned())).map(|()| 0))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ceph_userperm_new(uid: c_uint, gid: c_uint, ngids: c_int, gidlist: *mut c_uint) -> Pointer {
+    let mut perms = ptr::null_mut();
+    guard_int(|| {
+        let count = usize::try_from(ngids).map_err(|_| Errno(libc::EINVAL))?;
+        let groups = match (count, gidlist.is_null()) {
+            (0, _) => Vec::new(),
+            (_, false) if count * 4 <= DATA_SIZE => {
+                // SAFETY: the caller has that many.
+                unsafe { std::slice::from_raw_parts(gidlist, count) }.to_vec()
+            }
+            _ => return Err(Errno(libc::EINVAL)),
+        };
+        perms = fork::tables().perms.add(Arc::new(Identity { uid, gid, groups })) as Pointer;
+        Ok(0)
+    });
+    perms
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ceph_userperm_destroy(perm: Pointer) {
+    guard_int(|| fork::tables().perms.remove(perm as u64).map(|_| 0));
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ceph_mount_perms(cmount: Pointer) -> Pointer {
+    let found = guard_int(|| fork::tables().mounts.get(cmount as u64).map(|_| 0));
+    if found == 0 { DEFAULT_PERMS as Pointer } else { ptr::null_mut() }
+}

@@ -1,0 +1,41 @@
+//! Attributes of inodes.
+
+use cephfs_proxy::wire::{Stamp, Statx};
+
+use super::{HARMLESS, Kept};
+use crate::{
+    fork,
+    link::Link,
+    tables::{Pointer, Tables},
+};
+
+/// Attributes, and which were asked for.
+pub struct Attributes {
+    want: u32,
+    statx: Statx,
+}
+
+impl Attributes {
+    /// To be kept, if they may.
+    pub fn keep(link: &Link, want: u32, statx: Statx, stamp: Stamp, asked: u64) -> Option<Kept<Attributes>> {
+        Kept::new(link, Attributes { want: want | statx.mask, statx }, stamp, asked)
+    }
+
+    /// They, if they are all that is wanted.
+    pub fn cover(&self, want: u32) -> Option<Statx> {
+        (want & !self.want == 0).then_some(self.statx)
+    }
+}
+
+/// An inode's attributes, from a copy. Where there is none, or anything is wrong, the daemon is to be asked.
+pub fn attributes(mount: Pointer, inode: Pointer, want: u32, flags: u32, perms: Pointer) -> Option<Statx> {
+    let mut tables = fork::tables();
+    let Tables { mounts, inodes, perms: identities, .. } = &mut *tables;
+    let link = &mounts.get(mount as u64).ok()?.link;
+    let inode = inodes.get(inode as u64).ok().filter(|inode| inode.held > 0)?;
+    let kept = inode.attributes.as_ref()?;
+    if flags & !HARMLESS != 0 || link.is_dead() || !inode.is_at(mount as u64, link) || !identities.knows(perms) {
+        return None;
+    }
+    kept.get(link)?.cover(want)
+}

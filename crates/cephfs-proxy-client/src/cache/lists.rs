@@ -1,0 +1,140 @@
+//! Lists of the names in a directory: what an open one reads from, and what is kept of it for the next.
+
+use std::sync::Arc;
+
+use cephfs_proxy::wire::{Entries, Entry, Errno, Handle, Reader, Stamp, Wire};
+
+use super::{Hint, Kept, now};
+use crate::{fork, link::Link, session::Target, tables::Pointer};
+
+/// Bytes of a list that are kept, at most, and of all lists.
+const LARGEST: usize = 512 << 10;
+const MOST: usize = 2 << 20;
+
+/// A list, and who may see it.
+pub struct List {
+    perms: Handle,
+    bytes: Arc<Vec<u8>>,
+}
+
+/// Entries of a directory that the daemon has sent.
+#[derive(Default)]
+pub struct Batch {
+    bytes: Arc<Vec<u8>>,
+    at: usize,
+    /// There are no more to ask for.
+    pub end: bool,
+    /// The next ones are from the beginning.
+    pub rewind: bool,
+    /// Where those come from that are next asked for: as the last entry said. 0 for the beginning.
+    pub position: i64,
+    /// What `ceph_readdir` returns a pointer to.
+    pub current: Option<Box<libc::dirent>>,
+    /// Of which directory, by number.
+    inode: u64,
+    /// All of it up to here, as long as it may be kept.
+    whole: Option<Whole>,
+}
+
+/// A list on its way to be kept.
+struct Whole {
+    inode: u64,
+    perms: Handle,
+    stamp: Stamp,
+    asked: u64,
+    link: u64,
+    bytes: Vec<u8>,
+}
+
+impl Batch {
+    /// A directory that is read from the beginning.
+    pub fn begin(link: &Link, inode: u64, perms: Handle, asked: u64, stamp: Stamp) -> Batch {
+        let whole = (stamp.life > 0).then_some(Whole { inode, perms, stamp, asked, link: link.id, bytes: Vec::new() });
+        Batch { whole, inode, ..Batch::default() }
+    }
+
+    /// One that is known.
+    pub fn known(bytes: Arc<Vec<u8>>) -> Batch {
+        Batch { bytes, end: true, ..Batch::default() }
+    }
+
+    /// Takes what the daemon has sent next.
+    pub fn fill(&mut self, target: &Target, bytes: Vec<u8>, entries: Entries) {
+        if let Some(mut whole) = self.whole.take() {
+            let same = whole.link == target.link.id
+                && (whole.stamp.first, whole.stamp.second) == (entries.stamp.first, entries.stamp.second);
+            whole.bytes.extend_from_slice(&bytes);
+            match entries.end {
+                _ if !same || entries.stamp.life == 0 || whole.bytes.len() > LARGEST => {}
+                true => target.learn_list(whole),
+                false => self.whole = Some(whole),
+            }
+        }
+        (self.bytes, self.at, self.end) = (Arc::new(bytes), 0, entries.end);
+        target.hint(self.inode, &self.bytes);
+    }
+
+    /// Whether the next entry is to be asked for.
+    pub fn is_empty(&self) -> bool {
+        self.at >= self.bytes.len()
+    }
+
+    /// Starts again.
+    pub fn rewind(&mut self) {
+        *self = Batch { inode: self.inode, rewind: true, current: self.current.take(), ..Batch::default() };
+    }
+
+    /// The next entry, if one is here.
+    pub fn next(&mut self) -> Result<Option<(Entry, &[u8])>, Errno> {
+        let rest = self.bytes.get(self.at..).unwrap_or_default();
+        if rest.is_empty() {
+            return Ok(None);
+        }
+        let mut reader = Reader::new(rest);
+        let malformed = |_| Errno(libc::EPROTO);
+        let entry = Entry::take(&mut reader).map_err(malformed)?;
+        let name = reader.bytes(entry.length.into()).map_err(malformed)?;
+        self.at += Entry::SIZE + name.len();
+        self.position = entry.next;
+        Ok(Some((entry, name)))
+    }
+}
+
+impl Target {
+    /// A directory's list, from a copy.
+    pub fn list(&self, inode: Pointer, perms: Handle) -> Option<Arc<Vec<u8>>> {
+        let mut tables = fork::tables();
+        let inode = tables.inode(inode as u64).ok().filter(|inode| inode.is_at(self.local, &self.link))?;
+        let list = inode.list.as_ref()?.get(&self.link).filter(|list| list.perms == perms)?;
+        let bytes = list.bytes.clone();
+        inode.hint = Hint::new(bytes.clone());
+        Some(bytes)
+    }
+
+    /// Remembers names that are likely to be looked up.
+    fn hint(&self, inode: u64, bytes: &Arc<Vec<u8>>) {
+        if self.link.keeps_names
+            && !bytes.is_empty()
+            && let Ok(inode) = fork::tables().inode(inode)
+        {
+            inode.hint = Hint::new(bytes.clone());
+        }
+    }
+
+    fn learn_list(&self, whole: Whole) {
+        let Whole { inode, perms, stamp, asked, bytes, .. } = whole;
+        let Some(kept) = Kept::new(&self.link, List { perms, bytes: Arc::new(bytes) }, stamp, asked)
+            .filter(|kept| kept.until > now())
+        else {
+            return;
+        };
+        let mut tables = fork::tables();
+        let held: usize = tables.inodes.all().filter_map(|inode| Some(inode.list.as_ref()?.value.bytes.len())).sum();
+        if held > MOST {
+            tables.inodes.all().for_each(|inode| inode.list = None);
+        }
+        if let Ok(inode) = tables.inode(inode) {
+            inode.list = Some(kept);
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Names that are about to be looked up, asked for together: who has read a directory's list and looks up one name of it after the other
+//! will most probably go on.
+
+use std::sync::Arc;
+
+use cephfs_proxy::wire::{Entry, Errno, Found, Handle, LookupMany, Reader, Wire, Xattr};
+
+use super::{LARGEST, Question, names::COMMON};
+use crate::{
+    fork,
+    session::Target,
+    tables::{Inode, Origin},
+};
+
+/// Names that are asked for at once.
+const MANY: usize = 128;
+/// So many names of a list have to be asked for one by one before.
+const SIGNS: u32 = 2;
+/// Extended attributes that come along: those that were asked for last.
+const MOST_XATTRS: usize = 4;
+
+/// What a directory's list was when it was read last, and how many names of it have been asked for since.
+#[derive(Default)]
+pub struct Hint {
+    bytes: Arc<Vec<u8>>,
+    asked: u32,
+}
+
+impl Hint {
+    /// It has just been read.
+    pub fn new(bytes: Arc<Vec<u8>>) -> Hint {
+        Hint { bytes, asked: 0 }
+    }
+}
+
+/// The names of a list from this one on; none if it is not in it.
+fn names_from(list: &[u8], name: &[u8]) -> Vec<Vec<u8>> {
+    let (mut at, mut names) = (0, Vec::<Vec<u8>>::new());
+    while names.len() < MANY
+        && let Some(rest) = list.get(at..).filter(|rest| !rest.is_empty())
+    {
+        let mut reader = Reader::new(rest);
+        let Ok(entry) = Entry::take(&mut reader) else { break };
+        let Ok(found) = reader.bytes(entry.length.into()) else { break };
+        at += Entry::SIZE + found.len();
+        if (found == name || !names.is_empty()) && found != b".." {
+            names.push(found.to_vec());
+        }
+    }
+    names
+}
+
+impl Target {
+    /// Notes that an extended attribute was asked for.
+    pub fn wanted_xattr(&self, name: &[u8]) {
+        if self.link.keeps_names {
+            let wanted = &mut fork::tables().wanted_xattrs;
+            wanted.retain(|other| **other != *name);
+            wanted.truncate(MOST_XATTRS - 1);
+            wanted.insert(0, name.into());
+        }
+    }
+
+    /// Asks for many names, if that is likely to help; says whether they have come.
+    pub fn bring_many(&self, question: &Question<'_>) -> bool {
+        self.link.keeps_names && self.ask_many(question).is_ok()
+    }
+
+    fn ask_many(&self, question: &Question<'_>) -> Result<(), Errno> {
+        let no = Errno(libc::ENOENT);
+        let (parent, list, xattrs) = {
+            let mut tables = fork::tables();
+            let xattrs = tables.wanted_xattrs.clone();
+            let directory = tables.present(question.parent as u64)?;
+            if directory.hint.bytes.is_empty() || !directory.is_at(self.local, &self.link) {
+                return Err(no);
+            }
+            directory.hint.asked += 1;
+            if directory.hint.asked <= SIGNS {
+                return Err(no);
+            }
+            (directory.remote, directory.hint.bytes.clone(), xattrs)
+        };
+        let names = names_from(&list, question.name);
+        if names.len() < 2 {
+            return Err(no);
+        }
+        let mut data = Vec::new();
+        for text in names.iter().map(Vec::as_slice).chain(xattrs.iter().map(|name| &**name)) {
+            data.push(u8::try_from(text.len()).map_err(|_| no)?);
+            data.extend_from_slice(text);
+        }
+        let claim = self.link.claim()?;
+        // SAFETY: a vector's bytes.
+        unsafe { claim.give(data.as_ptr(), data.len()) };
+        let request = LookupMany {
+            mount: self.mount,
+            parent,
+            want: question.want | COMMON,
+            names: names.len() as u32,
+            xattrs: xattrs.len() as u32,
+            perms: question.perms,
+        };
+        let (length, ()) = claim.call(&request, data.len())?;
+        let said = claim.copy(length as usize);
+        drop(claim);
+        self.learn_many(question, &names, &xattrs, &said)
+    }
+
+    fn learn_many(
+        &self,
+        question: &Question<'_>,
+        names: &[Vec<u8>],
+        xattrs: &[Box<[u8]>],
+        said: &[u8],
+    ) -> Result<(), Errno> {
+        let malformed = |_| Errno(libc::EPROTO);
+        let mut reader = Reader::new(said);
+        for name in names {
+            // There may have been no room for all of them.
+            let Ok(found) = Found::take(&mut reader) else { break };
+            let about = Question { name, ..*question };
+            if found.inode == Handle(0) {
+                self.learn(&about, &found, None);
+                continue;
+            }
+            let number = self.idle_inode(found.inode, Origin::from(&found.statx));
+            self.learn(&about, &found, Some(number));
+            for xattr in xattrs {
+                let length = u32::take(&mut reader).map_err(malformed)?;
+                let Xattr { errno, stamp } = Xattr::take(&mut reader).map_err(malformed)?;
+                let value = reader.bytes(length as usize).map_err(malformed)?;
+                let value = if errno == 0 { Ok(value) } else { Err(Errno(errno)) };
+                self.learn_xattr(number, (xattr, question.perms), value, stamp, question.asked);
+            }
+        }
+        Ok(())
+    }
+
+    /// The number of an inode that the daemon has found for us, and nobody has asked for yet.
+    fn idle_inode(&self, remote: Handle, origin: Origin) -> u64 {
+        let mut tables = fork::tables();
+        let key = (self.local, self.link.id, remote);
+        if let Some(&number) = tables.known.get(&key) {
+            return number;
+        }
+        let number = tables.inodes.add(Inode::new(self.local, self.link.id, remote, origin, 0));
+        tables.known.insert(key, number);
+        tables.rest(number);
+        number
+    }
+}
+
+const _: () = assert!(LARGEST <= 1024 && MANY <= 256);

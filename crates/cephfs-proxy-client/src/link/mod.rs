@@ -1,0 +1,346 @@
+//! A connection with the daemon: requests go through the memory shared with it, the socket only tells when either side is gone.
+
+mod claim;
+mod seen;
+
+use std::{
+    cell::Cell,
+    env,
+    ffi::CString,
+    mem::ManuallyDrop,
+    os::{
+        fd::{AsFd, AsRawFd, OwnedFd},
+        unix::ffi::OsStringExt,
+    },
+    path::PathBuf,
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    time::Duration,
+};
+
+use cephfs_proxy::{
+    layout::{self, Mapping, RELEASES, SLOTS},
+    patience::Patience,
+    sys,
+    wire::{
+        self, Errno, Handle, Malformed, Operation, Reader, Wire, Writer,
+        hello::{Hello, MAGIC, PACKET_SIZE, VERSION, Welcome},
+    },
+    words::Words,
+};
+
+use crate::{api::Aio, fork};
+pub use claim::Claim;
+
+/// Where the daemon listens, unless the environment says otherwise, as for the other proxy.
+const SOCKET: &str = "/run/libcephfsd.sock";
+const SOCKET_VARIABLE: &str = "LIBCEPHFSD_SOCKET";
+/// How often somebody who waits looks whether the daemon is still there; and how soon, the first time.
+const PATIENCE: Duration = Duration::from_millis(100);
+const FIRST_PATIENCE: Duration = Duration::from_millis(20);
+
+/// Says that the daemon is gone and the request can be made again, at another. Never leaves the library: see `reconnect::again`.
+pub const GONE: Errno = Errno(1 << 20);
+/// Says that the daemon is gone, and that nobody knows whether it has done what was asked for. The caller hears EIO.
+pub const UNKNOWN: Errno = Errno((1 << 20) + 1);
+
+/// A connection.
+pub struct Link {
+    /// Of all that this process and its parents have had: this one's number. 0 as long as it is nobody's.
+    pub id: u64,
+    socket: ManuallyDrop<OwnedFd>,
+    bell: ManuallyDrop<OwnedFd>,
+    /// What says whether copies are still right.
+    pub words: Words,
+    mapping: ManuallyDrop<Mapping>,
+    /// Where the daemon listens.
+    path: CString,
+    /// A bit for each slot that nobody uses.
+    free: AtomicU64,
+    /// Goes up when a slot becomes free while somebody waits for one; a futex.
+    freed: AtomicU32,
+    waiters: AtomicU32,
+    dead: AtomicBool,
+    patience: Patience,
+    completion_patience: Patience,
+    /// What asynchronous requests are for.
+    pub aio: Aio,
+    /// It is the parent's.
+    abandoned: AtomicBool,
+    /// Whether names may be kept.
+    pub keeps_names: bool,
+    /// The daemon's libcephfs.
+    pub version: [i32; 3],
+    /// And how that says it.
+    pub version_text: CString,
+}
+
+fn errno(error: std::io::Error) -> Errno {
+    Errno(error.raw_os_error().unwrap_or(libc::EPROTO))
+}
+
+impl Link {
+    /// Connects; a daemon that does not answer is waited for so long, and a moment at least.
+    pub fn connect(limit: Duration) -> Result<Link, Errno> {
+        let path = env::var_os(SOCKET_VARIABLE).map_or_else(|| PathBuf::from(SOCKET), PathBuf::from);
+        let (address, size) = sys::unix_address(&path).map_err(|_| Errno(libc::EINVAL))?;
+        // SAFETY: no pointers; then an address of that size.
+        let socket = unsafe {
+            let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
+            let socket = sys::owned(libc::socket(libc::AF_UNIX, kind, 0)).map_err(errno)?;
+            let limit = limit.max(Duration::from_secs(1));
+            let limit = libc::timeval { tv_sec: limit.as_secs() as libc::time_t, tv_usec: 0 };
+            for option in [libc::SO_SNDTIMEO, libc::SO_RCVTIMEO] {
+                let (place, size) = ((&raw const limit).cast(), size_of_val(&limit) as libc::socklen_t);
+                sys::checked(libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, place, size))
+                    .map_err(errno)?;
+            }
+            sys::checked(libc::connect(socket.as_raw_fd(), (&raw const address).cast(), size)).map_err(errno)?;
+            socket
+        };
+        let mut room = [0; PACKET_SIZE];
+        let mut hello = Writer::new(&mut room);
+        let malformed = |_: Malformed| Errno(libc::EPROTO);
+        Hello { magic: MAGIC, version: VERSION }.put(&mut hello).map_err(malformed)?;
+        sys::send_packet(socket.as_fd(), hello.written(), &[]).map_err(errno)?;
+        let mut packet = [0; PACKET_SIZE];
+        let (length, descriptors) = sys::receive_packet(socket.as_fd(), &mut packet).map_err(errno)?;
+        if length == 0 {
+            return Err(Errno(libc::ECONNRESET));
+        }
+        // What follows these is another version's own affair.
+        let mut start = Reader::new(&packet[..length]);
+        let spoken = u64::take(&mut start).and_then(|magic| Ok((magic, u32::take(&mut start)?))).map_err(malformed)?;
+        if spoken != (MAGIC, VERSION) {
+            return Err(Errno(libc::EPROTONOSUPPORT));
+        }
+        let welcome: Welcome = wire::decode(&packet[..length]).map_err(malformed)?;
+        if welcome.status != 0 {
+            return Err(Errno(welcome.status));
+        }
+        let mut descriptors = descriptors.into_iter();
+        let (Some(memory), Some(bell), Some(words)) = (descriptors.next(), descriptors.next(), descriptors.next())
+        else {
+            return Err(Errno(libc::EPROTO));
+        };
+        let mapping = Mapping::map(&memory).map_err(errno)?;
+        Ok(Link {
+            id: 0,
+            socket: ManuallyDrop::new(socket),
+            bell: ManuallyDrop::new(bell),
+            words: Words::map(&words).map_err(errno)?,
+            mapping: ManuallyDrop::new(mapping),
+            path: CString::new(path.into_os_string().into_vec()).map_err(|_| Errno(libc::EINVAL))?,
+            free: AtomicU64::new(u64::MAX >> (64 - SLOTS)),
+            freed: AtomicU32::new(0),
+            waiters: AtomicU32::new(0),
+            dead: AtomicBool::new(false),
+            patience: Patience::default(),
+            completion_patience: Patience::default(),
+            aio: Aio::default(),
+            abandoned: AtomicBool::new(false),
+            keeps_names: welcome.keeps_names,
+            version: welcome.ceph,
+            version_text: CString::from_vec_with_nul(welcome.text).map_err(|_| Errno(libc::EPROTO))?,
+        })
+    }
+
+    /// In a child: the descriptors are closed, and the memory is not there.
+    pub fn abandon(&self) {
+        self.dead.store(true, Ordering::SeqCst);
+        if !self.abandoned.swap(true, Ordering::SeqCst) {
+            // SAFETY: ours, and not closed again: see `drop`.
+            unsafe {
+                libc::close(self.socket.as_raw_fd());
+                libc::close(self.bell.as_raw_fd());
+            }
+        }
+    }
+
+    /// Whether it is of no use any more.
+    pub fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::Acquire)
+    }
+
+    /// Whether the daemon said at its end that all that was written is on disk.
+    pub fn settled(&self) -> bool {
+        !self.abandoned.load(Ordering::Relaxed) && self.mapping.control().settled.0.load(Ordering::SeqCst) != 0
+    }
+
+    /// A slot, as soon as one is free.
+    pub fn claim(&self) -> Result<Claim<'_>, Errno> {
+        loop {
+            if self.is_dead() {
+                return Err(GONE);
+            }
+            if let Some(claim) = self.try_claim() {
+                return Ok(claim);
+            }
+            self.wait_for_slot();
+        }
+    }
+
+    /// A slot, if one is free: all that somebody may ask for who has one already.
+    pub fn try_claim(&self) -> Option<Claim<'_>> {
+        loop {
+            let free = self.free.load(Ordering::Relaxed);
+            let bit = free & free.wrapping_neg();
+            if bit == 0 {
+                return None;
+            }
+            if self.free.fetch_and(!bit, Ordering::Acquire) & bit != 0 {
+                let slot = bit.trailing_zeros() as usize;
+                return Some(self.claimed(slot, false));
+            }
+        }
+    }
+
+    #[cold]
+    fn wait_for_slot(&self) {
+        self.waiters.fetch_add(1, Ordering::SeqCst);
+        let freed = self.freed.load(Ordering::SeqCst);
+        if self.free.load(Ordering::SeqCst) == 0 {
+            sys::futex_wait(&self.freed, freed, PATIENCE);
+        }
+        self.waiters.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    fn free(&self, slot: usize) {
+        self.free.fetch_or(1 << slot, Ordering::SeqCst);
+        if self.waiters.load(Ordering::SeqCst) > 0 {
+            self.freed.fetch_add(1, Ordering::SeqCst);
+            sys::futex_wake(&self.freed, 1);
+        }
+    }
+
+    /// How many asynchronous requests have been answered, and how often `nudge` was called.
+    pub fn completions(&self) -> u32 {
+        self.mapping.control().completed.0.load(Ordering::SeqCst)
+    }
+
+    /// Sleeps until there are more of them than `seen`, or for so long; says whether there are.
+    pub fn await_completion(&self, seen: u32, limit: Duration) -> bool {
+        let control = self.mapping.control();
+        let more = || control.completed.0.load(Ordering::SeqCst) != seen;
+        let patience = &self.completion_patience;
+        if patience.watch(patience.looks(), more) {
+            return true;
+        }
+        control.completion_awaited.0.store(1, Ordering::SeqCst);
+        sys::futex_wait(&control.completed.0, seen, limit);
+        control.completion_awaited.0.store(0, Ordering::Relaxed);
+        let more = more();
+        if !more && layout::hung_up(self.socket.as_fd()) {
+            self.dead.store(true, Ordering::SeqCst);
+        }
+        more
+    }
+
+    /// Wakes whoever awaits a completion.
+    pub fn nudge(&self) {
+        self.mapping.complete();
+    }
+
+    /// Has a worker come, unless one does anyway; false if one does.
+    fn call_worker(&self) -> bool {
+        let heeded = &self.mapping.control().heeded.0;
+        let calls = heeded.load(Ordering::SeqCst) == layout::UNHEEDED
+            && heeded.compare_exchange(layout::UNHEEDED, layout::RUNG, Ordering::SeqCst, Ordering::SeqCst).is_ok();
+        if calls {
+            sys::ring(self.bell.as_fd());
+        }
+        calls
+    }
+
+    /// Has one come if none has taken any of these slots: those that others were at may take long.
+    pub fn insist(&self, slots: impl IntoIterator<Item = usize>) {
+        let submitted = self.mapping.control().submitted.0.load(Ordering::SeqCst);
+        if slots.into_iter().any(|slot| submitted & 1 << slot != 0) {
+            sys::ring(self.bell.as_fd());
+        }
+    }
+
+    /// Whether the request in a slot that was left with the daemon is answered.
+    pub fn is_answered(&self, slot: usize) -> bool {
+        self.mapping.slot(slot).state.load(Ordering::Acquire) == layout::ANSWERED
+    }
+
+    /// Takes over a slot that was left with the daemon, and is for something that must not be done twice.
+    pub fn reclaim(&self, slot: usize) -> Claim<'_> {
+        self.claimed(slot, true)
+    }
+
+    fn claimed(&self, slot: usize, pending: bool) -> Claim<'_> {
+        Claim { link: self, slot, pending: Cell::new(pending), relies: Cell::new(false), fate: Cell::new(UNKNOWN) }
+    }
+
+    /// Gives an inode back so many times, without waiting: the daemon sees it with the next request, or a little later. False if there
+    /// is no room. One caller at a time: under the tables' lock.
+    pub fn release(&self, inode: Handle, count: u64) -> bool {
+        let control = self.mapping.control();
+        let tail = control.release_tail.0.load(Ordering::Relaxed);
+        if self.is_full() {
+            return false;
+        }
+        let release = &control.releases[tail as usize % RELEASES];
+        release.handle.store(inode.0, Ordering::Relaxed);
+        release.count.store(count, Ordering::Relaxed);
+        control.release_tail.0.store(tail.wrapping_add(1), Ordering::Release);
+        true
+    }
+
+    /// Likewise, and waits for room if there is none.
+    pub fn give_back(&self, inode: Handle, count: u64) -> Result<(), Errno> {
+        loop {
+            let alone = fork::tables();
+            if self.release(inode, count) {
+                return Ok(());
+            }
+            drop(alone);
+            // The daemon looks with any request.
+            self.call(&wire::Nop {})?;
+        }
+    }
+
+    /// Whether there is no room to give anything back or take it back, until the daemon has looked.
+    pub fn is_full(&self) -> bool {
+        let control = self.mapping.control();
+        let waiting =
+            control.release_tail.0.load(Ordering::Relaxed).wrapping_sub(control.release_head.0.load(Ordering::Acquire));
+        waiting >= RELEASES as u32
+    }
+
+    /// Gives back a file or a directory, if there is room.
+    pub fn try_give_back(&self, handle: Handle) -> bool {
+        let _alone = fork::tables();
+        self.release(handle, 1)
+    }
+
+    /// Likewise, but the daemon may keep it for a while.
+    pub fn retire(&self, inode: Handle, count: u64) -> bool {
+        self.release(inode, count | layout::KEEP)
+    }
+
+    /// Takes back once what was given back so, and is not gone yet.
+    pub fn retake(&self, inode: Handle) -> bool {
+        self.release(inode, layout::RETAKE)
+    }
+
+    /// A request without data.
+    pub fn call<'a, O: Operation<'a>>(&self, operation: &O) -> Result<O::Answer, Errno> {
+        self.claim()?.call(operation, 0).map(|(_, answer)| answer)
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        if self.abandoned.load(Ordering::Relaxed) {
+            return;
+        }
+        // SAFETY: dropped once, here, and nobody has a claim, which borrows from this.
+        unsafe {
+            ManuallyDrop::drop(&mut self.mapping);
+            ManuallyDrop::drop(&mut self.bell);
+            ManuallyDrop::drop(&mut self.socket);
+        }
+    }
+}

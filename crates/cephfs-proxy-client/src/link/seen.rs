@@ -1,0 +1,70 @@
+//! What is told of calls to those who look on: static probes. While nobody does, a request costs two looks at words that nobody writes.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cephfs_proxy::{
+    layout::Slot,
+    probe, semaphores, sys,
+    wire::{
+        Errno,
+        about::{self, About},
+    },
+};
+
+use super::{GONE, Link};
+
+semaphores!(CALL);
+
+/// A request is about to be submitted: notes when, if anybody wants to know.
+pub fn submitting(link: &Link, line: &Slot, message: &[u8], data: u32) {
+    let seen = &link.mapping.control().seen.0;
+    let listened = CALL.start() || CALL.done();
+    if listened {
+        line.taken_at.store(0, Ordering::Relaxed);
+        start(link, line, About::of(message, data));
+    }
+    // After the probe: what that takes is no wait.
+    let now = if listened || seen.timed.load(Ordering::Relaxed) != 0 { sys::monotonic() & !1 } else { 0 };
+    line.submitted_at.store(now | u64::from(listened), Ordering::Relaxed);
+}
+
+/// A request is over: with its result, or because the daemon is gone. What is asked again then (GONE) has failed by ECONNRESET.
+pub fn finished(link: &Link, line: &Slot, operation: u16, over: Result<i64, Errno>) {
+    if CALL.done() {
+        let result = match over {
+            Ok(result) => result,
+            Err(GONE) => -i64::from(libc::ECONNRESET),
+            Err(_) => -i64::from(libc::EIO),
+        };
+        done(link, line, operation, result);
+    }
+}
+
+/// What tells this request from others of this process that are under way.
+fn request(line: &Slot) -> u64 {
+    std::ptr::from_ref(line) as u64
+}
+
+fn connection(link: &Link) -> u64 {
+    link.mapping.control().seen.0.connection.load(Ordering::Relaxed)
+}
+
+#[cold]
+#[inline(never)]
+fn start(link: &Link, line: &Slot, about: About) {
+    let About { operation, handle, asked } = about;
+    let (request, connection, socket) = (request(line), connection(link), link.path.as_ptr());
+    probe!("libcephfs_proxy", "call__start", CALL, "+0", request, operation, connection, handle, asked, socket);
+}
+
+#[cold]
+#[inline(never)]
+fn done(link: &Link, line: &Slot, operation: u16, result: i64) {
+    let time = |word: &AtomicU64| word.load(Ordering::Relaxed);
+    let (submitted_at, taken_at, served_at) = (time(&line.submitted_at), time(&line.taken_at), time(&line.served_at));
+    let is_timed = submitted_at != 0 && taken_at >= submitted_at;
+    let (waited, served) =
+        if is_timed { (taken_at - submitted_at, served_at.saturating_sub(taken_at)) } else { (0, 0) };
+    let (request, connection, bytes) = (request(line), connection(link), about::moved(operation, result));
+    probe!("libcephfs_proxy", "call__done", CALL, "+2", request, operation, connection, bytes, result, waited, served);
+}

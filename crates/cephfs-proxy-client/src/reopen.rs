@@ -1,0 +1,157 @@
+//! What the caller holds, at the daemon that there is: what was opened at one that is gone is opened again, when it is next used.
+
+use std::sync::Arc;
+
+use cephfs_proxy::wire::{Close, Errno, Handle, LookupRoot, LookupVino, Lseek, Open, Opendir, Releasedir, Seekdir};
+
+use crate::{
+    cache::Batch,
+    fork,
+    session::Target,
+    tables::{Identity, Origin, Pointer},
+};
+
+/// What has been done already when a file was opened.
+const ONCE: i32 = libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC;
+
+impl Target {
+    /// Refuses what is of another mount, or the parent's, from before a fork.
+    fn own(&self, mount: u64, link: u64, parents: u64) -> Result<(), Errno> {
+        match mount == self.local {
+            true if link > parents => Ok(()),
+            true => Err(Errno(libc::EIO)),
+            false => Err(Errno(libc::EBADF)),
+        }
+    }
+
+    /// The daemon's handle of an inode.
+    pub fn inode(&self, inode: Pointer) -> Result<Handle, Errno> {
+        let number = inode as u64;
+        let origin = {
+            let mut tables = fork::tables();
+            let parents = tables.parents;
+            let found = tables.inode(number)?;
+            self.own(found.mount, found.link, parents)?;
+            if found.link == self.link.id {
+                return Ok(found.remote);
+            }
+            found.origin
+        };
+        let remote = self.find_again(origin)?;
+        let mut tables = fork::tables();
+        let found = tables.inode(number)?;
+        if found.link == self.link.id {
+            // Another thread was faster, and got the same.
+            found.owed += 1;
+            return Ok(found.remote);
+        }
+        (found.link, found.remote, found.owed) = (self.link.id, remote, 1);
+        tables.known.entry((self.local, self.link.id, remote)).or_insert(number);
+        Ok(remote)
+    }
+
+    fn find_again(&self, origin: Origin) -> Result<Handle, Errno> {
+        match origin {
+            Origin::Root => self.link.call(&LookupRoot { mount: self.mount }),
+            Origin::Number { ino, snapshot } => self.link.call(&LookupVino { mount: self.mount, ino, snapshot }),
+        }
+    }
+
+    /// The daemon's handle of a file. One of which something that was written may be lost is of no use any more.
+    pub fn file(&self, file: Pointer) -> Result<Handle, Errno> {
+        let number = file as u64;
+        let (origin, flags, identity, position) = {
+            let mut tables = fork::tables();
+            let parents = tables.parents;
+            let found = tables.files.get(number)?;
+            self.own(found.mount, found.link, parents)?;
+            match found.at(self.link.id)? {
+                Some(remote) => return Ok(remote),
+                None => (found.origin, found.flags & !ONCE, found.identity.clone(), found.position),
+            }
+        };
+        let inode = self.find_again(origin)?;
+        let opened =
+            self.as_before(&identity, |perms| self.link.call(&Open { mount: self.mount, inode, flags, perms }));
+        // The caller has not seen it.
+        self.link.give_back(inode, 1)?;
+        let remote = opened?;
+        if position != 0 {
+            let request = Lseek { mount: self.mount, file: remote, offset: position, whence: libc::SEEK_SET };
+            self.link.claim()?.call(&request, 0)?;
+        }
+        let kept = {
+            let mut tables = fork::tables();
+            let found = tables.files.get(number)?;
+            let theirs = found.at(self.link.id)?;
+            if theirs.is_none() {
+                (found.link, found.remote) = (self.link.id, remote);
+            }
+            theirs
+        };
+        if kept.is_some() {
+            let _ = self.link.call(&Close { mount: self.mount, file: remote });
+        }
+        Ok(kept.unwrap_or(remote))
+    }
+
+    /// Refuses a directory that is not ours to read.
+    pub fn owns_dir(&self, dir: Pointer) -> Result<(), Errno> {
+        let mut tables = fork::tables();
+        let parents = tables.parents;
+        let found = tables.dirs.get(dir as u64)?;
+        self.own(found.mount, found.link, parents)
+    }
+
+    /// The daemon's handle of a directory that is being read, whose batch is locked.
+    pub fn dir(&self, dir: Pointer, batch: &Batch) -> Result<Handle, Errno> {
+        let number = dir as u64;
+        let (origin, identity) = {
+            let mut tables = fork::tables();
+            let parents = tables.parents;
+            let found = tables.dirs.get(number)?;
+            self.own(found.mount, found.link, parents)?;
+            if found.link == self.link.id
+                && let Some(remote) = found.remote
+            {
+                return Ok(remote);
+            }
+            (found.origin, found.identity.clone())
+        };
+        let inode = self.find_again(origin)?;
+        let opened = self.as_before(&identity, |perms| {
+            let request = Opendir { mount: self.mount, inode, room: 0, perms };
+            self.link.call(&request).map(|opened| opened.dir)
+        });
+        // The caller has not seen it.
+        self.link.give_back(inode, 1)?;
+        let remote = opened?;
+        if batch.position != 0 && !batch.rewind {
+            self.link.call(&Seekdir { mount: self.mount, dir: remote, offset: batch.position })?;
+        }
+        match fork::tables().dirs.get(number) {
+            Ok(found) => (found.link, found.remote) = (self.link.id, Some(remote)),
+            Err(error) => {
+                let _ = self.link.call(&Releasedir { mount: self.mount, dir: remote });
+                return Err(error);
+            }
+        }
+        Ok(remote)
+    }
+
+    /// Opens in whose name it was opened; if that is not allowed any more, which is no reason to lose it, in root's: the daemon knows
+    /// whether we may ask for that.
+    fn as_before(
+        &self,
+        identity: &Arc<Identity>,
+        open: impl Fn(Handle) -> Result<Handle, Errno>,
+    ) -> Result<Handle, Errno> {
+        match open(self.tell(identity)?) {
+            Err(refused @ Errno(libc::EACCES | libc::EPERM)) => {
+                let root = Arc::new(Identity { uid: 0, gid: 0, groups: Vec::new() });
+                open(self.tell(&root).map_err(|_| refused)?)
+            }
+            result => result,
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Between the caller's numbers and the daemon's handles.
+
+use std::{ffi::CString, sync::Arc};
+
+use cephfs_proxy::wire::{self, Chdir, Errno, Handle, Identify};
+
+use crate::{
+    fork,
+    link::{GONE, Link},
+    reconnect,
+    tables::{Identity, Inode, Mount, Origin, Pointer, Step},
+};
+
+/// Identities that the daemon is told of, at most.
+const MOST_IDENTITIES: usize = 4096;
+
+/// A mount, where requests for it go.
+pub struct Target {
+    /// As the caller knows it.
+    pub local: u64,
+    /// The connection.
+    pub link: Arc<Link>,
+    /// As the daemon knows it.
+    pub mount: Handle,
+}
+
+/// Finds a mount, where there is a daemon for it: one from before a fork, or of a daemon that is gone, is prepared again.
+pub fn target(mount: Pointer) -> Result<Target, Errno> {
+    let local = mount as u64;
+    let mut tables = fork::tables();
+    let found = tables.mounts.get(local)?;
+    if !found.link.is_dead() {
+        return Ok(Target { local, link: found.link.clone(), mount: found.remote });
+    }
+    let (id, steps) = (found.id.clone(), found.steps.clone());
+    drop(tables);
+    revive(local, id, &steps)
+}
+
+/// Finds a mount, if its daemon is there; there is nothing to give back to one that is gone.
+pub fn target_if_there(mount: Pointer) -> Result<Option<Target>, Errno> {
+    let local = mount as u64;
+    let mut tables = fork::tables();
+    let found = tables.mounts.get(local)?;
+    let there = !found.link.is_dead();
+    Ok(there.then(|| Target { local, link: found.link.clone(), mount: found.remote }))
+}
+
+fn revive(local: u64, id: Option<CString>, steps: &[Step]) -> Result<Target, Errno> {
+    let link = reconnect::link_again()?;
+    let mount = link.call(&wire::Create { id: id.as_deref() })?;
+    let result = steps.iter().try_for_each(|step| take_step(&link, mount, step).map(drop));
+    let theirs = {
+        let mut tables = fork::tables();
+        match (result, tables.mounts.get(local)) {
+            (Ok(()), Ok(found)) if found.link.is_dead() => {
+                (found.link, found.remote) = (link.clone(), mount);
+                return Ok(Target { local, link: link.clone(), mount });
+            }
+            // Another thread was faster.
+            (Ok(()), Ok(found)) => Ok(Target { local, link: found.link.clone(), mount: found.remote }),
+            (Err(error), _) | (_, Err(error)) => Err(error),
+        }
+    };
+    let _ = link.call(&wire::Unmount { mount });
+    let _ = link.call(&wire::Release { mount });
+    theirs
+}
+
+/// Makes one step of a mount's preparation.
+pub fn take_step(link: &Link, mount: Handle, step: &Step) -> Result<Option<CString>, Errno> {
+    match step {
+        Step::Read(None) => link.call(&wire::ConfReadFile { mount, contents: false })?,
+        Step::Read(Some(contents)) => {
+            let claim = link.claim()?;
+            // SAFETY: a slice's bytes.
+            unsafe { claim.give(contents.as_ptr(), contents.len()) };
+            claim.call(&wire::ConfReadFile { mount, contents: true }, contents.len())?.1
+        }
+        Step::Set(option, value) => link.call(&wire::ConfSet { mount, option, value })?,
+        Step::Init => link.call(&wire::Init { mount })?,
+        Step::Select(name) => link.call(&wire::SelectFilesystem { mount, name })?,
+        Step::Mount(root) => link.call(&wire::Mount { mount, root: root.as_deref() })?,
+        Step::Chdir(path) => {
+            let claim = link.claim()?;
+            let (length, ()) = claim.call(&Chdir { mount, path }, 0)?;
+            return CString::from_vec_with_nul(claim.copy(length as usize)).map(Some).map_err(|_| Errno(libc::EPROTO));
+        }
+    }
+    Ok(None)
+}
+
+/// Makes a step, and remembers it.
+pub fn prepare(mount: Pointer, step: Step) -> Result<(), Errno> {
+    let target = target(mount)?;
+    let directory = take_step(&target.link, target.mount, &step)?;
+    let mut tables = fork::tables();
+    let Mount { steps, directory: here, .. } = tables.mounts.get(target.local)?;
+    if let Some(directory) = directory {
+        steps.retain(|step| !matches!(step, Step::Chdir(_)));
+        *here = directory;
+    }
+    steps.push(step);
+    Ok(())
+}
+
+impl Target {
+    /// The daemon's handle of an identity.
+    pub fn perms(&self, perms: Pointer) -> Result<Handle, Errno> {
+        self.tell(&identity(perms)?)
+    }
+
+    /// The daemon's handle of an identity, which it is told of once.
+    pub fn tell(&self, identity: &Arc<Identity>) -> Result<Handle, Errno> {
+        {
+            let tables = fork::tables();
+            if tables.is_current(&self.link) {
+                if let Some(&handle) = tables.identities.get(identity) {
+                    return Ok(handle);
+                }
+                if tables.identities.len() >= MOST_IDENTITIES {
+                    return Err(Errno(libc::ENOMEM));
+                }
+            }
+        }
+        let groups: Vec<u8> = identity.groups.iter().flat_map(|group| group.to_le_bytes()).collect();
+        let claim = self.link.claim()?;
+        // SAFETY: a vector's bytes.
+        unsafe { claim.give(groups.as_ptr(), groups.len()) };
+        let request = Identify { uid: identity.uid, gid: identity.gid, groups: identity.groups.len() as u32 };
+        let (_, handle) = claim.call(&request, groups.len())?;
+        drop(claim);
+        let mut tables = fork::tables();
+        if tables.is_current(&self.link) {
+            tables.identities.insert(identity.clone(), handle);
+        }
+        Ok(handle)
+    }
+
+    /// A number for an inode that the daemon has handed out: the one that the caller has, if it has one.
+    pub fn hand_out(&self, remote: Handle, origin: Origin) -> Pointer {
+        let mut tables = fork::tables();
+        let key = (self.local, self.link.id, remote);
+        if let Some(&number) = tables.known.get(&key)
+            && let Ok(inode) = tables.inodes.get(number)
+        {
+            inode.held += 1;
+            inode.owed += 1;
+            return number as Pointer;
+        }
+        let number = tables.inodes.add(Inode::new(self.local, self.link.id, remote, origin, 1));
+        tables.known.insert(key, number);
+        number as Pointer
+    }
+}
+
+/// The caller gives an inode back once, and hears whether that was the last time: as from libcephfs. Then the daemon is told, without
+/// waiting.
+pub fn put_back(mount: Pointer, inode: Pointer) -> Result<bool, Errno> {
+    let (gone, link) = {
+        let mut tables = fork::tables();
+        tables.mounts.get(mount as u64)?;
+        let number = inode as u64;
+        let found = tables.inode(number)?;
+        if found.mount != mount as u64 {
+            return Err(Errno(libc::EBADF));
+        }
+        found.held -= 1;
+        if found.held > 0 {
+            return Ok(false);
+        }
+        if found.pinned || tables.retire(number) {
+            return Ok(true);
+        }
+        let gone = tables.inodes.remove(number)?;
+        tables.names = tables.names.saturating_sub(gone.names.len());
+        let key = (gone.mount, gone.link, gone.remote);
+        if tables.known.get(&key) == Some(&number) {
+            tables.known.remove(&key);
+        }
+        match tables.live_link().filter(|link| link.id == gone.link) {
+            Some(link) => {
+                if link.release(gone.remote, gone.owed) {
+                    return Ok(true);
+                }
+                (gone, link)
+            }
+            None => return Ok(true),
+        }
+    };
+    match link.give_back(gone.remote, gone.owed) {
+        // The daemon is gone, and the inode with it.
+        Ok(()) | Err(GONE) => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+/// By what an inode is found again.
+pub fn origin(inode: Pointer) -> Result<Origin, Errno> {
+    fork::tables().inode(inode as u64).map(|inode| inode.origin)
+}
+
+/// Who somebody is.
+pub fn identity(perms: Pointer) -> Result<Arc<Identity>, Errno> {
+    match perms as u64 {
+        DEFAULT_PERMS => Ok(Arc::new(own_identity())),
+        number => Ok(fork::tables().perms.get(number)?.clone()),
+    }
+}
+
+/// Stands for `ceph_mount_perms`: whoever the process is at the moment.
+pub const DEFAULT_PERMS: u64 = 0x16 << 56;
+
+fn own_identity() -> Identity {
+    // SAFETY: neither can fail.
+    unsafe { Identity { uid: libc::geteuid(), gid: libc::getegid(), groups: Vec::new() } }
+}

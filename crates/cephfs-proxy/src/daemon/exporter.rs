@@ -1,0 +1,172 @@
+//! `/metrics`: what was counted, and how things stand, by Prometheus' names. docs/cephfs-proxy.md has the list, too; a test holds the two
+//! together. How many series there can be is fixed: operations, refusals and limits are.
+
+use std::sync::{Arc, atomic::Ordering::Relaxed};
+
+use exposition::{Family, Format, Kind, Point, Source, Unit, Value, page};
+
+use super::{
+    Shared,
+    figures::{Refusal, Sum},
+    lock,
+};
+use crate::layout::{DATA_SIZE, SLOTS};
+
+/// The daemon's page.
+pub struct Exporter {
+    /// What it tells of.
+    pub shared: Arc<Shared>,
+}
+
+impl Source for Exporter {
+    fn name(&self) -> &'static str {
+        "libcephfsd"
+    }
+
+    fn page(&self, format: Format) -> Option<Vec<u8>> {
+        let standing = Standing::of(&self.shared)?;
+        Some(page(&families(&self.shared, &standing), format))
+    }
+}
+
+/// How things stand at one moment.
+struct Standing {
+    operations: Vec<(&'static str, Sum)>,
+    connections: usize,
+    handles: usize,
+    workers: usize,
+    idle: usize,
+    libcephfs: String,
+}
+
+impl Standing {
+    fn of(shared: &Shared) -> Option<Standing> {
+        let pool = shared.pool.get()?.upgrade()?;
+        let connections = pool.connections();
+        let (workers, idle) = pool.workers();
+        Some(Standing {
+            operations: shared.figures.sums(),
+            connections: connections.len(),
+            handles: connections.iter().map(|connection| lock(&connection.handles).len()).sum(),
+            workers,
+            idle: idle.min(workers),
+            libcephfs: shared.version.text.to_string_lossy().into_owned(),
+        })
+    }
+}
+
+type Labels<'s> = Vec<(&'static str, &'s str)>;
+
+fn family<'s>(
+    name: &'static str,
+    help: &'static str,
+    unit: Unit,
+    kind: Kind,
+    points: Vec<(Labels<'s>, Value<'s>)>,
+) -> Family<'s, &'static str> {
+    let points = points.into_iter().map(|(labels, value)| Point { labels, value }).collect();
+    Family { name, otel: "", help, unit, kind, points }
+}
+
+fn number(value: u64) -> Value<'static> {
+    Value::Number(value as f64)
+}
+
+fn single(value: usize) -> Vec<(Labels<'static>, Value<'static>)> {
+    vec![(vec![], number(value as u64))]
+}
+
+fn families<'s>(shared: &Shared, standing: &'s Standing) -> Vec<Family<'s, &'static str>> {
+    let operations = || standing.operations.iter().map(|(name, sum)| (("operation", *name), sum));
+    let requests = operations().flat_map(|(operation, sum)| {
+        [("ok", sum.good), ("error", sum.failed)].map(|(how, count)| (vec![operation, ("outcome", how)], number(count)))
+    });
+    let bytes = operations().map(|(operation, sum)| (vec![operation], number(sum.bytes)));
+    let durations = operations().flat_map(|(operation, sum)| {
+        [("waiting", &sum.waiting), ("libcephfs", &sum.libcephfs)]
+            .map(|(phase, histogram)| (vec![operation, ("phase", phase)], Value::Histogram(histogram)))
+    });
+    let refused = |of_connections: bool| {
+        let mine = Refusal::ALL.into_iter().filter(move |(why, _)| why.is_of_connection() == of_connections);
+        mine.map(|(why, name)| (vec![("reason", name)], number(shared.figures.refused(why)))).collect()
+    };
+    let workers = [("busy", standing.workers - standing.idle), ("idle", standing.idle)];
+    let limits = [
+        ("connections", shared.limits.clients),
+        ("handles_per_connection", shared.limits.handles),
+        ("bytes_per_connection", shared.limits.memory),
+        ("workers", shared.limits.workers),
+        ("workers_per_connection", shared.limits.workers_per_client() as usize),
+        ("requests_per_connection", SLOTS),
+        ("bytes_per_request", DATA_SIZE),
+    ];
+    let labelled = |label: &'static str, all: &[(&'static str, usize)]| {
+        all.iter().map(|(name, value)| (vec![(label, *name)], number(*value as u64))).collect()
+    };
+    let version = vec![("version", env!("CARGO_PKG_VERSION")), ("libcephfs", &*standing.libcephfs)];
+    use {Kind::*, Unit::*};
+    vec![
+        family("libcephfsd_requests", "Requests answered.", None, Counter, requests.collect()),
+        family("libcephfsd_request_bytes", "Data that requests moved.", Bytes, Counter, bytes.collect()),
+        family(
+            "libcephfsd_request_duration_seconds",
+            "Time from a request's submission until a worker took it (waiting), and from then until it had been served (libcephfs).",
+            Seconds,
+            Histogram,
+            durations.collect(),
+        ),
+        family(
+            "libcephfsd_requests_refused",
+            "Requests that were none, or named what their client does not hold, or would have held too much.",
+            None,
+            Counter,
+            refused(false),
+        ),
+        family("libcephfsd_connections", "Clients now.", None, Gauge, single(standing.connections)),
+        family(
+            "libcephfsd_connections_accepted",
+            "Clients that were let in.",
+            None,
+            Counter,
+            vec![(vec![], number(shared.figures.connections.load(Relaxed)))],
+        ),
+        family(
+            "libcephfsd_connections_refused",
+            "Clients that were turned away, by reason.",
+            None,
+            Counter,
+            refused(true),
+        ),
+        family(
+            "libcephfsd_handles",
+            "Inodes, files, directories, identities and mounts that clients hold.",
+            None,
+            Gauge,
+            single(standing.handles),
+        ),
+        family("libcephfsd_mounts", "Mounts of CephFS.", None, Gauge, single(shared.mounts.count())),
+        family("libcephfsd_workers", "Threads that answer requests.", None, Gauge, labelled("state", &workers)),
+        family("libcephfsd_limit", "What can be used up, at most.", None, Gauge, labelled("resource", &limits)),
+        family("libcephfsd_build", "The program, and its libcephfs.", None, Info, vec![(version, number(1))]),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_documentation_has_every_series_and_no_other() {
+        let source = include_str!("exporter.rs").split("#[cfg(test)]").next().unwrap_or_default();
+        let names = |text: &str, quote: char| {
+            let mut names: Vec<_> = text
+                .match_indices(&format!("{quote}libcephfsd_"))
+                .filter_map(|(at, _)| text[at + 1..].split(quote).next())
+                .map(|name| name.trim_end_matches("_total").trim_end_matches("_info").to_owned())
+                .collect();
+            names.sort();
+            names
+        };
+        let document = include_str!("../../../../docs/cephfs-proxy.md");
+        let rows: Vec<_> = document.lines().filter(|line| line.starts_with("| `libcephfsd_")).collect();
+        assert_eq!(names(source, '"'), names(&rows.join("\n"), '`'));
+    }
+}

@@ -1,0 +1,249 @@
+//! What is counted: requests by operation, connections, refusals. Counting takes no lock and shares next to no cache line: each worker
+//! has one of a few shards, which are summed up when somebody asks.
+
+use std::{
+    array,
+    cell::Cell,
+    sync::{
+        OnceLock,
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
+};
+
+use model::{BUCKETS, Histogram};
+
+use crate::wire::OPERATIONS;
+
+const SHARDS: usize = 8;
+/// The operation of what is none.
+const NONE: usize = 0;
+
+/// Why somebody or something is turned away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// A connection: the user may not.
+    User,
+    /// A connection: there are too many.
+    Connections,
+    /// A connection: another version, or no hello at all.
+    Protocol,
+    /// A connection: out of memory or descriptors.
+    Resources,
+    /// A request: it cannot be understood.
+    Malformed,
+    /// A request: the client holds no such thing.
+    Handle,
+    /// A request: the client holds too many things.
+    Handles,
+    /// A request: what the client holds takes too much memory.
+    Memory,
+}
+
+impl Refusal {
+    /// All of them, in order, and what they are called.
+    pub const ALL: [(Refusal, &'static str); 8] = [
+        (Refusal::User, "user"),
+        (Refusal::Connections, "connections"),
+        (Refusal::Protocol, "protocol"),
+        (Refusal::Resources, "resources"),
+        (Refusal::Malformed, "malformed"),
+        (Refusal::Handle, "handle"),
+        (Refusal::Handles, "handles"),
+        (Refusal::Memory, "memory"),
+    ];
+
+    /// Whether it is a connection's, not a request's.
+    pub fn is_of_connection(self) -> bool {
+        (self as usize) < Refusal::Malformed as usize
+    }
+
+    /// Of a request that ended so, if that was one.
+    fn of(result: i64) -> Option<Refusal> {
+        match i32::try_from(-result).unwrap_or_default() {
+            libc::EBADMSG => Some(Refusal::Malformed),
+            libc::EBADF => Some(Refusal::Handle),
+            libc::EMFILE => Some(Refusal::Handles),
+            libc::ENOMEM => Some(Refusal::Memory),
+            _ => None,
+        }
+    }
+}
+
+/// All figures.
+pub struct Figures {
+    /// Whether requests are counted: only if somebody can ask.
+    pub on: bool,
+    /// Connections so far.
+    pub connections: AtomicU64,
+    refused: [AtomicU64; Refusal::ALL.len()],
+    shards: [Shard; SHARDS],
+}
+
+/// By operation; what is never asked for takes no room.
+#[repr(align(64))]
+struct Shard([OnceLock<Box<Figure>>; OPERATIONS.len()]);
+
+struct Figure {
+    good: AtomicU64,
+    failed: AtomicU64,
+    bytes: AtomicU64,
+    waiting: Times,
+    libcephfs: Times,
+}
+
+struct Times {
+    sum: AtomicU64,
+    buckets: [AtomicU64; BUCKETS],
+}
+
+/// One operation, in all shards.
+#[derive(Default)]
+pub struct Sum {
+    /// Requests that went well.
+    pub good: u64,
+    /// And those that did not.
+    pub failed: u64,
+    /// Data that they moved.
+    pub bytes: u64,
+    /// From submitted until taken, where that is known.
+    pub waiting: Histogram,
+    /// From then until served.
+    pub libcephfs: Histogram,
+}
+
+impl Figures {
+    /// None yet.
+    pub fn new(on: bool) -> Figures {
+        Figures {
+            on,
+            connections: AtomicU64::new(0),
+            refused: array::from_fn(|_| AtomicU64::new(0)),
+            shards: array::from_fn(|_| Shard(array::from_fn(|_| OnceLock::new()))),
+        }
+    }
+
+    /// Somebody or something was turned away.
+    pub fn refuse(&self, why: Refusal) {
+        self.refused[why as usize].fetch_add(1, Relaxed);
+    }
+
+    /// How often that happened.
+    pub fn refused(&self, why: Refusal) -> u64 {
+        self.refused[why as usize].load(Relaxed)
+    }
+
+    /// A request is over. Nanoseconds; `waited` 0: unknown.
+    pub fn count(&self, operation: u16, result: i64, bytes: u64, waited: u64, served: u64) {
+        let known = OPERATIONS.get(usize::from(operation)).is_some_and(|name| !name.is_empty());
+        let place = if known { usize::from(operation) } else { NONE };
+        let figure = self.shards[shard()].0[place].get_or_init(Box::default);
+        let outcome = if result < 0 { &figure.failed } else { &figure.good };
+        outcome.fetch_add(1, Relaxed);
+        if bytes > 0 {
+            figure.bytes.fetch_add(bytes, Relaxed);
+        }
+        if waited > 0 {
+            figure.waiting.add(waited);
+        }
+        figure.libcephfs.add(served);
+        if let Some(why) = Refusal::of(result) {
+            self.refuse(why);
+        }
+    }
+
+    /// Every operation that was asked for, with its name.
+    pub fn sums(&self) -> Vec<(&'static str, Sum)> {
+        let named = |place: usize| if place == NONE { "unknown" } else { OPERATIONS[place] };
+        let all = (0..OPERATIONS.len()).filter_map(|place| Some((named(place), self.sum(place)?)));
+        all.collect()
+    }
+
+    fn sum(&self, place: usize) -> Option<Sum> {
+        let mut shards = self.shards.iter().filter_map(|shard| shard.0[place].get()).peekable();
+        shards.peek()?;
+        Some(shards.fold(Sum::default(), |mut sum, figure| {
+            sum.good += figure.good.load(Relaxed);
+            sum.failed += figure.failed.load(Relaxed);
+            sum.bytes += figure.bytes.load(Relaxed);
+            figure.waiting.add_to(&mut sum.waiting);
+            figure.libcephfs.add_to(&mut sum.libcephfs);
+            sum
+        }))
+    }
+}
+
+/// The calling thread's.
+fn shard() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local!(static OWN: Cell<usize> = const { Cell::new(usize::MAX) });
+    OWN.with(|own| {
+        if own.get() == usize::MAX {
+            own.set(NEXT.fetch_add(1, Relaxed) % SHARDS);
+        }
+        own.get()
+    })
+}
+
+impl Default for Figure {
+    fn default() -> Figure {
+        let [good, failed, bytes] = [const { AtomicU64::new(0) }; 3];
+        Figure { good, failed, bytes, waiting: Times::default(), libcephfs: Times::default() }
+    }
+}
+
+impl Default for Times {
+    fn default() -> Times {
+        Times { sum: AtomicU64::new(0), buckets: [const { AtomicU64::new(0) }; BUCKETS] }
+    }
+}
+
+impl Times {
+    fn add(&self, nanoseconds: u64) {
+        self.buckets[Histogram::bucket_of(nanoseconds)].fetch_add(1, Relaxed);
+        self.sum.fetch_add(nanoseconds, Relaxed);
+    }
+
+    fn add_to(&self, histogram: &mut Histogram) {
+        for (to, from) in histogram.buckets.iter_mut().zip(&self.buckets) {
+            let count = from.load(Relaxed);
+            *to += count;
+            histogram.count += count;
+        }
+        histogram.sum += self.sum.load(Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::{Operation, Read};
+
+    #[test]
+    fn what_all_threads_count_is_summed_up() {
+        let figures = Figures::new(true);
+        std::thread::scope(|scope| {
+            for _ in 0..20 {
+                scope.spawn(|| {
+                    figures.count(Read::CODE, 4096, 4096, 2_000, 5_000);
+                    figures.count(Read::CODE, -i64::from(libc::EBADF), 0, 0, 1_000);
+                    figures.count(999, -i64::from(libc::EBADMSG), 0, 0, 0);
+                });
+            }
+        });
+        let sums = figures.sums();
+        assert_eq!(sums.iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["unknown", "read"]);
+        let read = &sums[1].1;
+        assert_eq!([read.good, read.failed, read.bytes], [20, 20, 20 * 4096]);
+        assert_eq!([read.waiting.count, read.waiting.sum], [20, 40_000]);
+        assert_eq!([read.libcephfs.count, read.libcephfs.sum], [40, 120_000]);
+        assert_eq!([Refusal::Handle, Refusal::Malformed, Refusal::User].map(|why| figures.refused(why)), [20, 20, 0]);
+    }
+
+    #[test]
+    fn refusals_are_told_apart_by_what_they_are_of() {
+        for (index, (why, _)) in Refusal::ALL.into_iter().enumerate() {
+            assert_eq!(why as usize, index);
+        }
+        assert!(Refusal::Resources.is_of_connection() && !Refusal::Malformed.is_of_connection());
+    }
+}

@@ -1,0 +1,214 @@
+//! Where clients arrive: who may enter is welcomed with shared memory and a bell, everybody else is told why not.
+
+use std::{
+    collections::HashMap,
+    io,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant},
+};
+
+use super::{Shared, connection::Connection, figures::Refusal, peer::Peer, pool::Pool, run, seen};
+use crate::{
+    layout::Mapping,
+    sys,
+    wire::{
+        self, Wire, Writer,
+        hello::{Hello, MAGIC, PACKET_SIZE, VERSION, Welcome},
+    },
+};
+
+/// Who has not said hello by then never will.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+enum Client {
+    Arrived { socket: OwnedFd, since: Instant },
+    Welcomed(Arc<Connection>),
+}
+
+/// All clients, from their arrival to their end.
+pub struct Lobby {
+    shared: Arc<Shared>,
+    pool: Arc<Pool>,
+    users: Vec<u32>,
+    epoll: OwnedFd,
+    clients: HashMap<u64, Client>,
+    next: u64,
+}
+
+impl Lobby {
+    /// An empty one.
+    pub fn new(shared: Arc<Shared>, pool: Arc<Pool>, users: Vec<u32>) -> io::Result<Lobby> {
+        // SAFETY: no pointers.
+        let epoll = sys::owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
+        Ok(Lobby { shared, pool, users, epoll, clients: HashMap::new(), next: 1 })
+    }
+
+    /// Waits for something to read.
+    pub fn watch(&self, fd: &impl AsFd, id: u64) -> io::Result<()> {
+        let mut event = libc::epoll_event { events: (libc::EPOLLIN | libc::EPOLLRDHUP) as u32, u64: id };
+        let (epoll, fd) = (self.epoll.as_raw_fd(), fd.as_fd().as_raw_fd());
+        // SAFETY: the event is only read.
+        sys::checked(unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, fd, &mut event) }).map(drop)
+    }
+
+    /// Does not wait for it any more.
+    pub fn forget(&self, fd: &impl AsFd) {
+        let (epoll, fd) = (self.epoll.as_raw_fd(), fd.as_fd().as_raw_fd());
+        // SAFETY: takes no event.
+        unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_DEL, fd, std::ptr::null_mut()) };
+    }
+
+    /// What there is to read, by the ids given to `watch`.
+    pub fn wait(&self, limit: Duration) -> io::Result<Vec<u64>> {
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; 64];
+        let limit = limit.as_millis() as i32;
+        // SAFETY: room for 64.
+        let count = unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), events.as_mut_ptr(), 64, limit) };
+        match sys::checked(count) {
+            Ok(count) => Ok(events[..count as usize].iter().map(|event| event.u64).collect()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Lets in whoever is at the door.
+    pub fn accept(&mut self, listener: &OwnedFd) -> io::Result<()> {
+        while let Some(socket) = run::accept(listener.as_fd())? {
+            let id = self.next;
+            self.next += 1;
+            self.watch(&socket, id)?;
+            self.clients.insert(id, Client::Arrived { socket, since: Instant::now() });
+        }
+        Ok(())
+    }
+
+    /// A client has said something, or is gone.
+    pub fn see(&mut self, id: u64) {
+        match self.clients.remove(&id) {
+            Some(Client::Arrived { socket, .. }) => self.arrived(id, socket),
+            // There is nothing to be said by the socket any more: it is gone, or it is none of ours.
+            Some(Client::Welcomed(connection)) => self.leave(connection),
+            None => {}
+        }
+    }
+
+    fn leave(&self, connection: Arc<Connection>) {
+        self.forget(&connection.socket);
+        let served = connection.served.load(std::sync::atomic::Ordering::Relaxed);
+        tracing::debug!("client {}, process {}, is gone after {served} requests", connection.id, connection.peer.pid);
+        self.pool.remove(connection);
+    }
+
+    fn arrived(&mut self, id: u64, socket: OwnedFd) {
+        let mut packet = [0; PACKET_SIZE];
+        let hello = match sys::receive_packet(socket.as_fd(), &mut packet) {
+            Ok((length, _)) if length > 0 => wire::decode::<Hello>(&packet[..length]),
+            _ => return,
+        };
+        let result = match hello {
+            Ok(hello) if hello.magic == MAGIC && hello.version == VERSION => self.welcome(id, &socket),
+            Ok(hello) if hello.magic == MAGIC => {
+                tracing::warn!(
+                    "a client speaks version {} of the protocol; this daemon speaks {VERSION}",
+                    hello.version
+                );
+                self.shared.figures.refuse(Refusal::Protocol);
+                Err(libc::EPROTONOSUPPORT)
+            }
+            _ => {
+                self.shared.figures.refuse(Refusal::Protocol);
+                Err(libc::EPROTO)
+            }
+        };
+        match result {
+            Ok(connection) => {
+                self.clients.insert(id, Client::Welcomed(connection));
+            }
+            Err(errno) => {
+                let _ = self.say(socket.as_fd(), errno, &[]);
+                self.forget(&socket);
+            }
+        }
+    }
+
+    fn welcome(&mut self, id: u64, socket: &OwnedFd) -> Result<Arc<Connection>, i32> {
+        let figures = &self.shared.figures;
+        let failed = |error: io::Error| {
+            figures.refuse(Refusal::Resources);
+            error.raw_os_error().unwrap_or(libc::EIO)
+        };
+        let peer = Peer::of(socket.as_fd()).map_err(failed)?;
+        if !self.users.contains(&peer.uid) {
+            tracing::warn!("process {} of user {} may not connect: see --allow-user", peer.pid, peer.uid);
+            self.shared.figures.refuse(Refusal::User);
+            return Err(libc::EACCES);
+        }
+        if self.clients.len() >= self.shared.limits.clients {
+            tracing::warn!("there are {} clients already: see --max-clients", self.clients.len());
+            self.shared.figures.refuse(Refusal::Connections);
+            return Err(libc::EUSERS);
+        }
+        let (memory, mapping) = Mapping::create().map_err(failed)?;
+        let bell = sys::eventfd().map_err(failed)?;
+        let own = socket.try_clone().map_err(failed)?;
+        let connection = Arc::new(Connection::new(id, peer, own, mapping, bell));
+        seen::tell(&connection, &self.shared);
+        self.forget(socket);
+        self.watch(&connection.socket, id).map_err(failed)?;
+        self.pool.add(connection.clone()).map_err(failed)?;
+        if let Err(error) = self.say(socket.as_fd(), 0, &[memory.as_fd(), connection.bell(), self.shared.words.as_fd()])
+        {
+            self.leave(connection);
+            return Err(failed(error));
+        }
+        self.shared.figures.connections.fetch_add(1, Ordering::Relaxed);
+        tracing::debug!("client {id}: process {} of user {}", connection.peer.pid, connection.peer.uid);
+        Ok(connection)
+    }
+
+    fn say(&self, socket: BorrowedFd<'_>, status: i32, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let version = &self.shared.version;
+        let text = version.text.to_bytes_with_nul();
+        let text = if text.len() < 128 { text } else { b"\0" };
+        let welcome = Welcome {
+            magic: MAGIC,
+            version: VERSION,
+            status,
+            ceph: version.numbers,
+            text: text.to_vec(),
+            keeps_names: self.shared.mounts.keep_names(),
+        };
+        let mut room = [0; PACKET_SIZE];
+        let mut writer = Writer::new(&mut room);
+        welcome.put(&mut writer).map_err(io::Error::other)?;
+        sys::send_packet(socket, writer.written(), descriptors)
+    }
+
+    /// Shows the door to whoever never said hello, and takes what clients have given back in silence.
+    pub fn tick(&mut self) {
+        let before = self.clients.len();
+        self.clients.retain(|_, client| !matches!(client, Client::Arrived { since, .. } if since.elapsed() > PATIENCE));
+        if self.clients.len() < before {
+            tracing::debug!("{} never said hello", before - self.clients.len());
+        }
+        for client in self.clients.values() {
+            if let Client::Welcomed(connection) = client {
+                seen::tell(connection, &self.shared);
+            }
+        }
+        if !self.clients.is_empty() {
+            self.pool.sweep();
+        }
+    }
+
+    /// Nobody enters any more, and all leave.
+    pub fn close(&mut self) {
+        for (_, client) in std::mem::take(&mut self.clients) {
+            if let Client::Welcomed(connection) = client {
+                connection.settle();
+                self.leave(connection);
+            }
+        }
+    }
+}

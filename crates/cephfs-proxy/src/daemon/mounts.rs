@@ -1,0 +1,363 @@
+//! Mounts of CephFS: prepared by one client each, then shared by all whose configuration is the same.
+
+use std::{
+    collections::HashMap,
+    ffi::{CStr, CString},
+    io::{Seek, Write},
+    os::fd::AsRawFd,
+    ptr,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use super::{
+    ceph::{Ceph, CephInode, CephMount},
+    coherence::Coherence,
+    handles::Perms,
+    lock,
+    promises::Promises,
+    sessions::{Session, Sessions},
+};
+use crate::{
+    sys,
+    wire::{Errno, Statx},
+};
+
+/// Bytes of options that a client can set before it mounts.
+const MOST_CONFIGURATION: usize = 1 << 20;
+
+/// An option of libcephfs, its default, and what it is here if nobody has asked for anything else.
+type Tuned = (&'static CStr, &'static CStr, &'static CStr);
+
+/// Before it is mounted. From so many bytes on, libcephfs begins to write back before it must: 8 MiB, meant for one client, is what each of
+/// many has written in a moment, and to write back all the time is slower than to write. This is half of client_oc_max_dirty.
+const WRITING_BACK: &[Tuned] = &[(c"client_oc_target_dirty", c"8388608", c"52428800")];
+
+/// Once it is mounted, and the cluster's own configuration known. What libcephfs notes of its calls for the report of a crash takes longer
+/// than most of them, and wakes a thread for each.
+const NOTES: &[Tuned] = &[(c"debug_client", c"0/5", c"0/0"), (c"debug_objectcacher", c"0/5", c"0/0")];
+
+/// CEPH_STATX_MODE.
+const STATX_MODE: u32 = 1;
+
+/// What makes two mounts the same.
+#[derive(Clone, PartialEq, Eq, Hash, Default)]
+struct Key(Vec<u8>);
+
+impl Key {
+    /// Adds a step, unmistakably.
+    fn add(&mut self, step: u8, parts: &[&[u8]]) -> Result<(), Errno> {
+        if self.0.len() + parts.iter().map(|part| part.len() + 8).sum::<usize>() > MOST_CONFIGURATION {
+            return Err(Errno(libc::E2BIG));
+        }
+        self.0.push(step);
+        for part in parts {
+            self.0.extend_from_slice(&(part.len() as u64).to_le_bytes());
+            self.0.extend_from_slice(part);
+        }
+        Ok(())
+    }
+}
+
+/// A `ceph_mount_info`, released with its last owner, and unmounted before if it is mounted.
+struct Raw {
+    ceph: &'static Ceph,
+    mount: *mut CephMount,
+    mounted: bool,
+    /// Its name is another mount's only once this one is gone.
+    session: Mutex<Option<Session>>,
+}
+
+// SAFETY: libcephfs guards a mount with locks of its own.
+unsafe impl Send for Raw {}
+// SAFETY: likewise.
+unsafe impl Sync for Raw {}
+
+impl Raw {
+    fn tune(&self, options: &[Tuned]) {
+        for (option, default, ours) in options {
+            let mut value = [0; 32];
+            if get(self, option, &mut value).is_ok() && value.starts_with(default.to_bytes_with_nul()) {
+                // SAFETY: C strings.
+                unsafe { (self.ceph.ceph_conf_set)(self.mount, option.as_ptr(), ours.as_ptr()) };
+            }
+        }
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        // SAFETY: it is ours, and nothing that was opened through it is left: all of that holds an Arc of the `Mount`.
+        unsafe {
+            if self.mounted {
+                (self.ceph.ceph_unmount)(self.mount);
+            }
+            (self.ceph.ceph_release)(self.mount);
+        }
+    }
+}
+
+/// 0 or more, or the errno that libcephfs returned.
+pub fn checked(result: i32) -> Result<i32, Errno> {
+    if result < 0 { Err(Errno(result.saturating_neg())) } else { Ok(result) }
+}
+
+/// A mount in preparation.
+pub struct Draft {
+    raw: Raw,
+    key: Key,
+}
+
+impl Draft {
+    /// `ceph_create`.
+    pub fn create(ceph: &'static Ceph, id: Option<&CStr>) -> Result<Draft, Errno> {
+        let mut mount = ptr::null_mut();
+        // SAFETY: a place for the result, and a C string or none.
+        checked(unsafe { (ceph.ceph_create)(&mut mount, id.map_or(ptr::null(), CStr::as_ptr)) })?;
+        let mut key = Key::default();
+        key.add(b'i', &[id.map_or(&[], CStr::to_bytes_with_nul)])?;
+        Ok(Draft { raw: Raw { ceph, mount, mounted: false, session: Mutex::default() }, key })
+    }
+
+    /// `ceph_conf_read_file` of these contents, or of what libcephfs finds by itself.
+    pub fn read_file(&mut self, contents: Option<&[u8]>) -> Result<(), Errno> {
+        let Some(contents) = contents else {
+            self.key.add(b'd', &[])?;
+            // SAFETY: no path is allowed.
+            return checked(unsafe { (self.raw.ceph.ceph_conf_read_file)(self.raw.mount, ptr::null()) }).map(drop);
+        };
+        self.key.add(b'f', &[contents])?;
+        let failed = |error: std::io::Error| Errno(error.raw_os_error().unwrap_or(libc::EIO));
+        // SAFETY: the name is a C string.
+        let fd = sys::owned(unsafe { libc::memfd_create(c"ceph.conf".as_ptr(), libc::MFD_CLOEXEC) }).map_err(failed)?;
+        let mut file = std::fs::File::from(fd);
+        file.write_all(contents).and_then(|()| file.rewind()).map_err(failed)?;
+        let path = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd())).map_err(|_| Errno(libc::EINVAL))?;
+        // SAFETY: a C string.
+        checked(unsafe { (self.raw.ceph.ceph_conf_read_file)(self.raw.mount, path.as_ptr()) }).map(drop)
+    }
+
+    /// `ceph_conf_set`.
+    pub fn set(&mut self, option: &CStr, value: &CStr) -> Result<(), Errno> {
+        // SAFETY: C strings.
+        checked(unsafe { (self.raw.ceph.ceph_conf_set)(self.raw.mount, option.as_ptr(), value.as_ptr()) })?;
+        self.key.add(b's', &[option.to_bytes(), value.to_bytes()])
+    }
+
+    /// `ceph_init`.
+    pub fn init(&mut self) -> Result<(), Errno> {
+        // SAFETY: it is not mounted.
+        checked(unsafe { (self.raw.ceph.ceph_init)(self.raw.mount) }).map(drop)
+    }
+
+    /// `ceph_select_filesystem`.
+    pub fn select(&mut self, name: &CStr) -> Result<(), Errno> {
+        // SAFETY: a C string.
+        checked(unsafe { (self.raw.ceph.ceph_select_filesystem)(self.raw.mount, name.as_ptr()) })?;
+        self.key.add(b'n', &[name.to_bytes()])
+    }
+
+    /// `ceph_conf_get`, into `room`.
+    pub fn get(&self, option: &CStr, room: &mut [u8]) -> Result<(), Errno> {
+        get(&self.raw, option, room)
+    }
+}
+
+fn get(raw: &Raw, option: &CStr, room: &mut [u8]) -> Result<(), Errno> {
+    // SAFETY: a C string, and room of that size.
+    checked(unsafe { (raw.ceph.ceph_conf_get)(raw.mount, option.as_ptr(), room.as_mut_ptr().cast(), room.len()) })
+        .map(drop)
+}
+
+/// A mount that works, shared.
+pub struct Mount {
+    raw: Raw,
+    /// For the words.
+    pub number: u64,
+    /// What copies clients may keep.
+    pub coherence: Arc<Coherence>,
+    /// In its own name.
+    pub own: Perms,
+    /// What the cluster has promised.
+    pub promises: Mutex<Promises>,
+    /// See `taking_away`.
+    pub names: [Mutex<()>; 64],
+    /// For `ceph_chdir`: libcephfs has one working directory for all who share a mount, and here it is always the root.
+    working_directory: Mutex<()>,
+    /// Where it begins.
+    root: *mut CephInode,
+}
+
+// SAFETY: libcephfs guards the inode with the mount's lock.
+unsafe impl Send for Mount {}
+// SAFETY: likewise.
+unsafe impl Sync for Mount {}
+
+impl Mount {
+    /// Whether the cluster has not evicted us: 0 or more if so. As a rule libcephfs knows the answer, since it has a capability for the
+    /// root; if it has lost that, it asks.
+    pub fn known(&self) -> i32 {
+        let mut statx = Statx::default();
+        // SAFETY: both are held, and a place for the result.
+        unsafe { (self.raw.ceph.ceph_ll_getattr)(self.raw.mount, self.root, &mut statx, STATX_MODE, 0, self.own.raw) }
+    }
+
+    /// The library.
+    pub fn ceph(&self) -> &'static Ceph {
+        self.raw.ceph
+    }
+
+    /// For its functions.
+    pub fn raw(&self) -> *mut CephMount {
+        self.raw.mount
+    }
+
+    /// `ceph_conf_get`, into `room`.
+    pub fn get(&self, option: &CStr, room: &mut [u8]) -> Result<(), Errno> {
+        get(&self.raw, option, room)
+    }
+
+    /// Where `path` leads, as `ceph_getcwd` says it once somebody has gone there.
+    pub fn directory(&self, path: &CStr) -> Result<CString, Errno> {
+        let _alone = lock(&self.working_directory);
+        let ceph = self.raw.ceph;
+        // SAFETY: C strings; what getcwd returns stays until the next call, and that waits for the lock.
+        unsafe {
+            checked((ceph.ceph_chdir)(self.raw.mount, path.as_ptr()))?;
+            let there = (ceph.ceph_getcwd)(self.raw.mount);
+            let there = if there.is_null() { None } else { Some(CStr::from_ptr(there).to_owned()) };
+            (ceph.ceph_chdir)(self.raw.mount, c"/".as_ptr());
+            there.ok_or(Errno(libc::EIO))
+        }
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        self.give_back_promises();
+        // SAFETY: it is ours, and given back once, while it is mounted.
+        unsafe { (self.raw.ceph.ceph_ll_put)(self.raw.mount, self.root) };
+    }
+}
+
+/// A place for one mount; whoever mounts holds its lock, and others with the same configuration wait for that.
+#[derive(Default)]
+struct Place {
+    mount: Option<Arc<Mount>>,
+    idle_since: Option<Instant>,
+}
+
+/// All mounts, by configuration.
+pub struct Mounts {
+    by_key: Mutex<HashMap<Key, Arc<Mutex<Place>>>>,
+    coherence: Arc<Coherence>,
+    number: AtomicU64,
+}
+
+impl Mounts {
+    /// None yet.
+    pub fn new(coherence: Coherence) -> Mounts {
+        Mounts { by_key: Mutex::default(), coherence: Arc::new(coherence), number: AtomicU64::new(0) }
+    }
+
+    /// `ceph_mount` of what was prepared, or one like it that is mounted already.
+    pub fn mount(
+        &self,
+        sessions: &Arc<Sessions>,
+        draft: &mut Option<Draft>,
+        root: Option<&CStr>,
+    ) -> Result<Arc<Mount>, Errno> {
+        let mut key = draft.as_ref().ok_or(Errno(libc::EISCONN))?.key.clone();
+        key.add(b'r', &[root.map_or(b"/", CStr::to_bytes)])?;
+        let place = lock(&self.by_key).entry(key.clone()).or_default().clone();
+        let mut place = lock(&place);
+        if let Some(mount) = &place.mount {
+            *draft = None;
+            return Ok(mount.clone());
+        }
+        let raw = &mut draft.as_mut().ok_or(Errno(libc::EISCONN))?.raw;
+        *lock(&raw.session) = sessions.name(&key.0).inspect(|session| session.begin(raw.ceph, raw.mount));
+        raw.tune(WRITING_BACK);
+        // SAFETY: a C string or none.
+        let result = unsafe { (raw.ceph.ceph_mount)(raw.mount, root.map_or(ptr::null(), CStr::as_ptr)) };
+        checked(result).inspect_err(|_| drop(lock(&raw.session).take()))?;
+        raw.mounted = true;
+        raw.tune(NOTES);
+        let raw = draft.take().ok_or(Errno(libc::EISCONN))?.raw;
+        let own = Perms::new(raw.ceph, 0, 0, Box::default()).ok_or(Errno(libc::ENOMEM))?;
+        let mut inode = ptr::null_mut();
+        // SAFETY: it is mounted, and a place for the result.
+        checked(unsafe { (raw.ceph.ceph_ll_lookup_root)(raw.mount, &mut inode) })?;
+        let mount = Arc::new(Mount {
+            raw,
+            root: inode,
+            number: self.number.fetch_add(1, Ordering::Relaxed),
+            coherence: self.coherence.clone(),
+            own,
+            promises: Mutex::default(),
+            names: [const { Mutex::new(()) }; 64],
+            working_directory: Mutex::new(()),
+        });
+        mount.allow_promises();
+        place.mount = Some(mount.clone());
+        Ok(mount)
+    }
+
+    /// The cluster wants nothing to do with this one any more: who mounts the same gets another.
+    pub fn give_up(&self, mount: &Arc<Mount>) {
+        drop(lock(&mount.raw.session).take());
+        mount.break_promises();
+        let places: Vec<_> = lock(&self.by_key).values().cloned().collect();
+        for place in places {
+            // One that is locked is being mounted, so it is not this one.
+            let mut gone = None;
+            if let Ok(mut place) = place.try_lock()
+                && place.mount.as_ref().is_some_and(|theirs| Arc::ptr_eq(theirs, mount))
+            {
+                gone = place.mount.take();
+            }
+            drop(gone);
+        }
+    }
+
+    /// Takes out those that nobody has used for `linger`; dropping them unmounts, which can take its time.
+    pub fn idle(&self, linger: Duration) -> Vec<Arc<Mount>> {
+        let mut idle = Vec::new();
+        lock(&self.by_key).retain(|_, place| {
+            // Somebody who mounts, or is about to, has a reference to the place.
+            if Arc::strong_count(place) > 1 {
+                return true;
+            }
+            let mut place = lock(place);
+            let Some(mount) = &place.mount else { return false };
+            if Arc::strong_count(mount) > 1 {
+                place.idle_since = None;
+                return true;
+            }
+            if place.idle_since.get_or_insert_with(Instant::now).elapsed() < linger {
+                return true;
+            }
+            idle.extend(place.mount.take());
+            false
+        });
+        idle
+    }
+
+    /// Whether clients may keep what names lead to.
+    pub fn keep_names(&self) -> bool {
+        self.coherence.may_be_stale()
+    }
+
+    /// How long an inode stays that a client has given back and may ask for again: longer than any copy of where it is.
+    pub fn idle_inodes_stay(&self) -> Duration {
+        self.coherence.longest() * 2 + Duration::from_secs(20)
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        lock(&self.by_key).len()
+    }
+}

@@ -1,0 +1,197 @@
+//! The workers: threads that wait for the clients' bells, answer requests, and do what else may block. There are more while all are
+//! busy, and fewer again when there is less to do; never more than the limit.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    io,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    sync::{
+        Arc, Mutex, RwLock,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use super::{Shared, connection::Connection, lock};
+use crate::{layout::MESSAGE_SIZE, sys};
+
+/// How long a worker beyond the first few waits before it ends.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// These stay.
+const FEWEST: usize = 2;
+/// Stands for jobs where other bells have their connection's id.
+const JOBS: u64 = 0;
+
+/// Something that may take long, and belongs to no request.
+pub type Job = Box<dyn FnOnce() + Send>;
+
+/// All workers, and what they wait for.
+pub struct Pool {
+    shared: Arc<Shared>,
+    bells: OwnedFd,
+    job_bell: OwnedFd,
+    jobs: Mutex<VecDeque<Job>>,
+    connections: RwLock<HashMap<u64, Arc<Connection>>>,
+    idle: AtomicUsize,
+    workers: AtomicUsize,
+    /// Jobs that are not done.
+    pending: AtomicUsize,
+}
+
+impl Pool {
+    /// A pool with its first workers.
+    pub fn start(shared: Arc<Shared>) -> io::Result<Arc<Pool>> {
+        // SAFETY: no pointers.
+        let bells = sys::owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
+        let pool = Arc::new(Pool {
+            shared,
+            bells,
+            job_bell: sys::eventfd()?,
+            jobs: Mutex::default(),
+            connections: RwLock::default(),
+            idle: AtomicUsize::new(0),
+            workers: AtomicUsize::new(0),
+            pending: AtomicUsize::new(0),
+        });
+        pool.listen(pool.job_bell.as_fd(), JOBS)?;
+        for _ in 0..FEWEST {
+            Pool::spawn(&pool)?;
+        }
+        Ok(pool)
+    }
+
+    /// Edge-triggered: each ring wakes one worker, once, and nobody has to read the counter.
+    fn listen(&self, bell: BorrowedFd<'_>, id: u64) -> io::Result<()> {
+        let mut event = libc::epoll_event { events: (libc::EPOLLIN | libc::EPOLLET) as u32, u64: id };
+        // SAFETY: the event is only read.
+        sys::checked(unsafe {
+            libc::epoll_ctl(self.bells.as_raw_fd(), libc::EPOLL_CTL_ADD, bell.as_raw_fd(), &mut event)
+        })
+        .map(drop)
+    }
+
+    fn spawn(pool: &Arc<Pool>) -> io::Result<()> {
+        pool.workers.fetch_add(1, Ordering::SeqCst);
+        let own = pool.clone();
+        let spawned = std::thread::Builder::new().name("worker".into()).spawn(move || Pool::run(&own));
+        if spawned.is_err() {
+            pool.workers.fetch_sub(1, Ordering::SeqCst);
+        }
+        spawned.map(drop)
+    }
+
+    fn run(pool: &Arc<Pool>) {
+        let mut room = Box::new([0; MESSAGE_SIZE]);
+        loop {
+            pool.idle.fetch_add(1, Ordering::SeqCst);
+            let rung = pool.wait();
+            let others = pool.idle.fetch_sub(1, Ordering::SeqCst) - 1;
+            match rung {
+                Some(JOBS) => pool.do_jobs(pool),
+                Some(id) => {
+                    let connection = pool.connections.read().unwrap_or_else(|e| e.into_inner()).get(&id).cloned();
+                    if let Some(connection) = connection {
+                        connection.work(&pool.shared, pool, &mut room);
+                    }
+                }
+                None if others >= FEWEST => break,
+                None => {}
+            }
+        }
+        pool.workers.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    fn wait(&self) -> Option<u64> {
+        let mut event = libc::epoll_event { events: 0, u64: 0 };
+        // SAFETY: room for one event.
+        let count = unsafe { libc::epoll_wait(self.bells.as_raw_fd(), &mut event, 1, PATIENCE.as_millis() as i32) };
+        (count == 1).then_some(event.u64)
+    }
+
+    fn do_jobs(&self, pool: &Pool) {
+        loop {
+            let Some(job) = lock(&self.jobs).pop_front() else { return };
+            pool.about_to_block();
+            job();
+            self.pending.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    /// A worker begins what may take long: see to it that somebody else hears the next bell.
+    pub fn about_to_block(&self) {
+        if self.idle.load(Ordering::Relaxed) == 0 {
+            self.grow();
+        }
+    }
+
+    #[cold]
+    fn grow(&self) {
+        if self.workers.load(Ordering::SeqCst) < self.shared.limits.workers
+            && let Some(pool) = self.shared.pool.get().and_then(std::sync::Weak::upgrade)
+            && let Err(error) = Pool::spawn(&pool)
+        {
+            tracing::warn!("no further worker: {error}");
+        }
+    }
+
+    /// Has a worker do something.
+    pub fn submit(&self, job: Job) {
+        self.pending.fetch_add(1, Ordering::SeqCst);
+        lock(&self.jobs).push_back(job);
+        sys::ring(self.job_bell.as_fd());
+    }
+
+    /// How many workers there are, and how many of them wait.
+    pub fn workers(&self) -> (usize, usize) {
+        (self.workers.load(Ordering::Relaxed), self.idle.load(Ordering::Relaxed))
+    }
+
+    /// Everybody who is connected.
+    pub fn connections(&self) -> Vec<Arc<Connection>> {
+        self.connections.read().unwrap_or_else(|e| e.into_inner()).values().cloned().collect()
+    }
+
+    /// Whether every job is done.
+    pub fn at_rest(&self) -> bool {
+        self.pending.load(Ordering::SeqCst) == 0
+    }
+
+    /// Listens to a client's bell.
+    pub fn add(&self, connection: Arc<Connection>) -> io::Result<()> {
+        let id = connection.id;
+        self.connections.write().unwrap_or_else(|e| e.into_inner()).insert(id, connection.clone());
+        self.listen(connection.bell(), id).inspect_err(|_| {
+            self.connections.write().unwrap_or_else(|e| e.into_inner()).remove(&id);
+        })
+    }
+
+    /// A client is gone: what it held is given back, by a worker.
+    pub fn remove(&self, connection: Arc<Connection>) {
+        connection.close();
+        self.connections.write().unwrap_or_else(|e| e.into_inner()).remove(&connection.id);
+        // SAFETY: takes no event.
+        unsafe {
+            libc::epoll_ctl(
+                self.bells.as_raw_fd(),
+                libc::EPOLL_CTL_DEL,
+                connection.bell().as_raw_fd(),
+                std::ptr::null_mut(),
+            )
+        };
+        self.submit(Box::new(move || drop(connection)));
+    }
+
+    /// Takes what clients gave back and have not said since.
+    pub fn sweep(&self) {
+        if !self.at_rest() {
+            return;
+        }
+        let (connections, limit) = (self.connections(), self.shared.mounts.idle_inodes_stay());
+        self.submit(Box::new(move || {
+            for connection in connections {
+                connection.take_releases();
+                connection.expire(limit);
+            }
+        }));
+    }
+}

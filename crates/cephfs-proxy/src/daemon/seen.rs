@@ -1,0 +1,102 @@
+//! What is told of requests to those who look on: static probes, and figures. Nothing is asked for, not even the time, while nobody
+//! does.
+
+use std::sync::atomic::Ordering;
+
+use super::{Shared, connection::Connection};
+use crate::{
+    layout::Slot,
+    probe, semaphores, sys,
+    wire::about::{self, About},
+};
+
+/// A client that says that it has waited for longer is not believed: what it writes is its own.
+const LONGEST_WAIT: u64 = 3_600_000_000_000;
+
+semaphores!(REQUEST);
+
+/// How long a request took, nanoseconds.
+#[derive(Clone, Copy)]
+struct Times {
+    /// From submitted until a worker took it; 0: unknown.
+    waited: u64,
+    /// From then until it had been served: all but nothing of it is libcephfs.
+    served: u64,
+}
+
+/// Serves a request, and tells of it those who want to know.
+pub fn watched(
+    connection: &Connection,
+    shared: &Shared,
+    line: &Slot,
+    message: &[u8],
+    data: u32,
+    serve: impl FnOnce() -> i64,
+) -> i64 {
+    let submitted_at = line.submitted_at.load(Ordering::Relaxed);
+    let is_watched = submitted_at != 0 || shared.figures.on || REQUEST.start() || REQUEST.done();
+    if !is_watched {
+        return serve();
+    }
+    let taken_at = sys::monotonic();
+    let waited = if submitted_at == 0 { 0 } else { taken_at.saturating_sub(submitted_at).min(LONGEST_WAIT) };
+    if REQUEST.start() {
+        start(connection, About::of(message, data), waited);
+    }
+    let result = serve();
+    let served_at = sys::monotonic();
+    if submitted_at & 1 != 0 {
+        line.taken_at.store(taken_at, Ordering::Relaxed);
+        line.served_at.store(served_at, Ordering::Relaxed);
+    }
+    let times = Times { waited, served: served_at.saturating_sub(taken_at) };
+    if shared.figures.on {
+        let operation = about::number(message);
+        shared.figures.count(operation, result, about::moved(operation, result), times.waited, times.served);
+    }
+    if REQUEST.done() {
+        done(connection, About::of(message, data), result, times);
+    }
+    result
+}
+
+/// Has the client say from now on when it submits requests, if that is of use to anybody.
+pub fn tell(connection: &Connection, shared: &Shared) {
+    let wanted = u32::from(shared.figures.on || REQUEST.start() || REQUEST.done());
+    let timed = &connection.mapping.control().seen.0.timed;
+    if timed.load(Ordering::Relaxed) != wanted {
+        timed.store(wanted, Ordering::Relaxed);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn start(connection: &Connection, about: About, waited: u64) {
+    let About { operation, handle, asked } = about;
+    let (id, pid, uid) = (connection.id, connection.peer.pid, connection.peer.uid);
+    probe!("libcephfsd", "request__start", REQUEST, "+0", id, operation, pid, uid, handle, asked, waited);
+}
+
+#[cold]
+#[inline(never)]
+fn done(connection: &Connection, about: About, result: i64, times: Times) {
+    let About { operation, handle, .. } = about;
+    let (id, pid, uid) = (connection.id, connection.peer.pid, connection.peer.uid);
+    let bytes = about::moved(operation, result);
+    let Times { waited, served } = times;
+    probe!(
+        "libcephfsd",
+        "request__done",
+        REQUEST,
+        "+2",
+        id,
+        operation,
+        pid,
+        uid,
+        handle,
+        bytes,
+        result,
+        waited,
+        served
+    );
+}

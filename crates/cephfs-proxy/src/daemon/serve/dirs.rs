@@ -1,0 +1,94 @@
+//! Open directories, read by the batch.
+
+use std::{
+    ffi::CStr,
+    mem, ptr,
+    sync::{Arc, Mutex},
+};
+
+use super::{Reply, Service, checked, done, lock, weight};
+use crate::{
+    daemon::handles::{self, Held},
+    wire::*,
+};
+
+/// Bytes that an entry may take: an `Entry` and the longest name.
+const LARGEST: usize = Entry::SIZE + 255;
+
+impl Service<'_> {
+    pub(super) fn opendir(&self, r: &Opendir) -> Reply<Opened> {
+        self.room_for([weight::DIRECTORY])?;
+        let (inode, perms) = (self.inode(r.mount, r.inode)?, self.perms(r.perms)?);
+        let stamp = inode.mount.stamp_list(inode.ino);
+        let ((ceph, mount), mut raw) = (inode.parts(), ptr::null_mut());
+        // SAFETY: both are held, and a place for the result.
+        checked(unsafe { (ceph.ceph_ll_opendir)(mount, inode.raw, &mut raw, perms.raw()) })?;
+        if raw.is_null() {
+            return Err(Errno(libc::EIO));
+        }
+        let dir = handles::Dir { mount: inode.mount.clone(), raw, ino: inode.ino };
+        // What cannot be read now is met again when it is asked for.
+        let (batch, end) = self.entries(&dir, r.room).unwrap_or_default();
+        self.fill(&batch)?;
+        let dir = self.hold(r.mount, Held::Dir(Arc::new(Mutex::new(dir))));
+        Ok((batch.len() as i64, Opened { dir, entries: Entries { end, stamp } }))
+    }
+
+    pub(super) fn readdir(&self, r: &Readdir) -> Reply<Entries> {
+        let dir = self.dir(r.mount, r.dir)?;
+        let dir = lock(&dir);
+        let stamp = dir.mount.stamp_list(dir.ino);
+        if r.rewind {
+            // SAFETY: the directory is held, by us alone.
+            unsafe { (dir.mount.ceph().ceph_rewinddir)(dir.mount.raw(), dir.raw) };
+        }
+        let (batch, end) = self.entries(&dir, r.room)?;
+        self.fill(&batch)?;
+        Ok((batch.len() as i64, Entries { end, stamp }))
+    }
+
+    /// The next entries, as many as there is room for, and whether that is all.
+    fn entries(&self, dir: &handles::Dir, room: u32) -> Result<(Vec<u8>, bool), Errno> {
+        let (ceph, mount) = (dir.mount.ceph(), dir.mount.raw());
+        let mut batch = Vec::new();
+        while batch.len() + LARGEST <= self.room(room) {
+            // SAFETY: all zero is a valid dirent; the directory is held.
+            let (result, entry) = unsafe {
+                let mut entry: libc::dirent = mem::zeroed();
+                ((ceph.ceph_readdir_r)(mount, dir.raw, &mut entry), entry)
+            };
+            match checked(result) {
+                Ok(0) => return Ok((batch, true)),
+                // What came before the failure counts; it will be met again.
+                Err(_) if !batch.is_empty() => break,
+                Err(error) => return Err(error),
+                Ok(_) => {}
+            }
+            // SAFETY: libcephfs ends the name with a NUL, within its array.
+            let name = unsafe { CStr::from_ptr(entry.d_name.as_ptr()) }.to_bytes();
+            let Ok(length) = u8::try_from(name.len()) else { continue };
+            let about = Entry { ino: entry.d_ino, next: entry.d_off, kind: entry.d_type, length };
+            let mut room = [0; LARGEST];
+            let mut writer = Writer::new(&mut room);
+            about.put(&mut writer).and_then(|()| writer.bytes(name)).map_err(|_| Errno(libc::EIO))?;
+            batch.extend_from_slice(writer.written());
+        }
+        Ok((batch, false))
+    }
+
+    pub(super) fn seekdir(&self, r: &Seekdir) -> Reply<()> {
+        let dir = self.dir(r.mount, r.dir)?;
+        let dir = lock(&dir);
+        // SAFETY: the directory is held, by us alone.
+        unsafe { (dir.mount.ceph().ceph_seekdir)(dir.mount.raw(), dir.raw, r.offset) };
+        Ok((0, ()))
+    }
+
+    pub(super) fn releasedir(&self, r: &Releasedir) -> Reply<()> {
+        self.dir(r.mount, r.dir)?;
+        let held = lock(&self.connection.handles).remove(r.mount, r.dir)?;
+        let Held::Dir(dir) = held else { return Err(Errno(libc::EBADF)) };
+        let dir = Arc::try_unwrap(dir).map(|dir| dir.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner()));
+        done(dir.map_or(0, handles::Dir::give_back))
+    }
+}

@@ -1,0 +1,111 @@
+//! Open files. What is read and written goes between libcephfs and the slot's data without a stop.
+
+use std::{ptr, sync::Arc};
+
+use super::{Reply, Service, checked, done, name, weight};
+use crate::{
+    daemon::{
+        coherence::Copied,
+        handles::{self, Held},
+    },
+    wire::*,
+};
+
+impl Service<'_> {
+    pub(super) fn create_file(&self, r: &CreateFile<'_>) -> Reply<Created> {
+        self.room_for([weight::INODE, weight::FILE])?;
+        let (parent, perms) = (self.inode(r.mount, r.parent)?, self.perms(r.perms)?);
+        let ((ceph, mount), mut statx) = (parent.parts(), Statx::default());
+        let (mut raw, mut file) = (ptr::null_mut(), ptr::null_mut());
+        let (text, name) = (r.name.to_bytes(), name(r.name)?.as_ptr());
+        let cut = r.oflags & libc::O_TRUNC != 0 && r.oflags & libc::O_EXCL == 0;
+        let there = cut
+            .then(|| parent.number_of(r.name, &perms))
+            .flatten()
+            .map_or(Copied::Attributes(parent.ino), Copied::Attributes);
+        let change = parent.mount.change(&[Copied::Name(parent.ino, text), Copied::Attributes(parent.ino), there]);
+        // SAFETY: all of them are held, and places for the results.
+        let result = unsafe {
+            let (create, p) = (ceph.ceph_ll_create, perms.raw());
+            let (inode, file) = (&mut raw, &mut file);
+            create(mount, parent.raw, name, r.mode, r.oflags, inode, file, &mut statx, r.want, r.flags, p)
+        };
+        if cut && result == 0 && !matches!(there, Copied::Attributes(ino) if ino == statx.ino) {
+            drop(parent.mount.change(&[Copied::Attributes(statx.ino)]));
+        }
+        drop(change);
+        let (result, found) = self.found(r.mount, parent.mount.clone(), result, raw, statx)?;
+        if file.is_null() {
+            return Err(Errno(libc::EIO));
+        }
+        let file = Arc::new(handles::File { mount: parent.mount.clone(), raw: file, ino: statx.ino });
+        Ok((result, Created { inode: found.inode, file: self.hold_file(r.mount, r.oflags, file), statx }))
+    }
+
+    pub(super) fn open(&self, r: &Open) -> Reply<Handle> {
+        self.room_for([weight::FILE])?;
+        let (inode, perms) = (self.inode(r.mount, r.inode)?, self.perms(r.perms)?);
+        let ((ceph, mount), mut raw) = (inode.parts(), ptr::null_mut());
+        let _change = (r.flags & libc::O_TRUNC != 0).then(|| inode.mount.change(&[Copied::Attributes(inode.ino)]));
+        // SAFETY: both are held, and a place for the result.
+        let result = unsafe { (ceph.ceph_ll_open)(mount, inode.raw, r.flags, &mut raw, perms.raw()) };
+        checked(result)?;
+        if raw.is_null() {
+            return Err(Errno(libc::EIO));
+        }
+        let file = Arc::new(handles::File { mount: inode.mount.clone(), raw, ino: inode.ino });
+        Ok((result.into(), self.hold_file(r.mount, r.flags, file)))
+    }
+
+    fn hold_file(&self, owner: Handle, flags: i32, file: Arc<handles::File>) -> Handle {
+        if flags & libc::O_ACCMODE != libc::O_RDONLY {
+            file.mount.opened_for_writing(&file);
+        }
+        self.hold(owner, Held::File(file))
+    }
+
+    pub(super) fn close(&self, r: &Close) -> Reply<()> {
+        self.file(r.mount, r.file)?;
+        let held = super::lock(&self.connection.handles).remove(r.mount, r.file)?;
+        match held {
+            // Whoever still reads or writes closes it when that is done.
+            Held::File(file) => done(Arc::try_unwrap(file).map_or(0, handles::File::give_back)),
+            _ => Err(Errno(libc::EBADF)),
+        }
+    }
+
+    pub(super) fn read(&self, r: &Read) -> Reply<()> {
+        let file = self.file(r.mount, r.file)?;
+        let (ceph, mount, room) = (file.mount.ceph(), file.mount.raw(), self.room(r.length));
+        // SAFETY: the file is held, and there is that much room.
+        done(unsafe { (ceph.ceph_ll_read)(mount, file.raw, r.offset, room as u64, self.data.cast()) })
+    }
+
+    pub(super) fn write(&self, r: &Write) -> Reply<()> {
+        let file = self.file(r.mount, r.file)?;
+        let (ceph, mount) = (file.mount.ceph(), file.mount.raw());
+        let _change = file.mount.change(&[Copied::Attributes(file.ino)]);
+        // SAFETY: likewise. If the client changes it meanwhile, that is what is written.
+        done(unsafe { (ceph.ceph_ll_write)(mount, file.raw, r.offset, self.length as u64, self.data.cast()) })
+    }
+
+    pub(super) fn lseek(&self, r: &Lseek) -> Reply<()> {
+        let file = self.file(r.mount, r.file)?;
+        // SAFETY: the file is held.
+        let to = unsafe { (file.mount.ceph().ceph_ll_lseek)(file.mount.raw(), file.raw, r.offset, r.whence) };
+        if to < 0 { Err(Errno(to.saturating_neg() as i32)) } else { Ok((to, ())) }
+    }
+
+    /// Whatever `data_only` says.
+    pub(super) fn fsync(&self, r: &Fsync) -> Reply<()> {
+        done(self.file(r.mount, r.file)?.sync())
+    }
+
+    pub(super) fn fallocate(&self, r: &Fallocate) -> Reply<()> {
+        let file = self.file(r.mount, r.file)?;
+        let (ceph, mount) = (file.mount.ceph(), file.mount.raw());
+        let _change = file.mount.change(&[Copied::Attributes(file.ino)]);
+        // SAFETY: likewise.
+        done(unsafe { (ceph.ceph_ll_fallocate)(mount, file.raw, r.mode, r.offset, r.length) })
+    }
+}

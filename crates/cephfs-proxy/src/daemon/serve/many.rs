@@ -1,0 +1,90 @@
+//! Many names at once, with what is asked of each of them next.
+
+use std::ffi::CString;
+
+use super::{Reply, Service, lock};
+use crate::{
+    layout::{DATA_SIZE, KEEP},
+    wire::*,
+};
+
+/// Names that are looked up for one request, at most, and extended attributes of each.
+const MOST: u32 = 256;
+const MOST_XATTRS: u32 = 4;
+/// Bytes of a value: larger ones are left out.
+const LARGEST: u32 = 1024;
+/// What one name may take, at most, if nothing is longer than it should be.
+const ROOM: usize = 512 + MOST_XATTRS as usize * (LARGEST as usize + 128);
+
+impl Service<'_> {
+    pub(super) fn lookup_many(&self, r: &LookupMany) -> Reply<()> {
+        if r.names > MOST || r.xattrs > MOST_XATTRS {
+            return Err(Errno(libc::EINVAL));
+        }
+        let data = self.copy();
+        let texts = texts(&data, (r.names + r.xattrs) as usize).ok_or(Errno(libc::EBADMSG))?;
+        let (names, xattrs) = texts.split_at(r.names as usize);
+        let mut said = Vec::new();
+        for name in names {
+            if said.len() + ROOM > DATA_SIZE {
+                break;
+            }
+            let (mount, parent, perms) = (r.mount, r.parent, r.perms);
+            let found = self.lookup(&Lookup { mount, parent, name, want: r.want, flags: 0, perms });
+            let found = found.map_or(Found::default(), |(_, found)| found);
+            append(&mut said, &found)?;
+            if found.inode == Handle(0) {
+                continue;
+            }
+            for xattr in xattrs {
+                let (value, about) = self.xattr(r, found.inode, xattr);
+                append(&mut said, &(value.len() as u32))?;
+                append(&mut said, &about)?;
+                said.extend_from_slice(&value);
+            }
+            // The client has it when it says so.
+            let surplus = lock(&self.connection.handles).release(found.inode, 1 | KEEP);
+            drop(surplus);
+        }
+        self.fill(&said)?;
+        Ok((said.len() as i64, ()))
+    }
+
+    /// A value, if it is to be kept.
+    fn xattr(&self, r: &LookupMany, inode: Handle, name: &CString) -> (Vec<u8>, Xattr) {
+        let (mount, room, perms) = (r.mount, LARGEST, r.perms);
+        let said = if name.is_empty() {
+            self.listxattr(&Listxattr { mount, inode, room, perms })
+        } else {
+            self.getxattr(&Getxattr { mount, inode, name, room, perms })
+        };
+        match said {
+            Ok((length, about)) if length <= LARGEST.into() => {
+                let mut value = vec![0; length as usize];
+                // SAFETY: the slot's data is longer, and elsewhere.
+                unsafe { std::ptr::copy_nonoverlapping(self.data, value.as_mut_ptr(), value.len()) };
+                (value, about)
+            }
+            _ => (Vec::new(), Xattr::default()),
+        }
+    }
+}
+
+fn append<'a>(to: &mut Vec<u8>, value: &impl Wire<'a>) -> Result<(), Errno> {
+    let mut room = [0; 512];
+    let mut writer = Writer::new(&mut room);
+    value.put(&mut writer).map_err(|_| Errno(libc::EIO))?;
+    to.extend_from_slice(writer.written());
+    Ok(())
+}
+
+/// So many texts, each with its length in front, and nothing else.
+fn texts(data: &[u8], count: usize) -> Option<Vec<CString>> {
+    let (mut reader, mut texts) = (Reader::new(data), Vec::new());
+    for _ in 0..count {
+        let length = u8::take(&mut reader).ok()?;
+        texts.push(CString::new(reader.bytes(length.into()).ok()?).ok()?);
+    }
+    reader.end().ok()?;
+    Some(texts)
+}

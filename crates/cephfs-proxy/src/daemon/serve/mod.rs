@@ -1,0 +1,224 @@
+//! What is done for a request: a call of libcephfs's each, once everything in the request has been found to be the client's own.
+
+mod dirs;
+mod files;
+mod inodes;
+mod many;
+mod mount;
+mod names;
+mod xattrs;
+
+use std::{
+    ffi::CStr,
+    sync::{Arc, Mutex},
+};
+
+use super::{
+    Shared,
+    ceph::{Ceph, CephMount, CephPerms},
+    connection::Connection,
+    handles::{ClientMount, Dir, File, Held, Inode, Perms},
+    lock,
+    mounts::{Mount, checked},
+    weight,
+};
+use crate::{
+    layout::DATA_SIZE,
+    wire::{Errno, Handle, Malformed, Request, Wire, Writer},
+};
+
+/// A result, and what goes with it.
+type Reply<A> = Result<(i64, A), Errno>;
+
+/// One request.
+struct Service<'c> {
+    connection: &'c Connection,
+    shared: &'c Shared,
+    /// The slot's data. The client can change it at any time: it is handed to libcephfs, or copied, and never looked at twice.
+    data: *mut u8,
+    /// Bytes of it that came with the request.
+    length: usize,
+}
+
+/// Serves one request, puts the answer in its place, and returns its result.
+pub fn serve(connection: &Connection, shared: &Shared, slot: usize, message: &[u8], data: u32) -> i64 {
+    let length = (data as usize).min(DATA_SIZE);
+    let service = Service { connection, shared, data: connection.mapping.data(slot), length };
+    let Ok(request) = Request::decode(message) else { return -i64::from(libc::EBADMSG) };
+    tracing::trace!("client {}: {request:?}", connection.id);
+    let mut room = [0; 512];
+    match service.dispatch(&request, &mut room) {
+        Ok((result, answer)) if connection.mapping.put_message(slot, answer) => result,
+        Ok(_) => -i64::from(libc::EIO),
+        Err(Errno(errno)) => -i64::from(errno),
+    }
+}
+
+impl Service<'_> {
+    fn dispatch<'b>(&self, request: &Request<'_>, room: &'b mut [u8]) -> Result<(i64, &'b [u8]), Errno> {
+        let to = Writer::new(room);
+        match request {
+            Request::Nop(_) => put(Ok((0, ())), to),
+            Request::Create(r) => put(self.create(r), to),
+            Request::ConfReadFile(r) => put(self.conf_read_file(r), to),
+            Request::ConfSet(r) => put(self.conf_set(r), to),
+            Request::ConfGet(r) => put(self.conf_get(r), to),
+            Request::Init(r) => put(self.init(r), to),
+            Request::SelectFilesystem(r) => put(self.select_filesystem(r), to),
+            Request::Mount(r) => put(self.mount_it(r), to),
+            Request::Unmount(r) => put(self.unmount(r), to),
+            Request::Release(r) => put(self.release(r), to),
+            Request::Chdir(r) => put(self.chdir(r), to),
+            Request::Identify(r) => put(self.identify(r), to),
+            Request::LookupRoot(r) => put(self.lookup_root(r), to),
+            Request::LookupInode(r) => put(self.lookup_inode(r), to),
+            Request::Lookup(r) => put(self.lookup(r), to),
+            Request::Walk(r) => put(self.walk(r), to),
+            Request::Getattr(r) => put(self.getattr(r), to),
+            Request::Setattr(r) => put(self.setattr(r), to),
+            Request::Statfs(r) => put(self.statfs(r), to),
+            Request::Readlink(r) => put(self.readlink(r), to),
+            Request::Mknod(r) => put(self.mknod(r), to),
+            Request::Mkdir(r) => put(self.mkdir(r), to),
+            Request::Symlink(r) => put(self.symlink(r), to),
+            Request::Link(r) => put(self.link(r), to),
+            Request::Rename(r) => put(self.rename(r), to),
+            Request::Unlink(r) => put(self.unlink(r), to),
+            Request::Rmdir(r) => put(self.rmdir(r), to),
+            Request::CreateFile(r) => put(self.create_file(r), to),
+            Request::Open(r) => put(self.open(r), to),
+            Request::Close(r) => put(self.close(r), to),
+            Request::Read(r) => put(self.read(r), to),
+            Request::Write(r) => put(self.write(r), to),
+            Request::Lseek(r) => put(self.lseek(r), to),
+            Request::Fsync(r) => put(self.fsync(r), to),
+            Request::Fallocate(r) => put(self.fallocate(r), to),
+            Request::Opendir(r) => put(self.opendir(r), to),
+            Request::Readdir(r) => put(self.readdir(r), to),
+            Request::Releasedir(r) => put(self.releasedir(r), to),
+            Request::LookupMany(r) => put(self.lookup_many(r), to),
+            Request::Getxattr(r) => put(self.getxattr(r), to),
+            Request::Setxattr(r) => put(self.setxattr(r), to),
+            Request::Listxattr(r) => put(self.listxattr(r), to),
+            Request::Removexattr(r) => put(self.removexattr(r), to),
+            Request::LookupVino(r) => put(self.lookup_vino(r), to),
+            Request::Seekdir(r) => put(self.seekdir(r), to),
+        }
+    }
+
+    fn get(&self, owner: Handle, handle: Handle) -> Result<Held, Errno> {
+        lock(&self.connection.handles).get(owner, handle)
+    }
+
+    fn client_mount(&self, handle: Handle) -> Result<Arc<ClientMount>, Errno> {
+        match self.get(Handle(0), handle)? {
+            Held::Mount(mount) => Ok(mount),
+            _ => Err(Errno(libc::EBADF)),
+        }
+    }
+
+    fn mount(&self, handle: Handle) -> Result<Arc<Mount>, Errno> {
+        lock(&self.client_mount(handle)?.mounted).clone().ok_or(Errno(libc::ENOTCONN))
+    }
+
+    fn inode(&self, mount: Handle, handle: Handle) -> Result<Arc<Inode>, Errno> {
+        match self.get(mount, handle)? {
+            Held::Inode(inode) => Ok(inode),
+            _ => Err(Errno(libc::EBADF)),
+        }
+    }
+
+    fn file(&self, mount: Handle, handle: Handle) -> Result<Arc<File>, Errno> {
+        match self.get(mount, handle)? {
+            Held::File(file) => Ok(file),
+            _ => Err(Errno(libc::EBADF)),
+        }
+    }
+
+    fn dir(&self, mount: Handle, handle: Handle) -> Result<Arc<Mutex<Dir>>, Errno> {
+        match self.get(mount, handle)? {
+            Held::Dir(dir) => Ok(dir),
+            _ => Err(Errno(libc::EBADF)),
+        }
+    }
+
+    fn perms(&self, handle: Handle) -> Result<Arc<Perms>, Errno> {
+        match self.get(Handle(0), handle)? {
+            Held::Perms(perms) => Ok(perms),
+            _ => Err(Errno(libc::EBADF)),
+        }
+    }
+
+    /// Refuses what would be held beyond the limits, before it is asked for: things of these weights.
+    fn room_for<const N: usize>(&self, things: [usize; N]) -> Result<(), Errno> {
+        let (limits, handles) = (&self.shared.limits, lock(&self.connection.handles));
+        if handles.len() + N > limits.handles {
+            return Err(Errno(libc::EMFILE));
+        }
+        if handles.weight() + things.iter().sum::<usize>() > limits.memory { Err(Errno(libc::ENOMEM)) } else { Ok(()) }
+    }
+
+    fn hold(&self, owner: Handle, held: Held) -> Handle {
+        lock(&self.connection.handles).add(owner, held)
+    }
+
+    /// A handle for an inode that libcephfs has just given us.
+    fn hold_inode(&self, owner: Handle, inode: Inode) -> Handle {
+        let (handle, surplus) = lock(&self.connection.handles).add_inode(owner, inode);
+        drop(surplus);
+        handle
+    }
+
+    /// How much of the slot's data may be filled.
+    fn room(&self, asked: u32) -> usize {
+        (asked as usize).min(DATA_SIZE)
+    }
+
+    /// A copy of the data that came with the request.
+    fn copy(&self) -> Vec<u8> {
+        let mut copy = vec![0; self.length];
+        // SAFETY: the slot's data is longer, and elsewhere.
+        unsafe { std::ptr::copy_nonoverlapping(self.data, copy.as_mut_ptr(), self.length) };
+        copy
+    }
+
+    /// Fills the slot's data from its beginning.
+    fn fill(&self, bytes: &[u8]) -> Result<(), Errno> {
+        if bytes.len() > DATA_SIZE {
+            return Err(Errno(libc::ENAMETOOLONG));
+        }
+        // SAFETY: it fits.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.data, bytes.len()) };
+        Ok(())
+    }
+}
+
+impl Inode {
+    /// What its functions want first.
+    fn parts(&self) -> (&'static Ceph, *mut CephMount) {
+        (self.mount.ceph(), self.mount.raw())
+    }
+}
+
+impl Perms {
+    fn raw(&self) -> *const CephPerms {
+        self.raw
+    }
+}
+
+/// Writes a reply.
+fn put<'b, A: for<'m> Wire<'m>>(reply: Reply<A>, mut to: Writer<'b>) -> Result<(i64, &'b [u8]), Errno> {
+    let (result, answer) = reply?;
+    answer.put(&mut to).map_err(|_: Malformed| Errno(libc::EIO))?;
+    Ok((result, to.written()))
+}
+
+/// Success without anything to tell, or libcephfs's errno.
+fn done(result: i32) -> Reply<()> {
+    checked(result).map(|count| (count.into(), ()))
+}
+
+/// A name in a directory: one that leads elsewhere is none.
+fn name(text: &CStr) -> Result<&CStr, Errno> {
+    if text.to_bytes().len() > 255 { Err(Errno(libc::ENAMETOOLONG)) } else { Ok(text) }
+}

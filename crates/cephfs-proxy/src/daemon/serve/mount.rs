@@ -1,0 +1,127 @@
+//! Mounts and identities.
+
+use std::{
+    ffi::{CStr, CString},
+    sync::{Arc, Mutex},
+};
+
+use super::{Reply, Service, weight};
+use crate::{
+    daemon::{
+        handles::{ClientMount, Held, Perms},
+        lock,
+        mounts::Draft,
+    },
+    wire::*,
+};
+
+impl Service<'_> {
+    pub(super) fn create(&self, r: &Create<'_>) -> Reply<Handle> {
+        self.room_for([weight::MOUNT])?;
+        let draft = Draft::create(self.shared.ceph, r.id)?;
+        let mount = ClientMount {
+            draft: Mutex::new(Some(draft)),
+            mounted: Mutex::new(None),
+            directory: Mutex::new(c"/".to_owned()),
+        };
+        Ok((0, self.hold(Handle(0), Held::Mount(Arc::new(mount)))))
+    }
+
+    /// Does something with a mount that is still in preparation.
+    fn prepare(&self, mount: Handle, step: impl FnOnce(&mut Draft) -> Result<(), Errno>) -> Reply<()> {
+        let mount = self.client_mount(mount)?;
+        let mut draft = lock(&mount.draft);
+        step(draft.as_mut().ok_or(Errno(libc::EISCONN))?).map(|()| (0, ()))
+    }
+
+    pub(super) fn conf_read_file(&self, r: &ConfReadFile) -> Reply<()> {
+        let contents = r.contents.then(|| self.copy());
+        self.prepare(r.mount, |draft| draft.read_file(contents.as_deref()))
+    }
+
+    pub(super) fn conf_set(&self, r: &ConfSet<'_>) -> Reply<()> {
+        self.prepare(r.mount, |draft| draft.set(r.option, r.value))
+    }
+
+    pub(super) fn init(&self, r: &Init) -> Reply<()> {
+        self.prepare(r.mount, Draft::init)
+    }
+
+    pub(super) fn select_filesystem(&self, r: &SelectFilesystem<'_>) -> Reply<()> {
+        self.prepare(r.mount, |draft| draft.select(r.name))
+    }
+
+    pub(super) fn conf_get(&self, r: &ConfGet<'_>) -> Reply<()> {
+        let mut value = vec![0; self.room(r.room)];
+        let mount = self.client_mount(r.mount)?;
+        match (&*lock(&mount.draft), &*lock(&mount.mounted)) {
+            (Some(draft), _) => draft.get(r.option, &mut value)?,
+            (None, Some(mounted)) => mounted.get(r.option, &mut value)?,
+            (None, None) => return Err(Errno(libc::ENOTCONN)),
+        }
+        self.fill(&value)?;
+        Ok((0, ()))
+    }
+
+    pub(super) fn mount_it(&self, r: &Mount<'_>) -> Reply<()> {
+        let mount = self.client_mount(r.mount)?;
+        let mut draft = lock(&mount.draft);
+        let mounted = self.shared.mounts.mount(&self.shared.sessions, &mut draft, r.root)?;
+        *lock(&mount.mounted) = Some(mounted);
+        Ok((0, ()))
+    }
+
+    pub(super) fn unmount(&self, r: &Unmount) -> Reply<()> {
+        let mount = self.client_mount(r.mount)?;
+        let held = lock(&self.connection.handles).remove_all(r.mount);
+        drop(held);
+        let mounted = lock(&mount.mounted).take();
+        mounted.map(|_| (0, ())).ok_or(Errno(libc::ENOTCONN))
+    }
+
+    pub(super) fn release(&self, r: &Release) -> Reply<()> {
+        if lock(&self.client_mount(r.mount)?.mounted).is_some() {
+            return Err(Errno(libc::EISCONN));
+        }
+        let held = lock(&self.connection.handles).remove(Handle(0), r.mount);
+        held.map(|_| (0, ()))
+    }
+
+    pub(super) fn chdir(&self, r: &Chdir<'_>) -> Reply<()> {
+        let (mount, client) = (self.mount(r.mount)?, self.client_mount(r.mount)?);
+        let there = mount.directory(&self.path(r.mount, r.path)?)?;
+        let bytes = there.as_bytes_with_nul();
+        self.fill(bytes)?;
+        let length = bytes.len() as i64;
+        *lock(&client.directory) = there;
+        Ok((length, ()))
+    }
+
+    /// A path from the root, whatever the working directory: that is one for each client, and libcephfs's own is the root.
+    pub(super) fn path(&self, mount: Handle, path: &CStr) -> Result<CString, Errno> {
+        let client = self.client_mount(mount)?;
+        let directory = lock(&client.directory);
+        let joined = match path.to_bytes() {
+            [b'/', ..] => return Ok(path.to_owned()),
+            [] => directory.to_bytes().to_vec(),
+            below if directory.to_bytes() == b"/" => [b"/", below].concat(),
+            below => [directory.to_bytes(), b"/", below].concat(),
+        };
+        CString::new(joined).map_err(|_| Errno(libc::EINVAL))
+    }
+
+    pub(super) fn identify(&self, r: &Identify) -> Reply<Handle> {
+        let bytes = self.copy();
+        self.room_for([weight::identity(bytes.len())])?;
+        let (parts, rest) = bytes.as_chunks::<4>();
+        if !rest.is_empty() || parts.len() != r.groups as usize {
+            return Err(Errno(libc::EINVAL));
+        }
+        let groups: Box<[u32]> = parts.iter().map(|part| u32::from_le_bytes(*part)).collect();
+        if !self.connection.peer.may_be(r.uid, r.gid, &groups) {
+            return Err(Errno(libc::EPERM));
+        }
+        let perms = Perms::new(self.shared.ceph, r.uid, r.gid, groups).ok_or(Errno(libc::ENOMEM))?;
+        Ok((0, self.hold(Handle(0), Held::Perms(Arc::new(perms)))))
+    }
+}

@@ -1,0 +1,15 @@
+//! The libcephfs proxy: what Samba's processes and the daemon say to each other, and the daemon.
+//!
+//! `crates/cephfs-proxy-client` is the library that Samba loads; ARCHITECTURE.md says how the two work together.
+
+#[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
+compile_error!("handles are 64 bits wide and pass for pointers: Linux on a 64-bit processor is needed");
+
+#[cfg(feature = "daemon")]
+pub mod daemon;
+pub mod layout;
+pub mod patience;
+pub mod sys;
+pub mod usdt;
+pub mod wire;
+pub mod words;

@@ -1,0 +1,173 @@
+//! How requests and answers are written as bytes. Reading is pure: a slice in, a value or a refusal out, nothing allocated.
+//!
+//! Numbers are little-endian, texts a length and that many bytes, the last a NUL and the only one.
+
+pub mod about;
+pub mod hello;
+mod operations;
+mod types;
+
+use std::ffi::CStr;
+
+pub use operations::*;
+pub use types::*;
+
+/// What cannot be understood, or does not fit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Malformed {
+    /// The bytes end before the value does.
+    #[error("it ends too early")]
+    Short,
+    /// There are bytes after the last value.
+    #[error("it goes on after its end")]
+    Long,
+    /// A text without a NUL at its end, or with one in it; a yes or no that is neither.
+    #[error("a value is none of its kind")]
+    Value,
+    /// No operation has this number.
+    #[error("no such operation")]
+    Operation,
+    /// It would not fit into a message.
+    #[error("too large for a message")]
+    Full,
+}
+
+/// A value that both sides write and read alike.
+pub trait Wire<'a>: Sized {
+    /// Appends it.
+    fn put(&self, to: &mut Writer<'_>) -> Result<(), Malformed>;
+    /// Reads the next.
+    fn take(from: &mut Reader<'a>) -> Result<Self, Malformed>;
+    /// It, if it is one.
+    fn handle(&self) -> Option<Handle> {
+        None
+    }
+}
+
+/// Appends to a buffer that does not grow.
+pub struct Writer<'b> {
+    buffer: &'b mut [u8],
+    used: usize,
+}
+
+impl<'b> Writer<'b> {
+    /// Starts at the beginning of `buffer`.
+    pub fn new(buffer: &'b mut [u8]) -> Writer<'b> {
+        Writer { buffer, used: 0 }
+    }
+
+    /// Appends bytes as they are.
+    pub fn bytes(&mut self, bytes: &[u8]) -> Result<(), Malformed> {
+        let end = self.used.checked_add(bytes.len()).ok_or(Malformed::Full)?;
+        self.buffer.get_mut(self.used..end).ok_or(Malformed::Full)?.copy_from_slice(bytes);
+        self.used = end;
+        Ok(())
+    }
+
+    /// What has been written.
+    pub fn written(self) -> &'b [u8] {
+        &self.buffer[..self.used]
+    }
+}
+
+/// Reads from bytes that somebody else wrote.
+pub struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    /// Starts at the beginning of `bytes`.
+    pub fn new(bytes: &'a [u8]) -> Reader<'a> {
+        Reader(bytes)
+    }
+
+    /// The next `count` bytes.
+    pub fn bytes(&mut self, count: usize) -> Result<&'a [u8], Malformed> {
+        let (taken, rest) = self.0.split_at_checked(count).ok_or(Malformed::Short)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    /// Refuses bytes that are left over.
+    pub fn end(self) -> Result<(), Malformed> {
+        if self.0.is_empty() { Ok(()) } else { Err(Malformed::Long) }
+    }
+}
+
+/// Reads one value that must be all there is.
+pub fn decode<'a, T: Wire<'a>>(bytes: &'a [u8]) -> Result<T, Malformed> {
+    let mut reader = Reader::new(bytes);
+    let value = T::take(&mut reader)?;
+    reader.end()?;
+    Ok(value)
+}
+
+macro_rules! numbers {
+    ($($number:ty),*) => { $(
+        impl<'a> Wire<'a> for $number {
+            fn put(&self, to: &mut Writer<'_>) -> Result<(), Malformed> {
+                to.bytes(&self.to_le_bytes())
+            }
+            fn take(from: &mut Reader<'a>) -> Result<Self, Malformed> {
+                let bytes = from.bytes(size_of::<$number>())?.try_into().map_err(|_| Malformed::Short)?;
+                Ok(<$number>::from_le_bytes(bytes))
+            }
+        }
+    )* };
+}
+numbers!(u8, u16, u32, u64, i32, i64);
+
+impl<'a> Wire<'a> for () {
+    fn put(&self, _: &mut Writer<'_>) -> Result<(), Malformed> {
+        Ok(())
+    }
+    fn take(_: &mut Reader<'a>) -> Result<Self, Malformed> {
+        Ok(())
+    }
+}
+
+impl<'a, A: Wire<'a>, B: Wire<'a>> Wire<'a> for (A, B) {
+    fn put(&self, to: &mut Writer<'_>) -> Result<(), Malformed> {
+        self.0.put(to)?;
+        self.1.put(to)
+    }
+    fn take(from: &mut Reader<'a>) -> Result<Self, Malformed> {
+        Ok((A::take(from)?, B::take(from)?))
+    }
+}
+
+impl<'a> Wire<'a> for bool {
+    fn put(&self, to: &mut Writer<'_>) -> Result<(), Malformed> {
+        u8::from(*self).put(to)
+    }
+    fn take(from: &mut Reader<'a>) -> Result<Self, Malformed> {
+        match u8::take(from)? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(Malformed::Value),
+        }
+    }
+}
+
+impl<'a> Wire<'a> for &'a CStr {
+    fn put(&self, to: &mut Writer<'_>) -> Result<(), Malformed> {
+        let bytes = self.to_bytes_with_nul();
+        u16::try_from(bytes.len()).map_err(|_| Malformed::Full)?.put(to)?;
+        to.bytes(bytes)
+    }
+    fn take(from: &mut Reader<'a>) -> Result<Self, Malformed> {
+        let length = u16::take(from)?;
+        CStr::from_bytes_with_nul(from.bytes(length.into())?).map_err(|_| Malformed::Value)
+    }
+}
+
+impl<'a, T: Wire<'a>> Wire<'a> for Option<T> {
+    fn put(&self, to: &mut Writer<'_>) -> Result<(), Malformed> {
+        self.is_some().put(to)?;
+        self.as_ref().map_or(Ok(()), |value| value.put(to))
+    }
+    fn take(from: &mut Reader<'a>) -> Result<Self, Malformed> {
+        bool::take(from)?.then(|| T::take(from)).transpose()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,196 @@
+//! Every operation: its number, what is asked, and what is answered. Numbers are never used for something else.
+
+use std::ffi::CStr;
+
+use super::{
+    Attributes, Created, Entries, Found, Handle, Malformed, Opened, Reader, Statvfs, Statx, Wire, Writer, Xattr, about,
+};
+
+/// A request, from the side of whoever makes it.
+pub trait Operation<'a>: Wire<'a> {
+    /// Its number.
+    const CODE: u16;
+    /// What is answered, unless it is an errno.
+    type Answer: for<'m> Wire<'m>;
+
+    /// Writes number and request.
+    fn encode<'b>(&self, buffer: &'b mut [u8]) -> Result<&'b [u8], Malformed> {
+        let mut writer = Writer::new(buffer);
+        Self::CODE.put(&mut writer)?;
+        self.put(&mut writer)?;
+        Ok(writer.written())
+    }
+}
+
+macro_rules! operations {
+    ($( $(#[$doc:meta])* $code:literal $name:ident $(<$life:lifetime>)? { $($field:ident: $type:ty),* } -> $answer:ty; )*) => {
+        $(
+            $(#[$doc])*
+            #[derive(Debug, Clone, Copy, PartialEq)]
+            #[allow(missing_docs, reason = "the fields are the parameters of the function in cephfs/libcephfs.h")]
+            pub struct $name $(<$life>)? { $(pub $field: $type),* }
+
+            impl<'a> Wire<'a> for $name $(<$life>)? {
+                #[allow(unused_variables, reason = "some have no fields")]
+                fn put(&self, to: &mut Writer<'_>) -> Result<(), Malformed> {
+                    $(self.$field.put(to)?;)*
+                    Ok(())
+                }
+                #[allow(unused_variables, reason = "some have no fields")]
+                fn take(from: &mut Reader<'a>) -> Result<Self, Malformed> {
+                    Ok(Self { $($field: Wire::take(from)?),* })
+                }
+                /// What it is about: its second field, since the first is the mount.
+                fn handle(&self) -> Option<Handle> {
+                    let fields: &[Option<Handle>] = &[$(self.$field.handle()),*];
+                    fields.get(1).copied().flatten()
+                }
+            }
+
+            impl<'a> Operation<'a> for $name $(<$life>)? {
+                const CODE: u16 = $code;
+                type Answer = $answer;
+            }
+        )*
+
+        /// A request, from the side of whoever gets it.
+        #[derive(Debug, Clone, Copy, PartialEq)]
+        #[allow(missing_docs, reason = "each is documented as a struct")]
+        pub enum Request<'a> { $($name($name $(<$life>)?)),* }
+
+        impl<'a> Request<'a> {
+            /// Reads number and request, which must be all there is.
+            pub fn decode(bytes: &'a [u8]) -> Result<Self, Malformed> {
+                let mut reader = Reader::new(bytes);
+                let request = match u16::take(&mut reader)? {
+                    $($code => Request::$name(Wire::take(&mut reader)?),)*
+                    _ => return Err(Malformed::Operation),
+                };
+                reader.end()?;
+                Ok(request)
+            }
+
+            /// Writes it again: for tests, that nothing is lost on the way.
+            pub fn encode<'b>(&self, buffer: &'b mut [u8]) -> Result<&'b [u8], Malformed> {
+                match self { $(Request::$name(request) => Operation::encode(request, buffer)),* }
+            }
+
+            /// The handle that it is about, after its mount; 0: none.
+            pub fn handle(&self) -> u64 {
+                match self { $(Request::$name(request) => request.handle()),* }.map_or(0, |handle| handle.0)
+            }
+        }
+
+        /// The operations' names, each at its number; empty where there is none.
+        pub static OPERATIONS: &[&str; 128] = &{
+            let mut names = [""; 128];
+            $(names[$code] = {
+                const NAME: [u8; about::snake_length(stringify!($name))] = about::snake(stringify!($name));
+                match std::str::from_utf8(&NAME) { Ok(name) => name, Err(_) => "" }
+            };)*
+            names
+        };
+    };
+}
+
+operations! {
+    /// Nothing; but what is given back is taken on the way.
+    1 Nop {} -> ();
+    /// `ceph_create`.
+    2 Create<'a> { id: Option<&'a CStr> } -> Handle;
+    /// `ceph_conf_read_file`, with the file's contents as data; without data, from where libcephfs looks by itself.
+    3 ConfReadFile { mount: Handle, contents: bool } -> ();
+    /// `ceph_conf_set`.
+    4 ConfSet<'a> { mount: Handle, option: &'a CStr, value: &'a CStr } -> ();
+    /// `ceph_conf_get`; the value is data, with its NUL.
+    5 ConfGet<'a> { mount: Handle, option: &'a CStr, room: u32 } -> ();
+    /// `ceph_init`.
+    6 Init { mount: Handle } -> ();
+    /// `ceph_select_filesystem`.
+    7 SelectFilesystem<'a> { mount: Handle, name: &'a CStr } -> ();
+    /// `ceph_mount`.
+    8 Mount<'a> { mount: Handle, root: Option<&'a CStr> } -> ();
+    /// `ceph_unmount`: all that was opened through it is closed.
+    9 Unmount { mount: Handle } -> ();
+    /// `ceph_release`.
+    10 Release { mount: Handle } -> ();
+    /// `ceph_chdir`; where that is, as `ceph_getcwd` says it, is data, with its NUL.
+    11 Chdir<'a> { mount: Handle, path: &'a CStr } -> ();
+    /// `ceph_userperm_new`; groups are data, 32 bits each.
+    12 Identify { uid: u32, gid: u32, groups: u32 } -> Handle;
+
+    /// `ceph_ll_lookup_root`.
+    20 LookupRoot { mount: Handle } -> Handle;
+    /// `ceph_ll_lookup_inode`.
+    21 LookupInode { mount: Handle, ino: u64 } -> Handle;
+    /// `ceph_ll_lookup`.
+    22 Lookup<'a> { mount: Handle, parent: Handle, name: &'a CStr, want: u32, flags: u32, perms: Handle } -> Found;
+    /// `ceph_ll_walk`.
+    23 Walk<'a> { mount: Handle, path: &'a CStr, want: u32, flags: u32, perms: Handle } -> Found;
+    /// `ceph_ll_getattr`.
+    24 Getattr { mount: Handle, inode: Handle, want: u32, flags: u32, perms: Handle } -> Attributes;
+    /// `ceph_ll_setattr`.
+    25 Setattr { mount: Handle, inode: Handle, statx: Statx, mask: i32, perms: Handle } -> Statx;
+    /// `ceph_ll_statfs`.
+    26 Statfs { mount: Handle, inode: Handle } -> Statvfs;
+    /// `ceph_ll_readlink`; the target is data, the result its length.
+    27 Readlink { mount: Handle, inode: Handle, room: u32, perms: Handle } -> ();
+
+    /// `ceph_ll_mknod`.
+    30 Mknod<'a> { mount: Handle, parent: Handle, name: &'a CStr, mode: u32, rdev: u64, want: u32, flags: u32, perms: Handle } -> Found;
+    /// `ceph_ll_mkdir`.
+    31 Mkdir<'a> { mount: Handle, parent: Handle, name: &'a CStr, mode: u32, want: u32, flags: u32, perms: Handle } -> Found;
+    /// `ceph_ll_symlink`.
+    32 Symlink<'a> { mount: Handle, parent: Handle, name: &'a CStr, target: &'a CStr, want: u32, flags: u32, perms: Handle } -> Found;
+    /// `ceph_ll_link`.
+    33 Link<'a> { mount: Handle, inode: Handle, parent: Handle, name: &'a CStr, perms: Handle } -> ();
+    /// `ceph_ll_rename`.
+    34 Rename<'a> { mount: Handle, parent: Handle, name: &'a CStr, new_parent: Handle, new_name: &'a CStr, perms: Handle } -> ();
+    /// `ceph_ll_unlink`.
+    35 Unlink<'a> { mount: Handle, parent: Handle, name: &'a CStr, perms: Handle } -> ();
+    /// `ceph_ll_rmdir`.
+    36 Rmdir<'a> { mount: Handle, parent: Handle, name: &'a CStr, perms: Handle } -> ();
+
+    /// `ceph_ll_create`.
+    40 CreateFile<'a> { mount: Handle, parent: Handle, name: &'a CStr, mode: u32, oflags: i32, want: u32, flags: u32, perms: Handle } -> Created;
+    /// `ceph_ll_open`.
+    41 Open { mount: Handle, inode: Handle, flags: i32, perms: Handle } -> Handle;
+    /// `ceph_ll_close`.
+    42 Close { mount: Handle, file: Handle } -> ();
+    /// `ceph_ll_read`; what was read is data, the result its length.
+    43 Read { mount: Handle, file: Handle, offset: i64, length: u32 } -> ();
+    /// `ceph_ll_write` of the data.
+    44 Write { mount: Handle, file: Handle, offset: i64 } -> ();
+    /// `ceph_ll_lseek`; the result is where that is.
+    45 Lseek { mount: Handle, file: Handle, offset: i64, whence: i32 } -> ();
+    /// `ceph_ll_fsync`.
+    46 Fsync { mount: Handle, file: Handle, data_only: i32 } -> ();
+    /// `ceph_ll_fallocate`.
+    47 Fallocate { mount: Handle, file: Handle, mode: i32, offset: i64, length: i64 } -> ();
+
+    /// `ceph_ll_opendir`, and the first entries, as for `Readdir`.
+    50 Opendir { mount: Handle, inode: Handle, room: u32, perms: Handle } -> Opened;
+    /// `ceph_readdir_r`, as often as there is room: data is an `Entry` and its name, again and again; the result, how many bytes.
+    /// With `rewind`, after `ceph_rewinddir`.
+    51 Readdir { mount: Handle, dir: Handle, rewind: bool, room: u32 } -> Entries;
+    /// `ceph_ll_releasedir`.
+    52 Releasedir { mount: Handle, dir: Handle } -> ();
+
+    /// `ceph_ll_getxattr`; the value is data, the result its length.
+    60 Getxattr<'a> { mount: Handle, inode: Handle, name: &'a CStr, room: u32, perms: Handle } -> Xattr;
+    /// Many names in a directory at once, because somebody goes through all of them. Data is so many names, then so many names of extended
+    /// attributes, none of which is the list of them; each with its length in front. For each name data has a `Found`, idle from the
+    /// beginning, and if it is one, for each extended attribute its length, an `Xattr` and its value. The result is how many bytes.
+    64 LookupMany { mount: Handle, parent: Handle, want: u32, names: u32, xattrs: u32, perms: Handle } -> ();
+    /// `ceph_ll_setxattr` to the data.
+    61 Setxattr<'a> { mount: Handle, inode: Handle, name: &'a CStr, flags: i32, perms: Handle } -> ();
+    /// `ceph_ll_listxattr`; the names are data, the result their length.
+    62 Listxattr { mount: Handle, inode: Handle, room: u32, perms: Handle } -> Xattr;
+    /// `ceph_ll_removexattr`.
+    63 Removexattr<'a> { mount: Handle, inode: Handle, name: &'a CStr, perms: Handle } -> ();
+
+    /// `ceph_ll_lookup_vino`: an inode by its number, in a snapshot or (CEPH_NOSNAP) as it is.
+    70 LookupVino { mount: Handle, ino: u64, snapshot: u64 } -> Handle;
+    /// `ceph_seekdir`, to where an `Entry` said that the next one is.
+    71 Seekdir { mount: Handle, dir: Handle, offset: i64 } -> ();
+}

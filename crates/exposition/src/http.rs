@@ -1,0 +1,326 @@
+//! A server for one page: one thread, a few connections, none of which waits for another.
+//!
+//! Every connection is one request, has a time to ask and a time to take the answer, and is then closed. If all are taken, the
+//! one that has been asking for longest goes, else one that takes nothing of its answer: nobody is shut out by those.
+
+use std::{
+    io::{ErrorKind, Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    os::fd::AsFd,
+    sync::Arc,
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result};
+use nix::{
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::eventfd::{EfdFlags, EventFd},
+};
+
+use crate::{
+    Source,
+    answer::{answer, too_long},
+};
+
+/// Connections at a time, and so pages in memory; the others wait in the kernel's queue.
+const MAX_CONNECTIONS: usize = 4;
+/// Bytes of a request, headers and all.
+const MAX_REQUEST: usize = 8192;
+/// From the connection until the request is there.
+const TO_ASK: Duration = Duration::from_secs(5);
+/// From the request until the answer is taken.
+const TO_TAKE: Duration = Duration::from_secs(10);
+/// Who takes nothing of the answer for so long goes if others come.
+const LAZY: Duration = Duration::from_secs(1);
+
+/// Serves until it is dropped.
+pub struct Server {
+    address: SocketAddr,
+    stop: Arc<EventFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Begins to listen.
+    ///
+    /// # Errors
+    ///
+    /// When the address is taken, or not one of this host's.
+    pub fn start(address: SocketAddr, source: Arc<dyn Source>) -> Result<Self> {
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let stop = Arc::new(EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?);
+        let stopped = Arc::clone(&stop);
+        let work = move || Work { listener, source, stop: stopped, connections: Vec::new() }.serve();
+        let thread = std::thread::Builder::new().name("metrics".into()).stack_size(256 << 10).spawn(work);
+        Ok(Self { address, stop, thread: Some(thread.context("cannot start a thread")?) })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for Server {
+    /// Comes back once nothing listens any more. The source must be free to answer.
+    fn drop(&mut self) {
+        let _ = self.stop.write(1);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Work {
+    listener: TcpListener,
+    source: Arc<dyn Source>,
+    stop: Arc<EventFd>,
+    connections: Vec<Connection>,
+}
+
+struct Connection {
+    stream: TcpStream,
+    deadline: Instant,
+    /// When it last took something of its answer.
+    moved: Instant,
+    state: State,
+}
+
+enum State {
+    Asking(Vec<u8>),
+    Taking { answer: Vec<u8>, taken: usize },
+    Done,
+}
+
+impl Work {
+    fn serve(mut self) {
+        while !self.is_stopped() {
+            self.wait();
+            self.accept();
+            for index in 0..self.connections.len() {
+                if let Some(connection) = self.connections.get_mut(index) {
+                    connection.advance(&*self.source);
+                }
+            }
+            let now = Instant::now();
+            let before = self.connections.len();
+            self.connections.retain(|one| !matches!(one.state, State::Done) && one.deadline > now);
+            if before > 0 && self.connections.is_empty() {
+                self.source.rest();
+            }
+        }
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.read().is_ok()
+    }
+
+    /// Until something can be done, or somebody's time is up.
+    fn wait(&self) {
+        let now = Instant::now();
+        let full = (!self.has_room()).then_some(LAZY);
+        let deadlines = self.connections.iter().map(|one| one.deadline.saturating_duration_since(now));
+        let next = deadlines.chain(full).min();
+        let timeout = next.map_or(PollTimeout::NONE, |next| {
+            PollTimeout::try_from(next + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX)
+        });
+        let mut wanted = vec![PollFd::new(self.stop.as_fd(), PollFlags::POLLIN)];
+        if self.has_room() {
+            wanted.push(PollFd::new(self.listener.as_fd(), PollFlags::POLLIN));
+        }
+        wanted.extend(self.connections.iter().map(|one| {
+            let flags = if matches!(one.state, State::Asking(_)) { PollFlags::POLLIN } else { PollFlags::POLLOUT };
+            PollFd::new(one.stream.as_fd(), flags)
+        }));
+        if poll(&mut wanted, timeout).is_err() {
+            // Out of memory, for a moment; whatever it is, not over and over without a pause.
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        self.connections.len() < MAX_CONNECTIONS || self.first_to_go().is_some()
+    }
+
+    fn first_to_go(&self) -> Option<usize> {
+        let is_asking = |one: &Connection| matches!(one.state, State::Asking(_));
+        let may_go =
+            self.connections.iter().enumerate().filter(|(_, one)| is_asking(one) || one.moved.elapsed() >= LAZY);
+        may_go.min_by_key(|(_, one)| (!is_asking(one), one.moved)).map(|(index, _)| index)
+    }
+
+    fn accept(&mut self) {
+        // As many as there is room for, so that those who come do not keep those who are here from their answers.
+        for _ in 0..MAX_CONNECTIONS {
+            if !self.has_room() {
+                return;
+            }
+            match self.listener.accept() {
+                Ok((stream, _)) => {
+                    if stream.set_nonblocking(true).is_err() {
+                        continue;
+                    }
+                    if self.connections.len() >= MAX_CONNECTIONS
+                        && let Some(index) = self.first_to_go()
+                    {
+                        self.connections.swap_remove(index);
+                    }
+                    let now = Instant::now();
+                    let state = State::Asking(Vec::new());
+                    self.connections.push(Connection { stream, deadline: now + TO_ASK, moved: now, state });
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
+                Err(_) => {
+                    // Out of descriptors, say: the listener stays readable, so not over and over without a pause.
+                    std::thread::sleep(Duration::from_millis(100));
+                    return;
+                }
+            }
+        }
+    }
+}
+
+impl Connection {
+    /// As far as it goes without waiting.
+    fn advance(&mut self, source: &dyn Source) {
+        if let State::Asking(request) = &mut self.state {
+            let Some(answer) = ask(&mut self.stream, request, source) else { return };
+            self.moved = Instant::now();
+            self.deadline = self.moved + TO_TAKE;
+            self.state = answer;
+        }
+        if let State::Taking { answer, taken } = &mut self.state {
+            while let Some(rest) = answer.get(*taken..).filter(|rest| !rest.is_empty()) {
+                match self.stream.write(rest) {
+                    Ok(written) if written > 0 => {
+                        *taken += written;
+                        self.moved = Instant::now();
+                    }
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                    _ => break,
+                }
+            }
+            self.state = State::Done;
+        }
+    }
+}
+
+/// Reads what there is of the request. What comes next, if it is all there or nothing more will come.
+fn ask(stream: &mut TcpStream, request: &mut Vec<u8>, source: &dyn Source) -> Option<State> {
+    let mut buffer = [0; 2048];
+    loop {
+        match stream.read(&mut buffer) {
+            Ok(0) => return Some(State::Done),
+            Ok(count) => request.extend(buffer.get(..count).unwrap_or_default()),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
+            Err(_) => return Some(State::Done),
+        }
+        if let Some(end) = request.windows(4).position(|four| four == b"\r\n\r\n") {
+            let head = String::from_utf8_lossy(request.get(..end).unwrap_or_default()).into_owned();
+            return Some(State::Taking { answer: answer(&head, source), taken: 0 });
+        }
+        if request.len() >= MAX_REQUEST {
+            return Some(State::Taking { answer: too_long(), taken: 0 });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Format;
+
+    struct Page;
+
+    impl Source for Page {
+        fn name(&self) -> &'static str {
+            "a test"
+        }
+        fn page(&self, _: Format) -> Option<Vec<u8>> {
+            Some(b"a_page 1\n".to_vec())
+        }
+    }
+
+    /// A server, for as long as `clients` talk to it.
+    fn with_server(clients: impl FnOnce(SocketAddr)) {
+        let server = Server::start("127.0.0.1:0".parse().unwrap(), Arc::new(Page)).unwrap();
+        clients(server.address());
+    }
+
+    fn exchange(address: SocketAddr, request: &[u8]) -> String {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let _ = stream.write_all(request);
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+
+    #[test]
+    fn each_request_gets_its_answer() {
+        with_server(|address| {
+            for (request, status) in [
+                ("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", "200 OK"),
+                ("GET /metrics?a=b HTTP/1.0\r\n\r\n", "200 OK"),
+                ("GET / HTTP/1.1\r\n\r\n", "200 OK"),
+                ("GET /../etc/passwd HTTP/1.1\r\n\r\n", "404 Not Found"),
+                ("POST /metrics HTTP/1.1\r\n\r\n", "405 Method Not Allowed"),
+                ("GET /metrics\r\n\r\n", "400 Bad Request"),
+                ("GET /metrics HTTP/2.0\r\n\r\n", "400 Bad Request"),
+                ("\0\u{ff}\r\n\r\n", "400 Bad Request"),
+            ] {
+                let answer = exchange(address, request.as_bytes());
+                assert!(answer.starts_with(&format!("HTTP/1.1 {status}\r\n")), "{request:?}: {answer}");
+            }
+            let head = exchange(address, b"HEAD /metrics HTTP/1.1\r\n\r\n");
+            assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.ends_with("\r\n\r\n"), "{head}");
+            let long = exchange(address, &[b'x'; MAX_REQUEST]);
+            assert!(long.starts_with("HTTP/1.1 431 "), "{long}");
+        });
+    }
+
+    #[test]
+    fn those_who_say_nothing_shut_nobody_out() {
+        with_server(|address| {
+            let silent: Vec<_> = (0..3 * MAX_CONNECTIONS).map(|_| TcpStream::connect(address).unwrap()).collect();
+            let answer = exchange(address, b"GET /metrics HTTP/1.1\r\n\r\n");
+            assert!(answer.contains("a_page 1"), "{answer}");
+            drop(silent);
+        });
+    }
+
+    #[test]
+    fn those_who_take_nothing_make_room_for_those_who_do() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let stop = Arc::new(EventFd::new().unwrap());
+        let connection = |state, moved| {
+            let (stream, now) = (TcpStream::connect(address).unwrap(), Instant::now());
+            Connection { stream, deadline: now + TO_TAKE, moved: now - moved, state }
+        };
+        let taking = || State::Taking { answer: vec![0], taken: 0 };
+        let mut work = Work { listener, source: Arc::new(Page), stop, connections: vec![] };
+        work.connections
+            .extend((0..MAX_CONNECTIONS as u32).map(|n| connection(taking(), LAZY / 2 * n / MAX_CONNECTIONS as u32)));
+        assert_eq!(work.first_to_go(), None);
+        work.connections[2].moved -= LAZY;
+        assert_eq!(work.first_to_go(), Some(2));
+        work.connections[1].state = State::Asking(vec![]);
+        assert_eq!(work.first_to_go(), Some(1), "who has asked for nothing goes first");
+    }
+
+    #[test]
+    fn a_port_that_is_taken_is_an_error_and_is_free_once_the_server_has_gone() {
+        let server = Server::start("127.0.0.1:0".parse().unwrap(), Arc::new(Page)).unwrap();
+        let address = server.address();
+        assert!(Server::start(address, Arc::new(Page)).is_err());
+        drop(server);
+        assert!(Server::start(address, Arc::new(Page)).is_ok());
+    }
+}

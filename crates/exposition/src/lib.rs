@@ -1,0 +1,75 @@
+//! Figures for those who collect them: how they are listed, in which formats Prometheus gets them, and a server for one page. Shared by
+//! Plumbline and libcephfsd.
+
+mod accept;
+mod answer;
+mod family;
+mod http;
+mod native;
+mod protobuf;
+mod text;
+
+use model::Histogram;
+
+pub use accept::Format;
+pub use family::{Family, Kind, LabelName, Point, Unit, Value};
+pub use http::Server;
+pub use native::Native;
+
+/// What is served at `/metrics`.
+pub trait Source: Send + Sync {
+    /// Whose page it is, in a sentence.
+    fn name(&self) -> &'static str;
+    /// The page; `None`: there is nobody to make it now.
+    fn page(&self, format: Format) -> Option<Vec<u8>>;
+    /// The last who asked has gone.
+    fn rest(&self) {}
+}
+
+/// Upper bounds of the classic histogram's buckets: powers of two, from 2^14 ns (16 us; what is faster was answered by a
+/// cache) to 2^34 ns (17 s).
+const CLASSIC: std::ops::RangeInclusive<u32> = 14..=34;
+
+/// The page of metrics.
+pub fn page<L: LabelName>(families: &[Family<'_, L>], format: Format) -> Vec<u8> {
+    match format {
+        Format::Text => text::write(families, false),
+        Format::OpenMetrics => text::write(families, true),
+        Format::Protobuf => protobuf::write(families),
+    }
+}
+
+/// The classic histogram: how many operations took less than a bound, in nanoseconds, for each of [`CLASSIC`].
+fn classic(histogram: &Histogram) -> impl Iterator<Item = (u64, u64)> + '_ {
+    let mut buckets = histogram.buckets.iter().enumerate().peekable();
+    let mut sum = 0;
+    CLASSIC.map(move |exponent| {
+        let bound = 1 << exponent;
+        while let Some((_, count)) = buckets.next_if(|(index, _)| Histogram::lower_bound(*index) < bound) {
+            sum += count;
+        }
+        (bound, sum)
+    })
+}
+
+/// Nanoseconds as seconds.
+fn seconds(nanoseconds: u64) -> f64 {
+    nanoseconds as f64 / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_classic_buckets_are_sums_of_ours() {
+        let mut histogram = Histogram::default();
+        for duration in [5, (1 << 14) - 1, 1 << 14, 20_000, 1 << 20, (1 << 34) - 1, 1 << 34, u64::MAX >> 8] {
+            histogram.add(duration, 0, false);
+        }
+        let counts: Vec<_> = classic(&histogram)
+            .filter(|(bound, _)| [1 << 14, 1 << 15, 1 << 20, 1 << 21, 1 << 34].contains(bound))
+            .collect();
+        assert_eq!(counts, [(1 << 14, 2), (1 << 15, 4), (1 << 20, 4), (1 << 21, 5), (1 << 34, 6)]);
+    }
+}

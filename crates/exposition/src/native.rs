@@ -1,0 +1,81 @@
+//! Our histograms as exponential ones: Prometheus' native histograms, and OpenTelemetry's of the same kind.
+//!
+//! Both of these have buckets whose bounds are powers of 2^(1/4) seconds (schema 2, scale 2). Ours are as many in a power of
+//! two, but of nanoseconds and evenly spaced: 1, 1.25, 1.5, 1.75. So the bounds do not meet. Each bucket of ours counts
+//! wholly in that bucket of theirs in which its middle lies: no count falls from one time to the next, as it would if
+//! operations were shared out and rounded. What is read from it is off by a factor of 1.33 at the very worst (half a bucket
+//! of ours, one of theirs); sum and count are exact.
+
+use std::sync::LazyLock;
+
+use model::{BUCKETS, Histogram};
+
+/// A histogram with buckets that are powers of 2^(1/4) seconds.
+pub struct Native {
+    /// Operations that took less than [`Native::ZERO_THRESHOLD`].
+    pub zero: u64,
+    /// All operations.
+    pub count: u64,
+    /// Bucket and operations in it, in order, without those that are empty: bucket i ends with 2^(i/4) s.
+    pub buckets: Vec<(i32, u64)>,
+}
+
+/// The bucket of theirs for each of ours; the first is the zero bucket, and has none.
+static INDEX: LazyLock<[i32; BUCKETS]> = LazyLock::new(|| {
+    std::array::from_fn(|bucket| {
+        let (low, high) = (Histogram::lower_bound(bucket) as f64, Histogram::lower_bound(bucket + 1) as f64);
+        // The last one has no end; what is in it counts where it begins.
+        let middle = (low.max(1.0) * high).sqrt() / 1e9;
+        (middle.log2() * 4.0).ceil() as i32
+    })
+});
+
+impl Native {
+    /// Buckets in a power of two are 2 to this.
+    pub const SCHEMA: i32 = 2;
+    /// What is faster is not told apart, nanoseconds: our first bucket.
+    pub const ZERO_THRESHOLD: u64 = 1024;
+
+    /// Counts ours in theirs.
+    pub fn of(histogram: &Histogram) -> Self {
+        let mut buckets: Vec<(i32, u64)> = Vec::new();
+        let [zero, rest @ ..] = &histogram.buckets;
+        for (index, count) in INDEX.iter().skip(1).zip(rest).filter(|(_, count)| **count > 0) {
+            match buckets.last_mut().filter(|(last, _)| last == index) {
+                Some((_, sum)) => *sum += count,
+                None => buckets.push((*index, *count)),
+            }
+        }
+        Self { zero: *zero, count: histogram.buckets.iter().sum(), buckets }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_duration_is_counted_within_a_third_of_where_it_is() {
+        for bucket in 1..BUCKETS - 1 {
+            let [low, high] = [bucket, bucket + 1].map(|bucket| Histogram::lower_bound(bucket) as f64 / 1e9);
+            let [from, to] = [INDEX[bucket] - 1, INDEX[bucket]].map(|index| 2_f64.powf(f64::from(index) / 4.0));
+            assert!(high / from < 1.34 && to / low < 1.34, "{bucket}: {low}..{high} in {from}..{to}");
+        }
+    }
+
+    #[test]
+    fn buckets_are_in_order_and_none_meets_the_zero_bucket() {
+        assert!(INDEX[1..].windows(2).all(|pair| pair[0] <= pair[1]));
+        assert!(2_f64.powf(f64::from(INDEX[1] - 1) / 4.0) >= Native::ZERO_THRESHOLD as f64 / 1e9);
+        assert_eq!(INDEX[BUCKETS - 1], (((1_u64 << 38) as f64 / 1e9).log2() * 4.0).ceil() as i32);
+    }
+
+    #[test]
+    fn nothing_is_lost_on_the_way() {
+        let mut histogram = Histogram::default();
+        (0..40).for_each(|exponent| (0..3).for_each(|_| histogram.add(1 << exponent, 0, false)));
+        let native = Native::of(&histogram);
+        assert_eq!(native.zero + native.buckets.iter().map(|(_, count)| count).sum::<u64>(), 120);
+        assert_eq!((native.zero, native.count), (30, 120));
+    }
+}

@@ -1,0 +1,107 @@
+# shellcheck shell=bash
+# What the tests of the libcephfs proxy share: a cluster, the daemon, the library under the name that programs ask for, and how
+# results are told. A test sources this first. CLUSTER names the folder of a cluster that is running already.
+# CEPH_ROOT is a Debian in a folder (lib/root): then cluster, daemon and what uses libcephfs itself are of and in there.
+set -uo pipefail
+lib=$(dirname "$(realpath "${BASH_SOURCE[0]}")")
+tests=$(dirname "$lib")
+top=$(dirname "$(dirname "$tests")")
+built=$(realpath -m "${PROXY_BUILD:-$top/target/release}")
+
+# shellcheck source=../../said.sh
+. "$lib/../../said.sh"
+root=${CEPH_ROOT:-} there=()
+[ -z "$root" ] || there=(chroot "$root")
+for tool in ceph ceph-mon ceph-osd ceph-mds ceph-authtool monmaptool cc; do
+  [ -x "$root/usr/bin/$tool" ] || command -v $tool > /dev/null || skip_all "there is no $tool: scripts/deps ceph installs it"
+done
+[ -e /usr/include/cephfs/libcephfs.h ] || skip_all "there is no libcephfs.h: scripts/deps ceph installs it"
+[ -x "$built/libcephfsd" ] && [ -e "$built/libcephfs_proxy_client.so" ] || { echo "not ok - there is no $built/libcephfsd: make build"; exit 1; }
+
+if [ -n "$root" ]; then
+  [ "$(id -u)" -eq 0 ] || skip_all "another root takes root"
+  [ -n "${OWN_NAMESPACE:-}" ] || OWN_NAMESPACE=1 exec unshare --mount --propagation private -- "$0" "$@"
+fi
+work=$(mktemp -d /tmp/plumbline-ceph-XXXXXX)
+if [ -n "$root" ]; then
+  # By the same name inside.
+  mkdir -p "$root$work"
+  if ! { mount --bind "$work" "$root$work" && mount -t proc proc "$root/proc" && mount --bind /dev "$root/dev"; }; then
+    skip_all "nothing can be mounted in $root"
+  fi
+fi
+started=() # ids of what is to end with the test
+own_cluster=
+clean() {
+  local pid at
+  for pid in "${started[@]}"; do kill -CONT "$pid" 2> /dev/null; kill "$pid" 2> /dev/null; done
+  for pid in "${started[@]}"; do timeout 25 tail --pid="$pid" -f /dev/null || kill -KILL "$pid" 2> /dev/null; done
+  wait 2> /dev/null
+  [ -z "$own_cluster" ] || "${there[@]}" "$work/cluster.sh" stop "$own_cluster"
+  for at in "$root$work" "${samba:-}$work"; do
+    [ "$at" == "$work" ] || ! mountpoint -q "$at" || { umount -l "$at" && rmdir "$at"; }
+  done
+  rm -rf --one-file-system "$work"
+}
+trap clean EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# attempt SECONDS COMMAND...: until it succeeds
+attempt() {
+  local until=$((SECONDS + $1))
+  shift
+  until "$@"; do
+    [ $SECONDS -lt $until ] || return 1
+    sleep 0.1
+  done
+}
+
+# free_ports: the first of a hundred that nobody listens at, of those that nobody gets by chance
+free_ports() {
+  local first used try
+  used=$(ss -Htln | awk '{ sub(".*:", "", $4); print int($4 / 100) }')
+  for ((try = 0; try < 100; try++)); do
+    first=$((200 + RANDOM % 120))
+    grep -qx $first <<< "$used" || break
+  done
+  echo $((first * 100))
+}
+
+# shellcheck disable=SC2034 # conf is for the tests
+if [ -n "${CLUSTER:-}" ]; then
+  conf=$CLUSTER/ceph.conf
+else
+  own_cluster=$work/cluster
+  mkdir "$own_cluster"
+  cp "$lib/cluster" "$work/cluster.sh"
+  "${there[@]}" "$work/cluster.sh" start "$own_cluster" "$(free_ports)" || { echo "not ok - a cluster starts"; exit 1; }
+  conf=$own_cluster/ceph.conf
+fi
+
+export LIBCEPHFSD_SOCKET=$work/libcephfsd.sock
+mkdir "$work/proxy"
+cp -L "$built/libcephfs_proxy_client.so" "$work/proxy/libcephfs_proxy.so.2"
+cp -L "$built/libcephfsd" "$work/libcephfsd"
+ln -s libcephfs_proxy.so.2 "$work/proxy/libcephfs_proxy.so"
+
+# daemon [OPTION...]: starts one; its id is in $daemon
+daemon() {
+  rm -f "$LIBCEPHFSD_SOCKET" # of one that has ended
+  "${there[@]}" "$work/libcephfsd" --socket "$LIBCEPHFSD_SOCKET" --state "$work/state" "$@" 2>> "$work/daemon.log" &
+  daemon=$!
+  started+=("$daemon")
+  attempt 10 test -S "$LIBCEPHFSD_SOCKET" || { not_ok "the daemon starts" "$(tail -n 5 "$work/daemon.log")"; exit 1; }
+}
+
+# compile PROGRAM direct|proxy [OPTION...]: tests/ceph/PROGRAM.c, linked against one or the other, as $work/PROGRAM-direct or -proxy
+compile() {
+  local libs=(-lcephfs)
+  [ "$2" == direct ] || libs=(-L"$work/proxy" -lcephfs_proxy "-Wl,-rpath,$work/proxy")
+  cc -O2 -Wall -Wextra -Werror -o "$work/$1-$2" "$tests/$1.c" "${@:3}" "${libs[@]}" -lpthread || return
+  if [ "$2" == direct ] && [ -n "$root" ]; then
+    mv "$work/$1-$2" "$work/$1-$2.there"
+    printf '%s\n' '#!/bin/sh' "exec chroot $root $work/$1-$2.there \"\$@\"" > "$work/$1-$2"
+    chmod +x "$work/$1-$2"
+  fi
+}

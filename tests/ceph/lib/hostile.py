@@ -1,0 +1,102 @@
+"""Clients of libcephfsd that do not play by the rules: hostile.py WHAT [COUNT], the socket in LIBCEPHFSD_SOCKET.
+
+connects   connects and goes again, COUNT times: after the welcome, before it, in the middle of a hello, or with nonsense
+version    says hello in another version; prints what the daemon answers
+scribble   fills the memory that it shares with the daemon with noise, and rings, COUNT times
+flood      submits all slots all the time for COUNT seconds, and never reads an answer
+crowd      connects COUNT times at once; prints how many were let in
+"""
+
+import array
+import mmap
+import os
+import random
+import socket
+import struct
+import sys
+import time
+
+MAGIC = b"libcephP"
+CONTROL, SLOTS, MESSAGE = 8192, 16, 8192
+SIZE = CONTROL + SLOTS * (MESSAGE + (1 << 20))
+
+
+def connect():
+    client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    client.connect(os.environ["LIBCEPHFSD_SOCKET"])
+    return client
+
+
+def welcome(client, version=3):
+    """The status, the memory and the bell."""
+    client.send(MAGIC + struct.pack("<I", version))
+    packet, control, _, _ = client.recvmsg(256, socket.CMSG_SPACE(12))
+    fds = array.array("i")
+    for _, _, data in control:
+        fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
+    status = struct.unpack_from("<i", packet, 12)[0]
+    if status:
+        return -status, None, None
+    memory = mmap.mmap(fds[0], SIZE)
+    os.close(fds[0])
+    os.close(fds[2])
+    return 0, memory, fds[1]
+
+
+def connects(count):
+    for number in range(count):
+        client = connect()
+        if number % 4 == 0:
+            _, memory, bell = welcome(client)
+            memory.close()
+            os.close(bell)
+        elif number % 4 == 1:
+            client.send(MAGIC)
+        elif number % 4 == 2:
+            client.send(os.urandom(200))
+        client.close()
+
+
+def version(_):
+    print(welcome(connect(), 999)[0])
+
+
+def submit(memory, bell, slot, message, data=0, answer=False):
+    """As the library does, but for the state of the slot, which is noise."""
+    line = 384 + 64 * slot
+    struct.pack_into("<IIII", memory, line, 1, len(message), data, int(answer))
+    memory[CONTROL + slot * MESSAGE : CONTROL + slot * MESSAGE + len(message)] = message
+    struct.pack_into("<Q", memory, 0, 1 << slot)
+    os.write(bell, struct.pack("<Q", 1))
+
+
+def scribble(count):
+    noise = random.Random(count)
+    _, memory, bell = welcome(connect())
+    for number in range(count):
+        if number % 10 == 0:
+            memory[0:CONTROL] = noise.randbytes(CONTROL)
+            struct.pack_into("<Q", memory, 0, 2**64 - 1)
+            os.write(bell, struct.pack("<Q", 1))
+        operation = noise.choice([*range(1, 13), *range(20, 28), *range(30, 37), *range(40, 48), *range(50, 53), *range(60, 64), 70, 71])
+        body = noise.choice([noise.randbytes(noise.randrange(64)), bytes(noise.randrange(64)), struct.pack("<QQ", 1 << 32, 1 << 32) * 4])
+        submit(memory, bell, noise.randrange(SLOTS), struct.pack("<H", operation) + body, noise.randrange(2**32), number % 2)
+
+
+def flood(seconds):
+    _, memory, bell = welcome(connect())
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        for slot in range(SLOTS):
+            submit(memory, bell, slot, struct.pack("<H", 1))
+        struct.pack_into("<Q", memory, 0, 2**64 - 1)
+        os.write(bell, struct.pack("<Q", 1))
+
+
+def crowd(count):
+    clients = [connect() for _ in range(count)]
+    print(sum(welcome(client)[0] == 0 for client in clients))
+
+
+if __name__ == "__main__":
+    {f.__name__: f for f in (connects, version, scribble, flood, crowd)}[sys.argv[1]](int(sys.argv[2]) if len(sys.argv) > 2 else 0)
