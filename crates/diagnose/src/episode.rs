@@ -53,6 +53,8 @@ struct Open {
     due: Nanos,
     /// How long the next update waits: a second at first, then doubling up to the cool-down.
     wait: u64,
+    /// Something has happened since it was last reported.
+    news: bool,
 }
 
 impl Watch {
@@ -91,6 +93,7 @@ impl Watch {
         if let Some(anomaly) = anomaly {
             changes.extend(self.found(anomaly, window, sequence));
         }
+        changes.extend(self.open.as_mut().and_then(|open| open.update(now, self.cooldown)).map(Change::Updated));
         changes
     }
 
@@ -105,28 +108,35 @@ impl Watch {
     }
 
     fn found(&mut self, anomaly: Anomaly, window: Window, sequence: &mut u64) -> Option<Change> {
-        let now = window.to;
         let Some(open) = &mut self.open else {
             *sequence += 1;
-            let episode = Episode { id: *sequence, anomaly, window, windows: 1 };
             let wait = SECOND.min(self.cooldown);
-            self.open = Some(Open { episode: episode.clone(), due: now.saturating_add(wait), wait });
+            let due = window.to.saturating_add(wait);
+            let episode = Episode { id: *sequence, anomaly, window, windows: 1 };
+            self.open = Some(Open { episode: episode.clone(), due, wait, news: false });
             return Some(Change::Opened(episode));
         };
         let episode = &mut open.episode;
         episode.window.absorb(&window);
         episode.windows += 1;
         episode.anomaly.observed = self.rule.observed(&episode.window);
-        if now < open.due {
-            return None;
-        }
-        open.wait = open.wait.saturating_mul(2).min(self.cooldown);
-        open.due = now.saturating_add(open.wait);
-        Some(Change::Updated(open.episode.clone()))
+        open.news = true;
+        None
     }
 }
 
 impl Open {
+    /// The episode as it stands, if there is news and an update is due.
+    fn update(&mut self, now: Nanos, cooldown: u64) -> Option<Episode> {
+        if !self.news || now < self.due {
+            return None;
+        }
+        self.wait = self.wait.saturating_mul(2).min(cooldown);
+        self.due = now.saturating_add(self.wait);
+        self.news = false;
+        Some(self.episode.clone())
+    }
+
     /// How long there has been nothing, in nanoseconds.
     fn quiet(&self, until: Nanos) -> u64 {
         until.saturating_sub(self.episode.window.to)

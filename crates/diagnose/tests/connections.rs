@@ -26,12 +26,8 @@ static CONNECTIONS: Protocol = Protocol {
         "TCP_ZERO_WINDOW",
         "SLOT_STARVATION",
     ],
-    waits_by_design: &[],
     remote: true,
-    status_name: |_| None,
-    status_named: |_| None,
-    status_errno: |_| 0,
-    ordinary: &[],
+    ..Protocol::BY_ERRNO
 };
 
 fn kind(name: &str) -> Operation {

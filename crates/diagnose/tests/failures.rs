@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use common::{MS, operation, smb};
-use model::{AnomalyKind, Code, Event, Layer, MountKey};
+use model::{AnomalyKind, Code, Event, Layer, MountKey, Transit};
 use plumbline_diagnose::{
     Change, Detector, Meanwhile, Watch, Window, judge,
     rule::{Codes, ErrorRule, StallRule},
@@ -120,6 +120,19 @@ fn one_operation_that_is_seen_again_and_again_is_one_incident_that_grows() {
     assert_eq!(seen.first(), Some(&(6, "opened", 1, words(5))));
     assert_eq!(seen.last(), Some(&(29, "closed", 1, words(18))));
     assert!(seen.iter().all(|(_, _, count, _)| *count == 1) && seen.len() > 3, "{seen:?}");
+}
+
+#[test]
+fn of_a_silent_server_the_stamps_say_whether_it_has_the_request() {
+    let stamped = |unacknowledged| {
+        let mut event = in_flight(SECOND, 10 * SECOND);
+        event.transit = Some(Transit { sends: 1, most: MS, unacknowledged, ..Transit::default() });
+        judge(AnomalyKind::Stalled, &[event], &[])
+    };
+    let (arrived, lost) = (stamped(0), stamped(9 * SECOND));
+    assert_eq!((arrived.layer, lost.layer), (Layer::Server, Layer::Unknown));
+    assert!(arrived.because.join(" ").contains("acknowledged, the last after 1 ms"), "{:?}", arrived.because);
+    assert!(lost.because.join(" ").contains("not been acknowledged for 9 s"), "{:?}", lost.because);
 }
 
 #[test]

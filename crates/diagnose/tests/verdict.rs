@@ -13,6 +13,7 @@ fn each_fault_is_blamed_on_its_layer_or_on_none() {
         ("200 ms of network delay", slow_network(200.0), Network, 0.6),
         ("200 ms of network delay since the recorder began", without_past(slow_network(200.0)), Network, 0.4),
         ("100 ms of network delay, half of it provable", slow_network(102.0), Network, 0.4),
+        ("the network turned slow just now", onset(), Network, 0.4),
         ("slow writes, fast reads", slow_writes(100.0, 10), Server, 0.9),
         ("slow writes only", slow_writes(100.0, 0), Server, 0.5),
         ("slow writes of 40 ms, fast reads", slow_writes(40.0, 10), Server, 0.9),
@@ -47,6 +48,28 @@ fn each_fault_is_blamed_on_its_layer_or_on_none() {
         ("time in no phase", stuck_in_no_phase(), Unknown, 0.0),
         ("phases not known", slow_mount_without_phases(), Unknown, 0.0),
         ("system calls", slow_system_calls(), Unknown, 0.0),
+        (
+            "frozen smbd, requests acknowledged",
+            stamped(without_network(silence(2_500.0, 0, 0.0)), [0.0, 0.0, 40.0], 0),
+            Server,
+            0.5,
+        ),
+        (
+            "a request that arrived, and perhaps a lost answer",
+            stamped(probed(slow_writes(220.0, 0)), [0.0, 0.0, 1.0], 0),
+            Unknown,
+            0.0,
+        ),
+        ("a loss, stamped", stamped(probed(slow_writes(220.0, 0)), [0.0, 0.0, 215.0], 1), Network, 0.5),
+        ("requests lost and sent again", stamped(silence(3_500.0, 2, 0.3), [0.0, 0.0, 3_400.0], 2), Network, 0.5),
+        ("a slow queueing discipline", stamped(slow_network(100.0), [98.0, 0.0, 1.0], 0), Client, 0.7),
+        (
+            "a closed window, or a slow path",
+            stamped(without_network(slow_writes(100.0, 0)), [0.0, 90.0, 1.0], 0),
+            Unknown,
+            0.0,
+        ),
+        ("stamped within a delayed acknowledgement", stamped(slow_network(45.0), [0.0, 0.0, 45.0], 0), Unknown, 0.0),
     ];
     let mut wrong = Vec::new();
     for (name, scene, layer, confidence) in cases {
@@ -66,6 +89,9 @@ fn the_phases_are_means_and_the_wire_is_split_only_when_decided() {
     let (network, server) = (decided.network.unwrap(), decided.server.unwrap());
     assert!(network < 1.5 && (network + server - 101.0).abs() < 0.01, "{network} + {server}");
 
+    let held_back = stamped(slow_network(100.0), [98.0, 0.0, 1.0], 0).verdict().phases_ms;
+    assert_eq!((held_back.send, held_back.network), (Some(98.0), Some(0.5)));
+
     let open = jitter().verdict().phases_ms;
     assert_eq!((open.queue, open.network, open.server), (Some(0.0), None, None));
     assert_eq!(slow_system_calls().verdict().phases_ms, model::PhasesMs::default());
@@ -84,6 +110,9 @@ fn the_reasons_carry_the_figures() {
     ] {
         assert!(because.contains(part), "{part:?} is not in: {because}");
     }
+    let stamps = stamped(slow_network(200.0), [0.0, 2.0, 199.0], 1).verdict().because.join(" ");
+    let part = "Stamped 8 requests: in TCP's queue for up to 2 ms, in this host's queueing discipline up to 0 ms, acknowledged 199 ms later, sent again 8 times.";
+    assert!(stamps.contains(part), "{stamps}");
     let calls = slow_system_calls().verdict().because.join(" ");
     assert!(calls.contains("5 slow operations took 1.2 s on average, 200 us before"), "{calls}");
 }

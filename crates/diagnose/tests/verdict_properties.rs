@@ -7,7 +7,7 @@ use common::{
     faults::{Scene, rtt},
     smb, syscall,
 };
-use model::{Event, Layer, MountKey, Network, Phases};
+use model::{Event, Layer, MountKey, Network, Phases, Transit};
 use plumbline_diagnose::verdict;
 use proptest::prelude::*;
 
@@ -29,9 +29,18 @@ fn any_fault() -> impl Strategy<Value = Fault> {
     })
 }
 
+/// Where a fault of the client's holds operations up.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Held {
+    Queued,
+    /// By its queueing discipline, which only stamps tell from the path.
+    Local,
+    Delivered,
+}
+
 /// Some threads read and write for a second on a path of `network` milliseconds to a server that takes `server`, then
 /// the fault begins. The peer delays acknowledgements by up to 40 ms.
-fn simulated(network: f64, server: f64, threads: u32, fault: Fault, queued: bool) -> Scene {
+fn simulated(network: f64, server: f64, threads: u32, fault: Fault, held: Held, stamped: bool) -> Scene {
     let mut scene = Scene::default();
     for thread in 0..threads {
         let mut now = f64::from(thread) * 3.0;
@@ -41,8 +50,16 @@ fn simulated(network: f64, server: f64, threads: u32, fault: Fault, queued: bool
             let extra = |layer| if broken && fault.layer == layer { fault.extra } else { 0.0 };
             let (network, server) = (network + extra(Layer::Network), server + extra(Layer::Server));
             let client = extra(Layer::Client);
-            let (queue, deliver) = if queued { (client, 0.0) } else { (0.0, client) };
-            let event = rtt(network + server.min(40.0), smb(name, now, [queue, network + server, 0.1 + deliver]));
+            let of = |place| if held == place { client } else { 0.0 };
+            let (queue, local, deliver) = (of(Held::Queued), of(Held::Local), of(Held::Delivered));
+            let (wire, ack) = (local + network + server, network + server.min(40.0));
+            let mut event = rtt(local + ack, smb(name, now, [queue, wire, 0.1 + deliver]));
+            if stamped && broken {
+                let ns = |ms: f64| (ms * MS as f64) as u64;
+                let (local, held, least, most) = (ns(local), 0, ns(ack), ns(ack));
+                event.transit =
+                    Some(Transit { sends: 1, local, held, least, most, retransmitted: 0, unacknowledged: 0 });
+            }
             now += queue + network + server + deliver + 1.0;
             if broken { scene.slow(event) } else { scene.fast(event) }
         }
@@ -55,17 +72,28 @@ fn any_event() -> impl Strategy<Value = Event> {
     (
         (0_usize..5, time(), time(), time(), time(), time(), 0_u32..3),
         (any::<u32>(), any::<u32>(), 0_u32..20, any::<bool>(), 0_u64..3, 0_u64..2, any::<bool>()),
+        prop::option::of((time(), time(), time(), time())),
     )
         .prop_map(
             |(
                 (kind, start, duration, queue, wire, deliver, weight),
                 (srtt, sample, retransmits, known, link, mount, unanswered),
+                transit,
             )| {
                 let name = ["SMB2_READ", "SMB2_WRITE", "SMB2_CREATE", "SMB2_CHANGE_NOTIFY", "read"][kind];
                 let base = if kind == 4 { syscall(name, 0.0, 0.0) } else { smb(name, 0.0, [0.0; 3]) };
                 let mut event = Event { start, duration, weight, mount: MountKey(mount), ..base };
                 event.phases = Phases { queue, wire, deliver };
                 event.network = Network { srtt_us: srtt, rtt_us: sample, retransmits, known };
+                event.transit = transit.map(|(local, held, least, most)| Transit {
+                    sends: 1,
+                    local,
+                    held,
+                    least,
+                    most,
+                    retransmitted: 0,
+                    unacknowledged: 0,
+                });
                 event.link.connection = link;
                 event.flags.unanswered = unanswered;
                 event
@@ -82,9 +110,12 @@ proptest! {
         server in 0.1..30.0,
         threads in 1_u32..4,
         fault in any_fault(),
-        queued: bool,
+        held in prop_oneof![Just(Held::Queued), Just(Held::Local), Just(Held::Delivered)],
+        stamped: bool,
     ) {
-        let verdict = simulated(network, server, threads, fault, queued).verdict();
+        // Without stamps, what a queueing discipline holds looks like the path.
+        let stamped = stamped || held == Held::Local;
+        let verdict = simulated(network, server, threads, fault, held, stamped).verdict();
         prop_assert!([fault.layer, Layer::Unknown].contains(&verdict.layer), "{:?}", verdict);
         if fault.extra > 250.0 {
             prop_assert_eq!(verdict.layer, fault.layer, "{:?}", verdict);
@@ -101,11 +132,11 @@ proptest! {
         prop_assert_eq!(verdict.layer == Layer::Unknown, verdict.confidence == 0.0);
         prop_assert!(!verdict.because.is_empty());
         let phases = verdict.phases_ms;
-        for part in [phases.queue, phases.network, phases.server, phases.deliver].into_iter().flatten() {
+        for part in [phases.queue, phases.send, phases.network, phases.server, phases.deliver].into_iter().flatten() {
             prop_assert!(part.is_finite() && part >= 0.0);
         }
         prop_assert_eq!(phases.network.is_some(), phases.server.is_some());
-        prop_assert_eq!(phases.send, None);
+        prop_assert!(phases.send.is_none() || slow.iter().any(|event| event.transit.is_some()));
     }
 
     #[test]

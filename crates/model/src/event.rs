@@ -30,15 +30,18 @@ pub struct Event {
     pub link: Link,
     /// The server connection at completion.
     pub network: Network,
-    /// Inode number, where the probe sees a file.
+    /// How its connection's sends fared meanwhile; `None` where nobody stamps them.
+    pub transit: Option<Transit>,
+    /// Inode number, where the probe sees a file; cephproxy: the connection's own number of the inode, file or directory.
     pub inode: u64,
     /// vfs: where in the file it began.
     pub offset: u64,
-    /// vfs: bytes asked for; 0 where the probe cannot tell.
+    /// vfs, mpiio, cephproxy: bytes asked for; 0 where the probe cannot tell.
     pub asked: u64,
     /// vfs: flags, mode or command of the request, as the operation has them.
     pub request: u32,
-    /// Last component of the file's name; vfs: its path below the root of the file system, cut in front.
+    /// Last component of the file's name; vfs: its path below the root of the file system, mpiio: as it was opened, both cut
+    /// in front.
     pub file: Text<128>,
     /// The layer above.
     pub caller: Caller,
@@ -101,6 +104,8 @@ pub struct Requester {
     pub comm: Text<16>,
     /// Id of the cgroup (v2) it lives in.
     pub cgroup: u64,
+    /// Rank in its job (MPI_COMM_WORLD); asked for MPI-IO only, and known where the launcher's environment says it.
+    pub rank: Option<u32>,
 }
 
 /// What stood above an operation when it began.
@@ -149,6 +154,27 @@ pub struct Network {
     pub known: bool,
 }
 
+/// How an operation's request was sent, by BPF timestamping (Linux 6.14): its own sends on the connection, and those that were
+/// made so shortly before or after that they cannot be told from its own.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Transit {
+    /// How many of them were acknowledged, or with `unacknowledged` are not yet; at least one.
+    pub sends: u32,
+    /// The longest from TCP's handing one down until the driver had it, nanoseconds: this host's queueing discipline.
+    pub local: u64,
+    /// The longest that one lay in TCP's own queue, nanoseconds: the peer's window, congestion, or pacing held it.
+    pub held: u64,
+    /// From the driver to the peer's acknowledgement, nanoseconds: the shortest. Time of retransmissions is in it, and what
+    /// the peer delays acknowledgements by: up to 40 ms on Linux, less if its answer is ready first.
+    pub least: u64,
+    /// Likewise, the longest.
+    pub most: u64,
+    /// Times that segments of these sends were sent again.
+    pub retransmitted: u32,
+    /// Of an operation in flight: for how long the oldest of them has not been acknowledged, nanoseconds; 0 if all are.
+    pub unacknowledged: u64,
+}
+
 /// Properties of a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Flags {
@@ -162,4 +188,6 @@ pub struct Flags {
     pub in_flight: bool,
     /// It failed, by the protocol's own measure: an SMB warning such as STATUS_NO_MORE_FILES is no failure.
     pub failed: bool,
+    /// It may have moved bytes, but nobody can tell how many: `bytes` is zero for want of better.
+    pub bytes_unknown: bool,
 }

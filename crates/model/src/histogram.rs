@@ -1,7 +1,10 @@
-//! Latency histograms: powers of two, four steps in each.
+//! Histograms: of latencies, powers of two with four steps in each; of sizes, powers of two.
 
 /// Number of buckets. Bucket 0 is below 1 024 ns; the last is everything from 2^38 ns (275 s).
 pub const BUCKETS: usize = 114;
+
+/// Number of sizes. Size n is from 2^n bytes on, the last everything from 2^31.
+pub const SIZES: usize = 32;
 
 /// log2 of the steps within each power of two.
 const SUB_BITS: u32 = 2;
@@ -21,11 +24,13 @@ pub struct Histogram {
     pub errors: u64,
     /// Operations per bucket; see [`Histogram::bucket_of`].
     pub buckets: [u64; BUCKETS],
+    /// Those that moved bytes, by size; see [`Histogram::size_of`].
+    pub sizes: [u64; SIZES],
 }
 
 impl Default for Histogram {
     fn default() -> Self {
-        Self { count: 0, sum: 0, bytes: 0, errors: 0, buckets: [0; BUCKETS] }
+        Self { count: 0, sum: 0, bytes: 0, errors: 0, buckets: [0; BUCKETS], sizes: [0; SIZES] }
     }
 }
 
@@ -38,6 +43,12 @@ impl Histogram {
         let step = (duration >> (exponent - SUB_BITS)) & ((1 << SUB_BITS) - 1);
         let bucket = u64::from((exponent - FIRST_EXPONENT) << SUB_BITS) + step + 1;
         usize::try_from(bucket).map_or(BUCKETS - 1, |bucket| bucket.min(BUCKETS - 1))
+    }
+
+    /// The size of what moved so many bytes: floor(log2(bytes)); `None` for none.
+    pub fn size_of(bytes: u64) -> Option<usize> {
+        let size = usize::try_from(bytes.checked_ilog2()?).ok()?;
+        Some(size.min(SIZES - 1))
     }
 
     /// The smallest duration, in nanoseconds, that falls into a bucket.
@@ -56,6 +67,9 @@ impl Histogram {
         if let Some(bucket) = self.buckets.get_mut(Self::bucket_of(duration)) {
             *bucket += 1;
         }
+        if let Some(size) = Self::size_of(bytes).and_then(|size| self.sizes.get_mut(size)) {
+            *size += 1;
+        }
     }
 
     /// Adds another histogram's operations.
@@ -65,6 +79,7 @@ impl Histogram {
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.errors += other.errors;
         self.buckets.iter_mut().zip(other.buckets).for_each(|(bucket, more)| *bucket += more);
+        self.sizes.iter_mut().zip(other.sizes).for_each(|(size, more)| *size += more);
     }
 
     /// What was added since it was as `earlier`.
@@ -75,9 +90,12 @@ impl Histogram {
             bytes: self.bytes.saturating_sub(earlier.bytes),
             errors: self.errors.saturating_sub(earlier.errors),
             buckets: self.buckets,
+            sizes: self.sizes,
         };
         let buckets = delta.buckets.iter_mut().zip(earlier.buckets);
         buckets.for_each(|(bucket, earlier)| *bucket = bucket.saturating_sub(earlier));
+        let sizes = delta.sizes.iter_mut().zip(earlier.sizes);
+        sizes.for_each(|(size, earlier)| *size = size.saturating_sub(earlier));
         delta
     }
 
@@ -97,6 +115,17 @@ impl Histogram {
         }
         None
     }
+}
+
+/// The index below which `share` (0 to 1) of what is counted lies; `None` if nothing is.
+pub fn quantile_index(counts: &[u64], share: f64) -> Option<usize> {
+    let total: u64 = counts.iter().sum();
+    let wanted = (share.clamp(0.0, 1.0) * total as f64).ceil().max(1.0) as u64;
+    let mut seen = 0;
+    counts.iter().position(|count| {
+        seen += count;
+        seen >= wanted
+    })
 }
 
 #[cfg(test)]
@@ -130,5 +159,18 @@ mod tests {
         assert_eq!(Histogram::lower_bound(BUCKETS - 1), 1 << 38);
         assert_eq!(Histogram::bucket_of(u64::MAX), BUCKETS - 1);
         assert_eq!(Histogram::default().quantile(0.5), None);
+    }
+
+    #[test]
+    fn a_size_is_that_of_the_power_of_two_below() {
+        assert_eq!(
+            [0, 1, 2, 4095, 4096, u64::MAX].map(Histogram::size_of),
+            [None, Some(0), Some(1), Some(11), Some(12), Some(31)]
+        );
+        let mut histogram = Histogram::default();
+        [0, 4096, 4097, 1 << 40].iter().for_each(|bytes| histogram.add(1, *bytes, false));
+        assert_eq!((histogram.sizes[12], histogram.sizes[31], histogram.sizes.iter().sum::<u64>()), (2, 1, 3));
+        assert_eq!(quantile_index(&histogram.sizes, 0.5), Some(12));
+        assert_eq!(quantile_index(&[0; SIZES], 0.5), None);
     }
 }

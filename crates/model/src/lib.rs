@@ -10,8 +10,8 @@ mod mount;
 mod protocol;
 pub mod text;
 
-pub use event::{Caller, Event, Flags, Link, Nanos, Network, Phases, Requester};
-pub use histogram::{BUCKETS, Histogram};
+pub use event::{Caller, Event, Flags, Link, Nanos, Network, Phases, Requester, Transit};
+pub use histogram::{BUCKETS, Histogram, SIZES, quantile_index};
 pub use incident::{Anomaly, AnomalyKind, Layer, PhasesMs, Verdict};
 pub use mount::{Mount, MountKey};
 pub use protocol::{Code, Operation, Protocol};

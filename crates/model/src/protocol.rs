@@ -35,6 +35,18 @@ pub enum Code {
 }
 
 impl Protocol {
+    /// One without operations, or statuses of its own: what fails says so by its errno.
+    pub const BY_ERRNO: Self = Self {
+        name: "",
+        operations: &[],
+        waits_by_design: &[],
+        remote: false,
+        status_name: |_| None,
+        status_named: |_| None,
+        status_errno: |_| 0,
+        ordinary: &[],
+    };
+
     /// The operation called `name`, in any case; with or without the protocol's own prefix (`SMB2_WRITE`, `write`).
     pub fn operation(&'static self, name: &str) -> Option<Operation> {
         let matches = |full: &str| {

@@ -6,6 +6,8 @@ mod cli;
 pub mod config;
 mod daemon;
 mod evidence;
+mod io;
+mod publish;
 mod view;
 mod watched;
 

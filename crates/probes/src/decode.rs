@@ -1,13 +1,13 @@
 //! From the kernel side's bytes to the model's types. Any bytes are decoded or refused; none are trusted.
 
 use model::{
-    Caller, Event, Flags, Histogram, Link, MountKey, Nanos, Network, Operation, Phases, Requester, text::Text,
+    Caller, Event, Flags, Histogram, Link, MountKey, Nanos, Network, Operation, Phases, Requester, Transit, text::Text,
 };
 use syscalls::Sysno;
 
 use crate::{
     SPECS,
-    generated::{Plain, caller, event, event_flags, flight, histogram, record},
+    generated::{Plain, caller, event, event_flags, flight, histogram, record, transit},
 };
 
 /// The event in these bytes; `None` if they are too few or name an operation that no probe has.
@@ -30,6 +30,7 @@ pub fn decode_event(bytes: &[u8]) -> Option<Event> {
             uid: raw.uid,
             comm: Text::new(&raw.comm.map(i8::cast_unsigned)),
             cgroup: raw.cgroup,
+            rank: None,
         },
         link: Link {
             session: raw.session,
@@ -45,6 +46,7 @@ pub fn decode_event(bytes: &[u8]) -> Option<Event> {
             retransmits: raw.retransmits,
             known: has(raw.flags, event_flags::EVENT_NETWORK_KNOWN),
         },
+        transit: transit(&raw.transit),
         inode: raw.inode,
         offset: raw.offset,
         asked: raw.asked,
@@ -85,6 +87,7 @@ pub(crate) fn decode_record(bytes: &[u8]) -> Option<Event> {
             retransmits: raw.retransmits,
             known: has(raw.flags, event_flags::EVENT_NETWORK_KNOWN),
         },
+        transit: None,
         inode: 0,
         offset: 0,
         asked: 0,
@@ -117,6 +120,7 @@ pub(crate) fn decode_flight(bytes: &[u8], now: Nanos) -> Option<Event> {
             ..Link::default()
         },
         network: Network::default(),
+        transit: None,
         inode: 0,
         offset: 0,
         asked: 0,
@@ -133,6 +137,19 @@ pub(crate) fn decode_pending(raw: &event, now: Nanos) -> Option<Event> {
     let event = decode_event(raw.as_bytes())?;
     let flags = Flags { in_flight: true, ..event.flags };
     Some(Event { duration: now.saturating_sub(event.start), flags, ..event })
+}
+
+/// `None` where nothing was stamped.
+fn transit(raw: &transit) -> Option<Transit> {
+    (raw.sends > 0).then(|| Transit {
+        sends: raw.sends,
+        local: nanoseconds(raw.local_us),
+        held: nanoseconds(raw.held_us),
+        least: nanoseconds(raw.least_us),
+        most: nanoseconds(raw.most_us),
+        retransmitted: raw.retransmitted,
+        unacknowledged: 0,
+    })
 }
 
 /// What stands above the operation.
@@ -158,8 +175,8 @@ fn errno(operation: Operation, status: u32, errno: u32, flags: Flags) -> u32 {
 
 /// The histogram in these bytes.
 pub(crate) fn decode_histogram(bytes: &[u8]) -> Option<Histogram> {
-    let raw = histogram::from_bytes(bytes)?;
-    Some(Histogram { count: raw.count, sum: raw.sum, bytes: raw.bytes, errors: raw.errors, buckets: raw.buckets })
+    let histogram { count, sum, bytes, errors, buckets, sizes } = histogram::from_bytes(bytes)?;
+    Some(Histogram { count, sum, bytes, errors, buckets, sizes })
 }
 
 /// The operation that a probe's id and an operation's code mean.
@@ -182,6 +199,7 @@ fn flags(raw: u8) -> Flags {
         unanswered: has(raw, event_flags::EVENT_UNANSWERED),
         in_flight: false,
         failed: has(raw, event_flags::EVENT_FAILED),
+        bytes_unknown: has(raw, event_flags::EVENT_BYTES_UNKNOWN),
     }
 }
 

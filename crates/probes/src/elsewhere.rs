@@ -34,6 +34,11 @@ impl Elsewhere {
         self.known.get(&key)?.point.as_ref()
     }
 
+    /// Those known.
+    pub fn iter(&self) -> impl Iterator<Item = (MountKey, &MountPoint)> {
+        self.known.iter().filter_map(|(key, entry)| Some((*key, entry.point.as_ref()?)))
+    }
+
     /// Devices of those known.
     pub fn devices(&self) -> Vec<MountKey> {
         let mut devices: Vec<_> = self.known.values().filter_map(|entry| Some(entry.point.as_ref()?.device)).collect();

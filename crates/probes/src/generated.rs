@@ -7,8 +7,14 @@ mod skeleton {
 }
 
 pub(crate) use skeleton::types::{
-    caller, counter, event, event_flags, flight, histogram, histogram_key, mount_name, probe_id, record, settings,
-    thread,
+    account, caller, connection, counter, ends, event, event_flags, flight, flow, histogram, histogram_key, mapped,
+    maps_layout, mount_entry, mount_name, named_operation, probe_id, record, selection, send, sends, settings,
+    stage_times, stamp, thread, transit, usage, usage_key,
+};
+// Of tasks/record.h.
+pub(crate) use skeleton::types::{
+    area_record, file_record, socket_record, stack_options, stack_record, symbol, task_record, wait_options,
+    wait_record, walk_options,
 };
 
 /// Types that are nothing but bytes and integers, so that any bytes of the right length are one.
@@ -46,6 +52,48 @@ unsafe impl Plain for settings {}
 // SAFETY: as above.
 unsafe impl Plain for mount_name {}
 // SAFETY: as above.
+unsafe impl Plain for named_operation {}
+// SAFETY: as above.
 unsafe impl Plain for thread {}
+// SAFETY: as above.
+unsafe impl Plain for mapped {}
+// SAFETY: as above.
+unsafe impl Plain for usage_key {}
+// SAFETY: as above.
+unsafe impl Plain for usage {}
+// SAFETY: as above.
+unsafe impl Plain for maps_layout {}
+// SAFETY: as above.
+unsafe impl Plain for mount_entry {}
+// SAFETY: as above.
+unsafe impl Plain for flow {}
+// SAFETY: as above.
+unsafe impl Plain for sends {}
+// SAFETY: as above.
+unsafe impl Plain for connection {}
+// SAFETY: as above.
+unsafe impl Plain for stamp {}
+// SAFETY: as above.
+unsafe impl Plain for selection {}
+// SAFETY: as above.
+unsafe impl Plain for task_record {}
+// SAFETY: as above.
+unsafe impl Plain for walk_options {}
+// SAFETY: as above.
+unsafe impl Plain for symbol {}
+// SAFETY: as above.
+unsafe impl Plain for file_record {}
+// SAFETY: as above.
+unsafe impl Plain for wait_record {}
+// SAFETY: as above.
+unsafe impl Plain for wait_options {}
+// SAFETY: as above.
+unsafe impl Plain for stack_record {}
+// SAFETY: as above.
+unsafe impl Plain for stack_options {}
+// SAFETY: as above.
+unsafe impl Plain for socket_record {}
+// SAFETY: as above.
+unsafe impl Plain for area_record {}
 // SAFETY: an integer.
 unsafe impl Plain for u64 {}

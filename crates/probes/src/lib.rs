@@ -5,28 +5,41 @@
 use model::Protocol;
 use serde::Serialize;
 
+mod batches;
+pub mod cephproxy;
 pub mod connections;
 mod decode;
+mod directory;
 mod elsewhere;
 mod generated;
+mod iterator;
 mod kernel;
+mod libraries;
 pub mod mounts;
+pub mod mpiio;
+mod names;
 pub mod nfs;
+mod processes;
 mod recorder;
 mod runs;
 mod shared;
 pub mod smb;
 mod spec;
 pub mod syscalls;
+pub mod tasks;
+pub mod tcp;
 mod threads;
+mod usage;
 pub mod vfs;
 mod watch;
 
 pub use decode::decode_event;
 pub use kernel::{Kernel, PERMISSION, may_load};
+pub use processes::Followed;
 pub use recorder::Recorder;
 pub use runs::Runs;
 pub use shared::Counters;
+pub use usage::{Account, LATENCIES, Usage, Who};
 pub use watch::{Filter, Options, Watch, clean_pins, monotonic};
 
 /// Every probe. A new one is a folder, a number in bpf/event.h and a line here. What one protocol's hooks need several
@@ -40,6 +53,9 @@ static SPECS: &[&spec::Spec] = &[
     &connections::SMB,
     &connections::RPC,
     &connections::NFS4,
+    &mpiio::SPEC,
+    &tcp::SPEC,
+    &cephproxy::SPEC,
 ];
 
 /// Every protocol that a probe watches, in the order of the probes.

@@ -2,11 +2,13 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    ffi::OsStr,
     fs,
     hash::{DefaultHasher, Hash, Hasher},
     io,
     net::IpAddr,
-    os::fd::AsFd,
+    os::{fd::AsFd, unix::ffi::OsStrExt},
+    path::PathBuf,
     rc::Rc,
 };
 
@@ -28,6 +30,8 @@ pub struct MountPoint {
     pub id: u32,
     /// The superblock's key.
     pub device: MountKey,
+    /// What of the file system is mounted: `/`, or something below; of nsfs, which namespace.
+    pub root: Vec<u8>,
     /// Names, safe to print.
     pub mount: Mount,
     /// The mount point's own bytes, unescaped.
@@ -106,6 +110,22 @@ impl Mounts {
         self.points.get(*self.by_key.get(&key)?)
     }
 
+    /// Where the whole hierarchy of cgroup2 is mounted; the first place, if there are several.
+    pub(crate) fn cgroup2(&self) -> Option<PathBuf> {
+        let point = self.points.iter().find(|point| point.mount.fstype == "cgroup2" && point.root == b"/")?;
+        Some(PathBuf::from(OsStr::from_bytes(&point.path)))
+    }
+
+    /// Network namespaces that are kept by a mount, and where; but for what could only be reached through a remote mount.
+    pub(crate) fn network_namespaces(&self) -> impl Iterator<Item = (u64, PathBuf)> {
+        let remote: Vec<&[u8]> = self.points.iter().filter(|point| point.remote).map(|point| &*point.path).collect();
+        let reached = move |point: &&MountPoint| !remote.iter().any(|above| is_below(&point.path, above));
+        self.points.iter().filter(|point| point.mount.fstype == "nsfs").filter(reached).filter_map(|point| {
+            let number = namespace_number(std::str::from_utf8(&point.root).ok()?)?;
+            Some((number, PathBuf::from(OsStr::from_bytes(&point.path))))
+        })
+    }
+
     /// All mounts, in mount order.
     pub fn iter(&self) -> impl Iterator<Item = &MountPoint> {
         self.points.iter()
@@ -172,7 +192,8 @@ fn parse_line(line: &[u8]) -> Option<MountPoint> {
     let id = number(fields.next()?)?;
     let mut device = fields.nth(1)?.split(|byte| *byte == b':');
     let device = MountKey::device(number(device.next()?)?, number(device.next()?)?);
-    let path = unescape(fields.nth(1)?);
+    let root = unescape(fields.next()?);
+    let path = unescape(fields.next()?);
     let path = without_end_slashes(&path).to_vec();
     // Optional fields end with a lone dash.
     let mut fields = fields.skip_while(|field| field != b"-").skip(1);
@@ -183,7 +204,7 @@ fn parse_line(line: &[u8]) -> Option<MountPoint> {
     let server = if remote { server_of(&fstype, &source, options) } else { String::new() };
     let address = if remote { address_of(options) } else { None };
     let mount = Mount { mountpoint: printable(&path), source, server, fstype };
-    Some(MountPoint { id, device, mount, path, remote, address })
+    Some(MountPoint { id, device, root, mount, path, remote, address })
 }
 
 /// What `addr=` and `port=` say. An address of one link has its interface behind a `%`.
@@ -209,6 +230,11 @@ fn server_of(fstype: &str, source: &str, options: &[u8]) -> String {
     }
     let address = options.split(|byte| *byte == b',').find_map(|option| option.strip_prefix(b"addr="));
     address.map(printable).unwrap_or_default()
+}
+
+/// 4026531840 of `net:[4026531840]`.
+pub(crate) fn namespace_number(text: &str) -> Option<u64> {
+    text.strip_prefix("net:[")?.strip_suffix(']')?.parse().ok()
 }
 
 fn number(text: &[u8]) -> Option<u32> {
@@ -293,6 +319,23 @@ garbage
         assert_eq!([at(b"/"), at(b"/mnt/"), at(b"")], [Some(28), None, None]);
         let odd = Mounts::parse(b"66 28 0:54 / /mnt/o/ rw - nfs4 srv:/export rw\n");
         assert_eq!(odd.at(b"/mnt/o/").map(|point| point.id), Some(66));
+    }
+
+    #[test]
+    fn cgroup2_is_where_all_of_it_is_mounted_and_namespaces_where_no_remote_mount_is_in_the_way() {
+        let mounts = Mounts::parse(
+            b"\
+20 1 0:30 /docker/1 /mnt/part rw - cgroup2 cgroup2 rw
+21 1 0:30 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw
+22 1 0:31 / /mnt/n rw - nfs4 srv:/ rw
+23 1 0:4 net:[4026532177] /run/netns/a rw - nsfs nsfs rw
+24 1 0:4 mnt:[4026532178] /run/ns/m rw - nsfs nsfs rw
+25 1 0:4 net:[4026532179] /mnt/n/b rw - nsfs nsfs rw
+",
+        );
+        assert_eq!(mounts.cgroup2(), Some("/sys/fs/cgroup/unified".into()));
+        let namespaces: Vec<_> = mounts.network_namespaces().collect();
+        assert_eq!(namespaces, [(4_026_532_177, "/run/netns/a".into())]);
     }
 
     #[test]

@@ -7,28 +7,31 @@ use model::{Code, Histogram, Mount, MountKey, Operation};
 use nix::time::{ClockId, clock_getres};
 
 use crate::{
-    Filter, decode,
-    generated::{Plain, counter, histogram_key, mount_name, probe_id, record, settings},
+    Filter, SPECS, batches, decode, directory,
+    generated::{Plain, counter, histogram, histogram_key, mount_name, probe_id, record, settings, usage as raw_usage},
+    names,
     recorder::{self, Recorder},
     spec::Spec,
+    usage::{self, Usage, Who},
 };
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/shared.bpf.o"));
 
 /// Size of each probe's share of `settings.threshold` (bpf/event.h); the array's type holds us to it.
-const MAX_OPERATIONS: usize = 128;
+pub(crate) const MAX_OPERATIONS: usize = 128;
 const THRESHOLDS: usize = probe_id::MAX_PROBES.0 as usize * MAX_OPERATIONS;
 /// Size of each probe's share of `settings.ordinary`.
 const MAX_ORDINARY: usize = 32;
 const ORDINARY: usize = probe_id::MAX_PROBES.0 as usize * MAX_ORDINARY;
 
 /// What is read by other programs, and therefore pinned by the daemon.
-const PINNED: &[&str] = &["histograms", "recorder", "counters", "mount_names"];
+const PINNED: &[&str] = &["version", "mounts", "operation_names", "histograms", "recorder", "counters", "mount_names"];
 
 /// How the shared maps are sized and who may fill them.
 pub(crate) struct Sizes {
     pub ring_bytes: u32,
     pub recorder_records: u32,
+    pub usage_keys: u32,
 }
 
 /// What one probe has done since it was loaded, summed over the CPUs.
@@ -46,12 +49,16 @@ pub struct Counters {
     pub lost_inflight: u64,
     /// Operations missing in the histograms.
     pub lost_histogram: u64,
+    /// Operations counted in nobody's name, where somebody's was wanted: too many who asked.
+    pub other_usage: u64,
     /// Events left out on purpose while flooded; the weight of the others makes up for them.
     pub sampled_out: u64,
     /// In-flight entries that never finished and were removed by age.
     pub swept: u64,
     /// SMB: waits for credits that timed out or were interrupted, so that nothing was sent.
     pub never_sent: u64,
+    /// mpiio: operations that are missing in the histograms' bytes.
+    pub bytes_unknown: u64,
 }
 
 impl Counters {
@@ -75,6 +82,8 @@ impl Shared {
     pub fn create(sizes: &Sizes) -> libbpf_rs::Result<Self> {
         let cpus = u32::try_from(libbpf_rs::num_possible_cpus()?).unwrap_or(u32::MAX).max(1);
         let per_cpu = recorder::per_cpu(sizes.recorder_records, cpus);
+        let operations = SPECS.iter().filter(|spec| spec.is_first()).map(|spec| spec.protocol.all_operations().count());
+        let others = u32::try_from(operations.sum::<usize>()).unwrap_or(u32::MAX);
         let mut builder = ObjectBuilder::default();
         let mut object = builder.open_memory(OBJECT)?;
         object.progs_mut().for_each(|mut program| program.set_autoload(false));
@@ -82,6 +91,7 @@ impl Shared {
             match map.name().as_encoded_bytes() {
                 b"events" => map.set_max_entries(sizes.ring_bytes)?,
                 b"recorder" => map.set_max_entries(per_cpu * cpus)?,
+                b"usage" if sizes.usage_keys > 0 => map.set_max_entries(sizes.usage_keys + others)?,
                 _ => {}
             }
         }
@@ -104,7 +114,23 @@ impl Shared {
         };
         let shared = Self { maps, settings };
         shared.write_settings()?;
+        directory::describe(&shared)?;
+        if sizes.usage_keys > 0 {
+            shared.make_others()?;
+        }
         Ok(shared)
+    }
+
+    /// Where operations are counted whose own entry finds no room: made while there is some.
+    fn make_others(&self) -> libbpf_rs::Result<()> {
+        let map = self.map("usage")?;
+        for spec in SPECS.iter().filter(|spec| spec.is_first()) {
+            for operation in spec.protocol.all_operations() {
+                let key = usage::other(spec.id.0, operation.code());
+                map.update(key.as_bytes(), raw_usage::default().as_bytes(), MapFlags::ANY)?;
+            }
+        }
+        Ok(())
     }
 
     /// The map called `name`.
@@ -165,6 +191,7 @@ impl Shared {
         self.settings.errors_only = filter.errors_only.into();
         self.settings.any_filesystem = filter.all_filesystems.into();
         self.settings.magic = filter.magic;
+        self.settings.account = filter.account.code();
         self.settings.own_pid = if filter.watch_self { 0 } else { std::process::id() };
         self.settings.wake_bytes = filter.wake_bytes;
         self.write_settings()
@@ -178,6 +205,11 @@ impl Shared {
 
     fn write_settings(&self) -> libbpf_rs::Result<()> {
         self.map("settings")?.update(&0_u32.to_ne_bytes(), self.settings.as_bytes(), MapFlags::ANY)
+    }
+
+    /// Whether local file systems are watched, too.
+    pub fn any_filesystem(&self) -> bool {
+        self.settings.any_filesystem != 0
     }
 
     /// One counter of a probe, summed over the CPUs.
@@ -198,23 +230,58 @@ impl Shared {
             lost_ring,
             lost_inflight: read(counter::COUNT_LOST_INFLIGHT)?,
             lost_histogram: read(counter::COUNT_LOST_HISTOGRAM)?,
+            other_usage: read(counter::COUNT_OTHER_USAGE)?,
             sampled_out: read(counter::COUNT_SAMPLED_OUT)?,
             swept: read(counter::COUNT_SWEPT)?,
             never_sent: read(counter::COUNT_NEVER_SENT)?,
+            bytes_unknown: read(counter::COUNT_BYTES_UNKNOWN)?,
         })
     }
 
     /// Every histogram there is.
     pub fn histograms(&self) -> libbpf_rs::Result<Vec<(Operation, MountKey, Histogram)>> {
-        let map = self.map("histograms")?;
-        let entries = map.lookup_batch(256, MapFlags::ANY, MapFlags::ANY)?;
-        Ok(entries
-            .filter_map(|(key, value)| {
-                let key = histogram_key::from_bytes(&key)?;
+        let mut all = Vec::new();
+        batches::each(self.map("histograms")?, |key, value| {
+            let found = histogram_key::from_bytes(key).and_then(|key| {
                 let operation = decode::operation(key.probe, key.operation)?;
-                Some((operation, MountKey(key.mount), decode::decode_histogram(&value)?))
-            })
-            .collect())
+                Some((operation, MountKey(key.mount), decode::decode_histogram(value)?))
+            });
+            all.extend(found);
+        })?;
+        Ok(all)
+    }
+
+    /// Puts a histogram in its place that nothing in the kernel counts in.
+    pub fn set_histogram(&self, operation: Operation, mount: MountKey, is: &Histogram) -> libbpf_rs::Result<()> {
+        let spec = SPECS.iter().find(|spec| spec.protocol.name == operation.protocol().name);
+        let Some(spec) = spec.filter(|_| is.count > 0) else { return Ok(()) };
+        let key = histogram_key {
+            mount: mount.0,
+            operation: operation.code(),
+            probe: u8::try_from(spec.id.0).unwrap_or_default(),
+            ..histogram_key::default()
+        };
+        let Histogram { count, sum, bytes, errors, buckets, sizes } = *is;
+        let value = histogram { count, sum, bytes, errors, buckets, sizes };
+        self.map("histograms")?.update(key.as_bytes(), value.as_bytes(), MapFlags::ANY)
+    }
+
+    /// Shows every entry of operations by who asked.
+    pub fn usage(&self, mut show: impl FnMut(Who, Usage)) -> libbpf_rs::Result<()> {
+        batches::each(self.map("usage")?, |key, value| {
+            if let Some((who, usage)) = usage::decode(key, value) {
+                show(who, usage);
+            }
+        })
+    }
+
+    /// Takes an entry out, and returns what it said last; `None` if there is none.
+    pub fn take_usage(&self, who: &Who) -> libbpf_rs::Result<Option<Usage>> {
+        let spec = SPECS.iter().find(|spec| spec.protocol.name == who.operation.protocol().name);
+        let Some(spec) = spec.filter(|_| !who.is_other()) else { return Ok(None) };
+        let key = usage::key_of(who, spec.id.0);
+        let value = self.map("usage")?.lookup_and_delete(key.as_bytes())?;
+        Ok(value.and_then(|value| usage::decode(key.as_bytes(), &value)).map(|(_, usage)| usage))
     }
 
     /// Removes the histograms of mounts that are `gone`. Returns how many.
@@ -233,6 +300,8 @@ impl Shared {
         let source = model::text::Text::<256>::new(&name.source.map(i8::cast_unsigned)).to_string().replace('\\', "/");
         let (server, fstype) = match source.strip_prefix("//") {
             Some(share) => (share.split('/').next().unwrap_or_default(), "cifs"),
+            // The socket of a libcephfs proxy.
+            None if source.starts_with('/') => ("", "cephfs"),
             None => (source.strip_suffix(':').unwrap_or(&source), "nfs"),
         };
         Some(Mount { server: server.to_owned(), fstype: fstype.into(), source, mountpoint: String::new() })
@@ -243,8 +312,16 @@ impl Shared {
         recorder::copy(self.map("recorder")?, size_of::<record>(), self.settings.recorder_mask + 1)
     }
 
-    /// Removes operations that began before `oldest`, and returns how many; and entries not used since `unused`.
-    pub fn sweep(&self, inflight: &dyn MapCore, probe: probe_id, oldest: u64, unused: u64) -> libbpf_rs::Result<u64> {
+    /// Removes operations that began before `oldest` or whose requester has `ended`, by their keys, and returns how many; and
+    /// entries not used since `unused`.
+    pub fn sweep(
+        &self,
+        inflight: &dyn MapCore,
+        probe: probe_id,
+        oldest: u64,
+        unused: u64,
+        ended: impl Fn(&[u8]) -> bool,
+    ) -> libbpf_rs::Result<u64> {
         let mut swept = 0;
         let keys: Vec<Vec<u8>> = inflight.keys().collect();
         for key in keys {
@@ -253,7 +330,7 @@ impl Shared {
             else {
                 continue;
             };
-            let (finished, abandoned) = (start == 0 && used < unused, start != 0 && start < oldest);
+            let (finished, abandoned) = (start == 0 && used < unused, start != 0 && (start < oldest || ended(&key)));
             if (finished || abandoned) && inflight.delete(&key).is_ok() {
                 swept += u64::from(abandoned);
             }
@@ -273,6 +350,7 @@ impl Shared {
 
     /// Pins the maps that others read below `folder`, replacing what a crash left there.
     pub fn pin(&mut self, folder: &Path) -> libbpf_rs::Result<()> {
+        names::write(self.map("operation_names")?)?;
         std::fs::create_dir_all(folder)?;
         for (name, map) in self.maps.iter_mut().filter(|(name, _)| PINNED.contains(&name.as_str())) {
             let path = folder.join(name.as_str());
@@ -298,4 +376,33 @@ fn own_mount_namespace() -> u32 {
     let link = std::fs::read_link("/proc/self/ns/mnt").unwrap_or_default();
     let text = link.to_string_lossy();
     text.trim_start_matches("mnt:[").trim_end_matches(']').parse().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As many as fill no batch exactly.
+    #[test]
+    fn every_histogram_is_read_however_they_lie_in_the_kernels_table() {
+        let name = "every_histogram_is_read_however_they_lie_in_the_kernels_table";
+        let shared = match Shared::create(&Sizes { ring_bytes: 4096, recorder_records: 64, usage_keys: 0 }) {
+            Ok(shared) => shared,
+            Err(error) => return eprintln!("SKIP {name}: no maps can be made: {error}"),
+        };
+        let map = shared.map("histograms").unwrap();
+        for mount in 1..=3000_u64 {
+            let key = histogram_key {
+                mount,
+                operation: 0,
+                probe: probe_id::PROBE_SYSCALLS.0 as u8,
+                ..histogram_key::default()
+            };
+            let value = histogram { count: mount, ..histogram::default() };
+            map.update(key.as_bytes(), value.as_bytes(), MapFlags::ANY).unwrap();
+        }
+        let mut counts: Vec<_> = shared.histograms().unwrap().iter().map(|(_, key, one)| (key.0, one.count)).collect();
+        counts.sort_unstable();
+        assert_eq!(counts, (1..=3000).map(|mount| (mount, mount)).collect::<Vec<_>>());
+    }
 }

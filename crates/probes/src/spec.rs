@@ -31,6 +31,8 @@ pub(crate) struct Spec {
     /// Its maps of operations in flight: a value begins with a `struct flight`. Those that are no arrays are swept. Or the
     /// iterator over tasks that lists them, as events.
     pub inflight: &'static [&'static str],
+    /// Whether the entry of this key will never be removed by the kernel side: its process is gone, say.
+    pub has_ended: fn(&[u8]) -> bool,
 }
 
 impl Spec {

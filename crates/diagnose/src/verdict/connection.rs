@@ -115,11 +115,13 @@ fn session(seen: &Happenings<'_>) -> Option<(Layer, f64, Vec<String>)> {
     Some((Layer::Server, 0.6, vec![because]))
 }
 
-/// Segments that got lost although others, and the server's answers, came through: then it is the path.
+/// Segments that got lost although others, and the server's answers, came through: then it is the path. But who has to wait
+/// for a credit or a slot, or to write back first, does not wait for them.
 fn retransmissions(seen: &Happenings<'_>, around: &[Event]) -> Option<(Layer, f64, Vec<String>)> {
     let sent_again = seen.count("TCP_RETRANSMIT");
     let (from, to) = (seen.events.iter().map(|event| event.start).min()?, seen.events.iter().map(Event::end).max()?);
-    if sent_again == 0 || seen.count("CONNECTION_LOST") > 0 {
+    let others = ["CONNECTION_LOST", "CREDIT_STARVATION", "SLOT_STARVATION", "LEASE_BREAK_TIMEOUT"];
+    if sent_again == 0 || others.iter().any(|name| seen.count(name) > 0) {
         return None;
     }
     let answered = around
@@ -147,7 +149,8 @@ fn unexplained(seen: &Happenings<'_>) -> (Layer, f64, Vec<String>) {
     let mut because = Vec::new();
     let timeouts = seen.count("RPC_TIMEOUT");
     let given_up = seen.lost_in(ESTABLISHED);
-    let starved = seen.count("CREDIT_STARVATION") + seen.count("SLOT_STARVATION");
+    let credits = seen.count("CREDIT_STARVATION");
+    let starved = credits + seen.count("SLOT_STARVATION");
     let late = seen.count("LEASE_BREAK_TIMEOUT");
     if timeouts + given_up > 0 {
         because.push(format!(
@@ -158,11 +161,12 @@ fn unexplained(seen: &Happenings<'_>) -> (Layer, f64, Vec<String>) {
         ));
     }
     if starved > 0 {
+        // Waits for credits are noticed when the client gives up, after a minute (fs/smb/client/transport.c).
+        let longest = if credits > 0 { 60 * SECOND } else { seen.longest("SLOT_STARVATION") };
         because.push(format!(
-            "{} long waits for credits or slots (the longest {}): the server grants too few, or this client asks for too \
-             much at a time.",
-            starved,
-            span(seen.longest("SLOT_STARVATION"))
+            "{} for credits or slots (the longest {}): the server grants too few, or this client asks for too much at a time.",
+            counted(starved, "long wait"),
+            span(longest)
         ));
     }
     if late > 0 {

@@ -2,13 +2,15 @@
 
 use model::Nanos;
 
-use super::scene::{Scene, flight, rest};
+use super::scene::{Scene, flight, local, rest};
 use crate::units::{MS, span};
 
 /// Queue times come from the kernel's jiffies, 1 to 10 ms each: up to this they mean nothing.
 const JIFFY: u64 = 10 * MS;
 /// From this share of their queueing covered by late answers, operations queued for want of credits.
 const COVERED: f64 = 0.6;
+/// A queueing discipline always holds something for some microseconds.
+const WORTH_SAYING: f64 = 0.01;
 /// Up to this share, late answers have nothing to do with it.
 const UNCOVERED: f64 = 0.2;
 
@@ -16,6 +18,8 @@ const UNCOVERED: f64 = 0.2;
 #[derive(Debug, Default)]
 pub(super) struct Excess {
     pub queue: u64,
+    /// In this host's queueing discipline, where that is known; `wire` is without it.
+    pub local: u64,
     pub wire: u64,
     pub deliver: u64,
     /// In none of the phases.
@@ -32,7 +36,10 @@ impl Excess {
             let (normal, phases) = (scene.normal(event), event.phases);
             let queue = if phases.queue <= JIFFY { 0 } else { phases.queue };
             add(&mut sum.queue, queue.saturating_sub(normal.queue));
-            add(&mut sum.wire, phases.wire.saturating_sub(normal.wire));
+            let extra = phases.wire.saturating_sub(normal.wire);
+            let local = local(event).min(extra);
+            add(&mut sum.local, local);
+            add(&mut sum.wire, extra - local);
             add(&mut sum.deliver, phases.deliver.saturating_sub(normal.deliver));
             add(&mut sum.rest, rest(event).saturating_sub(normal.rest));
             sum.operations += 1;
@@ -41,11 +48,18 @@ impl Excess {
         sum
     }
 
-    /// Shares of queue, wire and delivery in all extra time; zero if there is none.
-    pub fn shares(&self) -> (f64, f64, f64) {
-        let all = [self.queue, self.wire, self.deliver, self.rest].iter().map(|part| *part as f64).sum::<f64>();
+    /// Shares in all extra time; zero if there is none.
+    pub fn shares(&self) -> Shares {
+        let all = [self.queue, self.local, self.wire, self.deliver, self.rest];
+        let all = all.iter().map(|part| *part as f64).sum::<f64>();
         let share = |part: u64| if all > 0.0 { part as f64 / all } else { 0.0 };
-        (share(self.queue), share(self.wire), share(self.deliver))
+        Shares {
+            queue: share(self.queue),
+            local: share(self.local),
+            wire: share(self.wire),
+            deliver: share(self.deliver),
+            rest: share(self.rest),
+        }
     }
 
     /// Whether most of the operations have a normal to be compared with.
@@ -54,19 +68,32 @@ impl Excess {
     }
 
     pub fn sentence(&self) -> Option<String> {
-        let (queue, wire, deliver) = self.shares();
+        let shares = self.shares();
         let part = |time: u64, share: f64| format!("{} ({:.0} %)", span(time / self.operations.max(1)), share * 100.0);
         let mut text = format!(
             "Of the extra time per operation, {} passed before sending, {} between sending and receiving, {} in delivery",
-            part(self.queue, queue),
-            part(self.wire, wire),
-            part(self.deliver, deliver)
+            part(self.queue, shares.queue),
+            part(self.wire, shares.wire),
+            part(self.deliver, shares.deliver)
         );
+        if shares.local >= WORTH_SAYING {
+            text.push_str(&format!(", {} in this host's queueing discipline", part(self.local, shares.local)));
+        }
         if self.rest > 0 {
-            text.push_str(&format!(", {} elsewhere", part(self.rest, 1.0 - queue - wire - deliver)));
+            text.push_str(&format!(", {} elsewhere", part(self.rest, shares.rest)));
         }
         (self.operations > 0).then_some(text + ".")
     }
+}
+
+/// What the parts are of all extra time.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Shares {
+    pub queue: f64,
+    pub local: f64,
+    pub wire: f64,
+    pub deliver: f64,
+    rest: f64,
 }
 
 /// Why operations waited before they were sent.

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use model::{Event, Layer, PhasesMs, Verdict};
+use model::{Event, Layer, PhasesMs, Transit, Verdict};
 
-use super::scene::flight;
+use super::{proxy, scene::flight};
 use crate::{
     error::code_name,
     units::{SECOND, counted, span},
@@ -29,6 +29,9 @@ pub(super) fn of_errors(failed: &[Event]) -> Verdict {
         .map(|(name, count)| format!("{} of {} failed with {name}.", count, counted(all, "operation")))
         .into_iter()
         .collect();
+    if failed.iter().any(|event| proxy::is_proxied(event.operation)) {
+        return proxy::of_errors(failed, because);
+    }
     if !failed.iter().any(|event| event.operation.protocol().remote) {
         because.push("This probe sees what the application got, not who said so.".to_owned());
         return Verdict { because, ..Verdict::unknown("") };
@@ -76,13 +79,13 @@ pub(super) fn of_stalls(stalled: &[Event], around: &[Event]) -> Verdict {
             && !event.flags.unanswered
     });
     let (answers, last) = meanwhile.fold((0_u64, 0), |(count, last), event| (count + 1, last.max(flight(event).1)));
+    if proxy::is_proxied(oldest.operation) {
+        return proxy::of_stalls(oldest, answers, because);
+    }
     let way = if oldest.link.connection == 0 { "on the same mount" } else { "over the same connection" };
     if answers == 0 {
-        because.push(format!(
-            "Nothing else was asked and answered {way} meanwhile, so a server that hangs and a network that is cut look \
-             the same; sockets.txt has the connection's state."
-        ));
-        return Verdict { because, ..Verdict::unknown("") };
+        because.push(format!("Nothing else was asked and answered {way} meanwhile."));
+        return silent(oldest.transit, because);
     }
     let ago = now.saturating_sub(last);
     because.push(format!(
@@ -98,9 +101,38 @@ pub(super) fn of_stalls(stalled: &[Event], around: &[Event]) -> Verdict {
     Verdict { layer: Layer::Server, confidence: 0.8, because, phases_ms: PhasesMs::default() }
 }
 
+/// Nobody is answered: whether the request arrived is all that can be known, and that only from its stamps.
+fn silent(transit: Option<Transit>, mut because: Vec<String>) -> Verdict {
+    let (layer, confidence, reason) = match transit {
+        Some(Transit { unacknowledged: 0, most, .. }) => {
+            let reason = format!(
+                "All that was sent was acknowledged, the last after {}: the server's host has the request, and its service \
+                 does not answer.",
+                span(most)
+            );
+            (Layer::Server, 0.75, reason)
+        }
+        Some(Transit { unacknowledged, .. }) => {
+            let reason = format!(
+                "What was sent has not been acknowledged for {}: the network is cut, or the server's host is gone; from here, \
+                 these look the same.",
+                span(unacknowledged)
+            );
+            (Layer::Unknown, 0.0, reason)
+        }
+        None => {
+            let reason = "So a server that hangs and a network that is cut look the same; sockets.txt has the connection's state.";
+            (Layer::Unknown, 0.0, reason.to_owned())
+        }
+    };
+    because.push(reason);
+    Verdict { layer, confidence, because, phases_ms: PhasesMs::default() }
+}
+
 /// Whether an operation went the way of one in flight, as far as that is known of it.
 fn along(event: &Event, in_flight: &Event) -> bool {
     match in_flight.link.connection {
+        _ if proxy::is_proxied(event.operation) => event.mount == in_flight.mount,
         0 => event.mount == in_flight.mount,
         connection => event.link.connection == connection,
     }

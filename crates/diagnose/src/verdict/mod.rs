@@ -1,21 +1,22 @@
 //! Where the time was lost: client, network or server; or unknown, which is better than wrong.
 //!
 //! The slow operations are compared, phase by phase, with the same operation's recent normal. What exceeds it before
-//! sending and after receiving is the client's, unless the queue was long because answers were late; what exceeds it on
-//! the wire is split in [`wire`] into bounds of the network's part. A layer is named only if even the bound in its
+//! sending and after receiving is the client's, unless the queue was long because answers were late, and so is what its own
+//! queueing discipline held back; what exceeds it on the wire else is split in [`wire`] into bounds of the network's part. A layer is named only if even the bound in its
 //! disfavour says so.
 
 mod connection;
 mod excess;
 mod failure;
+mod proxy;
 mod scene;
 mod wire;
 
 use model::{AnomalyKind, Event, Layer, PhasesMs, Verdict};
 
 use crate::units::{counted, span};
-use excess::{Excess, QueueCause};
-use scene::{JUDGED, Scene};
+use excess::{Excess, QueueCause, Shares};
+use scene::{JUDGED, Scene, local};
 use wire::Split;
 
 /// The share of the extra time from which one side dominates.
@@ -83,7 +84,11 @@ impl<'a> Judgement<'a> {
 
     fn verdict(&self) -> Verdict {
         let mut because = vec![self.scene.summary()];
-        because.extend(self.excess.sentence());
+        if self.scene.proxied {
+            because.push(proxy::sentence(&self.excess, self.scene.judged.len() as u64));
+        } else {
+            because.extend(self.excess.sentence());
+        }
         because.extend(self.queue.sentence());
         let (layer, share) = self.layer(&mut because);
         because.extend(self.scene.others());
@@ -93,14 +98,18 @@ impl<'a> Judgement<'a> {
 
     /// The layer, and the share of the time that speaks for it.
     fn layer(&self, because: &mut Vec<String>) -> (Layer, f64) {
-        let (queue, wire, deliver) = self.excess.shares();
-        let client = deliver + if self.queue.is_client() { queue } else { 0.0 };
+        let Shares { queue, local, wire, deliver, .. } = self.excess.shares();
+        let client = local + deliver + if self.queue.is_client() { queue } else { 0.0 };
         let wire = wire + if self.queue.is_wire() { queue } else { 0.0 };
         if client >= DOMINANT {
             return (Layer::Client, client);
         }
         if wire < DOMINANT {
             because.push("No phase holds enough of the extra time to be blamed.".to_owned());
+            return (Layer::Unknown, 0.0);
+        }
+        if self.scene.proxied {
+            because.push(proxy::IN_LIBCEPHFS.to_owned());
             return (Layer::Unknown, 0.0);
         }
         because.extend(self.split.sentences());
@@ -131,12 +140,14 @@ impl<'a> Judgement<'a> {
 
     fn phases(&self) -> PhasesMs {
         let mean = |time: fn(&Event) -> u64| self.scene.mean(time) / 1e6;
-        let wire = mean(|event| event.phases.wire);
-        let network = Split::of(self.scene, &self.scene.judged).network_ms();
+        let stamped = self.scene.judged.iter().any(|event| event.transit.is_some());
+        let wire = mean(|event| event.phases.wire - local(event));
+        let split = || Split::of(self.scene, &self.scene.judged).network_ms();
+        let network = if self.scene.proxied { None } else { split() };
         let rounded = |ms: f64| (ms * 1_000.0).round() / 1_000.0;
         PhasesMs {
             queue: Some(rounded(mean(|event| event.phases.queue))),
-            send: None,
+            send: stamped.then(|| rounded(mean(local))),
             network: network.map(rounded),
             server: network.map(|network| rounded((wire - network).max(0.0))),
             deliver: Some(rounded(mean(|event| event.phases.deliver))),

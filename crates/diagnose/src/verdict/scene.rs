@@ -4,6 +4,7 @@ use std::{cmp::Reverse, collections::BTreeMap};
 
 use model::{Event, MountKey, Nanos, Operation, Phases};
 
+use super::proxy::is_proxied;
 use crate::{units::MS, window::slower_first};
 
 /// At most this many of the slowest operations are judged.
@@ -31,6 +32,8 @@ pub(super) struct Normal {
 pub(super) struct Scene<'a> {
     /// Whether a server stands behind the operations.
     pub remote: bool,
+    /// Whether a daemon of this host asks that server for everybody.
+    pub proxied: bool,
     /// Operations on this connection that the slow events stand for.
     pub count: u64,
     /// Their time, nanoseconds.
@@ -73,6 +76,7 @@ impl<'a> Scene<'a> {
         mine.truncate(JUDGED);
         Some(Self {
             remote: slowest.operation.protocol().remote,
+            proxied: is_proxied(slowest.operation),
             count,
             time,
             share: if all > 0 { time as f64 / all as f64 } else { 1.0 },
@@ -122,6 +126,11 @@ pub(super) fn flight(event: &Event) -> (Nanos, Nanos) {
     (sent, sent.saturating_add(event.phases.wire))
 }
 
+/// The part of the time on the wire for which the request lay in this host's queueing discipline, if that is known.
+pub(super) fn local(event: &Event) -> u64 {
+    event.transit.map_or(0, |transit| transit.local.min(event.phases.wire))
+}
+
 /// The part of the duration that is in none of the phases.
 pub(super) fn rest(event: &Event) -> u64 {
     let Phases { queue, wire, deliver } = event.phases;
@@ -135,7 +144,7 @@ pub(super) fn median(mut values: Vec<u64>) -> Option<u64> {
 }
 
 fn route(event: &Event) -> Route {
-    let connection = event.link.connection;
+    let connection = if is_proxied(event.operation) { 0 } else { event.link.connection };
     (event.operation.protocol().name, connection, if connection == 0 { event.mount } else { MountKey::NONE })
 }
 

@@ -3,21 +3,24 @@
 //! For every operation there are a lower and an upper bound of the network's time:
 //! - A round-trip sample taken during its flight. The peer may hold an acknowledgement back for 40 ms and sends it with
 //!   the answer if that is ready first, so the network's time lies between the sample less 50 ms and the sample.
+//! - Stamps of its own send (BPF timestamping): likewise between what the acknowledgement took, less what it may have been
+//!   delayed by, and that with the time in TCP's own queue. A request that was lost and sent again shows; a lost answer does not.
 //! - Another operation that was sent and answered during its flight: TCP keeps the order, so the network was no slower.
 //! - Other kinds of operations that stayed fast meanwhile. Not if segments were lost: that can hit one and spare the next.
 //! - Retransmissions while nobody was answered: as much silence as they can stand for may be the network's, and is, if
 //!   they are as many as the silence needs. A path that loses requests may lose answers, and of that nothing is seen
 //!   here: then all of the wire time may be the network's.
 //!
-//! Where nothing is known the bounds are zero and all of the wire time, and the verdict is unknown.
+//! Where nothing is known the bounds are zero and all of the wire time. Operations of which that is so are taken to be like the
+//! others, if most of the time is the others'; else the verdict is unknown.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{Event, Layer, Nanos, Operation};
+use model::{Event, Layer, Nanos, Operation, Transit};
 
 use super::{
     HALF,
-    scene::{Scene, flight, median},
+    scene::{Scene, flight, local, median},
 };
 use crate::units::{MS, counted, span};
 
@@ -38,6 +41,9 @@ pub(super) struct Split {
     low: u64,
     high: u64,
     operations: u64,
+    /// The operations of which nothing is known, and their part of `excess`: all of it is in `high` as well.
+    silent: u64,
+    unsaid: u64,
     /// Mean of the bounds over the whole wire time, summed.
     network: f64,
     /// Least round-trip sample of each operation's flight.
@@ -52,6 +58,8 @@ pub(super) struct Split {
     silence: u64,
     /// Part of `low` that only the retransmissions account for.
     by_retransmission: u64,
+    /// The extremes of the requests whose sends were stamped, and how many these are.
+    stamped: Option<(Transit, u32)>,
 }
 
 impl Split {
@@ -65,7 +73,7 @@ impl Split {
         for event in events {
             let bounds = line.bounds(event);
             let normal = scene.normal(event);
-            let excess = event.phases.wire.saturating_sub(normal.wire);
+            let excess = event.phases.wire.saturating_sub(normal.wire).saturating_sub(local(event));
             let usual = split.normal_round_trip.unwrap_or(normal.wire).min(normal.wire);
             let usual_low =
                 split.normal_round_trip.map_or(0, |sample| sample.min(normal.wire).saturating_sub(ACK_DELAY));
@@ -75,6 +83,10 @@ impl Split {
             split.low = split.low.saturating_add(low);
             split.high = split.high.saturating_add(high);
             split.operations += 1;
+            if low == 0 && high >= excess {
+                split.silent += 1;
+                split.unsaid = split.unsaid.saturating_add(excess);
+            }
             split.network += (bounds.low as f64 + bounds.high as f64) / 2.0;
             split.retransmitted = split.retransmitted.zip(bounds.retransmitted).map(|(a, b)| a.max(b));
             split.silence = split.silence.max(bounds.silence);
@@ -82,17 +94,22 @@ impl Split {
                 split.by_retransmission = split.by_retransmission.saturating_add(low);
             }
             round_trips.extend(bounds.round_trip);
+            if let Some(transit) = event.transit {
+                let (all, count) = split.stamped.map_or((transit, 0), |(all, count)| (extremes(all, transit), count));
+                split.stamped = Some((all, count + 1));
+            }
         }
         split.round_trip = median(round_trips);
         split
     }
 
-    /// The layer and its proven share of the extra wire time.
+    /// The layer and its proven share of all extra wire time.
     pub fn layer(&self) -> (Layer, f64) {
         let (network, server) = self.shares();
+        let said = 1.0 - self.unsaid as f64 / self.excess.max(1) as f64;
         match (network >= HALF, server >= HALF) {
-            (true, false) => (Layer::Network, network),
-            (false, true) => (Layer::Server, server),
+            (true, false) => (Layer::Network, network * said),
+            (false, true) => (Layer::Server, server * said),
             _ => (Layer::Unknown, 0.0),
         }
     }
@@ -129,6 +146,23 @@ impl Split {
                 span(self.silence)
             ),
         });
+        if let Some((transit, count)) = self.stamped {
+            said.push(format!(
+                "Stamped {}: in TCP's queue for up to {}, in this host's queueing discipline up to {}, acknowledged {} later{}.",
+                counted(count.into(), "request"),
+                span(transit.held),
+                span(transit.local),
+                if transit.least == transit.most {
+                    span(transit.most)
+                } else {
+                    format!("{} to {}", span(transit.least), span(transit.most))
+                },
+                match transit.retransmitted {
+                    0 => String::new(),
+                    times => format!(", sent again {}", counted(times.into(), "time")),
+                }
+            ));
+        }
         if let Some((operation, wire)) = self.witness {
             said.push(format!("{} took only {} on the same connection meanwhile.", operation.name(), span(wire)));
         }
@@ -136,6 +170,9 @@ impl Split {
             said.push(
                 "So many retransmissions take that long: the path, or the server's whole host, was unreachable.".into(),
             );
+        }
+        if self.silent > 0 && self.layer().0 != Layer::Unknown {
+            said.push(format!("Nothing is known of {} of the operations: taken to be like the others.", self.silent));
         }
         let mean = |sum: u64| span(sum / self.operations.max(1));
         let (low, high, excess) = (mean(self.low), mean(self.high), mean(self.excess));
@@ -147,13 +184,14 @@ impl Split {
         said
     }
 
-    /// What is proved: the network's share, and the server's.
+    /// What is proved of the operations that say something, if they are most: the network's share, and the server's.
     fn shares(&self) -> (f64, f64) {
-        if self.excess == 0 {
+        let said = self.excess.saturating_sub(self.unsaid);
+        if said == 0 || said < self.unsaid {
             return (0.0, 0.0);
         }
-        let excess = self.excess as f64;
-        (self.low as f64 / excess, self.excess.saturating_sub(self.high) as f64 / excess)
+        let said = said as f64;
+        (self.low as f64 / said, self.excess.saturating_sub(self.high) as f64 / said)
     }
 }
 
@@ -206,7 +244,14 @@ impl<'a> Line<'a> {
         if !self.lossy {
             high = nested.chain(round_trip).fold(high, u64::min);
         }
-        let mut low = round_trip.map_or(0, |sample| sample.saturating_sub(ACK_DELAY));
+        // A round trip as TCP takes it begins in front of the queueing discipline.
+        let mut low = round_trip.map_or(0, |sample| sample.saturating_sub(ACK_DELAY).saturating_sub(local(event)));
+        if let Some(transit) = event.transit {
+            low = low.max(transit.least.saturating_sub(ACK_DELAY));
+            if !self.lossy {
+                high = high.min(transit.held.saturating_add(transit.most).max(low));
+            }
+        }
         let (at_least, at_most) = self.retransmitted(event, sent);
         let silence = self.silence(sent, received);
         let mut by_retransmission = false;
@@ -270,6 +315,18 @@ impl<'a> Line<'a> {
             last = time;
         }
         longest
+    }
+}
+
+fn extremes(one: Transit, other: Transit) -> Transit {
+    Transit {
+        sends: one.sends.saturating_add(other.sends),
+        local: one.local.max(other.local),
+        held: one.held.max(other.held),
+        least: one.least.min(other.least),
+        most: one.most.max(other.most),
+        retransmitted: one.retransmitted.saturating_add(other.retransmitted),
+        unacknowledged: one.unacknowledged.max(other.unacknowledged),
     }
 }
 

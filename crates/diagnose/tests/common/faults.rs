@@ -1,6 +1,6 @@
 //! What real faults look like: most figures are those of a Samba server and netem on a loopback.
 
-use model::{Event, Link, Network, Phases, Requester, Verdict, text::Text};
+use model::{Event, Link, Network, Phases, Requester, Transit, Verdict, text::Text};
 use plumbline_diagnose::verdict;
 
 use super::{MS, smb, syscall};
@@ -71,6 +71,15 @@ pub fn without_network(mut scene: Scene) -> Scene {
     scene
 }
 
+/// The slow requests' sends were stamped: milliseconds in the queueing discipline, in TCP's queue, until the acknowledgement.
+pub fn stamped(mut scene: Scene, [local, held, ack]: [f64; 3], retransmitted: u32) -> Scene {
+    let ns = |ms: f64| (ms * MS as f64) as u64;
+    let (local, held, most) = (ns(local), ns(held), ns(ack));
+    let transit = Transit { sends: 1, local, held, least: most, most, retransmitted, unacknowledged: 0 };
+    scene.slow.iter_mut().for_each(|event| event.transit = Some(transit));
+    scene
+}
+
 pub fn without_past(mut scene: Scene) -> Scene {
     scene.around.retain(|event| event.start >= 1_000 * MS);
     scene
@@ -84,6 +93,18 @@ pub fn slow_network(delay: f64) -> Scene {
             rtt(delay + 0.2, smb("SMB2_WRITE", 1_000.0 + f64::from(index) * (delay + 1.0), [0.0, delay + 1.0, 0.1]));
         event.network.srtt_us = 25_000 * (index + 1);
         scene.slow(event);
+    }
+    scene
+}
+
+/// A network that turned slow just now: the first request was sent again while its acknowledgement was on the way, so that the only
+/// round trip of its flight is one of the second sending; the peer called that needless, later. (Measured, Linux 6.1, netem.)
+pub fn onset() -> Scene {
+    let mut scene = Scene::healthy();
+    for (start, wire, sample, retransmits) in
+        [(1_000.0, 219.0, 4.5, 1), (1_271.0, 206.0, 201.5, 0), (1_532.0, 209.2, 208.2, 0)]
+    {
+        scene.slow(retransmitted(retransmits, rtt(sample, smb("SMB2_WRITE", start, [0.0, wire, 0.1]))));
     }
     scene
 }

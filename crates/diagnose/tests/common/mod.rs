@@ -16,22 +16,10 @@ pub static SMB: Protocol = Protocol {
     operations: &["", "SMB2_CREATE", "SMB2_CLOSE", "SMB2_READ", "SMB2_WRITE", "SMB2_CHANGE_NOTIFY"],
     waits_by_design: &[5],
     remote: true,
-    status_name: |_| None,
-    status_named: |_| None,
-    status_errno: |_| 0,
-    ordinary: &[],
+    ..Protocol::BY_ERRNO
 };
 
-pub static SYSCALLS: Protocol = Protocol {
-    name: "syscalls",
-    operations: &["read", "write"],
-    waits_by_design: &[],
-    remote: false,
-    status_name: |_| None,
-    status_named: |_| None,
-    status_errno: |_| 0,
-    ordinary: &[],
-};
+pub static SYSCALLS: Protocol = Protocol { name: "syscalls", operations: &["read", "write"], ..Protocol::BY_ERRNO };
 
 pub fn operation(name: &str) -> Operation {
     let protocol = if name.starts_with("SMB2_") { &SMB } else { &SYSCALLS };
@@ -51,9 +39,10 @@ pub fn smb(name: &str, start: f64, [queue, wire, deliver]: [f64; 3]) -> Event {
         errno: 0,
         bytes: 4096,
         mount: MountKey::source(b"//server/share"),
-        requester: Requester { pid: 4242, tid: 4242, uid: 0, comm: Text::new(b"fio"), cgroup: 7 },
+        requester: Requester { pid: 4242, tid: 4242, uid: 0, comm: Text::new(b"fio"), cgroup: 7, rank: None },
         link: Link { session: 1, message: ns(start), tree: 1, connection: 1, ..Link::default() },
         network: Network { srtt_us: 300, rtt_us: 300, retransmits: 0, known: true },
+        transit: None,
         inode: 0,
         offset: 0,
         asked: 0,

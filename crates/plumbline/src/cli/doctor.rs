@@ -3,7 +3,10 @@
 use std::{io::Write, process::ExitCode};
 
 use anyhow::Result;
-use probes::{Capability, Kernel, Options, State, Watch};
+use probes::{
+    Capability, Kernel, Options, State, Watch,
+    tasks::{self, Tasks},
+};
 use serde::Serialize;
 
 use crate::view::{paint, table::Table};
@@ -41,7 +44,10 @@ impl<'a> Probe<'a> {
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let kernel = Kernel::current();
-    let probes = try_probes(&kernel);
+    let mut probes = try_probes(&kernel);
+    // /proc is always there, and no reason to call a kernel fit for probes.
+    let any = probes.iter().any(|probe| probe.state != State::Unavailable);
+    probes.push(Tasks::load(tasks::Options { wait_channels: true, ..tasks::Options::default() }).capability());
     let mut out = std::io::stdout().lock();
     if arguments.json {
         let (kernel, btf, lockdown) = (&kernel.release, kernel.btf, &kernel.lockdown);
@@ -53,7 +59,6 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         writeln!(out, "kernel {}, {btf}, lockdown {}\n", kernel.release, kernel.lockdown)?;
         print_probes(&mut out, &probes)?;
     }
-    let any = probes.iter().any(|probe| probe.state != State::Unavailable);
     Ok(if any { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -63,6 +68,7 @@ fn try_probes(kernel: &Kernel) -> Vec<Capability> {
         protocols: probes::protocols().collect(),
         ring_bytes: 1 << 16,
         recorder_records: 64,
+        usage_keys: 0,
         pin: None,
         yield_idle_modules: false,
     };
@@ -89,7 +95,7 @@ fn try_probes(kernel: &Kernel) -> Vec<Capability> {
 
 /// The table of probes, with reasons and cures below their rows. `run` prints it too.
 pub fn print_probes(out: &mut impl Write, probes: &[Capability]) -> std::io::Result<()> {
-    let table = Table::new(&[("PROBE", 16), ("STATE", 12), ("VIA", 8), ("", 0)]);
+    let table = Table::new(&[("PROBE", 16), ("STATE", 12), ("VIA", 15), ("", 0)]);
     table.header(out)?;
     for probe in probes {
         let state = match probe.state {

@@ -3,12 +3,15 @@
 mod check;
 mod doctor;
 mod incidents;
+mod io;
+mod net;
+mod ps;
 mod report;
 mod run;
 mod snapshot;
 mod trace;
 
-use std::{io, os::fd::AsFd, process::ExitCode};
+use std::{os::fd::AsFd, process::ExitCode};
 
 use anyhow::{Result, ensure};
 use clap::{Parser, Subcommand};
@@ -37,6 +40,12 @@ enum Command {
     Check(check::Arguments),
     /// Operations as they happen
     Trace(trace::Arguments),
+    /// How much I/O there is at each layer, in which sizes, how fast, and for whom
+    Io(io::Arguments),
+    /// Where the time of what TCP sends goes, connection by connection
+    Net(net::Arguments),
+    /// Every process: what it is, what it used, what it waits for
+    Ps(ps::Arguments),
     /// Have the running daemon make a bundle now
     Snapshot(snapshot::Arguments),
     /// What happened, newest first
@@ -58,6 +67,9 @@ pub fn main() -> ExitCode {
         Command::Run(arguments) => run::run(arguments, verbose),
         Command::Check(arguments) => check::run(&arguments),
         Command::Trace(arguments) => trace::run(&arguments),
+        Command::Io(arguments) => io::run(&arguments),
+        Command::Net(arguments) => net::run(&arguments),
+        Command::Ps(arguments) => ps::run(&arguments),
         Command::Snapshot(arguments) => snapshot::run(&arguments),
         Command::Incidents(arguments) => incidents::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
@@ -65,7 +77,7 @@ pub fn main() -> ExitCode {
     match result {
         Ok(code) => code,
         // The reader of our output has gone: nobody is left to tell. Any other broken pipe is an error like others.
-        Err(error) if is_broken_pipe(&error) && has_no_reader(&io::stdout()) => ExitCode::SUCCESS,
+        Err(error) if is_broken_pipe(&error) && has_no_reader(&std::io::stdout()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("plumbline: {error:#}");
             ExitCode::FAILURE
@@ -74,8 +86,8 @@ pub fn main() -> ExitCode {
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    let is_pipe = |cause: &io::Error| cause.kind() == io::ErrorKind::BrokenPipe;
-    error.chain().any(|cause| cause.downcast_ref::<io::Error>().is_some_and(is_pipe))
+    let is_pipe = |cause: &std::io::Error| cause.kind() == std::io::ErrorKind::BrokenPipe;
+    error.chain().any(|cause| cause.downcast_ref::<std::io::Error>().is_some_and(is_pipe))
 }
 
 fn has_no_reader(pipe: &impl AsFd) -> bool {
@@ -102,7 +114,7 @@ mod tests {
 
     #[test]
     fn only_a_pipe_whose_reader_has_gone_has_none() {
-        let (reader, writer) = io::pipe().unwrap();
+        let (reader, writer) = std::io::pipe().unwrap();
         assert!(!has_no_reader(&writer));
         drop(reader);
         assert!(has_no_reader(&writer));

@@ -15,6 +15,7 @@ mod modes;
 mod native;
 mod node;
 mod output_dir;
+mod publish;
 mod reader;
 mod rules;
 mod stalls;
@@ -33,7 +34,10 @@ use model::text::printable;
 
 pub use node::Position;
 pub use output_dir::check_output_dir;
-pub use types::{ActionSpec, Config, ConfiguredRule, CustomAction, EvidenceLimits, Known, NotYet, Retention};
+pub use types::{
+    ActionSpec, Config, ConfiguredRule, CustomAction, EvidenceLimits, Known, NotYet, Otlp, OtlpProtocol, Prometheus,
+    Retention,
+};
 
 use crate::watched;
 use node::{Entry, Problem, Value};

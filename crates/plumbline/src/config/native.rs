@@ -5,13 +5,14 @@ use std::{path::PathBuf, time::Duration};
 use super::{
     CompiledIn, Config, EvidenceLimits, Retention, actions, aod,
     node::{Entry, Node, Position, Value},
+    publish,
     reader::{Range, Reader, find, quoted},
     rules,
 };
 
 const DAY_SEC: f64 = 86_400.0;
 
-const TOP_KEYS: [&str; 11] = [
+const TOP_KEYS: [&str; 13] = [
     "watch_interval_sec",
     "output_dir",
     "probes",
@@ -23,10 +24,12 @@ const TOP_KEYS: [&str; 11] = [
     "evidence",
     "cleanup",
     "audit",
+    "prometheus",
+    "otlp",
 ];
 
 /// Keys whose own keys may be left out one by one; any other is replaced as a whole.
-const SECTIONS: [&str; 5] = ["probes", "snapshot", "evidence", "cleanup", "audit"];
+const SECTIONS: [&str; 7] = ["probes", "snapshot", "evidence", "cleanup", "audit", "prometheus", "otlp"];
 
 /// Reads a file's tree. `None` only if the reader has noted a problem.
 pub fn read(reader: &mut Reader<'_>, tree: Node, defaults: &CompiledIn) -> Option<Config> {
@@ -57,6 +60,8 @@ pub fn read(reader: &mut Reader<'_>, tree: Node, defaults: &CompiledIn) -> Optio
     let cleanup = cleanup(reader, &all);
     let audit = all.section(reader, "audit", &["enabled"]);
     let audit = audit.and_then(|section| section.get(reader, "enabled")).and_then(|entry| reader.flag(entry));
+    let prometheus = publish::prometheus(reader, &all);
+    let otlp = publish::otlp(reader, &all);
 
     let (probes, mut rules) = (probes?, rules?);
     rules.detected.retain(|configured| {
@@ -84,6 +89,8 @@ pub fn read(reader: &mut Reader<'_>, tree: Node, defaults: &CompiledIn) -> Optio
         evidence: evidence?,
         cleanup: cleanup?,
         audit: audit?,
+        prometheus: prometheus?,
+        otlp: otlp?,
         notices: Vec::new(),
     })
 }
@@ -99,13 +106,13 @@ pub fn kilobytes(reader: &mut Reader<'_>, entry: &Entry) -> Option<u64> {
 }
 
 /// The entries of one map.
-struct Section<'n> {
-    at: Position,
+pub(super) struct Section<'n> {
+    pub at: Position,
     entries: &'n [Entry],
 }
 
 impl<'n> Section<'n> {
-    fn get(&self, reader: &mut Reader<'_>, key: &str) -> Option<&'n Entry> {
+    pub fn get(&self, reader: &mut Reader<'_>, key: &str) -> Option<&'n Entry> {
         let entry = find(self.entries, key);
         if entry.is_none() {
             reader.refuse(self.at, format!("`{key}` is missing"));
@@ -113,7 +120,7 @@ impl<'n> Section<'n> {
         entry
     }
 
-    fn section(&self, reader: &mut Reader<'_>, key: &str, keys: &[&str]) -> Option<Section<'n>> {
+    pub fn section(&self, reader: &mut Reader<'_>, key: &str, keys: &[&str]) -> Option<Section<'n>> {
         let entry = self.get(reader, key)?;
         Some(Section { at: entry.at, entries: reader.section(entry, keys)? })
     }

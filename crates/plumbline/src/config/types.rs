@@ -1,8 +1,9 @@
 //! What a valid configuration says, in types that cannot say anything else.
 
-use std::{path::PathBuf, sync::LazyLock, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, sync::LazyLock, time::Duration};
 
 use diagnose::rule::Rule;
+use http::{HeaderMap, Uri};
 use model::Protocol;
 
 use super::Position;
@@ -37,6 +38,10 @@ pub struct Config {
     pub cleanup: Retention,
     /// Whether to keep a record of everything done.
     pub audit: bool,
+    /// Metrics for those who come for them.
+    pub prometheus: Prometheus,
+    /// Where metrics and incidents are sent; `None`: nowhere.
+    pub otlp: Option<Otlp>,
     /// What the operator should know, one line each; not errors.
     pub notices: Vec<String>,
 }
@@ -107,6 +112,41 @@ pub struct Retention {
     pub max_age: Duration,
     /// All incidents together, in bytes: 0.1 MiB to 1 TiB.
     pub max_bytes: u64,
+}
+
+/// How metrics are served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Prometheus {
+    /// Where to listen; `None`: nowhere.
+    pub listen: Option<SocketAddr>,
+    /// Pairs of operation and mount that have series of their own: 1 to 4096.
+    pub max_series: usize,
+}
+
+/// How metrics and incidents are sent to an OpenTelemetry collector.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Otlp {
+    /// `http://host:port` or `https://`; with a path only for [`OtlpProtocol::Http`].
+    pub endpoint: Uri,
+    /// How it is spoken to.
+    pub protocol: OtlpProtocol,
+    /// Between two sends of metrics: 1 s to an hour.
+    pub interval: Duration,
+    /// For one request: 0.1 to 60 s.
+    pub timeout: Duration,
+    /// Sent with every request.
+    pub headers: HeaderMap,
+    /// What may wait while the collector is away, in bytes: 64 KiB to 64 MiB.
+    pub buffer: usize,
+}
+
+/// OTLP's two ways.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OtlpProtocol {
+    /// gRPC.
+    Grpc,
+    /// Protobuf over HTTP/1.1.
+    Http,
 }
 
 /// Which names exist.

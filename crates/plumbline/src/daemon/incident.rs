@@ -17,10 +17,11 @@ use serde_json::{Value, json};
 use super::children::Children;
 use crate::{
     evidence::{Attachment, Scope, ScopedMount},
+    io::jobs,
     view::{
         below::CallLine,
+        cgroup,
         clock::Clock,
-        container,
         event::{EventLine, milliseconds},
         report,
     },
@@ -296,11 +297,11 @@ fn ranking(watch: &Watch, top: &Top) -> Ranking {
             .processes
             .iter()
             .map(|place| {
-                let cgroup = container::cgroup_of(place.key.pid, place.key.cgroup);
+                let cgroup = cgroup::cgroup_of(place.key.pid, place.key.cgroup);
                 RankedProcess {
                     pid: place.key.pid,
                     comm: place.key.comm.to_string(),
-                    container: container::container_of(&cgroup).unwrap_or_default().to_owned(),
+                    container: jobs::container_of(&cgroup).unwrap_or_default().to_owned(),
                     cgroup,
                     share: share(place),
                 }

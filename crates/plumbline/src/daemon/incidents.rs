@@ -16,7 +16,7 @@ use super::{
     tell,
 };
 use crate::{
-    evidence::{Cause, Collector, Done, Id, Outcome, Request, Scope},
+    evidence::{Cause, Collector, Done, INCIDENTS, Id, Outcome, Request, Scope},
     view::clock::Clock,
 };
 
@@ -146,6 +146,8 @@ impl Daemon {
             self.incidents += 1;
             tell::incident(&described, self.setup.config.audit);
         }
+        let bundle = self.setup.config.output_dir.join(INCIDENTS).join(id.bundle());
+        self.publish.incident(&episode.anomaly, &described, &bundle, change);
         if change.closed() {
             tell::audit(self.setup.config.audit, "incident", || format!("{} is over", id.as_str()));
         }

@@ -9,6 +9,7 @@ mod incident;
 mod incidents;
 mod lock;
 pub mod log;
+mod publish;
 mod reload;
 mod rules;
 mod sources;
@@ -41,6 +42,7 @@ use control::Control;
 pub use incident::nanos;
 use incidents::Open;
 use lock::Lock;
+use publish::Publish;
 use reload::{refuse_to_be_blind, settings, start_watch};
 use rules::Rules;
 use sources::{Sources, Wake};
@@ -57,6 +59,8 @@ const MAX_SAMPLE_SHIFT: u32 = 12;
 const BATCHES_A_TURN: usize = 64;
 /// How long a stop may take until what is accepted is written; what takes longer is cut. Detaching comes on top of it.
 const DRAIN_LIMIT: Duration = Duration::from_millis(1300);
+/// How much of it may go into sending the last incidents; what is not sent by then is not.
+const SEND_LIMIT: Duration = Duration::from_millis(500);
 
 /// How the daemon was asked to run.
 pub struct Setup {
@@ -108,6 +112,7 @@ struct Daemon {
     /// Bundles that were not made, or not renewed.
     bundles_lost: u64,
     pin_dir: PathBuf,
+    publish: Publish,
     lock: Lock,
 }
 
@@ -124,6 +129,8 @@ impl Daemon {
         let control = Control::listen(runtime)?;
         sources.add(control.listener(), Wake::Control)?;
         sources.add_ring(watch.ring_fd())?;
+        let publish = Publish::start(&setup.config)?;
+        sources.add(publish.desk(), Wake::Publish)?;
         let now = Instant::now();
         let mut daemon = Self {
             rules: Rules::new(&setup.config, monotonic()),
@@ -147,6 +154,7 @@ impl Daemon {
             incidents: 0,
             bundles_lost: 0,
             pin_dir,
+            publish,
             lock,
         };
         daemon.apply_filter()?;
@@ -192,9 +200,13 @@ impl Daemon {
                     }
                     Wake::Interval => self.interval_over(),
                     Wake::Ring => self.drain(),
-                    Wake::Mounts => self.tend(),
+                    Wake::Mounts => {
+                        self.settle();
+                        self.tend();
+                    }
                     Wake::Evidence => self.take_completions(),
                     Wake::Control => self.take_requests(),
+                    Wake::Publish => self.answer_publishers(),
                 }
             }
             self.do_chores();
@@ -238,6 +250,7 @@ impl Daemon {
         self.report_all(changes);
         self.find_children();
         self.adapt();
+        self.publish.tidy();
     }
 
     /// Closes every rule's window. A probe's own losses are its rules'.
@@ -323,6 +336,7 @@ impl Daemon {
     fn stop(mut self) {
         let deadline = Instant::now() + DRAIN_LIMIT;
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
+        self.publish.stop_serving();
         // Nothing more comes in, so that a flood does not hold us up. If that fails, it is drained all the same.
         let _ = self.watch.set_filter(&Filter::default());
         self.drain();
@@ -330,6 +344,7 @@ impl Daemon {
         let mut changes = self.close_windows();
         changes.extend(self.rules.finish());
         self.report_all(changes);
+        self.publish.stop_sending(deadline.min(Instant::now() + SEND_LIMIT));
         let losses = self.losses();
         if let Some(collector) = self.collector.take() {
             let counters = collector.counters();
@@ -349,7 +364,7 @@ fn monotonic() -> u64 {
 }
 
 /// Gives memory that is needed only now and then back: loading programs and writing bundles take megabytes.
-fn release_free_memory() {
+pub fn release_free_memory() {
     // SAFETY: malloc_trim has no preconditions.
     #[cfg(target_env = "gnu")]
     unsafe {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use diagnose::Ledger;
-use probes::{Capability, Filter, Options, State, Watch};
+use probes::{Capability, Filter, Options, State, Watch, tcp::Selection};
 
 use super::{Daemon, monotonic, tell};
 use crate::{
@@ -66,6 +66,7 @@ impl Daemon {
             collector.reconfigure(settings(&config)).map_err(say)?;
         }
         if let Some(watch) = watch {
+            self.publish.begin_again(&self.watch);
             self.sources.add_ring(watch.ring_fd()).map_err(say)?;
             watch.state().iter().for_each(tell::probe);
             self.watch.give_up_pins();
@@ -82,6 +83,7 @@ impl Daemon {
         self.rules.replace(&config, monotonic());
         // What finished before is no business of the new rules.
         let _ = self.finished_since();
+        self.publish.reconfigure(&config);
         self.setup.config = config;
         self.apply_filter().map_err(say)
     }
@@ -104,10 +106,15 @@ pub fn start_watch(config: &Config, pin_dir: &Path) -> Result<Watch> {
         protocols: config.probes.clone(),
         ring_bytes: RING_BYTES,
         recorder_records: RECORDER_RECORDS,
+        usage_keys: 0,
         pin: Some(pin_dir.to_owned()),
         yield_idle_modules: true,
     };
-    Watch::start(&options).context("cannot start watching")
+    let mut watch = Watch::start(&options).context("cannot start watching")?;
+    if let Err(error) = watch.select(&Selection { mounts: true, ..Selection::default() }) {
+        tracing::warn!("the times of what TCP sends are not known: {error:#}");
+    }
+    Ok(watch)
 }
 
 /// A daemon that can never see anything must not look as if it watched.

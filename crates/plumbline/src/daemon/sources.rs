@@ -1,4 +1,4 @@
-//! What wakes the daemon: signals, the watch interval, a full ring, a change of mounts, a finished bundle, a request.
+//! What wakes the daemon: signals, the watch interval, a full ring, a change of mounts, a finished bundle, a request, a publisher.
 
 use std::{
     fs::File,
@@ -25,10 +25,12 @@ pub enum Wake {
     Mounts,
     Evidence,
     Control,
+    Publish,
 }
 
 impl Wake {
-    const ALL: [Self; 6] = [Self::Signal, Self::Interval, Self::Ring, Self::Mounts, Self::Evidence, Self::Control];
+    const ALL: [Self; 7] =
+        [Self::Signal, Self::Interval, Self::Ring, Self::Mounts, Self::Evidence, Self::Control, Self::Publish];
 }
 
 /// The daemon's epoll set.

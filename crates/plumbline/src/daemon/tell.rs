@@ -14,11 +14,7 @@ pub fn audit(enabled: bool, what: &str, details: impl FnOnce() -> String) {
 
 /// An incident has begun.
 pub fn incident(incident: &Value, audited: bool) {
-    let get = |pointer: &str| match incident.pointer(pointer) {
-        Some(Value::String(text)) => text.clone(),
-        Some(value) if !value.is_null() => value.to_string(),
-        _ => String::new(),
-    };
+    let get = |pointer| text_at(incident, pointer);
     let because: Vec<&str> = incident
         .pointer("/verdict/because")
         .and_then(Value::as_array)
@@ -39,6 +35,15 @@ pub fn incident(incident: &Value, audited: bool) {
         because.join(" ")
     );
     audit(audited, "incident", || format!("{} {}", get("/id"), get("/anomaly/observed")));
+}
+
+/// What `incident.json` says at a place; empty if nothing.
+pub fn text_at(incident: &Value, pointer: &str) -> String {
+    match incident.pointer(pointer) {
+        Some(Value::String(text)) => text.clone(),
+        Some(value) if !value.is_null() => value.to_string(),
+        _ => String::new(),
+    }
 }
 
 /// A bundle was not made, or not renewed.

@@ -33,6 +33,7 @@ use crate::watched::Watched;
 pub use actions::ACTIONS;
 pub use bundle::read_entry;
 pub use collector::{Collector, Counters};
+pub use command::exit_code;
 pub use id::Id;
 pub use retention::{Sweep, Why};
 pub use store::{INCIDENTS, Store};

@@ -1,7 +1,10 @@
 //! From the kernel's monotonic nanoseconds to the time on the wall.
 
+use std::time::Duration;
+
 use jiff::{SignedDuration, Timestamp};
 use model::Nanos;
+use nix::time::{ClockId, clock_gettime};
 
 /// The wall clock as it stood when this was taken; take a new one when the clock may have been set.
 #[derive(Debug, Clone, Copy)]
@@ -14,6 +17,13 @@ impl Clock {
     pub fn now() -> Self {
         let monotonic = SignedDuration::try_from(probes::monotonic()).unwrap_or_default();
         Self { boot: Timestamp::now().checked_sub(monotonic).unwrap_or_default() }
+    }
+
+    /// Relates CLOCK_BOOTTIME, by which the kernel says when processes began.
+    pub fn since_boot() -> Self {
+        let now = clock_gettime(ClockId::CLOCK_BOOTTIME).map(Duration::from).unwrap_or_default();
+        let now = SignedDuration::try_from(now).unwrap_or_default();
+        Self { boot: Timestamp::now().checked_sub(now).unwrap_or_default() }
     }
 
     /// The wall time of a kernel time.

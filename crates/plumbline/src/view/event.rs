@@ -28,6 +28,8 @@ pub struct EventLine<'a> {
     pub errno: Option<String>,
     /// Payload bytes.
     pub bytes: u64,
+    /// mpiio: whether the probe could tell how many these are; if not, `bytes` is 0 and says nothing.
+    pub bytes_known: Option<bool>,
     /// Where it is mounted.
     pub mountpoint: &'a str,
     /// What is mounted.
@@ -46,18 +48,22 @@ pub struct EventLine<'a> {
     pub comm: String,
     /// Id of the cgroup.
     pub cgroup: u64,
-    /// The file's name, without its folder; connections: empty.
+    /// The file's name, without its folder; mpiio: as it was opened, cut in front; connections: empty.
     pub file: String,
     /// connections: the server's address and port, and the local port.
     pub peer: Option<String>,
-    /// Inode number.
+    /// Inode number; cephproxy: the connection's own number of the inode, file or directory.
     pub inode: u64,
     /// vfs: where in the file.
     pub offset: Option<u64>,
-    /// vfs: bytes asked for.
+    /// vfs, mpiio, cephproxy: bytes asked for.
     pub asked: Option<u64>,
     /// vfs: flags, mode or command of the request.
     pub request: Option<u32>,
+    /// mpiio: the process' rank in its job; absent where its environment does not say.
+    pub rank: Option<u32>,
+    /// mpiio: whether all processes that have the file open take part.
+    pub collective: Option<bool>,
     /// SMB: session id. NFS 4.1 and later: the halves of the session id, exclusive-or'd.
     pub session: u64,
     /// SMB: message id.
@@ -93,6 +99,19 @@ pub struct EventLine<'a> {
     pub rtt_ms: Option<f64>,
     /// Segments retransmitted over the connection's life.
     pub retransmits: Option<u32>,
+    /// Its sends on the connection, and those that cannot be told from them; this and what follows is absent where nobody
+    /// stamps them.
+    pub sends: Option<u32>,
+    /// The longest that one of them lay in this host's queueing discipline.
+    pub sends_local_ms: Option<f64>,
+    /// The longest that one of them lay in TCP's own queue.
+    pub sends_held_ms: Option<f64>,
+    /// From the driver to the acknowledgement, the shortest.
+    pub ack_least_ms: Option<f64>,
+    /// Likewise, the longest.
+    pub ack_most_ms: Option<f64>,
+    /// Times that their segments were sent again.
+    pub sends_retransmitted: Option<u32>,
     /// Operations that this line stands for: above 1 only while sampling.
     pub weight: u32,
 }
@@ -102,9 +121,12 @@ impl<'a> EventLine<'a> {
     pub fn new(event: &Event, mount: &'a Mount, clock: &Clock) -> Self {
         let phases = event.phases.known().then_some(event.phases);
         let network = event.network.known.then_some(event.network);
+        let transit = event.transit;
         let (link, is_nfs) = (event.link, event.operation.protocol().name == "nfs");
         let in_session = is_nfs && link.session != 0;
         let of_connections = event.operation.protocol().name == probes::connections::PROTOCOL.name;
+        let of_mpiio = event.operation.protocol().name == probes::mpiio::PROTOCOL.name;
+        let of_cephproxy = event.operation.protocol().name == probes::cephproxy::PROTOCOL.name;
         let of_vfs = event.operation.protocol().name == probes::vfs::PROTOCOL.name;
         Self {
             time: clock.iso(event.start),
@@ -117,6 +139,7 @@ impl<'a> EventLine<'a> {
             status: status_of(event.operation, event.status, event.flags),
             errno: errno_name(event.errno),
             bytes: event.bytes,
+            bytes_known: of_mpiio.then_some(!event.flags.bytes_unknown),
             mountpoint: &mount.mountpoint,
             source: &mount.source,
             server: &mount.server,
@@ -130,8 +153,10 @@ impl<'a> EventLine<'a> {
             peer: of_connections.then(|| event.file.to_string()),
             inode: event.inode,
             offset: of_vfs.then_some(event.offset),
-            asked: of_vfs.then_some(event.asked),
+            asked: (of_vfs || of_mpiio || of_cephproxy).then_some(event.asked),
             request: of_vfs.then_some(event.request),
+            rank: event.requester.rank,
+            collective: of_mpiio.then(|| probes::mpiio::is_collective(event.operation)),
             session: link.session,
             mid: if is_nfs { 0 } else { link.message },
             tree: if is_nfs { 0 } else { link.tree },
@@ -149,6 +174,12 @@ impl<'a> EventLine<'a> {
             srtt_ms: network.filter(|n| n.srtt_us > 0).map(|n| f64::from(n.srtt_us) / 1e3),
             rtt_ms: network.filter(|n| n.rtt_us > 0).map(|n| f64::from(n.rtt_us) / 1e3),
             retransmits: network.map(|n| n.retransmits),
+            sends: transit.map(|t| t.sends),
+            sends_local_ms: transit.map(|t| milliseconds(t.local)),
+            sends_held_ms: transit.map(|t| milliseconds(t.held)),
+            ack_least_ms: transit.map(|t| milliseconds(t.least)),
+            ack_most_ms: transit.map(|t| milliseconds(t.most)),
+            sends_retransmitted: transit.map(|t| t.retransmitted),
             weight: event.weight,
         }
     }
@@ -174,7 +205,7 @@ pub fn milliseconds(ns: u64) -> f64 {
 
 /// The protocol's status by name.
 pub fn status_of(operation: Operation, status: u32, flags: Flags) -> Option<String> {
-    if !operation.protocol().remote || flags.in_flight {
+    if flags.in_flight {
         return None;
     }
     if flags.unanswered {

@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-const STYLE: &str = "\
+/// Of every page.
+pub const STYLE: &str = "\
 :root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}\
 h1{font-size:1.3rem}h2{font-size:1rem;margin-top:2rem}table{border-collapse:collapse;width:100%}\
 th,td{text-align:left;padding:.2rem .8rem .2rem 0;border-bottom:1px solid #8884;vertical-align:top}\
@@ -159,7 +160,8 @@ fn text(value: &Value, pointer: &str) -> String {
     }
 }
 
-fn escape(text: &str) -> String {
+/// Text that a browser shows as it is.
+pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 

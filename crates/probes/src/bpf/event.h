@@ -14,17 +14,27 @@ enum probe_id {
 	PROBE_NFS = 3,
 	PROBE_VFS = 4,
 	PROBE_CONNECTIONS = 5,
-	MAX_PROBES = 8,
+	PROBE_MPIIO = 6,
+	PROBE_TCP = 7,
+	PROBE_CEPHPROXY = 8,
+	MAX_PROBES = 16, /* a power of two */
 };
 
 enum {
 	MAX_OPERATIONS = 128, /* per probe */
+	ALL_OPERATIONS = MAX_PROBES * MAX_OPERATIONS,
 	COMM_LENGTH = 16, /* TASK_COMM_LEN */
 	FILE_LENGTH = 128,
 	SOURCE_LENGTH = 256,
+	PROBE_LENGTH = 16,
+	OPERATION_LENGTH = 48,
 	HISTOGRAM_BUCKETS = 114, /* model's BUCKETS */
+	SIZE_BUCKETS = 32, /* model's SIZES */
+	USAGE_BUCKETS = 40, /* of latencies: powers of two, the last from 2^39 ns on */
 	MAX_HISTOGRAMS = 4096,
 	MAX_MOUNT_NAMES = 4096,
+	MAX_MOUNTS = 4096, /* in the pinned map of that name */
+	MAPS_VERSION = 1, /* goes up when what docs/maps.md says of a pinned map is true no longer */
 	MAX_ORDINARY = 32, /* failures that are no event, per probe */
 };
 
@@ -35,6 +45,7 @@ enum event_flags {
 	EVENT_NETWORK_KNOWN = 1 << 3,
 	EVENT_FAILED = 1 << 4, /* by the protocol's own measure: an SMB warning is no failure */
 	EVENT_BY_KERNEL = 1 << 5, /* CALLER_KERNEL, where there is no room for the caller */
+	EVENT_BYTES_UNKNOWN = 1 << 6, /* mpiio: bytes were moved, or may have been, and nobody can tell how many */
 };
 
 /* What stands above an operation: one of these, or the number of a system call plus one. */
@@ -42,6 +53,16 @@ enum caller {
 	CALLER_UNKNOWN = 0,
 	CALLER_KERNEL = 0xfffe, /* a thread of the kernel's own: writeback, readahead, a worker */
 	CALLER_PAGE_FAULT = 0xffff,
+};
+
+/* What was seen of an operation's own send, and of those beside it on its connection that cannot be told from it. */
+struct transit {
+	__u32 sends; /* acknowledged when the operation ended; 0: the rest says nothing */
+	__u32 local_us; /* the longest from TCP's handing it down until the driver had it: this host's queueing discipline */
+	__u32 held_us; /* the longest in TCP's own queue: for want of a window, or paced */
+	__u32 least_us; /* from the driver to the acknowledgement: the shortest ... */
+	__u32 most_us; /* ... and the longest */
+	__u32 retransmitted; /* times that segments of these were sent again */
 };
 
 /* Times in nanoseconds of CLOCK_MONOTONIC; what a probe cannot know is zero. */
@@ -57,9 +78,9 @@ struct event {
 	__u64 session;
 	__u64 message;
 	__u64 connection;
-	__u64 inode;
+	__u64 inode; /* cephproxy: the connection's own number of it, or of a file or directory */
 	__u64 offset; /* vfs: where in the file */
-	__u64 asked; /* vfs: bytes asked for */
+	__u64 asked; /* vfs, mpiio, cephproxy: bytes asked for */
 	__u32 tree; /* NFS: the session's slot */
 	__u32 pid; /* thread group */
 	__u32 tid;
@@ -78,6 +99,7 @@ struct event {
 	__u32 sequence; /* NFS: of the slot */
 	__u32 resent; /* NFS: how often the call was sent again */
 	__u32 reserved;
+	struct transit transit;
 	char comm[COMM_LENGTH];
 	char file[FILE_LENGTH];
 };
@@ -145,6 +167,34 @@ struct histogram {
 	__u64 bytes;
 	__u64 errors;
 	__u64 buckets[HISTOGRAM_BUCKETS];
+	__u64 sizes[SIZE_BUCKETS]; /* those that moved bytes, by floor(log2(bytes)); the last: from 2^31 on */
+};
+
+/* Who asked, if that is wanted at all (settings.account). A zero is what was not asked for, or is not known. */
+enum account {
+	ACCOUNT_NOBODY,
+	ACCOUNT_CGROUP, /* the process where the cgroup is not known: a worker of the kernel's ends the operation */
+	ACCOUNT_PROCESS,
+};
+
+/* All zero but operation and probe: whatever found no room. */
+struct usage_key {
+	__u64 mount;
+	__u64 cgroup;
+	__u32 pid;
+	__u16 operation;
+	__u8 probe;
+	__u8 reserved;
+};
+
+struct usage {
+	__u64 calls;
+	__u64 bytes;
+	__u64 ns;
+	__u64 errors;
+	__u32 sizes[SIZE_BUCKETS]; /* as of histograms */
+	__u32 latencies[USAGE_BUCKETS]; /* by floor(log2(ns)) */
+	char comm[COMM_LENGTH]; /* of the first that asked; empty where that was no longer to be known */
 };
 
 /* Per probe and CPU. produced = what user space consumes + LOST_RING, exactly. */
@@ -155,9 +205,11 @@ enum counter {
 	COUNT_LOST_RING, /* of those, events that found it full */
 	COUNT_LOST_INFLIGHT, /* operations not timed: the in-flight map was full */
 	COUNT_LOST_HISTOGRAM, /* operations not counted: the histogram map was full */
+	COUNT_OTHER_USAGE, /* operations counted in nobody's name: the usage map was full */
 	COUNT_SAMPLED_OUT, /* events left out on purpose while flooded; the others' weight makes up for them */
 	COUNT_SWEPT, /* in-flight entries that never finished and were removed by age */
 	COUNT_NEVER_SENT, /* SMB: waits for credits that led to no command; NFS: operations that ended before they were sent */
+	COUNT_BYTES_UNKNOWN, /* mpiio: operations that are missing in the histograms' bytes */
 	MAX_COUNTERS,
 	ALL_COUNTERS = MAX_PROBES * MAX_COUNTERS,
 	COUNT_RECORDED = 0, /* of no probe, all probes together: records written, so the recorder's head */
@@ -175,10 +227,27 @@ struct settings {
 	__u32 own_pid; /* never watch ourselves */
 	__u32 mount_namespace; /* inode number of the one that mount points are known for */
 	__u32 magic; /* vfs: only file systems with this magic number; 0: all that are watched */
-	__u64 threshold[MAX_PROBES * MAX_OPERATIONS]; /* nanoseconds; all ones: never an event for being slow */
-	__u8 failures[MAX_PROBES * MAX_OPERATIONS]; /* 1: a failure is an event, however fast */
+	__u32 account; /* enum account */
+	__u32 reserved;
+	__u64 threshold[ALL_OPERATIONS]; /* nanoseconds; all ones: never an event for being slow */
+	__u8 failures[ALL_OPERATIONS]; /* 1: a failure is an event, however fast */
 	__u32 ordinary[MAX_PROBES *
 		       MAX_ORDINARY]; /* but for these: the protocol's status, where it has none the errno */
+};
+
+/* For other programs: how the pinned maps are laid out. */
+struct maps_layout {
+	__u32 version; /* MAPS_VERSION */
+	__u32 histogram_buckets;
+	__u32 size_buckets;
+	__u32 counters; /* for each probe */
+};
+
+/* For other programs: what the mount in a key means. */
+struct mount_entry {
+	char fstype[32];
+	char mountpoint[SOURCE_LENGTH];
+	char source[SOURCE_LENGTH];
 };
 
 /* How the kernel names what a hashed mount key stands for. */
@@ -190,4 +259,18 @@ struct mount_name {
 	__u8 port[2]; /* network byte order */
 	__u8 address[16];
 	__u32 reserved;
+};
+
+/* In the same ring as events: a process has mapped a file that none has mapped before. */
+struct mapped {
+	__u64 device;
+	__u64 inode;
+	__u32 pid;
+	__u32 probe; /* whose libraries it may be one of */
+};
+
+/* What the numbers in a histogram's key mean; at index probe * MAX_OPERATIONS + operation. */
+struct named_operation {
+	char probe[PROBE_LENGTH];
+	char operation[OPERATION_LENGTH];
 };

@@ -24,28 +24,24 @@ extern void *bpf_rdonly_cast(const void *pointer, __u32 type) __ksym __weak;
 #define KERNEL_BITS(bits, pointer)                                                                                 \
 	(bpf_ksym_exists(bpf_rdonly_cast) ?                                                                        \
 		 *(__u##bits *)bpf_rdonly_cast((const void *)(pointer), bpf_core_type_id_kernel(struct pt_regs)) : \
-		 copied_##bits((const void *)(pointer)))
+		 ({                                                                                                \
+			 __u##bits copy = 0;                                                                       \
+			 bpf_probe_read_kernel(&copy, sizeof(copy), pointer);                                      \
+			 copy;                                                                                     \
+		 }))
 
-static __always_inline __u32 copied_32(const void *pointer)
-{
-	__u32 value = 0;
-
-	bpf_probe_read_kernel(&value, sizeof(value), pointer);
-	return value;
-}
-
-static __always_inline __u64 copied_64(const void *pointer)
-{
-	__u64 value = 0;
-
-	bpf_probe_read_kernel(&value, sizeof(value), pointer);
-	return value;
-}
+/* 32 or 64 bits at a field of something that may be in a module. */
+#define FIELD_BITS(bits, type, pointer, field) \
+	KERNEL_BITS(bits, (const char *)(pointer) + bpf_core_field_offset(type, field))
 
 /* A field of an argument. The verifier knows the type of fentry's arguments and makes this a load; a kprobe's must be copied by a helper. */
 #define FIELD(typed, pointer, field) ((typed) ? (pointer)->field : BPF_CORE_READ(pointer, field))
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct __kernel_sockaddr_storage {
+	__u16 ss_family;
+};
 
 struct list_head {
 	struct list_head *next;

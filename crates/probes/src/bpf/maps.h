@@ -19,6 +19,15 @@ struct {
 	__type(value, struct histogram);
 } histograms SEC(".maps");
 
+/* Likewise, by who asked; sized when loaded. Next to nothing unless it is wanted. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, struct usage_key);
+	__type(value, struct usage);
+} usage SEC(".maps");
+
 /* A slice of records for each CPU; sized when loaded. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

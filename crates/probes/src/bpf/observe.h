@@ -30,6 +30,7 @@ struct outcome {
 };
 
 static const struct histogram empty_histogram;
+static const struct usage empty_usage;
 
 static __always_inline void count(__u32 probe, enum counter which)
 {
@@ -48,15 +49,11 @@ static __always_inline struct settings *current_settings(void)
 	return bpf_map_lookup_elem(&settings, &zero);
 }
 
-/* Twin of model's Histogram::bucket_of; shared.bpf.c lets a test compare the two. */
-static __always_inline __u32 bucket_of(__u64 ns)
+/* By halving. Of 0, it is 0. */
+static __always_inline __u32 floor_log2(__u64 rest)
 {
-	__u32 exponent = 0, bucket;
-	__u64 rest = ns;
+	__u32 exponent = 0;
 
-	if (ns < 1024)
-		return 0;
-	/* floor(log2(ns)) by halving */
 	if (rest >> 32)
 		exponent += 32, rest >>= 32;
 	if (rest >> 16)
@@ -67,16 +64,34 @@ static __always_inline __u32 bucket_of(__u64 ns)
 		exponent += 4, rest >>= 4;
 	if (rest >> 2)
 		exponent += 2, rest >>= 2;
-	exponent += rest >> 1;
+	return exponent + (rest >> 1);
+}
+
+/* Twin of model's Histogram::bucket_of; shared.bpf.c lets a test compare the two. */
+static __always_inline __u32 bucket_of(__u64 ns)
+{
+	__u32 exponent, bucket;
+
+	if (ns < 1024)
+		return 0;
+	exponent = floor_log2(ns);
 	bucket = ((exponent - 10) << 2) + ((ns >> (exponent - 2)) & 3) + 1;
 	return bucket < HISTOGRAM_BUCKETS ? bucket : HISTOGRAM_BUCKETS - 1;
+}
+
+/* Twin of model's Histogram::size_of. */
+static __always_inline __u32 size_of(__u64 bytes)
+{
+	__u32 size = floor_log2(bytes);
+
+	return size < SIZE_BUCKETS ? size : SIZE_BUCKETS - 1;
 }
 
 static __always_inline void add_to_histogram(const struct outcome *o, __u64 duration)
 {
 	struct histogram_key key = { .mount = o->mount, .operation = o->operation, .probe = o->probe };
 	struct histogram *h = bpf_map_lookup_elem(&histograms, &key);
-	__u32 bucket;
+	__u32 bucket, size;
 
 	if (!h) {
 		bpf_map_update_elem(&histograms, &key, &empty_histogram, BPF_NOEXIST);
@@ -88,13 +103,68 @@ static __always_inline void add_to_histogram(const struct outcome *o, __u64 dura
 	}
 	__sync_fetch_and_add(&h->count, 1);
 	__sync_fetch_and_add(&h->sum, duration);
-	if (o->bytes)
+	if (o->bytes) {
 		__sync_fetch_and_add(&h->bytes, o->bytes);
+		size = size_of(o->bytes);
+		if (size < SIZE_BUCKETS)
+			__sync_fetch_and_add(&h->sizes[size], 1);
+	}
 	if (o->flags & EVENT_FAILED)
 		__sync_fetch_and_add(&h->errors, 1);
 	bucket = bucket_of(duration);
 	if (bucket < HISTOGRAM_BUCKETS)
 		__sync_fetch_and_add(&h->buckets[bucket], 1);
+}
+
+static __always_inline struct usage *usage_of(const struct outcome *o, struct usage_key *key, bool is_current)
+{
+	struct usage *u = bpf_map_lookup_elem(&usage, key);
+
+	if (u)
+		return u;
+	bpf_map_update_elem(&usage, key, &empty_usage, BPF_NOEXIST);
+	u = bpf_map_lookup_elem(&usage, key);
+	if (u) {
+		if (is_current)
+			bpf_get_current_comm(u->comm, sizeof(u->comm));
+		return u;
+	}
+	count(o->probe, COUNT_OTHER_USAGE);
+	key->mount = 0;
+	key->cgroup = 0;
+	key->pid = 0;
+	return bpf_map_lookup_elem(&usage, key); /* made by user space */
+}
+
+/* In the name of who asked. A worker of the kernel's, where that ends the operation, says nothing of the requester's cgroup. */
+static __always_inline void account(const struct settings *s, const struct outcome *o, __u64 duration)
+{
+	struct usage_key key = { .mount = o->mount, .operation = o->operation, .probe = o->probe };
+	bool is_current = bpf_get_current_pid_tgid() >> 32 == o->pid;
+	__u32 size, latency;
+	struct usage *u;
+
+	if (is_current)
+		key.cgroup = bpf_get_current_cgroup_id();
+	if (s->account == ACCOUNT_PROCESS || !is_current)
+		key.pid = o->pid;
+	u = usage_of(o, &key, is_current && key.pid);
+	if (!u)
+		return;
+	__sync_fetch_and_add(&u->calls, 1);
+	__sync_fetch_and_add(&u->ns, duration);
+	if (o->bytes) {
+		__sync_fetch_and_add(&u->bytes, o->bytes);
+		size = size_of(o->bytes);
+		if (size < SIZE_BUCKETS)
+			__sync_fetch_and_add(&u->sizes[size], 1);
+	}
+	if (o->flags & EVENT_FAILED)
+		__sync_fetch_and_add(&u->errors, 1);
+	latency = floor_log2(duration);
+	if (latency >= USAGE_BUCKETS)
+		latency = USAGE_BUCKETS - 1;
+	__sync_fetch_and_add(&u->latencies[latency], 1);
 }
 
 static __always_inline __u32 microseconds(__u64 ns)
@@ -147,7 +217,7 @@ static __always_inline bool failed_badly(const struct settings *s, const struct 
 	__u32 code = o->status ?: o->error;
 
 	if (!(o->flags & EVENT_FAILED) ||
-	    !s->failures[(o->probe * MAX_OPERATIONS + o->operation) & (MAX_PROBES * MAX_OPERATIONS - 1)])
+	    !s->failures[(o->probe * MAX_OPERATIONS + o->operation) & (ALL_OPERATIONS - 1)])
 		return false;
 	for (int i = 0; i < MAX_ORDINARY; i++)
 		if (s->ordinary[(o->probe * MAX_ORDINARY + i) & (MAX_PROBES * MAX_ORDINARY - 1)] == code && code)
@@ -158,7 +228,7 @@ static __always_inline bool failed_badly(const struct settings *s, const struct 
 static __always_inline bool wanted(const struct settings *s, const struct outcome *o, __u64 duration)
 {
 	/* The mask keeps the verifier from having to believe the probe. */
-	if (duration < s->threshold[(o->probe * MAX_OPERATIONS + o->operation) & (MAX_PROBES * MAX_OPERATIONS - 1)] &&
+	if (duration < s->threshold[(o->probe * MAX_OPERATIONS + o->operation) & (ALL_OPERATIONS - 1)] &&
 	    !failed_badly(s, o))
 		return false;
 	if (s->pid && s->pid != o->pid)
@@ -168,20 +238,11 @@ static __always_inline bool wanted(const struct settings *s, const struct outcom
 	return !s->errors_only || o->flags & EVENT_FAILED;
 }
 
-/* Counts and records a finished operation. Returns an event to complete and report() if it is worth one. */
-static __always_inline struct event *observe(const struct outcome *o)
+/* An event of a finished operation, to be completed and reported; but while flooded, only of some. */
+static __always_inline struct event *event_of(const struct settings *s, const struct outcome *o, __u64 duration)
 {
-	__u64 duration = o->end - o->start;
-	struct settings *s = current_settings();
 	struct event *e;
 
-	if (!s)
-		return NULL;
-	add_to_histogram(o, duration);
-	if (duration >= o->worth_recording)
-		record(s, o, duration);
-	if (!wanted(s, o, duration))
-		return NULL;
 	if (s->sample_shift && (bpf_get_prandom_u32() & ((1 << (s->sample_shift & 31)) - 1))) {
 		count(o->probe, COUNT_SAMPLED_OUT);
 		return NULL;
@@ -212,6 +273,22 @@ static __always_inline struct event *observe(const struct outcome *o)
 	e->probe = o->probe;
 	e->flags = o->flags;
 	return e;
+}
+
+/* Counts and records a finished operation. Returns an event to complete and report() if it is worth one. */
+static __always_inline struct event *observe(const struct outcome *o)
+{
+	__u64 duration = o->end - o->start;
+	struct settings *s = current_settings();
+
+	if (!s)
+		return NULL;
+	add_to_histogram(o, duration);
+	if (s->account)
+		account(s, o, duration);
+	if (duration >= o->worth_recording)
+		record(s, o, duration);
+	return wanted(s, o, duration) ? event_of(s, o, duration) : NULL;
 }
 
 /* Who asked. */

@@ -3,9 +3,28 @@
  * Loaded first: creates the maps that every probe shares, carries the types for Rust, and tries out what this kernel
  * allows.
  */
+#include "../tasks/record.h"
+#include "../tcp/flow.h"
 #include "observe.h"
+#include "sends.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+/* Written by user space, for other programs. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct maps_layout);
+} version SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, MAX_MOUNTS);
+	__type(key, __u64);
+	__type(value, struct mount_entry);
+} mounts SEC(".maps");
 
 /* Named so that their BTF is kept; nothing reads them. */
 struct event event_type;
@@ -18,17 +37,50 @@ struct flight flight_type;
 struct thread thread_type;
 struct histogram_key histogram_key_type;
 struct histogram histogram_type;
+struct usage_key usage_key_type;
+struct usage usage_type;
+enum account account_type;
 struct settings settings_type;
 struct mount_name mount_name_type;
+struct mapped mapped_type;
+struct named_operation named_operation_type;
+struct maps_layout maps_layout_type;
+struct mount_entry mount_entry_type;
+enum stage stage_type;
+struct selection selection_type;
+struct flow flow_type;
+struct connection connection_type;
+struct stamp stamp_type;
+struct task_record task_record_type;
+struct walk_options walk_options_type;
+struct symbol symbol_type;
+struct file_record file_record_type;
+struct wait_record wait_record_type;
+struct wait_options wait_options_type;
+struct stack_record stack_record_type;
+struct stack_options stack_options_type;
+struct socket_record socket_record_type;
+struct area_record area_record_type;
+
+/* No probe reads it: it tells other programs. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, ALL_OPERATIONS);
+	__type(key, __u32);
+	__type(value, struct named_operation);
+} operation_names SEC(".maps");
 
 __u64 bucket_input;
 __u32 bucket_output;
+__u32 size_output;
 
 /* For the test that holds bucket_of() and its twin in Rust together. */
 SEC("syscall")
 int bucket(void *ctx)
 {
 	bucket_output = bucket_of(bucket_input);
+	size_output = size_of(bucket_input);
 	return 0;
 }
 

@@ -9,7 +9,7 @@ enum { MAX_LOST = 4096, TCP_STATE_ESTABLISHED = 1, TCP_STATE_CLOSE = 7, TCP_STAT
 
 struct lost {
 	__u64 since;
-	__u64 connects; /* how often it had been connected: tells it from another transport at the same address */
+	__u64 connects; /* how often it had begun to connect: tells it from another transport at the same address */
 };
 
 /* Transports that lost their connection, by address. */
@@ -52,8 +52,8 @@ int tp_state(unsigned long long *ctx)
 			return 0;
 		o.operation = RECONNECT;
 		o.start = lost->since;
-		/* Of another transport: that was freed without having connected again. */
-		if (lost->connects == now.connects)
+		/* Else of another transport: that was freed without having connected again. */
+		if (now.connects > lost->connects)
 			happened(&o, &peer, port, 0, 0);
 		bpf_map_delete_elem(&lost_transports, &key);
 		return 0;

@@ -15,10 +15,6 @@ enum { MAX_THREADS = 4096 };
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
-struct __kernel_sockaddr_storage {
-	__u16 ss_family;
-};
-
 enum statusEnum { SERVER_EXITING = 2 /* CifsExiting */ };
 
 struct TCP_Server_Info {

@@ -3,12 +3,11 @@
  * Retransmissions, resets and closed windows on the client's sockets with servers of mounts. Every retransmission and
  * reset of this host comes by here, so that what is none of ours must be gone at once: most are at the port's bit.
  */
-#include "connections.h"
+#include "peers.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 enum {
-	FAMILY_INET = 2,
 	/* Timeouts without any answer, each twice as long as the one before, from 200 ms on: 1.4 s have passed. */
 	IN_A_ROW = 2,
 };
@@ -21,38 +20,6 @@ struct inet_connection_sock {
 };
 
 #pragma clang attribute pop
-
-/* A bit for each port that one of the servers has, by the number as it is on the wire. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u8[8192]);
-} ports SEC(".maps");
-
-/* Whether the socket's peer is a server that something is mounted from: so the server's own end of it is none. */
-static __always_inline bool peer_of(struct peer *peer, const struct sock *sk)
-{
-	__u16 port = sk->__sk_common.skc_dport, family;
-	__u32 zero = 0;
-	__u8 *bits = bpf_map_lookup_elem(&ports, &zero);
-
-	if (!bits || !(bits[port >> 3] & 1 << (port & 7)))
-		return false;
-	family = sk->__sk_common.skc_family;
-	__builtin_memset(peer, 0, sizeof(*peer));
-	peer->port = port;
-	if (family == FAMILY_INET6) {
-		bpf_probe_read_kernel(peer->address, 16,
-				      (const void *)sk + bpf_core_field_offset(struct sock, __sk_common.skc_v6_daddr));
-	} else if (family == FAMILY_INET) {
-		__u32 address = sk->__sk_common.skc_daddr;
-
-		peer->address[10] = peer->address[11] = 0xff;
-		__builtin_memcpy(peer->address + 12, &address, 4);
-	}
-	return is_server(peer);
-}
 
 static __always_inline void tell(enum happening what, const struct sock *sk, const struct peer *peer, __u32 times)
 {

@@ -11,6 +11,7 @@ use crate::{
     generated::probe_id,
     mounts::{MountPoint, Mounts, share},
     spec::{Module, Rung, Spec},
+    tcp,
 };
 
 /// The happenings; `enum happening` in connections.h, in its order.
@@ -35,10 +36,9 @@ pub static PROTOCOL: Protocol = Protocol {
     // A client may break a connection that it has no use for: no rule counts that unless it names it.
     waits_by_design: &[10],
     remote: true,
-    status_name: tcp_state,
-    status_named: |_| None,
-    status_errno: |_| 0,
-    ordinary: &[],
+    // The socket's state when a loss was noticed.
+    status_name: tcp::state_name,
+    ..Protocol::BY_ERRNO
 };
 
 const NO_HOOKS: Spec = Spec {
@@ -53,6 +53,7 @@ const NO_HOOKS: Spec = Spec {
     follow_mounts,
     mount_key,
     inflight: &[],
+    has_ended: |_| false,
 };
 
 pub(crate) static TCP: Spec = Spec {
@@ -128,23 +129,8 @@ pub(crate) static NFS4: Spec = Spec {
     ..NO_HOOKS
 };
 
-/// The socket's state when a loss was noticed (include/net/tcp_states.h).
-fn tcp_state(status: u32) -> Option<&'static str> {
-    Some(match status {
-        1 => "ESTABLISHED",
-        4 => "FIN_WAIT1",
-        5 => "FIN_WAIT2",
-        6 => "TIME_WAIT",
-        7 => "CLOSE",
-        8 => "CLOSE_WAIT",
-        9 => "LAST_ACK",
-        11 => "CLOSING",
-        _ => return None,
-    })
-}
-
 /// As the smb and nfs probes name the mount, so that a verdict finds their operations beside these.
-fn mount_key(point: &MountPoint) -> MountKey {
+pub(crate) fn mount_key(point: &MountPoint) -> MountKey {
     match point.mount.fstype.as_str() {
         "cifs" | "smb3" => MountKey::source(share(point.mount.source.as_bytes())),
         _ => point.device,
@@ -195,7 +181,7 @@ fn ports<'a>(servers: impl Iterator<Item = &'a Peer>) -> Vec<u8> {
 }
 
 /// Writes the servers; the ports last, and first those that are gone.
-fn follow_mounts(object: &Object, mounts: &Mounts) -> libbpf_rs::Result<()> {
+pub(crate) fn follow_mounts(object: &Object, mounts: &Mounts) -> libbpf_rs::Result<()> {
     let wanted = servers(mounts);
     for map in object.maps() {
         match map.name().as_encoded_bytes() {

@@ -6,10 +6,6 @@
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
-struct __kernel_sockaddr_storage {
-	__u16 ss_family;
-};
-
 struct rpc_xprt {
 	struct __kernel_sockaddr_storage addr;
 	unsigned long state;

@@ -36,6 +36,7 @@ pub(crate) static SPEC: Spec = Spec {
     follow_mounts: |_, _| Ok(()),
     mount_key: |point| point.device,
     inflight: &["inflight"],
+    has_ended: |_| false,
 };
 
 const WITHOUT: &str = "the end of a large answer (its arrival counts as delivery), calls that the client repeats, \

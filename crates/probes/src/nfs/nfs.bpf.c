@@ -12,6 +12,7 @@
  */
 #include "../bpf/caller.h"
 #include "../bpf/observe.h"
+#include "../bpf/transit.h"
 #include <bpf/bpf_endian.h>
 #include "client.h"
 #include "details.h"
@@ -24,9 +25,8 @@ enum { MAX_INFLIGHT = 10240, MAX_SERVERS = 4096, STATUS_V3 = 3 << 16, STATUS_RPC
 
 /* A wait this short needs no explanation. */
 #define SHORT_NS 10000000ULL
-
-/* The verifier knows the type of tp_btf's and fentry's arguments and makes this a load; a kprobe's must be copied by a helper. */
-#define FIELD(typed, pointer, field) ((typed) ? (pointer)->field : BPF_CORE_READ(pointer, field))
+/* How long a call takes to get into the socket's queue, once RPC has begun to send it. */
+#define TRANSMIT_NS 5000000ULL
 
 struct inflight {
 	/* A finished one waits for the memory of its task to be used again, as it soon is. */
@@ -67,6 +67,7 @@ static __always_inline int started(const struct rpc_task *task, bool typed)
 	__u64 key = (__u64)task, now = bpf_ktime_get_ns(), pid_tgid;
 	struct rpc_clnt *client = FIELD(typed, task, tk_client);
 	struct inflight f = { .op = { .start = now, .used = now, .probe = PROBE_NFS } };
+	const struct rpc_xprt *transport;
 	struct inflight *reused;
 
 	if (!client || FIELD(typed, client, cl_prog) != NFS_PROGRAM)
@@ -74,7 +75,8 @@ static __always_inline int started(const struct rpc_task *task, bool typed)
 	f.version = FIELD(typed, client, cl_vers);
 	f.op.operation = operation_of_task(task, f.version, typed);
 	f.op.mount = mount_of(client, now);
-	f.unconnected = !(BPF_CORE_READ(client, cl_xprt, state) & XPRT_CONNECTED);
+	transport = FIELD(typed, client, cl_xprt);
+	f.unconnected = !(FIELD_BITS(64, struct rpc_xprt, transport, state) & XPRT_CONNECTED);
 	pid_tgid = bpf_get_current_pid_tgid();
 	f.op.pid = pid_tgid >> 32;
 	f.op.tid = pid_tgid;
@@ -101,12 +103,22 @@ static __always_inline struct inflight *inflight_of(__u64 task)
 	return f && f->op.start ? f : NULL;
 }
 
-static __always_inline int received(const struct rpc_task *task)
+/* Of the shortest answers, all is there when their beginning is, which RPC notes itself. */
+static __always_inline int received(const struct rpc_task *task, bool typed)
 {
-	struct inflight *f = inflight_of((__u64)task);
+	__u64 now = bpf_ktime_get_ns();
+	struct rpc_clnt *client = FIELD(typed, task, tk_client);
+	__u32 operation;
+	struct inflight *f;
 
+	if (!client || FIELD(typed, client, cl_prog) != NFS_PROGRAM)
+		return 0;
+	operation = operation_of_task(task, FIELD(typed, client, cl_vers), typed);
+	if (operation == OPERATION_WRITE || operation == OPERATION_COMMIT)
+		return 0;
+	f = inflight_of((__u64)task);
 	if (f)
-		f->received = bpf_ktime_get_ns();
+		f->received = now;
 	return 0;
 }
 
@@ -125,10 +137,14 @@ static __always_inline int restarted(const struct rpc_task *task)
 	return 0;
 }
 
-static __always_inline int released(const struct rpc_task *task)
+static __always_inline int released(const struct rpc_task *task, bool typed)
 {
-	struct inflight *f = inflight_of((__u64)task);
+	struct inflight *f;
 
+	/* Sent and not given up by RPC: it has finished, as nearly all have. */
+	if (FIELD(typed, task, tk_flags) & RPC_TASK_SENT && !FIELD(typed, task, tk_rpc_status))
+		return 0;
+	f = inflight_of((__u64)task);
 	if (!f)
 		return 0;
 	f->op.start = 0;
@@ -145,8 +161,15 @@ static __always_inline int freed(const struct rpc_clnt *client)
 	return 0;
 }
 
+/* Of the socket that a call went by, for its event. */
+struct socket_facts {
+	__u64 socket; /* struct sock; 0: not known, or another by now */
+	__u32 srtt_us;
+};
+
 /* The state of the connection, and whether it was set up anew since the operation began. */
-static __always_inline bool read_connection(struct outcome *o, __u32 *srtt_us, struct rpc_xprt *transport, bool typed)
+static __always_inline bool read_connection(struct outcome *o, struct socket_facts *facts, struct rpc_xprt *transport,
+					    bool typed)
 {
 	struct tcp_sock *tcp = NULL;
 	struct settings *s;
@@ -163,10 +186,12 @@ static __always_inline bool read_connection(struct outcome *o, __u32 *srtt_us, s
 		if (ticks * s->tick_ns < o->end - o->start + s->tick_ns)
 			return true;
 	}
-	tcp = (void *)BPF_CORE_READ((struct sock_xprt *)transport, inet);
+	tcp = (void *)FIELD_BITS(64, struct sock_xprt, transport, inet);
 	if (!tcp)
 		return false;
-	*srtt_us = KERNEL_FIELD(struct tcp_sock, tcp, srtt_us) >> 3; /* kept in eighths */
+	if (typed)
+		facts->socket = (__u64)tcp;
+	facts->srtt_us = KERNEL_FIELD(struct tcp_sock, tcp, srtt_us) >> 3; /* kept in eighths */
 	o->rtt_us = KERNEL_FIELD(struct tcp_sock, tcp, rack.rtt_us);
 	/* Without those that the peer calls needless: loss probes overtaken by a late acknowledgement (RFC 2883). */
 	sent = KERNEL_FIELD(struct tcp_sock, tcp, total_retrans);
@@ -228,7 +253,7 @@ static __always_inline __u64 bytes_moved(const struct rpc_task *task, bool typed
 {
 	struct nfs_pgio_res *answer = FIELD(typed, task, tk_msg.rpc_resp);
 
-	return BPF_CORE_READ(answer, count);
+	return FIELD_BITS(64, struct nfs_pgio_res, answer, count);
 }
 
 static __always_inline int finished(const struct rpc_task *task, bool typed)
@@ -238,9 +263,10 @@ static __always_inline int finished(const struct rpc_task *task, bool typed)
 	struct outcome o = { .end = bpf_ktime_get_ns(), .probe = PROBE_NFS };
 	struct rpc_rqst *request = FIELD(typed, task, tk_rqstp);
 	struct rpc_xprt *transport;
-	__u32 srtt_us = 0, resent;
+	struct socket_facts facts = {};
 	bool reconnected, held_up;
 	struct event *e;
+	__u32 resent;
 
 	if (!f || !f->op.start || !request)
 		return 0;
@@ -262,7 +288,7 @@ static __always_inline int finished(const struct rpc_task *task, bool typed)
 	    f->op.operation <= OPERATION_WRITE)
 		o.bytes = bytes_moved(task, typed);
 	transport = FIELD(typed, request, rq_xprt);
-	reconnected = read_connection(&o, &srtt_us, transport, typed);
+	reconnected = read_connection(&o, &facts, transport, typed);
 	if (f->unconnected && o.end - o.start >= SHORT_NS) {
 		reconnected = true;
 		o.flags &= ~EVENT_NETWORK_KNOWN;
@@ -277,7 +303,10 @@ static __always_inline int finished(const struct rpc_task *task, bool typed)
 	e = observe(&o);
 	if (e) {
 		e->message = bpf_ntohl(FIELD(typed, request, rq_xid));
-		e->srtt_us = srtt_us;
+		e->srtt_us = facts.srtt_us;
+		/* RPC notes the time before it sends. Where fields are not typed, the verifier has enough to do as it is. */
+		if (typed && !held_up && sent)
+			read_transit(&e->transit, facts.socket, sent, sent + TRANSMIT_NS);
 		e->resent = resent;
 		e->caller = f->op.caller;
 		e->uid = f->uid;
@@ -324,7 +353,7 @@ int tp_freed(unsigned long long *ctx)
 SEC("fentry/xprt_complete_rqst")
 int fentry_received(unsigned long long *ctx)
 {
-	return received((void *)ctx[0]);
+	return received((void *)ctx[0], true);
 }
 
 SEC("fentry/rpc_restart_call")
@@ -342,7 +371,7 @@ int fentry_restarted_prepare(unsigned long long *ctx)
 SEC("fentry/rpc_task_release_client")
 int fentry_released(unsigned long long *ctx)
 {
-	return released((void *)ctx[0]);
+	return released((void *)ctx[0], true);
 }
 
 /* Rung 2: kprobe */
@@ -369,7 +398,7 @@ int kprobe_freed(struct pt_regs *ctx)
 SEC("kprobe/xprt_complete_rqst")
 int kprobe_received(struct pt_regs *ctx)
 {
-	return received((void *)PT_REGS_PARM1(ctx));
+	return received((void *)PT_REGS_PARM1(ctx), false);
 }
 
 SEC("kprobe/rpc_restart_call")
@@ -387,5 +416,5 @@ int kprobe_restarted_prepare(struct pt_regs *ctx)
 SEC("kprobe/rpc_task_release_client")
 int kprobe_released(struct pt_regs *ctx)
 {
-	return released((void *)PT_REGS_PARM1(ctx));
+	return released((void *)PT_REGS_PARM1(ctx), false);
 }

@@ -18,10 +18,6 @@ struct rpc_message {
 	void *rpc_resp;
 };
 
-struct __kernel_sockaddr_storage {
-	__u16 ss_family;
-};
-
 struct rpc_xprt {
 	unsigned int id;
 	struct __kernel_sockaddr_storage addr;
@@ -60,6 +56,7 @@ struct rpc_task {
 	void *tk_calldata;
 	struct rpc_clnt *tk_client;
 	struct rpc_rqst *tk_rqstp;
+	__u16 tk_flags;
 };
 
 struct hlist_node {
@@ -134,4 +131,4 @@ struct nfs_commit_data {
 
 #pragma clang attribute pop
 
-enum { NFS_PROGRAM = 100003, IPPROTO_TCP = 6, XPRT_CONNECTED = 1 << 1 };
+enum { NFS_PROGRAM = 100003, IPPROTO_TCP = 6, XPRT_CONNECTED = 1 << 1, RPC_TASK_SENT = 0x0800 };

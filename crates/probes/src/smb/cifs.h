@@ -7,10 +7,6 @@
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
-struct __kernel_sockaddr_storage {
-	__u16 ss_family;
-};
-
 struct TCP_Server_Info {
 	struct list_head smb_ses_list;
 	__u64 conn_id;

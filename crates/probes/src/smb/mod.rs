@@ -35,6 +35,7 @@ pub(crate) static SPEC: Spec = Spec {
     follow_mounts: |_, _| Ok(()),
     mount_key: |point| MountKey::source(share(point.mount.source.as_bytes())),
     inflight: &["inflight"],
+    has_ended: |_| false,
 };
 
 /// SMB2 commands by their code (MS-SMB2 2.2.1.2).

@@ -11,6 +11,7 @@
  */
 #include "../bpf/caller.h"
 #include "../bpf/observe.h"
+#include "../bpf/transit.h"
 #include "cifs.h"
 #include "tree.h"
 
@@ -50,6 +51,7 @@ struct inflight {
 	/* A finished one waits for the client's allocator to hand out this mid again, as it soon does. */
 	struct flight op;
 	__u64 received; /* 0: no answer yet */
+	__u64 socket; /* that the answer came by: a struct sock */
 	__u32 queued_ticks; /* jiffies from allocation until sent */
 	__u32 generation; /* of tree_generation, when the mount was found */
 	__u32 status;
@@ -198,7 +200,7 @@ static __always_inline int started(const void *header, struct TCP_Server_Info *s
 		intent->tree = tree;
 		intent->mount = f->op.mount;
 	}
-	f->received = 0;
+	f->received = f->socket = 0;
 	f->op.session = session;
 	f->op.message = head->message;
 	f->op.connection = connection;
@@ -288,6 +290,7 @@ static __always_inline int received(const unsigned long long *arguments, bool ty
 	socket = FIELD(typed, server, ssocket);
 	tcp = (void *)FIELD(typed, socket, sk);
 	if (tcp) {
+		f->socket = (__u64)tcp;
 		f->srtt_us = KERNEL_FIELD(struct tcp_sock, tcp, srtt_us) >> 3; /* kept in eighths */
 		f->rtt_us = KERNEL_FIELD(struct tcp_sock, tcp, rack.rtt_us);
 		/* Without those that the peer calls needless: loss probes overtaken by a late acknowledgement (RFC 2883). */
@@ -305,13 +308,17 @@ static __always_inline bool is_failure(const struct inflight *f)
 	return !f->received || (f->status >> 30 == 3 && f->status != STATUS_MORE_PROCESSING_REQUIRED);
 }
 
-static __always_inline void split(struct outcome *o, const struct inflight *f)
+static __always_inline __u64 tick_ns(void)
 {
-	__u64 answered = f->received ?: o->end, tick = 0;
 	struct settings *s = current_settings();
 
-	if (s)
-		tick = s->tick_ns;
+	return s ? s->tick_ns : 0;
+}
+
+static __always_inline void split(struct outcome *o, const struct inflight *f)
+{
+	__u64 answered = f->received ?: o->end, tick = tick_ns();
+
 	o->queue = f->op.used - o->start + f->queued_ticks * tick;
 	/* Jiffies can claim more than there was. */
 	if (o->queue > answered - o->start)
@@ -364,6 +371,8 @@ static __always_inline int finished(const unsigned long long *arguments)
 		e->tree = f->op.tree;
 		e->caller = f->op.caller;
 		e->srtt_us = f->srtt_us;
+		/* Two ticks: one each for when it was allocated and sent. */
+		read_transit(&e->transit, f->socket, o.start, o.start + o.queue + 2 * tick_ns());
 		name_requester(e, BPF_CORE_READ(mid, creator));
 		report(e);
 	}

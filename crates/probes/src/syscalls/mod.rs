@@ -15,12 +15,8 @@ use crate::{
 pub static PROTOCOL: Protocol = Protocol {
     name: "syscalls",
     operations: &["read", "write", "open", "close", "fsync", "stat", "readdir"],
-    waits_by_design: &[],
-    remote: false,
-    status_name: |_| None,
-    status_named: |_| None,
-    status_errno: |_| 0,
     ordinary: ORDINARY,
+    ..Protocol::BY_ERRNO
 };
 
 /// Misses, names that are there already, and calls that were told not to wait.
@@ -49,6 +45,7 @@ pub(crate) static SPEC: Spec = Spec {
     follow_mounts,
     mount_key: |point| point.device,
     inflight: &["in_flight"],
+    has_ended: |_| false,
 };
 
 /// Where a call says which file it means; `enum target` in syscalls.bpf.c, in its order.
@@ -128,7 +125,7 @@ fn prepare(object: &mut OpenObject) -> libbpf_rs::Result<()> {
 const PATH_LENGTH: usize = 128;
 
 /// The key of a mount point in the `mount_points` trie; `None` if its path is too long for it.
-fn prefix(point: &MountPoint) -> Option<[u8; 4 + PATH_LENGTH]> {
+pub(crate) fn prefix(point: &MountPoint) -> Option<[u8; 4 + PATH_LENGTH]> {
     let mut path = point.path.strip_suffix(b"/").unwrap_or(&point.path).to_vec();
     path.push(b'/');
     let mut key = [0; 4 + PATH_LENGTH];
@@ -155,7 +152,7 @@ fn follow_mounts(object: &Object, mounts: &Mounts) -> libbpf_rs::Result<()> {
 }
 
 /// Makes a map hold just these entries, without a moment in which those that stay are missing.
-fn make_equal(map: &dyn MapCore, entries: &[(Vec<u8>, Vec<u8>)]) -> libbpf_rs::Result<()> {
+pub(crate) fn make_equal(map: &dyn MapCore, entries: &[(Vec<u8>, Vec<u8>)]) -> libbpf_rs::Result<()> {
     let wanted: std::collections::HashMap<&Vec<u8>, &Vec<u8>> = entries.iter().map(|(k, v)| (k, v)).collect();
     let gone: Vec<Vec<u8>> = map.keys().filter(|key| !wanted.contains_key(key)).collect();
     for key in gone {

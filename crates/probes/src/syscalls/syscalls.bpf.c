@@ -10,11 +10,12 @@
 #include "../bpf/files.h"
 #include "../bpf/observe.h"
 #include "../threads/iterator.h"
+#include "paths.h"
 #include "syscall.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-enum { MAX_CALLS = 512, PATH_LENGTH = 128, MAX_ERRNO = 4095, AT_FDCWD = -100, EINTR = 4, ERESTARTSYS = 512 };
+enum { MAX_CALLS = 512, MAX_ERRNO = 4095, AT_FDCWD = -100, EINTR = 4, ERESTARTSYS = 512 };
 
 /* Where a call says which file it means. */
 enum target {
@@ -68,20 +69,6 @@ struct {
 	__type(value, __u8);
 } watched_devices SEC(".maps");
 
-struct path_prefix {
-	__u32 bits;
-	char path[PATH_LENGTH]; /* with a slash at the end */
-};
-
-/* Mount points of the watched mounts and of what is mounted below them, to the device; by user space. */
-struct {
-	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 16384);
-	__type(key, struct path_prefix);
-	__type(value, __u64);
-} mount_points SEC(".maps");
-
 /* Too large for the stack; a second task on this CPU is refused the same program meanwhile. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -91,38 +78,12 @@ struct {
 } path_scratch SEC(".maps");
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
-struct path___pwd {
-	struct dentry___pwd *dentry;
-};
-
-struct dentry___pwd {
-	struct super_block *d_sb;
-};
-
-struct fs_struct {
-	struct path___pwd pwd;
-};
-
-struct ns_common {
-	unsigned int inum;
-};
-
-struct mnt_namespace {
-	struct ns_common ns;
-};
-
-struct nsproxy {
-	struct mnt_namespace *mnt_ns;
-};
-
 struct nameidata {
 	struct path path;
 	struct qstr last;
 };
 
-struct task_struct___paths {
-	struct fs_struct *fs;
-	struct nsproxy *nsproxy;
+struct task_struct___walk {
 	struct nameidata *nameidata;
 };
 #pragma clang attribute pop
@@ -281,10 +242,8 @@ static __always_inline bool attribute_by_stat(struct pending *p, const struct se
 static __always_inline bool attribute_by_path(struct pending *p, const struct settings *s,
 					      const struct task_struct *task)
 {
-	const struct task_struct___paths *paths = (const void *)task;
 	__u32 zero = 0;
 	struct path_prefix *prefix = bpf_map_lookup_elem(&path_scratch, &zero);
-	__u64 *device;
 	long length;
 
 	if (!prefix)
@@ -295,17 +254,12 @@ static __always_inline bool attribute_by_path(struct pending *p, const struct se
 	if (prefix->path[0] != '/') {
 		if (p->descriptor != AT_FDCWD)
 			return attribute(p, s, task, p->descriptor);
-		p->mount = BPF_CORE_READ(paths, fs, pwd.dentry, d_sb, s_dev);
-		return device_is_watched(s, p->mount);
+		p->mount = device_of_cwd(task);
+	} else {
+		p->mount = device_of_absolute(prefix, length, s->mount_namespace, task);
+		if (!p->mount)
+			return false;
 	}
-	if (BPF_CORE_READ(paths, nsproxy, mnt_ns, ns.inum) != s->mount_namespace)
-		return false;
-	prefix->path[(length - 1) & (PATH_LENGTH - 1)] = '/';
-	prefix->bits = length * 8;
-	device = bpf_map_lookup_elem(&mount_points, prefix);
-	if (!device)
-		return false;
-	p->mount = *device;
 	return device_is_watched(s, p->mount);
 }
 
@@ -380,7 +334,7 @@ static __always_inline int left(const struct pt_regs___kernel *regs, long result
 /* A path that is still walked: the folder that it has come to, and the name that it looks up there. */
 static __always_inline void attribute_by_walk(struct event *e, const struct settings *s, const struct task_struct *task)
 {
-	struct nameidata *walk = BPF_CORE_READ((const struct task_struct___paths *)task, nameidata);
+	struct nameidata *walk = BPF_CORE_READ((const struct task_struct___walk *)task, nameidata);
 	struct dentry *folder = BPF_CORE_READ(walk, path.dentry);
 	struct super_block *sb = BPF_CORE_READ(folder, d_sb);
 	__u32 length = BPF_CORE_READ(walk, last.len);

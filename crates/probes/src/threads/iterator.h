@@ -9,6 +9,8 @@ struct seq_file;
 
 struct bpf_iter_meta {
 	struct seq_file *seq;
+	__u64 session_id;
+	__u64 seq_num; /* 0 for the first */
 };
 
 struct bpf_iter__task {

@@ -1,43 +1,25 @@
 //! Where threads are, to tell an operation that hangs from one whose end was missed.
 
-use std::{collections::HashMap, io::Read};
+use std::collections::HashMap;
 
-use libbpf_rs::{Iter, Link, Object, ObjectBuilder};
 use model::{Caller, Event};
 
-use crate::{
-    generated::{Plain, thread},
-    syscalls,
-};
+use crate::{generated::thread, iterator::KernelIterator, mpiio, syscalls};
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/threads.bpf.o"));
 
 /// An iterator over all threads, loaded.
-pub(crate) struct Threads {
-    // The link first: it is dropped before the object that its program lives in.
-    link: Link,
-    _object: Object,
-}
+pub(crate) struct Threads(KernelIterator);
 
 impl Threads {
     pub fn load() -> libbpf_rs::Result<Self> {
-        let object = ObjectBuilder::default().open_memory(OBJECT)?.load()?;
-        let link = object.progs_mut().map(|program| program.attach()).next();
-        let link = link.ok_or_else(|| std::io::Error::other("the object has no program"))??;
-        Ok(Self { link, _object: object })
+        KernelIterator::load(OBJECT, &[]).map(Self)
     }
 
     /// Every thread, by its id.
     pub fn look(&self) -> libbpf_rs::Result<HashMap<u32, thread>> {
-        Ok(read_all::<thread>(&self.link)?.into_iter().map(|thread| (thread.tid, thread)).collect())
+        Ok(self.0.records::<thread>()?.into_iter().map(|thread| (thread.tid, thread)).collect())
     }
-}
-
-/// All that an iterator gives.
-pub(crate) fn read_all<T: Plain>(iterator: &Link) -> libbpf_rs::Result<Vec<T>> {
-    let mut bytes = Vec::new();
-    Iter::new(iterator)?.read_to_end(&mut bytes)?;
-    Ok(bytes.chunks_exact(size_of::<T>()).filter_map(T::from_bytes).collect())
 }
 
 /// Calls in which threads wait for something else: never for a file system, but for one that has their memory mapped.
@@ -70,7 +52,8 @@ const ELSEWHERE: &[libc::c_long] = &[
 /// on a processor or wants one, or sleeps somewhere else.
 pub(crate) fn can_be_in(call: &Event, thread: Option<&thread>) -> bool {
     let Some(thread) = thread else { return false };
-    if thread.without_calls != 0 {
+    // In a call of a library, a thread may be anywhere, computing or asking again and again for an answer.
+    if call.operation.protocol().name == mpiio::PROTOCOL.name || thread.without_calls != 0 {
         return true;
     }
     if thread.asleep == 0 || thread.call < 0 {
@@ -90,7 +73,7 @@ pub(crate) fn can_be_in(call: &Event, thread: Option<&thread>) -> bool {
 mod tests {
     use super::*;
     use crate::decode::decode_flight;
-    use crate::generated::{flight, probe_id};
+    use crate::generated::{Plain, flight, probe_id};
 
     fn read_of_vfs() -> Event {
         let raw = flight { start: 1, probe: probe_id::PROBE_VFS.0 as u8, ..flight::default() };
@@ -118,6 +101,13 @@ mod tests {
         let read = Event { caller: Caller::Call("pread64"), ..read_of_vfs() };
         assert!(can_be_in(&read, Some(&asleep_in(libc::SYS_pread64))));
         assert!(!can_be_in(&read, Some(&asleep_in(libc::SYS_read))));
+    }
+
+    #[test]
+    fn a_call_of_a_library_lasts_whatever_its_thread_does() {
+        let raw = flight { start: 1, probe: probe_id::PROBE_MPIIO.0 as u8, ..flight::default() };
+        let open = decode_flight(raw.as_bytes(), 10).unwrap();
+        assert!(can_be_in(&open, Some(&thread::default())) && !can_be_in(&open, None));
     }
 
     #[test]

@@ -34,11 +34,8 @@ pub static PROTOCOL: Protocol = Protocol {
         "revalidate",
     ],
     waits_by_design: &[6],
-    remote: false,
-    status_name: |_| None,
-    status_named: |_| None,
-    status_errno: |_| 0,
     ordinary: ORDINARY,
+    ..Protocol::BY_ERRNO
 };
 
 /// Misses, names that are there already, locks that somebody else holds, what a file system does not offer, and calls that
@@ -99,6 +96,7 @@ pub(crate) static SPEC: Spec = Spec {
     follow_mounts: |_, _| Ok(()),
     mount_key: |point| point.device,
     inflight: &["slots", "inflight"],
+    has_ended: |_| false,
 };
 
 /// Which functions these are, and which of them are put into others: by disassembling 6.1, 6.12 and 7.2.

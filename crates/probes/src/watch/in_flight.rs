@@ -5,10 +5,12 @@ use std::{os::unix::fs::MetadataExt, time::Duration};
 use libbpf_rs::{MapCore, MapFlags};
 use model::{Event, MountKey, Nanos, Protocol, Requester, text::Text};
 
-use super::{Attached, Watch, nanos_now};
+use super::{Watch, attach::Attached, nanos_now};
 use crate::{
+    batches,
     decode::{decode_flight, decode_pending},
     generated::event,
+    iterator,
     threads::{self, Threads},
 };
 
@@ -26,6 +28,7 @@ impl Watch {
         self.drop_what_has_ended(&mut events);
         events.sort_by_key(|event| event.start);
         events.truncate(limit);
+        self.add_transit(&mut events, now);
         for event in &mut events {
             if event.requester.comm.is_empty() {
                 name_requester(&mut event.requester);
@@ -40,7 +43,7 @@ impl Watch {
     fn pending_calls(&self, wanted: impl Fn(&Protocol) -> bool, age: u64, now: Nanos) -> Vec<Event> {
         let attached = self.probes.iter().filter(|probe| wanted(probe.spec.protocol));
         let attached = attached.filter_map(|probe| probe.attached.as_ref()).filter(|attached| may_be_pending(attached));
-        let listed = attached.filter_map(|attached| threads::read_all::<event>(attached.in_flight.as_ref()?).ok());
+        let listed = attached.filter_map(|attached| iterator::read_all::<event>(attached.in_flight.as_ref()?).ok());
         let pending = listed.flatten().filter_map(|raw| decode_pending(&raw, now));
         let mut calls: Vec<_> = pending.filter(|call| call.duration >= age).collect();
         if calls.iter().any(|call| call.mount == MountKey::NONE) {
@@ -69,8 +72,12 @@ impl Watch {
 
 /// What a map of operations in flight holds. One that cannot be read now is read the next time.
 fn flights(map: &impl MapCore, now: Nanos) -> Vec<Event> {
-    let entries = map.lookup_batch(256, MapFlags::ANY, MapFlags::ANY).ok();
-    entries.into_iter().flatten().filter_map(|(_, value)| decode_flight(&value, now)).collect()
+    let mut found = Vec::new();
+    let read = batches::each(map, |_, value| found.extend(decode_flight(value, now)));
+    if let Err(error) = read {
+        tracing::debug!(%error, "cannot read what is in flight");
+    }
+    found
 }
 
 /// The syscalls probe counts pending calls in its only variables: with all of them zero, no task need be looked at.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::{
-    super::{COMPILED_IN, ConfiguredRule, EvidenceLimits, Retention},
+    super::{COMPILED_IN, ConfiguredRule, EvidenceLimits, OtlpProtocol, Prometheus, Retention},
     *,
 };
 
@@ -27,6 +27,9 @@ fn the_compiled_in_configuration_is_valid_and_silent() {
             "nfs_errors",
             "nfs_stalled",
             "connections",
+            "cephproxy_latency",
+            "cephproxy_errors",
+            "cephproxy_stalled",
             "syscalls_latency",
             "syscalls_errors",
             "syscalls_stalled"
@@ -43,6 +46,21 @@ fn the_compiled_in_configuration_is_valid_and_silent() {
     assert_eq!(config.evidence, limits);
     let kept = Retention { interval: ms(60_000), max_age: ms(7 * 86_400_000), max_bytes: 256 << 20 };
     assert_eq!(config.cleanup, kept);
+    let listen = Some("127.0.0.1:9437".parse().unwrap());
+    assert_eq!(config.prometheus, Prometheus { listen, max_series: 1000 });
+    assert_eq!(config.otlp, None);
+}
+
+#[test]
+fn metrics_are_served_where_the_file_says_and_a_note_says_who_may_read_them() {
+    let prometheus = |text: &str| {
+        let config = valid(text);
+        (config.prometheus.listen.map(|address| address.to_string()), config.notices.len())
+    };
+    assert_eq!(prometheus("prometheus: {listen: off}"), (None, 0));
+    assert_eq!(prometheus("prometheus:\n  listen: 127.0.0.1:80\n  max_series: 5"), (Some("127.0.0.1:80".into()), 0));
+    assert_eq!(prometheus("prometheus: {listen: \"[::1]:9437\"}"), (Some("[::1]:9437".into()), 0));
+    assert_eq!(prometheus("prometheus: {listen: \"0.0.0.0:9437\"}"), (Some("0.0.0.0:9437".into()), 1));
 }
 
 #[test]
@@ -61,20 +79,20 @@ fn what_a_file_leaves_out_is_as_compiled_in() {
     let text = "evidence: {concurrency: 7}\nprobes:\naudit: {enabled: Yes}\nanomalies:\n";
     let (config, default) = (valid(text), Config::compiled_in().expect("valid"));
     assert_eq!(config.evidence, EvidenceLimits { concurrency: 7, ..default.evidence });
-    assert_eq!((config.probes.len(), config.audit), (4, true));
+    assert_eq!((config.probes.len(), config.audit), (7, true));
     assert_eq!((config.cleanup, config.output_dir_at), (default.cleanup, None));
     assert_eq!(config.rules.len(), 0, "anomalies are replaced as a whole");
     assert_eq!(
         config.notices,
         ["no rule detects anything: operations are measured, but no incident will be written by itself"]
     );
-    assert_eq!(valid("{}").rules.len(), 10);
+    assert_eq!(valid("{}").rules.len(), 13);
 }
 
 #[test]
 fn a_rule_of_a_probe_that_is_switched_off_is_not_used() {
     let config = valid("probes: {syscalls: off}");
-    assert_eq!(config.rules.len(), 7);
+    assert_eq!(config.rules.len(), 10);
     assert_eq!(
         config.notices,
         ["latency", "errors", "stalled"]
@@ -100,7 +118,7 @@ fn custom_actions_take_what_they_leave_out_from_evidence() {
 fn older_yaml_loads_too() {
     let config =
         valid("\u{feff}---\r\nall_filesystems: ON\r\nwatch_interval_sec:\t0.5\r\nprobes: {smb: no}\r\n...\r\n");
-    assert_eq!((config.all_filesystems, config.watch_interval, config.probes.len()), (true, ms(500), 3));
+    assert_eq!((config.all_filesystems, config.watch_interval, config.probes.len()), (true, ms(500), 6));
 }
 
 #[test]
@@ -116,4 +134,15 @@ fn the_rules_that_stand_as_comments_in_the_compiled_in_file_are_the_defaults() {
     let on = Config::compiled_in().expect("valid").rules;
     let off = |one: &ConfiguredRule| !matches!(one.rule, Rule::Baseline(_) | Rule::Throughput(_));
     assert!(on.iter().all(off), "off unless configured");
+}
+
+#[test]
+fn a_collector_is_named_with_what_it_wants_and_no_secret_is_shown() {
+    let config = valid("otlp: {endpoint: 'https://c.example:4318/otlp', protocol: http, headers: {X-Token: secret}}");
+    let otlp = config.otlp.as_ref().expect("is on");
+    assert_eq!((otlp.endpoint.to_string(), otlp.protocol), ("https://c.example:4318/otlp".into(), OtlpProtocol::Http));
+    assert_eq!((otlp.interval, otlp.timeout, otlp.buffer), (ms(30_000), ms(10_000), 4 << 20));
+    assert_eq!(otlp.headers["x-token"], "secret");
+    assert!(!format!("{config:?}").contains("secret"));
+    assert_eq!(valid("otlp: {endpoint: off, headers: {a: b}}").otlp, None);
 }

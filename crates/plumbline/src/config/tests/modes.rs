@@ -7,16 +7,8 @@ use super::{
     *,
 };
 
-static ANY: Protocol = Protocol {
-    name: "any",
-    operations: &["read", "write", "wait"],
-    waits_by_design: &[2],
-    remote: false,
-    status_name: |_| None,
-    status_named: |_| None,
-    status_errno: |_| 0,
-    ordinary: &[],
-};
+static ANY: Protocol =
+    Protocol { name: "any", operations: &["read", "write", "wait"], waits_by_design: &[2], ..Protocol::BY_ERRNO };
 
 type Tracked = (&'static str, Option<u64>);
 /// Mode, tracked, excluded, whether waiting operations count unnamed; and what is judged at how many milliseconds.

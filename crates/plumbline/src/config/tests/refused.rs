@@ -3,7 +3,7 @@
 use super::*;
 
 const TOP: &str = "the keys here are watch_interval_sec, output_dir, probes, all_filesystems, anomalies, cooldown_sec, \
-                   snapshot, custom_actions, evidence, cleanup, audit";
+                   snapshot, custom_actions, evidence, cleanup, audit, prometheus, otlp";
 
 #[test]
 fn text_that_is_no_configuration() {
@@ -109,8 +109,10 @@ fn values_of_the_wrong_kind() {
         ("probes: {smbb: true}", &["1:10: unknown key `smbb`; did you mean `smb`?"]),
         ("probes: {smb: 2}", &["1:15: `smb` is `2`; write true or false"]),
         (
-            "probes: {smb: false, syscalls: false, nfs: false, vfs: false, connections: false}",
-            &["1:1: every probe is switched off; switch one of smb, syscalls, nfs, vfs, connections on"],
+            "probes: {smb: false, syscalls: false, nfs: false, vfs: false, connections: false, mpiio: false, tcp: false, cephproxy: false}",
+            &[
+                "1:1: every probe is switched off; switch one of smb, syscalls, nfs, vfs, connections, mpiio, tcp, cephproxy on",
+            ],
         ),
     ]);
 }
@@ -193,4 +195,51 @@ fn no_more_errors_than_anybody_reads() {
     let errors = parse(&text).expect_err("unknown keys");
     assert_eq!(errors.len(), 101);
     assert_eq!(errors[100].to_string(), "f.yaml:101:1: from here on more is wrong; mend what is above first");
+}
+
+#[test]
+fn publishing() {
+    let cure = "write an address and a port, such as 127.0.0.1:9437 or [::1]:9437, or off";
+    assert_refused(&[
+        ("prometheus: {listen: 9437}", &[&format!("1:22: `listen` is `9437`; {cure}")]),
+        ("prometheus: {listen: 127.0.0.1:0}", &[&format!("1:22: `listen` is `127.0.0.1:0`; {cure}")]),
+        ("prometheus: {listen: localhost:9437}", &[&format!("1:22: `listen` is `localhost:9437`; {cure}")]),
+        ("prometheus: {listen: 'off'}", &[&format!("1:22: `listen` is `off`; {cure}")]),
+        ("prometheus: {listen: }", &["1:14: `listen` has no value; write one or remove the key"]),
+        ("prometheus: {listn: off}", &["1:14: unknown key `listn`; did you mean `listen`?"]),
+        ("prometheus:\n  max_series: 0", &["2:15: `max_series` is `0`; write a whole number from 1 to 4096"]),
+        (
+            "otlp: {endpoint: collector:4317}",
+            &["1:18: `endpoint` is `collector:4317`; begin it with http:// or https://"],
+        ),
+        ("otlp: {endpoint: 'a b'}", &["1:18: `endpoint` is `a b`; write http://HOST:PORT, or off"]),
+        (
+            "otlp: {endpoint: 'http://collector'}",
+            &[
+                "1:18: `endpoint` is `http://collector`; write the port, too: 4317 for grpc and 4318 for http, as a rule",
+            ],
+        ),
+        (
+            "otlp: {endpoint: 'ftp://collector:1'}",
+            &["1:18: `endpoint` is `ftp://collector:1`; begin it with http:// or https://"],
+        ),
+        (
+            "otlp: {endpoint: 'http://a:b@collector:1'}",
+            &["1:18: `endpoint` is `http://a:b@collector:1`; write passwords into `headers`"],
+        ),
+        (
+            "otlp: {endpoint: 'http://collector:1/x'}",
+            &["1:18: `endpoint` is `http://collector:1/x`; remove the path: gRPC has its own"],
+        ),
+        ("otlp: {protocol: grcp}", &["1:18: there is no protocol `grcp`; did you mean `grpc`?"]),
+        ("otlp: {interval_sec: 0.5}", &["1:22: `interval_sec` is `0.5`; write a number from 1 to 3600 seconds"]),
+        (
+            "otlp:\n  headers: {a b: x, te: x, ok: \"\\x01\"}",
+            &[
+                "2:13: the header `a b` is no name of a header; letters, digits and hyphens are",
+                "2:21: the header `te` is not for you to set; remove it",
+                "2:28: the header `ok` has a value that no header can have; write printable characters",
+            ],
+        ),
+    ]);
 }

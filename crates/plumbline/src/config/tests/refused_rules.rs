@@ -12,13 +12,17 @@ fn what_every_rule_needs() {
         ("anomalies: {a: }", &["1:13: the rule `a` has no type; write `type: latency`"]),
         (
             "anomalies: {a: {type: latency}}",
-            &["1:13: the rule `a` has no probe; write `probe:` and one of smb, syscalls, nfs, vfs, connections"],
+            &[
+                "1:13: the rule `a` has no probe; write `probe:` and one of smb, syscalls, nfs, vfs, connections, mpiio, tcp, cephproxy",
+            ],
         ),
         ("anomalies: {a: {type: latancy, probe: smb}}", &["1:23: there is no type `latancy`; did you mean `latency`?"]),
         ("anomalies: {a: {type: latency, probe: smbb}}", &["1:39: there is no probe `smbb`; did you mean `smb`?"]),
         (
-            "anomalies: {a: {type: latency, probe: mpiio}}",
-            &["1:39: there is no probe `mpiio`; write one of smb, syscalls, nfs, vfs, connections"],
+            "anomalies: {a: {type: latency, probe: lustre}}",
+            &[
+                "1:39: there is no probe `lustre`; write one of smb, syscalls, nfs, vfs, connections, mpiio, tcp, cephproxy",
+            ],
         ),
         (
             "anomalies: {a: {type: latency, probe: smb, tool: smbslower}}",

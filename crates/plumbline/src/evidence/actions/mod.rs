@@ -1,7 +1,7 @@
 //! The actions: what can be collected besides events. Adding one is a function and a line in [`ACTIONS`].
 //!
 //! None of them touches a watched mount: no stat, open, readdir or statfs on it, and nothing that makes the kernel do
-//! so. What is known of a mount without that comes from /proc.
+//! so. What is known of a mount without that comes from BPF iterators and /proc.
 
 mod commands;
 mod files;
@@ -46,8 +46,16 @@ pub const ACTIONS: &[Action] = &[
     Action { name: "smbinfo", source: "/proc/fs/cifs /proc/self/mountinfo", collect: files::smbinfo },
     Action { name: "mounts", source: "/proc/self/mountinfo", collect: files::mounts },
     Action { name: "mountstats", source: "/proc/self/mountstats", collect: files::mountstats },
-    Action { name: "processes", source: "/proc/PID/{stat,status,wchan,cgroup,stack}", collect: processes::processes },
-    Action { name: "open_files", source: "/proc/PID/{fd,fdinfo}", collect: open_files::open_files },
+    Action {
+        name: "processes",
+        source: "BPF iterators over tasks, else /proc/PID/{stat,status,io,wchan,cgroup,stack}",
+        collect: processes::processes,
+    },
+    Action {
+        name: "open_files",
+        source: "BPF iterator over open files, else /proc/PID/{fd,fdinfo}",
+        collect: open_files::open_files,
+    },
     Action { name: "sockets", source: "/proc/net/tcp /proc/net/tcp6; ss", collect: sockets::sockets },
 ];
 

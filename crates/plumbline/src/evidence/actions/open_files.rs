@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use model::text::printable;
+use probes::tasks::Files;
 
 use super::{Task, procfs};
 use crate::evidence::Scope;
@@ -15,12 +16,16 @@ use crate::evidence::output::Output;
 /// Mount namespaces whose mounts are remembered; containers beyond that are looked up again.
 const NAMESPACES: usize = 64;
 
-/// Every descriptor on an affected mount. The links in /proc/PID/fd are read, never followed.
+/// Every descriptor on an affected mount, from what the kernel has in memory: no file system is asked.
 pub fn open_files(task: &Task, out: &mut Output) -> Result<()> {
-    list(Path::new("/proc"), task.scope, out)
+    match Files::load() {
+        Ok(files) => by_kernel(&files, task.scope, out),
+        Err(error) => list(Path::new("/proc"), task.scope, &format!("/proc: {error}"), out),
+    }
 }
 
-fn list(proc: &Path, scope: &Scope, out: &mut Output) -> Result<()> {
+/// Says what is listed, and how. Returns whether anything is.
+fn begin(scope: &Scope, via: &str, out: &mut Output) -> Result<bool> {
     for mount in &scope.mounts {
         writeln!(
             out,
@@ -31,10 +36,58 @@ fn list(proc: &Path, scope: &Scope, out: &mut Output) -> Result<()> {
     }
     if scope.mounts.is_empty() {
         writeln!(out, "# No affected mount is known, so no files are listed.")?;
+        return Ok(false);
+    }
+    writeln!(
+        out,
+        "# Open descriptors; files that are only mapped or current directories are not looked for. By {via}."
+    )?;
+    writeln!(out, "{:>8} {:>5} {:<10} {:<16} FILE", "PID", "FD", "FLAGS", "COMM")?;
+    Ok(true)
+}
+
+/// By the superblock where it is known, whatever mount namespace the process is in.
+fn by_kernel(files: &Files, scope: &Scope, out: &mut Output) -> Result<()> {
+    if !begin(scope, "iter/task_file", out)? {
         return Ok(());
     }
-    writeln!(out, "# Open descriptors; files that are only mapped or current directories are not looked for.")?;
-    writeln!(out, "{:>8} {:>5} {:<10} {:<16} FILE", "PID", "FD", "FLAGS", "COMM")?;
+    let mut by_id = HashSet::new();
+    if scope.mounts.iter().any(|mount| mount.device.is_none()) {
+        by_id = super::mounts::ids_in_scope(BufReader::new(procfs::open(Path::new("/proc/self/mountinfo"))?), scope);
+    }
+    let devices: HashSet<u64> = scope
+        .mounts
+        .iter()
+        .filter_map(|mount| mount.device)
+        .map(|(major, minor)| major << 20 | minor)
+        .map(u64::from)
+        .collect();
+    let mut result = out.check().map_err(anyhow::Error::from);
+    files.each(|file| {
+        let on_mount = devices.contains(&file.device().0) || by_id.contains(&file.mount());
+        if on_mount && result.is_ok() {
+            result = print(
+                file.tgid(),
+                file.fd(),
+                &format!("0{:o}", file.flags()),
+                &file.comm().to_string(),
+                file.path(),
+                out,
+            );
+        }
+    })?;
+    result
+}
+
+fn print(pid: u32, fd: u32, flags: &str, comm: &str, path: &[u8], out: &mut Output) -> Result<()> {
+    Ok(writeln!(out, "{pid:>8} {fd:>5} {flags:<10} {comm:<16} {}", printable(path))?)
+}
+
+/// The links in /proc/PID/fd are read, never followed.
+fn list(proc: &Path, scope: &Scope, via: &str, out: &mut Output) -> Result<()> {
+    if !begin(scope, via, out)? {
+        return Ok(());
+    }
     let mut namespaces = HashMap::new();
     for pid in procfs::numbers(proc) {
         let process = proc.join(pid.to_string());
@@ -54,9 +107,8 @@ fn list(proc: &Path, scope: &Scope, out: &mut Output) -> Result<()> {
             };
             if on_mount {
                 let comm = procfs::one_line(&process.join("comm"));
-                let name = printable(file.as_os_str().as_encoded_bytes());
                 let flags = field(&info, "flags:").unwrap_or("?");
-                writeln!(out, "{pid:>8} {fd:>5} {flags:<10} {comm:<16} {name}")?;
+                print(pid, fd, flags, &comm, file.as_os_str().as_encoded_bytes(), out)?;
             }
         }
     }
@@ -114,7 +166,7 @@ mod tests {
                 .unwrap();
         }
         symlink("/mnt/no-info", process.join("fd/7")).unwrap();
-        let text = output_of(|out| list(proc.path(), &scope("/mnt", Some((0, 49))), out));
+        let text = output_of(|out| list(proc.path(), &scope("/mnt", Some((0, 49))), "a test", out));
         let files: Vec<&str> =
             text.lines().filter(|line| line.contains(" 77 ")).map(|line| line.rsplit(' ').next().unwrap()).collect();
         assert_eq!(files, ["/mnt/a\\x0ab", "/elsewhere", "/mnt/no-info"]);
@@ -127,10 +179,14 @@ mod tests {
         let _file = fs::File::create(&path).unwrap();
         let device = nix::sys::stat::stat(&path).unwrap().st_dev;
         let device = (nix::libc::major(device), nix::libc::minor(device));
-        let text = output_of(|out| list(Path::new("/proc"), &scope("/", Some(device)), out));
-        assert!(
-            text.lines().any(|line| line.ends_with("kept open") && line.contains(&std::process::id().to_string())),
-            "{text}"
-        );
+        let scope = scope("/", Some(device));
+        let mut all = vec![output_of(|out| list(Path::new("/proc"), &scope, "a test", out))];
+        all.extend(Files::load().ok().map(|files| output_of(|out| by_kernel(&files, &scope, out))));
+        for text in all {
+            assert!(
+                text.lines().any(|line| line.ends_with("kept open") && line.contains(&std::process::id().to_string())),
+                "{text}"
+            );
+        }
     }
 }

@@ -4,65 +4,109 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::Result;
+use probes::tasks::{Options, Stack, Stacks, Task as Process, Tasks};
 
 use super::{Task, heading, procfs};
 use crate::evidence::output::Output;
+use crate::view::processes::Namer;
 
 /// Blocked threads whose kernel stacks are shown.
 const STACKS: usize = 256;
-/// USER_HZ, in which /proc counts time: 100 but on Alpha and IA-64.
-const TICKS: u64 = 100;
+/// Processes that are listed: 8 MiB of kernel memory, for a moment.
+const PROCESSES: u32 = 65_536;
 
 /// The process list. /proc/PID/cmdline is left out: it waits for the memory map's lock, which a process that hangs in
 /// a page fault on a dead mount holds.
 pub fn processes(task: &Task, out: &mut Output) -> Result<()> {
-    list(Path::new("/proc"), &task.scope.pids, out)
+    let affected = &task.scope.pids;
+    let options = Options { wait_channels: true, most: PROCESSES, ..Options::default() };
+    list(&mut Tasks::load(options), affected, out)?;
+    match Stacks::load(affected) {
+        Ok(stacks) => by_kernel(&stacks, out),
+        Err(error) => by_proc(Path::new("/proc"), affected, &error.to_string(), out),
+    }
 }
 
-/// What /proc/PID/stat says.
-struct Stat {
-    state: char,
-    parent: u32,
-    cpu_ms: u64,
-    threads: u64,
-    started: u64,
-}
-
-fn list(proc: &Path, affected: &[u32], out: &mut Output) -> Result<()> {
+fn list(tasks: &mut Tasks, affected: &[u32], out: &mut Output) -> Result<()> {
+    let via = tasks.via();
+    let snapshot = tasks.snapshot()?;
+    writeln!(out, "# {} processes, by {via}.", snapshot.found())?;
     writeln!(out, "# * marks processes whose operations were slow or failed. STARTED is in seconds after boot.")?;
     writeln!(
         out,
-        "  {:>8} {:>8} {:>6} S {:>5} {:>9} {:>9} {:>10} {:<16} {:<24} CGROUP",
-        "PID", "PPID", "UID", "THR", "RSS_KIB", "CPU_MS", "STARTED", "COMM", "WCHAN"
+        "  {:>8} {:>8} {:>6} S {:>5} {:>9} {:>9} {:>10} {:>11} {:>11} {:<16} {:<24} CGROUP",
+        "PID", "PPID", "UID", "THR", "RSS_KIB", "CPU_MS", "STARTED", "READ_KIB", "WRITTEN_KIB", "COMM", "WCHAN"
     )?;
+    let mut namer = Namer::new();
+    for process in snapshot.iter() {
+        out.check()?;
+        row(&process, affected.contains(&process.pid()), &mut namer, out)?;
+    }
+    Ok(())
+}
+
+fn row(process: &Process, is_affected: bool, namer: &mut Namer, out: &mut Output) -> Result<()> {
+    let (read, written) = process.io_bytes();
+    writeln!(
+        out,
+        "{} {:>8} {:>8} {:>6} {} {:>5} {:>9} {:>9} {:>10} {:>11} {:>11} {:<16} {:<24} {}",
+        if is_affected { '*' } else { ' ' },
+        process.pid(),
+        process.ppid(),
+        process.uid(),
+        process.state(),
+        process.threads(),
+        namer.resident(process) >> 10,
+        process.cpu_ns() / 1_000_000,
+        process.start() / 1_000_000_000,
+        read >> 10,
+        written >> 10,
+        process.comm().to_string(),
+        process.wait_channel().as_deref().unwrap_or("-"),
+        namer.cgroup(process)
+    )?;
+    Ok(())
+}
+
+const BLOCKED: &str = "kernel stacks: blocked threads (D), and all threads of the processes marked";
+
+fn by_kernel(stacks: &Stacks, out: &mut Output) -> Result<()> {
+    let (mut shown, mut result) = (0, Ok(()));
+    stacks.each(|stack| {
+        if result.is_ok() && shown < STACKS {
+            result = print_stack(stack, shown == 0, out);
+            shown += 1;
+        }
+    })?;
+    result
+}
+
+fn print_stack(stack: &Stack, is_first: bool, out: &mut Output) -> Result<()> {
+    if is_first {
+        heading(out, BLOCKED)?;
+    }
+    let mut frames = stack.frames().peekable();
+    writeln!(out, "{}/{} {} {}", stack.tgid(), stack.pid(), stack.state(), stack.comm())?;
+    if frames.peek().is_none() {
+        writeln!(out, "(it is not asleep in the kernel)")?;
+    }
+    frames.try_for_each(|frame| writeln!(out, "[<0>] {frame}"))?;
+    Ok(())
+}
+
+/// The same from /proc, which has to be walked for it, thread by thread.
+fn by_proc(proc: &Path, affected: &[u32], why: &str, out: &mut Output) -> Result<()> {
     let mut blocked = Vec::new();
     for pid in procfs::numbers(proc) {
         out.check()?;
         let process = proc.join(pid.to_string());
-        let Some(stat) = stat(&process) else { continue };
-        let status = procfs::small(&process.join("status"), 4 << 10);
-        let first = |name: &str| {
-            status.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next()).unwrap_or("-")
-        };
-        writeln!(
-            out,
-            "{} {pid:>8} {:>8} {:>6} {} {:>5} {:>9} {:>9} {:>10} {:<16} {:<24} {}",
-            if affected.contains(&pid) { '*' } else { ' ' },
-            stat.parent,
-            first("Uid:"),
-            stat.state,
-            stat.threads,
-            first("VmRSS:"),
-            stat.cpu_ms,
-            stat.started,
-            procfs::one_line(&process.join("comm")),
-            procfs::one_line(&process.join("wchan")),
-            cgroup(&process)
-        )?;
-        note_blocked(&process, pid, &stat, affected.contains(&pid), &mut blocked);
+        if let Some(stat) = stat(&process) {
+            note_blocked(&process, pid, &stat, affected.contains(&pid), &mut blocked);
+        }
     }
     if !blocked.is_empty() {
-        heading(out, "kernel stacks: blocked threads (D), and all threads of the processes marked")?;
+        heading(out, BLOCKED)?;
+        writeln!(out, "# by /proc: {why}")?;
     }
     for (pid, tid) in blocked {
         out.check()?;
@@ -78,6 +122,12 @@ fn list(proc: &Path, affected: &[u32], out: &mut Output) -> Result<()> {
         writeln!(out, "{}", if stack.is_empty() { "(this kernel does not show its stack)" } else { stack.trim_end() })?;
     }
     Ok(())
+}
+
+/// What /proc/PID/stat says.
+struct Stat {
+    state: char,
+    threads: u64,
 }
 
 /// Adds the process's threads whose stacks are worth showing.
@@ -101,21 +151,7 @@ fn stat(process: &Path) -> Option<Stat> {
     let text = procfs::small(&process.join("stat"), 4 << 10);
     let fields: Vec<&str> = text.get(text.rfind(')')? + 1..)?.split_whitespace().collect();
     // proc_pid_stat(5) counts from 1, and the state is 3.
-    let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
-    Some(Stat {
-        state: fields.first()?.chars().next()?,
-        parent: number(4)?.try_into().ok()?,
-        cpu_ms: (number(14)? + number(15)?) * 1000 / TICKS,
-        threads: number(20)?,
-        started: number(22)? / TICKS,
-    })
-}
-
-/// The unified hierarchy's line, else the first.
-fn cgroup(process: &Path) -> String {
-    let text = procfs::small(&process.join("cgroup"), 4 << 10);
-    let line = text.lines().find_map(|line| line.strip_prefix("0::")).or_else(|| text.lines().next());
-    line.unwrap_or("-").to_owned()
+    Some(Stat { state: fields.first()?.chars().next()?, threads: fields.get(20 - 3)?.parse().ok()? })
 }
 
 #[cfg(test)]
@@ -123,27 +159,63 @@ mod tests {
     use super::*;
     use crate::evidence::output::tests::output_of;
 
+    /// By each way to the process table.
+    fn listed(affected: &[u32]) -> Vec<String> {
+        let ways = ["bpf_iter_task", "iter/task", "/proc"];
+        let tasks = ways.map(|way| Tasks::load_from(Options { wait_channels: true, ..Options::default() }, way));
+        tasks.map(|mut tasks| output_of(|out| list(&mut tasks, affected, out))).to_vec()
+    }
+
     #[test]
     fn this_process_is_listed_and_marked_with_its_threads() {
         let me = std::process::id();
-        let text = output_of(|out| list(Path::new("/proc"), &[me], out));
-        let marked: Vec<&str> = text.lines().filter(|line| line.starts_with("* ")).collect();
-        assert_eq!(marked.len(), 1, "{text}");
-        assert!(marked[0].contains(&me.to_string()));
+        for text in listed(&[me]) {
+            let marked: Vec<&str> = text.lines().filter(|line| line.starts_with("* ")).collect();
+            assert_eq!(marked.len(), 1, "{text}");
+            assert!(marked[0].contains(&me.to_string()));
+        }
+        let text = output_of(|out| by_proc(Path::new("/proc"), &[me], "a test", out));
         assert!(text.contains(&format!("{me}/{me} ")), "{text}");
+        if let Ok(stacks) = Stacks::load(&[me]) {
+            let text = output_of(|out| by_kernel(&stacks, out));
+            assert!(text.contains(&format!("{me}/{me} ")) && text.contains("[<0>] "), "{text}");
+        }
     }
 
     #[test]
     fn a_hostile_name_stays_on_its_line() {
         let proc = tempfile::tempdir().unwrap();
         let process = proc.path().join("7");
-        std::fs::create_dir(&process).unwrap();
+        std::fs::create_dir_all(process.join("task/7")).unwrap();
         let rest = (4..=52).map(|n| n.to_string()).collect::<Vec<_>>().join(" ");
-        std::fs::write(process.join("stat"), format!("7 (a) R 1\n\x1b[2J) D {rest}")).unwrap();
-        std::fs::write(process.join("comm"), "a) R 1\n\x1b[2J\n").unwrap();
-        let text = output_of(|out| list(proc.path(), &[], out));
-        let line = text.lines().find(|line| line.contains(" 7 ")).unwrap();
+        for folder in [process.clone(), process.join("task/7")] {
+            std::fs::write(folder.join("stat"), format!("7 (a) R 1\n\x1b[2J) D {rest}")).unwrap();
+            std::fs::write(folder.join("comm"), "a) R 1\n\x1b[2J\n").unwrap();
+        }
+        let text = output_of(|out| by_proc(proc.path(), &[], "a test", out));
+        let line = text.lines().find(|line| line.starts_with("7/7 ")).unwrap();
         assert!(line.contains(" D ") && line.contains("a) R 1\\x0a\\x1b[2J"), "{line}");
         assert!(!text.contains('\x1b'));
+    }
+
+    #[test]
+    fn a_hostile_name_of_a_process_that_runs_stays_on_its_line() {
+        use std::os::unix::process::CommandExt;
+        let mut sleep = std::process::Command::new("sh");
+        let mut child = sleep.arg0("sh").args(["-c", "printf 'a) R\\n\\033[2J' > /proc/self/comm; read -r _"]);
+        child = child.stdin(std::process::Stdio::piped());
+        let mut child = child.spawn().unwrap();
+        let name = format!("/proc/{}/comm", child.id());
+        while !std::fs::read_to_string(&name).unwrap().starts_with("a)") {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        for text in listed(&[]) {
+            let pid = format!(" {} ", child.id());
+            let line = text.lines().find(|line| line.contains(&pid) && line.contains("a) R")).unwrap();
+            assert!(line.contains("a) R\\x0a\\x1b[2J"), "{line}");
+            assert!(!text.contains('\x1b'));
+        }
+        drop(child.stdin.take());
+        child.wait().unwrap();
     }
 }

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
 use anyhow::Result;
+use probes::tcp;
 
 use super::{Task, heading, mounts, procfs};
 use crate::evidence::command;
@@ -12,22 +13,6 @@ use crate::evidence::output::Output;
 
 /// SMB over TCP, and NFS.
 const PORTS: [u16; 2] = [445, 2049];
-
-/// include/net/tcp_states.h, from 1.
-const STATES: [&str; 12] = [
-    "ESTABLISHED",
-    "SYN_SENT",
-    "SYN_RECV",
-    "FIN_WAIT1",
-    "FIN_WAIT2",
-    "TIME_WAIT",
-    "CLOSE",
-    "CLOSE_WAIT",
-    "LAST_ACK",
-    "LISTEN",
-    "CLOSING",
-    "NEW_SYN_RECV",
-];
 
 /// Connections to SMB and NFS ports and to the affected servers, then what `ss` adds where it is installed.
 pub fn sockets(task: &Task, out: &mut Output) -> Result<()> {
@@ -106,9 +91,8 @@ impl<'a> Socket<'a> {
         };
         let (send_queue, receive_queue) = pair(4)?;
         let (timer, _) = pair(5)?;
-        let state = usize::try_from(hex(fields.get(3)?)?).ok()?;
         Some(Self {
-            state: STATES.get(state.checked_sub(1)?)?,
+            state: tcp::state_name(hex(fields.get(3)?)?)?,
             local: socket_address(fields.get(1)?)?,
             remote: socket_address(fields.get(2)?)?,
             send_queue,

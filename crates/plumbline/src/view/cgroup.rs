@@ -1,14 +1,26 @@
-//! Whose process it is: its cgroup's path, and the container in it.
+//! Whose process it is: its cgroup's path.
 
 use std::{
     fs,
     os::fd::{AsRawFd, FromRawFd, OwnedFd},
+    sync::LazyLock,
 };
 
 use model::text::printable;
+use probes::mounts::Mounts;
 
-/// Where cgroup v2 is mounted.
-const CGROUPS: &str = "/sys/fs/cgroup";
+/// Where cgroup v2 is mounted: `/sys/fs/cgroup`, or `unified` below that where version 1 is in use beside it; and whether it is.
+static HIERARCHY: LazyLock<(String, bool)> = LazyLock::new(|| {
+    let mounts = Mounts::current().unwrap_or_default();
+    let of_type = |fstype: &str| mounts.iter().find(|point| point.mount.fstype == fstype);
+    let path = of_type("cgroup2").map_or("/sys/fs/cgroup", |point| &point.mount.mountpoint);
+    (path.to_owned(), of_type("cgroup").is_some())
+});
+
+/// Whether every process has one cgroup only, that of version 2.
+pub fn is_unified() -> bool {
+    !HIERARCHY.1
+}
 
 /// The cgroup of a process: by the id that the kernel side saw, since the process may have gone; else what the process
 /// says now; empty if neither is there any more.
@@ -17,7 +29,7 @@ pub fn cgroup_of(pid: u32, id: u64) -> String {
 }
 
 /// The path of a cgroup (v2) below its root, `/` for the root itself.
-fn path_of_id(id: u64) -> Option<String> {
+pub fn path_of_id(id: u64) -> Option<String> {
     /// `struct file_handle` of kernfs: its id (FILEID_KERNFS, include/linux/exportfs.h).
     #[repr(C)]
     struct Handle {
@@ -25,7 +37,8 @@ fn path_of_id(id: u64) -> Option<String> {
         kind: i32,
         id: u64,
     }
-    let root = fs::File::open(CGROUPS).ok()?;
+    let (hierarchy, _) = &*HIERARCHY;
+    let root = fs::File::open(hierarchy).ok()?;
     let mut handle = Handle { bytes: 8, kind: 0xfe, id };
     // SAFETY: the handle is laid out as the kernel wants it and lives through the call; the descriptor is open.
     let fd = unsafe {
@@ -41,7 +54,7 @@ fn path_of_id(id: u64) -> Option<String> {
     // SAFETY: a descriptor that was just opened and is nobody else's.
     let cgroup = unsafe { OwnedFd::from_raw_fd(fd) };
     let path = fs::read_link(format!("/proc/self/fd/{}", cgroup.as_raw_fd())).ok()?;
-    let below = path.strip_prefix(CGROUPS).ok()?;
+    let below = path.strip_prefix(hierarchy).ok()?;
     Some(printable(format!("/{}", below.display()).as_bytes()))
 }
 
@@ -53,18 +66,6 @@ fn cgroup_now(pid: u32) -> String {
     paths.map(printable).next_back().unwrap_or_default()
 }
 
-/// The container's id, short as its runtime prints it, in a cgroup's path: the last component that carries one.
-pub fn container_of(cgroup: &str) -> Option<&str> {
-    cgroup.rsplit('/').find_map(|component| {
-        let name = component.strip_suffix(".scope").unwrap_or(component);
-        // docker-ID, cri-containerd-ID, crio-ID, libpod-ID; bare in Docker's cgroupfs layout and Kubernetes'.
-        let id = name.rsplit('-').next().unwrap_or(name);
-        let is_id = id.len() == 64 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let short = is_id.then(|| id.get(..12)).flatten();
-        short.or_else(|| name.strip_prefix("machine-")).or_else(|| component.strip_prefix("lxc.payload."))
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,8 +74,8 @@ mod tests {
     fn our_own_cgroup_is_found_by_its_id() {
         use std::os::unix::fs::MetadataExt;
         let path = cgroup_now(std::process::id());
-        let Ok(about) = fs::metadata(format!("{CGROUPS}{path}")) else {
-            eprintln!("skipped: cgroup v2 is not mounted at {CGROUPS}");
+        let Ok(about) = fs::metadata(format!("{}{path}", HIERARCHY.0)) else {
+            eprintln!("skipped: cgroup v2 is not mounted");
             return;
         };
         // kernfs: the inode number of the directory is the id.
@@ -83,20 +84,5 @@ mod tests {
             None => eprintln!("skipped: opening by handle takes CAP_DAC_READ_SEARCH and cgroup v2"),
         }
         assert_eq!(path_of_id(u64::MAX), None);
-    }
-
-    #[test]
-    fn containers_of_the_usual_runtimes_are_found() {
-        let id = "4d3f".repeat(16);
-        for path in [
-            format!("/system.slice/docker-{id}.scope"),
-            format!("/kubepods.slice/kubepods-pod1.slice/cri-containerd-{id}.scope"),
-            format!("/kubepods/burstable/pod1/{id}"),
-            format!("/machine.slice/libpod-{id}.scope/container"),
-        ] {
-            assert_eq!(container_of(&path), Some("4d3f4d3f4d3f"), "{path}");
-        }
-        assert_eq!(container_of("/lxc.payload.web/system.slice"), Some("web"));
-        assert_eq!(container_of("/user.slice/user-1000.slice/session-1.scope"), None);
     }
 }

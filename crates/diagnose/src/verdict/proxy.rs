@@ -1,0 +1,62 @@
+//! Who is to blame where a daemon of this host asks the servers for everybody: the libcephfs proxy. What it lets wait is this host's. What
+//! libcephfs takes is the cluster's or the network's between, and nothing that is seen from here says which of them.
+
+use model::{Event, Layer, Operation, PhasesMs, Verdict};
+
+use super::excess::{Excess, Shares};
+use crate::units::{counted, span};
+
+/// Whether it is asked for by way of that daemon. All who ask share its workers and its mount: what happens to one happens to all.
+pub(super) fn is_proxied(operation: Operation) -> bool {
+    operation.protocol().name == "cephproxy"
+}
+
+/// Where the extra time passed.
+pub(super) fn sentence(excess: &Excess, operations: u64) -> String {
+    let shares = excess.shares();
+    let part = |time: u64, share: f64| format!("{} ({:.0} %)", span(time / operations.max(1)), share * 100.0);
+    let Shares { queue, wire, deliver, .. } = shares;
+    format!(
+        "Of the extra time per operation, {} passed until a worker of libcephfsd took it, {} in libcephfs, {} on the way back.",
+        part(excess.queue, queue),
+        part(excess.wire, wire),
+        part(excess.deliver, deliver)
+    )
+}
+
+/// What is said where most of the time passed in libcephfs.
+pub(super) const IN_LIBCEPHFS: &str = "libcephfs waited for the cluster: a metadata server, an OSD, a client that holds a capability, or the network to \
+     them; from here, these look the same. `ceph -s` and `ceph health detail` tell them apart.";
+
+/// Judges operations in flight: `others` were answered meanwhile by the same daemon.
+pub(super) fn of_stalls(oldest: &Event, others: u64, mut because: Vec<String>) -> Verdict {
+    let reason = if others == 0 {
+        "Nothing else was asked of this libcephfsd and answered meanwhile: a daemon that hangs, all its workers waiting for the cluster, \
+         and a cluster that hangs look the same from here. Its own /metrics tell busy workers from idle ones."
+            .to_owned()
+    } else {
+        format!(
+            "Meanwhile {} by the same libcephfsd, so the daemon works; {} waits for the cluster or the network to it, or for a worker if \
+             all are busy.",
+            if others == 1 { "1 other was answered".into() } else { format!("{others} others were answered") },
+            oldest.operation.name()
+        )
+    };
+    because.push(reason);
+    Verdict { because, ..Verdict::unknown("") }
+}
+
+/// Judges failures by who could have said so.
+pub(super) fn of_errors(failed: &[Event], mut because: Vec<String>) -> Verdict {
+    let unserved = failed.iter().filter(|event| !event.phases.known()).count() as u64;
+    if unserved == failed.len() as u64 {
+        because.push("None of them was seen to be served by libcephfsd: see whether it runs, and its log.".to_owned());
+        return Verdict { layer: Layer::Client, confidence: 0.7, because, phases_ms: PhasesMs::default() };
+    }
+    because.push(format!(
+        "libcephfsd served {} of {}, and answered so; whether the daemon, libcephfs or the cluster refused is not known.",
+        failed.len() as u64 - unserved,
+        counted(failed.len() as u64, "operation")
+    ));
+    Verdict { because, ..Verdict::unknown("") }
+}

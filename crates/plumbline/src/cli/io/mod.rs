@@ -1,0 +1,170 @@
+//! `plumbline io`: how much I/O there is at each layer, in which sizes, how fast, and for whom.
+
+mod record;
+mod report;
+mod session;
+
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    io::{self, BufWriter, Write},
+    os::unix::ffi::OsStrExt,
+    path::PathBuf,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use anyhow::Result;
+
+use super::{permitted, trace, usage_error};
+use crate::{
+    io::{
+        layers::{Direction, Flow, LAYERS},
+        meter::Sample,
+        rows::{Dimension, Rows},
+    },
+    view::clock::Clock,
+};
+use session::Session;
+
+#[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct Arguments {
+    #[command(subcommand)]
+    report: Option<Subcommand>,
+    /// Seconds between two looks
+    #[arg(long, value_name = "S", default_value_t = 1.0)]
+    interval: f64,
+    /// Stop after so many looks
+    #[arg(long, value_name = "N")]
+    count: Option<u64>,
+    /// What is told apart
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "fstype,mount,layer,op")]
+    by: Vec<Dimension>,
+    /// Below each row, how many operations had which size and took how long
+    #[arg(long)]
+    histograms: bool,
+    /// One JSON object a line, for each row
+    #[arg(long, conflicts_with = "histograms")]
+    json: bool,
+    /// Only what this process asks for, and those that it has started or starts
+    #[arg(long, value_name = "P")]
+    pid: Option<u32>,
+    /// Only the mount at this mount point
+    #[arg(long, value_name = "M")]
+    mount: Option<OsString>,
+    /// Only these layers: mpiio, syscalls, vfs, smb, nfs
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    layers: Vec<String>,
+    /// Look at local file systems too
+    #[arg(long)]
+    all_filesystems: bool,
+    /// How many combinations of operation, mount and requester can be told apart; what is beyond is counted as nobody's
+    #[arg(long, value_name = "N", default_value_t = 65_536)]
+    keys: u32,
+    /// Show nothing, and write it all to this file, by process, for `plumbline io report`
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["by", "histograms", "json"])]
+    record: Option<PathBuf>,
+    /// From how many milliseconds on an operation counts for the slowest files of a recording
+    #[arg(long, value_name = "N", default_value_t = 1.0, requires = "record")]
+    slow_ms: f64,
+    /// Start this, record it and all that it starts, and end with it
+    #[arg(last = true, value_name = "COMMAND", requires = "record", conflicts_with = "pid")]
+    command: Vec<OsString>,
+}
+
+#[derive(clap::Subcommand)]
+enum Subcommand {
+    /// A recording as one self-contained page
+    Report(report::Arguments),
+}
+
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    if let Some(Subcommand::Report(arguments)) = &arguments.report {
+        return report::run(arguments);
+    }
+    if !(0.01..=86_400.0).contains(&arguments.interval) || !(0.0..=1e9).contains(&arguments.slow_ms) {
+        return Ok(usage_error(
+            "--interval takes seconds from 0.01 to 86400, --slow-ms milliseconds from 0 to 1000000000",
+        ));
+    }
+    if !(1..=1_000_000).contains(&arguments.keys) {
+        return Ok(usage_error("--keys takes a number from 1 to 1000000"));
+    }
+    if let Some(unknown) = arguments.layers.iter().find(|name| !LAYERS.iter().any(|(layer, _)| layer == name)) {
+        let known: Vec<_> = LAYERS.iter().map(|(layer, _)| *layer).collect();
+        return Ok(usage_error(format!("there is no layer {unknown}; there are: {}", known.join(", "))));
+    }
+    if let Some(pid) = arguments.pid.filter(|pid| !std::path::Path::new(&format!("/proc/{pid}")).exists()) {
+        return Ok(usage_error(format!("there is no process {pid}")));
+    }
+    permitted()?;
+    let stop = trace::stop_signals()?;
+    let mut session = Session::start(arguments)?;
+    if let Some(path) = &arguments.mount
+        && session.watch.mounts().at(path.as_bytes()).is_none()
+    {
+        return Ok(usage_error(trace::no_such_mount(&session.watch, path)));
+    }
+    match &arguments.record {
+        Some(path) => record::run(arguments, path, session, &stop),
+        None => {
+            follow(arguments, &mut session, &stop)?;
+            session.losses().iter().for_each(|(cause, lost)| eprintln!("plumbline: {cause}: {lost} operations"));
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+fn follow(arguments: &Arguments, session: &mut Session, stop: &nix::sys::signalfd::SignalFd) -> Result<()> {
+    let mut out = BufWriter::new(io::stdout());
+    let mut left = arguments.count.unwrap_or(u64::MAX);
+    let mut began = Instant::now();
+    while left > 0 {
+        let stopped = session.wait(began + Duration::from_secs_f64(arguments.interval), stop, |_| ())?.is_some();
+        let (now, samples) = (Instant::now(), session.read()?);
+        show(&mut out, arguments, session, &samples, now.duration_since(began))?;
+        out.flush()?;
+        (began, left) = (now, left - 1);
+        if stopped {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn show(
+    out: &mut impl Write,
+    arguments: &Arguments,
+    session: &mut Session,
+    samples: &[Sample],
+    lasted: Duration,
+) -> Result<()> {
+    let (mut rows, mut flows) = (Rows::new(&arguments.by), BTreeMap::new());
+    for sample in samples {
+        let (mount, owner) = session.names(sample);
+        rows.add(sample, mount, owner);
+        let flow: &mut Flow = flows.entry((mount.fstype.clone(), mount.label().to_owned())).or_default();
+        flow.add(sample.operation, &sample.amounts);
+    }
+    let clock = Clock::now();
+    let now = crate::daemon::nanos(probes::monotonic());
+    if arguments.json {
+        rows.print_json(out, &clock.iso(now), lasted.as_secs_f64())?;
+        return Ok(());
+    }
+    writeln!(out, "{}", clock.time_of_day(now))?;
+    if rows.is_empty() {
+        return Ok(());
+    }
+    rows.print(out, arguments.histograms)?;
+    for ((_, mount), flow) in &flows {
+        for (direction, word) in [(Direction::Read, "read"), (Direction::Written, "written")] {
+            if let Some(line) = flow.line(direction, &session.depths) {
+                writeln!(out, "{mount}: bytes {word}: {line}")?;
+            }
+        }
+    }
+    writeln!(out)?;
+    Ok(())
+}

@@ -1,0 +1,117 @@
+//! `plumbline io --record`: every look goes to a file.
+
+use std::{
+    path::Path,
+    process::{Child, Command, ExitCode},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result};
+use model::text::printable;
+use nix::{
+    sys::{
+        signal::{SigSet, Signal, kill},
+        signalfd::SignalFd,
+        utsname::uname,
+    },
+    unistd::Pid,
+};
+
+use super::{Arguments, Session};
+use crate::{
+    evidence::exit_code,
+    io::{
+        layers::LAYERS,
+        record::{End, Entry, Header, Interval, Line, Writer},
+        slowest::Slowest,
+    },
+    view::clock::Clock,
+};
+
+/// How often it is looked whether the command has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+pub fn run(arguments: &Arguments, path: &Path, mut session: Session, stop: &SignalFd) -> Result<ExitCode> {
+    let mut writer = Writer::create(path, header(arguments, &session))?;
+    let mut slowest = Slowest::default();
+    let started = Instant::now();
+    let mut child = start(arguments, &session)?;
+    let (mut status, mut stopped, mut left) = (None, false, arguments.count.unwrap_or(u64::MAX));
+    let mut began = started;
+    while left > 0 && status.is_none() && !stopped {
+        let until = began + Duration::from_secs_f64(arguments.interval);
+        while Instant::now() < until && status.is_none() && !stopped {
+            let look = if child.is_some() { until.min(Instant::now() + LOOK_EVERY) } else { until };
+            let signal = session.wait(look, stop, |event| slowest.add(event))?;
+            stopped = signal.is_some_and(|signal| passed_on(signal, child.as_ref()));
+            status = child.as_mut().map(Child::try_wait).transpose()?.flatten();
+        }
+        session.drain(|event| slowest.add(event));
+        let now = Instant::now();
+        let entries = entries(&mut session)?;
+        let (at_s, seconds) = (now.duration_since(started).as_secs_f64(), now.duration_since(began).as_secs_f64());
+        writer.write(&Line::Interval(Interval { at_s, seconds, entries }))?;
+        (began, left) = (now, left - 1);
+    }
+    let code = status.and_then(exit_code);
+    let end = End {
+        seconds: started.elapsed().as_secs_f64(),
+        status: code,
+        slowest: slowest.told(|key| session.watch.mount(key)),
+        losses: session.losses(),
+    };
+    end.losses.iter().for_each(|(cause, lost)| eprintln!("plumbline: {cause}: {lost} operations"));
+    writer.finish(end)?;
+    eprintln!("plumbline: recorded; `plumbline io report {} -o report.html` makes a page of it", path.display());
+    Ok(ExitCode::from(code.map_or(0, |code| u8::try_from(code).unwrap_or(1))))
+}
+
+fn header(arguments: &Arguments, session: &Session) -> Header {
+    let text = |text: &std::ffi::OsStr| printable(text.as_encoded_bytes());
+    let (host, kernel) = uname().map(|name| (text(name.nodename()), text(name.release()))).unwrap_or_default();
+    let depths = &session.depths;
+    Header {
+        host,
+        kernel,
+        started: Clock::now().iso(crate::daemon::nanos(probes::monotonic())),
+        command: arguments.command.iter().map(|word| text(word)).collect(),
+        layers: LAYERS.iter().filter(|(_, depth)| depths.contains(depth)).map(|(name, _)| (*name).to_owned()).collect(),
+        slow_ms: arguments.slow_ms,
+        ..Header::default()
+    }
+}
+
+/// Starts the command, if there is one, so that nothing of it is missed.
+fn start(arguments: &Arguments, session: &Session) -> Result<Option<Child>> {
+    let (Some((program, words)), Some(followed)) = (arguments.command.split_first(), &session.followed) else {
+        return Ok(None);
+    };
+    // While we are followed, what we start is, from its first moment on.
+    followed.follow(std::process::id()).context("cannot follow the command")?;
+    // It inherits what is blocked, and signals are meant for it as well.
+    let ours = SigSet::empty().thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_SETMASK)?;
+    let child = Command::new(program).args(words).spawn();
+    ours.thread_set_mask()?;
+    followed.leave(std::process::id()).context("cannot stop following ourselves")?;
+    let name = printable(program.as_encoded_bytes());
+    child.map(Some).with_context(|| format!("cannot start {name}: give the path of a program that is there"))
+}
+
+/// Whether a signal ends the recording: with a command, that ends it. A terminal sends its interrupt to the command, too.
+fn passed_on(signal: Signal, child: Option<&Child>) -> bool {
+    let Some(pid) = child.and_then(|child| i32::try_from(child.id()).ok()) else { return true };
+    if signal != Signal::SIGINT {
+        // It may have ended just now.
+        let _ = kill(Pid::from_raw(pid), signal);
+    }
+    false
+}
+
+fn entries(session: &mut Session) -> Result<Vec<Entry>> {
+    let samples = session.read()?;
+    let entry = |sample| {
+        let (mount, owner) = session.names(sample);
+        Entry::new(sample, mount, owner)
+    };
+    Ok(samples.iter().map(entry).collect())
+}

@@ -1,0 +1,27 @@
+//! `plumbline io report`: a recording as one self-contained page.
+
+use std::{fs, io::Write, path::PathBuf, process::ExitCode};
+
+use anyhow::{Context, Result};
+
+use crate::io::{page, record, summary::Summary};
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// What `plumbline io --record` has written
+    recording: PathBuf,
+    /// Where the page goes; without it, standard output
+    #[arg(short, long, value_name = "F.html")]
+    output: Option<PathBuf>,
+}
+
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let mut summary = Summary::default();
+    let (header, whole) = record::read(&arguments.recording, |line| summary.add(line))?;
+    let page = page::page(&header, &summary, whole);
+    match &arguments.output {
+        Some(path) => fs::write(path, page).with_context(|| format!("cannot write {}", path.display()))?,
+        None => std::io::stdout().lock().write_all(page.as_bytes())?,
+    }
+    Ok(ExitCode::SUCCESS)
+}

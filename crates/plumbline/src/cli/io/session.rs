@@ -1,0 +1,218 @@
+//! Probes at work, and what they have counted so far.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    ffi::OsString,
+    os::{
+        fd::{AsFd, BorrowedFd},
+        unix::ffi::OsStrExt,
+    },
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result};
+use model::{Event, Mount, MountKey, text::printable};
+use nix::{
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::{signal::Signal, signalfd::SignalFd},
+};
+use probes::{Account, Filter, Followed, Options, State, Watch};
+
+use super::Arguments;
+use crate::{
+    io::{
+        layers::{Depth, LAYERS},
+        meter::{Meter, Sample},
+        owner::{Owner, Owners},
+        rows::Dimension,
+    },
+    view::cgroup,
+};
+
+/// How often mounts and modules are looked after.
+const TEND_EVERY: Duration = Duration::from_secs(2);
+/// Bytes of the ring: of those that are slow, for a recording.
+const RING_BYTES: u32 = 4 << 20;
+
+pub struct Session {
+    pub watch: Watch,
+    /// The layers that somebody looks at.
+    pub depths: Vec<Depth>,
+    /// Whose operations count; all if it is none.
+    pub followed: Option<Followed>,
+    meter: Meter,
+    owners: Owners,
+    mounts: HashMap<MountKey, Mount>,
+    /// The only mount point that counts.
+    only: Option<String>,
+    tended: Instant,
+}
+
+impl Session {
+    pub fn start(arguments: &Arguments) -> Result<Self> {
+        let wanted = |name: &str| arguments.layers.is_empty() || arguments.layers.iter().any(|layer| layer == name);
+        let layers = LAYERS.iter().filter(|(name, _)| wanted(name));
+        let protocols: Vec<_> = layers.filter_map(|(name, _)| probes::protocol(name)).collect();
+        let account = account(arguments);
+        let options = Options {
+            protocols: protocols.clone(),
+            ring_bytes: RING_BYTES,
+            recorder_records: 64,
+            usage_keys: if account == Account::Nobody { 0 } else { arguments.keys },
+            pin: None,
+            yield_idle_modules: false,
+        };
+        let mut watch = Watch::start(&options).context("cannot create BPF maps")?;
+        let slow = Duration::from_secs_f64(arguments.slow_ms / 1e3);
+        let operations = protocols.iter().flat_map(|protocol| protocol.all_operations());
+        let thresholds = operations.filter(|_| arguments.record.is_some()).map(|operation| (operation, slow)).collect();
+        watch.set_filter(&Filter {
+            account,
+            thresholds,
+            all_filesystems: arguments.all_filesystems,
+            wake_bytes: u64::from(RING_BYTES / 4),
+            ..Filter::default()
+        })?;
+        let followed = (arguments.pid.is_some() || !arguments.command.is_empty()).then(Followed::start);
+        let followed = followed.transpose().context("cannot follow processes from parent to child")?;
+        if let (Some(pid), Some(followed)) = (arguments.pid, &followed) {
+            followed.follow_family(pid).context("cannot follow the process")?;
+        }
+        let depths = tell_layers(&watch);
+        let meter = Meter::start(&watch, account, arguments.keys)?;
+        let only = arguments.mount.as_ref().map(mount_point);
+        let (owners, mounts, tended) = (Owners::default(), HashMap::new(), Instant::now());
+        Ok(Self { watch, depths, followed, meter, owners, mounts, only, tended })
+    }
+
+    /// Until then, or until a signal comes: then it is that. `each` has the slow operations of those that count.
+    pub fn wait(&mut self, until: Instant, stop: &SignalFd, mut each: impl FnMut(&Event)) -> Result<Option<Signal>> {
+        loop {
+            let now = Instant::now();
+            if now.duration_since(self.tended) >= TEND_EVERY {
+                for probe in self.watch.tend() {
+                    eprintln!("plumbline: {} is {:?} now {}", probe.probe, probe.state, probe.reason);
+                }
+                self.mounts.clear();
+                self.tended = now;
+            }
+            let left = until.saturating_duration_since(now);
+            if left.is_zero() {
+                return Ok(None);
+            }
+            // Rounded up, so that it is not asked again and again for the last part of a millisecond.
+            let timeout = left.min(TEND_EVERY) + Duration::from_millis(1);
+            let timeout = PollTimeout::try_from(timeout).unwrap_or(PollTimeout::MAX);
+            // SAFETY: the ring's epoll descriptor lives as long as `watch`, which is not dropped here.
+            let ring = unsafe { BorrowedFd::borrow_raw(self.watch.ring_fd()) };
+            let mut wanted = [PollFd::new(stop.as_fd(), PollFlags::POLLIN), PollFd::new(ring, PollFlags::POLLIN)];
+            match poll(&mut wanted, timeout) {
+                Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            self.drain(&mut each);
+            if let Some(signal) = stop.read_signal()? {
+                return Ok(i32::try_from(signal.ssi_signo).ok().and_then(|number| Signal::try_from(number).ok()));
+            }
+        }
+    }
+
+    /// Takes what waits in the ring: also news of libraries, which are to be watched at once.
+    pub fn drain(&mut self, mut each: impl FnMut(&Event)) {
+        let mut followed: Option<HashSet<u32>> = None;
+        loop {
+            let mut events = Vec::new();
+            let taken = self.watch.drain(|event| events.push(event));
+            if !events.is_empty() && followed.is_none() {
+                followed = self.followed();
+            }
+            let counts = |pid: &u32| followed.as_ref().is_none_or(|followed| followed.contains(pid));
+            events.iter().filter(|event| counts(&event.requester.pid)).for_each(&mut each);
+            if taken < Watch::BATCH {
+                return;
+            }
+        }
+    }
+
+    /// What was added since the last look, of those and on what is to count.
+    pub fn read(&mut self) -> Result<Vec<Sample>> {
+        let mut samples = self.meter.read(&self.watch)?;
+        self.owners.meet(&samples);
+        if let Some(followed) = self.followed() {
+            samples.retain(|sample| followed.contains(&sample.pid));
+        }
+        let watch = &self.watch;
+        for sample in &samples {
+            self.mounts.entry(sample.mount).or_insert_with(|| watch.mount(sample.mount));
+        }
+        if let Some(only) = &self.only {
+            samples.retain(|sample| self.mounts.get(&sample.mount).is_some_and(|mount| mount.mountpoint == *only));
+        }
+        Ok(samples)
+    }
+
+    /// The processes that count; `None`: all.
+    fn followed(&self) -> Option<HashSet<u32>> {
+        self.followed.as_ref().map(Followed::all)
+    }
+
+    /// Where a sample's operations were, and who asked for them.
+    pub fn names(&mut self, sample: &Sample) -> (&Mount, &Owner) {
+        let mount = self.mounts.entry(sample.mount).or_insert_with(|| self.watch.mount(sample.mount));
+        (mount, self.owners.of(sample))
+    }
+
+    /// What is missing in the figures, or in nobody's name, by cause.
+    pub fn losses(&self) -> BTreeMap<String, u64> {
+        let mut losses = BTreeMap::new();
+        for ((protocol, counters), (_, runs)) in self.watch.counters().into_iter().zip(self.watch.runs()) {
+            let causes = [
+                ("too many in flight to be timed", counters.lost_inflight),
+                ("missed, since the same program was running on that processor", runs.missed),
+                ("not counted, since there are too many mounts", counters.lost_histogram),
+                ("counted as nobody's, since there are more who ask than --keys allows", counters.other_usage),
+            ];
+            let lost = causes.iter().filter(|(_, lost)| *lost > 0);
+            losses.extend(lost.map(|(cause, lost)| (format!("{}: {cause}", protocol.name), *lost)));
+        }
+        losses
+    }
+}
+
+/// As a shell completes it, with a slash at the end, or not.
+fn mount_point(path: &OsString) -> String {
+    let path = printable(path.as_bytes());
+    let trimmed = path.trim_end_matches('/');
+    if trimmed.is_empty() { path } else { trimmed.to_owned() }
+}
+
+/// In whose name it takes to count.
+fn account(arguments: &Arguments) -> Account {
+    let owners = || arguments.by.iter().filter(|dimension| dimension.is_of_owner());
+    let by_process = arguments.pid.is_some()
+        || arguments.record.is_some()
+        || owners().any(|dimension| *dimension == Dimension::Process);
+    match owners().next() {
+        _ if by_process => Account::Process,
+        None => Account::Nobody,
+        // With cgroup v1, jobs are in hierarchies that have no ids: only their processes tell.
+        Some(_) if !cgroup::is_unified() => Account::Process,
+        Some(_) => Account::Cgroup,
+    }
+}
+
+/// Says which layers are looked at, and why others are not.
+fn tell_layers(watch: &Watch) -> Vec<Depth> {
+    let probes = watch.state();
+    for probe in probes.iter().filter(|probe| !probe.reason.is_empty()) {
+        let fix = if probe.fix.is_empty() { String::new() } else { format!("; fix: {}", probe.fix) };
+        eprintln!("plumbline: {}: {}{fix}", probe.probe, probe.reason);
+    }
+    let works = |name: &str| {
+        probes.iter().any(|probe| probe.probe == name && (probe.state != State::Unavailable || probe.may_come))
+    };
+    let seen = || LAYERS.iter().filter(|(name, _)| works(name));
+    let names: Vec<_> = seen().map(|(name, _)| *name).collect();
+    eprintln!("plumbline: looking at: {}", if names.is_empty() { "nothing".into() } else { names.join(", ") });
+    seen().map(|(_, depth)| *depth).collect()
+}

@@ -1,0 +1,278 @@
+//! Every send of the connections selected: its stages come one by one, and are put together here.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    io::{self, Write},
+};
+
+use anyhow::Result;
+use diagnose::span;
+use model::{Histogram, Nanos};
+use probes::{
+    Watch,
+    tcp::{Ends, Stage, Stamp},
+};
+use serde_json::{Value, json};
+
+use super::print::{end, stage_json};
+use crate::view::{clock::Clock, table::Table};
+
+/// Sends that are not acknowledged yet, of one connection; beyond that, the oldest is told as it is.
+const MOST_OPEN: usize = 65_536;
+/// Connections whose names are kept.
+const MOST_NAMES: usize = 65_536;
+
+/// One call; 0 is what is not known, or has not happened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Send {
+    start: Nanos,
+    queued: Nanos,
+    sched: Nanos,
+    driver: Nanos,
+    acked: Nanos,
+    last: u32,
+    bytes: u32,
+    resent: u32,
+}
+
+/// Of one connection, oldest first.
+#[derive(Default)]
+struct Open(VecDeque<Send>);
+
+impl Open {
+    /// Takes in a stamp; returns the sends that are over with it.
+    fn see(&mut self, stamp: &Stamp) -> Vec<Send> {
+        let passed = |send: &Send| stamp.last.wrapping_sub(send.last) < 1 << 31;
+        match stamp.stage {
+            Stage::Call => {
+                let Stamp { start, time: queued, last, bytes, .. } = *stamp;
+                self.0.push_back(Send { start, queued, last, bytes, ..Send::default() });
+                if self.0.len() > MOST_OPEN { self.0.pop_front().into_iter().collect() } else { Vec::new() }
+            }
+            Stage::Queue => {
+                for send in self.0.iter_mut().take_while(|send| passed(send)) {
+                    match send.sched {
+                        0 => send.sched = stamp.time,
+                        _ => send.resent += u32::from(send.last == stamp.last),
+                    }
+                }
+                Vec::new()
+            }
+            Stage::Scheduler => {
+                for send in self.0.iter_mut().take_while(|send| passed(send)).filter(|send| send.driver == 0) {
+                    send.driver = stamp.time;
+                }
+                Vec::new()
+            }
+            _ => {
+                let over = self.0.iter().take_while(|send| passed(send)).count();
+                self.0.drain(..over).map(|send| Send { acked: stamp.time, ..send }).collect()
+            }
+        }
+    }
+}
+
+impl Send {
+    /// By [`Stage::ALL`], but for the last; `None` is what is not known.
+    fn times(&self) -> [Option<Nanos>; 5] {
+        let between = |from: Nanos, to: Nanos| (from != 0 && to >= from).then(|| to - from);
+        let began = if self.start == 0 { self.queued } else { self.start };
+        let left = if self.driver == 0 { self.sched } else { self.driver };
+        [
+            between(self.start, self.queued),
+            between(self.queued, self.sched),
+            between(self.sched, self.driver),
+            between(left, self.acked),
+            between(began, self.acked),
+        ]
+    }
+}
+
+/// Lines, and what they add up to.
+pub struct EverySend {
+    json: bool,
+    clock: Clock,
+    names: HashMap<u64, Ends>,
+    open: HashMap<u64, Open>,
+    sums: [Histogram; 5],
+    sends: u64,
+    bytes: u64,
+    resent: u64,
+}
+
+const COLUMNS: &[(&str, i16)] = &[
+    ("TIME", 15),
+    ("LOCAL", 21),
+    ("PEER", 21),
+    ("BYTES", -9),
+    ("CALL", -9),
+    ("QUEUE", -9),
+    ("SCHEDULER", -9),
+    ("NETWORK", -9),
+    ("SEND", -9),
+    ("RESENT", -6),
+];
+
+impl EverySend {
+    pub fn new(json: bool) -> Self {
+        Self {
+            json,
+            clock: Clock::now(),
+            names: HashMap::new(),
+            open: HashMap::new(),
+            sums: Default::default(),
+            sends: 0,
+            bytes: 0,
+            resent: 0,
+        }
+    }
+
+    /// Learns the names of the connections that are there.
+    pub fn meet(&mut self, watch: &mut Watch) -> Result<()> {
+        let (connections, flows) = watch.flows()?;
+        if self.names.len() > MOST_NAMES {
+            self.names.clear();
+        }
+        self.names.extend(connections.iter().map(|connection| (connection.cookie, connection.ends)));
+        self.names.extend(flows.iter().map(|flow| (flow.cookie, flow.ends)));
+        Ok(())
+    }
+
+    pub fn heading(&self, out: &mut impl Write) -> io::Result<()> {
+        if self.json {
+            return Ok(());
+        }
+        eprintln!(
+            "plumbline: of each call only its last byte is stamped: the times of a large one are those of its end"
+        );
+        Table::new(COLUMNS).header(out)?;
+        out.flush()
+    }
+
+    /// Takes what waits in the ring.
+    pub fn drain(&mut self, watch: &mut Watch, out: &mut impl Write) -> Result<()> {
+        loop {
+            let taken = watch.drain(|_| ());
+            for stamp in watch.stamps() {
+                if !self.names.contains_key(&stamp.cookie) {
+                    self.meet(watch)?;
+                }
+                for send in self.open.entry(stamp.cookie).or_default().see(&stamp) {
+                    self.tell(out, stamp.cookie, &send)?;
+                }
+            }
+            if taken < Watch::BATCH {
+                out.flush()?;
+                return Ok(());
+            }
+        }
+    }
+
+    fn tell(&mut self, out: &mut impl Write, cookie: u64, send: &Send) -> Result<()> {
+        let times = send.times();
+        self.sends += 1;
+        self.bytes += u64::from(send.bytes);
+        self.resent += u64::from(send.resent);
+        for (sum, time) in self.sums.iter_mut().zip(times) {
+            time.into_iter().for_each(|ns| sum.add(ns, 0, false));
+        }
+        let ends = self.names.get(&cookie);
+        let (local, peer) = ends.map(|ends| (end(ends.local), end(ends.peer))).unwrap_or_default();
+        if self.json {
+            let us = times.map(|time| time.map(|ns| ns as f64 / 1e3));
+            let [call, queue, scheduler, network, whole] = us;
+            let line = json!({
+                "time": self.clock.iso(send.queued), "local": local, "peer": peer, "bytes": send.bytes, "call_us": call,
+                "queue_us": queue, "scheduler_us": scheduler, "network_us": network, "send_us": whole, "resent": send.resent,
+            });
+            serde_json::to_writer(&mut *out, &line)?;
+            writeln!(out)?;
+            return Ok(());
+        }
+        let mut cells = vec![self.clock.time_of_day(send.queued), local, peer, send.bytes.to_string()];
+        cells.extend(times.map(|time| time.map_or("-".to_owned(), span)));
+        cells.push(send.resent.to_string());
+        Table::new(COLUMNS).row(out, &cells.iter().map(String::as_str).collect::<Vec<_>>())?;
+        Ok(())
+    }
+
+    /// Tells what was not acknowledged, and how long each stage took.
+    pub fn finish(&mut self, watch: &Watch, out: &mut impl Write) -> Result<()> {
+        let mut unacknowledged = 0_u64;
+        for (cookie, open) in std::mem::take(&mut self.open) {
+            for send in open.0 {
+                unacknowledged += 1;
+                self.tell(out, cookie, &send)?;
+            }
+        }
+        let lost: u64 = watch.lost_events().iter().map(|(_, lost)| lost).sum();
+        if self.json {
+            let stages: serde_json::Map<String, Value> = Stage::ALL
+                .iter()
+                .zip(&self.sums)
+                .filter(|(_, times)| times.count > 0)
+                .map(|(stage, times)| (stage.name().to_owned(), stage_json(times)))
+                .collect();
+            let sum = json!({
+                "sends": self.sends, "bytes": self.bytes, "resent": self.resent, "unacknowledged": unacknowledged,
+                "stamps_lost": lost, "stages": stages,
+            });
+            serde_json::to_writer(&mut *out, &sum)?;
+            writeln!(out)?;
+        } else {
+            self.distribution(out)?;
+            writeln!(
+                out,
+                "{} sends, {} bytes; not acknowledged: {unacknowledged}; sent again: {}",
+                self.sends, self.bytes, self.resent
+            )?;
+            if lost > 0 {
+                writeln!(out, "{lost} stages found the ring full, so that some sends are not told, or not wholly")?;
+            }
+        }
+        out.flush()?;
+        Ok(())
+    }
+
+    fn distribution(&self, out: &mut impl Write) -> io::Result<()> {
+        writeln!(out)?;
+        let shares = [("50 %", 0.5), ("90 %", 0.9), ("99 %", 0.99), ("99.9 %", 0.999), ("ALL", 1.0)];
+        let mut columns = vec![("STAGE", 10), ("SENDS", -8), ("MEAN", -9)];
+        columns.extend(shares.map(|(name, _)| (name, -9)));
+        let table = Table::new(&columns);
+        table.header(out)?;
+        for (stage, times) in Stage::ALL.iter().zip(&self.sums).filter(|(_, times)| times.count > 0) {
+            let mut cells = vec![stage.name().to_owned(), times.count.to_string(), span(times.sum / times.count)];
+            cells.extend(shares.map(|(_, share)| times.quantile(share).map_or("-".to_owned(), span)));
+            table.row(out, &cells.iter().map(String::as_str).collect::<Vec<_>>())?;
+        }
+        writeln!(out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stamp(stage: Stage, last: u32, time: Nanos) -> Stamp {
+        Stamp { cookie: 1, time, stage, last, start: 0, bytes: 10 }
+    }
+
+    #[test]
+    fn a_send_is_over_with_its_acknowledgement_and_one_of_a_later_send_is_its_too() {
+        let mut open = Open::default();
+        // Sequence numbers begin again at zero.
+        open.see(&stamp(Stage::Call, u32::MAX - 4, 100));
+        open.see(&stamp(Stage::Call, 5, 200));
+        open.see(&stamp(Stage::Queue, u32::MAX - 4, 110));
+        open.see(&stamp(Stage::Scheduler, u32::MAX - 4, 111));
+        open.see(&stamp(Stage::Queue, 5, 210));
+        open.see(&stamp(Stage::Queue, 5, 300));
+        let over = open.see(&stamp(Stage::Network, 5, 400));
+        assert_eq!(over.len(), 2);
+        assert_eq!(over[0].times(), [None, Some(10), Some(1), Some(289), Some(300)]);
+        assert_eq!((over[1].sched, over[1].resent), (210, 1));
+        assert_eq!(over[1].times(), [None, Some(10), None, Some(190), Some(200)]);
+        assert!(open.0.is_empty());
+    }
+}

@@ -1,0 +1,192 @@
+//! What has become of each connection, or of all with a server, since the last look.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    net::IpAddr,
+};
+
+use anyhow::Result;
+use model::{Histogram, MountKey};
+use probes::{
+    Watch,
+    tcp::{Connection, Ends, Flow},
+};
+
+use super::By;
+
+/// Figures of the last look, to subtract from.
+#[derive(Default)]
+struct Before {
+    flow: Option<Flow>,
+    retransmits: u32,
+    busy_ms: u32,
+    window_limited_ms: u32,
+    buffer_limited_ms: u32,
+    bytes_received: u64,
+    bytes_acked: u64,
+}
+
+/// One line of the table. Sums of what was added since the last look, but for what is marked `now`.
+#[derive(Default)]
+pub struct Row {
+    /// Our end, of one connection.
+    pub local: Option<(IpAddr, u16)>,
+    pub peer: Option<(IpAddr, u16)>,
+    pub namespace: u32,
+    pub cookie: u64,
+    /// Where the peer's file system is mounted.
+    pub mount: String,
+    /// Connections in this row, and how many of them were closed meanwhile.
+    pub connections: u64,
+    pub closed: u64,
+    pub stamped: u64,
+    pub sends: u64,
+    pub sends_stamped: u64,
+    pub bytes: u64,
+    pub bytes_acked: u64,
+    pub bytes_received: u64,
+    pub retransmits: u64,
+    pub stages: [Histogram; 6],
+    pub window_ns: u64,
+    pub pacing_ns: u64,
+    pub busy_ms: u64,
+    pub window_limited_ms: u64,
+    pub buffer_limited_ms: u64,
+    /// Now: the largest of them.
+    pub srtt_us: u32,
+    /// Now: the least of them.
+    pub min_rtt_us: u32,
+    /// Now.
+    pub unsent: u64,
+    pub unacked: u64,
+    pub unread: u64,
+    /// Now: of the least.
+    pub window: Option<u32>,
+    pub pacing_rate: Option<u64>,
+    pub arrived_ago_ms: Option<u32>,
+    pub sent_ago_ms: Option<u32>,
+}
+
+pub struct Meter {
+    by: By,
+    before: HashMap<u64, Before>,
+}
+
+impl Meter {
+    pub fn new(by: By) -> Self {
+        Self { by, before: HashMap::new() }
+    }
+
+    /// What was added since this was last asked; at first, since each was selected.
+    pub fn read(&mut self, watch: &mut Watch) -> Result<Vec<Row>> {
+        let (connections, flows) = watch.flows()?;
+        let mut flows: HashMap<u64, Flow> = flows.into_iter().map(|flow| (flow.cookie, flow)).collect();
+        let mut rows: BTreeMap<_, Row> = BTreeMap::new();
+        let mut here = HashMap::new();
+        let by = self.by;
+        let key = |ends: &Ends, cookie| match by {
+            By::Flow => (ends.peer, Some((ends.local, cookie))),
+            By::Server => (ends.peer, None),
+        };
+        for connection in &connections {
+            let (flow, before) = (flows.remove(&connection.cookie), self.before.remove(&connection.cookie));
+            let row = rows.entry(key(&connection.ends, connection.cookie)).or_default();
+            row.name(by, &connection.ends, connection.cookie, watch, connection.mount);
+            // Of one seen for the first time, what the kernel has counted so far is none of this interval's.
+            let before = before.unwrap_or_else(|| Before::of(connection, None));
+            row.add_flow(flow.as_ref(), before.flow.as_ref());
+            row.add_connection(connection, &before);
+            here.insert(connection.cookie, Before::of(connection, flow));
+        }
+        for flow in flows.into_values() {
+            let before = self.before.remove(&flow.cookie).unwrap_or_default();
+            let row = rows.entry(key(&flow.ends, flow.cookie)).or_default();
+            row.name(by, &flow.ends, flow.cookie, watch, flow.mount);
+            row.add_flow(Some(&flow), before.flow.as_ref());
+            row.close(&flow, &before);
+            if flow.closed == 0 {
+                // Connected since the connections were listed.
+                here.insert(flow.cookie, Before { flow: Some(flow), ..Before::default() });
+            }
+        }
+        self.before = here;
+        Ok(rows.into_values().collect())
+    }
+}
+
+impl Before {
+    fn of(connection: &Connection, flow: Option<Flow>) -> Self {
+        Self {
+            flow,
+            retransmits: connection.retransmits,
+            busy_ms: connection.busy_ms,
+            window_limited_ms: connection.window_limited_ms,
+            buffer_limited_ms: connection.buffer_limited_ms,
+            bytes_received: connection.bytes_received,
+            bytes_acked: connection.bytes_acked,
+        }
+    }
+}
+
+impl Row {
+    fn name(&mut self, by: By, ends: &Ends, cookie: u64, watch: &Watch, mount: MountKey) {
+        self.peer = Some(ends.peer);
+        self.namespace = ends.namespace;
+        self.connections += 1;
+        if by == By::Flow {
+            (self.local, self.cookie) = (Some(ends.local), cookie);
+        }
+        if mount != MountKey::NONE && self.mount.is_empty() {
+            self.mount = watch.mount(mount).label().to_owned();
+        }
+    }
+
+    fn add_flow(&mut self, flow: Option<&Flow>, before: Option<&Flow>) {
+        let Some(flow) = flow else { return };
+        let since = |now: u64, then: fn(&Flow) -> u64| now.saturating_sub(before.map_or(0, then));
+        self.stamped += u64::from(!flow.measured);
+        self.sends += since(flow.sends, |flow| flow.sends);
+        self.sends_stamped += since(flow.stamped, |flow| flow.stamped);
+        self.bytes += since(flow.bytes, |flow| flow.bytes);
+        self.window_ns += since(flow.window_ns, |flow| flow.window_ns);
+        self.pacing_ns += since(flow.pacing_ns, |flow| flow.pacing_ns);
+        let none = Default::default();
+        let earlier = before.map_or(&none, |flow| &flow.stages);
+        for ((sum, now), then) in self.stages.iter_mut().zip(&flow.stages).zip(earlier) {
+            sum.merge(&now.since(then));
+        }
+    }
+
+    fn add_connection(&mut self, now: &Connection, before: &Before) {
+        self.retransmits += u64::from(now.retransmits.saturating_sub(before.retransmits));
+        self.busy_ms += u64::from(now.busy_ms.saturating_sub(before.busy_ms));
+        self.window_limited_ms += u64::from(now.window_limited_ms.saturating_sub(before.window_limited_ms));
+        self.buffer_limited_ms += u64::from(now.buffer_limited_ms.saturating_sub(before.buffer_limited_ms));
+        self.bytes_received += now.bytes_received.saturating_sub(before.bytes_received);
+        self.bytes_acked += now.bytes_acked.saturating_sub(before.bytes_acked);
+        self.meet_rtt(now.srtt_us, now.min_rtt_us);
+        self.unsent += u64::from(now.unsent);
+        self.unacked += u64::from(now.unacked);
+        self.unread += u64::from(now.unread);
+        self.window = Some(self.window.map_or(now.window, |least| least.min(now.window)));
+        self.pacing_rate = [self.pacing_rate, now.pacing_rate].into_iter().flatten().min();
+        self.arrived_ago_ms = [self.arrived_ago_ms, now.arrived_ago_ms].into_iter().flatten().min();
+        self.sent_ago_ms = [self.sent_ago_ms, now.sent_ago_ms].into_iter().flatten().min();
+    }
+
+    fn close(&mut self, flow: &Flow, before: &Before) {
+        if flow.closed != 0 {
+            self.closed += 1;
+            self.retransmits += u64::from(flow.retransmits.saturating_sub(before.retransmits));
+            self.meet_rtt(flow.last_rtt_us.0, flow.last_rtt_us.1);
+        }
+    }
+
+    fn meet_rtt(&mut self, smoothed: u32, least: u32) {
+        self.srtt_us = self.srtt_us.max(smoothed);
+        // All ones: none was measured yet.
+        if least != u32::MAX && least != 0 && (self.min_rtt_us == 0 || least < self.min_rtt_us) {
+            self.min_rtt_us = least;
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! `plumbline ps`: every process, or every thread, in one look.
+
+mod files;
+mod maps;
+mod pin;
+mod rows;
+
+use std::{
+    ffi::OsString,
+    io::{BufWriter, Write},
+    process::ExitCode,
+};
+
+use anyhow::{Context, Result};
+use nix::unistd::User;
+use probes::tasks::{Options, Task, Tasks};
+
+use super::usage_error;
+use crate::view::{processes::Namer, table::Table};
+use files::Files;
+use maps::Maps;
+use rows::Row;
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Each thread by itself
+    #[arg(long)]
+    threads: bool,
+    /// Below each process, the files that it has open, with their file systems and mounts
+    #[arg(long, conflicts_with = "threads")]
+    files: bool,
+    /// Below each process, the files that it has mapped; waits for processes that hang while they change their memory map
+    #[arg(long, conflicts_with_all = ["threads", "files"])]
+    maps: bool,
+    /// Only files of the mount at this mount point, and processes that have some open, or mapped; it is not touched
+    #[arg(long, value_name = "M")]
+    mount: Option<OsString>,
+    /// What comes first: for what is counted the greatest, for all else the least
+    #[arg(long, value_name = "BY", default_value = "pid")]
+    sort: Sort,
+    /// Only these processes
+    #[arg(long, value_name = "P", value_delimiter = ',')]
+    pid: Vec<u32>,
+    /// Only what this process has started
+    #[arg(long, value_name = "P")]
+    ppid: Option<u32>,
+    /// Only what has this in its name, as it is shown
+    #[arg(long, value_name = "NAME")]
+    comm: Option<String>,
+    /// Only this user's, by number or name
+    #[arg(long, value_name = "U")]
+    uid: Option<String>,
+    /// Only these states: R runs, S sleeps, D is blocked, T stopped, t traced, Z ended, I is idle
+    #[arg(long, value_name = "LETTERS")]
+    state: Option<String>,
+    /// Only this cgroup and those below it
+    #[arg(long, value_name = "PATH")]
+    cgroup: Option<String>,
+    /// Only containers whose id begins like this
+    #[arg(long, value_name = "ID")]
+    container: Option<String>,
+    /// One JSON array
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    pin: pin::Arguments,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Sort {
+    Pid,
+    Ppid,
+    Uid,
+    Comm,
+    State,
+    Start,
+    Cpu,
+    Rss,
+    Read,
+    Written,
+    Threads,
+}
+
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    if let Some(done) = pin::run(&arguments.pin) {
+        return done;
+    }
+    let uid = match arguments.uid.as_deref().map(user) {
+        Some(None) => return Ok(usage_error("--uid takes a number or the name of a user")),
+        uid => uid.flatten(),
+    };
+    let mut files = match arguments.files.then(|| Files::of_all(arguments.mount.as_deref())).transpose()? {
+        Some(Err(message)) => return Ok(usage_error(message)),
+        files => files.and_then(Result::ok),
+    };
+    let mut maps = match arguments.maps.then(|| Maps::of_all(arguments.mount.as_deref())).transpose()? {
+        Some(Err(message)) => return Ok(usage_error(message)),
+        maps => maps.and_then(Result::ok),
+    };
+    if arguments.mount.is_some() && files.is_none() && maps.is_none() {
+        return Ok(usage_error("--mount is for --files or --maps"));
+    }
+    let mut tasks = Tasks::load(Options { threads: arguments.threads, wait_channels: true, ..Options::default() });
+    let snapshot = tasks.snapshot().context("cannot read the process table")?;
+    let mut namer = Namer::new();
+    let mut wanted: Vec<Task> = snapshot.iter().filter(|task| is_wanted(arguments, uid, task, &mut namer)).collect();
+    sort(&mut wanted, arguments.sort);
+    if arguments.mount.is_some() {
+        wanted.retain(|task| {
+            files.as_ref().is_some_and(|files| files.has(task.tgid()))
+                || maps.as_ref().is_some_and(|maps| maps.has(task.tgid()))
+        });
+    }
+    let mut rows = wanted.iter().map(|task| {
+        let mut row = Row::of(task, &mut namer);
+        row.files = files.as_mut().map(|files| files.take(task.tgid()));
+        row.maps = maps.as_mut().map(|maps| maps.take(task.tgid()));
+        row
+    });
+    let mut out = BufWriter::new(std::io::stdout().lock());
+    if arguments.json {
+        serde_json::to_writer_pretty(&mut out, &rows.collect::<Vec<Row>>())?;
+        writeln!(out)?;
+    } else {
+        let table = Table::new(rows::COLUMNS);
+        table.header(&mut out)?;
+        rows.try_for_each(|row| row.print(&table, &mut out))?;
+    }
+    out.flush()?;
+    if snapshot.found() > snapshot.iter().count() {
+        eprintln!("plumbline: {} more are not shown", snapshot.found() - snapshot.iter().count());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// By number or by name.
+fn user(text: &str) -> Option<u32> {
+    let by_name = || Some(User::from_name(text).ok()??.uid.as_raw());
+    text.parse().ok().or_else(by_name)
+}
+
+fn is_wanted(arguments: &Arguments, uid: Option<u32>, task: &Task, namer: &mut Namer) -> bool {
+    let Arguments { pid, ppid, comm, state, cgroup, container, .. } = arguments;
+    (pid.is_empty() || pid.contains(&task.tgid()))
+        && ppid.is_none_or(|ppid| ppid == task.ppid())
+        && uid.is_none_or(|uid| uid == task.uid())
+        && state.as_ref().is_none_or(|letters| letters.contains(task.state()))
+        && comm.as_ref().is_none_or(|part| task.comm().to_string().contains(part))
+        && cgroup.as_ref().is_none_or(|path| is_below(&namer.cgroup(task), path))
+        && container.as_ref().is_none_or(|id| !id.is_empty() && namer.container(task).starts_with(id))
+}
+
+/// By whole components.
+fn is_below(cgroup: &str, above: &str) -> bool {
+    let above = above.trim_matches('/');
+    let below = cgroup.trim_start_matches('/').strip_prefix(above);
+    above.is_empty() || below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// By process and thread where that does not decide.
+fn sort(tasks: &mut [Task], by: Sort) {
+    use std::cmp::Reverse;
+    tasks.sort_unstable_by_key(|task| (task.tgid(), task.pid() != task.tgid(), task.pid()));
+    match by {
+        Sort::Pid => (),
+        Sort::Ppid => tasks.sort_by_key(Task::ppid),
+        Sort::Uid => tasks.sort_by_key(Task::uid),
+        Sort::Comm => tasks.sort_by_key(Task::comm),
+        Sort::State => tasks.sort_by_key(Task::state),
+        Sort::Start => tasks.sort_by_key(Task::start),
+        Sort::Cpu => tasks.sort_by_key(|task| Reverse(task.cpu_ns())),
+        Sort::Rss => tasks.sort_by_key(|task| Reverse(task.rss_pages())),
+        Sort::Read => tasks.sort_by_key(|task| Reverse(task.io_bytes().0)),
+        Sort::Written => tasks.sort_by_key(|task| Reverse(task.io_bytes().1)),
+        Sort::Threads => tasks.sort_by_key(|task| Reverse(task.threads())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cgroup_is_below_another_by_whole_components() {
+        for above in ["/", "", "/a", "/a/b", "a/b/"] {
+            assert!(is_below("/a/b", above), "{above}");
+        }
+        for above in ["/a/b/c", "/a/bb", "/b"] {
+            assert!(!is_below("/a/b", above), "{above}");
+        }
+        assert!(!is_below("/ab", "/a"));
+    }
+
+    #[test]
+    fn users_are_known_by_number_and_name() {
+        assert_eq!((user("0"), user("root"), user("no such user")), (Some(0), Some(0), None));
+    }
+}

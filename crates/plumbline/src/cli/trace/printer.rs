@@ -1,0 +1,165 @@
+//! Events as lines: a table, JSON or comma-separated values.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    io::{self, BufWriter, IsTerminal, Write},
+    time::Instant,
+};
+
+use diagnose::Below;
+use model::{Event, Mount, MountKey, Nanos, Protocol};
+use probes::Watch;
+
+use super::{Arguments, layout::Layout};
+use crate::daemon;
+use crate::view::{
+    below::{self, CallLine},
+    clock::Clock,
+    event::EventLine,
+    table::Table,
+};
+
+/// Rows between repeated headings on a terminal.
+const ROWS_PER_HEADING: u64 = 200;
+
+#[derive(Clone, Copy)]
+enum Form {
+    Table(Layout),
+    Json,
+    Csv,
+}
+
+pub(super) struct Printer {
+    form: Form,
+    out: BufWriter<io::Stdout>,
+    clock: Clock,
+    mounts: HashMap<MountKey, Mount>,
+    rows: u64,
+    terminal: bool,
+    /// Whether what ran below each call is shown.
+    pub children: bool,
+    /// Calls that have just ended: what ran below them may not be in the recorder yet.
+    pub held: VecDeque<Event>,
+    /// When it was last looked what ran below them.
+    pub looked: Instant,
+}
+
+impl Printer {
+    pub fn new(arguments: &Arguments, protocol: &'static Protocol) -> io::Result<Self> {
+        let form = match (arguments.json, arguments.csv) {
+            (true, _) => Form::Json,
+            (_, true) => Form::Csv,
+            _ => Form::Table(Layout::of(protocol)),
+        };
+        let terminal = io::stdout().is_terminal();
+        let mut printer = Self {
+            form,
+            out: BufWriter::new(io::stdout()),
+            clock: Clock::now(),
+            mounts: HashMap::new(),
+            rows: 0,
+            terminal,
+            children: arguments.children,
+            held: VecDeque::new(),
+            looked: Instant::now(),
+        };
+        printer.heading()?;
+        Ok(printer)
+    }
+
+    fn heading(&mut self) -> io::Result<()> {
+        match self.form {
+            Form::Table(layout) => {
+                Table::new(layout.columns()).header(&mut self.out)?;
+                if self.children {
+                    below::heading(&mut self.out)?;
+                }
+            }
+            Form::Csv => csv_header(&mut self.out)?,
+            Form::Json => {}
+        }
+        self.out.flush()
+    }
+
+    /// Prints the calls that ended by `settled`, with what ran below them.
+    pub fn print_held(&mut self, watch: &Watch, settled: Nanos) -> io::Result<()> {
+        let count = self.held.iter().take_while(|call| call.end() <= settled).count();
+        if count == 0 {
+            return Ok(());
+        }
+        self.looked = Instant::now();
+        let calls: Vec<_> = self.held.drain(..count).collect();
+        let recorder = || watch.recorder().unwrap_or_default();
+        let found: HashMap<_, _> = daemon::below(watch, &calls.iter().collect::<Vec<_>>(), recorder)
+            .into_iter()
+            .map(|(call, below)| ((call.requester.tid, call.start), below))
+            .collect();
+        calls.iter().try_for_each(|call| self.print(watch, call, found.get(&(call.requester.tid, call.start))))
+    }
+
+    pub fn print(&mut self, watch: &Watch, event: &Event, below: Option<&Below>) -> io::Result<()> {
+        // Names of mounts are looked up once between two looks at what is mounted.
+        let mount = self.mounts.entry(event.mount).or_insert_with(|| watch.mount(event.mount)).clone();
+        match self.form {
+            Form::Json => {
+                let line = CallLine::new(EventLine::new(event, &mount, &self.clock), event.start, below);
+                serde_json::to_writer(&mut self.out, &line)?;
+                writeln!(self.out)
+            }
+            Form::Csv => csv_line(&mut self.out, &EventLine::new(event, &mount, &self.clock)),
+            Form::Table(layout) => {
+                self.row(layout, event, &mount)?;
+                below.map_or(Ok(()), |below| below::branches(&mut self.out, event.start, below))
+            }
+        }
+    }
+
+    fn row(&mut self, layout: Layout, event: &Event, mount: &Mount) -> io::Result<()> {
+        if self.terminal && self.rows > 0 && self.rows.is_multiple_of(ROWS_PER_HEADING) {
+            self.heading()?;
+        }
+        self.rows += 1;
+        let cells = layout.row(event, self.clock.time_of_day(event.start), mount.label());
+        let cells: Vec<_> = cells.iter().map(String::as_str).collect();
+        Table::new(layout.columns()).row(&mut self.out, &cells)
+    }
+
+    pub fn forget_mounts(&mut self) {
+        self.mounts.clear();
+        self.clock = Clock::now();
+    }
+
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+/// The names of the columns, also if no line follows.
+fn csv_header(out: &mut impl Write) -> io::Result<()> {
+    let mut sample = csv::Writer::from_writer(Vec::new());
+    sample.serialize(EventLine::default()).map_err(io::Error::other)?;
+    let sample = sample.into_inner().map_err(|error| io::Error::other(error.to_string()))?;
+    out.write_all(sample.split_inclusive(|byte| *byte == b'\n').next().unwrap_or_default())
+}
+
+fn csv_line(out: &mut impl Write, line: &EventLine<'_>) -> io::Result<()> {
+    let mut csv = csv::WriterBuilder::new().has_headers(false).from_writer(out);
+    csv.serialize(line).map_err(io::Error::other)?;
+    csv.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn csv_has_the_same_columns_with_and_without_lines() {
+        let (mut header, mut line) = (Vec::new(), Vec::new());
+        csv_header(&mut header).unwrap();
+        csv_line(&mut line, &EventLine::default()).unwrap();
+        let text = String::from_utf8(header.clone()).unwrap();
+        assert!(text.starts_with("time,probe,operation,duration_ms,") && text.ends_with(",weight\n"), "{text}");
+        let commas = |text: &[u8]| text.iter().filter(|byte| **byte == b',').count();
+        assert_eq!(commas(&header), commas(&line));
+    }
+}

@@ -1,0 +1,135 @@
+//! Who gets metrics and incidents, beside the bundles.
+
+use std::net::SocketAddr;
+
+use http::{HeaderMap, HeaderName, HeaderValue, Uri};
+
+use super::{
+    Otlp, OtlpProtocol, Prometheus,
+    native::Section,
+    node::{Entry, Value},
+    reader::{Reader, quoted},
+};
+
+/// The section `prometheus`.
+pub fn prometheus(reader: &mut Reader<'_>, all: &Section<'_>) -> Option<Prometheus> {
+    let section = all.section(reader, "prometheus", &["listen", "max_series"])?;
+    let listen = section.get(reader, "listen").and_then(|entry| listen(reader, entry));
+    // No more than the kernel side has.
+    let max_series = section.get(reader, "max_series").and_then(|entry| reader.whole(entry, 1..=4096));
+    Some(Prometheus { listen: listen?, max_series: usize::try_from(max_series?).ok()? })
+}
+
+/// An address with a port, or off. A wrong one is refused here; one that is taken, when it is tried.
+fn listen(reader: &mut Reader<'_>, entry: &Entry) -> Option<Option<SocketAddr>> {
+    let text = reader.word(entry)?;
+    if is_off(entry) {
+        return Some(None);
+    }
+    match text.parse::<SocketAddr>() {
+        Ok(address) if address.port() > 0 => {
+            if !address.ip().is_loopback() {
+                reader.note(format!(
+                    "metrics are served at {address}: whoever can reach that reads names of mounts and servers"
+                ));
+            }
+            Some(Some(address))
+        }
+        _ => {
+            reader.refuse(
+                entry.value.at,
+                format!(
+                    "`listen` is {}; write an address and a port, such as 127.0.0.1:9437 or [::1]:9437, or off",
+                    quoted(text)
+                ),
+            );
+            None
+        }
+    }
+}
+
+/// Switched off in a word, as YAML has several.
+fn is_off(entry: &Entry) -> bool {
+    matches!(&entry.value.value, Value::Plain(text) if ["off", "no", "false"].contains(&text.to_ascii_lowercase().as_str()))
+}
+
+/// The section `otlp`; `Some(None)` if it is off.
+pub fn otlp(reader: &mut Reader<'_>, all: &Section<'_>) -> Option<Option<Otlp>> {
+    let keys = ["endpoint", "protocol", "interval_sec", "timeout_sec", "buffer_kb", "headers"];
+    let section = all.section(reader, "otlp", &keys)?;
+    let [endpoint, protocol, interval, timeout, buffer, headers] = keys.map(|key| section.get(reader, key));
+    // All of them are read, so that what is wrong is told even while it is off.
+    let protocol =
+        protocol.and_then(|entry| reader.choice(entry, &[("grpc", OtlpProtocol::Grpc), ("http", OtlpProtocol::Http)]));
+    let is_grpc = protocol == Some(OtlpProtocol::Grpc);
+    let endpoint = endpoint.and_then(|entry| endpoint_of(reader, entry, is_grpc));
+    let interval = interval.and_then(|entry| reader.seconds(entry, 1.0, 3600.0));
+    let timeout = timeout.and_then(|entry| reader.seconds(entry, 0.1, 60.0));
+    let buffer = buffer.and_then(|entry| reader.whole(entry, 64..=65_536));
+    let headers = headers.and_then(|entry| headers_of(reader, entry));
+    let (protocol, interval, timeout, headers) = (protocol?, interval?, timeout?, headers?);
+    let buffer = usize::try_from(buffer?).ok()? * 1024;
+    Some(endpoint?.map(|endpoint| Otlp { endpoint, protocol, interval, timeout, headers, buffer }))
+}
+
+fn endpoint_of(reader: &mut Reader<'_>, entry: &Entry, is_grpc: bool) -> Option<Option<Uri>> {
+    let text = reader.word(entry)?;
+    if is_off(entry) {
+        return Some(None);
+    }
+    let wrong = match text.parse::<Uri>() {
+        Ok(uri) if !matches!(uri.scheme_str(), Some("http" | "https")) => "begin it with http:// or https://",
+        Ok(uri) if uri.port_u16().is_none_or(|port| port == 0) => {
+            "write the port, too: 4317 for grpc and 4318 for http, as a rule"
+        }
+        Ok(uri) if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) => {
+            "write passwords into `headers`"
+        }
+        Ok(uri) if uri.query().is_some() => "remove what is behind the `?`",
+        Ok(uri) if is_grpc && uri.path() != "/" => "remove the path: gRPC has its own",
+        Ok(uri) => return Some(Some(uri)),
+        Err(_) => "write http://HOST:PORT, or off",
+    };
+    reader.refuse(entry.value.at, format!("`endpoint` is {}; {wrong}", quoted(text)));
+    None
+}
+
+fn headers_of(reader: &mut Reader<'_>, entry: &Entry) -> Option<HeaderMap> {
+    // What the protocol itself sends.
+    const OURS: [&str; 8] = [
+        "content-type",
+        "content-length",
+        "host",
+        "connection",
+        "transfer-encoding",
+        "te",
+        "user-agent",
+        "grpc-timeout",
+    ];
+    let mut headers = HeaderMap::new();
+    let mut is_good = true;
+    for entry in reader.map("`headers`", &entry.value)? {
+        let name = entry.key.to_ascii_lowercase();
+        let value = reader.word(entry);
+        let wrong = match (HeaderName::from_bytes(name.as_bytes()), value.map(HeaderValue::from_str)) {
+            (_, None) => {
+                is_good = false;
+                continue;
+            }
+            (Err(_), _) => "is no name of a header; letters, digits and hyphens are",
+            (Ok(name), _) if OURS.contains(&name.as_str()) || name.as_str().ends_with("-bin") => {
+                "is not for you to set; remove it"
+            }
+            (_, Some(Err(_))) => "has a value that no header can have; write printable characters",
+            (Ok(name), Some(Ok(mut value))) => {
+                // Never to be shown.
+                value.set_sensitive(true);
+                headers.insert(name, value);
+                continue;
+            }
+        };
+        reader.refuse(entry.at, format!("the header {} {wrong}", quoted(&entry.key)));
+        is_good = false;
+    }
+    is_good.then_some(headers)
+}

@@ -1,0 +1,312 @@
+//! What the daemon keeps for those who collect figures, and what it tells them when they ask.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    sync::Arc,
+    time::{Instant, SystemTime},
+};
+
+use anyhow::{Context, Result};
+use diagnose::rule::Rule;
+use model::{Anomaly, AnomalyKind, MountKey, text::printable};
+use probes::{State, Watch, mounts::MountPoint};
+use serde_json::Value;
+
+use super::{
+    Daemon, release_free_memory,
+    rules::{Change, ChangeExt},
+    tell::text_at,
+};
+use crate::{
+    config::{Config, Otlp, Prometheus},
+    publish::{Climb, Counts, Desk, Exporter, Incident, Names, ProbeFigures, Server, Snapshot, Tally, label},
+};
+
+/// Mounts that are told of; more would be a page of nothing else.
+const MAX_MOUNTS: usize = 1000;
+
+/// Counters over the daemon's life, and the publishers.
+pub struct Publish {
+    desk: Arc<Desk>,
+    server: Option<Server>,
+    wanted: Prometheus,
+    exporter: Option<Exporter>,
+    exported: Option<Otlp>,
+    counts: Arc<Counts>,
+    since: SystemTime,
+    tally: Tally,
+    losses: Climb<(&'static str, &'static str)>,
+    run_time: Climb<&'static str>,
+    incidents: BTreeMap<(&'static str, &'static str), u64>,
+}
+
+impl Publish {
+    /// Begins to serve what the configuration asks for. An address that is taken is no error: see the log.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel is out of descriptors.
+    pub fn start(config: &Config) -> Result<Self> {
+        let desk = Arc::new(Desk::new().context("cannot make an eventfd")?);
+        let operations = probes::protocols().flat_map(|protocol| protocol.all_operations());
+        let counts = Arc::new(Counts::default());
+        let mut publish = Self {
+            server: serve(config.prometheus, &desk),
+            exporter: export(config.otlp.as_ref(), &desk, &counts),
+            exported: config.otlp.clone(),
+            counts,
+            desk,
+            wanted: config.prometheus,
+            since: SystemTime::now(),
+            tally: Tally::new(operations, config.prometheus.max_series),
+            losses: Climb::default(),
+            run_time: Climb::default(),
+            incidents: BTreeMap::new(),
+        };
+        publish.know_rules(config);
+        Ok(publish)
+    }
+
+    /// Follows another configuration; what could not be served is tried again.
+    pub fn reconfigure(&mut self, config: &Config) {
+        let wanted = config.prometheus;
+        if wanted.listen != self.wanted.listen || self.server.is_none() {
+            // First: the new address may be the old one, or overlap with it. Who waits for an answer there is told to come
+            // again, since this thread has none for them now.
+            if self.server.is_some() {
+                self.desk.close();
+                self.server = None;
+                self.desk.open();
+            }
+            self.server = serve(wanted, &self.desk);
+        }
+        self.wanted = wanted;
+        if config.otlp != self.exported || self.exporter.is_none() {
+            // The old one sends what it still has by itself.
+            self.exporter = export(config.otlp.as_ref(), &self.desk, &self.counts);
+            self.exported = config.otlp.clone();
+        }
+        self.tally.set_max_series(wanted.max_series);
+        self.know_rules(config);
+    }
+
+    /// Where publishers ask.
+    pub fn desk(&self) -> &Desk {
+        &self.desk
+    }
+
+    /// An incident has begun, or is over; `described` is its `incident.json`, `bundle` where it is.
+    pub fn incident(&mut self, anomaly: &Anomaly, described: &Value, bundle: &Path, change: &Change) {
+        if change.opened() {
+            *self.incidents.entry((anomaly.probe, anomaly.kind.name())).or_default() += 1;
+        }
+        if let Some(exporter) = self.exporter.as_ref().filter(|_| change.opened() || change.closed()) {
+            exporter.tell(told(described, bundle, change.closed()));
+        }
+    }
+
+    /// Takes from `watch` what there is: the kernel side is another from now on.
+    pub fn begin_again(&mut self, watch: &Watch) {
+        self.snapshot(watch, 0);
+        self.tally.begin_again();
+        self.losses.begin_again();
+        self.run_time.begin_again();
+    }
+
+    /// Gives back what nobody needs any more.
+    pub fn tidy(&self) {
+        if self.desk.tidy() {
+            release_free_memory();
+        }
+    }
+
+    /// Nobody is served any more.
+    pub fn stop_serving(&mut self) {
+        self.desk.close();
+        self.server = None;
+    }
+
+    /// What is still to be sent is, if that is done by `deadline`.
+    pub fn stop_sending(&mut self, deadline: Instant) {
+        if let Some(exporter) = self.exporter.take() {
+            exporter.stop(deadline);
+        }
+    }
+
+    /// A counter that appears with its first incident shows no increase: so those that may come are zero.
+    fn know_rules(&mut self, config: &Config) {
+        for rule in &config.rules {
+            self.incidents.entry((rule.rule.protocol().name, kind(&rule.rule).name())).or_default();
+        }
+    }
+
+    fn settle(&mut self, watch: &Watch) {
+        match watch.histograms() {
+            Ok(histograms) => {
+                let mounted = |key| mounted(watch, key);
+                let known = |key| watch.mount(key).label().to_owned();
+                self.tally.settle(histograms, &Names { mounted: &mounted, known: &known });
+            }
+            Err(error) => tracing::warn!(%error, "histograms cannot be read, so metrics stand still"),
+        }
+    }
+
+    fn snapshot(&mut self, watch: &Watch, bundles_lost: u64) -> Snapshot {
+        self.settle(watch);
+        let mut mounts = self.mounts(watch);
+        let mounts_untold = mounts.len().saturating_sub(MAX_MOUNTS) as u64;
+        mounts.truncate(MAX_MOUNTS);
+        let (_, not_understood) = watch.consumed();
+        let (folded, retired) = self.tally.folded_and_retired();
+        Snapshot {
+            at: SystemTime::now(),
+            since: self.since,
+            series: self.tally.series().collect(),
+            mounts,
+            mounts_untold,
+            probes: self.probes(watch),
+            not_understood: self.losses.to(("all", "not_understood"), not_understood),
+            incidents: self.incidents.iter().map(|((probe, kind), count)| (*probe, *kind, *count)).collect(),
+            bundles_lost,
+            otlp: self.exporter.iter().flat_map(|_| self.counts.read()).collect(),
+            folded,
+            retired,
+        }
+    }
+
+    /// The remote file systems of this namespace, by the first of their mounts, which is what names them; and those of
+    /// others that have been counted.
+    fn mounts(&self, watch: &Watch) -> Vec<(Arc<str>, model::Mount)> {
+        let table = watch.mounts();
+        let is_first = |point: &MountPoint| table.get(point.device).is_some_and(|first| first.id == point.id);
+        let here = table.iter().filter(|point| point.remote && is_first(point)).map(|point| point.mount.clone());
+        let counted = self.tally.keys().filter_map(|key| watch.mount_point(key)).map(|point| point.mount);
+        let cut = |mount: model::Mount| {
+            let mount = model::Mount { source: label(&mount.source), server: label(&mount.server), ..mount };
+            ([label(mount.label()), mount.source.clone(), mount.server.clone(), mount.fstype.clone()], mount)
+        };
+        // In order, and each once: places may be mounted over.
+        let all: BTreeMap<_, _> = here.chain(counted).map(cut).collect();
+        all.into_iter().map(|([name, ..], mount)| (name.into(), mount)).collect()
+    }
+
+    fn probes(&mut self, watch: &Watch) -> Vec<ProbeFigures> {
+        let attached: BTreeSet<_> = watch
+            .state()
+            .into_iter()
+            .filter(|capability| capability.state != State::Unavailable)
+            .map(|capability| capability.probe)
+            .collect();
+        let all = watch.counters().into_iter().zip(watch.runs());
+        all.map(|((protocol, counters), (_, runs))| {
+            let probe = protocol.name;
+            let causes = counters.losses().into_iter().chain([
+                ("runs_missed", runs.missed),
+                ("sampled_out", counters.sampled_out),
+                ("swept", counters.swept),
+            ]);
+            let lost = causes.map(|(cause, lost)| (cause, self.losses.to((probe, cause), lost))).collect();
+            let run_time = self.run_time.to(probe, runs.nanoseconds);
+            ProbeFigures {
+                probe,
+                attached: attached.contains(probe),
+                in_flight: counters.unfinished(),
+                lost,
+                run_nanoseconds: (run_time > 0).then_some(run_time),
+            }
+        })
+        .collect()
+    }
+}
+
+impl Daemon {
+    /// Counts what there is under the names that things have now.
+    pub(super) fn settle(&mut self) {
+        self.publish.settle(&self.watch);
+    }
+
+    pub(super) fn answer_publishers(&mut self) {
+        if self.publish.desk.is_asked() {
+            let snapshot = self.publish.snapshot(&self.watch, self.bundles_lost);
+            self.publish.desk.answer(snapshot);
+        }
+    }
+}
+
+/// The mount point that a key means, if there is one.
+fn mounted(watch: &Watch, key: MountKey) -> Option<String> {
+    watch.mount_point(key).map(|point| point.mount.label().to_owned())
+}
+
+fn serve(wanted: Prometheus, desk: &Arc<Desk>) -> Option<Server> {
+    let address = wanted.listen?;
+    match crate::publish::serve(address, Arc::clone(desk)) {
+        Ok(server) => {
+            tracing::info!("metrics are at http://{}/metrics", server.address());
+            Some(server)
+        }
+        Err(error) => {
+            tracing::warn!(
+                "no metrics are served: cannot listen at {address}: {error}; free it, or set `listen` of `prometheus` to \
+                 another address or to off, and reload"
+            );
+            None
+        }
+    }
+}
+
+fn export(wanted: Option<&Otlp>, desk: &Arc<Desk>, counts: &Arc<Counts>) -> Option<Exporter> {
+    let wanted = wanted?;
+    let endpoint = &wanted.endpoint;
+    match Exporter::start(wanted, Arc::clone(desk), Arc::clone(counts)) {
+        Ok(exporter) => {
+            tracing::info!("metrics and incidents are sent to {endpoint}");
+            Some(exporter)
+        }
+        Err(error) => {
+            tracing::warn!("nothing is sent to {endpoint}: {error:#}; mend that, and reload");
+            None
+        }
+    }
+}
+
+/// An incident as a record: what a person would want to know of it first, and where the rest is.
+fn told(described: &Value, bundle: &Path, over: bool) -> Incident {
+    let get = |pointer| text_at(described, pointer);
+    let layer = get("/verdict/layer");
+    let attributes = [
+        ("plumbline.incident.id", get("/id")),
+        ("plumbline.incident.type", get("/anomaly/type")),
+        ("plumbline.incident.rule", get("/anomaly/name")),
+        ("plumbline.incident.state", if over { "over" } else { "begun" }.to_owned()),
+        ("plumbline.incident.layer", layer.clone()),
+        ("plumbline.incident.confidence", get("/verdict/confidence")),
+        ("plumbline.incident.bundle", printable(bundle.as_os_str().as_encoded_bytes())),
+        ("plumbline.protocol", get("/anomaly/probe")),
+        ("plumbline.operation", get("/top/operations/0/operation")),
+        ("system.filesystem.mountpoint", get("/top/mounts/0/mountpoint")),
+        ("system.filesystem.type", get("/top/mounts/0/fstype")),
+        ("system.device", get("/top/mounts/0/source")),
+        ("server.address", get("/top/mounts/0/server")),
+        ("process.pid", get("/top/processes/0/pid")),
+        ("process.executable.name", get("/top/processes/0/comm")),
+    ];
+    Incident {
+        at: SystemTime::now(),
+        over,
+        text: format!("{}: {}; layer {layer}", get("/anomaly/name"), get("/anomaly/observed")),
+        attributes: attributes.into_iter().filter(|(_, value)| !value.is_empty()).collect(),
+    }
+}
+
+fn kind(rule: &Rule) -> AnomalyKind {
+    match rule {
+        Rule::Latency(_) => AnomalyKind::Latency,
+        Rule::Error(_) => AnomalyKind::Error,
+        Rule::Stall(_) => AnomalyKind::Stalled,
+        Rule::Connection(_) => AnomalyKind::Connection,
+        Rule::Baseline(_) => AnomalyKind::Baseline,
+        Rule::Throughput(_) => AnomalyKind::Throughput,
+    }
+}

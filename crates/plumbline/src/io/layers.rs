@@ -1,0 +1,157 @@
+//! The layers that I/O goes through, one below the other, and what that says of a mount.
+
+use std::collections::BTreeMap;
+
+use model::{Histogram, Operation};
+
+use super::rows::size;
+
+/// Which way bytes go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Direction {
+    Read,
+    Written,
+}
+
+/// How far down a layer is; layers side by side have one depth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Depth {
+    MpiIo,
+    SystemCalls,
+    FileSystem,
+    Server,
+}
+
+/// The probes of all layers, uppermost first, with their depths.
+pub const LAYERS: &[(&str, Depth)] = &[
+    ("mpiio", Depth::MpiIo),
+    ("syscalls", Depth::SystemCalls),
+    ("vfs", Depth::FileSystem),
+    ("smb", Depth::Server),
+    ("nfs", Depth::Server),
+];
+
+impl Depth {
+    /// The layer of an operation; `None` for what is none of a layer, such as the life of connections.
+    pub fn of(operation: Operation) -> Option<Self> {
+        LAYERS.iter().find(|(name, _)| *name == operation.protocol().name).map(|(_, depth)| *depth)
+    }
+
+    /// Uppermost first.
+    pub const ALL: &[Self] = &[Self::MpiIo, Self::SystemCalls, Self::FileSystem, Self::Server];
+
+    /// Whether one of these probes looks at it.
+    pub fn is_one_of(self, layers: &[String]) -> bool {
+        LAYERS.iter().any(|(name, depth)| *depth == self && layers.iter().any(|layer| layer == name))
+    }
+
+    /// What its operations are called.
+    pub fn calls(self) -> &'static str {
+        match self {
+            Self::MpiIo => "calls of MPI-IO",
+            Self::SystemCalls => "system calls",
+            Self::FileSystem => "calls of the file system",
+            Self::Server => "requests to servers",
+        }
+    }
+
+    /// Where bytes go there.
+    pub fn phrase(self) -> &'static str {
+        match self {
+            Self::MpiIo => "asked of MPI-IO",
+            Self::SystemCalls => "into the kernel",
+            Self::FileSystem => "to the file system",
+            Self::Server => "to the server",
+        }
+    }
+}
+
+/// Which way an operation moves bytes, if it does.
+pub fn direction_of(operation: Operation) -> Option<Direction> {
+    let name = operation.name();
+    match operation.protocol().name {
+        "mpiio" if name.contains("read") => Some(Direction::Read),
+        "mpiio" if name.contains("write") => Some(Direction::Written),
+        _ => match name {
+            "read" | "splice_read" | "SMB2_READ" | "READ" | "READ_PLUS" => Some(Direction::Read),
+            "write" | "SMB2_WRITE" | "WRITE" => Some(Direction::Written),
+            _ => None,
+        },
+    }
+}
+
+/// Bytes by layer and direction, of one mount.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Flow {
+    bytes: BTreeMap<(Direction, Depth), u64>,
+}
+
+impl Flow {
+    pub fn add(&mut self, operation: Operation, amounts: &Histogram) {
+        if let (Some(depth), Some(direction)) = (Depth::of(operation), direction_of(operation)) {
+            *self.bytes.entry((direction, depth)).or_default() += amounts.bytes;
+        }
+    }
+
+    /// Bytes that went this way at that layer; `None` if nothing was seen of it.
+    pub fn bytes(&self, direction: Direction, depth: Depth) -> Option<u64> {
+        self.bytes.get(&(direction, depth)).copied()
+    }
+
+    /// What went this way, in words: `asked of MPI-IO 8 MiB, into the kernel 16 MiB`; `None` if nothing did. `watched` are the
+    /// layers that somebody looked at.
+    pub fn line(&self, direction: Direction, watched: &[Depth]) -> Option<String> {
+        let all = Depth::ALL;
+        if all.iter().all(|depth| self.bytes(direction, *depth).unwrap_or(0) == 0) {
+            return None;
+        }
+        // Of what has no MPI, MPI-IO is not worth a word; what has no server is in no probe of one.
+        let known = |depth: &&Depth| {
+            let seen_at_all = self.bytes.keys().any(|(_, other)| other == *depth);
+            watched.contains(depth) && (seen_at_all || matches!(depth, Depth::SystemCalls | Depth::FileSystem))
+        };
+        let phrase = |depth: &Depth| format!("{} {}", depth.phrase(), size(self.bytes(direction, *depth).unwrap_or(0)));
+        Some(all.iter().filter(known).map(phrase).collect::<Vec<_>>().join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn operation(protocol: &str, name: &str) -> Operation {
+        probes::protocol(protocol).unwrap().operation(name).unwrap()
+    }
+
+    fn moved(bytes: u64) -> Histogram {
+        Histogram { count: 1, bytes, ..Histogram::default() }
+    }
+
+    #[test]
+    fn the_layers_are_told_side_by_side_reads_and_writes_apart() {
+        let mut flow = Flow::default();
+        flow.add(operation("syscalls", "write"), &moved(8 << 20));
+        flow.add(operation("syscalls", "write"), &moved(8 << 20));
+        flow.add(operation("vfs", "write"), &moved(16 << 20));
+        flow.add(operation("smb", "SMB2_WRITE"), &moved(4 << 20));
+        flow.add(operation("syscalls", "open"), &moved(0));
+        let watched = [Depth::MpiIo, Depth::SystemCalls, Depth::FileSystem, Depth::Server];
+        assert_eq!(
+            flow.line(Direction::Written, &watched).unwrap(),
+            "into the kernel 16 MiB, to the file system 16 MiB, to the server 4 MiB"
+        );
+        assert_eq!(flow.line(Direction::Read, &watched), None);
+    }
+
+    #[test]
+    fn every_probe_of_a_layer_reads_and_writes() {
+        for (name, _) in LAYERS {
+            let Some(protocol) = probes::protocol(name) else { continue };
+            for direction in [Direction::Read, Direction::Written] {
+                assert!(protocol.all_operations().any(|op| direction_of(op) == Some(direction)), "{name}");
+            }
+        }
+        assert_eq!(direction_of(operation("syscalls", "readdir")), None);
+        assert_eq!(direction_of(operation("vfs", "writeback")), None);
+    }
+}

@@ -1,0 +1,107 @@
+//! Reads what the kernel side has counted, and says what is new.
+
+use std::{
+    collections::{HashMap, HashSet},
+    path::Path,
+    time::Instant,
+};
+
+use anyhow::{Context, Result};
+use model::{Histogram, MountKey, Operation, text::Text};
+use probes::{Account, Usage, Watch, Who};
+
+/// Operations of one kind, on one mount, of one who asked, since the reading before.
+#[derive(Debug, Clone)]
+pub struct Sample {
+    pub operation: Operation,
+    pub mount: MountKey,
+    /// 0: not asked for, or not known.
+    pub cgroup: u64,
+    /// 0: not asked for.
+    pub pid: u32,
+    /// What the process called itself first; empty if that is not known.
+    pub comm: Text<16>,
+    pub amounts: Histogram,
+}
+
+/// What was read before.
+#[derive(Debug, Default)]
+pub struct Meter {
+    account: Account,
+    most_keys: usize,
+    histograms: HashMap<(Operation, MountKey), Histogram>,
+    usage: HashMap<Who, Usage>,
+}
+
+impl Meter {
+    /// One that starts from what is counted now.
+    pub fn start(watch: &Watch, account: Account, most_keys: u32) -> Result<Self> {
+        let mut meter = Self { account, most_keys: most_keys as usize, ..Self::default() };
+        meter.read(watch)?;
+        Ok(meter)
+    }
+
+    /// What was added since the last reading.
+    pub fn read(&mut self, watch: &Watch) -> Result<Vec<Sample>> {
+        let began = Instant::now();
+        let (samples, keys) = if self.account == Account::Nobody {
+            (self.read_histograms(watch)?, self.histograms.len())
+        } else {
+            (self.read_usage(watch)?, self.usage.len())
+        };
+        tracing::debug!(keys, us = began.elapsed().as_micros(), "read what was counted");
+        Ok(samples)
+    }
+
+    fn read_histograms(&mut self, watch: &Watch) -> Result<Vec<Sample>> {
+        let all = watch.histograms().context("cannot read the histograms")?;
+        let mut samples = Vec::new();
+        for (operation, mount, now) in all {
+            let before = self.histograms.entry((operation, mount)).or_default();
+            // What is counted less than before has been given up in between, and begun again.
+            let amounts = if now.count < before.count { now.clone() } else { now.since(before) };
+            *before = now;
+            if amounts.count > 0 {
+                samples.push(Sample { operation, mount, cgroup: 0, pid: 0, comm: Text::default(), amounts });
+            }
+        }
+        Ok(samples)
+    }
+
+    fn read_usage(&mut self, watch: &Watch) -> Result<Vec<Sample>> {
+        let mut samples = Vec::new();
+        let before = &mut self.usage;
+        let read = watch.usage(|who, now| {
+            let earlier = before.entry(who).or_default();
+            if now.calls > earlier.calls {
+                samples.push(sample(&who, &now.since(earlier)));
+                *earlier = now;
+            }
+        });
+        read.context("cannot read the operations by who asked for them")?;
+        if self.usage.len() > self.most_keys / 2 {
+            self.make_room(watch, &mut samples)?;
+        }
+        Ok(samples)
+    }
+
+    /// Gives up the entries of processes that are gone.
+    fn make_room(&mut self, watch: &Watch, samples: &mut Vec<Sample>) -> Result<()> {
+        let pids: HashSet<u32> = self.usage.keys().map(|who| who.pid).filter(|pid| *pid != 0).collect();
+        let gone: HashSet<u32> = pids.into_iter().filter(|pid| !Path::new(&format!("/proc/{pid}")).exists()).collect();
+        let gone: Vec<Who> = self.usage.keys().filter(|who| gone.contains(&who.pid)).copied().collect();
+        for who in gone {
+            let last = watch.take_usage(&who).context("cannot make room for more who ask")?;
+            let before = self.usage.remove(&who).unwrap_or_default();
+            if let Some(last) = last.filter(|last| last.calls > before.calls) {
+                samples.push(sample(&who, &last.since(&before)));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn sample(who: &Who, added: &Usage) -> Sample {
+    let Who { operation, mount, cgroup, pid } = *who;
+    Sample { operation, mount, cgroup, pid, comm: added.comm, amounts: added.histogram() }
+}

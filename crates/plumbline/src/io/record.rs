@@ -1,0 +1,262 @@
+//! A recording: what every look has found, as lines of JSON compressed with zstd. The first says what it is of, the last what was
+//! left for the end; a recording that was cut off lacks the last, and is good up to there.
+
+use std::{
+    collections::BTreeMap,
+    fs::{File, OpenOptions},
+    io::{self, BufRead, BufReader, BufWriter, Read, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use model::{Histogram, Mount};
+use serde::{Deserialize, Serialize};
+
+use super::{meter::Sample, owner::Owner};
+
+/// Of the lines' form.
+const VERSION: u32 = 1;
+/// Bytes, uncompressed, that a recording is read up to.
+const MOST_BYTES: u64 = 4 << 30;
+/// No line is longer: an interval of 65 536 entries.
+const LONGEST_LINE: u64 = 256 << 20;
+
+/// One line.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Line {
+    Header(Header),
+    Interval(Interval),
+    End(End),
+}
+
+/// What it is of.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Header {
+    pub version: u32,
+    pub host: String,
+    pub kernel: String,
+    pub started: String,
+    /// Empty if no command was started.
+    pub command: Vec<String>,
+    /// The layers that were looked at.
+    pub layers: Vec<String>,
+    /// From how many milliseconds on an operation counts for the slowest files.
+    pub slow_ms: f64,
+}
+
+/// What one look has found.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Interval {
+    /// When it ended, seconds since the start.
+    pub at_s: f64,
+    pub seconds: f64,
+    pub entries: Vec<Entry>,
+}
+
+/// Operations of one kind of one process on one mount.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Entry {
+    pub layer: String,
+    pub op: String,
+    pub fstype: String,
+    pub mount: String,
+    /// 0: whoever found no room of their own.
+    pub pid: u32,
+    pub comm: String,
+    pub job: String,
+    pub calls: u64,
+    pub bytes: u64,
+    pub errors: u64,
+    pub ns: u64,
+    /// Index and count, of those that are not 0: [`Histogram::sizes`].
+    pub sizes: Vec<(usize, u64)>,
+    /// Likewise: [`Histogram::buckets`].
+    pub latencies: Vec<(usize, u64)>,
+}
+
+/// What is known at the end only.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct End {
+    pub seconds: f64,
+    /// The command's exit code, if there was one.
+    pub status: Option<i32>,
+    pub slowest: Vec<SlowFile>,
+    /// Operations that are missing, or in nobody's name: by cause.
+    pub losses: BTreeMap<String, u64>,
+}
+
+/// Slow operations on one file.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct SlowFile {
+    pub layer: String,
+    pub mount: String,
+    pub file: String,
+    pub calls: u64,
+    pub bytes: u64,
+    pub total_ms: f64,
+    pub longest_ms: f64,
+    /// The operation that took longest.
+    pub op: String,
+}
+
+impl Entry {
+    pub fn new(sample: &Sample, mount: &Mount, owner: &Owner) -> Self {
+        let amounts = &sample.amounts;
+        let sparse = |counts: &[u64]| counts.iter().copied().enumerate().filter(|(_, count)| *count > 0).collect();
+        Self {
+            layer: sample.operation.protocol().name.into(),
+            op: sample.operation.name().into(),
+            fstype: mount.fstype.clone(),
+            mount: mount.label().to_owned(),
+            pid: sample.pid,
+            comm: owner.comm.clone(),
+            job: owner.job.clone(),
+            calls: amounts.count,
+            bytes: amounts.bytes,
+            errors: amounts.errors,
+            ns: amounts.sum,
+            sizes: sparse(&amounts.sizes),
+            latencies: sparse(&amounts.buckets),
+        }
+    }
+
+    /// What it says, put together again.
+    pub fn amounts(&self) -> Histogram {
+        let mut amounts = Histogram {
+            count: self.calls,
+            sum: self.ns,
+            bytes: self.bytes,
+            errors: self.errors,
+            ..Histogram::default()
+        };
+        let fill = |to: &mut [u64], from: &[(usize, u64)]| {
+            for (index, count) in from {
+                if let Some(slot) = to.get_mut(*index) {
+                    *slot = *count;
+                }
+            }
+        };
+        fill(&mut amounts.sizes, &self.sizes);
+        fill(&mut amounts.buckets, &self.latencies);
+        amounts
+    }
+}
+
+/// A recording being made.
+pub struct Writer {
+    encoder: zstd::stream::write::Encoder<'static, BufWriter<File>>,
+}
+
+impl Writer {
+    /// Begins one; a file of that name is replaced.
+    pub fn create(path: &Path, header: Header) -> Result<Self> {
+        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
+        let file = file.with_context(|| format!("cannot create {}", path.display()))?;
+        let encoder = zstd::stream::write::Encoder::new(BufWriter::new(file), 3)?;
+        let mut writer = Self { encoder };
+        writer.write(&Line::Header(Header { version: VERSION, ..header }))?;
+        Ok(writer)
+    }
+
+    /// Adds a line; it is on its way to the disk when this returns, so that what ends us later does not take it along.
+    pub fn write(&mut self, line: &Line) -> Result<()> {
+        serde_json::to_writer(&mut self.encoder, line).context("cannot write the recording")?;
+        self.encoder.write_all(b"\n").and_then(|()| self.encoder.flush()).context("cannot write the recording")
+    }
+
+    pub fn finish(mut self, end: End) -> Result<()> {
+        self.write(&Line::End(end))?;
+        self.encoder.finish()?.flush().context("cannot write the recording")
+    }
+}
+
+/// Shows every line of a recording behind its header, which is returned; and whether it ends where it should.
+pub fn read(path: &Path, mut each: impl FnMut(Line)) -> Result<(Header, bool)> {
+    let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let decoder = zstd::stream::read::Decoder::new(file)?;
+    let mut lines = BufReader::new(decoder.take(MOST_BYTES));
+    let not_one = || format!("{} is no recording of `plumbline io --record`", path.display());
+    let header = match next(&mut lines) {
+        Ok(Some(Line::Header(header))) => header,
+        Ok(_) => bail!(not_one()),
+        Err(error) => return Err(anyhow::Error::from(error).context(not_one())),
+    };
+    ensure!(
+        header.version == VERSION,
+        "{} is a recording of version {}; this program reads version {VERSION}",
+        path.display(),
+        header.version
+    );
+    loop {
+        match next(&mut lines) {
+            Ok(Some(end @ Line::End(_))) => {
+                each(end);
+                return Ok((header, true));
+            }
+            Ok(Some(line)) => each(line),
+            // Cut off: by a crash, or since it is still being written.
+            Ok(None) | Err(_) => return Ok((header, false)),
+        }
+    }
+}
+
+fn next(lines: &mut impl BufRead) -> io::Result<Option<Line>> {
+    let mut line = Vec::new();
+    if lines.take(LONGEST_LINE).read_until(b'\n', &mut line)? == 0 {
+        return Ok(None);
+    }
+    Ok(Some(serde_json::from_slice(&line)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::{MountKey, text::Text};
+
+    fn record(path: &Path) -> Histogram {
+        let mut amounts = Histogram::default();
+        [0, 4096, 1 << 40].iter().for_each(|bytes| amounts.add(3_000_000, *bytes, *bytes == 0));
+        let operation = probes::protocol("syscalls").unwrap().operation("write").unwrap();
+        let sample = Sample {
+            operation,
+            mount: MountKey(1),
+            cgroup: 0,
+            pid: 7,
+            comm: Text::default(),
+            amounts: amounts.clone(),
+        };
+        let mut writer = Writer::create(path, Header { host: "here".into(), ..Header::default() }).unwrap();
+        let entries = vec![Entry::new(&sample, &Mount::default(), &Owner::default())];
+        writer.write(&Line::Interval(Interval { at_s: 1.0, seconds: 1.0, entries })).unwrap();
+        writer.finish(End { seconds: 1.5, ..End::default() }).unwrap();
+        amounts
+    }
+
+    #[test]
+    fn what_was_recorded_is_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("recording");
+        let amounts = record(&path);
+        let mut lines = Vec::new();
+        let (header, whole) = read(&path, |line| lines.push(line)).unwrap();
+        assert_eq!((header.host.as_str(), whole, lines.len()), ("here", true, 2));
+        let Line::Interval(interval) = &lines[0] else { panic!("{lines:?}") };
+        assert_eq!(interval.entries[0].amounts(), amounts);
+    }
+
+    #[test]
+    fn one_that_was_cut_off_is_good_up_to_there_and_others_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("recording");
+        record(&path);
+        let bytes = std::fs::read(&path).unwrap();
+        std::fs::write(&path, &bytes[..bytes.len() - 12]).unwrap();
+        let mut lines = 0;
+        assert!(!read(&path, |_| lines += 1).unwrap().1);
+        assert!(lines >= 1);
+        std::fs::write(&path, "{}\n").unwrap();
+        assert!(format!("{:#}", read(&path, |_| ()).unwrap_err()).contains("is no recording"));
+    }
+}

@@ -1,0 +1,305 @@
+//! Samples put together by what the reader wants told apart, and how that is printed.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, Write},
+};
+
+use model::{Histogram, Mount, quantile_index};
+use serde_json::{Map, Value, json};
+
+use super::{layers::LAYERS, meter::Sample, owner::Owner};
+use crate::view::{
+    event::milliseconds,
+    table::{Column, Table},
+};
+
+/// What can be told apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Dimension {
+    Job,
+    Cgroup,
+    Container,
+    Process,
+    Fstype,
+    Mount,
+    Layer,
+    Op,
+}
+
+impl Dimension {
+    /// The field's name in JSON, and the column's in capitals.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Job => "job",
+            Self::Cgroup => "cgroup",
+            Self::Container => "container",
+            Self::Process => "process",
+            Self::Fstype => "fstype",
+            Self::Mount => "mount",
+            Self::Layer => "layer",
+            Self::Op => "op",
+        }
+    }
+
+    /// Whether it takes to know who asked.
+    pub fn is_of_owner(self) -> bool {
+        matches!(self, Self::Job | Self::Cgroup | Self::Container | Self::Process)
+    }
+
+    fn cell(self, sample: &Sample, mount: &Mount, owner: &Owner) -> Cell {
+        let text = match self {
+            Self::Job => &owner.job,
+            Self::Cgroup => &owner.cgroup,
+            Self::Container => &owner.container,
+            Self::Process if owner.pid != 0 => {
+                return Cell(u64::from(owner.pid), format!("{} {}", owner.pid, owner.comm));
+            }
+            Self::Process => "",
+            Self::Fstype => &mount.fstype,
+            Self::Mount => mount.label(),
+            Self::Op => sample.operation.name(),
+            Self::Layer => {
+                let name = sample.operation.protocol().name;
+                let depth = LAYERS.iter().position(|(layer, _)| *layer == name).unwrap_or(LAYERS.len());
+                return Cell(depth as u64, name.into());
+            }
+        };
+        Cell(0, if text.is_empty() { "-" } else { text }.to_owned())
+    }
+}
+
+/// What a row says in a column, and before that where it belongs among the others.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Cell(u64, String);
+
+/// Samples of one interval, by what is told apart.
+#[derive(Debug)]
+pub struct Rows<'a> {
+    by: &'a [Dimension],
+    rows: BTreeMap<Vec<Cell>, Histogram>,
+}
+
+impl<'a> Rows<'a> {
+    pub fn new(by: &'a [Dimension]) -> Self {
+        Self { by, rows: BTreeMap::new() }
+    }
+
+    pub fn add(&mut self, sample: &Sample, mount: &Mount, owner: &Owner) {
+        let key = self.by.iter().map(|dimension| dimension.cell(sample, mount, owner)).collect();
+        self.rows.entry(key).or_default().merge(&sample.amounts);
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Aligned columns; with `histograms`, bars below each row.
+    pub fn print(&self, out: &mut impl Write, histograms: bool) -> io::Result<()> {
+        let headings: Vec<String> = self.by.iter().map(|dimension| dimension.name().to_uppercase()).collect();
+        let mut columns: Vec<Column> = Vec::new();
+        for (index, dimension) in self.by.iter().enumerate() {
+            let cells = self.rows.keys().filter_map(|key| key.get(index)).map(|cell| cell.1.chars().count());
+            let width = cells.max().unwrap_or(0).max(dimension.name().len());
+            columns.push(("", i16::try_from(width).unwrap_or(i16::MAX)));
+        }
+        columns.extend(AMOUNTS);
+        let table = Table::new(&columns);
+        let names = AMOUNTS.iter().map(|(name, _)| *name);
+        table.row(out, &headings.iter().map(String::as_str).chain(names).collect::<Vec<_>>())?;
+        for (key, amounts) in &self.rows {
+            let ms = |ns: Option<u64>| ns.map_or_else(|| "-".into(), |ns| format!("{:.3}", milliseconds(ns)));
+            let cells = [
+                amounts.count.to_string(),
+                size(amounts.bytes),
+                ms(amounts.sum.checked_div(amounts.count)),
+                ms(amounts.quantile(0.5)),
+                ms(amounts.quantile(0.99)),
+                usual_size(amounts),
+                amounts.errors.to_string(),
+            ];
+            let dimensions = key.iter().map(|cell| cell.1.as_str());
+            table.row(out, &dimensions.chain(cells.iter().map(String::as_str)).collect::<Vec<_>>())?;
+            if histograms {
+                bars(out, "size", &sizes(amounts), size)?;
+                bars(
+                    out,
+                    "latency",
+                    &latencies(amounts),
+                    |ns| if ns == 0 { "0 us".into() } else { diagnose::span(ns) },
+                )?;
+                writeln!(out)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// One object a line.
+    pub fn print_json(&self, out: &mut impl Write, time: &str, seconds: f64) -> io::Result<()> {
+        for (key, amounts) in &self.rows {
+            let mut row = Map::new();
+            row.insert("time".into(), time.into());
+            row.insert("interval_s".into(), ((seconds * 1e3).round() / 1e3).into());
+            for (dimension, cell) in self.by.iter().zip(key) {
+                row.insert(dimension.name().into(), if cell.1 == "-" { Value::Null } else { cell.1.clone().into() });
+            }
+            row.extend(as_json(amounts));
+            serde_json::to_writer(&mut *out, &row)?;
+            writeln!(out)?;
+        }
+        Ok(())
+    }
+}
+
+const AMOUNTS: &[Column] =
+    &[("CALLS", -9), ("BYTES", -9), ("MEAN MS", -9), ("P50 MS", -9), ("P99 MS", -9), ("SIZE P50", -17), ("ERRORS", -7)];
+
+/// What a histogram says, by stable names.
+pub fn as_json(amounts: &Histogram) -> Map<String, Value> {
+    let ms = |ns: Option<u64>| ns.map_or(Value::Null, |ns| milliseconds(ns).into());
+    let counts = |counts: Vec<(u64, u64)>| {
+        Value::Object(counts.into_iter().map(|(from, count)| (from.to_string(), count.into())).collect())
+    };
+    let fields = json!({
+        "calls": amounts.count,
+        "bytes": amounts.bytes,
+        "errors": amounts.errors,
+        "total_ms": milliseconds(amounts.sum),
+        "mean_ms": ms(amounts.sum.checked_div(amounts.count)),
+        "p50_ms": ms(amounts.quantile(0.5)),
+        "p99_ms": ms(amounts.quantile(0.99)),
+        "sizes": counts(sizes(amounts)),
+        "latencies_ns": counts(latencies(amounts)),
+    });
+    match fields {
+        Value::Object(fields) => fields,
+        _ => Map::new(),
+    }
+}
+
+/// Operations by size: the least bytes of each power of two that occurs, and how many.
+pub fn sizes(amounts: &Histogram) -> Vec<(u64, u64)> {
+    let counts = amounts.sizes.iter().enumerate().filter(|(_, count)| **count > 0);
+    counts.map(|(size, count)| (1 << size, *count)).collect()
+}
+
+/// Operations by latency: the least nanoseconds of each power of two that occurs, and how many; all below 1 024 ns are at 0.
+pub fn latencies(amounts: &Histogram) -> Vec<(u64, u64)> {
+    let mut powers = BTreeMap::new();
+    for (bucket, count) in amounts.buckets.iter().enumerate().filter(|(_, count)| **count > 0) {
+        let from = Histogram::lower_bound(bucket).checked_ilog2().map_or(0, |exponent| 1 << exponent);
+        *powers.entry(from).or_default() += count;
+    }
+    powers.into_iter().collect()
+}
+
+/// The power of two that half of the operations that moved bytes are at or below.
+fn usual_size(amounts: &Histogram) -> String {
+    quantile_index(&amounts.sizes, 0.5).map_or_else(|| "-".into(), |index| range(1 << index, size))
+}
+
+fn range(from: u64, name: impl Fn(u64) -> String) -> String {
+    format!("{} - {}", name(from), name(from.saturating_mul(2)))
+}
+
+/// Bytes with a unit and at most three digits that matter: `4 KiB`, `1.5 MiB`.
+pub fn size(bytes: u64) -> String {
+    const UNITS: &[(u32, &str)] = &[(60, "EiB"), (50, "PiB"), (40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
+    let Some((shift, unit)) = UNITS.iter().find(|(shift, _)| bytes >> shift > 0) else { return format!("{bytes} B") };
+    let value = bytes as f64 / (1_u64 << shift) as f64;
+    let decimals = if value < 10.0 { 2 } else { usize::from(value < 100.0) };
+    let text = format!("{value:.decimals$}");
+    let text = if decimals > 0 { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    format!("{text} {unit}")
+}
+
+/// Columns that the longest bar takes.
+const LONGEST: u64 = 40;
+
+/// A bar for each power of two from the least to the greatest that occurs.
+fn bars(out: &mut impl Write, what: &str, counts: &[(u64, u64)], name: impl Fn(u64) -> String) -> io::Result<()> {
+    let (Some((first, _)), Some((last, _))) = (counts.first(), counts.last()) else { return Ok(()) };
+    let most = counts.iter().map(|(_, count)| *count).max().unwrap_or(1).max(1);
+    writeln!(out, "  {what:>22}  {:>9}", "calls")?;
+    let mut from = *first;
+    loop {
+        let count = counts.iter().find(|(other, _)| *other == from).map_or(0, |(_, count)| *count);
+        let bar = "#".repeat(usize::try_from((count * LONGEST).div_ceil(most)).unwrap_or(0));
+        let next = if from == 0 { 1024 } else { from.saturating_mul(2) };
+        writeln!(out, "  {:>22}  {count:>9}  {bar}", format!("{} - {}", name(from), name(next)))?;
+        if from >= *last {
+            return Ok(());
+        }
+        from = next;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::{MountKey, text::Text};
+
+    fn sample(protocol: &str, operation: &str, sizes: &[u64]) -> Sample {
+        let mut amounts = Histogram::default();
+        sizes.iter().for_each(|bytes| amounts.add(2_000_000, *bytes, false));
+        let operation = probes::protocol(protocol).unwrap().operation(operation).unwrap();
+        Sample { operation, mount: MountKey(1), cgroup: 0, pid: 0, comm: Text::default(), amounts }
+    }
+
+    #[test]
+    fn what_is_not_told_apart_is_one_row_and_layers_stand_in_their_order() {
+        let mount = Mount { mountpoint: "/mnt/share".into(), fstype: "cifs".into(), ..Mount::default() };
+        let mut rows = Rows::new(&[Dimension::Mount, Dimension::Layer]);
+        for sample in [
+            sample("smb", "write", &[1 << 20]),
+            sample("syscalls", "read", &[100]),
+            sample("syscalls", "write", &[4096; 9]),
+        ] {
+            rows.add(&sample, &mount, &Owner::default());
+        }
+        let mut text = Vec::new();
+        rows.print(&mut text, false).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(
+            lines[1],
+            [
+                "/mnt/share",
+                "syscalls",
+                "10",
+                "36.1",
+                "KiB",
+                "2.000",
+                "1.966",
+                "2.097",
+                "4",
+                "KiB",
+                "-",
+                "8",
+                "KiB",
+                "0"
+            ],
+            "{text}"
+        );
+        assert_eq!(lines[2][..3], ["/mnt/share", "smb", "1"], "{text}");
+    }
+
+    #[test]
+    fn bars_are_aligned_and_leave_no_power_of_two_out() {
+        let mut text = Vec::new();
+        bars(&mut text, "size", &[(1024, 1), (4096, 80)], size).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 4, "{text}");
+        assert!(
+            lines[2].ends_with(" 0  ") && lines[3].ends_with(&"#".repeat(40)) && lines[1].ends_with(" 1  #"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn bytes_have_a_unit_and_no_needless_digits() {
+        let cases = [(0, "0 B"), (1023, "1023 B"), (4096, "4 KiB"), (1536 << 10, "1.5 MiB"), (u64::MAX, "16 EiB")];
+        cases.iter().for_each(|(bytes, text)| assert_eq!(size(*bytes), *text));
+    }
+}

@@ -1,0 +1,190 @@
+//! What a recording comes to.
+
+use std::collections::{BTreeMap, HashMap};
+
+use model::{Histogram, Operation};
+
+use super::{
+    layers::{Depth, Direction, Flow, direction_of},
+    record::{End, Entry, Interval, Line},
+};
+
+/// Processes whose course over time is kept; those that come later have sums only.
+const MOST_COURSES: usize = 4096;
+
+/// A whole recording.
+#[derive(Debug, Default)]
+pub struct Summary {
+    /// By type of file system and mount.
+    pub flows: BTreeMap<(String, String), Flow>,
+    /// By mount, depth, layer and operation.
+    pub operations: BTreeMap<(String, Depth, String, String), Histogram>,
+    /// Calls that moved bytes, by depth, layer and direction.
+    pub transfers: BTreeMap<(Depth, String, Direction), Histogram>,
+    pub processes: HashMap<u32, Process>,
+    pub course: Vec<Look>,
+    pub end: Option<End>,
+    /// Entries of operations that this program does not know.
+    pub not_understood: u64,
+}
+
+/// What one look has found.
+#[derive(Debug)]
+pub struct Look {
+    /// When it ended, seconds since the start.
+    pub end_s: f64,
+    pub lasted_s: f64,
+    pub bytes: BTreeMap<(Depth, Direction), u64>,
+}
+
+/// What one process asked for.
+#[derive(Debug, Default)]
+pub struct Process {
+    pub comm: String,
+    pub job: String,
+    /// By depth: nanoseconds in reading, in writing and in everything else, and bytes read and written.
+    pub at: BTreeMap<Depth, Share>,
+    /// Index of the look, depth, bytes.
+    pub course: Vec<(usize, Depth, u64)>,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Share {
+    pub reading_ns: u64,
+    pub writing_ns: u64,
+    pub other_ns: u64,
+    pub read: u64,
+    pub written: u64,
+    pub calls: u64,
+}
+
+impl Share {
+    pub fn ns(&self) -> u64 {
+        self.reading_ns + self.writing_ns + self.other_ns
+    }
+}
+
+impl Summary {
+    pub fn add(&mut self, line: Line) {
+        match line {
+            Line::Header(_) => {}
+            Line::Interval(interval) => self.add_interval(&interval),
+            Line::End(end) => self.end = Some(end),
+        }
+    }
+
+    fn add_interval(&mut self, interval: &Interval) {
+        let Interval { at_s, seconds, .. } = *interval;
+        self.course.push(Look { end_s: at_s, lasted_s: seconds, bytes: BTreeMap::new() });
+        for entry in &interval.entries {
+            let operation = probes::protocol(&entry.layer).and_then(|protocol| protocol.operation(&entry.op));
+            match operation.and_then(|operation| Some((operation, Depth::of(operation)?))) {
+                Some((operation, depth)) => self.add_entry(entry, operation, depth),
+                None => self.not_understood += 1,
+            }
+        }
+    }
+
+    fn add_entry(&mut self, entry: &Entry, operation: Operation, depth: Depth) {
+        let (amounts, direction) = (entry.amounts(), direction_of(operation));
+        self.flows.entry((entry.fstype.clone(), entry.mount.clone())).or_default().add(operation, &amounts);
+        let key = (entry.mount.clone(), depth, entry.layer.clone(), entry.op.clone());
+        self.operations.entry(key).or_default().merge(&amounts);
+        if let Some(direction) = direction {
+            self.transfers.entry((depth, entry.layer.clone(), direction)).or_default().merge(&amounts);
+            if let Some(look) = self.course.last_mut() {
+                *look.bytes.entry((depth, direction)).or_default() += entry.bytes;
+            }
+        }
+        let (look, room) = (self.course.len() - 1, self.processes.len() < MOST_COURSES);
+        let process = self.processes.entry(entry.pid).or_default();
+        // The name last seen: a shell's child is called like the shell until it becomes something else.
+        if !entry.comm.is_empty() {
+            process.comm.clone_from(&entry.comm);
+        }
+        process.job.clone_from(&entry.job);
+        let share = process.at.entry(depth).or_default();
+        share.calls += entry.calls;
+        match direction {
+            Some(Direction::Read) => {
+                (share.reading_ns, share.read) = (share.reading_ns + entry.ns, share.read + entry.bytes)
+            }
+            Some(Direction::Written) => {
+                (share.writing_ns, share.written) = (share.writing_ns + entry.ns, share.written + entry.bytes);
+            }
+            None => share.other_ns += entry.ns,
+        }
+        if entry.bytes > 0 && (room || !process.course.is_empty()) {
+            process.course.push((look, depth, entry.bytes));
+        }
+    }
+
+    /// How long was looked, seconds.
+    pub fn seconds(&self) -> f64 {
+        let looked = self.course.last().map_or(0.0, |look| look.end_s);
+        self.end.as_ref().map_or(looked, |end| end.seconds.max(looked))
+    }
+
+    /// The layer that the figures of processes are of: what they waited in. System calls, else the nearest there is.
+    pub fn main_depth(&self) -> Depth {
+        let seen = |depth: &Depth| self.transfers.keys().any(|(other, ..)| other == depth);
+        let order = [Depth::SystemCalls, Depth::FileSystem, Depth::MpiIo, Depth::Server];
+        order.into_iter().find(seen).unwrap_or(Depth::SystemCalls)
+    }
+
+    /// Calls that moved bytes and those of them with fewer than `bytes`, a power of two, at that depth.
+    pub fn smaller_than(&self, depth: Depth, bytes: u64) -> (u64, u64) {
+        let limit = Histogram::size_of(bytes).unwrap_or(0);
+        let of_depth = self.transfers.iter().filter(|((other, ..), _)| *other == depth);
+        of_depth.fold((0, 0), |(all, small), (_, amounts)| {
+            let below: u64 = amounts.sizes.iter().take(limit).sum();
+            (all + amounts.sizes.iter().sum::<u64>(), small + below)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(layer: &str, op: &str, pid: u32, sizes: &[u64]) -> Entry {
+        let mut amounts = Histogram::default();
+        sizes.iter().for_each(|bytes| amounts.add(1_000_000, *bytes, false));
+        Entry {
+            layer: layer.into(),
+            op: op.into(),
+            fstype: "cifs".into(),
+            mount: "/mnt/share".into(),
+            pid,
+            comm: "app".into(),
+            job: String::new(),
+            calls: amounts.count,
+            bytes: amounts.bytes,
+            errors: 0,
+            ns: amounts.sum,
+            sizes: amounts.sizes.iter().copied().enumerate().filter(|(_, count)| *count > 0).collect(),
+            latencies: amounts.buckets.iter().copied().enumerate().filter(|(_, count)| *count > 0).collect(),
+        }
+    }
+
+    #[test]
+    fn what_was_recorded_adds_up() {
+        let mut summary = Summary::default();
+        for at in 1..=3 {
+            let entries = vec![
+                entry("syscalls", "write", 7, &[100, 5000]),
+                entry("syscalls", "open", 7, &[0]),
+                entry("smb", "SMB2_WRITE", 9, &[5100]),
+                entry("elsewhere", "write", 7, &[1]),
+            ];
+            summary.add(Line::Interval(Interval { at_s: f64::from(at), seconds: 1.0, entries }));
+        }
+        let flow = &summary.flows[&("cifs".into(), "/mnt/share".into())];
+        assert_eq!(flow.bytes(Direction::Written, Depth::SystemCalls), Some(15_300));
+        assert_eq!(flow.bytes(Direction::Written, Depth::Server), Some(15_300));
+        let share = summary.processes[&7].at[&Depth::SystemCalls];
+        assert_eq!((share.writing_ns, share.other_ns, share.written, share.calls), (6_000_000, 3_000_000, 15_300, 9));
+        assert_eq!(summary.smaller_than(Depth::SystemCalls, 4096), (6, 3));
+        assert_eq!((summary.seconds(), summary.not_understood, summary.main_depth()), (3.0, 3, Depth::SystemCalls));
+    }
+}

@@ -1,0 +1,132 @@
+//! Where publishers ask and the daemon answers.
+
+use std::{
+    os::fd::{AsFd, BorrowedFd},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use nix::sys::eventfd::{EfdFlags, EventFd};
+
+use super::Snapshot;
+
+/// Answers younger than this serve all who ask, so that no flood of requests becomes one of the daemon's work.
+const FRESH: Duration = Duration::from_millis(50);
+
+/// One for all publishers. The daemon waits for its descriptor; who asks waits for the daemon.
+pub struct Desk {
+    bell: EventFd,
+    state: Mutex<State>,
+    answered: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// Answers so far.
+    answers: u64,
+    last: Option<(Instant, Arc<Snapshot>)>,
+    closed: bool,
+}
+
+impl Desk {
+    /// # Errors
+    ///
+    /// When the kernel is out of descriptors.
+    pub fn new() -> nix::Result<Self> {
+        let bell = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?;
+        Ok(Self { bell, state: Mutex::default(), answered: Condvar::new() })
+    }
+
+    /// How things stand; `None` if the daemon is too busy to say within `patience`, or ends.
+    pub fn ask(&self, patience: Duration) -> Option<Arc<Snapshot>> {
+        let state = self.state();
+        if let Some((_, last)) = state.last.as_ref().filter(|(at, _)| at.elapsed() < FRESH) {
+            return Some(Arc::clone(last));
+        }
+        let before = state.answers;
+        // An error can only be that the bell rings already.
+        let _ = self.bell.write(1);
+        let waiting = |state: &mut State| state.answers == before && !state.closed;
+        let waited = self.answered.wait_timeout_while(state, patience, waiting);
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let answered = state.answers != before;
+        state.last.as_ref().filter(|_| answered).map(|(_, last)| Arc::clone(last))
+    }
+
+    /// Whether somebody has asked since this was last looked at.
+    pub fn is_asked(&self) -> bool {
+        self.bell.read().is_ok()
+    }
+
+    /// Serves all who wait.
+    pub fn answer(&self, snapshot: Snapshot) {
+        let mut state = self.state();
+        state.answers += 1;
+        state.last = Some((Instant::now(), Arc::new(snapshot)));
+        self.answered.notify_all();
+    }
+
+    /// Gives an answer's memory back once it is too old to serve anybody. Returns whether there was one.
+    pub fn tidy(&self) -> bool {
+        self.state().last.take_if(|(at, _)| at.elapsed() >= FRESH).is_some()
+    }
+
+    /// Nobody need wait any more.
+    pub fn close(&self) {
+        self.state().closed = true;
+        self.answered.notify_all();
+    }
+
+    /// The opposite of [`Desk::close`].
+    pub fn open(&self) {
+        self.state().closed = false;
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing is done under the lock that could leave half of it.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl AsFd for Desk {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_asks_gets_the_next_answer_and_all_who_ask_at_once_the_same() {
+        let desk = Desk::new().unwrap();
+        std::thread::scope(|scope| {
+            let asking: Vec<_> = (0..4).map(|_| scope.spawn(|| desk.ask(Duration::from_secs(10)))).collect();
+            while !asking.iter().all(|thread| thread.is_finished()) {
+                if desk.is_asked() {
+                    desk.answer(Snapshot::default());
+                }
+                std::thread::yield_now();
+            }
+            assert!(asking.into_iter().all(|thread| thread.join().unwrap().is_some()));
+        });
+    }
+
+    #[test]
+    fn nobody_waits_for_a_daemon_that_is_busy_or_gone() {
+        let desk = Desk::new().unwrap();
+        assert!(desk.ask(Duration::from_millis(1)).is_none());
+        desk.close();
+        assert!(desk.ask(Duration::from_secs(1000)).is_none());
+    }
+
+    #[test]
+    fn an_old_answer_serves_nobody_and_takes_no_room() {
+        let desk = Desk::new().unwrap();
+        desk.answer(Snapshot::default());
+        std::thread::sleep(FRESH);
+        assert!(desk.ask(Duration::from_millis(1)).is_none());
+        assert!(desk.tidy() && !desk.tidy());
+    }
+}

@@ -1,0 +1,279 @@
+//! The list of what is published: names, units, and which figures they stand for. docs/metrics.md is its twin for people;
+//! a test holds them together.
+
+use exposition::LabelName;
+pub use exposition::{Kind, Unit, Value};
+use model::Histogram;
+
+use super::{Series, Snapshot};
+
+/// All figures of one name.
+pub type Family<'s> = exposition::Family<'s, Label>;
+/// One of them.
+pub type Point<'s> = exposition::Point<'s, Label>;
+
+/// What a figure is told apart by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Label {
+    Protocol,
+    Operation,
+    Mount,
+    Probe,
+    Cause,
+    Type,
+    Source,
+    Server,
+    Fstype,
+    Version,
+    Signal,
+}
+
+impl LabelName for Label {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Protocol => "protocol",
+            Self::Operation => "operation",
+            Self::Mount => "mount",
+            Self::Probe => "probe",
+            Self::Cause => "cause",
+            Self::Type => "type",
+            Self::Source => "source",
+            Self::Server => "server",
+            Self::Fstype => "fstype",
+            Self::Version => "version",
+            Self::Signal => "signal",
+        }
+    }
+}
+
+/// Everything there is to publish, by name. A family without figures is there all the same.
+pub fn families(snapshot: &Snapshot) -> Vec<Family<'_>> {
+    let [durations, bytes, errors] = operations(snapshot);
+    let [lost, run_time, in_flight, attached] = probes(snapshot);
+    let single = |value: u64| vec![Point { labels: vec![], value: number(value) }];
+    let version = vec![Point { labels: vec![(Label::Version, env!("CARGO_PKG_VERSION"))], value: number(1) }];
+    let sent = |which: fn(&(&'static str, u64, u64)) -> u64| {
+        let point =
+            |one: &(&'static str, u64, u64)| Point { labels: vec![(Label::Signal, one.0)], value: number(which(one)) };
+        snapshot.otlp.iter().map(point).collect()
+    };
+    let incidents = snapshot.incidents.iter().map(|(probe, kind, count)| Point {
+        labels: vec![(Label::Protocol, *probe), (Label::Type, *kind)],
+        value: number(*count),
+    });
+    vec![
+        Family {
+            name: "plumbline_operation_duration_seconds",
+            otel: "plumbline.operation.duration",
+            help: "Time from when an operation was asked for until the requester had its result.",
+            unit: Unit::Seconds,
+            kind: Kind::Histogram,
+            points: durations,
+        },
+        Family {
+            name: "plumbline_operation_bytes",
+            otel: "plumbline.operation.io",
+            help: "Payload that operations moved.",
+            unit: Unit::Bytes,
+            kind: Kind::Summary,
+            points: bytes,
+        },
+        Family {
+            name: "plumbline_operation_errors",
+            otel: "plumbline.operation.errors",
+            help: "Operations that failed, ordinary misses such as a file that is not there included.",
+            unit: Unit::None,
+            kind: Kind::Counter,
+            points: errors,
+        },
+        Family {
+            name: "plumbline_operations_folded",
+            otel: "plumbline.operation.folded",
+            help: "Operations counted under mount=\"other\", since there were too many series (max_series).",
+            unit: Unit::None,
+            kind: Kind::Counter,
+            points: single(snapshot.folded),
+        },
+        Family {
+            name: "plumbline_series_retired",
+            otel: "plumbline.series.retired",
+            help: "Series of mounts that are gone, given up to make room for others (max_series).",
+            unit: Unit::None,
+            kind: Kind::Counter,
+            points: single(snapshot.retired),
+        },
+        Family {
+            name: "plumbline_incidents",
+            otel: "plumbline.incidents",
+            help: "Incidents that began; what is only another view of one is not counted.",
+            unit: Unit::None,
+            kind: Kind::Counter,
+            points: incidents.collect(),
+        },
+        Family {
+            name: "plumbline_bundles_lost",
+            otel: "plumbline.bundles.lost",
+            help: "Bundles that were not made or not renewed; the log says why.",
+            unit: Unit::None,
+            kind: Kind::Counter,
+            points: single(snapshot.bundles_lost),
+        },
+        Family {
+            name: "plumbline_events_lost",
+            otel: "plumbline.events.lost",
+            help: "What a probe lost or left out, by cause.",
+            unit: Unit::None,
+            kind: Kind::Counter,
+            points: lost,
+        },
+        Family {
+            name: "plumbline_bpf_run_seconds",
+            otel: "plumbline.bpf.run_time",
+            help: "Time that a probe's programs ran for in the kernel; only while kernel.bpf_stats_enabled is set.",
+            unit: Unit::Seconds,
+            kind: Kind::Counter,
+            points: run_time,
+        },
+        Family {
+            name: "plumbline_otlp_sent",
+            otel: "plumbline.otlp.sent",
+            help: "Points of metrics and records of logs that an OpenTelemetry collector has taken.",
+            unit: Unit::None,
+            kind: Kind::Counter,
+            points: sent(|(_, sent, _)| *sent),
+        },
+        Family {
+            name: "plumbline_otlp_dropped",
+            otel: "plumbline.otlp.dropped",
+            help: "Points of metrics and records of logs that were given up: refused, or too old when the collector was away.",
+            unit: Unit::None,
+            kind: Kind::Counter,
+            points: sent(|(.., dropped)| *dropped),
+        },
+        Family {
+            name: "plumbline_operations_in_flight",
+            otel: "plumbline.operation.in_flight",
+            help: "Operations that a probe saw to start and not to finish yet.",
+            unit: Unit::None,
+            kind: Kind::Gauge,
+            points: in_flight,
+        },
+        Family {
+            name: "plumbline_probe_attached",
+            otel: "plumbline.probe.attached",
+            help: "Whether a probe is attached, if only in part; plumbline doctor says more.",
+            unit: Unit::None,
+            kind: Kind::Gauge,
+            points: attached,
+        },
+        Family {
+            name: "plumbline_mount",
+            otel: "plumbline.mount",
+            help: "What is mounted and watched.",
+            unit: Unit::None,
+            kind: Kind::Info,
+            points: mounts(snapshot),
+        },
+        Family {
+            name: "plumbline_mounts_untold",
+            otel: "plumbline.mount.untold",
+            help: "Mounts that plumbline_mount_info leaves out, since there are too many.",
+            unit: Unit::None,
+            kind: Kind::Gauge,
+            points: single(snapshot.mounts_untold),
+        },
+        Family {
+            name: "plumbline_build",
+            otel: "",
+            help: "The program.",
+            unit: Unit::None,
+            kind: Kind::Info,
+            points: version,
+        },
+    ]
+}
+
+fn number(value: u64) -> Value<'static> {
+    Value::Number(value as f64)
+}
+
+fn operations<'s>(snapshot: &'s Snapshot) -> [Vec<Point<'s>>; 3] {
+    let each = |value: fn(&'s Histogram) -> Value<'s>| -> Vec<Point<'s>> {
+        let point = |one: &'s Series| Point { labels: operation_labels(one), value: value(&one.histogram) };
+        snapshot.series.iter().map(point).collect()
+    };
+    [
+        each(Value::Histogram),
+        each(|histogram| Value::Sum { sum: histogram.bytes, count: histogram.count }),
+        each(|histogram| number(histogram.errors)),
+    ]
+}
+
+fn operation_labels(one: &Series) -> Vec<(Label, &str)> {
+    let operation = one.operation;
+    vec![
+        (Label::Protocol, operation.protocol().name),
+        (Label::Operation, operation.name()),
+        (Label::Mount, &*one.mount),
+    ]
+}
+
+fn probes(snapshot: &Snapshot) -> [Vec<Point<'_>>; 4] {
+    let labels = |probe| vec![(Label::Probe, probe)];
+    let [mut lost, mut run_time, mut in_flight, mut attached] = [const { Vec::new() }; 4];
+    for one in &snapshot.probes {
+        for (cause, count) in &one.lost {
+            let labels = vec![(Label::Probe, one.probe), (Label::Cause, *cause)];
+            lost.push(Point { labels, value: number(*count) });
+        }
+        if let Some(nanoseconds) = one.run_nanoseconds {
+            run_time.push(Point { labels: labels(one.probe), value: Value::Number(nanoseconds as f64 / 1e9) });
+        }
+        in_flight.push(Point { labels: labels(one.probe), value: number(one.in_flight) });
+        attached.push(Point { labels: labels(one.probe), value: number(one.attached.into()) });
+    }
+    let all = vec![(Label::Probe, "all"), (Label::Cause, "not_understood")];
+    lost.push(Point { labels: all, value: number(snapshot.not_understood) });
+    [lost, run_time, in_flight, attached]
+}
+
+fn mounts(snapshot: &Snapshot) -> Vec<Point<'_>> {
+    let all = snapshot.mounts.iter().map(|(label, mount)| Point {
+        labels: vec![
+            (Label::Mount, &**label),
+            (Label::Source, &mount.source),
+            (Label::Server, &mount.server),
+            (Label::Fstype, &mount.fstype),
+        ],
+        value: number(1),
+    });
+    all.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_documentation_has_every_series_and_no_other() {
+        let document = include_str!("../../../../docs/metrics.md");
+        let snapshot = Snapshot::default();
+        let name = |family: &Family<'_>| match family.kind {
+            Kind::Counter => format!("{}_total", family.name),
+            Kind::Info => format!("{}_info", family.name),
+            _ => family.name.to_owned(),
+        };
+        let published: Vec<_> = families(&snapshot).iter().map(name).collect();
+        let otel = families(&snapshot)
+            .iter()
+            .all(|family| family.otel.is_empty() || document.contains(&format!("`{}`", family.otel)));
+        assert!(otel, "OpenTelemetry's names");
+        let (prometheus, _) = document.split_once("## OpenTelemetry").unwrap();
+        let rows = prometheus.lines().filter_map(|line| line.strip_prefix("| `plumbline_")?.split('`').next());
+        let documented: Vec<_> = rows.map(|name| format!("plumbline_{name}")).collect();
+        assert_eq!(published, documented);
+        // What it says of the bound.
+        let operations = probes::protocols().flat_map(|protocol| protocol.all_operations()).count();
+        assert!(operations <= 260, "{operations}");
+    }
+}

@@ -1,0 +1,85 @@
+//! What waits to be sent: bounded by its size.
+
+use std::collections::VecDeque;
+
+use super::{Signal, request::Batch};
+
+/// Batches in the order in which they came.
+pub struct Queue {
+    batches: VecDeque<Batch>,
+    bytes: usize,
+    limit: usize,
+}
+
+impl Queue {
+    /// For so many bytes.
+    pub fn new(limit: usize) -> Self {
+        Self { batches: VecDeque::new(), bytes: 0, limit }
+    }
+
+    /// Adds a batch; `lost` are those that had to go for it. The oldest metrics first, since newer ones say what they
+    /// said: counters are sums since the start. Incidents are told once.
+    pub fn add(&mut self, batch: Batch, mut lost: impl FnMut(Batch)) {
+        if batch.body.len() > self.limit {
+            return lost(batch);
+        }
+        self.bytes += batch.body.len();
+        self.batches.push_back(batch);
+        while self.bytes > self.limit {
+            let metrics = self.batches.iter().position(|batch| batch.signal == Signal::Metrics);
+            let Some(gone) = self.batches.remove(metrics.unwrap_or(0)) else { return };
+            self.bytes -= gone.body.len();
+            lost(gone);
+        }
+    }
+
+    /// The one that has waited for longest.
+    pub fn first(&self) -> Option<&Batch> {
+        self.batches.front()
+    }
+
+    /// It is sent, or given up.
+    pub fn remove_first(&mut self) {
+        self.bytes -= self.batches.pop_front().map_or(0, |batch| batch.body.len());
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.batches.is_empty()
+    }
+
+    /// Bytes that may wait.
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch(signal: Signal, items: u64, bytes: usize) -> Batch {
+        Batch { signal, items, body: vec![0; bytes].into() }
+    }
+
+    /// The items lost by adding, and those that wait.
+    fn add(queue: &mut Queue, batch: Batch) -> (Vec<u64>, Vec<u64>) {
+        let mut lost = Vec::new();
+        queue.add(batch, |gone| lost.push(gone.items));
+        (lost, queue.batches.iter().map(|batch| batch.items).collect())
+    }
+
+    #[test]
+    fn the_oldest_metrics_go_first_and_incidents_last() {
+        let mut queue = Queue::new(100);
+        assert_eq!(add(&mut queue, batch(Signal::Logs, 1, 40)), (vec![], vec![1]));
+        assert_eq!(add(&mut queue, batch(Signal::Metrics, 2, 40)), (vec![], vec![1, 2]));
+        assert_eq!(add(&mut queue, batch(Signal::Metrics, 3, 40)), (vec![2], vec![1, 3]));
+        assert_eq!(add(&mut queue, batch(Signal::Logs, 4, 60)), (vec![3], vec![1, 4]));
+        assert_eq!(add(&mut queue, batch(Signal::Logs, 5, 60)), (vec![1, 4], vec![5]));
+        assert_eq!(add(&mut queue, batch(Signal::Logs, 6, 101)), (vec![6], vec![5]), "larger than all there is");
+        queue.remove_first();
+        assert!(queue.is_empty() && queue.bytes == 0);
+        queue.remove_first();
+    }
+}

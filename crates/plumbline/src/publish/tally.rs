@@ -1,0 +1,252 @@
+//! Operations by kind and mount over the daemon's life.
+//!
+//! The kernel counts by a mount's key, and a key is a device number that the kernel gives to the next mount once this one
+//! is gone. So what was counted under a key belongs to the mount that it meant then: [`Tally::settle`] adds what is new to
+//! that mount's series, before a key can change its meaning. What is added stays: a series does not fall when its mount
+//! goes, nor when the kernel's histograms begin again.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    sync::Arc,
+};
+
+use diagnose::Ledger;
+use model::{Histogram, MountKey, Operation};
+
+/// The mount of operations that found no room for a series of their own. No mount point is called so, nor a share.
+pub const OTHER: &str = "other";
+
+/// A longer name of a mount is cut in front, where it says least; bytes.
+const LONGEST_LABEL: usize = 200;
+/// Keys whose names are remembered: those of the kernel's histograms, and then some.
+const MAX_NAMES: usize = 8192;
+
+/// One operation on one mount.
+#[derive(Debug, Clone)]
+pub struct Series {
+    /// The operation.
+    pub operation: Operation,
+    /// What a person calls the mount.
+    pub mount: Arc<str>,
+    /// All of them since the daemon was started.
+    pub histogram: Histogram,
+}
+
+/// What is known of mount keys just now.
+pub struct Names<'a> {
+    /// The mount that a key means, if it is mounted anywhere that we know of.
+    pub mounted: &'a dyn Fn(MountKey) -> Option<String>,
+    /// What else may be known of a key: a server, or the share that it was.
+    pub known: &'a dyn Fn(MountKey) -> String,
+}
+
+/// See the top of the file.
+pub struct Tally {
+    operations: BTreeSet<Operation>,
+    ledger: Ledger,
+    series: BTreeMap<(Operation, Arc<str>), Histogram>,
+    /// The last name of each key, which it keeps when its mount is gone, and whether that was a mount's.
+    names: HashMap<MountKey, (Arc<str>, bool)>,
+    /// Of `series`, those that are not of [`OTHER`]: that has one for each operation at most.
+    own: usize,
+    max_series: usize,
+    folded: u64,
+    retired: u64,
+}
+
+impl Tally {
+    /// Nothing counted yet; `operations` are those that may be.
+    pub fn new(operations: impl Iterator<Item = Operation>, max_series: usize) -> Self {
+        Self {
+            operations: operations.collect(),
+            ledger: Ledger::default(),
+            series: BTreeMap::new(),
+            names: HashMap::new(),
+            own: 0,
+            max_series,
+            folded: 0,
+            retired: 0,
+        }
+    }
+
+    /// Adds what the kernel has counted since this was last called.
+    pub fn settle(&mut self, histograms: Vec<(Operation, MountKey, Histogram)>, names: &Names<'_>) {
+        if self.names.len() > MAX_NAMES {
+            let counted: HashSet<_> = histograms.iter().map(|(_, key, _)| *key).collect();
+            self.names.retain(|key, _| counted.contains(key));
+        }
+        // Once for all, since it takes looking at every name.
+        let mut retire_gone = Some(());
+        for finished in self.ledger.since(histograms, &self.operations) {
+            let mount = self.name(finished.mount, names);
+            let key = (finished.operation, mount);
+            if let Some(series) = self.series.get_mut(&key) {
+                series.merge(&finished.histogram);
+                continue;
+            }
+            if self.own >= self.max_series && retire_gone.take().is_some() {
+                self.retire_gone(&key.1, names);
+            }
+            let key = if self.own < self.max_series {
+                self.own += 1;
+                key
+            } else {
+                self.folded += finished.histogram.count;
+                (finished.operation, OTHER.into())
+            };
+            self.series.entry(key).or_default().merge(&finished.histogram);
+        }
+    }
+
+    /// What is counted from now on is another kernel side's, which begins at zero.
+    pub fn begin_again(&mut self) {
+        self.ledger = Ledger::default();
+    }
+
+    /// Changes the number of series for the time to come; those that are there stay.
+    pub fn set_max_series(&mut self, max_series: usize) {
+        self.max_series = max_series;
+    }
+
+    /// Every series there is.
+    pub fn series(&self) -> impl Iterator<Item = Series> {
+        self.series.iter().map(|((operation, mount), histogram)| Series {
+            operation: *operation,
+            mount: Arc::clone(mount),
+            histogram: histogram.clone(),
+        })
+    }
+
+    /// The keys that have been counted, by name.
+    pub fn keys(&self) -> impl Iterator<Item = MountKey> {
+        self.names.keys().copied()
+    }
+
+    /// Operations that found no room for a series of their own; series that made room.
+    pub fn folded_and_retired(&self) -> (u64, u64) {
+        (self.folded, self.retired)
+    }
+
+    fn name(&mut self, key: MountKey, names: &Names<'_>) -> Arc<str> {
+        let mounted = (names.mounted)(key);
+        let is_mount = mounted.is_some();
+        let now = match (mounted, self.names.get(&key)) {
+            (None, Some((last, _))) => return Arc::clone(last),
+            (mounted, _) => label(&mounted.unwrap_or_else(|| (names.known)(key))),
+        };
+        match self.names.get(&key) {
+            Some((last, _)) if **last == *now => Arc::clone(last),
+            _ => {
+                let name: Arc<str> = now.into();
+                self.names.insert(key, (Arc::clone(&name), is_mount));
+                name
+            }
+        }
+    }
+
+    /// Gives up the series of mounts that are not mounted any more, but for `kept`. Whoever collects has them.
+    fn retire_gone(&mut self, kept: &str, names: &Names<'_>) {
+        let stays =
+            |(key, (_, was_mount)): &(&MountKey, &(Arc<str>, bool))| !was_mount || (names.mounted)(**key).is_some();
+        let staying: HashSet<_> = self.names.iter().filter(stays).map(|(_, (name, _))| Arc::clone(name)).collect();
+        let before = self.series.len();
+        self.series.retain(|(_, mount), _| staying.contains(mount) || [OTHER, kept].contains(&&**mount));
+        let retired = before - self.series.len();
+        self.own -= retired;
+        self.retired += retired as u64;
+    }
+}
+
+/// A mount's name as a label: no longer than is bearable in every line of a page.
+pub fn label(name: &str) -> String {
+    let Some(cut) = name.len().checked_sub(LONGEST_LABEL).filter(|cut| *cut > 0) else { return name.to_owned() };
+    let begin = (cut + 3..name.len()).find(|at| name.is_char_boundary(*at)).unwrap_or(name.len());
+    format!("...{}", name.get(begin..).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEYS: [MountKey; 3] = [MountKey(49), MountKey(50), MountKey(51)];
+
+    fn read() -> Operation {
+        probes::syscalls::PROTOCOL.operation("read").unwrap()
+    }
+
+    fn counted(key: MountKey, count: u64) -> (Operation, MountKey, Histogram) {
+        let mut histogram = Histogram::default();
+        (0..count).for_each(|_| histogram.add(1 << 20, 4096, false));
+        (read(), key, histogram)
+    }
+
+    /// The tally's counts by mount, `table` being what is mounted now.
+    fn settle(tally: &mut Tally, table: &[(MountKey, &str)], now: &[(MountKey, u64)]) -> Vec<(String, u64)> {
+        let mounted = |key| table.iter().find(|(other, _)| *other == key).map(|(_, name)| (*name).to_owned());
+        let names = Names { mounted: &mounted, known: &|_| "-".into() };
+        tally.settle(now.iter().map(|(key, count)| counted(*key, *count)).collect(), &names);
+        tally.series().map(|one| (one.mount.to_string(), one.histogram.count)).collect()
+    }
+
+    fn counts(expected: &[(&str, u64)]) -> Vec<(String, u64)> {
+        expected.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
+    }
+
+    fn tally(max_series: usize) -> Tally {
+        Tally::new(probes::protocols().flat_map(|protocol| protocol.all_operations()), max_series)
+    }
+
+    #[test]
+    fn what_was_counted_stays_with_the_mount_whose_device_number_goes_to_another() {
+        let mut tally = tally(10);
+        let [key, ..] = KEYS;
+        assert_eq!(settle(&mut tally, &[(key, "/a")], &[(key, 5)]), counts(&[("/a", 5)]));
+        assert_eq!(settle(&mut tally, &[], &[(key, 6)]), counts(&[("/a", 6)]), "unmounted, and still in use");
+        assert_eq!(settle(&mut tally, &[(key, "/b")], &[(key, 9)]), counts(&[("/a", 6), ("/b", 3)]));
+    }
+
+    #[test]
+    fn no_series_falls_when_the_kernel_begins_again() {
+        let mut tally = tally(10);
+        let [key, ..] = KEYS;
+        settle(&mut tally, &[(key, "/a")], &[(key, 5)]);
+        assert_eq!(settle(&mut tally, &[(key, "/a")], &[]), counts(&[("/a", 5)]), "given up");
+        assert_eq!(settle(&mut tally, &[(key, "/a")], &[(key, 2)]), counts(&[("/a", 7)]));
+        tally.begin_again();
+        assert_eq!(settle(&mut tally, &[(key, "/a")], &[(key, 2)]), counts(&[("/a", 9)]));
+    }
+
+    #[test]
+    fn two_mounts_of_one_name_are_one_series() {
+        let mut tally = tally(10);
+        let [one, two, _] = KEYS;
+        assert_eq!(settle(&mut tally, &[(one, "/a"), (two, "/a")], &[(one, 5), (two, 1)]), counts(&[("/a", 6)]));
+    }
+
+    #[test]
+    fn a_bomb_of_mounts_ends_in_other_and_a_counter() {
+        let mut tally = tally(2);
+        let [one, two, three] = KEYS;
+        let table = [(one, "/a"), (two, "/b"), (three, "/c")];
+        let now = settle(&mut tally, &table, &[(one, 5), (two, 1), (three, 7)]);
+        assert_eq!((now, tally.folded_and_retired()), (counts(&[("/a", 5), ("/b", 1), ("other", 7)]), (7, 0)));
+        let now = settle(&mut tally, &table, &[(one, 6), (two, 1), (three, 9)]);
+        assert_eq!((now, tally.folded_and_retired()), (counts(&[("/a", 6), ("/b", 1), ("other", 9)]), (9, 0)));
+    }
+
+    #[test]
+    fn mounts_that_are_gone_make_room() {
+        let mut tally = tally(2);
+        let [one, two, three] = KEYS;
+        settle(&mut tally, &[(one, "/a"), (two, "/b")], &[(one, 5), (two, 1)]);
+        let now = settle(&mut tally, &[(two, "/b"), (three, "/c")], &[(one, 5), (two, 1), (three, 7)]);
+        assert_eq!((now, tally.folded_and_retired()), (counts(&[("/b", 1), ("/c", 7)]), (0, 1)));
+    }
+
+    #[test]
+    fn a_long_name_keeps_its_end() {
+        assert_eq!(label("/mnt/ä"), "/mnt/ä");
+        let long = label(&"ä".repeat(3000));
+        assert!(long.len() <= LONGEST_LABEL && long.starts_with("...ä"), "{long}");
+    }
+}

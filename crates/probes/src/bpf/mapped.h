@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * Tells user space of files that may be a library of the probe's kind, or a program that is a sign of it, and are mapped for the
+ * first time: as a program, or by mmap(), as the dynamic loader does. Each file once. The second is attached only where there is
+ * such a sign. Whoever includes this defines MAPPED_FOR, the probe's number, and is_part_of_name().
+ *
+ * vm_unmapped_area (Linux 5.8 and later) is where the kernel looks for room for a mapping: the loader's first one of a library. One
+ * whose room was reserved before (libraries that are aligned to more than a page) is not seen so: for those, user space
+ * looks again every five minutes, if any program was started meanwhile.
+ */
+#pragma once
+
+#include "files.h"
+#include "maps.h"
+#include "../syscalls/syscall.h"
+
+#if defined(__TARGET_ARCH_x86)
+#define CALL_MMAP 9
+#elif defined(__TARGET_ARCH_arm64)
+#define CALL_MMAP 222
+#endif
+
+struct file_id {
+	__u64 device;
+	__u64 inode;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 2048);
+	__type(key, struct file_id);
+	__type(value, __u8);
+} seen_files SEC(".maps");
+
+/* Programs started since this was attached. */
+__u64 programs_started SEC(".data.started");
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+struct linux_binprm {
+	struct file *file;
+};
+#pragma clang attribute pop
+
+#define WORD(a, b, c, d) ((__u32)(a) << 24 | (b) << 16 | (c) << 8 | (d))
+
+/* Whether these four characters, somewhere in a name, make it that of a library of the kind or, of a program, a sign of it. */
+static __always_inline bool is_part_of_name(__u32 word, bool is_program);
+
+/* Whether a name is one of those: so that new files of other kinds, on a machine that compiles, say, wake nobody. What is called
+ * otherwise is found when user space looks again. */
+static __always_inline bool is_of_kind(struct dentry *dentry, bool is_program)
+{
+	char name[32] = {};
+	__u32 word = 0;
+
+	bpf_probe_read_kernel_str(name, sizeof(name), BPF_CORE_READ(dentry, d_name.name));
+	for (int i = 0; i < (int)sizeof(name); i++) {
+		word = word << 8 | (__u8)name[i];
+		if (is_part_of_name(word, is_program))
+			return true;
+	}
+	return false;
+}
+
+static __always_inline void mapped(struct file *file, struct task_struct *task, bool is_program)
+{
+	struct inode *inode = KERNEL_FIELD(struct file, file, f_inode);
+	struct super_block *sb = KERNEL_FIELD(struct inode, inode, i_sb);
+	struct file_id id = { .device = KERNEL_FIELD(struct super_block, sb, s_dev),
+			      .inode = KERNEL_FIELD(struct inode, inode, i_ino) };
+	struct mapped *told;
+	__u8 seen = 1;
+
+	if (!S_ISREG(KERNEL_FIELD(struct inode, inode, i_mode)) || bpf_map_lookup_elem(&seen_files, &id))
+		return;
+	bpf_map_update_elem(&seen_files, &id, &seen, BPF_ANY);
+	if (!is_of_kind(BPF_CORE_READ(file, f_path.dentry), is_program))
+		return;
+	told = bpf_ringbuf_reserve(&events, sizeof(*told), 0);
+	if (!told) {
+		bpf_map_delete_elem(&seen_files, &id);
+		return;
+	}
+	told->device = id.device;
+	told->inode = id.inode;
+	told->pid = task->tgid;
+	told->probe = MAPPED_FOR;
+	bpf_ringbuf_submit(told, BPF_RB_FORCE_WAKEUP);
+}
+
+SEC("tp_btf/vm_unmapped_area")
+int BPF_PROG(tp_mapped, unsigned long address)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	const struct pt_regs___kernel *regs = (const void *)bpf_task_pt_regs(task);
+	struct file *file;
+
+	if (call_number(regs) != CALL_MMAP || is_compat(task) || (int)ARGUMENT_4(regs) < 0)
+		return 0;
+	file = file_of(task, ARGUMENT_4(regs));
+	if (file)
+		mapped(file, task, false);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(tp_started, struct task_struct *task, int old_pid, struct linux_binprm *bprm)
+{
+	__sync_fetch_and_add(&programs_started, 1);
+	if (bprm->file)
+		mapped(bprm->file, task, true);
+	return 0;
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/* How an operation's own sends fared, from what the tcp probe has stamped on its connection. */
+#pragma once
+
+#include "observe.h"
+#include "sends.h"
+
+/* These are global, so that the verifier looks at each once, and not at every way through all of a loop's turns. */
+__noinline int add_send(struct moment *sum, const struct send *send)
+{
+	__u32 local, held, acked;
+	__u64 left;
+
+	if (!sum || !send)
+		return 0;
+	left = send->driver ?: send->sched;
+	if (!left || send->acked < left)
+		return 0;
+	local = microseconds(left - send->sched);
+	held = microseconds(send->sched - send->queued);
+	acked = microseconds(send->acked - left);
+	if (local > sum->local_us)
+		sum->local_us = local;
+	if (held > sum->held_us)
+		sum->held_us = held;
+	if (acked > sum->most_us)
+		sum->most_us = acked;
+	if (!sum->sends || acked < sum->least_us)
+		sum->least_us = acked;
+	sum->retransmitted += send->retransmitted;
+	sum->sends++;
+	return 0;
+}
+
+__noinline int add_moment(struct moment *sum, const struct moment *moment)
+{
+	if (!sum || !moment || !moment->sends)
+		return 0;
+	if (moment->local_us > sum->local_us)
+		sum->local_us = moment->local_us;
+	if (moment->held_us > sum->held_us)
+		sum->held_us = moment->held_us;
+	if (moment->most_us > sum->most_us)
+		sum->most_us = moment->most_us;
+	if (!sum->sends || moment->least_us < sum->least_us)
+		sum->least_us = moment->least_us;
+	sum->retransmitted += moment->retransmitted;
+	sum->sends += moment->sends;
+	return 0;
+}
+
+/*
+ * The sends on a socket that were queued between these times, the operation's among them: no others, if all since are kept; on a
+ * busy connection, all of the moments in which the operation's were queued, so that its own were not faster than the fastest and
+ * not slower than the slowest of them.
+ */
+__noinline int read_transit(struct transit *transit, __u64 socket, __u64 from, __u64 until)
+{
+	const struct sends *s = socket ? sends_of((const void *)socket) : NULL;
+	__u64 first = moment_of(from), last = moment_of(until);
+	struct moment sum = {};
+
+	if (!s || !transit)
+		return 0;
+	if (s->sends[s->next & (SENDS - 1)].queued <= from) {
+		for (int i = 0; i < SENDS; i++)
+			if (s->sends[i].queued >= from && s->sends[i].queued <= until)
+				add_send(&sum, &s->sends[i]);
+	} else {
+		for (int i = 0; i < MOMENTS; i++)
+			if (s->moments[i].number >= first && s->moments[i].number <= last)
+				add_moment(&sum, &s->moments[i]);
+	}
+	if (!sum.sends)
+		return 0;
+	transit->sends = sum.sends;
+	transit->local_us = sum.local_us;
+	transit->held_us = sum.held_us;
+	transit->least_us = sum.least_us;
+	transit->most_us = sum.most_us;
+	transit->retransmitted = sum.retransmitted;
+	return 0;
+}

@@ -1,0 +1,84 @@
+//! The libcephfs proxy: what processes ask `libcephfsd` for, seen by the static probes of the library that they ask it by, on every
+//! `libcephfs_proxy.so.2` that a process maps. That end sees what is waited for, and is not of one mind with a daemon that hangs.
+
+use std::{fs::File, path::Path};
+
+use libbpf_rs::{ErrorExt as _, Link, Object};
+use model::{Code, Protocol};
+
+use crate::{
+    generated::probe_id,
+    libraries::{Kind, Places, is_on_library},
+    spec::{Rung, Spec},
+};
+
+/// The protocol's operations, by its own numbers.
+pub static PROTOCOL: Protocol = Protocol {
+    name: "cephproxy",
+    operations: cephfs_proxy::wire::OPERATIONS,
+    remote: true,
+    ordinary: ORDINARY,
+    ..Protocol::BY_ERRNO
+};
+
+/// A look for what is not there, or is there already: by far the most of what Samba asks when it creates a file.
+const ORDINARY: &[Code] = &[
+    Code::Errno(libc::ENOENT.cast_unsigned()),
+    Code::Errno(libc::EEXIST.cast_unsigned()),
+    Code::Errno(libc::ENODATA.cast_unsigned()),
+    Code::Errno(libc::ENOTEMPTY.cast_unsigned()),
+];
+
+pub(crate) static SPEC: Spec = Spec {
+    name: PROTOCOL.name,
+    protocol: &PROTOCOL,
+    id: probe_id::PROBE_CEPHPROXY,
+    object: include_bytes!(concat!(env!("OUT_DIR"), "/cephproxy.bpf.o")),
+    module: None,
+    rungs: &[Rung {
+        via: "usdt",
+        required: &["call_start", "call_done"],
+        optional: &["tp_mapped", "tp_started"],
+        without: "libraries that come into use later are found every five minutes only",
+    }],
+    hooks: &[],
+    prepare: |_| Ok(()),
+    follow_mounts: |_, _| Ok(()),
+    mount_key: |point| point.device,
+    inflight: &["requests"],
+    has_ended,
+};
+
+/// Ours. Upstream's has the same name, and no probes.
+pub(crate) static LIBRARIES: Kind = Kind {
+    probe: PROTOCOL.name,
+    what: "a library of the libcephfs proxy",
+    prefix: NAME,
+    programs: &["libcephfsd"],
+    attempt: |_, _| Ok(()),
+    examine: |_: &File, name| name.starts_with(NAME).then(Places::default),
+    attach,
+    forget_ended: |_| (),
+};
+
+const NAME: &str = "libcephfs_proxy";
+const PROVIDER: &str = "libcephfs_proxy";
+
+/// Whether the process is gone whose request has this key: one that is killed leaves it.
+fn has_ended(key: &[u8]) -> bool {
+    let process = key.get(..8).and_then(|process| process.try_into().ok()).map(u64::from_ne_bytes);
+    process.is_some_and(|process| !Path::new(&format!("/proc/{process}")).exists())
+}
+
+fn attach(object: &mut Object, _: &str, path: &Path, _: &Places) -> libbpf_rs::Result<Vec<Link>> {
+    // What sees a request's end is first in the object, and is attached first: see attach_rung().
+    let programs = object.progs_mut().filter(is_on_library);
+    programs
+        .map(|program| {
+            let name = program.name().to_string_lossy().replace('_', "__");
+            program
+                .attach_usdt(-1, path, PROVIDER, name)
+                .context("without the static probes that ours has, such as upstream's")
+        })
+        .collect()
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/* Whether a socket's peer is a server that something is mounted from, at once for the many whose is not. */
+#pragma once
+
+#include "connections.h"
+
+enum { FAMILY_INET = 2 };
+
+/* A bit for each port that one of the servers has, by the number as it is on the wire. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u8[8192]);
+} ports SEC(".maps");
+
+/* The other end of a socket. */
+static __always_inline void read_remote(struct peer *peer, const struct sock *sk)
+{
+	__u16 family = sk->__sk_common.skc_family;
+
+	__builtin_memset(peer, 0, sizeof(*peer));
+	peer->port = sk->__sk_common.skc_dport;
+	if (family == FAMILY_INET6) {
+		bpf_probe_read_kernel(peer->address, 16,
+				      (const void *)sk + bpf_core_field_offset(struct sock, __sk_common.skc_v6_daddr));
+	} else if (family == FAMILY_INET) {
+		__u32 address = sk->__sk_common.skc_daddr;
+
+		peer->address[10] = peer->address[11] = 0xff;
+		__builtin_memcpy(peer->address + 12, &address, 4);
+	}
+}
+
+/* Whether the socket's peer is a server that something is mounted from: so the server's own end of it is none. */
+static __always_inline bool peer_of(struct peer *peer, const struct sock *sk)
+{
+	__u16 port = sk->__sk_common.skc_dport;
+	__u32 zero = 0;
+	__u8 *bits = bpf_map_lookup_elem(&ports, &zero);
+
+	if (!bits || !(bits[port >> 3] & 1 << (port & 7)))
+		return false;
+	read_remote(peer, sk);
+	return is_server(peer);
+}

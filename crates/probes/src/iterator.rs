@@ -1,0 +1,85 @@
+//! The frame of every BPF iterator: loaded when it is asked for, read to its end, given back when it is dropped. A new one is a
+//! `.bpf.c` and, beside it, what its records mean.
+
+use std::io::Read;
+
+use libbpf_rs::{Iter, Link, Object, ObjectBuilder, OpenObject};
+
+use crate::generated::Plain;
+
+/// An iterator, loaded.
+pub(crate) struct KernelIterator {
+    // The links first: they are dropped before the object that their programs live in.
+    links: Vec<Link>,
+    _object: Object,
+}
+
+impl KernelIterator {
+    /// Loads an object of one iterator, or of several that give the same kind of record, with `options` as its `.rodata.options`.
+    pub fn load(object: &[u8], options: &[u8]) -> libbpf_rs::Result<Self> {
+        let object = open(object, options)?.load()?;
+        let links = object.progs_mut().map(|program| program.attach()).collect::<libbpf_rs::Result<_>>()?;
+        Ok(Self { links, _object: object })
+    }
+
+    /// Leaves it in bpffs, where it outlives us.
+    pub fn pin(&mut self, path: &std::path::Path) -> libbpf_rs::Result<()> {
+        self.links.iter_mut().try_for_each(|link| link.pin(path))
+    }
+
+    /// All that it gives now, as records of one size.
+    pub fn records<T: Plain>(&self) -> libbpf_rs::Result<Vec<T>> {
+        let mut all = Vec::new();
+        for link in &self.links {
+            all.append(&mut read_all(link)?);
+        }
+        Ok(all)
+    }
+
+    /// All that it gives now, where records differ in length: `take` is shown the bytes from the beginning of one on, and says how
+    /// long it is; `None` if it is not all there. Beyond the longest record, nothing is kept.
+    pub fn each(&self, mut take: impl FnMut(&[u8]) -> Option<usize>) -> libbpf_rs::Result<()> {
+        let mut buffer = vec![0; 64 << 10];
+        self.links.iter().try_for_each(|link| each_of(&mut Iter::new(link)?, &mut buffer, &mut take))
+    }
+}
+
+fn each_of(
+    iterator: &mut Iter,
+    buffer: &mut [u8],
+    take: &mut impl FnMut(&[u8]) -> Option<usize>,
+) -> libbpf_rs::Result<()> {
+    let mut held = 0;
+    loop {
+        let count = iterator.read(buffer.get_mut(held..).unwrap_or_default())?;
+        if count == 0 {
+            return Ok(());
+        }
+        held += count;
+        let mut at = 0;
+        while let Some(length) = buffer.get(at..held).and_then(&mut *take) {
+            at += length;
+        }
+        buffer.copy_within(at..held, 0);
+        held -= at;
+    }
+}
+
+/// Opens an object and writes `options` over the beginning of its `.rodata.options`.
+pub(crate) fn open(object: &[u8], options: &[u8]) -> libbpf_rs::Result<OpenObject> {
+    let mut object = ObjectBuilder::default().open_memory(object)?;
+    for mut map in object.maps_mut() {
+        let is_options = map.name().as_encoded_bytes().ends_with(b".options");
+        if let Some(value) = map.initial_value_mut().filter(|_| is_options) {
+            value.iter_mut().zip(options).for_each(|(to, from)| *to = *from);
+        }
+    }
+    Ok(object)
+}
+
+/// All that an iterator gives.
+pub(crate) fn read_all<T: Plain>(iterator: &Link) -> libbpf_rs::Result<Vec<T>> {
+    let mut bytes = Vec::new();
+    Iter::new(iterator)?.read_to_end(&mut bytes)?;
+    Ok(bytes.chunks_exact(size_of::<T>()).filter_map(T::from_bytes).collect())
+}

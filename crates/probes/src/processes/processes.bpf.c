@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+/* Which processes some others have started, and those in turn: noted as they begin, since they may be gone in a moment. */
+#include "../bpf/kernel.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+enum { MAX_FOLLOWED = 65536 };
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, MAX_FOLLOWED);
+	__type(key, __u32);
+	__type(value, __u8);
+} followed SEC(".maps");
+
+__u64 refused; /* that found no room */
+
+SEC("tp_btf/sched_process_fork")
+int BPF_PROG(forked, const struct task_struct *parent, const struct task_struct *child)
+{
+	__u32 above = parent->tgid, below = child->tgid;
+	__u8 one = 1;
+
+	if (above == below) /* a thread */
+		return 0;
+	if (bpf_map_lookup_elem(&followed, &above)) {
+		if (bpf_map_update_elem(&followed, &below, &one, BPF_ANY))
+			__sync_fetch_and_add(&refused, 1);
+	} else {
+		bpf_map_delete_elem(&followed, &below); /* the number was another's before */
+	}
+	return 0;
+}

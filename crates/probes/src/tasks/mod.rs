@@ -1,0 +1,308 @@
+//! The process table, in one go: what `plumbline ps` shows, and what an incident's bundle holds.
+//!
+//! Nothing of it is there until it is asked for: [`Tasks::load`] takes the kernel memory, dropping it gives all of it back.
+
+mod areas;
+mod files;
+mod pin;
+mod proc;
+mod sockets;
+mod stacks;
+mod symbols;
+mod waits;
+mod walk;
+
+use model::text::Text;
+
+use crate::{
+    Capability, State,
+    generated::{Plain, task_record, walk_options},
+    iterator::KernelIterator,
+    kernel::{PERMISSION, may_load},
+};
+
+pub use areas::{Area, Areas};
+pub use files::{Files, OpenFile};
+pub use pin::{pin, unpin};
+pub use sockets::{Socket, Sockets};
+pub use stacks::{Stack, Stacks};
+pub use symbols::Symbols;
+use waits::Waits;
+
+const ITERATOR: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/task_iterator.bpf.o"));
+
+/// What is wanted.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// A record for each thread rather than for each process.
+    pub threads: bool,
+    /// What each one sleeps in, too: takes about ten times as long as all the rest.
+    pub wait_channels: bool,
+    /// Records at most, of 128 bytes each; what is beyond is counted only.
+    pub most: u32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        // As many as there can be threads (kernel.pid_max of a 64-bit machine is 4 194 304 at most): 128 MiB of them.
+        Self { threads: false, wait_channels: false, most: 1 << 20 }
+    }
+}
+
+/// Ways to the process table, best first.
+enum Rung {
+    Walk(walk::Walk),
+    Iterator(KernelIterator),
+    Proc,
+}
+
+/// The way to the process table, loaded.
+pub struct Tasks {
+    rung: Rung,
+    options: Options,
+    waits: Option<Waits>,
+    /// What /proc has to be read for, and why.
+    missing: String,
+}
+
+impl Tasks {
+    /// Takes the best way that this kernel has. /proc is always there.
+    pub fn load(options: Options) -> Self {
+        Self::load_from(options, wanted_rung())
+    }
+
+    /// As [`Tasks::load`], and no better way than `first`, as [`Tasks::via`] has it.
+    pub fn load_from(options: Options, first: &str) -> Self {
+        let raw = walk_options { threads: u32::from(options.threads), ..walk_options::default() };
+        let mut refused = Vec::new();
+        let mut rung = Rung::Proc;
+        if first == WALK {
+            match walk::Walk::load(raw, options.most) {
+                Ok(walk) => rung = Rung::Walk(walk),
+                Err(error) => refused.push(format!("{WALK}: {error}")),
+            }
+        }
+        if matches!(rung, Rung::Proc) && first != PROC {
+            match KernelIterator::load(ITERATOR, raw.as_bytes()) {
+                Ok(iterator) => rung = Rung::Iterator(iterator),
+                Err(error) => refused.push(format!("{SEQUENCE}: {error}")),
+            }
+        }
+        let mut missing = String::new();
+        let waits = options.wait_channels.then(|| match rung {
+            Rung::Proc => Waits::by_proc(),
+            _ => Waits::load(options.threads).unwrap_or_else(|error| {
+                missing = format!("wait channels come from /proc: {error}");
+                Waits::by_proc()
+            }),
+        });
+        if matches!(rung, Rung::Proc) {
+            missing = refused.join("; ");
+        }
+        Self { rung, options, waits, missing }
+    }
+
+    /// By which way: `bpf_iter_task`, `iter/task` or `/proc`.
+    pub fn via(&self) -> &'static str {
+        match self.rung {
+            Rung::Walk(_) => WALK,
+            Rung::Iterator(_) => SEQUENCE,
+            Rung::Proc => PROC,
+        }
+    }
+
+    /// As a row of `plumbline doctor`.
+    pub fn capability(&self) -> Capability {
+        let fix = match (self.missing.is_empty(), may_load()) {
+            (true, _) => "",
+            (false, true) => "a kernel with CONFIG_DEBUG_INFO_BTF; kernel.kptr_restrict below 2",
+            (false, false) => PERMISSION,
+        };
+        Capability {
+            probe: "tasks",
+            state: if self.missing.is_empty() { State::Ready } else { State::Degraded },
+            via: vec![self.via()],
+            reason: self.missing.clone(),
+            fix: fix.to_owned(),
+            may_come: false,
+        }
+    }
+
+    /// Everything that is there now.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses what it has allowed before, or /proc cannot be read.
+    pub fn snapshot(&mut self) -> libbpf_rs::Result<Snapshot<'_>> {
+        let most = self.options.most as usize;
+        if let Some(waits) = &mut self.waits {
+            waits.look()?;
+        }
+        let (records, found) = match &mut self.rung {
+            Rung::Walk(walk) => {
+                let (records, found) = walk.run()?;
+                (Records::Mapped(records), found)
+            }
+            rung => {
+                let mut records = match rung {
+                    Rung::Iterator(iterator) => iterator.records()?,
+                    _ => proc::read(self.options.threads)?,
+                };
+                let found = records.len();
+                records.truncate(most);
+                (Records::Read(records), found)
+            }
+        };
+        Ok(Snapshot { records, found, waits: self.waits.as_ref() })
+    }
+}
+
+/// For benchmarks: the kernel's own walk over all processes, of which nothing is kept.
+pub struct EmptyWalk(walk::Walk);
+
+impl EmptyWalk {
+    /// Loads it.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel has no such walk.
+    pub fn load() -> libbpf_rs::Result<Self> {
+        walk::Walk::load(walk_options { nothing: 1, ..walk_options::default() }, 1).map(Self)
+    }
+
+    /// Returns how many there are.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses what it has allowed before.
+    pub fn run(&self) -> libbpf_rs::Result<usize> {
+        self.0.walk()
+    }
+}
+
+const WALK: &str = "bpf_iter_task";
+const SEQUENCE: &str = "iter/task";
+const PROC: &str = "/proc";
+
+/// For tests: `PLUMBLINE_TASKS_VIA` is the best rung that is tried.
+fn wanted_rung() -> &'static str {
+    let wanted = std::env::var("PLUMBLINE_TASKS_VIA").unwrap_or_default();
+    [SEQUENCE, PROC].into_iter().find(|rung| *rung == wanted).unwrap_or(WALK)
+}
+
+enum Records<'a> {
+    Mapped(&'a [task_record]),
+    Read(Vec<task_record>),
+}
+
+/// The process table at one moment.
+pub struct Snapshot<'a> {
+    records: Records<'a>,
+    found: usize,
+    waits: Option<&'a Waits>,
+}
+
+impl Snapshot<'_> {
+    /// How many there are. Those that found no room are not told.
+    pub fn found(&self) -> usize {
+        self.found
+    }
+
+    /// Each of them, in the kernel's order.
+    pub fn iter(&self) -> impl Iterator<Item = Task<'_>> {
+        let records = match &self.records {
+            Records::Mapped(records) => records,
+            Records::Read(records) => records.as_slice(),
+        };
+        records.iter().map(|record| Task { record, waits: self.waits })
+    }
+}
+
+/// A process, or a thread. Of a process, CPU time and I/O are those of all its threads, the dead ones too.
+#[derive(Clone, Copy)]
+pub struct Task<'a> {
+    record: &'a task_record,
+    waits: Option<&'a Waits>,
+}
+
+impl Task<'_> {
+    /// The thread's own number; of a process, that of its first.
+    pub fn pid(&self) -> u32 {
+        self.record.pid
+    }
+
+    /// The process's number.
+    pub fn tgid(&self) -> u32 {
+        self.record.tgid
+    }
+
+    /// The parent process's number, 0 for none.
+    pub fn ppid(&self) -> u32 {
+        self.record.ppid
+    }
+
+    /// Real user.
+    pub fn uid(&self) -> u32 {
+        self.record.uid
+    }
+
+    /// Real group.
+    pub fn gid(&self) -> u32 {
+        self.record.gid
+    }
+
+    /// Its name, of the first thread if it is a process.
+    pub fn comm(&self) -> Text<16> {
+        Text::new(&self.record.comm.map(|byte| byte as u8))
+    }
+
+    /// The letter of `/proc/PID/stat`: of a process, its first thread's.
+    pub fn state(&self) -> char {
+        char::from(self.record.state)
+    }
+
+    /// Threads of the process.
+    pub fn threads(&self) -> u32 {
+        self.record.threads
+    }
+
+    /// Whether it is a thread of the kernel's own.
+    pub fn is_kernel(&self) -> bool {
+        self.record.kernel != 0
+    }
+
+    /// When it was started: nanoseconds of CLOCK_BOOTTIME.
+    pub fn start(&self) -> u64 {
+        self.record.start
+    }
+
+    /// CPU time, nanoseconds.
+    pub fn cpu_ns(&self) -> u64 {
+        self.record.cpu_ns
+    }
+
+    /// Memory that is resident, pages.
+    pub fn rss_pages(&self) -> u64 {
+        self.record.rss_pages
+    }
+
+    /// Bytes that it caused to be read from storage, and to be written to it.
+    pub fn io_bytes(&self) -> (u64, u64) {
+        (self.record.read_bytes, self.record.written_bytes)
+    }
+
+    /// Bytes that its system calls read and wrote, from whatever.
+    pub fn io_chars(&self) -> (u64, u64) {
+        (self.record.read_chars, self.record.written_chars)
+    }
+
+    /// Id of its cgroup (v2); 0 if it is not known.
+    pub fn cgroup(&self) -> u64 {
+        self.record.cgroup
+    }
+
+    /// The kernel's function that it sleeps in; `None` if it does not, nobody asked for it, or the kernel does not say.
+    pub fn wait_channel(&self) -> Option<String> {
+        self.waits?.name(self.record.tgid, self.record.pid)
+    }
+}

@@ -1,0 +1,80 @@
+//! Kernel stacks of blocked threads.
+
+use model::text::Text;
+
+use super::Symbols;
+use crate::{
+    generated::{Plain, stack_options, stack_record},
+    iterator::KernelIterator,
+};
+
+const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/task_stacks.bpf.o"));
+
+/// The iterator over kernel stacks, loaded, and what names their functions.
+pub struct Stacks {
+    iterator: KernelIterator,
+    symbols: Symbols,
+}
+
+impl Stacks {
+    /// Of threads that are blocked (state D), and of all threads of `processes`, the first 64 of them.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses its programs.
+    pub fn load(processes: &[u32]) -> libbpf_rs::Result<Self> {
+        let mut options = stack_options::default();
+        options.processes.iter_mut().zip(processes).for_each(|(to, from)| *to = *from);
+        Ok(Self { iterator: KernelIterator::load(OBJECT, options.as_bytes())?, symbols: Symbols::load()? })
+    }
+
+    /// Shows each stack.
+    ///
+    /// # Errors
+    ///
+    /// When reading fails.
+    pub fn each(&self, mut show: impl FnMut(&Stack)) -> libbpf_rs::Result<()> {
+        self.iterator.each(|bytes| {
+            let record = stack_record::from_bytes(bytes)?;
+            let end = size_of::<stack_record>() + record.depth as usize * size_of::<u64>();
+            let frames = bytes.get(size_of::<stack_record>()..end)?.chunks_exact(size_of::<u64>());
+            show(&Stack { record, frames: frames.filter_map(u64::from_bytes).collect(), symbols: &self.symbols });
+            Some(end)
+        })
+    }
+}
+
+/// A thread, and where it is in the kernel.
+pub struct Stack<'a> {
+    record: stack_record,
+    frames: Vec<u64>,
+    symbols: &'a Symbols,
+}
+
+impl Stack<'_> {
+    /// The thread.
+    pub fn pid(&self) -> u32 {
+        self.record.pid
+    }
+
+    /// Its process.
+    pub fn tgid(&self) -> u32 {
+        self.record.tgid
+    }
+
+    /// Its name.
+    pub fn comm(&self) -> Text<16> {
+        Text::new(&self.record.comm.map(|byte| byte as u8))
+    }
+
+    /// The letter of `/proc/PID/stat`.
+    pub fn state(&self) -> char {
+        char::from(self.record.state)
+    }
+
+    /// `vfs_write+0x1f0/0x420`, the innermost first; none of one that runs.
+    pub fn frames(&self) -> impl Iterator<Item = String> {
+        let name = |address: &u64| self.symbols.with_offset(*address).unwrap_or_else(|| format!("{address:#x}"));
+        self.frames.iter().map(name)
+    }
+}

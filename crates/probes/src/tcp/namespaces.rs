@@ -1,0 +1,59 @@
+//! Every network namespace that can be found without touching a mount: an iterator over sockets sees the one that its reader
+//! is in.
+
+use std::{collections::HashMap, fs, io::Read, path::PathBuf};
+
+use libbpf_rs::{Iter, Link};
+use nix::sched::{CloneFlags, setns};
+
+use crate::mounts::namespace_number;
+
+/// Namespaces looked at, at most.
+const MAX: usize = 4096;
+
+/// Where each network namespace can be entered, by its inode number: our own, those of processes, those that mounts keep.
+fn all(kept: &[(u64, PathBuf)]) -> HashMap<u64, PathBuf> {
+    let mut found = HashMap::new();
+    let own = PathBuf::from("/proc/self/ns/net");
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let processes =
+        processes.filter(|entry| entry.file_name().as_encoded_bytes().first().is_some_and(u8::is_ascii_digit));
+    for path in std::iter::once(own).chain(processes.map(|entry| entry.path().join("ns/net"))) {
+        let Some(number) = fs::read_link(&path).ok().and_then(|link| namespace_number(link.to_str()?)) else {
+            continue;
+        };
+        if found.len() < MAX {
+            found.entry(number).or_insert(path);
+        }
+    }
+    // `ip netns add` mounts them, for instance.
+    for (number, path) in kept {
+        if found.len() < MAX {
+            found.entry(*number).or_insert_with(|| path.clone());
+        }
+    }
+    found
+}
+
+/// All that an iterator over sockets says in every network namespace; what cannot be entered is left out.
+///
+/// In a thread of its own, which ends in the last of the namespaces.
+pub(super) fn read_everywhere(iterator: &Link, kept: &[(u64, PathBuf)]) -> libbpf_rs::Result<Vec<u8>> {
+    let namespaces = all(kept);
+    let read = || {
+        let mut bytes = Vec::new();
+        for path in namespaces.values() {
+            let entered = fs::File::open(path).and_then(|file| Ok(setns(file, CloneFlags::CLONE_NEWNET)?));
+            if let Err(error) = entered {
+                tracing::debug!(path = %path.display(), %error, "cannot enter a network namespace");
+                continue;
+            }
+            Iter::new(iterator)?.read_to_end(&mut bytes)?;
+        }
+        Ok(bytes)
+    };
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("namespaces".into()).spawn_scoped(scope, read)?;
+        thread.join().unwrap_or_else(|_| Err(std::io::Error::other("the thread that reads sockets died").into()))
+    })
+}

@@ -1,0 +1,299 @@
+//! Has the sockets that are selected stamped, and no others; also those that were there before, in every network namespace.
+//!
+//! A socket keeps its flag when the program that set it ends. So it is taken back at the end; what a killed process has left,
+//! by the next one. Several may stamp at a time, the daemon and `plumbline net`: the last one takes all back, and the others
+//! leave those of mounts to it.
+
+use std::{
+    collections::HashSet,
+    fs,
+    net::IpAddr,
+    os::{
+        fd::{AsFd, AsRawFd},
+        unix::fs::MetadataExt,
+    },
+    path::{Path, PathBuf},
+};
+
+use libbpf_rs::{
+    ErrorExt as _, Link, MapCore, MapFlags, MapHandle, Object, Program,
+    query::{LinkInfoIter, LinkTypeInfo, ProgInfoIter},
+};
+use model::MountKey;
+
+use super::{Connection, Flow, Others, Selection, namespaces::read_everywhere};
+use crate::{
+    batches,
+    generated::{Plain, selection},
+    mounts::Mounts,
+    tasks::Symbols,
+};
+
+const STAMP: &str = "plumb_stamp";
+const FULL: &[&str] = &["call_begins", "data_ready", "data_read", "segment_came"];
+
+/// The iterators of a loaded object, and what of it is attached.
+pub(crate) struct Stamping {
+    look: Link,
+    /// Where the kernel has timestamping.
+    choose: Option<Link>,
+    stamp: Option<Link>,
+    full: Vec<Link>,
+    /// It has been said that there is no cgroup2.
+    told: bool,
+    settings: MapHandle,
+    flows: MapHandle,
+    wanted: Selection,
+    /// As of the last look at mounts, and likewise the rest.
+    places: Places,
+    servers: Vec<u8>,
+    ceph: Option<Ceph>,
+}
+
+/// Where cgroup2 is, and what keeps network namespaces.
+#[derive(Default)]
+struct Places {
+    cgroup2: Option<PathBuf>,
+    namespaces: Vec<(u64, PathBuf)>,
+}
+
+/// How sockets of the kernel's Ceph client are known: it talks to many hosts, of which mountinfo names a few at most.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Ceph {
+    /// Address of what they call when data comes.
+    data_ready: u64,
+    /// The first such mount: which of several a socket is for cannot be seen.
+    mount: MountKey,
+}
+
+impl Stamping {
+    /// Nothing is selected yet.
+    pub fn new(object: &mut Object) -> libbpf_rs::Result<Self> {
+        let map = |name: &str| {
+            let map = object.maps().find(|map| map.name() == name);
+            map.map(|map| MapHandle::try_from(&map)).ok_or_else(|| missing(name))?
+        };
+        let (settings, flows) = (map("selection")?, map("flows")?);
+        let look = iterator(object, "look")?.ok_or_else(|| missing("look"))?;
+        let choose = iterator(object, "choose")?;
+        let (wanted, places) = (Selection::default(), Places::default());
+        Ok(Self {
+            look,
+            choose,
+            stamp: None,
+            full: vec![],
+            told: false,
+            settings,
+            flows,
+            wanted,
+            places,
+            servers: vec![],
+            ceph: None,
+        })
+    }
+
+    /// Selects others than before. What nobody stamps and has the flag nevertheless loses it.
+    pub fn select(&mut self, object: &mut Object, wanted: &Selection, mounts: &Mounts) -> libbpf_rs::Result<()> {
+        self.wanted = wanted.clone();
+        self.follow(object, mounts)?;
+        let others = others_stamp(object);
+        self.write(&Clear { mounts: !others, others: !others, only_own: false })?;
+        self.choose().map(|_| ())
+    }
+
+    /// Brings it up to date with what is mounted.
+    pub fn follow(&mut self, object: &mut Object, mounts: &Mounts) -> libbpf_rs::Result<()> {
+        self.places = Places { cgroup2: mounts.cgroup2(), namespaces: mounts.network_namespaces().collect() };
+        let (servers, ceph) = (servers(object), self.ceph(mounts));
+        let is_new = servers != self.servers || ceph != self.ceph;
+        (self.servers, self.ceph) = (servers, ceph);
+        let needed = (self.choose.is_some() || self.wanted.full)
+            && (self.wanted.others.is_some()
+                || (self.wanted.mounts && (!self.servers.is_empty() || self.ceph.is_some())));
+        let is_attached = self.stamp.is_some() || !self.full.is_empty();
+        if needed && !is_attached {
+            self.attach(object)?;
+        }
+        if !is_new && needed == is_attached {
+            return Ok(());
+        }
+        // Those whose mount is gone lose the flag.
+        self.write(&Clear { mounts: false, others: true, only_own: true })?;
+        if needed || is_attached {
+            self.choose()?;
+        }
+        if !needed {
+            self.stamp = None;
+            self.full.clear();
+        }
+        Ok(())
+    }
+
+    fn ceph(&self, mounts: &Mounts) -> Option<Ceph> {
+        let mount = mounts.iter().find(|point| point.mount.fstype == "ceph")?.device;
+        if let Some(known) = self.ceph {
+            return Some(Ceph { mount, ..known });
+        }
+        let symbols =
+            Symbols::load().inspect_err(|error| tracing::debug!(%error, "the kernel's symbols are not known"));
+        let Some(data_ready) = symbols.ok().and_then(|symbols| symbols.address("ceph_sock_data_ready")) else {
+            tracing::warn!(
+                "connections of the Ceph client are not told from others: the kernel hides where its functions are"
+            );
+            return None;
+        };
+        Some(Ceph { data_ready, mount })
+    }
+
+    fn attach(&mut self, object: &mut Object) -> libbpf_rs::Result<()> {
+        let cgroup = self.wanted.cgroup.as_ref().or(self.places.cgroup2.as_ref());
+        if cgroup.is_none() && self.choose.is_some() && !std::mem::replace(&mut self.told, true) {
+            tracing::warn!(
+                "sends are not timed, since no cgroup2 is mounted; `mount -t cgroup2 cgroup2 /sys/fs/cgroup/unified`, say"
+            );
+        }
+        for program in object.progs_mut().filter(|program| program.autoload()) {
+            if program.name() == STAMP {
+                let Some(cgroup) = cgroup else { continue };
+                let folder = fs::File::open(cgroup)
+                    .map_err(libbpf_rs::Error::from)
+                    .with_context(|| format!("cannot open the cgroup {}", cgroup.display()))?;
+                let link = program.attach_cgroup(folder.as_raw_fd());
+                self.stamp = Some(link.with_context(|| format!("cannot attach to the cgroup {}", cgroup.display()))?);
+            } else if self.wanted.full && FULL.iter().any(|name| program.name() == *name) {
+                self.full.push(program.attach()?);
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, clear: &Clear) -> libbpf_rs::Result<()> {
+        let Selection { mounts, others, cgroup, every_send, .. } = &self.wanted;
+        let (cgroup, level) = match cgroup {
+            Some(path) => (fs::metadata(path)?.ino(), level(path, self.places.cgroup2.as_deref())),
+            None => (0, 0),
+        };
+        let Others { port, address, share } = others.clone().unwrap_or_default();
+        let raw = selection {
+            address: address.map(octets).unwrap_or_default(),
+            cgroup,
+            level,
+            share: share.unwrap_or(1 << 16),
+            port,
+            ceph: self.ceph.map_or(0, |ceph| ceph.data_ready),
+            ceph_mount: self.ceph.map_or(0, |ceph| ceph.mount.0),
+            has_address: address.is_some().into(),
+            mounts: (*mounts).into(),
+            others: others.is_some().into(),
+            every: (*every_send).into(),
+            clear_mounts: clear.mounts.into(),
+            clear_others: clear.others.into(),
+            only_own: clear.only_own.into(),
+            ..selection::default()
+        };
+        self.settings.update(&0_u32.to_ne_bytes(), raw.as_bytes(), MapFlags::ANY)
+    }
+
+    /// Walks all sockets. Returns from how many the flag was taken.
+    fn choose(&self) -> libbpf_rs::Result<usize> {
+        let walk = |choose| read_everywhere(choose, &self.places.namespaces).map(|bytes| bytes.len());
+        self.choose.as_ref().map_or(Ok(0), walk)
+    }
+
+    /// Takes the flag back from all sockets that have it, and returns from how many; but those of mounts are left to another
+    /// that stamps them.
+    pub fn clear(&mut self, object: &Object, only_own: bool) -> libbpf_rs::Result<usize> {
+        let others = others_stamp(object);
+        self.wanted = Selection::default();
+        self.write(&Clear { mounts: !others, others: true, only_own: only_own && others })?;
+        self.choose()
+    }
+
+    /// Takes back what was set here.
+    pub fn end(&mut self, object: &Object) {
+        if self.choose.is_none() || self.wanted == Selection::default() {
+            return;
+        }
+        if let Err(error) = self.clear(object, true) {
+            tracing::warn!(%error, "cannot take timestamping back from sockets; `plumbline net --clear` does");
+        }
+    }
+
+    /// Whether sockets may be stamped now.
+    pub fn stamps(&self) -> bool {
+        self.stamp.is_some()
+    }
+
+    /// Those selected, as the kernel knows them by itself.
+    pub fn connections(&self) -> libbpf_rs::Result<Vec<Connection>> {
+        Ok(Connection::decode_all(&read_everywhere(&self.look, &self.places.namespaces)?))
+    }
+
+    /// Where there are no stamps, nobody says that a connection has closed: those that are not there any more are forgotten.
+    pub fn forget_all_but(&self, here: &[Connection], flows: &[Flow]) {
+        if self.choose.is_some() {
+            return;
+        }
+        let here: HashSet<u64> = here.iter().map(|connection| connection.cookie).collect();
+        for gone in flows.iter().filter(|flow| !here.contains(&flow.cookie)) {
+            let _ = self.flows.delete(&gone.cookie.to_ne_bytes());
+        }
+    }
+
+    /// Times of those that are stamped, and for once more of those that have closed: then they are forgotten.
+    pub fn flows(&self) -> libbpf_rs::Result<Vec<Flow>> {
+        let mut flows = Vec::new();
+        batches::each(&self.flows, |key, value| flows.extend(Flow::decode(key, value)))?;
+        for closed in flows.iter().filter(|flow| flow.closed != 0) {
+            let _ = self.flows.delete(&closed.cookie.to_ne_bytes());
+        }
+        Ok(flows)
+    }
+}
+
+/// Which sockets that are not selected lose their flag.
+struct Clear {
+    mounts: bool,
+    others: bool,
+    only_own: bool,
+}
+
+fn missing(what: &str) -> libbpf_rs::Error {
+    std::io::Error::other(format!("the tcp probe's object has no {what}")).into()
+}
+
+fn iterator(object: &mut Object, name: &str) -> libbpf_rs::Result<Option<Link>> {
+    let program = object.progs_mut().find(|program| program.autoload() && program.name() == name);
+    program.map(|program| program.attach()).transpose()
+}
+
+/// Servers of mounts, as they are in the kernel's map.
+fn servers(object: &Object) -> Vec<u8> {
+    let map = object.maps().find(|map| map.name() == "servers");
+    let mut servers: Vec<_> = map.map(|map| map.keys().collect()).unwrap_or_default();
+    servers.sort_unstable();
+    servers.concat()
+}
+
+/// Whether another process stamps sockets now.
+fn others_stamp(object: &Object) -> bool {
+    let own = object.progs().find(|program| program.name() == STAMP && program.autoload());
+    let own = own.and_then(|program| Program::id_from_fd(program.as_fd()).ok());
+    let attached = LinkInfoIter::default().filter(|link| matches!(link.info, LinkTypeInfo::Cgroup(_)));
+    let programs: Vec<u32> = attached.map(|link| link.prog_id).filter(|id| Some(*id) != own).collect();
+    !programs.is_empty()
+        && ProgInfoIter::default().any(|program| programs.contains(&program.id) && program.name == STAMP)
+}
+
+fn octets(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+        IpAddr::V6(address) => address.octets(),
+    }
+}
+
+/// How far below the root of its hierarchy a cgroup is.
+fn level(path: &Path, root: Option<&Path>) -> u32 {
+    let below = root.and_then(|root| path.strip_prefix(root).ok());
+    below.map_or(0, |below| u32::try_from(below.components().count()).unwrap_or(0))
+}

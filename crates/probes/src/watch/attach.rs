@@ -1,0 +1,185 @@
+//! How a probe is loaded and attached: the best way that this kernel allows.
+
+use std::{collections::HashSet, time::Duration};
+
+use libbpf_rs::{ErrorExt as _, Link, Object, ObjectBuilder, ProgramMut};
+use model::Nanos;
+
+use super::nanos_now;
+use crate::{
+    kernel::{PERMISSION, functions_of_kernel, may_load, module_identity, module_users},
+    libraries::{self, Libraries},
+    mounts::Mounts,
+    shared::Shared,
+    spec::{Hook, Rung, Spec},
+    tcp::{self, Stamping},
+};
+
+/// A probe that has been loaded and attached. Dropping it detaches.
+pub(super) struct Attached {
+    // Links first: they are dropped before the object that their programs live in.
+    _links: Vec<Link>,
+    /// The iterator over tasks that lists what is in flight, of a probe that has one.
+    pub in_flight: Option<Link>,
+    /// Of a probe on libraries: what it is attached to.
+    pub libraries: Option<Libraries>,
+    /// Of the tcp probe: which sockets are stamped.
+    pub stamping: Option<Stamping>,
+    pub object: Object,
+    pub rung: &'static Rung,
+    pub all_optional: bool,
+    /// What hooks would have seen that this kernel has no function for.
+    pub unseen: Vec<&'static str>,
+    pub since: Nanos,
+    /// Users of the module that are us.
+    pub own_users: u64,
+    pub idle_since: Option<Duration>,
+    /// Which loading of the module it is attached to.
+    pub module: Option<u64>,
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        if let Some(stamping) = &mut self.stamping {
+            stamping.end(&self.object);
+        }
+    }
+}
+
+/// Brings a probe's own maps up to date.
+pub(super) fn follow_mounts(spec: &Spec, attached: &mut Attached, mounts: &Mounts) {
+    let Attached { object, stamping, .. } = attached;
+    let told = (spec.follow_mounts)(object, mounts);
+    let told = told.and_then(|()| stamping.as_mut().map_or(Ok(()), |stamping| stamping.follow(object, mounts)));
+    if let Err(error) = told {
+        tracing::warn!(probe = spec.name, %error, "cannot tell the probe what is mounted");
+    }
+}
+
+/// Climbs down the ladder until something attaches. The error says what each rung failed with.
+pub(super) fn attach(spec: &'static Spec, shared: &Shared) -> Result<Attached, String> {
+    let users_before = spec.module.as_ref().and_then(|module| module_users(module.name)).unwrap_or(0);
+    let (functions, mut unseen) = choose(spec.hooks)?;
+    let mut failures = Vec::new();
+    // For trying a lower rung where a better one works: PLUMBLINE_VIA=kprobe.
+    let only = std::env::var("PLUMBLINE_VIA").ok();
+    for rung in
+        spec.rungs.iter().filter(|rung| only.as_deref().is_none_or(|only| only.split(',').any(|via| via == rung.via)))
+    {
+        // With the optional programs, and if that fails and there are any, without.
+        let tries: &[bool] = if rung.optional.is_empty() { &[true] } else { &[true, false] };
+        for optional in tries.iter().copied() {
+            match attach_rung(spec, shared, rung, optional, &functions) {
+                Ok(Hooked { object, links, in_flight, libraries, stamping }) => {
+                    unseen.extend(stamping.as_ref().and_then(|_| tcp::unseen(rung)));
+                    let users = spec.module.as_ref().and_then(|module| module_users(module.name)).unwrap_or(0);
+                    let own_users = users.saturating_sub(users_before);
+                    return Ok(Attached {
+                        _links: links,
+                        in_flight,
+                        libraries,
+                        stamping,
+                        object,
+                        rung,
+                        all_optional: optional,
+                        unseen,
+                        since: nanos_now(),
+                        own_users,
+                        idle_since: None,
+                        module: spec.module.as_ref().and_then(|module| module_identity(module.name)),
+                    });
+                }
+                Err(error) => failures.push(format!("{}: {error:#}", rung.via)),
+            }
+        }
+    }
+    failures.dedup();
+    if failures.is_empty() {
+        let ways: Vec<_> = spec.rungs.iter().map(|rung| rung.via).collect();
+        return Err(format!("PLUMBLINE_VIA leaves out every way to attach it: {}", ways.join(", ")));
+    }
+    Err(failures.join("; "))
+}
+
+/// The functions to hook on this kernel, and what is not seen for want of one.
+fn choose(hooks: &'static [Hook]) -> Result<(Vec<&'static str>, Vec<&'static str>), String> {
+    if hooks.is_empty() {
+        return Ok(Default::default());
+    }
+    let wanted: HashSet<_> = hooks.iter().flat_map(|hook| hook.functions).copied().collect();
+    let there = functions_of_kernel(&wanted).map_err(|error| format!("cannot read the kernel's BTF: {error}"))?;
+    let find = |hook: &'static Hook| hook.functions.iter().find(|name| there.contains(*name)).ok_or(hook.sees);
+    let (found, unseen): (Vec<_>, Vec<_>) = hooks.iter().map(find).partition(Result::is_ok);
+    Ok((found.into_iter().flatten().copied().collect(), unseen.into_iter().filter_map(Result::err).collect()))
+}
+
+/// Whether a program belongs to a rung's way to attach, and its function is one of `functions`.
+fn hooks_one_of(section: &str, rung: &Rung, functions: &[&str]) -> bool {
+    let ways = [("fentry", "fentry"), ("fexit", "fentry"), ("kprobe", "kprobe"), ("kretprobe", "kprobe")];
+    section.split_once('/').is_some_and(|(kind, name)| ways.contains(&(kind, rung.via)) && functions.contains(&name))
+}
+
+/// What a rung has led to.
+struct Hooked {
+    object: Object,
+    links: Vec<Link>,
+    in_flight: Option<Link>,
+    libraries: Option<Libraries>,
+    stamping: Option<Stamping>,
+}
+
+fn attach_rung(
+    spec: &Spec,
+    shared: &Shared,
+    rung: &Rung,
+    optional: bool,
+    functions: &[&str],
+) -> libbpf_rs::Result<Hooked> {
+    let mut builder = ObjectBuilder::default();
+    let mut object = builder.open_memory(spec.object)?;
+    for mut program in object.progs_mut() {
+        let name = program.name().to_string_lossy().into_owned();
+        let wanted = rung.required.contains(&name.as_str())
+            || (optional && rung.optional.contains(&name.as_str()))
+            || hooks_one_of(&program.section().to_string_lossy(), rung, functions);
+        program.set_autoload(wanted);
+    }
+    shared.lend_to(&mut object)?;
+    (spec.prepare)(&mut object)?;
+    let mut object = object.load()?;
+    let attach = |program: ProgramMut<'_>| {
+        program.attach().with_context(|| format!("cannot attach {}", program.name().to_string_lossy()))
+    };
+    let (mut links, mut in_flight) = (Vec::new(), None);
+    // Objects have what sees an operation's start before what sees its end. The end is attached first: otherwise those that
+    // start in between would never end, and look as if they hung.
+    let libraries = match libraries::kind(spec) {
+        Some(kind) => Some(Libraries::new(kind, &mut object, rung.via)?),
+        None => None,
+    };
+    let stamping = if spec.id == tcp::SPEC.id { Some(Stamping::new(&mut object)?) } else { None };
+    let wanted =
+        |program: &ProgramMut<'_>| program.autoload() && stamping.is_none() && !libraries::is_attached_later(program);
+    let mut programs: Vec<_> = object.progs_mut().filter(wanted).collect();
+    programs.reverse();
+    for program in programs {
+        if spec.inflight.iter().any(|name| program.name() == *name) {
+            in_flight = Some(attach(program)?);
+        } else {
+            links.push(attach(program)?);
+        }
+    }
+    Ok(Hooked { object, links, in_flight, libraries, stamping })
+}
+
+pub(super) fn cure(reason: &str) -> String {
+    if !may_load() {
+        return PERMISSION.into();
+    }
+    if reason.contains("Operation not permitted") || reason.contains("Permission denied") {
+        return "this kernel refuses to attach to functions (its configuration or a security module); \
+                the syscalls probe works all the same"
+            .into();
+    }
+    "please report this with the kernel's release and `plumbline -v doctor`".into()
+}

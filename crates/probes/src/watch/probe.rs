@@ -1,0 +1,102 @@
+//! How each probe stands, and what is in its way.
+
+use std::time::Duration;
+
+use libbpf_rs::Object;
+
+use super::attach::Attached;
+use crate::{
+    Capability, Kernel, State,
+    kernel::{Module, module_users},
+    libraries::Libraries,
+    spec::Spec,
+};
+
+pub(super) struct Probe {
+    pub spec: &'static Spec,
+    pub attached: Option<Attached>,
+    /// Why it is not attached, and what would help.
+    pub obstacle: Obstacle,
+    /// Attaching failed: not worth another try before this.
+    pub retry_at: Duration,
+}
+
+/// Why a probe is off.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Obstacle {
+    pub reason: String,
+    pub fix: String,
+    pub may_come: bool,
+}
+
+impl Probe {
+    pub fn libraries(&mut self) -> Option<(&mut Libraries, &mut Object)> {
+        let attached = self.attached.as_mut()?;
+        Some((attached.libraries.as_mut()?, &mut attached.object))
+    }
+
+    pub fn capability(&self) -> Capability {
+        let probe = self.spec.name;
+        match &self.attached {
+            None => {
+                let Obstacle { reason, fix, may_come } = self.obstacle.clone();
+                Capability { probe, state: State::Unavailable, via: vec![], reason, fix, may_come }
+            }
+            Some(attached) => {
+                let best = self.spec.rungs.first().is_some_and(|best| best.via == attached.rung.via);
+                let missing = (!attached.all_optional).then_some(attached.rung.without);
+                let missing: Vec<_> = missing.iter().chain(&attached.unseen).copied().collect();
+                let missing = (!missing.is_empty()).then(|| format!("without {}", missing.join(", ")));
+                let state = if best && missing.is_none() { State::Ready } else { State::Degraded };
+                let lower = (!best).then(|| format!("by {}, since what is better does not attach", attached.rung.via));
+                let (of_libraries, why, fix) =
+                    attached.libraries.as_ref().map_or((State::Ready, String::new(), ""), Libraries::state);
+                let state = if of_libraries == State::Ready { state } else { of_libraries };
+                let why = Some(why).filter(|why| !why.is_empty());
+                let reason = [lower, missing, why].into_iter().flatten().collect::<Vec<_>>().join("; ");
+                let via = vec![attached.rung.via];
+                Capability { probe, state, via, reason, fix: fix.into(), may_come: false }
+            }
+        }
+    }
+}
+
+/// Whether attaching is worth a try; else the reason and the cure. `ours`: only if the module has more users than these.
+pub(super) fn ready(spec: &Spec, kernel: &Kernel, ours: Option<u64>) -> Result<(), Obstacle> {
+    if !kernel.btf {
+        return Err(Obstacle {
+            reason: "this kernel has no BTF (/sys/kernel/btf/vmlinux)".into(),
+            fix: "boot a kernel built with CONFIG_DEBUG_INFO_BTF=y".into(),
+            may_come: false,
+        });
+    }
+    if kernel.lockdown == "confidentiality" {
+        // Every program reads kernel memory; what loading it then fails with is EINVAL, which explains nothing.
+        return Err(Obstacle {
+            reason: "kernel lockdown is at confidentiality, which forbids BPF programs to read kernel memory".into(),
+            fix: "boot with lockdown=integrity or without lockdown".into(),
+            may_come: false,
+        });
+    }
+    let Some(module) = &spec.module else { return Ok(()) };
+    match kernel.module(module.name) {
+        Module::Loaded if ours.is_some_and(|ours| module_users(module.name).is_some_and(|users| users <= ours)) => {
+            Err(Obstacle {
+                reason: format!("nothing uses {} now; watched from the first mount on", module.name),
+                fix: String::new(),
+                may_come: true,
+            })
+        }
+        Module::Loaded => Ok(()),
+        Module::Loadable => Err(Obstacle {
+            reason: format!("{} is not loaded; watched as soon as it is", module.name),
+            fix: module.load.into(),
+            may_come: true,
+        }),
+        Module::Missing => Err(Obstacle {
+            reason: format!("kernel {} has no {} module", kernel.release, module.name),
+            fix: "install the kernel's module package, or boot a kernel with it".into(),
+            may_come: false,
+        }),
+    }
+}
