@@ -6,8 +6,8 @@ set -uo pipefail
 # shellcheck disable=SC2034 # for the tests
 tools=$(dirname "$(realpath "${BASH_SOURCE[0]}")")/tools
 
-# skip_all WHY: for a test that cannot run here at all
-skip_all() { echo "ok - ${0##*/} # SKIP $*"; exit 0; }
+# shellcheck source=../said.sh
+. "$tools/../../said.sh"
 [ "$(id -u)" -eq 0 ] || skip_all "it takes root"
 [ -e /dev/fuse ] || skip_all "this kernel has no FUSE"
 for tool in flock jq python3 setpriv unshare zstd; do command -v $tool > /dev/null || skip_all "there is no $tool"; done
@@ -43,21 +43,6 @@ trap clean EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-ok() { echo "ok - $*"; }
-# not_ok WHAT [WHY...]: each WHY on a line of its own
-not_ok() {
-  echo "not ok - $1"
-  shift
-  [ $# -eq 0 ] || printf '%s\n' "$@" | sed 's/^/  # /'
-}
-# is WHAT GOT WANT
-is() { if [ "$2" == "$3" ]; then ok "$1"; else not_ok "$1" "got:  $2" "want: $3"; fi; }
-# check WHAT COMMAND...
-check() {
-  local what=$1 said
-  shift
-  if said=$("$@" 2>&1); then ok "$what"; else not_ok "$what" "failed: $*" "$said"; fi
-}
 # within SECONDS COMMAND...: whether it succeeds within that time
 within() {
   local end=$((${EPOCHREALTIME/[.,]/} + $1 * 1000000))
@@ -73,6 +58,8 @@ give_up() {
   exit 1
 }
 milliseconds() { echo $((${EPOCHREALTIME/[.,]/} / 1000)); }
+# free_port: one of loopback's that nobody listens at
+free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
 # gone PID: it has ended, whether or not its new parent has noticed
 gone() { ! grep -Eq '^State:[[:space:]]+[^ZX]' "/proc/$1/status" 2> /dev/null; }
 
@@ -125,6 +112,6 @@ count_bundles() { bundles | wc -l; }
 bundles_are() { [ "$(count_bundles)" -eq "$1" ]; }
 # entry BUNDLE NAME
 entry() { tar --zstd -xOf "$1" "$2"; }
-# incident BUNDLE FILTER: what jq says about its incident.json
-incident() { entry "$1" incident.json | jq -c "$2"; }
+# incident BUNDLE [OPTION...] FILTER: what jq says about its incident.json
+incident() { entry "$1" incident.json | jq -c "${@:2}"; }
 is_closed() { [ "$(incident "$1" .closed)" == true ]; }

@@ -177,8 +177,24 @@ disk_delay() { dmsetup load slowdisk --table "$(disk_table "$1")" && dmsetup res
 disk_freeze() { fsfreeze -f /srv/disk; }
 disk_thaw() { fsfreeze -u /srv/disk; }
 
+# What loopback delivers goes by ifb0, so that its delays and losses are those of a path: behind the sender's own queueing discipline.
+# Its discipline is only ever changed: the kernel drops what is sent while one takes the place of another.
+net_path() {
+  [ ! -e /sys/class/net/ifb0 ] || return 0
+  { modprobe ifb numifbs=1 && ip link set ifb0 up && tc qdisc replace dev ifb0 root netem limit 100000; } || return
+  tc qdisc add dev lo ingress && tc filter add dev lo ingress matchall action mirred egress redirect dev ifb0
+}
 # net_delay MS: each packet on loopback takes MS longer, so a round trip 2 * MS
-net_delay() { tc qdisc replace dev lo root netem delay "$1ms" limit 100000; }
+net_delay() { net_path && tc qdisc change dev ifb0 root netem delay "$1ms" limit 100000; }
 # net_loss PERCENT: 100 is an outage
-net_loss() { tc qdisc replace dev lo root netem loss "$1%"; }
-net_clear() { tc qdisc del dev lo root; }
+net_loss() { net_path && tc qdisc change dev ifb0 root netem loss "$1%" limit 100000; }
+net_clear() { tc qdisc change dev ifb0 root netem limit 100000; }
+# Likewise what loopback sends, with a discipline of its own for some of it: to be there before anything is that must not be lost.
+sender_path() { tc qdisc show dev lo | grep -q '^qdisc prio 1:' || tc qdisc replace dev lo root handle 1: prio; }
+# sender_delay MS PORT...: what is sent to the ports waits for MS in the sender's queueing discipline
+sender_delay() {
+  local port
+  sender_path && tc qdisc replace dev lo parent 1:3 netem delay "$1ms" limit 100000 || return
+  for port in "${@:2}"; do tc filter add dev lo parent 1: protocol ip prio 1 u32 match ip dport "$port" 0xffff flowid 1:3 || return; done
+}
+sender_clear() { tc filter del dev lo parent 1:; }

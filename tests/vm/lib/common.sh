@@ -13,7 +13,8 @@ mkdir -p $work
 scenario='' # what the checks that follow are about
 failed=0
 ok() { echo "ok - ${scenario:+$scenario: }$1"; }
-not_ok() { failed=$((failed + 1)); echo "not ok - ${scenario:+$scenario: }$1: ${*:2}"; }
+# On one line, whatever was seen: the summary shows a line for what fails.
+not_ok() { local why=${*:2}; failed=$((failed + 1)); echo "not ok - ${scenario:+$scenario: }$1: ${why//$'\n'/ | }"; }
 skip() { echo "ok - ${scenario:+$scenario: }$1 # SKIP $2"; }
 die() { not_ok "$@"; finish; }
 finish() {
@@ -45,6 +46,7 @@ settle() {
   local left
   slow_smbd off
   net_clear 2> /dev/null
+  sender_clear 2> /dev/null
   smbd_cont
   [ ! -e /dev/mapper/slowdisk ] || { disk_thaw; disk_delay 0; } 2> /dev/null
   mapfile -t left < <(jobs -p)
@@ -124,8 +126,8 @@ start_daemon() {
   : > $log
   "$PLUMBLINE" run --config "$@" > $log 2>&1 &
   daemon=$!
-  wait_for 60 watching_or_gone
-  watching || die "the daemon starts" "it does not watch"
+  wait_for 120 watching_or_gone
+  watching || die "the daemon starts" "it does not watch: $(tail -n 3 $log)"
 }
 watching() { has $log 'incidents go to'; }
 watching_or_gone() { watching || gone $daemon; }
@@ -203,9 +205,9 @@ unpack() {
     tar --zstd -xC "$2"
   } < "$1"
 }
-# wait_bundle DIR UNPACKED [PART_OF_NAME]: waits for the first bundle, and unpacks it as it is then
+# wait_bundle DIR UNPACKED [PART_OF_NAME [SECONDS]]: waits for the first bundle, and unpacks it as it is then
 wait_bundle() {
-  wait_for 60 has_bundles "$1" 1 "${3:-}" || die "an incident is written" "there is none after 60 s"
+  wait_for "${4:-60}" has_bundles "$1" 1 "${3:-}" || die "an incident is written" "there is none after ${4:-60} s"
   unpack "$(compgen -G "$1/incidents/*${3:-}*.tar.zst" | head -n 1)" "$2"
 }
 
