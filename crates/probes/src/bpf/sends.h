@@ -50,6 +50,7 @@ struct sends {
 	__u64 waiting; /* since when data waits to be read; 0: none does */
 	__u64 arrived; /* when its reader was last woken for data */
 	__u64 read; /* when data was last read */
+	__u64 missed; /* when a send last found no room among these */
 	__u32 next; /* sends so far; the next is sends[next % SENDS] */
 	__u32 oldest; /* the oldest that is not acknowledged; next, if all are */
 	__u32 written; /* sequence number behind the last byte that was put into the queue */

@@ -52,7 +52,8 @@ __noinline int add_moment(struct moment *sum, const struct moment *moment)
 /*
  * The sends on a socket that were queued between these times, the operation's among them: no others, if all since are kept; on a
  * busy connection, all of the moments in which the operation's were queued, so that its own were not faster than the fastest and
- * not slower than the slowest of them.
+ * not slower than the slowest of them. A sender that had to wait for a processor queues its own later than that: then they are
+ * the first since.
  */
 __noinline int read_transit(struct transit *transit, __u64 socket, __u64 from, __u64 until)
 {
@@ -62,7 +63,14 @@ __noinline int read_transit(struct transit *transit, __u64 socket, __u64 from, _
 
 	if (!s || !transit)
 		return 0;
-	if (s->sends[s->next & (SENDS - 1)].queued <= from) {
+	if (s->sends[s->next & (SENDS - 1)].queued <= from && s->missed < from) {
+		__u64 earliest = ~0ULL;
+
+		for (int i = 0; i < SENDS; i++)
+			if (s->sends[i].queued >= from && s->sends[i].queued < earliest)
+				earliest = s->sends[i].queued;
+		if (earliest > until)
+			until += earliest - from;
 		for (int i = 0; i < SENDS; i++)
 			if (s->sends[i].queued >= from && s->sends[i].queued <= until)
 				add_send(&sum, &s->sends[i]);

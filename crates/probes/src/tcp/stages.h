@@ -106,6 +106,8 @@ static __always_inline void queued(struct bpf_sock_ops *ops, const struct tcp_so
 		return;
 	f->sends++;
 	f->bytes += bytes;
+	if (!room)
+		s->missed = now;
 	if (!room && !sel->every)
 		return;
 	bpf_sock_ops_enable_tx_tstamp(bpf_cast_to_kern_ctx(ops), 0);
