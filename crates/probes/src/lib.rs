@@ -5,6 +5,7 @@
 use model::Protocol;
 use serde::Serialize;
 
+mod aside;
 mod batches;
 pub mod cephproxy;
 pub mod connections;

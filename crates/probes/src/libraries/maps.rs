@@ -4,6 +4,8 @@ use std::fs;
 
 use model::MountKey;
 
+use crate::aside::aside;
+
 /// A file as the kernel names it there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct FileId {
@@ -21,9 +23,10 @@ pub(super) struct Mapping {
     pub path: String,
 }
 
-/// Those of a process, each file once; none if it is gone.
+/// Those of a process, each file once; none if it is gone, or its memory is locked for long.
 pub(super) fn of(pid: u32) -> Vec<Mapping> {
-    parse(&fs::read(format!("/proc/{pid}/maps")).unwrap_or_default())
+    let text = aside(move || fs::read(format!("/proc/{pid}/maps"))).and_then(Result::ok);
+    parse(&text.unwrap_or_default())
 }
 
 fn parse(text: &[u8]) -> Vec<Mapping> {

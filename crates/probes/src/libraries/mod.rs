@@ -8,6 +8,7 @@ mod maps;
 use std::{
     collections::{HashMap, HashSet},
     fs::File,
+    io,
     os::fd::AsRawFd,
     path::Path,
     time::Duration,
@@ -17,7 +18,9 @@ use libbpf_rs::{Link, MapCore, MapFlags, Object, ProgramMut};
 use model::{MountKey, text::printable};
 
 use crate::{
-    State, cephproxy,
+    State,
+    aside::aside,
+    cephproxy,
     generated::{Plain as _, mapped},
     mounts::Mounts,
     mpiio,
@@ -141,16 +144,20 @@ impl Libraries {
     pub fn met(&mut self, object: &mut Object, mounts: &Mounts, met: &mapped) {
         let file = FileId { device: MountKey(met.device), inode: met.inode };
         self.others.remove(&file);
+        let mut there = None;
         // The kernel side tells when room is looked for, and since 6.17 nothing keeps us from looking before the file is there.
         for _ in 0..TRIES {
             let mapped = maps::of(met.pid);
-            if mapped.is_empty() || mapped.iter().any(|mapping| mapping.file == file) {
+            // Before Linux 6.8, that of an overlay is shown as the layer's, with another device.
+            there = mapped.iter().map(|mapping| mapping.file).find(|there| there.inode == file.inode);
+            if mapped.is_empty() || there.is_some() {
                 break;
             }
             std::thread::sleep(BETWEEN_TRIES);
         }
         self.look_again(met.pid);
         self.look_at(object, mounts, met.pid);
+        let file = there.unwrap_or(file);
         let is_known = self.attached.contains_key(&file) || self.others.contains(&file);
         if !is_known && !self.refused.contains_key(&file) {
             // The process was gone too soon: the next one that maps it is to be told of.
@@ -255,20 +262,22 @@ impl Libraries {
                 tracing::warn!(probe, %error, "libraries that come into use are found every five minutes only");
             }
             let found = match remote {
-                Some(false) => match File::open(format!("/proc/{pid}/map_files/{}", mapping.range)) {
-                    Ok(file) => self.examine(object, pid, &mapping, &file),
+                Some(false) => match self.examine(pid, &mapping) {
+                    Some((file, places)) => self.attach(object, pid, &mapping, &file, places),
                     // A loader maps a library as a whole first, and its parts over that: the mapping is another already.
-                    Err(_) => {
+                    None => {
                         self.look_again(pid);
                         continue;
                     }
                 },
                 // A mount that is watched, or none at all any more, is not touched.
-                _ if is_named => Err(if remote == Some(true) {
-                    format!("{} is on a network file system, which is never touched", mapping.path)
-                } else {
-                    format!("{} is on no file system that is mounted", mapping.path)
-                }),
+                _ if is_named => {
+                    let path = printable(mapping.path.as_bytes());
+                    Err(match remote {
+                        Some(true) => format!("{path} is on a network file system, which is never touched"),
+                        _ => format!("{path} is on no file system that is mounted"),
+                    })
+                }
                 _ => Ok(None),
             };
             match found {
@@ -291,15 +300,31 @@ impl Libraries {
         }
     }
 
+    /// The file, and where to attach if it is one. `None` if it is not mapped there now, or its disk is slow.
+    fn examine(&self, pid: u32, mapping: &Mapping) -> Option<(File, Option<Places>)> {
+        let (link, examine) = (format!("/proc/{pid}/map_files/{}", mapping.range), self.kind.examine);
+        let name = file_name(&mapping.path).to_owned();
+        aside(move || {
+            let file = File::open(link).ok()?;
+            let places = examine(&file, &name);
+            if places.is_some() {
+                // Who attaches reads it again, and finds it in memory.
+                let _ = io::copy(&mut &file, &mut io::sink());
+            }
+            Some((file, places))
+        })?
+    }
+
     /// Attaches to the file if it is one. It may have been deleted, and its path be another process's.
-    fn examine(
+    fn attach(
         &self,
         object: &mut Object,
         pid: u32,
         mapping: &Mapping,
         file: &File,
+        places: Option<Places>,
     ) -> Result<Option<Library>, String> {
-        let Some(places) = (self.kind.examine)(file, file_name(&mapping.path)) else { return Ok(None) };
+        let Some(places) = places else { return Ok(None) };
         let path = printable(mapping.path.as_bytes());
         if self.attached.len() >= LIBRARIES {
             return Err(format!("{path} is one more than the {LIBRARIES} that are watched at a time"));

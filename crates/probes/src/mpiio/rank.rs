@@ -2,6 +2,8 @@
 
 use std::{collections::HashMap, fs, time::Duration};
 
+use crate::aside::aside;
+
 /// The launchers' words for it, most specific first: a job's own steps inherit what Slurm says of the step around them.
 const VARIABLES: &[&[u8]] =
     &[b"OMPI_COMM_WORLD_RANK=", b"PMIX_RANK=", b"PMI_RANK=", b"MV2_COMM_WORLD_RANK=", b"SLURM_PROCID="];
@@ -24,7 +26,7 @@ struct Known {
 }
 
 impl Ranks {
-    /// The rank of a process; `None`: it has none, or is gone.
+    /// The rank of a process; `None`: it has none, is gone, or its memory is locked for long.
     pub fn of(&mut self, pid: u32, now: Duration) -> Option<u32> {
         if let Some(known) = self.known.get_mut(&pid) {
             if now.saturating_sub(known.looked) < STANDS {
@@ -40,8 +42,8 @@ impl Ranks {
         if self.known.len() >= PROCESSES {
             self.known.clear();
         }
-        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        let rank = rank_in(&environment);
+        let environment = aside(move || fs::read(format!("/proc/{pid}/environ"))).and_then(Result::ok);
+        let rank = rank_in(&environment.unwrap_or_default());
         self.known.insert(pid, Known { rank, started: started(pid), looked: now });
         rank
     }
