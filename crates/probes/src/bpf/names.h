@@ -4,7 +4,10 @@
 
 #include "maps.h"
 
-/* Too large for the stack. Safe from a second task on this CPU: its run of the same program is refused meanwhile. */
+/*
+ * Too large for the stack. Safe from a second task on this CPU, whose run of the same program is refused meanwhile: in tracepoints,
+ * fentry and kprobes, not in uprobes.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);

@@ -27,20 +27,22 @@ struct send {
 	__u32 last; /* sequence number of its last byte */
 	__u32 bytes;
 	__u32 retransmitted; /* times that its last segment was sent again */
+	__u32 total_retransmitted; /* segments of the connection sent again when that was last counted */
 	__u32 window_us; /* of its wait in the queue: while the peer's window was closed ... */
 	__u32 pacing_us; /* ... and while the connection's own pacing held it */
-	__u32 reserved;
 };
 
 /* All sends of a socket that were queued in one moment and are acknowledged. */
 struct moment {
 	__u64 number; /* start of the moment >> MOMENT_SHIFT */
-	__u32 sends; /* 0: the rest says nothing */
+	__u32 sends; /* 0: the next five say nothing */
 	__u32 retransmitted;
 	__u32 local_us; /* these are the longest: scheduler to driver, */
 	__u32 held_us; /* queue, */
 	__u32 most_us; /* and until acknowledged; */
 	__u32 least_us; /* this is the shortest until acknowledged */
+	__u32 missed; /* that had no room among the socket's, so that nothing is known of them */
+	__u32 reserved;
 };
 
 struct sends {

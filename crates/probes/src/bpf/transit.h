@@ -52,7 +52,7 @@ __noinline int add_moment(struct moment *sum, const struct moment *moment)
 /*
  * The sends on a socket that were queued between these times, the operation's among them: no others, if all since are kept; on a
  * busy connection, all of the moments in which the operation's were queued, so that its own were not faster than the fastest and
- * not slower than the slowest of them. A sender that had to wait for a processor queues its own later than that: then they are
+ * not slower than the slowest of them; nothing, if there was no room for some of these. A sender that had to wait for a processor queues its own later than that: then they are
  * the first since.
  */
 __noinline int read_transit(struct transit *transit, __u64 socket, __u64 from, __u64 until)
@@ -75,9 +75,13 @@ __noinline int read_transit(struct transit *transit, __u64 socket, __u64 from, _
 			if (s->sends[i].queued >= from && s->sends[i].queued <= until)
 				add_send(&sum, &s->sends[i]);
 	} else {
-		for (int i = 0; i < MOMENTS; i++)
-			if (s->moments[i].number >= first && s->moments[i].number <= last)
-				add_moment(&sum, &s->moments[i]);
+		for (int i = 0; i < MOMENTS; i++) {
+			if (s->moments[i].number < first || s->moments[i].number > last)
+				continue;
+			if (s->moments[i].missed)
+				return 0;
+			add_moment(&sum, &s->moments[i]);
+		}
 	}
 	if (!sum.sends)
 		return 0;

@@ -56,6 +56,14 @@ struct {
 	__type(value, __u64);
 } sockets SEC(".maps");
 
+/* Where a thread reads that path: while it does, another one on this CPU may do the same. */
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct mount_name);
+} paths SEC(".maps");
+
 static __always_inline __u64 argument(struct pt_regs *ctx, __u64 number)
 {
 	long value = 0;
@@ -65,24 +73,23 @@ static __always_inline __u64 argument(struct pt_regs *ctx, __u64 number)
 }
 
 /* A key for the daemon: its socket's path, which stands for a mount's source. */
-static __always_inline __u64 key_of_daemon(__u64 process, __u64 path)
+static __always_inline __u64 key_of_daemon(struct task_struct *task, __u64 path)
 {
-	struct request_key where = { .process = process, .slot = path };
-	__u64 *known = bpf_map_lookup_elem(&sockets, &where), key;
-	__u32 zero = 0;
+	struct request_key where = { .process = task->tgid, .slot = path };
+	__u64 *known = bpf_map_lookup_elem(&sockets, &where), key = 0;
 	struct mount_name *name;
 
 	if (known)
 		return *known;
-	name = bpf_map_lookup_elem(&name_scratch, &zero);
+	name = bpf_task_storage_get(&paths, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!name)
 		return 0;
-	__builtin_memset(name, 0, sizeof(*name));
-	if (bpf_probe_read_user_str(name->source, sizeof(name->source), (void *)path) <= 0)
-		return 0;
-	key = source_key(name->source);
-	bpf_map_update_elem(&mount_names, &key, name, BPF_NOEXIST);
-	bpf_map_update_elem(&sockets, &where, &key, BPF_ANY);
+	if (bpf_probe_read_user_str(name->source, sizeof(name->source), (void *)path) > 0) {
+		key = source_key(name->source);
+		bpf_map_update_elem(&mount_names, &key, name, BPF_NOEXIST);
+		bpf_map_update_elem(&sockets, &where, &key, BPF_ANY);
+	}
+	bpf_task_storage_delete(&paths, task);
 	return key;
 }
 
@@ -144,7 +151,7 @@ int call_start(struct pt_regs *ctx)
 	r.flight.connection = argument(ctx, 2);
 	r.handle = argument(ctx, 3);
 	r.asked = argument(ctx, 4);
-	r.flight.mount = key_of_daemon(task->tgid, argument(ctx, 5));
+	r.flight.mount = key_of_daemon(task, argument(ctx, 5));
 	r.flight.probe = PROBE_CEPHPROXY;
 	r.flight.pid = task->tgid;
 	r.flight.tid = task->pid;
@@ -152,9 +159,10 @@ int call_start(struct pt_regs *ctx)
 	r.uid = BPF_CORE_READ((const struct cred___effective *)task->cred, euid.val);
 	r.flight.start = bpf_ktime_get_ns();
 	r.flight.used = r.flight.start;
-	if (bpf_map_update_elem(&requests, &key, &r, BPF_ANY))
-		count(PROBE_CEPHPROXY, COUNT_LOST_INFLIGHT);
-	else
+	/* One that is there was counted: its end was missed, or this is seen twice, since one library in two containers is two files. */
+	if (!bpf_map_update_elem(&requests, &key, &r, BPF_NOEXIST))
 		count(PROBE_CEPHPROXY, COUNT_STARTED);
+	else if (bpf_map_update_elem(&requests, &key, &r, BPF_EXIST))
+		count(PROBE_CEPHPROXY, COUNT_LOST_INFLIGHT);
 	return 0;
 }

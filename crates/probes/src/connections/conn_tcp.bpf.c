@@ -8,8 +8,12 @@
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 enum {
-	/* Timeouts without any answer, each twice as long as the one before, from 200 ms on: 1.4 s have passed. */
-	IN_A_ROW = 2,
+	/*
+	 * Timeouts without any answer, each twice as long as the one before, from 200 ms on: 1.4 s have passed. A timeout is counted
+	 * before its segment is sent again, a probe of the window after it was sent.
+	 */
+	TIMEOUTS_IN_A_ROW = 3,
+	PROBES_IN_A_ROW = 2,
 };
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
@@ -41,7 +45,7 @@ int tp_retransmit(unsigned long long *ctx)
 	if (!sk || !peer_of(&peer, sk))
 		return 0;
 	row = BPF_CORE_READ((struct inet_connection_sock *)sk, icsk_retransmits);
-	tell(row >= IN_A_ROW ? TCP_NO_ANSWER : TCP_RETRANSMIT, sk, &peer, row + 1);
+	tell(row >= TIMEOUTS_IN_A_ROW ? TCP_NO_ANSWER : TCP_RETRANSMIT, sk, &peer, row ?: 1);
 	return 0;
 }
 
@@ -78,7 +82,7 @@ int fentry_probe0(unsigned long long *ctx)
 	if (!peer_of(&peer, sk))
 		return 0;
 	row = BPF_CORE_READ((struct inet_connection_sock *)sk, icsk_backoff);
-	if (row >= IN_A_ROW)
+	if (row >= PROBES_IN_A_ROW)
 		tell(TCP_ZERO_WINDOW, sk, &peer, row + 1);
 	return 0;
 }

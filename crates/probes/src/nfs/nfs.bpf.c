@@ -122,13 +122,18 @@ static __always_inline int received(const struct rpc_task *task, bool typed)
 	return 0;
 }
 
-static __always_inline int restarted(const struct rpc_task *task)
+static __always_inline int restarted(const struct rpc_task *task, bool typed)
 {
 	__u64 key = (__u64)task, now = bpf_ktime_get_ns();
 	struct inflight *f = bpf_map_lookup_elem(&inflight, &key);
+	struct rpc_clnt *client;
 
 	/* rpc_restart_call_prepare may call rpc_restart_call. */
 	if (!f || f->op.start)
+		return 0;
+	/* The memory of an NFS task may be that of one of another program (file locks of version 3) by now. */
+	client = FIELD(typed, task, tk_client);
+	if (!client || FIELD(typed, client, cl_prog) != NFS_PROGRAM)
 		return 0;
 	f->op.start = f->op.used = now;
 	f->received = 0;
@@ -359,13 +364,13 @@ int fentry_received(unsigned long long *ctx)
 SEC("fentry/rpc_restart_call")
 int fentry_restarted(unsigned long long *ctx)
 {
-	return restarted((void *)ctx[0]);
+	return restarted((void *)ctx[0], true);
 }
 
 SEC("fentry/rpc_restart_call_prepare")
 int fentry_restarted_prepare(unsigned long long *ctx)
 {
-	return restarted((void *)ctx[0]);
+	return restarted((void *)ctx[0], true);
 }
 
 SEC("fentry/rpc_task_release_client")
@@ -404,13 +409,13 @@ int kprobe_received(struct pt_regs *ctx)
 SEC("kprobe/rpc_restart_call")
 int kprobe_restarted(struct pt_regs *ctx)
 {
-	return restarted((void *)PT_REGS_PARM1(ctx));
+	return restarted((void *)PT_REGS_PARM1(ctx), false);
 }
 
 SEC("kprobe/rpc_restart_call_prepare")
 int kprobe_restarted_prepare(struct pt_regs *ctx)
 {
-	return restarted((void *)PT_REGS_PARM1(ctx));
+	return restarted((void *)PT_REGS_PARM1(ctx), false);
 }
 
 SEC("kprobe/rpc_task_release_client")

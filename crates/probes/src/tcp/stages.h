@@ -53,6 +53,22 @@ static __always_inline bool begin(const struct tcp_sock *tp, __u64 cookie, __u64
 	return true;
 }
 
+/*
+ * The socket's peer is another mount's server by now. What there was stays with the old one, as of a connection that is over, by a
+ * number that no socket has.
+ */
+static __always_inline void set_aside(__u64 cookie)
+{
+	struct flow *f = bpf_map_lookup_elem(&flows, &cookie);
+	__u64 aside = cookie | 1ULL << 63;
+
+	if (!f)
+		return;
+	f->closed = bpf_ktime_get_ns();
+	if (bpf_map_update_elem(&flows, &aside, f, BPF_ANY))
+		count(PROBE_TCP, COUNT_LOST_INFLIGHT);
+}
+
 static __always_inline void tell_stage(const struct selection *sel, const struct sends *s, enum stage stage, __u32 last,
 				       __u32 bytes, __u64 start, __u64 now)
 {
@@ -90,6 +106,23 @@ static __always_inline __u32 paced_us(const struct tcp_sock___flow *tp, __u64 no
 	return us < ~0U ? us : ~0U;
 }
 
+static __always_inline struct moment *moment_at(struct sends *s, __u64 time)
+{
+	__u64 number = moment_of(time);
+	struct moment *moment = &s->moments[number & (MOMENTS - 1)];
+
+	if (moment->number != number) {
+		moment->sends = 0;
+		moment->missed = 0;
+		moment->retransmitted = 0;
+		moment->local_us = 0;
+		moment->held_us = 0;
+		moment->most_us = 0;
+		moment->number = number;
+	}
+	return moment;
+}
+
 /* A call has put all of its bytes into the queue. Its last segment is stamped from here on, if there is room for its times. */
 static __always_inline void queued(struct bpf_sock_ops *ops, const struct tcp_sock___flow *tp, struct sends *s,
 				   const struct selection *sel)
@@ -106,8 +139,10 @@ static __always_inline void queued(struct bpf_sock_ops *ops, const struct tcp_so
 		return;
 	f->sends++;
 	f->bytes += bytes;
-	if (!room)
+	if (!room) {
 		s->missed = now;
+		moment_at(s, now)->missed++;
+	}
 	if (!room && !sel->every)
 		return;
 	bpf_sock_ops_enable_tx_tstamp(bpf_cast_to_kern_ctx(ops), 0);
@@ -160,7 +195,10 @@ static __always_inline void passed(const struct tcp_sock___flow *tp, struct send
 			if (((const struct sock___flow *)tp)->sk_pacing_status == PACING_BY_TCP)
 				send->pacing_us = least(send->pacing_us, us - send->window_us);
 			send->sched = now;
-		} else if (send->last == last) {
+			send->total_retransmitted = tp->total_retrans;
+		} else if (send->last == last && tp->total_retrans != send->total_retransmitted) {
+			/* And not one more device on its way: a VLAN, say, each of which says so. */
+			send->total_retransmitted = tp->total_retrans;
 			send->retransmitted++;
 		}
 	}
@@ -184,21 +222,6 @@ static __always_inline void add_time(struct flow *f, enum stage stage, __u64 fro
 		times->buckets[bucket]++;
 }
 
-static __always_inline void add_to_moment(struct sends *s, const struct send *send)
-{
-	__u64 number = moment_of(send->queued);
-	struct moment *moment = &s->moments[number & (MOMENTS - 1)];
-
-	if (moment->number != number) {
-		moment->sends = 0;
-		moment->retransmitted = 0;
-		moment->local_us = 0;
-		moment->held_us = 0;
-		moment->most_us = 0;
-		moment->number = number;
-	}
-	add_send(moment, send);
-}
 
 /* A slow send is an event like any slow operation, where a rule asks for it. */
 static __always_inline void tell_slow(const struct sends *s, const struct send *send, __u64 began)
@@ -247,7 +270,7 @@ static __always_inline void acknowledged(struct sends *s, const struct selection
 		f->retransmitted += send->retransmitted;
 		f->window_ns += send->window_us * 1000ULL;
 		f->pacing_ns += send->pacing_us * 1000ULL;
-		add_to_moment(s, send);
+		add_send(moment_at(s, send->queued), send);
 		tell_slow(s, send, began);
 	}
 	s->oldest = at;

@@ -267,10 +267,14 @@ fn iterator(object: &mut Object, name: &str) -> libbpf_rs::Result<Option<Link>> 
     program.map(|program| program.attach()).transpose()
 }
 
-/// Servers of mounts, as they are in the kernel's map.
+/// Servers and their mounts, as they are in the kernel's map.
 fn servers(object: &Object) -> Vec<u8> {
-    let map = object.maps().find(|map| map.name() == "servers");
-    let mut servers: Vec<_> = map.map(|map| map.keys().collect()).unwrap_or_default();
+    let Some(map) = object.maps().find(|map| map.name() == "servers") else { return Vec::new() };
+    let with_mount = |mut server: Vec<u8>| {
+        server.extend(map.lookup(&server, MapFlags::ANY).ok().flatten().unwrap_or_default());
+        server
+    };
+    let mut servers: Vec<_> = map.keys().map(with_mount).collect();
     servers.sort_unstable();
     servers.concat()
 }

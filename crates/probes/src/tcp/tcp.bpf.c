@@ -161,6 +161,10 @@ int choose(struct bpf_iter__tcp *ctx)
 	cookie = bpf_get_socket_cookie(tp);
 	if (is_selected(sel, (const struct sock *)tp, cookie, false, &mount)) {
 		s = sends_of(tp);
+		if (s && s->cookie == cookie && s->mount != mount) {
+			set_aside(cookie);
+			s = NULL;
+		}
 		if ((s && s->cookie == cookie) || begin(tp, cookie, mount))
 			set_callbacks(tp, TIMESTAMPING, STATE_CALLBACKS);
 	} else if (is_stamped(tp) && (mount ? sel->clear_mounts : sel->clear_others)) {

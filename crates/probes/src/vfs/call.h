@@ -116,7 +116,9 @@ static __always_inline bool keep(struct call *c)
 	if (!slot)
 		return false;
 	taken = __sync_val_compare_and_swap(&slot->key, 0, c->key);
-	if (taken && taken != c->key && slot->op.start && c->op.start - slot->op.start > A_DAY) {
+	/* Another may have begun since this one noted the time. */
+	if (taken && taken != c->key && slot->op.start && c->op.start > slot->op.start &&
+	    c->op.start - slot->op.start > A_DAY) {
 		/* Its end was missed: the kernel refuses a program that it has preempted on this CPU. */
 		count(PROBE_VFS, COUNT_SWEPT);
 		taken = __sync_val_compare_and_swap(&slot->key, taken, c->key) == taken ? 0 : taken;
