@@ -75,8 +75,6 @@ pub struct Options {
     pub recorder_records: u32,
     /// How many combinations of operation, mount and requester can be told apart, if that is wanted; 0: it never is.
     pub usage_keys: u32,
-    /// Where to pin the maps that other programs read; `None`: nowhere.
-    pub pin: Option<PathBuf>,
     /// Give a module's hooks back while it has no users, so that it can be unloaded.
     pub yield_idle_modules: bool,
 }
@@ -171,23 +169,23 @@ impl Watch {
             ended: RefCell::default(),
         };
         watch.attach_missing();
-        watch.pinned = watch.pin(options.pin.as_deref());
-        watch.tell_mounts();
         Ok(watch)
     }
 
-    /// Pins last, so that what ends the process before leaves nothing. Other programs may have to go without, we do not.
-    fn pin(&mut self, folder: Option<&Path>) -> Option<PathBuf> {
-        let folder = folder?;
+    /// Pins the maps that other programs read, until this watch ends, in the place of what is pinned in that folder. Those may have
+    /// to go without them, we do not.
+    pub fn pin(&mut self, folder: &Path) {
         match self.shared.pin(folder) {
-            Ok(()) => Some(folder.to_owned()),
+            Ok(()) => {
+                self.pinned = Some(folder.to_owned());
+                self.tell_mounts();
+            }
             Err(error) => {
                 let folder = folder.display();
                 tracing::warn!(
                     "maps are not pinned, so that no other program can read them: cannot use {folder}: {error}; \
                      `mount -t bpf bpf /sys/fs/bpf` if that is missing"
                 );
-                None
             }
         }
     }

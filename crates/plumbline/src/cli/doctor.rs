@@ -69,7 +69,6 @@ fn try_probes(kernel: &Kernel) -> Vec<Capability> {
         ring_bytes: 1 << 16,
         recorder_records: 64,
         usage_keys: 0,
-        pin: None,
         yield_idle_modules: false,
     };
     match Watch::start(&options) {

@@ -1,6 +1,9 @@
 //! What becomes of episodes and requests: bundles, made and renewed.
 
-use std::{collections::BTreeSet, os::unix::net::UnixStream};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    os::unix::net::UnixStream,
+};
 
 use diagnose::Episode;
 use jiff::Timestamp;
@@ -52,8 +55,35 @@ pub struct Open {
     about: Option<(&'static str, AnomalyKind)>,
     /// Only another view of an incident that a lower layer has reported already.
     shadow: bool,
-    /// What higher layers saw of it.
-    also: Vec<String>,
+    /// As a shadow: until when such an incident was open, nanoseconds of CLOCK_MONOTONIC.
+    shadow_until: u64,
+    /// What other rules saw of it: the rule, and its last words.
+    also: BTreeMap<String, String>,
+}
+
+impl Open {
+    /// Whether this incident says already what another one would say.
+    fn covers(&self, other: &Self) -> bool {
+        let (Some((probe, told)), Some((of, kind))) = (self.about, other.about) else { return false };
+        let waits = |kind| kind == AnomalyKind::Stalled || tells(AnomalyKind::Stalled, kind);
+        // A call that fails is none for being below a share that is slow.
+        let below = self.depth == Depth::Protocol && other.depth == Depth::Local && (waits(kind) || told == kind);
+        let same = probe == of && tells(told, kind);
+        // One connection serves all mounts of a server.
+        let broken = match (self.depth, other.depth) {
+            (Depth::Connection, Depth::Protocol | Depth::Local) => waits(kind),
+            (Depth::Protocol, Depth::Connection) => waits(told),
+            _ => false,
+        };
+        !self.shadow
+            && (((below || same) && is_part(&other.sources, &self.sources))
+                || (broken && is_part(&other.servers, &self.servers)))
+    }
+}
+
+/// What is not known is part of nothing.
+fn is_part(names: &BTreeSet<String>, of: &BTreeSet<String>) -> bool {
+    !names.is_empty() && names.iter().all(|name| !name.is_empty() && of.contains(name))
 }
 
 impl Daemon {
@@ -67,16 +97,26 @@ impl Daemon {
 
     fn report(&mut self, change: &Change) {
         let episode = change.episode();
-        if change.opened() {
+        let shadow = self.open.get(&episode.id).filter(|open| open.shadow).map(|open| open.shadow_until);
+        // What a shadow belongs to may be over, and what it is about may be more by now.
+        let goes_on = shadow.is_some_and(|until| !change.closed() && episode.window.to > until);
+        if change.opened() || goes_on {
             let open = self.open_episode(episode);
-            self.open.insert(episode.id, open);
+            self.open.insert(episode.id, Open { shadow_until: shadow.unwrap_or(0), ..open });
         }
-        if !self.open.get(&episode.id).is_some_and(|open| open.shadow) {
-            self.write_incident(episode, change);
+        let is_shadow = self.open.get(&episode.id).is_some_and(|open| open.shadow);
+        match (is_shadow, shadow) {
+            (true, _) => (),
+            (false, Some(_)) => self.write_incident(&Change::Opened(episode.clone())),
+            (false, None) => self.write_incident(change),
         }
         if change.closed() {
             self.open.remove(&episode.id);
             self.rules.forget_verdict(episode.id);
+            if !is_shadow {
+                let now = monotonic();
+                self.open.values_mut().filter(|open| open.shadow).for_each(|open| open.shadow_until = now);
+            }
         }
     }
 
@@ -89,36 +129,22 @@ impl Daemon {
         let mounts: Vec<_> = keys.into_iter().map(|key| self.watch.mount(key)).collect();
         let sources: BTreeSet<_> = mounts.iter().map(|mount| mount.source.clone()).collect();
         let servers: BTreeSet<_> = mounts.iter().map(|mount| mount.server.clone()).collect();
-        let depth = depth(episode);
         let (probe, kind) = (episode.anomaly.probe, episode.anomaly.kind);
-        let waits = |kind| kind == AnomalyKind::Stalled || tells(AnomalyKind::Stalled, kind);
-        let covered = |open: &Open| {
-            let below = open.depth == Depth::Protocol && depth == Depth::Local;
-            let told = open.about.is_some_and(|(other, told)| other == probe && tells(told, kind));
-            // One connection serves all mounts of a server.
-            let broken = match (open.depth, depth) {
-                (Depth::Connection, Depth::Protocol | Depth::Local) => waits(kind),
-                (Depth::Protocol, Depth::Connection) => open.about.is_some_and(|(_, told)| waits(told)),
-                _ => false,
-            };
-            !open.shadow
-                && (((below || told) && sources.is_subset(&open.sources))
-                    || (broken && servers.is_subset(&open.servers)))
-        };
+        let opened = Open { sources, servers, depth: depth(episode), about: Some((probe, kind)), ..Open::default() };
         let mut shadow = false;
-        for open in self.open.values_mut() {
-            if covered(open) {
-                shadow = true;
-                open.also.push(format!("{}: {}", episode.anomaly.name, episode.anomaly.observed));
-                let incident = open.bundle.as_ref().map(Id::as_str).unwrap_or_default();
+        for (_, open) in self.open.iter_mut().filter(|(id, open)| **id != episode.id && open.covers(&opened)) {
+            shadow = true;
+            let incident = open.bundle.as_ref().map(Id::as_str).unwrap_or_default();
+            if open.also.insert(episode.anomaly.name.clone(), episode.anomaly.observed.clone()).is_none() {
                 tracing::info!(incident, "{}: {}; part of {incident}", episode.anomaly.name, episode.anomaly.observed);
             }
         }
-        Open { sources, servers, depth, about: Some((probe, kind)), shadow, ..Open::default() }
+        Open { shadow, ..opened }
     }
 
     /// Makes the bundle, or, if there is one, renews it.
-    fn write_incident(&mut self, episode: &Episode, change: &Change) {
+    fn write_incident(&mut self, change: &Change) {
+        let episode = change.episode();
         let Some(collector) = &self.collector else { return };
         let open = self.open.get(&episode.id);
         let known = open.and_then(|open| open.bundle.clone());
@@ -131,13 +157,15 @@ impl Daemon {
             Recorder::default()
         });
         self.children.find(&self.watch, episode.window.events().iter(), || &recorder);
+        let also: Vec<_> =
+            open.iter().flat_map(|open| &open.also).map(|(rule, what)| format!("{rule}: {what}")).collect();
         let facts = incident::Facts {
             id: id.as_str(),
             episode,
             children: &self.children,
             recorder: &recorder,
             losses: &self.losses(),
-            also: open.map_or(&[], |open| &open.also),
+            also: &also,
             closed: change.closed(),
         };
         let mut described = incident::describe(&self.watch, &self.clock, &facts);

@@ -121,7 +121,7 @@ impl Daemon {
         let pin_dir = lock::pin_dir(runtime);
         probes::clean_pins(&pin_dir);
         // Attaching can take seconds. Until signals are blocked, they simply end the process, and nothing outlives it.
-        let watch = start_watch(&setup.config, &pin_dir)?;
+        let mut watch = start_watch(&setup.config)?;
         refuse_to_be_blind(&watch.state())?;
         let sources = Sources::new(setup.config.watch_interval)?;
         let collector = Collector::start(settings(&setup.config))?;
@@ -131,6 +131,7 @@ impl Daemon {
         sources.add_ring(watch.ring_fd())?;
         let publish = Publish::start(&setup.config)?;
         sources.add(publish.desk(), Wake::Publish)?;
+        watch.pin(&pin_dir);
         let now = Instant::now();
         let mut daemon = Self {
             rules: Rules::new(&setup.config, monotonic()),
@@ -275,7 +276,14 @@ impl Daemon {
         if wanted.is_empty() {
             return Vec::new();
         }
-        self.ledger.since(self.watch.histograms().unwrap_or_default(), &wanted)
+        match self.watch.histograms() {
+            Ok(histograms) => self.ledger.since(histograms, &wanted),
+            Err(error) => {
+                // It counts for the next window.
+                tracing::warn!(%error, "cannot read what has finished");
+                Vec::new()
+            }
+        }
     }
 
     /// Shows the rules what has been in flight for too long, once a second at most: each look reads the kernel's maps.

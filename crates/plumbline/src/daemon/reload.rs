@@ -1,7 +1,5 @@
 //! SIGHUP: another configuration takes over, or the old one stays and the log says why.
 
-use std::path::Path;
-
 use anyhow::{Context, Result};
 use diagnose::Ledger;
 use probes::{Capability, Filter, Options, State, Watch, tcp::Selection};
@@ -53,7 +51,7 @@ impl Daemon {
         let watch = if names(&config) == names(&self.setup.config) {
             None
         } else {
-            let watch = start_watch(&config, &self.pin_dir).map_err(say)?;
+            let watch = start_watch(&config).map_err(say)?;
             refuse_to_be_blind(&watch.state()).map_err(say)?;
             Some(watch)
         };
@@ -65,11 +63,12 @@ impl Daemon {
         if let Some(collector) = &self.collector {
             collector.reconfigure(settings(&config)).map_err(say)?;
         }
-        if let Some(watch) = watch {
+        if let Some(mut watch) = watch {
             self.publish.begin_again(&self.watch);
             self.sources.add_ring(watch.ring_fd()).map_err(say)?;
             watch.state().iter().for_each(tell::probe);
             self.watch.give_up_pins();
+            watch.pin(&self.pin_dir);
             self.watch = watch;
             (self.consumed_before, self.sample_shift) = (0, 0);
             self.lost_before.clear();
@@ -101,13 +100,13 @@ impl Daemon {
     }
 }
 
-pub fn start_watch(config: &Config, pin_dir: &Path) -> Result<Watch> {
+/// Nothing is pinned: what is pinned there may be another watch's.
+pub fn start_watch(config: &Config) -> Result<Watch> {
     let options = Options {
         protocols: config.probes.clone(),
         ring_bytes: RING_BYTES,
         recorder_records: RECORDER_RECORDS,
         usage_keys: 0,
-        pin: Some(pin_dir.to_owned()),
         yield_idle_modules: true,
     };
     let mut watch = Watch::start(&options).context("cannot start watching")?;

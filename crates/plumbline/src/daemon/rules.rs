@@ -20,8 +20,8 @@ pub struct Rules {
     on_duty: Vec<OnDuty>,
     /// Number of the last episode.
     sequence: u64,
-    /// The verdict of each open episode as it was when the recorder still held what came before.
-    verdicts: HashMap<u64, Value>,
+    /// The verdict of each open episode as it was when the recorder still held what came before, and the mount that came first.
+    verdicts: HashMap<u64, (Value, Option<Value>)>,
 }
 
 struct OnDuty {
@@ -127,13 +127,17 @@ impl Rules {
         self.rules().filter_map(|rule| if let Rule::Error(rule) = rule { Some(rule) } else { None })
     }
 
-    /// Later, the recorder may hold nothing but the outage: a surer verdict from its beginning stands.
+    /// Later, the recorder may hold nothing but the outage: a surer verdict from its beginning stands, as long as it is about
+    /// the same mount.
     pub fn keep_better_verdict(&mut self, episode: u64, incident: &mut Value) {
         let sure = |verdict: &Value| verdict.get("confidence").and_then(Value::as_f64).unwrap_or(0.0);
+        let mount = incident.pointer("/top/mounts/0/mountpoint").cloned();
         let Some(now) = incident.get_mut("verdict") else { return };
         match self.verdicts.get(&episode) {
-            Some(earlier) if sure(earlier) > 0.0 && sure(earlier) >= sure(now) => *now = earlier.clone(),
-            _ => drop(self.verdicts.insert(episode, now.clone())),
+            Some((earlier, of)) if *of == mount && sure(earlier) > 0.0 && sure(earlier) >= sure(now) => {
+                *now = earlier.clone();
+            }
+            _ => drop(self.verdicts.insert(episode, (now.clone(), mount))),
         }
     }
 

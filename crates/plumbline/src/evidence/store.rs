@@ -218,7 +218,8 @@ impl Store {
     /// Syncs the temporary file and gives it the bundle's name. `replacing` says whether that name is taken already.
     ///
     /// # Errors
-    /// As fsync(2) and rename(2); the temporary file is then still there.
+    /// As fsync(2) and rename(2); the temporary file is then still there. A directory that cannot be synced is none: the
+    /// bundle is there.
     pub fn commit(&self, file: &File, id: &Id, replacing: bool) -> io::Result<()> {
         file.sync_all()?;
         let (from, to) = (id.temporary(), id.bundle());
@@ -232,7 +233,10 @@ impl Store {
             Err(Errno::EINVAL) => renameat(&self.dir, from.as_str(), &self.dir, to.as_str())?,
             other => other?,
         }
-        Ok(fsync(&self.dir)?)
+        if let Err(error) = fsync(&self.dir) {
+            tracing::warn!(%error, "a power failure may lose {to}: its directory cannot be synced");
+        }
+        Ok(())
     }
 
     /// Deletes a bundle.

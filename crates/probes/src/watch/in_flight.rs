@@ -1,6 +1,6 @@
 //! What has not returned: from the probes' maps, and from an iterator over tasks.
 
-use std::{os::unix::fs::MetadataExt, time::Duration};
+use std::{collections::HashMap, os::unix::fs::MetadataExt, time::Duration};
 
 use libbpf_rs::{MapCore, MapFlags};
 use model::{Event, MountKey, Nanos, Protocol, Requester, text::Text};
@@ -16,7 +16,7 @@ use crate::{
 
 impl Watch {
     /// Operations of the `wanted` protocols that have not returned, at least `age` old, the oldest first and at most
-    /// `limit` of them, as far as their probes can list these. An operation whose thread is elsewhere has returned, and its
+    /// `limit` of each protocol, as far as their probes can list these. An operation whose thread is elsewhere has returned, and its
     /// end was missed: it is none.
     pub fn in_flight(&self, wanted: impl Fn(&Protocol) -> bool, age: Duration, limit: usize) -> Vec<Event> {
         let now = nanos_now();
@@ -27,7 +27,12 @@ impl Watch {
         }
         self.drop_what_has_ended(&mut events);
         events.sort_by_key(|event| event.start);
-        events.truncate(limit);
+        let mut seen: HashMap<&str, usize> = HashMap::new();
+        events.retain(|event| {
+            let of_protocol = seen.entry(event.operation.protocol().name).or_default();
+            *of_protocol += 1;
+            *of_protocol <= limit
+        });
         self.add_transit(&mut events, now);
         for event in &mut events {
             if event.requester.comm.is_empty() {

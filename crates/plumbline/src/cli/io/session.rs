@@ -59,7 +59,6 @@ impl Session {
             ring_bytes: RING_BYTES,
             recorder_records: 64,
             usage_keys: if account == Account::Nobody { 0 } else { arguments.keys },
-            pin: None,
             yield_idle_modules: false,
         };
         let mut watch = Watch::start(&options).context("cannot create BPF maps")?;

@@ -142,7 +142,6 @@ fn start(arguments: &Arguments) -> Result<Watch> {
         ring_bytes: if arguments.every_send { RING_BYTES } else { 1 << 16 },
         recorder_records: 64,
         usage_keys: 0,
-        pin: None,
         yield_idle_modules: false,
     };
     let watch = Watch::start(&options).context("cannot create BPF maps")?;

@@ -148,7 +148,6 @@ fn start(protocol: &'static Protocol, children: bool) -> Result<Watch> {
         ring_bytes: 4 << 20,
         recorder_records: if children { RECORDER_RECORDS } else { 64 },
         usage_keys: 0,
-        pin: None,
         yield_idle_modules: false,
     };
     let mut watch = Watch::start(&options).context("cannot create BPF maps")?;

@@ -251,7 +251,7 @@ impl Work {
     fn in_trouble(&mut self, why: &str, again_in: Option<Duration>) {
         let [shortest, longest] = PAUSES;
         let pause = self.pause.map_or(shortest, |(_, pause)| (pause * 2).min(longest));
-        let wait = again_in.map_or(pause, |asked| asked.min(LONGEST_ASKED_FOR));
+        let wait = again_in.map_or(pause, |asked| asked.clamp(shortest, LONGEST_ASKED_FOR));
         self.pause = Some((Instant::now() + wait, pause));
         // Once for an outage, and once for each time that something was lost in it would be too often.
         if !std::mem::replace(&mut self.in_trouble, true) {
