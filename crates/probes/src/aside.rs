@@ -11,14 +11,14 @@ use std::{
 };
 
 /// How long the answer is waited for. Commonly it takes microseconds; on a host that is overloaded, longer.
-const PATIENCE: Duration = Duration::from_millis(500);
+const PATIENCE: Duration = Duration::from_secs(1);
 /// Threads that may be left behind at a time. With so many, nothing more is asked until one of them ends.
 const MOST: usize = 4;
 const STACK_BYTES: usize = 256 * 1024;
 
 static LEFT_BEHIND: AtomicUsize = AtomicUsize::new(0);
 
-/// Does the work on a thread of its own; `None` if it takes longer than half a second, or nothing can be asked now. It is
+/// Does the work on a thread of its own; `None` if it takes longer than a second, or nothing can be asked now. It is
 /// then finished some time, and its result is dropped.
 pub(crate) fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     within(PATIENCE, &LEFT_BEHIND, work)

@@ -8,7 +8,6 @@ mod maps;
 use std::{
     collections::{HashMap, HashSet},
     fs::File,
-    io,
     os::fd::AsRawFd,
     path::Path,
     time::Duration,
@@ -307,10 +306,6 @@ impl Libraries {
         aside(move || {
             let file = File::open(link).ok()?;
             let places = examine(&file, &name);
-            if places.is_some() {
-                // Who attaches reads it again, and finds it in memory.
-                let _ = io::copy(&mut &file, &mut io::sink());
-            }
             Some((file, places))
         })?
     }
