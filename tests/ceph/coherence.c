@@ -107,6 +107,10 @@ static int does(const char *what, const char *path, const char *more, const char
 	} else if (!strcmp(what, "open")) {
 		kept = in;
 		return ceph_ll_open(m, in, strtol(more, NULL, 0), &kept_file, perms);
+	} else if (!strcmp(what, "read")) {
+		result = ceph_ll_open(m, in, O_RDONLY, &fh, perms);
+		if (result == 0)
+			result = ceph_ll_close(m, fh);
 	} else if (!strcmp(what, "close")) {
 		return ceph_ll_close(m, kept_file);
 	} else if (!strcmp(what, "append")) {

@@ -6,10 +6,14 @@
  *	crash CEPH_CONF prepare		makes what load and hold look at
  *	crash CEPH_CONF load [SECONDS]	threads that read, list, stat, write and make names for so long, or until the end of
  *					what it reads; says what they met
+ *	crash CEPH_CONF leave PID	writes a file, unmounts with the file open, and kills PID; says what came of unmounting
+ *	crash CEPH_CONF lose PID	likewise, but kills PID before
+ *	crash CEPH_CONF left		says whether what leave has written is there
  */
 #include "lib/crash.h"
 #include <pthread.h>
 #include <semaphore.h>
+#include <signal.h>
 
 #define PAUSES 64
 
@@ -304,12 +308,45 @@ static void load(double seconds)
 	}
 }
 
+static int leave(pid_t before, pid_t after)
+{
+	static char data[BLOCK];
+	struct Fh *fh;
+	int result;
+
+	make(root, "crash.left", O_TRUNC, &fh);
+	fill(data, 1, 0, BLOCK);
+	MUST(ceph_ll_write(m, fh, 0, BLOCK, data) - BLOCK);
+	if (before)
+		kill(before, SIGKILL);
+	result = ceph_unmount(m);
+	if (after)
+		kill(after, SIGKILL);
+	printf("%d\n", result);
+	return 0;
+}
+
+static void left(void)
+{
+	static char data[BLOCK];
+	struct Fh *fh;
+
+	MUST(ceph_ll_open(m, look_up(root, "crash.left"), O_RDONLY, &fh, perms));
+	puts(ceph_ll_read(m, fh, 0, BLOCK, data) == BLOCK && right(data, 1, 0, BLOCK) ? "there" : "not there");
+}
+
 int main(int argc, char **argv)
 {
 	if (argc < 3)
 		return 64;
 	start(argv[1]);
-	if (strcmp(argv[2], "prepare") == 0)
+	if (argc > 3 && strcmp(argv[2], "leave") == 0)
+		return leave(0, atoi(argv[3]));
+	if (argc > 3 && strcmp(argv[2], "lose") == 0)
+		return leave(atoi(argv[3]), 0);
+	if (strcmp(argv[2], "left") == 0)
+		left();
+	else if (strcmp(argv[2], "prepare") == 0)
 		prepare();
 	else
 		load(argc > 3 ? atof(argv[3]) : 0);

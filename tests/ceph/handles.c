@@ -177,6 +177,48 @@ static void forks(void)
 	}
 }
 
+static struct ceph_dir_result *listed;
+static bool enough;
+
+static void *lists(void *arg)
+{
+	struct dirent entry;
+
+	while (!__atomic_load_n(&enough, __ATOMIC_SEQ_CST)) {
+		ceph_rewinddir(m, listed);
+		while (MUST(ceph_readdir_r(m, listed, &entry)) > 0)
+			;
+	}
+	return arg;
+}
+
+/* A child that was forked while its parent was reading a directory is refused, and does not wait for who is not there. */
+static void forks_while_listing(void)
+{
+	struct dirent entry;
+	pthread_t thread;
+	int status = 0;
+
+	MUST(ceph_ll_opendir(m, root, &listed, perms));
+	pthread_create(&thread, NULL, lists, NULL);
+	for (int i = 0; i < 20 && !status; i++) {
+		pid_t child = fork();
+
+		if (child == 0) {
+			alarm(5);
+			_exit(ceph_readdir_r(m, listed, &entry) != -EIO || ceph_readdir(m, listed));
+		}
+		waitpid(child, &status, 0);
+	}
+	if (status) {
+		printf("failed: a child while its parent lists, %d\n", status);
+		failed = 1;
+	}
+	__atomic_store_n(&enough, true, __ATOMIC_SEQ_CST);
+	pthread_join(thread, NULL);
+	MUST(ceph_ll_releasedir(m, listed));
+}
+
 static void many(void)
 {
 	static struct Fh *files[2000];
@@ -275,6 +317,7 @@ int main(int argc, char **argv)
 	threads();
 	asynchronous();
 	forks();
+	forks_while_listing();
 	many();
 	MUST(ceph_ll_close(m, fh));
 	MUST(ceph_unmount(m2));

@@ -209,7 +209,12 @@ impl<T> Table<T> {
         });
         let place = &mut self.places[index as usize];
         *place = ((place.0 + 1) % GENERATIONS, Some(value));
-        u64::from(self.kind) << 56 | u64::from(place.0) << 32 | u64::from(index)
+        let generation = place.0;
+        self.number(generation, index)
+    }
+
+    fn number(&self, generation: u32, index: u32) -> u64 {
+        u64::from(self.kind) << 56 | u64::from(generation) << 32 | u64::from(index)
     }
 
     fn index(&self, number: u64) -> Result<usize, Errno> {
@@ -240,6 +245,12 @@ impl<T> Table<T> {
     /// All of them.
     pub fn all(&mut self) -> impl Iterator<Item = &mut T> {
         self.places.iter_mut().filter_map(|(_, value)| value.as_mut())
+    }
+
+    /// The numbers of all that `which` says.
+    pub fn numbers(&self, which: impl Fn(&T) -> bool) -> Vec<u64> {
+        let chosen = self.places.iter().enumerate().filter(|(_, (_, value))| value.as_ref().is_some_and(&which));
+        chosen.map(|(index, (generation, _))| self.number(*generation, index as u32)).collect()
     }
 
     /// Takes out all that `which` says.
@@ -366,6 +377,22 @@ impl Tables {
         self.link.as_ref().is_some_and(|last| last.id == link && last.settled())
     }
 
+    /// Takes out the files of a mount; says whether something that was written to them may be lost. The parent's are the parent's affair.
+    pub fn forget_files(&mut self, mount: u64) -> bool {
+        let gone = self.link.as_ref().filter(|link| link.is_dead()).map(|link| (link.id, link.settled()));
+        let (mut lost, parents) = (false, self.parents);
+        for file in self.files.all().filter(|file| file.mount == mount && file.link > parents) {
+            if let Some((link, settled)) = gone
+                && file.link == link
+            {
+                file.writes.daemon_gone(settled);
+            }
+            lost |= file.writes.lost();
+        }
+        self.files.remove_all(|file| file.mount == mount);
+        lost
+    }
+
     /// Whether the connection is this one.
     pub fn is_current(&self, link: &Link) -> bool {
         self.link.as_ref().is_some_and(|current| current.id == link.id)
@@ -398,6 +425,7 @@ mod tests {
         assert_eq!(files.get(dir), Err(Errno(libc::EBADF)));
         assert_eq!(files.get(0), Err(Errno(libc::EINVAL)));
         assert_eq!(files.get(u64::MAX), Err(Errno(libc::EBADF)));
+        assert_eq!(files.numbers(|value| *value == "file"), [file]);
         assert_eq!(files.remove(file), Ok("file"));
         let again = files.add("another");
         assert_ne!(again, file);

@@ -137,6 +137,16 @@ B.process.wait()
 tell("nor is one that was killed waited for", C("mode d/f 644") == "0" and C.took < 3000, f"{C.took} ms")
 clean()
 
+# More files than are kept once they have been given back: while some of a directory come, others of it have to go.
+if stale:
+    A("directory many")
+    files, said = [f"many/{number}" for number in range(2100)], set()
+    made = {A(f"create {file}") for file in files}
+    for _ in range(2):
+        said |= {A("list many").split()[1]} | {A(f"read {file}") for file in files}
+        time.sleep(stale)
+    tell("2100 files are listed twice, and each can be opened", (made, said) == ({"0"}, {"2102", "0"}), (made, said))
+
 for client in (A, C):
     client.end()
 sys.exit(failures > 0)

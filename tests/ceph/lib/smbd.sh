@@ -11,7 +11,7 @@ if [ -z "$root" ]; then
 fi
 
 # smbd [NAME [VALUE_OF_PROXY]]: starts one, and says whether it serves; its state is in $work/NAME. VALUE_OF_PROXY: no is libcephfs in each
-# smbd. Its port is then in $port, and its id in $smbd.
+# smbd. Its port is then in $port, and its id in $smbd. Who comes is root in `share`, and in `user` nobody, as whom smbd works then.
 # shellcheck disable=SC2120 # mostly without arguments
 smbd() {
   local own=$work/${1:-samba} proxy=${2:-yes}
@@ -46,6 +46,10 @@ ceph_new:user_id = admin
 ceph_new:proxy = $proxy
 kernel share modes = no
 kernel oplocks = no
+force directory mode = 0777
+[user]
+copy = share
+force user = nobody
 X
   # In a session of its own: smbd ends its whole process group.
   LD_LIBRARY_PATH=$own setsid chroot "$samba" smbd --foreground --no-process-group -s "$own/smb.conf" > "$own/said" 2>&1 &

@@ -49,8 +49,12 @@ fn open(target: &Target, (number, inode): (u64, Handle), perms: Handle) -> Resul
     Ok((opened.dir, batch))
 }
 
+/// What is read from. A parent's is refused before it is locked: if the parent was reading when it forked, it stays locked in the child.
 fn batch(dirp: Pointer) -> Result<Arc<Mutex<Batch>>, Errno> {
-    Ok(fork::tables().dirs.get(dirp as u64)?.batch.clone())
+    let mut tables = fork::tables();
+    let parents = tables.parents;
+    let found = tables.dirs.get(dirp as u64)?;
+    if found.link > parents { Ok(found.batch.clone()) } else { Err(Errno(libc::EIO)) }
 }
 
 /// The next entry; false at the end.

@@ -293,6 +293,31 @@ pub fn sync(cmount: Pointer, fh: Pointer, data_only: c_int) -> Result<i64, Errno
     Ok(0)
 }
 
+/// Syncs what was written to files of a mount that are open: the first failure, or GONE.
+pub fn sync_all(target: &Target) -> Result<(), Errno> {
+    let (mount, link) = (target.local, target.link.id);
+    let unsynced =
+        fork::tables().files.numbers(|file| file.mount == mount && file.link == link && file.writes.unconfirmed());
+    let mut first = Ok(());
+    for number in unsynced {
+        let (file, sync) = match fork::tables().files.get(number) {
+            Ok(found) => (found.remote, found.writes.sync()),
+            // Closed by another thread.
+            Err(_) => continue,
+        };
+        match target.link.call(&Fsync { mount: target.mount, file, data_only: 0 }) {
+            Err(error) if is_gone(error) => return Err(GONE),
+            Err(error) => first = first.and(Err(error)),
+            Ok(()) => {
+                if let Ok(found) = fork::tables().files.get(number) {
+                    found.writes.synced(sync);
+                }
+            }
+        }
+    }
+    first
+}
+
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ceph_ll_fallocate(cmount: Pointer, fh: Pointer, mode: c_int, offset: i64, length: i64) -> c_int {
     guard_int(|| {

@@ -15,9 +15,11 @@ use cephfs_proxy::{
     wire::{self, Create, Errno},
 };
 
-use super::{guard_int, not_null, optional, place, text};
+use super::{files::sync_all, guard_int, not_null, optional, place, text};
 use crate::{
-    fork, reconnect,
+    fork,
+    link::GONE,
+    reconnect,
     session::{DEFAULT_PERMS, prepare, target, target_if_there},
     tables::{Identity, Mount, Pointer, Step},
 };
@@ -135,20 +137,25 @@ unsafe extern "C" fn ceph_mount(cmount: Pointer, root: *const c_char) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ceph_unmount(cmount: Pointer) -> c_int {
     guard_int(|| {
+        let mut synced = Ok(());
         // A daemon that is gone has nothing mounted.
         if let Some(target) = target_if_there(cmount)? {
+            synced = sync_all(&target);
+            if synced == Err(GONE) {
+                return Err(GONE);
+            }
             target.link.call(&wire::Unmount { mount: target.mount })?;
         }
         let (mut tables, local) = (fork::tables(), cmount as u64);
         tables.inodes.remove_all(|inode| inode.mount == local);
-        tables.files.remove_all(|file| file.mount == local);
+        let lost = tables.forget_files(local);
         tables.dirs.remove_all(|dir| dir.mount == local);
         tables.recount();
         tables.known.retain(|(mount, ..), _| *mount != local);
         let mount = tables.mounts.get(local)?;
         mount.root = None;
         mount.steps.retain(|step| !matches!(step, Step::Mount(_) | Step::Chdir(_)));
-        Ok(0)
+        if lost { Err(Errno(libc::EIO)) } else { synced.map(|()| 0) }
     })
 }
 

@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use cephfs_proxy::wire::Errno;
+use cephfs_proxy::wire::{Errno, Handle};
 
-use crate::tables::{Inode, Tables};
+use crate::tables::{Inode, Origin, Tables};
 
 /// How many are kept, at most.
 const MOST: usize = 2048;
@@ -27,11 +27,27 @@ impl Tables {
             return false;
         }
         self.rest(number);
+        self.trim();
         true
     }
 
-    /// Counts an inode among those that nobody has but us; the one that has been there for longest may have to go.
-    pub fn rest(&mut self, number: u64) {
+    /// The number of an inode that the daemon has found for us, and nobody may have asked for yet. It counts as one that has just become
+    /// idle, if it is that; who is done with them trims.
+    pub fn found(&mut self, (mount, link, remote): (u64, u64, Handle), origin: Origin) -> u64 {
+        let known = self.known.get(&(mount, link, remote)).copied();
+        let number = known.unwrap_or_else(|| {
+            let number = self.inodes.add(Inode::new(mount, link, remote, origin, 0));
+            self.known.insert((mount, link, remote), number);
+            number
+        });
+        if self.present(number).is_err() {
+            self.rest(number);
+        }
+        number
+    }
+
+    /// Counts an inode among those that nobody has but us.
+    fn rest(&mut self, number: u64) {
         self.idle.count += 1;
         let count = self.idle.count;
         let Ok(inode) = self.inodes.get(number) else { return };
@@ -40,6 +56,11 @@ impl Tables {
             inode.queued = true;
             self.idle.queue.push_back((number, count));
         }
+    }
+
+    /// Has those go that have been idle for longest, if there are too many. Never before all of an answer is known: the daemon would be
+    /// told to drop what it has just said is there.
+    pub fn trim(&mut self) {
         while self.idle.queue.len() > MOST {
             let Some((oldest, count)) = self.idle.queue.pop_front() else { return };
             let Ok(inode) = self.inodes.get(oldest) else { continue };
@@ -64,5 +85,42 @@ impl Tables {
         self.known.remove(&(gone.mount, gone.link, gone.remote));
         self.names = self.names.saturating_sub(gone.names.len());
         Ok(gone)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn find(tables: &mut Tables, remote: u64) -> u64 {
+        tables.found((1, 1, Handle(remote)), Origin::Number { ino: remote, snapshot: 0 })
+    }
+
+    #[test]
+    fn those_of_an_answer_stay_and_the_oldest_others_go() {
+        let mut tables = Tables::default();
+        let numbers: Vec<u64> = (0..MOST as u64).map(|remote| find(&mut tables, remote)).collect();
+        tables.trim();
+        // Ten that are new, then the ten that have been there for longest.
+        let new: Vec<u64> = (0..10).map(|remote| find(&mut tables, MOST as u64 + remote)).collect();
+        let old: Vec<u64> = (0..10).map(|remote| find(&mut tables, remote)).collect();
+        assert_eq!(old, numbers[..10]);
+        tables.trim();
+        assert_eq!(tables.inodes.all().count(), MOST);
+        for number in new.iter().chain(&old).chain(&numbers[20..]) {
+            assert!(tables.inodes.get(*number).is_ok());
+        }
+        for number in &numbers[10..20] {
+            assert!(tables.inodes.get(*number).is_err());
+        }
+    }
+
+    #[test]
+    fn what_the_caller_has_is_not_idle() {
+        let mut tables = Tables::default();
+        let number = tables.inodes.add(Inode::new(1, 1, Handle(7), Origin::Root, 3));
+        tables.known.insert((1, 1, Handle(7)), number);
+        assert_eq!(find(&mut tables, 7), number);
+        assert_eq!(tables.inodes.get(number).map(|inode| (inode.owed, inode.queued)), Ok((3, false)));
     }
 }

@@ -6,11 +6,7 @@ use std::sync::Arc;
 use cephfs_proxy::wire::{Entry, Errno, Found, Handle, LookupMany, Reader, Wire, Xattr};
 
 use super::{LARGEST, Question, names::COMMON};
-use crate::{
-    fork,
-    session::Target,
-    tables::{Inode, Origin},
-};
+use crate::{fork, session::Target, tables::Origin};
 
 /// Names that are asked for at once.
 const MANY: usize = 128;
@@ -104,7 +100,9 @@ impl Target {
         let (length, ()) = claim.call(&request, data.len())?;
         let said = claim.copy(length as usize);
         drop(claim);
-        self.learn_many(question, &names, &xattrs, &said)
+        let learnt = self.learn_many(question, &names, &xattrs, &said);
+        fork::tables().trim();
+        learnt
     }
 
     fn learn_many(
@@ -124,7 +122,8 @@ impl Target {
                 self.learn(&about, &found, None);
                 continue;
             }
-            let number = self.idle_inode(found.inode, Origin::from(&found.statx));
+            let key = (self.local, self.link.id, found.inode);
+            let number = fork::tables().found(key, Origin::from(&found.statx));
             self.learn(&about, &found, Some(number));
             for xattr in xattrs {
                 let length = u32::take(&mut reader).map_err(malformed)?;
@@ -135,19 +134,6 @@ impl Target {
             }
         }
         Ok(())
-    }
-
-    /// The number of an inode that the daemon has found for us, and nobody has asked for yet.
-    fn idle_inode(&self, remote: Handle, origin: Origin) -> u64 {
-        let mut tables = fork::tables();
-        let key = (self.local, self.link.id, remote);
-        if let Some(&number) = tables.known.get(&key) {
-            return number;
-        }
-        let number = tables.inodes.add(Inode::new(self.local, self.link.id, remote, origin, 0));
-        tables.known.insert(key, number);
-        tables.rest(number);
-        number
     }
 }
 

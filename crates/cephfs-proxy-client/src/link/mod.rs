@@ -2,6 +2,7 @@
 
 mod claim;
 mod seen;
+mod socket;
 
 use std::{
     cell::Cell,
@@ -82,21 +83,7 @@ impl Link {
     /// Connects; a daemon that does not answer is waited for so long, and a moment at least.
     pub fn connect(limit: Duration) -> Result<Link, Errno> {
         let path = env::var_os(SOCKET_VARIABLE).map_or_else(|| PathBuf::from(SOCKET), PathBuf::from);
-        let (address, size) = sys::unix_address(&path).map_err(|_| Errno(libc::EINVAL))?;
-        // SAFETY: no pointers; then an address of that size.
-        let socket = unsafe {
-            let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
-            let socket = sys::owned(libc::socket(libc::AF_UNIX, kind, 0)).map_err(errno)?;
-            let limit = limit.max(Duration::from_secs(1));
-            let limit = libc::timeval { tv_sec: limit.as_secs() as libc::time_t, tv_usec: 0 };
-            for option in [libc::SO_SNDTIMEO, libc::SO_RCVTIMEO] {
-                let (place, size) = ((&raw const limit).cast(), size_of_val(&limit) as libc::socklen_t);
-                sys::checked(libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, place, size))
-                    .map_err(errno)?;
-            }
-            sys::checked(libc::connect(socket.as_raw_fd(), (&raw const address).cast(), size)).map_err(errno)?;
-            socket
-        };
+        let socket = socket::open(&path, limit.max(Duration::from_secs(1)))?;
         let mut room = [0; PACKET_SIZE];
         let mut hello = Writer::new(&mut room);
         let malformed = |_: Malformed| Errno(libc::EPROTO);
