@@ -124,6 +124,29 @@ static void refusals(void)
 	MUST(ceph_ll_getattr(m, root, &stx, ALL, 0, perms));
 }
 
+/* A mount that cannot be: the daemon must not go on with it. Then one whose root is not there, which is tried again. */
+static void unmountable(const char *conf)
+{
+	struct ceph_mount_info *none;
+
+	MUST(ceph_create(&none, "admin"));
+	MUST(ceph_conf_set(none, "mon_host", "not an address"));
+	for (int i = 0; i < 2; i++)
+		if (ceph_mount(none, NULL) >= 0)
+			printf("mounted from nowhere\n"), failed = 1;
+	MUST(ceph_release(none));
+	MUST(ceph_create(&none, "admin"));
+	MUST(ceph_conf_read_file(none, conf));
+	MUST(ceph_init(none));
+	MUST(ceph_init(none));
+	for (int i = 0; i < 2; i++)
+		if (ceph_mount(none, "/not there") != -ENOENT)
+			printf("a root that is not there was mounted\n"), failed = 1;
+	MUST(ceph_mount(none, NULL));
+	MUST(ceph_unmount(none));
+	MUST(ceph_release(none));
+}
+
 static void *threaded(void *arg)
 {
 	struct ceph_statx own;
@@ -271,6 +294,7 @@ int main(int argc, char **argv)
 	}
 	m2 = mounted(argv[1]);
 	MUST(ceph_ll_lookup_root(m2, &root2));
+	unmountable(argv[1]);
 	refusals();
 	threads();
 	asynchronous();
