@@ -14,7 +14,7 @@ use crate::{
 impl Service<'_> {
     pub(super) fn create_file(&self, r: &CreateFile<'_>) -> Reply<Created> {
         self.room_for([weight::INODE, weight::FILE])?;
-        let (parent, perms) = (self.inode(r.mount, r.parent)?, self.perms(r.perms)?);
+        let (parent, perms) = (self.parent(r.mount, r.parent)?, self.perms(r.perms)?);
         let ((ceph, mount), mut statx) = (parent.parts(), Statx::default());
         let (mut raw, mut file) = (ptr::null_mut(), ptr::null_mut());
         let (text, name) = (r.name.to_bytes(), name(r.name)?.as_ptr());
@@ -45,6 +45,10 @@ impl Service<'_> {
     pub(super) fn open(&self, r: &Open) -> Reply<Handle> {
         self.room_for([weight::FILE])?;
         let (inode, perms) = (self.inode(r.mount, r.inode)?, self.perms(r.perms)?);
+        // libcephfs asserts that there is none.
+        if r.flags & libc::O_CREAT != 0 {
+            return Err(Errno(libc::EINVAL));
+        }
         let ((ceph, mount), mut raw) = (inode.parts(), ptr::null_mut());
         let _change = (r.flags & libc::O_TRUNC != 0).then(|| inode.mount.change(&[Copied::Attributes(inode.ino)]));
         // SAFETY: both are held, and a place for the result.

@@ -30,7 +30,9 @@ impl Service<'_> {
         if raw.is_null() {
             return Err(Errno(libc::EIO));
         }
-        let inode = self.hold_inode(owner, handles::Inode { mount, raw, ino: statx.ino });
+        // libcephfs says the type whatever was asked for.
+        let is_directory = u32::from(statx.mode) & libc::S_IFMT == libc::S_IFDIR;
+        let inode = self.hold_inode(owner, handles::Inode { mount, raw, ino: statx.ino, is_directory });
         Ok((result.into(), Found { inode, statx, ..Found::default() }))
     }
 
@@ -39,7 +41,7 @@ impl Service<'_> {
         let (mount, mut raw) = (self.mount(r.mount)?, ptr::null_mut());
         // SAFETY: a mount that works, and a place for the result.
         let result = unsafe { (mount.ceph().ceph_ll_lookup_root)(mount.raw(), &mut raw) };
-        let statx = numbered(&mount, raw);
+        let statx = known(&mount, raw);
         self.found(r.mount, mount, result, raw, statx).map(|(result, found)| (result, found.inode))
     }
 
@@ -48,7 +50,7 @@ impl Service<'_> {
         let (mount, mut raw) = (self.mount(r.mount)?, ptr::null_mut());
         // SAFETY: likewise; an inodeno_t is its number.
         let result = unsafe { (mount.ceph().ceph_ll_lookup_inode)(mount.raw(), r.ino, &mut raw) };
-        let statx = Statx { ino: r.ino, ..Statx::default() };
+        let statx = Statx { ino: r.ino, ..known(&mount, raw) };
         self.found(r.mount, mount, result, raw, statx).map(|(result, found)| (result, found.inode))
     }
 
@@ -61,7 +63,8 @@ impl Service<'_> {
         let lookup = mount.ceph().ceph_ll_lookup_vino.ok_or(Errno(libc::ESTALE))?;
         // SAFETY: likewise.
         let result = unsafe { lookup(mount.raw(), Vino { ino: r.ino, snapshot: r.snapshot }, &mut raw) };
-        self.found(r.mount, mount, result, raw, Statx::default()).map(|(result, found)| (result, found.inode))
+        let statx = known(&mount, raw);
+        self.found(r.mount, mount, result, raw, statx).map(|(result, found)| (result, found.inode))
     }
 
     pub(super) fn lookup(&self, r: &Lookup<'_>) -> Reply<Found> {
@@ -189,8 +192,8 @@ impl Service<'_> {
     }
 }
 
-/// The number of an inode that libcephfs has just handed out, in attributes that it need not ask for.
-fn numbered(mount: &Mount, raw: *mut CephInode) -> Statx {
+/// Number and type of an inode that libcephfs has just handed out, in attributes that it need not ask for.
+fn known(mount: &Mount, raw: *mut CephInode) -> Statx {
     let mut statx = Statx::default();
     if !raw.is_null() {
         // SAFETY: it is ours, and a place for the result.
