@@ -287,6 +287,8 @@ impl Promise {
             self.give_back(mount);
             return false;
         }
+        // Before anybody sees it.
+        self.copies.promised();
         promises.order.push_back(self.ino);
         promises.held.insert(self.ino, self.clone());
         true
