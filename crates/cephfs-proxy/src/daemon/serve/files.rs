@@ -2,7 +2,7 @@
 
 use std::{ptr, sync::Arc};
 
-use super::{Reply, Service, checked, done, name, weight};
+use super::{Reply, Service, checked, done, inodes::number, name, weight};
 use crate::{
     daemon::{
         coherence::Copied,
@@ -38,7 +38,7 @@ impl Service<'_> {
         if file.is_null() {
             return Err(Errno(libc::EIO));
         }
-        let file = Arc::new(handles::File { mount: parent.mount.clone(), raw: file, ino: statx.ino });
+        let file = Arc::new(handles::File { mount: parent.mount.clone(), raw: file, ino: number(&statx) });
         Ok((result, Created { inode: found.inode, file: self.hold_file(r.mount, r.oflags, file), statx }))
     }
 
