@@ -79,7 +79,9 @@ owned!(
     is_directory: bool);
 owned!(
     /// An open file.
-    File CephFile, ceph_ll_close);
+    File CephFile, ceph_ll_close,
+    /// Whether it is a directory, opened as a file.
+    is_directory: bool);
 owned!(
     /// An open directory.
     Dir CephDir, ceph_ll_releasedir);

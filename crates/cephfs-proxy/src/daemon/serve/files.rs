@@ -2,7 +2,11 @@
 
 use std::{ptr, sync::Arc};
 
-use super::{Reply, Service, checked, done, inodes::number, name, weight};
+use super::{
+    Reply, Service, checked, done,
+    inodes::{is, number},
+    name, weight,
+};
 use crate::{
     daemon::{
         coherence::Copied,
@@ -38,7 +42,9 @@ impl Service<'_> {
         if file.is_null() {
             return Err(Errno(libc::EIO));
         }
-        let file = Arc::new(handles::File { mount: parent.mount.clone(), raw: file, ino: number(&statx) });
+        let is_directory = is(&statx, libc::S_IFDIR);
+        let (mount, ino) = (parent.mount.clone(), number(&statx));
+        let file = Arc::new(handles::File { mount, raw: file, ino, is_directory });
         Ok((result, Created { inode: found.inode, file: self.hold_file(r.mount, r.oflags, file), statx }))
     }
 
@@ -57,7 +63,8 @@ impl Service<'_> {
         if raw.is_null() {
             return Err(Errno(libc::EIO));
         }
-        let file = Arc::new(handles::File { mount: inode.mount.clone(), raw, ino: inode.ino });
+        let (mount, ino, is_directory) = (inode.mount.clone(), inode.ino, inode.is_directory);
+        let file = Arc::new(handles::File { mount, raw, ino, is_directory });
         Ok((result.into(), self.hold_file(r.mount, r.flags, file)))
     }
 
@@ -80,6 +87,10 @@ impl Service<'_> {
 
     pub(super) fn read(&self, r: &Read) -> Reply<()> {
         let file = self.file(r.mount, r.file)?;
+        // libcephfs would wait for a capability that there is not, and the worker with it for ever.
+        if file.is_directory {
+            return Err(Errno(libc::EISDIR));
+        }
         let (ceph, mount, room) = (file.mount.ceph(), file.mount.raw(), self.room(r.length));
         // SAFETY: the file is held, and there is that much room.
         done(unsafe { (ceph.ceph_ll_read)(mount, file.raw, r.offset, room as u64, self.data.cast()) })

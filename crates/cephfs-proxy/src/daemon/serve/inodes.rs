@@ -30,7 +30,6 @@ impl Service<'_> {
         if raw.is_null() {
             return Err(Errno(libc::EIO));
         }
-        // libcephfs says the type whatever was asked for.
         let inode = handles::Inode { mount, raw, ino: number(&statx), is_directory: is(&statx, libc::S_IFDIR) };
         let inode = self.hold_inode(owner, inode);
         Ok((result.into(), Found { inode, statx, ..Found::default() }))
@@ -194,7 +193,8 @@ impl Service<'_> {
     }
 }
 
-fn is(statx: &Statx, kind: u32) -> bool {
+/// Whether it is one of that type, which libcephfs says whatever was asked for.
+pub(super) fn is(statx: &Statx, kind: u32) -> bool {
     u32::from(statx.mode) & libc::S_IFMT == kind
 }
 
