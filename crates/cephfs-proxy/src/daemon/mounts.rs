@@ -32,7 +32,7 @@ const MOST_CONFIGURATION: usize = 1 << 20;
 /// An option of libcephfs, its default, and what it is here if nobody has asked for anything else.
 type Tuned = (&'static CStr, &'static CStr, &'static CStr);
 
-/// Before it is mounted. From so many bytes on, libcephfs begins to write back before it must: 8 MiB, meant for one client, is what each of
+/// Before it is initialised, which is when libcephfs looks. From so many bytes on, libcephfs begins to write back before it must: 8 MiB, meant for one client, is what each of
 /// many has written in a moment, and to write back all the time is slower than to write. This is half of client_oc_max_dirty.
 const WRITING_BACK: &[Tuned] = &[(c"client_oc_target_dirty", c"8388608", c"52428800")];
 
@@ -81,6 +81,7 @@ impl Raw {
     /// `ceph_init`, if that has not been done: twice, and libcephfs would lose its first client with all its threads.
     fn init(&mut self) -> Result<(), Errno> {
         if !self.initialised {
+            self.tune(WRITING_BACK);
             // SAFETY: it is not mounted.
             checked(unsafe { (self.ceph.ceph_init)(self.mount) })?;
             self.initialised = true;
@@ -299,7 +300,6 @@ impl Mounts {
             return Ok(mount.clone());
         }
         let raw = &mut draft.as_mut().ok_or(Errno(libc::EISCONN))?.raw;
-        raw.tune(WRITING_BACK);
         raw.init()?;
         *lock(&raw.session) = sessions.name(&key.0).inspect(|session| session.begin(raw.ceph, raw.mount));
         raw.mount(root).inspect_err(|_| drop(lock(&raw.session).take()))?;
