@@ -138,11 +138,6 @@ static void asserted(void)
 	struct Fh *open;
 
 	REFUSED(ceph_ll_open(m, in, O_RDWR | O_CREAT, &open, perms));
-	/* And a read that libcephfs never comes back from. */
-	MUST(ceph_ll_open(m, root, O_RDONLY, &open, perms));
-	if (ceph_ll_read(m, open, 0, sizeof(buffer), buffer) != -EISDIR)
-		printf("a directory was read\n"), failed = 1;
-	MUST(ceph_ll_close(m, open));
 	/* A file as the parent: with a second name, it cannot be a directory. */
 	MUST(ceph_ll_link(m, in, root, "handles.2", perms));
 	MUST(ceph_ll_lookup(m, root, "handles", &file, &stx, 0, 0, perms));
