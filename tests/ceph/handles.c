@@ -124,6 +124,69 @@ static void refusals(void)
 	MUST(ceph_ll_getattr(m, root, &stx, ALL, 0, perms));
 }
 
+#define NO_PARENT(call)                                                               \
+	do {                                                                          \
+		long result = (call);                                                 \
+		if (result != -ENOTDIR)                                               \
+			printf("not refused: " #call " = %ld\n", result), failed = 1; \
+	} while (0)
+
+/* What libcephfs takes for a mistake of its own, and ends the process for. */
+static void asserted(void)
+{
+	Inode *file, *out;
+	struct Fh *open;
+
+	REFUSED(ceph_ll_open(m, in, O_RDWR | O_CREAT, &open, perms));
+	/* A file as the parent: with a second name, it cannot be a directory. */
+	MUST(ceph_ll_link(m, in, root, "handles.2", perms));
+	MUST(ceph_ll_lookup(m, root, "handles", &file, &stx, 0, 0, perms));
+	MUST(ceph_ll_put(m, file));
+	MUST(ceph_ll_lookup(m, root, "handles.2", &file, &stx, 0, 0, perms));
+	for (int i = 0; i < 2; i++) {
+		NO_PARENT(ceph_ll_mkdir(m, file, "x", 0700, &out, &stx, ALL, 0, perms));
+		NO_PARENT(ceph_ll_mknod(m, file, "x", S_IFREG, 0, &out, &stx, ALL, 0, perms));
+		NO_PARENT(ceph_ll_symlink(m, file, "x", "y", &out, &stx, ALL, 0, perms));
+		NO_PARENT(ceph_ll_create(m, file, "x", 0600, O_CREAT, &out, &open, &stx, ALL, 0, perms));
+		NO_PARENT(ceph_ll_link(m, in, file, "x", perms));
+		NO_PARENT(ceph_ll_rename(m, file, "x", root, "y", perms));
+		NO_PARENT(ceph_ll_rename(m, root, "handles", file, "y", perms));
+		NO_PARENT(ceph_ll_unlink(m, file, "x", perms));
+		NO_PARENT(ceph_ll_rmdir(m, file, "x", perms));
+		/* Found by its number, too, it is what it is. */
+		MUST(ceph_ll_put(m, file));
+		MUST(ceph_ll_lookup_inode(m, (struct inodeno_t){ stx.stx_ino }, &file));
+	}
+	MUST(ceph_ll_put(m, file));
+	MUST(ceph_ll_unlink(m, root, "handles.2", perms));
+	MUST(ceph_ll_lookup_inode(m, (struct inodeno_t){ 1 }, &out));
+	MUST(ceph_ll_rename(m, out, "handles", out, "handles", perms));
+	MUST(ceph_ll_put(m, out));
+}
+
+/* A mount that cannot be: the daemon must not go on with it. Then one whose root is not there, which is tried again. */
+static void unmountable(const char *conf)
+{
+	struct ceph_mount_info *none;
+
+	MUST(ceph_create(&none, "admin"));
+	MUST(ceph_conf_set(none, "mon_host", "/"));
+	for (int i = 0; i < 2; i++)
+		if (ceph_mount(none, NULL) >= 0)
+			printf("mounted from nowhere\n"), failed = 1;
+	MUST(ceph_release(none));
+	MUST(ceph_create(&none, "admin"));
+	MUST(ceph_conf_read_file(none, conf));
+	MUST(ceph_init(none));
+	MUST(ceph_init(none));
+	for (int i = 0; i < 2; i++)
+		if (ceph_mount(none, "/not there") != -ENOENT)
+			printf("a root that is not there was mounted\n"), failed = 1;
+	MUST(ceph_mount(none, NULL));
+	MUST(ceph_unmount(none));
+	MUST(ceph_release(none));
+}
+
 static void *threaded(void *arg)
 {
 	struct ceph_statx own;
@@ -313,7 +376,9 @@ int main(int argc, char **argv)
 	}
 	m2 = mounted(argv[1]);
 	MUST(ceph_ll_lookup_root(m2, &root2));
+	unmountable(argv[1]);
 	refusals();
+	asserted();
 	threads();
 	asynchronous();
 	forks();

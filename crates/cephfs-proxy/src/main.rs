@@ -15,8 +15,8 @@ struct Arguments {
     /// Permissions of the socket, octal
     #[arg(long, default_value = "600", value_parser = |text: &str| u32::from_str_radix(text, 8))]
     socket_mode: u32,
-    /// A user who may connect, by number; root may ask in anybody's name, everybody else in their own. Again for another
-    #[arg(long = "allow-user", value_name = "UID", default_value = "0")]
+    /// A user who may connect, by number, and ask in their own name; root always may, in anybody's. Again for another
+    #[arg(long = "allow-user", value_name = "UID")]
     allow_user: Vec<u32>,
     /// The libcephfs to load: 16.2 or newer
     #[arg(long, default_value = "libcephfs.so.2")]

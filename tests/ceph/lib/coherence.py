@@ -119,6 +119,23 @@ for changer, who, bound in ((A, "another client of the daemon", 0), (C, "a clien
     tell(f"none of it kept {who} waiting", slowest < 8000, f"{slowest} ms")
     clean()
 
+# A file in a snapshot has the number of the one that it was taken of: what is known of one says nothing of the other.
+prepare()
+A("directory d/.snap/then")
+for _ in range(4):
+    B("keep d/.snap/then/f")
+    then = B("attr")
+B("keep d/f")
+before = B("attr")
+result = C("mode d/f 600")
+when, said = seen_when("attr", before, "100600")
+tell("a mode of a file that was looked at in a snapshot", result == "0" and (when is None or when <= stale), f"{result}; {before}; old until {when} s; {said}")
+B("keep d/.snap/then/f")
+said = B("attr")
+tell("and the snapshot's is as it was", said == then and then.startswith("0 100644"), f"{then}; {said}")
+A("rmdir d/.snap/then")
+clean()
+
 # Nobody waits for a client that does not answer: it has nothing to do with it.
 prepare()
 for _ in range(3):

@@ -34,7 +34,7 @@ pub enum Copied<'a> {
 /// What the daemon's mounts have in common.
 pub struct Coherence {
     words: &'static Words,
-    /// Goes up with each beginning and each end of a change.
+    /// Goes up with each beginning and each end of a change, and with each promise.
     epoch: AtomicU64,
     /// Milliseconds by which copies may be late to show what other clients of the cluster change; 0: not at all.
     stale: u32,
@@ -79,6 +79,11 @@ pub struct Copies {
 }
 
 impl Copies {
+    /// What they say is promised from now on. What was read before is not, which the words do not tell.
+    pub fn promised(&self) {
+        self.coherence.epoch.fetch_add(1, Ordering::SeqCst);
+    }
+
     /// What they say may be wrong from now on.
     pub fn void(&self) {
         self.coherence.epoch.fetch_add(1, Ordering::SeqCst);

@@ -22,7 +22,7 @@ use crate::{
     layout::{self, MESSAGE_SIZE, Mapping, RELEASES},
     patience::Patience,
     sys,
-    wire::Handle,
+    wire::{Handle, Request},
 };
 
 /// After so many requests a worker turns to the other clients' before it goes on with this one's.
@@ -185,7 +185,8 @@ impl Connection {
         let line = self.mapping.slot(slot);
         let (length, data) = (line.length.load(Ordering::Acquire), line.data.load(Ordering::Relaxed));
         let asynchronous = line.asynchronous.load(Ordering::Relaxed) != 0;
-        let result = match self.mapping.copy_message(slot, length, room) {
+        let message = self.mapping.copy_message(slot, length, room);
+        let result = match message {
             Some(message) => {
                 seen::watched(self, shared, line, message, data, || serve::serve(self, shared, slot, message, data))
             }
@@ -195,7 +196,7 @@ impl Connection {
             }
         };
         if result == -i64::from(libc::ESHUTDOWN) {
-            self.expel(shared);
+            self.expel(shared, message.and_then(|message| Request::decode(message).ok()?.mount()));
             return 0;
         }
         self.served.fetch_add(1, Ordering::Relaxed);
@@ -247,15 +248,17 @@ impl Connection {
 
 impl Connection {
     /// The cluster has given us up (EBLOCKLISTED, which is ESHUTDOWN), as it does when it has not heard of us for a minute: nothing that was
-    /// opened through that mount will ever work again. So the client goes, and finds us again with a mount that is new.
-    fn expel(&self, shared: &Shared) {
+    /// opened through that mount will ever work again. So the client goes, and finds us again with a mount that is new. Others that it has
+    /// may be as good as ever, and somebody else's, too: it finds those again as they are.
+    fn expel(&self, shared: &Shared, mount: Option<Handle>) {
         self.close();
-        let mounts = lock(&self.handles).all(|held| match held {
-            Held::Mount(mount) => lock(&mount.mounted).clone(),
-            _ => None,
-        });
         tracing::warn!("the cluster has evicted us: process {} has to mount again", self.peer.pid);
-        mounts.iter().for_each(|mount| shared.mounts.give_up(mount));
+        let held = mount.and_then(|mount| lock(&self.handles).get(Handle(0), mount).ok());
+        if let Some(Held::Mount(mount)) = held
+            && let Some(mount) = lock(&mount.mounted).clone()
+        {
+            shared.mounts.give_up(&mount);
+        }
         // SAFETY: takes no pointer.
         unsafe { libc::shutdown(self.socket.as_raw_fd(), libc::SHUT_RDWR) };
     }

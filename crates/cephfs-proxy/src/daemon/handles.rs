@@ -30,7 +30,7 @@ pub struct ClientMount {
 
 /// Pairs a pointer of libcephfs's with its mount, which stays as long as it does.
 macro_rules! owned {
-    ($(#[$doc:meta])* $name:ident $raw:ty, $put:ident) => {
+    ($(#[$doc:meta])* $name:ident $raw:ty, $put:ident $(, $(#[$more_doc:meta])* $more:ident: $type:ty)?) => {
         $(#[$doc])*
         pub struct $name {
             /// Through which it was opened.
@@ -39,6 +39,7 @@ macro_rules! owned {
             pub raw: *mut $raw,
             /// The inode's number.
             pub ino: u64,
+            $($(#[$more_doc])* pub $more: $type,)?
         }
 
         // SAFETY: libcephfs guards it with the mount's lock.
@@ -73,10 +74,14 @@ macro_rules! owned {
 
 owned!(
     /// An inode, with one reference.
-    Inode CephInode, ceph_ll_put);
+    Inode CephInode, ceph_ll_put,
+    /// Whether there can be names in it.
+    is_directory: bool);
 owned!(
     /// An open file.
-    File CephFile, ceph_ll_close);
+    File CephFile, ceph_ll_close,
+    /// Whether it is a directory, opened as a file.
+    is_directory: bool);
 owned!(
     /// An open directory.
     Dir CephDir, ceph_ll_releasedir);

@@ -35,7 +35,7 @@ pub struct Options {
     pub mode: u32,
     /// libcephfs.
     pub library: PathBuf,
-    /// Users who may connect.
+    /// Users who may connect, besides root.
     pub users: Vec<u32>,
     /// A folder for what the next daemon has to know.
     pub state: PathBuf,

@@ -32,7 +32,7 @@ const MOST_CONFIGURATION: usize = 1 << 20;
 /// An option of libcephfs, its default, and what it is here if nobody has asked for anything else.
 type Tuned = (&'static CStr, &'static CStr, &'static CStr);
 
-/// Before it is mounted. From so many bytes on, libcephfs begins to write back before it must: 8 MiB, meant for one client, is what each of
+/// Before it is initialised, which is when libcephfs looks. From so many bytes on, libcephfs begins to write back before it must: 8 MiB, meant for one client, is what each of
 /// many has written in a moment, and to write back all the time is slower than to write. This is half of client_oc_max_dirty.
 const WRITING_BACK: &[Tuned] = &[(c"client_oc_target_dirty", c"8388608", c"52428800")];
 
@@ -66,6 +66,7 @@ impl Key {
 struct Raw {
     ceph: &'static Ceph,
     mount: *mut CephMount,
+    initialised: bool,
     mounted: bool,
     /// Its name is another mount's only once this one is gone.
     session: Mutex<Option<Session>>,
@@ -77,6 +78,27 @@ unsafe impl Send for Raw {}
 unsafe impl Sync for Raw {}
 
 impl Raw {
+    /// `ceph_init`, if that has not been done: twice, and libcephfs would lose its first client with all its threads.
+    fn init(&mut self) -> Result<(), Errno> {
+        if !self.initialised {
+            self.tune(WRITING_BACK);
+            // SAFETY: it is not mounted.
+            checked(unsafe { (self.ceph.ceph_init)(self.mount) })?;
+            self.initialised = true;
+        }
+        Ok(())
+    }
+
+    /// `ceph_mount`, once it is initialised.
+    fn mount(&mut self, root: Option<&CStr>) -> Result<(), Errno> {
+        // SAFETY: a C string or none.
+        let result = unsafe { (self.ceph.ceph_mount)(self.mount, root.map_or(ptr::null(), CStr::as_ptr)) };
+        // If it cannot be mounted, libcephfs shuts it down.
+        self.initialised = result >= 0;
+        self.mounted = self.initialised;
+        checked(result).map(drop)
+    }
+
     fn tune(&self, options: &[Tuned]) {
         for (option, default, ours) in options {
             let mut value = [0; 32];
@@ -119,7 +141,7 @@ impl Draft {
         checked(unsafe { (ceph.ceph_create)(&mut mount, id.map_or(ptr::null(), CStr::as_ptr)) })?;
         let mut key = Key::default();
         key.add(b'i', &[id.map_or(&[], CStr::to_bytes_with_nul)])?;
-        Ok(Draft { raw: Raw { ceph, mount, mounted: false, session: Mutex::default() }, key })
+        Ok(Draft { raw: Raw { ceph, mount, initialised: false, mounted: false, session: Mutex::default() }, key })
     }
 
     /// `ceph_conf_read_file` of these contents, or of what libcephfs finds by itself.
@@ -149,8 +171,7 @@ impl Draft {
 
     /// `ceph_init`.
     pub fn init(&mut self) -> Result<(), Errno> {
-        // SAFETY: it is not mounted.
-        checked(unsafe { (self.raw.ceph.ceph_init)(self.raw.mount) }).map(drop)
+        self.raw.init()
     }
 
     /// `ceph_select_filesystem`.
@@ -279,12 +300,9 @@ impl Mounts {
             return Ok(mount.clone());
         }
         let raw = &mut draft.as_mut().ok_or(Errno(libc::EISCONN))?.raw;
+        raw.init()?;
         *lock(&raw.session) = sessions.name(&key.0).inspect(|session| session.begin(raw.ceph, raw.mount));
-        raw.tune(WRITING_BACK);
-        // SAFETY: a C string or none.
-        let result = unsafe { (raw.ceph.ceph_mount)(raw.mount, root.map_or(ptr::null(), CStr::as_ptr)) };
-        checked(result).inspect_err(|_| drop(lock(&raw.session).take()))?;
-        raw.mounted = true;
+        raw.mount(root).inspect_err(|_| drop(lock(&raw.session).take()))?;
         raw.tune(NOTES);
         let raw = draft.take().ok_or(Errno(libc::EISCONN))?.raw;
         let own = Perms::new(raw.ceph, 0, 0, Box::default()).ok_or(Errno(libc::ENOMEM))?;

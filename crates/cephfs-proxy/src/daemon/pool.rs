@@ -7,7 +7,7 @@ use std::{
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     sync::{
         Arc, Mutex, RwLock,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -36,6 +36,8 @@ pub struct Pool {
     workers: AtomicUsize,
     /// Jobs that are not done.
     pending: AtomicUsize,
+    /// One of them takes what clients gave back.
+    sweeping: AtomicBool,
 }
 
 impl Pool {
@@ -52,6 +54,7 @@ impl Pool {
             idle: AtomicUsize::new(0),
             workers: AtomicUsize::new(0),
             pending: AtomicUsize::new(0),
+            sweeping: AtomicBool::new(false),
         });
         pool.listen(pool.job_bell.as_fd(), JOBS)?;
         for _ in 0..FEWEST {
@@ -110,8 +113,16 @@ impl Pool {
 
     fn do_jobs(&self, pool: &Pool) {
         loop {
-            let Some(job) = lock(&self.jobs).pop_front() else { return };
+            let (job, more) = {
+                let mut jobs = lock(&self.jobs);
+                (jobs.pop_front(), !jobs.is_empty())
+            };
+            let Some(job) = job else { return };
             pool.about_to_block();
+            // Their ring may have been ours: whoever waits hears of what is left, should this one take long.
+            if more {
+                sys::ring(self.job_bell.as_fd());
+            }
             job();
             self.pending.fetch_sub(1, Ordering::SeqCst);
         }
@@ -181,17 +192,19 @@ impl Pool {
         self.submit(Box::new(move || drop(connection)));
     }
 
-    /// Takes what clients gave back and have not said since.
-    pub fn sweep(&self) {
-        if !self.at_rest() {
+    /// Takes what clients gave back and have not said since, whatever else is under way.
+    pub fn sweep(self: &Arc<Pool>) {
+        if self.sweeping.swap(true, Ordering::SeqCst) {
             return;
         }
+        let pool = self.clone();
         let (connections, limit) = (self.connections(), self.shared.mounts.idle_inodes_stay());
         self.submit(Box::new(move || {
             for connection in connections {
                 connection.take_releases();
                 connection.expire(limit);
             }
+            pool.sweeping.store(false, Ordering::SeqCst);
         }));
     }
 }

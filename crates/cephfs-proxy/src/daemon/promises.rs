@@ -228,12 +228,13 @@ impl Mount {
 }
 
 impl Promises {
-    /// Takes out those that have been there for longest, until there is room for one more.
+    /// Those that have been there for longest, so many that there is room for one more without them. They stay until they have been given
+    /// back: who closes a file finds its promise here.
     fn make_room(&mut self, most: usize) -> Vec<Arc<Promise>> {
         let mut surplus = Vec::new();
-        while self.held.len() >= most.max(1) {
+        while self.held.len() - surplus.len() >= most.max(1) {
             let Some(oldest) = self.order.pop_front() else { break };
-            surplus.extend(self.held.remove(&oldest));
+            surplus.extend(self.held.get(&oldest).cloned());
         }
         if self.order.len() > 2 * most {
             let held = &self.held;
@@ -275,17 +276,21 @@ impl Promise {
             }
             got
         };
-        if got {
-            let mut promises = lock(&mount.promises);
-            promises.asked.insert(self.ino, Instant::now() + PAUSE_AFTER);
-            promises.order.push_back(self.ino);
-            let other = promises.held.insert(self.ino, self.clone());
-            drop((promises, opened));
-            // Two may have been faster than each other: then one goes again.
-            if let Some(other) = other {
-                other.give_back(mount);
-            }
+        if !got {
+            return false;
         }
-        got
+        let mut promises = lock(&mount.promises);
+        promises.asked.insert(self.ino, Instant::now() + PAUSE_AFTER);
+        if promises.held.contains_key(&self.ino) {
+            // Two were faster than each other. This one goes again, since nobody can close its file before it is back.
+            drop((promises, opened));
+            self.give_back(mount);
+            return false;
+        }
+        // Before anybody sees it.
+        self.copies.promised();
+        promises.order.push_back(self.ino);
+        promises.held.insert(self.ino, self.clone());
+        true
     }
 }

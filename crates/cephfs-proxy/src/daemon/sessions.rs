@@ -95,7 +95,8 @@ impl Sessions {
 }
 
 impl Session {
-    /// Ends the session that had this name before, and gives it to this mount, which is not mounted yet.
+    /// Ends the session that had this name before, and gives it to this mount, which is initialised and not mounted yet: libcephfs
+    /// relies on the former, and crashes else.
     pub fn begin(&self, ceph: &Ceph, mount: *mut CephMount) {
         let (Some(start), Some(finish), Some(set)) =
             (ceph.ceph_start_reclaim, ceph.ceph_finish_reclaim, ceph.ceph_set_uuid)

@@ -75,6 +75,17 @@ macro_rules! operations {
                 match self { $(Request::$name(request) => Operation::encode(request, buffer)),* }
             }
 
+            /// The mount that it is made through: its first field, if that is a handle.
+            #[allow(unused_variables, reason = "some have no fields")]
+            pub fn mount(&self) -> Option<Handle> {
+                match self {
+                    $(Request::$name(request) => {
+                        let fields: &[Option<Handle>] = &[$(request.$field.handle()),*];
+                        fields.first().copied().flatten()
+                    })*
+                }
+            }
+
             /// The handle that it is about, after its mount; 0: none.
             pub fn handle(&self) -> u64 {
                 match self { $(Request::$name(request) => request.handle()),* }.map_or(0, |handle| handle.0)

@@ -47,6 +47,14 @@ fn a_request_that_is_cut_or_goes_on_is_refused() {
 }
 
 #[test]
+fn a_request_says_through_which_mount_it_is_made() {
+    let request = Request::Statfs(Statfs { mount: Handle(7), inode: Handle(8) });
+    assert_eq!((request.mount(), request.handle()), (Some(Handle(7)), 8));
+    assert_eq!(Request::Identify(Identify { uid: 7, gid: 7, groups: 0 }).mount(), None);
+    assert_eq!(Request::Nop(Nop {}).mount(), None);
+}
+
+#[test]
 fn a_text_has_one_nul_and_that_at_its_end() {
     for text in [&b"\x03\x00ab\x00"[..], b"\x03\x00\x00a\x00", b"\x02\x00ab", b"\x00\x00"] {
         let good = text == b"\x03\x00ab\x00";

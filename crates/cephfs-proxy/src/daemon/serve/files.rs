@@ -2,7 +2,11 @@
 
 use std::{ptr, sync::Arc};
 
-use super::{Reply, Service, checked, done, name, weight};
+use super::{
+    Reply, Service, checked, done,
+    inodes::{is, number},
+    name, weight,
+};
 use crate::{
     daemon::{
         coherence::Copied,
@@ -14,7 +18,7 @@ use crate::{
 impl Service<'_> {
     pub(super) fn create_file(&self, r: &CreateFile<'_>) -> Reply<Created> {
         self.room_for([weight::INODE, weight::FILE])?;
-        let (parent, perms) = (self.inode(r.mount, r.parent)?, self.perms(r.perms)?);
+        let (parent, perms) = (self.parent(r.mount, r.parent)?, self.perms(r.perms)?);
         let ((ceph, mount), mut statx) = (parent.parts(), Statx::default());
         let (mut raw, mut file) = (ptr::null_mut(), ptr::null_mut());
         let (text, name) = (r.name.to_bytes(), name(r.name)?.as_ptr());
@@ -38,13 +42,19 @@ impl Service<'_> {
         if file.is_null() {
             return Err(Errno(libc::EIO));
         }
-        let file = Arc::new(handles::File { mount: parent.mount.clone(), raw: file, ino: statx.ino });
+        let is_directory = is(&statx, libc::S_IFDIR);
+        let (mount, ino) = (parent.mount.clone(), number(&statx));
+        let file = Arc::new(handles::File { mount, raw: file, ino, is_directory });
         Ok((result, Created { inode: found.inode, file: self.hold_file(r.mount, r.oflags, file), statx }))
     }
 
     pub(super) fn open(&self, r: &Open) -> Reply<Handle> {
         self.room_for([weight::FILE])?;
         let (inode, perms) = (self.inode(r.mount, r.inode)?, self.perms(r.perms)?);
+        // libcephfs asserts that there is none.
+        if r.flags & libc::O_CREAT != 0 {
+            return Err(Errno(libc::EINVAL));
+        }
         let ((ceph, mount), mut raw) = (inode.parts(), ptr::null_mut());
         let _change = (r.flags & libc::O_TRUNC != 0).then(|| inode.mount.change(&[Copied::Attributes(inode.ino)]));
         // SAFETY: both are held, and a place for the result.
@@ -53,7 +63,8 @@ impl Service<'_> {
         if raw.is_null() {
             return Err(Errno(libc::EIO));
         }
-        let file = Arc::new(handles::File { mount: inode.mount.clone(), raw, ino: inode.ino });
+        let (mount, ino, is_directory) = (inode.mount.clone(), inode.ino, inode.is_directory);
+        let file = Arc::new(handles::File { mount, raw, ino, is_directory });
         Ok((result.into(), self.hold_file(r.mount, r.flags, file)))
     }
 
@@ -76,6 +87,10 @@ impl Service<'_> {
 
     pub(super) fn read(&self, r: &Read) -> Reply<()> {
         let file = self.file(r.mount, r.file)?;
+        // libcephfs would wait for a capability that there is not, and the worker with it for ever.
+        if file.is_directory {
+            return Err(Errno(libc::EISDIR));
+        }
         let (ceph, mount, room) = (file.mount.ceph(), file.mount.raw(), self.room(r.length));
         // SAFETY: the file is held, and there is that much room.
         done(unsafe { (ceph.ceph_ll_read)(mount, file.raw, r.offset, room as u64, self.data.cast()) })

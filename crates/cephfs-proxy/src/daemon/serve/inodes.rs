@@ -30,7 +30,8 @@ impl Service<'_> {
         if raw.is_null() {
             return Err(Errno(libc::EIO));
         }
-        let inode = self.hold_inode(owner, handles::Inode { mount, raw, ino: statx.ino });
+        let inode = handles::Inode { mount, raw, ino: number(&statx), is_directory: is(&statx, libc::S_IFDIR) };
+        let inode = self.hold_inode(owner, inode);
         Ok((result.into(), Found { inode, statx, ..Found::default() }))
     }
 
@@ -39,7 +40,7 @@ impl Service<'_> {
         let (mount, mut raw) = (self.mount(r.mount)?, ptr::null_mut());
         // SAFETY: a mount that works, and a place for the result.
         let result = unsafe { (mount.ceph().ceph_ll_lookup_root)(mount.raw(), &mut raw) };
-        let statx = numbered(&mount, raw);
+        let statx = known(&mount, raw);
         self.found(r.mount, mount, result, raw, statx).map(|(result, found)| (result, found.inode))
     }
 
@@ -48,7 +49,7 @@ impl Service<'_> {
         let (mount, mut raw) = (self.mount(r.mount)?, ptr::null_mut());
         // SAFETY: likewise; an inodeno_t is its number.
         let result = unsafe { (mount.ceph().ceph_ll_lookup_inode)(mount.raw(), r.ino, &mut raw) };
-        let statx = Statx { ino: r.ino, ..Statx::default() };
+        let statx = Statx { ino: r.ino, dev: NO_SNAPSHOT, ..known(&mount, raw) };
         self.found(r.mount, mount, result, raw, statx).map(|(result, found)| (result, found.inode))
     }
 
@@ -61,7 +62,8 @@ impl Service<'_> {
         let lookup = mount.ceph().ceph_ll_lookup_vino.ok_or(Errno(libc::ESTALE))?;
         // SAFETY: likewise.
         let result = unsafe { lookup(mount.raw(), Vino { ino: r.ino, snapshot: r.snapshot }, &mut raw) };
-        self.found(r.mount, mount, result, raw, Statx::default()).map(|(result, found)| (result, found.inode))
+        let statx = Statx { ino: r.ino, dev: r.snapshot, ..known(&mount, raw) };
+        self.found(r.mount, mount, result, raw, statx).map(|(result, found)| (result, found.inode))
     }
 
     pub(super) fn lookup(&self, r: &Lookup<'_>) -> Reply<Found> {
@@ -136,10 +138,12 @@ impl Service<'_> {
         Ok((0, Attributes { statx, stamp: limited(stamp, &statx) }))
     }
 
-    /// Whether a file has just been promised, since its attributes may be asked for again and again.
+    /// Whether a file has just been promised, since its attributes may be asked for again and again. Nobody says what a delegation is worth
+    /// in a snapshot.
     fn promised(&self, inode: &handles::Inode, statx: &Statx) -> bool {
         let most = self.shared.limits.delegations;
-        u32::from(statx.mode) & libc::S_IFMT == libc::S_IFREG
+        is(statx, libc::S_IFREG)
+            && statx.dev == NO_SNAPSHOT
             && most > 0
             && !inode.mount.may_be_stale()
             && inode.mount.take_promise(inode, most)
@@ -189,8 +193,22 @@ impl Service<'_> {
     }
 }
 
-/// The number of an inode that libcephfs has just handed out, in attributes that it need not ask for.
-fn numbered(mount: &Mount, raw: *mut CephInode) -> Statx {
+/// Whether it is one of that type, which libcephfs says whatever was asked for.
+pub(super) fn is(statx: &Statx, kind: u32) -> bool {
+    u32::from(statx.mode) & libc::S_IFMT == kind
+}
+
+/// What words and promises know an inode by. A file in a snapshot has the number of the one that it was taken of, which goes on changing;
+/// for it, that and the snapshot's, beyond all numbers that CephFS gives. A directory's changes when snapshots are made and removed.
+pub(super) fn number(statx: &Statx) -> u64 {
+    if statx.dev == NO_SNAPSHOT || is(statx, libc::S_IFDIR) {
+        return statx.ino;
+    }
+    (statx.ino ^ statx.dev.rotate_left(40)) | 1 << 63
+}
+
+/// Number, snapshot and type of an inode that libcephfs has just handed out, in attributes that it need not ask for.
+fn known(mount: &Mount, raw: *mut CephInode) -> Statx {
     let mut statx = Statx::default();
     if !raw.is_null() {
         // SAFETY: it is ours, and a place for the result.
@@ -213,6 +231,6 @@ impl handles::Inode {
             }
             (ceph.ceph_ll_put)(mount, raw);
         }
-        Some(statx.ino)
+        Some(number(&statx))
     }
 }

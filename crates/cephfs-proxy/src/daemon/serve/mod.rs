@@ -128,6 +128,12 @@ impl Service<'_> {
         }
     }
 
+    /// An inode in which names can be: libcephfs makes a directory of whatever it is given, and asserts that it has one name only.
+    fn parent(&self, mount: Handle, handle: Handle) -> Result<Arc<Inode>, Errno> {
+        let inode = self.inode(mount, handle)?;
+        if inode.is_directory { Ok(inode) } else { Err(Errno(libc::ENOTDIR)) }
+    }
+
     fn file(&self, mount: Handle, handle: Handle) -> Result<Arc<File>, Errno> {
         match self.get(mount, handle)? {
             Held::File(file) => Ok(file),

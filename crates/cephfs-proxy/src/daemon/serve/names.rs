@@ -14,7 +14,7 @@ use crate::{
 impl Service<'_> {
     pub(super) fn mknod(&self, r: &Mknod<'_>) -> Reply<Found> {
         self.room_for([weight::INODE])?;
-        let (parent, perms) = (self.inode(r.mount, r.parent)?, self.perms(r.perms)?);
+        let (parent, perms) = (self.parent(r.mount, r.parent)?, self.perms(r.perms)?);
         let ((ceph, mount), mut raw, mut statx) = (parent.parts(), ptr::null_mut(), Statx::default());
         let (text, name) = (r.name.to_bytes(), name(r.name)?.as_ptr());
         let change = parent.mount.change(&[Copied::Name(parent.ino, text), Copied::Attributes(parent.ino)]);
@@ -30,7 +30,7 @@ impl Service<'_> {
 
     pub(super) fn mkdir(&self, r: &Mkdir<'_>) -> Reply<Found> {
         self.room_for([weight::INODE])?;
-        let (parent, perms) = (self.inode(r.mount, r.parent)?, self.perms(r.perms)?);
+        let (parent, perms) = (self.parent(r.mount, r.parent)?, self.perms(r.perms)?);
         let ((ceph, mount), mut raw, mut statx) = (parent.parts(), ptr::null_mut(), Statx::default());
         let (text, name) = (r.name.to_bytes(), name(r.name)?.as_ptr());
         let change = parent.mount.change(&[Copied::Name(parent.ino, text), Copied::Attributes(parent.ino)]);
@@ -45,7 +45,7 @@ impl Service<'_> {
 
     pub(super) fn symlink(&self, r: &Symlink<'_>) -> Reply<Found> {
         self.room_for([weight::INODE])?;
-        let (parent, perms) = (self.inode(r.mount, r.parent)?, self.perms(r.perms)?);
+        let (parent, perms) = (self.parent(r.mount, r.parent)?, self.perms(r.perms)?);
         let ((ceph, mount), mut raw, mut statx) = (parent.parts(), ptr::null_mut(), Statx::default());
         let (text, name, target) = (r.name.to_bytes(), name(r.name)?.as_ptr(), r.target.as_ptr());
         let change = parent.mount.change(&[Copied::Name(parent.ino, text), Copied::Attributes(parent.ino)]);
@@ -60,7 +60,7 @@ impl Service<'_> {
 
     pub(super) fn link(&self, r: &Link<'_>) -> Reply<()> {
         let inode = self.inode(r.mount, r.inode)?;
-        let (parent, perms) = (self.inode(r.mount, r.parent)?, self.perms(r.perms)?);
+        let (parent, perms) = (self.parent(r.mount, r.parent)?, self.perms(r.perms)?);
         let ((ceph, mount), name) = (parent.parts(), name(r.name)?.as_ptr());
         let _change = parent.mount.change(&[
             Copied::Name(parent.ino, r.name.to_bytes()),
@@ -72,7 +72,7 @@ impl Service<'_> {
     }
 
     pub(super) fn rename(&self, r: &Rename<'_>) -> Reply<()> {
-        let (parent, new_parent) = (self.inode(r.mount, r.parent)?, self.inode(r.mount, r.new_parent)?);
+        let (parent, new_parent) = (self.parent(r.mount, r.parent)?, self.parent(r.mount, r.new_parent)?);
         let ((ceph, mount), perms) = (parent.parts(), self.perms(r.perms)?);
         let (from, to) = (name(r.name)?.as_ptr(), name(r.new_name)?.as_ptr());
         let _alone = parent.mount.taking_away([parent.ino, new_parent.ino]);
@@ -105,7 +105,7 @@ impl Service<'_> {
         perms: Handle,
         function: impl FnOnce(&Ceph) -> TakeAway,
     ) -> Reply<()> {
-        let (parent, perms) = (self.inode(mount, parent)?, self.perms(perms)?);
+        let (parent, perms) = (self.parent(mount, parent)?, self.perms(perms)?);
         let ((ceph, mount), name) = (parent.parts(), name(text)?.as_ptr());
         let _alone = parent.mount.taking_away([parent.ino; 2]);
         let gone = parent.number_of(text, &perms).unwrap_or(parent.ino);
