@@ -222,7 +222,6 @@ static __always_inline void add_time(struct flow *f, enum stage stage, __u64 fro
 		times->buckets[bucket]++;
 }
 
-
 /* A slow send is an event like any slow operation, where a rule asks for it. */
 static __always_inline void tell_slow(const struct sends *s, const struct send *send, __u64 began)
 {
