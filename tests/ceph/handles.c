@@ -124,18 +124,20 @@ static void refusals(void)
 	MUST(ceph_ll_getattr(m, root, &stx, ALL, 0, perms));
 }
 
-#define NO_PARENT(call)                                                               \
-	do {                                                                          \
-		long result = (call);                                                 \
-		if (result != -ENOTDIR)                                               \
-			printf("not refused: " #call " = %ld\n", result), failed = 1; \
+#define FAILS(error, call)                                                                          \
+	do {                                                                                        \
+		long result = (call);                                                               \
+		if (result != -(error))                                                             \
+			printf("not refused by " #error ": " #call " = %ld\n", result), failed = 1; \
 	} while (0)
+#define NO_PARENT(call) FAILS(ENOTDIR, call)
 
 /* What libcephfs takes for a mistake of its own, and ends the process for. */
 static void asserted(void)
 {
 	Inode *file, *out;
 	struct Fh *open;
+	char byte;
 
 	REFUSED(ceph_ll_open(m, in, O_RDWR | O_CREAT, &open, perms));
 	/* A file as the parent: with a second name, it cannot be a directory. */
@@ -162,6 +164,14 @@ static void asserted(void)
 	MUST(ceph_ll_lookup_inode(m, (struct inodeno_t){ 1 }, &out));
 	MUST(ceph_ll_rename(m, out, "handles", out, "handles", perms));
 	MUST(ceph_ll_put(m, out));
+	/* No file is made a directory, nor a directory a file: who reads one would wait for ever. */
+	FAILS(EPERM, ceph_ll_mknod(m, root, "handles.d", S_IFDIR | 0700, 0, &out, &stx, ALL, 0, perms));
+	MUST(ceph_ll_mkdir(m, root, "handles.d", 0700, &out, &stx, ALL, 0, perms));
+	MUST(ceph_ll_open(m, out, O_RDONLY, &open, perms));
+	FAILS(EISDIR, ceph_ll_read(m, open, 0, sizeof(byte), &byte));
+	MUST(ceph_ll_close(m, open));
+	MUST(ceph_ll_put(m, out));
+	MUST(ceph_ll_rmdir(m, root, "handles.d", perms));
 }
 
 /* A mount that cannot be: the daemon must not go on with it. Then one whose root is not there, which is tried again. */

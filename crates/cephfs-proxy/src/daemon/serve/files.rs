@@ -55,10 +55,12 @@ impl Service<'_> {
         if r.flags & libc::O_CREAT != 0 {
             return Err(Errno(libc::EINVAL));
         }
+        // Nor does a metadata server answer who opens a directory and does not say so (16.2).
+        let flags = r.flags | if inode.is_directory { libc::O_DIRECTORY } else { 0 };
         let ((ceph, mount), mut raw) = (inode.parts(), ptr::null_mut());
         let _change = (r.flags & libc::O_TRUNC != 0).then(|| inode.mount.change(&[Copied::Attributes(inode.ino)]));
         // SAFETY: both are held, and a place for the result.
-        let result = unsafe { (ceph.ceph_ll_open)(mount, inode.raw, r.flags, &mut raw, perms.raw()) };
+        let result = unsafe { (ceph.ceph_ll_open)(mount, inode.raw, flags, &mut raw, perms.raw()) };
         checked(result)?;
         if raw.is_null() {
             return Err(Errno(libc::EIO));

@@ -13,6 +13,10 @@ use crate::{
 
 impl Service<'_> {
     pub(super) fn mknod(&self, r: &Mknod<'_>) -> Reply<Found> {
+        // As mknod(2) has it. A metadata server makes one, and dies of what is made in there (16.2).
+        if r.mode & libc::S_IFMT == libc::S_IFDIR {
+            return Err(Errno(libc::EPERM));
+        }
         self.room_for([weight::INODE])?;
         let (parent, perms) = (self.parent(r.mount, r.parent)?, self.perms(r.perms)?);
         let ((ceph, mount), mut raw, mut statx) = (parent.parts(), ptr::null_mut(), Statx::default());
