@@ -32,7 +32,7 @@ demo: build          ## watch a mount of our own turn slow, and what Plumbline s
 	@scripts/deps demo
 	@scripts/demo
 
-test: build          ## all tests, the kernel matrix included (root); KERNELS="6.1 6.12 7.2"
+test: build          ## all tests (root), those on stock kernels on one or two of these each; KERNELS="6.1 6.12 7.2" for all
 	@scripts/deps test ceph
 	@tests/run
 
@@ -42,7 +42,7 @@ test-unit:           ## tests of the Rust code
 test-native: build   ## the program on this machine's own kernel (root)
 	@tests/run native
 
-test-vm: build       ## the program on stock kernels in QEMU; KERNELS="6.1 6.12 7.2"
+test-vm: build       ## the program on stock kernels in QEMU; KERNELS="6.1 6.12 7.2" for each test on all of them: two hours
 	@scripts/deps vm
 	@tests/run vm
 
