@@ -126,7 +126,7 @@ start_daemon() {
   : > $log
   "$PLUMBLINE" run --config "$@" > $log 2>&1 &
   daemon=$!
-  wait_for 120 watching_or_gone
+  wait_for 240 watching_or_gone
   watching || die "the daemon starts" "it does not watch: $(tail -n 3 $log)"
 }
 watching() { has $log 'incidents go to'; }

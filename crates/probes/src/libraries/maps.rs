@@ -6,6 +6,9 @@ use model::MountKey;
 
 use crate::aside::aside;
 
+/// Processes whose mappings are read at a time.
+const AT_A_TIME: usize = 32;
+
 /// A file as the kernel names it there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct FileId {
@@ -25,8 +28,20 @@ pub(super) struct Mapping {
 
 /// Those of a process, each file once; none if it is gone, or its memory is locked for long.
 pub(super) fn of(pid: u32) -> Vec<Mapping> {
-    let text = aside(move || fs::read(format!("/proc/{pid}/maps"))).and_then(Result::ok);
-    parse(&text.unwrap_or_default())
+    aside(move || read(pid)).unwrap_or_default()
+}
+
+/// Those of many processes. Some are read at a time, and one by one only if that takes long: then one of them may be why.
+pub(super) fn of_all(pids: &[u32]) -> impl Iterator<Item = (u32, Vec<Mapping>)> {
+    pids.chunks(AT_A_TIME).flat_map(|some| {
+        let asked = some.to_vec();
+        let read = aside(move || asked.into_iter().map(|pid| (pid, read(pid))).collect::<Vec<_>>());
+        read.unwrap_or_else(|| some.iter().map(|pid| (*pid, of(*pid))).collect())
+    })
+}
+
+fn read(pid: u32) -> Vec<Mapping> {
+    parse(&fs::read(format!("/proc/{pid}/maps")).unwrap_or_default())
 }
 
 fn parse(text: &[u8]) -> Vec<Mapping> {

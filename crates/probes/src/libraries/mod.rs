@@ -134,8 +134,8 @@ impl Libraries {
     pub fn look_at_all(&mut self, object: &mut Object, mounts: &Mounts, now: Duration) {
         self.looked = now;
         self.programs_started = programs_started(object);
-        for pid in maps::processes() {
-            self.look_at(object, mounts, pid);
+        for (pid, mapped) in maps::of_all(&maps::processes()) {
+            self.look_through(object, mounts, pid, mapped);
         }
     }
 
@@ -199,11 +199,13 @@ impl Libraries {
 
     /// Somebody for each library whose witness has gone. Most often the next process will do, where thousands use it.
     fn find_witnesses(&mut self) {
-        for pid in maps::processes().into_iter().rev() {
+        let mut processes = maps::processes();
+        processes.reverse();
+        for (pid, mapped) in maps::of_all(&processes) {
             if !self.attached.values().any(has_gone) {
                 return;
             }
-            for mapping in maps::of(pid) {
+            for mapping in mapped {
                 if let Some(library) = self.attached.get_mut(&mapping.file) {
                     library.witness = pid;
                 }
@@ -237,9 +239,13 @@ impl Libraries {
     }
 
     fn look_at(&mut self, object: &mut Object, mounts: &Mounts, pid: u32) {
+        self.look_through(object, mounts, pid, maps::of(pid));
+    }
+
+    fn look_through(&mut self, object: &mut Object, mounts: &Mounts, pid: u32, mapped: Vec<Mapping>) {
         // Read when first needed: most processes have mapped nothing new.
         let mut theirs = None;
-        for mapping in maps::of(pid) {
+        for mapping in mapped {
             if let Some(library) = self.attached.get_mut(&mapping.file) {
                 library.witness = pid;
                 continue;
