@@ -42,7 +42,7 @@ test-unit:           ## tests of the Rust code
 test-native: build   ## the program on this machine's own kernel (root)
 	@tests/run native
 
-test-vm: build       ## the program on stock kernels in QEMU; KERNELS="6.1 6.12 7.2" for each test on all of them: two hours
+test-vm: build       ## the program on stock kernels in QEMU; KERNELS="6.1 6.12 7.2" for each test on all of them: hours
 	@scripts/deps vm
 	@tests/run vm
 
