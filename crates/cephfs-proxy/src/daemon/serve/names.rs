@@ -1,15 +1,27 @@
 //! What makes, moves and removes names.
 
-use std::{ffi::CStr, ptr};
+use std::{
+    ffi::{CStr, c_char, c_int},
+    ptr,
+};
 
 use super::{Reply, Service, done, name, weight};
 use crate::{
     daemon::{
-        ceph::{Ceph, TakeAway},
+        ceph::{Ceph, CephInode, CephMount, CephPerms, TakeAway},
         coherence::Copied,
     },
     wire::*,
 };
+
+/// Where a name is made, as libcephfs wants to be told.
+struct Place {
+    ceph: &'static Ceph,
+    mount: *mut CephMount,
+    parent: *mut CephInode,
+    name: *const c_char,
+    perms: *const CephPerms,
+}
 
 impl Service<'_> {
     pub(super) fn mknod(&self, r: &Mknod<'_>) -> Reply<Found> {
@@ -17,49 +29,48 @@ impl Service<'_> {
         if r.mode & libc::S_IFMT == libc::S_IFDIR {
             return Err(Errno(libc::EPERM));
         }
-        self.room_for([weight::INODE])?;
-        let (parent, perms) = (self.parent(r.mount, r.parent)?, self.perms(r.perms)?);
-        let ((ceph, mount), mut raw, mut statx) = (parent.parts(), ptr::null_mut(), Statx::default());
-        let (text, name) = (r.name.to_bytes(), name(r.name)?.as_ptr());
-        let change = parent.mount.change(&[Copied::Name(parent.ino, text), Copied::Attributes(parent.ino)]);
-        // SAFETY: all of them are held, and places for the results.
-        let result = unsafe {
-            let mknod = ceph.ceph_ll_mknod;
-            let p = perms.raw();
-            mknod(mount, parent.raw, name, r.mode, r.rdev, &mut raw, &mut statx, r.want, r.flags, p)
-        };
-        drop(change);
-        self.found(r.mount, parent.mount.clone(), result, raw, statx)
+        self.make(r.mount, r.parent, r.name, r.perms, |at, raw, statx| {
+            // SAFETY: all of them are held, and places for the results.
+            unsafe {
+                let mknod = at.ceph.ceph_ll_mknod;
+                mknod(at.mount, at.parent, at.name, r.mode, r.rdev, raw, statx, r.want, r.flags, at.perms)
+            }
+        })
     }
 
     pub(super) fn mkdir(&self, r: &Mkdir<'_>) -> Reply<Found> {
-        self.room_for([weight::INODE])?;
-        let (parent, perms) = (self.parent(r.mount, r.parent)?, self.perms(r.perms)?);
-        let ((ceph, mount), mut raw, mut statx) = (parent.parts(), ptr::null_mut(), Statx::default());
-        let (text, name) = (r.name.to_bytes(), name(r.name)?.as_ptr());
-        let change = parent.mount.change(&[Copied::Name(parent.ino, text), Copied::Attributes(parent.ino)]);
-        // SAFETY: likewise.
-        let result = unsafe {
-            let mkdir = ceph.ceph_ll_mkdir;
-            mkdir(mount, parent.raw, name, r.mode, &mut raw, &mut statx, r.want, r.flags, perms.raw())
-        };
-        drop(change);
-        self.found(r.mount, parent.mount.clone(), result, raw, statx)
+        self.make(r.mount, r.parent, r.name, r.perms, |at, raw, statx| {
+            let mkdir = at.ceph.ceph_ll_mkdir;
+            // SAFETY: likewise.
+            unsafe { mkdir(at.mount, at.parent, at.name, r.mode, raw, statx, r.want, r.flags, at.perms) }
+        })
     }
 
     pub(super) fn symlink(&self, r: &Symlink<'_>) -> Reply<Found> {
+        self.make(r.mount, r.parent, r.name, r.perms, |at, raw, statx| {
+            let (symlink, target) = (at.ceph.ceph_ll_symlink, r.target.as_ptr());
+            // SAFETY: likewise.
+            unsafe { symlink(at.mount, at.parent, at.name, target, raw, statx, r.want, r.flags, at.perms) }
+        })
+    }
+
+    /// Has `function` make what is found under the name then.
+    fn make(
+        &self,
+        owner: Handle,
+        parent: Handle,
+        text: &CStr,
+        perms: Handle,
+        function: impl FnOnce(&Place, &mut *mut CephInode, &mut Statx) -> c_int,
+    ) -> Reply<Found> {
         self.room_for([weight::INODE])?;
-        let (parent, perms) = (self.parent(r.mount, r.parent)?, self.perms(r.perms)?);
+        let (parent, perms) = (self.parent(owner, parent)?, self.perms(perms)?);
         let ((ceph, mount), mut raw, mut statx) = (parent.parts(), ptr::null_mut(), Statx::default());
-        let (text, name, target) = (r.name.to_bytes(), name(r.name)?.as_ptr(), r.target.as_ptr());
-        let change = parent.mount.change(&[Copied::Name(parent.ino, text), Copied::Attributes(parent.ino)]);
-        // SAFETY: likewise.
-        let result = unsafe {
-            let symlink = ceph.ceph_ll_symlink;
-            symlink(mount, parent.raw, name, target, &mut raw, &mut statx, r.want, r.flags, perms.raw())
-        };
+        let at = Place { ceph, mount, parent: parent.raw, name: name(text)?.as_ptr(), perms: perms.raw() };
+        let change = parent.mount.change(&[Copied::Name(parent.ino, text.to_bytes()), Copied::Attributes(parent.ino)]);
+        let result = function(&at, &mut raw, &mut statx);
         drop(change);
-        self.found(r.mount, parent.mount.clone(), result, raw, statx)
+        self.found(owner, parent.mount.clone(), result, raw, statx)
     }
 
     pub(super) fn link(&self, r: &Link<'_>) -> Reply<()> {
