@@ -53,10 +53,9 @@ pub struct Open {
     depth: Depth,
     /// Its probe, and what it is about.
     about: Option<(&'static str, AnomalyKind)>,
-    /// Only another view of an incident that a lower layer has reported already.
-    shadow: bool,
-    /// As a shadow: until when such an incident was open, nanoseconds of CLOCK_MONOTONIC.
-    shadow_until: u64,
+    /// Only another view of an incident that a lower layer has reported already; until when such a one was open, nanoseconds of
+    /// CLOCK_MONOTONIC, 0 if it is yet.
+    shadow: Option<u64>,
     /// What other rules saw of it: the rule, and its last words.
     also: BTreeMap<String, String>,
 }
@@ -75,7 +74,7 @@ impl Open {
             (Depth::Protocol, Depth::Connection) => waits(told),
             _ => false,
         };
-        !self.shadow
+        self.shadow.is_none()
             && (((below || same) && is_part(&other.sources, &self.sources))
                 || (broken && is_part(&other.servers, &self.servers)))
     }
@@ -97,15 +96,15 @@ impl Daemon {
 
     fn report(&mut self, change: &Change) {
         let episode = change.episode();
-        let shadow = self.open.get(&episode.id).filter(|open| open.shadow).map(|open| open.shadow_until);
+        let before = self.open.get(&episode.id).and_then(|open| open.shadow);
         // What a shadow belongs to may be over, and what it is about may be more by now.
-        let goes_on = shadow.is_some_and(|until| !change.closed() && episode.window.to > until);
+        let goes_on = before.is_some_and(|until| !change.closed() && episode.window.to > until);
         if change.opened() || goes_on {
-            let open = self.open_episode(episode);
-            self.open.insert(episode.id, Open { shadow_until: shadow.unwrap_or(0), ..open });
+            let open = self.open_episode(episode, before.unwrap_or(0));
+            self.open.insert(episode.id, open);
         }
-        let is_shadow = self.open.get(&episode.id).is_some_and(|open| open.shadow);
-        match (is_shadow, shadow) {
+        let is_shadow = self.open.get(&episode.id).is_some_and(|open| open.shadow.is_some());
+        match (is_shadow, before) {
             (true, _) => (),
             (false, Some(_)) => self.write_incident(&Change::Opened(episode.clone())),
             (false, None) => self.write_incident(change),
@@ -115,7 +114,7 @@ impl Daemon {
             self.rules.forget_verdict(episode.id);
             if !is_shadow {
                 let now = monotonic();
-                self.open.values_mut().filter(|open| open.shadow).for_each(|open| open.shadow_until = now);
+                self.open.values_mut().filter_map(|open| open.shadow.as_mut()).for_each(|until| *until = now);
             }
         }
     }
@@ -123,17 +122,17 @@ impl Daemon {
     /// Slow system calls on a share whose slow commands are an incident already are no second one. Nor are operations
     /// that were reported as stalled, when they return at last, nor what is slower than ever, if it is reported as slow; nor
     /// what is slow or hangs while the connection with its server is broken, nor, the other way about, what happens to a
-    /// connection while that is reported already.
-    fn open_episode(&mut self, episode: &Episode) -> Open {
+    /// connection while that is reported already. `until`: when it was last known to be part of another.
+    fn open_episode(&mut self, episode: &Episode, until: u64) -> Open {
         let keys: BTreeSet<_> = episode.window.events().iter().map(|event| event.mount).collect();
         let mounts: Vec<_> = keys.into_iter().map(|key| self.watch.mount(key)).collect();
         let sources: BTreeSet<_> = mounts.iter().map(|mount| mount.source.clone()).collect();
         let servers: BTreeSet<_> = mounts.iter().map(|mount| mount.server.clone()).collect();
         let (probe, kind) = (episode.anomaly.probe, episode.anomaly.kind);
         let opened = Open { sources, servers, depth: depth(episode), about: Some((probe, kind)), ..Open::default() };
-        let mut shadow = false;
+        let mut shadow = None;
         for (_, open) in self.open.iter_mut().filter(|(id, open)| **id != episode.id && open.covers(&opened)) {
-            shadow = true;
+            shadow = Some(until);
             let incident = open.bundle.as_ref().map(Id::as_str).unwrap_or_default();
             if open.also.insert(episode.anomaly.name.clone(), episode.anomaly.observed.clone()).is_none() {
                 tracing::info!(incident, "{}: {}; part of {incident}", episode.anomaly.name, episode.anomaly.observed);
@@ -203,7 +202,7 @@ impl Daemon {
 
     /// Of the calls of incidents that go on: the recorder may have been overwritten when these are next written.
     pub(super) fn find_children(&mut self) {
-        let shown = |episode: &&Episode| self.open.get(&episode.id).is_some_and(|open| !open.shadow);
+        let shown = |episode: &&Episode| self.open.get(&episode.id).is_some_and(|open| open.shadow.is_none());
         let calls: Vec<_> = self.rules.episodes().filter(shown).flat_map(|episode| episode.window.events()).collect();
         self.children = self.children.only(calls.iter().copied());
         self.children.find(&self.watch, calls.into_iter(), || self.watch.recorder().unwrap_or_default());
