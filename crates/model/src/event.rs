@@ -1,5 +1,7 @@
 //! One finished operation, as the kernel side saw it.
 
+use serde::{Deserialize, Serialize};
+
 use crate::{Code, MountKey, Operation, text::Text};
 
 /// A point in time: nanoseconds of CLOCK_MONOTONIC, the clock of `bpf_ktime_get_ns`.
@@ -74,7 +76,8 @@ impl Event {
 }
 
 /// Where an operation's time went, nanoseconds. The three parts add up to at most the duration.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Phases {
     /// Waiting for credits or slots, and queued, before the request was sent.
     pub queue: u64,
@@ -92,7 +95,8 @@ impl Phases {
 }
 
 /// The process that asked, taken when it asked: completion may run in a worker.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Requester {
     /// Process (thread group) id in the initial pid namespace.
     pub pid: u32,
@@ -123,7 +127,8 @@ pub enum Caller {
 }
 
 /// The protocol's own identifiers of an operation.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Link {
     /// SMB: SessionId (MS-SMB2 2.2.1.2). NFS 4.1 and later: the two halves of the session id, each read as a number of
     /// this machine's byte order, exclusive-or'd.
@@ -141,7 +146,8 @@ pub struct Link {
 }
 
 /// The state of the server connection when the operation completed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Network {
     /// Smoothed round-trip time, microseconds; 0 when unknown.
     pub srtt_us: u32,
@@ -156,7 +162,8 @@ pub struct Network {
 
 /// How an operation's request was sent, by BPF timestamping (Linux 6.14): its own sends on the connection, and those that were
 /// made so shortly before or after that they cannot be told from its own.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Transit {
     /// How many of them were acknowledged, or with `unacknowledged` are not yet; at least one.
     pub sends: u32,
@@ -176,7 +183,8 @@ pub struct Transit {
 }
 
 /// Properties of a request.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Flags {
     /// Part of a compound request (MS-SMB2 3.2.4.1.4).
     pub compound: bool,

@@ -1,12 +1,13 @@
 //! A mounted file system, and the key by which events name it.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// How the kernel side names a mount.
 ///
 /// Two kinds share one number space: a superblock's device (`major << 20 | minor`, below 2^32), and, where the protocol
 /// has no superblock at hand, a hash of what was mounted with bit 63 set (SMB: of `\\server\share`).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct MountKey(pub u64);
 
 impl MountKey {
@@ -30,7 +31,8 @@ impl MountKey {
 }
 
 /// What is known of a mount without touching it.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Mount {
     /// Where it is mounted; empty if nowhere that this process can see.
     pub mountpoint: String,

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 /// Up to `N` bytes that end at the first NUL; `Display` never breaks a terminal, a line or a table.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Text<const N: usize>([u8; N]);
@@ -45,6 +47,31 @@ impl<const N: usize> fmt::Debug for Text<N> {
     }
 }
 
+/// A string where the bytes are UTF-8, else the bytes as numbers: nothing is lost.
+impl<const N: usize> Serialize for Text<N> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match std::str::from_utf8(self.as_bytes()) {
+            Ok(text) => serializer.serialize_str(text),
+            Err(_) => serializer.collect_seq(self.as_bytes()),
+        }
+    }
+}
+
+impl<'de, const N: usize> Deserialize<'de> for Text<N> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Form {
+            Text(String),
+            Bytes(Vec<u8>),
+        }
+        Ok(match Form::deserialize(deserializer)? {
+            Form::Text(text) => Self::new(text.as_bytes()),
+            Form::Bytes(bytes) => Self::new(&bytes),
+        })
+    }
+}
+
 /// `bytes` as text that is safe in a terminal, a log line and a table cell: what is not UTF-8, control characters
 /// and the invisible characters that reorder a line become `\xNN` or `\u{NNNN}`; a backslash stays as it is.
 pub fn printable(bytes: &[u8]) -> String {
@@ -79,6 +106,12 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn a_text_survives_json_whatever_its_bytes(bytes: [u8; 16]) {
+            let text = Text::<16>::new(&bytes);
+            prop_assert_eq!(serde_json::from_str::<Text<16>>(&serde_json::to_string(&text).unwrap()).unwrap(), text);
+        }
+
         #[test]
         fn printable_text_has_no_control_character(bytes: Vec<u8>) {
             prop_assert!(!printable(&bytes).chars().any(char::is_control));

@@ -37,11 +37,11 @@ mod watch;
 pub use decode::decode_event;
 pub use kernel::{Kernel, PERMISSION, may_load};
 pub use processes::Followed;
-pub use recorder::Recorder;
+pub use recorder::{RECORD_SIZE, Recorder, Ring, Slice, Tail, operations as operations_of};
 pub use runs::Runs;
 pub use shared::Counters;
 pub use usage::{Account, LATENCIES, Usage, Who};
-pub use watch::{Filter, Options, Watch, clean_pins, monotonic};
+pub use watch::{Filter, Options, Watch, clean_pins, keys_of, monotonic, requester};
 
 /// Every probe. A new one is a folder, a number in bpf/event.h and a line here. What one protocol's hooks need several
 /// modules for is several probes, next to each other.
@@ -62,6 +62,17 @@ static SPECS: &[&spec::Spec] = &[
 /// Every protocol that a probe watches, in the order of the probes.
 pub fn protocols() -> impl Iterator<Item = &'static Protocol> {
     SPECS.iter().filter(|spec| spec.is_first()).map(|spec| spec.protocol)
+}
+
+/// Every protocol with the number that its probe has in records.
+pub fn numbers() -> impl Iterator<Item = (u8, &'static Protocol)> {
+    let first = SPECS.iter().filter(|spec| spec.is_first());
+    first.filter_map(|spec| Some((u8::try_from(spec.id.0).ok()?, spec.protocol)))
+}
+
+/// The name of a system call as this program has it; `None` if this machine has no call of that name.
+pub fn system_call(name: &str) -> Option<&'static str> {
+    name.parse::<::syscalls::Sysno>().ok().map(|call| call.name())
 }
 
 /// Whether the protocol's probe can tell what is in flight: see [`Watch::in_flight`].

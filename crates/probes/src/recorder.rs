@@ -1,11 +1,17 @@
 //! The flight recorder: the last operations of every kind on every CPU, overwritten in a circle.
 
-use std::os::fd::AsRawFd;
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd},
+};
 
 use libbpf_rs::{MapCore, MapHandle};
 use model::{Event, Nanos};
 
-use crate::decode;
+use crate::{decode, generated::record};
+
+/// Bytes of one record: `struct record` of bpf/event.h.
+pub const RECORD_SIZE: usize = size_of::<record>();
 
 /// Records for each CPU: a power of two, so that the kernel side can mask, and at least 64.
 pub(crate) fn per_cpu(records: u32, cpus: u32) -> u32 {
@@ -85,32 +91,194 @@ fn end_of(record: &[u8]) -> Option<u64> {
     Some(u64::from_ne_bytes(record.get(..8)?.try_into().ok()?))
 }
 
-/// Copies the recorder's memory without a system call per record.
-pub(crate) fn copy(map: &MapHandle, record_size: usize, per_cpu: u32) -> libbpf_rs::Result<Recorder> {
-    use std::os::fd::AsFd;
-    let length = record_size * map.max_entries() as usize;
-    // SAFETY: a fresh shared mapping of a BPF_F_MMAPABLE array, read-only, of the array's own length.
-    let memory = unsafe {
-        libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ, libc::MAP_SHARED, map.as_fd().as_raw_fd(), 0)
-    };
-    if memory == libc::MAP_FAILED {
-        return Err(std::io::Error::last_os_error().into());
+/// The recorder's memory, mapped read-only.
+struct Mapping {
+    memory: *const u8,
+    length: usize,
+}
+
+impl Mapping {
+    fn new(map: &MapHandle, length: usize) -> io::Result<Self> {
+        // SAFETY: a fresh shared mapping of a BPF_F_MMAPABLE array, read-only, of the array's own length.
+        let memory = unsafe {
+            libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ, libc::MAP_SHARED, map.as_fd().as_raw_fd(), 0)
+        };
+        if memory == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self { memory: memory.cast(), length })
     }
+
+    /// Copies records to `to`, whose length is a multiple of [`RECORD_SIZE`]. The kernel side writes meanwhile: a record that
+    /// changed under the copy becomes all zero. False if they are not all within the mapping.
+    fn copy(&self, first: usize, to: &mut [u8]) -> bool {
+        let at = first * RECORD_SIZE;
+        if at.checked_add(to.len()).is_none_or(|end| end > self.length) {
+            return false;
+        }
+        // SAFETY: the range is within the mapping, checked above; `to` is memory of our own. The bytes are integers.
+        unsafe { std::ptr::copy_nonoverlapping(self.memory.add(at), to.as_mut_ptr(), to.len()) };
+        for (index, record) in to.chunks_exact_mut(RECORD_SIZE).enumerate() {
+            // SAFETY: within the mapping; it begins at a page and records are 64 bytes, so the address is aligned.
+            let end_now = unsafe { self.memory.add(at + index * RECORD_SIZE).cast::<u64>().read_volatile() };
+            if end_of(record) != Some(end_now) {
+                record.fill(0);
+            }
+        }
+        true
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping made in `new`; nothing refers to it any more.
+        unsafe { libc::munmap(self.memory.cast_mut().cast(), self.length) };
+    }
+}
+
+/// Copies the recorder's memory without a system call per record.
+pub(crate) fn copy(map: &MapHandle, per_cpu: u32) -> libbpf_rs::Result<Recorder> {
+    let length = RECORD_SIZE * map.max_entries() as usize;
     let mut bytes = vec![0; length];
-    // SAFETY: both are `length` bytes and distinct. The kernel side writes meanwhile: the bytes are integers, and a
-    // record that changed under the copy is found and dropped below.
-    unsafe { std::ptr::copy_nonoverlapping(memory.cast::<u8>(), bytes.as_mut_ptr(), length) };
-    for (index, record) in bytes.chunks_exact_mut(record_size).enumerate() {
-        // SAFETY: within the mapping; records are 8-byte aligned.
-        let end_now = unsafe { memory.cast::<u8>().add(index * record_size).cast::<u64>().read_volatile() };
-        if end_of(record) != Some(end_now) {
-            record.fill(0);
+    Mapping::new(map, length)?.copy(0, &mut bytes);
+    let whole_since = whole_since(&bytes, RECORD_SIZE, per_cpu as usize);
+    Ok(Recorder { bytes, record_size: RECORD_SIZE, whole_since })
+}
+
+/// Records of one CPU, one behind the other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Slice {
+    /// The CPU on which the operations ended.
+    pub cpu: u32,
+    /// How many records this CPU had written before the first of these.
+    pub first: u64,
+    /// The records, [`RECORD_SIZE`] bytes each.
+    pub bytes: Vec<u8>,
+}
+
+/// Where a reader of the recorder is, CPU by CPU.
+#[derive(Debug, Clone, Copy, Default)]
+struct Cursor {
+    /// The next record to be read.
+    next: u64,
+    /// That record was being written when it was last looked at.
+    awaited: bool,
+}
+
+/// Reads the recorder bit by bit: each call returns what was written since the one before.
+pub struct Tail {
+    mapping: Mapping,
+    per_cpu: u64,
+    cursors: Vec<Cursor>,
+}
+
+impl Tail {
+    /// A reader that begins with the oldest record that is there.
+    pub(crate) fn new(map: &MapHandle, per_cpu: u32) -> libbpf_rs::Result<Self> {
+        let entries = map.max_entries();
+        let mapping = Mapping::new(map, RECORD_SIZE * entries as usize)?;
+        let cursors = vec![Cursor::default(); (entries / per_cpu.max(1)) as usize];
+        Ok(Self { mapping, per_cpu: per_cpu.into(), cursors })
+    }
+
+    /// An empty copy of the recorder, for [`Ring::apply`].
+    pub fn ring(&self) -> Option<Ring> {
+        Ring::new(u32::try_from(self.cursors.len()).ok()?, u32::try_from(self.per_cpu).ok()?)
+    }
+
+    /// What was written since the last call, and how many records were overwritten before they were read. `heads`: how many
+    /// records each CPU has written so far; it is asked again afterwards.
+    pub(crate) fn read(
+        &mut self,
+        heads: impl Fn() -> libbpf_rs::Result<Vec<u64>>,
+    ) -> libbpf_rs::Result<(Vec<Slice>, u64)> {
+        let (mut slices, mut lost) = (Vec::new(), 0);
+        let before = heads()?;
+        for (cpu, (cursor, head)) in self.cursors.iter_mut().zip(before).enumerate() {
+            let first = cursor.next.max(head.saturating_sub(self.per_cpu));
+            lost += first - cursor.next;
+            let mut bytes = vec![0; (head.saturating_sub(first) as usize) * RECORD_SIZE];
+            for (index, record) in (first..head).zip(bytes.chunks_exact_mut(RECORD_SIZE)) {
+                let slot = cpu as u64 * self.per_cpu + index % self.per_cpu;
+                self.mapping.copy(slot as usize, record);
+            }
+            let is_whole = |record: &[u8]| end_of(record).is_some_and(|end| end != 0);
+            // One that is being written is waited for once.
+            let skipped = usize::from(first == cursor.next && cursor.awaited) * RECORD_SIZE;
+            let records = bytes.get(skipped..).unwrap_or_default().chunks_exact(RECORD_SIZE);
+            let whole = skipped + records.take_while(|record| is_whole(record)).count() * RECORD_SIZE;
+            let stopped = whole < bytes.len();
+            bytes.truncate(whole);
+            *cursor = Cursor { next: first + (whole / RECORD_SIZE) as u64, awaited: stopped };
+            if bytes.chunks_exact(RECORD_SIZE).any(is_whole) {
+                slices.push(Slice { cpu: cpu as u32, first, bytes });
+            }
+        }
+        // What was overwritten while it was read may be of two operations, or of a later one than its place says.
+        for (slice, head) in slices.iter_mut().filter_map(|slice| {
+            let head = heads().ok()?.get(slice.cpu as usize).copied()?;
+            Some((slice, head))
+        }) {
+            let overwritten = head.saturating_sub(self.per_cpu).saturating_sub(slice.first) as usize * RECORD_SIZE;
+            let overwritten = overwritten.min(slice.bytes.len());
+            slice.bytes.drain(..overwritten);
+            slice.first += (overwritten / RECORD_SIZE) as u64;
+            lost += (overwritten / RECORD_SIZE) as u64;
+        }
+        slices.retain(|slice| !slice.bytes.is_empty());
+        Ok((slices, lost))
+    }
+}
+
+/// A copy of the recorder that is kept up to date slice by slice.
+#[derive(Debug, Clone)]
+pub struct Ring {
+    bytes: Vec<u8>,
+    cpus: u32,
+    per_cpu: u32,
+}
+
+/// No recorder is larger, in bytes.
+const MOST_BYTES: usize = 64 << 20;
+
+impl Ring {
+    /// An empty recorder with this many records for each of this many CPUs; `None` if there is none of that shape.
+    pub fn new(cpus: u32, per_cpu: u32) -> Option<Self> {
+        let length = RECORD_SIZE.checked_mul(cpus as usize)?.checked_mul(per_cpu as usize)?;
+        let sound = per_cpu.is_power_of_two() && length > 0 && length <= MOST_BYTES;
+        sound.then(|| Self { bytes: vec![0; length], cpus, per_cpu })
+    }
+
+    /// CPUs, and records for each of them.
+    pub fn shape(&self) -> (u32, u32) {
+        (self.cpus, self.per_cpu)
+    }
+
+    /// Puts a slice in its place, over what was there. A slice of a CPU that the recorder does not have changes nothing.
+    pub fn apply(&mut self, slice: &Slice) {
+        let per_cpu = u64::from(self.per_cpu);
+        if slice.cpu >= self.cpus {
+            return;
+        }
+        for (index, record) in slice.bytes.chunks_exact(RECORD_SIZE).enumerate() {
+            let slot = u64::from(slice.cpu) * per_cpu + slice.first.wrapping_add(index as u64) % per_cpu;
+            let at = slot as usize * RECORD_SIZE;
+            if let Some(place) = self.bytes.get_mut(at..at + RECORD_SIZE) {
+                place.copy_from_slice(record);
+            }
         }
     }
-    // SAFETY: the mapping made above, not used again.
-    unsafe { libc::munmap(memory, length) };
-    let whole_since = whole_since(&bytes, record_size, per_cpu as usize);
-    Ok(Recorder { bytes, record_size, whole_since })
+
+    /// The recorder as it is now.
+    pub fn recorder(&self) -> Recorder {
+        let whole_since = whole_since(&self.bytes, RECORD_SIZE, self.per_cpu as usize);
+        Recorder { bytes: self.bytes.clone(), record_size: RECORD_SIZE, whole_since }
+    }
+}
+
+/// The operations of a slice, in the order in which they ended.
+pub fn operations(slice: &Slice) -> impl Iterator<Item = Event> + '_ {
+    slice.bytes.chunks_exact(RECORD_SIZE).filter_map(decode::decode_record)
 }
 
 #[cfg(test)]
@@ -122,6 +290,31 @@ mod tests {
         assert_eq!(per_cpu(32_768, 2), 16_384);
         assert_eq!(per_cpu(32_768, 3), 8_192);
         assert_eq!(per_cpu(1, 512), 64);
+    }
+
+    #[test]
+    fn a_ring_that_is_fed_slice_by_slice_holds_the_newest_of_each_cpu() {
+        let record = |end: u64| {
+            let mut bytes = vec![0; RECORD_SIZE];
+            bytes[..8].copy_from_slice(&end.to_ne_bytes());
+            bytes
+        };
+        let slice =
+            |cpu, first, ends: &[u64]| Slice { cpu, first, bytes: ends.iter().flat_map(|end| record(*end)).collect() };
+        let ends = |ring: &Ring| {
+            let mut ends: Vec<_> = ring.recorder().records().filter_map(end_of).filter(|end| *end > 0).collect();
+            ends.sort_unstable();
+            ends
+        };
+        let mut ring = Ring::new(2, 4).unwrap();
+        ring.apply(&slice(0, 0, &[1, 2, 3]));
+        ring.apply(&slice(1, 10, &[11]));
+        assert_eq!((ends(&ring), ring.recorder().whole_since()), (vec![1, 2, 3, 11], 0));
+        ring.apply(&slice(0, 3, &[4, 5]));
+        assert_eq!((ends(&ring), ring.recorder().whole_since()), (vec![2, 3, 4, 5, 11], 2));
+        ring.apply(&slice(7, 0, &[99]));
+        ring.apply(&Slice { cpu: 0, first: u64::MAX, bytes: vec![1; RECORD_SIZE + 5] });
+        assert!(Ring::new(0, 4).is_none() && Ring::new(2, 3).is_none() && Ring::new(u32::MAX, 1 << 31).is_none());
     }
 
     #[test]

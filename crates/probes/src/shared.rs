@@ -8,9 +8,9 @@ use nix::time::{ClockId, clock_getres};
 
 use crate::{
     Filter, SPECS, batches, decode, directory,
-    generated::{Plain, counter, histogram, histogram_key, mount_name, probe_id, record, settings, usage as raw_usage},
+    generated::{Plain, counter, histogram, histogram_key, mount_name, probe_id, settings, usage as raw_usage},
     names,
-    recorder::{self, Recorder},
+    recorder::{self, Recorder, Slice, Tail},
     spec::Spec,
     usage::{self, Usage, Who},
 };
@@ -309,7 +309,22 @@ impl Shared {
 
     /// A copy of the flight recorder as it is now.
     pub fn recorder(&self) -> libbpf_rs::Result<Recorder> {
-        recorder::copy(self.map("recorder")?, size_of::<record>(), self.settings.recorder_mask + 1)
+        recorder::copy(self.map("recorder")?, self.settings.recorder_mask + 1)
+    }
+
+    /// A reader of the flight recorder that begins with the oldest record.
+    pub fn tail(&self) -> libbpf_rs::Result<Tail> {
+        Tail::new(self.map("recorder")?, self.settings.recorder_mask + 1)
+    }
+
+    /// What was recorded since the tail was last read, and how many records it missed.
+    pub fn read_tail(&self, tail: &mut Tail) -> libbpf_rs::Result<(Vec<Slice>, u64)> {
+        let heads = || {
+            let index = counter::COUNT_RECORDED.0.to_ne_bytes();
+            let heads = self.map("counters")?.lookup_percpu(&index, MapFlags::ANY)?.unwrap_or_default();
+            Ok(heads.iter().filter_map(|head| u64::from_bytes(head)).collect())
+        };
+        tail.read(heads)
     }
 
     /// Removes operations that began before `oldest` or whose requester has `ended`, by their keys, and returns how many; and

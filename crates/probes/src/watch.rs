@@ -13,7 +13,7 @@ use model::{Code, Event, Histogram, Mount, MountKey, Nanos, Operation, Protocol,
 use nix::time::{ClockId, clock_gettime};
 
 use crate::{
-    Capability, Kernel, Recorder, SPECS,
+    Capability, Kernel, Recorder, SPECS, Slice, Tail,
     decode::decode_event,
     directory::MountDirectory,
     elsewhere::Elsewhere,
@@ -345,23 +345,36 @@ impl Watch {
         self.shared.recorder()
     }
 
-    /// What the flight recorder has of operations that have ended since then, with the names of those who asked that are
-    /// still there. Costs milliseconds.
-    pub fn recorded_since(&self, since: u64) -> Vec<Event> {
-        let Ok(recorder) = self.recorder() else { return Vec::new() };
+    /// A reader of the flight recorder that begins with the oldest record.
+    ///
+    /// # Errors
+    ///
+    /// When its memory cannot be mapped.
+    pub fn tail(&self) -> libbpf_rs::Result<Tail> {
+        self.shared.tail()
+    }
+
+    /// What was recorded since the tail was last read, and how many records were overwritten before.
+    ///
+    /// # Errors
+    ///
+    /// When the counters cannot be read.
+    pub fn read_tail(&self, tail: &mut Tail) -> libbpf_rs::Result<(Vec<Slice>, u64)> {
+        self.shared.read_tail(tail)
+    }
+
+    /// Events of the flight recorder with the names of those who asked that are still there; `met` is shown each of those once.
+    pub fn named(&self, events: impl Iterator<Item = Event>, met: impl Fn(&Requester)) -> Vec<Event> {
         let mut names = HashMap::new();
         let name = |mut event: Event| {
             let who = &mut event.requester;
-            let named = names.entry(who.pid).or_insert_with(|| {
-                let mut named = Requester { tid: who.pid, ..*who };
-                name_requester(&mut named);
-                named
-            });
+            let named = names.entry(who.pid).or_insert_with(|| requester(who.pid));
             *who = Requester { tid: who.tid, ..*named };
             self.meet(&mut event);
+            met(&event.requester);
             event
         };
-        recorder.events_since(since, usize::MAX).map(name).collect()
+        events.map(name).collect()
     }
 
     /// Leaves the pins to another watch that has replaced them with its own.
@@ -401,6 +414,22 @@ impl Drop for Watch {
             unpin(folder);
         }
     }
+}
+
+/// Who a process is, as long as it is there.
+pub fn requester(pid: u32) -> Requester {
+    let mut named = Requester { pid, tid: pid, ..Requester::default() };
+    name_requester(&mut named);
+    named
+}
+
+/// The keys by which the probes' events may name a mount, the superblock's own aside.
+pub fn keys_of(point: &MountPoint) -> Vec<MountKey> {
+    let mut keys: Vec<_> =
+        SPECS.iter().map(|spec| (spec.mount_key)(point)).filter(|key| *key != point.device).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys
 }
 
 /// Removes pins that a killed process left behind.
