@@ -41,7 +41,11 @@ pub struct Ledger {
 
 impl Ledger {
     /// What has finished since this was last called; at first, since the probes were loaded.
-    pub fn since(&mut self, now: Vec<(Operation, MountKey, Histogram)>, wanted: &BTreeSet<Operation>) -> Vec<Finished> {
+    pub fn since(
+        &mut self,
+        now: impl IntoIterator<Item = (Operation, MountKey, Histogram)>,
+        wanted: &BTreeSet<Operation>,
+    ) -> Vec<Finished> {
         let mut before = std::mem::take(&mut self.before);
         let mut finished = Vec::new();
         for (operation, mount, histogram) in now.into_iter().filter(|(operation, ..)| wanted.contains(operation)) {

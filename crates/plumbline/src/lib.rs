@@ -5,9 +5,12 @@
 mod cli;
 pub mod config;
 mod daemon;
+mod detection;
 mod evidence;
 mod io;
 mod publish;
+mod recording;
+mod source;
 mod view;
 mod watched;
 

@@ -1,11 +1,14 @@
 //! The command line: a file per subcommand.
 
 mod check;
+mod child;
 mod doctor;
 mod incidents;
 mod io;
 mod net;
 mod ps;
+mod record;
+mod replay;
 mod report;
 mod run;
 mod snapshot;
@@ -46,6 +49,10 @@ enum Command {
     Net(net::Arguments),
     /// Every process: what it is, what it used, what it waits for
     Ps(ps::Arguments),
+    /// Everything that detection sees, in one file
+    Record(record::Arguments),
+    /// What would have been reported of a recording, by these rules and this version
+    Replay(replay::Arguments),
     /// Have the running daemon make a bundle now
     Snapshot(snapshot::Arguments),
     /// What happened, newest first
@@ -70,6 +77,8 @@ pub fn main() -> ExitCode {
         Command::Io(arguments) => io::run(&arguments),
         Command::Net(arguments) => net::run(&arguments),
         Command::Ps(arguments) => ps::run(&arguments),
+        Command::Record(arguments) => record::run(&arguments),
+        Command::Replay(arguments) => replay::run(&arguments),
         Command::Snapshot(arguments) => snapshot::run(&arguments),
         Command::Incidents(arguments) => incidents::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),

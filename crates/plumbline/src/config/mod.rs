@@ -35,8 +35,8 @@ use model::text::printable;
 pub use node::Position;
 pub use output_dir::check_output_dir;
 pub use types::{
-    ActionSpec, Config, ConfiguredRule, CustomAction, EvidenceLimits, Known, NotYet, Otlp, OtlpProtocol, Prometheus,
-    Retention,
+    ActionSpec, Config, ConfiguredRule, CustomAction, EvidenceLimits, FlightRecorder, Known, NotYet, Otlp,
+    OtlpProtocol, Prometheus, Retention,
 };
 
 use crate::watched;
@@ -124,16 +124,26 @@ impl Config {
 /// # Errors
 /// Everything that is wrong, in the order of its lines.
 pub fn check(path: Option<&Path>, never_touch: &[PathBuf]) -> Result<Config, Vec<ConfigError>> {
+    let mut config = read(path, never_touch)?;
     let file = path.map_or(COMPILED_IN_NAME.to_owned(), |path| path.display().to_string());
-    let error = |at, text| vec![ConfigError { file: file.clone(), at, text }];
-    if let Some(path) = path {
-        // The daemon reads it again on SIGHUP, on the thread that does everything.
-        watched::check(path, never_touch).map_err(|watched| error(None, watched.to_string()))?;
-    }
-    let mut config = path.map_or_else(Config::compiled_in, Config::load)?;
-    let note = check_output_dir(&config.output_dir, never_touch).map_err(|text| error(config.output_dir_at, text))?;
+    let error = |text| vec![ConfigError { file, at: config.output_dir_at, text }];
+    let note = check_output_dir(&config.output_dir, never_touch).map_err(error)?;
     config.notices.extend(note);
     Ok(config)
+}
+
+/// Reads a file that lies on no watched mount, or without one the compiled-in configuration.
+///
+/// # Errors
+/// Everything that is wrong, in the order of its lines.
+pub fn read(path: Option<&Path>, never_touch: &[PathBuf]) -> Result<Config, Vec<ConfigError>> {
+    if let Some(path) = path {
+        // The daemon reads it again on SIGHUP, on the thread that does everything.
+        let file = path.display().to_string();
+        watched::check(path, never_touch)
+            .map_err(|watched| vec![ConfigError { file, at: None, text: watched.to_string() }])?;
+    }
+    path.map_or_else(Config::compiled_in, Config::load)
 }
 
 fn parse(text: &str, known: &Known<'_>) -> Result<Config, Vec<Problem>> {

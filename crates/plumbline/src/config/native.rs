@@ -3,7 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use super::{
-    CompiledIn, Config, EvidenceLimits, Retention, actions, aod,
+    CompiledIn, Config, EvidenceLimits, FlightRecorder, Retention, actions, aod,
     node::{Entry, Node, Position, Value},
     publish,
     reader::{Range, Reader, find, quoted},
@@ -12,7 +12,7 @@ use super::{
 
 const DAY_SEC: f64 = 86_400.0;
 
-const TOP_KEYS: [&str; 13] = [
+const TOP_KEYS: [&str; 14] = [
     "watch_interval_sec",
     "output_dir",
     "probes",
@@ -23,13 +23,14 @@ const TOP_KEYS: [&str; 13] = [
     "custom_actions",
     "evidence",
     "cleanup",
+    "recorder",
     "audit",
     "prometheus",
     "otlp",
 ];
 
 /// Keys whose own keys may be left out one by one; any other is replaced as a whole.
-const SECTIONS: [&str; 7] = ["probes", "snapshot", "evidence", "cleanup", "audit", "prometheus", "otlp"];
+const SECTIONS: [&str; 8] = ["probes", "snapshot", "evidence", "cleanup", "recorder", "audit", "prometheus", "otlp"];
 
 /// Reads a file's tree. `None` only if the reader has noted a problem.
 pub fn read(reader: &mut Reader<'_>, tree: Node, defaults: &CompiledIn) -> Option<Config> {
@@ -58,6 +59,7 @@ pub fn read(reader: &mut Reader<'_>, tree: Node, defaults: &CompiledIn) -> Optio
     let snapshot =
         snapshot.and_then(|section| section.get(reader, "actions")).map(|entry| actions::read(reader, entry));
     let cleanup = cleanup(reader, &all);
+    let recorder = recorder(reader, &all, cleanup.as_ref());
     let audit = all.section(reader, "audit", &["enabled"]);
     let audit = audit.and_then(|section| section.get(reader, "enabled")).and_then(|entry| reader.flag(entry));
     let prometheus = publish::prometheus(reader, &all);
@@ -88,6 +90,7 @@ pub fn read(reader: &mut Reader<'_>, tree: Node, defaults: &CompiledIn) -> Optio
         custom_actions,
         evidence: evidence?,
         cleanup: cleanup?,
+        recorder: recorder?,
         audit: audit?,
         prometheus: prometheus?,
         otlp: otlp?,
@@ -180,6 +183,27 @@ fn cleanup(reader: &mut Reader<'_>, all: &Section<'_>) -> Option<Retention> {
     let mb = size.and_then(|entry| reader.number(entry, Range::new(0.1, 1_048_576.0, "MiB")));
     let max_bytes = (mb? * 1_048_576.0) as u64;
     Some(Retention { interval: interval?, max_age: Duration::from_secs_f64(days? * DAY_SEC), max_bytes })
+}
+
+fn recorder(reader: &mut Reader<'_>, all: &Section<'_>, cleanup: Option<&Retention>) -> Option<FlightRecorder> {
+    let section = all.section(reader, "recorder", &["keep_minutes", "keep_mb"])?;
+    let minutes = section.get(reader, "keep_minutes");
+    let minutes = minutes.and_then(|entry| reader.number(entry, Range::new(0.0, 10_080.0, "minutes")));
+    let size = section.get(reader, "keep_mb")?;
+    let mb = reader.number(size, Range::new(1.0, 1_048_576.0, "MiB"))?;
+    let recorder =
+        FlightRecorder { keep: Duration::from_secs_f64(minutes? * 60.0), max_bytes: (mb * 1_048_576.0) as u64 };
+    let all = cleanup.map_or(u64::MAX, |cleanup| cleanup.max_bytes);
+    if recorder.reserved() > all / 2 {
+        let most = all as f64 / 2.0 / 1_048_576.0;
+        let text = format!(
+            "`keep_mb` is more than half of `max_total_log_size_mb`, and incidents need room as well; write at most {most}, or \
+             raise that"
+        );
+        reader.refuse(size.value.at, text);
+        return None;
+    }
+    Some(recorder)
 }
 
 fn absolute(reader: &mut Reader<'_>, entry: &Entry) -> Option<PathBuf> {

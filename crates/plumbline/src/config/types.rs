@@ -36,6 +36,8 @@ pub struct Config {
     pub evidence: EvidenceLimits,
     /// What is kept.
     pub cleanup: Retention,
+    /// The last minutes, on disk all the time.
+    pub recorder: FlightRecorder,
     /// Whether to keep a record of everything done.
     pub audit: bool,
     /// Metrics for those who come for them.
@@ -112,6 +114,22 @@ pub struct Retention {
     pub max_age: Duration,
     /// All incidents together, in bytes: 0.1 MiB to 1 TiB.
     pub max_bytes: u64,
+}
+
+/// What is recorded all the time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FlightRecorder {
+    /// How far back it goes: up to a week; zero: nothing is recorded.
+    pub keep: Duration,
+    /// What it may take on disk, bytes: 1 MiB to 1 TiB, at most half of [`Retention::max_bytes`].
+    pub max_bytes: u64,
+}
+
+impl FlightRecorder {
+    /// What is taken off the space for bundles.
+    pub fn reserved(&self) -> u64 {
+        if self.keep.is_zero() { 0 } else { self.max_bytes }
+    }
 }
 
 /// How metrics are served.

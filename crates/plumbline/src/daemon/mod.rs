@@ -3,27 +3,23 @@
 //! Everything it waits for is in one epoll set ([`sources`]). On every interval the ring is drained, each rule's window
 //! is closed, and what that changed becomes a bundle or an update of one.
 
-mod children;
 mod control;
-mod incident;
 mod incidents;
 mod lock;
 pub mod log;
 mod publish;
+mod recorder;
 mod reload;
-mod rules;
 mod sources;
 mod tell;
 
 use std::{
-    collections::HashMap,
     os::unix::net::UnixStream,
     path::PathBuf,
     time::{Duration, Instant},
 };
 
 use anyhow::Result;
-use diagnose::{Finished, Ledger, Meanwhile};
 use nix::sys::signal::Signal;
 use probes::{Capability, Filter, Watch};
 use serde_json::{Value, json};
@@ -33,24 +29,22 @@ pub use lock::{output_dir_of_running, runtime_dir};
 
 use crate::{
     config::Config,
+    detection::{Detection, Reporter},
     evidence::{Collector, Id},
-    view::clock::Clock,
+    source::{EventSource, KernelSource},
 };
-use children::Children;
-pub use children::{SETTLED, below};
 use control::Control;
-pub use incident::nanos;
-use incidents::Open;
+use incidents::Bundles;
+pub use incidents::{excerpt, losses_of};
 use lock::Lock;
 use publish::Publish;
-use reload::{refuse_to_be_blind, settings, start_watch};
-use rules::Rules;
+pub use recorder::recording_header;
+use reload::settings;
+pub use reload::{refuse_to_be_blind, start_watch};
 use sources::{Sources, Wake};
 
 /// Mounts and modules are looked after this often even if nothing seems to have changed.
 const TEND_EVERY: Duration = Duration::from_secs(4);
-/// Shorter than a second by what a timer may be early.
-const LOOK_AT_STALLS_EVERY: Duration = Duration::from_millis(900);
 /// More events than this in a second and the kernel side begins to sample.
 const FLOOD_PER_SECOND: u64 = 50_000;
 /// One event in 2^this at the least.
@@ -80,7 +74,7 @@ pub fn run(setup: Setup, started: impl FnOnce(&[Capability], &Watch)) -> Result<
     let runtime = runtime_dir();
     let lock = Lock::take(&runtime, &setup.config.output_dir)?;
     let mut daemon = Daemon::start(setup, &runtime, lock)?;
-    started(&daemon.watch.state(), &daemon.watch);
+    started(&daemon.source.watch().state(), daemon.source.watch());
     daemon.tell_started();
     let result = daemon.serve();
     daemon.stop();
@@ -91,20 +85,12 @@ struct Daemon {
     setup: Setup,
     sources: Sources,
     control: Control,
-    watch: Watch,
+    source: KernelSource,
     collector: Option<Collector>,
-    rules: Rules,
-    /// The episodes that are not over, by number.
-    open: HashMap<u64, Open>,
-    children: Children,
+    detection: Detection,
     /// Snapshots under way, and who waits for them.
     snapshots: Vec<(Id, Option<UnixStream>)>,
-    clock: Clock,
-    sample_shift: u32,
     consumed_before: u64,
-    lost_before: HashMap<&'static str, u64>,
-    ledger: Ledger,
-    looked_at_stalls: Instant,
     tended: Instant,
     tidied: Instant,
     stop_at: Option<Instant>,
@@ -113,6 +99,8 @@ struct Daemon {
     bundles_lost: u64,
     pin_dir: PathBuf,
     publish: Publish,
+    /// Why the recorder cannot write, as the log has it; empty if it can.
+    recorder_error: String,
     lock: Lock,
 }
 
@@ -134,31 +122,26 @@ impl Daemon {
         watch.pin(&pin_dir);
         let now = Instant::now();
         let mut daemon = Self {
-            rules: Rules::new(&setup.config, monotonic()),
+            detection: Detection::new(&setup.config, monotonic()),
             stop_at: setup.duration.map(|duration| now + duration),
             setup,
             sources,
             control,
-            watch,
+            source: KernelSource::new(watch),
             collector: Some(collector),
-            open: HashMap::new(),
-            children: Children::default(),
             snapshots: Vec::new(),
-            clock: Clock::now(),
-            sample_shift: 0,
             consumed_before: 0,
-            lost_before: HashMap::new(),
-            ledger: Ledger::default(),
-            looked_at_stalls: now,
             tended: now,
             tidied: now,
             incidents: 0,
             bundles_lost: 0,
             pin_dir,
             publish,
+            recorder_error: String::new(),
             lock,
         };
         daemon.apply_filter()?;
+        daemon.restart_recorder();
         release_free_memory();
         Ok(daemon)
     }
@@ -233,8 +216,7 @@ impl Daemon {
 
     fn drain(&mut self) {
         for _ in 0..BATCHES_A_TURN {
-            let rules = &mut self.rules;
-            if self.watch.drain(|event| rules.see(&event)) < Watch::BATCH {
+            if !self.detection.drain(&mut self.source) {
                 return;
             }
         }
@@ -245,57 +227,24 @@ impl Daemon {
             return;
         }
         self.drain();
-        self.look_at_stalls();
-        self.clock = Clock::now();
-        let changes = self.close_windows();
-        self.report_all(changes);
-        self.find_children();
+        self.source.begin_interval();
+        self.detect(Detection::interval);
+        self.source.end_interval(false);
         self.adapt();
         self.publish.tidy();
     }
 
-    /// Closes every rule's window. A probe's own losses are its rules'.
-    fn close_windows(&mut self) -> Vec<rules::Change> {
-        let mut lost = HashMap::new();
-        for (protocol, now) in self.watch.lost_events() {
-            let before = self.lost_before.insert(protocol.name, now).unwrap_or(0);
-            lost.insert(protocol.name, now.saturating_sub(before));
-        }
-        let finished = self.finished_since();
-        let meanwhile = Meanwhile {
-            finished: &finished,
-            recorded: &|since| self.watch.recorded_since(since),
-            label: &|key| self.watch.mount(key).label().to_owned(),
+    /// Has detection do something, and makes bundles of what it reports.
+    fn detect(&mut self, step: fn(&mut Detection, &dyn EventSource, &mut dyn Reporter)) {
+        let Some(collector) = &self.collector else { return };
+        let mut bundles = Bundles {
+            config: &self.setup.config,
+            collector,
+            publish: &mut self.publish,
+            incidents: &mut self.incidents,
+            bundles_lost: &mut self.bundles_lost,
         };
-        self.rules.close(monotonic(), |probe| lost.get(probe).copied().unwrap_or(0), &meanwhile)
-    }
-
-    /// What has finished since this was last asked, of the operations that some rule must know all about.
-    fn finished_since(&mut self) -> Vec<Finished> {
-        let wanted = self.rules.of_all();
-        if wanted.is_empty() {
-            return Vec::new();
-        }
-        match self.watch.histograms() {
-            Ok(histograms) => self.ledger.since(histograms, &wanted),
-            Err(error) => {
-                // It counts for the next window.
-                tracing::warn!(%error, "cannot read what has finished");
-                Vec::new()
-            }
-        }
-    }
-
-    /// Shows the rules what has been in flight for too long, once a second at most: each look reads the kernel's maps.
-    fn look_at_stalls(&mut self) {
-        let Some((limit, protocols)) = self.rules.stalled_after() else { return };
-        if self.looked_at_stalls.elapsed() < LOOK_AT_STALLS_EVERY {
-            return;
-        }
-        self.looked_at_stalls = Instant::now();
-        for event in self.watch.in_flight(|protocol| protocols.contains(protocol.name), limit, diagnose::KEPT) {
-            self.rules.see(&event);
-        }
+        step(&mut self.detection, &self.source, &mut bundles);
     }
 
     /// What has to be done now and then, however long the watch interval is.
@@ -303,6 +252,7 @@ impl Daemon {
         if self.tended.elapsed() >= TEND_EVERY {
             self.tend();
         }
+        self.look_after_recorder();
         if self.tidied.elapsed() >= self.setup.config.cleanup.interval {
             self.tidied = Instant::now();
             if let Some(collector) = &self.collector {
@@ -314,30 +264,28 @@ impl Daemon {
 
     /// Samples while flooded, and says so.
     fn adapt(&mut self) {
-        let (consumed, _) = self.watch.consumed();
+        let (consumed, _) = self.source.watch().consumed();
         let rate =
             (consumed - self.consumed_before.min(consumed)) as f64 / self.setup.config.watch_interval.as_secs_f64();
         self.consumed_before = consumed;
+        let before = self.source.sample_shift();
         let shift = match rate as u64 {
-            FLOOD_PER_SECOND.. => (self.sample_shift + 1).min(MAX_SAMPLE_SHIFT),
-            rate if rate < FLOOD_PER_SECOND / 4 => self.sample_shift.saturating_sub(1),
-            _ => self.sample_shift,
+            FLOOD_PER_SECOND.. => (before + 1).min(MAX_SAMPLE_SHIFT),
+            rate if rate < FLOOD_PER_SECOND / 4 => before.saturating_sub(1),
+            _ => before,
         };
-        if shift == self.sample_shift {
+        if shift == before {
             return;
         }
-        self.sample_shift = shift;
-        if let Err(error) = self.watch.sample(shift) {
-            tracing::warn!(%error, "cannot change the sampling of events");
+        if let Err(error) = self.source.sample(shift) {
+            tracing::warn!("cannot change the sampling of events: {error:#}");
         }
         tracing::warn!("{rate:.0} events a second: one in {} is looked at now", 1_u64 << shift);
     }
 
     fn tend(&mut self) {
         self.tended = Instant::now();
-        for probe in self.watch.tend() {
-            tell::probe(&probe);
-        }
+        self.source.tend().iter().for_each(tell::probe);
     }
 
     /// Finishes what is under way, within [`DRAIN_LIMIT`], and says what there was.
@@ -346,14 +294,14 @@ impl Daemon {
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
         self.publish.stop_serving();
         // Nothing more comes in, so that a flood does not hold us up. If that fails, it is drained all the same.
-        let _ = self.watch.set_filter(&Filter::default());
+        let _ = self.source.watch_mut().set_filter(&Filter::default());
         self.drain();
-        self.clock = Clock::now();
-        let mut changes = self.close_windows();
-        changes.extend(self.rules.finish());
-        self.report_all(changes);
+        self.source.begin_interval();
+        self.detect(Detection::finish);
+        self.source.end_interval(true);
+        Self::stop_recorder(&mut self.source);
         self.publish.stop_sending(deadline.min(Instant::now() + SEND_LIMIT));
-        let losses = self.losses();
+        let losses = self.source.losses();
         if let Some(collector) = self.collector.take() {
             let counters = collector.counters();
             let end = collector.shutdown(deadline.saturating_duration_since(Instant::now()));
@@ -365,6 +313,11 @@ impl Daemon {
         }
         tell::audit(self.setup.config.audit, "stopped", || format!("{} incidents", self.incidents));
     }
+}
+
+/// Nanoseconds of a duration.
+pub fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn monotonic() -> u64 {

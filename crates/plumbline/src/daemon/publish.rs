@@ -13,13 +13,10 @@ use model::{Anomaly, AnomalyKind, MountKey, text::printable};
 use probes::{State, Watch, mounts::MountPoint};
 use serde_json::Value;
 
-use super::{
-    Daemon, release_free_memory,
-    rules::{Change, ChangeExt},
-    tell::text_at,
-};
+use super::{Daemon, release_free_memory, tell::text_at};
 use crate::{
     config::{Config, Otlp, Prometheus},
+    detection::{Change, ChangeExt},
     publish::{Climb, Counts, Desk, Exporter, Incident, Names, ProbeFigures, Server, Snapshot, Tally, label},
 };
 
@@ -223,12 +220,12 @@ impl Publish {
 impl Daemon {
     /// Counts what there is under the names that things have now.
     pub(super) fn settle(&mut self) {
-        self.publish.settle(&self.watch);
+        self.publish.settle(self.source.watch());
     }
 
     pub(super) fn answer_publishers(&mut self) {
         if self.publish.desk.is_asked() {
-            let snapshot = self.publish.snapshot(&self.watch, self.bundles_lost);
+            let snapshot = self.publish.snapshot(self.source.watch(), self.bundles_lost);
             self.publish.desk.answer(snapshot);
         }
     }

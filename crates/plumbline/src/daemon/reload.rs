@@ -1,12 +1,12 @@
 //! SIGHUP: another configuration takes over, or the old one stays and the log says why.
 
 use anyhow::{Context, Result};
-use diagnose::Ledger;
 use probes::{Capability, Filter, Options, State, Watch, tcp::Selection};
 
-use super::{Daemon, monotonic, tell};
+use super::{Daemon, tell};
 use crate::{
     config::{self, Config},
+    detection::Detection,
     evidence::Settings,
     watched,
 };
@@ -43,7 +43,7 @@ impl Daemon {
     }
 
     fn try_reload(&mut self) -> Result<(), Vec<String>> {
-        let remote = watched::remote_mount_points(self.watch.mounts());
+        let remote = watched::remote_mount_points(self.source.watch().mounts());
         let config = config::check(self.setup.config_file.as_deref(), &remote)
             .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>())?;
         let say = |error: anyhow::Error| vec![format!("{error:#}")];
@@ -57,46 +57,43 @@ impl Daemon {
         };
         // From here on it is as good as done: the old rules' incidents end under the old configuration.
         self.drain();
-        let mut changes = self.close_windows();
-        changes.extend(self.rules.finish());
-        self.report_all(changes);
+        self.source.begin_interval();
+        self.detect(Detection::finish);
+        self.source.end_interval(true);
         if let Some(collector) = &self.collector {
             collector.reconfigure(settings(&config)).map_err(say)?;
         }
         if let Some(mut watch) = watch {
-            self.publish.begin_again(&self.watch);
+            self.publish.begin_again(self.source.watch());
             self.sources.add_ring(watch.ring_fd()).map_err(say)?;
             watch.state().iter().for_each(tell::probe);
-            self.watch.give_up_pins();
+            self.source.watch_mut().give_up_pins();
             watch.pin(&self.pin_dir);
-            self.watch = watch;
-            (self.consumed_before, self.sample_shift) = (0, 0);
-            self.lost_before.clear();
-            self.ledger = Ledger::default();
+            drop(self.source.replace(watch));
+            self.consumed_before = 0;
+            self.detection.begin_again();
         }
         self.sources.set_interval(config.watch_interval).map_err(say)?;
         self.lock.rewrite(&config.output_dir).map_err(say)?;
         for notice in &config.notices {
             tracing::info!("configuration: {notice}");
         }
-        self.rules.replace(&config, monotonic());
-        // What finished before is no business of the new rules.
-        let _ = self.finished_since();
+        self.source.begin_interval();
+        self.detection.replace(&config, &self.source);
         self.publish.reconfigure(&config);
         self.setup.config = config;
-        self.apply_filter().map_err(say)
+        self.apply_filter().map_err(say)?;
+        self.restart_recorder();
+        Ok(())
     }
 
     pub(super) fn apply_filter(&mut self) -> Result<()> {
         let filter = Filter {
-            thresholds: self.rules.kernel_thresholds(),
-            failures: self.rules.failures(),
-            wanted_ordinary: self.rules.wanted_ordinary(),
             all_filesystems: self.setup.all_filesystems || self.setup.config.all_filesystems,
             wake_bytes: u64::from(RING_BYTES / 2),
-            ..Filter::default()
+            ..self.detection.rules().filter()
         };
-        self.watch.set_filter(&filter).context("cannot tell the kernel side what to report")
+        self.source.watch_mut().set_filter(&filter).context("cannot tell the kernel side what to report")
     }
 }
 
@@ -125,6 +122,7 @@ pub fn refuse_to_be_blind(probes: &[Capability]) -> Result<()> {
     anyhow::bail!("no probe can run here, so there is nothing to watch; {}; see `plumbline doctor`", reasons.join("; "))
 }
 
+/// Bundles share the limit on disk with the recorder's segments.
 pub fn settings(config: &Config) -> Settings {
     Settings {
         output_dir: config.output_dir.clone(),
@@ -132,7 +130,7 @@ pub fn settings(config: &Config) -> Settings {
         output_cap: config.evidence.max_bytes,
         concurrency: config.evidence.concurrency,
         queue: QUEUE,
-        max_bytes: config.cleanup.max_bytes,
+        max_bytes: config.cleanup.max_bytes.saturating_sub(config.recorder.reserved()),
         max_age: config.cleanup.max_age,
     }
 }

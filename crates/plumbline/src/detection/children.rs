@@ -9,7 +9,9 @@ use std::{
 
 use diagnose::{Below, Operations};
 use model::{Caller, Event, Protocol};
-use probes::{Recorder, Watch};
+use probes::Recorder;
+
+use crate::source::{EventSource, SeesBelow};
 
 /// How long an operation may take from its answer, with which the call goes on, until it is in the recorder.
 pub const SETTLED: Duration = Duration::from_millis(100);
@@ -35,26 +37,26 @@ impl Children {
     /// Finds what is not known yet; `recorder` is asked for once, and only if something is to be found.
     pub fn find<'a, R: Borrow<Recorder>>(
         &mut self,
-        watch: &Watch,
+        source: &dyn EventSource,
         calls: impl Iterator<Item = &'a Event>,
         recorder: impl FnOnce() -> R,
     ) {
-        let unsettled = super::monotonic().saturating_sub(super::nanos(SETTLED));
+        let unsettled = source.now().saturating_sub(u64::try_from(SETTLED.as_nanos()).unwrap_or(u64::MAX));
         let unknown = |call: &&Event| !self.0.contains_key(&id(call)) || call.end() >= unsettled;
         let calls: Vec<_> = calls.filter(unknown).filter(|call| is_call(call)).collect();
-        let found = below(watch, &calls, recorder);
+        let found = below(source, &calls, recorder);
         self.0.extend(found.into_iter().map(|(call, below)| (id(call), Arc::new(below))));
     }
 }
 
 /// What ran below each of the calls on whose mounts that can be seen.
 pub fn below<'a, R: Borrow<Recorder>>(
-    watch: &Watch,
+    source: &(impl SeesBelow + ?Sized),
     calls: &[&'a Event],
     recorder: impl FnOnce() -> R,
 ) -> Vec<(&'a Event, Below)> {
     let mounts: HashSet<_> = calls.iter().map(|call| call.mount).collect();
-    let since = |mount| Some((mount, watch.sees_below_since(mount)?));
+    let since = |mount| Some((mount, source.sees_below_since(mount)?));
     let seen_since: HashMap<_, _> = mounts.into_iter().filter_map(since).collect();
     let calls: Vec<_> = calls.iter().copied().filter(|call| seen_since.contains_key(&call.mount)).collect();
     let Some(begin) = calls.iter().map(|call| call.start).min() else { return Vec::new() };
@@ -64,7 +66,7 @@ pub fn below<'a, R: Borrow<Recorder>>(
             && (threads.contains(&event.requester.tid) || event.caller == Caller::Kernel)
     };
     let waiting = match calls.iter().any(|call| call.flags.in_flight) {
-        true => watch.in_flight(|protocol| protocol.remote, Duration::ZERO, diagnose::KEPT),
+        true => source.in_flight(&|protocol| protocol.remote, Duration::ZERO, diagnose::KEPT),
         false => Vec::new(),
     };
     let recorder = recorder();
@@ -72,7 +74,7 @@ pub fn below<'a, R: Borrow<Recorder>>(
     let ended = recorder.events_since(begin, usize::MAX);
     let operations = Operations::new(ended.chain(waiting).filter(lower), recorder.whole_since());
     let join = |call: &'a Event| {
-        let mut below = operations.below(call, |key| watch.means(key, call.mount));
+        let mut below = operations.below(call, |key| source.means(key, call.mount));
         below.incomplete |= seen_since.get(&call.mount).is_some_and(|since| *since > call.start);
         (call, below)
     };

@@ -3,14 +3,14 @@
 use std::{
     cmp::Reverse,
     collections::{HashMap, HashSet},
-    fs, io,
+    io,
     io::Write,
     time::Duration,
 };
 
 use diagnose::{Episode, Ranked, Top};
 use model::{Anomaly, Event, Mount, MountKey, Verdict};
-use probes::{Recorder, Watch};
+use probes::Recorder;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -18,9 +18,9 @@ use super::children::Children;
 use crate::{
     evidence::{Attachment, Scope, ScopedMount},
     io::jobs,
+    source::{EventSource, Host},
     view::{
         below::CallLine,
-        cgroup,
         clock::Clock,
         event::{EventLine, milliseconds},
         report,
@@ -50,13 +50,6 @@ struct Incident<'a> {
 struct Span {
     from: String,
     to: String,
-}
-
-#[derive(Serialize)]
-struct Host {
-    name: String,
-    kernel: String,
-    plumbline: &'static str,
 }
 
 #[derive(Serialize, Default)]
@@ -129,10 +122,11 @@ const JUDGED: usize = 16_384;
 const SLOWEST: usize = 10;
 
 /// Judges the episode and puts `incident.json` together.
-pub fn describe(watch: &Watch, clock: &Clock, facts: &Facts) -> Value {
+pub fn describe(source: &dyn EventSource, facts: &Facts) -> Value {
+    let clock = &source.clock();
     let window = &facts.episode.window;
     let begin = window.events().iter().map(|event| event.start).min().unwrap_or(window.from).min(window.from);
-    let since = begin.saturating_sub(nanos(NORMAL_SPAN));
+    let since = begin.saturating_sub(u64::try_from(NORMAL_SPAN.as_nanos()).unwrap_or(u64::MAX));
     // What went to the same places: the verdict looks at nothing else.
     let places: HashSet<_> = window.events().iter().map(|event| (event.link.connection, event.mount)).collect();
     let near = |event: &Event| {
@@ -149,21 +143,21 @@ pub fn describe(watch: &Watch, clock: &Clock, facts: &Facts) -> Value {
         window: Span { from: clock.iso(begin), to: clock.iso(window.to) },
         anomaly: &facts.episode.anomaly,
         verdict: &verdict,
-        top: ranking(watch, &Top::of(window)),
+        top: ranking(source, &Top::of(window)),
         losses: facts.losses,
         operations: window.count(),
         windows: facts.episode.windows,
         closed: facts.closed,
         also: facts.also,
-        calls: slowest_calls(watch, clock, facts),
-        host: host(),
+        calls: slowest_calls(source, clock, facts),
+        host: source.host(),
     };
     serde_json::to_value(incident).unwrap_or_else(|error| json!({"id": facts.id, "error": error.to_string()}))
 }
 
 /// `incident.json` of a snapshot: nothing was detected, so nothing is judged.
-pub fn describe_snapshot(clock: &Clock, id: &str, by: &str, losses: &Value) -> Value {
-    let now = clock.iso(nanos(probes::monotonic()));
+pub fn describe_snapshot(source: &dyn EventSource, id: &str, by: &str) -> Value {
+    let (now, losses) = (source.clock().iso(source.now()), &source.losses());
     let anomaly = Anomaly {
         name: "snapshot".into(),
         kind: model::AnomalyKind::Snapshot,
@@ -185,19 +179,16 @@ pub fn describe_snapshot(clock: &Clock, id: &str, by: &str, losses: &Value) -> V
         closed: true,
         also: &[],
         calls: vec![],
-        host: host(),
+        host: source.host(),
     };
     serde_json::to_value(incident).unwrap_or_else(|error| json!({"id": id, "error": error.to_string()}))
 }
 
 /// What actions limit themselves to.
-pub fn scope(watch: &Watch, episode: &Episode) -> Scope {
+pub fn scope(source: &dyn EventSource, episode: &Episode) -> Scope {
     let top = Top::of(&episode.window);
-    let mounts: Vec<ScopedMount> = top
-        .mounts
-        .iter()
-        .map(|place| scoped(watch.mount(place.key), watch.mount_point(place.key).map(|point| point.device)))
-        .collect();
+    let mounts: Vec<ScopedMount> =
+        top.mounts.iter().map(|place| scoped(source.mount(place.key), source.device(place.key))).collect();
     let mut servers: Vec<String> = mounts.iter().map(|scoped| scoped.mount.server.clone()).collect();
     servers.retain(|server| !server.is_empty());
     servers.sort();
@@ -207,20 +198,19 @@ pub fn scope(watch: &Watch, episode: &Episode) -> Scope {
 
 /// The files of a bundle that come from the daemon: the slow operations, every operation before them, and the page.
 pub fn attachments(
-    watch: &Watch,
-    clock: Clock,
+    source: &dyn EventSource,
     (events, children): (Vec<Event>, Children),
     excerpt: Option<Recorder>,
     incident: &Value,
 ) -> Vec<Attachment> {
-    let mut names = Names::of(watch, events.iter());
+    let (clock, mut names) = (source.clock(), Names::of(source, events.iter()));
     let page = report::page(incident);
     let mut attachments = vec![Attachment {
         name: "report.html",
         write: Box::new(move |out: &mut dyn Write| out.write_all(page.as_bytes())),
     }];
     if let Some(recorder) = excerpt {
-        names.add(watch, recorder.events().map(|event| event.mount));
+        names.add(source, recorder.events().map(|event| event.mount));
         let names = names.clone();
         let write = move |out: &mut dyn Write| names.write(out, &clock, recorder.events(), &Children::default());
         attachments.push(Attachment { name: "recorder.jsonl", write: Box::new(write) });
@@ -235,15 +225,15 @@ pub fn attachments(
 struct Names(HashMap<MountKey, Mount>);
 
 impl Names {
-    fn of<'a>(watch: &Watch, events: impl Iterator<Item = &'a Event>) -> Self {
+    fn of<'a>(source: &dyn EventSource, events: impl Iterator<Item = &'a Event>) -> Self {
         let mut names = Self(HashMap::new());
-        names.add(watch, events.map(|event| event.mount));
+        names.add(source, events.map(|event| event.mount));
         names
     }
 
-    fn add(&mut self, watch: &Watch, keys: impl Iterator<Item = MountKey>) {
+    fn add(&mut self, source: &dyn EventSource, keys: impl Iterator<Item = MountKey>) {
         for key in keys {
-            self.0.entry(key).or_insert_with(|| watch.mount(key));
+            self.0.entry(key).or_insert_with(|| source.mount(key));
         }
     }
 
@@ -266,19 +256,19 @@ impl Names {
 }
 
 /// The slowest system calls of which it is known what ran below them, as they are in `events.jsonl`.
-fn slowest_calls(watch: &Watch, clock: &Clock, facts: &Facts) -> Vec<Value> {
+fn slowest_calls(source: &dyn EventSource, clock: &Clock, facts: &Facts) -> Vec<Value> {
     let known = |event: &&Event| facts.children.of(event).is_some();
     let mut calls: Vec<_> = facts.episode.window.events().iter().filter(known).collect();
     calls.sort_by_key(|call| (Reverse(call.duration), call.start));
     calls.truncate(SLOWEST);
     let line = |call: &Event| {
-        let mount = watch.mount(call.mount);
+        let mount = source.mount(call.mount);
         serde_json::to_value(CallLine::new(EventLine::new(call, &mount, clock), call.start, facts.children.of(call)))
     };
     calls.into_iter().filter_map(|call| line(call).ok()).collect()
 }
 
-fn ranking(watch: &Watch, top: &Top) -> Ranking {
+fn ranking(source: &dyn EventSource, top: &Top) -> Ranking {
     fn share<K>(place: &Ranked<K>) -> Share {
         Share { count: place.total.count, total_ms: milliseconds(place.total.time) }
     }
@@ -291,13 +281,13 @@ fn ranking(watch: &Watch, top: &Top) -> Ranking {
         mounts: top
             .mounts
             .iter()
-            .map(|place| RankedMount { mount: watch.mount(place.key), share: share(place) })
+            .map(|place| RankedMount { mount: source.mount(place.key), share: share(place) })
             .collect(),
         processes: top
             .processes
             .iter()
             .map(|place| {
-                let cgroup = cgroup::cgroup_of(place.key.pid, place.key.cgroup);
+                let cgroup = source.cgroup(place.key.pid, place.key.cgroup);
                 RankedProcess {
                     pid: place.key.pid,
                     comm: place.key.comm.to_string(),
@@ -313,20 +303,10 @@ fn ranking(watch: &Watch, top: &Top) -> Ranking {
             .map(|place| RankedFile {
                 file: place.key.name.to_string(),
                 inode: place.key.inode,
-                mountpoint: watch.mount(place.key.mount).mountpoint,
+                mountpoint: source.mount(place.key.mount).mountpoint,
                 share: share(place),
             })
             .collect(),
-    }
-}
-
-fn host() -> Host {
-    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    Host {
-        name: model::text::printable(name.trim().as_bytes()),
-        kernel: kernel.trim().to_owned(),
-        plumbline: env!("CARGO_PKG_VERSION"),
     }
 }
 
@@ -339,8 +319,4 @@ pub fn scoped(mount: Mount, device: Option<MountKey>) -> ScopedMount {
 fn device_of(key: MountKey) -> Option<(u32, u32)> {
     let major = u32::try_from(key.0 >> 20).ok()?;
     Some((major, u32::try_from(key.0 & 0xf_ffff).ok()?))
-}
-
-pub fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

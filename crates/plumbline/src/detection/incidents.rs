@@ -1,30 +1,20 @@
-//! What becomes of episodes and requests: bundles, made and renewed.
+//! What becomes of episodes: which is an incident of its own, and which is another view of one that is reported already.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    os::unix::net::UnixStream,
+    rc::Rc,
 };
 
 use diagnose::Episode;
-use jiff::Timestamp;
-use model::AnomalyKind;
+use model::{AnomalyKind, Nanos};
 use probes::Recorder;
 use serde_json::Value;
 
 use super::{
-    Daemon, control,
-    incident::{self, nanos},
-    monotonic, release_free_memory,
+    Children, Detection, describe,
     rules::{Change, ChangeExt},
-    tell,
 };
-use crate::{
-    evidence::{Cause, Collector, Done, INCIDENTS, Id, Outcome, Request, Scope},
-    view::clock::Clock,
-};
-
-/// Snapshots under way at the same time: each holds a copy of the flight recorder.
-const MAX_SNAPSHOTS: usize = 2;
+use crate::{evidence::Id, source::EventSource};
 
 /// The layers that probes see, the one that knows most first.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,6 +50,31 @@ pub struct Open {
     also: BTreeMap<String, String>,
 }
 
+/// An incident that has begun, goes on or is over.
+pub struct Report<'a> {
+    /// Which of these.
+    pub change: &'a Change,
+    /// Its name.
+    pub id: &'a Id,
+    /// Whether a bundle of this name was made already.
+    pub known: bool,
+    /// `incident.json`.
+    pub described: Value,
+    /// The flight recorder.
+    pub recorder: Rc<Recorder>,
+    /// What ran below its system calls.
+    pub children: Children,
+}
+
+/// Who is told of incidents.
+pub trait Reporter {
+    /// The name of a new incident.
+    fn next_id(&mut self, detected: jiff::Timestamp, protocol: &str, kind: &str) -> Id;
+
+    /// Takes a report. False if it could not be taken: then the next one of this incident is for a new bundle.
+    fn report(&mut self, source: &dyn EventSource, rules: &super::Rules, report: Report<'_>) -> bool;
+}
+
 impl Open {
     /// Whether this incident says already what another one would say.
     fn covers(&self, other: &Self) -> bool {
@@ -85,35 +100,40 @@ fn is_part(names: &BTreeSet<String>, of: &BTreeSet<String>) -> bool {
     !names.is_empty() && names.iter().all(|name| !name.is_empty() && of.contains(name))
 }
 
-impl Daemon {
-    /// Has every change's incident written, the lower layer's first: it knows more.
-    pub(super) fn report_all(&mut self, mut changes: Vec<Change>) {
+impl Detection {
+    /// Has every change's incident reported, the lower layer's first: it knows more.
+    pub(super) fn report_all(
+        &mut self,
+        source: &dyn EventSource,
+        reporter: &mut dyn Reporter,
+        mut changes: Vec<Change>,
+    ) {
         changes.sort_by_key(|change| depth(change.episode()));
         for change in changes {
-            self.report(&change);
+            self.report(source, reporter, &change);
         }
     }
 
-    fn report(&mut self, change: &Change) {
+    fn report(&mut self, source: &dyn EventSource, reporter: &mut dyn Reporter, change: &Change) {
         let episode = change.episode();
         let before = self.open.get(&episode.id).and_then(|open| open.shadow);
         // What a shadow belongs to may be over, and what it is about may be more by now.
         let goes_on = before.is_some_and(|until| !change.closed() && episode.window.to > until);
         if change.opened() || goes_on {
-            let open = self.open_episode(episode, before.unwrap_or(0));
+            let open = self.open_episode(source, episode, before.unwrap_or(0));
             self.open.insert(episode.id, open);
         }
         let is_shadow = self.open.get(&episode.id).is_some_and(|open| open.shadow.is_some());
         match (is_shadow, before) {
             (true, _) => (),
-            (false, Some(_)) => self.write_incident(&Change::Opened(episode.clone())),
-            (false, None) => self.write_incident(change),
+            (false, Some(_)) => self.hand_over(source, reporter, &Change::Opened(episode.clone())),
+            (false, None) => self.hand_over(source, reporter, change),
         }
         if change.closed() {
             self.open.remove(&episode.id);
             self.rules.forget_verdict(episode.id);
             if !is_shadow {
-                let now = monotonic();
+                let now = source.now();
                 self.open.values_mut().filter_map(|open| open.shadow.as_mut()).for_each(|until| *until = now);
             }
         }
@@ -123,9 +143,9 @@ impl Daemon {
     /// that were reported as stalled, when they return at last, nor what is slower than ever, if it is reported as slow; nor
     /// what is slow or hangs while the connection with its server is broken, nor, the other way about, what happens to a
     /// connection while that is reported already. `until`: when it was last known to be part of another.
-    fn open_episode(&mut self, episode: &Episode, until: u64) -> Open {
+    fn open_episode(&mut self, source: &dyn EventSource, episode: &Episode, until: Nanos) -> Open {
         let keys: BTreeSet<_> = episode.window.events().iter().map(|event| event.mount).collect();
-        let mounts: Vec<_> = keys.into_iter().map(|key| self.watch.mount(key)).collect();
+        let mounts: Vec<_> = keys.into_iter().map(|key| source.mount(key)).collect();
         let sources: BTreeSet<_> = mounts.iter().map(|mount| mount.source.clone()).collect();
         let servers: BTreeSet<_> = mounts.iter().map(|mount| mount.server.clone()).collect();
         let (probe, kind) = (episode.anomaly.probe, episode.anomaly.kind);
@@ -141,186 +161,64 @@ impl Daemon {
         Open { shadow, ..opened }
     }
 
-    /// Makes the bundle, or, if there is one, renews it.
-    fn write_incident(&mut self, change: &Change) {
+    /// Judges the incident, describes it, and reports it.
+    fn hand_over(&mut self, source: &dyn EventSource, reporter: &mut dyn Reporter, change: &Change) {
         let episode = change.episode();
-        let Some(collector) = &self.collector else { return };
         let open = self.open.get(&episode.id);
         let known = open.and_then(|open| open.bundle.clone());
-        let id = known.clone().unwrap_or_else(|| {
-            let detected = self.clock.wall(episode.window.to);
-            collector.next_id(detected, episode.anomaly.probe, episode.anomaly.kind.name())
+        let is_known = known.is_some();
+        let id = known.unwrap_or_else(|| {
+            let detected = source.clock().wall(episode.window.to);
+            reporter.next_id(detected, episode.anomaly.probe, episode.anomaly.kind.name())
         });
-        let recorder = self.watch.recorder().unwrap_or_else(|error| {
-            tracing::warn!(%error, "cannot read the flight recorder");
-            Recorder::default()
-        });
-        self.children.find(&self.watch, episode.window.events().iter(), || &recorder);
+        let recorder = source.recorder();
+        self.children.find(source, episode.window.events().iter(), || &*recorder);
         let also: Vec<_> =
             open.iter().flat_map(|open| &open.also).map(|(rule, what)| format!("{rule}: {what}")).collect();
-        let facts = incident::Facts {
+        let facts = describe::Facts {
             id: id.as_str(),
             episode,
             children: &self.children,
             recorder: &recorder,
-            losses: &self.losses(),
+            losses: &source.losses(),
             also: &also,
             closed: change.closed(),
         };
-        let mut described = incident::describe(&self.watch, &self.clock, &facts);
+        let mut described = describe::describe(source, &facts);
         self.rules.keep_better_verdict(episode.id, &mut described);
-        if change.opened() {
-            self.incidents += 1;
-            tell::incident(&described, self.setup.config.audit);
+        let children = self.children.only(episode.window.events().iter());
+        let report = Report { change, id: &id, known: is_known, described, recorder, children };
+        if reporter.report(source, &self.rules, report) {
+            if let Some(open) = self.open.get_mut(&episode.id) {
+                open.bundle = Some(id);
+            }
         }
-        let bundle = self.setup.config.output_dir.join(INCIDENTS).join(id.bundle());
-        self.publish.incident(&episode.anomaly, &described, &bundle, change);
-        if change.closed() {
-            tell::audit(self.setup.config.audit, "incident", || format!("{} is over", id.as_str()));
-        }
-        let events = episode.window.events().to_vec();
-        let children = self.children.only(events.iter());
-        let result = if known.is_some() {
-            let attachments = incident::attachments(&self.watch, self.clock, (events, children), None, &described);
-            collector.update(id.clone(), described, attachments)
-        } else {
-            let excerpt = self.excerpt(&recorder, episode.window.from);
-            collector.submit(Request {
-                id: id.clone(),
-                attachments: incident::attachments(&self.watch, self.clock, (events, children), excerpt, &described),
-                incident: described,
-                actions: self.setup.config.resolve(self.rules.actions_of(&episode.anomaly.name)),
-                scope: incident::scope(&self.watch, episode),
-            })
-        };
-        match result {
-            Ok(()) => drop(self.open.get_mut(&episode.id).map(|open| open.bundle = Some(id))),
-            Err(refused) => self.lost(&id, "busy", &refused.to_string()),
-        }
-        release_free_memory();
     }
 
-    /// Of the calls of incidents that go on: the recorder may have been overwritten when these are next written.
-    pub(super) fn find_children(&mut self) {
+    /// Of the calls of incidents that go on: the recorder may have been overwritten when these are next reported.
+    pub(super) fn find_children(&mut self, source: &dyn EventSource) {
         let shown = |episode: &&Episode| self.open.get(&episode.id).is_some_and(|open| open.shadow.is_none());
         let calls: Vec<_> = self.rules.episodes().filter(shown).flat_map(|episode| episode.window.events()).collect();
         self.children = self.children.only(calls.iter().copied());
-        self.children.find(&self.watch, calls.into_iter(), || self.watch.recorder().unwrap_or_default());
+        self.children.find(source, calls.into_iter(), || source.recorder());
     }
 
-    fn lost(&mut self, id: &Id, cause: &str, message: &str) {
-        self.bundles_lost += 1;
-        tell::lost(id.as_str(), cause, message, self.setup.config.audit);
-    }
-
-    /// The seconds before `from`, and no more of them than an eighth of the disk limit holds: 32 bytes each, compressed.
-    fn excerpt(&self, recorder: &Recorder, from: u64) -> Option<Recorder> {
-        let span = nanos(self.setup.config.evidence.recorder);
-        let limit = (self.setup.config.cleanup.max_bytes / 8 / 32).clamp(100, 20_000) as usize;
-        (span > 0).then(|| recorder.excerpt(from.saturating_sub(span), limit))
-    }
-
-    /// What each probe has lost since it was loaded, by cause; and what was left out on purpose.
-    pub(super) fn losses(&self) -> Value {
-        let (consumed, refused) = self.watch.consumed();
-        let mut losses = serde_json::Map::new();
-        for ((protocol, counters), (_, runs)) in self.watch.counters().into_iter().zip(self.watch.runs()) {
-            let mut causes: serde_json::Map<String, Value> =
-                counters.losses().into_iter().map(|(cause, lost)| (cause.into(), lost.into())).collect();
-            causes.insert("runs_missed".into(), runs.missed.into());
-            causes.insert("swept".into(), counters.swept.into());
-            causes.insert("never_sent".into(), counters.never_sent.into());
-            causes.insert("sampled_out".into(), counters.sampled_out.into());
-            causes.insert("produced".into(), counters.produced.into());
-            causes.insert("started".into(), counters.started.into());
-            causes.insert("unfinished".into(), counters.unfinished().into());
-            losses.insert(protocol.name.into(), causes.into());
-        }
-        losses.insert("consumed".into(), consumed.into());
-        losses.insert("not_understood".into(), refused.into());
-        losses.insert("sampling_one_in".into(), (1_u64 << self.sample_shift).into());
-        losses.into()
-    }
-
-    /// Has a bundle made now, and tells `asker` when it is there.
-    pub(super) fn snapshot(&mut self, by: &str, asker: Option<UnixStream>) {
-        let Some(collector) = &self.collector else { return };
-        if self.snapshots.len() >= MAX_SNAPSHOTS {
-            tracing::warn!("no snapshot for {by}: {MAX_SNAPSHOTS} are under way");
-            return refuse(asker, "other snapshots are under way; try again in a moment");
-        }
-        let clock = Clock::now();
-        let id = collector.next_id(Timestamp::now(), "all", "snapshot");
-        let described = incident::describe_snapshot(&clock, id.as_str(), by, &self.losses());
-        let excerpt = self.watch.recorder().ok().and_then(|recorder| self.excerpt(&recorder, monotonic()));
-        let remote: Vec<_> = self.watch.mounts().iter().filter(|point| point.remote).collect();
-        let mounts = remote.iter().map(|point| incident::scoped(point.mount.clone(), Some(point.device))).collect();
-        let servers: BTreeSet<_> = remote.iter().map(|point| point.mount.server.clone()).collect();
-        let servers = servers.into_iter().filter(|server| !server.is_empty()).collect();
-        let request = Request {
-            id: id.clone(),
-            attachments: incident::attachments(&self.watch, clock, Default::default(), excerpt, &described),
-            incident: described,
-            actions: self.setup.config.resolve(&self.setup.config.snapshot),
-            scope: Scope { mounts, servers, pids: vec![] },
-        };
-        tell::audit(self.setup.config.audit, "snapshot", || format!("{} asked for by {by}", id.as_str()));
-        match collector.submit(request) {
-            Ok(()) => self.snapshots.push((id, asker)),
-            Err(refused) => {
-                self.lost(&id, "busy", &refused.to_string());
-                refuse(asker, "the collector is busy; try again in a moment");
-            }
+    /// The bundle of this name is on disk.
+    pub fn written(&mut self, id: &Id) {
+        if let Some(open) = self.of_bundle(id) {
+            open.written = true;
         }
     }
 
-    pub(super) fn take_requests(&mut self) {
-        for stream in self.control.snapshot_requests() {
-            self.snapshot("plumbline snapshot", Some(stream));
+    /// The bundle of this name was never made, or, if it is `gone`, deleted to make room: the next change makes it anew.
+    pub fn lost(&mut self, id: &Id, gone: bool) {
+        if let Some(open) = self.of_bundle(id).filter(|open| gone || !open.written) {
+            open.bundle = None;
         }
     }
 
-    pub(super) fn take_completions(&mut self) {
-        let done = self.collector.as_ref().map(Collector::completions).unwrap_or_default();
-        for done in done {
-            self.completed(&done);
-        }
-        release_free_memory();
-    }
-
-    pub(super) fn completed(&mut self, done: &Done) {
-        let audited = self.setup.config.audit;
-        tell::deletions(&done.sweep, audited);
-        let (id, line) = match &done.outcome {
-            Outcome::Written { id, path, .. } => {
-                tell::written(&done.outcome, audited);
-                if let Some(open) = self.open.values_mut().find(|open| open.bundle.as_ref() == Some(id)) {
-                    open.written = true;
-                }
-                (id, format!("bundle {}", path.display()))
-            }
-            Outcome::Lost { id, cause, message } => {
-                self.lost(id, cause.name(), message);
-                // Never made, or deleted to make room: the next change makes it anew.
-                let open = self.open.values_mut().find(|open| open.bundle.as_ref() == Some(id));
-                if let Some(open) = open.filter(|open| *cause == Cause::Gone || !open.written) {
-                    open.bundle = None;
-                }
-                (id, format!("error the bundle was lost: {message}"))
-            }
-            Outcome::NotTidied { message } => return tracing::error!("old bundles cannot be looked at: {message}"),
-            Outcome::Tidied => return,
-        };
-        let index = self.snapshots.iter().position(|(waits_for, _)| waits_for == id);
-        if let Some((_, Some(stream))) = index.map(|index| self.snapshots.swap_remove(index)) {
-            control::answer(stream, &line);
-        }
-    }
-}
-
-fn refuse(asker: Option<UnixStream>, why: &str) {
-    if let Some(stream) = asker {
-        control::answer(stream, &format!("error {why}"));
+    fn of_bundle(&mut self, id: &Id) -> Option<&mut Open> {
+        self.open.values_mut().find(|open| open.bundle.as_ref() == Some(id))
     }
 }
 

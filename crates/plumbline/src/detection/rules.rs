@@ -12,9 +12,14 @@ use diagnose::{
 use model::{Code, Event, Operation, Protocol};
 use serde_json::Value;
 
+use probes::Filter;
+
 pub use diagnose::Change;
 
-use crate::config::{ActionSpec, Config, ConfiguredRule};
+use crate::{
+    config::{ActionSpec, Config, ConfiguredRule},
+    recording::{Reported, name_of},
+};
 
 pub struct Rules {
     on_duty: Vec<OnDuty>,
@@ -70,8 +75,28 @@ impl Rules {
         rule.map_or(&[], |rule| &rule.configured.actions)
     }
 
+    /// What the kernel side must report.
+    pub fn filter(&self) -> Filter {
+        Filter {
+            thresholds: self.kernel_thresholds(),
+            failures: self.failures(),
+            wanted_ordinary: self.wanted_ordinary(),
+            ..Filter::default()
+        }
+    }
+
+    /// The same, as a recording says it.
+    pub fn reported(&self) -> Reported {
+        let nanos = |limit: Duration| u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
+        let thresholds = self.kernel_thresholds().into_iter();
+        Reported {
+            thresholds: thresholds.map(|(operation, limit)| (name_of(operation), nanos(limit))).collect(),
+            failures: self.failures().into_iter().map(name_of).collect(),
+        }
+    }
+
     /// The lowest limit of any rule for each operation: what is below it need not leave the kernel.
-    pub fn kernel_thresholds(&self) -> Vec<(Operation, Duration)> {
+    pub(crate) fn kernel_thresholds(&self) -> Vec<(Operation, Duration)> {
         let mut lowest: BTreeMap<Operation, Duration> = BTreeMap::new();
         for rule in self.rules() {
             if let Rule::Connection(rule) = rule {
@@ -94,7 +119,7 @@ impl Rules {
     }
 
     /// Ordinary codes that some rule counts all the same.
-    pub fn wanted_ordinary(&self) -> Vec<(&'static Protocol, Code)> {
+    fn wanted_ordinary(&self) -> Vec<(&'static Protocol, Code)> {
         let wanted = |rule: &ErrorRule| {
             let (protocol, codes) = (rule.protocol, rule.codes.clone());
             protocol

@@ -19,6 +19,16 @@ impl Clock {
         Self { boot: Timestamp::now().checked_sub(monotonic).unwrap_or_default() }
     }
 
+    /// The clock by which CLOCK_MONOTONIC was zero so many nanoseconds after 1970.
+    pub fn from_boot(nanoseconds: i64) -> Self {
+        Self { boot: Timestamp::from_nanosecond(nanoseconds.into()).unwrap_or_default() }
+    }
+
+    /// Nanoseconds from 1970 until CLOCK_MONOTONIC was zero.
+    pub fn boot(&self) -> i64 {
+        i64::try_from(self.boot.as_nanosecond()).unwrap_or_default()
+    }
+
     /// Relates CLOCK_BOOTTIME, by which the kernel says when processes began.
     pub fn since_boot() -> Self {
         let now = clock_gettime(ClockId::CLOCK_BOOTTIME).map(Duration::from).unwrap_or_default();

@@ -2,23 +2,17 @@
 
 use std::{
     path::Path,
-    process::{Child, Command, ExitCode},
+    process::{Child, ExitCode},
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result};
 use model::text::printable;
-use nix::{
-    sys::{
-        signal::{SigSet, Signal, kill},
-        signalfd::SignalFd,
-        utsname::uname,
-    },
-    unistd::Pid,
-};
+use nix::sys::{signalfd::SignalFd, utsname::uname};
 
 use super::{Arguments, Session};
 use crate::{
+    cli::child,
     evidence::exit_code,
     io::{
         layers::LAYERS,
@@ -43,7 +37,7 @@ pub fn run(arguments: &Arguments, path: &Path, mut session: Session, stop: &Sign
         while Instant::now() < until && status.is_none() && !stopped {
             let look = if child.is_some() { until.min(Instant::now() + LOOK_EVERY) } else { until };
             let signal = session.wait(look, stop, |event| slowest.add(event))?;
-            stopped = signal.is_some_and(|signal| passed_on(signal, child.as_ref()));
+            stopped = signal.is_some_and(|signal| child::passed_on(signal, child.as_ref()));
             status = child.as_mut().map(Child::try_wait).transpose()?.flatten();
         }
         session.drain(|event| slowest.add(event));
@@ -83,28 +77,13 @@ fn header(arguments: &Arguments, session: &Session) -> Header {
 
 /// Starts the command, if there is one, so that nothing of it is missed.
 fn start(arguments: &Arguments, session: &Session) -> Result<Option<Child>> {
-    let (Some((program, words)), Some(followed)) = (arguments.command.split_first(), &session.followed) else {
-        return Ok(None);
-    };
+    let Some(followed) = session.followed.as_ref().filter(|_| !arguments.command.is_empty()) else { return Ok(None) };
     // While we are followed, what we start is, from its first moment on.
     followed.follow(std::process::id()).context("cannot follow the command")?;
     // It inherits what is blocked, and signals are meant for it as well.
-    let ours = SigSet::empty().thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_SETMASK)?;
-    let child = Command::new(program).args(words).spawn();
-    ours.thread_set_mask()?;
+    let child = child::start(&arguments.command);
     followed.leave(std::process::id()).context("cannot stop following ourselves")?;
-    let name = printable(program.as_encoded_bytes());
-    child.map(Some).with_context(|| format!("cannot start {name}: give the path of a program that is there"))
-}
-
-/// Whether a signal ends the recording: with a command, that ends it. A terminal sends its interrupt to the command, too.
-fn passed_on(signal: Signal, child: Option<&Child>) -> bool {
-    let Some(pid) = child.and_then(|child| i32::try_from(child.id()).ok()) else { return true };
-    if signal != Signal::SIGINT {
-        // It may have ended just now.
-        let _ = kill(Pid::from_raw(pid), signal);
-    }
-    false
+    child
 }
 
 fn entries(session: &mut Session) -> Result<Vec<Entry>> {

@@ -34,7 +34,7 @@ use self::{
     totals::totals,
 };
 use super::{permitted, usage_error};
-use crate::daemon::{SETTLED, nanos};
+use crate::{daemon::nanos, detection::SETTLED};
 
 #[derive(clap::Args)]
 pub struct Arguments {

@@ -11,7 +11,7 @@ use model::{Event, Mount, MountKey, Nanos, Protocol};
 use probes::Watch;
 
 use super::{Arguments, layout::Layout};
-use crate::daemon;
+use crate::detection;
 use crate::view::{
     below::{self, CallLine},
     clock::Clock,
@@ -90,7 +90,7 @@ impl Printer {
         self.looked = Instant::now();
         let calls: Vec<_> = self.held.drain(..count).collect();
         let recorder = || watch.recorder().unwrap_or_default();
-        let found: HashMap<_, _> = daemon::below(watch, &calls.iter().collect::<Vec<_>>(), recorder)
+        let found: HashMap<_, _> = detection::below(watch, &calls.iter().collect::<Vec<_>>(), recorder)
             .into_iter()
             .map(|(call, below)| ((call.requester.tid, call.start), below))
             .collect();

@@ -1,0 +1,313 @@
+//! `plumbline replay`: detection and verdict over a recording, as fast as it can be read.
+
+use std::{
+    collections::BTreeMap,
+    io::{IsTerminal, Write},
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail};
+use jiff::Timestamp;
+use model::Nanos;
+use serde_json::Value;
+
+use super::{EXIT_USAGE, usage_error};
+use crate::{
+    config::{self, Config},
+    daemon::excerpt,
+    detection::{self, ChangeExt, Detection, Report, Reporter, Rules},
+    evidence::{Attachment, Collector, Id, Outcome, Request, Scope, Settings},
+    recording::Reader,
+    source::{EventSource, RecordedSource, Step, Wanted},
+    view::table::Table,
+};
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// A file of `plumbline record`, or a directory of the daemon's recorder
+    recording: PathBuf,
+    /// The configuration whose rules judge it; without one, the compiled-in default
+    #[arg(long, value_name = "F")]
+    config: Option<PathBuf>,
+    /// Judge nothing before: seconds since the recording's start, or a time such as 2026-03-01T12:00:00Z
+    #[arg(long, value_name = "T")]
+    from: Option<String>,
+    /// Judge nothing after: likewise
+    #[arg(long, value_name = "T")]
+    to: Option<String>,
+    /// Write a bundle of each incident below this directory
+    #[arg(long, value_name = "DIR")]
+    bundles: Option<PathBuf>,
+    /// One JSON array of the incidents, each as its incident.json has it
+    #[arg(long)]
+    json: bool,
+}
+
+/// How long bundles may take to be written in the end.
+const WRITE_LIMIT: Duration = Duration::from_secs(60);
+
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let [from, to] = [&arguments.from, &arguments.to].map(|text| text.as_deref().map(Moment::parse));
+    let (Ok(from), Ok(to)) = (from.transpose(), to.transpose()) else {
+        return Ok(usage_error("--from and --to take seconds, such as 30, or a time such as 2026-03-01T12:00:00Z"));
+    };
+    let config = match config::read(arguments.config.as_deref(), &[]) {
+        Ok(config) => config,
+        Err(errors) => {
+            errors.iter().for_each(|error| eprintln!("{error}"));
+            return Ok(ExitCode::from(EXIT_USAGE));
+        }
+    };
+    let began = Instant::now();
+    let reader = Reader::open(&arguments.recording)?;
+    let rules = Rules::new(&config, 0);
+    let nanos = |limit: Duration| u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
+    let thresholds = rules.kernel_thresholds().into_iter().map(|(operation, limit)| (operation, nanos(limit)));
+    let wanted = Wanted { thresholds: thresholds.collect(), failures: rules.failures() };
+    let mut source = RecordedSource::new(reader, wanted);
+    let mut found = Found::new(&config, arguments.bundles.as_deref())?;
+    let span = judge(&mut source, &config, (from, to), &mut found)?;
+    let incidents = found.finish()?;
+    source.reader().notes().iter().for_each(|note| eprintln!("plumbline: {note}"));
+    if arguments.json {
+        let mut out = std::io::stdout().lock();
+        serde_json::to_writer_pretty(&mut out, &incidents)?;
+        writeln!(out)?;
+    } else {
+        print(&incidents)?;
+    }
+    if std::io::stderr().is_terminal() || !arguments.json {
+        let (operations, records_lost, intervals_lost) = source.totals();
+        let took = began.elapsed().as_secs_f64();
+        eprintln!("plumbline: {operations} operations of {span:.1} s on {}, judged in {took:.2} s", source.host().name);
+        for (what, lost) in [
+            ("operations were overwritten before they were recorded", records_lost),
+            ("intervals are missing, since the disk was too slow", intervals_lost),
+        ] {
+            if lost > 0 {
+                eprintln!("plumbline: {lost} {what}");
+            }
+        }
+    }
+    Ok(if source.reader().damaged() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// A point of a recording.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Moment {
+    /// Seconds since its start.
+    Since(f64),
+    /// On the wall clock.
+    At(Timestamp),
+}
+
+impl Moment {
+    fn parse(text: &str) -> Result<Self> {
+        match text.parse::<f64>() {
+            Ok(seconds) if seconds.is_finite() && seconds >= 0.0 => Ok(Self::Since(seconds)),
+            Ok(_) => bail!("it is no time"),
+            Err(_) => Ok(Self::At(text.parse()?)),
+        }
+    }
+
+    fn nanos(self, source: &RecordedSource, start: Nanos) -> Nanos {
+        match self {
+            Self::Since(seconds) => start.saturating_add((seconds * 1e9) as u64),
+            Self::At(time) => {
+                let since_boot = time.as_nanosecond() - i128::from(source.clock().boot());
+                u64::try_from(since_boot.max(0)).unwrap_or(u64::MAX)
+            }
+        }
+    }
+}
+
+/// Runs detection over a recording. Returns how many seconds it covers.
+fn judge(
+    source: &mut RecordedSource,
+    config: &Config,
+    (from, to): (Option<Moment>, Option<Moment>),
+    found: &mut Found<'_>,
+) -> Result<f64> {
+    let mut detection: Option<Detection> = None;
+    let (mut start, mut seconds) = (None, 0.0);
+    // Windows are as many of the recorder's intervals as are nearest to the rules' own: its timer was never quite on time.
+    let (mut each, mut passed) = (1, 0);
+    loop {
+        match source.advance()? {
+            Step::End => break,
+            Step::Run => {
+                if let Some(mut over) = detection.take() {
+                    over.finish(source, found);
+                }
+                let ratio = config.watch_interval.as_secs_f64() * 1e3 / source.header().interval_ms.max(1.0);
+                (start, each, passed) = (None, (ratio.round() as u64).max(1), 0);
+            }
+            Step::Interval => {
+                let now = source.now();
+                let start = *start.get_or_insert_with(|| source.interval_start().max(1));
+                seconds = now.saturating_sub(start) as f64 / 1e9;
+                if to.is_some_and(|to| now > to.nanos(source, start)) {
+                    break;
+                }
+                if from.is_some_and(|from| now < from.nanos(source, start)) {
+                    continue;
+                }
+                let detection = detection.get_or_insert_with(|| Detection::new(config, source.interval_start()));
+                detection.drain(source);
+                passed += 1;
+                if source.ends_detection() {
+                    detection.finish(source, found);
+                } else if passed % each == 0 {
+                    detection.interval(source, found);
+                }
+            }
+        }
+    }
+    if let Some(mut over) = detection {
+        over.finish(source, found);
+    }
+    Ok(seconds)
+}
+
+/// The incidents of a replay, and their bundles.
+struct Found<'a> {
+    config: &'a Config,
+    sequence: u64,
+    incidents: BTreeMap<Id, Value>,
+    collector: Option<Collector>,
+    /// Bundles to be written once their incident is over.
+    pending: BTreeMap<Id, Pending>,
+    failed: Option<String>,
+}
+
+struct Pending {
+    recorder: Option<probes::Recorder>,
+}
+
+impl<'a> Found<'a> {
+    fn new(config: &'a Config, bundles: Option<&Path>) -> Result<Self> {
+        let start = |path: &Path| {
+            let output_dir = std::path::absolute(path)?;
+            Collector::start(Settings {
+                output_dir,
+                max_bytes: u64::MAX,
+                max_age: Duration::MAX,
+                ..Settings::default()
+            })
+            .with_context(|| format!("cannot write bundles to {}", path.display()))
+        };
+        let collector = bundles.map(start).transpose()?;
+        Ok(Self { config, sequence: 0, incidents: BTreeMap::new(), collector, pending: BTreeMap::new(), failed: None })
+    }
+
+    fn bundle(&mut self, source: &dyn EventSource, id: &Id, report: Report<'_>) {
+        let Report { change, described, recorder, children, .. } = report;
+        let Some(collector) = &self.collector else { return };
+        let episode = change.episode();
+        let pending = self
+            .pending
+            .entry(id.clone())
+            .or_insert_with(|| Pending { recorder: excerpt(self.config, &recorder, episode.window.from) });
+        if !change.closed() {
+            return;
+        }
+        let attachments: Vec<Attachment> = detection::attachments(
+            source,
+            (episode.window.events().to_vec(), children),
+            pending.recorder.take(),
+            &described,
+        );
+        self.pending.remove(id);
+        let request =
+            Request { id: id.clone(), incident: described, attachments, actions: vec![], scope: Scope::default() };
+        if let Err(refused) = collector.submit(request) {
+            self.failed.get_or_insert(refused.to_string());
+        }
+        self.wait_for_bundles();
+    }
+
+    /// Each is written before the next is made: nothing has to wait, and none is refused.
+    fn wait_for_bundles(&mut self) {
+        let Some(collector) = &self.collector else { return };
+        let until = Instant::now() + WRITE_LIMIT;
+        while Instant::now() < until {
+            let done = collector.completions();
+            for done in &done {
+                if let Outcome::Lost { message, .. } = &done.outcome {
+                    self.failed.get_or_insert(message.clone());
+                }
+            }
+            if !done.is_empty() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    fn finish(self) -> Result<Vec<Value>> {
+        if let Some(error) = self.failed {
+            bail!("not all bundles were written: {error}");
+        }
+        Ok(self.incidents.into_values().collect())
+    }
+}
+
+impl Reporter for Found<'_> {
+    fn next_id(&mut self, detected: Timestamp, protocol: &str, kind: &str) -> Id {
+        self.sequence += 1;
+        Id::new(detected, protocol, kind, self.sequence)
+    }
+
+    fn report(&mut self, source: &dyn EventSource, _: &Rules, report: Report<'_>) -> bool {
+        let id = report.id.clone();
+        self.incidents.insert(id.clone(), report.described.clone());
+        self.bundle(source, &id, report);
+        true
+    }
+}
+
+fn print(incidents: &[Value]) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    if incidents.is_empty() {
+        writeln!(out, "nothing would have been reported")?;
+        return Ok(());
+    }
+    let table = Table::new(&[
+        ("DETECTED (UTC)", 19),
+        ("ANOMALY", 18),
+        ("LAYER", 8),
+        ("CONF", -4),
+        ("MOUNT", 24),
+        ("OBSERVED", 0),
+    ]);
+    table.header(&mut out)?;
+    for incident in incidents {
+        let get = |pointer: &str| incident.pointer(pointer).and_then(Value::as_str).unwrap_or("-");
+        let detected = get("/detected").get(..19).unwrap_or("-").replace('T', " ");
+        let confidence = incident.pointer("/verdict/confidence").and_then(Value::as_f64).unwrap_or_default();
+        let (name, layer) = (get("/anomaly/name"), get("/verdict/layer"));
+        let mount = get("/top/mounts/0/mountpoint");
+        table.row(&mut out, &[&detected, name, layer, &format!("{confidence:.2}"), mount, get("/anomaly/observed")])?;
+        let because = incident.pointer("/verdict/because").and_then(Value::as_array);
+        for sentence in because.into_iter().flatten().filter_map(Value::as_str) {
+            writeln!(out, "{:21}{sentence}", "")?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_is_seconds_or_a_time() {
+        assert_eq!(Moment::parse("30").unwrap(), Moment::Since(30.0));
+        assert_eq!(Moment::parse("2026-03-01T12:00:00Z").unwrap(), Moment::At("2026-03-01T12:00:00Z".parse().unwrap()));
+        for wrong in ["-1", "nan", "noon", ""] {
+            assert!(Moment::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! What becomes of incidents and requests here: bundles, made and renewed, the log, and those who collect.
+
+use std::{collections::BTreeSet, os::unix::net::UnixStream};
+
+use jiff::Timestamp;
+use probes::{Recorder, Watch};
+use serde_json::Value;
+
+use super::{Daemon, control, nanos, publish::Publish, release_free_memory, tell};
+use crate::{
+    config::Config,
+    detection::{self, ChangeExt, Report, Reporter, Rules},
+    evidence::{Cause, Collector, Done, INCIDENTS, Id, Outcome, Request, Scope},
+    source::EventSource,
+};
+
+/// Snapshots under way at the same time: each holds a copy of the flight recorder.
+const MAX_SNAPSHOTS: usize = 2;
+
+/// Turns reports into bundles.
+pub(super) struct Bundles<'a> {
+    pub config: &'a Config,
+    pub collector: &'a Collector,
+    pub publish: &'a mut Publish,
+    pub incidents: &'a mut u64,
+    pub bundles_lost: &'a mut u64,
+}
+
+impl Reporter for Bundles<'_> {
+    fn next_id(&mut self, detected: Timestamp, protocol: &str, kind: &str) -> Id {
+        self.collector.next_id(detected, protocol, kind)
+    }
+
+    /// Has the bundle made, or, if there is one, renewed.
+    fn report(&mut self, source: &dyn EventSource, rules: &Rules, report: Report<'_>) -> bool {
+        let Report { change, id, known, described, recorder, children } = report;
+        let episode = change.episode();
+        if change.opened() {
+            *self.incidents += 1;
+            tell::incident(&described, self.config.audit);
+        }
+        let bundle = self.config.output_dir.join(INCIDENTS).join(id.bundle());
+        self.publish.incident(&episode.anomaly, &described, &bundle, change);
+        if change.closed() {
+            tell::audit(self.config.audit, "incident", || format!("{} is over", id.as_str()));
+        }
+        let events = episode.window.events().to_vec();
+        let result = if known {
+            let attachments = detection::attachments(source, (events, children), None, &described);
+            self.collector.update(id.clone(), described, attachments)
+        } else {
+            let excerpt = excerpt(self.config, &recorder, episode.window.from);
+            self.collector.submit(Request {
+                id: id.clone(),
+                attachments: detection::attachments(source, (events, children), excerpt, &described),
+                incident: described,
+                actions: self.config.resolve(rules.actions_of(&episode.anomaly.name)),
+                scope: detection::scope(source, episode),
+            })
+        };
+        release_free_memory();
+        if let Err(refused) = &result {
+            *self.bundles_lost += 1;
+            tell::lost(id.as_str(), "busy", &refused.to_string(), self.config.audit);
+        }
+        result.is_ok()
+    }
+}
+
+/// The seconds before `from`, and no more of them than an eighth of the disk limit holds: 32 bytes each, compressed.
+pub fn excerpt(config: &Config, recorder: &Recorder, from: u64) -> Option<Recorder> {
+    let span = nanos(config.evidence.recorder);
+    let limit = (config.cleanup.max_bytes / 8 / 32).clamp(100, 20_000) as usize;
+    (span > 0).then(|| recorder.excerpt(from.saturating_sub(span), limit))
+}
+
+/// What each probe has lost since it was loaded, by cause; and what was left out on purpose.
+pub fn losses_of(watch: &Watch, sample_shift: u32) -> Value {
+    let (consumed, refused) = watch.consumed();
+    let mut losses = serde_json::Map::new();
+    for ((protocol, counters), (_, runs)) in watch.counters().into_iter().zip(watch.runs()) {
+        let mut causes: serde_json::Map<String, Value> =
+            counters.losses().into_iter().map(|(cause, lost)| (cause.into(), lost.into())).collect();
+        causes.insert("runs_missed".into(), runs.missed.into());
+        causes.insert("swept".into(), counters.swept.into());
+        causes.insert("never_sent".into(), counters.never_sent.into());
+        causes.insert("sampled_out".into(), counters.sampled_out.into());
+        causes.insert("produced".into(), counters.produced.into());
+        causes.insert("started".into(), counters.started.into());
+        causes.insert("unfinished".into(), counters.unfinished().into());
+        losses.insert(protocol.name.into(), causes.into());
+    }
+    losses.insert("consumed".into(), consumed.into());
+    losses.insert("not_understood".into(), refused.into());
+    losses.insert("sampling_one_in".into(), (1_u64 << sample_shift).into());
+    losses.into()
+}
+
+impl Daemon {
+    fn lost(&mut self, id: &Id, cause: &str, message: &str) {
+        self.bundles_lost += 1;
+        tell::lost(id.as_str(), cause, message, self.setup.config.audit);
+    }
+
+    /// Has a bundle made now, and tells `asker` when it is there.
+    pub(super) fn snapshot(&mut self, by: &str, asker: Option<UnixStream>) {
+        let Some(collector) = &self.collector else { return };
+        if self.snapshots.len() >= MAX_SNAPSHOTS {
+            tracing::warn!("no snapshot for {by}: {MAX_SNAPSHOTS} are under way");
+            return refuse(asker, "other snapshots are under way; try again in a moment");
+        }
+        self.source.begin_interval();
+        let id = collector.next_id(Timestamp::now(), "all", "snapshot");
+        let described = detection::describe_snapshot(&self.source, id.as_str(), by);
+        let excerpt = excerpt(&self.setup.config, &self.source.recorder(), self.source.now());
+        let remote: Vec<_> = self.source.watch().mounts().iter().filter(|point| point.remote).collect();
+        let mounts = remote.iter().map(|point| detection::scoped(point.mount.clone(), Some(point.device))).collect();
+        let servers: BTreeSet<_> = remote.iter().map(|point| point.mount.server.clone()).collect();
+        let servers = servers.into_iter().filter(|server| !server.is_empty()).collect();
+        let request = Request {
+            id: id.clone(),
+            attachments: detection::attachments(&self.source, Default::default(), excerpt, &described),
+            incident: described,
+            actions: self.setup.config.resolve(&self.setup.config.snapshot),
+            scope: Scope { mounts, servers, pids: vec![] },
+        };
+        tell::audit(self.setup.config.audit, "snapshot", || format!("{} asked for by {by}", id.as_str()));
+        match collector.submit(request) {
+            Ok(()) => self.snapshots.push((id, asker)),
+            Err(refused) => {
+                self.lost(&id, "busy", &refused.to_string());
+                refuse(asker, "the collector is busy; try again in a moment");
+            }
+        }
+    }
+
+    pub(super) fn take_requests(&mut self) {
+        for stream in self.control.snapshot_requests() {
+            self.snapshot("plumbline snapshot", Some(stream));
+        }
+    }
+
+    pub(super) fn take_completions(&mut self) {
+        let done = self.collector.as_ref().map(Collector::completions).unwrap_or_default();
+        for done in done {
+            self.completed(&done);
+        }
+        release_free_memory();
+    }
+
+    pub(super) fn completed(&mut self, done: &Done) {
+        let audited = self.setup.config.audit;
+        tell::deletions(&done.sweep, audited);
+        let (id, line) = match &done.outcome {
+            Outcome::Written { id, path, .. } => {
+                tell::written(&done.outcome, audited);
+                self.detection.written(id);
+                (id, format!("bundle {}", path.display()))
+            }
+            Outcome::Lost { id, cause, message } => {
+                self.lost(id, cause.name(), message);
+                self.detection.lost(id, *cause == Cause::Gone);
+                (id, format!("error the bundle was lost: {message}"))
+            }
+            Outcome::NotTidied { message } => return tracing::error!("old bundles cannot be looked at: {message}"),
+            Outcome::Tidied => return,
+        };
+        let index = self.snapshots.iter().position(|(waits_for, _)| waits_for == id);
+        if let Some((_, Some(stream))) = index.map(|index| self.snapshots.swap_remove(index)) {
+            control::answer(stream, &line);
+        }
+    }
+}
+
+fn refuse(asker: Option<UnixStream>, why: &str) {
+    if let Some(stream) = asker {
+        control::answer(stream, &format!("error {why}"));
+    }
+}

@@ -1,0 +1,67 @@
+//! The daemon's flight recorder on disk: the last minutes, always.
+
+use model::Nanos;
+
+use super::Daemon;
+use crate::{
+    config::Config,
+    recording::{Header, Segments, Writer},
+    source::{Host, KernelSource, Tap},
+    view::clock::Clock,
+};
+
+/// What a recording begins with, but for what the flight recorder itself knows.
+pub fn recording_header(config: &Config, command: Vec<String>) -> Header {
+    let Host { name, kernel, plumbline } = Host::this();
+    let now: Nanos = super::nanos(probes::monotonic());
+    Header {
+        plumbline: plumbline.to_owned(),
+        host: name,
+        kernel,
+        started: Clock::now().iso(now),
+        command,
+        interval_ms: config.watch_interval.as_secs_f64() * 1e3,
+        probes: config.probes.iter().map(|probe| probe.name.to_owned()).collect(),
+        ..Header::default()
+    }
+}
+
+impl Daemon {
+    /// Begins to record, if the configuration asks for it. What cannot be recorded is no reason not to watch.
+    pub(super) fn restart_recorder(&mut self) {
+        drop(self.source.set_tap(None).map(|tap| tap.into_writer().finish()));
+        let config = &self.setup.config;
+        if config.recorder.keep.is_zero() {
+            return;
+        }
+        let open = |header| {
+            let segments = Segments::open(&config.output_dir, config.recorder.keep, config.recorder.max_bytes)?;
+            Writer::to_segments(segments, header)
+        };
+        match Tap::new(self.source.watch(), recording_header(config, vec![]), open) {
+            Ok(mut tap) => {
+                tap.set_reported(self.detection.rules().reported());
+                self.source.set_tap(Some(tap));
+            }
+            Err(error) => tracing::error!("nothing is recorded: {error:#}; mend that, and reload"),
+        }
+    }
+
+    /// Says when the recorder cannot write, once, and when it can again.
+    pub(super) fn look_after_recorder(&mut self) {
+        let Some(error) = self.source.tap().map(|tap| tap.writer().written().error) else { return };
+        if error == self.recorder_error {
+            return;
+        }
+        match error.as_str() {
+            "" => tracing::info!("the recorder writes again"),
+            error => tracing::error!("the recorder cannot write: {error}; it tries again, and the daemon goes on"),
+        }
+        self.recorder_error = error;
+    }
+
+    /// Ends the recording with all that is known.
+    pub(super) fn stop_recorder(source: &mut KernelSource) {
+        drop(source.set_tap(None).map(|tap| tap.into_writer().finish()));
+    }
+}

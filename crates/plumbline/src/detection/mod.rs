@@ -1,0 +1,138 @@
+//! Detection: from what a source of events says to incidents. The daemon runs it on this host's kernel, `replay` on a recording.
+//!
+//! ```text
+//!  EventSource ── drain ──> rules ── interval over ──> changes ──> incidents ──> Reporter
+//! ```
+
+mod children;
+mod describe;
+mod incidents;
+mod rules;
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    time::Duration,
+};
+
+use diagnose::{Finished, Ledger, Meanwhile};
+use model::{Nanos, Operation};
+
+use crate::{config::Config, source::EventSource};
+pub use children::{Children, SETTLED, below};
+pub use describe::{attachments, describe_snapshot, scope, scoped};
+pub use incidents::{Report, Reporter};
+pub use rules::{Change, ChangeExt, Rules};
+
+use incidents::Open;
+
+/// What is in flight is looked at so often at most. Shorter than a second by what a timer may be early.
+const LOOK_AT_STALLS_EVERY: Duration = Duration::from_millis(900);
+
+/// Rules at work, and the incidents that are not over.
+pub struct Detection {
+    rules: Rules,
+    /// The episodes that are not over, by number.
+    open: HashMap<u64, Open>,
+    children: Children,
+    ledger: Ledger,
+    lost_before: HashMap<&'static str, u64>,
+    looked_at_stalls: Nanos,
+}
+
+impl Detection {
+    /// The configuration's rules, whose first windows begin at `now`.
+    pub fn new(config: &Config, now: Nanos) -> Self {
+        Self {
+            rules: Rules::new(config, now),
+            open: HashMap::new(),
+            children: Children::default(),
+            ledger: Ledger::default(),
+            lost_before: HashMap::new(),
+            looked_at_stalls: now,
+        }
+    }
+
+    /// The rules on duty.
+    pub fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// Shows the rules what has come. False once nothing waits.
+    pub fn drain(&mut self, source: &mut dyn EventSource) -> bool {
+        let rules = &mut self.rules;
+        source.drain(&mut |event| rules.see(event))
+    }
+
+    /// An interval is over, and drained: closes every rule's window, and has what that changed reported.
+    pub fn interval(&mut self, source: &dyn EventSource, reporter: &mut dyn Reporter) {
+        self.look_at_stalls(source);
+        let changes = self.close_windows(source);
+        self.report_all(source, reporter, changes);
+        self.find_children(source);
+    }
+
+    /// Nothing more comes: what is open is over.
+    pub fn finish(&mut self, source: &dyn EventSource, reporter: &mut dyn Reporter) {
+        let mut changes = self.close_windows(source);
+        changes.extend(self.rules.finish());
+        self.report_all(source, reporter, changes);
+    }
+
+    /// Another configuration's rules take over; to be finished before.
+    pub fn replace(&mut self, config: &Config, source: &dyn EventSource) {
+        self.rules.replace(config, source.now());
+        // What finished before is no business of the new rules.
+        let _ = self.finished_since(source);
+    }
+
+    /// The source counts from zero again.
+    pub fn begin_again(&mut self) {
+        self.lost_before.clear();
+        self.ledger = Ledger::default();
+    }
+
+    /// Closes every rule's window. A probe's own losses are its rules'.
+    fn close_windows(&mut self, source: &dyn EventSource) -> Vec<Change> {
+        let mut lost = HashMap::new();
+        for (protocol, now) in source.lost_events() {
+            let before = self.lost_before.insert(protocol.name, now).unwrap_or(0);
+            lost.insert(protocol.name, now.saturating_sub(before));
+        }
+        let finished = self.finished_since(source);
+        let meanwhile = Meanwhile {
+            finished: &finished,
+            recorded: &|since| source.recorded_since(since),
+            label: &|key| source.mount(key).label().to_owned(),
+        };
+        self.rules.close(source.now(), |probe| lost.get(probe).copied().unwrap_or(0), &meanwhile)
+    }
+
+    /// What has finished since this was last asked, of the operations that some rule must know all about.
+    fn finished_since(&mut self, source: &dyn EventSource) -> Vec<Finished> {
+        let wanted: BTreeSet<Operation> = self.rules.of_all();
+        if wanted.is_empty() {
+            return Vec::new();
+        }
+        match source.histograms() {
+            Ok(histograms) => self.ledger.since(histograms.iter().cloned(), &wanted),
+            Err(error) => {
+                // It counts for the next window.
+                tracing::warn!("cannot read what has finished: {error:#}");
+                Vec::new()
+            }
+        }
+    }
+
+    /// Shows the rules what has been in flight for too long, once a second at most: each look reads the kernel's maps.
+    fn look_at_stalls(&mut self, source: &dyn EventSource) {
+        let Some((limit, protocols)) = self.rules.stalled_after() else { return };
+        let every = u64::try_from(LOOK_AT_STALLS_EVERY.as_nanos()).unwrap_or(u64::MAX);
+        if source.now().saturating_sub(self.looked_at_stalls) < every {
+            return;
+        }
+        self.looked_at_stalls = source.now();
+        for event in source.in_flight(&|protocol| protocols.contains(protocol.name), limit, diagnose::KEPT) {
+            self.rules.see(&event);
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! Reads a recording, or a directory of segments, interval by interval. Nothing in the bytes is trusted.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    fs::File,
+    io::{self, BufReader, Read},
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result, bail};
+use probes::RECORD_SIZE;
+
+use super::{
+    chunk::{self, Error, Kind},
+    facts::{Header, Interval, numbering},
+    segments,
+};
+
+/// Where `struct record` has its operation's code, 2 bytes, and its probe's number, 1 byte.
+const CODE_AT: usize = 56;
+const PROBE_AT: usize = 58;
+
+/// What comes next in a recording.
+#[derive(Debug)]
+pub enum Item {
+    /// From here on it is of this run of a recorder: nothing that was known before holds. Always the first.
+    Run(Box<Header>),
+    /// An interval of that run.
+    Interval(Box<Interval>),
+}
+
+/// A recording being read.
+pub struct Reader {
+    files: VecDeque<PathBuf>,
+    current: Option<Current>,
+    run: Option<Header>,
+    numbers: Numbers,
+    notes: Vec<String>,
+    damaged: bool,
+}
+
+struct Current {
+    path: PathBuf,
+    file: Box<dyn Read>,
+    at: u64,
+    payload: Vec<u8>,
+    used: usize,
+    ended: bool,
+}
+
+impl Reader {
+    /// Opens a recording, or all segments of a directory.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be read, is no recording, or is of another version.
+    pub fn open(path: &Path) -> Result<Self> {
+        let shown = path.display();
+        let files: VecDeque<PathBuf> = match path.is_dir() {
+            true => segments::list(path).with_context(|| format!("cannot read {shown}"))?.into(),
+            false => [path.to_owned()].into(),
+        };
+        if files.is_empty() {
+            bail!(
+                "{shown} is a directory without recordings; name the file, or the directory `recorder` of the daemon's output"
+            );
+        }
+        let mut reader = Self::of_files(files);
+        reader.open_next()?;
+        Ok(reader)
+    }
+
+    /// What the operator should know of the recording: that it was cut off, or is damaged, and where.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Whether bytes were found that no recorder has written.
+    pub fn damaged(&self) -> bool {
+        self.damaged
+    }
+
+    /// The next item; `None` at the end. Where a file is cut off or damaged, what comes before it is given, and a note.
+    ///
+    /// # Errors
+    ///
+    /// When the next segment cannot be opened.
+    pub fn next(&mut self) -> Result<Option<Item>> {
+        loop {
+            let Some(current) = &mut self.current else {
+                if self.files.is_empty() {
+                    return Ok(None);
+                }
+                self.open_next()?;
+                continue;
+            };
+            match current.next(&self.numbers) {
+                Ok(Some(Found::Interval(interval))) => return Ok(Some(Item::Interval(interval))),
+                Ok(Some(Found::Header(header))) => {
+                    let same = self.run.as_ref().is_some_and(|run| run.run == header.run && run.run != "");
+                    self.numbers = Numbers::of(&header);
+                    if !same {
+                        self.run = Some((*header).clone());
+                        return Ok(Some(Item::Run(header)));
+                    }
+                }
+                Ok(None) => {
+                    if !current.ended && self.files.is_empty() {
+                        self.notes.push(format!(
+                            "{} has no end: its recorder was killed, or still writes",
+                            current.path.display()
+                        ));
+                    }
+                    self.current = None;
+                }
+                Err(error) => {
+                    self.damaged |= !matches!(error, Error::CutOff);
+                    self.notes.push(format!("{}: {error}; what comes before that is used", current.path.display()));
+                    self.current = None;
+                }
+            }
+        }
+    }
+
+    fn open_next(&mut self) -> Result<()> {
+        let Some(path) = self.files.pop_front() else { return Ok(()) };
+        let shown = path.display().to_string();
+        let file = File::open(&path).with_context(|| format!("cannot read {shown}"))?;
+        self.begin(path, Box::new(BufReader::with_capacity(1 << 16, file)))
+    }
+
+    /// Reads a recording that is in memory.
+    ///
+    /// # Errors
+    ///
+    /// When it is no recording, or of another version.
+    pub fn of_bytes(bytes: Vec<u8>) -> Result<Self> {
+        let mut reader = Self::of_files(VecDeque::new());
+        reader.begin("memory".into(), Box::new(io::Cursor::new(bytes)))?;
+        Ok(reader)
+    }
+
+    fn of_files(files: VecDeque<PathBuf>) -> Self {
+        Self { files, current: None, run: None, numbers: Numbers::default(), notes: vec![], damaged: false }
+    }
+
+    fn begin(&mut self, path: PathBuf, mut file: Box<dyn Read>) -> Result<()> {
+        let shown = path.display().to_string();
+        match chunk::read_prefix(&mut file) {
+            Ok(()) => {}
+            // A segment that had just been begun when its recorder was killed.
+            Err(Error::NotOne) if self.run.is_some() => {
+                self.notes.push(format!("{shown}: {}; it is left out", Error::NotOne));
+                return Ok(());
+            }
+            Err(error) => return Err(anyhow::Error::from(error).context(shown)),
+        }
+        let at = chunk::PREFIX as u64;
+        self.current = Some(Current { path, file, at, payload: vec![], used: 0, ended: false });
+        Ok(())
+    }
+}
+
+enum Found {
+    Header(Box<Header>),
+    Interval(Box<Interval>),
+}
+
+impl Current {
+    fn next(&mut self, numbers: &Numbers) -> Result<Option<Found>, Error> {
+        loop {
+            let begins = self.at;
+            let damaged = |what| Error::Damaged { at: begins, what };
+            let mut rest = self.payload.get(self.used..).unwrap_or_default();
+            if let Some(mut interval) = chunk::take_interval(&mut rest).map_err(damaged)? {
+                self.used = self.payload.len() - rest.len();
+                numbers.translate(&mut interval);
+                return Ok(Some(Found::Interval(Box::new(interval))));
+            }
+            let Some((kind, payload)) = chunk::read(&mut self.file, &mut self.at)? else { return Ok(None) };
+            match kind {
+                Kind::Header => {
+                    let header = serde_json::from_slice(&payload).map_err(|error| damaged(error.to_string()))?;
+                    return Ok(Some(Found::Header(Box::new(header))));
+                }
+                Kind::Intervals => (self.payload, self.used) = (payload, 0),
+                Kind::End => self.ended = true,
+            }
+        }
+    }
+}
+
+/// From the numbers in a recording's records to those of this program: operations are known by name.
+#[derive(Debug, Default)]
+struct Numbers(Option<BTreeMap<(u8, u16), Option<(u8, u16)>>>);
+
+impl Numbers {
+    fn of(header: &Header) -> Self {
+        let ours = numbering();
+        if header.numbers.is_empty() || header.numbers == ours {
+            return Self(None);
+        }
+        let index = |names: &[String], name: &str| names.iter().position(|known| known == name && !name.is_empty());
+        let mut table = BTreeMap::new();
+        for (probe, (protocol, names)) in &header.numbers {
+            let known = ours.iter().find(|(_, (name, _))| name == protocol);
+            for (code, name) in names.iter().enumerate().take(usize::from(u16::MAX)) {
+                let to = known.and_then(|(id, (_, known))| Some((*id, u16::try_from(index(known, name)?).ok()?)));
+                table.insert((*probe, code as u16), to);
+            }
+        }
+        Self(Some(table))
+    }
+
+    /// Records of operations that this program does not know become empty.
+    fn translate(&self, interval: &mut Interval) {
+        let Some(table) = &self.0 else { return };
+        let records = interval.slices.iter_mut().flat_map(|slice| slice.bytes.chunks_exact_mut(RECORD_SIZE));
+        for record in records {
+            let (Some([low, high]), Some(probe)) = (record.get(CODE_AT..CODE_AT + 2), record.get(PROBE_AT)) else {
+                continue;
+            };
+            match table.get(&(*probe, u16::from_ne_bytes([*low, *high]))) {
+                Some(Some((probe, code))) => {
+                    record[CODE_AT..CODE_AT + 2].copy_from_slice(&code.to_ne_bytes());
+                    record[PROBE_AT] = *probe;
+                }
+                _ => record.fill(0),
+            }
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! The recorder's thread: packs intervals into chunks and writes these, so that nobody else waits for a disk.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
+    },
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    chunk::{self, Kind},
+    facts::{Header, Interval},
+    segments::Segments,
+};
+
+/// Intervals that may wait for the disk; what does not fit is left out, and counted.
+const QUEUE: usize = 8;
+/// A chunk is written once it holds so many bytes, unpacked ...
+const CHUNK_BYTES: usize = 256 << 10;
+/// ... or once its first interval is so old: no more is lost when the process is killed.
+const CHUNK_AGE: Duration = Duration::from_secs(2);
+/// Bytes kept free for the last chunk.
+const END_BYTES: u64 = 1024;
+
+/// How large a file may become.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limit(pub u64);
+
+/// What was written in all. The last chunk of a recording.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Written {
+    /// Intervals.
+    pub intervals: u64,
+    /// Operations that ended.
+    pub operations: u64,
+    /// Events.
+    pub events: u64,
+    /// Bytes on disk.
+    pub bytes: u64,
+    /// Whether the limit was reached.
+    pub full: bool,
+    /// Why nothing more could be written; empty if nothing is wrong.
+    pub error: String,
+}
+
+/// Where chunks go.
+enum Output {
+    /// One file.
+    File { file: File, bytes: u64, limit: Limit },
+    /// The daemon's directory.
+    Segments(Segments),
+}
+
+/// A recorder's thread, and the way to it.
+pub struct Writer {
+    queue: Option<SyncSender<Job>>,
+    thread: Option<JoinHandle<()>>,
+    state: Arc<Mutex<Written>>,
+    wants_segment: Arc<AtomicBool>,
+}
+
+enum Job {
+    /// The header of what follows; a new segment begins with one.
+    Header(Box<Header>),
+    Interval(Box<Interval>),
+}
+
+/// What became of an interval.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Handed {
+    /// It will be written.
+    Over,
+    /// The disk is too slow: it is lost.
+    Lost,
+}
+
+impl Writer {
+    /// Begins a file; what is there is not replaced.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be created.
+    pub fn to_file(path: &Path, limit: Limit, header: Header) -> Result<Self> {
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+        let file = file.with_context(|| format!("cannot create {}", path.display()))?;
+        Self::start(Output::File { file, bytes: 0, limit }, header)
+    }
+
+    /// Begins a segment in the daemon's directory.
+    ///
+    /// # Errors
+    ///
+    /// When no thread can be started.
+    pub fn to_segments(segments: Segments, header: Header) -> Result<Self> {
+        Self::start(Output::Segments(segments), header)
+    }
+
+    fn start(output: Output, header: Header) -> Result<Self> {
+        let (queue, jobs) = sync_channel(QUEUE);
+        let state = Arc::new(Mutex::new(Written::default()));
+        let wants_segment = Arc::new(AtomicBool::new(false));
+        let (shared, wanted) = (Arc::clone(&state), Arc::clone(&wants_segment));
+        let thread = std::thread::Builder::new().name("recorder".into()).spawn(move || {
+            let mut worker = Worker::new(output, shared, wanted);
+            worker.run(&jobs);
+        })?;
+        let writer = Self { queue: Some(queue), thread: Some(thread), state, wants_segment };
+        writer.hand(Job::Header(Box::new(header)));
+        Ok(writer)
+    }
+
+    /// Hands an interval over. Never waits.
+    pub fn interval(&self, interval: Interval) -> Handed {
+        self.hand(Job::Interval(Box::new(interval)))
+    }
+
+    fn hand(&self, job: Job) -> Handed {
+        let sent = self.queue.as_ref().map(|queue| queue.try_send(job));
+        match sent {
+            Some(Ok(())) => Handed::Over,
+            Some(Err(TrySendError::Full(_) | TrySendError::Disconnected(_))) | None => Handed::Lost,
+        }
+    }
+
+    /// Whether the next interval is to begin a segment; asked once, the answer is no until the next segment is complete.
+    pub fn wants_segment(&self) -> bool {
+        self.wants_segment.swap(false, Ordering::Relaxed)
+    }
+
+    /// What has been written so far.
+    pub fn written(&self) -> Written {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Writes what is left, and the end.
+    pub fn finish(mut self) -> Written {
+        self.queue = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        self.written()
+    }
+}
+
+/// What is in the payload and not on disk yet.
+#[derive(Default)]
+struct Pending {
+    since: Option<Instant>,
+    intervals: u64,
+    operations: u64,
+    events: u64,
+}
+
+struct Worker {
+    output: Output,
+    state: Arc<Mutex<Written>>,
+    payload: Vec<u8>,
+    pending: Pending,
+    /// The header's chunk: each segment begins with it.
+    header: Vec<u8>,
+    wants_segment: Arc<AtomicBool>,
+    /// It has been asked for one.
+    asked: bool,
+}
+
+impl Worker {
+    fn new(output: Output, state: Arc<Mutex<Written>>, wants_segment: Arc<AtomicBool>) -> Self {
+        let (payload, header, pending) = (Vec::new(), Vec::new(), Pending::default());
+        Self { output, state, payload, pending, header, wants_segment, asked: false }
+    }
+
+    fn run(&mut self, jobs: &Receiver<Job>) {
+        let Ok(mut compressor) = chunk::compressor() else {
+            return self.failed(&io::Error::other("zstd cannot be set up"));
+        };
+        while let Ok(job) = jobs.recv() {
+            let result = match job {
+                Job::Header(header) => self.begin(&header, &mut compressor),
+                Job::Interval(interval) => self.take(&interval, &mut compressor),
+            };
+            if let Err(error) = result {
+                self.failed(&error);
+            }
+        }
+        let end = self.flush(&mut compressor).and_then(|()| {
+            let written = serde_json::to_vec(&*self.lock())?;
+            let last = chunk::pack(Kind::End, &written, &mut compressor)?;
+            self.append(&last, true)
+        });
+        if let Err(error) = end {
+            self.failed(&error);
+        }
+    }
+
+    fn begin(&mut self, header: &Header, compressor: &mut zstd::bulk::Compressor<'_>) -> io::Result<()> {
+        let mut chunk = chunk::prefix().to_vec();
+        chunk.extend(chunk::pack(Kind::Header, &serde_json::to_vec(header)?, compressor)?);
+        self.header = chunk;
+        if let Output::File { .. } = self.output {
+            let chunk = std::mem::take(&mut self.header);
+            self.append(&chunk, true)?;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, interval: &Interval, compressor: &mut zstd::bulk::Compressor<'_>) -> io::Result<()> {
+        if self.lock().full {
+            return Ok(());
+        }
+        if interval.begins_segment {
+            self.flush(compressor)?;
+            if let Output::Segments(segments) = &mut self.output {
+                segments.end_segment();
+            }
+            self.asked = false;
+        }
+        let records = interval.slices.iter().map(|slice| slice.bytes.len()).sum::<usize>();
+        // Whatever it holds, a chunk stays within its limits.
+        if self.payload.len() + records > CHUNK_BYTES {
+            self.flush(compressor)?;
+        }
+        chunk::put_interval(&mut self.payload, interval)?;
+        self.pending.intervals += 1;
+        self.pending.operations += (records / probes::RECORD_SIZE) as u64;
+        self.pending.events += interval.facts.events.len() as u64;
+        let since = *self.pending.since.get_or_insert_with(Instant::now);
+        if self.payload.len() >= CHUNK_BYTES || since.elapsed() >= CHUNK_AGE {
+            self.flush(compressor)?;
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self, compressor: &mut zstd::bulk::Compressor<'_>) -> io::Result<()> {
+        if self.payload.is_empty() {
+            return Ok(());
+        }
+        let packed = chunk::pack(Kind::Intervals, &self.payload, compressor);
+        self.payload.clear();
+        self.payload.shrink_to(CHUNK_BYTES);
+        let pending = std::mem::take(&mut self.pending);
+        self.append(&packed?, false)?;
+        let mut state = self.lock();
+        if !state.full {
+            state.intervals += pending.intervals;
+            state.operations += pending.operations;
+            state.events += pending.events;
+        }
+        Ok(())
+    }
+
+    /// Writes a chunk as a whole or not at all. `always`: a file's own frame, for which there is room.
+    fn append(&mut self, chunk: &[u8], always: bool) -> io::Result<()> {
+        let length = chunk.len() as u64;
+        let state = Arc::clone(&self.state);
+        let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+        match &mut self.output {
+            Output::File { file, bytes, limit } => {
+                if state.full && !always || !always && *bytes + length + END_BYTES > limit.0 {
+                    state.full = true;
+                    return Ok(());
+                }
+                if let Err(error) = file.write_all(chunk) {
+                    // What was begun of it goes: the file ends with a whole chunk.
+                    let _ = file.set_len(*bytes);
+                    return Err(error);
+                }
+                *bytes += length;
+                state.bytes = *bytes;
+            }
+            Output::Segments(segments) => {
+                segments.append(&self.header, chunk)?;
+                state.bytes = segments.bytes();
+                state.error.clear();
+                if segments.is_complete() && !std::mem::replace(&mut self.asked, true) {
+                    self.wants_segment.store(true, Ordering::Relaxed);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A file ends with its first error; the daemon's directory gets another try with the next chunk.
+    fn failed(&self, error: &io::Error) {
+        let mut state = self.lock();
+        if let Output::File { .. } = self.output {
+            state.full = true;
+        }
+        if state.error.is_empty() {
+            state.error = error.to_string();
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Written> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,250 @@
+//! This host's kernel as a source of events; and, while a recording is made, everything that it answers.
+
+use std::{
+    cell::{OnceCell, RefCell},
+    rc::Rc,
+    time::Duration,
+};
+
+use anyhow::Result;
+use model::{Event, Mount, MountKey, Nanos, Protocol, Requester};
+use probes::{Capability, Recorder, Watch};
+
+use super::{Counted, EventSource, Host, Losses, SeesBelow, Tap};
+use crate::view::{cgroup, clock::Clock};
+
+/// The probes of this host, and what they said in the interval that is looked at.
+pub struct KernelSource {
+    watch: Watch,
+    sample_shift: u32,
+    now: Nanos,
+    clock: Clock,
+    histograms: OnceCell<Rc<Vec<Counted>>>,
+    recorder: OnceCell<Rc<Recorder>>,
+    in_flight: RefCell<InFlight>,
+    tap: Option<Tap>,
+}
+
+/// What has not returned, as far as somebody has asked.
+#[derive(Default)]
+struct InFlight {
+    /// From which age on, and of which protocols.
+    asked: Vec<(Duration, &'static Protocol)>,
+    events: Vec<Event>,
+}
+
+impl KernelSource {
+    /// Probes at work.
+    pub fn new(watch: Watch) -> Self {
+        Self {
+            watch,
+            sample_shift: 0,
+            now: nanos_now(),
+            clock: Clock::now(),
+            histograms: OnceCell::new(),
+            recorder: OnceCell::new(),
+            in_flight: RefCell::default(),
+            tap: None,
+        }
+    }
+
+    /// The probes themselves: what is attached, pinned and counted is no matter of detection.
+    pub fn watch(&self) -> &Watch {
+        &self.watch
+    }
+
+    /// Likewise, to be changed.
+    pub fn watch_mut(&mut self) -> &mut Watch {
+        &mut self.watch
+    }
+
+    /// Other probes take over. A recording goes on with what these say.
+    pub fn replace(&mut self, watch: Watch) -> Watch {
+        (self.sample_shift, self.tap) = (0, None);
+        std::mem::replace(&mut self.watch, watch)
+    }
+
+    /// One event in 2^`shift` is looked at.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel side cannot be told.
+    pub fn sample(&mut self, shift: u32) -> Result<()> {
+        self.sample_shift = shift;
+        Ok(self.watch.sample(shift)?)
+    }
+
+    /// The current sampling: one event in 2^this.
+    pub fn sample_shift(&self) -> u32 {
+        self.sample_shift
+    }
+
+    /// Has everything recorded from now on, or nothing any more. Returns the tap that was there.
+    pub fn set_tap(&mut self, tap: Option<Tap>) -> Option<Tap> {
+        std::mem::replace(&mut self.tap, tap)
+    }
+
+    /// What records, if something does.
+    pub fn tap(&self) -> Option<&Tap> {
+        self.tap.as_ref()
+    }
+
+    /// Brings the probes up to date with mounts and modules. Returns those that work better or worse than before.
+    pub fn tend(&mut self) -> Vec<Capability> {
+        let changed = self.watch.tend();
+        if let Some(tap) = &self.tap {
+            tap.mounts_changed(&self.watch);
+        }
+        changed
+    }
+
+    /// The interval ends now: what is asked from here on is about it. To be drained before.
+    pub fn begin_interval(&mut self) {
+        (self.now, self.clock) = (nanos_now(), Clock::now());
+        (self.histograms, self.recorder) = (OnceCell::new(), OnceCell::new());
+        *self.in_flight.get_mut() = InFlight::default();
+        if let Some(tap) = &mut self.tap {
+            tap.begin_interval(&self.watch, self.now, self.clock);
+        }
+    }
+
+    /// Nothing more is asked about the interval. `ends`: nor about what is open, which is over.
+    pub fn end_interval(&mut self, ends: bool) {
+        let losses = self.tap.is_some().then(|| self.losses());
+        let Some(mut tap) = self.tap.take() else { return };
+        if tap.wants_in_flight() {
+            // Whatever the rules ask: another configuration may ask for more.
+            let _ = self.in_flight(&|_| true, Tap::IN_FLIGHT_AGE, diagnose::KEPT);
+        }
+        let in_flight = std::mem::take(&mut self.in_flight.get_mut().events);
+        tap.end_interval(&self.watch, self.histograms().ok().as_deref(), &in_flight, losses, ends);
+        self.tap = Some(tap);
+    }
+}
+
+impl SeesBelow for KernelSource {
+    fn in_flight(&self, wanted: &dyn Fn(&Protocol) -> bool, age: Duration, limit: usize) -> Vec<Event> {
+        let mut known = self.in_flight.borrow_mut();
+        let covered =
+            |protocol: &Protocol| known.asked.iter().any(|(from, of)| of.name == protocol.name && *from <= age);
+        let missing: Vec<_> = probes::protocols().filter(|of| wanted(of) && !covered(of)).collect();
+        if !missing.is_empty() {
+            let is_missing = |protocol: &Protocol| missing.iter().any(|of| of.name == protocol.name);
+            let found = self.watch.in_flight(is_missing, age, limit);
+            // What is known already keeps the age that it had.
+            let is_new = |event: &Event| !known.events.iter().any(|other| other.same_operation(event));
+            let new: Vec<_> = found.into_iter().filter(is_new).collect();
+            known.events.extend(new);
+            known.events.sort_by_key(|event| event.start);
+            known.asked.extend(missing.into_iter().map(|protocol| (age, protocol)));
+        }
+        oldest(&known.events, wanted, age, limit)
+    }
+
+    fn means(&self, key: MountKey, device: MountKey) -> bool {
+        self.watch.means(key, device)
+    }
+
+    fn sees_below_since(&self, mount: MountKey) -> Option<Nanos> {
+        self.watch.sees_below_since(mount)
+    }
+}
+
+impl EventSource for KernelSource {
+    fn drain(&mut self, see: &mut dyn FnMut(&Event)) -> bool {
+        let tap = &self.tap;
+        let taken = self.watch.drain(|event| {
+            see(&event);
+            if let Some(tap) = tap {
+                tap.event(&event);
+            }
+        });
+        taken == Watch::BATCH
+    }
+
+    fn now(&self) -> Nanos {
+        self.now
+    }
+
+    fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    fn lost_events(&self) -> Vec<(&'static Protocol, u64)> {
+        self.watch.lost_events()
+    }
+
+    fn histograms(&self) -> Result<Rc<Vec<Counted>>> {
+        if let Some(known) = self.histograms.get() {
+            return Ok(Rc::clone(known));
+        }
+        let read = Rc::new(self.watch.histograms()?);
+        Ok(Rc::clone(self.histograms.get_or_init(|| read)))
+    }
+
+    fn recorder(&self) -> Rc<Recorder> {
+        let read = || match &self.tap {
+            Some(tap) => tap.recorder(),
+            None => self.watch.recorder().unwrap_or_else(|error| {
+                tracing::warn!(%error, "cannot read the flight recorder");
+                Recorder::default()
+            }),
+        };
+        Rc::clone(self.recorder.get_or_init(|| Rc::new(read())))
+    }
+
+    fn recorded_since(&self, since: Nanos) -> Vec<Event> {
+        let recorder = self.recorder();
+        let events = recorder.events_since(since, usize::MAX);
+        self.watch.named(events, |who: &Requester| {
+            if let Some(tap) = &self.tap {
+                tap.requester(who);
+            }
+        })
+    }
+
+    fn mount(&self, key: MountKey) -> Mount {
+        let mount = self.watch.mount(key);
+        if let Some(tap) = &self.tap {
+            tap.mount(&self.watch, key);
+        }
+        mount
+    }
+
+    fn device(&self, key: MountKey) -> Option<MountKey> {
+        self.watch.mount_point(key).map(|point| point.device)
+    }
+
+    fn cgroup(&self, pid: u32, id: u64) -> String {
+        let path = cgroup::cgroup_of(pid, id);
+        if let Some(tap) = &self.tap {
+            tap.cgroup(pid, id, &path);
+        }
+        path
+    }
+
+    fn losses(&self) -> Losses {
+        crate::daemon::losses_of(&self.watch, self.sample_shift)
+    }
+
+    fn host(&self) -> Host {
+        Host::this()
+    }
+}
+
+/// Of events, oldest first, those of the `wanted` protocols that are at least `age` old, at most `limit` of each.
+pub(super) fn oldest(events: &[Event], wanted: &dyn Fn(&Protocol) -> bool, age: Duration, limit: usize) -> Vec<Event> {
+    let age = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
+    let mut seen = std::collections::HashMap::new();
+    let asked = events.iter().filter(|event| wanted(event.operation.protocol()) && event.duration >= age);
+    let few = asked.filter(|event| {
+        let of_protocol: &mut usize = seen.entry(event.operation.protocol().name).or_default();
+        *of_protocol += 1;
+        *of_protocol <= limit
+    });
+    few.cloned().collect()
+}
+
+fn nanos_now() -> Nanos {
+    u64::try_from(probes::monotonic().as_nanos()).unwrap_or(u64::MAX)
+}

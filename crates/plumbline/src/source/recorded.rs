@@ -1,0 +1,288 @@
+//! A recording as a source of events.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    rc::Rc,
+    time::Duration,
+};
+
+use anyhow::Result;
+use model::{Event, Histogram, Mount, MountKey, Nanos, Operation, Protocol, Requester};
+use probes::{Recorder, Ring, Slice};
+
+use super::{Counted, EventSource, Host, Losses, SeesBelow, kernel::oldest};
+use crate::{
+    recording::{Facts, Header, Item, MountFacts, Reader, Reported, name_of, operation_named},
+    view::clock::Clock,
+};
+
+/// What the rules ask to see, which may be more than the recorder's rules did.
+#[derive(Debug, Clone, Default)]
+pub struct Wanted {
+    /// From which duration on, nanoseconds.
+    pub thresholds: BTreeMap<Operation, u64>,
+    /// Operations whose failures are events, but for ordinary ones.
+    pub failures: Vec<Operation>,
+}
+
+/// What a recorder has heard, interval by interval.
+pub struct RecordedSource {
+    reader: Reader,
+    wanted: Wanted,
+    header: Header,
+    facts: Facts,
+    slices: Vec<Slice>,
+    drained: bool,
+    reported: Reported,
+    /// Records that are to become events although the recorder's rules did not ask for them: by operation, from so many
+    /// nanoseconds on, until so many.
+    more: HashMap<Operation, (u64, u64)>,
+    ring: Option<Ring>,
+    counted: HashMap<(Operation, MountKey), Histogram>,
+    mounts: HashMap<MountKey, MountFacts>,
+    requesters: HashMap<u32, Requester>,
+    cgroups: HashMap<(u32, u64), String>,
+    losses: Losses,
+    operations: u64,
+    records_lost: u64,
+    intervals_lost: u64,
+}
+
+/// Names of each kind that a recording may bring; what is more is left out.
+const MOST_NAMES: usize = 65_536;
+
+/// What [`RecordedSource::advance`] has come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Another run of the recorder: what was open is over.
+    Run,
+    /// The next interval.
+    Interval,
+    /// Nothing more is there.
+    End,
+}
+
+impl RecordedSource {
+    /// Begins before the first run.
+    pub fn new(reader: Reader, wanted: Wanted) -> Self {
+        Self {
+            reader,
+            wanted,
+            header: Header::default(),
+            facts: Facts::default(),
+            slices: Vec::new(),
+            drained: true,
+            reported: Reported::default(),
+            more: HashMap::new(),
+            ring: None,
+            counted: HashMap::new(),
+            mounts: HashMap::new(),
+            requesters: HashMap::new(),
+            cgroups: HashMap::new(),
+            losses: Losses::default(),
+            operations: 0,
+            records_lost: 0,
+            intervals_lost: 0,
+        }
+    }
+
+    /// Goes on to what comes next in the recording.
+    ///
+    /// # Errors
+    ///
+    /// When the next file cannot be opened.
+    pub fn advance(&mut self) -> Result<Step> {
+        match self.reader.next()? {
+            None => Ok(Step::End),
+            Some(Item::Run(header)) => {
+                self.ring = Ring::new(header.cpus, header.records_per_cpu);
+                self.header = *header;
+                (self.facts, self.reported, self.losses) = Default::default();
+                self.slices.clear();
+                self.counted.clear();
+                self.mounts.clear();
+                self.requesters.clear();
+                self.cgroups.clear();
+                Ok(Step::Run)
+            }
+            Some(Item::Interval(interval)) => {
+                self.take_in(interval.facts);
+                for slice in &interval.slices {
+                    self.operations += (slice.bytes.len() / probes::RECORD_SIZE) as u64;
+                    if let Some(ring) = &mut self.ring {
+                        ring.apply(slice);
+                    }
+                }
+                self.slices = interval.slices;
+                self.drained = false;
+                Ok(Step::Interval)
+            }
+        }
+    }
+
+    fn take_in(&mut self, mut facts: Facts) {
+        for finished in &facts.finished {
+            let Some(operation) = operation_named(&finished.operation) else { continue };
+            if self.counted.len() < MOST_NAMES {
+                finished.add_to(self.counted.entry((operation, finished.mount)).or_default());
+            }
+        }
+        insert(&mut self.mounts, facts.mounts.drain(..).map(|mount| (mount.key, mount)));
+        insert(&mut self.requesters, facts.requesters.drain(..).map(|who| (who.pid, who)));
+        insert(&mut self.cgroups, facts.cgroups.drain(..).map(|cgroup| ((cgroup.pid, cgroup.id), cgroup.path)));
+        if let Some(losses) = facts.losses.take() {
+            self.losses = losses;
+        }
+        if let Some(reported) = facts.reported.take() {
+            self.more = more(&self.wanted, &reported);
+            self.reported = reported;
+        }
+        self.records_lost += facts.records_lost;
+        self.intervals_lost += facts.intervals_lost;
+        self.facts = facts;
+    }
+
+    /// When the interval began.
+    pub fn interval_start(&self) -> Nanos {
+        self.facts.began
+    }
+
+    /// Whether the recorder's own detection ended with this interval, as when its daemon was stopped.
+    pub fn ends_detection(&self) -> bool {
+        self.facts.ends
+    }
+
+    /// What the run's recorder says of itself.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// What the reader has found wrong.
+    pub fn reader(&self) -> &Reader {
+        &self.reader
+    }
+
+    /// Operations so far, those that the recorder missed, and intervals that are missing.
+    pub fn totals(&self) -> (u64, u64, u64) {
+        (self.operations, self.records_lost, self.intervals_lost)
+    }
+
+    /// Events of records that the recorder's rules did not ask for. They say less than others: no file, no connection's state.
+    fn more_events(&self, see: &mut dyn FnMut(&Event)) {
+        let failures = |operation: &Operation| {
+            self.wanted.failures.contains(operation) && !self.reported.failures.contains(&name_of(*operation))
+        };
+        if self.more.is_empty() && !self.wanted.failures.iter().any(failures) {
+            return;
+        }
+        for event in self.slices.iter().flat_map(probes::operations_of) {
+            let slow = self.more.get(&event.operation);
+            let slow = slow.is_some_and(|(from, until)| (*from..*until).contains(&event.duration));
+            if slow || event.flags.failed && failures(&event.operation) && !is_ordinary(&event) {
+                see(&self.named(event));
+            }
+        }
+    }
+
+    fn named(&self, mut event: Event) -> Event {
+        if let Some(known) = self.requesters.get(&event.requester.pid) {
+            event.requester = Requester { tid: event.requester.tid, ..*known };
+        }
+        event
+    }
+}
+
+/// Operations that the rules want to see sooner than the recorder's did: from, until.
+fn more(wanted: &Wanted, reported: &Reported) -> HashMap<Operation, (u64, u64)> {
+    let until = |operation: Operation| reported.thresholds.get(&name_of(operation)).copied().unwrap_or(u64::MAX);
+    let all = wanted.thresholds.iter().map(|(operation, from)| (*operation, (*from, until(*operation))));
+    all.filter(|(_, (from, until))| from < until).collect()
+}
+
+fn is_ordinary(event: &Event) -> bool {
+    event.operation.protocol().ordinary.iter().any(|code| event.ended_with(*code))
+}
+
+fn insert<K: std::hash::Hash + Eq, V>(map: &mut HashMap<K, V>, more: impl Iterator<Item = (K, V)>) {
+    for (key, value) in more {
+        if map.len() < MOST_NAMES || map.contains_key(&key) {
+            map.insert(key, value);
+        }
+    }
+}
+
+impl SeesBelow for RecordedSource {
+    fn in_flight(&self, wanted: &dyn Fn(&Protocol) -> bool, age: Duration, limit: usize) -> Vec<Event> {
+        let events: Vec<_> = self.facts.in_flight.iter().filter_map(|event| event.event()).collect();
+        oldest(&events, wanted, age, limit)
+    }
+
+    fn means(&self, key: MountKey, device: MountKey) -> bool {
+        key == device || self.mounts.get(&device).is_some_and(|facts| facts.aliases.contains(&key))
+    }
+
+    fn sees_below_since(&self, mount: MountKey) -> Option<Nanos> {
+        self.mounts.get(&mount)?.below_since
+    }
+}
+
+impl EventSource for RecordedSource {
+    fn drain(&mut self, see: &mut dyn FnMut(&Event)) -> bool {
+        if !std::mem::replace(&mut self.drained, true) {
+            self.facts.events.iter().filter_map(|event| event.event()).for_each(|event| see(&event));
+            self.more_events(see);
+        }
+        false
+    }
+
+    fn now(&self) -> Nanos {
+        self.facts.at
+    }
+
+    fn clock(&self) -> Clock {
+        Clock::from_boot(self.facts.boot)
+    }
+
+    fn lost_events(&self) -> Vec<(&'static Protocol, u64)> {
+        let lost =
+            |protocol: &'static Protocol| Some((protocol, self.losses.get(protocol.name)?.get("ring")?.as_u64()?));
+        probes::protocols().filter_map(lost).collect()
+    }
+
+    fn histograms(&self) -> Result<Rc<Vec<Counted>>> {
+        let all = self.counted.iter().map(|((operation, mount), histogram)| (*operation, *mount, histogram.clone()));
+        Ok(Rc::new(all.collect()))
+    }
+
+    fn recorder(&self) -> Rc<Recorder> {
+        Rc::new(self.ring.as_ref().map(Ring::recorder).unwrap_or_default())
+    }
+
+    fn recorded_since(&self, since: Nanos) -> Vec<Event> {
+        self.recorder().events_since(since, usize::MAX).map(|event| self.named(event)).collect()
+    }
+
+    fn mount(&self, key: MountKey) -> Mount {
+        self.mounts.get(&key).map(|facts| facts.mount.clone()).unwrap_or_default()
+    }
+
+    fn device(&self, key: MountKey) -> Option<MountKey> {
+        self.mounts.get(&key)?.device
+    }
+
+    fn cgroup(&self, pid: u32, id: u64) -> String {
+        self.cgroups.get(&(pid, id)).cloned().unwrap_or_default()
+    }
+
+    fn losses(&self) -> Losses {
+        self.losses.clone()
+    }
+
+    fn host(&self) -> Host {
+        Host {
+            name: self.header.host.clone(),
+            kernel: self.header.kernel.clone(),
+            plumbline: env!("CARGO_PKG_VERSION"),
+        }
+    }
+}

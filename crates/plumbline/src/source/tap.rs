@@ -1,0 +1,298 @@
+//! What a recording takes along of what a kernel says: every answer that detection got, and what another configuration would ask.
+
+use std::{
+    cell::RefCell,
+    collections::{HashMap, HashSet, VecDeque},
+    hash::Hash,
+    time::Duration,
+};
+
+use anyhow::{Context, Result};
+use model::{Event, Histogram, MountKey, Nanos, Operation, Requester};
+use probes::{Recorder, Ring, Slice, Tail, Watch};
+
+use super::{Counted, Losses};
+use crate::{
+    recording::{
+        CgroupFacts, Facts, FinishedFacts, Handed, Header, Interval, MountFacts, RecordedEvent, Reported, Writer,
+        numbering,
+    },
+    view::{cgroup, clock::Clock},
+};
+
+/// Events of an interval that are kept.
+const MOST_EVENTS: usize = 20_000;
+/// What is remembered of mounts, processes and cgroups: so many of each.
+const MOST_NAMES: usize = 4096;
+/// Processes that are looked up in /proc for an interval's records.
+const NAMED_AT_ONCE: usize = 64;
+/// What had not returned is asked for at least so often.
+const IN_FLIGHT_EVERY: u64 = 900_000_000;
+
+/// Records what a kernel says.
+pub struct Tap {
+    writer: Writer,
+    tail: Tail,
+    ring: Ring,
+    slices: Vec<Slice>,
+    /// The interval's, as far as it has come.
+    facts: RefCell<Facts>,
+    mounts: RefCell<Known<MountKey, MountFacts>>,
+    requesters: RefCell<Known<u32, Requester>>,
+    cgroups: RefCell<Known<(u32, u64), String>>,
+    counted: Deltas,
+    losses: Option<Losses>,
+    reported: Option<Reported>,
+    /// When it was last asked what had not returned.
+    in_flight_at: Nanos,
+    intervals_lost: u64,
+    /// When the last interval ended.
+    began: Nanos,
+}
+
+impl Tap {
+    /// From which age on an operation in flight is recorded, whatever the rules ask for.
+    pub const IN_FLIGHT_AGE: Duration = Duration::from_secs(1);
+
+    /// Begins to record what `watch` sees, with what the flight recorder holds now. `start` begins the recording.
+    ///
+    /// # Errors
+    ///
+    /// When the flight recorder cannot be read, or the recording cannot be begun.
+    pub fn new(watch: &Watch, header: Header, start: impl FnOnce(Header) -> Result<Writer>) -> Result<Self> {
+        let tail = watch.tail().context("cannot read the flight recorder")?;
+        let ring = tail.ring().context("the flight recorder has no shape that a recording knows")?;
+        let (cpus, records_per_cpu) = ring.shape();
+        let run = format!("{} {}", header.started, std::process::id());
+        let writer = start(Header { cpus, records_per_cpu, run, numbers: numbering(), ..header })?;
+        Ok(Self {
+            writer,
+            tail,
+            ring,
+            slices: Vec::new(),
+            facts: RefCell::default(),
+            mounts: RefCell::default(),
+            requesters: RefCell::default(),
+            cgroups: RefCell::default(),
+            counted: Deltas::default(),
+            losses: None,
+            reported: None,
+            in_flight_at: 0,
+            intervals_lost: 0,
+            began: u64::try_from(probes::monotonic().as_nanos()).unwrap_or(u64::MAX),
+        })
+    }
+
+    /// The way to the disk.
+    pub fn writer(&self) -> &Writer {
+        &self.writer
+    }
+
+    /// Ends the recording.
+    pub fn into_writer(self) -> Writer {
+        self.writer
+    }
+
+    /// What becomes an event from now on.
+    pub fn set_reported(&mut self, reported: Reported) {
+        self.facts.get_mut().reported = Some(reported.clone());
+        self.reported = Some(reported);
+    }
+
+    /// An event has been drained.
+    pub(super) fn event(&self, event: &Event) {
+        let mut facts = self.facts.borrow_mut();
+        if facts.events.len() < MOST_EVENTS {
+            facts.events.push(RecordedEvent::new(event));
+        } else {
+            facts.events_left_out += 1;
+        }
+    }
+
+    pub(super) fn begin_interval(&mut self, watch: &Watch, now: Nanos, clock: Clock) {
+        let facts = self.facts.get_mut();
+        (facts.at, facts.boot) = (now, clock.boot());
+        if facts.began == 0 {
+            facts.began = self.began;
+        }
+        self.began = now;
+        match watch.read_tail(&mut self.tail) {
+            Ok((slices, lost)) => {
+                facts.records_lost += lost;
+                slices.iter().for_each(|slice| self.ring.apply(slice));
+                self.slices.extend(slices);
+            }
+            Err(error) => tracing::warn!(%error, "cannot read the flight recorder"),
+        }
+    }
+
+    /// The flight recorder, as the recording has it.
+    pub(super) fn recorder(&self) -> Recorder {
+        self.ring.recorder()
+    }
+
+    pub(super) fn wants_in_flight(&self) -> bool {
+        self.facts.borrow().at.saturating_sub(self.in_flight_at) >= IN_FLIGHT_EVERY
+    }
+
+    /// Completes the interval and hands it over.
+    pub(super) fn end_interval(
+        &mut self,
+        watch: &Watch,
+        counted: Option<&Vec<Counted>>,
+        in_flight: &[Event],
+        losses: Option<Losses>,
+        ends: bool,
+    ) {
+        if self.wants_in_flight() {
+            self.in_flight_at = self.facts.get_mut().at;
+        }
+        let begins_segment = self.writer.wants_segment();
+        if begins_segment || self.intervals_lost > 0 {
+            self.restate();
+        }
+        self.name_everything(watch, in_flight);
+        let facts = self.facts.get_mut();
+        facts.ends = ends;
+        facts.in_flight = in_flight.iter().map(RecordedEvent::new).collect();
+        facts.finished = self.counted.since(counted.into_iter().flatten());
+        if losses != self.losses {
+            facts.losses.clone_from(&losses);
+            self.losses = losses;
+        }
+        facts.mounts = self.mounts.get_mut().take_news().map(|(_, mount)| mount).collect();
+        facts.requesters = self.requesters.get_mut().take_news().map(|(_, who)| who).collect();
+        let cgroups = self.cgroups.get_mut().take_news();
+        facts.cgroups = cgroups.map(|((pid, id), path)| CgroupFacts { pid, id, path }).collect();
+        facts.intervals_lost = std::mem::take(&mut self.intervals_lost);
+        let (facts, slices) = (std::mem::take(facts), std::mem::take(&mut self.slices));
+        let lost_before = facts.intervals_lost;
+        if self.writer.interval(Interval { facts, slices, begins_segment }) == Handed::Lost {
+            self.intervals_lost = lost_before + 1;
+        }
+    }
+
+    /// The next interval says everything again: what was said before may be on another segment, or lost.
+    fn restate(&mut self) {
+        self.mounts.get_mut().restate();
+        self.requesters.get_mut().restate();
+        self.cgroups.get_mut().restate();
+        self.losses = None;
+        self.facts.get_mut().reported.clone_from(&self.reported);
+    }
+
+    /// Mounts may be others than before.
+    pub(super) fn mounts_changed(&self, watch: &Watch) {
+        let keys: Vec<MountKey> = self.mounts.borrow().map.keys().copied().collect();
+        keys.into_iter().for_each(|key| self.mount(watch, key));
+    }
+
+    /// Takes note of what a key means now.
+    pub(super) fn mount(&self, watch: &Watch, key: MountKey) {
+        let point = watch.mount_point(key);
+        let facts = MountFacts {
+            key,
+            mount: watch.mount(key),
+            device: point.as_ref().map(|point| point.device),
+            aliases: point.map(|point| probes::keys_of(&point)).unwrap_or_default(),
+            below_since: watch.sees_below_since(key),
+        };
+        self.mounts.borrow_mut().insert(key, facts);
+    }
+
+    /// Takes note of who a process is.
+    pub(super) fn requester(&self, who: &Requester) {
+        self.requesters.borrow_mut().insert(who.pid, *who);
+    }
+
+    /// Takes note of a cgroup.
+    pub(super) fn cgroup(&self, pid: u32, id: u64, path: &str) {
+        self.cgroups.borrow_mut().insert((pid, id), path.to_owned());
+    }
+
+    /// Looks up what the interval's events and records name, for whom other rules would make incidents of them.
+    fn name_everything(&self, watch: &Watch, in_flight: &[Event]) {
+        let (mut mounts, mut processes, mut cgroups) = (HashSet::new(), HashSet::new(), HashSet::new());
+        for record in self.slices.iter().flat_map(probes::operations_of) {
+            mounts.insert(record.mount);
+            processes.insert(record.requester.pid);
+        }
+        for event in &self.facts.borrow().events {
+            mounts.insert(event.mount);
+            cgroups.insert((event.requester.pid, event.requester.cgroup));
+        }
+        mounts.extend(in_flight.iter().map(|event| event.mount));
+        let unknown = |key: &&MountKey| **key != MountKey::NONE && !self.mounts.borrow().map.contains_key(key);
+        mounts.iter().filter(unknown).for_each(|key| self.mount(watch, *key));
+        let unknown = |pid: &&u32| **pid != 0 && !self.requesters.borrow().map.contains_key(pid);
+        for pid in processes.iter().filter(unknown).take(NAMED_AT_ONCE) {
+            self.requester(&probes::requester(*pid));
+        }
+        let unknown = |key: &&(u32, u64)| key.0 != 0 && !self.cgroups.borrow().map.contains_key(key);
+        for (pid, id) in cgroups.iter().filter(unknown).take(NAMED_AT_ONCE) {
+            self.cgroup(*pid, *id, &cgroup::cgroup_of(*pid, *id));
+        }
+    }
+}
+
+/// What has been said of names, and what is still to be said. The oldest names give way to new ones.
+struct Known<K, V> {
+    map: HashMap<K, V>,
+    order: VecDeque<K>,
+    news: HashSet<K>,
+}
+
+impl<K, V> Default for Known<K, V> {
+    fn default() -> Self {
+        Self { map: HashMap::new(), order: VecDeque::new(), news: HashSet::new() }
+    }
+}
+
+impl<K: Copy + Eq + Hash + Ord, V: Clone + PartialEq> Known<K, V> {
+    fn insert(&mut self, key: K, value: V) {
+        if self.map.get(&key) == Some(&value) {
+            return;
+        }
+        if self.map.insert(key, value).is_none() {
+            self.order.push_back(key);
+        }
+        self.news.insert(key);
+        if self.map.len() > MOST_NAMES
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.map.remove(&oldest);
+            self.news.remove(&oldest);
+        }
+    }
+
+    fn restate(&mut self) {
+        self.news.extend(self.map.keys().copied());
+    }
+
+    fn take_news(&mut self) -> impl Iterator<Item = (K, V)> + '_ {
+        let mut news: Vec<K> = self.news.drain().collect();
+        news.sort_unstable();
+        news.into_iter().filter_map(|key| Some((key, self.map.get(&key)?.clone())))
+    }
+}
+
+/// Turns histograms since the probes were loaded into those of an interval.
+#[derive(Default)]
+struct Deltas(HashMap<(Operation, MountKey), Histogram>);
+
+impl Deltas {
+    fn since<'a>(&mut self, now: impl Iterator<Item = &'a Counted>) -> Vec<FinishedFacts> {
+        let mut finished = Vec::new();
+        let mut there = HashMap::new();
+        for (operation, mount, histogram) in now {
+            let before = self.0.remove(&(*operation, *mount)).filter(|before| before.count <= histogram.count);
+            let delta = histogram.since(&before.unwrap_or_default());
+            if delta.count > 0 {
+                finished.push(FinishedFacts::new(*operation, *mount, &delta));
+            }
+            there.insert((*operation, *mount), histogram.clone());
+        }
+        self.0 = there;
+        finished
+    }
+}
