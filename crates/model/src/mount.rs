@@ -1,6 +1,6 @@
 //! A mounted file system, and the key by which events name it.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// How the kernel side names a mount.
 ///
@@ -30,7 +30,8 @@ impl MountKey {
 }
 
 /// What is known of a mount without touching it.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Mount {
     /// Where it is mounted; empty if nowhere that this process can see.
     pub mountpoint: String,

@@ -1,15 +1,15 @@
 //! What becomes of episodes and requests: bundles, made and renewed.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     os::unix::net::UnixStream,
 };
 
 use diagnose::Episode;
 use jiff::Timestamp;
-use model::AnomalyKind;
-use probes::Recorder;
-use serde_json::Value;
+use model::{AnomalyKind, Losses, ProbeLosses, Protocol};
+use probes::{Counters, Recorder, Runs};
 
 use super::{
     Daemon, control,
@@ -52,7 +52,7 @@ pub struct Open {
     /// How far down its probe sees.
     depth: Depth,
     /// Its probe, and what it is about.
-    about: Option<(&'static str, AnomalyKind)>,
+    about: Option<(Cow<'static, str>, AnomalyKind)>,
     /// Only another view of an incident that a lower layer has reported already; until when such a one was open, nanoseconds of
     /// CLOCK_MONOTONIC, 0 if it is yet.
     shadow: Option<u64>,
@@ -63,7 +63,8 @@ pub struct Open {
 impl Open {
     /// Whether this incident says already what another one would say.
     fn covers(&self, other: &Self) -> bool {
-        let (Some((probe, told)), Some((of, kind))) = (self.about, other.about) else { return false };
+        let (Some((probe, told)), Some((of, kind))) = (&self.about, &other.about) else { return false };
+        let (told, kind) = (*told, *kind);
         let waits = |kind| kind == AnomalyKind::Stalled || tells(AnomalyKind::Stalled, kind);
         // A call that fails is none for being below a share that is slow.
         let below = self.depth == Depth::Protocol && other.depth == Depth::Local && (waits(kind) || told == kind);
@@ -128,7 +129,7 @@ impl Daemon {
         let mounts: Vec<_> = keys.into_iter().map(|key| self.watch.mount(key)).collect();
         let sources: BTreeSet<_> = mounts.iter().map(|mount| mount.source.clone()).collect();
         let servers: BTreeSet<_> = mounts.iter().map(|mount| mount.server.clone()).collect();
-        let (probe, kind) = (episode.anomaly.probe, episode.anomaly.kind);
+        let (probe, kind) = (episode.anomaly.probe.clone(), episode.anomaly.kind);
         let opened = Open { sources, servers, depth: depth(episode), about: Some((probe, kind)), ..Open::default() };
         let mut shadow = None;
         for (_, open) in self.open.iter_mut().filter(|(id, open)| **id != episode.id && open.covers(&opened)) {
@@ -149,7 +150,7 @@ impl Daemon {
         let known = open.and_then(|open| open.bundle.clone());
         let id = known.clone().unwrap_or_else(|| {
             let detected = self.clock.wall(episode.window.to);
-            collector.next_id(detected, episode.anomaly.probe, episode.anomaly.kind.name())
+            collector.next_id(detected, &episode.anomaly.probe, episode.anomaly.kind.name())
         });
         let recorder = self.watch.recorder().unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot read the flight recorder");
@@ -163,18 +164,18 @@ impl Daemon {
             episode,
             children: &self.children,
             recorder: &recorder,
-            losses: &self.losses(),
-            also: &also,
+            losses: self.losses(),
+            also,
             closed: change.closed(),
         };
-        let mut described = incident::describe(&self.watch, &self.clock, &facts);
+        let mut described = incident::describe(&self.watch, &self.clock, facts);
         self.rules.keep_better_verdict(episode.id, &mut described);
         if change.opened() {
             self.incidents += 1;
             tell::incident(&described, self.setup.config.audit);
         }
         let bundle = self.setup.config.output_dir.join(INCIDENTS).join(id.bundle());
-        self.publish.incident(&episode.anomaly, &described, &bundle, change);
+        self.publish.incident(&described, &bundle, change);
         if change.closed() {
             tell::audit(self.setup.config.audit, "incident", || format!("{} is over", id.as_str()));
         }
@@ -221,25 +222,25 @@ impl Daemon {
     }
 
     /// What each probe has lost since it was loaded, by cause; and what was left out on purpose.
-    pub(super) fn losses(&self) -> Value {
-        let (consumed, refused) = self.watch.consumed();
-        let mut losses = serde_json::Map::new();
-        for ((protocol, counters), (_, runs)) in self.watch.counters().into_iter().zip(self.watch.runs()) {
-            let mut causes: serde_json::Map<String, Value> =
-                counters.losses().into_iter().map(|(cause, lost)| (cause.into(), lost.into())).collect();
-            causes.insert("runs_missed".into(), runs.missed.into());
-            causes.insert("swept".into(), counters.swept.into());
-            causes.insert("never_sent".into(), counters.never_sent.into());
-            causes.insert("sampled_out".into(), counters.sampled_out.into());
-            causes.insert("produced".into(), counters.produced.into());
-            causes.insert("started".into(), counters.started.into());
-            causes.insert("unfinished".into(), counters.unfinished().into());
-            losses.insert(protocol.name.into(), causes.into());
-        }
-        losses.insert("consumed".into(), consumed.into());
-        losses.insert("not_understood".into(), refused.into());
-        losses.insert("sampling_one_in".into(), (1_u64 << self.sample_shift).into());
-        losses.into()
+    pub(super) fn losses(&self) -> Losses {
+        let (consumed, not_understood) = self.watch.consumed();
+        let of = |((protocol, counters), (_, runs)): ((&Protocol, Counters), (_, Runs))| {
+            let losses = ProbeLosses {
+                ring_full: counters.lost_ring,
+                inflight_full: counters.lost_inflight,
+                histograms_full: counters.lost_histogram,
+                runs_missed: runs.missed,
+                swept: counters.swept,
+                never_sent: counters.never_sent,
+                sampled_out: counters.sampled_out,
+                produced: counters.produced,
+                started: counters.started,
+                unfinished: counters.unfinished(),
+            };
+            (protocol.name.to_owned(), losses)
+        };
+        let probes = self.watch.counters().into_iter().zip(self.watch.runs()).map(of).collect();
+        Losses { probes, consumed, not_understood, sampling_one_in: 1 << self.sample_shift }
     }
 
     /// Has a bundle made now, and tells `asker` when it is there.
@@ -251,7 +252,7 @@ impl Daemon {
         }
         let clock = Clock::now();
         let id = collector.next_id(Timestamp::now(), "all", "snapshot");
-        let described = incident::describe_snapshot(&clock, id.as_str(), by, &self.losses());
+        let described = incident::describe_snapshot(&clock, id.as_str(), by, self.losses());
         let excerpt = self.watch.recorder().ok().and_then(|recorder| self.excerpt(&recorder, monotonic()));
         let remote: Vec<_> = self.watch.mounts().iter().filter(|point| point.remote).collect();
         let mounts = remote.iter().map(|point| incident::scoped(point.mount.clone(), Some(point.device))).collect();
@@ -326,7 +327,7 @@ fn refuse(asker: Option<UnixStream>, why: &str) {
 
 /// How far down the episode's probe sees.
 fn depth(episode: &Episode) -> Depth {
-    match probes::protocol(episode.anomaly.probe) {
+    match probes::protocol(&episode.anomaly.probe) {
         Some(protocol) if protocol.name == probes::connections::PROTOCOL.name => Depth::Connection,
         Some(protocol) if protocol.remote => Depth::Protocol,
         _ => Depth::Local,
