@@ -78,7 +78,7 @@ impl Departures {
         self.now.then(|| Anomaly {
             name: name.to_owned(),
             kind,
-            probe,
+            probe: probe.into(),
             rule,
             observed: self.observed.clone(),
             limit: self.limit.clone(),

@@ -27,7 +27,7 @@ impl Detector for ConnectionRule {
         Some(Anomaly {
             name: self.name.clone(),
             kind: AnomalyKind::Connection,
-            probe: self.protocol.name,
+            probe: self.protocol.name.into(),
             rule: format!("at least {limit} {} in one watch interval", operation.name()),
             observed: self.observed(window),
             limit: format!("{limit} {}", operation.name()),

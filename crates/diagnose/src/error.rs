@@ -68,7 +68,7 @@ impl Detector for ErrorRule {
         Some(Anomaly {
             name: self.name.clone(),
             kind: AnomalyKind::Error,
-            probe: self.protocol.name,
+            probe: self.protocol.name.into(),
             rule: format!(
                 "at least {} in one watch interval{of_all}",
                 counted(self.acceptable_count.into(), "operation that failed")

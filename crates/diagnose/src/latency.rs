@@ -27,7 +27,7 @@ impl Detector for LatencyRule {
         Some(Anomaly {
             name: self.name.clone(),
             kind: AnomalyKind::Latency,
-            probe: self.protocol.name,
+            probe: self.protocol.name.into(),
             rule: format!(
                 "at least {} at or over their threshold in one watch interval, or one of {} or more",
                 counted(self.acceptable_count.into(), "operation"),

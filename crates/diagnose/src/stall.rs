@@ -17,7 +17,7 @@ impl Detector for StallRule {
         (window.count() > 0).then(|| Anomaly {
             name: self.name.clone(),
             kind: AnomalyKind::Stalled,
-            probe: self.protocol.name,
+            probe: self.protocol.name.into(),
             rule: format!("an operation that has not returned after {}", span(nanos(self.limit))),
             observed: self.observed(window),
             limit: span(nanos(self.limit)),

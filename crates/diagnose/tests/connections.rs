@@ -66,7 +66,7 @@ fn each_kind_has_a_count_of_its_own() {
     let mixed = [retransmissions(2), vec![happening("CONNECTION_LOST", 1.0, 0)]].concat();
     let [Change::Opened(episode)] = &changes(&mixed)[..] else { panic!() };
     assert_eq!(episode.anomaly.observed, "1 CONNECTION_LOST, 2 TCP_RETRANSMIT");
-    assert_eq!((episode.anomaly.kind, episode.anomaly.probe), (AnomalyKind::Connection, "connections"));
+    assert_eq!((episode.anomaly.kind, episode.anomaly.probe.as_ref()), (AnomalyKind::Connection, "connections"));
 }
 
 #[test]

@@ -48,7 +48,7 @@ fn one_fewer_than_the_count_is_no_anomaly() {
     let anomaly = rule(10).detect(&window(&events)).unwrap();
     assert_eq!(anomaly.observed, "10 operations, slowest 39 ms (SMB2_WRITE)");
     assert_eq!(anomaly.limit, "10 operations");
-    assert_eq!((anomaly.name.as_str(), anomaly.probe), ("latency", "smb"));
+    assert_eq!((anomaly.name.as_str(), anomaly.probe.as_ref()), ("latency", "smb"));
 }
 
 #[test]

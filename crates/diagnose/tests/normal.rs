@@ -172,7 +172,7 @@ fn a_departure_says_what_was_normal_and_ends_half_of_the_way_back() {
     assert_eq!(rule.repeat(60, "SMB2_WRITE", &[4.0; 30], 4096), 0);
     assert_eq!(rule.repeat(4, "SMB2_WRITE", &[40.0; 30], 4096), 0);
     let anomaly = rule.next("SMB2_WRITE", &[40.0; 30], 4096).unwrap();
-    assert_eq!((anomaly.kind, anomaly.probe, anomaly.name.as_str()), (AnomalyKind::Baseline, "smb", "r"));
+    assert_eq!((anomaly.kind, anomaly.probe.as_ref(), anomaly.name.as_str()), (AnomalyKind::Baseline, "smb", "r"));
     assert_eq!(anomaly.observed, "SMB2_WRITE on /mnt/a: median 37.7 ms, normally 3.93 ms");
     // 9 ms is the limit, and 6.5 ms half of the way back to it: still too much, if it was more before.
     assert_eq!(rule.repeat(10, "SMB2_WRITE", &[8.0; 30], 4096), 10);

@@ -1,105 +1,268 @@
-//! What detection finds, and what is said of it.
+//! An incident: everything that is said of one, in the order in which `incident.json` has it.
+//!
+//! It becomes JSON where it leaves and nowhere before. What earlier versions, later ones or strangers have written is read
+//! as far as it is understood.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-/// What kind of departure from normal a rule looks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum AnomalyKind {
-    /// Operations over their threshold.
-    Latency,
-    /// Operations that failed.
-    Error,
-    /// Operations that have not returned.
-    Stalled,
-    /// Connections that broke or starved.
-    Connection,
-    /// Latency that departed from its own recent normal.
-    Baseline,
-    /// Throughput that did.
-    Throughput,
-    /// Taken on demand; nothing was detected.
-    Snapshot,
+use crate::{
+    Anomaly, CallLine, Losses, Mount, Verdict,
+    lenient::{lenient, lenient_list},
+};
+
+/// What was found, who was at fault, and what it was about. Serialises as `incident.json`. Times are UTC as RFC 3339.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Incident {
+    /// The bundle's name without `.tar.zst`.
+    #[serde(deserialize_with = "lenient")]
+    pub id: String,
+    /// When it was noticed last.
+    #[serde(deserialize_with = "lenient")]
+    pub detected: String,
+    /// What was looked at.
+    #[serde(deserialize_with = "lenient")]
+    pub window: Span,
+    /// The rule, and how it was broken.
+    #[serde(deserialize_with = "lenient")]
+    pub anomaly: Anomaly,
+    /// Who was at fault.
+    #[serde(deserialize_with = "lenient")]
+    pub verdict: Verdict,
+    /// Whether it goes on.
+    #[serde(deserialize_with = "lenient")]
+    pub state: State,
+    /// When the first of its operations began.
+    #[serde(deserialize_with = "lenient")]
+    pub first_seen: String,
+    /// When the last window ended that broke the rule.
+    #[serde(deserialize_with = "lenient")]
+    pub last_seen: String,
+    /// Who and what took the most time.
+    #[serde(deserialize_with = "lenient")]
+    pub top: Ranking,
+    /// What was lost, so that the figures are too low.
+    #[serde(deserialize_with = "lenient")]
+    pub losses: Losses,
+    /// Operations that counted.
+    #[serde(deserialize_with = "lenient")]
+    pub operations: u64,
+    /// Windows that broke the rule.
+    #[serde(deserialize_with = "lenient")]
+    pub windows: u64,
+    /// Whether it is over: `state` for readers that know the first version only.
+    #[serde(deserialize_with = "lenient")]
+    pub closed: bool,
+    /// What other rules saw of it.
+    #[serde(deserialize_with = "lenient_list")]
+    pub also: Vec<String>,
+    /// The slowest system calls of which it is known what ran below them.
+    #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
+    pub calls: Vec<CallLine<'static>>,
+    /// Where it was seen.
+    #[serde(deserialize_with = "lenient")]
+    pub host: Host,
 }
 
-impl AnomalyKind {
-    /// The word in file names, JSON and metrics.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Latency => "latency",
-            Self::Error => "error",
-            Self::Stalled => "stalled",
-            Self::Connection => "connection",
-            Self::Baseline => "baseline",
-            Self::Throughput => "throughput",
-            Self::Snapshot => "snapshot",
+impl Incident {
+    /// The mount that lost the most time.
+    pub fn mount(&self) -> Option<&Mount> {
+        self.top.mounts.first().map(|ranked| &ranked.mount)
+    }
+
+    /// Fills in what the first version did not write, from what it did.
+    pub fn complete(&mut self) {
+        if self.first_seen.is_empty() {
+            self.state = State::of(self.closed);
+            self.first_seen.clone_from(&self.window.from);
+            self.last_seen.clone_from(&self.window.to);
         }
     }
 }
 
-/// One rule, broken in one window. Serialises as the `anomaly` of `incident.json`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Anomaly {
-    /// The rule's name in the configuration.
-    pub name: String,
-    /// What kind of rule it is.
-    #[serde(rename = "type")]
-    pub kind: AnomalyKind,
-    /// The probe whose operations broke it.
-    pub probe: &'static str,
-    /// The rule in words: `at least 10 operations over their threshold in 1 s`.
-    pub rule: String,
-    /// What was seen: `37 operations, slowest 204 ms (SMB2_WRITE)`.
-    pub observed: String,
-    /// The limit that was passed: `10 operations`, `1000 ms`.
-    pub limit: String,
-}
-
-/// Where the time was lost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+/// Whether an incident goes on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Layer {
-    /// This host: credits, queueing, scheduling, delivery.
-    Client,
-    /// Between the hosts.
-    Network,
-    /// The peer.
-    Server,
-    /// The evidence does not say.
-    Unknown,
+pub enum State {
+    /// It may be written again.
+    #[default]
+    Open,
+    /// This is the last that is said of it.
+    Closed,
 }
 
-/// Mean time per slow operation and phase, milliseconds; `None` where the evidence does not say.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
-pub struct PhasesMs {
-    /// Before the request was handed to the connection.
-    pub queue: Option<f64>,
-    /// In this host's send path.
-    pub send: Option<f64>,
-    /// Between the hosts.
-    pub network: Option<f64>,
-    /// On the server.
-    pub server: Option<f64>,
-    /// From the answer's arrival until the requester had it.
-    pub deliver: Option<f64>,
+impl State {
+    /// Of an incident that is over, or is not.
+    pub fn of(closed: bool) -> Self {
+        if closed { Self::Closed } else { Self::Open }
+    }
 }
 
-/// Which layer was at fault, how sure that is, and why. Serialises as the `verdict` of `incident.json`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Verdict {
-    /// The layer at fault.
-    pub layer: Layer,
-    /// From 0 (no idea) to 1.
-    pub confidence: f64,
-    /// The figures that say so, one sentence each.
-    pub because: Vec<String>,
-    /// Where the time went.
-    pub phases_ms: PhasesMs,
+/// From one time to another.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Span {
+    /// The beginning.
+    #[serde(deserialize_with = "lenient")]
+    pub from: String,
+    /// The end.
+    #[serde(deserialize_with = "lenient")]
+    pub to: String,
 }
 
-impl Verdict {
-    /// A verdict that admits that it is none, and why.
-    pub fn unknown(because: impl Into<String>) -> Self {
-        Self { layer: Layer::Unknown, confidence: 0.0, because: vec![because.into()], phases_ms: PhasesMs::default() }
+/// A machine, and the version that ran on it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Host {
+    /// Its name.
+    #[serde(deserialize_with = "lenient")]
+    pub name: String,
+    /// Its kernel's release.
+    #[serde(deserialize_with = "lenient")]
+    pub kernel: String,
+    /// Plumbline's version.
+    #[serde(deserialize_with = "lenient")]
+    pub plumbline: String,
+}
+
+/// What took the most time, the most first.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Ranking {
+    /// Kinds of operation.
+    #[serde(deserialize_with = "lenient_list")]
+    pub operations: Vec<RankedOperation>,
+    /// Mounts.
+    #[serde(deserialize_with = "lenient_list")]
+    pub mounts: Vec<RankedMount>,
+    /// Processes.
+    #[serde(deserialize_with = "lenient_list")]
+    pub processes: Vec<RankedProcess>,
+    /// Files.
+    #[serde(deserialize_with = "lenient_list")]
+    pub files: Vec<RankedFile>,
+}
+
+/// How often, and for how long altogether.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Share {
+    /// Operations.
+    pub count: u64,
+    /// The sum of their durations, milliseconds.
+    pub total_ms: f64,
+}
+
+/// A kind of operation.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RankedOperation {
+    /// Its name.
+    pub operation: String,
+    /// How much of it there was.
+    #[serde(flatten)]
+    pub share: Share,
+}
+
+/// A mount.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RankedMount {
+    /// What is known of it.
+    #[serde(flatten)]
+    pub mount: Mount,
+    /// How much went there.
+    #[serde(flatten)]
+    pub share: Share,
+}
+
+/// A process.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RankedProcess {
+    /// Its id in the initial pid namespace.
+    pub pid: u32,
+    /// Its name.
+    pub comm: String,
+    /// The path of its cgroup.
+    pub cgroup: String,
+    /// Its container; empty if it is in none.
+    pub container: String,
+    /// How much it asked for.
+    #[serde(flatten)]
+    pub share: Share,
+}
+
+/// A file.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RankedFile {
+    /// Its name.
+    pub file: String,
+    /// Its inode number.
+    pub inode: u64,
+    /// Where its file system is mounted.
+    pub mountpoint: String,
+    /// How much was asked of it.
+    #[serde(flatten)]
+    pub share: Share,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{AnomalyKind, Layer};
+
+    fn read(json: &str) -> Incident {
+        serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let written = Incident {
+            id: "i".into(),
+            anomaly: Anomaly { kind: AnomalyKind::Stalled, probe: "smb".into(), ..Anomaly::default() },
+            verdict: Verdict { layer: Layer::Server, confidence: 0.9, ..Verdict::default() },
+            state: State::Closed,
+            top: Ranking {
+                mounts: vec![RankedMount {
+                    mount: Mount { mountpoint: "/mnt".into(), ..Mount::default() },
+                    share: Share { count: 2, total_ms: 3.5 },
+                }],
+                ..Ranking::default()
+            },
+            calls: vec![CallLine::default()],
+            closed: true,
+            ..Incident::default()
+        };
+        assert_eq!(read(&serde_json::to_string(&written).unwrap()), written);
+    }
+
+    #[test]
+    fn what_is_missing_or_makes_no_sense_is_as_if_it_were_not_there() {
+        assert_eq!(read("{}"), Incident::default());
+        let incident = read(
+            r#"{"id": 7, "anomaly": {"name": "a", "type": "of tomorrow"}, "verdict": {"layer": "moon", "confidence": null,
+                "because": ["one", 2], "phases_ms": {"queue": [], "send": 1}}, "top": {"mounts": [3, {"source": "s", "count": 1}],
+                "files": {}}, "losses": {"smb": {"ring_full": 4, "new": {}}, "nfs": 1, "consumed": 5}, "calls": [{"pid": "x"}],
+                "operations": -1, "new": [[[]]]}"#,
+        );
+        assert_eq!((incident.id.as_str(), incident.anomaly.name.as_str()), ("", "a"));
+        assert_eq!((incident.anomaly.kind, incident.verdict.layer), (AnomalyKind::Unknown, Layer::Unknown));
+        assert_eq!(incident.verdict.because, ["one"]);
+        assert_eq!((incident.verdict.phases_ms.queue, incident.verdict.phases_ms.send), (None, Some(1.0)));
+        assert_eq!((incident.mount().unwrap().source.as_str(), incident.top.files.len()), ("s", 0));
+        assert_eq!((incident.losses.consumed, incident.losses.probes.len()), (5, 2));
+        assert_eq!((incident.calls.len(), incident.operations), (0, 0));
+    }
+
+    #[test]
+    fn an_incident_of_the_first_version_is_completed() {
+        let mut incident = read(r#"{"window": {"from": "a", "to": "b"}, "closed": true}"#);
+        incident.complete();
+        assert_eq!(
+            (incident.state, incident.first_seen.as_str(), incident.last_seen.as_str()),
+            (State::Closed, "a", "b")
+        );
     }
 }

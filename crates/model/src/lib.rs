@@ -3,15 +3,26 @@
 //!
 //! No I/O, no BPF, no clock: everything here can be built in a unit test.
 
+mod anomaly;
 mod event;
 mod histogram;
 mod incident;
+mod lenient;
+mod line;
+mod losses;
 mod mount;
 mod protocol;
 pub mod text;
+mod verdict;
 
+pub use anomaly::{Anomaly, AnomalyKind};
 pub use event::{Caller, Event, Flags, Link, Nanos, Network, Phases, Requester, Transit};
 pub use histogram::{BUCKETS, Histogram, SIZES, quantile_index};
-pub use incident::{Anomaly, AnomalyKind, Layer, PhasesMs, Verdict};
+pub use incident::{
+    Host, Incident, RankedFile, RankedMount, RankedOperation, RankedProcess, Ranking, Share, Span, State,
+};
+pub use line::{BelowLine, CallLine, ChildLine, EventLine};
+pub use losses::{Losses, ProbeLosses};
 pub use mount::{Mount, MountKey};
 pub use protocol::{Code, Operation, Protocol};
+pub use verdict::{Layer, PhasesMs, Verdict};

@@ -38,6 +38,7 @@ pub fn judge(kind: AnomalyKind, events: &[Event], around: &[Event]) -> Verdict {
         AnomalyKind::Stalled => failure::of_stalls(events, around),
         AnomalyKind::Connection => connection::of_happenings(events, around),
         AnomalyKind::Snapshot => Verdict::unknown("A snapshot on demand: nothing was detected."),
+        AnomalyKind::Unknown => Verdict::unknown("Of an anomaly of this kind, this version knows nothing."),
     }
 }
 

@@ -8,7 +8,8 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use serde_json::{Value, json};
+use model::{AnomalyKind, Incident, Layer, State};
+use serde::Serialize;
 
 use super::EXIT_USAGE;
 use crate::{
@@ -53,7 +54,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             let bundle = store.open_bundle(&stored.id).map_err(anyhow::Error::from);
             let incident = bundle.and_then(read_incident);
             let path = store.path_of(&stored.id);
-            incidents.push(row(incident, stored.id.as_str(), stored.bytes, &path.display().to_string()));
+            incidents.push(Row::new(incident, stored.id.as_str(), stored.bytes, path.display().to_string()));
         }
     }
     let mut out = std::io::stdout().lock();
@@ -69,10 +70,13 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let table = Table::new(&[("DETECTED (UTC)", 19), ("ANOMALY", 18), ("LAYER", 8), ("MOUNT", 24), ("OBSERVED", 0)]);
     table.header(&mut out)?;
     for incident in &incidents {
-        let get = |name: &str| incident.get(name).and_then(Value::as_str).unwrap_or("-");
-        let detected = get("detected").get(..19).unwrap_or("-").replace('T', " ");
-        table.row(&mut out, &[&detected, get("name"), get("layer"), get("mountpoint"), get("observed")])?;
-        writeln!(out, "{:21}{}", "", get("path"))?;
+        let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".into());
+        let detected = incident.detected.as_deref().and_then(|time| time.get(..19)).unwrap_or("-").replace('T', " ");
+        let layer = incident.layer.map_or("-", Layer::name);
+        let cells = [&incident.name, &incident.mountpoint, &incident.observed].map(or_dash);
+        let [name, mountpoint, observed] = &cells;
+        table.row(&mut out, &[&detected, name, layer, mountpoint, observed])?;
+        writeln!(out, "{:21}{}", "", incident.path)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -108,34 +112,63 @@ fn place(arguments: &Arguments) -> Result<PathBuf, Vec<String>> {
     }
 }
 
-/// The `incident.json` of a bundle.
-pub fn read_incident(bundle: File) -> Result<Value> {
+/// The incident of a bundle.
+pub fn read_incident(bundle: File) -> Result<Incident> {
     let bytes = read_entry(bundle, "incident.json", MAX_INCIDENT)?.context("it has no incident.json")?;
-    serde_json::from_slice(&bytes).context("its incident.json is not JSON")
+    let mut incident: Incident = serde_json::from_slice(&bytes).context("its incident.json cannot be read")?;
+    incident.complete();
+    Ok(incident)
 }
 
 /// One incident as a listing has it. A bundle that cannot be read is listed too, with the reason.
-fn row(incident: Result<Value>, id: &str, bytes: u64, path: &str) -> Value {
-    let (incident, error) = match incident {
-        Ok(incident) => (incident, Value::Null),
-        Err(error) => (Value::Null, Value::from(format!("{error:#}"))),
-    };
-    let get = |pointer: &str| incident.pointer(pointer).cloned().unwrap_or(Value::Null);
-    json!({
-        "id": id,
-        "detected": get("/detected"),
-        "name": get("/anomaly/name"),
-        "type": get("/anomaly/type"),
-        "probe": get("/anomaly/probe"),
-        "observed": get("/anomaly/observed"),
-        "layer": get("/verdict/layer"),
-        "confidence": get("/verdict/confidence"),
-        "operations": get("/operations"),
-        "mountpoint": get("/top/mounts/0/mountpoint"),
-        "server": get("/top/mounts/0/server"),
-        "closed": get("/closed"),
-        "bytes": bytes,
-        "path": path,
-        "error": error,
-    })
+#[derive(Default, Serialize)]
+struct Row {
+    id: String,
+    detected: Option<String>,
+    name: Option<String>,
+    #[serde(rename = "type")]
+    kind: Option<AnomalyKind>,
+    probe: Option<String>,
+    observed: Option<String>,
+    layer: Option<Layer>,
+    confidence: Option<f64>,
+    operations: Option<u64>,
+    mountpoint: Option<String>,
+    server: Option<String>,
+    closed: Option<bool>,
+    state: Option<State>,
+    first_seen: Option<String>,
+    last_seen: Option<String>,
+    bytes: u64,
+    path: String,
+    error: Option<String>,
+}
+
+impl Row {
+    fn new(incident: Result<Incident>, id: &str, bytes: u64, path: String) -> Self {
+        let row = Self { id: id.to_owned(), bytes, path, ..Self::default() };
+        let incident = match incident {
+            Ok(incident) => incident,
+            Err(error) => return Self { error: Some(format!("{error:#}")), ..row },
+        };
+        let mount = incident.mount().cloned();
+        let Incident { anomaly, verdict, .. } = incident;
+        Self {
+            detected: Some(incident.detected),
+            name: Some(anomaly.name),
+            kind: Some(anomaly.kind),
+            probe: Some(anomaly.probe.into_owned()),
+            observed: Some(anomaly.observed),
+            layer: Some(verdict.layer),
+            confidence: Some(verdict.confidence),
+            operations: Some(incident.operations),
+            mountpoint: mount.as_ref().map(|mount| mount.mountpoint.clone()),
+            server: mount.map(|mount| mount.server),
+            closed: Some(incident.closed),
+            state: Some(incident.state),
+            first_seen: Some(incident.first_seen),
+            last_seen: Some(incident.last_seen),
+            ..row
+        }
+    }
 }

@@ -10,8 +10,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use jiff::Timestamp;
-use model::Nanos;
-use serde_json::Value;
+use model::{Incident, Nanos};
 
 use super::{EXIT_USAGE, usage_error};
 use crate::{
@@ -175,7 +174,7 @@ fn judge(
 struct Found<'a> {
     config: &'a Config,
     sequence: u64,
-    incidents: BTreeMap<Id, Value>,
+    incidents: BTreeMap<Id, Incident>,
     collector: Option<Collector>,
     /// Bundles to be written once their incident is over.
     pending: BTreeMap<Id, Pending>,
@@ -246,7 +245,7 @@ impl<'a> Found<'a> {
         }
     }
 
-    fn finish(self) -> Result<Vec<Value>> {
+    fn finish(self) -> Result<Vec<Incident>> {
         if let Some(error) = self.failed {
             bail!("not all bundles were written: {error}");
         }
@@ -268,7 +267,7 @@ impl Reporter for Found<'_> {
     }
 }
 
-fn print(incidents: &[Value]) -> Result<()> {
+fn print(incidents: &[Incident]) -> Result<()> {
     let mut out = std::io::stdout().lock();
     if incidents.is_empty() {
         writeln!(out, "nothing would have been reported")?;
@@ -284,14 +283,13 @@ fn print(incidents: &[Value]) -> Result<()> {
     ]);
     table.header(&mut out)?;
     for incident in incidents {
-        let get = |pointer: &str| incident.pointer(pointer).and_then(Value::as_str).unwrap_or("-");
-        let detected = get("/detected").get(..19).unwrap_or("-").replace('T', " ");
-        let confidence = incident.pointer("/verdict/confidence").and_then(Value::as_f64).unwrap_or_default();
-        let (name, layer) = (get("/anomaly/name"), get("/verdict/layer"));
-        let mount = get("/top/mounts/0/mountpoint");
-        table.row(&mut out, &[&detected, name, layer, &format!("{confidence:.2}"), mount, get("/anomaly/observed")])?;
-        let because = incident.pointer("/verdict/because").and_then(Value::as_array);
-        for sentence in because.into_iter().flatten().filter_map(Value::as_str) {
+        let Incident { anomaly, verdict, .. } = incident;
+        let detected = incident.detected.get(..19).unwrap_or("-").replace('T', " ");
+        let confidence = format!("{:.2}", verdict.confidence);
+        let mount = incident.mount().map_or("-", |mount| mount.label());
+        table
+            .row(&mut out, &[&detected, &anomaly.name, verdict.layer.name(), &confidence, mount, &anomaly.observed])?;
+        for sentence in &verdict.because {
             writeln!(out, "{:21}{sentence}", "")?;
         }
     }

@@ -3,8 +3,8 @@
 use std::{collections::BTreeSet, os::unix::net::UnixStream};
 
 use jiff::Timestamp;
-use probes::{Recorder, Watch};
-use serde_json::Value;
+use model::{Losses, ProbeLosses, Protocol};
+use probes::{Counters, Recorder, Runs, Watch};
 
 use super::{Daemon, control, nanos, publish::Publish, release_free_memory, tell};
 use crate::{
@@ -40,7 +40,7 @@ impl Reporter for Bundles<'_> {
             tell::incident(&described, self.config.audit);
         }
         let bundle = self.config.output_dir.join(INCIDENTS).join(id.bundle());
-        self.publish.incident(&episode.anomaly, &described, &bundle, change);
+        self.publish.incident(&described, &bundle, change);
         if change.closed() {
             tell::audit(self.config.audit, "incident", || format!("{} is over", id.as_str()));
         }
@@ -75,25 +75,25 @@ pub fn excerpt(config: &Config, recorder: &Recorder, from: u64) -> Option<Record
 }
 
 /// What each probe has lost since it was loaded, by cause; and what was left out on purpose.
-pub fn losses_of(watch: &Watch, sample_shift: u32) -> Value {
-    let (consumed, refused) = watch.consumed();
-    let mut losses = serde_json::Map::new();
-    for ((protocol, counters), (_, runs)) in watch.counters().into_iter().zip(watch.runs()) {
-        let mut causes: serde_json::Map<String, Value> =
-            counters.losses().into_iter().map(|(cause, lost)| (cause.into(), lost.into())).collect();
-        causes.insert("runs_missed".into(), runs.missed.into());
-        causes.insert("swept".into(), counters.swept.into());
-        causes.insert("never_sent".into(), counters.never_sent.into());
-        causes.insert("sampled_out".into(), counters.sampled_out.into());
-        causes.insert("produced".into(), counters.produced.into());
-        causes.insert("started".into(), counters.started.into());
-        causes.insert("unfinished".into(), counters.unfinished().into());
-        losses.insert(protocol.name.into(), causes.into());
-    }
-    losses.insert("consumed".into(), consumed.into());
-    losses.insert("not_understood".into(), refused.into());
-    losses.insert("sampling_one_in".into(), (1_u64 << sample_shift).into());
-    losses.into()
+pub fn losses_of(watch: &Watch, sample_shift: u32) -> Losses {
+    let (consumed, not_understood) = watch.consumed();
+    let of = |((protocol, counters), (_, runs)): ((&Protocol, Counters), (_, Runs))| {
+        let losses = ProbeLosses {
+            ring_full: counters.lost_ring,
+            inflight_full: counters.lost_inflight,
+            histograms_full: counters.lost_histogram,
+            runs_missed: runs.missed,
+            swept: counters.swept,
+            never_sent: counters.never_sent,
+            sampled_out: counters.sampled_out,
+            produced: counters.produced,
+            started: counters.started,
+            unfinished: counters.unfinished(),
+        };
+        (protocol.name.to_owned(), losses)
+    };
+    let probes = watch.counters().into_iter().zip(watch.runs()).map(of).collect();
+    Losses { probes, consumed, not_understood, sampling_one_in: 1 << sample_shift }
 }
 
 impl Daemon {

@@ -22,7 +22,6 @@ use std::{
 use anyhow::Result;
 use nix::sys::signal::Signal;
 use probes::{Capability, Filter, Watch};
-use serde_json::{Value, json};
 
 pub use control::request_snapshot;
 pub use lock::{output_dir_of_running, runtime_dir};
@@ -331,27 +330,4 @@ pub fn release_free_memory() {
     unsafe {
         nix::libc::malloc_trim(0);
     }
-}
-
-/// What `losses` has beside them, for comparison.
-const NO_LOSSES: [&str; 3] = ["produced", "started", "unfinished"];
-
-/// One row of `losses` for people.
-pub fn losses_line(losses: &Value) -> String {
-    let empty = json!({});
-    losses
-        .as_object()
-        .into_iter()
-        .flatten()
-        .filter_map(|(probe, causes)| {
-            let causes = causes.as_object().or(empty.as_object())?;
-            let lost: Vec<_> = causes
-                .iter()
-                .filter(|(cause, lost)| !NO_LOSSES.contains(&cause.as_str()) && lost.as_u64() > Some(0))
-                .map(|(cause, lost)| format!("{probe} {cause} {lost}"))
-                .collect();
-            (!lost.is_empty()).then(|| lost.join(", "))
-        })
-        .collect::<Vec<_>>()
-        .join(", ")
 }

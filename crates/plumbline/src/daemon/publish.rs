@@ -9,15 +9,14 @@ use std::{
 
 use anyhow::{Context, Result};
 use diagnose::rule::Rule;
-use model::{Anomaly, AnomalyKind, MountKey, text::printable};
+use model::{AnomalyKind, Incident, Mount, MountKey, text::printable};
 use probes::{State, Watch, mounts::MountPoint};
-use serde_json::Value;
 
-use super::{Daemon, release_free_memory, tell::text_at};
+use super::{Daemon, release_free_memory};
 use crate::{
     config::{Config, Otlp, Prometheus},
     detection::{Change, ChangeExt},
-    publish::{Climb, Counts, Desk, Exporter, Incident, Names, ProbeFigures, Server, Snapshot, Tally, label},
+    publish::{Climb, Counts, Desk, Exporter, IncidentRecord, Names, ProbeFigures, Server, Snapshot, Tally, label},
 };
 
 /// Mounts that are told of; more would be a page of nothing else.
@@ -93,13 +92,14 @@ impl Publish {
         &self.desk
     }
 
-    /// An incident has begun, or is over; `described` is its `incident.json`, `bundle` where it is.
-    pub fn incident(&mut self, anomaly: &Anomaly, described: &Value, bundle: &Path, change: &Change) {
-        if change.opened() {
-            *self.incidents.entry((anomaly.probe, anomaly.kind.name())).or_default() += 1;
+    /// An incident has begun, or is over; `bundle` is where it is written to.
+    pub fn incident(&mut self, incident: &Incident, bundle: &Path, change: &Change) {
+        let anomaly = &incident.anomaly;
+        if let Some(protocol) = probes::protocol(&anomaly.probe).filter(|_| change.opened()) {
+            *self.incidents.entry((protocol.name, anomaly.kind.name())).or_default() += 1;
         }
         if let Some(exporter) = self.exporter.as_ref().filter(|_| change.opened() || change.closed()) {
-            exporter.tell(told(described, bundle, change.closed()));
+            exporter.tell(told(incident, bundle));
         }
     }
 
@@ -269,30 +269,32 @@ fn export(wanted: Option<&Otlp>, desk: &Arc<Desk>, counts: &Arc<Counts>) -> Opti
 }
 
 /// An incident as a record: what a person would want to know of it first, and where the rest is.
-fn told(described: &Value, bundle: &Path, over: bool) -> Incident {
-    let get = |pointer| text_at(described, pointer);
-    let layer = get("/verdict/layer");
+fn told(incident: &Incident, bundle: &Path) -> IncidentRecord {
+    let Incident { anomaly, verdict, top, .. } = incident;
+    let (over, layer) = (incident.closed, verdict.layer.name());
+    let of_mount = |field: fn(&Mount) -> &String| incident.mount().map(field).cloned().unwrap_or_default();
+    let process = top.processes.first();
     let attributes = [
-        ("plumbline.incident.id", get("/id")),
-        ("plumbline.incident.type", get("/anomaly/type")),
-        ("plumbline.incident.rule", get("/anomaly/name")),
+        ("plumbline.incident.id", incident.id.clone()),
+        ("plumbline.incident.type", anomaly.kind.name().to_owned()),
+        ("plumbline.incident.rule", anomaly.name.clone()),
         ("plumbline.incident.state", if over { "over" } else { "begun" }.to_owned()),
-        ("plumbline.incident.layer", layer.clone()),
-        ("plumbline.incident.confidence", get("/verdict/confidence")),
+        ("plumbline.incident.layer", layer.to_owned()),
+        ("plumbline.incident.confidence", format!("{:?}", verdict.confidence)),
         ("plumbline.incident.bundle", printable(bundle.as_os_str().as_encoded_bytes())),
-        ("plumbline.protocol", get("/anomaly/probe")),
-        ("plumbline.operation", get("/top/operations/0/operation")),
-        ("system.filesystem.mountpoint", get("/top/mounts/0/mountpoint")),
-        ("system.filesystem.type", get("/top/mounts/0/fstype")),
-        ("system.device", get("/top/mounts/0/source")),
-        ("server.address", get("/top/mounts/0/server")),
-        ("process.pid", get("/top/processes/0/pid")),
-        ("process.executable.name", get("/top/processes/0/comm")),
+        ("plumbline.protocol", anomaly.probe.to_string()),
+        ("plumbline.operation", top.operations.first().map(|ranked| ranked.operation.clone()).unwrap_or_default()),
+        ("system.filesystem.mountpoint", of_mount(|mount| &mount.mountpoint)),
+        ("system.filesystem.type", of_mount(|mount| &mount.fstype)),
+        ("system.device", of_mount(|mount| &mount.source)),
+        ("server.address", of_mount(|mount| &mount.server)),
+        ("process.pid", process.map(|process| process.pid.to_string()).unwrap_or_default()),
+        ("process.executable.name", process.map(|process| process.comm.clone()).unwrap_or_default()),
     ];
-    Incident {
+    IncidentRecord {
         at: SystemTime::now(),
         over,
-        text: format!("{}: {}; layer {layer}", get("/anomaly/name"), get("/anomaly/observed")),
+        text: format!("{}: {}; layer {layer}", anomaly.name, anomaly.observed),
         attributes: attributes.into_iter().filter(|(_, value)| !value.is_empty()).collect(),
     }
 }

@@ -1,21 +1,21 @@
 //! The daemon's flight recorder on disk: the last minutes, always.
 
-use model::Nanos;
+use model::{Host, Nanos};
 
 use super::Daemon;
 use crate::{
     config::Config,
     recording::{Header, Segments, Writer},
-    source::{Host, KernelSource, Tap},
+    source::{KernelSource, Tap, this_host},
     view::clock::Clock,
 };
 
 /// What a recording begins with, but for what the flight recorder itself knows.
 pub fn recording_header(config: &Config, command: Vec<String>) -> Header {
-    let Host { name, kernel, plumbline } = Host::this();
+    let Host { name, kernel, plumbline } = this_host();
     let now: Nanos = super::nanos(probes::monotonic());
     Header {
-        plumbline: plumbline.to_owned(),
+        plumbline,
         host: name,
         kernel,
         started: Clock::now().iso(now),

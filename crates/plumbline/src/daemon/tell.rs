@@ -1,7 +1,7 @@
 //! What the daemon says about itself: log records with fields, and the audit.
 
+use model::{Incident, Losses, ProbeLosses};
 use probes::{Capability, State};
-use serde_json::Value;
 
 use crate::evidence::{Counters, Outcome, Sweep, Why};
 
@@ -13,37 +13,21 @@ pub fn audit(enabled: bool, what: &str, details: impl FnOnce() -> String) {
 }
 
 /// An incident has begun.
-pub fn incident(incident: &Value, audited: bool) {
-    let get = |pointer| text_at(incident, pointer);
-    let because: Vec<&str> = incident
-        .pointer("/verdict/because")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
-        .collect();
+pub fn incident(incident: &Incident, audited: bool) {
+    let Incident { id, anomaly, verdict, .. } = incident;
+    let layer = verdict.layer.name();
     tracing::warn!(
-        incident = get("/id"),
-        anomaly = get("/anomaly/name"),
-        layer = get("/verdict/layer"),
-        mount = get("/top/mounts/0/mountpoint"),
-        server = get("/top/mounts/0/server"),
-        "{}: {}; layer {}: {}",
-        get("/anomaly/name"),
-        get("/anomaly/observed"),
-        get("/verdict/layer"),
-        because.join(" ")
+        incident = id,
+        anomaly = anomaly.name,
+        layer,
+        mount = incident.mount().map_or("", |mount| &mount.mountpoint),
+        server = incident.mount().map_or("", |mount| &mount.server),
+        "{}: {}; layer {layer}: {}",
+        anomaly.name,
+        anomaly.observed,
+        verdict.because.join(" ")
     );
-    audit(audited, "incident", || format!("{} {}", get("/id"), get("/anomaly/observed")));
-}
-
-/// What `incident.json` says at a place; empty if nothing.
-pub fn text_at(incident: &Value, pointer: &str) -> String {
-    match incident.pointer(pointer) {
-        Some(Value::String(text)) => text.clone(),
-        Some(value) if !value.is_null() => value.to_string(),
-        _ => String::new(),
-    }
+    audit(audited, "incident", || format!("{id} {}", anomaly.observed));
 }
 
 /// A bundle was not made, or not renewed.
@@ -92,8 +76,8 @@ pub fn probe(capability: &Capability) {
 }
 
 /// The last words.
-pub fn stopped(incidents: u64, bundles_lost: u64, losses: &Value, counters: &Counters) {
-    let lost = super::losses_line(losses);
+pub fn stopped(incidents: u64, bundles_lost: u64, losses: &Losses, counters: &Counters) {
+    let lost = lost_line(losses);
     let lost = if lost.is_empty() { "nothing lost".into() } else { format!("lost: {lost}") };
     tracing::info!(
         bundles_lost,
@@ -104,10 +88,17 @@ pub fn stopped(incidents: u64, bundles_lost: u64, losses: &Value, counters: &Cou
     );
 }
 
-/// `smb 0 of 120, nfs 1 of 40`: a probe whose operations stay unfinished while nothing is asked for leaks them.
-fn unfinished(losses: &Value) -> String {
-    let of = |(probe, causes): (&String, &Value)| {
-        Some(format!("{probe} {} of {}", causes.get("unfinished")?, causes.get("started")?))
+/// `smb ring_full 12, nfs swept 1`: empty if nothing was lost.
+fn lost_line(losses: &Losses) -> String {
+    let of = |(probe, losses): &(String, ProbeLosses)| {
+        let lost = losses.by_cause().into_iter().filter(|(_, lost)| *lost > 0);
+        lost.map(|(cause, lost)| format!("{probe} {cause} {lost}")).collect::<Vec<_>>()
     };
-    losses.as_object().into_iter().flatten().filter_map(of).collect::<Vec<_>>().join(", ")
+    losses.probes.iter().flat_map(of).collect::<Vec<_>>().join(", ")
+}
+
+/// `smb 0 of 120, nfs 1 of 40`: a probe whose operations stay unfinished while nothing is asked for leaks them.
+fn unfinished(losses: &Losses) -> String {
+    let of = |(probe, losses): &(String, ProbeLosses)| format!("{probe} {} of {}", losses.unfinished, losses.started);
+    losses.probes.iter().map(of).collect::<Vec<_>>().join(", ")
 }

@@ -1,4 +1,4 @@
-//! From an episode to `incident.json` and the rest of the bundle.
+//! From an episode to an incident and the rest of the bundle.
 
 use std::{
     cmp::Reverse,
@@ -9,97 +9,24 @@ use std::{
 };
 
 use diagnose::{Episode, Ranked, Top};
-use model::{Anomaly, Event, Mount, MountKey, Verdict};
+use model::{
+    Anomaly, CallLine, Event, Incident, Losses, Mount, MountKey, RankedFile, RankedMount, RankedOperation,
+    RankedProcess, Ranking, Share, Span, State, Verdict,
+};
 use probes::Recorder;
-use serde::Serialize;
-use serde_json::{Value, json};
 
 use super::children::Children;
 use crate::{
     evidence::{Attachment, Scope, ScopedMount},
     io::jobs,
-    source::{EventSource, Host},
+    source::EventSource,
     view::{
-        below::CallLine,
+        below,
         clock::Clock,
-        event::{EventLine, milliseconds},
+        event::{self, milliseconds},
         report,
     },
 };
-
-/// `incident.json`: the contract's fields, in its order.
-#[derive(Serialize)]
-struct Incident<'a> {
-    id: &'a str,
-    detected: String,
-    window: Span,
-    anomaly: &'a Anomaly,
-    verdict: &'a Verdict,
-    top: Ranking,
-    losses: &'a Value,
-    operations: u64,
-    windows: u64,
-    closed: bool,
-    also: &'a [String],
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    calls: Vec<Value>,
-    host: Host,
-}
-
-#[derive(Serialize)]
-struct Span {
-    from: String,
-    to: String,
-}
-
-#[derive(Serialize, Default)]
-struct Ranking {
-    operations: Vec<RankedOperation>,
-    mounts: Vec<RankedMount>,
-    processes: Vec<RankedProcess>,
-    files: Vec<RankedFile>,
-}
-
-/// How often, and for how long altogether.
-#[derive(Serialize)]
-struct Share {
-    count: u64,
-    total_ms: f64,
-}
-
-#[derive(Serialize)]
-struct RankedOperation {
-    operation: &'static str,
-    #[serde(flatten)]
-    share: Share,
-}
-
-#[derive(Serialize)]
-struct RankedMount {
-    #[serde(flatten)]
-    mount: Mount,
-    #[serde(flatten)]
-    share: Share,
-}
-
-#[derive(Serialize)]
-struct RankedProcess {
-    pid: u32,
-    comm: String,
-    cgroup: String,
-    container: String,
-    #[serde(flatten)]
-    share: Share,
-}
-
-#[derive(Serialize)]
-struct RankedFile {
-    file: String,
-    inode: u64,
-    mountpoint: String,
-    #[serde(flatten)]
-    share: Share,
-}
 
 /// What is known when an incident is written.
 pub struct Facts<'a> {
@@ -107,9 +34,9 @@ pub struct Facts<'a> {
     pub episode: &'a Episode,
     pub recorder: &'a Recorder,
     pub children: &'a Children,
-    pub losses: &'a Value,
+    pub losses: Losses,
     /// What higher layers saw of it.
-    pub also: &'a [String],
+    pub also: Vec<String>,
     pub closed: bool,
 }
 
@@ -121,8 +48,8 @@ const JUDGED: usize = 16_384;
 /// System calls listed with what ran below them.
 const SLOWEST: usize = 10;
 
-/// Judges the episode and puts `incident.json` together.
-pub fn describe(source: &dyn EventSource, facts: &Facts) -> Value {
+/// Judges the episode and puts the incident together.
+pub fn describe(source: &dyn EventSource, facts: Facts<'_>) -> Incident {
     let clock = &source.clock();
     let window = &facts.episode.window;
     let begin = window.events().iter().map(|event| event.start).min().unwrap_or(window.from).min(window.from);
@@ -137,51 +64,50 @@ pub fn describe(source: &dyn EventSource, facts: &Facts) -> Value {
     };
     let around: Vec<Event> = facts.recorder.events_since(since, JUDGED).filter(near).collect();
     let verdict = diagnose::judge(facts.episode.anomaly.kind, window.events(), &around);
-    let incident = Incident {
-        id: facts.id,
-        detected: clock.iso(window.to),
-        window: Span { from: clock.iso(begin), to: clock.iso(window.to) },
-        anomaly: &facts.episode.anomaly,
-        verdict: &verdict,
+    let (begin, end) = (clock.iso(begin), clock.iso(window.to));
+    Incident {
+        id: facts.id.to_owned(),
+        detected: end.clone(),
+        window: Span { from: begin.clone(), to: end.clone() },
+        anomaly: facts.episode.anomaly.clone(),
+        verdict,
+        state: State::of(facts.closed),
+        first_seen: begin,
+        last_seen: end,
         top: ranking(source, &Top::of(window)),
-        losses: facts.losses,
         operations: window.count(),
         windows: facts.episode.windows,
         closed: facts.closed,
+        calls: slowest_calls(source, clock, &facts),
+        losses: facts.losses,
         also: facts.also,
-        calls: slowest_calls(source, clock, facts),
         host: source.host(),
-    };
-    serde_json::to_value(incident).unwrap_or_else(|error| json!({"id": facts.id, "error": error.to_string()}))
+    }
 }
 
-/// `incident.json` of a snapshot: nothing was detected, so nothing is judged.
-pub fn describe_snapshot(source: &dyn EventSource, id: &str, by: &str) -> Value {
-    let (now, losses) = (source.clock().iso(source.now()), &source.losses());
-    let anomaly = Anomaly {
-        name: "snapshot".into(),
-        kind: model::AnomalyKind::Snapshot,
-        probe: "all",
-        rule: format!("asked for by {by}"),
-        observed: String::new(),
-        limit: String::new(),
-    };
-    let incident = Incident {
-        id,
+/// The incident of a snapshot: nothing was detected, so nothing is judged.
+pub fn describe_snapshot(source: &dyn EventSource, id: &str, by: &str) -> Incident {
+    let now = source.clock().iso(source.now());
+    Incident {
+        id: id.to_owned(),
         detected: now.clone(),
-        window: Span { from: now.clone(), to: now },
-        anomaly: &anomaly,
-        verdict: &Verdict::unknown("a snapshot on demand: nothing was detected"),
-        top: Ranking::default(),
-        losses,
-        operations: 0,
-        windows: 0,
+        window: Span { from: now.clone(), to: now.clone() },
+        anomaly: Anomaly {
+            name: "snapshot".into(),
+            kind: model::AnomalyKind::Snapshot,
+            probe: "all".into(),
+            rule: format!("asked for by {by}"),
+            ..Anomaly::default()
+        },
+        verdict: Verdict::unknown("a snapshot on demand: nothing was detected"),
+        state: State::Closed,
+        first_seen: now.clone(),
+        last_seen: now,
+        losses: source.losses(),
         closed: true,
-        also: &[],
-        calls: vec![],
         host: source.host(),
-    };
-    serde_json::to_value(incident).unwrap_or_else(|error| json!({"id": id, "error": error.to_string()}))
+        ..Incident::default()
+    }
 }
 
 /// What actions limit themselves to.
@@ -201,7 +127,7 @@ pub fn attachments(
     source: &dyn EventSource,
     (events, children): (Vec<Event>, Children),
     excerpt: Option<Recorder>,
-    incident: &Value,
+    incident: &Incident,
 ) -> Vec<Attachment> {
     let (clock, mut names) = (source.clock(), Names::of(source, events.iter()));
     let page = report::page(incident);
@@ -247,7 +173,7 @@ impl Names {
         let nowhere = Mount::default();
         for event in events {
             let mount = self.0.get(&event.mount).unwrap_or(&nowhere);
-            let line = CallLine::new(EventLine::new(&event, mount, clock), event.start, children.of(&event));
+            let line = below::call(event::line(&event, mount, clock), event.start, children.of(&event));
             serde_json::to_writer(&mut *out, &line)?;
             out.write_all(b"\n")?;
         }
@@ -256,16 +182,15 @@ impl Names {
 }
 
 /// The slowest system calls of which it is known what ran below them, as they are in `events.jsonl`.
-fn slowest_calls(source: &dyn EventSource, clock: &Clock, facts: &Facts) -> Vec<Value> {
+fn slowest_calls(source: &dyn EventSource, clock: &Clock, facts: &Facts<'_>) -> Vec<CallLine<'static>> {
     let known = |event: &&Event| facts.children.of(event).is_some();
     let mut calls: Vec<_> = facts.episode.window.events().iter().filter(known).collect();
     calls.sort_by_key(|call| (Reverse(call.duration), call.start));
     calls.truncate(SLOWEST);
     let line = |call: &Event| {
-        let mount = source.mount(call.mount);
-        serde_json::to_value(CallLine::new(EventLine::new(call, &mount, clock), call.start, facts.children.of(call)))
+        below::call(event::owned_line(call, source.mount(call.mount), clock), call.start, facts.children.of(call))
     };
-    calls.into_iter().filter_map(|call| line(call).ok()).collect()
+    calls.into_iter().map(line).collect()
 }
 
 fn ranking(source: &dyn EventSource, top: &Top) -> Ranking {
@@ -276,7 +201,7 @@ fn ranking(source: &dyn EventSource, top: &Top) -> Ranking {
         operations: top
             .operations
             .iter()
-            .map(|place| RankedOperation { operation: place.key.name(), share: share(place) })
+            .map(|place| RankedOperation { operation: place.key.name().into(), share: share(place) })
             .collect(),
         mounts: top
             .mounts

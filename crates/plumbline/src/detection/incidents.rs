@@ -1,14 +1,14 @@
 //! What becomes of episodes: which is an incident of its own, and which is another view of one that is reported already.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     rc::Rc,
 };
 
 use diagnose::Episode;
-use model::{AnomalyKind, Nanos};
+use model::{AnomalyKind, Incident, Nanos};
 use probes::Recorder;
-use serde_json::Value;
 
 use super::{
     Children, Detection, describe,
@@ -42,7 +42,7 @@ pub struct Open {
     /// How far down its probe sees.
     depth: Depth,
     /// Its probe, and what it is about.
-    about: Option<(&'static str, AnomalyKind)>,
+    about: Option<(Cow<'static, str>, AnomalyKind)>,
     /// Only another view of an incident that a lower layer has reported already; until when such a one was open, nanoseconds of
     /// CLOCK_MONOTONIC, 0 if it is yet.
     shadow: Option<u64>,
@@ -58,8 +58,8 @@ pub struct Report<'a> {
     pub id: &'a Id,
     /// Whether a bundle of this name was made already.
     pub known: bool,
-    /// `incident.json`.
-    pub described: Value,
+    /// What is said of it.
+    pub described: Incident,
     /// The flight recorder.
     pub recorder: Rc<Recorder>,
     /// What ran below its system calls.
@@ -78,7 +78,8 @@ pub trait Reporter {
 impl Open {
     /// Whether this incident says already what another one would say.
     fn covers(&self, other: &Self) -> bool {
-        let (Some((probe, told)), Some((of, kind))) = (self.about, other.about) else { return false };
+        let (Some((probe, told)), Some((of, kind))) = (&self.about, &other.about) else { return false };
+        let (told, kind) = (*told, *kind);
         let waits = |kind| kind == AnomalyKind::Stalled || tells(AnomalyKind::Stalled, kind);
         // A call that fails is none for being below a share that is slow.
         let below = self.depth == Depth::Protocol && other.depth == Depth::Local && (waits(kind) || told == kind);
@@ -148,7 +149,7 @@ impl Detection {
         let mounts: Vec<_> = keys.into_iter().map(|key| source.mount(key)).collect();
         let sources: BTreeSet<_> = mounts.iter().map(|mount| mount.source.clone()).collect();
         let servers: BTreeSet<_> = mounts.iter().map(|mount| mount.server.clone()).collect();
-        let (probe, kind) = (episode.anomaly.probe, episode.anomaly.kind);
+        let (probe, kind) = (episode.anomaly.probe.clone(), episode.anomaly.kind);
         let opened = Open { sources, servers, depth: depth(episode), about: Some((probe, kind)), ..Open::default() };
         let mut shadow = None;
         for (_, open) in self.open.iter_mut().filter(|(id, open)| **id != episode.id && open.covers(&opened)) {
@@ -169,7 +170,7 @@ impl Detection {
         let is_known = known.is_some();
         let id = known.unwrap_or_else(|| {
             let detected = source.clock().wall(episode.window.to);
-            reporter.next_id(detected, episode.anomaly.probe, episode.anomaly.kind.name())
+            reporter.next_id(detected, &episode.anomaly.probe, episode.anomaly.kind.name())
         });
         let recorder = source.recorder();
         self.children.find(source, episode.window.events().iter(), || &*recorder);
@@ -180,11 +181,11 @@ impl Detection {
             episode,
             children: &self.children,
             recorder: &recorder,
-            losses: &source.losses(),
-            also: &also,
+            losses: source.losses(),
+            also,
             closed: change.closed(),
         };
-        let mut described = describe::describe(source, &facts);
+        let mut described = describe::describe(source, facts);
         self.rules.keep_better_verdict(episode.id, &mut described);
         let children = self.children.only(episode.window.events().iter());
         let report = Report { change, id: &id, known: is_known, described, recorder, children };
@@ -224,7 +225,7 @@ impl Detection {
 
 /// How far down the episode's probe sees.
 fn depth(episode: &Episode) -> Depth {
-    match probes::protocol(episode.anomaly.probe) {
+    match probes::protocol(&episode.anomaly.probe) {
         Some(protocol) if protocol.name == probes::connections::PROTOCOL.name => Depth::Connection,
         Some(protocol) if protocol.remote => Depth::Protocol,
         _ => Depth::Local,

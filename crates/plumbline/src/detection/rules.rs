@@ -9,8 +9,7 @@ use diagnose::{
     Episode, Meanwhile, Watch,
     rule::{ErrorRule, Rule},
 };
-use model::{Code, Event, Operation, Protocol};
-use serde_json::Value;
+use model::{Code, Event, Incident, Operation, Protocol, Verdict};
 
 use probes::Filter;
 
@@ -26,7 +25,7 @@ pub struct Rules {
     /// Number of the last episode.
     sequence: u64,
     /// The verdict of each open episode as it was when the recorder still held what came before, and the mount that came first.
-    verdicts: HashMap<u64, (Value, Option<Value>)>,
+    verdicts: HashMap<u64, (Verdict, Option<String>)>,
 }
 
 struct OnDuty {
@@ -154,13 +153,12 @@ impl Rules {
 
     /// Later, the recorder may hold nothing but the outage: a surer verdict from its beginning stands, as long as it is about
     /// the same mount.
-    pub fn keep_better_verdict(&mut self, episode: u64, incident: &mut Value) {
-        let sure = |verdict: &Value| verdict.get("confidence").and_then(Value::as_f64).unwrap_or(0.0);
-        let mount = incident.pointer("/top/mounts/0/mountpoint").cloned();
-        let Some(now) = incident.get_mut("verdict") else { return };
+    pub fn keep_better_verdict(&mut self, episode: u64, incident: &mut Incident) {
+        let mount = incident.mount().map(|mount| mount.mountpoint.clone());
+        let now = &mut incident.verdict;
         match self.verdicts.get(&episode) {
-            Some((earlier, of)) if *of == mount && sure(earlier) > 0.0 && sure(earlier) >= sure(now) => {
-                *now = earlier.clone();
+            Some((earlier, of)) if *of == mount && earlier.confidence > 0.0 && earlier.confidence >= now.confidence => {
+                now.clone_from(earlier);
             }
             _ => drop(self.verdicts.insert(episode, (now.clone(), mount))),
         }

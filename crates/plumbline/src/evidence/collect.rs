@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime};
 
 use anyhow::{Context as _, Result};
+use model::Incident;
 
 use super::bundle::{self, Writer};
 use super::id::Id;
@@ -73,7 +74,7 @@ impl Workshop {
         &self,
         settings: &Settings,
         id: Id,
-        incident: &serde_json::Value,
+        incident: &Incident,
         attachments: Vec<Attachment>,
     ) -> Result<Outcome> {
         let started = Instant::now();

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
+use model::Incident;
 use nix::libc;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
@@ -76,7 +77,7 @@ type Task = (Arc<Settings>, Job);
 
 enum Job {
     Collect(Box<Request>),
-    Update { id: Id, incident: serde_json::Value, attachments: Vec<Attachment> },
+    Update { id: Id, incident: Box<Incident>, attachments: Vec<Attachment> },
     Tidy,
 }
 
@@ -136,8 +137,8 @@ impl Collector {
     ///
     /// # Errors
     /// As [`Collector::submit`].
-    pub fn update(&self, id: Id, incident: serde_json::Value, attachments: Vec<Attachment>) -> Result<(), Refused> {
-        self.send(Job::Update { id, incident, attachments })
+    pub fn update(&self, id: Id, incident: Incident, attachments: Vec<Attachment>) -> Result<(), Refused> {
+        self.send(Job::Update { id, incident: Box::new(incident), attachments })
     }
 
     /// Has retention applied. Never waits.

@@ -28,6 +28,8 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use model::Incident;
+
 use crate::watched::Watched;
 
 pub use actions::ACTIONS;
@@ -124,8 +126,8 @@ pub struct Attachment {
 pub struct Request {
     /// The bundle's name.
     pub id: Id,
-    /// `incident.json`.
-    pub incident: serde_json::Value,
+    /// What becomes `incident.json`.
+    pub incident: Incident,
     /// Files from the daemon.
     pub attachments: Vec<Attachment>,
     /// What to collect besides.

@@ -12,7 +12,7 @@ mod tally;
 
 pub use desk::Desk;
 pub use exposition::Server;
-pub use otlp::{Counts, Exporter, Incident};
+pub use otlp::{Counts, Exporter, IncidentRecord};
 pub use prometheus::serve;
 pub use snapshot::{Climb, ProbeFigures, Snapshot};
 pub use tally::{Names, Series, Tally, label};

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use model::{
-    Caller, Event, Flags, Histogram, Link, Mount, MountKey, Nanos, Network, Operation, Phases, Requester, Transit,
-    text::Text,
+    Caller, Event, Flags, Histogram, Link, Losses, Mount, MountKey, Nanos, Network, Operation, Phases, Requester,
+    Transit, text::Text,
 };
 use probes::Slice;
 use serde::{Deserialize, Serialize};
@@ -86,7 +86,7 @@ pub struct Facts {
     pub cgroups: Vec<CgroupFacts>,
     /// What was lost, since the probes were loaded.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub losses: Option<serde_json::Value>,
+    pub losses: Option<Losses>,
     /// What became an event, if that has changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reported: Option<Reported>,

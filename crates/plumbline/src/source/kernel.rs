@@ -2,15 +2,16 @@
 
 use std::{
     cell::{OnceCell, RefCell},
+    fs,
     rc::Rc,
     time::Duration,
 };
 
 use anyhow::Result;
-use model::{Event, Mount, MountKey, Nanos, Protocol, Requester};
+use model::{Event, Host, Losses, Mount, MountKey, Nanos, Protocol, Requester, text::printable};
 use probes::{Capability, Recorder, Watch};
 
-use super::{Counted, EventSource, Host, Losses, SeesBelow, Tap};
+use super::{Counted, EventSource, SeesBelow, Tap};
 use crate::view::{cgroup, clock::Clock};
 
 /// The probes of this host, and what they said in the interval that is looked at.
@@ -228,7 +229,7 @@ impl EventSource for KernelSource {
     }
 
     fn host(&self) -> Host {
-        Host::this()
+        this_host()
     }
 }
 
@@ -247,4 +248,14 @@ pub(super) fn oldest(events: &[Event], wanted: &dyn Fn(&Protocol) -> bool, age: 
 
 fn nanos_now() -> Nanos {
     u64::try_from(probes::monotonic().as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// This host, as an incident names it.
+pub fn this_host() -> Host {
+    let read = |name: &str| fs::read_to_string(format!("/proc/sys/kernel/{name}")).unwrap_or_default();
+    Host {
+        name: printable(read("hostname").trim().as_bytes()),
+        kernel: read("osrelease").trim().to_owned(),
+        plumbline: env!("CARGO_PKG_VERSION").to_owned(),
+    }
 }

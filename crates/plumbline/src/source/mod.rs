@@ -3,24 +3,19 @@
 //! An interval is the unit. Events are drained as they come; at its end [`EventSource::now`] stands still, and every question
 //! about it gets the same answer however often it is asked. So a recording of the answers judges alike.
 
-mod host;
 mod kernel;
 mod recorded;
 mod tap;
 
 use std::{rc::Rc, time::Duration};
 
-use model::{Event, Histogram, Mount, MountKey, Nanos, Operation, Protocol};
+use model::{Event, Histogram, Host, Losses, Mount, MountKey, Nanos, Operation, Protocol};
 use probes::{Recorder, Watch};
 
 use crate::view::clock::Clock;
-pub use host::Host;
-pub use kernel::KernelSource;
+pub use kernel::{KernelSource, this_host};
 pub use recorded::{RecordedSource, Step, Wanted};
 pub use tap::Tap;
-
-/// What was lost, by probe and cause.
-pub type Losses = serde_json::Value;
 
 /// What it takes to find what ran below a system call.
 pub trait SeesBelow {

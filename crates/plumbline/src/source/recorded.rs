@@ -7,10 +7,10 @@ use std::{
 };
 
 use anyhow::Result;
-use model::{Event, Histogram, Mount, MountKey, Nanos, Operation, Protocol, Requester};
+use model::{Event, Histogram, Host, Losses, Mount, MountKey, Nanos, Operation, Protocol, Requester};
 use probes::{Recorder, Ring, Slice};
 
-use super::{Counted, EventSource, Host, Losses, SeesBelow, kernel::oldest};
+use super::{Counted, EventSource, SeesBelow, kernel::oldest};
 use crate::{
     recording::{Facts, Header, Item, MountFacts, Reader, Reported, name_of, operation_named},
     view::clock::Clock,
@@ -244,9 +244,8 @@ impl EventSource for RecordedSource {
     }
 
     fn lost_events(&self) -> Vec<(&'static Protocol, u64)> {
-        let lost =
-            |protocol: &'static Protocol| Some((protocol, self.losses.get(protocol.name)?.get("ring")?.as_u64()?));
-        probes::protocols().filter_map(lost).collect()
+        let named = |name: &str| self.losses.probes.iter().find(|(probe, _)| probe == name);
+        probes::protocols().filter_map(|protocol| Some((protocol, named(protocol.name)?.1.ring_full))).collect()
     }
 
     fn histograms(&self) -> Result<Rc<Vec<Counted>>> {
@@ -282,7 +281,7 @@ impl EventSource for RecordedSource {
         Host {
             name: self.header.host.clone(),
             kernel: self.header.kernel.clone(),
-            plumbline: env!("CARGO_PKG_VERSION"),
+            plumbline: env!("CARGO_PKG_VERSION").to_owned(),
         }
     }
 }

@@ -8,10 +8,10 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use model::{Event, Histogram, MountKey, Nanos, Operation, Requester};
+use model::{Event, Histogram, Losses, MountKey, Nanos, Operation, Requester};
 use probes::{Recorder, Ring, Slice, Tail, Watch};
 
-use super::{Counted, Losses};
+use super::Counted;
 use crate::{
     recording::{
         CgroupFacts, Facts, FinishedFacts, Handed, Header, Interval, MountFacts, RecordedEvent, Reported, Writer,

@@ -3,97 +3,44 @@
 use std::io::{self, Write};
 
 use diagnose::{Below, Child};
-use model::Nanos;
-use serde::Serialize;
+use model::{BelowLine, CallLine, ChildLine, EventLine, Nanos};
 
-use super::event::{EventLine, errno_name, milliseconds, status_of};
+use super::event::{errno_name, milliseconds, status_of};
 
-/// A system call as other programs read it: its event, and what ran below it where that can be told.
-#[derive(Serialize)]
-pub struct CallLine<'a> {
-    #[serde(flatten)]
-    event: EventLine<'a>,
-    #[serde(flatten)]
-    below: Option<BelowLine>,
+/// The line of an event; `below` only of a system call.
+pub fn call<'a>(event: EventLine<'a>, start: Nanos, below: Option<&Below>) -> CallLine<'a> {
+    CallLine { event, below: below.map(|below| operations(start, below)) }
 }
 
-impl<'a> CallLine<'a> {
-    /// The line of an event; `below` only of a system call.
-    pub fn new(event: EventLine<'a>, start: Nanos, below: Option<&Below>) -> Self {
-        Self { event, below: below.map(|below| BelowLine::new(start, below)) }
+/// What ran below a call that began at `start`.
+fn operations(start: Nanos, below: &Below) -> BelowLine<'static> {
+    let lines = |children: &[Child]| children.iter().map(|child| line(start, child)).collect();
+    BelowLine {
+        children: lines(&below.children),
+        children_count: below.count,
+        children_ms: milliseconds(below.covered),
+        meanwhile: lines(&below.meanwhile),
+        meanwhile_count: below.meanwhile_count,
+        children_incomplete: below.incomplete,
     }
 }
 
-/// The operations below a call. Field names are stable; times are milliseconds.
-#[derive(Serialize)]
-pub struct BelowLine {
-    /// The longest, in the order of their starts.
-    children: Vec<ChildLine>,
-    /// How many there were, listed or not.
-    children_count: usize,
-    /// For how long one of them was under way.
-    children_ms: f64,
-    /// Operations of kernel threads on the same mount meanwhile.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    meanwhile: Vec<ChildLine>,
-    /// How many there were, listed or not.
-    meanwhile_count: usize,
-    /// Some may be missing.
-    children_incomplete: bool,
-}
-
-/// One operation below a call.
-#[derive(Serialize)]
-struct ChildLine {
-    protocol: &'static str,
-    operation: &'static str,
-    /// From the call's start until this was asked for; below zero for what began before.
-    after_ms: f64,
-    duration_ms: f64,
-    queue_ms: Option<f64>,
-    wire_ms: Option<f64>,
-    deliver_ms: Option<f64>,
-    status: Option<String>,
-    errno: Option<String>,
-    bytes: u64,
-    connection: u64,
-    failed: bool,
-    in_flight: bool,
-}
-
-impl BelowLine {
-    /// What ran below a call that began at `start`.
-    pub fn new(start: Nanos, below: &Below) -> Self {
-        let lines = |children: &[Child]| children.iter().map(|child| ChildLine::new(start, child)).collect();
-        Self {
-            children: lines(&below.children),
-            children_count: below.count,
-            children_ms: milliseconds(below.covered),
-            meanwhile: lines(&below.meanwhile),
-            meanwhile_count: below.meanwhile_count,
-            children_incomplete: below.incomplete,
-        }
-    }
-}
-
-impl ChildLine {
-    fn new(start: Nanos, child: &Child) -> Self {
-        let phases = child.phases.known().then_some(child.phases);
-        Self {
-            protocol: child.operation.protocol().name,
-            operation: child.operation.name(),
-            after_ms: after(start, child),
-            duration_ms: milliseconds(child.duration),
-            queue_ms: phases.map(|phases| milliseconds(phases.queue)),
-            wire_ms: phases.map(|phases| milliseconds(phases.wire)),
-            deliver_ms: phases.map(|phases| milliseconds(phases.deliver)),
-            status: status_of(child.operation, child.status, child.flags),
-            errno: errno_name(child.errno),
-            bytes: child.bytes,
-            connection: child.connection,
-            failed: child.flags.failed,
-            in_flight: child.flags.in_flight,
-        }
+fn line(start: Nanos, child: &Child) -> ChildLine<'static> {
+    let phases = child.phases.known().then_some(child.phases);
+    ChildLine {
+        protocol: child.operation.protocol().name.into(),
+        operation: child.operation.name().into(),
+        after_ms: after(start, child),
+        duration_ms: milliseconds(child.duration),
+        queue_ms: phases.map(|phases| milliseconds(phases.queue)),
+        wire_ms: phases.map(|phases| milliseconds(phases.wire)),
+        deliver_ms: phases.map(|phases| milliseconds(phases.deliver)),
+        status: status_of(child.operation, child.status, child.flags),
+        errno: errno_name(child.errno),
+        bytes: child.bytes,
+        connection: child.connection,
+        failed: child.flags.failed,
+        in_flight: child.flags.in_flight,
     }
 }
 
@@ -123,7 +70,7 @@ fn columns(cells: [&str; 8]) -> String {
 /// Those of writing.
 pub fn branches(out: &mut impl Write, start: Nanos, below: &Below) -> io::Result<()> {
     let row = |child: &Child| {
-        let line = ChildLine::new(start, child);
+        let line = line(start, child);
         let ms = |ms: Option<f64>| ms.map_or_else(|| "-".into(), |ms| format!("{ms:.3}"));
         let outcome = match (line.in_flight, line.status, line.errno) {
             (true, ..) => "in flight".to_owned(),
@@ -133,7 +80,7 @@ pub fn branches(out: &mut impl Write, start: Nanos, below: &Below) -> io::Result
         };
         let times = [Some(line.after_ms), Some(line.duration_ms), line.queue_ms, line.wire_ms, line.deliver_ms];
         let [after, duration, queue, wire, deliver] = times.map(ms);
-        columns([line.operation, &after, &duration, &queue, &wire, &deliver, &line.bytes.to_string(), &outcome])
+        columns([&line.operation, &after, &duration, &queue, &wire, &deliver, &line.bytes.to_string(), &outcome])
     };
     let mut rows: Vec<String> = below.children.iter().map(row).collect();
     if below.count > below.children.len() {

@@ -1,6 +1,6 @@
 //! An incident as one self-contained page: no script, no network, readable on paper.
 
-use serde_json::Value;
+use model::{CallLine, ChildLine, Incident, Layer, PhasesMs, Share};
 
 /// Of every page.
 pub const STYLE: &str = "\
@@ -13,64 +13,75 @@ td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}.layer{font-size:1.
 .queue{background:#7b6ca8}.send{background:#5a7fa8}.network{background:#c77d2e}.server{background:#b04a4a}\
 .deliver{background:#4f8f5b}code{overflow-wrap:anywhere}";
 
-/// The page of an `incident.json`.
-pub fn page(incident: &Value) -> String {
+/// The page of an incident.
+pub fn page(incident: &Incident) -> String {
+    let Incident { id, anomaly, verdict, top, window, host, .. } = incident;
     let mut html = String::from("<!doctype html><html lang=\"en\"><meta charset=\"utf-8\">");
     html.push_str("<meta name=\"viewport\" content=\"width=device-width\">");
-    html.push_str(&format!("<title>{}</title><style>{STYLE}</style>", text(incident, "/id")));
-    html.push_str(&format!("<h1>{}</h1>", text(incident, "/id")));
+    html.push_str(&format!("<title>{0}</title><style>{STYLE}</style><h1>{0}</h1>", escape(id)));
     html.push_str(&format!(
         "<p class=\"layer\">{}</p><p>{}: {} <span class=\"muted\">(limit {})</span></p>",
         headline(incident),
-        text(incident, "/anomaly/name"),
-        text(incident, "/anomaly/observed"),
-        text(incident, "/anomaly/limit"),
+        escape(&anomaly.name),
+        escape(&anomaly.observed),
+        escape(&anomaly.limit),
     ));
-    phases(&mut html, incident);
+    phases(&mut html, &verdict.phases_ms);
     html.push_str("<h2>Why</h2><ul>");
-    for because in array(incident, "/verdict/because") {
-        html.push_str(&format!("<li>{}</li>", escape(because.as_str().unwrap_or_default())));
+    for because in &verdict.because {
+        html.push_str(&format!("<li>{}</li>", escape(because)));
     }
     html.push_str("</ul>");
-    table(&mut html, incident, "Operations", "/top/operations", &["operation"]);
-    calls(&mut html, incident);
-    table(&mut html, incident, "Mounts", "/top/mounts", &["mountpoint", "source", "server", "fstype"]);
-    table(&mut html, incident, "Processes", "/top/processes", &["pid", "comm", "container", "cgroup"]);
-    table(&mut html, incident, "Files", "/top/files", &["file", "mountpoint"]);
+    let operations = top.operations.iter().map(|ranked| ([ranked.operation.as_str()], ranked.share));
+    table(&mut html, "Operations", ["operation"], operations);
+    calls(&mut html, &incident.calls);
+    let mounts = top.mounts.iter().map(|ranked| {
+        let mount = &ranked.mount;
+        ([&mount.mountpoint, &mount.source, &mount.server, &mount.fstype].map(String::as_str), ranked.share)
+    });
+    table(&mut html, "Mounts", ["mountpoint", "source", "server", "fstype"], mounts);
+    let pids: Vec<_> = top.processes.iter().map(|ranked| ranked.pid.to_string()).collect();
+    let processes = top.processes.iter().zip(&pids).map(|(ranked, pid)| {
+        ([pid, &ranked.comm, &ranked.container, &ranked.cgroup].map(String::as_str), ranked.share)
+    });
+    table(&mut html, "Processes", ["pid", "comm", "container", "cgroup"], processes);
+    let files = top.files.iter().map(|ranked| ([ranked.file.as_str(), &ranked.mountpoint], ranked.share));
+    table(&mut html, "Files", ["file", "mountpoint"], files);
     html.push_str("<h2>About</h2><table>");
-    for (name, pointer) in [
-        ("From", "/window/from"),
-        ("To", "/window/to"),
-        ("Detected", "/detected"),
-        ("Rule", "/anomaly/rule"),
-        ("Host", "/host/name"),
-        ("Kernel", "/host/kernel"),
-        ("Losses", "/losses"),
+    for (name, text) in [
+        ("From", &window.from),
+        ("To", &window.to),
+        ("Detected", &incident.detected),
+        ("Rule", &anomaly.rule),
+        ("Host", &host.name),
+        ("Kernel", &host.kernel),
+        ("Losses", &serde_json::to_string(&incident.losses).unwrap_or_default()),
     ] {
-        html.push_str(&format!("<tr><th>{name}<td><code>{}</code>", text(incident, pointer)));
+        html.push_str(&format!("<tr><th>{name}<td><code>{}</code>", escape(text)));
     }
     html.push_str("</table></html>\n");
     html
 }
 
-fn headline(incident: &Value) -> String {
-    let confidence = incident.pointer("/verdict/confidence").and_then(Value::as_f64).unwrap_or_default() * 100.0;
-    match incident.pointer("/verdict/layer").and_then(Value::as_str) {
-        Some(layer @ ("client" | "network" | "server")) => format!("The {layer} was slow ({confidence:.0} % sure)"),
-        _ => "The evidence does not say who was slow".into(),
+fn headline(incident: &Incident) -> String {
+    let sure = incident.verdict.confidence * 100.0;
+    match incident.verdict.layer {
+        layer @ (Layer::Client | Layer::Network | Layer::Server) => {
+            format!("The {} was slow ({sure:.0} % sure)", layer.name())
+        }
+        Layer::Unknown => "The evidence does not say who was slow".into(),
     }
 }
 
 /// One bar: the mean slow operation, phase by phase.
-fn phases(html: &mut String, incident: &Value) {
-    let names = ["queue", "send", "network", "server", "deliver"];
-    let ms = |name: &str| incident.pointer(&format!("/verdict/phases_ms/{name}")).and_then(Value::as_f64);
-    let total: f64 = names.iter().filter_map(|name| ms(name)).sum();
+fn phases(html: &mut String, phases: &PhasesMs) {
+    let known = || phases.named().into_iter().filter_map(|(name, ms)| Some((name, ms.filter(|ms| *ms > 0.0)?)));
+    let total: f64 = known().map(|(_, ms)| ms).sum();
     if total <= 0.0 {
         return;
     }
     html.push_str("<div class=\"bar\">");
-    for (name, ms) in names.iter().filter_map(|name| Some((name, ms(name).filter(|ms| *ms > 0.0)?))) {
+    for (name, ms) in known() {
         let share = ms / total * 100.0;
         html.push_str(&format!(
             "<span class=\"{name}\" style=\"width:{share:.1}%\" title=\"{name} {ms:.1} ms\">{name} {ms:.1} ms</span>"
@@ -79,9 +90,13 @@ fn phases(html: &mut String, incident: &Value) {
     html.push_str("</div><p class=\"muted\">the mean slow operation, phase by phase</p>");
 }
 
-fn table(html: &mut String, incident: &Value, title: &str, pointer: &str, columns: &[&str]) {
-    let rows = array(incident, pointer);
-    if rows.is_empty() {
+fn table<'a, const N: usize>(
+    html: &mut String,
+    title: &str,
+    columns: [&str; N],
+    rows: impl ExactSizeIterator<Item = ([&'a str; N], Share)>,
+) {
+    if rows.len() == 0 {
         return;
     }
     html.push_str(&format!("<h2>{title}</h2><table><tr>"));
@@ -89,35 +104,35 @@ fn table(html: &mut String, incident: &Value, title: &str, pointer: &str, column
         html.push_str(&format!("<th>{column}"));
     }
     html.push_str("<th class=\"n\">slow<th class=\"n\">total ms");
-    for row in rows {
+    for (cells, share) in rows {
         html.push_str("<tr>");
-        for column in columns {
-            html.push_str(&format!("<td>{}", text(row, &format!("/{column}"))));
+        for cell in cells {
+            html.push_str(&format!("<td>{}", escape(cell)));
         }
-        html.push_str(&format!("<td class=\"n\">{}<td class=\"n\">{}", text(row, "/count"), text(row, "/total_ms")));
+        html.push_str(&format!("<td class=\"n\">{}<td class=\"n\">{:?}", share.count, share.total_ms));
     }
     html.push_str("</table>");
 }
 
 /// The slowest system calls, each with the operations below it.
-fn calls(html: &mut String, incident: &Value) {
-    let calls = array(incident, "/calls");
+fn calls(html: &mut String, calls: &[CallLine<'_>]) {
     if calls.is_empty() {
         return;
     }
     html.push_str("<h2>Slowest system calls, and what ran below them</h2><table><tr><th>call<th>process<th>file");
     html.push_str("<th class=\"n\">after ms<th class=\"n\">ms<th>status");
-    for call in calls {
-        let cells = ["/operation", "/comm", "/file"].map(|field| format!("<td>{}", text(call, field)));
+    for CallLine { event: call, below } in calls {
+        let cells = [&call.operation, call.comm.as_str(), &call.file].map(|cell| format!("<td>{}", escape(cell)));
         html.push_str(&format!(
-            "<tr>{}<td class=\"n\"><td class=\"n\">{}<td>{}",
+            "<tr>{}<td class=\"n\"><td class=\"n\">{:?}<td>{}",
             cells.concat(),
-            text(call, "/duration_ms"),
-            text(call, "/errno")
+            call.duration_ms,
+            escape(call.errno.as_deref().unwrap_or_default())
         ));
-        children(html, call, "/children", "/children_count", "└");
-        children(html, call, "/meanwhile", "/meanwhile_count", "meanwhile");
-        if call.pointer("/children_incomplete") == Some(&Value::Bool(true)) {
+        let Some(below) = below else { continue };
+        children(html, &below.children, below.children_count, "└");
+        children(html, &below.meanwhile, below.meanwhile_count, "meanwhile");
+        if below.children_incomplete {
             html.push_str(
                 "<tr><td colspan=\"6\" class=\"muted\">more may be missing: they were not seen, or are overwritten by now",
             );
@@ -126,37 +141,20 @@ fn calls(html: &mut String, incident: &Value) {
     html.push_str("</table>");
 }
 
-fn children(html: &mut String, call: &Value, pointer: &str, count: &str, mark: &str) {
-    let listed = array(call, pointer);
+fn children(html: &mut String, listed: &[ChildLine<'_>], all: usize, mark: &str) {
     for child in listed {
-        let status = if child.pointer("/in_flight") == Some(&Value::Bool(true)) {
-            "in flight".into()
-        } else {
-            text(child, "/status")
-        };
+        let status = if child.in_flight { "in flight" } else { child.status.as_deref().unwrap_or_default() };
         html.push_str(&format!(
-            "<tr><td>{mark} {}<td><td><td class=\"n\">{}<td class=\"n\">{}<td>{status}",
-            text(child, "/operation"),
-            text(child, "/after_ms"),
-            text(child, "/duration_ms"),
+            "<tr><td>{mark} {}<td><td><td class=\"n\">{:?}<td class=\"n\">{:?}<td>{}",
+            escape(&child.operation),
+            child.after_ms,
+            child.duration_ms,
+            escape(status),
         ));
     }
-    let all = call.pointer(count).and_then(Value::as_u64).unwrap_or_default();
-    let rest = all.saturating_sub(listed.len() as u64);
+    let rest = all.saturating_sub(listed.len());
     if rest > 0 {
         html.push_str(&format!("<tr><td colspan=\"6\" class=\"muted\">{mark} and {rest} shorter ones"));
-    }
-}
-
-fn array<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
-    value.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
-}
-
-fn text(value: &Value, pointer: &str) -> String {
-    match value.pointer(pointer) {
-        None | Some(Value::Null) => String::new(),
-        Some(Value::String(text)) => escape(text),
-        Some(other) => escape(&other.to_string()),
     }
 }
 
@@ -168,18 +166,25 @@ pub fn escape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+
+    fn page_of(json: &str) -> String {
+        page(&serde_json::from_str(json).unwrap())
+    }
 
     #[test]
     fn a_hostile_name_stays_text() {
-        let incident = json!({"id": "x", "top": {"processes": [{"pid": 1, "comm": "<script>alert(1)</script>"}]}});
-        let page = page(&incident);
+        let page = page_of(r#"{"id": "x", "top": {"processes": [{"pid": 1, "comm": "<script>alert(1)</script>"}]}}"#);
         assert!(page.contains("&lt;script&gt;") && !page.contains("<script"));
     }
 
     #[test]
     fn an_unknown_layer_blames_nobody() {
-        let incident = json!({"verdict": {"layer": "unknown", "confidence": 0.0}});
-        assert!(page(&incident).contains("does not say who was slow"));
+        let page = page_of(r#"{"verdict": {"layer": "unknown", "confidence": 0.0}}"#);
+        assert!(page.contains("does not say who was slow"));
+    }
+
+    #[test]
+    fn an_incident_of_nothing_is_a_page_all_the_same() {
+        assert!(page_of("{}").ends_with("</html>\n"));
     }
 }

@@ -7,17 +7,12 @@ use std::{
 };
 
 use diagnose::Below;
-use model::{Event, Mount, MountKey, Nanos, Protocol};
+use model::{Event, EventLine, Mount, MountKey, Nanos, Protocol};
 use probes::Watch;
 
 use super::{Arguments, layout::Layout};
 use crate::detection;
-use crate::view::{
-    below::{self, CallLine},
-    clock::Clock,
-    event::EventLine,
-    table::Table,
-};
+use crate::view::{below, clock::Clock, event, table::Table};
 
 /// Rows between repeated headings on a terminal.
 const ROWS_PER_HEADING: u64 = 200;
@@ -102,11 +97,11 @@ impl Printer {
         let mount = self.mounts.entry(event.mount).or_insert_with(|| watch.mount(event.mount)).clone();
         match self.form {
             Form::Json => {
-                let line = CallLine::new(EventLine::new(event, &mount, &self.clock), event.start, below);
+                let line = below::call(event::line(event, &mount, &self.clock), event.start, below);
                 serde_json::to_writer(&mut self.out, &line)?;
                 writeln!(self.out)
             }
-            Form::Csv => csv_line(&mut self.out, &EventLine::new(event, &mount, &self.clock)),
+            Form::Csv => csv_line(&mut self.out, &event::line(event, &mount, &self.clock)),
             Form::Table(layout) => {
                 self.row(layout, event, &mount)?;
                 below.map_or(Ok(()), |below| below::branches(&mut self.out, event.start, below))

@@ -83,11 +83,13 @@ fn an_update_replaces_the_incident_and_keeps_the_evidence() {
         vec![shell("mine", "echo $$")],
     );
     let before = unpack(written(&one(&collector, first)));
-    collector.update(id(1), serde_json::json!({ "again": true }), vec![text("events.jsonl", "one\ntwo\n")]).unwrap();
+    collector
+        .update(id(1), Incident { windows: 7, ..Incident::default() }, vec![text("events.jsonl", "one\ntwo\n")])
+        .unwrap();
     let done = answers(&collector, 1).remove(0);
     let after = unpack(written(&done));
     assert_eq!(after["events.jsonl"], b"one\ntwo\n");
-    assert_eq!(serde_json::from_slice::<serde_json::Value>(&after["incident.json"]).unwrap()["again"], true);
+    assert_eq!(serde_json::from_slice::<serde_json::Value>(&after["incident.json"]).unwrap()["windows"], 7);
     for kept in ["manifest.json", "mine.txt", "report.html"] {
         assert_eq!(before[kept], after[kept], "{kept}");
     }
@@ -99,7 +101,7 @@ fn an_update_replaces_the_incident_and_keeps_the_evidence() {
 fn an_update_of_a_bundle_that_is_gone_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let collector = start(&dir);
-    collector.update(id(1), serde_json::json!({}), vec![]).unwrap();
+    collector.update(id(1), Incident::default(), vec![]).unwrap();
     assert_eq!(lost(&answers(&collector, 1)[0]), Cause::Gone);
     assert_eq!(listing(dir.path()), [""; 0]);
 }
@@ -111,7 +113,7 @@ fn a_failed_update_leaves_the_old_bundle_whole() {
     let path = written(&one(&collector, request(&id(1), vec![text("events.jsonl", "one\n")], vec![]))).to_owned();
     let before = fs::read(&path).unwrap();
     let broken = Attachment { name: "events.jsonl", write: Box::new(|_| Err(io::Error::other("no more"))) };
-    collector.update(id(1), serde_json::json!({}), vec![broken]).unwrap();
+    collector.update(id(1), Incident::default(), vec![broken]).unwrap();
     assert_eq!(lost(&answers(&collector, 1)[0]), Cause::Io);
     assert_eq!(fs::read(&path).unwrap(), before);
     assert_eq!(listing(dir.path()), [id(1).bundle()]);

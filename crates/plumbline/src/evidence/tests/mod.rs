@@ -57,7 +57,7 @@ fn noise(name: &'static str, bytes: usize) -> Attachment {
 }
 
 fn request(id: &Id, attachments: Vec<Attachment>, actions: Vec<ActionSpec>) -> Request {
-    let incident = serde_json::json!({ "id": id.as_str() });
+    let incident = Incident { id: id.as_str().into(), ..Incident::default() };
     Request { id: id.clone(), incident, attachments, actions, scope: Scope::default() }
 }
 

@@ -18,7 +18,7 @@ use std::{
 
 use anyhow::{Context, Result};
 
-pub use request::Incident;
+pub use request::IncidentRecord;
 
 use super::Desk;
 use crate::config::Otlp;
@@ -88,7 +88,7 @@ impl Counts {
 
 /// The thread that sends. Dropped, it sends what waits, once, and ends; nobody waits for that.
 pub struct Exporter {
-    incidents: SyncSender<Incident>,
+    incidents: SyncSender<IncidentRecord>,
     counts: Arc<Counts>,
     ended: Receiver<()>,
 }
@@ -126,7 +126,7 @@ impl Exporter {
     }
 
     /// Has an incident sent.
-    pub fn tell(&self, incident: Incident) {
+    pub fn tell(&self, incident: IncidentRecord) {
         if self.incidents.try_send(incident).is_err() {
             self.counts.dropped(Signal::Logs, 1);
         }
@@ -156,7 +156,7 @@ struct Work {
 }
 
 impl Work {
-    fn serve(mut self, told: &Receiver<Incident>, interval: Duration) {
+    fn serve(mut self, told: &Receiver<IncidentRecord>, interval: Duration) {
         let mut next = Instant::now() + interval;
         loop {
             let wake = self.pause.filter(|_| !self.queue.is_empty()).map_or(next, |(until, _)| until.min(next));

@@ -35,7 +35,7 @@ pub struct Batch {
 
 /// An incident that began or is over.
 #[derive(Debug, Clone)]
-pub struct Incident {
+pub struct IncidentRecord {
     pub at: SystemTime,
     pub over: bool,
     /// For people.
@@ -103,7 +103,7 @@ impl Source {
     }
 
     /// An incident as a log record.
-    pub fn logs(&self, incident: &Incident) -> Batch {
+    pub fn logs(&self, incident: &IncidentRecord) -> Batch {
         let (severity, name) = match incident.over {
             false => (SeverityNumber::Warn, "WARN"),
             true => (SeverityNumber::Info, "INFO"),
