@@ -14,4 +14,4 @@ mod source;
 mod view;
 mod watched;
 
-pub use cli::main;
+pub use cli::{judge_bytes, main};

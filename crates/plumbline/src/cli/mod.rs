@@ -20,6 +20,8 @@ use anyhow::{Result, ensure};
 use clap::{Parser, Subcommand};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+pub use replay::judge_bytes;
+
 /// Exit code for a configuration or command line that cannot be used.
 pub const EXIT_USAGE: u8 = 2;
 

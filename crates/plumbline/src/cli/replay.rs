@@ -61,11 +61,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     };
     let began = Instant::now();
     let reader = Reader::open(&arguments.recording)?;
-    let rules = Rules::new(&config, 0);
-    let nanos = |limit: Duration| u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
-    let thresholds = rules.kernel_thresholds().into_iter().map(|(operation, limit)| (operation, nanos(limit)));
-    let wanted = Wanted { thresholds: thresholds.collect(), failures: rules.failures() };
-    let mut source = RecordedSource::new(reader, wanted);
+    let mut source = RecordedSource::new(reader, wanted(&config));
     let mut found = Found::new(&config, arguments.bundles.as_deref())?;
     let span = judge(&mut source, &config, (from, to), &mut found)?;
     let incidents = found.finish()?;
@@ -80,7 +76,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     if std::io::stderr().is_terminal() || !arguments.json {
         let (operations, records_lost, intervals_lost) = source.totals();
         let took = began.elapsed().as_secs_f64();
-        eprintln!("plumbline: {operations} operations of {span:.1} s on {}, judged in {took:.2} s", source.host().name);
+        eprintln!("plumbline: {operations} operations of {span:.1} s on {}, judged in {took:.3} s", source.host().name);
         for (what, lost) in [
             ("operations were overwritten before they were recorded", records_lost),
             ("intervals are missing, since the disk was too slow", intervals_lost),
@@ -91,6 +87,23 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         }
     }
     Ok(if source.reader().damaged() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Judges a recording by the compiled-in rules, as far as it can be read; for the fuzz target.
+pub fn judge_bytes(bytes: Vec<u8>) {
+    let (Ok(config), Ok(reader)) = (Config::compiled_in(), Reader::of_bytes(bytes)) else { return };
+    let mut source = RecordedSource::new(reader, wanted(&config));
+    let Ok(mut found) = Found::new(&config, None) else { return };
+    // What cannot be read is said, and is no matter of this.
+    let _ = judge(&mut source, &config, (None, None), &mut found);
+}
+
+/// What the rules must see.
+fn wanted(config: &Config) -> Wanted {
+    let rules = Rules::new(config, 0);
+    let nanos = |limit: Duration| u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
+    let thresholds = rules.kernel_thresholds().into_iter().map(|(operation, limit)| (operation, nanos(limit)));
+    Wanted { thresholds: thresholds.collect(), failures: rules.failures() }
 }
 
 /// A point of a recording.
@@ -298,7 +311,54 @@ fn print(incidents: &[Incident]) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::recording::{self, Facts, FinishedFacts, MountFacts, RecordedEvent};
+
+    /// Times and amounts at the edges of what they can be, and in between.
+    fn any_number() -> impl Strategy<Value = u64> {
+        prop_oneof![Just(0), Just(1), Just(u64::MAX), 0_u64..10_000_000_000, any::<u64>()]
+    }
+
+    prop_compose! {
+        fn any_event()(
+            operation in prop::sample::select(vec!["smb:SMB2_WRITE", "nfs:READ", "syscalls:write", "connections:RECONNECT", "no:such"]),
+            (start, duration, bytes, mount) in (any_number(), any_number(), any_number(), 0_u64..3),
+            (queue, wire, deliver) in (any_number(), any_number(), any_number()),
+            (in_flight, failed) in (any::<bool>(), any::<bool>()),
+            weight: u32,
+        ) -> RecordedEvent {
+            let (phases, flags) = (model::Phases { queue, wire, deliver }, model::Flags { in_flight, failed, ..Default::default() });
+            let operation = operation.to_owned();
+            RecordedEvent { operation, start, duration, bytes, mount: model::MountKey(mount), phases, flags, weight, ..Default::default() }
+        }
+    }
+
+    prop_compose! {
+        fn any_facts()(
+            (began, at, boot) in (any_number(), any_number(), any::<i64>()),
+            events in prop::collection::vec(any_event(), 0..20),
+            in_flight in prop::collection::vec(any_event(), 0..5),
+            (count, sum, bytes, index) in (any_number(), any_number(), any_number(), 0_usize..200),
+            mountpoint: String,
+        ) -> Facts {
+            let operation = "smb:SMB2_WRITE".to_owned();
+            let latencies = vec![(index, count)];
+            let finished = vec![FinishedFacts { operation, count, sum, bytes, latencies, ..Default::default() }];
+            let mount = model::Mount { mountpoint, ..Default::default() };
+            let mounts = vec![MountFacts { key: model::MountKey(1), mount, ..Default::default() }];
+            Facts { began, at, boot, events, in_flight, finished, mounts, ..Default::default() }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn no_recording_breaks_detection_whatever_it_claims(all in prop::collection::vec(any_facts(), 1..12)) {
+            judge_bytes(recording::of_facts(all));
+        }
+    }
 
     #[test]
     fn a_moment_is_seconds_or_a_time() {

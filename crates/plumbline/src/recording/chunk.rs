@@ -14,9 +14,9 @@ pub const PREFIX: usize = 16;
 /// Bytes in front of a chunk's payload: kind, bytes stored, bytes unpacked, zero.
 pub const CHUNK_HEAD: usize = 16;
 /// No chunk is larger on disk, in bytes.
-pub const MOST_STORED: u32 = 32 << 20;
+pub const MOST_STORED: u32 = 16 << 20;
 /// Nor unpacked.
-pub const MOST_UNPACKED: u32 = 64 << 20;
+pub const MOST_UNPACKED: u32 = 32 << 20;
 /// zstd's level: an always-on recorder wants cheap rather than small.
 const LEVEL: i32 = 1;
 

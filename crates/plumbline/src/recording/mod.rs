@@ -13,6 +13,8 @@ mod chunk;
 mod facts;
 mod reader;
 mod segments;
+#[cfg(test)]
+mod tests;
 mod writer;
 
 pub use facts::{
@@ -21,4 +23,6 @@ pub use facts::{
 };
 pub use reader::{Item, Reader};
 pub use segments::Segments;
+#[cfg(test)]
+pub use tests::of_facts;
 pub use writer::{Handed, Limit, Writer, Written};

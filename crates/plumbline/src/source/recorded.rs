@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::Result;
-use model::{Event, Histogram, Host, Losses, Mount, MountKey, Nanos, Operation, Protocol, Requester};
+use model::{Event, Histogram, Host, Losses, Mount, MountKey, Nanos, Operation, Protocol, Requester, text::printable};
 use probes::{Recorder, Ring, Slice};
 
 use super::{Counted, EventSource, SeesBelow, kernel::oldest};
@@ -96,7 +96,11 @@ impl RecordedSource {
             None => Ok(Step::End),
             Some(Item::Run(header)) => {
                 self.ring = Ring::new(header.cpus, header.records_per_cpu);
-                self.header = *header;
+                self.header = Header {
+                    host: printable(header.host.as_bytes()),
+                    kernel: printable(header.kernel.as_bytes()),
+                    ..*header
+                };
                 (self.facts, self.reported, self.losses) = Default::default();
                 self.slices.clear();
                 self.counted.clear();
@@ -127,9 +131,12 @@ impl RecordedSource {
                 finished.add_to(self.counted.entry((operation, finished.mount)).or_default());
             }
         }
-        insert(&mut self.mounts, facts.mounts.drain(..).map(|mount| (mount.key, mount)));
+        insert(&mut self.mounts, facts.mounts.drain(..).map(|mount| (mount.key, printable_mount(mount))));
         insert(&mut self.requesters, facts.requesters.drain(..).map(|who| (who.pid, who)));
-        insert(&mut self.cgroups, facts.cgroups.drain(..).map(|cgroup| ((cgroup.pid, cgroup.id), cgroup.path)));
+        insert(
+            &mut self.cgroups,
+            facts.cgroups.drain(..).map(|cgroup| ((cgroup.pid, cgroup.id), printable(cgroup.path.as_bytes()))),
+        );
         if let Some(losses) = facts.losses.take() {
             self.losses = losses;
         }
@@ -197,6 +204,14 @@ fn more(wanted: &Wanted, reported: &Reported) -> HashMap<Operation, (u64, u64)> 
     let until = |operation: Operation| reported.thresholds.get(&name_of(operation)).copied().unwrap_or(u64::MAX);
     let all = wanted.thresholds.iter().map(|(operation, from)| (*operation, (*from, until(*operation))));
     all.filter(|(_, (from, until))| from < until).collect()
+}
+
+/// A recording may be anybody's: its names are no safer to print than the kernel's.
+fn printable_mount(facts: MountFacts) -> MountFacts {
+    let Mount { mountpoint, source, server, fstype } = &facts.mount;
+    let [mountpoint, source, server, fstype] =
+        [mountpoint, source, server, fstype].map(|name| printable(name.as_bytes()));
+    MountFacts { mount: Mount { mountpoint, source, server, fstype }, ..facts }
 }
 
 fn is_ordinary(event: &Event) -> bool {
