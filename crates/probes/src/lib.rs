@@ -22,6 +22,7 @@ mod names;
 pub mod nfs;
 mod processes;
 mod recorder;
+mod ring;
 mod runs;
 mod shared;
 pub mod smb;

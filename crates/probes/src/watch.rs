@@ -14,12 +14,12 @@ use nix::time::{ClockId, clock_gettime};
 
 use crate::{
     Capability, Kernel, Recorder, SPECS,
-    decode::decode_event,
     directory::MountDirectory,
     elsewhere::Elsewhere,
-    generated::{Plain as _, counter, mapped, stamp},
+    generated::{counter, mapped},
     mounts::{MountPoint, Mounts},
     mpiio::{self, Ranks},
+    ring::{self, Record},
     runs::{self, Runs},
     shared::{Counters, Shared, Sizes, unpin},
     spec::Spec,
@@ -129,17 +129,13 @@ impl Watch {
         let mut builder = RingBufferBuilder::new();
         builder.add(shared.map("events")?, move |bytes| {
             let mut drained = sink.borrow_mut();
-            if bytes.len() == size_of::<mapped>() {
-                drained.mapped.extend(mapped::from_bytes(bytes));
-                return 0;
-            }
-            drained.consumed += 1;
-            if bytes.len() == size_of::<stamp>() {
-                drained.stamps.extend(Stamp::decode(bytes));
-                return 0;
-            }
-            match decode_event(bytes) {
-                Some(event) => drained.events.push(event),
+            let record = ring::decode(bytes);
+            // What is mapped is nothing that a probe has produced.
+            drained.consumed += u64::from(!matches!(record, Some(Record::Mapped(_))));
+            match record {
+                Some(Record::Event(event)) => drained.events.push(event),
+                Some(Record::Mapped(mapped)) => drained.mapped.push(mapped),
+                Some(Record::Stamp(stamp)) => drained.stamps.push(stamp),
                 None => drained.refused += 1,
             }
             0
