@@ -12,6 +12,7 @@ pub mod connections;
 mod decode;
 mod directory;
 mod elsewhere;
+pub mod filesystems;
 mod generated;
 mod iterator;
 mod kernel;

@@ -16,6 +16,7 @@ use crate::{
     Capability, Kernel, Recorder, SPECS,
     directory::MountDirectory,
     elsewhere::Elsewhere,
+    filesystems,
     generated::{counter, mapped},
     mounts::{MountPoint, Mounts},
     mpiio::{self, Ranks},
@@ -26,6 +27,7 @@ use crate::{
     tcp::{self, Selection, Stamp},
     threads::Threads,
     usage::{Account, Usage, Who},
+    vfs,
 };
 
 mod attach;
@@ -298,12 +300,9 @@ impl Watch {
 
     /// Since when probes have been attached that see the operations below the system calls on this mount; `None` if none is.
     pub fn sees_below_since(&self, mount: MountKey) -> Option<Nanos> {
-        let protocol = match &*self.mount(mount).fstype {
-            "cifs" | "smb3" => "smb",
-            "nfs" | "nfs4" => "nfs",
-            _ => "",
-        };
-        let lower = self.probes.iter().filter(|probe| [protocol, "vfs"].contains(&probe.spec.protocol.name));
+        let protocol = filesystems::of(&self.mount(mount).fstype).protocol.map_or("", |protocol| protocol.name);
+        let lower =
+            self.probes.iter().filter(|probe| [protocol, vfs::PROTOCOL.name].contains(&probe.spec.protocol.name));
         lower.filter_map(|probe| probe.attached.as_ref()).map(|attached| attached.since).max()
     }
 
