@@ -8,8 +8,8 @@ mod skeleton {
 
 pub(crate) use skeleton::types::{
     account, caller, connection, counter, ends, event, event_flags, flight, flow, histogram, histogram_key, mapped,
-    maps_layout, mount_entry, mount_name, named_operation, probe_id, record, selection, send, sends, settings,
-    stage_times, stamp, thread, transit, usage, usage_key,
+    maps_layout, mount_entry, mount_name, named_operation, probe_id, record, ring_head, ring_kind, selection, send,
+    sends, settings, stage_times, stamp, thread, transit, usage, usage_key,
 };
 // Of tasks/record.h.
 pub(crate) use skeleton::types::{
@@ -39,6 +39,8 @@ pub(crate) unsafe trait Plain: Copy {
 
 // SAFETY: repr(C), integers and arrays of integers only.
 unsafe impl Plain for event {}
+// SAFETY: as above.
+unsafe impl Plain for ring_head {}
 // SAFETY: as above.
 unsafe impl Plain for flight {}
 // SAFETY: as above.

@@ -15,13 +15,9 @@ use std::{
 use model::{Mount, MountKey, text::printable};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-const MOUNTINFO: &str = "/proc/self/mountinfo";
+use crate::filesystems::{self, FileSystem};
 
-/// File system types with a server or a daemon behind them. OrangeFS calls itself pvfs2 (fs/orangefs/super.c).
-const REMOTE: &[&str] = &[
-    "cifs", "smb3", "nfs", "nfs4", "ceph", "9p", "afs", "coda", "lustre", "beegfs", "gpfs", "pvfs2", "virtiofs",
-    "fuse", "fuseblk",
-];
+const MOUNTINFO: &str = "/proc/self/mountinfo";
 
 /// One line of mountinfo (proc_pid_mountinfo(5)).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,6 +36,22 @@ pub struct MountPoint {
     pub remote: bool,
     /// The server's address (`addr=`) and, if the options say so, its port.
     pub address: Option<(IpAddr, Option<u16>)>,
+}
+
+impl MountPoint {
+    /// What is known of its type.
+    pub fn filesystem(&self) -> &'static FileSystem {
+        filesystems::of(&self.mount.fstype)
+    }
+
+    /// The key that stands for it where SMB shares are known by their source.
+    pub(crate) fn source_key(&self) -> MountKey {
+        if self.filesystem().named_by_share {
+            MountKey::source(share(self.mount.source.as_bytes()))
+        } else {
+            self.device
+        }
+    }
 }
 
 /// Everything mounted in one mount namespace, in mount order.
@@ -98,8 +110,8 @@ impl Mounts {
         for (index, point) in points.iter().enumerate() {
             // The first mount of a superblock names it: later ones are bind mounts more often than not.
             by_key.entry(point.device).or_insert(index);
-            if point.mount.fstype == "cifs" || point.mount.fstype == "smb3" {
-                by_key.entry(MountKey::source(share(point.mount.source.as_bytes()))).or_insert(index);
+            if point.filesystem().named_by_share {
+                by_key.entry(point.source_key()).or_insert(index);
             }
         }
         Self { points, by_key, fingerprint: fingerprint(mountinfo), ..Self::default() }
@@ -200,8 +212,9 @@ fn parse_line(line: &[u8]) -> Option<MountPoint> {
     let fstype = printable(fields.next()?);
     let source = printable(&unescape(fields.next()?));
     let options = fields.next().unwrap_or_default();
-    let remote = REMOTE.contains(&fstype.as_str()) || fstype.starts_with("fuse.") || fstype.starts_with("fuseblk.");
-    let server = if remote { server_of(&fstype, &source, options) } else { String::new() };
+    let filesystem = filesystems::of(&fstype);
+    let remote = filesystem.remote;
+    let server = if remote { server_of(filesystem, &source, options) } else { String::new() };
     let address = if remote { address_of(options) } else { None };
     let mount = Mount { mountpoint: printable(&path), source, server, fstype };
     Some(MountPoint { id, device, root, mount, path, remote, address })
@@ -218,14 +231,8 @@ fn address_of(options: &[u8]) -> Option<(IpAddr, Option<u16>)> {
 }
 
 /// The server's name as it was mounted; its address (`addr=`) where the source does not say.
-fn server_of(fstype: &str, source: &str, options: &[u8]) -> String {
-    let named = match fstype {
-        "cifs" | "smb3" => source.trim_start_matches('/').split('/').next(),
-        "nfs" | "nfs4" | "ceph" => source.rsplit_once(":/").map(|(server, _)| server),
-        "fuse.sshfs" => source.split_once(':').map(|(host, _)| host),
-        _ => None,
-    };
-    if let Some(server) = named.filter(|server| !server.is_empty()) {
+fn server_of(filesystem: &FileSystem, source: &str, options: &[u8]) -> String {
+    if let Some(server) = (filesystem.server)(source).filter(|server| !server.is_empty()) {
         return server.into();
     }
     let address = options.split(|byte| *byte == b',').find_map(|option| option.strip_prefix(b"addr="));

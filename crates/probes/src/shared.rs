@@ -7,7 +7,7 @@ use model::{Code, Histogram, Mount, MountKey, Operation};
 use nix::time::{ClockId, clock_getres};
 
 use crate::{
-    Filter, SPECS, batches, decode, directory,
+    Filter, SPECS, batches, decode, directory, filesystems,
     generated::{Plain, counter, histogram, histogram_key, mount_name, probe_id, settings, usage as raw_usage},
     names,
     recorder::{self, Recorder, Slice, Tail},
@@ -293,17 +293,12 @@ impl Shared {
         Ok(keys.into_iter().filter(|key| map.delete(key).is_ok()).count())
     }
 
-    /// What a mount key that is a hash stands for: `//server/share` and `//server` of SMB, `server:` of NFS.
+    /// What a mount key that is a hash stands for.
     pub fn name_of(&self, key: MountKey) -> Option<Mount> {
         let value = self.map("mount_names").ok()?.lookup(&key.0.to_ne_bytes(), MapFlags::ANY).ok()??;
         let name = mount_name::from_bytes(&value)?;
         let source = model::text::Text::<256>::new(&name.source.map(i8::cast_unsigned)).to_string().replace('\\', "/");
-        let (server, fstype) = match source.strip_prefix("//") {
-            Some(share) => (share.split('/').next().unwrap_or_default(), "cifs"),
-            // The socket of a libcephfs proxy.
-            None if source.starts_with('/') => ("", "cephfs"),
-            None => (source.strip_suffix(':').unwrap_or(&source), "nfs"),
-        };
+        let (server, fstype) = filesystems::of_source(&source);
         Some(Mount { server: server.to_owned(), fstype: fstype.into(), source, mountpoint: String::new() })
     }
 

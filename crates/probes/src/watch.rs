@@ -14,18 +14,20 @@ use nix::time::{ClockId, clock_gettime};
 
 use crate::{
     Capability, Kernel, Recorder, SPECS, Slice, Tail,
-    decode::decode_event,
     directory::MountDirectory,
     elsewhere::Elsewhere,
-    generated::{Plain as _, counter, mapped, stamp},
+    filesystems,
+    generated::{counter, mapped},
     mounts::{MountPoint, Mounts},
     mpiio::{self, Ranks},
+    ring::{self, Record},
     runs::{self, Runs},
     shared::{Counters, Shared, Sizes, unpin},
     spec::Spec,
     tcp::{self, Selection, Stamp},
     threads::Threads,
     usage::{Account, Usage, Who},
+    vfs,
 };
 
 mod attach;
@@ -129,17 +131,13 @@ impl Watch {
         let mut builder = RingBufferBuilder::new();
         builder.add(shared.map("events")?, move |bytes| {
             let mut drained = sink.borrow_mut();
-            if bytes.len() == size_of::<mapped>() {
-                drained.mapped.extend(mapped::from_bytes(bytes));
-                return 0;
-            }
-            drained.consumed += 1;
-            if bytes.len() == size_of::<stamp>() {
-                drained.stamps.extend(Stamp::decode(bytes));
-                return 0;
-            }
-            match decode_event(bytes) {
-                Some(event) => drained.events.push(event),
+            let record = ring::decode(bytes);
+            // What is mapped is nothing that a probe has produced.
+            drained.consumed += u64::from(!matches!(record, Some(Record::Mapped(_))));
+            match record {
+                Some(Record::Event(event)) => drained.events.push(event),
+                Some(Record::Mapped(mapped)) => drained.mapped.push(mapped),
+                Some(Record::Stamp(stamp)) => drained.stamps.push(stamp),
                 None => drained.refused += 1,
             }
             0
@@ -302,12 +300,9 @@ impl Watch {
 
     /// Since when probes have been attached that see the operations below the system calls on this mount; `None` if none is.
     pub fn sees_below_since(&self, mount: MountKey) -> Option<Nanos> {
-        let protocol = match &*self.mount(mount).fstype {
-            "cifs" | "smb3" => "smb",
-            "nfs" | "nfs4" => "nfs",
-            _ => "",
-        };
-        let lower = self.probes.iter().filter(|probe| [protocol, "vfs"].contains(&probe.spec.protocol.name));
+        let protocol = filesystems::of(&self.mount(mount).fstype).protocol.map_or("", |protocol| protocol.name);
+        let lower =
+            self.probes.iter().filter(|probe| [protocol, vfs::PROTOCOL.name].contains(&probe.spec.protocol.name));
         lower.filter_map(|probe| probe.attached.as_ref()).map(|attached| attached.since).max()
     }
 

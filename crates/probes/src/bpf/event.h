@@ -65,8 +65,28 @@ struct transit {
 	__u32 retransmitted; /* times that segments of these were sent again */
 };
 
+/* What a record in the ring is. */
+enum ring_kind {
+	RING_EVENT = 1,
+	RING_MAPPED = 2,
+	RING_STAMP = 3,
+};
+
+/* How every record in the ring begins. */
+struct ring_head {
+	__u16 kind; /* enum ring_kind */
+	__u16 size; /* of the whole record */
+};
+
+/* The same is asserted in Rust (ring.rs). */
+#define ASSERT_RING_RECORD(type, bytes)                                                          \
+	_Static_assert(sizeof(struct type) == (bytes) && !__builtin_offsetof(struct type, head), \
+		       "a record in the ring begins with its head, and is as large as user space takes it for")
+
 /* Times in nanoseconds of CLOCK_MONOTONIC; what a probe cannot know is zero. */
 struct event {
+	struct ring_head head;
+	__u32 request; /* vfs: flags, mode or command, as the operation has them */
 	__u64 start;
 	__u64 duration;
 	__u64 queue; /* start until sent */
@@ -94,15 +114,15 @@ struct event {
 	__u16 operation;
 	__u8 probe;
 	__u8 flags;
-	__u32 request; /* vfs: flags, mode or command, as the operation has them */
 	__u32 caller;
 	__u32 sequence; /* NFS: of the slot */
 	__u32 resent; /* NFS: how often the call was sent again */
-	__u32 reserved;
 	struct transit transit;
 	char comm[COMM_LENGTH];
 	char file[FILE_LENGTH];
 };
+
+ASSERT_RING_RECORD(event, 344);
 
 /* One finished operation in the flight recorder: every one of them, so it is small. Times in microseconds. */
 struct record {
@@ -263,11 +283,15 @@ struct mount_name {
 
 /* In the same ring as events: a process has mapped a file that none has mapped before. */
 struct mapped {
+	struct ring_head head;
+	__u32 pid;
 	__u64 device;
 	__u64 inode;
-	__u32 pid;
 	__u32 probe; /* whose libraries it may be one of */
+	__u32 reserved;
 };
+
+ASSERT_RING_RECORD(mapped, 32);
 
 /* What the numbers in a histogram's key mean; at index probe * MAX_OPERATIONS + operation. */
 struct named_operation {

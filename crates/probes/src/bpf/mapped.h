@@ -81,10 +81,13 @@ static __always_inline void mapped(struct file *file, struct task_struct *task, 
 		bpf_map_delete_elem(&seen_files, &id);
 		return;
 	}
+	told->head.kind = RING_MAPPED;
+	told->head.size = sizeof(*told);
+	told->pid = task->tgid;
 	told->device = id.device;
 	told->inode = id.inode;
-	told->pid = task->tgid;
 	told->probe = MAPPED_FOR;
+	told->reserved = 0;
 	bpf_ringbuf_submit(told, BPF_RB_FORCE_WAKEUP);
 }
 

@@ -254,6 +254,8 @@ static __always_inline struct event *event_of(const struct settings *s, const st
 		return NULL;
 	}
 	__builtin_memset(e, 0, sizeof(*e));
+	e->head.kind = RING_EVENT;
+	e->head.size = sizeof(*e);
 	e->start = o->start;
 	e->duration = duration;
 	e->queue = o->queue;

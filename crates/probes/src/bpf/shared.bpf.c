@@ -27,6 +27,8 @@ struct {
 } mounts SEC(".maps");
 
 /* Named so that their BTF is kept; nothing reads them. */
+enum ring_kind ring_kind_type;
+struct ring_head ring_head_type;
 struct event event_type;
 enum probe_id probe_id_type;
 enum counter counter_type;

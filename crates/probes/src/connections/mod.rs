@@ -9,7 +9,7 @@ use model::{MountKey, Protocol};
 
 use crate::{
     generated::probe_id,
-    mounts::{MountPoint, Mounts, share},
+    mounts::{MountPoint, Mounts},
     spec::{Module, Rung, Spec},
     tcp,
 };
@@ -131,10 +131,7 @@ pub(crate) static NFS4: Spec = Spec {
 
 /// As the smb and nfs probes name the mount, so that a verdict finds their operations beside these.
 pub(crate) fn mount_key(point: &MountPoint) -> MountKey {
-    match point.mount.fstype.as_str() {
-        "cifs" | "smb3" => MountKey::source(share(point.mount.source.as_bytes())),
-        _ => point.device,
-    }
+    point.source_key()
 }
 
 /// `struct peer` of connections.h.
@@ -147,11 +144,7 @@ const PORTS: usize = 8192;
 fn servers(mounts: &Mounts) -> HashMap<Peer, MountKey> {
     let mut servers = HashMap::new();
     for point in mounts.iter() {
-        let usual = match point.mount.fstype.as_str() {
-            "cifs" | "smb3" => 445_u16,
-            "nfs" | "nfs4" => 2049,
-            _ => continue,
-        };
+        let Some(usual) = point.filesystem().port else { continue };
         if let Some((address, port)) = point.address {
             let address = match address {
                 IpAddr::V4(address) => address.to_ipv6_mapped(),

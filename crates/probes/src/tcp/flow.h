@@ -107,13 +107,15 @@ struct connection {
 	__u32 arrived_ago_ms; /* since data last arrived */
 };
 
-/* For --every-send, through a ring: one stage of one send. */
+/* For --every-send, in the same ring as events: one stage of one send. */
 struct stamp {
+	struct ring_head head;
+	__u32 stage; /* enum stage: which has ended */
 	__u64 cookie;
 	__u64 time;
 	__u64 start; /* STAGE_CALL: of the call; 0: not known */
 	__u32 last;
 	__u32 bytes; /* STAGE_CALL */
-	__u32 stage; /* enum stage: which has ended */
-	__u32 reserved;
 };
+
+ASSERT_RING_RECORD(stamp, 40);

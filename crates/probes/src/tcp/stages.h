@@ -82,13 +82,14 @@ static __always_inline void tell_stage(const struct selection *sel, const struct
 		count(PROBE_TCP, COUNT_LOST_RING);
 		return;
 	}
+	stamp->head.kind = RING_STAMP;
+	stamp->head.size = sizeof(*stamp);
+	stamp->stage = stage;
 	stamp->cookie = s->cookie;
 	stamp->time = now;
 	stamp->start = start;
 	stamp->last = last;
 	stamp->bytes = bytes;
-	stamp->stage = stage;
-	stamp->reserved = 0;
 	bpf_ringbuf_submit(stamp, 0);
 }
 

@@ -25,7 +25,7 @@ use super::{Connection, Flow, Others, Selection, namespaces::read_everywhere};
 use crate::{
     batches,
     generated::{Plain, selection},
-    mounts::Mounts,
+    mounts::{MountPoint, Mounts},
     tasks::Symbols,
 };
 
@@ -130,13 +130,14 @@ impl Stamping {
     }
 
     fn ceph(&self, mounts: &Mounts) -> Option<Ceph> {
-        let mount = mounts.iter().find(|point| point.mount.fstype == "ceph")?.device;
+        let find = |point: &MountPoint| Some((point.device, point.filesystem().data_ready?));
+        let (mount, function) = mounts.iter().find_map(find)?;
         if let Some(known) = self.ceph {
             return Some(Ceph { mount, ..known });
         }
         let symbols =
             Symbols::load().inspect_err(|error| tracing::debug!(%error, "the kernel's symbols are not known"));
-        let Some(data_ready) = symbols.ok().and_then(|symbols| symbols.address("ceph_sock_data_ready")) else {
+        let Some(data_ready) = symbols.ok().and_then(|symbols| symbols.address(function)) else {
             tracing::warn!(
                 "connections of the Ceph client are not told from others: the kernel hides where its functions are"
             );

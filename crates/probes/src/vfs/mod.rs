@@ -3,6 +3,7 @@
 use model::{Code, Protocol};
 
 use crate::{
+    filesystems,
     generated::probe_id,
     spec::{Hook, Rung, Spec},
 };
@@ -51,34 +52,14 @@ const ORDINARY: &[Code] = &[
     Code::Errno(libc::EXDEV.cast_unsigned()),
 ];
 
-/// Superblock magic numbers by the name of the file system's type (include/uapi/linux/magic.h and their own headers).
-const MAGICS: &[(&str, u32)] = &[
-    ("cifs", 0xff53_4d42),
-    ("smb3", 0xff53_4d42),
-    ("nfs", 0x6969),
-    ("nfs4", 0x6969),
-    ("ceph", 0x00c3_6400),
-    ("fuse", 0x6573_5546),
-    ("virtiofs", 0x6573_5546),
-    ("9p", 0x0102_1997),
-    ("afs", 0x6b41_4653),
-    ("lustre", 0x0bd0_0bd0),
-    ("gpfs", 0x4750_4653),
-    ("ext4", 0xef53),
-    ("xfs", 0x5846_5342),
-    ("btrfs", 0x9123_683e),
-    ("tmpfs", 0x0102_1994),
-    ("overlay", 0x794c_7630),
-];
-
 /// The types of file systems that can be asked for by name.
 pub fn filesystems() -> impl Iterator<Item = &'static str> {
-    MAGICS.iter().map(|(name, _)| *name)
+    filesystems::all().filter(|filesystem| !filesystem.magics.is_empty()).map(|filesystem| filesystem.name)
 }
 
 /// The superblock magic number of a type of file system; several types may share one.
 pub fn magic_of(filesystem: &str) -> Option<u32> {
-    MAGICS.iter().find(|(name, _)| *name == filesystem).map(|(_, magic)| *magic)
+    filesystems::of(filesystem).magics.first().copied()
 }
 
 pub(crate) static SPEC: Spec = Spec {

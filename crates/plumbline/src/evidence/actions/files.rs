@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use probes::{filesystems, smb};
 
 use super::{Task, heading, procfs};
 use crate::{evidence::output::Output, watched};
@@ -40,7 +41,8 @@ pub fn smbinfo(_: &Task, out: &mut Output) -> Result<()> {
          # This is what the client itself knows; no mount was touched."
     )?;
     heading(out, "cifs in /proc/self/mountinfo")?;
-    matching_lines(Path::new("/proc/self/mountinfo"), &[" - cifs ", " - smb3 "], out)?;
+    let types: Vec<_> = filesystems::speaking(&smb::PROTOCOL).map(|known| format!(" - {} ", known.name)).collect();
+    matching_lines(Path::new("/proc/self/mountinfo"), &types, out)?;
     let session_lines = ["ConnectionId", "Dialect", "TCP status", "Session Status", "SessionId", "Mounts:", "tid:"];
     let debug_data = Path::new("/proc/fs/cifs/DebugData");
     if debug_data.exists() {
@@ -91,14 +93,14 @@ fn those_there(paths: &[&str], out: &mut Output) -> Result<()> {
 }
 
 /// Copies the lines of a file that contain any of `parts`.
-fn matching_lines(path: &Path, parts: &[&str], out: &mut Output) -> Result<()> {
+fn matching_lines(path: &Path, parts: &[impl AsRef<str>], out: &mut Output) -> Result<()> {
     let mut lines = BufReader::new(procfs::open(path)?);
     let mut line = Vec::new();
     // Longer lines come in pieces.
     while lines.by_ref().take(64 << 10).read_until(b'\n', &mut line)? > 0 {
         out.check()?;
         let text = String::from_utf8_lossy(&line);
-        if parts.iter().any(|part| text.contains(part)) {
+        if parts.iter().any(|part| text.contains(part.as_ref())) {
             writeln!(out, "{}", model::text::printable(line.trim_ascii_end()))?;
         }
         line.clear();

@@ -1,18 +1,21 @@
 //! The state of the TCP connections to the servers.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
 use anyhow::Result;
-use probes::tcp;
+use probes::{filesystems, tcp};
 
 use super::{Task, heading, mounts, procfs};
 use crate::evidence::command;
 use crate::evidence::output::Output;
 
 /// SMB over TCP, and NFS.
-const PORTS: [u16; 2] = [445, 2049];
+fn ports() -> BTreeSet<u16> {
+    filesystems::all().filter_map(|filesystem| filesystem.port).collect()
+}
 
 /// Connections to SMB and NFS ports and to the affected servers, then what `ss` adds where it is installed.
 pub fn sockets(task: &Task, out: &mut Output) -> Result<()> {
@@ -31,7 +34,7 @@ pub fn sockets(task: &Task, out: &mut Output) -> Result<()> {
     for table in ["/proc/net/tcp", "/proc/net/tcp6"].map(Path::new).into_iter().filter(|table| table.exists()) {
         print_table(procfs::open(table)?, &servers, out)?;
     }
-    let filter = PORTS.map(|port| format!("dport = :{port}")).into_iter();
+    let filter = ports().into_iter().map(|port| format!("dport = :{port}"));
     let filter = filter.chain(servers.iter().map(|server| format!("dst [{server}]"))).collect::<Vec<_>>().join(" or ");
     let argv = ["ss", "-tinmo", &filter].map(str::to_owned);
     heading(out, &command::shown(&argv))?;
@@ -44,10 +47,11 @@ pub fn sockets(task: &Task, out: &mut Output) -> Result<()> {
 fn print_table(table: impl Read, servers: &[IpAddr], out: &mut Output) -> Result<()> {
     let mut lines = BufReader::new(table);
     let mut line = String::new();
+    let ports = ports();
     while lines.read_line(&mut line)? > 0 {
         out.check()?;
         if let Some(socket) = Socket::parse(&line)
-            && (PORTS.contains(&socket.remote.port()) || servers.contains(&socket.remote.ip()))
+            && (ports.contains(&socket.remote.port()) || servers.contains(&socket.remote.ip()))
         {
             writeln!(
                 out,

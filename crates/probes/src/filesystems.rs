@@ -1,0 +1,161 @@
+//! What is known of types of file systems: one table for all who ask.
+
+use model::Protocol;
+
+use crate::{nfs, smb};
+
+/// One type, by the name that mountinfo has for it. What is not known of it is `None`, `false` or empty.
+#[derive(Debug)]
+pub struct FileSystem {
+    /// `cifs`, `nfs4`, `fuse.sshfs`.
+    pub name: &'static str,
+    /// Its superblocks' magic numbers, the usual one first; several types may share one.
+    pub magics: &'static [u32],
+    /// Whether a server or a daemon stands behind it.
+    pub remote: bool,
+    /// Whose operations run below the system calls on it.
+    pub protocol: Option<&'static Protocol>,
+    /// The port of its servers, where its options name no other.
+    pub port: Option<u16>,
+    /// What a source says of the server: the host of `//host/share`.
+    pub server: fn(&str) -> Option<&str>,
+    /// Whether the kernel side knows its mounts by their source (`//server/share`) and not only by their device.
+    pub named_by_share: bool,
+    /// What its sockets call when data comes. They are known by that where mountinfo does not name all servers.
+    pub data_ready: Option<&'static str>,
+}
+
+/// A type of which nothing is known.
+const LOCAL: FileSystem = FileSystem {
+    name: "",
+    magics: &[],
+    remote: false,
+    protocol: None,
+    port: None,
+    server: |_| None,
+    named_by_share: false,
+    data_ready: None,
+};
+const REMOTE: FileSystem = FileSystem { remote: true, ..LOCAL };
+const SMB: FileSystem = FileSystem {
+    magics: &[0xff53_4d42, 0xfe53_4d42],
+    protocol: Some(&smb::PROTOCOL),
+    port: Some(445),
+    server: |source| source.trim_start_matches('/').split('/').next(),
+    named_by_share: true,
+    ..REMOTE
+};
+const NFS: FileSystem =
+    FileSystem { magics: &[0x6969], protocol: Some(&nfs::PROTOCOL), port: Some(2049), server: before_path, ..REMOTE };
+const FUSE: &[u32] = &[0x6573_5546];
+
+/// Every type of which something is known. The numbers: include/uapi/linux/magic.h and the file systems' own headers. Those of the
+/// remote ones are in bpf/files.h, too: a test holds the two together.
+static TABLE: &[FileSystem] = &[
+    FileSystem { name: "cifs", ..SMB },
+    FileSystem { name: "smb3", ..SMB },
+    FileSystem { name: "nfs", ..NFS },
+    FileSystem { name: "nfs4", ..NFS },
+    FileSystem {
+        name: "ceph",
+        magics: &[0x00c3_6400],
+        server: before_path,
+        data_ready: Some("ceph_sock_data_ready"),
+        ..REMOTE
+    },
+    FileSystem { name: "fuse", magics: FUSE, ..REMOTE },
+    // `me@host:/x`.
+    FileSystem { name: "fuse.sshfs", server: |source| source.split_once(':').map(|(host, _)| host), ..REMOTE },
+    FileSystem { name: "fuseblk", ..REMOTE },
+    FileSystem { name: "virtiofs", magics: FUSE, ..REMOTE },
+    FileSystem { name: "9p", magics: &[0x0102_1997], ..REMOTE },
+    // The kernel's own, and OpenAFS.
+    FileSystem { name: "afs", magics: &[0x6b41_4653, 0x5346_414f], ..REMOTE },
+    FileSystem { name: "coda", magics: &[0x7375_7245], ..REMOTE },
+    FileSystem { name: "lustre", magics: &[0x0bd0_0bd0], ..REMOTE },
+    FileSystem { name: "beegfs", magics: &[0x1983_0326], ..REMOTE },
+    FileSystem { name: "gpfs", magics: &[0x4750_4653], ..REMOTE },
+    // OrangeFS calls itself so (fs/orangefs/super.c).
+    FileSystem { name: "pvfs2", magics: &[0x2003_0528], ..REMOTE },
+    FileSystem { name: "ext4", magics: &[0xef53], ..LOCAL },
+    FileSystem { name: "xfs", magics: &[0x5846_5342], ..LOCAL },
+    FileSystem { name: "btrfs", magics: &[0x9123_683e], ..LOCAL },
+    FileSystem { name: "tmpfs", magics: &[0x0102_1994], ..LOCAL },
+    FileSystem { name: "overlay", magics: &[0x794c_7630], ..LOCAL },
+];
+
+/// What is known of a type. `fuse.x` is what `fuse` is, but for what the table says of it.
+pub fn of(name: &str) -> &'static FileSystem {
+    static UNKNOWN: FileSystem = LOCAL;
+    static SOME_FUSE: FileSystem = REMOTE;
+    let is_fuse = name.starts_with("fuse.") || name.starts_with("fuseblk.");
+    let known = TABLE.iter().find(|filesystem| filesystem.name == name);
+    known.unwrap_or(if is_fuse { &SOME_FUSE } else { &UNKNOWN })
+}
+
+/// Every type of which something is known.
+pub fn all() -> impl Iterator<Item = &'static FileSystem> {
+    TABLE.iter()
+}
+
+/// Types that speak this protocol.
+pub fn speaking(protocol: &Protocol) -> impl Iterator<Item = &'static FileSystem> {
+    all().filter(move |filesystem| filesystem.protocol.is_some_and(|spoken| spoken.name == protocol.name))
+}
+
+/// Server and type of what the kernel side names by a source: `//server/share` and `//server` of SMB, `server:` of NFS, the path of
+/// its socket of a libcephfs proxy.
+pub(crate) fn of_source(source: &str) -> (&str, &'static str) {
+    match source.strip_prefix("//") {
+        Some(share) => (share.split('/').next().unwrap_or_default(), "cifs"),
+        None if source.starts_with('/') => ("", "cephfs"),
+        None => (source.strip_suffix(':').unwrap_or(source), "nfs"),
+    }
+}
+
+/// `server` of `server:/export`.
+fn before_path(source: &str) -> Option<&str> {
+    source.rsplit_once(":/").map(|(server, _)| server)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn the_kernel_side_watches_the_same_types() {
+        let is_remote =
+            include_str!("bpf/files.h").split("is_remote(").nth(1).unwrap().split("return true").next().unwrap();
+        let number = |line: &str| {
+            let digits = line.trim().strip_prefix("case 0x")?.split(':').next()?;
+            Some(u32::from_str_radix(digits, 16).unwrap())
+        };
+        let theirs: BTreeSet<_> = is_remote.lines().filter_map(number).collect();
+        let ours =
+            all().filter(|filesystem| filesystem.remote).flat_map(|filesystem| filesystem.magics.iter().copied());
+        assert_eq!(theirs, ours.collect());
+    }
+
+    #[test]
+    fn every_name_is_there_once() {
+        let names: BTreeSet<_> = all().map(|filesystem| filesystem.name).collect();
+        assert_eq!(names.len(), TABLE.len());
+    }
+
+    #[test]
+    fn what_fuse_serves_is_remote_and_what_nobody_knows_is_not() {
+        let remote = |name| of(name).remote;
+        assert!(remote("fuse.of-mine") && remote("fuseblk.ntfs") && remote("fuse.sshfs") && remote("cifs"));
+        assert!(!remote("ext4") && !remote("fusebox") && !remote(""));
+        assert_eq!((of("fuse.sshfs").server)("me@host:/x"), Some("me@host"));
+    }
+
+    #[test]
+    fn what_the_kernel_side_calls_by_its_source_has_its_server_in_it() {
+        assert_eq!(of_source("//srv/share"), ("srv", "cifs"));
+        assert_eq!(of_source("srv:"), ("srv", "nfs"));
+        assert_eq!(of_source("/run/libcephfsd.sock"), ("", "cephfs"));
+    }
+}

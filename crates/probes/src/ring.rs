@@ -1,0 +1,78 @@
+//! The records in the ring: each begins with what it is and how large it is, and what is neither as it should be is refused.
+
+use std::mem::offset_of;
+
+use model::Event;
+
+use crate::{
+    decode::decode_event,
+    generated::{Plain, event, mapped, ring_head, ring_kind, stamp},
+    tcp::Stamp,
+};
+
+// The same is asserted in C (bpf/event.h, tcp/flow.h).
+const _: () =
+    assert!(size_of::<ring_head>() == 4 && offset_of!(ring_head, kind) == 0 && offset_of!(ring_head, size) == 2);
+const _: () = assert!(size_of::<event>() == 344 && offset_of!(event, head) == 0);
+const _: () = assert!(size_of::<mapped>() == 32 && offset_of!(mapped, head) == 0);
+const _: () = assert!(size_of::<stamp>() == 40 && offset_of!(stamp, head) == 0);
+
+/// One record.
+#[expect(clippy::large_enum_variant, reason = "it lives for a moment, on the stack")]
+pub(crate) enum Record {
+    /// An operation that was slow, failed, or is wanted for another reason.
+    Event(Event),
+    /// A file that may be a library of interest is mapped for the first time.
+    Mapped(mapped),
+    /// A stage of a send has ended.
+    Stamp(Stamp),
+}
+
+/// The record in these bytes; `None` if their kind is none of ours, their size is another, or they make no sense.
+pub(crate) fn decode(bytes: &[u8]) -> Option<Record> {
+    let head = ring_head::from_bytes(bytes)?;
+    let is = |size: usize| bytes.len() == size && usize::from(head.size) == size;
+    match ring_kind(head.kind.into()) {
+        ring_kind::RING_EVENT if is(size_of::<event>()) => decode_event(bytes).map(Record::Event),
+        ring_kind::RING_MAPPED if is(size_of::<mapped>()) => mapped::from_bytes(bytes).map(Record::Mapped),
+        ring_kind::RING_STAMP if is(size_of::<stamp>()) => Stamp::decode(bytes).map(Record::Stamp),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(kind: ring_kind, size: usize) -> ring_head {
+        ring_head { kind: kind.0 as u16, size: size as u16 }
+    }
+
+    #[test]
+    fn each_record_is_what_its_head_says() {
+        let event = event { head: head(ring_kind::RING_EVENT, 344), probe: 1, operation: 9, ..event::default() };
+        assert!(
+            matches!(decode(event.as_bytes()), Some(Record::Event(event)) if event.operation.name() == "SMB2_WRITE")
+        );
+        let mapped = mapped { head: head(ring_kind::RING_MAPPED, 32), inode: 7, ..mapped::default() };
+        assert!(matches!(decode(mapped.as_bytes()), Some(Record::Mapped(mapped)) if mapped.inode == 7));
+        let stamp = stamp { head: head(ring_kind::RING_STAMP, 40), cookie: 8, ..stamp::default() };
+        assert!(matches!(decode(stamp.as_bytes()), Some(Record::Stamp(stamp)) if stamp.cookie == 8));
+    }
+
+    #[test]
+    fn a_record_of_no_kind_or_of_another_size_is_refused() {
+        let good = event { head: head(ring_kind::RING_EVENT, 344), probe: 1, operation: 9, ..event::default() };
+        assert!(decode(&good.as_bytes()[..343]).is_none());
+        assert!(decode(&[good.as_bytes(), &[0; 8]].concat()).is_none());
+        for head in [
+            head(ring_kind(0), 344),
+            head(ring_kind(4), 344),
+            head(ring_kind::RING_STAMP, 344),
+            head(ring_kind::RING_EVENT, 40),
+        ] {
+            assert!(decode(event { head, ..good }.as_bytes()).is_none());
+        }
+        assert!(decode(&[]).is_none() && decode(&[1, 0, 88]).is_none());
+    }
+}
