@@ -121,9 +121,11 @@ asleep() { local call; read -r call _ 2> /dev/null < "/proc/$1/syscall" && [ "$c
 
 daemon=''
 # start_daemon CONFIG [ARGUMENT...]: starts it and waits until it watches; its words go to $log
+# A script that sets recorded=1, config and out has each of its daemons on $config record all that it sees: see replay_agrees.
 start_daemon() {
   log=$work/log
   : > $log
+  if [ -n "${recorded:-}" ] && [ "$1" = "${config:-}" ] && ! has "$1" 'recorder:'; then echo 'recorder: {keep_minutes: 600, keep_mb: 64}' >> "$1"; fi
   "$PLUMBLINE" run --config "$@" > $log 2>&1 &
   daemon=$!
   wait_for 240 watching_or_gone
@@ -141,6 +143,22 @@ stop_daemon() {
   wait "$daemon" || status=$?
   took=$(($(now_ms) - from))
   daemon=''
+  [ ! -d "${out:-/nothing}/recorder" ] || replay_agrees
+}
+# replay_agrees: the incidents of which there are bundles in $out are those that replay makes of the recording, in every field
+replay_agrees() {
+  local bundle
+  if ! "$PLUMBLINE" replay "$out/recorder" --config "${config:?}" --json > $work/replayed 2> $work/replay.log; then
+    not_ok "the recording can be judged" "$(< $work/replay.log)"
+    return
+  fi
+  for bundle in "$out"/incidents/*.tar.zst; do
+    [ -e "$bundle" ] || continue
+    tar --zstd -xOf "$bundle" incident.json
+  done | jq -Sc . > $work/live
+  jq -Sc --slurpfile live $work/live '.[] | select(.id | IN($live[].id))' $work/replayed > $work/again
+  is "replay agrees with the daemon in every field of its $(wc -l < $work/live) incidents" "$(diff $work/live $work/again | cut -c1-3000)" ''
+  rm -rf "$out/recorder"
 }
 # all_ended: what the probes saw to begin they saw to end, but for runs that the kernel refused, say the last words of a daemon that
 # was stopped after all load

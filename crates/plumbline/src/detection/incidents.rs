@@ -189,10 +189,9 @@ impl Detection {
         self.rules.keep_better_verdict(episode.id, &mut described);
         let children = self.children.only(episode.window.events().iter());
         let report = Report { change, id: &id, known: is_known, described, recorder, children };
-        if reporter.report(source, &self.rules, report) {
-            if let Some(open) = self.open.get_mut(&episode.id) {
-                open.bundle = Some(id);
-            }
+        let taken = reporter.report(source, &self.rules, report);
+        if let Some(open) = self.open.get_mut(&episode.id).filter(|_| taken) {
+            open.bundle = Some(id);
         }
     }
 

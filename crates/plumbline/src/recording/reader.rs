@@ -97,7 +97,7 @@ impl Reader {
             match current.next(&self.numbers) {
                 Ok(Some(Found::Interval(interval))) => return Ok(Some(Item::Interval(interval))),
                 Ok(Some(Found::Header(header))) => {
-                    let same = self.run.as_ref().is_some_and(|run| run.run == header.run && run.run != "");
+                    let same = self.run.as_ref().is_some_and(|run| run.run == header.run && !run.run.is_empty());
                     self.numbers = Numbers::of(&header);
                     if !same {
                         self.run = Some((*header).clone());
@@ -192,7 +192,10 @@ impl Current {
 
 /// From the numbers in a recording's records to those of this program: operations are known by name.
 #[derive(Debug, Default)]
-struct Numbers(Option<BTreeMap<(u8, u16), Option<(u8, u16)>>>);
+struct Numbers(Option<BTreeMap<Number, Option<Number>>>);
+
+/// A probe's number, and the code of one of its operations.
+type Number = (u8, u16);
 
 impl Numbers {
     fn of(header: &Header) -> Self {

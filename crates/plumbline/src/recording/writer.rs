@@ -266,7 +266,7 @@ impl Worker {
         let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
         match &mut self.output {
             Output::File { file, bytes, limit } => {
-                if state.full && !always || !always && *bytes + length + END_BYTES > limit.0 {
+                if !always && (state.full || *bytes + length + END_BYTES > limit.0) {
                     state.full = true;
                     return Ok(());
                 }
