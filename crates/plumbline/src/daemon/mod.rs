@@ -300,7 +300,8 @@ impl Daemon {
         self.source.end_interval(true);
         Self::stop_recorder(&mut self.source);
         self.publish.stop_sending(deadline.min(Instant::now() + SEND_LIMIT));
-        let losses = self.source.losses();
+        // As things are now, not as they were when the interval ended.
+        let losses = losses_of(self.source.watch(), self.source.sample_shift());
         if let Some(collector) = self.collector.take() {
             let counters = collector.counters();
             let end = collector.shutdown(deadline.saturating_duration_since(Instant::now()));

@@ -22,6 +22,7 @@ pub struct KernelSource {
     clock: Clock,
     histograms: OnceCell<Rc<Vec<Counted>>>,
     recorder: OnceCell<Rc<Recorder>>,
+    losses: OnceCell<Losses>,
     in_flight: RefCell<InFlight>,
     tap: Option<Tap>,
 }
@@ -44,6 +45,7 @@ impl KernelSource {
             clock: Clock::now(),
             histograms: OnceCell::new(),
             recorder: OnceCell::new(),
+            losses: OnceCell::new(),
             in_flight: RefCell::default(),
             tap: None,
         }
@@ -102,7 +104,7 @@ impl KernelSource {
     /// The interval ends now: what is asked from here on is about it. To be drained before.
     pub fn begin_interval(&mut self) {
         (self.now, self.clock) = (nanos_now(), Clock::now());
-        (self.histograms, self.recorder) = (OnceCell::new(), OnceCell::new());
+        (self.histograms, self.recorder, self.losses) = Default::default();
         *self.in_flight.get_mut() = InFlight::default();
         if let Some(tap) = &mut self.tap {
             tap.begin_interval(&self.watch, self.now, self.clock);
@@ -172,7 +174,10 @@ impl EventSource for KernelSource {
     }
 
     fn lost_events(&self) -> Vec<(&'static Protocol, u64)> {
-        self.watch.lost_events()
+        match &self.tap {
+            Some(_) => lost_events(&self.losses()),
+            None => self.watch.lost_events(),
+        }
     }
 
     fn histograms(&self) -> Result<Rc<Vec<Counted>>> {
@@ -225,12 +230,18 @@ impl EventSource for KernelSource {
     }
 
     fn losses(&self) -> Losses {
-        crate::daemon::losses_of(&self.watch, self.sample_shift)
+        self.losses.get_or_init(|| crate::daemon::losses_of(&self.watch, self.sample_shift)).clone()
     }
 
     fn host(&self) -> Host {
         this_host()
     }
+}
+
+/// Events that were lost, by protocol.
+pub(super) fn lost_events(losses: &Losses) -> Vec<(&'static Protocol, u64)> {
+    let named = |name: &str| losses.probes.iter().find(|(probe, _)| probe == name);
+    probes::protocols().filter_map(|protocol| Some((protocol, named(protocol.name)?.1.ring_full))).collect()
 }
 
 /// Of events, oldest first, those of the `wanted` protocols that are at least `age` old, at most `limit` of each.

@@ -10,7 +10,10 @@ use anyhow::Result;
 use model::{Event, Histogram, Host, Losses, Mount, MountKey, Nanos, Operation, Protocol, Requester, text::printable};
 use probes::{Recorder, Ring, Slice};
 
-use super::{Counted, EventSource, SeesBelow, kernel::oldest};
+use super::{
+    Counted, EventSource, SeesBelow,
+    kernel::{lost_events, oldest},
+};
 use crate::{
     recording::{Facts, Header, Item, MountFacts, Reader, Reported, name_of, operation_named},
     view::clock::Clock,
@@ -259,8 +262,7 @@ impl EventSource for RecordedSource {
     }
 
     fn lost_events(&self) -> Vec<(&'static Protocol, u64)> {
-        let named = |name: &str| self.losses.probes.iter().find(|(probe, _)| probe == name);
-        probes::protocols().filter_map(|protocol| Some((protocol, named(protocol.name)?.1.ring_full))).collect()
+        lost_events(&self.losses)
     }
 
     fn histograms(&self) -> Result<Rc<Vec<Counted>>> {

@@ -1,6 +1,10 @@
 //! How a probe is loaded and attached: the best way that this kernel allows.
 
-use std::{collections::HashSet, time::Duration};
+use std::{
+    collections::HashSet,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
 use libbpf_rs::{ErrorExt as _, Link, Object, ObjectBuilder, ProgramMut};
 use model::Nanos;
@@ -56,8 +60,47 @@ pub(super) fn follow_mounts(spec: &Spec, attached: &mut Attached, mounts: &Mount
     }
 }
 
+/// A probe by its place in the list, and what attaching it has led to.
+type Outcome = (usize, Result<Attached, String>);
+
+/// Attaches probes on as many threads as there are processors: reading the kernel's types and the verifier take most of the time.
+/// Those that hook the same module are attached one after the other, since each counts how often it uses the module.
+pub(super) fn attach_side_by_side(wanted: Vec<(usize, &'static Spec)>, shared: &Shared) -> Vec<Outcome> {
+    let module = |spec: &Spec| spec.module.as_ref().map(|module| module.name);
+    let mut groups: Vec<Vec<(usize, &'static Spec)>> = Vec::new();
+    for (index, spec) in wanted {
+        let same = |group: &&mut Vec<(usize, &'static Spec)>| {
+            module(spec).is_some() && group.first().is_some_and(|(_, other)| module(other) == module(spec))
+        };
+        match groups.iter_mut().find(same) {
+            Some(group) => group.push((index, spec)),
+            None => groups.push(vec![(index, spec)]),
+        }
+    }
+    let workers = std::thread::available_parallelism().map_or(1, usize::from).min(groups.len());
+    if workers <= 1 {
+        return groups.into_iter().flatten().map(|(index, spec)| (index, attach(spec, shared))).collect();
+    }
+    let left = Mutex::new(groups.into_iter());
+    let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let work = || {
+        let mut done = Vec::new();
+        while let Some(group) = next() {
+            done.extend(group.into_iter().map(|(index, spec)| (index, attach(spec, shared))));
+        }
+        done
+    };
+    let mut outcomes: Vec<Outcome> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
+        // A thread that panicked has attached nothing that is left.
+        threads.into_iter().filter_map(|thread| thread.join().ok()).flatten().collect()
+    });
+    outcomes.sort_by_key(|(index, _)| *index);
+    outcomes
+}
+
 /// Climbs down the ladder until something attaches. The error says what each rung failed with.
-pub(super) fn attach(spec: &'static Spec, shared: &Shared) -> Result<Attached, String> {
+fn attach(spec: &'static Spec, shared: &Shared) -> Result<Attached, String> {
     let users_before = spec.module.as_ref().and_then(|module| module_users(module.name)).unwrap_or(0);
     let (functions, mut unseen) = choose(spec.hooks)?;
     let mut failures = Vec::new();

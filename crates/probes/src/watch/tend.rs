@@ -10,7 +10,7 @@ use model::MountKey;
 
 use super::{
     Watch,
-    attach::{attach, cure, follow_mounts},
+    attach::{attach_side_by_side, cure, follow_mounts},
     monotonic,
     probe::{Obstacle, Probe, ready},
 };
@@ -83,19 +83,21 @@ impl Watch {
 
     pub(super) fn attach_missing(&mut self) {
         let now = monotonic();
+        let mut wanted = Vec::new();
         for index in 0..self.probes.len() {
             let Some(Probe { spec, attached: None, .. }) = self.probes.get(index) else { continue };
             let ours = spec.module.as_ref().map_or(0, |module| self.our_users(module.name));
             let is_ready = ready(spec, &self.kernel, self.yield_idle_modules.then_some(ours));
             let Some(probe) = self.probes.get_mut(index) else { continue };
-            if let Err(obstacle) = is_ready {
-                (probe.obstacle, probe.retry_at) = (obstacle, Duration::ZERO);
-                continue;
+            match is_ready {
+                Err(obstacle) => (probe.obstacle, probe.retry_at) = (obstacle, Duration::ZERO),
+                Ok(()) if now >= probe.retry_at => wanted.push((index, probe.spec)),
+                Ok(()) => {}
             }
-            if now < probe.retry_at {
-                continue;
-            }
-            match attach(probe.spec, &self.shared) {
+        }
+        for (index, result) in attach_side_by_side(wanted, &self.shared) {
+            let Some(probe) = self.probes.get_mut(index) else { continue };
+            match result {
                 Ok(mut attached) => {
                     follow_mounts(probe.spec, &mut attached, &self.mounts);
                     if let Some(stamping) = &mut attached.stamping
