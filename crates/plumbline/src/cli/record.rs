@@ -104,9 +104,10 @@ impl Session {
         let command = arguments.command.iter().map(|word| printable(word.as_encoded_bytes())).collect();
         let limit = Limit((arguments.max_size * 1_048_576.0) as u64);
         let header = recording_header(config, command);
-        let mut tap = Tap::new(&watch, header, |header| Writer::to_file(&arguments.output, limit, header))?;
-        tap.set_reported(rules.reported());
         let mut source = KernelSource::new(watch);
+        let begin = |header| Writer::to_file(&arguments.output, limit, header);
+        let mut tap = Tap::new(source.watch(), source.now(), header, begin)?;
+        tap.set_reported(rules.reported());
         source.set_tap(Some(tap));
         let now = Instant::now();
         Ok(Self { source, interval: config.watch_interval, began: now, tended: now })

@@ -120,13 +120,14 @@ impl Daemon {
         sources.add(publish.desk(), Wake::Publish)?;
         watch.pin(&pin_dir);
         let now = Instant::now();
+        let source = KernelSource::new(watch);
         let mut daemon = Self {
-            detection: Detection::new(&setup.config, monotonic()),
+            detection: Detection::new(&setup.config, source.now()),
             stop_at: setup.duration.map(|duration| now + duration),
             setup,
             sources,
             control,
-            source: KernelSource::new(watch),
+            source,
             collector: Some(collector),
             snapshots: Vec::new(),
             consumed_before: 0,
@@ -318,10 +319,6 @@ impl Daemon {
 /// Nanoseconds of a duration.
 pub fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
-
-fn monotonic() -> u64 {
-    nanos(probes::monotonic())
 }
 
 /// Gives memory that is needed only now and then back: loading programs and writing bundles take megabytes.

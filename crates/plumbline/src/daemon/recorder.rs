@@ -6,7 +6,7 @@ use super::Daemon;
 use crate::{
     config::Config,
     recording::{Header, Segments, Writer},
-    source::{KernelSource, Tap, this_host},
+    source::{EventSource as _, KernelSource, Tap, this_host},
     view::clock::Clock,
 };
 
@@ -38,7 +38,7 @@ impl Daemon {
             let segments = Segments::open(&config.output_dir, config.recorder.keep, config.recorder.max_bytes)?;
             Writer::to_segments(segments, header)
         };
-        match Tap::new(self.source.watch(), recording_header(config, vec![]), open) {
+        match Tap::new(self.source.watch(), self.source.now(), recording_header(config, vec![]), open) {
             Ok(mut tap) => {
                 tap.set_reported(self.detection.rules().reported());
                 self.source.set_tap(Some(tap));

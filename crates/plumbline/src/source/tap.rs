@@ -54,12 +54,18 @@ impl Tap {
     /// From which age on an operation in flight is recorded, whatever the rules ask for.
     pub const IN_FLIGHT_AGE: Duration = Duration::from_secs(1);
 
-    /// Begins to record what `watch` sees, with what the flight recorder holds now. `start` begins the recording.
+    /// Begins to record what `watch` sees, with what the flight recorder holds now. Its first interval begins at `began`, as that of
+    /// the rules does; `start` begins the recording.
     ///
     /// # Errors
     ///
     /// When the flight recorder cannot be read, or the recording cannot be begun.
-    pub fn new(watch: &Watch, header: Header, start: impl FnOnce(Header) -> Result<Writer>) -> Result<Self> {
+    pub fn new(
+        watch: &Watch,
+        began: Nanos,
+        header: Header,
+        start: impl FnOnce(Header) -> Result<Writer>,
+    ) -> Result<Self> {
         let tail = watch.tail().context("cannot read the flight recorder")?;
         let ring = tail.ring().context("the flight recorder has no shape that a recording knows")?;
         let (cpus, records_per_cpu) = ring.shape();
@@ -79,7 +85,7 @@ impl Tap {
             reported: None,
             in_flight_at: 0,
             intervals_lost: 0,
-            began: u64::try_from(probes::monotonic().as_nanos()).unwrap_or(u64::MAX),
+            began,
         })
     }
 
