@@ -1,6 +1,8 @@
 //! One finished operation, as the kernel side saw it.
 
-use crate::{Code, MountKey, Operation, text::Text};
+use serde::{Deserialize, Serialize};
+
+use crate::{Code, Detail, MountKey, Operation, text::Text};
 
 /// A point in time: nanoseconds of CLOCK_MONOTONIC, the clock of `bpf_ktime_get_ns`.
 pub type Nanos = u64;
@@ -26,23 +28,14 @@ pub struct Event {
     pub mount: MountKey,
     /// Who asked.
     pub requester: Requester,
-    /// The protocol's own names for it: session, message, tree, connection.
-    pub link: Link,
+    /// The client's number of the connection; 0: none, or not known.
+    pub connection: u64,
     /// The server connection at completion.
     pub network: Network,
     /// How its connection's sends fared meanwhile; `None` where nobody stamps them.
     pub transit: Option<Transit>,
-    /// Inode number, where the probe sees a file; cephproxy: the connection's own number of the inode, file or directory.
-    pub inode: u64,
-    /// vfs: where in the file it began.
-    pub offset: u64,
-    /// vfs, mpiio, cephproxy: bytes asked for; 0 where the probe cannot tell.
-    pub asked: u64,
-    /// vfs: flags, mode or command of the request, as the operation has them.
-    pub request: u32,
-    /// Last component of the file's name; vfs: its path below the root of the file system, mpiio: as it was opened, both cut
-    /// in front.
-    pub file: Text<128>,
+    /// What only operations of its protocol have.
+    pub detail: Detail,
     /// The layer above.
     pub caller: Caller,
     /// Properties of the request.
@@ -68,13 +61,13 @@ impl Event {
     /// Whether both are sightings of one operation.
     pub fn same_operation(&self, other: &Self) -> bool {
         self.operation == other.operation
-            && (self.start, self.requester.tid, self.link.message)
-                == (other.start, other.requester.tid, other.link.message)
+            && (self.start, self.requester.tid, self.detail.message())
+                == (other.start, other.requester.tid, other.detail.message())
     }
 }
 
 /// Where an operation's time went, nanoseconds. The three parts add up to at most the duration.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Phases {
     /// Waiting for credits or slots, and queued, before the request was sent.
     pub queue: u64,
@@ -92,7 +85,7 @@ impl Phases {
 }
 
 /// The process that asked, taken when it asked: completion may run in a worker.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Requester {
     /// Process (thread group) id in the initial pid namespace.
     pub pid: u32,
@@ -104,8 +97,6 @@ pub struct Requester {
     pub comm: Text<16>,
     /// Id of the cgroup (v2) it lives in.
     pub cgroup: u64,
-    /// Rank in its job (MPI_COMM_WORLD); asked for MPI-IO only, and known where the launcher's environment says it.
-    pub rank: Option<u32>,
 }
 
 /// What stood above an operation when it began.
@@ -122,26 +113,8 @@ pub enum Caller {
     Kernel,
 }
 
-/// The protocol's own identifiers of an operation.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Link {
-    /// SMB: SessionId (MS-SMB2 2.2.1.2). NFS 4.1 and later: the two halves of the session id, each read as a number of
-    /// this machine's byte order, exclusive-or'd.
-    pub session: u64,
-    /// SMB: MessageId. NFS: the RPC call's xid.
-    pub message: u64,
-    /// SMB: TreeId. NFS 4.1 and later: the slot of the session.
-    pub tree: u32,
-    /// NFS 4.1 and later: the slot's sequence number.
-    pub sequence: u32,
-    /// NFS: how often the call was sent again.
-    pub resent: u32,
-    /// The client's number of the connection.
-    pub connection: u64,
-}
-
 /// The state of the server connection when the operation completed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Network {
     /// Smoothed round-trip time, microseconds; 0 when unknown.
     pub srtt_us: u32,
@@ -156,7 +129,7 @@ pub struct Network {
 
 /// How an operation's request was sent, by BPF timestamping (Linux 6.14): its own sends on the connection, and those that were
 /// made so shortly before or after that they cannot be told from its own.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transit {
     /// How many of them were acknowledged, or with `unacknowledged` are not yet; at least one.
     pub sends: u32,
@@ -176,7 +149,7 @@ pub struct Transit {
 }
 
 /// Properties of a request.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Flags {
     /// Part of a compound request (MS-SMB2 3.2.4.1.4).
     pub compound: bool,

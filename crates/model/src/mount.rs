@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 ///
 /// Two kinds share one number space: a superblock's device (`major << 20 | minor`, below 2^32), and, where the protocol
 /// has no superblock at hand, a hash of what was mounted with bit 63 set (SMB: of `\\server\share`).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct MountKey(pub u64);
 
 impl MountKey {

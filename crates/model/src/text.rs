@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
 /// Up to `N` bytes that end at the first NUL; `Display` never breaks a terminal, a line or a table.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Text<const N: usize>([u8; N]);
@@ -30,6 +32,42 @@ impl<const N: usize> Text<N> {
 impl<const N: usize> Default for Text<N> {
     fn default() -> Self {
         Self([0; N])
+    }
+}
+
+/// As the bytes that it has.
+impl<const N: usize> Serialize for Text<N> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(self.as_bytes())
+    }
+}
+
+/// Bytes, or a list of them as JSON has it; what is too much is cut.
+impl<'de, const N: usize> Deserialize<'de> for Text<N> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Bytes<const N: usize>;
+        impl<'de, const N: usize> de::Visitor<'de> for Bytes<N> {
+            type Value = Text<N>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("the bytes of a name")
+            }
+
+            fn visit_bytes<E: de::Error>(self, bytes: &[u8]) -> Result<Text<N>, E> {
+                Ok(Text::new(bytes))
+            }
+
+            fn visit_seq<A: de::SeqAccess<'de>>(self, mut bytes: A) -> Result<Text<N>, A::Error> {
+                let mut name = Vec::with_capacity(N);
+                while let Some(byte) = bytes.next_element()? {
+                    if name.len() < N {
+                        name.push(byte);
+                    }
+                }
+                Ok(Text::new(&name))
+            }
+        }
+        deserializer.deserialize_bytes(Bytes)
     }
 }
 
@@ -79,6 +117,12 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn a_name_is_read_as_it_was_written(bytes: Vec<u8>) {
+            let name = Text::<16>::new(&bytes);
+            prop_assert_eq!(serde_json::from_str::<Text<16>>(&serde_json::to_string(&name).unwrap()).unwrap(), name);
+        }
+
         #[test]
         fn printable_text_has_no_control_character(bytes: Vec<u8>) {
             prop_assert!(!printable(&bytes).chars().any(char::is_control));
