@@ -43,7 +43,7 @@ impl Child {
             status: event.status,
             errno: event.errno,
             bytes: event.bytes,
-            connection: event.link.connection,
+            connection: event.connection,
             flags: event.flags,
         }
     }

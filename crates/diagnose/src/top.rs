@@ -72,12 +72,7 @@ fn process(event: &Event) -> Option<Process> {
 }
 
 fn file(event: &Event) -> Option<File> {
-    // What happens to a connection is about no file: its events name the peer there.
-    if event.operation.protocol().name == "connections" {
-        return None;
-    }
-    let file = File { mount: event.mount, inode: event.inode, name: event.file };
-    (file.inode != 0 || !file.name.is_empty()).then_some(file)
+    event.detail.file().map(|file| File { mount: event.mount, inode: file.inode, name: file.name })
 }
 
 fn rank<K: Ord + Copy>(events: &[Event], key: impl Fn(&Event) -> Option<K>) -> Vec<Ranked<K>> {

@@ -7,7 +7,7 @@ mod common;
 use std::time::Duration;
 
 use common::{MS, smb};
-use model::{AnomalyKind, Event, Layer, Link, Operation, Protocol, Verdict};
+use model::{AnomalyKind, Connection, Detail, Event, Layer, Operation, Protocol, Verdict};
 use plumbline_diagnose::{
     Change, Meanwhile, Watch, judge,
     rule::{ConnectionRule, Rule},
@@ -36,7 +36,12 @@ fn kind(name: &str) -> Operation {
 
 fn happening(name: &str, at_ms: f64, lasted_ms: u64) -> Event {
     let event = smb("SMB2_READ", at_ms, [0.0; 3]);
-    Event { operation: kind(name), duration: lasted_ms * MS, link: Link { resent: 3, ..Link::default() }, ..event }
+    Event {
+        operation: kind(name),
+        duration: lasted_ms * MS,
+        detail: Detail::Connection(Connection { times: 3, ..Connection::default() }),
+        ..event
+    }
 }
 
 fn lost_in(state: u32) -> Event {

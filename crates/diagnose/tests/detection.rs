@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use common::{MS, rule, smb, syscall};
-use model::{Event, MountKey, text::Text};
+use model::{Detail, Event, MountKey, Syscall, text::Text};
 use plumbline_diagnose::{Change, Detector, KEPT, Meanwhile, Top, Watch, Window};
 use proptest::prelude::*;
 
@@ -164,7 +164,8 @@ fn the_top_ranks_by_time_lost_and_names_what_is_known() {
     for index in 0..20_u32 {
         let mut event = write(f64::from(index), 30.0);
         event.requester.pid = 100 + index;
-        event.file = Text::new(if index < 15 { b"big.dat" } else { b"small.dat" });
+        let name = Text::new(if index < 15 { b"big.dat" } else { b"small.dat" });
+        event.detail = Detail::Syscall(Syscall { inode: 0, name });
         events.push(event);
     }
     events[0].mount = MountKey::NONE;

@@ -147,7 +147,7 @@ fn a_server_that_answers_others_meanwhile_is_to_blame_and_a_silent_one_may_be() 
     assert_eq!(judge(AnomalyKind::Stalled, &stalled, &[late]).layer, Layer::Unknown, "answered after the look");
     // Which connection it will be answered over is not known: its mount is.
     let mut unknown = stalled.clone();
-    unknown[0].link.connection = 0;
+    unknown[0].connection = 0;
     assert_eq!(judge(AnomalyKind::Stalled, &unknown, &[other(9 * SECOND)]).layer, Layer::Server);
     let elsewhere = Event { mount: MountKey(99), ..other(9 * SECOND) };
     assert_eq!(judge(AnomalyKind::Stalled, &unknown, &[elsewhere]).layer, Layer::Unknown, "another mount");

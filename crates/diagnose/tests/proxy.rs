@@ -16,7 +16,7 @@ fn read(start: f64, connection: u64, phases: [f64; 3]) -> Event {
     let operation = CEPHPROXY.operation("read").unwrap();
     let mut event =
         Event { operation, mount: MountKey::source(b"/run/libcephfsd.sock"), ..smb("SMB2_READ", start, phases) };
-    event.link.connection = connection;
+    event.connection = connection;
     event
 }
 

@@ -94,7 +94,7 @@ fn any_event() -> impl Strategy<Value = Event> {
                     retransmitted: 0,
                     unacknowledged: 0,
                 });
-                event.link.connection = link;
+                event.connection = link;
                 event.flags.unanswered = unanswered;
                 event
             },

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Code, MountKey, Operation, text::Text};
+use crate::{Code, Detail, MountKey, Operation, text::Text};
 
 /// A point in time: nanoseconds of CLOCK_MONOTONIC, the clock of `bpf_ktime_get_ns`.
 pub type Nanos = u64;
@@ -28,23 +28,14 @@ pub struct Event {
     pub mount: MountKey,
     /// Who asked.
     pub requester: Requester,
-    /// The protocol's own names for it: session, message, tree, connection.
-    pub link: Link,
+    /// The client's number of the connection; 0: none, or not known.
+    pub connection: u64,
     /// The server connection at completion.
     pub network: Network,
     /// How its connection's sends fared meanwhile; `None` where nobody stamps them.
     pub transit: Option<Transit>,
-    /// Inode number, where the probe sees a file; cephproxy: the connection's own number of the inode, file or directory.
-    pub inode: u64,
-    /// vfs: where in the file it began.
-    pub offset: u64,
-    /// vfs, mpiio, cephproxy: bytes asked for; 0 where the probe cannot tell.
-    pub asked: u64,
-    /// vfs: flags, mode or command of the request, as the operation has them.
-    pub request: u32,
-    /// Last component of the file's name; vfs: its path below the root of the file system, mpiio: as it was opened, both cut
-    /// in front.
-    pub file: Text<128>,
+    /// What only operations of its protocol have.
+    pub detail: Detail,
     /// The layer above.
     pub caller: Caller,
     /// Properties of the request.
@@ -70,8 +61,8 @@ impl Event {
     /// Whether both are sightings of one operation.
     pub fn same_operation(&self, other: &Self) -> bool {
         self.operation == other.operation
-            && (self.start, self.requester.tid, self.link.message)
-                == (other.start, other.requester.tid, other.link.message)
+            && (self.start, self.requester.tid, self.detail.message())
+                == (other.start, other.requester.tid, other.detail.message())
     }
 }
 
@@ -108,8 +99,6 @@ pub struct Requester {
     pub comm: Text<16>,
     /// Id of the cgroup (v2) it lives in.
     pub cgroup: u64,
-    /// Rank in its job (MPI_COMM_WORLD); asked for MPI-IO only, and known where the launcher's environment says it.
-    pub rank: Option<u32>,
 }
 
 /// What stood above an operation when it began.
@@ -124,25 +113,6 @@ pub enum Caller {
     PageFault,
     /// A thread of the kernel's own: it works for nobody in particular, or for somebody who has not waited.
     Kernel,
-}
-
-/// The protocol's own identifiers of an operation.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Link {
-    /// SMB: SessionId (MS-SMB2 2.2.1.2). NFS 4.1 and later: the two halves of the session id, each read as a number of
-    /// this machine's byte order, exclusive-or'd.
-    pub session: u64,
-    /// SMB: MessageId. NFS: the RPC call's xid.
-    pub message: u64,
-    /// SMB: TreeId. NFS 4.1 and later: the slot of the session.
-    pub tree: u32,
-    /// NFS 4.1 and later: the slot's sequence number.
-    pub sequence: u32,
-    /// NFS: how often the call was sent again.
-    pub resent: u32,
-    /// The client's number of the connection.
-    pub connection: u64,
 }
 
 /// The state of the server connection when the operation completed.

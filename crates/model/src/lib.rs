@@ -4,6 +4,7 @@
 //! No I/O, no BPF, no clock: everything here can be built in a unit test.
 
 mod anomaly;
+mod detail;
 mod event;
 mod histogram;
 mod incident;
@@ -16,7 +17,8 @@ pub mod text;
 mod verdict;
 
 pub use anomaly::{Anomaly, AnomalyKind};
-pub use event::{Caller, Event, Flags, Link, Nanos, Network, Phases, Requester, Transit};
+pub use detail::{CephProxy, Connection, Detail, MpiIo, Nfs, SeenFile, Smb, Syscall, Vfs};
+pub use event::{Caller, Event, Flags, Nanos, Network, Phases, Requester, Transit};
 pub use histogram::{BUCKETS, Histogram, SIZES, quantile_index};
 pub use incident::{
     Host, Incident, RankedFile, RankedMount, RankedOperation, RankedProcess, Ranking, Share, Span, State,

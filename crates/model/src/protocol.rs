@@ -12,6 +12,8 @@ pub struct Protocol {
     /// Codes of operations that wait by design (a change notification lasts until something changes),
     /// so that only a rule that names them judges them.
     pub waits_by_design: &'static [u16],
+    /// Codes of operations that belong to healthy work and do not wait: no rule judges them either unless it names them.
+    pub only_by_name: &'static [u16],
     /// Whether a server stands behind the operations, so that the time can be the network's or the server's.
     pub remote: bool,
     /// The name of an operation's status code, where the protocol has names: `0xC0000022` is `STATUS_ACCESS_DENIED`.
@@ -40,6 +42,7 @@ impl Protocol {
         name: "",
         operations: &[],
         waits_by_design: &[],
+        only_by_name: &[],
         remote: false,
         status_name: |_| None,
         status_named: |_| None,
@@ -97,6 +100,11 @@ impl Operation {
     /// True for operations that last until something happens elsewhere, such as a change notification.
     pub fn waits_by_design(self) -> bool {
         self.protocol.waits_by_design.contains(&self.code)
+    }
+
+    /// True for operations that no rule judges unless it names them.
+    pub fn only_by_name(self) -> bool {
+        self.waits_by_design() || self.protocol.only_by_name.contains(&self.code)
     }
 
     fn identity(self) -> (&'static str, u16) {

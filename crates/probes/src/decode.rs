@@ -1,19 +1,20 @@
 //! From the kernel side's bytes to the model's types. Any bytes are decoded or refused; none are trusted.
 
 use model::{
-    Caller, Event, Flags, Histogram, Link, MountKey, Nanos, Network, Operation, Phases, Requester, Transit, text::Text,
+    Caller, Event, Flags, Histogram, MountKey, Nanos, Network, Operation, Phases, Requester, Transit, text::Text,
 };
 use syscalls::Sysno;
 
 use crate::{
     SPECS,
     generated::{Plain, caller, event, event_flags, flight, histogram, record, transit},
+    spec::Spec,
 };
 
 /// The event in these bytes; `None` if they are too few or name an operation that no probe has.
 pub fn decode_event(bytes: &[u8]) -> Option<Event> {
     let raw = event::from_bytes(bytes)?;
-    let operation = operation(raw.probe, raw.operation)?;
+    let (spec, operation) = known(raw.probe, raw.operation)?;
     let flags = flags(raw.flags);
     Some(Event {
         operation,
@@ -24,22 +25,8 @@ pub fn decode_event(bytes: &[u8]) -> Option<Event> {
         errno: errno(operation, raw.status, raw.error, flags),
         bytes: raw.bytes,
         mount: MountKey(raw.mount),
-        requester: Requester {
-            pid: raw.pid,
-            tid: raw.tid,
-            uid: raw.uid,
-            comm: Text::new(&raw.comm.map(i8::cast_unsigned)),
-            cgroup: raw.cgroup,
-            rank: None,
-        },
-        link: Link {
-            session: raw.session,
-            message: raw.message,
-            tree: raw.tree,
-            sequence: raw.sequence,
-            resent: raw.resent,
-            connection: raw.connection,
-        },
+        requester: Requester { pid: raw.pid, tid: raw.tid, uid: raw.uid, comm: text(&raw.comm), cgroup: raw.cgroup },
+        connection: raw.connection,
         network: Network {
             srtt_us: raw.srtt_us,
             rtt_us: raw.rtt_us,
@@ -47,11 +34,7 @@ pub fn decode_event(bytes: &[u8]) -> Option<Event> {
             known: has(raw.flags, event_flags::EVENT_NETWORK_KNOWN),
         },
         transit: transit(&raw.transit),
-        inode: raw.inode,
-        offset: raw.offset,
-        asked: raw.asked,
-        request: raw.request,
-        file: Text::new(&raw.file.map(i8::cast_unsigned)),
+        detail: (spec.detail)(&raw),
         caller: caller_of(raw.caller),
         flags,
         weight: raw.weight.max(1),
@@ -62,7 +45,7 @@ pub fn decode_event(bytes: &[u8]) -> Option<Event> {
 pub(crate) fn decode_record(bytes: &[u8]) -> Option<Event> {
     let raw = record::from_bytes(bytes).filter(|raw| raw.end != 0)?;
     let duration = nanoseconds(raw.duration_us);
-    let operation = operation(raw.probe, raw.operation)?;
+    let (spec, operation) = known(raw.probe, raw.operation)?;
     let flags = flags(raw.flags);
     let known = raw.queue_us > 0 || raw.wire_us > 0;
     let deliver_us = if known { raw.duration_us.saturating_sub(raw.queue_us).saturating_sub(raw.wire_us) } else { 0 };
@@ -80,7 +63,7 @@ pub(crate) fn decode_record(bytes: &[u8]) -> Option<Event> {
         bytes: raw.bytes.into(),
         mount: MountKey(raw.mount),
         requester: Requester { pid: raw.pid, tid: raw.tid, ..Requester::default() },
-        link: Link { connection: raw.connection.into(), ..Link::default() },
+        connection: raw.connection.into(),
         network: Network {
             srtt_us: 0,
             rtt_us: raw.rtt_us,
@@ -88,11 +71,7 @@ pub(crate) fn decode_record(bytes: &[u8]) -> Option<Event> {
             known: has(raw.flags, event_flags::EVENT_NETWORK_KNOWN),
         },
         transit: None,
-        inode: 0,
-        offset: 0,
-        asked: 0,
-        request: 0,
-        file: Text::default(),
+        detail: (spec.detail)(&event::default()),
         caller: if has(raw.flags, event_flags::EVENT_BY_KERNEL) { Caller::Kernel } else { Caller::Unknown },
         flags,
         weight: 1,
@@ -102,8 +81,10 @@ pub(crate) fn decode_record(bytes: &[u8]) -> Option<Event> {
 /// The operation of an in-flight map's entry, as it stands at `now`; `None` if it has finished.
 pub(crate) fn decode_flight(bytes: &[u8], now: Nanos) -> Option<Event> {
     let raw = flight::from_bytes(bytes).filter(|raw| raw.start != 0)?;
+    let (spec, operation) = known(raw.probe, raw.operation)?;
+    let named = event { session: raw.session, message: raw.message, tree: raw.tree, ..event::default() };
     Some(Event {
-        operation: operation(raw.probe, raw.operation)?,
+        operation,
         start: raw.start,
         duration: now.saturating_sub(raw.start),
         phases: Phases::default(),
@@ -112,20 +93,10 @@ pub(crate) fn decode_flight(bytes: &[u8], now: Nanos) -> Option<Event> {
         bytes: 0,
         mount: MountKey(raw.mount),
         requester: Requester { pid: raw.pid, tid: raw.tid, ..Requester::default() },
-        link: Link {
-            session: raw.session,
-            message: raw.message,
-            tree: raw.tree,
-            connection: raw.connection,
-            ..Link::default()
-        },
+        connection: raw.connection,
         network: Network::default(),
         transit: None,
-        inode: 0,
-        offset: 0,
-        asked: 0,
-        request: 0,
-        file: Text::default(),
+        detail: (spec.detail)(&named),
         caller: caller_of(raw.caller),
         flags: Flags { in_flight: true, ..flags(raw.flags) },
         weight: 1,
@@ -181,7 +152,18 @@ pub(crate) fn decode_histogram(bytes: &[u8]) -> Option<Histogram> {
 
 /// The operation that a probe's id and an operation's code mean.
 pub(crate) fn operation(probe: u8, code: u16) -> Option<Operation> {
-    SPECS.iter().find(|spec| spec.id.0 == u32::from(probe))?.protocol.operation_by_code(code)
+    known(probe, code).map(|(_, operation)| operation)
+}
+
+/// Likewise, with the probe.
+fn known(probe: u8, code: u16) -> Option<(&'static Spec, Operation)> {
+    let spec = SPECS.iter().find(|spec| spec.id.0 == u32::from(probe))?;
+    Some((spec, spec.protocol.operation_by_code(code)?))
+}
+
+/// A name as an event has it.
+pub(crate) fn text<const N: usize>(raw: &[i8; N]) -> Text<N> {
+    Text::new(&raw.map(i8::cast_unsigned))
 }
 
 fn nanoseconds(us: u32) -> u64 {
@@ -205,6 +187,8 @@ fn flags(raw: u8) -> Flags {
 
 #[cfg(test)]
 mod tests {
+    use model::{Connection, Detail, Smb};
+
     use super::*;
     use proptest::prelude::*;
 
@@ -224,6 +208,19 @@ mod tests {
         let event = decode_event(raw.as_bytes()).unwrap();
         assert_eq!(event.operation.name(), "SMB2_WRITE");
         assert_eq!(event.requester.comm.to_string(), "a\\x0a\\x1b\\xff");
+    }
+
+    #[test]
+    fn one_place_in_the_bytes_is_what_the_protocol_has_there() {
+        let detail = |probe, operation| {
+            let mut raw = event { probe, operation, tree: 3, message: 4, inode: 5, resent: 6, ..event::default() };
+            raw.file[..1].copy_from_slice(&[b'p'.cast_signed()]);
+            decode_event(raw.as_bytes()).unwrap().detail
+        };
+        assert_eq!(detail(1, 9), Detail::Smb(Smb { session: 0, message: 4, tree: 3 }));
+        assert!(matches!(detail(3, 1), Detail::Nfs(nfs) if (nfs.xid, nfs.slot, nfs.resent, nfs.inode) == (4, 3, 6, 5)));
+        assert_eq!(detail(5, 0), Detail::Connection(Connection { peer: Text::new(b"p"), times: 6 }));
+        assert!(detail(5, 0).file().is_none() && detail(4, 0).file().is_some());
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! How a probe describes itself to the loader.
 
 use libbpf_rs::{Object, OpenObject};
-use model::{MountKey, Protocol};
+use model::{Detail, MountKey, Protocol};
 
 use crate::{
-    generated::probe_id,
+    generated::{event, probe_id},
     mounts::{MountPoint, Mounts},
 };
 
@@ -31,6 +31,8 @@ pub(crate) struct Spec {
     /// Its maps of operations in flight: a value begins with a `struct flight`. Those that are no arrays are swept. Or the
     /// iterator over tasks that lists them, as events.
     pub inflight: &'static [&'static str],
+    /// What an event has that only those of this probe have.
+    pub detail: fn(&event) -> Detail,
     /// Whether the entry of this key will never be removed by the kernel side: its process is gone, say.
     pub has_ended: fn(&[u8]) -> bool,
 }

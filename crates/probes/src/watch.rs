@@ -9,7 +9,7 @@ use std::{
 };
 
 use libbpf_rs::{MapCore, RingBuffer, RingBufferBuilder};
-use model::{Code, Event, Histogram, Mount, MountKey, Nanos, Operation, Protocol, Requester};
+use model::{Code, Detail, Event, Histogram, Mount, MountKey, Nanos, Operation, Protocol, Requester};
 use nix::time::{ClockId, clock_gettime};
 
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
     filesystems,
     generated::{counter, mapped},
     mounts::{MountPoint, Mounts},
-    mpiio::{self, Ranks},
+    mpiio::Ranks,
     ring::{self, Record},
     runs::{self, Runs},
     shared::{Counters, Shared, Sizes, unpin},
@@ -319,8 +319,8 @@ impl Watch {
 
     /// Has the mount of an event named, if that is of another namespace, and the rank of who asked for MPI-IO.
     fn meet(&self, event: &mut Event) {
-        if event.operation.protocol().name == mpiio::PROTOCOL.name {
-            event.requester.rank = self.ranks.borrow_mut().of(event.requester.pid, monotonic());
+        if let Detail::MpiIo(detail) = &mut event.detail {
+            detail.rank = self.ranks.borrow_mut().of(event.requester.pid, monotonic());
         }
         if event.mount != MountKey::NONE && self.mounts.get(event.mount).is_none() {
             self.elsewhere.borrow_mut().meet(event.mount, event.requester.pid, monotonic());

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{Event, Layer, PhasesMs, Verdict};
+use model::{Detail, Event, Layer, PhasesMs, Verdict};
 
 use crate::units::{SECOND, counted, span};
 
@@ -182,8 +182,13 @@ fn unexplained(seen: &Happenings<'_>) -> (Layer, f64, Vec<String>) {
     (Layer::Unknown, 0.0, because)
 }
 
+/// For the how-manieth time in a row it has happened; 0: not known.
+fn times(event: &Event) -> u32 {
+    if let Detail::Connection(connection) = event.detail { connection.times } else { 0 }
+}
+
 /// The most of this kind in a row on one connection.
 fn row(seen: &Happenings<'_>, name: &str) -> u64 {
     let of_kind = seen.events.iter().filter(|event| event.operation.name() == name);
-    of_kind.map(|event| u64::from(event.link.resent)).max().unwrap_or(0)
+    of_kind.map(|event| u64::from(times(event))).max().unwrap_or(0)
 }

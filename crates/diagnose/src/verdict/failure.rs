@@ -82,7 +82,7 @@ pub(super) fn of_stalls(stalled: &[Event], around: &[Event]) -> Verdict {
     if proxy::is_proxied(oldest.operation) {
         return proxy::of_stalls(oldest, answers, because);
     }
-    let way = if oldest.link.connection == 0 { "on the same mount" } else { "over the same connection" };
+    let way = if oldest.connection == 0 { "on the same mount" } else { "over the same connection" };
     if answers == 0 {
         because.push(format!("Nothing else was asked and answered {way} meanwhile."));
         return silent(oldest.transit, because);
@@ -131,9 +131,9 @@ fn silent(transit: Option<Transit>, mut because: Vec<String>) -> Verdict {
 
 /// Whether an operation went the way of one in flight, as far as that is known of it.
 fn along(event: &Event, in_flight: &Event) -> bool {
-    match in_flight.link.connection {
+    match in_flight.connection {
         _ if proxy::is_proxied(event.operation) => event.mount == in_flight.mount,
         0 => event.mount == in_flight.mount,
-        connection => event.link.connection == connection,
+        connection => event.connection == connection,
     }
 }

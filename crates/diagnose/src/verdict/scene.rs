@@ -144,7 +144,7 @@ pub(super) fn median(mut values: Vec<u64>) -> Option<u64> {
 }
 
 fn route(event: &Event) -> Route {
-    let connection = if is_proxied(event.operation) { 0 } else { event.link.connection };
+    let connection = if is_proxied(event.operation) { 0 } else { event.connection };
     (event.operation.protocol().name, connection, if connection == 0 { event.mount } else { MountKey::NONE })
 }
 

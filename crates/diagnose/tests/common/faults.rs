@@ -1,6 +1,6 @@
 //! What real faults look like: most figures are those of a Samba server and netem on a loopback.
 
-use model::{Event, Link, Network, Phases, Requester, Transit, Verdict, text::Text};
+use model::{Event, Network, Phases, Requester, Transit, Verdict, text::Text};
 use plumbline_diagnose::verdict;
 
 use super::{MS, smb, syscall};
@@ -51,7 +51,7 @@ impl Scene {
 
 /// The recorder leaves names out.
 pub fn recorded(event: &Event) -> Event {
-    Event { requester: Requester { comm: Text::default(), ..event.requester }, file: Text::default(), ..event.clone() }
+    Event { requester: Requester { comm: Text::default(), ..event.requester }, ..event.clone() }
 }
 
 pub fn rtt(ms: f64, event: Event) -> Event {
@@ -63,7 +63,7 @@ pub fn retransmitted(count: u32, event: Event) -> Event {
 }
 
 pub fn on_connection(connection: u64, event: Event) -> Event {
-    Event { link: Link { connection, ..event.link }, ..event }
+    Event { connection, ..event }
 }
 
 pub fn without_network(mut scene: Scene) -> Scene {

@@ -6,7 +6,9 @@ pub mod faults;
 
 use std::time::Duration;
 
-use model::{Caller, Event, Flags, Link, MountKey, Network, Operation, Phases, Protocol, Requester, text::Text};
+use model::{
+    Caller, Detail, Event, Flags, MountKey, Network, Operation, Phases, Protocol, Requester, Smb, Syscall, text::Text,
+};
 use plumbline_diagnose::rule::LatencyRule;
 
 pub const MS: u64 = 1_000_000;
@@ -39,15 +41,11 @@ pub fn smb(name: &str, start: f64, [queue, wire, deliver]: [f64; 3]) -> Event {
         errno: 0,
         bytes: 4096,
         mount: MountKey::source(b"//server/share"),
-        requester: Requester { pid: 4242, tid: 4242, uid: 0, comm: Text::new(b"fio"), cgroup: 7, rank: None },
-        link: Link { session: 1, message: ns(start), tree: 1, connection: 1, ..Link::default() },
+        requester: Requester { pid: 4242, tid: 4242, uid: 0, comm: Text::new(b"fio"), cgroup: 7 },
+        connection: 1,
         network: Network { srtt_us: 300, rtt_us: 300, retransmits: 0, known: true },
         transit: None,
-        inode: 0,
-        offset: 0,
-        asked: 0,
-        request: 0,
-        file: Text::default(),
+        detail: Detail::Smb(Smb { session: 1, message: ns(start), tree: 1 }),
         caller: Caller::Unknown,
         flags: Flags::default(),
         weight: 1,
@@ -60,7 +58,8 @@ pub fn syscall(name: &str, start: f64, duration: f64) -> Event {
     Event {
         operation: operation(name),
         phases: Phases::default(),
-        link: Link::default(),
+        connection: 0,
+        detail: Detail::Syscall(Syscall::default()),
         network: Network::default(),
         ..base
     }

@@ -45,7 +45,7 @@ pub fn read(reader: &mut Reader<'_>, draft: &Draft<'_>) -> Option<ConnectionRule
         let excluded = exclude.iter().any(|one| one.operation == Some(operation));
         let judged = match draft.mode {
             Mode::TrackOnly => tracked.is_some(),
-            Mode::All | Mode::ExcludeOnly => !excluded && (tracked.is_some() || !operation.waits_by_design()),
+            Mode::All | Mode::ExcludeOnly => !excluded && (tracked.is_some() || !operation.only_by_name()),
         };
         let own = tracked.and_then(|one| one.count);
         judged.then(|| own.or(for_all).unwrap_or_else(|| default_count(operation)))

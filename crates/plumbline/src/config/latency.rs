@@ -68,7 +68,7 @@ pub fn read(reader: &mut Reader<'_>, draft: &Draft<'_>) -> Option<LatencyRule> {
 /// AOD judges commands that wait by design, such as a change notification: that is seldom meant.
 fn note_waiting(reader: &mut Reader<'_>, rule: &LatencyRule, track: &[(Operation, Option<Duration>)]) {
     let named = |operation| track.iter().any(|(tracked, _)| *tracked == operation);
-    let unnamed = rule.thresholds.keys().filter(|operation| operation.waits_by_design() && !named(**operation));
+    let unnamed = rule.thresholds.keys().filter(|operation| operation.only_by_name() && !named(**operation));
     let waiting: Vec<_> = unnamed.map(|operation| operation.name()).collect();
     if !waiting.is_empty() {
         reader.note(format!(

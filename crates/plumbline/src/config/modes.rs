@@ -45,7 +45,7 @@ impl Selection<'_> {
     fn threshold(&self, operation: Operation) -> Option<Duration> {
         let tracked = self.track.iter().find(|(tracked, _)| *tracked == operation);
         let own = tracked.map(|(_, threshold)| threshold.unwrap_or(self.default_threshold));
-        let others = (self.waiting_too || !operation.waits_by_design()).then_some(self.default_threshold);
+        let others = (self.waiting_too || !operation.only_by_name()).then_some(self.default_threshold);
         let excluded = self.exclude.contains(&operation);
         match self.mode {
             Mode::TrackOnly => own,

@@ -55,11 +55,11 @@ pub fn describe(source: &dyn EventSource, facts: Facts<'_>) -> Incident {
     let begin = window.events().iter().map(|event| event.start).min().unwrap_or(window.from).min(window.from);
     let since = begin.saturating_sub(u64::try_from(NORMAL_SPAN.as_nanos()).unwrap_or(u64::MAX));
     // What went to the same places: the verdict looks at nothing else.
-    let places: HashSet<_> = window.events().iter().map(|event| (event.link.connection, event.mount)).collect();
+    let places: HashSet<_> = window.events().iter().map(|event| (event.connection, event.mount)).collect();
     let near = |event: &Event| {
         places.iter().any(|(connection, mount)| match connection {
             0 => *mount == event.mount,
-            connection => *connection == event.link.connection,
+            connection => *connection == event.connection,
         })
     };
     let around: Vec<Event> = facts.recorder.events_since(since, JUDGED).filter(near).collect();

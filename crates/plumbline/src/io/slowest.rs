@@ -31,11 +31,9 @@ struct Slow {
 
 impl Slowest {
     pub fn add(&mut self, event: &Event) {
-        if event.file.is_empty() {
-            return;
-        }
+        let Some(file) = event.detail.file().filter(|file| !file.name.is_empty()) else { return };
         let (calls, bytes, took) = (u64::from(event.weight), event.bytes, event.duration);
-        let key = (event.operation.protocol().name, event.mount, event.file);
+        let key = (event.operation.protocol().name, event.mount, file.name);
         self.merge(
             key,
             Slow { calls, bytes: bytes * calls, total: took * calls, longest: took, op: event.operation.name() },

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use model::{
-    Caller, Event, Flags, Histogram, Link, Losses, Mount, MountKey, Nanos, Network, Operation, Phases, Requester,
-    Transit, text::Text,
+    Caller, Detail, Event, Flags, Histogram, Losses, Mount, MountKey, Nanos, Network, Operation, Phases, Requester,
+    Transit,
 };
 use probes::Slice;
 use serde::{Deserialize, Serialize};
@@ -117,14 +117,11 @@ pub struct RecordedEvent {
     pub bytes: u64,
     pub mount: MountKey,
     pub requester: Requester,
-    pub link: Link,
+    pub connection: u64,
     pub network: Network,
     pub transit: Option<Transit>,
-    pub inode: u64,
-    pub offset: u64,
-    pub asked: u64,
-    pub request: u32,
-    pub file: Text<128>,
+    /// What only operations of its protocol have: `{"smb": {"session": ...}}`.
+    pub detail: Detail,
     /// The system call's name, `page fault`, `kernel`; empty if unknown.
     pub caller: String,
     pub flags: Flags,
@@ -147,14 +144,10 @@ impl RecordedEvent {
             bytes: event.bytes,
             mount: event.mount,
             requester: event.requester,
-            link: event.link,
+            connection: event.connection,
             network: event.network,
             transit: event.transit,
-            inode: event.inode,
-            offset: event.offset,
-            asked: event.asked,
-            request: event.request,
-            file: event.file,
+            detail: event.detail,
             caller: match event.caller {
                 Caller::Unknown => String::new(),
                 Caller::Call(name) => name.to_owned(),
@@ -178,14 +171,10 @@ impl RecordedEvent {
             bytes: self.bytes,
             mount: self.mount,
             requester: self.requester,
-            link: self.link,
+            connection: self.connection,
             network: self.network,
             transit: self.transit,
-            inode: self.inode,
-            offset: self.offset,
-            asked: self.asked,
-            request: self.request,
-            file: self.file,
+            detail: self.detail,
             caller: match self.caller.as_str() {
                 "" => Caller::Unknown,
                 PAGE_FAULT => Caller::PageFault,

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use model::{Caller, Event, EventLine, Flags, Mount, Operation};
+use model::{Caller, Detail, Event, EventLine, Flags, Mount, Operation};
 
 use super::clock::Clock;
 
@@ -11,12 +11,6 @@ pub fn line<'a>(event: &Event, mount: &'a Mount, clock: &Clock) -> EventLine<'a>
     let phases = event.phases.known().then_some(event.phases);
     let network = event.network.known.then_some(event.network);
     let transit = event.transit;
-    let (link, is_nfs) = (event.link, event.operation.protocol().name == "nfs");
-    let in_session = is_nfs && link.session != 0;
-    let of_connections = event.operation.protocol().name == probes::connections::PROTOCOL.name;
-    let of_mpiio = event.operation.protocol().name == probes::mpiio::PROTOCOL.name;
-    let of_cephproxy = event.operation.protocol().name == probes::cephproxy::PROTOCOL.name;
-    let of_vfs = event.operation.protocol().name == probes::vfs::PROTOCOL.name;
     EventLine {
         time: clock.iso(event.start),
         probe: event.operation.protocol().name.into(),
@@ -28,7 +22,6 @@ pub fn line<'a>(event: &Event, mount: &'a Mount, clock: &Clock) -> EventLine<'a>
         status: status_of(event.operation, event.status, event.flags),
         errno: errno_name(event.errno),
         bytes: event.bytes,
-        bytes_known: of_mpiio.then_some(!event.flags.bytes_unknown),
         mountpoint: Cow::Borrowed(&mount.mountpoint),
         source: Cow::Borrowed(&mount.source),
         server: Cow::Borrowed(&mount.server),
@@ -38,22 +31,7 @@ pub fn line<'a>(event: &Event, mount: &'a Mount, clock: &Clock) -> EventLine<'a>
         uid: event.requester.uid,
         comm: event.requester.comm.to_string(),
         cgroup: event.requester.cgroup,
-        file: if of_connections { String::new() } else { event.file.to_string() },
-        peer: of_connections.then(|| event.file.to_string()),
-        inode: event.inode,
-        offset: of_vfs.then_some(event.offset),
-        asked: (of_vfs || of_mpiio || of_cephproxy).then_some(event.asked),
-        request: of_vfs.then_some(event.request),
-        rank: event.requester.rank,
-        collective: of_mpiio.then(|| probes::mpiio::is_collective(event.operation)),
-        session: link.session,
-        mid: if is_nfs { 0 } else { link.message },
-        tree: if is_nfs { 0 } else { link.tree },
-        xid: is_nfs.then_some(link.message),
-        slot: in_session.then_some(link.tree),
-        sequence: in_session.then_some(link.sequence),
-        resent: (is_nfs || of_connections).then_some(link.resent),
-        connection: link.connection,
+        connection: event.connection,
         caller: caller_of(event).map(Cow::Borrowed),
         compound: event.flags.compound,
         asynchronous: event.flags.asynchronous,
@@ -70,10 +48,41 @@ pub fn line<'a>(event: &Event, mount: &'a Mount, clock: &Clock) -> EventLine<'a>
         ack_most_ms: transit.map(|t| milliseconds(t.most)),
         sends_retransmitted: transit.map(|t| t.retransmitted),
         weight: event.weight,
+        ..own(event)
     }
 }
 
-/// Likewise, borrowing nothing.
+/// What only lines of its protocol have.
+fn own(event: &Event) -> EventLine<'static> {
+    let mut line = EventLine::default();
+    if let Some(file) = event.detail.file() {
+        (line.inode, line.file) = (file.inode, file.name.to_string());
+    }
+    match event.detail {
+        Detail::None | Detail::Syscall(_) => {}
+        Detail::Smb(smb) => (line.session, line.mid, line.tree) = (smb.session, smb.message, smb.tree),
+        Detail::Nfs(nfs) => {
+            let in_session = nfs.session != 0;
+            (line.session, line.xid, line.resent) = (nfs.session, Some(nfs.xid), Some(nfs.resent));
+            (line.slot, line.sequence) = (in_session.then_some(nfs.slot), in_session.then_some(nfs.sequence));
+        }
+        Detail::Vfs(vfs) => {
+            (line.offset, line.asked, line.request) = (Some(vfs.offset), Some(vfs.asked), Some(vfs.request));
+        }
+        Detail::MpiIo(mpiio) => {
+            (line.asked, line.rank) = (Some(mpiio.asked), mpiio.rank);
+            line.collective = Some(probes::mpiio::is_collective(event.operation));
+            line.bytes_known = Some(!event.flags.bytes_unknown);
+        }
+        Detail::Connection(connection) => {
+            (line.peer, line.resent) = (Some(connection.peer.to_string()), Some(connection.times));
+        }
+        Detail::CephProxy(request) => line.asked = Some(request.asked),
+    }
+    line
+}
+
+/// As [`line`], borrowing nothing.
 pub fn owned_line(event: &Event, mount: Mount, clock: &Clock) -> EventLine<'static> {
     static NOWHERE: Mount =
         Mount { mountpoint: String::new(), source: String::new(), server: String::new(), fstype: String::new() };

@@ -4,7 +4,7 @@
 use std::{fs::File, path::Path};
 
 use libbpf_rs::{ErrorExt as _, Link, Object};
-use model::{Code, Protocol};
+use model::{CephProxy, Code, Detail, Protocol};
 
 use crate::{
     generated::probe_id,
@@ -46,6 +46,7 @@ pub(crate) static SPEC: Spec = Spec {
     follow_mounts: |_, _| Ok(()),
     mount_key: |point| point.device,
     inflight: &["requests"],
+    detail: |raw| Detail::CephProxy(CephProxy { handle: raw.inode, asked: raw.asked }),
     has_ended,
 };
 

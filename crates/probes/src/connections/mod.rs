@@ -5,9 +5,10 @@
 use std::{collections::HashMap, net::IpAddr};
 
 use libbpf_rs::{MapCore, MapFlags, Object};
-use model::{MountKey, Protocol};
+use model::{Connection, Detail, MountKey, Protocol};
 
 use crate::{
+    decode::text,
     generated::probe_id,
     mounts::{MountPoint, Mounts},
     spec::{Module, Rung, Spec},
@@ -34,7 +35,7 @@ pub static PROTOCOL: Protocol = Protocol {
         "TCP_ZERO_WINDOW",
     ],
     // A client may break a connection that it has no use for: no rule counts that unless it names it.
-    waits_by_design: &[10],
+    only_by_name: &[10],
     remote: true,
     // The socket's state when a loss was noticed.
     status_name: tcp::state_name,
@@ -53,6 +54,7 @@ const NO_HOOKS: Spec = Spec {
     follow_mounts,
     mount_key,
     inflight: &[],
+    detail: |raw| Detail::Connection(Connection { peer: text(&raw.file), times: raw.resent }),
     has_ended: |_| false,
 };
 

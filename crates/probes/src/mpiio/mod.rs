@@ -4,9 +4,10 @@
 //! on: nothing there knows names.
 
 use libbpf_rs::{MapCore, Object};
-use model::{Code, Operation, Protocol};
+use model::{Code, Detail, MpiIo, Operation, Protocol};
 
 use crate::{
+    decode::text,
     generated::probe_id,
     mounts::Mounts,
     spec::{Rung, Spec},
@@ -68,6 +69,7 @@ pub static PROTOCOL: Protocol = Protocol {
         "write_ordered_end",
     ],
     waits_by_design: &[],
+    only_by_name: &[],
     remote: false,
     status_name: status::name,
     status_named: status::named,
@@ -104,6 +106,7 @@ pub(crate) static SPEC: Spec = Spec {
     follow_mounts,
     mount_key: |point| point.device,
     inflight: &["in_flight"],
+    detail: |raw| Detail::MpiIo(MpiIo { inode: raw.inode, opened_as: text(&raw.file), asked: raw.asked, rank: None }),
     has_ended: |_| false,
 };
 

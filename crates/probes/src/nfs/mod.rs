@@ -3,9 +3,10 @@
 mod status;
 
 use libbpf_rs::OpenObject;
-use model::Protocol;
+use model::{Detail, Nfs, Protocol};
 
 use crate::{
+    decode::text,
     generated::probe_id,
     spec::{Module, Rung, Spec},
 };
@@ -36,6 +37,17 @@ pub(crate) static SPEC: Spec = Spec {
     follow_mounts: |_, _| Ok(()),
     mount_key: |point| point.device,
     inflight: &["inflight"],
+    detail: |raw| {
+        Detail::Nfs(Nfs {
+            xid: raw.message,
+            session: raw.session,
+            slot: raw.tree,
+            sequence: raw.sequence,
+            resent: raw.resent,
+            inode: raw.inode,
+            name: text(&raw.file),
+        })
+    },
     has_ended: |_| false,
 };
 
@@ -127,6 +139,7 @@ pub static PROTOCOL: Protocol = Protocol {
         "FSSTAT",
     ],
     waits_by_design: &[],
+    only_by_name: &[],
     remote: true,
     status_name: status::name,
     status_named: status::named,

@@ -2,7 +2,7 @@
 
 mod status;
 
-use model::{MountKey, Protocol};
+use model::{Detail, MountKey, Protocol, Smb};
 
 use crate::{
     generated::probe_id,
@@ -35,6 +35,7 @@ pub(crate) static SPEC: Spec = Spec {
     follow_mounts: |_, _| Ok(()),
     mount_key: |point| MountKey::source(share(point.mount.source.as_bytes())),
     inflight: &["inflight"],
+    detail: |raw| Detail::Smb(Smb { session: raw.session, message: raw.message, tree: raw.tree }),
     has_ended: |_| false,
 };
 
@@ -64,6 +65,7 @@ pub static PROTOCOL: Protocol = Protocol {
         "SMB2_SERVER_TO_CLIENT_NOTIFICATION",
     ],
     waits_by_design: &[10, 15, 19],
+    only_by_name: &[],
     remote: true,
     status_name: status::name,
     status_named: status::named,

@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 
 use libbpf_rs::{MapCore, MapFlags, Object, OpenObject};
-use model::{Code, Protocol};
+use model::{Code, Detail, Protocol, Syscall};
 
 use crate::{
+    decode::text,
     generated::probe_id,
     mounts::{MountPoint, Mounts},
     spec::{Rung, Spec},
@@ -45,6 +46,7 @@ pub(crate) static SPEC: Spec = Spec {
     follow_mounts,
     mount_key: |point| point.device,
     inflight: &["in_flight"],
+    detail: |raw| Detail::Syscall(Syscall { inode: raw.inode, name: text(&raw.file) }),
     has_ended: |_| false,
 };
 

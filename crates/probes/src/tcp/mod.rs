@@ -7,7 +7,7 @@ mod stamping;
 
 use std::{net::IpAddr, path::PathBuf};
 
-use model::Protocol;
+use model::{Detail, Protocol};
 
 pub(crate) use flow::Ended;
 pub use flow::{Connection, Ends, Flow, Stage, Stamp};
@@ -75,6 +75,7 @@ pub(crate) static SPEC: Spec = Spec {
     follow_mounts: connections::follow_mounts,
     mount_key: connections::mount_key,
     inflight: &[],
+    detail: |_| Detail::None,
     has_ended: |_| false,
 };
 

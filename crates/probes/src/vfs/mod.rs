@@ -1,8 +1,9 @@
 //! Operations of the virtual file system on the file systems watched: what applications wait for, whatever a mount caches.
 
-use model::{Code, Protocol};
+use model::{Code, Detail, Protocol, Vfs};
 
 use crate::{
+    decode::text,
     filesystems,
     generated::probe_id,
     spec::{Hook, Rung, Spec},
@@ -77,6 +78,15 @@ pub(crate) static SPEC: Spec = Spec {
     follow_mounts: |_, _| Ok(()),
     mount_key: |point| point.device,
     inflight: &["slots", "inflight"],
+    detail: |raw| {
+        Detail::Vfs(Vfs {
+            inode: raw.inode,
+            path: text(&raw.file),
+            offset: raw.offset,
+            asked: raw.asked,
+            request: raw.request,
+        })
+    },
     has_ended: |_| false,
 };
 

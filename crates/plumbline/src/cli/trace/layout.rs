@@ -1,6 +1,6 @@
 //! What the table shows of an event, by what its probe knows.
 
-use model::{Event, Protocol};
+use model::{Detail, Event, Protocol, Vfs};
 
 use crate::view::{
     event::{errno_name, milliseconds, status_of},
@@ -104,7 +104,8 @@ impl Layout {
         let status = || status_of(event.operation, event.status, event.flags);
         let error = || errno_name(event.errno).unwrap_or_else(|| "-".into());
         let (pid, comm) = (event.requester.pid.to_string(), || event.requester.comm.to_string());
-        let (mount, file) = (mount.to_owned(), || event.file.to_string());
+        let mount = mount.to_owned();
+        let file = || event.detail.file().map(|file| file.name.to_string()).unwrap_or_default();
         let mut cells = vec![time, event.operation.name().to_owned(), ms(event.duration)];
         match self {
             Self::Remote => {
@@ -115,14 +116,23 @@ impl Layout {
             }
             Self::Local => cells.extend([bytes(), error(), pid, comm(), mount, file()]),
             Self::Vfs => {
-                cells.extend([event.offset, event.asked].map(|number| number.to_string()));
+                let of = |number: fn(&Vfs) -> u64| match &event.detail {
+                    Detail::Vfs(vfs) => number(vfs).to_string(),
+                    _ => "-".into(),
+                };
+                cells.extend([of(|vfs| vfs.offset), of(|vfs| vfs.asked)]);
                 cells.extend([bytes(), error(), pid, comm(), mount, file()]);
             }
             Self::Mpiio => {
-                let rank = event.requester.rank.map_or_else(|| "-".into(), |rank| rank.to_string());
+                let rank = if let Detail::MpiIo(mpiio) = &event.detail { mpiio.rank } else { None };
+                let rank = rank.map_or_else(|| "-".into(), |rank| rank.to_string());
                 cells.extend([bytes(), rank, error(), pid, comm(), mount, file()]);
             }
-            Self::Connections => cells.extend([status().unwrap_or_else(|| "-".into()), pid, mount, file()]),
+            Self::Connections => {
+                let peer =
+                    if let Detail::Connection(own) = &event.detail { own.peer.to_string() } else { String::new() };
+                cells.extend([status().unwrap_or_else(|| "-".into()), pid, mount, peer]);
+            }
         }
         cells
     }
