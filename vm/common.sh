@@ -6,9 +6,10 @@ export PATH=$PATH:/usr/sbin:/sbin # depmod, which a user's PATH may lack
 program=vm/$(basename "$0")
 kernels=$(realpath -m "${PLUMBLINE_CACHE:-/var/cache/plumbline}/kernels")
 
-# The kernels on offer, oldest first, each with the Debian suite that it comes from.
-stock=(6.1:bookworm 6.12:trixie 7.2:trixie-backports)
-versions=("${stock[@]%:*}")
+# The Debian suites that kernels come from. Which kernels they have is read in their indexes (vm/fetch).
+suites=(bookworm trixie trixie-backports)
+# What the tests run on: the oldest kernel of these suites, a stable one, and the newest.
+matrix=(oldest 6.12 newest)
 
 say() { echo "$program: $*" >&2; }
 die() { say "$2"; exit "$1"; }
