@@ -307,10 +307,10 @@ mod tests {
             ends
         };
         let mut ring = Ring::new(2, 4).unwrap();
-        ring.apply(&slice(0, 0, &[1, 2, 3]));
-        ring.apply(&slice(1, 10, &[11]));
-        assert_eq!((ends(&ring), ring.recorder().whole_since()), (vec![1, 2, 3, 11], 0));
-        ring.apply(&slice(0, 3, &[4, 5]));
+        ring.apply(&slice(0, 0, &[1, 2]));
+        ring.apply(&slice(1, 8, &[11]));
+        assert_eq!((ends(&ring), ring.recorder().whole_since()), (vec![1, 2, 11], 0));
+        ring.apply(&slice(0, 2, &[3, 4, 5]));
         assert_eq!((ends(&ring), ring.recorder().whole_since()), (vec![2, 3, 4, 5, 11], 2));
         ring.apply(&slice(7, 0, &[99]));
         ring.apply(&Slice { cpu: 0, first: u64::MAX, bytes: vec![1; RECORD_SIZE + 5] });

@@ -3,7 +3,7 @@
 use super::*;
 
 const TOP: &str = "the keys here are watch_interval_sec, output_dir, probes, all_filesystems, anomalies, cooldown_sec, \
-                   snapshot, custom_actions, evidence, cleanup, audit, prometheus, otlp";
+                   snapshot, custom_actions, evidence, cleanup, recorder, audit, prometheus, otlp";
 
 #[test]
 fn text_that_is_no_configuration() {
@@ -84,6 +84,20 @@ fn numbers() {
                 "1:36: `max_kb` is `99999999999`; write a whole number from 1 to 65536",
                 "1:62: `concurrency` is `1.5`; write a whole number from 1 to 16",
                 "1:81: `recorder_sec` is `301`; write a number from 0 to 300 seconds",
+            ],
+        ),
+        (
+            "recorder: {keep_minutes: 20000, keep_mb: 0}\n",
+            &[
+                "1:26: `keep_minutes` is `20000`; write a number from 0 to 10080 minutes",
+                "1:42: `keep_mb` is `0`; write a number from 1 to 1048576 MiB",
+            ],
+        ),
+        (
+            "recorder: {keep_minutes: 1, keep_mb: 200}\n",
+            &[
+                "1:38: `keep_mb` is more than half of `max_total_log_size_mb`, and incidents need room as well; write at most 128, \
+               or raise that",
             ],
         ),
         (
