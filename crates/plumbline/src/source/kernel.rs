@@ -104,8 +104,7 @@ impl KernelSource {
     /// The interval ends now: what is asked from here on is about it. To be drained before.
     pub fn begin_interval(&mut self) {
         (self.now, self.clock) = (nanos_now(), Clock::now());
-        (self.histograms, self.recorder, self.losses) = Default::default();
-        *self.in_flight.get_mut() = InFlight::default();
+        self.forget_answers();
         if let Some(tap) = &mut self.tap {
             tap.begin_interval(&self.watch, self.now, self.clock);
         }
@@ -113,15 +112,33 @@ impl KernelSource {
 
     /// Nothing more is asked about the interval. `ends`: nor about what is open, which is over.
     pub fn end_interval(&mut self, ends: bool) {
-        let losses = self.tap.is_some().then(|| self.losses());
-        let Some(mut tap) = self.tap.take() else { return };
+        if let Some(mut tap) = self.tap.take() {
+            self.complete(&mut tap, ends);
+            self.tap = Some(tap);
+        }
+        self.forget_answers();
+    }
+
+    /// Tells the tap what it does not know of the interval yet.
+    fn complete(&mut self, tap: &mut Tap, ends: bool) {
+        let losses = self.losses();
         if tap.wants_in_flight() {
             // Whatever the rules ask: another configuration may ask for more.
             let _ = self.in_flight(&|_| true, Tap::IN_FLIGHT_AGE, diagnose::KEPT);
         }
         let in_flight = std::mem::take(&mut self.in_flight.get_mut().events);
         tap.end_interval(&self.watch, self.histograms().ok().as_deref(), &in_flight, losses, ends);
-        self.tap = Some(tap);
+    }
+
+    /// The flight recorder's copy alone takes 2 MiB.
+    fn forget_answers(&mut self) {
+        let recorder = self.recorder.take();
+        (self.histograms, self.losses) = Default::default();
+        *self.in_flight.get_mut() = InFlight::default();
+        if recorder.is_some() {
+            drop(recorder);
+            crate::daemon::release_free_memory();
+        }
     }
 }
 

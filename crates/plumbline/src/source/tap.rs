@@ -147,7 +147,7 @@ impl Tap {
         watch: &Watch,
         counted: Option<&Vec<Counted>>,
         in_flight: &[Event],
-        losses: Option<Losses>,
+        losses: Losses,
         ends: bool,
     ) {
         if self.wants_in_flight() {
@@ -162,9 +162,9 @@ impl Tap {
         facts.ends = ends;
         facts.in_flight = in_flight.iter().map(RecordedEvent::new).collect();
         facts.finished = self.counted.since(counted.into_iter().flatten());
-        if losses != self.losses {
-            facts.losses.clone_from(&losses);
-            self.losses = losses;
+        if self.losses.as_ref() != Some(&losses) {
+            facts.losses = Some(losses.clone());
+            self.losses = Some(losses);
         }
         facts.mounts = self.mounts.get_mut().take_news().map(|(_, mount)| mount).collect();
         facts.requesters = self.requesters.get_mut().take_news().map(|(_, who)| who).collect();
