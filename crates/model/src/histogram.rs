@@ -117,6 +117,11 @@ impl Histogram {
     }
 }
 
+/// Index and count of what is not zero.
+pub fn sparse(counts: &[u64]) -> Vec<(usize, u64)> {
+    counts.iter().copied().enumerate().filter(|(_, count)| *count > 0).collect()
+}
+
 /// The index below which `share` (0 to 1) of what is counted lies; `None` if nothing is.
 pub fn quantile_index(counts: &[u64], share: f64) -> Option<usize> {
     let total: u64 = counts.iter().sum();

@@ -20,7 +20,7 @@ use crate::{
     evidence::{Attachment, Collector, Id, Outcome, Request, Scope, Settings},
     recording::Reader,
     source::{EventSource, RecordedSource, Step, Wanted},
-    view::table::Table,
+    view::{clock::nanos, table::Table},
 };
 
 #[derive(clap::Args)]
@@ -101,7 +101,6 @@ pub fn judge_bytes(bytes: Vec<u8>) {
 /// What the rules must see.
 fn wanted(config: &Config) -> Wanted {
     let rules = Rules::new(config, 0);
-    let nanos = |limit: Duration| u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
     let thresholds = rules.kernel_thresholds().into_iter().map(|(operation, limit)| (operation, nanos(limit)));
     Wanted { thresholds: thresholds.collect(), failures: rules.failures() }
 }
@@ -189,13 +188,9 @@ struct Found<'a> {
     sequence: u64,
     incidents: BTreeMap<Id, Incident>,
     collector: Option<Collector>,
-    /// Bundles to be written once their incident is over.
-    pending: BTreeMap<Id, Pending>,
+    /// Of incidents that are not over: the operations before them, for their bundles.
+    before: BTreeMap<Id, Option<probes::Recorder>>,
     failed: Option<String>,
-}
-
-struct Pending {
-    recorder: Option<probes::Recorder>,
 }
 
 impl<'a> Found<'a> {
@@ -211,33 +206,32 @@ impl<'a> Found<'a> {
             .with_context(|| format!("cannot write bundles to {}", path.display()))
         };
         let collector = bundles.map(start).transpose()?;
-        Ok(Self { config, sequence: 0, incidents: BTreeMap::new(), collector, pending: BTreeMap::new(), failed: None })
+        Ok(Self { config, sequence: 0, incidents: BTreeMap::new(), collector, before: BTreeMap::new(), failed: None })
     }
 
     fn bundle(&mut self, source: &dyn EventSource, id: &Id, report: Report<'_>) {
         let Report { change, described, recorder, children, .. } = report;
         let Some(collector) = &self.collector else { return };
         let episode = change.episode();
-        let pending = self
-            .pending
-            .entry(id.clone())
-            .or_insert_with(|| Pending { recorder: excerpt(self.config, &recorder, episode.window.from) });
+        let before = self.before.entry(id.clone());
+        before.or_insert_with(|| excerpt(self.config, &recorder, episode.window.from));
         if !change.closed() {
             return;
         }
         let attachments: Vec<Attachment> = detection::attachments(
             source,
             (episode.window.events().to_vec(), children),
-            pending.recorder.take(),
+            self.before.remove(id).flatten(),
             &described,
         );
-        self.pending.remove(id);
         let request =
             Request { id: id.clone(), incident: described, attachments, actions: vec![], scope: Scope::default() };
-        if let Err(refused) = collector.submit(request) {
-            self.failed.get_or_insert(refused.to_string());
+        match collector.submit(request) {
+            Ok(()) => self.wait_for_bundles(),
+            Err(refused) => {
+                self.failed.get_or_insert(refused.to_string());
+            }
         }
-        self.wait_for_bundles();
     }
 
     /// Each is written before the next is made: nothing has to wait, and none is refused.

@@ -26,6 +26,7 @@ use probes::{Capability, Filter, Watch};
 pub use control::request_snapshot;
 pub use lock::{output_dir_of_running, runtime_dir};
 
+pub use crate::view::clock::nanos;
 use crate::{
     config::Config,
     detection::{Detection, Reporter},
@@ -314,11 +315,6 @@ impl Daemon {
         }
         tell::audit(self.setup.config.audit, "stopped", || format!("{} incidents", self.incidents));
     }
-}
-
-/// Nanoseconds of a duration.
-pub fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Gives memory that is needed only now and then back: loading programs and writing bundles take megabytes.

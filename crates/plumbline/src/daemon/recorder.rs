@@ -29,7 +29,7 @@ pub fn recording_header(config: &Config, command: Vec<String>) -> Header {
 impl Daemon {
     /// Begins to record, if the configuration asks for it. What cannot be recorded is no reason not to watch.
     pub(super) fn restart_recorder(&mut self) {
-        drop(self.source.set_tap(None).map(|tap| tap.into_writer().finish()));
+        Self::stop_recorder(&mut self.source);
         let config = &self.setup.config;
         if config.recorder.keep.is_zero() {
             return;

@@ -11,7 +11,10 @@ use diagnose::{Below, Operations};
 use model::{Caller, Event, Protocol};
 use probes::Recorder;
 
-use crate::source::{EventSource, SeesBelow};
+use crate::{
+    source::{EventSource, SeesBelow},
+    view::clock::nanos,
+};
 
 /// How long an operation may take from its answer, with which the call goes on, until it is in the recorder.
 pub const SETTLED: Duration = Duration::from_millis(100);
@@ -41,7 +44,7 @@ impl Children {
         calls: impl Iterator<Item = &'a Event>,
         recorder: impl FnOnce() -> R,
     ) {
-        let unsettled = source.now().saturating_sub(u64::try_from(SETTLED.as_nanos()).unwrap_or(u64::MAX));
+        let unsettled = source.now().saturating_sub(nanos(SETTLED));
         let unknown = |call: &&Event| !self.0.contains_key(&id(call)) || call.end() >= unsettled;
         let calls: Vec<_> = calls.filter(unknown).filter(|call| is_call(call)).collect();
         let found = below(source, &calls, recorder);

@@ -22,7 +22,7 @@ use crate::{
     source::EventSource,
     view::{
         below,
-        clock::Clock,
+        clock::{Clock, nanos},
         event::{self, milliseconds},
         report,
     },
@@ -53,7 +53,7 @@ pub fn describe(source: &dyn EventSource, facts: Facts<'_>) -> Incident {
     let clock = &source.clock();
     let window = &facts.episode.window;
     let begin = window.events().iter().map(|event| event.start).min().unwrap_or(window.from).min(window.from);
-    let since = begin.saturating_sub(u64::try_from(NORMAL_SPAN.as_nanos()).unwrap_or(u64::MAX));
+    let since = begin.saturating_sub(nanos(NORMAL_SPAN));
     // What went to the same places: the verdict looks at nothing else.
     let places: HashSet<_> = window.events().iter().map(|event| (event.connection, event.mount)).collect();
     let near = |event: &Event| {

@@ -17,7 +17,7 @@ use std::{
 use diagnose::{Finished, Ledger, Meanwhile};
 use model::{Nanos, Operation};
 
-use crate::{config::Config, source::EventSource};
+use crate::{config::Config, source::EventSource, view::clock::nanos};
 pub use children::{Children, SETTLED, below};
 pub use describe::{attachments, describe_snapshot, scope, scoped};
 pub use incidents::{Report, Reporter};
@@ -126,7 +126,7 @@ impl Detection {
     /// Shows the rules what has been in flight for too long, once a second at most: each look reads the kernel's maps.
     fn look_at_stalls(&mut self, source: &dyn EventSource) {
         let Some((limit, protocols)) = self.rules.stalled_after() else { return };
-        let every = u64::try_from(LOOK_AT_STALLS_EVERY.as_nanos()).unwrap_or(u64::MAX);
+        let every = nanos(LOOK_AT_STALLS_EVERY);
         if source.now().saturating_sub(self.looked_at_stalls) < every {
             return;
         }

@@ -18,6 +18,7 @@ pub use diagnose::Change;
 use crate::{
     config::{ActionSpec, Config, ConfiguredRule},
     recording::{Reported, name_of},
+    view::clock::nanos,
 };
 
 pub struct Rules {
@@ -86,7 +87,6 @@ impl Rules {
 
     /// The same, as a recording says it.
     pub fn reported(&self) -> Reported {
-        let nanos = |limit: Duration| u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
         let thresholds = self.kernel_thresholds().into_iter();
         Reported {
             thresholds: thresholds.map(|(operation, limit)| (name_of(operation), nanos(limit))).collect(),

@@ -10,7 +10,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
-use model::{Histogram, Mount};
+use model::{Histogram, Mount, sparse};
 use serde::{Deserialize, Serialize};
 
 use super::{meter::Sample, owner::Owner};
@@ -104,7 +104,6 @@ pub struct SlowFile {
 impl Entry {
     pub fn new(sample: &Sample, mount: &Mount, owner: &Owner) -> Self {
         let amounts = &sample.amounts;
-        let sparse = |counts: &[u64]| counts.iter().copied().enumerate().filter(|(_, count)| *count > 0).collect();
         Self {
             layer: sample.operation.protocol().name.into(),
             op: sample.operation.name().into(),

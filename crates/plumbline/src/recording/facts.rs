@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use model::{
     Caller, Detail, Event, Flags, Histogram, Losses, Mount, MountKey, Nanos, Network, Operation, Phases, Requester,
-    Transit,
+    Transit, sparse,
 };
 use probes::Slice;
 use serde::{Deserialize, Serialize};
@@ -218,7 +218,6 @@ pub struct FinishedFacts {
 
 impl FinishedFacts {
     pub fn new(operation: Operation, mount: MountKey, histogram: &Histogram) -> Self {
-        let sparse = |counts: &[u64]| counts.iter().copied().enumerate().filter(|(_, count)| *count > 0).collect();
         Self {
             operation: name_of(operation),
             mount,

@@ -92,7 +92,8 @@ impl Writer {
     ///
     /// When the file cannot be created.
     pub fn to_file(path: &Path, limit: Limit, header: Header) -> Result<Self> {
-        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+        // Appended, so that what follows a chunk that was cut back is behind the last whole one.
+        let file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(path);
         let file = file.with_context(|| format!("cannot create {}", path.display()))?;
         Self::start(Output::File { file, bytes: 0, limit }, header)
     }

@@ -12,7 +12,10 @@ use model::{Event, Host, Losses, Mount, MountKey, Nanos, Protocol, Requester, te
 use probes::{Capability, Recorder, Watch};
 
 use super::{Counted, EventSource, SeesBelow, Tap};
-use crate::view::{cgroup, clock::Clock};
+use crate::view::{
+    cgroup,
+    clock::{Clock, nanos},
+};
 
 /// The probes of this host, and what they said in the interval that is looked at.
 pub struct KernelSource {
@@ -263,7 +266,7 @@ pub(super) fn lost_events(losses: &Losses) -> Vec<(&'static Protocol, u64)> {
 
 /// Of events, oldest first, those of the `wanted` protocols that are at least `age` old, at most `limit` of each.
 pub(super) fn oldest(events: &[Event], wanted: &dyn Fn(&Protocol) -> bool, age: Duration, limit: usize) -> Vec<Event> {
-    let age = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
+    let age = nanos(age);
     let mut seen = std::collections::HashMap::new();
     let asked = events.iter().filter(|event| wanted(event.operation.protocol()) && event.duration >= age);
     let few = asked.filter(|event| {
@@ -275,7 +278,7 @@ pub(super) fn oldest(events: &[Event], wanted: &dyn Fn(&Protocol) -> bool, age: 
 }
 
 fn nanos_now() -> Nanos {
-    u64::try_from(probes::monotonic().as_nanos()).unwrap_or(u64::MAX)
+    nanos(probes::monotonic())
 }
 
 /// This host, as an incident names it.

@@ -6,6 +6,11 @@ use jiff::{SignedDuration, Timestamp};
 use model::Nanos;
 use nix::time::{ClockId, clock_gettime};
 
+/// Nanoseconds of a duration.
+pub fn nanos(duration: Duration) -> Nanos {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// The wall clock as it stood when this was taken; take a new one when the clock may have been set.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
