@@ -11,34 +11,50 @@ use crate::{
     generated::{Plain as _, send, sends},
 };
 
+/// Nothing that was sent a shorter time ago is missed yet: Linux's least retransmission timeout (TCP_RTO_MIN), nanoseconds.
+const PROMPT: u64 = 200_000_000;
+
+/// A server, and the protocol that it is asked in.
+type Asked = (IpAddr, &'static str);
+
 impl Watch {
-    /// Fills in what was sent to the server of each since it began.
+    /// Fills in what was sent to the server of each, in its protocol, since it began.
     pub(super) fn add_transit(&self, events: &mut [Event], now: Nanos) {
-        let address_of = |key: MountKey| Some(self.mounts.get(key)?.address?.0);
         if !events.iter().any(|event| event.operation.protocol().remote) {
             return;
         }
-        let stamped: Vec<(IpAddr, sends)> = self.stamped_sockets(address_of);
+        let stamped = self.stamped_sockets();
         for event in events.iter_mut().filter(|event| event.operation.protocol().remote) {
-            let Some(server) = address_of(event.mount) else { continue };
-            let sockets = stamped.iter().filter(|(address, _)| *address == server);
+            let Some(server) = self.asked(event.mount) else { continue };
+            let sockets = stamped.iter().filter(|(asked, _)| *asked == server);
             let since = sockets.flat_map(|(_, socket)| &socket.sends).filter(|send| send.queued >= event.start);
-            event.transit = since.fold(None, |sum, send| Some(add(sum.unwrap_or_default(), send, now)));
+            event.transit = sum(since, now);
         }
     }
 
-    fn stamped_sockets(&self, address_of: impl Fn(MountKey) -> Option<IpAddr>) -> Vec<(IpAddr, sends)> {
+    fn asked(&self, key: MountKey) -> Option<Asked> {
+        let mount = self.mounts.get(key)?;
+        Some((mount.address?.0, mount.filesystem().protocol?.name))
+    }
+
+    fn stamped_sockets(&self) -> Vec<(Asked, sends)> {
         let mut found = Vec::new();
         let Ok(map) = self.shared.map("sends") else { return found };
         let read = batches::each(map, |_, value| {
             let socket = sends::from_bytes(value);
-            found.extend(socket.and_then(|socket| Some((address_of(MountKey(socket.mount))?, socket))));
+            found.extend(socket.and_then(|socket| Some((self.asked(MountKey(socket.mount))?, socket))));
         });
         if let Err(error) = read {
             tracing::debug!(%error, "cannot read what was sent");
         }
         found
     }
+}
+
+/// Of these sends; `None` if none of them is old enough to say anything.
+fn sum<'a>(sends: impl Iterator<Item = &'a send>, now: Nanos) -> Option<Transit> {
+    let telling = sends.filter(|send| send.acked > 0 || now.saturating_sub(send.queued) >= PROMPT);
+    telling.fold(None, |sum, send| Some(add(sum.unwrap_or_default(), send, now)))
 }
 
 fn add(mut sum: Transit, send: &send, now: Nanos) -> Transit {
@@ -66,9 +82,21 @@ mod tests {
     fn what_was_acknowledged_and_what_was_not_are_told_apart() {
         let of = |queued, sched, driver, acked| send { queued, sched, driver, acked, ..send::default() };
         let all = [of(100, 150, 160, 400), of(200, 210, 0, 250), of(300, 350, 390, 0)];
-        let sum = all.iter().fold(Transit::default(), |sum, send| add(sum, send, 1_000));
+        let now = 300 + PROMPT;
         let expected =
-            Transit { sends: 3, local: 40, held: 50, least: 40, most: 240, retransmitted: 0, unacknowledged: 700 };
-        assert_eq!(sum, expected);
+            Transit { sends: 3, local: 40, held: 50, least: 40, most: 240, retransmitted: 0, unacknowledged: PROMPT };
+        assert_eq!(sum(all.iter(), now), Some(expected));
+    }
+
+    #[test]
+    fn what_was_sent_a_moment_ago_says_nothing_yet() {
+        let young = send { queued: PROMPT, ..send::default() };
+        let arrived = send { queued: 100, sched: 150, driver: 160, acked: 400, ..send::default() };
+        assert_eq!(sum([young].iter(), 2 * PROMPT - 1), None);
+        assert_eq!(
+            sum([arrived, young].iter(), 2 * PROMPT - 1).map(|sum| (sum.sends, sum.unacknowledged)),
+            Some((1, 0))
+        );
+        assert_eq!(sum([arrived, young].iter(), 2 * PROMPT).map(|sum| sum.unacknowledged), Some(PROMPT));
     }
 }
