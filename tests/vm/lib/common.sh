@@ -89,6 +89,10 @@ asleep() { local call; read -r call _ 2> /dev/null < "/proc/$1/syscall" && [ "$c
 
 ### The daemon
 
+# For a configuration's `probes`: off, what few scripts look at. To load these takes two seconds of virtual time, at each start.
+# shellcheck disable=SC2034 # for the scripts
+spare='mpiio: false, cephproxy: false, connections: false'
+
 daemon=''
 # start_daemon CONFIG [ARGUMENT...]: starts it and waits until it watches; its words go to $log
 # A script that sets recorded=1, config and out has each of its daemons on $config record all that it sees: see replay_agrees.
