@@ -84,8 +84,8 @@ has() { [ -e "$1" ] && [[ $(< "$1") == *"$2"* ]]; }
 # count FILE TEXT: how many of its lines have TEXT
 count() { grep -cF -- "$2" "$1" || true; }
 gone() { ! kill -0 "$1" 2> /dev/null; }
-# asleep PID SYSTEM_CALL: the process waits in that system call (a number of x86-64's)
-asleep() { local call; read -r call _ 2> /dev/null < "/proc/$1/syscall" && [ "$call" = "$2" ]; }
+# asleep PID SYSTEM_CALL: the process waits in that system call (a number of x86-64's). Opening /dev/null here would wake who watches that.
+asleep() { local call; [ -e "/proc/$1/syscall" ] && read -r call _ < "/proc/$1/syscall" && [ "$call" = "$2" ]; }
 
 ### The daemon
 
