@@ -32,7 +32,7 @@ demo: build          ## watch a mount of our own turn slow, and what Plumbline s
 	@scripts/deps demo
 	@scripts/demo
 
-test: build          ## all tests (root), those on stock kernels on one or two of these each; KERNELS="oldest 6.12 newest" for all
+test: build          ## all tests (root); each of those on stock kernels on one of these
 	@scripts/deps test ceph
 	@tests/run
 
@@ -42,11 +42,11 @@ test-unit:           ## tests of the Rust code
 test-native: build   ## the program on this machine's own kernel (root)
 	@tests/run native
 
-test-vm: build       ## the program on stock kernels in QEMU; KERNELS="oldest 6.12 newest" for each test on all of them: hours
+test-vm: build       ## the program on stock kernels in QEMU; KERNELS="oldest 6.12 newest" TESTS="trace nfs"
 	@scripts/deps vm
 	@tests/run vm
 
-test-long: build     ## scenarios in QEMU that take minutes each, and are no part of `make test`; KERNELS="oldest 6.12 newest"
+test-long: build     ## more scenarios in QEMU, no part of `make test`; KERNELS="oldest 6.12 newest"
 	@scripts/deps vm
 	@tests/run long
 
