@@ -7,7 +7,7 @@ mod common;
 use std::time::Duration;
 
 use common::{MS, smb};
-use model::{AnomalyKind, Connection, Detail, Event, Layer, Operation, Protocol, Verdict};
+use model::{AnomalyKind, Connection, Detail, Event, Layer, Level, Operation, Protocol, Verdict};
 use plumbline_diagnose::{
     Change, Meanwhile, Watch, judge,
     rule::{ConnectionRule, Rule},
@@ -26,7 +26,7 @@ static CONNECTIONS: Protocol = Protocol {
         "TCP_ZERO_WINDOW",
         "SLOT_STARVATION",
     ],
-    remote: true,
+    level: Level::Connection,
     ..Protocol::BY_ERRNO
 };
 

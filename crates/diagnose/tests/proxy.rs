@@ -5,11 +5,11 @@
 mod common;
 
 use common::{MS, smb};
-use model::{AnomalyKind, Event, Layer, MountKey, Phases, Protocol};
+use model::{AnomalyKind, Event, Layer, Level, MountKey, Phases, Protocol};
 use plumbline_diagnose::judge;
 
 static CEPHPROXY: Protocol =
-    Protocol { name: "cephproxy", operations: &["read", "write"], remote: true, ..Protocol::BY_ERRNO };
+    Protocol { name: "cephproxy", operations: &["read", "write"], level: Level::Proxy, ..Protocol::BY_ERRNO };
 
 /// A read by one of several processes, each of which has a connection of its own.
 fn read(start: f64, connection: u64, phases: [f64; 3]) -> Event {

@@ -26,5 +26,5 @@ pub use incident::{
 pub use line::{BelowLine, CallLine, ChildLine, EventLine};
 pub use losses::{Losses, ProbeLosses};
 pub use mount::{Mount, MountKey};
-pub use protocol::{Code, Operation, Protocol};
+pub use protocol::{Code, Direction, Level, Operation, Protocol};
 pub use verdict::{Layer, PhasesMs, Verdict};

@@ -98,9 +98,19 @@ pub fn all() -> impl Iterator<Item = &'static FileSystem> {
     TABLE.iter()
 }
 
+/// The types that can be asked for by name in [`crate::Filter::magic`].
+pub fn with_magic() -> impl Iterator<Item = &'static str> {
+    all().filter(|filesystem| !filesystem.magics.is_empty()).map(|filesystem| filesystem.name)
+}
+
+/// The superblock magic number of a type; several types may share one.
+pub fn magic_of(name: &str) -> Option<u32> {
+    of(name).magics.first().copied()
+}
+
 /// Types that speak this protocol.
-pub fn speaking(protocol: &Protocol) -> impl Iterator<Item = &'static FileSystem> {
-    all().filter(move |filesystem| filesystem.protocol.is_some_and(|spoken| spoken.name == protocol.name))
+pub fn speaking(protocol: &'static Protocol) -> impl Iterator<Item = &'static FileSystem> {
+    all().filter(move |filesystem| filesystem.protocol == Some(protocol))
 }
 
 /// Server and type of what the kernel side names by a source: `//server/share` and `//server` of SMB, `server:` of NFS, the path of

@@ -2,7 +2,7 @@
 //!
 //! `bpf/` holds what the probes' C sources share; [`Watch`] is the way in.
 
-use model::Protocol;
+use model::{Level, Protocol};
 use serde::Serialize;
 
 mod aside;
@@ -66,6 +66,11 @@ pub fn protocols() -> impl Iterator<Item = &'static Protocol> {
     SPECS.iter().filter(|spec| spec.is_first()).map(|spec| spec.protocol)
 }
 
+/// Those whose operations are seen there.
+pub fn at(level: Level) -> impl Iterator<Item = &'static Protocol> {
+    protocols().filter(move |protocol| protocol.level == level)
+}
+
 /// Every protocol with the number that its probe has in records.
 pub fn numbers() -> impl Iterator<Item = (u8, &'static Protocol)> {
     let first = SPECS.iter().filter(|spec| spec.is_first());
@@ -79,7 +84,7 @@ pub fn system_call(name: &str) -> Option<&'static str> {
 
 /// Whether the protocol's probe can tell what is in flight: see [`Watch::in_flight`].
 pub fn shows_in_flight(protocol: &Protocol) -> bool {
-    SPECS.iter().any(|spec| spec.protocol.name == protocol.name && !spec.inflight.is_empty())
+    SPECS.iter().any(|spec| spec.protocol == protocol && !spec.inflight.is_empty())
 }
 
 /// Has libbpf's messages go to the log, at debug level.

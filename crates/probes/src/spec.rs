@@ -4,6 +4,7 @@ use libbpf_rs::{Object, OpenObject};
 use model::{Detail, MountKey, Protocol};
 
 use crate::{
+    SPECS,
     generated::{event, probe_id},
     mounts::{MountPoint, Mounts},
 };
@@ -38,6 +39,11 @@ pub(crate) struct Spec {
 }
 
 impl Spec {
+    /// The first of a protocol's.
+    pub fn of(protocol: &Protocol) -> Option<&'static Self> {
+        SPECS.iter().find(|spec| spec.protocol == protocol).copied()
+    }
+
     /// Whether it is its protocol's first, which stands for all of them where they share something.
     pub fn is_first(&self) -> bool {
         self.name == self.protocol.name

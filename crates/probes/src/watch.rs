@@ -9,7 +9,7 @@ use std::{
 };
 
 use libbpf_rs::{MapCore, RingBuffer, RingBufferBuilder};
-use model::{Code, Detail, Event, Histogram, Mount, MountKey, Nanos, Operation, Protocol, Requester};
+use model::{Code, Detail, Event, Histogram, Level, Mount, MountKey, Nanos, Operation, Protocol, Requester};
 use nix::time::{ClockId, clock_gettime};
 
 use crate::{
@@ -27,7 +27,6 @@ use crate::{
     tcp::{self, Selection, Stamp},
     threads::Threads,
     usage::{Account, Usage, Who},
-    vfs,
 };
 
 mod attach;
@@ -143,7 +142,7 @@ impl Watch {
             0
         })?;
         let ring = builder.build()?;
-        let wanted = |spec: &&&'static Spec| options.protocols.iter().any(|p| p.name == spec.protocol.name);
+        let wanted = |spec: &&&'static Spec| options.protocols.contains(&spec.protocol);
         let probes = SPECS
             .iter()
             .filter(wanted)
@@ -194,7 +193,7 @@ impl Watch {
     ///
     /// When the settings map cannot be written.
     pub fn set_filter(&mut self, filter: &Filter) -> libbpf_rs::Result<()> {
-        self.shared.apply(filter, SPECS)
+        self.shared.apply(filter)
     }
 
     /// Lets one event in 2^`shift` through; its weight makes up for the others.
@@ -300,9 +299,9 @@ impl Watch {
 
     /// Since when probes have been attached that see the operations below the system calls on this mount; `None` if none is.
     pub fn sees_below_since(&self, mount: MountKey) -> Option<Nanos> {
-        let protocol = filesystems::of(&self.mount(mount).fstype).protocol.map_or("", |protocol| protocol.name);
-        let lower =
-            self.probes.iter().filter(|probe| [protocol, vfs::PROTOCOL.name].contains(&probe.spec.protocol.name));
+        let spoken = filesystems::of(&self.mount(mount).fstype).protocol;
+        let is_lower = |of: &Protocol| of.level == Level::FileSystem || Some(of) == spoken;
+        let lower = self.probes.iter().filter(|probe| is_lower(probe.spec.protocol));
         lower.filter_map(|probe| probe.attached.as_ref()).map(|attached| attached.since).max()
     }
 
@@ -398,7 +397,7 @@ impl Watch {
 
     /// The key by which a protocol's events name what is mounted at `path`; `None` if nothing is mounted just there.
     pub fn key_at(&self, protocol: &Protocol, path: &[u8]) -> Option<MountKey> {
-        let spec = SPECS.iter().find(|spec| spec.protocol.name == protocol.name)?;
+        let spec = Spec::of(protocol)?;
         self.mounts.at(path).map(spec.mount_key)
     }
 }

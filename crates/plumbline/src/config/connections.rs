@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use diagnose::rule::ConnectionRule;
-use model::Operation;
+use model::{Level, Operation, Protocol};
 
 use super::{
     commands::{commands, in_both},
@@ -14,6 +14,11 @@ use super::{
 
 /// Keys that only rules of this kind have.
 pub const KEYS: [&str; 3] = ["acceptable_count", "track_commands", "exclude_commands"];
+
+/// The probe that rules of this kind are about.
+pub fn seeing_connections() -> Option<&'static Protocol> {
+    probes::at(Level::Connection).next()
+}
 
 /// How many of a kind in one window are an anomaly. Single segments and calls get lost on any network; all else is one too many.
 fn default_count(operation: Operation) -> u32 {
@@ -29,10 +34,11 @@ fn default_count(operation: Operation) -> u32 {
 pub fn read(reader: &mut Reader<'_>, draft: &Draft<'_>) -> Option<ConnectionRule> {
     let before = reader.problems.len();
     let Source::Probe(protocol) = draft.source else { return None };
-    if protocol.name != probes::connections::PROTOCOL.name {
+    if protocol.level != Level::Connection {
         let at = find(draft.entries, "probe").or_else(|| find(draft.entries, "tool")).map(|entry| entry.value.at)?;
         let probe = protocol.name;
-        reader.refuse(at, format!("probe `{probe}` sees no connections; write `probe: connections`"));
+        let those = seeing_connections().map_or("", |protocol| protocol.name);
+        reader.refuse(at, format!("probe `{probe}` sees no connections; write `probe: {those}`"));
         return None;
     }
     let (track, exclude) = draft.lists(reader, "track_commands", "exclude_commands");

@@ -83,13 +83,11 @@ fn codes<'n>(reader: &mut Reader<'_>, entry: Option<&'n Entry>, source: Source) 
             codes.push(Named { name, at: node.at, code });
             continue;
         }
-        let example = match source.name() {
-            "nfs" => "write a name such as EIO or NFS4ERR_STALE",
-            "smb" => "write a name such as EIO or STATUS_DISK_FULL",
-            _ => "write an errno name such as EIO",
+        let example = || match source.protocol().map_or("", |protocol| protocol.status_example) {
+            "" => "write an errno name such as EIO".to_owned(),
+            status => format!("write a name such as EIO or {status}"),
         };
-        let hint =
-            did_you_mean(name, errnos.iter().map(|(name, _)| name.as_str())).unwrap_or_else(|| example.to_owned());
+        let hint = did_you_mean(name, errnos.iter().map(|(name, _)| name.as_str())).unwrap_or_else(example);
         reader.refuse(node.at, format!("there is no error code {}; {hint}", quoted(name)));
     }
     once_each(reader, codes.iter().map(|code| (code.name, code.at)));

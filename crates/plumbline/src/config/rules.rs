@@ -140,7 +140,7 @@ fn rule(reader: &mut Reader<'_>, entry: &Entry, rules: &mut Rules) -> Option<()>
     };
     let mode = find(entries, "mode").map_or(Some(Mode::All), |entry| reader.choice(entry, &Mode::NAMES));
     let source = match (kind, find(entries, "probe"), find(entries, "tool")) {
-        (Kind::Connection, None, None) => Some(Source::Probe(&probes::connections::PROTOCOL)),
+        (Kind::Connection, None, None) => connections::seeing_connections().map(Source::Probe),
         (_, probe, tool) => source(reader, entry, probe, tool),
     };
     let aod = find(entries, "tool").is_some();

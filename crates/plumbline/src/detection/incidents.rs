@@ -7,7 +7,7 @@ use std::{
 };
 
 use diagnose::Episode;
-use model::{AnomalyKind, Incident, Nanos};
+use model::{AnomalyKind, Incident, Level, Nanos};
 use probes::Recorder;
 
 use super::{
@@ -224,9 +224,9 @@ impl Detection {
 
 /// How far down the episode's probe sees.
 fn depth(episode: &Episode) -> Depth {
-    match probes::protocol(&episode.anomaly.probe) {
-        Some(protocol) if protocol.name == probes::connections::PROTOCOL.name => Depth::Connection,
-        Some(protocol) if protocol.remote => Depth::Protocol,
+    match probes::protocol(&episode.anomaly.probe).map(|protocol| protocol.level) {
+        Some(Level::Connection) => Depth::Connection,
+        Some(level) if level.is_remote() => Depth::Protocol,
         _ => Depth::Local,
     }
 }

@@ -4,7 +4,7 @@
 use std::{fs::File, path::Path};
 
 use libbpf_rs::{ErrorExt as _, Link, Object};
-use model::{CephProxy, Code, Detail, Protocol};
+use model::{CephProxy, Code, Detail, Level, Protocol};
 
 use crate::{
     generated::probe_id,
@@ -16,7 +16,7 @@ use crate::{
 pub static PROTOCOL: Protocol = Protocol {
     name: "cephproxy",
     operations: cephfs_proxy::wire::OPERATIONS,
-    remote: true,
+    level: Level::Proxy,
     ordinary: ORDINARY,
     ..Protocol::BY_ERRNO
 };

@@ -5,7 +5,7 @@
 use std::{collections::HashMap, net::IpAddr};
 
 use libbpf_rs::{MapCore, MapFlags, Object};
-use model::{Connection, Detail, MountKey, Protocol};
+use model::{Connection, Detail, Level, MountKey, Protocol};
 
 use crate::{
     decode::text,
@@ -36,7 +36,7 @@ pub static PROTOCOL: Protocol = Protocol {
     ],
     // A client may break a connection that it has no use for: no rule counts that unless it names it.
     only_by_name: &[10],
-    remote: true,
+    level: Level::Connection,
     // The socket's state when a loss was noticed.
     status_name: tcp::state_name,
     ..Protocol::BY_ERRNO

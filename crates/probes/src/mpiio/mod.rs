@@ -4,7 +4,7 @@
 //! on: nothing there knows names.
 
 use libbpf_rs::{MapCore, Object};
-use model::{Code, Detail, MpiIo, Operation, Protocol};
+use model::{Code, Detail, Direction, Level, MpiIo, Operation, Protocol};
 
 use crate::{
     decode::text,
@@ -68,13 +68,13 @@ pub static PROTOCOL: Protocol = Protocol {
         "read_ordered_end",
         "write_ordered_end",
     ],
-    waits_by_design: &[],
-    only_by_name: &[],
-    remote: false,
+    level: Level::Library,
+    direction,
     status_name: status::name,
     status_named: status::named,
     status_errno: status::errno,
     ordinary: ORDINARY,
+    ..Protocol::BY_ERRNO
 };
 
 /// A file that is not there, or is there already: in the numbers of Open MPI and of MPICH.
@@ -109,6 +109,13 @@ pub(crate) static SPEC: Spec = Spec {
     detail: |raw| Detail::MpiIo(MpiIo { inode: raw.inode, opened_as: text(&raw.file), asked: raw.asked, rank: None }),
     has_ended: |_| false,
 };
+
+/// The functions are called by what they do.
+fn direction(name: &str) -> Option<Direction> {
+    [("read", Direction::Read), ("write", Direction::Written)]
+        .into_iter()
+        .find_map(|(does, way)| name.contains(does).then_some(way))
+}
 
 /// Whether all processes of a communicator take part in the operation.
 pub fn is_collective(operation: Operation) -> bool {

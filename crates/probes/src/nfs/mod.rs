@@ -3,7 +3,7 @@
 mod status;
 
 use libbpf_rs::OpenObject;
-use model::{Detail, Nfs, Protocol};
+use model::{Detail, Direction, Level, Nfs, Protocol};
 
 use crate::{
     decode::text,
@@ -138,13 +138,18 @@ pub static PROTOCOL: Protocol = Protocol {
         "READDIRPLUS",
         "FSSTAT",
     ],
-    waits_by_design: &[],
-    only_by_name: &[],
-    remote: true,
+    level: Level::Request,
+    direction: |name| match name {
+        "READ" | "READ_PLUS" => Some(Direction::Read),
+        "WRITE" => Some(Direction::Written),
+        _ => None,
+    },
     status_name: status::name,
     status_named: status::named,
+    status_example: "NFS4ERR_STALE",
     status_errno: status::errno,
     ordinary: status::ORDINARY,
+    ..Protocol::BY_ERRNO
 };
 
 /// Bytes of a name in `struct operation_name`.

@@ -2,7 +2,7 @@
 
 mod status;
 
-use model::{Detail, MountKey, Protocol, Smb};
+use model::{Detail, Direction, Level, MountKey, Protocol, Smb};
 
 use crate::{
     generated::probe_id,
@@ -65,10 +65,16 @@ pub static PROTOCOL: Protocol = Protocol {
         "SMB2_SERVER_TO_CLIENT_NOTIFICATION",
     ],
     waits_by_design: &[10, 15, 19],
-    only_by_name: &[],
-    remote: true,
+    level: Level::Request,
+    direction: |name| match name {
+        "SMB2_READ" => Some(Direction::Read),
+        "SMB2_WRITE" => Some(Direction::Written),
+        _ => None,
+    },
     status_name: status::name,
     status_named: status::named,
+    status_example: "STATUS_DISK_FULL",
     status_errno: status::errno,
     ordinary: status::ORDINARY,
+    ..Protocol::BY_ERRNO
 };

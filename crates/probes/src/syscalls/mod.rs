@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use libbpf_rs::{MapCore, MapFlags, Object, OpenObject};
-use model::{Code, Detail, Protocol, Syscall};
+use model::{Code, Detail, Direction, Level, Protocol, Syscall};
 
 use crate::{
     decode::text,
@@ -16,6 +16,12 @@ use crate::{
 pub static PROTOCOL: Protocol = Protocol {
     name: "syscalls",
     operations: &["read", "write", "open", "close", "fsync", "stat", "readdir"],
+    level: Level::SystemCall,
+    direction: |name| match name {
+        "read" => Some(Direction::Read),
+        "write" => Some(Direction::Written),
+        _ => None,
+    },
     ordinary: ORDINARY,
     ..Protocol::BY_ERRNO
 };

@@ -7,7 +7,7 @@ mod stamping;
 
 use std::{net::IpAddr, path::PathBuf};
 
-use model::{Detail, Protocol};
+use model::{Detail, Level, Protocol};
 
 pub(crate) use flow::Ended;
 pub use flow::{Connection, Ends, Flow, Stage, Stamp};
@@ -23,7 +23,7 @@ use crate::{
 pub static PROTOCOL: Protocol = Protocol {
     name: "tcp",
     operations: &["CALL", "QUEUE", "SCHEDULER", "NETWORK", "SEND", "READ"],
-    remote: true,
+    level: Level::Transport,
     ..Protocol::BY_ERRNO
 };
 

@@ -1,10 +1,9 @@
 //! Operations of the virtual file system on the file systems watched: what applications wait for, whatever a mount caches.
 
-use model::{Code, Detail, Protocol, Vfs};
+use model::{Code, Detail, Direction, Level, Protocol, Vfs};
 
 use crate::{
     decode::text,
-    filesystems,
     generated::probe_id,
     spec::{Hook, Rung, Spec},
 };
@@ -36,6 +35,12 @@ pub static PROTOCOL: Protocol = Protocol {
         "revalidate",
     ],
     waits_by_design: &[6],
+    level: Level::FileSystem,
+    direction: |name| match name {
+        "read" | "splice_read" => Some(Direction::Read),
+        "write" => Some(Direction::Written),
+        _ => None,
+    },
     ordinary: ORDINARY,
     ..Protocol::BY_ERRNO
 };
@@ -52,16 +57,6 @@ const ORDINARY: &[Code] = &[
     Code::Errno(libc::EOPNOTSUPP.cast_unsigned()),
     Code::Errno(libc::EXDEV.cast_unsigned()),
 ];
-
-/// The types of file systems that can be asked for by name.
-pub fn filesystems() -> impl Iterator<Item = &'static str> {
-    filesystems::all().filter(|filesystem| !filesystem.magics.is_empty()).map(|filesystem| filesystem.name)
-}
-
-/// The superblock magic number of a type of file system; several types may share one.
-pub fn magic_of(filesystem: &str) -> Option<u32> {
-    filesystems::of(filesystem).magics.first().copied()
-}
 
 pub(crate) static SPEC: Spec = Spec {
     name: "vfs",

@@ -19,6 +19,15 @@ impl Watch {
         self.stamping().map_or(Ok(()), |(stamping, object, mounts)| stamping.select(object, selection, mounts))
     }
 
+    /// Has probes that look at nothing by themselves look at what the mounts have: the tcp probe at their connections.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Watch::select`].
+    pub fn select_mounts(&mut self) -> libbpf_rs::Result<()> {
+        self.select(&Selection { mounts: true, ..Selection::default() })
+    }
+
     /// The connections selected, as the kernel knows them by itself, of every network namespace; and the times of those that
     /// are stamped, also of those closed since this was last asked.
     ///

@@ -65,7 +65,7 @@ impl Watch {
 
     /// An operation of a protocol goes on without its thread; a call of the thread's own does not.
     fn drop_what_has_ended(&self, events: &mut Vec<Event>) {
-        let is_call = |event: &Event| !event.operation.protocol().remote;
+        let is_call = |event: &Event| !event.operation.level().is_remote();
         if !events.iter().any(is_call) {
             return;
         }

@@ -1,6 +1,6 @@
 //! What the table shows of an event, by what its probe knows.
 
-use model::{Detail, Event, Protocol, Vfs};
+use model::{Detail, Event, Level, Protocol, Vfs};
 
 use crate::view::{
     event::{errno_name, milliseconds, status_of},
@@ -23,11 +23,11 @@ pub(super) enum Layout {
 
 impl Layout {
     pub fn of(protocol: &Protocol) -> Self {
-        match protocol.name {
-            name if name == probes::connections::PROTOCOL.name => Self::Connections,
-            name if name == probes::mpiio::PROTOCOL.name => Self::Mpiio,
-            name if name == probes::vfs::PROTOCOL.name => Self::Vfs,
-            _ if protocol.remote => Self::Remote,
+        match protocol.level {
+            Level::Connection => Self::Connections,
+            Level::Library => Self::Mpiio,
+            Level::FileSystem => Self::Vfs,
+            level if level.is_remote() => Self::Remote,
             _ => Self::Local,
         }
     }

@@ -1,6 +1,7 @@
 //! What the names on the command line mean.
 
-use model::{Operation, Protocol, text::printable};
+use model::{Level, Operation, Protocol, text::printable};
+use probes::filesystems;
 
 /// What a name on the command line means.
 #[derive(Clone, Copy)]
@@ -30,14 +31,21 @@ const ALIASES: &[(&str, Alias<'static>)] = &[
     ("connections", Alias::of("connections", 0.0, None)),
 ];
 
+/// Refuses an option that only probes of another level know.
+pub(super) fn only_for(option: &str, protocol: &Protocol, level: Level) -> Result<(), String> {
+    if protocol.level == level {
+        return Ok(());
+    }
+    let those: Vec<_> = probes::at(level).map(|protocol| protocol.name).collect();
+    Err(format!("{option} is for the {} probe, and {} is another", those.join(" or "), protocol.name))
+}
+
 /// The superblock magic number of a type of file system; 0 for none.
 pub(super) fn magic(protocol: &Protocol, fstype: Option<&str>) -> Result<u32, String> {
     let Some(fstype) = fstype else { return Ok(0) };
-    if protocol.name != probes::vfs::PROTOCOL.name {
-        return Err(format!("--fstype is for the vfs probe, and {} is another", protocol.name));
-    }
-    probes::vfs::magic_of(fstype).ok_or_else(|| {
-        let known: Vec<_> = probes::vfs::filesystems().collect();
+    only_for("--fstype", protocol, Level::FileSystem)?;
+    filesystems::magic_of(fstype).ok_or_else(|| {
+        let known: Vec<_> = filesystems::with_magic().collect();
         format!(
             "the type of file system {} is not known; these are: {}",
             printable(fstype.as_bytes()),
