@@ -21,6 +21,7 @@ pub mod mounts;
 pub mod mpiio;
 mod names;
 pub mod nfs;
+mod probe;
 mod processes;
 mod recorder;
 mod ring;

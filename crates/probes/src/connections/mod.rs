@@ -11,6 +11,7 @@ use crate::{
     decode::text,
     generated::probe_id,
     mounts::{MountPoint, Mounts},
+    probe::Probe,
     spec::{Module, Rung, Spec},
     tcp,
 };
@@ -42,20 +43,15 @@ pub static PROTOCOL: Protocol = Protocol {
     ..Protocol::BY_ERRNO
 };
 
-const NO_HOOKS: Spec = Spec {
+/// What all of the objects have in common.
+const SHARED: Spec = Spec {
     name: PROTOCOL.name,
     protocol: &PROTOCOL,
     id: probe_id::PROBE_CONNECTIONS,
-    object: &[],
-    module: None,
-    rungs: &[],
-    hooks: &[],
-    prepare: |_| Ok(()),
-    follow_mounts,
     mount_key,
-    inflight: &[],
     detail: |raw| Detail::Connection(Connection { peer: text(&raw.file), times: raw.resent }),
-    has_ended: |_| false,
+    probe: || Box::new(Connections),
+    ..Spec::BASE
 };
 
 pub(crate) static TCP: Spec = Spec {
@@ -66,7 +62,7 @@ pub(crate) static TCP: Spec = Spec {
         optional: &["fentry_probe0"],
         without: "windows that stay closed (TCP_ZERO_WINDOW)",
     }],
-    ..NO_HOOKS
+    ..SHARED
 };
 
 pub(crate) static SMB: Spec = Spec {
@@ -100,7 +96,7 @@ pub(crate) static SMB: Spec = Spec {
             without: WITHOUT,
         },
     ],
-    ..NO_HOOKS
+    ..SHARED
 };
 
 const WITHOUT: &str = "late answers to lease breaks, credits that do not come, and why a connection was given up";
@@ -115,7 +111,7 @@ pub(crate) static RPC: Spec = Spec {
         optional: &[],
         without: "",
     }],
-    ..NO_HOOKS
+    ..SHARED
 };
 
 pub(crate) static NFS4: Spec = Spec {
@@ -128,8 +124,16 @@ pub(crate) static NFS4: Spec = Spec {
         optional: &["fentry_slot"],
         without: "long waits for a slot (SLOT_STARVATION)",
     }],
-    ..NO_HOOKS
+    ..SHARED
 };
+
+struct Connections;
+
+impl Probe for Connections {
+    fn follow_mounts(&mut self, object: &mut Object, mounts: &Mounts) -> libbpf_rs::Result<()> {
+        write_servers(object, mounts)
+    }
+}
 
 /// As the smb and nfs probes name the mount, so that a verdict finds their operations beside these.
 pub(crate) fn mount_key(point: &MountPoint) -> MountKey {
@@ -176,7 +180,7 @@ fn ports<'a>(servers: impl Iterator<Item = &'a Peer>) -> Vec<u8> {
 }
 
 /// Writes the servers; the ports last, and first those that are gone.
-pub(crate) fn follow_mounts(object: &Object, mounts: &Mounts) -> libbpf_rs::Result<()> {
+pub(crate) fn write_servers(object: &Object, mounts: &Mounts) -> libbpf_rs::Result<()> {
     let wanted = servers(mounts);
     for map in object.maps() {
         match map.name().as_encoded_bytes() {

@@ -3,13 +3,17 @@
 //! `elf` finds the functions in a file, `libraries` finds the files, and the kernel side learns with each probe what it is
 //! on: nothing there knows names.
 
+use std::cell::RefCell;
+
 use libbpf_rs::{MapCore, Object};
-use model::{Code, Detail, Direction, Level, MpiIo, Operation, Protocol};
+use model::{Code, Detail, Direction, Event, Level, MpiIo, Operation, Protocol};
 
 use crate::{
     decode::text,
     generated::probe_id,
+    monotonic,
     mounts::Mounts,
+    probe::Probe,
     spec::{Rung, Spec},
     syscalls::{make_equal, prefix},
 };
@@ -18,8 +22,8 @@ mod libraries;
 mod rank;
 mod status;
 
-pub(crate) use libraries::LIBRARIES;
-pub(crate) use rank::Ranks;
+use libraries::LIBRARIES;
+use rank::Ranks;
 
 /// The functions, without `MPI_File_`. Those that take no time are left out: to seek is to set a variable.
 pub static PROTOCOL: Protocol = Protocol {
@@ -90,7 +94,6 @@ pub(crate) static SPEC: Spec = Spec {
     protocol: &PROTOCOL,
     id: probe_id::PROBE_MPIIO,
     object: include_bytes!(concat!(env!("OUT_DIR"), "/mpiio.bpf.o")),
-    module: None,
     rungs: &[
         Rung { via: "uprobe.session", required: &["session"], optional: OPTIONAL, without: WITHOUT },
         Rung {
@@ -101,13 +104,11 @@ pub(crate) static SPEC: Spec = Spec {
         },
         Rung { via: "uprobe", required: &["plain_called", "plain_returned"], optional: OPTIONAL, without: WITHOUT },
     ],
-    hooks: &[],
-    prepare: |_| Ok(()),
-    follow_mounts,
-    mount_key: |point| point.device,
     inflight: &["in_flight"],
     detail: |raw| Detail::MpiIo(MpiIo { inode: raw.inode, opened_as: text(&raw.file), asked: raw.asked, rank: None }),
-    has_ended: |_| false,
+    libraries: Some(&LIBRARIES),
+    probe: || Box::<MpiIoProbe>::default(),
+    ..Spec::BASE
 };
 
 /// The functions are called by what they do.
@@ -124,13 +125,27 @@ pub fn is_collective(operation: Operation) -> bool {
         || ["open", "close", "sync", "set_size", "preallocate", "set_view"].contains(&name)
 }
 
-/// For what a process has not opened itself: its mount is the one that the name leads to.
-fn follow_mounts(object: &Object, mounts: &Mounts) -> libbpf_rs::Result<()> {
-    let points = mounts.iter();
-    let points: Vec<_> =
-        points.filter_map(|point| Some((prefix(point)?.to_vec(), point.device.0.to_ne_bytes().to_vec()))).collect();
-    let map = object.maps().find(|map| map.name() == "mount_points");
-    map.map_or(Ok(()), |map| make_equal(&map, &points))
+#[derive(Default)]
+struct MpiIoProbe {
+    ranks: RefCell<Ranks>,
+}
+
+impl Probe for MpiIoProbe {
+    /// For what a process has not opened itself: its mount is the one that the name leads to.
+    fn follow_mounts(&mut self, object: &mut Object, mounts: &Mounts) -> libbpf_rs::Result<()> {
+        let points = mounts.iter();
+        let points: Vec<_> =
+            points.filter_map(|point| Some((prefix(point)?.to_vec(), point.device.0.to_ne_bytes().to_vec()))).collect();
+        let map = object.maps().find(|map| map.name() == "mount_points");
+        map.map_or(Ok(()), |map| make_equal(&map, &points))
+    }
+
+    /// The rank of who asked.
+    fn complete(&self, event: &mut Event) {
+        if let Detail::MpiIo(detail) = &mut event.detail {
+            detail.rank = self.ranks.borrow_mut().of(event.requester.pid, monotonic());
+        }
+    }
 }
 
 /// Whose structures a library has; `enum layout` of layout.h.

@@ -8,6 +8,7 @@ use model::{Detail, Direction, Level, Nfs, Protocol};
 use crate::{
     decode::text,
     generated::probe_id,
+    probe::Probe,
     spec::{Module, Rung, Spec},
 };
 
@@ -32,10 +33,6 @@ pub(crate) static SPEC: Spec = Spec {
             without: WITHOUT,
         },
     ],
-    hooks: &[],
-    prepare,
-    follow_mounts: |_, _| Ok(()),
-    mount_key: |point| point.device,
     inflight: &["inflight"],
     detail: |raw| {
         Detail::Nfs(Nfs {
@@ -48,7 +45,8 @@ pub(crate) static SPEC: Spec = Spec {
             name: text(&raw.file),
         })
     },
-    has_ended: |_| false,
+    probe: || Box::new(NfsProbe),
+    ..Spec::BASE
 };
 
 const WITHOUT: &str = "the end of a large answer (its arrival counts as delivery), calls that the client repeats, \
@@ -155,19 +153,23 @@ pub static PROTOCOL: Protocol = Protocol {
 /// Bytes of a name in `struct operation_name`.
 const NAME_LENGTH: usize = 24;
 
-/// Writes the names of the operations into the object's read-only data.
-fn prepare(object: &mut OpenObject) -> libbpf_rs::Result<()> {
-    for mut map in object.maps_mut() {
-        let table = map.name().as_encoded_bytes().ends_with(b".names");
-        if let Some(value) = map.initial_value_mut().filter(|_| table) {
-            for (slot, name) in value.chunks_exact_mut(NAME_LENGTH).zip(PROTOCOL.operations) {
-                if let Some(slot) = slot.get_mut(..name.len()) {
-                    slot.copy_from_slice(name.as_bytes());
+struct NfsProbe;
+
+impl Probe for NfsProbe {
+    /// Writes the names of the operations into the object's read-only data.
+    fn prepare(&self, object: &mut OpenObject) -> libbpf_rs::Result<()> {
+        for mut map in object.maps_mut() {
+            let table = map.name().as_encoded_bytes().ends_with(b".names");
+            if let Some(value) = map.initial_value_mut().filter(|_| table) {
+                for (slot, name) in value.chunks_exact_mut(NAME_LENGTH).zip(PROTOCOL.operations) {
+                    if let Some(slot) = slot.get_mut(..name.len()) {
+                        slot.copy_from_slice(name.as_bytes());
+                    }
                 }
             }
         }
+        Ok(())
     }
-    Ok(())
 }
 
 #[cfg(test)]

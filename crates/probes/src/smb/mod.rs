@@ -30,13 +30,10 @@ pub(crate) static SPEC: Spec = Spec {
             without: "time spent waiting for credits",
         },
     ],
-    hooks: &[],
-    prepare: |_| Ok(()),
-    follow_mounts: |_, _| Ok(()),
     mount_key: |point| MountKey::source(share(point.mount.source.as_bytes())),
     inflight: &["inflight"],
     detail: |raw| Detail::Smb(Smb { session: raw.session, message: raw.message, tree: raw.tree }),
-    has_ended: |_| false,
+    ..Spec::BASE
 };
 
 /// SMB2 commands by their code (MS-SMB2 2.2.1.2).

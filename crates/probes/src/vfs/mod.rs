@@ -63,15 +63,11 @@ pub(crate) static SPEC: Spec = Spec {
     protocol: &PROTOCOL,
     id: probe_id::PROBE_VFS,
     object: include_bytes!(concat!(env!("OUT_DIR"), "/vfs.bpf.o")),
-    module: None,
     rungs: &[
         Rung { via: "fentry", required: &[], optional: &[], without: "" },
         Rung { via: "kprobe", required: &[], optional: &[], without: "" },
     ],
     hooks: HOOKS,
-    prepare: |_| Ok(()),
-    follow_mounts: |_, _| Ok(()),
-    mount_key: |point| point.device,
     inflight: &["slots", "inflight"],
     detail: |raw| {
         Detail::Vfs(Vfs {
@@ -82,7 +78,7 @@ pub(crate) static SPEC: Spec = Spec {
             request: raw.request,
         })
     },
-    has_ended: |_| false,
+    ..Spec::BASE
 };
 
 /// Which functions these are, and which of them are put into others: by disassembling 6.1, 6.12 and 7.2.
