@@ -16,6 +16,8 @@ pub struct Protocol {
     pub only_by_name: &'static [u16],
     /// Where on the way of an I/O the probe sees them.
     pub level: Level,
+    /// The types of file systems whose requests these are, as mountinfo has them.
+    pub filesystems: &'static [&'static str],
     /// Which way an operation of this name moves bytes, if it does.
     pub direction: fn(&str) -> Option<Direction>,
     /// The name of an operation's status code, where the protocol has names: `0xC0000022` is `STATUS_ACCESS_DENIED`.
@@ -83,6 +85,7 @@ impl Protocol {
         waits_by_design: &[],
         only_by_name: &[],
         level: Level::SystemCall,
+        filesystems: &[],
         direction: |_| None,
         status_name: |_| None,
         status_named: |_| None,

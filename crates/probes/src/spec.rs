@@ -1,9 +1,9 @@
 //! How a probe describes itself; what it does beyond that is its [`Probe`].
 
-use model::{Detail, MountKey, Protocol};
+use model::{Detail, Event, EventLine, MountKey, Protocol};
 
 use crate::{
-    SPECS,
+    Alias, Column, SPECS, columns,
     generated::{event, probe_id, ring_kind},
     libraries::Kind,
     mounts::MountPoint,
@@ -33,6 +33,12 @@ pub(crate) struct Spec {
     pub inflight: &'static [&'static str],
     /// What an event has that only those of this probe have.
     pub detail: fn(&event) -> Detail,
+    /// What a table shows of its events.
+    pub columns: &'static [Column],
+    /// Fills in what lines of its events have in JSON and CSV that not all have, the file aside.
+    pub line: fn(&Event, &mut EventLine<'static>),
+    /// What else `trace` calls it.
+    pub aliases: &'static [Alias],
     /// Records of its own in the ring.
     pub record: Option<OwnRecord>,
     /// What it does beyond all this, from when it is wanted.
@@ -53,6 +59,9 @@ impl Spec {
         mount_key: |point| point.device,
         inflight: &[],
         detail: |_| Detail::None,
+        columns: columns::LOCAL,
+        line: |_, _| (),
+        aliases: &[],
         record: None,
         probe: || Box::new(Plain),
     };

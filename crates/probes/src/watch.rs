@@ -286,7 +286,7 @@ impl Watch {
 
     /// Since when probes have been attached that see the operations below the system calls on this mount; `None` if none is.
     pub fn sees_below_since(&self, mount: MountKey) -> Option<Nanos> {
-        let spoken = filesystems::of(&self.mount(mount).fstype).protocol;
+        let spoken = filesystems::protocol_of(&self.mount(mount).fstype);
         let is_lower = |of: &Protocol| of.level == Level::FileSystem || Some(of) == spoken;
         let lower = self.probes.iter().filter(|probe| is_lower(probe.spec.protocol));
         lower.filter_map(|probe| probe.attached.as_ref()).map(|attached| attached.since).max()

@@ -151,7 +151,7 @@ impl SeesBelow for KernelSource {
         let covered = |protocol: &Protocol| known.asked.iter().any(|(from, of)| **of == *protocol && *from <= age);
         let missing: Vec<_> = probes::protocols().filter(|of| wanted(of) && !covered(of)).collect();
         if !missing.is_empty() {
-            let is_missing = |protocol: &Protocol| missing.iter().any(|of| *of == protocol);
+            let is_missing = |protocol: &Protocol| missing.iter().any(|of| **of == *protocol);
             let found = self.watch.in_flight(is_missing, age, limit);
             // What is known already keeps the age that it had.
             let is_new = |event: &Event| !known.events.iter().any(|other| other.same_operation(event));

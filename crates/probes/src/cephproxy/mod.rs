@@ -7,6 +7,7 @@ use libbpf_rs::{ErrorExt as _, Link, Object};
 use model::{CephProxy, Code, Detail, Level, Protocol};
 
 use crate::{
+    columns,
     generated::probe_id,
     libraries::{Kind, Places, is_on_library},
     probe::Probe,
@@ -43,6 +44,12 @@ pub(crate) static SPEC: Spec = Spec {
     }],
     inflight: &["requests"],
     detail: |raw| Detail::CephProxy(CephProxy { handle: raw.inode, asked: raw.asked }),
+    columns: columns::REMOTE,
+    line: |event, line| {
+        if let Detail::CephProxy(request) = event.detail {
+            line.asked = Some(request.asked);
+        }
+    },
     libraries: Some(&LIBRARIES),
     probe: || Box::new(Proxied),
     ..Spec::BASE

@@ -5,9 +5,11 @@
 use std::{collections::HashMap, net::IpAddr};
 
 use libbpf_rs::{MapCore, MapFlags, Object};
-use model::{Connection, Detail, Level, MountKey, Protocol};
+use model::{Connection, Detail, Event, Level, MountKey, Protocol};
 
 use crate::{
+    Alias,
+    columns::{Cell, Column, DURATION, PID, TIME},
     decode::text,
     generated::probe_id,
     mounts::{MountPoint, Mounts},
@@ -50,6 +52,22 @@ const SHARED: Spec = Spec {
     id: probe_id::PROBE_CONNECTIONS,
     mount_key,
     detail: |raw| Detail::Connection(Connection { peer: text(&raw.file), times: raw.resent }),
+    columns: &[
+        TIME,
+        Column::operation(20),
+        DURATION,
+        Column::new("STATE", 12, Cell::State),
+        PID,
+        Column::mount(24),
+        Column::new("PEER", 0, Cell::Own(peer)),
+    ],
+    line: |event, line| {
+        if let Detail::Connection(connection) = event.detail {
+            (line.peer, line.resent) = (Some(connection.peer.to_string()), Some(connection.times));
+        }
+    },
+    // What happens to a connection is over in a moment.
+    aliases: &[Alias::of(PROTOCOL.name, 0.0)],
     probe: || Box::new(Connections),
     ..Spec::BASE
 };
@@ -126,6 +144,10 @@ pub(crate) static NFS4: Spec = Spec {
     }],
     ..SHARED
 };
+
+fn peer(event: &Event) -> String {
+    if let Detail::Connection(own) = &event.detail { own.peer.to_string() } else { String::new() }
+}
 
 struct Connections;
 

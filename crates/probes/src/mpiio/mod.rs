@@ -9,6 +9,7 @@ use libbpf_rs::{MapCore, Object};
 use model::{Code, Detail, Direction, Event, Level, MpiIo, Operation, Protocol};
 
 use crate::{
+    columns::{COMM, Cell, Column, DURATION, ERROR, FILE, PID, TIME},
     decode::text,
     generated::probe_id,
     monotonic,
@@ -106,6 +107,25 @@ pub(crate) static SPEC: Spec = Spec {
     ],
     inflight: &["in_flight"],
     detail: |raw| Detail::MpiIo(MpiIo { inode: raw.inode, opened_as: text(&raw.file), asked: raw.asked, rank: None }),
+    columns: &[
+        TIME,
+        Column::operation(19),
+        DURATION,
+        Column::bytes(-11),
+        Column::new("RANK", -6, Cell::Own(rank_of)),
+        ERROR,
+        PID,
+        COMM,
+        Column::mount(24),
+        FILE,
+    ],
+    line: |event, line| {
+        if let Detail::MpiIo(mpiio) = event.detail {
+            (line.asked, line.rank) = (Some(mpiio.asked), mpiio.rank);
+            line.collective = Some(is_collective(event.operation));
+            line.bytes_known = Some(!event.flags.bytes_unknown);
+        }
+    },
     libraries: Some(&LIBRARIES),
     probe: || Box::<MpiIoProbe>::default(),
     ..Spec::BASE
@@ -118,8 +138,13 @@ fn direction(name: &str) -> Option<Direction> {
         .find_map(|(does, way)| name.contains(does).then_some(way))
 }
 
+fn rank_of(event: &Event) -> String {
+    let rank = if let Detail::MpiIo(mpiio) = &event.detail { mpiio.rank } else { None };
+    rank.map_or_else(|| "-".into(), |rank| rank.to_string())
+}
+
 /// Whether all processes of a communicator take part in the operation.
-pub fn is_collective(operation: Operation) -> bool {
+fn is_collective(operation: Operation) -> bool {
     let name = operation.name();
     ["_all", "_ordered"].iter().any(|part| name.contains(part))
         || ["open", "close", "sync", "set_size", "preallocate", "set_view"].contains(&name)

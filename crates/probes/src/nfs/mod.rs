@@ -6,6 +6,7 @@ use libbpf_rs::OpenObject;
 use model::{Detail, Direction, Level, Nfs, Protocol};
 
 use crate::{
+    Alias, columns,
     decode::text,
     generated::probe_id,
     probe::Probe,
@@ -45,6 +46,15 @@ pub(crate) static SPEC: Spec = Spec {
             name: text(&raw.file),
         })
     },
+    columns: columns::REMOTE,
+    line: |event, line| {
+        if let Detail::Nfs(nfs) = event.detail {
+            let in_session = nfs.session != 0;
+            (line.session, line.xid, line.resent) = (nfs.session, Some(nfs.xid), Some(nfs.resent));
+            (line.slot, line.sequence) = (in_session.then_some(nfs.slot), in_session.then_some(nfs.sequence));
+        }
+    },
+    aliases: &[Alias::of("nfsslower", 10.0), Alias::of("nfsiosnoop", 0.0)],
     probe: || Box::new(NfsProbe),
     ..Spec::BASE
 };
@@ -137,6 +147,7 @@ pub static PROTOCOL: Protocol = Protocol {
         "FSSTAT",
     ],
     level: Level::Request,
+    filesystems: &["nfs", "nfs4"],
     direction: |name| match name {
         "READ" | "READ_PLUS" => Some(Direction::Read),
         "WRITE" => Some(Direction::Written),

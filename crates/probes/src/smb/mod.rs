@@ -5,6 +5,7 @@ mod status;
 use model::{Detail, Direction, Level, MountKey, Protocol, Smb};
 
 use crate::{
+    Alias, columns,
     generated::probe_id,
     mounts::share,
     spec::{Module, Rung, Spec},
@@ -33,6 +34,13 @@ pub(crate) static SPEC: Spec = Spec {
     mount_key: |point| MountKey::source(share(point.mount.source.as_bytes())),
     inflight: &["inflight"],
     detail: |raw| Detail::Smb(Smb { session: raw.session, message: raw.message, tree: raw.tree }),
+    columns: columns::REMOTE,
+    line: |event, line| {
+        if let Detail::Smb(smb) = event.detail {
+            (line.session, line.mid, line.tree) = (smb.session, smb.message, smb.tree);
+        }
+    },
+    aliases: &[Alias::of("smbslower", 10.0), Alias::of("smbiosnoop", 0.0)],
     ..Spec::BASE
 };
 
@@ -63,6 +71,7 @@ pub static PROTOCOL: Protocol = Protocol {
     ],
     waits_by_design: &[10, 15, 19],
     level: Level::Request,
+    filesystems: &["cifs", "smb3"],
     direction: |name| match name {
         "SMB2_READ" => Some(Direction::Read),
         "SMB2_WRITE" => Some(Direction::Written),

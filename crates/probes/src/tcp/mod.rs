@@ -14,7 +14,7 @@ use at_work::Tcp;
 pub use flow::{Connection, Ends, Flow, Stage, Stamp};
 
 use crate::{
-    connections,
+    columns, connections,
     generated::{probe_id, ring_kind, stamp},
     spec::{OwnRecord, Rung, Spec},
 };
@@ -70,6 +70,7 @@ pub(crate) static SPEC: Spec = Spec {
         },
     ],
     mount_key: connections::mount_key,
+    columns: columns::REMOTE,
     record: Some(OwnRecord {
         kind: ring_kind::RING_STAMP,
         size: size_of::<stamp>(),

@@ -1,8 +1,10 @@
 //! Operations of the virtual file system on the file systems watched: what applications wait for, whatever a mount caches.
 
-use model::{Code, Detail, Direction, Level, Protocol, Vfs};
+use model::{Code, Detail, Direction, Event, Level, Protocol, Vfs};
 
 use crate::{
+    Alias,
+    columns::{COMM, Cell, Column, DURATION, ERROR, FILE, PID, TIME},
     decode::text,
     generated::probe_id,
     spec::{Hook, Rung, Spec},
@@ -78,8 +80,34 @@ pub(crate) static SPEC: Spec = Spec {
             request: raw.request,
         })
     },
+    columns: &[
+        TIME,
+        Column::operation(15),
+        DURATION,
+        Column::new("OFFSET", -12, Cell::Own(|event| own(event, |vfs| vfs.offset))),
+        Column::new("ASKED", -9, Cell::Own(|event| own(event, |vfs| vfs.asked))),
+        Column::bytes(-9),
+        ERROR,
+        PID,
+        COMM,
+        Column::mount(24),
+        FILE,
+    ],
+    line: |event, line| {
+        if let Detail::Vfs(vfs) = event.detail {
+            (line.offset, line.asked, line.request) = (Some(vfs.offset), Some(vfs.asked), Some(vfs.request));
+        }
+    },
+    aliases: &[
+        Alias { fstype: Some("cifs"), ..Alias::of("smbvfsslower", 10.0) },
+        Alias { fstype: Some("cifs"), ..Alias::of("smbvfsiosnoop", 0.0) },
+    ],
     ..Spec::BASE
 };
+
+fn own(event: &Event, number: fn(&Vfs) -> u64) -> String {
+    if let Detail::Vfs(vfs) = &event.detail { number(vfs).to_string() } else { "-".into() }
+}
 
 /// Which functions these are, and which of them are put into others: by disassembling 6.1, 6.12 and 7.2.
 const HOOKS: &[Hook] = &[

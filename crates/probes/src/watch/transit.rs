@@ -7,7 +7,7 @@ use model::{Event, MountKey, Nanos, Protocol, Transit};
 
 use super::Watch;
 use crate::{
-    batches,
+    batches, filesystems,
     generated::{Plain as _, send, sends},
 };
 
@@ -34,7 +34,7 @@ impl Watch {
 
     fn asked(&self, key: MountKey) -> Option<Asked> {
         let mount = self.mounts.get(key)?;
-        Some((mount.address?.0, mount.filesystem().protocol?))
+        Some((mount.address?.0, filesystems::protocol_of(&mount.mount.fstype)?))
     }
 
     fn stamped_sockets(&self) -> Vec<(Asked, sends)> {

@@ -218,7 +218,7 @@ fn a_rule_about_errors_that_names_no_code_is_about_all_of_them() {
     let Rule::Error(rule) = &config.rules[0].rule else { panic!("{:?}", config.rules) };
     let Codes::AllBut(left_out) = &rule.codes else { panic!("{:?}", rule.codes) };
     let excluded = [Code::Errno(95), Code::Status(0xC000_007F)];
-    let ordinary = probes::smb::PROTOCOL.ordinary.iter().copied();
+    let ordinary = probes::protocol("smb").unwrap().ordinary.iter().copied();
     assert_eq!(*left_out, excluded.into_iter().chain(ordinary).collect());
 }
 
@@ -230,7 +230,7 @@ fn an_ordinary_failure_counts_if_it_is_tracked_by_either_name() {
         rule.codes.clone()
     };
     let not_found = Code::Status(0xC000_0034);
-    let counts = |codes: &Codes| codes.include(&probes::smb::PROTOCOL, not_found);
+    let counts = |codes: &Codes| codes.include(probes::protocol("smb").unwrap(), not_found);
     assert!(!counts(&codes(&["mode: all"])));
     assert!(counts(&codes(&["mode: all", "track_codes: [ENOENT]"])));
     assert!(counts(&codes(&["mode: all", "track_codes: [STATUS_OBJECT_NAME_NOT_FOUND]"])));
@@ -239,7 +239,7 @@ fn an_ordinary_failure_counts_if_it_is_tracked_by_either_name() {
 }
 
 fn smb_commands() -> String {
-    probes::smb::PROTOCOL.operations.join(", ")
+    probes::protocol("smb").unwrap().operations.join(", ")
 }
 
 #[test]
