@@ -16,7 +16,7 @@ mod protocol;
 pub mod text;
 mod verdict;
 
-pub use anomaly::{Anomaly, AnomalyKind};
+pub use anomaly::{Anomaly, SNAPSHOT};
 pub use detail::{CephProxy, Connection, Detail, MpiIo, Nfs, SeenFile, Smb, Syscall, Vfs};
 pub use event::{Caller, Event, Flags, Nanos, Network, Phases, Requester, Transit};
 pub use histogram::{BUCKETS, Histogram, SIZES, quantile_index, sparse};

@@ -10,7 +10,7 @@ use model::{
     Caller, Detail, Event, Flags, Level, MountKey, Network, Operation, Phases, Protocol, Requester, Smb, Syscall,
     text::Text,
 };
-use plumbline_diagnose::rule::LatencyRule;
+use plumbline_diagnose::latency::LatencyRule;
 
 pub const MS: u64 = 1_000_000;
 
