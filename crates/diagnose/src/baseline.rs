@@ -1,15 +1,69 @@
 //! Latency that departs from its own recent normal: the median or the slowest hundredth of an operation on a mount.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
-use model::{Anomaly, AnomalyKind, Event, MountKey, Nanos, Operation};
+use model::{Anomaly, Event, MountKey, Nanos, Operation, Protocol};
 
 use crate::{
     Detector, Meanwhile, Window,
     normal::{Figures, Normal, upper_end},
-    rule::BaselineRule,
+    rule::{Pace, Rule},
     units::{nanos, span},
 };
+
+/// The word for it.
+pub const KIND: &str = "baseline";
+
+/// Latency that departs from its own recent normal: the median or the 99th percentile of one operation on one mount is at
+/// least `factor` times its normal, and at least `least_shift` more.
+#[derive(Debug, Clone)]
+pub struct BaselineRule {
+    /// Its name in the configuration; also names the incident.
+    pub name: String,
+    /// Whose operations it judges.
+    pub protocol: &'static Protocol,
+    /// The operations that it judges.
+    pub operations: BTreeSet<Operation>,
+    /// Times the normal; above 1.
+    pub factor: f64,
+    /// More than the normal.
+    pub least_shift: Duration,
+    /// How long it takes.
+    pub pace: Pace,
+}
+
+impl Rule for BaselineRule {
+    fn kind(&self) -> &'static str {
+        KIND
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn protocol(&self) -> &'static Protocol {
+        self.protocol
+    }
+
+    fn told(&self, interval: Duration) -> String {
+        format!(
+            "{}: {} operations of {}, {} times their own recent normal and {:?} more, for {}",
+            self.name,
+            self.operations.len(),
+            self.protocol.name,
+            self.factor,
+            self.least_shift,
+            self.pace.told(interval),
+        )
+    }
+
+    fn detector(&self) -> Box<dyn Detector> {
+        Box::new(Baseline::new(self.clone()))
+    }
+}
 
 /// What is followed: its name, which share of the operations is faster, and how many times the operations it takes.
 const FIGURES: [(&str, f64, u64); 2] = [("median", 0.5, 1), ("99th percentile", 0.99, 10)];
@@ -74,10 +128,10 @@ impl Departures {
     }
 
     /// The anomaly, if there is one now.
-    pub fn anomaly(&self, name: &str, kind: AnomalyKind, probe: &'static str, rule: String) -> Option<Anomaly> {
+    pub fn anomaly(&self, name: &str, kind: &'static str, probe: &'static str, rule: String) -> Option<Anomaly> {
         self.now.then(|| Anomaly {
             name: name.to_owned(),
-            kind,
+            kind: kind.into(),
             probe: probe.into(),
             rule,
             observed: self.observed.clone(),
@@ -154,7 +208,7 @@ impl Detector for Baseline {
             span(nanos(*least_shift)),
             pace.sustained
         );
-        self.departures.anomaly(&self.rule.name, AnomalyKind::Baseline, self.rule.protocol.name, rule)
+        self.departures.anomaly(&self.rule.name, KIND, self.rule.protocol.name, rule)
     }
 
     fn observed(&self, _: &Window) -> String {

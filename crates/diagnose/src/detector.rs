@@ -1,4 +1,4 @@
-//! What a rule must be able to say. A new detector is one new file that implements this for its rule.
+//! What a rule at work must be able to say.
 
 use std::collections::BTreeSet;
 

@@ -1,14 +1,75 @@
 //! Failing operations: many of them, or a large share of all.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use model::{Anomaly, AnomalyKind, Code, Event, Operation, Protocol};
-
-use crate::{
-    Detector, Meanwhile, Window,
-    rule::{Codes, ErrorRule},
-    units::counted,
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
 };
+
+use model::{Anomaly, Code, Event, Operation, Protocol};
+
+use crate::{Detector, Meanwhile, Window, rule::Rule, units::counted};
+
+/// The word for it.
+pub const KIND: &str = "error";
+
+/// Failing operations: at least `acceptable_count` in one window, and, if that is set, at least that share of all.
+#[derive(Debug, Clone)]
+pub struct ErrorRule {
+    /// Its name in the configuration; also names the incident.
+    pub name: String,
+    /// Whose operations it judges.
+    pub protocol: &'static Protocol,
+    /// The operations that it judges.
+    pub operations: BTreeSet<Operation>,
+    /// The failures that it counts.
+    pub codes: Codes,
+    /// This many in one window are an anomaly; at least 1.
+    pub acceptable_count: u32,
+    /// But only if they are this share of all the operations judged, per cent.
+    pub acceptable_percent: Option<f64>,
+}
+
+/// Which failures count.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Codes {
+    /// These.
+    Only(BTreeSet<Code>),
+    /// All but these.
+    AllBut(BTreeSet<Code>),
+}
+
+impl Rule for ErrorRule {
+    fn kind(&self) -> &'static str {
+        KIND
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn protocol(&self) -> &'static Protocol {
+        self.protocol
+    }
+
+    fn told(&self, interval: Duration) -> String {
+        let share = self.acceptable_percent.map(|least| format!(" and {least} % of all")).unwrap_or_default();
+        format!(
+            "{}: {} operations of {}, {} or more failures{share} in {interval:?}",
+            self.name,
+            self.operations.len(),
+            self.protocol.name,
+            self.acceptable_count
+        )
+    }
+
+    fn detector(&self) -> Box<dyn Detector> {
+        Box::new(self.clone())
+    }
+
+    fn sees_failures(&self) -> Option<(&BTreeSet<Operation>, &Codes)> {
+        Some((&self.operations, &self.codes))
+    }
+}
 
 /// How many kinds of failure are named.
 const NAMED: usize = 3;
@@ -67,7 +128,7 @@ impl Detector for ErrorRule {
         };
         Some(Anomaly {
             name: self.name.clone(),
-            kind: AnomalyKind::Error,
+            kind: KIND.into(),
             probe: self.protocol.name.into(),
             rule: format!(
                 "at least {} in one watch interval{of_all}",

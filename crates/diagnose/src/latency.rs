@@ -1,12 +1,65 @@
 //! Slow operations: many over their threshold, or one over the ceiling.
 
-use model::{Anomaly, AnomalyKind, Event};
+use std::{collections::BTreeMap, time::Duration};
+
+use model::{Anomaly, Event, Operation, Protocol};
 
 use crate::{
     Detector, Window,
-    rule::LatencyRule,
+    rule::Rule,
     units::{counted, nanos, span},
 };
+
+/// The word for it.
+pub const KIND: &str = "latency";
+
+/// Slow operations: at least `acceptable_count` at or over their threshold in one window, or one at or over `ceiling`.
+#[derive(Debug, Clone)]
+pub struct LatencyRule {
+    /// Its name in the configuration; also names the incident.
+    pub name: String,
+    /// Whose operations it judges.
+    pub protocol: &'static Protocol,
+    /// The threshold of every operation that it judges. What is not in here is not judged.
+    pub thresholds: BTreeMap<Operation, Duration>,
+    /// This many in one window are an anomaly; at least 1.
+    pub acceptable_count: u32,
+    /// One operation this slow is an anomaly by itself.
+    pub ceiling: Duration,
+}
+
+impl Rule for LatencyRule {
+    fn kind(&self) -> &'static str {
+        KIND
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn protocol(&self) -> &'static Protocol {
+        self.protocol
+    }
+
+    fn told(&self, interval: Duration) -> String {
+        format!(
+            "{}: {} operations of {}, {} or more over their threshold in {interval:?}, or one of {:?}",
+            self.name,
+            self.thresholds.len(),
+            self.protocol.name,
+            self.acceptable_count,
+            self.ceiling,
+        )
+    }
+
+    fn detector(&self) -> Box<dyn Detector> {
+        Box::new(self.clone())
+    }
+
+    fn sees(&self) -> Vec<(Operation, Duration)> {
+        self.thresholds.iter().map(|(operation, threshold)| (*operation, self.ceiling.min(*threshold))).collect()
+    }
+}
 
 impl Detector for LatencyRule {
     /// The ceiling counts too: where it is below a threshold, an operation between them is an anomaly by itself.
@@ -26,7 +79,7 @@ impl Detector for LatencyRule {
         };
         Some(Anomaly {
             name: self.name.clone(),
-            kind: AnomalyKind::Latency,
+            kind: KIND.into(),
             probe: self.protocol.name.into(),
             rule: format!(
                 "at least {} at or over their threshold in one watch interval, or one of {} or more",

@@ -4,18 +4,18 @@
 //! (a [`Detector`]) says whether it was anomalous; anomalous windows close to each other are one [`Episode`];
 //! [`verdict()`] says where its time was lost and [`Top`] who lost it.
 
-mod baseline;
+pub mod baseline;
 mod below;
-mod connection;
+pub mod connection;
 mod detector;
 mod episode;
-mod error;
-mod latency;
+pub mod error;
+pub mod latency;
 mod meanwhile;
 mod normal;
 pub mod rule;
-mod stall;
-mod throughput;
+pub mod stall;
+pub mod throughput;
 mod top;
 mod units;
 mod verdict;

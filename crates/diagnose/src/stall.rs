@@ -1,12 +1,62 @@
 //! Operations that do not return.
 
-use model::{Anomaly, AnomalyKind, Event};
+use std::{collections::BTreeSet, time::Duration};
+
+use model::{Anomaly, Event, Operation, Protocol};
 
 use crate::{
     Detector, Window,
-    rule::StallRule,
+    rule::Rule,
     units::{counted, nanos, span},
 };
+
+/// The word for it.
+pub const KIND: &str = "stalled";
+
+/// Operations that have not returned after `limit`: one is an anomaly.
+#[derive(Debug, Clone)]
+pub struct StallRule {
+    /// Its name in the configuration; also names the incident.
+    pub name: String,
+    /// Whose operations it judges.
+    pub protocol: &'static Protocol,
+    /// The operations that it judges.
+    pub operations: BTreeSet<Operation>,
+    /// In flight for longer is stalled.
+    pub limit: Duration,
+}
+
+impl Rule for StallRule {
+    fn kind(&self) -> &'static str {
+        KIND
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn protocol(&self) -> &'static Protocol {
+        self.protocol
+    }
+
+    fn told(&self, _: Duration) -> String {
+        format!(
+            "{}: {} operations of {}, one that has not returned after {:?}",
+            self.name,
+            self.operations.len(),
+            self.protocol.name,
+            self.limit
+        )
+    }
+
+    fn detector(&self) -> Box<dyn Detector> {
+        Box::new(self.clone())
+    }
+
+    fn sees_in_flight(&self) -> Option<Duration> {
+        Some(self.limit)
+    }
+}
 
 impl Detector for StallRule {
     fn counts(&self, event: &Event) -> bool {
@@ -16,7 +66,7 @@ impl Detector for StallRule {
     fn detect(&self, window: &Window) -> Option<Anomaly> {
         (window.count() > 0).then(|| Anomaly {
             name: self.name.clone(),
-            kind: AnomalyKind::Stalled,
+            kind: KIND.into(),
             probe: self.protocol.name.into(),
             rule: format!("an operation that has not returned after {}", span(nanos(self.limit))),
             observed: self.observed(window),

@@ -12,17 +12,67 @@
 //!
 //! Reads and writes are judged apart, since one of them may end where the other begins.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
-use model::{Anomaly, AnomalyKind, Event, Operation};
+use model::{Anomaly, Event, Operation, Protocol};
 
 use crate::{
     Detector, Meanwhile, Window,
     baseline::Departures,
     normal::{Figures, Normal, lower_end},
-    rule::ThroughputRule,
+    rule::{Pace, Rule},
     units::SECOND,
 };
+
+/// The word for it.
+pub const KIND: &str = "throughput";
+
+/// Throughput that departs from its own recent normal: one operation on one mount moves less than `share` of its normal
+/// bytes a second, by less than that share of its normal operations, with as many of them in flight.
+#[derive(Debug, Clone)]
+pub struct ThroughputRule {
+    /// Its name in the configuration; also names the incident.
+    pub name: String,
+    /// Whose operations it judges.
+    pub protocol: &'static Protocol,
+    /// The operations that it judges; of these only what moves data.
+    pub operations: BTreeSet<Operation>,
+    /// Of the normal: above 0, below 1.
+    pub share: f64,
+    /// A normal of fewer bytes a second is not judged.
+    pub least_bytes: f64,
+    /// How long it takes.
+    pub pace: Pace,
+}
+
+impl Rule for ThroughputRule {
+    fn kind(&self) -> &'static str {
+        KIND
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn protocol(&self) -> &'static Protocol {
+        self.protocol
+    }
+
+    fn told(&self, interval: Duration) -> String {
+        format!(
+            "{}: {} operations of {}, below {:.0} % of their own recent normal throughput, for {}",
+            self.name,
+            self.operations.len(),
+            self.protocol.name,
+            self.share * 100.0,
+            self.pace.told(interval),
+        )
+    }
+
+    fn detector(&self) -> Box<dyn Detector> {
+        Box::new(Throughput::new(self.clone()))
+    }
+}
 
 /// The demand is there if at least this share of the normal number of operations is in flight.
 const DEMAND: f32 = 0.75;
@@ -110,7 +160,7 @@ impl Detector for Throughput {
             self.rule.share * 100.0,
             self.rule.pace.sustained
         );
-        self.departures.anomaly(&self.rule.name, AnomalyKind::Throughput, self.rule.protocol.name, rule)
+        self.departures.anomaly(&self.rule.name, KIND, self.rule.protocol.name, rule)
     }
 
     fn observed(&self, _: &Window) -> String {

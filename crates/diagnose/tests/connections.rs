@@ -7,11 +7,8 @@ mod common;
 use std::time::Duration;
 
 use common::{MS, smb};
-use model::{AnomalyKind, Connection, Detail, Event, Layer, Operation, Protocol, Verdict};
-use plumbline_diagnose::{
-    Change, Meanwhile, Watch, judge,
-    rule::{ConnectionRule, Rule},
-};
+use model::{Connection, Detail, Event, Layer, Level, Operation, Protocol, Verdict};
+use plumbline_diagnose::{Change, Meanwhile, Watch, connection::ConnectionRule, judge, rule::Rule};
 
 static CONNECTIONS: Protocol = Protocol {
     name: "connections",
@@ -26,7 +23,7 @@ static CONNECTIONS: Protocol = Protocol {
         "TCP_ZERO_WINDOW",
         "SLOT_STARVATION",
     ],
-    remote: true,
+    level: Level::Connection,
     ..Protocol::BY_ERRNO
 };
 
@@ -49,13 +46,13 @@ fn lost_in(state: u32) -> Event {
 }
 
 fn verdict(events: &[Event], around: &[Event]) -> Verdict {
-    judge(AnomalyKind::Connection, events, around)
+    judge("connection", events, around)
 }
 
 fn changes(events: &[Event]) -> Vec<Change> {
     let counts = [("CONNECTION_LOST", 1), ("TCP_RETRANSMIT", 5)].map(|(name, count)| (kind(name), count));
     let rule = ConnectionRule { name: "r".into(), protocol: &CONNECTIONS, counts: counts.into() };
-    let mut watch = Watch::new(Rule::Connection(rule).detector(), Duration::from_secs(60), 0);
+    let mut watch = Watch::new(rule.detector(), Duration::from_secs(60), 0);
     events.iter().for_each(|event| watch.see(event));
     watch.close(1000 * MS, 0, &Meanwhile::default(), &mut 0)
 }
@@ -71,7 +68,7 @@ fn each_kind_has_a_count_of_its_own() {
     let mixed = [retransmissions(2), vec![happening("CONNECTION_LOST", 1.0, 0)]].concat();
     let [Change::Opened(episode)] = &changes(&mixed)[..] else { panic!() };
     assert_eq!(episode.anomaly.observed, "1 CONNECTION_LOST, 2 TCP_RETRANSMIT");
-    assert_eq!((episode.anomaly.kind, episode.anomaly.probe.as_ref()), (AnomalyKind::Connection, "connections"));
+    assert_eq!((episode.anomaly.kind.as_ref(), episode.anomaly.probe.as_ref()), ("connection", "connections"));
 }
 
 #[test]

@@ -5,10 +5,12 @@ mod common;
 use std::time::Duration;
 
 use common::{MS, operation, smb};
-use model::{AnomalyKind, Code, Event, Layer, MountKey, Transit};
+use model::{Code, Event, Layer, MountKey, Transit};
 use plumbline_diagnose::{
-    Change, Detector, Meanwhile, Watch, Window, judge,
-    rule::{Codes, ErrorRule, StallRule},
+    Change, Detector, Meanwhile, Watch, Window,
+    error::{Codes, ErrorRule},
+    judge,
+    stall::StallRule,
 };
 
 const SECOND: u64 = 1_000 * MS;
@@ -56,7 +58,7 @@ fn three_failures_are_an_anomaly_and_two_are_none() {
     let failures = vec![failed(DISK_FULL, 28); 3];
     assert_eq!(rule.detect(&window(&failures[..2])), None);
     let anomaly = rule.detect(&window(&failures)).unwrap();
-    assert_eq!((anomaly.kind, anomaly.limit.as_str()), (AnomalyKind::Error, "3 failures"));
+    assert_eq!((anomaly.kind.as_ref(), anomaly.limit.as_str()), ("error", "3 failures"));
     assert_eq!(anomaly.observed, "3 failures (3 SMB2_WRITE 0xc000007f (errno 28))");
 }
 
@@ -78,9 +80,9 @@ fn a_share_of_all_operations_is_asked_for_beside_the_number() {
 fn what_the_server_has_answered_is_its_own_and_what_it_has_not_is_nobodys() {
     let mut lost = failed(0, 0);
     lost.flags.unanswered = true;
-    let answered = judge(AnomalyKind::Error, &[failed(DISK_FULL, 28), failed(DISK_FULL, 28), lost.clone()], &[]);
+    let answered = judge("error", &[failed(DISK_FULL, 28), failed(DISK_FULL, 28), lost.clone()], &[]);
     assert_eq!((answered.layer, answered.confidence), (Layer::Server, 0.63));
-    assert_eq!(judge(AnomalyKind::Error, &[failed(DISK_FULL, 28), lost], &[]).layer, Layer::Unknown);
+    assert_eq!(judge("error", &[failed(DISK_FULL, 28), lost], &[]).layer, Layer::Unknown);
 }
 
 fn stalls() -> StallRule {
@@ -127,7 +129,7 @@ fn of_a_silent_server_the_stamps_say_whether_it_has_the_request() {
     let stamped = |unacknowledged| {
         let mut event = in_flight(SECOND, 10 * SECOND);
         event.transit = Some(Transit { sends: 1, most: MS, unacknowledged, ..Transit::default() });
-        judge(AnomalyKind::Stalled, &[event], &[])
+        judge("stalled", &[event], &[])
     };
     let (arrived, lost) = (stamped(0), stamped(9 * SECOND));
     assert_eq!((arrived.layer, lost.layer), (Layer::Server, Layer::Unknown));
@@ -138,17 +140,17 @@ fn of_a_silent_server_the_stamps_say_whether_it_has_the_request() {
 #[test]
 fn a_server_that_answers_others_meanwhile_is_to_blame_and_a_silent_one_may_be() {
     let stalled = [in_flight(SECOND, 10 * SECOND)];
-    assert_eq!(judge(AnomalyKind::Stalled, &stalled, &[]).layer, Layer::Unknown);
+    assert_eq!(judge("stalled", &stalled, &[]).layer, Layer::Unknown);
     let other = |start: u64| Event { start, duration: MS, ..smb("SMB2_READ", 0.0, [0.0, 1.0, 0.0]) };
-    assert_eq!(judge(AnomalyKind::Stalled, &stalled, &[other(9 * SECOND)]).layer, Layer::Server);
-    assert_eq!(judge(AnomalyKind::Stalled, &stalled, &[other(2 * SECOND)]).layer, Layer::Unknown, "silent since");
-    assert_eq!(judge(AnomalyKind::Stalled, &stalled, &[other(0)]).layer, Layer::Unknown, "asked before");
+    assert_eq!(judge("stalled", &stalled, &[other(9 * SECOND)]).layer, Layer::Server);
+    assert_eq!(judge("stalled", &stalled, &[other(2 * SECOND)]).layer, Layer::Unknown, "silent since");
+    assert_eq!(judge("stalled", &stalled, &[other(0)]).layer, Layer::Unknown, "asked before");
     let late = Event { duration: 2 * SECOND, ..smb("SMB2_READ", 9_000.0, [0.0, 2_000.0, 0.0]) };
-    assert_eq!(judge(AnomalyKind::Stalled, &stalled, &[late]).layer, Layer::Unknown, "answered after the look");
+    assert_eq!(judge("stalled", &stalled, &[late]).layer, Layer::Unknown, "answered after the look");
     // Which connection it will be answered over is not known: its mount is.
     let mut unknown = stalled.clone();
     unknown[0].connection = 0;
-    assert_eq!(judge(AnomalyKind::Stalled, &unknown, &[other(9 * SECOND)]).layer, Layer::Server);
+    assert_eq!(judge("stalled", &unknown, &[other(9 * SECOND)]).layer, Layer::Server);
     let elsewhere = Event { mount: MountKey(99), ..other(9 * SECOND) };
-    assert_eq!(judge(AnomalyKind::Stalled, &unknown, &[elsewhere]).layer, Layer::Unknown, "another mount");
+    assert_eq!(judge("stalled", &unknown, &[elsewhere]).layer, Layer::Unknown, "another mount");
 }

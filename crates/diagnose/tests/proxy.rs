@@ -5,11 +5,11 @@
 mod common;
 
 use common::{MS, smb};
-use model::{AnomalyKind, Event, Layer, MountKey, Phases, Protocol};
+use model::{Event, Layer, Level, MountKey, Phases, Protocol};
 use plumbline_diagnose::judge;
 
 static CEPHPROXY: Protocol =
-    Protocol { name: "cephproxy", operations: &["read", "write"], remote: true, ..Protocol::BY_ERRNO };
+    Protocol { name: "cephproxy", operations: &["read", "write"], level: Level::Proxy, ..Protocol::BY_ERRNO };
 
 /// A read by one of several processes, each of which has a connection of its own.
 fn read(start: f64, connection: u64, phases: [f64; 3]) -> Event {
@@ -27,7 +27,7 @@ fn before() -> Vec<Event> {
 #[test]
 fn what_libcephfs_takes_is_blamed_on_nobody() {
     let slow: Vec<_> = (0..5).map(|n| read(100.0, n, [0.01, 300.0, 0.02])).collect();
-    let verdict = judge(AnomalyKind::Latency, &slow, &before());
+    let verdict = judge("latency", &slow, &before());
     assert_eq!(verdict.layer, Layer::Unknown);
     let because = verdict.because.join(" ");
     assert!(
@@ -41,7 +41,7 @@ fn what_libcephfs_takes_is_blamed_on_nobody() {
 #[test]
 fn the_daemons_own_queue_is_this_hosts() {
     let slow: Vec<_> = (0..5).map(|n| read(100.0, n, [300.0, 0.5, 0.02])).collect();
-    let verdict = judge(AnomalyKind::Latency, &slow, &before());
+    let verdict = judge("latency", &slow, &before());
     assert_eq!(verdict.layer, Layer::Client, "{:?}", verdict.because);
 }
 
@@ -49,7 +49,7 @@ fn the_daemons_own_queue_is_this_hosts() {
 fn a_queue_behind_a_cluster_that_is_late_is_not() {
     let mut slow: Vec<_> = (0..4).map(|n| read(100.0, n, [0.01, 600.0, 0.02])).collect();
     slow.extend((4..12).map(|n| read(150.0, n, [540.0, 0.5, 0.02])));
-    let verdict = judge(AnomalyKind::Latency, &slow, &before());
+    let verdict = judge("latency", &slow, &before());
     assert_eq!(verdict.layer, Layer::Unknown, "{:?}", verdict.because);
 }
 
@@ -59,7 +59,7 @@ fn a_hang_is_blamed_on_nobody_and_says_whether_the_daemon_answers_others() {
     stalled.duration = 6_000 * MS;
     stalled.flags.in_flight = true;
     let said = |around: &[Event]| {
-        let verdict = judge(AnomalyKind::Stalled, &[stalled.clone()], around);
+        let verdict = judge("stalled", &[stalled.clone()], around);
         assert_eq!(verdict.layer, Layer::Unknown);
         verdict.because.join(" ")
     };
@@ -71,7 +71,7 @@ fn a_hang_is_blamed_on_nobody_and_says_whether_the_daemon_answers_others() {
 fn failures_that_no_daemon_served_are_this_hosts() {
     let mut failed = Event { errno: 5, phases: Phases::default(), ..read(100.0, 1, [0.0; 3]) };
     failed.flags.failed = true;
-    assert_eq!(judge(AnomalyKind::Error, &[failed.clone()], &[]).layer, Layer::Client);
+    assert_eq!(judge("error", &[failed.clone()], &[]).layer, Layer::Client);
     failed.phases = Phases { queue: 1, wire: 1, deliver: 1 };
-    assert_eq!(judge(AnomalyKind::Error, &[failed], &[]).layer, Layer::Unknown);
+    assert_eq!(judge("error", &[failed], &[]).layer, Layer::Unknown);
 }

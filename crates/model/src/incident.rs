@@ -211,7 +211,7 @@ pub struct RankedFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{AnomalyKind, Layer};
+    use crate::Layer;
 
     fn read(json: &str) -> Incident {
         serde_json::from_str(json).unwrap()
@@ -221,7 +221,7 @@ mod tests {
     fn what_is_written_is_read_again() {
         let written = Incident {
             id: "i".into(),
-            anomaly: Anomaly { kind: AnomalyKind::Stalled, probe: "smb".into(), ..Anomaly::default() },
+            anomaly: Anomaly { kind: "stalled".into(), probe: "smb".into(), ..Anomaly::default() },
             verdict: Verdict { layer: Layer::Server, confidence: 0.9, ..Verdict::default() },
             state: State::Closed,
             top: Ranking {
@@ -248,7 +248,7 @@ mod tests {
                 "operations": -1, "new": [[[]]]}"#,
         );
         assert_eq!((incident.id.as_str(), incident.anomaly.name.as_str()), ("", "a"));
-        assert_eq!((incident.anomaly.kind, incident.verdict.layer), (AnomalyKind::Unknown, Layer::Unknown));
+        assert_eq!((incident.anomaly.kind.as_ref(), incident.verdict.layer), ("of tomorrow", Layer::Unknown));
         assert_eq!(incident.verdict.because, ["one"]);
         assert_eq!((incident.verdict.phases_ms.queue, incident.verdict.phases_ms.send), (None, Some(1.0)));
         assert_eq!((incident.mount().unwrap().source.as_str(), incident.top.files.len()), ("s", 0));

@@ -16,7 +16,7 @@ mod protocol;
 pub mod text;
 mod verdict;
 
-pub use anomaly::{Anomaly, AnomalyKind};
+pub use anomaly::{Anomaly, SNAPSHOT};
 pub use detail::{CephProxy, Connection, Detail, MpiIo, Nfs, SeenFile, Smb, Syscall, Vfs};
 pub use event::{Caller, Event, Flags, Nanos, Network, Phases, Requester, Transit};
 pub use histogram::{BUCKETS, Histogram, SIZES, quantile_index, sparse};
@@ -26,5 +26,5 @@ pub use incident::{
 pub use line::{BelowLine, CallLine, ChildLine, EventLine};
 pub use losses::{Losses, ProbeLosses};
 pub use mount::{Mount, MountKey};
-pub use protocol::{Code, Operation, Protocol};
+pub use protocol::{Code, Direction, Level, Operation, Protocol};
 pub use verdict::{Layer, PhasesMs, Verdict};

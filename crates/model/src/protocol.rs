@@ -14,17 +14,58 @@ pub struct Protocol {
     pub waits_by_design: &'static [u16],
     /// Codes of operations that belong to healthy work and do not wait: no rule judges them either unless it names them.
     pub only_by_name: &'static [u16],
-    /// Whether a server stands behind the operations, so that the time can be the network's or the server's.
-    pub remote: bool,
+    /// Where on the way of an I/O the probe sees them.
+    pub level: Level,
+    /// The types of file systems whose requests these are, as mountinfo has them.
+    pub filesystems: &'static [&'static str],
+    /// Which way an operation of this name moves bytes, if it does.
+    pub direction: fn(&str) -> Option<Direction>,
     /// The name of an operation's status code, where the protocol has names: `0xC0000022` is `STATUS_ACCESS_DENIED`.
     pub status_name: fn(u32) -> Option<&'static str>,
     /// The status code of that name, where the protocol has names.
     pub status_named: fn(&str) -> Option<u32>,
+    /// One of those names, for who has misspelt another; empty where there are none that anybody knows.
+    pub status_example: &'static str,
     /// The errno, positive, that the application gets for a status code; 0 if that cannot be said.
     pub status_errno: fn(u32) -> u32,
     /// Failures that belong to healthy work, such as a look for a file that is not there: only a rule that names them
     /// counts them. At most 32.
     pub ordinary: &'static [Code],
+}
+
+/// Where on the way of an I/O a probe sees operations, uppermost first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Level {
+    /// Calls of a library. A thread in one may be anywhere: computing, or asking again and again for an answer.
+    Library,
+    /// System calls.
+    SystemCall,
+    /// Operations of a file system, whichever it is.
+    FileSystem,
+    /// Requests to a daemon of this host, which asks the servers for everybody.
+    Proxy,
+    /// Requests of a client in the kernel to a server.
+    Request,
+    /// What TCP sends for requests.
+    Transport,
+    /// What happens to the connections with servers.
+    Connection,
+}
+
+impl Level {
+    /// Whether a server stands behind the operations, so that the time can be the network's or the server's.
+    pub fn is_remote(self) -> bool {
+        self >= Self::Proxy
+    }
+}
+
+/// Which way bytes go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Direction {
+    /// To the application.
+    Read,
+    /// From it.
+    Written,
 }
 
 /// What says how an operation failed.
@@ -37,15 +78,18 @@ pub enum Code {
 }
 
 impl Protocol {
-    /// One without operations, or statuses of its own: what fails says so by its errno.
+    /// One without operations, or statuses of its own: what fails says so by its errno. System calls, if nothing else is said.
     pub const BY_ERRNO: Self = Self {
         name: "",
         operations: &[],
         waits_by_design: &[],
         only_by_name: &[],
-        remote: false,
+        level: Level::SystemCall,
+        filesystems: &[],
+        direction: |_| None,
         status_name: |_| None,
         status_named: |_| None,
+        status_example: "",
         status_errno: |_| 0,
         ordinary: &[],
     };
@@ -74,6 +118,15 @@ impl Protocol {
     }
 }
 
+/// No two have one name.
+impl PartialEq for Protocol {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Protocol {}
+
 /// One kind of operation of one protocol. Exists only for codes that the protocol names.
 #[derive(Clone, Copy)]
 pub struct Operation {
@@ -95,6 +148,16 @@ impl Operation {
     /// The field's own name: `SMB2_WRITE`, `read`.
     pub fn name(self) -> &'static str {
         self.protocol.operations.get(usize::from(self.code)).copied().unwrap_or("")
+    }
+
+    /// Where on the way of an I/O it is seen.
+    pub fn level(self) -> Level {
+        self.protocol.level
+    }
+
+    /// Which way it moves bytes, if it does.
+    pub fn direction(self) -> Option<Direction> {
+        (self.protocol.direction)(self.name())
     }
 
     /// True for operations that last until something happens elsewhere, such as a change notification.

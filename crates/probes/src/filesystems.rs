@@ -2,7 +2,7 @@
 
 use model::Protocol;
 
-use crate::{nfs, smb};
+use crate::protocols;
 
 /// One type, by the name that mountinfo has for it. What is not known of it is `None`, `false` or empty.
 #[derive(Debug)]
@@ -13,8 +13,6 @@ pub struct FileSystem {
     pub magics: &'static [u32],
     /// Whether a server or a daemon stands behind it.
     pub remote: bool,
-    /// Whose operations run below the system calls on it.
-    pub protocol: Option<&'static Protocol>,
     /// The port of its servers, where its options name no other.
     pub port: Option<u16>,
     /// What a source says of the server: the host of `//host/share`.
@@ -30,7 +28,6 @@ const LOCAL: FileSystem = FileSystem {
     name: "",
     magics: &[],
     remote: false,
-    protocol: None,
     port: None,
     server: |_| None,
     named_by_share: false,
@@ -39,14 +36,12 @@ const LOCAL: FileSystem = FileSystem {
 const REMOTE: FileSystem = FileSystem { remote: true, ..LOCAL };
 const SMB: FileSystem = FileSystem {
     magics: &[0xff53_4d42, 0xfe53_4d42],
-    protocol: Some(&smb::PROTOCOL),
     port: Some(445),
     server: |source| source.trim_start_matches('/').split('/').next(),
     named_by_share: true,
     ..REMOTE
 };
-const NFS: FileSystem =
-    FileSystem { magics: &[0x6969], protocol: Some(&nfs::PROTOCOL), port: Some(2049), server: before_path, ..REMOTE };
+const NFS: FileSystem = FileSystem { magics: &[0x6969], port: Some(2049), server: before_path, ..REMOTE };
 const FUSE: &[u32] = &[0x6573_5546];
 
 /// Every type of which something is known. The numbers: include/uapi/linux/magic.h and the file systems' own headers. Those of the
@@ -98,9 +93,19 @@ pub fn all() -> impl Iterator<Item = &'static FileSystem> {
     TABLE.iter()
 }
 
-/// Types that speak this protocol.
-pub fn speaking(protocol: &Protocol) -> impl Iterator<Item = &'static FileSystem> {
-    all().filter(move |filesystem| filesystem.protocol.is_some_and(|spoken| spoken.name == protocol.name))
+/// Whose requests are made for what is mounted by this type.
+pub(crate) fn protocol_of(name: &str) -> Option<&'static Protocol> {
+    protocols().find(|protocol| protocol.filesystems.contains(&name))
+}
+
+/// The types that can be asked for by name in [`crate::Filter::magic`].
+pub fn with_magic() -> impl Iterator<Item = &'static str> {
+    all().filter(|filesystem| !filesystem.magics.is_empty()).map(|filesystem| filesystem.name)
+}
+
+/// The superblock magic number of a type; several types may share one.
+pub fn magic_of(name: &str) -> Option<u32> {
+    of(name).magics.first().copied()
 }
 
 /// Server and type of what the kernel side names by a source: `//server/share` and `//server` of SMB, `server:` of NFS, the path of

@@ -2,13 +2,14 @@
 //!
 //! `bpf/` holds what the probes' C sources share; [`Watch`] is the way in.
 
-use model::Protocol;
+use model::{Event, EventLine, Level, Protocol};
 use serde::Serialize;
 
 mod aside;
 mod batches;
-pub mod cephproxy;
-pub mod connections;
+mod cephproxy;
+mod columns;
+mod connections;
 mod decode;
 mod directory;
 mod elsewhere;
@@ -18,24 +19,26 @@ mod iterator;
 mod kernel;
 mod libraries;
 pub mod mounts;
-pub mod mpiio;
+mod mpiio;
 mod names;
-pub mod nfs;
+mod nfs;
+mod probe;
 mod processes;
 mod recorder;
 mod ring;
 mod runs;
 mod shared;
-pub mod smb;
+mod smb;
 mod spec;
-pub mod syscalls;
+mod syscalls;
 pub mod tasks;
 pub mod tcp;
 mod threads;
 mod usage;
-pub mod vfs;
+mod vfs;
 mod watch;
 
+pub use columns::{Cell, Column};
 pub use decode::decode_event;
 pub use kernel::{Kernel, PERMISSION, may_load};
 pub use processes::Followed;
@@ -66,6 +69,11 @@ pub fn protocols() -> impl Iterator<Item = &'static Protocol> {
     SPECS.iter().filter(|spec| spec.is_first()).map(|spec| spec.protocol)
 }
 
+/// Those whose operations are seen there.
+pub fn at(level: Level) -> impl Iterator<Item = &'static Protocol> {
+    protocols().filter(move |protocol| protocol.level == level)
+}
+
 /// Every protocol with the number that its probe has in records.
 pub fn numbers() -> impl Iterator<Item = (u8, &'static Protocol)> {
     let first = SPECS.iter().filter(|spec| spec.is_first());
@@ -79,7 +87,42 @@ pub fn system_call(name: &str) -> Option<&'static str> {
 
 /// Whether the protocol's probe can tell what is in flight: see [`Watch::in_flight`].
 pub fn shows_in_flight(protocol: &Protocol) -> bool {
-    SPECS.iter().any(|spec| spec.protocol.name == protocol.name && !spec.inflight.is_empty())
+    SPECS.iter().any(|spec| spec.protocol == protocol && !spec.inflight.is_empty())
+}
+
+/// What a table shows of the protocol's events.
+pub fn columns(protocol: &Protocol) -> &'static [Column] {
+    spec::Spec::of(protocol).map_or(columns::LOCAL, |spec| spec.columns)
+}
+
+/// Fills in what only lines of the event's protocol have.
+pub fn fill_line(event: &Event, line: &mut EventLine<'static>) {
+    if let Some(spec) = spec::Spec::of(event.operation.protocol()) {
+        (spec.line)(event, line);
+    }
+}
+
+/// Another name of a probe, and the defaults that go with it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Alias {
+    /// The name; also the probe's own, where that has other defaults than most.
+    pub name: &'static str,
+    /// What takes less is not shown, milliseconds.
+    pub min_ms: f64,
+    /// The type of file system that it is limited to.
+    pub fstype: Option<&'static str>,
+}
+
+impl Alias {
+    const fn of(name: &'static str, min_ms: f64) -> Self {
+        Self { name, min_ms, fstype: None }
+    }
+}
+
+/// Every alias, with what it means.
+pub fn aliases() -> impl Iterator<Item = (&'static Protocol, Alias)> {
+    let first = SPECS.iter().filter(|spec| spec.is_first());
+    first.flat_map(|spec| spec.aliases.iter().map(|alias| (spec.protocol, *alias)))
 }
 
 /// Has libbpf's messages go to the log, at debug level.

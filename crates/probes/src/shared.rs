@@ -152,12 +152,10 @@ impl Shared {
         Ok(())
     }
 
-    pub fn apply(&mut self, filter: &Filter, specs: &[&Spec]) -> libbpf_rs::Result<()> {
+    pub fn apply(&mut self, filter: &Filter) -> libbpf_rs::Result<()> {
         self.settings.threshold = [u64::MAX; THRESHOLDS];
         for (operation, threshold) in &filter.thresholds {
-            let Some(spec) = specs.iter().find(|spec| spec.protocol.name == operation.protocol().name) else {
-                continue;
-            };
+            let Some(spec) = Spec::of(operation.protocol()) else { continue };
             let index = spec.id.0 as usize * MAX_OPERATIONS + usize::from(operation.code());
             if let Some(slot) = self.settings.threshold.get_mut(index) {
                 *slot = u64::try_from(threshold.as_nanos()).unwrap_or(u64::MAX);
@@ -165,18 +163,15 @@ impl Shared {
         }
         self.settings.failures = [0; THRESHOLDS];
         for operation in &filter.failures {
-            let slot = specs.iter().find(|spec| spec.protocol.name == operation.protocol().name).and_then(|spec| {
+            let slot = Spec::of(operation.protocol()).and_then(|spec| {
                 self.settings.failures.get_mut(spec.id.0 as usize * MAX_OPERATIONS + usize::from(operation.code()))
             });
             slot.into_iter().for_each(|slot| *slot = 1);
         }
         self.settings.ordinary = [0; ORDINARY];
-        for spec in specs {
+        for spec in SPECS {
             let wanted = |code: &&Code| {
-                filter
-                    .wanted_ordinary
-                    .iter()
-                    .any(|(protocol, other)| protocol.name == spec.protocol.name && other == *code)
+                filter.wanted_ordinary.iter().any(|(protocol, other)| *protocol == spec.protocol && other == *code)
             };
             let left = spec.protocol.ordinary.iter().filter(|code| !wanted(code)).take(MAX_ORDINARY);
             let slots = self.settings.ordinary.iter_mut().skip(spec.id.0 as usize * MAX_ORDINARY);
@@ -253,8 +248,7 @@ impl Shared {
 
     /// Puts a histogram in its place that nothing in the kernel counts in.
     pub fn set_histogram(&self, operation: Operation, mount: MountKey, is: &Histogram) -> libbpf_rs::Result<()> {
-        let spec = SPECS.iter().find(|spec| spec.protocol.name == operation.protocol().name);
-        let Some(spec) = spec.filter(|_| is.count > 0) else { return Ok(()) };
+        let Some(spec) = Spec::of(operation.protocol()).filter(|_| is.count > 0) else { return Ok(()) };
         let key = histogram_key {
             mount: mount.0,
             operation: operation.code(),
@@ -277,8 +271,7 @@ impl Shared {
 
     /// Takes an entry out, and returns what it said last; `None` if there is none.
     pub fn take_usage(&self, who: &Who) -> libbpf_rs::Result<Option<Usage>> {
-        let spec = SPECS.iter().find(|spec| spec.protocol.name == who.operation.protocol().name);
-        let Some(spec) = spec.filter(|_| !who.is_other()) else { return Ok(None) };
+        let Some(spec) = Spec::of(who.operation.protocol()).filter(|_| !who.is_other()) else { return Ok(None) };
         let key = usage::key_of(who, spec.id.0);
         let value = self.map("usage")?.lookup_and_delete(key.as_bytes())?;
         Ok(value.and_then(|value| usage::decode(key.as_bytes(), &value)).map(|(_, usage)| usage))

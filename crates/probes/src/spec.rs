@@ -1,14 +1,16 @@
-//! How a probe describes itself to the loader.
+//! How a probe describes itself; what it does beyond that is its [`Probe`].
 
-use libbpf_rs::{Object, OpenObject};
-use model::{Detail, MountKey, Protocol};
+use model::{Detail, Event, EventLine, MountKey, Protocol};
 
 use crate::{
-    generated::{event, probe_id},
-    mounts::{MountPoint, Mounts},
+    Alias, Column, SPECS, columns,
+    generated::{event, probe_id, ring_kind},
+    libraries::Kind,
+    mounts::MountPoint,
+    probe::{Plain, Probe},
 };
 
-/// One probe: what it watches and the ways to attach it, best first.
+/// One probe: what it watches and the ways to attach it, best first. What it does not need is as in [`Spec::BASE`].
 pub(crate) struct Spec {
     /// What `doctor` calls it: the protocol's name, but for a protocol's further objects, which need other modules.
     pub name: &'static str,
@@ -22,10 +24,8 @@ pub(crate) struct Spec {
     pub rungs: &'static [Rung],
     /// Kernel functions with programs of their own in every rung: of each hook, the first function that this kernel has.
     pub hooks: &'static [Hook],
-    /// Fills in read-only data before loading.
-    pub prepare: fn(&mut OpenObject) -> libbpf_rs::Result<()>,
-    /// Brings the probe's own maps up to date with what is mounted.
-    pub follow_mounts: fn(&Object, &Mounts) -> libbpf_rs::Result<()>,
+    /// What it is attached to, of a probe on libraries that processes map.
+    pub libraries: Option<&'static Kind>,
     /// The key by which its events name a mount.
     pub mount_key: fn(&MountPoint) -> MountKey,
     /// Its maps of operations in flight: a value begins with a `struct flight`. Those that are no arrays are swept. Or the
@@ -33,11 +33,44 @@ pub(crate) struct Spec {
     pub inflight: &'static [&'static str],
     /// What an event has that only those of this probe have.
     pub detail: fn(&event) -> Detail,
-    /// Whether the entry of this key will never be removed by the kernel side: its process is gone, say.
-    pub has_ended: fn(&[u8]) -> bool,
+    /// What a table shows of its events.
+    pub columns: &'static [Column],
+    /// Fills in what lines of its events have in JSON and CSV that not all have, the file aside.
+    pub line: fn(&Event, &mut EventLine<'static>),
+    /// What else `trace` calls it.
+    pub aliases: &'static [Alias],
+    /// Records of its own in the ring.
+    pub record: Option<OwnRecord>,
+    /// What it does beyond all this, from when it is wanted.
+    pub probe: fn() -> Box<dyn Probe>,
 }
 
 impl Spec {
+    /// What only some probes need is missing.
+    pub const BASE: Self = Self {
+        name: "",
+        protocol: &Protocol::BY_ERRNO,
+        id: probe_id(0),
+        object: &[],
+        module: None,
+        rungs: &[],
+        hooks: &[],
+        libraries: None,
+        mount_key: |point| point.device,
+        inflight: &[],
+        detail: |_| Detail::None,
+        columns: columns::LOCAL,
+        line: |_, _| (),
+        aliases: &[],
+        record: None,
+        probe: || Box::new(Plain),
+    };
+
+    /// The first of a protocol's.
+    pub fn of(protocol: &Protocol) -> Option<&'static Self> {
+        SPECS.iter().find(|spec| spec.protocol == protocol).copied()
+    }
+
     /// Whether it is its protocol's first, which stands for all of them where they share something.
     pub fn is_first(&self) -> bool {
         self.name == self.protocol.name
@@ -48,6 +81,15 @@ impl Spec {
 pub(crate) struct Module {
     pub name: &'static str,
     pub load: &'static str,
+}
+
+/// A kind of record in the ring that is no event.
+pub(crate) struct OwnRecord {
+    pub kind: ring_kind,
+    /// Bytes, its head included.
+    pub size: usize,
+    /// Whether it says something that can be.
+    pub makes_sense: fn(&[u8]) -> bool,
 }
 
 /// A place in the kernel that moves from version to version, because compilers put functions into one another.

@@ -9,7 +9,7 @@ use std::{
 };
 
 use libbpf_rs::{MapCore, RingBuffer, RingBufferBuilder};
-use model::{Code, Detail, Event, Histogram, Mount, MountKey, Nanos, Operation, Protocol, Requester};
+use model::{Code, Event, Histogram, Level, Mount, MountKey, Nanos, Operation, Protocol, Requester};
 use nix::time::{ClockId, clock_gettime};
 
 use crate::{
@@ -19,25 +19,22 @@ use crate::{
     filesystems,
     generated::{counter, mapped},
     mounts::{MountPoint, Mounts},
-    mpiio::Ranks,
     ring::{self, Record},
     runs::{self, Runs},
     shared::{Counters, Shared, Sizes, unpin},
     spec::Spec,
-    tcp::{self, Selection, Stamp},
     threads::Threads,
     usage::{Account, Usage, Who},
-    vfs,
 };
 
+mod at_work;
 mod attach;
-mod flows;
 mod in_flight;
-mod probe;
+mod own;
 mod tend;
 mod transit;
+use at_work::AtWork;
 use in_flight::name_requester;
-use probe::{Obstacle, Probe};
 
 /// Which events the kernel side lets through.
 #[derive(Debug, Clone, Default)]
@@ -83,7 +80,7 @@ pub struct Options {
 
 /// Probes at work. Everything is detached and unpinned when this is dropped.
 pub struct Watch {
-    probes: Vec<Probe>,
+    probes: Vec<AtWork>,
     shared: Shared,
     ring: RingBuffer<'static>,
     drained: Rc<RefCell<Drained>>,
@@ -99,17 +96,14 @@ pub struct Watch {
     lost_histograms: u64,
     /// Loaded when first asked; `None` where that does not work.
     threads: OnceCell<Option<Threads>>,
-    ranks: RefCell<Ranks>,
-    /// Of the tcp probe.
-    selection: Selection,
-    ended: RefCell<tcp::Ended>,
 }
 
 #[derive(Default)]
 struct Drained {
     events: Vec<Event>,
-    stamps: Vec<Stamp>,
     mapped: Vec<mapped>,
+    /// Records that are a probe's own, one behind the other.
+    own: Vec<u8>,
     consumed: u64,
     refused: u64,
 }
@@ -137,20 +131,15 @@ impl Watch {
             match record {
                 Some(Record::Event(event)) => drained.events.push(event),
                 Some(Record::Mapped(mapped)) => drained.mapped.push(mapped),
-                Some(Record::Stamp(stamp)) => drained.stamps.push(stamp),
+                Some(Record::Own(bytes)) => drained.own.extend(bytes),
                 None => drained.refused += 1,
             }
             0
         })?;
         let ring = builder.build()?;
-        let wanted = |spec: &&&'static Spec| options.protocols.iter().any(|p| p.name == spec.protocol.name);
-        let probes = SPECS
-            .iter()
-            .filter(wanted)
-            .map(|spec| Probe { spec, attached: None, obstacle: Obstacle::default(), retry_at: Duration::ZERO })
-            .collect();
+        let wanted = SPECS.iter().filter(|spec| options.protocols.contains(&spec.protocol));
         let mut watch = Self {
-            probes,
+            probes: wanted.map(|spec| AtWork::new(spec)).collect(),
             shared,
             ring,
             drained,
@@ -162,9 +151,6 @@ impl Watch {
             yield_idle_modules: options.yield_idle_modules,
             lost_histograms: 0,
             threads: OnceCell::new(),
-            ranks: RefCell::default(),
-            selection: Selection::default(),
-            ended: RefCell::default(),
         };
         watch.attach_missing();
         Ok(watch)
@@ -194,7 +180,7 @@ impl Watch {
     ///
     /// When the settings map cannot be written.
     pub fn set_filter(&mut self, filter: &Filter) -> libbpf_rs::Result<()> {
-        self.shared.apply(filter, SPECS)
+        self.shared.apply(filter)
     }
 
     /// Lets one event in 2^`shift` through; its weight makes up for the others.
@@ -208,7 +194,7 @@ impl Watch {
 
     /// How each probe stands.
     pub fn state(&self) -> Vec<Capability> {
-        self.probes.iter().map(Probe::capability).collect()
+        self.probes.iter().map(AtWork::capability).collect()
     }
 
     /// Readable when events wait, unless the filter's `wake_bytes` says otherwise.
@@ -224,7 +210,7 @@ impl Watch {
             self.meet(&mut event);
             each(event);
         }
-        self.meet_libraries();
+        self.hand_out();
         usize::try_from(taken).unwrap_or(0)
     }
 
@@ -239,12 +225,12 @@ impl Watch {
 
     /// What each probe has counted.
     pub fn counters(&self) -> Vec<(&'static Protocol, Counters)> {
-        let read = |probe: &Probe| self.shared.counters(probe.spec.id).unwrap_or_default();
+        let read = |probe: &AtWork| self.shared.counters(probe.spec.id).unwrap_or_default();
         self.first_probes().map(|probe| (probe.spec.protocol, read(probe))).collect()
     }
 
     /// One for each protocol: those of one share their counters.
-    fn first_probes(&self) -> impl Iterator<Item = &Probe> {
+    fn first_probes(&self) -> impl Iterator<Item = &AtWork> {
         self.probes.iter().filter(|probe| probe.spec.is_first())
     }
 
@@ -254,13 +240,13 @@ impl Watch {
     }
 
     fn one_counter(&self, which: counter) -> Vec<(&'static Protocol, u64)> {
-        let read = |probe: &Probe| self.shared.counter(probe.spec.id, which).unwrap_or_default();
+        let read = |probe: &AtWork| self.shared.counter(probe.spec.id, which).unwrap_or_default();
         self.first_probes().map(|probe| (probe.spec.protocol, read(probe))).collect()
     }
 
     /// What the kernel counts about each protocol's programs.
     pub fn runs(&self) -> Vec<(&'static Protocol, Runs)> {
-        let of_protocol = |first: &Probe| {
+        let of_protocol = |first: &AtWork| {
             let same = self.probes.iter().filter(|probe| probe.spec.id == first.spec.id);
             runs::of(same.filter_map(|probe| probe.attached.as_ref()).map(|attached| &attached.object))
         };
@@ -269,7 +255,7 @@ impl Watch {
 
     /// Every histogram there is.
     pub fn histograms(&self) -> libbpf_rs::Result<Vec<(Operation, MountKey, Histogram)>> {
-        self.sum_up_flows()?;
+        self.sum_up()?;
         self.shared.histograms()
     }
 
@@ -300,38 +286,17 @@ impl Watch {
 
     /// Since when probes have been attached that see the operations below the system calls on this mount; `None` if none is.
     pub fn sees_below_since(&self, mount: MountKey) -> Option<Nanos> {
-        let protocol = filesystems::of(&self.mount(mount).fstype).protocol.map_or("", |protocol| protocol.name);
-        let lower =
-            self.probes.iter().filter(|probe| [protocol, vfs::PROTOCOL.name].contains(&probe.spec.protocol.name));
+        let spoken = filesystems::protocol_of(&self.mount(mount).fstype);
+        let is_lower = |of: &Protocol| of.level == Level::FileSystem || Some(of) == spoken;
+        let lower = self.probes.iter().filter(|probe| is_lower(probe.spec.protocol));
         lower.filter_map(|probe| probe.attached.as_ref()).map(|attached| attached.since).max()
     }
 
-    /// Libraries that have come into use.
-    fn meet_libraries(&mut self) {
-        let mapped = std::mem::take(&mut self.drained.borrow_mut().mapped);
-        for mapped in mapped {
-            let theirs = self.probes.iter_mut().filter(|probe| probe.spec.id.0 == mapped.probe);
-            for (libraries, object) in theirs.filter_map(Probe::libraries) {
-                libraries.met(object, &self.mounts, &mapped);
-            }
-        }
-    }
-
-    /// Has the mount of an event named, if that is of another namespace, and the rank of who asked for MPI-IO.
-    fn meet(&self, event: &mut Event) {
-        if let Detail::MpiIo(detail) = &mut event.detail {
-            detail.rank = self.ranks.borrow_mut().of(event.requester.pid, monotonic());
-        }
-        if event.mount != MountKey::NONE && self.mounts.get(event.mount).is_none() {
-            self.elsewhere.borrow_mut().meet(event.mount, event.requester.pid, monotonic());
-        }
-    }
-
-    fn inflight_maps(&self) -> impl Iterator<Item = (&'static Spec, libbpf_rs::Map<'_>)> {
-        let attached = self.probes.iter().filter_map(|probe| Some((probe.spec, probe.attached.as_ref()?)));
-        attached.flat_map(|(spec, attached)| {
-            let named = |map: &libbpf_rs::Map<'_>| spec.inflight.iter().any(|name| map.name() == *name);
-            attached.object.maps().filter(named).map(move |map| (spec, map))
+    fn inflight_maps(&self) -> impl Iterator<Item = (&AtWork, libbpf_rs::Map<'_>)> {
+        let attached = self.probes.iter().filter_map(|probe| Some((probe, probe.attached.as_ref()?)));
+        attached.flat_map(|(probe, attached)| {
+            let named = |map: &libbpf_rs::Map<'_>| probe.spec.inflight.iter().any(|name| map.name() == *name);
+            attached.object.maps().filter(named).map(move |map| (probe, map))
         })
     }
 
@@ -398,7 +363,7 @@ impl Watch {
 
     /// The key by which a protocol's events name what is mounted at `path`; `None` if nothing is mounted just there.
     pub fn key_at(&self, protocol: &Protocol, path: &[u8]) -> Option<MountKey> {
-        let spec = SPECS.iter().find(|spec| spec.protocol.name == protocol.name)?;
+        let spec = Spec::of(protocol)?;
         self.mounts.at(path).map(spec.mount_key)
     }
 }

@@ -22,39 +22,6 @@ pub struct Claim<'l> {
     pub(super) fate: Cell<Errno>,
 }
 
-/// What can be asked again when nobody knows whether it has been done: it makes no difference. All else is not on this list.
-const REPEATABLE: [u16; 29] = [
-    wire::Nop::CODE,
-    wire::Create::CODE,
-    wire::ConfReadFile::CODE,
-    wire::ConfSet::CODE,
-    wire::ConfGet::CODE,
-    wire::Init::CODE,
-    wire::SelectFilesystem::CODE,
-    wire::Mount::CODE,
-    wire::Chdir::CODE,
-    wire::Identify::CODE,
-    wire::LookupRoot::CODE,
-    wire::LookupInode::CODE,
-    wire::LookupVino::CODE,
-    wire::Lookup::CODE,
-    wire::LookupMany::CODE,
-    wire::Walk::CODE,
-    wire::Getattr::CODE,
-    wire::Setattr::CODE,
-    wire::Statfs::CODE,
-    wire::Readlink::CODE,
-    wire::Open::CODE,
-    wire::Read::CODE,
-    wire::Lseek::CODE,
-    wire::Fsync::CODE,
-    wire::Opendir::CODE,
-    wire::Readdir::CODE,
-    wire::Seekdir::CODE,
-    wire::Getxattr::CODE,
-    wire::Listxattr::CODE,
-];
-
 impl Claim<'_> {
     /// Leaves the slot with the daemon: see `Link::reclaim`.
     pub fn leave(self) -> usize {
@@ -151,7 +118,7 @@ impl Claim<'_> {
                 operation.encode(&mut large).map_err(|_| Errno(libc::ENAMETOOLONG))?
             }
         };
-        self.fate.set(if REPEATABLE.contains(&O::CODE) { GONE } else { UNKNOWN });
+        self.fate.set(if O::REPEATABLE { GONE } else { UNKNOWN });
         mapping.put_message(self.slot, message);
         let line = mapping.slot(self.slot);
         line.data.store(data as u32, Ordering::Relaxed);

@@ -1,4 +1,5 @@
-//! Every operation: its number, what is asked, and what is answered. Numbers are never used for something else.
+//! Every operation: its number, whether it may be asked twice, what is asked, and what is answered. Numbers are never used for
+//! something else.
 
 use std::ffi::CStr;
 
@@ -10,6 +11,8 @@ use super::{
 pub trait Operation<'a>: Wire<'a> {
     /// Its number.
     const CODE: u16;
+    /// Whether it can be asked again when nobody knows whether it has been done: it makes no difference.
+    const REPEATABLE: bool;
     /// What is answered, unless it is an errno.
     type Answer: for<'m> Wire<'m>;
 
@@ -22,8 +25,17 @@ pub trait Operation<'a>: Wire<'a> {
     }
 }
 
+macro_rules! repeatable {
+    (repeatable) => {
+        true
+    };
+    (once) => {
+        false
+    };
+}
+
 macro_rules! operations {
-    ($( $(#[$doc:meta])* $code:literal $name:ident $(<$life:lifetime>)? { $($field:ident: $type:ty),* } -> $answer:ty; )*) => {
+    ($( $(#[$doc:meta])* $code:literal $again:ident $name:ident $(<$life:lifetime>)? { $($field:ident: $type:ty),* } -> $answer:ty; )*) => {
         $(
             $(#[$doc])*
             #[derive(Debug, Clone, Copy, PartialEq)]
@@ -49,6 +61,7 @@ macro_rules! operations {
 
             impl<'a> Operation<'a> for $name $(<$life>)? {
                 const CODE: u16 = $code;
+                const REPEATABLE: bool = repeatable!($again);
                 type Answer = $answer;
             }
         )*
@@ -106,102 +119,102 @@ macro_rules! operations {
 
 operations! {
     /// Nothing; but what is given back is taken on the way.
-    1 Nop {} -> ();
+    1 repeatable Nop {} -> ();
     /// `ceph_create`.
-    2 Create<'a> { id: Option<&'a CStr> } -> Handle;
+    2 repeatable Create<'a> { id: Option<&'a CStr> } -> Handle;
     /// `ceph_conf_read_file`, with the file's contents as data; without data, from where libcephfs looks by itself.
-    3 ConfReadFile { mount: Handle, contents: bool } -> ();
+    3 repeatable ConfReadFile { mount: Handle, contents: bool } -> ();
     /// `ceph_conf_set`.
-    4 ConfSet<'a> { mount: Handle, option: &'a CStr, value: &'a CStr } -> ();
+    4 repeatable ConfSet<'a> { mount: Handle, option: &'a CStr, value: &'a CStr } -> ();
     /// `ceph_conf_get`; the value is data, with its NUL.
-    5 ConfGet<'a> { mount: Handle, option: &'a CStr, room: u32 } -> ();
+    5 repeatable ConfGet<'a> { mount: Handle, option: &'a CStr, room: u32 } -> ();
     /// `ceph_init`.
-    6 Init { mount: Handle } -> ();
+    6 repeatable Init { mount: Handle } -> ();
     /// `ceph_select_filesystem`.
-    7 SelectFilesystem<'a> { mount: Handle, name: &'a CStr } -> ();
+    7 repeatable SelectFilesystem<'a> { mount: Handle, name: &'a CStr } -> ();
     /// `ceph_mount`.
-    8 Mount<'a> { mount: Handle, root: Option<&'a CStr> } -> ();
+    8 repeatable Mount<'a> { mount: Handle, root: Option<&'a CStr> } -> ();
     /// `ceph_unmount`: all that was opened through it is closed.
-    9 Unmount { mount: Handle } -> ();
+    9 once Unmount { mount: Handle } -> ();
     /// `ceph_release`.
-    10 Release { mount: Handle } -> ();
+    10 once Release { mount: Handle } -> ();
     /// `ceph_chdir`; where that is, as `ceph_getcwd` says it, is data, with its NUL.
-    11 Chdir<'a> { mount: Handle, path: &'a CStr } -> ();
+    11 repeatable Chdir<'a> { mount: Handle, path: &'a CStr } -> ();
     /// `ceph_userperm_new`; groups are data, 32 bits each.
-    12 Identify { uid: u32, gid: u32, groups: u32 } -> Handle;
+    12 repeatable Identify { uid: u32, gid: u32, groups: u32 } -> Handle;
 
     /// `ceph_ll_lookup_root`.
-    20 LookupRoot { mount: Handle } -> Handle;
+    20 repeatable LookupRoot { mount: Handle } -> Handle;
     /// `ceph_ll_lookup_inode`.
-    21 LookupInode { mount: Handle, ino: u64 } -> Handle;
+    21 repeatable LookupInode { mount: Handle, ino: u64 } -> Handle;
     /// `ceph_ll_lookup`.
-    22 Lookup<'a> { mount: Handle, parent: Handle, name: &'a CStr, want: u32, flags: u32, perms: Handle } -> Found;
+    22 repeatable Lookup<'a> { mount: Handle, parent: Handle, name: &'a CStr, want: u32, flags: u32, perms: Handle } -> Found;
     /// `ceph_ll_walk`.
-    23 Walk<'a> { mount: Handle, path: &'a CStr, want: u32, flags: u32, perms: Handle } -> Found;
+    23 repeatable Walk<'a> { mount: Handle, path: &'a CStr, want: u32, flags: u32, perms: Handle } -> Found;
     /// `ceph_ll_getattr`.
-    24 Getattr { mount: Handle, inode: Handle, want: u32, flags: u32, perms: Handle } -> Attributes;
+    24 repeatable Getattr { mount: Handle, inode: Handle, want: u32, flags: u32, perms: Handle } -> Attributes;
     /// `ceph_ll_setattr`.
-    25 Setattr { mount: Handle, inode: Handle, statx: Statx, mask: i32, perms: Handle } -> Statx;
+    25 repeatable Setattr { mount: Handle, inode: Handle, statx: Statx, mask: i32, perms: Handle } -> Statx;
     /// `ceph_ll_statfs`.
-    26 Statfs { mount: Handle, inode: Handle } -> Statvfs;
+    26 repeatable Statfs { mount: Handle, inode: Handle } -> Statvfs;
     /// `ceph_ll_readlink`; the target is data, the result its length.
-    27 Readlink { mount: Handle, inode: Handle, room: u32, perms: Handle } -> ();
+    27 repeatable Readlink { mount: Handle, inode: Handle, room: u32, perms: Handle } -> ();
 
     /// `ceph_ll_mknod`.
-    30 Mknod<'a> { mount: Handle, parent: Handle, name: &'a CStr, mode: u32, rdev: u64, want: u32, flags: u32, perms: Handle } -> Found;
+    30 once Mknod<'a> { mount: Handle, parent: Handle, name: &'a CStr, mode: u32, rdev: u64, want: u32, flags: u32, perms: Handle } -> Found;
     /// `ceph_ll_mkdir`.
-    31 Mkdir<'a> { mount: Handle, parent: Handle, name: &'a CStr, mode: u32, want: u32, flags: u32, perms: Handle } -> Found;
+    31 once Mkdir<'a> { mount: Handle, parent: Handle, name: &'a CStr, mode: u32, want: u32, flags: u32, perms: Handle } -> Found;
     /// `ceph_ll_symlink`.
-    32 Symlink<'a> { mount: Handle, parent: Handle, name: &'a CStr, target: &'a CStr, want: u32, flags: u32, perms: Handle } -> Found;
+    32 once Symlink<'a> { mount: Handle, parent: Handle, name: &'a CStr, target: &'a CStr, want: u32, flags: u32, perms: Handle } -> Found;
     /// `ceph_ll_link`.
-    33 Link<'a> { mount: Handle, inode: Handle, parent: Handle, name: &'a CStr, perms: Handle } -> ();
+    33 once Link<'a> { mount: Handle, inode: Handle, parent: Handle, name: &'a CStr, perms: Handle } -> ();
     /// `ceph_ll_rename`.
-    34 Rename<'a> { mount: Handle, parent: Handle, name: &'a CStr, new_parent: Handle, new_name: &'a CStr, perms: Handle } -> ();
+    34 once Rename<'a> { mount: Handle, parent: Handle, name: &'a CStr, new_parent: Handle, new_name: &'a CStr, perms: Handle } -> ();
     /// `ceph_ll_unlink`.
-    35 Unlink<'a> { mount: Handle, parent: Handle, name: &'a CStr, perms: Handle } -> ();
+    35 once Unlink<'a> { mount: Handle, parent: Handle, name: &'a CStr, perms: Handle } -> ();
     /// `ceph_ll_rmdir`.
-    36 Rmdir<'a> { mount: Handle, parent: Handle, name: &'a CStr, perms: Handle } -> ();
+    36 once Rmdir<'a> { mount: Handle, parent: Handle, name: &'a CStr, perms: Handle } -> ();
 
     /// `ceph_ll_create`.
-    40 CreateFile<'a> { mount: Handle, parent: Handle, name: &'a CStr, mode: u32, oflags: i32, want: u32, flags: u32, perms: Handle } -> Created;
+    40 once CreateFile<'a> { mount: Handle, parent: Handle, name: &'a CStr, mode: u32, oflags: i32, want: u32, flags: u32, perms: Handle } -> Created;
     /// `ceph_ll_open`.
-    41 Open { mount: Handle, inode: Handle, flags: i32, perms: Handle } -> Handle;
+    41 repeatable Open { mount: Handle, inode: Handle, flags: i32, perms: Handle } -> Handle;
     /// `ceph_ll_close`.
-    42 Close { mount: Handle, file: Handle } -> ();
+    42 once Close { mount: Handle, file: Handle } -> ();
     /// `ceph_ll_read`; what was read is data, the result its length.
-    43 Read { mount: Handle, file: Handle, offset: i64, length: u32 } -> ();
+    43 repeatable Read { mount: Handle, file: Handle, offset: i64, length: u32 } -> ();
     /// `ceph_ll_write` of the data.
-    44 Write { mount: Handle, file: Handle, offset: i64 } -> ();
+    44 once Write { mount: Handle, file: Handle, offset: i64 } -> ();
     /// `ceph_ll_lseek`; the result is where that is.
-    45 Lseek { mount: Handle, file: Handle, offset: i64, whence: i32 } -> ();
+    45 repeatable Lseek { mount: Handle, file: Handle, offset: i64, whence: i32 } -> ();
     /// `ceph_ll_fsync`.
-    46 Fsync { mount: Handle, file: Handle, data_only: i32 } -> ();
+    46 repeatable Fsync { mount: Handle, file: Handle, data_only: i32 } -> ();
     /// `ceph_ll_fallocate`.
-    47 Fallocate { mount: Handle, file: Handle, mode: i32, offset: i64, length: i64 } -> ();
+    47 once Fallocate { mount: Handle, file: Handle, mode: i32, offset: i64, length: i64 } -> ();
 
     /// `ceph_ll_opendir`, and the first entries, as for `Readdir`.
-    50 Opendir { mount: Handle, inode: Handle, room: u32, perms: Handle } -> Opened;
+    50 repeatable Opendir { mount: Handle, inode: Handle, room: u32, perms: Handle } -> Opened;
     /// `ceph_readdir_r`, as often as there is room: data is an `Entry` and its name, again and again; the result, how many bytes.
     /// With `rewind`, after `ceph_rewinddir`.
-    51 Readdir { mount: Handle, dir: Handle, rewind: bool, room: u32 } -> Entries;
+    51 repeatable Readdir { mount: Handle, dir: Handle, rewind: bool, room: u32 } -> Entries;
     /// `ceph_ll_releasedir`.
-    52 Releasedir { mount: Handle, dir: Handle } -> ();
+    52 once Releasedir { mount: Handle, dir: Handle } -> ();
 
     /// `ceph_ll_getxattr`; the value is data, the result its length.
-    60 Getxattr<'a> { mount: Handle, inode: Handle, name: &'a CStr, room: u32, perms: Handle } -> Xattr;
+    60 repeatable Getxattr<'a> { mount: Handle, inode: Handle, name: &'a CStr, room: u32, perms: Handle } -> Xattr;
     /// Many names in a directory at once, because somebody goes through all of them. Data is so many names, then so many names of extended
     /// attributes, none of which is the list of them; each with its length in front. For each name data has a `Found`, idle from the
     /// beginning, and if it is one, for each extended attribute its length, an `Xattr` and its value. The result is how many bytes.
-    64 LookupMany { mount: Handle, parent: Handle, want: u32, names: u32, xattrs: u32, perms: Handle } -> ();
+    64 repeatable LookupMany { mount: Handle, parent: Handle, want: u32, names: u32, xattrs: u32, perms: Handle } -> ();
     /// `ceph_ll_setxattr` to the data.
-    61 Setxattr<'a> { mount: Handle, inode: Handle, name: &'a CStr, flags: i32, perms: Handle } -> ();
+    61 once Setxattr<'a> { mount: Handle, inode: Handle, name: &'a CStr, flags: i32, perms: Handle } -> ();
     /// `ceph_ll_listxattr`; the names are data, the result their length.
-    62 Listxattr { mount: Handle, inode: Handle, room: u32, perms: Handle } -> Xattr;
+    62 repeatable Listxattr { mount: Handle, inode: Handle, room: u32, perms: Handle } -> Xattr;
     /// `ceph_ll_removexattr`.
-    63 Removexattr<'a> { mount: Handle, inode: Handle, name: &'a CStr, perms: Handle } -> ();
+    63 once Removexattr<'a> { mount: Handle, inode: Handle, name: &'a CStr, perms: Handle } -> ();
 
     /// `ceph_ll_lookup_vino`: an inode by its number, in a snapshot or (CEPH_NOSNAP) as it is.
-    70 LookupVino { mount: Handle, ino: u64, snapshot: u64 } -> Handle;
+    70 repeatable LookupVino { mount: Handle, ino: u64, snapshot: u64 } -> Handle;
     /// `ceph_seekdir`, to where an `Entry` said that the next one is.
-    71 Seekdir { mount: Handle, dir: Handle, offset: i64 } -> ();
+    71 repeatable Seekdir { mount: Handle, dir: Handle, offset: i64 } -> ();
 }

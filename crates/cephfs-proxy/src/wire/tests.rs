@@ -47,6 +47,13 @@ fn a_request_that_is_cut_or_goes_on_is_refused() {
 }
 
 #[test]
+fn what_changes_something_is_not_asked_for_twice() {
+    let repeatable = [Lookup::REPEATABLE, Read::REPEATABLE, Setattr::REPEATABLE, Fsync::REPEATABLE];
+    let once = [Unmount::REPEATABLE, Mknod::REPEATABLE, Rename::REPEATABLE, Write::REPEATABLE, Close::REPEATABLE];
+    assert_eq!((repeatable, once), ([true; 4], [false; 5]));
+}
+
+#[test]
 fn a_request_says_through_which_mount_it_is_made() {
     let request = Request::Statfs(Statfs { mount: Handle(7), inode: Handle(8) });
     assert_eq!((request.mount(), request.handle()), (Some(Handle(7)), 8));

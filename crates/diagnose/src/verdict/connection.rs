@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{Detail, Event, Layer, PhasesMs, Verdict};
+use model::{Detail, Event, Layer, Level, PhasesMs, Verdict};
 
 use crate::units::{SECOND, counted, span};
 
@@ -126,7 +126,7 @@ fn retransmissions(seen: &Happenings<'_>, around: &[Event]) -> Option<(Layer, f6
     }
     let answered = around
         .iter()
-        .filter(|event| event.operation.protocol().name != "connections" && !event.flags.unanswered)
+        .filter(|event| event.operation.level() != Level::Connection && !event.flags.unanswered)
         .filter(|event| event.end() >= from && event.end() <= to.saturating_add(SECOND))
         .count();
     let were = |count: u64, noun| format!("{} {}", counted(count, noun), if count == 1 { "was" } else { "were" });

@@ -32,7 +32,7 @@ pub(super) fn of_errors(failed: &[Event]) -> Verdict {
     if failed.iter().any(|event| proxy::is_proxied(event.operation)) {
         return proxy::of_errors(failed, because);
     }
-    if !failed.iter().any(|event| event.operation.protocol().remote) {
+    if !failed.iter().any(|event| event.operation.level().is_remote()) {
         because.push("This probe sees what the application got, not who said so.".to_owned());
         return Verdict { because, ..Verdict::unknown("") };
     }
@@ -62,7 +62,7 @@ pub(super) fn of_stalls(stalled: &[Event], around: &[Event]) -> Verdict {
         oldest.operation.name(),
         span(oldest.duration)
     )];
-    if !oldest.operation.protocol().remote {
+    if !oldest.operation.level().is_remote() {
         because.push(
             "This probe sees that they do not return, not what they wait for: see processes.txt, and `calls` if that is \
              there."
@@ -72,7 +72,7 @@ pub(super) fn of_stalls(stalled: &[Event], around: &[Event]) -> Verdict {
     }
     let now = oldest.end();
     let meanwhile = around.iter().filter(|event| {
-        event.operation.protocol().name == oldest.operation.protocol().name
+        event.operation.protocol() == oldest.operation.protocol()
             && along(event, oldest)
             && event.start >= oldest.start
             && flight(event).1 <= now // not what came after the look at it: its own answer may have come with that

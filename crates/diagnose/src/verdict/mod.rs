@@ -12,7 +12,7 @@ mod proxy;
 mod scene;
 mod wire;
 
-use model::{AnomalyKind, Event, Layer, PhasesMs, Verdict};
+use model::{Event, Layer, PhasesMs, Verdict};
 
 use crate::units::{counted, span};
 use excess::{Excess, QueueCause, Shares};
@@ -31,14 +31,13 @@ const MOST_BY_RETRANSMISSION: f64 = 0.75;
 /// Judges what broke a rule of this kind.
 ///
 /// `events`: what was anomalous. `around`: the flight recorder, every operation of the last seconds up to now.
-pub fn judge(kind: AnomalyKind, events: &[Event], around: &[Event]) -> Verdict {
+pub fn judge(kind: &str, events: &[Event], around: &[Event]) -> Verdict {
     match kind {
-        AnomalyKind::Latency | AnomalyKind::Baseline | AnomalyKind::Throughput => verdict(events, around),
-        AnomalyKind::Error => failure::of_errors(events),
-        AnomalyKind::Stalled => failure::of_stalls(events, around),
-        AnomalyKind::Connection => connection::of_happenings(events, around),
-        AnomalyKind::Snapshot => Verdict::unknown("A snapshot on demand: nothing was detected."),
-        AnomalyKind::Unknown => Verdict::unknown("Of an anomaly of this kind, this version knows nothing."),
+        crate::error::KIND => failure::of_errors(events),
+        crate::stall::KIND => failure::of_stalls(events, around),
+        crate::connection::KIND => connection::of_happenings(events, around),
+        // All others are about what takes long.
+        _ => verdict(events, around),
     }
 }
 

@@ -1,14 +1,14 @@
 //! Who is to blame where a daemon of this host asks the servers for everybody: the libcephfs proxy. What it lets wait is this host's. What
 //! libcephfs takes is the cluster's or the network's between, and nothing that is seen from here says which of them.
 
-use model::{Event, Layer, Operation, PhasesMs, Verdict};
+use model::{Event, Layer, Level, Operation, PhasesMs, Verdict};
 
 use super::excess::{Excess, Shares};
 use crate::units::{counted, span};
 
 /// Whether it is asked for by way of that daemon. All who ask share its workers and its mount: what happens to one happens to all.
 pub(super) fn is_proxied(operation: Operation) -> bool {
-    operation.protocol().name == "cephproxy"
+    operation.level() == Level::Proxy
 }
 
 /// Where the extra time passed.

@@ -75,7 +75,7 @@ impl<'a> Scene<'a> {
         mine.retain(|event| event.phases.known());
         mine.truncate(JUDGED);
         Some(Self {
-            remote: slowest.operation.protocol().remote,
+            remote: slowest.operation.level().is_remote(),
             proxied: is_proxied(slowest.operation),
             count,
             time,

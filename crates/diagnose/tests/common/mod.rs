@@ -7,9 +7,10 @@ pub mod faults;
 use std::time::Duration;
 
 use model::{
-    Caller, Detail, Event, Flags, MountKey, Network, Operation, Phases, Protocol, Requester, Smb, Syscall, text::Text,
+    Caller, Detail, Event, Flags, Level, MountKey, Network, Operation, Phases, Protocol, Requester, Smb, Syscall,
+    text::Text,
 };
-use plumbline_diagnose::rule::LatencyRule;
+use plumbline_diagnose::latency::LatencyRule;
 
 pub const MS: u64 = 1_000_000;
 
@@ -17,7 +18,7 @@ pub static SMB: Protocol = Protocol {
     name: "smb",
     operations: &["", "SMB2_CREATE", "SMB2_CLOSE", "SMB2_READ", "SMB2_WRITE", "SMB2_CHANGE_NOTIFY"],
     waits_by_design: &[5],
-    remote: true,
+    level: Level::Request,
     ..Protocol::BY_ERRNO
 };
 

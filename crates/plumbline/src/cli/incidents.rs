@@ -8,12 +8,12 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use model::{AnomalyKind, Incident, Layer, State};
+use model::{Incident, Layer, SNAPSHOT, State};
 use serde::Serialize;
 
 use super::EXIT_USAGE;
 use crate::{
-    config::Config,
+    config::{self, Config},
     daemon,
     evidence::{Store, read_entry},
     view::table::Table,
@@ -127,7 +127,7 @@ struct Row {
     detected: Option<String>,
     name: Option<String>,
     #[serde(rename = "type")]
-    kind: Option<AnomalyKind>,
+    kind: Option<String>,
     probe: Option<String>,
     observed: Option<String>,
     layer: Option<Layer>,
@@ -144,6 +144,11 @@ struct Row {
     error: Option<String>,
 }
 
+/// What another version calls a kind that this one does not have says nothing here.
+fn known_kind(word: &str) -> &str {
+    if config::is_kind(word) || word == SNAPSHOT { word } else { "unknown" }
+}
+
 impl Row {
     fn new(incident: Result<Incident>, id: &str, bytes: u64, path: String) -> Self {
         let row = Self { id: id.to_owned(), bytes, path, ..Self::default() };
@@ -156,7 +161,7 @@ impl Row {
         Self {
             detected: Some(incident.detected),
             name: Some(anomaly.name),
-            kind: Some(anomaly.kind),
+            kind: Some(known_kind(&anomaly.kind).to_owned()),
             probe: Some(anomaly.probe.into_owned()),
             observed: Some(anomaly.observed),
             layer: Some(verdict.layer),

@@ -6,11 +6,7 @@
 
 mod actions;
 mod aod;
-mod baseline;
 mod commands;
-mod connections;
-mod errors;
-mod latency;
 mod modes;
 mod native;
 mod node;
@@ -18,10 +14,8 @@ mod output_dir;
 mod publish;
 mod reader;
 mod rules;
-mod stalls;
 #[cfg(test)]
 mod tests;
-mod throughput;
 mod types;
 
 use std::{
@@ -34,6 +28,7 @@ use model::text::printable;
 
 pub use node::Position;
 pub use output_dir::check_output_dir;
+pub use rules::is_kind;
 pub use types::{
     ActionSpec, Config, ConfiguredRule, CustomAction, EvidenceLimits, FlightRecorder, Known, NotYet, Otlp,
     OtlpProtocol, Prometheus, Retention,

@@ -67,7 +67,7 @@ pub fn read(reader: &mut Reader<'_>, tree: Node, defaults: &CompiledIn) -> Optio
 
     let (probes, mut rules) = (probes?, rules?);
     rules.detected.retain(|configured| {
-        let watched = probes.iter().any(|probe| probe.name == configured.rule.protocol().name);
+        let watched = probes.contains(&configured.rule.protocol());
         if !watched {
             let (rule, probe) = (configured.rule.name(), configured.rule.protocol().name);
             reader.note(format!("the rule `{rule}` is not used: `probes` switches its probe `{probe}` off"));

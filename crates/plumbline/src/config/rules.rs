@@ -1,6 +1,13 @@
 //! The rules under `anomalies`: what all kinds have in common.
 
-use std::{collections::BTreeSet, time::Duration};
+mod baseline;
+mod connections;
+mod errors;
+mod latency;
+mod stalls;
+mod throughput;
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use diagnose::rule::Rule;
 use model::{Operation, Protocol, text::printable};
@@ -8,13 +15,10 @@ use model::{Operation, Protocol, text::printable};
 use super::{
     ConfiguredRule, NotYet, actions,
     aod::TOOLS,
-    baseline,
     commands::{commands, in_both},
-    connections, errors, latency,
     modes::{Mode, Selection},
     node::{Entry, Position, Value},
     reader::{Reader, find, quoted},
-    stalls, throughput,
 };
 
 /// AOD's, for a rule that leaves it out.
@@ -31,38 +35,31 @@ pub struct Rules {
     pub not_yet: Vec<NotYet>,
 }
 
-#[derive(Clone, Copy)]
-enum Kind {
-    Latency,
-    Error,
-    Stalled,
-    Connection,
-    Baseline,
-    Throughput,
+/// A kind of rule: its word here, and how its own keys are read.
+pub struct Kind {
+    pub word: &'static str,
+    /// Keys that only rules of this kind have.
+    pub keys: &'static [&'static str],
+    /// Reads a rule; `None` if its probe is not there yet, or something is wrong.
+    pub read: fn(&mut Reader<'_>, &Draft<'_>) -> Option<Arc<dyn Rule>>,
+    /// The probe of a rule that names none.
+    pub probe: fn() -> Option<&'static Protocol>,
 }
 
-/// `sockconn` is AOD's word.
-const KINDS: [(&str, Kind); 7] = [
-    ("latency", Kind::Latency),
-    ("error", Kind::Error),
-    ("stalled", Kind::Stalled),
-    ("connection", Kind::Connection),
-    ("baseline", Kind::Baseline),
-    ("throughput", Kind::Throughput),
-    ("sockconn", Kind::Connection),
+/// Every kind. `sockconn` is AOD's word.
+static KINDS: [Kind; 7] = [
+    latency::KIND,
+    errors::KIND,
+    stalls::KIND,
+    connections::KIND,
+    baseline::KIND,
+    throughput::KIND,
+    Kind { word: "sockconn", ..connections::KIND },
 ];
 
-impl Kind {
-    fn keys(self) -> &'static [&'static str] {
-        match self {
-            Self::Latency => &latency::KEYS,
-            Self::Error => &errors::KEYS,
-            Self::Stalled => &stalls::KEYS,
-            Self::Connection => &connections::KEYS,
-            Self::Baseline => &baseline::KEYS,
-            Self::Throughput => &throughput::KEYS,
-        }
-    }
+/// Whether there are rules of this kind.
+pub fn is_kind(word: &str) -> bool {
+    KINDS.iter().any(|kind| kind.word == word)
 }
 
 /// Whose operations a rule is about.
@@ -131,40 +128,35 @@ fn rule(reader: &mut Reader<'_>, entry: &Entry, rules: &mut Rules) -> Option<()>
         reader.refuse(entry.at, format!("the rule {} has no type; write `type: latency`", quoted(&entry.key)));
         return None;
     };
-    let (kind_name, kind) = reader.choice(kind, &KINDS.map(|(name, kind)| (name, (name, kind))))?;
-    reader.only_keys(entries, &[&COMMON_KEYS, kind.keys()].concat(), &[]);
+    let kind = reader.choice(kind, &KINDS.each_ref().map(|kind| (kind.word, kind)))?;
+    reader.only_keys(entries, &[&COMMON_KEYS, kind.keys].concat(), &[]);
     let actions = find(entries, "actions").map(|entry| actions::read(reader, entry)).unwrap_or_default();
     let acceptable_count = match find(entries, "acceptable_count") {
         Some(entry) => reader.whole(entry, 1..=1_000_000),
         None => Some(DEFAULT_COUNT),
     };
     let mode = find(entries, "mode").map_or(Some(Mode::All), |entry| reader.choice(entry, &Mode::NAMES));
-    let source = match (kind, find(entries, "probe"), find(entries, "tool")) {
-        (Kind::Connection, None, None) => Some(Source::Probe(&probes::connections::PROTOCOL)),
-        (_, probe, tool) => source(reader, entry, probe, tool),
+    let (probe, tool) = (find(entries, "probe"), find(entries, "tool"));
+    let source = match (kind.probe)().filter(|_| probe.is_none() && tool.is_none()) {
+        Some(protocol) => Some(Source::Probe(protocol)),
+        None => source(reader, entry, probe, tool),
     };
     let aod = find(entries, "tool").is_some();
     let mode = mode.unwrap_or(Mode::All); // A wrong one is noted; this finds what else is wrong.
     let (name, at) = (entry.key.as_str(), entry.at);
     let draft = Draft { name, at, entries, source: source?, aod, mode, acceptable_count };
-    let rule = match kind {
-        Kind::Latency => latency::read(reader, &draft).map(Rule::Latency),
-        Kind::Error => errors::read(reader, &draft).map(Rule::Error),
-        Kind::Stalled => stalls::read(reader, &draft).map(Rule::Stall),
-        Kind::Connection => connections::read(reader, &draft).map(Rule::Connection),
-        Kind::Baseline => baseline::read(reader, &draft).map(Rule::Baseline),
-        Kind::Throughput => throughput::read(reader, &draft).map(Rule::Throughput),
-    };
+    let rule = (kind.read)(reader, &draft);
     if let Source::Probe(_) = draft.source {
         rules.detected.push(ConfiguredRule { rule: rule?, actions });
         return Some(());
     }
     let probe = draft.source.name();
     reader.note(format!(
-        "the rule {} is kept but detects nothing: this version has no {kind_name} anomalies of {probe} yet",
-        quoted(name)
+        "the rule {} is kept but detects nothing: this version has no {} anomalies of {probe} yet",
+        quoted(name),
+        kind.word
     ));
-    rules.not_yet.push(NotYet { name: name.to_owned(), kind: kind_name, probe, actions });
+    rules.not_yet.push(NotYet { name: name.to_owned(), kind: kind.word, probe, actions });
     Some(())
 }
 

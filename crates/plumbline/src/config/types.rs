@@ -1,6 +1,11 @@
 //! What a valid configuration says, in types that cannot say anything else.
 
-use std::{net::SocketAddr, path::PathBuf, sync::LazyLock, time::Duration};
+use std::{
+    net::SocketAddr,
+    path::PathBuf,
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
 use diagnose::rule::Rule;
 use http::{HeaderMap, Uri};
@@ -52,7 +57,7 @@ pub struct Config {
 #[derive(Debug, Clone)]
 pub struct ConfiguredRule {
     /// What is to be noticed.
-    pub rule: Rule,
+    pub rule: Arc<dyn Rule>,
     /// What to collect then.
     pub actions: Vec<ActionSpec>,
 }

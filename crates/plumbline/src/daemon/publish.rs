@@ -1,6 +1,7 @@
 //! What the daemon keeps for those who collect figures, and what it tells them when they ask.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     path::Path,
     sync::Arc,
@@ -8,8 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use diagnose::rule::Rule;
-use model::{AnomalyKind, Incident, Mount, MountKey, text::printable};
+use model::{Incident, Mount, MountKey, text::printable};
 use probes::{State, Watch, mounts::MountPoint};
 
 use super::{Daemon, release_free_memory};
@@ -34,7 +34,7 @@ pub struct Publish {
     tally: Tally,
     losses: Climb<(&'static str, &'static str)>,
     run_time: Climb<&'static str>,
-    incidents: BTreeMap<(&'static str, &'static str), u64>,
+    incidents: BTreeMap<(&'static str, Cow<'static, str>), u64>,
 }
 
 impl Publish {
@@ -96,7 +96,7 @@ impl Publish {
     pub fn incident(&mut self, incident: &Incident, bundle: &Path, change: &Change) {
         let anomaly = &incident.anomaly;
         if let Some(protocol) = probes::protocol(&anomaly.probe).filter(|_| change.opened()) {
-            *self.incidents.entry((protocol.name, anomaly.kind.name())).or_default() += 1;
+            *self.incidents.entry((protocol.name, anomaly.kind.clone())).or_default() += 1;
         }
         if let Some(exporter) = self.exporter.as_ref().filter(|_| change.opened() || change.closed()) {
             exporter.tell(told(incident, bundle));
@@ -134,7 +134,7 @@ impl Publish {
     /// A counter that appears with its first incident shows no increase: so those that may come are zero.
     fn know_rules(&mut self, config: &Config) {
         for rule in &config.rules {
-            self.incidents.entry((rule.rule.protocol().name, kind(&rule.rule).name())).or_default();
+            self.incidents.entry((rule.rule.protocol().name, rule.rule.kind().into())).or_default();
         }
     }
 
@@ -164,7 +164,7 @@ impl Publish {
             mounts_untold,
             probes: self.probes(watch),
             not_understood: self.losses.to(("all", "not_understood"), not_understood),
-            incidents: self.incidents.iter().map(|((probe, kind), count)| (*probe, *kind, *count)).collect(),
+            incidents: self.incidents.iter().map(|((probe, kind), count)| (*probe, kind.clone(), *count)).collect(),
             bundles_lost,
             otlp: self.exporter.iter().flat_map(|_| self.counts.read()).collect(),
             folded,
@@ -276,7 +276,7 @@ fn told(incident: &Incident, bundle: &Path) -> IncidentRecord {
     let process = top.processes.first();
     let attributes = [
         ("plumbline.incident.id", incident.id.clone()),
-        ("plumbline.incident.type", anomaly.kind.name().to_owned()),
+        ("plumbline.incident.type", anomaly.kind.to_string()),
         ("plumbline.incident.rule", anomaly.name.clone()),
         ("plumbline.incident.state", if over { "over" } else { "begun" }.to_owned()),
         ("plumbline.incident.layer", layer.to_owned()),
@@ -296,16 +296,5 @@ fn told(incident: &Incident, bundle: &Path) -> IncidentRecord {
         over,
         text: format!("{}: {}; layer {layer}", anomaly.name, anomaly.observed),
         attributes: attributes.into_iter().filter(|(_, value)| !value.is_empty()).collect(),
-    }
-}
-
-fn kind(rule: &Rule) -> AnomalyKind {
-    match rule {
-        Rule::Latency(_) => AnomalyKind::Latency,
-        Rule::Error(_) => AnomalyKind::Error,
-        Rule::Stall(_) => AnomalyKind::Stalled,
-        Rule::Connection(_) => AnomalyKind::Connection,
-        Rule::Baseline(_) => AnomalyKind::Baseline,
-        Rule::Throughput(_) => AnomalyKind::Throughput,
     }
 }

@@ -1,7 +1,7 @@
 //! SIGHUP: another configuration takes over, or the old one stays and the log says why.
 
 use anyhow::{Context, Result};
-use probes::{Capability, Filter, Options, State, Watch, tcp::Selection};
+use probes::{Capability, Filter, Options, State, Watch};
 
 use super::{Daemon, tell};
 use crate::{
@@ -107,7 +107,7 @@ pub fn start_watch(config: &Config) -> Result<Watch> {
         yield_idle_modules: true,
     };
     let mut watch = Watch::start(&options).context("cannot start watching")?;
-    if let Err(error) = watch.select(&Selection { mounts: true, ..Selection::default() }) {
+    if let Err(error) = watch.select_mounts() {
         tracing::warn!("the times of what TCP sends are not known: {error:#}");
     }
     Ok(watch)

@@ -8,7 +8,7 @@ use std::{
 };
 
 use diagnose::{Below, Operations};
-use model::{Caller, Event, Protocol};
+use model::{Caller, Event, Level, Protocol};
 use probes::Recorder;
 
 use crate::{
@@ -69,7 +69,7 @@ pub fn below<'a, R: Borrow<Recorder>>(
             && (threads.contains(&event.requester.tid) || event.caller == Caller::Kernel)
     };
     let waiting = match calls.iter().any(|call| call.flags.in_flight) {
-        true => source.in_flight(&|protocol| protocol.remote, Duration::ZERO, diagnose::KEPT),
+        true => source.in_flight(&|protocol| protocol.level.is_remote(), Duration::ZERO, diagnose::KEPT),
         false => Vec::new(),
     };
     let recorder = recorder();
@@ -86,12 +86,12 @@ pub fn below<'a, R: Borrow<Recorder>>(
 
 /// Whether its operations run below system calls. What happens to connections does not.
 fn can_be_below(protocol: &Protocol) -> bool {
-    ![probes::syscalls::PROTOCOL.name, probes::connections::PROTOCOL.name].contains(&protocol.name)
+    !matches!(protocol.level, Level::SystemCall | Level::Connection)
 }
 
 /// Whether it is a system call.
 fn is_call(event: &Event) -> bool {
-    event.operation.protocol().name == probes::syscalls::PROTOCOL.name
+    event.operation.level() == Level::SystemCall
 }
 
 fn id(call: &Event) -> CallId {

@@ -63,7 +63,7 @@ pub fn describe(source: &dyn EventSource, facts: Facts<'_>) -> Incident {
         })
     };
     let around: Vec<Event> = facts.recorder.events_since(since, JUDGED).filter(near).collect();
-    let verdict = diagnose::judge(facts.episode.anomaly.kind, window.events(), &around);
+    let verdict = diagnose::judge(&facts.episode.anomaly.kind, window.events(), &around);
     let (begin, end) = (clock.iso(begin), clock.iso(window.to));
     Incident {
         id: facts.id.to_owned(),
@@ -94,7 +94,7 @@ pub fn describe_snapshot(source: &dyn EventSource, id: &str, by: &str) -> Incide
         window: Span { from: now.clone(), to: now.clone() },
         anomaly: Anomaly {
             name: "snapshot".into(),
-            kind: model::AnomalyKind::Snapshot,
+            kind: model::SNAPSHOT.into(),
             probe: "all".into(),
             rule: format!("asked for by {by}"),
             ..Anomaly::default()

@@ -6,8 +6,8 @@ use std::{
     rc::Rc,
 };
 
-use diagnose::Episode;
-use model::{AnomalyKind, Incident, Nanos};
+use diagnose::{Episode, baseline, latency, stall, throughput};
+use model::{Incident, Level, Nanos};
 use probes::Recorder;
 
 use super::{
@@ -42,7 +42,7 @@ pub struct Open {
     /// How far down its probe sees.
     depth: Depth,
     /// Its probe, and what it is about.
-    about: Option<(Cow<'static, str>, AnomalyKind)>,
+    about: Option<(Cow<'static, str>, Cow<'static, str>)>,
     /// Only another view of an incident that a lower layer has reported already; until when such a one was open, nanoseconds of
     /// CLOCK_MONOTONIC, 0 if it is yet.
     shadow: Option<u64>,
@@ -79,8 +79,7 @@ impl Open {
     /// Whether this incident says already what another one would say.
     fn covers(&self, other: &Self) -> bool {
         let (Some((probe, told)), Some((of, kind))) = (&self.about, &other.about) else { return false };
-        let (told, kind) = (*told, *kind);
-        let waits = |kind| kind == AnomalyKind::Stalled || tells(AnomalyKind::Stalled, kind);
+        let waits = |kind: &str| kind == stall::KIND || tells(stall::KIND, kind);
         // A call that fails is none for being below a share that is slow.
         let below = self.depth == Depth::Protocol && other.depth == Depth::Local && (waits(kind) || told == kind);
         let same = probe == of && tells(told, kind);
@@ -149,7 +148,7 @@ impl Detection {
         let mounts: Vec<_> = keys.into_iter().map(|key| source.mount(key)).collect();
         let sources: BTreeSet<_> = mounts.iter().map(|mount| mount.source.clone()).collect();
         let servers: BTreeSet<_> = mounts.iter().map(|mount| mount.server.clone()).collect();
-        let (probe, kind) = (episode.anomaly.probe.clone(), episode.anomaly.kind);
+        let (probe, kind) = (episode.anomaly.probe.clone(), episode.anomaly.kind.clone());
         let opened = Open { sources, servers, depth: depth(episode), about: Some((probe, kind)), ..Open::default() };
         let mut shadow = None;
         for (_, open) in self.open.iter_mut().filter(|(id, open)| **id != episode.id && open.covers(&opened)) {
@@ -170,7 +169,7 @@ impl Detection {
         let is_known = known.is_some();
         let id = known.unwrap_or_else(|| {
             let detected = source.clock().wall(episode.window.to);
-            reporter.next_id(detected, &episode.anomaly.probe, episode.anomaly.kind.name())
+            reporter.next_id(detected, &episode.anomaly.probe, &episode.anomaly.kind)
         });
         let recorder = source.recorder();
         self.children.find(source, episode.window.events().iter(), || &*recorder);
@@ -224,18 +223,19 @@ impl Detection {
 
 /// How far down the episode's probe sees.
 fn depth(episode: &Episode) -> Depth {
-    match probes::protocol(&episode.anomaly.probe) {
-        Some(protocol) if protocol.name == probes::connections::PROTOCOL.name => Depth::Connection,
-        Some(protocol) if protocol.remote => Depth::Protocol,
+    match probes::protocol(&episode.anomaly.probe).map(|protocol| protocol.level) {
+        Some(Level::Connection) => Depth::Connection,
+        Some(level) if level.is_remote() => Depth::Protocol,
         _ => Depth::Local,
     }
 }
 
 /// Whether an open incident of the first kind says already what one of the second would say of the same operations.
-fn tells(told: AnomalyKind, kind: AnomalyKind) -> bool {
-    use AnomalyKind::{Baseline, Latency, Stalled, Throughput};
-    matches!(
-        (told, kind),
-        (Stalled, Latency) | (Stalled | Latency | Throughput, Baseline) | (Stalled | Latency | Baseline, Throughput)
-    )
+fn tells(told: &str, kind: &str) -> bool {
+    match kind {
+        latency::KIND => told == stall::KIND,
+        baseline::KIND => [stall::KIND, latency::KIND, throughput::KIND].contains(&told),
+        throughput::KIND => [stall::KIND, latency::KIND, baseline::KIND].contains(&told),
+        _ => false,
+    }
 }

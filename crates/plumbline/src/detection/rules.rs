@@ -5,10 +5,7 @@ use std::{
     time::Duration,
 };
 
-use diagnose::{
-    Episode, Meanwhile, Watch,
-    rule::{ErrorRule, Rule},
-};
+use diagnose::{Episode, Meanwhile, Watch, error::Codes, rule::Rule};
 use model::{Code, Event, Incident, Operation, Protocol, Verdict};
 
 use probes::Filter;
@@ -97,37 +94,25 @@ impl Rules {
     /// The lowest limit of any rule for each operation: what is below it need not leave the kernel.
     pub(crate) fn kernel_thresholds(&self) -> Vec<(Operation, Duration)> {
         let mut lowest: BTreeMap<Operation, Duration> = BTreeMap::new();
-        for rule in self.rules() {
-            if let Rule::Connection(rule) = rule {
-                // However short they are: most are but a moment.
-                lowest.extend(rule.counts.keys().map(|operation| (*operation, Duration::ZERO)));
-            }
-            let Rule::Latency(rule) = rule else { continue };
-            for (operation, threshold) in &rule.thresholds {
-                let limit = (*threshold).min(rule.ceiling);
-                lowest.entry(*operation).and_modify(|known| *known = limit.min(*known)).or_insert(limit);
-            }
+        for (operation, limit) in self.rules().flat_map(|rule| rule.sees()) {
+            lowest.entry(operation).and_modify(|known| *known = limit.min(*known)).or_insert(limit);
         }
         lowest.into_iter().collect()
     }
 
     /// Operations whose failures some rule counts.
     pub fn failures(&self) -> Vec<Operation> {
-        let all: BTreeSet<_> = self.error_rules().flat_map(|rule| rule.operations.iter().copied()).collect();
+        let all: BTreeSet<_> = self.sees_failures().flat_map(|(_, operations, _)| operations.iter().copied()).collect();
         all.into_iter().collect()
     }
 
     /// Ordinary codes that some rule counts all the same.
     fn wanted_ordinary(&self) -> Vec<(&'static Protocol, Code)> {
-        let wanted = |rule: &ErrorRule| {
-            let (protocol, codes) = (rule.protocol, rule.codes.clone());
-            protocol
-                .ordinary
-                .iter()
-                .filter(move |code| codes.include(protocol, **code))
-                .map(move |code| (protocol, *code))
+        let wanted = |(protocol, _, codes): (&'static Protocol, _, &Codes)| {
+            let ordinary = protocol.ordinary.iter().filter(|code| codes.include(protocol, **code));
+            ordinary.map(|code| (protocol, *code)).collect::<Vec<_>>()
         };
-        self.error_rules().flat_map(wanted).collect()
+        self.sees_failures().flat_map(wanted).collect()
     }
 
     /// Operations of which some rule must know what finished however fast.
@@ -137,18 +122,20 @@ impl Rules {
 
     /// The shortest time after which some rule calls an operation stalled, and whose operations such rules are about.
     pub fn stalled_after(&self) -> Option<(Duration, BTreeSet<&'static str>)> {
-        let stall =
-            |rule: &'_ Rule| if let Rule::Stall(rule) = rule { Some((rule.limit, rule.protocol.name)) } else { None };
-        let limit = self.rules().filter_map(stall).map(|(limit, _)| limit).min()?;
-        Some((limit, self.rules().filter_map(stall).map(|(_, protocol)| protocol).collect()))
+        let sees = || self.rules().filter_map(|rule| Some((rule.sees_in_flight()?, rule.protocol().name)));
+        let limit = sees().map(|(limit, _)| limit).min()?;
+        Some((limit, sees().map(|(_, protocol)| protocol).collect()))
     }
 
-    fn rules(&self) -> impl Iterator<Item = &Rule> {
-        self.on_duty.iter().map(|rule| &rule.configured.rule)
+    fn rules(&self) -> impl Iterator<Item = &dyn Rule> {
+        self.on_duty.iter().map(|rule| &*rule.configured.rule)
     }
 
-    fn error_rules(&self) -> impl Iterator<Item = &ErrorRule> {
-        self.rules().filter_map(|rule| if let Rule::Error(rule) = rule { Some(rule) } else { None })
+    fn sees_failures(&self) -> impl Iterator<Item = (&'static Protocol, &BTreeSet<Operation>, &Codes)> {
+        self.rules().filter_map(|rule| {
+            let (operations, codes) = rule.sees_failures()?;
+            Some((rule.protocol(), operations, codes))
+        })
     }
 
     /// Later, the recorder may hold nothing but the outage: a surer verdict from its beginning stands, as long as it is about

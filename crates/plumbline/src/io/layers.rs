@@ -1,44 +1,46 @@
 //! The layers that I/O goes through, one below the other, and what that says of a mount.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::LazyLock};
 
-use model::{Histogram, Operation};
+use model::{Direction, Histogram, Level, Operation};
 
 use super::rows::size;
-
-/// Which way bytes go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Direction {
-    Read,
-    Written,
-}
 
 /// How far down a layer is; layers side by side have one depth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Depth {
-    MpiIo,
+    Library,
     SystemCalls,
     FileSystem,
     Server,
 }
 
 /// The probes of all layers, uppermost first, with their depths.
-pub const LAYERS: &[(&str, Depth)] = &[
-    ("mpiio", Depth::MpiIo),
-    ("syscalls", Depth::SystemCalls),
-    ("vfs", Depth::FileSystem),
-    ("smb", Depth::Server),
-    ("nfs", Depth::Server),
-];
+pub static LAYERS: LazyLock<Vec<(&'static str, Depth)>> = LazyLock::new(|| {
+    let mut layers: Vec<_> =
+        probes::protocols().filter_map(|protocol| Some((protocol.name, Depth::at(protocol.level)?))).collect();
+    layers.sort_by_key(|(_, depth)| *depth);
+    layers
+});
 
 impl Depth {
     /// The layer of an operation; `None` for what is none of a layer, such as the life of connections.
     pub fn of(operation: Operation) -> Option<Self> {
-        LAYERS.iter().find(|(name, _)| *name == operation.protocol().name).map(|(_, depth)| *depth)
+        Self::at(operation.level())
+    }
+
+    fn at(level: Level) -> Option<Self> {
+        match level {
+            Level::Library => Some(Self::Library),
+            Level::SystemCall => Some(Self::SystemCalls),
+            Level::FileSystem => Some(Self::FileSystem),
+            Level::Request => Some(Self::Server),
+            Level::Proxy | Level::Transport | Level::Connection => None,
+        }
     }
 
     /// Uppermost first.
-    pub const ALL: &[Self] = &[Self::MpiIo, Self::SystemCalls, Self::FileSystem, Self::Server];
+    pub const ALL: &[Self] = &[Self::Library, Self::SystemCalls, Self::FileSystem, Self::Server];
 
     /// Whether one of these probes looks at it.
     pub fn is_one_of(self, layers: &[String]) -> bool {
@@ -48,7 +50,7 @@ impl Depth {
     /// What its operations are called.
     pub fn calls(self) -> &'static str {
         match self {
-            Self::MpiIo => "calls of MPI-IO",
+            Self::Library => "calls of MPI-IO",
             Self::SystemCalls => "system calls",
             Self::FileSystem => "calls of the file system",
             Self::Server => "requests to servers",
@@ -58,25 +60,11 @@ impl Depth {
     /// Where bytes go there.
     pub fn phrase(self) -> &'static str {
         match self {
-            Self::MpiIo => "asked of MPI-IO",
+            Self::Library => "asked of MPI-IO",
             Self::SystemCalls => "into the kernel",
             Self::FileSystem => "to the file system",
             Self::Server => "to the server",
         }
-    }
-}
-
-/// Which way an operation moves bytes, if it does.
-pub fn direction_of(operation: Operation) -> Option<Direction> {
-    let name = operation.name();
-    match operation.protocol().name {
-        "mpiio" if name.contains("read") => Some(Direction::Read),
-        "mpiio" if name.contains("write") => Some(Direction::Written),
-        _ => match name {
-            "read" | "splice_read" | "SMB2_READ" | "READ" | "READ_PLUS" => Some(Direction::Read),
-            "write" | "SMB2_WRITE" | "WRITE" => Some(Direction::Written),
-            _ => None,
-        },
     }
 }
 
@@ -88,7 +76,7 @@ pub struct Flow {
 
 impl Flow {
     pub fn add(&mut self, operation: Operation, amounts: &Histogram) {
-        if let (Some(depth), Some(direction)) = (Depth::of(operation), direction_of(operation)) {
+        if let (Some(depth), Some(direction)) = (Depth::of(operation), operation.direction()) {
             *self.bytes.entry((direction, depth)).or_default() += amounts.bytes;
         }
     }
@@ -135,7 +123,7 @@ mod tests {
         flow.add(operation("vfs", "write"), &moved(16 << 20));
         flow.add(operation("smb", "SMB2_WRITE"), &moved(4 << 20));
         flow.add(operation("syscalls", "open"), &moved(0));
-        let watched = [Depth::MpiIo, Depth::SystemCalls, Depth::FileSystem, Depth::Server];
+        let watched = [Depth::Library, Depth::SystemCalls, Depth::FileSystem, Depth::Server];
         assert_eq!(
             flow.line(Direction::Written, &watched).unwrap(),
             "into the kernel 16 MiB, to the file system 16 MiB, to the server 4 MiB"
@@ -145,13 +133,15 @@ mod tests {
 
     #[test]
     fn every_probe_of_a_layer_reads_and_writes() {
-        for (name, _) in LAYERS {
+        let names: Vec<_> = LAYERS.iter().map(|(name, _)| *name).collect();
+        assert_eq!(names, ["mpiio", "syscalls", "vfs", "smb", "nfs"]);
+        for (name, _) in LAYERS.iter() {
             let Some(protocol) = probes::protocol(name) else { continue };
             for direction in [Direction::Read, Direction::Written] {
-                assert!(protocol.all_operations().any(|op| direction_of(op) == Some(direction)), "{name}");
+                assert!(protocol.all_operations().any(|op| op.direction() == Some(direction)), "{name}");
             }
         }
-        assert_eq!(direction_of(operation("syscalls", "readdir")), None);
-        assert_eq!(direction_of(operation("vfs", "writeback")), None);
+        assert_eq!(operation("syscalls", "readdir").direction(), None);
+        assert_eq!(operation("vfs", "writeback").direction(), None);
     }
 }

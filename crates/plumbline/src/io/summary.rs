@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use model::{Histogram, Operation};
+use model::{Direction, Histogram, Operation};
 
 use super::{
-    layers::{Depth, Direction, Flow, direction_of},
+    layers::{Depth, Flow},
     record::{End, Entry, Interval, Line},
 };
 
@@ -86,7 +86,7 @@ impl Summary {
     }
 
     fn add_entry(&mut self, entry: &Entry, operation: Operation, depth: Depth) {
-        let (amounts, direction) = (entry.amounts(), direction_of(operation));
+        let (amounts, direction) = (entry.amounts(), operation.direction());
         self.flows.entry((entry.fstype.clone(), entry.mount.clone())).or_default().add(operation, &amounts);
         let key = (entry.mount.clone(), depth, entry.layer.clone(), entry.op.clone());
         self.operations.entry(key).or_default().merge(&amounts);
@@ -128,7 +128,7 @@ impl Summary {
     /// The layer that the figures of processes are of: what they waited in. System calls, else the nearest there is.
     pub fn main_depth(&self) -> Depth {
         let seen = |depth: &Depth| self.transfers.keys().any(|(other, ..)| other == depth);
-        let order = [Depth::SystemCalls, Depth::FileSystem, Depth::MpiIo, Depth::Server];
+        let order = [Depth::SystemCalls, Depth::FileSystem, Depth::Library, Depth::Server];
         order.into_iter().find(seen).unwrap_or(Depth::SystemCalls)
     }
 

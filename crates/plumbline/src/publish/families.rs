@@ -58,7 +58,7 @@ pub fn families(snapshot: &Snapshot) -> Vec<Family<'_>> {
         snapshot.otlp.iter().map(point).collect()
     };
     let incidents = snapshot.incidents.iter().map(|(probe, kind, count)| Point {
-        labels: vec![(Label::Protocol, *probe), (Label::Type, *kind)],
+        labels: vec![(Label::Protocol, *probe), (Label::Type, kind.as_ref())],
         value: number(*count),
     });
     vec![

@@ -1,6 +1,6 @@
 //! How things stood at one moment.
 
-use std::{collections::HashMap, hash::Hash, sync::Arc, time::SystemTime};
+use std::{borrow::Cow, collections::HashMap, hash::Hash, sync::Arc, time::SystemTime};
 
 use model::Mount;
 
@@ -26,7 +26,7 @@ pub struct Snapshot {
     /// What was sent to an OpenTelemetry collector: signal, sent, dropped. Empty if none is configured.
     pub otlp: Vec<(&'static str, u64, u64)>,
     /// Incidents by probe and type.
-    pub incidents: Vec<(&'static str, &'static str, u64)>,
+    pub incidents: Vec<(&'static str, Cow<'static, str>, u64)>,
     /// Bundles that were not made, or not renewed.
     pub bundles_lost: u64,
     /// Operations that were counted under [`super::OTHER`].

@@ -171,7 +171,7 @@ mod tests {
     const KEYS: [MountKey; 3] = [MountKey(49), MountKey(50), MountKey(51)];
 
     fn read() -> Operation {
-        probes::syscalls::PROTOCOL.operation("read").unwrap()
+        probes::protocol("syscalls").unwrap().operation("read").unwrap()
     }
 
     fn counted(key: MountKey, count: u64) -> (Operation, MountKey, Histogram) {

@@ -148,11 +148,10 @@ impl KernelSource {
 impl SeesBelow for KernelSource {
     fn in_flight(&self, wanted: &dyn Fn(&Protocol) -> bool, age: Duration, limit: usize) -> Vec<Event> {
         let mut known = self.in_flight.borrow_mut();
-        let covered =
-            |protocol: &Protocol| known.asked.iter().any(|(from, of)| of.name == protocol.name && *from <= age);
+        let covered = |protocol: &Protocol| known.asked.iter().any(|(from, of)| **of == *protocol && *from <= age);
         let missing: Vec<_> = probes::protocols().filter(|of| wanted(of) && !covered(of)).collect();
         if !missing.is_empty() {
-            let is_missing = |protocol: &Protocol| missing.iter().any(|of| of.name == protocol.name);
+            let is_missing = |protocol: &Protocol| missing.iter().any(|of| **of == *protocol);
             let found = self.watch.in_flight(is_missing, age, limit);
             // What is known already keeps the age that it had.
             let is_new = |event: &Event| !known.events.iter().any(|other| other.same_operation(event));

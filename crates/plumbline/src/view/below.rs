@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn the_tree_is_aligned_and_says_what_it_leaves_out() {
-        let write = probes::smb::PROTOCOL.operation("write").unwrap();
+        let write = probes::protocol("smb").unwrap().operation("write").unwrap();
         let child = |start, status| Child {
             operation: write,
             start,

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use model::{Caller, Detail, Event, EventLine, Flags, Mount, Operation};
+use model::{Caller, Event, EventLine, Flags, Mount, Operation};
 
 use super::clock::Clock;
 
@@ -58,27 +58,7 @@ fn own(event: &Event) -> EventLine<'static> {
     if let Some(file) = event.detail.file() {
         (line.inode, line.file) = (file.inode, file.name.to_string());
     }
-    match event.detail {
-        Detail::None | Detail::Syscall(_) => {}
-        Detail::Smb(smb) => (line.session, line.mid, line.tree) = (smb.session, smb.message, smb.tree),
-        Detail::Nfs(nfs) => {
-            let in_session = nfs.session != 0;
-            (line.session, line.xid, line.resent) = (nfs.session, Some(nfs.xid), Some(nfs.resent));
-            (line.slot, line.sequence) = (in_session.then_some(nfs.slot), in_session.then_some(nfs.sequence));
-        }
-        Detail::Vfs(vfs) => {
-            (line.offset, line.asked, line.request) = (Some(vfs.offset), Some(vfs.asked), Some(vfs.request));
-        }
-        Detail::MpiIo(mpiio) => {
-            (line.asked, line.rank) = (Some(mpiio.asked), mpiio.rank);
-            line.collective = Some(probes::mpiio::is_collective(event.operation));
-            line.bytes_known = Some(!event.flags.bytes_unknown);
-        }
-        Detail::Connection(connection) => {
-            (line.peer, line.resent) = (Some(connection.peer.to_string()), Some(connection.times));
-        }
-        Detail::CephProxy(request) => line.asked = Some(request.asked),
-    }
+    probes::fill_line(event, &mut line);
     line
 }
 

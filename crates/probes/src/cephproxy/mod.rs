@@ -4,11 +4,13 @@
 use std::{fs::File, path::Path};
 
 use libbpf_rs::{ErrorExt as _, Link, Object};
-use model::{CephProxy, Code, Detail, Protocol};
+use model::{CephProxy, Code, Detail, Level, Protocol};
 
 use crate::{
+    columns,
     generated::probe_id,
     libraries::{Kind, Places, is_on_library},
+    probe::Probe,
     spec::{Rung, Spec},
 };
 
@@ -16,7 +18,7 @@ use crate::{
 pub static PROTOCOL: Protocol = Protocol {
     name: "cephproxy",
     operations: cephfs_proxy::wire::OPERATIONS,
-    remote: true,
+    level: Level::Proxy,
     ordinary: ORDINARY,
     ..Protocol::BY_ERRNO
 };
@@ -34,24 +36,27 @@ pub(crate) static SPEC: Spec = Spec {
     protocol: &PROTOCOL,
     id: probe_id::PROBE_CEPHPROXY,
     object: include_bytes!(concat!(env!("OUT_DIR"), "/cephproxy.bpf.o")),
-    module: None,
     rungs: &[Rung {
         via: "usdt",
         required: &["call_start", "call_done"],
         optional: &["tp_mapped", "tp_started"],
         without: "libraries that come into use later are found every five minutes only",
     }],
-    hooks: &[],
-    prepare: |_| Ok(()),
-    follow_mounts: |_, _| Ok(()),
-    mount_key: |point| point.device,
     inflight: &["requests"],
     detail: |raw| Detail::CephProxy(CephProxy { handle: raw.inode, asked: raw.asked }),
-    has_ended,
+    columns: columns::REMOTE,
+    line: |event, line| {
+        if let Detail::CephProxy(request) = event.detail {
+            line.asked = Some(request.asked);
+        }
+    },
+    libraries: Some(&LIBRARIES),
+    probe: || Box::new(Proxied),
+    ..Spec::BASE
 };
 
 /// Ours. Upstream's has the same name, and no probes.
-pub(crate) static LIBRARIES: Kind = Kind {
+static LIBRARIES: Kind = Kind {
     probe: PROTOCOL.name,
     what: "a library of the libcephfs proxy",
     prefix: NAME,
@@ -65,10 +70,14 @@ pub(crate) static LIBRARIES: Kind = Kind {
 const NAME: &str = "libcephfs_proxy";
 const PROVIDER: &str = "libcephfs_proxy";
 
-/// Whether the process is gone whose request has this key: one that is killed leaves it.
-fn has_ended(key: &[u8]) -> bool {
-    let process = key.get(..8).and_then(|process| process.try_into().ok()).map(u64::from_ne_bytes);
-    process.is_some_and(|process| !Path::new(&format!("/proc/{process}")).exists())
+struct Proxied;
+
+impl Probe for Proxied {
+    /// Whether the process is gone whose request has this key: one that is killed leaves it.
+    fn has_ended(&self, key: &[u8]) -> bool {
+        let process = key.get(..8).and_then(|process| process.try_into().ok()).map(u64::from_ne_bytes);
+        process.is_some_and(|process| !Path::new(&format!("/proc/{process}")).exists())
+    }
 }
 
 fn attach(object: &mut Object, _: &str, path: &Path, _: &Places) -> libbpf_rs::Result<Vec<Link>> {

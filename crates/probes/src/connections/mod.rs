@@ -5,12 +5,15 @@
 use std::{collections::HashMap, net::IpAddr};
 
 use libbpf_rs::{MapCore, MapFlags, Object};
-use model::{Connection, Detail, MountKey, Protocol};
+use model::{Connection, Detail, Event, Level, MountKey, Protocol};
 
 use crate::{
+    Alias,
+    columns::{Cell, Column, DURATION, PID, TIME},
     decode::text,
     generated::probe_id,
     mounts::{MountPoint, Mounts},
+    probe::Probe,
     spec::{Module, Rung, Spec},
     tcp,
 };
@@ -36,26 +39,37 @@ pub static PROTOCOL: Protocol = Protocol {
     ],
     // A client may break a connection that it has no use for: no rule counts that unless it names it.
     only_by_name: &[10],
-    remote: true,
+    level: Level::Connection,
     // The socket's state when a loss was noticed.
     status_name: tcp::state_name,
     ..Protocol::BY_ERRNO
 };
 
-const NO_HOOKS: Spec = Spec {
+/// What all of the objects have in common.
+const SHARED: Spec = Spec {
     name: PROTOCOL.name,
     protocol: &PROTOCOL,
     id: probe_id::PROBE_CONNECTIONS,
-    object: &[],
-    module: None,
-    rungs: &[],
-    hooks: &[],
-    prepare: |_| Ok(()),
-    follow_mounts,
     mount_key,
-    inflight: &[],
     detail: |raw| Detail::Connection(Connection { peer: text(&raw.file), times: raw.resent }),
-    has_ended: |_| false,
+    columns: &[
+        TIME,
+        Column::operation(20),
+        DURATION,
+        Column::new("STATE", 12, Cell::State),
+        PID,
+        Column::mount(24),
+        Column::new("PEER", 0, Cell::Own(peer)),
+    ],
+    line: |event, line| {
+        if let Detail::Connection(connection) = event.detail {
+            (line.peer, line.resent) = (Some(connection.peer.to_string()), Some(connection.times));
+        }
+    },
+    // What happens to a connection is over in a moment.
+    aliases: &[Alias::of(PROTOCOL.name, 0.0)],
+    probe: || Box::new(Connections),
+    ..Spec::BASE
 };
 
 pub(crate) static TCP: Spec = Spec {
@@ -66,7 +80,7 @@ pub(crate) static TCP: Spec = Spec {
         optional: &["fentry_probe0"],
         without: "windows that stay closed (TCP_ZERO_WINDOW)",
     }],
-    ..NO_HOOKS
+    ..SHARED
 };
 
 pub(crate) static SMB: Spec = Spec {
@@ -100,7 +114,7 @@ pub(crate) static SMB: Spec = Spec {
             without: WITHOUT,
         },
     ],
-    ..NO_HOOKS
+    ..SHARED
 };
 
 const WITHOUT: &str = "late answers to lease breaks, credits that do not come, and why a connection was given up";
@@ -115,7 +129,7 @@ pub(crate) static RPC: Spec = Spec {
         optional: &[],
         without: "",
     }],
-    ..NO_HOOKS
+    ..SHARED
 };
 
 pub(crate) static NFS4: Spec = Spec {
@@ -128,8 +142,20 @@ pub(crate) static NFS4: Spec = Spec {
         optional: &["fentry_slot"],
         without: "long waits for a slot (SLOT_STARVATION)",
     }],
-    ..NO_HOOKS
+    ..SHARED
 };
+
+fn peer(event: &Event) -> String {
+    if let Detail::Connection(own) = &event.detail { own.peer.to_string() } else { String::new() }
+}
+
+struct Connections;
+
+impl Probe for Connections {
+    fn follow_mounts(&mut self, object: &mut Object, mounts: &Mounts) -> libbpf_rs::Result<()> {
+        write_servers(object, mounts)
+    }
+}
 
 /// As the smb and nfs probes name the mount, so that a verdict finds their operations beside these.
 pub(crate) fn mount_key(point: &MountPoint) -> MountKey {
@@ -176,7 +202,7 @@ fn ports<'a>(servers: impl Iterator<Item = &'a Peer>) -> Vec<u8> {
 }
 
 /// Writes the servers; the ports last, and first those that are gone.
-pub(crate) fn follow_mounts(object: &Object, mounts: &Mounts) -> libbpf_rs::Result<()> {
+pub(crate) fn write_servers(object: &Object, mounts: &Mounts) -> libbpf_rs::Result<()> {
     let wanted = servers(mounts);
     for map in object.maps() {
         match map.name().as_encoded_bytes() {

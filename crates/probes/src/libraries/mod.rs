@@ -1,6 +1,6 @@
 //! Libraries in use, of one kind: found where a process maps one, whatever its path and namespace, attached to once, and given
 //! back when no process maps them any more. A probe is on the file, so that it sees all of its processes, later ones too.
-//! What a library of the kind is, and how to attach to it, is the probe's: `mpiio`, `cephproxy`.
+//! What a library of the kind is, and how to attach to it, is the probe's: its `Kind`.
 
 pub(crate) mod elf;
 mod maps;
@@ -19,17 +19,11 @@ use model::{MountKey, text::printable};
 use crate::{
     State,
     aside::aside,
-    cephproxy,
     generated::{Plain as _, mapped},
     mounts::Mounts,
-    mpiio,
-    spec::Spec,
 };
 use elf::contains;
 use maps::{FileId, Mapping};
-
-/// The kinds that there are.
-static KINDS: &[&Kind] = &[&mpiio::LIBRARIES, &cephproxy::LIBRARIES];
 
 /// A kind of libraries that a probe is attached to.
 pub(crate) struct Kind {
@@ -58,11 +52,6 @@ pub(crate) struct Places {
     pub offsets: Vec<(u64, u64)>,
     /// What cannot be seen of this one; empty if nothing is missing.
     pub unseen: &'static str,
-}
-
-/// The kind that a probe is attached to, if it is to one.
-pub(crate) fn kind(spec: &Spec) -> Option<&'static Kind> {
-    KINDS.iter().find(|kind| kind.probe == spec.name).copied()
 }
 
 /// Libraries attached to at a time.

@@ -3,13 +3,18 @@
 //! `elf` finds the functions in a file, `libraries` finds the files, and the kernel side learns with each probe what it is
 //! on: nothing there knows names.
 
+use std::cell::RefCell;
+
 use libbpf_rs::{MapCore, Object};
-use model::{Code, Detail, MpiIo, Operation, Protocol};
+use model::{Code, Detail, Direction, Event, Level, MpiIo, Operation, Protocol};
 
 use crate::{
+    columns::{COMM, Cell, Column, DURATION, ERROR, FILE, PID, TIME},
     decode::text,
     generated::probe_id,
+    monotonic,
     mounts::Mounts,
+    probe::Probe,
     spec::{Rung, Spec},
     syscalls::{make_equal, prefix},
 };
@@ -18,8 +23,8 @@ mod libraries;
 mod rank;
 mod status;
 
-pub(crate) use libraries::LIBRARIES;
-pub(crate) use rank::Ranks;
+use libraries::LIBRARIES;
+use rank::Ranks;
 
 /// The functions, without `MPI_File_`. Those that take no time are left out: to seek is to set a variable.
 pub static PROTOCOL: Protocol = Protocol {
@@ -68,13 +73,13 @@ pub static PROTOCOL: Protocol = Protocol {
         "read_ordered_end",
         "write_ordered_end",
     ],
-    waits_by_design: &[],
-    only_by_name: &[],
-    remote: false,
+    level: Level::Library,
+    direction,
     status_name: status::name,
     status_named: status::named,
     status_errno: status::errno,
     ordinary: ORDINARY,
+    ..Protocol::BY_ERRNO
 };
 
 /// A file that is not there, or is there already: in the numbers of Open MPI and of MPICH.
@@ -90,7 +95,6 @@ pub(crate) static SPEC: Spec = Spec {
     protocol: &PROTOCOL,
     id: probe_id::PROBE_MPIIO,
     object: include_bytes!(concat!(env!("OUT_DIR"), "/mpiio.bpf.o")),
-    module: None,
     rungs: &[
         Rung { via: "uprobe.session", required: &["session"], optional: OPTIONAL, without: WITHOUT },
         Rung {
@@ -101,29 +105,72 @@ pub(crate) static SPEC: Spec = Spec {
         },
         Rung { via: "uprobe", required: &["plain_called", "plain_returned"], optional: OPTIONAL, without: WITHOUT },
     ],
-    hooks: &[],
-    prepare: |_| Ok(()),
-    follow_mounts,
-    mount_key: |point| point.device,
     inflight: &["in_flight"],
     detail: |raw| Detail::MpiIo(MpiIo { inode: raw.inode, opened_as: text(&raw.file), asked: raw.asked, rank: None }),
-    has_ended: |_| false,
+    columns: &[
+        TIME,
+        Column::operation(19),
+        DURATION,
+        Column::bytes(-11),
+        Column::new("RANK", -6, Cell::Own(rank_of)),
+        ERROR,
+        PID,
+        COMM,
+        Column::mount(24),
+        FILE,
+    ],
+    line: |event, line| {
+        if let Detail::MpiIo(mpiio) = event.detail {
+            (line.asked, line.rank) = (Some(mpiio.asked), mpiio.rank);
+            line.collective = Some(is_collective(event.operation));
+            line.bytes_known = Some(!event.flags.bytes_unknown);
+        }
+    },
+    libraries: Some(&LIBRARIES),
+    probe: || Box::<MpiIoProbe>::default(),
+    ..Spec::BASE
 };
 
+/// The functions are called by what they do.
+fn direction(name: &str) -> Option<Direction> {
+    [("read", Direction::Read), ("write", Direction::Written)]
+        .into_iter()
+        .find_map(|(does, way)| name.contains(does).then_some(way))
+}
+
+fn rank_of(event: &Event) -> String {
+    let rank = if let Detail::MpiIo(mpiio) = &event.detail { mpiio.rank } else { None };
+    rank.map_or_else(|| "-".into(), |rank| rank.to_string())
+}
+
 /// Whether all processes of a communicator take part in the operation.
-pub fn is_collective(operation: Operation) -> bool {
+fn is_collective(operation: Operation) -> bool {
     let name = operation.name();
     ["_all", "_ordered"].iter().any(|part| name.contains(part))
         || ["open", "close", "sync", "set_size", "preallocate", "set_view"].contains(&name)
 }
 
-/// For what a process has not opened itself: its mount is the one that the name leads to.
-fn follow_mounts(object: &Object, mounts: &Mounts) -> libbpf_rs::Result<()> {
-    let points = mounts.iter();
-    let points: Vec<_> =
-        points.filter_map(|point| Some((prefix(point)?.to_vec(), point.device.0.to_ne_bytes().to_vec()))).collect();
-    let map = object.maps().find(|map| map.name() == "mount_points");
-    map.map_or(Ok(()), |map| make_equal(&map, &points))
+#[derive(Default)]
+struct MpiIoProbe {
+    ranks: RefCell<Ranks>,
+}
+
+impl Probe for MpiIoProbe {
+    /// For what a process has not opened itself: its mount is the one that the name leads to.
+    fn follow_mounts(&mut self, object: &mut Object, mounts: &Mounts) -> libbpf_rs::Result<()> {
+        let points = mounts.iter();
+        let points: Vec<_> =
+            points.filter_map(|point| Some((prefix(point)?.to_vec(), point.device.0.to_ne_bytes().to_vec()))).collect();
+        let map = object.maps().find(|map| map.name() == "mount_points");
+        map.map_or(Ok(()), |map| make_equal(&map, &points))
+    }
+
+    /// The rank of who asked.
+    fn complete(&self, event: &mut Event) {
+        if let Detail::MpiIo(detail) = &mut event.detail {
+            detail.rank = self.ranks.borrow_mut().of(event.requester.pid, monotonic());
+        }
+    }
 }
 
 /// Whose structures a library has; `enum layout` of layout.h.

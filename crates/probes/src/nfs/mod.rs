@@ -3,11 +3,13 @@
 mod status;
 
 use libbpf_rs::OpenObject;
-use model::{Detail, Nfs, Protocol};
+use model::{Detail, Direction, Level, Nfs, Protocol};
 
 use crate::{
+    Alias, columns,
     decode::text,
     generated::probe_id,
+    probe::Probe,
     spec::{Module, Rung, Spec},
 };
 
@@ -32,10 +34,6 @@ pub(crate) static SPEC: Spec = Spec {
             without: WITHOUT,
         },
     ],
-    hooks: &[],
-    prepare,
-    follow_mounts: |_, _| Ok(()),
-    mount_key: |point| point.device,
     inflight: &["inflight"],
     detail: |raw| {
         Detail::Nfs(Nfs {
@@ -48,7 +46,17 @@ pub(crate) static SPEC: Spec = Spec {
             name: text(&raw.file),
         })
     },
-    has_ended: |_| false,
+    columns: columns::REMOTE,
+    line: |event, line| {
+        if let Detail::Nfs(nfs) = event.detail {
+            let in_session = nfs.session != 0;
+            (line.session, line.xid, line.resent) = (nfs.session, Some(nfs.xid), Some(nfs.resent));
+            (line.slot, line.sequence) = (in_session.then_some(nfs.slot), in_session.then_some(nfs.sequence));
+        }
+    },
+    aliases: &[Alias::of("nfsslower", 10.0), Alias::of("nfsiosnoop", 0.0)],
+    probe: || Box::new(NfsProbe),
+    ..Spec::BASE
 };
 
 const WITHOUT: &str = "the end of a large answer (its arrival counts as delivery), calls that the client repeats, \
@@ -138,31 +146,41 @@ pub static PROTOCOL: Protocol = Protocol {
         "READDIRPLUS",
         "FSSTAT",
     ],
-    waits_by_design: &[],
-    only_by_name: &[],
-    remote: true,
+    level: Level::Request,
+    filesystems: &["nfs", "nfs4"],
+    direction: |name| match name {
+        "READ" | "READ_PLUS" => Some(Direction::Read),
+        "WRITE" => Some(Direction::Written),
+        _ => None,
+    },
     status_name: status::name,
     status_named: status::named,
+    status_example: "NFS4ERR_STALE",
     status_errno: status::errno,
     ordinary: status::ORDINARY,
+    ..Protocol::BY_ERRNO
 };
 
 /// Bytes of a name in `struct operation_name`.
 const NAME_LENGTH: usize = 24;
 
-/// Writes the names of the operations into the object's read-only data.
-fn prepare(object: &mut OpenObject) -> libbpf_rs::Result<()> {
-    for mut map in object.maps_mut() {
-        let table = map.name().as_encoded_bytes().ends_with(b".names");
-        if let Some(value) = map.initial_value_mut().filter(|_| table) {
-            for (slot, name) in value.chunks_exact_mut(NAME_LENGTH).zip(PROTOCOL.operations) {
-                if let Some(slot) = slot.get_mut(..name.len()) {
-                    slot.copy_from_slice(name.as_bytes());
+struct NfsProbe;
+
+impl Probe for NfsProbe {
+    /// Writes the names of the operations into the object's read-only data.
+    fn prepare(&self, object: &mut OpenObject) -> libbpf_rs::Result<()> {
+        for mut map in object.maps_mut() {
+            let table = map.name().as_encoded_bytes().ends_with(b".names");
+            if let Some(value) = map.initial_value_mut().filter(|_| table) {
+                for (slot, name) in value.chunks_exact_mut(NAME_LENGTH).zip(PROTOCOL.operations) {
+                    if let Some(slot) = slot.get_mut(..name.len()) {
+                        slot.copy_from_slice(name.as_bytes());
+                    }
                 }
             }
         }
+        Ok(())
     }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -2,9 +2,10 @@
 
 mod status;
 
-use model::{Detail, MountKey, Protocol, Smb};
+use model::{Detail, Direction, Level, MountKey, Protocol, Smb};
 
 use crate::{
+    Alias, columns,
     generated::probe_id,
     mounts::share,
     spec::{Module, Rung, Spec},
@@ -30,13 +31,17 @@ pub(crate) static SPEC: Spec = Spec {
             without: "time spent waiting for credits",
         },
     ],
-    hooks: &[],
-    prepare: |_| Ok(()),
-    follow_mounts: |_, _| Ok(()),
     mount_key: |point| MountKey::source(share(point.mount.source.as_bytes())),
     inflight: &["inflight"],
     detail: |raw| Detail::Smb(Smb { session: raw.session, message: raw.message, tree: raw.tree }),
-    has_ended: |_| false,
+    columns: columns::REMOTE,
+    line: |event, line| {
+        if let Detail::Smb(smb) = event.detail {
+            (line.session, line.mid, line.tree) = (smb.session, smb.message, smb.tree);
+        }
+    },
+    aliases: &[Alias::of("smbslower", 10.0), Alias::of("smbiosnoop", 0.0)],
+    ..Spec::BASE
 };
 
 /// SMB2 commands by their code (MS-SMB2 2.2.1.2).
@@ -65,10 +70,17 @@ pub static PROTOCOL: Protocol = Protocol {
         "SMB2_SERVER_TO_CLIENT_NOTIFICATION",
     ],
     waits_by_design: &[10, 15, 19],
-    only_by_name: &[],
-    remote: true,
+    level: Level::Request,
+    filesystems: &["cifs", "smb3"],
+    direction: |name| match name {
+        "SMB2_READ" => Some(Direction::Read),
+        "SMB2_WRITE" => Some(Direction::Written),
+        _ => None,
+    },
     status_name: status::name,
     status_named: status::named,
+    status_example: "STATUS_DISK_FULL",
     status_errno: status::errno,
     ordinary: status::ORDINARY,
+    ..Protocol::BY_ERRNO
 };

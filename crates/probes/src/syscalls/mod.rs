@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 
 use libbpf_rs::{MapCore, MapFlags, Object, OpenObject};
-use model::{Code, Detail, Protocol, Syscall};
+use model::{Code, Detail, Direction, Level, Protocol, Syscall};
 
 use crate::{
     decode::text,
     generated::probe_id,
     mounts::{MountPoint, Mounts},
+    probe::Probe,
     spec::{Rung, Spec},
 };
 
@@ -16,6 +17,12 @@ use crate::{
 pub static PROTOCOL: Protocol = Protocol {
     name: "syscalls",
     operations: &["read", "write", "open", "close", "fsync", "stat", "readdir"],
+    level: Level::SystemCall,
+    direction: |name| match name {
+        "read" => Some(Direction::Read),
+        "write" => Some(Direction::Written),
+        _ => None,
+    },
     ordinary: ORDINARY,
     ..Protocol::BY_ERRNO
 };
@@ -34,20 +41,16 @@ pub(crate) static SPEC: Spec = Spec {
     protocol: &PROTOCOL,
     id: probe_id::PROBE_SYSCALLS,
     object: include_bytes!(concat!(env!("OUT_DIR"), "/syscalls.bpf.o")),
-    module: None,
     rungs: &[Rung {
         via: "tp_btf",
         required: &["sys_enter", "sys_exit"],
         optional: &["in_flight"],
         without: "calls in flight",
     }],
-    hooks: &[],
-    prepare,
-    follow_mounts,
-    mount_key: |point| point.device,
     inflight: &["in_flight"],
     detail: |raw| Detail::Syscall(Syscall { inode: raw.inode, name: text(&raw.file) }),
-    has_ended: |_| false,
+    probe: || Box::new(SystemCalls),
+    ..Spec::BASE
 };
 
 /// Where a call says which file it means; `enum target` in syscalls.bpf.c, in its order.
@@ -107,20 +110,40 @@ pub(crate) fn takes_descriptor(number: libc::c_long) -> bool {
         && calls().into_iter().any(|(known, _, target)| known == number && matches!(target, Target::Descriptor))
 }
 
-/// Writes the table of calls into the object's read-only data.
-fn prepare(object: &mut OpenObject) -> libbpf_rs::Result<()> {
-    for mut map in object.maps_mut() {
-        let table = map.name().as_encoded_bytes().ends_with(b".calls");
-        if let Some(value) = map.initial_value_mut().filter(|_| table) {
-            for (number, family, target) in calls() {
-                let at = usize::try_from(number).unwrap_or(usize::MAX).saturating_mul(2);
-                if let Some([operation, how]) = value.get_mut(at..at.saturating_add(2)) {
-                    (*operation, *how) = (family, target as u8);
+struct SystemCalls;
+
+impl Probe for SystemCalls {
+    /// Writes the table of calls into the object's read-only data.
+    fn prepare(&self, object: &mut OpenObject) -> libbpf_rs::Result<()> {
+        for mut map in object.maps_mut() {
+            let table = map.name().as_encoded_bytes().ends_with(b".calls");
+            if let Some(value) = map.initial_value_mut().filter(|_| table) {
+                for (number, family, target) in calls() {
+                    let at = usize::try_from(number).unwrap_or(usize::MAX).saturating_mul(2);
+                    if let Some([operation, how]) = value.get_mut(at..at.saturating_add(2)) {
+                        (*operation, *how) = (family, target as u8);
+                    }
                 }
             }
         }
+        Ok(())
     }
-    Ok(())
+
+    fn follow_mounts(&mut self, object: &mut Object, mounts: &Mounts) -> libbpf_rs::Result<()> {
+        let devices: BTreeSet<_> = mounts.remote_devices().collect();
+        let devices: Vec<_> = devices.into_iter().map(|device| (device.0.to_ne_bytes().to_vec(), vec![1])).collect();
+        let below = mounts.remote_and_below();
+        let points: Vec<_> =
+            below.filter_map(|point| Some((prefix(point)?.to_vec(), point.device.0.to_ne_bytes().to_vec()))).collect();
+        for map in object.maps() {
+            match map.name().as_encoded_bytes() {
+                b"watched_devices" => make_equal(&map, &devices)?,
+                b"mount_points" => make_equal(&map, &points)?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Length of `path` in `struct path_prefix`.
@@ -135,22 +158,6 @@ pub(crate) fn prefix(point: &MountPoint) -> Option<[u8; 4 + PATH_LENGTH]> {
     bits.copy_from_slice(&u32::try_from(path.len() * 8).ok()?.to_ne_bytes());
     bytes.get_mut(..path.len())?.copy_from_slice(&path);
     Some(key)
-}
-
-fn follow_mounts(object: &Object, mounts: &Mounts) -> libbpf_rs::Result<()> {
-    let devices: BTreeSet<_> = mounts.remote_devices().collect();
-    let devices: Vec<_> = devices.into_iter().map(|device| (device.0.to_ne_bytes().to_vec(), vec![1])).collect();
-    let below = mounts.remote_and_below();
-    let points: Vec<_> =
-        below.filter_map(|point| Some((prefix(point)?.to_vec(), point.device.0.to_ne_bytes().to_vec()))).collect();
-    for map in object.maps() {
-        match map.name().as_encoded_bytes() {
-            b"watched_devices" => make_equal(&map, &devices)?,
-            b"mount_points" => make_equal(&map, &points)?,
-            _ => {}
-        }
-    }
-    Ok(())
 }
 
 /// Makes a map hold just these entries, without a moment in which those that stay are missing.

@@ -1,29 +1,29 @@
 //! Where the time of TCP's sends goes, connection by connection: by BPF timestamping (Linux 6.14), for those that are selected,
 //! and for those only; where the kernel has none, what it knows of its connections by itself.
 
+mod at_work;
 mod flow;
 mod namespaces;
 mod stamping;
 
 use std::{net::IpAddr, path::PathBuf};
 
-use model::{Detail, Protocol};
+use model::{Level, Protocol};
 
-pub(crate) use flow::Ended;
+use at_work::Tcp;
 pub use flow::{Connection, Ends, Flow, Stage, Stamp};
-pub(crate) use stamping::Stamping;
 
 use crate::{
-    connections,
-    generated::probe_id,
-    spec::{Rung, Spec},
+    columns, connections,
+    generated::{probe_id, ring_kind, stamp},
+    spec::{OwnRecord, Rung, Spec},
 };
 
 /// The stages of a send; `enum stage` in flow.h, in its order.
 pub static PROTOCOL: Protocol = Protocol {
     name: "tcp",
     operations: &["CALL", "QUEUE", "SCHEDULER", "NETWORK", "SEND", "READ"],
-    remote: true,
+    level: Level::Transport,
     ..Protocol::BY_ERRNO
 };
 
@@ -55,7 +55,6 @@ pub(crate) static SPEC: Spec = Spec {
     protocol: &PROTOCOL,
     id: probe_id::PROBE_TCP,
     object: include_bytes!(concat!(env!("OUT_DIR"), "/tcp.bpf.o")),
-    module: None,
     rungs: &[
         Rung {
             via: TIMESTAMPS,
@@ -70,19 +69,16 @@ pub(crate) static SPEC: Spec = Spec {
             without: "each round trip (`net --full`): the tracepoint tcp_probe cannot be used",
         },
     ],
-    hooks: &[],
-    prepare: |_| Ok(()),
-    follow_mounts: connections::follow_mounts,
     mount_key: connections::mount_key,
-    inflight: &[],
-    detail: |_| Detail::None,
-    has_ended: |_| false,
+    columns: columns::REMOTE,
+    record: Some(OwnRecord {
+        kind: ring_kind::RING_STAMP,
+        size: size_of::<stamp>(),
+        makes_sense: |bytes| Stamp::decode(bytes).is_some(),
+    }),
+    probe: || Box::<Tcp>::default(),
+    ..Spec::BASE
 };
-
-/// What a rung cannot see, if it is not the best.
-pub(crate) fn unseen(rung: &Rung) -> Option<&'static str> {
-    (rung.via != TIMESTAMPS).then_some("the time of each stage: BPF timestamping takes Linux 6.14")
-}
 
 /// Which connections are looked at.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -92,6 +92,11 @@ impl Stamping {
         })
     }
 
+    /// Whether this is what is selected.
+    pub fn is_of(&self, selection: &Selection) -> bool {
+        self.wanted == *selection
+    }
+
     /// Selects others than before. What nobody stamps and has the flag nevertheless loses it.
     pub fn select(&mut self, object: &mut Object, wanted: &Selection, mounts: &Mounts) -> libbpf_rs::Result<()> {
         self.wanted = wanted.clone();

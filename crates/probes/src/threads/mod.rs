@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use model::{Caller, Event};
+use model::{Caller, Event, Level};
 
-use crate::{generated::thread, iterator::KernelIterator, mpiio, syscalls};
+use crate::{generated::thread, iterator::KernelIterator, syscalls};
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/threads.bpf.o"));
 
@@ -52,8 +52,7 @@ const ELSEWHERE: &[libc::c_long] = &[
 /// on a processor or wants one, or sleeps somewhere else.
 pub(crate) fn can_be_in(call: &Event, thread: Option<&thread>) -> bool {
     let Some(thread) = thread else { return false };
-    // In a call of a library, a thread may be anywhere, computing or asking again and again for an answer.
-    if call.operation.protocol().name == mpiio::PROTOCOL.name || thread.without_calls != 0 {
+    if call.operation.level() == Level::Library || thread.without_calls != 0 {
         return true;
     }
     if thread.asleep == 0 || thread.call < 0 {

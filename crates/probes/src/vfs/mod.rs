@@ -1,10 +1,11 @@
 //! Operations of the virtual file system on the file systems watched: what applications wait for, whatever a mount caches.
 
-use model::{Code, Detail, Protocol, Vfs};
+use model::{Code, Detail, Direction, Event, Level, Protocol, Vfs};
 
 use crate::{
+    Alias,
+    columns::{COMM, Cell, Column, DURATION, ERROR, FILE, PID, TIME},
     decode::text,
-    filesystems,
     generated::probe_id,
     spec::{Hook, Rung, Spec},
 };
@@ -36,6 +37,12 @@ pub static PROTOCOL: Protocol = Protocol {
         "revalidate",
     ],
     waits_by_design: &[6],
+    level: Level::FileSystem,
+    direction: |name| match name {
+        "read" | "splice_read" => Some(Direction::Read),
+        "write" => Some(Direction::Written),
+        _ => None,
+    },
     ordinary: ORDINARY,
     ..Protocol::BY_ERRNO
 };
@@ -53,30 +60,16 @@ const ORDINARY: &[Code] = &[
     Code::Errno(libc::EXDEV.cast_unsigned()),
 ];
 
-/// The types of file systems that can be asked for by name.
-pub fn filesystems() -> impl Iterator<Item = &'static str> {
-    filesystems::all().filter(|filesystem| !filesystem.magics.is_empty()).map(|filesystem| filesystem.name)
-}
-
-/// The superblock magic number of a type of file system; several types may share one.
-pub fn magic_of(filesystem: &str) -> Option<u32> {
-    filesystems::of(filesystem).magics.first().copied()
-}
-
 pub(crate) static SPEC: Spec = Spec {
     name: "vfs",
     protocol: &PROTOCOL,
     id: probe_id::PROBE_VFS,
     object: include_bytes!(concat!(env!("OUT_DIR"), "/vfs.bpf.o")),
-    module: None,
     rungs: &[
         Rung { via: "fentry", required: &[], optional: &[], without: "" },
         Rung { via: "kprobe", required: &[], optional: &[], without: "" },
     ],
     hooks: HOOKS,
-    prepare: |_| Ok(()),
-    follow_mounts: |_, _| Ok(()),
-    mount_key: |point| point.device,
     inflight: &["slots", "inflight"],
     detail: |raw| {
         Detail::Vfs(Vfs {
@@ -87,8 +80,34 @@ pub(crate) static SPEC: Spec = Spec {
             request: raw.request,
         })
     },
-    has_ended: |_| false,
+    columns: &[
+        TIME,
+        Column::operation(15),
+        DURATION,
+        Column::new("OFFSET", -12, Cell::Own(|event| own(event, |vfs| vfs.offset))),
+        Column::new("ASKED", -9, Cell::Own(|event| own(event, |vfs| vfs.asked))),
+        Column::bytes(-9),
+        ERROR,
+        PID,
+        COMM,
+        Column::mount(24),
+        FILE,
+    ],
+    line: |event, line| {
+        if let Detail::Vfs(vfs) = event.detail {
+            (line.offset, line.asked, line.request) = (Some(vfs.offset), Some(vfs.asked), Some(vfs.request));
+        }
+    },
+    aliases: &[
+        Alias { fstype: Some("cifs"), ..Alias::of("smbvfsslower", 10.0) },
+        Alias { fstype: Some("cifs"), ..Alias::of("smbvfsiosnoop", 0.0) },
+    ],
+    ..Spec::BASE
 };
+
+fn own(event: &Event, number: fn(&Vfs) -> u64) -> String {
+    if let Detail::Vfs(vfs) = &event.detail { number(vfs).to_string() } else { "-".into() }
+}
 
 /// Which functions these are, and which of them are put into others: by disassembling 6.1, 6.12 and 7.2.
 const HOOKS: &[Hook] = &[

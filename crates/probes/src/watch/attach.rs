@@ -9,15 +9,20 @@ use std::{
 use libbpf_rs::{ErrorExt as _, Link, Object, ObjectBuilder, ProgramMut};
 use model::Nanos;
 
-use super::nanos_now;
+use super::{
+    at_work::{AtWork, Obstacle},
+    nanos_now,
+};
 use crate::{
     kernel::{PERMISSION, functions_of_kernel, may_load, module_identity, module_users},
     libraries::{self, Libraries},
-    mounts::Mounts,
+    probe::Probe,
     shared::Shared,
     spec::{Hook, Rung, Spec},
-    tcp::{self, Stamping},
 };
+
+/// How long a failure to attach stands.
+const RETRY_AFTER: Duration = Duration::from_secs(300);
 
 /// A probe that has been loaded and attached. Dropping it detaches.
 pub(super) struct Attached {
@@ -27,8 +32,6 @@ pub(super) struct Attached {
     pub in_flight: Option<Link>,
     /// Of a probe on libraries: what it is attached to.
     pub libraries: Option<Libraries>,
-    /// Of the tcp probe: which sockets are stamped.
-    pub stamping: Option<Stamping>,
     pub object: Object,
     pub rung: &'static Rung,
     pub all_optional: bool,
@@ -42,65 +45,51 @@ pub(super) struct Attached {
     pub module: Option<u64>,
 }
 
-impl Drop for Attached {
-    fn drop(&mut self) {
-        if let Some(stamping) = &mut self.stamping {
-            stamping.end(&self.object);
-        }
-    }
-}
-
-/// Brings a probe's own maps up to date.
-pub(super) fn follow_mounts(spec: &Spec, attached: &mut Attached, mounts: &Mounts) {
-    let Attached { object, stamping, .. } = attached;
-    let told = (spec.follow_mounts)(object, mounts);
-    let told = told.and_then(|()| stamping.as_mut().map_or(Ok(()), |stamping| stamping.follow(object, mounts)));
-    if let Err(error) = told {
-        tracing::warn!(probe = spec.name, %error, "cannot tell the probe what is mounted");
-    }
-}
-
-/// A probe by its place in the list, and what attaching it has led to.
-type Outcome = (usize, Result<Attached, String>);
-
 /// Attaches probes on as many threads as there are processors: reading the kernel's types and the verifier take most of the time.
 /// Those that hook the same module are attached one after the other, since each counts how often it uses the module.
-pub(super) fn attach_side_by_side(wanted: Vec<(usize, &'static Spec)>, shared: &Shared) -> Vec<Outcome> {
-    let module = |spec: &Spec| spec.module.as_ref().map(|module| module.name);
-    let mut groups: Vec<Vec<(usize, &'static Spec)>> = Vec::new();
-    for (index, spec) in wanted {
-        let same = |group: &&mut Vec<(usize, &'static Spec)>| {
-            module(spec).is_some() && group.first().is_some_and(|(_, other)| module(other) == module(spec))
+pub(super) fn attach_side_by_side(wanted: Vec<&mut AtWork>, shared: &Shared, now: Duration) {
+    let module = |probe: &AtWork| probe.spec.module.as_ref().map(|module| module.name);
+    let mut groups: Vec<Vec<&mut AtWork>> = Vec::new();
+    for probe in wanted {
+        let same = |group: &&mut Vec<&mut AtWork>| {
+            module(probe).is_some() && group.first().is_some_and(|other| module(other) == module(probe))
         };
         match groups.iter_mut().find(same) {
-            Some(group) => group.push((index, spec)),
-            None => groups.push(vec![(index, spec)]),
+            Some(group) => group.push(probe),
+            None => groups.push(vec![probe]),
         }
     }
     let workers = std::thread::available_parallelism().map_or(1, usize::from).min(groups.len());
     if workers <= 1 {
-        return groups.into_iter().flatten().map(|(index, spec)| (index, attach(spec, shared))).collect();
+        return groups.into_iter().flatten().for_each(|probe| try_to_attach(probe, shared, now));
     }
     let left = Mutex::new(groups.into_iter());
     let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();
     let work = || {
-        let mut done = Vec::new();
         while let Some(group) = next() {
-            done.extend(group.into_iter().map(|(index, spec)| (index, attach(spec, shared))));
+            group.into_iter().for_each(|probe| try_to_attach(probe, shared, now));
         }
-        done
     };
-    let mut outcomes: Vec<Outcome> = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let threads: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
         // A thread that panicked has attached nothing that is left.
-        threads.into_iter().filter_map(|thread| thread.join().ok()).flatten().collect()
+        threads.into_iter().for_each(|thread| drop(thread.join()));
     });
-    outcomes.sort_by_key(|(index, _)| *index);
-    outcomes
+}
+
+fn try_to_attach(probe: &mut AtWork, shared: &Shared, now: Duration) {
+    match attach(probe.spec, &mut *probe.probe, shared) {
+        Ok(attached) => (probe.attached, probe.retry_at) = (Some(attached), Duration::ZERO),
+        Err(reason) => {
+            probe.obstacle = Obstacle { fix: cure(&reason), reason, may_come: false };
+            // Trying takes the verifier's time, and a kernel that has said no seldom changes its mind.
+            probe.retry_at = now + RETRY_AFTER;
+        }
+    }
 }
 
 /// Climbs down the ladder until something attaches. The error says what each rung failed with.
-fn attach(spec: &'static Spec, shared: &Shared) -> Result<Attached, String> {
+fn attach(spec: &'static Spec, probe: &mut dyn Probe, shared: &Shared) -> Result<Attached, String> {
     let users_before = spec.module.as_ref().and_then(|module| module_users(module.name)).unwrap_or(0);
     let (functions, mut unseen) = choose(spec.hooks)?;
     let mut failures = Vec::new();
@@ -112,16 +101,15 @@ fn attach(spec: &'static Spec, shared: &Shared) -> Result<Attached, String> {
         // With the optional programs, and if that fails and there are any, without.
         let tries: &[bool] = if rung.optional.is_empty() { &[true] } else { &[true, false] };
         for optional in tries.iter().copied() {
-            match attach_rung(spec, shared, rung, optional, &functions) {
-                Ok(Hooked { object, links, in_flight, libraries, stamping }) => {
-                    unseen.extend(stamping.as_ref().and_then(|_| tcp::unseen(rung)));
+            match attach_rung((spec, probe), shared, rung, optional, &functions) {
+                Ok(Hooked { object, links, in_flight, libraries }) => {
+                    unseen.extend(probe.unseen(rung));
                     let users = spec.module.as_ref().and_then(|module| module_users(module.name)).unwrap_or(0);
                     let own_users = users.saturating_sub(users_before);
                     return Ok(Attached {
                         _links: links,
                         in_flight,
                         libraries,
-                        stamping,
                         object,
                         rung,
                         all_optional: optional,
@@ -168,11 +156,10 @@ struct Hooked {
     links: Vec<Link>,
     in_flight: Option<Link>,
     libraries: Option<Libraries>,
-    stamping: Option<Stamping>,
 }
 
 fn attach_rung(
-    spec: &Spec,
+    (spec, probe): (&Spec, &mut dyn Probe),
     shared: &Shared,
     rung: &Rung,
     optional: bool,
@@ -188,7 +175,7 @@ fn attach_rung(
         program.set_autoload(wanted);
     }
     shared.lend_to(&mut object)?;
-    (spec.prepare)(&mut object)?;
+    probe.prepare(&mut object)?;
     let mut object = object.load()?;
     let attach = |program: ProgramMut<'_>| {
         program.attach().with_context(|| format!("cannot attach {}", program.name().to_string_lossy()))
@@ -196,13 +183,13 @@ fn attach_rung(
     let (mut links, mut in_flight) = (Vec::new(), None);
     // Objects have what sees an operation's start before what sees its end. The end is attached first: otherwise those that
     // start in between would never end, and look as if they hung.
-    let libraries = match libraries::kind(spec) {
+    let libraries = match spec.libraries {
         Some(kind) => Some(Libraries::new(kind, &mut object, rung.via)?),
         None => None,
     };
-    let stamping = if spec.id == tcp::SPEC.id { Some(Stamping::new(&mut object)?) } else { None };
-    let wanted =
-        |program: &ProgramMut<'_>| program.autoload() && stamping.is_none() && !libraries::is_attached_later(program);
+    let wanted = |program: &ProgramMut<'_>| {
+        program.autoload() && !libraries::is_attached_later(program) && !probe.attaches(program)
+    };
     let mut programs: Vec<_> = object.progs_mut().filter(wanted).collect();
     programs.reverse();
     for program in programs {
@@ -212,10 +199,11 @@ fn attach_rung(
             links.push(attach(program)?);
         }
     }
-    Ok(Hooked { object, links, in_flight, libraries, stamping })
+    probe.attach(&mut object)?;
+    Ok(Hooked { object, links, in_flight, libraries })
 }
 
-pub(super) fn cure(reason: &str) -> String {
+fn cure(reason: &str) -> String {
     if !may_load() {
         return PERMISSION.into();
     }

@@ -22,7 +22,7 @@ impl Watch {
         let now = nanos_now();
         let age = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
         let mut events = self.pending_calls(&wanted, age, now);
-        for (_, map) in self.inflight_maps().filter(|(spec, _)| wanted(spec.protocol)) {
+        for (_, map) in self.inflight_maps().filter(|(probe, _)| wanted(probe.spec.protocol)) {
             events.extend(flights(&map, now).into_iter().filter(|event| event.duration >= age));
         }
         self.drop_what_has_ended(&mut events);
@@ -65,7 +65,7 @@ impl Watch {
 
     /// An operation of a protocol goes on without its thread; a call of the thread's own does not.
     fn drop_what_has_ended(&self, events: &mut Vec<Event>) {
-        let is_call = |event: &Event| !event.operation.protocol().remote;
+        let is_call = |event: &Event| !event.operation.level().is_remote();
         if !events.iter().any(is_call) {
             return;
         }
@@ -85,7 +85,7 @@ fn flights(map: &impl MapCore, now: Nanos) -> Vec<Event> {
     found
 }
 
-/// The syscalls probe counts pending calls in its only variables: with all of them zero, no task need be looked at.
+/// A probe with an iterator may count what is pending in its only variables: with all of them zero, no task need be looked at.
 fn may_be_pending(attached: &Attached) -> bool {
     let counts = attached.object.maps().find(|map| map.name().as_encoded_bytes().ends_with(b".bss"));
     let read = counts.and_then(|map| map.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).ok().flatten());

@@ -10,22 +10,19 @@ use model::MountKey;
 
 use super::{
     Watch,
-    attach::{attach_side_by_side, cure, follow_mounts},
+    at_work::{AtWork, ready},
+    attach::attach_side_by_side,
     monotonic,
-    probe::{Obstacle, Probe, ready},
 };
 use crate::{
     Capability, SPECS, State,
     generated::counter,
     kernel::{module_identity, module_users},
     mounts::MountPoint,
-    tcp::Selection,
 };
 
 /// An in-flight entry this old will never finish: the operation's end was missed.
 const ABANDONED: Duration = Duration::from_secs(24 * 3600);
-/// How long a failure to attach stands.
-const RETRY_AFTER: Duration = Duration::from_secs(300);
 /// An in-flight entry whose operation has finished is kept this long to be used again: long enough that none is removed
 /// in the moment in which it is.
 const UNUSED: Duration = Duration::from_secs(60);
@@ -39,8 +36,7 @@ impl Watch {
         let elsewhere = self.mounts.set_elsewhere(self.elsewhere.borrow().devices());
         // An unreadable mountinfo leaves what was known.
         if self.mounts.refresh().unwrap_or(false) || elsewhere {
-            let attached = self.probes.iter_mut().filter_map(|probe| Some((probe.spec, probe.attached.as_mut()?)));
-            attached.for_each(|(spec, attached)| follow_mounts(spec, attached, &self.mounts));
+            self.probes.iter_mut().for_each(|probe| probe.follow_mounts(&self.mounts));
             self.tell_mounts();
         }
         let before: Vec<_> = self.probes.iter().map(|probe| probe.capability().state).collect();
@@ -49,18 +45,18 @@ impl Watch {
             self.detach_idle();
         }
         self.attach_missing();
-        for (libraries, object) in self.probes.iter_mut().filter_map(Probe::libraries) {
+        for (libraries, object) in self.probes.iter_mut().filter_map(AtWork::libraries) {
             libraries.tend(object, &self.mounts, monotonic());
         }
         self.sweep();
         // For those who read the pinned maps.
         if self.pinned.is_some()
-            && let Err(error) = self.sum_up_flows()
+            && let Err(error) = self.sum_up()
         {
-            tracing::warn!(%error, "cannot sum up what TCP sends took");
+            tracing::warn!(%error, "cannot sum up what probes count themselves");
         }
         self.make_room();
-        let changed = |(probe, before): (&Probe, State)| Some(probe.capability()).filter(|now| now.state != before);
+        let changed = |(probe, before): (&AtWork, State)| Some(probe.capability()).filter(|now| now.state != before);
         self.probes.iter().zip(before).filter_map(changed).collect()
     }
 
@@ -83,39 +79,25 @@ impl Watch {
 
     pub(super) fn attach_missing(&mut self) {
         let now = monotonic();
-        let mut wanted = Vec::new();
+        let mut wanted = HashSet::new();
         for index in 0..self.probes.len() {
-            let Some(Probe { spec, attached: None, .. }) = self.probes.get(index) else { continue };
+            let Some(AtWork { spec, attached: None, .. }) = self.probes.get(index) else { continue };
             let ours = spec.module.as_ref().map_or(0, |module| self.our_users(module.name));
             let is_ready = ready(spec, &self.kernel, self.yield_idle_modules.then_some(ours));
             let Some(probe) = self.probes.get_mut(index) else { continue };
             match is_ready {
                 Err(obstacle) => (probe.obstacle, probe.retry_at) = (obstacle, Duration::ZERO),
-                Ok(()) if now >= probe.retry_at => wanted.push((index, probe.spec)),
+                Ok(()) if now >= probe.retry_at => drop(wanted.insert(index)),
                 Ok(()) => {}
             }
         }
-        for (index, result) in attach_side_by_side(wanted, &self.shared) {
-            let Some(probe) = self.probes.get_mut(index) else { continue };
-            match result {
-                Ok(mut attached) => {
-                    follow_mounts(probe.spec, &mut attached, &self.mounts);
-                    if let Some(stamping) = &mut attached.stamping
-                        && self.selection != Selection::default()
-                        && let Err(error) = stamping.select(&mut attached.object, &self.selection, &self.mounts)
-                    {
-                        tracing::warn!(%error, "cannot stamp sockets");
-                    }
-                    (probe.attached, probe.retry_at) = (Some(attached), Duration::ZERO);
-                    if let Some((libraries, object)) = probe.libraries() {
-                        libraries.look_at_all(object, &self.mounts, now);
-                    }
-                }
-                Err(reason) => {
-                    probe.obstacle = Obstacle { fix: cure(&reason), reason, may_come: false };
-                    // Trying takes the verifier's time, and a kernel that has said no seldom changes its mind.
-                    probe.retry_at = now + RETRY_AFTER;
-                }
+        let probes = self.probes.iter_mut().enumerate().filter(|(index, _)| wanted.contains(index));
+        let mut probes: Vec<_> = probes.map(|(_, probe)| probe).collect();
+        attach_side_by_side(probes.iter_mut().map(|probe| &mut **probe).collect(), &self.shared, now);
+        for probe in probes {
+            probe.follow_mounts(&self.mounts);
+            if let Some((libraries, object)) = probe.libraries() {
+                libraries.look_at_all(object, &self.mounts, now);
             }
         }
     }
@@ -125,14 +107,14 @@ impl Watch {
         for probe in &mut self.probes {
             let (Some(attached), Some(module)) = (&probe.attached, &probe.spec.module) else { continue };
             if attached.module != module_identity(module.name) {
-                probe.attached = None;
+                probe.detach();
             }
         }
     }
 
     /// Users of a module that are hooks of ours.
     fn our_users(&self, module: &str) -> u64 {
-        let of_module = |probe: &&Probe| probe.spec.module.as_ref().is_some_and(|other| other.name == module);
+        let of_module = |probe: &&AtWork| probe.spec.module.as_ref().is_some_and(|other| other.name == module);
         let attached = self.probes.iter().filter(of_module).filter_map(|probe| probe.attached.as_ref());
         attached.map(|attached| attached.own_users).sum()
     }
@@ -148,7 +130,7 @@ impl Watch {
             if module_users(module.name).is_none_or(|users| users > ours) {
                 attached.idle_since = None;
             } else if now.saturating_sub(*attached.idle_since.get_or_insert(now)) >= IDLE_BEFORE_DETACH {
-                probe.attached = None;
+                probe.detach();
             }
         }
     }
@@ -161,7 +143,7 @@ impl Watch {
         }
         self.lost_histograms = lost;
         let gone = |key| key != MountKey::NONE && self.mount_point(key).is_none();
-        self.ended.borrow_mut().forget(gone);
+        self.probes.iter().for_each(|probe| probe.probe.forget_mounts(&gone));
         match self.shared.forget_mounts(gone) {
             Ok(forgotten) => tracing::warn!("histograms were full: {forgotten} of mounts that are gone were given up"),
             Err(error) => tracing::warn!(%error, "histograms are full, and cannot be given up"),
@@ -171,9 +153,10 @@ impl Watch {
     fn sweep(&self) {
         let now = monotonic();
         let before = |age| u64::try_from(now.saturating_sub(age).as_nanos()).unwrap_or_default();
-        for (spec, map) in self.inflight_maps().filter(|(_, map)| map.map_type() != MapType::Array) {
-            if let Err(error) = self.shared.sweep(&map, spec.id, before(ABANDONED), before(UNUSED), spec.has_ended) {
-                tracing::warn!(probe = spec.protocol.name, %error, "cannot sweep operations in flight");
+        for (probe, map) in self.inflight_maps().filter(|(_, map)| map.map_type() != MapType::Array) {
+            let (id, has_ended) = (probe.spec.id, |key: &[u8]| probe.probe.has_ended(key));
+            if let Err(error) = self.shared.sweep(&map, id, before(ABANDONED), before(UNUSED), has_ended) {
+                tracing::warn!(probe = probe.spec.protocol.name, %error, "cannot sweep operations in flight");
             }
         }
     }

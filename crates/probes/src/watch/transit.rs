@@ -3,11 +3,11 @@
 
 use std::net::IpAddr;
 
-use model::{Event, MountKey, Nanos, Transit};
+use model::{Event, MountKey, Nanos, Protocol, Transit};
 
 use super::Watch;
 use crate::{
-    batches,
+    batches, filesystems,
     generated::{Plain as _, send, sends},
 };
 
@@ -15,16 +15,16 @@ use crate::{
 const PROMPT: u64 = 200_000_000;
 
 /// A server, and the protocol that it is asked in.
-type Asked = (IpAddr, &'static str);
+type Asked = (IpAddr, &'static Protocol);
 
 impl Watch {
     /// Fills in what was sent to the server of each, in its protocol, since it began.
     pub(super) fn add_transit(&self, events: &mut [Event], now: Nanos) {
-        if !events.iter().any(|event| event.operation.protocol().remote) {
+        if !events.iter().any(|event| event.operation.level().is_remote()) {
             return;
         }
         let stamped = self.stamped_sockets();
-        for event in events.iter_mut().filter(|event| event.operation.protocol().remote) {
+        for event in events.iter_mut().filter(|event| event.operation.level().is_remote()) {
             let Some(server) = self.asked(event.mount) else { continue };
             let sockets = stamped.iter().filter(|(asked, _)| *asked == server);
             let since = sockets.flat_map(|(_, socket)| &socket.sends).filter(|send| send.queued >= event.start);
@@ -34,7 +34,7 @@ impl Watch {
 
     fn asked(&self, key: MountKey) -> Option<Asked> {
         let mount = self.mounts.get(key)?;
-        Some((mount.address?.0, mount.filesystem().protocol?.name))
+        Some((mount.address?.0, filesystems::protocol_of(&mount.mount.fstype)?))
     }
 
     fn stamped_sockets(&self) -> Vec<(Asked, sends)> {

@@ -15,11 +15,12 @@ use std::{
 };
 
 use anyhow::Result;
+use model::Direction;
 
 use super::{permitted, trace, usage_error};
 use crate::{
     io::{
-        layers::{Direction, Flow, LAYERS},
+        layers::{Flow, LAYERS},
         meter::Sample,
         rows::{Dimension, Rows},
     },

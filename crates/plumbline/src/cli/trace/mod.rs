@@ -15,7 +15,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use model::{MountKey, Protocol, text::printable};
+use model::{Level, MountKey, Protocol, text::printable};
 use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::{
@@ -23,13 +23,10 @@ use nix::{
         signalfd::{SfdFlags, SignalFd},
     },
 };
-use probes::{
-    Capability, Filter, Options, State, Watch,
-    tcp::{self, Selection},
-};
+use probes::{Capability, Filter, Options, State, Watch};
 
 use self::{
-    names::{magic, operations_named, probe_named},
+    names::{magic, only_for, operations_named, probe_named},
     printer::Printer,
     totals::totals,
 };
@@ -105,8 +102,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         Ok(operations) => operations,
         Err(message) => return Ok(usage_error(message)),
     };
-    if arguments.children && protocol.name != probes::syscalls::PROTOCOL.name {
-        return Ok(usage_error(format!("--children is for the syscalls probe, and {} is another", protocol.name)));
+    if arguments.children
+        && let Err(message) = only_for("--children", protocol, Level::SystemCall)
+    {
+        return Ok(usage_error(message));
     }
     permitted()?;
     let mut watch = start(protocol, arguments.children)?;
@@ -139,10 +138,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 fn start(protocol: &'static Protocol, children: bool) -> Result<Watch> {
-    let clients = [&probes::smb::PROTOCOL, &probes::nfs::PROTOCOL];
-    let below = clients.into_iter().filter(|_| children);
-    // A slow operation of these says how its own sends fared.
-    let stamped = clients.iter().any(|client| client.name == protocol.name).then_some(&tcp::PROTOCOL);
+    let below = probes::at(Level::Request).filter(|_| children);
+    // A slow request says how its own sends fared.
+    let stamped = probes::at(Level::Transport).find(|_| protocol.level == Level::Request);
     let options = Options {
         protocols: below.chain([protocol]).chain(stamped).collect(),
         ring_bytes: 4 << 20,
@@ -151,17 +149,12 @@ fn start(protocol: &'static Protocol, children: bool) -> Result<Watch> {
         yield_idle_modules: false,
     };
     let mut watch = Watch::start(&options).context("cannot create BPF maps")?;
-    let selected = if stamped.is_some() || protocol.name == tcp::PROTOCOL.name {
-        watch.select(&Selection { mounts: true, ..Selection::default() }).context("cannot time what TCP sends")
-    } else {
-        Ok(())
-    };
-    match selected {
+    match watch.select_mounts().context("cannot time what TCP sends") {
         Err(error) if stamped.is_some() => eprintln!("plumbline: nothing is said of their sends: {error:#}"),
         selected => selected?,
     }
     let mut probes = watch.state();
-    probes.retain(|probe| stamped.is_none() || probe.probe != tcp::PROTOCOL.name);
+    probes.retain(|probe| stamped.is_none_or(|stamped| probe.probe != stamped.name));
     let is_below = |probe: &Capability| children && probe.probe != protocol.name;
     let asked: Vec<_> = probes.iter().filter(|probe| !is_below(probe)).collect();
     if let Some(probe) = asked.first()

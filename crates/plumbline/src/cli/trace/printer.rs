@@ -65,7 +65,7 @@ impl Printer {
     fn heading(&mut self) -> io::Result<()> {
         match self.form {
             Form::Table(layout) => {
-                Table::new(layout.columns()).header(&mut self.out)?;
+                Table::new(&layout.columns()).header(&mut self.out)?;
                 if self.children {
                     below::heading(&mut self.out)?;
                 }
@@ -114,9 +114,9 @@ impl Printer {
             self.heading()?;
         }
         self.rows += 1;
-        let cells = layout.row(event, self.clock.time_of_day(event.start), mount.label());
+        let cells = layout.row(event, &self.clock.time_of_day(event.start), mount.label());
         let cells: Vec<_> = cells.iter().map(String::as_str).collect();
-        Table::new(layout.columns()).row(&mut self.out, &cells)
+        Table::new(&layout.columns()).row(&mut self.out, &cells)
     }
 
     pub fn forget_mounts(&mut self) {

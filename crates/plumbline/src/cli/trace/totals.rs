@@ -6,8 +6,8 @@ use std::{
 };
 
 use anyhow::Result;
-use model::{Histogram, MountKey, Operation, Protocol};
-use probes::{Watch, tcp};
+use model::{Histogram, Level, MountKey, Operation, Protocol};
+use probes::Watch;
 
 use crate::view::{event::milliseconds, table::Table};
 
@@ -18,7 +18,7 @@ pub(super) fn totals(watch: &Watch, protocol: &Protocol, mount: MountKey) -> Res
     let mut all: HashMap<Operation, Histogram> = HashMap::new();
     let wanted = |key: &MountKey| mount == MountKey::NONE || mount == *key;
     // Sends are looked at for what asked for them.
-    let beside = |of: &Protocol| of.name == tcp::PROTOCOL.name && of.name != protocol.name;
+    let beside = |of: &Protocol| of.level == Level::Transport && of != protocol;
     let histograms = watch.histograms()?.into_iter();
     for (operation, _, histogram) in histograms.filter(|(of, key, _)| wanted(key) && !beside(of.protocol())) {
         all.entry(operation).or_default().merge(&histogram);
@@ -54,9 +54,9 @@ pub(super) fn totals(watch: &Watch, protocol: &Protocol, mount: MountKey) -> Res
     let (taken, not_understood) = watch.consumed();
     let mut probes: Vec<_> = watch.counters().into_iter().zip(watch.runs()).collect();
     probes.retain(|((of, _), _)| !beside(of));
-    probes.sort_by_key(|((of, _), _)| of.name != protocol.name);
+    probes.sort_by_key(|((of, _), _)| *of != protocol);
     for ((of, counters), (_, runs)) in probes {
-        if of.name == protocol.name {
+        if of == protocol {
             let lost: Vec<_> = counters.losses().iter().map(|(cause, lost)| format!("{cause} {lost}")).collect();
             let (shown, lost, missed) = (taken - not_understood, lost.join(", "), runs.missed);
             // No loss, but what somebody waits for: an operation that hangs is in no histogram.

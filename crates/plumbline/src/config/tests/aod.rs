@@ -2,7 +2,10 @@
 
 use std::path::Path;
 
-use diagnose::rule::Codes;
+use diagnose::{
+    connection::ConnectionRule,
+    error::{Codes, ErrorRule},
+};
 use model::Code;
 
 use super::{
@@ -43,7 +46,7 @@ fn the_published_form_loads_unchanged() {
     let all = ["dmesg", "journalctl", "debugdata", "stats", "mounts", "smbinfo", "syslogs"];
     assert_eq!(names(&latency.actions), all);
 
-    let Rule::Error(error) = &error.rule else { panic!("{error:?}") };
+    let error: &ErrorRule = of_kind(error);
     assert_eq!((error.name.as_str(), error.protocol.name, error.acceptable_count), ("error", "smb", 10));
     assert_eq!(error.operations.len(), 20);
     assert_eq!(error.codes, Codes::Only([Code::Errno(5), Code::Errno(13)].into()));
@@ -55,7 +58,7 @@ fn the_newer_form_loads_unchanged() {
     assert_eq!(config.watch_interval, ms(60_000));
     let [latency, sockets, error] = config.rules.as_slice() else { panic!("{:?}", config.rules) };
     assert_eq!(latency.rule.name(), "smb_latency");
-    let Rule::Connection(rule) = &sockets.rule else { panic!("{sockets:?}") };
+    let rule: &ConnectionRule = of_kind(sockets);
     assert_eq!((rule.name.as_str(), rule.protocol.name, rule.counts.len()), ("smb_sockconn", "connections", 13));
     assert_eq!(thresholds(&config, "smb_latency")["SMB2_WRITE"], 50);
     let args = ["-s", "65536", "-B", "10240", "-C", "2", "-W", "100"].map(str::to_owned).to_vec();
@@ -63,7 +66,7 @@ fn the_newer_form_loads_unchanged() {
 
     assert_eq!(config.not_yet.len(), 0);
     assert_eq!(names(&error.actions), ["dmesg", "trace-cmd"]);
-    let Rule::Error(error) = &error.rule else { panic!("{error:?}") };
+    let error: &ErrorRule = of_kind(error);
     assert_eq!((error.name.as_str(), error.protocol.name, error.acceptable_count), ("nfs_error", "nfs", 5));
     assert_eq!(error.codes, Codes::Only([Code::Status(10025), Code::Status(10024)].into()));
 }
@@ -215,10 +218,10 @@ fn what_aod_refuses_in_a_rule_about_errors_is_refused() {
 fn a_rule_about_errors_that_names_no_code_is_about_all_of_them() {
     let config =
         valid(&published("type: ERROR\n      tool: smbiosnoop", &["exclude_codes: [ENOTSUP, STATUS_DISK_FULL]"]));
-    let Rule::Error(rule) = &config.rules[0].rule else { panic!("{:?}", config.rules) };
+    let rule: &ErrorRule = of_kind(&config.rules[0]);
     let Codes::AllBut(left_out) = &rule.codes else { panic!("{:?}", rule.codes) };
     let excluded = [Code::Errno(95), Code::Status(0xC000_007F)];
-    let ordinary = probes::smb::PROTOCOL.ordinary.iter().copied();
+    let ordinary = probes::protocol("smb").unwrap().ordinary.iter().copied();
     assert_eq!(*left_out, excluded.into_iter().chain(ordinary).collect());
 }
 
@@ -226,11 +229,11 @@ fn a_rule_about_errors_that_names_no_code_is_about_all_of_them() {
 fn an_ordinary_failure_counts_if_it_is_tracked_by_either_name() {
     let codes = |lists: &[&str]| {
         let config = valid(&published("type: error\n      tool: smbiosnoop", lists));
-        let Rule::Error(rule) = &config.rules[0].rule else { panic!("{:?}", config.rules) };
+        let rule: &ErrorRule = of_kind(&config.rules[0]);
         rule.codes.clone()
     };
     let not_found = Code::Status(0xC000_0034);
-    let counts = |codes: &Codes| codes.include(&probes::smb::PROTOCOL, not_found);
+    let counts = |codes: &Codes| codes.include(probes::protocol("smb").unwrap(), not_found);
     assert!(!counts(&codes(&["mode: all"])));
     assert!(counts(&codes(&["mode: all", "track_codes: [ENOENT]"])));
     assert!(counts(&codes(&["mode: all", "track_codes: [STATUS_OBJECT_NAME_NOT_FOUND]"])));
@@ -239,7 +242,7 @@ fn an_ordinary_failure_counts_if_it_is_tracked_by_either_name() {
 }
 
 fn smb_commands() -> String {
-    probes::smb::PROTOCOL.operations.join(", ")
+    probes::protocol("smb").unwrap().operations.join(", ")
 }
 
 #[test]

@@ -8,11 +8,11 @@ mod properties;
 mod refused;
 mod refused_rules;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{any::Any, collections::BTreeMap, time::Duration};
 
-use diagnose::rule::{LatencyRule, Rule};
+use diagnose::{latency::LatencyRule, rule::Rule};
 
-use super::{Config, ConfigError, Known};
+use super::{Config, ConfigError, ConfiguredRule, Known};
 
 /// Reads a text as `f.yaml`.
 fn parse(text: &str) -> Result<Config, Vec<ConfigError>> {
@@ -34,11 +34,16 @@ fn assert_refused(cases: &[(&str, &[&str])]) {
     }
 }
 
+/// The rule as what it is.
+fn of_kind<R: Rule>(configured: &ConfiguredRule) -> &R {
+    let any: &dyn Any = &*configured.rule;
+    any.downcast_ref().unwrap_or_else(|| panic!("{configured:?}"))
+}
+
 /// The rule called `name`, which is about latency.
 fn latency<'c>(config: &'c Config, name: &str) -> &'c LatencyRule {
     let rule = config.rules.iter().find(|configured| configured.rule.name() == name).expect("the rule is there");
-    let Rule::Latency(rule) = &rule.rule else { panic!("{rule:?}") };
-    rule
+    of_kind(rule)
 }
 
 /// The thresholds of the rule called `name`, in milliseconds.

@@ -1,5 +1,6 @@
 //! The three modes, by table: which operations are judged, and at which threshold.
 
+use diagnose::connection::ConnectionRule;
 use model::Protocol;
 
 use super::{
@@ -68,7 +69,7 @@ fn a_rule_of_ours_judges_waiting_commands_only_by_name() {
 fn a_rule_about_connections_has_a_count_for_each_kind() {
     let counts = |body: &str| {
         let config = valid(&format!("anomalies: {{r: {{type: connection{body}}}}}"));
-        let Rule::Connection(rule) = &config.rules[0].rule else { panic!("{:?}", config.rules) };
+        let rule: &ConnectionRule = of_kind(&config.rules[0]);
         rule.counts.iter().map(|(operation, count)| (operation.name(), *count)).collect::<BTreeMap<_, _>>()
     };
     let all = counts("");

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use probes::{filesystems, smb};
+use probes::filesystems;
 
 use super::{Task, heading, procfs};
 use crate::{evidence::output::Output, watched};
@@ -41,7 +41,8 @@ pub fn smbinfo(_: &Task, out: &mut Output) -> Result<()> {
          # This is what the client itself knows; no mount was touched."
     )?;
     heading(out, "cifs in /proc/self/mountinfo")?;
-    let types: Vec<_> = filesystems::speaking(&smb::PROTOCOL).map(|known| format!(" - {} ", known.name)).collect();
+    let shares = filesystems::all().filter(|known| known.named_by_share);
+    let types: Vec<_> = shares.map(|known| format!(" - {} ", known.name)).collect();
     matching_lines(Path::new("/proc/self/mountinfo"), &types, out)?;
     let session_lines = ["ConnectionId", "Dialect", "TCP status", "Session Status", "SessionId", "Mounts:", "tid:"];
     let debug_data = Path::new("/proc/fs/cifs/DebugData");

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use model::Direction;
+
 use super::{charts, name};
 use crate::{
     io::{
-        layers::{Depth, Direction},
+        layers::Depth,
         rows::size,
         summary::{Look, Process, Summary},
     },

@@ -4,9 +4,10 @@ mod charts;
 mod course;
 
 use diagnose::span;
+use model::Direction;
 
 use super::{
-    layers::{Depth, Direction, Flow},
+    layers::{Depth, Flow},
     record::Header,
     rows::size,
     summary::Summary,
@@ -191,7 +192,7 @@ fn processes(html: &mut String, summary: &Summary) {
                 percent_of_time(share.ns(), summary.seconds()),
                 span((summary.seconds() * 1e9) as u64)
             );
-            if let Some(above) = process.at.get(&Depth::MpiIo).filter(|_| depth != Depth::MpiIo) {
+            if let Some(above) = process.at.get(&Depth::Library).filter(|_| depth != Depth::Library) {
                 note.push_str(&format!("; in MPI-IO {}", span(above.ns())));
             }
             charts::Bar::of_times(&name(**pid, process), [share.reading_ns, share.writing_ns, share.other_ns], &note)

@@ -242,7 +242,7 @@ mod tests {
         [100, 1_000_000_000, 1_000_000_000, 4_000_000_000]
             .iter()
             .for_each(|duration| histogram.add(*duration, 7, false));
-        let operation = probes::syscalls::PROTOCOL.operation("read").unwrap();
+        let operation = probes::protocol("syscalls").unwrap().operation("read").unwrap();
         let series = vec![Series { operation, mount: "/a".into(), histogram }];
         let batch = Source::of_this_host().metrics(&Snapshot { series, ..Snapshot::default() });
         let request = ExportMetricsServiceRequest::decode(&*batch.body).unwrap();

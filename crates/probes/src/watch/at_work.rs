@@ -1,4 +1,4 @@
-//! How each probe stands, and what is in its way.
+//! A probe at work: how it stands, and what is in its way.
 
 use std::time::Duration;
 
@@ -9,11 +9,15 @@ use crate::{
     Capability, Kernel, State,
     kernel::{Module, module_users},
     libraries::Libraries,
+    mounts::Mounts,
+    probe::Probe,
     spec::Spec,
 };
 
-pub(super) struct Probe {
+/// A probe that is wanted.
+pub(super) struct AtWork {
     pub spec: &'static Spec,
+    pub probe: Box<dyn Probe>,
     pub attached: Option<Attached>,
     /// Why it is not attached, and what would help.
     pub obstacle: Obstacle,
@@ -29,7 +33,26 @@ pub(super) struct Obstacle {
     pub may_come: bool,
 }
 
-impl Probe {
+impl AtWork {
+    pub fn new(spec: &'static Spec) -> Self {
+        Self { spec, probe: (spec.probe)(), attached: None, obstacle: Obstacle::default(), retry_at: Duration::ZERO }
+    }
+
+    /// Gives its hooks back.
+    pub fn detach(&mut self) {
+        if let Some(attached) = self.attached.take() {
+            self.probe.detach(&attached.object);
+        }
+    }
+
+    /// Brings its own maps up to date, if it is attached.
+    pub fn follow_mounts(&mut self, mounts: &Mounts) {
+        let Some(attached) = &mut self.attached else { return };
+        if let Err(error) = self.probe.follow_mounts(&mut attached.object, mounts) {
+            tracing::warn!(probe = self.spec.name, %error, "cannot tell the probe what is mounted");
+        }
+    }
+
     pub fn libraries(&mut self) -> Option<(&mut Libraries, &mut Object)> {
         let attached = self.attached.as_mut()?;
         Some((attached.libraries.as_mut()?, &mut attached.object))
@@ -58,6 +81,12 @@ impl Probe {
                 Capability { probe, state, via, reason, fix: fix.into(), may_come: false }
             }
         }
+    }
+}
+
+impl Drop for AtWork {
+    fn drop(&mut self) {
+        self.detach();
     }
 }
 

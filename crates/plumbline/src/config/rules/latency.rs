@@ -1,27 +1,31 @@
 //! Rules about slow operations.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use diagnose::rule::LatencyRule;
+use diagnose::latency::LatencyRule;
 use model::Operation;
 
-use super::{
+use crate::config::{
     commands::{commands, in_both},
     modes::{Mode, Selection},
     reader::{Reader, find},
-    rules::{Draft, Source},
+    rules::{Draft, Kind, Source},
 };
 
-/// Keys that only rules of this kind have.
-pub const KEYS: [&str; 5] =
-    ["acceptable_count", "default_threshold_ms", "ceiling_ms", "track_commands", "exclude_commands"];
+/// The kind, and the keys that only its rules have.
+pub const KIND: Kind = Kind {
+    word: diagnose::latency::KIND,
+    keys: &["acceptable_count", "default_threshold_ms", "ceiling_ms", "track_commands", "exclude_commands"],
+    read: |reader, draft| Some(Arc::new(read(reader, draft)?)),
+    probe: || None,
+};
 
 /// AOD's, for what a rule leaves out.
 const DEFAULT_THRESHOLD: Duration = Duration::from_millis(10);
 const DEFAULT_CEILING: Duration = Duration::from_secs(1);
 
 /// Reads a rule; `None` if its probe is not there yet, or something is wrong.
-pub fn read(reader: &mut Reader<'_>, draft: &Draft<'_>) -> Option<LatencyRule> {
+fn read(reader: &mut Reader<'_>, draft: &Draft<'_>) -> Option<LatencyRule> {
     let default_threshold = match find(draft.entries, "default_threshold_ms") {
         Some(entry) => reader.milliseconds(entry, 0.0),
         None => Some(DEFAULT_THRESHOLD),

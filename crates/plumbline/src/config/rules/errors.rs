@@ -1,26 +1,37 @@
 //! Rules about failing operations.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
-use diagnose::rule::{Codes, ErrorRule};
+use diagnose::error::{Codes, ErrorRule};
 use model::{Code, Operation};
 use nix::errno::Errno;
 
-use super::{
+use crate::config::{
     commands::{commands, in_both, once_each},
     modes::Mode,
     node::{Entry, Position},
     reader::{Range, Reader, did_you_mean, find, quoted},
-    rules::{Draft, Source},
+    rules::{Draft, Kind, Source},
 };
 
-/// Keys that only rules of this kind have.
-pub const KEYS: [&str; 6] =
-    ["acceptable_count", "acceptable_percent", "track_commands", "exclude_commands", "track_codes", "exclude_codes"];
+/// The kind, and the keys that only its rules have.
+pub const KIND: Kind = Kind {
+    word: diagnose::error::KIND,
+    keys: &[
+        "acceptable_count",
+        "acceptable_percent",
+        "track_commands",
+        "exclude_commands",
+        "track_codes",
+        "exclude_codes",
+    ],
+    read: |reader, draft| Some(Arc::new(read(reader, draft)?)),
+    probe: || None,
+};
 
 /// Reads a rule; `None` if its probe is not there yet, or something is wrong. The mode is about the codes; commands are
 /// all that are not excluded or, if any are tracked, those.
-pub fn read(reader: &mut Reader<'_>, draft: &Draft<'_>) -> Option<ErrorRule> {
+fn read(reader: &mut Reader<'_>, draft: &Draft<'_>) -> Option<ErrorRule> {
     let before = reader.problems.len();
     let percent = find(draft.entries, "acceptable_percent")
         .map(|entry| reader.number(entry, Range::new(0.001, 100.0, "per cent")));
@@ -83,13 +94,11 @@ fn codes<'n>(reader: &mut Reader<'_>, entry: Option<&'n Entry>, source: Source) 
             codes.push(Named { name, at: node.at, code });
             continue;
         }
-        let example = match source.name() {
-            "nfs" => "write a name such as EIO or NFS4ERR_STALE",
-            "smb" => "write a name such as EIO or STATUS_DISK_FULL",
-            _ => "write an errno name such as EIO",
+        let example = || match source.protocol().map_or("", |protocol| protocol.status_example) {
+            "" => "write an errno name such as EIO".to_owned(),
+            status => format!("write a name such as EIO or {status}"),
         };
-        let hint =
-            did_you_mean(name, errnos.iter().map(|(name, _)| name.as_str())).unwrap_or_else(|| example.to_owned());
+        let hint = did_you_mean(name, errnos.iter().map(|(name, _)| name.as_str())).unwrap_or_else(example);
         reader.refuse(node.at, format!("there is no error code {}; {hint}", quoted(name)));
     }
     once_each(reader, codes.iter().map(|code| (code.name, code.at)));

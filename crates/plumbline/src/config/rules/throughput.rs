@@ -1,30 +1,37 @@
 //! Rules about throughput that falls below its own recent normal.
 
-use diagnose::rule::ThroughputRule;
+use std::sync::Arc;
 
-use super::{
-    baseline::pace,
+use diagnose::throughput::ThroughputRule;
+
+use super::baseline::pace;
+use crate::config::{
     reader::{Range, Reader, find},
-    rules::{Draft, Source},
+    rules::{Draft, Kind, Source},
 };
 
-/// Keys that only rules of this kind have.
-pub const KEYS: [&str; 8] = [
-    "fall_to_percent",
-    "min_mb_per_sec",
-    "min_operations",
-    "windows",
-    "warm_up_windows",
-    "history_windows",
-    "track_commands",
-    "exclude_commands",
-];
+/// The kind, and the keys that only its rules have.
+pub const KIND: Kind = Kind {
+    word: diagnose::throughput::KIND,
+    keys: &[
+        "fall_to_percent",
+        "min_mb_per_sec",
+        "min_operations",
+        "windows",
+        "warm_up_windows",
+        "history_windows",
+        "track_commands",
+        "exclude_commands",
+    ],
+    read: |reader, draft| Some(Arc::new(read(reader, draft)?)),
+    probe: || None,
+};
 
 const DEFAULT_PERCENT: f64 = 50.0;
 const DEFAULT_MB: f64 = 1.0;
 
 /// Reads a rule; `None` if its probe is not there yet, or something is wrong.
-pub fn read(reader: &mut Reader<'_>, draft: &Draft<'_>) -> Option<ThroughputRule> {
+fn read(reader: &mut Reader<'_>, draft: &Draft<'_>) -> Option<ThroughputRule> {
     let mut number = |key, range, default| match find(draft.entries, key) {
         Some(entry) => reader.number(entry, range),
         None => Some(default),

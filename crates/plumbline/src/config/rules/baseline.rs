@@ -1,25 +1,30 @@
 //! Rules about latency that departs from its own recent normal; and what rules about throughput share with them.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use diagnose::rule::{BaselineRule, Pace};
+use diagnose::{baseline::BaselineRule, rule::Pace};
 
-use super::{
+use crate::config::{
     reader::{Range, Reader, find},
-    rules::{Draft, Source},
+    rules::{Draft, Kind, Source},
 };
 
-/// Keys that only rules of this kind have.
-pub const KEYS: [&str; 8] = [
-    "factor",
-    "min_shift_ms",
-    "min_operations",
-    "windows",
-    "warm_up_windows",
-    "history_windows",
-    "track_commands",
-    "exclude_commands",
-];
+/// The kind, and the keys that only its rules have.
+pub const KIND: Kind = Kind {
+    word: diagnose::baseline::KIND,
+    keys: &[
+        "factor",
+        "min_shift_ms",
+        "min_operations",
+        "windows",
+        "warm_up_windows",
+        "history_windows",
+        "track_commands",
+        "exclude_commands",
+    ],
+    read: |reader, draft| Some(Arc::new(read(reader, draft)?)),
+    probe: || None,
+};
 
 const DEFAULT_FACTOR: f64 = 2.0;
 const DEFAULT_SHIFT: Duration = Duration::from_millis(5);
@@ -27,7 +32,7 @@ const DEFAULT_SHIFT: Duration = Duration::from_millis(5);
 const DEFAULT_PACE: [u32; 4] = [20, 5, 30, 300];
 
 /// Reads a rule; `None` if its probe is not there yet, or something is wrong.
-pub fn read(reader: &mut Reader<'_>, draft: &Draft<'_>) -> Option<BaselineRule> {
+fn read(reader: &mut Reader<'_>, draft: &Draft<'_>) -> Option<BaselineRule> {
     let factor = match find(draft.entries, "factor") {
         Some(entry) => reader.number(entry, Range::new(1.1, 1000.0, "times the normal")),
         None => Some(DEFAULT_FACTOR),

@@ -1,19 +1,29 @@
 //! Rules about connections that break or starve.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
-use diagnose::rule::ConnectionRule;
-use model::Operation;
+use diagnose::connection::ConnectionRule;
+use model::{Level, Operation, Protocol};
 
-use super::{
+use crate::config::{
     commands::{commands, in_both},
     modes::Mode,
     reader::{Reader, find},
-    rules::{Draft, Source},
+    rules::{Draft, Kind, Source},
 };
 
-/// Keys that only rules of this kind have.
-pub const KEYS: [&str; 3] = ["acceptable_count", "track_commands", "exclude_commands"];
+/// The kind, and the keys that only its rules have.
+pub const KIND: Kind = Kind {
+    word: diagnose::connection::KIND,
+    keys: &["acceptable_count", "track_commands", "exclude_commands"],
+    read: |reader, draft| Some(Arc::new(read(reader, draft)?)),
+    probe: seeing_connections,
+};
+
+/// The probe that rules of this kind are about.
+fn seeing_connections() -> Option<&'static Protocol> {
+    probes::at(Level::Connection).next()
+}
 
 /// How many of a kind in one window are an anomaly. Single segments and calls get lost on any network; all else is one too many.
 fn default_count(operation: Operation) -> u32 {
@@ -26,13 +36,14 @@ fn default_count(operation: Operation) -> u32 {
 
 /// Reads a rule; `None` if its probe has no connections, or something is wrong. `acceptable_count`, if it is there, is the
 /// count of all that have none of their own.
-pub fn read(reader: &mut Reader<'_>, draft: &Draft<'_>) -> Option<ConnectionRule> {
+fn read(reader: &mut Reader<'_>, draft: &Draft<'_>) -> Option<ConnectionRule> {
     let before = reader.problems.len();
     let Source::Probe(protocol) = draft.source else { return None };
-    if protocol.name != probes::connections::PROTOCOL.name {
+    if protocol.level != Level::Connection {
         let at = find(draft.entries, "probe").or_else(|| find(draft.entries, "tool")).map(|entry| entry.value.at)?;
         let probe = protocol.name;
-        reader.refuse(at, format!("probe `{probe}` sees no connections; write `probe: connections`"));
+        let those = seeing_connections().map_or("", |protocol| protocol.name);
+        reader.refuse(at, format!("probe `{probe}` sees no connections; write `probe: {those}`"));
         return None;
     }
     let (track, exclude) = draft.lists(reader, "track_commands", "exclude_commands");

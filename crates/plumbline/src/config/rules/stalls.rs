@@ -1,21 +1,26 @@
 //! Rules about operations that do not return.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use diagnose::rule::StallRule;
+use diagnose::stall::StallRule;
 
-use super::{
+use crate::config::{
     reader::{Reader, find},
-    rules::{Draft, Source},
+    rules::{Draft, Kind, Source},
 };
 
-/// Keys that only rules of this kind have.
-pub const KEYS: [&str; 3] = ["limit_ms", "track_commands", "exclude_commands"];
+/// The kind, and the keys that only its rules have.
+pub const KIND: Kind = Kind {
+    word: diagnose::stall::KIND,
+    keys: &["limit_ms", "track_commands", "exclude_commands"],
+    read: |reader, draft| Some(Arc::new(read(reader, draft)?)),
+    probe: || None,
+};
 
 const DEFAULT_LIMIT: Duration = Duration::from_secs(5);
 
 /// Reads a rule; `None` if its probe is not there yet, or something is wrong.
-pub fn read(reader: &mut Reader<'_>, draft: &Draft<'_>) -> Option<StallRule> {
+fn read(reader: &mut Reader<'_>, draft: &Draft<'_>) -> Option<StallRule> {
     let limit = match find(draft.entries, "limit_ms") {
         Some(entry) => reader.milliseconds(entry, 1.0),
         None => Some(DEFAULT_LIMIT),

@@ -1,0 +1,70 @@
+//! What a probe does that no other does, while it is wanted. What it is, its [`Spec`](crate::spec::Spec) says.
+
+use std::any::Any;
+
+use libbpf_rs::{Object, OpenObject, ProgramMut, Result};
+use model::{Event, Histogram, MountKey, Operation};
+
+use crate::{mounts::Mounts, spec::Rung};
+
+/// A probe, attached or not. Whatever it may do is nothing unless it says otherwise; most do nothing but what their
+/// [`Spec`](crate::spec::Spec) describes.
+pub(crate) trait Probe: Any + Send {
+    /// Fills in read-only data before the object is loaded.
+    fn prepare(&self, _object: &mut OpenObject) -> Result<()> {
+        Ok(())
+    }
+
+    /// Whether it attaches this program itself, when there is something to attach it to.
+    fn attaches(&self, _program: &ProgramMut<'_>) -> bool {
+        false
+    }
+
+    /// The object has been loaded: attaches what it attaches itself, at least what can be now.
+    fn attach(&mut self, _object: &mut Object) -> Result<()> {
+        Ok(())
+    }
+
+    /// What this rung cannot see though nothing of it is missing.
+    fn unseen(&self, _rung: &Rung) -> Option<&'static str> {
+        None
+    }
+
+    /// Gives back what it has attached or set, before the object goes.
+    fn detach(&mut self, _object: &Object) {}
+
+    /// Brings its own maps up to date with what is mounted: when it has been attached, and when that changes.
+    fn follow_mounts(&mut self, _object: &mut Object, _mounts: &Mounts) -> Result<()> {
+        Ok(())
+    }
+
+    /// Has a probe that looks at nothing by itself look at what the mounts have. It may not be attached yet.
+    fn select_mounts(&mut self, _object: Option<&mut Object>, _mounts: &Mounts) -> Result<()> {
+        Ok(())
+    }
+
+    /// Whether the entry of this key, in a map of operations in flight, will never be removed by the kernel side: its
+    /// process is gone, say.
+    fn has_ended(&self, _key: &[u8]) -> bool {
+        false
+    }
+
+    /// Adds to an event what only user space can find out.
+    fn complete(&self, _event: &mut Event) {}
+
+    /// Takes a record of its own from the ring: see [`Spec::record`](crate::spec::Spec::record).
+    fn take(&mut self, _record: &[u8]) {}
+
+    /// Histograms that it keeps itself, since it was loaded; they go beside those that the kernel side keeps.
+    fn histograms(&self) -> Result<Vec<(Operation, MountKey, Histogram)>> {
+        Ok(Vec::new())
+    }
+
+    /// Gives up what those say of mounts that are gone.
+    fn forget_mounts(&self, _gone: &dyn Fn(MountKey) -> bool) {}
+}
+
+/// One that does nothing else.
+pub(crate) struct Plain;
+
+impl Probe for Plain {}
