@@ -35,7 +35,7 @@ path_up() {
   # or mountd asks name servers that are not there
   printf '%s\n' '10.1.0.1 client' '10.2.0.1 smb-server' '10.2.0.2 nfs-server' >> /etc/hosts
   # before the server's mounts are its own
-  disk_up || return
+  path_disk_up || return
   echo +cpu +memory > $path_group/cgroup.subtree_control
   mkdir -p $path_group/server $path_group/load $path_group/receiver
   ip netns exec server sleep infinity &
@@ -48,6 +48,7 @@ path_net() {
   local dev netem=("${@:2}")
   [[ " ${netem[*]} " == *' delay '* ]] || netem=(delay 0.1ms "${netem[@]}")
   [[ " ${netem[*]} " == *' limit '* ]] || netem+=(limit 1000)
+  [[ " ${netem[*]} " == *' rate '* ]] || netem+=(rate 0bit) # or the last one stays
   for dev in r0 r1; do
     case $1:$dev in up:r0 | down:r1) continue ;; esac
     tc -n router qdisc change dev $dev root netem "${netem[@]}" || return
@@ -144,13 +145,27 @@ path_mount() {
   esac
 }
 
+# path_disk_up: what the servers serve is on a disk of 256 MiB, which can be slow
+path_disk_up() {
+  local served
+  { modprobe brd rd_nr=1 rd_size=262144 && modprobe dm-delay && modprobe ext4; } || return
+  dmsetup create slowdisk --noudevsync --table "0 524288 delay /dev/ram0 0 0 /dev/ram0 0 0" && dmsetup mknodes slowdisk || return
+  { mkfs.ext4 -q -m 0 -O ^has_journal /dev/mapper/slowdisk && mkdir -p /srv/disk && mount /dev/mapper/slowdisk /srv/disk; } || return
+  for served in smb nfs; do
+    mkdir -p /srv/$served /srv/disk/$served
+    chmod 1777 /srv/disk/$served
+    mount --bind /srv/disk/$served /srv/$served || return
+  done
+}
 # path_disk READ_MS WRITE_MS: each read from, or write to, the server's disk takes so much longer
 path_disk() {
-  dmsetup load slowdisk --table "0 131072 delay /dev/ram0 0 $1 /dev/ram0 0 $2" && dmsetup resume --noudevsync slowdisk
+  dmsetup load slowdisk --table "0 524288 delay /dev/ram0 0 $1 /dev/ram0 0 $2" && dmsetup resume --noudevsync slowdisk
 }
 # path_sender NETEM...: what the client sends to the servers waits in its own queueing discipline
 path_sender() {
-  tc qdisc replace dev c0 parent 1:3 handle 30: netem "$@" limit 1000 || return
+  local netem=("$@")
+  [[ " $* " == *' rate '* ]] || netem+=(rate 0bit)
+  tc qdisc replace dev c0 parent 1:3 handle 30: netem "${netem[@]}" limit 1000 || return
   tc filter add dev c0 parent 1: protocol ip prio 1 u32 match ip dst 10.2.0.0/24 flowid 1:3
 }
 path_sender_clear() { tc filter del dev c0 parent 1: 2> /dev/null || true; }
