@@ -213,7 +213,7 @@ def main():
         elif word == "flood":
             child("flood", lambda: flood(rest[0], int(rest[1])))
         elif word == "drop":
-            for path in rest:
+            for path in filter(os.path.exists, rest):
                 fd = os.open(path, os.O_RDONLY)
                 os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
                 os.close(fd)
