@@ -116,7 +116,7 @@ def cold(path, block, rate):
 def bursts(path, block, rate):
     fd, data = direct(path, block, os.O_WRONLY)
     while True:
-        for n in range(rate):
+        for n in range(int(rate)):
             os.pwritev(fd, [data], n % 8 * block)
         time.sleep(2)
 
