@@ -43,10 +43,11 @@ path_up() {
   until [ "$(readlink /proc/$path_pid/ns/net)" = "$(ip netns exec server readlink /proc/self/ns/net)" ]; do sleep 0.1; done
 }
 
-# path_net up|down|both NETEM...: what the router sends towards the server, the client, or both. Without NETEM: nothing special
+# path_net up|down|both NETEM...: what the router sends towards the server, the client, or both. Without NETEM: nothing special; $path_delay is
+# what is usual
 path_net() {
   local dev netem=("${@:2}")
-  [[ " ${netem[*]} " == *' delay '* ]] || netem=(delay 0.1ms "${netem[@]}")
+  [[ " ${netem[*]} " == *' delay '* ]] || netem=(delay "${path_delay:-0.1ms}" "${netem[@]}")
   [[ " ${netem[*]} " == *' limit '* ]] || netem+=(limit 1000)
   [[ " ${netem[*]} " == *' rate '* ]] || netem+=(rate 0bit) # or the last one stays
   for dev in r0 r1; do
