@@ -1,0 +1,172 @@
+# shellcheck shell=bash
+# For scripts in the guest (`. vm/guest/path.sh`): servers behind a router. The guest itself is the client; router and server have network
+# namespaces of their own, so that a delay or a loss on the router is in neither end's queueing discipline.
+#
+#   client c0 10.1.0.1 -- 10.1.0.254 r0 router r1 10.2.0.254 -- s0 server: smbd at 10.2.0.1, knfsd at 10.2.0.2
+#
+# MTU 1500, and a packet for each segment.
+
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+. vm/guest/lib.sh || return
+declare -A path_at=([smb]=10.2.0.1 [nfs]=10.2.0.2)
+path_group=/sys/fs/cgroup
+
+# server COMMAND...: in the server's network, with its own /proc/fs/nfsd and /var/lib/nfs
+server() { nsenter -t "$path_pid" -m -n -- "$@"; }
+
+# path_up: the networks, the disk, and the server's cgroup. What the router sends to each side waits 0.1 ms at least
+path_up() {
+  local name module
+  for module in veth sch_netem sch_prio sch_fq_codel; do modprobe $module || return; done
+  ip netns add router && ip netns add server || return
+  ip link add c0 mtu 1500 type veth peer name r0 mtu 1500 netns router || return
+  ip -n router link add r1 mtu 1500 type veth peer name s0 mtu 1500 netns server || return
+  ip address add 10.1.0.1/24 dev c0 && ip -n router address add 10.1.0.254/24 dev r0 || return
+  ip -n router address add 10.2.0.254/24 dev r1 && ip -n server address add "${path_at[smb]}/24" dev s0 && ip -n server address add "${path_at[nfs]}/24" dev s0 || return
+  for name in 'c0' '-n router r0' '-n router r1' '-n server s0' '-n router lo' '-n server lo'; do
+    # shellcheck disable=SC2086 # words
+    set -- $name
+    if [ $# -eq 1 ]; then ip link set "$1" up gso_max_segs 1; else ip -n "$2" link set "$3" up gso_max_segs 1; fi || return
+  done
+  ip route add 10.2.0.0/24 via 10.1.0.254 && ip -n server route add default via 10.2.0.254 || return
+  ip netns exec router sysctl -qw net.ipv4.ip_forward=1 || return
+  tc qdisc add dev c0 root handle 1: prio && tc qdisc add dev c0 parent 1:2 handle 20: fq_codel || return
+  tc -n router qdisc add dev r0 root netem delay 0.1ms limit 1000 && tc -n router qdisc add dev r1 root netem delay 0.1ms limit 1000 || return
+  # or mountd asks name servers that are not there
+  printf '%s\n' '10.1.0.1 client' '10.2.0.1 smb-server' '10.2.0.2 nfs-server' >> /etc/hosts
+  # before the server's mounts are its own
+  path_disk_up || return
+  echo +cpu +memory > $path_group/cgroup.subtree_control
+  mkdir -p $path_group/server $path_group/load $path_group/receiver
+  ip netns exec server sleep infinity &
+  path_pid=$!
+  until [ "$(readlink /proc/$path_pid/ns/net)" = "$(ip netns exec server readlink /proc/self/ns/net)" ]; do sleep 0.1; done
+}
+
+# path_net up|down|both NETEM...: what the router sends towards the server, the client, or both. Without NETEM: nothing special; $path_delay is
+# what is usual
+path_net() {
+  local dev netem=("${@:2}")
+  [[ " ${netem[*]} " == *' delay '* ]] || netem=(delay "${path_delay:-0.1ms}" "${netem[@]}")
+  [[ " ${netem[*]} " == *' limit '* ]] || netem+=(limit 1000)
+  [[ " ${netem[*]} " == *' rate '* ]] || netem+=(rate 0bit) # or the last one stays
+  for dev in r0 r1; do
+    case $1:$dev in up:r0 | down:r1) continue ;; esac
+    tc -n router qdisc change dev $dev root netem "${netem[@]}" || return
+  done
+}
+
+# path_smb_up: smbd in the server's network, after path_up; its processes are in the cgroup `server`
+path_smb_up() {
+  local dir=/run/smb preload=/run/vm/slowsmbd.so
+  mkdir -p $dir
+  cat > $dir/smb.conf << C
+[global]
+ server role = standalone server
+ smb ports = 445
+ disable netbios = yes
+ disable spoolss = yes
+ load printers = no
+ printing = bsd
+ printcap name = /dev/null
+ log level = 0
+ log file = $dir/log
+ lock directory = $dir
+ state directory = $dir
+ cache directory = $dir
+ pid directory = $dir
+ private dir = $dir
+ ncalrpc dir = $dir/ncalrpc
+ server min protocol = SMB2_10
+ server multi channel support = no
+ passdb backend = smbpasswd:$dir/smbpasswd
+ rpc start on demand helpers = no
+ read only = no
+ force user = root
+ smb2 max credits = ${SMB_CREDITS:-8192}
+[share]
+ path = /srv/smb
+ sync always = yes
+C
+  [ -e $dir/smbpasswd ] || { touch $dir/smbpasswd; printf 'pw\npw\n' | smbpasswd -c $dir/smb.conf -s -a root > /dev/null; }
+  [ -e /run/path/slowmeta.so ] && preload+=:/run/path/slowmeta.so
+  slow_smbd off
+  (
+    echo $BASHPID > $path_group/server/cgroup.procs
+    LD_PRELOAD=$preload server smbd -s $dir/smb.conf -l $dir -D
+  ) || return
+  for _ in {1..100}; do
+    (exec 3<> /dev/tcp/${path_at[smb]}/445) 2> /dev/null && return
+    sleep 0.1
+  done
+  return 1
+}
+
+# path_nfs_up [THREADS]: knfsd in the server's network, versions 3, 4.0 and 4.2
+path_nfs_up() {
+  local state=/var/lib/nfs
+  modprobe nfsd || return
+  server bash -euc "
+    mountpoint -q $state || {
+      mount -t tmpfs tmpfs $state
+      mkdir -p $state/{nfsdcld,v4recovery,rpc_pipefs,sm,sm.bak} /run/rpc_pipefs
+      touch $state/{etab,rmtab,xtab,state}
+      mount -t rpc_pipefs rpc_pipefs $state/rpc_pipefs
+      mount -t nfsd nfsd /proc/fs/nfsd
+      mount --bind $state/rpc_pipefs /run/rpc_pipefs
+    }
+    pgrep nfsdcld > /dev/null || nfsdcld
+    echo 10 > /proc/fs/nfsd/nfsv4leasetime
+    echo 10 > /proc/fs/nfsd/nfsv4gracetime
+    exportfs -o rw,no_root_squash,insecure,fsid=0,no_subtree_check 10.1.0.1:/srv/nfs
+    pgrep rpcbind > /dev/null || rpcbind
+    pgrep rpc.mountd > /dev/null || rpc.mountd
+    rpc.nfsd -V 3 -V 4 -V 4.0 -V 4.2 -U ${1:-8}
+    echo Y 2> /dev/null > /proc/fs/nfsd/v4_end_grace || true
+  "
+}
+path_nfs_threads() { server sh -c "echo $1 > /proc/fs/nfsd/threads"; }
+
+# path_mount smb|nfs [OPTIONS]: on /mnt/smb or /mnt/nfs. Default: 3.1.1 with cache=none; 4.2, hard
+path_mount() {
+  local options=${2:-}
+  mkdir -p "/mnt/$1"
+  case $1 in
+    smb)
+      [[ ,$options, == *,vers=* ]] || options+=,vers=3.1.1
+      [[ ,$options, == *,cache=* ]] || options+=,cache=none
+      mount.cifs "//${path_at[smb]}/share" /mnt/smb -o "username=root,password=pw,$options"
+      ;;
+    nfs)
+      [[ ,$options, == *,vers=* ]] || options+=,vers=4.2
+      local root=/
+      [[ ,$options, != *,vers=3,* ]] || { root=/srv/nfs; options+=,nolock; }
+      mount -t nfs -o "proto=tcp,hard,${options#,}" "${path_at[nfs]}:$root" /mnt/nfs
+      ;;
+  esac
+}
+
+# path_disk_up: what the servers serve is on a disk of 256 MiB, which can be slow
+path_disk_up() {
+  local served
+  { modprobe brd rd_nr=1 rd_size=262144 && modprobe dm-delay && modprobe ext4; } || return
+  dmsetup create slowdisk --noudevsync --table "0 524288 delay /dev/ram0 0 0 /dev/ram0 0 0" && dmsetup mknodes slowdisk || return
+  { mkfs.ext4 -q -m 0 -O ^has_journal /dev/mapper/slowdisk && mkdir -p /srv/disk && mount /dev/mapper/slowdisk /srv/disk; } || return
+  for served in smb nfs; do
+    mkdir -p /srv/$served /srv/disk/$served
+    chmod 1777 /srv/disk/$served
+    mount --bind /srv/disk/$served /srv/$served || return
+  done
+}
+# path_disk READ_MS WRITE_MS: each read from, or write to, the server's disk takes so much longer
+path_disk() {
+  dmsetup load slowdisk --table "0 524288 delay /dev/ram0 0 $1 /dev/ram0 0 $2" && dmsetup resume --noudevsync slowdisk
+}
+# path_sender NETEM...: what the client sends to the servers waits in its own queueing discipline
+path_sender() {
+  local netem=("$@")
+  [[ " $* " == *' rate '* ]] || netem+=(rate 0bit)
+  tc qdisc replace dev c0 parent 1:3 handle 30: netem "${netem[@]}" limit 1000 || return
+  tc filter add dev c0 parent 1: protocol ip prio 1 u32 match ip dst 10.2.0.0/24 flowid 1:3
+}
+path_sender_clear() { tc filter del dev c0 parent 1: 2> /dev/null || true; }
