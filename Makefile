@@ -9,7 +9,7 @@ CARGO   := scripts/cargo
 PROGRAM := target/release/plumbline
 LDMS_PREFIX ?= /opt/ldms
 
-.PHONY: help deps build ldms run demo install-proxy test test-unit test-native test-vm test-long test-ceph test-fuzz check bench install uninstall clean
+.PHONY: help deps build ldms run demo install-proxy test test-unit test-faults faults test-native test-vm test-long test-ceph test-fuzz check bench install uninstall clean
 .NOTPARALLEL:
 
 help:                ## this list
@@ -38,6 +38,13 @@ test: build          ## all tests (root); each of those on stock kernels on one 
 
 test-unit:           ## tests of the Rust code
 	@tests/run unit
+
+test-faults: build   ## recorded faults, judged again by replay
+	@tests/run faults
+
+faults: build        ## record the corpus of faults anew, in guests, into the cache; KERNELS="oldest 6.12 newest": an hour each
+	@scripts/deps test
+	@tests/faults/record $(KERNELS)
 
 test-native: build   ## the program on this machine's own kernel (root)
 	@tests/run native
