@@ -5,12 +5,12 @@ use std::{
     time::Duration,
 };
 
-use model::{Anomaly, Event, MountKey, Nanos, Operation, Protocol};
+use model::{Anomaly, Event, MountKey, Nanos, Operation};
 
 use crate::{
     Detector, Meanwhile, Window,
     normal::{Figures, Normal, upper_end},
-    rule::{Pace, Rule},
+    rule::{Pace, Rule, Subject},
     units::{nanos, span},
 };
 
@@ -21,10 +21,8 @@ pub const KIND: &str = "baseline";
 /// least `factor` times its normal, and at least `least_shift` more.
 #[derive(Debug, Clone)]
 pub struct BaselineRule {
-    /// Its name in the configuration; also names the incident.
-    pub name: String,
-    /// Whose operations it judges.
-    pub protocol: &'static Protocol,
+    /// Which it is, and whose operations it judges.
+    pub subject: Subject,
     /// The operations that it judges.
     pub operations: BTreeSet<Operation>,
     /// Times the normal; above 1.
@@ -40,20 +38,14 @@ impl Rule for BaselineRule {
         KIND
     }
 
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn protocol(&self) -> &'static Protocol {
-        self.protocol
+    fn subject(&self) -> &Subject {
+        &self.subject
     }
 
     fn told(&self, interval: Duration) -> String {
         format!(
-            "{}: {} operations of {}, {} times their own recent normal and {:?} more, for {}",
-            self.name,
-            self.operations.len(),
-            self.protocol.name,
+            "{}, {} times their own recent normal and {:?} more, for {}",
+            self.subject.told(self.operations.len()),
             self.factor,
             self.least_shift,
             self.pace.told(interval),
@@ -128,15 +120,8 @@ impl Departures {
     }
 
     /// The anomaly, if there is one now.
-    pub fn anomaly(&self, name: &str, kind: &'static str, probe: &'static str, rule: String) -> Option<Anomaly> {
-        self.now.then(|| Anomaly {
-            name: name.to_owned(),
-            kind: kind.into(),
-            probe: probe.into(),
-            rule,
-            observed: self.observed.clone(),
-            limit: self.limit.clone(),
-        })
+    pub fn anomaly(&self, of: &dyn Rule, rule: String) -> Option<Anomaly> {
+        self.now.then(|| of.anomaly(rule, self.observed.clone(), self.limit.clone()))
     }
 
     /// What was seen when there last was one.
@@ -208,7 +193,7 @@ impl Detector for Baseline {
             span(nanos(*least_shift)),
             pace.sustained
         );
-        self.departures.anomaly(&self.rule.name, KIND, self.rule.protocol.name, rule)
+        self.departures.anomaly(&self.rule, rule)
     }
 
     fn observed(&self, _: &Window) -> String {

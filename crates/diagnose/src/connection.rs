@@ -2,11 +2,11 @@
 
 use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
 
-use model::{Anomaly, Event, Operation, Protocol};
+use model::{Anomaly, Event, Operation};
 
 use crate::{
     Detector, Window,
-    rule::Rule,
+    rule::{Rule, Subject},
     units::{counted, span},
 };
 
@@ -16,10 +16,8 @@ pub const KIND: &str = "connection";
 /// What happens to connections: so many of a kind in one window are an anomaly.
 #[derive(Debug, Clone)]
 pub struct ConnectionRule {
-    /// Its name in the configuration; also names the incident.
-    pub name: String,
-    /// Whose operations the happenings are.
-    pub protocol: &'static Protocol,
+    /// Which it is, and whose operations it judges.
+    pub subject: Subject,
     /// How many of each are an anomaly; at least 1. What is not in here does not count.
     pub counts: BTreeMap<Operation, u32>,
 }
@@ -29,16 +27,12 @@ impl Rule for ConnectionRule {
         KIND
     }
 
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn protocol(&self) -> &'static Protocol {
-        self.protocol
+    fn subject(&self) -> &Subject {
+        &self.subject
     }
 
     fn told(&self, interval: Duration) -> String {
-        format!("{}: {} kinds of trouble with connections, in {interval:?}", self.name, self.counts.len())
+        format!("{}: {} kinds of trouble with connections, in {interval:?}", self.name(), self.counts.len())
     }
 
     fn detector(&self) -> Box<dyn Detector> {
@@ -65,14 +59,8 @@ impl Detector for ConnectionRule {
             (total.count >= u64::from(*limit)).then_some((*operation, *limit))
         });
         let (operation, limit) = over?;
-        Some(Anomaly {
-            name: self.name.clone(),
-            kind: KIND.into(),
-            probe: self.protocol.name.into(),
-            rule: format!("at least {limit} {} in one watch interval", operation.name()),
-            observed: self.observed(window),
-            limit: format!("{limit} {}", operation.name()),
-        })
+        let limit = format!("{limit} {}", operation.name());
+        Some(self.anomaly(format!("at least {limit} in one watch interval"), self.observed(window), limit))
     }
 
     fn observed(&self, window: &Window) -> String {

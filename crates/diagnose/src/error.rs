@@ -7,7 +7,11 @@ use std::{
 
 use model::{Anomaly, Code, Event, Operation, Protocol};
 
-use crate::{Detector, Meanwhile, Window, rule::Rule, units::counted};
+use crate::{
+    Detector, Meanwhile, Window,
+    rule::{Rule, Subject},
+    units::counted,
+};
 
 /// The word for it.
 pub const KIND: &str = "error";
@@ -15,10 +19,8 @@ pub const KIND: &str = "error";
 /// Failing operations: at least `acceptable_count` in one window, and, if that is set, at least that share of all.
 #[derive(Debug, Clone)]
 pub struct ErrorRule {
-    /// Its name in the configuration; also names the incident.
-    pub name: String,
-    /// Whose operations it judges.
-    pub protocol: &'static Protocol,
+    /// Which it is, and whose operations it judges.
+    pub subject: Subject,
     /// The operations that it judges.
     pub operations: BTreeSet<Operation>,
     /// The failures that it counts.
@@ -43,21 +45,15 @@ impl Rule for ErrorRule {
         KIND
     }
 
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn protocol(&self) -> &'static Protocol {
-        self.protocol
+    fn subject(&self) -> &Subject {
+        &self.subject
     }
 
     fn told(&self, interval: Duration) -> String {
         let share = self.acceptable_percent.map(|least| format!(" and {least} % of all")).unwrap_or_default();
         format!(
-            "{}: {} operations of {}, {} or more failures{share} in {interval:?}",
-            self.name,
-            self.operations.len(),
-            self.protocol.name,
+            "{}, {} or more failures{share} in {interval:?}",
+            self.subject.told(self.operations.len()),
             self.acceptable_count
         )
     }
@@ -126,17 +122,9 @@ impl Detector for ErrorRule {
             Some(least) => (format!(", {least} % of all or more"), format!("{limit}, {least} %")),
             None => (String::new(), limit),
         };
-        Some(Anomaly {
-            name: self.name.clone(),
-            kind: KIND.into(),
-            probe: self.protocol.name.into(),
-            rule: format!(
-                "at least {} in one watch interval{of_all}",
-                counted(self.acceptable_count.into(), "operation that failed")
-            ),
-            observed: self.observed(window),
-            limit,
-        })
+        let failures = counted(self.acceptable_count.into(), "operation that failed");
+        let rule = format!("at least {failures} in one watch interval{of_all}");
+        Some(self.anomaly(rule, self.observed(window), limit))
     }
 
     fn observed(&self, window: &Window) -> String {

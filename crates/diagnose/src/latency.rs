@@ -2,11 +2,11 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use model::{Anomaly, Event, Operation, Protocol};
+use model::{Anomaly, Event, Operation};
 
 use crate::{
     Detector, Window,
-    rule::Rule,
+    rule::{Rule, Subject},
     units::{counted, nanos, span},
 };
 
@@ -16,10 +16,8 @@ pub const KIND: &str = "latency";
 /// Slow operations: at least `acceptable_count` at or over their threshold in one window, or one at or over `ceiling`.
 #[derive(Debug, Clone)]
 pub struct LatencyRule {
-    /// Its name in the configuration; also names the incident.
-    pub name: String,
-    /// Whose operations it judges.
-    pub protocol: &'static Protocol,
+    /// Which it is, and whose operations it judges.
+    pub subject: Subject,
     /// The threshold of every operation that it judges. What is not in here is not judged.
     pub thresholds: BTreeMap<Operation, Duration>,
     /// This many in one window are an anomaly; at least 1.
@@ -33,20 +31,14 @@ impl Rule for LatencyRule {
         KIND
     }
 
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn protocol(&self) -> &'static Protocol {
-        self.protocol
+    fn subject(&self) -> &Subject {
+        &self.subject
     }
 
     fn told(&self, interval: Duration) -> String {
         format!(
-            "{}: {} operations of {}, {} or more over their threshold in {interval:?}, or one of {:?}",
-            self.name,
-            self.thresholds.len(),
-            self.protocol.name,
+            "{}, {} or more over their threshold in {interval:?}, or one of {:?}",
+            self.subject.told(self.thresholds.len()),
             self.acceptable_count,
             self.ceiling,
         )
@@ -77,18 +69,12 @@ impl Detector for LatencyRule {
         } else {
             return None;
         };
-        Some(Anomaly {
-            name: self.name.clone(),
-            kind: KIND.into(),
-            probe: self.protocol.name.into(),
-            rule: format!(
-                "at least {} at or over their threshold in one watch interval, or one of {} or more",
-                counted(self.acceptable_count.into(), "operation"),
-                span(nanos(self.ceiling))
-            ),
-            observed: self.observed(window),
-            limit,
-        })
+        let rule = format!(
+            "at least {} at or over their threshold in one watch interval, or one of {} or more",
+            counted(self.acceptable_count.into(), "operation"),
+            span(nanos(self.ceiling))
+        );
+        Some(self.anomaly(rule, self.observed(window), limit))
     }
 
     fn observed(&self, window: &Window) -> String {

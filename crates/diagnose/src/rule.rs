@@ -2,26 +2,55 @@
 
 use std::{any::Any, collections::BTreeSet, fmt, time::Duration};
 
-use model::{Operation, Protocol};
+use model::{Anomaly, Operation, Protocol};
 
 use crate::{Detector, error::Codes};
+
+/// Which rule it is, and about what.
+#[derive(Debug, Clone)]
+pub struct Subject {
+    /// Its name in the configuration; also names the incident.
+    pub name: String,
+    /// Whose operations it judges.
+    pub protocol: &'static Protocol,
+}
+
+impl Subject {
+    /// How what it notices begins in words, where it judges so many operations.
+    pub(crate) fn told(&self, operations: usize) -> String {
+        format!("{}: {operations} operations of {}", self.name, self.protocol.name)
+    }
+}
 
 /// A rule of some kind. A new kind is a file with a type that implements this, and what implements [`Detector`] for it.
 pub trait Rule: Any + fmt::Debug + Send + Sync {
     /// Its kind: the word in the configuration, file names, JSON and metrics.
     fn kind(&self) -> &'static str;
 
-    /// Its name in the configuration.
-    fn name(&self) -> &str;
-
-    /// Whose operations it judges.
-    fn protocol(&self) -> &'static Protocol;
+    /// Which rule it is, and about what.
+    fn subject(&self) -> &Subject;
 
     /// What it notices, in words, where windows last `interval`.
     fn told(&self, interval: Duration) -> String;
 
     /// The rule at work.
     fn detector(&self) -> Box<dyn Detector>;
+
+    /// Its name in the configuration.
+    fn name(&self) -> &str {
+        &self.subject().name
+    }
+
+    /// Whose operations it judges.
+    fn protocol(&self) -> &'static Protocol {
+        self.subject().protocol
+    }
+
+    /// What it has noticed: `rule` and `limit` say what was passed, `observed` by what.
+    fn anomaly(&self, rule: String, observed: String, limit: String) -> Anomaly {
+        let (name, kind, probe) = (self.name().to_owned(), self.kind().into(), self.protocol().name.into());
+        Anomaly { name, kind, probe, rule, observed, limit }
+    }
 
     /// The operations that it must see one by one, and the duration from which on.
     fn sees(&self) -> Vec<(Operation, Duration)> {

@@ -2,11 +2,11 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use model::{Anomaly, Event, Operation, Protocol};
+use model::{Anomaly, Event, Operation};
 
 use crate::{
     Detector, Window,
-    rule::Rule,
+    rule::{Rule, Subject},
     units::{counted, nanos, span},
 };
 
@@ -16,10 +16,8 @@ pub const KIND: &str = "stalled";
 /// Operations that have not returned after `limit`: one is an anomaly.
 #[derive(Debug, Clone)]
 pub struct StallRule {
-    /// Its name in the configuration; also names the incident.
-    pub name: String,
-    /// Whose operations it judges.
-    pub protocol: &'static Protocol,
+    /// Which it is, and whose operations it judges.
+    pub subject: Subject,
     /// The operations that it judges.
     pub operations: BTreeSet<Operation>,
     /// In flight for longer is stalled.
@@ -31,22 +29,12 @@ impl Rule for StallRule {
         KIND
     }
 
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn protocol(&self) -> &'static Protocol {
-        self.protocol
+    fn subject(&self) -> &Subject {
+        &self.subject
     }
 
     fn told(&self, _: Duration) -> String {
-        format!(
-            "{}: {} operations of {}, one that has not returned after {:?}",
-            self.name,
-            self.operations.len(),
-            self.protocol.name,
-            self.limit
-        )
+        format!("{}, one that has not returned after {:?}", self.subject.told(self.operations.len()), self.limit)
     }
 
     fn detector(&self) -> Box<dyn Detector> {
@@ -64,13 +52,9 @@ impl Detector for StallRule {
     }
 
     fn detect(&self, window: &Window) -> Option<Anomaly> {
-        (window.count() > 0).then(|| Anomaly {
-            name: self.name.clone(),
-            kind: KIND.into(),
-            probe: self.protocol.name.into(),
-            rule: format!("an operation that has not returned after {}", span(nanos(self.limit))),
-            observed: self.observed(window),
-            limit: span(nanos(self.limit)),
+        (window.count() > 0).then(|| {
+            let limit = span(nanos(self.limit));
+            self.anomaly(format!("an operation that has not returned after {limit}"), self.observed(window), limit)
         })
     }
 

@@ -14,13 +14,13 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use model::{Anomaly, Event, Operation, Protocol};
+use model::{Anomaly, Event, Operation};
 
 use crate::{
     Detector, Meanwhile, Window,
     baseline::Departures,
     normal::{Figures, Normal, lower_end},
-    rule::{Pace, Rule},
+    rule::{Pace, Rule, Subject},
     units::SECOND,
 };
 
@@ -31,10 +31,8 @@ pub const KIND: &str = "throughput";
 /// bytes a second, by less than that share of its normal operations, with as many of them in flight.
 #[derive(Debug, Clone)]
 pub struct ThroughputRule {
-    /// Its name in the configuration; also names the incident.
-    pub name: String,
-    /// Whose operations it judges.
-    pub protocol: &'static Protocol,
+    /// Which it is, and whose operations it judges.
+    pub subject: Subject,
     /// The operations that it judges; of these only what moves data.
     pub operations: BTreeSet<Operation>,
     /// Of the normal: above 0, below 1.
@@ -50,20 +48,14 @@ impl Rule for ThroughputRule {
         KIND
     }
 
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn protocol(&self) -> &'static Protocol {
-        self.protocol
+    fn subject(&self) -> &Subject {
+        &self.subject
     }
 
     fn told(&self, interval: Duration) -> String {
         format!(
-            "{}: {} operations of {}, below {:.0} % of their own recent normal throughput, for {}",
-            self.name,
-            self.operations.len(),
-            self.protocol.name,
+            "{}, below {:.0} % of their own recent normal throughput, for {}",
+            self.subject.told(self.operations.len()),
             self.share * 100.0,
             self.pace.told(interval),
         )
@@ -160,7 +152,7 @@ impl Detector for Throughput {
             self.rule.share * 100.0,
             self.rule.pace.sustained
         );
-        self.departures.anomaly(&self.rule.name, KIND, self.rule.protocol.name, rule)
+        self.departures.anomaly(&self.rule, rule)
     }
 
     fn observed(&self, _: &Window) -> String {

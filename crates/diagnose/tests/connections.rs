@@ -8,7 +8,12 @@ use std::time::Duration;
 
 use common::{MS, smb};
 use model::{Connection, Detail, Event, Layer, Level, Operation, Protocol, Verdict};
-use plumbline_diagnose::{Change, Meanwhile, Watch, connection::ConnectionRule, judge, rule::Rule};
+use plumbline_diagnose::{
+    Change, Meanwhile, Watch,
+    connection::ConnectionRule,
+    judge,
+    rule::{Rule, Subject},
+};
 
 static CONNECTIONS: Protocol = Protocol {
     name: "connections",
@@ -51,7 +56,7 @@ fn verdict(events: &[Event], around: &[Event]) -> Verdict {
 
 fn changes(events: &[Event]) -> Vec<Change> {
     let counts = [("CONNECTION_LOST", 1), ("TCP_RETRANSMIT", 5)].map(|(name, count)| (kind(name), count));
-    let rule = ConnectionRule { name: "r".into(), protocol: &CONNECTIONS, counts: counts.into() };
+    let rule = ConnectionRule { subject: Subject { name: "r".into(), protocol: &CONNECTIONS }, counts: counts.into() };
     let mut watch = Watch::new(rule.detector(), Duration::from_secs(60), 0);
     events.iter().for_each(|event| watch.see(event));
     watch.close(1000 * MS, 0, &Meanwhile::default(), &mut 0)

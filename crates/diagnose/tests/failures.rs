@@ -10,6 +10,7 @@ use plumbline_diagnose::{
     Change, Detector, Meanwhile, Watch, Window,
     error::{Codes, ErrorRule},
     judge,
+    rule::Subject,
     stall::StallRule,
 };
 
@@ -25,8 +26,7 @@ fn failed(status: u32, errno: u32) -> Event {
 
 fn rule(codes: Codes, percent: Option<f64>) -> ErrorRule {
     ErrorRule {
-        name: "smb_errors".into(),
-        protocol: operation("SMB2_WRITE").protocol(),
+        subject: Subject { name: "smb_errors".into(), protocol: operation("SMB2_WRITE").protocol() },
         operations: [operation("SMB2_WRITE")].into(),
         codes,
         acceptable_count: 3,
@@ -87,8 +87,7 @@ fn what_the_server_has_answered_is_its_own_and_what_it_has_not_is_nobodys() {
 
 fn stalls() -> StallRule {
     StallRule {
-        name: "smb_stalled".into(),
-        protocol: operation("SMB2_WRITE").protocol(),
+        subject: Subject { name: "smb_stalled".into(), protocol: operation("SMB2_WRITE").protocol() },
         operations: [operation("SMB2_WRITE")].into(),
         limit: Duration::from_secs(5),
     }

@@ -9,7 +9,7 @@ use model::{Anomaly, Histogram, MountKey};
 use plumbline_diagnose::{
     Detector, Finished, Ledger, Meanwhile, Window,
     baseline::BaselineRule,
-    rule::{Pace, Rule},
+    rule::{Pace, Rule, Subject},
     throughput::ThroughputRule,
 };
 use proptest::prelude::*;
@@ -24,11 +24,23 @@ fn operations() -> BTreeSet<model::Operation> {
 
 fn baseline(pace: Pace) -> BaselineRule {
     let least_shift = Duration::from_millis(5);
-    BaselineRule { name: "r".into(), protocol: &SMB, operations: operations(), factor: 2.0, least_shift, pace }
+    BaselineRule {
+        subject: Subject { name: "r".into(), protocol: &SMB },
+        operations: operations(),
+        factor: 2.0,
+        least_shift,
+        pace,
+    }
 }
 
 fn throughput(pace: Pace) -> ThroughputRule {
-    ThroughputRule { name: "r".into(), protocol: &SMB, operations: operations(), share: 0.5, least_bytes: 1e3, pace }
+    ThroughputRule {
+        subject: Subject { name: "r".into(), protocol: &SMB },
+        operations: operations(),
+        share: 0.5,
+        least_bytes: 1e3,
+        pace,
+    }
 }
 
 /// A rule that is shown one second after another.

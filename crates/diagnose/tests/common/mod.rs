@@ -10,7 +10,7 @@ use model::{
     Caller, Detail, Event, Flags, Level, MountKey, Network, Operation, Phases, Protocol, Requester, Smb, Syscall,
     text::Text,
 };
-use plumbline_diagnose::latency::LatencyRule;
+use plumbline_diagnose::{latency::LatencyRule, rule::Subject};
 
 pub const MS: u64 = 1_000_000;
 
@@ -69,8 +69,7 @@ pub fn syscall(name: &str, start: f64, duration: f64) -> Event {
 /// At least `count` at or over 20 ms, or one of a second; every SMB command but notifications.
 pub fn rule(count: u32) -> LatencyRule {
     LatencyRule {
-        name: "latency".to_owned(),
-        protocol: &SMB,
+        subject: Subject { name: "latency".to_owned(), protocol: &SMB },
         thresholds: SMB
             .all_operations()
             .filter(|operation| !operation.waits_by_design())

@@ -9,7 +9,7 @@ mod throughput;
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use diagnose::rule::Rule;
+use diagnose::rule::{Rule, Subject};
 use model::{Operation, Protocol, text::printable};
 
 use super::{
@@ -191,6 +191,11 @@ fn source(reader: &mut Reader<'_>, rule: &Entry, probe: Option<&Entry>, tool: Op
 }
 
 impl<'n> Draft<'n> {
+    /// Which rule it is, and about what.
+    pub fn subject(&self, protocol: &'static Protocol) -> Subject {
+        Subject { name: self.name.to_owned(), protocol }
+    }
+
     /// The two lists, without the one that the mode has no use for: AOD warns of it, in ours it is refused.
     pub fn lists(&self, reader: &mut Reader<'_>, track: &str, exclude: &str) -> (Option<&'n Entry>, Option<&'n Entry>) {
         let (track, exclude) = (find(self.entries, track), find(self.entries, exclude));

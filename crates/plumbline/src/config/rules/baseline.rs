@@ -44,8 +44,8 @@ fn read(reader: &mut Reader<'_>, draft: &Draft<'_>) -> Option<BaselineRule> {
     let pace = pace(reader, draft);
     let operations = draft.operations(reader);
     let Source::Probe(protocol) = draft.source else { return None };
-    let (name, factor, least_shift) = (draft.name.to_owned(), factor?, least_shift?);
-    Some(BaselineRule { name, protocol, operations: operations?, factor, least_shift, pace: pace? })
+    let (subject, factor, least_shift) = (draft.subject(protocol), factor?, least_shift?);
+    Some(BaselineRule { subject, operations: operations?, factor, least_shift, pace: pace? })
 }
 
 /// How fast a normal is learned, and when a departure is believed.

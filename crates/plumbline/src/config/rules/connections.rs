@@ -70,5 +70,5 @@ fn read(reader: &mut Reader<'_>, draft: &Draft<'_>) -> Option<ConnectionRule> {
         draft.nothing_left(reader);
         return None;
     }
-    Some(ConnectionRule { name: draft.name.to_owned(), protocol, counts })
+    Some(ConnectionRule { subject: draft.subject(protocol), counts })
 }

@@ -70,9 +70,9 @@ fn read(reader: &mut Reader<'_>, draft: &Draft<'_>) -> Option<ErrorRule> {
         draft.nothing_left(reader);
         return None;
     }
-    let (name, acceptable_count) = (draft.name.to_owned(), draft.acceptable_count?);
+    let (subject, acceptable_count) = (draft.subject(protocol), draft.acceptable_count?);
     let acceptable_percent = percent.flatten();
-    Some(ErrorRule { name, protocol, operations, codes, acceptable_count, acceptable_percent })
+    Some(ErrorRule { subject, operations, codes, acceptable_count, acceptable_percent })
 }
 
 /// One code of a list.

@@ -62,8 +62,8 @@ fn read(reader: &mut Reader<'_>, draft: &Draft<'_>) -> Option<LatencyRule> {
         draft.nothing_left(reader);
         return None;
     }
-    let (name, acceptable_count) = (draft.name.to_owned(), draft.acceptable_count?);
-    let rule = LatencyRule { name, protocol, thresholds, acceptable_count, ceiling: ceiling? };
+    let (subject, acceptable_count) = (draft.subject(protocol), draft.acceptable_count?);
+    let rule = LatencyRule { subject, thresholds, acceptable_count, ceiling: ceiling? };
     note_waiting(reader, &rule, &track);
     note_ceiling(reader, &rule);
     Some(rule)
@@ -77,7 +77,7 @@ fn note_waiting(reader: &mut Reader<'_>, rule: &LatencyRule, track: &[(Operation
     if !waiting.is_empty() {
         reader.note(format!(
             "the rule `{}` judges {} too, as AOD does, though they wait by design; exclude them, or write `probe` for `tool`",
-            rule.name,
+            rule.subject.name,
             waiting.join(", ")
         ));
     }
@@ -88,7 +88,7 @@ fn note_ceiling(reader: &mut Reader<'_>, rule: &LatencyRule) {
     if let Some((operation, threshold)) = rule.thresholds.iter().find(|(_, threshold)| **threshold > rule.ceiling) {
         reader.note(format!(
             "the rule `{}`: one {} over the ceiling of {} ms is an anomaly, though its threshold is {} ms",
-            rule.name,
+            rule.subject.name,
             operation.name(),
             ms(&rule.ceiling),
             ms(threshold)

@@ -35,5 +35,5 @@ fn read(reader: &mut Reader<'_>, draft: &Draft<'_>) -> Option<StallRule> {
             draft.name
         ));
     }
-    Some(StallRule { name: draft.name.to_owned(), protocol, operations, limit })
+    Some(StallRule { subject: draft.subject(protocol), operations, limit })
 }

@@ -42,8 +42,7 @@ fn read(reader: &mut Reader<'_>, draft: &Draft<'_>) -> Option<ThroughputRule> {
     let operations = draft.operations(reader);
     let Source::Probe(protocol) = draft.source else { return None };
     Some(ThroughputRule {
-        name: draft.name.to_owned(),
-        protocol,
+        subject: draft.subject(protocol),
         operations: operations?,
         share: percent? / 100.0,
         least_bytes: megabytes? * 1e6,

@@ -47,7 +47,7 @@ fn the_published_form_loads_unchanged() {
     assert_eq!(names(&latency.actions), all);
 
     let error: &ErrorRule = of_kind(error);
-    assert_eq!((error.name.as_str(), error.protocol.name, error.acceptable_count), ("error", "smb", 10));
+    assert_eq!((error.name(), error.protocol().name, error.acceptable_count), ("error", "smb", 10));
     assert_eq!(error.operations.len(), 20);
     assert_eq!(error.codes, Codes::Only([Code::Errno(5), Code::Errno(13)].into()));
 }
@@ -59,7 +59,7 @@ fn the_newer_form_loads_unchanged() {
     let [latency, sockets, error] = config.rules.as_slice() else { panic!("{:?}", config.rules) };
     assert_eq!(latency.rule.name(), "smb_latency");
     let rule: &ConnectionRule = of_kind(sockets);
-    assert_eq!((rule.name.as_str(), rule.protocol.name, rule.counts.len()), ("smb_sockconn", "connections", 13));
+    assert_eq!((rule.name(), rule.protocol().name, rule.counts.len()), ("smb_sockconn", "connections", 13));
     assert_eq!(thresholds(&config, "smb_latency")["SMB2_WRITE"], 50);
     let args = ["-s", "65536", "-B", "10240", "-C", "2", "-W", "100"].map(str::to_owned).to_vec();
     assert_eq!(latency.actions[1], ActionSpec { name: "tcpdump".into(), args });
@@ -67,7 +67,7 @@ fn the_newer_form_loads_unchanged() {
     assert_eq!(config.not_yet.len(), 0);
     assert_eq!(names(&error.actions), ["dmesg", "trace-cmd"]);
     let error: &ErrorRule = of_kind(error);
-    assert_eq!((error.name.as_str(), error.protocol.name, error.acceptable_count), ("nfs_error", "nfs", 5));
+    assert_eq!((error.name(), error.protocol().name, error.acceptable_count), ("nfs_error", "nfs", 5));
     assert_eq!(error.codes, Codes::Only([Code::Status(10025), Code::Status(10024)].into()));
 }
 
