@@ -14,6 +14,18 @@ matrix=(oldest 6.12 newest)
 say() { echo "$program: $*" >&2; }
 die() { say "$2"; exit "$1"; }
 
+# copy_modules KERNEL DIR FIRST MODULE...: these and what they need, as far as they are not built in, into DIR, with numbers from FIRST on before
+# their names, in the order of loading
+copy_modules() {
+  local module release n=$3
+  release=$(< "$1/release")
+  for module in "${@:4}"; do
+    modprobe -d "$1" -S "$release" --show-depends "$module" 2> /dev/null || true # built in
+  done | awk '$1 == "insmod" && !seen[$2]++ { print $2 }' | while read -r module; do
+    cp "$module" "$2/$n-${module##*/}"; n=$((n + 1))
+  done
+}
+
 # need_tools: stop unless every tool that either of them uses is there, naming the packages that bring the missing ones
 need_tools() {
   local pair missing=() packages=()
