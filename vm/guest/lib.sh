@@ -21,19 +21,12 @@ lib_tmpfs() {
   mountpoint -q "$1" || mount -t tmpfs -o "size=$2,mode=1777" tmpfs "$1"
 }
 
-# smb_up [SHARE_OPTION...]: Samba on port 445 (again, after smb_down), user root, password pw. Shares: share (512 MiB, or
-# SMB_SIZE), ro (the same, read-only), tiny (256 KiB, for ENOSPC). SHARE_OPTIONs are lines of smb.conf for share.
-smb_up() {
-  local dir=/run/smb preload=/run/vm/slowsmbd.so
-  lib_need smbd:samba mount.cifs:cifs-utils || return
-  mkdir -p $dir
-  lib_tmpfs /srv/smb "${SMB_SIZE:-512m}"
-  lib_tmpfs /srv/tiny 256k
-  cat > $dir/smb.conf <<X
+smb_dir=/run/smb # Samba's files
+# smb_global [LINE...]: the global section of smb.conf, with these lines
+smb_global() {
+  cat <<X
 [global]
  server role = standalone server
- interfaces = lo
- bind interfaces only = yes
  smb ports = 445
  disable netbios = yes
  disable spoolss = yes
@@ -41,19 +34,51 @@ smb_up() {
  printing = bsd
  printcap name = /dev/null
  log level = 0
- log file = $dir/log
- lock directory = $dir
- state directory = $dir
- cache directory = $dir
- pid directory = $dir
- private dir = $dir
- ncalrpc dir = $dir/ncalrpc
+ log file = $smb_dir/log
+ lock directory = $smb_dir
+ state directory = $smb_dir
+ cache directory = $smb_dir
+ pid directory = $smb_dir
+ private dir = $smb_dir
+ ncalrpc dir = $smb_dir/ncalrpc
  server min protocol = SMB2_10
  server multi channel support = no
- passdb backend = smbpasswd:$dir/smbpasswd
+ passdb backend = smbpasswd:$smb_dir/smbpasswd
  rpc start on demand helpers = no
  read only = no
  force user = root
+X
+  printf ' %s\n' "$@"
+}
+# smbd_start ADDRESS PRELOAD [COMMAND...]: smbd (by COMMAND, if it is given) on $smb_dir/smb.conf, with these libraries first, user root,
+# password pw; returns when it answers at ADDRESS
+smbd_start() {
+  if [ ! -e "$smb_dir"/smbpasswd ]; then
+    touch "$smb_dir"/smbpasswd
+    printf 'pw\npw\n' | smbpasswd -c "$smb_dir"/smb.conf -s -a root > /dev/null
+  fi
+  slow_smbd off
+  LD_PRELOAD=$2 "${@:3}" smbd -s "$smb_dir"/smb.conf -l "$smb_dir" -D || return
+  for _ in {1..100}; do
+    (exec 3<> "/dev/tcp/$1/445") 2> /dev/null && return
+    sleep 0.1
+  done
+  echo "smbd does not answer on port 445 of $1:" >&2
+  tail "$smb_dir"/log* >&2
+  return 1
+}
+
+# smb_up [SHARE_OPTION...]: Samba on port 445 (again, after smb_down), user root, password pw. Shares: share (512 MiB, or
+# SMB_SIZE), ro (the same, read-only), tiny (256 KiB, for ENOSPC). SHARE_OPTIONs are lines of smb.conf for share.
+smb_up() {
+  local preload=/run/vm/slowsmbd.so
+  lib_need smbd:samba mount.cifs:cifs-utils || return
+  mkdir -p "$smb_dir"
+  lib_tmpfs /srv/smb "${SMB_SIZE:-512m}"
+  lib_tmpfs /srv/tiny 256k
+  {
+    smb_global 'interfaces = lo' 'bind interfaces only = yes'
+    cat <<X
 [share]
  path = /srv/smb
 $(printf ' %s\n' "$@")
@@ -63,18 +88,9 @@ $(printf ' %s\n' "$@")
 [tiny]
  path = /srv/tiny
 X
-  [ -e $dir/smbpasswd ] || touch $dir/smbpasswd
-  printf 'pw\npw\n' | smbpasswd -c $dir/smb.conf -s -a root > /dev/null
+  } > "$smb_dir"/smb.conf
   [ -e $preload ] || preload=
-  slow_smbd off
-  LD_PRELOAD=$preload smbd -s $dir/smb.conf -l $dir -D
-  for _ in {1..100}; do
-    (exec 3<> /dev/tcp/127.0.0.1/445) 2> /dev/null && return
-    sleep 0.1
-  done
-  echo "smb_up: smbd does not answer on port 445:" >&2
-  tail "$dir"/log* >&2
-  return 1
+  smbd_start 127.0.0.1 "$preload"
 }
 
 # smb_mount [SHARE [MOUNTPOINT [OPTIONS]]]: default share on /mnt/smb with cache=strict
@@ -110,7 +126,8 @@ slow_smbd() {
   printf '%s\n' "${lines[@]}" 1<> $knobs # in place: smbd has the file mapped
 }
 
-# nfs_up [THREADS]: the kernel's NFS server with one export (512 MiB, or NFS_SIZE) at its root; 4.2 only, or NFS_VERSIONS
+# nfs_up [THREADS]: the kernel's NFS server with one export (512 MiB, or NFS_SIZE) at its root, for this guest's loopback or NFS_CLIENT; 4.2
+# only, or NFS_VERSIONS
 nfs_up() {
   local state=/var/lib/nfs version versions=()
   lib_need rpc.nfsd:nfs-kernel-server mount.nfs4:nfs-common || return
@@ -129,7 +146,7 @@ nfs_up() {
   pgrep nfsdcld > /dev/null || nfsdcld
   echo 10 > /proc/fs/nfsd/nfsv4leasetime
   echo 10 > /proc/fs/nfsd/nfsv4gracetime
-  exportfs -o rw,no_root_squash,insecure,fsid=0,no_subtree_check 127.0.0.1:/srv/nfs
+  exportfs -o rw,no_root_squash,insecure,fsid=0,no_subtree_check "${NFS_CLIENT:-127.0.0.1}:/srv/nfs"
   for version in ${NFS_VERSIONS:-4.2}; do versions+=(-V "$version"); done
   if [[ " ${NFS_VERSIONS:-} " == *' 3 '* ]]; then
     # version 3 is found by the port mapper, and mounted by a daemon
@@ -156,12 +173,12 @@ nfs_mount() {
 nfsd_stop() { rpc.nfsd 0; }
 nfsd_cont() { nfs_up "$@"; }
 
-# disk_up: before smb_up and nfs_up: what they serve is on a disk of 64 MiB at /srv/disk, which can be slow
+# disk_up [MIB]: before smb_up and nfs_up: what they serve is on a disk of 64 MiB, or MIB, at /srv/disk, which can be slow
 disk_up() {
   local served
   lib_need dmsetup:dmsetup mkfs.ext4:e2fsprogs || return
-  { modprobe brd rd_nr=1 rd_size=65536 && modprobe dm-delay && modprobe ext4; } || return
-  dmsetup create slowdisk --noudevsync --table "$(disk_table 0)" || return
+  { modprobe brd rd_nr=1 rd_size=$((${1:-64} * 1024)) && modprobe dm-delay && modprobe ext4; } || return
+  dmsetup create slowdisk --noudevsync --table "$(disk_table 0 0)" || return
   dmsetup mknodes slowdisk
   { mkfs.ext4 -q -m 0 -O ^has_journal /dev/mapper/slowdisk && mkdir -p /srv/disk && mount /dev/mapper/slowdisk /srv/disk; } || return
   for served in smb nfs; do
@@ -170,9 +187,9 @@ disk_up() {
     mount --bind /srv/disk/$served /srv/$served || return
   done
 }
-disk_table() { echo "0 131072 delay /dev/ram0 0 0 /dev/ram0 0 $1"; }
-# disk_delay MS: each write to the disk takes MS longer
-disk_delay() { dmsetup load slowdisk --table "$(disk_table "$1")" && dmsetup resume --noudevsync slowdisk; }
+disk_table() { echo "0 $(< /sys/block/ram0/size) delay /dev/ram0 0 $1 /dev/ram0 0 $2"; }
+# disk_delay WRITE_MS [READ_MS]: each write to the disk takes so much longer, each read as long as ever, or READ_MS longer
+disk_delay() { dmsetup load slowdisk --table "$(disk_table "${2:-0}" "$1")" && dmsetup resume --noudevsync slowdisk; }
 # disk_freeze, disk_thaw: who writes to the disk hangs, and goes on; reading goes on meanwhile
 disk_freeze() { fsfreeze -f /srv/disk; }
 disk_thaw() { fsfreeze -u /srv/disk; }

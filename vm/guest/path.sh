@@ -35,7 +35,7 @@ path_up() {
   # or mountd asks name servers that are not there
   printf '%s\n' '10.1.0.1 client' '10.2.0.1 smb-server' '10.2.0.2 nfs-server' >> /etc/hosts
   # before the server's mounts are its own
-  path_disk_up || return
+  disk_up 256 || return
   echo +cpu +memory > $path_group/cgroup.subtree_control
   mkdir -p $path_group/server $path_group/load $path_group/receiver
   ip netns exec server sleep infinity &
@@ -58,72 +58,24 @@ path_net() {
 
 # path_smb_up: smbd in the server's network, after path_up; its processes are in the cgroup `server`
 path_smb_up() {
-  local dir=/run/smb preload=/run/vm/slowsmbd.so
-  mkdir -p $dir
-  cat > $dir/smb.conf << C
-[global]
- server role = standalone server
- smb ports = 445
- disable netbios = yes
- disable spoolss = yes
- load printers = no
- printing = bsd
- printcap name = /dev/null
- log level = 0
- log file = $dir/log
- lock directory = $dir
- state directory = $dir
- cache directory = $dir
- pid directory = $dir
- private dir = $dir
- ncalrpc dir = $dir/ncalrpc
- server min protocol = SMB2_10
- server multi channel support = no
- passdb backend = smbpasswd:$dir/smbpasswd
- rpc start on demand helpers = no
- read only = no
- force user = root
- smb2 max credits = ${SMB_CREDITS:-8192}
-[share]
- path = /srv/smb
- sync always = yes
-C
-  [ -e $dir/smbpasswd ] || { touch $dir/smbpasswd; printf 'pw\npw\n' | smbpasswd -c $dir/smb.conf -s -a root > /dev/null; }
+  local preload=/run/vm/slowsmbd.so
+  mkdir -p "$smb_dir"
+  {
+    smb_global "smb2 max credits = ${SMB_CREDITS:-8192}"
+    printf '%s\n' '[share]' ' path = /srv/smb' ' sync always = yes'
+  } > "$smb_dir"/smb.conf
   [ -e /run/path/slowmeta.so ] && preload+=:/run/path/slowmeta.so
-  slow_smbd off
-  (
-    echo $BASHPID > $path_group/server/cgroup.procs
-    LD_PRELOAD=$preload server smbd -s $dir/smb.conf -l $dir -D
-  ) || return
-  for _ in {1..100}; do
-    (exec 3<> /dev/tcp/${path_at[smb]}/445) 2> /dev/null && return
-    sleep 0.1
-  done
-  return 1
+  smbd_start "${path_at[smb]}" $preload path_smbd
 }
+path_smbd() (
+  echo $BASHPID > "$path_group/server/cgroup.procs"
+  server "$@"
+)
 
 # path_nfs_up [THREADS]: knfsd in the server's network, versions 3, 4.0 and 4.2
 path_nfs_up() {
-  local state=/var/lib/nfs
-  modprobe nfsd || return
-  server bash -euc "
-    mountpoint -q $state || {
-      mount -t tmpfs tmpfs $state
-      mkdir -p $state/{nfsdcld,v4recovery,rpc_pipefs,sm,sm.bak} /run/rpc_pipefs
-      touch $state/{etab,rmtab,xtab,state}
-      mount -t rpc_pipefs rpc_pipefs $state/rpc_pipefs
-      mount -t nfsd nfsd /proc/fs/nfsd
-      mount --bind $state/rpc_pipefs /run/rpc_pipefs
-    }
-    pgrep nfsdcld > /dev/null || nfsdcld
-    echo 10 > /proc/fs/nfsd/nfsv4leasetime
-    echo 10 > /proc/fs/nfsd/nfsv4gracetime
-    exportfs -o rw,no_root_squash,insecure,fsid=0,no_subtree_check 10.1.0.1:/srv/nfs
-    pgrep rpcbind > /dev/null || rpcbind
-    pgrep rpc.mountd > /dev/null || rpc.mountd
-    rpc.nfsd -V 3 -V 4 -V 4.0 -V 4.2 -U ${1:-8}
-    echo Y 2> /dev/null > /proc/fs/nfsd/v4_end_grace || true
-  "
+  # shellcheck disable=SC2016 # the other shell's
+  server env NFS_CLIENT=10.1.0.1 NFS_VERSIONS='3 4 4.0 4.2' bash -euc 'cd "$1" && . vm/guest/lib.sh && nfs_up "$2"' nfs_up "$PWD" "${1:-8}"
 }
 path_nfs_threads() { server sh -c "echo $1 > /proc/fs/nfsd/threads"; }
 
@@ -146,22 +98,6 @@ path_mount() {
   esac
 }
 
-# path_disk_up: what the servers serve is on a disk of 256 MiB, which can be slow
-path_disk_up() {
-  local served
-  { modprobe brd rd_nr=1 rd_size=262144 && modprobe dm-delay && modprobe ext4; } || return
-  dmsetup create slowdisk --noudevsync --table "0 524288 delay /dev/ram0 0 0 /dev/ram0 0 0" && dmsetup mknodes slowdisk || return
-  { mkfs.ext4 -q -m 0 -O ^has_journal /dev/mapper/slowdisk && mkdir -p /srv/disk && mount /dev/mapper/slowdisk /srv/disk; } || return
-  for served in smb nfs; do
-    mkdir -p /srv/$served /srv/disk/$served
-    chmod 1777 /srv/disk/$served
-    mount --bind /srv/disk/$served /srv/$served || return
-  done
-}
-# path_disk READ_MS WRITE_MS: each read from, or write to, the server's disk takes so much longer
-path_disk() {
-  dmsetup load slowdisk --table "0 524288 delay /dev/ram0 0 $1 /dev/ram0 0 $2" && dmsetup resume --noudevsync slowdisk
-}
 # path_sender NETEM...: what the client sends to the servers waits in its own queueing discipline
 path_sender() {
   local netem=("$@")
