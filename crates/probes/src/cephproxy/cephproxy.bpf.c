@@ -64,7 +64,8 @@ struct {
 	__type(value, struct mount_name);
 } paths SEC(".maps");
 
-static __always_inline __u64 argument(struct pt_regs *ctx, __u64 number)
+/* Global, so that the verifier looks at it once, and not for each argument. */
+__noinline __u64 argument(struct pt_regs *ctx __arg_ctx, __u64 number)
 {
 	long value = 0;
 
