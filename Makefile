@@ -9,7 +9,7 @@ CARGO   := scripts/cargo
 PROGRAM := target/release/plumbline
 LDMS_PREFIX ?= /opt/ldms
 
-.PHONY: help deps build ldms run demo install-proxy test test-unit test-faults faults test-native test-vm test-long test-ceph test-fuzz check bench install uninstall clean
+.PHONY: help deps build ldms run demo install-proxy test test-unit test-faults faults test-native test-vm test-long test-kernels test-ceph test-fuzz check bench install uninstall clean
 .NOTPARALLEL:
 
 help:                ## this list
@@ -56,6 +56,10 @@ test-vm: build       ## the program on stock kernels in QEMU; KERNELS="oldest 6.
 test-long: build     ## more scenarios in QEMU, no part of `make test`; KERNELS="oldest 6.12 newest"
 	@scripts/deps vm
 	@tests/run long
+
+test-kernels: build  ## what loads and what the verifier does for it, on every kernel that Debian's suites have; KERNELS="all newest-cloud"
+	@scripts/deps vm
+	@tests/run kernels
 
 test-ceph: build     ## the libcephfs proxy, with a cluster on loopback (root, for what is missing)
 	@scripts/deps ceph

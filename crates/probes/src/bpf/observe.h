@@ -50,19 +50,19 @@ static __always_inline struct settings *current_settings(void)
 }
 
 /* 1 << `shift` where `value`, of less than 64 bits, is not 0. No branch, which would double the ways that the verifier follows. */
-static __always_inline __u32 bit_if(__u64 value, __u32 shift)
+static __always_inline __u64 bit_if(__u64 value, __u32 shift)
 {
 	barrier_var(value); /* or the compiler sees that it is a comparison */
 	return -value >> 63 << shift;
 }
 
 /* By halving. Of 0, it is 0. */
-static __always_inline __u32 floor_log2(__u64 rest)
+static __always_inline __u64 floor_log2(__u64 rest)
 {
-	__u32 exponent = 0;
+	__u64 exponent = 0;
 
 	for (int shift = 5; shift; shift--) {
-		__u32 half = bit_if(rest >> (1 << shift), shift);
+		__u64 half = bit_if(rest >> (1 << shift), shift);
 
 		exponent += half;
 		rest >>= half;
@@ -70,31 +70,37 @@ static __always_inline __u32 floor_log2(__u64 rest)
 	return exponent + (rest >> 1);
 }
 
-/* Twin of model's Histogram::bucket_of; shared.bpf.c lets a test compare the two. */
-static __always_inline __u32 bucket_of(__u64 ns)
+/* At most `last`. Who indexes by it compares once more: that is what the verifier takes for a bound. */
+static __always_inline __u64 at_most(__u64 index, __u64 last)
 {
-	__u32 exponent, bucket;
+	if (index > last)
+		index = last;
+	barrier_var(index);
+	return index;
+}
+
+/* Twin of model's Histogram::bucket_of; shared.bpf.c lets a test compare the two. */
+static __always_inline __u64 bucket_of(__u64 ns)
+{
+	__u64 exponent;
 
 	if (ns < 1024)
 		return 0;
 	exponent = floor_log2(ns);
-	bucket = ((exponent - 10) << 2) + ((ns >> (exponent - 2)) & 3) + 1;
-	return bucket < HISTOGRAM_BUCKETS ? bucket : HISTOGRAM_BUCKETS - 1;
+	return at_most(((exponent - 10) << 2) + (ns >> (exponent - 2) & 3) + 1, HISTOGRAM_BUCKETS - 1);
 }
 
 /* Twin of model's Histogram::size_of. */
-static __always_inline __u32 size_of(__u64 bytes)
+static __always_inline __u64 size_of(__u64 bytes)
 {
-	__u32 size = floor_log2(bytes);
-
-	return size < SIZE_BUCKETS ? size : SIZE_BUCKETS - 1;
+	return at_most(floor_log2(bytes), SIZE_BUCKETS - 1);
 }
 
 static __always_inline void add_to_histogram(const struct outcome *o, __u64 duration)
 {
 	struct histogram_key key = { .mount = o->mount, .operation = o->operation, .probe = o->probe };
 	struct histogram *h = bpf_map_lookup_elem(&histograms, &key);
-	__u32 bucket, size;
+	__u64 bucket, size;
 
 	if (!h) {
 		bpf_map_update_elem(&histograms, &key, &empty_histogram, BPF_NOEXIST);
@@ -144,7 +150,7 @@ static __always_inline void account(const struct settings *s, const struct outco
 {
 	struct usage_key key = { .mount = o->mount, .operation = o->operation, .probe = o->probe };
 	bool is_current = bpf_get_current_pid_tgid() >> 32 == o->pid;
-	__u32 size, latency;
+	__u64 size, latency;
 	struct usage *u;
 
 	if (is_current)
@@ -164,10 +170,9 @@ static __always_inline void account(const struct settings *s, const struct outco
 	}
 	if (o->flags & EVENT_FAILED)
 		__sync_fetch_and_add(&u->errors, 1);
-	latency = floor_log2(duration);
-	if (latency >= USAGE_BUCKETS)
-		latency = USAGE_BUCKETS - 1;
-	__sync_fetch_and_add(&u->latencies[latency], 1);
+	latency = at_most(floor_log2(duration), USAGE_BUCKETS - 1);
+	if (latency < USAGE_BUCKETS)
+		__sync_fetch_and_add(&u->latencies[latency], 1);
 }
 
 static __always_inline __u32 microseconds(__u64 ns)
@@ -214,18 +219,25 @@ static __always_inline void record(const struct settings *s, const struct outcom
 	r->end = o->end;
 }
 
+/* Whether a probe's failure by this code is none to speak of. Global, so that the verifier looks at the loop once. */
+__noinline bool is_ordinary(__u32 probe, __u32 code)
+{
+	struct settings *s = current_settings();
+
+	if (!s || !code)
+		return false;
+	for (int i = 0; i < MAX_ORDINARY; i++)
+		if (s->ordinary[(probe * MAX_ORDINARY + i) & (MAX_PROBES * MAX_ORDINARY - 1)] == code)
+			return true;
+	return false;
+}
+
 /* Whether this failure is worth an event, however fast it was. */
 static __always_inline bool failed_badly(const struct settings *s, const struct outcome *o)
 {
-	__u32 code = o->status ?: o->error;
-
-	if (!(o->flags & EVENT_FAILED) ||
-	    !s->failures[(o->probe * MAX_OPERATIONS + o->operation) & (ALL_OPERATIONS - 1)])
-		return false;
-	for (int i = 0; i < MAX_ORDINARY; i++)
-		if (s->ordinary[(o->probe * MAX_ORDINARY + i) & (MAX_PROBES * MAX_ORDINARY - 1)] == code && code)
-			return false;
-	return true;
+	return o->flags & EVENT_FAILED &&
+	       s->failures[(o->probe * MAX_OPERATIONS + o->operation) & (ALL_OPERATIONS - 1)] &&
+	       !is_ordinary(o->probe, o->status ?: o->error);
 }
 
 static __always_inline bool wanted(const struct settings *s, const struct outcome *o, __u64 duration)

@@ -86,7 +86,7 @@ static __always_inline __u64 key_of_daemon(struct task_struct *task, __u64 path)
 	if (!name)
 		return 0;
 	if (bpf_probe_read_user_str(name->source, sizeof(name->source), (void *)path) > 0) {
-		key = source_key(name->source);
+		key = source_key(name);
 		bpf_map_update_elem(&mount_names, &key, name, BPF_NOEXIST);
 		bpf_map_update_elem(&sockets, &where, &key, BPF_ANY);
 	}

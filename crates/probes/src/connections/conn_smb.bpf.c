@@ -205,7 +205,7 @@ int tp_no_credits(unsigned long long *ctx)
 		__builtin_memset(name, 0, sizeof(*name));
 		name->source[0] = name->source[1] = '\\';
 		bpf_probe_read_kernel_str(name->source + 2, SOURCE_LENGTH - 2, (const void *)ctx[2]);
-		o.mount = source_key(name->source);
+		o.mount = source_key(name);
 		bpf_map_update_elem(&mount_names, &o.mount, name, BPF_NOEXIST);
 	}
 	o.pid = bpf_get_current_pid_tgid() >> 32;

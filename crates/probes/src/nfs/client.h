@@ -85,7 +85,7 @@ static __always_inline __u64 name_server(struct rpc_clnt *client)
 		name->source[length - 1] = ':';
 	name->connection = BPF_CORE_READ(transport, id);
 	read_address(name, (char *)transport + bpf_core_field_offset(struct rpc_xprt, addr));
-	mount = source_key(name->source);
+	mount = source_key(name);
 	return bpf_map_update_elem(&mount_names, &mount, name, BPF_ANY) ? 0 : mount;
 }
 

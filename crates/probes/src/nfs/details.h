@@ -28,8 +28,8 @@ enum {
 };
 
 /* The client turns most status codes into error numbers (nfs_errtbl in fs/nfs/nfs4xdr.c, nfs_common/common.c): back again.
- * RFC 7530 13, RFC 8881 15.1, RFC 1813 2.6. */
-static __always_inline __u32 protocol_status(__u32 error)
+ * RFC 7530 13, RFC 8881 15.1, RFC 1813 2.6. Global, so that the verifier does not follow each result through the caller. */
+__noinline __u32 protocol_status(__u32 error)
 {
 	switch (error) {
 	case EAGAIN:

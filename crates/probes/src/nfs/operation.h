@@ -45,11 +45,13 @@ __noinline __u32 find_operation(__u64 name)
 
 	if (bpf_probe_read_kernel_str(&wanted, sizeof(wanted), (const char *)name) <= 0)
 		return OPERATION_OTHER;
-	for (__u32 code = 0; code < MAX_OPERATIONS; code++)
-		if (operation_names[code].parts[0] == wanted.parts[0] &&
-		    operation_names[code].parts[1] == wanted.parts[1] &&
-		    operation_names[code].parts[2] == wanted.parts[2])
+	for (__u32 code = 0; code < MAX_OPERATIONS; code++) {
+		const volatile struct operation_name *name = &operation_names[code];
+
+		/* One comparison, not three: each is a way that the verifier follows. */
+		if (!((name->parts[0] ^ wanted.parts[0]) | (name->parts[1] ^ wanted.parts[1]) | (name->parts[2] ^ wanted.parts[2])))
 			return code;
+	}
 	return OPERATION_OTHER;
 }
 

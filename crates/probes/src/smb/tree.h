@@ -109,7 +109,7 @@ static __noinline __u64 name_tree(struct TCP_Server_Info *server, const struct t
 	}
 	name->connection = key->connection;
 	read_address(name, (char *)server + bpf_core_field_offset(struct TCP_Server_Info, dstaddr));
-	mount = source_key(name->source);
+	mount = source_key(name);
 	if (!bpf_map_update_elem(&mount_names, &mount, name, BPF_ANY))
 		bpf_map_update_elem(&trees, key, &mount, BPF_ANY);
 	return mount;

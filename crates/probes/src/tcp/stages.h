@@ -209,8 +209,7 @@ static __always_inline void passed(const struct tcp_sock___flow *tp, struct send
 static __always_inline void add_time(struct flow *f, enum stage stage, __u64 from, __u64 to)
 {
 	struct stage_times *times = &f->stages[stage];
-	__u64 ns = to - from;
-	__u32 bucket;
+	__u64 ns = to - from, bucket;
 
 	if (!from || to < from)
 		return;
