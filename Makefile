@@ -57,7 +57,7 @@ test-long: build     ## more scenarios in QEMU, no part of `make test`; KERNELS=
 	@scripts/deps vm
 	@tests/run long
 
-test-kernels: build  ## what loads and what the verifier does for it, on every kernel that Debian's suites have; KERNELS="all newest-cloud"
+test-kernels: build  ## what loads, and the verifier's work, on every kernel that Debian's suites have; KERNELS="all newest-rt"
 	@scripts/deps vm
 	@tests/run kernels
 

@@ -89,7 +89,7 @@ asleep() { local call; [ -e "/proc/$1/syscall" ] && read -r call _ < "/proc/$1/s
 
 ### The daemon
 
-# For a configuration's `probes`: off, what few scripts look at. To load these takes two seconds of virtual time, at each start.
+# For a configuration's `probes`: off, what few scripts look at. To load these takes a second of virtual time, at each start.
 # shellcheck disable=SC2034 # for the scripts
 spare='mpiio: false, cephproxy: false, connections: false'
 
