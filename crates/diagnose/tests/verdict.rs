@@ -14,6 +14,14 @@ fn each_fault_is_blamed_on_its_layer_or_on_none() {
         ("200 ms of network delay since the recorder began", without_past(slow_network(200.0)), Network, 0.4),
         ("100 ms of network delay, half of it provable", slow_network(102.0), Network, 0.4),
         ("the network turned slow just now", onset(), Network, 0.4),
+        ("a path that is 60 ms longer, in one and in two round trips", longer_path(60.0), Network, 0.75),
+        ("a path that is 20 ms longer", longer_path(20.0), Network, 0.75),
+        ("a path that is 200 ms longer, since the recorder began", without_past(longer_path(200.0)), Network, 0.5),
+        ("a path that is 20 ms longer, stamped", stamped(longer_path(20.0), [0.0, 0.0, 20.0], 0), Network, 0.9),
+        ("a longer path, as calls see it", seen_by_calls(longer_path(60.0)), Network, 0.7),
+        ("a server that takes 30 ms longer for everything", slow_server(30.0, 16 << 10), Server, 0.5),
+        ("a server that does, and acknowledges with the answer", slow_server(30.0, 4_096), Unknown, 0.0),
+        ("a slow server, as calls see it", seen_by_calls(slow_server(100.0, 16 << 10)), Server, 0.5),
         ("slow writes, fast reads", slow_writes(100.0, 10), Server, 0.9),
         ("slow writes only", slow_writes(100.0, 0), Server, 0.5),
         ("slow writes of 40 ms, fast reads", slow_writes(40.0, 10), Server, 0.9),
@@ -115,6 +123,20 @@ fn the_reasons_carry_the_figures() {
     assert!(stamps.contains(part), "{stamps}");
     let calls = slow_system_calls().verdict().because.join(" ");
     assert!(calls.contains("5 slow operations took 1.2 s on average, 200 us before"), "{calls}");
+}
+
+#[test]
+fn a_longer_path_without_stamps_may_be_the_own_queueing_discipline() {
+    let unstamped = longer_path(60.0).verdict();
+    let because = unstamped.because.join(" ");
+    assert_eq!(unstamped.confidence, 0.75);
+    assert!(
+        because.contains("nine of ten round trips of the connection took 60 ms or more, 300 us before"),
+        "{because}"
+    );
+    assert!(because.contains("Linux 6.14"), "{because}");
+    let held = stamped(longer_path(60.0), [59.0, 0.0, 1.0], 0).verdict();
+    assert_eq!(held.layer, Layer::Client, "{held:?}");
 }
 
 #[test]

@@ -8,13 +8,17 @@
 mod connection;
 mod excess;
 mod failure;
+mod path;
 mod proxy;
 mod scene;
 mod wire;
 
-use model::{Event, Layer, PhasesMs, Verdict};
+use model::{Event, Layer, Level, PhasesMs, Verdict};
 
-use crate::units::{counted, span};
+use crate::{
+    units::{counted, span},
+    window::slower_first,
+};
 use excess::{Excess, QueueCause, Shares};
 use scene::{JUDGED, Scene, local};
 use wire::Split;
@@ -27,6 +31,8 @@ const HALF: f64 = 0.5;
 const LATE_DELIVERY: f64 = 0.25;
 /// Retransmissions show that nothing got through, not who is to blame for that: the path or the server's whole host.
 const MOST_BY_RETRANSMISSION: f64 = 0.75;
+/// A round trip without stamps begins in front of this host's own queueing discipline.
+const MOST_WITHOUT_STAMPS: f64 = 0.75;
 
 /// Judges what broke a rule of this kind.
 ///
@@ -50,6 +56,14 @@ pub fn verdict(slow: &[Event], around: &[Event]) -> Verdict {
         return Verdict::unknown("There was no slow operation to judge.");
     };
     if !scene.remote {
+        let requests = requests_below(slow, around);
+        if !requests.is_empty() {
+            let mut verdict = verdict(&requests, around);
+            verdict
+                .because
+                .insert(0, format!("{} Judged by the requests to the server that took most of that.", scene.summary()));
+            return verdict;
+        }
         return Verdict::unknown(format!(
             "{} This probe sees how long an operation took, not where: whether the file system, its daemon or a server \
              behind it was slow is not known.",
@@ -60,6 +74,20 @@ pub fn verdict(slow: &[Event], around: &[Event]) -> Verdict {
         return Verdict::unknown(format!("{} The probe could not split their time into phases.", scene.summary()));
     }
     Judgement::of(&scene).verdict()
+}
+
+/// The requests to servers that were under way for at least half of one of the slowest of these calls, which are on the same mounts.
+fn requests_below(calls: &[Event], around: &[Event]) -> Vec<Event> {
+    let mut calls: Vec<_> = calls.iter().collect();
+    calls.sort_by(|a, b| slower_first(a, b));
+    calls.truncate(JUDGED);
+    let most_of = |request: &Event, call: &Event| {
+        let together = request.end().min(call.end()).saturating_sub(request.start.max(call.start));
+        together >= call.duration / 2
+    };
+    let requests = around.iter().filter(|event| event.operation.level() == Level::Request);
+    let slow = requests.filter(|event| !event.operation.waits_by_design());
+    slow.filter(|request| calls.iter().any(|call| most_of(request, call))).cloned().collect()
 }
 
 /// The figures of one scene.
@@ -134,7 +162,11 @@ impl<'a> Judgement<'a> {
         };
         let normal = if self.excess.has_normal() { 1.0 } else { 0.75 };
         let confidence = (0.5 + 0.45 * margin) * samples * normal * (0.5 + 0.5 * self.scene.share);
-        let most = if layer == Layer::Network && self.split.by_retransmission() { MOST_BY_RETRANSMISSION } else { 1.0 };
+        let most = match layer {
+            Layer::Network if self.split.by_retransmission() => MOST_BY_RETRANSMISSION,
+            Layer::Network if self.split.may_be_own_queue() => MOST_WITHOUT_STAMPS,
+            _ => 1.0,
+        };
         (confidence.min(most) * 100.0).round() / 100.0
     }
 

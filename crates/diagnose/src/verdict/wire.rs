@@ -20,12 +20,13 @@ use model::{Event, Layer, Nanos, Operation, Transit};
 
 use super::{
     HALF,
+    path::Path,
     scene::{Scene, flight, local, median},
 };
 use crate::units::{MS, counted, span};
 
 /// How much of a round-trip sample can be the peer's delayed acknowledgement: 40 ms on Linux, and some scheduling.
-const ACK_DELAY: u64 = 50 * MS;
+pub(super) const ACK_DELAY: u64 = 50 * MS;
 /// Linux's least retransmission timeout (TCP_RTO_MIN).
 const LEAST_RTO: u64 = 200 * MS;
 /// The least wait before a tail loss probe, and some scheduling.
@@ -60,6 +61,8 @@ pub(super) struct Split {
     by_retransmission: u64,
     /// The extremes of the requests whose sends were stamped, and how many these are.
     stamped: Option<(Transit, u32)>,
+    /// The path, if it became longer.
+    path: Option<Path>,
 }
 
 impl Split {
@@ -70,6 +73,7 @@ impl Split {
         let mut round_trips = Vec::new();
         split.normal_round_trip = median(scene.before.iter().filter_map(|event| round_trip(event)).collect());
         split.witness = line.witness;
+        split.path = Path::longer(scene);
         for event in events {
             let bounds = line.bounds(event);
             let normal = scene.normal(event);
@@ -77,8 +81,13 @@ impl Split {
             let usual = split.normal_round_trip.unwrap_or(normal.wire).min(normal.wire);
             let usual_low =
                 split.normal_round_trip.map_or(0, |sample| sample.min(normal.wire).saturating_sub(ACK_DELAY));
-            let low = bounds.low.saturating_sub(usual).min(excess);
-            let high = bounds.high.saturating_sub(usual_low).min(excess);
+            let mut low = bounds.low.saturating_sub(usual).min(excess);
+            let mut high = bounds.high.saturating_sub(usual_low).min(excess);
+            if let Some(path) = split.path {
+                let part = path.part(event).min(excess);
+                low = if path.is_certain { low.max(part) } else { low };
+                high = high.max(part);
+            }
             split.excess = split.excess.saturating_add(excess);
             split.low = split.low.saturating_add(low);
             split.high = split.high.saturating_add(high);
@@ -109,7 +118,8 @@ impl Split {
         let said = 1.0 - self.unsaid as f64 / self.excess.max(1) as f64;
         match (network >= HALF, server >= HALF) {
             (true, false) => (Layer::Network, network * said),
-            (false, true) => (Layer::Server, server * said),
+            // A longer path is a fault already: that the server has another one is less likely than that the path explains more than is known.
+            (false, true) if self.longer_path().is_none() => (Layer::Server, server * said),
             _ => (Layer::Unknown, 0.0),
         }
     }
@@ -124,10 +134,37 @@ impl Split {
         self.by_retransmission > self.low / 2
     }
 
+    /// Whether the path became longer, and this host's own queueing discipline may be the part that did.
+    pub fn may_be_own_queue(&self) -> bool {
+        self.longer_path().is_some() && self.stamped.is_none()
+    }
+
+    /// The path, if it became longer for certain.
+    fn longer_path(&self) -> Option<Path> {
+        self.path.filter(|path| path.is_certain)
+    }
+
     /// The figures.
     pub fn sentences(&self) -> Vec<String> {
         let mut said = Vec::new();
-        if let Some(round_trip) = self.round_trip {
+        if let Some(path) = self.longer_path() {
+            let now = span(path.now);
+            said.push(match path.normal {
+                Some(normal) => format!(
+                    "The path became longer: nine of ten round trips of the connection took {now} or more, {} before.",
+                    span(normal)
+                ),
+                None => format!(
+                    "The path is long: nine of ten round trips of the connection took {now} or more; what they took before is not known."
+                ),
+            });
+            if self.may_be_own_queue() {
+                said.push(
+                    "Whether it is this host's own queueing discipline that holds packets back is not known: Linux 6.14 and newer stamp what is sent."
+                        .to_owned(),
+                );
+            }
+        } else if let Some(round_trip) = self.round_trip {
             let before = self.normal_round_trip.map(|sample| format!(" ({} before)", span(sample))).unwrap_or_default();
             said.push(format!(
                 "The connection's round trip was {}{before}; a delayed acknowledgement can be up to 50 ms of it.",
@@ -365,10 +402,10 @@ fn witness(scene: &Scene, events: &[&Event]) -> Option<(Operation, u64)> {
 }
 
 /// An answer came over the network: one that never went there proves nothing.
-fn answered(event: &Event) -> bool {
+pub(super) fn answered(event: &Event) -> bool {
     !event.flags.unanswered && event.phases.wire > 0
 }
 
-fn round_trip(event: &Event) -> Option<u64> {
+pub(super) fn round_trip(event: &Event) -> Option<u64> {
     (event.network.known && event.network.rtt_us > 0).then(|| u64::from(event.network.rtt_us) * 1_000)
 }

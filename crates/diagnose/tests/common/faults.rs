@@ -97,6 +97,40 @@ pub fn slow_network(delay: f64) -> Scene {
     scene
 }
 
+/// A longer path: reads take one round trip of so many milliseconds, and writes, which the client sends in parts, two.
+pub fn longer_path(round_trip: f64) -> Scene {
+    let mut scene = Scene::healthy();
+    for index in 0..8 {
+        let start = 1_000.0 + f64::from(index) * 3.0 * (round_trip + 1.0);
+        scene.slow(rtt(round_trip, smb("SMB2_READ", start, [0.0, round_trip + 0.2, 0.1])));
+        let write = smb("SMB2_WRITE", start + 1.0, [0.0, 2.0 * round_trip + 0.5, 0.1]);
+        scene.slow(rtt(round_trip + 0.1, Event { bytes: 16 << 10, ..write }));
+    }
+    scene
+}
+
+/// A server that is slow with everything. It sends the acknowledgement of a small request with the answer, that of a large one at once.
+pub fn slow_server(delay: f64, bytes: u64) -> Scene {
+    let mut scene = Scene::healthy();
+    for index in 0..8 {
+        let start = 1_000.0 + f64::from(index) * 3.0 * delay;
+        scene.slow(rtt(delay.min(40.0), smb("SMB2_READ", start, [0.0, delay + 0.2, 0.1])));
+        let write = smb("SMB2_WRITE", start + 1.0, [0.0, delay + 0.2, 0.1]);
+        scene.slow(rtt(if bytes > 4_096 { 0.2 } else { delay.min(40.0) }, Event { bytes, ..write }));
+    }
+    scene
+}
+
+/// What applications see of it: calls that take as long as the requests below them.
+pub fn seen_by_calls(mut scene: Scene) -> Scene {
+    let call = |event: &Event| {
+        let ms = |ns: u64| ns as f64 / MS as f64;
+        Event { mount: event.mount, ..syscall("read", ms(event.start) - 0.1, ms(event.duration) + 0.2) }
+    };
+    scene.slow = scene.slow.iter().map(call).collect();
+    scene
+}
+
 /// A network that turned slow just now: the first request was sent again while its acknowledgement was on the way, so that the only
 /// round trip of its flight is one of the second sending; the peer called that needless, later. (Measured, Linux 6.1, netem.)
 pub fn onset() -> Scene {

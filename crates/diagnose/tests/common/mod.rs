@@ -7,8 +7,8 @@ pub mod faults;
 use std::time::Duration;
 
 use model::{
-    Caller, Detail, Event, Flags, Level, MountKey, Network, Operation, Phases, Protocol, Requester, Smb, Syscall,
-    text::Text,
+    Caller, Detail, Direction, Event, Flags, Level, MountKey, Network, Operation, Phases, Protocol, Requester, Smb,
+    Syscall, text::Text,
 };
 use plumbline_diagnose::{latency::LatencyRule, rule::Subject};
 
@@ -19,6 +19,7 @@ pub static SMB: Protocol = Protocol {
     operations: &["", "SMB2_CREATE", "SMB2_CLOSE", "SMB2_READ", "SMB2_WRITE", "SMB2_CHANGE_NOTIFY"],
     waits_by_design: &[5],
     level: Level::Request,
+    direction: |name| (name == "SMB2_WRITE").then_some(Direction::Written),
     ..Protocol::BY_ERRNO
 };
 

@@ -10,7 +10,7 @@ use std::{
 
 use diagnose::{Episode, Ranked, Top};
 use model::{
-    Anomaly, CallLine, Event, Incident, Losses, Mount, MountKey, RankedFile, RankedMount, RankedOperation,
+    Anomaly, CallLine, Event, Incident, Level, Losses, Mount, MountKey, RankedFile, RankedMount, RankedOperation,
     RankedProcess, Ranking, Share, Span, State, Verdict,
 };
 use probes::Recorder;
@@ -54,15 +54,7 @@ pub fn describe(source: &dyn EventSource, facts: Facts<'_>) -> Incident {
     let window = &facts.episode.window;
     let begin = window.events().iter().map(|event| event.start).min().unwrap_or(window.from).min(window.from);
     let since = begin.saturating_sub(nanos(NORMAL_SPAN));
-    // What went to the same places: the verdict looks at nothing else.
-    let places: HashSet<_> = window.events().iter().map(|event| (event.connection, event.mount)).collect();
-    let near = |event: &Event| {
-        places.iter().any(|(connection, mount)| match connection {
-            0 => *mount == event.mount,
-            connection => *connection == event.connection,
-        })
-    };
-    let around: Vec<Event> = facts.recorder.events_since(since, JUDGED).filter(near).collect();
+    let around = around(source, window.events(), facts.recorder.events_since(since, JUDGED));
     let verdict = diagnose::judge(&facts.episode.anomaly.kind, window.events(), &around);
     let (begin, end) = (clock.iso(begin), clock.iso(window.to));
     Incident {
@@ -83,6 +75,24 @@ pub fn describe(source: &dyn EventSource, facts: Facts<'_>) -> Incident {
         also: facts.also,
         host: source.host(),
     }
+}
+
+/// What went to the same places: the verdict looks at nothing else. For calls above the client of a file system, that is also what the client
+/// asked the server for on the same mount.
+fn around(source: &dyn EventSource, events: &[Event], recorded: impl Iterator<Item = Event>) -> Vec<Event> {
+    let places: HashSet<_> = events.iter().map(|event| (event.connection, event.mount)).collect();
+    let device = |mount: MountKey| source.device(mount).unwrap_or(mount);
+    let calls = events.iter().filter(|event| !event.operation.level().is_remote());
+    let devices: HashSet<_> = calls.map(|event| device(event.mount)).collect();
+    let mut below = HashMap::new();
+    let mut is_below = |mount: MountKey| *below.entry(mount).or_insert_with(|| devices.contains(&device(mount)));
+    let is_near = |event: &Event| {
+        places.iter().any(|(connection, mount)| match connection {
+            0 => *mount == event.mount,
+            connection => *connection == event.connection,
+        }) || event.operation.level() == Level::Request && is_below(event.mount)
+    };
+    recorded.filter(is_near).collect()
 }
 
 /// The incident of a snapshot: nothing was detected, so nothing is judged.

@@ -131,7 +131,6 @@ impl Detection {
         }
         if change.closed() {
             self.open.remove(&episode.id);
-            self.rules.forget_verdict(episode.id);
             if !is_shadow {
                 let now = source.now();
                 self.open.values_mut().filter_map(|open| open.shadow.as_mut()).for_each(|until| *until = now);
@@ -184,8 +183,7 @@ impl Detection {
             also,
             closed: change.closed(),
         };
-        let mut described = describe::describe(source, facts);
-        self.rules.keep_better_verdict(episode.id, &mut described);
+        let described = describe::describe(source, facts);
         let children = self.children.only(episode.window.events().iter());
         let report = Report { change, id: &id, known: is_known, described, recorder, children };
         let taken = reporter.report(source, &self.rules, report);

@@ -1,12 +1,12 @@
 //! The rules on duty: who sees which event, what each collects, and what the kernel side must let through.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
 
 use diagnose::{Episode, Meanwhile, Watch, error::Codes, rule::Rule};
-use model::{Code, Event, Incident, Operation, Protocol, Verdict};
+use model::{Code, Event, Operation, Protocol};
 
 use probes::Filter;
 
@@ -22,8 +22,6 @@ pub struct Rules {
     on_duty: Vec<OnDuty>,
     /// Number of the last episode.
     sequence: u64,
-    /// The verdict of each open episode as it was when the recorder still held what came before, and the mount that came first.
-    verdicts: HashMap<u64, (Verdict, Option<String>)>,
 }
 
 struct OnDuty {
@@ -34,7 +32,7 @@ struct OnDuty {
 impl Rules {
     pub fn new(config: &Config, now: u64) -> Self {
         let on_duty = config.rules.iter().map(|rule| OnDuty::new(rule, config.cooldown, now)).collect();
-        Self { on_duty, sequence: 0, verdicts: HashMap::new() }
+        Self { on_duty, sequence: 0 }
     }
 
     /// Puts another configuration's rules on duty.
@@ -136,23 +134,6 @@ impl Rules {
             let (operations, codes) = rule.sees_failures()?;
             Some((rule.protocol(), operations, codes))
         })
-    }
-
-    /// Later, the recorder may hold nothing but the outage: a surer verdict from its beginning stands, as long as it is about
-    /// the same mount.
-    pub fn keep_better_verdict(&mut self, episode: u64, incident: &mut Incident) {
-        let mount = incident.mount().map(|mount| mount.mountpoint.clone());
-        let now = &mut incident.verdict;
-        match self.verdicts.get(&episode) {
-            Some((earlier, of)) if *of == mount && earlier.confidence > 0.0 && earlier.confidence >= now.confidence => {
-                now.clone_from(earlier);
-            }
-            _ => drop(self.verdicts.insert(episode, (now.clone(), mount))),
-        }
-    }
-
-    pub fn forget_verdict(&mut self, episode: u64) {
-        self.verdicts.remove(&episode);
     }
 }
 

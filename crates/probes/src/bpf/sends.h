@@ -11,7 +11,7 @@
 #include "kernel.h"
 
 enum {
-	SENDS = 8, /* kept for each socket: a power of two */
+	SENDS = 64, /* kept for each socket: a power of two */
 	MOMENTS = 64, /* likewise: the last 17 s */
 	MOMENT_SHIFT = 28, /* a moment is 2^28 ns: a quarter of a second */
 	MAX_SOCKETS = 4096,

@@ -49,7 +49,8 @@ __noinline __u32 find_operation(__u64 name)
 		const volatile struct operation_name *name = &operation_names[code];
 
 		/* One comparison, not three: each is a way that the verifier follows. */
-		if (!((name->parts[0] ^ wanted.parts[0]) | (name->parts[1] ^ wanted.parts[1]) | (name->parts[2] ^ wanted.parts[2])))
+		if (!((name->parts[0] ^ wanted.parts[0]) | (name->parts[1] ^ wanted.parts[1]) |
+		      (name->parts[2] ^ wanted.parts[2])))
 			return code;
 	}
 	return OPERATION_OTHER;

@@ -173,11 +173,55 @@ static __always_inline __u32 least(__u64 one, __u64 other)
 	return least < ~0U ? least : ~0U;
 }
 
+/* What passing says of each send that it is about. */
+struct passing {
+	__u64 now;
+	__u64 window; /* jiffies for which the peer's window was closed, of the connection's life */
+	__u64 tick_us;
+	__u32 last;
+	__u32 total_retransmitted;
+	__u8 stage; /* enum stage: which has ended */
+	__u8 paced; /* by TCP itself */
+};
+
+/* The bodies of loops over sends are global, so that the verifier follows each once. */
+__noinline int pass(struct send *send, const struct passing *p)
+{
+	if (!send || !p)
+		return 0;
+	if (p->stage == STAGE_SCHEDULER) {
+		if (!send->driver)
+			send->driver = p->now;
+	} else if (!send->sched) {
+		__u64 us = (p->now - send->queued) / 1000;
+
+		send->window_us = least((p->window - send->window_us) * p->tick_us, us);
+		if (p->paced)
+			send->pacing_us = least(send->pacing_us, us - send->window_us);
+		send->sched = p->now;
+		send->total_retransmitted = p->total_retransmitted;
+	} else if (send->last == p->last && p->total_retransmitted != send->total_retransmitted) {
+		/* And not one more device on its way: a VLAN, say, each of which says so. */
+		send->total_retransmitted = p->total_retransmitted;
+		send->retransmitted++;
+	}
+	return 0;
+}
+
 /* All up to and with `last` has gone to the queueing discipline, or the driver. */
 static __always_inline void passed(const struct tcp_sock___flow *tp, struct sends *s, const struct selection *sel,
 				   __u32 last, enum stage stage)
 {
-	__u64 now = bpf_ktime_get_ns();
+	struct settings *set = current_settings();
+	struct passing p = {
+		.now = bpf_ktime_get_ns(),
+		.window = chrono(tp, CHRONO_WINDOW),
+		.tick_us = set ? set->tick_ns / 1000 : 0,
+		.last = last,
+		.total_retransmitted = tp->total_retrans,
+		.stage = stage,
+		.paced = ((const struct sock___flow *)tp)->sk_pacing_status == PACING_BY_TCP,
+	};
 	__u32 at = s->oldest, next = s->next;
 
 	for (int i = 0; i < SENDS && at != next; i++, at++) {
@@ -185,25 +229,9 @@ static __always_inline void passed(const struct tcp_sock___flow *tp, struct send
 
 		if ((__s32)(last - send->last) < 0)
 			break;
-		if (stage == STAGE_SCHEDULER) {
-			if (!send->driver)
-				send->driver = now;
-		} else if (!send->sched) {
-			struct settings *set = current_settings();
-			__u64 us = (now - send->queued) / 1000, tick_us = set ? set->tick_ns / 1000 : 0;
-
-			send->window_us = least((chrono(tp, CHRONO_WINDOW) - send->window_us) * tick_us, us);
-			if (((const struct sock___flow *)tp)->sk_pacing_status == PACING_BY_TCP)
-				send->pacing_us = least(send->pacing_us, us - send->window_us);
-			send->sched = now;
-			send->total_retransmitted = tp->total_retrans;
-		} else if (send->last == last && tp->total_retrans != send->total_retransmitted) {
-			/* And not one more device on its way: a VLAN, say, each of which says so. */
-			send->total_retransmitted = tp->total_retrans;
-			send->retransmitted++;
-		}
+		pass(send, &p);
 	}
-	tell_stage(sel, s, stage, last, 0, 0, now);
+	tell_stage(sel, s, stage, last, 0, 0, p.now);
 }
 
 static __always_inline void add_time(struct flow *f, enum stage stage, __u64 from, __u64 to)
@@ -244,6 +272,31 @@ static __always_inline void tell_slow(const struct sends *s, const struct send *
 		report(e);
 }
 
+/* The send is acknowledged. */
+__noinline int finish_send(struct sends *s, struct flow *f, struct send *send, __u64 now)
+{
+	__u64 began;
+
+	if (!s || !f || !send)
+		return 0;
+	began = send->start ?: send->queued;
+	send->acked = now;
+	add_time(f, STAGE_CALL, send->start, send->queued);
+	if (send->sched) {
+		add_time(f, STAGE_QUEUE, send->queued, send->sched);
+		add_time(f, STAGE_NETWORK, send->driver ?: send->sched, now);
+	}
+	if (send->driver)
+		add_time(f, STAGE_SCHEDULER, send->sched, send->driver);
+	add_time(f, STAGE_SEND, began, now);
+	f->retransmitted += send->retransmitted;
+	f->window_ns += send->window_us * 1000ULL;
+	f->pacing_ns += send->pacing_us * 1000ULL;
+	add_send(moment_at(s, send->queued), send);
+	tell_slow(s, send, began);
+	return 0;
+}
+
 /* All up to and with `last` is acknowledged: these sends are over. */
 static __always_inline void acknowledged(struct sends *s, const struct selection *sel, __u32 last)
 {
@@ -253,24 +306,10 @@ static __always_inline void acknowledged(struct sends *s, const struct selection
 
 	for (int i = 0; i < SENDS && f && at != next; i++, at++) {
 		struct send *send = &s->sends[at & (SENDS - 1)];
-		__u64 began = send->start ?: send->queued;
 
 		if ((__s32)(last - send->last) < 0)
 			break;
-		send->acked = now;
-		add_time(f, STAGE_CALL, send->start, send->queued);
-		if (send->sched) {
-			add_time(f, STAGE_QUEUE, send->queued, send->sched);
-			add_time(f, STAGE_NETWORK, send->driver ?: send->sched, now);
-		}
-		if (send->driver)
-			add_time(f, STAGE_SCHEDULER, send->sched, send->driver);
-		add_time(f, STAGE_SEND, began, now);
-		f->retransmitted += send->retransmitted;
-		f->window_ns += send->window_us * 1000ULL;
-		f->pacing_ns += send->pacing_us * 1000ULL;
-		add_send(moment_at(s, send->queued), send);
-		tell_slow(s, send, began);
+		finish_send(s, f, send, now);
 	}
 	s->oldest = at;
 	tell_stage(sel, s, STAGE_NETWORK, last, 0, 0, now);
