@@ -223,6 +223,15 @@ static void stuck(const char *path)
 	DO(0, close, &file);
 }
 
+/* Waits until the file is there that this variable names, for a minute at most. */
+static void await(const char *variable)
+{
+	const char *path = getenv(variable);
+
+	for (int n = 0; path && access(path, F_OK) && n < 6000; n++)
+		usleep(10000);
+}
+
 int main(int count, char **word)
 {
 	const char *scene = word[1], *path = word[2];
@@ -232,8 +241,7 @@ int main(int count, char **word)
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	MPI_Comm_size(MPI_COMM_WORLD, &ranks);
 	/* A library that nobody has mapped before is watched a moment after it is mapped, on a busy machine a long one. */
-	if (getenv("PAUSE"))
-		sleep(atoi(getenv("PAUSE")));
+	await("GO");
 	if (!strcmp(scene, "forms"))
 		forms(path);
 	else if (!strcmp(scene, "shared"))
@@ -249,6 +257,9 @@ int main(int count, char **word)
 	else
 		many(path, number);
 	tell();
+	fflush(stdout);
+	/* Of a process that has ended, nobody knows the rank and the mounts. */
+	await("LEAVE");
 	MPI_Finalize();
 	return 0;
 }

@@ -1,19 +1,15 @@
 ! What tests/native/mpiio counts of a Fortran program: each rank opens, writes, reads and syncs a file. Argument: its path.
-! PAUSE seconds go by first, for a library that nobody has mapped before.
 program checkpoint
   use mpi_f08
   implicit none
   type(MPI_File) :: file
   type(MPI_Status) :: status
-  integer :: numbers(1000), rank, pause, error
+  integer :: numbers(1000), rank
   integer(kind=MPI_OFFSET_KIND) :: at
-  character(len=1000) :: path, seconds
+  character(len=1000) :: path
 
   call get_command_argument(1, path)
-  call get_environment_variable('PAUSE', seconds)
   call MPI_Init()
-  read (seconds, *, iostat=error) pause
-  if (error == 0) call sleep(pause)
   call MPI_Comm_rank(MPI_COMM_WORLD, rank)
   numbers = rank
   call MPI_File_open(MPI_COMM_WORLD, trim(path), MPI_MODE_CREATE + MPI_MODE_RDWR, MPI_INFO_NULL, file)
