@@ -20,6 +20,7 @@ use crate::{
     window::slower_first,
 };
 use excess::{Excess, QueueCause, Shares};
+use path::Path;
 use scene::{JUDGED, Scene, local};
 use wire::Split;
 
@@ -96,6 +97,8 @@ struct Judgement<'a> {
     excess: Excess,
     /// Why operations queued, if that matters.
     queue: QueueCause,
+    /// The path, if it became longer.
+    path: Option<Path>,
     /// The wire's part, of the slow operations or of those that kept them queued.
     split: Split,
 }
@@ -106,8 +109,9 @@ impl<'a> Judgement<'a> {
         let queue = QueueCause::of(scene, &excess);
         let mut late = if queue.is_wire() { scene.answered_late() } else { scene.judged.clone() };
         late.truncate(JUDGED);
-        let split = Split::of(scene, &late);
-        Self { scene, excess, queue, split }
+        let path = Path::longer(scene);
+        let split = Split::of(scene, path, &late);
+        Self { scene, excess, queue, path, split }
     }
 
     fn verdict(&self) -> Verdict {
@@ -174,7 +178,7 @@ impl<'a> Judgement<'a> {
         let mean = |time: fn(&Event) -> u64| self.scene.mean(time) / 1e6;
         let stamped = self.scene.judged.iter().any(|event| event.transit.is_some());
         let wire = mean(|event| event.phases.wire - local(event));
-        let split = || Split::of(self.scene, &self.scene.judged).network_ms();
+        let split = || Split::of(self.scene, self.path, &self.scene.judged).network_ms();
         let network = if self.scene.proxied { None } else { split() };
         let rounded = |ms: f64| (ms * 1_000.0).round() / 1_000.0;
         PhasesMs {

@@ -60,24 +60,21 @@ impl Path {
         let normal = scene
             .normal_duration()
             .and_then(|_| low(scene.before.iter().filter_map(|event| round_trip(event)).collect()));
-        let held = low(during.iter().filter(|event| event.transit.is_some()).map(|event| local(event)).collect());
-        let all = low(samples)?;
-        let mut path = Self { normal, now: all.saturating_sub(held.unwrap_or(0)), is_certain: false };
+        let own = low(during.iter().filter(|event| event.transit.is_some()).map(|event| local(event)).collect());
+        let now = low(samples)?.saturating_sub(own.unwrap_or(0));
+        let usual = normal.unwrap_or(0);
+        let more = now.saturating_sub(usual);
         let agree = kinds_agree(&during);
-        path.is_certain = path.more() > ACK_DELAY || (agree && has_large_writes(&during));
-        (path.more() >= LEAST.max(normal.unwrap_or(0)) && (path.is_certain || agree)).then_some(path)
-    }
-
-    /// How much longer a round trip takes, nanoseconds.
-    pub fn more(&self) -> u64 {
-        self.now.saturating_sub(self.normal.unwrap_or(0))
+        let is_certain = more > ACK_DELAY || (agree && has_large_writes(&during));
+        (more >= LEAST.max(usual) && (is_certain || agree)).then_some(Self { normal, now, is_certain })
     }
 
     /// The most that the longer path adds to this operation: to each round trip that it may have taken.
     pub fn part(&self, event: &Event) -> u64 {
         let windows = event.bytes.div_ceil(INITIAL_WINDOW).max(1).next_power_of_two().ilog2();
+        let more = self.now.saturating_sub(self.normal.unwrap_or(0));
         // The window doubles with each round trip.
-        self.more().saturating_mul(1 + PARTS + u64::from(windows))
+        more.saturating_mul(1 + PARTS + u64::from(windows))
     }
 }
 

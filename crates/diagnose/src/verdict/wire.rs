@@ -7,6 +7,7 @@
 //!   delayed by, and that with the time in TCP's own queue. A request that was lost and sent again shows; a lost answer does not.
 //! - Another operation that was sent and answered during its flight: TCP keeps the order, so the network was no slower.
 //! - Other kinds of operations that stayed fast meanwhile. Not if segments were lost: that can hit one and spare the next.
+//! - A path that became longer, as all round trips of the connection say (`path`): each round trip that the operation may have taken.
 //! - Retransmissions while nobody was answered: as much silence as they can stand for may be the network's, and is, if
 //!   they are as many as the silence needs. A path that loses requests may lose answers, and of that nothing is seen
 //!   here: then all of the wire time may be the network's.
@@ -67,13 +68,12 @@ pub(super) struct Split {
 
 impl Split {
     /// Splits the wire time of `events`, which are all of the scene's connection.
-    pub fn of(scene: &Scene, events: &[&Event]) -> Self {
+    pub fn of(scene: &Scene, path: Option<Path>, events: &[&Event]) -> Self {
         let line = Line::of(scene, events);
-        let mut split = Self { retransmitted: Some(0), ..Self::default() };
+        let mut split = Self { retransmitted: Some(0), path, ..Self::default() };
         let mut round_trips = Vec::new();
         split.normal_round_trip = median(scene.before.iter().filter_map(|event| round_trip(event)).collect());
         split.witness = line.witness;
-        split.path = Path::longer(scene);
         for event in events {
             let bounds = line.bounds(event);
             let normal = scene.normal(event);
@@ -83,7 +83,7 @@ impl Split {
                 split.normal_round_trip.map_or(0, |sample| sample.min(normal.wire).saturating_sub(ACK_DELAY));
             let mut low = bounds.low.saturating_sub(usual).min(excess);
             let mut high = bounds.high.saturating_sub(usual_low).min(excess);
-            if let Some(path) = split.path {
+            if let Some(path) = path {
                 let part = path.part(event).min(excess);
                 low = if path.is_certain { low.max(part) } else { low };
                 high = high.max(part);

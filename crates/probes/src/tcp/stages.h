@@ -212,18 +212,18 @@ __noinline int pass(struct send *send, const struct passing *p)
 static __always_inline void passed(const struct tcp_sock___flow *tp, struct sends *s, const struct selection *sel,
 				   __u32 last, enum stage stage)
 {
-	struct settings *set = current_settings();
-	struct passing p = {
-		.now = bpf_ktime_get_ns(),
-		.window = chrono(tp, CHRONO_WINDOW),
-		.tick_us = set ? set->tick_ns / 1000 : 0,
-		.last = last,
-		.total_retransmitted = tp->total_retrans,
-		.stage = stage,
-		.paced = ((const struct sock___flow *)tp)->sk_pacing_status == PACING_BY_TCP,
-	};
+	struct passing p = { .now = bpf_ktime_get_ns(), .last = last, .stage = stage };
 	__u32 at = s->oldest, next = s->next;
 
+	/* The driver's stamp asks for none of this. */
+	if (stage != STAGE_SCHEDULER) {
+		struct settings *set = current_settings();
+
+		p.window = chrono(tp, CHRONO_WINDOW);
+		p.tick_us = set ? set->tick_ns / 1000 : 0;
+		p.total_retransmitted = tp->total_retrans;
+		p.paced = ((const struct sock___flow *)tp)->sk_pacing_status == PACING_BY_TCP;
+	}
 	for (int i = 0; i < SENDS && at != next; i++, at++) {
 		struct send *send = &s->sends[at & (SENDS - 1)];
 
