@@ -126,6 +126,20 @@ pub struct Network {
     pub rtt_us: u32,
     /// Segments retransmitted over the connection's life, without those that the peer called needless.
     pub retransmits: u32,
+    /// When the newest segment came by this host's clock, less when it was sent by the peer's (its timestamp, RFC 7323),
+    /// milliseconds modulo 2^16; 0 when unknown. What it changes by, the way from the server does.
+    pub arrival_ms: u16,
+    /// TCP's own minimum of the round trip over the last minutes (5, by net.ipv4.tcp_min_rtt_wlen), microseconds; 0 when unknown,
+    /// as are the next four of operations that took less than 10 ms.
+    pub min_rtt_us: u32,
+    /// Since data last arrived, microseconds, to a jiffy: for at least as long the answer lay in the socket.
+    pub unread_us: u32,
+    /// Segments that arrived out of order, over the connection's life.
+    pub out_of_order: u32,
+    /// Segments with data sent, over the connection's life.
+    pub segments: u32,
+    /// Packets in the queueing discipline of this host that the connection's segments go to.
+    pub own_queue: u32,
     /// Whether the socket was there to be read.
     pub known: bool,
 }

@@ -27,4 +27,4 @@ pub use line::{BelowLine, CallLine, ChildLine, EventLine};
 pub use losses::{Losses, ProbeLosses};
 pub use mount::{Mount, MountKey};
 pub use protocol::{Code, Direction, Level, Operation, Protocol};
-pub use verdict::{Layer, PhasesMs, Verdict};
+pub use verdict::{Alternative, Cause, Layer, PhasesMs, Verdict};

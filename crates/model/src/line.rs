@@ -99,6 +99,15 @@ pub struct EventLine<'a> {
     pub rtt_ms: Option<f64>,
     /// Segments retransmitted over the connection's life.
     pub retransmits: Option<u32>,
+    /// TCP's own minimum of the round trip over the last minutes; this and the next three are absent of operations that took less than 10 ms, and in
+    /// `recorder.jsonl`.
+    pub min_rtt_ms: Option<f64>,
+    /// For at least as long the answer lay in this host's socket, to a jiffy.
+    pub unread_ms: Option<f64>,
+    /// Segments that arrived out of order over the connection's life.
+    pub out_of_order: Option<u32>,
+    /// Packets in the queueing discipline that the connection's segments go to.
+    pub own_queue: Option<u32>,
     /// Its sends on the connection, and those that cannot be told from them; this and what follows is absent where nobody
     /// stamps them.
     pub sends: Option<u32>,

@@ -20,6 +20,57 @@ pub enum Layer {
     Unknown,
 }
 
+/// What was wrong: the names that a verdict can give, each of one layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// Client: requests waited for credits, slots or the connection before they were sent.
+    Queue,
+    /// Client: packets waited in this host's queueing discipline.
+    OwnQueue,
+    /// Client: answers lay in the socket because the thread that reads it did not run.
+    Receiver,
+    /// Client: answers were there, and the requester did not get them: it, or a worker, did not run.
+    Delivery,
+    /// Client: who called took the time itself, or waited for a processor or memory: its requests were answered fast.
+    Requester,
+    /// Client: the daemon of this host that asks for everybody does not serve.
+    OwnDaemon,
+    /// Network: every round trip takes longer than before.
+    LongerPath,
+    /// Network: round trips take longer the more is sent: packets queue on the way.
+    NarrowPath,
+    /// Network: segments get lost.
+    Loss,
+    /// Network: nothing comes through.
+    NoPath,
+    /// Server: it is slow with some kinds of operations, and as fast as ever with others.
+    SlowOperation,
+    /// Server: it is slow with all that it is asked.
+    SlowServer,
+    /// Server: its host acknowledges requests, and its service does not answer.
+    Frozen,
+    /// Server: its host is gone.
+    HostGone,
+    /// Server: it refused operations.
+    Refused,
+    /// Server: it closed or reset connections.
+    Closed,
+    /// Server: it no longer knows sessions or leases.
+    SessionLost,
+}
+
+/// A cause and how likely it is.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Alternative {
+    /// Whose it is.
+    pub layer: Layer,
+    /// What it is.
+    pub cause: Cause,
+    /// From 0 to 1.
+    pub confidence: f64,
+}
+
 /// Mean time per slow operation and phase, milliseconds; `None` where the evidence does not say.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -51,6 +102,12 @@ pub struct Verdict {
     /// From 0 (no idea) to 1.
     #[serde(deserialize_with = "lenient")]
     pub confidence: f64,
+    /// What was wrong there; `None` if the layer is unknown.
+    #[serde(deserialize_with = "lenient")]
+    pub cause: Option<Cause>,
+    /// What else it may be, the likeliest first: of an unknown layer the two likeliest.
+    #[serde(deserialize_with = "lenient_list")]
+    pub alternatives: Vec<Alternative>,
     /// The figures that say so, one sentence each.
     #[serde(deserialize_with = "lenient_list")]
     pub because: Vec<String>,
@@ -87,6 +144,77 @@ impl PhasesMs {
 impl Verdict {
     /// A verdict that admits that it is none, and why.
     pub fn unknown(because: impl Into<String>) -> Self {
-        Self { layer: Layer::Unknown, confidence: 0.0, because: vec![because.into()], phases_ms: PhasesMs::default() }
+        Self { because: vec![because.into()], ..Self::default() }
+    }
+}
+
+impl Cause {
+    /// Whose it is.
+    pub fn layer(self) -> Layer {
+        match self {
+            Self::Queue | Self::OwnQueue | Self::Receiver | Self::Delivery | Self::Requester | Self::OwnDaemon => {
+                Layer::Client
+            }
+            Self::LongerPath | Self::NarrowPath | Self::Loss | Self::NoPath => Layer::Network,
+            Self::SlowOperation
+            | Self::SlowServer
+            | Self::Frozen
+            | Self::HostGone
+            | Self::Refused
+            | Self::Closed
+            | Self::SessionLost => Layer::Server,
+        }
+    }
+
+    /// The word in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Queue => "queue",
+            Self::OwnQueue => "own_queue",
+            Self::Receiver => "receiver",
+            Self::Delivery => "delivery",
+            Self::Requester => "requester",
+            Self::OwnDaemon => "own_daemon",
+            Self::LongerPath => "longer_path",
+            Self::NarrowPath => "narrow_path",
+            Self::Loss => "loss",
+            Self::NoPath => "no_path",
+            Self::SlowOperation => "slow_operation",
+            Self::SlowServer => "slow_server",
+            Self::Frozen => "frozen",
+            Self::HostGone => "host_gone",
+            Self::Refused => "refused",
+            Self::Closed => "closed",
+            Self::SessionLost => "session_lost",
+        }
+    }
+
+    /// The same in words.
+    pub fn told(self) -> &'static str {
+        match self {
+            Self::Queue => "requests queue on this host",
+            Self::OwnQueue => "this host's queueing discipline holds packets back",
+            Self::Receiver => "this host reads answers late",
+            Self::Delivery => "this host delivers answers late",
+            Self::Requester => "the callers wait on this host, for a processor, memory or each other",
+            Self::OwnDaemon => "this host's daemon does not serve",
+            Self::LongerPath => "the path became longer",
+            Self::NarrowPath => "the path is too narrow for the load",
+            Self::Loss => "the path loses segments",
+            Self::NoPath => "the path is cut",
+            Self::SlowOperation => "the server is slow with some kinds of operations",
+            Self::SlowServer => "the server is slow",
+            Self::Frozen => "the server's host is there and its service does not answer",
+            Self::HostGone => "the server's host is gone",
+            Self::Refused => "the server refuses",
+            Self::Closed => "the server closes connections",
+            Self::SessionLost => "the server forgot the session",
+        }
+    }
+}
+
+impl From<(Cause, f64)> for Alternative {
+    fn from((cause, confidence): (Cause, f64)) -> Self {
+        Self { layer: cause.layer(), cause, confidence }
     }
 }

@@ -7,7 +7,7 @@ use syscalls::Sysno;
 
 use crate::{
     SPECS,
-    generated::{Plain, caller, event, event_flags, flight, histogram, record, transit},
+    generated::{Plain, caller, event, event_flags, flight, histogram, network, record, transit},
     spec::Spec,
 };
 
@@ -27,12 +27,7 @@ pub fn decode_event(bytes: &[u8]) -> Option<Event> {
         mount: MountKey(raw.mount),
         requester: Requester { pid: raw.pid, tid: raw.tid, uid: raw.uid, comm: text(&raw.comm), cgroup: raw.cgroup },
         connection: raw.connection,
-        network: Network {
-            srtt_us: raw.srtt_us,
-            rtt_us: raw.rtt_us,
-            retransmits: raw.retransmits,
-            known: has(raw.flags, event_flags::EVENT_NETWORK_KNOWN),
-        },
+        network: network(&raw.network, raw.flags),
         transit: transit(&raw.transit),
         detail: (spec.detail)(&raw),
         caller: caller_of(raw.caller),
@@ -59,16 +54,17 @@ pub(crate) fn decode_record(bytes: &[u8]) -> Option<Event> {
             deliver: nanoseconds(deliver_us),
         },
         status: raw.status,
-        errno: errno(operation, raw.status, raw.error, flags),
+        errno: errno(operation, raw.status, raw.error.into(), flags),
         bytes: raw.bytes.into(),
         mount: MountKey(raw.mount),
         requester: Requester { pid: raw.pid, tid: raw.tid, ..Requester::default() },
         connection: raw.connection.into(),
         network: Network {
-            srtt_us: 0,
             rtt_us: raw.rtt_us,
             retransmits: raw.retransmits,
+            arrival_ms: raw.arrival_ms,
             known: has(raw.flags, event_flags::EVENT_NETWORK_KNOWN),
+            ..Network::default()
         },
         transit: None,
         detail: (spec.detail)(&event::default()),
@@ -108,6 +104,34 @@ pub(crate) fn decode_pending(raw: &event, now: Nanos) -> Option<Event> {
     let event = decode_event(raw.as_bytes())?;
     let flags = Flags { in_flight: true, ..event.flags };
     Some(Event { duration: now.saturating_sub(event.start), flags, ..event })
+}
+
+fn network(raw: &network, flags: u8) -> Network {
+    let network {
+        srtt_us,
+        rtt_us,
+        retransmits,
+        min_rtt_us,
+        unread_us,
+        out_of_order,
+        segments,
+        own_queue,
+        arrival_ms,
+        ..
+    } = *raw;
+    let known = has(flags, event_flags::EVENT_NETWORK_KNOWN);
+    Network {
+        srtt_us,
+        rtt_us,
+        retransmits,
+        min_rtt_us,
+        unread_us,
+        out_of_order,
+        segments,
+        own_queue,
+        arrival_ms,
+        known,
+    }
 }
 
 /// `None` where nothing was stamped.

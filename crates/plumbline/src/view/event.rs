@@ -10,6 +10,7 @@ use super::clock::Clock;
 pub fn line<'a>(event: &Event, mount: &'a Mount, clock: &Clock) -> EventLine<'a> {
     let phases = event.phases.known().then_some(event.phases);
     let network = event.network.known.then_some(event.network);
+    let closely = network.filter(|network| network.min_rtt_us > 0);
     let transit = event.transit;
     EventLine {
         time: clock.iso(event.start),
@@ -41,6 +42,10 @@ pub fn line<'a>(event: &Event, mount: &'a Mount, clock: &Clock) -> EventLine<'a>
         srtt_ms: network.filter(|n| n.srtt_us > 0).map(|n| f64::from(n.srtt_us) / 1e3),
         rtt_ms: network.filter(|n| n.rtt_us > 0).map(|n| f64::from(n.rtt_us) / 1e3),
         retransmits: network.map(|n| n.retransmits),
+        min_rtt_ms: closely.map(|n| f64::from(n.min_rtt_us) / 1e3),
+        unread_ms: closely.map(|n| f64::from(n.unread_us) / 1e3),
+        out_of_order: closely.map(|n| n.out_of_order),
+        own_queue: closely.map(|n| n.own_queue),
         sends: transit.map(|t| t.sends),
         sends_local_ms: transit.map(|t| milliseconds(t.local)),
         sends_held_ms: transit.map(|t| milliseconds(t.held)),

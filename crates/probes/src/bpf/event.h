@@ -65,6 +65,22 @@ struct transit {
 	__u32 retransmitted; /* times that segments of these were sent again */
 };
 
+/* The server's connection, as its socket was when an answer had been taken off it. */
+struct network {
+	__u32 srtt_us;
+	__u32 rtt_us; /* the newest sample */
+	__u32 retransmits; /* segments, over the connection's life; without those that the peer calls needless */
+	/* Of operations that took SHORT_NS or longer: */
+	__u32 min_rtt_us; /* TCP's own minimum of the last minutes (net.ipv4.tcp_min_rtt_wlen) */
+	__u32 unread_us; /* since data last arrived, to a jiffy: the answer lay there for as long at least */
+	__u32 out_of_order; /* segments that arrived so, over the connection's life */
+	__u32 segments; /* with data, sent over the connection's life */
+	__u32 own_queue; /* packets in the queueing discipline that the socket's segments go to */
+	/* Of all: */
+	__u16 arrival_ms; /* local time less the peer's timestamp (RFC 7323) of the last arrival, modulo 2^16; 0: not known */
+	__u16 reserved;
+};
+
 /* What a record in the ring is. */
 enum ring_kind {
 	RING_EVENT = 1,
@@ -107,9 +123,7 @@ struct event {
 	__u32 uid;
 	__u32 status; /* the protocol's own */
 	__u32 error; /* errno, positive */
-	__u32 srtt_us;
-	__u32 rtt_us;
-	__u32 retransmits;
+	struct network network;
 	__u32 weight; /* operations that this event stands for */
 	__u16 operation;
 	__u8 probe;
@@ -122,7 +136,7 @@ struct event {
 	char file[FILE_LENGTH];
 };
 
-ASSERT_RING_RECORD(event, 344);
+ASSERT_RING_RECORD(event, 368);
 
 /* One finished operation in the flight recorder: every one of them, so it is small. Times in microseconds. */
 struct record {
@@ -134,7 +148,8 @@ struct record {
 	__u32 pid;
 	__u32 tid; /* the requester's */
 	__u32 status;
-	__u32 error;
+	__u16 error;
+	__u16 arrival_ms; /* this and the next two: as in struct network */
 	__u32 bytes;
 	__u32 rtt_us;
 	__u32 retransmits;

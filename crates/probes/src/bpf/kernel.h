@@ -131,17 +131,6 @@ struct socket {
 	struct sock *sk;
 };
 
-struct tcp_rack {
-	__u32 rtt_us;
-};
-
-struct tcp_sock {
-	__u32 srtt_us;
-	__u32 total_retrans;
-	__u32 dsack_dups;
-	struct tcp_rack rack;
-};
-
 #pragma clang attribute pop
 
 #define S_IFMT 00170000

@@ -22,8 +22,9 @@ struct outcome {
 	__u32 tid;
 	__u32 status;
 	__u32 error;
-	__u32 rtt_us;
+	__u32 rtt_us; /* this and the next two: as in struct network */
 	__u32 retransmits;
+	__u16 arrival_ms;
 	__u16 operation;
 	__u8 probe;
 	__u8 flags;
@@ -208,6 +209,7 @@ static __always_inline void record(const struct settings *s, const struct outcom
 	r->tid = o->tid;
 	r->status = o->status;
 	r->error = o->error;
+	r->arrival_ms = o->arrival_ms;
 	r->bytes = o->bytes < ~0U ? o->bytes : ~0U;
 	r->rtt_us = o->rtt_us;
 	r->retransmits = o->retransmits;
@@ -283,8 +285,8 @@ static __always_inline struct event *event_of(const struct settings *s, const st
 	e->tid = o->tid;
 	e->status = o->status;
 	e->error = o->error;
-	e->rtt_us = o->rtt_us;
-	e->retransmits = o->retransmits;
+	e->network.rtt_us = o->rtt_us;
+	e->network.retransmits = o->retransmits;
 	e->weight = 1 << (s->sample_shift & 31);
 	e->operation = o->operation;
 	e->probe = o->probe;

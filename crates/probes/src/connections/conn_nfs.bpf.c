@@ -43,7 +43,7 @@ int tp_recover(unsigned long long *ctx)
 	else
 		return 0;
 	read_peer(&peer, (const void *)client + bpf_core_field_offset(struct nfs_client, cl_addr));
-	happened(&o, &peer, 0, 0, 0);
+	happened(&o, &peer, 0, NULL, 0);
 	return 0;
 }
 

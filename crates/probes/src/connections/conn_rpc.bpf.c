@@ -54,7 +54,7 @@ int tp_state(unsigned long long *ctx)
 		o.start = lost->since;
 		/* Else of another transport: that was freed without having connected again. */
 		if (now.connects > lost->connects)
-			happened(&o, &peer, port, 0, 0);
+			happened(&o, &peer, port, NULL, 0);
 		bpf_map_delete_elem(&lost_transports, &key);
 		return 0;
 	}
@@ -63,7 +63,7 @@ int tp_state(unsigned long long *ctx)
 	now.since = bpf_ktime_get_ns();
 	bpf_map_update_elem(&lost_transports, &key, &now, BPF_ANY);
 	o.status = state;
-	happened(&o, &peer, port, 0, 0);
+	happened(&o, &peer, port, NULL, 0);
 	return 0;
 }
 

@@ -91,7 +91,7 @@ static __always_inline int losing(const struct TCP_Server_Info *server)
 		o.status = BPF_CORE_READ(server, ssocket, sk, __sk_common.skc_state);
 	}
 	bpf_map_update_elem(&reconnecting, &thread, &entry, BPF_ANY);
-	happened(&o, &entry.peer, port, 0, 0);
+	happened(&o, &entry.peer, port, NULL, 0);
 	return 0;
 }
 
@@ -110,7 +110,7 @@ static __always_inline int connected(void)
 	server = (void *)entry->server;
 	bpf_map_delete_elem(&reconnecting, &thread);
 	if (BPF_CORE_READ(server, tcpStatus) != SERVER_EXITING)
-		happened(&o, &peer, BPF_CORE_READ(server, ssocket, sk, __sk_common.skc_num), 0, 0);
+		happened(&o, &peer, BPF_CORE_READ(server, ssocket, sk, __sk_common.skc_num), NULL, 0);
 	return 0;
 }
 
@@ -138,7 +138,7 @@ static __always_inline int break_ends(void)
 	peer = entry->peer;
 	bpf_map_delete_elem(&breaking, &thread);
 	if (bpf_ktime_get_ns() - o.start >= BREAK_TIMEOUT_NS)
-		happened(&o, &peer, 0, 0, 0);
+		happened(&o, &peer, 0, NULL, 0);
 	return 0;
 }
 
@@ -209,7 +209,7 @@ int tp_no_credits(unsigned long long *ctx)
 		bpf_map_update_elem(&mount_names, &o.mount, name, BPF_NOEXIST);
 	}
 	o.pid = bpf_get_current_pid_tgid() >> 32;
-	happened(&o, &nobody, 0, 0, 0);
+	happened(&o, &nobody, 0, NULL, 0);
 	return 0;
 }
 

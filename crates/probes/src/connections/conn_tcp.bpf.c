@@ -3,6 +3,7 @@
  * Retransmissions, resets and closed windows on the client's sockets with servers of mounts. Every retransmission and
  * reset of this host comes by here, so that what is none of ours must be gone at once: most are at the port's bit.
  */
+#include "../bpf/network.h"
 #include "peers.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
@@ -28,10 +29,11 @@ struct inet_connection_sock {
 static __always_inline void tell(enum happening what, const struct sock *sk, const struct peer *peer, __u32 times)
 {
 	struct outcome o = { .operation = what, .flags = EVENT_NETWORK_KNOWN };
+	struct network network = {};
 
-	o.rtt_us = KERNEL_FIELD(struct tcp_sock, sk, rack.rtt_us);
-	o.retransmits = KERNEL_FIELD(struct tcp_sock, sk, total_retrans);
-	happened(&o, peer, sk->__sk_common.skc_num, KERNEL_FIELD(struct tcp_sock, sk, srtt_us) >> 3, times);
+	read_network(&network, sk);
+	read_network_closely(&network, sk);
+	happened(&o, peer, sk->__sk_common.skc_num, &network, times);
 }
 
 /* An outage makes few retransmissions, since each waits twice as long as the last: so it is told by their number in a row. */

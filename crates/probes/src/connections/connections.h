@@ -114,10 +114,10 @@ static __always_inline bool is_server(const struct peer *peer)
 
 /*
  * Counts, records and reports what has happened. The caller fills in what it is, and, if it took time, since when.
- * times: for the how-manieth time in a row.
+ * network: of its socket; NULL if that is not known. times: for the how-manieth time in a row.
  */
-static __always_inline void happened(struct outcome *o, const struct peer *peer, __u16 local_port, __u32 srtt_us,
-				     __u32 times)
+static __always_inline void happened(struct outcome *o, const struct peer *peer, __u16 local_port,
+				     const struct network *network, __u32 times)
 {
 	__u64 *mount = bpf_map_lookup_elem(&servers, peer);
 	struct event *e;
@@ -128,12 +128,18 @@ static __always_inline void happened(struct outcome *o, const struct peer *peer,
 		o->start = o->end;
 	if (mount)
 		o->mount = *mount;
+	if (network) {
+		o->rtt_us = network->rtt_us;
+		o->retransmits = network->retransmits;
+		o->arrival_ms = network->arrival_ms;
+	}
 	count(PROBE_CONNECTIONS, COUNT_STARTED);
 	count(PROBE_CONNECTIONS, COUNT_FINISHED);
 	e = observe(o);
 	if (!e)
 		return;
-	e->srtt_us = srtt_us;
+	if (network)
+		e->network = *network;
 	e->resent = times;
 	e->deliver = 0;
 	if (peer->port)

@@ -54,5 +54,5 @@ static __always_inline void tell_of_call(enum happening what, const struct rpc_t
 		transport = BPF_CORE_READ(task, tk_client, cl_xprt);
 	read_transport(&peer, transport);
 	o.pid = BPF_CORE_READ(task, tk_owner);
-	happened(&o, &peer, 0, 0, times);
+	happened(&o, &peer, 0, NULL, times);
 }

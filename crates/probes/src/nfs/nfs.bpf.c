@@ -11,6 +11,7 @@
  * and, of an rpc_clnt, freed. tp_btf (with fentry) and kprobe programs share the handlers; they differ in FIELD().
  */
 #include "../bpf/caller.h"
+#include "../bpf/network.h"
 #include "../bpf/observe.h"
 #include "../bpf/transit.h"
 #include <bpf/bpf_endian.h>
@@ -23,8 +24,6 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 enum { MAX_INFLIGHT = 10240, MAX_SERVERS = 4096, STATUS_V3 = 3 << 16, STATUS_RPC = 1 << 16, MAX_ERRNO_SEEN = 511 };
 
-/* A wait this short needs no explanation. */
-#define SHORT_NS 10000000ULL
 /* How long a call takes to get into the socket's queue, once RPC has begun to send it. */
 #define TRANSMIT_NS 5000000ULL
 
@@ -166,19 +165,18 @@ static __always_inline int freed(const struct rpc_clnt *client)
 	return 0;
 }
 
-/* Of the socket that a call went by, for its event. */
-struct socket_facts {
+/* Of the connection that a call went by, for its event. */
+struct connection_facts {
 	__u64 socket; /* struct sock; 0: not known, or another by now */
-	__u32 srtt_us;
+	struct network network;
 };
 
 /* The state of the connection, and whether it was set up anew since the operation began. */
-static __always_inline bool read_connection(struct outcome *o, struct socket_facts *facts, struct rpc_xprt *transport,
-					    bool typed)
+static __always_inline bool read_connection(struct outcome *o, struct connection_facts *facts,
+					    struct rpc_xprt *transport, bool typed)
 {
-	struct tcp_sock *tcp = NULL;
+	const void *tcp = NULL;
 	struct settings *s;
-	__u32 sent, needless;
 
 	o->connection = FIELD(typed, transport, id) + 1; /* the first is 0 */
 	if (FIELD(typed, transport, prot) != IPPROTO_TCP)
@@ -194,14 +192,11 @@ static __always_inline bool read_connection(struct outcome *o, struct socket_fac
 	tcp = (void *)FIELD_BITS(64, struct sock_xprt, transport, inet);
 	if (!tcp)
 		return false;
-	if (typed)
-		facts->socket = (__u64)tcp;
-	facts->srtt_us = KERNEL_FIELD(struct tcp_sock, tcp, srtt_us) >> 3; /* kept in eighths */
-	o->rtt_us = KERNEL_FIELD(struct tcp_sock, tcp, rack.rtt_us);
-	/* Without those that the peer calls needless: loss probes overtaken by a late acknowledgement (RFC 2883). */
-	sent = KERNEL_FIELD(struct tcp_sock, tcp, total_retrans);
-	needless = KERNEL_FIELD(struct tcp_sock, tcp, dsack_dups);
-	o->retransmits = sent > needless ? sent - needless : 0;
+	facts->socket = (__u64)tcp;
+	read_network(&facts->network, tcp);
+	o->rtt_us = facts->network.rtt_us;
+	o->retransmits = facts->network.retransmits;
+	o->arrival_ms = facts->network.arrival_ms;
 	o->flags |= EVENT_NETWORK_KNOWN;
 	return false;
 }
@@ -268,7 +263,7 @@ static __always_inline int finished(const struct rpc_task *task, bool typed)
 	struct outcome o = { .end = bpf_ktime_get_ns(), .probe = PROBE_NFS };
 	struct rpc_rqst *request = FIELD(typed, task, tk_rqstp);
 	struct rpc_xprt *transport;
-	struct socket_facts facts = {};
+	struct connection_facts facts = {};
 	bool reconnected, held_up;
 	struct event *e;
 	__u32 resent;
@@ -308,7 +303,14 @@ static __always_inline int finished(const struct rpc_task *task, bool typed)
 	e = observe(&o);
 	if (e) {
 		e->message = bpf_ntohl(FIELD(typed, request, rq_xid));
-		e->srtt_us = facts.srtt_us;
+		e->network = facts.network;
+		if (facts.socket && o.end - o.start >= SHORT_NS) {
+			__u32 since = microseconds(o.end - (o.start + o.queue + o.wire));
+
+			read_network_at(&e->network, facts.socket);
+			/* Until it was taken, not until now. */
+			e->network.unread_us -= since < e->network.unread_us ? since : e->network.unread_us;
+		}
 		/* RPC notes the time before it sends. Where fields are not typed, the verifier has enough to do as it is. */
 		if (typed && !held_up && sent)
 			read_transit(&e->transit, facts.socket, sent, sent + TRANSMIT_NS);

@@ -10,6 +10,7 @@
  * fentry and kprobe programs share the handlers. What differs is how a field of an argument is read: FIELD().
  */
 #include "../bpf/caller.h"
+#include "../bpf/network.h"
 #include "../bpf/observe.h"
 #include "../bpf/transit.h"
 #include "cifs.h"
@@ -56,9 +57,7 @@ struct inflight {
 	__u32 generation; /* of tree_generation, when the mount was found */
 	__u32 status;
 	__u32 bytes;
-	__u32 srtt_us;
-	__u32 rtt_us;
-	__u32 retransmits;
+	struct network network; /* when it was received */
 	__u8 answer_seen; /* status and bytes are the answer's */
 };
 
@@ -212,7 +211,7 @@ static __always_inline int started(const void *header, struct TCP_Server_Info *s
 	f->op.tid = pid_tgid;
 	f->status = 0;
 	f->bytes = 0;
-	f->srtt_us = f->rtt_us = f->retransmits = 0;
+	f->network = (struct network){};
 	f->op.operation = head->command;
 	f->op.caller = current_caller();
 	f->op.flags = (compound ? EVENT_COMPOUND : 0) | (f->op.caller == CALLER_KERNEL ? EVENT_BY_KERNEL : 0);
@@ -276,8 +275,7 @@ static __always_inline int received(const unsigned long long *arguments, bool ty
 	struct inflight *f = bpf_map_lookup_elem(&inflight, &key);
 	struct TCP_Server_Info *server;
 	struct socket *socket;
-	struct tcp_sock *tcp;
-	__u32 sent, needless;
+	const void *tcp;
 
 	if (!f || !f->op.start)
 		return 0;
@@ -288,15 +286,12 @@ static __always_inline int received(const unsigned long long *arguments, bool ty
 		read_answer(f, header_of_read(mid, typed));
 	server = server_first() ? (void *)arguments[0] : FIELD(typed, (struct mid_q_entry___with_server *)mid, server);
 	socket = FIELD(typed, server, ssocket);
-	tcp = (void *)FIELD(typed, socket, sk);
+	tcp = FIELD(typed, socket, sk);
 	if (tcp) {
 		f->socket = (__u64)tcp;
-		f->srtt_us = KERNEL_FIELD(struct tcp_sock, tcp, srtt_us) >> 3; /* kept in eighths */
-		f->rtt_us = KERNEL_FIELD(struct tcp_sock, tcp, rack.rtt_us);
-		/* Without those that the peer calls needless: loss probes overtaken by a late acknowledgement (RFC 2883). */
-		sent = KERNEL_FIELD(struct tcp_sock, tcp, total_retrans);
-		needless = KERNEL_FIELD(struct tcp_sock, tcp, dsack_dups);
-		f->retransmits = sent > needless ? sent - needless : 0;
+		read_network(&f->network, tcp);
+		if (f->received - f->op.start >= SHORT_NS)
+			read_network_at(&f->network, f->socket);
 		f->op.flags |= EVENT_NETWORK_KNOWN;
 	}
 	return 0;
@@ -359,8 +354,9 @@ static __always_inline int finished(const unsigned long long *arguments)
 	o.pid = f->op.pid;
 	o.tid = f->op.tid;
 	o.status = f->status;
-	o.rtt_us = f->rtt_us;
-	o.retransmits = f->retransmits;
+	o.rtt_us = f->network.rtt_us;
+	o.retransmits = f->network.retransmits;
+	o.arrival_ms = f->network.arrival_ms;
 	o.operation = f->op.operation;
 	o.flags = f->op.flags;
 	split(&o, f);
@@ -370,7 +366,7 @@ static __always_inline int finished(const unsigned long long *arguments)
 		e->message = f->op.message;
 		e->tree = f->op.tree;
 		e->caller = f->op.caller;
-		e->srtt_us = f->srtt_us;
+		e->network = f->network;
 		/* Two ticks: one each for when it was allocated and sent. */
 		read_transit(&e->transit, f->socket, o.start, o.start + o.queue + 2 * tick_ns());
 		name_requester(e, BPF_CORE_READ(mid, creator));

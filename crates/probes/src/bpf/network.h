@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/* What a connection's socket says when an answer has been taken off it: struct network. */
+#pragma once
+
+#include "observe.h"
+#include "kernel.h"
+
+/* A wait this short needs no explanation. */
+#define SHORT_NS 10000000ULL
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct minmax_sample {
+	__u32 v;
+};
+
+struct minmax {
+	struct minmax_sample s[3];
+};
+
+struct tcp_rack {
+	__u32 rtt_us;
+};
+
+struct tcp_options_received {
+	__u32 rcv_tsval;
+};
+
+struct tcp_sock___network {
+	struct tcp_options_received rx_opt;
+	__u64 tcp_mstamp; /* microseconds of CLOCK_MONOTONIC: when a segment was last received or data sent */
+	__u32 srtt_us;
+	__u32 total_retrans;
+	__u32 dsack_dups;
+	__u32 rcv_ooopack;
+	__u32 data_segs_out;
+	struct tcp_rack rack;
+	struct minmax rtt_min;
+};
+
+struct inet_connection_sock___network {
+	struct {
+		__u32 lrcvtime; /* jiffies */
+	} icsk_ack;
+};
+
+struct qdisc_skb_head {
+	__u32 qlen;
+};
+
+struct Qdisc {
+	struct qdisc_skb_head q;
+};
+
+struct netdev_queue {
+	struct Qdisc *qdisc;
+};
+
+struct net_device___queues {
+	struct netdev_queue *_tx;
+	unsigned int num_tx_queues;
+};
+
+struct dst_entry {
+	struct net_device___queues *dev;
+};
+
+struct sock___network {
+	struct dst_entry *sk_dst_cache;
+};
+
+struct sock_common___network {
+	__u16 skc_tx_queue_mapping;
+};
+
+#pragma clang attribute pop
+
+#define TCP_FIELD(sock, field) KERNEL_FIELD(struct tcp_sock___network, sock, field)
+
+/*
+ * When it came by this host's clock, and was sent by the peer's, which ticks in milliseconds if it is Linux: what it changes by, the way
+ * here does. The factor is 2^33 / 1000; what overflows is beyond the 16 bits that are kept.
+ */
+static __always_inline __u16 arrival_ms(const void *sock)
+{
+	__u32 sent = TCP_FIELD(sock, rx_opt.rcv_tsval);
+	__u16 offset = (TCP_FIELD(sock, tcp_mstamp) * 8589935 >> 33) - sent;
+
+	return sent ? offset ?: 1 : 0;
+}
+
+/* Of every operation. */
+static __always_inline void read_network(struct network *n, const void *sock)
+{
+	__u32 sent = TCP_FIELD(sock, total_retrans), needless = TCP_FIELD(sock, dsack_dups);
+
+	n->srtt_us = TCP_FIELD(sock, srtt_us) >> 3; /* kept in eighths */
+	n->rtt_us = TCP_FIELD(sock, rack.rtt_us);
+	/* Loss probes overtaken by a late acknowledgement are needless (RFC 2883). */
+	n->retransmits = sent > needless ? sent - needless : 0;
+	n->arrival_ms = arrival_ms(sock);
+}
+
+/* Packets in the queueing discipline that the socket's segments go to; 0 if the interface has none, as a bridge. */
+static __always_inline __u32 own_queue(const void *sock)
+{
+	const void *route = KERNEL_FIELD(struct sock___network, sock, sk_dst_cache), *device, *queues, *discipline;
+	__u32 index = KERNEL_FIELD(struct sock_common___network, sock, skc_tx_queue_mapping);
+
+	if (!route)
+		return 0;
+	device = KERNEL_FIELD(struct dst_entry, route, dev);
+	if (!device)
+		return 0;
+	queues = KERNEL_FIELD(struct net_device___queues, device, _tx);
+	/* None is chosen until something is sent. */
+	if (index >= KERNEL_FIELD(struct net_device___queues, device, num_tx_queues))
+		index = 0;
+	if (!queues)
+		return 0;
+	queues += index * bpf_core_type_size(struct netdev_queue);
+	discipline = KERNEL_FIELD(struct netdev_queue, queues, qdisc);
+	return discipline ? KERNEL_FIELD(struct Qdisc, discipline, q.qlen) : 0;
+}
+
+/* Of slow operations, and of what happens to connections. */
+static __always_inline void read_network_closely(struct network *n, const void *sock)
+{
+	__u32 arrived = KERNEL_FIELD(struct inet_connection_sock___network, sock, icsk_ack.lrcvtime);
+	struct settings *s = current_settings();
+
+	if (arrived && s)
+		n->unread_us = ((__u32)bpf_jiffies64() - arrived) * s->tick_ns / 1000;
+	n->min_rtt_us = TCP_FIELD(sock, rtt_min.s[0].v);
+	n->out_of_order = TCP_FIELD(sock, rcv_ooopack);
+	n->segments = TCP_FIELD(sock, data_segs_out);
+	n->own_queue = own_queue(sock);
+}
+
+/* Likewise, of a struct sock at this address. Global, so that the verifier looks at it once; it takes no pointer of the kernel's. */
+__noinline int read_network_at(struct network *n, __u64 address)
+{
+	if (n && address)
+		read_network_closely(n, (const void *)address);
+	return 0;
+}
