@@ -1,13 +1,17 @@
-//! Connections that break or starve: so many happenings of one kind.
+//! Connections that break, starve or lose what they send: so many happenings of one kind, or such a share of the segments.
 
-use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
 
-use model::{Anomaly, Event, Operation};
+use model::{Anomaly, Detail, Event, MountKey, Nanos, Operation, text::Text};
 
 use crate::{
-    Detector, Window,
+    Detector, Meanwhile, Window,
     rule::{Rule, Subject},
-    units::{counted, span},
+    units::{SECOND, counted, span},
 };
 
 /// The word for it.
@@ -20,6 +24,8 @@ pub struct ConnectionRule {
     pub subject: Subject,
     /// How many of each are an anomaly; at least 1. What is not in here does not count.
     pub counts: BTreeMap<Operation, u32>,
+    /// This share of the segments that one connection sends within ten seconds is an anomaly if it is sent again, per cent.
+    pub loss_percent: f64,
 }
 
 impl Rule for ConnectionRule {
@@ -36,7 +42,7 @@ impl Rule for ConnectionRule {
     }
 
     fn detector(&self) -> Box<dyn Detector> {
-        Box::new(self.clone())
+        Box::new(Connections { rule: self.clone(), again: BTreeMap::new(), losing: None })
     }
 
     /// However short they are: most are but a moment.
@@ -48,25 +54,130 @@ impl Rule for ConnectionRule {
 /// How many kinds of happening are named.
 const NAMED: usize = 5;
 
-impl Detector for ConnectionRule {
+/// The operation that is a segment's being sent again.
+pub(crate) const RETRANSMIT: &str = "TCP_RETRANSMIT";
+/// Over this time, the share of segments that are sent again is taken.
+const LOSS_SPAN: Nanos = 10 * SECOND;
+/// Fewer segments that are sent again may be chance.
+const LEAST_LOST: u32 = 5;
+/// Connections whose segments are looked at, and segments kept of each: the latest.
+const FOLLOWED: usize = 256;
+const SEGMENTS: usize = 64;
+
+/// A connection, as far as an event names it.
+type Ends = (MountKey, Text<128>);
+
+/// The rule at work.
+struct Connections {
+    rule: ConnectionRule,
+    /// What each connection sent again in the last ten seconds, oldest first, and how many of these the rule has reported.
+    again: BTreeMap<Ends, (VecDeque<Event>, usize)>,
+    /// The connection that loses most, if that is too much.
+    losing: Option<Losing>,
+}
+
+/// Segments that one connection has sent, and sent again.
+struct Losing {
+    peer: Text<128>,
+    again: u32,
+    segments: u32,
+}
+
+impl Losing {
+    fn percent(&self) -> f64 {
+        100.0 * f64::from(self.again) / f64::from(self.segments.max(1))
+    }
+
+    /// Between the first and the last of these.
+    fn of(peer: Text<128>, events: &VecDeque<Event>) -> Option<Self> {
+        let (first, last) = (events.front()?.network, events.back()?.network);
+        let again = last.retransmits.saturating_sub(first.retransmits);
+        Some(Self { peer, again, segments: last.segments.saturating_sub(first.segments) })
+    }
+}
+
+impl Connections {
+    fn remember(&mut self, window: &Window) {
+        let again =
+            window.events().iter().filter(|event| event.operation.name() == RETRANSMIT && event.network.segments > 0);
+        for event in again {
+            let Detail::Connection(ends) = event.detail else { continue };
+            let key = (event.mount, ends.peer);
+            if self.again.len() >= FOLLOWED && !self.again.contains_key(&key) {
+                continue;
+            }
+            let (kept, told) = self.again.entry(key).or_default();
+            // A new connection from the same port counts from zero.
+            if kept.back().is_some_and(|last| last.network.segments > event.network.segments) || kept.len() >= SEGMENTS
+            {
+                let gone = if kept.len() >= SEGMENTS { 1 } else { kept.len() };
+                kept.drain(..gone);
+                *told = told.saturating_sub(gone);
+            }
+            kept.push_back(event.clone());
+        }
+        let since = window.to.saturating_sub(LOSS_SPAN);
+        self.again.retain(|_, (kept, told)| {
+            let gone = kept.iter().take_while(|event| event.end() < since).count();
+            kept.drain(..gone);
+            *told = told.saturating_sub(gone);
+            !kept.is_empty()
+        });
+    }
+}
+
+impl Detector for Connections {
     fn counts(&self, event: &Event) -> bool {
-        !event.flags.in_flight && self.counts.contains_key(&event.operation)
+        !event.flags.in_flight && self.rule.counts.contains_key(&event.operation)
+    }
+
+    fn look(&mut self, window: &mut Window, _meanwhile: &Meanwhile<'_>) {
+        self.remember(window);
+        let losing = self.again.iter().filter_map(|((_, peer), (events, _))| Losing::of(*peer, events));
+        let too_much = losing.filter(|one| one.again >= LEAST_LOST && one.percent() >= self.rule.loss_percent);
+        self.losing = too_much.max_by(|one, other| one.percent().total_cmp(&other.percent()));
+        let Some(Losing { peer, .. }) = &self.losing else { return };
+        // What was sent again before this window is a part of it.
+        for (_, (events, told)) in self.again.iter_mut().filter(|((_, other), _)| other == peer) {
+            let from = window.from;
+            events.iter().skip(*told).filter(|event| event.end() < from).for_each(|event| window.push(event));
+            *told = events.len();
+        }
     }
 
     fn detect(&self, window: &Window) -> Option<Anomaly> {
         let over = window.operations().iter().find_map(|(operation, total)| {
-            let limit = self.counts.get(operation)?;
+            let limit = self.rule.counts.get(operation)?;
             (total.count >= u64::from(*limit)).then_some((*operation, *limit))
         });
-        let (operation, limit) = over?;
-        let limit = format!("{limit} {}", operation.name());
-        Some(self.anomaly(format!("at least {limit} in one watch interval"), self.observed(window), limit))
+        if let Some((operation, limit)) = over {
+            let limit = format!("{limit} {}", operation.name());
+            return Some(self.rule.anomaly(
+                format!("at least {limit} in one watch interval"),
+                self.observed(window),
+                limit,
+            ));
+        }
+        let losing = self.losing.as_ref()?;
+        let observed = format!(
+            "{} of {} to {} sent again ({:.1} %)",
+            losing.again,
+            counted(losing.segments.into(), "segment"),
+            losing.peer,
+            losing.percent()
+        );
+        let limit = format!("{} %", self.rule.loss_percent);
+        Some(self.rule.anomaly(
+            format!("at least {limit} of a connection's segments sent again within {}", span(LOSS_SPAN)),
+            observed,
+            limit,
+        ))
     }
 
     fn observed(&self, window: &Window) -> String {
         let mut kinds: Vec<_> = window.operations().iter().collect();
         // What has the lower limit says more.
-        kinds.sort_by_key(|(operation, total)| (self.counts.get(*operation), Reverse(total.count)));
+        kinds.sort_by_key(|(operation, total)| (self.rule.counts.get(*operation), Reverse(total.count)));
         let named = kinds.iter().take(NAMED).map(|(operation, total)| format!("{} {}", total.count, operation.name()));
         let mut text = named.collect::<Vec<_>>().join(", ");
         if let Some(longest) = window.slowest().filter(|event| event.duration > 0) {

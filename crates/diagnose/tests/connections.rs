@@ -7,9 +7,9 @@ mod common;
 use std::time::Duration;
 
 use common::{MS, smb};
-use model::{Connection, Detail, Event, Layer, Level, Operation, Protocol, Verdict};
+use model::{Cause, Connection, Detail, Event, Layer, Level, Network, Operation, Protocol, Verdict, text::Text};
 use plumbline_diagnose::{
-    Change, Meanwhile, Watch,
+    Change, Episode, Meanwhile, Watch,
     connection::ConnectionRule,
     judge,
     rule::{Rule, Subject},
@@ -56,7 +56,11 @@ fn verdict(events: &[Event], around: &[Event]) -> Verdict {
 
 fn changes(events: &[Event]) -> Vec<Change> {
     let counts = [("CONNECTION_LOST", 1), ("TCP_RETRANSMIT", 5)].map(|(name, count)| (kind(name), count));
-    let rule = ConnectionRule { subject: Subject { name: "r".into(), protocol: &CONNECTIONS }, counts: counts.into() };
+    let rule = ConnectionRule {
+        subject: Subject { name: "r".into(), protocol: &CONNECTIONS },
+        counts: counts.into(),
+        loss_percent: 0.5,
+    };
     let mut watch = Watch::new(rule.detector(), Duration::from_secs(60), 0);
     events.iter().for_each(|event| watch.see(event));
     watch.close(1000 * MS, 0, &Meanwhile::default(), &mut 0)
@@ -114,4 +118,79 @@ fn how_long_it_took_to_connect_again_is_said() {
     let verdict = verdict(&[lost_in(8), happening("RECONNECT", 1.0, 6200)], &[]);
     assert!(verdict.because.iter().any(|why| why.contains("6.2 s")), "{verdict:?}");
     assert_eq!(verdict.layer, Layer::Server);
+}
+
+/// A segment is sent again: the `again`th of a connection that has sent so many.
+fn segment(peer: &str, second: u64, again: u32, segments: u32) -> Event {
+    let mut event = happening("TCP_RETRANSMIT", (second * 1000) as f64, 0);
+    event.detail = Detail::Connection(Connection { peer: Text::new(peer.as_bytes()), times: 1 });
+    event.network = Network { retransmits: again, segments, known: true, ..Network::default() };
+    event
+}
+
+/// Closes a window each second; the incident that comes of it, with the second in which it came.
+fn watched(events: impl Fn(u64) -> Vec<Event>, percent: f64) -> Option<(u64, Episode)> {
+    let counts = [(kind("TCP_RETRANSMIT"), 50)].into();
+    let rule =
+        ConnectionRule { subject: Subject { name: "r".into(), protocol: &CONNECTIONS }, counts, loss_percent: percent };
+    let mut watch = Watch::new(rule.detector(), Duration::from_secs(60), 0);
+    (1..=20).find_map(|second| {
+        events(second - 1).iter().for_each(|event| watch.see(event));
+        let changes = watch.close(second * 1000 * MS, 0, &Meanwhile::default(), &mut 0);
+        let opened = changes
+            .into_iter()
+            .find_map(|change| if let Change::Opened(episode) = change { Some(episode) } else { None });
+        opened.map(|episode| (second, episode))
+    })
+}
+
+#[test]
+fn a_connection_that_sends_a_share_of_its_segments_again_loses_them() {
+    // One in a hundred, each second.
+    let lossy = |second: u64| vec![segment("10.0.0.1:445", second, second as u32 + 1, (second as u32 + 1) * 100)];
+    let (second, episode) = watched(lossy, 0.5).unwrap();
+    assert_eq!(second, 6, "five of 500 segments between the first and the sixth");
+    assert_eq!(episode.anomaly.observed, "5 of 500 segments to 10.0.0.1:445 sent again (1.0 %)");
+    assert_eq!(episode.anomaly.limit, "0.5 %");
+    assert_eq!(episode.window.count(), 6, "what was sent again before is a part of it");
+    let verdict = judge("connection", episode.window.events(), &[smb("SMB2_READ", 3_000.0, [0.0, 1.0, 0.0])]);
+    assert_eq!((verdict.layer, verdict.cause), (Layer::Network, Some(Cause::Loss)));
+
+    assert!(watched(lossy, 2.0).is_none(), "less than the rule asks for");
+    let rare = |second: u64| match second % 3 {
+        0 => vec![segment("10.0.0.1:445", second, second as u32 / 3, second as u32 * 100)],
+        _ => vec![],
+    };
+    assert!(watched(rare, 0.5).is_none(), "fewer than five within ten seconds");
+    let many = |second: u64| vec![segment(&format!("10.0.0.1:445 from port {second}"), second, 7, 700)];
+    assert!(watched(many, 0.5).is_none(), "each of a connection of its own");
+    let anew =
+        |second: u64| vec![segment("10.0.0.1:445", second, second as u32 % 4 + 1, (second as u32 % 4 + 1) * 100)];
+    assert!(watched(anew, 0.5).is_none(), "a new connection from the same port counts from zero");
+}
+
+#[test]
+fn packets_that_wait_here_when_segments_are_sent_again_are_the_own_queueing_disciplines() {
+    let mut events: Vec<_> = (0..10).map(|second| segment("10.0.0.1:445", second, second as u32, 1000)).collect();
+    events.iter_mut().for_each(|event| event.network.own_queue = 40);
+    let answered = [smb("SMB2_READ", 3_000.0, [0.0, 1.0, 0.0])];
+    let verdict = verdict(&events, &answered);
+    assert_eq!((verdict.layer, verdict.cause), (Layer::Client, Some(Cause::OwnQueue)), "{verdict:?}");
+}
+
+#[test]
+fn retransmissions_that_go_unanswered_are_a_loss_if_operations_are_answered_again_and_again() {
+    let sent_again = |n: u32| {
+        [
+            happening("TCP_RETRANSMIT", f64::from(n) * 100.0, 0),
+            happening("TCP_NO_ANSWER", f64::from(n) * 100.0 + 1.0, 0),
+        ]
+    };
+    let events: Vec<_> = (0..10).flat_map(sent_again).collect();
+    let answered: Vec<_> = (0..10).map(|n| smb("SMB2_READ", f64::from(n) * 100.0 + 50.0, [0.0, 1.0, 0.0])).collect();
+    assert_eq!(verdict(&events, &answered).cause, Some(Cause::Loss));
+    let once = verdict(&events, &answered[..1]);
+    assert_eq!((once.layer, once.cause), (Layer::Unknown, None));
+    let likely: Vec<_> = once.alternatives.iter().map(|alternative| alternative.cause).collect();
+    assert_eq!(likely, [Cause::NoPath, Cause::HostGone]);
 }

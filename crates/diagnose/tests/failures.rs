@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use common::{MS, operation, smb};
-use model::{Code, Event, Layer, MountKey, Transit};
+use model::{Alternative, Cause, Code, Event, Layer, MountKey, Transit};
 use plumbline_diagnose::{
     Change, Detector, Meanwhile, Watch, Window,
     error::{Codes, ErrorRule},
@@ -81,7 +81,13 @@ fn what_the_server_has_answered_is_its_own_and_what_it_has_not_is_nobodys() {
     let mut lost = failed(0, 0);
     lost.flags.unanswered = true;
     let answered = judge("error", &[failed(DISK_FULL, 28), failed(DISK_FULL, 28), lost.clone()], &[]);
-    assert_eq!((answered.layer, answered.confidence), (Layer::Server, 0.63));
+    assert_eq!(answered.layer, Layer::Unknown);
+    let [Alternative { cause: Cause::Refused, confidence, .. }, _] = answered.alternatives[..] else {
+        panic!("{answered:?}")
+    };
+    assert_eq!(confidence, 0.63);
+    let all = judge("error", &[failed(DISK_FULL, 28), failed(DISK_FULL, 28)], &[]);
+    assert_eq!((all.layer, all.cause, all.confidence), (Layer::Server, Some(Cause::Refused), 0.95));
     assert_eq!(judge("error", &[failed(DISK_FULL, 28), lost], &[]).layer, Layer::Unknown);
 }
 

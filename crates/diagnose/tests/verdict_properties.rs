@@ -84,7 +84,7 @@ fn any_event() -> impl Strategy<Value = Event> {
                 let base = if kind == 4 { syscall(name, 0.0, 0.0) } else { smb(name, 0.0, [0.0; 3]) };
                 let mut event = Event { start, duration, weight, mount: MountKey(mount), ..base };
                 event.phases = Phases { queue, wire, deliver };
-                event.network = Network { srtt_us: srtt, rtt_us: sample, retransmits, known };
+                event.network = Network { srtt_us: srtt, rtt_us: sample, retransmits, known, ..Network::default() };
                 event.transit = transit.map(|(local, held, least, most)| Transit {
                     sends: 1,
                     local,
@@ -117,7 +117,8 @@ proptest! {
         let stamped = stamped || held == Held::Local;
         let verdict = simulated(network, server, threads, fault, held, stamped).verdict();
         prop_assert!([fault.layer, Layer::Unknown].contains(&verdict.layer), "{:?}", verdict);
-        if fault.extra > 250.0 {
+        // A delayed acknowledgement may be a longer path, in each of three round trips.
+        if fault.extra > 400.0 {
             prop_assert_eq!(verdict.layer, fault.layer, "{:?}", verdict);
         }
     }
@@ -136,7 +137,7 @@ proptest! {
             prop_assert!(part.is_finite() && part >= 0.0);
         }
         prop_assert_eq!(phases.network.is_some(), phases.server.is_some());
-        prop_assert!(phases.send.is_none() || slow.iter().any(|event| event.transit.is_some()));
+        prop_assert!(phases.send.is_none() || slow.iter().chain(&around).any(|event| event.transit.is_some()));
     }
 
     #[test]

@@ -216,6 +216,7 @@ check_bundle() {
     and all(.verdict.because, .top.operations, .top.mounts, .top.processes; length > 0)
     and all(.verdict.confidence, .top.processes[].pid; type == "number")
     and all(.top.processes[]; keys_are_there(["cgroup", "container"]))
+    and (.verdict | keys_are_there(["cause", "alternatives"])) and (.verdict.layer == "unknown") == (.verdict.cause == null)
     and (.verdict.phases_ms | keys_are_there(["queue", "send", "network", "server", "deliver"]))
     and (.top.files | type == "array") and (.losses | type == "object")'
   holds "the manifest has a record of each action, and nothing else" "$dir/manifest.json" \

@@ -5,13 +5,22 @@
 
 use std::collections::BTreeMap;
 
-use model::{Detail, Event, Layer, Level, PhasesMs, Verdict};
+use model::{Cause, Detail, Event, Level, PhasesMs, Verdict};
 
-use crate::units::{SECOND, counted, span};
+use super::conclude::{Candidate, conclude};
+use crate::{
+    connection::RETRANSMIT,
+    units::{SECOND, counted, span},
+};
 
 /// TCP's states as a loss of the connection has them for its status (include/net/tcp_states.h).
 const ESTABLISHED: u32 = 1;
 const CLOSE_WAIT: u32 = 8;
+/// So many losses with answers between are a path that loses segments.
+const LOSSES: usize = 5;
+
+/// What it may have been, and why.
+type Blame = (Vec<Candidate>, Vec<String>);
 
 /// What was seen, by kind.
 struct Happenings<'a> {
@@ -51,7 +60,7 @@ pub(super) fn of_happenings(events: &[Event], around: &[Event]) -> Verdict {
         return Verdict::unknown("There was nothing to judge.");
     }
     let seen = Happenings { events, counts };
-    let (layer, confidence, mut because) = blame(&seen, around);
+    let (candidates, mut because) = blame(&seen, around);
     let back = seen.longest("RECONNECT");
     if back > 0 {
         because.push(format!(
@@ -60,11 +69,11 @@ pub(super) fn of_happenings(events: &[Event], around: &[Event]) -> Verdict {
             span(back)
         ));
     }
-    Verdict { layer, confidence, because, phases_ms: PhasesMs::default() }
+    conclude(candidates, because, PhasesMs::default())
 }
 
 /// The first that applies says most.
-fn blame(seen: &Happenings<'_>, around: &[Event]) -> (Layer, f64, Vec<String>) {
+fn blame(seen: &Happenings<'_>, around: &[Event]) -> Blame {
     let [resets, closed, silent] = [seen.count("TCP_RESET"), seen.lost_in(CLOSE_WAIT), seen.count("TCP_NO_ANSWER")];
     if resets > 0 || closed > 0 {
         let mut because = Vec::new();
@@ -78,7 +87,7 @@ fn blame(seen: &Happenings<'_>, around: &[Event]) -> (Layer, f64, Vec<String>) {
             because.push(format!("The server closed the connection itself, {}.", counted(closed, "time")));
         }
         // A firewall between the two can reset in the server's name.
-        return (Layer::Server, if closed > 0 { 0.85 } else { 0.75 }, because);
+        return (vec![(Cause::Closed, if closed > 0 { 0.9 } else { 0.85 })], because);
     }
     let closed_windows = seen.count("TCP_ZERO_WINDOW");
     if closed_windows > 0 {
@@ -87,7 +96,10 @@ fn blame(seen: &Happenings<'_>, around: &[Event]) -> (Layer, f64, Vec<String>) {
              server does not read.",
             counted(row(seen, "TCP_ZERO_WINDOW"), "probe")
         );
-        return (Layer::Server, 0.85, vec![because]);
+        return (vec![(Cause::Frozen, 0.85)], vec![because]);
+    }
+    if silent > 0 && lost_and_found(seen, around) >= LOSSES {
+        return retransmissions(seen, around).unwrap_or_else(|| unexplained(seen));
     }
     if silent > 0 {
         let because = format!(
@@ -95,13 +107,26 @@ fn blame(seen: &Happenings<'_>, around: &[Event]) -> (Layer, f64, Vec<String>) {
              gone; from here, these look the same.",
             counted(row(seen, "TCP_NO_ANSWER") + 1, "time")
         );
-        return (Layer::Unknown, 0.0, vec![because]);
+        return (vec![(Cause::NoPath, 0.5), (Cause::HostGone, 0.5)], vec![because]);
     }
     session(seen).or_else(|| retransmissions(seen, around)).unwrap_or_else(|| unexplained(seen))
 }
 
+/// How often segments were sent again and operations were answered then: a path that is cut, or a host that is gone for a while, makes one.
+fn lost_and_found(seen: &Happenings<'_>, around: &[Event]) -> usize {
+    let again =
+        seen.events.iter().filter(|event| event.operation.name() == RETRANSMIT).map(|event| (event.end(), true));
+    let answers = around
+        .iter()
+        .filter(|event| event.operation.level() != Level::Connection && !event.flags.unanswered)
+        .map(|event| (event.end(), false));
+    let mut order: Vec<_> = again.chain(answers).collect();
+    order.sort_unstable();
+    order.windows(2).filter(|pair| matches!(pair, [(_, true), (_, false)])).count()
+}
+
 /// Lost sessions and leases are for the server to grant and to keep.
-fn session(seen: &Happenings<'_>) -> Option<(Layer, f64, Vec<String>)> {
+fn session(seen: &Happenings<'_>) -> Option<Blame> {
     let [sessions, leases] = [seen.count("SESSION_LOST"), seen.count("LEASE_LOST")];
     if sessions + leases == 0 {
         return None;
@@ -112,12 +137,12 @@ fn session(seen: &Happenings<'_>) -> Option<(Layer, f64, Vec<String>)> {
         counted(sessions, "session"),
         counted(leases, "lease")
     );
-    Some((Layer::Server, 0.6, vec![because]))
+    Some((vec![(Cause::SessionLost, 0.8)], vec![because]))
 }
 
 /// Segments that got lost although others, and the server's answers, came through: then it is the path. But who has to wait
 /// for a credit or a slot, or to write back first, does not wait for them.
-fn retransmissions(seen: &Happenings<'_>, around: &[Event]) -> Option<(Layer, f64, Vec<String>)> {
+fn retransmissions(seen: &Happenings<'_>, around: &[Event]) -> Option<Blame> {
     let sent_again = seen.count("TCP_RETRANSMIT");
     let (from, to) = (seen.events.iter().map(|event| event.start).min()?, seen.events.iter().map(Event::end).max()?);
     let others = ["CONNECTION_LOST", "CREDIT_STARVATION", "SLOT_STARVATION", "LEASE_BREAK_TIMEOUT"];
@@ -136,23 +161,32 @@ fn retransmissions(seen: &Happenings<'_>, around: &[Event]) -> Option<(Layer, f6
             "No answer came meanwhile: whether the path loses them or the server's host drops them is not known."
                 .to_owned(),
         );
-        return Some((Layer::Unknown, 0.0, because));
+        return Some((vec![(Cause::Loss, 0.5), (Cause::HostGone, 0.3)], because));
+    }
+    let again: Vec<_> = seen.events.iter().filter(|event| event.operation.name() == RETRANSMIT).collect();
+    let queued = again.iter().filter(|event| event.network.own_queue > 0).count();
+    if queued * 2 > again.len() {
+        because.push(format!(
+            "At {queued} of these, packets waited in this host's own queueing discipline: it drops or delays them.",
+        ));
+        return Some((vec![(Cause::OwnQueue, 0.85), (Cause::Loss, 0.1)], because));
     }
     because.push(format!(
         "Meanwhile {} answered: the server works, and segments get lost on the way.",
         were(answered as u64, "operation")
     ));
-    Some((Layer::Network, 0.6, because))
+    Some((vec![(Cause::Loss, 0.85), (Cause::HostGone, 0.05)], because))
 }
 
-fn unexplained(seen: &Happenings<'_>) -> (Layer, f64, Vec<String>) {
-    let mut because = Vec::new();
+fn unexplained(seen: &Happenings<'_>) -> Blame {
+    let (mut because, mut candidates) = (Vec::new(), Vec::new());
     let timeouts = seen.count("RPC_TIMEOUT");
     let given_up = seen.lost_in(ESTABLISHED);
     let credits = seen.count("CREDIT_STARVATION");
     let starved = credits + seen.count("SLOT_STARVATION");
     let late = seen.count("LEASE_BREAK_TIMEOUT");
     if timeouts + given_up > 0 {
+        candidates.extend([(Cause::Frozen, 0.6), (Cause::NoPath, 0.3)]);
         because.push(format!(
             "{}, and {} given up by the client, while TCP showed no loss, reset or closed window: the server's host may take what is sent and its \
              service not answer; that is not certain.",
@@ -161,6 +195,7 @@ fn unexplained(seen: &Happenings<'_>) -> (Layer, f64, Vec<String>) {
         ));
     }
     if starved > 0 {
+        candidates.extend([(Cause::SlowServer, 0.4), (Cause::Queue, 0.4)]);
         // Waits for credits are noticed when the client gives up, after a minute (fs/smb/client/transport.c).
         let longest = if credits > 0 { 60 * SECOND } else { seen.longest("SLOT_STARVATION") };
         because.push(format!(
@@ -179,7 +214,7 @@ fn unexplained(seen: &Happenings<'_>) -> (Layer, f64, Vec<String>) {
     if because.is_empty() {
         because.push("Nothing that was seen says who broke it.".to_owned());
     }
-    (Layer::Unknown, 0.0, because)
+    (candidates, because)
 }
 
 /// For the how-manieth time in a row it has happened; 0: not known.

@@ -1,12 +1,8 @@
 //! How much longer than normal each phase took, and whose fault a long queue is.
 
-use model::Nanos;
+use super::scene::{JIFFY, Scene, flight, rest, union, unread};
+use crate::units::span;
 
-use super::scene::{Scene, flight, local, rest};
-use crate::units::{MS, span};
-
-/// Queue times come from the kernel's jiffies, 1 to 10 ms each: up to this they mean nothing.
-const JIFFY: u64 = 10 * MS;
 /// From this share of their queueing covered by late answers, operations queued for want of credits.
 const COVERED: f64 = 0.6;
 /// A queueing discipline always holds something for some microseconds.
@@ -20,6 +16,8 @@ pub(super) struct Excess {
     pub queue: u64,
     /// In this host's queueing discipline, where that is known; `wire` is without it.
     pub local: u64,
+    /// With the answer in this host's socket; `wire` is without it, too.
+    pub unread: u64,
     pub wire: u64,
     pub deliver: u64,
     /// In none of the phases.
@@ -37,9 +35,11 @@ impl Excess {
             let queue = if phases.queue <= JIFFY { 0 } else { phases.queue };
             add(&mut sum.queue, queue.saturating_sub(normal.queue));
             let extra = phases.wire.saturating_sub(normal.wire);
-            let local = local(event).min(extra);
+            let unread = unread(event).min(extra);
+            let local = scene.local(event).min(extra - unread);
+            add(&mut sum.unread, unread);
             add(&mut sum.local, local);
-            add(&mut sum.wire, extra - local);
+            add(&mut sum.wire, extra - unread - local);
             add(&mut sum.deliver, phases.deliver.saturating_sub(normal.deliver));
             add(&mut sum.rest, rest(event).saturating_sub(normal.rest));
             sum.operations += 1;
@@ -50,12 +50,13 @@ impl Excess {
 
     /// Shares in all extra time; zero if there is none.
     pub fn shares(&self) -> Shares {
-        let all = [self.queue, self.local, self.wire, self.deliver, self.rest];
+        let all = [self.queue, self.local, self.unread, self.wire, self.deliver, self.rest];
         let all = all.iter().map(|part| *part as f64).sum::<f64>();
         let share = |part: u64| if all > 0.0 { part as f64 / all } else { 0.0 };
         Shares {
             queue: share(self.queue),
             local: share(self.local),
+            unread: share(self.unread),
             wire: share(self.wire),
             deliver: share(self.deliver),
             rest: share(self.rest),
@@ -79,6 +80,12 @@ impl Excess {
         if shares.local >= WORTH_SAYING {
             text.push_str(&format!(", {} in this host's queueing discipline", part(self.local, shares.local)));
         }
+        if shares.unread >= WORTH_SAYING {
+            text.push_str(&format!(
+                ", {} in this host's socket until somebody read the answer",
+                part(self.unread, shares.unread)
+            ));
+        }
         if self.rest > 0 {
             text.push_str(&format!(", {} elsewhere", part(self.rest, shares.rest)));
         }
@@ -91,6 +98,7 @@ impl Excess {
 pub(super) struct Shares {
     pub queue: f64,
     pub local: f64,
+    pub unread: f64,
     pub wire: f64,
     pub deliver: f64,
     rest: f64,
@@ -159,19 +167,6 @@ fn covered_by_late_answers(scene: &Scene) -> f64 {
             .sum::<f64>();
     }
     if queued > 0.0 { covered / queued } else { 0.0 }
-}
-
-/// Overlapping stretches joined.
-fn union(mut stretches: Vec<(Nanos, Nanos)>) -> Vec<(Nanos, Nanos)> {
-    stretches.sort_unstable();
-    let mut joined: Vec<(Nanos, Nanos)> = Vec::with_capacity(stretches.len());
-    for (from, to) in stretches {
-        match joined.last_mut().filter(|last| from <= last.1) {
-            Some(last) => last.1 = last.1.max(to),
-            None => joined.push((from, to)),
-        }
-    }
-    joined
 }
 
 fn add(sum: &mut u64, part: u64) {

@@ -2,9 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use model::{Event, Layer, PhasesMs, Transit, Verdict};
+use model::{Cause, Event, PhasesMs, Transit, Verdict};
 
-use super::{proxy, scene::flight};
+use super::{
+    conclude::{Candidate, conclude},
+    proxy,
+    scene::flight,
+};
 use crate::{
     error::code_name,
     units::{SECOND, counted, span},
@@ -14,6 +18,10 @@ use crate::{
 const MOST: f64 = 0.6;
 /// A server that has answered something this short a time ago, seen from the stall's length, is there.
 const RECENT: u64 = 4;
+/// Nobody is answered, and nothing else is known.
+const SILENT: [Candidate; 2] = [(Cause::Frozen, 0.5), (Cause::NoPath, 0.3)];
+/// So many times segments sent again are no chance.
+const LOSSES: usize = 3;
 
 /// Judges failures: the server's, if it answered with them.
 pub(super) fn of_errors(failed: &[Event]) -> Verdict {
@@ -43,11 +51,10 @@ pub(super) fn of_errors(failed: &[Event]) -> Verdict {
             "{} had no answer at all: the connection broke or the requester gave up. Who broke it is not known.",
             all - answered
         ));
-        return Verdict { because, ..Verdict::unknown("") };
+        return of(vec![(Cause::Closed, 0.5 * (1.0 - share)), (Cause::Refused, share)], because);
     }
     because.push(format!("The server itself answered so in {answered} of {all} cases."));
-    let confidence = (share * 95.0).round() / 100.0;
-    Verdict { layer: Layer::Server, confidence, because, phases_ms: PhasesMs::default() }
+    of(vec![(Cause::Refused, 0.95 * share), (Cause::Closed, 0.5 * (1.0 - share))], because)
 }
 
 /// Judges operations in flight: a server that answers others meanwhile, over the same connection, is there and reachable.
@@ -95,22 +102,29 @@ pub(super) fn of_stalls(stalled: &[Event], around: &[Event]) -> Verdict {
     ));
     if ago > (oldest.duration / RECENT).max(SECOND) {
         because.push("Since then it has been silent: who is to blame for that is not known.".to_owned());
-        return Verdict { because, ..Verdict::unknown("") };
+        return of(SILENT.to_vec(), because);
+    }
+    if sent_again(around, oldest) >= LOSSES {
+        because.push(
+            "But segments were sent again and again: whether its request or answer got lost or the server is late with this one is not known."
+                .to_owned(),
+        );
+        return of(vec![(Cause::Loss, 0.6), (Cause::SlowOperation, 0.4)], because);
     }
     because.push("So the network carries answers, and the server is late with this one.".to_owned());
-    Verdict { layer: Layer::Server, confidence: 0.8, because, phases_ms: PhasesMs::default() }
+    of(vec![(Cause::SlowOperation, 0.85)], because)
 }
 
 /// Nobody is answered: whether the request arrived is all that can be known, and that only from its stamps.
 fn silent(transit: Option<Transit>, mut because: Vec<String>) -> Verdict {
-    let (layer, confidence, reason) = match transit {
+    let (candidates, reason) = match transit {
         Some(Transit { unacknowledged: 0, most, .. }) => {
             let reason = format!(
                 "All that was sent was acknowledged, the last after {}: the server's host has the request, and its service \
                  does not answer.",
                 span(most)
             );
-            (Layer::Server, 0.75, reason)
+            (vec![(Cause::Frozen, 0.85)], reason)
         }
         Some(Transit { unacknowledged, .. }) => {
             let reason = format!(
@@ -118,15 +132,29 @@ fn silent(transit: Option<Transit>, mut because: Vec<String>) -> Verdict {
                  these look the same.",
                 span(unacknowledged)
             );
-            (Layer::Unknown, 0.0, reason)
+            (vec![(Cause::NoPath, 0.5), (Cause::HostGone, 0.5)], reason)
         }
         None => {
             let reason = "So a server that hangs and a network that is cut look the same; sockets.txt has the connection's state.";
-            (Layer::Unknown, 0.0, reason.to_owned())
+            (SILENT.to_vec(), reason.to_owned())
         }
     };
     because.push(reason);
-    Verdict { layer, confidence, because, phases_ms: PhasesMs::default() }
+    of(candidates, because)
+}
+
+fn of(candidates: Vec<Candidate>, because: Vec<String>) -> Verdict {
+    conclude(candidates, because, PhasesMs::default())
+}
+
+/// How often segments were sent again on the way of an operation in flight since it began, as its neighbours tell.
+fn sent_again(around: &[Event], in_flight: &Event) -> usize {
+    let near =
+        around.iter().filter(|event| event.network.known && along(event, in_flight) && event.end() >= in_flight.start);
+    let mut counts: Vec<_> = near.map(|event| event.network.retransmits).collect();
+    counts.sort_unstable();
+    counts.dedup();
+    counts.len().saturating_sub(1)
 }
 
 /// Whether an operation went the way of one in flight, as far as that is known of it.

@@ -5,35 +5,39 @@
 //! queueing discipline held back; what exceeds it on the wire else is split in [`wire`] into bounds of the network's part. A layer is named only if even the bound in its
 //! disfavour says so.
 
+mod calls;
+mod conclude;
 mod connection;
 mod excess;
 mod failure;
+mod history;
 mod path;
 mod proxy;
 mod scene;
 mod wire;
 
-use model::{Event, Layer, Level, PhasesMs, Verdict};
+use model::{Cause, Event, Layer, PhasesMs, Verdict};
 
-use crate::{
-    units::{counted, span},
-    window::slower_first,
-};
+use crate::units::{counted, span};
+use conclude::{Candidate, conclude};
 use excess::{Excess, QueueCause, Shares};
-use path::Path;
-use scene::{JUDGED, Scene, local};
+use scene::{JUDGED, Scene, unread};
 use wire::Split;
 
 /// The share of the extra time from which one side dominates.
 const DOMINANT: f64 = 0.6;
 /// The share of the wire's extra time from which it is the network's, or the server's.
 const HALF: f64 = 0.5;
+/// The share of the extra time from which what was seen directly outweighs what is the rest: two faults at once are rare.
+const SEEN: f64 = 0.4;
 /// From this share of the extra time on, a late delivery casts doubt on when the answers really came.
 const LATE_DELIVERY: f64 = 0.25;
 /// Retransmissions show that nothing got through, not who is to blame for that: the path or the server's whole host.
 const MOST_BY_RETRANSMISSION: f64 = 0.75;
-/// A round trip without stamps begins in front of this host's own queueing discipline.
-const MOST_WITHOUT_STAMPS: f64 = 0.75;
+/// A delayed acknowledgement, or this host's own queueing discipline, may look like a path whose round trips alone say that it is longer.
+const MOST_BY_ROUND_TRIPS: f64 = 0.85;
+/// The rest is none of what is considered.
+const SURE_OF_WIRE: f64 = 0.9;
 
 /// Judges what broke a rule of this kind.
 ///
@@ -57,38 +61,12 @@ pub fn verdict(slow: &[Event], around: &[Event]) -> Verdict {
         return Verdict::unknown("There was no slow operation to judge.");
     };
     if !scene.remote {
-        let requests = requests_below(slow, around);
-        if !requests.is_empty() {
-            let mut verdict = verdict(&requests, around);
-            verdict
-                .because
-                .insert(0, format!("{} Judged by the requests to the server that took most of that.", scene.summary()));
-            return verdict;
-        }
-        return Verdict::unknown(format!(
-            "{} This probe sees how long an operation took, not where: whether the file system, its daemon or a server \
-             behind it was slow is not known.",
-            scene.summary()
-        ));
+        return calls::verdict(&scene, slow, around);
     }
     if scene.judged.is_empty() {
         return Verdict::unknown(format!("{} The probe could not split their time into phases.", scene.summary()));
     }
     Judgement::of(&scene).verdict()
-}
-
-/// The requests to servers that were under way for at least half of one of the slowest of these calls, which are on the same mounts.
-fn requests_below(calls: &[Event], around: &[Event]) -> Vec<Event> {
-    let mut calls: Vec<_> = calls.iter().collect();
-    calls.sort_by(|a, b| slower_first(a, b));
-    calls.truncate(JUDGED);
-    let most_of = |request: &Event, call: &Event| {
-        let together = request.end().min(call.end()).saturating_sub(request.start.max(call.start));
-        together >= call.duration / 2
-    };
-    let requests = around.iter().filter(|event| event.operation.level() == Level::Request);
-    let slow = requests.filter(|event| !event.operation.waits_by_design());
-    slow.filter(|request| calls.iter().any(|call| most_of(request, call))).cloned().collect()
 }
 
 /// The figures of one scene.
@@ -97,8 +75,6 @@ struct Judgement<'a> {
     excess: Excess,
     /// Why operations queued, if that matters.
     queue: QueueCause,
-    /// The path, if it became longer.
-    path: Option<Path>,
     /// The wire's part, of the slow operations or of those that kept them queued.
     split: Split,
 }
@@ -109,9 +85,8 @@ impl<'a> Judgement<'a> {
         let queue = QueueCause::of(scene, &excess);
         let mut late = if queue.is_wire() { scene.answered_late() } else { scene.judged.clone() };
         late.truncate(JUDGED);
-        let path = Path::longer(scene);
-        let split = Split::of(scene, path, &late);
-        Self { scene, excess, queue, path, split }
+        let split = Split::of(scene, &late);
+        Self { scene, excess, queue, split }
     }
 
     fn verdict(&self) -> Verdict {
@@ -122,77 +97,127 @@ impl<'a> Judgement<'a> {
             because.extend(self.excess.sentence());
         }
         because.extend(self.queue.sentence());
-        let (layer, share) = self.layer(&mut because);
+        let candidates = self.candidates(&mut because);
         because.extend(self.scene.others());
-        let confidence = if layer == Layer::Unknown { 0.0 } else { self.confidence(layer, share) };
-        Verdict { layer, confidence, because, phases_ms: self.phases() }
+        conclude(candidates, because, self.phases())
     }
 
-    /// The layer, and the share of the time that speaks for it.
-    fn layer(&self, because: &mut Vec<String>) -> (Layer, f64) {
-        let Shares { queue, local, wire, deliver, .. } = self.excess.shares();
-        let client = local + deliver + if self.queue.is_client() { queue } else { 0.0 };
-        let wire = wire + if self.queue.is_wire() { queue } else { 0.0 };
-        if client >= DOMINANT {
-            return (Layer::Client, client);
+    /// What it may have been.
+    fn candidates(&self, because: &mut Vec<String>) -> Vec<Candidate> {
+        let Shares { queue, local, unread, wire, deliver, .. } = self.excess.shares();
+        let queue_is = |is: bool| if is { queue } else { 0.0 };
+        let client = local + unread + deliver + queue_is(self.queue.is_client());
+        let wire = wire + queue_is(self.queue.is_wire());
+        let seen = local + unread;
+        because.extend(self.scene.own_queue());
+        if client >= DOMINANT || (seen >= SEEN && !self.scene.proxied) {
+            // By what its share exceeds the least that is enough.
+            let margin = ((client - SEEN) / (1.0 - SEEN)).clamp(0.0, 1.0);
+            let likely = self.confidence(margin);
+            return vec![(self.client_cause(), likely), (self.server_cause(), (1.0 - likely) * wire)];
+        }
+        if self.scene.proxied {
+            if wire >= DOMINANT {
+                because.push(proxy::IN_LIBCEPHFS.to_owned());
+            }
+            return Vec::new();
         }
         if wire < DOMINANT {
             because.push("No phase holds enough of the extra time to be blamed.".to_owned());
-            return (Layer::Unknown, 0.0);
-        }
-        if self.scene.proxied {
-            because.push(proxy::IN_LIBCEPHFS.to_owned());
-            return (Layer::Unknown, 0.0);
+            return vec![
+                (self.client_cause(), client),
+                (self.network_cause(), wire / 2.0),
+                (self.server_cause(), wire / 2.0),
+            ];
         }
         because.extend(self.split.sentences());
-        if deliver >= LATE_DELIVERY {
+        let says_since_when = self.scene.judged.iter().any(|event| event.network.min_rtt_us > 0);
+        let is_late = deliver >= LATE_DELIVERY && !says_since_when;
+        if is_late {
             because.push(
                 "Delivery on this host was late too, so answers may have come earlier than they were seen.".into(),
             );
-            return (Layer::Unknown, 0.0);
         }
-        self.split.layer()
+        let (layer, share) = if is_late { (Layer::Unknown, 0.0) } else { self.split.layer() };
+        let margin = ((share - HALF) / (1.0 - HALF)).clamp(0.0, 1.0);
+        let likely = self.confidence(margin);
+        match layer {
+            Layer::Network => {
+                let most = if self.split.by_retransmission() {
+                    MOST_BY_RETRANSMISSION
+                } else if self.split.by_round_trips() {
+                    MOST_BY_ROUND_TRIPS
+                } else {
+                    1.0
+                };
+                let likely = likely.min(most);
+                let other = if self.split.by_retransmission() { Cause::HostGone } else { self.server_cause() };
+                vec![(self.network_cause(), likely), (other, (1.0 - likely) / 2.0)]
+            }
+            Layer::Server => vec![(self.server_cause(), likely), (self.network_cause(), (1.0 - likely) / 2.0)],
+            _ => {
+                let (network, server) = self.split.odds();
+                vec![
+                    (self.network_cause(), network * wire * SURE_OF_WIRE),
+                    (self.server_cause(), server * wire * SURE_OF_WIRE),
+                    (self.client_cause(), client),
+                ]
+            }
+        }
+    }
+
+    /// The client's part with most of the extra time.
+    fn client_cause(&self) -> Cause {
+        let Shares { queue, local, unread, deliver, .. } = self.excess.shares();
+        let queue = if self.queue.is_client() { queue } else { 0.0 };
+        let parts =
+            [(Cause::Queue, queue), (Cause::OwnQueue, local), (Cause::Receiver, unread), (Cause::Delivery, deliver)];
+        parts.into_iter().max_by(|(_, one), (_, other)| one.total_cmp(other)).map_or(Cause::Queue, |(cause, _)| cause)
+    }
+
+    fn network_cause(&self) -> Cause {
+        self.split.network_cause()
+    }
+
+    fn server_cause(&self) -> Cause {
+        if self.split.spares_a_kind() { Cause::SlowOperation } else { Cause::SlowServer }
     }
 
     /// From how clear the shares are, how many operations there are, and whether their normal is known.
-    fn confidence(&self, layer: Layer, share: f64) -> f64 {
-        let least = if layer == Layer::Client { DOMINANT } else { HALF };
-        let margin = ((share - least) / (1.0 - least)).clamp(0.0, 1.0);
+    fn confidence(&self, margin: f64) -> f64 {
         let samples = match self.scene.judged.len() {
-            0..=1 => 0.6,
-            2 => 0.7,
-            3..=9 => 0.9,
+            0..=1 => 0.85,
+            2 => 0.9,
+            3..=9 => 0.97,
             _ => 1.0,
         };
-        let normal = if self.excess.has_normal() { 1.0 } else { 0.75 };
-        let confidence = (0.5 + 0.45 * margin) * samples * normal * (0.5 + 0.5 * self.scene.share);
-        let most = match layer {
-            Layer::Network if self.split.by_retransmission() => MOST_BY_RETRANSMISSION,
-            Layer::Network if self.split.may_be_own_queue() => MOST_WITHOUT_STAMPS,
-            _ => 1.0,
-        };
-        (confidence.min(most) * 100.0).round() / 100.0
+        let normal = if self.excess.has_normal() { 1.0 } else { 0.92 };
+        (0.8 + 0.17 * margin) * samples * normal * (0.8 + 0.2 * self.scene.share)
     }
 
     fn phases(&self) -> PhasesMs {
         let mean = |time: fn(&Event) -> u64| self.scene.mean(time) / 1e6;
+        let own = self.scene.mean(|event| self.scene.local(event)) / 1e6;
         let stamped = self.scene.judged.iter().any(|event| event.transit.is_some());
-        let wire = mean(|event| event.phases.wire - local(event));
-        let split = || Split::of(self.scene, self.path, &self.scene.judged).network_ms();
+        let wire = self
+            .scene
+            .mean(|event| event.phases.wire.saturating_sub(self.scene.local(event)).saturating_sub(unread(event)))
+            / 1e6;
+        let split = || Split::of(self.scene, &self.scene.judged).network_ms();
         let network = if self.scene.proxied { None } else { split() };
         let rounded = |ms: f64| (ms * 1_000.0).round() / 1_000.0;
         PhasesMs {
             queue: Some(rounded(mean(|event| event.phases.queue))),
-            send: stamped.then(|| rounded(mean(local))),
+            send: (stamped || own > 0.0).then(|| rounded(own)),
             network: network.map(rounded),
             server: network.map(|network| rounded((wire - network).max(0.0))),
-            deliver: Some(rounded(mean(|event| event.phases.deliver))),
+            deliver: Some(rounded(mean(|event| event.phases.deliver.saturating_add(unread(event))))),
         }
     }
 }
 
 impl Scene<'_> {
-    fn summary(&self) -> String {
+    pub(super) fn summary(&self) -> String {
         let (count, time) = (self.count, self.time);
         let mut text = format!("{} took {} on average", counted(count, "slow operation"), span(time / count.max(1)));
         if let Some((normal, samples)) = self.normal_duration() {
@@ -201,6 +226,17 @@ impl Scene<'_> {
             text.push_str("; how long they take normally is not known");
         }
         text + "."
+    }
+
+    /// What is said of this host's queueing discipline, where it is not stamped.
+    fn own_queue(&self) -> Option<String> {
+        self.path.longer().filter(|path| path.own > 0).map(|path| {
+            format!(
+                "Round trips became {} longer, and when {:.0} % of the slow operations ended, packets waited in the queueing discipline that the connection's go to.",
+                span(path.own),
+                self.judged_with(|event| event.network.own_queue > 0) * 100.0
+            )
+        })
     }
 
     /// What is said of slow operations elsewhere.

@@ -3,18 +3,24 @@
 //! One round-trip sample says little. A peer may delay an acknowledgement by 40 ms (RFC 1122 4.2.3.2), and send it with the answer if that
 //! is ready first, so a slow server can stretch a sample. It does not stretch all of them: it acknowledges every second full segment at
 //! once. A longer path stretches every sample. So the round trip that nine of ten samples reach or exceed is taken for the path's.
+//!
+//! The peer's timestamps (RFC 7323) say more of the way from the server: what they lag behind this host's clock by is the difference of the
+//! clocks and the way here, and no server that is slow changes either.
+//!
+//! What grows on the way to the server may be this host's own queueing discipline. Where sends are stamped, that is known; else it is taken for
+//! it if packets lay there whenever slow operations ended.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::Range};
 
 use model::{Direction, Event, Operation};
 
-use super::scene::{Scene, flight, local};
-use super::wire::{ACK_DELAY, answered, round_trip};
+use super::history::{ACK_DELAY, answered, round_trip};
+use super::scene::{Scene, flight, stamped_local};
 use crate::units::MS;
 
 /// Fewer samples say nothing of the path.
 const LEAST_SAMPLES: usize = 5;
-/// One sample in so many may be smaller than the path's round trip, for it was taken before the fault began.
+/// One sample in so many is none of the rest's.
 const OUTLIERS: usize = 10;
 /// As many are needed of each kind of operation where kinds are compared.
 const LEAST_OF_KIND: usize = 3;
@@ -25,6 +31,21 @@ const LARGE: u64 = 8 << 10;
 const ALIKE: (u64, u64) = (10, MS / 2);
 /// A path that is longer by less is not.
 const LEAST: u64 = MS;
+/// Timestamps tick in milliseconds: a way back that is longer by less is not.
+const LEAST_BACK: u64 = 2 * MS;
+/// The slowest operations with this share of the time say when the fault was.
+const MOST: f64 = 0.75;
+/// What Linux delays an acknowledgement by, most often, and at most (TCP_DELACK_MIN, TCP_DELACK_MAX), and some scheduling.
+const DELAYED: Range<u64> = 36 * MS..46 * MS;
+const MOST_DELAYED: u64 = 220 * MS;
+/// Round trips that differ by less are the same.
+const LEAST_SPREAD: u64 = 5 * MS;
+/// Next to all, but for what was read late.
+const ALL: f64 = 0.9;
+/// Where the fault ended while they were under way, it is these.
+const HALF: f64 = 0.5;
+/// From this share of the slow operations on, packets in this host's queueing discipline are no coincidence.
+const QUEUED: f64 = 0.25;
 /// Exchanges that one request or answer may take on top of the one that transports it: a client that sends a request in several parts
 /// waits for the acknowledgement of the first before it sends the last (Nagle's algorithm, RFC 896).
 const PARTS: u64 = 2;
@@ -38,45 +59,226 @@ pub(super) struct Path {
     pub normal: Option<u64>,
     /// Meanwhile, without what this host's queueing discipline held back where that is known.
     pub now: u64,
+    /// By how much the way from the server became longer, by its timestamps; `None` where nothing is known of them.
+    pub back: Option<u64>,
+    /// The part of `now` that is this host's own queueing discipline, if sends are not stamped; with it `now` is the path's and that.
+    pub own: u64,
     /// A slow server that delays its acknowledgements cannot be the reason.
     pub is_certain: bool,
+    /// Round trips differ much: what is sent queues on the way.
+    pub is_narrow: bool,
+}
+
+/// What the round trips of a connection say while slow operations last.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum PathState {
+    /// Nothing, or nothing that is clear.
+    Unknown,
+    /// They are as short as ever, or longer by no more than this, nanoseconds.
+    AsEver(u64),
+    /// They became longer.
+    Longer(Path),
+}
+
+impl PathState {
+    /// Of the connection of a scene.
+    pub fn of(scene: &Scene) -> Self {
+        let sights: Vec<_> = slowest(scene).map(|event| Sight::of(scene, event)).collect();
+        if sights.iter().map(|sight| sight.samples).sum::<usize>() < LEAST_SAMPLES {
+            return Self::Unknown;
+        }
+        // Where nothing is known of how long operations take normally, what came before may be the fault as well.
+        let before = scene
+            .normal_duration()
+            .and_then(|_| low(scene.before.iter().filter_map(|event| round_trip(event)).collect()));
+        let seen = Seen { scene, sights: &sights, normal: before.or_else(|| least_of_tcp(scene)) };
+        let longer = seen.longer(MOST).or_else(|| seen.longer(HALF).filter(|path| path.is_certain));
+        longer.map(Self::Longer).or_else(|| seen.as_ever().map(Self::AsEver)).unwrap_or(Self::Unknown)
+    }
+
+    /// The path, if it became longer for certain.
+    pub fn longer(self) -> Option<Path> {
+        if let Self::Longer(path) = self { Some(path).filter(|path| path.is_certain) } else { None }
+    }
+}
+
+/// What was seen of the path during the flight of a slow operation: the least, since what is read may be older than the flight.
+struct Sight<'a> {
+    /// The operation's duration.
+    time: u64,
+    /// What was answered meanwhile, and how many round trips that is.
+    within: Vec<&'a Event>,
+    samples: usize,
+    round_trip: Option<u64>,
+    /// How much later than usual the server's segments came.
+    later: Option<u64>,
+    /// In this host's queueing discipline, by its stamps.
+    held: Option<u64>,
+}
+
+impl<'a> Sight<'a> {
+    fn of(scene: &Scene<'a>, event: &Event) -> Self {
+        let (sent, received) = flight(event);
+        let is_within = |other: &&&Event| answered(other) && flight(other).1 >= sent && flight(other).1 <= received;
+        let within: Vec<_> = scene.during.iter().filter(is_within).copied().collect();
+        let later = |other: &&Event| scene.clocks?.later(other);
+        Self {
+            time: event.duration,
+            samples: within.iter().filter(|other| round_trip(other).is_some()).count(),
+            round_trip: within.iter().filter_map(|other| round_trip(other)).min(),
+            later: within.iter().filter_map(later).min(),
+            held: event.transit.map(|_| stamped_local(event)),
+            within,
+        }
+    }
+}
+
+/// What all of them saw.
+struct Seen<'a> {
+    scene: &'a Scene<'a>,
+    sights: &'a [Sight<'a>],
+    /// The round trip before.
+    normal: Option<u64>,
+}
+
+impl Seen<'_> {
+    /// What the operations with this share of the time saw at least.
+    fn at_least(&self, share: f64, seen: impl Fn(&Sight) -> Option<u64>) -> Option<u64> {
+        let mut values: Vec<_> =
+            self.sights.iter().filter_map(|sight| Some((seen(sight)?, sight.time as f64))).collect();
+        values.sort_unstable_by_key(|(value, _)| *value);
+        let all: f64 = values.iter().map(|(_, time)| time).sum();
+        let mut so_far = 0.0;
+        let enough = values.iter().find(|(_, time)| {
+            so_far += time;
+            so_far >= all * (1.0 - share)
+        });
+        enough.map(|(value, _)| *value)
+    }
+
+    /// By what the path is longer at most, if the operations with most of the time saw one that is about as short as ever.
+    fn as_ever(&self) -> Option<u64> {
+        let (round_trip, later) = (|sight: &Sight| sight.round_trip, |sight: &Sight| sight.later);
+        let normal = self.normal?;
+        let more = |share| Some(self.at_least(share, round_trip)?.saturating_sub(normal));
+        match self.at_least(1.0 - MOST, later) {
+            // Acknowledgements may be delayed, which timestamps are not: the way there is as the way back.
+            Some(later) => (later <= LEAST_BACK && more(HALF)? <= ACK_DELAY).then_some(LEAST),
+            None => more(1.0 - MOST).filter(|more| *more <= LEAST.max(normal / 4)).map(|more| more + LEAST),
+        }
+    }
+
+    /// The path as the operations with this share of the time saw it, if it became longer.
+    fn longer(&self, share: f64) -> Option<Path> {
+        let Self { scene, sights, normal } = *self;
+        let held = self.at_least(share, |sight| sight.held);
+        let now = self.at_least(share, |sight| sight.round_trip)?.saturating_sub(held.unwrap_or(0));
+        let usual = normal.unwrap_or(0);
+        let more = now.saturating_sub(usual);
+        let back = self.at_least(share, |sight| sight.later);
+        let during: Vec<_> = sights.iter().flat_map(|sight| sight.within.iter().copied()).collect();
+        let agree = kinds_agree(&during);
+        let is_queued = held.is_none()
+            && scene.judged_with(|event| event.network.own_queue > 0) >= QUEUED
+            && back.is_none_or(|back| back * 2 < more);
+        let large = has_large_writes(&during);
+        let is_certain = is_queued
+            || match back {
+                Some(back) if back >= LEAST_BACK => back <= more + LEAST_BACK,
+                // Only the way there, of which all see the same; or acknowledgements that a server delays, now by more and now by less.
+                Some(_) => {
+                    let more = self.at_least(ALL, |sight| sight.round_trip).unwrap_or(0).saturating_sub(usual);
+                    let told = (agree || more > ACK_DELAY) && large && more >= LEAST.max(usual);
+                    more > MOST_DELAYED || (told && !DELAYED.contains(&more))
+                }
+                None => more > ACK_DELAY || (agree && large),
+            };
+        let spread = self.at_least(1.0 - MOST, |sight| sight.round_trip)?.saturating_sub(now);
+        let is_narrow = spread >= more / 4 && spread >= LEAST_SPREAD;
+        let own = if is_queued { more.saturating_sub(2 * back.unwrap_or(0)) } else { 0 };
+        (more >= LEAST.max(usual) && (is_certain || (agree && back.is_none()))).then_some(Path {
+            normal,
+            now,
+            back,
+            own,
+            is_certain,
+            is_narrow,
+        })
+    }
 }
 
 impl Path {
-    /// The connection's path, if its round trips became longer while the slow operations lasted.
-    pub fn longer(scene: &Scene) -> Option<Self> {
-        let from = scene.judged.iter().map(|event| event.start).min()?;
-        let is_of_now = |event: &&&Event| answered(event) && flight(event).0 >= from;
-        let mut during: Vec<_> = scene.during.iter().filter(is_of_now).copied().collect();
-        // A slow operation is there twice: as an event, and as the recorder has it.
-        let identity = |event: &&Event| (event.end(), event.operation, event.requester.tid);
-        during.sort_by_key(identity);
-        during.dedup_by_key(|event| identity(event));
-        let samples: Vec<_> = during.iter().filter_map(|event| round_trip(event)).collect();
-        if samples.len() < LEAST_SAMPLES {
-            return None;
-        }
-        // Where nothing is known of how long operations take normally, what came before may be the fault as well.
-        let normal = scene
-            .normal_duration()
-            .and_then(|_| low(scene.before.iter().filter_map(|event| round_trip(event)).collect()));
-        let own = low(during.iter().filter(|event| event.transit.is_some()).map(|event| local(event)).collect());
-        let now = low(samples)?.saturating_sub(own.unwrap_or(0));
-        let usual = normal.unwrap_or(0);
-        let more = now.saturating_sub(usual);
-        let agree = kinds_agree(&during);
-        let is_certain = more > ACK_DELAY || (agree && has_large_writes(&during));
-        (more >= LEAST.max(usual) && (is_certain || agree)).then_some(Self { normal, now, is_certain })
+    /// What the round trip is longer by.
+    fn more(&self) -> u64 {
+        self.now.saturating_sub(self.normal.unwrap_or(0))
     }
 
-    /// The most that the longer path adds to this operation: to each round trip that it may have taken.
+    /// The most that the longer round trip adds to this operation: to each that it may have taken.
     pub fn part(&self, event: &Event) -> u64 {
-        let windows = event.bytes.div_ceil(INITIAL_WINDOW).max(1).next_power_of_two().ilog2();
-        let more = self.now.saturating_sub(self.normal.unwrap_or(0));
-        // The window doubles with each round trip.
-        more.saturating_mul(1 + PARTS + u64::from(windows))
+        self.more().saturating_mul(turns(event))
+    }
+
+    /// This host's own queueing discipline's part of an extra time on the wire that the round trips explain.
+    pub fn own_part(&self, event: &Event, extra: u64) -> u64 {
+        let part = self.part(event).min(extra);
+        (part as f64 * self.own as f64 / self.more().max(1) as f64) as u64
     }
 }
+
+/// The slowest operations, with most of the judged time: what is slow for another reason, or was before the fault, has little of it.
+fn slowest<'a>(scene: &'a Scene) -> impl Iterator<Item = &'a Event> {
+    let all: f64 = scene.judged.iter().map(|event| event.duration as f64).sum();
+    let mut so_far = 0.0;
+    scene.judged.iter().copied().take_while(move |event| {
+        let goes_on = so_far < all * MOST;
+        so_far += event.duration as f64;
+        goes_on
+    })
+}
+
+/// The most round trips that an exchange takes: one, those of its parts, and, since the window doubles with each, those that its bytes take.
+pub(super) fn turns(event: &Event) -> u64 {
+    let windows = event.bytes.div_ceil(INITIAL_WINDOW).max(1).next_power_of_two().ilog2();
+    1 + PARTS + u64::from(windows)
+}
+
+/// The shortest round trip of the last minutes, as TCP keeps it.
+fn least_of_tcp(scene: &Scene) -> Option<u64> {
+    let least = scene.judged.iter().map(|event| event.network.min_rtt_us).filter(|least| *least > 0).min();
+    least.map(|least| u64::from(least) * 1_000)
+}
+
+/// What the peer's timestamps lag behind this host's clock by, to be compared: nine of ten arrivals lag by so much or more. What arrives lags by more
+/// where it has lain in the socket for a while.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Clocks(u16);
+
+impl Clocks {
+    pub fn of<'a>(events: impl Iterator<Item = &'a Event>) -> Option<Self> {
+        let lags: Vec<_> = events.map(|event| event.network.arrival_ms).filter(|lag| *lag != 0).collect();
+        if lags.len() < LEAST_SAMPLES {
+            return None;
+        }
+        // Modulo 2^16: as differences from one of them.
+        let first = *lags.first()?;
+        let low = low(lags.iter().map(|lag| u64::from(lag.wrapping_sub(first) ^ SIGN)).collect())?;
+        Some(Self(first.wrapping_add(low as u16 ^ SIGN)))
+    }
+
+    /// By how much later than usual the last segment of this came, nanoseconds. `None` if that is not known; it cannot have been under way for longer than
+    /// the operation: then there is another socket by now, or another clock.
+    pub fn later(self, event: &Event) -> Option<u64> {
+        let lag = event.network.arrival_ms;
+        (lag != 0).then(|| self.until(Self(lag))).filter(|later| *later <= event.phases.wire.saturating_add(LEAST_BACK))
+    }
+
+    fn until(self, other: Self) -> u64 {
+        u64::try_from(other.0.wrapping_sub(self.0).cast_signed()).unwrap_or(0) * MS
+    }
+}
+
+/// Makes the order of unsigned numbers that of signed ones.
+const SIGN: u16 = 1 << 15;
 
 fn has_large_writes(during: &[&Event]) -> bool {
     let is_large_write = |event: &&&Event| {

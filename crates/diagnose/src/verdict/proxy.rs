@@ -1,9 +1,12 @@
 //! Who is to blame where a daemon of this host asks the servers for everybody: the libcephfs proxy. What it lets wait is this host's. What
 //! libcephfs takes is the cluster's or the network's between, and nothing that is seen from here says which of them.
 
-use model::{Event, Layer, Level, Operation, PhasesMs, Verdict};
+use model::{Cause, Event, Level, Operation, PhasesMs, Verdict};
 
-use super::excess::{Excess, Shares};
+use super::{
+    conclude::conclude,
+    excess::{Excess, Shares},
+};
 use crate::units::{counted, span};
 
 /// Whether it is asked for by way of that daemon. All who ask share its workers and its mount: what happens to one happens to all.
@@ -51,7 +54,7 @@ pub(super) fn of_errors(failed: &[Event], mut because: Vec<String>) -> Verdict {
     let unserved = failed.iter().filter(|event| !event.phases.known()).count() as u64;
     if unserved == failed.len() as u64 {
         because.push("None of them was seen to be served by libcephfsd: see whether it runs, and its log.".to_owned());
-        return Verdict { layer: Layer::Client, confidence: 0.7, because, phases_ms: PhasesMs::default() };
+        return conclude(vec![(Cause::OwnDaemon, 0.85)], because, PhasesMs::default());
     }
     because.push(format!(
         "libcephfsd served {} of {}, and answered so; whether the daemon, libcephfs or the cluster refused is not known.",

@@ -4,13 +4,24 @@ use std::{cmp::Reverse, collections::BTreeMap};
 
 use model::{Event, MountKey, Nanos, Operation, Phases};
 
-use super::proxy::is_proxied;
-use crate::{units::MS, window::slower_first};
+use super::{
+    path::{Clocks, PathState},
+    proxy::is_proxied,
+};
+use crate::{
+    units::{MS, SECOND},
+    window::slower_first,
+};
 
 /// At most this many of the slowest operations are judged.
 pub(super) const JUDGED: usize = 128;
+/// Times that come from the kernel's jiffies, 1 to 10 ms each, mean nothing up to this.
+pub(super) const JIFFY: u64 = 10 * MS;
 /// An answer this much later than normal is late: less may be the clock's granularity or the scheduler.
 const LATE: u64 = 10 * MS;
+
+/// Clocks drift by 50 millionths: 3 ms in this time, nanoseconds.
+const CLOCKS_HOLD: u64 = 60 * SECOND;
 
 /// What shares a network and a server: a connection, else (where the probe does not know it) a mount.
 type Route = (&'static str, u64, MountKey);
@@ -51,6 +62,10 @@ pub(super) struct Scene<'a> {
     /// What ended between then and the end of the last slow one, these included, in the order of ending.
     pub during: Vec<&'a Event>,
     normals: BTreeMap<(Operation, MountKey), Normal>,
+    /// The difference of this host's clock and the peer's, before.
+    pub clocks: Option<Clocks>,
+    /// The path.
+    pub path: PathState,
 }
 
 impl<'a> Scene<'a> {
@@ -74,7 +89,11 @@ impl<'a> Scene<'a> {
         let slowest = *mine.first()?;
         mine.retain(|event| event.phases.known());
         mine.truncate(JUDGED);
-        Some(Self {
+        // Of all, where there was next to nothing before: what is late is not most of it.
+        let recent = |event: &&&Event| event.end().saturating_add(CLOCKS_HOLD) >= from;
+        let clocks = Clocks::of(before.iter().filter(recent).copied())
+            .or_else(|| Clocks::of(before.iter().chain(&during).filter(recent).copied()));
+        let mut scene = Self {
             remote: slowest.operation.level().is_remote(),
             proxied: is_proxied(slowest.operation),
             count,
@@ -86,7 +105,11 @@ impl<'a> Scene<'a> {
             before,
             during,
             normals,
-        })
+            clocks,
+            path: PathState::Unknown,
+        };
+        scene.path = PathState::of(&scene);
+        Some(scene)
     }
 
     /// The normal of an event's operation on its mount.
@@ -100,8 +123,35 @@ impl<'a> Scene<'a> {
         (normal.count > 0).then_some((normal.duration, normal.count))
     }
 
+    /// The part of the time on the wire for which the request lay in this host's queueing discipline, as far as that is known.
+    pub fn local(&self, event: &Event) -> u64 {
+        if event.transit.is_some() {
+            return stamped_local(event);
+        }
+        let extra = event.phases.wire.saturating_sub(self.normal(event).wire);
+        self.path.longer().map_or(0, |path| path.own_part(event, extra))
+    }
+
+    /// The share of the operations that were answered meanwhile as fast as ever.
+    pub fn fast_share(&self) -> f64 {
+        let from = self.judged.iter().map(|event| event.start).min().unwrap_or(0);
+        let meanwhile = self.during.iter().filter(|event| event.start >= from && !event.flags.unanswered);
+        let (all, fast) = meanwhile.fold((0_u32, 0_u32), |(all, fast), event| {
+            let is_fast = event.phases.wire < self.normal(event).wire.saturating_mul(2).saturating_add(LATE);
+            (all + 1, fast + u32::from(is_fast))
+        });
+        f64::from(fast) / f64::from(all.max(1))
+    }
+
+    /// Of the judged operations that say more of their connection, the share of which this is true.
+    pub fn judged_with(&self, is: impl Fn(&Event) -> bool) -> f64 {
+        let saying = self.judged.iter().filter(|event| event.network.min_rtt_us > 0);
+        let (all, such) = saying.fold((0_u32, 0_u32), |(all, such), event| (all + 1, such + u32::from(is(event))));
+        f64::from(such) / f64::from(all.max(1))
+    }
+
     /// Mean over the judged operations.
-    pub fn mean(&self, time: fn(&Event) -> u64) -> f64 {
+    pub fn mean(&self, time: impl Fn(&Event) -> u64) -> f64 {
         let sum: f64 = self.judged.iter().map(|event| time(event) as f64).sum();
         sum / (self.judged.len().max(1) as f64)
     }
@@ -126,15 +176,34 @@ pub(super) fn flight(event: &Event) -> (Nanos, Nanos) {
     (sent, sent.saturating_add(event.phases.wire))
 }
 
-/// The part of the time on the wire for which the request lay in this host's queueing discipline, if that is known.
-pub(super) fn local(event: &Event) -> u64 {
+/// Likewise, as its stamps say it.
+pub(super) fn stamped_local(event: &Event) -> u64 {
     event.transit.map_or(0, |transit| transit.local.min(event.phases.wire))
+}
+
+/// The part of the time on the wire for which the answer lay in this host's socket, because nobody took it: at least.
+pub(super) fn unread(event: &Event) -> u64 {
+    let unread = u64::from(event.network.unread_us) * 1_000;
+    if unread > JIFFY { unread.min(event.phases.wire) } else { 0 }
 }
 
 /// The part of the duration that is in none of the phases.
 pub(super) fn rest(event: &Event) -> u64 {
     let Phases { queue, wire, deliver } = event.phases;
     event.duration.saturating_sub(queue.saturating_add(wire).saturating_add(deliver))
+}
+
+/// Overlapping stretches joined.
+pub(super) fn union(mut stretches: Vec<(Nanos, Nanos)>) -> Vec<(Nanos, Nanos)> {
+    stretches.sort_unstable();
+    let mut joined: Vec<(Nanos, Nanos)> = Vec::with_capacity(stretches.len());
+    for (from, to) in stretches {
+        match joined.last_mut().filter(|last| from <= last.1) {
+            Some(last) => last.1 = last.1.max(to),
+            None => joined.push((from, to)),
+        }
+    }
+    joined
 }
 
 /// The upper median; `None` without values.
@@ -153,7 +222,7 @@ fn weighted(event: &Event) -> u64 {
 }
 
 /// What the recorder and the slow events tell of one connection: before `from`, and from then to `to`. The recorder may
-/// have lost the slow ones by now; if not, they are there twice, which changes no minimum and no median that is used.
+/// have lost the slow ones by now.
 fn history<'a>(
     slow: &[&'a Event],
     around: &'a [Event],
@@ -163,7 +232,13 @@ fn history<'a>(
 ) -> (Vec<&'a Event>, Vec<&'a Event>) {
     let recorded = around.iter().filter(|event| route(event) == here && event.end() <= to);
     let mut all: Vec<_> = slow.iter().copied().chain(recorded).collect();
-    all.sort_by_key(|event| event.end());
+    // A slow operation is there twice: as an event, and as the recorder has it.
+    let identity = |event: &&Event| (event.end(), event.operation, event.requester.tid);
+    // The one that says more of its connection comes first; of equals, in whatever order they came, the same one.
+    let tells =
+        |event: &&Event| (Reverse(event.network.min_rtt_us), event.start, event.phases.wire, event.network.rtt_us);
+    all.sort_by_key(|event| (identity(event), tells(event)));
+    all.dedup_by_key(|event| identity(event));
     let during = all.split_off(all.partition_point(|event| event.end() < from));
     (all, during)
 }

@@ -80,6 +80,43 @@ pub fn stamped(mut scene: Scene, [local, held, ack]: [f64; 3], retransmitted: u3
     scene
 }
 
+/// The server stamps what it sends: from when the slow operations begin, its segments come this many milliseconds later.
+pub fn timestamped(mut scene: Scene, later: u16) -> Scene {
+    let lag = |event: &mut Event| event.network.arrival_ms = 500 + if event.duration >= 20 * MS { later } else { 0 };
+    scene.slow.iter_mut().chain(&mut scene.around).for_each(lag);
+    scene.slow.iter_mut().for_each(|event| event.network.min_rtt_us = 250);
+    scene
+}
+
+/// Answers lay in the socket for so many milliseconds until they were taken.
+pub fn unread(scene: Scene, ms: u32) -> Scene {
+    let mut scene = timestamped(scene, 0);
+    scene.slow.iter_mut().for_each(|event| event.network.unread_us = ms * 1_000);
+    scene
+}
+
+/// Whenever a slow operation ends, packets wait in this host's queueing discipline.
+pub fn queued(scene: Scene) -> Scene {
+    let mut scene = timestamped(scene, 0);
+    scene.slow.iter_mut().for_each(|event| event.network.own_queue = 2);
+    scene
+}
+
+/// Every third request is lost, and sent again after 200 ms; the others are as fast as ever.
+pub fn losing() -> Scene {
+    let mut scene = Scene::healthy();
+    for index in 0..30 {
+        let start = 1_000.0 + f64::from(index) * 250.0;
+        let lost = index % 3 == 0;
+        let event = retransmitted(
+            index / 3 + u32::from(lost),
+            smb("SMB2_WRITE", start, [0.0, if lost { 204.0 } else { 1.0 }, 0.1]),
+        );
+        if lost { scene.slow(event) } else { scene.fast(event) }
+    }
+    scene
+}
+
 pub fn without_past(mut scene: Scene) -> Scene {
     scene.around.retain(|event| event.start >= 1_000 * MS);
     scene

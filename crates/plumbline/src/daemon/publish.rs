@@ -280,6 +280,7 @@ fn told(incident: &Incident, bundle: &Path) -> IncidentRecord {
         ("plumbline.incident.rule", anomaly.name.clone()),
         ("plumbline.incident.state", if over { "over" } else { "begun" }.to_owned()),
         ("plumbline.incident.layer", layer.to_owned()),
+        ("plumbline.incident.cause", verdict.cause.map(|cause| cause.name().to_owned()).unwrap_or_default()),
         ("plumbline.incident.confidence", format!("{:?}", verdict.confidence)),
         ("plumbline.incident.bundle", printable(bundle.as_os_str().as_encoded_bytes())),
         ("plumbline.protocol", anomaly.probe.to_string()),

@@ -15,11 +15,12 @@ pub fn audit(enabled: bool, what: &str, details: impl FnOnce() -> String) {
 /// An incident has begun.
 pub fn incident(incident: &Incident, audited: bool) {
     let Incident { id, anomaly, verdict, .. } = incident;
-    let layer = verdict.layer.name();
+    let (layer, cause) = (verdict.layer.name(), verdict.cause.map_or("", |cause| cause.name()));
     tracing::warn!(
         incident = id,
         anomaly = anomaly.name,
         layer,
+        cause,
         mount = incident.mount().map_or("", |mount| &mount.mountpoint),
         server = incident.mount().map_or("", |mount| &mount.server),
         "{}: {}; layer {layer}: {}",

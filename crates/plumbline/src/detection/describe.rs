@@ -15,7 +15,10 @@ use model::{
 };
 use probes::Recorder;
 
-use super::children::Children;
+use super::{
+    children::Children,
+    recent::{Known, Recent},
+};
 use crate::{
     evidence::{Attachment, Scope, ScopedMount},
     io::jobs,
@@ -34,6 +37,8 @@ pub struct Facts<'a> {
     pub episode: &'a Episode,
     pub recorder: &'a Recorder,
     pub children: &'a Children,
+    /// Events of what the recorder has little of.
+    pub recent: &'a Recent,
     pub losses: Losses,
     /// What higher layers saw of it.
     pub also: Vec<String>,
@@ -54,8 +59,11 @@ pub fn describe(source: &dyn EventSource, facts: Facts<'_>) -> Incident {
     let window = &facts.episode.window;
     let begin = window.events().iter().map(|event| event.start).min().unwrap_or(window.from).min(window.from);
     let since = begin.saturating_sub(nanos(NORMAL_SPAN));
-    let around = around(source, window.events(), facts.recorder.events_since(since, JUDGED));
-    let verdict = diagnose::judge(&facts.episode.anomaly.kind, window.events(), &around);
+    let known = facts.recent.known();
+    let around = around(source, window.events(), facts.recorder.events_since(since, JUDGED), &known);
+    // Some rules find what they report in the recorder.
+    let slow: Vec<_> = window.events().iter().cloned().map(|event| known.whole(event)).collect();
+    let verdict = diagnose::judge(&facts.episode.anomaly.kind, &slow, &around);
     let (begin, end) = (clock.iso(begin), clock.iso(window.to));
     Incident {
         id: facts.id.to_owned(),
@@ -78,8 +86,13 @@ pub fn describe(source: &dyn EventSource, facts: Facts<'_>) -> Incident {
 }
 
 /// What went to the same places: the verdict looks at nothing else. For calls above the client of a file system, that is also what the client
-/// asked the server for on the same mount.
-fn around(source: &dyn EventSource, events: &[Event], recorded: impl Iterator<Item = Event>) -> Vec<Event> {
+/// asked the server for on the same mount. `known`: all that is known of some of it.
+fn around(
+    source: &dyn EventSource,
+    events: &[Event],
+    recorded: impl Iterator<Item = Event>,
+    known: &Known<'_>,
+) -> Vec<Event> {
     let places: HashSet<_> = events.iter().map(|event| (event.connection, event.mount)).collect();
     let device = |mount: MountKey| source.device(mount).unwrap_or(mount);
     let calls = events.iter().filter(|event| !event.operation.level().is_remote());
@@ -92,7 +105,7 @@ fn around(source: &dyn EventSource, events: &[Event], recorded: impl Iterator<It
             connection => *connection == event.connection,
         }) || event.operation.level() == Level::Request && is_below(event.mount)
     };
-    recorded.filter(is_near).collect()
+    recorded.filter(is_near).map(|event| known.whole(event)).collect()
 }
 
 /// The incident of a snapshot: nothing was detected, so nothing is judged.

@@ -178,6 +178,7 @@ impl Detection {
             id: id.as_str(),
             episode,
             children: &self.children,
+            recent: &self.recent,
             recorder: &recorder,
             losses: source.losses(),
             also,

@@ -7,6 +7,7 @@
 mod children;
 mod describe;
 mod incidents;
+mod recent;
 mod rules;
 
 use std::{
@@ -24,6 +25,7 @@ pub use incidents::{Report, Reporter};
 pub use rules::{Change, ChangeExt, Rules};
 
 use incidents::Open;
+use recent::Recent;
 
 /// What is in flight is looked at so often at most. Shorter than a second by what a timer may be early.
 const LOOK_AT_STALLS_EVERY: Duration = Duration::from_millis(900);
@@ -34,6 +36,7 @@ pub struct Detection {
     /// The episodes that are not over, by number.
     open: HashMap<u64, Open>,
     children: Children,
+    recent: Recent,
     ledger: Ledger,
     lost_before: HashMap<&'static str, u64>,
     looked_at_stalls: Nanos,
@@ -46,6 +49,7 @@ impl Detection {
             rules: Rules::new(config, now),
             open: HashMap::new(),
             children: Children::default(),
+            recent: Recent::default(),
             ledger: Ledger::default(),
             lost_before: HashMap::new(),
             looked_at_stalls: now,
@@ -59,8 +63,11 @@ impl Detection {
 
     /// Shows the rules what has come. False once nothing waits.
     pub fn drain(&mut self, source: &mut dyn EventSource) -> bool {
-        let rules = &mut self.rules;
-        source.drain(&mut |event| rules.see(event))
+        let (rules, recent) = (&mut self.rules, &mut self.recent);
+        source.drain(&mut |event| {
+            recent.keep(event);
+            rules.see(event);
+        })
     }
 
     /// An interval is over, and drained: closes every rule's window, and has what that changed reported.

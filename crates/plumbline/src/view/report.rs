@@ -1,6 +1,6 @@
 //! An incident as one self-contained page: no script, no network, readable on paper.
 
-use model::{CallLine, ChildLine, Incident, Layer, PhasesMs, Share};
+use model::{CallLine, ChildLine, Incident, Layer, PhasesMs, Share, Verdict};
 
 /// Of every page.
 pub const STYLE: &str = "\
@@ -64,13 +64,18 @@ pub fn page(incident: &Incident) -> String {
 }
 
 fn headline(incident: &Incident) -> String {
-    let sure = incident.verdict.confidence * 100.0;
-    match incident.verdict.layer {
-        layer @ (Layer::Client | Layer::Network | Layer::Server) => {
-            format!("The {} was slow ({sure:.0} % sure)", layer.name())
-        }
-        Layer::Unknown => "The evidence does not say who was slow".into(),
+    let Verdict { layer, confidence, cause, .. } = &incident.verdict;
+    let sure = format!("({:.0} % sure)", confidence * 100.0);
+    match (layer, cause) {
+        (_, Some(cause)) => format!("{}: {} {sure}", capital(layer.name()), cause.told()),
+        (Layer::Unknown, None) => "The evidence does not say who was at fault".into(),
+        (layer, None) => format!("{} {sure}", capital(layer.name())),
     }
+}
+
+fn capital(word: &str) -> String {
+    let mut letters = word.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
 /// One bar: the mean slow operation, phase by phase.
@@ -180,7 +185,7 @@ mod tests {
     #[test]
     fn an_unknown_layer_blames_nobody() {
         let page = page_of(r#"{"verdict": {"layer": "unknown", "confidence": 0.0}}"#);
-        assert!(page.contains("does not say who was slow"));
+        assert!(page.contains("does not say who was at fault"));
     }
 
     #[test]

@@ -8,14 +8,14 @@ use model::{Level, Operation, Protocol};
 use crate::config::{
     commands::{commands, in_both},
     modes::Mode,
-    reader::{Reader, find},
+    reader::{Range, Reader, find},
     rules::{Draft, Kind, Source},
 };
 
 /// The kind, and the keys that only its rules have.
 pub const KIND: Kind = Kind {
     word: diagnose::connection::KIND,
-    keys: &["acceptable_count", "track_commands", "exclude_commands"],
+    keys: &["acceptable_count", "loss_percent", "track_commands", "exclude_commands"],
     read: |reader, draft| Some(Arc::new(read(reader, draft)?)),
     probe: seeing_connections,
 };
@@ -24,6 +24,9 @@ pub const KIND: Kind = Kind {
 fn seeing_connections() -> Option<&'static Protocol> {
     probes::at(Level::Connection).next()
 }
+
+/// A path that loses more makes remote file systems slow: each loss at the end of a request or answer costs 200 ms.
+const DEFAULT_LOSS_PERCENT: f64 = 0.5;
 
 /// How many of a kind in one window are an anomaly. Single segments and calls get lost on any network; all else is one too many.
 fn default_count(operation: Operation) -> u32 {
@@ -50,6 +53,8 @@ fn read(reader: &mut Reader<'_>, draft: &Draft<'_>) -> Option<ConnectionRule> {
     let track = commands(reader, track, Some(protocol), &["command", "count"]);
     let exclude = commands(reader, exclude, Some(protocol), &["command"]);
     in_both(reader, track.iter().map(|one| (&*one.name, one.at)), exclude.iter().map(|one| (&*one.name, one.at)));
+    let loss_percent = find(draft.entries, "loss_percent")
+        .map_or(Some(DEFAULT_LOSS_PERCENT), |entry| reader.number(entry, Range::new(0.01, 100.0, "per cent")));
     let for_all = find(draft.entries, "acceptable_count").and(draft.acceptable_count);
     let count = |operation: Operation| {
         let tracked = track.iter().find(|one| one.operation == Some(operation));
@@ -70,5 +75,5 @@ fn read(reader: &mut Reader<'_>, draft: &Draft<'_>) -> Option<ConnectionRule> {
         draft.nothing_left(reader);
         return None;
     }
-    Some(ConnectionRule { subject: draft.subject(protocol), counts })
+    Some(ConnectionRule { subject: draft.subject(protocol), counts, loss_percent: loss_percent? })
 }

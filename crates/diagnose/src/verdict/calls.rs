@@ -1,0 +1,79 @@
+//! Slow calls: judged by the requests to the server below them, if these took most of their time; by what is left, if they did not.
+
+use model::{Cause, Event, Level, PhasesMs, Verdict};
+
+use super::{
+    conclude::conclude,
+    scene::{JUDGED, Scene, union},
+    verdict as of_requests,
+};
+use crate::{units::span, window::slower_first};
+
+/// Of a call's time: so much that requests were under way is most of it, and so much next to nothing.
+const MOST: f64 = 0.5;
+const LITTLE: f64 = 0.2;
+/// How likely it is that who called waited for nothing remote, if requests took next to nothing of the time of one call, and of several.
+const OF_ONE: f64 = 0.8;
+const OF_SEVERAL: f64 = 0.88;
+const SEVERAL: usize = 3;
+
+/// Judges calls above the client of a file system. `around`: everything else on the same mounts.
+pub(super) fn verdict(scene: &Scene, calls: &[Event], around: &[Event]) -> Verdict {
+    let mut slowest: Vec<_> = calls.iter().collect();
+    slowest.sort_by(|a, b| slower_first(a, b));
+    slowest.truncate(JUDGED);
+    let requests: Vec<_> = around
+        .iter()
+        .filter(|event| event.operation.level() == Level::Request && !event.operation.waits_by_design())
+        .collect();
+    let below: Vec<_> = requests
+        .iter()
+        .filter(|request| slowest.iter().any(|call| together(request, call) >= share_of(call, MOST)))
+        .collect();
+    let covered = covered(&slowest, &requests);
+    if !below.is_empty() && covered >= LITTLE {
+        let below: Vec<Event> = below.into_iter().map(|event| (*event).clone()).collect();
+        let mut verdict = of_requests(&below, around);
+        let why = format!("{} Judged by the requests to the server that took most of that.", scene.summary());
+        verdict.because.insert(0, why);
+        return verdict;
+    }
+    if requests.is_empty() || covered >= LITTLE {
+        return Verdict::unknown(format!(
+            "{} This probe sees how long an operation took, not where: whether the file system, its daemon or a server \
+             behind it was slow is not known.",
+            scene.summary()
+        ));
+    }
+    let likely = if slowest.len() >= SEVERAL { OF_SEVERAL } else { OF_ONE };
+    let because = vec![
+        scene.summary(),
+        format!(
+            "Requests to the server on the same mount were under way for {:.0} % of that time; the rest, {} of the slowest, passed on this host.",
+            covered * 100.0,
+            slowest.first().map_or_else(String::new, |call| span(share_of(call, 1.0 - covered)))
+        ),
+    ];
+    conclude(vec![(Cause::Requester, likely)], because, PhasesMs::default())
+}
+
+/// For how long both were under way, nanoseconds.
+fn together(request: &Event, call: &Event) -> u64 {
+    request.end().min(call.end()).saturating_sub(request.start.max(call.start))
+}
+
+fn share_of(call: &Event, share: f64) -> u64 {
+    (call.duration as f64 * share) as u64
+}
+
+/// The share of the calls' time during which any of the requests was under way.
+fn covered(calls: &[&Event], requests: &[&Event]) -> f64 {
+    let flights = union(requests.iter().map(|event| (event.start, event.end())).collect());
+    let within = |call: &&Event| -> f64 {
+        let first = flights.partition_point(|(_, end)| *end < call.start);
+        let near = flights.iter().skip(first).take_while(|(start, _)| *start <= call.end());
+        near.map(|(start, end)| (*end).min(call.end()).saturating_sub((*start).max(call.start)) as f64).sum()
+    };
+    let all: f64 = calls.iter().map(|call| call.duration as f64).sum();
+    calls.iter().map(within).sum::<f64>() / all.max(1.0)
+}

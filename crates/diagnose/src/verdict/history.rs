@@ -1,0 +1,262 @@
+//! What happened on a connection, in the order of time, and what that bounds the network's part of an operation to.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::{Event, Nanos, Operation};
+
+use super::{
+    path::turns,
+    scene::{JIFFY, Scene, flight, median},
+};
+use crate::units::MS;
+
+/// How much of a round-trip sample can be the peer's delayed acknowledgement: 40 ms on Linux, and some scheduling.
+pub(super) const ACK_DELAY: u64 = 50 * MS;
+/// Linux's least retransmission timeout (TCP_RTO_MIN).
+const LEAST_RTO: u64 = 200 * MS;
+/// The least wait before a tail loss probe, and some scheduling.
+const PROBE: u64 = 20 * MS;
+/// Other kinds of operations must be at least this many to speak for the network.
+const WITNESSES: usize = 3;
+/// So many segments out of order are no chance.
+const OUT_OF_ORDER: u32 = 3;
+/// So many times segments were sent again, with an answer between each, are a path that loses them. A host that is gone for a while makes one.
+const LOSSES: usize = 3;
+/// The operations with this share of the time must have been under way when segments were sent again.
+const LOST_MOST: f64 = 0.6;
+/// Those with less are not slow for what was lost.
+const LOST_SOME: f64 = 0.1;
+/// So many operations are as fast as ever on a path that loses segments: chance does not hit all.
+const SPARED: f64 = 0.2;
+
+/// What bounds the network's part in one operation.
+pub(super) struct Bounds {
+    pub low: u64,
+    pub high: u64,
+    pub round_trip: Option<u64>,
+    /// `None` if not known.
+    pub retransmitted: Option<u32>,
+    pub silence: u64,
+    pub by_retransmission: bool,
+}
+
+/// The connection's history, ordered for looking things up.
+pub(super) struct History<'a> {
+    scene: &'a Scene<'a>,
+    /// When answers were received, ascending.
+    answers: Vec<Nanos>,
+    /// Counts of retransmitted segments by the time they were read, ascending.
+    retransmits: Vec<(Nanos, u32)>,
+    /// Median of the round-trip samples before.
+    pub normal_round_trip: Option<u64>,
+    during: &'a [&'a Event],
+    pub witness: Option<(Operation, u64)>,
+    /// The path lost segments while the slow operations lasted, and may have lost answers.
+    pub lossy: bool,
+    /// It is for losses that most of the time passed.
+    pub loses: bool,
+}
+
+impl<'a> History<'a> {
+    pub fn of(scene: &'a Scene, events: &[&Event]) -> Self {
+        let all = || scene.before.iter().chain(&scene.during);
+        let mut answers: Vec<_> = all().filter(|event| answered(event)).map(|event| flight(event).1).collect();
+        answers.sort_unstable();
+        let mut retransmits: Vec<_> =
+            all().filter(|event| event.network.known).map(|event| (event.end(), event.network.retransmits)).collect();
+        retransmits.sort_unstable();
+        let normal_round_trip = median(scene.before.iter().filter_map(|event| round_trip(event)).collect());
+        let mut history = Self {
+            scene,
+            answers,
+            retransmits,
+            normal_round_trip,
+            during: &scene.during,
+            witness: witness(scene, events),
+            lossy: false,
+            loses: false,
+        };
+        history.loses = history.sent_again_often() >= LOSSES
+            && Self::share_of_time(events, |event| history.explains_silence(event)) >= LOST_MOST
+            && scene.fast_share() >= SPARED;
+        let sent_again = history.retransmitted_again() || history.during.iter().any(|event| history.fits_a_loss(event));
+        let share = Self::share_of_time(events, |event| history.retransmitted(event, flight(event).0).0 > 0);
+        history.lossy = history.loses || history.is_out_of_order() || (sent_again && share >= LOST_SOME);
+        if history.lossy {
+            history.witness = None;
+        }
+        history
+    }
+
+    pub fn bounds(&self, event: &Event) -> Bounds {
+        let (sent, received) = flight(event);
+        let within = self.during.iter().filter(|other| flight(other).1 >= sent && flight(other).1 <= received);
+        let round_trip = within.clone().filter_map(|other| round_trip(other)).min();
+        let windows = turns(event);
+        let nested = within
+            .filter(|other| answered(other) && flight(other).0 >= sent && turns(other) >= windows)
+            .map(|other| other.phases.wire);
+        let mut high = event.phases.wire;
+        if !self.lossy {
+            // By what the round trip is longer, each that the operation took is.
+            let longer = round_trip.zip(self.normal_round_trip).map(|(sample, normal)| {
+                let more = sample.saturating_sub(normal).saturating_mul(windows);
+                self.scene.normal(event).wire.saturating_add(more).max(sample)
+            });
+            let all = longer.or(round_trip.map(|sample| sample.saturating_mul(windows)));
+            high = nested.chain(all).fold(high, u64::min);
+        }
+        // A round trip as TCP takes it begins in front of the queueing discipline.
+        let mut low =
+            round_trip.map_or(0, |sample| sample.saturating_sub(ACK_DELAY).saturating_sub(self.scene.local(event)));
+        // The answer's last segment came so much later than others before.
+        let clocks = self.scene.clocks.filter(|_| event.network.min_rtt_us > 0);
+        let later = clocks.and_then(|clocks| clocks.later(event)).unwrap_or(0);
+        low = low.max(later.saturating_sub(u64::from(event.network.unread_us) * 1_000 + JIFFY));
+        if let Some(transit) = event.transit {
+            low = low.max(transit.least.saturating_sub(ACK_DELAY));
+            if !self.lossy {
+                high = high.min(transit.held.saturating_add(transit.most).max(low));
+            }
+        }
+        let (at_least, at_most) = self.retransmitted(event, sent);
+        if self.loses && at_least > 0 {
+            low = event.phases.wire;
+        }
+        let silence = self.silence(sent, received);
+        let mut by_retransmission = false;
+        if at_most == 0 || !event.network.known {
+            high = self.witness.map_or(high, |(_, wire)| high.min(wire));
+        } else {
+            high = high.max(possible(at_most, silence, event));
+            by_retransmission = proven(at_least, silence, event);
+            low = if by_retransmission { low.max(silence) } else { low };
+        }
+        Bounds {
+            low: low.min(high),
+            high,
+            round_trip,
+            retransmitted: (at_least == at_most).then_some(at_most),
+            silence: if at_most > 0 { silence } else { 0 },
+            by_retransmission,
+        }
+    }
+
+    /// Whether segments were retransmitted again before the next answer came, which no loss probe explains.
+    fn retransmitted_again(&self) -> bool {
+        let from = self.during.first().map_or(0, |event| event.end());
+        let first = self.retransmits.partition_point(|(time, _)| *time < from).saturating_sub(1);
+        let counts = self.retransmits.get(first..).unwrap_or_default();
+        counts.windows(2).any(|pair| matches!(pair, [(_, before), (_, now)] if now.saturating_sub(*before) > 1))
+    }
+
+    /// Whether segments of answers came out of order while the slow operations lasted.
+    fn is_out_of_order(&self) -> bool {
+        let counts =
+            self.during.iter().filter(|event| event.network.min_rtt_us > 0).map(|event| event.network.out_of_order);
+        let (least, most) = counts.fold((u32::MAX, 0), |(least, most), count| (count.min(least), count.max(most)));
+        most.saturating_sub(least) >= OUT_OF_ORDER
+    }
+
+    /// How often segments were sent again between two answers while the slow operations lasted.
+    fn sent_again_often(&self) -> usize {
+        let from = self.during.iter().map(|event| event.start).min().unwrap_or(0);
+        let first = self.retransmits.partition_point(|(time, _)| *time < from).saturating_sub(1);
+        let counts = self.retransmits.get(first..).unwrap_or_default();
+        counts.windows(2).filter(|pair| matches!(pair, [(_, before), (_, now)] if now > before)).count()
+    }
+
+    /// The share of the time on the wire that was the operations' of which this is true.
+    fn share_of_time(events: &[&Event], is: impl Fn(&Event) -> bool) -> f64 {
+        let time = |event: &&&Event| event.phases.wire as f64;
+        let such = events.iter().filter(|event| is(event));
+        such.map(|event| time(&event)).sum::<f64>() / events.iter().map(|event| time(&event)).sum::<f64>().max(1.0)
+    }
+
+    /// Whether segments were sent again during an operation's flight, and that explains most of the silence in it.
+    fn explains_silence(&self, event: &Event) -> bool {
+        let (sent, received) = flight(event);
+        let (silence, count) = (self.silence(sent, received), self.retransmitted(event, sent).0);
+        possible(count, silence, event) > silence / 2
+    }
+
+    /// Whether nobody was answered during an operation's flight for as long as the loss of what was retransmitted takes.
+    fn fits_a_loss(&self, event: &Event) -> bool {
+        let (sent, received) = flight(event);
+        if received.saturating_sub(sent) < LEAST_RTO {
+            return false;
+        }
+        let (silence, count) = (self.silence(sent, received), self.retransmitted(event, sent).0);
+        silence >= LEAST_RTO && possible(count, silence, event) == silence
+    }
+
+    /// How many segments were retransmitted between sending and the end: at least and at most.
+    fn retransmitted(&self, event: &Event, sent: Nanos) -> (u32, u32) {
+        if !event.network.known {
+            return (0, u32::MAX);
+        }
+        let now = event.network.retransmits;
+        let earlier = self.retransmits.partition_point(|(time, _)| *time <= sent).checked_sub(1);
+        match earlier.and_then(|index| self.retransmits.get(index)) {
+            Some((_, before)) if *before <= now => (now - before, now - before),
+            // A new socket counts from zero: there was a reconnection, and nothing is known of the old one's end.
+            Some(_) => (0, u32::MAX),
+            None => (0, now),
+        }
+    }
+
+    /// The longest time without an answer between two times.
+    fn silence(&self, sent: Nanos, received: Nanos) -> u64 {
+        let first = self.answers.partition_point(|time| *time <= sent);
+        let (mut last, mut longest) = (sent, 0);
+        let answers = self.answers.iter().skip(first).take_while(|time| **time < received).copied();
+        for time in answers.chain([received]) {
+            longest = longest.max(time.saturating_sub(last));
+            last = time;
+        }
+        longest
+    }
+}
+
+/// The most silence that retransmissions can stand for. The timeout doubles with each, and the last may have waited in
+/// vain; a silence shorter than the first timeout is a loss probe's, which waits for two round trips.
+fn possible(retransmissions: u32, silence: u64, event: &Event) -> u64 {
+    let smoothed = u64::from(event.network.srtt_us) * 1_000;
+    let waited = if retransmissions > 0 && silence < LEAST_RTO {
+        3 * smoothed + PROBE
+    } else {
+        (LEAST_RTO + smoothed).saturating_mul((1 << (retransmissions.min(20) + 1)) - 1)
+    };
+    if retransmissions > 0 { silence.min(waited) } else { 0 }
+}
+
+/// Whether the retransmissions leave nothing else to blame: the last of them ended the silence. One alone may have been
+/// a loss probe that only overtook a delayed acknowledgement.
+fn proven(retransmissions: u32, silence: u64, event: &Event) -> bool {
+    let timeout = LEAST_RTO + u64::from(event.network.srtt_us) * 1_000;
+    let waited = timeout.saturating_mul((1 << retransmissions.min(20)) - 1);
+    retransmissions > 1 && silence >= LEAST_RTO && silence <= waited.saturating_add(waited / 4)
+}
+
+/// The fastest kind of operation that was never slow meanwhile, by its median.
+fn witness(scene: &Scene, events: &[&Event]) -> Option<(Operation, u64)> {
+    let slow: BTreeSet<_> = events.iter().chain(&scene.judged).map(|event| event.operation).collect();
+    let mut kinds = BTreeMap::<Operation, Vec<u64>>::new();
+    for event in scene.during.iter().filter(|event| answered(event) && !slow.contains(&event.operation)) {
+        kinds.entry(event.operation).or_default().push(event.phases.wire);
+    }
+    kinds
+        .into_iter()
+        .filter(|(_, wires)| wires.len() >= WITNESSES)
+        .filter_map(|(operation, wires)| Some((operation, median(wires)?)))
+        .min_by_key(|(_, wire)| *wire)
+}
+
+/// An answer came over the network: one that never went there proves nothing.
+pub(super) fn answered(event: &Event) -> bool {
+    !event.flags.unanswered && event.phases.wire > 0
+}
+
+pub(super) fn round_trip(event: &Event) -> Option<u64> {
+    (event.network.known && event.network.rtt_us > 0).then(|| u64::from(event.network.rtt_us) * 1_000)
+}

@@ -1,0 +1,76 @@
+//! The latest events. The flight recorder has every operation, but little of each; of a slow one, its event has all that is known.
+
+use std::collections::{HashMap, VecDeque};
+
+use model::{Event, Nanos, Operation};
+
+/// At most this many are kept: half a megabyte.
+const KEPT: usize = 1024;
+
+/// What a record and an event of the same operation have in common: when it ended, which it is, and who asked.
+type Identity = (Nanos, Operation, u32);
+
+/// The latest events, oldest first.
+#[derive(Default)]
+pub struct Recent(VecDeque<Event>);
+
+/// The same, to be found by what a record says.
+pub struct Known<'a>(HashMap<Identity, &'a Event>);
+
+impl Recent {
+    /// Keeps an event, and drops the oldest if there are too many.
+    pub fn keep(&mut self, event: &Event) {
+        if event.flags.in_flight {
+            return;
+        }
+        if self.0.len() >= KEPT {
+            self.0.pop_front();
+        }
+        self.0.push_back(event.clone());
+    }
+
+    /// Ready to be looked up.
+    pub fn known(&self) -> Known<'_> {
+        Known(self.0.iter().map(|event| (identity(event), event)).collect())
+    }
+}
+
+impl Known<'_> {
+    /// All that is known of the operation that a record is of.
+    pub fn whole(&self, record: Event) -> Event {
+        self.0.get(&identity(&record)).map_or(record, |event| (*event).clone())
+    }
+}
+
+fn identity(event: &Event) -> Identity {
+    (event.end(), event.operation, event.requester.tid)
+}
+
+#[cfg(test)]
+mod tests {
+    use model::{Network, Requester};
+
+    use super::*;
+    use crate::recording::RecordedEvent;
+
+    fn ended(at: Nanos, own_queue: u32) -> Event {
+        let network = Network { own_queue, ..Network::default() };
+        let operation = "smb:SMB2_WRITE".to_owned();
+        RecordedEvent { operation, start: at - 5, duration: 5, network, ..RecordedEvent::default() }.event().unwrap()
+    }
+
+    #[test]
+    fn a_record_becomes_the_event_of_its_operation() {
+        let mut recent = Recent::default();
+        (10..10 + 2 * KEPT as u64).for_each(|at| recent.keep(&ended(at, 3)));
+        let known = recent.known();
+        let own_queue = |at| known.whole(ended(at, 0)).network.own_queue;
+        assert_eq!(
+            [own_queue(10), own_queue(9 + KEPT as u64), own_queue(10 + KEPT as u64)],
+            [0, 0, 3],
+            "the latest are kept"
+        );
+        let other = Event { requester: Requester { tid: 7, ..Requester::default() }, ..ended(10 + KEPT as u64, 0) };
+        assert_eq!(known.whole(other).network.own_queue, 0, "another thread's");
+    }
+}
