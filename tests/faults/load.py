@@ -7,8 +7,9 @@ middle of a scenario no program has to be read.
   hog PRIORITY ON_MS OFF_MS           a real-time process that keeps the processor busy
   flood ADDRESS BITS_PER_SECOND       datagrams of 1472 bytes
   drop FILE...                        forget the pages of each FILE
-  favour PRIORITY COMM...             processes whose names begin so are real-time ones; 0: no longer
+  favour PRIORITY COMM...             processes and threads whose names begin so are real-time ones; 0: no longer
 """
+import glob
 import mmap
 import os
 import signal
@@ -181,11 +182,12 @@ def flood(address, bits):
 
 def favour(priority, names):
     policy = os.SCHED_FIFO if priority else os.SCHED_OTHER
-    for pid in filter(str.isdigit, os.listdir("/proc")):
+    # Threads, not only processes: smbd reads and writes in threads of its own.
+    for thread in glob.glob("/proc/[0-9]*/task/*"):
         try:
-            with open(f"/proc/{pid}/comm") as comm:
+            with open(f"{thread}/comm") as comm:
                 if comm.read().startswith(names):
-                    os.sched_setscheduler(int(pid), policy, os.sched_param(priority))
+                    os.sched_setscheduler(int(os.path.basename(thread)), policy, os.sched_param(priority))
         except OSError:
             pass  # gone, or one that must stay as it is
 
