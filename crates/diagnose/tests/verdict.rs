@@ -28,6 +28,7 @@ fn each_fault_is_blamed_on_its_layer_or_on_none() {
         ("slow writes only, and timestamps as ever", timestamped(slow_writes(100.0, 0), 0), Server, 0.9),
         ("acknowledgements of 45 ms, and timestamps as ever", timestamped(slow_writes(45.0, 0), 0), Server, 0.8),
         ("a path of 45 ms, half of it back", timestamped(slow_network(45.0), 22), Network, 0.9),
+        ("a server's host that stood still, and its clock", paused(800.0), Server, 0.9),
         ("answers that nobody reads", unread(slow_writes(100.0, 0), 95), Client, 0.9),
         ("packets in the own queueing discipline", queued(longer_path(60.0)), Client, 0.8),
         ("a path that loses segments here and there", losing(), Network, 0.9),

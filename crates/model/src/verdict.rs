@@ -50,6 +50,8 @@ pub enum Cause {
     SlowServer,
     /// Server: its host acknowledges requests, and its service does not answer.
     Frozen,
+    /// Server: its host stood still for a while, and its clock with it, as a virtual machine that is paused.
+    Paused,
     /// Server: its host is gone.
     HostGone,
     /// Server: it refused operations.
@@ -159,6 +161,7 @@ impl Cause {
             Self::SlowOperation
             | Self::SlowServer
             | Self::Frozen
+            | Self::Paused
             | Self::HostGone
             | Self::Refused
             | Self::Closed
@@ -182,6 +185,7 @@ impl Cause {
             Self::SlowOperation => "slow_operation",
             Self::SlowServer => "slow_server",
             Self::Frozen => "frozen",
+            Self::Paused => "paused",
             Self::HostGone => "host_gone",
             Self::Refused => "refused",
             Self::Closed => "closed",
@@ -205,6 +209,7 @@ impl Cause {
             Self::SlowOperation => "the server is slow with some kinds of operations",
             Self::SlowServer => "the server is slow",
             Self::Frozen => "the server's host is there and its service does not answer",
+            Self::Paused => "the server's host stood still",
             Self::HostGone => "the server's host is gone",
             Self::Refused => "the server refuses",
             Self::Closed => "the server closes connections",

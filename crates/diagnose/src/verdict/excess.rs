@@ -43,7 +43,7 @@ impl Excess {
             add(&mut sum.deliver, phases.deliver.saturating_sub(normal.deliver));
             add(&mut sum.rest, rest(event).saturating_sub(normal.rest));
             sum.operations += 1;
-            sum.normal += u64::from(normal.count > 0);
+            sum.normal += u64::from(normal.is_known());
         }
         sum
     }

@@ -29,13 +29,17 @@ const DOMINANT: f64 = 0.6;
 /// The share of the wire's extra time from which it is the network's, or the server's.
 const HALF: f64 = 0.5;
 /// The share of the extra time from which what was seen directly outweighs what is the rest: two faults at once are rare.
-const SEEN: f64 = 0.4;
+const SEEN: f64 = 0.3;
 /// From this share of the extra time on, a late delivery casts doubt on when the answers really came.
 const LATE_DELIVERY: f64 = 0.25;
 /// Retransmissions show that nothing got through, not who is to blame for that: the path or the server's whole host.
 const MOST_BY_RETRANSMISSION: f64 = 0.75;
 /// A delayed acknowledgement, or this host's own queueing discipline, may look like a path whose round trips alone say that it is longer.
 const MOST_BY_ROUND_TRIPS: f64 = 0.85;
+/// A server may always take as long for what it was asked, such as large writes.
+const MOST_WITHOUT_NORMAL: f64 = 0.75;
+/// How likely a server's host was paused whose clock stood still.
+const PAUSED: f64 = 0.9;
 /// The rest is none of what is considered.
 const SURE_OF_WIRE: f64 = 0.9;
 
@@ -113,8 +117,10 @@ impl<'a> Judgement<'a> {
         if client >= DOMINANT || (seen >= SEEN && !self.scene.proxied) {
             // By what its share exceeds the least that is enough.
             let margin = ((client - SEEN) / (1.0 - SEEN)).clamp(0.0, 1.0);
-            let likely = self.confidence(margin);
-            return vec![(self.client_cause(), likely), (self.server_cause(), (1.0 - likely) * wire)];
+            let cause = self.client_cause();
+            let most = if cause == Cause::Queue && !self.excess.has_normal() { MOST_WITHOUT_NORMAL } else { 1.0 };
+            let likely = self.confidence(margin).min(most);
+            return vec![(cause, likely), (self.server_cause(), (1.0 - likely) * wire)];
         }
         if self.scene.proxied {
             if wire >= DOMINANT {
@@ -129,6 +135,13 @@ impl<'a> Judgement<'a> {
                 (self.network_cause(), wire / 2.0),
                 (self.server_cause(), wire / 2.0),
             ];
+        }
+        if let Some(paused) = self.paused() {
+            because.push(format!(
+                "The server's answers are as fast as before, and yet its timestamps lag by {} more: its clock stood still for as long.",
+                span(paused)
+            ));
+            return vec![(Cause::Paused, PAUSED), (self.network_cause(), (1.0 - PAUSED) / 2.0)];
         }
         because.extend(self.split.sentences());
         let says_since_when = self.scene.judged.iter().any(|event| event.network.min_rtt_us > 0);
@@ -154,7 +167,12 @@ impl<'a> Judgement<'a> {
                 let other = if self.split.by_retransmission() { Cause::HostGone } else { self.server_cause() };
                 vec![(self.network_cause(), likely), (other, (1.0 - likely) / 2.0)]
             }
-            Layer::Server => vec![(self.server_cause(), likely), (self.network_cause(), (1.0 - likely) / 2.0)],
+            Layer::Server => {
+                // What remains is the server's; but how much of it always is, is not known.
+                let most = if self.excess.has_normal() { 1.0 } else { MOST_WITHOUT_NORMAL };
+                let likely = likely.min(most);
+                vec![(self.server_cause(), likely), (self.network_cause(), (1.0 - likely) / 2.0)]
+            }
             _ => {
                 let (network, server) = self.split.odds();
                 vec![
@@ -164,6 +182,13 @@ impl<'a> Judgement<'a> {
                 ]
             }
         }
+    }
+
+    /// For how long the server's host stood still, if that is what most of the operations waited for.
+    fn paused(&self) -> Option<u64> {
+        let wire = self.scene.mean(|event| event.phases.wire) as u64;
+        let longest = self.scene.judged.iter().map(|event| event.phases.wire).max().unwrap_or(0);
+        self.scene.stood_still.filter(|paused| (wire / 2..=longest.saturating_add(longest / 4)).contains(paused))
     }
 
     /// The client's part with most of the extra time.
@@ -191,7 +216,8 @@ impl<'a> Judgement<'a> {
             3..=9 => 0.97,
             _ => 1.0,
         };
-        let normal = if self.excess.has_normal() { 1.0 } else { 0.92 };
+        let is_known = self.excess.has_normal() || self.scene.path.longer().is_some_and(|path| path.normal.is_some());
+        let normal = if is_known { 1.0 } else { 0.92 };
         (0.8 + 0.17 * margin) * samples * normal * (0.8 + 0.2 * self.scene.share)
     }
 

@@ -2,7 +2,8 @@
 //!
 //! One round-trip sample says little. A peer may delay an acknowledgement by 40 ms (RFC 1122 4.2.3.2), and send it with the answer if that
 //! is ready first, so a slow server can stretch a sample. It does not stretch all of them: it acknowledges every second full segment at
-//! once. A longer path stretches every sample. So the round trip that nine of ten samples reach or exceed is taken for the path's.
+//! once. A longer path stretches every sample. So the least round trip during the flight of each slow operation is taken, and of these what the operations with
+//! three quarters of the time reach or exceed.
 //!
 //! The peer's timestamps (RFC 7323) say more of the way from the server: what they lag behind this host's clock by is the difference of the
 //! clocks and the way here, and no server that is slow changes either.
@@ -15,7 +16,7 @@ use std::{collections::BTreeMap, ops::Range};
 use model::{Direction, Event, Operation};
 
 use super::history::{ACK_DELAY, answered, round_trip};
-use super::scene::{Scene, flight, stamped_local};
+use super::scene::{Scene, flight, median, stamped_local};
 use crate::units::MS;
 
 /// Fewer samples say nothing of the path.
@@ -40,12 +41,12 @@ const DELAYED: Range<u64> = 36 * MS..46 * MS;
 const MOST_DELAYED: u64 = 220 * MS;
 /// Round trips that differ by less are the same.
 const LEAST_SPREAD: u64 = 5 * MS;
+/// More operations than this share that are faster than a path say that it is none.
+const OUTRUN: f64 = 0.15;
 /// Next to all, but for what was read late.
 const ALL: f64 = 0.9;
 /// Where the fault ended while they were under way, it is these.
 const HALF: f64 = 0.5;
-/// From this share of the slow operations on, packets in this host's queueing discipline are no coincidence.
-const QUEUED: f64 = 0.25;
 /// Exchanges that one request or answer may take on top of the one that transports it: a client that sends a request in several parts
 /// waits for the acknowledgement of the first before it sends the last (Nagle's algorithm, RFC 896).
 const PARTS: u64 = 2;
@@ -168,6 +169,16 @@ impl Seen<'_> {
         }
     }
 
+    /// Whether too many operations were answered meanwhile within less than a path that is longer by so much takes.
+    fn is_outrun(&self, more: u64) -> bool {
+        let begun = |event: &&&Event| answered(event) && flight(event).0 >= self.scene.from;
+        let (all, faster) =
+            self.scene.during.iter().filter(begun).fold((0_u32, 0_u32), |(all, faster), event| {
+                (all + 1, faster + u32::from(event.phases.wire < more / 2))
+            });
+        f64::from(faster) > f64::from(all) * OUTRUN
+    }
+
     /// The path as the operations with this share of the time saw it, if it became longer.
     fn longer(&self, share: f64) -> Option<Path> {
         let Self { scene, sights, normal } = *self;
@@ -178,20 +189,20 @@ impl Seen<'_> {
         let back = self.at_least(share, |sight| sight.later);
         let during: Vec<_> = sights.iter().flat_map(|sight| sight.within.iter().copied()).collect();
         let agree = kinds_agree(&during);
-        let is_queued = held.is_none()
-            && scene.judged_with(|event| event.network.own_queue > 0) >= QUEUED
-            && back.is_none_or(|back| back * 2 < more);
+        let is_queued = held.is_none() && scene.is_queued() && back.is_none_or(|back| back * 2 < more);
         let large = has_large_writes(&during);
         let is_certain = is_queued
             || match back {
                 Some(back) if back >= LEAST_BACK => back <= more + LEAST_BACK,
                 // Only the way there, of which all see the same; or acknowledgements that a server delays, now by more and now by less.
+                Some(_) if self.is_outrun(more) => false,
                 Some(_) => {
+                    let most = more;
                     let more = self.at_least(ALL, |sight| sight.round_trip).unwrap_or(0).saturating_sub(usual);
-                    let told = (agree || more > ACK_DELAY) && large && more >= LEAST.max(usual);
+                    let told = (agree || more > ACK_DELAY) && large && more >= LEAST.max(usual) && more >= most / 4 * 3;
                     more > MOST_DELAYED || (told && !DELAYED.contains(&more))
                 }
-                None => more > ACK_DELAY || (agree && large),
+                None => !self.is_outrun(more) && (more > ACK_DELAY || (agree && large)),
             };
         let spread = self.at_least(1.0 - MOST, |sight| sight.round_trip)?.saturating_sub(now);
         let is_narrow = spread >= more / 4 && spread >= LEAST_SPREAD;
@@ -275,6 +286,18 @@ impl Clocks {
     fn until(self, other: Self) -> u64 {
         u64::try_from(other.0.wrapping_sub(self.0).cast_signed()).unwrap_or(0) * MS
     }
+}
+
+/// For how long the peer's clock stood still since `from`, if it did: answers are as fast as ever, and yet their timestamps lag by more than they can have
+/// been under way. A virtual machine's does while it is paused. `events`: of one connection, those after the pause, too.
+pub(super) fn stood_still<'a>(clocks: Clocks, events: impl Iterator<Item = &'a Event>) -> Option<u64> {
+    let lag =
+        |event: &Event| Some(clocks.until(Clocks(event.network.arrival_ms))).filter(|_| event.network.arrival_ms != 0);
+    let impossible = |lag: &u64, event: &Event| *lag > event.phases.wire.saturating_add(LEAST_BACK);
+    let lags =
+        events.filter(|event| answered(event)).filter_map(|event| lag(event).filter(|lag| impossible(lag, event)));
+    let lags: Vec<_> = lags.collect();
+    if lags.len() < LEAST_OF_KIND { None } else { median(lags) }
 }
 
 /// Makes the order of unsigned numbers that of signed ones.

@@ -5,7 +5,7 @@ use std::{cmp::Reverse, collections::BTreeMap};
 use model::{Event, MountKey, Nanos, Operation, Phases};
 
 use super::{
-    path::{Clocks, PathState},
+    path::{Clocks, PathState, stood_still},
     proxy::is_proxied,
 };
 use crate::{
@@ -20,6 +20,13 @@ pub(super) const JIFFY: u64 = 10 * MS;
 /// An answer this much later than normal is late: less may be the clock's granularity or the scheduler.
 const LATE: u64 = 10 * MS;
 
+/// From this share of the slow operations on, packets in this host's queueing discipline are no coincidence.
+const QUEUED: f64 = 0.25;
+/// Fewer operations are no normal.
+const LEAST_NORMAL: u64 = 5;
+/// The slowest operations with this share of the time say when an incident was, but for the first of them with that one.
+const MOST: f64 = 0.75;
+const EARLY: f64 = 0.1;
 /// Clocks drift by 50 millionths: 3 ms in this time, nanoseconds.
 const CLOCKS_HOLD: u64 = 60 * SECOND;
 
@@ -37,6 +44,13 @@ pub(super) struct Normal {
     pub deliver: u64,
     /// What the probe saw in none of the phases.
     pub rest: u64,
+}
+
+impl Normal {
+    /// Whether enough operations say so.
+    pub fn is_known(&self) -> bool {
+        self.count >= LEAST_NORMAL
+    }
 }
 
 /// The connection with most of the slow time, sorted for judging.
@@ -62,8 +76,12 @@ pub(super) struct Scene<'a> {
     /// What ended between then and the end of the last slow one, these included, in the order of ending.
     pub during: Vec<&'a Event>,
     normals: BTreeMap<(Operation, MountKey), Normal>,
+    /// When the slow operations began.
+    pub from: Nanos,
     /// The difference of this host's clock and the peer's, before.
     pub clocks: Option<Clocks>,
+    /// For how long the peer's clock stood still, nanoseconds.
+    pub stood_still: Option<u64>,
     /// The path.
     pub path: PathState,
 }
@@ -81,7 +99,7 @@ impl<'a> Scene<'a> {
 
         let mut mine: Vec<_> = slow.iter().filter(|event| route(event) == here).collect();
         mine.sort_by(|a, b| slower_first(a, b));
-        let from = mine.iter().map(|event| event.start).min()?;
+        let from = begin(&mine)?;
         let to = mine.iter().map(|event| event.end()).max()?;
         let (before, during) = history(&mine, around, here, from, to);
         let normals = normals(&mine, &before);
@@ -93,6 +111,8 @@ impl<'a> Scene<'a> {
         let recent = |event: &&&Event| event.end().saturating_add(CLOCKS_HOLD) >= from;
         let clocks = Clocks::of(before.iter().filter(recent).copied())
             .or_else(|| Clocks::of(before.iter().chain(&during).filter(recent).copied()));
+        let since = around.iter().filter(|event| route(event) == here && event.end() > from);
+        let stood_still = clocks.and_then(|clocks| stood_still(clocks, since));
         let mut scene = Self {
             remote: slowest.operation.level().is_remote(),
             proxied: is_proxied(slowest.operation),
@@ -105,7 +125,9 @@ impl<'a> Scene<'a> {
             before,
             during,
             normals,
-            clocks,
+            from,
+            clocks: clocks.filter(|_| stood_still.is_none()),
+            stood_still,
             path: PathState::Unknown,
         };
         scene.path = PathState::of(&scene);
@@ -120,13 +142,15 @@ impl<'a> Scene<'a> {
     /// The normal duration of the slowest operation, and how many operations say so.
     pub fn normal_duration(&self) -> Option<(u64, u64)> {
         let normal = self.normal(self.slowest);
-        (normal.count > 0).then_some((normal.duration, normal.count))
+        normal.is_known().then_some((normal.duration, normal.count))
     }
 
     /// The part of the time on the wire for which the request lay in this host's queueing discipline, as far as that is known.
     pub fn local(&self, event: &Event) -> u64 {
-        if event.transit.is_some() {
-            return stamped_local(event);
+        if let Some(transit) = event.transit {
+            // What its queueing discipline does not take, TCP holds back.
+            let held = if self.is_queued() { transit.held } else { 0 };
+            return stamped_local(event).saturating_add(held).min(event.phases.wire);
         }
         let extra = event.phases.wire.saturating_sub(self.normal(event).wire);
         self.path.longer().map_or(0, |path| path.own_part(event, extra))
@@ -141,6 +165,11 @@ impl<'a> Scene<'a> {
             (all + 1, fast + u32::from(is_fast))
         });
         f64::from(fast) / f64::from(all.max(1))
+    }
+
+    /// Whether packets waited in this host's queueing discipline when slow operations ended, too often to be chance.
+    pub fn is_queued(&self) -> bool {
+        self.judged_with(|event| event.network.own_queue > 0) >= QUEUED
     }
 
     /// Of the judged operations that say more of their connection, the share of which this is true.
@@ -219,6 +248,26 @@ fn route(event: &Event) -> Route {
 
 fn weighted(event: &Event) -> u64 {
     event.duration.saturating_mul(event.weight.max(1).into())
+}
+
+/// When what is judged began: an incident may have a few slow operations of another reason in front. They are the slowest first.
+fn begin(slow: &[&Event]) -> Option<Nanos> {
+    let all: f64 = slow.iter().map(|event| event.duration as f64).sum();
+    let (mut sum, mut starts) = (0.0, Vec::new());
+    for event in slow {
+        if sum >= all * MOST {
+            break;
+        }
+        sum += event.duration as f64;
+        starts.push((event.start, event.duration as f64));
+    }
+    starts.sort_unstable_by_key(|(start, _)| *start);
+    let mut so_far = 0.0;
+    let first = starts.iter().find(|(_, time)| {
+        so_far += time;
+        so_far > sum * EARLY
+    });
+    first.or(starts.first()).map(|(start, _)| *start)
 }
 
 /// What the recorder and the slow events tell of one connection: before `from`, and from then to `to`. The recorder may

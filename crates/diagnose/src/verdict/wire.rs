@@ -89,7 +89,9 @@ impl Split {
                 && !history.lossy
                 && bounds.retransmitted == Some(0)
             {
-                high = high.min(more.saturating_mul(turns(event)));
+                // TCP may have held it back for want of a window.
+                let held = event.transit.map_or(0, |transit| transit.held);
+                high = high.min(more.saturating_mul(turns(event)).saturating_add(held));
             }
             if let Some(path) = path {
                 let part = path.part(event).min(excess);

@@ -88,6 +88,27 @@ pub fn timestamped(mut scene: Scene, later: u16) -> Scene {
     scene
 }
 
+/// The server's host stands still for so many milliseconds: what is under way then is answered late, what comes later as fast as ever.
+pub fn paused(ms: f64) -> Scene {
+    let mut scene = Scene::healthy();
+    for index in 0..8 {
+        let start = 1_000.0 + f64::from(index);
+        scene.slow(rtt(ms, smb("SMB2_WRITE", start, [0.0, ms, 0.1])));
+    }
+    for index in 0..20 {
+        scene.fast(smb("SMB2_WRITE", 1_010.0 + ms + f64::from(index) * 5.0, [0.0, 1.0, 0.1]));
+    }
+    let mut scene = timestamped(scene, 0);
+    let after = |event: &&mut Event| event.end() >= (1_000.0 + ms) as u64 * MS;
+    scene
+        .slow
+        .iter_mut()
+        .chain(&mut scene.around)
+        .filter(after)
+        .for_each(|event| event.network.arrival_ms += ms as u16);
+    scene
+}
+
 /// Answers lay in the socket for so many milliseconds until they were taken.
 pub fn unread(scene: Scene, ms: u32) -> Scene {
     let mut scene = timestamped(scene, 0);
