@@ -26,6 +26,13 @@ fn each_fault_is_blamed_on_its_layer_or_on_none() {
         ("slow writes, fast reads", slow_writes(100.0, 10), Server, 0.9),
         ("slow writes only", slow_writes(100.0, 0), Unknown, 0.0),
         ("slow writes only, and timestamps as ever", timestamped(slow_writes(100.0, 0), 0), Server, 0.9),
+        (
+            "writes of 400 ms since the recorder began",
+            without_past(timestamped(slow_writes(400.0, 10), 0)),
+            Server,
+            0.8,
+        ),
+        ("writes of 60 ms, as ever perhaps", without_past(timestamped(slow_writes(60.0, 10), 0)), Unknown, 0.0),
         ("acknowledgements of 45 ms, and timestamps as ever", timestamped(slow_writes(45.0, 0), 0), Server, 0.8),
         ("a path of 45 ms, half of it back", timestamped(slow_network(45.0), 22), Network, 0.9),
         ("a server's host that stood still, and its clock", paused(800.0), Server, 0.9),

@@ -18,7 +18,7 @@ mod wire;
 
 use model::{Cause, Event, Layer, PhasesMs, Verdict};
 
-use crate::units::{counted, span};
+use crate::units::{MS, counted, span};
 use conclude::{Candidate, conclude};
 use excess::{Excess, QueueCause, Shares};
 use scene::{JUDGED, Scene, unread};
@@ -38,6 +38,9 @@ const MOST_BY_RETRANSMISSION: f64 = 0.75;
 const MOST_BY_ROUND_TRIPS: f64 = 0.85;
 /// A server may always take as long for what it was asked, such as large writes.
 const MOST_WITHOUT_NORMAL: f64 = 0.75;
+/// But no server that is well takes so long for a request, and for each of its bytes (20 MB a second).
+const SLOW_ANYWAY: u64 = 100 * MS;
+const NS_PER_BYTE: f64 = 50.0;
 /// How likely a server's host was paused whose clock stood still.
 const PAUSED: f64 = 0.9;
 /// The rest is none of what is considered.
@@ -169,7 +172,7 @@ impl<'a> Judgement<'a> {
             }
             Layer::Server => {
                 // What remains is the server's; but how much of it always is, is not known.
-                let most = if self.excess.has_normal() { 1.0 } else { MOST_WITHOUT_NORMAL };
+                let most = if self.excess.has_normal() || self.is_slow_anyway() { 1.0 } else { MOST_WITHOUT_NORMAL };
                 let likely = likely.min(most);
                 vec![(self.server_cause(), likely), (self.network_cause(), (1.0 - likely) / 2.0)]
             }
@@ -182,6 +185,12 @@ impl<'a> Judgement<'a> {
                 ]
             }
         }
+    }
+
+    /// Whether the wire took longer than any server does that is well.
+    fn is_slow_anyway(&self) -> bool {
+        let bytes = self.scene.mean(|event| event.bytes);
+        self.scene.mean(|event| event.phases.wire) >= (SLOW_ANYWAY as f64) + bytes * NS_PER_BYTE
     }
 
     /// For how long the server's host stood still, if that is what most of the operations waited for.
