@@ -70,10 +70,36 @@ type Ends = (MountKey, Text<128>);
 /// The rule at work.
 struct Connections {
     rule: ConnectionRule,
-    /// What each connection sent again in the last ten seconds, oldest first, and how many of these the rule has reported.
-    again: BTreeMap<Ends, (VecDeque<Event>, usize)>,
+    /// What each connection sent again in the last ten seconds.
+    again: BTreeMap<Ends, Again>,
     /// The connection that loses most, if that is too much.
     losing: Option<Losing>,
+}
+
+/// What one connection sent again.
+#[derive(Default)]
+struct Again {
+    /// Oldest first.
+    events: VecDeque<Event>,
+    /// How many of them, from the oldest on, belong to an incident already.
+    told: usize,
+}
+
+impl Again {
+    fn forget(&mut self, oldest: usize) {
+        self.events.drain(..oldest);
+        self.told = self.told.saturating_sub(oldest);
+    }
+
+    fn keep(&mut self, event: &Event) {
+        if self.events.len() >= SEGMENTS {
+            self.forget(1);
+        } else if self.events.back().is_some_and(|last| last.network.segments > event.network.segments) {
+            // A new connection from the same port counts from zero.
+            self.forget(self.events.len());
+        }
+        self.events.push_back(event.clone());
+    }
 }
 
 /// Segments that one connection has sent, and sent again.
@@ -106,22 +132,12 @@ impl Connections {
             if self.again.len() >= FOLLOWED && !self.again.contains_key(&key) {
                 continue;
             }
-            let (kept, told) = self.again.entry(key).or_default();
-            // A new connection from the same port counts from zero.
-            if kept.back().is_some_and(|last| last.network.segments > event.network.segments) || kept.len() >= SEGMENTS
-            {
-                let gone = if kept.len() >= SEGMENTS { 1 } else { kept.len() };
-                kept.drain(..gone);
-                *told = told.saturating_sub(gone);
-            }
-            kept.push_back(event.clone());
+            self.again.entry(key).or_default().keep(event);
         }
         let since = window.to.saturating_sub(LOSS_SPAN);
-        self.again.retain(|_, (kept, told)| {
-            let gone = kept.iter().take_while(|event| event.end() < since).count();
-            kept.drain(..gone);
-            *told = told.saturating_sub(gone);
-            !kept.is_empty()
+        self.again.retain(|_, again| {
+            again.forget(again.events.iter().take_while(|event| event.end() < since).count());
+            !again.events.is_empty()
         });
     }
 }
@@ -133,15 +149,16 @@ impl Detector for Connections {
 
     fn look(&mut self, window: &mut Window, _meanwhile: &Meanwhile<'_>) {
         self.remember(window);
-        let losing = self.again.iter().filter_map(|((_, peer), (events, _))| Losing::of(*peer, events));
+        let losing = self.again.iter().filter_map(|((_, peer), again)| Losing::of(*peer, &again.events));
         let too_much = losing.filter(|one| one.again >= LEAST_LOST && one.percent() >= self.rule.loss_percent);
         self.losing = too_much.max_by(|one, other| one.percent().total_cmp(&other.percent()));
         let Some(Losing { peer, .. }) = &self.losing else { return };
         // What was sent again before this window is a part of it.
-        for (_, (events, told)) in self.again.iter_mut().filter(|((_, other), _)| other == peer) {
-            let from = window.from;
-            events.iter().skip(*told).filter(|event| event.end() < from).for_each(|event| window.push(event));
-            *told = events.len();
+        let from = window.from;
+        for (_, again) in self.again.iter_mut().filter(|((_, other), _)| other == peer) {
+            let untold = again.events.iter().skip(again.told);
+            untold.filter(|event| event.end() < from).for_each(|event| window.push(event));
+            again.told = again.events.len();
         }
     }
 

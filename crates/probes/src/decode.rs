@@ -107,30 +107,17 @@ pub(crate) fn decode_pending(raw: &event, now: Nanos) -> Option<Event> {
 }
 
 fn network(raw: &network, flags: u8) -> Network {
-    let network {
-        srtt_us,
-        rtt_us,
-        retransmits,
-        min_rtt_us,
-        unread_us,
-        out_of_order,
-        segments,
-        own_queue,
-        arrival_ms,
-        ..
-    } = *raw;
-    let known = has(flags, event_flags::EVENT_NETWORK_KNOWN);
     Network {
-        srtt_us,
-        rtt_us,
-        retransmits,
-        min_rtt_us,
-        unread_us,
-        out_of_order,
-        segments,
-        own_queue,
-        arrival_ms,
-        known,
+        srtt_us: raw.srtt_us,
+        rtt_us: raw.rtt_us,
+        retransmits: raw.retransmits,
+        arrival_ms: raw.arrival_ms,
+        min_rtt_us: raw.min_rtt_us,
+        unread_us: raw.unread_us,
+        out_of_order: raw.out_of_order,
+        segments: raw.segments,
+        own_queue: raw.own_queue,
+        known: has(flags, event_flags::EVENT_NETWORK_KNOWN),
     }
 }
 

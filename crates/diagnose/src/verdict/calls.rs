@@ -1,10 +1,10 @@
 //! Slow calls: judged by the requests to the server below them, if these took most of their time; by what is left, if they did not.
 
-use model::{Cause, Event, Level, PhasesMs, Verdict};
+use model::{Cause, Event, Level, Nanos, PhasesMs, Verdict};
 
 use super::{
     conclude::conclude,
-    scene::{JUDGED, Scene, union},
+    scene::{JUDGED, Scene, overlap, union},
     verdict as of_requests,
 };
 use crate::{units::span, window::slower_first};
@@ -28,7 +28,7 @@ pub(super) fn verdict(scene: &Scene, calls: &[Event], around: &[Event]) -> Verdi
         .collect();
     let below: Vec<_> = requests
         .iter()
-        .filter(|request| slowest.iter().any(|call| together(request, call) >= share_of(call, MOST)))
+        .filter(|request| slowest.iter().any(|call| overlap(stretch(request), stretch(call)) >= share_of(call, MOST)))
         .collect();
     let covered = covered(&slowest, &requests);
     if !below.is_empty() && covered >= LITTLE {
@@ -57,9 +57,9 @@ pub(super) fn verdict(scene: &Scene, calls: &[Event], around: &[Event]) -> Verdi
     conclude(vec![(Cause::Requester, likely)], because, PhasesMs::default())
 }
 
-/// For how long both were under way, nanoseconds.
-fn together(request: &Event, call: &Event) -> u64 {
-    request.end().min(call.end()).saturating_sub(request.start.max(call.start))
+/// From when to when it was under way.
+fn stretch(event: &Event) -> (Nanos, Nanos) {
+    (event.start, event.end())
 }
 
 fn share_of(call: &Event, share: f64) -> u64 {
@@ -68,11 +68,11 @@ fn share_of(call: &Event, share: f64) -> u64 {
 
 /// The share of the calls' time during which any of the requests was under way.
 fn covered(calls: &[&Event], requests: &[&Event]) -> f64 {
-    let flights = union(requests.iter().map(|event| (event.start, event.end())).collect());
+    let flights = union(requests.iter().map(|event| stretch(event)).collect());
     let within = |call: &&Event| -> f64 {
         let first = flights.partition_point(|(_, end)| *end < call.start);
         let near = flights.iter().skip(first).take_while(|(start, _)| *start <= call.end());
-        near.map(|(start, end)| (*end).min(call.end()).saturating_sub((*start).max(call.start)) as f64).sum()
+        near.map(|flight| overlap(*flight, stretch(call)) as f64).sum()
     };
     let all: f64 = calls.iter().map(|call| call.duration as f64).sum();
     calls.iter().map(within).sum::<f64>() / all.max(1.0)

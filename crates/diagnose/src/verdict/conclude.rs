@@ -3,7 +3,7 @@
 use model::{Cause, Layer, PhasesMs, Verdict};
 
 /// A cause this likely is named. Below, a verdict is `unknown`: whoever is sent to the wrong team once does not look again.
-pub(super) const NAMED: f64 = 0.8;
+const NAMED: f64 = 0.8;
 /// What is less likely than this is not worth saying.
 const WORTH_SAYING: f64 = 0.05;
 /// So many alternatives are given at most.
@@ -11,6 +11,9 @@ const GIVEN: usize = 2;
 
 /// A cause, and its probability.
 pub(super) type Candidate = (Cause, f64);
+
+/// Nothing comes through, and nothing else is known.
+pub(super) const UNREACHABLE: [Candidate; 2] = [(Cause::NoPath, 0.5), (Cause::HostGone, 0.5)];
 
 /// The verdict that these causes come to. Their probabilities add up to at most 1; what is missing is none of them.
 pub(super) fn conclude(mut candidates: Vec<Candidate>, mut because: Vec<String>, phases_ms: PhasesMs) -> Verdict {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use model::{Cause, Detail, Event, Level, PhasesMs, Verdict};
 
-use super::conclude::{Candidate, conclude};
+use super::conclude::{Candidate, UNREACHABLE, conclude};
 use crate::{
     connection::RETRANSMIT,
     units::{SECOND, counted, span},
@@ -29,20 +29,23 @@ struct Happenings<'a> {
 }
 
 impl Happenings<'_> {
+    /// Those of this kind.
+    fn of_kind(&self, name: &'static str) -> impl Iterator<Item = &Event> {
+        self.events.iter().filter(move |event| event.operation.name() == name)
+    }
+
     fn count(&self, name: &str) -> u64 {
         self.counts.get(name).copied().unwrap_or(0)
     }
 
     /// Losses that were noticed while TCP was in this state.
     fn lost_in(&self, state: u32) -> u64 {
-        let lost = |event: &&Event| event.operation.name() == "CONNECTION_LOST" && event.status == state;
-        self.events.iter().filter(lost).map(weight).sum()
+        self.of_kind("CONNECTION_LOST").filter(|event| event.status == state).map(weight).sum()
     }
 
     /// The longest of this kind.
-    fn longest(&self, name: &str) -> u64 {
-        let of_kind = self.events.iter().filter(|event| event.operation.name() == name);
-        of_kind.map(|event| event.duration).max().unwrap_or(0)
+    fn longest(&self, name: &'static str) -> u64 {
+        self.of_kind(name).map(|event| event.duration).max().unwrap_or(0)
     }
 }
 
@@ -107,15 +110,14 @@ fn blame(seen: &Happenings<'_>, around: &[Event]) -> Blame {
              gone; from here, these look the same.",
             counted(row(seen, "TCP_NO_ANSWER") + 1, "time")
         );
-        return (vec![(Cause::NoPath, 0.5), (Cause::HostGone, 0.5)], vec![because]);
+        return (UNREACHABLE.to_vec(), vec![because]);
     }
     session(seen).or_else(|| retransmissions(seen, around)).unwrap_or_else(|| unexplained(seen))
 }
 
 /// How often segments were sent again and operations were answered then: a path that is cut, or a host that is gone for a while, makes one.
 fn lost_and_found(seen: &Happenings<'_>, around: &[Event]) -> usize {
-    let again =
-        seen.events.iter().filter(|event| event.operation.name() == RETRANSMIT).map(|event| (event.end(), true));
+    let again = seen.of_kind(RETRANSMIT).map(|event| (event.end(), true));
     let answers = around
         .iter()
         .filter(|event| event.operation.level() != Level::Connection && !event.flags.unanswered)
@@ -143,7 +145,7 @@ fn session(seen: &Happenings<'_>) -> Option<Blame> {
 /// Segments that got lost although others, and the server's answers, came through: then it is the path. But who has to wait
 /// for a credit or a slot, or to write back first, does not wait for them.
 fn retransmissions(seen: &Happenings<'_>, around: &[Event]) -> Option<Blame> {
-    let sent_again = seen.count("TCP_RETRANSMIT");
+    let sent_again = seen.count(RETRANSMIT);
     let (from, to) = (seen.events.iter().map(|event| event.start).min()?, seen.events.iter().map(Event::end).max()?);
     let others = ["CONNECTION_LOST", "CREDIT_STARVATION", "SLOT_STARVATION", "LEASE_BREAK_TIMEOUT"];
     if sent_again == 0 || others.iter().any(|name| seen.count(name) > 0) {
@@ -163,9 +165,8 @@ fn retransmissions(seen: &Happenings<'_>, around: &[Event]) -> Option<Blame> {
         );
         return Some((vec![(Cause::Loss, 0.5), (Cause::HostGone, 0.3)], because));
     }
-    let again: Vec<_> = seen.events.iter().filter(|event| event.operation.name() == RETRANSMIT).collect();
-    let queued = again.iter().filter(|event| event.network.own_queue > 0).count();
-    if queued * 2 > again.len() {
+    let queued = seen.of_kind(RETRANSMIT).filter(|event| event.network.own_queue > 0).count();
+    if queued * 2 > seen.of_kind(RETRANSMIT).count() {
         because.push(format!(
             "At {queued} of these, packets waited in this host's own queueing discipline: it drops or delays them.",
         ));
@@ -223,7 +224,6 @@ fn times(event: &Event) -> u32 {
 }
 
 /// The most of this kind in a row on one connection.
-fn row(seen: &Happenings<'_>, name: &str) -> u64 {
-    let of_kind = seen.events.iter().filter(|event| event.operation.name() == name);
-    of_kind.map(|event| u64::from(times(event))).max().unwrap_or(0)
+fn row(seen: &Happenings<'_>, name: &'static str) -> u64 {
+    seen.of_kind(name).map(|event| u64::from(times(event))).max().unwrap_or(0)
 }

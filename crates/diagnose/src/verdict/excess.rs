@@ -1,6 +1,6 @@
 //! How much longer than normal each phase took, and whose fault a long queue is.
 
-use super::scene::{JIFFY, Scene, flight, rest, union, unread};
+use super::scene::{JIFFY, Scene, flight, overlap, rest, union, unread};
 use crate::units::span;
 
 /// From this share of their queueing covered by late answers, operations queued for want of credits.
@@ -161,10 +161,7 @@ fn covered_by_late_answers(scene: &Scene) -> f64 {
     for event in scene.judged.iter().filter(|event| event.phases.queue > JIFFY) {
         let (from, to) = (event.start, flight(event).0);
         queued += event.phases.queue as f64;
-        covered += flights
-            .iter()
-            .map(|(sent, received)| (*received).min(to).saturating_sub((*sent).max(from)) as f64)
-            .sum::<f64>();
+        covered += flights.iter().map(|late| overlap(*late, (from, to)) as f64).sum::<f64>();
     }
     if queued > 0.0 { covered / queued } else { 0.0 }
 }

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use model::{Cause, Event, PhasesMs, Transit, Verdict};
 
 use super::{
-    conclude::{Candidate, conclude},
+    conclude::{Candidate, UNREACHABLE, conclude},
+    history::LOSSES,
     proxy,
     scene::flight,
 };
@@ -20,8 +21,6 @@ const MOST: f64 = 0.6;
 const RECENT: u64 = 4;
 /// Nobody is answered, and nothing else is known.
 const SILENT: [Candidate; 2] = [(Cause::Frozen, 0.5), (Cause::NoPath, 0.3)];
-/// So many times segments sent again are no chance.
-const LOSSES: usize = 3;
 
 /// Judges failures: the server's, if it answered with them.
 pub(super) fn of_errors(failed: &[Event]) -> Verdict {
@@ -132,7 +131,7 @@ fn silent(transit: Option<Transit>, mut because: Vec<String>) -> Verdict {
                  these look the same.",
                 span(unacknowledged)
             );
-            (vec![(Cause::NoPath, 0.5), (Cause::HostGone, 0.5)], reason)
+            (UNREACHABLE.to_vec(), reason)
         }
         None => {
             let reason = "So a server that hangs and a network that is cut look the same; sockets.txt has the connection's state.";

@@ -21,7 +21,7 @@ const WITNESSES: usize = 3;
 /// So many segments out of order are no chance.
 const OUT_OF_ORDER: u32 = 3;
 /// So many times segments were sent again, with an answer between each, are a path that loses them. A host that is gone for a while makes one.
-const LOSSES: usize = 3;
+pub(super) const LOSSES: usize = 3;
 /// The operations with this share of the time must have been under way when segments were sent again.
 const LOST_MOST: f64 = 0.6;
 /// Those with less are not slow for what was lost.
@@ -49,7 +49,6 @@ pub(super) struct History<'a> {
     retransmits: Vec<(Nanos, u32)>,
     /// Median of the round-trip samples before.
     pub normal_round_trip: Option<u64>,
-    during: &'a [&'a Event],
     pub witness: Option<(Operation, u64)>,
     /// The path lost segments while the slow operations lasted, and may have lost answers.
     pub lossy: bool,
@@ -71,7 +70,6 @@ impl<'a> History<'a> {
             answers,
             retransmits,
             normal_round_trip,
-            during: &scene.during,
             witness: witness(scene, events),
             lossy: false,
             loses: false,
@@ -79,7 +77,7 @@ impl<'a> History<'a> {
         history.loses = history.sent_again_often() >= LOSSES
             && Self::share_of_time(events, |event| history.explains_silence(event)) >= LOST_MOST
             && scene.fast_share() >= SPARED;
-        let sent_again = history.retransmitted_again() || history.during.iter().any(|event| history.fits_a_loss(event));
+        let sent_again = history.retransmitted_again() || scene.during.iter().any(|event| history.fits_a_loss(event));
         let share = Self::share_of_time(events, |event| history.retransmitted(event, flight(event).0).0 > 0);
         history.lossy = history.loses || history.is_out_of_order() || (sent_again && share >= LOST_SOME);
         if history.lossy {
@@ -90,7 +88,7 @@ impl<'a> History<'a> {
 
     pub fn bounds(&self, event: &Event) -> Bounds {
         let (sent, received) = flight(event);
-        let within = self.during.iter().filter(|other| flight(other).1 >= sent && flight(other).1 <= received);
+        let within = self.scene.during.iter().filter(|other| flight(other).1 >= sent && flight(other).1 <= received);
         let round_trip = within.clone().filter_map(|other| round_trip(other)).min();
         let windows = turns(event);
         let nested = within
@@ -142,28 +140,39 @@ impl<'a> History<'a> {
         }
     }
 
+    /// Counts of retransmitted segments since then, and the last before.
+    fn counts_since(&self, from: Nanos) -> &[(Nanos, u32)] {
+        let first = self.retransmits.partition_point(|(time, _)| *time < from).saturating_sub(1);
+        self.retransmits.get(first..).unwrap_or_default()
+    }
+
     /// Whether segments were retransmitted again before the next answer came, which no loss probe explains.
     fn retransmitted_again(&self) -> bool {
-        let from = self.during.first().map_or(0, |event| event.end());
-        let first = self.retransmits.partition_point(|(time, _)| *time < from).saturating_sub(1);
-        let counts = self.retransmits.get(first..).unwrap_or_default();
-        counts.windows(2).any(|pair| matches!(pair, [(_, before), (_, now)] if now.saturating_sub(*before) > 1))
+        let from = self.scene.during.first().map_or(0, |event| event.end());
+        self.counts_since(from)
+            .windows(2)
+            .any(|pair| matches!(pair, [(_, before), (_, now)] if now.saturating_sub(*before) > 1))
     }
 
     /// Whether segments of answers came out of order while the slow operations lasted.
     fn is_out_of_order(&self) -> bool {
-        let counts =
-            self.during.iter().filter(|event| event.network.min_rtt_us > 0).map(|event| event.network.out_of_order);
+        let counts = self
+            .scene
+            .during
+            .iter()
+            .filter(|event| event.network.min_rtt_us > 0)
+            .map(|event| event.network.out_of_order);
         let (least, most) = counts.fold((u32::MAX, 0), |(least, most), count| (count.min(least), count.max(most)));
         most.saturating_sub(least) >= OUT_OF_ORDER
     }
 
     /// How often segments were sent again between two answers while the slow operations lasted.
     fn sent_again_often(&self) -> usize {
-        let from = self.during.iter().map(|event| event.start).min().unwrap_or(0);
-        let first = self.retransmits.partition_point(|(time, _)| *time < from).saturating_sub(1);
-        let counts = self.retransmits.get(first..).unwrap_or_default();
-        counts.windows(2).filter(|pair| matches!(pair, [(_, before), (_, now)] if now > before)).count()
+        let from = self.scene.during.iter().map(|event| event.start).min().unwrap_or(0);
+        self.counts_since(from)
+            .windows(2)
+            .filter(|pair| matches!(pair, [(_, before), (_, now)] if now > before))
+            .count()
     }
 
     /// The share of the time on the wire that was the operations' of which this is true.

@@ -269,7 +269,7 @@ impl Scene<'_> {
             format!(
                 "Round trips became {} longer, and when {:.0} % of the slow operations ended, packets waited in the queueing discipline that the connection's go to.",
                 span(path.own),
-                self.judged_with(|event| event.network.own_queue > 0) * 100.0
+                self.queued * 100.0
             )
         })
     }

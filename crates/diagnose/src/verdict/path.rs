@@ -16,7 +16,7 @@ use std::{collections::BTreeMap, ops::Range};
 use model::{Direction, Event, Operation};
 
 use super::history::{ACK_DELAY, answered, round_trip};
-use super::scene::{Scene, flight, median, stamped_local};
+use super::scene::{MOST, Scene, flight, median, stamped_local, with_most_of_time};
 use crate::units::MS;
 
 /// Fewer samples say nothing of the path.
@@ -34,8 +34,6 @@ const ALIKE: (u64, u64) = (10, MS / 2);
 const LEAST: u64 = MS;
 /// Timestamps tick in milliseconds: a way back that is longer by less is not.
 const LEAST_BACK: u64 = 2 * MS;
-/// The slowest operations with this share of the time say when the fault was.
-const MOST: f64 = 0.75;
 /// What Linux delays an acknowledgement by, most often, and at most (TCP_DELACK_MIN, TCP_DELACK_MAX), and some scheduling.
 const DELAYED: Range<u64> = 36 * MS..46 * MS;
 const MOST_DELAYED: u64 = 220 * MS;
@@ -84,7 +82,7 @@ pub(super) enum PathState {
 impl PathState {
     /// Of the connection of a scene.
     pub fn of(scene: &Scene) -> Self {
-        let sights: Vec<_> = slowest(scene).map(|event| Sight::of(scene, event)).collect();
+        let sights: Vec<_> = with_most_of_time(&scene.judged).iter().map(|event| Sight::of(scene, event)).collect();
         if sights.iter().map(|sight| sight.samples).sum::<usize>() < LEAST_SAMPLES {
             return Self::Unknown;
         }
@@ -236,17 +234,6 @@ impl Path {
     }
 }
 
-/// The slowest operations, with most of the judged time: what is slow for another reason, or was before the fault, has little of it.
-fn slowest<'a>(scene: &'a Scene) -> impl Iterator<Item = &'a Event> {
-    let all: f64 = scene.judged.iter().map(|event| event.duration as f64).sum();
-    let mut so_far = 0.0;
-    scene.judged.iter().copied().take_while(move |event| {
-        let goes_on = so_far < all * MOST;
-        so_far += event.duration as f64;
-        goes_on
-    })
-}
-
 /// The most round trips that an exchange takes: one, those of its parts, and, since the window doubles with each, those that its bytes take.
 pub(super) fn turns(event: &Event) -> u64 {
     let windows = event.bytes.div_ceil(INITIAL_WINDOW).max(1).next_power_of_two().ilog2();
@@ -279,8 +266,12 @@ impl Clocks {
     /// By how much later than usual the last segment of this came, nanoseconds. `None` if that is not known; it cannot have been under way for longer than
     /// the operation: then there is another socket by now, or another clock.
     pub fn later(self, event: &Event) -> Option<u64> {
+        self.lag(event).filter(|lag| is_possible(*lag, event))
+    }
+
+    fn lag(self, event: &Event) -> Option<u64> {
         let lag = event.network.arrival_ms;
-        (lag != 0).then(|| self.until(Self(lag))).filter(|later| *later <= event.phases.wire.saturating_add(LEAST_BACK))
+        (lag != 0).then(|| self.until(Self(lag)))
     }
 
     fn until(self, other: Self) -> u64 {
@@ -288,14 +279,17 @@ impl Clocks {
     }
 }
 
+/// Whether an operation's last segment can have been under way for so long.
+fn is_possible(lag: u64, event: &Event) -> bool {
+    lag <= event.phases.wire.saturating_add(LEAST_BACK)
+}
+
 /// For how long the peer's clock stood still since `from`, if it did: answers are as fast as ever, and yet their timestamps lag by more than they can have
 /// been under way. A virtual machine's does while it is paused. `events`: of one connection, those after the pause, too.
 pub(super) fn stood_still<'a>(clocks: Clocks, events: impl Iterator<Item = &'a Event>) -> Option<u64> {
-    let lag =
-        |event: &Event| Some(clocks.until(Clocks(event.network.arrival_ms))).filter(|_| event.network.arrival_ms != 0);
-    let impossible = |lag: &u64, event: &Event| *lag > event.phases.wire.saturating_add(LEAST_BACK);
-    let lags =
-        events.filter(|event| answered(event)).filter_map(|event| lag(event).filter(|lag| impossible(lag, event)));
+    let lags = events
+        .filter(|event| answered(event))
+        .filter_map(|event| clocks.lag(event).filter(|lag| !is_possible(*lag, event)));
     let lags: Vec<_> = lags.collect();
     if lags.len() < LEAST_OF_KIND { None } else { median(lags) }
 }

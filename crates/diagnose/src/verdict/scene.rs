@@ -25,7 +25,7 @@ const QUEUED: f64 = 0.25;
 /// Fewer operations are no normal.
 const LEAST_NORMAL: u64 = 5;
 /// The slowest operations with this share of the time say when an incident was, but for the first of them with that one.
-const MOST: f64 = 0.75;
+pub(super) const MOST: f64 = 0.75;
 const EARLY: f64 = 0.1;
 /// Clocks drift by 50 millionths: 3 ms in this time, nanoseconds.
 const CLOCKS_HOLD: u64 = 60 * SECOND;
@@ -82,6 +82,8 @@ pub(super) struct Scene<'a> {
     pub clocks: Option<Clocks>,
     /// For how long the peer's clock stood still, nanoseconds.
     pub stood_still: Option<u64>,
+    /// Of the judged operations that say more of their connection, the share at whose end packets waited in this host's queueing discipline.
+    pub queued: f64,
     /// The path.
     pub path: PathState,
 }
@@ -113,6 +115,7 @@ impl<'a> Scene<'a> {
             .or_else(|| Clocks::of(before.iter().chain(&during).filter(recent).copied()));
         let since = around.iter().filter(|event| route(event) == here && event.end() > from);
         let stood_still = clocks.and_then(|clocks| stood_still(clocks, since));
+        let queued = queued(&mine);
         let mut scene = Self {
             remote: slowest.operation.level().is_remote(),
             proxied: is_proxied(slowest.operation),
@@ -128,6 +131,7 @@ impl<'a> Scene<'a> {
             from,
             clocks: clocks.filter(|_| stood_still.is_none()),
             stood_still,
+            queued,
             path: PathState::Unknown,
         };
         scene.path = PathState::of(&scene);
@@ -169,14 +173,7 @@ impl<'a> Scene<'a> {
 
     /// Whether packets waited in this host's queueing discipline when slow operations ended, too often to be chance.
     pub fn is_queued(&self) -> bool {
-        self.judged_with(|event| event.network.own_queue > 0) >= QUEUED
-    }
-
-    /// Of the judged operations that say more of their connection, the share of which this is true.
-    pub fn judged_with(&self, is: impl Fn(&Event) -> bool) -> f64 {
-        let saying = self.judged.iter().filter(|event| event.network.min_rtt_us > 0);
-        let (all, such) = saying.fold((0_u32, 0_u32), |(all, such), event| (all + 1, such + u32::from(is(event))));
-        f64::from(such) / f64::from(all.max(1))
+        self.queued >= QUEUED
     }
 
     /// Mean over the judged operations.
@@ -222,6 +219,11 @@ pub(super) fn rest(event: &Event) -> u64 {
     event.duration.saturating_sub(queue.saturating_add(wire).saturating_add(deliver))
 }
 
+/// For how long both of two stretches lasted.
+pub(super) fn overlap((from, to): (Nanos, Nanos), (since, until): (Nanos, Nanos)) -> u64 {
+    to.min(until).saturating_sub(from.max(since))
+}
+
 /// Overlapping stretches joined.
 pub(super) fn union(mut stretches: Vec<(Nanos, Nanos)>) -> Vec<(Nanos, Nanos)> {
     stretches.sort_unstable();
@@ -250,17 +252,31 @@ fn weighted(event: &Event) -> u64 {
     event.duration.saturating_mul(event.weight.max(1).into())
 }
 
+fn queued(judged: &[&Event]) -> f64 {
+    let saying = judged.iter().filter(|event| event.network.min_rtt_us > 0);
+    let (all, queued) =
+        saying.fold((0_u32, 0_u32), |(all, queued), event| (all + 1, queued + u32::from(event.network.own_queue > 0)));
+    f64::from(queued) / f64::from(all.max(1))
+}
+
+/// Of operations, the slowest first: those that have most of the time. What is slow for another reason, or was before the fault, has little of it.
+pub(super) fn with_most_of_time<'a, 'e>(slow: &'a [&'e Event]) -> &'a [&'e Event] {
+    let all: f64 = slow.iter().map(|event| event.duration as f64).sum();
+    let mut sum = 0.0;
+    let goes_on = |event: &&&Event| {
+        let goes_on = sum < all * MOST;
+        sum += event.duration as f64;
+        goes_on
+    };
+    let count = slow.iter().take_while(goes_on).count();
+    slow.get(..count).unwrap_or_default()
+}
+
 /// When what is judged began: an incident may have a few slow operations of another reason in front. They are the slowest first.
 fn begin(slow: &[&Event]) -> Option<Nanos> {
-    let all: f64 = slow.iter().map(|event| event.duration as f64).sum();
-    let (mut sum, mut starts) = (0.0, Vec::new());
-    for event in slow {
-        if sum >= all * MOST {
-            break;
-        }
-        sum += event.duration as f64;
-        starts.push((event.start, event.duration as f64));
-    }
+    let slowest = with_most_of_time(slow);
+    let mut starts: Vec<_> = slowest.iter().map(|event| (event.start, event.duration as f64)).collect();
+    let sum: f64 = starts.iter().map(|(_, time)| time).sum();
     starts.sort_unstable_by_key(|(start, _)| *start);
     let mut so_far = 0.0;
     let first = starts.iter().find(|(_, time)| {
