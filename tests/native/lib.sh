@@ -2,12 +2,14 @@
 # What the native tests share: a mount namespace and a scratch directory of their own, slowfs, the daemon, and how
 # results are told. A test sources this first; it then runs in its own namespace, so that it can mount over anything.
 set -uo pipefail
-: "${PLUMBLINE:?the program under test}" "${SLOWFS:?tests/slowfs}"
+: "${PLUMBLINE:?the program under test}" "${SLOWFS:?crates/slowfs}"
 # shellcheck disable=SC2034 # for the tests
 tools=$(dirname "$(realpath "${BASH_SOURCE[0]}")")/tools
 
 # shellcheck source=../said.sh
 . "$tools/../../said.sh"
+# shellcheck source=../ports.sh
+. "$tools/../../ports.sh"
 [ "$(id -u)" -eq 0 ] || skip_all "it takes root"
 [ -e /dev/fuse ] || skip_all "this kernel has no FUSE"
 for tool in flock jq python3 setpriv unshare zstd; do command -v $tool > /dev/null || skip_all "there is no $tool"; done
@@ -58,8 +60,6 @@ give_up() {
   exit 1
 }
 milliseconds() { echo $((${EPOCHREALTIME/[.,]/} / 1000)); }
-# free_port: one of loopback's that nobody listens at
-free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
 # gone PID: it has ended, whether or not its new parent has noticed
 gone() { ! grep -Eq '^State:[[:space:]]+[^ZX]' "/proc/$1/status" 2> /dev/null; }
 

@@ -10,6 +10,8 @@ built=$(realpath -m "${PROXY_BUILD:-$top/target/release}")
 
 # shellcheck source=../../said.sh
 . "$lib/../../said.sh"
+# shellcheck source=../../ports.sh
+. "$lib/../../ports.sh"
 root=${CEPH_ROOT:-} there=()
 [ -z "$root" ] || there=(chroot "$root")
 for tool in ceph ceph-mon ceph-osd ceph-mds ceph-authtool monmaptool cc; do
@@ -55,17 +57,6 @@ attempt() {
     [ $SECONDS -lt $until ] || return 1
     sleep 0.1
   done
-}
-
-# free_ports: the first of a hundred that nobody listens at, of those that nobody gets by chance
-free_ports() {
-  local first used try
-  used=$(ss -Htln | awk '{ sub(".*:", "", $4); print int($4 / 100) }')
-  for ((try = 0; try < 100; try++)); do
-    first=$((200 + RANDOM % 120))
-    grep -qx $first <<< "$used" || break
-  done
-  echo $((first * 100))
 }
 
 # shellcheck disable=SC2034 # conf is for the tests

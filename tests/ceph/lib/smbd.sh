@@ -15,7 +15,7 @@ fi
 # shellcheck disable=SC2120 # mostly without arguments
 smbd() {
   local own=$work/${1:-samba} proxy=${2:-yes}
-  port=$((10000 + RANDOM % 10000))
+  port=$(free_ports)
   mkdir -p "$own"
   cp -L "$work/proxy/libcephfs_proxy.so.2" "$own"
   cat > "$own/smb.conf" << X
