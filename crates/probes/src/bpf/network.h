@@ -97,7 +97,9 @@ static __always_inline void read_network(struct network *n, const void *sock)
 	n->srtt_us = TCP_FIELD(sock, srtt_us) >> 3; /* kept in eighths */
 	n->rtt_us = TCP_FIELD(sock, rack.rtt_us);
 	/* Loss probes overtaken by a late acknowledgement are needless (RFC 2883). */
-	n->retransmits = sent > needless ? sent - needless : 0;
+	n->retransmits = sent - needless;
+	if (sent < needless)
+		n->retransmits = 0;
 	n->arrival_ms = arrival_ms(sock);
 }
 
@@ -137,10 +139,16 @@ static __always_inline void read_network_closely(struct network *n, const void *
 	n->own_queue = own_queue(sock);
 }
 
-/* Likewise, of a struct sock at this address. Global, so that the verifier looks at it once; it takes no pointer of the kernel's. */
-__noinline int read_network_at(struct network *n, __u64 address)
+/*
+ * Likewise, of a struct sock at this address, from which the answer was taken so many microseconds ago. Global, so that the verifier looks at it
+ * once; it takes no pointer of the kernel's.
+ */
+__noinline int read_network_at(struct network *n, __u64 address, __u32 taken_us)
 {
-	if (n && address)
-		read_network_closely(n, (const void *)address);
+	if (!n || !address)
+		return 0;
+	read_network_closely(n, (const void *)address);
+	/* Until it was taken, not until now. */
+	n->unread_us -= taken_us < n->unread_us ? taken_us : n->unread_us;
 	return 0;
 }

@@ -219,10 +219,12 @@ static __always_inline bool recovered_since(__u64 start, __u64 server)
 /*
  * Queue is what passed before it was sent, wire what passed until all of the answer was there. What a call waits for
  * because the server put it off, lost the session or broke the connection is no queue of this host: that counts as wire.
+ * Global, so that the verifier looks at it once, and not at all that follows for each way through it.
  */
-static __always_inline void split(struct outcome *o, __u64 answered, __u64 sent, bool held_up)
+__noinline int split(struct outcome *o, __u64 answered, __u64 sent, bool held_up)
 {
-
+	if (!o)
+		return 0;
 	if (!answered || answered > o->end || answered < o->start)
 		answered = o->end;
 	if (held_up)
@@ -230,6 +232,7 @@ static __always_inline void split(struct outcome *o, __u64 answered, __u64 sent,
 	else if (sent > o->start)
 		o->queue = (sent < answered ? sent : answered) - o->start;
 	o->wire = answered - o->start - o->queue;
+	return 0;
 }
 
 static __always_inline void read_status(struct outcome *o, const struct inflight *f, const struct rpc_task *task,
@@ -304,13 +307,8 @@ static __always_inline int finished(const struct rpc_task *task, bool typed)
 	if (e) {
 		e->message = bpf_ntohl(FIELD(typed, request, rq_xid));
 		e->network = facts.network;
-		if (facts.socket && o.end - o.start >= SHORT_NS) {
-			__u32 since = microseconds(o.end - (o.start + o.queue + o.wire));
-
-			read_network_at(&e->network, facts.socket);
-			/* Until it was taken, not until now. */
-			e->network.unread_us -= since < e->network.unread_us ? since : e->network.unread_us;
-		}
+		if (o.end - o.start >= SHORT_NS)
+			read_network_at(&e->network, facts.socket, microseconds(o.end - (o.start + o.queue + o.wire)));
 		/* RPC notes the time before it sends. Where fields are not typed, the verifier has enough to do as it is. */
 		if (typed && !held_up && sent)
 			read_transit(&e->transit, facts.socket, sent, sent + TRANSMIT_NS);

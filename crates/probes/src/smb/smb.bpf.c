@@ -291,7 +291,7 @@ static __always_inline int received(const unsigned long long *arguments, bool ty
 		f->socket = (__u64)tcp;
 		read_network(&f->network, tcp);
 		if (f->received - f->op.start >= SHORT_NS)
-			read_network_at(&f->network, f->socket);
+			read_network_at(&f->network, f->socket, 0);
 		f->op.flags |= EVENT_NETWORK_KNOWN;
 	}
 	return 0;
