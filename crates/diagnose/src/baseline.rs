@@ -9,6 +9,7 @@ use model::{Anomaly, Event, MountKey, Nanos, Operation};
 
 use crate::{
     Detector, Meanwhile, Window,
+    long_term::LongTerm,
     normal::{Figures, Normal, upper_end},
     rule::{Pace, Rule, Subject},
     units::{nanos, span},
@@ -145,7 +146,7 @@ impl Baseline {
 }
 
 impl Detector for Baseline {
-    fn counts(&self, _: &Event) -> bool {
+    fn counts(&self, _: &Event, _: &LongTerm) -> bool {
         false
     }
 

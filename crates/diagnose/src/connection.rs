@@ -10,6 +10,7 @@ use model::{Anomaly, Detail, Event, MountKey, Nanos, Operation, text::Text};
 
 use crate::{
     Detector, Meanwhile, Window,
+    long_term::LongTerm,
     rule::{Rule, Subject},
     units::{SECOND, counted, span},
 };
@@ -143,7 +144,7 @@ impl Connections {
 }
 
 impl Detector for Connections {
-    fn counts(&self, event: &Event) -> bool {
+    fn counts(&self, event: &Event, _: &LongTerm) -> bool {
         !event.flags.in_flight && self.rule.counts.contains_key(&event.operation)
     }
 

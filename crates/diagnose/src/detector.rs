@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use model::{Anomaly, Event, Operation};
 
-use crate::{Meanwhile, Window};
+use crate::{Meanwhile, Window, long_term::LongTerm};
 
 /// A rule, seen from the events' side.
 pub trait Detector: Send {
-    /// Whether the event counts against the rule; only such events enter the rule's window.
-    fn counts(&self, event: &Event) -> bool;
+    /// Whether the event counts against the rule; only such events enter the rule's window. `long_term`: what is normal here.
+    fn counts(&self, event: &Event, long_term: &LongTerm) -> bool;
 
     /// The operations of which it must also know what finished however fast, see [`Detector::look`]; `None`: it need not.
     fn of_all(&self) -> Option<&BTreeSet<Operation>> {

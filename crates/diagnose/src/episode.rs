@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, mem, time::Duration};
 
 use model::{Anomaly, Event, Nanos, Operation};
 
-use crate::{Detector, Meanwhile, Window, units::SECOND};
+use crate::{Detector, Meanwhile, Window, long_term::LongTerm, units::SECOND};
 
 /// Anomalous windows of one rule, each less than the cool-down after the one before.
 #[derive(Debug, Clone)]
@@ -70,8 +70,8 @@ impl Watch {
     }
 
     /// Takes a drained event, if the rule counts it.
-    pub fn see(&mut self, event: &Event) {
-        if self.rule.counts(event) {
+    pub fn see(&mut self, event: &Event, long_term: &LongTerm) {
+        if self.rule.counts(event, long_term) {
             self.window.push(event);
         }
     }

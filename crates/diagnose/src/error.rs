@@ -9,6 +9,7 @@ use model::{Anomaly, Code, Event, Operation, Protocol};
 
 use crate::{
     Detector, Meanwhile, Window,
+    long_term::LongTerm,
     rule::{Rule, Subject},
     units::counted,
 };
@@ -94,7 +95,7 @@ impl Codes {
 }
 
 impl Detector for ErrorRule {
-    fn counts(&self, event: &Event) -> bool {
+    fn counts(&self, event: &Event, _: &LongTerm) -> bool {
         event.flags.failed && self.operations.contains(&event.operation) && self.codes.count(event)
     }
 

@@ -6,6 +6,7 @@ use model::{Anomaly, Event, Operation};
 
 use crate::{
     Detector, Window,
+    long_term::LongTerm,
     rule::{Rule, Subject},
     units::{counted, nanos, span},
 };
@@ -24,6 +25,9 @@ pub struct LatencyRule {
     pub acceptable_count: u32,
     /// One operation this slow is an anomaly by itself.
     pub ceiling: Duration,
+    /// What takes at most so many times what nine of ten of its kind take on its mount is not slow, however long that is, once an hour of them
+    /// is known; 0: thresholds alone say what is slow.
+    pub normal_factor: f64,
 }
 
 impl Rule for LatencyRule {
@@ -53,11 +57,20 @@ impl Rule for LatencyRule {
     }
 }
 
+impl LatencyRule {
+    /// Whether an operation takes about as long as such operations do here, whatever its threshold says.
+    fn is_usual(&self, event: &Event, long_term: &LongTerm) -> bool {
+        let most = if self.normal_factor > 0.0 { long_term.usual_most(event) } else { None };
+        most.is_some_and(|most| event.duration as f64 <= most as f64 * self.normal_factor)
+    }
+}
+
 impl Detector for LatencyRule {
     /// The ceiling counts too: where it is below a threshold, an operation between them is an anomaly by itself.
-    fn counts(&self, event: &Event) -> bool {
+    fn counts(&self, event: &Event, long_term: &LongTerm) -> bool {
         let threshold = self.thresholds.get(&event.operation).filter(|_| !event.flags.in_flight);
         threshold.is_some_and(|threshold| event.duration >= nanos(*threshold).min(nanos(self.ceiling)))
+            && !self.is_usual(event, long_term)
     }
 
     fn detect(&self, window: &Window) -> Option<Anomaly> {
@@ -69,11 +82,17 @@ impl Detector for LatencyRule {
         } else {
             return None;
         };
-        let rule = format!(
+        let mut rule = format!(
             "at least {} at or over their threshold in one watch interval, or one of {} or more",
             counted(self.acceptable_count.into(), "operation"),
             span(nanos(self.ceiling))
         );
+        if self.normal_factor > 0.0 {
+            rule.push_str(&format!(
+                "; each over {} times what nine of ten take here, where that is known",
+                self.normal_factor
+            ));
+        }
         Some(self.anomaly(rule, self.observed(window), limit))
     }
 

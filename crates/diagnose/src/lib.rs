@@ -6,13 +6,16 @@
 
 pub mod baseline;
 mod below;
+mod changed;
 pub mod connection;
 mod detector;
 mod episode;
 pub mod error;
 pub mod latency;
+pub mod long_term;
 mod meanwhile;
 mod normal;
+mod order;
 pub mod rule;
 pub mod stall;
 pub mod throughput;
@@ -22,6 +25,7 @@ mod verdict;
 mod window;
 
 pub use below::{Below, Child, KEPT_BELOW, Operations};
+pub use changed::changed;
 pub use detector::Detector;
 pub use episode::{Change, Episode, Watch};
 pub use meanwhile::{Finished, Ledger, Meanwhile};

@@ -6,6 +6,7 @@ use model::{Anomaly, Event, Operation};
 
 use crate::{
     Detector, Window,
+    long_term::LongTerm,
     rule::{Rule, Subject},
     units::{counted, nanos, span},
 };
@@ -47,7 +48,7 @@ impl Rule for StallRule {
 }
 
 impl Detector for StallRule {
-    fn counts(&self, event: &Event) -> bool {
+    fn counts(&self, event: &Event, _: &LongTerm) -> bool {
         event.flags.in_flight && event.duration >= nanos(self.limit) && self.operations.contains(&event.operation)
     }
 

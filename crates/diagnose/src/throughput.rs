@@ -19,6 +19,7 @@ use model::{Anomaly, Event, Operation};
 use crate::{
     Detector, Meanwhile, Window,
     baseline::Departures,
+    long_term::LongTerm,
     normal::{Figures, Normal, lower_end},
     rule::{Pace, Rule, Subject},
     units::SECOND,
@@ -103,7 +104,7 @@ impl Throughput {
 }
 
 impl Detector for Throughput {
-    fn counts(&self, _: &Event) -> bool {
+    fn counts(&self, _: &Event, _: &LongTerm) -> bool {
         false
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use common::{MS, rule, smb, syscall};
 use model::{Detail, Event, MountKey, Syscall, text::Text};
-use plumbline_diagnose::{Change, Detector, KEPT, Meanwhile, Top, Watch, Window};
+use plumbline_diagnose::{Change, Detector, KEPT, Meanwhile, Top, Watch, Window, long_term::LongTerm};
 use proptest::prelude::*;
 
 const SECOND: u64 = 1_000 * MS;
@@ -37,7 +37,7 @@ fn a_rule_counts_what_is_at_or_over_its_own_threshold() {
         (syscall("write", 0.0, 60_000.0), false),
     ];
     for (event, counts) in cases {
-        assert_eq!(rule.counts(&event), counts, "{event:?}");
+        assert_eq!(rule.counts(&event, &LongTerm::default()), counts, "{event:?}");
     }
 }
 
@@ -87,8 +87,8 @@ impl Run {
 
     fn second(&mut self, slow: u32) -> Vec<Change> {
         for index in 0..slow {
-            self.watch.see(&write(self.seconds as f64 * 1e3 + f64::from(index), 30.0));
-            self.watch.see(&write(self.seconds as f64 * 1e3 + f64::from(index), 1.0));
+            self.watch.see(&write(self.seconds as f64 * 1e3 + f64::from(index), 30.0), &LongTerm::default());
+            self.watch.see(&write(self.seconds as f64 * 1e3 + f64::from(index), 1.0), &LongTerm::default());
         }
         self.seconds += 1;
         self.watch.close(self.seconds * SECOND, 0, &Meanwhile::default(), &mut self.sequence)
@@ -152,7 +152,7 @@ fn a_window_longer_than_the_cool_down_does_not_split_an_outage() {
     let mut watch = Watch::new(Box::new(rule(1)), Duration::from_secs(10), 0);
     let mut sequence = 6;
     for minute in 1..=3 {
-        watch.see(&write(0.0, 30.0));
+        watch.see(&write(0.0, 30.0), &LongTerm::default());
         let changes = watch.close(minute * 60 * SECOND, 0, &Meanwhile::default(), &mut sequence);
         assert_eq!(words(&changes), [(if minute == 1 { "opened" } else { "updated" }, 7)]);
     }

@@ -4,12 +4,12 @@ mod common;
 
 use std::time::Duration;
 
-use common::{MS, operation, smb};
+use common::{MS, judge, operation, smb};
 use model::{Alternative, Cause, Code, Event, Layer, MountKey, Transit};
 use plumbline_diagnose::{
     Change, Detector, Meanwhile, Watch, Window,
     error::{Codes, ErrorRule},
-    judge,
+    long_term::LongTerm,
     rule::Subject,
     stall::StallRule,
 };
@@ -46,10 +46,15 @@ fn only_failures_with_a_code_that_is_asked_for_count() {
     let one = rule(Codes::Only([Code::Status(DISK_FULL)].into()), None);
     let cases = [(failed(DISK_FULL, 28), true, true), (failed(1, EIO), false, false), (failed(1, 13), true, false)];
     for (event, by_any, by_one) in cases {
-        assert_eq!((any.counts(&event), one.counts(&event)), (by_any, by_one), "{event:?}");
+        assert_eq!(
+            (any.counts(&event, &LongTerm::default()), one.counts(&event, &LongTerm::default())),
+            (by_any, by_one),
+            "{event:?}"
+        );
     }
-    assert!(!any.counts(&smb("SMB2_WRITE", 0.0, [0.0, 1.0, 0.0])), "no failure");
-    assert!(!any.counts(&Event { operation: operation("SMB2_READ"), ..failed(1, 13) }), "another operation");
+    let none = LongTerm::default();
+    assert!(!any.counts(&smb("SMB2_WRITE", 0.0, [0.0, 1.0, 0.0]), &none), "no failure");
+    assert!(!any.counts(&Event { operation: operation("SMB2_READ"), ..failed(1, 13) }, &none), "another operation");
 }
 
 #[test]
@@ -111,7 +116,7 @@ fn one_operation_that_is_seen_again_and_again_is_one_incident_that_grows() {
     let (mut sequence, mut seen) = (0, Vec::new());
     for second in 1..=30 {
         if second < 20 {
-            watch.see(&in_flight(SECOND, second * SECOND));
+            watch.see(&in_flight(SECOND, second * SECOND), &LongTerm::default());
         }
         for change in watch.close(second * SECOND, 0, &Meanwhile::default(), &mut sequence) {
             let word = match &change {

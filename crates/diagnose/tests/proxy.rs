@@ -4,9 +4,9 @@
 
 mod common;
 
+use common::judge;
 use common::{MS, smb};
 use model::{Event, Layer, Level, MountKey, Phases, Protocol};
-use plumbline_diagnose::judge;
 
 static CEPHPROXY: Protocol =
     Protocol { name: "cephproxy", operations: &["read", "write"], level: Level::Proxy, ..Protocol::BY_ERRNO };

@@ -3,8 +3,8 @@
 mod common;
 
 use common::faults::*;
+use common::verdict;
 use model::Layer;
-use plumbline_diagnose::verdict;
 
 #[test]
 fn each_fault_is_blamed_on_its_layer_or_on_none() {

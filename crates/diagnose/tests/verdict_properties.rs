@@ -2,13 +2,13 @@
 
 mod common;
 
+use common::verdict;
 use common::{
     MS,
     faults::{Scene, rtt},
     smb, syscall,
 };
 use model::{Event, Layer, MountKey, Network, Phases, Transit};
-use plumbline_diagnose::verdict;
 use proptest::prelude::*;
 
 /// Who was slow in [`simulated`], by how many milliseconds.

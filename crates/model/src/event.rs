@@ -50,6 +50,11 @@ impl Event {
         self.start.saturating_add(self.duration)
     }
 
+    /// What a record of the flight recorder and an event of the same operation have in common: when it ended, which it is, and who asked.
+    pub fn identity(&self) -> (Nanos, Operation, u32) {
+        (self.end(), self.operation, self.requester.tid)
+    }
+
     /// Whether it ended with this code.
     pub fn ended_with(&self, code: Code) -> bool {
         match code {

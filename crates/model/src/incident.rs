@@ -38,6 +38,9 @@ pub struct Incident {
     /// When the last window ended that broke the rule.
     #[serde(deserialize_with = "lenient")]
     pub last_seen: String,
+    /// What the time beyond normal belongs to, and what would have been without it.
+    #[serde(deserialize_with = "lenient_list")]
+    pub changed: Vec<Changed>,
     /// Who and what took the most time.
     #[serde(deserialize_with = "lenient")]
     pub top: Ranking,
@@ -78,6 +81,36 @@ impl Incident {
             self.last_seen.clone_from(&self.window.to);
         }
     }
+}
+
+/// Operations of an incident that have something in common, and much of its time beyond normal.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Changed {
+    /// What they have in common: `process`, `operation`, `file` or `connection`.
+    #[serde(deserialize_with = "lenient")]
+    pub by: String,
+    /// Which: `fio (4711): SMB2_READ of 64 KiB`.
+    #[serde(deserialize_with = "lenient")]
+    pub name: String,
+    /// Their share of the time beyond normal, or of the failures; 0 to 1.
+    #[serde(deserialize_with = "lenient")]
+    pub share: f64,
+    /// How many of them ended in a second.
+    #[serde(deserialize_with = "lenient")]
+    pub per_second: f64,
+    /// Likewise, before; `None` if that is not known.
+    #[serde(deserialize_with = "lenient")]
+    pub normally_per_second: Option<f64>,
+    /// What 99 of 100 operations of the incident took at most, milliseconds; `None` where failures are shared out.
+    #[serde(deserialize_with = "lenient")]
+    pub p99_ms: Option<f64>,
+    /// Likewise, of all others; `None` if there are too few.
+    #[serde(deserialize_with = "lenient")]
+    pub p99_without_ms: Option<f64>,
+    /// The same in words.
+    #[serde(deserialize_with = "lenient")]
+    pub said: String,
 }
 
 /// Whether an incident goes on.

@@ -21,7 +21,7 @@ pub use detail::{CephProxy, Connection, Detail, MpiIo, Nfs, SeenFile, Smb, Sysca
 pub use event::{Caller, Event, Flags, Nanos, Network, Phases, Requester, Transit};
 pub use histogram::{BUCKETS, Histogram, SIZES, quantile_index, sparse};
 pub use incident::{
-    Host, Incident, RankedFile, RankedMount, RankedOperation, RankedProcess, Ranking, Share, Span, State,
+    Changed, Host, Incident, RankedFile, RankedMount, RankedOperation, RankedProcess, Ranking, Share, Span, State,
 };
 pub use line::{BelowLine, CallLine, ChildLine, EventLine};
 pub use losses::{Losses, ProbeLosses};

@@ -45,6 +45,11 @@ pub struct Mount {
 }
 
 impl Mount {
+    /// What it is wherever it is mounted: what is mounted, if a server has it; else the mount point. Empty if neither is known.
+    pub fn name(&self) -> &str {
+        if self.server.is_empty() { &self.mountpoint } else { &self.source }
+    }
+
     /// What a person would call it: the mount point, else the source, else `-`.
     pub fn label(&self) -> &str {
         [&self.mountpoint, &self.source].into_iter().find(|name| !name.is_empty()).map_or("-", String::as_str)

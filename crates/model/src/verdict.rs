@@ -34,6 +34,8 @@ pub enum Cause {
     Delivery,
     /// Client: who called took the time itself, or waited for a processor or memory: its requests were answered fast.
     Requester,
+    /// Client: it asks for several times as much as before, and gets it: its own load makes operations slow.
+    Burst,
     /// Client: the daemon of this host that asks for everybody does not serve.
     OwnDaemon,
     /// Network: every round trip takes longer than before.
@@ -154,9 +156,13 @@ impl Cause {
     /// Whose it is.
     pub fn layer(self) -> Layer {
         match self {
-            Self::Queue | Self::OwnQueue | Self::Receiver | Self::Delivery | Self::Requester | Self::OwnDaemon => {
-                Layer::Client
-            }
+            Self::Queue
+            | Self::OwnQueue
+            | Self::Receiver
+            | Self::Delivery
+            | Self::Requester
+            | Self::Burst
+            | Self::OwnDaemon => Layer::Client,
             Self::LongerPath | Self::NarrowPath | Self::Loss | Self::NoPath => Layer::Network,
             Self::SlowOperation
             | Self::SlowServer
@@ -177,6 +183,7 @@ impl Cause {
             Self::Receiver => "receiver",
             Self::Delivery => "delivery",
             Self::Requester => "requester",
+            Self::Burst => "burst",
             Self::OwnDaemon => "own_daemon",
             Self::LongerPath => "longer_path",
             Self::NarrowPath => "narrow_path",
@@ -201,6 +208,7 @@ impl Cause {
             Self::Receiver => "this host reads answers late",
             Self::Delivery => "this host delivers answers late",
             Self::Requester => "the callers wait on this host, for a processor, memory or each other",
+            Self::Burst => "this host asks for several times as much as before",
             Self::OwnDaemon => "this host's daemon does not serve",
             Self::LongerPath => "the path became longer",
             Self::NarrowPath => "the path is too narrow for the load",

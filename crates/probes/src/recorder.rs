@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    ops::Range,
     os::fd::{AsFd, AsRawFd},
 };
 
@@ -129,6 +130,17 @@ impl Mapping {
     }
 }
 
+impl Mapping {
+    /// Records of a CPU, by how many it had written before each.
+    fn records(&self, cpu: usize, per_cpu: u64, range: Range<u64>) -> Vec<u8> {
+        let mut bytes = vec![0; range.end.saturating_sub(range.start) as usize * RECORD_SIZE];
+        for (index, record) in range.zip(bytes.chunks_exact_mut(RECORD_SIZE)) {
+            self.copy((cpu as u64 * per_cpu + index % per_cpu) as usize, record);
+        }
+        bytes
+    }
+}
+
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: the mapping made in `new`; nothing refers to it any more.
@@ -197,11 +209,7 @@ impl Tail {
         for (cpu, (cursor, head)) in self.cursors.iter_mut().zip(before).enumerate() {
             let first = cursor.next.max(head.saturating_sub(self.per_cpu));
             lost += first - cursor.next;
-            let mut bytes = vec![0; (head.saturating_sub(first) as usize) * RECORD_SIZE];
-            for (index, record) in (first..head).zip(bytes.chunks_exact_mut(RECORD_SIZE)) {
-                let slot = cpu as u64 * self.per_cpu + index % self.per_cpu;
-                self.mapping.copy(slot as usize, record);
-            }
+            let mut bytes = self.mapping.records(cpu, self.per_cpu, first..head);
             let is_whole = |record: &[u8]| end_of(record).is_some_and(|end| end != 0);
             // One that is being written is waited for once.
             let skipped = usize::from(first == cursor.next && cursor.awaited) * RECORD_SIZE;
@@ -228,6 +236,34 @@ impl Tail {
         slices.retain(|slice| !slice.bytes.is_empty());
         Ok((slices, lost))
     }
+}
+
+/// The newest records since `seen`, about `most` of them, an equal part from each CPU that wrote any; and how many were written. `seen` is brought up
+/// to date. Nothing stays mapped.
+pub(crate) fn newest(
+    map: &MapHandle,
+    per_cpu: u32,
+    seen: &mut Vec<u64>,
+    heads: Vec<u64>,
+    most: usize,
+) -> libbpf_rs::Result<(Vec<Slice>, u64)> {
+    seen.resize(heads.len(), 0);
+    let news: Vec<u64> = seen.iter().zip(&heads).map(|(before, head)| head.saturating_sub(*before)).collect();
+    let writers = news.iter().filter(|new| **new > 0).count();
+    let written = news.iter().sum();
+    seen.clone_from(&heads);
+    if writers == 0 {
+        return Ok((Vec::new(), written));
+    }
+    let per_cpu = u64::from(per_cpu);
+    let each = (most / writers).max(1) as u64;
+    let mapping = Mapping::new(map, RECORD_SIZE * map.max_entries() as usize)?;
+    let mut slices = Vec::new();
+    for (cpu, (new, head)) in news.into_iter().zip(heads).enumerate() {
+        let first = head - new.min(each).min(per_cpu);
+        slices.push(Slice { cpu: cpu as u32, first, bytes: mapping.records(cpu, per_cpu, first..head) });
+    }
+    Ok((slices, written))
 }
 
 /// A copy of the recorder that is kept up to date slice by slice.

@@ -307,12 +307,19 @@ impl Shared {
 
     /// What was recorded since the tail was last read, and how many records it missed.
     pub fn read_tail(&self, tail: &mut Tail) -> libbpf_rs::Result<(Vec<Slice>, u64)> {
-        let heads = || {
-            let index = counter::COUNT_RECORDED.0.to_ne_bytes();
-            let heads = self.map("counters")?.lookup_percpu(&index, MapFlags::ANY)?.unwrap_or_default();
-            Ok(heads.iter().filter_map(|head| u64::from_bytes(head)).collect())
-        };
-        tail.read(heads)
+        tail.read(|| self.recorded())
+    }
+
+    /// About `most` of the newest records, and how many were written since this was last asked with the same `seen`.
+    pub fn newest(&self, seen: &mut Vec<u64>, most: usize) -> libbpf_rs::Result<(Vec<Slice>, u64)> {
+        recorder::newest(self.map("recorder")?, self.settings.recorder_mask + 1, seen, self.recorded()?, most)
+    }
+
+    /// How many records each CPU has written.
+    fn recorded(&self) -> libbpf_rs::Result<Vec<u64>> {
+        let index = counter::COUNT_RECORDED.0.to_ne_bytes();
+        let heads = self.map("counters")?.lookup_percpu(&index, MapFlags::ANY)?.unwrap_or_default();
+        Ok(heads.iter().filter_map(|head| u64::from_bytes(head)).collect())
     }
 
     /// Removes operations that began before `oldest` or whose requester has `ended`, by their keys, and returns how many; and

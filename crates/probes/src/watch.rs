@@ -323,6 +323,16 @@ impl Watch {
         self.shared.read_tail(tail)
     }
 
+    /// Operations that ended since this was last asked with the same `seen`: about `most` of the newest, and how many there were in all.
+    ///
+    /// # Errors
+    ///
+    /// When the flight recorder cannot be read.
+    pub fn newest(&self, seen: &mut Vec<u64>, most: usize) -> libbpf_rs::Result<(Vec<Event>, u64)> {
+        let (slices, ended) = self.shared.newest(seen, most)?;
+        Ok((slices.iter().flat_map(crate::operations_of).collect(), ended))
+    }
+
     /// Events of the flight recorder with the names of those who asked that are still there; `met` is shown each of those once.
     pub fn named(&self, events: impl Iterator<Item = Event>, met: impl Fn(&Requester)) -> Vec<Event> {
         let mut names = HashMap::new();

@@ -33,7 +33,7 @@ pub(super) fn verdict(scene: &Scene, calls: &[Event], around: &[Event]) -> Verdi
     let covered = covered(&slowest, &requests);
     if !below.is_empty() && covered >= LITTLE {
         let below: Vec<Event> = below.into_iter().map(|event| (*event).clone()).collect();
-        let mut verdict = of_requests(&below, around);
+        let mut verdict = of_requests(&below, around, scene.long_term);
         let why = format!("{} Judged by the requests to the server that took most of that.", scene.summary());
         verdict.because.insert(0, why);
         return verdict;

@@ -6,9 +6,9 @@ use model::{Event, Nanos, Operation};
 
 use super::{
     path::turns,
-    scene::{JIFFY, Scene, flight, median},
+    scene::{JIFFY, Scene, flight},
 };
-use crate::units::MS;
+use crate::{order::median, units::MS};
 
 /// How much of a round-trip sample can be the peer's delayed acknowledgement: 40 ms on Linux, and some scheduling.
 pub(super) const ACK_DELAY: u64 = 50 * MS;
@@ -64,7 +64,8 @@ impl<'a> History<'a> {
         let mut retransmits: Vec<_> =
             all().filter(|event| event.network.known).map(|event| (event.end(), event.network.retransmits)).collect();
         retransmits.sort_unstable();
-        let normal_round_trip = median(scene.before.iter().filter_map(|event| round_trip(event)).collect());
+        let normal_round_trip = median(scene.before.iter().filter_map(|event| round_trip(event)).collect())
+            .or_else(|| scene.learned_round_trip());
         let mut history = Self {
             scene,
             answers,

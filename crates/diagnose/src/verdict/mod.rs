@@ -11,6 +11,7 @@ mod connection;
 mod excess;
 mod failure;
 mod history;
+mod load;
 mod path;
 mod proxy;
 mod scene;
@@ -18,9 +19,13 @@ mod wire;
 
 use model::{Cause, Event, Layer, PhasesMs, Verdict};
 
-use crate::units::{MS, counted, span};
+use crate::{
+    long_term::LongTerm,
+    units::{MS, counted, span},
+};
 use conclude::{Candidate, conclude};
 use excess::{Excess, QueueCause, Shares};
+use load::Burst;
 use scene::{JUDGED, Scene, unread};
 use wire::Split;
 
@@ -43,28 +48,31 @@ const SLOW_ANYWAY: u64 = 100 * MS;
 const NS_PER_BYTE: f64 = 50.0;
 /// How likely a server's host was paused whose clock stood still.
 const PAUSED: f64 = 0.9;
+/// How likely it is this host's own load that makes a server slow which serves several times as much as before.
+const BUSY: f64 = 0.85;
 /// The rest is none of what is considered.
 const SURE_OF_WIRE: f64 = 0.9;
 
 /// Judges what broke a rule of this kind.
 ///
-/// `events`: what was anomalous. `around`: the flight recorder, every operation of the last seconds up to now.
-pub fn judge(kind: &str, events: &[Event], around: &[Event]) -> Verdict {
+/// `events`: what was anomalous. `around`: the flight recorder, every operation of the last seconds up to now. `long_term`: what is normal here.
+pub fn judge(kind: &str, events: &[Event], around: &[Event], long_term: &LongTerm) -> Verdict {
     match kind {
         crate::error::KIND => failure::of_errors(events),
         crate::stall::KIND => failure::of_stalls(events, around),
         crate::connection::KIND => connection::of_happenings(events, around),
         // All others are about what takes long.
-        _ => verdict(events, around),
+        _ => verdict(events, around, long_term),
     }
 }
 
 /// Judges slow operations by what happened around them.
 ///
 /// `slow`: the events that were anomalous. `around`: the flight recorder, every operation of the last seconds up to now,
-/// fast ones and the slow ones included; its events may lack thread and file names. Neither needs an order.
-pub fn verdict(slow: &[Event], around: &[Event]) -> Verdict {
-    let Some(scene) = Scene::of(slow, around) else {
+/// fast ones and the slow ones included; its events may lack thread and file names. Neither needs an order. `long_term`: what is normal where
+/// the recorder does not say it.
+pub fn verdict(slow: &[Event], around: &[Event], long_term: &LongTerm) -> Verdict {
+    let Some(scene) = Scene::of(slow, around, long_term) else {
         return Verdict::unknown("There was no slow operation to judge.");
     };
     if !scene.remote {
@@ -131,7 +139,9 @@ impl<'a> Judgement<'a> {
             }
             return Vec::new();
         }
-        if wire < DOMINANT {
+        let burst = Burst::of(self.scene);
+        because.extend(burst.as_ref().map(Burst::sentence));
+        if wire < DOMINANT && burst.is_none() {
             because.push("No phase holds enough of the extra time to be blamed.".to_owned());
             return vec![
                 (self.client_cause(), client),
@@ -158,6 +168,9 @@ impl<'a> Judgement<'a> {
         let margin = ((share - HALF) / (1.0 - HALF)).clamp(0.0, 1.0);
         let likely = self.confidence(margin);
         match layer {
+            _ if burst.is_some() && (layer != Layer::Network || share <= HALF) => {
+                vec![(Cause::Burst, BUSY), (self.server_cause(), (1.0 - BUSY) / 2.0)]
+            }
             Layer::Network => {
                 let most = if self.split.by_retransmission() {
                     MOST_BY_RETRANSMISSION
@@ -255,8 +268,13 @@ impl Scene<'_> {
     pub(super) fn summary(&self) -> String {
         let (count, time) = (self.count, self.time);
         let mut text = format!("{} took {} on average", counted(count, "slow operation"), span(time / count.max(1)));
-        if let Some((normal, samples)) = self.normal_duration() {
-            text.push_str(&format!(", {} before (median of {samples})", span(normal)));
+        if let Some((normal, is_recent)) = self.normal_of_slowest() {
+            let (duration, count) = (span(normal.duration), normal.count);
+            text.push_str(&if is_recent {
+                format!(", {duration} before (median of {count})")
+            } else {
+                format!(", {duration} normally (median of {count} in the last hours of activity)")
+            });
         } else {
             text.push_str("; how long they take normally is not known");
         }

@@ -16,8 +16,8 @@ use std::{collections::BTreeMap, ops::Range};
 use model::{Direction, Event, Operation};
 
 use super::history::{ACK_DELAY, answered, round_trip};
-use super::scene::{MOST, Scene, flight, median, stamped_local, with_most_of_time};
-use crate::units::MS;
+use super::scene::{MOST, Scene, flight, stamped_local, with_most_of_time};
+use crate::{order::median, units::MS};
 
 /// Fewer samples say nothing of the path.
 const LEAST_SAMPLES: usize = 5;
@@ -87,9 +87,8 @@ impl PathState {
             return Self::Unknown;
         }
         // Where nothing is known of how long operations take normally, what came before may be the fault as well.
-        let before = scene
-            .normal_duration()
-            .and_then(|_| low(scene.before.iter().filter_map(|event| round_trip(event)).collect()));
+        let before = || low(scene.before.iter().filter_map(|event| round_trip(event)).collect());
+        let before = if scene.has_recent_normal() { before() } else { scene.learned_round_trip() };
         let seen = Seen { scene, sights: &sights, normal: before.or_else(|| least_of_tcp(scene)) };
         let longer = seen.longer(MOST).or_else(|| seen.longer(HALF).filter(|path| path.is_certain));
         longer.map(Self::Longer).or_else(|| seen.as_ever().map(Self::AsEver)).unwrap_or(Self::Unknown)

@@ -9,6 +9,8 @@ use super::{
     proxy::is_proxied,
 };
 use crate::{
+    long_term::{KindOf, LongTerm, Normal, kind_of},
+    order::median,
     units::{MS, SECOND},
     window::slower_first,
 };
@@ -22,8 +24,6 @@ const LATE: u64 = 10 * MS;
 
 /// From this share of the slow operations on, packets in this host's queueing discipline are no coincidence.
 const QUEUED: f64 = 0.25;
-/// Fewer operations are no normal.
-const LEAST_NORMAL: u64 = 5;
 /// The slowest operations with this share of the time say when an incident was, but for the first of them with that one.
 pub(super) const MOST: f64 = 0.75;
 const EARLY: f64 = 0.1;
@@ -32,26 +32,6 @@ const CLOCKS_HOLD: u64 = 60 * SECOND;
 
 /// What shares a network and a server: a connection, else (where the probe does not know it) a mount.
 type Route = (&'static str, u64, MountKey);
-
-/// The same operation's recent normal: medians in nanoseconds.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Normal {
-    /// Operations it was taken from; without any, all is zero.
-    pub count: u64,
-    pub duration: u64,
-    pub queue: u64,
-    pub wire: u64,
-    pub deliver: u64,
-    /// What the probe saw in none of the phases.
-    pub rest: u64,
-}
-
-impl Normal {
-    /// Whether enough operations say so.
-    pub fn is_known(&self) -> bool {
-        self.count >= LEAST_NORMAL
-    }
-}
 
 /// The connection with most of the slow time, sorted for judging.
 pub(super) struct Scene<'a> {
@@ -75,7 +55,13 @@ pub(super) struct Scene<'a> {
     pub before: Vec<&'a Event>,
     /// What ended between then and the end of the last slow one, these included, in the order of ending.
     pub during: Vec<&'a Event>,
+    /// From which duration on operations are slow, by kind.
+    slow_from: BTreeMap<Operation, u64>,
+    /// What is normal by what was just before.
     normals: BTreeMap<(Operation, MountKey), Normal>,
+    /// And by what was learned in hours, where that says too little.
+    learned: BTreeMap<(KindOf, MountKey), Normal>,
+    pub long_term: &'a LongTerm,
     /// When the slow operations began.
     pub from: Nanos,
     /// The difference of this host's clock and the peer's, before.
@@ -90,7 +76,7 @@ pub(super) struct Scene<'a> {
 
 impl<'a> Scene<'a> {
     /// `None` if nothing was slow.
-    pub fn of(slow: &'a [Event], around: &'a [Event]) -> Option<Self> {
+    pub fn of(slow: &'a [Event], around: &'a [Event], long_term: &'a LongTerm) -> Option<Self> {
         let mut routes = BTreeMap::<Route, u64>::new();
         for event in slow {
             let time = routes.entry(route(event)).or_default();
@@ -104,7 +90,9 @@ impl<'a> Scene<'a> {
         let from = begin(&mine)?;
         let to = mine.iter().map(|event| event.end()).max()?;
         let (before, during) = history(&mine, around, here, from, to);
-        let normals = normals(&mine, &before);
+        let slow_from = slow_from(&mine);
+        let normals = normals(&before, &slow_from);
+        let learned = learned(mine.iter().chain(&during).copied(), &normals, long_term);
         let count = mine.iter().map(|event| u64::from(event.weight.max(1))).fold(0, u64::saturating_add);
         let slowest = *mine.first()?;
         mine.retain(|event| event.phases.known());
@@ -127,7 +115,10 @@ impl<'a> Scene<'a> {
             judged: mine,
             before,
             during,
+            slow_from,
             normals,
+            learned,
+            long_term,
             from,
             clocks: clocks.filter(|_| stood_still.is_none()),
             stood_still,
@@ -140,13 +131,34 @@ impl<'a> Scene<'a> {
 
     /// The normal of an event's operation on its mount.
     pub fn normal(&self, event: &Event) -> Normal {
-        self.normals.get(&(event.operation, event.mount)).copied().unwrap_or_default()
+        let learned = || self.learned.get(&(kind_of(event), event.mount));
+        learned().or_else(|| self.recent(event)).copied().unwrap_or_default()
     }
 
-    /// The normal duration of the slowest operation, and how many operations say so.
-    pub fn normal_duration(&self) -> Option<(u64, u64)> {
+    /// What came before and was not itself slow.
+    pub fn fast_before(&self) -> impl Iterator<Item = &'a Event> {
+        self.before.iter().copied().filter(|event| is_fast(event, &self.slow_from))
+    }
+
+    /// By what was just before, however little that is.
+    fn recent(&self, event: &Event) -> Option<&Normal> {
+        self.normals.get(&(event.operation, event.mount))
+    }
+
+    /// The normal of the slowest operation, if it is known, and whether it is what was just before.
+    pub fn normal_of_slowest(&self) -> Option<(Normal, bool)> {
         let normal = self.normal(self.slowest);
-        normal.is_known().then_some((normal.duration, normal.count))
+        normal.is_known().then(|| (normal, self.has_recent_normal()))
+    }
+
+    /// Whether what was just before says how long the slowest operation takes normally.
+    pub fn has_recent_normal(&self) -> bool {
+        self.recent(self.slowest).is_some_and(Normal::is_known)
+    }
+
+    /// What round trips to the server took for hours, if that was learned.
+    pub fn learned_round_trip(&self) -> Option<u64> {
+        self.long_term.round_trip(self.slowest.mount)
     }
 
     /// The part of the time on the wire for which the request lay in this host's queueing discipline, as far as that is known.
@@ -237,12 +249,6 @@ pub(super) fn union(mut stretches: Vec<(Nanos, Nanos)>) -> Vec<(Nanos, Nanos)> {
     joined
 }
 
-/// The upper median; `None` without values.
-pub(super) fn median(mut values: Vec<u64>) -> Option<u64> {
-    let middle = values.len() / 2;
-    (!values.is_empty()).then(|| *values.select_nth_unstable(middle).1)
-}
-
 fn route(event: &Event) -> Route {
     let connection = if is_proxied(event.operation) { 0 } else { event.connection };
     (event.operation.protocol().name, connection, if connection == 0 { event.mount } else { MountKey::NONE })
@@ -298,30 +304,50 @@ fn history<'a>(
     let recorded = around.iter().filter(|event| route(event) == here && event.end() <= to);
     let mut all: Vec<_> = slow.iter().copied().chain(recorded).collect();
     // A slow operation is there twice: as an event, and as the recorder has it.
-    let identity = |event: &&Event| (event.end(), event.operation, event.requester.tid);
     // The one that says more of its connection comes first; of equals, in whatever order they came, the same one.
     let tells =
         |event: &&Event| (Reverse(event.network.min_rtt_us), event.start, event.phases.wire, event.network.rtt_us);
-    all.sort_by_key(|event| (identity(event), tells(event)));
-    all.dedup_by_key(|event| identity(event));
+    all.sort_by_key(|event| (event.identity(), tells(event)));
+    all.dedup_by_key(|event| event.identity());
     let during = all.split_off(all.partition_point(|event| event.end() < from));
     (all, during)
 }
 
-/// Medians over what was before and not itself slow, by operation and mount.
-fn normals(slow: &[&Event], before: &[&Event]) -> BTreeMap<(Operation, MountKey), Normal> {
+/// The least that a slow operation of each kind took.
+fn slow_from(slow: &[&Event]) -> BTreeMap<Operation, u64> {
     let mut slow_from = BTreeMap::<Operation, u64>::new();
     for event in slow {
         let least = slow_from.entry(event.operation).or_insert(u64::MAX);
         *least = event.duration.min(*least);
     }
+    slow_from
+}
+
+/// Whether it took less than the slow ones of its kind.
+fn is_fast(event: &Event, slow_from: &BTreeMap<Operation, u64>) -> bool {
+    slow_from.get(&event.operation).is_none_or(|least| event.duration < *least)
+}
+
+/// Medians over what was before and not itself slow, by operation and mount.
+fn normals(before: &[&Event], slow_from: &BTreeMap<Operation, u64>) -> BTreeMap<(Operation, MountKey), Normal> {
     let mut groups = BTreeMap::<(Operation, MountKey), Vec<&Event>>::new();
-    for event in before {
-        if slow_from.get(&event.operation).is_none_or(|least| event.duration < *least) {
-            groups.entry((event.operation, event.mount)).or_default().push(event);
-        }
+    for event in before.iter().filter(|event| is_fast(event, slow_from)) {
+        groups.entry((event.operation, event.mount)).or_default().push(event);
     }
     groups.into_iter().map(|(key, events)| (key, normal(&events))).collect()
+}
+
+/// What was learned of operations whose normal is not known by what was just before.
+fn learned<'e>(
+    events: impl Iterator<Item = &'e Event>,
+    recent: &BTreeMap<(Operation, MountKey), Normal>,
+    long_term: &LongTerm,
+) -> BTreeMap<(KindOf, MountKey), Normal> {
+    let kinds: BTreeMap<_, _> = events.map(|event| ((kind_of(event), event.mount), event)).collect();
+    let unknown = kinds
+        .into_iter()
+        .filter(|(((operation, _), mount), _)| !recent.get(&(*operation, *mount)).is_some_and(Normal::is_known));
+    unknown.filter_map(|(kind, event)| Some((kind, long_term.normal(event)?))).collect()
 }
 
 fn normal(events: &[&Event]) -> Normal {

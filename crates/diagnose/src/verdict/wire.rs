@@ -22,9 +22,12 @@ use super::{
     HALF,
     history::{ACK_DELAY, History},
     path::{Path, PathState, turns},
-    scene::{Scene, median, unread},
+    scene::{Scene, unread},
 };
-use crate::units::{counted, span};
+use crate::{
+    order::median,
+    units::{counted, span},
+};
 
 /// A longer path that explains this share is the fault.
 const WORTH_A_FAULT: f64 = 0.3;

@@ -1,9 +1,8 @@
 //! What real faults look like: most figures are those of a Samba server and netem on a loopback.
 
 use model::{Event, Network, Phases, Requester, Transit, Verdict, text::Text};
-use plumbline_diagnose::verdict;
 
-use super::{MS, smb, syscall};
+use super::{MS, smb, syscall, verdict};
 
 /// The flight recorder and what of it was slow.
 #[derive(Clone, Default)]

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use model::{
     Caller, Detail, Direction, Event, Flags, Level, MountKey, Network, Operation, Phases, Protocol, Requester, Smb,
-    Syscall, text::Text,
+    Syscall, Verdict, text::Text,
 };
-use plumbline_diagnose::{latency::LatencyRule, rule::Subject};
+use plumbline_diagnose::{latency::LatencyRule, long_term::LongTerm, rule::Subject};
 
 pub const MS: u64 = 1_000_000;
 
@@ -78,5 +78,16 @@ pub fn rule(count: u32) -> LatencyRule {
             .collect(),
         acceptable_count: count,
         ceiling: Duration::from_secs(1),
+        normal_factor: 2.0,
     }
+}
+
+/// Judged where nothing is known of what is normal but what `around` says.
+pub fn judge(kind: &str, events: &[Event], around: &[Event]) -> Verdict {
+    plumbline_diagnose::judge(kind, events, around, &LongTerm::default())
+}
+
+/// Likewise.
+pub fn verdict(slow: &[Event], around: &[Event]) -> Verdict {
+    plumbline_diagnose::verdict(slow, around, &LongTerm::default())
 }

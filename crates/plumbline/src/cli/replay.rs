@@ -9,6 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
+use diagnose::long_term::LongTerm;
 use jiff::Timestamp;
 use model::{Incident, Nanos};
 
@@ -36,6 +37,9 @@ pub struct Arguments {
     /// Judge nothing after: likewise
     #[arg(long, value_name = "T")]
     to: Option<String>,
+    /// What is normal there: a daemon's normals.json, or another recording of that host, from which it is learned first
+    #[arg(long, value_name = "F")]
+    normals: Option<PathBuf>,
     /// Write a bundle of each incident below this directory
     #[arg(long, value_name = "DIR")]
     bundles: Option<PathBuf>,
@@ -62,8 +66,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let began = Instant::now();
     let reader = Reader::open(&arguments.recording)?;
     let mut source = RecordedSource::new(reader, wanted(&config));
+    let mut long_term =
+        arguments.normals.as_deref().map_or_else(|| Ok(LongTerm::default()), |path| normals(path, &config))?;
     let mut found = Found::new(&config, arguments.bundles.as_deref())?;
-    let span = judge(&mut source, &config, (from, to), &mut found)?;
+    let span = judge(&mut source, &config, (from, to), &mut long_term, &mut found)?;
     let incidents = found.finish()?;
     source.reader().notes().iter().for_each(|note| eprintln!("plumbline: {note}"));
     if arguments.json {
@@ -89,13 +95,27 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(if source.reader().damaged() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
+/// What is normal by a daemon's file, or by a recording.
+fn normals(path: &Path, config: &Config) -> Result<LongTerm> {
+    if path.extension().is_some_and(|extension| extension == "json") {
+        if !path.exists() {
+            bail!("there is no {}", path.display());
+        }
+        return detection::kept::load(path);
+    }
+    let mut source = RecordedSource::new(Reader::open(path)?, wanted(config));
+    let mut long_term = LongTerm::default();
+    judge(&mut source, config, (None, None), &mut long_term, &mut Found::new(config, None)?)?;
+    Ok(long_term)
+}
+
 /// Judges a recording by the compiled-in rules, as far as it can be read; for the fuzz target.
 pub fn judge_bytes(bytes: Vec<u8>) {
     let (Ok(config), Ok(reader)) = (Config::compiled_in(), Reader::of_bytes(bytes)) else { return };
     let mut source = RecordedSource::new(reader, wanted(&config));
     let Ok(mut found) = Found::new(&config, None) else { return };
     // What cannot be read is said, and is no matter of this.
-    let _ = judge(&mut source, &config, (None, None), &mut found);
+    let _ = judge(&mut source, &config, (None, None), &mut LongTerm::default(), &mut found);
 }
 
 /// What the rules must see.
@@ -139,6 +159,7 @@ fn judge(
     source: &mut RecordedSource,
     config: &Config,
     (from, to): (Option<Moment>, Option<Moment>),
+    long_term: &mut LongTerm,
     found: &mut Found<'_>,
 ) -> Result<f64> {
     let mut detection: Option<Detection> = None;
@@ -151,6 +172,7 @@ fn judge(
             Step::Run => {
                 if let Some(mut over) = detection.take() {
                     over.finish(source, found);
+                    *long_term = over.into_long_term();
                 }
                 let ratio = config.watch_interval.as_secs_f64() * 1e3 / source.header().interval_ms.max(1.0);
                 (start, each, passed) = (None, (ratio.round() as u64).max(1), 0);
@@ -165,7 +187,8 @@ fn judge(
                 if from.is_some_and(|from| now < from.nanos(source, start)) {
                     continue;
                 }
-                let detection = detection.get_or_insert_with(|| Detection::new(config, source.interval_start()));
+                let detection = detection
+                    .get_or_insert_with(|| Detection::new(config, source.interval_start(), std::mem::take(long_term)));
                 detection.drain(source);
                 passed += 1;
                 if source.ends_detection() {
@@ -178,6 +201,7 @@ fn judge(
     }
     if let Some(mut over) = detection {
         over.finish(source, found);
+        *long_term = over.into_long_term();
     }
     Ok(seconds)
 }

@@ -7,6 +7,7 @@ mod control;
 mod incidents;
 mod lock;
 pub mod log;
+mod normals;
 mod publish;
 mod recorder;
 mod reload;
@@ -49,8 +50,6 @@ const TEND_EVERY: Duration = Duration::from_secs(4);
 const FLOOD_PER_SECOND: u64 = 50_000;
 /// One event in 2^this at the least.
 const MAX_SAMPLE_SHIFT: u32 = 12;
-/// Batches taken from the ring before anything else gets its turn.
-const BATCHES_A_TURN: usize = 64;
 /// How long a stop may take until what is accepted is written; what takes longer is cut. Detaching comes on top of it.
 const DRAIN_LIMIT: Duration = Duration::from_millis(1300);
 /// How much of it may go into sending the last incidents; what is not sent by then is not.
@@ -93,6 +92,8 @@ struct Daemon {
     consumed_before: u64,
     tended: Instant,
     tidied: Instant,
+    /// When what is normal was last written.
+    kept: Instant,
     stop_at: Option<Instant>,
     incidents: u64,
     /// Bundles that were not made, or not renewed.
@@ -123,7 +124,7 @@ impl Daemon {
         let now = Instant::now();
         let source = KernelSource::new(watch);
         let mut daemon = Self {
-            detection: Detection::new(&setup.config, source.now()),
+            detection: Detection::new(&setup.config, source.now(), normals::load(&setup.config)),
             stop_at: setup.duration.map(|duration| now + duration),
             setup,
             sources,
@@ -134,6 +135,7 @@ impl Daemon {
             consumed_before: 0,
             tended: now,
             tidied: now,
+            kept: now,
             incidents: 0,
             bundles_lost: 0,
             pin_dir,
@@ -216,11 +218,7 @@ impl Daemon {
     }
 
     fn drain(&mut self) {
-        for _ in 0..BATCHES_A_TURN {
-            if !self.detection.drain(&mut self.source) {
-                return;
-            }
-        }
+        self.detection.drain_turn(&mut self.source);
     }
 
     fn interval_over(&mut self) {
@@ -254,6 +252,9 @@ impl Daemon {
             self.tend();
         }
         self.look_after_recorder();
+        if self.kept.elapsed() >= normals::EVERY {
+            self.keep_normals();
+        }
         if self.tidied.elapsed() >= self.setup.config.cleanup.interval {
             self.tidied = Instant::now();
             if let Some(collector) = &self.collector {
@@ -301,6 +302,7 @@ impl Daemon {
         self.detect(Detection::finish);
         self.source.end_interval(true);
         Self::stop_recorder(&mut self.source);
+        self.keep_normals();
         self.publish.stop_sending(deadline.min(Instant::now() + SEND_LIMIT));
         // As things are now, not as they were when the interval ended.
         let losses = losses_of(self.source.watch(), self.source.sample_shift());

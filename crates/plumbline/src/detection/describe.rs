@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use diagnose::{Episode, Ranked, Top};
+use diagnose::{Episode, Ranked, Top, long_term::LongTerm};
 use model::{
     Anomaly, CallLine, Event, Incident, Level, Losses, Mount, MountKey, RankedFile, RankedMount, RankedOperation,
     RankedProcess, Ranking, Share, Span, State, Verdict,
@@ -39,6 +39,7 @@ pub struct Facts<'a> {
     pub children: &'a Children,
     /// Events of what the recorder has little of.
     pub recent: &'a Recent,
+    pub long_term: &'a LongTerm,
     pub losses: Losses,
     /// What higher layers saw of it.
     pub also: Vec<String>,
@@ -63,7 +64,9 @@ pub fn describe(source: &dyn EventSource, facts: Facts<'_>) -> Incident {
     let around = around(source, window.events(), facts.recorder.events_since(since, JUDGED), &known);
     // Some rules find what they report in the recorder.
     let slow: Vec<_> = window.events().iter().cloned().map(|event| known.whole(event)).collect();
-    let verdict = diagnose::judge(&facts.episode.anomaly.kind, &slow, &around);
+    let verdict = diagnose::judge(&facts.episode.anomaly.kind, &slow, &around, facts.long_term);
+    let by_failures = facts.episode.anomaly.kind == diagnose::error::KIND;
+    let changed = diagnose::changed((begin, window.to), &slow, &around, facts.long_term, by_failures);
     let (begin, end) = (clock.iso(begin), clock.iso(window.to));
     Incident {
         id: facts.id.to_owned(),
@@ -74,6 +77,7 @@ pub fn describe(source: &dyn EventSource, facts: Facts<'_>) -> Incident {
         state: State::of(facts.closed),
         first_seen: begin,
         last_seen: end,
+        changed,
         top: ranking(source, &Top::of(window)),
         operations: window.count(),
         windows: facts.episode.windows,

@@ -179,6 +179,7 @@ impl Detection {
             episode,
             children: &self.children,
             recent: &self.recent,
+            long_term: &self.long_term,
             recorder: &recorder,
             losses: source.losses(),
             also,

@@ -7,6 +7,8 @@
 mod children;
 mod describe;
 mod incidents;
+pub mod kept;
+mod learning;
 mod recent;
 mod rules;
 
@@ -15,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-use diagnose::{Finished, Ledger, Meanwhile};
+use diagnose::{Finished, Ledger, Meanwhile, long_term::LongTerm};
 use model::{Nanos, Operation};
 
 use crate::{config::Config, source::EventSource, view::clock::nanos};
@@ -30,6 +32,9 @@ use recent::Recent;
 /// What is in flight is looked at so often at most. Shorter than a second by what a timer may be early.
 const LOOK_AT_STALLS_EVERY: Duration = Duration::from_millis(900);
 
+/// Batches taken from the source before anything else gets its turn.
+const BATCHES_A_TURN: usize = 64;
+
 /// Rules at work, and the incidents that are not over.
 pub struct Detection {
     rules: Rules,
@@ -37,19 +42,24 @@ pub struct Detection {
     open: HashMap<u64, Open>,
     children: Children,
     recent: Recent,
+    long_term: LongTerm,
+    /// When the period began that is learned next.
+    learned: Nanos,
     ledger: Ledger,
     lost_before: HashMap<&'static str, u64>,
     looked_at_stalls: Nanos,
 }
 
 impl Detection {
-    /// The configuration's rules, whose first windows begin at `now`.
-    pub fn new(config: &Config, now: Nanos) -> Self {
+    /// The configuration's rules, whose first windows begin at `now`; `long_term`: what was learned of what is normal.
+    pub fn new(config: &Config, now: Nanos, long_term: LongTerm) -> Self {
         Self {
             rules: Rules::new(config, now),
             open: HashMap::new(),
             children: Children::default(),
             recent: Recent::default(),
+            long_term,
+            learned: now,
             ledger: Ledger::default(),
             lost_before: HashMap::new(),
             looked_at_stalls: now,
@@ -63,11 +73,31 @@ impl Detection {
 
     /// Shows the rules what has come. False once nothing waits.
     pub fn drain(&mut self, source: &mut dyn EventSource) -> bool {
-        let (rules, recent) = (&mut self.rules, &mut self.recent);
-        source.drain(&mut |event| {
+        let Self { rules, recent, long_term, .. } = self;
+        let mut unnamed = Vec::new();
+        let waits = source.drain(&mut |event| {
             recent.keep(event);
-            rules.see(event);
-        })
+            if long_term.is_named(event.mount) {
+                rules.see(event, long_term);
+            } else {
+                unnamed.push(event.clone());
+            }
+        });
+        // While it is drained, the source answers nothing.
+        for event in unnamed {
+            learning::name(long_term, source, event.mount);
+            rules.see(&event, long_term);
+        }
+        waits
+    }
+
+    /// Likewise, until nothing waits, or as much was shown as may be before anything else gets its turn.
+    pub fn drain_turn(&mut self, source: &mut dyn EventSource) {
+        for _ in 0..BATCHES_A_TURN {
+            if !self.drain(source) {
+                return;
+            }
+        }
     }
 
     /// An interval is over, and drained: closes every rule's window, and has what that changed reported.
@@ -76,11 +106,13 @@ impl Detection {
         let changes = self.close_windows(source);
         self.report_all(source, reporter, changes);
         self.find_children(source);
+        self.learn(source);
     }
 
     /// Nothing more comes: what is open is over.
     pub fn finish(&mut self, source: &dyn EventSource, reporter: &mut dyn Reporter) {
         let mut changes = self.close_windows(source);
+        self.learn_period(source, source.now().saturating_sub(self.learned));
         changes.extend(self.rules.finish());
         self.report_all(source, reporter, changes);
     }
@@ -139,7 +171,8 @@ impl Detection {
         }
         self.looked_at_stalls = source.now();
         for event in source.in_flight(&|protocol| protocols.contains(protocol.name), limit, diagnose::KEPT) {
-            self.rules.see(&event);
+            learning::name(&mut self.long_term, source, event.mount);
+            self.rules.see(&event, &self.long_term);
         }
     }
 }

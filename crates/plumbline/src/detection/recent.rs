@@ -7,15 +7,12 @@ use model::{Event, Nanos, Operation};
 /// At most this many are kept: half a megabyte.
 const KEPT: usize = 1024;
 
-/// What a record and an event of the same operation have in common: when it ended, which it is, and who asked.
-type Identity = (Nanos, Operation, u32);
-
 /// The latest events, oldest first.
 #[derive(Default)]
 pub struct Recent(VecDeque<Event>);
 
 /// The same, to be found by what a record says.
-pub struct Known<'a>(HashMap<Identity, &'a Event>);
+pub struct Known<'a>(HashMap<(Nanos, Operation, u32), &'a Event>);
 
 impl Recent {
     /// Keeps an event, and drops the oldest if there are too many.
@@ -31,19 +28,15 @@ impl Recent {
 
     /// Ready to be looked up.
     pub fn known(&self) -> Known<'_> {
-        Known(self.0.iter().map(|event| (identity(event), event)).collect())
+        Known(self.0.iter().map(|event| (event.identity(), event)).collect())
     }
 }
 
 impl Known<'_> {
     /// All that is known of the operation that a record is of.
     pub fn whole(&self, record: Event) -> Event {
-        self.0.get(&identity(&record)).map_or(record, |event| (*event).clone())
+        self.0.get(&record.identity()).map_or(record, |event| (*event).clone())
     }
-}
-
-fn identity(event: &Event) -> Identity {
-    (event.end(), event.operation, event.requester.tid)
 }
 
 #[cfg(test)]

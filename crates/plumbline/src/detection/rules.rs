@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use diagnose::{Episode, Meanwhile, Watch, error::Codes, rule::Rule};
+use diagnose::{Episode, Meanwhile, Watch, error::Codes, long_term::LongTerm, rule::Rule};
 use model::{Code, Event, Operation, Protocol};
 
 use probes::Filter;
@@ -40,8 +40,8 @@ impl Rules {
         self.on_duty = Self::new(config, now).on_duty;
     }
 
-    pub fn see(&mut self, event: &Event) {
-        self.on_duty.iter_mut().for_each(|rule| rule.watch.see(event));
+    pub fn see(&mut self, event: &Event, long_term: &LongTerm) {
+        self.on_duty.iter_mut().for_each(|rule| rule.watch.see(event, long_term));
     }
 
     /// Closes every rule's window; `dropped` says how many events its probe has lost meanwhile.

@@ -3,12 +3,18 @@
 use std::{
     cell::{OnceCell, RefCell},
     fs,
+    os::fd::{AsFd, BorrowedFd},
     rc::Rc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::Result;
 use model::{Event, Host, Losses, Mount, MountKey, Nanos, Protocol, Requester, text::printable};
+use nix::{
+    errno::Errno,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::{signal::Signal, signalfd::SignalFd},
+};
 use probes::{Capability, Recorder, Watch};
 
 use super::{Counted, EventSource, SeesBelow, Tap};
@@ -16,6 +22,9 @@ use crate::view::{
     cgroup,
     clock::{Clock, nanos},
 };
+
+/// How many operations [`EventSource::newest`] tells, about.
+pub(super) const SAMPLED: usize = 512;
 
 /// The probes of this host, and what they said in the interval that is looked at.
 pub struct KernelSource {
@@ -27,6 +36,8 @@ pub struct KernelSource {
     recorder: OnceCell<Rc<Recorder>>,
     losses: OnceCell<Losses>,
     in_flight: RefCell<InFlight>,
+    /// How far [`EventSource::newest`] has come, CPU by CPU.
+    sampled: RefCell<Vec<u64>>,
     tap: Option<Tap>,
 }
 
@@ -50,6 +61,7 @@ impl KernelSource {
             recorder: OnceCell::new(),
             losses: OnceCell::new(),
             in_flight: RefCell::default(),
+            sampled: RefCell::default(),
             tap: None,
         }
     }
@@ -66,7 +78,7 @@ impl KernelSource {
 
     /// Other probes take over. A recording goes on with what these say.
     pub fn replace(&mut self, watch: Watch) -> Watch {
-        (self.sample_shift, self.tap) = (0, None);
+        (self.sample_shift, self.tap, self.sampled) = (0, None, RefCell::default());
         std::mem::replace(&mut self.watch, watch)
     }
 
@@ -102,6 +114,32 @@ impl KernelSource {
             tap.mounts_changed(&self.watch);
         }
         changed
+    }
+
+    /// Waits until then, or until one of the signals that `stop` takes; `drain` is called whenever something may have come. The signal, if one came.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot wait.
+    pub fn wait(&mut self, stop: &SignalFd, until: Instant, drain: &mut dyn FnMut(&mut Self)) -> Result<Option<Signal>> {
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let timeout = PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX);
+            // SAFETY: the ring's epoll descriptor lives as long as the watch, which is not dropped here.
+            let ring = unsafe { BorrowedFd::borrow_raw(self.watch.ring_fd()) };
+            let mut wanted = [PollFd::new(stop.as_fd(), PollFlags::POLLIN), PollFd::new(ring, PollFlags::POLLIN)];
+            match poll(&mut wanted, timeout) {
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            drain(self);
+            if let Some(signal) = stop.read_signal()? {
+                return Ok(i32::try_from(signal.ssi_signo).ok().and_then(|number| number.try_into().ok()));
+            }
+            if Instant::now() >= until {
+                return Ok(None);
+            }
+        }
     }
 
     /// The interval ends now: what is asked from here on is about it. To be drained before.
@@ -225,6 +263,14 @@ impl EventSource for KernelSource {
             if let Some(tap) = &self.tap {
                 tap.requester(who);
             }
+        })
+    }
+
+    fn newest(&self) -> (Vec<Event>, u64) {
+        let newest = self.watch.newest(&mut self.sampled.borrow_mut(), SAMPLED);
+        newest.unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot read the flight recorder");
+            Default::default()
         })
     }
 

@@ -70,6 +70,9 @@ pub trait EventSource: SeesBelow {
     /// What the flight recorder has of operations that ended since then, with the names of those who asked.
     fn recorded_since(&self, since: Nanos) -> Vec<Event>;
 
+    /// A sample of the operations that ended since this was last asked: some hundreds of the newest, and how many ended in all.
+    fn newest(&self) -> (Vec<Event>, u64);
+
     /// What a key means.
     fn mount(&self, key: MountKey) -> Mount;
 

@@ -1,6 +1,7 @@
 //! A recording as a source of events.
 
 use std::{
+    cell::RefCell,
     collections::{BTreeMap, HashMap},
     rc::Rc,
     time::Duration,
@@ -12,7 +13,7 @@ use probes::{Recorder, Ring, Slice};
 
 use super::{
     Counted, EventSource, SeesBelow,
-    kernel::{lost_events, oldest},
+    kernel::{SAMPLED, lost_events, oldest},
 };
 use crate::{
     recording::{Facts, Header, Item, MountFacts, Reader, Reported, name_of, operation_named},
@@ -47,6 +48,8 @@ pub struct RecordedSource {
     cgroups: HashMap<(u32, u64), String>,
     losses: Losses,
     operations: u64,
+    /// When [`EventSource::newest`] was last asked, and how many operations there were then.
+    sampled: RefCell<(Nanos, u64)>,
     records_lost: u64,
     intervals_lost: u64,
 }
@@ -84,6 +87,7 @@ impl RecordedSource {
             cgroups: HashMap::new(),
             losses: Losses::default(),
             operations: 0,
+            sampled: RefCell::default(),
             records_lost: 0,
             intervals_lost: 0,
         }
@@ -276,6 +280,13 @@ impl EventSource for RecordedSource {
 
     fn recorded_since(&self, since: Nanos) -> Vec<Event> {
         self.recorder().events_since(since, usize::MAX).map(|event| self.named(event)).collect()
+    }
+
+    fn newest(&self) -> (Vec<Event>, u64) {
+        let (since, before) = self.sampled.replace((self.now(), self.operations));
+        let events: Vec<_> = self.recorder().events_since(since.saturating_add(1), SAMPLED).collect();
+        let ended = self.operations.saturating_sub(before).max(events.len() as u64);
+        (events, ended)
     }
 
     fn mount(&self, key: MountKey) -> Mount {

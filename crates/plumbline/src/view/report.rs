@@ -1,6 +1,6 @@
 //! An incident as one self-contained page: no script, no network, readable on paper.
 
-use model::{CallLine, ChildLine, Incident, Layer, PhasesMs, Share, Verdict};
+use model::{CallLine, Changed, ChildLine, Incident, Layer, PhasesMs, Share, Verdict};
 
 /// Of every page.
 pub const STYLE: &str = "\
@@ -32,6 +32,7 @@ pub fn page(incident: &Incident) -> String {
         html.push_str(&format!("<li>{}</li>", escape(because)));
     }
     html.push_str("</ul>");
+    changed(&mut html, &incident.changed);
     let operations = top.operations.iter().map(|ranked| ([ranked.operation.as_str()], ranked.share));
     table(&mut html, "Operations", ["operation"], operations);
     calls(&mut html, &incident.calls);
@@ -117,6 +118,29 @@ fn table<'a, const N: usize>(
         html.push_str(&format!("<td class=\"n\">{}<td class=\"n\">{:?}", share.count, share.total_ms));
     }
     html.push_str("</table>");
+}
+
+/// What the time beyond normal belongs to, and what would have been without it.
+fn changed(html: &mut String, changed: &[Changed]) {
+    let Some(first) = changed.first() else { return };
+    let of_what = if first.p99_ms.is_some() { "of the time beyond normal" } else { "of the failures" };
+    html.push_str(&format!("<h2>What changed</h2><table><tr><th>operations by<th><th class=\"n\">{of_what}"));
+    html.push_str("<th class=\"n\">per second<th class=\"n\">normally<th class=\"n\">p99 without them, ms");
+    let figure = |figure: Option<f64>| figure.map_or_else(String::new, |figure| format!("{figure:?}"));
+    for Changed { by, name, share, per_second, normally_per_second, p99_without_ms, .. } in changed {
+        html.push_str(&format!(
+            "<tr><td>{}<td>{}<td class=\"n\">{:.0} %<td class=\"n\">{per_second:?}<td class=\"n\">{}<td class=\"n\">{}",
+            escape(by),
+            escape(name),
+            share * 100.0,
+            figure(*normally_per_second),
+            figure(*p99_without_ms),
+        ));
+    }
+    html.push_str("</table>");
+    if let Some(p99) = first.p99_ms {
+        html.push_str(&format!("<p class=\"muted\">99 of 100 operations took at most {p99:?} ms</p>"));
+    }
 }
 
 /// The slowest system calls, each with the operations below it.

@@ -8,14 +8,21 @@ use model::Operation;
 use crate::config::{
     commands::{commands, in_both},
     modes::{Mode, Selection},
-    reader::{Reader, find},
+    reader::{Range, Reader, find},
     rules::{Draft, Kind, Source},
 };
 
 /// The kind, and the keys that only its rules have.
 pub const KIND: Kind = Kind {
     word: diagnose::latency::KIND,
-    keys: &["acceptable_count", "default_threshold_ms", "ceiling_ms", "track_commands", "exclude_commands"],
+    keys: &[
+        "acceptable_count",
+        "default_threshold_ms",
+        "ceiling_ms",
+        "normal_factor",
+        "track_commands",
+        "exclude_commands",
+    ],
     read: |reader, draft| Some(Arc::new(read(reader, draft)?)),
     probe: || None,
 };
@@ -23,6 +30,8 @@ pub const KIND: Kind = Kind {
 /// AOD's, for what a rule leaves out.
 const DEFAULT_THRESHOLD: Duration = Duration::from_millis(10);
 const DEFAULT_CEILING: Duration = Duration::from_secs(1);
+/// Ours. AOD knows no normal.
+const DEFAULT_NORMAL_FACTOR: f64 = 2.0;
 
 /// Reads a rule; `None` if its probe is not there yet, or something is wrong.
 fn read(reader: &mut Reader<'_>, draft: &Draft<'_>) -> Option<LatencyRule> {
@@ -33,6 +42,11 @@ fn read(reader: &mut Reader<'_>, draft: &Draft<'_>) -> Option<LatencyRule> {
     let ceiling = match find(draft.entries, "ceiling_ms") {
         Some(entry) => reader.milliseconds(entry, 0.001),
         None => Some(DEFAULT_CEILING),
+    };
+    let normal_factor = match find(draft.entries, "normal_factor") {
+        Some(entry) => reader.number(entry, Range::new(0.0, 1_000.0, "times")),
+        None if draft.aod => Some(0.0),
+        None => Some(DEFAULT_NORMAL_FACTOR),
     };
     let before = reader.problems.len();
     let (track, exclude) = draft.lists(reader, "track_commands", "exclude_commands");
@@ -63,7 +77,8 @@ fn read(reader: &mut Reader<'_>, draft: &Draft<'_>) -> Option<LatencyRule> {
         return None;
     }
     let (subject, acceptable_count) = (draft.subject(protocol), draft.acceptable_count?);
-    let rule = LatencyRule { subject, thresholds, acceptable_count, ceiling: ceiling? };
+    let (ceiling, normal_factor) = (ceiling?, normal_factor?);
+    let rule = LatencyRule { subject, thresholds, acceptable_count, ceiling, normal_factor };
     note_waiting(reader, &rule, &track);
     note_ceiling(reader, &rule);
     Some(rule)

@@ -1,0 +1,333 @@
+//! What changed: which operations, processes, files and connections the time beyond normal belongs to, and what would have been without them.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
+
+use model::{Changed, Event, MountKey, Nanos, Requester, text::Text};
+
+use crate::{
+    long_term::{KindOf, LongTerm, kind_of},
+    order::{median, p99},
+    units::{SECOND, span},
+};
+
+/// What has less of the time beyond normal is not worth saying.
+const WORTH_SAYING: f64 = 0.1;
+/// So many of each are listed at most.
+const LISTED: usize = 3;
+/// Fewer other operations say nothing of how it would have been.
+const LEAST_OTHERS: usize = 10;
+/// The recorder must go back this far for it to know how often something was asked for normally.
+const LEAST_BEFORE: u64 = 5 * SECOND;
+/// A p99 that is at most this part of what it was is another one.
+const ANOTHER: f64 = 0.5;
+
+/// By what operations are grouped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum By {
+    /// Who asked, by the name's place in [`Names`], and for what.
+    Process(usize, KindOf),
+    Operation(KindOf),
+    File(MountKey, u64, Text<128>),
+    Connection(u64),
+}
+
+/// The word for each, in the order of listing.
+const WORDS: [&str; 4] = ["process", "operation", "file", "connection"];
+
+/// The operations of a group.
+#[derive(Clone, Default)]
+struct Group {
+    /// Their part of what is shared out.
+    cost: f64,
+    /// How many there are in the incident, and from how many bytes to how many they move.
+    count: u64,
+    bytes: Option<(u64, u64)>,
+    pids: BTreeSet<u32>,
+    /// How many there were before.
+    before: u64,
+}
+
+/// Attributes an incident that lasted from `from` to `to`. `slow`: what was anomalous; `around`: the flight recorder. Failures count alike, however long they took.
+pub fn changed(
+    (from, to): (Nanos, Nanos),
+    slow: &[Event],
+    around: &[Event],
+    long_term: &LongTerm,
+    by_failures: bool,
+) -> Vec<Changed> {
+    let (before, during) = sorted((from, to), slow, around);
+    let cost: Vec<f64> = if by_failures {
+        during.iter().map(|event| f64::from(u8::from(event.flags.failed))).collect()
+    } else {
+        excess(&during, &before, long_term)
+    };
+    let all: f64 = cost.iter().sum();
+    if all <= 0.0 {
+        return Vec::new();
+    }
+    let mut index = Index::new(slow.iter().chain(around));
+    let keys: Vec<Keys> = during.iter().map(|event| index.keys(event)).collect();
+    let mut groups = vec![Group::default(); index.groups.len()];
+    for ((event, cost), keys) in during.iter().zip(&cost).zip(&keys) {
+        for group in keys.iter().flatten().copied() {
+            let Some(group) = groups.get_mut(group) else { continue };
+            group.cost += cost;
+            group.count += 1;
+            let (least, most) = group.bytes.unwrap_or((event.bytes, event.bytes));
+            group.bytes = Some((least.min(event.bytes), most.max(event.bytes)));
+            group.pids.insert(event.requester.pid);
+        }
+    }
+    for event in &before {
+        for group in index.keys(event).into_iter().flatten() {
+            groups.get_mut(group).into_iter().for_each(|group| group.before += 1);
+        }
+    }
+    let connections = index.groups.keys().filter(|by| matches!(by, By::Connection(_))).count();
+    // The recorder may hold the end of it only.
+    let seen_from = during.first().map_or(from, |first| first.end()).max(from);
+    let covers = if before.is_empty() { seen_from } else { from };
+    let seen = Seen {
+        seconds: to.saturating_sub(covers).max(1) as f64 / SECOND as f64,
+        before: before.first().map(|first| from.saturating_sub(first.end())).filter(|before| *before >= LEAST_BEFORE),
+        p99: p99(during.iter().map(|event| event.duration).collect()),
+        during: &during,
+        keys: &keys,
+        names: &index.names,
+        long_term,
+        all,
+        by_failures,
+    };
+    let is_worth_saying = |by: &By, group: &Group| {
+        // That of the only connection is what all others say.
+        group.cost / all >= WORTH_SAYING && (connections > 1 || !matches!(by, By::Connection(_)))
+    };
+    let all_groups = index.groups.iter().filter_map(|(by, id)| Some((by, *id, groups.get(*id)?)));
+    let mut listed: Vec<_> = all_groups.filter(|(by, _, group)| is_worth_saying(by, group)).collect();
+    listed.sort_by(|(.., one), (.., other)| other.cost.total_cmp(&one.cost));
+    let of_word = |word| listed.iter().filter(move |(by, ..)| by.word() == word).take(LISTED);
+    WORDS.into_iter().flat_map(of_word).map(|(by, id, group)| seen.told(by, *id, group)).collect()
+}
+
+/// What is said of a group, and how.
+struct Seen<'a> {
+    seconds: f64,
+    /// For how long the recorder goes back, nanoseconds.
+    before: Option<u64>,
+    during: &'a [&'a Event],
+    keys: &'a [Keys],
+    p99: Option<u64>,
+    names: &'a Names,
+    long_term: &'a LongTerm,
+    all: f64,
+    by_failures: bool,
+}
+
+impl Seen<'_> {
+    fn told(&self, by: &By, id: usize, group: &Group) -> Changed {
+        let without = self.p99_without(by, id);
+        let per_second = group.count as f64 / self.seconds;
+        let normally = self.normally(by, group);
+        let (share, name) = (group.cost / self.all, by.name(group, self.names));
+        let of_what = if self.by_failures { "the failures" } else { "the time beyond normal" };
+        let mut said = format!("{name}: {:.0} % of {of_what}, {} a second", share * 100.0, rate(per_second));
+        if let Some(normally) = normally {
+            said.push_str(&format!(" (normally {})", rate(normally)));
+        }
+        said.push('.');
+        let another = self.p99.zip(without).filter(|(all, without)| *without as f64 <= *all as f64 * ANOTHER);
+        if let Some((all, without)) = another {
+            let (all, without) = (span(all), span(without));
+            said.push_str(&format!(" Without them, the 99th percentile would have been {without} instead of {all}."));
+        }
+        let ms = |time: u64| (time as f64 / 1e3).round() / 1e3;
+        let hundredths = |rate: f64| (rate * 100.0).round() / 100.0;
+        Changed {
+            by: by.word().to_owned(),
+            name,
+            share: (share * 1_000.0).round() / 1_000.0,
+            per_second: hundredths(per_second),
+            normally_per_second: normally.map(hundredths),
+            p99_ms: self.p99.filter(|_| !self.by_failures).map(ms),
+            p99_without_ms: without.map(ms),
+            said,
+        }
+    }
+
+    /// Of all others. Which file a fast operation was of, the recorder does not say.
+    fn p99_without(&self, by: &By, id: usize) -> Option<u64> {
+        if self.by_failures || matches!(by, By::File(..)) {
+            return None;
+        }
+        let others = self.during.iter().zip(self.keys).filter(|(_, keys)| !keys.contains(&Some(id)));
+        let others: Vec<u64> = others.map(|(event, _)| event.duration).collect();
+        if others.len() >= LEAST_OTHERS { p99(others) } else { None }
+    }
+
+    /// How many there were in a second before.
+    fn normally(&self, by: &By, group: &Group) -> Option<f64> {
+        let learned = |of: &KindOf| {
+            let example = self.during.iter().find(|event| kind_of(event) == *of)?;
+            self.long_term.per_second(example)
+        };
+        match (by, self.before) {
+            (By::File(..), _) => None,
+            (_, Some(before)) => Some(group.before as f64 * SECOND as f64 / before as f64),
+            (By::Operation(of), None) => learned(of),
+            (_, None) => None,
+        }
+    }
+}
+
+impl By {
+    fn word(&self) -> &'static str {
+        let [process, operation, file, connection] = WORDS;
+        match self {
+            Self::Process(..) => process,
+            Self::Operation(_) => operation,
+            Self::File(..) => file,
+            Self::Connection(_) => connection,
+        }
+    }
+
+    fn name(&self, group: &Group, names: &Names) -> String {
+        let kind = |(operation, _): &KindOf| format!("{}{}", operation.name(), Bytes(group.bytes));
+        match self {
+            Self::Operation(of) => kind(of),
+            Self::Process(name, of) => {
+                let name = names.all.get(*name).map_or("process", String::as_str);
+                let pids: Vec<_> = group.pids.iter().collect();
+                match *pids {
+                    [pid] => format!("{name} ({pid}): {}", kind(of)),
+                    _ => format!("{name} ({} processes): {}", pids.len(), kind(of)),
+                }
+            }
+            Self::File(_, inode, name) => match name.to_string() {
+                name if name.is_empty() => format!("inode {inode}"),
+                name => name,
+            },
+            Self::Connection(connection) => format!("connection {connection}"),
+        }
+    }
+}
+
+/// ` of 64 KiB`, ` of 64 KiB to 96 KiB`; nothing, where none are moved.
+struct Bytes(Option<(u64, u64)>);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            None | Some((_, 0)) => Ok(()),
+            Some((least, most)) if least == most => write!(out, " of {}", size(most)),
+            Some((least, most)) => write!(out, " of {} to {}", size(least), size(most)),
+        }
+    }
+}
+
+fn size(bytes: u64) -> String {
+    match bytes {
+        0..1_024 => format!("{bytes} B"),
+        1_024..1_048_576 => format!("{} KiB", bytes.div_ceil(1_024)),
+        _ => format!("{} MiB", bytes.div_ceil(1_048_576)),
+    }
+}
+
+fn rate(per_second: f64) -> String {
+    match per_second {
+        0.0 => "none".to_owned(),
+        0.0..10.0 => format!("{per_second:.1}"),
+        _ => format!("{per_second:.0}"),
+    }
+}
+
+/// What processes are called.
+struct Names {
+    all: Vec<String>,
+    /// By process, where in `all`.
+    of: BTreeMap<u32, usize>,
+}
+
+impl Names {
+    /// Records do not say; events do. The first name is of those of which it is not known.
+    fn new<'e>(events: impl Iterator<Item = &'e Event>) -> Self {
+        let mut names = Self { all: vec!["process".to_owned()], of: BTreeMap::new() };
+        let mut known = BTreeMap::<Text<16>, usize>::new();
+        for event in events.filter(|event| event.requester.comm != Text::default()) {
+            let Requester { pid, comm, .. } = event.requester;
+            let next = names.all.len();
+            let place = *known.entry(comm).or_insert(next);
+            if place == next {
+                names.all.push(comm.to_string());
+            }
+            names.of.insert(pid, place);
+        }
+        names
+    }
+}
+
+/// The groups of one operation, by number.
+type Keys = [Option<usize>; 4];
+
+/// Groups, and the number of each.
+struct Index {
+    names: Names,
+    groups: BTreeMap<By, usize>,
+}
+
+impl Index {
+    fn new<'e>(events: impl Iterator<Item = &'e Event>) -> Self {
+        Self { names: Names::new(events), groups: BTreeMap::new() }
+    }
+
+    /// The groups that an operation belongs to.
+    fn keys(&mut self, event: &Event) -> Keys {
+        let (kind, pid) = (kind_of(event), event.requester.pid);
+        let name = self.names.of.get(&pid).copied().unwrap_or(0);
+        let file = event.detail.file().filter(|file| file.inode != 0 || file.name != Text::default());
+        [
+            Some(By::Operation(kind)),
+            (pid != 0).then_some(By::Process(name, kind)),
+            (event.connection != 0).then_some(By::Connection(event.connection)),
+            file.map(|file| By::File(event.mount, file.inode, file.name)),
+        ]
+        .map(|by| {
+            let next = self.groups.len();
+            by.map(|by| *self.groups.entry(by).or_insert(next))
+        })
+    }
+}
+
+/// What ended before, and since, each operation once, in the order of ending: of the protocols of what was anomalous, on its mounts, without what waits by design.
+fn sorted<'a>((from, to): (Nanos, Nanos), slow: &'a [Event], around: &'a [Event]) -> (Vec<&'a Event>, Vec<&'a Event>) {
+    let of: BTreeSet<_> = slow.iter().map(|event| (event.operation.protocol().name, event.mount)).collect();
+    let near = |event: &&Event| {
+        of.contains(&(event.operation.protocol().name, event.mount)) && !event.operation.waits_by_design()
+    };
+    // Of what is there twice, the event says more than the record, and comes first.
+    let mut all: Vec<_> = slow.iter().chain(around.iter().filter(near)).filter(|event| event.end() <= to).collect();
+    all.sort_by_key(|event| event.identity());
+    all.dedup_by_key(|event| event.identity());
+    let during = all.split_off(all.partition_point(|event| event.end() < from));
+    (all, during)
+}
+
+/// The time of each beyond what is normal for its kind, nanoseconds.
+fn excess(during: &[&Event], before: &[&Event], long_term: &LongTerm) -> Vec<f64> {
+    let mut kinds = BTreeMap::<(KindOf, MountKey), Vec<u64>>::new();
+    for event in before {
+        kinds.entry((kind_of(event), event.mount)).or_default().push(event.duration);
+    }
+    let mut normals = BTreeMap::<(KindOf, MountKey), u64>::new();
+    let mut normal = |event: &Event| {
+        let key = (kind_of(event), event.mount);
+        *normals.entry(key).or_insert_with(|| {
+            let recent = kinds.remove(&key).filter(|durations| durations.len() >= LEAST_OTHERS / 2);
+            let learned = || long_term.normal(event).map(|normal| normal.duration);
+            recent.and_then(median).or_else(learned).unwrap_or(0)
+        })
+    };
+    during.iter().map(|event| event.duration.saturating_sub(normal(event)) as f64).collect()
+}
