@@ -8,6 +8,7 @@ mod daemon;
 mod detection;
 mod evidence;
 mod io;
+mod prove;
 mod publish;
 mod recording;
 mod source;

@@ -6,6 +6,7 @@ mod doctor;
 mod incidents;
 mod io;
 mod net;
+mod prove;
 mod ps;
 mod record;
 mod replay;
@@ -55,6 +56,10 @@ enum Command {
     Record(record::Arguments),
     /// What would have been reported of a recording, by these rules and this version
     Replay(replay::Arguments),
+    /// Faults of known cause on this machine, in namespaces of its own: what is said of them
+    Prove(prove::Arguments),
+    #[command(hide = true)]
+    ProvePart(prove::PartArguments),
     /// Have the running daemon make a bundle now
     Snapshot(snapshot::Arguments),
     /// What happened, newest first
@@ -81,6 +86,8 @@ pub fn main() -> ExitCode {
         Command::Ps(arguments) => ps::run(&arguments),
         Command::Record(arguments) => record::run(&arguments),
         Command::Replay(arguments) => replay::run(&arguments),
+        Command::Prove(arguments) => prove::run(&arguments),
+        Command::ProvePart(arguments) => prove::part(&arguments),
         Command::Snapshot(arguments) => snapshot::run(&arguments),
         Command::Incidents(arguments) => incidents::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),

@@ -3,7 +3,6 @@
 use std::{
     ffi::OsString,
     io::{IsTerminal, Write},
-    os::fd::{AsFd, BorrowedFd},
     path::{Path, PathBuf},
     process::{Child, ExitCode, ExitStatus},
     time::{Duration, Instant},
@@ -11,10 +10,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use model::text::printable;
-use nix::{
-    poll::{PollFd, PollFlags, PollTimeout, poll},
-    sys::signalfd::SignalFd,
-};
+use nix::sys::signalfd::SignalFd;
 use probes::{Filter, mounts::Mounts};
 
 use super::{EXIT_USAGE, child, permitted, trace, usage_error};
@@ -126,7 +122,10 @@ impl Session {
         loop {
             let until = end.map_or(next, |end| end.min(next));
             let until = if child.is_some() { until.min(Instant::now() + LOOK_EVERY) } else { until };
-            let stopped = self.wait(until, stop)?.is_some_and(|signal| child::passed_on(signal, child.as_deref()));
+            let signal = self.source.wait(stop, until, &mut |source| {
+                source.drain(&mut |_| ());
+            })?;
+            let stopped = signal.is_some_and(|signal| child::passed_on(signal, child.as_deref()));
             let status = child.as_mut().map(|child| child.try_wait()).transpose()?.flatten();
             let now = Instant::now();
             let over = stopped || status.is_some() || end.is_some_and(|end| now >= end) || self.written().full;
@@ -149,27 +148,6 @@ impl Session {
             self.tended = Instant::now();
             for probe in self.source.tend() {
                 eprintln!("plumbline: {} is {:?} now {}", probe.probe, probe.state, probe.reason);
-            }
-        }
-    }
-
-    fn wait(&mut self, until: Instant, stop: &SignalFd) -> Result<Option<nix::sys::signal::Signal>> {
-        loop {
-            let left = until.saturating_duration_since(Instant::now());
-            let timeout = PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX);
-            // SAFETY: the ring's epoll descriptor lives as long as the watch, which is not dropped here.
-            let ring = unsafe { BorrowedFd::borrow_raw(self.source.watch().ring_fd()) };
-            let mut wanted = [PollFd::new(stop.as_fd(), PollFlags::POLLIN), PollFd::new(ring, PollFlags::POLLIN)];
-            match poll(&mut wanted, timeout) {
-                Ok(_) | Err(nix::errno::Errno::EINTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-            self.source.drain(&mut |_| ());
-            if let Some(signal) = stop.read_signal()? {
-                return Ok(i32::try_from(signal.ssi_signo).ok().and_then(|number| number.try_into().ok()));
-            }
-            if Instant::now() >= until {
-                return Ok(None);
             }
         }
     }

@@ -121,7 +121,12 @@ impl KernelSource {
     /// # Errors
     ///
     /// When it cannot wait.
-    pub fn wait(&mut self, stop: &SignalFd, until: Instant, drain: &mut dyn FnMut(&mut Self)) -> Result<Option<Signal>> {
+    pub fn wait(
+        &mut self,
+        stop: &SignalFd,
+        until: Instant,
+        drain: &mut dyn FnMut(&mut Self),
+    ) -> Result<Option<Signal>> {
         loop {
             let left = until.saturating_duration_since(Instant::now());
             let timeout = PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX);

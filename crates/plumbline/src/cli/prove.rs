@@ -1,0 +1,54 @@
+//! `plumbline prove`: does it tell the truth here?
+
+use std::{path::PathBuf, process::ExitCode};
+
+use anyhow::{Result, bail};
+
+use super::{permitted, trace};
+use crate::prove::{self, Choice, Printer};
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+It makes faults of known cause, one after the other, and says what Plumbline says of each, and after how long. Server, router and mounts are in \
+namespaces of their own: nothing else on this machine is touched, and nothing is left behind but kernel modules that were loaded.
+
+It takes the kernel's NFS server and client (nfs-kernel-server, nfs-common), Samba where that is installed (samba, cifs-utils), ip and tc (iproute2), and \
+128 MiB of memory. Where there is no server, it tries a FUSE file system. A daemon that runs meanwhile reports these faults, too.
+
+Exit status: 0 if nobody was accused wrongly and nothing was reported that was not there, 1 else.")]
+pub struct Arguments {
+    /// Try a FUSE file system only
+    #[arg(long)]
+    fuse: bool,
+    /// Only cases whose names have this in them
+    #[arg(long, value_name = "WORDS")]
+    only: Option<String>,
+    /// One JSON array: what was done and what was said of it
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args)]
+pub struct PartArguments {
+    name: String,
+    words: Vec<PathBuf>,
+}
+
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    permitted()?;
+    let stop = trace::stop_signals()?;
+    let choice = Choice { fuse_only: arguments.fuse, only: arguments.only.clone() };
+    let mut printer = Printer::new();
+    let is_whole = prove::run(stop, &choice, &mut |said| printer.tell(said, arguments.json))?;
+    printer.finish(arguments.json)?;
+    if !is_whole {
+        bail!("it was ended early; what it had made is gone");
+    }
+    Ok(if printer.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// A process of the bed, which `prove` starts.
+pub fn part(arguments: &PartArguments) -> Result<ExitCode> {
+    prove::part(&arguments.name, &arguments.words)?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,112 @@
+//! How what was reported of a fault compares with what was done.
+
+use std::{path::Path, time::Instant};
+
+use jiff::{SignedDuration, Timestamp};
+use model::{Cause, Incident, Layer, Verdict};
+use serde::Serialize;
+
+use super::{
+    bed::{Bed, Place},
+    faults::{Fault, Truth},
+    watching::Watching,
+};
+
+/// What a fault meets may have been asked for so long before.
+const UNDER_WAY: SignedDuration = SignedDuration::from_secs(1);
+/// How a verdict compares with what was done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Judged {
+    /// It says what was done, or what can be known of it.
+    Right,
+    /// It was reported, and no layer named.
+    Unknown,
+    /// A layer was named that was not at fault.
+    Wrong,
+    /// Nothing was reported.
+    Missed,
+    /// Something was reported, and nothing was wrong.
+    Alarm,
+}
+
+/// A fault on one mount, and what was said of it.
+#[derive(Debug, Clone, Serialize)]
+pub struct Tried {
+    pub fault: &'static str,
+    pub protocol: &'static str,
+    /// Where it was made; absent where nothing was.
+    pub made_at: Option<Layer>,
+    pub judged: Judged,
+    pub layer: Layer,
+    pub cause: Option<Cause>,
+    pub confidence: f64,
+    /// From the fault until it was reported as it is judged.
+    pub after_s: Option<f64>,
+    pub because: Vec<String>,
+}
+
+/// What has been said of a fault on a mount by now, and since when.
+pub fn judge(watching: &Watching, fault: &Fault, place: &Place, began: Begin) -> (Tried, Option<Instant>) {
+    let mine: Vec<_> =
+        watching.incidents().filter(|reports| is_about(reports, &place.mountpoint, began.since)).collect();
+    let latest = || mine.iter().filter_map(|reports| reports.last().map(|(_, incident)| (*reports, incident)));
+    let says = |of: &dyn Fn(&Verdict) -> bool| latest().find(|(_, incident)| of(&incident.verdict));
+    let truth = fault.truth;
+    let (judged, shown) = match (truth, latest().next()) {
+        (Truth::Nobody, None) => (Judged::Right, None),
+        (Truth::Nobody, alarm) => (Judged::Alarm, alarm),
+        (_, None) => (Judged::Missed, None),
+        (_, first) => {
+            let wrong = says(&|verdict| truth.is_denied_by(verdict)).map(|wrong| (Judged::Wrong, Some(wrong)));
+            let right = || says(&|verdict| truth.is_told_by(verdict)).map(|right| (Judged::Right, Some(right)));
+            wrong.or_else(right).unwrap_or((Judged::Unknown, first))
+        }
+    };
+    // Since when it has said so without saying anything else.
+    let since = shown.and_then(|(reports, last)| {
+        let same = |(_, incident): &&(Instant, Incident)| incident.verdict.layer == last.verdict.layer;
+        reports.iter().rev().take_while(same).last().map(|(at, _)| *at)
+    });
+    let verdict = shown.map(|(_, incident)| incident.verdict.clone()).unwrap_or_default();
+    let tried = Tried {
+        fault: fault.name,
+        protocol: place.protocol,
+        made_at: truth.made_at(),
+        judged,
+        layer: verdict.layer,
+        cause: verdict.cause,
+        confidence: verdict.confidence,
+        after_s: since.map(|since| (since.saturating_duration_since(began.at).as_secs_f64() * 100.0).round() / 100.0),
+        because: verdict.because,
+    };
+    (tried, since)
+}
+
+/// When a fault was made.
+#[derive(Clone, Copy)]
+pub struct Begin {
+    pub at: Instant,
+    pub since: Timestamp,
+}
+
+/// Whether it is about this mount, and about what was asked for since, or little before.
+fn is_about(reports: &[(Instant, Incident)], mountpoint: &Path, since: Timestamp) -> bool {
+    let is_there = |incident: &Incident| {
+        incident.top.mounts.iter().any(|ranked| Path::new(&ranked.mount.mountpoint) == mountpoint)
+    };
+    if !is_ours(reports) {
+        return false;
+    }
+    let is_since = |incident: &Incident| {
+        let first: Option<Timestamp> = incident.first_seen.parse().ok();
+        first.is_some_and(|first| since.duration_since(first) <= UNDER_WAY)
+    };
+    reports.last().is_some_and(|(_, incident)| is_since(incident) && is_there(incident))
+}
+
+/// Whether it is about nothing else than what is made here. This host's own mounts may have troubles of theirs.
+pub fn is_ours(reports: &[(Instant, Incident)]) -> bool {
+    let mut mounts = reports.last().into_iter().flat_map(|(_, incident)| &incident.top.mounts).peekable();
+    mounts.peek().is_some() && mounts.all(|ranked| Bed::has(&ranked.mount.mountpoint))
+}

@@ -1,0 +1,157 @@
+//! `plumbline prove`: faults of known cause, made on this machine's own kernel, and what is said of them.
+//!
+//! Everything is in namespaces of its own ([`bed`]): a server, a router, and mounts that nobody else sees. Its processes are this program, told by
+//! lines ([`talk`]), and end with the one that tells them.
+
+mod bed;
+mod faults;
+mod judge;
+mod load;
+mod printer;
+mod server;
+mod talk;
+mod watching;
+
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail};
+use jiff::Timestamp;
+use nix::sys::signalfd::SignalFd;
+
+use bed::{Bed, Place};
+use faults::{Fault, Truth};
+use judge::{Begin, Judged, Tried, is_ours, judge};
+pub use printer::Printer;
+use watching::Watching;
+
+/// How long all is well before each fault, and what it may take until it is judged.
+const HEALTHY: Duration = Duration::from_millis(4_500);
+const PATIENCE: Duration = Duration::from_secs(7);
+/// A verdict may change until this long after it was first right.
+const SETTLED: Duration = Duration::from_secs(2);
+/// How long it may take until all is well again.
+const RECOVERY: Duration = Duration::from_secs(40);
+/// All is well if nothing is reported for so long.
+const WELL: Duration = Duration::from_secs(1);
+
+/// Does what a part of the bed is told, until nobody tells it any more.
+///
+/// # Errors
+///
+/// When there is no such part, or the FUSE file system cannot be mounted.
+pub fn part(name: &str, words: &[PathBuf]) -> Result<()> {
+    match (name, words) {
+        ("load", []) => load::part(),
+        ("server", []) => server::part()?,
+        ("idle", []) => talk::obey(|_| Ok(String::new())),
+        ("fuse", [mountpoint, control]) => {
+            let mounted = slowfs::Mounted::new(mountpoint, control.clone(), "plumbline-prove")?;
+            std::thread::spawn(move || mounted.serve());
+            talk::obey(|_| Ok(String::new()));
+        }
+        _ => bail!("there is no such part"),
+    }
+    Ok(())
+}
+
+/// Makes the bed, tries all faults, and takes it down. `tell` is shown each as it comes. Returns false if a signal ended it early.
+///
+/// # Errors
+///
+/// When nothing can be tried here.
+pub fn run(stop: SignalFd, choice: &Choice, tell: &mut dyn FnMut(Said<'_>) -> Result<()>) -> Result<bool> {
+    bed::leave_the_host()?;
+    let mut watching = Watching::start(stop)?;
+    tell(Said::Progress("making a server, a router and mounts"))?;
+    let mut bed = Bed::make(choice.fuse_only)?;
+    let mut faults = bed.faults();
+    faults.retain(|fault| choice.only.as_ref().is_none_or(|words| fault.name.contains(words)));
+    if faults.is_empty() {
+        bail!("no case is called so; without --only, all are tried and named");
+    }
+    tell(Said::Bed(&bed, faults.len()))?;
+    try_all(&mut watching, &mut bed, &faults, tell)
+}
+
+/// What is tried.
+#[derive(Debug, Default)]
+pub struct Choice {
+    /// A FUSE file system, even where a server can be mounted.
+    pub fuse_only: bool,
+    /// Only cases whose names have this in them.
+    pub only: Option<String>,
+}
+
+/// What [`run`] tells.
+pub enum Said<'a> {
+    /// What it is at.
+    Progress(&'a str),
+    /// What it has made, and how many faults it will try.
+    Bed(&'a Bed, usize),
+    /// A fault that was tried.
+    Tried(Tried),
+}
+
+fn try_all(
+    watching: &mut Watching,
+    bed: &mut Bed,
+    faults: &[Fault],
+    tell: &mut dyn FnMut(Said<'_>) -> Result<()>,
+) -> Result<bool> {
+    for (number, fault) in faults.iter().enumerate() {
+        tell(Said::Progress(&format!("{} of {}: {}", number + 1, faults.len(), fault.name)))?;
+        watching.begin();
+        if !watching.watch_for(HEALTHY, &mut |_| false)? {
+            return Ok(false);
+        }
+        let places: Vec<_> = bed.places.iter().filter(|place| is_for(fault, place)).cloned().collect();
+        let began = Begin { at: Instant::now(), since: Timestamp::now() };
+        if let Err(error) = bed.make_fault(fault.act) {
+            // It may have been done in part.
+            let _ = bed.heal(fault.act);
+            return Err(error).with_context(|| format!("cannot do this: {}", fault.name));
+        }
+        let all_settled = |watching: &Watching| {
+            let mut judged = places.iter().map(|place| judge(watching, fault, place, began));
+            fault.truth != Truth::Nobody
+                && judged.all(|(tried, since)| {
+                    tried.judged == Judged::Right && since.is_some_and(|since| since.elapsed() >= SETTLED)
+                })
+        };
+        let went_on = watching.watch_for(PATIENCE, &mut |watching| all_settled(watching));
+        let tried: Vec<_> = places.iter().map(|place| judge(watching, fault, place, began).0).collect();
+        bed.heal(fault.act).with_context(|| format!("cannot end this: {}", fault.name))?;
+        if !went_on? {
+            return Ok(false);
+        }
+        for tried in tried {
+            tell(Said::Tried(tried))?;
+        }
+        if !recover(watching)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn is_for(fault: &Fault, place: &Place) -> bool {
+    fault.protocols.is_empty() || fault.protocols.contains(&place.protocol)
+}
+
+/// Waits until all is well again: a second in which nothing is reported.
+fn recover(watching: &mut Watching) -> Result<bool> {
+    let until = Instant::now() + RECOVERY;
+    while Instant::now() < until {
+        watching.begin();
+        if !watching.watch_for(WELL, &mut |_| false)? {
+            return Ok(false);
+        }
+        if !watching.incidents().any(is_ours) {
+            break;
+        }
+    }
+    Ok(true)
+}

@@ -1,0 +1,123 @@
+//! What `plumbline prove` shows: a line of progress, and a table.
+
+use std::{
+    io::{IsTerminal, Write},
+    time::Instant,
+};
+
+use anyhow::Result;
+use model::Layer;
+
+use super::{
+    Said,
+    judge::{Judged, Tried},
+};
+use crate::view::{paint, table::Table};
+
+/// Prints what is told, as a table.
+pub struct Printer {
+    shown: bool,
+    pub tried: Vec<Tried>,
+    began: Instant,
+}
+
+const COLUMNS: [(&str, i16); 7] =
+    [("FAULT", 48), ("ON", 4), ("MADE AT", 8), ("", 7), ("SURE", -5), ("AFTER", -6), ("VERDICT", 0)];
+
+impl Printer {
+    pub fn new() -> Self {
+        Self { shown: false, tried: Vec::new(), began: Instant::now() }
+    }
+
+    pub fn tell(&mut self, said: Said<'_>, json: bool) -> Result<()> {
+        match said {
+            Said::Progress(text) => self.progress(text),
+            Said::Bed(bed, faults) => {
+                self.progress("");
+                for line in &bed.missing {
+                    let _ = writeln!(std::io::stderr(), "plumbline: {line}");
+                }
+                if !json {
+                    let mut out = std::io::stdout().lock();
+                    let cases = if faults == 1 { "1 case".to_owned() } else { format!("{faults} cases") };
+                    writeln!(out, "Linux {}, {}: {cases}\n", crate::source::this_host().kernel, bed.told())?;
+                    Table::new(&COLUMNS).header(&mut out)?;
+                }
+            }
+            Said::Tried(tried) => {
+                self.progress("");
+                if !json {
+                    row(&tried)?;
+                }
+                self.tried.push(tried);
+            }
+        }
+        Ok(())
+    }
+
+    /// One line that is written over, on a terminal only.
+    fn progress(&mut self, text: &str) {
+        if !std::io::stderr().is_terminal() || (text.is_empty() && !self.shown) {
+            return;
+        }
+        self.shown = !text.is_empty();
+        let seconds = self.began.elapsed().as_secs();
+        let line = if text.is_empty() { String::new() } else { format!("{seconds} s, {text} ...") };
+        let _ = write!(std::io::stderr(), "\r\x1b[K{line}");
+    }
+
+    /// The last lines.
+    pub fn finish(&mut self, json: bool) -> Result<()> {
+        self.progress("");
+        let mut out = std::io::stdout().lock();
+        if json {
+            serde_json::to_writer_pretty(&mut out, &self.tried)?;
+            writeln!(out)?;
+            return Ok(());
+        }
+        let count = |judged: Judged| self.tried.iter().filter(|tried| tried.judged == judged).count();
+        writeln!(
+            out,
+            "\n{} right, {} unknown, {} wrong, {} missed, {} false alarms; {:.0} s; nothing is left behind",
+            count(Judged::Right),
+            count(Judged::Unknown),
+            count(Judged::Wrong),
+            count(Judged::Missed),
+            count(Judged::Alarm),
+            self.began.elapsed().as_secs_f64()
+        )?;
+        Ok(())
+    }
+
+    /// Whether nobody was accused wrongly, and nothing reported that was not there.
+    pub fn is_good(&self) -> bool {
+        !self.tried.iter().any(|tried| matches!(tried.judged, Judged::Wrong | Judged::Alarm))
+    }
+}
+
+fn row(tried: &Tried) -> Result<()> {
+    let judged = match tried.judged {
+        Judged::Right => paint::green("right", 7),
+        Judged::Unknown => paint::yellow("unknown", 7),
+        Judged::Missed => paint::yellow("missed", 7),
+        Judged::Wrong => paint::red("WRONG", 7),
+        Judged::Alarm => paint::red("ALARM", 7),
+    };
+    let verdict = match (tried.layer, tried.cause) {
+        (Layer::Unknown, None) if tried.made_at == Some(Layer::Unknown) && tried.judged == Judged::Right => {
+            "unknown, which is all that can be seen".to_owned()
+        }
+        (_, Some(cause)) => format!("{}: {}", tried.layer.name(), cause.told()),
+        (Layer::Unknown, None) if tried.after_s.is_none() => "nothing was reported".to_owned(),
+        (layer, None) => format!("{}: {}", layer.name(), tried.because.last().map_or("", String::as_str)),
+    };
+    let sure = if tried.confidence > 0.0 { format!("{:.0} %", tried.confidence * 100.0) } else { "-".to_owned() };
+    let after = tried.after_s.map_or_else(|| "-".to_owned(), |after| format!("{after:.1} s"));
+    let made_at = match tried.made_at {
+        None | Some(Layer::Unknown) => "-",
+        Some(layer) => layer.name(),
+    };
+    let cells = [tried.fault, tried.protocol, made_at, &judged, &sure, &after, &verdict];
+    Table::new(&COLUMNS).row(&mut std::io::stdout().lock(), &cells)?;
+    Ok(())
+}

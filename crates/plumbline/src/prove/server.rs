@@ -1,0 +1,300 @@
+//! The server's host: a process in network, mount and process namespaces of its own, with a disk, the kernel's NFS server and Samba.
+//! All of it ends with that process, or is ended by it.
+
+use std::{
+    fs,
+    net::{SocketAddr, TcpStream},
+    path::Path,
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+use super::talk::{obey, run, run_with};
+
+/// Where everything is, on a tmpfs that nobody else sees.
+const HOME: &str = "/run/prove";
+/// What is served.
+const DISK: &str = "/run/prove/disk";
+const MIB: u64 = 96;
+/// Threads of the NFS server.
+const THREADS: &str = "8";
+/// How long a server may take until it answers.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// The user that the load is.
+pub const USER: &str = "root";
+/// And its password, on a server that nobody else reaches.
+pub const PASSWORD: &str = "prove";
+
+/// Does as it is told: see the words below.
+///
+/// # Errors
+///
+/// When it is not in namespaces of its own: then what it does would be done to this host.
+pub fn part() -> Result<()> {
+    if std::process::id() != 1 {
+        bail!("it is for `plumbline prove` to start this");
+    }
+    let mut server = Server::default();
+    obey(|words| match words {
+        ["home"] => home(),
+        ["disk"] => server.disk(),
+        ["nfs", client] => server.nfs(client),
+        ["smb", address] => server.smb(address),
+        ["delay", ms] => server.delay(ms),
+        ["freeze"] => run(&["fsfreeze", "-f", DISK]),
+        ["thaw"] => run(&["fsfreeze", "-u", DISK]),
+        ["fill"] => fill(),
+        ["empty"] => empty(),
+        ["stop"] => server.signal_smbd(Signal::SIGSTOP),
+        ["go-on"] => server.signal_smbd(Signal::SIGCONT),
+        ["down"] => server.down(),
+        ["back"] => server.back(),
+        _ => bail!("the server does not know {words:?}"),
+    });
+    server.end();
+    Ok(())
+}
+
+#[derive(Default)]
+struct Server {
+    loop_device: Option<String>,
+    /// The name of the device that can be slow, and its sectors.
+    slow: Option<(String, u64)>,
+    has_disk: bool,
+    /// The kernel removes both devices at the last unmount; their names may then be somebody else's.
+    devices_end_with_mount: bool,
+    has_nfs: bool,
+    /// Where smbd answers.
+    smb: Option<SocketAddr>,
+}
+
+/// Directories that servers write to, and the names that they ask for.
+fn home() -> Result<String> {
+    run(&["mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", "/run"])?;
+    fs::create_dir_all(DISK)?;
+    fs::write("/run/prove/hosts", "127.0.0.1 localhost\n10.1.0.1 client\n10.2.0.1 nfs-server\n10.2.0.2 smb-server\n")?;
+    // Or mountd asks name servers that are not there.
+    run(&["mount", "--bind", "/run/prove/hosts", "/etc/hosts"])?;
+    // The host's settings may lead to its own state.
+    for (what, hidden) in [("/etc/nfs.conf", "/run/prove/empty"), ("/etc/nfs.conf.d", "/run/prove/none")] {
+        if Path::new(what).is_dir() {
+            fs::create_dir_all(hidden)?;
+        } else if Path::new(what).exists() {
+            fs::write(hidden, "")?;
+        } else {
+            continue;
+        }
+        run(&["mount", "--bind", hidden, what])?;
+    }
+    run(&["ip", "link", "set", "lo", "up"])
+}
+
+impl Server {
+    /// A disk that can be slow, if this host has what it takes. Says which it is.
+    fn disk(&mut self) -> Result<String> {
+        let image = format!("{HOME}/image");
+        run(&["truncate", "-s", &format!("{MIB}M"), &image])?;
+        let device = run(&["losetup", "--find", "--show", &image])?;
+        self.loop_device = Some(device.clone());
+        let sectors = MIB << 11;
+        let name = format!("plumbline-prove-{}", device.rsplit('/').next().unwrap_or_default());
+        let table = delay_table(&device, sectors, "0");
+        let slow = run(&["dmsetup", "create", &name, "--noudevsync", "--table", &table]);
+        let served = if slow.is_ok() {
+            self.slow = Some((name.clone(), sectors));
+            run(&["dmsetup", "mknodes", &name])?;
+            format!("/dev/mapper/{name}")
+        } else {
+            device.clone()
+        };
+        run(&["mkfs.ext4", "-q", "-F", "-m", "0", "-O", "^has_journal", &served])?;
+        run(&["mount", "-t", "ext4", &served, DISK])?;
+        self.has_disk = true;
+        // From here on, the kernel removes both devices at the last unmount, even if this process is killed.
+        if self.slow.is_some() {
+            run(&["dmsetup", "remove", "--deferred", "--noudevsync", &name])?;
+        }
+        run(&["losetup", "--detach", &device])?;
+        self.devices_end_with_mount = true;
+        for directory in ["nfs", "smb"] {
+            fs::create_dir_all(format!("{DISK}/{directory}"))?;
+        }
+        Ok(slow.map_or_else(|error| format!("fast only: {error:#}").replace('\n', " "), |_| "slow".to_owned()))
+    }
+
+    fn delay(&self, ms: &str) -> Result<String> {
+        let (Some((name, sectors)), Some(device)) = (&self.slow, &self.loop_device) else { bail!("no such disk") };
+        run(&["dmsetup", "load", name, "--table", &delay_table(device, *sectors, ms)])?;
+        run(&["dmsetup", "resume", "--noudevsync", name])
+    }
+
+    /// The kernel's server, with the disk at its root.
+    fn nfs(&mut self, client: &str) -> Result<String> {
+        // It may be built in, or there already.
+        let _ = run(&["modprobe", "nfsd"]);
+        let state = "/var/lib/nfs";
+        run(&["mount", "-t", "tmpfs", "tmpfs", state])?;
+        for directory in ["nfsdcld", "v4recovery", "rpc_pipefs", "sm", "sm.bak"] {
+            fs::create_dir_all(format!("{state}/{directory}"))?;
+        }
+        for file in ["etab", "rmtab", "xtab", "state"] {
+            fs::write(format!("{state}/{file}"), "")?;
+        }
+        run(&["mount", "-t", "rpc_pipefs", "rpc_pipefs", &format!("{state}/rpc_pipefs")])?;
+        run(&["mount", "-t", "nfsd", "nfsd", "/proc/fs/nfsd"])?;
+        fs::create_dir_all("/run/rpc_pipefs")?;
+        run(&["mount", "--bind", &format!("{state}/rpc_pipefs"), "/run/rpc_pipefs"])?;
+        // Without it, newer kernels wait for clients of an earlier life; older ones need none.
+        let _ = run(&["nfsdcld"]);
+        for file in ["nfsv4leasetime", "nfsv4gracetime"] {
+            fs::write(format!("/proc/fs/nfsd/{file}"), "10")?;
+        }
+        let options = "rw,no_root_squash,insecure,fsid=0,no_subtree_check,sync";
+        self.has_nfs = true;
+        run(&["exportfs", "-i", "-o", options, &format!("{client}:{DISK}/nfs")])?;
+        run(&["rpc.mountd", "-N", "2", "-N", "3"])?;
+        start_nfsd()
+    }
+
+    fn smb(&mut self, address: &str) -> Result<String> {
+        let directory = format!("{HOME}/smb");
+        fs::create_dir_all(&directory)?;
+        let settings = [
+            "server role = standalone server",
+            "smb ports = 445",
+            "disable netbios = yes",
+            "disable spoolss = yes",
+            "load printers = no",
+            "printing = bsd",
+            "printcap name = /dev/null",
+            "log level = 0",
+            "server min protocol = SMB2_10",
+            "server multi channel support = no",
+            "rpc start on demand helpers = no",
+            "force user = root",
+        ];
+        let mut text = String::from("[global]\n");
+        settings.iter().for_each(|line| text.push_str(&format!(" {line}\n")));
+        for what in ["lock directory", "state directory", "cache directory", "pid directory", "private dir"] {
+            text.push_str(&format!(" {what} = {directory}\n"));
+        }
+        text.push_str(&format!(" ncalrpc dir = {directory}/ncalrpc\n log file = {directory}/log\n"));
+        text.push_str(&format!(" passdb backend = smbpasswd:{directory}/smbpasswd\n"));
+        text.push_str(&format!("[share]\n path = {DISK}/smb\n read only = no\n sync always = yes\n"));
+        fs::write(format!("{directory}/smb.conf"), text)?;
+        fs::write(format!("{directory}/smbpasswd"), "")?;
+        let conf = format!("{directory}/smb.conf");
+        run_with(&["smbpasswd", "-c", &conf, "-s", "-a", USER], &format!("{PASSWORD}\n{PASSWORD}\n"))?;
+        self.smb = Some(SocketAddr::new(address.parse().context("no address")?, 445));
+        self.start_smbd()
+    }
+
+    fn start_smbd(&self) -> Result<String> {
+        let Some(address) = self.smb else { return Ok(String::new()) };
+        let directory = format!("{HOME}/smb");
+        run(&["smbd", "-s", &format!("{directory}/smb.conf"), "-l", &directory, "-D"])?;
+        let until = Instant::now() + PATIENCE;
+        while Instant::now() < until {
+            if TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok() {
+                return Ok(String::new());
+            }
+            sleep(Duration::from_millis(50));
+        }
+        bail!("smbd does not answer")
+    }
+
+    /// Both services are gone, at once.
+    fn down(&self) -> Result<String> {
+        let stopped = if self.has_nfs { run(&["rpc.nfsd", "0"]) } else { Ok(String::new()) };
+        self.signal_smbd(Signal::SIGKILL)?;
+        stopped
+    }
+
+    fn back(&self) -> Result<String> {
+        if self.has_nfs {
+            start_nfsd()?;
+        }
+        self.start_smbd()
+    }
+
+    /// Of the processes that are seen here, which are this host's.
+    fn signal_smbd(&self, signal: Signal) -> Result<String> {
+        if self.smb.is_none() {
+            return Ok(String::new());
+        }
+        for entry in fs::read_dir("/proc")?.flatten() {
+            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
+            let comm = fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("comm")).unwrap_or_default();
+            if comm.starts_with("smbd") {
+                let _ = kill(Pid::from_raw(pid), signal);
+            }
+        }
+        Ok(String::new())
+    }
+
+    /// What would outlive this process.
+    fn end(&self) {
+        if self.has_disk {
+            let _ = run(&["fsfreeze", "-u", DISK]);
+        }
+        let _ = self.delay("0");
+        let _ = self.down();
+        if self.has_nfs {
+            let _ = run(&["exportfs", "-ua"]);
+            let _ = run(&["exportfs", "-f"]);
+        }
+        // What was served is let go of a moment later.
+        let until = Instant::now() + PATIENCE;
+        while self.has_disk && run(&["umount", DISK]).is_err() && Instant::now() < until {
+            sleep(Duration::from_millis(100));
+        }
+        if let Some((name, _)) = &self.slow {
+            if !self.devices_end_with_mount {
+                let _ = run(&["dmsetup", "remove", "--noudevsync", name]);
+            }
+            let _ = fs::remove_file(format!("/dev/mapper/{name}"));
+        }
+        if let Some(device) = self.loop_device.as_ref().filter(|_| !self.devices_end_with_mount) {
+            let _ = run(&["losetup", "--detach", device]);
+        }
+    }
+}
+
+fn delay_table(device: &str, sectors: u64, write_ms: &str) -> String {
+    format!("0 {sectors} delay {device} 0 0 {device} 0 {write_ms}")
+}
+
+fn start_nfsd() -> Result<String> {
+    run(&["rpc.nfsd", "-N", "3", "-V", "4.2", "-U", THREADS])?;
+    // Refused where it has ended.
+    let _ = fs::write("/proc/fs/nfsd/v4_end_grace", "Y");
+    Ok(String::new())
+}
+
+/// Nothing is free any more on the disk.
+fn fill() -> Result<String> {
+    for size in ["1M", "64K", "4K", "1K"] {
+        let mut number = 0;
+        while run(&["fallocate", "-l", size, &format!("{DISK}/filler-{size}-{number}")]).is_ok() && number < 4096 {
+            number += 1;
+        }
+    }
+    Ok(String::new())
+}
+
+fn empty() -> Result<String> {
+    for entry in fs::read_dir(DISK)? {
+        let path = entry?.path();
+        if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("filler-")) {
+            fs::remove_file(path)?;
+        }
+    }
+    Ok(String::new())
+}

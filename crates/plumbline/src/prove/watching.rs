@@ -1,0 +1,119 @@
+//! Detection and verdicts as the daemon has them, over what happens in the bed; and what was reported, since when.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result};
+use diagnose::long_term::LongTerm;
+use jiff::Timestamp;
+use model::Incident;
+use nix::sys::signalfd::SignalFd;
+
+use crate::{
+    config::{Config, Known},
+    daemon::{refuse_to_be_blind, start_watch},
+    detection::{Detection, Report, Reporter, Rules},
+    evidence::Id,
+    source::{EventSource, KernelSource},
+};
+
+const RULES: &str = include_str!("rules.yaml");
+/// Mounts and modules are looked after so often.
+const TEND_EVERY: Duration = Duration::from_secs(1);
+
+/// What has been reported of each incident, latest, and when it first was as it is judged now.
+#[derive(Default)]
+struct Reported {
+    sequence: u64,
+    incidents: BTreeMap<Id, Vec<(Instant, Incident)>>,
+}
+
+impl Reporter for Reported {
+    fn next_id(&mut self, detected: Timestamp, protocol: &str, kind: &str) -> Id {
+        self.sequence += 1;
+        Id::new(detected, protocol, kind, self.sequence)
+    }
+
+    fn report(&mut self, _: &dyn EventSource, _: &Rules, report: Report<'_>) -> bool {
+        self.incidents.entry(report.id.clone()).or_default().push((Instant::now(), report.described));
+        true
+    }
+}
+
+/// Probes and rules at work.
+pub struct Watching {
+    config: Config,
+    source: KernelSource,
+    detection: Detection,
+    reported: Reported,
+    stop: SignalFd,
+    tended: Instant,
+}
+
+impl Watching {
+    /// Begins to watch. `stop`: the signals that end it.
+    ///
+    /// # Errors
+    ///
+    /// When no probe can run.
+    pub fn start(stop: SignalFd) -> Result<Self> {
+        let config = Config::parse(RULES, "the rules of prove", &Known::to_this_program()).map_err(|errors| {
+            anyhow::anyhow!("{}", errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
+        })?;
+        let watch = start_watch(&config)?;
+        refuse_to_be_blind(&watch.state())?;
+        let mut source = KernelSource::new(watch);
+        let detection = Detection::new(&config, source.now(), LongTerm::default());
+        source
+            .watch_mut()
+            .set_filter(&detection.rules().filter())
+            .context("cannot tell the kernel side what to report")?;
+        Ok(Self { config, source, detection, reported: Reported::default(), stop, tended: Instant::now() })
+    }
+
+    /// Forgets what was reported, and what the rules have learned.
+    pub fn begin(&mut self) {
+        self.detection.finish(&self.source, &mut self.reported);
+        self.reported.incidents.clear();
+        self.source.begin_interval();
+        self.detection = Detection::new(&self.config, self.source.now(), LongTerm::default());
+    }
+
+    /// Watches for so long, or until it `is_enough`, which is asked at the end of each interval. False if a signal ended it.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot wait.
+    pub fn watch_for(&mut self, time: Duration, is_enough: &mut dyn FnMut(&Self) -> bool) -> Result<bool> {
+        let end = Instant::now() + time;
+        let mut next = Instant::now() + self.config.watch_interval;
+        loop {
+            let detection = &mut self.detection;
+            let drain = &mut |source: &mut KernelSource| {
+                detection.drain(source);
+            };
+            if self.source.wait(&self.stop, next, drain)?.is_some() {
+                return Ok(false);
+            }
+            self.detection.drain_turn(&mut self.source);
+            self.source.begin_interval();
+            self.detection.interval(&self.source, &mut self.reported);
+            self.source.end_interval(false);
+            if self.tended.elapsed() >= TEND_EVERY {
+                self.tended = Instant::now();
+                self.source.tend();
+            }
+            if Instant::now() >= end || is_enough(self) {
+                return Ok(true);
+            }
+            next = (next + self.config.watch_interval).max(Instant::now());
+        }
+    }
+
+    /// All reports of each incident since [`Watching::begin`], the earliest first.
+    pub fn incidents(&self) -> impl Iterator<Item = &[(Instant, Incident)]> {
+        self.reported.incidents.values().map(Vec::as_slice)
+    }
+}
