@@ -41,6 +41,9 @@ pub struct Incident {
     /// What the time beyond normal belongs to, and what would have been without it.
     #[serde(deserialize_with = "lenient_list")]
     pub changed: Vec<Changed>,
+    /// Where those who asked and those who take answers waited, while the incident was open.
+    #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
+    pub waited: Vec<Waited>,
     /// Who and what took the most time.
     #[serde(deserialize_with = "lenient")]
     pub top: Ranking,
@@ -111,6 +114,33 @@ pub struct Changed {
     /// The same in words.
     #[serde(deserialize_with = "lenient")]
     pub said: String,
+}
+
+/// Threads of one name that waited in one place of the kernel's.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Waited {
+    /// `requester` of an operation in flight, or `receiver`: a thread of the kernel's that takes answers from servers.
+    #[serde(deserialize_with = "lenient")]
+    pub role: String,
+    /// The threads' name.
+    #[serde(deserialize_with = "lenient")]
+    pub comm: String,
+    /// `asleep`, `blocked`, `runnable` (it had no CPU), `running` or `stopped`.
+    #[serde(deserialize_with = "lenient")]
+    pub state: String,
+    /// How long, of all threads together, milliseconds: each sample counts as the time since the one before.
+    #[serde(deserialize_with = "lenient")]
+    pub total_ms: f64,
+    /// Its share of all that the threads of this role were sampled for; 0 to 1.
+    #[serde(deserialize_with = "lenient")]
+    pub share: f64,
+    /// The longest that one thread did not run in between, as far as it was sampled, milliseconds.
+    #[serde(deserialize_with = "lenient")]
+    pub longest_ms: f64,
+    /// The functions, the innermost first; none of one that ran or was runnable.
+    #[serde(deserialize_with = "lenient_list")]
+    pub stack: Vec<String>,
 }
 
 /// Whether an incident goes on.

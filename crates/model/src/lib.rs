@@ -22,6 +22,7 @@ pub use event::{Caller, Event, Flags, Nanos, Network, Phases, Requester, Transit
 pub use histogram::{BUCKETS, Histogram, SIZES, quantile_index, sparse};
 pub use incident::{
     Changed, Host, Incident, RankedFile, RankedMount, RankedOperation, RankedProcess, Ranking, Share, Span, State,
+    Waited,
 };
 pub use line::{BelowLine, CallLine, ChildLine, EventLine};
 pub use losses::{Losses, ProbeLosses};

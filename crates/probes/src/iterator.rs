@@ -3,7 +3,7 @@
 
 use std::io::Read;
 
-use libbpf_rs::{Iter, Link, Object, ObjectBuilder, OpenObject};
+use libbpf_rs::{Iter, Link, MapCore, Object, ObjectBuilder, OpenObject};
 
 use crate::generated::Plain;
 
@@ -11,7 +11,7 @@ use crate::generated::Plain;
 pub(crate) struct KernelIterator {
     // The links first: they are dropped before the object that their programs live in.
     links: Vec<Link>,
-    _object: Object,
+    object: Object,
 }
 
 impl KernelIterator {
@@ -19,12 +19,17 @@ impl KernelIterator {
     pub fn load(object: &[u8], options: &[u8]) -> libbpf_rs::Result<Self> {
         let object = open(object, options)?.load()?;
         let links = object.progs_mut().map(|program| program.attach()).collect::<libbpf_rs::Result<_>>()?;
-        Ok(Self { links, _object: object })
+        Ok(Self { links, object })
     }
 
     /// Leaves it in bpffs, where it outlives us.
     pub fn pin(&mut self, path: &std::path::Path) -> libbpf_rs::Result<()> {
         self.links.iter_mut().try_for_each(|link| link.pin(path))
+    }
+
+    /// One of its object's maps.
+    pub fn map(&self, name: &str) -> Option<libbpf_rs::Map<'_>> {
+        self.object.maps().find(|map| map.name() == name)
     }
 
     /// All that it gives now, as records of one size.

@@ -3,14 +3,14 @@
 use std::{collections::BTreeSet, os::unix::net::UnixStream};
 
 use jiff::Timestamp;
-use model::{Losses, ProbeLosses, Protocol};
+use model::{Incident, Losses, ProbeLosses, Protocol};
 use probes::{Counters, Recorder, Runs, Watch};
 
-use super::{Daemon, control, nanos, publish::Publish, release_free_memory, tell};
+use super::{Daemon, control, nanos, publish::Publish, release_free_memory, tell, waiting::Waiting};
 use crate::{
     config::Config,
     detection::{self, ChangeExt, Report, Reporter, Rules},
-    evidence::{Cause, Collector, Done, INCIDENTS, Id, Outcome, Request, Scope},
+    evidence::{Attachment, Cause, Collector, Done, INCIDENTS, Id, Outcome, Request, Scope},
     source::EventSource,
 };
 
@@ -22,6 +22,7 @@ pub(super) struct Bundles<'a> {
     pub config: &'a Config,
     pub collector: &'a Collector,
     pub publish: &'a mut Publish,
+    pub waiting: &'a Waiting,
     pub incidents: &'a mut u64,
     pub bundles_lost: &'a mut u64,
 }
@@ -35,6 +36,7 @@ impl Reporter for Bundles<'_> {
     fn report(&mut self, source: &dyn EventSource, rules: &Rules, report: Report<'_>) -> bool {
         let Report { change, id, known, described, recorder, children } = report;
         let episode = change.episode();
+        let described = Incident { waited: self.waiting.told(episode.id), ..described };
         if change.opened() {
             *self.incidents += 1;
             tell::incident(&described, self.config.audit);
@@ -45,14 +47,18 @@ impl Reporter for Bundles<'_> {
             tell::audit(self.config.audit, "incident", || format!("{} is over", id.as_str()));
         }
         let events = episode.window.events().to_vec();
+        let excerpt = (!known).then(|| excerpt(self.config, &recorder, episode.window.from)).flatten();
+        let mut attachments = detection::attachments(source, (events, children), excerpt, &described);
+        attachments.extend(self.waiting.folded(episode.id).map(|stacks| Attachment {
+            name: "stacks.folded",
+            write: Box::new(move |out| out.write_all(stacks.as_bytes())),
+        }));
         let result = if known {
-            let attachments = detection::attachments(source, (events, children), None, &described);
             self.collector.update(id.clone(), described, attachments)
         } else {
-            let excerpt = excerpt(self.config, &recorder, episode.window.from);
             self.collector.submit(Request {
                 id: id.clone(),
-                attachments: detection::attachments(source, (events, children), excerpt, &described),
+                attachments,
                 incident: described,
                 actions: self.config.resolve(rules.actions_of(&episode.anomaly.name)),
                 scope: detection::scope(source, episode),

@@ -13,6 +13,7 @@ mod recorder;
 mod reload;
 mod sources;
 mod tell;
+mod waiting;
 
 use std::{
     os::unix::net::UnixStream,
@@ -43,6 +44,7 @@ pub use recorder::recording_header;
 use reload::settings;
 pub use reload::{refuse_to_be_blind, start_watch};
 use sources::{Sources, Wake};
+use waiting::Waiting;
 
 /// Mounts and modules are looked after this often even if nothing seems to have changed.
 const TEND_EVERY: Duration = Duration::from_secs(4);
@@ -102,6 +104,7 @@ struct Daemon {
     publish: Publish,
     /// Why the recorder cannot write, as the log has it; empty if it can.
     recorder_error: String,
+    waiting: Waiting,
     lock: Lock,
 }
 
@@ -141,6 +144,7 @@ impl Daemon {
             pin_dir,
             publish,
             recorder_error: String::new(),
+            waiting: Waiting::default(),
             lock,
         };
         daemon.apply_filter()?;
@@ -177,7 +181,7 @@ impl Daemon {
             let stop_in = self.stop_at.map(|stop| stop - now);
             // The interval's own wake-ups come first; with a long interval, these do.
             let chores_in = Some((TEND_EVERY + Duration::from_secs(1)).saturating_sub(now - self.tended));
-            let limit = [stop_in, watchdog, chores_in].into_iter().flatten().min();
+            let limit = [stop_in, watchdog, chores_in, self.waiting.due_in(now)].into_iter().flatten().min();
             for wake in self.sources.wait(limit)? {
                 match wake {
                     Wake::Signal => {
@@ -196,6 +200,7 @@ impl Daemon {
                     Wake::Publish => self.answer_publishers(),
                 }
             }
+            self.waiting.look(self.source.watch());
             self.do_chores();
             if watchdog.is_some() {
                 let _ = sd_notify::notify(&[sd_notify::NotifyState::Watchdog]);
@@ -228,6 +233,7 @@ impl Daemon {
         self.drain();
         self.source.begin_interval();
         self.detect(Detection::interval);
+        self.follow_incidents();
         self.source.end_interval(false);
         self.adapt();
         self.publish.tidy();
@@ -240,6 +246,7 @@ impl Daemon {
             config: &self.setup.config,
             collector,
             publish: &mut self.publish,
+            waiting: &self.waiting,
             incidents: &mut self.incidents,
             bundles_lost: &mut self.bundles_lost,
         };

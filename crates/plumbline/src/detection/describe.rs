@@ -78,6 +78,8 @@ pub fn describe(source: &dyn EventSource, facts: Facts<'_>) -> Incident {
         first_seen: begin,
         last_seen: end,
         changed,
+        // For whoever samples this host's threads to fill in.
+        waited: Vec::new(),
         top: ranking(source, &Top::of(window)),
         operations: window.count(),
         windows: facts.episode.windows,

@@ -2,17 +2,17 @@
 
 use std::{
     borrow::Cow,
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     rc::Rc,
 };
 
 use diagnose::{Episode, baseline, latency, stall, throughput};
-use model::{Incident, Level, Nanos};
+use model::{Incident, Level, MountKey, Nanos};
 use probes::Recorder;
 
 use super::{
     Children, Detection, describe,
-    rules::{Change, ChangeExt},
+    rules::{Change, ChangeExt, Rules},
 };
 use crate::{evidence::Id, source::EventSource};
 
@@ -196,10 +196,15 @@ impl Detection {
 
     /// Of the calls of incidents that go on: the recorder may have been overwritten when these are next reported.
     pub(super) fn find_children(&mut self, source: &dyn EventSource) {
-        let shown = |episode: &&Episode| self.open.get(&episode.id).is_some_and(|open| open.shadow.is_none());
-        let calls: Vec<_> = self.rules.episodes().filter(shown).flat_map(|episode| episode.window.events()).collect();
+        let calls: Vec<_> = shown(&self.rules, &self.open).flat_map(|episode| episode.window.events()).collect();
         self.children = self.children.only(calls.iter().copied());
         self.children.find(source, calls.into_iter(), || source.recorder());
+    }
+
+    /// The incidents that go on, and the mounts that each is about.
+    pub fn open(&self) -> Vec<(u64, BTreeSet<MountKey>)> {
+        let mounts = |episode: &Episode| episode.window.events().iter().map(|event| event.mount).collect();
+        shown(&self.rules, &self.open).map(|episode| (episode.id, mounts(episode))).collect()
     }
 
     /// The bundle of this name is on disk.
@@ -219,6 +224,12 @@ impl Detection {
     fn of_bundle(&mut self, id: &Id) -> Option<&mut Open> {
         self.open.values_mut().find(|open| open.bundle.as_ref() == Some(id))
     }
+}
+
+/// The episodes that are incidents of their own.
+fn shown<'a>(rules: &'a Rules, open: &'a HashMap<u64, Open>) -> impl Iterator<Item = &'a Episode> {
+    let is_shown = |episode: &&Episode| open.get(&episode.id).is_some_and(|open| open.shadow.is_none());
+    rules.episodes().filter(is_shown)
 }
 
 /// How far down the episode's probe sees.

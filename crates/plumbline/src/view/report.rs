@@ -1,13 +1,16 @@
 //! An incident as one self-contained page: no script, no network, readable on paper.
 
-use model::{CallLine, Changed, ChildLine, Incident, Layer, PhasesMs, Share, Verdict};
+use model::{CallLine, Changed, ChildLine, Incident, Layer, PhasesMs, Share, Verdict, Waited};
+
+/// Functions of a stack that are shown.
+const FRAMES: usize = 6;
 
 /// Of every page.
 pub const STYLE: &str = "\
 :root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}\
 h1{font-size:1.3rem}h2{font-size:1rem;margin-top:2rem}table{border-collapse:collapse;width:100%}\
 th,td{text-align:left;padding:.2rem .8rem .2rem 0;border-bottom:1px solid #8884;vertical-align:top}\
-td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}.layer{font-size:1.6rem;font-weight:600}\
+td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}td.n{white-space:nowrap}.layer{font-size:1.6rem;font-weight:600}\
 .muted{opacity:.7}.bar{display:flex;height:1.4rem;border-radius:3px;overflow:hidden;margin:.5rem 0}\
 .bar span{color:#fff;font-size:.75rem;padding:.15rem .3rem;overflow:hidden;white-space:nowrap}\
 .queue{background:#7b6ca8}.send{background:#5a7fa8}.network{background:#c77d2e}.server{background:#b04a4a}\
@@ -33,6 +36,7 @@ pub fn page(incident: &Incident) -> String {
     }
     html.push_str("</ul>");
     changed(&mut html, &incident.changed);
+    waited(&mut html, &incident.waited);
     let operations = top.operations.iter().map(|ranked| ([ranked.operation.as_str()], ranked.share));
     table(&mut html, "Operations", ["operation"], operations);
     calls(&mut html, &incident.calls);
@@ -141,6 +145,28 @@ fn changed(html: &mut String, changed: &[Changed]) {
     if let Some(p99) = first.p99_ms {
         html.push_str(&format!("<p class=\"muted\">99 of 100 operations took at most {p99:?} ms</p>"));
     }
+}
+
+/// Where threads waited in the kernel.
+fn waited(html: &mut String, waited: &[Waited]) {
+    if waited.is_empty() {
+        return;
+    }
+    html.push_str("<h2>What waited where</h2><table><tr><th>who<th>process<th>state<th>in the kernel, innermost first");
+    html.push_str("<th class=\"n\">share<th class=\"n\">longest ms");
+    for Waited { role, comm, state, share, longest_ms, stack, .. } in waited {
+        let shown: Vec<_> = stack.iter().take(FRAMES).map(|name| format!("<code>{}</code>", escape(name))).collect();
+        let more = if stack.len() > FRAMES { " \u{2190} ..." } else { "" };
+        let cells = [role, comm, state].map(|cell| format!("<td>{}", escape(cell)));
+        html.push_str(&format!(
+            "<tr>{}<td>{}{more}<td class=\"n\">{:.0} %<td class=\"n\">{longest_ms:?}",
+            cells.concat(),
+            shown.join(" \u{2190} "),
+            share * 100.0,
+        ));
+    }
+    html.push_str("</table><p class=\"muted\">threads that asked for what was in flight, and threads that take answers, sampled while the ");
+    html.push_str("incident was open; <code>stacks.folded</code> has the whole stacks</p>");
 }
 
 /// The slowest system calls, each with the operations below it.

@@ -8,6 +8,7 @@ enum {
 	WAIT_DEPTH = 8, /* frames of the scheduler's own below a wait channel, at most */
 	STACK_DEPTH = 64,
 	MAX_STACK_PROCESSES = 64,
+	MAX_SAMPLED_THREADS = 128,
 	SYMBOL_LENGTH = 112,
 	PATH_LENGTH = 4096, /* PATH_MAX; a power of two */
 	TASK_NAME = 16, /* TASK_COMM_LEN, and enough for a file system's type */
@@ -90,11 +91,15 @@ struct stack_record {
 	__u32 depth;
 	char comm[TASK_NAME];
 	__u8 state;
-	__u8 reserved[3];
+	__u8 on_cpu; /* it runs just now */
+	__u8 kernel_thread;
+	__u8 reserved;
+	__u64 switches; /* times that it gave up a CPU or was taken from it: as many as before is as long asleep */
 };
 
 struct stack_options {
 	__u32 processes[MAX_STACK_PROCESSES]; /* whose stacks are wanted whatever their threads do; 0: none */
+	__u32 sampling; /* not 0: the threads in the map `sampled`, and those of the kernel that take answers or are blocked; no others */
 };
 
 /* A TCP or UDP socket. IPv4 addresses are ::ffff:1.2.3.4; ports in the machine's byte order. */

@@ -1,5 +1,6 @@
 //! Kernel stacks of blocked threads.
 
+use libbpf_rs::{MapCore, MapFlags};
 use model::text::Text;
 
 use super::Symbols;
@@ -26,6 +27,40 @@ impl Stacks {
         let mut options = stack_options::default();
         options.processes.iter_mut().zip(processes).for_each(|(to, from)| *to = *from);
         Ok(Self { iterator: KernelIterator::load(OBJECT, options.as_bytes())?, symbols: Symbols::load()? })
+    }
+
+    /// To be sampled: see [`Stacks::sample`].
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses its programs.
+    pub fn sampler() -> libbpf_rs::Result<Self> {
+        let options = stack_options { sampling: 1, ..stack_options::default() };
+        Ok(Self { iterator: KernelIterator::load(OBJECT, options.as_bytes())?, symbols: Symbols::load()? })
+    }
+
+    /// Shows the stacks of these threads, the first 128 of them, and of the kernel's own that take answers from servers or are blocked.
+    ///
+    /// # Errors
+    ///
+    /// When reading fails.
+    pub fn sample(&self, threads: impl Iterator<Item = u32>, show: impl FnMut(&Stack)) -> libbpf_rs::Result<()> {
+        if let Some(sampled) = self.iterator.map("sampled") {
+            let before: Vec<_> = sampled.keys().collect();
+            before.iter().try_for_each(|key| sampled.delete(key))?;
+            for thread in threads.take(sampled.max_entries() as usize) {
+                sampled.update(&thread.to_ne_bytes(), &[1], MapFlags::ANY)?;
+            }
+        }
+        self.each(show)
+    }
+
+    /// The function that a frame is in, and the module of that: `cifs_demultiplex_thread` and `cifs`; the kernel's own have none.
+    pub fn function(&self, address: u64) -> Option<(String, String)> {
+        let text = self.symbols.with_offset(address)?;
+        let (name, rest) = text.split_once('+').unwrap_or((&text, ""));
+        let module = rest.split_once('[').map_or("", |(_, module)| module.trim_end_matches(']'));
+        Some((name.to_owned(), module.to_owned()))
     }
 
     /// Shows each stack.
@@ -70,6 +105,26 @@ impl Stack<'_> {
     /// The letter of `/proc/PID/stat`.
     pub fn state(&self) -> char {
         char::from(self.record.state)
+    }
+
+    /// Whether it runs just now; one that is runnable and does not waits for a CPU.
+    pub fn runs(&self) -> bool {
+        self.record.on_cpu != 0
+    }
+
+    /// Whether it is the kernel's own.
+    pub fn is_of_kernel(&self) -> bool {
+        self.record.kernel_thread != 0
+    }
+
+    /// How often it gave up a CPU or was taken from it. As often as before: it has not run since.
+    pub fn switches(&self) -> u64 {
+        self.record.switches
+    }
+
+    /// Where it is, the innermost first; nowhere if it runs or is runnable.
+    pub fn addresses(&self) -> &[u64] {
+        &self.frames
     }
 
     /// `vfs_write+0x1f0/0x420`, the innermost first; none of one that runs.

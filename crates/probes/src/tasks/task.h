@@ -56,9 +56,13 @@ struct task_struct___all {
 	unsigned int __state;
 	unsigned int flags;
 	int exit_state;
+	/* With SMP. A byte since 7.3: libbpf changes the length of a load only if it is unsigned. */
+	unsigned int on_cpu;
 	int pid;
 	int tgid;
 	char comm[16];
+	unsigned long nvcsw;
+	unsigned long nivcsw;
 	__u64 start_boottime;
 	struct sched_entity se;
 	struct task_io_accounting ioac;
