@@ -8,6 +8,7 @@
  */
 #include "../bpf/observe.h"
 #include "../bpf/names.h"
+#include "../bpf/uprobe.h"
 #include <bpf/usdt.bpf.h>
 
 #define MAPPED_FOR PROBE_CEPHPROXY
@@ -104,6 +105,7 @@ int call_done(struct pt_regs *ctx)
 	__s64 result = argument(ctx, 4);
 	struct event *e;
 
+	stay_on_own_stack(ctx);
 	/* It began before anybody listened. */
 	if (!r || r->flight.operation != (__u16)argument(ctx, 1))
 		return 0;
@@ -146,6 +148,7 @@ int call_start(struct pt_regs *ctx)
 	__u64 operation = argument(ctx, 1);
 	struct request r = {};
 
+	stay_on_own_stack(ctx);
 	if (operation >= MAX_OPERATIONS)
 		return 0;
 	r.flight.operation = operation;

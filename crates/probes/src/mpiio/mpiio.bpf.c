@@ -9,6 +9,7 @@
  * place proves that the call remembered has been left without returning (longjmp).
  */
 #include "../bpf/observe.h"
+#include "../bpf/uprobe.h"
 #include "../threads/iterator.h"
 #include "layout.h"
 #include "opened.h"
@@ -268,6 +269,7 @@ int session(struct pt_regs *regs)
 {
 	bool is_return;
 
+	stay_on_own_stack(regs);
 	if (bpf_ksym_exists(bpf_session_is_return))
 		is_return = bpf_session_is_return();
 	else if (bpf_ksym_exists(bpf_session_is_return___context))
@@ -282,6 +284,7 @@ int session(struct pt_regs *regs)
 SEC("uprobe.multi")
 int multi_called(struct pt_regs *regs)
 {
+	stay_on_own_stack(regs);
 	called(regs, bpf_get_attach_cookie(regs));
 	return 0;
 }
@@ -289,12 +292,14 @@ int multi_called(struct pt_regs *regs)
 SEC("uretprobe.multi")
 int multi_returned(struct pt_regs *regs)
 {
+	stay_on_own_stack(regs);
 	return returned(regs);
 }
 
 SEC("uprobe")
 int plain_called(struct pt_regs *regs)
 {
+	stay_on_own_stack(regs);
 	called(regs, bpf_get_attach_cookie(regs));
 	return 0;
 }
@@ -302,6 +307,7 @@ int plain_called(struct pt_regs *regs)
 SEC("uretprobe")
 int plain_returned(struct pt_regs *regs)
 {
+	stay_on_own_stack(regs);
 	return returned(regs);
 }
 
