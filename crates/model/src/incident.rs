@@ -129,7 +129,7 @@ pub struct Waited {
     /// `asleep`, `blocked`, `runnable` (it had no CPU), `running` or `stopped`.
     #[serde(deserialize_with = "lenient")]
     pub state: String,
-    /// How long, of all threads together, milliseconds: each sample counts as the time since the one before.
+    /// How long, of all threads together, milliseconds: a sample counts as the time since the one before, 0.1 to 10 s.
     #[serde(deserialize_with = "lenient")]
     pub total_ms: f64,
     /// Its share of all that the threads of this role were sampled for; 0 to 1.

@@ -21,6 +21,8 @@ pub struct FileSystem {
     pub named_by_share: bool,
     /// What its sockets call when data comes. They are known by that where mountinfo does not name all servers.
     pub data_ready: Option<&'static str>,
+    /// The kernel's modules that are its client, where they are modules.
+    pub modules: &'static [&'static str],
 }
 
 /// A type of which nothing is known.
@@ -32,6 +34,7 @@ const LOCAL: FileSystem = FileSystem {
     server: |_| None,
     named_by_share: false,
     data_ready: None,
+    modules: &[],
 };
 const REMOTE: FileSystem = FileSystem { remote: true, ..LOCAL };
 const SMB: FileSystem = FileSystem {
@@ -39,10 +42,18 @@ const SMB: FileSystem = FileSystem {
     port: Some(445),
     server: |source| source.trim_start_matches('/').split('/').next(),
     named_by_share: true,
+    modules: &["cifs"],
     ..REMOTE
 };
-const NFS: FileSystem = FileSystem { magics: &[0x6969], port: Some(2049), server: before_path, ..REMOTE };
-const FUSE: &[u32] = &[0x6573_5546];
+const NFS: FileSystem = FileSystem {
+    magics: &[0x6969],
+    port: Some(2049),
+    server: before_path,
+    modules: &["nfs", "nfsv3", "nfsv4", "sunrpc", "rpcrdma"],
+    ..REMOTE
+};
+const FUSE_MAGIC: &[u32] = &[0x6573_5546];
+const FUSE: FileSystem = FileSystem { modules: &["fuse"], ..REMOTE };
 
 /// Every type of which something is known. The numbers: include/uapi/linux/magic.h and the file systems' own headers. Those of the
 /// remote ones are in bpf/files.h, too: a test holds the two together.
@@ -56,13 +67,14 @@ static TABLE: &[FileSystem] = &[
         magics: &[0x00c3_6400],
         server: before_path,
         data_ready: Some("ceph_sock_data_ready"),
+        modules: &["ceph", "libceph"],
         ..REMOTE
     },
-    FileSystem { name: "fuse", magics: FUSE, ..REMOTE },
+    FileSystem { name: "fuse", magics: FUSE_MAGIC, ..FUSE },
     // `me@host:/x`.
-    FileSystem { name: "fuse.sshfs", server: |source| source.split_once(':').map(|(host, _)| host), ..REMOTE },
-    FileSystem { name: "fuseblk", ..REMOTE },
-    FileSystem { name: "virtiofs", magics: FUSE, ..REMOTE },
+    FileSystem { name: "fuse.sshfs", server: |source| source.split_once(':').map(|(host, _)| host), ..FUSE },
+    FileSystem { name: "fuseblk", ..FUSE },
+    FileSystem { name: "virtiofs", magics: FUSE_MAGIC, modules: &["fuse", "virtiofs"], ..REMOTE },
     FileSystem { name: "9p", magics: &[0x0102_1997], ..REMOTE },
     // The kernel's own, and OpenAFS.
     FileSystem { name: "afs", magics: &[0x6b41_4653, 0x5346_414f], ..REMOTE },
@@ -82,7 +94,7 @@ static TABLE: &[FileSystem] = &[
 /// What is known of a type. `fuse.x` is what `fuse` is, but for what the table says of it.
 pub fn of(name: &str) -> &'static FileSystem {
     static UNKNOWN: FileSystem = LOCAL;
-    static SOME_FUSE: FileSystem = REMOTE;
+    static SOME_FUSE: FileSystem = FUSE;
     let is_fuse = name.starts_with("fuse.") || name.starts_with("fuseblk.");
     let known = TABLE.iter().find(|filesystem| filesystem.name == name);
     known.unwrap_or(if is_fuse { &SOME_FUSE } else { &UNKNOWN })

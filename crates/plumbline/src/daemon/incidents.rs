@@ -1,6 +1,6 @@
 //! What becomes of incidents and requests here: bundles, made and renewed, the log, and those who collect.
 
-use std::{collections::BTreeSet, os::unix::net::UnixStream};
+use std::{collections::BTreeSet, io::Write, os::unix::net::UnixStream};
 
 use jiff::Timestamp;
 use model::{Incident, Losses, ProbeLosses, Protocol};
@@ -36,7 +36,8 @@ impl Reporter for Bundles<'_> {
     fn report(&mut self, source: &dyn EventSource, rules: &Rules, report: Report<'_>) -> bool {
         let Report { change, id, known, described, recorder, children } = report;
         let episode = change.episode();
-        let described = Incident { waited: self.waiting.told(episode.id), ..described };
+        let (waited, folded) = self.waiting.told(episode.id);
+        let described = Incident { waited, ..described };
         if change.opened() {
             *self.incidents += 1;
             tell::incident(&described, self.config.audit);
@@ -49,10 +50,10 @@ impl Reporter for Bundles<'_> {
         let events = episode.window.events().to_vec();
         let excerpt = (!known).then(|| excerpt(self.config, &recorder, episode.window.from)).flatten();
         let mut attachments = detection::attachments(source, (events, children), excerpt, &described);
-        attachments.extend(self.waiting.folded(episode.id).map(|stacks| Attachment {
-            name: "stacks.folded",
-            write: Box::new(move |out| out.write_all(stacks.as_bytes())),
-        }));
+        if !folded.is_empty() {
+            let write = Box::new(move |out: &mut dyn Write| out.write_all(folded.as_bytes()));
+            attachments.push(Attachment { name: "stacks.folded", write });
+        }
         let result = if known {
             self.collector.update(id.clone(), described, attachments)
         } else {

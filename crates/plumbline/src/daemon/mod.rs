@@ -200,7 +200,7 @@ impl Daemon {
                     Wake::Publish => self.answer_publishers(),
                 }
             }
-            self.waiting.look(self.source.watch());
+            self.waiting.sample(self.source.watch());
             self.do_chores();
             if watchdog.is_some() {
                 let _ = sd_notify::notify(&[sd_notify::NotifyState::Watchdog]);

@@ -201,10 +201,17 @@ impl Detection {
         self.children.find(source, calls.into_iter(), || source.recorder());
     }
 
-    /// The incidents that go on, and the mounts that each is about.
+    /// The incidents that go on, and the mounts that each is about, with those of the episodes that are part of it.
     pub fn open(&self) -> Vec<(u64, BTreeSet<MountKey>)> {
-        let mounts = |episode: &Episode| episode.window.events().iter().map(|event| event.mount).collect();
-        shown(&self.rules, &self.open).map(|episode| (episode.id, mounts(episode))).collect()
+        let covers = |one: u64, other: u64| match (self.open.get(&one), self.open.get(&other)) {
+            (Some(open), Some(part)) => one == other || open.covers(part),
+            _ => false,
+        };
+        let mounts = |id: u64| {
+            let parts = self.rules.episodes().filter(|episode| covers(id, episode.id));
+            parts.flat_map(|episode| episode.window.events()).map(|event| event.mount).collect()
+        };
+        shown(&self.rules, &self.open).map(|episode| (episode.id, mounts(episode.id))).collect()
     }
 
     /// The bundle of this name is on disk.

@@ -12,8 +12,9 @@ use super::{
     watching::Watching,
 };
 
-/// What a fault meets may have been asked for so long before.
+/// An operation that the fault hits may have begun this long before the fault.
 const UNDER_WAY: SignedDuration = SignedDuration::from_secs(1);
+
 /// How a verdict compares with what was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -65,7 +66,8 @@ pub fn judge(watching: &Watching, fault: &Fault, place: &Place, began: Begin) ->
     };
     // Since when it has said so without saying anything else.
     let since = shown.and_then(|(reports, last)| {
-        let same = |(_, incident): &&(Instant, Incident)| incident.verdict.layer == last.verdict.layer;
+        let says = |verdict: &Verdict| (verdict.layer, truth.is_told_by(verdict));
+        let same = |(_, incident): &&(Instant, Incident)| says(&incident.verdict) == says(&last.verdict);
         reports.iter().rev().take_while(same).last().map(|(at, _)| *at)
     });
     let verdict = shown.map(|(_, incident)| incident.verdict.clone()).unwrap_or_default();

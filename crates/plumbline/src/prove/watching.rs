@@ -23,7 +23,7 @@ const RULES: &str = include_str!("rules.yaml");
 /// Mounts and modules are looked after so often.
 const TEND_EVERY: Duration = Duration::from_secs(1);
 
-/// What has been reported of each incident, latest, and when it first was as it is judged now.
+/// All reports of each incident, in order.
 #[derive(Default)]
 struct Reported {
     sequence: u64,

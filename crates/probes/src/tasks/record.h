@@ -94,7 +94,7 @@ struct stack_record {
 	__u8 on_cpu; /* it runs just now */
 	__u8 kernel_thread;
 	__u8 reserved;
-	__u64 switches; /* times that it gave up a CPU or was taken from it: as many as before is as long asleep */
+	__u64 switches; /* context switches so far: while asleep, the number does not change */
 };
 
 struct stack_options {

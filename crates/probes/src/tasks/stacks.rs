@@ -1,4 +1,4 @@
-//! Kernel stacks of blocked threads.
+//! Kernel stacks: of blocked threads, or of those that are sampled.
 
 use libbpf_rs::{MapCore, MapFlags};
 use model::text::Text;
@@ -26,7 +26,7 @@ impl Stacks {
     pub fn load(processes: &[u32]) -> libbpf_rs::Result<Self> {
         let mut options = stack_options::default();
         options.processes.iter_mut().zip(processes).for_each(|(to, from)| *to = *from);
-        Ok(Self { iterator: KernelIterator::load(OBJECT, options.as_bytes())?, symbols: Symbols::load()? })
+        Self::with(options)
     }
 
     /// To be sampled: see [`Stacks::sample`].
@@ -35,7 +35,10 @@ impl Stacks {
     ///
     /// When the kernel refuses its programs.
     pub fn sampler() -> libbpf_rs::Result<Self> {
-        let options = stack_options { sampling: 1, ..stack_options::default() };
+        Self::with(stack_options { sampling: 1, ..stack_options::default() })
+    }
+
+    fn with(options: stack_options) -> libbpf_rs::Result<Self> {
         Ok(Self { iterator: KernelIterator::load(OBJECT, options.as_bytes())?, symbols: Symbols::load()? })
     }
 
@@ -117,7 +120,7 @@ impl Stack<'_> {
         self.record.kernel_thread != 0
     }
 
-    /// How often it gave up a CPU or was taken from it. As often as before: it has not run since.
+    /// Its context switches so far. If the number has not changed, it has not been switched out since.
     pub fn switches(&self) -> u64 {
         self.record.switches
     }

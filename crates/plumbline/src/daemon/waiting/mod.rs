@@ -5,60 +5,70 @@
 mod profile;
 
 use std::{
+    cell::RefCell,
     collections::{BTreeSet, HashMap},
-    fmt::Display,
     time::{Duration, Instant},
 };
 
 use model::{Event, MountKey, Waited};
 use probes::{
-    Watch,
+    Watch, filesystems,
     tasks::{Stack, Stacks},
 };
 
 use super::{Daemon, release_free_memory};
 use profile::{Profile, Role, Sighting};
 
-/// The time between two samples of a new incident; it grows to a fiftieth of the incident's age.
-const INTERVAL: Duration = Duration::from_millis(100);
+/// The time between two samples of a new incident. It grows to a fiftieth of the incident's age, up to ten seconds.
+const SHORTEST: Duration = Duration::from_millis(100);
 const PER_AGE: u32 = 50;
+const LONGEST: Duration = Duration::from_secs(10);
 /// Sampling takes at most a fiftieth of one CPU's time.
 const COST: u32 = 50;
 /// Operations that have been in flight for less are not looked at.
 const AGE: Duration = Duration::from_millis(10);
-/// Operations of each protocol that are looked at, the oldest first.
-const MOST: usize = 64;
+/// Operations in flight that are looked at, the oldest of each protocol; and threads of them.
+const OPERATIONS: usize = 512;
+const THREADS: usize = 128;
+/// Functions whose names are remembered.
+const NAMES: usize = 8_192;
 
-/// Looks at threads while incidents are open.
+/// Samples threads while incidents are open.
 #[derive(Default)]
 pub struct Waiting {
     /// Loaded while there are incidents.
     sampler: Option<Sampler>,
-    /// The kernel does not let us; the log says why.
+    /// The kernel refuses; the log says why.
     refused: bool,
-    incidents: HashMap<u64, Looked>,
+    incidents: HashMap<u64, Incident>,
 }
 
 /// What samples, and when.
 struct Sampler {
     stacks: Stacks,
-    /// The next sample.
-    at: Instant,
-    /// What it stands for: the time since the last one.
-    span: Duration,
-    before: Stretches,
+    next: Instant,
+    last: Option<Instant>,
+    stretches: Stretches,
+    /// By address, a function and its module.
+    names: RefCell<HashMap<u64, (String, String)>>,
+    has_failed: bool,
 }
 
 /// An incident that is open.
-struct Looked {
+struct Incident {
     since: Instant,
     /// The superblocks of the mounts that it is about.
     devices: BTreeSet<MountKey>,
+    /// The kernel's modules that are the clients of these.
+    modules: BTreeSet<&'static str>,
     profile: Profile,
 }
 
-/// By thread, how often it had given up its CPU when it was last sampled, and since when it had not run.
+/// By thread, its context switches when it was last sampled, and since when it had not run.
 type Stretches = HashMap<u32, (u64, Instant)>;
+
+/// Threads whose operations are in flight, and the superblocks that these are on.
+type Flights = BTreeSet<(u32, MountKey)>;
 
 impl Waiting {
     /// The incidents that are open now, and the mounts that each is about.
@@ -70,99 +80,143 @@ impl Waiting {
             }
             return;
         }
-        let now = Instant::now();
-        self.incidents.retain(|id, _| open.iter().any(|(other, _)| other == id));
-        for (id, mounts) in open {
-            let devices = mounts.into_iter().map(|mount| device(watch, mount)).collect();
-            let new = || Looked { since: now, devices: BTreeSet::new(), profile: Profile::default() };
-            self.incidents.entry(id).or_insert_with(new).devices = devices;
-        }
         if self.sampler.is_none() {
             match Stacks::sampler() {
-                Ok(stacks) => {
-                    self.sampler = Some(Sampler { stacks, at: now, span: INTERVAL, before: Stretches::new() })
+                Ok(stacks) => self.sampler = Some(Sampler::new(stacks)),
+                Err(error) => {
+                    tracing::warn!(
+                        "bundles will not say where threads waited: cannot load what reads their stacks: {error}"
+                    );
+                    self.refused = true;
+                    return;
                 }
-                Err(error) => self.refuse(&error),
             }
         }
-    }
-
-    /// In how long to look next; `None` while no incident is open.
-    pub fn due_in(&self, now: Instant) -> Option<Duration> {
-        self.sampler.as_ref().map(|sampler| sampler.at.saturating_duration_since(now))
-    }
-
-    /// Looks, if it is time to.
-    pub fn look(&mut self, watch: &Watch) {
-        let began = Instant::now();
-        let Some(sampler) = self.sampler.as_mut().filter(|sampler| sampler.at <= began) else { return };
-        let flights = in_flight(watch);
-        if let Err(error) = sampler.look(&flights, &mut self.incidents) {
-            return self.refuse(&error);
+        self.incidents.retain(|id, _| open.iter().any(|(other, _)| other == id));
+        for (id, mounts) in open {
+            if !self.incidents.contains_key(&id) {
+                self.sampler.iter_mut().for_each(|sampler| sampler.next = Instant::now());
+            }
+            let incident = self.incidents.entry(id).or_insert_with(Incident::new);
+            incident.devices = mounts.iter().map(|mount| device(watch, *mount)).collect();
+            let modules = |mount: &MountKey| filesystems::of(&watch.mount(*mount).fstype).modules;
+            incident.modules = mounts.iter().flat_map(modules).copied().collect();
         }
-        let (now, youngest) = (Instant::now(), self.incidents.values().map(|looked| looked.since).max());
-        let age = youngest.map_or(Duration::ZERO, |since| now - since);
-        sampler.span = INTERVAL.max(age / PER_AGE).max((now - began) * COST);
-        sampler.at = now + sampler.span;
     }
 
-    /// What is known of an incident, for `incident.json`.
-    pub fn told(&self, id: u64) -> Vec<Waited> {
+    /// In how long to sample next; `None` while no incident is open.
+    pub fn due_in(&self, now: Instant) -> Option<Duration> {
+        self.sampler.as_ref().map(|sampler| sampler.next.saturating_duration_since(now))
+    }
+
+    /// Samples, if it is time to.
+    pub fn sample(&mut self, watch: &Watch) {
+        let began = Instant::now();
+        let Some(sampler) = self.sampler.as_mut().filter(|sampler| sampler.next <= began) else { return };
+        let flights = in_flight(watch, &self.incidents);
+        let failure = sampler.sample(&flights, &mut self.incidents).err();
+        if let Some(error) = failure.as_ref().filter(|_| !sampler.has_failed) {
+            tracing::warn!("cannot read where threads wait; trying again while incidents are open: {error:#}");
+            sampler.has_failed = true;
+        }
+        let now = Instant::now();
+        sampler.last = Some(now);
+        let youngest = self.incidents.values().map(|incident| now - incident.since).min().unwrap_or_default();
+        let rest = (youngest / PER_AGE).max((now - began) * COST).max(SHORTEST).min(LONGEST);
+        sampler.next = now + if failure.is_some() { LONGEST } else { rest };
+    }
+
+    /// Where threads waited in an incident: for `incident.json`, and all of it for `stacks.folded`. Empty if nothing was sampled.
+    pub fn told(&self, id: u64) -> (Vec<Waited>, String) {
         let known = self.sampler.as_ref().zip(self.incidents.get(&id));
-        known.map_or_else(Vec::new, |(sampler, looked)| looked.profile.told(&|frame| sampler.stacks.function(frame)))
+        known.map_or_else(Default::default, |(sampler, incident)| {
+            incident.profile.told(&|frame| sampler.function(frame).0)
+        })
     }
+}
 
-    /// Likewise, for tools that draw flame graphs; `None` if nothing is known.
-    pub fn folded(&self, id: u64) -> Option<String> {
-        let (sampler, looked) = self.sampler.as_ref().zip(self.incidents.get(&id))?;
-        Some(looked.profile.folded(&|frame| sampler.stacks.function(frame))).filter(|text| !text.is_empty())
-    }
-
-    fn refuse(&mut self, error: &dyn Display) {
-        tracing::warn!(
-            "bundles will not say where threads waited: the kernel does not let their stacks be read: {error}"
-        );
-        *self = Self { refused: true, ..Self::default() };
+impl Incident {
+    fn new() -> Self {
+        let (devices, modules) = Default::default();
+        Self { since: Instant::now(), devices, modules, profile: Profile::default() }
     }
 }
 
 impl Sampler {
-    /// Adds what threads do now to the incidents on whose mounts they have something in flight.
-    fn look(&mut self, flights: &[(u32, MountKey)], incidents: &mut HashMap<u64, Looked>) -> anyhow::Result<()> {
-        let before = std::mem::take(&mut self.before);
+    fn new(stacks: Stacks) -> Self {
+        let (stretches, names) = Default::default();
+        Self { stacks, next: Instant::now(), last: None, stretches, names, has_failed: false }
+    }
+
+    /// Adds what threads do now to the incidents on whose mounts something is in flight.
+    fn sample(&mut self, flights: &Flights, incidents: &mut HashMap<u64, Incident>) -> anyhow::Result<()> {
+        let before = std::mem::take(&mut self.stretches);
         if flights.is_empty() {
             return Ok(());
         }
-        let (now, span, after) = (Instant::now(), self.span, &mut self.before);
-        self.stacks.sample(flights.iter().map(|(thread, _)| *thread), |stack| {
-            let same = before.get(&stack.pid()).filter(|(switches, _)| *switches == stack.switches());
+        let now = Instant::now();
+        let mut after = Stretches::new();
+        let threads: BTreeSet<_> = flights.iter().map(|(thread, _)| *thread).collect();
+        self.stacks.sample(threads.iter().copied(), |stack| {
+            let same = before.get(&stack.pid()).filter(|(switches, _)| *switches == stack.switches() && !stack.runs());
             let since = same.map_or(now, |(_, since)| *since);
             after.insert(stack.pid(), (stack.switches(), since));
-            for looked in incidents.values_mut() {
-                let mut here = flights.iter().filter(|(_, device)| looked.devices.contains(device)).peekable();
-                let is_concerned = here.peek().is_some();
-                let asked = here.any(|(thread, _)| *thread == stack.pid());
-                let role = if asked { Role::Requester } else { Role::Receiver };
-                if let Some(state) = state(stack).filter(|_| is_concerned && (asked || stack.is_of_kernel())) {
-                    let seen = Sighting { role, comm: stack.comm(), state, frames: stack.addresses().to_vec() };
-                    looked.profile.add(seen, span, now - since);
-                }
+            let Some(state) = state(stack) else { return };
+            for incident in incidents.values_mut() {
+                let mut here = flights.iter().filter(|(_, device)| incident.devices.contains(device)).peekable();
+                let role = match here.peek().is_some() {
+                    true if here.any(|(thread, _)| *thread == stack.pid()) => Role::Requester,
+                    true if !threads.contains(&stack.pid()) && self.receives(stack, &incident.modules) => {
+                        Role::Receiver
+                    }
+                    _ => continue,
+                };
+                let since_last = now - self.last.map_or(incident.since, |last| last.max(incident.since));
+                let seen = Sighting { role, comm: name(stack), state, frames: stack.addresses().to_vec() };
+                incident.profile.add(seen, since_last.clamp(SHORTEST, LONGEST), now - since);
             }
         })?;
+        self.stretches = after;
         Ok(())
+    }
+
+    /// Whether it takes answers for a client with these modules. Writeback asks; its answers are taken by others.
+    fn receives(&self, stack: &Stack, modules: &BTreeSet<&str>) -> bool {
+        let frames = || stack.addresses().iter().map(|frame| self.function(*frame));
+        let is_of_client = || frames().any(|(_, module)| modules.contains(module.as_str()));
+        let writes_back = || frames().any(|(function, _)| function == "wb_workfn");
+        let takes_smb = modules.contains("cifs") && name(stack) == "cifsd";
+        stack.is_of_kernel() && (takes_smb || (is_of_client() && !writes_back()))
+    }
+
+    /// The function that a frame is in, and its module.
+    fn function(&self, frame: u64) -> (String, String) {
+        let mut names = self.names.borrow_mut();
+        if names.len() >= NAMES {
+            names.clear();
+        }
+        let named = || self.stacks.function(frame).unwrap_or_else(|| (format!("{frame:#x}"), String::new()));
+        names.entry(frame).or_insert_with(named).clone()
     }
 }
 
-/// The threads that wait for operations on mounts, by superblock.
-fn in_flight(watch: &Watch) -> Vec<(u32, MountKey)> {
+/// The threads that wait for operations on the mounts of incidents: those whose operations are the oldest.
+fn in_flight(watch: &Watch, incidents: &HashMap<u64, Incident>) -> Flights {
     let is_waited_for = |event: &Event| event.requester.tid != 0 && !event.operation.waits_by_design();
-    let events = watch.in_flight(|_| true, AGE, MOST).into_iter().filter(is_waited_for);
-    let threads: BTreeSet<_> = events.map(|event| (event.requester.tid, device(watch, event.mount))).collect();
-    threads.into_iter().collect()
+    let events = watch.in_flight(|_| true, AGE, OPERATIONS).into_iter().filter(is_waited_for);
+    let flights = events.map(|event| (event.requester.tid, device(watch, event.mount)));
+    let is_concerned = |device: &MountKey| incidents.values().any(|incident| incident.devices.contains(device));
+    flights.filter(|(_, device)| is_concerned(device)).take(THREADS).collect()
 }
 
 fn device(watch: &Watch, mount: MountKey) -> MountKey {
     watch.mount_point(mount).map_or(mount, |point| point.device)
+}
+
+/// Its name; workers have one name together.
+fn name(stack: &Stack) -> String {
+    let name = stack.comm().to_string();
+    if stack.is_of_kernel() && name.starts_with("kworker/") { "kworker".to_owned() } else { name }
 }
 
 /// In a word; `None` of one that has ended.
@@ -178,7 +232,7 @@ fn state(stack: &Stack) -> Option<&'static str> {
 }
 
 impl Daemon {
-    /// Which incidents are open has changed, maybe.
+    /// The set of open incidents may have changed.
     pub(super) fn follow_incidents(&mut self) {
         self.waiting.follow(self.source.watch(), self.detection.open());
     }

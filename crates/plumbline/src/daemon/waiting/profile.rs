@@ -2,14 +2,12 @@
 
 use std::{cmp::Reverse, collections::HashMap, fmt::Write as _, time::Duration};
 
-use model::{Waited, text::Text};
+use model::Waited;
 
-/// Places that are told apart; what more there are is not kept.
+/// At most so many places are kept; the time of further ones counts for the shares only.
 const PLACES: usize = 256;
-/// So many are listed in the incident. The folded file has all.
-const LISTED: usize = 8;
-/// Modules whose workers take answers: a worker that is blocked elsewhere is somebody else's.
-const CLIENTS: [&str; 9] = ["cifs", "nfs", "nfsv3", "nfsv4", "sunrpc", "rpcrdma", "fuse", "ceph", "libceph"];
+/// The places that `incident.json` lists, by role.
+const LISTED: [(Role, usize); 2] = [(Role::Requester, 5), (Role::Receiver, 3)];
 
 /// What a thread has to do with operations in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -33,7 +31,7 @@ impl Role {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Sighting {
     pub role: Role,
-    pub comm: Text<16>,
+    pub comm: String,
     /// `asleep`, `blocked`, `runnable`, `running` or `stopped`.
     pub state: &'static str,
     /// Addresses, the innermost first.
@@ -60,11 +58,14 @@ struct Named {
 #[derive(Debug, Default)]
 pub struct Profile {
     places: HashMap<Sighting, Time>,
+    /// By role, of all places.
+    totals: HashMap<Role, Duration>,
 }
 
 impl Profile {
-    /// A thread was found so: that stands for `span`, at the end of `stretch` in which it has not run.
+    /// Counts one sighting. It stands for `span`. The thread had not run for `stretch`.
     pub fn add(&mut self, seen: Sighting, span: Duration, stretch: Duration) {
+        *self.totals.entry(seen.role).or_default() += span;
         if self.places.len() >= PLACES && !self.places.contains_key(&seen) {
             return;
         }
@@ -73,58 +74,36 @@ impl Profile {
         time.longest = time.longest.max(stretch);
     }
 
-    /// For the incident: the places with the most time. `function` names a frame's function and its module.
-    pub fn told(&self, function: &dyn Fn(u64) -> Option<(String, String)>) -> Vec<Waited> {
+    /// The places with the most time, for `incident.json`; and all of them, one line each, as tools for flame graphs read it:
+    /// `requester;dd;vfs_write;...;request_wait_answer;[asleep] 1200`, milliseconds. `function` names what a frame is in.
+    pub fn told(&self, function: &dyn Fn(u64) -> String) -> (Vec<Waited>, String) {
         let named = self.named(function);
+        let of_role = |role: Role| named.iter().filter(move |place| place.role == role);
+        let listed = LISTED.into_iter().flat_map(|(role, most)| of_role(role).take(most));
+        let waited = listed.map(|place| self.waited(place)).collect();
+        (waited, named.iter().map(Named::folded).collect())
+    }
+
+    fn waited(&self, place: &Named) -> Waited {
         let ms = |time: Duration| (time.as_secs_f64() * 1e3).round();
-        let of_role = |role: Role| -> f64 {
-            let times = named.iter().filter(|place| place.role == role).map(|place| place.time.total.as_secs_f64());
-            times.sum()
-        };
-        let told = named.iter().take(LISTED).map(|place| Waited {
+        let total = self.totals.get(&place.role).copied().unwrap_or(place.time.total);
+        Waited {
             role: place.role.name().to_owned(),
             comm: place.comm.clone(),
             state: place.state.to_owned(),
             total_ms: ms(place.time.total),
-            share: (place.time.total.as_secs_f64() / of_role(place.role) * 1e3).round() / 1e3,
+            share: (place.time.total.as_secs_f64() / total.as_secs_f64() * 1e3).round() / 1e3,
             longest_ms: ms(place.time.longest),
             stack: place.functions.clone(),
-        });
-        told.collect()
-    }
-
-    /// One line for each place, as tools for flame graphs read it: `requester;dd;vfs_write;...;schedule 1200`, milliseconds.
-    pub fn folded(&self, function: &dyn Fn(u64) -> Option<(String, String)>) -> String {
-        let mut text = String::new();
-        for place in self.named(function) {
-            let comm = place.comm.replace(';', ":");
-            let mut frames: Vec<_> = place.functions.iter().rev().map(String::as_str).collect();
-            let state = format!("[{}]", place.state);
-            frames.push(&state);
-            let ms = place.time.total.as_millis();
-            let _ = writeln!(text, "{};{comm};{} {ms}", place.role.name(), frames.join(";"));
         }
-        text
     }
 
     /// By function: two places in one are the same. The most time first.
-    fn named(&self, function: &dyn Fn(u64) -> Option<(String, String)>) -> Vec<Named> {
-        let mut known: HashMap<u64, (String, String)> = HashMap::new();
+    fn named(&self, function: &dyn Fn(u64) -> String) -> Vec<Named> {
         let mut all: HashMap<(Role, String, &str, Vec<String>), Time> = HashMap::new();
         for (seen, time) in &self.places {
-            let mut of_client = seen.role == Role::Requester || !is_worker(seen.comm);
-            let mut functions = Vec::new();
-            for frame in &seen.frames {
-                let named = || function(*frame).unwrap_or_else(|| (format!("{frame:#x}"), String::new()));
-                let (name, module) = known.entry(*frame).or_insert_with(named);
-                of_client |= CLIENTS.contains(&module.as_str());
-                functions.push(name.clone());
-            }
-            if !of_client {
-                continue;
-            }
-            let comm = if is_worker(seen.comm) { "kworker".to_owned() } else { seen.comm.to_string() };
-            let all = all.entry((seen.role, comm, seen.state, functions)).or_default();
+            let functions = seen.frames.iter().map(|frame| function(*frame)).collect();
+            let all = all.entry((seen.role, seen.comm.clone(), seen.state, functions)).or_default();
             all.total += time.total;
             all.longest = all.longest.max(time.longest);
         }
@@ -139,8 +118,15 @@ impl Profile {
     }
 }
 
-fn is_worker(comm: Text<16>) -> bool {
-    comm.to_string().starts_with("kworker/")
+impl Named {
+    fn folded(&self) -> String {
+        let mut line = format!("{};{}", self.role.name(), self.comm.replace(';', ":"));
+        for name in self.functions.iter().rev() {
+            let _ = write!(line, ";{name}");
+        }
+        let _ = writeln!(line, ";[{}] {}", self.state, self.time.total.as_millis());
+        line
+    }
 }
 
 #[cfg(test)]
@@ -150,53 +136,44 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn seen(role: Role, comm: &str, frames: &[u64]) -> Sighting {
-        Sighting { role, comm: Text::new(comm.as_bytes()), state: "asleep", frames: frames.to_vec() }
+        Sighting { role, comm: comm.to_owned(), state: "asleep", frames: frames.to_vec() }
     }
 
-    fn function(address: u64) -> Option<(String, String)> {
-        let (name, module) = match address {
-            1..10 => ("wait_for_response", "cifs"),
-            10..20 => ("vfs_write", ""),
-            20..30 => ("jbd2_log_wait_commit", "jbd2"),
-            30..40 => ("sock_recvmsg", ""),
-            _ => return None,
-        };
-        Some((name.to_owned(), module.to_owned()))
+    fn function(address: u64) -> String {
+        match address {
+            1..10 => "wait_for_response".to_owned(),
+            10..20 => "vfs_write".to_owned(),
+            30..40 => "sock_recvmsg".to_owned(),
+            other => format!("{other:#x}"),
+        }
     }
 
     #[test]
     fn places_in_one_function_are_one_and_the_longest_stretch_counts() {
         let mut profile = Profile::default();
-        profile.add(seen(Role::Requester, "dd", &[1, 10]), SECOND, SECOND);
-        profile.add(seen(Role::Requester, "dd", &[2, 11]), SECOND, 3 * SECOND);
-        profile.add(seen(Role::Requester, "dd", &[12]), SECOND, Duration::ZERO);
+        profile.add(seen(Role::Requester, "d;d", &[1, 10]), SECOND, SECOND);
+        profile.add(seen(Role::Requester, "d;d", &[2, 11]), SECOND, 3 * SECOND);
+        profile.add(seen(Role::Requester, "d;d", &[12]), SECOND, Duration::ZERO);
         profile.add(seen(Role::Receiver, "cifsd", &[30]), SECOND, Duration::ZERO);
-        let told = profile.told(&function);
+        let (told, folded) = profile.told(&function);
         assert_eq!(told.len(), 3);
         assert_eq!((told[0].total_ms, told[0].longest_ms, told[0].share), (2_000.0, 3_000.0, 0.667));
         assert_eq!(told[0].stack, ["wait_for_response", "vfs_write"]);
         assert_eq!((told[2].role.as_str(), told[2].share), ("receiver", 1.0));
-        let folded = profile.folded(&function);
-        assert_eq!(folded.lines().next(), Some("requester;dd;vfs_write;wait_for_response;[asleep] 2000"));
+        assert_eq!(folded.lines().next(), Some("requester;d:d;vfs_write;wait_for_response;[asleep] 2000"));
     }
 
     #[test]
-    fn a_worker_that_is_blocked_elsewhere_takes_no_answers() {
+    fn many_places_of_requesters_leave_room_for_receivers_and_no_more_is_kept_than_fits() {
         let mut profile = Profile::default();
-        profile.add(seen(Role::Receiver, "kworker/0:1", &[20]), SECOND, SECOND);
-        profile.add(seen(Role::Receiver, "kworker/0:2", &[1, 20]), SECOND, SECOND);
-        let told = profile.told(&function);
-        assert_eq!(told.len(), 1);
-        assert_eq!((told[0].comm.as_str(), told[0].stack.len()), ("kworker", 2));
-    }
-
-    #[test]
-    fn what_has_no_name_keeps_its_address_and_no_more_is_kept_than_fits() {
-        let mut profile = Profile::default();
+        profile.add(seen(Role::Receiver, "cifsd", &[30]), SECOND, SECOND);
         for frame in 0..2 * PLACES as u64 {
             profile.add(seen(Role::Requester, "dd", &[0x1000 + frame]), SECOND, SECOND);
         }
-        assert_eq!(profile.folded(&function).lines().count(), PLACES);
-        assert!(profile.folded(&function).contains("dd;0x1000;[asleep] 1000"));
+        let (told, folded) = profile.told(&function);
+        assert_eq!(told.iter().map(|place| place.role.as_str()).filter(|role| *role == "receiver").count(), 1);
+        assert_eq!((told.len(), told[0].share), (6, 0.002));
+        assert_eq!(folded.lines().count(), PLACES);
+        assert!(folded.contains("dd;0x1000;[asleep] 1000"));
     }
 }
