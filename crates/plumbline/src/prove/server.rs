@@ -21,6 +21,9 @@ use super::talk::{obey, run, run_with};
 const HOME: &str = "/run/prove";
 /// What is served.
 const DISK: &str = "/run/prove/disk";
+/// Samba's own state and settings.
+const SMB_HOME: &str = "/run/prove/smb";
+const SMB_CONF: &str = "/run/prove/smb/smb.conf";
 const MIB: u64 = 96;
 /// Threads of the NFS server.
 const THREADS: &str = "8";
@@ -164,8 +167,7 @@ impl Server {
     }
 
     fn smb(&mut self, address: &str) -> Result<String> {
-        let directory = format!("{HOME}/smb");
-        fs::create_dir_all(&directory)?;
+        fs::create_dir_all(SMB_HOME)?;
         let settings = [
             "server role = standalone server",
             "smb ports = 445",
@@ -183,23 +185,21 @@ impl Server {
         let mut text = String::from("[global]\n");
         settings.iter().for_each(|line| text.push_str(&format!(" {line}\n")));
         for what in ["lock directory", "state directory", "cache directory", "pid directory", "private dir"] {
-            text.push_str(&format!(" {what} = {directory}\n"));
+            text.push_str(&format!(" {what} = {SMB_HOME}\n"));
         }
-        text.push_str(&format!(" ncalrpc dir = {directory}/ncalrpc\n log file = {directory}/log\n"));
-        text.push_str(&format!(" passdb backend = smbpasswd:{directory}/smbpasswd\n"));
+        text.push_str(&format!(" ncalrpc dir = {SMB_HOME}/ncalrpc\n log file = {SMB_HOME}/log\n"));
+        text.push_str(&format!(" passdb backend = smbpasswd:{SMB_HOME}/smbpasswd\n"));
         text.push_str(&format!("[share]\n path = {DISK}/smb\n read only = no\n sync always = yes\n"));
-        fs::write(format!("{directory}/smb.conf"), text)?;
-        fs::write(format!("{directory}/smbpasswd"), "")?;
-        let conf = format!("{directory}/smb.conf");
-        run_with(&["smbpasswd", "-c", &conf, "-s", "-a", USER], &format!("{PASSWORD}\n{PASSWORD}\n"))?;
+        fs::write(SMB_CONF, text)?;
+        fs::write(format!("{SMB_HOME}/smbpasswd"), "")?;
+        run_with(&["smbpasswd", "-c", SMB_CONF, "-s", "-a", USER], &format!("{PASSWORD}\n{PASSWORD}\n"))?;
         self.smb = Some(SocketAddr::new(address.parse().context("no address")?, 445));
         self.start_smbd()
     }
 
     fn start_smbd(&self) -> Result<String> {
         let Some(address) = self.smb else { return Ok(String::new()) };
-        let directory = format!("{HOME}/smb");
-        run(&["smbd", "-s", &format!("{directory}/smb.conf"), "-l", &directory, "-D"])?;
+        run(&["smbd", "-s", SMB_CONF, "-l", SMB_HOME, "-D"])?;
         let until = Instant::now() + PATIENCE;
         while Instant::now() < until {
             if TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok() {

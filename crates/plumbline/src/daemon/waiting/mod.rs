@@ -156,20 +156,26 @@ impl Sampler {
         }
         let now = Instant::now();
         let mut after = Stretches::new();
-        let threads: BTreeSet<_> = flights.iter().map(|(thread, _)| *thread).collect();
-        self.stacks.sample(threads.iter().copied(), |stack| {
-            let same = before.get(&stack.pid()).filter(|(switches, _)| *switches == stack.switches() && !stack.runs());
+        let all: BTreeSet<_> = flights.iter().map(|(thread, _)| *thread).collect();
+        let of_incident = |incident: &Incident| -> BTreeSet<u32> {
+            let here = flights.iter().filter(|(_, device)| incident.devices.contains(device));
+            here.map(|(thread, _)| *thread).collect()
+        };
+        let concerned = incidents.values_mut().map(|incident| (of_incident(incident), incident));
+        let mut concerned: Vec<_> = concerned.filter(|(asked, _)| !asked.is_empty()).collect();
+        self.stacks.sample(all.iter().copied(), |stack| {
+            let thread = stack.pid();
+            let same = before.get(&thread).filter(|(switches, _)| *switches == stack.switches() && !stack.runs());
             let since = same.map_or(now, |(_, since)| *since);
-            after.insert(stack.pid(), (stack.switches(), since));
+            after.insert(thread, (stack.switches(), since));
             let Some(state) = state(stack) else { return };
-            for incident in incidents.values_mut() {
-                let mut here = flights.iter().filter(|(_, device)| incident.devices.contains(device)).peekable();
-                let role = match here.peek().is_some() {
-                    true if here.any(|(thread, _)| *thread == stack.pid()) => Role::Requester,
-                    true if !threads.contains(&stack.pid()) && self.receives(stack, &incident.modules) => {
-                        Role::Receiver
-                    }
-                    _ => continue,
+            for (asked, incident) in &mut concerned {
+                let role = if asked.contains(&thread) {
+                    Role::Requester
+                } else if !all.contains(&thread) && self.receives(stack, &incident.modules) {
+                    Role::Receiver
+                } else {
+                    continue;
                 };
                 let since_last = now - self.last.map_or(incident.since, |last| last.max(incident.since));
                 let seen = Sighting { role, comm: name(stack), state, frames: stack.addresses().to_vec() };
