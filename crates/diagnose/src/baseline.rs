@@ -5,13 +5,14 @@ use std::{
     time::Duration,
 };
 
-use model::{Anomaly, Event, MountKey, Nanos, Operation};
+use model::{Anomaly, Event, Histogram, MountKey, Nanos, Operation, quantile_index};
 
 use crate::{
     Detector, Meanwhile, Window,
     long_term::LongTerm,
-    normal::{Figures, Normal, upper_end},
+    normal::{Figures, Normal, Stretch, median, upper_end},
     rule::{Pace, Rule, Subject},
+    turns::turns,
     units::{nanos, span},
 };
 
@@ -61,10 +62,22 @@ impl Rule for BaselineRule {
 /// What is followed: its name, which share of the operations is faster, and how many times the operations it takes.
 const FIGURES: [(&str, f64, u64); 2] = [("median", 0.5, 1), ("99th percentile", 0.99, 10)];
 
+/// A figure, and the size of the operations that it is of: the power of two that their bytes are at or over.
+type Sample = [f32; 2];
+/// Operations of fewer bytes than 2^12 take about as long as each other.
+const SMALL: f32 = 12.0;
+/// What larger ones take is in proportion to what smaller ones do, to this power of two.
+const GUESS: f32 = 1.0;
+/// The highest of so many samples may be half of how high it gets.
+const FEW: f32 = 10.0;
+
+/// Operations that lose less than this part of the time, 5 ms of a second, are no anomaly: nobody waits for them.
+const MATTERS: f64 = 0.005;
+
 /// A rule at work.
 pub(crate) struct Baseline {
     rule: BaselineRule,
-    figures: Figures<1>,
+    figures: Figures<2>,
     departures: Departures,
 }
 
@@ -135,14 +148,43 @@ impl Baseline {
     pub fn new(rule: BaselineRule) -> Self {
         Self { figures: Figures::new(rule.pace), rule, departures: Departures::default() }
     }
+}
 
-    /// What must be passed to be out of the normal, nanoseconds: many times the median, much more than it, and more than
-    /// it ever was, but for outliers.
-    fn limit(rule: &BaselineRule, normal: &Normal<'_, 1>) -> f32 {
-        let median = normal.median(0);
-        let highest = upper_end(normal.samples().map(|[figure]| *figure).collect());
-        (median * rule.factor as f32).max(median + nanos(rule.least_shift) as f32).max(highest)
+/// What must be passed to be out of the normal, nanoseconds: many times the median, much more than it, and more than
+/// it ever was, but for outliers. On top come the round trips by which such an exchange may take more than usual.
+fn limit(rule: &BaselineRule, normal: &[f32], more: u64) -> f32 {
+    let median = median(normal.to_vec());
+    let limit = (median * rule.factor as f32).max(median + nanos(rule.least_shift) as f32);
+    // The highest of few is not as high as it gets.
+    let few = 1.0 + FEW / normal.len().max(1) as f32;
+    limit.max(upper_end(normal.to_vec()) * few) + more as f32
+}
+
+/// What was learned of the figure for operations as large as this: whoever begins to write 1 MiB at a time instead of 4 KiB waits longer for each, and
+/// nothing is wrong. Where too little is known of such operations, what smaller ones take, in proportion.
+fn for_size(rule: &BaselineRule, learned: &Normal<'_, 2>, size: f32) -> Vec<f32> {
+    let alike: Vec<_> = learned.samples().filter(|[_, of]| *of >= size).map(|[figure, _]| *figure).collect();
+    if alike.len() >= rule.pace.warm_up {
+        return alike;
     }
+    learned
+        .samples()
+        .map(|[figure, of]| if size > *of { figure * (size - of + GUESS).exp2() } else { *figure })
+        .collect()
+}
+
+impl Stretch {
+    /// Whether it matters that the slower part of its operations, all but `share`, took so much longer, nanoseconds.
+    fn matters(&self, share: f64, longer: f32) -> bool {
+        let lost = (1.0 - share) * self.histogram.count as f64 * f64::from(longer);
+        lost >= MATTERS * self.to.saturating_sub(self.from) as f64
+    }
+}
+
+/// A figure of a histogram, which `share` of the operations are below.
+fn sample(histogram: &Histogram, share: f64) -> Option<Sample> {
+    let size = quantile_index(&histogram.sizes, share).map_or(SMALL, |size| SMALL.max(size as f32));
+    Some([histogram.quantile(share)? as f32, size])
 }
 
 impl Detector for Baseline {
@@ -162,25 +204,36 @@ impl Detector for Baseline {
             for (index, (name, share, times)) in FIGURES.into_iter().enumerate() {
                 let least = rule.pace.operations.saturating_mul(times);
                 let Some(stretch) = self.figures.pool(index, finished, window, least) else { continue };
-                let Some(figure) = stretch.histogram.quantile(share) else { continue };
+                let Some(figures) = sample(&stretch.histogram, share) else { continue };
+                let [figure, size] = figures;
+                let round_trip = (meanwhile.round_trip)(finished.mount).unwrap_or(0);
+                let more = round_trip.saturating_mul(turns(size.exp2() as u64) - 1);
                 let key = (finished.operation, finished.mount, index);
-                let since = self.figures.take(key, stretch.from, [figure as f32], |normal, [figure], departed| {
-                    let (limit, median) = (Self::limit(rule, normal), normal.median(0));
+                let since = self.figures.take(key, stretch.from, figures, |learned, _, departed| {
+                    let normal = for_size(rule, learned, size);
+                    let limit = limit(rule, &normal, more);
+                    let median = median(normal);
                     // Half of the way back is not well yet.
-                    *figure > if departed { median + (limit - median) / 2.0 } else { limit }
+                    if departed {
+                        figure > f32::midpoint(median, limit)
+                    } else {
+                        figure > limit && stretch.matters(share, figure - median)
+                    }
                 });
-                let (Some(since), Some(normal)) = (since, self.figures.normal(key)) else { continue };
-                let (limit, median) = (Self::limit(rule, &normal), normal.median(0));
+                let (Some(since), Some(learned)) = (since, self.figures.normal(key)) else { continue };
+                let normal = for_size(rule, &learned, size);
+                let limit = limit(rule, &normal, more);
+                let median = median(normal);
                 let text = format!(
                     "{} on {}: {name} {}, normally {}",
                     finished.operation.name(),
                     (meanwhile.label)(finished.mount),
-                    span(figure),
+                    span(figure as u64),
                     span(median as u64)
                 );
                 let of = (finished.operation, finished.mount);
                 // Of what is at most half of the way to the limit, nobody would say that it shows anything.
-                let slow = (median + (limit - median) / 2.0) as u64;
+                let slow = f32::midpoint(median, limit) as u64;
                 self.departures.add(of, since, slow, text, span(limit as u64));
             }
         }

@@ -8,6 +8,7 @@ use crate::{
     Detector, Window,
     long_term::LongTerm,
     rule::{Rule, Subject},
+    turns::turns,
     units::{counted, nanos, span},
 };
 
@@ -58,6 +59,19 @@ impl Rule for LatencyRule {
 }
 
 impl LatencyRule {
+    /// From which duration on an operation is slow, nanoseconds. Where the path alone takes half of the threshold, what it takes is none of it: a server
+    /// that is far away is not slow.
+    fn slow_from(&self, threshold: Duration, event: &Event, long_term: &LongTerm) -> u64 {
+        let threshold = nanos(threshold).min(nanos(self.ceiling));
+        if self.normal_factor <= 0.0 {
+            return threshold;
+        }
+        // Without a normal, TCP's own minimum of the last minutes: a path that has just become longer is not usual.
+        let least_of_tcp = u64::from(event.network.min_rtt_us) * 1_000;
+        let path = long_term.round_trip(event.mount).unwrap_or(least_of_tcp).saturating_mul(turns(event.bytes));
+        if path.saturating_mul(2) >= threshold { threshold.saturating_add(path) } else { threshold }
+    }
+
     /// Whether an operation takes about as long as such operations do here, whatever its threshold says.
     fn is_usual(&self, event: &Event, long_term: &LongTerm) -> bool {
         let most = if self.normal_factor > 0.0 { long_term.usual_most(event) } else { None };
@@ -69,7 +83,7 @@ impl Detector for LatencyRule {
     /// The ceiling counts too: where it is below a threshold, an operation between them is an anomaly by itself.
     fn counts(&self, event: &Event, long_term: &LongTerm) -> bool {
         let threshold = self.thresholds.get(&event.operation).filter(|_| !event.flags.in_flight);
-        threshold.is_some_and(|threshold| event.duration >= nanos(*threshold).min(nanos(self.ceiling)))
+        threshold.is_some_and(|threshold| event.duration >= self.slow_from(*threshold, event, long_term))
             && !self.is_usual(event, long_term)
     }
 

@@ -20,6 +20,7 @@ pub mod rule;
 pub mod stall;
 pub mod throughput;
 mod top;
+mod turns;
 mod units;
 mod verdict;
 mod window;

@@ -24,11 +24,13 @@ pub struct Meanwhile<'a> {
     pub recorded: &'a dyn Fn(Nanos) -> Vec<Event>,
     /// What a person calls a mount.
     pub label: &'a dyn Fn(MountKey) -> String,
+    /// What a round trip to its server takes normally, nanoseconds; `None` where that is not known.
+    pub round_trip: &'a dyn Fn(MountKey) -> Option<u64>,
 }
 
 impl Default for Meanwhile<'_> {
     fn default() -> Self {
-        Self { finished: &[], recorded: &|_| Vec::new(), label: &|_| "-".to_owned() }
+        Self { finished: &[], recorded: &|_| Vec::new(), label: &|_| "-".to_owned(), round_trip: &|_| None }
     }
 }
 

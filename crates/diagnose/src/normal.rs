@@ -194,10 +194,14 @@ impl<const N: usize> Normal<'_, N> {
 
     /// The upper median of the number with this index; 0 without samples.
     pub fn median(&self, index: usize) -> f32 {
-        let values: Vec<_> = self.samples().filter_map(|sample| sample.get(index).copied()).collect();
-        let middle = values.len() / 2;
-        smallest(values, middle)
+        median(self.samples().filter_map(|sample| sample.get(index).copied()).collect())
     }
+}
+
+/// The upper median; 0 without values.
+pub(crate) fn median(values: Vec<f32>) -> f32 {
+    let middle = values.len() / 2;
+    smallest(values, middle)
 }
 
 /// What all but a few outliers are at or below; 0 without values.

@@ -5,8 +5,10 @@ mod common;
 use std::time::Duration;
 
 use common::{MS, rule, smb, syscall};
-use model::{Detail, Event, MountKey, Syscall, text::Text};
-use plumbline_diagnose::{Change, Detector, KEPT, Meanwhile, Top, Watch, Window, long_term::LongTerm};
+use model::{Detail, Event, MountKey, Network, Syscall, text::Text};
+use plumbline_diagnose::{
+    Change, Detector, KEPT, Meanwhile, Top, Watch, Window, latency::LatencyRule, long_term::LongTerm,
+};
 use proptest::prelude::*;
 
 const SECOND: u64 = 1_000 * MS;
@@ -39,6 +41,23 @@ fn a_rule_counts_what_is_at_or_over_its_own_threshold() {
     for (event, counts) in cases {
         assert_eq!(rule.counts(&event, &LongTerm::default()), counts, "{event:?}");
     }
+}
+
+#[test]
+fn what_a_long_path_takes_is_not_slow() {
+    let on = |path_ms: u32, ms: f64| {
+        let event = smb("SMB2_READ", 0.0, [0.0, ms, 0.0]);
+        Event { network: Network { min_rtt_us: path_ms * 1_000, ..event.network }, ..event }
+    };
+    let rule = rule(10);
+    // Up to three round trips of 19 ms, and the threshold of 20.
+    let cases =
+        [(on(0, 20.0), true), (on(3, 20.0), true), (on(19, 20.0), false), (on(19, 76.0), false), (on(19, 77.0), true)];
+    for (event, counts) in cases {
+        assert_eq!(rule.counts(&event, &LongTerm::default()), counts, "{event:?}");
+    }
+    let fixed = LatencyRule { normal_factor: 0.0, ..rule };
+    assert!(fixed.counts(&on(19, 20.0), &LongTerm::default()), "thresholds alone decide");
 }
 
 #[test]

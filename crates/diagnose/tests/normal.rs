@@ -47,11 +47,13 @@ fn throughput(pace: Pace) -> ThroughputRule {
 struct Seconds {
     detector: Box<dyn Detector>,
     now: u64,
+    /// To the server, milliseconds.
+    round_trip: f64,
 }
 
 impl Seconds {
     fn of(rule: &dyn Rule) -> Self {
-        Self { detector: rule.detector(), now: 0 }
+        Self { detector: rule.detector(), now: 0, round_trip: 0.0 }
     }
 
     /// A second in which operations took so long, in milliseconds, and moved so many bytes each.
@@ -63,7 +65,13 @@ impl Seconds {
         let mut window = Window::new(self.now * SECOND);
         self.now += 1;
         window.to = self.now * SECOND;
-        let meanwhile = Meanwhile { finished, label: &|_| "/mnt/a".into(), ..Meanwhile::default() };
+        let round_trip = (self.round_trip * MS as f64) as u64;
+        let meanwhile = Meanwhile {
+            finished,
+            label: &|_| "/mnt/a".into(),
+            round_trip: &|_| Some(round_trip),
+            ..Meanwhile::default()
+        };
         self.detector.look(&mut window, &meanwhile);
         self.detector.detect(&window)
     }
@@ -207,6 +215,45 @@ fn the_slowest_hundredth_is_judged_apart() {
     assert_eq!(rule.repeat(4, "SMB2_WRITE", &durations, 4096), 0);
     let anomaly = rule.next("SMB2_WRITE", &durations, 4096).unwrap();
     assert!(anomaly.observed.starts_with("SMB2_WRITE on /mnt/a: 99th percentile "), "{}", anomaly.observed);
+}
+
+#[test]
+fn larger_operations_have_a_normal_of_their_own() {
+    let of = |seconds, ms: f64, bytes| {
+        let mut rule = Seconds::of(&baseline(PACE));
+        assert_eq!(rule.repeat(60, "SMB2_WRITE", &[1.0; 30], 4 << 10), 0);
+        rule.repeat(seconds, "SMB2_WRITE", &vec![ms; 30], bytes)
+    };
+    assert_eq!((of(20, 60.0, 4 << 10), of(20, 60.0, 1 << 20)), (16, 0), "1 MiB may take as long as 256 times 4 KiB");
+    assert_eq!(of(20, 2_000.0, 1 << 20), 16, "but not longer");
+    let mut rule = Seconds::of(&baseline(PACE));
+    rule.repeat(60, "SMB2_WRITE", &[1.0; 30], 4 << 10);
+    rule.repeat(60, "SMB2_WRITE", &[10.0; 30], 1 << 20);
+    assert_eq!(rule.repeat(20, "SMB2_WRITE", &[60.0; 30], 1 << 20), 16, "what is known is not guessed");
+    assert_eq!(rule.repeat(20, "SMB2_WRITE", &[60.0; 30], 4 << 10), 20, "and larger ones are no excuse");
+}
+
+#[test]
+fn more_round_trips_than_usual_are_no_departure() {
+    for (round_trip, departed) in [(0.3, 16), (20.0, 0)] {
+        let mut rule = Seconds::of(&baseline(PACE));
+        rule.round_trip = round_trip;
+        assert_eq!(rule.repeat(60, "SMB2_WRITE", &[20.0; 30], 4096), 0);
+        // In two parts, the second of which waits for the acknowledgement of the first.
+        assert_eq!(rule.repeat(20, "SMB2_WRITE", &[60.0; 30], 4096), departed, "{round_trip} ms");
+    }
+}
+
+#[test]
+fn what_nobody_waits_for_is_no_departure() {
+    // The slowest hundredth of so many a second takes 10 ms more: 2 ms of waiting in a second, or 20.
+    for (operations, departed) in [(20, 0), (200, 16)] {
+        let mut rule = Seconds::of(&baseline(Pace { operations: 2, ..PACE }));
+        let mut durations = vec![1.0; operations];
+        rule.repeat(60, "SMB2_WRITE", &durations, 4096);
+        durations[..operations.div_ceil(50)].fill(11.0);
+        assert_eq!(rule.repeat(20, "SMB2_WRITE", &durations, 4096), departed, "{operations} a second");
+    }
 }
 
 /// What a job does that is no anomaly: it is shown after a minute of four threads with 1 MiB in 10 ms.

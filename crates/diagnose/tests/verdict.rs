@@ -3,8 +3,8 @@
 mod common;
 
 use common::faults::*;
-use common::verdict;
-use model::Layer;
+use common::{smb, verdict};
+use model::{Event, Layer};
 
 #[test]
 fn each_fault_is_blamed_on_its_layer_or_on_none() {
@@ -52,7 +52,9 @@ fn each_fault_is_blamed_on_its_layer_or_on_none() {
         ("sent late while a notification waited", with_notification(busy_client([300.0, 1.0, 0.1])), Client, 0.7),
         ("no credits behind a slow server", no_credits(40.0), Server, 0.5),
         ("no credits behind a slow network", no_credits(480.0), Network, 0.7),
-        ("distant server turns slow", distant_and_slow(300.0, 150.0), Server, 0.5),
+        // 300 ms may be two round trips more.
+        ("distant server, or more round trips", distant_and_slow(300.0, 150.0), Unknown, 0.0),
+        ("distant server turns slow", distant_and_slow(1_500.0, 150.0), Server, 0.5),
         ("distant network turns slow", distant_and_slow(300.0, 450.0), Network, 0.5),
         ("two connections, the server's the worse", two_connections(), Server, 0.8),
         ("within a delayed acknowledgement", slow_network(45.0), Unknown, 0.0),
@@ -159,6 +161,21 @@ fn few_operations_without_a_normal_are_less_sure() {
     let (sure, one, new) = (sure.verdict(), one.verdict(), without_past(sure.clone()).verdict());
     assert!(one.confidence < sure.confidence && new.confidence < sure.confidence);
     assert_eq!((one.layer, new.layer), (Layer::Client, Layer::Client));
+}
+
+#[test]
+fn larger_operations_take_longer_without_a_fault() {
+    let of = |bytes: u64, ms: f64| {
+        let mut scene = Scene::healthy();
+        for index in 0..10 {
+            let write = smb("SMB2_WRITE", 1_000.0 + f64::from(index) * 100.0, [0.0, ms, 0.1]);
+            scene.slow(Event { bytes, ..write });
+        }
+        scene.verdict()
+    };
+    assert_eq!((of(4 << 10, 60.0).layer, of(16 << 10, 60.0).layer), (Layer::Server, Layer::Server));
+    assert_eq!(of(1 << 20, 60.0).layer, Layer::Unknown, "20 MB a second is no server's fault");
+    assert_eq!(of(1 << 20, 1_000.0).layer, Layer::Server);
 }
 
 #[test]

@@ -117,8 +117,8 @@ proptest! {
         let stamped = stamped || held == Held::Local;
         let verdict = simulated(network, server, threads, fault, held, stamped).verdict();
         prop_assert!([fault.layer, Layer::Unknown].contains(&verdict.layer), "{:?}", verdict);
-        // A delayed acknowledgement may be a longer path, in each of three round trips.
-        if fault.extra > 400.0 {
+        // A delayed acknowledgement may be a longer path, in each of three round trips; and two round trips may be more than usual.
+        if fault.extra > 400.0 + 5.0 * network {
             prop_assert_eq!(verdict.layer, fault.layer, "{:?}", verdict);
         }
     }

@@ -196,7 +196,7 @@ impl LongTerm {
     }
 
     /// What nine of ten round trips to the server of a mount reach or exceed, nanoseconds; `None` if too little is known.
-    pub(crate) fn round_trip(&self, mount: MountKey) -> Option<u64> {
+    pub fn round_trip(&self, mount: MountKey) -> Option<u64> {
         let place = self.place(mount).filter(|place| place.learned >= LEAST_PERIODS)?;
         place.round_trip.quantile(LEAST_ROUND_TRIP)
     }

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::{Event, Nanos, Operation};
 
-use super::{
-    path::turns,
-    scene::{JIFFY, Scene, flight},
+use super::scene::{JIFFY, Scene, flight};
+use crate::{
+    order::median,
+    turns::{more_turns, turns},
+    units::MS,
 };
-use crate::{order::median, units::MS};
 
 /// How much of a round-trip sample can be the peer's delayed acknowledgement: 40 ms on Linux, and some scheduling.
 pub(super) const ACK_DELAY: u64 = 50 * MS;
@@ -91,16 +92,18 @@ impl<'a> History<'a> {
         let (sent, received) = flight(event);
         let within = self.scene.during.iter().filter(|other| flight(other).1 >= sent && flight(other).1 <= received);
         let round_trip = within.clone().filter_map(|other| round_trip(other)).min();
-        let windows = turns(event);
+        let windows = turns(event.bytes);
         let nested = within
-            .filter(|other| answered(other) && flight(other).0 >= sent && turns(other) >= windows)
+            .filter(|other| answered(other) && flight(other).0 >= sent && turns(other.bytes) >= windows)
             .map(|other| other.phases.wire);
         let mut high = event.phases.wire;
         if !self.lossy {
-            // By what the round trip is longer, each that the operation took is.
+            // By what the round trip is longer, each that the operation took is; and it may have taken more of them than usual.
             let longer = round_trip.zip(self.normal_round_trip).map(|(sample, normal)| {
                 let more = sample.saturating_sub(normal).saturating_mul(windows);
-                self.scene.normal(event).wire.saturating_add(more).max(sample)
+                let usual = self.scene.normal(event).wire.saturating_add(more);
+                let again = more_turns(event.bytes, normal, event.phases.wire.saturating_sub(usual));
+                usual.saturating_add(again).max(sample)
             });
             let all = longer.or(round_trip.map(|sample| sample.saturating_mul(windows)));
             high = nested.chain(all).fold(high, u64::min);

@@ -12,6 +12,7 @@ mod excess;
 mod failure;
 mod history;
 mod load;
+mod normals;
 mod path;
 mod proxy;
 mod scene;
@@ -168,7 +169,7 @@ impl<'a> Judgement<'a> {
         let margin = ((share - HALF) / (1.0 - HALF)).clamp(0.0, 1.0);
         let likely = self.confidence(margin);
         match layer {
-            _ if burst.is_some() && (layer != Layer::Network || share <= HALF) => {
+            _ if burst.is_some() && (layer != Layer::Network || share < DOMINANT) => {
                 vec![(Cause::Burst, BUSY), (self.server_cause(), (1.0 - BUSY) / 2.0)]
             }
             Layer::Network => {

@@ -17,7 +17,7 @@ use model::{Direction, Event, Operation};
 
 use super::history::{ACK_DELAY, answered, round_trip};
 use super::scene::{MOST, Scene, flight, stamped_local, with_most_of_time};
-use crate::{order::median, units::MS};
+use crate::{order::median, turns::turns, units::MS};
 
 /// Fewer samples say nothing of the path.
 const LEAST_SAMPLES: usize = 5;
@@ -45,11 +45,6 @@ const OUTRUN: f64 = 0.15;
 const ALL: f64 = 0.9;
 /// Where the fault ended while they were under way, it is these.
 const HALF: f64 = 0.5;
-/// Exchanges that one request or answer may take on top of the one that transports it: a client that sends a request in several parts
-/// waits for the acknowledgement of the first before it sends the last (Nagle's algorithm, RFC 896).
-const PARTS: u64 = 2;
-/// What TCP sends in its first round trip after it was idle: ten segments (RFC 6928) of Ethernet's size.
-const INITIAL_WINDOW: u64 = 10 * 1_448;
 
 /// The round trip of a connection, nanoseconds.
 #[derive(Debug, Clone, Copy)]
@@ -88,7 +83,7 @@ impl PathState {
         }
         // Where nothing is known of how long operations take normally, what came before may be the fault as well.
         let before = || low(scene.before.iter().filter_map(|event| round_trip(event)).collect());
-        let before = if scene.has_recent_normal() { before() } else { scene.learned_round_trip() };
+        let before = if scene.has_recent_past() { before() } else { scene.learned_round_trip() };
         let seen = Seen { scene, sights: &sights, normal: before.or_else(|| least_of_tcp(scene)) };
         let longer = seen.longer(MOST).or_else(|| seen.longer(HALF).filter(|path| path.is_certain));
         longer.map(Self::Longer).or_else(|| seen.as_ever().map(Self::AsEver)).unwrap_or(Self::Unknown)
@@ -223,7 +218,7 @@ impl Path {
 
     /// The most that the longer round trip adds to this operation: to each that it may have taken.
     pub fn part(&self, event: &Event) -> u64 {
-        self.more().saturating_mul(turns(event))
+        self.more().saturating_mul(turns(event.bytes))
     }
 
     /// This host's own queueing discipline's part of an extra time on the wire that the round trips explain.
@@ -231,12 +226,6 @@ impl Path {
         let part = self.part(event).min(extra);
         (part as f64 * self.own as f64 / self.more().max(1) as f64) as u64
     }
-}
-
-/// The most round trips that an exchange takes: one, those of its parts, and, since the window doubles with each, those that its bytes take.
-pub(super) fn turns(event: &Event) -> u64 {
-    let windows = event.bytes.div_ceil(INITIAL_WINDOW).max(1).next_power_of_two().ilog2();
-    1 + PARTS + u64::from(windows)
 }
 
 /// The shortest round trip of the last minutes, as TCP keeps it.

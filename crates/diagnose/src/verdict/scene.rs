@@ -2,15 +2,15 @@
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
-use model::{Event, MountKey, Nanos, Operation, Phases};
+use model::{Event, MountKey, Nanos, Phases};
 
 use super::{
+    normals::{Normals, roughly},
     path::{Clocks, PathState, stood_still},
     proxy::is_proxied,
 };
 use crate::{
-    long_term::{KindOf, LongTerm, Normal, kind_of},
-    order::median,
+    long_term::{KindOf, LongTerm, Normal},
     units::{MS, SECOND},
     window::slower_first,
 };
@@ -56,11 +56,8 @@ pub(super) struct Scene<'a> {
     /// What ended between then and the end of the last slow one, these included, in the order of ending.
     pub during: Vec<&'a Event>,
     /// From which duration on operations are slow, by kind.
-    slow_from: BTreeMap<Operation, u64>,
-    /// What is normal by what was just before.
-    normals: BTreeMap<(Operation, MountKey), Normal>,
-    /// And by what was learned in hours, where that says too little.
-    learned: BTreeMap<(KindOf, MountKey), Normal>,
+    slow_from: BTreeMap<KindOf, u64>,
+    normals: Normals,
     pub long_term: &'a LongTerm,
     /// When the slow operations began.
     pub from: Nanos,
@@ -91,8 +88,8 @@ impl<'a> Scene<'a> {
         let to = mine.iter().map(|event| event.end()).max()?;
         let (before, during) = history(&mine, around, here, from, to);
         let slow_from = slow_from(&mine);
-        let normals = normals(&before, &slow_from);
-        let learned = learned(mine.iter().chain(&during).copied(), &normals, long_term);
+        let fast: Vec<_> = before.iter().copied().filter(|event| is_fast(event, &slow_from)).collect();
+        let normals = Normals::of(&fast, mine.iter().chain(&during).copied(), long_term);
         let count = mine.iter().map(|event| u64::from(event.weight.max(1))).fold(0, u64::saturating_add);
         let slowest = *mine.first()?;
         mine.retain(|event| event.phases.known());
@@ -117,7 +114,6 @@ impl<'a> Scene<'a> {
             during,
             slow_from,
             normals,
-            learned,
             long_term,
             from,
             clocks: clocks.filter(|_| stood_still.is_none()),
@@ -131,18 +127,12 @@ impl<'a> Scene<'a> {
 
     /// The normal of an event's operation on its mount.
     pub fn normal(&self, event: &Event) -> Normal {
-        let learned = || self.learned.get(&(kind_of(event), event.mount));
-        learned().or_else(|| self.recent(event)).copied().unwrap_or_default()
+        self.normals.of_event(event)
     }
 
     /// What came before and was not itself slow.
     pub fn fast_before(&self) -> impl Iterator<Item = &'a Event> {
         self.before.iter().copied().filter(|event| is_fast(event, &self.slow_from))
-    }
-
-    /// By what was just before, however little that is.
-    fn recent(&self, event: &Event) -> Option<&Normal> {
-        self.normals.get(&(event.operation, event.mount))
     }
 
     /// The normal of the slowest operation, if it is known, and whether it is what was just before.
@@ -153,7 +143,12 @@ impl<'a> Scene<'a> {
 
     /// Whether what was just before says how long the slowest operation takes normally.
     pub fn has_recent_normal(&self) -> bool {
-        self.recent(self.slowest).is_some_and(Normal::is_known)
+        self.normals.has_recent(self.slowest)
+    }
+
+    /// Whether there was enough just before for the connection's round trips to be known.
+    pub fn has_recent_past(&self) -> bool {
+        self.normals.has_recent_of_any_size(self.slowest)
     }
 
     /// What round trips to the server took for hours, if that was learned.
@@ -314,50 +309,16 @@ fn history<'a>(
 }
 
 /// The least that a slow operation of each kind took.
-fn slow_from(slow: &[&Event]) -> BTreeMap<Operation, u64> {
-    let mut slow_from = BTreeMap::<Operation, u64>::new();
+fn slow_from(slow: &[&Event]) -> BTreeMap<KindOf, u64> {
+    let mut slow_from = BTreeMap::<KindOf, u64>::new();
     for event in slow {
-        let least = slow_from.entry(event.operation).or_insert(u64::MAX);
+        let least = slow_from.entry(roughly(event)).or_insert(u64::MAX);
         *least = event.duration.min(*least);
     }
     slow_from
 }
 
 /// Whether it took less than the slow ones of its kind.
-fn is_fast(event: &Event, slow_from: &BTreeMap<Operation, u64>) -> bool {
-    slow_from.get(&event.operation).is_none_or(|least| event.duration < *least)
-}
-
-/// Medians over what was before and not itself slow, by operation and mount.
-fn normals(before: &[&Event], slow_from: &BTreeMap<Operation, u64>) -> BTreeMap<(Operation, MountKey), Normal> {
-    let mut groups = BTreeMap::<(Operation, MountKey), Vec<&Event>>::new();
-    for event in before.iter().filter(|event| is_fast(event, slow_from)) {
-        groups.entry((event.operation, event.mount)).or_default().push(event);
-    }
-    groups.into_iter().map(|(key, events)| (key, normal(&events))).collect()
-}
-
-/// What was learned of operations whose normal is not known by what was just before.
-fn learned<'e>(
-    events: impl Iterator<Item = &'e Event>,
-    recent: &BTreeMap<(Operation, MountKey), Normal>,
-    long_term: &LongTerm,
-) -> BTreeMap<(KindOf, MountKey), Normal> {
-    let kinds: BTreeMap<_, _> = events.map(|event| ((kind_of(event), event.mount), event)).collect();
-    let unknown = kinds
-        .into_iter()
-        .filter(|(((operation, _), mount), _)| !recent.get(&(*operation, *mount)).is_some_and(Normal::is_known));
-    unknown.filter_map(|(kind, event)| Some((kind, long_term.normal(event)?))).collect()
-}
-
-fn normal(events: &[&Event]) -> Normal {
-    let of = |time: fn(&Event) -> u64| median(events.iter().map(|event| time(event)).collect()).unwrap_or(0);
-    Normal {
-        count: events.len() as u64,
-        duration: of(|event| event.duration),
-        queue: of(|event| event.phases.queue),
-        wire: of(|event| event.phases.wire),
-        deliver: of(|event| event.phases.deliver),
-        rest: of(rest),
-    }
+fn is_fast(event: &Event, slow_from: &BTreeMap<KindOf, u64>) -> bool {
+    slow_from.get(&roughly(event)).is_none_or(|least| event.duration < *least)
 }

@@ -21,11 +21,12 @@ use model::{Cause, Event, Layer, Operation, Transit};
 use super::{
     HALF,
     history::{ACK_DELAY, History},
-    path::{Path, PathState, turns},
+    path::{Path, PathState},
     scene::{Scene, unread},
 };
 use crate::{
     order::median,
+    turns::{more_turns, turns},
     units::{counted, span},
 };
 
@@ -92,9 +93,10 @@ impl Split {
                 && !history.lossy
                 && bounds.retransmitted == Some(0)
             {
-                // TCP may have held it back for want of a window.
+                // TCP may have held it back for want of a window, and it may have taken more round trips than usual.
                 let held = event.transit.map_or(0, |transit| transit.held);
-                high = high.min(more.saturating_mul(turns(event)).saturating_add(held));
+                let again = more_turns(event.bytes, split.normal_round_trip.unwrap_or(0), excess);
+                high = high.min(more.saturating_mul(turns(event.bytes)).saturating_add(held).saturating_add(again));
             }
             if let Some(path) = path {
                 let part = path.part(event).min(excess);

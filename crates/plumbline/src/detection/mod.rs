@@ -142,6 +142,7 @@ impl Detection {
             finished: &finished,
             recorded: &|since| source.recorded_since(since),
             label: &|key| source.mount(key).label().to_owned(),
+            round_trip: &|key| self.long_term.round_trip(key),
         };
         self.rules.close(source.now(), |probe| lost.get(probe).copied().unwrap_or(0), &meanwhile)
     }

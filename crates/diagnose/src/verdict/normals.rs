@@ -1,0 +1,103 @@
+//! What the operations of a scene take normally: by what was just before, else by what was learned in hours.
+//!
+//! Operations of another size have another normal: whoever begins to write 1 MiB at a time waits longer for each, and no server is slow for that.
+
+use std::collections::BTreeMap;
+
+use model::{Event, MountKey};
+
+use super::{NS_PER_BYTE, scene::rest};
+use crate::{
+    long_term::{KindOf, LongTerm, Normal, kind_of},
+    order::median,
+};
+
+/// What smaller operations say of larger ones is taken so many times.
+const GENEROUS: f64 = 2.0;
+
+/// Operations of fewer bytes than this power of two take about as long as each other.
+const SMALL: u8 = 15;
+
+/// One kind of operation on one mount.
+type Kind = (KindOf, MountKey);
+
+/// Of which kind an operation is, where small ones are alike.
+pub(super) fn roughly(event: &Event) -> KindOf {
+    let (operation, size) = kind_of(event);
+    (operation, size.max(SMALL))
+}
+
+/// Normals by kind and mount.
+pub(super) struct Normals {
+    /// By what was just before, however little that is.
+    recent: BTreeMap<Kind, Normal>,
+    /// By what was learned in hours, of each size, where `recent` says too little.
+    learned: BTreeMap<Kind, Normal>,
+}
+
+impl Normals {
+    /// `fast`: what was just before, and not slow. `events`: of what the normals are asked for.
+    pub fn of<'e>(fast: &[&Event], events: impl Iterator<Item = &'e Event>, long_term: &LongTerm) -> Self {
+        let mut groups = BTreeMap::<Kind, Vec<&Event>>::new();
+        for event in fast {
+            groups.entry(kind(event)).or_default().push(event);
+        }
+        let recent: BTreeMap<_, _> = groups.into_iter().map(|(kind, events)| (kind, normal(&events))).collect();
+        let asked: BTreeMap<_, _> = events.map(|event| ((kind_of(event), event.mount), event)).collect();
+        let unknown = asked.into_iter().filter(|(_, event)| !recent.get(&kind(event)).is_some_and(Normal::is_known));
+        let learned = unknown.filter_map(|(kind, event)| Some((kind, long_term.normal(event)?))).collect();
+        Self { recent, learned }
+    }
+
+    /// The normal of an event's kind; all zero if nothing says what that is.
+    pub fn of_event(&self, event: &Event) -> Normal {
+        let own = self.learned.get(&(kind_of(event), event.mount)).or_else(|| self.recent.get(&kind(event)));
+        own.copied().or_else(|| self.of_other_sizes(event)).unwrap_or_default()
+    }
+
+    /// Whether what was just before says it.
+    pub fn has_recent(&self, event: &Event) -> bool {
+        self.recent.get(&kind(event)).is_some_and(Normal::is_known)
+    }
+
+    /// Likewise, for operations of some size.
+    pub fn has_recent_of_any_size(&self, event: &Event) -> bool {
+        self.known_sizes(event).next().is_some()
+    }
+
+    /// By operations of other sizes: what larger ones take, or at most what smaller ones do, generously, and some time for each byte.
+    fn of_other_sizes(&self, event: &Event) -> Option<Normal> {
+        let ((_, size), _) = kind(event);
+        let sizes: BTreeMap<_, _> = self.known_sizes(event).collect();
+        if let Some((_, larger)) = sizes.range(size..).next() {
+            return Some(**larger);
+        }
+        let (_, smaller) = sizes.last_key_value()?;
+        let more = (event.bytes as f64 * NS_PER_BYTE * GENEROUS) as u64;
+        let of = |time: u64| (time as f64 * GENEROUS) as u64;
+        Some(Normal { duration: of(smaller.duration) + more, wire: of(smaller.wire) + more, ..**smaller })
+    }
+
+    /// What is known by what was just before, by size.
+    fn known_sizes(&self, event: &Event) -> impl Iterator<Item = (u8, &Normal)> {
+        let ((operation, _), mount) = kind(event);
+        let of_operation = self.recent.iter().filter(move |(((other, _), of), _)| (*other, *of) == (operation, mount));
+        of_operation.filter(|(_, normal)| normal.is_known()).map(|(((_, size), _), normal)| (*size, normal))
+    }
+}
+
+fn kind(event: &Event) -> Kind {
+    (roughly(event), event.mount)
+}
+
+fn normal(events: &[&Event]) -> Normal {
+    let of = |time: fn(&Event) -> u64| median(events.iter().map(|event| time(event)).collect()).unwrap_or(0);
+    Normal {
+        count: events.len() as u64,
+        duration: of(|event| event.duration),
+        queue: of(|event| event.phases.queue),
+        wire: of(|event| event.phases.wire),
+        deliver: of(|event| event.phases.deliver),
+        rest: of(rest),
+    }
+}
