@@ -12,6 +12,7 @@ use crate::{
     long_term::LongTerm,
     normal::{Figures, Normal, Stretch, median, upper_end},
     rule::{Pace, Rule, Subject},
+    sizes::{SMALL, at_most},
     turns::turns,
     units::{nanos, span},
 };
@@ -62,12 +63,8 @@ impl Rule for BaselineRule {
 /// What is followed: its name, which share of the operations is faster, and how many times the operations it takes.
 const FIGURES: [(&str, f64, u64); 2] = [("median", 0.5, 1), ("99th percentile", 0.99, 10)];
 
-/// A figure, and the size of the operations that it is of: the power of two that their bytes are at or over.
+/// A figure, and the size of the operations: the power of two that the bytes of as many of them are below.
 type Sample = [f32; 2];
-/// Operations of fewer bytes than 2^12 take about as long as each other.
-const SMALL: f32 = 12.0;
-/// What larger ones take is in proportion to what smaller ones do, to this power of two.
-const GUESS: f32 = 1.0;
 /// The highest of so many samples may be half of how high it gets.
 const FEW: f32 = 10.0;
 
@@ -160,17 +157,17 @@ fn limit(rule: &BaselineRule, normal: &[f32], more: u64) -> f32 {
     limit.max(upper_end(normal.to_vec()) * few) + more as f32
 }
 
-/// What was learned of the figure for operations as large as this: whoever begins to write 1 MiB at a time instead of 4 KiB waits longer for each, and
-/// nothing is wrong. Where too little is known of such operations, what smaller ones take, in proportion.
+/// What was learned of the figure for operations of this size. Where that is too little: for larger ones, too; or what smaller ones let expect at most.
 fn for_size(rule: &BaselineRule, learned: &Normal<'_, 2>, size: f32) -> Vec<f32> {
-    let alike: Vec<_> = learned.samples().filter(|[_, of]| *of >= size).map(|[figure, _]| *figure).collect();
-    if alike.len() >= rule.pace.warm_up {
-        return alike;
-    }
-    learned
-        .samples()
-        .map(|[figure, of]| if size > *of { figure * (size - of + GUESS).exp2() } else { *figure })
-        .collect()
+    let of = |is: fn(&f32, &f32) -> bool| -> Vec<f32> {
+        learned.samples().filter(|[_, other]| is(other, &size)).map(|[figure, _]| *figure).collect()
+    };
+    [of(f32::eq), of(f32::ge)].into_iter().find(|alike| alike.len() >= rule.pace.warm_up).unwrap_or_else(|| {
+        let bytes = f64::from(size).exp2();
+        let expected =
+            |[figure, other]: &Sample| if size > *other { at_most(f64::from(*figure), bytes) as f32 } else { *figure };
+        learned.samples().map(expected).collect()
+    })
 }
 
 impl Stretch {
@@ -183,8 +180,11 @@ impl Stretch {
 
 /// A figure of a histogram, which `share` of the operations are below.
 fn sample(histogram: &Histogram, share: f64) -> Option<Sample> {
-    let size = quantile_index(&histogram.sizes, share).map_or(SMALL, |size| SMALL.max(size as f32));
-    Some([histogram.quantile(share)? as f32, size])
+    let mut sizes = histogram.sizes;
+    // What moved no bytes is small.
+    sizes[0] += histogram.count.saturating_sub(sizes.iter().sum());
+    let size = quantile_index(&sizes, share)? + 1;
+    Some([histogram.quantile(share)? as f32, size.max(SMALL.into()) as f32])
 }
 
 impl Detector for Baseline {
@@ -214,11 +214,8 @@ impl Detector for Baseline {
                     let limit = limit(rule, &normal, more);
                     let median = median(normal);
                     // Half of the way back is not well yet.
-                    if departed {
-                        figure > f32::midpoint(median, limit)
-                    } else {
-                        figure > limit && stretch.matters(share, figure - median)
-                    }
+                    let is_out = figure > if departed { f32::midpoint(median, limit) } else { limit };
+                    (!is_out || departed || stretch.matters(share, figure - median)).then_some(is_out)
                 });
                 let (Some(since), Some(learned)) = (since, self.figures.normal(key)) else { continue };
                 let normal = for_size(rule, &learned, size);

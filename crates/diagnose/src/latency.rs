@@ -60,16 +60,18 @@ impl Rule for LatencyRule {
 
 impl LatencyRule {
     /// From which duration on an operation is slow, nanoseconds. Where the path alone takes half of the threshold, what it takes is none of it: a server
-    /// that is far away is not slow.
+    /// that is far away is not slow. Once it is known what such operations take, that says it.
     fn slow_from(&self, threshold: Duration, event: &Event, long_term: &LongTerm) -> u64 {
-        let threshold = nanos(threshold).min(nanos(self.ceiling));
-        if self.normal_factor <= 0.0 {
-            return threshold;
+        let (threshold, ceiling) = (nanos(threshold), nanos(self.ceiling));
+        if self.normal_factor <= 0.0 || long_term.usual_most(event).is_some() {
+            return threshold.min(ceiling);
         }
-        // Without a normal, TCP's own minimum of the last minutes: a path that has just become longer is not usual.
-        let least_of_tcp = u64::from(event.network.min_rtt_us) * 1_000;
-        let path = long_term.round_trip(event.mount).unwrap_or(least_of_tcp).saturating_mul(turns(event.bytes));
-        if path.saturating_mul(2) >= threshold { threshold.saturating_add(path) } else { threshold }
+        // Of TCP it is the minimum of the last minutes: a path that has just become longer is not usual.
+        let of_tcp = Some(u64::from(event.network.min_rtt_us) * 1_000).filter(|least| *least > 0);
+        let round_trip = [of_tcp, long_term.round_trip(event.mount)].into_iter().flatten().min().unwrap_or(0);
+        let path = round_trip.saturating_mul(turns(event.bytes));
+        let more = if path.saturating_mul(2) >= threshold { path } else { 0 };
+        threshold.saturating_add(more).min(ceiling)
     }
 
     /// Whether an operation takes about as long as such operations do here, whatever its threshold says.

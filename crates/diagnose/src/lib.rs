@@ -17,6 +17,7 @@ mod meanwhile;
 mod normal;
 mod order;
 pub mod rule;
+mod sizes;
 pub mod stall;
 pub mod throughput;
 mod top;

@@ -87,7 +87,7 @@ impl<const N: usize> Figures<N> {
         (pool.histogram.count >= least).then(|| series.pool.take().map(|stretch| *stretch))?
     }
 
-    /// Takes a sample of a stretch that began at `from`. `is_out` says whether it lies out of the normal; its last
+    /// Takes a sample of a stretch that began at `from`. `is_out` says whether it lies out of the normal, or `None` if it says nothing and is to be forgotten; its last
     /// argument, whether that has been so for a while, so that it can ask for more before it is well again. Returns since
     /// when, if this is a departure that has lasted.
     pub fn take(
@@ -95,7 +95,7 @@ impl<const N: usize> Figures<N> {
         key: Key,
         from: Nanos,
         sample: [f32; N],
-        is_out: impl Fn(&Normal<'_, N>, &[f32; N], bool) -> bool,
+        is_out: impl Fn(&Normal<'_, N>, &[f32; N], bool) -> Option<bool>,
     ) -> Option<Nanos> {
         let pace = self.pace;
         self.series(key).take(pace, from, sample, is_out)
@@ -133,13 +133,13 @@ impl<const N: usize> Series<N> {
         pace: Pace,
         from: Nanos,
         sample: [f32; N],
-        is_out: impl Fn(&Normal<'_, N>, &[f32; N], bool) -> bool,
+        is_out: impl Fn(&Normal<'_, N>, &[f32; N], bool) -> Option<bool>,
     ) -> Option<Nanos> {
         if self.learned.len() < pace.warm_up {
             self.learn(sample, pace);
             return None;
         }
-        let out = is_out(&Normal(&self.learned), &sample, self.departed.is_some());
+        let out = is_out(&Normal(&self.learned), &sample, self.departed.is_some())?;
         match (&mut self.departed, out) {
             (None, false) => {
                 std::mem::take(&mut self.run).into_iter().for_each(|earlier| self.learn(earlier, pace));

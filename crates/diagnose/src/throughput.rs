@@ -124,9 +124,9 @@ impl Detector for Throughput {
             let [bytes, operations, busy] = rates.map(|sum| sum as f64 / seconds);
             let rates = [bytes as f32, operations as f32, (busy / SECOND as f64) as f32];
             let key = (finished.operation, finished.mount, 0);
-            let since = self
-                .figures
-                .take(key, stretch.from, rates, |normal, rates, departed| Self::is_out(rule, normal, rates, departed));
+            let since = self.figures.take(key, stretch.from, rates, |normal, rates, departed| {
+                Some(Self::is_out(rule, normal, rates, departed))
+            });
             let (Some(since), Some(normal)) = (since, self.figures.normal(key)) else { continue };
             let medians: Rates = [0, 1, 2].map(|index| normal.median(index));
             let text = format!(

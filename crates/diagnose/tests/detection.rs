@@ -51,8 +51,14 @@ fn what_a_long_path_takes_is_not_slow() {
     };
     let rule = rule(10);
     // Up to three round trips of 19 ms, and the threshold of 20.
-    let cases =
-        [(on(0, 20.0), true), (on(3, 20.0), true), (on(19, 20.0), false), (on(19, 76.0), false), (on(19, 77.0), true)];
+    let cases = [
+        (on(0, 20.0), true),
+        (on(3, 20.0), true),
+        (on(19, 20.0), false),
+        (on(19, 76.0), false),
+        (on(19, 77.0), true),
+        (on(900, 1_000.0), true),
+    ];
     for (event, counts) in cases {
         assert_eq!(rule.counts(&event, &LongTerm::default()), counts, "{event:?}");
     }

@@ -219,18 +219,19 @@ fn the_slowest_hundredth_is_judged_apart() {
 
 #[test]
 fn larger_operations_have_a_normal_of_their_own() {
-    let of = |seconds, ms: f64, bytes| {
+    let of = |ms: f64, bytes| {
         let mut rule = Seconds::of(&baseline(PACE));
         assert_eq!(rule.repeat(60, "SMB2_WRITE", &[1.0; 30], 4 << 10), 0);
-        rule.repeat(seconds, "SMB2_WRITE", &vec![ms; 30], bytes)
+        rule.repeat(20, "SMB2_WRITE", &[ms; 30], bytes)
     };
-    assert_eq!((of(20, 60.0, 4 << 10), of(20, 60.0, 1 << 20)), (16, 0), "1 MiB may take as long as 256 times 4 KiB");
-    assert_eq!(of(20, 2_000.0, 1 << 20), 16, "but not longer");
+    assert_eq!((of(60.0, 4 << 10), of(60.0, 1 << 20)), (16, 0), "1 MiB may take 100 ns for each byte");
+    assert_eq!(of(1_000.0, 1 << 20), 16, "but not much more");
     let mut rule = Seconds::of(&baseline(PACE));
     rule.repeat(60, "SMB2_WRITE", &[1.0; 30], 4 << 10);
     rule.repeat(60, "SMB2_WRITE", &[10.0; 30], 1 << 20);
     assert_eq!(rule.repeat(20, "SMB2_WRITE", &[60.0; 30], 1 << 20), 16, "what is known is not guessed");
-    assert_eq!(rule.repeat(20, "SMB2_WRITE", &[60.0; 30], 4 << 10), 20, "and larger ones are no excuse");
+    assert_eq!(rule.repeat(20, "SMB2_WRITE", &[1.0; 30], 4 << 10), 0);
+    assert_eq!(rule.repeat(20, "SMB2_WRITE", &[8.0; 30], 4 << 10), 16, "larger ones that take longer are no excuse");
 }
 
 #[test]
@@ -246,11 +247,11 @@ fn more_round_trips_than_usual_are_no_departure() {
 
 #[test]
 fn what_nobody_waits_for_is_no_departure() {
-    // The slowest hundredth of so many a second takes 10 ms more: 2 ms of waiting in a second, or 20.
+    // The slowest hundredth of so many a second takes 10 ms more: 2 ms of waiting in a second, or 20. The former is not normal either.
+    let mut rule = Seconds::of(&baseline(Pace { operations: 2, ..PACE }));
+    rule.repeat(60, "SMB2_WRITE", &[1.0; 20], 4096);
     for (operations, departed) in [(20, 0), (200, 16)] {
-        let mut rule = Seconds::of(&baseline(Pace { operations: 2, ..PACE }));
         let mut durations = vec![1.0; operations];
-        rule.repeat(60, "SMB2_WRITE", &durations, 4096);
         durations[..operations.div_ceil(50)].fill(11.0);
         assert_eq!(rule.repeat(20, "SMB2_WRITE", &durations, 4096), departed, "{operations} a second");
     }

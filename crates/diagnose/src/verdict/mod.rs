@@ -169,6 +169,7 @@ impl<'a> Judgement<'a> {
         let margin = ((share - HALF) / (1.0 - HALF)).clamp(0.0, 1.0);
         let likely = self.confidence(margin);
         match layer {
+            // A burst makes a queue on the path, too: `7.3/burst-write`.
             _ if burst.is_some() && (layer != Layer::Network || share < DOMINANT) => {
                 vec![(Cause::Burst, BUSY), (self.server_cause(), (1.0 - BUSY) / 2.0)]
             }

@@ -6,17 +6,12 @@ use std::collections::BTreeMap;
 
 use model::{Event, MountKey};
 
-use super::{NS_PER_BYTE, scene::rest};
+use super::scene::rest;
 use crate::{
     long_term::{KindOf, LongTerm, Normal, kind_of},
     order::median,
+    sizes::{SMALL, at_most},
 };
-
-/// What smaller operations say of larger ones is taken so many times.
-const GENEROUS: f64 = 2.0;
-
-/// Operations of fewer bytes than this power of two take about as long as each other.
-const SMALL: u8 = 15;
 
 /// One kind of operation on one mount.
 type Kind = (KindOf, MountKey);
@@ -51,8 +46,9 @@ impl Normals {
 
     /// The normal of an event's kind; all zero if nothing says what that is.
     pub fn of_event(&self, event: &Event) -> Normal {
-        let own = self.learned.get(&(kind_of(event), event.mount)).or_else(|| self.recent.get(&kind(event)));
-        own.copied().or_else(|| self.of_other_sizes(event)).unwrap_or_default()
+        let few = self.recent.get(&kind(event));
+        let own = self.learned.get(&(kind_of(event), event.mount)).or(few.filter(|normal| normal.is_known()));
+        own.copied().or_else(|| self.of_other_sizes(event)).or(few.copied()).unwrap_or_default()
     }
 
     /// Whether what was just before says it.
@@ -65,17 +61,16 @@ impl Normals {
         self.known_sizes(event).next().is_some()
     }
 
-    /// By operations of other sizes: what larger ones take, or at most what smaller ones do, generously, and some time for each byte.
+    /// By operations of other sizes: what larger ones take, or at most what smaller ones let expect. It is a bound, and a normal of no operation.
     fn of_other_sizes(&self, event: &Event) -> Option<Normal> {
         let ((_, size), _) = kind(event);
         let sizes: BTreeMap<_, _> = self.known_sizes(event).collect();
         if let Some((_, larger)) = sizes.range(size..).next() {
-            return Some(**larger);
+            return Some(Normal { count: 0, ..**larger });
         }
         let (_, smaller) = sizes.last_key_value()?;
-        let more = (event.bytes as f64 * NS_PER_BYTE * GENEROUS) as u64;
-        let of = |time: u64| (time as f64 * GENEROUS) as u64;
-        Some(Normal { duration: of(smaller.duration) + more, wire: of(smaller.wire) + more, ..**smaller })
+        let at_most = |time: u64| at_most(time as f64, event.bytes as f64) as u64;
+        Some(Normal { count: 0, duration: at_most(smaller.duration), wire: at_most(smaller.wire), ..**smaller })
     }
 
     /// What is known by what was just before, by size.
