@@ -147,22 +147,38 @@ impl Baseline {
     }
 }
 
-/// What must be passed to be out of the normal, nanoseconds: many times the median, much more than it, and more than
-/// it ever was, but for outliers. On top come the round trips by which such an exchange may take more than usual.
-fn limit(rule: &BaselineRule, normal: &[f32], more: u64) -> f32 {
-    let median = median(normal.to_vec());
-    let limit = (median * rule.factor as f32).max(median + nanos(rule.least_shift) as f32);
-    // The highest of few is not as high as it gets.
-    let few = 1.0 + FEW / normal.len().max(1) as f32;
-    limit.max(upper_end(normal.to_vec()) * few) + more as f32
+/// What a figure is expected to be, nanoseconds.
+#[derive(Clone, Copy)]
+struct Expected {
+    median: f32,
+    /// What must be passed to be out of the normal: many times the median, much more than it, and more than it ever was, but for outliers. On top come
+    /// the round trips by which such an exchange may take more than usual.
+    limit: f32,
+}
+
+impl Expected {
+    fn of(rule: &BaselineRule, learned: &Normal<'_, 2>, size: f32, more: u64) -> Self {
+        let normal = for_size(rule, learned, size);
+        // The highest of few is not as high as it gets.
+        let few = 1.0 + FEW / normal.len().max(1) as f32;
+        let highest = upper_end(normal.clone()) * few;
+        let median = median(normal);
+        let limit = (median * rule.factor as f32).max(median + nanos(rule.least_shift) as f32).max(highest);
+        Self { median, limit: limit + more as f32 }
+    }
+
+    fn halfway(self) -> f32 {
+        f32::midpoint(self.median, self.limit)
+    }
 }
 
 /// What was learned of the figure for operations of this size. Where that is too little: for larger ones, too; or what smaller ones let expect at most.
 fn for_size(rule: &BaselineRule, learned: &Normal<'_, 2>, size: f32) -> Vec<f32> {
-    let of = |is: fn(&f32, &f32) -> bool| -> Vec<f32> {
+    let comparisons: [fn(&f32, &f32) -> bool; 2] = [f32::eq, f32::ge];
+    let mut alike = comparisons.into_iter().map(|is| -> Vec<f32> {
         learned.samples().filter(|[_, other]| is(other, &size)).map(|[figure, _]| *figure).collect()
-    };
-    [of(f32::eq), of(f32::ge)].into_iter().find(|alike| alike.len() >= rule.pace.warm_up).unwrap_or_else(|| {
+    });
+    alike.find(|alike| alike.len() >= rule.pace.warm_up).unwrap_or_else(|| {
         let bytes = f64::from(size).exp2();
         let expected =
             |[figure, other]: &Sample| if size > *other { at_most(f64::from(*figure), bytes) as f32 } else { *figure };
@@ -210,28 +226,23 @@ impl Detector for Baseline {
                 let more = round_trip.saturating_mul(turns(size.exp2() as u64) - 1);
                 let key = (finished.operation, finished.mount, index);
                 let since = self.figures.take(key, stretch.from, figures, |learned, _, departed| {
-                    let normal = for_size(rule, learned, size);
-                    let limit = limit(rule, &normal, more);
-                    let median = median(normal);
+                    let expected = Expected::of(rule, learned, size, more);
                     // Half of the way back is not well yet.
-                    let is_out = figure > if departed { f32::midpoint(median, limit) } else { limit };
-                    (!is_out || departed || stretch.matters(share, figure - median)).then_some(is_out)
+                    let is_out = figure > if departed { expected.halfway() } else { expected.limit };
+                    (!is_out || departed || stretch.matters(share, figure - expected.median)).then_some(is_out)
                 });
                 let (Some(since), Some(learned)) = (since, self.figures.normal(key)) else { continue };
-                let normal = for_size(rule, &learned, size);
-                let limit = limit(rule, &normal, more);
-                let median = median(normal);
+                let expected = Expected::of(rule, &learned, size, more);
                 let text = format!(
                     "{} on {}: {name} {}, normally {}",
                     finished.operation.name(),
                     (meanwhile.label)(finished.mount),
                     span(figure as u64),
-                    span(median as u64)
+                    span(expected.median as u64)
                 );
                 let of = (finished.operation, finished.mount);
                 // Of what is at most half of the way to the limit, nobody would say that it shows anything.
-                let slow = f32::midpoint(median, limit) as u64;
-                self.departures.add(of, since, slow, text, span(limit as u64));
+                self.departures.add(of, since, expected.halfway() as u64, text, span(expected.limit as u64));
             }
         }
         self.departures.show(window, meanwhile);

@@ -59,25 +59,22 @@ impl Rule for LatencyRule {
 }
 
 impl LatencyRule {
-    /// From which duration on an operation is slow, nanoseconds. Where the path alone takes half of the threshold, what it takes is none of it: a server
-    /// that is far away is not slow. Once it is known what such operations take, that says it.
+    /// From which duration on an operation is slow, nanoseconds: not what takes about as long as such operations do here. Until that is known, and where the
+    /// path alone takes half of the threshold, what it takes is none of it: a server that is far away is not slow.
     fn slow_from(&self, threshold: Duration, event: &Event, long_term: &LongTerm) -> u64 {
         let (threshold, ceiling) = (nanos(threshold), nanos(self.ceiling));
-        if self.normal_factor <= 0.0 || long_term.usual_most(event).is_some() {
+        if self.normal_factor <= 0.0 {
             return threshold.min(ceiling);
         }
+        if let Some(most) = long_term.usual_most(event) {
+            let usual = (most as f64 * self.normal_factor) as u64;
+            return threshold.min(ceiling).max(usual.saturating_add(1));
+        }
         // Of TCP it is the minimum of the last minutes: a path that has just become longer is not usual.
-        let of_tcp = Some(u64::from(event.network.min_rtt_us) * 1_000).filter(|least| *least > 0);
-        let round_trip = [of_tcp, long_term.round_trip(event.mount)].into_iter().flatten().min().unwrap_or(0);
-        let path = round_trip.saturating_mul(turns(event.bytes));
+        let round_trips = [event.network.least_round_trip(), long_term.round_trip(event.mount)];
+        let path = round_trips.into_iter().flatten().min().unwrap_or(0).saturating_mul(turns(event.bytes));
         let more = if path.saturating_mul(2) >= threshold { path } else { 0 };
         threshold.saturating_add(more).min(ceiling)
-    }
-
-    /// Whether an operation takes about as long as such operations do here, whatever its threshold says.
-    fn is_usual(&self, event: &Event, long_term: &LongTerm) -> bool {
-        let most = if self.normal_factor > 0.0 { long_term.usual_most(event) } else { None };
-        most.is_some_and(|most| event.duration as f64 <= most as f64 * self.normal_factor)
     }
 }
 
@@ -86,7 +83,6 @@ impl Detector for LatencyRule {
     fn counts(&self, event: &Event, long_term: &LongTerm) -> bool {
         let threshold = self.thresholds.get(&event.operation).filter(|_| !event.flags.in_flight);
         threshold.is_some_and(|threshold| event.duration >= self.slow_from(*threshold, event, long_term))
-            && !self.is_usual(event, long_term)
     }
 
     fn detect(&self, window: &Window) -> Option<Anomaly> {

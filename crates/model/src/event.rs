@@ -149,6 +149,13 @@ pub struct Network {
     pub known: bool,
 }
 
+impl Network {
+    /// TCP's own minimum of the round trip, nanoseconds; `None` when unknown.
+    pub fn least_round_trip(&self) -> Option<u64> {
+        (self.min_rtt_us > 0).then(|| u64::from(self.min_rtt_us) * 1_000)
+    }
+}
+
 /// How an operation's request was sent, by BPF timestamping (Linux 6.14): its own sends on the connection, and those that were
 /// made so shortly before or after that they cannot be told from its own.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]

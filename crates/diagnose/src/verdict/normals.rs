@@ -64,20 +64,21 @@ impl Normals {
     /// By operations of other sizes: what larger ones take, or at most what smaller ones let expect. It is a bound, and a normal of no operation.
     fn of_other_sizes(&self, event: &Event) -> Option<Normal> {
         let ((_, size), _) = kind(event);
-        let sizes: BTreeMap<_, _> = self.known_sizes(event).collect();
-        if let Some((_, larger)) = sizes.range(size..).next() {
-            return Some(Normal { count: 0, ..**larger });
+        if let Some((_, larger)) = self.known_sizes(event).find(|(other, _)| *other >= size) {
+            return Some(Normal { count: 0, ..*larger });
         }
-        let (_, smaller) = sizes.last_key_value()?;
+        let (_, smaller) = self.known_sizes(event).last()?;
         let at_most = |time: u64| at_most(time as f64, event.bytes as f64) as u64;
-        Some(Normal { count: 0, duration: at_most(smaller.duration), wire: at_most(smaller.wire), ..**smaller })
+        Some(Normal { count: 0, duration: at_most(smaller.duration), wire: at_most(smaller.wire), ..*smaller })
     }
 
-    /// What is known by what was just before, by size.
+    /// What is known by what was just before, from small to large.
     fn known_sizes(&self, event: &Event) -> impl Iterator<Item = (u8, &Normal)> {
         let ((operation, _), mount) = kind(event);
-        let of_operation = self.recent.iter().filter(move |(((other, _), of), _)| (*other, *of) == (operation, mount));
-        of_operation.filter(|(_, normal)| normal.is_known()).map(|(((_, size), _), normal)| (*size, normal))
+        let of_operation =
+            self.recent.range(((operation, 0), MountKey(0))..=((operation, u8::MAX), MountKey(u64::MAX)));
+        let known = of_operation.filter(move |((_, of), normal)| *of == mount && normal.is_known());
+        known.map(|(((_, size), _), normal)| (*size, normal))
     }
 }
 

@@ -230,8 +230,7 @@ impl Path {
 
 /// The shortest round trip of the last minutes, as TCP keeps it.
 fn least_of_tcp(scene: &Scene) -> Option<u64> {
-    let least = scene.judged.iter().map(|event| event.network.min_rtt_us).filter(|least| *least > 0).min();
-    least.map(|least| u64::from(least) * 1_000)
+    scene.judged.iter().filter_map(|event| event.network.least_round_trip()).min()
 }
 
 /// What the peer's timestamps lag behind this host's clock by, to be compared: nine of ten arrivals lag by so much or more. What arrives lags by more
