@@ -42,7 +42,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// What has finished since this was last called; at first, since the probes were loaded.
+    /// What has finished since this was last called; at first, since the probes were loaded. In the order of operations and mounts, whatever that of `now` is.
     pub fn since(
         &mut self,
         now: impl IntoIterator<Item = (Operation, MountKey, Histogram)>,
@@ -59,6 +59,7 @@ impl Ledger {
                 finished.push(Finished { operation, mount, histogram: delta });
             }
         }
+        finished.sort_unstable_by_key(|one| (one.operation, one.mount));
         finished
     }
 }

@@ -314,3 +314,20 @@ fn a_ledger_tells_what_was_added() {
     assert_eq!(count(total(&[9]), &operations()), [(1, Some(of(9)))], "it was given up, and began again");
     assert_eq!(count(total(&[9, 9]), &BTreeSet::new()), []);
 }
+
+#[test]
+fn a_ledger_tells_in_the_same_order_whatever_order_it_is_told_in() {
+    let one = |name, mount| {
+        let mut histogram = Histogram::default();
+        histogram.add(MS, 1, false);
+        (operation(name), MountKey(mount), histogram)
+    };
+    let keys = [("SMB2_WRITE", 1), ("SMB2_READ", 2), ("SMB2_READ", 1)];
+    let told = |keys: Vec<(&'static str, u64)>| -> Vec<_> {
+        let now = keys.into_iter().map(|(name, mount)| one(name, mount));
+        let finished = Ledger::default().since(now, &operations());
+        finished.iter().map(|one| (one.operation.name(), one.mount.0)).collect()
+    };
+    let sorted = [("SMB2_READ", 1), ("SMB2_READ", 2), ("SMB2_WRITE", 1)];
+    assert_eq!((told(keys.to_vec()), told(sorted.to_vec())), (sorted.to_vec(), sorted.to_vec()));
+}
