@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Code, Detail, MountKey, Operation, text::Text};
+use crate::{Code, Detail, MountKey, Operation, Progress, text::Text};
 
 /// A point in time: nanoseconds of CLOCK_MONOTONIC, the clock of `bpf_ktime_get_ns`.
 pub type Nanos = u64;
@@ -34,6 +34,8 @@ pub struct Event {
     pub network: Network,
     /// How its connection's sends fared meanwhile; `None` where nobody stamps them.
     pub transit: Option<Transit>,
+    /// How the connection and the threads at both of its ends got on; `None` of operations that took less than 10 ms.
+    pub progress: Option<Box<Progress>>,
     /// What only operations of its protocol have.
     pub detail: Detail,
     /// The layer above.

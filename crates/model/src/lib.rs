@@ -12,6 +12,7 @@ mod lenient;
 mod line;
 mod losses;
 mod mount;
+mod progress;
 mod protocol;
 pub mod text;
 mod verdict;
@@ -27,5 +28,6 @@ pub use incident::{
 pub use line::{BelowLine, CallLine, ChildLine, EventLine};
 pub use losses::{Losses, ProbeLosses};
 pub use mount::{Mount, MountKey};
+pub use progress::{CpuWait, Progress, RequesterWaits, SocketTotals};
 pub use protocol::{Code, Direction, Level, Operation, Protocol};
 pub use verdict::{Alternative, Cause, Layer, PhasesMs, Verdict};

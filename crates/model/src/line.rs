@@ -108,6 +108,35 @@ pub struct EventLine<'a> {
     pub out_of_order: Option<u32>,
     /// Packets in the queueing discipline that the connection's segments go to.
     pub own_queue: Option<u32>,
+    /// Over the connection's life, as the next seven: segments sent; absent of operations that took less than 10 ms, and in `recorder.jsonl`, as is all up to
+    /// `memory_pressure_ms`.
+    pub segments_out: Option<u32>,
+    /// Segments received.
+    pub segments_in: Option<u32>,
+    /// Segments with data that the server acknowledged.
+    pub segments_acked: Option<u32>,
+    /// Retransmission timeouts; 0 before Linux 6.7.
+    pub timeouts: Option<u32>,
+    /// Segments that were sent again although the server had them.
+    pub needless_retransmits: Option<u32>,
+    /// Something was not acknowledged, or waited to be sent.
+    pub busy_ms: Option<u32>,
+    /// Thereof, it did not fit the server's window.
+    pub window_limited_ms: Option<u32>,
+    /// Thereof, the send buffer was full.
+    pub buffer_limited_ms: Option<u32>,
+    /// What TCP spaces segments by, bytes a second; 0: it does not.
+    pub pacing_rate: Option<u64>,
+    /// At which data was acknowledged last, bytes a second.
+    pub delivery_rate: Option<u64>,
+    /// The requester's thread was runnable without a CPU, in all its life.
+    pub requester_cpu_wait_ms: Option<f64>,
+    /// Likewise, the thread that took the answer.
+    pub receiver_cpu_wait_ms: Option<f64>,
+    /// Some threads of the requester's cgroup waited for a CPU, in all its life.
+    pub cpu_pressure_ms: Option<u32>,
+    /// Likewise, for memory.
+    pub memory_pressure_ms: Option<u32>,
     /// Its sends on the connection, and those that cannot be told from them; this and what follows is absent where nobody
     /// stamps them.
     pub sends: Option<u32>,

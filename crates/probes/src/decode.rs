@@ -1,13 +1,14 @@
 //! From the kernel side's bytes to the model's types. Any bytes are decoded or refused; none are trusted.
 
 use model::{
-    Caller, Event, Flags, Histogram, MountKey, Nanos, Network, Operation, Phases, Requester, Transit, text::Text,
+    Caller, CpuWait, Event, Flags, Histogram, MountKey, Nanos, Network, Operation, Phases, Progress, Requester,
+    RequesterWaits, SocketTotals, Transit, text::Text,
 };
 use syscalls::Sysno;
 
 use crate::{
     SPECS,
-    generated::{Plain, caller, event, event_flags, flight, histogram, network, record, transit},
+    generated::{Plain, caller, event, event_flags, flight, histogram, network, progress, record, transit},
     spec::Spec,
 };
 
@@ -29,6 +30,7 @@ pub fn decode_event(bytes: &[u8]) -> Option<Event> {
         connection: raw.connection,
         network: network(&raw.network, raw.flags),
         transit: transit(&raw.transit),
+        progress: progress(&raw.progress).map(Box::new),
         detail: (spec.detail)(&raw),
         caller: caller_of(raw.caller),
         flags,
@@ -67,6 +69,7 @@ pub(crate) fn decode_record(bytes: &[u8]) -> Option<Event> {
             ..Network::default()
         },
         transit: None,
+        progress: None,
         detail: (spec.detail)(&event::default()),
         caller: if has(raw.flags, event_flags::EVENT_BY_KERNEL) { Caller::Kernel } else { Caller::Unknown },
         flags,
@@ -92,6 +95,7 @@ pub(crate) fn decode_flight(bytes: &[u8], now: Nanos) -> Option<Event> {
         connection: raw.connection,
         network: Network::default(),
         transit: None,
+        progress: None,
         detail: (spec.detail)(&named),
         caller: caller_of(raw.caller),
         flags: Flags { in_flight: true, ..flags(raw.flags) },
@@ -119,6 +123,31 @@ fn network(raw: &network, flags: u8) -> Network {
         own_queue: raw.own_queue,
         known: has(flags, event_flags::EVENT_NETWORK_KNOWN),
     }
+}
+
+/// `None` where nothing was read.
+fn progress(raw: &progress) -> Option<Progress> {
+    let socket = (raw.segments_out > 0).then_some(SocketTotals {
+        segments_out: raw.segments_out,
+        segments_in: raw.segments_in,
+        delivered: raw.delivered,
+        timeouts: raw.timeouts,
+        needless: raw.needless,
+        busy_ms: raw.busy_ms,
+        window_ms: raw.window_ms,
+        buffer_ms: raw.buffer_ms,
+        pacing_rate: raw.pacing_rate,
+        delivery_rate: raw.delivery_rate,
+        application_limited: raw.application_limited != 0,
+    });
+    let wait = |tid, waited_us| (tid > 0).then_some(CpuWait { tid, waited_us });
+    let requester = wait(raw.requester, raw.requester_us).map(|cpu| RequesterWaits {
+        cpu,
+        cpu_pressure_ms: raw.cpu_pressure_ms,
+        memory_pressure_ms: raw.memory_pressure_ms,
+    });
+    let all = Progress { socket, requester, receiver: wait(raw.receiver, raw.receiver_us) };
+    (all != Progress::default()).then_some(all)
 }
 
 /// `None` where nothing was stamped.

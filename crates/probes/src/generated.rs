@@ -8,8 +8,8 @@ mod skeleton {
 
 pub(crate) use skeleton::types::{
     account, caller, connection, counter, ends, event, event_flags, flight, flow, histogram, histogram_key, mapped,
-    maps_layout, mount_entry, mount_name, named_operation, network, probe_id, record, ring_head, ring_kind, selection,
-    send, sends, settings, stage_times, stamp, thread, transit, usage, usage_key,
+    maps_layout, mount_entry, mount_name, named_operation, network, probe_id, progress, record, ring_head, ring_kind,
+    selection, send, sends, settings, stage_times, stamp, thread, transit, usage, usage_key,
 };
 // Of tasks/record.h.
 pub(crate) use skeleton::types::{

@@ -47,6 +47,7 @@ pub fn smb(name: &str, start: f64, [queue, wire, deliver]: [f64; 3]) -> Event {
         connection: 1,
         network: Network { srtt_us: 300, rtt_us: 300, known: true, ..Network::default() },
         transit: None,
+        progress: None,
         detail: Detail::Smb(Smb { session: 1, message: ns(start), tree: 1 }),
         caller: Caller::Unknown,
         flags: Flags::default(),

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use model::{
-    Caller, Detail, Event, Flags, Histogram, Losses, Mount, MountKey, Nanos, Network, Operation, Phases, Requester,
-    Transit, sparse,
+    Caller, Detail, Event, Flags, Histogram, Losses, Mount, MountKey, Nanos, Network, Operation, Phases, Progress,
+    Requester, Transit, sparse,
 };
 use probes::Slice;
 use serde::{Deserialize, Serialize};
@@ -120,6 +120,8 @@ pub struct RecordedEvent {
     pub connection: u64,
     pub network: Network,
     pub transit: Option<Transit>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub progress: Option<Box<Progress>>,
     /// What only operations of its protocol have: `{"smb": {"session": ...}}`.
     pub detail: Detail,
     /// The system call's name, `page fault`, `kernel`; empty if unknown.
@@ -147,6 +149,7 @@ impl RecordedEvent {
             connection: event.connection,
             network: event.network,
             transit: event.transit,
+            progress: event.progress.clone(),
             detail: event.detail,
             caller: match event.caller {
                 Caller::Unknown => String::new(),
@@ -174,6 +177,7 @@ impl RecordedEvent {
             connection: self.connection,
             network: self.network,
             transit: self.transit,
+            progress: self.progress.clone(),
             detail: self.detail,
             caller: match self.caller.as_str() {
                 "" => Caller::Unknown,

@@ -12,6 +12,8 @@ pub fn line<'a>(event: &Event, mount: &'a Mount, clock: &Clock) -> EventLine<'a>
     let network = event.network.known.then_some(event.network);
     let closely = network.filter(|network| network.min_rtt_us > 0);
     let transit = event.transit;
+    let progress = event.progress.as_deref();
+    let (socket, requester) = (progress.and_then(|p| p.socket), progress.and_then(|p| p.requester));
     EventLine {
         time: clock.iso(event.start),
         probe: event.operation.protocol().name.into(),
@@ -46,6 +48,20 @@ pub fn line<'a>(event: &Event, mount: &'a Mount, clock: &Clock) -> EventLine<'a>
         unread_ms: closely.map(|n| f64::from(n.unread_us) / 1e3),
         out_of_order: closely.map(|n| n.out_of_order),
         own_queue: closely.map(|n| n.own_queue),
+        segments_out: socket.map(|s| s.segments_out),
+        segments_in: socket.map(|s| s.segments_in),
+        segments_acked: socket.map(|s| s.delivered),
+        timeouts: socket.map(|s| s.timeouts),
+        needless_retransmits: socket.map(|s| s.needless),
+        busy_ms: socket.map(|s| s.busy_ms),
+        window_limited_ms: socket.map(|s| s.window_ms),
+        buffer_limited_ms: socket.map(|s| s.buffer_ms),
+        pacing_rate: socket.map(|s| s.pacing_rate),
+        delivery_rate: socket.map(|s| s.delivery_rate),
+        requester_cpu_wait_ms: requester.map(|r| f64::from(r.cpu.waited_us) / 1e3),
+        receiver_cpu_wait_ms: progress.and_then(|p| p.receiver).map(|r| f64::from(r.waited_us) / 1e3),
+        cpu_pressure_ms: requester.map(|r| r.cpu_pressure_ms),
+        memory_pressure_ms: requester.map(|r| r.memory_pressure_ms),
         sends: transit.map(|t| t.sends),
         sends_local_ms: transit.map(|t| milliseconds(t.local)),
         sends_held_ms: transit.map(|t| milliseconds(t.held)),

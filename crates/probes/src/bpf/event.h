@@ -81,6 +81,32 @@ struct network {
 	__u16 reserved;
 };
 
+/*
+ * How the connection and the threads at both of its ends got on. Totals of their whole lives: what these changed by from one event to
+ * the next is what happened between. Of operations that took SHORT_NS or longer; where `segments_out`, `requester` or `receiver` is 0,
+ * what it stands for is not known.
+ */
+struct progress {
+	__u64 pacing_rate; /* bytes a second; 0: not paced */
+	__u64 delivery_rate; /* bytes a second, of TCP's newest sample */
+	__u32 segments_out;
+	__u32 segments_in;
+	__u32 delivered; /* segments with data that the peer has acknowledged */
+	__u32 timeouts; /* retransmission timeouts; 0 before Linux 6.7 */
+	__u32 needless; /* segments that were sent again, and that the peer had (RFC 2883) */
+	__u32 busy_ms; /* something was sent and not acknowledged, or was to be sent */
+	__u32 window_ms; /* thereof, what was to be sent did not fit the peer's window */
+	__u32 buffer_ms; /* thereof, the send buffer was full */
+	__u32 requester; /* thread */
+	__u32 requester_us; /* it was runnable, without a CPU */
+	__u32 receiver; /* thread that took the answer */
+	__u32 receiver_us;
+	__u32 cpu_pressure_ms; /* of the requester's cgroup, some of its threads waited for a CPU (PSI) */
+	__u32 memory_pressure_ms;
+	__u32 application_limited; /* that sample: there was not always something to send */
+	__u32 reserved;
+};
+
 /* What a record in the ring is. */
 enum ring_kind {
 	RING_EVENT = 1,
@@ -132,11 +158,12 @@ struct event {
 	__u32 sequence; /* NFS: of the slot */
 	__u32 resent; /* NFS: how often the call was sent again */
 	struct transit transit;
+	struct progress progress;
 	char comm[COMM_LENGTH];
 	char file[FILE_LENGTH];
 };
 
-ASSERT_RING_RECORD(event, 368);
+ASSERT_RING_RECORD(event, 448);
 
 /* One finished operation in the flight recorder: every one of them, so it is small. Times in microseconds. */
 struct record {

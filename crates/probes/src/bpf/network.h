@@ -34,6 +34,17 @@ struct tcp_sock___network {
 	__u32 dsack_dups;
 	__u32 rcv_ooopack;
 	__u32 data_segs_out;
+	__u32 segs_out;
+	__u32 segs_in;
+	__u32 delivered;
+	__u16 total_rto; /* since Linux 6.7 */
+	__u32 mss_cache;
+	__u32 rate_delivered;
+	__u32 rate_interval_us;
+	__u8 rate_app_limited : 1;
+	__u32 chrono_start; /* jiffies */
+	__u32 chrono_stat[3]; /* jiffies */
+	__u8 chrono_type : 2;
 	struct tcp_rack rack;
 	struct minmax rtt_min;
 };
@@ -67,6 +78,8 @@ struct dst_entry {
 
 struct sock___network {
 	struct dst_entry *sk_dst_cache;
+	__u32 sk_pacing_status;
+	unsigned long sk_pacing_rate;
 };
 
 struct sock_common___network {
@@ -150,5 +163,47 @@ __noinline int read_network_at(struct network *n, __u64 address, __u32 taken_us)
 	read_network_closely(n, (const void *)address);
 	/* Until it was taken, not until now. */
 	n->unread_us -= taken_us < n->unread_us ? taken_us : n->unread_us;
+	return 0;
+}
+
+enum { CHRONOS = 3 }; /* busy, window, buffer: enum tcp_chrono less one */
+
+/* The socket's part of it. Global, as above. */
+__noinline int read_progress_at(struct progress *p, __u64 address)
+{
+	const struct tcp_sock___network *tp = (const void *)address;
+	const struct sock___network *sk = (const void *)address;
+	__u32 since, state, ticks, interval, all = 0, jiffies[CHRONOS] = {};
+	struct settings *s = current_settings();
+
+	if (!p || !address || !s)
+		return 0;
+	p->segments_out = TCP_FIELD(tp, segs_out);
+	p->segments_in = TCP_FIELD(tp, segs_in);
+	p->delivered = TCP_FIELD(tp, delivered);
+	p->needless = TCP_FIELD(tp, dsack_dups);
+	if (bpf_core_field_exists(tp->total_rto))
+		p->timeouts = TCP_FIELD(tp, total_rto);
+	/* It is in one state at a time (tcp_get_info_chrono_stats() of net/ipv4/tcp.c). */
+	since = bpf_jiffies64() - TCP_FIELD(tp, chrono_start);
+	state = BPF_CORE_READ_BITFIELD_PROBED(tp, chrono_type);
+	jiffies[0] = TCP_FIELD(tp, chrono_stat[0]);
+	jiffies[1] = TCP_FIELD(tp, chrono_stat[1]);
+	jiffies[2] = TCP_FIELD(tp, chrono_stat[2]);
+	for (int i = 0; i < CHRONOS; i++) {
+		ticks = jiffies[i] + (state == i + 1 ? since : 0);
+		all += ticks;
+		jiffies[i] = ticks;
+	}
+	p->busy_ms = all * s->tick_ns / 1000000;
+	p->window_ms = jiffies[1] * s->tick_ns / 1000000;
+	p->buffer_ms = jiffies[2] * s->tick_ns / 1000000;
+	if (KERNEL_FIELD(struct sock___network, sk, sk_pacing_status))
+		p->pacing_rate = KERNEL_FIELD(struct sock___network, sk, sk_pacing_rate);
+	interval = TCP_FIELD(tp, rate_interval_us);
+	if (interval) {
+		p->delivery_rate = TCP_FIELD(tp, rate_delivered) * 1000000ULL * TCP_FIELD(tp, mss_cache) / interval;
+		p->application_limited = BPF_CORE_READ_BITFIELD_PROBED(tp, rate_app_limited);
+	}
 	return 0;
 }

@@ -14,6 +14,7 @@
 #include "../bpf/network.h"
 #include "../bpf/observe.h"
 #include "../bpf/transit.h"
+#include "../bpf/waits.h"
 #include <bpf/bpf_endian.h>
 #include "client.h"
 #include "details.h"
@@ -33,6 +34,8 @@ struct inflight {
 	__u64 received; /* 0: no answer yet */
 	__u64 cgroup;
 	__u32 uid;
+	__u32 receiver; /* thread; 0: the answer came within SHORT_NS */
+	__u32 receiver_us; /* its cpu_wait_us() then */
 	__u8 version;
 	__u8 unconnected; /* there was no connection when it began: it may have waited for one */
 	__u8 again; /* restarted: what it waits for is what the server answered the first time */
@@ -116,8 +119,13 @@ static __always_inline int received(const struct rpc_task *task, bool typed)
 	if (operation == OPERATION_WRITE || operation == OPERATION_COMMIT)
 		return 0;
 	f = inflight_of((__u64)task);
-	if (f)
-		f->received = now;
+	if (!f)
+		return 0;
+	f->received = now;
+	if (now - f->op.start >= SHORT_NS) {
+		f->receiver = bpf_get_current_pid_tgid();
+		f->receiver_us = cpu_wait_us(bpf_get_current_task_btf());
+	}
 	return 0;
 }
 
@@ -259,6 +267,16 @@ static __always_inline __u64 bytes_moved(const struct rpc_task *task, bool typed
 	return FIELD_BITS(64, struct nfs_pgio_res, answer, count);
 }
 
+static __always_inline void read_progress(struct event *e, const struct inflight *f, __u64 socket)
+{
+	read_progress_at(&e->progress, socket);
+	/* Where it waits for the answer. Else it is the kernel's worker that runs here. */
+	if ((__u32)bpf_get_current_pid_tgid() == f->op.tid)
+		read_requester(&e->progress, bpf_get_current_task_btf(), f->op.tid);
+	e->progress.receiver = f->receiver;
+	e->progress.receiver_us = f->receiver_us;
+}
+
 static __always_inline int finished(const struct rpc_task *task, bool typed)
 {
 	__u64 key = (__u64)task, server = 0, sent;
@@ -307,8 +325,10 @@ static __always_inline int finished(const struct rpc_task *task, bool typed)
 	if (e) {
 		e->message = bpf_ntohl(FIELD(typed, request, rq_xid));
 		e->network = facts.network;
-		if (o.end - o.start >= SHORT_NS)
+		if (o.end - o.start >= SHORT_NS) {
 			read_network_at(&e->network, facts.socket, microseconds(o.end - (o.start + o.queue + o.wire)));
+			read_progress(e, f, facts.socket);
+		}
 		/* RPC notes the time before it sends. Where fields are not typed, the verifier has enough to do as it is. */
 		if (typed && !held_up && sent)
 			read_transit(&e->transit, facts.socket, sent, sent + TRANSMIT_NS);

@@ -13,6 +13,7 @@
 #include "../bpf/network.h"
 #include "../bpf/observe.h"
 #include "../bpf/transit.h"
+#include "../bpf/waits.h"
 #include "cifs.h"
 #include "tree.h"
 
@@ -58,6 +59,8 @@ struct inflight {
 	__u32 status;
 	__u32 bytes;
 	struct network network; /* when it was received */
+	__u32 receiver; /* thread; this and the next of operations that took SHORT_NS or longer */
+	__u32 receiver_us; /* its cpu_wait_us() then */
 	__u8 answer_seen; /* status and bytes are the answer's */
 };
 
@@ -290,8 +293,11 @@ static __always_inline int received(const unsigned long long *arguments, bool ty
 	if (tcp) {
 		f->socket = (__u64)tcp;
 		read_network(&f->network, tcp);
-		if (f->received - f->op.start >= SHORT_NS)
+		if (f->received - f->op.start >= SHORT_NS) {
 			read_network_at(&f->network, f->socket, 0);
+			f->receiver = bpf_get_current_pid_tgid();
+			f->receiver_us = cpu_wait_us(bpf_get_current_task_btf());
+		}
 		f->op.flags |= EVENT_NETWORK_KNOWN;
 	}
 	return 0;
@@ -319,6 +325,17 @@ static __always_inline void split(struct outcome *o, const struct inflight *f)
 	if (o->queue > answered - o->start)
 		o->queue = answered - o->start;
 	o->wire = answered - o->start - o->queue;
+}
+
+static __always_inline void read_progress(struct event *e, const struct inflight *f, const struct task_struct *creator)
+{
+	read_progress_at(&e->progress, f->socket);
+	read_requester(&e->progress, creator, f->op.tid);
+	/* Else they are those of what the entry was for before. */
+	if (f->received && f->received - f->op.start >= SHORT_NS) {
+		e->progress.receiver = f->receiver;
+		e->progress.receiver_us = f->receiver_us;
+	}
 }
 
 static __always_inline int finished(const unsigned long long *arguments)
@@ -370,6 +387,8 @@ static __always_inline int finished(const unsigned long long *arguments)
 		/* Two ticks: one each for when it was allocated and sent. */
 		read_transit(&e->transit, f->socket, o.start, o.start + o.queue + 2 * tick_ns());
 		name_requester(e, BPF_CORE_READ(mid, creator));
+		if (o.end - o.start >= SHORT_NS)
+			read_progress(e, f, BPF_CORE_READ(mid, creator));
 		report(e);
 	}
 	count(PROBE_SMB, COUNT_FINISHED);

@@ -9,6 +9,7 @@
  */
 #include "../bpf/files.h"
 #include "../bpf/observe.h"
+#include "../bpf/waits.h"
 #include "../threads/iterator.h"
 #include "paths.h"
 #include "syscall.h"
@@ -325,6 +326,7 @@ static __always_inline int left(const struct pt_regs___kernel *regs, long result
 			name_file(e, task, result);
 		e->caller = number + 1;
 		name_requester(e, task);
+		read_requester(&e->progress, task, o.tid);
 		report(e);
 	}
 	count(PROBE_SYSCALLS, COUNT_FINISHED);

@@ -1,0 +1,118 @@
+//! How a connection and the threads at both of its ends got on: totals of their lives, which say something by what they change by.
+
+use serde::{Deserialize, Serialize};
+
+use crate::Nanos;
+
+/// What was read when an operation of 10 ms or more ended. What is not known is `None`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Progress {
+    /// The server connection.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub socket: Option<SocketTotals>,
+    /// Who asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requester: Option<RequesterWaits>,
+    /// The thread that took the answer off the socket, when it did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub receiver: Option<CpuWait>,
+}
+
+/// What TCP has counted on a connection. The numbers wrap: [`SocketTotals::since`] takes the difference.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SocketTotals {
+    /// Segments sent, those without data included.
+    pub segments_out: u32,
+    /// Segments received, those without data included.
+    pub segments_in: u32,
+    /// Segments with data that the peer has acknowledged.
+    pub delivered: u32,
+    /// Retransmission timeouts; 0 before Linux 6.7.
+    pub timeouts: u32,
+    /// Segments that were sent again although the peer had them (RFC 2883).
+    pub needless: u32,
+    /// Something was sent and not acknowledged, or waited to be sent: milliseconds, to a jiffy, as the next two.
+    pub busy_ms: u32,
+    /// Thereof, what waited did not fit the peer's window.
+    pub window_ms: u32,
+    /// Thereof, the send buffer was full.
+    pub buffer_ms: u32,
+    /// No total: the rate that TCP spaces segments by, bytes a second; 0: it does not.
+    pub pacing_rate: u64,
+    /// No total: the newest sample of the rate at which data was acknowledged, bytes a second.
+    pub delivery_rate: u64,
+    /// Of that sample: there was not always something to send, so the path may be faster.
+    pub application_limited: bool,
+}
+
+/// A thread's time without a CPU.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CpuWait {
+    /// The thread.
+    pub tid: u32,
+    /// For how long it was runnable, but on no CPU, in all its life: microseconds modulo 2^32 (`sched_info.run_delay`).
+    pub waited_us: u32,
+}
+
+/// What a requester had to wait for on this host.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RequesterWaits {
+    /// The thread itself.
+    pub cpu: CpuWait,
+    /// Some threads of its cgroup waited for a CPU: milliseconds in all the cgroup's life, brought up to date every two seconds (PSI). 0 where the kernel keeps none.
+    pub cpu_pressure_ms: u32,
+    /// Likewise for memory.
+    pub memory_pressure_ms: u32,
+}
+
+impl SocketTotals {
+    /// What happened since then on the same connection.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            segments_out: self.segments_out.wrapping_sub(earlier.segments_out),
+            segments_in: self.segments_in.wrapping_sub(earlier.segments_in),
+            delivered: self.delivered.wrapping_sub(earlier.delivered),
+            // 16 bits in the kernel.
+            timeouts: self.timeouts.wrapping_sub(earlier.timeouts) & 0xffff,
+            needless: self.needless.wrapping_sub(earlier.needless),
+            busy_ms: self.busy_ms.wrapping_sub(earlier.busy_ms),
+            window_ms: self.window_ms.wrapping_sub(earlier.window_ms),
+            buffer_ms: self.buffer_ms.wrapping_sub(earlier.buffer_ms),
+            ..*self
+        }
+    }
+}
+
+impl CpuWait {
+    /// For how long the same thread waited since then, nanoseconds; `None` of another thread.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Option<Nanos> {
+        (self.tid == earlier.tid).then(|| u64::from(self.waited_us.wrapping_sub(earlier.waited_us)) * 1_000)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn totals_wrap() {
+        let earlier = SocketTotals { segments_in: u32::MAX, timeouts: 0xffff, busy_ms: 8, ..SocketTotals::default() };
+        let now =
+            SocketTotals { segments_in: 2, timeouts: 1, busy_ms: 20, delivery_rate: 7, ..SocketTotals::default() };
+        let since = now.since(&earlier);
+        assert_eq!((since.segments_in, since.timeouts, since.busy_ms, since.delivery_rate), (3, 2, 12, 7));
+    }
+
+    #[test]
+    fn a_wait_is_of_one_thread() {
+        let earlier = CpuWait { tid: 7, waited_us: u32::MAX };
+        assert_eq!(CpuWait { tid: 7, waited_us: 4 }.since(&earlier), Some(5_000));
+        assert_eq!(CpuWait { tid: 8, waited_us: 4 }.since(&earlier), None);
+    }
+}
