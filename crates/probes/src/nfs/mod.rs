@@ -24,13 +24,25 @@ pub(crate) static SPEC: Spec = Spec {
         Rung {
             via: "tp_btf",
             required: &["tp_started", "tp_finished", "tp_freed"],
-            optional: &["fentry_received", "fentry_restarted", "fentry_restarted_prepare", "fentry_released"],
+            optional: &[
+                "fentry_received",
+                "fentry_restarted",
+                "fentry_restarted_prepare",
+                "fentry_released",
+                "forget_ended",
+            ],
             without: WITHOUT,
         },
         Rung {
             via: "kprobe",
             required: &["kprobe_started", "kprobe_finished", "kprobe_freed"],
-            optional: &["kprobe_received", "kprobe_restarted", "kprobe_restarted_prepare", "kprobe_released"],
+            optional: &[
+                "kprobe_received",
+                "kprobe_restarted",
+                "kprobe_restarted_prepare",
+                "kprobe_released",
+                "forget_ended",
+            ],
             without: WITHOUT,
         },
     ],

@@ -11,6 +11,7 @@
  * and, of an rpc_clnt, freed. tp_btf (with fentry) and kprobe programs share the handlers; they differ in FIELD().
  */
 #include "../bpf/caller.h"
+#include "../bpf/ended.h"
 #include "../bpf/network.h"
 #include "../bpf/observe.h"
 #include "../bpf/transit.h"
@@ -349,6 +350,20 @@ static __always_inline int finished(const struct rpc_task *task, bool typed)
 	count(PROBE_NFS, COUNT_FINISHED);
 	f->op.start = 0;
 	return 0;
+}
+
+static __always_inline bool goes_on(__u64 address)
+{
+	const struct rpc_task *task = (void *)address;
+
+	/* A task gives up its client when it is released (rpc_task_release_client). */
+	return BPF_CORE_READ(task, tk_client, cl_prog) == NFS_PROGRAM;
+}
+
+SEC("iter/bpf_map_elem")
+int forget_ended(struct bpf_iter__bpf_map_elem *ctx)
+{
+	return forget_ended_by(ctx, PROBE_NFS, goes_on);
 }
 
 /* Rung 1: tp_btf, and fentry for what has no tracepoint. Some verifiers want to see that a tracepoint's argument is one. */

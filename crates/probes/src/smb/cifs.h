@@ -89,6 +89,7 @@ struct smb2_head {
 _Static_assert(__builtin_offsetof(struct smb2_head, remaining) == 72, "as on the wire");
 
 enum {
+	MID_FREE = 0, /* set by __release_mid (cifsglob.h, as the others) */
 	/* MID_RESPONSE_RECEIVED, MID_RESPONSE_MALFORMED, MID_RESPONSE_READY (cifsglob.h) */
 	MID_ANSWERED = 0x4 | 0x10 | 0x40,
 	SMB2_NEGOTIATE = 0,

@@ -21,13 +21,13 @@ pub(crate) static SPEC: Spec = Spec {
         Rung {
             via: "fentry",
             required: &["fexit_started", "fentry_received", "fentry_finished"],
-            optional: &["fentry_waiting", "fentry_waiting_mtu", "fexit_waited_mtu"],
+            optional: &["fentry_waiting", "fentry_waiting_mtu", "fexit_waited_mtu", "forget_ended"],
             without: "time spent waiting for credits",
         },
         Rung {
             via: "kprobe",
             required: &["kprobe_starting", "kretprobe_started", "kprobe_received", "kprobe_finished"],
-            optional: &["kprobe_waiting", "kprobe_waiting_mtu", "kretprobe_waited_mtu"],
+            optional: &["kprobe_waiting", "kprobe_waiting_mtu", "kretprobe_waited_mtu", "forget_ended"],
             without: "time spent waiting for credits",
         },
     ],

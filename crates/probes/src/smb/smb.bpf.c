@@ -10,6 +10,7 @@
  * fentry and kprobe programs share the handlers. What differs is how a field of an argument is read: FIELD().
  */
 #include "../bpf/caller.h"
+#include "../bpf/ended.h"
 #include "../bpf/network.h"
 #include "../bpf/observe.h"
 #include "../bpf/transit.h"
@@ -394,6 +395,19 @@ static __always_inline int finished(const unsigned long long *arguments)
 	count(PROBE_SMB, COUNT_FINISHED);
 	f->op.start = 0;
 	return 0;
+}
+
+static __always_inline bool goes_on(__u64 address)
+{
+	const struct mid_q_entry *mid = (void *)address;
+
+	return BPF_CORE_READ(mid, mid_state) != MID_FREE;
+}
+
+SEC("iter/bpf_map_elem")
+int forget_ended(struct bpf_iter__bpf_map_elem *ctx)
+{
+	return forget_ended_by(ctx, PROBE_SMB, goes_on);
 }
 
 /* Rung 1: fentry */

@@ -2,11 +2,12 @@
 
 use std::{
     collections::HashSet,
+    os::fd::AsFd as _,
     sync::{Mutex, PoisonError},
     time::Duration,
 };
 
-use libbpf_rs::{ErrorExt as _, Link, Object, ObjectBuilder, ProgramMut};
+use libbpf_rs::{ErrorExt as _, Link, Map, MapCore as _, MapHandle, Object, ObjectBuilder, ProgramMut};
 use model::Nanos;
 
 use super::{
@@ -23,6 +24,8 @@ use crate::{
 
 /// How long a failure to attach stands.
 const RETRY_AFTER: Duration = Duration::from_secs(300);
+/// The section of a program that the kernel runs for each entry of a map.
+const OVER_A_MAP: &str = "iter/bpf_map_elem";
 
 /// A probe that has been loaded and attached. Dropping it detaches.
 pub(super) struct Attached {
@@ -30,6 +33,8 @@ pub(super) struct Attached {
     _links: Vec<Link>,
     /// The iterator over tasks that lists what is in flight, of a probe that has one.
     pub in_flight: Option<Link>,
+    /// The iterator over the map of operations in flight that forgets those whose end was missed, of a probe that has one.
+    pub forgets_ended: Option<Link>,
     /// Of a probe on libraries: what it is attached to.
     pub libraries: Option<Libraries>,
     pub object: Object,
@@ -102,13 +107,14 @@ fn attach(spec: &'static Spec, probe: &mut dyn Probe, shared: &Shared) -> Result
         let tries: &[bool] = if rung.optional.is_empty() { &[true] } else { &[true, false] };
         for optional in tries.iter().copied() {
             match attach_rung((spec, probe), shared, rung, optional, &functions) {
-                Ok(Hooked { object, links, in_flight, libraries }) => {
+                Ok(Hooked { object, links, in_flight, forgets_ended, libraries }) => {
                     unseen.extend(probe.unseen(rung));
                     let users = spec.module.as_ref().and_then(|module| module_users(module.name)).unwrap_or(0);
                     let own_users = users.saturating_sub(users_before);
                     return Ok(Attached {
                         _links: links,
                         in_flight,
+                        forgets_ended,
                         libraries,
                         object,
                         rung,
@@ -155,6 +161,7 @@ struct Hooked {
     object: Object,
     links: Vec<Link>,
     in_flight: Option<Link>,
+    forgets_ended: Option<Link>,
     libraries: Option<Libraries>,
 }
 
@@ -180,7 +187,9 @@ fn attach_rung(
     let attach = |program: ProgramMut<'_>| {
         program.attach().with_context(|| format!("cannot attach {}", program.name().to_string_lossy()))
     };
-    let (mut links, mut in_flight) = (Vec::new(), None);
+    let (mut links, mut in_flight, mut forgets_ended) = (Vec::new(), None, None);
+    let of_flights = |map: &Map<'_>| spec.inflight.iter().any(|name| map.name() == *name);
+    let flights = object.maps().find(of_flights).map(|map| MapHandle::try_from(&map)).transpose()?;
     // Objects have what sees an operation's start before what sees its end. The end is attached first: otherwise those that
     // start in between would never end, and look as if they hung.
     let libraries = match spec.libraries {
@@ -195,12 +204,14 @@ fn attach_rung(
     for program in programs {
         if spec.inflight.iter().any(|name| program.name() == *name) {
             in_flight = Some(attach(program)?);
+        } else if let Some(map) = flights.as_ref().filter(|_| program.section() == OVER_A_MAP) {
+            forgets_ended = Some(program.attach_iter(map.as_fd())?);
         } else {
             links.push(attach(program)?);
         }
     }
     probe.attach(&mut object)?;
-    Ok(Hooked { object, links, in_flight, libraries })
+    Ok(Hooked { object, links, in_flight, forgets_ended, libraries })
 }
 
 fn cure(reason: &str) -> String {

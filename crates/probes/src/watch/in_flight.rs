@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, os::unix::fs::MetadataExt, time::Duration};
 
-use libbpf_rs::{MapCore, MapFlags};
+use libbpf_rs::{Link, MapCore, MapFlags};
 use model::{Event, MountKey, Nanos, Protocol, Requester, text::Text};
 
 use super::{Watch, attach::Attached, nanos_now};
@@ -14,16 +14,28 @@ use crate::{
     threads::{self, Threads},
 };
 
+/// How old an operation is for which the kernel side may say that its end was missed: UNSEEN_NS of bpf/ended.h.
+const UNSEEN: Nanos = 1_000_000_000;
+
 impl Watch {
     /// Operations of the `wanted` protocols that have not returned, at least `age` old, the oldest first and at most
-    /// `limit` of each protocol, as far as their probes can list these. An operation whose thread is elsewhere has returned, and its
-    /// end was missed: it is none.
+    /// `limit` of each protocol, as far as their probes can list these. An operation that has returned, and whose end was missed, is none: its
+    /// thread is elsewhere, or the kernel has released it.
     pub fn in_flight(&self, wanted: impl Fn(&Protocol) -> bool, age: Duration, limit: usize) -> Vec<Event> {
         let now = nanos_now();
         let age = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
         let mut events = self.pending_calls(&wanted, age, now);
-        for (_, map) in self.inflight_maps().filter(|(probe, _)| wanted(probe.spec.protocol)) {
-            events.extend(flights(&map, now).into_iter().filter(|event| event.duration >= age));
+        for (probe, map) in self.inflight_maps().filter(|(probe, _)| wanted(probe.spec.protocol)) {
+            let old = || flights(&map, now).into_iter().filter(|event| event.duration >= age).collect::<Vec<_>>();
+            let found = old();
+            let forgets = probe.attached.as_ref().and_then(|attached| attached.forgets_ended.as_ref());
+            match forgets.filter(|_| found.iter().any(|event| event.duration >= UNSEEN)) {
+                Some(forgets) => {
+                    forget_ended(forgets);
+                    events.extend(old());
+                }
+                None => events.extend(found),
+            }
         }
         self.drop_what_has_ended(&mut events);
         events.sort_by_key(|event| event.start);
@@ -83,6 +95,13 @@ fn flights(map: &impl MapCore, now: Nanos) -> Vec<Event> {
         tracing::debug!(%error, "cannot read what is in flight");
     }
     found
+}
+
+/// Has the kernel side forget what has ended unseen.
+fn forget_ended(iterator: &Link) {
+    if let Err(error) = iterator::read_all::<event>(iterator) {
+        tracing::warn!(%error, "cannot tell whether operations in flight have ended: some may look as if they hung");
+    }
 }
 
 /// A probe with an iterator may count what is pending in its only variables: with all of them zero, no task need be looked at.
