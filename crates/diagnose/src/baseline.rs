@@ -1,4 +1,4 @@
-//! Latency that departs from its own recent normal: the median or the slowest hundredth of an operation on a mount.
+//! Latency that departs from its own recent normal: the median, the mean or the slowest hundredth of an operation on a mount.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,7 +20,7 @@ use crate::{
 /// The word for it.
 pub const KIND: &str = "baseline";
 
-/// Latency that departs from its own recent normal: the median or the 99th percentile of one operation on one mount is at
+/// Latency that departs from its own recent normal: the median, the mean or the 99th percentile of one operation on one mount is at
 /// least `factor` times its normal, and at least `least_shift` more.
 #[derive(Debug, Clone)]
 pub struct BaselineRule {
@@ -60,8 +60,21 @@ impl Rule for BaselineRule {
     }
 }
 
-/// What is followed: its name, which share of the operations is faster, and how many times the operations it takes.
-const FIGURES: [(&str, f64, u64); 2] = [("median", 0.5, 1), ("99th percentile", 0.99, 10)];
+/// What is followed.
+struct Figure {
+    name: &'static str,
+    /// Which share of the operations is faster; `None`: the mean.
+    share: Option<f64>,
+    /// How many times the operations it takes.
+    times: u64,
+}
+
+/// The mean is the time that is lost: a few operations that take a second each, among so many fast ones that there are not enough for a percentile.
+const FIGURES: [Figure; 3] = [
+    Figure { name: "median", share: Some(0.5), times: 1 },
+    Figure { name: "99th percentile", share: Some(0.99), times: 10 },
+    Figure { name: "mean", share: None, times: 1 },
+];
 
 /// A figure, and the size of the operations: the power of two that the bytes of as many of them are below.
 type Sample = [f32; 2];
@@ -187,15 +200,20 @@ fn for_size(rule: &BaselineRule, learned: &Normal<'_, 2>, size: f32) -> Vec<f32>
 }
 
 impl Stretch {
-    /// Whether it matters that the slower part of its operations, all but `share`, took so much longer, nanoseconds.
-    fn matters(&self, share: f64, longer: f32) -> bool {
-        let lost = (1.0 - share) * self.histogram.count as f64 * f64::from(longer);
+    /// Whether it matters that the slower part of its operations, all but `share`, or all, took so much longer, nanoseconds.
+    fn matters(&self, share: Option<f64>, longer: f32) -> bool {
+        let lost = (1.0 - share.unwrap_or(0.0)) * self.histogram.count as f64 * f64::from(longer);
         lost >= MATTERS * self.to.saturating_sub(self.from) as f64
     }
 }
 
-/// A figure of a histogram, which `share` of the operations are below.
-fn sample(histogram: &Histogram, share: f64) -> Option<Sample> {
+/// A figure of a histogram.
+fn sample(histogram: &Histogram, share: Option<f64>) -> Option<Sample> {
+    let Some(share) = share else {
+        let mean = histogram.sum.checked_div(histogram.count)? as f32;
+        let size = (histogram.bytes / histogram.count).checked_ilog2().map_or(0, |log| log + 1);
+        return Some([mean, (size as f32).max(SMALL.into())]);
+    };
     let mut sizes = histogram.sizes;
     // What moved no bytes is small.
     sizes[0] += histogram.count.saturating_sub(sizes.iter().sum());
@@ -217,7 +235,7 @@ impl Detector for Baseline {
         self.figures.next_window();
         let rule = &self.rule;
         for finished in meanwhile.finished.iter().filter(|finished| rule.operations.contains(&finished.operation)) {
-            for (index, (name, share, times)) in FIGURES.into_iter().enumerate() {
+            for (index, Figure { name, share, times }) in FIGURES.into_iter().enumerate() {
                 let least = rule.pace.operations.saturating_mul(times);
                 let Some(stretch) = self.figures.pool(index, finished, window, least) else { continue };
                 let Some(figures) = sample(&stretch.histogram, share) else { continue };
@@ -232,6 +250,11 @@ impl Detector for Baseline {
                     (!is_out || departed || stretch.matters(share, figure - expected.median)).then_some(is_out)
                 });
                 let (Some(since), Some(learned)) = (since, self.figures.normal(key)) else { continue };
+                let of = (finished.operation, finished.mount);
+                // Where the others show it, the mean says nothing new.
+                if share.is_none() && self.departures.shown_by.contains_key(&of) {
+                    continue;
+                }
                 let expected = Expected::of(rule, &learned, size, more);
                 let text = format!(
                     "{} on {}: {name} {}, normally {}",
@@ -240,7 +263,6 @@ impl Detector for Baseline {
                     span(figure as u64),
                     span(expected.median as u64)
                 );
-                let of = (finished.operation, finished.mount);
                 // Of what is at most half of the way to the limit, nobody would say that it shows anything.
                 self.departures.add(of, since, expected.halfway() as u64, text, span(expected.limit as u64));
             }
@@ -251,7 +273,7 @@ impl Detector for Baseline {
     fn detect(&self, _: &Window) -> Option<Anomaly> {
         let BaselineRule { pace, factor, least_shift, .. } = &self.rule;
         let rule = format!(
-            "an operation's median or 99th percentile {factor} times its own recent normal, and {} more, for {} windows",
+            "an operation's median, mean or 99th percentile {factor} times its own recent normal, and {} more, for {} windows",
             span(nanos(*least_shift)),
             pace.sustained
         );

@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{MS, judge, operation, smb};
+use common::{MS, judge, operation, smb, syscall};
 use model::{Alternative, Cause, Code, Event, Layer, MountKey, Transit};
 use plumbline_diagnose::{
     Change, Detector, Meanwhile, Watch, Window,
@@ -145,6 +145,29 @@ fn of_a_silent_server_the_stamps_say_whether_it_has_the_request() {
     assert_eq!((arrived.layer, lost.layer), (Layer::Server, Layer::Unknown));
     assert!(arrived.because.join(" ").contains("acknowledged, the last after 1 ms"), "{:?}", arrived.because);
     assert!(lost.because.join(" ").contains("not been acknowledged for 9 s"), "{:?}", lost.because);
+}
+
+#[test]
+fn where_nothing_is_stamped_tcp_says_whether_a_silent_server_has_the_request_and_whether_its_answer_was_lost() {
+    let judged = |unacknowledged, gap| {
+        let mut event = in_flight(SECOND, 10 * SECOND);
+        event.transit = Some(Transit { unacknowledged, gap, ..Transit::default() });
+        judge("stalled", &[event], &[])
+    };
+    let (arrived, lost, answered) = (judged(0, false), judged(9 * SECOND, false), judged(0, true));
+    assert_eq!((arrived.layer, lost.layer, answered.layer), (Layer::Server, Layer::Unknown, Layer::Network));
+    assert!(arrived.because.join(" ").contains("was acknowledged: the server's host"), "{:?}", arrived.because);
+    assert!(answered.because.join(" ").contains("what belongs before it is missing"), "{:?}", answered.because);
+}
+
+#[test]
+fn a_call_that_was_killed_is_judged_by_the_request_that_still_waits() {
+    let mut request = in_flight(SECOND, 10 * SECOND);
+    request.transit = Some(Transit::default());
+    let call = Event { mount: request.mount, ..syscall("write", 1_000.0, 8_900.0) };
+    let judged = judge("latency", std::slice::from_ref(&call), &[request]);
+    assert_eq!((judged.layer, judged.cause), (Layer::Server, Some(Cause::Frozen)), "{:?}", judged.because);
+    assert_ne!(judge("latency", &[call], &[]).layer, Layer::Server);
 }
 
 #[test]

@@ -189,6 +189,19 @@ fn a_departure_says_what_was_normal_and_ends_half_of_the_way_back() {
 }
 
 #[test]
+fn a_few_that_take_very_long_are_seen_in_the_mean() {
+    let mut rule = Seconds::of(&baseline(PACE));
+    assert_eq!(rule.repeat(60, "SMB2_WRITE", &[1.0; 30], 4096), 0);
+    let mut few = [1.0; 30];
+    few[0] = 600.0;
+    assert_eq!(rule.repeat(4, "SMB2_WRITE", &few, 4096), 0);
+    assert_eq!(
+        rule.next("SMB2_WRITE", &few, 4096).unwrap().observed,
+        "SMB2_WRITE on /mnt/a: mean 21 ms, normally 1 ms"
+    );
+}
+
+#[test]
 fn what_lasts_as_long_as_is_remembered_is_the_normal() {
     let mut rule = Seconds::of(&baseline(Pace { history: 50, ..PACE }));
     assert_eq!(rule.repeat(50, "SMB2_WRITE", &[4.0; 30], 4096), 0);

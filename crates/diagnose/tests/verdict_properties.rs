@@ -57,8 +57,16 @@ fn simulated(network: f64, server: f64, threads: u32, fault: Fault, held: Held, 
             if stamped && broken {
                 let ns = |ms: f64| (ms * MS as f64) as u64;
                 let (local, held, least, most) = (ns(local), 0, ns(ack), ns(ack));
-                event.transit =
-                    Some(Transit { sends: 1, local, held, least, most, retransmitted: 0, unacknowledged: 0 });
+                event.transit = Some(Transit {
+                    sends: 1,
+                    local,
+                    held,
+                    least,
+                    most,
+                    retransmitted: 0,
+                    unacknowledged: 0,
+                    gap: false,
+                });
             }
             now += queue + network + server + deliver + 1.0;
             if broken { scene.slow(event) } else { scene.fast(event) }
@@ -93,6 +101,7 @@ fn any_event() -> impl Strategy<Value = Event> {
                     most,
                     retransmitted: 0,
                     unacknowledged: 0,
+                    gap: false,
                 });
                 event.connection = link;
                 event.flags.unanswered = unanswered;

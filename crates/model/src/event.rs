@@ -57,6 +57,11 @@ impl Event {
         (self.end(), self.operation, self.requester.tid)
     }
 
+    /// What became of its sends, if they were stamped.
+    pub fn stamped(&self) -> Option<Transit> {
+        self.transit.filter(|transit| transit.sends > 0)
+    }
+
     /// Whether it ended with this code.
     pub fn ended_with(&self, code: Code) -> bool {
         match code {
@@ -163,7 +168,8 @@ impl Network {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Transit {
-    /// How many of them were acknowledged, or with `unacknowledged` are not yet; at least one.
+    /// How many of them were acknowledged, or with `unacknowledged` are not yet. 0: nothing is stamped, and of an operation in flight only
+    /// `unacknowledged` is known, from what TCP knows of the connections with its server.
     pub sends: u32,
     /// The longest from TCP's handing one down until the driver had it, nanoseconds: this host's queueing discipline.
     pub local: u64,
@@ -178,6 +184,8 @@ pub struct Transit {
     pub retransmitted: u32,
     /// Of an operation in flight: for how long the oldest of them has not been acknowledged, nanoseconds; 0 if all are.
     pub unacknowledged: u64,
+    /// Of an operation in flight: data from its server has come in behind some that is missing still.
+    pub gap: bool,
 }
 
 /// Properties of a request.

@@ -160,6 +160,7 @@ fn transit(raw: &transit) -> Option<Transit> {
         most: nanoseconds(raw.most_us),
         retransmitted: raw.retransmitted,
         unacknowledged: 0,
+        gap: false,
     })
 }
 

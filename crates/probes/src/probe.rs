@@ -1,11 +1,24 @@
 //! What a probe does that no other does, while it is wanted. What it is, its [`Spec`](crate::spec::Spec) says.
 
-use std::any::Any;
+use std::{any::Any, time::Duration};
 
 use libbpf_rs::{Object, OpenObject, ProgramMut, Result};
 use model::{Event, Histogram, MountKey, Operation};
 
 use crate::{mounts::Mounts, spec::Rung};
+
+/// How a connection with a server stands.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sent {
+    /// One of the server's mounts.
+    pub mount: MountKey,
+    /// For how long nothing was sent; `None`: nothing ever was.
+    pub quiet: Option<Duration>,
+    /// For how long the server's host has acknowledged nothing, although not all that was sent is acknowledged.
+    pub unacknowledged: Option<Duration>,
+    /// Data of the server has come in behind some that is missing still.
+    pub gap: bool,
+}
 
 /// A probe, attached or not. Whatever it may do is nothing unless it says otherwise; most do nothing but what their
 /// [`Spec`](crate::spec::Spec) describes.
@@ -47,6 +60,11 @@ pub(crate) trait Probe: Any + Send {
     /// process is gone, say.
     fn has_ended(&self, _key: &[u8]) -> bool {
         false
+    }
+
+    /// What it can see of the connections with servers now: what was sent, and whether the server's host has it.
+    fn sent(&self) -> Vec<Sent> {
+        Vec::new()
     }
 
     /// Adds to an event what only user space can find out.

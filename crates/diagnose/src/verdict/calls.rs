@@ -4,6 +4,7 @@ use model::{Cause, Event, Level, Nanos, PhasesMs, Verdict};
 
 use super::{
     conclude::conclude,
+    failure::of_stalls,
     scene::{JUDGED, Scene, overlap, union},
     verdict as of_requests,
 };
@@ -33,7 +34,14 @@ pub(super) fn verdict(scene: &Scene, calls: &[Event], around: &[Event]) -> Verdi
     let covered = covered(&slowest, &requests);
     if !below.is_empty() && covered >= LITTLE {
         let below: Vec<Event> = below.into_iter().map(|event| (*event).clone()).collect();
-        let mut verdict = of_requests(&below, around, scene.long_term);
+        let (waiting, ended): (Vec<_>, Vec<_>) = below.into_iter().partition(|event| event.flags.in_flight);
+        let mut verdict = match waiting.is_empty() {
+            true => of_requests(&ended, around, scene.long_term),
+            false => {
+                let answered: Vec<_> = around.iter().filter(|event| !event.flags.in_flight).cloned().collect();
+                of_stalls(&waiting, &answered)
+            }
+        };
         let why = format!("{} Judged by the requests to the server that took most of that.", scene.summary());
         verdict.because.insert(0, why);
         return verdict;

@@ -100,8 +100,8 @@ pub(super) fn of_stalls(stalled: &[Event], around: &[Event]) -> Verdict {
         span(ago)
     ));
     if ago > (oldest.duration / RECENT).max(SECOND) {
-        because.push("Since then it has been silent: who is to blame for that is not known.".to_owned());
-        return of(SILENT.to_vec(), because);
+        because.push("Since then it has been silent.".to_owned());
+        return silent(oldest.transit, because);
     }
     if sent_again(around, oldest) >= LOSSES {
         because.push(
@@ -117,11 +117,15 @@ pub(super) fn of_stalls(stalled: &[Event], around: &[Event]) -> Verdict {
 /// Nobody is answered: whether the request arrived is all that can be known, and that only from its stamps.
 fn silent(transit: Option<Transit>, mut because: Vec<String>) -> Verdict {
     let (candidates, reason) = match transit {
-        Some(Transit { unacknowledged: 0, most, .. }) => {
+        Some(Transit { gap: true, .. }) => {
+            let reason =
+                "Part of what the server sent has come in, and what belongs before it is missing: the path loses it.";
+            (vec![(Cause::Loss, 0.85)], reason.to_owned())
+        }
+        Some(Transit { unacknowledged: 0, sends, most, .. }) => {
+            let last = if sends > 0 { format!(", the last after {}", span(most)) } else { String::new() };
             let reason = format!(
-                "All that was sent was acknowledged, the last after {}: the server's host has the request, and its service \
-                 does not answer.",
-                span(most)
+                "All that was sent was acknowledged{last}: the server's host has the request, and its service does not answer."
             );
             (vec![(Cause::Frozen, 0.85)], reason)
         }

@@ -115,7 +115,7 @@ impl<'a> History<'a> {
         let clocks = self.scene.clocks.filter(|_| event.network.min_rtt_us > 0);
         let later = clocks.and_then(|clocks| clocks.later(event)).unwrap_or(0);
         low = low.max(later.saturating_sub(u64::from(event.network.unread_us) * 1_000 + JIFFY));
-        if let Some(transit) = event.transit {
+        if let Some(transit) = event.stamped() {
             low = low.max(transit.least.saturating_sub(ACK_DELAY));
             if !self.lossy {
                 high = high.min(transit.held.saturating_add(transit.most).max(low));

@@ -248,7 +248,7 @@ impl<'a> Judgement<'a> {
     fn phases(&self) -> PhasesMs {
         let mean = |time: fn(&Event) -> u64| self.scene.mean(time) / 1e6;
         let own = self.scene.mean(|event| self.scene.local(event)) / 1e6;
-        let stamped = self.scene.judged.iter().any(|event| event.transit.is_some());
+        let stamped = self.scene.judged.iter().any(|event| event.stamped().is_some());
         let wire = self
             .scene
             .mean(|event| event.phases.wire.saturating_sub(self.scene.local(event)).saturating_sub(unread(event)))

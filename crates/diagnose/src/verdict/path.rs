@@ -120,7 +120,7 @@ impl<'a> Sight<'a> {
             samples: within.iter().filter(|other| round_trip(other).is_some()).count(),
             round_trip: within.iter().filter_map(|other| round_trip(other)).min(),
             later: within.iter().filter_map(later).min(),
-            held: event.transit.map(|_| stamped_local(event)),
+            held: event.stamped().map(|_| stamped_local(event)),
             within,
         }
     }

@@ -158,7 +158,7 @@ impl<'a> Scene<'a> {
 
     /// The part of the time on the wire for which the request lay in this host's queueing discipline, as far as that is known.
     pub fn local(&self, event: &Event) -> u64 {
-        if let Some(transit) = event.transit {
+        if let Some(transit) = event.stamped() {
             // What its queueing discipline does not take, TCP holds back.
             let held = if self.is_queued() { transit.held } else { 0 };
             return stamped_local(event).saturating_add(held).min(event.phases.wire);
@@ -211,7 +211,7 @@ pub(super) fn flight(event: &Event) -> (Nanos, Nanos) {
 
 /// Likewise, as its stamps say it.
 pub(super) fn stamped_local(event: &Event) -> u64 {
-    event.transit.map_or(0, |transit| transit.local.min(event.phases.wire))
+    event.stamped().map_or(0, |transit| transit.local.min(event.phases.wire))
 }
 
 /// The part of the time on the wire for which the answer lay in this host's socket, because nobody took it: at least.

@@ -94,7 +94,7 @@ impl Split {
                 && bounds.retransmitted == Some(0)
             {
                 // TCP may have held it back for want of a window, and it may have taken more round trips than usual.
-                let held = event.transit.map_or(0, |transit| transit.held);
+                let held = event.stamped().map_or(0, |transit| transit.held);
                 let again = more_turns(event.bytes, split.normal_round_trip.unwrap_or(0), excess);
                 high = high.min(more.saturating_mul(turns(event.bytes)).saturating_add(held).saturating_add(again));
             }
@@ -118,7 +118,7 @@ impl Split {
                 split.by_retransmission = split.by_retransmission.saturating_add(low);
             }
             round_trips.extend(bounds.round_trip);
-            if let Some(transit) = event.transit {
+            if let Some(transit) = event.stamped() {
                 let (all, count) = split.stamped.map_or((transit, 0), |(all, count)| (extremes(all, transit), count));
                 split.stamped = Some((all, count + 1));
             }
@@ -292,5 +292,6 @@ fn extremes(one: Transit, other: Transit) -> Transit {
         most: one.most.max(other.most),
         retransmitted: one.retransmitted.saturating_add(other.retransmitted),
         unacknowledged: one.unacknowledged.max(other.unacknowledged),
+        gap: one.gap || other.gap,
     }
 }

@@ -103,6 +103,11 @@ fn around(
     let device = |mount: MountKey| source.device(mount).unwrap_or(mount);
     let calls = events.iter().filter(|event| !event.operation.level().is_remote());
     let devices: HashSet<_> = calls.map(|event| device(event.mount)).collect();
+    // Whoever is killed returns before what was asked for does.
+    let waiting = match devices.is_empty() {
+        true => Vec::new(),
+        false => source.in_flight(&|protocol| protocol.level.is_remote(), Duration::ZERO, diagnose::KEPT),
+    };
     let mut below = HashMap::new();
     let mut is_below = |mount: MountKey| *below.entry(mount).or_insert_with(|| devices.contains(&device(mount)));
     let is_near = |event: &Event| {
@@ -111,7 +116,7 @@ fn around(
             connection => *connection == event.connection,
         }) || event.operation.level() == Level::Request && is_below(event.mount)
     };
-    recorded.filter(is_near).map(|event| known.whole(event)).collect()
+    recorded.chain(waiting).filter(is_near).map(|event| known.whole(event)).collect()
 }
 
 /// The incident of a snapshot: nothing was detected, so nothing is judged.

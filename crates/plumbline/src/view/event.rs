@@ -11,7 +11,7 @@ pub fn line<'a>(event: &Event, mount: &'a Mount, clock: &Clock) -> EventLine<'a>
     let phases = event.phases.known().then_some(event.phases);
     let network = event.network.known.then_some(event.network);
     let closely = network.filter(|network| network.min_rtt_us > 0);
-    let transit = event.transit;
+    let transit = event.stamped();
     let progress = event.progress.as_deref();
     let (socket, requester) = (progress.and_then(|p| p.socket), progress.and_then(|p| p.requester));
     EventLine {

@@ -1,12 +1,17 @@
 //! The tcp probe at work: the connections selected, and their sends' stages.
 
-use std::cell::RefCell;
+use std::{cell::RefCell, time::Duration};
 
 use libbpf_rs::{ErrorExt as _, Object, ProgramMut, Result};
 use model::{Histogram, MountKey, Operation};
 
 use super::{Connection, Flow, PROTOCOL, Selection, Stamp, TIMESTAMPS, flow::Ended, stamping::Stamping};
-use crate::{Watch, connections, mounts::Mounts, probe::Probe, spec::Rung};
+use crate::{
+    Watch, connections,
+    mounts::Mounts,
+    probe::{Probe, Sent},
+    spec::Rung,
+};
 
 #[derive(Default)]
 pub(super) struct Tcp {
@@ -78,6 +83,20 @@ impl Probe for Tcp {
             PROTOCOL.all_operations().zip(stages).map(move |(stage, histogram)| (stage, mount, histogram))
         };
         Ok(sums.into_iter().flat_map(of_mount).collect())
+    }
+
+    fn sent(&self) -> Vec<Sent> {
+        let Some(stamping) = &self.stamping else { return Vec::new() };
+        let connections =
+            stamping.connections().inspect_err(|error| tracing::debug!(%error, "cannot look at connections"));
+        let ago = |ms: u32| Duration::from_millis(ms.into());
+        let sent = |connection: &Connection| Sent {
+            mount: connection.mount,
+            quiet: connection.sent_ago_ms.map(ago),
+            unacknowledged: connection.acked_ago_ms.filter(|_| connection.unacked > 0).map(ago),
+            gap: connection.gap,
+        };
+        connections.iter().flatten().map(sent).collect()
     }
 
     fn forget_mounts(&self, gone: &dyn Fn(MountKey) -> bool) {

@@ -105,6 +105,8 @@ struct connection {
 	__u32 buffer_limited_ms; /* ... or the socket's own send buffer was full */
 	__u32 sent_ago_ms; /* since data was last sent */
 	__u32 arrived_ago_ms; /* since data last arrived */
+	__u32 acked_ago_ms; /* since the peer last acknowledged anything */
+	__u32 gap; /* data has come in behind some that is missing still */
 };
 
 /* For --every-send, in the same ring as events: one stage of one send. */

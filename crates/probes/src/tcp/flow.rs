@@ -225,6 +225,10 @@ pub struct Connection {
     pub sent_ago_ms: Option<u32>,
     /// Since data last came in; `None`: none did.
     pub arrived_ago_ms: Option<u32>,
+    /// Since the peer last acknowledged anything; `None`: it never did.
+    pub acked_ago_ms: Option<u32>,
+    /// Data has come in behind some that is missing still.
+    pub gap: bool,
 }
 
 impl Connection {
@@ -261,6 +265,8 @@ impl Connection {
             buffer_limited_ms: raw.buffer_limited_ms,
             sent_ago_ms: known(raw.sent_ago_ms),
             arrived_ago_ms: known(raw.arrived_ago_ms),
+            acked_ago_ms: known(raw.acked_ago_ms),
+            gap: raw.gap != 0,
         })
     }
 }

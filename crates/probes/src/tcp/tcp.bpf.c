@@ -233,6 +233,8 @@ int look(struct bpf_iter__tcp *ctx)
 	c.buffer_limited_ms = chrono(tp, CHRONO_BUFFER) * tick_us / 1000;
 	c.sent_ago_ms = ago_ms(tp->lsndtime, tick_us);
 	c.arrived_ago_ms = ago_ms(icsk->icsk_ack.lrcvtime, tick_us);
+	c.acked_ago_ms = ago_ms(tp->rcv_tstamp, tick_us);
+	c.gap = !!tp->out_of_order_queue.rb_node;
 	bpf_seq_write(ctx->meta->seq, &c, sizeof(c));
 	return 0;
 }

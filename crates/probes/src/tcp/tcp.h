@@ -69,6 +69,10 @@ struct tcp_sock___flow {
 	__u32 total_retrans;
 	__u32 lost_out;
 	__u32 lsndtime; /* jiffies */
+	__u32 rcv_tstamp; /* jiffies */
+	struct {
+		void *rb_node;
+	} out_of_order_queue;
 	__u32 chrono_start; /* jiffies */
 	__u32 chrono_stat[3]; /* jiffies */
 	__u8 chrono_type : 2;

@@ -1,7 +1,7 @@
 //! Whether what an operation in flight has sent was acknowledged: only the server's address joins the two, since nobody notes
 //! the socket of an operation before its answer comes.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, time::Duration};
 
 use model::{Event, MountKey, Nanos, Protocol, Transit};
 
@@ -9,10 +9,13 @@ use super::Watch;
 use crate::{
     batches, filesystems,
     generated::{Plain as _, send, sends},
+    probe::Sent,
 };
 
 /// Nothing that was sent a shorter time ago is missed yet: Linux's least retransmission timeout (TCP_RTO_MIN), nanoseconds.
 const PROMPT: u64 = 200_000_000;
+/// What an operation's age and the time since it was sent may differ by, nanoseconds: a tick, and the time between the two looks.
+const LOOKING: u64 = 50_000_000;
 
 /// A server, and the protocol that it is asked in.
 type Asked = (IpAddr, &'static Protocol);
@@ -29,6 +32,22 @@ impl Watch {
             let sockets = stamped.iter().filter(|(asked, _)| *asked == server);
             let since = sockets.flat_map(|(_, socket)| &socket.sends).filter(|send| send.queued >= event.start);
             event.transit = sum(since, now);
+        }
+        let is_old = |event: &Event| event.duration >= PROMPT && event.operation.level().is_remote();
+        if !events.iter().any(is_old) {
+            return;
+        }
+        // What TCP itself knows.
+        let probes = self.probes.iter().filter(|probe| probe.attached.is_some());
+        let sent: Vec<_> =
+            probes.flat_map(|probe| probe.probe.sent()).map(|sent| (self.asked(sent.mount), sent)).collect();
+        for event in events.iter_mut().filter(|event| is_old(event)) {
+            let Some(server) = self.asked(event.mount) else { continue };
+            let connections: Vec<_> =
+                sent.iter().filter(|(asked, _)| *asked == Some(server)).map(|(_, sent)| sent).collect();
+            let transit = event.transit.or_else(|| whether_acknowledged(&connections, event.duration));
+            let gap = connections.iter().any(|sent| sent.gap);
+            event.transit = transit.map(|transit| Transit { gap, ..transit });
         }
     }
 
@@ -49,6 +68,20 @@ impl Watch {
         }
         found
     }
+}
+
+/// Of what a server was sent while an operation of this age was in flight, by connections that are not stamped; `None` if that is not known.
+fn whether_acknowledged(connections: &[&Sent], age: u64) -> Option<Transit> {
+    let since = |sent: &&&Sent| sent.quiet.is_some_and(|quiet| nanos(quiet) <= age + LOOKING);
+    let waits = connections.iter().filter(since).map(|sent| sent.unacknowledged.map_or(0, nanos).min(age));
+    let unacknowledged = waits.max()?;
+    // Less is no sign of anything yet.
+    let is_known = unacknowledged == 0 || unacknowledged >= PROMPT;
+    is_known.then(|| Transit { unacknowledged, ..Transit::default() })
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Of these sends; `None` if none of them is old enough to say anything.
@@ -83,9 +116,35 @@ mod tests {
         let of = |queued, sched, driver, acked| send { queued, sched, driver, acked, ..send::default() };
         let all = [of(100, 150, 160, 400), of(200, 210, 0, 250), of(300, 350, 390, 0)];
         let now = 300 + PROMPT;
-        let expected =
-            Transit { sends: 3, local: 40, held: 50, least: 40, most: 240, retransmitted: 0, unacknowledged: PROMPT };
+        let expected = Transit {
+            sends: 3,
+            local: 40,
+            held: 50,
+            least: 40,
+            most: 240,
+            retransmitted: 0,
+            unacknowledged: PROMPT,
+            gap: false,
+        };
         assert_eq!(sum(all.iter(), now), Some(expected));
+    }
+
+    #[test]
+    fn where_nothing_is_stamped_tcp_knows_whether_all_is_acknowledged() {
+        let sent = |quiet_ms: u64, unacknowledged_ms: Option<u64>| Sent {
+            mount: MountKey::NONE,
+            quiet: Some(Duration::from_millis(quiet_ms)),
+            unacknowledged: unacknowledged_ms.map(Duration::from_millis),
+            gap: false,
+        };
+        let of = |all: &[Sent]| {
+            whether_acknowledged(&all.iter().collect::<Vec<_>>(), 5_000_000_000).map(|transit| transit.unacknowledged)
+        };
+        assert_eq!(of(&[sent(4_000, None)]), Some(0));
+        assert_eq!(of(&[sent(4_000, None), sent(10, Some(3_000))]), Some(3_000_000_000));
+        assert_eq!(of(&[sent(10, Some(60_000))]), Some(5_000_000_000), "not longer than it has been in flight");
+        assert_eq!(of(&[sent(10, Some(20))]), None, "on its way");
+        assert_eq!(of(&[sent(6_000, None)]), None, "nothing was sent since");
     }
 
     #[test]
