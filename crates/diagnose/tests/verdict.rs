@@ -52,6 +52,18 @@ fn each_fault_is_blamed_on_its_layer_or_on_none() {
         ("sent late while a notification waited", with_notification(busy_client([300.0, 1.0, 0.1])), Client, 0.7),
         ("no credits behind a slow server", no_credits(40.0), Server, 0.5),
         ("no credits behind a slow network", no_credits(480.0), Network, 0.7),
+        ("late writes", late_writes(0.0), Server, 0.9),
+        ("late writes on a path that carries no more", busy(late_writes(0.0), 0.0), Network, 0.9),
+        ("late writes to a server that does not read", busy(late_writes(0.0), 0.9), Server, 0.9),
+        ("writes sent late behind late answers", late_writes(60.0), Server, 0.8),
+        ("the same, and the thread that takes answers has no CPU", starved(late_writes(60.0), 0.7), Client, 0.8),
+        ("the same, and it has one for most of the time", starved(late_writes(60.0), 0.2), Server, 0.8),
+        (
+            "slow writes, and the thread that takes answers has no CPU",
+            starved(slow_writes(100.0, 10), 0.7),
+            Server,
+            0.8,
+        ),
         // 300 ms may be two round trips more.
         ("distant server, or more round trips", distant_and_slow(300.0, 150.0), Unknown, 0.0),
         ("distant server turns slow", distant_and_slow(1_500.0, 150.0), Server, 0.5),

@@ -30,6 +30,8 @@ pub enum Cause {
     OwnQueue,
     /// Client: answers lay in the socket because the thread that reads it did not run.
     Receiver,
+    /// Client: a thread that sends, reads or waits for answers was ready to run, and had no CPU.
+    NoCpu,
     /// Client: answers were there, and the requester did not get them: it, or a worker, did not run.
     Delivery,
     /// Client: who called took the time itself, or waited for a processor or memory: its requests were answered fast.
@@ -159,6 +161,7 @@ impl Cause {
             Self::Queue
             | Self::OwnQueue
             | Self::Receiver
+            | Self::NoCpu
             | Self::Delivery
             | Self::Requester
             | Self::Burst
@@ -181,6 +184,7 @@ impl Cause {
             Self::Queue => "queue",
             Self::OwnQueue => "own_queue",
             Self::Receiver => "receiver",
+            Self::NoCpu => "no_cpu",
             Self::Delivery => "delivery",
             Self::Requester => "requester",
             Self::Burst => "burst",
@@ -206,6 +210,7 @@ impl Cause {
             Self::Queue => "requests queue on this host",
             Self::OwnQueue => "this host's queueing discipline holds packets back",
             Self::Receiver => "this host reads answers late",
+            Self::NoCpu => "threads of this host wait for a CPU",
             Self::Delivery => "this host delivers answers late",
             Self::Requester => "the callers wait on this host, for a processor, memory or each other",
             Self::Burst => "this host asks for several times as much as before",

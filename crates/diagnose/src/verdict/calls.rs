@@ -5,7 +5,8 @@ use model::{Cause, Event, Level, Nanos, PhasesMs, Verdict};
 use super::{
     conclude::conclude,
     failure::of_stalls,
-    scene::{JUDGED, Scene, overlap, union},
+    no_cpu::NoCpu,
+    scene::{JUDGED, Scene, covered, overlap, union},
     verdict as of_requests,
 };
 use crate::{units::span, window::slower_first};
@@ -17,6 +18,8 @@ const LITTLE: f64 = 0.2;
 const OF_ONE: f64 = 0.8;
 const OF_SEVERAL: f64 = 0.88;
 const SEVERAL: usize = 3;
+/// How likely it is that they waited for a CPU, if the kernel counted that they did.
+const SURE: f64 = 0.95;
 
 /// Judges calls above the client of a file system. `around`: everything else on the same mounts.
 pub(super) fn verdict(scene: &Scene, calls: &[Event], around: &[Event]) -> Verdict {
@@ -31,8 +34,8 @@ pub(super) fn verdict(scene: &Scene, calls: &[Event], around: &[Event]) -> Verdi
         .iter()
         .filter(|request| slowest.iter().any(|call| overlap(stretch(request), stretch(call)) >= share_of(call, MOST)))
         .collect();
-    let covered = covered(&slowest, &requests);
-    if !below.is_empty() && covered >= LITTLE {
+    let under_way = share_covered(&slowest, &requests);
+    if !below.is_empty() && under_way >= LITTLE {
         let below: Vec<Event> = below.into_iter().map(|event| (*event).clone()).collect();
         let (waiting, ended): (Vec<_>, Vec<_>) = below.into_iter().partition(|event| event.flags.in_flight);
         let mut verdict = match waiting.is_empty() {
@@ -46,7 +49,7 @@ pub(super) fn verdict(scene: &Scene, calls: &[Event], around: &[Event]) -> Verdi
         verdict.because.insert(0, why);
         return verdict;
     }
-    if requests.is_empty() || covered >= LITTLE {
+    if requests.is_empty() || under_way >= LITTLE {
         return Verdict::unknown(format!(
             "{} This probe sees how long an operation took, not where: whether the file system, its daemon or a server \
              behind it was slow is not known.",
@@ -54,15 +57,18 @@ pub(super) fn verdict(scene: &Scene, calls: &[Event], around: &[Event]) -> Verdi
         ));
     }
     let likely = if slowest.len() >= SEVERAL { OF_SEVERAL } else { OF_ONE };
-    let because = vec![
+    let no_cpu = NoCpu::of(slowest.iter().copied());
+    let mut because = vec![
         scene.summary(),
         format!(
             "Requests to the server on the same mount were under way for {:.0} % of that time; the rest, {} of the slowest, passed on this host.",
-            covered * 100.0,
-            slowest.first().map_or_else(String::new, |call| span(share_of(call, 1.0 - covered)))
+            under_way * 100.0,
+            slowest.first().map_or_else(String::new, |call| span(share_of(call, 1.0 - under_way)))
         ),
     ];
-    conclude(vec![(Cause::Requester, likely)], because, PhasesMs::default())
+    because.extend(no_cpu.sentence());
+    let candidate = if no_cpu.is_seen() { (Cause::NoCpu, SURE) } else { (Cause::Requester, likely) };
+    conclude(vec![candidate], because, PhasesMs::default())
 }
 
 /// From when to when it was under way.
@@ -75,13 +81,8 @@ fn share_of(call: &Event, share: f64) -> u64 {
 }
 
 /// The share of the calls' time during which any of the requests was under way.
-fn covered(calls: &[&Event], requests: &[&Event]) -> f64 {
+fn share_covered(calls: &[&Event], requests: &[&Event]) -> f64 {
     let flights = union(requests.iter().map(|event| stretch(event)).collect());
-    let within = |call: &&Event| -> f64 {
-        let first = flights.partition_point(|(_, end)| *end < call.start);
-        let near = flights.iter().skip(first).take_while(|(start, _)| *start <= call.end());
-        near.map(|flight| overlap(*flight, stretch(call)) as f64).sum()
-    };
     let all: f64 = calls.iter().map(|call| call.duration as f64).sum();
-    calls.iter().map(within).sum::<f64>() / all.max(1.0)
+    calls.iter().map(|call| covered(&flights, stretch(call)) as f64).sum::<f64>() / all.max(1.0)
 }

@@ -1,6 +1,9 @@
 //! How much longer than normal each phase took, and whose fault a long queue is.
 
-use super::scene::{JIFFY, Scene, flight, overlap, rest, union, unread};
+use super::{
+    no_cpu::NoCpu,
+    scene::{JIFFY, Scene, covered, flight, rest, union, unread},
+};
 use crate::units::span;
 
 /// From this share of their queueing covered by late answers, operations queued for want of credits.
@@ -109,6 +112,8 @@ pub(super) struct Shares {
 pub(super) enum QueueCause {
     /// They did not, beyond the clock's granularity.
     None,
+    /// This host's threads had no CPU to send them, or to take the answers that were in front.
+    NoCpu,
     /// This host: answers were as fast as ever meanwhile, for all but this share of the time.
     Client(f64),
     /// Credits were spent on operations whose answers were late, for this share of the time.
@@ -118,9 +123,12 @@ pub(super) enum QueueCause {
 }
 
 impl QueueCause {
-    pub fn of(scene: &Scene, excess: &Excess) -> Self {
+    pub fn of(scene: &Scene, excess: &Excess, no_cpu: NoCpu) -> Self {
         if excess.queue == 0 {
             return Self::None;
+        }
+        if no_cpu.is_seen() {
+            return Self::NoCpu;
         }
         let covered = covered_by_late_answers(scene);
         if covered >= COVERED {
@@ -133,7 +141,7 @@ impl QueueCause {
     }
 
     pub fn is_client(self) -> bool {
-        matches!(self, Self::Client(_))
+        matches!(self, Self::Client(_) | Self::NoCpu)
     }
 
     pub fn is_wire(self) -> bool {
@@ -142,7 +150,7 @@ impl QueueCause {
 
     pub fn sentence(self) -> Option<String> {
         let (covered, conclusion) = match self {
-            Self::None => return None,
+            Self::None | Self::NoCpu => return None,
             Self::Client(covered) => (covered, "the queue is this host's own"),
             Self::Wire(covered) => (covered, "they queued because answers were late"),
             Self::Unclear(covered) => (covered, "whether that is why they queued is not clear"),
@@ -157,13 +165,13 @@ impl QueueCause {
 /// Which share of the time that the judged operations queued lay within the flight of a late answer.
 fn covered_by_late_answers(scene: &Scene) -> f64 {
     let flights = union(scene.answered_late().into_iter().map(flight).collect());
-    let (mut queued, mut covered) = (0.0, 0.0);
+    let (mut queued, mut late) = (0.0, 0.0);
     for event in scene.judged.iter().filter(|event| event.phases.queue > JIFFY) {
         let (from, to) = (event.start, flight(event).0);
         queued += event.phases.queue as f64;
-        covered += flights.iter().map(|late| overlap(*late, (from, to)) as f64).sum::<f64>();
+        late += covered(&flights, (from, to)) as f64;
     }
-    if queued > 0.0 { covered / queued } else { 0.0 }
+    if queued > 0.0 { late / queued } else { 0.0 }
 }
 
 fn add(sum: &mut u64, part: u64) {

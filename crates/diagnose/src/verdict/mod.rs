@@ -12,10 +12,12 @@ mod excess;
 mod failure;
 mod history;
 mod load;
+mod no_cpu;
 mod normals;
 mod path;
 mod proxy;
 mod scene;
+mod sending;
 mod wire;
 
 use model::{Cause, Event, Layer, PhasesMs, Verdict};
@@ -27,15 +29,14 @@ use crate::{
 use conclude::{Candidate, conclude};
 use excess::{Excess, QueueCause, Shares};
 use load::Burst;
-use scene::{JUDGED, Scene, unread};
+use no_cpu::NoCpu;
+use scene::{JUDGED, SEEN, Scene, unread};
 use wire::Split;
 
 /// The share of the extra time from which one side dominates.
 const DOMINANT: f64 = 0.6;
 /// The share of the wire's extra time from which it is the network's, or the server's.
 const HALF: f64 = 0.5;
-/// The share of the extra time from which what was seen directly outweighs what is the rest: two faults at once are rare.
-const SEEN: f64 = 0.3;
 /// From this share of the extra time on, a late delivery casts doubt on when the answers really came.
 const LATE_DELIVERY: f64 = 0.25;
 /// Retransmissions show that nothing got through, not who is to blame for that: the path or the server's whole host.
@@ -89,6 +90,7 @@ pub fn verdict(slow: &[Event], around: &[Event], long_term: &LongTerm) -> Verdic
 struct Judgement<'a> {
     scene: &'a Scene<'a>,
     excess: Excess,
+    no_cpu: NoCpu,
     /// Why operations queued, if that matters.
     queue: QueueCause,
     /// The wire's part, of the slow operations or of those that kept them queued.
@@ -98,11 +100,12 @@ struct Judgement<'a> {
 impl<'a> Judgement<'a> {
     fn of(scene: &'a Scene<'a>) -> Self {
         let excess = Excess::of(scene);
-        let queue = QueueCause::of(scene, &excess);
+        let no_cpu = NoCpu::of(scene.during.iter().copied());
+        let queue = QueueCause::of(scene, &excess, no_cpu);
         let mut late = if queue.is_wire() { scene.answered_late() } else { scene.judged.clone() };
         late.truncate(JUDGED);
         let split = Split::of(scene, &late);
-        Self { scene, excess, queue, split }
+        Self { scene, excess, no_cpu, queue, split }
     }
 
     fn verdict(&self) -> Verdict {
@@ -124,9 +127,11 @@ impl<'a> Judgement<'a> {
         let queue_is = |is: bool| if is { queue } else { 0.0 };
         let client = local + unread + deliver + queue_is(self.queue.is_client());
         let wire = wire + queue_is(self.queue.is_wire());
-        let seen = local + unread;
+        let no_cpu = self.no_cpu.is_seen();
+        because.extend(self.no_cpu.sentence());
         because.extend(self.scene.own_queue());
-        if client >= DOMINANT || (seen >= SEEN && !self.scene.proxied) {
+        let is_seen = local + unread >= SEEN || (no_cpu && client >= HALF);
+        if client >= DOMINANT || (is_seen && !self.scene.proxied) {
             // By what its share exceeds the least that is enough.
             let margin = ((client - SEEN) / (1.0 - SEEN)).clamp(0.0, 1.0);
             let cause = self.client_cause();
@@ -142,7 +147,8 @@ impl<'a> Judgement<'a> {
         }
         let burst = Burst::of(self.scene);
         because.extend(burst.as_ref().map(Burst::sentence));
-        if wire < DOMINANT && burst.is_none() {
+        let two_at_once = no_cpu && client >= SEEN;
+        if (wire < DOMINANT || two_at_once) && burst.is_none() {
             because.push("No phase holds enough of the extra time to be blamed.".to_owned());
             return vec![
                 (self.client_cause(), client),
@@ -170,7 +176,7 @@ impl<'a> Judgement<'a> {
         let likely = self.confidence(margin);
         match layer {
             // A burst makes a queue on the path, too: `7.3/burst-write`.
-            _ if burst.is_some() && (layer != Layer::Network || share < DOMINANT) => {
+            _ if burst.is_some() && (layer != Layer::Network || share < DOMINANT || self.split.is_saturated()) => {
                 vec![(Cause::Burst, BUSY), (self.server_cause(), (1.0 - BUSY) / 2.0)]
             }
             Layer::Network => {
@@ -219,6 +225,9 @@ impl<'a> Judgement<'a> {
     fn client_cause(&self) -> Cause {
         let Shares { queue, local, unread, deliver, .. } = self.excess.shares();
         let queue = if self.queue.is_client() { queue } else { 0.0 };
+        if self.no_cpu.is_seen() && queue + unread + deliver > local {
+            return Cause::NoCpu;
+        }
         let parts =
             [(Cause::Queue, queue), (Cause::OwnQueue, local), (Cause::Receiver, unread), (Cause::Delivery, deliver)];
         parts.into_iter().max_by(|(_, one), (_, other)| one.total_cmp(other)).map_or(Cause::Queue, |(cause, _)| cause)

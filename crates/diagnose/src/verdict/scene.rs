@@ -15,6 +15,8 @@ use crate::{
     window::slower_first,
 };
 
+/// The share of the extra time from which what was seen directly outweighs what is the rest: two faults at once are rare.
+pub(super) const SEEN: f64 = 0.3;
 /// At most this many of the slowest operations are judged.
 pub(super) const JUDGED: usize = 128;
 /// Times that come from the kernel's jiffies, 1 to 10 ms each, mean nothing up to this.
@@ -231,7 +233,19 @@ pub(super) fn overlap((from, to): (Nanos, Nanos), (since, until): (Nanos, Nanos)
     to.min(until).saturating_sub(from.max(since))
 }
 
-/// Overlapping stretches joined.
+/// How much of a stretch these cover: disjoint ones, in their order.
+pub(super) fn covered(stretches: &[(Nanos, Nanos)], (from, to): (Nanos, Nanos)) -> u64 {
+    let first = stretches.partition_point(|(_, until)| *until < from);
+    let near = stretches.iter().skip(first).take_while(|(since, _)| *since <= to);
+    near.map(|stretch| overlap(*stretch, (from, to))).sum()
+}
+
+/// Of what a total of times grew by meanwhile, what passed `within` a part of the time elapsed: at least.
+pub(super) fn not_between(grown: u64, elapsed: u64, within: u64) -> u64 {
+    grown.saturating_sub(elapsed.saturating_sub(within))
+}
+
+/// Overlapping stretches joined, in their order.
 pub(super) fn union(mut stretches: Vec<(Nanos, Nanos)>) -> Vec<(Nanos, Nanos)> {
     stretches.sort_unstable();
     let mut joined: Vec<(Nanos, Nanos)> = Vec::with_capacity(stretches.len());

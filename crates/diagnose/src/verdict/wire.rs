@@ -9,6 +9,7 @@
 //! - Other kinds of operations that stayed fast meanwhile. Not if segments were lost: that can hit one and spare the next.
 //! - A path that became longer (`path`): each round trip that the operation may have taken; one that is as short as before: next to nothing.
 //! - Retransmissions again and again, with answers between, during the operations with most of the time: the path loses segments.
+//! - A path that carries all that it can (`sending`): as much of the time as the connection was busy. What did not fit the server's window waited for the server.
 //! - Retransmissions while nobody was answered: as much silence as they can stand for may be the network's, and is, if
 //!   they are as many as the silence needs. A path that loses requests may lose answers, and of that nothing is seen
 //!   here: then all of the wire time may be the network's.
@@ -23,6 +24,7 @@ use super::{
     history::{ACK_DELAY, History},
     path::{Path, PathState},
     scene::{Scene, unread},
+    sending::Sending,
 };
 use crate::{
     order::median,
@@ -66,6 +68,8 @@ pub(super) struct Split {
     timestamps: bool,
     /// The path loses segments, and that is where most of the time passed.
     loses: bool,
+    /// What TCP counted of what it sent.
+    sending: Option<Sending>,
 }
 
 impl Split {
@@ -78,6 +82,9 @@ impl Split {
         let mut round_trips = Vec::new();
         split.normal_round_trip = history.normal_round_trip;
         split.witness = history.witness;
+        // What this host's own queueing discipline holds back is not acknowledged either.
+        let own_queue = scene.is_queued() && events.iter().any(|event| event.stamped().is_none());
+        split.sending = if own_queue { None } else { Sending::of(scene) };
         for event in events {
             let bounds = history.bounds(event);
             let normal = scene.normal(event);
@@ -102,6 +109,16 @@ impl Split {
                 let part = path.part(event).min(excess);
                 low = if path.is_certain { low.max(part) } else { low };
                 high = high.max(part);
+            }
+            if let Some(sending) = split.sending {
+                let part = |share: f64| (excess as f64 * share.min(1.0)) as u64;
+                if sending.is_saturated() {
+                    low = low.max(part(sending.busy));
+                    high = high.max(low);
+                } else if path.is_none() {
+                    high = high.min(excess - part(sending.window));
+                    low = low.min(high);
+                }
             }
             split.excess = split.excess.saturating_add(excess);
             split.low = split.low.saturating_add(low);
@@ -168,8 +185,15 @@ impl Split {
         match self.path {
             _ if self.loses || self.by_retransmission() => Cause::Loss,
             Some(path) if path.is_narrow => Cause::NarrowPath,
+            // A path that is longer on the way back, too, carries less.
+            path if self.is_saturated() && path.is_none_or(|path| path.back.unwrap_or(0) == 0) => Cause::NarrowPath,
             _ => Cause::LongerPath,
         }
+    }
+
+    /// Whether the path carried all that it can.
+    pub fn is_saturated(&self) -> bool {
+        self.sending.is_some_and(|sending| sending.is_saturated())
     }
 
     /// Whether another kind of operation was as fast as ever meanwhile.
@@ -246,6 +270,7 @@ impl Split {
                 }
             ));
         }
+        said.extend(self.sending.and_then(|sending| sending.sentence()));
         if let Some((operation, wire)) = self.witness {
             said.push(format!("{} took only {} on the same connection meanwhile.", operation.name(), span(wire)));
         }

@@ -1,6 +1,6 @@
 //! What real faults look like: most figures are those of a Samba server and netem on a loopback.
 
-use model::{Event, Network, Phases, Requester, Transit, Verdict, text::Text};
+use model::{CpuWait, Event, Network, Phases, Progress, Requester, SocketTotals, Transit, Verdict, text::Text};
 
 use super::{MS, smb, syscall, verdict};
 
@@ -115,6 +115,28 @@ pub fn unread(scene: Scene, ms: u32) -> Scene {
     scene
 }
 
+/// The thread that takes answers is ready to run without a CPU for this share of the time.
+pub fn starved(scene: Scene, share: f64) -> Scene {
+    with_progress(scene, |progress, at| progress.receiver = Some(CpuWait { tid: 9, waited_us: (at * share) as u32 }))
+}
+
+/// What is sent is acknowledged at 250 kB/s, and something is under way all the time; what waits fits the server's window but for this share of the time.
+pub fn busy(scene: Scene, window: f64) -> Scene {
+    with_progress(scene, |progress, at| {
+        let [busy_ms, window_ms] = [at / 1e3, at / 1e3 * window].map(|ms| ms as u32);
+        progress.socket = Some(SocketTotals { busy_ms, window_ms, delivery_rate: 250_000, ..SocketTotals::default() });
+    })
+}
+
+/// What was read when each slow operation ended, by its time in microseconds.
+fn with_progress(mut scene: Scene, read: impl Fn(&mut Progress, f64)) -> Scene {
+    for event in &mut scene.slow {
+        let at = event.end() as f64 / 1e3;
+        read(event.progress.get_or_insert_default(), at);
+    }
+    scene
+}
+
 /// Whenever a slow operation ends, packets wait in this host's queueing discipline.
 pub fn queued(scene: Scene) -> Scene {
     let mut scene = timestamped(scene, 0);
@@ -198,6 +220,16 @@ pub fn onset() -> Scene {
         scene.slow(retransmitted(retransmits, rtt(sample, smb("SMB2_WRITE", start, [0.0, wire, 0.1]))));
     }
     scene
+}
+
+/// Writes of 16 KiB, each 100 ms late, for so many of which it is not sent.
+pub fn late_writes(queued: f64) -> Scene {
+    let mut scene = Scene::healthy();
+    for index in 0..30 {
+        let write = smb("SMB2_WRITE", 1_000.0 + f64::from(index) * 40.0, [queued, 101.0 - queued, 0.1]);
+        scene.slow(rtt(0.4, Event { bytes: 16 << 10, ..write }));
+    }
+    timestamped(scene, 0)
 }
 
 /// smbd sleeps in every write, and acknowledges what takes longer than 40 ms with a delay.
