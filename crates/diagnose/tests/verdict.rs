@@ -3,7 +3,7 @@
 mod common;
 
 use common::faults::*;
-use common::{smb, verdict};
+use common::{LATER, smb, verdict};
 use model::{Event, Layer};
 
 #[test]
@@ -22,6 +22,8 @@ fn each_fault_is_blamed_on_its_layer_or_on_none() {
         ("a longer path, as calls see it", seen_by_calls(longer_path(60.0)), Network, 0.7),
         ("a server that takes 30 ms longer for everything", slow_server(30.0, 16 << 10), Server, 0.5),
         ("a server that does, and acknowledges with the answer", slow_server(30.0, 4_096), Unknown, 0.0),
+        ("a server that asks to be asked again later, as calls see it", put_off(LATER), Server, 0.9),
+        ("callers that wait for themselves", put_off(0), Client, 0.8),
         ("a slow server, as calls see it", seen_by_calls(slow_server(100.0, 16 << 10)), Server, 0.5),
         ("slow writes, fast reads", slow_writes(100.0, 10), Server, 0.9),
         ("slow writes only", slow_writes(100.0, 0), Unknown, 0.0),
@@ -55,6 +57,13 @@ fn each_fault_is_blamed_on_its_layer_or_on_none() {
         ("late writes", late_writes(0.0), Server, 0.9),
         ("late writes on a path that carries no more", busy(late_writes(0.0), 0.0), Network, 0.9),
         ("late writes to a server that does not read", busy(late_writes(0.0), 0.9), Server, 0.9),
+        (
+            "late writes, data on its way all the time, and packets in the own queueing discipline",
+            queued(busy(late_writes(0.0), 0.0)),
+            Client,
+            0.9,
+        ),
+        ("late writes, and packets in the own queueing discipline", queued(busy(late_writes(0.0), 0.9)), Server, 0.9),
         ("writes sent late behind late answers", late_writes(60.0), Server, 0.8),
         ("the same, and the thread that takes answers has no CPU", starved(late_writes(60.0), 0.7), Client, 0.8),
         ("the same, and it has one for most of the time", starved(late_writes(60.0), 0.2), Server, 0.8),

@@ -31,6 +31,8 @@ pub struct Protocol {
     /// Failures that belong to healthy work, such as a look for a file that is not there: only a rule that names them
     /// counts them. At most 32.
     pub ordinary: &'static [Code],
+    /// Status codes by which a server asks to be asked again later: the client does so, and the application waits.
+    pub later: &'static [u32],
 }
 
 /// Where on the way of an I/O a probe sees operations, uppermost first.
@@ -92,6 +94,7 @@ impl Protocol {
         status_example: "",
         status_errno: |_| 0,
         ordinary: &[],
+        later: &[],
     };
 
     /// The operation called `name`, in any case; with or without the protocol's own prefix (`SMB2_WRITE`, `write`).

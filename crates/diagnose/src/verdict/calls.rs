@@ -9,7 +9,11 @@ use super::{
     scene::{JUDGED, Scene, covered, overlap, union},
     verdict as of_requests,
 };
-use crate::{units::span, window::slower_first};
+use crate::{
+    error::code_name,
+    units::{counted, span},
+    window::slower_first,
+};
 
 /// Of a call's time: so much that requests were under way is most of it, and so much next to nothing.
 const MOST: f64 = 0.5;
@@ -20,6 +24,8 @@ const OF_SEVERAL: f64 = 0.88;
 const SEVERAL: usize = 3;
 /// How likely it is that they waited for a CPU, if the kernel counted that they did.
 const SURE: f64 = 0.95;
+/// How likely it is the server that they waited for, if it asked to be asked again later.
+const PUT_OFF: f64 = 0.9;
 
 /// Judges calls above the client of a file system. `around`: everything else on the same mounts.
 pub(super) fn verdict(scene: &Scene, calls: &[Event], around: &[Event]) -> Verdict {
@@ -56,6 +62,9 @@ pub(super) fn verdict(scene: &Scene, calls: &[Event], around: &[Event]) -> Verdi
             scene.summary()
         ));
     }
+    if let Some(verdict) = put_off(scene, &slowest, &requests) {
+        return verdict;
+    }
     let likely = if slowest.len() >= SEVERAL { OF_SEVERAL } else { OF_ONE };
     let no_cpu = NoCpu::of(slowest.iter().copied());
     let mut because = vec![
@@ -69,6 +78,31 @@ pub(super) fn verdict(scene: &Scene, calls: &[Event], around: &[Event]) -> Verdi
     because.extend(no_cpu.sentence());
     let candidate = if no_cpu.is_seen() { (Cause::NoCpu, SURE) } else { (Cause::Requester, likely) };
     conclude(vec![candidate], because, PhasesMs::default())
+}
+
+/// The server's, if it asked to be asked again later in most of the calls' time.
+fn put_off(scene: &Scene, calls: &[&Event], requests: &[&Event]) -> Option<Verdict> {
+    let put_off: Vec<_> =
+        requests.iter().filter(|request| request.operation.protocol().later.contains(&request.status)).collect();
+    let asked = |call: &&&Event| {
+        put_off.iter().any(|request| {
+            [call.requester.pid, 0].contains(&request.requester.pid) && overlap(stretch(request), stretch(call)) > 0
+        })
+    };
+    let time = |calls: &mut dyn Iterator<Item = &&Event>| calls.map(|call| call.duration as f64).sum::<f64>();
+    if time(&mut calls.iter().filter(asked)) < time(&mut calls.iter()) * MOST {
+        return None;
+    }
+    let first = put_off.first()?;
+    let because = vec![
+        scene.summary(),
+        format!(
+            "Meanwhile the server answered {} with {}: the client waits, and asks again.",
+            counted(put_off.len() as u64, "request"),
+            code_name(first.operation, first.status, first.errno, false)
+        ),
+    ];
+    Some(conclude(vec![(Cause::Refused, PUT_OFF)], because, PhasesMs::default()))
 }
 
 /// From when to when it was under way.

@@ -294,13 +294,19 @@ impl Scene<'_> {
 
     /// What is said of this host's queueing discipline, where it is not stamped.
     fn own_queue(&self) -> Option<String> {
-        self.path.longer().filter(|path| path.own > 0).map(|path| {
+        let own = self.path.longer().map_or(0, |path| path.own);
+        let longer = (own > 0).then(|| format!("Round trips became {} longer", span(own)));
+        let busy = (self.held_back > 0.0).then(|| {
             format!(
-                "Round trips became {} longer, and when {:.0} % of the slow operations ended, packets waited in the queueing discipline that the connection's go to.",
-                span(path.own),
-                self.queued * 100.0
+                "Data was on its way to the server, and not acknowledged, for {:.0} % of the time",
+                self.held_back * 100.0
             )
-        })
+        });
+        let seen = longer.filter(|_| busy.is_none()).or(busy)?;
+        let queued = self.queued * 100.0;
+        Some(format!(
+            "{seen}, and when {queued:.0} % of the slow operations ended, packets waited in the queueing discipline that the connection's go to."
+        ))
     }
 
     /// What is said of slow operations elsewhere.

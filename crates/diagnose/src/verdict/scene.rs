@@ -8,6 +8,7 @@ use super::{
     normals::{Normals, roughly},
     path::{Clocks, PathState, stood_still},
     proxy::is_proxied,
+    sending::Sending,
 };
 use crate::{
     long_term::{KindOf, LongTerm, Normal},
@@ -26,6 +27,8 @@ const LATE: u64 = 10 * MS;
 
 /// From this share of the slow operations on, packets in this host's queueing discipline are no coincidence.
 const QUEUED: f64 = 0.25;
+/// And from this one on, they are what the operations wait for, if nothing else is.
+const HELD: f64 = 0.5;
 /// The slowest operations with this share of the time say when an incident was, but for the first of them with that one.
 pub(super) const MOST: f64 = 0.75;
 const EARLY: f64 = 0.1;
@@ -71,6 +74,8 @@ pub(super) struct Scene<'a> {
     pub queued: f64,
     /// The path.
     pub path: PathState,
+    /// The share of the time of slow operations for which this host's queueing discipline held data back, where sends are not stamped, as far as TCP counted it.
+    pub held_back: f64,
 }
 
 impl<'a> Scene<'a> {
@@ -122,8 +127,10 @@ impl<'a> Scene<'a> {
             stood_still,
             queued,
             path: PathState::Unknown,
+            held_back: 0.0,
         };
         scene.path = PathState::of(&scene);
+        scene.held_back = held_back(&scene);
         Some(scene)
     }
 
@@ -166,7 +173,8 @@ impl<'a> Scene<'a> {
             return stamped_local(event).saturating_add(held).min(event.phases.wire);
         }
         let extra = event.phases.wire.saturating_sub(self.normal(event).wire);
-        self.path.longer().map_or(0, |path| path.own_part(event, extra))
+        let longer = self.path.longer().map_or(0, |path| path.own_part(event, extra));
+        longer.max((extra as f64 * self.held_back.min(1.0)) as u64)
     }
 
     /// The share of the operations that were answered meanwhile as fast as ever.
@@ -265,6 +273,12 @@ fn route(event: &Event) -> Route {
 
 fn weighted(event: &Event) -> u64 {
     event.duration.saturating_mul(event.weight.max(1).into())
+}
+
+/// A slow server keeps no data unacknowledged: if there is some for most of the time, and packets wait here whenever an operation ends, that is where.
+fn held_back(scene: &Scene) -> f64 {
+    let busy = || Sending::of(scene).filter(Sending::is_busy).map_or(0.0, |sending| sending.busy);
+    if scene.queued >= HELD { busy() } else { 0.0 }
 }
 
 fn queued(judged: &[&Event]) -> f64 {

@@ -66,9 +66,14 @@ impl Sending {
         })
     }
 
+    /// Whether data was on its way most of the time, and not for want of the peer's window.
+    pub fn is_busy(&self) -> bool {
+        self.busy >= BUSY && self.window <= OPEN
+    }
+
     /// Whether the path carried all that it can.
     pub fn is_saturated(&self) -> bool {
-        self.busy >= BUSY && self.needed >= NEEDED && self.window <= OPEN
+        self.is_busy() && self.needed >= NEEDED
     }
 
     /// Said where either was so.

@@ -83,8 +83,10 @@ impl Split {
         split.normal_round_trip = history.normal_round_trip;
         split.witness = history.witness;
         // What this host's own queueing discipline holds back is not acknowledged either.
-        let own_queue = scene.is_queued() && events.iter().any(|event| event.stamped().is_none());
-        split.sending = if own_queue { None } else { Sending::of(scene) };
+        let (sending, own_queue) =
+            (Sending::of(scene), scene.is_queued() && events.iter().any(|event| event.stamped().is_none()));
+        let held_here = own_queue && sending.is_some_and(|sending| sending.is_busy());
+        split.sending = sending.filter(|_| !own_queue);
         for event in events {
             let bounds = history.bounds(event);
             let normal = scene.normal(event);
@@ -109,6 +111,9 @@ impl Split {
                 let part = path.part(event).min(excess);
                 low = if path.is_certain { low.max(part) } else { low };
                 high = high.max(part);
+            }
+            if held_here {
+                high = excess;
             }
             if let Some(sending) = split.sending {
                 let part = |share: f64| (excess as f64 * share.min(1.0)) as u64;

@@ -210,6 +210,19 @@ pub fn seen_by_calls(mut scene: Scene) -> Scene {
     scene
 }
 
+/// Calls of 900 ms; what they ask the server is answered at once, with this status, and asked again after 100 ms.
+pub fn put_off(status: u32) -> Scene {
+    let mut scene = Scene::healthy();
+    for index in 0..10 {
+        let start = 1_000.0 + f64::from(index) * 1_000.0;
+        scene.slow.push(Event { mount: smb("SMB2_READ", 0.0, [0.0; 3]).mount, ..syscall("read", start, 900.0) });
+        for time in 0..9 {
+            scene.fast(Event { status, ..smb("SMB2_CREATE", start + f64::from(time) * 100.0, [0.0, 1.0, 0.1]) });
+        }
+    }
+    scene
+}
+
 /// A network that turned slow just now: the first request was sent again while its acknowledgement was on the way, so that the only
 /// round trip of its flight is one of the second sending; the peer called that needless, later. (Measured, Linux 6.1, netem.)
 pub fn onset() -> Scene {

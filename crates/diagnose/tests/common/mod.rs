@@ -14,12 +14,16 @@ use plumbline_diagnose::{latency::LatencyRule, long_term::LongTerm, rule::Subjec
 
 pub const MS: u64 = 1_000_000;
 
+/// A status by which the server asks to be asked again later.
+pub const LATER: u32 = 7;
+
 pub static SMB: Protocol = Protocol {
     name: "smb",
     operations: &["", "SMB2_CREATE", "SMB2_CLOSE", "SMB2_READ", "SMB2_WRITE", "SMB2_CHANGE_NOTIFY"],
     waits_by_design: &[5],
     level: Level::Request,
     direction: |name| (name == "SMB2_WRITE").then_some(Direction::Written),
+    later: &[LATER],
     ..Protocol::BY_ERRNO
 };
 

@@ -170,6 +170,7 @@ pub static PROTOCOL: Protocol = Protocol {
     status_example: "NFS4ERR_STALE",
     status_errno: status::errno,
     ordinary: status::ORDINARY,
+    later: status::LATER,
     ..Protocol::BY_ERRNO
 };
 
