@@ -55,7 +55,7 @@ fn each_fault_is_blamed_on_its_layer_or_on_none() {
         ("no credits behind a slow server", no_credits(40.0), Server, 0.5),
         ("no credits behind a slow network", no_credits(480.0), Network, 0.7),
         ("late writes", late_writes(0.0), Server, 0.9),
-        ("late writes on a path that carries no more", busy(late_writes(0.0), 0.0), Network, 0.9),
+        ("late writes on a path that carries no more", busy(late_writes(0.0), 0.0), Network, 0.8),
         ("late writes to a server that does not read", busy(late_writes(0.0), 0.9), Server, 0.9),
         (
             "late writes, data on its way all the time, and packets in the own queueing discipline",
@@ -63,6 +63,7 @@ fn each_fault_is_blamed_on_its_layer_or_on_none() {
             Client,
             0.9,
         ),
+        ("the same, and TCP spaces what it sends", paced(queued(busy(late_writes(0.0), 0.0))), Unknown, 0.0),
         ("late writes, and packets in the own queueing discipline", queued(busy(late_writes(0.0), 0.9)), Server, 0.9),
         ("writes sent late behind late answers", late_writes(60.0), Server, 0.8),
         ("the same, and the thread that takes answers has no CPU", starved(late_writes(60.0), 0.7), Client, 0.8),
@@ -197,6 +198,13 @@ fn larger_operations_take_longer_without_a_fault() {
     assert_eq!((of(4 << 10, 60.0).layer, of(16 << 10, 60.0).layer), (Layer::Server, Layer::Server));
     assert_eq!(of(1 << 20, 60.0).layer, Layer::Unknown, "20 MB a second is no server's fault");
     assert_eq!(of(1 << 20, 1_000.0).layer, Layer::Server);
+}
+
+#[test]
+fn a_thread_that_takes_fast_answers_too_may_wait_for_its_cpu_with_them() {
+    let no_cpu = |scene: Scene| scene.verdict().because.iter().any(|why| why.contains("no CPU"));
+    assert!(no_cpu(starved(late_writes(0.0), 0.7)));
+    assert!(!no_cpu(starved(seldom_late_writes(), 0.1)));
 }
 
 #[test]

@@ -1,17 +1,19 @@
 //! Slow calls: judged by the requests to the server below them, if these took most of their time; by what is left, if they did not.
 
+use std::collections::BTreeMap;
+
 use model::{Cause, Event, Level, Nanos, PhasesMs, Verdict};
 
 use super::{
     conclude::conclude,
     failure::of_stalls,
     no_cpu::NoCpu,
-    scene::{JUDGED, Scene, covered, overlap, union},
+    scene::{JUDGED, Scene, covered, overlap, stretch, union},
     verdict as of_requests,
 };
 use crate::{
     error::code_name,
-    units::{counted, span},
+    units::{SECOND, counted, span},
     window::slower_first,
 };
 
@@ -26,6 +28,8 @@ const SEVERAL: usize = 3;
 const SURE: f64 = 0.95;
 /// How likely it is the server that they waited for, if it asked to be asked again later.
 const PUT_OFF: f64 = 0.9;
+/// The longest that Linux waits before it asks again (NFS4_POLL_RETRY_MAX), nanoseconds.
+const LONGEST_PAUSE: u64 = 15 * SECOND;
 
 /// Judges calls above the client of a file system. `around`: everything else on the same mounts.
 pub(super) fn verdict(scene: &Scene, calls: &[Event], around: &[Event]) -> Verdict {
@@ -62,11 +66,13 @@ pub(super) fn verdict(scene: &Scene, calls: &[Event], around: &[Event]) -> Verdi
             scene.summary()
         ));
     }
-    if let Some(verdict) = put_off(scene, &slowest, &requests) {
+    let no_cpu = NoCpu::of(&slowest);
+    if !no_cpu.is_seen()
+        && let Some(verdict) = put_off(scene, &slowest, &requests)
+    {
         return verdict;
     }
     let likely = if slowest.len() >= SEVERAL { OF_SEVERAL } else { OF_ONE };
-    let no_cpu = NoCpu::of(slowest.iter().copied());
     let mut because = vec![
         scene.summary(),
         format!(
@@ -80,34 +86,40 @@ pub(super) fn verdict(scene: &Scene, calls: &[Event], around: &[Event]) -> Verdi
     conclude(vec![candidate], because, PhasesMs::default())
 }
 
-/// The server's, if it asked to be asked again later in most of the calls' time.
+/// The server's, if it asked to be asked again later, and the client waited for that in most of the calls' time.
 fn put_off(scene: &Scene, calls: &[&Event], requests: &[&Event]) -> Option<Verdict> {
-    let put_off: Vec<_> =
-        requests.iter().filter(|request| request.operation.protocol().later.contains(&request.status)).collect();
-    let asked = |call: &&&Event| {
-        put_off.iter().any(|request| {
-            [call.requester.pid, 0].contains(&request.requester.pid) && overlap(stretch(request), stretch(call)) > 0
-        })
-    };
-    let time = |calls: &mut dyn Iterator<Item = &&Event>| calls.map(|call| call.duration as f64).sum::<f64>();
-    if time(&mut calls.iter().filter(asked)) < time(&mut calls.iter()) * MOST {
+    let is_put_off = |request: &&&Event| request.operation.protocol().later.contains(&request.status);
+    let first = requests.iter().find(is_put_off)?;
+    let mut by_process = BTreeMap::<_, Vec<&Event>>::new();
+    for request in requests {
+        by_process.entry((request.mount, request.requester.pid)).or_default().push(request);
+    }
+    let mut waited = BTreeMap::new();
+    for (process, mut requests) in by_process {
+        requests.sort_by_key(|request| request.start);
+        // Until it asks again.
+        let next = requests.iter().skip(1).map(|request| request.start).chain([Nanos::MAX]);
+        let waits = requests.iter().zip(next).filter(|(request, _)| is_put_off(request));
+        let waits = waits.map(|(request, next)| (request.start, next.min(request.end().saturating_add(LONGEST_PAUSE))));
+        waited.insert(process, union(waits.collect()));
+    }
+    let time: u64 = calls.iter().map(|call| call.duration).sum();
+    let of_call =
+        |call: &&Event| waited.get(&(call.mount, call.requester.pid)).map_or(0, |waits| covered(waits, stretch(call)));
+    let waited: u64 = calls.iter().map(of_call).sum();
+    if (waited as f64) < time as f64 * MOST {
         return None;
     }
-    let first = put_off.first()?;
     let because = vec![
         scene.summary(),
         format!(
-            "Meanwhile the server answered {} with {}: the client waits, and asks again.",
-            counted(put_off.len() as u64, "request"),
+            "For {:.0} % of that time the client waited to ask again: the server answered {} with {}.",
+            waited as f64 / (time as f64).max(1.0) * 100.0,
+            counted(requests.iter().filter(is_put_off).count() as u64, "request"),
             code_name(first.operation, first.status, first.errno, false)
         ),
     ];
     Some(conclude(vec![(Cause::Refused, PUT_OFF)], because, PhasesMs::default()))
-}
-
-/// From when to when it was under way.
-fn stretch(event: &Event) -> (Nanos, Nanos) {
-    (event.start, event.end())
 }
 
 fn share_of(call: &Event, share: f64) -> u64 {

@@ -127,10 +127,11 @@ impl QueueCause {
         if excess.queue == 0 {
             return Self::None;
         }
-        if no_cpu.is_seen() {
+        let covered = covered_by_late_answers(scene);
+        // Callers without a CPU do not make answers late.
+        if no_cpu.of_receivers() || (no_cpu.is_seen() && covered < COVERED) {
             return Self::NoCpu;
         }
-        let covered = covered_by_late_answers(scene);
         if covered >= COVERED {
             Self::Wire(covered)
         } else if covered <= UNCOVERED {

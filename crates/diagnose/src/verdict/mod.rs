@@ -100,7 +100,7 @@ struct Judgement<'a> {
 impl<'a> Judgement<'a> {
     fn of(scene: &'a Scene<'a>) -> Self {
         let excess = Excess::of(scene);
-        let no_cpu = NoCpu::of(scene.during.iter().copied());
+        let no_cpu = NoCpu::of(&scene.during);
         let queue = QueueCause::of(scene, &excess, no_cpu);
         let mut late = if queue.is_wire() { scene.answered_late() } else { scene.judged.clone() };
         late.truncate(JUDGED);
@@ -149,11 +149,16 @@ impl<'a> Judgement<'a> {
         because.extend(burst.as_ref().map(Burst::sentence));
         let two_at_once = no_cpu && client >= SEEN;
         if (wire < DOMINANT || two_at_once) && burst.is_none() {
-            because.push("No phase holds enough of the extra time to be blamed.".to_owned());
+            because.push(if two_at_once {
+                "Both this host and what is beyond it hold much of the extra time.".to_owned()
+            } else {
+                "No phase holds enough of the extra time to be blamed.".to_owned()
+            });
+            let (network, server) = if two_at_once { self.split.odds() } else { (0.5, 0.5) };
             return vec![
                 (self.client_cause(), client),
-                (self.network_cause(), wire / 2.0),
-                (self.server_cause(), wire / 2.0),
+                (self.network_cause(), wire * network),
+                (self.server_cause(), wire * server),
             ];
         }
         if let Some(paused) = self.paused() {
@@ -176,7 +181,7 @@ impl<'a> Judgement<'a> {
         let likely = self.confidence(margin);
         match layer {
             // A burst makes a queue on the path, too: `7.3/burst-write`.
-            _ if burst.is_some() && (layer != Layer::Network || share < DOMINANT || self.split.is_saturated()) => {
+            _ if burst.is_some() && (layer != Layer::Network || share < DOMINANT || self.split.is_only_saturated()) => {
                 vec![(Cause::Burst, BUSY), (self.server_cause(), (1.0 - BUSY) / 2.0)]
             }
             Layer::Network => {
@@ -296,11 +301,9 @@ impl Scene<'_> {
     fn own_queue(&self) -> Option<String> {
         let own = self.path.longer().map_or(0, |path| path.own);
         let longer = (own > 0).then(|| format!("Round trips became {} longer", span(own)));
-        let busy = (self.held_back > 0.0).then(|| {
-            format!(
-                "Data was on its way to the server, and not acknowledged, for {:.0} % of the time",
-                self.held_back * 100.0
-            )
+        let busy = self.held_back().map(|sending| {
+            let percent = sending.busy_percent();
+            format!("Data was on its way to the server, and not acknowledged, for {percent:.0} % of the time of slow operations")
         });
         let seen = longer.filter(|_| busy.is_none()).or(busy)?;
         let queued = self.queued * 100.0;

@@ -1,15 +1,17 @@
 //! Whether threads of this host had no CPU while operations were slow.
 //!
 //! The kernel counts for how long each thread was ready to run and on no CPU, in all its life (`sched_info.run_delay`). What that grew by between two slow
-//! operations passed in between. A caller may have waited while none was under way, so that time is subtracted. A thread that takes answers is ready to run
-//! only when there is one, and so while an operation is under way.
+//! operations, less the time in between in which it may have waited for something else, passed during the operations. A caller may wait all the time. So may a
+//! worker of the kernel that takes answers among other work. A thread that takes all answers is ready to run only when there is one, so while an operation is under way.
 
 use std::collections::BTreeMap;
 
 use model::{CpuWait, Event, Nanos};
 
-use super::scene::{JIFFY, SEEN, covered, flight, not_between, union};
+use super::scene::{JIFFY, covered, flight, not_between, stretch, union};
 
+/// From this share of the time on, it is why operations were slow.
+const STARVED: f64 = 0.3;
 /// What is known must be known of so much of the operations' time.
 const KNOWN: f64 = 0.3;
 
@@ -28,24 +30,31 @@ pub(super) struct NoCpu {
 }
 
 impl NoCpu {
-    /// What these operations tell.
-    pub fn of<'e>(events: impl Iterator<Item = &'e Event>) -> Self {
-        let events: Vec<_> = events.filter_map(|event| Some((event, event.progress.as_ref()?))).collect();
-        let receivers = events.iter().filter_map(|(event, progress)| Some((progress.receiver?, flight(event))));
-        let callers =
-            events.iter().filter_map(|(event, progress)| Some((progress.requester?.cpu, (event.start, event.end()))));
-        let flights = union(events.iter().map(|(event, _)| flight(event)).collect());
-        let in_flight = flights.iter().map(|(from, to)| to - from).sum();
-        let called = events.iter().map(|(event, _)| event.duration).sum();
+    /// What these operations tell, fast and slow.
+    pub fn of(events: &[&Event]) -> Self {
+        let known: Vec<_> = events.iter().filter_map(|event| Some((*event, event.progress.as_ref()?))).collect();
+        let receivers: Vec<_> =
+            known.iter().filter_map(|(event, progress)| Some((progress.receiver?, flight(event)))).collect();
+        let callers: Vec<_> =
+            known.iter().filter_map(|(event, progress)| Some((progress.requester?.cpu, stretch(event)))).collect();
+        let slow = union(known.iter().map(|(event, _)| flight(event)).collect());
+        let all = union(events.iter().map(|event| flight(event)).collect());
+        let takes_all = receivers.windows(2).all(|pair| matches!(pair, [(one, _), (other, _)] if one.tid == other.tid));
+        let may_wait = |between| if takes_all { covered(&all, between) } else { length(between) };
         Self {
-            receivers: share(receivers, in_flight, |grown, _, within| grown.min(within)),
-            callers: share(callers, called, not_between),
+            receivers: share(receivers, slow.iter().copied().map(length).sum(), may_wait),
+            callers: share(callers, known.iter().map(|(event, _)| event.duration).sum(), length),
         }
+    }
+
+    /// Whether it was so of the threads that take answers.
+    pub fn of_receivers(self) -> bool {
+        self.receivers >= STARVED
     }
 
     /// Whether it was so for enough of the time to be why they were slow.
     pub fn is_seen(self) -> bool {
-        self.receivers.max(self.callers) >= SEEN
+        self.receivers.max(self.callers) >= STARVED
     }
 
     /// Said where it is seen.
@@ -63,10 +72,14 @@ impl NoCpu {
     }
 }
 
-/// The share of the operations' time for which their threads waited; 0 if it is known of too little of `whole`.
+fn length((from, to): Stretch) -> Nanos {
+    to - from
+}
+
+/// The share of the operations' time for which their threads waited, at least; 0 if it is known of too little of `whole`.
 ///
-/// `part`: the part of what a thread's wait grew by that counts; then the time in which it did, and the part of that with operations under way.
-fn share(seen: impl Iterator<Item = Seen>, whole: Nanos, part: impl Fn(Nanos, Nanos, Nanos) -> Nanos) -> f64 {
+/// `may_wait`: for how long a thread may have waited between two times, with slow operations or without.
+fn share(seen: Vec<Seen>, whole: Nanos, may_wait: impl Fn(Stretch) -> Nanos) -> f64 {
     let mut by_thread = BTreeMap::<u32, Vec<Seen>>::new();
     for one in seen {
         by_thread.entry(one.0.tid).or_default().push(one);
@@ -77,11 +90,12 @@ fn share(seen: impl Iterator<Item = Seen>, whole: Nanos, part: impl Fn(Nanos, Na
         let under_way = union(of_thread.iter().map(|(_, stretch)| *stretch).collect());
         for pair in of_thread.windows(2) {
             let [(before, (_, from)), (now, (_, to))] = pair else { continue };
+            let between = (*from, *to);
             // It is read a little later than the operation ends. Much more is another thread's of the same number.
-            let elapsed = to - from;
+            let elapsed = length(between);
             let Some(grown) = now.since(before).filter(|grown| *grown <= elapsed + JIFFY) else { continue };
-            let within = covered(&under_way, (*from, *to));
-            waited += part(grown.min(elapsed), elapsed, within);
+            let within = covered(&under_way, between);
+            waited += not_between(grown.min(elapsed), may_wait(between).max(within), within);
             known += within;
         }
     }
@@ -101,7 +115,7 @@ mod tests {
             // The counter wraps.
             (CpuWait { tid: tid(n), waited_us: (n * waited * 1_000).wrapping_sub(1) }, (from, from + 80 * MS))
         });
-        share(seen, 10 * 80 * MS, not_between)
+        share(seen.collect(), 10 * 80 * MS, length)
     }
 
     fn is(share: f64, what: f64) -> bool {

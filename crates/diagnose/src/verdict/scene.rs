@@ -74,8 +74,8 @@ pub(super) struct Scene<'a> {
     pub queued: f64,
     /// The path.
     pub path: PathState,
-    /// The share of the time of slow operations for which this host's queueing discipline held data back, where sends are not stamped, as far as TCP counted it.
-    pub held_back: f64,
+    /// What TCP counted of what it sent.
+    pub sending: Option<Sending>,
 }
 
 impl<'a> Scene<'a> {
@@ -127,10 +127,10 @@ impl<'a> Scene<'a> {
             stood_still,
             queued,
             path: PathState::Unknown,
-            held_back: 0.0,
+            sending: None,
         };
         scene.path = PathState::of(&scene);
-        scene.held_back = held_back(&scene);
+        scene.sending = Sending::of(&scene);
         Some(scene)
     }
 
@@ -174,7 +174,14 @@ impl<'a> Scene<'a> {
         }
         let extra = event.phases.wire.saturating_sub(self.normal(event).wire);
         let longer = self.path.longer().map_or(0, |path| path.own_part(event, extra));
-        longer.max((extra as f64 * self.held_back.min(1.0)) as u64)
+        longer.max(self.held_back().map_or(0, |sending| sending.busy_part(extra)))
+    }
+
+    /// What TCP counted, if it was for this host's queueing discipline that data was not acknowledged. A slow server keeps none, but for what its acknowledgements
+    /// are delayed by: if there is some for most of the time, and packets wait here whenever an operation ends, that is where. Where sends are stamped, the stamps say so.
+    pub fn held_back(&self) -> Option<Sending> {
+        let sending = self.sending.filter(|sending| sending.is_busy() && !sending.is_paced);
+        sending.filter(|_| self.queued >= HELD && self.judged.iter().all(|event| event.stamped().is_none()))
     }
 
     /// The share of the operations that were answered meanwhile as fast as ever.
@@ -217,6 +224,11 @@ impl<'a> Scene<'a> {
 pub(super) fn flight(event: &Event) -> (Nanos, Nanos) {
     let sent = event.start.saturating_add(event.phases.queue);
     (sent, sent.saturating_add(event.phases.wire))
+}
+
+/// From when to when it was under way.
+pub(super) fn stretch(event: &Event) -> (Nanos, Nanos) {
+    (event.start, event.end())
 }
 
 /// Likewise, as its stamps say it.
@@ -273,12 +285,6 @@ fn route(event: &Event) -> Route {
 
 fn weighted(event: &Event) -> u64 {
     event.duration.saturating_mul(event.weight.max(1).into())
-}
-
-/// A slow server keeps no data unacknowledged: if there is some for most of the time, and packets wait here whenever an operation ends, that is where.
-fn held_back(scene: &Scene) -> f64 {
-    let busy = || Sending::of(scene).filter(Sending::is_busy).map_or(0.0, |sending| sending.busy);
-    if scene.queued >= HELD { busy() } else { 0.0 }
 }
 
 fn queued(judged: &[&Event]) -> f64 {

@@ -1,11 +1,12 @@
-//! What TCP counted while slow operations were under way: whether the path carried all that it can, or the server took nothing more.
+//! What TCP counted while slow operations were under way: whether the path carried all that it can, or the server's window was closed.
 //!
 //! TCP counts for how long something was sent and not acknowledged (`chrono_stat`). The peer's TCP acknowledges whether or not its service reads, until its
-//! window is full, and that is counted as well. So a slow server makes no connection busy: requests are acknowledged long before they are answered. A path
-//! that is too narrow does, and the rate at which data is acknowledged is then its own.
+//! window is full, and that is counted as well. So a slow server makes no connection busy, but for acknowledgements that it delays: requests are acknowledged
+//! long before they are answered. A path that is too narrow does, and the rate at which data is acknowledged is then its own.
 
 use model::{Direction, Event, Nanos, SocketTotals};
 
+use super::history::ACK_DELAY;
 use super::scene::{JIFFY, Scene, covered, flight, not_between, union};
 use crate::{
     order::median,
@@ -22,58 +23,89 @@ const OPEN: f64 = 0.1;
 /// Shares of the time in which slow operations were under way.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sending {
-    /// Something was sent and not acknowledged.
-    pub busy: f64,
-    /// What waited to be sent did not fit the peer's window.
-    pub window: f64,
+    /// Something was sent and not acknowledged: at least.
+    busy: f64,
+    /// What waited to be sent did not fit the peer's window: at least, and at most.
+    window: f64,
+    window_at_most: f64,
     /// How long the path takes for what was written.
     needed: f64,
     /// At which data was acknowledged, bytes a second.
     rate: f64,
+    /// TCP spaces what it sends: some of it waits in this host's queueing discipline, whatever the path is like.
+    pub is_paced: bool,
 }
+
+/// A slow operation's end, when its totals were read; and these.
+type Seen = (Nanos, SocketTotals);
 
 impl Sending {
     /// `None` where the totals are not known.
     pub fn of(scene: &Scene) -> Option<Self> {
-        let mut seen: Vec<_> =
-            scene.during.iter().filter_map(|event| Some((flight(event), event.progress.as_ref()?.socket?))).collect();
-        seen.sort_by_key(|((_, received), _)| *received);
-        let flights = union(seen.iter().map(|(flight, _)| *flight).collect());
-        let (mut busy, mut window, mut under_way, mut all) = (0, 0, 0, 0);
+        let known = || scene.during.iter().filter_map(|event| Some((*event, event.progress.as_ref()?.socket?)));
+        let flights = union(known().map(|(event, _)| flight(event)).collect());
+        // In the order of ending, as `during` is.
+        let seen: Vec<Seen> = known().map(|(event, totals)| (event.end(), totals)).collect();
+        let [mut busy, mut window, mut window_at_most, mut under_way, mut all, mut bytes] = [0; 6];
         for pair in seen.windows(2) {
-            let [((_, from), before), ((_, to), now)] = pair else { continue };
+            let [(from, before), (to, now)] = pair else { continue };
             let elapsed = to - from;
             let Some(grown) = Grown::of(before, now, elapsed) else { continue };
             let within = covered(&flights, (*from, *to));
             busy += not_between(grown.busy.min(elapsed), elapsed, within);
             window += not_between(grown.window.min(elapsed), elapsed, within);
+            window_at_most += grown.window.min(within);
             under_way += within;
             all += elapsed;
+            bytes += written(&scene.during, *from, *to);
         }
-        let (((_, from), _), ((_, to), _)) = (seen.first()?, seen.last()?);
-        let written = |event: &&&Event| {
-            event.operation.direction() == Some(Direction::Written) && event.end() > *from && event.end() <= *to
+        let rates = |is: fn(&SocketTotals) -> bool| {
+            let rates = seen.iter().filter(|(_, totals)| is(totals)).map(|(_, totals)| totals.delivery_rate);
+            median(rates.collect()).unwrap_or(0)
         };
-        let bytes: f64 = scene.during.iter().filter(written).map(|event| event.bytes as f64).sum();
-        let rates: Vec<_> = seen.iter().filter(|(_, totals)| !totals.application_limited).collect();
-        let rate = median(rates.into_iter().map(|(_, totals)| totals.delivery_rate).collect()).unwrap_or(0) as f64;
-        let time = |time: Nanos| (time as f64).max(1.0);
+        // Where there was not always something to send, the path may be faster than its rate says, but not slower.
+        let unlimited = rates(|totals| !totals.application_limited);
+        let rate = if unlimited > 0 { unlimited.max(rates(|_| true)) as f64 } else { 0.0 };
+        let share = |time: u64, of: u64| time as f64 / (of as f64).max(1.0);
         (under_way > 0).then(|| Self {
-            busy: busy as f64 / time(under_way),
-            window: window as f64 / time(under_way),
-            needed: if rate > 0.0 { bytes / rate * SECOND as f64 / time(all) } else { 0.0 },
+            busy: share(busy, under_way),
+            window: share(window, under_way),
+            window_at_most: share(window_at_most, under_way),
+            needed: if rate > 0.0 { bytes as f64 / rate * SECOND as f64 / (all as f64) } else { 0.0 },
             rate,
+            is_paced: seen.iter().any(|(_, totals)| totals.pacing_rate > 0),
         })
     }
 
     /// Whether data was on its way most of the time, and not for want of the peer's window.
     pub fn is_busy(&self) -> bool {
-        self.busy >= BUSY && self.window <= OPEN
+        self.busy >= BUSY && self.window_at_most <= OPEN
+    }
+
+    /// The part of this time for which data was on its way: at least.
+    pub fn busy_part(&self, time: Nanos) -> Nanos {
+        let part = (time as f64 * self.busy.min(1.0)) as Nanos;
+        if self.is_loaded() { part } else { part.saturating_sub(ACK_DELAY) }
+    }
+
+    /// The part of this time for which the server's window was closed: at least.
+    pub fn window_part(&self, time: Nanos) -> Nanos {
+        (time as f64 * self.window.min(1.0)) as Nanos
+    }
+
+    /// Whether there was so much to send that delayed acknowledgements are not why.
+    pub fn is_loaded(&self) -> bool {
+        self.needed >= NEEDED
     }
 
     /// Whether the path carried all that it can.
     pub fn is_saturated(&self) -> bool {
-        self.is_busy() && self.needed >= NEEDED
+        self.is_busy() && self.is_loaded()
+    }
+
+    /// For which share of the time data was on its way, percent.
+    pub fn busy_percent(&self) -> f64 {
+        self.busy.min(1.0) * 100.0
     }
 
     /// Said where either was so.
@@ -81,17 +113,24 @@ impl Sending {
         if self.is_saturated() {
             return Some(format!(
                 "While slow operations were under way, data was on its way to the server for {:.0} % of the time, and acknowledged at {:.1} Mbit/s: the path carried no more.",
-                self.busy * 100.0,
+                self.busy_percent(),
                 self.rate * 8.0 / 1e6
             ));
         }
         (self.window > OPEN).then(|| {
             format!(
-                "For {:.0} % of the time of slow operations, what was to be sent did not fit the server's window: it reads too slowly.",
+                "For {:.0} % of the time of slow operations, what was to be sent did not fit the server's window.",
                 self.window * 100.0
             )
         })
     }
+}
+
+/// The bytes of the writes that ended after `from`, up to `to`. `events`: in the order of ending.
+fn written(events: &[&Event], from: Nanos, to: Nanos) -> u64 {
+    let first = events.partition_point(|event| event.end() <= from);
+    let ended = events.iter().skip(first).take_while(|event| event.end() <= to);
+    ended.filter(|event| event.operation.direction() == Some(Direction::Written)).map(|event| event.bytes).sum()
 }
 
 /// What two of the totals grew by.

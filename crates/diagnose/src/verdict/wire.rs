@@ -17,7 +17,7 @@
 //! Where nothing is known the bounds are zero and all of the wire time. Operations of which that is so are taken to be like the
 //! others, if most of the time is the others'; else the verdict is unknown.
 
-use model::{Cause, Event, Layer, Operation, Transit};
+use model::{Cause, Direction, Event, Layer, Operation, Transit};
 
 use super::{
     HALF,
@@ -83,10 +83,9 @@ impl Split {
         split.normal_round_trip = history.normal_round_trip;
         split.witness = history.witness;
         // What this host's own queueing discipline holds back is not acknowledged either.
-        let (sending, own_queue) =
-            (Sending::of(scene), scene.is_queued() && events.iter().any(|event| event.stamped().is_none()));
-        let held_here = own_queue && sending.is_some_and(|sending| sending.is_busy());
-        split.sending = sending.filter(|_| !own_queue);
+        let own_queue = scene.is_queued() && events.iter().all(|event| event.stamped().is_none());
+        let held_here = own_queue && scene.sending.is_some_and(|sending| sending.is_busy());
+        split.sending = scene.sending.filter(|_| !own_queue);
         for event in events {
             let bounds = history.bounds(event);
             let normal = scene.normal(event);
@@ -116,12 +115,13 @@ impl Split {
                 high = excess;
             }
             if let Some(sending) = split.sending {
-                let part = |share: f64| (excess as f64 * share.min(1.0)) as u64;
                 if sending.is_saturated() {
-                    low = low.max(part(sending.busy));
-                    high = high.max(low);
+                    // What is read waits on the way to the server as a request only.
+                    high = high.max(sending.busy_part(excess));
+                    let is_written = event.operation.direction() == Some(Direction::Written);
+                    low = if is_written { low.max(sending.busy_part(excess)) } else { low };
                 } else if path.is_none() {
-                    high = high.min(excess - part(sending.window));
+                    high = high.min(excess - sending.window_part(excess));
                     low = low.min(high);
                 }
             }
@@ -172,9 +172,10 @@ impl Split {
         !self.loses && self.by_retransmission > self.low / 2
     }
 
-    /// Whether nothing but round trips speaks against the network.
+    /// Whether nothing but round trips, or what TCP counted, speaks against the network.
     pub fn by_round_trips(&self) -> bool {
-        self.longer_path().is_some_and(|path| path.back.is_none_or(|back| back == 0)) && self.stamped.is_none()
+        let by_path = self.longer_path().is_some_and(|path| path.back.is_none_or(|back| back == 0));
+        (by_path || (self.is_saturated() && self.path.is_none())) && self.stamped.is_none()
     }
 
     /// How likely it is the network's, and the server's, if neither is proved.
@@ -191,14 +192,19 @@ impl Split {
             _ if self.loses || self.by_retransmission() => Cause::Loss,
             Some(path) if path.is_narrow => Cause::NarrowPath,
             // A path that is longer on the way back, too, carries less.
-            path if self.is_saturated() && path.is_none_or(|path| path.back.unwrap_or(0) == 0) => Cause::NarrowPath,
+            _ if self.is_only_saturated() => Cause::NarrowPath,
             _ => Cause::LongerPath,
         }
     }
 
     /// Whether the path carried all that it can.
-    pub fn is_saturated(&self) -> bool {
+    fn is_saturated(&self) -> bool {
         self.sending.is_some_and(|sending| sending.is_saturated())
+    }
+
+    /// Whether that is all that is wrong with it.
+    pub fn is_only_saturated(&self) -> bool {
+        self.is_saturated() && !self.loses && self.path.and_then(|path| path.back).unwrap_or(0) == 0
     }
 
     /// Whether another kind of operation was as fast as ever meanwhile.

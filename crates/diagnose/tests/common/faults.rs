@@ -245,6 +245,28 @@ pub fn late_writes(queued: f64) -> Scene {
     timestamped(scene, 0)
 }
 
+/// A write of 100 ms each second, not sent for 60 of them, and all the time reads that are as fast as ever.
+pub fn seldom_late_writes() -> Scene {
+    let mut scene = Scene::healthy();
+    for second in 1..11 {
+        let start = f64::from(second) * 1_000.0;
+        for read in 0..500 {
+            scene.fast(rtt(0.4, smb("SMB2_READ", start + f64::from(read) * 2.0, [0.0, 1.9, 0.0])));
+        }
+        scene.slow(rtt(0.4, smb("SMB2_WRITE", start, [60.0, 40.0, 0.1])));
+    }
+    timestamped(scene, 0)
+}
+
+/// TCP spaces what it sends.
+pub fn paced(mut scene: Scene) -> Scene {
+    for event in &mut scene.slow {
+        let socket = event.progress.as_mut().and_then(|progress| progress.socket.as_mut());
+        socket.into_iter().for_each(|socket| socket.pacing_rate = 1_000_000);
+    }
+    scene
+}
+
 /// smbd sleeps in every write, and acknowledges what takes longer than 40 ms with a delay.
 pub fn slow_writes(delay: f64, reads: u32) -> Scene {
     let mut scene = Scene::healthy();
