@@ -129,7 +129,25 @@ def dirty(path, block, rate):
         os.pwrite(fd, bytes(block), n * block % (8 << 20))
 
 
-KINDS = {f.__name__: f for f in (write, read, mixed, meta, stat, backup, cold, bursts, dirty)}
+def synced(path, block, rate):
+    """Buffered writes to an open file, each at the server when it returns."""
+    fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_SYNC)
+    for n, _ in enumerate(paced(rate)):
+        os.pwrite(fd, bytes(block), n * block % (1 << 20))
+
+
+def opened(path, block, rate):
+    """Each read opens the file, and finds nothing of it on this host."""
+    prepare(path, 2 << 20)
+    for n, _ in enumerate(paced(rate)):
+        fd = os.open(path, os.O_RDONLY)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+        os.pread(fd, block, n * block % (1 << 20))
+        os.close(fd)
+
+
+KINDS = {f.__name__: f for f in (write, read, mixed, meta, stat, backup, cold, bursts, dirty, synced, opened)}
 
 
 def child(name, work):

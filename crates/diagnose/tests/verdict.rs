@@ -57,6 +57,8 @@ fn each_fault_is_blamed_on_its_layer_or_on_none() {
         ("late writes", late_writes(0.0), Server, 0.9),
         ("late writes on a path that carries no more", busy(late_writes(0.0), 0.0), Network, 0.8),
         ("late writes to a server that does not read", busy(late_writes(0.0), 0.9), Server, 0.9),
+        ("answers that came since a request was sent did not acknowledge it", shared(10.0, 45.0), Network, 0.8),
+        ("each answer acknowledges what was sent since the last", shared(45.0, 38.0), Server, 0.8),
         (
             "late writes, data on its way all the time, and packets in the own queueing discipline",
             queued(busy(late_writes(0.0), 0.0)),

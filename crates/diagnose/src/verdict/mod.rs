@@ -5,6 +5,7 @@
 //! queueing discipline held back; what exceeds it on the wire else is split in [`wire`] into bounds of the network's part. A layer is named only if even the bound in its
 //! disfavour says so.
 
+mod acks;
 mod calls;
 mod conclude;
 mod connection;

@@ -15,8 +15,9 @@ use std::{collections::BTreeMap, ops::Range};
 
 use model::{Direction, Event, Operation};
 
+use super::acks::Proven;
 use super::history::{ACK_DELAY, answered, round_trip};
-use super::scene::{MOST, Scene, flight, stamped_local, with_most_of_time};
+use super::scene::{JIFFY, MOST, Scene, flight, stamped_local, with_most_of_time};
 use crate::{order::median, turns::turns, units::MS};
 
 /// Fewer samples say nothing of the path.
@@ -59,6 +60,8 @@ pub(super) struct Path {
     pub own: u64,
     /// A slow server that delays its acknowledgements cannot be the reason.
     pub is_certain: bool,
+    /// Answers prove it that did not acknowledge what the server would have had by then.
+    pub is_proven: bool,
     /// Round trips differ much: what is sent queues on the way.
     pub is_narrow: bool,
 }
@@ -84,7 +87,8 @@ impl PathState {
         // Where nothing is known of how long operations take normally, what came before may be the fault as well.
         let before = || low(scene.before.iter().filter_map(|event| round_trip(event)).collect());
         let before = if scene.has_recent_past() { before() } else { scene.learned_round_trip() };
-        let seen = Seen { scene, sights: &sights, normal: before.or_else(|| least_of_tcp(scene)) };
+        let seen =
+            Seen { scene, sights: &sights, normal: before.or_else(|| least_of_tcp(scene)), proven: Proven::of(scene) };
         let longer = seen.longer(MOST).or_else(|| seen.longer(HALF).filter(|path| path.is_certain));
         longer.map(Self::Longer).or_else(|| seen.as_ever().map(Self::AsEver)).unwrap_or(Self::Unknown)
     }
@@ -132,6 +136,8 @@ struct Seen<'a> {
     sights: &'a [Sight<'a>],
     /// The round trip before.
     normal: Option<u64>,
+    /// What round trips took for certain.
+    proven: Option<Proven>,
 }
 
 impl Seen<'_> {
@@ -152,13 +158,19 @@ impl Seen<'_> {
     /// By what the path is longer at most, if the operations with most of the time saw one that is about as short as ever.
     fn as_ever(&self) -> Option<u64> {
         let (round_trip, later) = (|sight: &Sight| sight.round_trip, |sight: &Sight| sight.later);
-        let normal = self.normal?;
+        let normal = self.normal.filter(|_| self.proven().is_none())?;
         let more = |share| Some(self.at_least(share, round_trip)?.saturating_sub(normal));
         match self.at_least(1.0 - MOST, later) {
             // Acknowledgements may be delayed, which timestamps are not: the way there is as the way back.
             Some(later) => (later <= LEAST_BACK && more(HALF)? <= ACK_DELAY).then_some(LEAST),
             None => more(1.0 - MOST).filter(|more| *more <= LEAST.max(normal / 4)).map(|more| more + LEAST),
         }
+    }
+
+    /// What round trips took for certain, if that is more than before.
+    fn proven(&self) -> Option<Proven> {
+        let usual = self.normal.unwrap_or(0);
+        self.proven.filter(|proven| proven.often.saturating_sub(usual) >= usual.max(JIFFY))
     }
 
     /// Whether too many operations were answered meanwhile within less than a path that is longer by so much takes.
@@ -173,9 +185,11 @@ impl Seen<'_> {
 
     /// The path as the operations with this share of the time saw it, if it became longer.
     fn longer(&self, share: f64) -> Option<Path> {
-        let Self { scene, sights, normal } = *self;
+        let Self { scene, sights, normal, .. } = *self;
         let held = self.at_least(share, |sight| sight.held);
-        let now = self.at_least(share, |sight| sight.round_trip)?.saturating_sub(held.unwrap_or(0));
+        let least = self.at_least(share, |sight| sight.round_trip)?.saturating_sub(held.unwrap_or(0));
+        let proven = self.proven();
+        let now = least.max(proven.map_or(0, |proven| proven.mostly.saturating_sub(held.unwrap_or(0))));
         let usual = normal.unwrap_or(0);
         let more = now.saturating_sub(usual);
         let back = self.at_least(share, |sight| sight.later);
@@ -183,7 +197,9 @@ impl Seen<'_> {
         let agree = kinds_agree(&during);
         let is_queued = held.is_none() && scene.is_queued() && back.is_none_or(|back| back * 2 < more);
         let large = has_large_writes(&during);
+        let is_proven = proven.is_some();
         let is_certain = is_queued
+            || is_proven
             || match back {
                 Some(back) if back >= LEAST_BACK => back <= more + LEAST_BACK,
                 // Only the way there, of which all see the same; or acknowledgements that a server delays, now by more and now by less.
@@ -196,7 +212,7 @@ impl Seen<'_> {
                 }
                 None => !self.is_outrun(more) && (more > ACK_DELAY || (agree && large)),
             };
-        let spread = self.at_least(1.0 - MOST, |sight| sight.round_trip)?.saturating_sub(now);
+        let spread = self.at_least(1.0 - MOST, |sight| sight.round_trip)?.saturating_sub(least);
         let is_narrow = spread >= more / 4 && spread >= LEAST_SPREAD;
         let own = if is_queued { more.saturating_sub(2 * back.unwrap_or(0)) } else { 0 };
         (more >= LEAST.max(usual) && (is_certain || (agree && back.is_none()))).then_some(Path {
@@ -205,6 +221,7 @@ impl Seen<'_> {
             back,
             own,
             is_certain,
+            is_proven,
             is_narrow,
         })
     }

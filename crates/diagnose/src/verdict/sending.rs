@@ -30,8 +30,10 @@ pub(super) struct Sending {
     window_at_most: f64,
     /// How long the path takes for what was written.
     needed: f64,
-    /// At which data was acknowledged, bytes a second.
+    /// At which data was acknowledged, bytes a second; 0 where that is not known.
     rate: f64,
+    /// The path is longer for certain.
+    is_longer: bool,
     /// TCP spaces what it sends: some of it waits in this host's queueing discipline, whatever the path is like.
     pub is_paced: bool,
 }
@@ -73,6 +75,7 @@ impl Sending {
             window_at_most: share(window_at_most, under_way),
             needed: if rate > 0.0 { bytes as f64 / rate * SECOND as f64 / (all as f64) } else { 0.0 },
             rate,
+            is_longer: scene.path.longer().is_some_and(|path| path.is_proven),
             is_paced: seen.iter().any(|(_, totals)| totals.pacing_rate > 0),
         })
     }
@@ -93,9 +96,9 @@ impl Sending {
         (time as f64 * self.window.min(1.0)) as Nanos
     }
 
-    /// Whether there was so much to send that delayed acknowledgements are not why.
-    pub fn is_loaded(&self) -> bool {
-        self.needed >= NEEDED
+    /// Whether delayed acknowledgements are not why it was busy.
+    fn is_loaded(&self) -> bool {
+        self.is_longer || self.needed >= NEEDED
     }
 
     /// Whether the path carried all that it can.
@@ -111,10 +114,14 @@ impl Sending {
     /// Said where either was so.
     pub fn sentence(&self) -> Option<String> {
         if self.is_saturated() {
+            let rate = if self.needed >= NEEDED {
+                format!(", and acknowledged at {:.1} Mbit/s: the path carried no more", self.rate * 8.0 / 1e6)
+            } else {
+                String::new()
+            };
             return Some(format!(
-                "While slow operations were under way, data was on its way to the server for {:.0} % of the time, and acknowledged at {:.1} Mbit/s: the path carried no more.",
+                "While slow operations were under way, data was on its way to the server for {:.0} % of the time{rate}.",
                 self.busy_percent(),
-                self.rate * 8.0 / 1e6
             ));
         }
         (self.window > OPEN).then(|| {

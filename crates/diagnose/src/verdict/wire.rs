@@ -230,6 +230,12 @@ impl Split {
                     "The path is long: most round trips took {now} or more; what they took before is not known."
                 ),
             });
+            if path.is_proven {
+                said.push(
+                    "Answers that came after requests were sent did not acknowledge them: the requests, or these answers, were on their way."
+                        .to_owned(),
+                );
+            }
             if let Some(back) = path.back.filter(|back| *back > 0) {
                 said.push(format!("By the server's timestamps, the way back became {} longer.", span(back)));
             } else if path.own == 0 && self.stamped.is_none() {

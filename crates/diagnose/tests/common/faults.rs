@@ -258,6 +258,20 @@ pub fn seldom_late_writes() -> Scene {
     timestamped(scene, 0)
 }
 
+/// Writes of 350 ms, answered one after the other; TCP takes such a round trip meanwhile. Something is under way all the time, and never enough for TCP to know the path's
+/// rate.
+pub fn shared(gap: f64, round_trip: f64) -> Scene {
+    let mut scene = Scene::healthy();
+    for index in 0..60 {
+        let write = smb("SMB2_WRITE", 1_000.0 + f64::from(index) * gap, [0.0, 350.0, 0.1]);
+        scene.slow(rtt(round_trip + f64::from(index % 7), Event { bytes: 16 << 10, ..write }));
+    }
+    let mut scene = busy(timestamped(scene, 0), 0.0);
+    let sockets = scene.slow.iter_mut().filter_map(|event| event.progress.as_mut()?.socket.as_mut());
+    sockets.for_each(|socket| socket.application_limited = true);
+    scene
+}
+
 /// TCP spaces what it sends.
 pub fn paced(mut scene: Scene) -> Scene {
     for event in &mut scene.slow {
