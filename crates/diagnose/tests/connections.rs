@@ -189,8 +189,6 @@ fn retransmissions_that_go_unanswered_are_a_loss_if_operations_are_answered_agai
     let events: Vec<_> = (0..10).flat_map(sent_again).collect();
     let answered: Vec<_> = (0..10).map(|n| smb("SMB2_READ", f64::from(n) * 100.0 + 50.0, [0.0, 1.0, 0.0])).collect();
     assert_eq!(verdict(&events, &answered).cause, Some(Cause::Loss));
-    let given_up = [&events[..], &[happening("CONNECTION_LOST", 1_010.0, 110)]].concat();
-    assert_eq!(verdict(&given_up, &answered).cause, Some(Cause::Loss));
     let once = verdict(&events, &answered[..1]);
     assert_eq!((once.layer, once.cause), (Layer::Unknown, None));
     let likely: Vec<_> = once.alternatives.iter().map(|alternative| alternative.cause).collect();

@@ -57,8 +57,11 @@ fn each_fault_is_blamed_on_its_layer_or_on_none() {
         ("late writes", late_writes(0.0), Server, 0.9),
         ("late writes on a path that carries no more", busy(late_writes(0.0), 0.0), Network, 0.8),
         ("late writes to a server that does not read", busy(late_writes(0.0), 0.9), Server, 0.9),
-        ("answers that came since a request was sent did not acknowledge it", shared(10.0, 45.0), Network, 0.8),
-        ("each answer acknowledges what was sent since the last", shared(45.0, 38.0), Server, 0.8),
+        ("answers that came since a request was sent did not acknowledge it", shared(10.0, 45.0, 150.0), Network, 0.8),
+        ("each answer acknowledges what was sent since the last", shared(45.0, 38.0, 350.0), Server, 0.8),
+        ("the same, and some end late", ended_late(shared(45.0, 38.0, 350.0)), Server, 0.8),
+        ("a path that is 14 ms longer, and a slow server that is asked often", shared(5.0, 15.0, 300.0), Server, 0.8),
+        ("a path that is 40 ms longer, and a server that is much slower", shared(5.0, 40.0, 600.0), Server, 0.8),
         (
             "late writes, data on its way all the time, and packets in the own queueing discipline",
             queued(busy(late_writes(0.0), 0.0)),

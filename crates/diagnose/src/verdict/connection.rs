@@ -102,8 +102,7 @@ fn blame(seen: &Happenings<'_>, around: &[Event]) -> Blame {
         return (vec![(Cause::Frozen, 0.85)], vec![because]);
     }
     if silent > 0 && lost_and_found(seen, around) >= LOSSES {
-        // A connection that was given up meanwhile is one that lost most.
-        return losses(seen, around).unwrap_or_else(|| unexplained(seen));
+        return retransmissions(seen, around).unwrap_or_else(|| unexplained(seen));
     }
     if silent > 0 {
         let because = format!(
@@ -146,16 +145,10 @@ fn session(seen: &Happenings<'_>) -> Option<Blame> {
 /// Segments that got lost although others, and the server's answers, came through: then it is the path. But who has to wait
 /// for a credit or a slot, or to write back first, does not wait for them.
 fn retransmissions(seen: &Happenings<'_>, around: &[Event]) -> Option<Blame> {
-    let others = ["CONNECTION_LOST", "CREDIT_STARVATION", "SLOT_STARVATION", "LEASE_BREAK_TIMEOUT"];
-    let is_all = others.iter().all(|name| seen.count(name) == 0);
-    if is_all { losses(seen, around) } else { None }
-}
-
-/// Segments that were sent again, and what was answered meanwhile; `None` if none was.
-fn losses(seen: &Happenings<'_>, around: &[Event]) -> Option<Blame> {
     let sent_again = seen.count(RETRANSMIT);
     let (from, to) = (seen.events.iter().map(|event| event.start).min()?, seen.events.iter().map(Event::end).max()?);
-    if sent_again == 0 {
+    let others = ["CONNECTION_LOST", "CREDIT_STARVATION", "SLOT_STARVATION", "LEASE_BREAK_TIMEOUT"];
+    if sent_again == 0 || others.iter().any(|name| seen.count(name) > 0) {
         return None;
     }
     let answered = around

@@ -15,7 +15,7 @@ use std::{collections::BTreeMap, ops::Range};
 
 use model::{Direction, Event, Operation};
 
-use super::acks::Proven;
+use super::acks;
 use super::history::{ACK_DELAY, answered, round_trip};
 use super::scene::{JIFFY, MOST, Scene, flight, stamped_local, with_most_of_time};
 use crate::{order::median, turns::turns, units::MS};
@@ -60,8 +60,10 @@ pub(super) struct Path {
     pub own: u64,
     /// A slow server that delays its acknowledgements cannot be the reason.
     pub is_certain: bool,
-    /// Answers prove it that did not acknowledge what the server would have had by then.
-    pub is_proven: bool,
+    /// By how much answers prove it to be longer that did not acknowledge what was sent before them; `None` if they prove nothing.
+    pub proven: Option<u64>,
+    /// Nothing else proves it.
+    pub is_only_proven: bool,
     /// Round trips differ much: what is sent queues on the way.
     pub is_narrow: bool,
 }
@@ -87,8 +89,12 @@ impl PathState {
         // Where nothing is known of how long operations take normally, what came before may be the fault as well.
         let before = || low(scene.before.iter().filter_map(|event| round_trip(event)).collect());
         let before = if scene.has_recent_past() { before() } else { scene.learned_round_trip() };
-        let seen =
-            Seen { scene, sights: &sights, normal: before.or_else(|| least_of_tcp(scene)), proven: Proven::of(scene) };
+        let seen = Seen {
+            scene,
+            sights: &sights,
+            normal: before.or_else(|| least_of_tcp(scene)),
+            proven: acks::proven(scene),
+        };
         let longer = seen.longer(MOST).or_else(|| seen.longer(HALF).filter(|path| path.is_certain));
         longer.map(Self::Longer).or_else(|| seen.as_ever().map(Self::AsEver)).unwrap_or(Self::Unknown)
     }
@@ -136,8 +142,8 @@ struct Seen<'a> {
     sights: &'a [Sight<'a>],
     /// The round trip before.
     normal: Option<u64>,
-    /// What round trips took for certain.
-    proven: Option<Proven>,
+    /// What every third round trip took for certain.
+    proven: Option<u64>,
 }
 
 impl Seen<'_> {
@@ -158,7 +164,7 @@ impl Seen<'_> {
     /// By what the path is longer at most, if the operations with most of the time saw one that is about as short as ever.
     fn as_ever(&self) -> Option<u64> {
         let (round_trip, later) = (|sight: &Sight| sight.round_trip, |sight: &Sight| sight.later);
-        let normal = self.normal.filter(|_| self.proven().is_none())?;
+        let normal = self.normal.filter(|_| self.proven_longer().is_none())?;
         let more = |share| Some(self.at_least(share, round_trip)?.saturating_sub(normal));
         match self.at_least(1.0 - MOST, later) {
             // Acknowledgements may be delayed, which timestamps are not: the way there is as the way back.
@@ -167,10 +173,17 @@ impl Seen<'_> {
         }
     }
 
-    /// What round trips took for certain, if that is more than before.
-    fn proven(&self) -> Option<Proven> {
-        let usual = self.normal.unwrap_or(0);
-        self.proven.filter(|proven| proven.often.saturating_sub(usual) >= usual.max(JIFFY))
+    /// By how much the path is longer for certain, if it is: against every third round trip before, or all but one in ten if these are not known.
+    fn proven_longer(&self) -> Option<u64> {
+        // What this host's queueing discipline held back is none of the path's.
+        let held = self.sights.iter().filter_map(|sight| sight.held).max().unwrap_or(0);
+        let (before, margin) = match acks::before(self.scene) {
+            Some(before) => (before, 2 * JIFFY),
+            None => (self.normal.unwrap_or(0), ACK_DELAY),
+        };
+        let more = self.proven?.saturating_sub(held.saturating_add(before));
+        let least = before.max(margin);
+        (more >= least && !self.is_outrun(least)).then_some(more)
     }
 
     /// Whether too many operations were answered meanwhile within less than a path that is longer by so much takes.
@@ -188,18 +201,16 @@ impl Seen<'_> {
         let Self { scene, sights, normal, .. } = *self;
         let held = self.at_least(share, |sight| sight.held);
         let least = self.at_least(share, |sight| sight.round_trip)?.saturating_sub(held.unwrap_or(0));
-        let proven = self.proven();
-        let now = least.max(proven.map_or(0, |proven| proven.mostly.saturating_sub(held.unwrap_or(0))));
+        let proven = self.proven_longer();
         let usual = normal.unwrap_or(0);
-        let more = now.saturating_sub(usual);
+        let more = least.saturating_sub(usual);
         let back = self.at_least(share, |sight| sight.later);
         let during: Vec<_> = sights.iter().flat_map(|sight| sight.within.iter().copied()).collect();
         let agree = kinds_agree(&during);
-        let is_queued = held.is_none() && scene.is_queued() && back.is_none_or(|back| back * 2 < more);
+        let most = more.max(proven.unwrap_or(0));
+        let is_queued = held.is_none() && scene.is_queued() && back.is_none_or(|back| back * 2 < most);
         let large = has_large_writes(&during);
-        let is_proven = proven.is_some();
-        let is_certain = is_queued
-            || is_proven
+        let is_seen = is_queued
             || match back {
                 Some(back) if back >= LEAST_BACK => back <= more + LEAST_BACK,
                 // Only the way there, of which all see the same; or acknowledgements that a server delays, now by more and now by less.
@@ -214,14 +225,18 @@ impl Seen<'_> {
             };
         let spread = self.at_least(1.0 - MOST, |sight| sight.round_trip)?.saturating_sub(least);
         let is_narrow = spread >= more / 4 && spread >= LEAST_SPREAD;
-        let own = if is_queued { more.saturating_sub(2 * back.unwrap_or(0)) } else { 0 };
-        (more >= LEAST.max(usual) && (is_certain || (agree && back.is_none()))).then_some(Path {
+        let is_seen = is_seen && more >= LEAST.max(usual);
+        let now = if is_seen { least } else { usual + proven.unwrap_or(more) };
+        let is_certain = is_seen || proven.is_some();
+        let own = if is_queued { now.saturating_sub(usual + 2 * back.unwrap_or(0)) } else { 0 };
+        (is_certain || (more >= LEAST.max(usual) && agree && back.is_none())).then_some(Path {
             normal,
             now,
             back,
             own,
             is_certain,
-            is_proven,
+            proven,
+            is_only_proven: !is_seen && proven.is_some(),
             is_narrow,
         })
     }
@@ -236,6 +251,15 @@ impl Path {
     /// The most that the longer round trip adds to this operation: to each that it may have taken.
     pub fn part(&self, event: &Event) -> u64 {
         self.more().saturating_mul(turns(event.bytes))
+    }
+
+    /// The least that it adds.
+    pub fn least_part(&self, event: &Event) -> u64 {
+        match self.is_certain {
+            true if self.is_only_proven => self.more(),
+            true => self.part(event),
+            false => 0,
+        }
     }
 
     /// This host's own queueing discipline's part of an extra time on the wire that the round trips explain.

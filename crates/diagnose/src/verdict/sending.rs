@@ -32,10 +32,18 @@ pub(super) struct Sending {
     needed: f64,
     /// At which data was acknowledged, bytes a second; 0 where that is not known.
     rate: f64,
-    /// The path is longer for certain.
+    /// The path is longer for certain, by so much that this is most of what operations wait for: what is busy is not only as often asked.
     is_longer: bool,
     /// TCP spaces what it sends: some of it waits in this host's queueing discipline, whatever the path is like.
     pub is_paced: bool,
+}
+
+/// From this share of the extra time on, a longer path is why a connection is busy. Else many requests on any path make it so.
+const LONGER: f64 = 0.2;
+
+fn is_longer(scene: &Scene) -> bool {
+    let extra = scene.mean(|event| event.phases.wire.saturating_sub(scene.normal(event).wire));
+    scene.path.longer().and_then(|path| path.proven).is_some_and(|more| more as f64 >= extra * LONGER)
 }
 
 /// A slow operation's end, when its totals were read; and these.
@@ -75,7 +83,7 @@ impl Sending {
             window_at_most: share(window_at_most, under_way),
             needed: if rate > 0.0 { bytes as f64 / rate * SECOND as f64 / (all as f64) } else { 0.0 },
             rate,
-            is_longer: scene.path.longer().is_some_and(|path| path.is_proven),
+            is_longer: is_longer(scene),
             is_paced: seen.iter().any(|(_, totals)| totals.pacing_rate > 0),
         })
     }

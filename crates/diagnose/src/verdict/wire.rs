@@ -108,7 +108,7 @@ impl Split {
             }
             if let Some(path) = path {
                 let part = path.part(event).min(excess);
-                low = if path.is_certain { low.max(part) } else { low };
+                low = low.max(path.least_part(event).min(excess));
                 high = high.max(part);
             }
             if held_here {
@@ -156,7 +156,7 @@ impl Split {
         match (network >= HALF, server >= HALF) {
             (true, false) => (Layer::Network, network * said),
             // A longer path is a fault already: that the server has another one is less likely than that the path explains more than is known.
-            (false, true) if self.longer_path().is_some() && network >= WORTH_A_FAULT => (Layer::Network, HALF),
+            (false, _) if self.longer_path().is_some() && network >= WORTH_A_FAULT => (Layer::Network, HALF),
             (false, true) => (Layer::Server, server * said),
             _ => (Layer::Unknown, 0.0),
         }
@@ -221,16 +221,17 @@ impl Split {
     pub fn sentences(&self) -> Vec<String> {
         let mut said = Vec::new();
         if let Some(path) = self.longer_path() {
-            let now = span(path.now);
+            let (now, which) =
+                (span(path.now), if path.is_only_proven { "every third round trip" } else { "most round trips" });
             said.push(match path.normal {
                 Some(normal) => {
-                    format!("The path became longer: most round trips took {now} or more, {} before.", span(normal))
+                    format!("The path became longer: {which} took {now} or more, {} before.", span(normal))
                 }
-                None => format!(
-                    "The path is long: most round trips took {now} or more; what they took before is not known."
-                ),
+                None => {
+                    format!("The path is long: {which} took {now} or more; what they took before is not known.")
+                }
             });
-            if path.is_proven {
+            if path.is_only_proven {
                 said.push(
                     "Answers that came after requests were sent did not acknowledge them: the requests, or these answers, were on their way."
                         .to_owned(),

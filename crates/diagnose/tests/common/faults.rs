@@ -258,17 +258,31 @@ pub fn seldom_late_writes() -> Scene {
     timestamped(scene, 0)
 }
 
-/// Writes of 350 ms, answered one after the other; TCP takes such a round trip meanwhile. Something is under way all the time, and never enough for TCP to know the path's
+/// Writes that take so many milliseconds, answered one after the other; TCP takes such a round trip meanwhile. Something is under way all the time, and never enough for TCP to know the path's
 /// rate.
-pub fn shared(gap: f64, round_trip: f64) -> Scene {
+pub fn shared(gap: f64, round_trip: f64, wire: f64) -> Scene {
     let mut scene = Scene::healthy();
+    scene.around.iter_mut().zip(300..).for_each(|(event, us)| event.network.rtt_us = us);
     for index in 0..60 {
-        let write = smb("SMB2_WRITE", 1_000.0 + f64::from(index) * gap, [0.0, 350.0, 0.1]);
+        let write = smb("SMB2_WRITE", 1_000.0 + f64::from(index) * gap, [0.0, wire, 0.1]);
         scene.slow(rtt(round_trip + f64::from(index % 7), Event { bytes: 16 << 10, ..write }));
     }
     let mut scene = busy(timestamped(scene, 0), 0.0);
     let sockets = scene.slow.iter_mut().filter_map(|event| event.progress.as_mut()?.socket.as_mut());
     sockets.for_each(|socket| socket.application_limited = true);
+    scene
+}
+
+/// Every other requester wakes late: its operation ends after one that was answered later, and acknowledged sooner.
+pub fn ended_late(mut scene: Scene) -> Scene {
+    for event in scene.slow.iter_mut().chain(&mut scene.around).filter(|event| event.duration >= 20 * MS) {
+        if (event.start / MS / 45).is_multiple_of(2) {
+            event.duration += 46 * MS;
+            event.phases.deliver += 46 * MS;
+        } else {
+            event.network.rtt_us /= 10;
+        }
+    }
     scene
 }
 
