@@ -58,12 +58,10 @@ pub(super) struct Path {
     pub back: Option<u64>,
     /// The part of `now` that is this host's own queueing discipline, if sends are not stamped; with it `now` is the path's and that.
     pub own: u64,
-    /// A slow server that delays its acknowledgements cannot be the reason.
-    pub is_certain: bool,
+    /// Round trips, timestamps or this host's queue say that a slow server which delays its acknowledgements is not the reason.
+    is_seen: bool,
     /// By how much answers prove it to be longer that did not acknowledge what was sent before them; `None` if they prove nothing.
     pub proven: Option<u64>,
-    /// Nothing else proves it.
-    pub is_only_proven: bool,
     /// Round trips differ much: what is sent queues on the way.
     pub is_narrow: bool,
 }
@@ -89,19 +87,15 @@ impl PathState {
         // Where nothing is known of how long operations take normally, what came before may be the fault as well.
         let before = || low(scene.before.iter().filter_map(|event| round_trip(event)).collect());
         let before = if scene.has_recent_past() { before() } else { scene.learned_round_trip() };
-        let seen = Seen {
-            scene,
-            sights: &sights,
-            normal: before.or_else(|| least_of_tcp(scene)),
-            proven: acks::proven(scene),
-        };
-        let longer = seen.longer(MOST).or_else(|| seen.longer(HALF).filter(|path| path.is_certain));
+        let mut seen = Seen { scene, sights: &sights, normal: before.or_else(|| least_of_tcp(scene)), proven: None };
+        seen.proven = seen.proven();
+        let longer = seen.longer(MOST).or_else(|| seen.longer(HALF).filter(|path| path.is_certain()));
         longer.map(Self::Longer).or_else(|| seen.as_ever().map(Self::AsEver)).unwrap_or(Self::Unknown)
     }
 
     /// The path, if it became longer for certain.
     pub fn longer(self) -> Option<Path> {
-        if let Self::Longer(path) = self { Some(path).filter(|path| path.is_certain) } else { None }
+        if let Self::Longer(path) = self { Some(path).filter(|path| path.is_certain()) } else { None }
     }
 }
 
@@ -142,7 +136,7 @@ struct Seen<'a> {
     sights: &'a [Sight<'a>],
     /// The round trip before.
     normal: Option<u64>,
-    /// What every third round trip took for certain.
+    /// By how much answers prove it to be longer.
     proven: Option<u64>,
 }
 
@@ -164,7 +158,7 @@ impl Seen<'_> {
     /// By what the path is longer at most, if the operations with most of the time saw one that is about as short as ever.
     fn as_ever(&self) -> Option<u64> {
         let (round_trip, later) = (|sight: &Sight| sight.round_trip, |sight: &Sight| sight.later);
-        let normal = self.normal.filter(|_| self.proven_longer().is_none())?;
+        let normal = self.normal.filter(|_| self.proven.is_none())?;
         let more = |share| Some(self.at_least(share, round_trip)?.saturating_sub(normal));
         match self.at_least(1.0 - MOST, later) {
             // Acknowledgements may be delayed, which timestamps are not: the way there is as the way back.
@@ -174,14 +168,14 @@ impl Seen<'_> {
     }
 
     /// By how much the path is longer for certain, if it is: against every third round trip before, or all but one in ten if these are not known.
-    fn proven_longer(&self) -> Option<u64> {
+    fn proven(&self) -> Option<u64> {
         // What this host's queueing discipline held back is none of the path's.
         let held = self.sights.iter().filter_map(|sight| sight.held).max().unwrap_or(0);
         let (before, margin) = match acks::before(self.scene) {
             Some(before) => (before, 2 * JIFFY),
             None => (self.normal.unwrap_or(0), ACK_DELAY),
         };
-        let more = self.proven?.saturating_sub(held.saturating_add(before));
+        let more = acks::proven(self.scene)?.saturating_sub(held.saturating_add(before));
         let least = before.max(margin);
         (more >= least && !self.is_outrun(least)).then_some(more)
     }
@@ -198,10 +192,9 @@ impl Seen<'_> {
 
     /// The path as the operations with this share of the time saw it, if it became longer.
     fn longer(&self, share: f64) -> Option<Path> {
-        let Self { scene, sights, normal, .. } = *self;
+        let Self { scene, sights, normal, proven } = *self;
         let held = self.at_least(share, |sight| sight.held);
         let least = self.at_least(share, |sight| sight.round_trip)?.saturating_sub(held.unwrap_or(0));
-        let proven = self.proven_longer();
         let usual = normal.unwrap_or(0);
         let more = least.saturating_sub(usual);
         let back = self.at_least(share, |sight| sight.later);
@@ -227,22 +220,30 @@ impl Seen<'_> {
         let is_narrow = spread >= more / 4 && spread >= LEAST_SPREAD;
         let is_seen = is_seen && more >= LEAST.max(usual);
         let now = if is_seen { least } else { usual + proven.unwrap_or(more) };
-        let is_certain = is_seen || proven.is_some();
         let own = if is_queued { now.saturating_sub(usual + 2 * back.unwrap_or(0)) } else { 0 };
-        (is_certain || (more >= LEAST.max(usual) && agree && back.is_none())).then_some(Path {
+        (is_seen || proven.is_some() || (more >= LEAST.max(usual) && agree && back.is_none())).then_some(Path {
             normal,
             now,
             back,
             own,
-            is_certain,
+            is_seen,
             proven,
-            is_only_proven: !is_seen && proven.is_some(),
             is_narrow,
         })
     }
 }
 
 impl Path {
+    /// Whether a slow server that delays its acknowledgements cannot be the reason.
+    pub fn is_certain(&self) -> bool {
+        self.is_seen || self.proven.is_some()
+    }
+
+    /// Whether answers alone prove it.
+    pub fn is_only_proven(&self) -> bool {
+        self.proven.is_some() && !self.is_seen
+    }
+
     /// What the round trip is longer by.
     fn more(&self) -> u64 {
         self.now.saturating_sub(self.normal.unwrap_or(0))
@@ -255,10 +256,12 @@ impl Path {
 
     /// The least that it adds.
     pub fn least_part(&self, event: &Event) -> u64 {
-        match self.is_certain {
-            true if self.is_only_proven => self.more(),
-            true => self.part(event),
-            false => 0,
+        if self.is_seen {
+            self.part(event)
+        } else if self.is_certain() {
+            self.more()
+        } else {
+            0
         }
     }
 

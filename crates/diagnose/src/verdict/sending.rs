@@ -20,6 +20,9 @@ const NEEDED: f64 = 0.4;
 /// Up to this share of the time, the peer's window was not why.
 const OPEN: f64 = 0.1;
 
+/// From this share of the extra time on, a longer path is why a connection is busy. Else many requests on any path make it so.
+const LONGER: f64 = 0.2;
+
 /// Shares of the time in which slow operations were under way.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sending {
@@ -32,18 +35,10 @@ pub(super) struct Sending {
     needed: f64,
     /// At which data was acknowledged, bytes a second; 0 where that is not known.
     rate: f64,
-    /// The path is longer for certain, by so much that this is most of what operations wait for: what is busy is not only as often asked.
+    /// Answers prove a longer path that is a good part of the extra time.
     is_longer: bool,
     /// TCP spaces what it sends: some of it waits in this host's queueing discipline, whatever the path is like.
     pub is_paced: bool,
-}
-
-/// From this share of the extra time on, a longer path is why a connection is busy. Else many requests on any path make it so.
-const LONGER: f64 = 0.2;
-
-fn is_longer(scene: &Scene) -> bool {
-    let extra = scene.mean(|event| event.phases.wire.saturating_sub(scene.normal(event).wire));
-    scene.path.longer().and_then(|path| path.proven).is_some_and(|more| more as f64 >= extra * LONGER)
 }
 
 /// A slow operation's end, when its totals were read; and these.
@@ -139,6 +134,12 @@ impl Sending {
             )
         })
     }
+}
+
+/// Whether answers prove a longer path that is a good part of the extra time.
+fn is_longer(scene: &Scene) -> bool {
+    let extra = scene.mean(|event| event.phases.wire.saturating_sub(scene.normal(event).wire));
+    scene.path.longer().and_then(|path| path.proven).is_some_and(|more| more as f64 >= extra * LONGER)
 }
 
 /// The bytes of the writes that ended after `from`, up to `to`. `events`: in the order of ending.

@@ -214,7 +214,7 @@ impl Split {
 
     /// The path, if it became longer for certain.
     fn longer_path(&self) -> Option<Path> {
-        self.path.filter(|path| path.is_certain)
+        self.path.filter(|path| path.is_certain())
     }
 
     /// The figures.
@@ -222,7 +222,7 @@ impl Split {
         let mut said = Vec::new();
         if let Some(path) = self.longer_path() {
             let (now, which) =
-                (span(path.now), if path.is_only_proven { "every third round trip" } else { "most round trips" });
+                (span(path.now), if path.is_only_proven() { "every third round trip" } else { "most round trips" });
             said.push(match path.normal {
                 Some(normal) => {
                     format!("The path became longer: {which} took {now} or more, {} before.", span(normal))
@@ -231,7 +231,7 @@ impl Split {
                     format!("The path is long: {which} took {now} or more; what they took before is not known.")
                 }
             });
-            if path.is_only_proven {
+            if path.is_only_proven() {
                 said.push(
                     "Answers that came after requests were sent did not acknowledge them: the requests, or these answers, were on their way."
                         .to_owned(),
