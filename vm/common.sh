@@ -11,6 +11,9 @@ suites=(bookworm trixie trixie-backports)
 # What the tests run on: the oldest kernel of these suites, a stable one, and the newest.
 matrix=(oldest 6.12 newest)
 
+# Memory of a guest, MiB, where nothing else is asked for
+template_memory=2048
+
 say() { echo "$program: $*" >&2; }
 die() { say "$2"; exit "$1"; }
 
@@ -24,6 +27,15 @@ copy_modules() {
   done | awk '$1 == "insmod" && !seen[$2]++ { print $2 }' | while read -r module; do
     cp "$module" "$2/$n-${module##*/}"; n=$((n + 1))
   done
+}
+
+# squash FILE DIR SIZE [OPTION...]: DIR as a squashfs file that is not compressed, as large as SIZE (truncate's), as NVDIMMs want it
+squash() {
+  local file=$1 said
+  said=$(mksquashfs "$2" "$file.new" -noI -noD -noF -noX -no-xattrs -no-progress -quiet -one-file-system -noappend "${@:4}" 2>&1) ||
+    die 74 "cannot make $file: $(tail -n 1 <<< "$said")"
+  truncate -s "$3" "$file.new"
+  mv "$file.new" "$file"
 }
 
 # need_tools: stop unless every tool that either of them uses is there, naming the packages that bring the missing ones

@@ -1,0 +1,44 @@
+# shellcheck shell=bash
+# shellcheck disable=SC2054,SC2154 # QEMU's own lists have commas; those that source this assign `here`
+# The virtual machine of a guest, as QEMU's arguments: for vm/run, which runs one, and vm/template, which makes what those on virtual time start from.
+
+# The layer of a guest on virtual time, MiB: this repository, the programs under test and what is to be run. One size for all, since a template has
+# been made with a disk of that size.
+layer_mib=192
+
+# machine KERNEL INITRD MEMORY CPUS RUN [WORD...]: sets $machine. RUN gets what the guest says. The WORDs are for the kernel's command line
+machine() {
+  local kernel=$1 initrd=$2 memory=$3 cpus=$4 run=$5
+  local arguments="console=ttyS0 quiet loglevel=4 panic=-1 oops=panic mitigations=off nokaslr tsc=reliable no_timer_check lpj=4000000
+    random.trust_cpu=on nowatchdog audit=0 rcupdate.rcu_expedited=1 cryptomgr.notests ${*:6}"
+  machine=(-M q35,acpi=on,nvdimm=on,hpet=off,usb=off,sata=off,smbus=off,pit=on -cpu max,la57=off,pmu=off -smp "$cpus" -m "$memory"
+    -nodefaults -no-user-config -display none -no-reboot
+    -kernel "$kernel/vmlinux" -initrd "$initrd" -append "${arguments//$'\n'/ }"
+    -serial "file:$run/console.log" -device virtio-rng-pci -device virtio-serial-pci -device isa-debug-exit,iobase=0xf4,iosize=1)
+}
+# share TAG DIR OPTIONS: a directory of the host for the guest's init to mount
+share() {
+  machine+=(-fsdev "local,id=$1,path=${2//,/,,},security_model=none$3" -device "virtio-9p-pci,fsdev=$1,mount_tag=$1")
+}
+# port RUN NAME: a virtio port whose output ends in RUN/NAME: a file, so that a slow reader here never holds up the guest
+port() {
+  : > "$1/$2"
+  machine+=(-chardev "file,id=$2,path=$1/$2" -device "virtserialport,chardev=$2,name=$2")
+}
+
+# virtual_machine KERNEL MEMORY CPUS RUN OUT [WORD...]: the same on virtual time. Its clock counts instructions, and nothing is read from the host
+# after the start: the host's programs, the kernel's modules (vm/image) and the layer are persistent memory. Always the same devices, as
+# templates want it: OUT is some directory
+virtual_machine() {
+  local kernel=$1 memory=$2 cpus=$3 run=$4 out=$5 images image size
+  images=$("$here/image" "$kernel") || return
+  machine "$kernel" "$kernel/initrd-virtual.img" "$memory,slots=3,maxmem=16G" "$cpus" "$run" VM_LAYER=$((layer_mib * 2048)) "${@:6}"
+  machine+=(-accel tcg,thread=single,tb-size=512 -icount shift=0,sleep=off -device pvpanic -action panic=pause)
+  for image in $images "$run/layer.img"; do
+    size=$(stat -L -c %s "$image")
+    machine+=(-object "memory-backend-file,id=${image##*/},mem-path=$image,size=$size,share=on,readonly=on"
+      -device "nvdimm,memdev=${image##*/},unarmed=on")
+  done
+  share out "$out" ,multidevs=remap
+  for image in status stdout stderr; do port "$run" $image; done
+}
