@@ -95,6 +95,11 @@ pub enum Module {
     Missing,
 }
 
+/// Whether a module has types of its own: it is loaded, and no part of the kernel proper.
+pub(crate) fn has_types(module: &str) -> bool {
+    Path::new("/sys/kernel/btf").join(module).exists()
+}
+
 /// How many users a loaded module has, `None` if it is not loaded or built in.
 pub(crate) fn module_users(name: &str) -> Option<u64> {
     fs::read_to_string(Path::new("/sys/module").join(name).join("refcnt")).ok()?.trim().parse().ok()

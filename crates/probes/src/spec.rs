@@ -81,6 +81,8 @@ impl Spec {
 pub(crate) struct Module {
     pub name: &'static str,
     pub load: &'static str,
+    /// The module that has the functions and tracepoints which its programs are attached to by the kernel's types: `name`, or one that it needs.
+    pub hooks: &'static str,
 }
 
 /// A kind of record in the ring that is no event.

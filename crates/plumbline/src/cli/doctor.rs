@@ -2,17 +2,21 @@
 
 use std::{io::Write, process::ExitCode};
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
+use model::Protocol;
 use probes::{
     Capability, Kernel, Options, State, Watch,
     tasks::{self, Tasks},
 };
 use serde::Serialize;
 
+use super::usage_error;
 use crate::view::{paint, table::Table};
 
 #[derive(clap::Args)]
 pub struct Arguments {
+    /// Only these, of which each costs the verifier's time: smb, nfs, vfs, syscalls, connections, mpiio, cephproxy, tcp, tasks
+    probe: Vec<String>,
     /// One JSON object
     #[arg(long)]
     json: bool,
@@ -37,17 +41,26 @@ struct Probe<'a> {
 impl<'a> Probe<'a> {
     fn of(capability: &'a Capability) -> Self {
         let protocol = probes::protocol(capability.probe);
-        let operations = protocol.into_iter().flat_map(model::Protocol::all_operations);
+        let operations = protocol.into_iter().flat_map(Protocol::all_operations);
         Self { capability, operations: operations.map(model::Operation::name).collect() }
     }
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let is_wanted = |name: &str| arguments.probe.is_empty() || arguments.probe.iter().any(|probe| probe == name);
+    let there = |name: &str| name == TASKS || probes::protocol(name).is_some();
+    if let Some(unknown) = arguments.probe.iter().find(|name| !there(name)) {
+        let names: Vec<_> = probes::protocols().map(|protocol| protocol.name).chain([TASKS]).collect();
+        return Ok(usage_error(&anyhow!("there is no probe {unknown}; there are {}", names.join(", "))));
+    }
     let kernel = Kernel::current();
-    let mut probes = try_probes(&kernel);
+    let wanted: Vec<_> = probes::protocols().filter(|protocol| is_wanted(protocol.name)).collect();
+    let mut probes = if wanted.is_empty() { Vec::new() } else { try_probes(&kernel, wanted) };
     // /proc is always there, and no reason to call a kernel fit for probes.
-    let any = probes.iter().any(|probe| probe.state != State::Unavailable);
-    probes.push(Tasks::load(tasks::Options { wait_channels: true, ..tasks::Options::default() }).capability());
+    let any = probes.is_empty() || probes.iter().any(|probe| probe.state != State::Unavailable);
+    if is_wanted(TASKS) {
+        probes.push(Tasks::load(tasks::Options { wait_channels: true, ..tasks::Options::default() }).capability());
+    }
     let mut out = std::io::stdout().lock();
     if arguments.json {
         let (kernel, btf, lockdown) = (&kernel.release, kernel.btf, &kernel.lockdown);
@@ -62,10 +75,13 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(if any { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Attaches every probe for a moment. What cannot even begin is unavailable for the same reason everywhere.
-fn try_probes(kernel: &Kernel) -> Vec<Capability> {
+/// The process table, which is no probe.
+const TASKS: &str = "tasks";
+
+/// Attaches these probes for a moment. What cannot even begin is unavailable for the same reason everywhere.
+fn try_probes(kernel: &Kernel, wanted: Vec<&'static Protocol>) -> Vec<Capability> {
     let options = Options {
-        protocols: probes::protocols().collect(),
+        protocols: wanted.clone(),
         ring_bytes: 1 << 16,
         recorder_records: 64,
         usage_keys: 0,
@@ -79,7 +95,7 @@ fn try_probes(kernel: &Kernel) -> Vec<Capability> {
             } else {
                 probes::PERMISSION.to_owned()
             };
-            let unavailable = |protocol: &model::Protocol| Capability {
+            let unavailable = |protocol: &Protocol| Capability {
                 probe: protocol.name,
                 state: State::Unavailable,
                 via: vec![],
@@ -87,7 +103,7 @@ fn try_probes(kernel: &Kernel) -> Vec<Capability> {
                 fix: fix.clone(),
                 may_come: false,
             };
-            probes::protocols().map(unavailable).collect()
+            wanted.into_iter().map(unavailable).collect()
         }
     }
 }

@@ -86,7 +86,7 @@ pub(crate) static TCP: Spec = Spec {
 pub(crate) static SMB: Spec = Spec {
     name: "connections/smb",
     object: include_bytes!(concat!(env!("OUT_DIR"), "/conn_smb.bpf.o")),
-    module: Some(Module { name: "cifs", load: "mount an SMB share, or `modprobe cifs`" }),
+    module: Some(Module { name: "cifs", load: "mount an SMB share, or `modprobe cifs`", hooks: "cifs" }),
     rungs: &[
         // 6.1 has no __cifs_reconnect.
         Rung {
@@ -122,7 +122,7 @@ const WITHOUT: &str = "late answers to lease breaks, credits that do not come, a
 pub(crate) static RPC: Spec = Spec {
     name: "connections/rpc",
     object: include_bytes!(concat!(env!("OUT_DIR"), "/conn_rpc.bpf.o")),
-    module: Some(Module { name: "nfs", load: "mount an NFS export, or `modprobe nfs`" }),
+    module: Some(Module { name: "nfs", load: "mount an NFS export, or `modprobe nfs`", hooks: "sunrpc" }),
     rungs: &[Rung {
         via: "tp_btf",
         required: &["tp_state", "tp_timeout", "tp_retransmit"],
@@ -135,7 +135,7 @@ pub(crate) static RPC: Spec = Spec {
 pub(crate) static NFS4: Spec = Spec {
     name: "connections/nfs4",
     object: include_bytes!(concat!(env!("OUT_DIR"), "/conn_nfs.bpf.o")),
-    module: Some(Module { name: "nfsv4", load: "mount an NFSv4 export, or `modprobe nfsv4`" }),
+    module: Some(Module { name: "nfsv4", load: "mount an NFSv4 export, or `modprobe nfsv4`", hooks: "nfsv4" }),
     rungs: &[Rung {
         via: "tp_btf",
         required: &["tp_recover"],

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use libbpf_rs::{ErrorExt as _, Link, Map, MapCore as _, MapHandle, Object, ObjectBuilder, ProgramMut};
+use libbpf_rs::{ErrorExt as _, Link, Map, MapCore as _, MapHandle, Object, ObjectBuilder, OpenProgramMut, ProgramMut};
 use model::Nanos;
 
 use super::{
@@ -15,7 +15,7 @@ use super::{
     nanos_now,
 };
 use crate::{
-    kernel::{PERMISSION, functions_of_kernel, may_load, module_identity, module_users},
+    kernel::{PERMISSION, functions_of_kernel, has_types, may_load, module_identity, module_users},
     libraries::{self, Libraries},
     probe::Probe,
     shared::Shared,
@@ -156,6 +156,18 @@ fn hooks_one_of(section: &str, rung: &Rung, functions: &[&str]) -> bool {
     section.split_once('/').is_some_and(|(kind, name)| ways.contains(&(kind, rung.via)) && functions.contains(&name))
 }
 
+/// Has libbpf look for what a program is attached to where it is: in this module, or in the kernel proper. Else libbpf reads all types of the
+/// kernel once for each module that is loaded.
+fn find_in_module(program: &mut OpenProgramMut<'_>, module: Option<&str>) -> libbpf_rs::Result<()> {
+    let section = program.section().to_string_lossy().into_owned();
+    match section.split_once('/') {
+        Some(("fentry" | "fexit" | "tp_btf", function)) => {
+            program.set_attach_target(0, Some(format!("{}:{function}", module.unwrap_or("vmlinux"))))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// What a rung has led to.
 struct Hooked {
     object: Object,
@@ -174,12 +186,16 @@ fn attach_rung(
 ) -> libbpf_rs::Result<Hooked> {
     let mut builder = ObjectBuilder::default();
     let mut object = builder.open_memory(spec.object)?;
+    let hooks = spec.module.as_ref().map(|module| module.hooks).filter(|name| has_types(name));
     for mut program in object.progs_mut() {
         let name = program.name().to_string_lossy().into_owned();
         let wanted = rung.required.contains(&name.as_str())
             || (optional && rung.optional.contains(&name.as_str()))
             || hooks_one_of(&program.section().to_string_lossy(), rung, functions);
         program.set_autoload(wanted);
+        if wanted {
+            find_in_module(&mut program, hooks)?;
+        }
     }
     shared.lend_to(&mut object)?;
     probe.prepare(&mut object)?;
