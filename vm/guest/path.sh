@@ -28,7 +28,7 @@ path_up() {
     set -- $name
     if [ $# -eq 1 ]; then ip link set "$1" up gso_max_segs 1; else ip -n "$2" link set "$3" up gso_max_segs 1; fi || return
   done
-  ip route add 10.2.0.0/24 via 10.1.0.254 && ip -n server route add default via 10.2.0.254 || return
+  path_interface_up && ip -n server route add default via 10.2.0.254 || return
   ip netns exec router sysctl -qw net.ipv4.ip_forward=1 || return
   tc qdisc add dev c0 root handle 1: prio && tc qdisc add dev c0 parent 1:2 handle 20: fq_codel || return
   tc -n router qdisc add dev r0 root netem delay 0.1ms limit 1000 && tc -n router qdisc add dev r1 root netem delay 0.1ms limit 1000 || return
@@ -42,6 +42,9 @@ path_up() {
   path_pid=$!
   until [ "$(readlink /proc/$path_pid/ns/net)" = "$(ip netns exec server readlink /proc/self/ns/net)" ]; do sleep 0.1; done
 }
+
+# path_interface_up: the client's interface, with its route
+path_interface_up() { ip link set c0 up && ip route replace 10.2.0.0/24 via 10.1.0.254; }
 
 # path_net up|down|both NETEM...: what the router sends towards the server, the client, or both. Without NETEM: nothing special; $path_delay is
 # what is usual

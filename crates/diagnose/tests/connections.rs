@@ -27,6 +27,7 @@ static CONNECTIONS: Protocol = Protocol {
         "TCP_NO_ANSWER",
         "TCP_ZERO_WINDOW",
         "SLOT_STARVATION",
+        "TCP_NOT_SENT",
     ],
     level: Level::Connection,
     ..Protocol::BY_ERRNO
@@ -87,6 +88,12 @@ fn what_the_server_did_itself_is_its_own() {
         assert_eq!(verdict.layer, Layer::Server, "{verdict:?}");
         assert!(verdict.confidence >= 0.7 && verdict.because.iter().all(|why| why.ends_with('.')), "{verdict:?}");
     }
+}
+
+#[test]
+fn what_this_host_could_not_send_is_its_own() {
+    let verdict = verdict(&[happening("TCP_NOT_SENT", 1.0, 0), happening("TCP_RETRANSMIT", 0.5, 0)], &[]);
+    assert_eq!((verdict.layer, verdict.cause), (Layer::Client, Some(Cause::OwnInterface)), "{verdict:?}");
 }
 
 #[test]

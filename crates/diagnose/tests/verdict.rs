@@ -44,7 +44,8 @@ fn each_fault_is_blamed_on_its_layer_or_on_none() {
         ("slow writes of 40 ms, fast reads", slow_writes(40.0, 10), Server, 0.9),
         ("slow writes, fast reads, socket unreadable", without_network(slow_writes(100.0, 10)), Server, 0.5),
         ("slow writes, loss probes that were not needed", probed(slow_writes(100.0, 0)), Unknown, 0.0),
-        ("one hung write, others answered meanwhile", hung_write(), Server, 0.4),
+        ("one hung write, others answered meanwhile", hung_write(1_900.0), Server, 0.4),
+        ("the same, at first: its answer may have been lost since", hung_write(105.0), Unknown, 0.0),
         ("frozen smbd", silence(2_500.0, 0, 40.0), Server, 0.8),
         ("frozen smbd and one segment lost", silence(2_500.0, 1, 40.0), Server, 0.5),
         ("outage: every segment lost", silence(3_000.0, 4, 0.3), Unknown, 0.0),
@@ -121,6 +122,13 @@ fn each_fault_is_blamed_on_its_layer_or_on_none() {
             Unknown,
             0.0,
         ),
+        (
+            "a window that is open, and nothing sent",
+            busy(stamped(without_network(slow_writes(100.0, 0)), [0.0, 90.0, 1.0], 0), 0.0),
+            Client,
+            0.8,
+        ),
+        ("all stands still now and then, and what follows is fast", stalls(150.0), Unknown, 0.0),
         ("stamped within a delayed acknowledgement", stamped(slow_network(45.0), [0.0, 0.0, 45.0], 0), Unknown, 0.0),
     ];
     let mut wrong = Vec::new();

@@ -28,6 +28,8 @@ pub enum Cause {
     Queue,
     /// Client: packets waited in this host's queueing discipline.
     OwnQueue,
+    /// Client: TCP could not hand packets to this host's interface: it was down, or there was no route.
+    OwnInterface,
     /// Client: answers lay in the socket because the thread that reads it did not run.
     Receiver,
     /// Client: a thread that sends, reads or waits for answers was ready to run, and had no CPU.
@@ -160,6 +162,7 @@ impl Cause {
         match self {
             Self::Queue
             | Self::OwnQueue
+            | Self::OwnInterface
             | Self::Receiver
             | Self::NoCpu
             | Self::Delivery
@@ -183,6 +186,7 @@ impl Cause {
         match self {
             Self::Queue => "queue",
             Self::OwnQueue => "own_queue",
+            Self::OwnInterface => "own_interface",
             Self::Receiver => "receiver",
             Self::NoCpu => "no_cpu",
             Self::Delivery => "delivery",
@@ -209,6 +213,7 @@ impl Cause {
         match self {
             Self::Queue => "requests queue on this host",
             Self::OwnQueue => "this host's queueing discipline holds packets back",
+            Self::OwnInterface => "this host could not send: its interface was down, or it had no route",
             Self::Receiver => "this host reads answers late",
             Self::NoCpu => "threads of this host wait for a CPU",
             Self::Delivery => "this host delivers answers late",

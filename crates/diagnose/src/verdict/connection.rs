@@ -92,6 +92,15 @@ fn blame(seen: &Happenings<'_>, around: &[Event]) -> Blame {
         // A firewall between the two can reset in the server's name.
         return (vec![(Cause::Closed, if closed > 0 { 0.9 } else { 0.85 })], because);
     }
+    let not_sent = seen.count("TCP_NOT_SENT");
+    if not_sent > 0 {
+        let because = format!(
+            "TCP could not send ({} in a row), although the server's receive window was open and nothing was on its way: this host's interface was \
+             down or refused packets, or there was no route to the server.",
+            counted(row(seen, "TCP_NOT_SENT"), "attempt")
+        );
+        return (vec![(Cause::OwnInterface, 0.9)], vec![because]);
+    }
     let closed_windows = seen.count("TCP_ZERO_WINDOW");
     if closed_windows > 0 {
         let because = format!(

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::{Event, Nanos, Operation};
 
-use super::scene::{JIFFY, Scene, flight};
+use super::scene::{JIFFY, Scene, covered, flight, union};
 use crate::{
     order::median,
     turns::{more_turns, turns},
@@ -23,6 +23,8 @@ const WITNESSES: usize = 3;
 const OUT_OF_ORDER: u32 = 3;
 /// So many times segments were sent again, with an answer between each, are a path that loses them. A host that is gone for a while makes one.
 pub(super) const LOSSES: usize = 3;
+/// Kinds of which so many operations are slow are slow throughout.
+const THROUGHOUT: f64 = 0.6;
 /// The operations with this share of the time must have been under way when segments were sent again.
 const LOST_MOST: f64 = 0.6;
 /// Those with less are not slow for what was lost.
@@ -51,6 +53,8 @@ pub(super) struct History<'a> {
     /// Median of the round-trip samples before.
     pub normal_round_trip: Option<u64>,
     pub witness: Option<(Operation, u64)>,
+    /// The kinds that were slow were so now and then only: others of them were as fast as ever meanwhile.
+    pub comes_and_goes: bool,
     /// The path lost segments while the slow operations lasted, and may have lost answers.
     pub lossy: bool,
     /// It is for losses that most of the time passed.
@@ -72,7 +76,8 @@ impl<'a> History<'a> {
             answers,
             retransmits,
             normal_round_trip,
-            witness: witness(scene, events),
+            witness: None,
+            comes_and_goes: comes_and_goes(scene, events),
             lossy: false,
             loses: false,
         };
@@ -82,8 +87,8 @@ impl<'a> History<'a> {
         let sent_again = history.retransmitted_again() || scene.during.iter().any(|event| history.fits_a_loss(event));
         let share = Self::share_of_time(events, |event| history.retransmitted(event, flight(event).0).0 > 0);
         history.lossy = history.loses || history.is_out_of_order() || (sent_again && share >= LOST_SOME);
-        if history.lossy {
-            history.witness = None;
+        if !history.lossy {
+            history.witness = witness(scene, events, history.comes_and_goes);
         }
         history
     }
@@ -95,7 +100,8 @@ impl<'a> History<'a> {
         let windows = turns(event.bytes);
         let nested = within
             .filter(|other| answered(other) && flight(other).0 >= sent && turns(other.bytes) >= windows)
-            .map(|other| other.phases.wire);
+            // All that the server had sent by then was here; what was lost later is not excluded.
+            .map(|other| other.phases.wire.saturating_add(received.saturating_sub(flight(other).1)));
         let mut high = event.phases.wire;
         if !self.lossy {
             // By what the round trip is longer, each that the operation took is; and it may have taken more of them than usual.
@@ -252,17 +258,37 @@ fn proven(retransmissions: u32, silence: u64, event: &Event) -> bool {
 }
 
 /// The fastest kind of operation that was never slow meanwhile, by its median.
-fn witness(scene: &Scene, events: &[&Event]) -> Option<(Operation, u64)> {
-    let slow: BTreeSet<_> = events.iter().chain(&scene.judged).map(|event| event.operation).collect();
+///
+/// What stands still now and then makes slow what is asked just then, and spares what follows in the same process: a CLOSE is asked once the READ before it
+/// is answered. So an operation speaks for the network only if it was asked while a slow one was under way, or if the kinds that were slow were slow throughout.
+fn witness(scene: &Scene, events: &[&Event], comes_and_goes: bool) -> Option<(Operation, u64)> {
+    let slow = slow_kinds(scene, events);
+    let flights = union(events.iter().chain(&scene.judged).map(|event| flight(event)).collect());
     let mut kinds = BTreeMap::<Operation, Vec<u64>>::new();
     for event in scene.during.iter().filter(|event| answered(event) && !slow.contains(&event.operation)) {
-        kinds.entry(event.operation).or_default().push(event.phases.wire);
+        let sent = flight(event).0;
+        if !comes_and_goes || covered(&flights, (sent, sent.saturating_add(1))) > 0 {
+            kinds.entry(event.operation).or_default().push(event.phases.wire);
+        }
     }
     kinds
         .into_iter()
         .filter(|(_, wires)| wires.len() >= WITNESSES)
         .filter_map(|(operation, wires)| Some((operation, median(wires)?)))
         .min_by_key(|(_, wire)| *wire)
+}
+
+/// Whether most operations of the kinds that were slow were not, meanwhile.
+fn comes_and_goes(scene: &Scene, events: &[&Event]) -> bool {
+    let slow = slow_kinds(scene, events);
+    let of_them = scene.during.iter().filter(|event| answered(event) && slow.contains(&event.operation));
+    let (all, late) =
+        of_them.fold((0_u32, 0_u32), |(all, late), event| (all + 1, late + u32::from(scene.is_late(event))));
+    f64::from(late) < f64::from(all) * THROUGHOUT
+}
+
+fn slow_kinds(scene: &Scene, events: &[&Event]) -> BTreeSet<Operation> {
+    events.iter().chain(&scene.judged).map(|event| event.operation).collect()
 }
 
 /// An answer came over the network: one that never went there proves nothing.

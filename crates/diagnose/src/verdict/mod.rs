@@ -44,6 +44,8 @@ const LATE_DELIVERY: f64 = 0.25;
 const MOST_BY_RETRANSMISSION: f64 = 0.75;
 /// A delayed acknowledgement, or this host's own queueing discipline, may look like a path whose round trips alone say that it is longer.
 const MOST_BY_ROUND_TRIPS: f64 = 0.85;
+/// So may a host that stands still for a moment, again and again.
+const MOST_BY_SOME_ROUND_TRIPS: f64 = 0.75;
 /// A server may always take as long for what it was asked, such as large writes.
 const MOST_WITHOUT_NORMAL: f64 = 0.75;
 /// But no server that is well takes so long for a request, and for each of its bytes (20 MB a second).
@@ -131,6 +133,7 @@ impl<'a> Judgement<'a> {
         let no_cpu = self.no_cpu.is_seen();
         because.extend(self.no_cpu.sentence());
         because.extend(self.scene.own_queue());
+        because.extend(self.scene.not_sent());
         let is_seen = local + unread >= SEEN || (no_cpu && client >= HALF);
         if client >= DOMINANT || (is_seen && !self.scene.proxied) {
             // By what its share exceeds the least that is enough.
@@ -188,6 +191,8 @@ impl<'a> Judgement<'a> {
             Layer::Network => {
                 let most = if self.split.by_retransmission() {
                     MOST_BY_RETRANSMISSION
+                } else if self.split.by_some_round_trips() {
+                    MOST_BY_SOME_ROUND_TRIPS
                 } else if self.split.by_round_trips() {
                     MOST_BY_ROUND_TRIPS
                 } else {
@@ -234,8 +239,9 @@ impl<'a> Judgement<'a> {
         if self.no_cpu.is_seen() && queue + unread + deliver > local {
             return Cause::NoCpu;
         }
-        let parts =
-            [(Cause::Queue, queue), (Cause::OwnQueue, local), (Cause::Receiver, unread), (Cause::Delivery, deliver)];
+        let not_sent = !self.scene.is_queued() && self.scene.judged.iter().any(|event| self.scene.was_not_sent(event));
+        let own = if not_sent { Cause::OwnInterface } else { Cause::OwnQueue };
+        let parts = [(Cause::Queue, queue), (own, local), (Cause::Receiver, unread), (Cause::Delivery, deliver)];
         parts.into_iter().max_by(|(_, one), (_, other)| one.total_cmp(other)).map_or(Cause::Queue, |(cause, _)| cause)
     }
 
@@ -311,6 +317,19 @@ impl Scene<'_> {
         Some(format!(
             "{seen}, and when {queued:.0} % of the slow operations ended, packets waited in the queueing discipline that the connection's go to."
         ))
+    }
+
+    /// What is said of requests that this host could not send.
+    fn not_sent(&self) -> Option<String> {
+        let held = self.judged.iter().filter(|event| self.was_not_sent(event)).filter_map(|event| event.stamped());
+        let (count, longest) = held.fold((0, 0), |(count, longest), transit| (count + 1, transit.held.max(longest)));
+        (count > 0 && !self.is_queued()).then(|| {
+            format!(
+                "TCP held {} back for up to {} though the server's window was open, and what was sent was acknowledged at once: this host could not send.",
+                counted(count, "request"),
+                span(longest)
+            )
+        })
     }
 
     /// What is said of slow operations elsewhere.

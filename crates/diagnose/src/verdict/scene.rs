@@ -2,7 +2,7 @@
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
-use model::{Event, MountKey, Nanos, Phases};
+use model::{Event, MountKey, Nanos, Phases, Transit};
 
 use super::{
     normals::{Normals, roughly},
@@ -24,6 +24,9 @@ pub(super) const JUDGED: usize = 128;
 pub(super) const JIFFY: u64 = 10 * MS;
 /// An answer this much later than normal is late: less may be the clock's granularity or the scheduler.
 const LATE: u64 = 10 * MS;
+
+/// What is acknowledged within this part of the time for which it was held back was acknowledged at once.
+const AT_ONCE: u64 = 8;
 
 /// From this share of the slow operations on, packets in this host's queueing discipline are no coincidence.
 const QUEUED: f64 = 0.25;
@@ -168,13 +171,24 @@ impl<'a> Scene<'a> {
     /// The part of the time on the wire for which the request lay in this host's queueing discipline, as far as that is known.
     pub fn local(&self, event: &Event) -> u64 {
         if let Some(transit) = event.stamped() {
-            // What its queueing discipline does not take, TCP holds back.
-            let held = if self.is_queued() { transit.held } else { 0 };
+            // What its queueing discipline or its interface does not take, TCP holds back.
+            let held = if self.is_queued() || self.was_not_sent(event) { transit.held } else { 0 };
             return stamped_local(event).saturating_add(held).min(event.phases.wire);
         }
         let extra = event.phases.wire.saturating_sub(self.normal(event).wire);
         let longer = self.path.longer().map_or(0, |path| path.own_part(event, extra));
         longer.max(self.held_back().map_or(0, |sending| sending.busy_part(extra)))
+    }
+
+    /// Whether TCP held a request back for most of its time though the peer's window was open, and what was sent before and after was acknowledged at once: nothing but
+    /// this host kept it.
+    pub fn was_not_sent(&self, event: &Event) -> bool {
+        let is_kept = |transit: Transit| {
+            transit.retransmitted == 0
+                && transit.held >= event.phases.wire / 2
+                && transit.most <= transit.held / AT_ONCE
+        };
+        event.stamped().is_some_and(is_kept) && self.sending.is_some_and(|sending| sending.is_window_open())
     }
 
     /// What TCP counted, if it was for this host's queueing discipline that data was not acknowledged. A slow server keeps none, but for what its acknowledgements
@@ -206,15 +220,17 @@ impl<'a> Scene<'a> {
         sum / (self.judged.len().max(1) as f64)
     }
 
+    /// Whether an operation was answered late.
+    pub fn is_late(&self, event: &Event) -> bool {
+        let normal = self.normal(event).wire;
+        !event.operation.waits_by_design()
+            && event.phases.wire >= normal.saturating_mul(2)
+            && event.phases.wire.saturating_sub(normal) >= LATE
+    }
+
     /// What was answered late while the slow operations lasted, whether slow as a whole or not; the latest first.
     pub fn answered_late(&self) -> Vec<&'a Event> {
-        let late = |event: &&&Event| {
-            let normal = self.normal(event).wire;
-            !event.operation.waits_by_design()
-                && event.phases.wire >= normal.saturating_mul(2)
-                && event.phases.wire.saturating_sub(normal) >= LATE
-        };
-        let mut events: Vec<_> = self.during.iter().filter(late).copied().collect();
+        let mut events: Vec<_> = self.during.iter().filter(|event| self.is_late(event)).copied().collect();
         events.sort_by_key(|event| Reverse(event.phases.wire));
         events
     }

@@ -85,7 +85,12 @@ impl Sending {
 
     /// Whether data was on its way most of the time, and not for want of the peer's window.
     pub fn is_busy(&self) -> bool {
-        self.busy >= BUSY && self.window_at_most <= OPEN
+        self.busy >= BUSY && self.is_window_open()
+    }
+
+    /// Whether what waited to be sent fitted the peer's window.
+    pub fn is_window_open(&self) -> bool {
+        self.window_at_most <= OPEN
     }
 
     /// The part of this time for which data was on its way: at least.

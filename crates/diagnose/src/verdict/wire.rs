@@ -5,7 +5,7 @@
 //!   the answer if that is ready first, so the network's time lies between the sample less 50 ms and the sample.
 //! - Stamps of its own send (BPF timestamping): likewise between what the acknowledgement took, less what it may have been
 //!   delayed by, and that with the time in TCP's own queue. A request that was lost and sent again shows; a lost answer does not.
-//! - Another operation that was sent and answered during its flight: TCP keeps the order, so the network was no slower.
+//! - Another operation that was sent and answered during its flight: TCP keeps the order, so until then the network was no slower.
 //! - Other kinds of operations that stayed fast meanwhile. Not if segments were lost: that can hit one and spare the next.
 //! - A path that became longer (`path`): each round trip that the operation may have taken; one that is as short as before: next to nothing.
 //! - Retransmissions again and again, with answers between, during the operations with most of the time: the path loses segments.
@@ -20,7 +20,7 @@
 use model::{Cause, Direction, Event, Layer, Operation, Transit};
 
 use super::{
-    HALF,
+    DOMINANT, HALF,
     history::{ACK_DELAY, History},
     path::{Path, PathState},
     scene::{Scene, unread},
@@ -70,6 +70,8 @@ pub(super) struct Split {
     loses: bool,
     /// What TCP counted of what it sent.
     sending: Option<Sending>,
+    /// The slow kinds of operations were slow now and then only.
+    comes_and_goes: bool,
 }
 
 impl Split {
@@ -82,6 +84,7 @@ impl Split {
         let mut round_trips = Vec::new();
         split.normal_round_trip = history.normal_round_trip;
         split.witness = history.witness;
+        split.comes_and_goes = history.comes_and_goes;
         // What this host's own queueing discipline holds back is not acknowledged either.
         let own_queue = scene.is_queued() && events.iter().all(|event| event.stamped().is_none());
         let held_here = own_queue && scene.sending.is_some_and(|sending| sending.is_busy());
@@ -153,7 +156,9 @@ impl Split {
     pub fn layer(&self) -> (Layer, f64) {
         let (network, server) = self.shares();
         let said = 1.0 - self.unsaid as f64 / self.excess.max(1) as f64;
-        match (network >= HALF, server >= HALF) {
+        // What stands still now and then may be the path, this host's queue or the server's whole host, and few round trips are seen then.
+        let enough = if self.comes_and_goes { DOMINANT } else { HALF };
+        match (network >= HALF, server >= enough) {
             (true, false) => (Layer::Network, network * said),
             // A longer path is a fault already: that the server has another one is less likely than that the path explains more than is known.
             (false, _) if self.longer_path().is_some() && network >= WORTH_A_FAULT => (Layer::Network, HALF),
@@ -176,6 +181,11 @@ impl Split {
     pub fn by_round_trips(&self) -> bool {
         let by_path = self.longer_path().is_some_and(|path| path.back.is_none_or(|back| back == 0));
         (by_path || (self.is_saturated() && self.path.is_none())) && self.stamped.is_none()
+    }
+
+    /// Whether nothing but round trips speaks against the network, of which most are as ever: a host that stands still makes some long, too.
+    pub fn by_some_round_trips(&self) -> bool {
+        self.comes_and_goes && !self.loses && self.path.and_then(|path| path.back).unwrap_or(0) == 0
     }
 
     /// How likely it is the network's, and the server's, if neither is proved.

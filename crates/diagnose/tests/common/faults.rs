@@ -308,6 +308,23 @@ pub fn slow_writes(delay: f64, reads: u32) -> Scene {
     scene
 }
 
+/// For 280 ms of each 800 nobody is answered, wherever that is: who waited goes on with a close, and all is as fast as ever until the next time.
+pub fn stalls(round_trip: f64) -> Scene {
+    let mut scene = Scene::healthy();
+    for time in 0..10 {
+        let from = 1_000.0 + f64::from(time) * 800.0;
+        for (name, asked) in [("SMB2_WRITE", 0.0), ("SMB2_READ", 50.0)] {
+            scene.slow(rtt(round_trip, smb(name, from + asked, [0.0, 280.0 - asked, 0.1])));
+            scene.fast(rtt(0.3, smb("SMB2_CLOSE", from + 281.0 + asked / 100.0, [0.0, 0.3, 0.1])));
+        }
+        for index in 0..10 {
+            let name = if index % 2 == 0 { "SMB2_READ" } else { "SMB2_WRITE" };
+            scene.fast(rtt(0.3, smb(name, from + 300.0 + f64::from(index) * 40.0, [0.0, 1.0, 0.1])));
+        }
+    }
+    scene
+}
+
 /// Nobody is answered until the end, when all are; the peer's kernel acknowledged every request, or none.
 pub fn silence(ms: f64, retransmissions: u32, round_trip: f64) -> Scene {
     let mut scene = Scene::healthy();
@@ -355,12 +372,12 @@ pub fn lossy_network(retransmissions: u32) -> Scene {
     scene
 }
 
-/// One write hangs, and others come and go meanwhile; the kernel took no round-trip sample.
-pub fn hung_write() -> Scene {
+/// One write hangs, and others come and go `until` so many milliseconds after it was asked; the kernel took no round-trip sample.
+pub fn hung_write(until: f64) -> Scene {
     let mut scene = Scene::healthy();
     scene.slow(rtt(0.0, smb("SMB2_WRITE", 1_000.0, [0.0, 2_000.0, 0.1])));
     for index in 0..5 {
-        scene.fast(rtt(0.0, smb("SMB2_WRITE", 1_100.0 + f64::from(index), [0.0, 1.0, 0.1])));
+        scene.fast(rtt(0.0, smb("SMB2_WRITE", 1_100.0 + f64::from(index) * (until - 100.0) / 4.0, [0.0, 1.0, 0.1])));
     }
     scene
 }

@@ -24,6 +24,11 @@ struct inet_connection_sock {
 	__u8 icsk_backoff; /* window probes since the window closed */
 };
 
+struct tcp_sock___window {
+	__u32 snd_wnd; /* what the peer takes, bytes */
+	__u32 mss_cache;
+};
+
 #pragma clang attribute pop
 
 static __always_inline void tell(enum happening what, const struct sock *sk, const struct peer *peer, __u32 times)
@@ -34,6 +39,14 @@ static __always_inline void tell(enum happening what, const struct sock *sk, con
 	read_network(&network, sk);
 	read_network_closely(&network, sk);
 	happened(&o, peer, sk->__sk_common.skc_num, &network, times);
+}
+
+/* A segment fits the peer's window. */
+static __always_inline bool is_open(const struct sock *sk)
+{
+	const struct tcp_sock___window *tp = (const void *)sk;
+
+	return BPF_CORE_READ(tp, snd_wnd) >= BPF_CORE_READ(tp, mss_cache);
 }
 
 /* An outage makes few retransmissions, since each waits twice as long as the last: so it is told by their number in a row. */
@@ -73,7 +86,10 @@ int tp_reset_sent(unsigned long long *ctx)
 	return 0;
 }
 
-/* A window that closes for a moment is how a receiver asks for a pause; what still is closed at the third probe hangs. */
+/*
+ * A window that closes for a moment is how a receiver asks for a pause; what still is closed at the third probe hangs. If a segment fits the window, TCP
+ * probes since nothing is on its way though there is something to send: the interface refused it, or there is no route (tcp_check_probe_timer()).
+ */
 SEC("fentry/tcp_send_probe0")
 int fentry_probe0(unsigned long long *ctx)
 {
@@ -85,6 +101,6 @@ int fentry_probe0(unsigned long long *ctx)
 		return 0;
 	row = BPF_CORE_READ((struct inet_connection_sock *)sk, icsk_backoff);
 	if (row >= PROBES_IN_A_ROW)
-		tell(TCP_ZERO_WINDOW, sk, &peer, row + 1);
+		tell(is_open(sk) ? TCP_NOT_SENT : TCP_ZERO_WINDOW, sk, &peer, row + 1);
 	return 0;
 }

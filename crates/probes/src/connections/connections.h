@@ -24,6 +24,7 @@ enum happening {
 	TCP_RETRANSMIT,
 	TCP_NO_ANSWER,
 	TCP_ZERO_WINDOW,
+	TCP_NOT_SENT,
 };
 
 enum { MAX_SERVERS = 8192, FAMILY_INET6 = 10 };

@@ -36,6 +36,7 @@ pub static PROTOCOL: Protocol = Protocol {
         "TCP_RETRANSMIT",
         "TCP_NO_ANSWER",
         "TCP_ZERO_WINDOW",
+        "TCP_NOT_SENT",
     ],
     // A client may break a connection that it has no use for: no rule counts that unless it names it.
     only_by_name: &[10],
@@ -78,7 +79,7 @@ pub(crate) static TCP: Spec = Spec {
         via: "tp_btf",
         required: &["tp_retransmit", "tp_reset", "tp_reset_sent"],
         optional: &["fentry_probe0"],
-        without: "windows that stay closed (TCP_ZERO_WINDOW)",
+        without: "windows that stay closed (TCP_ZERO_WINDOW) and sends that fail on this host (TCP_NOT_SENT)",
     }],
     ..SHARED
 };
