@@ -32,7 +32,7 @@ demo: build          ## watch a mount of our own turn slow, and what Plumbline s
 	@scripts/deps demo
 	@scripts/demo
 
-test: build          ## all tests (root); each of those on stock kernels on one of these
+test: build          ## all tests (root); those in guests on the oldest kernel, 6.12 and the newest
 	@scripts/deps test ceph
 	@tests/run
 
