@@ -51,7 +51,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let there = |name: &str| name == TASKS || probes::protocol(name).is_some();
     if let Some(unknown) = arguments.probe.iter().find(|name| !there(name)) {
         let names: Vec<_> = probes::protocols().map(|protocol| protocol.name).chain([TASKS]).collect();
-        return Ok(usage_error(&anyhow!("there is no probe {unknown}; there are {}", names.join(", "))));
+        return Ok(usage_error(anyhow!("there is no probe {unknown}; there are {}", names.join(", "))));
     }
     let kernel = Kernel::current();
     let wanted: Vec<_> = probes::protocols().filter(|protocol| is_wanted(protocol.name)).collect();
