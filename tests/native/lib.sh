@@ -75,12 +75,14 @@ mount_slowfs() {
   within 10 mountpoint -q "$at" || give_up "slowfs is mounted"
 }
 
+# What other processes of this host ask of MPI or of the libcephfs proxy would be in each bundle.
+probes='smb: false, mpiio: false, cephproxy: false'
 # configure [LINE...]: a configuration that finds slowness within half a second; each LINE is added to it
 configure() {
   cat > "$work/plumbline.yaml" << X
 watch_interval_sec: 0.5
 output_dir: $output
-probes: {smb: false}
+probes: {$probes}
 anomalies:
   slow_share:
     {type: latency, probe: syscalls, acceptable_count: 5, default_threshold_ms: 100, ceiling_ms: 1000, actions: [mounts]}

@@ -59,7 +59,7 @@ fn the_newer_form_loads_unchanged() {
     let [latency, sockets, error] = config.rules.as_slice() else { panic!("{:?}", config.rules) };
     assert_eq!(latency.rule.name(), "smb_latency");
     let rule: &ConnectionRule = of_kind(sockets);
-    assert_eq!((rule.name(), rule.protocol().name, rule.counts.len()), ("smb_sockconn", "connections", 13));
+    assert_eq!((rule.name(), rule.protocol().name, rule.counts.len()), ("smb_sockconn", "connections", 14));
     assert_eq!(thresholds(&config, "smb_latency")["SMB2_WRITE"], 50);
     let args = ["-s", "65536", "-B", "10240", "-C", "2", "-W", "100"].map(str::to_owned).to_vec();
     assert_eq!(latency.actions[1], ActionSpec { name: "tcpdump".into(), args });

@@ -73,7 +73,7 @@ fn a_rule_about_connections_has_a_count_for_each_kind() {
         rule.counts.iter().map(|(operation, count)| (operation.name(), *count)).collect::<BTreeMap<_, _>>()
     };
     let all = counts("");
-    assert_eq!((all.len(), all["TCP_RETRANSMIT"], all["RPC_RETRANSMIT"], all["RECONNECT"]), (13, 50, 10, 1));
+    assert_eq!((all.len(), all["TCP_RETRANSMIT"], all["RPC_RETRANSMIT"], all["RECONNECT"]), (14, 50, 10, 1));
     let own = counts(", acceptable_count: 3, track_commands: [{command: TCP_RESET_SENT, count: 7}, TCP_RESET]");
     assert_eq!((own.len(), own["TCP_RESET_SENT"], own["TCP_RESET"], own["TCP_RETRANSMIT"]), (15, 7, 3, 3));
     assert_eq!(counts(", mode: trackonly, track_commands: [lease_lost]"), [("LEASE_LOST", 1)].into());
