@@ -77,7 +77,7 @@ fn a_rule_about_connections_has_a_count_for_each_kind() {
     let own = counts(", acceptable_count: 3, track_commands: [{command: TCP_RESET_SENT, count: 7}, TCP_RESET]");
     assert_eq!((own.len(), own["TCP_RESET_SENT"], own["TCP_RESET"], own["TCP_RETRANSMIT"]), (15, 7, 3, 3));
     assert_eq!(counts(", mode: trackonly, track_commands: [lease_lost]"), [("LEASE_LOST", 1)].into());
-    assert_eq!(counts(", mode: excludeonly, exclude_commands: [RECONNECT]").len(), 12);
+    assert_eq!(counts(", mode: excludeonly, exclude_commands: [RECONNECT]").len(), 13);
     let percent = |body: &str| {
         let config = valid(&format!("anomalies: {{r: {{type: connection{body}}}}}"));
         of_kind::<ConnectionRule>(&config.rules[0]).loss_percent
