@@ -183,7 +183,7 @@ impl Split {
         (by_path || (self.is_saturated() && self.path.is_none())) && self.stamped.is_none()
     }
 
-    /// Whether nothing but round trips speaks against the network, of which most are as ever: a host that stands still makes some long, too.
+    /// Whether the fault comes and goes, and neither losses nor the way back speak against the network: a host that stands still makes some round trips long, too.
     pub fn by_some_round_trips(&self) -> bool {
         self.comes_and_goes && !self.loses && self.path.and_then(|path| path.back).unwrap_or(0) == 0
     }
