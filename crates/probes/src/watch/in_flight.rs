@@ -26,7 +26,9 @@ impl Watch {
         let age = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
         let mut events = self.pending_calls(&wanted, age, now);
         for (probe, map) in self.inflight_maps().filter(|(probe, _)| wanted(probe.spec.protocol)) {
-            let old = || flights(&map, now).into_iter().filter(|event| event.duration >= age).collect::<Vec<_>>();
+            // What a killed process has left there is swept only seconds later.
+            let hangs = |key: &[u8], event: &Event| event.duration >= age && !probe.probe.has_ended(key);
+            let old = || flights(&map, now, hangs);
             let found = old();
             let forgets = probe.attached.as_ref().and_then(|attached| attached.forgets_ended.as_ref());
             match forgets.filter(|_| found.iter().any(|event| event.duration >= UNSEEN)) {
@@ -64,7 +66,7 @@ impl Watch {
         let pending = listed.flatten().filter_map(|raw| decode_pending(&raw, now));
         let mut calls: Vec<_> = pending.filter(|call| call.duration >= age).collect();
         if calls.iter().any(|call| call.mount == MountKey::NONE) {
-            let below: Vec<_> = self.inflight_maps().flat_map(|(_, map)| flights(&map, now)).collect();
+            let below: Vec<_> = self.inflight_maps().flat_map(|(_, map)| flights(&map, now, |_, _| true)).collect();
             for call in calls.iter_mut().filter(|call| call.mount == MountKey::NONE) {
                 let is_below = |event: &&Event| event.requester.tid == call.requester.tid && event.start >= call.start;
                 let mount = below.iter().find(is_below).and_then(|event| self.mounts.get(event.mount));
@@ -87,10 +89,13 @@ impl Watch {
     }
 }
 
-/// What a map of operations in flight holds. One that cannot be read now is read the next time.
-fn flights(map: &impl MapCore, now: Nanos) -> Vec<Event> {
+/// The `wanted` operations that a map of operations in flight holds, by key and event. A map that cannot be read now is read the next
+/// time.
+fn flights(map: &impl MapCore, now: Nanos, wanted: impl Fn(&[u8], &Event) -> bool) -> Vec<Event> {
     let mut found = Vec::new();
-    let read = batches::each(map, |_, value| found.extend(decode_flight(value, now)));
+    let read = batches::each(map, |key, value| {
+        found.extend(decode_flight(value, now).filter(|event| wanted(key, event)));
+    });
     if let Err(error) = read {
         tracing::debug!(%error, "cannot read what is in flight");
     }
