@@ -96,6 +96,39 @@ fn what_the_server_has_answered_is_its_own_and_what_it_has_not_is_nobodys() {
     assert_eq!(judge("error", &[failed(DISK_FULL, 28), lost], &[]).layer, Layer::Unknown);
 }
 
+#[test]
+fn failed_calls_are_judged_by_the_requests_that_failed_before() {
+    let call = |start: f64, errno| {
+        let mut call = Event { errno, ..syscall("write", start, 2.0) };
+        call.flags.failed = true;
+        call
+    };
+    let request = |start: f64, errno| {
+        let mut request = Event { errno, status: DISK_FULL, ..smb("SMB2_WRITE", start, [0.0, 1.0, 0.0]) };
+        request.flags.failed = true;
+        request
+    };
+    let calls = [call(100.0, 28), call(200.0, 28), call(300.0, 28)];
+    // The third call is told what the client remembers.
+    let refused = judge("error", &calls, &[request(100.5, 28), request(200.5, 28)]);
+    assert_eq!((refused.layer, refused.cause, refused.confidence), (Layer::Server, Some(Cause::Refused), 0.95));
+    let cases: [(&str, Vec<Event>); 5] = [
+        ("nothing failed", vec![smb("SMB2_WRITE", 100.5, [0.0, 1.0, 0.0])]),
+        ("with another error", vec![request(100.5, 13)]),
+        ("only afterwards", vec![request(303.0, 28)]),
+        ("before one of three", vec![request(300.5, 28)]),
+        ("long ago", vec![request(0.0, 28)]),
+    ];
+    for (what, around) in cases {
+        let late = |call: &Event| Event {
+            start: call.start + if what == "long ago" { 120 * SECOND } else { 0 },
+            ..call.clone()
+        };
+        let calls: Vec<_> = calls.iter().map(late).collect();
+        assert_eq!(judge("error", &calls, &around).layer, Layer::Unknown, "{what}");
+    }
+}
+
 fn stalls() -> StallRule {
     StallRule {
         subject: Subject { name: "smb_stalled".into(), protocol: operation("SMB2_WRITE").protocol() },

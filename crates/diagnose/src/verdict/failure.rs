@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{Cause, Event, PhasesMs, Transit, Verdict};
+use model::{Cause, Event, Level, PhasesMs, Transit, Verdict};
 
 use super::{
     conclude::{Candidate, UNREACHABLE, conclude},
@@ -19,11 +19,14 @@ use crate::{
 const MOST: f64 = 0.6;
 /// A server that has answered something this short a time ago, seen from the stall's length, is there.
 const RECENT: u64 = 4;
+/// A client that writes back later remembers for so long that the server refused: dirty pages are written after 30 s
+/// (vm.dirty_expire_centisecs), and the next call that touches the file is told.
+const REMEMBERED: u64 = 60 * SECOND;
 /// Nobody is answered, and nothing else is known.
 const SILENT: [Candidate; 2] = [(Cause::Frozen, 0.5), (Cause::NoPath, 0.3)];
 
-/// Judges failures: the server's, if it answered with them.
-pub(super) fn of_errors(failed: &[Event]) -> Verdict {
+/// Judges failures: the server's, if it answered with them. `around`: what was asked of the server meanwhile, by which failed system calls are judged.
+pub(super) fn of_errors(failed: &[Event], around: &[Event]) -> Verdict {
     let weight = |events: &mut dyn Iterator<Item = &Event>| events.map(|event| u64::from(event.weight.max(1))).sum();
     let all: u64 = weight(&mut failed.iter());
     let mut kinds = BTreeMap::<String, u64>::new();
@@ -40,8 +43,7 @@ pub(super) fn of_errors(failed: &[Event]) -> Verdict {
         return proxy::of_errors(failed, because);
     }
     if !failed.iter().any(|event| event.operation.level().is_remote()) {
-        because.push("This probe sees what the application got, not who said so.".to_owned());
-        return Verdict { because, ..Verdict::unknown("") };
+        return of_failed_calls(failed, around, because);
     }
     let answered: u64 = weight(&mut failed.iter().filter(|event| !event.flags.unanswered && event.status != 0));
     let share = answered as f64 / all.max(1) as f64;
@@ -54,6 +56,32 @@ pub(super) fn of_errors(failed: &[Event]) -> Verdict {
     }
     because.push(format!("The server itself answered so in {answered} of {all} cases."));
     of(vec![(Cause::Refused, 0.95 * share), (Cause::Closed, 0.5 * (1.0 - share))], because)
+}
+
+/// Judges system calls that failed by the requests that failed before them with the same errno.
+fn of_failed_calls(calls: &[Event], around: &[Event], mut because: Vec<String>) -> Verdict {
+    let failed = |event: &&Event| event.operation.level() == Level::Request && event.flags.failed && event.errno != 0;
+    let requests: Vec<_> = around.iter().filter(failed).collect();
+    let may_be_why = |request: &Event, call: &Event| {
+        request.errno == call.errno
+            && request.end() <= call.end()
+            && request.end().saturating_add(REMEMBERED) >= call.start
+    };
+    let (all, explained) = calls.iter().fold((0, 0), |(all, explained), call| {
+        let weight = u64::from(call.weight.max(1));
+        let is_explained = requests.iter().any(|request| may_be_why(request, call));
+        (all + weight, explained + if is_explained { weight } else { 0 })
+    });
+    if (explained as f64) < all as f64 * MOST || explained == 0 {
+        because.push("The probe sees the error that the application got. Few or no requests to the server failed with the same error, so its origin is not known.".to_owned());
+        return Verdict { because, ..Verdict::unknown("") };
+    }
+    because
+        .push(format!("Before {explained} of them returned, requests to the server had failed with the same error."));
+    let below = requests.into_iter().filter(|request| calls.iter().any(|call| may_be_why(request, call)));
+    let mut verdict = of_errors(&below.cloned().collect::<Vec<_>>(), &[]);
+    because.append(&mut verdict.because);
+    Verdict { because, ..verdict }
 }
 
 /// Judges operations in flight: a server that answers others meanwhile, over the same connection, is there and reachable.

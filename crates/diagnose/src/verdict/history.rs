@@ -21,6 +21,10 @@ const PROBE: u64 = 20 * MS;
 const WITNESSES: usize = 3;
 /// So many segments out of order are no chance.
 const OUT_OF_ORDER: u32 = 3;
+/// The operations with this share of the time must have had segments out of order for answers to be what got lost.
+const REORDERED: f64 = 0.5;
+/// And so many times as many as the connection had before, each for as much as was sent: a path may always deliver out of order.
+const MORE_THAN_BEFORE: u64 = 4;
 /// So many times segments were sent again, with an answer between each, are a path that loses them. A host that is gone for a while makes one.
 pub(super) const LOSSES: usize = 3;
 /// Kinds of which so many operations are slow are slow throughout.
@@ -59,6 +63,10 @@ pub(super) struct History<'a> {
     pub lossy: bool,
     /// It is for losses that most of the time passed.
     pub loses: bool,
+    /// It is for lost segments of answers that most of the time passed.
+    pub loses_answers: bool,
+    /// Counts of segments that arrived out of order, and of those sent, by the time they were read, ascending.
+    out_of_order: Vec<(Nanos, u32, u32)>,
 }
 
 impl<'a> History<'a> {
@@ -69,6 +77,10 @@ impl<'a> History<'a> {
         let mut retransmits: Vec<_> =
             all().filter(|event| event.network.known).map(|event| (event.end(), event.network.retransmits)).collect();
         retransmits.sort_unstable();
+        let said = all().filter(|event| event.network.min_rtt_us > 0);
+        let mut out_of_order: Vec<_> =
+            said.map(|event| (event.end(), event.network.out_of_order, event.network.segments)).collect();
+        out_of_order.sort_unstable();
         let normal_round_trip = median(scene.before.iter().filter_map(|event| round_trip(event)).collect())
             .or_else(|| scene.learned_round_trip());
         let mut history = Self {
@@ -80,12 +92,16 @@ impl<'a> History<'a> {
             comes_and_goes: comes_and_goes(scene, events),
             lossy: false,
             loses: false,
+            loses_answers: false,
+            out_of_order,
         };
         history.loses = history.sent_again_often() >= LOSSES
             && Self::share_of_time(events, |event| history.explains_silence(event)) >= LOST_MOST
             && scene.fast_share() >= SPARED;
         let sent_again = history.retransmitted_again() || scene.during.iter().any(|event| history.fits_a_loss(event));
         let share = Self::share_of_time(events, |event| history.retransmitted(event, flight(event).0).0 > 0);
+        let reordered = Self::share_of_time(events, |event| history.had_out_of_order(event));
+        history.loses_answers = reordered >= REORDERED && history.is_out_of_order_as_never();
         history.lossy = history.loses || history.is_out_of_order() || (sent_again && share >= LOST_SOME);
         if !history.lossy {
             history.witness = witness(scene, events, history.comes_and_goes);
@@ -128,7 +144,7 @@ impl<'a> History<'a> {
             }
         }
         let (at_least, at_most) = self.retransmitted(event, sent);
-        if self.loses && at_least > 0 {
+        if (self.loses && at_least > 0) || (self.loses_answers && self.had_out_of_order(event)) {
             low = event.phases.wire;
         }
         let silence = self.silence(sent, received);
@@ -164,16 +180,36 @@ impl<'a> History<'a> {
             .any(|pair| matches!(pair, [(_, before), (_, now)] if now.saturating_sub(*before) > 1))
     }
 
+    /// How many segments arrived out of order while the slow operations lasted, and how many were sent.
+    fn out_of_order_meanwhile(&self) -> (u32, u32) {
+        let before = self.out_of_order.partition_point(|(time, ..)| *time <= self.scene.from);
+        let during = self.out_of_order.get(before.saturating_sub(1)..);
+        match during.unwrap_or_default() {
+            [(_, first, sent), .., (_, last, sent_last)] => {
+                (last.saturating_sub(*first), sent_last.saturating_sub(*sent))
+            }
+            _ => (0, 0),
+        }
+    }
+
     /// Whether segments of answers came out of order while the slow operations lasted.
     fn is_out_of_order(&self) -> bool {
-        let counts = self
-            .scene
-            .during
-            .iter()
-            .filter(|event| event.network.min_rtt_us > 0)
-            .map(|event| event.network.out_of_order);
-        let (least, most) = counts.fold((u32::MAX, 0), |(least, most), count| (count.min(least), count.max(most)));
-        most.saturating_sub(least) >= OUT_OF_ORDER
+        self.out_of_order_meanwhile().0 >= OUT_OF_ORDER
+    }
+
+    /// Whether they did so much more often than in the connection's life before.
+    fn is_out_of_order_as_never(&self) -> bool {
+        let (now, sent) = self.out_of_order_meanwhile();
+        let (_, before, sent_before) = self.out_of_order.first().copied().unwrap_or_default();
+        let [now, sent, before, sent_before] = [now, sent, before, sent_before].map(u64::from);
+        self.is_out_of_order() && now * sent_before.max(1) >= before * sent.max(1) * MORE_THAN_BEFORE
+    }
+
+    /// Whether segments came out of order during an operation's flight: behind one that was missing.
+    fn had_out_of_order(&self, event: &Event) -> bool {
+        let earlier = self.out_of_order.partition_point(|(time, ..)| *time <= flight(event).0).checked_sub(1);
+        let before = earlier.and_then(|index| self.out_of_order.get(index));
+        event.network.min_rtt_us > 0 && before.is_some_and(|(_, before, _)| event.network.out_of_order > *before)
     }
 
     /// How often segments were sent again between two answers while the slow operations lasted.

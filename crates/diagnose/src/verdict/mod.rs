@@ -44,6 +44,8 @@ const LATE_DELIVERY: f64 = 0.25;
 const MOST_BY_RETRANSMISSION: f64 = 0.75;
 /// A delayed acknowledgement, or this host's own queueing discipline, may look like a path whose round trips alone say that it is longer.
 const MOST_BY_ROUND_TRIPS: f64 = 0.85;
+/// A path that begins to deliver out of order need not lose anything.
+const MOST_BY_ORDER: f64 = 0.9;
 /// So may a host that stands still for a moment, again and again.
 const MOST_BY_SOME_ROUND_TRIPS: f64 = 0.75;
 /// A server may always take as long for what it was asked, such as large writes.
@@ -63,7 +65,7 @@ const SURE_OF_WIRE: f64 = 0.9;
 /// `events`: what was anomalous. `around`: the flight recorder, every operation of the last seconds up to now. `long_term`: what is normal here.
 pub fn judge(kind: &str, events: &[Event], around: &[Event], long_term: &LongTerm) -> Verdict {
     match kind {
-        crate::error::KIND => failure::of_errors(events),
+        crate::error::KIND => failure::of_errors(events, around),
         crate::stall::KIND => failure::of_stalls(events, around),
         crate::connection::KIND => connection::of_happenings(events, around),
         // All others are about what takes long.
@@ -191,6 +193,8 @@ impl<'a> Judgement<'a> {
             Layer::Network => {
                 let most = if self.split.by_retransmission() {
                     MOST_BY_RETRANSMISSION
+                } else if self.split.by_order() {
+                    MOST_BY_ORDER
                 } else if self.split.by_some_round_trips() {
                     MOST_BY_SOME_ROUND_TRIPS
                 } else if self.split.by_round_trips() {

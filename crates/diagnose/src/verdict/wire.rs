@@ -9,6 +9,7 @@
 //! - Other kinds of operations that stayed fast meanwhile. Not if segments were lost: that can hit one and spare the next.
 //! - A path that became longer (`path`): each round trip that the operation may have taken; one that is as short as before: next to nothing.
 //! - Retransmissions again and again, with answers between, during the operations with most of the time: the path loses segments.
+//! - Segments of answers out of order during the operations with most of the time, and hardly any before: the path loses others.
 //! - A path that carries all that it can (`sending`): as much of the time as the connection was busy. What did not fit the server's window waited for the server.
 //! - Retransmissions while nobody was answered: as much silence as they can stand for may be the network's, and is, if
 //!   they are as many as the silence needs. A path that loses requests may lose answers, and of that nothing is seen
@@ -66,8 +67,9 @@ pub(super) struct Split {
     /// The path is as short as before; and timestamps say so.
     as_ever: bool,
     timestamps: bool,
-    /// The path loses segments, and that is where most of the time passed.
+    /// The path loses segments, and that is where most of the time passed; and segments of answers, likewise.
     loses: bool,
+    loses_answers: bool,
     /// What TCP counted of what it sent.
     sending: Option<Sending>,
     /// The slow kinds of operations were slow now and then only.
@@ -80,6 +82,7 @@ impl Split {
         let history = History::of(scene, events);
         let path = if let PathState::Longer(path) = scene.path { Some(path) } else { None };
         let mut split = Self { retransmitted: Some(0), path, loses: history.loses, ..Self::default() };
+        split.loses_answers = history.loses_answers;
         (split.as_ever, split.timestamps) = (matches!(scene.path, PathState::AsEver(_)), scene.clocks.is_some());
         let mut round_trips = Vec::new();
         split.normal_round_trip = history.normal_round_trip;
@@ -174,7 +177,12 @@ impl Split {
 
     /// Whether most of what speaks against the network are retransmissions.
     pub fn by_retransmission(&self) -> bool {
-        !self.loses && self.by_retransmission > self.low / 2
+        !self.loses && !self.loses_answers && self.by_retransmission > self.low / 2
+    }
+
+    /// Whether segments of answers that came out of order are what speaks against the network.
+    pub fn by_order(&self) -> bool {
+        self.loses_answers && !self.loses
     }
 
     /// Whether nothing but round trips, or what TCP counted, speaks against the network.
@@ -185,7 +193,10 @@ impl Split {
 
     /// Whether the fault comes and goes, and neither losses nor the way back speak against the network: a host that stands still makes some round trips long, too.
     pub fn by_some_round_trips(&self) -> bool {
-        self.comes_and_goes && !self.loses && self.path.and_then(|path| path.back).unwrap_or(0) == 0
+        self.comes_and_goes
+            && !self.loses
+            && !self.loses_answers
+            && self.path.and_then(|path| path.back).unwrap_or(0) == 0
     }
 
     /// How likely it is the network's, and the server's, if neither is proved.
@@ -199,7 +210,7 @@ impl Split {
     /// What is wrong with the network, if anything is.
     pub fn network_cause(&self) -> Cause {
         match self.path {
-            _ if self.loses || self.by_retransmission() => Cause::Loss,
+            _ if self.loses || self.loses_answers || self.by_retransmission() => Cause::Loss,
             Some(path) if path.is_narrow => Cause::NarrowPath,
             // A path that is longer on the way back, too, carries less.
             _ if self.is_only_saturated() => Cause::NarrowPath,
@@ -305,6 +316,12 @@ impl Split {
         if self.loses {
             said.push(
                 "Segments were sent again and again while other operations were answered: the path loses them.".into(),
+            );
+        }
+        if self.loses_answers {
+            said.push(
+                "During most of that time, segments of answers arrived out of order, as they never did before: the path loses others."
+                    .into(),
             );
         }
         if self.by_retransmission() {

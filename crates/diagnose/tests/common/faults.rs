@@ -115,6 +115,17 @@ pub fn unread(scene: Scene, ms: u32) -> Scene {
     scene
 }
 
+/// Of each slow operation's answer, segments arrive out of order: `each` of its 40. The connection had that of so many of its segments `before`.
+pub fn out_of_order(scene: Scene, each: u32, before: u32) -> Scene {
+    let mut scene = scene;
+    for (event, index) in scene.slow.iter_mut().zip(0_u32..) {
+        event.network.min_rtt_us = 200;
+        event.network.segments = 4_000 + 40 * index;
+        event.network.out_of_order = before + each * index;
+    }
+    scene
+}
+
 /// The thread that takes answers is ready to run without a CPU for this share of the time.
 pub fn starved(scene: Scene, share: f64) -> Scene {
     with_progress(scene, |progress, at| progress.receiver = Some(CpuWait { tid: 9, waited_us: (at * share) as u32 }))
