@@ -60,7 +60,7 @@ static __always_inline void add_others(struct task_record *r, struct task_struct
 
 	if (r->threads < 2)
 		return;
-	others.head = (const void *)task->signal + bpf_core_field_offset(struct signal_struct, thread_head);
-	others.at = task->signal->thread_head.next;
+	others.head = (const void *)UNTRUSTED(task)->signal + bpf_core_field_offset(struct signal_struct, thread_head);
+	others.at = UNTRUSTED(task)->signal->thread_head.next;
 	bpf_loop(MAX_THREADS, add_other, &others, 0);
 }

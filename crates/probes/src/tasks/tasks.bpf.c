@@ -41,6 +41,7 @@ static __always_inline void add_others(struct task_record *r, struct task_struct
 {
 	struct task_struct___all *task;
 	struct bpf_iter_task it;
+	struct mm_struct *mm;
 
 	leader = bpf_task_acquire(leader); /* or the iterator does not take it */
 	if (!leader)
@@ -50,8 +51,9 @@ static __always_inline void add_others(struct task_record *r, struct task_struct
 		if (task->pid == r->pid)
 			continue;
 		add(r, task);
-		if (!r->rss_pages && task->mm) /* the leader has ended */
-			r->rss_pages = resident(task->mm);
+		mm = UNTRUSTED(task)->mm;
+		if (!r->rss_pages && mm) /* the leader has ended */
+			r->rss_pages = resident(mm);
 	}
 	bpf_iter_task_destroy(&it);
 	bpf_task_release(leader);
