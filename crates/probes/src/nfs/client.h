@@ -14,9 +14,9 @@ enum { MAX_SUPERBLOCKS = 16384, MAX_CLIENTS = 16384 };
 /* A client without a superblock is one that is being mounted: it is looked for again. */
 #define LOOK_AGAIN_NS 100000000ULL
 
-/* All superblocks of a file system type hang on it. Missing where /proc/kallsyms may not be read. */
-extern const void nfs_fs_type __ksym __weak;
-extern const void nfs4_fs_type __ksym __weak;
+/* Addresses of nfs4_fs_type and nfs_fs_type, the types of file systems on which all their superblocks hang. User space asks the kernel
+ * for them before the object is loaded; 0 where it may not be told. */
+const volatile __u64 filesystem_types[2] SEC(".rodata.types") = {};
 
 struct client {
 	__u64 mount;
@@ -56,9 +56,9 @@ static long match_superblock(__u32 index, void *context)
 	return 0;
 }
 
-static __always_inline __u64 device_of(__u64 client, const void *type)
+static __always_inline __u64 device_of(__u64 client, __u64 type)
 {
-	const struct file_system_type___supers *superblocks = type;
+	const struct file_system_type___supers *superblocks = (const void *)type;
 	struct superblock_search search = { .client = client };
 
 	if (!type)
@@ -96,9 +96,9 @@ static __noinline __u64 find_mount(struct rpc_clnt *client)
 	struct client found = {};
 
 	if (BPF_CORE_READ(client, cl_parent) != client) {
-		found.mount = device_of(key, &nfs4_fs_type);
+		found.mount = device_of(key, filesystem_types[0]);
 		if (!found.mount)
-			found.mount = device_of(key, &nfs_fs_type);
+			found.mount = device_of(key, filesystem_types[1]);
 		if (!found.mount)
 			found.until = bpf_ktime_get_ns() + LOOK_AGAIN_NS;
 	}

@@ -11,6 +11,7 @@ use crate::{
     generated::probe_id,
     probe::Probe,
     spec::{Module, Rung, Spec},
+    tasks::Symbols,
 };
 
 pub(crate) static SPEC: Spec = Spec {
@@ -177,19 +178,32 @@ pub static PROTOCOL: Protocol = Protocol {
 /// Bytes of a name in `struct operation_name`.
 const NAME_LENGTH: usize = 24;
 
+/// Addresses of `nfs4_fs_type` and `nfs_fs_type`; 0 where the kernel does not tell them (kernel.kptr_restrict). A symbol that libbpf finds is
+/// looked for in all of /proc/kallsyms, which takes as long as all else that loads the probe.
+fn filesystem_types() -> libbpf_rs::Result<[u64; 2]> {
+    let symbols = Symbols::load()?;
+    Ok(["nfs4_fs_type", "nfs_fs_type"].map(|name| symbols.address(name).unwrap_or(0)))
+}
+
 struct NfsProbe;
 
 impl Probe for NfsProbe {
-    /// Writes the names of the operations into the object's read-only data.
+    /// Writes the names of the operations, and where the kernel has its types of file systems, into the object's read-only data.
     fn prepare(&self, object: &mut OpenObject) -> libbpf_rs::Result<()> {
+        let types = filesystem_types()?;
         for mut map in object.maps_mut() {
-            let table = map.name().as_encoded_bytes().ends_with(b".names");
-            if let Some(value) = map.initial_value_mut().filter(|_| table) {
+            let name = map.name().as_encoded_bytes().to_vec();
+            let Some(value) = map.initial_value_mut() else { continue };
+            if name.ends_with(b".names") {
                 for (slot, name) in value.chunks_exact_mut(NAME_LENGTH).zip(PROTOCOL.operations) {
                     if let Some(slot) = slot.get_mut(..name.len()) {
                         slot.copy_from_slice(name.as_bytes());
                     }
                 }
+            } else if name.ends_with(b".types") {
+                value.chunks_exact_mut(size_of::<u64>()).zip(types).for_each(|(slot, address)| {
+                    slot.copy_from_slice(&address.to_ne_bytes());
+                });
             }
         }
         Ok(())
