@@ -27,8 +27,7 @@ const SILENT: [Candidate; 2] = [(Cause::Frozen, 0.5), (Cause::NoPath, 0.3)];
 
 /// Judges failures: the server's, if it answered with them. `around`: what was asked of the server meanwhile, by which failed system calls are judged.
 pub(super) fn of_errors(failed: &[Event], around: &[Event]) -> Verdict {
-    let weight = |events: &mut dyn Iterator<Item = &Event>| events.map(|event| u64::from(event.weight.max(1))).sum();
-    let all: u64 = weight(&mut failed.iter());
+    let all = weight(failed.iter());
     let mut kinds = BTreeMap::<String, u64>::new();
     for event in failed {
         let name = code_name(event.operation, event.status, event.errno, event.flags.unanswered);
@@ -45,7 +44,7 @@ pub(super) fn of_errors(failed: &[Event], around: &[Event]) -> Verdict {
     if !failed.iter().any(|event| event.operation.level().is_remote()) {
         return of_failed_calls(failed, around, because);
     }
-    let answered: u64 = weight(&mut failed.iter().filter(|event| !event.flags.unanswered && event.status != 0));
+    let answered = weight(failed.iter().filter(|event| !event.flags.unanswered && event.status != 0));
     let share = answered as f64 / all.max(1) as f64;
     if share < MOST {
         because.push(format!(
@@ -58,6 +57,11 @@ pub(super) fn of_errors(failed: &[Event], around: &[Event]) -> Verdict {
     of(vec![(Cause::Refused, 0.95 * share), (Cause::Closed, 0.5 * (1.0 - share))], because)
 }
 
+/// How many operations these stand for.
+fn weight<'a>(events: impl Iterator<Item = &'a Event>) -> u64 {
+    events.map(|event| u64::from(event.weight.max(1))).sum()
+}
+
 /// Judges system calls that failed by the requests that failed before them with the same errno.
 fn of_failed_calls(calls: &[Event], around: &[Event], mut because: Vec<String>) -> Verdict {
     let failed = |event: &&Event| event.operation.level() == Level::Request && event.flags.failed && event.errno != 0;
@@ -67,12 +71,8 @@ fn of_failed_calls(calls: &[Event], around: &[Event], mut because: Vec<String>) 
             && request.end() <= call.end()
             && request.end().saturating_add(REMEMBERED) >= call.start
     };
-    let (all, explained) = calls.iter().fold((0, 0), |(all, explained), call| {
-        let weight = u64::from(call.weight.max(1));
-        let is_explained = requests.iter().any(|request| may_be_why(request, call));
-        (all + weight, explained + if is_explained { weight } else { 0 })
-    });
-    if (explained as f64) < all as f64 * MOST || explained == 0 {
+    let explained = weight(calls.iter().filter(|call| requests.iter().any(|request| may_be_why(request, call))));
+    if (explained as f64) < weight(calls.iter()).max(1) as f64 * MOST {
         because.push("The probe sees the error that the application got. Few or no requests to the server failed with the same error, so its origin is not known.".to_owned());
         return Verdict { because, ..Verdict::unknown("") };
     }

@@ -66,7 +66,7 @@ pub(super) struct History<'a> {
     /// It is for lost segments of answers that most of the time passed.
     pub loses_answers: bool,
     /// Counts of segments that arrived out of order, and of those sent, by the time they were read, ascending.
-    out_of_order: Vec<(Nanos, u32, u32)>,
+    out_of_order: Vec<(Nanos, (u32, u32))>,
 }
 
 impl<'a> History<'a> {
@@ -79,7 +79,7 @@ impl<'a> History<'a> {
         retransmits.sort_unstable();
         let said = all().filter(|event| event.network.min_rtt_us > 0);
         let mut out_of_order: Vec<_> =
-            said.map(|event| (event.end(), event.network.out_of_order, event.network.segments)).collect();
+            said.map(|event| (event.end(), (event.network.out_of_order, event.network.segments))).collect();
         out_of_order.sort_unstable();
         let normal_round_trip = median(scene.before.iter().filter_map(|event| round_trip(event)).collect())
             .or_else(|| scene.learned_round_trip());
@@ -101,7 +101,7 @@ impl<'a> History<'a> {
         let sent_again = history.retransmitted_again() || scene.during.iter().any(|event| history.fits_a_loss(event));
         let share = Self::share_of_time(events, |event| history.retransmitted(event, flight(event).0).0 > 0);
         let reordered = Self::share_of_time(events, |event| history.had_out_of_order(event));
-        history.loses_answers = reordered >= REORDERED && history.is_out_of_order_as_never();
+        history.loses_answers = reordered >= REORDERED && history.is_newly_out_of_order();
         history.lossy = history.loses || history.is_out_of_order() || (sent_again && share >= LOST_SOME);
         if !history.lossy {
             history.witness = witness(scene, events, history.comes_and_goes);
@@ -182,12 +182,9 @@ impl<'a> History<'a> {
 
     /// How many segments arrived out of order while the slow operations lasted, and how many were sent.
     fn out_of_order_meanwhile(&self) -> (u32, u32) {
-        let before = self.out_of_order.partition_point(|(time, ..)| *time <= self.scene.from);
-        let during = self.out_of_order.get(before.saturating_sub(1)..);
-        match during.unwrap_or_default() {
-            [(_, first, sent), .., (_, last, sent_last)] => {
-                (last.saturating_sub(*first), sent_last.saturating_sub(*sent))
-            }
+        let first = last_read(&self.out_of_order, self.scene.from).or(self.out_of_order.first());
+        match (first, self.out_of_order.last()) {
+            (Some((_, first)), Some((_, last))) => (last.0.saturating_sub(first.0), last.1.saturating_sub(first.1)),
             _ => (0, 0),
         }
     }
@@ -198,18 +195,17 @@ impl<'a> History<'a> {
     }
 
     /// Whether they did so much more often than in the connection's life before.
-    fn is_out_of_order_as_never(&self) -> bool {
+    fn is_newly_out_of_order(&self) -> bool {
         let (now, sent) = self.out_of_order_meanwhile();
-        let (_, before, sent_before) = self.out_of_order.first().copied().unwrap_or_default();
+        let (_, (before, sent_before)) = self.out_of_order.first().copied().unwrap_or_default();
         let [now, sent, before, sent_before] = [now, sent, before, sent_before].map(u64::from);
         self.is_out_of_order() && now * sent_before.max(1) >= before * sent.max(1) * MORE_THAN_BEFORE
     }
 
     /// Whether segments came out of order during an operation's flight: behind one that was missing.
     fn had_out_of_order(&self, event: &Event) -> bool {
-        let earlier = self.out_of_order.partition_point(|(time, ..)| *time <= flight(event).0).checked_sub(1);
-        let before = earlier.and_then(|index| self.out_of_order.get(index));
-        event.network.min_rtt_us > 0 && before.is_some_and(|(_, before, _)| event.network.out_of_order > *before)
+        let before = last_read(&self.out_of_order, flight(event).0);
+        event.network.min_rtt_us > 0 && before.is_some_and(|(_, (before, _))| event.network.out_of_order > *before)
     }
 
     /// How often segments were sent again between two answers while the slow operations lasted.
@@ -251,8 +247,7 @@ impl<'a> History<'a> {
             return (0, u32::MAX);
         }
         let now = event.network.retransmits;
-        let earlier = self.retransmits.partition_point(|(time, _)| *time <= sent).checked_sub(1);
-        match earlier.and_then(|index| self.retransmits.get(index)) {
+        match last_read(&self.retransmits, sent) {
             Some((_, before)) if *before <= now => (now - before, now - before),
             // A new socket counts from zero: there was a reconnection, and nothing is known of the old one's end.
             Some(_) => (0, u32::MAX),
@@ -271,6 +266,11 @@ impl<'a> History<'a> {
         }
         longest
     }
+}
+
+/// The last of what was read by then.
+fn last_read<T>(read: &[(Nanos, T)], by: Nanos) -> Option<&(Nanos, T)> {
+    read.get(read.partition_point(|(time, _)| *time <= by).checked_sub(1)?)
 }
 
 /// The most silence that retransmissions can stand for. The timeout doubles with each, and the last may have waited in

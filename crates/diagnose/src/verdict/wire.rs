@@ -177,7 +177,12 @@ impl Split {
 
     /// Whether most of what speaks against the network are retransmissions.
     pub fn by_retransmission(&self) -> bool {
-        !self.loses && !self.loses_answers && self.by_retransmission > self.low / 2
+        !self.is_lossy() && self.by_retransmission > self.low / 2
+    }
+
+    /// Whether the path loses segments of either way, and that is where most of the time passed.
+    fn is_lossy(&self) -> bool {
+        self.loses || self.loses_answers
     }
 
     /// Whether segments of answers that came out of order are what speaks against the network.
@@ -193,10 +198,7 @@ impl Split {
 
     /// Whether the fault comes and goes, and neither losses nor the way back speak against the network: a host that stands still makes some round trips long, too.
     pub fn by_some_round_trips(&self) -> bool {
-        self.comes_and_goes
-            && !self.loses
-            && !self.loses_answers
-            && self.path.and_then(|path| path.back).unwrap_or(0) == 0
+        self.comes_and_goes && !self.is_lossy() && self.path.and_then(|path| path.back).unwrap_or(0) == 0
     }
 
     /// How likely it is the network's, and the server's, if neither is proved.
@@ -210,7 +212,7 @@ impl Split {
     /// What is wrong with the network, if anything is.
     pub fn network_cause(&self) -> Cause {
         match self.path {
-            _ if self.loses || self.loses_answers || self.by_retransmission() => Cause::Loss,
+            _ if self.is_lossy() || self.by_retransmission() => Cause::Loss,
             Some(path) if path.is_narrow => Cause::NarrowPath,
             // A path that is longer on the way back, too, carries less.
             _ if self.is_only_saturated() => Cause::NarrowPath,
@@ -320,7 +322,7 @@ impl Split {
         }
         if self.loses_answers {
             said.push(
-                "During most of that time, segments of answers arrived out of order, as they never did before: the path loses others."
+                "For at least half of that time, segments of answers arrived out of order, and more often than before: the path loses others."
                     .into(),
             );
         }
