@@ -180,9 +180,10 @@ const NAME_LENGTH: usize = 24;
 
 /// Addresses of `nfs4_fs_type` and `nfs_fs_type`; 0 where the kernel does not tell them (kernel.kptr_restrict). A symbol that libbpf finds is
 /// looked for in all of /proc/kallsyms, which takes as long as all else that loads the probe.
-fn filesystem_types() -> libbpf_rs::Result<[u64; 2]> {
-    let symbols = Symbols::load()?;
-    Ok(["nfs4_fs_type", "nfs_fs_type"].map(|name| symbols.address(name).unwrap_or(0)))
+fn filesystem_types() -> [u64; 2] {
+    let symbols = Symbols::load().inspect_err(|error| tracing::debug!(%error, "the kernel's symbols are not known"));
+    let symbols = symbols.ok();
+    ["nfs4_fs_type", "nfs_fs_type"].map(|name| symbols.as_ref().and_then(|all| all.address(name)).unwrap_or(0))
 }
 
 struct NfsProbe;
@@ -190,7 +191,7 @@ struct NfsProbe;
 impl Probe for NfsProbe {
     /// Writes the names of the operations, and where the kernel has its types of file systems, into the object's read-only data.
     fn prepare(&self, object: &mut OpenObject) -> libbpf_rs::Result<()> {
-        let types = filesystem_types()?;
+        let types = filesystem_types();
         for mut map in object.maps_mut() {
             let name = map.name().as_encoded_bytes().to_vec();
             let Some(value) = map.initial_value_mut() else { continue };

@@ -56,11 +56,13 @@ static long add_other(__u32 index, struct others *others)
 /* An iterator runs in one RCU section, in which what has been on the list can still be followed. */
 static __always_inline void add_others(struct task_record *r, struct task_struct___all *task)
 {
+	const struct signal_struct *signal;
 	struct others others = { .r = r };
 
 	if (r->threads < 2)
 		return;
-	others.head = (const void *)UNTRUSTED(task)->signal + bpf_core_field_offset(struct signal_struct, thread_head);
-	others.at = UNTRUSTED(task)->signal->thread_head.next;
+	signal = UNTRUSTED(task)->signal;
+	others.head = (const void *)signal + bpf_core_field_offset(struct signal_struct, thread_head);
+	others.at = signal->thread_head.next;
 	bpf_loop(MAX_THREADS, add_other, &others, 0);
 }
