@@ -107,11 +107,11 @@ pub fn prepare(mount: Pointer, step: Step) -> Result<(), Errno> {
 impl Target {
     /// The daemon's handle of an identity.
     pub fn perms(&self, perms: Pointer) -> Result<Handle, Errno> {
-        self.tell(&identity(perms)?)
+        self.register(&identity(perms)?)
     }
 
     /// The daemon's handle of an identity, which it is told of once.
-    pub fn tell(&self, identity: &Arc<Identity>) -> Result<Handle, Errno> {
+    pub fn register(&self, identity: &Arc<Identity>) -> Result<Handle, Errno> {
         {
             let tables = fork::tables();
             if tables.is_current(&self.link) {

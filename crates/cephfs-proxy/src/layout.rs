@@ -42,20 +42,20 @@ pub const AWAITED: u32 = 2;
 /// The client's turn: the answer is there.
 pub const ANSWERED: u32 = 3;
 
-/// No worker looks at `submitted` unless somebody rings.
-pub const UNHEEDED: u32 = 0;
-/// One does, when it has done what it is at: something quick, as far as it knows.
-pub const HEEDED: u32 = 1;
-/// Somebody has rung, and no worker has come yet.
-pub const RUNG: u32 = 2;
+/// No worker polls `submitted`: the client has to send a wakeup.
+pub const NOT_POLLING: u32 = 0;
+/// A worker polls `submitted` as soon as it has finished its present request, which it expects to be quick.
+pub const POLLING: u32 = 1;
+/// A client has sent a wakeup, and no worker has arrived yet.
+pub const WAKEUP_SENT: u32 = 2;
 
 /// The first pages. Each group of words that is written together has a cache line for itself.
 #[repr(C)]
 pub struct Control {
     /// A bit for each slot that the client has filled; the daemon takes them out.
     pub submitted: Line<AtomicU64>,
-    /// UNHEEDED, HEEDED or RUNG.
-    pub heeded: Line<AtomicU32>,
+    /// NOT_POLLING, POLLING or WAKEUP_SENT.
+    pub polling: Line<AtomicU32>,
     /// Goes up with each answer that nobody waits for (`Slot::asynchronous`); a futex.
     pub completed: Line<AtomicU32>,
     /// Not zero: the client sleeps on `completed`. Whoever wakes it takes that back first.

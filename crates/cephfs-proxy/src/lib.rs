@@ -5,11 +5,11 @@
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 compile_error!("handles are 64 bits wide and pass for pointers: Linux on a 64-bit processor is needed");
 
+pub mod adaptive_spin;
 #[cfg(feature = "daemon")]
 pub mod daemon;
 pub mod layout;
-pub mod patience;
 pub mod sys;
 pub mod usdt;
+pub mod version_table;
 pub mod wire;
-pub mod words;

@@ -45,13 +45,13 @@ impl Rule for BaselineRule {
         &self.subject
     }
 
-    fn told(&self, interval: Duration) -> String {
+    fn describe(&self, interval: Duration) -> String {
         format!(
             "{}, {} times their own recent normal and {:?} more, for {}",
-            self.subject.told(self.operations.len()),
+            self.subject.describe(self.operations.len()),
             self.factor,
             self.least_shift,
-            self.pace.told(interval),
+            self.pace.describe(interval),
         )
     }
 
@@ -226,7 +226,7 @@ impl Detector for Baseline {
         false
     }
 
-    fn of_all(&self) -> Option<&BTreeSet<Operation>> {
+    fn histograms_needed(&self) -> Option<&BTreeSet<Operation>> {
         Some(&self.rule.operations)
     }
 

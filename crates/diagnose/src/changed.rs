@@ -109,7 +109,7 @@ pub fn changed(
     let mut listed: Vec<_> = all_groups.filter(|(by, _, group)| is_worth_saying(by, group)).collect();
     listed.sort_by(|(.., one), (.., other)| other.cost.total_cmp(&one.cost));
     let of_word = |word| listed.iter().filter(move |(by, ..)| by.word() == word).take(LISTED);
-    WORDS.into_iter().flat_map(of_word).map(|(by, id, group)| seen.told(by, *id, group)).collect()
+    WORDS.into_iter().flat_map(of_word).map(|(by, id, group)| seen.describe(by, *id, group)).collect()
 }
 
 /// What is said of a group, and how.
@@ -127,7 +127,7 @@ struct Seen<'a> {
 }
 
 impl Seen<'_> {
-    fn told(&self, by: &By, id: usize, group: &Group) -> Changed {
+    fn describe(&self, by: &By, id: usize, group: &Group) -> Changed {
         let without = self.p99_without(by, id);
         let per_second = group.count as f64 / self.seconds;
         let normally = self.normally(by, group);

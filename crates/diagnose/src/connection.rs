@@ -38,7 +38,7 @@ impl Rule for ConnectionRule {
         &self.subject
     }
 
-    fn told(&self, interval: Duration) -> String {
+    fn describe(&self, interval: Duration) -> String {
         format!("{}: {} kinds of trouble with connections, in {interval:?}", self.name(), self.counts.len())
     }
 
@@ -83,13 +83,13 @@ struct Again {
     /// Oldest first.
     events: VecDeque<Event>,
     /// How many of them, from the oldest on, belong to an incident already.
-    told: usize,
+    counted: usize,
 }
 
 impl Again {
     fn forget(&mut self, oldest: usize) {
         self.events.drain(..oldest);
-        self.told = self.told.saturating_sub(oldest);
+        self.counted = self.counted.saturating_sub(oldest);
     }
 
     fn keep(&mut self, event: &Event) {
@@ -157,9 +157,9 @@ impl Detector for Connections {
         // What was sent again before this window is a part of it.
         let from = window.from;
         for (_, again) in self.again.iter_mut().filter(|((_, other), _)| other == peer) {
-            let untold = again.events.iter().skip(again.told);
-            untold.filter(|event| event.end() < from).for_each(|event| window.push(event));
-            again.told = again.events.len();
+            let uncounted = again.events.iter().skip(again.counted);
+            uncounted.filter(|event| event.end() < from).for_each(|event| window.push(event));
+            again.counted = again.events.len();
         }
     }
 

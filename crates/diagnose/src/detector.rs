@@ -12,7 +12,7 @@ pub trait Detector: Send {
     fn counts(&self, event: &Event, long_term: &LongTerm) -> bool;
 
     /// The operations of which it must also know what finished however fast, see [`Detector::look`]; `None`: it need not.
-    fn of_all(&self) -> Option<&BTreeSet<Operation>> {
+    fn histograms_needed(&self) -> Option<&BTreeSet<Operation>> {
         None
     }
 

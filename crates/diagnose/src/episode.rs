@@ -40,7 +40,7 @@ impl Change {
 }
 
 /// One rule on duty: its open window, and its episode if there is one.
-pub struct Watch {
+pub struct RuleState {
     rule: Box<dyn Detector>,
     cooldown: u64,
     window: Window,
@@ -57,16 +57,16 @@ struct Open {
     news: bool,
 }
 
-impl Watch {
+impl RuleState {
     /// A rule whose first window begins at `now`. A cool-down of zero makes every anomalous window an incident.
     pub fn new(rule: Box<dyn Detector>, cooldown: Duration, now: Nanos) -> Self {
         let cooldown = u64::try_from(cooldown.as_nanos()).unwrap_or(u64::MAX);
         Self { rule, cooldown, window: Window::new(now), open: None }
     }
 
-    /// The operations of which [`Watch::close`] must be told what finished.
-    pub fn of_all(&self) -> Option<&BTreeSet<Operation>> {
-        self.rule.of_all()
+    /// The operations of which [`RuleState::close`] must be told what finished.
+    pub fn histograms_needed(&self) -> Option<&BTreeSet<Operation>> {
+        self.rule.histograms_needed()
     }
 
     /// Takes a drained event, if the rule counts it.

@@ -50,11 +50,11 @@ impl Rule for ErrorRule {
         &self.subject
     }
 
-    fn told(&self, interval: Duration) -> String {
+    fn describe(&self, interval: Duration) -> String {
         let share = self.acceptable_percent.map(|least| format!(" and {least} % of all")).unwrap_or_default();
         format!(
             "{}, {} or more failures{share} in {interval:?}",
-            self.subject.told(self.operations.len()),
+            self.subject.describe(self.operations.len()),
             self.acceptable_count
         )
     }
@@ -99,13 +99,14 @@ impl Detector for ErrorRule {
         event.flags.failed && self.operations.contains(&event.operation) && self.codes.count(event)
     }
 
-    fn of_all(&self) -> Option<&BTreeSet<Operation>> {
+    fn histograms_needed(&self) -> Option<&BTreeSet<Operation>> {
         self.acceptable_percent.map(|_| &self.operations)
     }
 
     fn look(&mut self, window: &mut Window, meanwhile: &Meanwhile<'_>) {
-        let of_all = self.of_all();
-        let judged = meanwhile.finished.iter().filter(|one| of_all.is_some_and(|all| all.contains(&one.operation)));
+        let histograms_needed = self.histograms_needed();
+        let judged =
+            meanwhile.finished.iter().filter(|one| histograms_needed.is_some_and(|all| all.contains(&one.operation)));
         window.finished = judged.map(|one| one.histogram.count).sum();
     }
 
@@ -119,12 +120,12 @@ impl Detector for ErrorRule {
             return None;
         }
         let limit = counted(self.acceptable_count.into(), "failure");
-        let (of_all, limit) = match self.acceptable_percent {
+        let (histograms_needed, limit) = match self.acceptable_percent {
             Some(least) => (format!(", {least} % of all or more"), format!("{limit}, {least} %")),
             None => (String::new(), limit),
         };
         let failures = counted(self.acceptable_count.into(), "operation that failed");
-        let rule = format!("at least {failures} in one watch interval{of_all}");
+        let rule = format!("at least {failures} in one watch interval{histograms_needed}");
         Some(self.anomaly(rule, self.observed(window), limit))
     }
 

@@ -40,10 +40,10 @@ impl Rule for LatencyRule {
         &self.subject
     }
 
-    fn told(&self, interval: Duration) -> String {
+    fn describe(&self, interval: Duration) -> String {
         format!(
             "{}, {} or more over their threshold in {interval:?}, or one of {:?}",
-            self.subject.told(self.thresholds.len()),
+            self.subject.describe(self.thresholds.len()),
             self.acceptable_count,
             self.ceiling,
         )

@@ -1,6 +1,6 @@
 //! From events to anomalies to a verdict: pure functions over the model's types, without a clock, a kernel or a file.
 //!
-//! One way through: a [`Watch`] puts the events that its rule counts into a [`Window`]; when the window closes, the rule
+//! One way through: a [`RuleState`] puts the events that its rule counts into a [`Window`]; when the window closes, the rule
 //! (a [`Detector`]) says whether it was anomalous; anomalous windows close to each other are one [`Episode`];
 //! [`verdict()`] says where its time was lost and [`Top`] who lost it.
 
@@ -29,7 +29,7 @@ mod window;
 pub use below::{Below, Child, KEPT_BELOW, Operations};
 pub use changed::changed;
 pub use detector::Detector;
-pub use episode::{Change, Episode, Watch};
+pub use episode::{Change, Episode, RuleState};
 pub use meanwhile::{Finished, Ledger, Meanwhile};
 pub use top::{File, Process, RANKS, Ranked, Top};
 pub use units::span;

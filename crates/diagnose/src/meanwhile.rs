@@ -18,7 +18,7 @@ pub struct Finished {
 /// An interval, as the probes saw it.
 #[derive(Clone, Copy)]
 pub struct Meanwhile<'a> {
-    /// Everything that finished, however fast: at least of the operations that a [`crate::Detector::of_all`] names.
+    /// Everything that finished, however fast: at least of the operations that a [`crate::Detector::histograms_needed`] names.
     pub finished: &'a [Finished],
     /// The flight recorder's operations that have ended since then. Costs milliseconds: for what is an anomaly already.
     pub recorded: &'a dyn Fn(Nanos) -> Vec<Event>,

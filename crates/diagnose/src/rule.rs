@@ -17,7 +17,7 @@ pub struct Subject {
 
 impl Subject {
     /// How what it notices begins in words, where it judges so many operations.
-    pub(crate) fn told(&self, operations: usize) -> String {
+    pub(crate) fn describe(&self, operations: usize) -> String {
         format!("{}: {operations} operations of {}", self.name, self.protocol.name)
     }
 }
@@ -31,7 +31,7 @@ pub trait Rule: Any + fmt::Debug + Send + Sync {
     fn subject(&self) -> &Subject;
 
     /// What it notices, in words, where windows last `interval`.
-    fn told(&self, interval: Duration) -> String;
+    fn describe(&self, interval: Duration) -> String;
 
     /// The rule at work.
     fn detector(&self) -> Box<dyn Detector>;
@@ -84,7 +84,7 @@ pub struct Pace {
 
 impl Pace {
     /// For how long something must last, in words.
-    pub(crate) fn told(self, interval: Duration) -> String {
+    pub(crate) fn describe(self, interval: Duration) -> String {
         format!("{} windows of {interval:?} with {} operations or more", self.sustained, self.operations)
     }
 }

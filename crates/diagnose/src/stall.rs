@@ -34,8 +34,8 @@ impl Rule for StallRule {
         &self.subject
     }
 
-    fn told(&self, _: Duration) -> String {
-        format!("{}, one that has not returned after {:?}", self.subject.told(self.operations.len()), self.limit)
+    fn describe(&self, _: Duration) -> String {
+        format!("{}, one that has not returned after {:?}", self.subject.describe(self.operations.len()), self.limit)
     }
 
     fn detector(&self) -> Box<dyn Detector> {

@@ -53,12 +53,12 @@ impl Rule for ThroughputRule {
         &self.subject
     }
 
-    fn told(&self, interval: Duration) -> String {
+    fn describe(&self, interval: Duration) -> String {
         format!(
             "{}, below {:.0} % of their own recent normal throughput, for {}",
-            self.subject.told(self.operations.len()),
+            self.subject.describe(self.operations.len()),
             self.share * 100.0,
-            self.pace.told(interval),
+            self.pace.describe(interval),
         )
     }
 
@@ -108,7 +108,7 @@ impl Detector for Throughput {
         false
     }
 
-    fn of_all(&self) -> Option<&BTreeSet<Operation>> {
+    fn histograms_needed(&self) -> Option<&BTreeSet<Operation>> {
         Some(&self.rule.operations)
     }
 

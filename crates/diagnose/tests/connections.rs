@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::{MS, judge, smb};
 use model::{Cause, Connection, Detail, Event, Layer, Level, Network, Operation, Protocol, Verdict, text::Text};
 use plumbline_diagnose::{
-    Change, Episode, Meanwhile, Watch,
+    Change, Episode, Meanwhile, RuleState,
     connection::ConnectionRule,
     long_term::LongTerm,
     rule::{Rule, Subject},
@@ -62,7 +62,7 @@ fn changes(events: &[Event]) -> Vec<Change> {
         counts: counts.into(),
         loss_percent: 0.5,
     };
-    let mut watch = Watch::new(rule.detector(), Duration::from_secs(60), 0);
+    let mut watch = RuleState::new(rule.detector(), Duration::from_secs(60), 0);
     events.iter().for_each(|event| watch.see(event, &LongTerm::default()));
     watch.close(1000 * MS, 0, &Meanwhile::default(), &mut 0)
 }
@@ -140,7 +140,7 @@ fn watched(events: impl Fn(u64) -> Vec<Event>, percent: f64) -> Option<(u64, Epi
     let counts = [(kind("TCP_RETRANSMIT"), 50)].into();
     let rule =
         ConnectionRule { subject: Subject { name: "r".into(), protocol: &CONNECTIONS }, counts, loss_percent: percent };
-    let mut watch = Watch::new(rule.detector(), Duration::from_secs(60), 0);
+    let mut watch = RuleState::new(rule.detector(), Duration::from_secs(60), 0);
     (1..=20).find_map(|second| {
         events(second - 1).iter().for_each(|event| watch.see(event, &LongTerm::default()));
         let changes = watch.close(second * 1000 * MS, 0, &Meanwhile::default(), &mut 0);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use common::{MS, rule, smb, syscall};
 use model::{Detail, Event, MountKey, Network, Syscall, text::Text};
 use plumbline_diagnose::{
-    Change, Detector, KEPT, Meanwhile, Top, Watch, Window, latency::LatencyRule, long_term::LongTerm,
+    Change, Detector, KEPT, Meanwhile, RuleState, Top, Window, latency::LatencyRule, long_term::LongTerm,
 };
 use proptest::prelude::*;
 
@@ -100,14 +100,14 @@ fn a_sampled_event_counts_for_all_that_it_stands_for() {
 
 /// Feeds one slow second after another, and tells what changed at its end.
 struct Run {
-    watch: Watch,
+    watch: RuleState,
     sequence: u64,
     seconds: u64,
 }
 
 impl Run {
     fn new(cooldown: u64) -> Self {
-        Self { watch: Watch::new(Box::new(rule(10)), Duration::from_secs(cooldown), 0), sequence: 0, seconds: 0 }
+        Self { watch: RuleState::new(Box::new(rule(10)), Duration::from_secs(cooldown), 0), sequence: 0, seconds: 0 }
     }
 
     fn second(&mut self, slow: u32) -> Vec<Change> {
@@ -174,7 +174,7 @@ fn without_a_cool_down_every_anomalous_window_is_an_incident() {
 
 #[test]
 fn a_window_longer_than_the_cool_down_does_not_split_an_outage() {
-    let mut watch = Watch::new(Box::new(rule(1)), Duration::from_secs(10), 0);
+    let mut watch = RuleState::new(Box::new(rule(1)), Duration::from_secs(10), 0);
     let mut sequence = 6;
     for minute in 1..=3 {
         watch.see(&write(0.0, 30.0), &LongTerm::default());

@@ -5,9 +5,9 @@ mod common;
 use std::time::Duration;
 
 use common::{MS, judge, operation, smb, syscall};
-use model::{Alternative, Cause, Code, Event, Layer, MountKey, Transit};
+use model::{Alternative, Cause, Code, Event, Layer, MountKey, SendTiming};
 use plumbline_diagnose::{
-    Change, Detector, Meanwhile, Watch, Window,
+    Change, Detector, Meanwhile, RuleState, Window,
     error::{Codes, ErrorRule},
     long_term::LongTerm,
     rule::Subject,
@@ -70,7 +70,7 @@ fn three_failures_are_an_anomaly_and_two_are_none() {
 #[test]
 fn a_share_of_all_operations_is_asked_for_beside_the_number() {
     let rule = rule(Codes::AllBut([].into()), Some(10.0));
-    assert_eq!(rule.of_all().map(|all| all.len()), Some(1));
+    assert_eq!(rule.histograms_needed().map(|all| all.len()), Some(1));
     let mut window = window(&vec![failed(DISK_FULL, 28); 3]);
     window.finished = 31;
     assert_eq!(rule.detect(&window), None, "less than a tenth");
@@ -145,7 +145,7 @@ fn in_flight(start: u64, now: u64) -> Event {
 
 #[test]
 fn one_operation_that_is_seen_again_and_again_is_one_incident_that_grows() {
-    let mut watch = Watch::new(Box::new(stalls()), Duration::from_secs(10), 0);
+    let mut watch = RuleState::new(Box::new(stalls()), Duration::from_secs(10), 0);
     let (mut sequence, mut seen) = (0, Vec::new());
     for second in 1..=30 {
         if second < 20 {
@@ -171,7 +171,7 @@ fn one_operation_that_is_seen_again_and_again_is_one_incident_that_grows() {
 fn of_a_silent_server_the_stamps_say_whether_it_has_the_request() {
     let stamped = |unacknowledged| {
         let mut event = in_flight(SECOND, 10 * SECOND);
-        event.transit = Some(Transit { sends: 1, most: MS, unacknowledged, ..Transit::default() });
+        event.transit = Some(SendTiming { sends: 1, most: MS, unacknowledged, ..SendTiming::default() });
         judge("stalled", &[event], &[])
     };
     let (arrived, lost) = (stamped(0), stamped(9 * SECOND));
@@ -184,7 +184,7 @@ fn of_a_silent_server_the_stamps_say_whether_it_has_the_request() {
 fn where_nothing_is_stamped_tcp_says_whether_a_silent_server_has_the_request_and_whether_its_answer_was_lost() {
     let judged = |unacknowledged, gap| {
         let mut event = in_flight(SECOND, 10 * SECOND);
-        event.transit = Some(Transit { unacknowledged, gap, ..Transit::default() });
+        event.transit = Some(SendTiming { unacknowledged, gap, ..SendTiming::default() });
         judge("stalled", &[event], &[])
     };
     let (arrived, lost, answered) = (judged(0, false), judged(9 * SECOND, false), judged(0, true));
@@ -196,7 +196,7 @@ fn where_nothing_is_stamped_tcp_says_whether_a_silent_server_has_the_request_and
 #[test]
 fn a_call_that_was_killed_is_judged_by_the_request_that_still_waits() {
     let mut request = in_flight(SECOND, 10 * SECOND);
-    request.transit = Some(Transit::default());
+    request.transit = Some(SendTiming::default());
     let call = Event { mount: request.mount, ..syscall("write", 1_000.0, 8_900.0) };
     let judged = judge("latency", std::slice::from_ref(&call), &[request]);
     assert_eq!((judged.layer, judged.cause), (Layer::Server, Some(Cause::Frozen)), "{:?}", judged.because);

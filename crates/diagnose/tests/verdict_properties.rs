@@ -8,7 +8,7 @@ use common::{
     faults::{Scene, rtt},
     smb, syscall,
 };
-use model::{Event, Layer, MountKey, Network, Phases, Transit};
+use model::{Event, Layer, MountKey, Network, Phases, SendTiming};
 use proptest::prelude::*;
 
 /// Who was slow in [`simulated`], by how many milliseconds.
@@ -57,7 +57,7 @@ fn simulated(network: f64, server: f64, threads: u32, fault: Fault, held: Held, 
             if stamped && broken {
                 let ns = |ms: f64| (ms * MS as f64) as u64;
                 let (local, held, least, most) = (ns(local), 0, ns(ack), ns(ack));
-                event.transit = Some(Transit {
+                event.transit = Some(SendTiming {
                     sends: 1,
                     local,
                     held,
@@ -93,7 +93,7 @@ fn any_event() -> impl Strategy<Value = Event> {
                 let mut event = Event { start, duration, weight, mount: MountKey(mount), ..base };
                 event.phases = Phases { queue, wire, deliver };
                 event.network = Network { srtt_us: srtt, rtt_us: sample, retransmits, known, ..Network::default() };
-                event.transit = transit.map(|(local, held, least, most)| Transit {
+                event.transit = transit.map(|(local, held, least, most)| SendTiming {
                     sends: 1,
                     local,
                     held,

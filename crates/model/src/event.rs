@@ -33,7 +33,7 @@ pub struct Event {
     /// The server connection at completion.
     pub network: Network,
     /// How its connection's sends fared meanwhile; `None` where nobody stamps them.
-    pub transit: Option<Transit>,
+    pub transit: Option<SendTiming>,
     /// How the connection and the threads at both of its ends got on; `None` of operations that took less than 10 ms.
     pub progress: Option<Box<Progress>>,
     /// What only operations of its protocol have.
@@ -58,7 +58,7 @@ impl Event {
     }
 
     /// What became of its sends, if they were stamped.
-    pub fn stamped(&self) -> Option<Transit> {
+    pub fn stamped(&self) -> Option<SendTiming> {
         self.transit.filter(|transit| transit.sends > 0)
     }
 
@@ -167,7 +167,7 @@ impl Network {
 /// made so shortly before or after that they cannot be told from its own.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Transit {
+pub struct SendTiming {
     /// How many of them were acknowledged, or with `unacknowledged` are not yet. 0: nothing is stamped, and of an operation in flight only
     /// `unacknowledged` is known, from what TCP knows of the connections with its server.
     pub sends: u32,

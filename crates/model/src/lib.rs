@@ -19,7 +19,7 @@ mod verdict;
 
 pub use anomaly::{Anomaly, SNAPSHOT};
 pub use detail::{CephProxy, Connection, Detail, MpiIo, Nfs, SeenFile, Smb, Syscall, Vfs};
-pub use event::{Caller, Event, Flags, Nanos, Network, Phases, Requester, Transit};
+pub use event::{Caller, Event, Flags, Nanos, Network, Phases, Requester, SendTiming};
 pub use histogram::{BUCKETS, Histogram, SIZES, quantile_index, sparse};
 pub use incident::{
     Changed, Host, Incident, RankedFile, RankedMount, RankedOperation, RankedProcess, Ranking, Share, Span, State,

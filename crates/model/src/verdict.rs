@@ -209,7 +209,7 @@ impl Cause {
     }
 
     /// The same in words.
-    pub fn told(self) -> &'static str {
+    pub fn describe(self) -> &'static str {
         match self {
             Self::Queue => "requests queue on this host",
             Self::OwnQueue => "this host's queueing discipline holds packets back",

@@ -2,7 +2,7 @@
 
 use model::{
     Caller, CpuWait, Event, Flags, Histogram, MountKey, Nanos, Network, Operation, Phases, Progress, Requester,
-    RequesterWaits, SocketTotals, Transit, text::Text,
+    RequesterWaits, SendTiming, SocketTotals, text::Text,
 };
 use syscalls::Sysno;
 
@@ -151,8 +151,8 @@ fn progress(raw: &progress) -> Option<Progress> {
 }
 
 /// `None` where nothing was stamped.
-fn transit(raw: &transit) -> Option<Transit> {
-    (raw.sends > 0).then(|| Transit {
+fn transit(raw: &transit) -> Option<SendTiming> {
+    (raw.sends > 0).then(|| SendTiming {
         sends: raw.sends,
         local: nanoseconds(raw.local_us),
         held: nanoseconds(raw.held_us),

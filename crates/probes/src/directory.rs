@@ -41,7 +41,7 @@ pub(crate) struct MountDirectory {
 
 impl MountDirectory {
     /// Makes it hold these mounts, as many of them as there is room for; the first counts where a key has several.
-    pub fn tell<'a>(
+    pub fn publish<'a>(
         &mut self,
         shared: &Shared,
         mounts: impl Iterator<Item = (MountKey, &'a MountPoint)>,

@@ -1,6 +1,6 @@
 //! The kernel side: loading, attaching and draining the probes, one folder each.
 //!
-//! `bpf/` holds what the probes' C sources share; [`Watch`] is the way in.
+//! `bpf/` holds what the probes' C sources share; [`ProbeSet`] is the way in.
 
 use model::{Event, EventLine, Level, Protocol};
 use serde::Serialize;
@@ -12,8 +12,8 @@ mod columns;
 mod connections;
 mod decode;
 mod directory;
-mod elsewhere;
 pub mod filesystems;
+mod foreign_mounts;
 mod generated;
 mod iterator;
 mod kernel;
@@ -23,6 +23,7 @@ mod mpiio;
 mod names;
 mod nfs;
 mod probe;
+mod probe_set;
 mod processes;
 mod recorder;
 mod ring;
@@ -36,17 +37,16 @@ pub mod tcp;
 mod threads;
 mod usage;
 mod vfs;
-mod watch;
 
 pub use columns::{Cell, Column};
 pub use decode::decode_event;
 pub use kernel::{Kernel, PERMISSION, may_load};
+pub use probe_set::{Filter, Options, ProbeSet, clean_pins, keys_of, monotonic, requester};
 pub use processes::Followed;
 pub use recorder::{RECORD_SIZE, Recorder, Ring, Slice, Tail, operations as operations_of};
 pub use runs::Runs;
 pub use shared::Counters;
 pub use usage::{Account, LATENCIES, Usage, Who};
-pub use watch::{Filter, Options, Watch, clean_pins, keys_of, monotonic, requester};
 
 /// Every probe. A new one is a folder, a number in bpf/event.h and a line here. What one protocol's hooks need several
 /// modules for is several probes, next to each other.
@@ -85,7 +85,7 @@ pub fn system_call(name: &str) -> Option<&'static str> {
     name.parse::<::syscalls::Sysno>().ok().map(|call| call.name())
 }
 
-/// Whether the protocol's probe can tell what is in flight: see [`Watch::in_flight`].
+/// Whether the protocol's probe can tell what is in flight: see [`ProbeSet::in_flight`].
 pub fn shows_in_flight(protocol: &Protocol) -> bool {
     SPECS.iter().any(|spec| spec.protocol == protocol && !spec.inflight.is_empty())
 }

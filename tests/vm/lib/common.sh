@@ -150,9 +150,10 @@ all_ended() {
 ### Load, by processes of a given name that start no others
 
 loads=()
-# load COMM COUNT write|read DIR: COUNT processes, each at most twenty times a second on a file of its own in DIR
+# load COMM COUNT write|read DIR: COUNT processes, each at most twenty times a second on a file of its own in DIR. Returns when all have their files
 load() {
   local n
+  : > "$work/begun"
   for ((n = 0; n < $2; n++)); do
     (
       name_self "$1"
@@ -160,18 +161,28 @@ load() {
     ) 2> /dev/null &
     loads+=($!)
   done
+  wait_for 60 have_begun "$2" || die "the load begins" "of $2 processes of $1, $(wc -l < "$work/begun") have"
+}
+# begun: what a load says when it has its file
+begun() { echo >> "$work/begun"; }
+have_begun() {
+  local all
+  mapfile -t all < "$work/begun"
+  [ ${#all[@]} -eq "$1" ]
 }
 # name_self COMM: any bytes but NUL
 name_self() { printf %s "$1" > "/proc/$BASHPID/comm"; }
 # One write of 4 KiB each time, in the writer's name where the mount has cache=none
 load_write() {
   exec > "$1"
+  begun
   while printf %4096s ''; do pause 0.05; done
 }
 # One read of 4 KiB each time, from the beginning again after two megabytes
 load_read() {
   local _
   printf %2097152s '' > "$1"
+  begun
   while :; do
     while read -rN 4096 _; do pause 0.05; done < "$1"
   done

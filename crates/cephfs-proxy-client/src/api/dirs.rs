@@ -24,7 +24,7 @@ unsafe extern "C" fn ceph_ll_opendir(cmount: Pointer, inode: Pointer, dirpp: *mu
     guard_int(|| {
         let (target, out) = (target(cmount)?, not_null(dirpp)?);
         let (origin, identity) = (origin(inode)?, identity(perms)?);
-        let (remote, perms) = (target.inode(inode)?, target.tell(&identity)?);
+        let (remote, perms) = (target.inode(inode)?, target.register(&identity)?);
         let (remote, batch) = match target.list(inode, perms) {
             Some(list) => (None, Batch::known(list)),
             None => {

@@ -45,7 +45,7 @@ unsafe extern "C" fn ceph_ll_create(
     guard_int(|| {
         let (target, out, fh, stx) = (target(cmount)?, not_null(outp)?, not_null(fhp)?, not_null(stx)?);
         let identity = identity(perms)?;
-        let (mount, parent, perms) = (target.mount, target.inode(parent)?, target.tell(&identity)?);
+        let (mount, parent, perms) = (target.mount, target.inode(parent)?, target.register(&identity)?);
         // SAFETY: a C string or null.
         let name = unsafe { text(name)? };
         let request = CreateFile { mount, parent, name, mode, oflags, want, flags: lflags, perms };
@@ -74,7 +74,7 @@ unsafe extern "C" fn ceph_ll_open(
     guard_int(|| {
         let (target, fh) = (target(cmount)?, not_null(fh)?);
         let (origin, identity) = (origin(inode)?, identity(perms)?);
-        let (mount, inode, perms) = (target.mount, target.inode(inode)?, target.tell(&identity)?);
+        let (mount, inode, perms) = (target.mount, target.inode(inode)?, target.register(&identity)?);
         let file = target.link.call(&Open { mount, inode, flags, perms })?;
         // SAFETY: a place that the caller has.
         unsafe { *fh = open_file(&target, file, origin, flags, identity) };

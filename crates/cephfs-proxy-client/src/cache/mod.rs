@@ -1,4 +1,4 @@
-//! Copies of what the daemon has said, used for as long as its words say that they are right (`cephfs_proxy::words`).
+//! Cached answers of the daemon, used for as long as the version table shows that they are valid (`cephfs_proxy::version_table`).
 //!
 //! They lie with the inode that they are about. Looking takes the library's lock and no request.
 
@@ -54,8 +54,8 @@ impl<T> Kept<T> {
     /// It, if it is still right.
     pub fn get(&self, link: &Link) -> Option<&T> {
         let Stamp { first, second, .. } = self.stamp;
-        let same = |(word, value)| link.words.value(word) == value;
-        (self.link == link.id && same(first) && same(second) && now() < self.until && link.words.alive())
+        let same = |(entry, value)| link.versions.value(entry) == value;
+        (self.link == link.id && same(first) && same(second) && now() < self.until && link.versions.alive())
             .then_some(&self.value)
     }
 }

@@ -146,8 +146,8 @@ impl Claim<'_> {
 
     fn wait(&self) -> Result<(), Errno> {
         let state = &self.link.mapping.slot(self.slot).state;
-        let patience = &self.link.patience;
-        if patience.watch(patience.looks(), || state.load(Ordering::Acquire) == layout::ANSWERED) {
+        let spin = &self.link.spin;
+        if spin.watch(spin.looks(), || state.load(Ordering::Acquire) == layout::ANSWERED) {
             self.pending.set(false);
             return Ok(());
         }

@@ -19,14 +19,14 @@ use std::{
 };
 
 use cephfs_proxy::{
+    adaptive_spin::AdaptiveSpin,
     layout::{self, Mapping, RELEASES, SLOTS},
-    patience::Patience,
     sys,
+    version_table::VersionTable,
     wire::{
         self, Errno, Handle, Malformed, Operation, Reader, Wire, Writer,
         hello::{Hello, MAGIC, PACKET_SIZE, VERSION, Welcome},
     },
-    words::Words,
 };
 
 use crate::{api::Aio, fork};
@@ -51,7 +51,7 @@ pub struct Link {
     socket: ManuallyDrop<OwnedFd>,
     bell: ManuallyDrop<OwnedFd>,
     /// What says whether copies are still right.
-    pub words: Words,
+    pub versions: VersionTable,
     mapping: ManuallyDrop<Mapping>,
     /// Where the daemon listens.
     path: CString,
@@ -61,8 +61,8 @@ pub struct Link {
     freed: AtomicU32,
     waiters: AtomicU32,
     dead: AtomicBool,
-    patience: Patience,
-    completion_patience: Patience,
+    spin: AdaptiveSpin,
+    completion_spin: AdaptiveSpin,
     /// What asynchronous requests are for.
     pub aio: Aio,
     /// It is the parent's.
@@ -105,7 +105,7 @@ impl Link {
             return Err(Errno(welcome.status));
         }
         let mut descriptors = descriptors.into_iter();
-        let (Some(memory), Some(bell), Some(words)) = (descriptors.next(), descriptors.next(), descriptors.next())
+        let (Some(memory), Some(bell), Some(versions)) = (descriptors.next(), descriptors.next(), descriptors.next())
         else {
             return Err(Errno(libc::EPROTO));
         };
@@ -114,15 +114,15 @@ impl Link {
             id: 0,
             socket: ManuallyDrop::new(socket),
             bell: ManuallyDrop::new(bell),
-            words: Words::map(&words).map_err(errno)?,
+            versions: VersionTable::map(&versions).map_err(errno)?,
             mapping: ManuallyDrop::new(mapping),
             path: CString::new(path.into_os_string().into_vec()).map_err(|_| Errno(libc::EINVAL))?,
             free: AtomicU64::new(u64::MAX >> (64 - SLOTS)),
             freed: AtomicU32::new(0),
             waiters: AtomicU32::new(0),
             dead: AtomicBool::new(false),
-            patience: Patience::default(),
-            completion_patience: Patience::default(),
+            spin: AdaptiveSpin::default(),
+            completion_spin: AdaptiveSpin::default(),
             aio: Aio::default(),
             abandoned: AtomicBool::new(false),
             keeps_names: welcome.keeps_names,
@@ -208,8 +208,8 @@ impl Link {
     pub fn await_completion(&self, seen: u32, limit: Duration) -> bool {
         let control = self.mapping.control();
         let more = || control.completed.0.load(Ordering::SeqCst) != seen;
-        let patience = &self.completion_patience;
-        if patience.watch(patience.looks(), more) {
+        let spin = &self.completion_spin;
+        if spin.watch(spin.looks(), more) {
             return true;
         }
         control.completion_awaited.0.store(1, Ordering::SeqCst);
@@ -229,9 +229,11 @@ impl Link {
 
     /// Has a worker come, unless one does anyway; false if one does.
     fn call_worker(&self) -> bool {
-        let heeded = &self.mapping.control().heeded.0;
-        let calls = heeded.load(Ordering::SeqCst) == layout::UNHEEDED
-            && heeded.compare_exchange(layout::UNHEEDED, layout::RUNG, Ordering::SeqCst, Ordering::SeqCst).is_ok();
+        let polling = &self.mapping.control().polling.0;
+        let calls = polling.load(Ordering::SeqCst) == layout::NOT_POLLING
+            && polling
+                .compare_exchange(layout::NOT_POLLING, layout::WAKEUP_SENT, Ordering::SeqCst, Ordering::SeqCst)
+                .is_ok();
         if calls {
             sys::ring(self.bell.as_fd());
         }

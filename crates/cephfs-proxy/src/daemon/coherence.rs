@@ -1,4 +1,4 @@
-//! What clients may keep copies of, for how long, and what makes them void: ../words.rs says how they see it.
+//! What clients may keep copies of, for how long, and what makes them void: ../version_table.rs says how they see it.
 
 use std::{
     sync::{
@@ -8,10 +8,10 @@ use std::{
     time::Duration,
 };
 
-use super::{lock, mounts::Mount, promises};
+use super::{delegations, lock, mounts::Mount};
 use crate::{
+    version_table::{self, COUNT, VersionTable},
     wire::{Stamp, Statx},
-    words::{self, COUNT, Words},
 };
 
 /// Milliseconds for which a directory's attributes are kept, at most: CephFS adds up the sizes of what is below when it finds the time.
@@ -33,29 +33,29 @@ pub enum Copied<'a> {
 
 /// What the daemon's mounts have in common.
 pub struct Coherence {
-    words: &'static Words,
-    /// Goes up with each beginning and each end of a change, and with each promise.
+    versions: &'static VersionTable,
+    /// Goes up with each beginning and each end of a change, and with each delegation.
     epoch: AtomicU64,
     /// Milliseconds by which copies may be late to show what other clients of the cluster change; 0: not at all.
     stale: u32,
 }
 
 impl Coherence {
-    /// Of these words.
-    pub fn new(words: &'static Words, stale: u32) -> Coherence {
-        Coherence { words, epoch: AtomicU64::new(0), stale }
+    /// A table for `stale` milliseconds of validity without delegations.
+    pub fn new(versions: &'static VersionTable, stale: u32) -> Coherence {
+        Coherence { versions, epoch: AtomicU64::new(0), stale }
     }
 }
 
 impl Coherence {
-    /// Whether copies may be kept that nobody has promised to be right.
+    /// Whether copies may be kept without a delegation.
     pub fn may_be_stale(&self) -> bool {
         self.stale > 0
     }
 
     /// How long a copy is kept, at most.
     pub fn longest(&self) -> Duration {
-        Duration::from_millis(self.stale.max(promises::LIFE).into())
+        Duration::from_millis(self.stale.max(delegations::LIFE).into())
     }
 }
 
@@ -75,33 +75,33 @@ pub struct Change<'m> {
 /// Copies that can be made void without their mount.
 pub struct Copies {
     coherence: Arc<Coherence>,
-    words: [u32; 2],
+    versions: [u32; 2],
 }
 
 impl Copies {
-    /// What they say is promised from now on. What was read before is not, which the words do not tell.
-    pub fn promised(&self) {
+    /// A delegation covers the copies from now on. It does not cover those made before, which the versions alone cannot show.
+    pub fn delegated(&self) {
         self.coherence.epoch.fetch_add(1, Ordering::SeqCst);
     }
 
     /// What they say may be wrong from now on.
     pub fn void(&self) {
         self.coherence.epoch.fetch_add(1, Ordering::SeqCst);
-        self.coherence.words.begin(&self.words);
-        self.coherence.words.end(&self.words);
+        self.coherence.versions.begin(&self.versions);
+        self.coherence.versions.end(&self.versions);
         self.coherence.epoch.fetch_add(1, Ordering::SeqCst);
     }
 }
 
 impl Drop for Change<'_> {
     fn drop(&mut self) {
-        self.coherence.words.end(&self.touched[..self.count]);
+        self.coherence.versions.end(&self.touched[..self.count]);
         self.coherence.epoch.fetch_add(1, Ordering::SeqCst);
     }
 }
 
 impl Mount {
-    fn word(&self, what: Copied<'_>) -> u32 {
+    fn entry(&self, what: Copied<'_>) -> u32 {
         // FNV-1a over the parts; the upper bits are the better ones.
         let mut hash = 0xcbf2_9ce4_8422_2325_u64 ^ self.number;
         let mut add = |bytes: &[u8]| {
@@ -122,15 +122,15 @@ impl Mount {
         const { assert!(N <= MOST) };
         let mut change = Change { coherence: &self.coherence, touched: [0; MOST], count: 0 };
         for (place, what) in change.touched.iter_mut().zip(what) {
-            *place = self.word(*what);
+            *place = self.entry(*what);
             change.count += 1;
         }
         self.coherence.epoch.fetch_add(1, Ordering::SeqCst);
-        self.coherence.words.begin(&change.touched[..change.count]);
+        self.coherence.versions.begin(&change.touched[..change.count]);
         change
     }
 
-    /// Whether copies may be kept that nobody has promised to be right.
+    /// Whether copies may be kept without a delegation.
     pub fn may_be_stale(&self) -> bool {
         self.coherence.may_be_stale()
     }
@@ -138,23 +138,23 @@ impl Mount {
     /// What a copy of these two would be stamped with, now, before libcephfs is asked for it.
     pub fn stamp(&self, first: Copied<'_>, second: Copied<'_>) -> Stamp {
         let [first, second] = [first, second].map(|what| {
-            let word = self.word(what);
-            (word, self.coherence.words.value(word))
+            let entry = self.entry(what);
+            (entry, self.coherence.versions.value(entry))
         });
-        let changing = words::is_changing(first.1) || words::is_changing(second.1);
+        let changing = version_table::is_changing(first.1) || version_table::is_changing(second.1);
         Stamp { life: if changing { 0 } else { self.coherence.stale }, first, second }
     }
 
-    /// Likewise, of what an inode's promise covers.
-    fn stamp_promised(&self, ino: u64, what: Copied<'_>) -> Stamp {
+    /// Likewise, for what an inode's delegation covers.
+    fn stamp_delegated(&self, ino: u64, what: Copied<'_>) -> Stamp {
         let stamp = self.stamp(what, what);
-        let promised = stamp.life == 0 && !words::is_changing(stamp.first.1) && self.is_promised(ino);
-        Stamp { life: if promised { promises::LIFE } else { stamp.life }, ..stamp }
+        let delegated = stamp.life == 0 && !version_table::is_changing(stamp.first.1) && self.is_delegated(ino);
+        Stamp { life: if delegated { delegations::LIFE } else { stamp.life }, ..stamp }
     }
 
     /// Likewise, of an inode's attributes.
     pub fn stamp_attributes(&self, ino: u64) -> Stamp {
-        self.stamp_promised(ino, Copied::Attributes(ino))
+        self.stamp_delegated(ino, Copied::Attributes(ino))
     }
 
     /// Likewise, of a directory's list of names, for who may see it.
@@ -164,13 +164,13 @@ impl Mount {
 
     /// Likewise, of an inode's extended attributes.
     pub fn stamp_rights(&self, ino: u64) -> Stamp {
-        self.stamp_promised(ino, Copied::Rights(ino))
+        self.stamp_delegated(ino, Copied::Rights(ino))
     }
 
-    /// All copies of what an inode's promise covers.
+    /// All copies that an inode's delegation covers.
     pub fn copies(&self, ino: u64) -> Copies {
-        let words = [Copied::Attributes(ino), Copied::Rights(ino)].map(|what| self.word(what));
-        Copies { coherence: self.coherence.clone(), words }
+        let versions = [Copied::Attributes(ino), Copied::Rights(ino)].map(|what| self.entry(what));
+        Copies { coherence: self.coherence.clone(), versions }
     }
 
     /// To be asked before a name is looked up.

@@ -19,8 +19,8 @@ use super::{
     seen, serve,
 };
 use crate::{
+    adaptive_spin::AdaptiveSpin,
     layout::{self, MESSAGE_SIZE, Mapping, RELEASES},
-    patience::Patience,
     sys,
     wire::{Handle, Request},
 };
@@ -51,28 +51,28 @@ pub struct Connection {
     closed: AtomicBool,
     /// We leave, not the client.
     orderly: AtomicBool,
-    patience: Patience,
+    spin: AdaptiveSpin,
     /// Requests that were served.
     pub served: AtomicU64,
     /// The last request was served in a moment: so may be the next.
     is_quick: AtomicBool,
 }
 
-/// A worker's, from when it comes until it leaves, but for what may take long: meanwhile the client need not ring. Whoever gives it up
-/// must look once more afterwards, since the client may have relied on it until then. If another still has it, the client rings in vain;
-/// but that one may be at something that takes longer than it thought.
-struct Attention<'c>(&'c Mapping);
+/// Sets `polling` while a worker polls, so that the client skips the wakeup. A worker drops the guard before anything that may take long.
+/// It must poll once more after that, since the client may have relied on the flag until then. Another worker may still poll: the
+/// client's wakeup is needless in that case, unless that worker's request takes longer than expected.
+struct PollGuard<'c>(&'c Mapping);
 
-impl<'c> Attention<'c> {
-    fn new(mapping: &'c Mapping) -> Attention<'c> {
-        mapping.control().heeded.0.store(layout::HEEDED, Ordering::SeqCst);
-        Attention(mapping)
+impl<'c> PollGuard<'c> {
+    fn new(mapping: &'c Mapping) -> PollGuard<'c> {
+        mapping.control().polling.0.store(layout::POLLING, Ordering::SeqCst);
+        PollGuard(mapping)
     }
 }
 
-impl Drop for Attention<'_> {
+impl Drop for PollGuard<'_> {
     fn drop(&mut self) {
-        self.0.control().heeded.0.store(layout::UNHEEDED, Ordering::SeqCst);
+        self.0.control().polling.0.store(layout::NOT_POLLING, Ordering::SeqCst);
     }
 }
 
@@ -92,7 +92,7 @@ impl Connection {
             released: Mutex::new(0),
             closed: AtomicBool::new(false),
             orderly: AtomicBool::new(false),
-            patience: Patience::default(),
+            spin: AdaptiveSpin::default(),
             served: AtomicU64::new(0),
             is_quick: AtomicBool::new(true),
         }
@@ -118,18 +118,18 @@ impl Connection {
     pub fn work(&self, shared: &Shared, pool: &Pool, room: &mut [u8; MESSAGE_SIZE]) {
         let most = shared.limits.workers_per_client();
         if self.workers.fetch_add(1, Ordering::SeqCst) < most {
-            let mut attention = Some(Attention::new(&self.mapping));
+            let mut polling = Some(PollGuard::new(&self.mapping));
             let mut looks = 0;
             for _ in 0..TURN {
                 self.take_releases();
-                self.patience.watch(looks, || self.waiting() != 0);
+                self.spin.watch(looks, || self.waiting() != 0);
                 let Some(slot) = self.take() else { break };
                 if !self.is_quick.load(Ordering::Relaxed) {
-                    attention = None;
+                    polling = None;
                     self.call_another();
                 }
                 pool.about_to_block();
-                looks = self.answer(shared, slot, room, &mut attention);
+                looks = self.answer(shared, slot, room, &mut polling);
             }
         }
         // Whoever finds too many workers here leaves, and relies on those to see what it saw.
@@ -179,7 +179,7 @@ impl Connection {
         shared: &Shared,
         slot: usize,
         room: &mut [u8; MESSAGE_SIZE],
-        attention: &mut Option<Attention<'c>>,
+        polling: &mut Option<PollGuard<'c>>,
     ) -> u32 {
         let begun = Instant::now();
         let line = self.mapping.slot(slot);
@@ -205,14 +205,14 @@ impl Connection {
         // The slot may be submitted again as soon as its state says so.
         self.busy.fetch_and(!(1 << slot), Ordering::SeqCst);
         // Before the client has its answer, so that it cannot be faster.
-        attention.get_or_insert_with(|| Attention::new(&self.mapping));
+        polling.get_or_insert_with(|| PollGuard::new(&self.mapping));
         if line.state.swap(layout::ANSWERED, Ordering::SeqCst) == layout::AWAITED {
             sys::futex_wake(&line.state, 1);
         }
         if asynchronous {
             self.mapping.complete();
         }
-        self.patience.looks()
+        self.spin.looks()
     }
 
     /// Lets go of what the client has not asked for again for so long.

@@ -153,11 +153,12 @@ impl Lobby {
         let bell = sys::eventfd().map_err(failed)?;
         let own = socket.try_clone().map_err(failed)?;
         let connection = Arc::new(Connection::new(id, peer, own, mapping, bell));
-        seen::tell(&connection, &self.shared);
+        seen::publish(&connection, &self.shared);
         self.forget(socket);
         self.watch(&connection.socket, id).map_err(failed)?;
         self.pool.add(connection.clone()).map_err(failed)?;
-        if let Err(error) = self.say(socket.as_fd(), 0, &[memory.as_fd(), connection.bell(), self.shared.words.as_fd()])
+        if let Err(error) =
+            self.say(socket.as_fd(), 0, &[memory.as_fd(), connection.bell(), self.shared.versions.as_fd()])
         {
             self.leave(connection);
             return Err(failed(error));
@@ -194,7 +195,7 @@ impl Lobby {
         }
         for client in self.clients.values() {
             if let Client::Welcomed(connection) = client {
-                seen::tell(connection, &self.shared);
+                seen::publish(connection, &self.shared);
             }
         }
         if !self.clients.is_empty() {

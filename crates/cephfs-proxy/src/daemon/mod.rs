@@ -3,6 +3,7 @@
 mod ceph;
 mod coherence;
 mod connection;
+mod delegations;
 mod exporter;
 mod figures;
 mod handles;
@@ -10,7 +11,6 @@ mod lobby;
 mod mounts;
 mod peer;
 mod pool;
-mod promises;
 mod run;
 mod seen;
 mod serve;
@@ -60,7 +60,7 @@ pub struct Limits {
     pub memory: usize,
     /// Threads that answer them.
     pub workers: usize,
-    /// Files of one mount that are promised not to change unseen.
+    /// Most delegations held for one mount.
     pub delegations: usize,
 }
 
@@ -80,8 +80,8 @@ struct Shared {
     limits: Limits,
     figures: figures::Figures,
     pool: OnceLock<Weak<pool::Pool>>,
-    /// By which clients read the words.
-    words: std::os::fd::OwnedFd,
+    /// The version table, as clients map it.
+    versions: std::os::fd::OwnedFd,
 }
 
 /// A lock whose owner panicked is as good as any: nothing is left half done under one.

@@ -16,9 +16,9 @@ use std::{
 use super::{
     ceph::{Ceph, CephInode, CephMount},
     coherence::Coherence,
+    delegations::Delegations,
     handles::Perms,
     lock,
-    promises::Promises,
     sessions::{Session, Sessions},
 };
 use crate::{
@@ -196,14 +196,14 @@ fn get(raw: &Raw, option: &CStr, room: &mut [u8]) -> Result<(), Errno> {
 /// A mount that works, shared.
 pub struct Mount {
     raw: Raw,
-    /// For the words.
+    /// Validity of copies: see `coherence`.
     pub number: u64,
     /// What copies clients may keep.
     pub coherence: Arc<Coherence>,
     /// In its own name.
     pub own: Perms,
-    /// What the cluster has promised.
-    pub promises: Mutex<Promises>,
+    /// Delegations that this mount holds.
+    pub delegations: Mutex<Delegations>,
     /// See `taking_away`.
     pub names: [Mutex<()>; 64],
     /// For `ceph_chdir`: libcephfs has one working directory for all who share a mount, and here it is always the root.
@@ -258,7 +258,7 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        self.give_back_promises();
+        self.return_delegations();
         // SAFETY: it is ours, and given back once, while it is mounted.
         unsafe { (self.raw.ceph.ceph_ll_put)(self.raw.mount, self.root) };
     }
@@ -315,11 +315,11 @@ impl Mounts {
             number: self.number.fetch_add(1, Ordering::Relaxed),
             coherence: self.coherence.clone(),
             own,
-            promises: Mutex::default(),
+            delegations: Mutex::default(),
             names: [const { Mutex::new(()) }; 64],
             working_directory: Mutex::new(()),
         });
-        mount.allow_promises();
+        mount.allow_delegations();
         place.mount = Some(mount.clone());
         Ok(mount)
     }
@@ -327,7 +327,7 @@ impl Mounts {
     /// The cluster wants nothing to do with this one any more: who mounts the same gets another.
     pub fn give_up(&self, mount: &Arc<Mount>) {
         drop(lock(&mount.raw.session).take());
-        mount.break_promises();
+        mount.revoke_delegations();
         let places: Vec<_> = lock(&self.by_key).values().cloned().collect();
         for place in places {
             // One that is locked is being mounted, so it is not this one.

@@ -22,7 +22,7 @@ use super::{
     Options, Shared, ceph::Ceph, coherence::Coherence, exporter::Exporter, figures::Figures, lobby::Lobby,
     mounts::Mounts, pool::Pool, sessions::Sessions,
 };
-use crate::{sys, words::Words};
+use crate::{sys, version_table::VersionTable};
 
 /// How often it looks whether something is due.
 const TICK: Duration = Duration::from_millis(250);
@@ -37,13 +37,13 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let signals = block_signals().context("cannot set up signals")?;
     raise_descriptor_limit();
     let ceph = load(&options.library)?;
-    let (readable, words) =
-        Words::create().context("cannot share memory that clients only read: Linux 5.1 or newer is needed")?;
+    let (readable, versions) =
+        VersionTable::create().context("cannot share memory that clients only read: Linux 5.1 or newer is needed")?;
     let shared = Arc::new(Shared {
         ceph,
         version: ceph.version(),
-        mounts: Mounts::new(Coherence::new(words, options.stale)),
-        words: readable,
+        mounts: Mounts::new(Coherence::new(versions, options.stale)),
+        versions: readable,
         sessions: Sessions::open(ceph, &options.state),
         limits: options.limits.clone(),
         figures: Figures::new(options.metrics.is_some()),

@@ -61,7 +61,7 @@ pub fn watched(
 }
 
 /// Has the client say from now on when it submits requests, if that is of use to anybody.
-pub fn tell(connection: &Connection, shared: &Shared) {
+pub fn publish(connection: &Connection, shared: &Shared) {
     let wanted = u32::from(shared.figures.on || REQUEST.start() || REQUEST.done());
     let timed = &connection.mapping.control().seen.0.timed;
     if timed.load(Ordering::Relaxed) != wanted {

@@ -1,4 +1,4 @@
-//! The one exchange over the socket: a client says hello, and is welcomed with shared memory, a bell and the words, or refused.
+//! The one exchange over the socket: a client says hello; the daemon answers with shared memory, an eventfd and the version table, or refuses.
 
 use super::{Malformed, Reader, Wire, Writer};
 
@@ -18,7 +18,7 @@ pub struct Hello {
     pub version: u32,
 }
 
-/// From the daemon. If `status` is 0, three descriptors come with it: the memory, the eventfd to ring, and the words.
+/// From the daemon. If `status` is 0, three descriptors come with it: the memory, the eventfd that wakes a worker, and the version table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Welcome {
     /// MAGIC.

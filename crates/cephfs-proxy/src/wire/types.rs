@@ -93,13 +93,13 @@ pub struct Statvfs {
     pub namemax: u64,
 }
 
-/// For how long a copy of an answer is as good as the answer: while both words have these values (`words.rs`), and no longer than so many
+/// How long a copy of an answer is valid: while both entries of the version table have these values, and no longer than so many
 /// milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stamp {
     /// 0: it is to be asked for again each time.
     pub life: u32,
-    /// A word, and its value.
+    /// An entry of the version table, and its value.
     pub first: (u32, u64),
     /// Likewise; the same one again if there is no other.
     pub second: (u32, u64),

@@ -26,7 +26,7 @@ pub(super) fn conclude(mut candidates: Vec<Candidate>, mut because: Vec<String>,
     }
     candidates.truncate(GIVEN);
     because.extend(match named {
-        Some((cause, _)) => Some(format!("Cause: {}.", cause.told())),
+        Some((cause, _)) => Some(format!("Cause: {}.", cause.describe())),
         None => undecided(&candidates),
     });
     Verdict {
@@ -41,13 +41,13 @@ pub(super) fn conclude(mut candidates: Vec<Candidate>, mut because: Vec<String>,
 
 /// The likeliest, and what would tell them apart.
 fn undecided(candidates: &[Candidate]) -> Option<String> {
-    let told = |(cause, likely): &Candidate| format!("{} ({:.0} %)", cause.told(), likely * 100.0);
+    let percent = |(cause, likely): &Candidate| format!("{} ({:.0} %)", cause.describe(), likely * 100.0);
     match candidates {
         [] => None,
-        [one] => Some(format!("Likeliest: {}, which is not likely enough to be named.", told(one))),
+        [one] => Some(format!("Likeliest: {}, which is not likely enough to be named.", percent(one))),
         [one, other, ..] => {
             let apart = tells_apart(one.0, other.0);
-            Some(format!("Likeliest: {}, or {}. {apart}", told(one), told(other)))
+            Some(format!("Likeliest: {}, or {}. {apart}", percent(one), percent(other)))
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{Cause, Event, Level, PhasesMs, Transit, Verdict};
+use model::{Cause, Event, Level, PhasesMs, SendTiming, Verdict};
 
 use super::{
     conclude::{Candidate, UNREACHABLE, conclude},
@@ -143,21 +143,21 @@ pub(super) fn of_stalls(stalled: &[Event], around: &[Event]) -> Verdict {
 }
 
 /// Nobody is answered: whether the request arrived is all that can be known, and that only from its stamps.
-fn silent(transit: Option<Transit>, mut because: Vec<String>) -> Verdict {
+fn silent(transit: Option<SendTiming>, mut because: Vec<String>) -> Verdict {
     let (candidates, reason) = match transit {
-        Some(Transit { gap: true, .. }) => {
+        Some(SendTiming { gap: true, .. }) => {
             let reason =
                 "Part of what the server sent has come in, and what belongs before it is missing: the path loses it.";
             (vec![(Cause::Loss, 0.85)], reason.to_owned())
         }
-        Some(Transit { unacknowledged: 0, sends, most, .. }) => {
+        Some(SendTiming { unacknowledged: 0, sends, most, .. }) => {
             let last = if sends > 0 { format!(", the last after {}", span(most)) } else { String::new() };
             let reason = format!(
                 "All that was sent was acknowledged{last}: the server's host has the request, and its service does not answer."
             );
             (vec![(Cause::Frozen, 0.85)], reason)
         }
-        Some(Transit { unacknowledged, .. }) => {
+        Some(SendTiming { unacknowledged, .. }) => {
             let reason = format!(
                 "What was sent has not been acknowledged for {}: the network is cut, or the server's host is gone; from here, \
                  these look the same.",

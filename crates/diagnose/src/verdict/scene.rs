@@ -2,7 +2,7 @@
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
-use model::{Event, MountKey, Nanos, Phases, Transit};
+use model::{Event, MountKey, Nanos, Phases, SendTiming};
 
 use super::{
     normals::{Normals, roughly},
@@ -183,7 +183,7 @@ impl<'a> Scene<'a> {
     /// Whether TCP held a request back for most of its time though the peer's window was open, and what was sent before and after was acknowledged at once: nothing but
     /// this host kept it.
     pub fn was_not_sent(&self, event: &Event) -> bool {
-        let is_kept = |transit: Transit| {
+        let is_kept = |transit: SendTiming| {
             transit.retransmitted == 0
                 && transit.held >= event.phases.wire / 2
                 && transit.most <= transit.held / AT_ONCE

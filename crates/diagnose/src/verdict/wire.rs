@@ -18,7 +18,7 @@
 //! Where nothing is known the bounds are zero and all of the wire time. Operations of which that is so are taken to be like the
 //! others, if most of the time is the others'; else the verdict is unknown.
 
-use model::{Cause, Direction, Event, Layer, Operation, Transit};
+use model::{Cause, Direction, Event, Layer, Operation, SendTiming};
 
 use super::{
     DOMINANT, HALF,
@@ -62,7 +62,7 @@ pub(super) struct Split {
     /// Part of `low` that only the retransmissions account for.
     by_retransmission: u64,
     /// The extremes of the requests whose sends were stamped, and how many these are.
-    stamped: Option<(Transit, u32)>,
+    stamped: Option<(SendTiming, u32)>,
     path: Option<Path>,
     /// The path is as short as before; and timestamps say so.
     as_ever: bool,
@@ -355,8 +355,8 @@ impl Split {
     }
 }
 
-fn extremes(one: Transit, other: Transit) -> Transit {
-    Transit {
+fn extremes(one: SendTiming, other: SendTiming) -> SendTiming {
+    SendTiming {
         sends: one.sends.saturating_add(other.sends),
         local: one.local.max(other.local),
         held: one.held.max(other.held),

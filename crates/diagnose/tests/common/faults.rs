@@ -1,6 +1,6 @@
 //! What real faults look like: most figures are those of a Samba server and netem on a loopback.
 
-use model::{CpuWait, Event, Network, Phases, Progress, Requester, SocketTotals, Transit, Verdict, text::Text};
+use model::{CpuWait, Event, Network, Phases, Progress, Requester, SendTiming, SocketTotals, Verdict, text::Text};
 
 use super::{MS, smb, syscall, verdict};
 
@@ -74,7 +74,7 @@ pub fn without_network(mut scene: Scene) -> Scene {
 pub fn stamped(mut scene: Scene, [local, held, ack]: [f64; 3], retransmitted: u32) -> Scene {
     let ns = |ms: f64| (ms * MS as f64) as u64;
     let (local, held, most) = (ns(local), ns(held), ns(ack));
-    let transit = Transit { sends: 1, local, held, least: most, most, retransmitted, unacknowledged: 0, gap: false };
+    let transit = SendTiming { sends: 1, local, held, least: most, most, retransmitted, unacknowledged: 0, gap: false };
     scene.slow.iter_mut().for_each(|event| event.transit = Some(transit));
     scene
 }

@@ -23,7 +23,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
                 writeln!(out, "note: {notice}")?;
             }
             for configured in &config.rules {
-                writeln!(out, "{}", configured.rule.told(config.watch_interval))?;
+                writeln!(out, "{}", configured.rule.describe(config.watch_interval))?;
             }
             for rule in &config.not_yet {
                 writeln!(

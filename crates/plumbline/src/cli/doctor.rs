@@ -5,7 +5,7 @@ use std::{io::Write, process::ExitCode};
 use anyhow::{Result, anyhow};
 use model::Protocol;
 use probes::{
-    Capability, Kernel, Options, State, Watch,
+    Capability, Kernel, Options, ProbeSet, State,
     tasks::{self, Tasks},
 };
 use serde::Serialize;
@@ -87,7 +87,7 @@ fn try_probes(kernel: &Kernel, wanted: Vec<&'static Protocol>) -> Vec<Capability
         usage_keys: 0,
         yield_idle_modules: false,
     };
-    match Watch::start(&options) {
+    match ProbeSet::start(&options) {
         Ok(watch) => watch.state(),
         Err(error) => {
             let fix = if probes::may_load() {

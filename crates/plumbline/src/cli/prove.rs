@@ -39,7 +39,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let stop = trace::stop_signals()?;
     let choice = Choice { fuse_only: arguments.fuse, only: arguments.only.clone() };
     let mut printer = Printer::new();
-    let is_whole = prove::run(stop, &choice, &mut |said| printer.tell(said, arguments.json))?;
+    let is_whole = prove::run(stop, &choice, &mut |said| printer.print(said, arguments.json))?;
     printer.finish(arguments.json)?;
     if !is_whole {
         bail!("it was ended early; what it had made is gone");

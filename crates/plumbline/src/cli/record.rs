@@ -146,7 +146,7 @@ impl Session {
         self.source.end_interval(false);
         if self.tended.elapsed() >= TEND_EVERY {
             self.tended = Instant::now();
-            for probe in self.source.tend() {
+            for probe in self.source.maintain() {
                 eprintln!("plumbline: {} is {:?} now {}", probe.probe, probe.state, probe.reason);
             }
         }

@@ -3,7 +3,7 @@
 use std::{io::Write, path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::{Context, Result, bail};
-use probes::{Capability, Kernel, Watch, mounts::Mounts};
+use probes::{Capability, Kernel, ProbeSet, mounts::Mounts};
 
 use super::{EXIT_USAGE, doctor, usage_error};
 use crate::{config, daemon, watched};
@@ -63,7 +63,7 @@ pub fn run(arguments: Arguments, verbose: u8) -> Result<ExitCode> {
 }
 
 /// The first screen: what it can see, what it watches, where incidents go.
-fn greet(probes: &[Capability], watch: &Watch, output_dir: &std::path::Path) -> std::io::Result<()> {
+fn greet(probes: &[Capability], watch: &ProbeSet, output_dir: &std::path::Path) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "plumbline {} on kernel {}\n", env!("CARGO_PKG_VERSION"), Kernel::current().release)?;
     doctor::print_probes(&mut out, probes)?;

@@ -4,9 +4,9 @@ use std::{collections::BTreeSet, io::Write, os::unix::net::UnixStream};
 
 use jiff::Timestamp;
 use model::{Incident, Losses, ProbeLosses, Protocol};
-use probes::{Counters, Recorder, Runs, Watch};
+use probes::{Counters, ProbeSet, Recorder, Runs};
 
-use super::{Daemon, control, nanos, publish::Publish, release_free_memory, tell, waiting::Waiting};
+use super::{Daemon, control, logging, nanos, publish::Publish, release_free_memory, waiting::Waiting};
 use crate::{
     config::Config,
     detection::{self, ChangeExt, Report, Reporter, Rules},
@@ -36,16 +36,16 @@ impl Reporter for Bundles<'_> {
     fn report(&mut self, source: &dyn EventSource, rules: &Rules, report: Report<'_>) -> bool {
         let Report { change, id, known, described, recorder, children } = report;
         let episode = change.episode();
-        let (waited, folded) = self.waiting.told(episode.id);
+        let (waited, folded) = self.waiting.summary(episode.id);
         let described = Incident { waited, ..described };
         if change.opened() {
             *self.incidents += 1;
-            tell::incident(&described, self.config.audit);
+            logging::incident(&described, self.config.audit);
         }
         let bundle = self.config.output_dir.join(INCIDENTS).join(id.bundle());
         self.publish.incident(&described, &bundle, change);
         if change.closed() {
-            tell::audit(self.config.audit, "incident", || format!("{} is over", id.as_str()));
+            logging::audit(self.config.audit, "incident", || format!("{} is over", id.as_str()));
         }
         let events = episode.window.events().to_vec();
         let excerpt = (!known).then(|| excerpt(self.config, &recorder, episode.window.from)).flatten();
@@ -68,7 +68,7 @@ impl Reporter for Bundles<'_> {
         release_free_memory();
         if let Err(refused) = &result {
             *self.bundles_lost += 1;
-            tell::lost(id.as_str(), "busy", &refused.to_string(), self.config.audit);
+            logging::lost(id.as_str(), "busy", &refused.to_string(), self.config.audit);
         }
         result.is_ok()
     }
@@ -82,7 +82,7 @@ pub fn excerpt(config: &Config, recorder: &Recorder, from: u64) -> Option<Record
 }
 
 /// What each probe has lost since it was loaded, by cause; and what was left out on purpose.
-pub fn losses_of(watch: &Watch, sample_shift: u32) -> Losses {
+pub fn losses_of(watch: &ProbeSet, sample_shift: u32) -> Losses {
     let (consumed, not_understood) = watch.consumed();
     let of = |((protocol, counters), (_, runs)): ((&Protocol, Counters), (_, Runs))| {
         let losses = ProbeLosses {
@@ -106,7 +106,7 @@ pub fn losses_of(watch: &Watch, sample_shift: u32) -> Losses {
 impl Daemon {
     fn lost(&mut self, id: &Id, cause: &str, message: &str) {
         self.bundles_lost += 1;
-        tell::lost(id.as_str(), cause, message, self.setup.config.audit);
+        logging::lost(id.as_str(), cause, message, self.setup.config.audit);
     }
 
     /// Has a bundle made now, and tells `asker` when it is there.
@@ -131,7 +131,7 @@ impl Daemon {
             actions: self.setup.config.resolve(&self.setup.config.snapshot),
             scope: Scope { mounts, servers, pids: vec![] },
         };
-        tell::audit(self.setup.config.audit, "snapshot", || format!("{} asked for by {by}", id.as_str()));
+        logging::audit(self.setup.config.audit, "snapshot", || format!("{} asked for by {by}", id.as_str()));
         match collector.submit(request) {
             Ok(()) => self.snapshots.push((id, asker)),
             Err(refused) => {
@@ -157,10 +157,10 @@ impl Daemon {
 
     pub(super) fn completed(&mut self, done: &Done) {
         let audited = self.setup.config.audit;
-        tell::deletions(&done.sweep, audited);
+        logging::deletions(&done.sweep, audited);
         let (id, line) = match &done.outcome {
             Outcome::Written { id, path, .. } => {
-                tell::written(&done.outcome, audited);
+                logging::written(&done.outcome, audited);
                 self.detection.written(id);
                 (id, format!("bundle {}", path.display()))
             }

@@ -7,12 +7,12 @@ mod control;
 mod incidents;
 mod lock;
 pub mod log;
+mod logging;
 mod normals;
 mod publish;
 mod recorder;
 mod reload;
 mod sources;
-mod tell;
 mod waiting;
 
 use std::{
@@ -23,7 +23,7 @@ use std::{
 
 use anyhow::Result;
 use nix::sys::signal::Signal;
-use probes::{Capability, Filter, Watch};
+use probes::{Capability, Filter, ProbeSet};
 
 pub use control::request_snapshot;
 pub use lock::{output_dir_of_running, runtime_dir};
@@ -71,7 +71,7 @@ pub struct Setup {
 /// # Errors
 ///
 /// When it cannot start: another one runs, no permission, an output directory that is not ours.
-pub fn run(setup: Setup, started: impl FnOnce(&[Capability], &Watch)) -> Result<()> {
+pub fn run(setup: Setup, started: impl FnOnce(&[Capability], &ProbeSet)) -> Result<()> {
     let runtime = runtime_dir();
     let lock = Lock::take(&runtime, &setup.config.output_dir)?;
     let mut daemon = Daemon::start(setup, &runtime, lock)?;
@@ -122,7 +122,7 @@ impl Daemon {
         sources.add(control.listener(), Wake::Control)?;
         sources.add_ring(watch.ring_fd())?;
         let publish = Publish::start(&setup.config)?;
-        sources.add(publish.desk(), Wake::Publish)?;
+        sources.add(publish.exchange(), Wake::Publish)?;
         watch.pin(&pin_dir);
         let now = Instant::now();
         let source = KernelSource::new(watch);
@@ -163,10 +163,10 @@ impl Daemon {
         let leftovers = self.collector.as_ref().map_or(0, |collector| collector.counters().leftovers);
         if leftovers > 0 {
             tracing::info!("{leftovers} half-written bundles of an earlier run were deleted");
-            tell::audit(self.setup.config.audit, "deletion", || format!("{leftovers} half-written bundles"));
+            logging::audit(self.setup.config.audit, "deletion", || format!("{leftovers} half-written bundles"));
         }
         let rules = self.setup.config.rules.len();
-        tell::audit(self.setup.config.audit, "started", || format!("{rules} rules"));
+        logging::audit(self.setup.config.audit, "started", || format!("{rules} rules"));
         // Not under systemd is no error.
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     }
@@ -193,7 +193,7 @@ impl Daemon {
                     Wake::Ring => self.drain(),
                     Wake::Mounts => {
                         self.settle();
-                        self.tend();
+                        self.maintain();
                     }
                     Wake::Evidence => self.take_completions(),
                     Wake::Control => self.take_requests(),
@@ -256,7 +256,7 @@ impl Daemon {
     /// What has to be done now and then, however long the watch interval is.
     fn do_chores(&mut self) {
         if self.tended.elapsed() >= TEND_EVERY {
-            self.tend();
+            self.maintain();
         }
         self.look_after_recorder();
         if self.kept.elapsed() >= normals::EVERY {
@@ -292,9 +292,9 @@ impl Daemon {
         tracing::warn!("{rate:.0} events a second: one in {} is looked at now", 1_u64 << shift);
     }
 
-    fn tend(&mut self) {
+    fn maintain(&mut self) {
         self.tended = Instant::now();
-        self.source.tend().iter().for_each(tell::probe);
+        self.source.maintain().iter().for_each(logging::probe);
     }
 
     /// Finishes what is under way, within [`DRAIN_LIMIT`], and says what there was.
@@ -320,9 +320,9 @@ impl Daemon {
                 self.completed(done);
             }
             self.bundles_lost += end.unfinished as u64;
-            tell::stopped(self.incidents, self.bundles_lost, &losses, &counters);
+            logging::stopped(self.incidents, self.bundles_lost, &losses, &counters);
         }
-        tell::audit(self.setup.config.audit, "stopped", || format!("{} incidents", self.incidents));
+        logging::audit(self.setup.config.audit, "stopped", || format!("{} incidents", self.incidents));
     }
 }
 

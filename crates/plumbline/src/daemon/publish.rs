@@ -10,13 +10,16 @@ use std::{
 
 use anyhow::{Context, Result};
 use model::{Incident, Mount, MountKey, text::printable};
-use probes::{State, Watch, mounts::MountPoint};
+use probes::{ProbeSet, State, mounts::MountPoint};
 
 use super::{Daemon, release_free_memory};
 use crate::{
     config::{Config, Otlp, Prometheus},
     detection::{Change, ChangeExt},
-    publish::{Climb, Counts, Desk, Exporter, IncidentRecord, Names, ProbeFigures, Server, Snapshot, Tally, label},
+    publish::{
+        Counts, Exporter, IncidentRecord, MonotonicCounter, Names, ProbeFigures, Server, Snapshot, SnapshotExchange,
+        Tally, label,
+    },
 };
 
 /// Mounts that are told of; more would be a page of nothing else.
@@ -24,7 +27,7 @@ const MAX_MOUNTS: usize = 1000;
 
 /// Counters over the daemon's life, and the publishers.
 pub struct Publish {
-    desk: Arc<Desk>,
+    exchange: Arc<SnapshotExchange>,
     server: Option<Server>,
     wanted: Prometheus,
     exporter: Option<Exporter>,
@@ -32,8 +35,8 @@ pub struct Publish {
     counts: Arc<Counts>,
     since: SystemTime,
     tally: Tally,
-    losses: Climb<(&'static str, &'static str)>,
-    run_time: Climb<&'static str>,
+    losses: MonotonicCounter<(&'static str, &'static str)>,
+    run_time: MonotonicCounter<&'static str>,
     incidents: BTreeMap<(&'static str, Cow<'static, str>), u64>,
 }
 
@@ -44,20 +47,20 @@ impl Publish {
     ///
     /// When the kernel is out of descriptors.
     pub fn start(config: &Config) -> Result<Self> {
-        let desk = Arc::new(Desk::new().context("cannot make an eventfd")?);
+        let exchange = Arc::new(SnapshotExchange::new().context("cannot make an eventfd")?);
         let operations = probes::protocols().flat_map(|protocol| protocol.all_operations());
         let counts = Arc::new(Counts::default());
         let mut publish = Self {
-            server: serve(config.prometheus, &desk),
-            exporter: export(config.otlp.as_ref(), &desk, &counts),
+            server: serve(config.prometheus, &exchange),
+            exporter: export(config.otlp.as_ref(), &exchange, &counts),
             exported: config.otlp.clone(),
             counts,
-            desk,
+            exchange,
             wanted: config.prometheus,
             since: SystemTime::now(),
             tally: Tally::new(operations, config.prometheus.max_series),
-            losses: Climb::default(),
-            run_time: Climb::default(),
+            losses: MonotonicCounter::default(),
+            run_time: MonotonicCounter::default(),
             incidents: BTreeMap::new(),
         };
         publish.know_rules(config);
@@ -71,16 +74,16 @@ impl Publish {
             // First: the new address may be the old one, or overlap with it. Who waits for an answer there is told to come
             // again, since this thread has none for them now.
             if self.server.is_some() {
-                self.desk.close();
+                self.exchange.close();
                 self.server = None;
-                self.desk.open();
+                self.exchange.open();
             }
-            self.server = serve(wanted, &self.desk);
+            self.server = serve(wanted, &self.exchange);
         }
         self.wanted = wanted;
         if config.otlp != self.exported || self.exporter.is_none() {
             // The old one sends what it still has by itself.
-            self.exporter = export(config.otlp.as_ref(), &self.desk, &self.counts);
+            self.exporter = export(config.otlp.as_ref(), &self.exchange, &self.counts);
             self.exported = config.otlp.clone();
         }
         self.tally.set_max_series(wanted.max_series);
@@ -88,8 +91,8 @@ impl Publish {
     }
 
     /// Where publishers ask.
-    pub fn desk(&self) -> &Desk {
-        &self.desk
+    pub fn exchange(&self) -> &SnapshotExchange {
+        &self.exchange
     }
 
     /// An incident has begun, or is over; `bundle` is where it is written to.
@@ -99,12 +102,12 @@ impl Publish {
             *self.incidents.entry((protocol.name, anomaly.kind.clone())).or_default() += 1;
         }
         if let Some(exporter) = self.exporter.as_ref().filter(|_| change.opened() || change.closed()) {
-            exporter.tell(told(incident, bundle));
+            exporter.queue(otlp_record(incident, bundle));
         }
     }
 
     /// Takes from `watch` what there is: the kernel side is another from now on.
-    pub fn begin_again(&mut self, watch: &Watch) {
+    pub fn begin_again(&mut self, watch: &ProbeSet) {
         self.snapshot(watch, 0);
         self.tally.begin_again();
         self.losses.begin_again();
@@ -113,14 +116,14 @@ impl Publish {
 
     /// Gives back what nobody needs any more.
     pub fn tidy(&self) {
-        if self.desk.tidy() {
+        if self.exchange.tidy() {
             release_free_memory();
         }
     }
 
     /// Nobody is served any more.
     pub fn stop_serving(&mut self) {
-        self.desk.close();
+        self.exchange.close();
         self.server = None;
     }
 
@@ -138,7 +141,7 @@ impl Publish {
         }
     }
 
-    fn settle(&mut self, watch: &Watch) {
+    fn settle(&mut self, watch: &ProbeSet) {
         match watch.histograms() {
             Ok(histograms) => {
                 let mounted = |key| mounted(watch, key);
@@ -149,10 +152,10 @@ impl Publish {
         }
     }
 
-    fn snapshot(&mut self, watch: &Watch, bundles_lost: u64) -> Snapshot {
+    fn snapshot(&mut self, watch: &ProbeSet, bundles_lost: u64) -> Snapshot {
         self.settle(watch);
         let mut mounts = self.mounts(watch);
-        let mounts_untold = mounts.len().saturating_sub(MAX_MOUNTS) as u64;
+        let mounts_omitted = mounts.len().saturating_sub(MAX_MOUNTS) as u64;
         mounts.truncate(MAX_MOUNTS);
         let (_, not_understood) = watch.consumed();
         let (folded, retired) = self.tally.folded_and_retired();
@@ -161,7 +164,7 @@ impl Publish {
             since: self.since,
             series: self.tally.series().collect(),
             mounts,
-            mounts_untold,
+            mounts_omitted,
             probes: self.probes(watch),
             not_understood: self.losses.to(("all", "not_understood"), not_understood),
             incidents: self.incidents.iter().map(|((probe, kind), count)| (*probe, kind.clone(), *count)).collect(),
@@ -174,7 +177,7 @@ impl Publish {
 
     /// The remote file systems of this namespace, by the first of their mounts, which is what names them; and those of
     /// others that have been counted.
-    fn mounts(&self, watch: &Watch) -> Vec<(Arc<str>, model::Mount)> {
+    fn mounts(&self, watch: &ProbeSet) -> Vec<(Arc<str>, model::Mount)> {
         let table = watch.mounts();
         let is_first = |point: &MountPoint| table.get(point.device).is_some_and(|first| first.id == point.id);
         let here = table.iter().filter(|point| point.remote && is_first(point)).map(|point| point.mount.clone());
@@ -188,7 +191,7 @@ impl Publish {
         all.into_iter().map(|([name, ..], mount)| (name.into(), mount)).collect()
     }
 
-    fn probes(&mut self, watch: &Watch) -> Vec<ProbeFigures> {
+    fn probes(&mut self, watch: &ProbeSet) -> Vec<ProbeFigures> {
         let attached: BTreeSet<_> = watch
             .state()
             .into_iter()
@@ -224,21 +227,21 @@ impl Daemon {
     }
 
     pub(super) fn answer_publishers(&mut self) {
-        if self.publish.desk.is_asked() {
+        if self.publish.exchange.is_asked() {
             let snapshot = self.publish.snapshot(self.source.watch(), self.bundles_lost);
-            self.publish.desk.answer(snapshot);
+            self.publish.exchange.answer(snapshot);
         }
     }
 }
 
 /// The mount point that a key means, if there is one.
-fn mounted(watch: &Watch, key: MountKey) -> Option<String> {
+fn mounted(watch: &ProbeSet, key: MountKey) -> Option<String> {
     watch.mount_point(key).map(|point| point.mount.label().to_owned())
 }
 
-fn serve(wanted: Prometheus, desk: &Arc<Desk>) -> Option<Server> {
+fn serve(wanted: Prometheus, exchange: &Arc<SnapshotExchange>) -> Option<Server> {
     let address = wanted.listen?;
-    match crate::publish::serve(address, Arc::clone(desk)) {
+    match crate::publish::serve(address, Arc::clone(exchange)) {
         Ok(server) => {
             tracing::info!("metrics are at http://{}/metrics", server.address());
             Some(server)
@@ -253,10 +256,10 @@ fn serve(wanted: Prometheus, desk: &Arc<Desk>) -> Option<Server> {
     }
 }
 
-fn export(wanted: Option<&Otlp>, desk: &Arc<Desk>, counts: &Arc<Counts>) -> Option<Exporter> {
+fn export(wanted: Option<&Otlp>, exchange: &Arc<SnapshotExchange>, counts: &Arc<Counts>) -> Option<Exporter> {
     let wanted = wanted?;
     let endpoint = &wanted.endpoint;
-    match Exporter::start(wanted, Arc::clone(desk), Arc::clone(counts)) {
+    match Exporter::start(wanted, Arc::clone(exchange), Arc::clone(counts)) {
         Ok(exporter) => {
             tracing::info!("metrics and incidents are sent to {endpoint}");
             Some(exporter)
@@ -269,7 +272,7 @@ fn export(wanted: Option<&Otlp>, desk: &Arc<Desk>, counts: &Arc<Counts>) -> Opti
 }
 
 /// An incident as a record: what a person would want to know of it first, and where the rest is.
-fn told(incident: &Incident, bundle: &Path) -> IncidentRecord {
+fn otlp_record(incident: &Incident, bundle: &Path) -> IncidentRecord {
     let Incident { anomaly, verdict, top, .. } = incident;
     let (over, layer) = (incident.closed, verdict.layer.name());
     let of_mount = |field: fn(&Mount) -> &String| incident.mount().map(field).cloned().unwrap_or_default();

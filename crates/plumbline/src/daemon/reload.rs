@@ -1,9 +1,9 @@
 //! SIGHUP: another configuration takes over, or the old one stays and the log says why.
 
 use anyhow::{Context, Result};
-use probes::{Capability, Filter, Options, State, Watch};
+use probes::{Capability, Filter, Options, ProbeSet, State};
 
-use super::{Daemon, tell};
+use super::{Daemon, logging};
 use crate::{
     config::{self, Config},
     detection::Detection,
@@ -31,12 +31,12 @@ impl Daemon {
                 let rules = if rules.is_empty() { "none".to_owned() } else { rules.join(", ") };
                 tracing::info!("configuration reloaded; rules: {rules}");
                 let audited = audited || self.setup.config.audit;
-                tell::audit(audited, "configuration", || format!("reloaded; rules: {rules}"));
+                logging::audit(audited, "configuration", || format!("reloaded; rules: {rules}"));
             }
             Err(errors) => {
                 errors.iter().for_each(|error| tracing::error!("{error}"));
                 tracing::error!("configuration not reloaded: the old one stays in force");
-                tell::audit(audited, "configuration", || "refused: the old one stays in force".into());
+                logging::audit(audited, "configuration", || "refused: the old one stays in force".into());
             }
         }
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
@@ -66,7 +66,7 @@ impl Daemon {
         if let Some(mut watch) = watch {
             self.publish.begin_again(self.source.watch());
             self.sources.add_ring(watch.ring_fd()).map_err(say)?;
-            watch.state().iter().for_each(tell::probe);
+            watch.state().iter().for_each(logging::probe);
             self.source.watch_mut().give_up_pins();
             watch.pin(&self.pin_dir);
             drop(self.source.replace(watch));
@@ -98,7 +98,7 @@ impl Daemon {
 }
 
 /// Nothing is pinned: what is pinned there may be another watch's.
-pub fn start_watch(config: &Config) -> Result<Watch> {
+pub fn start_watch(config: &Config) -> Result<ProbeSet> {
     let options = Options {
         protocols: config.probes.clone(),
         ring_bytes: RING_BYTES,
@@ -106,7 +106,7 @@ pub fn start_watch(config: &Config) -> Result<Watch> {
         usage_keys: 0,
         yield_idle_modules: true,
     };
-    let mut watch = Watch::start(&options).context("cannot start watching")?;
+    let mut watch = ProbeSet::start(&options).context("cannot start watching")?;
     if let Err(error) = watch.select_mounts() {
         tracing::warn!("the times of what TCP sends are not known: {error:#}");
     }

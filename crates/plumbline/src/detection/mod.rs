@@ -149,7 +149,7 @@ impl Detection {
 
     /// What has finished since this was last asked, of the operations that some rule must know all about.
     fn finished_since(&mut self, source: &dyn EventSource) -> Vec<Finished> {
-        let wanted: BTreeSet<Operation> = self.rules.of_all();
+        let wanted: BTreeSet<Operation> = self.rules.histograms_needed();
         if wanted.is_empty() {
             return Vec::new();
         }

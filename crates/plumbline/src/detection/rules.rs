@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use diagnose::{Episode, Meanwhile, Watch, error::Codes, long_term::LongTerm, rule::Rule};
+use diagnose::{Episode, Meanwhile, RuleState, error::Codes, long_term::LongTerm, rule::Rule};
 use model::{Code, Event, Operation, Protocol};
 
 use probes::Filter;
@@ -26,7 +26,7 @@ pub struct Rules {
 
 struct OnDuty {
     configured: ConfiguredRule,
-    watch: Watch,
+    watch: RuleState,
 }
 
 impl Rules {
@@ -114,8 +114,8 @@ impl Rules {
     }
 
     /// Operations of which some rule must know what finished however fast.
-    pub fn of_all(&self) -> BTreeSet<Operation> {
-        self.on_duty.iter().filter_map(|rule| rule.watch.of_all()).flatten().copied().collect()
+    pub fn histograms_needed(&self) -> BTreeSet<Operation> {
+        self.on_duty.iter().filter_map(|rule| rule.watch.histograms_needed()).flatten().copied().collect()
     }
 
     /// The shortest time after which some rule calls an operation stalled, and whose operations such rules are about.
@@ -139,7 +139,7 @@ impl Rules {
 
 impl OnDuty {
     fn new(rule: &ConfiguredRule, cooldown: Duration, now: u64) -> Self {
-        Self { configured: rule.clone(), watch: Watch::new(rule.rule.detector(), cooldown, now) }
+        Self { configured: rule.clone(), watch: RuleState::new(rule.rule.detector(), cooldown, now) }
     }
 }
 

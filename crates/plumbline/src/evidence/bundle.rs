@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 
 use super::id::Id;
 use super::output::Spool;
-use super::retention::{Claimed, Room};
+use super::retention::{Claimed, DiskQuota};
 use super::store::Store;
 
 /// zstd's own default: past it, size barely falls and time rises.
@@ -33,10 +33,10 @@ impl Writer {
     ///
     /// # Errors
     /// If the temporary file cannot be created.
-    pub fn create(store: &Arc<Store>, room: &Arc<Room>, id: &Id) -> Result<Self> {
+    pub fn create(store: &Arc<Store>, quota: &Arc<DiskQuota>, id: &Id) -> Result<Self> {
         let shown = store.path_of(id);
         let file = store.create_temporary(id).with_context(|| format!("cannot write {}", shown.display()))?;
-        let mut encoder = Compressed::new(Claimed::new(file, room.clone(), u64::MAX), LEVEL)?;
+        let mut encoder = Compressed::new(Claimed::new(file, quota.clone(), u64::MAX), LEVEL)?;
         encoder.window_log(WINDOW_LOG)?;
         encoder.include_checksum(true)?;
         let begun = u64::try_from(jiff::Timestamp::now().as_second()).unwrap_or(0);

@@ -10,7 +10,7 @@ use model::Incident;
 use super::bundle::{self, Writer};
 use super::id::Id;
 use super::output::{Bounds, Output};
-use super::retention::Room;
+use super::retention::DiskQuota;
 use super::runner::{Batch, Context, Status, Threads};
 use super::store::Store;
 use super::{Attachment, Outcome, Request, Settings};
@@ -24,7 +24,7 @@ pub struct Gone;
 #[derive(Default)]
 pub struct Workshop {
     /// The account of disk space.
-    pub room: Arc<Room>,
+    pub quota: Arc<DiskQuota>,
     /// The actions' threads.
     pub threads: Arc<Threads>,
     /// The time by which actions must be over, once the collector is shut down.
@@ -39,12 +39,12 @@ impl Workshop {
     pub fn collect(&self, settings: Arc<Settings>, request: Request) -> Result<Outcome> {
         let started = Instant::now();
         let store = self.open(&settings, None)?;
-        let mut writer = Writer::create(&store, &self.room, &request.id)?;
+        let mut writer = Writer::create(&store, &self.quota, &request.id)?;
         let context = Context {
             scope: Arc::new(request.scope),
             settings,
             store: store.clone(),
-            room: self.room.clone(),
+            quota: self.quota.clone(),
             threads: self.threads.clone(),
             stop: self.stop.clone(),
         };
@@ -86,7 +86,7 @@ impl Workshop {
         })?;
         let mut replaced: Vec<&str> = attachments.iter().map(|attachment| attachment.name).collect();
         replaced.push("incident.json");
-        let mut writer = Writer::create(&store, &self.room, &id)?;
+        let mut writer = Writer::create(&store, &self.quota, &id)?;
         writer.add_bytes("incident.json", &bundle::json(incident)?).context("incident.json")?;
         self.attach(&mut writer, &store, attachments)?;
         bundle::each_entry(old, |name, bytes, content| {
@@ -113,7 +113,7 @@ impl Workshop {
     fn open(&self, settings: &Settings, spared: Option<&Id>) -> Result<Arc<Store>> {
         let store = Arc::new(Store::open(&settings.output_dir)?);
         let (limit, age) = (settings.max_bytes, settings.max_age);
-        self.room
+        self.quota
             .survey(store.clone(), limit, age, SystemTime::now(), spared)
             .with_context(|| format!("cannot read {}", settings.output_dir.display()))?;
         Ok(store)
@@ -121,7 +121,7 @@ impl Workshop {
 
     fn attach(&self, writer: &mut Writer, store: &Store, attachments: Vec<Attachment>) -> Result<()> {
         for Attachment { name, write } in attachments {
-            let mut out = Output::create(store, &self.room, Bounds::none())?;
+            let mut out = Output::create(store, &self.quota, Bounds::none())?;
             write(&mut out).context(name)?;
             writer.add_spool(name, out.finish().context(name)?).context(name)?;
         }

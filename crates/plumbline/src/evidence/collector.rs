@@ -236,7 +236,7 @@ impl Shared {
                 return;
             }
             let outcome = self.outcome(settings, job);
-            let done = Done { outcome, sweep: self.workshop.room.take_sweep() };
+            let done = Done { outcome, sweep: self.workshop.quota.take_sweep() };
             if answer.send(done).is_err() {
                 // Nobody wants answers any more, but what was accepted is still finished.
                 continue;

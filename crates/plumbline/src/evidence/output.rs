@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-use super::retention::{Claimed, Room};
+use super::retention::{Claimed, DiskQuota};
 use super::store::Store;
 
 /// Fast, and with a small window: it is only the way to the bundle.
@@ -59,9 +59,9 @@ impl Output {
     ///
     /// # Errors
     /// If the temporary file cannot be created.
-    pub fn create(store: &Store, room: &Arc<Room>, bounds: Bounds) -> Result<Self> {
+    pub fn create(store: &Store, quota: &Arc<DiskQuota>, bounds: Bounds) -> Result<Self> {
         let file = store.create_unnamed().context("cannot create a temporary file in the output directory")?;
-        let mut encoder = zstd::stream::write::Encoder::new(Claimed::new(file, room.clone(), bounds.share), LEVEL)?;
+        let mut encoder = zstd::stream::write::Encoder::new(Claimed::new(file, quota.clone(), bounds.share), LEVEL)?;
         encoder.window_log(WINDOW_LOG)?;
         Ok(Self { encoder, bounds, bytes: 0, stopped: None })
     }
@@ -163,9 +163,9 @@ pub mod tests {
     pub fn bounded(bounds: Bounds, write: impl FnOnce(&mut Output) -> Result<()>) -> (String, Option<Stopped>) {
         let dir = tempfile::tempdir().unwrap();
         let store = Arc::new(Store::open(dir.path()).unwrap());
-        let room = Arc::new(Room::default());
-        room.survey(store.clone(), 1 << 30, Duration::MAX, SystemTime::now(), None).unwrap();
-        let mut out = Output::create(&store, &room, bounds).unwrap();
+        let quota = Arc::new(DiskQuota::default());
+        quota.survey(store.clone(), 1 << 30, Duration::MAX, SystemTime::now(), None).unwrap();
+        let mut out = Output::create(&store, &quota, bounds).unwrap();
         let result = write(&mut out);
         let stopped = out.stopped();
         assert!(result.is_ok() || stopped.is_some(), "{result:?}");

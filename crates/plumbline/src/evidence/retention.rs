@@ -1,6 +1,6 @@
 //! Keeps bundles by age and total size, oldest out first.
 //!
-//! Every byte, of temporary files too, is claimed from the [`Room`] before it is written. A claim that does not fit
+//! Every byte, of temporary files too, is claimed from the [`DiskQuota`] before it is written. A claim that does not fit
 //! deletes the oldest bundles until it does, or fails: the limit is never passed, not even for a moment.
 
 use std::collections::VecDeque;
@@ -45,7 +45,7 @@ pub struct Sweep {
 
 /// The space that evidence may take on disk.
 #[derive(Debug, Default)]
-pub struct Room(Mutex<State>);
+pub struct DiskQuota(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -59,7 +59,7 @@ struct State {
     sweep: Sweep,
 }
 
-impl Room {
+impl DiskQuota {
     /// Looks at the directory anew, deletes what is too old, and makes the rest fit into `limit` bytes. Until the next
     /// call claims are served from `store`; `spared` is not deleted for them.
     ///
@@ -165,7 +165,7 @@ pub fn is_over_budget(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<OverBudget>())
 }
 
-/// A file that claims from the room before it writes, and gives back what it claimed when it is dropped.
+/// A file that claims from the quota before it writes, and gives back what it claimed when it is dropped.
 #[derive(Debug)]
 pub struct Claimed {
     file: File,
@@ -178,14 +178,14 @@ pub struct Claimed {
 
 #[derive(Debug)]
 struct Claim {
-    room: Arc<Room>,
+    quota: Arc<DiskQuota>,
     bytes: u64,
 }
 
 impl Claimed {
     /// Writes to `file` on the account of `room`, at most `share` bytes.
-    pub fn new(file: File, room: Arc<Room>, share: u64) -> Self {
-        Self { file, claim: Claim { room, bytes: 0 }, share, kept: false, written: 0 }
+    pub fn new(file: File, quota: Arc<DiskQuota>, share: u64) -> Self {
+        Self { file, claim: Claim { quota, bytes: 0 }, share, kept: false, written: 0 }
     }
 
     /// The file behind it.
@@ -202,7 +202,7 @@ impl Claimed {
     pub fn keep(mut self) {
         self.kept = true;
         let bytes = std::mem::take(&mut self.claim.bytes);
-        self.claim.room.keep(bytes);
+        self.claim.quota.keep(bytes);
     }
 }
 
@@ -213,7 +213,7 @@ impl Write for Claimed {
             return Err(io::Error::other(OverBudget::Share(self.share)));
         }
         let more = on_disk(after).saturating_sub(self.claim.bytes);
-        self.claim.room.claim(more)?;
+        self.claim.quota.claim(more)?;
         self.claim.bytes += more;
         let count = self.file.write(bytes)?;
         self.written += count as u64;
@@ -249,6 +249,6 @@ impl Drop for Claimed {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        self.room.release(self.bytes);
+        self.quota.release(self.bytes);
     }
 }

@@ -16,7 +16,7 @@ use serde::Serialize;
 use super::actions::{self, Task};
 use super::command::{self, exit_code};
 use super::output::{Bounds, Output, Spool, Stopped};
-use super::retention::Room;
+use super::retention::DiskQuota;
 use super::store::Store;
 use super::{ActionSpec, Scope, Settings, bundle};
 
@@ -88,7 +88,7 @@ pub struct Context {
     /// Where output goes.
     pub store: Arc<Store>,
     /// On whose account.
-    pub room: Arc<Room>,
+    pub quota: Arc<DiskQuota>,
     /// The thread count.
     pub threads: Arc<Threads>,
     /// The time by which all must be over, once somebody sets it.
@@ -244,7 +244,7 @@ impl Job {
         let started = Instant::now();
         let task = Task { scope: &context.scope, args: &self.spec.args };
         let ran = catch_unwind(AssertUnwindSafe(|| {
-            let mut out = Output::create(&context.store, &context.room, bounds)?;
+            let mut out = Output::create(&context.store, &context.quota, bounds)?;
             let result = actions::run(&self.spec.name, &task, &mut out);
             anyhow::Ok((result, out))
         }));

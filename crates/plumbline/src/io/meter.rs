@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use model::{Histogram, MountKey, Operation, text::Text};
-use probes::{Account, Usage, Watch, Who};
+use probes::{Account, ProbeSet, Usage, Who};
 
 /// Operations of one kind, on one mount, of one who asked, since the reading before.
 #[derive(Debug, Clone)]
@@ -35,14 +35,14 @@ pub struct Meter {
 
 impl Meter {
     /// One that starts from what is counted now.
-    pub fn start(watch: &Watch, account: Account, most_keys: u32) -> Result<Self> {
+    pub fn start(watch: &ProbeSet, account: Account, most_keys: u32) -> Result<Self> {
         let mut meter = Self { account, most_keys: most_keys as usize, ..Self::default() };
         meter.read(watch)?;
         Ok(meter)
     }
 
     /// What was added since the last reading.
-    pub fn read(&mut self, watch: &Watch) -> Result<Vec<Sample>> {
+    pub fn read(&mut self, watch: &ProbeSet) -> Result<Vec<Sample>> {
         let began = Instant::now();
         let (samples, keys) = if self.account == Account::Nobody {
             (self.read_histograms(watch)?, self.histograms.len())
@@ -53,7 +53,7 @@ impl Meter {
         Ok(samples)
     }
 
-    fn read_histograms(&mut self, watch: &Watch) -> Result<Vec<Sample>> {
+    fn read_histograms(&mut self, watch: &ProbeSet) -> Result<Vec<Sample>> {
         let all = watch.histograms().context("cannot read the histograms")?;
         let mut samples = Vec::new();
         for (operation, mount, now) in all {
@@ -68,7 +68,7 @@ impl Meter {
         Ok(samples)
     }
 
-    fn read_usage(&mut self, watch: &Watch) -> Result<Vec<Sample>> {
+    fn read_usage(&mut self, watch: &ProbeSet) -> Result<Vec<Sample>> {
         let mut samples = Vec::new();
         let before = &mut self.usage;
         let read = watch.usage(|who, now| {
@@ -86,7 +86,7 @@ impl Meter {
     }
 
     /// Gives up the entries of processes that are gone.
-    fn make_room(&mut self, watch: &Watch, samples: &mut Vec<Sample>) -> Result<()> {
+    fn make_room(&mut self, watch: &ProbeSet, samples: &mut Vec<Sample>) -> Result<()> {
         let pids: HashSet<u32> = self.usage.keys().map(|who| who.pid).filter(|pid| *pid != 0).collect();
         let gone: HashSet<u32> = pids.into_iter().filter(|pid| !Path::new(&format!("/proc/{pid}")).exists()).collect();
         let gone: Vec<Who> = self.usage.keys().filter(|who| gone.contains(&who.pid)).copied().collect();

@@ -36,7 +36,7 @@ pub struct Owners {
 
 impl Owners {
     /// Takes note of what the samples say of each other.
-    pub fn meet(&mut self, samples: &[Sample]) {
+    pub fn learn(&mut self, samples: &[Sample]) {
         if self.known.len() > MOST || self.cgroups.len() > MOST {
             *self = Self::default();
         }

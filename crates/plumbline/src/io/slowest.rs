@@ -10,7 +10,7 @@ use crate::view::event::milliseconds;
 /// Files remembered. When there are more, the half that took least time is forgotten.
 const MOST: usize = 4096;
 /// Files told in the end.
-const TOLD: usize = 25;
+const LISTED: usize = 25;
 
 #[derive(Debug, Default)]
 pub struct Slowest {
@@ -61,10 +61,10 @@ impl Slowest {
     }
 
     /// Those that took most time, the first the most.
-    pub fn told(&self, mount: impl Fn(MountKey) -> Mount) -> Vec<SlowFile> {
+    pub fn list(&self, mount: impl Fn(MountKey) -> Mount) -> Vec<SlowFile> {
         let mut files: Vec<_> = self.files.iter().collect();
         files.sort_by_key(|(_, slow)| std::cmp::Reverse(slow.total));
-        let tell = |((layer, key, file), slow): (&Key, &Slow)| SlowFile {
+        let row = |((layer, key, file), slow): (&Key, &Slow)| SlowFile {
             layer: (*layer).into(),
             mount: mount(*key).label().to_owned(),
             file: file.to_string(),
@@ -74,7 +74,7 @@ impl Slowest {
             longest_ms: milliseconds(slow.longest),
             op: slow.op.into(),
         };
-        files.into_iter().take(TOLD).map(tell).collect()
+        files.into_iter().take(LISTED).map(row).collect()
     }
 }
 
@@ -91,7 +91,7 @@ mod tests {
             slowest.merge(("syscalls", MountKey(1), file), Slow { total: duration, ..Slow::default() });
         }
         assert!(slowest.files.len() <= MOST);
-        let told = slowest.told(|_| Mount::default());
-        assert_eq!((told.len(), told[0].file.as_str()), (TOLD, "file-3"));
+        let listed = slowest.list(|_| Mount::default());
+        assert_eq!((listed.len(), listed[0].file.as_str()), (LISTED, "file-3"));
     }
 }

@@ -118,10 +118,10 @@ impl Bed {
         let mut router = Part::start("the router", in_namespaces(&["--net"], "idle")?)?;
         let mut server = Part::start("the server's host", in_namespaces(&NAMESPACES, "server")?)?;
         // Each is asked before it is moved to: then it has its namespaces.
-        router.tell("hello")?;
-        server.tell("home")?;
+        router.request("hello")?;
+        server.request("home")?;
         wire(router.pid(), server.pid())?;
-        let disk = server.tell("disk")?;
+        let disk = server.request("disk")?;
         let has_slow_disk = disk == "slow";
         if !has_slow_disk {
             missing.push(format!("no slow disk: {disk}"));
@@ -129,8 +129,8 @@ impl Bed {
         let mut load = Part::start("the load", this_program("load")?)?;
         let mut places = Vec::new();
         for (protocol, start, address) in [("nfs", format!("nfs {CLIENT}"), NFS), ("smb", format!("smb {SMB}"), SMB)] {
-            let made = server.tell(&start).and_then(|_| mount_of(protocol, address));
-            let loaded = made.and_then(|place| match load.tell(&format!("on {}", place.mountpoint.display())) {
+            let made = server.request(&start).and_then(|_| mount_of(protocol, address));
+            let loaded = made.and_then(|place| match load.request(&format!("on {}", place.mountpoint.display())) {
                 Ok(_) => Ok(place),
                 Err(error) => {
                     let _ = umount2(&place.mountpoint, MntFlags::MNT_DETACH);
@@ -157,16 +157,16 @@ impl Bed {
         let mut command = this_program("fuse")?;
         command.arg(&mountpoint).arg(&control);
         let mut server = Part::start("the FUSE file system", command)?;
-        server.tell("mounted")?;
+        server.request("mounted")?;
         let mut load = Part::start("the load", this_program("load")?)?;
-        load.tell(&format!("on {}", mountpoint.display()))?;
+        load.request(&format!("on {}", mountpoint.display()))?;
         let places = vec![Place { protocol: "fuse", mountpoint }];
         let kind = Kind::Fuse { _server: server, control };
         Ok(Self { places, missing: Vec::new(), load: Some(load), kind })
     }
 
     /// In words.
-    pub fn told(&self) -> String {
+    pub fn describe(&self) -> String {
         let names: Vec<_> = self.places.iter().map(|place| place.protocol.to_uppercase()).collect();
         match self.kind {
             Kind::Networked { .. } => format!("{} through a router", names.join(" and ")),
@@ -199,8 +199,8 @@ impl Bed {
             (_, Act::Nothing) => Ok(()),
             (Kind::Networked { router, .. }, Act::Path(way, netem)) => path(router.pid(), way, netem),
             (Kind::Networked { .. }, Act::OwnQueue(netem)) => own_queue(netem),
-            (Kind::Networked { server, .. }, Act::Server(word, _)) => server.tell(word).map(|_| ()),
-            (Kind::Networked { server, .. }, Act::SlowDisk(ms)) => server.tell(&format!("delay {ms}")).map(|_| ()),
+            (Kind::Networked { server, .. }, Act::Server(word, _)) => server.request(word).map(|_| ()),
+            (Kind::Networked { server, .. }, Act::SlowDisk(ms)) => server.request(&format!("delay {ms}")).map(|_| ()),
             (Kind::Fuse { control, .. }, Act::Fuse(words)) => Ok(fs::write(control, words)?),
             _ => bail!("this cannot be done here"),
         }
@@ -215,8 +215,8 @@ impl Bed {
         match (&mut self.kind, act) {
             (Kind::Networked { router, .. }, Act::Path(..)) => path(router.pid(), Way::Both, ""),
             (_, Act::OwnQueue(_)) => here("tc filter del dev c0 parent 1:").map(|_| ()),
-            (Kind::Networked { server, .. }, Act::Server(_, word)) => server.tell(word).map(|_| ()),
-            (Kind::Networked { server, .. }, Act::SlowDisk(_)) => server.tell("delay 0").map(|_| ()),
+            (Kind::Networked { server, .. }, Act::Server(_, word)) => server.request(word).map(|_| ()),
+            (Kind::Networked { server, .. }, Act::SlowDisk(_)) => server.request("delay 0").map(|_| ()),
             (Kind::Fuse { control, .. }, _) => Ok(fs::write(control, "")?),
             _ => Ok(()),
         }

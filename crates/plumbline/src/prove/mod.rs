@@ -62,18 +62,18 @@ pub fn part(name: &str, words: &[PathBuf]) -> Result<()> {
 /// # Errors
 ///
 /// When nothing can be tried here.
-pub fn run(stop: SignalFd, choice: &Choice, tell: &mut dyn FnMut(Said<'_>) -> Result<()>) -> Result<bool> {
+pub fn run(stop: SignalFd, choice: &Choice, report: &mut dyn FnMut(Said<'_>) -> Result<()>) -> Result<bool> {
     bed::leave_the_host()?;
     let mut watching = Watching::start(stop)?;
-    tell(Said::Progress("making a server, a router and mounts"))?;
+    report(Said::Progress("making a server, a router and mounts"))?;
     let mut bed = Bed::make(choice.fuse_only)?;
     let mut faults = bed.faults();
     faults.retain(|fault| choice.only.as_ref().is_none_or(|words| fault.name.contains(words)));
     if faults.is_empty() {
         bail!("no case is called so; without --only, all are tried and named");
     }
-    tell(Said::Bed(&bed, faults.len()))?;
-    try_all(&mut watching, &mut bed, &faults, tell)
+    report(Said::Bed(&bed, faults.len()))?;
+    try_all(&mut watching, &mut bed, &faults, report)
 }
 
 /// What is tried.
@@ -99,10 +99,10 @@ fn try_all(
     watching: &mut Watching,
     bed: &mut Bed,
     faults: &[Fault],
-    tell: &mut dyn FnMut(Said<'_>) -> Result<()>,
+    report: &mut dyn FnMut(Said<'_>) -> Result<()>,
 ) -> Result<bool> {
     for (number, fault) in faults.iter().enumerate() {
-        tell(Said::Progress(&format!("{} of {}: {}", number + 1, faults.len(), fault.name)))?;
+        report(Said::Progress(&format!("{} of {}: {}", number + 1, faults.len(), fault.name)))?;
         watching.begin();
         if !watching.watch_for(HEALTHY, &mut |_| false)? {
             return Ok(false);
@@ -128,7 +128,7 @@ fn try_all(
             return Ok(false);
         }
         for tried in tried {
-            tell(Said::Tried(tried))?;
+            report(Said::Tried(tried))?;
         }
         if !recover(watching)? {
             return Ok(false);

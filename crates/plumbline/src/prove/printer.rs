@@ -29,7 +29,7 @@ impl Printer {
         Self { shown: false, tried: Vec::new(), began: Instant::now() }
     }
 
-    pub fn tell(&mut self, said: Said<'_>, json: bool) -> Result<()> {
+    pub fn print(&mut self, said: Said<'_>, json: bool) -> Result<()> {
         match said {
             Said::Progress(text) => self.progress(text),
             Said::Bed(bed, faults) => {
@@ -40,7 +40,7 @@ impl Printer {
                 if !json {
                     let mut out = std::io::stdout().lock();
                     let cases = if faults == 1 { "1 case".to_owned() } else { format!("{faults} cases") };
-                    writeln!(out, "Linux {}, {}: {cases}\n", crate::source::this_host().kernel, bed.told())?;
+                    writeln!(out, "Linux {}, {}: {cases}\n", crate::source::this_host().kernel, bed.describe())?;
                     Table::new(&COLUMNS).header(&mut out)?;
                 }
             }
@@ -107,7 +107,7 @@ fn row(tried: &Tried) -> Result<()> {
         (Layer::Unknown, None) if tried.made_at == Some(Layer::Unknown) && tried.judged == Judged::Right => {
             "unknown, which is all that can be seen".to_owned()
         }
-        (_, Some(cause)) => format!("{}: {}", tried.layer.name(), cause.told()),
+        (_, Some(cause)) => format!("{}: {}", tried.layer.name(), cause.describe()),
         (Layer::Unknown, None) if tried.after_s.is_none() => "nothing was reported".to_owned(),
         (layer, None) => format!("{}: {}", layer.name(), tried.because.last().map_or("", String::as_str)),
     };

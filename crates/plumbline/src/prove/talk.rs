@@ -63,7 +63,7 @@ impl Part {
     /// # Errors
     ///
     /// What went wrong, in its words; or that it does not answer.
-    pub fn tell(&mut self, line: &str) -> Result<String> {
+    pub fn request(&mut self, line: &str) -> Result<String> {
         let to = self.to.as_mut().context("it was ended")?;
         writeln!(to, "{line}").and_then(|()| to.flush()).with_context(|| format!("{} is gone", self.name))?;
         let answer = match self.answer() {

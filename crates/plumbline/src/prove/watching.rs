@@ -103,7 +103,7 @@ impl Watching {
             self.source.end_interval(false);
             if self.tended.elapsed() >= TEND_EVERY {
                 self.tended = Instant::now();
-                self.source.tend();
+                self.source.maintain();
             }
             if Instant::now() >= end || is_enough(self) {
                 return Ok(true);

@@ -175,12 +175,12 @@ pub fn families(snapshot: &Snapshot) -> Vec<Family<'_>> {
             points: mounts(snapshot),
         },
         Family {
-            name: "plumbline_mounts_untold",
-            otel: "plumbline.mount.untold",
+            name: "plumbline_mounts_omitted",
+            otel: "plumbline.mount.omitted",
             help: "Mounts that plumbline_mount_info leaves out, since there are too many.",
             unit: Unit::None,
             kind: Kind::Gauge,
-            points: single(snapshot.mounts_untold),
+            points: single(snapshot.mounts_omitted),
         },
         Family {
             name: "plumbline_build",

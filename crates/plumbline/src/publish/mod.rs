@@ -1,18 +1,18 @@
 //! What the daemon knows, for those who collect figures: Prometheus comes for them, OpenTelemetry has them sent.
 //!
-//! The daemon's thread owns the maps. A publisher, on a thread of its own, asks for a [`Snapshot`] through the [`Desk`];
+//! The daemon's thread owns the maps. A publisher, on a thread of its own, asks for a [`Snapshot`] through the [`SnapshotExchange`];
 //! [`families`] is the one list of what is in it by name, which every encoding follows.
 
-mod desk;
+mod exchange;
 mod families;
 mod otlp;
 mod prometheus;
 mod snapshot;
 mod tally;
 
-pub use desk::Desk;
+pub use exchange::SnapshotExchange;
 pub use exposition::Server;
 pub use otlp::{Counts, Exporter, IncidentRecord};
 pub use prometheus::serve;
-pub use snapshot::{Climb, ProbeFigures, Snapshot};
+pub use snapshot::{MonotonicCounter, ProbeFigures, Snapshot};
 pub use tally::{Names, Series, Tally, label};

@@ -5,22 +5,22 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use anyhow::Result;
 use exposition::{Format, Server, Source, page};
 
-use super::{Desk, families::families};
+use super::{SnapshotExchange, families::families};
 
 /// How long the daemon may be busy otherwise.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Begins to serve what the desk gives out.
+/// Begins to serve what the exchange gives out.
 ///
 /// # Errors
 ///
 /// When the address is taken, or not one of this host's.
-pub fn serve(address: SocketAddr, desk: Arc<Desk>) -> Result<Server> {
-    Server::start(address, Arc::new(Exporter { desk }))
+pub fn serve(address: SocketAddr, exchange: Arc<SnapshotExchange>) -> Result<Server> {
+    Server::start(address, Arc::new(Exporter { exchange }))
 }
 
 struct Exporter {
-    desk: Arc<Desk>,
+    exchange: Arc<SnapshotExchange>,
 }
 
 impl Source for Exporter {
@@ -29,7 +29,7 @@ impl Source for Exporter {
     }
 
     fn page(&self, format: Format) -> Option<Vec<u8>> {
-        self.desk.ask(PATIENCE).map(|snapshot| page(&families(&snapshot), format))
+        self.exchange.ask(PATIENCE).map(|snapshot| page(&families(&snapshot), format))
     }
 
     fn rest(&self) {

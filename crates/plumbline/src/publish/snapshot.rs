@@ -18,7 +18,7 @@ pub struct Snapshot {
     /// What is mounted and watched: the `mount` label, and what is known of it.
     pub mounts: Vec<(Arc<str>, Mount)>,
     /// How many more there are.
-    pub mounts_untold: u64,
+    pub mounts_omitted: u64,
     /// Each protocol's probe.
     pub probes: Vec<ProbeFigures>,
     /// Bytes in the ring that were no event, of whichever probe.
@@ -42,7 +42,7 @@ impl Default for Snapshot {
             since: SystemTime::UNIX_EPOCH,
             series: vec![],
             mounts: vec![],
-            mounts_untold: 0,
+            mounts_omitted: 0,
             probes: vec![],
             not_understood: 0,
             otlp: vec![],
@@ -72,7 +72,7 @@ pub struct ProbeFigures {
 /// Counters that never fall, though what they are read from may begin again: probes are attached anew when their module
 /// comes back, and by a reload.
 #[derive(Debug)]
-pub struct Climb<K>(HashMap<K, Seen>);
+pub struct MonotonicCounter<K>(HashMap<K, Seen>);
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Seen {
@@ -80,7 +80,7 @@ struct Seen {
     total: u64,
 }
 
-impl<K: Eq + Hash> Climb<K> {
+impl<K: Eq + Hash> MonotonicCounter<K> {
     /// What has been counted altogether, now that the counter says `now`.
     pub fn to(&mut self, key: K, now: u64) -> u64 {
         let seen = self.0.entry(key).or_default();
@@ -96,7 +96,7 @@ impl<K: Eq + Hash> Climb<K> {
     }
 }
 
-impl<K> Default for Climb<K> {
+impl<K> Default for MonotonicCounter<K> {
     fn default() -> Self {
         Self(HashMap::new())
     }
@@ -108,11 +108,11 @@ mod tests {
 
     #[test]
     fn a_counter_that_begins_again_does_not_fall() {
-        let mut climb = Climb::default();
-        let totals = [5, 7, 7, 2, 3].map(|now| climb.to("nfs", now));
+        let mut counter = MonotonicCounter::default();
+        let totals = [5, 7, 7, 2, 3].map(|now| counter.to("nfs", now));
         assert_eq!(totals, [5, 7, 7, 9, 10]);
-        assert_eq!(climb.to("smb", 1), 1);
-        climb.begin_again();
-        assert_eq!(climb.to("nfs", 4), 14);
+        assert_eq!(counter.to("smb", 1), 1);
+        counter.begin_again();
+        assert_eq!(counter.to("nfs", 4), 14);
     }
 }

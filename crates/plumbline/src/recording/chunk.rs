@@ -94,7 +94,7 @@ pub fn read_prefix(file: &mut impl Read) -> Result<(), Error> {
     if read_up_to(file, &mut bytes)? < PREFIX || bytes[..8] != MAGIC {
         return Err(Error::NotOne);
     }
-    match word(&bytes, 8) {
+    match u32_at(&bytes, 8) {
         Some(VERSION) => Ok(()),
         version => Err(Error::Version(version.unwrap_or_default())),
     }
@@ -111,7 +111,7 @@ pub fn read(file: &mut impl Read, at: &mut u64) -> Result<Option<(Kind, Vec<u8>)
             _ => return Err(Error::CutOff),
         }
         let damaged = |what: &str| Error::Damaged { at: *at, what: what.to_owned() };
-        let [kind, stored, unpacked] = [0, 4, 8].map(|place| word(&head, place).unwrap_or_default());
+        let [kind, stored, unpacked] = [0, 4, 8].map(|place| u32_at(&head, place).unwrap_or_default());
         if stored > MOST_STORED || unpacked > MOST_UNPACKED {
             return Err(damaged("it claims to be larger than any chunk is"));
         }
@@ -193,7 +193,7 @@ fn take_word(from: &mut &[u8]) -> Option<u32> {
     take(from, 4).and_then(|bytes| bytes.try_into().ok()).map(u32::from_le_bytes)
 }
 
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 

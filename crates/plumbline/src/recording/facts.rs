@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use model::{
     Caller, Detail, Event, Flags, Histogram, Losses, Mount, MountKey, Nanos, Network, Operation, Phases, Progress,
-    Requester, Transit, sparse,
+    Requester, SendTiming, sparse,
 };
 use probes::Slice;
 use serde::{Deserialize, Serialize};
@@ -119,7 +119,7 @@ pub struct RecordedEvent {
     pub requester: Requester,
     pub connection: u64,
     pub network: Network,
-    pub transit: Option<Transit>,
+    pub transit: Option<SendTiming>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<Box<Progress>>,
     /// What only operations of its protocol have: `{"smb": {"session": ...}}`.

@@ -15,7 +15,7 @@ use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::{signal::Signal, signalfd::SignalFd},
 };
-use probes::{Capability, Recorder, Watch};
+use probes::{Capability, ProbeSet, Recorder};
 
 use super::{Counted, EventSource, SeesBelow, Tap};
 use crate::view::{
@@ -28,7 +28,7 @@ pub(super) const SAMPLED: usize = 512;
 
 /// The probes of this host, and what they said in the interval that is looked at.
 pub struct KernelSource {
-    watch: Watch,
+    watch: ProbeSet,
     sample_shift: u32,
     now: Nanos,
     clock: Clock,
@@ -51,7 +51,7 @@ struct InFlight {
 
 impl KernelSource {
     /// Probes at work.
-    pub fn new(watch: Watch) -> Self {
+    pub fn new(watch: ProbeSet) -> Self {
         Self {
             watch,
             sample_shift: 0,
@@ -67,17 +67,17 @@ impl KernelSource {
     }
 
     /// The probes themselves: what is attached, pinned and counted is no matter of detection.
-    pub fn watch(&self) -> &Watch {
+    pub fn watch(&self) -> &ProbeSet {
         &self.watch
     }
 
     /// Likewise, to be changed.
-    pub fn watch_mut(&mut self) -> &mut Watch {
+    pub fn watch_mut(&mut self) -> &mut ProbeSet {
         &mut self.watch
     }
 
     /// Other probes take over. A recording goes on with what these say.
-    pub fn replace(&mut self, watch: Watch) -> Watch {
+    pub fn replace(&mut self, watch: ProbeSet) -> ProbeSet {
         (self.sample_shift, self.tap, self.sampled) = (0, None, RefCell::default());
         std::mem::replace(&mut self.watch, watch)
     }
@@ -108,8 +108,8 @@ impl KernelSource {
     }
 
     /// Brings the probes up to date with mounts and modules. Returns those that work better or worse than before.
-    pub fn tend(&mut self) -> Vec<Capability> {
-        let changed = self.watch.tend();
+    pub fn maintain(&mut self) -> Vec<Capability> {
+        let changed = self.watch.maintain();
         if let Some(tap) = &self.tap {
             tap.mounts_changed(&self.watch);
         }
@@ -224,7 +224,7 @@ impl EventSource for KernelSource {
                 tap.event(&event);
             }
         });
-        taken == Watch::BATCH
+        taken == ProbeSet::BATCH
     }
 
     fn now(&self) -> Nanos {

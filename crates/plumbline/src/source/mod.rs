@@ -10,7 +10,7 @@ mod tap;
 use std::{rc::Rc, time::Duration};
 
 use model::{Event, Histogram, Host, Losses, Mount, MountKey, Nanos, Operation, Protocol};
-use probes::{Recorder, Watch};
+use probes::{ProbeSet, Recorder};
 
 use crate::view::clock::Clock;
 pub use kernel::{KernelSource, this_host};
@@ -29,7 +29,7 @@ pub trait SeesBelow {
     fn sees_below_since(&self, mount: MountKey) -> Option<Nanos>;
 }
 
-impl SeesBelow for Watch {
+impl SeesBelow for ProbeSet {
     fn in_flight(&self, wanted: &dyn Fn(&Protocol) -> bool, age: Duration, limit: usize) -> Vec<Event> {
         Self::in_flight(self, wanted, age, limit)
     }

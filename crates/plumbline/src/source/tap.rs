@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use model::{Event, Histogram, Losses, MountKey, Nanos, Operation, Requester};
-use probes::{Recorder, Ring, Slice, Tail, Watch};
+use probes::{ProbeSet, Recorder, Ring, Slice, Tail};
 
 use super::Counted;
 use crate::{
@@ -61,7 +61,7 @@ impl Tap {
     ///
     /// When the flight recorder cannot be read, or the recording cannot be begun.
     pub fn new(
-        watch: &Watch,
+        watch: &ProbeSet,
         began: Nanos,
         header: Header,
         start: impl FnOnce(Header) -> Result<Writer>,
@@ -115,7 +115,7 @@ impl Tap {
         }
     }
 
-    pub(super) fn begin_interval(&mut self, watch: &Watch, now: Nanos, clock: Clock) {
+    pub(super) fn begin_interval(&mut self, watch: &ProbeSet, now: Nanos, clock: Clock) {
         let facts = self.facts.get_mut();
         (facts.at, facts.boot) = (now, clock.boot());
         if facts.began == 0 {
@@ -144,7 +144,7 @@ impl Tap {
     /// Completes the interval and hands it over.
     pub(super) fn end_interval(
         &mut self,
-        watch: &Watch,
+        watch: &ProbeSet,
         counted: Option<&Vec<Counted>>,
         in_flight: &[Event],
         losses: Losses,
@@ -188,13 +188,13 @@ impl Tap {
     }
 
     /// Mounts may be others than before.
-    pub(super) fn mounts_changed(&self, watch: &Watch) {
+    pub(super) fn mounts_changed(&self, watch: &ProbeSet) {
         let keys: Vec<MountKey> = self.mounts.borrow().map.keys().copied().collect();
         keys.into_iter().for_each(|key| self.mount(watch, key));
     }
 
     /// Takes note of what a key means now.
-    pub(super) fn mount(&self, watch: &Watch, key: MountKey) {
+    pub(super) fn mount(&self, watch: &ProbeSet, key: MountKey) {
         let point = watch.mount_point(key);
         let facts = MountFacts {
             key,
@@ -217,7 +217,7 @@ impl Tap {
     }
 
     /// Looks up what the interval's events and records name, for whom other rules would make incidents of them.
-    fn name_everything(&self, watch: &Watch, in_flight: &[Event]) {
+    fn name_everything(&self, watch: &ProbeSet, in_flight: &[Event]) {
         let (mut mounts, mut processes, mut cgroups) = (HashSet::new(), HashSet::new(), HashSet::new());
         for record in self.slices.iter().flat_map(probes::operations_of) {
             mounts.insert(record.mount);

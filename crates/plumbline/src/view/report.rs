@@ -72,7 +72,7 @@ fn headline(incident: &Incident) -> String {
     let Verdict { layer, confidence, cause, .. } = &incident.verdict;
     let sure = format!("({:.0} % sure)", confidence * 100.0);
     match (layer, cause) {
-        (_, Some(cause)) => format!("{}: {} {sure}", capital(layer.name()), cause.told()),
+        (_, Some(cause)) => format!("{}: {} {sure}", capital(layer.name()), cause.describe()),
         (Layer::Unknown, None) => "The evidence does not say who was at fault".into(),
         (layer, None) => format!("{} {sure}", capital(layer.name())),
     }

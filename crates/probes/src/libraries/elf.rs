@@ -53,22 +53,23 @@ impl<'a, S: Source + ?Sized> Elf<'a, S> {
         if !header.starts_with(b"\x7fELF\x02\x01") || cfg!(target_endian = "big") {
             return None;
         }
-        let (entry, programs, sections) = (word(&header, 24)?, word(&header, 32)?, word(&header, 40)?);
+        let (entry, programs, sections) = (u64_at(&header, 24)?, u64_at(&header, 32)?, u64_at(&header, 40)?);
         let [program_length, program_count, section_length, section_count] =
-            [54, 56, 58, 60].map(|at| half(&header, at).map_or(0, u64::from));
+            [54, 56, 58, 60].map(|at| u16_at(&header, at).map_or(0, u64::from));
         if program_length != 56 || section_length != 64 || section_count > MOST_SECTIONS {
             return None;
         }
         let programs = source.read(programs, program_count * program_length)?;
-        let loaded = programs.chunks_exact(56).filter(|program| quarter(program, 0) == Some(1)); // PT_LOAD
-        let loaded = loaded.filter_map(|program| Some((word(program, 16)?, word(program, 8)?, word(program, 32)?)));
+        let loaded = programs.chunks_exact(56).filter(|program| u32_at(program, 0) == Some(1)); // PT_LOAD
+        let loaded =
+            loaded.filter_map(|program| Some((u64_at(program, 16)?, u64_at(program, 8)?, u64_at(program, 32)?)));
         let table = source.read(sections, section_count * section_length)?;
         let section = |bytes: &[u8]| {
             Some(Section {
-                kind: quarter(bytes, 4)?,
-                offset: word(bytes, 24)?,
-                length: word(bytes, 32)?,
-                link: usize::try_from(quarter(bytes, 40)?).ok()?,
+                kind: u32_at(bytes, 4)?,
+                offset: u64_at(bytes, 24)?,
+                length: u64_at(bytes, 32)?,
+                link: usize::try_from(u32_at(bytes, 40)?).ok()?,
             })
         };
         let sections = table.chunks_exact(64).filter_map(section).collect();
@@ -110,7 +111,7 @@ impl<'a, S: Source + ?Sized> Elf<'a, S> {
         }
         let symbols = self.source.read(table.offset, table.length.min(MOST_BYTES))?;
         let definition = |symbol: &[u8]| {
-            let (name, section, address) = (quarter(symbol, 0)?, half(symbol, 6)?, word(symbol, 8)?);
+            let (name, section, address) = (u32_at(symbol, 0)?, u16_at(symbol, 6)?, u64_at(symbol, 8)?);
             let name = names.get(usize::try_from(name).ok()?..)?.split(|byte| *byte == 0).next()?;
             if section == 0 || !wanted(name) {
                 return None;
@@ -126,15 +127,15 @@ pub(crate) fn contains(text: &[u8], part: &[u8]) -> bool {
     text.windows(part.len()).any(|window| window == part)
 }
 
-fn word(bytes: &[u8], at: usize) -> Option<u64> {
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
 
-fn quarter(bytes: &[u8], at: usize) -> Option<u32> {
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-fn half(bytes: &[u8], at: usize) -> Option<u16> {
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_le_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
 }
 

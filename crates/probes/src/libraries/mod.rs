@@ -129,13 +129,13 @@ impl Libraries {
     }
 
     /// A process has mapped a file that none has mapped before. What was known of its number was another's.
-    pub fn met(&mut self, object: &mut Object, mounts: &Mounts, met: &mapped) {
-        let file = FileId { device: MountKey(met.device), inode: met.inode };
+    pub fn mapped(&mut self, object: &mut Object, mounts: &Mounts, record: &mapped) {
+        let file = FileId { device: MountKey(record.device), inode: record.inode };
         self.others.remove(&file);
         let mut there = None;
         // The kernel side tells when room is looked for, and since 6.17 nothing keeps us from looking before the file is there.
         for _ in 0..TRIES {
-            let mapped = maps::of(met.pid);
+            let mapped = maps::of(record.pid);
             // Before Linux 6.8, that of an overlay is shown as the layer's, with another device.
             there = mapped.iter().map(|mapping| mapping.file).find(|there| there.inode == file.inode);
             if mapped.is_empty() || there.is_some() {
@@ -143,18 +143,18 @@ impl Libraries {
             }
             std::thread::sleep(BETWEEN_TRIES);
         }
-        self.look_again(met.pid);
-        self.look_at(object, mounts, met.pid);
+        self.look_again(record.pid);
+        self.look_at(object, mounts, record.pid);
         let file = there.unwrap_or(file);
         let is_known = self.attached.contains_key(&file) || self.others.contains(&file);
         if !is_known && !self.refused.contains_key(&file) {
             // The process was gone too soon: the next one that maps it is to be told of.
-            forget_seen(object, Some(met));
+            forget_seen(object, Some(record));
         }
     }
 
     /// Gives back what nobody uses, and finds what the kernel side could not tell of. Call it every few seconds.
-    pub fn tend(&mut self, object: &mut Object, mounts: &Mounts, now: Duration) {
+    pub fn maintain(&mut self, object: &mut Object, mounts: &Mounts, now: Duration) {
         let late: Vec<_> = self.late.keys().copied().collect();
         for pid in late {
             self.look_at(object, mounts, pid);

@@ -7,7 +7,7 @@ use model::{Histogram, MountKey, Operation};
 
 use super::{Connection, Flow, PROTOCOL, Selection, Stamp, TIMESTAMPS, flow::Ended, stamping::Stamping};
 use crate::{
-    Watch, connections,
+    ProbeSet, connections,
     mounts::Mounts,
     probe::{Probe, Sent},
     spec::Rung,
@@ -104,7 +104,7 @@ impl Probe for Tcp {
     }
 }
 
-impl Watch {
+impl ProbeSet {
     /// Selects the connections that the tcp probe looks at; none are before.
     ///
     /// # Errors
@@ -143,7 +143,7 @@ impl Watch {
         tcp.stamping.as_mut().map_or(Ok(0), |stamping| stamping.clear(object, false))
     }
 
-    /// What [`Watch::drain`] has taken from the ring of every send's stages, if that was selected.
+    /// What [`ProbeSet::drain`] has taken from the ring of every send's stages, if that was selected.
     pub fn stamps(&mut self) -> Vec<Stamp> {
         self.probe::<Tcp>().map(|(tcp, ..)| std::mem::take(&mut tcp.stamps)).unwrap_or_default()
     }

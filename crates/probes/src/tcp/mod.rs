@@ -89,7 +89,7 @@ pub struct Selection {
     pub others: Option<Others>,
     /// Only sockets of this cgroup and those below it: a folder of cgroup2.
     pub cgroup: Option<PathBuf>,
-    /// Have every stage of every send told: see [`crate::Watch::stamps`].
+    /// Have every stage of every send told: see [`crate::ProbeSet::stamps`].
     pub every_send: bool,
     /// Know when calls begin and data is read, too, at the cost of a program that runs for every send of the host.
     pub full: bool,

@@ -40,7 +40,7 @@ pub(crate) struct Stamping {
     stamp: Option<Link>,
     full: Vec<Link>,
     /// It has been said that there is no cgroup2.
-    told: bool,
+    warned: bool,
     settings: MapHandle,
     flows: MapHandle,
     wanted: Selection,
@@ -82,7 +82,7 @@ impl Stamping {
             choose,
             stamp: None,
             full: vec![],
-            told: false,
+            warned: false,
             settings,
             flows,
             wanted,
@@ -153,7 +153,7 @@ impl Stamping {
 
     fn attach(&mut self, object: &mut Object) -> libbpf_rs::Result<()> {
         let cgroup = self.wanted.cgroup.as_ref().or(self.places.cgroup2.as_ref());
-        if cgroup.is_none() && self.choose.is_some() && !std::mem::replace(&mut self.told, true) {
+        if cgroup.is_none() && self.choose.is_some() && !std::mem::replace(&mut self.warned, true) {
             tracing::warn!(
                 "sends are not timed, since no cgroup2 is mounted; `mount -t cgroup2 cgroup2 /sys/fs/cgroup/unified`, say"
             );

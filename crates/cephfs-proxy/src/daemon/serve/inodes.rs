@@ -129,7 +129,7 @@ impl Service<'_> {
         // SAFETY: both are held, and a place for the result.
         let result = unsafe { (ceph.ceph_ll_getattr)(mount, inode.raw, &mut statx, r.want, r.flags, perms.raw()) };
         checked(result)?;
-        if stamp.life == 0 && self.promised(&inode, &statx) {
+        if stamp.life == 0 && self.delegated(&inode, &statx) {
             let stamp = inode.mount.stamp_attributes(inode.ino);
             // SAFETY: likewise.
             let result = unsafe { (ceph.ceph_ll_getattr)(mount, inode.raw, &mut statx, r.want, r.flags, perms.raw()) };
@@ -140,13 +140,13 @@ impl Service<'_> {
 
     /// Whether a file has just been promised, since its attributes may be asked for again and again. Nobody says what a delegation is worth
     /// in a snapshot.
-    fn promised(&self, inode: &handles::Inode, statx: &Statx) -> bool {
+    fn delegated(&self, inode: &handles::Inode, statx: &Statx) -> bool {
         let most = self.shared.limits.delegations;
         is(statx, libc::S_IFREG)
             && statx.dev == NO_SNAPSHOT
             && most > 0
             && !inode.mount.may_be_stale()
-            && inode.mount.take_promise(inode, most)
+            && inode.mount.take_delegation(inode, most)
     }
 
     pub(super) fn setattr(&self, r: &Setattr) -> Reply<Statx> {
@@ -198,7 +198,7 @@ pub(super) fn is(statx: &Statx, kind: u32) -> bool {
     u32::from(statx.mode) & libc::S_IFMT == kind
 }
 
-/// What words and promises know an inode by. A file in a snapshot has the number of the one that it was taken of, which goes on changing;
+/// The number by which versions and delegations know an inode. A file in a snapshot has the number of the one that it was taken of, which goes on changing;
 /// for it, that and the snapshot's, beyond all numbers that CephFS gives. A directory's changes when snapshots are made and removed.
 pub(super) fn number(statx: &Statx) -> u64 {
     if statx.dev == NO_SNAPSHOT || is(statx, libc::S_IFDIR) {
@@ -218,7 +218,7 @@ fn known(mount: &Mount, raw: *mut CephInode) -> Statx {
 }
 
 impl handles::Inode {
-    /// The number of what a name in this directory leads to. For words only: whoever asks must not rely on it.
+    /// The number of what a name in this directory leads to. For versions only: the caller must not rely on it.
     pub(super) fn number_of(&self, name: &CStr, perms: &Perms) -> Option<u64> {
         if !self.mount.may_be_stale() {
             return None;

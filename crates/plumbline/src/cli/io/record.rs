@@ -51,7 +51,7 @@ pub fn run(arguments: &Arguments, path: &Path, mut session: Session, stop: &Sign
     let end = End {
         seconds: started.elapsed().as_secs_f64(),
         status: code,
-        slowest: slowest.told(|key| session.watch.mount(key)),
+        slowest: slowest.list(|key| session.watch.mount(key)),
         losses: session.losses(),
     };
     end.losses.iter().for_each(|(cause, lost)| eprintln!("plumbline: {cause}: {lost} operations"));

@@ -16,7 +16,7 @@ use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::{signal::Signal, signalfd::SignalFd},
 };
-use probes::{Account, Filter, Followed, Options, State, Watch};
+use probes::{Account, Filter, Followed, Options, ProbeSet, State};
 
 use super::Arguments;
 use crate::{
@@ -35,7 +35,7 @@ const TEND_EVERY: Duration = Duration::from_secs(2);
 const RING_BYTES: u32 = 4 << 20;
 
 pub struct Session {
-    pub watch: Watch,
+    pub watch: ProbeSet,
     /// The layers that somebody looks at.
     pub depths: Vec<Depth>,
     /// Whose operations count; all if it is none.
@@ -61,7 +61,7 @@ impl Session {
             usage_keys: if account == Account::Nobody { 0 } else { arguments.keys },
             yield_idle_modules: false,
         };
-        let mut watch = Watch::start(&options).context("cannot create BPF maps")?;
+        let mut watch = ProbeSet::start(&options).context("cannot create BPF maps")?;
         let slow = Duration::from_secs_f64(arguments.slow_ms / 1e3);
         let operations = protocols.iter().flat_map(|protocol| protocol.all_operations());
         let thresholds = operations.filter(|_| arguments.record.is_some()).map(|operation| (operation, slow)).collect();
@@ -89,7 +89,7 @@ impl Session {
         loop {
             let now = Instant::now();
             if now.duration_since(self.tended) >= TEND_EVERY {
-                for probe in self.watch.tend() {
+                for probe in self.watch.maintain() {
                     eprintln!("plumbline: {} is {:?} now {}", probe.probe, probe.state, probe.reason);
                 }
                 self.mounts.clear();
@@ -127,7 +127,7 @@ impl Session {
             }
             let counts = |pid: &u32| followed.as_ref().is_none_or(|followed| followed.contains(pid));
             events.iter().filter(|event| counts(&event.requester.pid)).for_each(&mut each);
-            if taken < Watch::BATCH {
+            if taken < ProbeSet::BATCH {
                 return;
             }
         }
@@ -136,7 +136,7 @@ impl Session {
     /// What was added since the last look, of those and on what is to count.
     pub fn read(&mut self) -> Result<Vec<Sample>> {
         let mut samples = self.meter.read(&self.watch)?;
-        self.owners.meet(&samples);
+        self.owners.learn(&samples);
         if let Some(followed) = self.followed() {
             samples.retain(|sample| followed.contains(&sample.pid));
         }
@@ -201,7 +201,7 @@ fn account(arguments: &Arguments) -> Account {
 }
 
 /// Says which layers are looked at, and why others are not.
-fn tell_layers(watch: &Watch) -> Vec<Depth> {
+fn tell_layers(watch: &ProbeSet) -> Vec<Depth> {
     let probes = watch.state();
     for probe in probes.iter().filter(|probe| !probe.reason.is_empty()) {
         let fix = if probe.fix.is_empty() { String::new() } else { format!("; fix: {}", probe.fix) };

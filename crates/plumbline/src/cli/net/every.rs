@@ -9,7 +9,7 @@ use anyhow::Result;
 use diagnose::span;
 use model::{Histogram, Nanos};
 use probes::{
-    Watch,
+    ProbeSet,
     tcp::{Ends, Stage, Stamp},
 };
 use serde_json::{Value, json};
@@ -128,7 +128,7 @@ impl EverySend {
     }
 
     /// Learns the names of the connections that are there.
-    pub fn meet(&mut self, watch: &mut Watch) -> Result<()> {
+    pub fn match_sockets(&mut self, watch: &mut ProbeSet) -> Result<()> {
         let (connections, flows) = watch.flows()?;
         if self.names.len() > MOST_NAMES {
             self.names.clear();
@@ -150,25 +150,25 @@ impl EverySend {
     }
 
     /// Takes what waits in the ring.
-    pub fn drain(&mut self, watch: &mut Watch, out: &mut impl Write) -> Result<()> {
+    pub fn drain(&mut self, watch: &mut ProbeSet, out: &mut impl Write) -> Result<()> {
         loop {
             let taken = watch.drain(|_| ());
             for stamp in watch.stamps() {
                 if !self.names.contains_key(&stamp.cookie) {
-                    self.meet(watch)?;
+                    self.match_sockets(watch)?;
                 }
                 for send in self.open.entry(stamp.cookie).or_default().see(&stamp) {
-                    self.tell(out, stamp.cookie, &send)?;
+                    self.print_send(out, stamp.cookie, &send)?;
                 }
             }
-            if taken < Watch::BATCH {
+            if taken < ProbeSet::BATCH {
                 out.flush()?;
                 return Ok(());
             }
         }
     }
 
-    fn tell(&mut self, out: &mut impl Write, cookie: u64, send: &Send) -> Result<()> {
+    fn print_send(&mut self, out: &mut impl Write, cookie: u64, send: &Send) -> Result<()> {
         let times = send.times();
         self.sends += 1;
         self.bytes += u64::from(send.bytes);
@@ -197,12 +197,12 @@ impl EverySend {
     }
 
     /// Tells what was not acknowledged, and how long each stage took.
-    pub fn finish(&mut self, watch: &Watch, out: &mut impl Write) -> Result<()> {
+    pub fn finish(&mut self, watch: &ProbeSet, out: &mut impl Write) -> Result<()> {
         let mut unacknowledged = 0_u64;
         for (cookie, open) in std::mem::take(&mut self.open) {
             for send in open.0 {
                 unacknowledged += 1;
-                self.tell(out, cookie, &send)?;
+                self.print_send(out, cookie, &send)?;
             }
         }
         let lost: u64 = watch.lost_events().iter().map(|(_, lost)| lost).sum();

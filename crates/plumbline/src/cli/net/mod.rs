@@ -21,7 +21,7 @@ use nix::{
     sys::signalfd::SignalFd,
 };
 use probes::{
-    Options, State, Watch,
+    Options, ProbeSet, State,
     tcp::{self, Others, Selection},
 };
 
@@ -136,7 +136,7 @@ fn absolute(path: &std::path::Path) -> Result<PathBuf> {
     Ok(path)
 }
 
-fn start(arguments: &Arguments) -> Result<Watch> {
+fn start(arguments: &Arguments) -> Result<ProbeSet> {
     let options = Options {
         protocols: vec![&tcp::PROTOCOL],
         ring_bytes: if arguments.every_send { RING_BYTES } else { 1 << 16 },
@@ -144,7 +144,7 @@ fn start(arguments: &Arguments) -> Result<Watch> {
         usage_keys: 0,
         yield_idle_modules: false,
     };
-    let watch = Watch::start(&options).context("cannot create BPF maps")?;
+    let watch = ProbeSet::start(&options).context("cannot create BPF maps")?;
     for probe in watch.state() {
         let fix = if probe.fix.is_empty() { String::new() } else { format!("; fix: {}", probe.fix) };
         if probe.state == State::Unavailable {
@@ -162,7 +162,7 @@ fn start(arguments: &Arguments) -> Result<Watch> {
     Ok(watch)
 }
 
-fn follow(arguments: &Arguments, watch: &mut Watch, stop: &SignalFd) -> Result<()> {
+fn follow(arguments: &Arguments, watch: &mut ProbeSet, stop: &SignalFd) -> Result<()> {
     let mut out = BufWriter::new(io::stdout());
     let mut meter = Meter::new(arguments.by);
     meter.read(watch)?;
@@ -191,10 +191,10 @@ fn follow(arguments: &Arguments, watch: &mut Watch, stop: &SignalFd) -> Result<(
     Ok(())
 }
 
-fn every_send(arguments: &Arguments, watch: &mut Watch, stop: &SignalFd) -> Result<()> {
+fn every_send(arguments: &Arguments, watch: &mut ProbeSet, stop: &SignalFd) -> Result<()> {
     let mut out = BufWriter::new(io::stdout());
     let mut sends = EverySend::new(arguments.json);
-    sends.meet(watch)?;
+    sends.match_sockets(watch)?;
     sends.heading(&mut out)?;
     let until = arguments.count.map(|count| Duration::from_secs_f64(arguments.interval * count as f64));
     let until = Instant::now() + until.unwrap_or(Duration::from_secs(1_000_000_000));
@@ -206,10 +206,10 @@ fn every_send(arguments: &Arguments, watch: &mut Watch, stop: &SignalFd) -> Resu
 
 /// Until then, or a signal: then true. What is in the ring is drained by `each`.
 fn wait(
-    watch: &mut Watch,
+    watch: &mut ProbeSet,
     stop: &SignalFd,
     until: Instant,
-    mut each: impl FnMut(&mut Watch) -> Result<()>,
+    mut each: impl FnMut(&mut ProbeSet) -> Result<()>,
 ) -> Result<bool> {
     let mountinfo = File::open("/proc/self/mountinfo")?;
     let mut tend_at = Instant::now() + TEND_EVERY;
@@ -220,7 +220,7 @@ fn wait(
             return Ok(false);
         }
         if now >= tend_at {
-            watch.tend();
+            watch.maintain();
             tend_at = now + TEND_EVERY;
         }
         // Rounded up, so that it is not asked again and again for the last part of a millisecond.

@@ -8,7 +8,7 @@ use std::{
 use anyhow::Result;
 use model::{Histogram, MountKey};
 use probes::{
-    Watch,
+    ProbeSet,
     tcp::{Connection, Ends, Flow},
 };
 
@@ -78,7 +78,7 @@ impl Meter {
     }
 
     /// What was added since this was last asked; at first, since each was selected.
-    pub fn read(&mut self, watch: &mut Watch) -> Result<Vec<Row>> {
+    pub fn read(&mut self, watch: &mut ProbeSet) -> Result<Vec<Row>> {
         let (connections, flows) = watch.flows()?;
         let mut flows: HashMap<u64, Flow> = flows.into_iter().map(|flow| (flow.cookie, flow)).collect();
         let mut rows: BTreeMap<_, Row> = BTreeMap::new();
@@ -129,7 +129,7 @@ impl Before {
 }
 
 impl Row {
-    fn name(&mut self, by: By, ends: &Ends, cookie: u64, watch: &Watch, mount: MountKey) {
+    fn name(&mut self, by: By, ends: &Ends, cookie: u64, watch: &ProbeSet, mount: MountKey) {
         self.peer = Some(ends.peer);
         self.namespace = ends.namespace;
         self.connections += 1;

@@ -23,7 +23,7 @@ use nix::{
         signalfd::{SfdFlags, SignalFd},
     },
 };
-use probes::{Capability, Filter, Options, State, Watch};
+use probes::{Capability, Filter, Options, ProbeSet, State};
 
 use self::{
     names::{magic, only_for, operations_named, probe_named},
@@ -137,7 +137,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn start(protocol: &'static Protocol, children: bool) -> Result<Watch> {
+fn start(protocol: &'static Protocol, children: bool) -> Result<ProbeSet> {
     let below = probes::at(Level::Request).filter(|_| children);
     // A slow request says how its own sends fared.
     let stamped = probes::at(Level::Transport).find(|_| protocol.level == Level::Request);
@@ -148,7 +148,7 @@ fn start(protocol: &'static Protocol, children: bool) -> Result<Watch> {
         usage_keys: 0,
         yield_idle_modules: false,
     };
-    let mut watch = Watch::start(&options).context("cannot create BPF maps")?;
+    let mut watch = ProbeSet::start(&options).context("cannot create BPF maps")?;
     match watch.select_mounts().context("cannot time what TCP sends") {
         Err(error) if stamped.is_some() => eprintln!("plumbline: nothing is said of their sends: {error:#}"),
         selected => selected?,
@@ -170,7 +170,7 @@ fn start(protocol: &'static Protocol, children: bool) -> Result<Watch> {
     Ok(watch)
 }
 
-pub fn no_such_mount(watch: &Watch, path: &OsStr) -> String {
+pub fn no_such_mount(watch: &ProbeSet, path: &OsStr) -> String {
     let remote: Vec<_> = watch.mounts().iter().filter(|m| m.remote).map(|m| m.mount.mountpoint.as_str()).collect();
     let known = if remote.is_empty() { "none".to_owned() } else { remote.join(", ") };
     format!("nothing is mounted at {}; network file systems are mounted at: {known}", printable(path.as_bytes()))
@@ -185,7 +185,7 @@ pub fn stop_signals() -> Result<SignalFd> {
     Ok(SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?)
 }
 
-fn follow(watch: &mut Watch, printer: &mut Printer, stop: &SignalFd, deadline: Option<Instant>) -> Result<()> {
+fn follow(watch: &mut ProbeSet, printer: &mut Printer, stop: &SignalFd, deadline: Option<Instant>) -> Result<()> {
     use std::os::fd::AsFd;
     let (mut tended, mut mounts_changed) = (Instant::now(), false);
     // Readable (POLLPRI) whenever something is mounted or unmounted (proc_pid_mounts(5)).
@@ -196,7 +196,7 @@ fn follow(watch: &mut Watch, printer: &mut Printer, stop: &SignalFd, deadline: O
             break;
         }
         if mounts_changed || now.duration_since(tended) >= TEND_EVERY {
-            for probe in watch.tend() {
+            for probe in watch.maintain() {
                 eprintln!("plumbline: {} is {:?} now {}", probe.probe, probe.state, probe.reason);
             }
             printer.forget_mounts();
@@ -227,7 +227,7 @@ fn follow(watch: &mut Watch, printer: &mut Printer, stop: &SignalFd, deadline: O
 }
 
 /// Lets no new event through and shows those on their way, so that shown and lost are all that there were.
-fn settle(watch: &mut Watch, printer: &mut Printer, filter: Filter) -> Result<()> {
+fn settle(watch: &mut ProbeSet, printer: &mut Printer, filter: Filter) -> Result<()> {
     watch.set_filter(&Filter { thresholds: Vec::new(), ..filter })?;
     let give_up = Instant::now() + SETTLE;
     loop {
@@ -243,7 +243,7 @@ fn settle(watch: &mut Watch, printer: &mut Printer, filter: Filter) -> Result<()
     }
 }
 
-fn drain(watch: &mut Watch, printer: &mut Printer) -> io::Result<()> {
+fn drain(watch: &mut ProbeSet, printer: &mut Printer) -> io::Result<()> {
     let mut events = Vec::new();
     for _ in 0..BATCHES_A_TURN {
         let taken = watch.drain(|event| events.push(event));
@@ -254,7 +254,7 @@ fn drain(watch: &mut Watch, printer: &mut Printer) -> io::Result<()> {
                 printer.print(watch, &event, None)?;
             }
         }
-        if taken < Watch::BATCH {
+        if taken < ProbeSet::BATCH {
             break;
         }
     }

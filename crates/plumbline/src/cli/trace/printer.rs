@@ -8,7 +8,7 @@ use std::{
 
 use diagnose::Below;
 use model::{Event, EventLine, Mount, MountKey, Nanos, Protocol};
-use probes::Watch;
+use probes::ProbeSet;
 
 use super::{Arguments, layout::Layout};
 use crate::detection;
@@ -77,7 +77,7 @@ impl Printer {
     }
 
     /// Prints the calls that ended by `settled`, with what ran below them.
-    pub fn print_held(&mut self, watch: &Watch, settled: Nanos) -> io::Result<()> {
+    pub fn print_held(&mut self, watch: &ProbeSet, settled: Nanos) -> io::Result<()> {
         let count = self.held.iter().take_while(|call| call.end() <= settled).count();
         if count == 0 {
             return Ok(());
@@ -92,7 +92,7 @@ impl Printer {
         calls.iter().try_for_each(|call| self.print(watch, call, found.get(&(call.requester.tid, call.start))))
     }
 
-    pub fn print(&mut self, watch: &Watch, event: &Event, below: Option<&Below>) -> io::Result<()> {
+    pub fn print(&mut self, watch: &ProbeSet, event: &Event, below: Option<&Below>) -> io::Result<()> {
         // Names of mounts are looked up once between two looks at what is mounted.
         let mount = self.mounts.entry(event.mount).or_insert_with(|| watch.mount(event.mount)).clone();
         match self.form {

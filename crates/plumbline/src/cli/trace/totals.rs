@@ -7,13 +7,13 @@ use std::{
 
 use anyhow::Result;
 use model::{Histogram, Level, MountKey, Operation, Protocol};
-use probes::Watch;
+use probes::ProbeSet;
 
 use crate::view::{event::milliseconds, table::Table};
 
 /// What was seen altogether (on the mount, if it is one), slow or not, and what was lost: to standard error, so that
 /// programs are not disturbed.
-pub(super) fn totals(watch: &Watch, protocol: &Protocol, mount: MountKey) -> Result<()> {
+pub(super) fn totals(watch: &ProbeSet, protocol: &Protocol, mount: MountKey) -> Result<()> {
     let mut err = io::stderr().lock();
     let mut all: HashMap<Operation, Histogram> = HashMap::new();
     let wanted = |key: &MountKey| mount == MountKey::NONE || mount == *key;

@@ -12,7 +12,7 @@ use std::{
 
 use model::{Event, MountKey, Waited};
 use probes::{
-    Watch, filesystems,
+    ProbeSet, filesystems,
     tasks::{Stack, Stacks},
 };
 
@@ -72,7 +72,7 @@ type Flights = BTreeSet<(u32, MountKey)>;
 
 impl Waiting {
     /// The incidents that are open now, and the mounts that each is about.
-    pub fn follow(&mut self, watch: &Watch, open: Vec<(u64, BTreeSet<MountKey>)>) {
+    pub fn follow(&mut self, watch: &ProbeSet, open: Vec<(u64, BTreeSet<MountKey>)>) {
         if open.is_empty() || self.refused {
             if self.sampler.is_some() {
                 *self = Self { refused: self.refused, ..Self::default() };
@@ -110,7 +110,7 @@ impl Waiting {
     }
 
     /// Samples, if it is time to.
-    pub fn sample(&mut self, watch: &Watch) {
+    pub fn sample(&mut self, watch: &ProbeSet) {
         let began = Instant::now();
         let Some(sampler) = self.sampler.as_mut().filter(|sampler| sampler.next <= began) else { return };
         let flights = in_flight(watch, &self.incidents);
@@ -127,10 +127,10 @@ impl Waiting {
     }
 
     /// Where threads waited in an incident: for `incident.json`, and all of it for `stacks.folded`. Empty if nothing was sampled.
-    pub fn told(&self, id: u64) -> (Vec<Waited>, String) {
+    pub fn summary(&self, id: u64) -> (Vec<Waited>, String) {
         let known = self.sampler.as_ref().zip(self.incidents.get(&id));
         known.map_or_else(Default::default, |(sampler, incident)| {
-            incident.profile.told(&|frame| sampler.function(frame).0)
+            incident.profile.summary(&|frame| sampler.function(frame).0)
         })
     }
 }
@@ -207,7 +207,7 @@ impl Sampler {
 }
 
 /// The threads that wait for operations on the mounts of incidents: those whose operations are the oldest.
-fn in_flight(watch: &Watch, incidents: &HashMap<u64, Incident>) -> Flights {
+fn in_flight(watch: &ProbeSet, incidents: &HashMap<u64, Incident>) -> Flights {
     let is_waited_for = |event: &Event| event.requester.tid != 0 && !event.operation.waits_by_design();
     let events = watch.in_flight(|_| true, AGE, OPERATIONS).into_iter().filter(is_waited_for);
     let flights = events.map(|event| (event.requester.tid, device(watch, event.mount)));
@@ -215,7 +215,7 @@ fn in_flight(watch: &Watch, incidents: &HashMap<u64, Incident>) -> Flights {
     flights.filter(|(_, device)| is_concerned(device)).take(THREADS).collect()
 }
 
-fn device(watch: &Watch, mount: MountKey) -> MountKey {
+fn device(watch: &ProbeSet, mount: MountKey) -> MountKey {
     watch.mount_point(mount).map_or(mount, |point| point.device)
 }
 

@@ -76,7 +76,7 @@ impl Profile {
 
     /// The places with the most time, for `incident.json`; and all of them, one line each, as tools for flame graphs read it:
     /// `requester;dd;vfs_write;...;request_wait_answer;[asleep] 1200`, milliseconds. `function` names what a frame is in.
-    pub fn told(&self, function: &dyn Fn(u64) -> String) -> (Vec<Waited>, String) {
+    pub fn summary(&self, function: &dyn Fn(u64) -> String) -> (Vec<Waited>, String) {
         let named = self.named(function);
         let of_role = |role: Role| named.iter().filter(move |place| place.role == role);
         let listed = LISTED.into_iter().flat_map(|(role, most)| of_role(role).take(most));
@@ -155,11 +155,11 @@ mod tests {
         profile.add(seen(Role::Requester, "d;d", &[2, 11]), SECOND, 3 * SECOND);
         profile.add(seen(Role::Requester, "d;d", &[12]), SECOND, Duration::ZERO);
         profile.add(seen(Role::Receiver, "cifsd", &[30]), SECOND, Duration::ZERO);
-        let (told, folded) = profile.told(&function);
-        assert_eq!(told.len(), 3);
-        assert_eq!((told[0].total_ms, told[0].longest_ms, told[0].share), (2_000.0, 3_000.0, 0.667));
-        assert_eq!(told[0].stack, ["wait_for_response", "vfs_write"]);
-        assert_eq!((told[2].role.as_str(), told[2].share), ("receiver", 1.0));
+        let (places, folded) = profile.summary(&function);
+        assert_eq!(places.len(), 3);
+        assert_eq!((places[0].total_ms, places[0].longest_ms, places[0].share), (2_000.0, 3_000.0, 0.667));
+        assert_eq!(places[0].stack, ["wait_for_response", "vfs_write"]);
+        assert_eq!((places[2].role.as_str(), places[2].share), ("receiver", 1.0));
         assert_eq!(folded.lines().next(), Some("requester;d:d;vfs_write;wait_for_response;[asleep] 2000"));
     }
 
@@ -170,9 +170,9 @@ mod tests {
         for frame in 0..2 * PLACES as u64 {
             profile.add(seen(Role::Requester, "dd", &[0x1000 + frame]), SECOND, SECOND);
         }
-        let (told, folded) = profile.told(&function);
-        assert_eq!(told.iter().map(|place| place.role.as_str()).filter(|role| *role == "receiver").count(), 1);
-        assert_eq!((told.len(), told[0].share), (6, 0.002));
+        let (places, folded) = profile.summary(&function);
+        assert_eq!(places.iter().map(|place| place.role.as_str()).filter(|role| *role == "receiver").count(), 1);
+        assert_eq!((places.len(), places[0].share), (6, 0.002));
         assert_eq!(folded.lines().count(), PLACES);
         assert!(folded.contains("dd;0x1000;[asleep] 1000"));
     }

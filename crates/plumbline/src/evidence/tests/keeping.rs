@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use proptest::prelude::*;
 
 use super::*;
-use crate::evidence::retention::Room;
+use crate::evidence::retention::DiskQuota;
 use crate::evidence::store::on_disk;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -56,10 +56,10 @@ proptest! {
         }
         let outside = dir.path().join("outside");
         let foreign = put_foreign(&incidents(&dir), &outside);
-        let room = Room::default();
+        let quota = DiskQuota::default();
         let spared = spared.map(id);
         let max_age = Duration::from_secs(max_age);
-        room.survey(store, limit, max_age, SystemTime::now(), spared.as_ref()).unwrap();
+        quota.survey(store, limit, max_age, SystemTime::now(), spared.as_ref()).unwrap();
 
         let names: BTreeSet<String> = listing(dir.path()).into_iter().collect();
         prop_assert!(names.is_superset(&foreign));
@@ -76,7 +76,7 @@ proptest! {
             prop_assert!(free.iter().all(|(_, (_, other))| other <= age), "an older one was kept");
         }
 
-        let sweep = room.take_sweep();
+        let sweep = quota.take_sweep();
         let told: BTreeSet<&Id> = sweep.deleted.iter().map(|deleted| &deleted.id).collect();
         prop_assert_eq!(told, gone.iter().map(|(id, _)| *id).collect::<BTreeSet<_>>());
         prop_assert_eq!(sweep.failed, 0);

@@ -83,7 +83,7 @@ pub fn bars(html: &mut String, bars: &[Bar], most: Option<u64>) {
 /// A column for each power of two that occurs, and those between: accesses that read and that wrote, one on the other.
 pub fn columns(html: &mut String, read: &[u64; SIZES], written: &[u64; SIZES]) {
     const HEIGHT: f64 = 130.0;
-    /// Room for a size.
+    /// DiskQuota for a size.
     const NAMED: f64 = 54.0;
     let totals: Vec<u64> = read.iter().zip(written).map(|(read, written)| read + written).collect();
     let (Some(first), Some(last)) = (totals.iter().position(|n| *n > 0), totals.iter().rposition(|n| *n > 0)) else {

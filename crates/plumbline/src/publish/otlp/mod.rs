@@ -20,14 +20,14 @@ use anyhow::{Context, Result};
 
 pub use request::IncidentRecord;
 
-use super::Desk;
+use super::SnapshotExchange;
 use crate::config::Otlp;
 use client::{Client, Failure};
 use queue::Queue;
 use request::{Batch, Source};
 
 /// Incidents on their way to the thread.
-const MAX_TOLD: usize = 64;
+const MAX_QUEUED: usize = 64;
 /// How long the daemon may be busy otherwise.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// The first pause after a failure, and the longest.
@@ -94,13 +94,13 @@ pub struct Exporter {
 }
 
 impl Exporter {
-    /// Begins to send what there is at the desk.
+    /// Begins to send what there is at the exchange.
     ///
     /// # Errors
     ///
     /// When no thread or runtime can be made.
-    pub fn start(config: &Otlp, desk: Arc<Desk>, counts: Arc<Counts>) -> Result<Self> {
-        let (incidents, told) = sync_channel(MAX_TOLD);
+    pub fn start(config: &Otlp, exchange: Arc<SnapshotExchange>, counts: Arc<Counts>) -> Result<Self> {
+        let (incidents, queue) = sync_channel(MAX_QUEUED);
         let (end, ended) = sync_channel(1);
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start tokio")?;
@@ -110,15 +110,15 @@ impl Exporter {
             source: Source::of_this_host(),
             counts: Arc::clone(&counts),
             endpoint: config.endpoint.to_string(),
-            desk,
+            exchange,
             pause: None,
             in_trouble: false,
             refusal: String::new(),
-            dropped_untold: 0,
+            dropped_unreported: 0,
         };
         let interval = config.interval;
         let serve = move || {
-            work.serve(&told, interval);
+            work.serve(&queue, interval);
             let _ = end.send(());
         };
         std::thread::Builder::new().name("otlp".into()).spawn(serve).context("cannot start a thread")?;
@@ -126,7 +126,7 @@ impl Exporter {
     }
 
     /// Has an incident sent.
-    pub fn tell(&self, incident: IncidentRecord) {
+    pub fn queue(&self, incident: IncidentRecord) {
         if self.incidents.try_send(incident).is_err() {
             self.counts.dropped(Signal::Logs, 1);
         }
@@ -145,22 +145,22 @@ struct Work {
     queue: Queue,
     source: Source,
     counts: Arc<Counts>,
-    desk: Arc<Desk>,
+    exchange: Arc<SnapshotExchange>,
     endpoint: String,
     /// After a failure: until when to wait, and for how long the next time.
     pause: Option<(Instant, Duration)>,
     in_trouble: bool,
     /// The last one that was told.
     refusal: String,
-    dropped_untold: u64,
+    dropped_unreported: u64,
 }
 
 impl Work {
-    fn serve(mut self, told: &Receiver<IncidentRecord>, interval: Duration) {
+    fn serve(mut self, queue: &Receiver<IncidentRecord>, interval: Duration) {
         let mut next = Instant::now() + interval;
         loop {
             let wake = self.pause.filter(|_| !self.queue.is_empty()).map_or(next, |(until, _)| until.min(next));
-            match told.recv_timeout(wake.saturating_duration_since(Instant::now())) {
+            match queue.recv_timeout(wake.saturating_duration_since(Instant::now())) {
                 Ok(incident) => self.add(self.source.logs(&incident)),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
@@ -170,7 +170,7 @@ impl Work {
                 }
             }
             if Instant::now() >= next {
-                if let Some(snapshot) = self.desk.ask(PATIENCE) {
+                if let Some(snapshot) = self.exchange.ask(PATIENCE) {
                     self.add(self.source.metrics(&snapshot));
                 }
                 // Not in a burst after a long wait for the collector.
@@ -187,7 +187,7 @@ impl Work {
             counts.dropped(lost.signal, lost.items);
             dropped += lost.items;
         });
-        self.dropped_untold += dropped;
+        self.dropped_unreported += dropped;
     }
 
     /// Sends what waits, oldest first, until something fails.
@@ -240,7 +240,7 @@ impl Work {
     fn recovered(&mut self) {
         self.pause = None;
         if std::mem::take(&mut self.in_trouble) {
-            let dropped = std::mem::take(&mut self.dropped_untold);
+            let dropped = std::mem::take(&mut self.dropped_unreported);
             tracing::info!(
                 "otlp: {} answers again; {dropped} points and records were dropped meanwhile",
                 self.endpoint

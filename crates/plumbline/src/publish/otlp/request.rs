@@ -86,11 +86,11 @@ impl Source {
         let times = (nanoseconds(snapshot.since), nanoseconds(snapshot.at));
         let families = families(snapshot);
         // Who sends is said in the resource already.
-        let told = families.iter().filter(|family| !family.otel.is_empty() && !family.points.is_empty());
-        let items = told.clone().map(|family| family.points.len() as u64).sum();
+        let exported = families.iter().filter(|family| !family.otel.is_empty() && !family.points.is_empty());
+        let items = exported.clone().map(|family| family.points.len() as u64).sum();
         let scope_metrics = ScopeMetrics {
             scope: Some(self.scope.clone()),
-            metrics: told.map(|family| metric(family, times)).collect(),
+            metrics: exported.map(|family| metric(family, times)).collect(),
             ..ScopeMetrics::default()
         };
         let resource_metrics = ResourceMetrics {

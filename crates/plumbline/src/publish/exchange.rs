@@ -14,8 +14,8 @@ use super::Snapshot;
 const FRESH: Duration = Duration::from_millis(50);
 
 /// One for all publishers. The daemon waits for its descriptor; who asks waits for the daemon.
-pub struct Desk {
-    bell: EventFd,
+pub struct SnapshotExchange {
+    wakeup: EventFd,
     state: Mutex<State>,
     answered: Condvar,
 }
@@ -28,13 +28,13 @@ struct State {
     closed: bool,
 }
 
-impl Desk {
+impl SnapshotExchange {
     /// # Errors
     ///
     /// When the kernel is out of descriptors.
     pub fn new() -> nix::Result<Self> {
-        let bell = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?;
-        Ok(Self { bell, state: Mutex::default(), answered: Condvar::new() })
+        let wakeup = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?;
+        Ok(Self { wakeup, state: Mutex::default(), answered: Condvar::new() })
     }
 
     /// How things stand; `None` if the daemon is too busy to say within `patience`, or ends.
@@ -44,8 +44,8 @@ impl Desk {
             return Some(Arc::clone(last));
         }
         let before = state.answers;
-        // An error can only be that the bell rings already.
-        let _ = self.bell.write(1);
+        // An error can only be that a wakeup is pending already.
+        let _ = self.wakeup.write(1);
         let waiting = |state: &mut State| state.answers == before && !state.closed;
         let waited = self.answered.wait_timeout_while(state, patience, waiting);
         let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
@@ -55,7 +55,7 @@ impl Desk {
 
     /// Whether somebody has asked since this was last looked at.
     pub fn is_asked(&self) -> bool {
-        self.bell.read().is_ok()
+        self.wakeup.read().is_ok()
     }
 
     /// Serves all who wait.
@@ -77,7 +77,7 @@ impl Desk {
         self.answered.notify_all();
     }
 
-    /// The opposite of [`Desk::close`].
+    /// The opposite of [`SnapshotExchange::close`].
     pub fn open(&self) {
         self.state().closed = false;
     }
@@ -88,9 +88,9 @@ impl Desk {
     }
 }
 
-impl AsFd for Desk {
+impl AsFd for SnapshotExchange {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+        self.wakeup.as_fd()
     }
 }
 
@@ -100,12 +100,12 @@ mod tests {
 
     #[test]
     fn who_asks_gets_the_next_answer_and_all_who_ask_at_once_the_same() {
-        let desk = Desk::new().unwrap();
+        let exchange = SnapshotExchange::new().unwrap();
         std::thread::scope(|scope| {
-            let asking: Vec<_> = (0..4).map(|_| scope.spawn(|| desk.ask(Duration::from_secs(10)))).collect();
+            let asking: Vec<_> = (0..4).map(|_| scope.spawn(|| exchange.ask(Duration::from_secs(10)))).collect();
             while !asking.iter().all(|thread| thread.is_finished()) {
-                if desk.is_asked() {
-                    desk.answer(Snapshot::default());
+                if exchange.is_asked() {
+                    exchange.answer(Snapshot::default());
                 }
                 std::thread::yield_now();
             }
@@ -115,18 +115,18 @@ mod tests {
 
     #[test]
     fn nobody_waits_for_a_daemon_that_is_busy_or_gone() {
-        let desk = Desk::new().unwrap();
-        assert!(desk.ask(Duration::from_millis(1)).is_none());
-        desk.close();
-        assert!(desk.ask(Duration::from_secs(1000)).is_none());
+        let exchange = SnapshotExchange::new().unwrap();
+        assert!(exchange.ask(Duration::from_millis(1)).is_none());
+        exchange.close();
+        assert!(exchange.ask(Duration::from_secs(1000)).is_none());
     }
 
     #[test]
     fn an_old_answer_serves_nobody_and_takes_no_room() {
-        let desk = Desk::new().unwrap();
-        desk.answer(Snapshot::default());
+        let exchange = SnapshotExchange::new().unwrap();
+        exchange.answer(Snapshot::default());
         std::thread::sleep(FRESH);
-        assert!(desk.ask(Duration::from_millis(1)).is_none());
-        assert!(desk.tidy() && !desk.tidy());
+        assert!(exchange.ask(Duration::from_millis(1)).is_none());
+        assert!(exchange.tidy() && !exchange.tidy());
     }
 }

@@ -3,9 +3,9 @@
 
 use std::{net::IpAddr, time::Duration};
 
-use model::{Event, MountKey, Nanos, Protocol, Transit};
+use model::{Event, MountKey, Nanos, Protocol, SendTiming};
 
-use super::Watch;
+use super::ProbeSet;
 use crate::{
     batches, filesystems,
     generated::{Plain as _, send, sends},
@@ -20,9 +20,9 @@ const LOOKING: u64 = 50_000_000;
 /// A server, and the protocol that it is asked in.
 type Asked = (IpAddr, &'static Protocol);
 
-impl Watch {
+impl ProbeSet {
     /// Fills in what was sent to the server of each, in its protocol, since it began.
-    pub(super) fn add_transit(&self, events: &mut [Event], now: Nanos) {
+    pub(super) fn add_send_timing(&self, events: &mut [Event], now: Nanos) {
         if !events.iter().any(|event| event.operation.level().is_remote()) {
             return;
         }
@@ -47,7 +47,7 @@ impl Watch {
                 sent.iter().filter(|(asked, _)| *asked == Some(server)).map(|(_, sent)| sent).collect();
             let transit = event.transit.or_else(|| whether_acknowledged(&connections, event.duration));
             let gap = connections.iter().any(|sent| sent.gap);
-            event.transit = transit.map(|transit| Transit { gap, ..transit });
+            event.transit = transit.map(|transit| SendTiming { gap, ..transit });
         }
     }
 
@@ -71,13 +71,13 @@ impl Watch {
 }
 
 /// Of what a server was sent while an operation of this age was in flight, by connections that are not stamped; `None` if that is not known.
-fn whether_acknowledged(connections: &[&Sent], age: u64) -> Option<Transit> {
+fn whether_acknowledged(connections: &[&Sent], age: u64) -> Option<SendTiming> {
     let since = |sent: &&&Sent| sent.quiet.is_some_and(|quiet| nanos(quiet) <= age + LOOKING);
     let waits = connections.iter().filter(since).map(|sent| sent.unacknowledged.map_or(0, nanos).min(age));
     let unacknowledged = waits.max()?;
     // Less is no sign of anything yet.
     let is_known = unacknowledged == 0 || unacknowledged >= PROMPT;
-    is_known.then(|| Transit { unacknowledged, ..Transit::default() })
+    is_known.then(|| SendTiming { unacknowledged, ..SendTiming::default() })
 }
 
 fn nanos(duration: Duration) -> u64 {
@@ -85,12 +85,12 @@ fn nanos(duration: Duration) -> u64 {
 }
 
 /// Of these sends; `None` if none of them is old enough to say anything.
-fn sum<'a>(sends: impl Iterator<Item = &'a send>, now: Nanos) -> Option<Transit> {
+fn sum<'a>(sends: impl Iterator<Item = &'a send>, now: Nanos) -> Option<SendTiming> {
     let telling = sends.filter(|send| send.acked > 0 || now.saturating_sub(send.queued) >= PROMPT);
     telling.fold(None, |sum, send| Some(add(sum.unwrap_or_default(), send, now)))
 }
 
-fn add(mut sum: Transit, send: &send, now: Nanos) -> Transit {
+fn add(mut sum: SendTiming, send: &send, now: Nanos) -> SendTiming {
     let between = |from: u64, to: u64| if from > 0 { to.saturating_sub(from) } else { 0 };
     let left = if send.driver > 0 { send.driver } else { send.sched };
     sum.sends += 1;
@@ -116,7 +116,7 @@ mod tests {
         let of = |queued, sched, driver, acked| send { queued, sched, driver, acked, ..send::default() };
         let all = [of(100, 150, 160, 400), of(200, 210, 0, 250), of(300, 350, 390, 0)];
         let now = 300 + PROMPT;
-        let expected = Transit {
+        let expected = SendTiming {
             sends: 3,
             local: 40,
             held: 50,

@@ -5,7 +5,7 @@ use std::{collections::HashMap, os::unix::fs::MetadataExt, time::Duration};
 use libbpf_rs::{Link, MapCore, MapFlags};
 use model::{Event, MountKey, Nanos, Protocol, Requester, text::Text};
 
-use super::{Watch, attach::Attached, nanos_now};
+use super::{ProbeSet, attach::Attached, nanos_now};
 use crate::{
     batches,
     decode::{decode_flight, decode_pending},
@@ -17,7 +17,7 @@ use crate::{
 /// How old an operation is for which the kernel side may say that its end was missed: UNSEEN_NS of bpf/ended.h.
 const UNSEEN: Nanos = 1_000_000_000;
 
-impl Watch {
+impl ProbeSet {
     /// Operations of the `wanted` protocols that have not returned, at least `age` old, the oldest first and at most
     /// `limit` of each protocol, as far as their probes can list these. An operation that has returned, and whose end was missed, is none: its
     /// thread is elsewhere, or the kernel has released it.
@@ -47,12 +47,12 @@ impl Watch {
             *of_protocol += 1;
             *of_protocol <= limit
         });
-        self.add_transit(&mut events, now);
+        self.add_send_timing(&mut events, now);
         for event in &mut events {
             if event.requester.comm.is_empty() {
                 name_requester(&mut event.requester);
             }
-            self.meet(event);
+            self.complete(event);
         }
         events
     }

@@ -9,7 +9,7 @@ use libbpf_rs::{MapCore as _, MapType};
 use model::MountKey;
 
 use super::{
-    Watch,
+    ProbeSet,
     at_work::{AtWork, ready},
     attach::attach_side_by_side,
     monotonic,
@@ -29,10 +29,10 @@ const UNUSED: Duration = Duration::from_secs(60);
 /// How long a module must be without users before its hooks are given back, so that it can be unloaded.
 const IDLE_BEFORE_DETACH: Duration = Duration::from_secs(5);
 
-impl Watch {
+impl ProbeSet {
     /// Looks after what changes by itself: mounts, modules that come and go, entries that never finish. Call it when
     /// mountinfo changes and every few seconds. Returns the probes whose state changed.
-    pub fn tend(&mut self) -> Vec<Capability> {
+    pub fn maintain(&mut self) -> Vec<Capability> {
         let elsewhere = self.mounts.set_elsewhere(self.elsewhere.borrow().devices());
         // An unreadable mountinfo leaves what was known.
         if self.mounts.refresh().unwrap_or(false) || elsewhere {
@@ -46,7 +46,7 @@ impl Watch {
         }
         self.attach_missing();
         for (libraries, object) in self.probes.iter_mut().filter_map(AtWork::libraries) {
-            libraries.tend(object, &self.mounts, monotonic());
+            libraries.maintain(object, &self.mounts, monotonic());
         }
         self.sweep();
         // For those who read the pinned maps.
@@ -72,7 +72,7 @@ impl Watch {
         let here = here.flat_map(|point| keys(point).into_iter().map(move |key| (key, point)));
         // Of several mounts of one superblock, the one that everything else names it by.
         let here = here.map(|(key, point)| (key, self.mounts.get(key).unwrap_or(point)));
-        if let Err(error) = self.told.tell(&self.shared, here.chain(elsewhere.iter())) {
+        if let Err(error) = self.mount_directory.publish(&self.shared, here.chain(elsewhere.iter())) {
             tracing::warn!(%error, "cannot tell other programs what is mounted");
         }
     }

@@ -16,7 +16,7 @@ const STANDS: Duration = Duration::from_secs(60);
 
 /// What is known of mounts elsewhere.
 #[derive(Debug, Default)]
-pub(crate) struct Elsewhere {
+pub(crate) struct ForeignMounts {
     known: HashMap<MountKey, Entry>,
 }
 
@@ -28,7 +28,7 @@ struct Entry {
     looks: u32,
 }
 
-impl Elsewhere {
+impl ForeignMounts {
     /// The mount that a key means, if a process has named it.
     pub fn get(&self, key: MountKey) -> Option<&MountPoint> {
         self.known.get(&key)?.point.as_ref()
@@ -48,7 +48,7 @@ impl Elsewhere {
     }
 
     /// A process uses a mount that is none of this namespace.
-    pub fn meet(&mut self, key: MountKey, pid: u32, now: Duration) {
+    pub fn resolve(&mut self, key: MountKey, pid: u32, now: Duration) {
         self.ask(key, now, || mount_of(key, pid));
     }
 
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_key_is_asked_for_once_in_a_while_and_its_name_outlives_who_gave_it() {
-        let mut elsewhere = Elsewhere::default();
+        let mut elsewhere = ForeignMounts::default();
         elsewhere.ask(KEY, seconds(1000), || point("/a"));
         elsewhere.ask(KEY, seconds(1059), || panic!("it is known"));
         elsewhere.ask(KEY, seconds(1060), || None);
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn what_three_processes_do_not_know_is_left_alone_for_a_while() {
-        let (mut elsewhere, mut asked) = (Elsewhere::default(), 0);
+        let (mut elsewhere, mut asked) = (ForeignMounts::default(), 0);
         for _ in 0..1000 {
             elsewhere.ask(KEY, seconds(1000), || {
                 asked += 1;
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn no_more_keys_are_kept_than_there_is_room_for() {
-        let mut elsewhere = Elsewhere::default();
+        let mut elsewhere = ForeignMounts::default();
         for key in 0..3000 {
             elsewhere.ask(MountKey(key), seconds(key), || point("/a"));
         }

@@ -1,4 +1,4 @@
-//! How long it pays to look for something before one sleeps: as long as looking has paid lately.
+//! Adaptive spinning: polls for an event before the thread sleeps, for as long as polling has paid off lately.
 
 use std::{
     hint,
@@ -9,22 +9,22 @@ use std::{
     thread,
 };
 
-/// Looks at most so often: some hundreds of microseconds, which is what Samba takes between two requests.
+/// Most polls in a row: some hundreds of microseconds, which is what Samba takes between two requests.
 const MOST: u32 = 8192;
-/// After so many looks, whoever else wants the processor gets it: that may be who is waited for.
+/// Polls between two calls of `sched_yield`: the thread that is waited for may need this processor.
 const ROW: u32 = 32;
-/// Even where it has not paid, it is tried now and then.
+/// Where polling has not paid off, every so many waits try it again.
 const RETRY: u32 = 64;
 
-/// Learns from its own success. Several threads may use it; what they get in each other's way is only an estimate.
+/// The number of polls, learned from earlier waits. Threads may share it: a race only blurs the estimate.
 #[derive(Default)]
-pub struct Patience {
+pub struct AdaptiveSpin {
     looks: AtomicU32,
     failures: AtomicU32,
 }
 
-impl Patience {
-    /// How often to look now; 0 if it does not pay.
+impl AdaptiveSpin {
+    /// How often to poll now; 0 where polling does not pay off.
     pub fn looks(&self) -> u32 {
         match self.looks.load(Ordering::Relaxed) {
             0 if self.failures.fetch_add(1, Ordering::Relaxed).is_multiple_of(RETRY) && !alone() => MOST / 4,
@@ -32,7 +32,7 @@ impl Patience {
         }
     }
 
-    /// Looks so often, or until `seen` says so; says whether it did.
+    /// Polls `seen` up to `looks` times. Returns whether it became true.
     pub fn watch(&self, looks: u32, seen: impl Fn() -> bool) -> bool {
         if looks == 0 {
             return false;
@@ -49,7 +49,7 @@ impl Patience {
     }
 }
 
-/// On one processor, who looks keeps the other from working.
+/// Whether there is only one processor: polling would keep the other thread from running.
 fn alone() -> bool {
     static ALONE: OnceLock<bool> = OnceLock::new();
     *ALONE.get_or_init(|| thread::available_parallelism().is_ok_and(|count| count.get() == 1))
@@ -60,16 +60,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_looks_in_vain_soon_looks_no_longer() {
-        let patience = Patience::default();
+    fn polling_in_vain_soon_ends() {
+        let spin = AdaptiveSpin::default();
         let looks = std::cell::Cell::new(0);
         let vain = || {
             looks.set(looks.get() + 1);
             false
         };
-        (0..RETRY).for_each(|_| assert!(!patience.watch(patience.looks(), vain)));
+        (0..RETRY).for_each(|_| assert!(!spin.watch(spin.looks(), vain)));
         assert!(looks.get() <= 2 * MOST, "{}", looks.get());
-        while !patience.watch(patience.looks(), || true) {}
-        assert!(patience.looks.load(Ordering::Relaxed) > 0);
+        while !spin.watch(spin.looks(), || true) {}
+        assert!(spin.looks.load(Ordering::Relaxed) > 0);
     }
 }

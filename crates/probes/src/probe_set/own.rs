@@ -5,10 +5,10 @@ use std::any::Any;
 use libbpf_rs::Object;
 use model::{Event, MountKey};
 
-use super::{AtWork, Watch, monotonic};
+use super::{AtWork, ProbeSet, monotonic};
 use crate::{mounts::Mounts, probe::Probe, ring};
 
-impl Watch {
+impl ProbeSet {
     /// Has probes that look at nothing by themselves look at what the mounts have, at their connections, say.
     ///
     /// # Errors
@@ -42,7 +42,7 @@ impl Watch {
         for mapped in mapped {
             let theirs = self.probes.iter_mut().filter(|probe| probe.spec.id.0 == mapped.probe);
             for (libraries, object) in theirs.filter_map(AtWork::libraries) {
-                libraries.met(object, &self.mounts, &mapped);
+                libraries.mapped(object, &self.mounts, &mapped);
             }
         }
         for record in ring::each(&own) {
@@ -62,12 +62,12 @@ impl Watch {
     }
 
     /// Has its probe complete an event, and the mount named, if that is of another namespace.
-    pub(super) fn meet(&self, event: &mut Event) {
+    pub(super) fn complete(&self, event: &mut Event) {
         let protocol = event.operation.protocol();
         let theirs = self.probes.iter().filter(|probe| probe.spec.protocol == protocol);
         theirs.for_each(|probe| probe.probe.complete(event));
         if event.mount != MountKey::NONE && self.mounts.get(event.mount).is_none() {
-            self.elsewhere.borrow_mut().meet(event.mount, event.requester.pid, monotonic());
+            self.elsewhere.borrow_mut().resolve(event.mount, event.requester.pid, monotonic());
         }
     }
 }

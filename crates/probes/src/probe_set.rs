@@ -15,8 +15,8 @@ use nix::time::{ClockId, clock_gettime};
 use crate::{
     Capability, Kernel, Recorder, SPECS, Slice, Tail,
     directory::MountDirectory,
-    elsewhere::Elsewhere,
     filesystems,
+    foreign_mounts::ForeignMounts,
     generated::{counter, mapped},
     mounts::{MountPoint, Mounts},
     ring::{self, Record},
@@ -30,9 +30,9 @@ use crate::{
 mod at_work;
 mod attach;
 mod in_flight;
+mod maintain;
 mod own;
-mod tend;
-mod transit;
+mod send_timing;
 use at_work::AtWork;
 use in_flight::name_requester;
 
@@ -55,9 +55,9 @@ pub struct Filter {
     pub all_filesystems: bool,
     /// vfs: only file systems with this superblock magic number, whatever they are; 0: those that are watched.
     pub magic: u32,
-    /// In whose name operations are counted: see [`Watch::usage`].
+    /// In whose name operations are counted: see [`ProbeSet::usage`].
     pub account: Account,
-    /// Watch this process as well.
+    /// ProbeSet this process as well.
     pub watch_self: bool,
     /// Wake the reader once this many bytes wait in the ring; 0: with every event.
     pub wake_bytes: u64,
@@ -79,18 +79,18 @@ pub struct Options {
 }
 
 /// Probes at work. Everything is detached and unpinned when this is dropped.
-pub struct Watch {
+pub struct ProbeSet {
     probes: Vec<AtWork>,
     shared: Shared,
     ring: RingBuffer<'static>,
     drained: Rc<RefCell<Drained>>,
     mounts: Mounts,
     /// Of other namespaces. In a cell, since it is learned from events wherever they are read.
-    elsewhere: RefCell<Elsewhere>,
+    elsewhere: RefCell<ForeignMounts>,
     kernel: Kernel,
     pinned: Option<PathBuf>,
     /// What other programs are told of mounts, while the maps are pinned.
-    told: MountDirectory,
+    mount_directory: MountDirectory,
     yield_idle_modules: bool,
     /// Operations that had not found room in the histograms when this was last looked at.
     lost_histograms: u64,
@@ -111,8 +111,8 @@ struct Drained {
 /// Events taken from the ring at once; the rest stays there for the next call.
 const BATCH: usize = 1024;
 
-impl Watch {
-    /// Creates the maps and attaches what can be attached. A probe that cannot run is no error: see [`Watch::state`].
+impl ProbeSet {
+    /// Creates the maps and attaches what can be attached. A probe that cannot run is no error: see [`ProbeSet::state`].
     ///
     /// # Errors
     ///
@@ -147,7 +147,7 @@ impl Watch {
             elsewhere: RefCell::default(),
             kernel: Kernel::current(),
             pinned: None,
-            told: MountDirectory::default(),
+            mount_directory: MountDirectory::default(),
             yield_idle_modules: options.yield_idle_modules,
             lost_histograms: 0,
             threads: OnceCell::new(),
@@ -203,18 +203,18 @@ impl Watch {
     }
 
     /// Hands over up to a batch of events. Returns how many were taken from the ring, those that could not be decoded
-    /// included; less than [`Watch::BATCH`] means that it is empty.
+    /// included; less than [`ProbeSet::BATCH`] means that it is empty.
     pub fn drain(&mut self, mut each: impl FnMut(Event)) -> usize {
         let taken = self.ring.consume_raw_n(BATCH);
         for mut event in self.drained.borrow_mut().events.drain(..) {
-            self.meet(&mut event);
+            self.complete(&mut event);
             each(event);
         }
         self.hand_out();
         usize::try_from(taken).unwrap_or(0)
     }
 
-    /// What a full [`Watch::drain`] returns.
+    /// What a full [`ProbeSet::drain`] returns.
     pub const BATCH: usize = BATCH;
 
     /// Events taken from the ring so far, and how many of these could not be decoded.
@@ -333,15 +333,15 @@ impl Watch {
         Ok((slices.iter().flat_map(crate::operations_of).collect(), ended))
     }
 
-    /// Events of the flight recorder with the names of those who asked that are still there; `met` is shown each of those once.
-    pub fn named(&self, events: impl Iterator<Item = Event>, met: impl Fn(&Requester)) -> Vec<Event> {
+    /// Events of the flight recorder with the names of those who asked that are still there; `requester_seen` is shown each of those once.
+    pub fn named(&self, events: impl Iterator<Item = Event>, requester_seen: impl Fn(&Requester)) -> Vec<Event> {
         let mut names = HashMap::new();
         let name = |mut event: Event| {
             let who = &mut event.requester;
             let named = names.entry(who.pid).or_insert_with(|| requester(who.pid));
             *who = Requester { tid: who.tid, ..*named };
-            self.meet(&mut event);
-            met(&event.requester);
+            self.complete(&mut event);
+            requester_seen(&event.requester);
             event
         };
         events.map(name).collect()
@@ -352,7 +352,7 @@ impl Watch {
         self.pinned = None;
     }
 
-    /// What is mounted, as of the last [`Watch::tend`].
+    /// What is mounted, as of the last [`ProbeSet::maintain`].
     pub fn mounts(&self) -> &Mounts {
         &self.mounts
     }
@@ -378,7 +378,7 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for ProbeSet {
     fn drop(&mut self) {
         if let Some(folder) = &self.pinned {
             unpin(folder);

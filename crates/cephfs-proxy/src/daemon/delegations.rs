@@ -1,0 +1,297 @@
+//! Delegations of files. While the daemon holds one, the cluster recalls it before another client may change the file.
+//!
+//! libcephfs reports a recall in a callback, under its own lock. The callback invalidates copies; one thread then returns the delegation, and
+//! the other client waits for that. A worker cannot return it: all workers may be waiting in libcephfs for that file. Directories cannot be
+//! delegated (seen with 16.2: EAGAIN), so names are never covered.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    ffi::c_void,
+    ptr,
+    sync::{
+        Arc, Mutex, OnceLock, Weak,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
+    time::{Duration, Instant},
+};
+
+use super::{
+    ceph::CephFile,
+    coherence::Copies,
+    handles::{File, Inode},
+    lock,
+    mounts::Mount,
+};
+
+/// Milliseconds for which a client may rely on a delegation without asking again: far less than the cluster takes to evict a client that
+/// is cut off (mds_session_timeout: 60 s).
+pub const LIFE: u32 = 10_000;
+/// Seconds after a recall until libcephfs unmounts a client that has not returned the delegation.
+const RECALL_LIMIT: u32 = 30;
+/// Pause after a refusal until a delegation of the file is requested again.
+const PAUSE: Duration = Duration::from_secs(2);
+/// Pause after a recall.
+const PAUSE_AFTER: Duration = Duration::from_millis(100);
+/// Most files of which the daemon remembers that their attributes were requested.
+const MOST_ASKED: usize = 16 << 10;
+
+/// From cephfs/ceph_ll_client.h.
+const DELEGATION_NONE: u32 = 0;
+const DELEGATION_READ: u32 = 1;
+const DELEGATION_WRITE: u32 = 2;
+
+/// The open file that holds a delegation.
+enum Opened {
+    /// Opened by the daemon for the delegation alone.
+    Own(*mut CephFile),
+    /// A client's open file.
+    Theirs(*mut CephFile),
+}
+
+// SAFETY: libcephfs guards it with the mount's lock.
+unsafe impl Send for Opened {}
+
+/// One delegation.
+pub struct Delegation {
+    mount: Weak<Mount>,
+    ino: u64,
+    copies: Copies,
+    revoked: AtomicBool,
+    /// Locked while it is taken or given back; never in the callback.
+    opened: Mutex<Option<Opened>>,
+    returns: mpsc::Sender<Arc<Delegation>>,
+}
+
+/// The delegations of a mount.
+#[derive(Default)]
+pub struct Delegations {
+    held: HashMap<u64, Arc<Delegation>>,
+    order: VecDeque<u64>,
+    /// When it may be worth asking.
+    asked: HashMap<u64, Instant>,
+    /// Files that are open for writing.
+    writers: HashMap<u64, Vec<Weak<File>>>,
+}
+
+/// The queue of delegations to return.
+fn returns() -> Option<&'static mpsc::Sender<Arc<Delegation>>> {
+    static RETURNS: OnceLock<Option<mpsc::Sender<Arc<Delegation>>>> = OnceLock::new();
+    RETURNS
+        .get_or_init(|| {
+            let (sender, receiver) = mpsc::channel::<Arc<Delegation>>();
+            let run = move || {
+                while let Ok(delegation) = receiver.recv() {
+                    if let Some(mount) = delegation.mount.upgrade() {
+                        delegation.give_back(&mount);
+                    }
+                }
+            };
+            std::thread::Builder::new().name("recalls".into()).spawn(run).ok().map(|_| sender)
+        })
+        .as_ref()
+}
+
+/// Called by libcephfs, with its lock held, when another client of the cluster or of this daemon wants the file.
+unsafe extern "C" fn recalled(_file: *mut CephFile, delegation: *mut c_void) {
+    // SAFETY: `take` gave it for this; it stays until the delegation has been given back.
+    let delegation = unsafe {
+        Arc::increment_strong_count(delegation.cast_const().cast::<Delegation>());
+        Arc::from_raw(delegation.cast_const().cast::<Delegation>())
+    };
+    delegation.revoke();
+    let _ = delegation.returns.send(delegation.clone());
+}
+
+impl Delegation {
+    /// Invalidates all copies.
+    fn revoke(&self) {
+        if !self.revoked.swap(true, Ordering::SeqCst) {
+            self.copies.void();
+        }
+    }
+
+    /// Returns the delegation, unless that has been done.
+    fn give_back(self: &Arc<Self>, mount: &Mount) {
+        self.revoke();
+        let mut opened = lock(&self.opened);
+        let Some(Opened::Own(file) | Opened::Theirs(file)) = *opened else { return };
+        let ceph = mount.ceph();
+        // SAFETY: the file is open: ours, or a client's, which is closed only after this. No callback comes after the first call, so that
+        // what `take` gave for it is ours again.
+        unsafe {
+            (ceph.ceph_ll_delegation)(mount.raw(), file, DELEGATION_NONE, recalled, ptr::null_mut());
+            if let Some(Opened::Own(file)) = opened.take() {
+                (ceph.ceph_ll_close)(mount.raw(), file);
+            }
+            Arc::decrement_strong_count(Arc::as_ptr(self));
+        }
+        drop(opened);
+        let mut delegations = lock(&mount.delegations);
+        if delegations.held.get(&self.ino).is_some_and(|held| Arc::ptr_eq(held, self)) {
+            delegations.held.remove(&self.ino);
+        }
+    }
+}
+
+impl Mount {
+    /// Enables delegations on the mount: libcephfs grants none without a recall timeout.
+    pub fn allow_delegations(&self) {
+        // SAFETY: a mount that works.
+        unsafe { (self.ceph().ceph_set_deleg_timeout)(self.raw(), RECALL_LIMIT) };
+    }
+
+    /// Whether a delegation of the file is held. Callers read the file's version first: a recall after that changes the version.
+    pub fn is_delegated(&self, ino: u64) -> bool {
+        lock(&self.delegations).held.get(&ino).is_some_and(|delegation| !delegation.revoked.load(Ordering::SeqCst))
+    }
+
+    /// Records that a client has opened a file for writing.
+    pub fn opened_for_writing(&self, file: &Arc<File>) {
+        let mut delegations = lock(&self.delegations);
+        delegations.writers.entry(file.ino).or_default().push(Arc::downgrade(file));
+    }
+
+    /// Returns the delegation that a file holds which is about to be closed.
+    pub fn closing(&self, ino: u64, file: *mut CephFile) {
+        let delegation = {
+            let mut delegations = lock(&self.delegations);
+            let Some(writers) = delegations.writers.get_mut(&ino) else { return };
+            writers.retain(|writer| writer.strong_count() > 0);
+            if writers.is_empty() {
+                delegations.writers.remove(&ino);
+            }
+            delegations.held.get(&ino).cloned()
+        };
+        if let Some(delegation) = delegation {
+            let theirs = matches!(&*lock(&delegation.opened), Some(Opened::Theirs(theirs)) if *theirs == file);
+            if theirs {
+                delegation.give_back(self);
+            }
+        }
+    }
+
+    /// Takes a delegation of a file whose attributes are requested again. Returns whether it was granted now.
+    pub fn take_delegation(self: &Arc<Self>, inode: &Inode, most: usize) -> bool {
+        let ino = inode.ino;
+        let (surplus, writer) = {
+            let mut delegations = lock(&self.delegations);
+            if delegations.held.contains_key(&ino) {
+                return false;
+            }
+            let now = Instant::now();
+            match delegations.asked.get(&ino) {
+                Some(due) if *due <= now => delegations.asked.insert(ino, now + PAUSE),
+                Some(_) => return false,
+                None => {
+                    if delegations.asked.len() >= MOST_ASKED {
+                        delegations.asked.clear();
+                    }
+                    delegations.asked.insert(ino, now);
+                    return false;
+                }
+            };
+            let writers: Vec<_> =
+                delegations.writers.get(&ino).into_iter().flatten().filter_map(Weak::upgrade).collect();
+            let writer = match writers.len() {
+                0 => None,
+                1 => writers.into_iter().next(),
+                _ => return false,
+            };
+            (delegations.make_room(most), writer)
+        };
+        surplus.iter().for_each(|delegation| delegation.give_back(self));
+        let Some(returns) = returns() else { return false };
+        let delegation = Delegation {
+            mount: Arc::downgrade(self),
+            ino,
+            copies: self.copies(ino),
+            revoked: AtomicBool::new(false),
+            opened: Mutex::new(None),
+            returns: returns.clone(),
+        };
+        let taken = Arc::new(delegation).take(self, inode, writer.as_deref());
+        // A client that closes the file meanwhile leaves the last reference to us.
+        drop(writer);
+        taken
+    }
+
+    /// Invalidates all copies: the cluster has dropped this client's delegations.
+    pub fn revoke_delegations(&self) {
+        lock(&self.delegations).held.values().for_each(|delegation| delegation.revoke());
+    }
+
+    /// Returns all delegations before the mount is released.
+    pub fn return_delegations(&self) {
+        let all: Vec<_> = lock(&self.delegations).held.drain().map(|(_, delegation)| delegation).collect();
+        all.iter().for_each(|delegation| delegation.give_back(self));
+    }
+}
+
+impl Delegations {
+    /// The oldest delegations, as many as have to be returned to hold one more. They stay in the table until they are returned, so that
+    /// [`Mount::closing`] finds them.
+    fn make_room(&mut self, most: usize) -> Vec<Arc<Delegation>> {
+        let mut surplus = Vec::new();
+        while self.held.len() - surplus.len() >= most.max(1) {
+            let Some(oldest) = self.order.pop_front() else { break };
+            surplus.extend(self.held.get(&oldest).cloned());
+        }
+        if self.order.len() > 2 * most {
+            let held = &self.held;
+            self.order.retain(|ino| held.contains_key(ino));
+        }
+        surplus
+    }
+}
+
+impl Delegation {
+    /// Requests the delegation: through the client's own file if that is open for writing, since no other file can hold one then, else
+    /// through one opened for it.
+    fn take(self: Arc<Self>, mount: &Mount, inode: &Inode, writer: Option<&File>) -> bool {
+        let (ceph, raw) = (mount.ceph(), mount.raw());
+        let mut opened = lock(&self.opened);
+        // SAFETY: all of them are held, and a place for the result. What the callback gets stays until `give_back`.
+        let got = unsafe {
+            let (file, kind) = match writer {
+                Some(writer) => (writer.raw, DELEGATION_WRITE),
+                None => {
+                    let mut file = ptr::null_mut();
+                    if (ceph.ceph_ll_open)(raw, inode.raw, libc::O_RDONLY, &mut file, mount.own.raw) < 0
+                        || file.is_null()
+                    {
+                        return false;
+                    }
+                    (file, DELEGATION_READ)
+                }
+            };
+            let own = Arc::into_raw(self.clone());
+            let got = (ceph.ceph_ll_delegation)(raw, file, kind, recalled, own.cast_mut().cast()) == 0;
+            if got {
+                *opened = Some(if writer.is_some() { Opened::Theirs(file) } else { Opened::Own(file) });
+            } else {
+                drop(Arc::from_raw(own));
+                if writer.is_none() {
+                    (ceph.ceph_ll_close)(raw, file);
+                }
+            }
+            got
+        };
+        if !got {
+            return false;
+        }
+        let mut delegations = lock(&mount.delegations);
+        delegations.asked.insert(self.ino, Instant::now() + PAUSE_AFTER);
+        if delegations.held.contains_key(&self.ino) {
+            // Two workers took one at the same time. This one is returned, before a client can close its file.
+            drop((delegations, opened));
+            self.give_back(mount);
+            return false;
+        }
+        // Before other threads can see the delegation.
+        self.copies.delegated();
+        delegations.order.push_back(self.ino);
+        delegations.held.insert(self.ino, self.clone());
+        true
+    }
+}

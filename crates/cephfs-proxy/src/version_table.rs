@@ -1,0 +1,192 @@
+//! The version table: counters in shared memory that the daemon writes and all clients read, to see whether a cached copy is still valid.
+//!
+//! A hash maps whatever can be cached to an entry. Objects that share an entry only invalidate each other's copies. The daemon increments the
+//! entry before it passes a change to libcephfs, and again when the change is done; in between, the entry is marked as changing. A
+//! client stores a copy with the version that the entry had before the request, unless the entry was changing. The copy is valid as long
+//! as the entry has that version. Clients need no notification, so none can come late. The table holds nothing but these counters.
+
+use std::{
+    io,
+    mem::{self, MaybeUninit},
+    os::fd::{AsRawFd, OwnedFd},
+    ptr::{self, NonNull},
+    sync::atomic::{AtomicU32, AtomicU64, Ordering},
+};
+
+use crate::sys;
+
+/// Number of entries.
+pub const COUNT: usize = 1 << 16;
+/// Offset of the entries: the first page holds the mutex that shows whether the daemon is alive.
+const ENTRIES: usize = 4096;
+const TOTAL: usize = ENTRIES + COUNT * mem::size_of::<AtomicU64>();
+/// The upper bits of an entry count changes under way, the lower ones their beginnings and ends.
+const UNDER_WAY: u64 = 1 << 48;
+
+/// From linux/futex.h.
+const FUTEX_TID_MASK: u32 = 0x3fff_ffff;
+const FUTEX_OWNER_DIED: u32 = 0x4000_0000;
+
+/// A mapping of the table.
+pub struct VersionTable(NonNull<u8>);
+
+// SAFETY: all access is by atomics, in memory that stays mapped as long as the value lives.
+unsafe impl Send for VersionTable {}
+// SAFETY: as for Send: a shared reference gives access to atomics only.
+unsafe impl Sync for VersionTable {}
+
+impl VersionTable {
+    /// Creates a table, all zero and never unmapped, and a descriptor through which others can read but not write it (since Linux 5.1).
+    /// [`VersionTable::alive`] holds as long as the calling thread runs.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses the memory or the seals.
+    pub fn create() -> io::Result<(OwnedFd, &'static VersionTable)> {
+        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+        // SAFETY: the name is a C string; no pointers; sizes as in `map`.
+        unsafe {
+            let fd = sys::owned(libc::memfd_create(c"cephfs-words".as_ptr(), flags))?;
+            sys::checked(libc::ftruncate(fd.as_raw_fd(), TOTAL as libc::off_t))?;
+            let words = &*Box::leak(Box::new(VersionTable::map_for(&fd, libc::PROT_READ | libc::PROT_WRITE)?));
+            words.live()?;
+            let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL;
+            sys::checked(libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, seals))?;
+            Ok((fd, words))
+        }
+    }
+
+    /// Maps a table of [`VersionTable::create`] for reading.
+    pub fn map(fd: &OwnedFd) -> io::Result<VersionTable> {
+        VersionTable::map_for(fd, libc::PROT_READ)
+    }
+
+    fn map_for(fd: &OwnedFd, access: libc::c_int) -> io::Result<VersionTable> {
+        // SAFETY: all zero is a valid stat, which the call fills; then a new mapping, of a size that was checked.
+        unsafe {
+            let mut about: libc::stat = mem::zeroed();
+            sys::checked(libc::fstat(fd.as_raw_fd(), &mut about))?;
+            if about.st_size != TOTAL as libc::off_t {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+            let base = libc::mmap(ptr::null_mut(), TOTAL, access, libc::MAP_SHARED, fd.as_raw_fd(), 0);
+            if base == libc::MAP_FAILED {
+                return Err(io::Error::last_os_error());
+            }
+            NonNull::new(base.cast()).map(VersionTable).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+        }
+    }
+
+    /// Locks a robust mutex that is never unlocked, so that the kernel marks it when the calling thread ends for any reason.
+    fn live(&self) -> io::Result<()> {
+        let mutex = self.0.as_ptr().cast::<libc::pthread_mutex_t>();
+        let failed = |code: libc::c_int| if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code)) };
+        // SAFETY: the first page is ours and large enough, stays mapped for good in the daemon, and is no mutex yet.
+        unsafe {
+            let mut attributes = MaybeUninit::uninit();
+            failed(libc::pthread_mutexattr_init(attributes.as_mut_ptr()))?;
+            failed(libc::pthread_mutexattr_setpshared(attributes.as_mut_ptr(), libc::PTHREAD_PROCESS_SHARED))?;
+            failed(libc::pthread_mutexattr_setrobust(attributes.as_mut_ptr(), libc::PTHREAD_MUTEX_ROBUST))?;
+            failed(libc::pthread_mutex_init(mutex, attributes.as_ptr()))?;
+            failed(libc::pthread_mutex_lock(mutex))
+        }
+    }
+
+    /// Whether the thread that created the table runs. A mutex begins with the futex that the kernel marks (set_robust_list(2)), in every libc.
+    pub fn alive(&self) -> bool {
+        // SAFETY: mapped, aligned, and an atomic.
+        let word = unsafe { self.0.cast::<AtomicU32>().as_ref() }.load(Ordering::Acquire);
+        word & FUTEX_OWNER_DIED == 0 && word & FUTEX_TID_MASK != 0
+    }
+
+    fn entry(&self, entry: u32) -> &AtomicU64 {
+        let index = entry as usize % COUNT;
+        // SAFETY: within the mapping, aligned, and an atomic.
+        unsafe { &*self.0.as_ptr().add(ENTRIES).cast::<AtomicU64>().add(index) }
+    }
+
+    /// An entry's version.
+    pub fn value(&self, entry: u32) -> u64 {
+        self.entry(entry).load(Ordering::SeqCst)
+    }
+
+    /// Marks a change that begins to what these entries stand for. Only the daemon's mapping is writable.
+    pub fn begin(&self, entries: &[u32]) {
+        for &entry in entries {
+            self.entry(entry).fetch_add(UNDER_WAY | 1, Ordering::SeqCst);
+        }
+    }
+
+    /// Marks the end of such a change.
+    pub fn end(&self, entries: &[u32]) {
+        for &entry in entries {
+            self.entry(entry).fetch_add(1u64.wrapping_sub(UNDER_WAY), Ordering::SeqCst);
+        }
+    }
+}
+
+/// Whether a version says that a change is under way.
+pub fn is_changing(value: u64) -> bool {
+    value >= UNDER_WAY
+}
+
+/// The version after one more change, from its beginning to its end.
+pub fn after_one_change(value: u64) -> u64 {
+    value.wrapping_add(2)
+}
+
+impl Drop for VersionTable {
+    fn drop(&mut self) {
+        // SAFETY: `map_for` mapped it with this size, and no borrow outlives the value.
+        unsafe { libc::munmap(self.0.as_ptr().cast(), TOTAL) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_differs_during_a_change_and_after_it() {
+        let (fd, words) = VersionTable::create().unwrap();
+        let seen = VersionTable::map(&fd).unwrap();
+        let before = seen.value(7);
+        words.begin(&[7, 9]);
+        assert!(is_changing(seen.value(7)) && is_changing(seen.value(9)));
+        words.begin(&[7]);
+        words.end(&[7]);
+        assert!(is_changing(seen.value(7)));
+        words.end(&[7, 9]);
+        assert!(!is_changing(seen.value(7)) && !is_changing(seen.value(9)));
+        assert_ne!(seen.value(7), before);
+        assert_eq!(seen.value(9), after_one_change(0));
+        assert_eq!(seen.value(8), 0);
+    }
+
+    #[test]
+    fn other_mappings_are_read_only() {
+        let (fd, _words) = VersionTable::create().unwrap();
+        assert!(VersionTable::map_for(&fd, libc::PROT_READ | libc::PROT_WRITE).is_err());
+        // SAFETY: eight bytes.
+        assert_eq!(unsafe { libc::pwrite(fd.as_raw_fd(), [1u8; 8].as_ptr().cast(), 8, ENTRIES as i64) }, -1);
+    }
+
+    #[test]
+    fn the_table_shows_that_its_creator_has_ended() {
+        let (fd, live) = std::thread::spawn(|| {
+            let (fd, words) = VersionTable::create().unwrap();
+            (fd, words.alive())
+        })
+        .join()
+        .unwrap();
+        assert!(live);
+        let seen = VersionTable::map(&fd).unwrap();
+        for _ in 0..1000 {
+            if !seen.alive() {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        panic!("the kernel has not said so");
+    }
+}
