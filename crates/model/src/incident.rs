@@ -159,6 +159,14 @@ impl State {
     pub fn of(closed: bool) -> Self {
         if closed { Self::Closed } else { Self::Open }
     }
+
+    /// `open` or `closed`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Closed => "closed",
+        }
+    }
 }
 
 /// From one time to another.

@@ -10,15 +10,17 @@ use crate::{config, watched};
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// The file; without one, the compiled-in default is checked
+    /// The file [default: /etc/plumbline/plumbline.yaml where it exists, else the compiled-in configuration]
     file: Option<PathBuf>,
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let mounts = Mounts::current().unwrap_or_default();
-    match config::check(arguments.file.as_deref(), &watched::remote_mount_points(&mounts)) {
+    let file = arguments.file.clone().or_else(config::installed);
+    match config::check(file.as_deref(), &watched::remote_mount_points(&mounts)) {
         Ok(config) => {
             let mut out = std::io::stdout().lock();
+            writeln!(out, "configuration: {}", config::name_of(file.as_deref()))?;
             for notice in &config.notices {
                 writeln!(out, "note: {notice}")?;
             }

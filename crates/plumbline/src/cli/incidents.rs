@@ -1,32 +1,25 @@
 //! `plumbline incidents`: what happened, newest first.
 
-use std::{
-    fs::File,
-    io::{self, Write},
-    path::{Path, PathBuf},
-    process::ExitCode,
-};
+use std::{fs::File, io::Write, process::ExitCode};
 
-use anyhow::{Context, Result, bail};
-use model::{Incident, Layer, SNAPSHOT, State};
+use anyhow::{Context, Result};
+use jiff::{SignedDuration, Timestamp};
+use model::{Cause, Incident, Layer, SNAPSHOT, State};
 use serde::Serialize;
 
-use super::EXIT_USAGE;
-use crate::{
-    config::{self, Config},
-    daemon,
-    evidence::{Store, read_entry},
-    view::table::Table,
-};
+use super::{folder, usage_error};
+use crate::{config, evidence::read_entry, view::table::Table};
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Where they are; without it, where the running daemon or the configuration puts them
-    #[arg(long, value_name = "DIR")]
-    output_dir: Option<PathBuf>,
-    /// The configuration that says where they are
-    #[arg(long, value_name = "F", conflicts_with = "output_dir")]
-    config: Option<PathBuf>,
+    #[command(flatten)]
+    folder: folder::Arguments,
+    /// Only incidents that were still open then: a time such as 2026-11-24T08:00:00Z, or how long ago, such as 90m, 12h or 7d
+    #[arg(long, value_name = "T", value_parser = since)]
+    since: Option<Timestamp>,
+    /// Only incidents of the mount at this mount point
+    #[arg(long, value_name = "M")]
+    mount: Option<String>,
     /// One JSON array
     #[arg(long)]
     json: bool,
@@ -36,80 +29,90 @@ pub struct Arguments {
 pub const MAX_INCIDENT: u64 = 1 << 20;
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let asks_the_daemon = arguments.output_dir.is_none() && arguments.config.is_none();
-    if asks_the_daemon && !is_root() && daemon::runtime_dir().exists() {
-        bail!("cannot read where the daemon puts incidents: run as root, or give --output-dir or --config");
-    }
-    let output_dir = match place(arguments) {
-        Ok(place) => place,
-        Err(errors) => {
-            errors.iter().for_each(|error| eprintln!("plumbline: {error}"));
-            return Ok(ExitCode::from(EXIT_USAGE));
-        }
+    let folder = match arguments.folder.find()? {
+        Ok(folder) => folder,
+        Err(message) => return Ok(usage_error(message)),
     };
     let mut incidents = Vec::new();
-    if let Some(store) = existing(&output_dir)? {
-        let bundles = store.list().with_context(|| format!("cannot read {}", output_dir.display()))?;
-        for stored in bundles {
+    if let Some(store) = &folder.store {
+        for stored in store.list().with_context(|| format!("cannot read {}", folder.path.display()))? {
             let bundle = store.open_bundle(&stored.id).map_err(anyhow::Error::from);
             let incident = bundle.and_then(read_incident);
             let path = store.path_of(&stored.id);
             incidents.push(Row::new(incident, stored.id.as_str(), stored.bytes, path.display().to_string()));
         }
     }
+    let all = incidents.len();
+    incidents.retain(|row| arguments.is_wanted(row));
     let mut out = std::io::stdout().lock();
     if arguments.json {
         serde_json::to_writer_pretty(&mut out, &incidents)?;
         writeln!(out)?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    if incidents.is_empty() {
-        writeln!(out, "no incidents in {}", output_dir.display())?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    let table = Table::new(&[("DETECTED (UTC)", 19), ("ANOMALY", 18), ("LAYER", 8), ("MOUNT", 24), ("OBSERVED", 0)]);
-    table.header(&mut out)?;
-    for incident in &incidents {
-        let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".into());
-        let detected = incident.detected.as_deref().and_then(|time| time.get(..19)).unwrap_or("-").replace('T', " ");
-        let layer = incident.layer.map_or("-", Layer::name);
-        let cells = [&incident.name, &incident.mountpoint, &incident.observed].map(or_dash);
-        let [name, mountpoint, observed] = &cells;
-        table.row(&mut out, &[&detected, name, layer, mountpoint, observed])?;
-        writeln!(out, "{:21}{}", "", incident.path)?;
+    } else if incidents.is_empty() {
+        let such = if all > 0 { "such " } else { "" };
+        writeln!(out, "no {such}incidents in {}", folder.path.display())?;
+    } else {
+        print(&mut out, &incidents)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The store, if there is one. To look at it makes and changes nothing.
-fn existing(output_dir: &Path) -> Result<Option<Store>> {
-    let not_found = |cause: &(dyn std::error::Error + 'static)| {
-        cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::NotFound)
-    };
-    match Store::existing(output_dir) {
-        Ok(store) => Ok(Some(store)),
-        Err(error) if error.chain().any(not_found) => Ok(None),
-        Err(error) if is_root() => Err(error),
-        Err(error) => bail!("cannot read the incidents in {}: {error:#}; run as root", output_dir.display()),
+impl Arguments {
+    /// A bundle that cannot be read might be one of those asked for.
+    fn is_wanted(&self, row: &Row) -> bool {
+        let last = row.last_seen.as_deref().and_then(|time| time.parse::<Timestamp>().ok());
+        let is_recent = self.since.is_none_or(|since| last.is_none_or(|last| last >= since));
+        is_recent && self.mount.as_ref().is_none_or(|mount| row.mountpoint.as_ref().is_none_or(|at| at == mount))
     }
 }
 
-fn is_root() -> bool {
-    nix::unistd::geteuid().is_root()
+/// A time, or how long ago.
+fn since(text: &str) -> Result<Timestamp, String> {
+    if let Ok(time) = text.parse() {
+        return Ok(time);
+    }
+    let ago = text.parse::<jiff::SignedDuration>().ok().or_else(|| days(text));
+    ago.filter(|ago| !ago.is_negative())
+        .and_then(|ago| Timestamp::now().checked_sub(ago).ok())
+        .ok_or_else(|| "neither a time such as 2026-11-24T08:00:00Z, nor how long ago, such as 90m, 12h or 7d".into())
 }
 
-fn place(arguments: &Arguments) -> Result<PathBuf, Vec<String>> {
-    let say = |errors: Vec<crate::config::ConfigError>| errors.iter().map(ToString::to_string).collect::<Vec<_>>();
-    if let Some(dir) = &arguments.output_dir {
-        return Ok(dir.clone());
+/// `SignedDuration` has no days, which a calendar may make longer or shorter.
+fn days(text: &str) -> Option<SignedDuration> {
+    let days = text.strip_suffix('d')?.parse::<u32>().ok()?;
+    Some(SignedDuration::from_hours(24 * i64::from(days)))
+}
+
+fn print(out: &mut impl Write, incidents: &[Row]) -> Result<()> {
+    let table = Table::new(&[
+        ("FIRST SEEN (UTC)", 19),
+        ("LAST SEEN", 9),
+        ("LASTED", -7),
+        ("STATE", 6),
+        ("VERDICT", 31),
+        ("MOUNT", 0),
+    ]);
+    table.header(out)?;
+    for row in incidents {
+        let time =
+            |text: &Option<String>| text.as_deref().and_then(|text| text.get(..19)).unwrap_or("-").replace('T', " ");
+        let (first, last) = (time(&row.first_seen), time(&row.last_seen));
+        // The day is there once.
+        let last = if last.get(..10) == first.get(..10) { last.get(11..).unwrap_or("-") } else { &last };
+        let state = row.state.map_or("-", State::name);
+        table.row(
+            out,
+            &[&first, last, &row.lasted(), state, &row.verdict(), row.mountpoint.as_deref().unwrap_or("-")],
+        )?;
+        let what = match (&row.error, &row.name, &row.observed) {
+            (Some(error), ..) => error.clone(),
+            (None, Some(name), Some(observed)) => format!("{name}: {observed}"),
+            _ => "-".into(),
+        };
+        writeln!(out, "  {}  {what}", row.id)?;
     }
-    if let Some(file) = &arguments.config {
-        return Config::load(file).map(|config| config.output_dir).map_err(say);
-    }
-    match daemon::output_dir_of_running(&daemon::runtime_dir()) {
-        Some(dir) => Ok(dir),
-        None => Config::compiled_in().map(|config| config.output_dir).map_err(say),
-    }
+    writeln!(out, "\n`plumbline report ID -o page.html` makes a page of one; `latest` is the newest")?;
+    Ok(())
 }
 
 /// The incident of a bundle.
@@ -131,6 +134,7 @@ struct Row {
     probe: Option<String>,
     observed: Option<String>,
     layer: Option<Layer>,
+    cause: Option<Cause>,
     confidence: Option<f64>,
     operations: Option<u64>,
     mountpoint: Option<String>,
@@ -165,6 +169,7 @@ impl Row {
             probe: Some(anomaly.probe.into_owned()),
             observed: Some(anomaly.observed),
             layer: Some(verdict.layer),
+            cause: verdict.cause,
             confidence: Some(verdict.confidence),
             operations: Some(incident.operations),
             mountpoint: mount.as_ref().map(|mount| mount.mountpoint.clone()),
@@ -175,5 +180,61 @@ impl Row {
             last_seen: Some(incident.last_seen),
             ..row
         }
+    }
+
+    /// From the first operation to the last window that broke the rule.
+    fn lasted(&self) -> String {
+        let time = |text: &Option<String>| text.as_deref()?.parse::<Timestamp>().ok();
+        match (time(&self.first_seen), time(&self.last_seen)) {
+            (Some(first), Some(last)) => span(last.duration_since(first)),
+            _ => "-".into(),
+        }
+    }
+
+    /// Layer, confidence and cause, such as `server 0.97 slow_operation`.
+    fn verdict(&self) -> String {
+        match (self.layer, self.confidence, self.cause) {
+            (None, ..) => "-".into(),
+            (Some(Layer::Unknown), ..) => Layer::Unknown.name().into(),
+            (Some(layer), confidence, cause) => {
+                let cause = cause.map_or("", Cause::name);
+                format!("{} {:.2} {cause}", layer.name(), confidence.unwrap_or_default())
+            }
+        }
+    }
+}
+
+/// Two units at most: `4.2 s`, `3m 10s`, `2h 05m`, `3d 04h`.
+fn span(lasted: SignedDuration) -> String {
+    let seconds = lasted.as_secs().max(0);
+    let pair = |whole: i64, unit: &str, rest: i64, part: &str| format!("{whole}{unit} {rest:02}{part}");
+    match seconds {
+        0..60 => format!("{:.1} s", lasted.as_secs_f64().max(0.0)),
+        60..3_600 => pair(seconds / 60, "m", seconds % 60, "s"),
+        3_600..86_400 => pair(seconds / 3_600, "h", seconds % 3_600 / 60, "m"),
+        _ => pair(seconds / 86_400, "d", seconds % 86_400 / 3_600, "h"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_point_in_time_is_a_time_or_how_long_ago() {
+        assert_eq!(since("2026-11-24T08:00:00Z").unwrap().as_second(), 1_795_507_200);
+        for (text, seconds) in [("90m", 5_400), ("12h", 43_200), ("7d", 604_800), ("1h30m", 5_400)] {
+            let ago = Timestamp::now().duration_since(since(text).unwrap()).as_secs();
+            assert!((seconds..seconds + 60).contains(&ago), "{text} {ago}");
+        }
+        for text in ["", "yesterday", "-3h", "7", "d"] {
+            assert!(since(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_duration_has_two_units_at_most() {
+        let spans = [0.04, 4.25, 190.0, 7_500.0, 273_600.0].map(|seconds| span(SignedDuration::from_secs_f64(seconds)));
+        assert_eq!(spans, ["0.0 s", "4.2 s", "3m 10s", "2h 05m", "3d 04h"]);
     }
 }

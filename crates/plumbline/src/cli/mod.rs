@@ -3,8 +3,10 @@
 mod check;
 mod child;
 mod doctor;
+mod folder;
 mod incidents;
 mod io;
+mod kind;
 mod net;
 mod prove;
 mod ps;

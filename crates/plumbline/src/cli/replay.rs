@@ -13,7 +13,7 @@ use diagnose::long_term::LongTerm;
 use jiff::Timestamp;
 use model::{Incident, Nanos};
 
-use super::{EXIT_USAGE, usage_error};
+use super::{EXIT_USAGE, kind::Kind, usage_error};
 use crate::{
     config::{self, Config},
     daemon::excerpt,
@@ -63,6 +63,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             return Ok(ExitCode::from(EXIT_USAGE));
         }
     };
+    if let Some(advice) = Kind::advice(&arguments.recording, Kind::Recording) {
+        bail!(advice);
+    }
     let began = Instant::now();
     let reader = Reader::open(&arguments.recording)?;
     let mut source = RecordedSource::new(reader, wanted(&config));

@@ -10,7 +10,7 @@ use crate::{config, daemon, watched};
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Configuration file; without one, the compiled-in default
+    /// Configuration file [default: /etc/plumbline/plumbline.yaml where it exists, else the compiled-in configuration]
     #[arg(long, value_name = "F")]
     config: Option<PathBuf>,
     /// Stop after this many seconds
@@ -33,7 +33,7 @@ pub fn run(arguments: Arguments, verbose: u8) -> Result<ExitCode> {
     }
     daemon::log::start(verbose);
     let config_file = match arguments.config.as_deref().map(std::path::absolute).transpose() {
-        Ok(path) => path,
+        Ok(path) => path.or_else(config::installed),
         Err(error) => return Ok(usage_error(format!("--config: {error}; give the whole path of the file"))),
     };
     // The directory it was started in may be on a mount: it must neither keep that busy nor hang with it.
@@ -48,7 +48,7 @@ pub fn run(arguments: Arguments, verbose: u8) -> Result<ExitCode> {
             return Ok(ExitCode::from(EXIT_USAGE));
         }
     };
-    let output_dir = config.output_dir.clone();
+    let (output_dir, config_name) = (config.output_dir.clone(), config::name_of(config_file.as_deref()));
     let setup = daemon::Setup {
         config,
         config_file,
@@ -57,13 +57,18 @@ pub fn run(arguments: Arguments, verbose: u8) -> Result<ExitCode> {
     };
     daemon::run(setup, |probes, watch| {
         // A closed standard output does not keep a daemon from running.
-        let _ = greet(probes, watch, &output_dir);
+        let _ = greet(probes, watch, &config_name, &output_dir);
     })?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// The first screen: what it can see, what it watches, where incidents go.
-fn greet(probes: &[Capability], watch: &ProbeSet, output_dir: &std::path::Path) -> std::io::Result<()> {
+fn greet(
+    probes: &[Capability],
+    watch: &ProbeSet,
+    config_name: &str,
+    output_dir: &std::path::Path,
+) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "plumbline {} on kernel {}\n", env!("CARGO_PKG_VERSION"), Kernel::current().release)?;
     doctor::print_probes(&mut out, probes)?;
@@ -80,6 +85,7 @@ fn greet(probes: &[Capability], watch: &ProbeSet, output_dir: &std::path::Path) 
     if remote.len() > 10 {
         writeln!(out, "  and {} more", remote.len() - 10)?;
     }
+    writeln!(out, "configuration: {config_name}")?;
     writeln!(out, "incidents go to {}/incidents; `plumbline incidents` lists them\n", output_dir.display())?;
     out.flush()
 }

@@ -120,11 +120,24 @@ impl Config {
 /// Everything that is wrong, in the order of its lines.
 pub fn check(path: Option<&Path>, never_touch: &[PathBuf]) -> Result<Config, Vec<ConfigError>> {
     let mut config = read(path, never_touch)?;
-    let file = path.map_or(COMPILED_IN_NAME.to_owned(), |path| path.display().to_string());
-    let error = |text| vec![ConfigError { file, at: config.output_dir_at, text }];
+    let error = |text| vec![ConfigError { file: name_of(path), at: config.output_dir_at, text }];
     let note = check_output_dir(&config.output_dir, never_touch).map_err(error)?;
     config.notices.extend(note);
     Ok(config)
+}
+
+/// The configuration that `make install` and packages put in place.
+pub const INSTALLED: &str = "/etc/plumbline/plumbline.yaml";
+
+/// [`INSTALLED`] where it exists; without it, the compiled-in configuration is meant.
+pub fn installed() -> Option<PathBuf> {
+    let path = PathBuf::from(INSTALLED);
+    path.symlink_metadata().is_ok().then_some(path)
+}
+
+/// A configuration's name, for people.
+pub fn name_of(path: Option<&Path>) -> String {
+    path.map_or(COMPILED_IN_NAME.to_owned(), |path| path.display().to_string())
 }
 
 /// Reads a file that lies on no watched mount, or without one the compiled-in configuration.

@@ -81,11 +81,12 @@ pub fn answer(mut stream: UnixStream, line: &str) {
 /// When no daemon is running, or the bundle was lost; the message says why.
 pub fn request_snapshot(runtime: &Path, patience: Duration) -> Result<String> {
     let path = runtime.join(SOCKET);
-    let stream = UnixStream::connect(&path).with_context(|| {
-        format!(
-            "no daemon answers at {}; start one with `plumbline run`, or `systemctl start plumbline`",
-            path.display()
-        )
+    let stream = UnixStream::connect(&path).map_err(|error| {
+        let what = match error.kind() {
+            ErrorKind::PermissionDenied => "not permitted to ask the daemon at {}; run as root",
+            _ => "no daemon answers at {}; start one with `plumbline run`, or `systemctl start plumbline`",
+        };
+        anyhow::Error::from(error).context(what.replace("{}", &path.display().to_string()))
     })?;
     ask(stream, patience)
 }

@@ -17,6 +17,7 @@ mod segments;
 mod tests;
 mod writer;
 
+pub use chunk::MAGIC;
 pub use facts::{
     CgroupFacts, Facts, FinishedFacts, Header, Interval, MountFacts, RecordedEvent, Reported, name_of, numbering,
     operation_named,

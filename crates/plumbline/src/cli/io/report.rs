@@ -2,8 +2,9 @@
 
 use std::{fs, io::Write, path::PathBuf, process::ExitCode};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
+use crate::cli::kind::Kind;
 use crate::io::{page, record, summary::Summary};
 
 #[derive(clap::Args)]
@@ -16,6 +17,9 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    if let Some(advice) = Kind::advice(&arguments.recording, Kind::IoRecording) {
+        bail!(advice);
+    }
     let mut summary = Summary::default();
     let (header, whole) = record::read(&arguments.recording, |line| summary.add(line))?;
     let page = page::page(&header, &summary, whole);

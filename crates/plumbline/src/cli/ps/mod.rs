@@ -66,6 +66,9 @@ pub struct Arguments {
     pin: pin::Arguments,
 }
 
+/// What `Task::state` can be.
+const STATES: &str = "RSDTtZI";
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Sort {
     Pid,
@@ -89,6 +92,13 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         Some(None) => return Ok(usage_error("--uid takes a number or the name of a user")),
         uid => uid.flatten(),
     };
+    if let Some(letter) =
+        arguments.state.iter().flat_map(|letters| letters.chars()).find(|letter| !STATES.contains(*letter))
+    {
+        return Ok(usage_error(format!(
+            "--state takes letters of {STATES}, as `plumbline ps --help` explains them; {letter} is none"
+        )));
+    }
     let mut files = match arguments.files.then(|| Files::of_all(arguments.mount.as_deref())).transpose()? {
         Some(Err(message)) => return Ok(usage_error(message)),
         files => files.and_then(Result::ok),

@@ -1,0 +1,88 @@
+//! Where incidents are: the folder that the running daemon, a configuration or the command line names.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Result, bail};
+
+use crate::{
+    config::{self, Config, ConfigError},
+    daemon,
+    evidence::Store,
+};
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// The folder of the incidents; without it, the running daemon's or the configuration's
+    #[arg(long, value_name = "DIR")]
+    output_dir: Option<PathBuf>,
+    /// The configuration that names the folder
+    #[arg(long, value_name = "F", conflicts_with = "output_dir")]
+    config: Option<PathBuf>,
+}
+
+/// The folder, and its bundles where it exists: looking creates and changes nothing.
+pub struct Folder {
+    pub path: PathBuf,
+    pub store: Option<Store>,
+}
+
+impl Arguments {
+    /// Finds the folder. The inner error is one of the command line or the configuration.
+    ///
+    /// # Errors
+    ///
+    /// When the folder cannot be read, or `--output-dir` names one that does not exist.
+    pub fn find(&self) -> Result<Result<Folder, String>> {
+        let asks_the_daemon = self.output_dir.is_none() && self.config.is_none();
+        if asks_the_daemon && !is_root() && daemon::runtime_dir().exists() {
+            bail!("cannot read where the daemon puts incidents: run as root, or give --output-dir or --config");
+        }
+        let path = match self.path() {
+            Ok(path) => path,
+            Err(errors) => {
+                let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
+                return Ok(Err(lines.join("\nplumbline: ")));
+            }
+        };
+        let store = existing(&path)?;
+        if self.output_dir.is_some() && store.is_none() {
+            bail!(
+                "there are no incidents in {}: it has no directory `incidents`; give the daemon's output_dir",
+                path.display()
+            );
+        }
+        Ok(Ok(Folder { path, store }))
+    }
+
+    fn path(&self) -> Result<PathBuf, Vec<ConfigError>> {
+        if let Some(dir) = &self.output_dir {
+            return Ok(dir.clone());
+        }
+        if let Some(file) = &self.config {
+            return Config::load(file).map(|config| config.output_dir);
+        }
+        match daemon::output_dir_of_running(&daemon::runtime_dir()) {
+            Some(dir) => Ok(dir),
+            None => config::read(config::installed().as_deref(), &[]).map(|config| config.output_dir),
+        }
+    }
+}
+
+fn existing(output_dir: &Path) -> Result<Option<Store>> {
+    let not_found = |cause: &(dyn std::error::Error + 'static)| {
+        cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::NotFound)
+    };
+    match Store::existing(output_dir) {
+        Ok(store) => Ok(Some(store)),
+        Err(error) if error.chain().any(not_found) => Ok(None),
+        Err(error) if is_root() => Err(error),
+        Err(error) => bail!("cannot read the incidents in {}: {error:#}; run as root", output_dir.display()),
+    }
+}
+
+fn is_root() -> bool {
+    nix::unistd::geteuid().is_root()
+}

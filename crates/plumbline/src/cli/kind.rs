@@ -1,0 +1,85 @@
+//! What a file is that was given to a command: each kind has a command of its own.
+
+use std::{
+    fs::File,
+    io::{self, Read},
+    path::Path,
+};
+
+use crate::recording::MAGIC;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Evidence of an incident.
+    Bundle,
+    /// Of `plumbline record`, or the daemon's recorder.
+    Recording,
+    /// Of `plumbline io --record`.
+    IoRecording,
+}
+
+/// Where a tar archive says that it is one (POSIX, ustar).
+const USTAR: std::ops::Range<usize> = 257..262;
+const ZSTD: [u8; 4] = 0xfd2f_b528_u32.to_le_bytes(); // RFC 8878, section 3.1.1
+
+impl Kind {
+    /// By its first bytes; `None` if it is of no kind of ours, or cannot be read.
+    pub fn of(path: &Path) -> Option<Self> {
+        let mut first = Vec::new();
+        File::open(path).and_then(|file| file.take(MAGIC.len() as u64).read_to_end(&mut first)).ok()?;
+        if first == MAGIC {
+            return Some(Self::Recording);
+        }
+        if !first.starts_with(&ZSTD) {
+            return None;
+        }
+        let block = unpacked(path).ok()?;
+        match block.get(USTAR) {
+            Some(b"ustar") => Some(Self::Bundle),
+            _ => block.starts_with(b"{").then_some(Self::IoRecording),
+        }
+    }
+
+    /// What to do with it, for the user of a command that takes another kind; `None` if the file is what the command takes, or of no kind.
+    pub fn advice(path: &Path, taken: Self) -> Option<String> {
+        let kind = Self::of(path).filter(|kind| *kind != taken)?;
+        let (what, command) = match kind {
+            Self::Bundle => ("the bundle of an incident", "plumbline report"),
+            Self::Recording => ("a recording of `plumbline record`", "plumbline replay"),
+            Self::IoRecording => ("a recording of `plumbline io --record`", "plumbline io report"),
+        };
+        Some(format!("{0} is {what}: `{command} {0}`", path.display()))
+    }
+}
+
+/// The first bytes of what is compressed.
+fn unpacked(path: &Path) -> io::Result<Vec<u8>> {
+    let mut block = Vec::new();
+    zstd::stream::read::Decoder::new(File::open(path)?)?.take(USTAR.end as u64).read_to_end(&mut block)?;
+    Ok(block)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_known_by_its_first_bytes_whatever_its_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let kind = |bytes: &[u8]| {
+            std::fs::write(&path, bytes).unwrap();
+            Kind::of(&path)
+        };
+        let packed = |bytes: &[u8]| zstd::encode_all(bytes, 1).unwrap();
+        let mut archive = tar::Builder::new(Vec::new());
+        archive.append_data(&mut tar::Header::new_gnu(), "incident.json", io::empty()).unwrap();
+        assert_eq!(kind(&packed(&archive.into_inner().unwrap())), Some(Kind::Bundle));
+        assert_eq!(kind(&packed(b"{\"header\":{}}\n")), Some(Kind::IoRecording));
+        assert_eq!(kind(b"PLUMBREC and more"), Some(Kind::Recording));
+        for other in [&b""[..], b"PLUMB", b"{}", &packed(b""), &ZSTD] {
+            assert_eq!(kind(other), None);
+        }
+        assert_eq!(Kind::of(Path::new("/nowhere")), None);
+    }
+}
