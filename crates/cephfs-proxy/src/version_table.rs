@@ -48,11 +48,11 @@ impl VersionTable {
         unsafe {
             let fd = sys::owned(libc::memfd_create(c"cephfs-words".as_ptr(), flags))?;
             sys::checked(libc::ftruncate(fd.as_raw_fd(), TOTAL as libc::off_t))?;
-            let words = &*Box::leak(Box::new(VersionTable::map_for(&fd, libc::PROT_READ | libc::PROT_WRITE)?));
-            words.live()?;
+            let table = &*Box::leak(Box::new(VersionTable::map_for(&fd, libc::PROT_READ | libc::PROT_WRITE)?));
+            table.live()?;
             let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL;
             sys::checked(libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, seals))?;
-            Ok((fd, words))
+            Ok((fd, table))
         }
     }
 
@@ -148,15 +148,15 @@ mod tests {
 
     #[test]
     fn a_version_differs_during_a_change_and_after_it() {
-        let (fd, words) = VersionTable::create().unwrap();
+        let (fd, table) = VersionTable::create().unwrap();
         let seen = VersionTable::map(&fd).unwrap();
         let before = seen.value(7);
-        words.begin(&[7, 9]);
+        table.begin(&[7, 9]);
         assert!(is_changing(seen.value(7)) && is_changing(seen.value(9)));
-        words.begin(&[7]);
-        words.end(&[7]);
+        table.begin(&[7]);
+        table.end(&[7]);
         assert!(is_changing(seen.value(7)));
-        words.end(&[7, 9]);
+        table.end(&[7, 9]);
         assert!(!is_changing(seen.value(7)) && !is_changing(seen.value(9)));
         assert_ne!(seen.value(7), before);
         assert_eq!(seen.value(9), after_one_change(0));
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn other_mappings_are_read_only() {
-        let (fd, _words) = VersionTable::create().unwrap();
+        let (fd, _table) = VersionTable::create().unwrap();
         assert!(VersionTable::map_for(&fd, libc::PROT_READ | libc::PROT_WRITE).is_err());
         // SAFETY: eight bytes.
         assert_eq!(unsafe { libc::pwrite(fd.as_raw_fd(), [1u8; 8].as_ptr().cast(), 8, ENTRIES as i64) }, -1);
@@ -174,8 +174,8 @@ mod tests {
     #[test]
     fn the_table_shows_that_its_creator_has_ended() {
         let (fd, live) = std::thread::spawn(|| {
-            let (fd, words) = VersionTable::create().unwrap();
-            (fd, words.alive())
+            let (fd, table) = VersionTable::create().unwrap();
+            (fd, table.alive())
         })
         .join()
         .unwrap();

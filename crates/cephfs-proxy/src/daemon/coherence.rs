@@ -41,7 +41,7 @@ pub struct Coherence {
 }
 
 impl Coherence {
-    /// A table for `stale` milliseconds of validity without delegations.
+    /// Validity by this table; without a delegation, copies are valid for `stale` milliseconds.
     pub fn new(versions: &'static VersionTable, stale: u32) -> Coherence {
         Coherence { versions, epoch: AtomicU64::new(0), stale }
     }

@@ -3,10 +3,12 @@
 use std::{
     io,
     path::{Path, PathBuf},
+    process::ExitCode,
 };
 
 use anyhow::{Result, bail};
 
+use super::config_errors;
 use crate::{
     config::{self, Config, ConfigError},
     daemon,
@@ -30,22 +32,19 @@ pub struct Folder {
 }
 
 impl Arguments {
-    /// Finds the folder. The inner error is one of the command line or the configuration.
+    /// Finds the folder. The inner error is the exit code for a configuration that cannot be used, which has been explained.
     ///
     /// # Errors
     ///
     /// When the folder cannot be read, or `--output-dir` names one that does not exist.
-    pub fn find(&self) -> Result<Result<Folder, String>> {
+    pub fn find(&self) -> Result<Result<Folder, ExitCode>> {
         let asks_the_daemon = self.output_dir.is_none() && self.config.is_none();
         if asks_the_daemon && !is_root() && daemon::runtime_dir().exists() {
             bail!("cannot read where the daemon puts incidents: run as root, or give --output-dir or --config");
         }
         let path = match self.path() {
             Ok(path) => path,
-            Err(errors) => {
-                let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
-                return Ok(Err(lines.join("\nplumbline: ")));
-            }
+            Err(errors) => return Ok(Err(config_errors(&errors))),
         };
         let store = existing(&path)?;
         if self.output_dir.is_some() && store.is_none() {

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use model::{Cause, Incident, Layer, SNAPSHOT, State};
 use serde::Serialize;
 
-use super::{folder, usage_error};
+use super::folder;
 use crate::{config, evidence::read_entry, view::table::Table};
 
 #[derive(clap::Args)]
@@ -31,7 +31,7 @@ pub const MAX_INCIDENT: u64 = 1 << 20;
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let folder = match arguments.folder.find()? {
         Ok(folder) => folder,
-        Err(message) => return Ok(usage_error(message)),
+        Err(code) => return Ok(code),
     };
     let mut incidents = Vec::new();
     if let Some(store) = &folder.store {
@@ -71,7 +71,7 @@ fn since(text: &str) -> Result<Timestamp, String> {
     if let Ok(time) = text.parse() {
         return Ok(time);
     }
-    let ago = text.parse::<jiff::SignedDuration>().ok().or_else(|| days(text));
+    let ago = text.parse::<SignedDuration>().ok().or_else(|| days(text));
     ago.filter(|ago| !ago.is_negative())
         .and_then(|ago| Timestamp::now().checked_sub(ago).ok())
         .ok_or_else(|| "neither a time such as 2026-11-24T08:00:00Z, nor how long ago, such as 90m, 12h or 7d".into())

@@ -6,6 +6,8 @@ use std::{
     path::Path,
 };
 
+use anyhow::{Error, anyhow};
+
 use crate::recording::MAGIC;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,8 +25,9 @@ const USTAR: std::ops::Range<usize> = 257..262;
 const ZSTD: [u8; 4] = 0xfd2f_b528_u32.to_le_bytes(); // RFC 8878, section 3.1.1
 
 impl Kind {
-    /// By its first bytes; `None` if it is of no kind of ours, or cannot be read.
-    pub fn of(path: &Path) -> Option<Self> {
+    /// By its first bytes; `None` if it is of no kind of ours, or cannot be read. A pipe has given them away already, and may have no more.
+    fn of(path: &Path) -> Option<Self> {
+        path.metadata().ok().filter(std::fs::Metadata::is_file)?;
         let mut first = Vec::new();
         File::open(path).and_then(|file| file.take(MAGIC.len() as u64).read_to_end(&mut first)).ok()?;
         if first == MAGIC {
@@ -40,15 +43,15 @@ impl Kind {
         }
     }
 
-    /// What to do with it, for the user of a command that takes another kind; `None` if the file is what the command takes, or of no kind.
-    pub fn advice(path: &Path, taken: Self) -> Option<String> {
-        let kind = Self::of(path).filter(|kind| *kind != taken)?;
-        let (what, command) = match kind {
-            Self::Bundle => ("the bundle of an incident", "plumbline report"),
-            Self::Recording => ("a recording of `plumbline record`", "plumbline replay"),
-            Self::IoRecording => ("a recording of `plumbline io --record`", "plumbline io report"),
+    /// The error of a command that could not read a file as a `taken` one: if the file is of another kind, the command for that.
+    pub fn explain(path: &Path, taken: Self, error: Error) -> Error {
+        let (what, command) = match Self::of(path).filter(|kind| *kind != taken) {
+            None => return error,
+            Some(Self::Bundle) => ("the bundle of an incident", "plumbline report"),
+            Some(Self::Recording) => ("a recording of `plumbline record`", "plumbline replay"),
+            Some(Self::IoRecording) => ("a recording of `plumbline io --record`", "plumbline io report"),
         };
-        Some(format!("{0} is {what}: `{command} {0}`", path.display()))
+        anyhow!("{0} is {what}: `{command} {0}`", path.display())
     }
 }
 

@@ -25,6 +25,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 pub use replay::judge_bytes;
 
+use crate::config::ConfigError;
+
 /// Exit code for a configuration or command line that cannot be used.
 pub const EXIT_USAGE: u8 = 2;
 
@@ -120,6 +122,12 @@ fn has_no_reader(pipe: &impl AsFd) -> bool {
 pub fn permitted() -> Result<()> {
     ensure!(probes::may_load(), "not permitted to load BPF programs; {}", probes::PERMISSION);
     Ok(())
+}
+
+/// A configuration that cannot be used: a line for each mistake, exit code 2.
+fn config_errors(errors: &[ConfigError]) -> ExitCode {
+    errors.iter().for_each(|error| eprintln!("plumbline: {error}"));
+    ExitCode::from(EXIT_USAGE)
 }
 
 /// A command line that parses and yet cannot be used: one line, exit code 2.

@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// Mounts and modules are looked after so often.
-const TEND_EVERY: Duration = Duration::from_secs(2);
+const MAINTAIN_EVERY: Duration = Duration::from_secs(2);
 /// How often it is looked whether the command has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
@@ -85,7 +85,7 @@ struct Session {
     source: KernelSource,
     interval: Duration,
     began: Instant,
-    tended: Instant,
+    maintained: Instant,
 }
 
 impl Session {
@@ -106,7 +106,7 @@ impl Session {
         tap.set_reported(rules.reported());
         source.set_tap(Some(tap));
         let now = Instant::now();
-        Ok(Self { source, interval: config.watch_interval, began: now, tended: now })
+        Ok(Self { source, interval: config.watch_interval, began: now, maintained: now })
     }
 
     /// Records until time is up, the command has ended, a signal says so, or the file is full.
@@ -144,8 +144,8 @@ impl Session {
         while self.source.drain(&mut |_| ()) {}
         self.source.begin_interval();
         self.source.end_interval(false);
-        if self.tended.elapsed() >= TEND_EVERY {
-            self.tended = Instant::now();
+        if self.maintained.elapsed() >= MAINTAIN_EVERY {
+            self.maintained = Instant::now();
             for probe in self.source.maintain() {
                 eprintln!("plumbline: {} is {:?} now {}", probe.probe, probe.state, probe.reason);
             }

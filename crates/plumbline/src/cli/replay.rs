@@ -63,11 +63,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             return Ok(ExitCode::from(EXIT_USAGE));
         }
     };
-    if let Some(advice) = Kind::advice(&arguments.recording, Kind::Recording) {
-        bail!(advice);
-    }
     let began = Instant::now();
-    let reader = Reader::open(&arguments.recording)?;
+    let explain = |error| Kind::explain(&arguments.recording, Kind::Recording, error);
+    let reader = Reader::open(&arguments.recording).map_err(explain)?;
     let mut source = RecordedSource::new(reader, wanted(&config));
     let mut long_term =
         arguments.normals.as_deref().map_or_else(|| Ok(LongTerm::default()), |path| normals(path, &config))?;

@@ -8,13 +8,13 @@ use std::{
     process::ExitCode,
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Error, Result};
+use model::Incident;
 
 use super::{
     folder::{self, Folder},
     incidents::read_incident,
     kind::Kind,
-    usage_error,
 };
 use crate::{evidence::Id, view::report};
 
@@ -30,17 +30,14 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let (bundle, name) = match id_of(&arguments.bundle) {
-        None => {
-            let path = Path::new(&arguments.bundle);
-            (open(path)?, path.display().to_string())
-        }
-        Some(id) => match arguments.folder.find()? {
-            Ok(folder) => stored(&folder, id)?,
-            Err(message) => return Ok(usage_error(message)),
+    let incident = match Wanted::parse(&arguments.bundle) {
+        None => in_file(Path::new(&arguments.bundle))?,
+        Some(wanted) => match arguments.folder.find()? {
+            Ok(folder) => stored(&folder, wanted)?,
+            Err(code) => return Ok(code),
         },
     };
-    let page = report::page(&read_incident(bundle).with_context(|| format!("cannot read {name}"))?);
+    let page = report::page(&incident);
     match &arguments.output {
         Some(path) => fs::write(path, page).with_context(|| format!("cannot write {}", path.display()))?,
         None => std::io::stdout().lock().write_all(page.as_bytes())?,
@@ -53,33 +50,27 @@ enum Wanted {
     Id(Id),
 }
 
-/// What an argument means that is no file's path. A file of that name goes before.
-fn id_of(argument: &OsStr) -> Option<Wanted> {
-    let text = argument.to_str()?;
-    if Path::new(argument).exists() {
-        return None;
+impl Wanted {
+    /// `None` for a file's path. Nothing is looked up: the working directory may be on a mount that is watched.
+    fn parse(argument: &OsStr) -> Option<Self> {
+        let text = argument.to_str()?;
+        if text == "latest" { Some(Self::Latest) } else { Id::parse(text).map(Self::Id) }
     }
-    if text == "latest" { Some(Wanted::Latest) } else { Id::parse(text).map(Wanted::Id) }
 }
 
-fn stored(folder: &Folder, wanted: Wanted) -> Result<(File, String)> {
-    let Some(store) = &folder.store else { bail!("no incidents in {}", folder.path.display()) };
+fn stored(folder: &Folder, wanted: Wanted) -> Result<Incident> {
+    let none = || format!("no incidents in {}", folder.path.display());
+    let store = folder.store.as_ref().with_context(none)?;
     let id = match wanted {
         Wanted::Id(id) => id,
-        Wanted::Latest => match store.list()?.into_iter().next() {
-            Some(newest) => newest.id,
-            None => bail!("no incidents in {}", folder.path.display()),
-        },
+        Wanted::Latest => store.list()?.into_iter().next().with_context(none)?.id,
     };
-    let name = store.path_of(&id).display().to_string();
-    let bundle = store.open_bundle(&id);
-    Ok((bundle.with_context(|| format!("cannot read {name}; `plumbline incidents` lists what there is"))?, name))
+    let shown = || format!("cannot read {}; `plumbline incidents` lists what there is", store.path_of(&id).display());
+    store.open_bundle(&id).map_err(Error::from).and_then(read_incident).with_context(shown)
 }
 
-fn open(path: &Path) -> Result<File> {
-    let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
-    match Kind::advice(path, Kind::Bundle) {
-        Some(advice) => bail!(advice),
-        None => Ok(file),
-    }
+fn in_file(path: &Path) -> Result<Incident> {
+    let incident = File::open(path).map_err(Error::from).and_then(read_incident);
+    let incident = incident.with_context(|| format!("cannot read {}", path.display()));
+    incident.map_err(|error| Kind::explain(path, Kind::Bundle, error))
 }

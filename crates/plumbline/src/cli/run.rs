@@ -5,7 +5,7 @@ use std::{io::Write, path::PathBuf, process::ExitCode, time::Duration};
 use anyhow::{Context, Result, bail};
 use probes::{Capability, Kernel, ProbeSet, mounts::Mounts};
 
-use super::{EXIT_USAGE, doctor, usage_error};
+use super::{config_errors, doctor, usage_error};
 use crate::{config, daemon, watched};
 
 #[derive(clap::Args)]
@@ -41,12 +41,7 @@ pub fn run(arguments: Arguments, verbose: u8) -> Result<ExitCode> {
     let mounts = Mounts::current().unwrap_or_default();
     let config = match config::check(config_file.as_deref(), &watched::remote_mount_points(&mounts)) {
         Ok(config) => config,
-        Err(errors) => {
-            for error in errors {
-                eprintln!("plumbline: {error}");
-            }
-            return Ok(ExitCode::from(EXIT_USAGE));
-        }
+        Err(errors) => return Ok(config_errors(&errors)),
     };
     let (output_dir, config_name) = (config.output_dir.clone(), config::name_of(config_file.as_deref()));
     let setup = daemon::Setup {

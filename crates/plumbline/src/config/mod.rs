@@ -129,10 +129,10 @@ pub fn check(path: Option<&Path>, never_touch: &[PathBuf]) -> Result<Config, Vec
 /// The configuration that `make install` and packages put in place.
 pub const INSTALLED: &str = "/etc/plumbline/plumbline.yaml";
 
-/// [`INSTALLED`] where it exists; without it, the compiled-in configuration is meant.
+/// [`INSTALLED`] where it exists, on no watched mount; without it, the compiled-in configuration is meant.
 pub fn installed() -> Option<PathBuf> {
     let path = PathBuf::from(INSTALLED);
-    path.symlink_metadata().is_ok().then_some(path)
+    (watched::refuse(&path).is_ok() && path.symlink_metadata().is_ok()).then_some(path)
 }
 
 /// A configuration's name, for people.

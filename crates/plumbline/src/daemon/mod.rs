@@ -47,7 +47,7 @@ use sources::{Sources, Wake};
 use waiting::Waiting;
 
 /// Mounts and modules are looked after this often even if nothing seems to have changed.
-const TEND_EVERY: Duration = Duration::from_secs(4);
+const MAINTAIN_EVERY: Duration = Duration::from_secs(4);
 /// More events than this in a second and the kernel side begins to sample.
 const FLOOD_PER_SECOND: u64 = 50_000;
 /// One event in 2^this at the least.
@@ -92,7 +92,7 @@ struct Daemon {
     /// Snapshots under way, and who waits for them.
     snapshots: Vec<(Id, Option<UnixStream>)>,
     consumed_before: u64,
-    tended: Instant,
+    maintained: Instant,
     tidied: Instant,
     /// When what is normal was last written.
     kept: Instant,
@@ -136,7 +136,7 @@ impl Daemon {
             collector: Some(collector),
             snapshots: Vec::new(),
             consumed_before: 0,
-            tended: now,
+            maintained: now,
             tidied: now,
             kept: now,
             incidents: 0,
@@ -180,7 +180,7 @@ impl Daemon {
             }
             let stop_in = self.stop_at.map(|stop| stop - now);
             // The interval's own wake-ups come first; with a long interval, these do.
-            let chores_in = Some((TEND_EVERY + Duration::from_secs(1)).saturating_sub(now - self.tended));
+            let chores_in = Some((MAINTAIN_EVERY + Duration::from_secs(1)).saturating_sub(now - self.maintained));
             let limit = [stop_in, watchdog, chores_in, self.waiting.due_in(now)].into_iter().flatten().min();
             for wake in self.sources.wait(limit)? {
                 match wake {
@@ -255,7 +255,7 @@ impl Daemon {
 
     /// What has to be done now and then, however long the watch interval is.
     fn do_chores(&mut self) {
-        if self.tended.elapsed() >= TEND_EVERY {
+        if self.maintained.elapsed() >= MAINTAIN_EVERY {
             self.maintain();
         }
         self.look_after_recorder();
@@ -293,7 +293,7 @@ impl Daemon {
     }
 
     fn maintain(&mut self) {
-        self.tended = Instant::now();
+        self.maintained = Instant::now();
         self.source.maintain().iter().for_each(logging::probe);
     }
 

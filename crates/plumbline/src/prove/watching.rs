@@ -21,7 +21,7 @@ use crate::{
 
 const RULES: &str = include_str!("rules.yaml");
 /// Mounts and modules are looked after so often.
-const TEND_EVERY: Duration = Duration::from_secs(1);
+const MAINTAIN_EVERY: Duration = Duration::from_secs(1);
 
 /// All reports of each incident, in order.
 #[derive(Default)]
@@ -49,7 +49,7 @@ pub struct Watching {
     detection: Detection,
     reported: Reported,
     stop: SignalFd,
-    tended: Instant,
+    maintained: Instant,
 }
 
 impl Watching {
@@ -70,7 +70,7 @@ impl Watching {
             .watch_mut()
             .set_filter(&detection.rules().filter())
             .context("cannot tell the kernel side what to report")?;
-        Ok(Self { config, source, detection, reported: Reported::default(), stop, tended: Instant::now() })
+        Ok(Self { config, source, detection, reported: Reported::default(), stop, maintained: Instant::now() })
     }
 
     /// Forgets what was reported, and what the rules have learned.
@@ -101,8 +101,8 @@ impl Watching {
             self.source.begin_interval();
             self.detection.interval(&self.source, &mut self.reported);
             self.source.end_interval(false);
-            if self.tended.elapsed() >= TEND_EVERY {
-                self.tended = Instant::now();
+            if self.maintained.elapsed() >= MAINTAIN_EVERY {
+                self.maintained = Instant::now();
                 self.source.maintain();
             }
             if Instant::now() >= end || is_enough(self) {

@@ -2,7 +2,7 @@
 
 use std::{fs, io::Write, path::PathBuf, process::ExitCode};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use crate::cli::kind::Kind;
 use crate::io::{page, record, summary::Summary};
@@ -17,11 +17,9 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    if let Some(advice) = Kind::advice(&arguments.recording, Kind::IoRecording) {
-        bail!(advice);
-    }
     let mut summary = Summary::default();
-    let (header, whole) = record::read(&arguments.recording, |line| summary.add(line))?;
+    let explain = |error| Kind::explain(&arguments.recording, Kind::IoRecording, error);
+    let (header, whole) = record::read(&arguments.recording, |line| summary.add(line)).map_err(explain)?;
     let page = page::page(&header, &summary, whole);
     match &arguments.output {
         Some(path) => fs::write(path, page).with_context(|| format!("cannot write {}", path.display()))?,

@@ -30,7 +30,7 @@ use crate::{
 };
 
 /// How often mounts and modules are looked after.
-const TEND_EVERY: Duration = Duration::from_secs(2);
+const MAINTAIN_EVERY: Duration = Duration::from_secs(2);
 /// Bytes of the ring: of those that are slow, for a recording.
 const RING_BYTES: u32 = 4 << 20;
 
@@ -45,7 +45,7 @@ pub struct Session {
     mounts: HashMap<MountKey, Mount>,
     /// The only mount point that counts.
     only: Option<String>,
-    tended: Instant,
+    maintained: Instant,
 }
 
 impl Session {
@@ -80,27 +80,27 @@ impl Session {
         let depths = tell_layers(&watch);
         let meter = Meter::start(&watch, account, arguments.keys)?;
         let only = arguments.mount.as_ref().map(mount_point);
-        let (owners, mounts, tended) = (Owners::default(), HashMap::new(), Instant::now());
-        Ok(Self { watch, depths, followed, meter, owners, mounts, only, tended })
+        let (owners, mounts, maintained) = (Owners::default(), HashMap::new(), Instant::now());
+        Ok(Self { watch, depths, followed, meter, owners, mounts, only, maintained })
     }
 
     /// Until then, or until a signal comes: then it is that. `each` has the slow operations of those that count.
     pub fn wait(&mut self, until: Instant, stop: &SignalFd, mut each: impl FnMut(&Event)) -> Result<Option<Signal>> {
         loop {
             let now = Instant::now();
-            if now.duration_since(self.tended) >= TEND_EVERY {
+            if now.duration_since(self.maintained) >= MAINTAIN_EVERY {
                 for probe in self.watch.maintain() {
                     eprintln!("plumbline: {} is {:?} now {}", probe.probe, probe.state, probe.reason);
                 }
                 self.mounts.clear();
-                self.tended = now;
+                self.maintained = now;
             }
             let left = until.saturating_duration_since(now);
             if left.is_zero() {
                 return Ok(None);
             }
             // Rounded up, so that it is not asked again and again for the last part of a millisecond.
-            let timeout = left.min(TEND_EVERY) + Duration::from_millis(1);
+            let timeout = left.min(MAINTAIN_EVERY) + Duration::from_millis(1);
             let timeout = PollTimeout::try_from(timeout).unwrap_or(PollTimeout::MAX);
             // SAFETY: the ring's epoll descriptor lives as long as `watch`, which is not dropped here.
             let ring = unsafe { BorrowedFd::borrow_raw(self.watch.ring_fd()) };

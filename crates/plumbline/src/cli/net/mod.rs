@@ -31,7 +31,7 @@ use every::EverySend;
 use rows::Meter;
 
 /// How often mounts are looked after.
-const TEND_EVERY: Duration = Duration::from_secs(2);
+const MAINTAIN_EVERY: Duration = Duration::from_secs(2);
 /// Bytes of the ring for --every-send: 87 000 stages.
 const RING_BYTES: u32 = 4 << 20;
 
@@ -212,19 +212,19 @@ fn wait(
     mut each: impl FnMut(&mut ProbeSet) -> Result<()>,
 ) -> Result<bool> {
     let mountinfo = File::open("/proc/self/mountinfo")?;
-    let mut tend_at = Instant::now() + TEND_EVERY;
+    let mut maintain_at = Instant::now() + MAINTAIN_EVERY;
     loop {
         let now = Instant::now();
         let left = until.saturating_duration_since(now);
         if left.is_zero() {
             return Ok(false);
         }
-        if now >= tend_at {
+        if now >= maintain_at {
             watch.maintain();
-            tend_at = now + TEND_EVERY;
+            maintain_at = now + MAINTAIN_EVERY;
         }
         // Rounded up, so that it is not asked again and again for the last part of a millisecond.
-        let timeout = left.min(tend_at.saturating_duration_since(now)) + Duration::from_millis(1);
+        let timeout = left.min(maintain_at.saturating_duration_since(now)) + Duration::from_millis(1);
         let timeout = PollTimeout::try_from(timeout).unwrap_or(PollTimeout::MAX);
         // SAFETY: the ring's epoll descriptor lives as long as `watch`, which is not dropped here.
         let ring = unsafe { BorrowedFd::borrow_raw(watch.ring_fd()) };
@@ -238,7 +238,7 @@ fn wait(
             Err(error) => return Err(error.into()),
         }
         if wanted.last().is_some_and(|poll| poll.revents().is_some_and(|seen| !seen.is_empty())) {
-            tend_at = now;
+            maintain_at = now;
         }
         each(watch)?;
         if stop.read_signal()?.is_some() {

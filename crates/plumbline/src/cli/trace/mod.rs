@@ -74,7 +74,7 @@ pub struct Arguments {
 }
 
 /// How often mounts and modules are looked after.
-const TEND_EVERY: Duration = Duration::from_secs(2);
+const MAINTAIN_EVERY: Duration = Duration::from_secs(2);
 /// Batches taken from the ring before anything else gets its turn: a full ring, and not for ever while one is flooded.
 const BATCHES_A_TURN: usize = 16;
 /// Operations that the recorder holds for what ran below calls: 2 MiB.
@@ -187,7 +187,7 @@ pub fn stop_signals() -> Result<SignalFd> {
 
 fn follow(watch: &mut ProbeSet, printer: &mut Printer, stop: &SignalFd, deadline: Option<Instant>) -> Result<()> {
     use std::os::fd::AsFd;
-    let (mut tended, mut mounts_changed) = (Instant::now(), false);
+    let (mut maintained, mut mounts_changed) = (Instant::now(), false);
     // Readable (POLLPRI) whenever something is mounted or unmounted (proc_pid_mounts(5)).
     let mountinfo = File::open("/proc/self/mountinfo")?;
     loop {
@@ -195,14 +195,14 @@ fn follow(watch: &mut ProbeSet, printer: &mut Printer, stop: &SignalFd, deadline
         if deadline.is_some_and(|deadline| now >= deadline) {
             break;
         }
-        if mounts_changed || now.duration_since(tended) >= TEND_EVERY {
+        if mounts_changed || now.duration_since(maintained) >= MAINTAIN_EVERY {
             for probe in watch.maintain() {
                 eprintln!("plumbline: {} is {:?} now {}", probe.probe, probe.state, probe.reason);
             }
             printer.forget_mounts();
-            tended = now;
+            maintained = now;
         }
-        let wait = if printer.held.is_empty() { TEND_EVERY } else { SETTLED };
+        let wait = if printer.held.is_empty() { MAINTAIN_EVERY } else { SETTLED };
         let wait = deadline.map_or(wait, |deadline| deadline.duration_since(now).min(wait));
         // SAFETY: the ring's epoll descriptor lives as long as `watch`, which outlives this borrow.
         let ring = unsafe { BorrowedFd::borrow_raw(watch.ring_fd()) };
