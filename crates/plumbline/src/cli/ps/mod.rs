@@ -50,7 +50,7 @@ pub struct Arguments {
     /// Only this user's, by number or name
     #[arg(long, value_name = "U")]
     uid: Option<String>,
-    /// Only these states: R runs, S sleeps, D is blocked, T stopped, t traced, Z ended, I is idle
+    /// Only these states: R runs, S sleeps, D is blocked, T stopped, t traced, Z ended, X is gone, P parked, I idle
     #[arg(long, value_name = "LETTERS")]
     state: Option<String>,
     /// Only this cgroup and those below it
@@ -66,8 +66,8 @@ pub struct Arguments {
     pin: pin::Arguments,
 }
 
-/// What `Task::state` can be.
-const STATES: &str = "RSDTtZI";
+/// What `Task::state` can be: the letters of proc(5).
+const STATES: &str = "RSDTtZXPI";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Sort {
