@@ -28,10 +28,20 @@ static CONNECTIONS: Protocol = Protocol {
         "TCP_ZERO_WINDOW",
         "SLOT_STARVATION",
         "TCP_NOT_SENT",
+        "TCP_DROPPED",
+        "TCP_DAMAGED",
     ],
     level: Level::Connection,
+    status_name: |status| match status {
+        FILTER => Some("FILTER"),
+        ROUTE => Some("ROUTE"),
+        _ => None,
+    },
     ..Protocol::BY_ERRNO
 };
+
+const FILTER: u32 = 33;
+const ROUTE: u32 = 36;
 
 fn kind(name: &str) -> Operation {
     CONNECTIONS.operation(name).unwrap()
@@ -49,6 +59,18 @@ fn happening(name: &str, at_ms: f64, lasted_ms: u64) -> Event {
 
 fn lost_in(state: u32) -> Event {
     Event { status: state, ..happening("CONNECTION_LOST", 1.0, 0) }
+}
+
+/// Each of these at 20 ms from the one before, from 1.1 s on.
+fn dropped(name: &str, status: u32, count: u32) -> Vec<Event> {
+    (0..count).map(|n| Event { status, ..happening(name, 1100.0 + 20.0 * f64::from(n), 0) }).collect()
+}
+
+/// Reads of 1 ms in the first second, and then ten of 300 ms.
+fn reads() -> (Vec<Event>, Vec<Event>) {
+    let fast: Vec<_> = (0..20).map(|n| smb("SMB2_READ", 50.0 * f64::from(n), [0.0, 1.0, 0.0])).collect();
+    let slow = (0..10).map(|n| smb("SMB2_READ", 1100.0 + 30.0 * f64::from(n), [0.0, 300.0, 0.0])).collect();
+    (fast, slow)
 }
 
 fn verdict(events: &[Event], around: &[Event]) -> Verdict {
@@ -94,6 +116,68 @@ fn what_the_server_did_itself_is_its_own() {
 fn what_this_host_could_not_send_is_its_own() {
     let verdict = verdict(&[happening("TCP_NOT_SENT", 1.0, 0), happening("TCP_RETRANSMIT", 0.5, 0)], &[]);
     assert_eq!((verdict.layer, verdict.cause), (Layer::Client, Some(Cause::OwnInterface)), "{verdict:?}");
+}
+
+#[test]
+fn segments_that_this_host_drops_make_slow_operations_its_own() {
+    let (fast, slow) = reads();
+    let judged = |drops: &[Event]| common::verdict(&slow, &[&fast, &slow, drops].concat());
+    let cause = |verdict: &Verdict| verdict.cause;
+    assert_ne!(judged(&[]).layer, Layer::Client);
+    let own = judged(&dropped("TCP_DROPPED", FILTER, 20));
+    assert_eq!((own.layer, cause(&own)), (Layer::Client, Some(Cause::OwnDrops)), "{own:?}");
+    assert!(
+        own.because.iter().any(|why| why
+            .starts_with("This host itself dropped 20 segments of the connection (none before): 20 by a filter")),
+        "{own:?}"
+    );
+    assert_eq!(cause(&judged(&dropped("TCP_DROPPED", ROUTE, 20))), Some(Cause::OwnInterface));
+    let damaged = judged(&dropped("TCP_DAMAGED", 0, 20));
+    assert_eq!((damaged.layer, cause(&damaged)), (Layer::Network, Some(Cause::Loss)), "{damaged:?}");
+}
+
+#[test]
+fn what_tcp_could_not_send_is_this_hosts_where_operations_stall() {
+    let stalled = Event { duration: 6000 * MS, ..smb("SMB2_READ", 990.0, [0.0; 3]) };
+    for one in [happening("TCP_NOT_SENT", 3000.0, 0), Event { status: ROUTE, ..happening("TCP_DROPPED", 3000.0, 0) }] {
+        let own = judge("stalled", std::slice::from_ref(&stalled), &[one]);
+        assert_eq!((own.layer, own.cause), (Layer::Client, Some(Cause::OwnInterface)), "{own:?}");
+    }
+}
+
+#[test]
+fn drops_that_explain_nothing_blame_nobody() {
+    let (fast, slow) = reads();
+    let without = common::verdict(&slow, &[&fast[..], &slow].concat());
+    let judged = |drops: &[Event]| common::verdict(&slow, &[&fast, &slow, drops].concat());
+    assert_eq!(judged(&dropped("TCP_DROPPED", FILTER, 2)), without, "two are chance");
+    let always: Vec<_> = (0..70).map(|n| happening("TCP_DROPPED", 20.0 * f64::from(n), 0)).collect();
+    assert_eq!(judged(&always), without, "as many as before");
+    let later: Vec<_> = (0..9).map(|n| happening("TCP_DROPPED", 1750.0 + f64::from(n), 0)).collect();
+    assert_eq!(judged(&later), without, "after the slow operations");
+}
+
+#[test]
+fn segments_sent_again_because_this_host_dropped_them_are_its_own() {
+    let again: Vec<_> = (0..40).map(|n| happening("TCP_RETRANSMIT", 1100.0 + 10.0 * f64::from(n), 0)).collect();
+    let (fast, _) = reads();
+    let drops = dropped("TCP_DROPPED", FILTER, 20);
+    let own = verdict(&again, &[&fast[..], &drops].concat());
+    assert_eq!((own.layer, own.cause), (Layer::Client, Some(Cause::OwnDrops)), "{own:?}");
+    let few = verdict(&again, &[&fast[..], &drops[..4]].concat());
+    assert_ne!(few.layer, Layer::Client, "most were lost elsewhere: {few:?}");
+}
+
+#[test]
+fn operations_without_an_answer_are_this_hosts_if_it_dropped_their_segments() {
+    let drops = dropped("TCP_DROPPED", FILTER, 5);
+    let stalled = Event { duration: 6000 * MS, ..smb("SMB2_READ", 990.0, [0.0; 3]) };
+    let own = judge("stalled", std::slice::from_ref(&stalled), &drops);
+    assert_eq!((own.layer, own.cause), (Layer::Client, Some(Cause::OwnDrops)), "{own:?}");
+    let mut failed = Event { errno: 112, ..stalled };
+    (failed.flags.failed, failed.flags.unanswered) = (true, true);
+    let own = judge("error", &[failed], &drops);
+    assert_eq!((own.layer, own.cause), (Layer::Client, Some(Cause::OwnDrops)), "{own:?}");
 }
 
 #[test]

@@ -30,6 +30,8 @@ pub enum Cause {
     OwnQueue,
     /// Client: TCP could not hand packets to this host's interface: it was down, or there was no route.
     OwnInterface,
+    /// Client: this host dropped segments itself: a filter, traffic control, a queueing discipline, or for want of memory.
+    OwnDrops,
     /// Client: answers lay in the socket because the thread that reads it did not run.
     Receiver,
     /// Client: a thread that sends, reads or waits for answers was ready to run, and had no CPU.
@@ -163,6 +165,7 @@ impl Cause {
             Self::Queue
             | Self::OwnQueue
             | Self::OwnInterface
+            | Self::OwnDrops
             | Self::Receiver
             | Self::NoCpu
             | Self::Delivery
@@ -187,6 +190,7 @@ impl Cause {
             Self::Queue => "queue",
             Self::OwnQueue => "own_queue",
             Self::OwnInterface => "own_interface",
+            Self::OwnDrops => "own_drops",
             Self::Receiver => "receiver",
             Self::NoCpu => "no_cpu",
             Self::Delivery => "delivery",
@@ -214,6 +218,7 @@ impl Cause {
             Self::Queue => "requests queue on this host",
             Self::OwnQueue => "this host's queueing discipline holds packets back",
             Self::OwnInterface => "this host could not send: its interface was down, or it had no route",
+            Self::OwnDrops => "this host drops segments itself",
             Self::Receiver => "this host reads answers late",
             Self::NoCpu => "threads of this host wait for a CPU",
             Self::Delivery => "this host delivers answers late",

@@ -56,6 +56,7 @@ static SPECS: &[&spec::Spec] = &[
     &nfs::SPEC,
     &vfs::SPEC,
     &connections::TCP,
+    &connections::DROPS,
     &connections::SMB,
     &connections::RPC,
     &connections::NFS4,

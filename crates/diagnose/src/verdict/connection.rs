@@ -5,9 +5,12 @@
 
 use std::collections::BTreeMap;
 
-use model::{Cause, Detail, Event, Level, PhasesMs, Verdict};
+use model::{Cause, Detail, Event, Level, Nanos, PhasesMs, Verdict};
 
-use super::conclude::{Candidate, UNREACHABLE, conclude};
+use super::{
+    conclude::{Candidate, UNREACHABLE, conclude},
+    drops::Drops,
+};
 use crate::{
     connection::RETRANSMIT,
     units::{SECOND, counted, span},
@@ -36,6 +39,11 @@ impl Happenings<'_> {
 
     fn count(&self, name: &str) -> u64 {
         self.counts.get(name).copied().unwrap_or(0)
+    }
+
+    /// From the first of them to the end of the last.
+    fn span(&self) -> Option<(Nanos, Nanos)> {
+        Some((self.events.iter().map(|event| event.start).min()?, self.events.iter().map(Event::end).max()?))
     }
 
     /// Losses that were noticed while TCP was in this state.
@@ -92,6 +100,10 @@ fn blame(seen: &Happenings<'_>, around: &[Event]) -> Blame {
         // A firewall between the two can reset in the server's name.
         return (vec![(Cause::Closed, if closed > 0 { 0.9 } else { 0.85 })], because);
     }
+    if let Some(drops) = own_drops(seen, around) {
+        let (cause, likely) = drops.candidate();
+        return (vec![(cause, likely), (Cause::Loss, (1.0 - likely) / 2.0)], vec![drops.sentence()]);
+    }
     let not_sent = seen.count("TCP_NOT_SENT");
     if not_sent > 0 {
         let because = format!(
@@ -122,6 +134,15 @@ fn blame(seen: &Happenings<'_>, around: &[Event]) -> Blame {
         return (UNREACHABLE.to_vec(), vec![because]);
     }
     session(seen).or_else(|| retransmissions(seen, around)).unwrap_or_else(|| unexplained(seen))
+}
+
+/// Segments that this host dropped or that came damaged, if they are as many as half of what was sent again.
+fn own_drops(seen: &Happenings<'_>, around: &[Event]) -> Option<Drops> {
+    let (from, to) = seen.span()?;
+    let sent_again = seen.count(RETRANSMIT) + seen.count("TCP_NO_ANSWER");
+    // The segment that is sent again was dropped before.
+    let drops = Drops::between(from.saturating_sub(SECOND), to, around)?;
+    (!drops.is_not_sent() && drops.count() * 2 >= sent_again).then_some(drops)
 }
 
 /// How often segments were sent again and operations were answered then: a path that is cut, or a host that is gone for a while, makes one.
@@ -155,7 +176,7 @@ fn session(seen: &Happenings<'_>) -> Option<Blame> {
 /// for a credit or a slot, or to write back first, does not wait for them.
 fn retransmissions(seen: &Happenings<'_>, around: &[Event]) -> Option<Blame> {
     let sent_again = seen.count(RETRANSMIT);
-    let (from, to) = (seen.events.iter().map(|event| event.start).min()?, seen.events.iter().map(Event::end).max()?);
+    let (from, to) = seen.span()?;
     let others = ["CONNECTION_LOST", "CREDIT_STARVATION", "SLOT_STARVATION", "LEASE_BREAK_TIMEOUT"];
     if sent_again == 0 || others.iter().any(|name| seen.count(name) > 0) {
         return None;

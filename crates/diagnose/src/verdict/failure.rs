@@ -6,6 +6,7 @@ use model::{Cause, Event, Level, PhasesMs, SendTiming, Verdict};
 
 use super::{
     conclude::{Candidate, UNREACHABLE, conclude},
+    drops::Drops,
     history::LOSSES,
     proxy,
     scene::flight,
@@ -25,7 +26,8 @@ const REMEMBERED: u64 = 60 * SECOND;
 /// Nobody is answered, and nothing else is known.
 const SILENT: [Candidate; 2] = [(Cause::Frozen, 0.5), (Cause::NoPath, 0.3)];
 
-/// Judges failures: the server's, if it answered with them. `around`: what was asked of the server meanwhile, by which failed system calls are judged.
+/// Judges failures: the server's, if it answered with them. `around`: what was asked of the server meanwhile, by which failed system calls are
+/// judged, and what happened to its connections.
 pub(super) fn of_errors(failed: &[Event], around: &[Event]) -> Verdict {
     let all = weight(failed.iter());
     let mut kinds = BTreeMap::<String, u64>::new();
@@ -47,6 +49,13 @@ pub(super) fn of_errors(failed: &[Event], around: &[Event]) -> Verdict {
     let answered = weight(failed.iter().filter(|event| !event.flags.unanswered && event.status != 0));
     let share = answered as f64 / all.max(1) as f64;
     if share < MOST {
+        let from = failed.iter().map(|event| event.start).min().unwrap_or(0);
+        let to = failed.iter().map(Event::end).max().unwrap_or(0);
+        if let Some(drops) = Drops::between(from, to, around) {
+            because.push(format!("{} had no answer at all.", all - answered));
+            because.push(drops.sentence());
+            return of(vec![drops.candidate()], because);
+        }
         because.push(format!(
             "{} had no answer at all: the connection broke or the requester gave up. Who broke it is not known.",
             all - answered
@@ -79,7 +88,7 @@ fn of_failed_calls(calls: &[Event], around: &[Event], mut because: Vec<String>) 
     because
         .push(format!("Before {explained} of them returned, requests to the server had failed with the same error."));
     let below = requests.into_iter().filter(|request| calls.iter().any(|call| may_be_why(request, call)));
-    let mut verdict = of_errors(&below.cloned().collect::<Vec<_>>(), &[]);
+    let mut verdict = of_errors(&below.cloned().collect::<Vec<_>>(), around);
     because.append(&mut verdict.because);
     Verdict { because, ..verdict }
 }
@@ -117,6 +126,10 @@ pub(super) fn of_stalls(stalled: &[Event], around: &[Event]) -> Verdict {
         return proxy::of_stalls(oldest, answers, because);
     }
     let way = if oldest.connection == 0 { "on the same mount" } else { "over the same connection" };
+    if let Some(drops) = Drops::between(oldest.start, now, around) {
+        because.push(drops.sentence());
+        return of(vec![drops.candidate()], because);
+    }
     if answers == 0 {
         because.push(format!("Nothing else was asked and answered {way} meanwhile."));
         return silent(oldest.transit, because);

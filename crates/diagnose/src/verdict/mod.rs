@@ -9,6 +9,7 @@ mod acks;
 mod calls;
 mod conclude;
 mod connection;
+mod drops;
 mod excess;
 mod failure;
 mod history;
@@ -28,6 +29,7 @@ use crate::{
     units::{MS, counted, span},
 };
 use conclude::{Candidate, conclude};
+pub use drops::is_drop;
 use excess::{Excess, QueueCause, Shares};
 use load::Burst;
 use no_cpu::NoCpu;
@@ -62,7 +64,8 @@ const SURE_OF_WIRE: f64 = 0.9;
 
 /// Judges what broke a rule of this kind.
 ///
-/// `events`: what was anomalous. `around`: the flight recorder, every operation of the last seconds up to now. `long_term`: what is normal here.
+/// `events`: what was anomalous. `around`: the flight recorder, every operation of the last seconds up to now, and what [`is_drop`] of the same
+/// server's connections. `long_term`: what is normal here.
 pub fn judge(kind: &str, events: &[Event], around: &[Event], long_term: &LongTerm) -> Verdict {
     match kind {
         crate::error::KIND => failure::of_errors(events, around),
@@ -150,6 +153,11 @@ impl<'a> Judgement<'a> {
                 because.push(proxy::IN_LIBCEPHFS.to_owned());
             }
             return Vec::new();
+        }
+        if let Some(drops) = self.scene.drops.as_ref().filter(|_| wire >= SEEN) {
+            because.push(drops.sentence());
+            let (cause, likely) = drops.candidate();
+            return vec![(cause, likely), (self.server_cause(), (1.0 - likely) / 2.0)];
         }
         let burst = Burst::of(self.scene);
         because.extend(burst.as_ref().map(Burst::sentence));

@@ -5,6 +5,7 @@ use std::{cmp::Reverse, collections::BTreeMap};
 use model::{Event, MountKey, Nanos, Phases, SendTiming};
 
 use super::{
+    drops::Drops,
     normals::{Normals, roughly},
     path::{Clocks, PathState, stood_still},
     proxy::is_proxied,
@@ -79,6 +80,8 @@ pub(super) struct Scene<'a> {
     pub path: PathState,
     /// What TCP counted of what it sent.
     pub sending: Option<Sending>,
+    /// Segments of the server's connections that this host dropped, or that came damaged, if the judged operations waited for them.
+    pub drops: Option<Drops>,
 }
 
 impl<'a> Scene<'a> {
@@ -131,7 +134,9 @@ impl<'a> Scene<'a> {
             queued,
             path: PathState::Unknown,
             sending: None,
+            drops: None,
         };
+        scene.drops = Drops::of_slow(&scene.judged, around, from);
         scene.path = PathState::of(&scene);
         scene.sending = Sending::of(&scene);
         Some(scene)

@@ -61,12 +61,13 @@ pub fn describe(source: &dyn EventSource, facts: Facts<'_>) -> Incident {
     let begin = window.events().iter().map(|event| event.start).min().unwrap_or(window.from).min(window.from);
     let since = begin.saturating_sub(nanos(NORMAL_SPAN));
     let known = facts.recent.known();
-    let around = around(source, window.events(), facts.recorder.events_since(since, JUDGED), &known);
+    let (mut around, drops) = around(source, window.events(), facts.recorder.events_since(since, JUDGED), &known);
     // Some rules find what they report in the recorder.
     let slow: Vec<_> = window.events().iter().cloned().map(|event| known.whole(event)).collect();
-    let verdict = diagnose::judge(&facts.episode.anomaly.kind, &slow, &around, facts.long_term);
     let by_failures = facts.episode.anomaly.kind == diagnose::error::KIND;
     let changed = diagnose::changed((begin, window.to), &slow, &around, facts.long_term, by_failures);
+    around.extend(drops);
+    let verdict = diagnose::judge(&facts.episode.anomaly.kind, &slow, &around, facts.long_term);
     let (begin, end) = (clock.iso(begin), clock.iso(window.to));
     Incident {
         id: facts.id.to_owned(),
@@ -91,14 +92,14 @@ pub fn describe(source: &dyn EventSource, facts: Facts<'_>) -> Incident {
     }
 }
 
-/// What went to the same places: the verdict looks at nothing else. For calls above the client of a file system, that is also what the client
-/// asked the server for on the same mount. `known`: all that is known of some of it.
+/// What went to the same places, and what this host dropped of the connections with the same servers: the verdict looks at nothing else. For calls
+/// above the client of a file system, the first is also what the client asked the server for on the same mount. `known`: all that is known of some of it.
 fn around(
     source: &dyn EventSource,
     events: &[Event],
     recorded: impl Iterator<Item = Event>,
     known: &Known<'_>,
-) -> Vec<Event> {
+) -> (Vec<Event>, Vec<Event>) {
     let places: HashSet<_> = events.iter().map(|event| (event.connection, event.mount)).collect();
     let device = |mount: MountKey| source.device(mount).unwrap_or(mount);
     let calls = events.iter().filter(|event| !event.operation.level().is_remote());
@@ -110,13 +111,24 @@ fn around(
     };
     let mut below = HashMap::new();
     let mut is_below = |mount: MountKey| *below.entry(mount).or_insert_with(|| devices.contains(&device(mount)));
-    let is_near = |event: &Event| {
+    let mut is_near = |event: &Event| {
         places.iter().any(|(connection, mount)| match connection {
             0 => *mount == event.mount,
             connection => *connection == event.connection,
         }) || event.operation.level() == Level::Request && is_below(event.mount)
     };
-    recorded.chain(waiting).filter(is_near).map(|event| known.whole(event)).collect()
+    let mut servers = HashMap::new();
+    let mut server = |mount: MountKey| servers.entry(mount).or_insert_with(|| source.mount(mount).server).clone();
+    let ours: HashSet<_> = places.iter().map(|(_, mount)| server(*mount)).filter(|server| !server.is_empty()).collect();
+    let (mut near, mut drops) = (Vec::new(), Vec::new());
+    for event in recorded.chain(waiting) {
+        if is_near(&event) {
+            near.push(known.whole(event));
+        } else if diagnose::is_drop(&event) && ours.contains(&server(event.mount)) {
+            drops.push(event);
+        }
+    }
+    (near, drops)
 }
 
 /// The incident of a snapshot: nothing was detected, so nothing is judged.

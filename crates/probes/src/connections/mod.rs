@@ -2,7 +2,7 @@
 //! time out, resets, retransmissions. One protocol, whose operations these happenings are, and an object for each place in
 //! the kernel that it is seen from, since each needs another module.
 
-use std::{collections::HashMap, net::IpAddr};
+use std::{collections::HashMap, net::IpAddr, os::unix::fs::MetadataExt};
 
 use libbpf_rs::{MapCore, MapFlags, Object};
 use model::{Connection, Detail, Event, Level, MountKey, Protocol};
@@ -37,14 +37,27 @@ pub static PROTOCOL: Protocol = Protocol {
         "TCP_NO_ANSWER",
         "TCP_ZERO_WINDOW",
         "TCP_NOT_SENT",
+        "TCP_DROPPED",
+        "TCP_DAMAGED",
     ],
-    // A client may break a connection that it has no use for: no rule counts that unless it names it.
-    only_by_name: &[10],
+    // No rule counts these unless it names them: a client may break a connection that it has no use for, and a queueing discipline
+    // drops packets to keep its queue short.
+    only_by_name: &[10, 15, 16],
     level: Level::Connection,
-    // The socket's state when a loss was noticed.
-    status_name: tcp::state_name,
+    // The socket's state when a loss was noticed, or why a segment was dropped.
+    status_name: |status| tcp::state_name(status).or_else(|| drop_reason(status)),
     ..Protocol::BY_ERRNO
 };
+
+/// The status of the first of [`DROP_REASONS`]: DROP_STATUS of conn_drops.bpf.c, and 1.
+const FIRST_DROP_REASON: u32 = 33;
+/// Why this host dropped a segment: `enum drop` of conn_drops.bpf.c, in its order.
+const DROP_REASONS: [&str; 9] =
+    ["FILTER", "TRAFFIC_CONTROL", "QUEUE", "ROUTE", "REVERSE_PATH", "BACKLOG", "MEMORY", "POLICY", "CHECKSUM"];
+
+fn drop_reason(status: u32) -> Option<&'static str> {
+    DROP_REASONS.get(usize::try_from(status.checked_sub(FIRST_DROP_REASON)?).ok()?).copied()
+}
 
 /// What all of the objects have in common.
 const SHARED: Spec = Spec {
@@ -57,7 +70,7 @@ const SHARED: Spec = Spec {
         TIME,
         Column::operation(20),
         DURATION,
-        Column::new("STATE", 12, Cell::State),
+        Column::new("STATE", 15, Cell::State),
         PID,
         Column::mount(24),
         Column::new("PEER", 0, Cell::Own(peer)),
@@ -81,6 +94,13 @@ pub(crate) static TCP: Spec = Spec {
         optional: &["fentry_probe0"],
         without: "windows that stay closed (TCP_ZERO_WINDOW) and sends that fail on this host (TCP_NOT_SENT)",
     }],
+    ..SHARED
+};
+
+pub(crate) static DROPS: Spec = Spec {
+    name: "connections/drops",
+    object: include_bytes!(concat!(env!("OUT_DIR"), "/conn_drops.bpf.o")),
+    rungs: &[Rung { via: "tp_btf", required: &["tp_dropped"], optional: &[], without: "" }],
     ..SHARED
 };
 
@@ -202,6 +222,12 @@ fn ports<'a>(servers: impl Iterator<Item = &'a Peer>) -> Vec<u8> {
     bits
 }
 
+/// The inode number of this process's network namespace, which is its number in the kernel (`struct ns_common`), too.
+fn own_namespace() -> u32 {
+    let inode = std::fs::metadata("/proc/self/ns/net").map_or(0, |about| about.ino());
+    u32::try_from(inode).unwrap_or(0)
+}
+
 /// Writes the servers; the ports last, and first those that are gone.
 pub(crate) fn write_servers(object: &Object, mounts: &Mounts) -> libbpf_rs::Result<()> {
     let wanted = servers(mounts);
@@ -216,6 +242,7 @@ pub(crate) fn write_servers(object: &Object, mounts: &Mounts) -> libbpf_rs::Resu
                     map.update(peer, &mount.0.to_ne_bytes(), MapFlags::ANY)?;
                 }
             }
+            b"own_namespace" => map.update(&0_u32.to_ne_bytes(), &own_namespace().to_ne_bytes(), MapFlags::ANY)?,
             b"ports" => map.update(&0_u32.to_ne_bytes(), &ports(wanted.keys()), MapFlags::ANY)?,
             _ => {}
         }

@@ -32,14 +32,19 @@ static __always_inline void read_remote(struct peer *peer, const struct sock *sk
 	}
 }
 
-/* Whether the socket's peer is a server that something is mounted from: so the server's own end of it is none. */
-static __always_inline bool peer_of(struct peer *peer, const struct sock *sk)
+/* Whether any of the servers has this port, which is in network byte order. */
+static __always_inline bool has_server(__u16 port)
 {
-	__u16 port = sk->__sk_common.skc_dport;
 	__u32 zero = 0;
 	__u8 *bits = bpf_map_lookup_elem(&ports, &zero);
 
-	if (!bits || !(bits[port >> 3] & 1 << (port & 7)))
+	return bits && (bits[port >> 3] & 1 << (port & 7));
+}
+
+/* Whether the socket's peer is a server that something is mounted from: so the server's own end of it is none. */
+static __always_inline bool peer_of(struct peer *peer, const struct sock *sk)
+{
+	if (!has_server(sk->__sk_common.skc_dport))
 		return false;
 	read_remote(peer, sk);
 	return is_server(peer);

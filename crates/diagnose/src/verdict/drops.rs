@@ -1,0 +1,170 @@
+//! Segments that this host itself dropped, and segments that came damaged, as the kernel counts them (docs/connections.md: `TCP_DROPPED`,
+//! `TCP_DAMAGED`): whether they are what operations waited for.
+
+use std::{cmp::Reverse, collections::BTreeMap};
+
+use model::{Cause, Event, Level, Nanos};
+
+use crate::units::{SECOND, counted};
+
+/// Fewer may be chance, unless they say that nothing can be sent at all.
+const LEAST: u64 = 3;
+/// The operations with this share of the slow time must have had a drop in their flight.
+const MOST: f64 = 0.5;
+/// So many times as many in a second as normally: a queueing discipline may always drop some.
+const MORE_THAN_BEFORE: f64 = 2.0;
+/// For less time than this, nothing is known of before.
+const LEAST_BEFORE: u64 = SECOND / 2;
+/// How likely the host's own drops are the cause, and damage on the way, if the drops explain most of the time.
+const SURE: f64 = 0.92;
+const SURE_OF_DAMAGE: f64 = 0.88;
+
+/// The protocol's name for the status of what was dropped for want of a route.
+const ROUTE: &str = "ROUTE";
+
+/// What keeps segments from their way, by this host's own count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// This host dropped them.
+    Dropped,
+    /// They came damaged.
+    Damaged,
+    /// TCP could not hand them to the interface.
+    NotSent,
+}
+
+impl Kind {
+    const ALL: [Self; 3] = [Self::Dropped, Self::Damaged, Self::NotSent];
+
+    /// What happens to a connection then.
+    fn operation(self) -> &'static str {
+        match self {
+            Self::Dropped => "TCP_DROPPED",
+            Self::Damaged => "TCP_DAMAGED",
+            Self::NotSent => "TCP_NOT_SENT",
+        }
+    }
+}
+
+/// Whether an event is one of these: it has no connection, so callers look for those of the same server.
+pub fn is_drop(event: &Event) -> bool {
+    let name = event.operation.name();
+    event.operation.level() == Level::Connection && Kind::ALL.iter().any(|kind| kind.operation() == name)
+}
+
+/// Segments of one kind that explain what is judged.
+#[derive(Debug)]
+pub(super) struct Drops {
+    kind: Kind,
+    count: u64,
+    /// Whether there were none before, as far as that is known.
+    is_new: bool,
+    /// How many, by the kernel's reason.
+    reasons: Vec<(&'static str, u64)>,
+}
+
+impl Drops {
+    /// The drops that explain these slow operations. `around`: what else was seen. `from`: when they began to be slow.
+    pub fn of_slow(slow: &[&Event], around: &[Event], from: Nanos) -> Option<Self> {
+        let to = slow.iter().map(|event| event.end()).max()?;
+        let all = slow.iter().map(|event| event.duration as f64).sum::<f64>().max(1.0);
+        Kind::ALL.into_iter().find_map(|kind| {
+            let drops = Self::of(kind, from, to, around)?;
+            // What was lost before an operation began holds it up, too: what is sent waits behind it.
+            let hit = |event: &&&Event| {
+                let flight = event.start.saturating_sub(event.duration)..=event.end();
+                around.iter().any(|drop| drop.operation.name() == kind.operation() && flight.contains(&drop.start))
+            };
+            let hit: f64 = slow.iter().filter(hit).map(|event| event.duration as f64).sum();
+            (hit >= all * MOST).then_some(drops)
+        })
+    }
+
+    /// The drops between two moments, if they are more than chance.
+    pub fn between(from: Nanos, to: Nanos, around: &[Event]) -> Option<Self> {
+        Kind::ALL.into_iter().find_map(|kind| Self::of(kind, from, to, around))
+    }
+
+    fn of(kind: Kind, from: Nanos, to: Nanos, around: &[Event]) -> Option<Self> {
+        let first = around.iter().map(Event::end).min().unwrap_or(from).min(from);
+        // A fault begins before anything is slow enough to be noticed.
+        let before = from - (from - first) / 2;
+        let (mut count, mut earlier, mut reasons) = (0, 0, BTreeMap::new());
+        for drop in around.iter().filter(|event| event.operation.name() == kind.operation()) {
+            if (from..=to).contains(&drop.start) {
+                count += weight(drop);
+                *reasons.entry(reason(drop)).or_insert(0) += weight(drop);
+            } else if drop.start < before {
+                earlier += weight(drop);
+            }
+        }
+        let mut reasons: Vec<_> = reasons.into_iter().collect();
+        reasons.sort_by_key(|(_, count)| Reverse(*count));
+        let cannot_send = kind == Kind::NotSent || reasons.first().is_some_and(|(reason, _)| *reason == ROUTE);
+        let a_second = |count: u64, time: u64| count as f64 * SECOND as f64 / time.max(SECOND) as f64;
+        let is_more = a_second(count, to.saturating_sub(from)) >= a_second(earlier, before - first) * MORE_THAN_BEFORE;
+        let is_enough = count > 0 && (cannot_send || (count >= LEAST && is_more));
+        let is_new = earlier == 0 && before - first >= LEAST_BEFORE;
+        is_enough.then_some(Self { kind, count, is_new, reasons })
+    }
+
+    /// Whether it is what TCP could not hand to the interface.
+    pub fn is_not_sent(&self) -> bool {
+        self.kind == Kind::NotSent
+    }
+
+    /// What they are the cause of, and how likely.
+    pub fn candidate(&self) -> (Cause, f64) {
+        match (self.kind, self.reasons.first()) {
+            (Kind::Damaged, _) => (Cause::Loss, SURE_OF_DAMAGE),
+            (Kind::NotSent, _) | (Kind::Dropped, Some((ROUTE, _))) => (Cause::OwnInterface, SURE),
+            (Kind::Dropped, _) => (Cause::OwnDrops, SURE),
+        }
+    }
+
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    pub fn sentence(&self) -> String {
+        let segments = counted(self.count, "segment");
+        let before = if self.is_new { " (none before)" } else { "" };
+        match self.kind {
+            Kind::Damaged => format!(
+                "{segments} of the connection came with a wrong checksum{before}: the path, or an interface, damages what it carries."
+            ),
+            Kind::NotSent => format!(
+                "TCP could not send to the server ({} in vain), although the server's receive window was open and nothing was on its way.",
+                counted(self.count, "attempt")
+            ),
+            Kind::Dropped => {
+                let one = |(reason, count): &(&str, u64)| format!("{count} {}", by(reason));
+                let reasons: Vec<_> = self.reasons.iter().map(one).collect();
+                format!("This host itself dropped {segments} of the connection{before}: {}.", reasons.join(", "))
+            }
+        }
+    }
+}
+
+fn weight(event: &Event) -> u64 {
+    event.weight.max(1).into()
+}
+
+fn reason(event: &Event) -> &'static str {
+    (event.operation.protocol().status_name)(event.status).unwrap_or("")
+}
+
+/// What dropped it, by the name that docs/connections.md has for it.
+fn by(reason: &str) -> &'static str {
+    match reason {
+        "FILTER" => "by a filter (netfilter, a cgroup's or the driver's program)",
+        "TRAFFIC_CONTROL" => "by an action of traffic control (tc)",
+        "QUEUE" => "by a queueing discipline",
+        ROUTE => "because there was no route to the server",
+        "REVERSE_PATH" => "by the reverse path filter (rp_filter)",
+        "BACKLOG" => "because a queue of received packets was full",
+        "MEMORY" => "for want of memory or buffer space",
+        "POLICY" => "by an IPsec policy",
+        _ => "for a reason that is not known",
+    }
+}

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * Segments of connections with servers of mounts that this host itself drops, sent or received, and why: by the kernel's own reason (enum
+ * skb_drop_reason of include/net/dropreason-core.h). Its numbers differ from release to release; CO-RE finds them by name. Every packet that this
+ * host drops comes by here.
+ */
+#include "peers.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+/* What an event's status is: this, and the reason. TCP's states are below. */
+enum { DROP_STATUS = 32 };
+
+/* In the order of DROP_REASONS in mod.rs, which begins with the second. */
+enum drop {
+	NO_DROP,
+	DROP_FILTER, /* netfilter, or a program attached to a cgroup, a socket or a driver */
+	DROP_TRAFFIC_CONTROL, /* an action or filter of tc */
+	DROP_QUEUE, /* a queueing discipline */
+	DROP_ROUTE, /* no route, or a route that forbids it */
+	DROP_REVERSE_PATH, /* the reverse path filter */
+	DROP_BACKLOG, /* the queue of a CPU or of a device */
+	DROP_MEMORY, /* no memory, or no space in the socket's buffer */
+	DROP_POLICY, /* IPsec policy */
+	DROP_CHECKSUM, /* the packet came damaged */
+};
+
+enum skb_drop_reason {
+	SKB_DROP_REASON_NETFILTER_DROP = 1,
+	SKB_DROP_REASON_BPF_CGROUP_EGRESS,
+	SKB_DROP_REASON_SOCKET_FILTER,
+	SKB_DROP_REASON_XDP,
+	SKB_DROP_REASON_SECURITY_HOOK,
+	SKB_DROP_REASON_TC_INGRESS,
+	SKB_DROP_REASON_TC_EGRESS,
+	SKB_DROP_REASON_QDISC_DROP,
+	SKB_DROP_REASON_QDISC_OVERLIMIT,
+	SKB_DROP_REASON_QDISC_CONGESTED,
+	SKB_DROP_REASON_CAKE_FLOOD,
+	SKB_DROP_REASON_FQ_BAND_LIMIT,
+	SKB_DROP_REASON_FQ_HORIZON_LIMIT,
+	SKB_DROP_REASON_FQ_FLOW_LIMIT,
+	SKB_DROP_REASON_IP_OUTNOROUTES,
+	SKB_DROP_REASON_IP_RPFILTER,
+	SKB_DROP_REASON_CPU_BACKLOG,
+	SKB_DROP_REASON_SOCKET_BACKLOG,
+	SKB_DROP_REASON_FULL_RING,
+	SKB_DROP_REASON_NOMEM,
+	SKB_DROP_REASON_PFMEMALLOC,
+	SKB_DROP_REASON_PROTO_MEM,
+	SKB_DROP_REASON_SOCKET_RCVBUFF,
+	SKB_DROP_REASON_XFRM_POLICY,
+	SKB_DROP_REASON_IP_CSUM,
+	SKB_DROP_REASON_TCP_CSUM,
+	SKB_DROP_REASON_SKB_CSUM,
+};
+
+#define IS_REASON(reason, name)                                                      \
+	(bpf_core_enum_value_exists(enum skb_drop_reason, SKB_DROP_REASON_##name) && \
+	 (reason) == bpf_core_enum_value(enum skb_drop_reason, SKB_DROP_REASON_##name))
+
+/* A neighbour that does not answer is not among them: it is the peer, or the path to it, that is gone. */
+static __always_inline enum drop drop_of(__u32 reason)
+{
+	if (IS_REASON(reason, QDISC_DROP) || IS_REASON(reason, QDISC_OVERLIMIT) || IS_REASON(reason, QDISC_CONGESTED) ||
+	    IS_REASON(reason, CAKE_FLOOD) || IS_REASON(reason, FQ_BAND_LIMIT) || IS_REASON(reason, FQ_HORIZON_LIMIT) ||
+	    IS_REASON(reason, FQ_FLOW_LIMIT))
+		return DROP_QUEUE;
+	if (IS_REASON(reason, NETFILTER_DROP) || IS_REASON(reason, BPF_CGROUP_EGRESS) ||
+	    IS_REASON(reason, SOCKET_FILTER) || IS_REASON(reason, XDP) || IS_REASON(reason, SECURITY_HOOK))
+		return DROP_FILTER;
+	if (IS_REASON(reason, TC_INGRESS) || IS_REASON(reason, TC_EGRESS))
+		return DROP_TRAFFIC_CONTROL;
+	if (IS_REASON(reason, IP_OUTNOROUTES))
+		return DROP_ROUTE;
+	if (IS_REASON(reason, IP_RPFILTER))
+		return DROP_REVERSE_PATH;
+	if (IS_REASON(reason, CPU_BACKLOG) || IS_REASON(reason, SOCKET_BACKLOG) || IS_REASON(reason, FULL_RING))
+		return DROP_BACKLOG;
+	if (IS_REASON(reason, NOMEM) || IS_REASON(reason, PFMEMALLOC) || IS_REASON(reason, PROTO_MEM) ||
+	    IS_REASON(reason, SOCKET_RCVBUFF))
+		return DROP_MEMORY;
+	if (IS_REASON(reason, XFRM_POLICY))
+		return DROP_POLICY;
+	if (IS_REASON(reason, IP_CSUM) || IS_REASON(reason, TCP_CSUM) || IS_REASON(reason, SKB_CSUM))
+		return DROP_CHECKSUM;
+	return NO_DROP;
+}
+
+/* The inode number of the network namespace that the daemon is in, and the servers' mounts are taken to be in. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} own_namespace SEC(".maps");
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct ns_common {
+	unsigned int inum;
+};
+
+struct net {
+	struct ns_common ns;
+};
+
+struct possible_net {
+	struct net *net;
+};
+
+struct sock___namespace {
+	struct {
+		struct possible_net skc_net;
+	} __sk_common;
+};
+
+struct net_device___namespace {
+	struct possible_net nd_net;
+};
+
+struct sk_buff___dropped {
+	struct net_device___namespace *dev;
+	const struct sock *sk;
+	__u16 protocol; /* network byte order */
+	__u16 network_header; /* from `head` on, bytes */
+	unsigned char *head;
+};
+
+#pragma clang attribute pop
+
+enum {
+	ETHERTYPE_IPV4 = 0x0800,
+	ETHERTYPE_IPV6 = 0x86dd,
+	PROTOCOL_TCP = 6,
+	/* include/net/tcp_states.h: a socket in TIME_WAIT is another structure, and one in LISTEN or behind it has no peer yet. */
+	STATE_ESTABLISHED = 1,
+	STATE_TIME_WAIT = 6,
+	STATE_LAST_WITH_PEER = 9,
+};
+
+static __always_inline bool is_own(const struct net *net)
+{
+	__u32 zero = 0, *own = bpf_map_lookup_elem(&own_namespace, &zero);
+
+	return own && *own && BPF_CORE_READ(net, ns.inum) == *own;
+}
+
+/* Whether a socket is of a kind that has a peer. */
+static __always_inline bool has_peer(const struct sock *sk)
+{
+	unsigned char state = sk->__sk_common.skc_state;
+
+	return state >= STATE_ESTABLISHED && state <= STATE_LAST_WITH_PEER && state != STATE_TIME_WAIT;
+}
+
+/* An address and a port of a packet, which are in network byte order there. */
+static __always_inline void read_end(struct peer *peer, const void *address, const void *port, bool v6)
+{
+	__builtin_memset(peer, 0, sizeof(*peer));
+	bpf_probe_read_kernel(&peer->port, sizeof(peer->port), port);
+	if (v6) {
+		bpf_probe_read_kernel(peer->address, 16, address);
+		return;
+	}
+	peer->address[10] = peer->address[11] = 0xff;
+	bpf_probe_read_kernel(peer->address + 12, 4, address);
+}
+
+/*
+ * The server that a dropped packet was from or for, and this host's port. Extension headers of IPv6 are not looked through, and of fragments only
+ * the first has ports.
+ */
+static __always_inline bool server_of(struct peer *peer, __u16 *local_port, const struct sk_buff___dropped *skb)
+{
+	const unsigned char *header = BPF_CORE_READ(skb, head) + BPF_CORE_READ(skb, network_header), *tcp;
+	bool v6 = BPF_CORE_READ(skb, protocol) == bpf_htons(ETHERTYPE_IPV6);
+	__u16 ports_of[2] = {}; /* from, to */
+	__u8 first = 0, protocol = 0;
+
+	if (!v6 && BPF_CORE_READ(skb, protocol) != bpf_htons(ETHERTYPE_IPV4))
+		return false;
+	bpf_probe_read_kernel(&first, sizeof(first), header);
+	bpf_probe_read_kernel(&protocol, sizeof(protocol), header + (v6 ? 6 : 9));
+	if (first >> 4 != (v6 ? 6 : 4) || protocol != PROTOCOL_TCP)
+		return false;
+	tcp = header + (v6 ? 40 : (first & 15) * 4);
+	bpf_probe_read_kernel(ports_of, sizeof(ports_of), tcp);
+	if (has_server(ports_of[0])) {
+		read_end(peer, header + (v6 ? 8 : 12), tcp, v6);
+		*local_port = bpf_ntohs(ports_of[1]);
+		if (is_server(peer))
+			return true;
+	}
+	if (!has_server(ports_of[1]))
+		return false;
+	read_end(peer, header + (v6 ? 24 : 16), tcp + 2, v6);
+	*local_port = bpf_ntohs(ports_of[0]);
+	return is_server(peer);
+}
+
+/* Exits early: most packets that a host drops are dropped for other reasons, or are none of a server's. */
+SEC("tp_btf/kfree_skb")
+int tp_dropped(unsigned long long *ctx)
+{
+	const struct sk_buff___dropped *skb = (void *)ctx[0];
+	enum drop why = drop_of(ctx[2]);
+	struct outcome o = { .operation = TCP_DROPPED, .status = DROP_STATUS + why };
+	const struct sock *sk;
+	__u16 local_port = 0;
+	struct peer peer;
+
+	if (!why || !skb)
+		return 0;
+	if (why == DROP_CHECKSUM)
+		o.operation = TCP_DAMAGED;
+	sk = skb->sk;
+	/* What is dropped before it has a header has its socket. */
+	if (sk && has_peer(sk)) {
+		if (!peer_of(&peer, sk) ||
+		    !is_own(BPF_CORE_READ((const struct sock___namespace *)sk, __sk_common.skc_net.net)))
+			return 0;
+		local_port = sk->__sk_common.skc_num;
+	} else if (!server_of(&peer, &local_port, skb) || !is_own(BPF_CORE_READ(skb, dev, nd_net.net))) {
+		return 0;
+	}
+	happened(&o, &peer, local_port, NULL, 1);
+	return 0;
+}
