@@ -105,7 +105,8 @@ fn each_kind_has_a_count_of_its_own() {
 
 #[test]
 fn what_the_server_did_itself_is_its_own() {
-    for events in [vec![happening("TCP_RESET", 1.0, 0)], vec![lost_in(8)], vec![happening("TCP_ZERO_WINDOW", 1.0, 0)]] {
+    let forgotten = vec![happening("TCP_RESET", 1.0, 0), happening("SESSION_LOST", 2.0, 0)];
+    for events in [forgotten, vec![lost_in(8)], vec![happening("TCP_ZERO_WINDOW", 1.0, 0)]] {
         let verdict = verdict(&events, &[]);
         assert_eq!(verdict.layer, Layer::Server, "{verdict:?}");
         assert!(verdict.confidence >= 0.7 && verdict.because.iter().all(|why| why.ends_with('.')), "{verdict:?}");
@@ -180,10 +181,32 @@ fn operations_without_an_answer_are_this_hosts_if_it_dropped_their_segments() {
     assert_eq!((own.layer, own.cause), (Layer::Client, Some(Cause::OwnDrops)), "{own:?}");
 }
 
+/// Reads every 10 ms, whose answers lag by so many milliseconds.
+fn answers(from_ms: u32, count: u32, lag: u16) -> Vec<Event> {
+    let read = |n: u32| {
+        let event = smb("SMB2_READ", f64::from(from_ms + 10 * n), [0.0, 1.0, 0.0]);
+        Event { network: Network { arrival_ms: lag, ..event.network }, ..event }
+    };
+    (0..count).map(read).collect()
+}
+
+#[test]
+fn a_silence_after_which_the_same_connection_goes_on_is_the_paths() {
+    let silence: Vec<_> = (0..4).map(|n| happening("TCP_NO_ANSWER", 1000.0 + 200.0 * f64::from(n), 0)).collect();
+    let judged = |after: Vec<Event>| verdict(&silence, &[answers(0, 20, 700), after].concat());
+    let cut = judged(answers(2000, 20, 700));
+    assert_eq!((cut.layer, cut.cause), (Layer::Network, Some(Cause::NoPath)), "{cut:?}");
+    assert_eq!(judged(Vec::new()).layer, Layer::Unknown, "it may still be gone");
+    assert_eq!(judged(answers(2000, 20, 1700)).layer, Layer::Unknown, "its clock stood still for a second");
+    let another = answers(2000, 20, 700).into_iter().map(|event| Event { connection: 2, ..event }).collect();
+    assert_eq!(judged(another).layer, Layer::Unknown, "a host that was started again has other connections");
+}
+
 #[test]
 fn a_silence_is_nobodys() {
     for events in [
         vec![happening("TCP_NO_ANSWER", 1.0, 0), happening("TCP_RETRANSMIT", 0.5, 0)],
+        vec![happening("TCP_RESET", 1.0, 0), lost_in(7)],
         vec![lost_in(1), happening("RPC_TIMEOUT", 0.5, 60_000)],
         vec![happening("SLOT_STARVATION", 1.0, 2000)],
         vec![happening("TCP_RETRANSMIT", 1.0, 0)],

@@ -10,6 +10,7 @@ use model::{Cause, Detail, Event, Level, Nanos, PhasesMs, Verdict};
 use super::{
     conclude::{Candidate, UNREACHABLE, conclude},
     drops::Drops,
+    path::{Clocks, stood_still},
 };
 use crate::{
     connection::RETRANSMIT,
@@ -21,6 +22,11 @@ const ESTABLISHED: u32 = 1;
 const CLOSE_WAIT: u32 = 8;
 /// So many losses with answers between are a path that loses segments.
 const LOSSES: usize = 5;
+
+/// So many answers after a silence show that the connection goes on.
+const ANSWERS: usize = 5;
+/// How likely the path was cut if the connection goes on afterwards: a host may also have taken in no packets for a while.
+const CAME_BACK: f64 = 0.85;
 
 /// What it may have been, and why.
 type Blame = (Vec<Candidate>, Vec<String>);
@@ -97,8 +103,15 @@ fn blame(seen: &Happenings<'_>, around: &[Event]) -> Blame {
         if closed > 0 {
             because.push(format!("The server closed the connection itself, {}.", counted(closed, "time")));
         }
-        // A firewall between the two can reset in the server's name.
-        return (vec![(Cause::Closed, if closed > 0 { 0.9 } else { 0.85 })], because);
+        // A server that ends sends a FIN, and one that was started again has forgotten the session.
+        let forgotten = seen.count("SESSION_LOST") + seen.count("LEASE_LOST") > 0;
+        if closed > 0 || forgotten {
+            return (vec![(Cause::Closed, 0.9)], because);
+        }
+        because.push(
+            "A reset alone may also come from a firewall or gateway between the two, in the server's name.".to_owned(),
+        );
+        return (vec![(Cause::Closed, 0.65), (Cause::NoPath, 0.25)], because);
     }
     if let Some(drops) = own_drops(seen, around) {
         let (cause, likely) = drops.candidate();
@@ -125,6 +138,17 @@ fn blame(seen: &Happenings<'_>, around: &[Event]) -> Blame {
     if silent > 0 && lost_and_found(seen, around) >= LOSSES {
         return retransmissions(seen, around).unwrap_or_else(|| unexplained(seen));
     }
+    if silent > 0 && came_back(seen, around) {
+        let because = vec![
+            format!(
+                "Nothing was acknowledged although it was sent up to {} in a row; then the same connection went on.",
+                counted(row(seen, "TCP_NO_ANSWER") + 1, "time")
+            ),
+            "By the server's timestamps, its clock ran all the time: its host was there, and the path was cut for a while."
+                .to_owned(),
+        ];
+        return (vec![(Cause::NoPath, CAME_BACK), (Cause::HostGone, (1.0 - CAME_BACK) / 2.0)], because);
+    }
     if silent > 0 {
         let because = format!(
             "Nothing was acknowledged although it was sent up to {} in a row: the network is cut, or the server's host is \
@@ -134,6 +158,29 @@ fn blame(seen: &Happenings<'_>, around: &[Event]) -> Blame {
         return (UNREACHABLE.to_vec(), vec![because]);
     }
     session(seen).or_else(|| retransmissions(seen, around)).unwrap_or_else(|| unexplained(seen))
+}
+
+/// Whether, after the silence, a connection goes on that was there before, and the server's clock has not stood still meanwhile. A host that is started
+/// again knows no connection, and one that was paused is late by as much.
+fn came_back(seen: &Happenings<'_>, around: &[Event]) -> bool {
+    let Some((from, _)) = seen.span() else { return false };
+    let Some(to) = seen.of_kind("TCP_NO_ANSWER").map(Event::end).max() else { return false };
+    let is_answer = |event: &&Event| {
+        let is_request = event.operation.level() != Level::Connection && event.connection != 0;
+        is_request && !event.flags.unanswered && event.network.arrival_ms != 0
+    };
+    let answers = || around.iter().filter(is_answer);
+    let before: BTreeMap<u64, Vec<&Event>> =
+        answers().filter(|event| event.end() <= from).fold(BTreeMap::new(), |mut connections, event| {
+            connections.entry(event.connection).or_insert_with(Vec::new).push(event);
+            connections
+        });
+    seen.count("CONNECTION_LOST") == 0
+        && before.iter().any(|(connection, before)| {
+            let after: Vec<_> = answers().filter(|event| event.connection == *connection && event.start > to).collect();
+            let clocks = Clocks::of(before.iter().copied()).filter(|_| after.len() >= ANSWERS);
+            clocks.is_some_and(|clocks| stood_still(clocks, after.iter().copied()).is_none())
+        })
 }
 
 /// Segments that this host dropped or that came damaged, if they are as many as half of what was sent again.

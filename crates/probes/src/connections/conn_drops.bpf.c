@@ -133,17 +133,29 @@ enum {
 	ETHERTYPE_IPV4 = 0x0800,
 	ETHERTYPE_IPV6 = 0x86dd,
 	PROTOCOL_TCP = 6,
+	/* Numbers of namespaces are greater (PROC_DYNAMIC_FIRST of fs/proc/generic.c, and the fixed ones just below it). */
+	FIRST_NAMESPACE = 0xe0000000,
 	/* include/net/tcp_states.h: a socket in TIME_WAIT is another structure, and one in LISTEN or behind it has no peer yet. */
 	STATE_ESTABLISHED = 1,
 	STATE_TIME_WAIT = 6,
 	STATE_LAST_WITH_PEER = 9,
 };
 
-static __always_inline bool is_own(const struct net *net)
+/*
+ * Whether it was dropped in our own network namespace. A packet that has crossed a pair of veth still has the sender's socket, so the device
+ * counts first. While TCP keeps a segment, a pointer of a tree is where the device's is: what that leads to is hardly the number of a
+ * namespace, and the socket's counts.
+ */
+static __always_inline bool is_here(const struct net *device, const struct net *socket)
 {
-	__u32 zero = 0, *own = bpf_map_lookup_elem(&own_namespace, &zero);
+	__u32 zero = 0, *own = bpf_map_lookup_elem(&own_namespace, &zero), of_device;
 
-	return own && *own && BPF_CORE_READ(net, ns.inum) == *own;
+	if (!own || !*own)
+		return false;
+	of_device = BPF_CORE_READ(device, ns.inum);
+	if (of_device >= FIRST_NAMESPACE)
+		return of_device == *own;
+	return BPF_CORE_READ(socket, ns.inum) == *own;
 }
 
 /* Whether a socket is of a kind that has a peer. */
@@ -206,6 +218,7 @@ int tp_dropped(unsigned long long *ctx)
 	const struct sk_buff___dropped *skb = (void *)ctx[0];
 	enum drop why = drop_of(ctx[2]);
 	struct outcome o = { .operation = TCP_DROPPED, .status = DROP_STATUS + why };
+	const struct net *of_socket = NULL;
 	const struct sock *sk;
 	__u16 local_port = 0;
 	struct peer peer;
@@ -217,13 +230,15 @@ int tp_dropped(unsigned long long *ctx)
 	sk = skb->sk;
 	/* What is dropped before it has a header has its socket. */
 	if (sk && has_peer(sk)) {
-		if (!peer_of(&peer, sk) ||
-		    !is_own(BPF_CORE_READ((const struct sock___namespace *)sk, __sk_common.skc_net.net)))
+		if (!peer_of(&peer, sk))
 			return 0;
+		of_socket = BPF_CORE_READ((const struct sock___namespace *)sk, __sk_common.skc_net.net);
 		local_port = sk->__sk_common.skc_num;
-	} else if (!server_of(&peer, &local_port, skb) || !is_own(BPF_CORE_READ(skb, dev, nd_net.net))) {
+	} else if (!server_of(&peer, &local_port, skb)) {
 		return 0;
 	}
+	if (!is_here(BPF_CORE_READ(skb, dev, nd_net.net), of_socket))
+		return 0;
 	happened(&o, &peer, local_port, NULL, 1);
 	return 0;
 }
