@@ -32,6 +32,6 @@ pub use detector::Detector;
 pub use episode::{Change, Episode, RuleState};
 pub use meanwhile::{Finished, Ledger, Meanwhile};
 pub use top::{File, Process, RANKS, Ranked, Top};
-pub use units::span;
+pub use units::{counted, span};
 pub use verdict::{is_drop, judge, verdict};
 pub use window::{KEPT, Total, Window};

@@ -28,7 +28,7 @@ pub fn span(nanos: u64) -> String {
 }
 
 /// `7 operations`, `1 operation`.
-pub(crate) fn counted(count: u64, noun: &str) -> String {
+pub fn counted(count: u64, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 

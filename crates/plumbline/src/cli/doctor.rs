@@ -11,7 +11,10 @@ use probes::{
 use serde::Serialize;
 
 use super::usage_error;
-use crate::view::{paint, table::Table};
+use crate::view::{
+    paint,
+    table::{Column, Table, room_of},
+};
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -110,7 +113,9 @@ fn try_probes(kernel: &Kernel, wanted: Vec<&'static Protocol>) -> Vec<Capability
 
 /// The table of probes, with reasons and cures below their rows. `run` prints it too.
 pub fn print_probes(out: &mut impl Write, probes: &[Capability]) -> std::io::Result<()> {
-    let table = Table::new(&[("PROBE", 16), ("STATE", 12), ("VIA", 15), ("", 0)]);
+    let columns =
+        [Column::text("PROBE", 17), Column::text("STATE", 12), Column::text("VIA", 15), Column::rest("", 24).wrapped()];
+    let table = Table::new(&columns, room_of(&std::io::stdout()));
     table.header(out)?;
     for probe in probes {
         let state = match probe.state {

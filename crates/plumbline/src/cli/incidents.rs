@@ -8,7 +8,11 @@ use model::{Cause, Incident, Layer, SNAPSHOT, State};
 use serde::Serialize;
 
 use super::folder;
-use crate::{config, evidence::read_entry, view::table::Table};
+use crate::{
+    config,
+    evidence::read_entry,
+    view::table::{Column, Table, Wide},
+};
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -23,6 +27,8 @@ pub struct Arguments {
     /// One JSON array
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    wide: Wide,
 }
 
 /// An `incident.json` is a few kilobytes.
@@ -52,7 +58,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         let such = if all > 0 { "such " } else { "" };
         writeln!(out, "no {such}incidents in {}", folder.path.display())?;
     } else {
-        print(&mut out, &incidents)?;
+        print(&mut out, &incidents, arguments.wide.room())?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -83,15 +89,17 @@ fn days(text: &str) -> Option<SignedDuration> {
     Some(SignedDuration::from_hours(24 * i64::from(days)))
 }
 
-fn print(out: &mut impl Write, incidents: &[Row]) -> Result<()> {
-    let table = Table::new(&[
-        ("FIRST SEEN (UTC)", 19),
-        ("LAST SEEN", 9),
-        ("LASTED", -7),
-        ("STATE", 6),
-        ("VERDICT", 31),
-        ("MOUNT", 0),
-    ]);
+fn print(out: &mut impl Write, incidents: &[Row], room: Option<usize>) -> Result<()> {
+    let columns = [
+        Column::text("FIRST SEEN (UTC)", 19),
+        Column::text("LAST SEEN", 9).optional(1),
+        Column::number("LASTED", 7),
+        Column::text("STATE", 6),
+        Column::text("VERDICT", 31).cut_to(27),
+        Column::rest("MOUNT", 12),
+    ];
+    let table = Table::new(&columns, room);
+    let told = Table::new(&[Column::text("", 0), Column::rest("", 20).wrapped()], room);
     table.header(out)?;
     for row in incidents {
         let time =
@@ -109,7 +117,7 @@ fn print(out: &mut impl Write, incidents: &[Row]) -> Result<()> {
             (None, Some(name), Some(observed)) => format!("{name}: {observed}"),
             _ => "-".into(),
         };
-        writeln!(out, "  {}  {what}", row.id)?;
+        told.row(out, &["", &format!("{}  {what}", row.id)])?;
     }
     writeln!(out, "\n`plumbline report ID -o page.html` makes a page of one; `latest` is the newest")?;
     Ok(())

@@ -5,7 +5,10 @@ use std::{path::PathBuf, process::ExitCode};
 use anyhow::{Result, bail};
 
 use super::{permitted, trace};
-use crate::prove::{self, Choice, Printer};
+use crate::{
+    prove::{self, Choice, Printer},
+    view::table::Wide,
+};
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -26,6 +29,8 @@ pub struct Arguments {
     /// One JSON array: what was done and what was said of it
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    wide: Wide,
 }
 
 #[derive(clap::Args)]
@@ -38,7 +43,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     permitted()?;
     let stop = trace::stop_signals()?;
     let choice = Choice { fuse_only: arguments.fuse, only: arguments.only.clone() };
-    let mut printer = Printer::new();
+    let mut printer = Printer::new(arguments.wide);
     let is_whole = prove::run(stop, &choice, &mut |said| printer.print(said, arguments.json))?;
     printer.finish(arguments.json)?;
     if !is_whole {

@@ -21,7 +21,10 @@ use crate::{
     evidence::{Attachment, Collector, Id, Outcome, Request, Scope, Settings},
     recording::Reader,
     source::{EventSource, RecordedSource, Step, Wanted},
-    view::{clock::nanos, table::Table},
+    view::{
+        clock::nanos,
+        table::{Column, Table, Wide},
+    },
 };
 
 #[derive(clap::Args)]
@@ -46,6 +49,8 @@ pub struct Arguments {
     /// One JSON array of the incidents, each as its incident.json has it
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    wide: Wide,
 }
 
 /// How long bundles may take to be written in the end.
@@ -78,7 +83,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         serde_json::to_writer_pretty(&mut out, &incidents)?;
         writeln!(out)?;
     } else {
-        print(&incidents)?;
+        print(&incidents, arguments.wide.room())?;
     }
     if std::io::stderr().is_terminal() || !arguments.json {
         let (operations, records_lost, intervals_lost) = source.totals();
@@ -299,20 +304,22 @@ impl Reporter for Found<'_> {
     }
 }
 
-fn print(incidents: &[Incident]) -> Result<()> {
+fn print(incidents: &[Incident], room: Option<usize>) -> Result<()> {
     let mut out = std::io::stdout().lock();
     if incidents.is_empty() {
         writeln!(out, "nothing would have been reported")?;
         return Ok(());
     }
-    let table = Table::new(&[
-        ("DETECTED (UTC)", 19),
-        ("ANOMALY", 18),
-        ("LAYER", 8),
-        ("CONF", -4),
-        ("MOUNT", 24),
-        ("OBSERVED", 0),
-    ]);
+    let columns = [
+        Column::text("DETECTED (UTC)", 19),
+        Column::text("ANOMALY", 18).cut_to(12),
+        Column::text("LAYER", 8),
+        Column::number("CONF", 4),
+        Column::text("MOUNT", 24).cut_to(12),
+        Column::rest("OBSERVED", 12).wrapped(),
+    ];
+    let table = Table::new(&columns, room);
+    let why = Table::new(&[Column::text("", 19), Column::rest("", 20).wrapped()], room);
     table.header(&mut out)?;
     for incident in incidents {
         let Incident { anomaly, verdict, .. } = incident;
@@ -322,7 +329,7 @@ fn print(incidents: &[Incident]) -> Result<()> {
         table
             .row(&mut out, &[&detected, &anomaly.name, verdict.layer.name(), &confidence, mount, &anomaly.observed])?;
         for sentence in &verdict.because {
-            writeln!(out, "{:21}{sentence}", "")?;
+            why.row(&mut out, &["", sentence])?;
         }
     }
     Ok(())

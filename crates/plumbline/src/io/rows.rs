@@ -1,6 +1,7 @@
 //! Samples put together by what the reader wants told apart, and how that is printed.
 
 use std::{
+    cmp::Reverse,
     collections::BTreeMap,
     io::{self, Write},
 };
@@ -28,7 +29,7 @@ pub enum Dimension {
 }
 
 impl Dimension {
-    /// The field's name in JSON, and the column's in capitals.
+    /// The field's name in JSON.
     fn name(self) -> &'static str {
         match self {
             Self::Job => "job",
@@ -40,6 +41,21 @@ impl Dimension {
             Self::Layer => "layer",
             Self::Op => "op",
         }
+    }
+
+    /// Its column, as wide as its longest cell.
+    fn column(self, longest: usize) -> Column {
+        let (heading, least) = match self {
+            Self::Job => ("JOB", 8),
+            Self::Cgroup => ("CGROUP", 12),
+            Self::Container => ("CONTAINER", 12),
+            Self::Process => ("PROCESS", 12),
+            Self::Fstype => ("FSTYPE", 6),
+            Self::Mount => ("MOUNT", 12),
+            Self::Layer => ("LAYER", 8),
+            Self::Op => ("OP", 10),
+        };
+        Column::text(heading, longest.max(heading.len())).cut_to(least.min(longest))
     }
 
     /// Whether it takes to know who asked.
@@ -95,23 +111,28 @@ impl<'a> Rows<'a> {
     }
 
     /// Aligned columns; with `histograms`, bars below each row.
-    pub fn print(&self, out: &mut impl Write, histograms: bool) -> io::Result<()> {
-        let headings: Vec<String> = self.by.iter().map(|dimension| dimension.name().to_uppercase()).collect();
+    pub fn print(&self, out: &mut impl Write, look: &Look) -> io::Result<()> {
         let mut columns: Vec<Column> = Vec::new();
         for (index, dimension) in self.by.iter().enumerate() {
             let cells = self.rows.keys().filter_map(|key| key.get(index)).map(|cell| cell.1.chars().count());
             let width = cells.max().unwrap_or(0).max(dimension.name().len());
-            columns.push(("", i16::try_from(width).unwrap_or(i16::MAX)));
+            columns.push(dimension.column(width));
         }
         columns.extend(AMOUNTS);
-        let table = Table::new(&columns);
-        let names = AMOUNTS.iter().map(|(name, _)| *name);
-        table.row(out, &headings.iter().map(String::as_str).chain(names).collect::<Vec<_>>())?;
-        for (key, amounts) in &self.rows {
+        let table = Table::new(&columns, look.room);
+        table.header(out)?;
+        let mut rows: Vec<_> = self.rows.iter().collect();
+        if look.sort == Sort::Load {
+            rows.sort_by_key(|(_, amounts)| Reverse(amounts.sum));
+        }
+        let rate = |amount: u64| amount as f64 / look.seconds.max(f64::MIN_POSITIVE);
+        for (key, amounts) in rows {
             let ms = |ns: Option<u64>| ns.map_or_else(|| "-".into(), |ns| format!("{:.3}", milliseconds(ns)));
             let cells = [
                 amounts.count.to_string(),
+                per_second(rate(amounts.count)),
                 size(amounts.bytes),
+                size(rate(amounts.bytes) as u64),
                 ms(amounts.sum.checked_div(amounts.count)),
                 ms(amounts.quantile(0.5)),
                 ms(amounts.quantile(0.99)),
@@ -120,7 +141,7 @@ impl<'a> Rows<'a> {
             ];
             let dimensions = key.iter().map(|cell| cell.1.as_str());
             table.row(out, &dimensions.chain(cells.iter().map(String::as_str)).collect::<Vec<_>>())?;
-            if histograms {
+            if look.histograms {
                 bars(out, "size", &sizes(amounts), size)?;
                 bars(
                     out,
@@ -151,8 +172,46 @@ impl<'a> Rows<'a> {
     }
 }
 
-const AMOUNTS: &[Column] =
-    &[("CALLS", -9), ("BYTES", -9), ("MEAN MS", -9), ("P50 MS", -9), ("P99 MS", -9), ("SIZE P50", -17), ("ERRORS", -7)];
+const AMOUNTS: [Column; 9] = [
+    Column::number("CALLS", 9).optional(6),
+    Column::number("CALLS/S", 9),
+    Column::number("BYTES", 9).optional(5),
+    Column::number("BYTES/S", 9),
+    Column::number("MEAN MS", 9).optional(2),
+    Column::number("P50 MS", 9).optional(3),
+    Column::number("P99 MS", 9),
+    Column::number("SIZE P50", 17).optional(4),
+    Column::number("ERRORS", 7).optional(1),
+];
+
+/// What comes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Sort {
+    /// What took most time
+    Load,
+    /// By name, and layers from the application down
+    Name,
+}
+
+/// How rows are shown.
+pub struct Look {
+    /// Characters in a line; `None`: as many as it takes.
+    pub room: Option<usize>,
+    /// For how long they were counted.
+    pub seconds: f64,
+    pub sort: Sort,
+    pub histograms: bool,
+}
+
+/// `12`, `1.5`, `0.02`: two digits that mean something, or all of a whole number.
+fn per_second(rate: f64) -> String {
+    match rate {
+        ..=0.0 => "0".to_owned(),
+        0.0..1.0 => format!("{rate:.2}"),
+        1.0..10.0 => format!("{rate:.1}"),
+        _ => format!("{rate:.0}"),
+    }
+}
 
 /// What a histogram says, by stable names.
 pub fn as_json(amounts: &Histogram) -> Map<String, Value> {
@@ -258,7 +317,8 @@ mod tests {
             rows.add(&sample, &mount, &Owner::default());
         }
         let mut text = Vec::new();
-        rows.print(&mut text, false).unwrap();
+        let mut look = Look { room: None, seconds: 2.0, sort: Sort::Name, histograms: false };
+        rows.print(&mut text, &look).unwrap();
         let text = String::from_utf8(text).unwrap();
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(
@@ -267,7 +327,10 @@ mod tests {
                 "/mnt/share",
                 "syscalls",
                 "10",
+                "5.0",
                 "36.1",
+                "KiB",
+                "18",
                 "KiB",
                 "2.000",
                 "1.966",
@@ -282,6 +345,12 @@ mod tests {
             "{text}"
         );
         assert_eq!(lines[2][..3], ["/mnt/share", "smb", "1"], "{text}");
+        rows.add(&sample("smb", "write", &[1 << 20; 20]), &mount, &Owner::default());
+        look.sort = Sort::Load;
+        let mut text = Vec::new();
+        rows.print(&mut text, &look).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        assert!(text.lines().nth(1).unwrap().contains(" smb "), "what took most time comes first: {text}");
     }
 
     #[test]

@@ -12,21 +12,32 @@ use super::{
     Said,
     judge::{Judged, Tried},
 };
-use crate::view::{paint, table::Table};
+use crate::view::{
+    paint,
+    table::{Column, Table, Wide},
+};
 
 /// Prints what is told, as a table.
 pub struct Printer {
+    table: Table,
     shown: bool,
     pub tried: Vec<Tried>,
     began: Instant,
 }
 
-const COLUMNS: [(&str, i16); 7] =
-    [("FAULT", 48), ("ON", 4), ("MADE AT", 8), ("", 7), ("SURE", -5), ("AFTER", -6), ("VERDICT", 0)];
+const COLUMNS: [Column; 7] = [
+    Column::text("FAULT", 48).cut_to(24),
+    Column::text("ON", 4),
+    Column::text("MADE AT", 8).optional(1),
+    Column::text("", 7),
+    Column::number("SURE", 5),
+    Column::number("AFTER", 6),
+    Column::rest("VERDICT", 18).wrapped(),
+];
 
 impl Printer {
-    pub fn new() -> Self {
-        Self { shown: false, tried: Vec::new(), began: Instant::now() }
+    pub fn new(wide: Wide) -> Self {
+        Self { table: Table::new(&COLUMNS, wide.room()), shown: false, tried: Vec::new(), began: Instant::now() }
     }
 
     pub fn print(&mut self, said: Said<'_>, json: bool) -> Result<()> {
@@ -41,13 +52,13 @@ impl Printer {
                     let mut out = std::io::stdout().lock();
                     let cases = if faults == 1 { "1 case".to_owned() } else { format!("{faults} cases") };
                     writeln!(out, "Linux {}, {}: {cases}\n", crate::source::this_host().kernel, bed.describe())?;
-                    Table::new(&COLUMNS).header(&mut out)?;
+                    self.table.header(&mut out)?;
                 }
             }
             Said::Tried(tried) => {
                 self.progress("");
                 if !json {
-                    row(&tried)?;
+                    row(&self.table, &tried)?;
                 }
                 self.tried.push(tried);
             }
@@ -95,7 +106,7 @@ impl Printer {
     }
 }
 
-fn row(tried: &Tried) -> Result<()> {
+fn row(table: &Table, tried: &Tried) -> Result<()> {
     let judged = match tried.judged {
         Judged::Right => paint::green("right", 7),
         Judged::Unknown => paint::yellow("unknown", 7),
@@ -118,6 +129,6 @@ fn row(tried: &Tried) -> Result<()> {
         Some(layer) => layer.name(),
     };
     let cells = [tried.fault, tried.protocol, made_at, &judged, &sure, &after, &verdict];
-    Table::new(&COLUMNS).row(&mut std::io::stdout().lock(), &cells)?;
+    table.row(&mut std::io::stdout().lock(), &cells)?;
     Ok(())
 }

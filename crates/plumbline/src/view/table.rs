@@ -1,38 +1,266 @@
-//! Aligned columns for streams: widths are fixed, so that a row can be printed before the next is known.
+//! Aligned columns for streams: widths are known before the first row, so that a row can be printed before the next is known.
+//!
+//! On a terminal a table fits its width: long values are cut in the middle, then the least important columns are left out. Anywhere
+//! else, and with `--wide`, all columns are there and nothing is cut.
 
-use std::io::{self, Write};
+use std::{
+    borrow::Cow,
+    io::{self, IsTerminal, Write},
+    os::fd::AsFd,
+};
 
-/// A column's heading and width; a negative width aligns right, 0 is the rest of the line.
-pub type Column = (&'static str, i16);
+/// Between two columns.
+const GAP: usize = 2;
+/// In place of what was cut.
+const CUT: char = '…';
 
-/// Columns separated by two spaces.
-pub struct Table<'a> {
-    columns: &'a [Column],
+/// How wide tables may be.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub struct Wide {
+    /// All columns and whole values, however narrow the terminal is
+    #[arg(long)]
+    wide: bool,
 }
 
-impl<'a> Table<'a> {
-    /// A table of these columns.
-    pub fn new(columns: &'a [Column]) -> Self {
-        Self { columns }
+impl Wide {
+    /// Characters in a line of standard output; `None`: as many as it takes.
+    pub fn room(self) -> Option<usize> {
+        if self.wide { None } else { room_of(&io::stdout()) }
+    }
+}
+
+/// Characters in a line of this terminal; `None` if it is none.
+pub fn room_of(out: &(impl AsFd + IsTerminal)) -> Option<usize> {
+    // A terminal that does not say how wide it is says 0.
+    let (width, _) = terminal_size::terminal_size_of(out).filter(|(width, _)| out.is_terminal() && width.0 > 0)?;
+    Some(width.0.into())
+}
+
+/// A column.
+#[derive(Debug, Clone, Copy)]
+pub struct Column {
+    heading: &'static str,
+    /// Characters; of the last column, 0: the rest of the line.
+    width: usize,
+    right: bool,
+    /// What it takes at least, characters.
+    least: usize,
+    /// Whether longer values are cut.
+    is_cut: bool,
+    /// Who gives way first where there is none even so has the greatest; 0: nobody.
+    rank: u8,
+    /// What does not fit goes on in the next line.
+    wraps: bool,
+}
+
+impl Column {
+    /// Aligned left.
+    pub const fn text(heading: &'static str, width: usize) -> Self {
+        Self { heading, width, right: false, least: width, is_cut: false, rank: 0, wraps: false }
+    }
+
+    /// Aligned right.
+    pub const fn number(heading: &'static str, width: usize) -> Self {
+        Self { right: true, ..Self::text(heading, width) }
+    }
+
+    /// The rest of the line, of at least so many characters.
+    pub const fn rest(heading: &'static str, least: usize) -> Self {
+        Self::text(heading, 0).cut_to(least)
+    }
+
+    /// Values may be cut to so many characters.
+    pub const fn cut_to(self, least: usize) -> Self {
+        Self { least, is_cut: true, ..self }
+    }
+
+    /// It may be left out, before those of a lower rank.
+    pub const fn optional(self, rank: u8) -> Self {
+        Self { rank, ..self }
+    }
+
+    /// What does not fit is not cut, but goes on in the next line.
+    pub const fn wrapped(self) -> Self {
+        Self { wraps: true, ..self }
+    }
+
+    /// What it is called.
+    pub fn heading(&self) -> &'static str {
+        self.heading
+    }
+
+    fn needs(&self) -> usize {
+        self.least.max(self.heading.chars().count())
+    }
+}
+
+/// Columns as they are shown.
+#[derive(Debug)]
+pub struct Table {
+    /// Each with its place among the cells of a row.
+    shown: Vec<(usize, Column)>,
+    fits: bool,
+}
+
+impl Table {
+    /// A table of these columns, in lines of so many characters.
+    pub fn new(columns: &[Column], room: Option<usize>) -> Self {
+        let shown = columns.iter().copied().enumerate().collect();
+        match room {
+            Some(room) => Self { shown: fit(shown, room), fits: true },
+            None => Self { shown, fits: false },
+        }
     }
 
     /// The headings.
     pub fn header(&self, out: &mut impl Write) -> io::Result<()> {
-        let headings: Vec<&str> = self.columns.iter().map(|(heading, _)| *heading).collect();
-        self.row(out, &headings)
+        self.line(out, |_, column| column.heading)
     }
 
-    /// One row. Text wider than its column moves the rest of the row: nothing is cut.
+    /// One row. Where the table need not fit, text wider than its column moves the rest of the row: nothing is cut.
     pub fn row(&self, out: &mut impl Write, cells: &[&str]) -> io::Result<()> {
-        let mut line = String::new();
-        for ((_, width), cell) in self.columns.iter().zip(cells) {
-            let columns = usize::from(width.unsigned_abs());
-            if *width < 0 {
-                line.push_str(&format!("{cell:>columns$}  "));
-            } else {
-                line.push_str(&format!("{cell:<columns$}  "));
-            }
+        self.line(out, |place, _| cells.get(place).copied().unwrap_or_default())
+    }
+
+    fn line<'a>(&self, out: &mut impl Write, cell: impl Fn(usize, &Column) -> &'a str) -> io::Result<()> {
+        // Cells may have colours, which take no room.
+        let (mut line, mut indent, mut more) = (String::new(), 0, Vec::new());
+        for (place, column) in &self.shown {
+            let text = cell(*place, column);
+            let text = match () {
+                () if !self.fits || !column.is_cut => Cow::from(text),
+                () if column.wraps => {
+                    let mut lines = wrap(text, column.width).into_iter();
+                    let first = lines.next().unwrap_or_default();
+                    more = lines.map(|text| format!("{:indent$}{text}", "")).collect();
+                    first.into()
+                }
+                () => cut(text, column.width),
+            };
+            let width = column.width;
+            line.push_str(&if column.right { format!("{text:>width$}") } else { format!("{text:<width$}") });
+            line.push_str("  ");
+            indent += width + GAP;
         }
-        writeln!(out, "{}", line.trim_end())
+        writeln!(out, "{}", line.trim_end())?;
+        more.iter().try_for_each(|line| writeln!(out, "{line}"))
+    }
+}
+
+/// Leaves out what there is no room for, and gives each of the others its width: those that nobody leaves out first.
+fn fit(mut columns: Vec<(usize, Column)>, room: usize) -> Vec<(usize, Column)> {
+    let needed = |columns: &[(usize, Column)]| {
+        columns.iter().map(|(_, column)| column.needs() + GAP).sum::<usize>().saturating_sub(GAP)
+    };
+    while needed(&columns) > room {
+        let ranks = columns.iter().map(|(_, column)| column.rank).enumerate();
+        // Of equals, the last.
+        let Some((place, _)) = ranks.filter(|(_, rank)| *rank > 0).max_by_key(|(_, rank)| *rank) else { break };
+        columns.remove(place);
+    }
+    let mut spare = room.saturating_sub(needed(&columns));
+    let mut order: Vec<&mut Column> = columns.iter_mut().map(|(_, column)| column).collect();
+    order.sort_by_key(|column| (column.width == 0, column.rank));
+    for column in order {
+        let least = column.needs();
+        let more = if column.width == 0 { spare } else { column.width.saturating_sub(least).min(spare) };
+        column.width = least + more;
+        spare -= more;
+    }
+    columns
+}
+
+/// The text, or its beginning and its end.
+fn cut(text: &str, width: usize) -> Cow<'_, str> {
+    let count = text.chars().count();
+    if count <= width {
+        return text.into();
+    }
+    let kept = width.saturating_sub(1);
+    let (head, tail) = (kept.div_ceil(2), kept / 2);
+    let mut short: String = text.chars().take(head).collect();
+    short.extend((width > 0).then_some(CUT));
+    short.extend(text.chars().skip(count - tail));
+    short.into()
+}
+
+/// Lines of whole words; a word that is longer has a line of its own.
+fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut().filter(|line| line.chars().count() + 1 + word.chars().count() <= width) {
+            Some(line) => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            None => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COLUMNS: [Column; 5] = [
+        Column::text("TIME", 8),
+        Column::number("MS", 6),
+        Column::number("BYTES", 9).optional(2),
+        Column::text("COMM", 12).cut_to(6).optional(1),
+        Column::rest("FILE", 10),
+    ];
+    const CELLS: [&str; 5] = ["12:00:00", "1.5", "4096", "very-long-name", "/mnt/share/a/b/c/file.dat"];
+
+    fn shown(room: Option<usize>) -> Vec<String> {
+        let (table, mut out) = (Table::new(&COLUMNS, room), Vec::new());
+        table.header(&mut out).unwrap();
+        table.row(&mut out, &CELLS).unwrap();
+        String::from_utf8(out).unwrap().lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn without_a_limit_nothing_is_cut() {
+        assert_eq!(
+            shown(None),
+            [
+                "TIME          MS      BYTES  COMM          FILE",
+                "12:00:00     1.5       4096  very-long-name  /mnt/share/a/b/c/file.dat"
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_too_long_is_cut_in_the_middle_then_columns_give_way_by_importance() {
+        assert_eq!(
+            shown(Some(60)),
+            [
+                "TIME          MS      BYTES  COMM          FILE",
+                "12:00:00     1.5       4096  very-l…-name  /mnt/shar…file.dat"
+            ]
+            .map(|line| line.replace("/mnt/shar…file.dat", &cut(CELLS[4], 60 - 43)))
+        );
+        assert_eq!(shown(Some(40))[0], "TIME          MS  COMM        FILE");
+        assert_eq!(shown(Some(30)), ["TIME          MS  FILE", "12:00:00     1.5  /mnt/s…e.dat"]);
+        assert_eq!(shown(Some(4))[0], "TIME          MS  FILE", "the last ones do not give way");
+        for room in 28..80 {
+            assert!(shown(Some(room)).iter().all(|line| line.chars().count() <= room), "{room}");
+        }
+    }
+
+    #[test]
+    fn a_value_keeps_its_beginning_and_its_end() {
+        assert_eq!(cut("abcdefghij", 10), "abcdefghij");
+        assert_eq!(cut("abcdefghij", 6), "abc…ij");
+        assert_eq!(cut("äöüäöüäöü", 4), "äö…ü");
+        assert_eq!((cut("abc", 1), cut("abc", 0)), ("…".into(), "".into()));
+    }
+
+    #[test]
+    fn a_reason_goes_on_below_its_column() {
+        let columns = [Column::text("PROBE", 6), Column::rest("", 10).wrapped()];
+        let mut out = Vec::new();
+        Table::new(&columns, Some(24)).row(&mut out, &["smb", "fentry is not there on this kernel"]).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), "smb     fentry is not\n        there on this\n        kernel\n");
     }
 }

@@ -89,6 +89,11 @@ impl OpenFile<'_> {
         self.record.mode
     }
 
+    /// Whether it is a socket.
+    pub fn is_socket(&self) -> bool {
+        self.record.mode & libc::S_IFMT == libc::S_IFSOCK
+    }
+
     /// Type of the file system: `nfs4`, `fuse.sshfs`.
     pub fn fstype(&self) -> String {
         let [kind, sub] =

@@ -22,9 +22,9 @@ use crate::{
     io::{
         layers::{Flow, LAYERS},
         meter::Sample,
-        rows::{Dimension, Rows},
+        rows::{Dimension, Look, Rows, Sort},
     },
-    view::clock::Clock,
+    view::{clock::Clock, table::Wide},
 };
 use session::Session;
 
@@ -42,12 +42,17 @@ pub struct Arguments {
     /// What is told apart
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "fstype,mount,layer,op")]
     by: Vec<Dimension>,
+    /// What comes first
+    #[arg(long, value_enum, default_value_t = Sort::Load)]
+    sort: Sort,
     /// Below each row, how many operations had which size and took how long
     #[arg(long)]
     histograms: bool,
     /// One JSON object a line, for each row
     #[arg(long, conflicts_with = "histograms")]
     json: bool,
+    #[command(flatten)]
+    wide: Wide,
     /// Only what this process asks for, and those that it has started or starts
     #[arg(long, value_name = "P")]
     pid: Option<u32>,
@@ -158,7 +163,13 @@ fn show(
     if rows.is_empty() {
         return Ok(());
     }
-    rows.print(out, arguments.histograms)?;
+    let look = Look {
+        room: arguments.wide.room(),
+        seconds: lasted.as_secs_f64(),
+        sort: arguments.sort,
+        histograms: arguments.histograms,
+    };
+    rows.print(out, &look)?;
     for ((_, mount), flow) in &flows {
         for (direction, word) in [(Direction::Read, "read"), (Direction::Written, "written")] {
             if let Some(line) = flow.line(direction, &session.depths) {

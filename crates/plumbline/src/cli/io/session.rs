@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use model::{Event, Mount, MountKey, text::printable};
 use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
@@ -77,7 +77,7 @@ impl Session {
         if let (Some(pid), Some(followed)) = (arguments.pid, &followed) {
             followed.follow_family(pid).context("cannot follow the process")?;
         }
-        let depths = tell_layers(&watch);
+        let depths = tell_layers(&watch, &arguments.layers)?;
         let meter = Meter::start(&watch, account, arguments.keys)?;
         let only = arguments.mount.as_ref().map(mount_point);
         let (owners, mounts, maintained) = (Owners::default(), HashMap::new(), Instant::now());
@@ -201,7 +201,7 @@ fn account(arguments: &Arguments) -> Account {
 }
 
 /// Says which layers are looked at, and why others are not.
-fn tell_layers(watch: &ProbeSet) -> Vec<Depth> {
+fn tell_layers(watch: &ProbeSet, asked: &[String]) -> Result<Vec<Depth>> {
     let probes = watch.state();
     for probe in probes.iter().filter(|probe| !probe.reason.is_empty()) {
         let fix = if probe.fix.is_empty() { String::new() } else { format!("; fix: {}", probe.fix) };
@@ -213,5 +213,10 @@ fn tell_layers(watch: &ProbeSet) -> Vec<Depth> {
     let seen = || LAYERS.iter().filter(|(name, _)| works(name));
     let names: Vec<_> = seen().map(|(name, _)| *name).collect();
     eprintln!("plumbline: looking at: {}", if names.is_empty() { "nothing".into() } else { names.join(", ") });
-    seen().map(|(_, depth)| *depth).collect()
+    if let Some(unseen) = asked.iter().find(|layer| !works(layer)) {
+        bail!(
+            "the layer {unseen} cannot be seen here; the reason is above, and `plumbline doctor {unseen}` has it, too"
+        );
+    }
+    Ok(seen().map(|(_, depth)| *depth).collect())
 }

@@ -15,7 +15,10 @@ use probes::{
 use serde_json::{Value, json};
 
 use super::print::{end, stage_json};
-use crate::view::{clock::Clock, table::Table};
+use crate::view::{
+    clock::Clock,
+    table::{Column, Table},
+};
 
 /// Sends that are not acknowledged yet, of one connection; beyond that, the oldest is told as it is.
 const MOST_OPEN: usize = 65_536;
@@ -91,6 +94,8 @@ impl Send {
 /// Lines, and what they add up to.
 pub struct EverySend {
     json: bool,
+    table: Table,
+    room: Option<usize>,
     clock: Clock,
     names: HashMap<u64, Ends>,
     open: HashMap<u64, Open>,
@@ -100,23 +105,25 @@ pub struct EverySend {
     resent: u64,
 }
 
-const COLUMNS: &[(&str, i16)] = &[
-    ("TIME", 15),
-    ("LOCAL", 21),
-    ("PEER", 21),
-    ("BYTES", -9),
-    ("CALL", -9),
-    ("QUEUE", -9),
-    ("SCHEDULER", -9),
-    ("NETWORK", -9),
-    ("SEND", -9),
-    ("RESENT", -6),
+const COLUMNS: [Column; 10] = [
+    Column::text("TIME", 15),
+    Column::text("LOCAL", 21).cut_to(11).optional(3),
+    Column::text("PEER", 21).cut_to(11),
+    Column::number("BYTES", 9).optional(1),
+    Column::number("CALL", 9).optional(4),
+    Column::number("QUEUE", 9),
+    Column::number("SCHEDULER", 9).optional(2),
+    Column::number("NETWORK", 9),
+    Column::number("SEND", 9),
+    Column::number("RESENT", 6).optional(5),
 ];
 
 impl EverySend {
-    pub fn new(json: bool) -> Self {
+    pub fn new(json: bool, room: Option<usize>) -> Self {
         Self {
             json,
+            table: Table::new(&COLUMNS, room),
+            room,
             clock: Clock::now(),
             names: HashMap::new(),
             open: HashMap::new(),
@@ -145,7 +152,7 @@ impl EverySend {
         eprintln!(
             "plumbline: of each call only its last byte is stamped: the times of a large one are those of its end"
         );
-        Table::new(COLUMNS).header(out)?;
+        self.table.header(out)?;
         out.flush()
     }
 
@@ -192,7 +199,7 @@ impl EverySend {
         let mut cells = vec![self.clock.time_of_day(send.queued), local, peer, send.bytes.to_string()];
         cells.extend(times.map(|time| time.map_or("-".to_owned(), span)));
         cells.push(send.resent.to_string());
-        Table::new(COLUMNS).row(out, &cells.iter().map(String::as_str).collect::<Vec<_>>())?;
+        self.table.row(out, &cells.iter().map(String::as_str).collect::<Vec<_>>())?;
         Ok(())
     }
 
@@ -237,9 +244,9 @@ impl EverySend {
     fn distribution(&self, out: &mut impl Write) -> io::Result<()> {
         writeln!(out)?;
         let shares = [("50 %", 0.5), ("90 %", 0.9), ("99 %", 0.99), ("99.9 %", 0.999), ("ALL", 1.0)];
-        let mut columns = vec![("STAGE", 10), ("SENDS", -8), ("MEAN", -9)];
-        columns.extend(shares.map(|(name, _)| (name, -9)));
-        let table = Table::new(&columns);
+        let mut columns = vec![Column::text("STAGE", 10), Column::number("SENDS", 8), Column::number("MEAN", 9)];
+        columns.extend(shares.map(|(name, _)| Column::number(name, 9)));
+        let table = Table::new(&columns, self.room);
         table.header(out)?;
         for (stage, times) in Stage::ALL.iter().zip(&self.sums).filter(|(_, times)| times.count > 0) {
             let mut cells = vec![stage.name().to_owned(), times.count.to_string(), span(times.sum / times.count)];

@@ -1,6 +1,7 @@
 //! `plumbline net`: where the time of what TCP sends goes, connection by connection, without touching the applications.
 
 mod every;
+mod owners;
 mod print;
 mod rows;
 
@@ -26,9 +27,10 @@ use probes::{
 };
 
 use super::{permitted, trace, usage_error};
-use crate::view::clock::Clock;
+use crate::view::{clock::Clock, screen::Screen, table::Wide};
 use every::EverySend;
-use rows::Meter;
+use owners::Owners;
+use rows::{Meter, Row};
 
 /// How often mounts are looked after.
 const MAINTAIN_EVERY: Duration = Duration::from_secs(2);
@@ -61,6 +63,9 @@ pub struct Arguments {
     /// One row for each of these
     #[arg(long, value_enum, default_value_t = By::Flow)]
     by: By,
+    /// What comes first
+    #[arg(long, value_enum, default_value_t = Sort::Load)]
+    sort: Sort,
     /// Seconds between two looks
     #[arg(long, value_name = "S", default_value_t = 1.0)]
     interval: f64,
@@ -77,6 +82,8 @@ pub struct Arguments {
     /// A line for every send, and at the end how the times of each stage are distributed
     #[arg(long, conflicts_with = "by")]
     every_send: bool,
+    #[command(flatten)]
+    wide: Wide,
     /// Take timestamping back from sockets that a killed process has left with it, and end
     #[arg(long, exclusive = true)]
     clear: bool,
@@ -89,6 +96,23 @@ pub enum By {
     Flow,
     /// Each peer: its address and port
     Server,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Sort {
+    /// What sent and received most
+    Load,
+    /// By peer
+    Peer,
+}
+
+impl Sort {
+    /// Rows come by peer.
+    fn sort(self, rows: &mut [Row]) {
+        if self == Self::Load {
+            rows.sort_by_key(|row| std::cmp::Reverse(row.bytes.max(row.bytes_acked) + row.bytes_received));
+        }
+    }
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
@@ -163,24 +187,31 @@ fn start(arguments: &Arguments) -> Result<ProbeSet> {
 }
 
 fn follow(arguments: &Arguments, watch: &mut ProbeSet, stop: &SignalFd) -> Result<()> {
-    let mut out = BufWriter::new(io::stdout());
+    let (mut out, mut screen, mut owners) = (BufWriter::new(io::stdout()), Screen::new(), Owners::default());
     let mut meter = Meter::new(arguments.by);
     meter.read(watch)?;
-    if !arguments.json {
-        print::explain(arguments.full);
+    let explanation = if arguments.json { "" } else { print::explain(arguments.full) };
+    if !screen.is_in_place() {
+        eprint!("{explanation}");
     }
     let mut left = arguments.count.unwrap_or(u64::MAX);
     let mut began = Instant::now();
     while left > 0 {
         let stopped = wait(watch, stop, began + Duration::from_secs_f64(arguments.interval), |_| Ok(()))?;
         let now = Instant::now();
-        let rows = meter.read(watch)?;
+        let mut rows = meter.read(watch)?;
+        arguments.sort.sort(&mut rows);
         let (clock, at) = (Clock::now(), crate::daemon::nanos(probes::monotonic()));
         if arguments.json {
             print::print_json(&mut out, &rows, &clock.iso(at), now.duration_since(began).as_secs_f64())?;
         } else {
-            writeln!(out, "{}", clock.time_of_day(at))?;
-            print::print(&mut out, &rows, now.duration_since(began).as_secs_f64(), arguments.full)?;
+            let mut text = Vec::new();
+            writeln!(text, "{}", clock.time_of_day(at))?;
+            print::print(&mut text, &rows, now.duration_since(began).as_secs_f64(), arguments, &mut owners)?;
+            if screen.is_in_place() {
+                text.extend_from_slice(explanation.as_bytes());
+            }
+            screen.draw(&text)?;
         }
         out.flush()?;
         (began, left) = (now, left - 1);
@@ -193,7 +224,7 @@ fn follow(arguments: &Arguments, watch: &mut ProbeSet, stop: &SignalFd) -> Resul
 
 fn every_send(arguments: &Arguments, watch: &mut ProbeSet, stop: &SignalFd) -> Result<()> {
     let mut out = BufWriter::new(io::stdout());
-    let mut sends = EverySend::new(arguments.json);
+    let mut sends = EverySend::new(arguments.json, arguments.wide.room());
     sends.match_sockets(watch)?;
     sends.heading(&mut out)?;
     let until = arguments.count.map(|count| Duration::from_secs_f64(arguments.interval * count as f64));

@@ -11,17 +11,19 @@ use model::Histogram;
 use probes::tcp::Stage;
 use serde_json::{Map, Value, json};
 
-use super::rows::Row;
+use super::{Arguments, owners::Owners, rows::Row};
 use crate::{
     io::rows::size,
     view::table::{Column, Table},
 };
 
 /// What the columns do not say by themselves.
-pub fn explain(full: bool) {
-    eprintln!("plumbline: of each call only its last byte is stamped; times are median/99th percentile");
-    if !full {
-        eprintln!("plumbline: CALL and READ take --full, which costs every send and read of the host 0.1 to 0.2 us");
+pub fn explain(full: bool) -> &'static str {
+    if full {
+        "of each call only its last byte is stamped; times are median/99th percentile\n"
+    } else {
+        "of each call only its last byte is stamped; times are median/99th percentile\n\
+         CALL and READ take --full, which costs every send and read of the host 0.1 to 0.2 us\n"
     }
 }
 
@@ -29,35 +31,44 @@ pub fn explain(full: bool) {
 const CALL: &str = "CALL";
 const READ: &str = "READ";
 
-const COLUMNS: &[(&str, i16)] = &[
-    ("LOCAL", 21),
-    ("PEER", 21),
-    ("SENDS", -7),
-    ("BYTES", -9),
-    (CALL, -15),
-    ("QUEUE", -15),
-    ("SCHEDULER", -15),
-    ("NETWORK", -15),
-    ("SEND", -15),
-    (READ, -15),
-    ("RTT/MIN", -15),
-    ("RESENT", -6),
-    ("WINDOW", -6),
-    ("PACING", -6),
-    ("BUFFER", -6),
-    ("UNSENT", -9),
-    ("UNACKED", -9),
-    ("UNREAD", -9),
-    ("MOUNT", 0),
+const COLUMNS: [Column; 21] = [
+    Column::text("LOCAL", 21).cut_to(12).optional(5),
+    Column::text("PEER", 21).cut_to(14),
+    Column::number("SENDS", 7).optional(6),
+    Column::number("BYTES", 9),
+    Column::number(CALL, 15).optional(7),
+    Column::number("QUEUE", 15).optional(3),
+    Column::number("SCHEDULER", 15).optional(7),
+    Column::number("NETWORK", 15).optional(2),
+    Column::number("SEND", 15).optional(4),
+    Column::number(READ, 15).optional(7),
+    Column::number("RTT/MIN", 15),
+    Column::number("RESENT", 6),
+    Column::number("CWND", 5).optional(7),
+    Column::number("WINDOW", 6).optional(8),
+    Column::number("PACING", 6).optional(11),
+    Column::number("BUFFER", 6).optional(10),
+    Column::number("UNSENT", 9).optional(9),
+    Column::number("UNACKED", 9).optional(9),
+    Column::number("UNREAD", 9).optional(9),
+    Column::text("PROCESS", 20).cut_to(10).optional(1),
+    Column::rest("MOUNT", 8),
 ];
 
-pub fn print(out: &mut impl Write, rows: &[Row], seconds: f64, full: bool) -> io::Result<()> {
+pub fn print(
+    out: &mut impl Write,
+    rows: &[Row],
+    seconds: f64,
+    arguments: &Arguments,
+    owners: &mut Owners,
+) -> io::Result<()> {
+    let full = arguments.full;
     if rows.is_empty() {
         return writeln!(out, "no connection is selected; see `plumbline net --help`\n");
     }
-    let shown = |(heading, _): &Column| full || ![CALL, READ].contains(heading);
-    let columns: Vec<Column> = COLUMNS.iter().copied().filter(shown).collect();
-    let table = Table::new(&columns);
+    let shown = |column: &Column| full || ![CALL, READ].contains(&column.heading());
+    let columns: Vec<Column> = COLUMNS.into_iter().filter(shown).collect();
+    let table = Table::new(&columns, arguments.wide.room());
     table.header(out)?;
     for row in rows {
         let peer = row.peer.map(end).unwrap_or_default();
@@ -74,12 +85,14 @@ pub fn print(out: &mut impl Write, rows: &[Row], seconds: f64, full: bool) -> io
         cells.extend(stages.map(|(histogram, _)| times(histogram)));
         cells.push(format!("{}/{}", span(u64::from(row.srtt_us) * 1000), span(u64::from(row.min_rtt_us) * 1000)));
         cells.push(row.retransmits.to_string());
+        cells.push(row.congestion_window.map_or_else(|| "-".to_owned(), |segments| segments.to_string()));
         let share =
             |ms: f64| if ms > 0.0 { format!("{:.0} %", (ms / seconds / 10.0).min(999.0)) } else { "-".to_owned() };
         cells.push(share(row.window_limited_ms as f64));
         cells.push(share(row.pacing_ns as f64 / 1e6));
         cells.push(share(row.buffer_limited_ms as f64));
         cells.extend([row.unsent, row.unacked, row.unread].map(size));
+        cells.push(owners.of(row));
         cells.push(if row.closed > 0 && row.local.is_some() {
             format!("{} closed", row.mount)
         } else {
@@ -149,6 +162,7 @@ fn as_json(row: &Row, time: &str, seconds: f64) -> Value {
         "unacked": row.unacked,
         "unread": row.unread,
         "window": row.window,
+        "congestion_window": row.congestion_window,
         "pacing_rate": row.pacing_rate,
         "arrived_ago_ms": row.arrived_ago_ms,
         "sent_ago_ms": row.sent_ago_ms,

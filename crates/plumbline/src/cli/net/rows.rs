@@ -62,6 +62,8 @@ pub struct Row {
     pub unread: u64,
     /// Now: of the least.
     pub window: Option<u32>,
+    /// Now: of the least, segments.
+    pub congestion_window: Option<u32>,
     pub pacing_rate: Option<u64>,
     pub arrived_ago_ms: Option<u32>,
     pub sent_ago_ms: Option<u32>,
@@ -169,6 +171,7 @@ impl Row {
         self.unacked += u64::from(now.unacked);
         self.unread += u64::from(now.unread);
         self.window = Some(self.window.map_or(now.window, |least| least.min(now.window)));
+        self.congestion_window = self.congestion_window.into_iter().chain([now.congestion_window]).min();
         self.pacing_rate = [self.pacing_rate, now.pacing_rate].into_iter().flatten().min();
         self.arrived_ago_ms = [self.arrived_ago_ms, now.arrived_ago_ms].into_iter().flatten().min();
         self.sent_ago_ms = [self.sent_ago_ms, now.sent_ago_ms].into_iter().flatten().min();

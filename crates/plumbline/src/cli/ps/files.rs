@@ -118,7 +118,7 @@ impl Files {
                 // One of another mount namespace has the same superblock.
                 let mount = by_id.get(&file.mount()).copied().filter(|point| point.device == file.device());
                 let mount = mount.or_else(|| mounts.get(file.device()));
-                let socket = sockets.get(&file.inode()).filter(|_| is_socket(file));
+                let socket = sockets.get(&file.inode()).filter(|_| file.is_socket());
                 all.entry(file.tgid()).or_default().push(FileRow::of(file, mount, socket));
             }
         })?;
@@ -132,10 +132,6 @@ impl Files {
     pub fn take(&mut self, process: u32) -> Vec<FileRow> {
         self.0.remove(&process).unwrap_or_default()
     }
-}
-
-fn is_socket(file: &OpenFile) -> bool {
-    file.mode() & nix::libc::S_IFMT == nix::libc::S_IFSOCK
 }
 
 /// Which superblock is mounted at a mount point, if one is given.

@@ -6,17 +6,27 @@ mod pin;
 mod rows;
 
 use std::{
+    collections::HashMap,
     ffi::OsString,
-    io::{BufWriter, Write},
+    io::Write,
+    os::fd::AsFd,
     process::ExitCode,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result};
-use nix::unistd::User;
-use probes::tasks::{Options, Task, Tasks};
+use nix::{
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    unistd::User,
+};
+use probes::tasks::{Options, Snapshot, Task, Tasks};
 
-use super::usage_error;
-use crate::view::{processes::Namer, table::Table};
+use super::{trace, usage_error};
+use crate::view::{
+    processes::Namer,
+    screen::Screen,
+    table::{Table, Wide},
+};
 use files::Files;
 use maps::Maps;
 use rows::Row;
@@ -35,9 +45,15 @@ pub struct Arguments {
     /// Only files of the mount at this mount point, and processes that have some open, or mapped; it is not touched
     #[arg(long, value_name = "M")]
     mount: Option<OsString>,
-    /// What comes first: for what is counted the greatest, for all else the least
-    #[arg(long, value_name = "BY", default_value = "pid")]
-    sort: Sort,
+    /// What comes first: for what is counted the greatest, for all else the least [default: pid, with --watch load]
+    #[arg(long, value_name = "BY")]
+    sort: Option<Sort>,
+    /// Look again every S seconds, and show the table in the same place; %CPU is then that since the last look
+    #[arg(long, value_name = "S", num_args = 0..=1, default_missing_value = "2", conflicts_with_all = ["files", "maps", "json"])]
+    watch: Option<f64>,
+    /// Show command lines. Waits for processes that hang while they change their memory map
+    #[arg(long, conflicts_with = "threads")]
+    args: bool,
     /// Only these processes
     #[arg(long, value_name = "P", value_delimiter = ',')]
     pid: Vec<u32>,
@@ -63,6 +79,8 @@ pub struct Arguments {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    wide: Wide,
+    #[command(flatten)]
     pin: pin::Arguments,
 }
 
@@ -77,6 +95,8 @@ enum Sort {
     Comm,
     State,
     Start,
+    /// %CPU
+    Load,
     Cpu,
     Rss,
     Read,
@@ -110,11 +130,18 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     if arguments.mount.is_some() && files.is_none() && maps.is_none() {
         return Ok(usage_error("--mount is for --files or --maps"));
     }
+    if arguments.watch.is_some_and(|seconds| !(0.1..=86_400.0).contains(&seconds)) {
+        return Ok(usage_error("--watch takes seconds from 0.1 to 86400"));
+    }
     let mut tasks = Tasks::load(Options { threads: arguments.threads, wait_channels: true, ..Options::default() });
+    if let Some(seconds) = arguments.watch {
+        return watch(arguments, uid, &mut tasks, Duration::from_secs_f64(seconds));
+    }
     let snapshot = tasks.snapshot().context("cannot read the process table")?;
     let mut namer = Namer::new();
+    let loads = Loads::of_lives(&snapshot);
     let mut wanted: Vec<Task> = snapshot.iter().filter(|task| is_wanted(arguments, uid, task, &mut namer)).collect();
-    sort(&mut wanted, arguments.sort);
+    sort(&mut wanted, arguments.sort.unwrap_or(Sort::Pid), &loads);
     if arguments.mount.is_some() {
         wanted.retain(|task| {
             files.as_ref().is_some_and(|files| files.has(task.tgid()))
@@ -122,17 +149,17 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         });
     }
     let mut rows = wanted.iter().map(|task| {
-        let mut row = Row::of(task, &mut namer);
+        let mut row = Row::of(task, &mut namer, loads.percent(task), arguments.args);
         row.files = files.as_mut().map(|files| files.take(task.tgid()));
         row.maps = maps.as_mut().map(|maps| maps.take(task.tgid()));
         row
     });
-    let mut out = BufWriter::new(std::io::stdout().lock());
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     if arguments.json {
         serde_json::to_writer_pretty(&mut out, &rows.collect::<Vec<Row>>())?;
         writeln!(out)?;
     } else {
-        let table = Table::new(rows::COLUMNS);
+        let table = Table::new(&rows::columns(arguments.args), arguments.wide.room());
         table.header(&mut out)?;
         rows.try_for_each(|row| row.print(&table, &mut out))?;
     }
@@ -141,6 +168,73 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         eprintln!("plumbline: {} more are not shown", snapshot.found() - snapshot.iter().count());
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Shows the table again and again, until a signal comes.
+fn watch(arguments: &Arguments, uid: Option<u32>, tasks: &mut Tasks, every: Duration) -> Result<ExitCode> {
+    let stop = trace::stop_signals()?;
+    let (mut screen, mut namer) = (Screen::new(), Namer::new());
+    let mut before: Option<(Instant, HashMap<Life, u64>)> = None;
+    loop {
+        let (now, snapshot) = (Instant::now(), tasks.snapshot().context("cannot read the process table")?);
+        let loads = match &before {
+            Some((then, before)) => Loads::since(&snapshot, before, now.duration_since(*then)),
+            None => Loads::of_lives(&snapshot),
+        };
+        let mut wanted: Vec<Task> =
+            snapshot.iter().filter(|task| is_wanted(arguments, uid, task, &mut namer)).collect();
+        sort(&mut wanted, arguments.sort.unwrap_or(Sort::Load), &loads);
+        let mut text = Vec::new();
+        let table = Table::new(&rows::columns(arguments.args), arguments.wide.room());
+        table.header(&mut text)?;
+        for task in &wanted {
+            Row::of(task, &mut namer, loads.percent(task), arguments.args).print(&table, &mut text)?;
+        }
+        screen.draw(&text)?;
+        before = Some((now, snapshot.iter().map(|task| (life(&task), task.cpu_ns())).collect()));
+        let mut wanted = [PollFd::new(stop.as_fd(), PollFlags::POLLIN)];
+        let left = (now + every).saturating_duration_since(Instant::now());
+        match poll(&mut wanted, PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)) {
+            Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        if stop.read_signal()?.is_some() {
+            return Ok(ExitCode::SUCCESS);
+        }
+    }
+}
+
+/// A thread's number, and when it was started: numbers are given again.
+type Life = (u32, u64);
+
+fn life(task: &Task) -> Life {
+    (task.pid(), task.start())
+}
+
+/// How much of one processor each has.
+struct Loads(HashMap<Life, f64>);
+
+impl Loads {
+    /// Over their lives.
+    fn of_lives(snapshot: &Snapshot) -> Self {
+        let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME).map(Duration::from).unwrap_or_default();
+        let percent = |task: &Task| {
+            let lived = now.saturating_sub(Duration::from_nanos(task.start())).as_secs_f64();
+            if lived > 0.0 { task.cpu_ns() as f64 / 1e7 / lived } else { 0.0 }
+        };
+        Self(snapshot.iter().map(|task| (life(&task), percent(&task))).collect())
+    }
+
+    /// Since the last look, so long ago. Who was not there then has used all of its CPU time since.
+    fn since(snapshot: &Snapshot, before: &HashMap<Life, u64>, passed: Duration) -> Self {
+        let used = |task: &Task| task.cpu_ns().saturating_sub(before.get(&life(task)).copied().unwrap_or(0));
+        let percent = |task: &Task| used(task) as f64 / 1e7 / passed.as_secs_f64().max(f64::MIN_POSITIVE);
+        Self(snapshot.iter().map(|task| (life(&task), percent(&task))).collect())
+    }
+
+    fn percent(&self, task: &Task) -> f64 {
+        self.0.get(&life(task)).copied().unwrap_or(0.0)
+    }
 }
 
 /// By number or by name.
@@ -168,7 +262,7 @@ fn is_below(cgroup: &str, above: &str) -> bool {
 }
 
 /// By process and thread where that does not decide.
-fn sort(tasks: &mut [Task], by: Sort) {
+fn sort(tasks: &mut [Task], by: Sort, loads: &Loads) {
     use std::cmp::Reverse;
     tasks.sort_unstable_by_key(|task| (task.tgid(), task.pid() != task.tgid(), task.pid()));
     match by {
@@ -178,6 +272,7 @@ fn sort(tasks: &mut [Task], by: Sort) {
         Sort::Comm => tasks.sort_by_key(Task::comm),
         Sort::State => tasks.sort_by_key(Task::state),
         Sort::Start => tasks.sort_by_key(Task::start),
+        Sort::Load => tasks.sort_by(|one, other| loads.percent(other).total_cmp(&loads.percent(one))),
         Sort::Cpu => tasks.sort_by_key(|task| Reverse(task.cpu_ns())),
         Sort::Rss => tasks.sort_by_key(|task| Reverse(task.rss_pages())),
         Sort::Read => tasks.sort_by_key(|task| Reverse(task.io_bytes().0)),

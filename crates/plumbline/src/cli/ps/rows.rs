@@ -2,6 +2,7 @@
 
 use std::{io, io::Write};
 
+use model::text::printable;
 use probes::tasks::Task;
 use serde::Serialize;
 
@@ -14,21 +15,26 @@ use crate::{
     },
 };
 
-pub const COLUMNS: &[Column] = &[
-    ("PID", -7),
-    ("PPID", -7),
-    ("UID", -6),
-    ("S", 1),
-    ("THR", -4),
-    ("CPU", -11),
-    ("RSS", -9),
-    ("READ", -9),
-    ("WRITTEN", -9),
-    ("STARTED (UTC)", 19),
-    ("COMM", 15),
-    ("WAITS IN", 24),
-    ("CGROUP", 0),
-];
+/// The last is the command line where somebody asked for it, else the cgroup.
+pub fn columns(args: bool) -> [Column; 14] {
+    let last = if args { Column::rest("COMMAND LINE", 16) } else { Column::rest("CGROUP", 16).optional(4) };
+    [
+        Column::number("PID", 7),
+        Column::number("PPID", 7).optional(6),
+        Column::text("USER", 10).cut_to(6).optional(1),
+        Column::text("S", 1),
+        Column::number("THR", 4).optional(7),
+        Column::number("%CPU", 5),
+        Column::number("CPU", 11).optional(2),
+        Column::number("RSS", 9),
+        Column::number("READ", 9).optional(3),
+        Column::number("WRITTEN", 9).optional(3),
+        Column::text("STARTED (UTC)", 19).optional(8),
+        Column::text("COMM", 15),
+        Column::text("WAITS IN", 24).cut_to(12).optional(if args { 5 } else { 0 }),
+        last,
+    ]
+}
 
 /// A process or a thread. Field names are stable: docs/processes.md.
 #[derive(Serialize)]
@@ -37,6 +43,7 @@ pub struct Row {
     tgid: u32,
     ppid: u32,
     uid: u32,
+    user: String,
     gid: u32,
     comm: String,
     state: char,
@@ -44,6 +51,7 @@ pub struct Row {
     threads: u32,
     started: String,
     cpu_ms: f64,
+    cpu_percent: f64,
     rss_bytes: u64,
     read_bytes: u64,
     written_bytes: u64,
@@ -52,6 +60,8 @@ pub struct Row {
     cgroup: String,
     container: String,
     wait_channel: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    args: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub files: Option<Vec<FileRow>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -64,9 +74,10 @@ impl Row {
         let cells = [
             &self.pid.to_string(),
             &self.ppid.to_string(),
-            &self.uid.to_string(),
+            &self.user,
             &self.state.to_string(),
             &self.threads.to_string(),
+            &percent(self.cpu_percent),
             &cpu(self.cpu_ms),
             &size(self.rss_bytes),
             &size(self.read_bytes),
@@ -74,12 +85,17 @@ impl Row {
             &started,
             &self.comm,
             self.wait_channel.as_deref().unwrap_or("-"),
-            &self.cgroup,
+            self.args.as_deref().unwrap_or(&self.cgroup),
         ];
         table.row(out, &cells)?;
         self.files.iter().flatten().try_for_each(|file| file.print(out))?;
         self.maps.iter().flatten().try_for_each(|map| map.print(out))
     }
+}
+
+/// `0`, `0.4`, `12`, `230`.
+fn percent(percent: f64) -> String {
+    if percent > 0.0 && percent < 9.95 { format!("{percent:.1}") } else { format!("{percent:.0}") }
 }
 
 /// `1.23 s`, `12:03 min`, `123:04 h`.
@@ -94,7 +110,8 @@ fn cpu(ms: f64) -> String {
 }
 
 impl Row {
-    pub fn of(task: &Task, namer: &mut Namer) -> Self {
+    /// `cpu_percent`: of one processor. `args`: with its command line.
+    pub fn of(task: &Task, namer: &mut Namer, cpu_percent: f64, args: bool) -> Self {
         let ((read_bytes, written_bytes), (read_chars, written_chars)) = (task.io_bytes(), task.io_chars());
         let cgroup = namer.cgroup(task);
         Self {
@@ -102,6 +119,7 @@ impl Row {
             tgid: task.tgid(),
             ppid: task.ppid(),
             uid: task.uid(),
+            user: namer.user(task.uid()),
             gid: task.gid(),
             comm: task.comm().to_string(),
             state: task.state(),
@@ -109,6 +127,7 @@ impl Row {
             threads: task.threads(),
             started: namer.started(task),
             cpu_ms: task.cpu_ns() as f64 / 1e6,
+            cpu_percent: (cpu_percent * 10.0).round() / 10.0,
             rss_bytes: namer.resident(task),
             read_bytes,
             written_bytes,
@@ -117,9 +136,22 @@ impl Row {
             container: container_of(&cgroup).unwrap_or_default().to_owned(),
             cgroup,
             wait_channel: task.wait_channel(),
+            args: args.then(|| command_line(task)),
             files: None,
             maps: None,
         }
+    }
+}
+
+/// As the process has it in its memory, safe to print; a thread of the kernel's own, and what has ended, has its name in brackets.
+fn command_line(task: &Task) -> String {
+    let read = || std::fs::read(format!("/proc/{}/cmdline", task.tgid())).ok();
+    match read().filter(|line| !line.is_empty()) {
+        Some(line) => {
+            let words = line.strip_suffix(b"\0").unwrap_or(&line).split(|byte| *byte == 0);
+            words.map(printable).collect::<Vec<_>>().join(" ")
+        }
+        None => format!("[{}]", task.comm()),
     }
 }
 

@@ -19,7 +19,7 @@ impl Layout {
 
     /// In the order of [`Layout::row`].
     pub fn columns(self) -> Vec<Column> {
-        self.0.iter().map(|column| (column.heading, column.width)).collect()
+        self.0.iter().map(column).collect()
     }
 
     /// The cells of an event that began at that time of day.
@@ -46,6 +46,31 @@ impl Layout {
             Cell::Own(own) => own(event),
         };
         self.0.iter().map(cell).collect()
+    }
+}
+
+/// How a probe's column gives way on a narrow terminal: what is left at 80 characters is when, what, for how long, how much of it on the wire, by whom
+/// and where.
+fn column(of: &probes::Column) -> Column {
+    const LEAST: usize = 12;
+    let width = usize::from(of.width.unsigned_abs());
+    let column = match of.width {
+        0 => return Column::rest(of.heading, LEAST),
+        ..0 => Column::number(of.heading, width),
+        _ => Column::text(of.heading, width),
+    };
+    match of.cell {
+        Cell::Time | Cell::Duration => column,
+        Cell::Operation | Cell::Mount => column.cut_to(LEAST.min(width)),
+        Cell::Comm => column.cut_to(8).optional(1),
+        Cell::Wire => column.optional(2),
+        Cell::Pid => column.optional(3),
+        Cell::Status => column.cut_to(LEAST).optional(4),
+        Cell::Error | Cell::State => column.optional(4),
+        Cell::Bytes => column.optional(5),
+        Cell::Queue => column.optional(6),
+        Cell::Deliver => column.optional(7),
+        Cell::File | Cell::Own(_) => column.cut_to(LEAST.min(width)).optional(1),
     }
 }
 

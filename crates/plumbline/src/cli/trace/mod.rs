@@ -1,5 +1,6 @@
 //! `plumbline trace`: operations as they happen, filtered in the kernel.
 
+mod idle;
 mod layout;
 mod names;
 mod printer;
@@ -26,20 +27,24 @@ use nix::{
 use probes::{Capability, Filter, Options, ProbeSet, State};
 
 use self::{
+    idle::Heartbeat,
     names::{magic, only_for, operations_named, probe_named},
     printer::Printer,
     totals::totals,
 };
 use super::{permitted, usage_error};
-use crate::{daemon::nanos, detection::SETTLED};
+use crate::{daemon::nanos, detection::SETTLED, view::table::Wide};
 
 #[derive(clap::Args)]
 pub struct Arguments {
     /// smb, nfs, vfs, syscalls, connections, mpiio, cephproxy or tcp; smbslower and smbiosnoop mean smb, nfsslower and nfsiosnoop nfs, smbvfsslower and
     /// smbvfsiosnoop vfs on cifs
     probe: String,
-    /// Only operations at least this slow [default: 10; 0 for connections, the snoop forms and with --errors]
-    #[arg(long, value_name = "N")]
+    /// Only operations at least this slow, in milliseconds [default: 10; 0 for connections, the snoop forms and with --errors]
+    #[arg(value_name = "MIN_MS")]
+    slower_than: Option<f64>,
+    /// The same
+    #[arg(long, value_name = "N", conflicts_with = "slower_than")]
     min_ms: Option<f64>,
     /// Only this operation; may be given more than once
     #[arg(long, value_name = "NAME")]
@@ -71,6 +76,8 @@ pub struct Arguments {
     /// Comma-separated values with a header
     #[arg(long)]
     csv: bool,
+    #[command(flatten)]
+    wide: Wide,
 }
 
 /// How often mounts and modules are looked after.
@@ -93,10 +100,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         Ok(magic) => magic,
         Err(message) => return Ok(usage_error(message)),
     };
-    let min_ms = arguments.min_ms.unwrap_or(if arguments.errors { 0.0 } else { alias.min_ms });
+    let min_ms =
+        arguments.min_ms.or(arguments.slower_than).unwrap_or(if arguments.errors { 0.0 } else { alias.min_ms });
     let limits = [Some(min_ms), arguments.duration];
     if limits.into_iter().flatten().any(|value| !(0.0..=1e9).contains(&value)) {
-        return Ok(usage_error("--min-ms and --duration take numbers from 0 to 1000000000"));
+        return Ok(usage_error("MIN_MS, --min-ms and --duration take numbers from 0 to 1000000000"));
     }
     let operations = match operations_named(protocol, &arguments.op) {
         Ok(operations) => operations,
@@ -131,10 +139,23 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     watch.set_filter(&filter)?;
     let deadline = arguments.duration.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds));
     let mut printer = Printer::new(arguments, protocol)?;
+    printer.heartbeat = Some(Heartbeat::begin(&watch, protocol, arguments, min_ms));
+    printer.heading()?;
     follow(&mut watch, &mut printer, &stop, deadline)?;
     settle(&mut watch, &mut printer, filter)?;
-    totals(&watch, protocol, mount)?;
+    printer.heartbeat.iter_mut().for_each(Heartbeat::end);
+    totals(&watch, protocol, mount, &left_out(arguments, min_ms))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Of those that are not shown, why.
+fn left_out(arguments: &Arguments, min_ms: f64) -> String {
+    let chosen = !arguments.op.is_empty() || arguments.pid.is_some();
+    match (chosen, arguments.errors, min_ms > 0.0) {
+        (false, true, false) => "that did not fail".to_owned(),
+        (false, false, true) => format!("faster than {min_ms} ms"),
+        _ => "that were not asked for".to_owned(),
+    }
 }
 
 fn start(protocol: &'static Protocol, children: bool) -> Result<ProbeSet> {
@@ -222,6 +243,7 @@ fn follow(watch: &mut ProbeSet, printer: &mut Printer, stop: &SignalFd, deadline
         if stopped {
             break;
         }
+        printer.heartbeat.iter_mut().for_each(|heartbeat| heartbeat.beat(watch));
     }
     Ok(())
 }

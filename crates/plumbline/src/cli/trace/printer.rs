@@ -10,7 +10,7 @@ use diagnose::Below;
 use model::{Event, EventLine, Mount, MountKey, Nanos, Protocol};
 use probes::ProbeSet;
 
-use super::{Arguments, layout::Layout};
+use super::{Arguments, idle::Heartbeat, layout::Layout};
 use crate::detection;
 use crate::view::{below, clock::Clock, event, table::Table};
 
@@ -26,11 +26,14 @@ enum Form {
 
 pub(super) struct Printer {
     form: Form,
+    table: Table,
     out: BufWriter<io::Stdout>,
     clock: Clock,
     mounts: HashMap<MountKey, Mount>,
     rows: u64,
     terminal: bool,
+    /// What is said while nothing happens.
+    pub heartbeat: Option<Heartbeat>,
     /// Whether what ran below each call is shown.
     pub children: bool,
     /// Calls that have just ended: what ran below them may not be in the recorder yet.
@@ -46,26 +49,27 @@ impl Printer {
             (_, true) => Form::Csv,
             _ => Form::Table(Layout::of(protocol)),
         };
+        let table = Table::new(&Layout::of(protocol).columns(), arguments.wide.room());
         let terminal = io::stdout().is_terminal();
-        let mut printer = Self {
+        Ok(Self {
             form,
+            table,
             out: BufWriter::new(io::stdout()),
             clock: Clock::now(),
             mounts: HashMap::new(),
             rows: 0,
             terminal,
+            heartbeat: None,
             children: arguments.children,
             held: VecDeque::new(),
             looked: Instant::now(),
-        };
-        printer.heading()?;
-        Ok(printer)
+        })
     }
 
-    fn heading(&mut self) -> io::Result<()> {
+    pub fn heading(&mut self) -> io::Result<()> {
         match self.form {
-            Form::Table(layout) => {
-                Table::new(&layout.columns()).header(&mut self.out)?;
+            Form::Table(_) => {
+                self.table.header(&mut self.out)?;
                 if self.children {
                     below::heading(&mut self.out)?;
                 }
@@ -93,6 +97,7 @@ impl Printer {
     }
 
     pub fn print(&mut self, watch: &ProbeSet, event: &Event, below: Option<&Below>) -> io::Result<()> {
+        self.heartbeat.iter_mut().for_each(Heartbeat::event);
         // Names of mounts are looked up once between two looks at what is mounted.
         let mount = self.mounts.entry(event.mount).or_insert_with(|| watch.mount(event.mount)).clone();
         match self.form {
@@ -116,7 +121,7 @@ impl Printer {
         self.rows += 1;
         let cells = layout.row(event, &self.clock.time_of_day(event.start), mount.label());
         let cells: Vec<_> = cells.iter().map(String::as_str).collect();
-        Table::new(&layout.columns()).row(&mut self.out, &cells)
+        self.table.row(&mut self.out, &cells)
     }
 
     pub fn forget_mounts(&mut self) {

@@ -6,14 +6,37 @@ use std::{
 };
 
 use anyhow::Result;
+use diagnose::counted;
 use model::{Histogram, Level, MountKey, Operation, Protocol};
-use probes::ProbeSet;
+use probes::{Counters, ProbeSet};
 
-use crate::view::{event::milliseconds, table::Table};
+use crate::view::{
+    event::milliseconds,
+    table::{Column, Table, room_of},
+};
+
+/// The last line: how many were shown, and what was not shown though it should have been.
+fn in_words(shown: u64, counters: &Counters, runs_missed: u64) -> String {
+    let losses = [
+        (counters.lost_ring, "while the ring buffer was full"),
+        (counters.lost_inflight, "while the table of operations in flight was full"),
+        (counters.lost_histogram, "for want of a histogram"),
+        (runs_missed, "because the kernel did not run the probe's program"),
+    ];
+    let lost: Vec<_> = losses.iter().filter(|(lost, _)| *lost > 0).map(|(lost, why)| format!("{lost} {why}")).collect();
+    let lost = if lost.is_empty() { ", none lost".to_owned() } else { format!("; lost: {}", lost.join(", ")) };
+    // No loss, but what somebody waits for: an operation that hangs is in no histogram.
+    let unfinished = match counters.unfinished() {
+        0 => String::new(),
+        1 => "; 1 has not ended".to_owned(),
+        many => format!("; {many} have not ended"),
+    };
+    format!("{} shown{lost}{unfinished}", counted(shown, "operation"))
+}
 
 /// What was seen altogether (on the mount, if it is one), slow or not, and what was lost: to standard error, so that
-/// programs are not disturbed.
-pub(super) fn totals(watch: &ProbeSet, protocol: &Protocol, mount: MountKey) -> Result<()> {
+/// programs are not disturbed. `left_out`: what those were that are not shown.
+pub(super) fn totals(watch: &ProbeSet, protocol: &Protocol, mount: MountKey, left_out: &str) -> Result<()> {
     let mut err = io::stderr().lock();
     let mut all: HashMap<Operation, Histogram> = HashMap::new();
     let wanted = |key: &MountKey| mount == MountKey::NONE || mount == *key;
@@ -23,18 +46,20 @@ pub(super) fn totals(watch: &ProbeSet, protocol: &Protocol, mount: MountKey) -> 
     for (operation, _, histogram) in histograms.filter(|(of, key, _)| wanted(key) && !beside(of.protocol())) {
         all.entry(operation).or_default().merge(&histogram);
     }
+    let ended: u64 = all.values().map(|histogram| histogram.count).sum();
     let mut rows: Vec<_> = all.into_iter().collect();
     rows.sort_by_key(|(operation, _)| *operation);
     if !rows.is_empty() {
-        let table = Table::new(&[
-            ("OPERATION", 20),
-            ("COUNT", -9),
-            ("ERRORS", -7),
-            ("MEAN MS", -10),
-            ("P50 MS", -10),
-            ("P99 MS", -10),
-            ("BYTES", -12),
-        ]);
+        let columns = [
+            Column::text("OPERATION", 20).cut_to(14),
+            Column::number("COUNT", 9),
+            Column::number("ERRORS", 7),
+            Column::number("MEAN MS", 10),
+            Column::number("P50 MS", 10),
+            Column::number("P99 MS", 10),
+            Column::number("BYTES", 12).optional(1),
+        ];
+        let table = Table::new(&columns, room_of(&io::stderr()));
         writeln!(err)?;
         table.header(&mut err)?;
         for (operation, histogram) in rows {
@@ -57,18 +82,34 @@ pub(super) fn totals(watch: &ProbeSet, protocol: &Protocol, mount: MountKey) -> 
     probes.sort_by_key(|((of, _), _)| *of != protocol);
     for ((of, counters), (_, runs)) in probes {
         if of == protocol {
-            let lost: Vec<_> = counters.losses().iter().map(|(cause, lost)| format!("{cause} {lost}")).collect();
-            let (shown, lost, missed) = (taken - not_understood, lost.join(", "), runs.missed);
-            // No loss, but what somebody waits for: an operation that hangs is in no histogram.
-            let unfinished = counters.unfinished();
-            writeln!(err, "\n{shown} events shown, lost: {lost}, runs_missed {missed}; unfinished {unfinished}")?;
+            let shown = taken - not_understood;
+            let others = ended.saturating_sub(shown + counters.lost_ring);
+            let others = if others > 0 { format!("; {others} {left_out} are not shown") } else { String::new() };
+            writeln!(err, "\n{}{others}", in_words(shown, &counters, runs.missed))?;
             if counters.bytes_unknown > 0 {
-                writeln!(err, "bytes unknown of {} operations, which the table has none of", counters.bytes_unknown)?;
+                let operations = counted(counters.bytes_unknown, "operation");
+                writeln!(err, "how many bytes {operations} moved is not known; the table has none of them")?;
             }
         } else {
             let untimed = counters.lost_inflight + runs.missed;
-            writeln!(err, "{}: {} operations seen, {untimed} missed", of.name, counters.finished)?;
+            writeln!(err, "{}: {} seen, {untimed} missed", of.name, counted(counters.finished, "operation"))?;
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn losses_are_said_if_there_are_some() {
+        let none = Counters { started: 5, finished: 5, ..Counters::default() };
+        assert_eq!(in_words(5, &none, 0), "5 operations shown, none lost");
+        let some = Counters { started: 9, finished: 7, lost_ring: 3, ..Counters::default() };
+        assert_eq!(
+            in_words(1, &some, 2),
+            "1 operation shown; lost: 3 while the ring buffer was full, 2 because the kernel did not run the probe's program; 2 have not ended"
+        );
+    }
 }

@@ -1,0 +1,101 @@
+//! What a terminal shows while nothing happens: what is watched, and that it still is. Standard error, so that programs are not disturbed.
+
+use std::{
+    io::{self, IsTerminal, Write},
+    time::{Duration, Instant},
+};
+
+use model::{Level, Protocol};
+use probes::ProbeSet;
+
+use super::Arguments;
+
+/// Mounts that are named; of more, only their number is told.
+const NAMED: usize = 3;
+/// How often the line is written anew.
+const EVERY: Duration = Duration::from_secs(2);
+
+/// `nothing of 10 ms and longer for 12 s; 340 operations seen`: one line that is written over.
+pub(super) struct Heartbeat {
+    terminal: bool,
+    protocol: &'static Protocol,
+    asked: String,
+    last_event: Instant,
+    last_line: Instant,
+    shown: bool,
+}
+
+impl Heartbeat {
+    /// Says what is watched.
+    pub fn begin(watch: &ProbeSet, protocol: &'static Protocol, arguments: &Arguments, min_ms: f64) -> Self {
+        let terminal = io::stderr().is_terminal() && io::stdout().is_terminal();
+        let asked = asked(arguments, min_ms);
+        if terminal {
+            eprintln!("watching {}: {asked}, {}; Ctrl-C ends", protocol.name, places(watch, protocol, arguments));
+        }
+        let now = Instant::now();
+        Self { terminal, protocol, asked, last_event: now, last_line: now, shown: false }
+    }
+
+    /// Something is shown: the line makes room.
+    pub fn event(&mut self) {
+        self.last_event = Instant::now();
+        if self.shown {
+            let _ = write!(io::stderr(), "\r\x1b[K");
+            self.shown = false;
+        }
+    }
+
+    /// Nothing was shown for a while.
+    pub fn beat(&mut self, watch: &ProbeSet) {
+        let now = Instant::now();
+        if !self.terminal || now.duration_since(self.last_event) < EVERY || now.duration_since(self.last_line) < EVERY {
+            return;
+        }
+        let seen = watch.counters().into_iter().filter(|(of, _)| *of == self.protocol).map(|(_, of)| of.finished);
+        let quiet = now.duration_since(self.last_event).as_secs();
+        let line = format!("none for {quiet} s: {}; {} seen", self.asked, diagnose::counted(seen.sum(), "operation"));
+        let _ = write!(io::stderr(), "\r\x1b[K{line}");
+        (self.last_line, self.shown) = (now, true);
+    }
+
+    /// The last lines come.
+    pub fn end(&mut self) {
+        self.event();
+    }
+}
+
+/// `operations of 10 ms and longer`.
+pub(super) fn asked(arguments: &Arguments, min_ms: f64) -> String {
+    let what = if arguments.op.is_empty() { "operations".to_owned() } else { arguments.op.join(", ") };
+    let failed = if arguments.errors { " that failed" } else { "" };
+    let slow = if min_ms > 0.0 { format!(" of {min_ms} ms and longer") } else { String::new() };
+    let who = arguments.pid.map_or_else(String::new, |pid| format!(" of process {pid}"));
+    format!("{what}{failed}{slow}{who}")
+}
+
+/// `on 2 mounts (/mnt/a, /mnt/b)`.
+fn places(watch: &ProbeSet, protocol: &Protocol, arguments: &Arguments) -> String {
+    if let Some(mount) = &arguments.mount {
+        return format!("on {}", mount.to_string_lossy());
+    }
+    if protocol.level == Level::Library {
+        return "in every job".to_owned();
+    }
+    if arguments.all_filesystems || arguments.fstype.is_some() {
+        return arguments.fstype.as_ref().map_or_else(|| "everywhere".into(), |fstype| format!("on {fstype}"));
+    }
+    let is_one = |fstype: &str| protocol.filesystems.is_empty() || protocol.filesystems.contains(&fstype);
+    let mounts: Vec<_> = watch
+        .mounts()
+        .iter()
+        .filter(|point| point.remote && is_one(&point.mount.fstype))
+        .map(|point| point.mount.mountpoint.as_str())
+        .collect();
+    match mounts.len() {
+        0 => "though nothing is mounted that it sees".to_owned(),
+        1 => format!("on {}", mounts.concat()),
+        many if many <= NAMED => format!("on {many} mounts ({})", mounts.join(", ")),
+        many => format!("on {many} mounts"),
+    }
+}
