@@ -80,11 +80,12 @@ docs-table: build    ## docs/kernels.md: what each probe sees on each kernel, as
 	@scripts/deps vm
 	@scripts/probe-table
 
-install:             ## program, systemd unit and configuration; PREFIX, DESTDIR (root)
+install:             ## program, man pages, completions, systemd unit and configuration; PREFIX, DESTDIR (root)
 	@test -x $(PROGRAM) || { echo "make install: there is no $(PROGRAM) yet; make build" >&2; exit 1; }
 	install -D -m 755 $(PROGRAM) $(DESTDIR)$(PREFIX)/sbin/plumbline
 	install -D -m 644 packaging/systemd/plumbline.service $(DESTDIR)$(UNITDIR)/plumbline.service
 	sed -i 's|/usr/sbin/plumbline|$(PREFIX)/sbin/plumbline|' $(DESTDIR)$(UNITDIR)/plumbline.service
+	$(PROGRAM) generate $(DESTDIR)$(PREFIX)/share
 	test -e $(DESTDIR)$(CONFIG) || install -D -m 644 config/plumbline.yaml $(DESTDIR)$(CONFIG)
 	@echo "now: systemctl daemon-reload && systemctl enable --now plumbline"
 
@@ -100,6 +101,7 @@ install-proxy:       ## the libcephfs proxy: daemon, library for Samba, socket a
 
 uninstall:           ## what install put there; the configuration and the incidents stay (root)
 	rm -f $(DESTDIR)$(PREFIX)/sbin/plumbline $(DESTDIR)$(UNITDIR)/plumbline.service
+	cd $(DESTDIR)$(PREFIX)/share && rm -f man/man1/plumbline.1 man/man1/plumbline-*.1 bash-completion/completions/plumbline zsh/site-functions/_plumbline fish/vendor_completions.d/plumbline.fish
 
 clean:               ## all that was built
 	@$(CARGO) clean

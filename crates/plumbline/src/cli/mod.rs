@@ -4,6 +4,7 @@ mod check;
 mod child;
 mod doctor;
 mod folder;
+mod generate;
 mod incidents;
 mod io;
 mod kind;
@@ -20,7 +21,7 @@ mod trace;
 use std::{os::fd::AsFd, process::ExitCode};
 
 use anyhow::{Result, ensure};
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 pub use replay::judge_bytes;
@@ -70,6 +71,14 @@ enum Command {
     Incidents(incidents::Arguments),
     /// A bundle as one self-contained page
     Report(report::Arguments),
+    /// Man pages and completions
+    #[command(hide = true)]
+    Generate(generate::Arguments),
+}
+
+/// The command line's definition.
+fn command() -> clap::Command {
+    Arguments::command()
 }
 
 /// Parses the command line, runs the subcommand, and says what went wrong in one line.
@@ -95,6 +104,7 @@ pub fn main() -> ExitCode {
         Command::Snapshot(arguments) => snapshot::run(&arguments),
         Command::Incidents(arguments) => incidents::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
+        Command::Generate(arguments) => generate::run(&arguments, self::command()),
     };
     match result {
         Ok(code) => code,
