@@ -67,7 +67,11 @@ impl Heartbeat {
 
 /// `operations of 10 ms and longer`.
 pub(super) fn asked(arguments: &Arguments, min_ms: f64) -> String {
-    let what = if arguments.op.is_empty() { "operations".to_owned() } else { arguments.op.join(", ") };
+    let what = match arguments.op.join(", ") {
+        all if all.is_empty() && !arguments.errors && min_ms <= 0.0 => "every operation".to_owned(),
+        all if all.is_empty() => "operations".to_owned(),
+        some => some,
+    };
     let failed = if arguments.errors { " that failed" } else { "" };
     let slow = if min_ms > 0.0 { format!(" of {min_ms} ms and longer") } else { String::new() };
     let who = arguments.pid.map_or_else(String::new, |pid| format!(" of process {pid}"));
