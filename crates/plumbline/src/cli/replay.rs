@@ -315,8 +315,7 @@ fn print(incidents: &[Incident], room: Option<usize>) -> Result<()> {
         Column::text("ANOMALY", 18).cut_to(12),
         Column::text("LAYER", 8),
         Column::number("CONF", 4),
-        Column::text("MOUNT", 24).cut_to(12),
-        Column::rest("OBSERVED", 12).wrapped(),
+        Column::rest("MOUNT", 12),
     ];
     let table = Table::new(&columns, room);
     let why = Table::new(&[Column::text("", 19), Column::rest("", 20).wrapped()], room);
@@ -326,9 +325,9 @@ fn print(incidents: &[Incident], room: Option<usize>) -> Result<()> {
         let detected = incident.detected.get(..19).unwrap_or("-").replace('T', " ");
         let confidence = format!("{:.2}", verdict.confidence);
         let mount = incident.mount().map_or("-", |mount| mount.label());
-        table
-            .row(&mut out, &[&detected, &anomaly.name, verdict.layer.name(), &confidence, mount, &anomaly.observed])?;
-        for sentence in &verdict.because {
+        table.row(&mut out, &[&detected, &anomaly.name, verdict.layer.name(), &confidence, mount])?;
+        let observed = format!("{}.", anomaly.observed);
+        for sentence in [&observed].into_iter().chain(&verdict.because) {
             why.row(&mut out, &["", sentence])?;
         }
     }
