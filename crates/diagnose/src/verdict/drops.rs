@@ -70,10 +70,12 @@ impl Drops {
         let all = slow.iter().map(|event| event.duration as f64).sum::<f64>().max(1.0);
         Kind::ALL.into_iter().find_map(|kind| {
             let drops = Self::of(kind, from, to, around)?;
+            let of_kind = around.iter().filter(|event| event.operation.name() == kind.operation());
+            let times: Vec<Nanos> = of_kind.map(|event| event.start).collect();
             // What was lost before an operation began holds it up, too: what is sent waits behind it.
             let hit = |event: &&&Event| {
                 let flight = event.start.saturating_sub(event.duration)..=event.end();
-                around.iter().any(|drop| drop.operation.name() == kind.operation() && flight.contains(&drop.start))
+                times.iter().any(|time| flight.contains(time))
             };
             let hit: f64 = slow.iter().filter(hit).map(|event| event.duration as f64).sum();
             (hit >= all * MOST).then_some(drops)

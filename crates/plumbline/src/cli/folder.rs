@@ -16,6 +16,7 @@ use crate::{
 };
 
 #[derive(clap::Args)]
+#[group(skip)] // it would have the name of the group that it is a part of
 pub struct Arguments {
     /// The folder of the incidents; without it, the running daemon's or the configuration's
     #[arg(long, value_name = "DIR")]

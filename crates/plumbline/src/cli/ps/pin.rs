@@ -14,6 +14,7 @@ use super::super::{permitted, usage_error};
 use crate::watched::{self, shown};
 
 #[derive(clap::Args)]
+#[group(skip)] // it would have the name of the group that it is a part of
 pub struct Arguments {
     /// Leave the process table as a file that is made anew each time it is read; a name in /sys/fs/bpf, or a path in a bpffs
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "plumbline-ps",
