@@ -33,7 +33,7 @@ find_cargo() {
     [ ! -d "$home/.rustup" ] || export RUSTUP_HOME=$home/.rustup
     new_enough "$(cargo_version)" && return
     # Asked for a toolchain that is not there, rustup would download it, without a word.
-    as_owner rustup toolchain list 2> /dev/null | grep -q ^stable || continue
+    as_owner rustup toolchain list 2> /dev/null | grep ^stable > /dev/null || continue
     export RUSTUP_TOOLCHAIN=stable
     new_enough "$(cargo_version)" && return
   done

@@ -207,7 +207,7 @@ net_delay() { net_path && tc qdisc change dev ifb0 root netem delay "$1ms" limit
 net_loss() { net_path && tc qdisc change dev ifb0 root netem loss "$1%" limit 100000; }
 net_clear() { tc qdisc change dev ifb0 root netem limit 100000; }
 # Likewise what loopback sends, with a discipline of its own for some of it: to be there before anything is that must not be lost.
-sender_path() { tc qdisc show dev lo | grep -q '^qdisc prio 1:' || tc qdisc replace dev lo root handle 1: prio; }
+sender_path() { tc qdisc show dev lo | grep '^qdisc prio 1:' > /dev/null || tc qdisc replace dev lo root handle 1: prio; }
 # sender_delay MS PORT...: what is sent to the ports waits for MS in the sender's queueing discipline
 sender_delay() {
   local port
