@@ -137,7 +137,7 @@ impl Detector for ErrorRule {
         let mut kinds = BTreeMap::<(Operation, u32, u32, bool), u64>::new();
         for event in window.events() {
             let kind = (event.operation, event.status, event.errno, event.flags.unanswered);
-            *kinds.entry(kind).or_default() += u64::from(event.weight.max(1));
+            *kinds.entry(kind).or_default() += event.operations();
         }
         let mut kinds: Vec<_> = kinds.into_iter().collect();
         kinds.sort_by_key(|(_, count)| std::cmp::Reverse(*count));

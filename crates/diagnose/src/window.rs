@@ -19,7 +19,7 @@ pub struct Total {
 impl Total {
     /// Counts what the event stands for.
     pub(crate) fn add(&mut self, event: &Event) {
-        let count = u64::from(event.weight.max(1));
+        let count = event.operations();
         self.merge(Self { count, time: event.duration.saturating_mul(count) });
     }
 

@@ -52,6 +52,11 @@ impl Event {
         self.start.saturating_add(self.duration)
     }
 
+    /// How many operations it stands for: one at least.
+    pub fn operations(&self) -> u64 {
+        self.weight.max(1).into()
+    }
+
     /// What a record of the flight recorder and an event of the same operation have in common: when it ended, which it is, and who asked.
     pub fn identity(&self) -> (Nanos, Operation, u32) {
         (self.end(), self.operation, self.requester.tid)

@@ -54,7 +54,7 @@ impl Happenings<'_> {
 
     /// Losses that were noticed while TCP was in this state.
     fn lost_in(&self, state: u32) -> u64 {
-        self.of_kind("CONNECTION_LOST").filter(|event| event.status == state).map(weight).sum()
+        self.of_kind("CONNECTION_LOST").filter(|event| event.status == state).map(Event::operations).sum()
     }
 
     /// The longest of this kind.
@@ -63,15 +63,11 @@ impl Happenings<'_> {
     }
 }
 
-fn weight(event: &Event) -> u64 {
-    event.weight.max(1).into()
-}
-
 /// Judges what happened to connections. `around`: operations of the protocol above, on the same mount.
 pub(super) fn of_happenings(events: &[Event], around: &[Event]) -> Verdict {
     let mut counts = BTreeMap::new();
     for event in events {
-        *counts.entry(event.operation.name()).or_insert(0) += weight(event);
+        *counts.entry(event.operation.name()).or_insert(0) += event.operations();
     }
     if counts.is_empty() {
         return Verdict::unknown("There was nothing to judge.");
@@ -135,29 +131,29 @@ fn blame(seen: &Happenings<'_>, around: &[Event]) -> Blame {
         );
         return (vec![(Cause::Frozen, 0.85)], vec![because]);
     }
-    if silent > 0 && lost_and_found(seen, around) >= LOSSES {
+    if silent > 0 {
+        return silence(seen, around);
+    }
+    session(seen).or_else(|| retransmissions(seen, around)).unwrap_or_else(|| unexplained(seen))
+}
+
+/// Nothing was acknowledged again and again.
+fn silence(seen: &Happenings<'_>, around: &[Event]) -> Blame {
+    if lost_and_found(seen, around) >= LOSSES {
         return retransmissions(seen, around).unwrap_or_else(|| unexplained(seen));
     }
-    if silent > 0 && came_back(seen, around) {
+    let times = counted(row(seen, "TCP_NO_ANSWER") + 1, "time");
+    let sent = format!("Nothing was acknowledged although it was sent up to {times} in a row");
+    if came_back(seen, around) {
         let because = vec![
-            format!(
-                "Nothing was acknowledged although it was sent up to {} in a row; then the same connection went on.",
-                counted(row(seen, "TCP_NO_ANSWER") + 1, "time")
-            ),
+            format!("{sent}; then the same connection went on."),
             "By the server's timestamps, its clock ran all the time: its host was there, and the path was cut for a while."
                 .to_owned(),
         ];
         return (vec![(Cause::NoPath, CAME_BACK), (Cause::HostGone, (1.0 - CAME_BACK) / 2.0)], because);
     }
-    if silent > 0 {
-        let because = format!(
-            "Nothing was acknowledged although it was sent up to {} in a row: the network is cut, or the server's host is \
-             gone; from here, these look the same.",
-            counted(row(seen, "TCP_NO_ANSWER") + 1, "time")
-        );
-        return (UNREACHABLE.to_vec(), vec![because]);
-    }
-    session(seen).or_else(|| retransmissions(seen, around)).unwrap_or_else(|| unexplained(seen))
+    let because = format!("{sent}: the network is cut, or the server's host is gone; from here, these look the same.");
+    (UNREACHABLE.to_vec(), vec![because])
 }
 
 /// Whether, after the silence, a connection goes on that was there before, and the server's clock has not stood still meanwhile. A host that is started
@@ -169,18 +165,21 @@ fn came_back(seen: &Happenings<'_>, around: &[Event]) -> bool {
         let is_request = event.operation.level() != Level::Connection && event.connection != 0;
         is_request && !event.flags.unanswered && event.network.arrival_ms != 0
     };
-    let answers = || around.iter().filter(is_answer);
-    let before: BTreeMap<u64, Vec<&Event>> =
-        answers().filter(|event| event.end() <= from).fold(BTreeMap::new(), |mut connections, event| {
-            connections.entry(event.connection).or_insert_with(Vec::new).push(event);
-            connections
-        });
-    seen.count("CONNECTION_LOST") == 0
-        && before.iter().any(|(connection, before)| {
-            let after: Vec<_> = answers().filter(|event| event.connection == *connection && event.start > to).collect();
-            let clocks = Clocks::of(before.iter().copied()).filter(|_| after.len() >= ANSWERS);
-            clocks.is_some_and(|clocks| stood_still(clocks, after.iter().copied()).is_none())
-        })
+    // Those before and after, by connection.
+    let mut connections = BTreeMap::<u64, [Vec<&Event>; 2]>::new();
+    for event in around.iter().filter(is_answer) {
+        let [before, after] = connections.entry(event.connection).or_default();
+        if event.end() <= from {
+            before.push(event);
+        } else if event.start > to {
+            after.push(event);
+        }
+    }
+    let goes_on = |[before, after]: &[Vec<&Event>; 2]| {
+        let clocks = Clocks::of(before.iter().copied()).filter(|_| after.len() >= ANSWERS);
+        clocks.is_some_and(|clocks| stood_still(clocks, after.iter().copied()).is_none())
+    };
+    seen.count("CONNECTION_LOST") == 0 && connections.values().any(goes_on)
 }
 
 /// Segments that this host dropped or that came damaged, if they are as many as half of what was sent again.

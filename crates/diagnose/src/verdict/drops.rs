@@ -94,10 +94,10 @@ impl Drops {
         let (mut count, mut earlier, mut reasons) = (0, 0, BTreeMap::new());
         for drop in around.iter().filter(|event| event.operation.name() == kind.operation()) {
             if (from..=to).contains(&drop.start) {
-                count += weight(drop);
-                *reasons.entry(reason(drop)).or_insert(0) += weight(drop);
+                count += drop.operations();
+                *reasons.entry(reason(drop)).or_insert(0) += drop.operations();
             } else if drop.start < before {
-                earlier += weight(drop);
+                earlier += drop.operations();
             }
         }
         let mut reasons: Vec<_> = reasons.into_iter().collect();
@@ -146,10 +146,6 @@ impl Drops {
             }
         }
     }
-}
-
-fn weight(event: &Event) -> u64 {
-    event.weight.max(1).into()
 }
 
 fn reason(event: &Event) -> &'static str {

@@ -33,7 +33,7 @@ pub(super) fn of_errors(failed: &[Event], around: &[Event]) -> Verdict {
     let mut kinds = BTreeMap::<String, u64>::new();
     for event in failed {
         let name = code_name(event.operation, event.status, event.errno, event.flags.unanswered);
-        *kinds.entry(name).or_default() += u64::from(event.weight.max(1));
+        *kinds.entry(name).or_default() += event.operations();
     }
     let most = kinds.iter().max_by_key(|(_, count)| **count);
     let mut because: Vec<String> = most
@@ -68,7 +68,7 @@ pub(super) fn of_errors(failed: &[Event], around: &[Event]) -> Verdict {
 
 /// How many operations these stand for.
 fn weight<'a>(events: impl Iterator<Item = &'a Event>) -> u64 {
-    events.map(|event| u64::from(event.weight.max(1))).sum()
+    events.map(Event::operations).sum()
 }
 
 /// Judges system calls that failed by the requests that failed before them with the same errno.

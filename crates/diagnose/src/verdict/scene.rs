@@ -103,7 +103,7 @@ impl<'a> Scene<'a> {
         let slow_from = slow_from(&mine);
         let fast: Vec<_> = before.iter().copied().filter(|event| is_fast(event, &slow_from)).collect();
         let normals = Normals::of(&fast, mine.iter().chain(&during).copied(), long_term);
-        let count = mine.iter().map(|event| u64::from(event.weight.max(1))).fold(0, u64::saturating_add);
+        let count = mine.iter().map(|event| event.operations()).fold(0, u64::saturating_add);
         let slowest = *mine.first()?;
         mine.retain(|event| event.phases.known());
         mine.truncate(JUDGED);
@@ -305,7 +305,7 @@ fn route(event: &Event) -> Route {
 }
 
 fn weighted(event: &Event) -> u64 {
-    event.duration.saturating_mul(event.weight.max(1).into())
+    event.duration.saturating_mul(event.operations())
 }
 
 fn queued(judged: &[&Event]) -> f64 {

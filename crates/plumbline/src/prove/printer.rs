@@ -1,9 +1,6 @@
 //! What `plumbline prove` shows: a line of progress, and a table.
 
-use std::{
-    io::{IsTerminal, Write},
-    time::Instant,
-};
+use std::{io::Write, time::Instant};
 
 use anyhow::Result;
 use model::Layer;
@@ -14,13 +11,14 @@ use super::{
 };
 use crate::view::{
     paint,
+    screen::StatusLine,
     table::{Column, Table, Wide},
 };
 
 /// Prints what is told, as a table.
 pub struct Printer {
     table: Table,
-    shown: bool,
+    status: StatusLine,
     pub tried: Vec<Tried>,
     began: Instant,
 }
@@ -37,14 +35,19 @@ const COLUMNS: [Column; 7] = [
 
 impl Printer {
     pub fn new(wide: Wide) -> Self {
-        Self { table: Table::new(&COLUMNS, wide.room()), shown: false, tried: Vec::new(), began: Instant::now() }
+        Self {
+            table: Table::new(&COLUMNS, wide.room()),
+            status: StatusLine::new(true),
+            tried: Vec::new(),
+            began: Instant::now(),
+        }
     }
 
     pub fn print(&mut self, said: Said<'_>, json: bool) -> Result<()> {
         match said {
             Said::Progress(text) => self.progress(text),
             Said::Bed(bed, faults) => {
-                self.progress("");
+                self.status.clear();
                 for line in &bed.missing {
                     let _ = writeln!(std::io::stderr(), "plumbline: {line}");
                 }
@@ -56,7 +59,7 @@ impl Printer {
                 }
             }
             Said::Tried(tried) => {
-                self.progress("");
+                self.status.clear();
                 if !json {
                     row(&self.table, &tried)?;
                 }
@@ -66,20 +69,13 @@ impl Printer {
         Ok(())
     }
 
-    /// One line that is written over, on a terminal only.
     fn progress(&mut self, text: &str) {
-        if !std::io::stderr().is_terminal() || (text.is_empty() && !self.shown) {
-            return;
-        }
-        self.shown = !text.is_empty();
-        let seconds = self.began.elapsed().as_secs();
-        let line = if text.is_empty() { String::new() } else { format!("{seconds} s, {text} ...") };
-        let _ = write!(std::io::stderr(), "\r\x1b[K{line}");
+        self.status.show(&format!("{} s, {text} ...", self.began.elapsed().as_secs()));
     }
 
     /// The last lines.
     pub fn finish(&mut self, json: bool) -> Result<()> {
-        self.progress("");
+        self.status.clear();
         let mut out = std::io::stdout().lock();
         if json {
             serde_json::to_writer_pretty(&mut out, &self.tried)?;

@@ -1,4 +1,5 @@
-//! A table that is drawn again and again in the same place, on a terminal; anywhere else one below the other.
+//! What is written over on a terminal: a table that is drawn again and again in the same place (anywhere else one below the other), and a line of status
+//! (anywhere else nothing).
 
 use std::io::{self, IsTerminal, Write};
 
@@ -7,6 +8,40 @@ const HOME: &str = "\x1b[H";
 const CLEAR: &str = "\x1b[2J";
 const TO_THE_END_OF_THE_LINE: &str = "\x1b[K";
 const TO_THE_END_OF_THE_SCREEN: &str = "\x1b[J";
+
+/// One line on standard error, which is written over. Everybody clears it before anything else is printed.
+pub struct StatusLine {
+    terminal: bool,
+    shown: bool,
+}
+
+impl StatusLine {
+    /// Shown only where standard error is a terminal, and `wanted`.
+    pub fn new(wanted: bool) -> Self {
+        Self { terminal: wanted && io::stderr().is_terminal(), shown: false }
+    }
+
+    /// Whether anybody sees it.
+    pub fn is_seen(&self) -> bool {
+        self.terminal
+    }
+
+    /// Shows this in place of what was there.
+    pub fn show(&mut self, text: &str) {
+        if self.terminal {
+            let _ = write!(io::stderr(), "\r{TO_THE_END_OF_THE_LINE}{text}");
+            self.shown = true;
+        }
+    }
+
+    /// Makes room.
+    pub fn clear(&mut self) {
+        if self.shown {
+            let _ = write!(io::stderr(), "\r{TO_THE_END_OF_THE_LINE}");
+            self.shown = false;
+        }
+    }
+}
 
 /// Standard output.
 pub struct Screen {
@@ -24,20 +59,25 @@ impl Screen {
         self.in_place
     }
 
-    /// Shows this; on a terminal as much of it as there are lines, the last of which stays free for the shell.
+    /// How many lines are shown: the last of a terminal stays free for the shell.
+    pub fn lines(&self) -> usize {
+        let height = terminal_size::terminal_size_of(io::stdout()).filter(|_| self.in_place);
+        height.map_or(usize::MAX, |(_, height)| usize::from(height.0).saturating_sub(1))
+    }
+
+    /// Shows this; on a terminal as much of it as there are lines.
     pub fn draw(&mut self, text: &[u8]) -> io::Result<()> {
         let mut out = io::stdout().lock();
         if !self.in_place {
             out.write_all(text)?;
             return out.flush();
         }
-        let lines = terminal_size::terminal_size_of(&out).map_or(usize::MAX, |(_, height)| height.0.into());
         let mut frame = Vec::with_capacity(text.len() + 1024);
         frame.extend_from_slice(if self.drawn { HOME } else { CLEAR }.as_bytes());
         if !self.drawn {
             frame.extend_from_slice(HOME.as_bytes());
         }
-        for line in text.split_inclusive(|byte| *byte == b'\n').take(lines.saturating_sub(1)) {
+        for line in text.split_inclusive(|byte| *byte == b'\n').take(self.lines()) {
             frame.extend_from_slice(line.strip_suffix(b"\n").unwrap_or(line));
             frame.extend_from_slice(TO_THE_END_OF_THE_LINE.as_bytes());
             frame.push(b'\n');

@@ -166,19 +166,6 @@ static __always_inline bool has_peer(const struct sock *sk)
 	return state >= STATE_ESTABLISHED && state <= STATE_LAST_WITH_PEER && state != STATE_TIME_WAIT;
 }
 
-/* An address and a port of a packet, which are in network byte order there. */
-static __always_inline void read_end(struct peer *peer, const void *address, const void *port, bool v6)
-{
-	__builtin_memset(peer, 0, sizeof(*peer));
-	bpf_probe_read_kernel(&peer->port, sizeof(peer->port), port);
-	if (v6) {
-		bpf_probe_read_kernel(peer->address, 16, address);
-		return;
-	}
-	peer->address[10] = peer->address[11] = 0xff;
-	bpf_probe_read_kernel(peer->address + 12, 4, address);
-}
-
 /*
  * The server that a dropped packet was from or for, and this host's port. Extension headers of IPv6 are not looked through, and of fragments only
  * the first has ports.

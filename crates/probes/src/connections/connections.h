@@ -67,20 +67,28 @@ struct sock {
 
 #pragma clang attribute pop
 
+/* An address and a port that lie there, both in network byte order. */
+static __always_inline void read_end(struct peer *peer, const void *address, const void *port, bool v6)
+{
+	__builtin_memset(peer, 0, sizeof(*peer));
+	bpf_probe_read_kernel(&peer->port, sizeof(peer->port), port);
+	if (v6) {
+		bpf_probe_read_kernel(peer->address, 16, address);
+		return;
+	}
+	peer->address[10] = peer->address[11] = 0xff;
+	bpf_probe_read_kernel(peer->address + 12, 4, address);
+}
+
 /* Of a struct sockaddr_in (family, port, address) or sockaddr_in6 (family, port, flow, address). */
 static __always_inline void read_peer(struct peer *peer, const void *address)
 {
 	__u16 family = 0;
+	bool v6;
 
-	__builtin_memset(peer, 0, sizeof(*peer));
 	bpf_probe_read_kernel(&family, sizeof(family), address);
-	bpf_probe_read_kernel(&peer->port, sizeof(peer->port), address + 2);
-	if (family == FAMILY_INET6) {
-		bpf_probe_read_kernel(peer->address, 16, address + 8);
-		return;
-	}
-	peer->address[10] = peer->address[11] = 0xff;
-	bpf_probe_read_kernel(peer->address + 12, 4, address + 4);
+	v6 = family == FAMILY_INET6;
+	read_end(peer, address + (v6 ? 8 : 4), address + 2, v6);
 }
 
 static __always_inline bool is_mapped(const struct peer *peer)

@@ -8,7 +8,7 @@ mod rows;
 use std::{
     collections::HashMap,
     ffi::OsString,
-    io::Write,
+    io::{BufWriter, Write},
     os::fd::AsFd,
     process::ExitCode,
     time::{Duration, Instant},
@@ -154,7 +154,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         row.maps = maps.as_mut().map(|maps| maps.take(task.tgid()));
         row
     });
-    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    let mut out = BufWriter::new(std::io::stdout().lock());
     if arguments.json {
         serde_json::to_writer_pretty(&mut out, &rows.collect::<Vec<Row>>())?;
         writeln!(out)?;
@@ -187,7 +187,8 @@ fn watch(arguments: &Arguments, uid: Option<u32>, tasks: &mut Tasks, every: Dura
         let mut text = Vec::new();
         let table = Table::new(&rows::columns(arguments.args), arguments.wide.room());
         table.header(&mut text)?;
-        for task in &wanted {
+        // One line is the header's. What nobody sees is not put together: command lines are read from each process.
+        for task in wanted.iter().take(screen.lines().saturating_sub(1)) {
             Row::of(task, &mut namer, loads.percent(task), arguments.args).print(&table, &mut text)?;
         }
         screen.draw(&text)?;

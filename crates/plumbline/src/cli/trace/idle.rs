@@ -1,7 +1,7 @@
 //! What a terminal shows while nothing happens: what is watched, and that it still is. Standard error, so that programs are not disturbed.
 
 use std::{
-    io::{self, IsTerminal, Write},
+    io::{self, IsTerminal},
     time::{Duration, Instant},
 };
 
@@ -9,64 +9,58 @@ use model::{Level, Protocol};
 use probes::ProbeSet;
 
 use super::Arguments;
+use crate::view::screen::StatusLine;
 
 /// Mounts that are named; of more, only their number is told.
 const NAMED: usize = 3;
 /// How often the line is written anew.
 const EVERY: Duration = Duration::from_secs(2);
 
-/// `nothing of 10 ms and longer for 12 s; 340 operations seen`: one line that is written over.
+/// `none for 12 s: operations of 10 ms and longer; 340 operations seen`.
 pub(super) struct Heartbeat {
-    terminal: bool,
+    status: StatusLine,
     protocol: &'static Protocol,
     asked: String,
     last_event: Instant,
     last_line: Instant,
-    shown: bool,
 }
 
 impl Heartbeat {
     /// Says what is watched.
     pub fn begin(watch: &ProbeSet, protocol: &'static Protocol, arguments: &Arguments, min_ms: f64) -> Self {
-        let terminal = io::stderr().is_terminal() && io::stdout().is_terminal();
-        let asked = asked(arguments, min_ms);
-        if terminal {
+        let (status, asked) = (StatusLine::new(io::stdout().is_terminal()), asked(arguments, min_ms));
+        if status.is_seen() {
             eprintln!("watching {}: {asked}, {}; Ctrl-C ends", protocol.name, places(watch, protocol, arguments));
         }
         let now = Instant::now();
-        Self { terminal, protocol, asked, last_event: now, last_line: now, shown: false }
+        Self { status, protocol, asked, last_event: now, last_line: now }
     }
 
-    /// Something is shown: the line makes room.
+    /// Something else is to be printed.
     pub fn event(&mut self) {
-        self.last_event = Instant::now();
-        if self.shown {
-            let _ = write!(io::stderr(), "\r\x1b[K");
-            self.shown = false;
+        if self.status.is_seen() {
+            self.last_event = Instant::now();
+            self.status.clear();
         }
     }
 
     /// Nothing was shown for a while.
     pub fn beat(&mut self, watch: &ProbeSet) {
         let now = Instant::now();
-        if !self.terminal || now.duration_since(self.last_event) < EVERY || now.duration_since(self.last_line) < EVERY {
+        let is_due = |last| now.duration_since(last) >= EVERY;
+        if !self.status.is_seen() || !is_due(self.last_event) || !is_due(self.last_line) {
             return;
         }
         let seen = watch.counters().into_iter().filter(|(of, _)| *of == self.protocol).map(|(_, of)| of.finished);
         let quiet = now.duration_since(self.last_event).as_secs();
-        let line = format!("none for {quiet} s: {}; {} seen", self.asked, diagnose::counted(seen.sum(), "operation"));
-        let _ = write!(io::stderr(), "\r\x1b[K{line}");
-        (self.last_line, self.shown) = (now, true);
-    }
-
-    /// The last lines come.
-    pub fn end(&mut self) {
-        self.event();
+        let seen = diagnose::counted(seen.sum(), "operation");
+        self.status.show(&format!("none for {quiet} s: {}; {seen} seen", self.asked));
+        self.last_line = now;
     }
 }
 
 /// `operations of 10 ms and longer`.
-pub(super) fn asked(arguments: &Arguments, min_ms: f64) -> String {
+fn asked(arguments: &Arguments, min_ms: f64) -> String {
     let what = match arguments.op.join(", ") {
         all if all.is_empty() && !arguments.errors && min_ms <= 0.0 => "every operation".to_owned(),
         all if all.is_empty() => "operations".to_owned(),

@@ -138,12 +138,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     };
     watch.set_filter(&filter)?;
     let deadline = arguments.duration.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds));
-    let mut printer = Printer::new(arguments, protocol)?;
-    printer.heartbeat = Some(Heartbeat::begin(&watch, protocol, arguments, min_ms));
-    printer.heading()?;
+    let heartbeat = Heartbeat::begin(&watch, protocol, arguments, min_ms);
+    let mut printer = Printer::new(arguments, protocol, heartbeat)?;
     follow(&mut watch, &mut printer, &stop, deadline)?;
     settle(&mut watch, &mut printer, filter)?;
-    printer.heartbeat.iter_mut().for_each(Heartbeat::end);
+    printer.heartbeat.event();
     totals(&watch, protocol, mount, &left_out(arguments, min_ms))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -243,7 +242,7 @@ fn follow(watch: &mut ProbeSet, printer: &mut Printer, stop: &SignalFd, deadline
         if stopped {
             break;
         }
-        printer.heartbeat.iter_mut().for_each(|heartbeat| heartbeat.beat(watch));
+        printer.heartbeat.beat(watch);
     }
     Ok(())
 }

@@ -33,7 +33,7 @@ pub(super) struct Printer {
     rows: u64,
     terminal: bool,
     /// What is said while nothing happens.
-    pub heartbeat: Option<Heartbeat>,
+    pub heartbeat: Heartbeat,
     /// Whether what ran below each call is shown.
     pub children: bool,
     /// Calls that have just ended: what ran below them may not be in the recorder yet.
@@ -43,7 +43,7 @@ pub(super) struct Printer {
 }
 
 impl Printer {
-    pub fn new(arguments: &Arguments, protocol: &'static Protocol) -> io::Result<Self> {
+    pub fn new(arguments: &Arguments, protocol: &'static Protocol, heartbeat: Heartbeat) -> io::Result<Self> {
         let form = match (arguments.json, arguments.csv) {
             (true, _) => Form::Json,
             (_, true) => Form::Csv,
@@ -51,7 +51,7 @@ impl Printer {
         };
         let table = Table::new(&Layout::of(protocol).columns(), arguments.wide.room());
         let terminal = io::stdout().is_terminal();
-        Ok(Self {
+        let mut printer = Self {
             form,
             table,
             out: BufWriter::new(io::stdout()),
@@ -59,14 +59,16 @@ impl Printer {
             mounts: HashMap::new(),
             rows: 0,
             terminal,
-            heartbeat: None,
+            heartbeat,
             children: arguments.children,
             held: VecDeque::new(),
             looked: Instant::now(),
-        })
+        };
+        printer.heading()?;
+        Ok(printer)
     }
 
-    pub fn heading(&mut self) -> io::Result<()> {
+    fn heading(&mut self) -> io::Result<()> {
         match self.form {
             Form::Table(_) => {
                 self.table.header(&mut self.out)?;
@@ -97,7 +99,7 @@ impl Printer {
     }
 
     pub fn print(&mut self, watch: &ProbeSet, event: &Event, below: Option<&Below>) -> io::Result<()> {
-        self.heartbeat.iter_mut().for_each(Heartbeat::event);
+        self.heartbeat.event();
         // Names of mounts are looked up once between two looks at what is mounted.
         let mount = self.mounts.entry(event.mount).or_insert_with(|| watch.mount(event.mount)).clone();
         match self.form {
