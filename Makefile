@@ -68,7 +68,7 @@ test-ceph: build     ## the libcephfs proxy, with a cluster on loopback (root, f
 test-fuzz:           ## a short run of each fuzz target; needs a nightly Rust and cargo-fuzz
 	@tests/run fuzz
 
-check:               ## formatting, lints and licences of all that is here
+check:               ## formatting, lints, licences and spelling of all that is here
 	@scripts/deps check
 	@scripts/check
 
