@@ -30,6 +30,8 @@ pub enum Cause {
     OwnQueue,
     /// Client: TCP could not hand packets to this host's interface: it was down, or there was no route.
     OwnInterface,
+    /// Client: this host's route to the server changed, and nothing came back by the new one.
+    OwnRoute,
     /// Client: this host dropped segments itself: a filter, traffic control, a queueing discipline, or for want of memory.
     OwnDrops,
     /// Client: answers lay in the socket because the thread that reads it did not run.
@@ -165,6 +167,7 @@ impl Cause {
             Self::Queue
             | Self::OwnQueue
             | Self::OwnInterface
+            | Self::OwnRoute
             | Self::OwnDrops
             | Self::Receiver
             | Self::NoCpu
@@ -190,6 +193,7 @@ impl Cause {
             Self::Queue => "queue",
             Self::OwnQueue => "own_queue",
             Self::OwnInterface => "own_interface",
+            Self::OwnRoute => "own_route",
             Self::OwnDrops => "own_drops",
             Self::Receiver => "receiver",
             Self::NoCpu => "no_cpu",
@@ -218,6 +222,7 @@ impl Cause {
             Self::Queue => "requests queue on this host",
             Self::OwnQueue => "this host's queueing discipline holds packets back",
             Self::OwnInterface => "this host could not send: its interface was down, or it had no route",
+            Self::OwnRoute => "this host sends by a new route, which leads nowhere",
             Self::OwnDrops => "this host drops segments itself",
             Self::Receiver => "this host reads answers late",
             Self::NoCpu => "threads of this host wait for a CPU",

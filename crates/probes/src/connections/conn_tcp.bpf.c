@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /*
- * Retransmissions, resets and closed windows on the client's sockets with servers of mounts. Every retransmission and
- * reset of this host comes by here, so that what is none of ours must be gone at once: most are at the port's bit.
+ * Retransmissions, resets, closed windows and new routes of the client's sockets with servers of mounts. Every retransmission, reset and
+ * route of this host's sockets comes by here. What is none of ours must be gone at once: most are at the port's bit.
  */
 #include "../bpf/network.h"
 #include "peers.h"
@@ -29,7 +29,28 @@ struct tcp_sock___window {
 	__u32 mss_cache;
 };
 
+struct net_device___name {
+	char name[16];
+	int ifindex;
+};
+
+struct dst_entry___device {
+	struct net_device___name *dev;
+};
+
+struct sock___received {
+	int sk_rx_dst_ifindex; /* the interface that data last came in by */
+};
+
 #pragma clang attribute pop
+
+/* The interface that a socket's segments leave by. */
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, __u32);
+} interfaces SEC(".maps");
 
 static __always_inline void tell(enum happening what, const struct sock *sk, const struct peer *peer, __u32 times)
 {
@@ -102,5 +123,37 @@ int fentry_probe0(unsigned long long *ctx)
 	row = BPF_CORE_READ((struct inet_connection_sock *)sk, icsk_backoff);
 	if (row >= PROBES_IN_A_ROW)
 		tell(is_open(sk) ? TCP_NOT_SENT : TCP_ZERO_WINDOW, sk, &peer, row + 1);
+	return 0;
+}
+
+/*
+ * A socket has no route yet, or the one that it had is no longer valid, since this host's routes, addresses or interfaces have changed: the kernel
+ * has looked for one again when something was to be sent. Of a socket that is older than this program, the interface that its data comes in by stands for
+ * the one that it left by.
+ */
+SEC("fentry/sk_setup_caps")
+int fentry_routed(unsigned long long *ctx)
+{
+	struct sock *sk = (void *)ctx[0];
+	const struct dst_entry___device *route = (void *)ctx[1];
+	struct outcome o = { .operation = TCP_REROUTED, .flags = EVENT_NETWORK_KNOWN };
+	const struct net_device___name *device;
+	struct network network = {};
+	struct peer peer;
+	__u32 *known, before, now;
+
+	if (!sk || !peer_of(&peer, sk))
+		return 0;
+	device = BPF_CORE_READ(route, dev);
+	now = BPF_CORE_READ(device, ifindex);
+	known = bpf_sk_storage_get(&interfaces, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
+	if (!known || !now)
+		return 0;
+	before = *known ?: BPF_CORE_READ((const struct sock___received *)sk, sk_rx_dst_ifindex);
+	*known = now;
+	if (!before || before == now)
+		return 0;
+	read_network(&network, sk);
+	happened_through(&o, &peer, sk->__sk_common.skc_num, &network, 0, device->name);
 	return 0;
 }

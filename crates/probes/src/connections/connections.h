@@ -27,6 +27,7 @@ enum happening {
 	TCP_NOT_SENT,
 	TCP_DROPPED,
 	TCP_DAMAGED,
+	TCP_REROUTED,
 };
 
 enum { MAX_SERVERS = 8192, FAMILY_INET6 = 10 };
@@ -102,13 +103,21 @@ static const char format_v4[] = "%pI4:%d";
 static const char format_v4_from[] = "%pI4:%d from port %d";
 static const char format_v6[] = "[%pI6]:%d";
 static const char format_v6_from[] = "[%pI6]:%d from port %d";
+static const char format_v4_through[] = "%pI4:%d from port %d through %s";
+static const char format_v6_through[] = "[%pI6]:%d from port %d through %s";
 
-static __always_inline void name_peer(struct event *e, const struct peer *peer, __u16 local_port)
+/* device: the name of the interface that leads there, in the kernel; NULL if it does not matter. */
+static __always_inline void name_peer(struct event *e, const struct peer *peer, __u16 local_port, const char *device)
 {
 	bool v4 = is_mapped(peer);
-	__u64 values[] = { (__u64)(v4 ? peer->address + 12 : peer->address), bpf_ntohs(peer->port), local_port };
+	__u64 values[] = { (__u64)(v4 ? peer->address + 12 : peer->address), bpf_ntohs(peer->port), local_port,
+			   (__u64)device };
 
-	if (v4 && local_port)
+	if (v4 && device)
+		bpf_snprintf(e->file, FILE_LENGTH, format_v4_through, values, 32);
+	else if (device)
+		bpf_snprintf(e->file, FILE_LENGTH, format_v6_through, values, 32);
+	else if (v4 && local_port)
 		bpf_snprintf(e->file, FILE_LENGTH, format_v4_from, values, 24);
 	else if (v4)
 		bpf_snprintf(e->file, FILE_LENGTH, format_v4, values, 16);
@@ -125,10 +134,10 @@ static __always_inline bool is_server(const struct peer *peer)
 
 /*
  * Counts, records and reports what has happened. The caller fills in what it is, and, if it took time, since when.
- * network: of its socket; NULL if that is not known. times: for the how-manieth time in a row.
+ * network: of its socket; NULL if that is not known. times: for the how-manieth time in a row. device: as above.
  */
-static __always_inline void happened(struct outcome *o, const struct peer *peer, __u16 local_port,
-				     const struct network *network, __u32 times)
+static __always_inline void happened_through(struct outcome *o, const struct peer *peer, __u16 local_port,
+					     const struct network *network, __u32 times, const char *device)
 {
 	__u64 *mount = bpf_map_lookup_elem(&servers, peer);
 	struct event *e;
@@ -154,6 +163,12 @@ static __always_inline void happened(struct outcome *o, const struct peer *peer,
 	e->resent = times;
 	e->deliver = 0;
 	if (peer->port)
-		name_peer(e, peer, local_port);
+		name_peer(e, peer, local_port, device);
 	report(e);
+}
+
+static __always_inline void happened(struct outcome *o, const struct peer *peer, __u16 local_port,
+				     const struct network *network, __u32 times)
+{
+	happened_through(o, peer, local_port, network, times, NULL);
 }
