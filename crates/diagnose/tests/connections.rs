@@ -30,6 +30,7 @@ static CONNECTIONS: Protocol = Protocol {
         "TCP_NOT_SENT",
         "TCP_DROPPED",
         "TCP_DAMAGED",
+        "TCP_REROUTED",
     ],
     level: Level::Connection,
     status_name: |status| match status {
@@ -179,6 +180,37 @@ fn operations_without_an_answer_are_this_hosts_if_it_dropped_their_segments() {
     (failed.flags.failed, failed.flags.unanswered) = (true, true);
     let own = judge("error", &[failed], &drops);
     assert_eq!((own.layer, own.cause), (Layer::Client, Some(Cause::OwnDrops)), "{own:?}");
+}
+
+/// The route changes at these moments, in milliseconds; meanwhile, from 1100 ms on, segments are sent again.
+fn rerouted(changes: &[f64]) -> Vec<Event> {
+    let again = (0..8).map(|n| happening("TCP_RETRANSMIT", 1100.0 + 40.0 * f64::from(n), 0));
+    changes.iter().map(|at| happening("TCP_REROUTED", *at, 0)).chain(again).collect()
+}
+
+#[test]
+fn a_new_route_that_leads_nowhere_is_this_hosts() {
+    let (fast, slow) = reads();
+    let own = Some(Cause::OwnRoute);
+    let judged = |path: &[Event]| common::verdict(&slow, &[&fast, &slow, path].concat());
+    let verdict_of_slow = judged(&rerouted(&[1000.0, 1350.0]));
+    assert_eq!((verdict_of_slow.layer, verdict_of_slow.cause), (Layer::Client, own), "{verdict_of_slow:?}");
+    let stalled = Event { duration: 6000 * MS, ..smb("SMB2_READ", 990.0, [0.0; 3]) };
+    let verdict_of_stall = judge("stalled", &[stalled], &rerouted(&[1000.0]));
+    assert_eq!(verdict_of_stall.cause, own, "{verdict_of_stall:?}");
+    let again: Vec<_> = rerouted(&[]);
+    let verdict_of_segments = verdict(&again, &[&fast[..], &rerouted(&[1000.0])].concat());
+    assert_eq!(verdict_of_segments.cause, own, "{verdict_of_segments:?}");
+}
+
+#[test]
+fn a_new_route_is_not_blamed_if_answers_come_by_it_or_nothing_was_sent_by_it() {
+    let (fast, slow) = reads();
+    let judged = |path: &[Event]| common::verdict(&slow, &[&fast, &slow, path].concat());
+    let answer = smb("SMB2_READ", 1150.0, [0.0, 1.0, 0.0]);
+    assert_ne!(judged(&[&rerouted(&[1000.0, 1350.0]), &[answer][..]].concat()).cause, Some(Cause::OwnRoute));
+    assert_ne!(judged(&rerouted(&[1000.0, 1050.0])).cause, Some(Cause::OwnRoute), "it was back before");
+    assert_ne!(judged(&rerouted(&[1800.0])).cause, Some(Cause::OwnRoute), "it changed afterwards");
 }
 
 /// Reads every 10 ms, whose answers lag by so many milliseconds.

@@ -9,7 +9,7 @@ use model::{Cause, Detail, Event, Level, Nanos, PhasesMs, Verdict};
 
 use super::{
     conclude::{Candidate, UNREACHABLE, conclude},
-    drops::Drops,
+    drops::{Drops, SENT_AGAIN},
     path::{Clocks, stood_still},
 };
 use crate::{
@@ -182,13 +182,13 @@ fn came_back(seen: &Happenings<'_>, around: &[Event]) -> bool {
     seen.count("CONNECTION_LOST") == 0 && connections.values().any(goes_on)
 }
 
-/// Segments that this host dropped or that came damaged, if they are as many as half of what was sent again.
+/// Why this host's segments did not get through, if that explains half of what was sent again.
 fn own_drops(seen: &Happenings<'_>, around: &[Event]) -> Option<Drops> {
     let (from, to) = seen.span()?;
-    let sent_again = seen.count(RETRANSMIT) + seen.count("TCP_NO_ANSWER");
+    let sent_again: Vec<_> = SENT_AGAIN.iter().flat_map(|name| seen.of_kind(name)).collect();
     // The segment that is sent again was dropped before.
     let drops = Drops::between(from.saturating_sub(SECOND), to, around)?;
-    (!drops.is_not_sent() && drops.count() * 2 >= sent_again).then_some(drops)
+    drops.explain(&sent_again).then_some(drops)
 }
 
 /// How often segments were sent again and operations were answered then: a path that is cut, or a host that is gone for a while, makes one.

@@ -1,11 +1,16 @@
-//! Segments that this host itself dropped, and segments that came damaged, as the kernel counts them (docs/connections.md: `TCP_DROPPED`,
-//! `TCP_DAMAGED`): whether they are what operations waited for.
+//! What keeps this host's segments from their way, as the kernel tells (docs/connections.md): segments that this host itself dropped
+//! (`TCP_DROPPED`) or could not send (`TCP_NOT_SENT`), a new route that leads nowhere (`TCP_REROUTED`), and segments that came damaged
+//! (`TCP_DAMAGED`). Whether operations waited for that.
 
-use std::{cmp::Reverse, collections::BTreeMap};
+use std::{cmp::Reverse, collections::BTreeMap, ops::RangeInclusive};
 
 use model::{Cause, Event, Level, Nanos};
 
-use crate::units::{SECOND, counted};
+use super::history::answered;
+use crate::{
+    connection::RETRANSMIT,
+    units::{SECOND, counted},
+};
 
 /// Fewer may be chance, unless they say that nothing can be sent at all.
 const LEAST: u64 = 3;
@@ -18,6 +23,11 @@ const LEAST_BEFORE: u64 = SECOND / 2;
 /// How likely the host's own drops are the cause, and damage on the way, if the drops explain most of the time.
 const SURE: f64 = 0.92;
 const SURE_OF_DAMAGE: f64 = 0.88;
+/// Likewise a new route by which nothing came back: the path behind it may be cut for another reason.
+const SURE_OF_ROUTE: f64 = 0.88;
+
+/// What TCP sent again.
+pub(super) const SENT_AGAIN: [&str; 2] = [RETRANSMIT, "TCP_NO_ANSWER"];
 
 /// The protocol's name for the status of what was dropped for want of a route.
 const ROUTE: &str = "ROUTE";
@@ -31,10 +41,12 @@ enum Kind {
     Damaged,
     /// TCP could not hand them to the interface.
     NotSent,
+    /// They went by a new route, and none was acknowledged.
+    Rerouted,
 }
 
 impl Kind {
-    const ALL: [Self; 3] = [Self::Dropped, Self::Damaged, Self::NotSent];
+    const ALL: [Self; 4] = [Self::Dropped, Self::Damaged, Self::NotSent, Self::Rerouted];
 
     /// What happens to a connection then.
     fn operation(self) -> &'static str {
@@ -42,14 +54,41 @@ impl Kind {
             Self::Dropped => "TCP_DROPPED",
             Self::Damaged => "TCP_DAMAGED",
             Self::NotSent => "TCP_NOT_SENT",
+            Self::Rerouted => "TCP_REROUTED",
+        }
+    }
+
+    /// When it happened, each time from when to when.
+    fn times(self, around: &[Event]) -> Vec<(&Event, RangeInclusive<Nanos>)> {
+        let of_kind = around.iter().filter(|event| event.operation.name() == self.operation());
+        match self {
+            Self::Rerouted => in_vain(of_kind.collect(), around),
+            _ => of_kind.map(|event| (event, event.start..=event.start)).collect(),
         }
     }
 }
 
-/// Whether an event is one of these: it has no connection, so callers look for those of the same server.
-pub fn is_drop(event: &Event) -> bool {
+/// Whether an event tells how this host's segments fared: it has no connection, so callers look for those of the same server.
+pub fn is_of_segments(event: &Event) -> bool {
     let name = event.operation.name();
-    event.operation.level() == Level::Connection && Kind::ALL.iter().any(|kind| kind.operation() == name)
+    let is_known = || Kind::ALL.iter().map(|kind| kind.operation()).chain(SENT_AGAIN).any(|known| known == name);
+    event.operation.level() == Level::Connection && is_known()
+}
+
+/// The changes of route after which segments were sent again and nothing was answered, each until the route changed once more.
+fn in_vain<'a>(mut changes: Vec<&'a Event>, around: &[Event]) -> Vec<(&'a Event, RangeInclusive<Nanos>)> {
+    changes.sort_by_key(|change| change.start);
+    let ends = changes.iter().skip(1).map(|change| change.start).chain([Nanos::MAX]).collect::<Vec<_>>();
+    // A call that was interrupted has returned, too.
+    let is_answer = |event: &Event| event.operation.level().is_remote() && answered(event) && !event.flags.in_flight;
+    let led_nowhere = |from: Nanos, to: Nanos| {
+        let sent_again =
+            |event: &Event| SENT_AGAIN.contains(&event.operation.name()) && (from..to).contains(&event.start);
+        around.iter().any(sent_again)
+            && !around.iter().any(|event| is_answer(event) && event.start >= from && event.end() <= to)
+    };
+    let reigns = changes.into_iter().zip(ends).map(|(change, to)| (change, change.start, to));
+    reigns.filter(|(_, from, to)| led_nowhere(*from, *to)).map(|(change, from, to)| (change, from..=to)).collect()
 }
 
 /// Segments of one kind that explain what is judged.
@@ -61,6 +100,8 @@ pub(super) struct Drops {
     is_new: bool,
     /// How many, by the kernel's reason.
     reasons: Vec<(&'static str, u64)>,
+    /// When each of them happened.
+    times: Vec<RangeInclusive<Nanos>>,
 }
 
 impl Drops {
@@ -70,12 +111,10 @@ impl Drops {
         let all = slow.iter().map(|event| event.duration as f64).sum::<f64>().max(1.0);
         Kind::ALL.into_iter().find_map(|kind| {
             let drops = Self::of(kind, from, to, around)?;
-            let of_kind = around.iter().filter(|event| event.operation.name() == kind.operation());
-            let times: Vec<Nanos> = of_kind.map(|event| event.start).collect();
             // What was lost before an operation began holds it up, too: what is sent waits behind it.
             let hit = |event: &&&Event| {
-                let flight = event.start.saturating_sub(event.duration)..=event.end();
-                times.iter().any(|time| flight.contains(time))
+                let (start, end) = (event.start.saturating_sub(event.duration), event.end());
+                drops.times.iter().any(|time| *time.start() <= end && *time.end() >= start)
             };
             let hit: f64 = slow.iter().filter(hit).map(|event| event.duration as f64).sum();
             (hit >= all * MOST).then_some(drops)
@@ -91,41 +130,53 @@ impl Drops {
         let first = around.iter().map(Event::end).min().unwrap_or(from).min(from);
         // A fault begins before anything is slow enough to be noticed.
         let before = from - (from - first) / 2;
-        let (mut count, mut earlier, mut reasons) = (0, 0, BTreeMap::new());
-        for drop in around.iter().filter(|event| event.operation.name() == kind.operation()) {
-            if (from..=to).contains(&drop.start) {
+        let (mut count, mut earlier, mut reasons, mut times) = (0, 0, BTreeMap::new(), Vec::new());
+        for (drop, time) in kind.times(around) {
+            if *time.start() <= to && *time.end() >= from {
                 count += drop.operations();
                 *reasons.entry(reason(drop)).or_insert(0) += drop.operations();
+                times.push(time);
             } else if drop.start < before {
                 earlier += drop.operations();
             }
         }
         let mut reasons: Vec<_> = reasons.into_iter().collect();
         reasons.sort_by_key(|(_, count)| Reverse(*count));
-        let cannot_send = kind == Kind::NotSent || reasons.first().is_some_and(|(reason, _)| *reason == ROUTE);
+        let cannot_send = matches!(kind, Kind::NotSent | Kind::Rerouted)
+            || reasons.first().is_some_and(|(reason, _)| *reason == ROUTE);
         let a_second = |count: u64, time: u64| count as f64 * SECOND as f64 / time.max(SECOND) as f64;
         let is_more = a_second(count, to.saturating_sub(from)) >= a_second(earlier, before - first) * MORE_THAN_BEFORE;
         let is_enough = count > 0 && (cannot_send || (count >= LEAST && is_more));
         let is_new = earlier == 0 && before - first >= LEAST_BEFORE;
-        is_enough.then_some(Self { kind, count, is_new, reasons })
+        is_enough.then_some(Self { kind, count, is_new, reasons, times })
     }
 
-    /// Whether it is what TCP could not hand to the interface.
-    pub fn is_not_sent(&self) -> bool {
-        self.kind == Kind::NotSent
+    /// Whether they are why at least half of these segments were sent again.
+    pub fn explain(&self, sent_again: &[&Event]) -> bool {
+        let all = sent_again.iter().map(|event| event.operations()).sum::<u64>();
+        // Once the route is back, all that was sent by the other one is sent again.
+        let within = |event: &&&Event| {
+            let is_near = |time: &RangeInclusive<Nanos>| {
+                (*time.start()..=time.end().saturating_add(SECOND)).contains(&event.start)
+            };
+            self.times.iter().any(is_near)
+        };
+        match self.kind {
+            // Nothing was sent at all.
+            Kind::NotSent => false,
+            Kind::Rerouted => sent_again.iter().filter(within).map(|event| event.operations()).sum::<u64>() * 2 >= all,
+            Kind::Dropped | Kind::Damaged => self.count * 2 >= all,
+        }
     }
 
     /// What they are the cause of, and how likely.
     pub fn candidate(&self) -> (Cause, f64) {
         match (self.kind, self.reasons.first()) {
             (Kind::Damaged, _) => (Cause::Loss, SURE_OF_DAMAGE),
+            (Kind::Rerouted, _) => (Cause::OwnRoute, SURE_OF_ROUTE),
             (Kind::NotSent, _) | (Kind::Dropped, Some((ROUTE, _))) => (Cause::OwnInterface, SURE),
             (Kind::Dropped, _) => (Cause::OwnDrops, SURE),
         }
-    }
-
-    pub fn count(&self) -> u64 {
-        self.count
     }
 
     pub fn sentence(&self) -> String {
@@ -138,6 +189,10 @@ impl Drops {
             Kind::NotSent => format!(
                 "TCP could not send to the server ({} in vain), although the server's receive window was open and nothing was on its way.",
                 counted(self.count, "attempt")
+            ),
+            Kind::Rerouted => format!(
+                "The route of this host to the server changed ({}): segments were sent again and again by the new route, and nothing came back.",
+                counted(self.count, "time")
             ),
             Kind::Dropped => {
                 let one = |(reason, count): &(&str, u64)| format!("{count} {}", by(reason));

@@ -45,6 +45,8 @@ pub(super) struct Bounds {
     pub retransmitted: Option<u32>,
     pub silence: u64,
     pub by_retransmission: bool,
+    /// For so long at least, answers of the connection were on their way that came later than usual. It is part of `low`.
+    pub late: u64,
 }
 
 /// The connection's history, ordered for looking things up.
@@ -67,6 +69,8 @@ pub(super) struct History<'a> {
     pub loses_answers: bool,
     /// Counts of segments that arrived out of order, and of those sent, by the time they were read, ascending.
     out_of_order: Vec<(Nanos, (u32, u32))>,
+    /// When segments were on their way that arrived later than usual by the server's timestamps: disjoint, ascending.
+    late: Vec<(Nanos, Nanos)>,
 }
 
 impl<'a> History<'a> {
@@ -94,6 +98,7 @@ impl<'a> History<'a> {
             loses: false,
             loses_answers: false,
             out_of_order,
+            late: late(scene),
         };
         history.loses = history.sent_again_often() >= LOSSES
             && Self::share_of_time(events, |event| history.explains_silence(event)) >= LOST_MOST
@@ -133,10 +138,9 @@ impl<'a> History<'a> {
         // A round trip as TCP takes it begins in front of the queueing discipline.
         let mut low =
             round_trip.map_or(0, |sample| sample.saturating_sub(ACK_DELAY).saturating_sub(self.scene.local(event)));
-        // The answer's last segment came so much later than others before.
-        let clocks = self.scene.clocks.filter(|_| event.network.min_rtt_us > 0);
-        let later = clocks.and_then(|clocks| clocks.later(event)).unwrap_or(0);
-        low = low.max(later.saturating_sub(u64::from(event.network.unread_us) * 1_000 + JIFFY));
+        // What the server sends next waits for what is late: TCP keeps the order, and its window waits for the acknowledgement.
+        let late = covered(&self.late, (sent, received));
+        low = low.max(late);
         if let Some(transit) = event.stamped() {
             low = low.max(transit.least.saturating_sub(ACK_DELAY));
             if !self.lossy {
@@ -156,9 +160,12 @@ impl<'a> History<'a> {
             by_retransmission = proven(at_least, silence, event);
             low = if by_retransmission { low.max(silence) } else { low };
         }
+        // Seen directly, whatever speaks for the network.
+        high = high.max(late);
         Bounds {
             low: low.min(high),
             high,
+            late,
             round_trip,
             retransmitted: (at_least == at_most).then_some(at_most),
             silence: if at_most > 0 { silence } else { 0 },
@@ -266,6 +273,18 @@ impl<'a> History<'a> {
         }
         longest
     }
+}
+
+/// When segments of answers were on their way from the server that arrived later than usual: without what they may have lain in the socket for.
+fn late(scene: &Scene) -> Vec<(Nanos, Nanos)> {
+    let Some(clocks) = scene.clocks else { return Vec::new() };
+    let answers = scene.during.iter().filter(|event| answered(event) && event.network.min_rtt_us > 0);
+    let stretches = answers.filter_map(|event| {
+        let unread = u64::from(event.network.unread_us) * 1_000 + JIFFY;
+        let (lag, received) = (clocks.later(event)?.saturating_sub(unread), flight(event).1);
+        (lag > 0).then(|| (received.saturating_sub(lag), received))
+    });
+    union(stretches.collect())
 }
 
 /// The last of what was read by then.

@@ -74,6 +74,8 @@ pub(super) struct Split {
     sending: Option<Sending>,
     /// The slow kinds of operations were slow now and then only.
     comes_and_goes: bool,
+    /// Part of `low` for which answers were on their way that came later than usual.
+    late: u64,
 }
 
 impl Split {
@@ -131,6 +133,9 @@ impl Split {
                     low = low.min(high);
                 }
             }
+            let late = bounds.late.min(excess);
+            (low, high) = (low.max(late), high.max(late));
+            split.late = split.late.saturating_add(late);
             split.excess = split.excess.saturating_add(excess);
             split.low = split.low.saturating_add(low);
             split.high = split.high.saturating_add(high);
@@ -198,7 +203,15 @@ impl Split {
 
     /// Whether the fault comes and goes, and neither losses nor the way back speak against the network: a host that stands still makes some round trips long, too.
     pub fn by_some_round_trips(&self) -> bool {
-        self.comes_and_goes && !self.is_lossy() && self.path.and_then(|path| path.back).unwrap_or(0) == 0
+        self.comes_and_goes
+            && !self.is_lossy()
+            && !self.is_late()
+            && self.path.and_then(|path| path.back).unwrap_or(0) == 0
+    }
+
+    /// Whether it is for answers that were late on their way that most of the time passed, though the path is not longer throughout.
+    fn is_late(&self) -> bool {
+        self.longer_path().is_none() && self.late as f64 >= self.excess as f64 * HALF
     }
 
     /// How likely it is the network's, and the server's, if neither is proved.
@@ -214,6 +227,7 @@ impl Split {
         match self.path {
             _ if self.is_lossy() || self.by_retransmission() => Cause::Loss,
             Some(path) if path.is_narrow => Cause::NarrowPath,
+            _ if self.is_late() => Cause::NarrowPath,
             // A path that is longer on the way back, too, carries less.
             _ if self.is_only_saturated() => Cause::NarrowPath,
             _ => Cause::LongerPath,
@@ -314,6 +328,12 @@ impl Split {
         said.extend(self.sending.and_then(|sending| sending.sentence()));
         if let Some((operation, wire)) = self.witness {
             said.push(format!("{} took only {} on the same connection meanwhile.", operation.name(), span(wire)));
+        }
+        if self.is_late() {
+            said.push(format!(
+                "By the server's timestamps, answers were on their way for {} longer than usual, now by more and now by less: they queue on the path.",
+                span(self.late / self.operations.max(1))
+            ));
         }
         if self.loses {
             said.push(
