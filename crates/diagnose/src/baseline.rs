@@ -218,7 +218,7 @@ fn sample(histogram: &Histogram, share: Option<f64>) -> Option<Sample> {
     // What moved no bytes is small.
     sizes[0] += histogram.count.saturating_sub(sizes.iter().sum());
     let size = quantile_index(&sizes, share)? + 1;
-    Some([histogram.quantile(share)? as f32, size.max(SMALL.into()) as f32])
+    Some([histogram.even_quantile(share)? as f32, size.max(SMALL.into()) as f32])
 }
 
 impl Detector for Baseline {

@@ -318,7 +318,7 @@ fn a_ledger_tells_what_was_added() {
     };
     let mut ledger = Ledger::default();
     let mut count = |now, wanted: &BTreeSet<_>| -> Vec<_> {
-        ledger.since(now, wanted).iter().map(|one| (one.histogram.count, one.histogram.quantile(1.0))).collect()
+        ledger.since(now, wanted).iter().map(|one| (one.histogram.count, one.histogram.even_quantile(1.0))).collect()
     };
     let of = |ms: u64| Histogram::lower_bound(Histogram::bucket_of(ms * MS) + 1);
     assert_eq!(count(total(&[1, 1]), &operations()), [(2, Some(of(1)))]);

@@ -46,7 +46,7 @@ pub use processes::Followed;
 pub use recorder::{RECORD_SIZE, Recorder, Ring, Slice, Tail, operations as operations_of};
 pub use runs::Runs;
 pub use shared::Counters;
-pub use usage::{Account, LATENCIES, Usage, Who};
+pub use usage::{Account, Usage, Who};
 
 /// Every probe. A new one is a folder, a number in bpf/event.h and a line here. What one protocol's hooks need several
 /// modules for is several probes, next to each other.

@@ -1,14 +1,11 @@
 //! Operations by who asked for them.
 
-use model::{Histogram, MountKey, Operation, SIZES, text::Text};
+use model::{BUCKETS, Histogram, MountKey, Operation, SIZES, text::Text};
 
 use crate::{
     decode,
     generated::{Plain, account, usage, usage_key},
 };
-
-/// Number of latencies. Latency n is from 2^n ns on, the last everything from 2^39 (550 s).
-pub const LATENCIES: usize = 40;
 
 /// In whose name operations are counted, beside the histograms.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -65,16 +62,16 @@ pub struct Usage {
     pub errors: u64,
     /// Those that moved bytes, by [`Histogram::size_of`].
     pub sizes: [u32; SIZES],
-    /// All of them, by floor(log2(ns)).
-    pub latencies: [u32; LATENCIES],
+    /// All of them, by [`Histogram::bucket_of`].
+    pub buckets: [u32; BUCKETS],
     /// The name of the thread that came first; empty if it is not known.
     pub comm: Text<16>,
 }
 
 impl Default for Usage {
     fn default() -> Self {
-        let (sizes, latencies) = ([0; SIZES], [0; LATENCIES]);
-        Self { calls: 0, bytes: 0, ns: 0, errors: 0, sizes, latencies, comm: Text::default() }
+        let (sizes, buckets) = ([0; SIZES], [0; BUCKETS]);
+        Self { calls: 0, bytes: 0, ns: 0, errors: 0, sizes, buckets, comm: Text::default() }
     }
 }
 
@@ -90,39 +87,21 @@ impl Usage {
         };
         // They are 32 bits wide: many of the shortest operations can pass that.
         delta.sizes.iter_mut().zip(earlier.sizes).for_each(|(size, earlier)| *size = size.wrapping_sub(earlier));
-        let latencies = delta.latencies.iter_mut().zip(earlier.latencies);
-        latencies.for_each(|(latency, earlier)| *latency = latency.wrapping_sub(earlier));
+        let buckets = delta.buckets.iter_mut().zip(earlier.buckets);
+        buckets.for_each(|(bucket, earlier)| *bucket = bucket.wrapping_sub(earlier));
         delta
     }
 
-    /// The same as a histogram. If all took about as long, their mean says in which bucket they are; else each power of two is
-    /// spread evenly over its four.
+    /// The same as a histogram.
     pub fn histogram(&self) -> Histogram {
-        let mut histogram = Histogram {
+        Histogram {
             count: self.calls,
             sum: self.ns,
             bytes: self.bytes,
             errors: self.errors,
+            buckets: self.buckets.map(u64::from),
             sizes: self.sizes.map(u64::from),
-            ..Histogram::default()
-        };
-        for (exponent, count) in self.latencies.iter().enumerate().filter(|(_, count)| **count > 0) {
-            let first = Histogram::bucket_of(1 << exponent);
-            let last = Histogram::bucket_of((2 << exponent) - 1);
-            let (count, steps) = (u64::from(*count), (last - first + 1) as u64);
-            let usual = Histogram::bucket_of(self.ns / self.calls.max(1));
-            if count == self.calls && (first..=last).contains(&usual) {
-                histogram.buckets.get_mut(usual).into_iter().for_each(|bucket| *bucket += count);
-                continue;
-            }
-            // What cannot be shared out goes to the middle first.
-            for (rank, bucket) in
-                [3, 1, 0, 2].into_iter().zip(histogram.buckets.get_mut(first..=last).into_iter().flatten())
-            {
-                *bucket += count / steps + u64::from(count % steps > rank);
-            }
         }
-        histogram
     }
 }
 
@@ -131,9 +110,9 @@ pub(crate) fn decode(key: &[u8], value: &[u8]) -> Option<(Who, Usage)> {
     let (key, raw) = (usage_key::from_bytes(key)?, usage::from_bytes(value)?);
     let operation = decode::operation(key.probe, key.operation)?;
     let who = Who { operation, mount: MountKey(key.mount), cgroup: key.cgroup, pid: key.pid };
-    let usage { calls, bytes, ns, errors, sizes, latencies, comm } = raw;
+    let usage { calls, bytes, ns, errors, sizes, buckets, comm } = raw;
     let comm = Text::new(&comm.map(i8::cast_unsigned));
-    Some((who, Usage { calls, bytes, ns, errors, sizes, latencies, comm }))
+    Some((who, Usage { calls, bytes, ns, errors, sizes, buckets, comm }))
 }
 
 /// The key of [`Who::is_other`] for an operation.
@@ -149,25 +128,6 @@ pub(crate) fn key_of(who: &Who, probe: u32) -> usage_key {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn no_operation_is_lost_or_moved_to_another_power_of_two_in_a_histogram() {
-        let mut usage = Usage { calls: 40 * 7, ..Usage::default() };
-        usage.latencies = [7; LATENCIES];
-        let histogram = usage.histogram();
-        assert_eq!(histogram.buckets.iter().sum::<u64>(), 40 * 7);
-        // Below 1 024 ns, there is one bucket.
-        assert_eq!(histogram.buckets[0], 70);
-        assert_eq!(histogram.buckets[1..5], [1, 2, 2, 2]);
-        assert_eq!(histogram.buckets[113], 14);
-    }
-
-    #[test]
-    fn one_operation_is_where_its_duration_says() {
-        let mut usage = Usage { calls: 1, ns: 30_000_000, ..Usage::default() };
-        usage.latencies[24] = 1;
-        assert_eq!(usage.histogram().buckets[Histogram::bucket_of(30_000_000)], 1);
-    }
 
     #[test]
     fn counts_of_32_bits_may_wrap() {

@@ -30,7 +30,6 @@ enum {
 	OPERATION_LENGTH = 48,
 	HISTOGRAM_BUCKETS = 114, /* model's BUCKETS */
 	SIZE_BUCKETS = 32, /* model's SIZES */
-	USAGE_BUCKETS = 40, /* of latencies: powers of two, the last from 2^39 ns on */
 	MAX_HISTOGRAMS = 4096,
 	MAX_MOUNT_NAMES = 4096,
 	MAX_MOUNTS = 4096, /* in the pinned map of that name */
@@ -255,7 +254,7 @@ struct usage {
 	__u64 ns;
 	__u64 errors;
 	__u32 sizes[SIZE_BUCKETS]; /* as of histograms */
-	__u32 latencies[USAGE_BUCKETS]; /* by floor(log2(ns)) */
+	__u32 buckets[HISTOGRAM_BUCKETS]; /* likewise */
 	char comm[COMM_LENGTH]; /* of the first that asked; empty where that was no longer to be known */
 };
 

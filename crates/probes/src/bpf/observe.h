@@ -151,7 +151,7 @@ static __always_inline void account(const struct settings *s, const struct outco
 {
 	struct usage_key key = { .mount = o->mount, .operation = o->operation, .probe = o->probe };
 	bool is_current = bpf_get_current_pid_tgid() >> 32 == o->pid;
-	__u64 size, latency;
+	__u64 size, bucket;
 	struct usage *u;
 
 	if (is_current)
@@ -171,9 +171,9 @@ static __always_inline void account(const struct settings *s, const struct outco
 	}
 	if (o->flags & EVENT_FAILED)
 		__sync_fetch_and_add(&u->errors, 1);
-	latency = at_most(floor_log2(duration), USAGE_BUCKETS - 1);
-	if (latency < USAGE_BUCKETS)
-		__sync_fetch_and_add(&u->latencies[latency], 1);
+	bucket = bucket_of(duration);
+	if (bucket < HISTOGRAM_BUCKETS)
+		__sync_fetch_and_add(&u->buckets[bucket], 1);
 }
 
 static __always_inline __u32 microseconds(__u64 ns)
