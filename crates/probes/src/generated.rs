@@ -11,6 +11,8 @@ pub(crate) use skeleton::types::{
     maps_layout, mount_entry, mount_name, named_operation, network, probe_id, progress, record, ring_head, ring_kind,
     selection, send, sends, settings, stage_times, stamp, thread, transit, usage, usage_key,
 };
+// Of accesses/access.h.
+pub(crate) use skeleton::types::{access, access_key, access_kind, access_options, transfers};
 // Of tasks/record.h.
 pub(crate) use skeleton::types::{
     area_record, file_record, socket_record, stack_options, stack_record, symbol, task_record, wait_options,
@@ -97,5 +99,11 @@ unsafe impl Plain for stack_options {}
 unsafe impl Plain for socket_record {}
 // SAFETY: as above.
 unsafe impl Plain for area_record {}
+// SAFETY: as above.
+unsafe impl Plain for access_options {}
+// SAFETY: as above.
+unsafe impl Plain for access_key {}
+// SAFETY: as above.
+unsafe impl Plain for access {}
 // SAFETY: an integer.
 unsafe impl Plain for u64 {}

@@ -5,6 +5,7 @@
 use model::{Event, EventLine, Level, Protocol};
 use serde::Serialize;
 
+mod accesses;
 mod aside;
 mod batches;
 mod cephproxy;
@@ -38,9 +39,11 @@ mod threads;
 mod usage;
 mod vfs;
 
+pub use accesses::{Access, Accesses, Transfers};
 pub use columns::{Cell, Column};
 pub use decode::decode_event;
 pub use kernel::{Kernel, PERMISSION, may_load};
+pub use mpiio::rank_of_process;
 pub use probe_set::{Filter, Options, ProbeSet, clean_pins, keys_of, monotonic, requester};
 pub use processes::Followed;
 pub use recorder::{RECORD_SIZE, Recorder, Ring, Slice, Tail, operations as operations_of};

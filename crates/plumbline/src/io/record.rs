@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail, ensure};
 use model::{Histogram, Mount, sparse};
 use serde::{Deserialize, Serialize};
 
-use super::{meter::Sample, owner::Owner};
+use super::{files::FileUse, known, meter::Sample, owner::Owner};
 
 /// Of the lines' form.
 const VERSION: u32 = 1;
@@ -66,6 +66,9 @@ pub struct Entry {
     pub pid: u32,
     pub comm: String,
     pub job: String,
+    /// Within its MPI job, if it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rank: Option<u32>,
     pub calls: u64,
     pub bytes: u64,
     pub errors: u64,
@@ -85,6 +88,15 @@ pub struct End {
     pub slowest: Vec<SlowFile>,
     /// Operations that are missing, or in nobody's name: by cause.
     pub losses: BTreeMap<String, u64>,
+    /// How many processes are ranks of an MPI job, those without any I/O included.
+    #[serde(default)]
+    pub ranks: u32,
+    /// By process and file; empty in recordings of before this was recorded, and where the kernel refuses it.
+    #[serde(default)]
+    pub files: Vec<FileUse>,
+    /// By mount, layer and operation, of operations that were slow.
+    #[serde(default)]
+    pub durations: Vec<known::Duration>,
 }
 
 /// Slow operations on one file.
@@ -102,7 +114,7 @@ pub struct SlowFile {
 }
 
 impl Entry {
-    pub fn new(sample: &Sample, mount: &Mount, owner: &Owner) -> Self {
+    pub fn new(sample: &Sample, mount: &Mount, owner: &Owner, rank: Option<u32>) -> Self {
         let amounts = &sample.amounts;
         Self {
             layer: sample.operation.protocol().name.into(),
@@ -112,6 +124,7 @@ impl Entry {
             pid: sample.pid,
             comm: owner.comm.clone(),
             job: owner.job.clone(),
+            rank,
             calls: amounts.count,
             bytes: amounts.bytes,
             errors: amounts.errors,
@@ -227,7 +240,7 @@ mod tests {
             amounts: amounts.clone(),
         };
         let mut writer = Writer::create(path, Header { host: "here".into(), ..Header::default() }).unwrap();
-        let entries = vec![Entry::new(&sample, &Mount::default(), &Owner::default())];
+        let entries = vec![Entry::new(&sample, &Mount::default(), &Owner::default(), None)];
         writer.write(&Line::Interval(Interval { at_s: 1.0, seconds: 1.0, entries })).unwrap();
         writer.finish(End { seconds: 1.5, ..End::default() }).unwrap();
         amounts

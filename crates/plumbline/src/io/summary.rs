@@ -42,6 +42,7 @@ pub struct Look {
 pub struct Process {
     pub comm: String,
     pub job: String,
+    pub rank: Option<u32>,
     /// By depth: nanoseconds in reading, in writing and in everything else, and bytes read and written.
     pub at: BTreeMap<Depth, Share>,
     /// Index of the look, depth, bytes.
@@ -61,6 +62,17 @@ pub struct Share {
 impl Share {
     pub fn ns(&self) -> u64 {
         self.reading_ns + self.writing_ns + self.other_ns
+    }
+
+    pub fn plus(&self, more: &Self) -> Self {
+        Self {
+            reading_ns: self.reading_ns + more.reading_ns,
+            writing_ns: self.writing_ns + more.writing_ns,
+            other_ns: self.other_ns + more.other_ns,
+            read: self.read + more.read,
+            written: self.written + more.written,
+            calls: self.calls + more.calls,
+        }
     }
 }
 
@@ -103,6 +115,7 @@ impl Summary {
             process.comm.clone_from(&entry.comm);
         }
         process.job.clone_from(&entry.job);
+        process.rank = entry.rank.or(process.rank);
         let share = process.at.entry(depth).or_default();
         share.calls += entry.calls;
         match direction {
@@ -123,6 +136,18 @@ impl Summary {
     pub fn seconds(&self) -> f64 {
         let looked = self.course.last().map_or(0.0, |look| look.end_s);
         self.end.as_ref().map_or(looked, |end| end.seconds.max(looked))
+    }
+
+    /// Processes that are ranks of an MPI job, those without I/O included; 0 where none is known to be one.
+    pub fn ranks(&self) -> u64 {
+        self.end.as_ref().map_or(0, |end| end.ranks.into())
+    }
+
+    /// The shortest and the longest of the slow operations, nanoseconds; `None` if none was slow.
+    pub fn known_durations(&self, mount: &str, layer: &str, op: &str) -> Option<(u64, u64)> {
+        let durations = &self.end.as_ref()?.durations;
+        let found = durations.iter().find(|known| known.mount == mount && known.layer == layer && known.op == op);
+        found.map(|known| (known.shortest_ns, known.longest_ns))
     }
 
     /// The layer that the figures of processes are of: what they waited in. System calls, else the nearest there is.
@@ -158,6 +183,7 @@ mod tests {
             pid,
             comm: "app".into(),
             job: String::new(),
+            rank: None,
             calls: amounts.count,
             bytes: amounts.bytes,
             errors: 0,

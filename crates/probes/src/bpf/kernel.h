@@ -105,6 +105,7 @@ struct path {
 struct file {
 	struct path f_path;
 	struct inode *f_inode;
+	long long f_pos;
 };
 
 struct fdtable {

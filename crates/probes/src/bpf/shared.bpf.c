@@ -3,6 +3,7 @@
  * Loaded first: creates the maps that every probe shares, carries the types for Rust, and tries out what this kernel
  * allows.
  */
+#include "../accesses/access.h"
 #include "../tasks/record.h"
 #include "../tcp/flow.h"
 #include "observe.h"
@@ -63,6 +64,10 @@ struct stack_record stack_record_type;
 struct stack_options stack_options_type;
 struct socket_record socket_record_type;
 struct area_record area_record_type;
+struct access_options access_options_type;
+enum access_kind access_kind_type;
+struct access_key access_key_type;
+struct access access_type;
 
 /* No probe reads it: it tells other programs. */
 struct {

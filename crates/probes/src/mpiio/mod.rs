@@ -25,6 +25,7 @@ mod status;
 
 use libraries::LIBRARIES;
 use rank::Ranks;
+pub use rank::rank_of_process;
 
 /// The functions, without `MPI_File_`. Those that take no time are left out: to seek is to set a variable.
 pub static PROTOCOL: Protocol = Protocol {

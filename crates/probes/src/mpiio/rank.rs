@@ -42,11 +42,17 @@ impl Ranks {
         if self.known.len() >= PROCESSES {
             self.known.clear();
         }
-        let environment = aside(move || fs::read(format!("/proc/{pid}/environ"))).and_then(Result::ok);
-        let rank = rank_in(&environment.unwrap_or_default());
+        let rank = rank_of_process(pid);
         self.known.insert(pid, Known { rank, started: started(pid), looked: now });
         rank
     }
+}
+
+/// The rank of a process within its job, by the environment that it was started with; `None`: it has none, is gone, or its memory is
+/// locked for long.
+pub fn rank_of_process(pid: u32) -> Option<u32> {
+    let environment = aside(move || fs::read(format!("/proc/{pid}/environ"))).and_then(Result::ok);
+    rank_in(&environment?)
 }
 
 fn rank_in(environment: &[u8]) -> Option<u32> {

@@ -7,6 +7,8 @@ use std::{
 
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder};
 
+use crate::batches;
+
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/processes.bpf.o"));
 
 /// Follows processes from parent to child, as long as it lives. At most 65 536 of them, the dead included.
@@ -66,9 +68,19 @@ impl Followed {
         self.map.delete(&pid.to_ne_bytes())
     }
 
+    /// The processes' ids.
+    pub(crate) fn map(&self) -> &MapHandle {
+        &self.map
+    }
+
     /// All that are followed, the dead included.
     pub fn all(&self) -> HashSet<u32> {
-        self.map.keys().filter_map(|key| Some(u32::from_ne_bytes(key.try_into().ok()?))).collect()
+        let mut all = HashSet::new();
+        // What cannot be read is nobody: the map is ours, and is there as long as we are.
+        let _ = batches::each(&self.map, |key, _| {
+            all.extend(key.try_into().map(u32::from_ne_bytes));
+        });
+        all
     }
 }
 

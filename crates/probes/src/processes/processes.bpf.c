@@ -1,18 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /* Which processes some others have started, and those in turn: noted as they begin, since they may be gone in a moment. */
-#include "../bpf/kernel.h"
+#include "followed.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
-
-enum { MAX_FOLLOWED = 65536 };
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, MAX_FOLLOWED);
-	__type(key, __u32);
-	__type(value, __u8);
-} followed SEC(".maps");
 
 __u64 refused; /* that found no room */
 

@@ -55,7 +55,7 @@ pub(crate) static SPEC: Spec = Spec {
 
 /// Where a call says which file it means; `enum target` in syscalls.bpf.c, in its order.
 #[derive(Clone, Copy)]
-enum Target {
+pub(crate) enum Target {
     Descriptor = 1,
     Opened,
     OpenedAt,
@@ -65,7 +65,7 @@ enum Target {
 }
 
 /// Number, family and target of every call watched.
-fn calls() -> Vec<(libc::c_long, u8, Target)> {
+pub(crate) fn calls() -> Vec<(libc::c_long, u8, Target)> {
     use Target::*;
     let mut calls = vec![
         (libc::SYS_read, 0, Descriptor),

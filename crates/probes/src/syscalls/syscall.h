@@ -21,6 +21,7 @@ struct task_struct___x86 {
 #elif defined(__TARGET_ARCH_arm64)
 struct pt_regs___kernel {
 	__u64 regs[31];
+	__u64 orig_x0; /* regs[0] has the result when the call has ended */
 	int syscallno;
 };
 
@@ -39,7 +40,9 @@ struct task_struct___arm64 {
 #define ARGUMENT_0(regs) ((regs)->di)
 #define ARGUMENT_1(regs) ((regs)->si)
 #define ARGUMENT_2(regs) ((regs)->dx)
+#define ARGUMENT_3(regs) ((regs)->r10)
 #define ARGUMENT_4(regs) ((regs)->r8)
+#define ARGUMENT_0_AT_END(regs) ARGUMENT_0(regs)
 
 static __always_inline long call_number(const struct pt_regs___kernel *regs)
 {
@@ -55,7 +58,9 @@ static __always_inline bool is_compat(const struct task_struct *task)
 #define ARGUMENT_0(args) ((args)->regs[0])
 #define ARGUMENT_1(args) ((args)->regs[1])
 #define ARGUMENT_2(args) ((args)->regs[2])
+#define ARGUMENT_3(args) ((args)->regs[3])
 #define ARGUMENT_4(args) ((args)->regs[4])
+#define ARGUMENT_0_AT_END(args) ((args)->orig_x0)
 
 static __always_inline long call_number(const struct pt_regs___kernel *args)
 {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use model::text::printable;
+use model::{Event, text::printable};
 use nix::sys::{signalfd::SignalFd, utsname::uname};
 
 use super::{Arguments, Session};
@@ -15,7 +15,11 @@ use crate::{
     cli::child,
     evidence::exit_code,
     io::{
+        files::FileUse,
+        known::Durations,
         layers::LAYERS,
+        meter::Sample,
+        ranks::Ranks,
         record::{End, Entry, Header, Interval, Line, Writer},
         slowest::Slowest,
     },
@@ -27,7 +31,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 pub fn run(arguments: &Arguments, path: &Path, mut session: Session, stop: &SignalFd) -> Result<ExitCode> {
     let mut writer = Writer::create(path, header(arguments, &session))?;
-    let mut slowest = Slowest::default();
+    let (mut slowest, mut durations, mut ranks) = (Slowest::default(), Durations::default(), Ranks::default());
+    let mut slow = |event: &Event| {
+        slowest.add(event);
+        durations.add(event);
+    };
     let started = Instant::now();
     let mut child = start(arguments, &session)?;
     let (mut status, mut stopped, mut left) = (None, false, arguments.count.unwrap_or(u64::MAX));
@@ -36,13 +44,14 @@ pub fn run(arguments: &Arguments, path: &Path, mut session: Session, stop: &Sign
         let until = began + Duration::from_secs_f64(arguments.interval);
         while Instant::now() < until && status.is_none() && !stopped {
             let look = if child.is_some() { until.min(Instant::now() + LOOK_EVERY) } else { until };
-            let signal = session.wait(look, stop, |event| slowest.add(event))?;
+            let signal = session.wait(look, stop, &mut slow)?;
+            ranks.look(session.followed().into_iter().flatten());
             stopped = signal.is_some_and(|signal| child::passed_on(signal, child.as_ref()));
             status = child.as_mut().map(Child::try_wait).transpose()?.flatten();
         }
-        session.drain(|event| slowest.add(event));
+        session.drain(&mut slow);
         let now = Instant::now();
-        let entries = entries(&mut session)?;
+        let entries = entries(&mut session, &mut ranks)?;
         let (at_s, seconds) = (now.duration_since(started).as_secs_f64(), now.duration_since(began).as_secs_f64());
         writer.write(&Line::Interval(Interval { at_s, seconds, entries }))?;
         (began, left) = (now, left - 1);
@@ -53,6 +62,9 @@ pub fn run(arguments: &Arguments, path: &Path, mut session: Session, stop: &Sign
         status: code,
         slowest: slowest.list(|key| session.watch.mount(key)),
         losses: session.losses(),
+        ranks: ranks.count(),
+        files: files(&mut session)?,
+        durations: durations.list(|key| session.watch.mount(key)),
     };
     end.losses.iter().for_each(|(cause, lost)| eprintln!("plumbline: {cause}: {lost} operations"));
     writer.finish(end)?;
@@ -86,11 +98,24 @@ fn start(arguments: &Arguments, session: &Session) -> Result<Option<Child>> {
     child
 }
 
-fn entries(session: &mut Session) -> Result<Vec<Entry>> {
+fn entries(session: &mut Session, ranks: &mut Ranks) -> Result<Vec<Entry>> {
     let samples = session.read()?;
-    let entry = |sample| {
+    ranks.look(samples.iter().map(|sample| sample.pid));
+    let entry = |sample: &Sample| {
         let (mount, owner) = session.names(sample);
-        Entry::new(sample, mount, owner)
+        Entry::new(sample, mount, owner, ranks.of(sample.pid))
     };
     Ok(samples.iter().map(entry).collect())
+}
+
+/// What was noted of files, on the mounts that count.
+fn files(session: &mut Session) -> Result<Vec<FileUse>> {
+    let mut files = Vec::new();
+    for access in session.accesses()? {
+        if let Some(mount) = session.mount_that_counts(access.mount) {
+            files.push(FileUse::new(&access, mount.label()));
+        }
+    }
+    files.sort_by(|one, other| (&one.mount, one.inode, one.pid).cmp(&(&other.mount, other.inode, other.pid)));
+    Ok(files)
 }

@@ -16,7 +16,7 @@ use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::{signal::Signal, signalfd::SignalFd},
 };
-use probes::{Account, Filter, Followed, Options, ProbeSet, State};
+use probes::{Access, Accesses, Account, Filter, Followed, Options, ProbeSet, State};
 
 use super::Arguments;
 use crate::{
@@ -40,6 +40,8 @@ pub struct Session {
     pub depths: Vec<Depth>,
     /// Whose operations count; all if it is none.
     pub followed: Option<Followed>,
+    /// Of a recording that looks at system calls.
+    accesses: Option<Accesses>,
     meter: Meter,
     owners: Owners,
     mounts: HashMap<MountKey, Mount>,
@@ -78,10 +80,11 @@ impl Session {
             followed.follow_family(pid).context("cannot follow the process")?;
         }
         let depths = tell_layers(&watch, &arguments.layers)?;
+        let accesses = accesses(arguments, &depths, followed.as_ref());
         let meter = Meter::start(&watch, account, arguments.keys)?;
         let only = arguments.mount.as_ref().map(mount_point);
         let (owners, mounts, maintained) = (Owners::default(), HashMap::new(), Instant::now());
-        Ok(Self { watch, depths, followed, meter, owners, mounts, only, maintained })
+        Ok(Self { watch, depths, followed, accesses, meter, owners, mounts, only, maintained })
     }
 
     /// Until then, or until a signal comes: then it is that. `each` has the slow operations of those that count.
@@ -126,7 +129,11 @@ impl Session {
                 followed = self.followed();
             }
             let counts = |pid: &u32| followed.as_ref().is_none_or(|followed| followed.contains(pid));
-            events.iter().filter(|event| counts(&event.requester.pid)).for_each(&mut each);
+            for event in events.iter().filter(|event| counts(&event.requester.pid)) {
+                if self.mount_that_counts(event.mount).is_some() {
+                    each(event);
+                }
+            }
             if taken < ProbeSet::BATCH {
                 return;
             }
@@ -150,8 +157,23 @@ impl Session {
         Ok(samples)
     }
 
+    /// What was noted of files so far.
+    pub fn accesses(&self) -> Result<Vec<Access>> {
+        let mut all = Vec::new();
+        if let Some(accesses) = &self.accesses {
+            accesses.each(|access| all.push(access)).context("cannot read what was noted of files")?;
+        }
+        Ok(all)
+    }
+
+    /// The mount of this key, if it counts.
+    pub fn mount_that_counts(&mut self, key: MountKey) -> Option<&Mount> {
+        let mount = self.mounts.entry(key).or_insert_with(|| self.watch.mount(key));
+        self.only.as_ref().is_none_or(|only| mount.mountpoint == *only).then_some(&*mount)
+    }
+
     /// The processes that count; `None`: all.
-    fn followed(&self) -> Option<HashSet<u32>> {
+    pub fn followed(&self) -> Option<HashSet<u32>> {
         self.followed.as_ref().map(Followed::all)
     }
 
@@ -169,10 +191,14 @@ impl Session {
                 ("too many in flight to be timed", counters.lost_inflight),
                 ("missed, since the same program was running on that processor", runs.missed),
                 ("not counted, since there are too many mounts", counters.lost_histogram),
+                ("counted, but how many bytes they moved is not known", counters.bytes_unknown),
                 ("counted as nobody's, since there are more who ask than --keys allows", counters.other_usage),
             ];
             let lost = causes.iter().filter(|(_, lost)| *lost > 0);
             losses.extend(lost.map(|(cause, lost)| (format!("{}: {cause}", protocol.name), *lost)));
+        }
+        if let Some(refused) = self.accesses.as_ref().map(Accesses::refused).filter(|refused| *refused > 0) {
+            losses.insert("files: not noted, since there are more than --keys allows".to_owned(), refused);
         }
         losses
     }
@@ -198,6 +224,15 @@ fn account(arguments: &Arguments) -> Account {
         Some(_) if !cgroup::is_unified() => Account::Process,
         Some(_) => Account::Cgroup,
     }
+}
+
+/// Notes which files are read and written, for a recording. One without that is a recording still.
+fn accesses(arguments: &Arguments, depths: &[Depth], followed: Option<&Followed>) -> Option<Accesses> {
+    if arguments.record.is_none() || !depths.contains(&Depth::SystemCalls) {
+        return None;
+    }
+    let started = Accesses::start(arguments.all_filesystems, followed, arguments.keys);
+    started.inspect_err(|error| eprintln!("plumbline: files and the order of accesses are not recorded: {error}")).ok()
 }
 
 /// Says which layers are looked at, and why others are not.

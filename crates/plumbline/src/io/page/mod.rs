@@ -302,6 +302,7 @@ mod tests {
             pid: 1,
             comm: hostile.clone(),
             job: hostile,
+            rank: None,
             calls: 1,
             bytes: 4096,
             errors: 0,

@@ -1,0 +1,168 @@
+//! Which files were read and written, and in which order: by process and file as it is recorded, by file as it is shown.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use probes::{Access, Transfers};
+use serde::{Deserialize, Serialize};
+
+/// What one process did with one file, by system calls.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileUse {
+    pub mount: String,
+    pub inode: u64,
+    /// Without folders, at most 63 bytes.
+    pub file: String,
+    pub pid: u32,
+    pub opens: u64,
+    pub read: Order,
+    pub written: Order,
+}
+
+/// Reads, or writes: as [`Transfers`] has them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Order {
+    pub calls: u64,
+    pub bytes: u64,
+    /// Those that began where the process's last one on the file had ended, or behind that.
+    pub sequential: u64,
+    /// Of these, those that began just there.
+    pub consecutive: u64,
+    /// Those that began at no multiple of 4096 bytes.
+    pub unaligned: u64,
+    /// The greatest offset at which one ended.
+    pub end: u64,
+}
+
+impl Order {
+    pub fn add(&mut self, more: &Self) {
+        self.calls += more.calls;
+        self.bytes += more.bytes;
+        self.sequential += more.sequential;
+        self.consecutive += more.consecutive;
+        self.unaligned += more.unaligned;
+        self.end = self.end.max(more.end);
+    }
+}
+
+impl From<Transfers> for Order {
+    fn from(from: Transfers) -> Self {
+        let Transfers { calls, bytes, sequential, consecutive, unaligned, end } = from;
+        Self { calls, bytes, sequential, consecutive, unaligned, end }
+    }
+}
+
+impl FileUse {
+    pub fn new(access: &Access, mount: &str) -> Self {
+        Self {
+            mount: mount.to_owned(),
+            inode: access.inode,
+            file: access.name.to_string(),
+            pid: access.pid,
+            opens: access.opens,
+            read: access.read.into(),
+            written: access.written.into(),
+        }
+    }
+}
+
+/// One file, of all that used it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OneFile {
+    pub mount: String,
+    pub file: String,
+    pub processes: BTreeSet<u32>,
+    pub opens: u64,
+    pub read: Order,
+    pub written: Order,
+}
+
+impl OneFile {
+    pub fn bytes(&self) -> u64 {
+        self.read.bytes + self.written.bytes
+    }
+
+    /// How far into the file anybody read or wrote, bytes.
+    pub fn end(&self) -> u64 {
+        self.read.end.max(self.written.end)
+    }
+
+    /// Whether more than one process opened, read or wrote it.
+    pub fn is_shared(&self) -> bool {
+        self.processes.len() > 1
+    }
+
+    /// How it was used.
+    pub fn manner(&self) -> Manner {
+        match (self.read.calls > 0, self.written.calls > 0) {
+            (true, true) => Manner::Both,
+            (true, false) => Manner::Read,
+            (false, true) => Manner::Written,
+            (false, false) => Manner::Opened,
+        }
+    }
+}
+
+/// How a file was used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Manner {
+    Read,
+    Written,
+    Both,
+    Opened,
+}
+
+impl Manner {
+    pub const ALL: &[Self] = &[Self::Read, Self::Written, Self::Both, Self::Opened];
+
+    pub fn phrase(self) -> &'static str {
+        match self {
+            Self::Read => "only read",
+            Self::Written => "only written",
+            Self::Both => "read and written",
+            Self::Opened => "only opened",
+        }
+    }
+}
+
+/// The files, each once; those that moved most bytes come first.
+pub fn by_file(uses: &[FileUse]) -> Vec<OneFile> {
+    let mut files: BTreeMap<(&str, u64), OneFile> = BTreeMap::new();
+    for one in uses {
+        let file = files.entry((&one.mount, one.inode)).or_default();
+        if file.file.is_empty() {
+            (file.mount, file.file) = (one.mount.clone(), one.file.clone());
+        }
+        file.processes.insert(one.pid);
+        file.opens += one.opens;
+        file.read.add(&one.read);
+        file.written.add(&one.written);
+    }
+    let mut files: Vec<_> = files.into_values().collect();
+    files.sort_by(|one, other| other.bytes().cmp(&one.bytes()).then_with(|| one.file.cmp(&other.file)));
+    files
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn used(inode: u64, pid: u32, read: u64, written: u64) -> FileUse {
+        let order = |calls: u64| Order { calls, bytes: calls * 4096, end: calls * 4096, ..Order::default() };
+        FileUse {
+            inode,
+            pid,
+            file: format!("f{inode}"),
+            read: order(read),
+            written: order(written),
+            ..FileUse::default()
+        }
+    }
+
+    #[test]
+    fn a_file_of_several_processes_is_one_file_and_shared() {
+        let files = by_file(&[used(1, 7, 0, 2), used(2, 7, 9, 0), used(1, 8, 0, 3), used(3, 8, 0, 0)]);
+        let seen: Vec<_> = files.iter().map(|file| (file.file.as_str(), file.is_shared(), file.manner())).collect();
+        assert_eq!(seen, [("f2", false, Manner::Read), ("f1", true, Manner::Written), ("f3", false, Manner::Opened)]);
+        assert_eq!((files[1].written.calls, files[1].bytes(), files[1].end()), (5, 5 * 4096, 3 * 4096));
+    }
+}
