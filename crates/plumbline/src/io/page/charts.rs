@@ -1,131 +1,148 @@
 //! Bars and columns as inline SVG. Widths are in units of a drawing 960 wide, which the browser scales.
 
-use diagnose::span;
+use maud::{Markup, html};
 use model::SIZES;
 
-use crate::{io::rows::size, view::report::escape};
+use super::axis::{Axis, Unit};
+use crate::io::rows::size;
 
-const WIDTH: f64 = 960.0;
-/// Where bars begin, and how long the longest is.
-const LABELS: f64 = 200.0;
+pub const WIDTH: f64 = 960.0;
+/// Where drawings begin, behind the names of their rows or ticks.
+pub const LABELS: f64 = 200.0;
+/// How long the longest bar is: figures stand behind it.
 const LONGEST: f64 = 480.0;
 const ROW: f64 = 24.0;
+/// Characters of a name in front of a row.
+const NAME: usize = 30;
 
 /// The parts of a bar, in this order.
 const CLASSES: [&str; 3] = ["read", "written", "other"];
 
 /// A bar of parts that lie behind one another, with a name in front and figures behind.
 pub struct Bar {
-    name: String,
-    parts: Vec<(u64, String)>,
-    note: String,
+    pub name: String,
+    /// Of reading, of writing and of everything else, in the axis' unit; and how each is said.
+    pub parts: [(f64, String); 3],
+    pub note: String,
 }
 
 impl Bar {
-    /// Bytes read and written.
-    pub fn of_bytes(name: &str, bytes: [u64; 2]) -> Self {
-        let parts: Vec<_> = bytes.iter().map(|bytes| (*bytes, size(*bytes))).collect();
-        let said = parts.iter().filter(|(bytes, _)| *bytes > 0).map(|(_, text)| text.as_str());
-        Self { name: name.into(), note: said.collect::<Vec<_>>().join(" + "), parts }
-    }
-
-    /// Nanoseconds spent in reading, in writing and in everything else.
-    pub fn of_times(name: &str, ns: [u64; 3], note: &str) -> Self {
-        let parts = ns.iter().map(|ns| (*ns, span(*ns))).collect();
-        Self { name: name.into(), parts, note: format!("{}: {note}", span(ns.iter().sum())) }
-    }
-
-    fn total(&self) -> u64 {
+    /// How much it is in all.
+    pub fn total(&self) -> f64 {
         self.parts.iter().map(|(part, _)| part).sum()
     }
 }
 
-/// As much of a name as there is room for in front of a bar.
-pub fn shortened(name: &str) -> String {
-    if name.chars().count() <= 30 { name.into() } else { name.chars().take(29).chain(['…']).collect() }
+/// Coordinates, short.
+pub fn at(place: f64) -> String {
+    format!("{place:.1}")
 }
 
-/// One below the other, to one scale: the longest possible one stands for `most`, or for the greatest here.
-pub fn bars(html: &mut String, bars: &[Bar], most: Option<u64>) {
-    let most = most.or_else(|| bars.iter().map(Bar::total).max()).unwrap_or(0).max(1) as f64;
-    let height = ROW * bars.len() as f64 + 4.0;
-    html.push_str(&format!("<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\">\n"));
-    for (row, bar) in bars.iter().enumerate() {
-        let y = ROW * row as f64 + 2.0;
-        html.push_str(&format!(
-            "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}<title>{}</title></text>",
-            LABELS - 8.0,
-            y + 15.0,
-            escape(&shortened(&bar.name)),
-            escape(&bar.name)
-        ));
-        let mut x = LABELS;
-        for ((part, text), class) in bar.parts.iter().zip(CLASSES).filter(|((part, _), _)| *part > 0) {
-            // What is there is seen, however little it is.
-            let width = (*part as f64 / most * LONGEST).max(1.0);
-            html.push_str(&format!(
-                "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"18\"><title>{} {}</title></rect>",
-                class,
-                escape(text)
-            ));
-            x += width;
+/// A row's name, as much of it as there is room for; all of it to whoever points there.
+pub fn row_name(name: &str, y: f64) -> Markup {
+    let short: String =
+        if name.chars().count() <= NAME { name.into() } else { name.chars().take(NAME - 1).chain(['…']).collect() };
+    html! { text x=(at(LABELS - 8.0)) y=(at(y)) text-anchor="end" { (short) title { (name) } } }
+}
+
+/// Ticks below a drawing that begins at [`LABELS`], with lines through it.
+pub fn axis_below(axis: &Axis, width: f64, top: f64, bottom: f64) -> Markup {
+    html! {
+        @for (place, name) in axis.ticks() {
+            @let x = at(LABELS + place * width);
+            line.grid x1=(x) x2=(x) y1=(at(top)) y2=(at(bottom + 4.0)) {}
+            text.faint x=(x) y=(at(bottom + 17.0)) text-anchor="middle" { (name) }
         }
-        html.push_str(&format!(
-            "<text class=\"faint\" x=\"{:.1}\" y=\"{}\">{}</text>\n",
-            x + 8.0,
-            y + 14.0,
-            escape(&bar.note)
-        ));
     }
-    html.push_str("</svg>\n");
+}
+
+/// Ticks in front of a drawing that begins at [`LABELS`], with lines through it.
+pub fn axis_beside(axis: &Axis, top: f64, height: f64) -> Markup {
+    html! {
+        @for (place, name) in axis.ticks() {
+            @let y = top + height * (1.0 - place);
+            line.grid x1=(at(LABELS - 4.0)) x2=(at(WIDTH)) y1=(at(y)) y2=(at(y)) {}
+            text.faint x=(at(LABELS - 8.0)) y=(at(y + 4.0)) text-anchor="end" { (name) }
+        }
+    }
+}
+
+/// One bar below the other, to one scale: the axis reaches to `most`, or to the greatest here.
+pub fn bars(bars: &[Bar], unit: Unit, most: Option<f64>) -> Markup {
+    let greatest = bars.iter().map(Bar::total).fold(most.unwrap_or(0.0), f64::max);
+    let axis = Axis::new(unit, greatest, 5);
+    let height = ROW * bars.len() as f64 + 2.0;
+    html! {
+        svg viewBox=(format!("0 0 {WIDTH} {}", height + 24.0)) role="img" {
+            (axis_below(&axis, LONGEST, 0.0, height))
+            text.faint x=(at(LABELS - 24.0)) y=(at(height + 17.0)) text-anchor="end" { (unit.word()) }
+            @for (row, bar) in bars.iter().enumerate() {
+                (one_bar(bar, &axis, ROW * row as f64 + 2.0))
+            }
+        }
+        "\n"
+    }
+}
+
+fn one_bar(bar: &Bar, axis: &Axis, y: f64) -> Markup {
+    let mut x = LABELS;
+    let mut parts = Vec::new();
+    for ((part, said), class) in bar.parts.iter().zip(CLASSES).filter(|((part, _), _)| *part > 0.0) {
+        // What is there is seen, however little it is.
+        let width = (axis.place(*part) * LONGEST).max(1.0);
+        parts.push((class, said, x, width));
+        x += width;
+    }
+    html! {
+        (row_name(&bar.name, y + 14.0))
+        @for (class, said, x, width) in parts {
+            rect class=(class) x=(at(x)) y=(at(y)) width=(at(width)) height="18" { title { (class) " " (said) } }
+        }
+        text.faint x=(at(x + 8.0)) y=(at(y + 14.0)) { (bar.note) }
+    }
 }
 
 /// A column for each power of two that occurs, and those between: accesses that read and that wrote, one on the other.
-pub fn columns(html: &mut String, read: &[u64; SIZES], written: &[u64; SIZES]) {
+pub fn columns(read: &[u64; SIZES], written: &[u64; SIZES]) -> Markup {
     const HEIGHT: f64 = 130.0;
-    /// DiskQuota for a size.
+    const TOP: f64 = 20.0;
+    /// Room for a size below its column.
     const NAMED: f64 = 54.0;
     let totals: Vec<u64> = read.iter().zip(written).map(|(read, written)| read + written).collect();
     let (Some(first), Some(last)) = (totals.iter().position(|n| *n > 0), totals.iter().rposition(|n| *n > 0)) else {
-        return;
+        return html! {};
     };
-    let most = totals.iter().max().copied().unwrap_or(1).max(1) as f64;
+    let axis = Axis::new(Unit::Count, totals.iter().max().copied().unwrap_or(1) as f64, 4);
     // Never so few columns that one fills the page.
     let (first, last) = (first.saturating_sub(1), (last + 1).min(SIZES - 1));
-    let width = (WIDTH / (last - first + 1) as f64).min(70.0);
-    html.push_str(&format!("<svg viewBox=\"0 0 {WIDTH} {}\" role=\"img\">\n", HEIGHT + 44.0));
-    html.push_str(&format!("<line class=\"grid\" x1=\"0\" x2=\"{WIDTH}\" y1=\"{0}\" y2=\"{0}\"/>", HEIGHT + 20.0));
-    for (column, index) in (first..=last).enumerate() {
-        let x = column as f64 * width;
-        let mut y = HEIGHT + 20.0;
-        let counts = [read.get(index).copied().unwrap_or(0), written.get(index).copied().unwrap_or(0)];
-        for (count, class) in counts.into_iter().zip(CLASSES).filter(|(count, _)| *count > 0) {
-            let height = (count as f64 / most * HEIGHT).max(1.0);
-            y -= height;
-            html.push_str(&format!(
-                "<rect class=\"{class}\" x=\"{:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"{height:.1}\"><title>{count} {class}, {} to {}</title></rect>",
-                x + 3.0,
-                width - 6.0,
-                size(1 << index),
-                size(2 << index)
-            ));
+    let width = ((WIDTH - LABELS) / (last - first + 1) as f64).min(70.0);
+    let foot = TOP + HEIGHT;
+    html! {
+        svg viewBox=(format!("0 0 {WIDTH} {}", foot + 40.0)) role="img" {
+            text.faint x=(at(LABELS - 8.0)) y="8" text-anchor="end" { "accesses" }
+            (axis_beside(&axis, TOP, HEIGHT))
+            @for (column, index) in (first..=last).enumerate() {
+                @let x = LABELS + column as f64 * width;
+                @let counts = [read, written].map(|counts| counts.get(index).copied().unwrap_or(0));
+                @let said = format!("{} to {}", size(1 << index), size(2 << index));
+                @let heights = counts.map(|count| if count == 0 { 0.0 } else { (axis.place(count as f64) * HEIGHT).max(1.0) });
+                @if counts[0] > 0 {
+                    rect.read x=(at(x + 3.0)) y=(at(foot - heights[0])) width=(at(width - 6.0)) height=(at(heights[0])) {
+                        title { (counts[0]) " read, " (said) }
+                    }
+                }
+                @if counts[1] > 0 {
+                    rect.written x=(at(x + 3.0)) y=(at(foot - heights[0] - heights[1])) width=(at(width - 6.0)) height=(at(heights[1])) {
+                        title { (counts[1]) " written, " (said) }
+                    }
+                }
+                // Narrow ones are named in turn, else the names run into each other.
+                @if width >= NAMED || column % 2 == 0 {
+                    text.faint x=(at(x + width / 2.0)) y=(at(foot + 16.0)) text-anchor="middle" { (size(1 << index)) }
+                }
+            }
+            text.faint x=(at(LABELS)) y=(at(foot + 34.0)) { "bytes in one access: each column from its size up to twice that" }
         }
-        let middle = x + width / 2.0;
-        let total: u64 = counts.iter().sum();
-        if total > 0 {
-            html.push_str(&format!(
-                "<text x=\"{middle:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{total}</text>",
-                y - 4.0
-            ));
-        }
-        // Narrow ones are named in turn, else the names run into each other.
-        if width >= NAMED || column % 2 == 0 {
-            html.push_str(&format!(
-                "<text class=\"faint\" x=\"{middle:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text>\n",
-                HEIGHT + 36.0,
-                size(1 << index)
-            ));
-        }
+        "\n"
     }
-    html.push_str("</svg>\n<p class=\"muted\">each column: from its size up to twice that</p>\n");
 }

@@ -1,178 +1,171 @@
-//! How it went over time: throughput at each layer, and a heat map of the processes.
+//! How it went over time: looks spread over parts of the run, and throughput at each layer.
 
-use std::collections::BTreeMap;
-
+use maud::{Markup, html};
 use model::Direction;
 
-use super::{charts, name};
-use crate::{
-    io::{
-        layers::Depth,
-        rows::size,
-        summary::{Look, Process, Summary},
-    },
-    view::report::escape,
+use super::{
+    axis::{Axis, Unit},
+    charts::{LABELS, WIDTH, at, axis_below, axis_beside},
+};
+use crate::io::{
+    layers::Depth,
+    rows::size,
+    summary::{Look, Summary},
 };
 
-const WIDTH: f64 = 960.0;
-const LABELS: f64 = 200.0;
 /// Time is cut into so many parts at most.
 const PARTS: usize = 120;
-/// Rows of the heat map.
-const MOST_PROCESSES: usize = 40;
 
-pub fn over_time(html: &mut String, summary: &Summary) {
-    html.push_str("<h2 id=\"time\">Over time</h2>\n");
-    html.push_str(super::KEY);
-    let parts = Parts::of(summary);
-    for depth in Depth::ALL {
-        let bytes = [Direction::Read, Direction::Written].map(|way| parts.sum(summary, *depth, way));
-        if bytes.iter().flatten().any(|bytes| *bytes > 0.0) {
-            throughput(html, depth.phrase(), &bytes, &parts);
-        }
-    }
-    let depth = summary.main_depth();
-    html.push_str(&format!("<h3>Heat map <span class=\"muted\">bytes {}, by process</span></h3>\n", depth.phrase()));
-    heat(html, summary, depth, &parts);
-}
-
-/// Looks put together, so that there are not too many.
-struct Parts {
-    count: usize,
-    seconds: f64,
+/// Equal parts of the time that was looked at: as many as looks, so that each has something of one.
+pub struct Parts {
+    pub count: usize,
+    /// How long one is.
+    pub seconds: f64,
 }
 
 impl Parts {
-    fn of(summary: &Summary) -> Self {
-        let count = summary.course.len().clamp(1, PARTS);
-        Self { count, seconds: summary.seconds() / count as f64 }
+    pub fn of(course: &[Look]) -> Self {
+        let count = course.len().clamp(1, PARTS);
+        let end = course.last().map_or(0.0, |look| look.end_s);
+        Self { count, seconds: (end / count as f64).max(1e-9) }
     }
 
-    /// Which of them a moment belongs to. What a look has found came before its end.
-    fn part(&self, look: &Look) -> usize {
-        let middle = look.end_s - look.lasted_s / 2.0;
-        ((middle / self.seconds.max(1e-9)) as usize).min(self.count - 1)
+    /// Adds what a look has found to the parts that it covers, to each in proportion to the time that they have in common.
+    pub fn spread(&self, look: &Look, amount: f64, parts: &mut [f64]) {
+        let end = self.seconds * self.count as f64;
+        let to = look.end_s.clamp(0.0, end);
+        let from = (look.end_s - look.lasted_s).clamp(0.0, to);
+        let part_of = |moment: f64| ((moment / self.seconds) as usize).min(self.count - 1);
+        let (first, last) = (part_of(from), part_of(to));
+        let lasted = to - from;
+        for index in first..=last {
+            let Some(part) = parts.get_mut(index) else { continue };
+            let begins = self.seconds * index as f64;
+            // The last one ends where the look does: so that nothing is lost by rounding.
+            let ends = if index == last { to } else { begins + self.seconds };
+            let common = (ends - begins.max(from)).max(0.0);
+            *part += if lasted > 0.0 { amount * common / lasted } else { amount };
+        }
     }
 
-    fn sum(&self, summary: &Summary, depth: Depth, way: Direction) -> Vec<f64> {
+    fn bytes(&self, summary: &Summary, depth: Depth, way: Direction) -> Vec<f64> {
         let mut sums = vec![0.0; self.count];
         for look in &summary.course {
-            if let Some(sum) = sums.get_mut(self.part(look)) {
-                *sum += look.bytes.get(&(depth, way)).copied().unwrap_or(0) as f64;
+            if let Some(bytes) = look.bytes.get(&(depth, way)) {
+                self.spread(look, *bytes as f64, &mut sums);
             }
         }
         sums
     }
 
-    /// The seconds below a drawing.
-    fn axis(&self, html: &mut String, y: f64) {
-        let total = self.seconds * self.count as f64;
-        for step in 0..=4 {
-            let (x, anchor) =
-                (LABELS + (WIDTH - LABELS) * f64::from(step) / 4.0, ["start", "middle", "middle", "middle", "end"]);
-            let anchor = anchor.get(step as usize).unwrap_or(&"middle");
-            let seconds = total * f64::from(step) / 4.0;
-            let decimals = usize::from(total < 40.0);
-            html.push_str(&format!(
-                "<text class=\"faint\" x=\"{x:.1}\" y=\"{y}\" text-anchor=\"{anchor}\">{seconds:.decimals$} s</text>"
-            ));
-        }
+    /// Where a part begins in a drawing, and how wide it is.
+    pub fn column(&self, part: usize) -> (f64, f64) {
+        let width = (WIDTH - LABELS - 20.0) / self.count as f64;
+        (LABELS + part as f64 * width, (width - 0.5).max(0.5))
+    }
+
+    /// Seconds since the start, below a drawing.
+    pub fn axis(&self, top: f64, bottom: f64) -> Markup {
+        let axis = Axis::ending_at(Unit::Time, self.seconds * self.count as f64 * 1e9, 8);
+        axis_below(&axis, WIDTH - LABELS - 20.0, top, bottom)
     }
 }
 
-fn throughput(html: &mut String, title: &str, bytes: &[Vec<f64>; 2], parts: &Parts) {
-    const HEIGHT: f64 = 60.0;
-    let rates: Vec<[f64; 2]> = bytes[0]
-        .iter()
-        .zip(&bytes[1])
-        .map(|(read, written)| [read / parts.seconds.max(1e-9), written / parts.seconds.max(1e-9)])
-        .collect();
-    let most = rates.iter().map(|rates| rates.iter().sum::<f64>()).fold(1.0, f64::max);
-    let width = (WIDTH - LABELS) / parts.count as f64;
-    html.push_str(&format!("<svg viewBox=\"0 0 {WIDTH} {}\" role=\"img\">", HEIGHT + 26.0));
-    html.push_str(&format!(
-        "<text x=\"{0}\" y=\"24\" text-anchor=\"end\">{title}</text><text class=\"faint\" x=\"{0}\" y=\"42\" text-anchor=\"end\">at most {1}/s</text>",
-        LABELS - 8.0,
-        size(most as u64)
-    ));
-    html.push_str(&format!(
-        "<line class=\"grid\" x1=\"{LABELS}\" x2=\"{WIDTH}\" y1=\"{0}\" y2=\"{0}\"/>",
-        HEIGHT + 6.0
-    ));
-    for (part, rates) in rates.iter().enumerate() {
-        let mut y = HEIGHT + 6.0;
-        for (rate, class) in rates.iter().zip(["read", "written"]).filter(|(rate, _)| **rate > 0.0) {
-            let height = (rate / most * HEIGHT).max(0.5);
-            y -= height;
-            html.push_str(&format!(
-                "<rect class=\"{class}\" x=\"{:.1}\" y=\"{y:.1}\" width=\"{:.2}\" height=\"{height:.1}\"><title>{class} {}/s</title></rect>",
-                LABELS + part as f64 * width,
-                (width - 0.5).max(0.5),
-                size(*rate as u64)
-            ));
-        }
-    }
-    parts.axis(html, HEIGHT + 20.0);
-    html.push_str("</svg>\n");
-}
-
-fn heat(html: &mut String, summary: &Summary, depth: Depth, parts: &Parts) {
-    const ROW: f64 = 16.0;
-    let mut rows: Vec<(u32, &Process, BTreeMap<usize, u64>, u64)> = Vec::new();
-    for (pid, process) in &summary.processes {
-        let mut cells = BTreeMap::new();
-        for (look, _, bytes) in process.course.iter().filter(|(_, other, _)| *other == depth) {
-            if let Some(look) = summary.course.get(*look) {
-                *cells.entry(parts.part(look)).or_default() += bytes;
+pub fn over_time(summary: &Summary, parts: &Parts) -> Markup {
+    html! {
+        h2 id="time" { "Throughput over time" }
+        (super::key())
+        @for depth in Depth::ALL {
+            @let bytes = [Direction::Read, Direction::Written].map(|way| parts.bytes(summary, *depth, way));
+            @if bytes.iter().flatten().any(|bytes| *bytes > 0.0) {
+                h3 { "Bytes " (depth.phrase()) }
+                (throughput(&bytes, parts))
             }
         }
-        let total = cells.values().sum();
-        if total > 0 {
-            rows.push((*pid, process, cells, total));
+        p.muted {
+            "Time is that since the recording began. An operation counts when it ends; what a look found is spread evenly over the time since the look before it."
         }
     }
-    rows.sort_by_key(|(pid, _, _, total)| (std::cmp::Reverse(*total), *pid));
-    let rest = rows.len().saturating_sub(MOST_PROCESSES);
-    rows.truncate(MOST_PROCESSES);
-    // Those who do the same begin one after the other: their numbers put them next to each other.
-    rows.sort_by_key(|(pid, ..)| *pid);
-    let most = rows.iter().flat_map(|(_, _, cells, _)| cells.values()).max().copied().unwrap_or(1).max(1) as f64;
-    let width = (WIDTH - LABELS) / parts.count as f64;
-    let height = ROW * rows.len() as f64;
-    html.push_str(&format!("<svg viewBox=\"0 0 {WIDTH} {}\" role=\"img\">", height + 20.0));
-    for (row, (pid, process, cells, total)) in rows.iter().enumerate() {
-        let y = row as f64 * ROW;
-        let label = charts::shortened(&name(*pid, process));
-        html.push_str(&format!(
-            "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}<title>{}</title></text>",
-            LABELS - 8.0,
-            y + 12.0,
-            escape(&label),
-            size(*total)
-        ));
-        html.push_str(&format!(
-            "<rect fill=\"currentColor\" opacity=\".05\" x=\"{LABELS}\" y=\"{y}\" width=\"{}\" height=\"{}\"/>",
-            WIDTH - LABELS,
-            ROW - 1.0
-        ));
-        for (part, bytes) in cells {
-            // By the root, so that what is small is seen beside what is large.
-            let strength = 0.12 + 0.88 * (*bytes as f64 / most).sqrt();
-            html.push_str(&format!(
-                "<rect fill=\"#b04a4a\" opacity=\"{strength:.2}\" x=\"{:.1}\" y=\"{y}\" width=\"{:.2}\" height=\"{}\"><title>{}</title></rect>",
-                LABELS + *part as f64 * width,
-                (width - 0.5).max(0.5),
-                ROW - 1.0,
-                size(*bytes)
-            ));
+}
+
+fn throughput(bytes: &[Vec<f64>; 2], parts: &Parts) -> Markup {
+    const HEIGHT: f64 = 90.0;
+    const TOP: f64 = 10.0;
+    let rates: Vec<[f64; 2]> =
+        bytes[0].iter().zip(&bytes[1]).map(|(read, written)| [read / parts.seconds, written / parts.seconds]).collect();
+    let axis = Axis::new(Unit::BytesPerSecond, rates.iter().map(|rates| rates.iter().sum()).fold(0.0, f64::max), 4);
+    html! {
+        svg viewBox=(format!("0 0 {WIDTH} {}", TOP + HEIGHT + 24.0)) role="img" {
+            (axis_beside(&axis, TOP, HEIGHT))
+            (parts.axis(TOP + HEIGHT, TOP + HEIGHT))
+            @for (part, rates) in rates.iter().enumerate() {
+                @let (x, width) = parts.column(part);
+                @let heights = rates.map(|rate| axis.place(rate) * HEIGHT);
+                @if rates[0] > 0.0 {
+                    rect.read x=(at(x)) y=(at(TOP + HEIGHT - heights[0])) width=(at(width)) height=(at(heights[0])) {
+                        title { "read " (size(rates[0] as u64)) "/s" }
+                    }
+                }
+                @if rates[1] > 0.0 {
+                    rect.written x=(at(x)) y=(at(TOP + HEIGHT - heights[0] - heights[1])) width=(at(width)) height=(at(heights[1])) {
+                        title { "written " (size(rates[1] as u64)) "/s" }
+                    }
+                }
+            }
         }
-        html.push('\n');
+        "\n"
     }
-    parts.axis(html, height + 15.0);
-    html.push_str("</svg>\n");
-    html.push_str(&format!("<p class=\"muted\">the darkest: {} in {:.2} s", size(most as u64), parts.seconds));
-    if rest > 0 {
-        html.push_str(&format!("; and {rest} processes that moved less"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    fn looks(lengths: &[f64]) -> Vec<Look> {
+        let mut end_s = 0.0;
+        let look = |lasted_s: &f64| {
+            end_s += lasted_s;
+            Look { end_s, lasted_s: *lasted_s, bytes: BTreeMap::new() }
+        };
+        lengths.iter().map(look).collect()
     }
-    html.push_str("</p>\n");
+
+    proptest! {
+        /// Whatever the interval, and however many looks there are; the last one is shorter, as where a command ends.
+        #[test]
+        fn a_steady_rate_gives_equal_parts(interval in 0.01_f64..100.0, count in 1_usize..700, last in 0.001_f64..1.0) {
+            const RATE: f64 = 100.0 * 1024.0 * 1024.0;
+            let mut lengths = vec![interval; count];
+            lengths.push(interval * last);
+            let course = looks(&lengths);
+            let parts = Parts::of(&course);
+            let mut sums = vec![0.0; parts.count];
+            course.iter().for_each(|look| parts.spread(look, RATE * look.lasted_s, &mut sums));
+            for sum in &sums {
+                prop_assert!((sum / parts.seconds / RATE - 1.0).abs() < 1e-6, "{} looks of {}: {:?}", count, interval, sums);
+            }
+        }
+
+        /// Whatever each look has found, and however long it lasted.
+        #[test]
+        fn no_byte_is_lost_or_added(found in prop::collection::vec((0.0_f64..20.0, 0_u64..1 << 40), 1..400)) {
+            let course = looks(&found.iter().map(|(lasted, _)| *lasted).collect::<Vec<_>>());
+            let parts = Parts::of(&course);
+            let mut sums = vec![0.0; parts.count];
+            course.iter().zip(&found).for_each(|(look, (_, bytes))| parts.spread(look, *bytes as f64, &mut sums));
+            let all: u64 = found.iter().map(|(_, bytes)| bytes).sum();
+            prop_assert!((sums.iter().sum::<f64>() - all as f64).abs() <= all as f64 * 1e-9 + 1e-3);
+        }
+    }
+
+    #[test]
+    fn a_look_counts_where_it_was_and_nowhere_else() {
+        let course = looks(&[1.0, 1.0, 1.0, 1.0]);
+        let parts = Parts::of(&course);
+        let mut sums = vec![0.0; parts.count];
+        parts.spread(&Look { end_s: 2.5, lasted_s: 1.0, bytes: BTreeMap::new() }, 100.0, &mut sums);
+        assert_eq!(sums, [0.0, 50.0, 50.0, 0.0]);
+    }
 }
