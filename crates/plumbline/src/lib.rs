@@ -8,6 +8,7 @@ mod daemon;
 mod detection;
 mod evidence;
 mod io;
+mod page;
 mod prove;
 mod publish;
 mod recording;

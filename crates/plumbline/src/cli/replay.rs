@@ -16,8 +16,8 @@ use model::{Incident, Nanos};
 use super::{EXIT_USAGE, kind::Kind, usage_error};
 use crate::{
     config::{self, Config},
-    daemon::excerpt,
-    detection::{self, ChangeExt, Detection, Report, Reporter, Rules},
+    daemon::{excerpt, excerpt_after},
+    detection::{self, ChangeExt, Detection, Excerpts, Report, Reporter, Rules},
     evidence::{Attachment, Collector, Id, Outcome, Request, Scope, Settings},
     recording::Reader,
     source::{EventSource, RecordedSource, Step, Wanted},
@@ -240,7 +240,7 @@ impl<'a> Found<'a> {
     }
 
     fn bundle(&mut self, source: &dyn EventSource, id: &Id, report: Report<'_>) {
-        let Report { change, described, recorder, children, .. } = report;
+        let Report { change, told_until, described, recorder, children, .. } = report;
         let Some(collector) = &self.collector else { return };
         let episode = change.episode();
         let before = self.before.entry(id.clone());
@@ -251,8 +251,10 @@ impl<'a> Found<'a> {
         let attachments: Vec<Attachment> = detection::attachments(
             source,
             (episode.window.events().to_vec(), children),
-            self.before.remove(id).flatten(),
-            &described,
+            Excerpts {
+                before: self.before.remove(id).flatten(),
+                after: excerpt_after(self.config, &recorder, told_until),
+            },
         );
         let request =
             Request { id: id.clone(), incident: described, attachments, actions: vec![], scope: Scope::default() };

@@ -3,20 +3,22 @@
 use std::{
     ffi::{OsStr, OsString},
     fs::{self, File},
-    io::Write,
+    io::{self, Seek, Write},
     path::{Path, PathBuf},
     process::ExitCode,
 };
 
 use anyhow::{Context, Error, Result};
-use model::Incident;
 
 use super::{
     folder::{self, Folder},
     incidents::read_incident,
     kind::Kind,
 };
-use crate::{evidence::Id, view::report};
+use crate::{
+    evidence::{Id, each_entry},
+    page::{EVENTS, Material, Names},
+};
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -27,20 +29,27 @@ pub struct Arguments {
     /// Where the page goes; without it, standard output
     #[arg(short, long, value_name = "F.html")]
     output: Option<PathBuf>,
+    /// Leave out names of files, processes, users, hosts, mounts and addresses, and what the evidence holds: for strangers
+    #[arg(long)]
+    redact: bool,
 }
 
+/// Files of a bundle that are looked at, and bytes in all: beyond, it is none of ours.
+const FILES: usize = 1_000;
+const BYTES: u64 = 1 << 30;
+
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let incident = match Wanted::parse(&arguments.bundle) {
+    let material = match Wanted::parse(&arguments.bundle) {
         None => in_file(Path::new(&arguments.bundle))?,
         Some(wanted) => match arguments.folder.find()? {
             Ok(folder) => stored(&folder, wanted)?,
             Err(code) => return Ok(code),
         },
     };
-    let page = report::page(&incident);
+    let page = material.page(if arguments.redact { Names::Redacted } else { Names::Shown });
     match &arguments.output {
         Some(path) => fs::write(path, page).with_context(|| format!("cannot write {}", path.display()))?,
-        None => std::io::stdout().lock().write_all(page.as_bytes())?,
+        None => io::stdout().lock().write_all(page.as_bytes())?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -58,7 +67,7 @@ impl Wanted {
     }
 }
 
-fn stored(folder: &Folder, wanted: Wanted) -> Result<Incident> {
+fn stored(folder: &Folder, wanted: Wanted) -> Result<Material> {
     let none = || format!("no incidents in {}", folder.path.display());
     let store = folder.store.as_ref().with_context(none)?;
     let id = match wanted {
@@ -66,11 +75,31 @@ fn stored(folder: &Folder, wanted: Wanted) -> Result<Incident> {
         Wanted::Latest => store.list()?.into_iter().next().with_context(none)?.id,
     };
     let shown = || format!("cannot read {}; `plumbline incidents` lists what there is", store.path_of(&id).display());
-    store.open_bundle(&id).map_err(Error::from).and_then(read_incident).with_context(shown)
+    store.open_bundle(&id).map_err(Error::from).and_then(gather).with_context(shown)
 }
 
-fn in_file(path: &Path) -> Result<Incident> {
-    let incident = File::open(path).map_err(Error::from).and_then(read_incident);
-    let incident = incident.with_context(|| format!("cannot read {}", path.display()));
-    incident.map_err(|error| Kind::explain(path, Kind::Bundle, error))
+fn in_file(path: &Path) -> Result<Material> {
+    let material = File::open(path).map_err(Error::from).and_then(gather);
+    let material = material.with_context(|| format!("cannot read {}", path.display()));
+    material.map_err(|error| Kind::explain(path, Kind::Bundle, error))
+}
+
+/// What a page takes of a bundle. The slow operations are needed first, wherever in the bundle they are.
+fn gather(bundle: File) -> Result<Material> {
+    let mut material = Material::new(read_incident(bundle.try_clone()?)?);
+    for is_first in [true, false] {
+        (&bundle).rewind()?;
+        let (mut files, mut total) = (0, 0_u64);
+        each_entry(&bundle, |name, bytes, content| {
+            (files, total) = (files + 1, total.saturating_add(bytes));
+            if files > FILES || total > BYTES {
+                return Ok(false);
+            }
+            if (name == EVENTS) == is_first {
+                io::copy(content, &mut material.file(name, bytes))?;
+            }
+            Ok(true)
+        })?;
+    }
+    Ok(material)
 }

@@ -9,7 +9,7 @@ use probes::{Counters, ProbeSet, Recorder, Runs};
 use super::{Daemon, control, logging, nanos, publish::Publish, release_free_memory, waiting::Waiting};
 use crate::{
     config::Config,
-    detection::{self, ChangeExt, Report, Reporter, Rules},
+    detection::{self, ChangeExt, Excerpts, Report, Reporter, Rules},
     evidence::{Attachment, Cause, Collector, Done, INCIDENTS, Id, Outcome, Request, Scope},
     source::EventSource,
 };
@@ -34,7 +34,7 @@ impl Reporter for Bundles<'_> {
 
     /// Has the bundle made, or, if there is one, renewed.
     fn report(&mut self, source: &dyn EventSource, rules: &Rules, report: Report<'_>) -> bool {
-        let Report { change, id, known, described, recorder, children } = report;
+        let Report { change, id, known, told_until, described, recorder, children } = report;
         let episode = change.episode();
         let (waited, folded) = self.waiting.summary(episode.id);
         let described = Incident { waited, ..described };
@@ -48,8 +48,11 @@ impl Reporter for Bundles<'_> {
             logging::audit(self.config.audit, "incident", || format!("{} is over", id.as_str()));
         }
         let events = episode.window.events().to_vec();
-        let excerpt = (!known).then(|| excerpt(self.config, &recorder, episode.window.from)).flatten();
-        let mut attachments = detection::attachments(source, (events, children), excerpt, &described);
+        let excerpts = Excerpts {
+            before: (!known).then(|| excerpt(self.config, &recorder, episode.window.from)).flatten(),
+            after: excerpt_after(self.config, &recorder, told_until.filter(|_| known && change.closed())),
+        };
+        let mut attachments = detection::attachments(source, (events, children), excerpts);
         if !folded.is_empty() {
             let write = Box::new(move |out: &mut dyn Write| out.write_all(folded.as_bytes()));
             attachments.push(Attachment { name: "stacks.folded", write });
@@ -77,8 +80,17 @@ impl Reporter for Bundles<'_> {
 /// The seconds before `from`, and no more of them than an eighth of the disk limit holds: 32 bytes each, compressed.
 pub fn excerpt(config: &Config, recorder: &Recorder, from: u64) -> Option<Recorder> {
     let span = nanos(config.evidence.recorder);
-    let limit = (config.cleanup.max_bytes / 8 / 32).clamp(100, 20_000) as usize;
-    (span > 0).then(|| recorder.excerpt(from.saturating_sub(span), limit))
+    (span > 0).then(|| recorder.excerpt(from.saturating_sub(span), limit(config)))
+}
+
+/// What ended later than `until`, likewise; nothing if that is not known.
+pub fn excerpt_after(config: &Config, recorder: &Recorder, until: Option<u64>) -> Option<Recorder> {
+    let until = until.filter(|_| !config.evidence.recorder.is_zero())?;
+    Some(recorder.excerpt(until.saturating_add(1), limit(config)))
+}
+
+fn limit(config: &Config) -> usize {
+    (config.cleanup.max_bytes / 8 / 32).clamp(100, 20_000) as usize
 }
 
 /// What each probe has lost since it was loaded, by cause; and what was left out on purpose.
@@ -119,14 +131,15 @@ impl Daemon {
         self.source.begin_interval();
         let id = collector.next_id(Timestamp::now(), "all", "snapshot");
         let described = detection::describe_snapshot(&self.source, id.as_str(), by);
-        let excerpt = excerpt(&self.setup.config, &self.source.recorder(), self.source.now());
+        let before = excerpt(&self.setup.config, &self.source.recorder(), self.source.now());
+        let excerpts = Excerpts { before, after: None };
         let remote: Vec<_> = self.source.watch().mounts().iter().filter(|point| point.remote).collect();
         let mounts = remote.iter().map(|point| detection::scoped(point.mount.clone(), Some(point.device))).collect();
         let servers: BTreeSet<_> = remote.iter().map(|point| point.mount.server.clone()).collect();
         let servers = servers.into_iter().filter(|server| !server.is_empty()).collect();
         let request = Request {
             id: id.clone(),
-            attachments: detection::attachments(&self.source, Default::default(), excerpt, &described),
+            attachments: detection::attachments(&self.source, Default::default(), excerpts),
             incident: described,
             actions: self.setup.config.resolve(&self.setup.config.snapshot),
             scope: Scope { mounts, servers, pids: vec![] },

@@ -37,7 +37,7 @@ use crate::{
 };
 use control::Control;
 use incidents::Bundles;
-pub use incidents::{excerpt, losses_of};
+pub use incidents::{excerpt, excerpt_after, losses_of};
 use lock::Lock;
 use publish::Publish;
 pub use recorder::recording_header;

@@ -22,12 +22,12 @@ use super::{
 use crate::{
     evidence::{Attachment, Scope, ScopedMount},
     io::jobs,
+    page,
     source::EventSource,
     view::{
         below,
         clock::{Clock, nanos},
         event::{self, milliseconds},
-        report,
     },
 };
 
@@ -168,32 +168,35 @@ pub fn scope(source: &dyn EventSource, episode: &Episode) -> Scope {
     Scope { mounts, servers, pids: top.processes.iter().map(|place| place.key.pid).collect() }
 }
 
-/// The files of a bundle that come from the daemon: the slow operations, every operation before them, and the page.
+/// Copies of parts of the flight recorder, for a bundle.
+#[derive(Default)]
+pub struct Excerpts {
+    /// The seconds before the incident was noticed.
+    pub before: Option<Recorder>,
+    /// From then until it was over.
+    pub after: Option<Recorder>,
+}
+
+/// The files of a bundle that come from the daemon: the slow operations, which the page needs first, and every operation before and after.
 pub fn attachments(
     source: &dyn EventSource,
     (events, children): (Vec<Event>, Children),
-    excerpt: Option<Recorder>,
-    incident: &Incident,
+    excerpts: Excerpts,
 ) -> Vec<Attachment> {
-    let (clock, mut names) = (source.clock(), Names::of(source, events.iter()));
-    let page = report::page(incident);
-    let mut attachments = vec![Attachment {
-        name: "report.html",
-        write: Box::new(move |out: &mut dyn Write| out.write_all(page.as_bytes())),
-    }];
-    if let Some(recorder) = excerpt {
-        names.add(source, recorder.events().map(|event| event.mount));
-        let names = names.clone();
-        let write = move |out: &mut dyn Write| names.write(out, &clock, recorder.events(), &Children::default());
-        attachments.push(Attachment { name: "recorder.jsonl", write: Box::new(write) });
-    }
+    let (clock, names) = (source.clock(), Names::of(source, events.iter()));
     let write = move |out: &mut dyn Write| names.write(out, &clock, events.into_iter(), &children);
-    attachments.push(Attachment { name: "events.jsonl", write: Box::new(write) });
+    let mut attachments = vec![Attachment { name: page::EVENTS, write: Box::new(write) }];
+    for (name, recorder) in [("recorder.jsonl", excerpts.before), ("after.jsonl", excerpts.after)] {
+        let Some(recorder) = recorder else { continue };
+        let mut names = Names(HashMap::new());
+        names.add(source, recorder.events().map(|event| event.mount));
+        let write = move |out: &mut dyn Write| names.write(out, &clock, recorder.events(), &Children::default());
+        attachments.push(Attachment { name, write: Box::new(write) });
+    }
     attachments
 }
 
 /// Names of mounts, looked up while the watch is at hand, for a thread that has none.
-#[derive(Clone)]
 struct Names(HashMap<MountKey, Mount>);
 
 impl Names {

@@ -33,6 +33,8 @@ enum Depth {
 pub struct Open {
     /// Its bundle; `None` if none could be made yet, or it has been deleted since.
     bundle: Option<Id>,
+    /// When the newest operation had ended that the recorder had when this was first reported.
+    told_until: Option<Nanos>,
     /// Whether that bundle has been on disk.
     written: bool,
     /// What is mounted where it was slow: `//server/share`.
@@ -58,6 +60,8 @@ pub struct Report<'a> {
     pub id: &'a Id,
     /// Whether a bundle of this name was made already.
     pub known: bool,
+    /// When the newest operation had ended that the recorder had when it was first reported; `None` if it is only now.
+    pub told_until: Option<Nanos>,
     /// What is said of it.
     pub described: Incident,
     /// The flight recorder.
@@ -170,6 +174,7 @@ impl Detection {
             let detected = source.clock().wall(episode.window.to);
             reporter.next_id(detected, &episode.anomaly.probe, &episode.anomaly.kind)
         });
+        let told_until = open.and_then(|open| open.told_until);
         let recorder = source.recorder();
         self.children.find(source, episode.window.events().iter(), || &*recorder);
         let also: Vec<_> =
@@ -187,10 +192,12 @@ impl Detection {
         };
         let described = describe::describe(source, facts);
         let children = self.children.only(episode.window.events().iter());
-        let report = Report { change, id: &id, known: is_known, described, recorder, children };
+        let report =
+            Report { change, id: &id, known: is_known, told_until, described, recorder: recorder.clone(), children };
         let taken = reporter.report(source, &self.rules, report);
         if let Some(open) = self.open.get_mut(&episode.id).filter(|_| taken) {
             open.bundle = Some(id);
+            open.told_until = open.told_until.or_else(|| recorder.events_since(0, 1).last().map(|newest| newest.end()));
         }
     }
 

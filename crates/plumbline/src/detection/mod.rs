@@ -22,7 +22,7 @@ use model::{Nanos, Operation};
 
 use crate::{config::Config, source::EventSource, view::clock::nanos};
 pub use children::{Children, SETTLED, below};
-pub use describe::{attachments, describe_snapshot, scope, scoped};
+pub use describe::{Excerpts, attachments, describe_snapshot, scope, scoped};
 pub use incidents::{Report, Reporter};
 pub use rules::{Change, ChangeExt, Rules};
 

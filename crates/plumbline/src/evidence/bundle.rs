@@ -4,11 +4,13 @@ use std::io::{self, BufReader, Read, Write};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use model::Incident;
 
 use super::id::Id;
 use super::output::Spool;
 use super::retention::{Claimed, DiskQuota};
 use super::store::Store;
+use crate::page::{Material, Names, PAGE, Reading};
 
 /// zstd's own default: past it, size barely falls and time rises.
 const LEVEL: i32 = 3;
@@ -23,17 +25,19 @@ pub struct Writer {
     tar: Option<tar::Builder<Compressed>>,
     store: Arc<Store>,
     id: Id,
+    /// What the page is made of.
+    material: Material,
     /// Seconds since the epoch, for the entries.
     begun: u64,
     committed: bool,
 }
 
 impl Writer {
-    /// Starts one.
+    /// Starts one of an incident, with its `incident.json`.
     ///
     /// # Errors
-    /// If the temporary file cannot be created.
-    pub fn create(store: &Arc<Store>, quota: &Arc<DiskQuota>, id: &Id) -> Result<Self> {
+    /// If the temporary file cannot be created or written.
+    pub fn create(store: &Arc<Store>, quota: &Arc<DiskQuota>, id: &Id, incident: &Incident) -> Result<Self> {
         let shown = store.path_of(id);
         let file = store.create_temporary(id).with_context(|| format!("cannot write {}", shown.display()))?;
         let mut encoder = Compressed::new(Claimed::new(file, quota.clone(), u64::MAX), LEVEL)?;
@@ -41,7 +45,10 @@ impl Writer {
         encoder.include_checksum(true)?;
         let begun = u64::try_from(jiff::Timestamp::now().as_second()).unwrap_or(0);
         let tar = Some(tar::Builder::new(encoder));
-        Ok(Self { tar, store: store.clone(), id: id.clone(), begun, committed: false })
+        let material = Material::new(incident.clone());
+        let mut writer = Self { tar, store: store.clone(), id: id.clone(), material, begun, committed: false };
+        writer.add_bytes("incident.json", &json(incident)?).context("incident.json")?;
+        Ok(writer)
     }
 
     /// Adds a small part.
@@ -72,7 +79,7 @@ impl Writer {
         header.set_mtime(self.begun);
         header.set_size(bytes);
         header.set_cksum();
-        let mut counted = Counted { content: content.take(bytes), bytes: 0 };
+        let mut counted = Counted { content: content.take(bytes), bytes: 0, page: self.material.file(name, bytes) };
         tar.append(&header, &mut counted)?;
         if counted.bytes != bytes {
             return Err(io::Error::new(
@@ -83,11 +90,14 @@ impl Writer {
         Ok(())
     }
 
-    /// Makes it whole: synced and under its name. Says its size in bytes. `replacing` allows that the name is taken.
+    /// Makes it whole: with its page, synced and under its name. Says its size in bytes. `replacing` allows that the name is taken.
     ///
     /// # Errors
     /// Any error of writing; nothing is left behind then.
     pub fn commit(mut self, replacing: bool) -> Result<u64> {
+        let page = std::mem::take(&mut self.material).page(Names::Shown);
+        self.add_bytes(PAGE, page.as_bytes()).context(PAGE)?;
+        drop(page);
         let tar = self.tar.take().context("the bundle is finished")?;
         let file = tar.into_inner()?.finish()?;
         let bytes = file.written();
@@ -109,15 +119,18 @@ impl Drop for Writer {
     }
 }
 
-struct Counted<R> {
+/// What is read, counted, and shown to the page.
+struct Counted<'a, R> {
     content: R,
     bytes: u64,
+    page: Reading<'a>,
 }
 
-impl<R: Read> Read for Counted<R> {
+impl<R: Read> Read for Counted<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.content.read(buffer)?;
         self.bytes += count as u64;
+        self.page.write_all(buffer.get(..count).unwrap_or_default())?;
         Ok(count)
     }
 }
@@ -131,7 +144,8 @@ pub fn each_entry(bundle: impl Read, mut see: impl FnMut(&str, u64, &mut dyn Rea
     // Refuse what would need much memory: no bundle of ours does.
     decoder.window_log_max(WINDOW_LOG)?;
     let mut archive = tar::Archive::new(decoder);
-    for entry in archive.entries()? {
+    // Raw: a name or header of any length that an extension may bring is not held in memory. No bundle of ours has one.
+    for entry in archive.entries()?.raw(true) {
         let mut entry = entry?;
         let name = entry.path()?.to_str().map(str::to_owned);
         let bytes = entry.size();

@@ -14,6 +14,7 @@ use super::retention::DiskQuota;
 use super::runner::{Batch, Context, Status, Threads};
 use super::store::Store;
 use super::{Attachment, Outcome, Request, Settings};
+use crate::page::PAGE;
 
 /// The bundle to be updated was never written, or retention has deleted it.
 #[derive(Debug, thiserror::Error)]
@@ -39,7 +40,7 @@ impl Workshop {
     pub fn collect(&self, settings: Arc<Settings>, request: Request) -> Result<Outcome> {
         let started = Instant::now();
         let store = self.open(&settings, None)?;
-        let mut writer = Writer::create(&store, &self.quota, &request.id)?;
+        let mut writer = Writer::create(&store, &self.quota, &request.id, &request.incident)?;
         let context = Context {
             scope: Arc::new(request.scope),
             settings,
@@ -50,7 +51,6 @@ impl Workshop {
         };
         // First of all: what they look at is changing.
         let mut batch = Batch::start(request.actions, context);
-        writer.add_bytes("incident.json", &bundle::json(&request.incident)?).context("incident.json")?;
         self.attach(&mut writer, &store, request.attachments)?;
         let mut manifest = Vec::new();
         while let Some((record, spool)) = batch.next() {
@@ -66,7 +66,7 @@ impl Workshop {
         Ok(Outcome::Written { id: request.id, path, bytes, seconds: started.elapsed().as_secs_f64(), actions_failed })
     }
 
-    /// Writes a bundle anew with another `incident.json` and other attachments; all else in it stays.
+    /// Writes a bundle anew with another `incident.json`, its page and other attachments; all else in it stays.
     ///
     /// # Errors
     /// If it is gone or cannot be written; then the old one, if any, stays as it is.
@@ -85,9 +85,8 @@ impl Workshop {
             _ => anyhow::Error::new(error).context(format!("cannot read {}", path.display())),
         })?;
         let mut replaced: Vec<&str> = attachments.iter().map(|attachment| attachment.name).collect();
-        replaced.push("incident.json");
-        let mut writer = Writer::create(&store, &self.quota, &id)?;
-        writer.add_bytes("incident.json", &bundle::json(incident)?).context("incident.json")?;
+        replaced.extend(["incident.json", PAGE]);
+        let mut writer = Writer::create(&store, &self.quota, &id, incident)?;
         self.attach(&mut writer, &store, attachments)?;
         bundle::each_entry(old, |name, bytes, content| {
             if !replaced.contains(&name) {

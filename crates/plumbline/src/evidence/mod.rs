@@ -33,7 +33,7 @@ use model::Incident;
 use crate::watched::Watched;
 
 pub use actions::ACTIONS;
-pub use bundle::read_entry;
+pub use bundle::{each_entry, read_entry};
 pub use collector::{Collector, Counters};
 pub use command::exit_code;
 pub use id::Id;
@@ -114,7 +114,7 @@ pub struct ScopedMount {
 /// Writes one attachment. It streams: nothing holds an attachment whole in memory.
 pub type WriteAttachment = Box<dyn FnOnce(&mut dyn Write) -> io::Result<()> + Send>;
 
-/// A file of the bundle that the daemon itself provides: `events.jsonl`, `recorder.jsonl`, `report.html`.
+/// A file of the bundle that the daemon itself provides: `events.jsonl` before all others, `recorder.jsonl`.
 pub struct Attachment {
     /// Its name in the bundle.
     pub name: &'static str,

@@ -20,7 +20,16 @@ fn a_bundle_holds_the_incident_the_attachments_and_every_action() {
     let names: Vec<&str> = parts.keys().map(String::as_str).collect();
     assert_eq!(
         names,
-        ["dmesg.txt", "events.jsonl", "incident.json", "manifest.json", "mounts.txt", "processes.txt", "sockets.txt"]
+        [
+            "dmesg.txt",
+            "events.jsonl",
+            "incident.json",
+            "manifest.json",
+            "mounts.txt",
+            "processes.txt",
+            "report.html",
+            "sockets.txt"
+        ]
     );
     assert_eq!(parts["events.jsonl"].len(), 30_000);
     let incident: serde_json::Value = serde_json::from_slice(&parts["incident.json"]).unwrap();
@@ -58,7 +67,10 @@ fn the_stock_tools_can_read_a_bundle() {
     if String::from_utf8_lossy(&tar.stderr).contains("zstd: Cannot exec") {
         return eprintln!("SKIPPED: zstd is not installed");
     }
-    assert_eq!(String::from_utf8_lossy(&tar.stdout), "incident.json\nevents.jsonl\nmounts.txt\nmanifest.json\n");
+    assert_eq!(
+        String::from_utf8_lossy(&tar.stdout),
+        "incident.json\nevents.jsonl\nmounts.txt\nmanifest.json\nreport.html\n"
+    );
 }
 
 #[test]
@@ -77,22 +89,25 @@ fn hostile_action_names_stay_inside_the_bundle() {
 fn an_update_replaces_the_incident_and_keeps_the_evidence() {
     let dir = tempfile::tempdir().unwrap();
     let collector = start(&dir);
-    let first = request(
-        &id(1),
-        vec![text("events.jsonl", "one\n"), text("report.html", "page")],
-        vec![shell("mine", "echo $$")],
-    );
+    let first = request(&id(1), vec![text("events.jsonl", "one\n")], vec![shell("mine", "echo $$")]);
     let before = unpack(written(&one(&collector, first)));
     collector
-        .update(id(1), Incident { windows: 7, ..Incident::default() }, vec![text("events.jsonl", "one\ntwo\n")])
+        .update(
+            id(1),
+            Incident { windows: 7, operations: 9, ..Incident::default() },
+            vec![text("events.jsonl", "one\ntwo\n")],
+        )
         .unwrap();
     let done = answers(&collector, 1).remove(0);
     let after = unpack(written(&done));
     assert_eq!(after["events.jsonl"], b"one\ntwo\n");
     assert_eq!(serde_json::from_slice::<serde_json::Value>(&after["incident.json"]).unwrap()["windows"], 7);
-    for kept in ["manifest.json", "mine.txt", "report.html"] {
+    for kept in ["manifest.json", "mine.txt"] {
         assert_eq!(before[kept], after[kept], "{kept}");
     }
+    let page = |parts: &BTreeMap<String, Vec<u8>>| String::from_utf8(parts["report.html"].clone()).unwrap();
+    assert!(page(&before).contains("No event was lost") && !page(&before).contains("9 operations counted"));
+    assert!(page(&after).contains("9 operations counted") && page(&after).contains("echo $$"), "the page is made anew");
     assert_eq!(after.len(), before.len());
     assert_eq!(listing(dir.path()), [id(1).bundle()]);
 }

@@ -207,7 +207,7 @@ fn whenever_it_is_killed_every_bundle_is_whole() {
         let collector = start(&dir);
         assert!(collector.counters().leftovers <= 1);
         for name in listing(dir.path()) {
-            assert_eq!(unpack(&incidents(&dir).join(name)).len(), 3);
+            assert_eq!(unpack(&incidents(&dir).join(name)).len(), 4);
         }
     }
 }

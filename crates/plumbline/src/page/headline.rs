@@ -1,0 +1,184 @@
+//! What the page says first: who noticed what, where, since when, how bad it is, what the cause is and how sure that is.
+
+use diagnose::{baseline, counted, latency, span};
+use maud::{Markup, html};
+use model::{Alternative, Cause, Incident, Layer, SNAPSHOT, State};
+
+use super::{
+    normal::Normal,
+    units::{grouped, lasted, moment},
+};
+
+/// Below this confidence, nobody is accused: as `diagnose` has it, whatever wrote the bundle.
+const NAMED: f64 = 0.8;
+
+/// The cause that may be named, and how sure it is.
+pub fn culprit(incident: &Incident) -> Option<(Layer, Option<Cause>, f64)> {
+    let verdict = &incident.verdict;
+    let is_named = verdict.layer != Layer::Unknown && verdict.confidence >= NAMED;
+    is_named.then_some((verdict.layer, verdict.cause, verdict.confidence))
+}
+
+/// The first sentence.
+pub fn sentence(incident: &Incident, normal: &Normal) -> String {
+    let host = if incident.host.name.is_empty() { "a host" } else { &incident.host.name };
+    if incident.anomaly.kind == SNAPSHOT {
+        return format!(
+            "Plumbline on {host} took this snapshot at {}; nothing was detected.",
+            moment(&incident.detected)
+        );
+    }
+    let since = match incident.first_seen.as_str() {
+        "" => String::new(),
+        first_seen => format!(" since {}", moment(first_seen)),
+    };
+    let (what, normally) = what(incident, normal);
+    format!("Plumbline on {host} noticed {what}{}{since}{normally}: {}.", place(incident), why(incident))
+}
+
+/// What was noticed, and what it is against what is normal.
+fn what(incident: &Incident, normal: &Normal) -> (String, String) {
+    let top = incident.top.operations.first();
+    let is_slow = [latency::KIND, baseline::KIND].contains(&incident.anomaly.kind.as_ref());
+    let Some(top) = top.filter(|top| is_slow && top.share.count > 0) else {
+        let observed = incident.anomaly.observed.trim_end_matches('.');
+        let what = if observed.is_empty() { "that a rule was broken" } else { observed };
+        return (what.to_owned(), String::new());
+    };
+    let slow = counted(top.share.count, &format!("slow {} operation", top.operation));
+    let mean = span((top.share.total_ms.max(0.0) / top.share.count as f64 * 1e6) as u64);
+    let normally = match normal.median() {
+        Some(median) => {
+            format!(" instead of {} (the median of the last {} before)", span(median), grouped(normal.count()))
+        }
+        None => String::new(),
+    };
+    (slow, format!(", which took {mean} on average{normally}"))
+}
+
+/// Where it was.
+fn place(incident: &Incident) -> String {
+    let Some(mount) = incident.mount() else { return String::new() };
+    let named = |label: &str, name: &str| if name.is_empty() { None } else { Some(format!("{label}{name}")) };
+    let about =
+        [named("", &mount.source), named("on server ", &mount.server)].into_iter().flatten().collect::<Vec<_>>();
+    let at = if mount.mountpoint.is_empty() { "a mount" } else { &mount.mountpoint };
+    let more = match incident.top.mounts.len() {
+        0 | 1 => String::new(),
+        mounts => format!(" and {}", counted(mounts as u64 - 1, "other mount")),
+    };
+    if about.is_empty() { format!(" at {at}{more}") } else { format!(" at {at} ({}){more}", about.join(" ")) }
+}
+
+fn why(incident: &Incident) -> String {
+    match culprit(incident) {
+        Some((_, Some(cause), confidence)) => format!("{} ({})", cause.describe(), sure(confidence)),
+        Some((layer, None, confidence)) => format!("the {} is at fault ({})", layer.name(), sure(confidence)),
+        None => "the evidence does not say who was at fault".into(),
+    }
+}
+
+fn sure(confidence: f64) -> String {
+    format!("{:.0} % sure", confidence.clamp(0.0, 1.0) * 100.0)
+}
+
+/// The verdict in large letters, and of an unknown one what it may be and what would tell.
+pub fn verdict(incident: &Incident) -> Markup {
+    if incident.anomaly.kind == SNAPSHOT {
+        return Markup::default();
+    }
+    let alternatives = incident.verdict.alternatives.iter().take(2);
+    html! {
+        @match culprit(incident) {
+            Some((layer, cause, confidence)) => div class={ "verdict " (layer.name()) } {
+                p.layer { (who(layer)) @if let Some(cause) = cause { ": " (cause.describe()) } }
+                p { (sure(confidence)) @if alternatives.len() > 0 { "; otherwise " (listed(alternatives)) } }
+            },
+            None => div.verdict {
+                p.layer { "The evidence does not say who was at fault" }
+                @if alternatives.len() > 0 { p { "Likeliest: " (listed(alternatives)) "." } }
+                @if let Some(apart) = tells_apart(incident) { p { (apart) } }
+            },
+        }
+    }
+}
+
+/// The team that a layer belongs to.
+fn who(layer: Layer) -> &'static str {
+    match layer {
+        Layer::Client => "This host (client)",
+        Layer::Network => "Network",
+        Layer::Server => "Server",
+        Layer::Unknown => "Unknown",
+    }
+}
+
+fn listed<'a>(alternatives: impl Iterator<Item = &'a Alternative>) -> String {
+    let one = |of: &Alternative| format!("{} ({:.0} %)", of.cause.describe(), of.confidence.clamp(0.0, 1.0) * 100.0);
+    alternatives.map(one).collect::<Vec<_>>().join(", or ")
+}
+
+/// What would tell the likeliest causes apart: behind them, in the last of the reasons.
+fn tells_apart(incident: &Incident) -> Option<&str> {
+    let last = incident.verdict.because.last()?.strip_prefix("Likeliest: ")?;
+    let (_, apart) = last.split_once("%). ")?;
+    Some(apart).filter(|apart| !apart.is_empty())
+}
+
+/// Whether it goes on, for how long, and how much it was.
+pub fn state(incident: &Incident) -> Markup {
+    let duration = lasted(&incident.first_seen, &incident.last_seen);
+    html! {
+        p.state {
+            span class={ "pill " (incident.state.name()) } { (incident.state.name()) }
+            @if let Some(duration) = duration {
+                @if incident.state == State::Open { " for " } @else { " after " }
+                strong { (duration) } " · " (moment(&incident.first_seen)) " to " (moment(&incident.last_seen))
+            }
+            @if incident.operations > 0 { " · " (counted(incident.operations, "operation")) " counted" }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(json: &str) -> Incident {
+        serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn the_first_sentence_says_all_that_is_known() {
+        let incident = read(
+            r#"{"first_seen": "2026-03-01T12:00:00Z", "last_seen": "2026-03-01T12:00:05Z", "host": {"name": "client-a"},
+                "anomaly": {"type": "latency", "probe": "smb"},
+                "verdict": {"layer": "server", "cause": "slow_server", "confidence": 0.97},
+                "top": {"operations": [{"operation": "SMB2_WRITE", "count": 37, "total_ms": 7400.0}],
+                        "mounts": [{"mountpoint": "/mnt/a", "source": "//srv/share", "server": "srv", "fstype": "cifs"}]}}"#,
+        );
+        let mut normal = Normal::of(&incident);
+        (0..100).for_each(|_| normal.add("SMB2_WRITE", 2_000_000));
+        (0..200).for_each(|_| normal.add("SMB2_READ", 9_000_000));
+        assert_eq!(
+            sentence(&incident, &normal),
+            "Plumbline on client-a noticed 37 slow SMB2_WRITE operations at /mnt/a (//srv/share on server srv) since 2026-03-01 12:00:00 UTC, \
+             which took 200 ms on average instead of 2 ms (the median of the last 100 before): the server is slow (97 % sure)."
+        );
+    }
+
+    #[test]
+    fn below_the_limit_nobody_is_accused() {
+        let incident = read(
+            r#"{"verdict": {"layer": "server", "cause": "slow_server", "confidence": 0.79,
+                "alternatives": [{"layer": "network", "cause": "loss", "confidence": 0.2}],
+                "because": ["Likeliest: the server is slow (79 %), or the path loses segments (20 %). Look at the server."]}}"#,
+        );
+        assert!(sentence(&incident, &Normal::default()).ends_with("the evidence does not say who was at fault."));
+        let verdict = verdict(&incident).into_string();
+        assert!(
+            verdict.contains("The evidence does not say who was at fault") && verdict.contains("Look at the server.")
+        );
+        assert!(verdict.contains("the path loses segments (20 %)") && !verdict.contains("Server"));
+    }
+}

@@ -1,0 +1,77 @@
+//! The whole page, in the order in which it is read.
+
+use maud::{Markup, PreEscaped, html};
+use model::Incident;
+
+use super::{Names, calls, headline, losses, material::Material, phases, tables, timeline, units::moment};
+
+const STYLE: &str = include_str!("style.css");
+
+/// Of an incident, with what was gathered from its bundle.
+pub fn page(material: &mut Material, names: Names) -> String {
+    let timeline = timeline::markup(material);
+    let Material { incident, distributions, normal, connections, slowest, evidence, .. } = &*material;
+    let page = html! {
+        (PreEscaped("<!doctype html>"))
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { (incident.id) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                @if names == Names::Redacted {
+                    p.note { "Names are replaced by tokens: a token stands for the same name wherever it is on this page." }
+                }
+                h1 { (headline::sentence(incident, normal)) }
+                (headline::state(incident))
+                (headline::verdict(incident))
+                (timeline)
+                (phases::markup(&incident.verdict.phases_ms))
+                (because(&incident.verdict.because))
+                (distributions.markup())
+                (connections.markup())
+                (tables::slowest(slowest))
+                (tables::changed(&incident.changed))
+                (tables::waited(&incident.waited))
+                (calls::markup(&incident.calls))
+                (tables::rankings(incident))
+                (evidence.markup())
+                (about(incident))
+            }
+        }
+    };
+    page.into_string()
+}
+
+fn because(because: &[String]) -> Markup {
+    html! {
+        @if !because.is_empty() { h2 { "Why" } ul { @for sentence in because.iter().take(50) { li { (sentence) } } } }
+    }
+}
+
+fn about(incident: &Incident) -> Markup {
+    let Incident { id, anomaly, host, .. } = incident;
+    let noticed = if anomaly.observed.is_empty() { "–" } else { &anomaly.observed };
+    let rows = [
+        ("Incident", id.as_str()),
+        ("Rule", &anomaly.name),
+        ("It says", &anomaly.rule),
+        ("Observed", noticed),
+        ("Limit", &anomaly.limit),
+        ("Noticed last", &moment(&incident.detected)),
+        ("Host", &host.name),
+        ("Kernel", &host.kernel),
+        ("Plumbline", &host.plumbline),
+    ]
+    .map(|(name, text)| (name, text.to_owned()));
+    html! {
+        h2 { "About" }
+        table.about {
+            @for (name, text) in rows.iter().filter(|(_, text)| !text.is_empty()) { tr { th { (name) } td { (text) } } }
+            tr { th { "Losses" } td { (losses::sentences(&incident.losses).join(" ")) } }
+            @for also in incident.also.iter().take(50) { tr { th { "Part of it" } td { (also) } } }
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! How long the incident's main kind of operation took before.
+
+use model::Incident;
+
+/// Durations that are kept: the newest.
+const KEPT: usize = 4_096;
+/// Of fewer, nothing is said.
+const ENOUGH: usize = 5;
+
+/// Durations of one kind of operation, nanoseconds.
+#[derive(Debug, Default)]
+pub struct Normal {
+    operation: String,
+    durations: Vec<u64>,
+    added: usize,
+}
+
+impl Normal {
+    /// Of the kind of operation that the incident has most of; none have been added.
+    pub fn of(incident: &Incident) -> Self {
+        let operation = incident.top.operations.first().map(|top| top.operation.clone()).unwrap_or_default();
+        Self { operation, ..Self::default() }
+    }
+
+    /// Adds an operation that ended before the incident, if it is of this kind.
+    pub fn add(&mut self, operation: &str, took: u64) {
+        if operation != self.operation {
+            return;
+        }
+        match self.durations.get_mut(self.added % KEPT) {
+            Some(oldest) => *oldest = took,
+            None => self.durations.push(took),
+        }
+        self.added += 1;
+    }
+
+    /// Operations that are kept.
+    pub fn count(&self) -> u64 {
+        self.durations.len() as u64
+    }
+
+    /// Their median, nanoseconds; `None` of too few.
+    pub fn median(&self) -> Option<u64> {
+        let mut sorted = self.durations.clone();
+        sorted.sort_unstable();
+        sorted.get(sorted.len() / 2).copied().filter(|_| sorted.len() >= ENOUGH)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_of_the_newest() {
+        let mut normal = Normal::default();
+        (0..4).for_each(|_| normal.add("", 7));
+        assert_eq!(normal.median(), None);
+        (0..2 * KEPT as u64).for_each(|n| normal.add("", n));
+        normal.add("other", 1);
+        assert_eq!((normal.count(), normal.median()), (KEPT as u64, Some(KEPT as u64 + KEPT as u64 / 2)));
+    }
+}

@@ -1,0 +1,169 @@
+//! An incident without names. Each type is taken apart by its fields, so that a new field must be thought of here.
+
+use std::borrow::Cow;
+
+use model::{
+    Anomaly, BelowLine, CallLine, Changed, ChildLine, Host, Incident, Losses, Mount, RankedFile, RankedMount,
+    RankedOperation, RankedProcess, Ranking, Span, Verdict, Waited,
+};
+
+use super::{event, known, prose, tokens::Tokens};
+use crate::{config, evidence::Id};
+
+/// The incident with tokens for all that is a name. Sentences are as they were.
+pub fn names(incident: Incident, tokens: &mut Tokens) -> Incident {
+    let Incident {
+        mut id,
+        detected,
+        window: Span { from, to },
+        anomaly,
+        verdict,
+        state,
+        first_seen,
+        last_seen,
+        changed,
+        waited,
+        top,
+        losses,
+        operations,
+        windows,
+        closed,
+        also,
+        calls,
+        host,
+    } = incident;
+    if Id::parse(&id).is_none() {
+        tokens.replace("incident", &mut id);
+    }
+    Incident {
+        id,
+        detected: known::time(detected),
+        window: Span { from: known::time(from), to: known::time(to) },
+        top: ranking(top, tokens),
+        host: this(host, tokens),
+        anomaly: told(anomaly, tokens),
+        verdict,
+        state,
+        first_seen: known::time(first_seen),
+        last_seen: known::time(last_seen),
+        changed: changed.into_iter().map(|one| change(one, tokens)).collect(),
+        waited: waited.into_iter().map(|one| wait(one, tokens)).collect(),
+        losses: lost(losses, tokens),
+        operations,
+        windows,
+        closed,
+        also,
+        calls: calls.into_iter().map(|one| call(one, tokens)).collect(),
+    }
+}
+
+/// The sentences, once all names are known.
+pub fn sentences(incident: &mut Incident, tokens: &mut Tokens) {
+    let Anomaly { name, rule, observed, limit, .. } = &mut incident.anomaly;
+    let Verdict { because, .. } = &mut incident.verdict;
+    // A file's name is a token already.
+    let changed = incident.changed.iter_mut().flat_map(|changed| {
+        let name = (changed.by != "file").then_some(&mut changed.name);
+        name.into_iter().chain([&mut changed.said])
+    });
+    let all = [name, rule, observed, limit].into_iter().chain(because).chain(changed).chain(&mut incident.also);
+    all.for_each(|text| prose::sentence(text, tokens));
+}
+
+fn told(anomaly: Anomaly, tokens: &mut Tokens) -> Anomaly {
+    let Anomaly { name, mut kind, mut probe, rule, observed, limit } = anomaly;
+    if !config::is_kind(&kind) && kind != model::SNAPSHOT {
+        tokens.replace("kind", kind.to_mut());
+    }
+    known::probe(&mut probe, tokens);
+    Anomaly { name, kind, probe, rule, observed, limit }
+}
+
+fn this(host: Host, tokens: &mut Tokens) -> Host {
+    let Host { mut name, kernel, plumbline } = host;
+    tokens.replace("host", &mut name);
+    Host { name, kernel: known::version(&kernel), plumbline: known::version(&plumbline) }
+}
+
+fn ranking(top: Ranking, tokens: &mut Tokens) -> Ranking {
+    let Ranking { mut operations, mut mounts, mut processes, mut files } = top;
+    for RankedMount { mount: Mount { mountpoint, source, server, fstype }, share: _ } in &mut mounts {
+        tokens.replace("mount", mountpoint);
+        tokens.replace("server", server);
+        tokens.replace("source", source);
+        if !is_filesystem(fstype) {
+            tokens.replace("filesystem", fstype);
+        }
+    }
+    for RankedOperation { operation, share: _ } in &mut operations {
+        known::operation(operation, tokens);
+    }
+    for RankedProcess { pid: _, comm, cgroup, container, share: _ } in &mut processes {
+        tokens.replace("process", comm);
+        tokens.replace("cgroup", cgroup);
+        tokens.replace("container", container);
+    }
+    for RankedFile { file, inode: _, mountpoint, share: _ } in &mut files {
+        tokens.replace("file", file);
+        tokens.replace("mount", mountpoint);
+    }
+    Ranking { operations, mounts, processes, files }
+}
+
+fn is_filesystem(name: &str) -> bool {
+    ["cifs", "smb3", "nfs", "nfs4", "ceph", "fuse"].contains(&name)
+}
+
+fn change(changed: Changed, tokens: &mut Tokens) -> Changed {
+    let Changed { mut by, mut name, share, per_second, normally_per_second, p99_ms, p99_without_ms, said } = changed;
+    known::one_of(&["process", "operation", "file", "connection"], "group", &mut by, tokens);
+    if by == "file" {
+        tokens.replace("file", &mut name);
+    }
+    Changed { by, name, share, per_second, normally_per_second, p99_ms, p99_without_ms, said }
+}
+
+fn wait(waited: Waited, tokens: &mut Tokens) -> Waited {
+    let Waited { mut role, mut comm, mut state, total_ms, share, longest_ms, mut stack } = waited;
+    known::one_of(&["requester", "receiver"], "role", &mut role, tokens);
+    known::one_of(&["asleep", "blocked", "runnable", "running", "stopped"], "state", &mut state, tokens);
+    tokens.replace("process", &mut comm);
+    stack.iter_mut().for_each(|name| tokens.replace("function", name));
+    Waited { role, comm, state, total_ms, share, longest_ms, stack }
+}
+
+fn lost(losses: Losses, tokens: &mut Tokens) -> Losses {
+    let Losses { mut probes, consumed, not_understood, sampling_one_in } = losses;
+    for (name, _) in &mut probes {
+        let mut probe = Cow::Owned(std::mem::take(name));
+        known::probe(&mut probe, tokens);
+        *name = probe.into_owned();
+    }
+    Losses { probes, consumed, not_understood, sampling_one_in }
+}
+
+fn call(call: CallLine<'static>, tokens: &mut Tokens) -> CallLine<'static> {
+    let CallLine { event: line, below } = call;
+    let below = below.map(|mut below| {
+        let BelowLine {
+            children,
+            children_count: _,
+            children_ms: _,
+            meanwhile,
+            meanwhile_count: _,
+            children_incomplete: _,
+        } = &mut below;
+        children.iter_mut().chain(meanwhile).for_each(|one| child(one, tokens));
+        below
+    });
+    CallLine { event: event(line, tokens), below }
+}
+
+/// Of an operation below a call, what a page shows.
+fn child(child: &mut ChildLine<'static>, tokens: &mut Tokens) {
+    let ChildLine { protocol, operation, status, errno, .. } = child;
+    known::probe(protocol, tokens);
+    known::operation(operation.to_mut(), tokens);
+    known::outcome(status, tokens);
+    known::outcome(errno, tokens);
+}
