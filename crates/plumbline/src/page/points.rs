@@ -12,7 +12,7 @@ const COLUMNS: i128 = 512;
 /// What took most of a slow operation's time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Shade {
-    /// It was not slow.
+    /// The rule did not count it.
     Fast,
     /// Waiting before it was sent.
     Queue,
@@ -69,7 +69,7 @@ impl Shade {
     /// The phase in words.
     pub fn label(self) -> &'static str {
         match self {
-            Self::Fast => "not slow",
+            Self::Fast => "other operations",
             Self::Queue => "waiting in the client",
             Self::Send => "this host's send queue",
             Self::Wire => "network or server",
