@@ -1,5 +1,5 @@
-//! Figures for those who collect them: how they are listed, in which formats Prometheus gets them, and a server for one page. Shared by
-//! Plumbline and libcephfsd.
+//! Figures for those who collect them: how they are listed, in which formats Prometheus gets them, a server for one page, and a
+//! reader of it. Shared by Plumbline and libcephfsd.
 
 mod accept;
 mod answer;
@@ -15,6 +15,7 @@ pub use accept::Format;
 pub use family::{Family, Kind, LabelName, Point, Unit, Value};
 pub use http::Server;
 pub use native::Native;
+pub use protobuf::{ReadFamily, ReadPoint, ReadValue, read};
 
 /// What is served at `/metrics`.
 pub trait Source: Send + Sync {

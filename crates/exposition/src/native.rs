@@ -48,6 +48,19 @@ impl Native {
         }
         Self { zero: *zero, count: histogram.buckets.iter().sum(), buckets }
     }
+
+    /// Counts theirs in ours, each where its (geometric) middle lies. Their sum, bytes and errors are not known.
+    pub fn to_histogram(&self) -> Histogram {
+        let mut histogram = Histogram { count: self.count, ..Histogram::default() };
+        let middle = |index: &i32| ((f64::from(*index) - 0.5) / 4.0).exp2() * 1e9;
+        let known = self.buckets.iter().map(|(index, count)| (Histogram::bucket_of(middle(index) as u64), *count));
+        for (bucket, count) in known.chain([(0, self.zero)]) {
+            if let Some(sum) = histogram.buckets.get_mut(bucket) {
+                *sum = sum.saturating_add(count);
+            }
+        }
+        histogram
+    }
 }
 
 #[cfg(test)]

@@ -3,6 +3,10 @@
 
 use prost::Message;
 
+mod read;
+
+pub use read::{ReadFamily, ReadPoint, ReadValue, read};
+
 use crate::{Family, Kind, LabelName, Native, Point, Value, classic, seconds};
 
 #[derive(Clone, PartialEq, Message)]

@@ -1,0 +1,155 @@
+//! The protobuf page read back, for a program that shows what another one serves.
+
+use anyhow::{Context, Result, ensure};
+use prost::Message;
+
+use super::{Histogram, Metric, MetricFamily};
+use crate::Native;
+
+/// Nobody counts so far: more is no count, and sums of these do not overflow.
+const MOST: u64 = 1 << 48;
+
+/// All figures of one name.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ReadFamily {
+    /// As the page has it: a counter's name ends with `_total`, that of an information with `_info`.
+    pub name: String,
+    /// The figures.
+    pub points: Vec<ReadPoint>,
+}
+
+/// One figure.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ReadPoint {
+    /// Name and value of each label.
+    pub labels: Vec<(String, String)>,
+    /// What is said.
+    pub value: ReadValue,
+}
+
+/// What one figure says.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ReadValue {
+    /// Of a counter or a gauge.
+    Number(f64),
+    /// Of a summary.
+    Sum {
+        /// The sum.
+        sum: u64,
+        /// Of how many.
+        count: u64,
+    },
+    /// Durations; bytes, errors and sizes are zero. What is read from it is off by a factor of 1.33 at most: see [`Native`].
+    Histogram(Box<model::Histogram>),
+}
+
+/// Reads a page that [`crate::page`] has written as [`crate::Format::Protobuf`]. It takes some ten times the page's memory: the caller bounds the page.
+///
+/// # Errors
+///
+/// When it is no such page, or is damaged.
+pub fn read(mut page: &[u8]) -> Result<Vec<ReadFamily>> {
+    let mut families = Vec::new();
+    while !page.is_empty() {
+        let family = MetricFamily::decode_length_delimited(&mut page).context("this is no page of metrics")?;
+        let points =
+            family.metric.into_iter().map(point).collect::<Result<_>>().with_context(|| family.name.clone())?;
+        families.push(ReadFamily { name: family.name, points });
+    }
+    Ok(families)
+}
+
+fn point(metric: Metric) -> Result<ReadPoint> {
+    let labels = metric.label.into_iter().map(|pair| (pair.name, pair.value)).collect();
+    let value = match (metric.histogram, metric.summary) {
+        (Some(read), _) => ReadValue::Histogram(Box::new(histogram(&read)?)),
+        (None, Some(summary)) => {
+            ReadValue::Sum { sum: summary.sum.unwrap_or_default() as u64, count: summary.count.unwrap_or_default() }
+        }
+        (None, None) => {
+            let number = metric.counter.or(metric.gauge).and_then(|number| number.value);
+            ReadValue::Number(number.context("a figure without a value")?)
+        }
+    };
+    Ok(ReadPoint { labels, value })
+}
+
+fn histogram(read: &Histogram) -> Result<model::Histogram> {
+    ensure!(read.schema == Some(Native::SCHEMA), "a histogram of another schema than {}", Native::SCHEMA);
+    let mut native = Native {
+        zero: read.zero_count.unwrap_or_default().min(MOST),
+        count: read.count.unwrap_or_default().min(MOST),
+        buckets: Vec::with_capacity(read.positive_delta.len()),
+    };
+    let mut deltas = read.positive_delta.iter();
+    let (mut index, mut count) = (0_i32, 0_i64);
+    for span in &read.positive_span {
+        index = index.checked_add(span.offset.unwrap_or_default()).context("a bucket beyond all bounds")?;
+        for _ in 0..span.length.unwrap_or_default() {
+            let delta = deltas.next().context("fewer buckets than its spans say")?;
+            count = count.checked_add(*delta).filter(|count| *count >= 0).context("fewer than no operations")?;
+            native.buckets.push((index, count.unsigned_abs().min(MOST)));
+            index = index.checked_add(1).context("a bucket beyond all bounds")?;
+        }
+    }
+    Ok(model::Histogram { sum: (read.sum.unwrap_or_default() * 1e9) as u64, ..native.to_histogram() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Family, Format, Kind, Point, Unit, Value, page};
+
+    fn written(kind: Kind, value: Value<'_>) -> Vec<u8> {
+        let points = vec![Point { labels: vec![("mount", "/mnt/a")], value }];
+        page(&[Family { name: "x", otel: "", help: "", unit: Unit::None, kind, points }], Format::Protobuf)
+    }
+
+    fn only_value(page: &[u8]) -> ReadValue {
+        let mut families = read(page).unwrap();
+        families.remove(0).points.remove(0).value
+    }
+
+    #[test]
+    fn what_was_written_is_read() {
+        let families = read(&written(Kind::Counter, Value::Number(3.0))).unwrap();
+        assert_eq!(families[0].name, "x_total");
+        assert_eq!(families[0].points[0].labels, [("mount".to_owned(), "/mnt/a".to_owned())]);
+        assert_eq!(families[0].points[0].value, ReadValue::Number(3.0));
+        let sum = only_value(&written(Kind::Summary, Value::Sum { sum: 4096, count: 2 }));
+        assert_eq!(sum, ReadValue::Sum { sum: 4096, count: 2 });
+    }
+
+    #[test]
+    fn a_histogram_keeps_its_count_and_sum_and_nearly_its_quantiles() {
+        let mut histogram = model::Histogram::default();
+        (1..=1_000_u64).for_each(|n| histogram.add(n * 50_000, 0, false));
+        let ReadValue::Histogram(read) = only_value(&written(Kind::Histogram, Value::Histogram(&histogram))) else {
+            panic!("a histogram")
+        };
+        assert_eq!(read.count, 1_000);
+        assert!(read.sum.abs_diff(histogram.sum) < 1_000, "{} {}", read.sum, histogram.sum);
+        for share in [0.1, 0.5, 0.99] {
+            let ratio = read.quantile(share).unwrap() as f64 / histogram.quantile(share).unwrap() as f64;
+            assert!((0.75..=1.34).contains(&ratio), "{share}: {ratio}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_page_or_only_half_of_one_is_refused() {
+        let mut histogram = model::Histogram::default();
+        histogram.add(1 << 20, 0, false);
+        let page = written(Kind::Histogram, Value::Histogram(&histogram));
+        assert!(read(page.get(..page.len() - 3).unwrap()).is_err());
+        assert!(read(b"# HELP x\n").is_err());
+        assert_eq!(read(b"").unwrap(), []);
+        let span = super::super::Span { offset: Some(i32::MAX), length: Some(u32::MAX) };
+        let hostile = Histogram {
+            schema: Some(2),
+            positive_span: vec![span],
+            positive_delta: vec![1, 1],
+            ..Histogram::default()
+        };
+        assert!(super::histogram(&hostile).is_err());
+    }
+}
