@@ -4,6 +4,7 @@
 
 mod cli;
 pub mod config;
+mod cost;
 mod daemon;
 mod detection;
 mod evidence;

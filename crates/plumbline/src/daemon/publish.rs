@@ -15,6 +15,7 @@ use probes::{ProbeSet, State, mounts::MountPoint};
 use super::{Daemon, release_free_memory};
 use crate::{
     config::{Config, Otlp, Prometheus},
+    cost::Cost,
     detection::{Change, ChangeExt},
     publish::{
         Counts, Exporter, IncidentRecord, MonotonicCounter, Names, ProbeFigures, Server, Snapshot, SnapshotExchange,
@@ -172,6 +173,7 @@ impl Publish {
             otlp: self.exporter.iter().flat_map(|_| self.counts.read()).collect(),
             folded,
             retired,
+            cost: Cost::of_this_process(),
         }
     }
 

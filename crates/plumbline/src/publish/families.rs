@@ -183,6 +183,22 @@ pub fn families(snapshot: &Snapshot) -> Vec<Family<'_>> {
             points: single(snapshot.mounts_omitted),
         },
         Family {
+            name: "plumbline_process_cpu_seconds",
+            otel: "plumbline.process.cpu.time",
+            help: "Processor time that the daemon's process has used, the kernel's share included.",
+            unit: Unit::Seconds,
+            kind: Kind::Counter,
+            points: vec![Point { labels: vec![], value: Value::Number(snapshot.cost.cpu.as_secs_f64()) }],
+        },
+        Family {
+            name: "plumbline_process_resident_memory_bytes",
+            otel: "plumbline.process.memory.usage",
+            help: "Memory of the daemon's process that is resident.",
+            unit: Unit::Bytes,
+            kind: Kind::Gauge,
+            points: single(snapshot.cost.resident),
+        },
+        Family {
             name: "plumbline_build",
             otel: "",
             help: "The program.",

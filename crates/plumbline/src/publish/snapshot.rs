@@ -5,6 +5,7 @@ use std::{borrow::Cow, collections::HashMap, hash::Hash, sync::Arc, time::System
 use model::Mount;
 
 use super::Series;
+use crate::cost::Cost;
 
 /// All that is published, as it stood at one moment.
 #[derive(Debug)]
@@ -33,6 +34,8 @@ pub struct Snapshot {
     pub folded: u64,
     /// Series of mounts that are gone, given up to make room.
     pub retired: u64,
+    /// What the daemon's process has used.
+    pub cost: Cost,
 }
 
 impl Default for Snapshot {
@@ -50,6 +53,7 @@ impl Default for Snapshot {
             bundles_lost: 0,
             folded: 0,
             retired: 0,
+            cost: Cost::default(),
         }
     }
 }
