@@ -21,7 +21,7 @@ impl Cost {
     pub fn of_this_process() -> Self {
         let cpu = getrusage(UsageWho::RUSAGE_SELF).map(|usage| {
             let time = usage.user_time() + usage.system_time();
-            Duration::from_micros(u64::try_from(time.tv_sec() * 1_000_000 + i64::from(time.tv_usec())).unwrap_or(0))
+            Duration::from_micros(u64::try_from(time.tv_sec() * 1_000_000 + time.tv_usec()).unwrap_or(0))
         });
         Self { cpu: cpu.unwrap_or_default(), resident: resident().unwrap_or_default() }
     }
