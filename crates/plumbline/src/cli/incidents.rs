@@ -1,17 +1,18 @@
 //! `plumbline incidents`: what happened, newest first.
 
-use std::{fs::File, io::Write, process::ExitCode};
+use std::{io::Write, process::ExitCode};
 
 use anyhow::{Context, Result};
 use jiff::{SignedDuration, Timestamp};
-use model::{Cause, Incident, Layer, SNAPSHOT, State};
-use serde::Serialize;
+use model::State;
 
 use super::folder;
 use crate::{
-    config,
-    evidence::read_entry,
-    view::table::{Column, Table, Wide},
+    evidence::read_incident,
+    view::{
+        incident::Row,
+        table::{Column, Table, Wide},
+    },
 };
 
 #[derive(clap::Args)]
@@ -30,9 +31,6 @@ pub struct Arguments {
     #[command(flatten)]
     wide: Wide,
 }
-
-/// An `incident.json` is a few kilobytes.
-pub const MAX_INCIDENT: u64 = 1 << 20;
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let folder = match arguments.folder.find()? {
@@ -123,107 +121,6 @@ fn print(out: &mut impl Write, incidents: &[Row], room: Option<usize>) -> Result
     Ok(())
 }
 
-/// The incident of a bundle.
-pub fn read_incident(bundle: File) -> Result<Incident> {
-    let bytes = read_entry(bundle, "incident.json", MAX_INCIDENT)?.context("it has no incident.json")?;
-    let mut incident: Incident = serde_json::from_slice(&bytes).context("its incident.json cannot be read")?;
-    incident.complete();
-    Ok(incident)
-}
-
-/// One incident as a listing has it. A bundle that cannot be read is listed too, with the reason.
-#[derive(Default, Serialize)]
-struct Row {
-    id: String,
-    detected: Option<String>,
-    name: Option<String>,
-    #[serde(rename = "type")]
-    kind: Option<String>,
-    probe: Option<String>,
-    observed: Option<String>,
-    layer: Option<Layer>,
-    cause: Option<Cause>,
-    confidence: Option<f64>,
-    operations: Option<u64>,
-    mountpoint: Option<String>,
-    server: Option<String>,
-    closed: Option<bool>,
-    state: Option<State>,
-    first_seen: Option<String>,
-    last_seen: Option<String>,
-    bytes: u64,
-    path: String,
-    error: Option<String>,
-}
-
-/// What another version calls a kind that this one does not have says nothing here.
-fn known_kind(word: &str) -> &str {
-    if config::is_kind(word) || word == SNAPSHOT { word } else { "unknown" }
-}
-
-impl Row {
-    fn new(incident: Result<Incident>, id: &str, bytes: u64, path: String) -> Self {
-        let row = Self { id: id.to_owned(), bytes, path, ..Self::default() };
-        let incident = match incident {
-            Ok(incident) => incident,
-            Err(error) => return Self { error: Some(format!("{error:#}")), ..row },
-        };
-        let mount = incident.mount().cloned();
-        let Incident { anomaly, verdict, .. } = incident;
-        Self {
-            detected: Some(incident.detected),
-            name: Some(anomaly.name),
-            kind: Some(known_kind(&anomaly.kind).to_owned()),
-            probe: Some(anomaly.probe.into_owned()),
-            observed: Some(anomaly.observed),
-            layer: Some(verdict.layer),
-            cause: verdict.cause,
-            confidence: Some(verdict.confidence),
-            operations: Some(incident.operations),
-            mountpoint: mount.as_ref().map(|mount| mount.mountpoint.clone()),
-            server: mount.map(|mount| mount.server),
-            closed: Some(incident.closed),
-            state: Some(incident.state),
-            first_seen: Some(incident.first_seen),
-            last_seen: Some(incident.last_seen),
-            ..row
-        }
-    }
-
-    /// From the first operation to the last window that broke the rule.
-    fn lasted(&self) -> String {
-        let time = |text: &Option<String>| text.as_deref()?.parse::<Timestamp>().ok();
-        match (time(&self.first_seen), time(&self.last_seen)) {
-            (Some(first), Some(last)) => span(last.duration_since(first)),
-            _ => "-".into(),
-        }
-    }
-
-    /// Layer, confidence and cause, such as `server 0.97 slow_operation`.
-    fn verdict(&self) -> String {
-        match (self.layer, self.confidence, self.cause) {
-            (None, ..) => "-".into(),
-            (Some(Layer::Unknown), ..) => Layer::Unknown.name().into(),
-            (Some(layer), confidence, cause) => {
-                let cause = cause.map_or("", Cause::name);
-                format!("{} {:.2} {cause}", layer.name(), confidence.unwrap_or_default())
-            }
-        }
-    }
-}
-
-/// Two units at most: `4.2 s`, `3m 10s`, `2h 05m`, `3d 04h`.
-fn span(lasted: SignedDuration) -> String {
-    let seconds = lasted.as_secs().max(0);
-    let pair = |whole: i64, unit: &str, rest: i64, part: &str| format!("{whole}{unit} {rest:02}{part}");
-    match seconds {
-        0..60 => format!("{:.1} s", lasted.as_secs_f64().max(0.0)),
-        60..3_600 => pair(seconds / 60, "m", seconds % 60, "s"),
-        3_600..86_400 => pair(seconds / 3_600, "h", seconds % 3_600 / 60, "m"),
-        _ => pair(seconds / 86_400, "d", seconds % 86_400 / 3_600, "h"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -239,11 +136,5 @@ mod tests {
         for text in ["", "yesterday", "-3h", "7", "d"] {
             assert!(since(text).is_err(), "{text}");
         }
-    }
-
-    #[test]
-    fn a_duration_has_two_units_at_most() {
-        let spans = [0.04, 4.25, 190.0, 7_500.0, 273_600.0].map(|seconds| span(SignedDuration::from_secs_f64(seconds)));
-        assert_eq!(spans, ["0.0 s", "4.2 s", "3m 10s", "2h 05m", "3d 04h"]);
     }
 }

@@ -12,11 +12,10 @@ use anyhow::{Context, Error, Result};
 
 use super::{
     folder::{self, Folder},
-    incidents::read_incident,
     kind::Kind,
 };
 use crate::{
-    evidence::{Id, each_entry},
+    evidence::{Id, each_entry, read_incident},
     page::{EVENTS, Material, Names},
 };
 

@@ -17,6 +17,9 @@ const LEVEL: i32 = 3;
 /// 1 MiB: bounds the memory of whoever writes or reads a bundle.
 const WINDOW_LOG: u32 = 20;
 
+/// An `incident.json` is a few kilobytes.
+const MAX_INCIDENT: u64 = 1 << 20;
+
 type Compressed = zstd::stream::write::Encoder<'static, Claimed>;
 
 /// A bundle being written, under a temporary name. Dropped without [`Writer::commit`], it leaves nothing behind.
@@ -158,11 +161,22 @@ pub fn each_entry(bundle: impl Read, mut see: impl FnMut(&str, u64, &mut dyn Rea
     Ok(())
 }
 
+/// The incident of a bundle.
+///
+/// # Errors
+/// If it is no bundle, or has no incident that can be read.
+pub fn read_incident(bundle: impl Read) -> Result<Incident> {
+    let bytes = read_entry(bundle, "incident.json", MAX_INCIDENT)?.context("it has no incident.json")?;
+    let mut incident: Incident = serde_json::from_slice(&bytes).context("its incident.json cannot be read")?;
+    incident.complete();
+    Ok(incident)
+}
+
 /// The content of one part of a bundle, at most `limit` bytes; `None` if it has no such part.
 ///
 /// # Errors
 /// If it is no bundle, or damaged.
-pub fn read_entry(bundle: impl Read, wanted: &str, limit: u64) -> Result<Option<Vec<u8>>> {
+fn read_entry(bundle: impl Read, wanted: &str, limit: u64) -> Result<Option<Vec<u8>>> {
     let mut found = None;
     each_entry(bundle, |name, _, content| {
         if name == wanted {

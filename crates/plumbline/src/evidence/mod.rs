@@ -33,7 +33,7 @@ use model::Incident;
 use crate::watched::Watched;
 
 pub use actions::ACTIONS;
-pub use bundle::{each_entry, read_entry};
+pub use bundle::{each_entry, read_incident};
 pub use collector::{Collector, Counters};
 pub use command::exit_code;
 pub use id::Id;

@@ -4,6 +4,7 @@ pub mod below;
 pub mod cgroup;
 pub mod clock;
 pub mod event;
+pub mod incident;
 pub mod paint;
 pub mod processes;
 pub mod report;
