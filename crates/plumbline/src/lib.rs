@@ -14,6 +14,7 @@ mod prove;
 mod publish;
 mod recording;
 mod source;
+mod top;
 mod view;
 mod watched;
 

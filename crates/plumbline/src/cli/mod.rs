@@ -16,6 +16,7 @@ mod replay;
 mod report;
 mod run;
 mod snapshot;
+mod top;
 mod trace;
 
 use std::{os::fd::AsFd, process::ExitCode};
@@ -55,6 +56,8 @@ enum Command {
     Io(io::Arguments),
     /// Where the time of what TCP sends goes, connection by connection
     Net(net::Arguments),
+    /// What mounts, operations and connections do now, in a view that is drawn again and again
+    Top(top::Arguments),
     /// Every process: what it is, what it used, what it waits for
     Ps(ps::Arguments),
     /// Everything that detection sees, in one file
@@ -96,6 +99,7 @@ pub fn main() -> ExitCode {
         Command::Trace(arguments) => trace::run(&arguments),
         Command::Io(arguments) => io::run(&arguments),
         Command::Net(arguments) => net::run(&arguments),
+        Command::Top(arguments) => top::run(&arguments),
         Command::Ps(arguments) => ps::run(&arguments),
         Command::Record(arguments) => record::run(&arguments),
         Command::Replay(arguments) => replay::run(&arguments),

@@ -204,7 +204,7 @@ pub struct Look {
 }
 
 /// `12`, `1.5`, `0.02`: two digits that mean something, or all of a whole number.
-fn per_second(rate: f64) -> String {
+pub fn per_second(rate: f64) -> String {
     match rate {
         ..=0.0 => "0".to_owned(),
         0.0..1.0 => format!("{rate:.2}"),

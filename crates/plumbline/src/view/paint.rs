@@ -5,6 +5,11 @@ use std::{env, io::IsTerminal, sync::LazyLock};
 static COLOUR: LazyLock<bool> =
     LazyLock::new(|| std::io::stdout().is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()));
 
+/// Whether standard output shows colours, and nobody asks for none (NO_COLOR).
+pub fn is_on() -> bool {
+    *COLOUR
+}
+
 /// `text` padded to `width` columns, green.
 pub fn green(text: &str, width: usize) -> String {
     painted(text, width, 32)

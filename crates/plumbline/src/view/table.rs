@@ -112,6 +112,11 @@ impl Table {
         }
     }
 
+    /// Characters of the column at this place among the cells of a row; `None` if it is left out.
+    pub fn width_of(&self, place: usize) -> Option<usize> {
+        self.shown.iter().find(|(shown, _)| *shown == place).map(|(_, column)| column.width)
+    }
+
     /// The headings.
     pub fn header(&self, out: &mut impl Write) -> io::Result<()> {
         self.line(out, |_, column| column.heading)
@@ -185,7 +190,7 @@ fn cut(text: &str, width: usize) -> Cow<'_, str> {
 }
 
 /// Lines of whole words; a word that is longer has a line of its own.
-fn wrap(text: &str, width: usize) -> Vec<String> {
+pub fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
         match lines.last_mut().filter(|line| line.chars().count() + 1 + word.chars().count() <= width) {

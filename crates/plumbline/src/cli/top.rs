@@ -1,0 +1,216 @@
+//! `plumbline top`: what mounts, operations and connections do now.
+
+use std::{
+    io::{self, IsTerminal, Write},
+    net::SocketAddr,
+    process::ExitCode,
+    sync::mpsc::{Receiver, RecvTimeoutError, SyncSender},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Result, bail};
+use nix::sys::signal::Signal;
+
+use super::{folder, usage_error};
+use crate::{
+    daemon,
+    top::{
+        draw,
+        model::{Known, Sample},
+        source::{Incidents, Looking, Metrics, Probed},
+        state::{Outcome, State},
+        terminal::{Message, Taken, mailbox, watch_signals},
+    },
+};
+
+/// Where the daemon serves its metrics unless its configuration says otherwise.
+const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9437);
+
+/// What mounts, operations and connections do now, in a view that is drawn again and again
+///
+/// Figures come from a running daemon's metrics, for which no privilege is needed. As root, and without a daemon, top loads probes of its own; only these tell the slowest
+/// operations, the phases of their time, and connections. Where standard output is no terminal, frames are printed one below the other.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Seconds between two looks
+    #[arg(long, value_name = "S", default_value_t = 2.0)]
+    interval: f64,
+    /// Stop after so many looks
+    #[arg(long, value_name = "N")]
+    count: Option<u64>,
+    /// One JSON object a line, for each look
+    #[arg(long)]
+    json: bool,
+    /// The address at which a daemon serves its metrics [default: 127.0.0.1:9437, if a daemon is there]
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "probes")]
+    metrics: Option<SocketAddr>,
+    /// Load probes of its own (root), even if a daemon runs
+    #[arg(long)]
+    probes: bool,
+    /// Look at local file systems too, with probes of its own
+    #[arg(long)]
+    all_filesystems: bool,
+    #[command(flatten)]
+    folder: folder::Arguments,
+}
+
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    if !(0.1..=86_400.0).contains(&arguments.interval) {
+        return Ok(usage_error("--interval takes seconds from 0.1 to 86400"));
+    }
+    let folder = match arguments.folder.find() {
+        Ok(Err(code)) => return Ok(code),
+        Ok(Ok(folder)) => Ok(folder.path),
+        Err(error) => Err(format!("{error:#}")),
+    };
+    let is_screen = !arguments.json && io::stdout().is_terminal();
+    let (sender, mail) = mailbox();
+    watch_signals(signals(is_screen), sender.clone())?;
+    let looking = arguments.look(Incidents::of(folder), sender.clone())?;
+    let interval = Duration::from_secs_f64(arguments.interval);
+    let mut view = View {
+        output: if is_screen { Output::Screen(Taken::take(sender)?) } else { Output::Stream { json: arguments.json } },
+        kind: looking.kind,
+        state: State::new(looking.name.clone(), interval),
+        left: arguments.count.unwrap_or(u64::MAX),
+    };
+    let followed = view.follow(&looking, &mail);
+    // The terminal first: the source may take a moment to end.
+    drop(view);
+    looking.end();
+    followed.map(|()| ExitCode::SUCCESS)
+}
+
+/// Those that end it, and on a screen those that stop it and let it go on.
+fn signals(is_screen: bool) -> &'static [Signal] {
+    const ALL: [Signal; 5] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGTSTP, Signal::SIGCONT];
+    if is_screen { &ALL } else { ALL.first_chunk::<3>().map_or(&[], |ends| ends) }
+}
+
+impl Arguments {
+    /// Finds out who can say how things stand.
+    fn look(&self, incidents: Incidents, to: SyncSender<Message>) -> Result<Looking> {
+        let tell = move |look: Known<Sample>| drop(to.send(Message::Look(Box::new(look))));
+        let all_filesystems = self.all_filesystems;
+        let may_load = probes::may_load();
+        if self.probes {
+            super::permitted()?;
+        }
+        // Whoever may load probes knows whether a daemon runs; at that address may be anybody.
+        let is_there = !may_load || daemon::output_dir_of_running(&daemon::runtime_dir()).is_some();
+        if let Some(address) = self.metrics.or(Some(DEFAULT_ADDRESS).filter(|_| is_there && !self.probes)) {
+            match Metrics::of(address) {
+                Ok(metrics) => return Looking::start(|| Ok(metrics), incidents, tell),
+                Err(error) if self.metrics.is_some() => {
+                    bail!("no metrics from {address}: {error:#}; give the address that `listen` of `prometheus` names")
+                }
+                Err(error) if !may_load => bail!(
+                    "no daemon answers at {address} ({error:#}), and to load probes is not permitted; start the daemon \
+                     (`systemctl start plumbline`), give its address (--metrics), or {}",
+                    probes::PERMISSION
+                ),
+                Err(_) => {}
+            }
+        }
+        Looking::start(move || Probed::start(all_filesystems), incidents, tell)
+    }
+}
+
+enum Output {
+    Screen(Taken),
+    Stream { json: bool },
+}
+
+struct View {
+    output: Output,
+    /// What the source is, in JSON.
+    kind: &'static str,
+    state: State,
+    /// Looks.
+    left: u64,
+}
+
+impl View {
+    /// Until the user, a signal or the number of looks ends it.
+    fn follow(&mut self, looking: &Looking, mail: &Receiver<Message>) -> Result<()> {
+        if let Output::Screen(screen) = &self.output {
+            self.state.size = screen.size();
+        }
+        let mut asked = Instant::now();
+        self.show()?;
+        while self.left > 0 {
+            let wait = (asked + self.state.interval).saturating_duration_since(Instant::now());
+            match mail.recv_timeout(wait) {
+                Ok(message) => {
+                    if !self.take(message)? {
+                        return Ok(());
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    looking.ask();
+                    asked = Instant::now();
+                }
+                Err(RecvTimeoutError::Disconnected) => bail!("the thread that looks has ended"),
+            }
+        }
+        Ok(())
+    }
+
+    /// Follows a message. Returns whether it goes on.
+    fn take(&mut self, message: Message) -> Result<bool> {
+        let outcome = match message {
+            Message::Signal(Signal::SIGTSTP) => Outcome::Suspend,
+            Message::Signal(Signal::SIGCONT) => {
+                if let Output::Screen(screen) = &mut self.output {
+                    screen.resume()?;
+                }
+                Outcome::Nothing
+            }
+            Message::Signal(_) => return Ok(false),
+            Message::Key(key) => self.state.key(key),
+            Message::Resized(columns, lines) => {
+                self.state.size = (columns, lines);
+                Outcome::Nothing
+            }
+            Message::Look(look) => return self.looked(*look).map(|()| true),
+        };
+        match (outcome, &mut self.output) {
+            (Outcome::Quit, _) => return Ok(false),
+            (Outcome::Suspend, Output::Screen(screen)) => screen.suspend()?,
+            (Outcome::Redraw, Output::Screen(screen)) => screen.forget()?,
+            _ => {}
+        }
+        if matches!(self.output, Output::Screen(_)) {
+            self.show()?;
+        }
+        Ok(true)
+    }
+
+    fn looked(&mut self, look: Known<Sample>) -> Result<()> {
+        match (&self.output, look) {
+            // Who reads a stream wants to know; who sits at a screen sees it there, and may wait.
+            (Output::Stream { .. }, Err(problem)) => bail!("{problem}"),
+            (_, look) => self.state.update(look),
+        }
+        self.left -= 1;
+        self.show()
+    }
+
+    fn show(&mut self) -> Result<()> {
+        match (&mut self.output, &self.state.sample) {
+            (Output::Screen(screen), _) => screen.draw(&self.state)?,
+            (Output::Stream { .. }, None) => {}
+            (Output::Stream { json: true }, Some(sample)) => {
+                let mut out = io::stdout().lock();
+                serde_json::to_writer(&mut out, &sample.json(self.kind))?;
+                writeln!(out)?;
+            }
+            (Output::Stream { json: false }, Some(_)) => {
+                let mut frame = Vec::new();
+                draw::print(&mut frame, &self.state)?;
+                io::stdout().lock().write_all(&frame)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,65 @@
+//! The incidents that are open, read from their bundles.
+
+use std::{collections::HashMap, path::PathBuf, time::SystemTime};
+
+use anyhow::Result;
+use model::State;
+
+use crate::{
+    evidence::{Store, read_incident},
+    top::model::Known,
+    view::incident::Row,
+};
+
+/// Bundles that are looked at, the newest: one that is open was written not long ago.
+const NEWEST: usize = 64;
+
+/// Where incidents are, and those that have been read.
+pub struct Incidents {
+    folder: Known<PathBuf>,
+    /// By id, when the bundle was written, and what it says if that is read.
+    read: HashMap<String, (SystemTime, Row)>,
+}
+
+impl Incidents {
+    /// Those of an output directory; or why nobody knows which that is.
+    pub fn of(folder: Known<PathBuf>) -> Self {
+        Self { folder, read: HashMap::new() }
+    }
+
+    /// Those that are open, the newest first.
+    pub fn open(&mut self) -> Known<Vec<Row>> {
+        let folder = self.folder.clone()?;
+        self.read(&Store::existing(&folder)).map_err(|error| format!("cannot read {}: {error:#}", folder.display()))
+    }
+
+    /// A bundle is read once for each time that it is written.
+    fn read(&mut self, store: &Result<Store>) -> Result<Vec<Row>> {
+        let store = match store {
+            Ok(store) => store,
+            // Nothing has ever happened.
+            Err(error) if is_missing(error) => return Ok(Vec::new()),
+            Err(error) => anyhow::bail!("{error:#}"),
+        };
+        let mut before = std::mem::take(&mut self.read);
+        for stored in store.list()?.into_iter().take(NEWEST) {
+            let known = before.remove(stored.id.as_str()).filter(|(written, _)| *written == stored.modified);
+            let (_, row) = known.unwrap_or_else(|| {
+                let incident = store.open_bundle(&stored.id).map_err(anyhow::Error::from).and_then(read_incident);
+                let path = store.path_of(&stored.id).display().to_string();
+                (stored.modified, Row::new(incident, stored.id.as_str(), stored.bytes, path))
+            });
+            self.read.insert(stored.id.as_str().to_owned(), (stored.modified, row));
+        }
+        let mut open: Vec<_> = self.read.values().filter(|(_, row)| row.state == Some(State::Open)).collect();
+        open.sort_by_key(|(written, _)| std::cmp::Reverse(*written));
+        Ok(open.into_iter().map(|(_, row)| row.clone()).collect())
+    }
+}
+
+fn is_missing(error: &anyhow::Error) -> bool {
+    let not_found = |cause: &(dyn std::error::Error + 'static)| {
+        cause.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::NotFound)
+    };
+    error.chain().any(not_found)
+}

@@ -1,0 +1,271 @@
+//! What is shown: the last sample, how figures went, and what the user has chosen.
+
+use std::time::Duration;
+
+use super::{
+    history::History,
+    keys::Key,
+    model::{Known, PHASES, Sample, on_mounts},
+    panes::{PANES, Pane, Row},
+};
+
+/// In the place of a phase: the whole time, behind its parts.
+pub const TOTAL: usize = PHASES.len();
+/// The intervals that + and - go through, milliseconds.
+const INTERVALS: [u64; 8] = [500, 1_000, 2_000, 5_000, 10_000, 20_000, 30_000, 60_000];
+/// Characters of a text that is searched or filtered for.
+const LONGEST_TEXT: usize = 64;
+
+/// See the top of the file.
+pub struct State {
+    /// Where figures come from, in words.
+    pub source: String,
+    /// Between two looks.
+    pub interval: Duration,
+    /// Columns and lines of the terminal.
+    pub size: (u16, u16),
+    pub paused: bool,
+    pub mode: Mode,
+    /// Only rows with this text are shown, if it is one.
+    pub filter: String,
+    /// What was searched for last.
+    pub search: String,
+    pub sample: Option<Sample>,
+    /// Why there is no newer sample.
+    pub problem: Option<String>,
+    /// Means of operations by mount, layer and operation, nanoseconds.
+    pub operations: History<(String, String, String)>,
+    /// Means by mount and phase, [`TOTAL`] included, nanoseconds.
+    pub phases: History<(String, usize)>,
+    focus: usize,
+    views: [View; PANES.len()],
+}
+
+/// What keys do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    Normal,
+    Help,
+    /// They are typed.
+    Search,
+    Filter,
+}
+
+/// How a pane is looked at.
+#[derive(Debug, Clone, Copy)]
+pub struct View {
+    /// The row in focus.
+    pub cursor: usize,
+    /// The column that rows are sorted by.
+    pub sort: usize,
+    pub inverted: bool,
+}
+
+/// What follows from a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    Nothing,
+    Quit,
+    /// As Ctrl-Z asks.
+    Suspend,
+    /// What is on the screen may be somebody else's.
+    Redraw,
+}
+
+impl State {
+    /// Nothing is known yet.
+    pub fn new(source: String, interval: Duration) -> Self {
+        Self {
+            source,
+            interval,
+            size: (80, 24),
+            paused: false,
+            mode: Mode::Normal,
+            filter: String::new(),
+            search: String::new(),
+            sample: None,
+            problem: None,
+            operations: History::default(),
+            phases: History::default(),
+            focus: 0,
+            views: PANES.map(|pane| View { cursor: 0, sort: pane.first_sort(), inverted: false }),
+        }
+    }
+
+    /// Takes a look's sample, or why there is none. While it is paused nothing changes.
+    pub fn update(&mut self, look: Known<Sample>) {
+        if self.paused {
+            return;
+        }
+        let sample = match look {
+            Ok(sample) => sample,
+            Err(problem) => {
+                self.problem = Some(problem);
+                return;
+            }
+        };
+        self.problem = None;
+        let mean = |amounts: &model::Histogram| amounts.sum.checked_div(amounts.count);
+        self.operations.add(
+            sample
+                .operations
+                .iter()
+                .map(|one| ((one.mount.clone(), one.layer.clone(), one.operation.clone()), mean(&one.amounts))),
+        );
+        let totals = on_mounts(&sample.operations);
+        let totals = totals.into_iter().map(|(mount, sum)| ((mount.to_owned(), TOTAL), mean(&sum.amounts)));
+        let parts = sample
+            .phases
+            .iter()
+            .flatten()
+            .flat_map(|one| one.means.iter().enumerate().map(|(phase, mean)| ((one.mount.clone(), phase), *mean)));
+        self.phases.add(parts.chain(totals));
+        self.sample = Some(sample);
+        self.keep_cursors();
+    }
+
+    /// The pane that keys are for.
+    pub fn focus(&self) -> Pane {
+        PANES.get(self.focus).copied().unwrap_or(Pane::Mounts)
+    }
+
+    /// How a pane is looked at.
+    pub fn view(&self, pane: Pane) -> View {
+        let view = PANES.iter().position(|one| *one == pane).and_then(|index| self.views.get(index));
+        view.copied().unwrap_or(View { cursor: 0, sort: 0, inverted: false })
+    }
+
+    /// What a pane shows, filtered and in order.
+    pub fn rows(&self, pane: Pane) -> Known<Vec<Row>> {
+        let mut rows = pane.rows(self)?;
+        rows.retain(|row| self.filter.is_empty() || row.has(&self.filter));
+        let View { sort, inverted, .. } = self.view(pane);
+        rows.sort_by(|one, other| match (one.cells.get(sort), other.cells.get(sort)) {
+            (Some(one), Some(other)) if inverted => other.compare(one),
+            (Some(one), Some(other)) => one.compare(other),
+            _ => std::cmp::Ordering::Equal,
+        });
+        Ok(rows)
+    }
+
+    /// Follows a key.
+    pub fn key(&mut self, key: Key) -> Outcome {
+        match (key, self.mode) {
+            (Key::Interrupt | Key::Function(10), _) => return Outcome::Quit,
+            (Key::Suspend, _) => return Outcome::Suspend,
+            (Key::Redraw, _) => return Outcome::Redraw,
+            (_, Mode::Normal) => return self.command(key),
+            (_, Mode::Help) => self.mode = Mode::Normal,
+            (_, Mode::Search | Mode::Filter) => self.typed(key),
+        }
+        Outcome::Nothing
+    }
+
+    fn command(&mut self, key: Key) -> Outcome {
+        match key {
+            Key::Character('q' | 'Q') => return Outcome::Quit,
+            Key::Function(1) | Key::Character('h' | '?') => self.mode = Mode::Help,
+            Key::Function(3) | Key::Character('/') => {
+                self.search.clear();
+                self.mode = Mode::Search;
+            }
+            Key::Function(4) | Key::Character('\\') => self.mode = Mode::Filter,
+            Key::Function(6) | Key::Character('>') => self.sort_by_next(1),
+            Key::Character('<') => self.sort_by_next(self.focus().headings().len() - 1),
+            Key::Character('I') => self.change(|view| view.inverted = !view.inverted),
+            Key::Character(' ' | 'p') => self.paused = !self.paused,
+            Key::Character('+') => self.step_interval(true),
+            Key::Character('-') => self.step_interval(false),
+            Key::Tab => self.focus = (self.focus + 1) % PANES.len(),
+            Key::BackTab => self.focus = (self.focus + PANES.len() - 1) % PANES.len(),
+            Key::Escape => self.filter.clear(),
+            Key::Up | Key::Down | Key::PageUp | Key::PageDown | Key::Home | Key::End => self.move_cursor(key),
+            _ => {}
+        }
+        self.keep_cursors();
+        Outcome::Nothing
+    }
+
+    /// A key while a text is typed.
+    fn typed(&mut self, key: Key) {
+        let is_search = self.mode == Mode::Search;
+        let text = if is_search { &mut self.search } else { &mut self.filter };
+        match key {
+            Key::Character(character) if text.chars().count() < LONGEST_TEXT => {
+                text.push(character);
+                if is_search {
+                    self.find(0);
+                }
+            }
+            Key::Backspace => drop(text.pop()),
+            Key::Enter | Key::Function(3) if is_search => self.find(1),
+            Key::Enter => self.mode = Mode::Normal,
+            Key::Escape => {
+                text.clear();
+                self.mode = Mode::Normal;
+            }
+            _ => {}
+        }
+        self.keep_cursors();
+    }
+
+    /// Goes to the next row with the text, from `skip` behind the cursor on, and round.
+    fn find(&mut self, skip: usize) {
+        let rows = self.rows(self.focus()).unwrap_or_default();
+        let from = self.view(self.focus()).cursor + skip;
+        let order = (0..rows.len()).map(|index| (from + index) % rows.len().max(1));
+        let found = order.into_iter().find(|index| rows.get(*index).is_some_and(|row| row.has(&self.search)));
+        if let Some(found) = found {
+            self.change(|view| view.cursor = found);
+        }
+    }
+
+    fn move_cursor(&mut self, key: Key) {
+        let page = usize::from(self.size.1 / 2).max(1);
+        self.change(|view| {
+            view.cursor = match key {
+                Key::Up => view.cursor.saturating_sub(1),
+                Key::Down => view.cursor.saturating_add(1),
+                Key::PageUp => view.cursor.saturating_sub(page),
+                Key::PageDown => view.cursor.saturating_add(page),
+                Key::Home => 0,
+                _ => usize::MAX,
+            }
+        });
+    }
+
+    fn sort_by_next(&mut self, step: usize) {
+        let pane = self.focus();
+        let columns = pane.headings().len();
+        self.change(|view| {
+            view.sort = (view.sort + step) % columns;
+            if !pane.can_sort_by(view.sort) {
+                view.sort = (view.sort + step) % columns;
+            }
+        });
+    }
+
+    fn step_interval(&mut self, longer: bool) {
+        let now = u64::try_from(self.interval.as_millis()).unwrap_or(u64::MAX);
+        let next = if longer {
+            INTERVALS.into_iter().find(|interval| *interval > now)
+        } else {
+            INTERVALS.into_iter().rev().find(|interval| *interval < now)
+        };
+        self.interval = next.map_or(self.interval, Duration::from_millis);
+    }
+
+    fn change(&mut self, how: impl FnOnce(&mut View)) {
+        if let Some(view) = self.views.get_mut(self.focus) {
+            how(view);
+        }
+    }
+
+    /// Rows may have gone.
+    fn keep_cursors(&mut self) {
+        let counts = PANES.map(|pane| self.rows(pane).map_or(0, |rows| rows.len()));
+        for (view, count) in self.views.iter_mut().zip(counts) {
+            view.cursor = view.cursor.min(count.saturating_sub(1));
+        }
+    }
+}
