@@ -124,8 +124,10 @@ impl Detector for ErrorRule {
             Some(least) => (format!(", {least} % of all or more"), format!("{limit}, {least} %")),
             None => (String::new(), limit),
         };
-        let failures = counted(self.acceptable_count.into(), "operation that failed");
-        let rule = format!("at least {failures} in one watch interval{histograms_needed}");
+        let rule = format!(
+            "at least {} in one watch interval{histograms_needed}",
+            counted(self.acceptable_count.into(), "failed operation")
+        );
         Some(self.anomaly(rule, self.observed(window), limit))
     }
 

@@ -7,6 +7,5 @@ pub mod event;
 pub mod incident;
 pub mod paint;
 pub mod processes;
-pub mod report;
 pub mod screen;
 pub mod table;

@@ -15,17 +15,8 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use model::Direction;
 
 use super::{record::Header, rows::size, summary::Summary};
-use crate::view::report::STYLE;
 
-/// Beside the style of an incident's page.
-const MORE_STYLE: &str = "\
-body{max-width:72rem}h3{font-size:.95rem;margin-bottom:.2rem}svg{display:block;width:100%;height:auto;margin:.5rem 0}svg text{fill:currentColor;font:12px system-ui,sans-serif}\
-svg .faint{opacity:.65}svg .grid{stroke:currentColor;opacity:.15}.tiles{display:flex;flex-wrap:wrap;gap:1rem;margin:1rem 0}\
-.tiles div{border:1px solid #8884;border-radius:6px;padding:.5rem .9rem;min-width:8rem}.tiles b{display:block;font-size:1.3rem;font-weight:600}\
-.read{fill:#4a7fb5;background:#4a7fb5}.written{fill:#c77d2e;background:#c77d2e}.other{fill:#7b6ca8;background:#7b6ca8}.heat{fill:#b04a4a}\
-.ground{fill:currentColor;opacity:.05}.key i{display:inline-block;width:.8em;height:.8em;border-radius:2px;margin:0 .4em 0 1em;vertical-align:-.05em}\
-nav a{margin-right:.9em;white-space:nowrap}summary{cursor:pointer}.wide code{white-space:nowrap}td.n{white-space:nowrap}\
-.warning{border-left:4px solid #b04a4a;padding:.2rem .8rem}.wide{overflow-x:auto}h2{border-top:1px solid #8884;padding-top:1rem}";
+const STYLE: &str = include_str!("style.css");
 
 /// The sections, in their order: id and name in the list at the top.
 const SECTIONS: &[(&str, &str)] = &[
@@ -57,7 +48,7 @@ pub fn page(header: &Header, summary: &Summary, whole: bool) -> String {
                 meta name="viewport" content="width=device-width";
                 title { (title) }
                 // Ours, without anything from a recording.
-                style { (PreEscaped(STYLE)) (PreEscaped(MORE_STYLE)) }
+                style { (PreEscaped(STYLE)) }
             }
             body {
                 h1 { (title) }
