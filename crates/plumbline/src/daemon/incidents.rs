@@ -6,7 +6,9 @@ use jiff::Timestamp;
 use model::{Incident, Losses, ProbeLosses, Protocol};
 use probes::{Counters, ProbeSet, Recorder, Runs};
 
-use super::{Daemon, control, logging, nanos, publish::Publish, release_free_memory, waiting::Waiting};
+use super::{
+    Daemon, control, logging, memory::release_program, nanos, publish::Publish, release_free_memory, waiting::Waiting,
+};
 use crate::{
     config::Config,
     detection::{self, ChangeExt, Excerpts, Report, Reporter, Rules},
@@ -165,7 +167,7 @@ impl Daemon {
         for done in done {
             self.completed(&done);
         }
-        release_free_memory();
+        release_program();
     }
 
     pub(super) fn completed(&mut self, done: &Done) {

@@ -8,6 +8,7 @@ mod incidents;
 mod lock;
 pub mod log;
 mod logging;
+mod memory;
 mod normals;
 mod publish;
 mod recorder;
@@ -39,6 +40,7 @@ use control::Control;
 use incidents::Bundles;
 pub use incidents::{excerpt, excerpt_after, losses_of};
 use lock::Lock;
+pub use memory::release_free_memory;
 use publish::Publish;
 pub use recorder::recording_header;
 use reload::settings;
@@ -149,7 +151,7 @@ impl Daemon {
         };
         daemon.apply_filter()?;
         daemon.restart_recorder();
-        release_free_memory();
+        memory::release_program();
         Ok(daemon)
     }
 
@@ -323,14 +325,5 @@ impl Daemon {
             logging::stopped(self.incidents, self.bundles_lost, &losses, &counters);
         }
         logging::audit(self.setup.config.audit, "stopped", || format!("{} incidents", self.incidents));
-    }
-}
-
-/// Gives memory that is needed only now and then back: loading programs and writing bundles take megabytes.
-pub fn release_free_memory() {
-    // SAFETY: malloc_trim has no preconditions.
-    #[cfg(target_env = "gnu")]
-    unsafe {
-        nix::libc::malloc_trim(0);
     }
 }
