@@ -161,6 +161,33 @@ impl Verdict {
 }
 
 impl Cause {
+    /// All of them, in the order of layers.
+    pub const ALL: [Self; 23] = [
+        Self::Queue,
+        Self::OwnQueue,
+        Self::OwnInterface,
+        Self::OwnRoute,
+        Self::OwnDrops,
+        Self::Receiver,
+        Self::NoCpu,
+        Self::Delivery,
+        Self::Requester,
+        Self::Burst,
+        Self::OwnDaemon,
+        Self::LongerPath,
+        Self::NarrowPath,
+        Self::Loss,
+        Self::NoPath,
+        Self::SlowOperation,
+        Self::SlowServer,
+        Self::Frozen,
+        Self::Paused,
+        Self::HostGone,
+        Self::Refused,
+        Self::Closed,
+        Self::SessionLost,
+    ];
+
     /// Whose it is.
     pub fn layer(self) -> Layer {
         match self {
