@@ -1,11 +1,9 @@
 //! What this program itself uses.
 
-use std::{fs, time::Duration};
+use std::time::Duration;
 
-use nix::{
-    sys::resource::{UsageWho, getrusage},
-    unistd::{SysconfVar, sysconf},
-};
+use nix::sys::resource::{UsageWho, getrusage};
+use procfs::process::Process;
 
 /// What a process has used.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -27,11 +25,9 @@ impl Cost {
     }
 }
 
-/// The second figure of /proc/self/statm, in pages (proc_pid_statm(5)).
 fn resident() -> Option<u64> {
-    let pages: u64 = fs::read_to_string("/proc/self/statm").ok()?.split_whitespace().nth(1)?.parse().ok()?;
-    let page = sysconf(SysconfVar::PAGE_SIZE).ok().flatten()?;
-    Some(pages * u64::try_from(page).ok()?)
+    let pages = Process::myself().ok()?.statm().ok()?.resident;
+    Some(pages * procfs::page_size())
 }
 
 #[cfg(test)]

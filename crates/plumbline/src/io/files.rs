@@ -14,41 +14,8 @@ pub struct FileUse {
     pub file: String,
     pub pid: u32,
     pub opens: u64,
-    pub read: Order,
-    pub written: Order,
-}
-
-/// Reads, or writes: as [`Transfers`] has them.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Order {
-    pub calls: u64,
-    pub bytes: u64,
-    /// Those that began where the process's last one on the file had ended, or behind that.
-    pub sequential: u64,
-    /// Of these, those that began just there.
-    pub consecutive: u64,
-    /// Those that began at no multiple of 4096 bytes.
-    pub unaligned: u64,
-    /// The greatest offset at which one ended.
-    pub end: u64,
-}
-
-impl Order {
-    pub fn add(&mut self, more: &Self) {
-        self.calls += more.calls;
-        self.bytes += more.bytes;
-        self.sequential += more.sequential;
-        self.consecutive += more.consecutive;
-        self.unaligned += more.unaligned;
-        self.end = self.end.max(more.end);
-    }
-}
-
-impl From<Transfers> for Order {
-    fn from(from: Transfers) -> Self {
-        let Transfers { calls, bytes, sequential, consecutive, unaligned, end } = from;
-        Self { calls, bytes, sequential, consecutive, unaligned, end }
-    }
+    pub read: Transfers,
+    pub written: Transfers,
 }
 
 impl FileUse {
@@ -59,8 +26,8 @@ impl FileUse {
             file: access.name.to_string(),
             pid: access.pid,
             opens: access.opens,
-            read: access.read.into(),
-            written: access.written.into(),
+            read: access.read,
+            written: access.written,
         }
     }
 }
@@ -72,8 +39,8 @@ pub struct OneFile {
     pub file: String,
     pub processes: BTreeSet<u32>,
     pub opens: u64,
-    pub read: Order,
-    pub written: Order,
+    pub read: Transfers,
+    pub written: Transfers,
 }
 
 impl OneFile {
@@ -147,7 +114,7 @@ mod tests {
     use super::*;
 
     fn used(inode: u64, pid: u32, read: u64, written: u64) -> FileUse {
-        let order = |calls: u64| Order { calls, bytes: calls * 4096, end: calls * 4096, ..Order::default() };
+        let order = |calls: u64| Transfers { calls, bytes: calls * 4096, end: calls * 4096, ..Transfers::default() };
         FileUse {
             inode,
             pid,

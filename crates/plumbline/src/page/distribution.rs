@@ -1,57 +1,21 @@
 //! How long operations took before and during the incident: two histograms over the same buckets.
 
 use maud::{Markup, html};
-use model::{BUCKETS, Histogram};
+use model::{BUCKETS, Histogram, quantile_index};
 
 use super::{
     chart::{self, HEIGHT, LEFT, Latencies, RIGHT, TOP, WIDTH},
     units::grouped,
 };
 
-/// Operations by how long they took.
-#[derive(Debug, Clone)]
-pub struct Distribution {
-    buckets: Box<[u32; BUCKETS]>,
-    count: u64,
-}
-
-impl Default for Distribution {
-    fn default() -> Self {
-        Self { buckets: Box::new([0; BUCKETS]), count: 0 }
-    }
-}
-
-impl Distribution {
-    /// Adds one that took so many nanoseconds.
-    pub fn add(&mut self, took: u64) {
-        self.count += 1;
-        if let Some(bucket) = self.buckets.get_mut(Histogram::bucket_of(took)) {
-            *bucket = bucket.saturating_add(1);
-        }
-    }
-
-    /// The middle of the bucket with the median, nanoseconds: within an eighth of it. `None` of fewer than five.
-    pub fn median(&self) -> Option<u64> {
-        let mut left = (self.count / 2 + 1).min(self.count);
-        if self.count < 5 {
-            return None;
-        }
-        for (bucket, count) in self.buckets.iter().enumerate() {
-            left = left.saturating_sub((*count).into());
-            if left == 0 {
-                let (low, high) = (Histogram::lower_bound(bucket), Histogram::lower_bound(bucket + 1));
-                return Some(low + high.saturating_sub(low) / 2);
-            }
-        }
-        None
-    }
-}
+/// Of fewer, no median is said.
+const ENOUGH: u64 = 5;
 
 /// Before and during the incident.
 #[derive(Debug, Default)]
 pub struct Distributions {
-    pub before: Distribution,
-    pub during: Distribution,
+    pub before: Histogram,
+    pub during: Histogram,
 }
 
 impl Distributions {
@@ -80,10 +44,10 @@ impl Distributions {
                     @let most = of.buckets.iter().copied().max().unwrap_or(0).max(1);
                     @for (bucket, count) in of.buckets.iter().enumerate().filter(|(_, count)| **count > 0) {
                         @let (low, high) = (Histogram::lower_bound(bucket), Histogram::lower_bound(bucket + 1));
-                        @let height = f64::from(*count) / f64::from(most) * (half - 14.0);
+                        @let height = *count as f64 / most as f64 * (half - 14.0);
                         rect class=(class) x=(chart::at(x(low))) width=(chart::at((x(high) - x(low) - 1.0).max(1.0)))
                             y=(chart::at(if way < 0.0 { middle - height } else { middle })) height=(chart::at(height.max(1.0))) {
-                            title { (class) ": " (grouped((*count).into())) " of " (grouped(of.count)) " took " (diagnose::span(low)) " to " (diagnose::span(high)) }
+                            title { (class) ": " (grouped(*count)) " of " (grouped(of.count)) " took " (diagnose::span(low)) " to " (diagnose::span(high)) }
                         }
                     }
                     text.name x="8" y=(chart::at(middle + way * half / 2.0)) { (class) }
@@ -100,8 +64,15 @@ impl Distributions {
     }
 }
 
-fn median(of: &Distribution) -> String {
-    of.median().map_or_else(|| "not known".to_owned(), |median| format!("about {}", diagnose::span(median)))
+/// The middle of the bucket with the median, nanoseconds: within an eighth of it.
+fn middle(of: &Histogram) -> Option<u64> {
+    let bucket = quantile_index(&of.buckets, 0.5).filter(|_| of.count >= ENOUGH)?;
+    let (low, high) = (Histogram::lower_bound(bucket), Histogram::lower_bound(bucket + 1));
+    Some(low + high.saturating_sub(low) / 2)
+}
+
+fn median(of: &Histogram) -> String {
+    middle(of).map_or_else(|| "not known".to_owned(), |median| format!("about {}", diagnose::span(median)))
 }
 
 #[cfg(test)]
@@ -110,10 +81,10 @@ mod tests {
 
     #[test]
     fn a_median_is_within_its_bucket() {
-        let mut distribution = Distribution::default();
-        assert_eq!(distribution.median(), None);
-        (0..100).for_each(|n| distribution.add(if n < 40 { 1_000_000 } else { 200_000_000 }));
-        let median = distribution.median().unwrap();
+        let mut distribution = Histogram::default();
+        assert_eq!(middle(&distribution), None);
+        (0..100).for_each(|n| distribution.add(if n < 40 { 1_000_000 } else { 200_000_000 }, 0, false));
+        let median = middle(&distribution).unwrap();
         assert!((175_000_000..225_000_000).contains(&median), "{median}");
     }
 }

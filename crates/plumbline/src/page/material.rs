@@ -201,9 +201,9 @@ impl Material {
         let (from, to) = self.window.unwrap_or((i64::MAX, i64::MAX));
         let end = at.saturating_add(i64::try_from(took / 1_000).unwrap_or(i64::MAX));
         if shade != Shade::Fast || (end >= from && at <= to) {
-            self.distributions.during.add(took);
+            self.distributions.during.add(took, 0, false);
         } else if end < from {
-            self.distributions.before.add(took);
+            self.distributions.before.add(took, 0, false);
             self.normal.add(&seen.operation, took);
         }
     }

@@ -18,11 +18,9 @@ pub struct Namer {
 
 impl Namer {
     pub fn new() -> Self {
-        // SAFETY: it takes no pointer.
-        let page = unsafe { nix::libc::sysconf(nix::libc::_SC_PAGESIZE) };
         Self {
             boot: Clock::since_boot(),
-            page: u64::try_from(page).unwrap_or(4096),
+            page: procfs::page_size(),
             cgroups: HashMap::new(),
             users: users(&fs::read_to_string("/etc/passwd").unwrap_or_default()),
         }

@@ -4,6 +4,7 @@ use std::os::fd::AsFd;
 
 use libbpf_rs::{Link, MapCore, MapFlags, Object};
 use model::{MountKey, text::Text};
+use serde::{Deserialize, Serialize};
 
 use crate::{
     batches,
@@ -35,7 +36,7 @@ pub struct Access {
 }
 
 /// Reads, or writes, that did not fail; those of no byte at the end of a file included.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transfers {
     /// Calls.
     pub calls: u64,
@@ -49,6 +50,18 @@ pub struct Transfers {
     pub unaligned: u64,
     /// The greatest offset at which one ended, bytes.
     pub end: u64,
+}
+
+impl Transfers {
+    /// Adds those of another process.
+    pub fn add(&mut self, more: &Self) {
+        self.calls += more.calls;
+        self.bytes += more.bytes;
+        self.sequential += more.sequential;
+        self.consecutive += more.consecutive;
+        self.unaligned += more.unaligned;
+        self.end = self.end.max(more.end);
+    }
 }
 
 /// The kernel side at work. Dropping it detaches.

@@ -156,9 +156,11 @@ fn shortened(text: &str, most: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use probes::Transfers;
+
     use super::*;
     use crate::io::{
-        files::{FileUse, Order},
+        files::FileUse,
         record::{End, Entry, Interval, Line},
     };
 
@@ -188,7 +190,7 @@ mod tests {
         let file = FileUse {
             mount: hostile.clone(),
             file: hostile.clone(),
-            written: Order { calls: 1, bytes: 4096, ..Order::default() },
+            written: Transfers { calls: 1, bytes: 4096, ..Transfers::default() },
             ..FileUse::default()
         };
         summary.add(Line::End(End { files: vec![file], ..End::default() }));

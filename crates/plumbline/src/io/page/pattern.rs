@@ -1,6 +1,7 @@
 //! In which order files were read and written, and by whom: what system calls tell of it.
 
 use maud::{Markup, html};
+use probes::Transfers;
 
 use super::{
     axis::Unit,
@@ -8,7 +9,7 @@ use super::{
     percent,
 };
 use crate::io::{
-    files::{Manner, OneFile, Order, by_file},
+    files::{Manner, OneFile, by_file},
     record::Header,
     rows::size,
     summary::Summary,
@@ -24,7 +25,7 @@ pub fn pattern(header: &Header, summary: &Summary) -> Markup {
         return missing(header);
     }
     let files = by_file(uses);
-    let (mut read, mut written) = (Order::default(), Order::default());
+    let (mut read, mut written) = (Transfers::default(), Transfers::default());
     for file in &files {
         read.add(&file.read);
         written.add(&file.written);
@@ -52,7 +53,7 @@ fn missing(header: &Header) -> Markup {
     html! { h2 id="pattern" { "Access pattern" } p { (why) } h2 id="files" { "Files" } p { (why) } }
 }
 
-fn order_bars(order: &Order, class: usize) -> Vec<Bar> {
+fn order_bars(order: &Transfers, class: usize) -> Vec<Bar> {
     let word = if class == 0 { "reads" } else { "writes" };
     if order.calls == 0 {
         return Vec::new();
