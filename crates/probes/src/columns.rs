@@ -66,7 +66,7 @@ impl Column {
 }
 
 pub(crate) const TIME: Column = Column::new("TIME (UTC)", 15, Cell::Time);
-pub(crate) const DURATION: Column = Column::new("MS", -10, Cell::Duration);
+pub(crate) const DURATION: Column = Column::new("MS", -7, Cell::Duration);
 pub(crate) const ERROR: Column = Column::new("ERROR", 12, Cell::Error);
 pub(crate) const PID: Column = Column::new("PID", -8, Cell::Pid);
 pub(crate) const COMM: Column = Column::new("COMM", 16, Cell::Comm);
@@ -81,9 +81,9 @@ pub(crate) const REMOTE: &[Column] = &[
     TIME,
     Column::operation(20),
     DURATION,
-    Column::new("QUEUE", -9, Cell::Queue),
-    Column::new("WIRE", -9, Cell::Wire),
-    Column::new("DELIVER", -9, Cell::Deliver),
+    Column::new("QUEUE", -7, Cell::Queue),
+    Column::new("WIRE", -7, Cell::Wire),
+    Column::new("DELIVER", -7, Cell::Deliver),
     Column::bytes(-9),
     Column::new("STATUS", 24, Cell::Status),
     PID,

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::{layers::LAYERS, meter::Sample, owner::Owner};
 use crate::view::{
-    event::milliseconds,
+    event::{known_ms, milliseconds},
     table::{Column, Table},
 };
 
@@ -127,15 +127,14 @@ impl<'a> Rows<'a> {
         }
         let rate = |amount: u64| amount as f64 / look.seconds.max(f64::MIN_POSITIVE);
         for (key, amounts) in rows {
-            let ms = |ns: Option<u64>| ns.map_or_else(|| "-".into(), |ns| format!("{:.3}", milliseconds(ns)));
             let cells = [
                 amounts.count.to_string(),
                 per_second(rate(amounts.count)),
                 size(amounts.bytes),
                 size(rate(amounts.bytes) as u64),
-                ms(amounts.sum.checked_div(amounts.count)),
-                ms(amounts.quantile(0.5)),
-                ms(amounts.quantile(0.99)),
+                known_ms(amounts.sum.checked_div(amounts.count)),
+                known_ms(amounts.quantile(0.5)),
+                known_ms(amounts.quantile(0.99)),
                 usual_size(amounts),
                 amounts.errors.to_string(),
             ];
@@ -177,9 +176,9 @@ const AMOUNTS: [Column; 9] = [
     Column::number("CALLS/S", 9),
     Column::number("BYTES", 9).optional(5),
     Column::number("BYTES/S", 9),
-    Column::number("MEAN MS", 9).optional(2),
-    Column::number("P50 MS", 9).optional(3),
-    Column::number("P99 MS", 9),
+    Column::number("MEAN MS", 8).optional(2),
+    Column::number("P50 MS", 8).optional(3),
+    Column::number("P99 MS", 8),
     Column::number("SIZE P50", 17).optional(4),
     Column::number("ERRORS", 7).optional(1),
 ];

@@ -5,7 +5,10 @@ use std::io::{self, Write};
 use diagnose::{Below, Child};
 use model::{BelowLine, CallLine, ChildLine, EventLine, Nanos};
 
-use super::event::{errno_name, milliseconds, status_of};
+use super::{
+    event::{errno_name, known_ms, milliseconds, ms, status_of},
+    table::{Column, Table},
+};
 
 /// The line of an event; `below` only of a system call.
 pub fn call<'a>(event: EventLine<'a>, start: Nanos, below: Option<&Below>) -> CallLine<'a> {
@@ -49,62 +52,93 @@ fn after(start: Nanos, child: &Child) -> f64 {
     milliseconds(child.start.saturating_sub(start)) - milliseconds(start.saturating_sub(child.start))
 }
 
-/// Writes the heading of [`branches`].
-///
-/// # Errors
-///
-/// Those of writing.
-pub fn heading(out: &mut impl Write) -> io::Result<()> {
-    writeln!(out, "  └─ {}", columns(["BELOW IT", "AFTER MS", "MS", "QUEUE", "WIRE", "DELIVER", "BYTES", "STATUS"]))
-}
+/// Columns of the tree, in the order of its rows.
+const COLUMNS: [Column; 8] = [
+    Column::text("BELOW IT", 20).cut_to(12),
+    Column::number("AFTER MS", 8),
+    Column::number("MS", 7),
+    Column::number("QUEUE", 7).optional(3),
+    Column::number("WIRE", 7).optional(1),
+    Column::number("DELIVER", 7).optional(4),
+    Column::number("BYTES", 9).optional(2),
+    Column::rest("STATUS", 9),
+];
+/// Characters before the first column of a row.
+const BRANCH: usize = 5;
 
-fn columns(cells: [&str; 8]) -> String {
-    let [operation, after, ms, queue, wire, deliver, bytes, status] = cells;
-    format!("{operation:<20}  {after:>10}  {ms:>10}  {queue:>9}  {wire:>9}  {deliver:>9}  {bytes:>9}  {status}")
-}
+/// Writes what ran below system calls as trees, whose rows fit the line.
+pub struct Tree(Table);
 
-/// Writes the branches of the tree whose root is a call that began at `start`: a row for each operation below, and what is not listed.
-///
-/// # Errors
-///
-/// Those of writing.
-pub fn branches(out: &mut impl Write, start: Nanos, below: &Below) -> io::Result<()> {
-    let row = |child: &Child| {
-        let line = line(start, child);
-        let ms = |ms: Option<f64>| ms.map_or_else(|| "-".into(), |ms| format!("{ms:.3}"));
-        let outcome = match (line.in_flight, line.status, line.errno) {
-            (true, ..) => "in flight".to_owned(),
-            (_, Some(status), _) => status.trim_start_matches("STATUS_").to_owned(),
-            (.., Some(errno)) => errno,
-            _ => "-".to_owned(),
+impl Tree {
+    /// In lines of so many characters.
+    pub fn new(room: Option<usize>) -> Self {
+        Self(Table::new(&COLUMNS, room.map(|room| room.saturating_sub(BRANCH))))
+    }
+
+    /// Writes the heading.
+    ///
+    /// # Errors
+    ///
+    /// Those of writing.
+    pub fn heading(&self, out: &mut impl Write) -> io::Result<()> {
+        write!(out, "  └─ ")?;
+        self.0.header(out)
+    }
+
+    /// Writes the branches of the tree whose root is a call that began at `start`: a row for each operation below, and what is not listed.
+    ///
+    /// # Errors
+    ///
+    /// Those of writing.
+    pub fn branches(&self, out: &mut impl Write, start: Nanos, below: &Below) -> io::Result<()> {
+        let mut remarks = Vec::new();
+        if below.count > below.children.len() {
+            let (rest, covered) = (below.count - below.children.len(), ms(below.covered));
+            remarks.push(format!(
+                "and {rest} shorter ones; at least one of all {} was under way for {covered} ms",
+                below.count
+            ));
+        }
+        if below.incomplete {
+            remarks.push("more may be missing: they were not seen, or are overwritten by now".into());
+        }
+        if below.meanwhile_count > 0 {
+            remarks.push(format!("meanwhile {} of the kernel's own on this mount:", below.meanwhile_count));
+        }
+        let count = below.children.len() + remarks.len();
+        let stem = |place: usize| if place + 1 == count { "  └─ " } else { "  ├─ " };
+        for (place, child) in below.children.iter().enumerate() {
+            write!(out, "{}", stem(place))?;
+            self.row(out, start, child)?;
+        }
+        for (place, remark) in remarks.iter().enumerate() {
+            writeln!(out, "{}{remark}", stem(below.children.len() + place))?;
+        }
+        for child in &below.meanwhile {
+            write!(out, "  ~  ")?;
+            self.row(out, start, child)?;
+        }
+        Ok(())
+    }
+
+    fn row(&self, out: &mut impl Write, start: Nanos, child: &Child) -> io::Result<()> {
+        let outcome = if child.flags.in_flight {
+            "in flight".to_owned()
+        } else {
+            let status = status_of(child.operation, child.status, child.flags).or_else(|| errno_name(child.errno));
+            status.unwrap_or_else(|| "-".into()).trim_start_matches("STATUS_").to_owned()
         };
-        let times = [Some(line.after_ms), Some(line.duration_ms), line.queue_ms, line.wire_ms, line.deliver_ms];
-        let [after, duration, queue, wire, deliver] = times.map(ms);
-        columns([&line.operation, &after, &duration, &queue, &wire, &deliver, &line.bytes.to_string(), &outcome])
-    };
-    let mut rows: Vec<String> = below.children.iter().map(row).collect();
-    if below.count > below.children.len() {
-        let (rest, ms) = (below.count - below.children.len(), milliseconds(below.covered));
-        rows.push(format!("and {rest} shorter ones; with all {} something was under way for {ms:.3} ms", below.count));
+        // The kernel's own may have begun before the call.
+        let after = match child.start.checked_sub(start) {
+            Some(after) => ms(after),
+            None => format!("-{}", ms(start - child.start)),
+        };
+        let phase = |ns| child.phases.known().then_some(ns);
+        let [queue, wire, deliver] =
+            [child.phases.queue, child.phases.wire, child.phases.deliver].map(|ns| known_ms(phase(ns)));
+        let (duration, bytes) = (ms(child.duration), child.bytes.to_string());
+        self.0.row(out, &[child.operation.name(), &after, &duration, &queue, &wire, &deliver, &bytes, &outcome])
     }
-    if below.incomplete {
-        rows.push("more may be missing: they were not seen, or are overwritten by now".into());
-    }
-    if below.meanwhile_count > 0 {
-        rows.push(format!("meanwhile {} of the kernel's own on this mount:", below.meanwhile_count));
-    }
-    let (last, before) = match rows.split_last() {
-        Some(split) => split,
-        None => return Ok(()),
-    };
-    for row in before {
-        writeln!(out, "  ├─ {row}")?;
-    }
-    writeln!(out, "  └─ {last}")?;
-    for child in &below.meanwhile {
-        writeln!(out, "     ~  {}", row(child))?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -134,15 +168,21 @@ mod tests {
             meanwhile_count: 1,
             incomplete: true,
         };
-        let mut out = Vec::new();
-        branches(&mut out, 1_000_000, &below).unwrap();
+        let shown = |room| {
+            let (tree, mut out) = (Tree::new(room), Vec::new());
+            tree.heading(&mut out).unwrap();
+            tree.branches(&mut out, 1_000_000, &below).unwrap();
+            String::from_utf8(out).unwrap()
+        };
         assert_eq!(
-            String::from_utf8(out).unwrap(),
-            "  ├─ SMB2_WRITE                 0.500      12.345      1.000     11.000      0.345       4096  SUCCESS\n  \
-               ├─ and 2 shorter ones; with all 3 something was under way for 20.000 ms\n  \
+            shown(None),
+            "  └─ BELOW IT              AFTER MS       MS    QUEUE     WIRE  DELIVER      BYTES  STATUS\n  \
+               ├─ SMB2_WRITE               0.500     12.3     1.00     11.0    0.345       4096  SUCCESS\n  \
+               ├─ and 2 shorter ones; at least one of all 3 was under way for 20.0 ms\n  \
                ├─ more may be missing: they were not seen, or are overwritten by now\n  \
-               └─ meanwhile 1 of the kernel's own on this mount:\n     \
-                  ~  SMB2_WRITE                -0.500      12.345      1.000     11.000      0.345       4096  DISK_FULL\n"
+               └─ meanwhile 1 of the kernel's own on this mount:\n  \
+               ~  SMB2_WRITE              -0.500     12.3     1.00     11.0    0.345       4096  DISK_FULL\n"
         );
+        assert!(shown(Some(80)).lines().all(|line| line.chars().count() <= 80), "{}", shown(Some(80)));
     }
 }

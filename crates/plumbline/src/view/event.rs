@@ -115,6 +115,24 @@ pub fn milliseconds(ns: u64) -> f64 {
     (ns as f64 / 1e3).round() / 1e3
 }
 
+/// Nanoseconds as milliseconds in a column of numbers: three significant digits, and none below the microsecond.
+pub fn ms(ns: u64) -> String {
+    let value = ns as f64 / 1e6;
+    // The limits are those from which rounding makes another digit.
+    let decimals = match value {
+        ..0.9995 => 3,
+        ..9.995 => 2,
+        ..99.95 => 1,
+        _ => 0,
+    };
+    format!("{value:.decimals$}")
+}
+
+/// Likewise, of what may not be known.
+pub fn known_ms(ns: Option<u64>) -> String {
+    ns.map_or_else(|| "-".into(), ms)
+}
+
 /// The protocol's status by name.
 pub fn status_of(operation: Operation, status: u32, flags: Flags) -> Option<String> {
     if flags.in_flight {
@@ -137,5 +155,17 @@ pub fn errno_name(errno: u32) -> Option<String> {
     match nix::errno::Errno::from_raw(number) {
         nix::errno::Errno::UnknownErrno => Some(number.to_string()),
         errno => Some(format!("{errno:?}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn milliseconds_in_a_table_have_three_digits_that_mean_something() {
+        let shown =
+            [0, 432, 43_210, 999_499, 999_500, 9_994_999, 9_995_000, 43_210_000, 99_950_000, 12_345_678_000].map(ms);
+        assert_eq!(shown, ["0.000", "0.000", "0.043", "0.999", "1.00", "9.99", "10.0", "43.2", "100", "12346"]);
     }
 }

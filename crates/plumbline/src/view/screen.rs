@@ -3,6 +3,8 @@
 
 use std::io::{self, IsTerminal, Write};
 
+use super::table::{cut, room_of};
+
 /// Where the cursor goes, what is behind it in the line, and what is below it.
 const HOME: &str = "\x1b[H";
 const CLEAR: &str = "\x1b[2J";
@@ -26,10 +28,11 @@ impl StatusLine {
         self.terminal
     }
 
-    /// Shows this in place of what was there.
+    /// Shows this in place of what was there; what is too long is cut, since a line that wraps cannot be written over.
     pub fn show(&mut self, text: &str) {
         if self.terminal {
-            let _ = write!(io::stderr(), "\r{TO_THE_END_OF_THE_LINE}{text}");
+            let room = room_of(&io::stderr()).unwrap_or(usize::MAX);
+            let _ = write!(io::stderr(), "\r{TO_THE_END_OF_THE_LINE}{}", cut(text, room.saturating_sub(1)));
             self.shown = true;
         }
     }

@@ -176,7 +176,7 @@ fn fit(mut columns: Vec<(usize, Column)>, room: usize) -> Vec<(usize, Column)> {
 }
 
 /// The text, or its beginning and its end.
-fn cut(text: &str, width: usize) -> Cow<'_, str> {
+pub fn cut(text: &str, width: usize) -> Cow<'_, str> {
     let count = text.chars().count();
     if count <= width {
         return text.into();

@@ -25,17 +25,16 @@ pub struct Owners {
 impl Owners {
     /// `4711 nginx`, `kernel`, or `-` if that is not known. Of several with the same socket, one.
     pub fn of(&mut self, row: &Row) -> String {
-        if !row.mount.is_empty() {
-            return KERNEL.to_owned();
-        }
-        let (Some(local), Some(peer)) = (row.local, row.peer) else { return "-".to_owned() };
+        // A process may have a connection to the server of a mount, too.
+        let nobody = if row.mount.is_empty() { "-" } else { KERNEL };
+        let (Some(local), Some(peer)) = (row.local, row.peer) else { return nobody.to_owned() };
         let ends = (SocketAddr::from(local), SocketAddr::from(peer));
         if !self.known.contains_key(&ends) && self.listed.is_none_or(|at| at.elapsed() >= EVERY) {
             // Where the kernel does not say, nobody has them.
             self.known = list().unwrap_or_default();
             self.listed = Some(Instant::now());
         }
-        self.known.get(&ends).cloned().unwrap_or_else(|| "-".to_owned())
+        self.known.get(&ends).cloned().unwrap_or_else(|| nobody.to_owned())
     }
 }
 

@@ -4,7 +4,7 @@ use model::{Event, Protocol};
 use probes::Cell;
 
 use crate::view::{
-    event::{errno_name, milliseconds, status_of},
+    event::{errno_name, ms, status_of},
     table::Column,
 };
 
@@ -72,10 +72,6 @@ fn column(of: &probes::Column) -> Column {
         Cell::Deliver => column.optional(7),
         Cell::File | Cell::Own(_) => column.cut_to(LEAST.min(width)).optional(1),
     }
-}
-
-fn ms(ns: u64) -> String {
-    format!("{:.3}", milliseconds(ns))
 }
 
 fn phase(event: &Event, ns: u64) -> String {

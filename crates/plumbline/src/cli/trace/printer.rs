@@ -12,7 +12,12 @@ use probes::ProbeSet;
 
 use super::{Arguments, idle::Heartbeat, layout::Layout};
 use crate::detection;
-use crate::view::{below, clock::Clock, event, table::Table};
+use crate::view::{
+    below::{self, Tree},
+    clock::Clock,
+    event,
+    table::Table,
+};
 
 /// Rows between repeated headings on a terminal.
 const ROWS_PER_HEADING: u64 = 200;
@@ -27,6 +32,7 @@ enum Form {
 pub(super) struct Printer {
     form: Form,
     table: Table,
+    tree: Tree,
     out: BufWriter<io::Stdout>,
     clock: Clock,
     mounts: HashMap<MountKey, Mount>,
@@ -49,11 +55,13 @@ impl Printer {
             (_, true) => Form::Csv,
             _ => Form::Table(Layout::of(protocol)),
         };
-        let table = Table::new(&Layout::of(protocol).columns(), arguments.wide.room());
+        let room = arguments.wide.room();
+        let (table, tree) = (Table::new(&Layout::of(protocol).columns(), room), Tree::new(room));
         let terminal = io::stdout().is_terminal();
         let mut printer = Self {
             form,
             table,
+            tree,
             out: BufWriter::new(io::stdout()),
             clock: Clock::now(),
             mounts: HashMap::new(),
@@ -73,7 +81,7 @@ impl Printer {
             Form::Table(_) => {
                 self.table.header(&mut self.out)?;
                 if self.children {
-                    below::heading(&mut self.out)?;
+                    self.tree.heading(&mut self.out)?;
                 }
             }
             Form::Csv => csv_header(&mut self.out)?,
@@ -111,7 +119,7 @@ impl Printer {
             Form::Csv => csv_line(&mut self.out, &event::line(event, &mount, &self.clock)),
             Form::Table(layout) => {
                 self.row(layout, event, &mount)?;
-                below.map_or(Ok(()), |below| below::branches(&mut self.out, event.start, below))
+                below.map_or(Ok(()), |below| self.tree.branches(&mut self.out, event.start, below))
             }
         }
     }

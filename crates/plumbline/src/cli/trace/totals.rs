@@ -11,7 +11,7 @@ use model::{Histogram, Level, MountKey, Operation, Protocol};
 use probes::{Counters, ProbeSet};
 
 use crate::view::{
-    event::milliseconds,
+    event::known_ms,
     table::{Column, Table, room_of},
 };
 
@@ -54,22 +54,21 @@ pub(super) fn totals(watch: &ProbeSet, protocol: &Protocol, mount: MountKey, lef
             Column::text("OPERATION", 20).cut_to(14),
             Column::number("COUNT", 9),
             Column::number("ERRORS", 7),
-            Column::number("MEAN MS", 10),
-            Column::number("P50 MS", 10),
-            Column::number("P99 MS", 10),
+            Column::number("MEAN MS", 8),
+            Column::number("P50 MS", 8),
+            Column::number("P99 MS", 8),
             Column::number("BYTES", 12).optional(1),
         ];
         let table = Table::new(&columns, room_of(&io::stderr()));
         writeln!(err)?;
         table.header(&mut err)?;
         for (operation, histogram) in rows {
-            let ms = |ns: Option<u64>| ns.map_or_else(|| "-".into(), |ns| format!("{:.3}", milliseconds(ns)));
             let cells = [
                 histogram.count.to_string(),
                 histogram.errors.to_string(),
-                ms(histogram.sum.checked_div(histogram.count)),
-                ms(histogram.quantile(0.5)),
-                ms(histogram.quantile(0.99)),
+                known_ms(histogram.sum.checked_div(histogram.count)),
+                known_ms(histogram.quantile(0.5)),
+                known_ms(histogram.quantile(0.99)),
                 histogram.bytes.to_string(),
             ];
             let cells: Vec<&str> = std::iter::once(operation.name()).chain(cells.iter().map(String::as_str)).collect();

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 
 use crate::{
     io::{record::Header, rows::size, summary::Summary},
-    view::event::milliseconds,
+    view::event::known_ms,
 };
 
 /// Rows of the table of operations.
@@ -37,7 +37,6 @@ pub fn slowest(header: &Header, summary: &Summary) -> Markup {
 }
 
 pub fn operations(summary: &Summary) -> Markup {
-    let ms = |ns: Option<u64>| ns.map_or_else(|| "-".into(), |ns| format!("{:.3}", milliseconds(ns)));
     let rest = summary.operations.len().saturating_sub(MOST_OPERATIONS);
     html! {
         h2 id="operations" { "Every operation" }
@@ -50,9 +49,9 @@ pub fn operations(summary: &Summary) -> Markup {
                 @let known = summary.known_durations(mount, layer, op);
                 tr {
                     td { (mount) } td { (layer) } td { (op) } td.n { (amounts.count) } td.n { (amounts.bytes) } td.n { (amounts.errors) }
-                    td.n { (ms(Some(amounts.sum))) } td.n { (ms(amounts.sum.checked_div(amounts.count))) }
-                    td.n { (ms(amounts.quantile_knowing(0.5, known))) } td.n { (ms(amounts.quantile_knowing(0.99, known))) }
-                    td.n { (ms(known.map(|(_, longest)| longest))) }
+                    td.n { (known_ms(Some(amounts.sum))) } td.n { (known_ms(amounts.sum.checked_div(amounts.count))) }
+                    td.n { (known_ms(amounts.quantile_knowing(0.5, known))) } td.n { (known_ms(amounts.quantile_knowing(0.99, known))) }
+                    td.n { (known_ms(known.map(|(_, longest)| longest))) }
                 }
             }
         } }
