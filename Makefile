@@ -89,9 +89,11 @@ install:             ## program, man pages, completions, systemd unit and config
 	test -e $(DESTDIR)$(CONFIG) || install -D -m 644 config/plumbline.yaml $(DESTDIR)$(CONFIG)
 	@echo "now: systemctl daemon-reload && systemctl enable --now plumbline"
 
-install-proxy:       ## the libcephfs proxy: daemon, library for Samba, socket and service; PREFIX, LIBDIR, DESTDIR (root)
+install-proxy:       ## the libcephfs proxy: daemon, man page, library for Samba, socket and service; PREFIX, LIBDIR, DESTDIR (root)
 	@test -x target/release/libcephfsd || { echo "make install-proxy: there is no target/release/libcephfsd yet; make build" >&2; exit 1; }
 	install -D -m 755 target/release/libcephfsd $(DESTDIR)$(PREFIX)/sbin/libcephfsd
+	install -d $(DESTDIR)$(PREFIX)/share/man/man8
+	target/release/libcephfsd --man > $(DESTDIR)$(PREFIX)/share/man/man8/libcephfsd.8
 	install -D -m 644 target/release/libcephfs_proxy_client.so $(DESTDIR)$(LIBDIR)/libcephfs_proxy.so.2
 	install -D -m 644 packaging/systemd/libcephfsd.socket $(DESTDIR)$(UNITDIR)/libcephfsd.socket
 	install -D -m 644 packaging/systemd/libcephfsd.service $(DESTDIR)$(UNITDIR)/libcephfsd.service

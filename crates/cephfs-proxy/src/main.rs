@@ -3,11 +3,11 @@
 use std::{net::SocketAddr, path::PathBuf, process::ExitCode, time::Duration};
 
 use cephfs_proxy::daemon::{self, Limits, Options};
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 /// Holds mounts of CephFS for processes that load libcephfs_proxy.so.2, such as Samba's with `ceph_new:proxy = yes`.
 #[derive(Parser)]
-#[command(version)]
+#[command(name = "libcephfsd", version)]
 struct Arguments {
     /// Where to listen, unless systemd hands over a socket
     #[arg(long, default_value = "/run/libcephfsd.sock")]
@@ -52,10 +52,19 @@ struct Arguments {
     /// More about what happens; twice: everything
     #[arg(short, long, action = clap::ArgAction::Count)]
     verbose: u8,
+    /// Write the man page to standard output, and end: `make install-proxy` keeps it
+    #[arg(long, hide = true)]
+    man: bool,
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    if arguments.man {
+        return match clap_mangen::Man::new(Arguments::command()).section("8").render(&mut std::io::stdout()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
+        };
+    }
     let level = match arguments.verbose {
         0 => tracing::Level::INFO,
         1 => tracing::Level::DEBUG,
