@@ -23,9 +23,9 @@ pub struct Arguments {
     /// Try a FUSE file system only
     #[arg(long)]
     fuse: bool,
-    /// Only cases whose names have this in them
+    /// Only cases whose names have this in them; may be given several times
     #[arg(long, value_name = "WORDS")]
-    only: Option<String>,
+    only: Vec<String>,
     /// One JSON array: what was done and what was said of it
     #[arg(long)]
     json: bool,

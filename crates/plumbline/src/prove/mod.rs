@@ -68,7 +68,7 @@ pub fn run(stop: SignalFd, choice: &Choice, report: &mut dyn FnMut(Said<'_>) -> 
     report(Said::Progress("making a server, a router and mounts"))?;
     let mut bed = Bed::make(choice.fuse_only)?;
     let mut faults = bed.faults();
-    faults.retain(|fault| choice.only.as_ref().is_none_or(|words| fault.name.contains(words)));
+    faults.retain(|fault| choice.only.is_empty() || choice.only.iter().any(|words| fault.name.contains(words)));
     if faults.is_empty() {
         bail!("no case is called so; without --only, all are tried and named");
     }
@@ -81,8 +81,8 @@ pub fn run(stop: SignalFd, choice: &Choice, report: &mut dyn FnMut(Said<'_>) -> 
 pub struct Choice {
     /// A FUSE file system, even where a server can be mounted.
     pub fuse_only: bool,
-    /// Only cases whose names have this in them.
-    pub only: Option<String>,
+    /// Only cases whose names have one of these in them; if there are none, all cases.
+    pub only: Vec<String>,
 }
 
 /// What [`run`] tells.
