@@ -40,8 +40,28 @@ def help_of(*words):
 
 commands = re.findall(r"^  ([a-z]+) ", help_of().split("Commands:")[1].split("Options:")[0], re.M)
 commands.remove("help")
-options = {command: set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", help_of(command))) for command in commands}
-options["io"] |= set(re.findall(r"--[a-z][a-z-]*", help_of("io", "report")))
+OPTION = r"(?<![\w-])--[a-z][a-z-]*"
+options = {command: set(re.findall(OPTION, help_of(command))) for command in commands}
+options["io"] |= set(re.findall(OPTION, help_of("io", "report")))
+global_options = set(re.findall(OPTION, help_of()))
+
+
+def linked():
+    """Of each command in the table of commands, the page that it leads to."""
+    for command, target in re.findall(r"^\| \[`([a-z]+)`\]\(([^)#]+)", texts["docs/commands/README.md"], re.M):
+        yield command, os.path.normpath(os.path.join("docs/commands", target))
+
+
+def words_of(page):
+    return set(re.findall(OPTION, texts.get(page, "")))
+
+
+def in_tables(page):
+    """The options in the first cells of a page's tables."""
+    return {option for cell in re.findall(r"^\|([^|]*)", texts[page], re.M) for option in re.findall(OPTION, cell)}
+
+
+page_of = dict(linked())
 
 
 def named():
@@ -56,16 +76,30 @@ def named():
                     yield page, words.split(" -- ")[0].split()
 
 
+def is_hidden(command):
+    return subprocess.run([program, "help", command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
+
+
 seen = list(named())
 said("every link leads somewhere", set(links()))
-said("every command that is named is one", {f"{page}: {words[0]}" for page, words in seen if words[0] not in commands})
+said("every command that is named is one", {f"{page}: {words[0]}" for page, words in seen if words[0] not in commands and not is_hidden(words[0])})
 said(
     "every option that is named with a command is one of its",
     {f"{page}: {words[0]} {word}" for page, words in seen if words[0] in commands for word in re.findall(r"(?<!\S)--[a-z][a-z-]*", " ".join(words)) if word not in options[words[0]] | {"--help"}},
 )
 said("every command is in the documentation", set(commands) - {words[0] for _, words in seen})
-index = texts["docs/README.md"]
-said("every page is in the index", {page for page in glob.glob("docs/*.md") if page != "docs/README.md" and f"({os.path.basename(page)})" not in index})
+indexes = ["docs/README.md", "docs/commands/README.md"]
+said(
+    "every page is in the index",
+    {page for index in indexes for page in glob.glob(f"{os.path.dirname(index)}/*.md") if page != index and f"({os.path.basename(page)})" not in texts[index]},
+)
+said("every command is in the table of commands, and nothing else is", set(commands) ^ set(page_of))
+said("every option of a command is on its page", {f"{page}: {command} {option}" for command, page in page_of.items() for option in options.get(command, set()) - global_options - words_of(page)})
+said("the options of every command are with the table", global_options - words_of(indexes[1]))
+said(
+    "no page of a command has an option that the command has not",
+    {f"{page}: {option}" for command, page in page_of.items() if page == f"docs/commands/{command}.md" for option in in_tables(page) - options.get(command, set())},
+)
 sources = "".join(open(file).read() for file in glob.glob("crates/plumbline/src/publish/**/*.rs", recursive=True))
 metrics = set(re.findall(r'"(plumbline_[a-z_]+)"', sources))
 documented = set(re.findall(r"plumbline_[a-z_]+", texts["docs/metrics.md"]))
