@@ -63,7 +63,7 @@ impl Kernel {
 }
 
 /// What it takes to load and attach programs, as a cure.
-pub const PERMISSION: &str = "run as root, or with CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE";
+pub const PERMISSION: &str = "run as root, or with CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE, CAP_NET_ADMIN and CAP_SYSLOG";
 
 /// Whether this process has the capabilities to load and attach programs (capabilities(7)).
 pub fn may_load() -> bool {

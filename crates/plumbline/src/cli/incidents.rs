@@ -19,7 +19,7 @@ use crate::{
 pub struct Arguments {
     #[command(flatten)]
     folder: folder::Arguments,
-    /// Only incidents that were still open then: a time such as 2026-11-24T08:00:00Z, or how long ago, such as 90m, 12h or 7d
+    /// Only incidents whose last slow or failed operation was seen then or later: a time such as 2026-11-24T08:00:00Z, or how long ago, such as 90m, 12h or 7d
     #[arg(long, value_name = "T", value_parser = since)]
     since: Option<Timestamp>,
     /// Only incidents of the mount at this mount point
@@ -66,7 +66,11 @@ impl Arguments {
     fn is_wanted(&self, row: &Row) -> bool {
         let last = row.last_seen.as_deref().and_then(|time| time.parse::<Timestamp>().ok());
         let is_recent = self.since.is_none_or(|since| last.is_none_or(|last| last >= since));
-        is_recent && self.mount.as_ref().is_none_or(|mount| row.mountpoint.as_ref().is_none_or(|at| at == mount))
+        is_recent
+            && self
+                .mount
+                .as_ref()
+                .is_none_or(|mount| row.mountpoint.as_ref().map_or(row.error.is_some(), |at| at == mount))
     }
 }
 

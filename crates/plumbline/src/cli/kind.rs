@@ -46,6 +46,9 @@ impl Kind {
     /// The error of a command that could not read a file as a `taken` one: if the file is of another kind, the command for that.
     pub fn explain(path: &Path, taken: Self, error: Error) -> Error {
         let (what, command) = match Self::of(path).filter(|kind| *kind != taken) {
+            None if taken == Self::Bundle && Self::of(path).is_none() && File::open(path).is_ok() => {
+                return error.context(format!("{} is no bundle of an incident, or it is damaged", path.display()));
+            }
             None => return error,
             Some(Self::Bundle) => ("the bundle of an incident", "plumbline report"),
             Some(Self::Recording) => ("a recording of `plumbline record`", "plumbline replay"),

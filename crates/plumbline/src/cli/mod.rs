@@ -122,8 +122,12 @@ pub fn main() -> ExitCode {
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    let is_pipe = |cause: &std::io::Error| cause.kind() == std::io::ErrorKind::BrokenPipe;
-    error.chain().any(|cause| cause.downcast_ref::<std::io::Error>().is_some_and(is_pipe))
+    let is_pipe = |kind| kind == std::io::ErrorKind::BrokenPipe;
+    error.chain().any(|cause| {
+        // serde_json does not name what it wraps as its source.
+        let json = cause.downcast_ref().and_then(serde_json::Error::io_error_kind);
+        json.or_else(|| cause.downcast_ref().map(std::io::Error::kind)).is_some_and(is_pipe)
+    })
 }
 
 fn has_no_reader(pipe: &impl AsFd) -> bool {

@@ -1,5 +1,6 @@
 //! What the daemon says about itself: log records with fields, and the audit.
 
+use diagnose::counted;
 use model::{Incident, Losses, ProbeLosses};
 use probes::{Capability, State};
 
@@ -84,7 +85,8 @@ pub fn stopped(incidents: u64, bundles_lost: u64, losses: &Losses, counters: &Co
         bundles_lost,
         restarts = counters.restarts,
         abandoned = counters.abandoned,
-        "stopped: {incidents} incidents, {lost}; unfinished: {}",
+        "stopped: {}, {lost}; unfinished: {}",
+        counted(incidents, "incident"),
         unfinished(losses)
     );
 }

@@ -70,7 +70,8 @@ pub fn run(stop: SignalFd, choice: &Choice, report: &mut dyn FnMut(Said<'_>) -> 
     let mut faults = bed.faults();
     faults.retain(|fault| choice.only.is_empty() || choice.only.iter().any(|words| fault.name.contains(words)));
     if faults.is_empty() {
-        bail!("no case is called so; without --only, all are tried and named");
+        let without = bed.missing.iter().map(|what| format!(" ({what})")).collect::<String>();
+        bail!("no case that can be tried here is called so{without}; without --only, all are tried and named");
     }
     report(Said::Bed(&bed, faults.len()))?;
     try_all(&mut watching, &mut bed, &faults, report)

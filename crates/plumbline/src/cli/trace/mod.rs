@@ -43,7 +43,7 @@ pub struct Arguments {
     /// Only operations at least this slow, in milliseconds [default: 10; 0 for connections, the snoop forms and with --errors]
     #[arg(value_name = "MIN_MS")]
     slower_than: Option<f64>,
-    /// The same
+    /// MIN_MS as an option
     #[arg(long, value_name = "N", conflicts_with = "slower_than")]
     min_ms: Option<f64>,
     /// Only this operation; may be given more than once
