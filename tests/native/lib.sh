@@ -108,6 +108,23 @@ stop_daemon() {
 }
 logged() { grep -Eq -- "$1" "$log"; }
 
+# polls PID: it waits for events (poll is system call 7 of x86-64), so that all it attaches is attached, and what it looks for is set
+polls() { grep -q '^7 ' "/proc/$1/syscall" 2> /dev/null; }
+
+# hold_asks ARGUMENT...: tools/asks, which waits for let_asks_go; its id is $held. What is started meanwhile must not keep descriptor 8.
+hold_asks() {
+  rm -f "$work/asked" # of the one before
+  exec 8> >(exec "$tools/asks" "$@" > "$work/asked")
+  within 10 test -s "$work/asked" || give_up "tools/asks $*"
+  held=$(< "$work/asked")
+  started+=("$held")
+}
+# let_asks_go: and waits until it has done all
+let_asks_go() {
+  exec 8>&-
+  within 30 gone "$held" || give_up "tools/asks ends"
+}
+
 # bundles: their paths, oldest first
 bundles() { find "$output/incidents" -name '*.tar.zst' -printf '%f\n' 2> /dev/null | sort -t- -k4n | sed "s|^|$output/incidents/|"; }
 count_bundles() { bundles | wc -l; }
