@@ -76,13 +76,19 @@ cp -L "$built/libcephfs_proxy_client.so" "$work/proxy/libcephfs_proxy.so.2"
 cp -L "$built/libcephfsd" "$work/libcephfsd"
 ln -s libcephfs_proxy.so.2 "$work/proxy/libcephfs_proxy.so"
 
+: > "$work/daemon.log"
+# daemons: how many have come to serve so far; a socket is there before anybody listens
+daemons() { grep -cF "$LIBCEPHFSD_SOCKET with" "$work/daemon.log"; }
+daemons_are() { [ "$(daemons)" -ge "$1" ]; }
+
 # daemon [OPTION...]: starts one; its id is in $daemon
 daemon() {
+  local next=$(($(daemons) + 1))
   rm -f "$LIBCEPHFSD_SOCKET" # of one that has ended
   "${there[@]}" "$work/libcephfsd" --socket "$LIBCEPHFSD_SOCKET" --state "$work/state" "$@" 2>> "$work/daemon.log" &
   daemon=$!
   started+=("$daemon")
-  attempt 10 test -S "$LIBCEPHFSD_SOCKET" || { not_ok "the daemon starts" "$(tail -n 5 "$work/daemon.log")"; exit 1; }
+  attempt 20 daemons_are $next || { not_ok "the daemon starts" "$(tail -n 5 "$work/daemon.log")"; exit 1; }
 }
 
 # compile PROGRAM direct|proxy [OPTION...]: tests/ceph/PROGRAM.c, linked against one or the other, as $work/PROGRAM-direct or -proxy

@@ -13,5 +13,4 @@ supervise() {
 }
 # end SIGNAL: to the daemon that there is
 end() { kill -"$1" "$(cat "$work/pid")"; }
-serves() { [ -S "$LIBCEPHFSD_SOCKET" ]; }
 trap 'touch "$work/enough"; end TERM; clean' EXIT
