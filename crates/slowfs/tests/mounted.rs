@@ -11,10 +11,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
+use nix::libc;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::{Pid, geteuid};
+use nix::unistd::{Pid, geteuid, gettid};
 use tempfile::TempDir;
 
 /// slowfs mounted below a temporary directory; only this test's thread and its children see the mount.
@@ -153,9 +154,15 @@ fn a_signal_unmounts_even_while_a_write_hangs() {
     let Some(mut mounted) = Mounted::new("a_signal_unmounts_even_while_a_write_hangs") else { return };
     let mut file = File::create_new(mounted.path("a")).unwrap();
     mounted.control("write=600000");
-    let writer = thread::spawn(move || file.write(b"hung").unwrap_err().raw_os_error());
-    thread::sleep(Duration::from_millis(100));
-    assert!(!writer.is_finished());
+    let (tell, told) = mpsc::channel();
+    let writer = thread::spawn(move || {
+        tell.send(gettid()).unwrap();
+        file.write(b"hung").unwrap_err().raw_os_error()
+    });
+    let call = format!("/proc/self/task/{}/syscall", told.recv().unwrap());
+    wait_until("the write hangs", || {
+        fs::read_to_string(&call).is_ok_and(|call| call.starts_with(&format!("{} ", libc::SYS_write)))
+    });
     kill(Pid::from_raw(mounted.slowfs.id() as i32), Signal::SIGTERM).unwrap();
     assert!(mounted.slowfs.wait().unwrap().success());
     assert_eq!(writer.join().unwrap(), Some(Errno::ECONNABORTED as i32));

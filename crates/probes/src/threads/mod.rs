@@ -70,6 +70,8 @@ pub(crate) fn can_be_in(call: &Event, thread: Option<&thread>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::*;
     use crate::decode::decode_flight;
     use crate::generated::{Plain, flight, probe_id};
@@ -129,16 +131,22 @@ mod tests {
             }
         };
         let (send, receive) = std::sync::mpsc::channel();
-        let sleeper = std::thread::spawn(move || {
+        std::thread::spawn(move || {
             send.send(own_id()).unwrap();
-            std::thread::sleep(std::time::Duration::from_millis(500));
+            // Longer than anybody looks; it ends with the process.
+            std::thread::sleep(Duration::from_secs(600));
         });
         let sleeper_id = receive.recv().unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(100));
-        let all = threads.look().unwrap();
-        let own = &all[&own_id()];
-        assert_eq!((own.asleep, i64::from(own.call)), (0, libc::SYS_read));
-        assert_eq!((all[&sleeper_id].asleep, i64::from(all[&sleeper_id].call)), (1, libc::SYS_clock_nanosleep));
-        sleeper.join().unwrap();
+        let until = Instant::now() + Duration::from_secs(30);
+        loop {
+            let all = threads.look().unwrap();
+            let (own, sleeper) = (&all[&own_id()], &all[&sleeper_id]);
+            assert_eq!((own.asleep, i64::from(own.call)), (0, libc::SYS_read));
+            if (sleeper.asleep, i64::from(sleeper.call)) == (1, libc::SYS_clock_nanosleep) {
+                break;
+            }
+            assert!(Instant::now() < until, "it is not seen asleep: {} in {}", sleeper.asleep, sleeper.call);
+            std::thread::sleep(Duration::from_millis(2));
+        }
     }
 }

@@ -69,7 +69,7 @@ fn a_time_out_kills_the_whole_process_group() {
     let (record, text) = outcome(|s| Settings { time_limit: Duration::from_secs(2), ..s }, shell("mine", &script));
     assert_eq!(text, "begun\n");
     assert_eq!((&record["status"], &record["truncated"]), (&"timeout".into(), &false.into()), "{record}");
-    assert!(!runs(&marker));
+    wait_until("no process of it is left", || !runs(&marker));
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn what_a_command_leaves_running_is_killed_and_not_waited_for() {
     let marker = format!("{}.62", std::process::id());
     let (record, text) = outcome(|s| s, shell("mine", &format!("sleep {marker} & echo done")));
     assert_eq!((&record["status"], text.as_str()), (&"ok".into(), "done\n"));
-    assert!(!runs(&marker));
+    wait_until("no process of it is left", || !runs(&marker));
     // Even if it never stops talking.
     let (record, _) = outcome(|s| s, shell("mine", "while :; do echo more; sleep 0.01; done & sleep 0.1"));
     assert_eq!(record["status"], "ok", "{record}");
@@ -89,7 +89,7 @@ fn endless_output_is_cut_at_the_cap_and_its_writer_killed() {
     let (record, text) = outcome(|s| Settings { output_cap: 100_000, ..s }, action("mine", &["yes", &marker]));
     assert_eq!(text.len(), 100_000);
     assert_eq!((&record["status"], &record["truncated"]), (&"truncated".into(), &true.into()), "{record}");
-    assert!(!runs(&marker));
+    wait_until("no process of it is left", || !runs(&marker));
 }
 
 #[test]
