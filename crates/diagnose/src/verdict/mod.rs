@@ -52,6 +52,8 @@ const MOST_BY_ORDER: f64 = 0.9;
 const MOST_BY_SOME_ROUND_TRIPS: f64 = 0.75;
 /// A server may always take as long for what it was asked, such as large writes.
 const MOST_WITHOUT_NORMAL: f64 = 0.75;
+/// Likewise where the server's window was why: what is between the two may have rewritten it. A window that is closed is the probe `connections`' to tell.
+const MOST_BY_WINDOW: f64 = 0.7;
 /// But no server that is well takes so long for a request, and for each of its bytes (20 MB a second).
 const SLOW_ANYWAY: u64 = 100 * MS;
 const NS_PER_BYTE: f64 = 50.0;
@@ -217,7 +219,8 @@ impl<'a> Judgement<'a> {
             Layer::Server => {
                 // What remains is the server's; but how much of it always is, is not known.
                 let most = if self.excess.has_normal() || self.is_slow_anyway() { 1.0 } else { MOST_WITHOUT_NORMAL };
-                let likely = likely.min(most);
+                let by_window = if self.split.is_for_want_of_window() { MOST_BY_WINDOW } else { 1.0 };
+                let likely = likely.min(most).min(by_window);
                 vec![(self.server_cause(), likely), (self.network_cause(), (1.0 - likely) / 2.0)]
             }
             _ => {

@@ -17,6 +17,8 @@ use crate::{
 const BUSY: f64 = 0.6;
 /// And so much of the time the path needs for what was written, at its rate: delayed acknowledgements make a connection busy without a load.
 const NEEDED: f64 = 0.4;
+/// From this share of the time on, the peer's window was why most of it passed.
+const MOSTLY: f64 = 0.5;
 /// Up to this share of the time, the peer's window was not why.
 const OPEN: f64 = 0.1;
 
@@ -102,6 +104,11 @@ impl Sending {
     /// The part of this time for which the server's window was closed: at least.
     pub fn window_part(&self, time: Nanos) -> Nanos {
         (time as f64 * self.window.min(1.0)) as Nanos
+    }
+
+    /// Whether that was so for most of the time. A server that does not read closes its window, and something between the two may have made it small.
+    pub fn is_for_want_of_window(&self) -> bool {
+        self.window >= MOSTLY
     }
 
     /// Whether delayed acknowledgements are not why it was busy.

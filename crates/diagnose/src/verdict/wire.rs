@@ -239,6 +239,11 @@ impl Split {
         self.sending.is_some_and(|sending| sending.is_saturated())
     }
 
+    /// Whether what was to be sent did not fit the peer's window, and that is where most of the time passed.
+    pub fn is_for_want_of_window(&self) -> bool {
+        self.sending.is_some_and(|sending| sending.is_for_want_of_window())
+    }
+
     /// Whether that is all that is wrong with it.
     pub fn is_only_saturated(&self) -> bool {
         self.is_saturated() && !self.loses && self.path.and_then(|path| path.back).unwrap_or(0) == 0
