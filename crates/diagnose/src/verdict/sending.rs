@@ -106,7 +106,7 @@ impl Sending {
         (time as f64 * self.window.min(1.0)) as Nanos
     }
 
-    /// Whether that was so for most of the time. A server that does not read closes its window, and something between the two may have made it small.
+    /// Whether what waited to be sent did not fit the peer's window for most of the time. A server that does not read closes its window; a middlebox may make it small.
     pub fn is_for_want_of_window(&self) -> bool {
         self.window >= MOSTLY
     }

@@ -66,11 +66,8 @@ impl Arguments {
     fn is_wanted(&self, row: &Row) -> bool {
         let last = row.last_seen.as_deref().and_then(|time| time.parse::<Timestamp>().ok());
         let is_recent = self.since.is_none_or(|since| last.is_none_or(|last| last >= since));
-        is_recent
-            && self
-                .mount
-                .as_ref()
-                .is_none_or(|mount| row.mountpoint.as_ref().map_or(row.error.is_some(), |at| at == mount))
+        let is_on = |mount: &String| row.mountpoint.as_ref().map_or(row.error.is_some(), |at| at == mount);
+        is_recent && self.mount.as_ref().is_none_or(is_on)
     }
 }
 

@@ -45,8 +45,9 @@ impl Kind {
 
     /// The error of a command that could not read a file as a `taken` one: if the file is of another kind, the command for that.
     pub fn explain(path: &Path, taken: Self, error: Error) -> Error {
-        let (what, command) = match Self::of(path).filter(|kind| *kind != taken) {
-            None if taken == Self::Bundle && Self::of(path).is_none() && File::open(path).is_ok() => {
+        let (what, command) = match Self::of(path) {
+            Some(kind) if kind == taken => return error,
+            None if taken == Self::Bundle && File::open(path).is_ok() => {
                 return error.context(format!("{} is no bundle of an incident, or it is damaged", path.display()));
             }
             None => return error,
