@@ -193,10 +193,7 @@ impl Daemon {
                     }
                     Wake::Interval => self.interval_over(),
                     Wake::Ring => self.drain(),
-                    Wake::Mounts => {
-                        self.settle();
-                        self.maintain();
-                    }
+                    Wake::Mounts => self.mounts_changed(),
                     Wake::Evidence => self.take_completions(),
                     Wake::Control => self.take_requests(),
                     Wake::Publish => self.answer_publishers(),

@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use model::{Incident, Mount, MountKey, text::printable};
+use model::{Histogram, Incident, Mount, MountKey, Operation, text::printable};
 use probes::{ProbeSet, State, mounts::MountPoint};
 
 use super::{Daemon, release_free_memory};
@@ -143,13 +143,8 @@ impl Publish {
     }
 
     fn settle(&mut self, watch: &ProbeSet) {
-        match watch.histograms() {
-            Ok(histograms) => {
-                let mounted = |key| mounted(watch, key);
-                let known = |key| watch.mount(key).label().to_owned();
-                self.tally.settle(histograms, &Names { mounted: &mounted, known: &known });
-            }
-            Err(error) => tracing::warn!(%error, "histograms cannot be read, so metrics stand still"),
+        if let Some(histograms) = histograms(watch) {
+            with_names(watch, |names| self.tally.settle(histograms, names));
         }
     }
 
@@ -223,9 +218,15 @@ impl Publish {
 }
 
 impl Daemon {
-    /// Counts what there is under the names that things have now.
-    pub(super) fn settle(&mut self) {
-        self.publish.settle(self.source.watch());
+    /// Reads what is mounted, since that has changed. What was counted until then belongs to what was mounted, and what was
+    /// counted on something unknown to what is mounted now.
+    pub(super) fn mounts_changed(&mut self) {
+        let watch = self.source.watch();
+        let tally = &mut self.publish.tally;
+        let settle = |histograms| with_names(watch, |names| tally.settle_mounted(histograms, names));
+        let unnamed = histograms(watch).map(settle).unwrap_or_default();
+        self.maintain();
+        with_names(self.source.watch(), |names| self.publish.tally.add(unnamed, names));
     }
 
     pub(super) fn answer_publishers(&mut self) {
@@ -234,6 +235,21 @@ impl Daemon {
             self.publish.exchange.answer(snapshot);
         }
     }
+}
+
+/// What the kernel has counted, if that can be read.
+fn histograms(watch: &ProbeSet) -> Option<Vec<(Operation, MountKey, Histogram)>> {
+    watch
+        .histograms()
+        .inspect_err(|error| tracing::warn!(%error, "histograms cannot be read, so metrics stand still"))
+        .ok()
+}
+
+/// Calls `what` with the names that mounts have now.
+fn with_names<T>(watch: &ProbeSet, what: impl FnOnce(&Names<'_>) -> T) -> T {
+    let mounted = |key| mounted(watch, key);
+    let known = |key| watch.mount(key).label().to_owned();
+    what(&Names { mounted: &mounted, known: &known })
 }
 
 /// The mount point that a key means, if there is one.

@@ -100,7 +100,8 @@ impl Sources {
         Ok(self.interval.set(every, TimerSetTimeFlags::empty())?)
     }
 
-    /// Waits until something happens, at most for `limit`.
+    /// Waits until something happens, at most for `limit`. Returns what did in the order of [`Wake`], so that whoever asks for
+    /// metrics finds a mount that was there before.
     ///
     /// # Errors
     ///
@@ -115,8 +116,8 @@ impl Sources {
             Err(nix::errno::Errno::EINTR) => 0,
             result => result.context("cannot wait for events")?,
         };
-        let wake = |event: &EpollEvent| Wake::ALL.into_iter().find(|wake| *wake as u64 == event.data());
-        Ok(events.iter().take(ready).filter_map(wake).collect())
+        let happened = |wake: &Wake| events.iter().take(ready).any(|event| event.data() == *wake as u64);
+        Ok(Wake::ALL.into_iter().filter(happened).collect())
     }
 
     /// The next signal that came, if any.

@@ -10,7 +10,7 @@ use std::{
     sync::Arc,
 };
 
-use diagnose::Ledger;
+use diagnose::{Finished, Ledger};
 use model::{Histogram, MountKey, Operation};
 
 /// The mount of operations that found no room for a series of their own. No mount point is called so, nor a share.
@@ -71,13 +71,28 @@ impl Tally {
 
     /// Adds what the kernel has counted since this was last called.
     pub fn settle(&mut self, histograms: Vec<(Operation, MountKey, Histogram)>, names: &Names<'_>) {
-        if self.names.len() > MAX_NAMES {
-            let counted: HashSet<_> = histograms.iter().map(|(_, key, _)| *key).collect();
-            self.names.retain(|key, _| counted.contains(key));
-        }
+        let counted = self.since(histograms);
+        self.add(counted, names);
+    }
+
+    /// Does the same while the table of mounts is about to be read anew: `names` are those of the old one. Returns what was
+    /// counted on what is not mounted according to it, which may be a mount that is in the new one: see [`Self::add`].
+    pub fn settle_mounted(
+        &mut self,
+        histograms: Vec<(Operation, MountKey, Histogram)>,
+        names: &Names<'_>,
+    ) -> Vec<Finished> {
+        let is_mounted = |one: &Finished| (names.mounted)(one.mount).is_some();
+        let (mounted, others) = self.since(histograms).into_iter().partition(is_mounted);
+        self.add(mounted, names);
+        others
+    }
+
+    /// Adds what was counted.
+    pub fn add(&mut self, counted: Vec<Finished>, names: &Names<'_>) {
         // Once for all, since it takes looking at every name.
         let mut retire_gone = Some(());
-        for finished in self.ledger.since(histograms, &self.operations) {
+        for finished in counted {
             let mount = self.name(finished.mount, names);
             let key = (finished.operation, mount);
             if let Some(series) = self.series.get_mut(&key) {
@@ -96,6 +111,14 @@ impl Tally {
             };
             self.series.entry(key).or_default().merge(&finished.histogram);
         }
+    }
+
+    fn since(&mut self, histograms: Vec<(Operation, MountKey, Histogram)>) -> Vec<Finished> {
+        if self.names.len() > MAX_NAMES {
+            let counted: HashSet<_> = histograms.iter().map(|(_, key, _)| *key).collect();
+            self.names.retain(|key, _| counted.contains(key));
+        }
+        self.ledger.since(histograms, &self.operations)
     }
 
     /// What is counted from now on is another kernel side's, which begins at zero.
@@ -203,6 +226,21 @@ mod tests {
         assert_eq!(settle(&mut tally, &[(key, "/a")], &[(key, 5)]), counts(&[("/a", 5)]));
         assert_eq!(settle(&mut tally, &[], &[(key, 6)]), counts(&[("/a", 6)]), "unmounted, and still in use");
         assert_eq!(settle(&mut tally, &[(key, "/b")], &[(key, 9)]), counts(&[("/a", 6), ("/b", 3)]));
+    }
+
+    #[test]
+    fn what_a_mount_did_before_it_was_seen_is_its_own() {
+        let mut tally = tally(10);
+        let [one, two, _] = KEYS;
+        settle(&mut tally, &[(two, "/b")], &[(two, 1)]);
+        settle(&mut tally, &[], &[(two, 1)]);
+        let table = [(one, "/a"), (two, "/c")];
+        let nowhere = Names { mounted: &|_| None, known: &|_| "-".into() };
+        let unnamed = tally.settle_mounted(vec![counted(one, 5), counted(two, 3)], &nowhere);
+        let mounted = |key| table.iter().find(|(other, _)| *other == key).map(|(_, name)| (*name).to_owned());
+        tally.add(unnamed, &Names { mounted: &mounted, ..nowhere });
+        let now = settle(&mut tally, &table, &[(one, 5), (two, 3)]);
+        assert_eq!(now, counts(&[("/a", 5), ("/b", 1), ("/c", 2)]));
     }
 
     #[test]
