@@ -31,6 +31,7 @@ static CONNECTIONS: Protocol = Protocol {
         "TCP_DROPPED",
         "TCP_DAMAGED",
         "TCP_REROUTED",
+        "TCP_HELD",
     ],
     level: Level::Connection,
     status_name: |status| match status {
@@ -180,6 +181,27 @@ fn operations_without_an_answer_are_this_hosts_if_it_dropped_their_segments() {
     (failed.flags.failed, failed.flags.unanswered) = (true, true);
     let own = judge("error", &[failed], &drops);
     assert_eq!((own.layer, own.cause), (Layer::Client, Some(Cause::OwnDrops)), "{own:?}");
+}
+
+/// A segment that was held for so long, and left at this moment; milliseconds.
+fn held(left_ms: u32, held_ms: u32) -> Event {
+    happening("TCP_HELD", f64::from(left_ms - held_ms), u64::from(held_ms))
+}
+
+#[test]
+fn segments_that_this_host_holds_for_part_of_the_time_make_slow_operations_its_own() {
+    let (fast, slow) = reads();
+    let judged = |held: &[Event]| common::verdict(&slow, &[&fast, &slow, held].concat());
+    let own = judged(&[held(1300, 90), held(1500, 90)]);
+    assert_eq!((own.layer, own.cause), (Layer::Client, Some(Cause::OwnQueue)), "{own:?}");
+    assert!(own.because.iter().any(|why| why.contains("for up to 90 ms (seen 2 times)")), "{own:?}");
+    let twice = [held(1300, 90), held(1300, 85)];
+    let without = judged(&[]);
+    assert_eq!(judged(&[held(1300, 20), held(1500, 20)]), without, "for less than a quarter of the time");
+    assert_eq!(judged(&[held(1000, 500)]), without, "before");
+    assert_eq!(judged(&twice).cause, Some(Cause::OwnQueue));
+    let short: Vec<_> = (0..4).map(|_| held(1300, 40)).collect();
+    assert_eq!(judged(&short), without, "several at once are no longer than one");
 }
 
 /// The route changes at these moments, in milliseconds; meanwhile, from 1100 ms on, segments are sent again.

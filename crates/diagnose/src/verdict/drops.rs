@@ -1,5 +1,5 @@
 //! What keeps this host's segments from their way, as the kernel tells (docs/connections.md): segments that this host itself dropped
-//! (`TCP_DROPPED`) or could not send (`TCP_NOT_SENT`), a new route that leads nowhere (`TCP_REROUTED`), and segments that came damaged
+//! (`TCP_DROPPED`), held back (`TCP_HELD`) or could not send (`TCP_NOT_SENT`), a new route that leads nowhere (`TCP_REROUTED`), and segments that came damaged
 //! (`TCP_DAMAGED`). Whether operations waited for that.
 
 use std::{cmp::Reverse, collections::BTreeMap, ops::RangeInclusive};
@@ -9,13 +9,15 @@ use model::{Cause, Event, Level, Nanos};
 use super::history::answered;
 use crate::{
     connection::RETRANSMIT,
-    units::{SECOND, counted},
+    units::{SECOND, counted, span},
 };
 
 /// Fewer may be chance, unless they say that nothing can be sent at all.
 const LEAST: u64 = 3;
 /// The operations with this share of the slow time must have had a drop in their flight.
 const MOST: f64 = 0.5;
+/// An operation waited for segments that were held if they were for this share of its time: others may have been held on the connection meanwhile.
+const HELD: f64 = 0.25;
 /// So many times as many in a second as normally: a queueing discipline may always drop some.
 const MORE_THAN_BEFORE: f64 = 2.0;
 /// For less time than this, nothing is known of before.
@@ -43,10 +45,12 @@ enum Kind {
     NotSent,
     /// They went by a new route, and none was acknowledged.
     Rerouted,
+    /// They left this host long after TCP had sent them.
+    Held,
 }
 
 impl Kind {
-    const ALL: [Self; 4] = [Self::Dropped, Self::Damaged, Self::NotSent, Self::Rerouted];
+    const ALL: [Self; 5] = [Self::Dropped, Self::Damaged, Self::NotSent, Self::Rerouted, Self::Held];
 
     /// What happens to a connection then.
     fn operation(self) -> &'static str {
@@ -55,6 +59,7 @@ impl Kind {
             Self::Damaged => "TCP_DAMAGED",
             Self::NotSent => "TCP_NOT_SENT",
             Self::Rerouted => "TCP_REROUTED",
+            Self::Held => "TCP_HELD",
         }
     }
 
@@ -63,6 +68,7 @@ impl Kind {
         let of_kind = around.iter().filter(|event| event.operation.name() == self.operation());
         match self {
             Self::Rerouted => in_vain(of_kind.collect(), around),
+            Self::Held => of_kind.map(|event| (event, event.start..=event.end())).collect(),
             _ => of_kind.map(|event| (event, event.start..=event.start)).collect(),
         }
     }
@@ -111,19 +117,24 @@ impl Drops {
         let all = slow.iter().map(|event| event.duration as f64).sum::<f64>().max(1.0);
         Kind::ALL.into_iter().find_map(|kind| {
             let drops = Self::of(kind, from, to, around)?;
-            // What was lost before an operation began holds it up, too: what is sent waits behind it.
-            let hit = |event: &&&Event| {
-                let (start, end) = (event.start.saturating_sub(event.duration), event.end());
-                drops.times.iter().any(|time| *time.start() <= end && *time.end() >= start)
-            };
-            let hit: f64 = slow.iter().filter(hit).map(|event| event.duration as f64).sum();
+            let hit: f64 = slow.iter().filter(|event| drops.hit(event)).map(|event| event.duration as f64).sum();
             (hit >= all * MOST).then_some(drops)
         })
     }
 
-    /// The drops between two moments, if they are more than chance.
+    /// Whether an operation waited for what happened to these segments.
+    fn hit(&self, event: &Event) -> bool {
+        if self.kind == Kind::Held {
+            return covered(&self.times, event) as f64 >= event.duration as f64 * HELD;
+        }
+        // What was lost before an operation began holds it up, too: what is sent waits behind it.
+        let (start, end) = (event.start.saturating_sub(event.duration), event.end());
+        self.times.iter().any(|time| *time.start() <= end && *time.end() >= start)
+    }
+
+    /// The drops between two moments, if they are more than chance. What was held meanwhile is none: it has left.
     pub fn between(from: Nanos, to: Nanos, around: &[Event]) -> Option<Self> {
-        Kind::ALL.into_iter().find_map(|kind| Self::of(kind, from, to, around))
+        Kind::ALL.into_iter().filter(|kind| *kind != Kind::Held).find_map(|kind| Self::of(kind, from, to, around))
     }
 
     fn of(kind: Kind, from: Nanos, to: Nanos, around: &[Event]) -> Option<Self> {
@@ -146,7 +157,7 @@ impl Drops {
             || reasons.first().is_some_and(|(reason, _)| *reason == ROUTE);
         let a_second = |count: u64, time: u64| count as f64 * SECOND as f64 / time.max(SECOND) as f64;
         let is_more = a_second(count, to.saturating_sub(from)) >= a_second(earlier, before - first) * MORE_THAN_BEFORE;
-        let is_enough = count > 0 && (cannot_send || (count >= LEAST && is_more));
+        let is_enough = count > 0 && (cannot_send || kind == Kind::Held || (count >= LEAST && is_more));
         let is_new = earlier == 0 && before - first >= LEAST_BEFORE;
         is_enough.then_some(Self { kind, count, is_new, reasons, times })
     }
@@ -162,8 +173,8 @@ impl Drops {
             self.times.iter().any(is_near)
         };
         match self.kind {
-            // Nothing was sent at all.
-            Kind::NotSent => false,
+            // Nothing was sent at all, or only once.
+            Kind::NotSent | Kind::Held => false,
             Kind::Rerouted => sent_again.iter().filter(within).map(|event| event.operations()).sum::<u64>() * 2 >= all,
             Kind::Dropped | Kind::Damaged => self.count * 2 >= all,
         }
@@ -174,6 +185,7 @@ impl Drops {
         match (self.kind, self.reasons.first()) {
             (Kind::Damaged, _) => (Cause::Loss, SURE_OF_DAMAGE),
             (Kind::Rerouted, _) => (Cause::OwnRoute, SURE_OF_ROUTE),
+            (Kind::Held, _) => (Cause::OwnQueue, SURE),
             (Kind::NotSent, _) | (Kind::Dropped, Some((ROUTE, _))) => (Cause::OwnInterface, SURE),
             (Kind::Dropped, _) => (Cause::OwnDrops, SURE),
         }
@@ -194,6 +206,15 @@ impl Drops {
                 "The route of this host to the server changed ({}): segments were sent again and again by the new route, and nothing came back.",
                 counted(self.count, "time")
             ),
+            Kind::Held => {
+                let longest = self.times.iter().map(|time| time.end() - time.start()).max().unwrap_or(0);
+                format!(
+                    "This host held segments of the connection after TCP had sent them, for up to {} (seen {}): in a queueing \
+                     discipline, a queue of netfilter, or a full interface.",
+                    span(longest),
+                    counted(self.count, "time")
+                )
+            }
             Kind::Dropped => {
                 let one = |(reason, count): &(&str, u64)| format!("{count} {}", by(reason));
                 let reasons: Vec<_> = self.reasons.iter().map(one).collect();
@@ -201,6 +222,19 @@ impl Drops {
             }
         }
     }
+}
+
+/// For how long one of these times or another was while an operation was under way, nanoseconds.
+fn covered(times: &[RangeInclusive<Nanos>], event: &Event) -> u64 {
+    let mut times: Vec<_> = times.iter().map(|time| (*time.start(), (*time.end()).min(event.end()))).collect();
+    times.sort_unstable();
+    let mut since = event.start;
+    let mut covered = 0_u64;
+    for (from, to) in times {
+        covered += to.saturating_sub(from.max(since));
+        since = since.max(to);
+    }
+    covered
 }
 
 fn reason(event: &Event) -> &'static str {

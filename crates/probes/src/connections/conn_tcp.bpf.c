@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /*
- * Retransmissions, resets, closed windows and new routes of the client's sockets with servers of mounts. Every retransmission, reset and
- * route of this host's sockets comes by here. What is none of ours must be gone at once: most are at the port's bit.
+ * Retransmissions, resets, closed windows, new routes and held segments of the client's sockets with servers of mounts. Every retransmission, reset and
+ * route of this host's sockets comes by here, and every packet. What is none of ours must be gone at once: most are at the port's bit.
  */
 #include "../bpf/network.h"
 #include "peers.h"
@@ -15,6 +15,8 @@ enum {
 	 */
 	TIMEOUTS_IN_A_ROW = 3,
 	PROBES_IN_A_ROW = 2,
+	HELD_NS = 10 * 1000 * 1000, /* a segment that left this host later was held */
+	HELD_EVERY_NS = 20 * 1000 * 1000, /* of a socket's, one in this time is told */
 };
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
@@ -42,15 +44,25 @@ struct sock___received {
 	int sk_rx_dst_ifindex; /* the interface that data last came in by */
 };
 
+struct sk_buff {
+	__u64 skb_mstamp_ns; /* when TCP sent it, or when it may leave at the earliest (bpf_ktime_get_ns()); 0 where that was cleared */
+	struct sock *sk;
+};
+
 #pragma clang attribute pop
 
-/* The interface that a socket's segments leave by. */
+/* What is remembered of a socket. */
+struct known {
+	__u64 held; /* when a segment of it was last told to be held, ns */
+	__u32 interface; /* its segments leave by */
+};
+
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, int);
-	__type(value, __u32);
-} interfaces SEC(".maps");
+	__type(value, struct known);
+} sockets SEC(".maps");
 
 static __always_inline void tell(enum happening what, const struct sock *sk, const struct peer *peer, __u32 times)
 {
@@ -139,21 +151,54 @@ int fentry_routed(unsigned long long *ctx)
 	struct outcome o = { .operation = TCP_REROUTED, .flags = EVENT_NETWORK_KNOWN };
 	const struct net_device___name *device;
 	struct network network = {};
+	struct known *known;
 	struct peer peer;
-	__u32 *known, before, now;
+	__u32 before, now;
 
 	if (!sk || !peer_of(&peer, sk))
 		return 0;
 	device = BPF_CORE_READ(route, dev);
 	now = BPF_CORE_READ(device, ifindex);
-	known = bpf_sk_storage_get(&interfaces, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
+	known = bpf_sk_storage_get(&sockets, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
 	if (!known || !now)
 		return 0;
-	before = *known ?: BPF_CORE_READ((const struct sock___received *)sk, sk_rx_dst_ifindex);
-	*known = now;
+	before = known->interface ?: BPF_CORE_READ((const struct sock___received *)sk, sk_rx_dst_ifindex);
+	known->interface = now;
 	if (!before || before == now)
 		return 0;
 	read_network(&network, sk);
 	happened_through(&o, &peer, sk->__sk_common.skc_num, &network, 0, device->name);
+	return 0;
+}
+
+/*
+ * A packet is handed to an interface's driver. TCP stamped its segments when it sent them: what passed until now, this host held them, in a queueing
+ * discipline, a queue of netfilter, or a full interface. An interface that hands on to another (a bridge, ifb) comes by here once more.
+ */
+SEC("tp_btf/net_dev_start_xmit")
+int tp_transmit(unsigned long long *ctx)
+{
+	const struct sk_buff *skb = (void *)ctx[0];
+	struct outcome o = { .operation = TCP_HELD, .flags = EVENT_NETWORK_KNOWN };
+	struct network network = {};
+	struct known *known;
+	struct sock *sk;
+	struct peer peer;
+	__u64 now;
+
+	sk = skb->sk;
+	if (!sk || !has_server(sk->__sk_common.skc_dport))
+		return 0;
+	o.start = skb->skb_mstamp_ns;
+	now = bpf_ktime_get_ns();
+	/* A later time is another clock's. */
+	if (!o.start || now < o.start + HELD_NS || !peer_of(&peer, sk))
+		return 0;
+	known = bpf_sk_storage_get(&sockets, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
+	if (!known || now < known->held + HELD_EVERY_NS)
+		return 0;
+	known->held = now;
+	read_network(&network, sk);
+	happened(&o, &peer, sk->__sk_common.skc_num, &network, 0);
 	return 0;
 }

@@ -28,6 +28,7 @@ enum happening {
 	TCP_DROPPED,
 	TCP_DAMAGED,
 	TCP_REROUTED,
+	TCP_HELD,
 };
 
 enum { MAX_SERVERS = 8192, FAMILY_INET6 = 10 };

@@ -40,10 +40,11 @@ pub static PROTOCOL: Protocol = Protocol {
         "TCP_DROPPED",
         "TCP_DAMAGED",
         "TCP_REROUTED",
+        "TCP_HELD",
     ],
     // No rule counts these unless it names them: a client may break a connection that it has no use for, a queueing discipline
-    // drops packets to keep its queue short, and routes change.
-    only_by_name: &[10, 15, 16, 17],
+    // drops packets to keep its queue short, or holds them, and routes change.
+    only_by_name: &[10, 15, 16, 17, 18],
     level: Level::Connection,
     // The socket's state when a loss was noticed, or why a segment was dropped.
     status_name: |status| tcp::state_name(status).or_else(|| drop_reason(status)),
@@ -91,7 +92,7 @@ pub(crate) static TCP: Spec = Spec {
     object: include_bytes!(concat!(env!("OUT_DIR"), "/conn_tcp.bpf.o")),
     rungs: &[Rung {
         via: "tp_btf",
-        required: &["tp_retransmit", "tp_reset", "tp_reset_sent"],
+        required: &["tp_retransmit", "tp_reset", "tp_reset_sent", "tp_transmit"],
         optional: &["fentry_probe0", "fentry_routed"],
         without: "windows that stay closed (TCP_ZERO_WINDOW), sends that fail on this host (TCP_NOT_SENT) and changes of route (TCP_REROUTED)",
     }],
