@@ -37,6 +37,7 @@ static CONNECTIONS: Protocol = Protocol {
     status_name: |status| match status {
         FILTER => Some("FILTER"),
         ROUTE => Some("ROUTE"),
+        RECEIVED => Some("RECEIVED"),
         _ => None,
     },
     ..Protocol::BY_ERRNO
@@ -44,6 +45,7 @@ static CONNECTIONS: Protocol = Protocol {
 
 const FILTER: u32 = 33;
 const ROUTE: u32 = 36;
+const RECEIVED: u32 = 32;
 
 fn kind(name: &str) -> Operation {
     CONNECTIONS.operation(name).unwrap()
@@ -195,6 +197,11 @@ fn segments_that_this_host_holds_for_part_of_the_time_make_slow_operations_its_o
     let own = judged(&[held(1300, 90), held(1500, 90)]);
     assert_eq!((own.layer, own.cause), (Layer::Client, Some(Cause::OwnQueue)), "{own:?}");
     assert!(own.because.iter().any(|why| why.contains("for up to 90 ms (seen 2 times)")), "{own:?}");
+    let received = judged(&[Event { status: RECEIVED, ..held(1300, 90) }]);
+    assert!(
+        received.because.iter().any(|why| why.starts_with("This host held segments that it had received")),
+        "{received:?}"
+    );
     let twice = [held(1300, 90), held(1300, 85)];
     let without = judged(&[]);
     assert_eq!(judged(&[held(1300, 20), held(1500, 20)]), without, "for less than a quarter of the time");

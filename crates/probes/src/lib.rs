@@ -60,6 +60,7 @@ static SPECS: &[&spec::Spec] = &[
     &vfs::SPEC,
     &connections::TCP,
     &connections::DROPS,
+    &connections::IFB,
     &connections::SMB,
     &connections::RPC,
     &connections::NFS4,

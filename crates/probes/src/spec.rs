@@ -80,9 +80,11 @@ impl Spec {
 /// The module a probe needs, and how an operator gets it.
 pub(crate) struct Module {
     pub name: &'static str,
+    /// Empty: who does not have it loaded has no use for it.
     pub load: &'static str,
     /// The module that has the functions and tracepoints which its programs are attached to by the kernel's types: `name`, or one that it needs.
-    pub hooks: &'static str,
+    /// `None`: they are attached to the kernel proper, so they hold no module.
+    pub hooks: Option<&'static str>,
 }
 
 /// A kind of record in the ring that is no event.

@@ -33,6 +33,8 @@ pub(super) const SENT_AGAIN: [&str; 2] = [RETRANSMIT, "TCP_NO_ANSWER"];
 
 /// The protocol's name for the status of what was dropped for want of a route.
 const ROUTE: &str = "ROUTE";
+/// Likewise of what was held when this host received it.
+const RECEIVED: &str = "RECEIVED";
 
 /// What keeps segments from their way, by this host's own count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +47,7 @@ enum Kind {
     NotSent,
     /// They went by a new route, and none was acknowledged.
     Rerouted,
-    /// They left this host long after TCP had sent them.
+    /// They left this host long after TCP had sent them, or waited in it before TCP saw them.
     Held,
 }
 
@@ -207,12 +209,17 @@ impl Drops {
                 counted(self.count, "time")
             ),
             Kind::Held => {
-                let longest = self.times.iter().map(|time| time.end() - time.start()).max().unwrap_or(0);
+                let longest = span(self.times.iter().map(|time| time.end() - time.start()).max().unwrap_or(0));
+                let seen = counted(self.count, "time");
+                if self.reasons.first().is_some_and(|(reason, _)| *reason == RECEIVED) {
+                    return format!(
+                        "This host held segments that it had received, for up to {longest} (seen {seen}): in the queueing discipline of \
+                         an ifb interface, before TCP saw them."
+                    );
+                }
                 format!(
-                    "This host held segments of the connection after TCP had sent them, for up to {} (seen {}): in a queueing \
-                     discipline, a queue of netfilter, or a full interface.",
-                    span(longest),
-                    counted(self.count, "time")
+                    "This host held segments of the connection after TCP had sent them, for up to {longest} (seen {seen}): in a \
+                     queueing discipline, a queue of netfilter, or a full interface."
                 )
             }
             Kind::Dropped => {

@@ -193,7 +193,9 @@ impl<'a> Scene<'a> {
                 && transit.held >= event.phases.wire / 2
                 && transit.most <= transit.held / AT_ONCE
         };
-        event.stamped().is_some_and(is_kept) && self.sending.is_some_and(|sending| sending.is_window_open())
+        // If something is on its way meanwhile, TCP waits for its acknowledgement: for want of the congestion window.
+        let sends_nothing = |sending: Sending| sending.is_window_open() && !sending.is_busy();
+        event.stamped().is_some_and(is_kept) && self.sending.is_some_and(sends_nothing)
     }
 
     /// What TCP counted, if it was for this host's queueing discipline that data was not acknowledged. A slow server keeps none, but for what its acknowledgements

@@ -4,7 +4,7 @@
  * skb_drop_reason of include/net/dropreason-core.h). Its numbers differ from release to release; CO-RE finds them by name. Every packet that this
  * host drops comes by here.
  */
-#include "peers.h"
+#include "packet.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -122,17 +122,11 @@ struct net_device___namespace {
 struct sk_buff___dropped {
 	struct net_device___namespace *dev;
 	const struct sock *sk;
-	__u16 protocol; /* network byte order */
-	__u16 network_header; /* from `head` on, bytes */
-	unsigned char *head;
 };
 
 #pragma clang attribute pop
 
 enum {
-	ETHERTYPE_IPV4 = 0x0800,
-	ETHERTYPE_IPV6 = 0x86dd,
-	PROTOCOL_TCP = 6,
 	/* Numbers of namespaces are greater (PROC_DYNAMIC_FIRST of fs/proc/generic.c, and the fixed ones just below it). */
 	FIRST_NAMESPACE = 0xe0000000,
 	/* include/net/tcp_states.h: a socket in TIME_WAIT is another structure, and one in LISTEN or behind it has no peer yet. */
@@ -166,38 +160,6 @@ static __always_inline bool has_peer(const struct sock *sk)
 	return state >= STATE_ESTABLISHED && state <= STATE_LAST_WITH_PEER && state != STATE_TIME_WAIT;
 }
 
-/*
- * The server that a dropped packet was from or for, and this host's port. Extension headers of IPv6 are not looked through, and of fragments only
- * the first has ports.
- */
-static __always_inline bool server_of(struct peer *peer, __u16 *local_port, const struct sk_buff___dropped *skb)
-{
-	const unsigned char *header = BPF_CORE_READ(skb, head) + BPF_CORE_READ(skb, network_header), *tcp;
-	bool v6 = BPF_CORE_READ(skb, protocol) == bpf_htons(ETHERTYPE_IPV6);
-	__u16 ports_of[2] = {}; /* from, to */
-	__u8 first = 0, protocol = 0;
-
-	if (!v6 && BPF_CORE_READ(skb, protocol) != bpf_htons(ETHERTYPE_IPV4))
-		return false;
-	bpf_probe_read_kernel(&first, sizeof(first), header);
-	bpf_probe_read_kernel(&protocol, sizeof(protocol), header + (v6 ? 6 : 9));
-	if (first >> 4 != (v6 ? 6 : 4) || protocol != PROTOCOL_TCP)
-		return false;
-	tcp = header + (v6 ? 40 : (first & 15) * 4);
-	bpf_probe_read_kernel(ports_of, sizeof(ports_of), tcp);
-	if (has_server(ports_of[0])) {
-		read_end(peer, header + (v6 ? 8 : 12), tcp, v6);
-		*local_port = bpf_ntohs(ports_of[1]);
-		if (is_server(peer))
-			return true;
-	}
-	if (!has_server(ports_of[1]))
-		return false;
-	read_end(peer, header + (v6 ? 24 : 16), tcp + 2, v6);
-	*local_port = bpf_ntohs(ports_of[0]);
-	return is_server(peer);
-}
-
 /* Exits early: most packets that a host drops are dropped for other reasons, or are none of a server's. */
 SEC("tp_btf/kfree_skb")
 int tp_dropped(unsigned long long *ctx)
@@ -221,7 +183,7 @@ int tp_dropped(unsigned long long *ctx)
 			return 0;
 		of_socket = BPF_CORE_READ((const struct sock___namespace *)sk, __sk_common.skc_net.net);
 		local_port = sk->__sk_common.skc_num;
-	} else if (!server_of(&peer, &local_port, skb)) {
+	} else if (!server_of(&peer, &local_port, (const void *)skb)) {
 		return 0;
 	}
 	if (!is_here(BPF_CORE_READ(skb, dev, nd_net.net), of_socket))

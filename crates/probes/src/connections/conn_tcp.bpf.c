@@ -15,8 +15,6 @@ enum {
 	 */
 	TIMEOUTS_IN_A_ROW = 3,
 	PROBES_IN_A_ROW = 2,
-	HELD_NS = 10 * 1000 * 1000, /* a segment that left this host later was held */
-	HELD_EVERY_NS = 20 * 1000 * 1000, /* of a socket's, one in this time is told */
 };
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
@@ -62,7 +60,7 @@ struct {
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, int);
 	__type(value, struct known);
-} sockets SEC(".maps");
+} known_sockets SEC(".maps");
 
 static __always_inline void tell(enum happening what, const struct sock *sk, const struct peer *peer, __u32 times)
 {
@@ -159,7 +157,7 @@ int fentry_routed(unsigned long long *ctx)
 		return 0;
 	device = BPF_CORE_READ(route, dev);
 	now = BPF_CORE_READ(device, ifindex);
-	known = bpf_sk_storage_get(&sockets, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
+	known = bpf_sk_storage_get(&known_sockets, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
 	if (!known || !now)
 		return 0;
 	before = known->interface ?: BPF_CORE_READ((const struct sock___received *)sk, sk_rx_dst_ifindex);
@@ -194,7 +192,7 @@ int tp_transmit(unsigned long long *ctx)
 	/* A later time is another clock's. */
 	if (!o.start || now < o.start + HELD_NS || !peer_of(&peer, sk))
 		return 0;
-	known = bpf_sk_storage_get(&sockets, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
+	known = bpf_sk_storage_get(&known_sockets, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
 	if (!known || now < known->held + HELD_EVERY_NS)
 		return 0;
 	known->held = now;

@@ -46,18 +46,23 @@ pub static PROTOCOL: Protocol = Protocol {
     // drops packets to keep its queue short, or holds them, and routes change.
     only_by_name: &[10, 15, 16, 17, 18],
     level: Level::Connection,
-    // The socket's state when a loss was noticed, or why a segment was dropped.
-    status_name: |status| tcp::state_name(status).or_else(|| drop_reason(status)),
+    // The socket's state when a loss was noticed, or why a segment was dropped, or which way it went when it was held.
+    status_name: |status| tcp::state_name(status).or_else(|| fate(status)),
     ..Protocol::BY_ERRNO
 };
 
+/// The status of a segment that was held when it was received: HELD_RECEIVED of conn_ifb.bpf.c.
+const HELD_RECEIVED: u32 = 32;
 /// The status of the first of [`DROP_REASONS`]: DROP_STATUS of conn_drops.bpf.c, and 1.
 const FIRST_DROP_REASON: u32 = 33;
 /// Why this host dropped a segment: `enum drop` of conn_drops.bpf.c, in its order.
 const DROP_REASONS: [&str; 9] =
     ["FILTER", "TRAFFIC_CONTROL", "QUEUE", "ROUTE", "REVERSE_PATH", "BACKLOG", "MEMORY", "POLICY", "CHECKSUM"];
 
-fn drop_reason(status: u32) -> Option<&'static str> {
+fn fate(status: u32) -> Option<&'static str> {
+    if status == HELD_RECEIVED {
+        return Some("RECEIVED");
+    }
     DROP_REASONS.get(usize::try_from(status.checked_sub(FIRST_DROP_REASON)?).ok()?).copied()
 }
 
@@ -106,10 +111,18 @@ pub(crate) static DROPS: Spec = Spec {
     ..SHARED
 };
 
+pub(crate) static IFB: Spec = Spec {
+    name: "connections/ifb",
+    object: include_bytes!(concat!(env!("OUT_DIR"), "/conn_ifb.bpf.o")),
+    module: Some(Module { name: "ifb", load: "", hooks: None }),
+    rungs: &[Rung { via: "tp_btf", required: &["tp_queue", "tp_transmit_ifb"], optional: &[], without: "" }],
+    ..SHARED
+};
+
 pub(crate) static SMB: Spec = Spec {
     name: "connections/smb",
     object: include_bytes!(concat!(env!("OUT_DIR"), "/conn_smb.bpf.o")),
-    module: Some(Module { name: "cifs", load: "mount an SMB share, or `modprobe cifs`", hooks: "cifs" }),
+    module: Some(Module { name: "cifs", load: "mount an SMB share, or `modprobe cifs`", hooks: Some("cifs") }),
     rungs: &[
         // 6.1 has no __cifs_reconnect.
         Rung {
@@ -145,7 +158,7 @@ const WITHOUT: &str = "late answers to lease breaks, credits that do not come, a
 pub(crate) static RPC: Spec = Spec {
     name: "connections/rpc",
     object: include_bytes!(concat!(env!("OUT_DIR"), "/conn_rpc.bpf.o")),
-    module: Some(Module { name: "nfs", load: "mount an NFS export, or `modprobe nfs`", hooks: "sunrpc" }),
+    module: Some(Module { name: "nfs", load: "mount an NFS export, or `modprobe nfs`", hooks: Some("sunrpc") }),
     rungs: &[Rung {
         via: "tp_btf",
         required: &["tp_state", "tp_timeout", "tp_retransmit"],
@@ -158,7 +171,7 @@ pub(crate) static RPC: Spec = Spec {
 pub(crate) static NFS4: Spec = Spec {
     name: "connections/nfs4",
     object: include_bytes!(concat!(env!("OUT_DIR"), "/conn_nfs.bpf.o")),
-    module: Some(Module { name: "nfsv4", load: "mount an NFSv4 export, or `modprobe nfsv4`", hooks: "nfsv4" }),
+    module: Some(Module { name: "nfsv4", load: "mount an NFSv4 export, or `modprobe nfsv4`", hooks: Some("nfsv4") }),
     rungs: &[Rung {
         via: "tp_btf",
         required: &["tp_recover"],

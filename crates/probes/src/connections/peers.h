@@ -4,7 +4,11 @@
 
 #include "connections.h"
 
-enum { FAMILY_INET = 2 };
+enum {
+	FAMILY_INET = 2,
+	HELD_NS = 10 * 1000 * 1000, /* a segment that waited in this host for longer was held */
+	HELD_EVERY_NS = 20 * 1000 * 1000, /* of a connection's, one in this time is reported */
+};
 
 /* A bit for each port that one of the servers has, by the number as it is on the wire. */
 struct {

@@ -20,7 +20,7 @@ pub(crate) static SPEC: Spec = Spec {
     id: probe_id::PROBE_NFS,
     object: include_bytes!(concat!(env!("OUT_DIR"), "/nfs.bpf.o")),
     // The hooks are in sunrpc, which is never loaded without reason: but not every reason is an NFS mount.
-    module: Some(Module { name: "nfs", load: "mount an NFS export, or `modprobe nfs`", hooks: "sunrpc" }),
+    module: Some(Module { name: "nfs", load: "mount an NFS export, or `modprobe nfs`", hooks: Some("sunrpc") }),
     rungs: &[
         Rung {
             via: "tp_btf",

@@ -108,6 +108,7 @@ pub(super) fn ready(spec: &Spec, kernel: &Kernel, ours: Option<u64>) -> Result<(
         });
     }
     let Some(module) = &spec.module else { return Ok(()) };
+    let ours = ours.filter(|_| module.hooks.is_some());
     match kernel.module(module.name) {
         Module::Loaded if ours.is_some_and(|ours| module_users(module.name).is_some_and(|users| users <= ours)) => {
             Err(Obstacle {
@@ -124,7 +125,12 @@ pub(super) fn ready(spec: &Spec, kernel: &Kernel, ours: Option<u64>) -> Result<(
         }),
         Module::Missing => Err(Obstacle {
             reason: format!("kernel {} has no {} module", kernel.release, module.name),
-            fix: "install the kernel's module package, or boot a kernel with it".into(),
+            fix: if module.load.is_empty() {
+                ""
+            } else {
+                "install the kernel's module package, or boot a kernel with it"
+            }
+            .into(),
             may_come: false,
         }),
     }

@@ -186,7 +186,7 @@ fn attach_rung(
 ) -> libbpf_rs::Result<Hooked> {
     let mut builder = ObjectBuilder::default();
     let mut object = builder.open_memory(spec.object)?;
-    let hooks = spec.module.as_ref().map(|module| module.hooks).filter(|name| has_types(name));
+    let hooks = spec.module.as_ref().and_then(|module| module.hooks).filter(|name| has_types(name));
     for mut program in object.progs_mut() {
         let name = program.name().to_string_lossy().into_owned();
         let wanted = rung.required.contains(&name.as_str())

@@ -19,6 +19,7 @@ use crate::{
     generated::counter,
     kernel::{module_identity, module_users},
     mounts::MountPoint,
+    spec::Module,
 };
 
 /// An in-flight entry this old will never finish: the operation's end was missed.
@@ -125,7 +126,11 @@ impl ProbeSet {
         let ours: Vec<_> = self.probes.iter().filter_map(|probe| probe.spec.module.as_ref()).collect();
         let ours: HashMap<_, _> = ours.iter().map(|module| (module.name, self.our_users(module.name))).collect();
         for probe in &mut self.probes {
-            let (Some(attached), Some(module)) = (&mut probe.attached, &probe.spec.module) else { continue };
+            let (Some(attached), Some(module @ Module { hooks: Some(_), .. })) =
+                (&mut probe.attached, &probe.spec.module)
+            else {
+                continue;
+            };
             let ours = ours.get(module.name).copied().unwrap_or(0);
             if module_users(module.name).is_none_or(|users| users > ours) {
                 attached.idle_since = None;

@@ -16,7 +16,7 @@ pub(crate) static SPEC: Spec = Spec {
     protocol: &PROTOCOL,
     id: probe_id::PROBE_SMB,
     object: include_bytes!(concat!(env!("OUT_DIR"), "/smb.bpf.o")),
-    module: Some(Module { name: "cifs", load: "mount an SMB share, or `modprobe cifs`", hooks: "cifs" }),
+    module: Some(Module { name: "cifs", load: "mount an SMB share, or `modprobe cifs`", hooks: Some("cifs") }),
     rungs: &[
         Rung {
             via: "fentry",
