@@ -40,7 +40,7 @@ pub struct Arguments {
     /// Stop before the file is larger than this many MiB
     #[arg(long, value_name = "M", default_value_t = 1024.0)]
     max_size: f64,
-    /// The configuration that names the probes, and the thresholds above which an operation is recorded in detail
+    /// The configuration that names the probes, and the thresholds above which an operation is recorded in detail [default: /etc/plumbline/plumbline.yaml where it exists, else the compiled-in configuration]
     #[arg(long, value_name = "F")]
     config: Option<PathBuf>,
     /// Watch local file systems too (syscalls)
@@ -63,7 +63,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     if let Err(watched) = watched::check(&arguments.output, &never_touch) {
         return Ok(usage_error(format!("{watched}; record to a local file")));
     }
-    let config = match config::read(arguments.config.as_deref(), &never_touch) {
+    let config = match config::read(arguments.config.clone().or_else(config::installed).as_deref(), &never_touch) {
         Ok(config) => config,
         Err(errors) => {
             errors.iter().for_each(|error| eprintln!("{error}"));

@@ -31,7 +31,7 @@ use crate::{
 pub struct Arguments {
     /// A file of `plumbline record`, or a directory of the daemon's recorder
     recording: PathBuf,
-    /// The configuration whose rules judge it; without one, the compiled-in default
+    /// The configuration whose rules judge it [default: /etc/plumbline/plumbline.yaml where it exists, else the compiled-in configuration]
     #[arg(long, value_name = "F")]
     config: Option<PathBuf>,
     /// Judge nothing before: seconds since the recording's start, or a time such as 2026-03-01T12:00:00Z
@@ -61,7 +61,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let (Ok(from), Ok(to)) = (from.transpose(), to.transpose()) else {
         return Ok(usage_error("--from and --to take seconds, such as 30, or a time such as 2026-03-01T12:00:00Z"));
     };
-    let config = match config::read(arguments.config.as_deref(), &[]) {
+    let config = match config::read(arguments.config.clone().or_else(config::installed).as_deref(), &[]) {
         Ok(config) => config,
         Err(errors) => {
             errors.iter().for_each(|error| eprintln!("{error}"));
