@@ -31,7 +31,7 @@ pub use output_dir::check_output_dir;
 pub use rules::is_kind;
 pub use types::{
     ActionSpec, Config, ConfiguredRule, CustomAction, EvidenceLimits, FlightRecorder, Known, NotYet, Otlp,
-    OtlpProtocol, Prometheus, Retention,
+    OtlpProtocol, Prometheus, Retention, Webhook,
 };
 
 use crate::watched;

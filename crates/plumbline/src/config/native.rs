@@ -12,7 +12,7 @@ use super::{
 
 const DAY_SEC: f64 = 86_400.0;
 
-const TOP_KEYS: [&str; 14] = [
+const TOP_KEYS: [&str; 15] = [
     "watch_interval_sec",
     "output_dir",
     "probes",
@@ -27,10 +27,12 @@ const TOP_KEYS: [&str; 14] = [
     "audit",
     "prometheus",
     "otlp",
+    "webhook",
 ];
 
 /// Keys whose own keys may be left out one by one; any other is replaced as a whole.
-const SECTIONS: [&str; 8] = ["probes", "snapshot", "evidence", "cleanup", "recorder", "audit", "prometheus", "otlp"];
+const SECTIONS: [&str; 9] =
+    ["probes", "snapshot", "evidence", "cleanup", "recorder", "audit", "prometheus", "otlp", "webhook"];
 
 /// Reads a file's tree. `None` only if the reader has noted a problem.
 pub fn read(reader: &mut Reader<'_>, tree: Node, defaults: &CompiledIn) -> Option<Config> {
@@ -64,6 +66,7 @@ pub fn read(reader: &mut Reader<'_>, tree: Node, defaults: &CompiledIn) -> Optio
     let audit = audit.and_then(|section| section.get(reader, "enabled")).and_then(|entry| reader.flag(entry));
     let prometheus = publish::prometheus(reader, &all);
     let otlp = publish::otlp(reader, &all);
+    let webhook = publish::webhook(reader, &all);
 
     let (probes, mut rules) = (probes?, rules?);
     rules.detected.retain(|configured| {
@@ -94,6 +97,7 @@ pub fn read(reader: &mut Reader<'_>, tree: Node, defaults: &CompiledIn) -> Optio
         audit: audit?,
         prometheus: prometheus?,
         otlp: otlp?,
+        webhook: webhook?,
         notices: Vec::new(),
     })
 }

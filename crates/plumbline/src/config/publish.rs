@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 
 use super::{
-    Otlp, OtlpProtocol, Prometheus,
+    Otlp, OtlpProtocol, Prometheus, Webhook,
     native::Section,
     node::{Entry, Value},
     reader::{Reader, quoted},
@@ -72,25 +72,48 @@ pub fn otlp(reader: &mut Reader<'_>, all: &Section<'_>) -> Option<Option<Otlp>> 
     Some(endpoint?.map(|endpoint| Otlp { endpoint, protocol, interval, timeout, headers, buffer }))
 }
 
+/// The section `webhook`; `Some(None)` if it is off.
+pub fn webhook(reader: &mut Reader<'_>, all: &Section<'_>) -> Option<Option<Webhook>> {
+    let keys = ["url", "timeout_sec", "headers"];
+    let section = all.section(reader, "webhook", &keys)?;
+    let [url, timeout, headers] = keys.map(|key| section.get(reader, key));
+    // All of them are read, so that what is wrong is told even while it is off.
+    let url = url.and_then(|entry| url_of(reader, entry, |_| None));
+    let timeout = timeout.and_then(|entry| reader.seconds(entry, 0.1, 60.0));
+    let headers = headers.and_then(|entry| headers_of(reader, entry));
+    let (timeout, headers) = (timeout?, headers?);
+    Some(url?.map(|url| Webhook { url, headers, timeout }))
+}
+
 fn endpoint_of(reader: &mut Reader<'_>, entry: &Entry, is_grpc: bool) -> Option<Option<Uri>> {
+    url_of(reader, entry, |uri| match uri {
+        uri if uri.port_u16().is_none_or(|port| port == 0) => {
+            Some("write the port, too: 4317 for grpc and 4318 for http, as a rule")
+        }
+        uri if uri.query().is_some() => Some("remove what is behind the `?`"),
+        uri if is_grpc && uri.path() != "/" => Some("remove the path: gRPC has its own"),
+        _ => None,
+    })
+}
+
+/// An address, or off; `wrong` says what else is wrong with it.
+fn url_of(reader: &mut Reader<'_>, entry: &Entry, wrong: impl Fn(&Uri) -> Option<&'static str>) -> Option<Option<Uri>> {
     let text = reader.word(entry)?;
     if is_off(entry) {
         return Some(None);
     }
     let wrong = match text.parse::<Uri>() {
         Ok(uri) if !matches!(uri.scheme_str(), Some("http" | "https")) => "begin it with http:// or https://",
-        Ok(uri) if uri.port_u16().is_none_or(|port| port == 0) => {
-            "write the port, too: 4317 for grpc and 4318 for http, as a rule"
-        }
         Ok(uri) if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) => {
             "write passwords into `headers`"
         }
-        Ok(uri) if uri.query().is_some() => "remove what is behind the `?`",
-        Ok(uri) if is_grpc && uri.path() != "/" => "remove the path: gRPC has its own",
-        Ok(uri) => return Some(Some(uri)),
+        Ok(uri) => match wrong(&uri) {
+            Some(wrong) => wrong,
+            None => return Some(Some(uri)),
+        },
         Err(_) => "write http://HOST:PORT, or off",
     };
-    reader.refuse(entry.value.at, format!("`endpoint` is {}; {wrong}", quoted(text)));
+    reader.refuse(entry.value.at, format!("`{}` is {}; {wrong}", entry.key, quoted(text)));
     None
 }
 

@@ -1,6 +1,7 @@
 //! What a valid configuration says, in types that cannot say anything else.
 
 use std::{
+    fmt,
     net::SocketAddr,
     path::PathBuf,
     sync::{Arc, LazyLock},
@@ -49,6 +50,8 @@ pub struct Config {
     pub prometheus: Prometheus,
     /// Where metrics and incidents are sent; `None`: nowhere.
     pub otlp: Option<Otlp>,
+    /// Where incidents are posted; `None`: nowhere.
+    pub webhook: Option<Webhook>,
     /// What the operator should know, one line each; not errors.
     pub notices: Vec<String>,
 }
@@ -170,6 +173,34 @@ pub enum OtlpProtocol {
     Grpc,
     /// Protobuf over HTTP/1.1.
     Http,
+}
+
+/// How incidents are posted to an address of the operator's.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Webhook {
+    /// `http://` or `https://`.
+    pub url: Uri,
+    /// Sent with every request.
+    pub headers: HeaderMap,
+    /// For one request: 0.1 to 60 s.
+    pub timeout: Duration,
+}
+
+impl Webhook {
+    /// The address as it may be shown: many services keep a secret in the path, or behind it.
+    pub fn shown(&self) -> String {
+        let url = &self.url;
+        let rest = if url.path() == "/" && url.query().is_none() { "" } else { "/..." };
+        format!("{}://{}{rest}", url.scheme_str().unwrap_or("http"), url.authority().map_or("", |at| at.as_str()))
+    }
+}
+
+impl fmt::Debug for Webhook {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { url: _, headers, timeout } = self;
+        let mut shown = formatter.debug_struct("Webhook");
+        shown.field("url", &self.shown()).field("headers", headers).field("timeout", timeout).finish()
+    }
 }
 
 /// Which names exist.

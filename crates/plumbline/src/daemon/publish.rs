@@ -14,12 +14,13 @@ use probes::{ProbeSet, State, mounts::MountPoint};
 
 use super::{Daemon, release_free_memory};
 use crate::{
-    config::{Config, Otlp, Prometheus},
+    config::{self, Config, Otlp, Prometheus},
     cost::Cost,
     detection::{Change, ChangeExt},
     publish::{
         Counts, Exporter, IncidentRecord, MonotonicCounter, Names, ProbeFigures, Server, Snapshot, SnapshotExchange,
         Tally, label,
+        webhook::{self, Webhook},
     },
 };
 
@@ -34,6 +35,9 @@ pub struct Publish {
     exporter: Option<Exporter>,
     exported: Option<Otlp>,
     counts: Arc<Counts>,
+    webhook: Option<Webhook>,
+    posted: Option<config::Webhook>,
+    posts: Arc<webhook::Counts>,
     since: SystemTime,
     tally: Tally,
     losses: MonotonicCounter<(&'static str, &'static str)>,
@@ -51,10 +55,14 @@ impl Publish {
         let exchange = Arc::new(SnapshotExchange::new().context("cannot make an eventfd")?);
         let operations = probes::protocols().flat_map(|protocol| protocol.all_operations());
         let counts = Arc::new(Counts::default());
+        let posts = Arc::new(webhook::Counts::default());
         let mut publish = Self {
             server: serve(config.prometheus, &exchange),
             exporter: export(config.otlp.as_ref(), &exchange, &counts),
             exported: config.otlp.clone(),
+            webhook: post(config.webhook.as_ref(), &posts),
+            posted: config.webhook.clone(),
+            posts,
             counts,
             exchange,
             wanted: config.prometheus,
@@ -87,6 +95,10 @@ impl Publish {
             self.exporter = export(config.otlp.as_ref(), &self.exchange, &self.counts);
             self.exported = config.otlp.clone();
         }
+        if config.webhook != self.posted || self.webhook.is_none() {
+            self.webhook = post(config.webhook.as_ref(), &self.posts);
+            self.posted = config.webhook.clone();
+        }
         self.tally.set_max_series(wanted.max_series);
         self.know_rules(config);
     }
@@ -104,6 +116,9 @@ impl Publish {
         }
         if let Some(exporter) = self.exporter.as_ref().filter(|_| change.opened() || change.closed()) {
             exporter.queue(otlp_record(incident, bundle));
+        }
+        if let Some(webhook) = self.webhook.as_ref().filter(|_| change.opened() || change.closed()) {
+            webhook.queue(incident, bundle);
         }
     }
 
@@ -132,6 +147,9 @@ impl Publish {
     pub fn stop_sending(&mut self, deadline: Instant) {
         if let Some(exporter) = self.exporter.take() {
             exporter.stop(deadline);
+        }
+        if let Some(webhook) = self.webhook.take() {
+            webhook.stop(deadline);
         }
     }
 
@@ -166,6 +184,7 @@ impl Publish {
             incidents: self.incidents.iter().map(|((probe, kind), count)| (*probe, kind.clone(), *count)).collect(),
             bundles_lost,
             otlp: self.exporter.iter().flat_map(|_| self.counts.read()).collect(),
+            webhook: self.posted.as_ref().map(|_| self.posts.read()),
             folded,
             retired,
             cost: Cost::of_this_process(),
@@ -284,6 +303,21 @@ fn export(wanted: Option<&Otlp>, exchange: &Arc<SnapshotExchange>, counts: &Arc<
         }
         Err(error) => {
             tracing::warn!("nothing is sent to {endpoint}: {error:#}; mend that, and reload");
+            None
+        }
+    }
+}
+
+fn post(wanted: Option<&config::Webhook>, counts: &Arc<webhook::Counts>) -> Option<Webhook> {
+    let wanted = wanted?;
+    let address = wanted.shown();
+    match Webhook::start(wanted, Arc::clone(counts)) {
+        Ok(webhook) => {
+            tracing::info!("incidents are posted to {address}");
+            Some(webhook)
+        }
+        Err(error) => {
+            tracing::warn!("no incident is posted to {address}: {error:#}; mend that, and reload");
             None
         }
     }

@@ -29,6 +29,11 @@ mod units;
 
 pub use material::{EVENTS, Material, PAGE, Reading};
 
+/// The first sentence of an incident's page: who noticed what, where, since when, and what the cause is.
+pub fn headline(incident: &model::Incident) -> String {
+    headline::sentence(incident, &normal::Normal::of(incident))
+}
+
 /// Whether names may be on the page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Names {

@@ -151,6 +151,22 @@ pub fn families(snapshot: &Snapshot) -> Vec<Family<'_>> {
             points: sent(|(.., dropped)| *dropped),
         },
         Family {
+            name: "plumbline_webhook_sent",
+            otel: "plumbline.webhook.sent",
+            help: "Messages about incidents that the webhook has taken.",
+            unit: Unit::None,
+            kind: Kind::Counter,
+            points: snapshot.webhook.iter().flat_map(|(sent, _)| single(*sent)).collect(),
+        },
+        Family {
+            name: "plumbline_webhook_dropped",
+            otel: "plumbline.webhook.dropped",
+            help: "Messages about incidents that were given up: refused, or too many or too old when the webhook was away.",
+            unit: Unit::None,
+            kind: Kind::Counter,
+            points: snapshot.webhook.iter().flat_map(|(_, dropped)| single(*dropped)).collect(),
+        },
+        Family {
             name: "plumbline_operations_in_flight",
             otel: "plumbline.operation.in_flight",
             help: "Operations that a probe saw to start and not to finish yet.",

@@ -26,6 +26,8 @@ pub struct Snapshot {
     pub not_understood: u64,
     /// What was sent to an OpenTelemetry collector: signal, sent, dropped. Empty if none is configured.
     pub otlp: Vec<(&'static str, u64, u64)>,
+    /// Messages posted to a webhook, and given up. `None` if none is configured.
+    pub webhook: Option<(u64, u64)>,
     /// Incidents by probe and type.
     pub incidents: Vec<(&'static str, Cow<'static, str>, u64)>,
     /// Bundles that were not made, or not renewed.
@@ -49,6 +51,7 @@ impl Default for Snapshot {
             probes: vec![],
             not_understood: 0,
             otlp: vec![],
+            webhook: None,
             incidents: vec![],
             bundles_lost: 0,
             folded: 0,

@@ -48,7 +48,7 @@ fn the_compiled_in_configuration_is_valid_and_silent() {
     assert_eq!(config.cleanup, kept);
     let listen = Some("127.0.0.1:9437".parse().unwrap());
     assert_eq!(config.prometheus, Prometheus { listen, max_series: 1000 });
-    assert_eq!(config.otlp, None);
+    assert_eq!((config.otlp, config.webhook), (None, None));
 }
 
 #[test]
@@ -148,4 +148,14 @@ fn a_collector_is_named_with_what_it_wants_and_no_secret_is_shown() {
     assert_eq!(otlp.headers["x-token"], "secret");
     assert!(!format!("{config:?}").contains("secret"));
     assert_eq!(valid("otlp: {endpoint: off, headers: {a: b}}").otlp, None);
+}
+
+#[test]
+fn the_secret_of_a_webhook_is_not_shown() {
+    let config = valid("webhook: {url: 'https://chat.example/hooks/secret?key=secret', headers: {X-Token: secret}}");
+    let webhook = config.webhook.as_ref().expect("is on");
+    assert_eq!((webhook.url.path(), webhook.timeout, webhook.headers.len()), ("/hooks/secret", ms(10_000), 1));
+    assert_eq!(webhook.shown(), "https://chat.example/...");
+    assert!(!format!("{config:?}").contains("secret"));
+    assert_eq!(valid("webhook: {url: off}").webhook, None);
 }

@@ -5,16 +5,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use http::{HeaderMap, HeaderValue, Request, StatusCode, Uri, header, uri::PathAndQuery};
-use http_body_util::{BodyExt, Full, Limited};
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::{
-    client::legacy::{
-        Client as HttpClient,
-        connect::{Connect, HttpConnector},
-    },
-    rt::TokioExecutor,
-};
+use http::{HeaderMap, Uri, uri::PathAndQuery};
 use model::text::printable;
 use opentelemetry_proto::tonic::collector::{
     logs::v1::ExportLogsServiceResponse, metrics::v1::ExportMetricsServiceResponse,
@@ -33,27 +24,16 @@ use tonic::{
 };
 
 use super::{Signal, request::Batch};
-use crate::config::{Otlp, OtlpProtocol};
-
-/// No answer is longer, bytes.
-const MAX_ANSWER: usize = 64 << 10;
-/// Characters of a collector's own words that are shown.
-const MAX_WORDS: usize = 200;
-const USER_AGENT: &str = concat!("plumbline/", env!("CARGO_PKG_VERSION"));
+use crate::{
+    config::{Otlp, OtlpProtocol},
+    publish::web::{Failure, Http, MAX_WORDS, NO_ROOTS, USER_AGENT, chain},
+};
 
 /// What the collector did not take of a request that it took.
 #[derive(Debug, Default)]
 pub struct Rejected {
     pub items: u64,
     pub message: String,
-}
-
-/// Why a request was not taken.
-pub enum Failure {
-    /// It may be taken another time.
-    Passing { why: String, again_in: Option<Duration> },
-    /// It never will.
-    Final(String),
 }
 
 /// One collector.
@@ -66,8 +46,7 @@ pub struct Client {
 
 enum Way {
     Grpc(Grpc<Channel>),
-    Http(HttpClient<HttpConnector, Full<Bytes>>, Uri),
-    Https(HttpClient<HttpsConnector<HttpConnector>, Full<Bytes>>, Uri),
+    Http(Http, Uri),
 }
 
 impl Client {
@@ -80,22 +59,16 @@ impl Client {
         // Connections belong to the runtime.
         let entered = runtime.enter();
         let endpoint = config.endpoint.clone();
-        let is_tls = endpoint.scheme() == Some(&http::uri::Scheme::HTTPS);
-        let pool = HttpClient::builder(TokioExecutor::new());
-        let roots = "no certificate authorities are found here; install ca-certificates";
-        let way = match (config.protocol, is_tls) {
-            (OtlpProtocol::Grpc, _) => {
+        let way = match config.protocol {
+            OtlpProtocol::Grpc => {
+                let is_tls = endpoint.scheme() == Some(&http::uri::Scheme::HTTPS);
                 let mut endpoint = Endpoint::from(endpoint).connect_timeout(config.timeout).user_agent(USER_AGENT)?;
                 if is_tls {
-                    endpoint = endpoint.tls_config(ClientTlsConfig::new().with_native_roots()).context(roots)?;
+                    endpoint = endpoint.tls_config(ClientTlsConfig::new().with_native_roots()).context(NO_ROOTS)?;
                 }
                 Way::Grpc(Grpc::new(endpoint.connect_lazy()))
             }
-            (OtlpProtocol::Http, false) => Way::Http(pool.clone().build_http(), endpoint),
-            (OtlpProtocol::Http, true) => {
-                let connector = HttpsConnectorBuilder::new().with_native_roots().context(roots)?;
-                Way::Https(pool.clone().build(connector.https_only().enable_http1().build()), endpoint)
-            }
+            OtlpProtocol::Http => Way::Http(Http::new(&endpoint)?, endpoint),
         };
         drop(entered);
         Ok(Self { runtime, timeout: config.timeout, headers: config.headers.clone(), way })
@@ -112,8 +85,7 @@ impl Client {
         let answer = async {
             match way {
                 Way::Grpc(client) => by_grpc(client, signal, headers, body).await,
-                Way::Http(client, base) => by_http(client, base, signal, headers, body).await,
-                Way::Https(client, base) => by_http(client, base, signal, headers, body).await,
+                Way::Http(http, base) => by_http(http, base, signal, headers, body).await,
             }
         };
         let limit = self.timeout;
@@ -163,46 +135,17 @@ async fn by_grpc(
     }
 }
 
-async fn by_http<C: Connect + Clone + Send + Sync + 'static>(
-    client: &HttpClient<C, Full<Bytes>>,
-    base: &Uri,
-    signal: Signal,
-    headers: HeaderMap,
-    body: Bytes,
-) -> Result<Bytes, Failure> {
+async fn by_http(http: &Http, base: &Uri, signal: Signal, headers: HeaderMap, body: Bytes) -> Result<Bytes, Failure> {
     let place = match signal {
         Signal::Metrics => "v1/metrics",
         Signal::Logs => "v1/logs",
     };
     let base = base.to_string();
     let separator = if base.ends_with('/') { "" } else { "/" };
-    let mut request = Request::post(format!("{base}{separator}{place}"))
-        .body(Full::new(body))
-        .map_err(|error| Failure::Final(error.to_string()))?;
-    *request.headers_mut() = headers;
-    request.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
-    request.headers_mut().insert(header::USER_AGENT, HeaderValue::from_static(USER_AGENT));
-    let passing = |why| Failure::Passing { why, again_in: None };
-    let answer = client.request(request).await.map_err(|error| passing(chain(&error)))?;
-    let (head, body) = answer.into_parts();
-    let body = Limited::new(body, MAX_ANSWER).collect().await;
-    if head.status.is_success() {
-        // It is taken, whatever its answer is like.
-        return Ok(body.map(|body| body.to_bytes()).unwrap_or_default());
-    }
-    let words = body.map(|body| String::from_utf8_lossy(&body.to_bytes()).into_owned()).unwrap_or_default();
-    let why = format!("{} {}", head.status, words.chars().take(MAX_WORDS).collect::<String>());
-    let why = printable(why.trim().as_bytes());
-    match head.status {
-        StatusCode::TOO_MANY_REQUESTS
-        | StatusCode::BAD_GATEWAY
-        | StatusCode::SERVICE_UNAVAILABLE
-        | StatusCode::GATEWAY_TIMEOUT => {
-            let after = head.headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
-            Err(Failure::Passing { why, again_in: after.map(Duration::from_secs) })
-        }
-        _ => Err(Failure::Final(why)),
-    }
+    let address: Uri = format!("{base}{separator}{place}")
+        .parse()
+        .map_err(|error: http::uri::InvalidUri| Failure::Final(error.to_string()))?;
+    http.post(address, headers, "application/x-protobuf", body).await
 }
 
 /// What an answer says that was not taken. One that cannot be read says nothing.
@@ -219,21 +162,6 @@ fn rejected(signal: Signal, answer: &[u8]) -> Rejected {
     };
     let message: String = message.chars().take(MAX_WORDS).collect();
     Rejected { items: u64::try_from(items).unwrap_or(0), message: printable(message.as_bytes()) }
-}
-
-/// An error and what it came of.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut all: Vec<String> = Vec::new();
-    let mut next = Some(error);
-    while let Some(error) = next {
-        let words: String = error.to_string().chars().take(MAX_WORDS).collect();
-        // Some repeat what is below them.
-        if !all.iter().any(|above| above.contains(&words)) {
-            all.push(words);
-        }
-        next = error.source();
-    }
-    printable(all.join(": ").as_bytes())
 }
 
 /// Messages that are encoded already: they wait as bytes, whose number is known.

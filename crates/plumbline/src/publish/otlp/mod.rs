@@ -20,9 +20,9 @@ use anyhow::{Context, Result};
 
 pub use request::IncidentRecord;
 
-use super::SnapshotExchange;
+use super::{SnapshotExchange, backoff::Backoff, web::Failure};
 use crate::config::Otlp;
-use client::{Client, Failure};
+use client::Client;
 use queue::Queue;
 use request::{Batch, Source};
 
@@ -30,11 +30,6 @@ use request::{Batch, Source};
 const MAX_QUEUED: usize = 64;
 /// How long the daemon may be busy otherwise.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// The first pause after a failure, and the longest.
-const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
-/// A collector that asks for a longer pause than this is asked again all the same.
-const LONGEST_ASKED_FOR: Duration = Duration::from_secs(300);
-
 /// What OTLP knows two kinds of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signal {
@@ -111,8 +106,7 @@ impl Exporter {
             counts: Arc::clone(&counts),
             endpoint: config.endpoint.to_string(),
             exchange,
-            pause: None,
-            in_trouble: false,
+            backoff: Backoff::default(),
             refusal: String::new(),
             dropped_unreported: 0,
         };
@@ -147,9 +141,7 @@ struct Work {
     counts: Arc<Counts>,
     exchange: Arc<SnapshotExchange>,
     endpoint: String,
-    /// After a failure: until when to wait, and for how long the next time.
-    pause: Option<(Instant, Duration)>,
-    in_trouble: bool,
+    backoff: Backoff,
     /// The last one that was told.
     refusal: String,
     dropped_unreported: u64,
@@ -159,12 +151,12 @@ impl Work {
     fn serve(mut self, queue: &Receiver<IncidentRecord>, interval: Duration) {
         let mut next = Instant::now() + interval;
         loop {
-            let wake = self.pause.filter(|_| !self.queue.is_empty()).map_or(next, |(until, _)| until.min(next));
+            let again = self.backoff.until().filter(|_| !self.queue.is_empty());
+            let wake = again.map_or(next, |again| again.min(next));
             match queue.recv_timeout(wake.saturating_duration_since(Instant::now())) {
                 Ok(incident) => self.add(self.source.logs(&incident)),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
-                    self.pause = None;
                     self.send();
                     return self.give_up();
                 }
@@ -176,7 +168,9 @@ impl Work {
                 // Not in a burst after a long wait for the collector.
                 next = Instant::now() + interval;
             }
-            self.send();
+            if !self.backoff.is_waiting() {
+                self.send();
+            }
         }
     }
 
@@ -192,9 +186,6 @@ impl Work {
 
     /// Sends what waits, oldest first, until something fails.
     fn send(&mut self) {
-        if self.pause.is_some_and(|(until, _)| Instant::now() < until) {
-            return;
-        }
         while let Some(batch) = self.queue.first() {
             let (signal, items) = (batch.signal, batch.items);
             match self.client.send(batch) {
@@ -238,8 +229,7 @@ impl Work {
     }
 
     fn recovered(&mut self) {
-        self.pause = None;
-        if std::mem::take(&mut self.in_trouble) {
+        if self.backoff.worked() {
             let dropped = std::mem::take(&mut self.dropped_unreported);
             tracing::info!(
                 "otlp: {} answers again; {dropped} points and records were dropped meanwhile",
@@ -249,12 +239,8 @@ impl Work {
     }
 
     fn in_trouble(&mut self, why: &str, again_in: Option<Duration>) {
-        let [shortest, longest] = PAUSES;
-        let pause = self.pause.map_or(shortest, |(_, pause)| (pause * 2).min(longest));
-        let wait = again_in.map_or(pause, |asked| asked.clamp(shortest, LONGEST_ASKED_FOR));
-        self.pause = Some((Instant::now() + wait, pause));
         // Once for an outage, and once for each time that something was lost in it would be too often.
-        if !std::mem::replace(&mut self.in_trouble, true) {
+        if self.backoff.failed(again_in) {
             tracing::warn!(
                 "otlp: cannot send to {}: {why}; tried again until it works, and the oldest is dropped beyond {} KiB",
                 self.endpoint,

@@ -1,0 +1,225 @@
+//! Incidents posted to an address of the operator's, as JSON, when they begin and when they are over.
+//!
+//! One thread, started only if an address is configured. Messages that cannot be sent wait and are tried again, later and later. The wait is bounded in
+//! number and in time: nobody wants to be called for what was over yesterday. Messages that are given up are counted.
+
+use std::{
+    collections::VecDeque,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+        mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
+    },
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result};
+use model::{Incident, text::printable};
+use prost::bytes::Bytes;
+use serde::Serialize;
+use tokio::runtime::Runtime;
+
+use super::{
+    backoff::Backoff,
+    web::{Failure, Http},
+};
+use crate::{config::Webhook as Config, page};
+
+/// Messages that wait; beyond it, the oldest is given up.
+const MAX_WAITING: usize = 64;
+/// A message that has waited for longer is given up.
+const MAX_AGE: Duration = Duration::from_secs(3600);
+
+/// Messages that were sent and that were given up, over the daemon's life.
+#[derive(Debug, Default)]
+pub struct Counts {
+    sent: AtomicU64,
+    dropped: AtomicU64,
+}
+
+impl Counts {
+    /// Sent, dropped.
+    pub fn read(&self) -> (u64, u64) {
+        (self.sent.load(Ordering::Relaxed), self.dropped.load(Ordering::Relaxed))
+    }
+}
+
+/// What is posted.
+#[derive(Serialize)]
+struct Message<'a> {
+    /// `opened` or `closed`.
+    event: &'static str,
+    /// What has happened in one sentence: the key that chat programs show.
+    text: String,
+    /// Where the bundle is, on the host that the incident names.
+    bundle: String,
+    /// As `incident.json` has it.
+    incident: &'a Incident,
+}
+
+/// The thread that posts.
+pub struct Webhook {
+    address: String,
+    messages: SyncSender<Bytes>,
+    counts: Arc<Counts>,
+    ended: Receiver<()>,
+}
+
+impl Webhook {
+    /// Posts to the address that is configured.
+    ///
+    /// # Errors
+    ///
+    /// When no thread or runtime can be made, or TLS cannot be set up.
+    pub fn start(config: &Config, counts: Arc<Counts>) -> Result<Self> {
+        let (messages, queue) = sync_channel(MAX_WAITING);
+        let (end, ended) = sync_channel(1);
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start tokio")?;
+        let http = {
+            let _entered = runtime.enter();
+            Http::new(&config.url)?
+        };
+        let work = Work {
+            http,
+            runtime,
+            config: config.clone(),
+            waiting: VecDeque::new(),
+            counts: Arc::clone(&counts),
+            backoff: Backoff::default(),
+            refusal: String::new(),
+        };
+        let serve = move || {
+            work.serve(&queue);
+            let _ = end.send(());
+        };
+        std::thread::Builder::new().name("webhook".into()).spawn(serve).context("cannot start a thread")?;
+        Ok(Self { address: config.shown(), messages, counts, ended })
+    }
+
+    /// Has it posted that an incident has begun or is over.
+    pub fn queue(&self, incident: &Incident, bundle: &Path) {
+        let message = Message {
+            event: if incident.closed { "closed" } else { "opened" },
+            text: page::headline(incident),
+            bundle: printable(bundle.as_os_str().as_encoded_bytes()),
+            incident,
+        };
+        let sent = serde_json::to_vec(&message).is_ok_and(|body| self.messages.try_send(body.into()).is_ok());
+        if !sent {
+            self.counts.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Posts what waits, once, and ends; waits for that until `deadline`.
+    pub fn stop(self, deadline: Instant) {
+        let Self { address, messages, ended, .. } = self;
+        drop(messages);
+        if ended.recv_timeout(deadline.saturating_duration_since(Instant::now())).is_err() {
+            tracing::warn!("webhook: {address} did not answer in time; what waits is not posted");
+        }
+    }
+}
+
+struct Work {
+    http: Http,
+    runtime: Runtime,
+    config: Config,
+    /// Messages, and since when they wait; the oldest first.
+    waiting: VecDeque<(Instant, Bytes)>,
+    counts: Arc<Counts>,
+    backoff: Backoff,
+    /// Why the last message was refused that the log has.
+    refusal: String,
+}
+
+impl Work {
+    fn serve(mut self, queue: &Receiver<Bytes>) {
+        loop {
+            let again = self.backoff.until().filter(|_| !self.waiting.is_empty());
+            let next = match again {
+                Some(again) => queue.recv_timeout(again.saturating_duration_since(Instant::now())),
+                None => queue.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            };
+            match next {
+                Ok(body) => {
+                    self.waiting.push_back((Instant::now(), body));
+                    self.give_up(self.waiting.len().saturating_sub(MAX_WAITING));
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    self.send();
+                    return self.give_up(self.waiting.len());
+                }
+            }
+            if !self.backoff.is_waiting() {
+                self.send();
+            }
+        }
+    }
+
+    /// Posts what waits, oldest first, until something fails.
+    fn send(&mut self) {
+        let too_old = self.waiting.iter().take_while(|(since, _)| since.elapsed() > MAX_AGE).count();
+        self.give_up(too_old);
+        while let Some((_, body)) = self.waiting.front() {
+            match self.post(body.clone()) {
+                Ok(_) => {
+                    self.counts.sent.fetch_add(1, Ordering::Relaxed);
+                    self.waiting.pop_front();
+                    self.answered();
+                }
+                Err(Failure::Final(why)) => {
+                    self.answered();
+                    // It will say so every time.
+                    if self.refusal != why {
+                        tracing::warn!(
+                            "webhook: {} refuses an incident, which is given up: {why}",
+                            self.config.shown()
+                        );
+                        self.refusal = why;
+                    }
+                    self.waiting.pop_front();
+                    self.counts.dropped.fetch_add(1, Ordering::Relaxed);
+                }
+                Err(Failure::Passing { why, again_in }) => {
+                    if self.backoff.failed(again_in) {
+                        tracing::warn!(
+                            "webhook: cannot post to {}: {why}; tried again until it works; of what waits, the newest {MAX_WAITING} are kept, \
+                             for an hour",
+                            self.config.shown()
+                        );
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    fn post(&self, body: Bytes) -> Result<Bytes, Failure> {
+        let Config { url, headers, timeout } = &self.config;
+        let answer = self.http.post(url.clone(), headers.clone(), "application/json", body);
+        let answer = self.runtime.block_on(async { tokio::time::timeout(*timeout, answer).await });
+        answer.unwrap_or_else(|_| {
+            let why = format!("no answer within {} s", timeout.as_secs_f64());
+            Err(Failure::Passing { why, again_in: None })
+        })
+    }
+
+    /// The oldest of what waits are not sent.
+    fn give_up(&mut self, count: usize) {
+        if count == 0 {
+            return;
+        }
+        self.waiting.drain(..count.min(self.waiting.len()));
+        self.counts.dropped.fetch_add(count as u64, Ordering::Relaxed);
+        tracing::warn!("webhook: {count} messages were never posted to {}", self.config.shown());
+    }
+
+    fn answered(&mut self) {
+        if self.backoff.worked() {
+            tracing::info!("webhook: {} answers again", self.config.shown());
+        }
+    }
+}
