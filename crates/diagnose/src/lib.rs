@@ -33,5 +33,5 @@ pub use episode::{Change, Episode, RuleState};
 pub use meanwhile::{Finished, Ledger, Meanwhile};
 pub use top::{File, Process, RANKS, Ranked, Top};
 pub use units::{counted, span};
-pub use verdict::{is_of_segments, judge, verdict};
+pub use verdict::{is_of_connections, judge, verdict};
 pub use window::{KEPT, Total, Window};

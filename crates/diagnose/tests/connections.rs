@@ -185,6 +185,22 @@ fn operations_without_an_answer_are_this_hosts_if_it_dropped_their_segments() {
     assert_eq!((own.layer, own.cause), (Layer::Client, Some(Cause::OwnDrops)), "{own:?}");
 }
 
+#[test]
+fn calls_that_wait_for_a_lost_connection_name_nobody() {
+    let (fast, _) = reads();
+    let calls: Vec<_> = (0..5)
+        .map(|n| Event { mount: fast[0].mount, ..common::syscall("read", 1200.0 + f64::from(n), 900.0) })
+        .collect();
+    let judged = |around: &[Event]| common::verdict(&calls, &[&fast, around].concat());
+    assert_eq!(judged(&[]).cause, Some(Cause::Requester));
+    let lost = happening("CONNECTION_LOST", 1100.0, 0);
+    let waited = judged(std::slice::from_ref(&lost));
+    assert_eq!(waited.layer, Layer::Unknown, "{waited:?}");
+    assert!(waited.because[0].contains("For 100 % of that time the connection"), "{waited:?}");
+    let again = smb("SMB2_READ", 1300.0, [0.0, 1.0, 0.0]);
+    assert_eq!(judged(&[lost, again]).cause, Some(Cause::Requester), "it was in use again soon");
+}
+
 /// A segment that was held for so long, and left at this moment; milliseconds.
 fn held(left_ms: u32, held_ms: u32) -> Event {
     happening("TCP_HELD", f64::from(left_ms - held_ms), u64::from(held_ms))

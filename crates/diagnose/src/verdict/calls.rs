@@ -6,6 +6,7 @@ use model::{Cause, Event, Level, Nanos, PhasesMs, Verdict};
 
 use super::{
     conclude::conclude,
+    drops::LOST,
     failure::of_stalls,
     no_cpu::NoCpu,
     scene::{JUDGED, Scene, covered, overlap, stretch, union},
@@ -67,6 +68,15 @@ pub(super) fn verdict(scene: &Scene, calls: &[Event], around: &[Event]) -> Verdi
         ));
     }
     let no_cpu = NoCpu::of(&slowest);
+    let without = share_without_connection(&slowest, &requests, around);
+    if !no_cpu.is_seen() && without >= MOST {
+        return Verdict::unknown(format!(
+            "{} For {:.0} % of that time the connection to the server was lost and not in use again. Who broke it, and what kept it from being set up, is \
+             not known.",
+            scene.summary(),
+            without * 100.0
+        ));
+    }
     if !no_cpu.is_seen()
         && let Some(verdict) = put_off(scene, &slowest, &requests)
     {
@@ -122,13 +132,31 @@ fn put_off(scene: &Scene, calls: &[&Event], requests: &[&Event]) -> Option<Verdi
     Some(conclude(vec![(Cause::Refused, PUT_OFF)], because, PhasesMs::default()))
 }
 
+/// The share of the calls' time that passed between the loss of the connection to the server and the first request that was answered afterwards.
+fn share_without_connection(calls: &[&Event], requests: &[&Event], around: &[Event]) -> f64 {
+    let is_loss = |event: &&Event| event.operation.level() == Level::Connection && event.operation.name() == LOST;
+    let until = |lost: Nanos| {
+        let answered = requests
+            .iter()
+            .filter(|request| request.start >= lost && !request.flags.unanswered && !request.flags.in_flight);
+        answered.map(|request| request.start).min().unwrap_or(Nanos::MAX)
+    };
+    let gaps = around.iter().filter(is_loss).map(|loss| (loss.end(), until(loss.end())));
+    share_of_time(calls, gaps.collect())
+}
+
 fn share_of(call: &Event, share: f64) -> u64 {
     (call.duration as f64 * share) as u64
 }
 
 /// The share of the calls' time during which any of the requests was under way.
 fn share_covered(calls: &[&Event], requests: &[&Event]) -> f64 {
-    let flights = union(requests.iter().map(|event| stretch(event)).collect());
+    share_of_time(calls, requests.iter().map(|event| stretch(event)).collect())
+}
+
+/// The share of the calls' time that lies in any of these stretches.
+fn share_of_time(calls: &[&Event], stretches: Vec<(Nanos, Nanos)>) -> f64 {
+    let stretches = union(stretches);
     let all: f64 = calls.iter().map(|call| call.duration as f64).sum();
-    calls.iter().map(|call| covered(&flights, stretch(call)) as f64).sum::<f64>() / all.max(1.0)
+    calls.iter().map(|call| covered(&stretches, stretch(call)) as f64).sum::<f64>() / all.max(1.0)
 }

@@ -31,6 +31,9 @@ const SURE_OF_ROUTE: f64 = 0.88;
 /// What TCP sent again.
 pub(super) const SENT_AGAIN: [&str; 2] = [RETRANSMIT, "TCP_NO_ANSWER"];
 
+/// A connection ended, and not because the client had no more use for it.
+pub(super) const LOST: &str = "CONNECTION_LOST";
+
 /// The protocol's name for the status of what was dropped for want of a route.
 const ROUTE: &str = "ROUTE";
 /// Likewise of what was held when this host received it.
@@ -76,11 +79,11 @@ impl Kind {
     }
 }
 
-/// Whether an event tells how this host's segments fared: it has no connection, so callers look for those of the same server.
-pub fn is_of_segments(event: &Event) -> bool {
-    let name = event.operation.name();
-    let is_known = || Kind::ALL.iter().map(|kind| kind.operation()).chain(SENT_AGAIN).any(|known| known == name);
-    event.operation.level() == Level::Connection && is_known()
+/// Whether an event tells how this host's segments fared, or that a connection was lost. It names no connection, so callers look for those of the same
+/// server.
+pub fn is_of_connections(event: &Event) -> bool {
+    let known = || Kind::ALL.iter().map(|kind| kind.operation()).chain(SENT_AGAIN).chain([LOST]);
+    event.operation.level() == Level::Connection && known().any(|known| known == event.operation.name())
 }
 
 /// The changes of route after which segments were sent again and nothing was answered, each until the route changed once more.

@@ -29,7 +29,7 @@ use crate::{
     units::{MS, counted, span},
 };
 use conclude::{Candidate, conclude};
-pub use drops::is_of_segments;
+pub use drops::is_of_connections;
 use excess::{Excess, QueueCause, Shares};
 use load::Burst;
 use no_cpu::NoCpu;
@@ -66,7 +66,7 @@ const SURE_OF_WIRE: f64 = 0.9;
 
 /// Judges what broke a rule of this kind.
 ///
-/// `events`: what was anomalous. `around`: the flight recorder, every operation of the last seconds up to now, and what [`is_of_segments`] of the same
+/// `events`: what was anomalous. `around`: the flight recorder, every operation of the last seconds up to now, and what [`is_of_connections`] of the same
 /// server's connections. `long_term`: what is normal here.
 pub fn judge(kind: &str, events: &[Event], around: &[Event], long_term: &LongTerm) -> Verdict {
     match kind {

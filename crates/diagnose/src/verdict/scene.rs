@@ -193,8 +193,8 @@ impl<'a> Scene<'a> {
                 && transit.held >= event.phases.wire / 2
                 && transit.most <= transit.held / AT_ONCE
         };
-        // If something is on its way meanwhile, TCP waits for its acknowledgement: for want of the congestion window.
-        let sends_nothing = |sending: Sending| sending.is_window_open() && !sending.is_busy();
+        // Where what was sent was acknowledged as fast as the path allows, TCP waited for that: its congestion window was full.
+        let sends_nothing = |sending: Sending| sending.is_window_open() && !sending.is_saturated();
         event.stamped().is_some_and(is_kept) && self.sending.is_some_and(sends_nothing)
     }
 

@@ -124,7 +124,7 @@ fn around(
     for event in recorded.chain(waiting) {
         if is_near(&event) {
             near.push(known.whole(event));
-        } else if diagnose::is_of_segments(&event) && ours.contains(&server(event.mount)) {
+        } else if diagnose::is_of_connections(&event) && ours.contains(&server(event.mount)) {
             drops.push(event);
         }
     }
