@@ -113,6 +113,16 @@ pub fn check_name(reader: &mut Reader<'_>, entry: &Entry) {
     }
 }
 
+/// A program and its arguments; none if the list is empty.
+pub fn optional_command(reader: &mut Reader<'_>, entry: &Entry) -> Vec<String> {
+    let before = reader.problems.len();
+    let command = texts(reader, entry);
+    if reader.problems.len() == before && !command.is_empty() {
+        check_program(reader, entry, &command);
+    }
+    command
+}
+
 fn check_program(reader: &mut Reader<'_>, entry: &Entry, command: &[String]) {
     let at = entry.value.at;
     match command.first().map(String::as_str) {

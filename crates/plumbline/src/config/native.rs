@@ -12,7 +12,7 @@ use super::{
 
 const DAY_SEC: f64 = 86_400.0;
 
-const TOP_KEYS: [&str; 15] = [
+const TOP_KEYS: [&str; 16] = [
     "watch_interval_sec",
     "output_dir",
     "probes",
@@ -28,6 +28,7 @@ const TOP_KEYS: [&str; 15] = [
     "prometheus",
     "otlp",
     "webhook",
+    "on_incident",
 ];
 
 /// Keys whose own keys may be left out one by one; any other is replaced as a whole.
@@ -67,6 +68,7 @@ pub fn read(reader: &mut Reader<'_>, tree: Node, defaults: &CompiledIn) -> Optio
     let prometheus = publish::prometheus(reader, &all);
     let otlp = publish::otlp(reader, &all);
     let webhook = publish::webhook(reader, &all);
+    let on_incident = all.get(reader, "on_incident").map(|entry| actions::optional_command(reader, entry));
 
     let (probes, mut rules) = (probes?, rules?);
     rules.detected.retain(|configured| {
@@ -98,6 +100,7 @@ pub fn read(reader: &mut Reader<'_>, tree: Node, defaults: &CompiledIn) -> Optio
         prometheus: prometheus?,
         otlp: otlp?,
         webhook: webhook?,
+        on_incident: on_incident?,
         notices: Vec::new(),
     })
 }

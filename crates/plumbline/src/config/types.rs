@@ -52,6 +52,8 @@ pub struct Config {
     pub otlp: Option<Otlp>,
     /// Where incidents are posted; `None`: nowhere.
     pub webhook: Option<Webhook>,
+    /// The program that is run for each incident, and its arguments; empty: none.
+    pub on_incident: Vec<String>,
     /// What the operator should know, one line each; not errors.
     pub notices: Vec<String>,
 }

@@ -20,6 +20,7 @@ use crate::{
     publish::{
         Counts, Exporter, IncidentRecord, MonotonicCounter, Names, ProbeFigures, Server, Snapshot, SnapshotExchange,
         Tally, label,
+        on_incident::{self, OnIncident},
         webhook::{self, Webhook},
     },
 };
@@ -38,6 +39,9 @@ pub struct Publish {
     webhook: Option<Webhook>,
     posted: Option<config::Webhook>,
     posts: Arc<webhook::Counts>,
+    on_incident: Option<OnIncident>,
+    command: Vec<String>,
+    runs: Arc<on_incident::Counts>,
     since: SystemTime,
     tally: Tally,
     losses: MonotonicCounter<(&'static str, &'static str)>,
@@ -56,6 +60,7 @@ impl Publish {
         let operations = probes::protocols().flat_map(|protocol| protocol.all_operations());
         let counts = Arc::new(Counts::default());
         let posts = Arc::new(webhook::Counts::default());
+        let runs = Arc::new(on_incident::Counts::default());
         let mut publish = Self {
             server: serve(config.prometheus, &exchange),
             exporter: export(config.otlp.as_ref(), &exchange, &counts),
@@ -63,6 +68,9 @@ impl Publish {
             webhook: post(config.webhook.as_ref(), &posts),
             posted: config.webhook.clone(),
             posts,
+            on_incident: run_on_incident(&config.on_incident, &runs),
+            command: config.on_incident.clone(),
+            runs,
             counts,
             exchange,
             wanted: config.prometheus,
@@ -99,6 +107,10 @@ impl Publish {
             self.webhook = post(config.webhook.as_ref(), &self.posts);
             self.posted = config.webhook.clone();
         }
+        if config.on_incident != self.command || self.on_incident.is_none() {
+            self.on_incident = run_on_incident(&config.on_incident, &self.runs);
+            self.command.clone_from(&config.on_incident);
+        }
         self.tally.set_max_series(wanted.max_series);
         self.know_rules(config);
     }
@@ -119,6 +131,9 @@ impl Publish {
         }
         if let Some(webhook) = self.webhook.as_ref().filter(|_| change.opened() || change.closed()) {
             webhook.queue(incident, bundle);
+        }
+        if let Some(program) = self.on_incident.as_ref().filter(|_| change.opened() || change.closed()) {
+            program.queue(incident, bundle);
         }
     }
 
@@ -150,6 +165,9 @@ impl Publish {
         }
         if let Some(webhook) = self.webhook.take() {
             webhook.stop(deadline);
+        }
+        if let Some(program) = self.on_incident.take() {
+            program.stop(deadline);
         }
     }
 
@@ -185,6 +203,7 @@ impl Publish {
             bundles_lost,
             otlp: self.exporter.iter().flat_map(|_| self.counts.read()).collect(),
             webhook: self.posted.as_ref().map(|_| self.posts.read()),
+            on_incident: (!self.command.is_empty()).then(|| self.runs.read()),
             folded,
             retired,
             cost: Cost::of_this_process(),
@@ -318,6 +337,20 @@ fn post(wanted: Option<&config::Webhook>, counts: &Arc<webhook::Counts>) -> Opti
         }
         Err(error) => {
             tracing::warn!("no incident is posted to {address}: {error:#}; mend that, and reload");
+            None
+        }
+    }
+}
+
+fn run_on_incident(command: &[String], counts: &Arc<on_incident::Counts>) -> Option<OnIncident> {
+    let program = command.first()?;
+    match OnIncident::start(command, Arc::clone(counts)) {
+        Ok(started) => {
+            tracing::info!("{program} is run for each incident");
+            Some(started)
+        }
+        Err(error) => {
+            tracing::warn!("{program} is not run for incidents: {error:#}; mend that, and reload");
             None
         }
     }

@@ -1,14 +1,16 @@
 //! Runs one command for an action: without a shell, in a process group of its own that is killed whole.
 
-use std::io::{self, Read, Write};
+use std::fs::File;
+use std::io::{self, Read, Seek, Write};
 use std::os::fd::AsFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, poll};
+use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{SigSet, Signal, killpg};
 use nix::sys::wait::{Id as WaitId, WaitPidFlag, WaitStatus, waitid};
@@ -36,14 +38,55 @@ pub struct Failed {
 /// # Errors
 /// [`Failed`] if it ends with anything but 0; an I/O error if it cannot be started or `out` refuses.
 pub fn run(argv: &[String], out: &mut Output) -> Result<()> {
-    let Some((program, args)) = argv.split_first() else { bail!("there is no command to run") };
     let (mut reader, writer) = io::pipe().context("cannot create a pipe")?;
+    let mut command = command(argv)?;
+    command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
+    let mut group = Group::start(&mut command)?;
+    // Its copies of the pipe's writing end would keep us from seeing the end.
+    drop(command);
+    let copied = copy(&mut group, &mut reader, out);
+    let status = group.end()?;
+    copied?;
+    succeeded(argv, status)
+}
+
+/// Runs `argv` with `input` to read, and what it writes thrown away, until it ends or `limit` is over. Then none of its process group is left.
+///
+/// # Errors
+/// [`Failed`] if it ends with anything but 0; if it takes longer; if it cannot be started.
+pub fn run_with_input(argv: &[String], input: &[u8], limit: Duration) -> Result<()> {
+    // A file in memory, so that nobody waits for a program that does not read.
+    let mut file =
+        File::from(memfd_create(c"incident", MFdFlags::MFD_CLOEXEC).context("cannot create a file in memory")?);
+    file.write_all(input)?;
+    file.rewind()?;
+    let mut command = command(argv)?;
+    command.stdin(file).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut group = Group::start(&mut command)?;
+    let deadline = Instant::now() + limit;
+    while !group.has_ended()? {
+        if Instant::now() >= deadline {
+            let program = argv.first().map_or("", String::as_str);
+            bail!("{program} did not end within {} s: it is killed, and what it has started", limit.as_secs_f64());
+        }
+        std::thread::sleep(Duration::from_millis(u64::from(LOOK)));
+    }
+    succeeded(argv, group.end()?)
+}
+
+fn succeeded(argv: &[String], status: ExitStatus) -> Result<()> {
+    if !status.success() {
+        bail!(Failed { program: argv.first().cloned().unwrap_or_default(), status });
+    }
+    Ok(())
+}
+
+/// A command in an environment that depends on no mount, in a process group of its own.
+fn command(argv: &[String]) -> Result<Command> {
+    let Some((program, args)) = argv.split_first() else { bail!("there is no command to run") };
     let mut command = Command::new(program);
     command
         .args(args)
-        .stdin(Stdio::null())
-        .stdout(writer.try_clone()?)
-        .stderr(writer)
         // Ours may be on a mount that hangs.
         .current_dir("/")
         // Root's own may have folders on a mount that hangs, too; what is elsewhere is named by its whole path.
@@ -62,17 +105,7 @@ pub fn run(argv: &[String], out: &mut Output) -> Result<()> {
             Ok(SigSet::empty().thread_set_mask()?)
         });
     }
-    let child = command.spawn().with_context(|| format!("cannot run {program}; is it installed?"))?;
-    // Its copies of the pipe's writing end would keep us from seeing the end.
-    drop(command);
-    let mut group = Group { child, reaped: false };
-    let copied = copy(&mut group, &mut reader, out);
-    let status = group.end()?;
-    copied?;
-    if !status.success() {
-        bail!(Failed { program: program.clone(), status });
-    }
-    Ok(())
+    Ok(command)
 }
 
 /// Copies until the command has ended and what it wrote is read.
@@ -114,6 +147,12 @@ struct Group {
 }
 
 impl Group {
+    fn start(command: &mut Command) -> Result<Self> {
+        let cannot = |command: &Command| format!("cannot run {}; is it installed?", command.get_program().display());
+        let child = command.spawn().with_context(|| cannot(command))?;
+        Ok(Self { child, reaped: false })
+    }
+
     fn pid(&self) -> Pid {
         Pid::from_raw(self.child.id().cast_signed())
     }

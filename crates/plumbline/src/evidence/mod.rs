@@ -35,7 +35,7 @@ use crate::watched::Watched;
 pub use actions::ACTIONS;
 pub use bundle::{each_entry, read_incident};
 pub use collector::{Collector, Counters};
-pub use command::exit_code;
+pub use command::{exit_code, run_with_input};
 pub use id::Id;
 pub use retention::{Sweep, Why};
 pub use store::{INCIDENTS, Store};

@@ -167,6 +167,22 @@ pub fn families(snapshot: &Snapshot) -> Vec<Family<'_>> {
             points: snapshot.webhook.iter().flat_map(|(_, dropped)| single(*dropped)).collect(),
         },
         Family {
+            name: "plumbline_on_incident_succeeded",
+            otel: "plumbline.on_incident.succeeded",
+            help: "Runs of the program `on_incident` that ended well.",
+            unit: Unit::None,
+            kind: Kind::Counter,
+            points: snapshot.on_incident.iter().flat_map(|(succeeded, _)| single(*succeeded)).collect(),
+        },
+        Family {
+            name: "plumbline_on_incident_failed",
+            otel: "plumbline.on_incident.failed",
+            help: "Runs of the program `on_incident` that failed, took too long, or found no room to wait.",
+            unit: Unit::None,
+            kind: Kind::Counter,
+            points: snapshot.on_incident.iter().flat_map(|(_, failed)| single(*failed)).collect(),
+        },
+        Family {
             name: "plumbline_operations_in_flight",
             otel: "plumbline.operation.in_flight",
             help: "Operations that a probe saw to start and not to finish yet.",

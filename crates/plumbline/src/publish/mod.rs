@@ -1,4 +1,5 @@
-//! What the daemon knows, for those who collect figures: Prometheus comes for them, OpenTelemetry has them sent. Incidents are posted to a webhook.
+//! What the daemon knows, for those who collect figures: Prometheus comes for them, OpenTelemetry has them sent. Incidents are posted to a webhook,
+//! and given to a program of the operator's.
 //!
 //! The daemon's thread owns the maps. A publisher, on a thread of its own, asks for a [`Snapshot`] through the [`SnapshotExchange`];
 //! [`families`] is the one list of what is in it by name, which every encoding follows.
@@ -6,6 +7,8 @@
 mod backoff;
 mod exchange;
 mod families;
+mod message;
+pub mod on_incident;
 mod otlp;
 mod prometheus;
 mod snapshot;

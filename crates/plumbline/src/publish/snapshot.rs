@@ -28,6 +28,8 @@ pub struct Snapshot {
     pub otlp: Vec<(&'static str, u64, u64)>,
     /// Messages posted to a webhook, and given up. `None` if none is configured.
     pub webhook: Option<(u64, u64)>,
+    /// Runs of the operator's program that succeeded and that failed. `None` if none is configured.
+    pub on_incident: Option<(u64, u64)>,
     /// Incidents by probe and type.
     pub incidents: Vec<(&'static str, Cow<'static, str>, u64)>,
     /// Bundles that were not made, or not renewed.
@@ -52,6 +54,7 @@ impl Default for Snapshot {
             not_understood: 0,
             otlp: vec![],
             webhook: None,
+            on_incident: None,
             incidents: vec![],
             bundles_lost: 0,
             folded: 0,

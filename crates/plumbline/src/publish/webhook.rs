@@ -15,16 +15,16 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use model::{Incident, text::printable};
+use model::Incident;
 use prost::bytes::Bytes;
-use serde::Serialize;
 use tokio::runtime::Runtime;
 
 use super::{
     backoff::Backoff,
+    message::message,
     web::{Failure, Http},
 };
-use crate::{config::Webhook as Config, page};
+use crate::config::Webhook as Config;
 
 /// Messages that wait; beyond it, the oldest is given up.
 const MAX_WAITING: usize = 64;
@@ -43,19 +43,6 @@ impl Counts {
     pub fn read(&self) -> (u64, u64) {
         (self.sent.load(Ordering::Relaxed), self.dropped.load(Ordering::Relaxed))
     }
-}
-
-/// What is posted.
-#[derive(Serialize)]
-struct Message<'a> {
-    /// `opened` or `closed`.
-    event: &'static str,
-    /// What has happened in one sentence: the key that chat programs show.
-    text: String,
-    /// Where the bundle is, on the host that the incident names.
-    bundle: String,
-    /// As `incident.json` has it.
-    incident: &'a Incident,
 }
 
 /// The thread that posts.
@@ -100,13 +87,7 @@ impl Webhook {
 
     /// Has it posted that an incident has begun or is over.
     pub fn queue(&self, incident: &Incident, bundle: &Path) {
-        let message = Message {
-            event: if incident.closed { "closed" } else { "opened" },
-            text: page::headline(incident),
-            bundle: printable(bundle.as_os_str().as_encoded_bytes()),
-            incident,
-        };
-        let sent = serde_json::to_vec(&message).is_ok_and(|body| self.messages.try_send(body.into()).is_ok());
+        let sent = message(incident, bundle).is_ok_and(|body| self.messages.try_send(body.into()).is_ok());
         if !sent {
             self.counts.dropped.fetch_add(1, Ordering::Relaxed);
         }

@@ -3,7 +3,8 @@
 use super::*;
 
 const TOP: &str = "the keys here are watch_interval_sec, output_dir, probes, all_filesystems, anomalies, cooldown_sec, \
-                   snapshot, custom_actions, evidence, cleanup, recorder, audit, prometheus, otlp, webhook";
+                   snapshot, custom_actions, evidence, cleanup, recorder, audit, prometheus, otlp, webhook, \
+                   on_incident";
 
 #[test]
 fn text_that_is_no_configuration() {
@@ -245,7 +246,7 @@ fn publishing() {
             "otlp: {endpoint: 'http://collector:1/x'}",
             &["1:18: `endpoint` is `http://collector:1/x`; remove the path: gRPC has its own"],
         ),
-        ("webhook: {url: example.org/x}", &["1:16: `url` is `example.org/x`; begin it with http:// or https://"]),
+        ("webhook: {url: example.org/x}", &["1:16: `url` is `example.org/x`; write http://HOST:PORT, or off"]),
         ("webhook: {timeout_sec: 0}", &["1:24: `timeout_sec` is `0`; write a number from 0.1 to 60 seconds"]),
         ("otlp: {protocol: grcp}", &["1:18: there is no protocol `grcp`; did you mean `grpc`?"]),
         ("otlp: {interval_sec: 0.5}", &["1:22: `interval_sec` is `0.5`; write a number from 1 to 3600 seconds"]),

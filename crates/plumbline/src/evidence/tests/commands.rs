@@ -106,3 +106,22 @@ fn no_more_actions_run_at_once_than_allowed() {
     let at_once: Vec<u32> = at_once.map(|(_, text)| String::from_utf8_lossy(text).trim().parse().unwrap()).collect();
     assert_eq!((at_once.len(), at_once.iter().max()), (6, Some(&2)), "{at_once:?}");
 }
+
+#[test]
+fn a_program_with_input_may_ignore_it_fail_or_never_end() {
+    let words = |script: &str| ["/bin/sh", "-c", script].map(str::to_owned).to_vec();
+    let limit = Duration::from_secs(60);
+    let large = vec![b'x'; 1 << 20];
+    let script = r#"[ "$(wc -c)" -eq 1048576 ]"#;
+    assert!(run_with_input(&words(script), &large, limit).is_ok());
+    assert!(run_with_input(&words("yes | head -c 1000000"), &large, limit).is_ok(), "what it writes is thrown away");
+    let error = run_with_input(&words("exit 3"), b"", limit).unwrap_err();
+    assert_eq!(error.to_string(), "/bin/sh: exit status: 3");
+    let error = run_with_input(&["/no/such".to_owned()], b"", limit).unwrap_err();
+    assert_eq!(error.to_string(), "cannot run /no/such; is it installed?");
+    let marker = format!("{}.63", std::process::id());
+    let never = words(&format!("sleep {marker} & sleep {marker}"));
+    let error = run_with_input(&never, b"", Duration::from_millis(200)).unwrap_err();
+    assert_eq!(error.to_string(), "/bin/sh did not end within 0.2 s: it is killed, and what it has started");
+    wait_until("no process of it is left", || !runs(&marker));
+}

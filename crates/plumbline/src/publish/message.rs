@@ -1,0 +1,34 @@
+//! What the webhook and programs of the operator's get to know of an incident.
+
+use std::path::Path;
+
+use model::{Incident, text::printable};
+use serde::Serialize;
+
+use crate::page;
+
+#[derive(Serialize)]
+struct Message<'a> {
+    /// `opened` or `closed`.
+    event: &'static str,
+    /// What has happened in one sentence: the key that chat programs show.
+    text: String,
+    /// Where the bundle is, on the host that the incident names.
+    bundle: String,
+    /// As `incident.json` has it.
+    incident: &'a Incident,
+}
+
+/// The message about an incident that has begun or is over, as JSON.
+///
+/// # Errors
+///
+/// When it cannot be written as JSON.
+pub fn message(incident: &Incident, bundle: &Path) -> serde_json::Result<Vec<u8>> {
+    serde_json::to_vec(&Message {
+        event: if incident.closed { "closed" } else { "opened" },
+        text: page::headline(incident),
+        bundle: printable(bundle.as_os_str().as_encoded_bytes()),
+        incident,
+    })
+}
