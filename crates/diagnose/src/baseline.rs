@@ -45,6 +45,10 @@ impl Rule for BaselineRule {
         &self.subject
     }
 
+    fn judges(&self, operation: Operation) -> bool {
+        self.operations.contains(&operation)
+    }
+
     fn describe(&self, interval: Duration) -> String {
         format!(
             "{}, {} times their own recent normal and {:?} more, for {}",

@@ -38,6 +38,10 @@ impl Rule for ConnectionRule {
         &self.subject
     }
 
+    fn judges(&self, operation: Operation) -> bool {
+        self.counts.contains_key(&operation)
+    }
+
     fn describe(&self, interval: Duration) -> String {
         format!("{}: {} kinds of trouble with connections, in {interval:?}", self.name(), self.counts.len())
     }

@@ -50,6 +50,10 @@ impl Rule for ErrorRule {
         &self.subject
     }
 
+    fn judges(&self, operation: Operation) -> bool {
+        self.operations.contains(&operation)
+    }
+
     fn describe(&self, interval: Duration) -> String {
         let share = self.acceptable_percent.map(|least| format!(" and {least} % of all")).unwrap_or_default();
         format!(

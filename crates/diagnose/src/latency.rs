@@ -40,6 +40,10 @@ impl Rule for LatencyRule {
         &self.subject
     }
 
+    fn judges(&self, operation: Operation) -> bool {
+        self.thresholds.contains_key(&operation)
+    }
+
     fn describe(&self, interval: Duration) -> String {
         format!(
             "{}, {} or more over their threshold in {interval:?}, or one of {:?}",

@@ -30,6 +30,9 @@ pub trait Rule: Any + fmt::Debug + Send + Sync {
     /// Which rule it is, and about what.
     fn subject(&self) -> &Subject;
 
+    /// Whether operations of this kind are among those that it judges.
+    fn judges(&self, operation: Operation) -> bool;
+
     /// What it notices, in words, where windows last `interval`.
     fn describe(&self, interval: Duration) -> String;
 

@@ -34,6 +34,10 @@ impl Rule for StallRule {
         &self.subject
     }
 
+    fn judges(&self, operation: Operation) -> bool {
+        self.operations.contains(&operation)
+    }
+
     fn describe(&self, _: Duration) -> String {
         format!("{}, one that has not returned after {:?}", self.subject.describe(self.operations.len()), self.limit)
     }

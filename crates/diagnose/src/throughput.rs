@@ -53,6 +53,10 @@ impl Rule for ThroughputRule {
         &self.subject
     }
 
+    fn judges(&self, operation: Operation) -> bool {
+        self.operations.contains(&operation)
+    }
+
     fn describe(&self, interval: Duration) -> String {
         format!(
             "{}, below {:.0} % of their own recent normal throughput, for {}",

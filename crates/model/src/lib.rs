@@ -29,5 +29,5 @@ pub use line::{BelowLine, CallLine, ChildLine, EventLine};
 pub use losses::{Losses, ProbeLosses};
 pub use mount::{Mount, MountKey};
 pub use progress::{CpuWait, Progress, RequesterWaits, SocketTotals};
-pub use protocol::{Code, Direction, Level, Operation, Protocol};
+pub use protocol::{Code, Direction, FileNames, Level, Operation, Protocol};
 pub use verdict::{Alternative, Cause, Layer, PhasesMs, Verdict};

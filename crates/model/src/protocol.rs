@@ -31,6 +31,8 @@ pub struct Protocol {
     /// Failures that belong to healthy work, such as a look for a file that is not there: only a rule that names them
     /// counts them. At most 32.
     pub ordinary: &'static [Code],
+    /// What its operations say of the names of files.
+    pub file_names: FileNames,
     /// Status codes by which a server asks to be asked again later: the client does so, and the application waits.
     pub later: &'static [u32],
 }
@@ -59,6 +61,17 @@ impl Level {
     pub fn is_remote(self) -> bool {
         self >= Self::Proxy
     }
+}
+
+/// What a probe's operations say of the name of the file that they are about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileNames {
+    /// Nothing.
+    None,
+    /// Its last component.
+    Last,
+    /// A path, as far as there is room for it.
+    Path,
 }
 
 /// Which way bytes go.
@@ -94,6 +107,7 @@ impl Protocol {
         status_example: "",
         status_errno: |_| 0,
         ordinary: &[],
+        file_names: FileNames::None,
         later: &[],
     };
 

@@ -2,7 +2,7 @@
 //!
 //! `bpf/` holds what the probes' C sources share; [`ProbeSet`] is the way in.
 
-use model::{Event, EventLine, Level, Protocol};
+use model::{Event, EventLine, FileNames, Level, Protocol};
 use serde::Serialize;
 
 mod accesses;
@@ -88,6 +88,15 @@ pub fn numbers() -> impl Iterator<Item = (u8, &'static Protocol)> {
 /// The name of a system call as this program has it; `None` if this machine has no call of that name.
 pub fn system_call(name: &str) -> Option<&'static str> {
     name.parse::<::syscalls::Sysno>().ok().map(|call| call.name())
+}
+
+/// Whether what it tells of operations in flight has the names of their files: a program that lists them has, a map of them has not.
+pub fn names_files_in_flight(protocol: &Protocol) -> bool {
+    let lists = |spec: &spec::Spec| {
+        let programs = spec.rungs.iter().flat_map(|rung| rung.required.iter().chain(rung.optional));
+        programs.into_iter().any(|program| spec.inflight.contains(program))
+    };
+    protocol.file_names != FileNames::None && SPECS.iter().any(|spec| spec.protocol == protocol && lists(spec))
 }
 
 /// Whether the protocol's probe can tell what is in flight: see [`ProbeSet::in_flight`].

@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 
 use libbpf_rs::{MapCore, Object};
-use model::{Code, Detail, Direction, Event, Level, MpiIo, Operation, Protocol};
+use model::{Code, Detail, Direction, Event, FileNames, Level, MpiIo, Operation, Protocol};
 
 use crate::{
     columns::{COMM, Cell, Column, DURATION, ERROR, FILE, PID, TIME},
@@ -80,6 +80,7 @@ pub static PROTOCOL: Protocol = Protocol {
     status_named: status::named,
     status_errno: status::errno,
     ordinary: ORDINARY,
+    file_names: FileNames::Path,
     ..Protocol::BY_ERRNO
 };
 

@@ -3,7 +3,7 @@
 mod status;
 
 use libbpf_rs::OpenObject;
-use model::{Detail, Direction, Level, Nfs, Protocol};
+use model::{Detail, Direction, FileNames, Level, Nfs, Protocol};
 
 use crate::{
     Alias, columns,
@@ -172,6 +172,7 @@ pub static PROTOCOL: Protocol = Protocol {
     status_errno: status::errno,
     ordinary: status::ORDINARY,
     later: status::LATER,
+    file_names: FileNames::Last,
     ..Protocol::BY_ERRNO
 };
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use libbpf_rs::{MapCore, MapFlags, Object, OpenObject};
-use model::{Code, Detail, Direction, Level, Protocol, Syscall};
+use model::{Code, Detail, Direction, FileNames, Level, Protocol, Syscall};
 
 use crate::{
     decode::text,
@@ -24,6 +24,7 @@ pub static PROTOCOL: Protocol = Protocol {
         _ => None,
     },
     ordinary: ORDINARY,
+    file_names: FileNames::Last,
     ..Protocol::BY_ERRNO
 };
 

@@ -1,6 +1,6 @@
 //! Operations of the virtual file system on the file systems watched: what applications wait for, whatever a mount caches.
 
-use model::{Code, Detail, Direction, Event, Level, Protocol, Vfs};
+use model::{Code, Detail, Direction, Event, FileNames, Level, Protocol, Vfs};
 
 use crate::{
     Alias,
@@ -44,6 +44,7 @@ pub static PROTOCOL: Protocol = Protocol {
         _ => None,
     },
     ordinary: ORDINARY,
+    file_names: FileNames::Path,
     ..Protocol::BY_ERRNO
 };
 
