@@ -13,6 +13,7 @@ mod page;
 mod prove;
 mod publish;
 mod recording;
+mod scope;
 mod source;
 mod top;
 mod view;

@@ -14,6 +14,7 @@ mod output_dir;
 mod publish;
 mod reader;
 mod rules;
+mod scope;
 #[cfg(test)]
 mod tests;
 mod types;
@@ -28,7 +29,9 @@ use model::text::printable;
 
 pub use node::Position;
 pub use output_dir::check_output_dir;
+pub use reader::{did_you_mean, quoted};
 pub use rules::is_kind;
+pub use scope::{short_container, user_number};
 pub use types::{
     ActionSpec, Config, ConfiguredRule, CustomAction, EvidenceLimits, FlightRecorder, Known, NotYet, Otlp,
     OtlpProtocol, Prometheus, Retention, Webhook,

@@ -139,7 +139,7 @@ impl Tree {
                 None => Ok(()),
             },
             Event::Alias(_) | Event::UnresolvedAlias(_) => {
-                Err(Problem::new(at, "aliases are not supported; write the value out here"))
+                Err(Problem::new(at, "aliases are not supported; write the value out here, a pattern in quotes"))
             }
             Event::DocumentStart(..) if self.documents > 0 => Err(Problem::new(
                 at,

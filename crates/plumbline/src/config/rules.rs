@@ -19,12 +19,13 @@ use super::{
     modes::{Mode, Selection},
     node::{Entry, Position, Value},
     reader::{Reader, find, quoted},
+    scope,
 };
 
 /// AOD's, for a rule that leaves it out.
 const DEFAULT_COUNT: u32 = 10;
 
-const COMMON_KEYS: [&str; 5] = ["type", "probe", "tool", "mode", "actions"];
+const COMMON_KEYS: [&str; 7] = ["type", "probe", "tool", "mode", "actions", "only", "except"];
 
 /// What the rules came to.
 #[derive(Debug, Default)]
@@ -130,6 +131,7 @@ fn rule(reader: &mut Reader<'_>, entry: &Entry, rules: &mut Rules) -> Option<()>
     };
     let kind = reader.choice(kind, &KINDS.each_ref().map(|kind| (kind.word, kind)))?;
     reader.only_keys(entries, &[&COMMON_KEYS, kind.keys].concat(), &[]);
+    let scope = scope::read(reader, entries);
     let actions = find(entries, "actions").map(|entry| actions::read(reader, entry)).unwrap_or_default();
     let acceptable_count = match find(entries, "acceptable_count") {
         Some(entry) => reader.whole(entry, 1..=1_000_000),
@@ -147,7 +149,9 @@ fn rule(reader: &mut Reader<'_>, entry: &Entry, rules: &mut Rules) -> Option<()>
     let draft = Draft { name, at, entries, source: source?, aod, mode, acceptable_count };
     let rule = (kind.read)(reader, &draft);
     if let Source::Probe(_) = draft.source {
-        rules.detected.push(ConfiguredRule { rule: rule?, actions });
+        let rule = rule?;
+        scope::check(reader, entries, &*rule);
+        rules.detected.push(ConfiguredRule { rule, scope, actions });
         return Some(());
     }
     let probe = draft.source.name();

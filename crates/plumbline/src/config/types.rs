@@ -13,7 +13,7 @@ use http::{HeaderMap, Uri};
 use model::Protocol;
 
 use super::Position;
-use crate::evidence;
+use crate::{evidence, scope::Scope};
 
 /// A valid configuration.
 #[derive(Debug, Clone)]
@@ -63,6 +63,8 @@ pub struct Config {
 pub struct ConfiguredRule {
     /// What is to be noticed.
     pub rule: Arc<dyn Rule>,
+    /// Which operations it is for.
+    pub scope: Scope,
     /// What to collect then.
     pub actions: Vec<ActionSpec>,
 }

@@ -11,6 +11,9 @@ pub mod kept;
 mod learning;
 mod recent;
 mod rules;
+mod surroundings;
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -77,7 +80,7 @@ impl Detection {
         let mut unnamed = Vec::new();
         let waits = source.drain(&mut |event| {
             recent.keep(event);
-            if long_term.is_named(event.mount) {
+            if long_term.is_named(event.mount) && rules.knows(event) {
                 rules.see(event, long_term);
             } else {
                 unnamed.push(event.clone());
@@ -86,6 +89,7 @@ impl Detection {
         // While it is drained, the source answers nothing.
         for event in unnamed {
             learning::name(long_term, source, event.mount);
+            rules.ask(&event, source);
             rules.see(&event, long_term);
         }
         waits
@@ -107,6 +111,7 @@ impl Detection {
         self.report_all(source, reporter, changes);
         self.find_children(source);
         self.learn(source);
+        self.rules.interval(source);
     }
 
     /// Nothing more comes: what is open is over.
@@ -144,7 +149,7 @@ impl Detection {
             label: &|key| source.mount(key).label().to_owned(),
             round_trip: &|key| self.long_term.round_trip(key),
         };
-        self.rules.close(source.now(), |probe| lost.get(probe).copied().unwrap_or(0), &meanwhile)
+        self.rules.close(source, |probe| lost.get(probe).copied().unwrap_or(0), &meanwhile)
     }
 
     /// What has finished since this was last asked, of the operations that some rule must know all about.
@@ -173,6 +178,7 @@ impl Detection {
         self.looked_at_stalls = source.now();
         for event in source.in_flight(&|protocol| protocols.contains(protocol.name), limit, diagnose::KEPT) {
             learning::name(&mut self.long_term, source, event.mount);
+            self.rules.ask(&event, source);
             self.rules.see(&event, &self.long_term);
         }
     }

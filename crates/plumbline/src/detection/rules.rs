@@ -1,25 +1,31 @@
 //! The rules on duty: who sees which event, what each collects, and what the kernel side must let through.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     time::Duration,
 };
 
-use diagnose::{Episode, Meanwhile, RuleState, error::Codes, long_term::LongTerm, rule::Rule};
+use diagnose::{Episode, Finished, Meanwhile, RuleState, error::Codes, long_term::LongTerm, rule::Rule};
 use model::{Code, Event, Operation, Protocol};
 
 use probes::Filter;
 
 pub use diagnose::Change;
 
+use super::surroundings::Surroundings;
 use crate::{
     config::{ActionSpec, Config, ConfiguredRule},
     recording::{Reported, name_of},
+    scope::{self, Group},
+    source::EventSource,
     view::clock::nanos,
 };
 
 pub struct Rules {
     on_duty: Vec<OnDuty>,
+    /// Rules of one type and probe of which some have scopes: which of them judges an operation is asked for each.
+    scoped: Vec<Group>,
+    surroundings: Surroundings,
     /// Number of the last episode.
     sequence: u64,
 }
@@ -27,31 +33,96 @@ pub struct Rules {
 struct OnDuty {
     configured: ConfiguredRule,
     watch: RuleState,
+    /// Whether it is one of those.
+    is_scoped: bool,
 }
 
 impl Rules {
     pub fn new(config: &Config, now: u64) -> Self {
-        let on_duty = config.rules.iter().map(|rule| OnDuty::new(rule, config.cooldown, now)).collect();
-        Self { on_duty, sequence: 0 }
+        let mut on_duty: Vec<_> = config.rules.iter().map(|rule| OnDuty::new(rule, config.cooldown, now)).collect();
+        let scoped: Vec<_> = scope::groups(&config.rules).into_iter().filter(Group::is_scoped).collect();
+        for index in scoped.iter().flat_map(Group::members) {
+            if let Some(rule) = on_duty.get_mut(index) {
+                rule.is_scoped = true;
+            }
+        }
+        Self { on_duty, scoped, surroundings: Surroundings::default(), sequence: 0 }
     }
 
     /// Puts another configuration's rules on duty.
     pub fn replace(&mut self, config: &Config, now: u64) {
-        self.on_duty = Self::new(config, now).on_duty;
+        *self = Self { sequence: self.sequence, ..Self::new(config, now) };
     }
 
+    /// Whether it is known of the event which rules judge it; else see [`Rules::ask`].
+    pub fn knows(&mut self, event: &Event) -> bool {
+        let Self { scoped, surroundings, .. } = self;
+        of_protocol(scoped, event.operation).all(|group| surroundings.knows(event, group))
+    }
+
+    /// Has the source say what must be known of the event.
+    pub fn ask(&mut self, event: &Event, source: &dyn EventSource) {
+        let Self { scoped, surroundings, .. } = self;
+        of_protocol(scoped, event.operation).for_each(|group| surroundings.ask(event, group, source));
+    }
+
+    /// Shows the event to the rules that judge it.
     pub fn see(&mut self, event: &Event, long_term: &LongTerm) {
-        self.on_duty.iter_mut().for_each(|rule| rule.watch.see(event, long_term));
+        let Self { on_duty, scoped, surroundings, .. } = self;
+        on_duty.iter_mut().filter(|rule| !rule.is_scoped).for_each(|rule| rule.watch.see(event, long_term));
+        if scoped.is_empty() {
+            return;
+        }
+        let file = event.detail.file().unwrap_or_default();
+        for group in of_protocol(scoped, event.operation) {
+            for index in group.judging(event.operation, &surroundings.about(event, &file)) {
+                if let Some(rule) = on_duty.get_mut(index) {
+                    rule.watch.see(event, long_term);
+                }
+            }
+        }
     }
 
     /// Closes every rule's window; `dropped` says how many events its probe has lost meanwhile.
-    pub fn close(&mut self, now: u64, dropped: impl Fn(&str) -> u64, meanwhile: &Meanwhile<'_>) -> Vec<Change> {
-        let sequence = &mut self.sequence;
-        let close = |rule: &mut OnDuty| {
+    pub fn close(
+        &mut self,
+        source: &dyn EventSource,
+        dropped: impl Fn(&str) -> u64,
+        meanwhile: &Meanwhile<'_>,
+    ) -> Vec<Change> {
+        let finished = self.finished_of_scoped(source, meanwhile.finished);
+        let (now, sequence) = (source.now(), &mut self.sequence);
+        let mut changes = Vec::new();
+        for (index, rule) in self.on_duty.iter_mut().enumerate() {
             let dropped = dropped(rule.configured.rule.protocol().name);
-            rule.watch.close(now, dropped, meanwhile, sequence)
-        };
-        self.on_duty.iter_mut().flat_map(close).collect()
+            let own = finished.get(&index).map(Vec::as_slice);
+            let finished = if rule.is_scoped { own.unwrap_or_default() } else { meanwhile.finished };
+            changes.extend(rule.watch.close(now, dropped, &Meanwhile { finished, ..*meanwhile }, sequence));
+        }
+        changes
+    }
+
+    /// What finished, for each of the rules with scopes that must know it.
+    fn finished_of_scoped(&mut self, source: &dyn EventSource, all: &[Finished]) -> HashMap<usize, Vec<Finished>> {
+        let Self { on_duty, scoped, surroundings, .. } = self;
+        let asks = |index: usize| on_duty.get(index).is_some_and(|rule| rule.watch.histograms_needed().is_some());
+        let mut finished: HashMap<usize, Vec<Finished>> = HashMap::new();
+        for group in scoped.iter().filter(|group| group.members().any(asks)) {
+            for one in all.iter().filter(|one| *one.operation.protocol() == *group.protocol) {
+                surroundings.ask_mount(one.mount, source);
+                for index in group.judging(one.operation, &surroundings.about_mount(one.mount)).filter(|of| asks(*of)) {
+                    finished.entry(index).or_default().push(one.clone());
+                }
+            }
+        }
+        finished
+    }
+
+    /// An interval is over: what is known of mounts and processes may be so no longer.
+    pub fn interval(&mut self, source: &dyn EventSource) {
+        if !self.scoped.is_empty() {
+            self.surroundings.interval(source);
+        }
     }
 
     /// Ends every open episode.
@@ -137,9 +208,14 @@ impl Rules {
     }
 }
 
+/// The groups that judge such operations.
+fn of_protocol(groups: &[Group], operation: Operation) -> impl Iterator<Item = &Group> {
+    groups.iter().filter(move |group| *group.protocol == *operation.protocol())
+}
+
 impl OnDuty {
     fn new(rule: &ConfiguredRule, cooldown: Duration, now: u64) -> Self {
-        Self { configured: rule.clone(), watch: RuleState::new(rule.rule.detector(), cooldown, now) }
+        Self { configured: rule.clone(), watch: RuleState::new(rule.rule.detector(), cooldown, now), is_scoped: false }
     }
 }
 

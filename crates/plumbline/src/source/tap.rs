@@ -227,7 +227,10 @@ impl Tap {
             mounts.insert(event.mount);
             cgroups.insert((event.requester.pid, event.requester.cgroup));
         }
-        mounts.extend(in_flight.iter().map(|event| event.mount));
+        for event in in_flight {
+            mounts.insert(event.mount);
+            cgroups.insert((event.requester.pid, event.requester.cgroup));
+        }
         let unknown = |key: &&MountKey| **key != MountKey::NONE && !self.mounts.borrow().map.contains_key(key);
         mounts.iter().filter(unknown).for_each(|key| self.mount(watch, *key));
         let unknown = |pid: &&u32| **pid != 0 && !self.requesters.borrow().map.contains_key(pid);

@@ -9,3 +9,4 @@ pub mod paint;
 pub mod processes;
 pub mod screen;
 pub mod table;
+pub mod users;

@@ -7,6 +7,7 @@ mod modes;
 mod properties;
 mod refused;
 mod refused_rules;
+mod scope;
 
 use std::{any::Any, collections::BTreeMap, time::Duration};
 

@@ -10,7 +10,7 @@ const TOP: &str = "the keys here are watch_interval_sec, output_dir, probes, all
 fn text_that_is_no_configuration() {
     let nothing: &[&str] = &["1:1: there is nothing in this file; write at least `{}`, which takes every default"];
     let not_keys: &[&str] = &["1:1: a configuration is keys with values; write `key: value`, one a line"];
-    let alias = "aliases are not supported; write the value out here";
+    let alias = "aliases are not supported; write the value out here, a pattern in quotes";
     let tag = "tags are not supported; remove the word that begins with `!`";
     let unclear = "check the indentation, colons, quotes and brackets here and in the line above";
     let deep = "[".repeat(5000);

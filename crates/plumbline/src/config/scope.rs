@@ -1,0 +1,176 @@
+//! `only` and `except` of a rule: the operations that it is for.
+
+use diagnose::rule::Rule;
+use model::{FileNames, Level};
+
+use super::{
+    commands::once_each,
+    node::{Entry, Node, Value as Written},
+    reader::{Reader, did_you_mean, find, quoted},
+};
+use crate::{
+    scope::{Condition, Key, LONGEST_PROCESS, Pattern, SHORT_CONTAINER, Scope, Value},
+    view::users,
+};
+
+/// The keys of a rule that say for which operations it is.
+pub const KEYS: [&str; 2] = ["only", "except"];
+
+/// No value is longer, bytes: PATH_MAX.
+const LONGEST: usize = 4096;
+
+/// Reads what a rule says.
+pub fn read(reader: &mut Reader<'_>, rule: &[Entry]) -> Scope {
+    let [only, except] = KEYS.map(|key| find(rule, key).map(|entry| conditions(reader, entry)).unwrap_or_default());
+    Scope { only, except }
+}
+
+/// Refuses what the rule cannot know of the operations that it judges.
+pub fn check(reader: &mut Reader<'_>, entries: &[Entry], rule: &dyn Rule) {
+    for part in KEYS.iter().filter_map(|key| find(entries, key)) {
+        let Written::Map(asked) = &part.value.value else { continue };
+        for entry in asked {
+            let Some(key) = Key::named(&entry.key) else { continue };
+            if let Some(reason) = unknown(key, rule, find(entries, "acceptable_percent").is_some()) {
+                reader.refuse(
+                    entry.at,
+                    format!("the rule {} cannot know the {}: {reason}", quoted(rule.name()), entry.key),
+                );
+            } else if key == Key::File && rule.protocol().file_names == FileNames::Last {
+                last_components(reader, entry, rule);
+            }
+        }
+    }
+}
+
+/// Why a rule cannot know this of its operations, and what to do; `None` if it can.
+fn unknown(key: Key, rule: &dyn Rule, has_share: bool) -> Option<String> {
+    let protocol = rule.protocol();
+    let probe = protocol.name;
+    if protocol.level == Level::Connection {
+        let known = matches!(key, Key::Server | Key::Fstype);
+        let why = "a connection belongs to a server, and serves all its mounts and whoever uses them; write `server`";
+        return (!known).then(|| why.to_owned());
+    }
+    if protocol.level == Level::Proxy && key.is_of_mount() {
+        return Some(format!("what probe `{probe}` sees goes to no mount of this host; remove the key"));
+    }
+    if rule.detector().histograms_needed().is_some() && !key.is_of_mount() {
+        let else_do = if has_share { "or remove `acceptable_percent`" } else { "or remove the key" };
+        return Some(format!(
+            "it judges what is counted by operation and mount, whoever asked; write `mount`, `server` or `fstype`, {else_do}"
+        ));
+    }
+    if key == Key::File && protocol.file_names == FileNames::None {
+        return Some(format!("probe `{probe}` names no files; remove the key"));
+    }
+    let is_unnamed = rule.sees_in_flight().is_some() && !probes::names_files_in_flight(protocol);
+    (key == Key::File && is_unnamed)
+        .then(|| format!("probe `{probe}` does not name the files of what has not returned; remove the key"))
+}
+
+/// Refuses paths, where no more than the last component of a file's name is known.
+fn last_components(reader: &mut Reader<'_>, entry: &Entry, rule: &dyn Rule) {
+    for node in one_or_more(entry) {
+        let (Written::Plain(text) | Written::Quoted(text)) = &node.value else { continue };
+        if let Some((_, last)) = text.rsplit_once('/') {
+            let probe = rule.protocol().name;
+            let instead = if last.is_empty() { String::new() } else { format!(", {} say", quoted(last)) };
+            reader.refuse(
+                node.at,
+                format!("probe `{probe}` knows no more of a file's name than what is behind the last slash; write that alone{instead}"),
+            );
+        }
+    }
+}
+
+fn conditions(reader: &mut Reader<'_>, part: &Entry) -> Vec<Condition> {
+    let names = Key::ALL.map(|(name, _)| name);
+    let before = reader.problems.len();
+    let Some(entries) = reader.section(part, &names) else { return Vec::new() };
+    if entries.is_empty() && reader.problems.len() == before {
+        let text = format!("`{}` has no keys; write one of {}, or remove it", part.key, names.join(", "));
+        reader.refuse(part.at, text);
+    }
+    entries.iter().filter_map(|entry| condition(reader, entry)).collect()
+}
+
+fn condition(reader: &mut Reader<'_>, entry: &Entry) -> Option<Condition> {
+    let key = Key::named(&entry.key)?;
+    let nodes = one_or_more(entry);
+    if nodes.is_empty() || matches!(entry.value.value, Written::Null) {
+        reader.refuse(entry.at, format!("`{}` has no values; write one, or remove the key", entry.key));
+        return None;
+    }
+    let mut written = Vec::new();
+    let mut values = Vec::new();
+    for node in nodes {
+        let Some(text) = reader.text(&quoted(&entry.key), node) else { continue };
+        written.push((text, node.at));
+        match value(key, text) {
+            Ok(value) => values.push(value),
+            Err(problem) => reader.refuse(node.at, problem),
+        }
+    }
+    once_each(reader, written.into_iter());
+    Some(Condition { key, values })
+}
+
+/// One value, or a list of them.
+fn one_or_more(entry: &Entry) -> &[Node] {
+    match &entry.value.value {
+        Written::List(items) => items,
+        _ => std::slice::from_ref(&entry.value),
+    }
+}
+
+/// The value that is written so.
+///
+/// # Errors
+/// What is wrong with it, and what to do.
+fn value(key: Key, text: &str) -> Result<Value, String> {
+    let name = key.name();
+    if text.is_empty() {
+        return Err(format!("an empty {name} matches nothing; write one, or `*` for any that is known"));
+    }
+    if text.len() > LONGEST {
+        return Err(format!("{} is longer than {LONGEST} bytes; no {name} is", quoted(text)));
+    }
+    let like = |text: &str| Ok(Value::Like(Pattern::new(text)));
+    match key {
+        Key::User => user_number(text).map(|uid| Value::User(text.to_owned(), uid)),
+        Key::Mount | Key::Cgroup if !text.starts_with(['/', '*', '?']) => {
+            let what = if key == Key::Mount { "a mount point" } else { "the path of a cgroup" };
+            Err(format!("{what} begins with `/`, and {} does not; write the whole path", quoted(text)))
+        }
+        Key::Mount | Key::Cgroup => like(if text.len() > 1 { text.trim_end_matches('/') } else { text }),
+        Key::Process if text.bytes().filter(|byte| *byte != b'*').count() > LONGEST_PROCESS => {
+            let cut: String = text.chars().take_while(|c| c.is_ascii()).take(LONGEST_PROCESS).collect();
+            Err(format!(
+                "the kernel keeps {LONGEST_PROCESS} bytes of a process's name, and {} has more; write {}, say",
+                quoted(text),
+                quoted(&cut)
+            ))
+        }
+        Key::Container => like(short_container(text)),
+        _ => like(text),
+    }
+}
+
+/// The number of a user by name or number.
+///
+/// # Errors
+/// That there is none, and what to do.
+pub fn user_number(user: &str) -> Result<u32, String> {
+    users::number_of(user).map_err(|known| {
+        let hint = did_you_mean(user, known.iter().map(String::as_str));
+        let hint = hint.unwrap_or_else(|| "write the user's number, which `id -u NAME` prints".to_owned());
+        format!("there is no user {} in /etc/passwd; {hint}", quoted(user))
+    })
+}
+
+/// A container's id as it is known here: a long one is cut.
+pub fn short_container(id: &str) -> &str {
+    let is_long = id.len() > SHORT_CONTAINER && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+    id.get(..SHORT_CONTAINER).filter(|_| is_long).unwrap_or(id)
+}

@@ -1,0 +1,234 @@
+//! Which rules see which operations, live or recorded: from facts to the names of incidents.
+
+use std::collections::BTreeMap;
+
+use diagnose::long_term::LongTerm;
+use model::{Detail, Flags, Mount, MountKey, Requester, Syscall, text::Text};
+
+use super::{ChangeExt, Detection, Report, Reporter, Rules};
+use crate::{
+    config::{Config, Known},
+    evidence::Id,
+    recording::{self, CgroupFacts, Facts, FinishedFacts, MountFacts, Reader, RecordedEvent},
+    source::{EventSource, RecordedSource, Step, Wanted},
+};
+
+const SECOND: u64 = 1_000_000_000;
+
+/// By rule, how many operations its incidents have.
+#[derive(Default)]
+struct Found(BTreeMap<String, u64>);
+
+impl Reporter for Found {
+    fn next_id(&mut self, detected: jiff::Timestamp, protocol: &str, kind: &str) -> Id {
+        Id::new(detected, protocol, kind, 1)
+    }
+
+    fn report(&mut self, _: &dyn EventSource, _: &Rules, report: Report<'_>) -> bool {
+        // Without a cool-down, each window that breaks a rule is an incident of its own.
+        if report.change.opened() {
+            *self.0.entry(report.described.anomaly.name.clone()).or_default() += report.described.operations;
+        }
+        true
+    }
+}
+
+/// What these rules find in these intervals.
+fn found(rules: &str, intervals: Vec<Facts>) -> BTreeMap<String, u64> {
+    let text = format!("cooldown_sec: 0\nprobes: {{vfs: true}}\nanomalies:\n{rules}");
+    let config =
+        Config::parse(&text, "f.yaml", &Known::to_this_program()).unwrap_or_else(|errors| panic!("{errors:?}"));
+    let wanted = Wanted { thresholds: BTreeMap::new(), failures: vec![] };
+    let mut source = RecordedSource::new(Reader::of_bytes(recording::of_facts(intervals)).unwrap(), wanted);
+    let (mut detection, mut found) = (None, Found::default());
+    loop {
+        match source.advance().unwrap() {
+            Step::End => break,
+            Step::Run => (),
+            Step::Interval => {
+                let detection = detection
+                    .get_or_insert_with(|| Detection::new(&config, source.interval_start(), LongTerm::default()));
+                detection.drain(&mut source);
+                detection.interval(&source, &mut found);
+            }
+        }
+    }
+    detection.expect("an interval").finish(&source, &mut found);
+    found.0
+}
+
+/// A write of half a second, of `who`, to a file on mount 1 or 2.
+fn slow(who: &str, mount: u64, file: &str) -> RecordedEvent {
+    let pid = 70 + u32::try_from(who.len()).unwrap();
+    let requester = Requester {
+        pid,
+        tid: pid,
+        uid: if who == "postgres" { 26 } else { 0 },
+        comm: Text::new(who.as_bytes()),
+        cgroup: 100 + who.len() as u64,
+    };
+    let detail = Detail::Syscall(Syscall { inode: 9, name: Text::new(file.as_bytes()) });
+    RecordedEvent {
+        operation: "syscalls:write".to_owned(),
+        start: SECOND,
+        duration: SECOND / 2,
+        mount: MountKey(mount),
+        requester,
+        detail,
+        ..RecordedEvent::default()
+    }
+}
+
+fn mounted(key: u64, mountpoint: &str) -> MountFacts {
+    let mount = Mount {
+        mountpoint: mountpoint.to_owned(),
+        source: format!("srv{key}:/export"),
+        server: format!("srv{key}"),
+        fstype: "nfs4".to_owned(),
+    };
+    MountFacts { key: MountKey(key), mount, device: Some(MountKey(key)), ..MountFacts::default() }
+}
+
+/// One interval in which all of these ended.
+fn interval(events: Vec<RecordedEvent>) -> Facts {
+    let cgroup = |who: &str, path: &str| CgroupFacts {
+        pid: 70 + u32::try_from(who.len()).unwrap(),
+        id: 100 + who.len() as u64,
+        path: path.to_owned(),
+    };
+    Facts {
+        began: SECOND,
+        at: 2 * SECOND,
+        events,
+        mounts: vec![mounted(1, "/mnt/a"), mounted(2, "/mnt/b")],
+        cgroups: vec![
+            cgroup("postgres", "/system.slice/postgres.service"),
+            cgroup("sim", "/system.slice/slurmstepd.scope/job_7/step_0/user/task_0"),
+        ],
+        ..Facts::default()
+    }
+}
+
+/// A rule that any slow system call breaks.
+fn rule(name: &str, scope: &str) -> String {
+    format!("  {name}: {{type: latency, probe: syscalls, acceptable_count: 1, default_threshold_ms: 100{scope}}}\n")
+}
+
+/// Twice as many writes of postgres as of sim, on each of two mounts.
+fn usual() -> Vec<Facts> {
+    let postgres = |mount, file| slow("postgres", mount, file);
+    vec![interval(vec![
+        postgres(1, "base.db"),
+        postgres(1, "sort.tmp"),
+        slow("sim", 1, "out.tmp"),
+        postgres(2, "base.db"),
+        postgres(2, "sort.tmp"),
+        slow("sim", 2, "out.db"),
+    ])]
+}
+
+fn expected(all: &[(&str, u64)]) -> BTreeMap<String, u64> {
+    all.iter().map(|(name, operations)| ((*name).to_owned(), *operations)).collect()
+}
+
+#[test]
+fn a_rule_sees_what_its_scope_covers() {
+    for (scope, operations) in [
+        ("", 6),
+        (", only: {mount: /mnt/a}", 3),
+        (", only: {mount: \"/mnt/*\"}", 6),
+        (", only: {mount: [/mnt/a, /mnt/b]}", 6),
+        (", only: {server: SRV2}", 3),
+        (", only: {fstype: \"nfs*\"}", 6),
+        (", only: {user: root}", 2),
+        (", only: {user: 26}", 4),
+        (", only: {process: postgres}", 4),
+        (", only: {file: \"*.tmp\"}", 3),
+        (", only: {file: \"*.tmp\", process: sim}", 1),
+        (", only: {cgroup: /system.slice}", 6),
+        (", only: {cgroup: /system.slice/postgres.service}", 4),
+        (", only: {job: \"slurm:7.*\"}", 2),
+        (", only: {job: 7.0}", 2),
+        (", except: {job: \"*\"}", 0),
+        (", except: {container: \"*\"}", 6),
+        (", except: {mount: /mnt/a, process: sim}", 2),
+        (", only: {mount: /mnt/a}, except: {file: base.db}", 2),
+        (", only: {container: \"*\"}", 0),
+        (", only: {mount: /mnt}", 0),
+    ] {
+        let wanted = if operations == 0 { expected(&[]) } else { expected(&[("r", operations)]) };
+        assert_eq!(found(&rule("r", scope), usual()), wanted, "{scope}");
+    }
+}
+
+#[test]
+fn the_most_specific_rule_judges_alone_and_the_others_what_is_left() {
+    let rules = [
+        rule("all", ""),
+        rule("a", ", only: {mount: /mnt/a}"),
+        rule("postgres_a", ", only: {mount: /mnt/a, process: postgres}"),
+        rule("tmp", ", only: {file: \"*.tmp\"}"),
+    ];
+    // sim's out.tmp on /mnt/a is for two rules that are as specific.
+    let shares = [("all", 2), ("a", 1), ("postgres_a", 2), ("tmp", 2)];
+    assert_eq!(found(&rules.concat(), usual()), expected(&shares));
+    let reversed: Vec<_> = rules.into_iter().rev().collect();
+    assert_eq!(found(&reversed.concat(), usual()), expected(&shares), "in any order");
+}
+
+#[test]
+fn a_rule_of_another_type_or_that_leaves_the_command_out_takes_nothing_away() {
+    let others = [
+        rule("reads", ", mode: trackonly, track_commands: [read], only: {mount: /mnt/a, process: postgres}"),
+        "  errors: {type: error, probe: syscalls, only: {mount: /mnt/a}}\n".to_owned(),
+        "  vfs: {type: latency, probe: vfs, only: {mount: /mnt/a}}\n".to_owned(),
+    ];
+    assert_eq!(found(&(rule("all", "") + &others.concat()), usual()), expected(&[("all", 6)]));
+}
+
+#[test]
+fn a_mount_that_becomes_another_is_known_by_its_new_name() {
+    let mut second = interval(vec![slow("sim", 1, "x")]);
+    (second.began, second.at) = (2 * SECOND, 3 * SECOND);
+    second.mounts = vec![mounted(1, "/mnt/c")];
+    let mut third = second.clone();
+    (third.began, third.at) = (3 * SECOND, 4 * SECOND);
+    third.mounts.clear();
+    // What the source says at the end of an interval counts for the next.
+    let intervals = vec![interval(vec![slow("sim", 1, "x")]), second, third];
+    let rules = rule("a", ", only: {mount: /mnt/a}") + &rule("c", ", only: {mount: /mnt/c}");
+    assert_eq!(found(&rules, intervals), expected(&[("a", 2), ("c", 1)]));
+}
+
+#[test]
+fn operations_in_flight_are_judged_by_scope() {
+    let waiting = |who: &str, mount| {
+        let flags = Flags { in_flight: true, ..Flags::default() };
+        RecordedEvent { duration: 20 * SECOND, flags, ..slow(who, mount, "x") }
+    };
+    let facts = Facts { in_flight: vec![waiting("sim", 1), waiting("postgres", 2)], ..interval(vec![]) };
+    let stalled = |name: &str, scope: &str| format!("  {name}: {{type: stalled, probe: syscalls{scope}}}\n");
+    let rules = stalled("all", "") + &stalled("a", ", only: {mount: /mnt/a, job: 7.0}");
+    assert_eq!(found(&rules, vec![facts]), expected(&[("all", 1), ("a", 1)]));
+}
+
+#[test]
+fn a_share_of_all_operations_is_one_of_those_on_the_mounts_of_the_rule() {
+    let failed = |mount| {
+        let flags = Flags { failed: true, ..Flags::default() };
+        RecordedEvent { duration: 5, errno: 5, flags, ..slow("sim", mount, "x") }
+    };
+    let finished = |mount| FinishedFacts {
+        operation: "syscalls:write".to_owned(),
+        mount: MountKey(mount),
+        count: if mount == 1 { 2 } else { 98 },
+        ..FinishedFacts::default()
+    };
+    let facts = || Facts { finished: vec![finished(1), finished(2)], ..interval(vec![failed(1), failed(2)]) };
+    let rule = |name: &str, scope: &str| {
+        format!("  {name}: {{type: error, probe: syscalls, acceptable_count: 1, acceptable_percent: 10{scope}}}\n")
+    };
+    assert_eq!(found(&rule("all", ""), vec![facts()]), expected(&[]), "2 of 100");
+    let both = rule("all", "") + &rule("a", ", only: {mount: /mnt/a}");
+    assert_eq!(found(&both, vec![facts()]), expected(&[("a", 1)]), "1 of 2, and 1 of 98");
+}

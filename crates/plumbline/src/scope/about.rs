@@ -1,0 +1,81 @@
+//! What scopes may ask of an operation.
+
+use model::Mount;
+
+use super::{Key, Pattern};
+use crate::io::jobs;
+
+/// Bytes that the kernel keeps of a thread's name: TASK_COMM_LEN, less the zero at its end.
+pub const LONGEST_PROCESS: usize = 15;
+/// Characters of a container's short id.
+pub const SHORT_CONTAINER: usize = 12;
+
+/// What is known of an operation. What is not is empty, or `None`, and no value of a scope matches it.
+#[derive(Debug, Clone, Copy)]
+pub struct About<'a> {
+    /// Where it went.
+    pub mount: &'a Mount,
+    /// Where the requester lives.
+    pub cgroup: &'a Cgroup,
+    /// The requester's user.
+    pub user: Option<u32>,
+    /// The requester's name.
+    pub process: &'a [u8],
+    /// The file, as the probe has it.
+    pub file: &'a [u8],
+}
+
+/// A cgroup, and what its path says. What is not known is empty.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Cgroup {
+    /// Below the root of its hierarchy: `/system.slice/cron.service`.
+    pub path: String,
+    /// Short id, or name.
+    pub container: String,
+    /// `slurm:1234.0`.
+    pub job: String,
+}
+
+impl Cgroup {
+    /// The cgroup of this path.
+    pub fn at(path: String) -> Self {
+        let container = jobs::container_of(&path).unwrap_or_default().to_owned();
+        Self { container, job: jobs::job_of(&path).unwrap_or_default(), path }
+    }
+}
+
+impl About<'_> {
+    /// Whether what is known looks like the pattern.
+    pub(super) fn is_like(&self, key: Key, pattern: &Pattern) -> bool {
+        let is = |text: &str| !text.is_empty() && pattern.matches(text.as_bytes());
+        match key {
+            Key::Mount => is(&self.mount.mountpoint),
+            Key::Server => !self.mount.server.is_empty() && pattern.matches_in_any_case(self.mount.server.as_bytes()),
+            Key::Fstype => is(&self.mount.fstype),
+            Key::User => false, // Asked for by number.
+            Key::Cgroup => self.cgroup.above().any(is),
+            Key::Container => is(&self.cgroup.container),
+            Key::Job => is(&self.cgroup.job) || self.cgroup.job.split_once(':').is_some_and(|(_, name)| is(name)),
+            Key::Process => !self.process.is_empty() && pattern.matches(self.process),
+            Key::File => !self.file.is_empty() && pattern.matches(self.part_of_file(pattern)),
+        }
+    }
+
+    /// A pattern without a slash is about the last component alone.
+    fn part_of_file(&self, pattern: &Pattern) -> &[u8] {
+        if pattern.has_slash() { self.file } else { last_component(self.file) }
+    }
+}
+
+impl Cgroup {
+    /// `/a/b`, `/a` of `/a/b`; of the root, itself.
+    fn above(&self) -> impl Iterator<Item = &str> {
+        let whole = Some(self.path.as_str()).filter(|path| !path.is_empty());
+        std::iter::successors(whole, |path| Some(path.rsplit_once('/')?.0).filter(|above| !above.is_empty()))
+    }
+}
+
+/// `c` of `a/b/c`.
+fn last_component(path: &[u8]) -> &[u8] {
+    path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
+}

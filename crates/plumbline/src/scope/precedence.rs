@@ -1,0 +1,70 @@
+//! Which of several rules of one type and probe judges an operation.
+
+use std::sync::Arc;
+
+use diagnose::rule::Rule;
+use model::{Operation, Protocol};
+
+use super::{About, Key, Scope};
+use crate::config::ConfiguredRule;
+
+/// The rules of one type and probe. Of those that judge operations of a kind, and whose scopes cover an operation, the ones with the most keys in
+/// `only` judge it: one as a rule, or several that have equally many.
+pub struct Group {
+    /// Whose operations.
+    pub protocol: &'static Protocol,
+    /// The type.
+    pub kind: &'static str,
+    /// The most specific first, else as in the file.
+    members: Vec<Member>,
+    /// Whether some scope asks for the mount or what it says.
+    pub asks_mount: bool,
+    /// Whether some scope asks for the cgroup or what it says.
+    pub asks_cgroup: bool,
+}
+
+struct Member {
+    /// Its place among all rules.
+    index: usize,
+    rule: Arc<dyn Rule>,
+    scope: Scope,
+}
+
+/// The groups of these rules, in the order of the file.
+pub fn groups(rules: &[ConfiguredRule]) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    for (index, ConfiguredRule { rule, scope, .. }) in rules.iter().enumerate() {
+        let (protocol, kind) = (rule.protocol(), rule.kind());
+        let member = Member { index, rule: Arc::clone(rule), scope: scope.clone() };
+        match groups.iter_mut().find(|group| group.kind == kind && group.protocol == protocol) {
+            Some(group) => group.members.push(member),
+            None => groups.push(Group { protocol, kind, members: vec![member], asks_mount: false, asks_cgroup: false }),
+        }
+    }
+    for group in &mut groups {
+        group.members.sort_by_key(|member| std::cmp::Reverse(member.scope.keys()));
+        group.asks_mount = group.members.iter().any(|member| member.scope.asks(Key::is_of_mount));
+        group.asks_cgroup = group.members.iter().any(|member| member.scope.asks(Key::is_of_cgroup));
+    }
+    groups
+}
+
+impl Group {
+    /// Whether some rule has a scope: else each judges all of its operations, and nobody need ask.
+    pub fn is_scoped(&self) -> bool {
+        self.members.iter().any(|member| !member.scope.is_everything())
+    }
+
+    /// The rules, by their places among all.
+    pub fn members(&self) -> impl Iterator<Item = usize> {
+        self.members.iter().map(|member| member.index)
+    }
+
+    /// Those that judge the operation.
+    pub fn judging(&self, operation: Operation, about: &About<'_>) -> impl Iterator<Item = usize> {
+        let covers = move |member: &&Member| member.rule.judges(operation) && member.scope.covers(about);
+        let mut most = None;
+        let is_most = move |member: &&Member| *most.get_or_insert(member.scope.keys()) == member.scope.keys();
+        self.members.iter().filter(covers).take_while(is_most).map(|member| member.index)
+    }
+}
