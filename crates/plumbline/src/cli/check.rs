@@ -1,31 +1,59 @@
 //! `plumbline check`: is this configuration good?
 
+mod explain;
+
 use std::{io::Write, path::PathBuf, process::ExitCode};
 
 use anyhow::Result;
 use probes::mounts::Mounts;
 
-use super::EXIT_USAGE;
-use crate::{config, watched};
+use super::{EXIT_USAGE, usage_error};
+use crate::{config, view::table::Wide, watched};
+use explain::Asked;
 
 #[derive(clap::Args)]
 pub struct Arguments {
     /// The file [default: /etc/plumbline/plumbline.yaml where it exists, else the compiled-in configuration]
     file: Option<PathBuf>,
+    /// Which rules would judge this operation, and why others would not: `probe=nfs op=WRITE mount=/mnt/a process=postgres`; also
+    /// server, fstype, user, cgroup, container, job, file
+    #[arg(long, value_name = "OPERATION")]
+    explain: Option<String>,
+    /// One JSON array of what --explain says
+    #[arg(long, requires = "explain")]
+    json: bool,
+    #[command(flatten)]
+    wide: Wide,
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let mounts = Mounts::current().unwrap_or_default();
+    let asked = arguments.explain.as_deref().map(|text| Asked::parse(text, &mounts)).transpose();
+    let asked = match asked {
+        Ok(asked) => asked,
+        Err(problem) => return Ok(usage_error(format!("--explain: {problem}"))),
+    };
     let file = arguments.file.clone().or_else(config::installed);
     match config::check(file.as_deref(), &watched::remote_mount_points(&mounts)) {
         Ok(config) => {
             let mut out = std::io::stdout().lock();
+            if let Some(asked) = asked.as_ref().filter(|_| arguments.json) {
+                serde_json::to_writer_pretty(&mut out, &asked.explain(&config))?;
+                writeln!(out)?;
+                return Ok(ExitCode::SUCCESS);
+            }
             writeln!(out, "configuration: {}", config::name_of(file.as_deref()))?;
+            if let Some(asked) = asked {
+                asked.print(&mut out, &asked.explain(&config), arguments.wide.room())?;
+                return Ok(ExitCode::SUCCESS);
+            }
             for notice in &config.notices {
                 writeln!(out, "note: {notice}")?;
             }
             for configured in &config.rules {
-                writeln!(out, "{}", configured.rule.describe(config.watch_interval))?;
+                let scope = Some(configured.scope.to_string()).filter(|scope| !scope.is_empty());
+                let scope = scope.map(|scope| format!("; {scope}")).unwrap_or_default();
+                writeln!(out, "{}{scope}", configured.rule.describe(config.watch_interval))?;
             }
             for rule in &config.not_yet {
                 writeln!(

@@ -1,6 +1,6 @@
 //! What scopes may ask of an operation.
 
-use model::Mount;
+use model::{Mount, text::Text};
 
 use super::{Key, Pattern};
 use crate::io::jobs;
@@ -76,6 +76,11 @@ impl Cgroup {
 }
 
 /// `c` of `a/b/c`.
-fn last_component(path: &[u8]) -> &[u8] {
+pub fn last_component(path: &[u8]) -> &[u8] {
     path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
+}
+
+/// A thread's name as the kernel keeps it.
+pub fn kept_of_process(name: &str) -> Text<LONGEST_PROCESS> {
+    Text::new(name.as_bytes())
 }

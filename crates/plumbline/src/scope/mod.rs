@@ -6,7 +6,7 @@ mod precedence;
 
 use std::fmt;
 
-pub use about::{About, Cgroup, LONGEST_PROCESS, SHORT_CONTAINER};
+pub use about::{About, Cgroup, LONGEST_PROCESS, SHORT_CONTAINER, kept_of_process, last_component};
 pub use pattern::Pattern;
 pub use precedence::{Group, groups};
 

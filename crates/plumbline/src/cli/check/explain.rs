@@ -1,0 +1,309 @@
+//! `plumbline check --explain`: which rules would judge an operation, and why the others would not.
+
+use std::io::{self, Write};
+
+use model::{FileNames, Mount, Operation, text::printable};
+use probes::mounts::Mounts;
+
+use crate::{
+    config::{Config, ConfiguredRule, did_you_mean, quoted, short_container, user_number},
+    scope::{About, Cgroup, Key, Miss, groups, kept_of_process, last_component},
+    view::table::{Column, Table},
+};
+
+/// An operation as it is described on the command line.
+#[derive(Debug)]
+pub struct Asked {
+    operation: Operation,
+    mount: Mount,
+    cgroup: Cgroup,
+    user: Option<u32>,
+    process: String,
+    file: String,
+    /// The keys that are given, each with its value.
+    given: Vec<(String, String)>,
+}
+
+/// What is said of one rule.
+#[derive(Debug, serde::Serialize)]
+pub struct Line<'c> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    rule: &'c str,
+    /// Whether it judges the operation.
+    judges: bool,
+    because: String,
+}
+
+impl Asked {
+    /// Reads `probe=nfs op=WRITE mount=/mnt/a ...`. What is mounted there says server and type, where they are not given.
+    ///
+    /// # Errors
+    /// What is wrong with it, and what to do.
+    pub fn parse(text: &str, mounts: &Mounts) -> Result<Self, String> {
+        let given = pairs(text)?;
+        let value = |key: &str| given.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str());
+        let operation = operation(value("probe"), value("op"))?;
+        let text = |key: Key| value(key.name()).map(str::to_owned);
+        let mountpoint = text(Key::Mount).unwrap_or_default();
+        let mounted = mounts.at(mountpoint.as_bytes()).map(|point| point.mount.clone());
+        let mounted = mounted.unwrap_or(Mount { mountpoint, ..Mount::default() });
+        let mount = Mount {
+            server: text(Key::Server).unwrap_or(mounted.server),
+            fstype: text(Key::Fstype).unwrap_or(mounted.fstype),
+            ..mounted
+        };
+        let at = Cgroup::at(text(Key::Cgroup).unwrap_or_default());
+        let container = value(Key::Container.name()).map(|id| short_container(id).to_owned());
+        let cgroup = Cgroup {
+            container: container.unwrap_or(at.container),
+            job: text(Key::Job).unwrap_or(at.job),
+            path: at.path,
+        };
+        let user = value(Key::User.name()).map(user_number).transpose()?;
+        let file = text(Key::File).unwrap_or_default();
+        let file = match operation.protocol().file_names {
+            FileNames::Last => String::from_utf8_lossy(last_component(file.as_bytes())).into_owned(),
+            FileNames::None | FileNames::Path => file,
+        };
+        let process = text(Key::Process).unwrap_or_default();
+        Ok(Self { operation, mount, cgroup, user, process, file, given })
+    }
+
+    /// A line for each rule about operations of its probe: those of one type together, the most specific first.
+    pub fn explain<'c>(&self, config: &'c Config) -> Vec<Line<'c>> {
+        let process = kept_of_process(&self.process);
+        let about = About {
+            mount: &self.mount,
+            cgroup: &self.cgroup,
+            user: self.user,
+            process: process.as_bytes(),
+            file: self.file.as_bytes(),
+        };
+        let protocol = self.operation.protocol();
+        let name = |index: &usize| config.rules.get(*index).map_or("", |one| one.rule.name());
+        let mut lines = Vec::new();
+        for group in groups(&config.rules).iter().filter(|group| *group.protocol == *protocol) {
+            let judging: Vec<usize> = group.judging(self.operation, &about).collect();
+            for index in group.members() {
+                let Some(rule) = config.rules.get(index) else { continue };
+                let others: Vec<_> = judging.iter().filter(|other| **other != index).map(name).collect();
+                let judges = judging.contains(&index);
+                let because = if judges { why(rule, &others) } else { self.why_not(rule, &about, &others) };
+                lines.push(Line { kind: group.kind, rule: rule.rule.name(), judges, because });
+            }
+        }
+        lines
+    }
+
+    /// Prints these lines.
+    ///
+    /// # Errors
+    /// When they cannot be printed.
+    pub fn print(&self, out: &mut impl Write, lines: &[Line<'_>], room: Option<usize>) -> io::Result<()> {
+        if lines.is_empty() {
+            return writeln!(out, "no rule is about operations of probe {}", self.operation.protocol().name);
+        }
+        let longest = |texts: &mut dyn Iterator<Item = &str>| texts.map(str::len).max().unwrap_or_default();
+        let columns = [
+            Column::text("TYPE", longest(&mut lines.iter().map(|line| line.kind))),
+            Column::text("RULE", longest(&mut lines.iter().map(|line| line.rule)).max(4)),
+            Column::text("JUDGES", 6),
+            Column::rest("BECAUSE", 20).wrapped(),
+        ];
+        let table = Table::new(&columns, room);
+        table.header(out)?;
+        for line in lines {
+            table.row(out, &[line.kind, line.rule, if line.judges { "yes" } else { "no" }, &line.because])?;
+        }
+        Ok(())
+    }
+
+    fn why_not(&self, rule: &ConfiguredRule, about: &About<'_>, judging: &[&str]) -> String {
+        if !rule.rule.judges(self.operation) {
+            return format!("`mode` and its lists leave {} out", self.operation.name());
+        }
+        match rule.scope.miss(about) {
+            Some(Miss::Only(condition)) => match self.known(condition.key) {
+                Some(value) => format!("it is only for {condition}, and this is {value}"),
+                None => format!("it is only for {condition}, and the {} is not known", condition.key.name()),
+            },
+            Some(Miss::Except(condition)) => format!("it is not for {condition}"),
+            None => format!("{} is more specific", judging.join(" and ")),
+        }
+    }
+
+    /// What is given or follows from that.
+    fn known(&self, key: Key) -> Option<String> {
+        let given = || self.given.iter().find(|(name, _)| name == key.name()).map(|(_, value)| value.clone());
+        let known = match key {
+            Key::Server => Some(self.mount.server.clone()),
+            Key::Fstype => Some(self.mount.fstype.clone()),
+            Key::Container => Some(self.cgroup.container.clone()),
+            Key::Job => Some(self.cgroup.job.clone()),
+            Key::Mount | Key::User | Key::Cgroup | Key::Process | Key::File => given(),
+        };
+        known.filter(|value| !value.is_empty()).map(|value| printable(value.as_bytes()))
+    }
+}
+
+/// Why a rule judges an operation; `others` do, too.
+fn why(rule: &ConfiguredRule, others: &[&str]) -> String {
+    let scope = rule.scope.to_string();
+    let mut because = match (rule.scope.is_everything(), scope.strip_prefix("only ")) {
+        (true, _) => "it is for all operations".to_owned(),
+        (false, None) => format!("it is for all operations, {scope}"),
+        (false, Some(only)) => format!("it is for {only}"),
+    };
+    if !others.is_empty() {
+        because += &format!(
+            "; {} as specific",
+            if let [other] = others { format!("{other} is") } else { format!("{} are", others.join(" and ")) }
+        );
+    }
+    because
+}
+
+/// The probe's operation of this name.
+fn operation(probe: Option<&str>, name: Option<&str>) -> Result<Operation, String> {
+    let protocols = || probes::protocols().map(|protocol| protocol.name);
+    let list = |names: Vec<&str>| names.join(", ");
+    let Some(probe) = probe else {
+        return Err(format!("no probe is named; write `probe=` and one of {}", list(protocols().collect())));
+    };
+    let Some(protocol) = probes::protocol(probe) else {
+        let hint = did_you_mean(probe, protocols());
+        let hint = hint.unwrap_or_else(|| format!("write one of {}", list(protocols().collect())));
+        return Err(format!("there is no probe {}; {hint}", quoted(probe)));
+    };
+    let names = || protocol.all_operations().map(Operation::name);
+    let Some(name) = name else {
+        return Err(format!("no operation is named; write `op=` and one of {}", list(names().collect())));
+    };
+    protocol.operation(name).ok_or_else(|| {
+        let hint = did_you_mean(name, names());
+        let hint = hint.unwrap_or_else(|| format!("write one of {}", list(names().collect())));
+        format!("probe `{}` has no operation {}; {hint}", protocol.name, quoted(name))
+    })
+}
+
+/// `KEY=VALUE` between spaces; a value in double quotes may have spaces.
+fn pairs(text: &str) -> Result<Vec<(String, String)>, String> {
+    let keys: Vec<_> = ["probe", "op"].into_iter().chain(Key::ALL.map(|(name, _)| name)).collect();
+    let mut pairs: Vec<(String, String)> = Vec::new();
+    for word in words(text)? {
+        let Some((key, value)) = word.split_once('=') else {
+            return Err(format!("{} is no `KEY=VALUE`; write {}=..., say", quoted(&word), keys.join("=..., ")));
+        };
+        if !keys.contains(&key) {
+            let hint = did_you_mean(key, keys.iter().copied());
+            let hint = hint.unwrap_or_else(|| format!("the keys are {}", keys.join(", ")));
+            return Err(format!("there is no key {}; {hint}", quoted(key)));
+        }
+        if value.is_empty() {
+            return Err(format!("`{key}` has no value; write one or leave the key out"));
+        }
+        if pairs.iter().any(|(known, _)| known == key) {
+            return Err(format!("`{key}` is given twice; an operation has one, so remove the other"));
+        }
+        pairs.push((key.to_owned(), value.to_owned()));
+    }
+    Ok(pairs)
+}
+
+fn words(text: &str) -> Result<Vec<String>, String> {
+    let (mut words, mut word, mut quotes) = (Vec::new(), String::new(), false);
+    for c in text.chars() {
+        match c {
+            '"' => quotes = !quotes,
+            c if c.is_whitespace() && !quotes => words.push(std::mem::take(&mut word)),
+            c => word.push(c),
+        }
+    }
+    if quotes {
+        return Err("a double quote is not closed; close it".to_owned());
+    }
+    words.push(word);
+    Ok(words.into_iter().filter(|word| !word.is_empty()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Known;
+
+    const MOUNTINFO: &[u8] = b"63 28 0:51 / /mnt/a rw - nfs4 srv:/export rw,addr=10.0.0.1\n";
+
+    const RULES: &str = "anomalies:
+  all: {type: latency, probe: nfs}
+  postgres: {type: latency, probe: nfs, only: {server: srv, process: postgres}}
+  reads: {type: latency, probe: nfs, mode: trackonly, track_commands: [READ], only: {mount: /mnt/a}}
+  stalled: {type: stalled, probe: nfs, except: {user: root, fstype: \"nfs*\"}}
+  errors: {type: error, probe: nfs, only: {job: \"slurm:*\"}}
+  others: {type: error, probe: nfs, only: {mount: /mnt/b}}
+  calls: {type: latency, probe: syscalls}
+";
+
+    fn explained(operation: &str) -> String {
+        let config = Config::parse(RULES, "f.yaml", &Known::to_this_program()).unwrap();
+        let asked = Asked::parse(operation, &Mounts::parse(MOUNTINFO)).unwrap();
+        let mut out = Vec::new();
+        asked.print(&mut out, &asked.explain(&config), None).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn each_rule_of_the_probe_has_a_line_that_says_why() {
+        assert_eq!(
+            explained("probe=nfs op=write mount=/mnt/a process=postgres user=7"),
+            "\
+TYPE     RULE      JUDGES  BECAUSE
+latency  postgres  yes     it is for server srv, process postgres
+latency  reads     no      `mode` and its lists leave WRITE out
+latency  all       no      postgres is more specific
+stalled  stalled   no      it is not for fstype nfs*
+error    errors    no      it is only for job slurm:*, and the job is not known
+error    others    no      it is only for mount /mnt/b, and this is /mnt/a
+"
+        );
+        assert_eq!(
+            explained("probe=nfs op=READ mount=/mnt/b fstype=odd cgroup=/system.slice/slurmstepd.scope/job_7/step_0"),
+            "\
+TYPE     RULE      JUDGES  BECAUSE
+latency  postgres  no      it is only for server srv, and the server is not known
+latency  reads     no      it is only for mount /mnt/a, and this is /mnt/b
+latency  all       yes     it is for all operations
+stalled  stalled   yes     it is for all operations, except user root, fstype nfs*
+error    errors    yes     it is for job slurm:*; others is as specific
+error    others    yes     it is for mount /mnt/b; errors is as specific
+"
+        );
+        assert_eq!(explained("probe=smb op=READ"), "no rule is about operations of probe smb\n");
+    }
+
+    #[test]
+    fn what_is_no_operation_is_refused_with_the_correction() {
+        for (text, expected) in [
+            ("op=READ", "no probe is named; write `probe=` and one of smb, syscalls,"),
+            ("probe=nsf op=READ", "there is no probe `nsf`; did you mean `nfs`?"),
+            ("probe=nfs", "no operation is named; write `op=` and one of NULL, READ,"),
+            ("probe=nfs op=WRIET", "probe `nfs` has no operation `WRIET`; did you mean `WRITE`?"),
+            ("probe=nfs op=READ mont=/a", "there is no key `mont`; did you mean `mount`?"),
+            ("probe=nfs op=READ /mnt/a", "`/mnt/a` is no `KEY=VALUE`; write probe=..., op=...,"),
+            ("probe=nfs op=READ user=roott", "there is no user `roott` in /etc/passwd; did you mean `root`?"),
+            ("probe=nfs probe=smb op=READ", "`probe` is given twice; an operation has one, so remove the other"),
+            ("probe=nfs op=READ file=", "`file` has no value; write one or leave the key out"),
+            ("probe=nfs op=\"READ", "a double quote is not closed; close it"),
+        ] {
+            let problem = Asked::parse(text, &Mounts::default()).unwrap_err();
+            assert!(problem.starts_with(expected), "{text}: {problem}");
+        }
+    }
+
+    #[test]
+    fn a_value_in_quotes_may_have_spaces() {
+        let asked =
+            Asked::parse("probe=nfs op=READ process=\"Web Content\" file=/x/y.tmp", &Mounts::default()).unwrap();
+        assert_eq!((asked.process.as_str(), asked.file.as_str()), ("Web Content", "y.tmp"));
+    }
+}
