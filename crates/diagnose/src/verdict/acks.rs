@@ -1,8 +1,10 @@
-//! What answers prove of round trips.
+//! Round trips that answers prove to be long, without any doubt from delayed acknowledgements.
 //!
-//! Every segment that the server sends acknowledges all that its TCP has processed. So who delays an acknowledgement delays it until its next answer at most. If
-//! an answer came between a request and its acknowledgement and did not acknowledge it, then the request was on its way there, or that answer on its way back.
-//! A server's host that takes packets late looks the same.
+//! Every segment that the server sends acknowledges all that the server's TCP has processed. So a server can delay an
+//! acknowledgement only until its next answer. Suppose that an answer arrives between a request and its
+//! acknowledgement, and does not acknowledge the request. Then the answer left the server before the request got there:
+//! from the request's sending to the answer's arrival, one of the two was on its way. A server's host that processes
+//! packets late looks the same.
 
 use std::cmp::Reverse;
 
@@ -13,10 +15,11 @@ use super::scene::{Scene, flight, with_most_of_time};
 
 /// Fewer round trips prove nothing.
 const LEAST_SAMPLES: usize = 10;
-/// One round trip in so many is not chance.
+/// One long round trip in this many is no chance.
 const OFTEN: usize = 3;
 
-/// What every third round trip took for certain while slow operations were under way, nanoseconds.
+/// The time, in nanoseconds, that every third round trip provably reached while slow operations were under way. `None`
+/// if there were too few.
 pub(super) fn proven(scene: &Scene) -> Option<u64> {
     let slow = with_most_of_time(&scene.judged);
     let from = slow.iter().map(|event| flight(event).0).min()?;
@@ -40,7 +43,8 @@ pub(super) fn proven(scene: &Scene) -> Option<u64> {
     every_third(proven)
 }
 
-/// What every third round trip took before slow operations began, delays of acknowledgements included.
+/// The time, in nanoseconds, that every third round trip reached before slow operations began, including delays of
+/// acknowledgements. `None` if there were too few.
 pub(super) fn before(scene: &Scene) -> Option<u64> {
     let mut samples: Vec<_> = scene.before.iter().filter_map(|event| round_trip(event)).collect();
     samples.dedup();
@@ -55,7 +59,7 @@ fn every_third(mut times: Vec<u64>) -> Option<u64> {
 /// An answer, and the newest round trip when it was read.
 #[derive(Clone, Copy)]
 struct Read {
-    /// When the answer arrived: at the earliest.
+    /// The earliest time at which the answer can have arrived.
     arrived: Nanos,
     received: Nanos,
     end: Nanos,
@@ -65,14 +69,14 @@ struct Read {
 impl Read {
     fn of(event: &Event) -> Option<Self> {
         let (sent, received) = flight(event);
-        // Where that was not recorded, it may have lain in the socket all the time.
+        // Without this record, the answer may have lain in the socket since the request was sent.
         let unread = if event.network.min_rtt_us > 0 { u64::from(event.network.unread_us) * 1_000 } else { u64::MAX };
         let arrived = received.saturating_sub(unread).max(sent);
         let round_trip = round_trip(event).filter(|_| answered(event))?;
         Some(Self { arrived, received, end: event.end(), round_trip })
     }
 
-    /// Of two, the one that arrived later.
+    /// The one of the two that arrived later.
     fn or_later(self, other: Option<Self>) -> Self {
         other.filter(|other| other.arrived > self.arrived).unwrap_or(self)
     }

@@ -1,4 +1,5 @@
-//! Slow calls: judged by the requests to the server below them, if these took most of their time; by what is left, if they did not.
+//! Judges slow system calls. If requests to the server took most of their time, these are judged; else the time that is
+//! left was spent on this host.
 
 use std::collections::BTreeMap;
 
@@ -18,21 +19,22 @@ use crate::{
     window::slower_first,
 };
 
-/// Of a call's time: so much that requests were under way is most of it, and so much next to nothing.
+/// The shares of a call's time that count as most of it, and as next to nothing.
 const MOST: f64 = 0.5;
 const LITTLE: f64 = 0.2;
-/// How likely it is that who called waited for nothing remote, if requests took next to nothing of the time of one call, and of several.
+/// The probability that callers waited for nothing remote, if requests took next to nothing of the time of one call
+/// (`OF_ONE`), or of at least `SEVERAL` calls.
 const OF_ONE: f64 = 0.8;
 const OF_SEVERAL: f64 = 0.88;
 const SEVERAL: usize = 3;
-/// How likely it is that they waited for a CPU, if the kernel counted that they did.
+/// The probability that callers waited for a CPU, if the kernel's counts say so.
 const SURE: f64 = 0.95;
-/// How likely it is the server that they waited for, if it asked to be asked again later.
+/// The probability that callers waited for the server, if it answered "try again later".
 const PUT_OFF: f64 = 0.9;
-/// The longest that Linux waits before it asks again (NFS4_POLL_RETRY_MAX), nanoseconds.
+/// The longest that Linux waits before it repeats a request (NFS4_POLL_RETRY_MAX), nanoseconds.
 const LONGEST_PAUSE: u64 = 15 * SECOND;
 
-/// Judges calls above the client of a file system. `around`: everything else on the same mounts.
+/// Judges calls. `around`: all other operations on the same mounts.
 pub(super) fn verdict(scene: &Scene, calls: &[Event], around: &[Event]) -> Verdict {
     let mut slowest: Vec<_> = calls.iter().collect();
     slowest.sort_by(|a, b| slower_first(a, b));
@@ -96,7 +98,7 @@ pub(super) fn verdict(scene: &Scene, calls: &[Event], around: &[Event]) -> Verdi
     conclude(vec![candidate], because, PhasesMs::default())
 }
 
-/// The server's, if it asked to be asked again later, and the client waited for that in most of the calls' time.
+/// Blames the server if it answered "try again later", and the client's pauses cover most of the calls' time.
 fn put_off(scene: &Scene, calls: &[&Event], requests: &[&Event]) -> Option<Verdict> {
     let is_put_off = |request: &&&Event| request.operation.protocol().later.contains(&request.status);
     let first = requests.iter().find(is_put_off)?;
@@ -107,7 +109,7 @@ fn put_off(scene: &Scene, calls: &[&Event], requests: &[&Event]) -> Option<Verdi
     let mut waited = BTreeMap::new();
     for (process, mut requests) in by_process {
         requests.sort_by_key(|request| request.start);
-        // Until it asks again.
+        // The client pauses from such an answer until the next request.
         let next = requests.iter().skip(1).map(|request| request.start).chain([Nanos::MAX]);
         let waits = requests.iter().zip(next).filter(|(request, _)| is_put_off(request));
         let waits = waits.map(|(request, next)| (request.start, next.min(request.end().saturating_add(LONGEST_PAUSE))));

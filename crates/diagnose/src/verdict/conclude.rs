@@ -1,21 +1,24 @@
-//! From causes and how likely they are to a verdict: one is named if it is likely enough, else the two likeliest are.
+//! Makes a verdict from causes and their probabilities. A cause that is likely enough is named; else the verdict lists
+//! the two likeliest.
 
 use model::{Cause, Layer, PhasesMs, Verdict};
 
-/// A cause this likely is named. Below, a verdict is `unknown`: whoever is sent to the wrong team once does not look again.
+/// The least probability at which a cause is named; below, the verdict is `unknown`. An operator whom a verdict once
+/// sent to the wrong team ignores the next one.
 const NAMED: f64 = 0.8;
-/// What is less likely than this is not worth saying.
+/// Less likely causes are left out.
 const WORTH_SAYING: f64 = 0.05;
-/// So many alternatives are given at most.
+/// The most alternatives in a verdict.
 const GIVEN: usize = 2;
 
 /// A cause, and its probability.
 pub(super) type Candidate = (Cause, f64);
 
-/// Nothing comes through, and nothing else is known.
+/// The candidates when nothing comes through and nothing else is known.
 pub(super) const UNREACHABLE: [Candidate; 2] = [(Cause::NoPath, 0.5), (Cause::HostGone, 0.5)];
 
-/// The verdict that these causes come to. Their probabilities add up to at most 1; what is missing is none of them.
+/// Makes the verdict. The candidates' probabilities add up to at most 1; the rest is for causes that are not among
+/// them.
 pub(super) fn conclude(mut candidates: Vec<Candidate>, mut because: Vec<String>, phases_ms: PhasesMs) -> Verdict {
     candidates.iter_mut().for_each(|(_, likely)| *likely = (*likely * 100.0).round() / 100.0);
     candidates.retain(|(_, likely)| *likely >= WORTH_SAYING);
@@ -39,7 +42,7 @@ pub(super) fn conclude(mut candidates: Vec<Candidate>, mut because: Vec<String>,
     }
 }
 
-/// The likeliest, and what would tell them apart.
+/// The sentence that lists the likeliest causes and says how to tell them apart; `None` without candidates.
 fn undecided(candidates: &[Candidate]) -> Option<String> {
     let percent = |(cause, likely): &Candidate| format!("{} ({:.0} %)", cause.describe(), likely * 100.0);
     match candidates {
@@ -52,7 +55,7 @@ fn undecided(candidates: &[Candidate]) -> Option<String> {
     }
 }
 
-/// What would show which of two causes it is.
+/// The sentence that says how to find out which of two causes is the right one.
 fn tells_apart(one: Cause, other: Cause) -> &'static str {
     let either = |cause| one == cause || other == cause;
     let layers = [one.layer(), other.layer()];

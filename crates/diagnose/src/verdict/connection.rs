@@ -1,7 +1,7 @@
 //! Who is to blame for connections that broke or starved.
 //!
-//! What the server did itself (a reset, an orderly close, a session that it no longer knows) is its own. A silence is nobody's:
-//! a server whose host is gone and a network that is cut look the same from here.
+//! The server is to blame for what it did itself: a reset, an orderly close, a session that it no longer knows. A
+//! silence has no culprit: from here, a server whose host is gone and a network that is cut look the same.
 
 use std::collections::BTreeMap;
 
@@ -17,28 +17,29 @@ use crate::{
     units::{SECOND, counted, span},
 };
 
-/// TCP's states as a loss of the connection has them for its status (include/net/tcp_states.h).
+/// TCP states, which a `CONNECTION_LOST` event has as its status (include/net/tcp_states.h).
 const ESTABLISHED: u32 = 1;
 const CLOSE_WAIT: u32 = 8;
-/// So many losses with answers between are a path that loses segments.
+/// This many losses, each followed by an answer, show a path that loses segments.
 const LOSSES: usize = 5;
 
-/// So many answers after a silence show that the connection goes on.
+/// This many answers after a silence show that the connection works again.
 const ANSWERS: usize = 5;
-/// How likely the path was cut if the connection goes on afterwards: a host may also have taken in no packets for a while.
+/// The probability that the path was cut, if the connection works again afterwards: the server's host may also have
+/// received no packets for a while.
 const CAME_BACK: f64 = 0.85;
 
-/// What it may have been, and why.
+/// Possible causes, and the sentences that support them.
 type Blame = (Vec<Candidate>, Vec<String>);
 
-/// What was seen, by kind.
+/// The events of connections, and how many there are of each kind.
 struct Happenings<'a> {
     events: &'a [Event],
     counts: BTreeMap<&'static str, u64>,
 }
 
 impl Happenings<'_> {
-    /// Those of this kind.
+    /// The events of this kind.
     fn of_kind(&self, name: &'static str) -> impl Iterator<Item = &Event> {
         self.events.iter().filter(move |event| event.operation.name() == name)
     }
@@ -47,17 +48,17 @@ impl Happenings<'_> {
         self.counts.get(name).copied().unwrap_or(0)
     }
 
-    /// From the first of them to the end of the last.
+    /// The first event's start and the last event's end; `None` without events.
     fn span(&self) -> Option<(Nanos, Nanos)> {
         Some((self.events.iter().map(|event| event.start).min()?, self.events.iter().map(Event::end).max()?))
     }
 
-    /// Losses that were noticed while TCP was in this state.
+    /// The number of connections lost while TCP was in this state.
     fn lost_in(&self, state: u32) -> u64 {
         self.of_kind("CONNECTION_LOST").filter(|event| event.status == state).map(Event::operations).sum()
     }
 
-    /// The longest of this kind.
+    /// The longest duration of an event of this kind, nanoseconds; 0 without one.
     fn longest(&self, name: &'static str) -> u64 {
         self.of_kind(name).map(|event| event.duration).max().unwrap_or(0)
     }
@@ -85,7 +86,7 @@ pub(super) fn of_happenings(events: &[Event], around: &[Event]) -> Verdict {
     conclude(candidates, because, PhasesMs::default())
 }
 
-/// The first that applies says most.
+/// Tries the explanations from the most telling to the least, and returns the first that applies.
 fn blame(seen: &Happenings<'_>, around: &[Event]) -> Blame {
     let [resets, closed, silent] = [seen.count("TCP_RESET"), seen.lost_in(CLOSE_WAIT), seen.count("TCP_NO_ANSWER")];
     if resets > 0 || closed > 0 {
@@ -99,7 +100,7 @@ fn blame(seen: &Happenings<'_>, around: &[Event]) -> Blame {
         if closed > 0 {
             because.push(format!("The server closed the connection itself, {}.", counted(closed, "time")));
         }
-        // A server that ends sends a FIN, and one that was started again has forgotten the session.
+        // A server that stops sends a FIN, and a server that was restarted has forgotten the session.
         let forgotten = seen.count("SESSION_LOST") + seen.count("LEASE_LOST") > 0;
         if closed > 0 || forgotten {
             return (vec![(Cause::Closed, 0.9)], because);
@@ -137,7 +138,7 @@ fn blame(seen: &Happenings<'_>, around: &[Event]) -> Blame {
     session(seen).or_else(|| retransmissions(seen, around)).unwrap_or_else(|| unexplained(seen))
 }
 
-/// Nothing was acknowledged again and again.
+/// Explains `TCP_NO_ANSWER`: segments were sent repeatedly, and none was acknowledged.
 fn silence(seen: &Happenings<'_>, around: &[Event]) -> Blame {
     if lost_and_found(seen, around) >= LOSSES {
         return retransmissions(seen, around).unwrap_or_else(|| unexplained(seen));
@@ -156,8 +157,8 @@ fn silence(seen: &Happenings<'_>, around: &[Event]) -> Blame {
     (UNREACHABLE.to_vec(), vec![because])
 }
 
-/// Whether, after the silence, a connection goes on that was there before, and the server's clock has not stood still meanwhile. A host that is started
-/// again knows no connection, and one that was paused is late by as much.
+/// Whether a connection from before the silence works again afterwards, and the server's clock ran all the time. A host
+/// that was restarted has forgotten its connections, and the clock of a host that was paused lags by the pause.
 fn came_back(seen: &Happenings<'_>, around: &[Event]) -> bool {
     let Some((from, _)) = seen.span() else { return false };
     let Some(to) = seen.of_kind("TCP_NO_ANSWER").map(Event::end).max() else { return false };
@@ -165,7 +166,7 @@ fn came_back(seen: &Happenings<'_>, around: &[Event]) -> bool {
         let is_request = event.operation.level() != Level::Connection && event.connection != 0;
         is_request && !event.flags.unanswered && event.network.arrival_ms != 0
     };
-    // Those before and after, by connection.
+    // The answers before and after the silence, by connection.
     let mut connections = BTreeMap::<u64, [Vec<&Event>; 2]>::new();
     for event in around.iter().filter(is_answer) {
         let [before, after] = connections.entry(event.connection).or_default();
@@ -182,16 +183,17 @@ fn came_back(seen: &Happenings<'_>, around: &[Event]) -> bool {
     seen.count("CONNECTION_LOST") == 0 && connections.values().any(goes_on)
 }
 
-/// Why this host's segments did not get through, if that explains half of what was sent again.
+/// The drops, if they explain at least half of the segments that were sent again.
 fn own_drops(seen: &Happenings<'_>, around: &[Event]) -> Option<Drops> {
     let (from, to) = seen.span()?;
     let sent_again: Vec<_> = SENT_AGAIN.iter().flat_map(|name| seen.of_kind(name)).collect();
-    // The segment that is sent again was dropped before.
+    // A segment is dropped before it is sent again, so the search begins a second earlier.
     let drops = Drops::between(from.saturating_sub(SECOND), to, around)?;
     drops.explain(&sent_again).then_some(drops)
 }
 
-/// How often segments were sent again and operations were answered then: a path that is cut, or a host that is gone for a while, makes one.
+/// The number of retransmissions that were followed by an answer. A path that is cut for a while, or a host that is
+/// gone for a while, makes one.
 fn lost_and_found(seen: &Happenings<'_>, around: &[Event]) -> usize {
     let again = seen.of_kind(RETRANSMIT).map(|event| (event.end(), true));
     let answers = around
@@ -203,7 +205,7 @@ fn lost_and_found(seen: &Happenings<'_>, around: &[Event]) -> usize {
     order.windows(2).filter(|pair| matches!(pair, [(_, true), (_, false)])).count()
 }
 
-/// Lost sessions and leases are for the server to grant and to keep.
+/// Explains lost sessions and leases, which the server keeps; `None` if none was lost.
 fn session(seen: &Happenings<'_>) -> Option<Blame> {
     let [sessions, leases] = [seen.count("SESSION_LOST"), seen.count("LEASE_LOST")];
     if sessions + leases == 0 {
@@ -218,8 +220,9 @@ fn session(seen: &Happenings<'_>) -> Option<Blame> {
     Some((vec![(Cause::SessionLost, 0.8)], vec![because]))
 }
 
-/// Segments that got lost although others, and the server's answers, came through: then it is the path. But who has to wait
-/// for a credit or a slot, or to write back first, does not wait for them.
+/// Explains segments that were sent again. If the server's answers came through meanwhile, the path lost the segments.
+/// `None` if there was a connection lost, a wait for credits or slots, or a late lease break: retransmissions do not
+/// explain these.
 fn retransmissions(seen: &Happenings<'_>, around: &[Event]) -> Option<Blame> {
     let sent_again = seen.count(RETRANSMIT);
     let (from, to) = seen.span()?;
@@ -255,6 +258,7 @@ fn retransmissions(seen: &Happenings<'_>, around: &[Event]) -> Option<Blame> {
     Some((vec![(Cause::Loss, 0.85), (Cause::HostGone, 0.05)], because))
 }
 
+/// Explains what has no direct evidence: timeouts, waits for credits or slots, and late lease breaks.
 fn unexplained(seen: &Happenings<'_>) -> Blame {
     let (mut because, mut candidates) = (Vec::new(), Vec::new());
     let timeouts = seen.count("RPC_TIMEOUT");
@@ -294,12 +298,12 @@ fn unexplained(seen: &Happenings<'_>) -> Blame {
     (candidates, because)
 }
 
-/// For the how-manieth time in a row it has happened; 0: not known.
+/// How many times in a row it has happened, this event included; 0: not known.
 fn times(event: &Event) -> u32 {
     if let Detail::Connection(connection) = event.detail { connection.times } else { 0 }
 }
 
-/// The most of this kind in a row on one connection.
+/// The most consecutive events of this kind on one connection.
 fn row(seen: &Happenings<'_>, name: &'static str) -> u64 {
     seen.of_kind(name).map(|event| u64::from(times(event))).max().unwrap_or(0)
 }

@@ -1,6 +1,6 @@
-//! What keeps this host's segments from their way, as the kernel tells (docs/connections.md): segments that this host itself dropped
-//! (`TCP_DROPPED`), held back (`TCP_HELD`) or could not send (`TCP_NOT_SENT`), a new route that leads nowhere (`TCP_REROUTED`), and segments that came damaged
-//! (`TCP_DAMAGED`). Whether operations waited for that.
+//! Finds out whether operations waited because segments did not get through (docs/connections.md). The kernel reports
+//! segments that this host dropped (`TCP_DROPPED`), held back (`TCP_HELD`) or could not send (`TCP_NOT_SENT`), a new
+//! route on which nothing is acknowledged (`TCP_REROUTED`), and segments that arrived damaged (`TCP_DAMAGED`).
 
 use std::{cmp::Reverse, collections::BTreeMap, ops::RangeInclusive};
 
@@ -12,43 +12,44 @@ use crate::{
     units::{SECOND, counted, span},
 };
 
-/// Fewer may be chance, unless they say that nothing can be sent at all.
+/// Fewer drops may be chance, unless they mean that this host cannot send at all.
 const LEAST: u64 = 3;
-/// The operations with this share of the slow time must have had a drop in their flight.
+/// Drops explain slow operations if the operations that they hit have at least this share of the slow time.
 const MOST: f64 = 0.5;
-/// An operation waited for segments that were held if they were for this share of its time: others may have been held on the connection meanwhile.
+/// An operation waited for held segments if segments of the connection were held for at least this share of its time.
+/// Less may be segments of other operations.
 const HELD: f64 = 0.25;
-/// So many times as many in a second as normally: a queueing discipline may always drop some.
+/// The rate of drops must be at least this many times the rate before: a queueing discipline may always drop some.
 const MORE_THAN_BEFORE: f64 = 2.0;
-/// For less time than this, nothing is known of before.
+/// The least time before the fault, nanoseconds, from which "none before" may be concluded.
 const LEAST_BEFORE: u64 = SECOND / 2;
-/// How likely the host's own drops are the cause, and damage on the way, if the drops explain most of the time.
+/// The probability that this host's drops, or damage on the path, are the cause, if they explain most of the time.
 const SURE: f64 = 0.92;
 const SURE_OF_DAMAGE: f64 = 0.88;
-/// Likewise a new route by which nothing came back: the path behind it may be cut for another reason.
+/// The probability that a new route is the cause, if nothing came back by it: the path may be cut for another reason.
 const SURE_OF_ROUTE: f64 = 0.88;
 
-/// What TCP sent again.
+/// The events of segments that TCP sent again.
 pub(super) const SENT_AGAIN: [&str; 2] = [RETRANSMIT, "TCP_NO_ANSWER"];
 
-/// A connection ended, and not because the client had no more use for it.
+/// A connection ended, although the client still used it.
 pub(super) const LOST: &str = "CONNECTION_LOST";
 
-/// The protocol's name for the status of what was dropped for want of a route.
+/// The status name of a segment dropped because there was no route.
 const ROUTE: &str = "ROUTE";
-/// Likewise of what was held when this host received it.
+/// The status name of a segment that this host held when it received it.
 const RECEIVED: &str = "RECEIVED";
 
-/// What keeps segments from their way, by this host's own count.
+/// What stopped the segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// This host dropped them.
     Dropped,
-    /// They came damaged.
+    /// They arrived damaged.
     Damaged,
     /// TCP could not hand them to the interface.
     NotSent,
-    /// They went by a new route, and none was acknowledged.
+    /// They were sent on a new route, and none was acknowledged.
     Rerouted,
     /// They left this host long after TCP had sent them, or waited in it before TCP saw them.
     Held,
@@ -57,7 +58,7 @@ enum Kind {
 impl Kind {
     const ALL: [Self; 5] = [Self::Dropped, Self::Damaged, Self::NotSent, Self::Rerouted, Self::Held];
 
-    /// What happens to a connection then.
+    /// The name of the event that reports it.
     fn operation(self) -> &'static str {
         match self {
             Self::Dropped => "TCP_DROPPED",
@@ -68,7 +69,7 @@ impl Kind {
         }
     }
 
-    /// When it happened, each time from when to when.
+    /// The events of this kind, each with the time from its beginning to its end.
     fn times(self, around: &[Event]) -> Vec<(&Event, RangeInclusive<Nanos>)> {
         let of_kind = around.iter().filter(|event| event.operation.name() == self.operation());
         match self {
@@ -79,18 +80,19 @@ impl Kind {
     }
 }
 
-/// Whether an event tells how this host's segments fared, or that a connection was lost. It names no connection, so callers look for those of the same
-/// server.
+/// Whether an event reports segments that were dropped, held, not sent, rerouted, damaged or sent again, or a connection that
+/// was lost. Such an event names no connection, so callers select those of the same server.
 pub fn is_of_connections(event: &Event) -> bool {
     let known = || Kind::ALL.iter().map(|kind| kind.operation()).chain(SENT_AGAIN).chain([LOST]);
     event.operation.level() == Level::Connection && known().any(|known| known == event.operation.name())
 }
 
-/// The changes of route after which segments were sent again and nothing was answered, each until the route changed once more.
+/// The changes of route after which segments were sent again and nothing was answered. Each comes with the time until
+/// the next change of route.
 fn in_vain<'a>(mut changes: Vec<&'a Event>, around: &[Event]) -> Vec<(&'a Event, RangeInclusive<Nanos>)> {
     changes.sort_by_key(|change| change.start);
     let ends = changes.iter().skip(1).map(|change| change.start).chain([Nanos::MAX]).collect::<Vec<_>>();
-    // A call that was interrupted has returned, too.
+    // An interrupted call counts as unanswered, although it has returned.
     let is_answer = |event: &Event| event.operation.level().is_remote() && answered(event) && !event.flags.in_flight;
     let led_nowhere = |from: Nanos, to: Nanos| {
         let sent_again =
@@ -107,16 +109,17 @@ fn in_vain<'a>(mut changes: Vec<&'a Event>, around: &[Event]) -> Vec<(&'a Event,
 pub(super) struct Drops {
     kind: Kind,
     count: u64,
-    /// Whether there were none before, as far as that is known.
+    /// None happened before, and the time before was long enough to say so.
     is_new: bool,
-    /// How many, by the kernel's reason.
+    /// The kernel's reasons and how many segments each concerns, most first.
     reasons: Vec<(&'static str, u64)>,
-    /// When each of them happened.
+    /// The time of each, from its beginning to its end.
     times: Vec<RangeInclusive<Nanos>>,
 }
 
 impl Drops {
-    /// The drops that explain these slow operations. `around`: what else was seen. `from`: when they began to be slow.
+    /// The drops that explain these slow operations, if any do. `around`: all recorded events. `from`: when the
+    /// operations began to be slow.
     pub fn of_slow(slow: &[&Event], around: &[Event], from: Nanos) -> Option<Self> {
         let to = slow.iter().map(|event| event.end()).max()?;
         let all = slow.iter().map(|event| event.duration as f64).sum::<f64>().max(1.0);
@@ -127,24 +130,26 @@ impl Drops {
         })
     }
 
-    /// Whether an operation waited for what happened to these segments.
+    /// Whether an operation waited for these segments.
     fn hit(&self, event: &Event) -> bool {
         if self.kind == Kind::Held {
             return covered(&self.times, event) as f64 >= event.duration as f64 * HELD;
         }
-        // What was lost before an operation began holds it up, too: what is sent waits behind it.
+        // A segment lost before the operation began delays it too: TCP delivers the operation's segments behind it.
         let (start, end) = (event.start.saturating_sub(event.duration), event.end());
         self.times.iter().any(|time| *time.start() <= end && *time.end() >= start)
     }
 
-    /// The drops between two moments, if they are more than chance. What was held meanwhile is none: it has left.
+    /// The drops between two moments, if they are more than chance. Held segments do not count, as they were sent in
+    /// the end.
     pub fn between(from: Nanos, to: Nanos, around: &[Event]) -> Option<Self> {
         Kind::ALL.into_iter().filter(|kind| *kind != Kind::Held).find_map(|kind| Self::of(kind, from, to, around))
     }
 
     fn of(kind: Kind, from: Nanos, to: Nanos, around: &[Event]) -> Option<Self> {
         let first = around.iter().map(Event::end).min().unwrap_or(from).min(from);
-        // A fault begins before anything is slow enough to be noticed.
+        // A fault begins before an operation is slow enough to be noticed, so only the first half of the time counts as
+        // before.
         let before = from - (from - first) / 2;
         let (mut count, mut earlier, mut reasons, mut times) = (0, 0, BTreeMap::new(), Vec::new());
         for (drop, time) in kind.times(around) {
@@ -167,10 +172,11 @@ impl Drops {
         is_enough.then_some(Self { kind, count, is_new, reasons, times })
     }
 
-    /// Whether they are why at least half of these segments were sent again.
+    /// Whether these drops explain at least half of the segments that were sent again.
     pub fn explain(&self, sent_again: &[&Event]) -> bool {
         let all = sent_again.iter().map(|event| event.operations()).sum::<u64>();
-        // Once the route is back, all that was sent by the other one is sent again.
+        // Once the old route is back, TCP sends all segments again that it had sent on the new one: hence the second's
+        // grace.
         let within = |event: &&&Event| {
             let is_near = |time: &RangeInclusive<Nanos>| {
                 (*time.start()..=time.end().saturating_add(SECOND)).contains(&event.start)
@@ -185,7 +191,7 @@ impl Drops {
         }
     }
 
-    /// What they are the cause of, and how likely.
+    /// The cause that these drops mean, and its probability.
     pub fn candidate(&self) -> (Cause, f64) {
         match (self.kind, self.reasons.first()) {
             (Kind::Damaged, _) => (Cause::Loss, SURE_OF_DAMAGE),
@@ -234,7 +240,7 @@ impl Drops {
     }
 }
 
-/// For how long one of these times or another was while an operation was under way, nanoseconds.
+/// How long, in nanoseconds, at least one of these times overlapped the operation.
 fn covered(times: &[RangeInclusive<Nanos>], event: &Event) -> u64 {
     let mut times: Vec<_> = times.iter().map(|time| (*time.start(), (*time.end()).min(event.end()))).collect();
     times.sort_unstable();
@@ -251,7 +257,7 @@ fn reason(event: &Event) -> &'static str {
     (event.operation.protocol().status_name)(event.status).unwrap_or("")
 }
 
-/// What dropped it, by the name that docs/connections.md has for it.
+/// Words for a reason's name; docs/connections.md lists the names.
 fn by(reason: &str) -> &'static str {
     match reason {
         "FILTER" => "by a filter (netfilter, a cgroup's or the driver's program)",

@@ -1,4 +1,4 @@
-//! How much longer than normal each phase took, and whose fault a long queue is.
+//! How much longer than normal each phase took, and why operations waited before they were sent.
 
 use super::{
     no_cpu::NoCpu,
@@ -6,20 +6,20 @@ use super::{
 };
 use crate::units::span;
 
-/// From this share of their queueing covered by late answers, operations queued for want of credits.
+/// If late answers were outstanding for at least this share of the queueing time, the operations waited for credits.
 const COVERED: f64 = 0.6;
-/// A queueing discipline always holds something for some microseconds.
+/// The least share of the extra time that is put in words: a queueing discipline always holds packets for microseconds.
 const WORTH_SAYING: f64 = 0.01;
-/// Up to this share, late answers have nothing to do with it.
+/// If late answers were outstanding for at most this share of the queueing time, they are not why operations queued.
 const UNCOVERED: f64 = 0.2;
 
 /// Time beyond normal, nanoseconds, summed over the judged operations.
 #[derive(Debug, Default)]
 pub(super) struct Excess {
     pub queue: u64,
-    /// In this host's queueing discipline, where that is known; `wire` is without it.
+    /// In this host's queueing discipline, as far as known; not part of `wire`.
     pub local: u64,
-    /// With the answer in this host's socket; `wire` is without it, too.
+    /// With the answer unread in this host's socket; not part of `wire`.
     pub unread: u64,
     pub wire: u64,
     pub deliver: u64,
@@ -96,7 +96,7 @@ impl Excess {
     }
 }
 
-/// What the parts are of all extra time.
+/// The parts' shares of all extra time, 0 to 1.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shares {
     pub queue: f64,
@@ -110,15 +110,15 @@ pub(super) struct Shares {
 /// Why operations waited before they were sent.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum QueueCause {
-    /// They did not, beyond the clock's granularity.
+    /// They waited no longer than the clock's granularity.
     None,
-    /// This host's threads had no CPU to send them, or to take the answers that were in front.
+    /// This host's threads had no CPU to send the operations, or to read the answers before them.
     NoCpu,
-    /// This host: answers were as fast as ever meanwhile, for all but this share of the time.
+    /// This host: late answers were outstanding for only this share of the queueing time.
     Client(f64),
-    /// Credits were spent on operations whose answers were late, for this share of the time.
+    /// Operations whose answers were late used up the credits, for this share of the queueing time.
     Wire(f64),
-    /// Late answers, for this share of the time: neither rare nor constant.
+    /// Late answers were outstanding for this share of the queueing time, which is neither little nor most of it.
     Unclear(f64),
 }
 
@@ -163,7 +163,7 @@ impl QueueCause {
     }
 }
 
-/// Which share of the time that the judged operations queued lay within the flight of a late answer.
+/// The share of the judged operations' queueing time during which a late answer was outstanding, 0 to 1.
 fn covered_by_late_answers(scene: &Scene) -> f64 {
     let flights = union(scene.answered_late().into_iter().map(flight).collect());
     let (mut queued, mut late) = (0.0, 0.0);

@@ -1,4 +1,4 @@
-//! Who is to blame for failures, and for operations that do not return.
+//! Judges failed operations, and operations that do not return.
 
 use std::collections::BTreeMap;
 
@@ -16,18 +16,18 @@ use crate::{
     units::{SECOND, counted, span},
 };
 
-/// From this share of the failures on, who refused them is to blame.
+/// Failures are blamed on the server if it answered at least this share of them.
 const MOST: f64 = 0.6;
-/// A server that has answered something this short a time ago, seen from the stall's length, is there.
+/// A server works if its last answer is younger than the stall's duration divided by this (but at least a second).
 const RECENT: u64 = 4;
-/// A client that writes back later remembers for so long that the server refused: dirty pages are written after 30 s
-/// (vm.dirty_expire_centisecs), and the next call that touches the file is told.
+/// How long, in nanoseconds, after a failed write-back a call may still return its error. Dirty pages are written after
+/// 30 s (vm.dirty_expire_centisecs), and the next call that uses the file gets the error.
 const REMEMBERED: u64 = 60 * SECOND;
-/// Nobody is answered, and nothing else is known.
+/// The candidates when the server answers nothing, and nothing else is known.
 const SILENT: [Candidate; 2] = [(Cause::Frozen, 0.5), (Cause::NoPath, 0.3)];
 
-/// Judges failures: the server's, if it answered with them. `around`: what was asked of the server meanwhile, by which failed system calls are
-/// judged, and what happened to its connections.
+/// Judges failures. The server is to blame for those that it answered itself. `around`: the requests to the server
+/// meanwhile, by which failed system calls are judged, and the events of its connections.
 pub(super) fn of_errors(failed: &[Event], around: &[Event]) -> Verdict {
     let all = weight(failed.iter());
     let mut kinds = BTreeMap::<String, u64>::new();
@@ -66,7 +66,7 @@ pub(super) fn of_errors(failed: &[Event], around: &[Event]) -> Verdict {
     of(vec![(Cause::Refused, 0.95 * share), (Cause::Closed, 0.5 * (1.0 - share))], because)
 }
 
-/// How many operations these stand for.
+/// How many operations these events stand for.
 fn weight<'a>(events: impl Iterator<Item = &'a Event>) -> u64 {
     events.map(Event::operations).sum()
 }
@@ -93,8 +93,8 @@ fn of_failed_calls(calls: &[Event], around: &[Event], mut because: Vec<String>) 
     Verdict { because, ..verdict }
 }
 
-/// Judges operations in flight: a server that answers others meanwhile, over the same connection, is there and reachable.
-/// Where the connection is known only once there is an answer (NFS), over any connection of the same mount.
+/// Judges operations in flight. A server that answers other operations meanwhile on the same connection works and is
+/// reachable. For NFS, whose connection is known only from an answer, all connections of the same mount count.
 pub(super) fn of_stalls(stalled: &[Event], around: &[Event]) -> Verdict {
     let Some(oldest) = stalled.iter().max_by_key(|event| event.duration) else {
         return Verdict::unknown("There was no operation in flight to judge.");
@@ -155,7 +155,7 @@ pub(super) fn of_stalls(stalled: &[Event], around: &[Event]) -> Verdict {
     of(vec![(Cause::SlowOperation, 0.85)], because)
 }
 
-/// Nobody is answered: whether the request arrived is all that can be known, and that only from its stamps.
+/// Judges a server that answers nothing. Only the stamps of the request's sends can tell whether the request arrived.
 fn silent(transit: Option<SendTiming>, mut because: Vec<String>) -> Verdict {
     let (candidates, reason) = match transit {
         Some(SendTiming { gap: true, .. }) => {
@@ -191,7 +191,8 @@ fn of(candidates: Vec<Candidate>, because: Vec<String>) -> Verdict {
     conclude(candidates, because, PhasesMs::default())
 }
 
-/// How often segments were sent again on the way of an operation in flight since it began, as its neighbours tell.
+/// How often segments were sent again since an operation in flight began, by the counts that operations on the same
+/// connection or mount carry.
 fn sent_again(around: &[Event], in_flight: &Event) -> usize {
     let near =
         around.iter().filter(|event| event.network.known && along(event, in_flight) && event.end() >= in_flight.start);
@@ -201,7 +202,7 @@ fn sent_again(around: &[Event], in_flight: &Event) -> usize {
     counts.len().saturating_sub(1)
 }
 
-/// Whether an operation went the way of one in flight, as far as that is known of it.
+/// Whether an operation shares the connection of one in flight; the mount, where that connection is not known.
 fn along(event: &Event, in_flight: &Event) -> bool {
     match in_flight.connection {
         _ if proxy::is_proxied(event.operation) => event.mount == in_flight.mount,

@@ -1,4 +1,5 @@
-//! What happened on a connection, in the order of time, and what that bounds the network's part of an operation to.
+//! The history of a connection in the order of time, and the bounds of the network's part of an operation that follow
+//! from it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,44 +12,50 @@ use crate::{
     units::MS,
 };
 
-/// How much of a round-trip sample can be the peer's delayed acknowledgement: 40 ms on Linux, and some scheduling.
+/// The most, nanoseconds, that a delayed acknowledgement of the peer adds to a round trip: 40 ms on Linux, and some
+/// scheduling.
 pub(super) const ACK_DELAY: u64 = 50 * MS;
-/// Linux's least retransmission timeout (TCP_RTO_MIN).
+/// Linux's least retransmission timeout, nanoseconds (TCP_RTO_MIN).
 const LEAST_RTO: u64 = 200 * MS;
-/// The least wait before a tail loss probe, and some scheduling.
+/// The least wait before a tail loss probe, and some scheduling; nanoseconds.
 const PROBE: u64 = 20 * MS;
-/// Other kinds of operations must be at least this many to speak for the network.
+/// A kind needs at least this many operations to be a witness for the network (see [`witness`]).
 const WITNESSES: usize = 3;
-/// They were as fast as ever if they took so many times their normal at most, or so much more.
+/// An operation was as fast as ever up to `AS_EVER` times its normal, or `JITTER` nanoseconds more, whichever is more.
 const AS_EVER: u64 = 2;
 const JITTER: u64 = 5 * MS;
-/// So many segments out of order are no chance.
+/// This many segments out of order are no chance.
 const OUT_OF_ORDER: u32 = 3;
-/// The operations with this share of the time must have had segments out of order for answers to be what got lost.
+/// The path loses answers if operations with at least this share of the wire time had segments out of order.
 const REORDERED: f64 = 0.5;
-/// And so many times as many as the connection had before, each for as much as was sent: a path may always deliver out of order.
+/// And the rate of segments out of order, per segment sent, must be this many times the rate before: a path may always
+/// reorder some.
 const MORE_THAN_BEFORE: u64 = 4;
-/// So many times segments were sent again, with an answer between each, are a path that loses them. A host that is gone for a while makes one.
+/// Retransmissions at this many times, with an answer between each two, show a path that loses segments. A host that is
+/// gone for a while makes one.
 pub(super) const LOSSES: usize = 3;
-/// Kinds of which so many operations are slow are slow throughout.
+/// Kinds are slow throughout if at least this share of their operations is late.
 const THROUGHOUT: f64 = 0.6;
-/// The operations with this share of the time must have been under way when segments were sent again.
+/// Losses are to blame if they explain the silence of operations with at least this share of the wire time.
 const LOST_MOST: f64 = 0.6;
-/// Those with less are not slow for what was lost.
+/// A path may lose answers if operations with at least this share of the wire time saw retransmissions.
 const LOST_SOME: f64 = 0.1;
-/// So many operations are as fast as ever on a path that loses segments: chance does not hit all.
+/// On a path that loses segments at random, at least this share of the operations stays as fast as ever.
 const SPARED: f64 = 0.2;
 
-/// What bounds the network's part in one operation.
+/// The bounds of the network's part in one operation's time on the wire, and the figures behind them. Nanoseconds.
 pub(super) struct Bounds {
     pub low: u64,
     pub high: u64,
+    /// The least round trip that was read during the flight.
     pub round_trip: Option<u64>,
-    /// `None` if not known.
+    /// Segments retransmitted during the flight; `None` if not known.
     pub retransmitted: Option<u32>,
+    /// The longest time without an answer, if segments were retransmitted; else 0.
     pub silence: u64,
+    /// The retransmissions prove that the silence is the network's.
     pub by_retransmission: bool,
-    /// For so long at least, answers of the connection were on their way that came later than usual. It is part of `low`.
+    /// The least time during which late answers of the connection were on their way. Part of `low`.
     pub late: u64,
 }
 
@@ -59,20 +66,22 @@ pub(super) struct History<'a> {
     answers: Vec<Nanos>,
     /// Counts of retransmitted segments by the time they were read, ascending.
     retransmits: Vec<(Nanos, u32)>,
-    /// Median of the round-trip samples before.
+    /// The median of the round trips before, else the learned one; nanoseconds.
     pub normal_round_trip: Option<u64>,
+    /// The fastest kind of operation that was never slow meanwhile, and its median time on the wire, nanoseconds.
     pub witness: Option<(Operation, u64)>,
-    /// The kinds that were slow were so now and then only: others of them were as fast as ever meanwhile.
+    /// Most operations of the slow kinds were not late meanwhile.
     pub comes_and_goes: bool,
     /// The path lost segments while the slow operations lasted, and may have lost answers.
     pub lossy: bool,
-    /// It is for losses that most of the time passed.
+    /// Losses explain most of the time.
     pub loses: bool,
-    /// It is for lost segments of answers that most of the time passed.
+    /// Lost segments of answers explain most of the time.
     pub loses_answers: bool,
     /// Counts of segments that arrived out of order, and of those sent, by the time they were read, ascending.
     out_of_order: Vec<(Nanos, (u32, u32))>,
-    /// When segments were on their way that arrived later than usual by the server's timestamps: disjoint, ascending.
+    /// The times during which segments were on their way that arrived late by the server's timestamps: disjoint,
+    /// ascending.
     late: Vec<(Nanos, Nanos)>,
 }
 
@@ -124,11 +133,13 @@ impl<'a> History<'a> {
         let windows = turns(event.bytes);
         let nested = within
             .filter(|other| answered(other) && flight(other).0 >= sent && turns(other.bytes) >= windows)
-            // All that the server had sent by then was here; what was lost later is not excluded.
+            // Everything that the server had sent by then had arrived. A loss after that is not excluded, so that time
+            // is added.
             .map(|other| other.phases.wire.saturating_add(received.saturating_sub(flight(other).1)));
         let mut high = event.phases.wire;
         if !self.lossy {
-            // By what the round trip is longer, each that the operation took is; and it may have taken more of them than usual.
+            // Each round trip of the operation is longer by the same time, and the operation may have taken more of
+            // them than usual.
             let longer = round_trip.zip(self.normal_round_trip).map(|(sample, normal)| {
                 let more = sample.saturating_sub(normal).saturating_mul(windows);
                 let usual = self.scene.normal(event).wire.saturating_add(more);
@@ -138,10 +149,11 @@ impl<'a> History<'a> {
             let all = longer.or(round_trip.map(|sample| sample.saturating_mul(windows)));
             high = nested.chain(all).fold(high, u64::min);
         }
-        // A round trip as TCP takes it begins in front of the queueing discipline.
+        // TCP's round trip includes the time in this host's queueing discipline.
         let mut low =
             round_trip.map_or(0, |sample| sample.saturating_sub(ACK_DELAY).saturating_sub(self.scene.local(event)));
-        // What the server sends next waits for what is late: TCP keeps the order, and its window waits for the acknowledgement.
+        // A late segment delays all that the server sends after it: TCP delivers in order, and the server's window
+        // waits for the acknowledgement.
         let late = covered(&self.late, (sent, received));
         low = low.max(late);
         if let Some(transit) = event.stamped() {
@@ -163,7 +175,7 @@ impl<'a> History<'a> {
             by_retransmission = proven(at_least, silence, event);
             low = if by_retransmission { low.max(silence) } else { low };
         }
-        // Seen directly, whatever speaks for the network.
+        // Late answers were observed directly, so they outweigh all evidence for the network.
         high = high.max(late);
         Bounds {
             low: low.min(high),
@@ -176,13 +188,13 @@ impl<'a> History<'a> {
         }
     }
 
-    /// Counts of retransmitted segments since then, and the last before.
+    /// The last count of retransmitted segments before `from`, and all counts since.
     fn counts_since(&self, from: Nanos) -> &[(Nanos, u32)] {
         let first = self.retransmits.partition_point(|(time, _)| *time < from).saturating_sub(1);
         self.retransmits.get(first..).unwrap_or_default()
     }
 
-    /// Whether segments were retransmitted again before the next answer came, which no loss probe explains.
+    /// Whether more than one segment was retransmitted between two answers, which no loss probe explains.
     fn retransmitted_again(&self) -> bool {
         let from = self.scene.during.first().map_or(0, |event| event.end());
         self.counts_since(from)
@@ -190,7 +202,8 @@ impl<'a> History<'a> {
             .any(|pair| matches!(pair, [(_, before), (_, now)] if now.saturating_sub(*before) > 1))
     }
 
-    /// How many segments arrived out of order while the slow operations lasted, and how many were sent.
+    /// How many segments arrived out of order while the slow operations lasted, and how many segments with data
+    /// were sent.
     fn out_of_order_meanwhile(&self) -> (u32, u32) {
         let first = last_read(&self.out_of_order, self.scene.from).or(self.out_of_order.first());
         match (first, self.out_of_order.last()) {
@@ -204,7 +217,7 @@ impl<'a> History<'a> {
         self.out_of_order_meanwhile().0 >= OUT_OF_ORDER
     }
 
-    /// Whether they did so much more often than in the connection's life before.
+    /// Whether segments came out of order much more often than in the connection's life before.
     fn is_newly_out_of_order(&self) -> bool {
         let (now, sent) = self.out_of_order_meanwhile();
         let (_, (before, sent_before)) = self.out_of_order.first().copied().unwrap_or_default();
@@ -212,7 +225,7 @@ impl<'a> History<'a> {
         self.is_out_of_order() && now * sent_before.max(1) >= before * sent.max(1) * MORE_THAN_BEFORE
     }
 
-    /// Whether segments came out of order during an operation's flight: behind one that was missing.
+    /// Whether segments came out of order during an operation's flight, that is, after a missing one.
     fn had_out_of_order(&self, event: &Event) -> bool {
         let before = last_read(&self.out_of_order, flight(event).0);
         event.network.min_rtt_us > 0 && before.is_some_and(|(_, (before, _))| event.network.out_of_order > *before)
@@ -227,7 +240,7 @@ impl<'a> History<'a> {
             .count()
     }
 
-    /// The share of the time on the wire that was the operations' of which this is true.
+    /// The share of the operations' time on the wire that belongs to those for which `is` holds, 0 to 1.
     fn share_of_time(events: &[&Event], is: impl Fn(&Event) -> bool) -> f64 {
         let time = |event: &&&Event| event.phases.wire as f64;
         let such = events.iter().filter(|event| is(event));
@@ -241,7 +254,7 @@ impl<'a> History<'a> {
         possible(count, silence, event) > silence / 2
     }
 
-    /// Whether nobody was answered during an operation's flight for as long as the loss of what was retransmitted takes.
+    /// Whether the silence during an operation's flight is as long as the retransmissions can explain.
     fn fits_a_loss(&self, event: &Event) -> bool {
         let (sent, received) = flight(event);
         if received.saturating_sub(sent) < LEAST_RTO {
@@ -251,7 +264,7 @@ impl<'a> History<'a> {
         silence >= LEAST_RTO && possible(count, silence, event) == silence
     }
 
-    /// How many segments were retransmitted between sending and the end: at least and at most.
+    /// The bounds (least, most) of the number of segments retransmitted from `sent` to the operation's end.
     fn retransmitted(&self, event: &Event, sent: Nanos) -> (u32, u32) {
         if !event.network.known {
             return (0, u32::MAX);
@@ -259,7 +272,7 @@ impl<'a> History<'a> {
         let now = event.network.retransmits;
         match last_read(&self.retransmits, sent) {
             Some((_, before)) if *before <= now => (now - before, now - before),
-            // A new socket counts from zero: there was a reconnection, and nothing is known of the old one's end.
+            // A new socket counts from zero: the client reconnected, and the old socket's last count is not known.
             Some(_) => (0, u32::MAX),
             None => (0, now),
         }
@@ -278,7 +291,8 @@ impl<'a> History<'a> {
     }
 }
 
-/// When segments of answers were on their way from the server that arrived later than usual: without what they may have lain in the socket for.
+/// The times during which late segments of answers were on their way from the server, without the time for which they
+/// may have waited in the socket. Disjoint and ascending; empty if the clocks' difference is not known.
 fn late(scene: &Scene) -> Vec<(Nanos, Nanos)> {
     let Some(clocks) = scene.clocks else { return Vec::new() };
     let answers = scene.during.iter().filter(|event| answered(event) && event.network.min_rtt_us > 0);
@@ -290,13 +304,14 @@ fn late(scene: &Scene) -> Vec<(Nanos, Nanos)> {
     union(stretches.collect())
 }
 
-/// The last of what was read by then.
+/// The last reading up to the time `by`.
 fn last_read<T>(read: &[(Nanos, T)], by: Nanos) -> Option<&(Nanos, T)> {
     read.get(read.partition_point(|(time, _)| *time <= by).checked_sub(1)?)
 }
 
-/// The most silence that retransmissions can stand for. The timeout doubles with each, and the last may have waited in
-/// vain; a silence shorter than the first timeout is a loss probe's, which waits for two round trips.
+/// The most silence, nanoseconds, that retransmissions explain. The timeout doubles with each, and the last may have
+/// been waited for in vain. A silence shorter than the first timeout ends with a loss probe, which waits for two round
+/// trips.
 fn possible(retransmissions: u32, silence: u64, event: &Event) -> u64 {
     let smoothed = u64::from(event.network.srtt_us) * 1_000;
     let waited = if retransmissions > 0 && silence < LEAST_RTO {
@@ -307,8 +322,8 @@ fn possible(retransmissions: u32, silence: u64, event: &Event) -> u64 {
     if retransmissions > 0 { silence.min(waited) } else { 0 }
 }
 
-/// Whether the retransmissions leave nothing else to blame: the last of them ended the silence. One alone may have been
-/// a loss probe that only overtook a delayed acknowledgement.
+/// Whether the retransmissions alone explain the silence: it ended with the last of them. A single one may have been a
+/// loss probe that was sent just before a delayed acknowledgement arrived.
 fn proven(retransmissions: u32, silence: u64, event: &Event) -> bool {
     let timeout = LEAST_RTO + u64::from(event.network.srtt_us) * 1_000;
     let waited = timeout.saturating_mul((1 << retransmissions.min(20)) - 1);
@@ -317,8 +332,9 @@ fn proven(retransmissions: u32, silence: u64, event: &Event) -> bool {
 
 /// The fastest kind of operation that was never slow meanwhile, by its median.
 ///
-/// What stands still now and then makes slow what is asked just then, and spares what follows in the same process: a CLOSE is asked once the READ before it
-/// is answered. So an operation speaks for the network only if it was asked while a slow one was under way, or if the kinds that were slow were slow throughout.
+/// A fault that comes and goes delays the operations sent at that moment, and spares those that follow in the same
+/// process: a CLOSE is sent once the READ before it is answered. So an operation counts only if it was sent while a
+/// slow one was under way, or if the slow kinds were slow throughout.
 fn witness(scene: &Scene, events: &[&Event], comes_and_goes: bool) -> Option<(Operation, u64)> {
     let slow = slow_kinds(scene, events);
     let flights = union(events.iter().chain(&scene.judged).map(|event| flight(event)).collect());
@@ -336,7 +352,7 @@ fn witness(scene: &Scene, events: &[&Event], comes_and_goes: bool) -> Option<(Op
     kinds
         .into_iter()
         .filter(|(_, events)| events.len() >= WITNESSES)
-        // One that is slow itself speaks for nobody: `6.12/cli_vpn_agent`, whose packets wait one behind the other.
+        // A kind that is slower than its own normal is no witness: `6.12/cli_vpn_agent`, where packets queue up.
         .filter(|(_, events)| events.iter().filter(|event| as_ever(event)).count() * 2 >= events.len())
         .filter_map(|(operation, events)| {
             Some((operation, median(events.iter().map(|event| event.phases.wire).collect())?))
@@ -344,7 +360,7 @@ fn witness(scene: &Scene, events: &[&Event], comes_and_goes: bool) -> Option<(Op
         .min_by_key(|(_, wire)| *wire)
 }
 
-/// Whether most operations of the kinds that were slow were not, meanwhile.
+/// Whether less than [`THROUGHOUT`] of the operations of the slow kinds were late meanwhile.
 fn comes_and_goes(scene: &Scene, events: &[&Event]) -> bool {
     let slow = slow_kinds(scene, events);
     let of_them = scene.during.iter().filter(|event| answered(event) && slow.contains(&event.operation));
@@ -357,7 +373,7 @@ fn slow_kinds(scene: &Scene, events: &[&Event]) -> BTreeSet<Operation> {
     events.iter().chain(&scene.judged).map(|event| event.operation).collect()
 }
 
-/// An answer came over the network: one that never went there proves nothing.
+/// Whether an answer came over the network. An operation that never used the network proves nothing.
 pub(super) fn answered(event: &Event) -> bool {
     !event.flags.unanswered && event.phases.wire > 0
 }

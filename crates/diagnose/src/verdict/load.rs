@@ -1,7 +1,7 @@
-//! Whether this host asked for much more than before, and got it: then what is slow is slow for its own load.
+//! Whether this host asked for much more than before, and got it: then its own load makes the operations slow.
 //!
-//! A server or a path that is at fault serves less than before, or as much. One that serves several times as much as it ever did is busy, not slow, if what it is
-//! asked for would keep it busy for much of the time even if it took as little as ever for each.
+//! A faulty server or path serves no more than before. A server that serves several times as much as ever is busy, not
+//! faulty. That holds only if the requests would keep it busy for much of the time at its usual speed.
 
 use std::collections::BTreeMap;
 
@@ -13,27 +13,28 @@ use super::{
 };
 use crate::{order::median, units::SECOND};
 
-/// So many times what was asked for and answered before, at the busiest, is a burst.
+/// A burst is at least this many times the busiest rate of answered operations, or of their bytes, before.
 const BURST: f64 = 3.0;
-/// At least for this part of the time a server would be busy with it that took as little as ever for each.
+/// A burst would keep a server of the usual speed busy for at least this share of the time.
 const BUSY: f64 = 0.15;
-/// Fewer bytes in a second are no load.
+/// Fewer bytes per second are no load.
 const LEAST_BYTES: f64 = 1e6;
-/// Fewer operations are none.
+/// Fewer operations are no burst.
 const LEAST_OPERATIONS: usize = 20;
-/// What is looked at is at least so long; what was before, in stretches as long as it, but at most this long; nanoseconds.
+/// The burst is measured over at least `LEAST_LENGTH`. The time before is divided into stretches of the same length,
+/// but at most `MOST_LENGTH`. Nanoseconds.
 const LEAST_LENGTH: u64 = SECOND / 2;
 const MOST_LENGTH: u64 = SECOND;
-/// How busy a connection gets is not known from fewer stretches.
+/// Fewer stretches do not show how busy a connection usually gets.
 const STRETCHES: usize = 3;
-/// And not from more either: ten minutes.
+/// Stretches further back than this are ignored: ten minutes in the shortest stretches.
 const MOST_STRETCHES: usize = 1200;
-/// From fewer operations of a kind it is not known how long they take.
+/// Fewer operations of a kind do not show how long that kind takes.
 const LEAST_OF_KIND: usize = 5;
-/// From this share on, the load is one process's.
+/// A process with at least this share of the load is named.
 const MOST_OF_LOAD: f64 = 0.6;
 
-/// What was asked for and answered in a second.
+/// Answered operations and their bytes, per second.
 #[derive(Debug, Clone, Copy, Default)]
 struct Rate {
     operations: f64,
@@ -45,12 +46,12 @@ struct Rate {
 pub(super) struct Burst {
     now: Rate,
     before: Rate,
-    /// Whose it is: share, process, name.
+    /// The process with most of the load: its share (0 to 1), its id and its name.
     whose: Option<(f64, u32, String)>,
 }
 
 impl Burst {
-    /// `None` if there is none, or it is not known what was before.
+    /// `None` if there is no burst, or the load before is not known.
     pub fn of(scene: &Scene) -> Option<Self> {
         let all = || scene.before.iter().chain(&scene.during).copied().filter(|event| answered(event));
         let end = scene.during.iter().map(|event| event.end()).max()?;
@@ -71,7 +72,7 @@ impl Burst {
             (one, other) => one.or(other)?,
         };
         let before = Rate { operations, bytes };
-        // What follows an idle while is no burst: nobody knows what is much here.
+        // Load after an idle time is no burst: it is not known how much is usual here.
         let is_more =
             operations > 0.0 && (now.operations >= operations * BURST || now.bytes >= (bytes * BURST).max(LEAST_BYTES));
         let is_busy = Service::of(scene).needed(&of_burst) as f64 >= length as f64 * BUSY;
@@ -100,7 +101,7 @@ fn rate(events: &[&Event], length: u64) -> Rate {
     Rate { operations: events.len() as f64 / seconds, bytes: bytes / seconds }
 }
 
-/// What was asked for and answered before `from`, in stretches of this length, the latest first.
+/// The rates before `from`, in stretches of this length (nanoseconds), the latest first.
 fn stretches<'e>(events: impl Iterator<Item = &'e Event>, from: Nanos, length: u64) -> Vec<Rate> {
     let mut stretches = Vec::<Vec<&Event>>::new();
     for event in events.take_while(|event| event.end() < from) {
@@ -113,13 +114,13 @@ fn stretches<'e>(events: impl Iterator<Item = &'e Event>, from: Nanos, length: u
         }
         stretches.get_mut(stretch).into_iter().for_each(|events| events.push(event));
     }
-    // The first is not whole.
+    // The earliest stretch is not whole.
     stretches.pop();
     stretches.iter().map(|events| rate(events, length)).collect()
 }
 
-/// The most that there was in any stretch, but for those right before that belong to the burst, which begins before anything is slow: until there are three in a
-/// row that do not. `None` if too little is left to say.
+/// The highest rate before the burst. A burst begins before anything is slow, so the latest stretches may belong to it:
+/// they are skipped until three in a row do not. `None` if fewer than three stretches are left.
 fn busiest(stretches: &[f64], now: f64) -> Option<f64> {
     let is_other = |rates: &[f64]| rates.iter().all(|rate| rate * BURST <= now);
     let begin = stretches.windows(STRETCHES).position(is_other).unwrap_or(0);
@@ -127,10 +128,11 @@ fn busiest(stretches: &[f64], now: f64) -> Option<f64> {
     Some(earlier.iter().copied().fold(0.0, f64::max))
 }
 
-/// How long the server takes for an operation when all is well, without the way to it: by kind, with the bytes that it takes that long for.
+/// How long a healthy server takes for an operation, without the round trip.
 struct Service<'a> {
     scene: &'a Scene<'a>,
     round_trip: u64,
+    /// By kind: the median time on the wire, nanoseconds, and the median number of bytes.
     kinds: BTreeMap<Operation, (u64, u64)>,
 }
 
@@ -149,7 +151,8 @@ impl<'a> Service<'a> {
         Self { scene, round_trip, kinds: kinds.collect() }
     }
 
-    /// What all of these would take one after the other, nanoseconds. Of kinds of which nothing is known, they count for nothing.
+    /// The time that the server would need for these operations one after the other, nanoseconds. Operations of unknown
+    /// kinds count as zero.
     fn needed(&self, events: &[&Event]) -> u64 {
         let one = |event: &&Event| {
             let (wire, times) = match self.kinds.get(&event.operation) {
@@ -162,7 +165,8 @@ impl<'a> Service<'a> {
     }
 }
 
-/// Whose most of the load is, by bytes where any are moved.
+/// The process with most of the load, by bytes if any are moved, else by operations. `None` if no process has most, or
+/// its name is not known.
 fn whose(scene: &Scene, events: &[&Event]) -> Option<(f64, u32, String)> {
     let moves = events.iter().any(|event| event.bytes > 0);
     let weight = |event: &Event| if moves { event.bytes as f64 } else { 1.0 };

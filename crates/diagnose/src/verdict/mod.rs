@@ -1,9 +1,9 @@
-//! Where the time was lost: client, network or server; or unknown, which is better than wrong.
+//! Which layer lost the time: client, network or server. A verdict is `unknown` rather than wrong.
 //!
-//! The slow operations are compared, phase by phase, with the same operation's recent normal. What exceeds it before
-//! sending and after receiving is the client's, unless the queue was long because answers were late, and so is what its own
-//! queueing discipline held back; what exceeds it on the wire else is split in [`wire`] into bounds of the network's part. A layer is named only if even the bound in its
-//! disfavour says so.
+//! The verdict compares each phase of the slow operations with the recent normal of the same operation. Three kinds of
+//! extra time belong to the client: time before sending (unless the queue was long because answers were late), time
+//! after receiving, and time in this host's own queueing discipline. [`wire`] bounds the network's part of the
+//! remaining extra time on the wire. A layer is named only if even the bound that favours it least says so.
 
 mod acks;
 mod calls;
@@ -38,51 +38,54 @@ use wire::Split;
 
 /// The share of the extra time from which one side dominates.
 const DOMINANT: f64 = 0.6;
-/// The share of the wire's extra time from which it is the network's, or the server's.
+/// The share of the wire's extra time from which the network, or the server, is to blame.
 const HALF: f64 = 0.5;
-/// From this share of the extra time on, a late delivery casts doubt on when the answers really came.
+/// From this share of the extra time on, late delivery makes the arrival times of the answers doubtful.
 const LATE_DELIVERY: f64 = 0.25;
-/// Retransmissions show that nothing got through, not who is to blame for that: the path or the server's whole host.
+/// The highest confidence when retransmissions are the evidence: they do not tell the path from the server's host.
 const MOST_BY_RETRANSMISSION: f64 = 0.75;
-/// A delayed acknowledgement, or this host's own queueing discipline, may look like a path whose round trips alone say that it is longer.
+/// The highest confidence when round trips are the only evidence of a longer path: delayed acknowledgements, or this
+/// host's own queueing discipline, can look the same.
 const MOST_BY_ROUND_TRIPS: f64 = 0.85;
-/// A path that begins to deliver out of order need not lose anything.
+/// The highest confidence when reordering is the evidence of loss: a path can reorder segments without losing any.
 const MOST_BY_ORDER: f64 = 0.9;
-/// So may a host that stands still for a moment, again and again.
+/// The highest confidence when only some round trips are long: a server's host that pauses repeatedly looks the same.
 const MOST_BY_SOME_ROUND_TRIPS: f64 = 0.75;
-/// A server may always take as long for what it was asked, such as large writes.
+/// The highest confidence without a known normal: the server may always take as long for such requests (large writes).
 const MOST_WITHOUT_NORMAL: f64 = 0.75;
-/// Likewise where the server's window was why: what is between the two may have rewritten it. A window that is closed is the probe `connections`' to tell.
+/// The highest confidence when the server's receive window limited sending: a middlebox may have rewritten the window.
+/// A window that is closed altogether is reported by the probe `connections`.
 const MOST_BY_WINDOW: f64 = 0.7;
-/// But no server that is well takes so long for a request, and for each of its bytes (20 MB a second).
+/// A healthy server takes less than this for a request, plus `NS_PER_BYTE` for each of its bytes (20 MB a second).
 const SLOW_ANYWAY: u64 = 100 * MS;
 const NS_PER_BYTE: f64 = 50.0;
-/// How likely a server's host was paused whose clock stood still.
+/// The probability that the server's host was paused, if its clock stood still.
 const PAUSED: f64 = 0.9;
-/// How likely it is this host's own load that makes a server slow which serves several times as much as before.
+/// The probability that this host's own load is the cause, if the server serves several times as much as before.
 const BUSY: f64 = 0.85;
-/// The rest is none of what is considered.
+/// The probability that an undecided wire fault is the network's or the server's; the rest is for causes that are not
+/// considered.
 const SURE_OF_WIRE: f64 = 0.9;
 
-/// Judges what broke a rule of this kind.
+/// Judges the events that broke a rule of this kind (a `KIND` of a detector).
 ///
-/// `events`: what was anomalous. `around`: the flight recorder, every operation of the last seconds up to now, and what [`is_of_connections`] of the same
-/// server's connections. `long_term`: what is normal here.
+/// `events`: the anomalous events. `around`: the flight recorder's operations of the last seconds, and those events of
+/// the same server's connections for which [`is_of_connections`] holds. `long_term`: the learned normals of this host.
 pub fn judge(kind: &str, events: &[Event], around: &[Event], long_term: &LongTerm) -> Verdict {
     match kind {
         crate::error::KIND => failure::of_errors(events, around),
         crate::stall::KIND => failure::of_stalls(events, around),
         crate::connection::KIND => connection::of_happenings(events, around),
-        // All others are about what takes long.
+        // All other kinds are about slow operations.
         _ => verdict(events, around, long_term),
     }
 }
 
-/// Judges slow operations by what happened around them.
+/// Judges slow operations by the operations around them.
 ///
-/// `slow`: the events that were anomalous. `around`: the flight recorder, every operation of the last seconds up to now,
-/// fast ones and the slow ones included; its events may lack thread and file names. Neither needs an order. `long_term`: what is normal where
-/// the recorder does not say it.
+/// `slow`: the anomalous events. `around`: the flight recorder's operations of the last seconds, fast and slow; these
+/// may lack thread and file names. Both may be in any order. `long_term`: the learned normals, used where the recorder
+/// holds too little.
 pub fn verdict(slow: &[Event], around: &[Event], long_term: &LongTerm) -> Verdict {
     let Some(scene) = Scene::of(slow, around, long_term) else {
         return Verdict::unknown("There was no slow operation to judge.");
@@ -96,14 +99,14 @@ pub fn verdict(slow: &[Event], around: &[Event], long_term: &LongTerm) -> Verdic
     Judgement::of(&scene).verdict()
 }
 
-/// The figures of one scene.
+/// The figures from which one scene is judged.
 struct Judgement<'a> {
     scene: &'a Scene<'a>,
     excess: Excess,
     no_cpu: NoCpu,
-    /// Why operations queued, if that matters.
+    /// Why operations waited before they were sent.
     queue: QueueCause,
-    /// The wire's part, of the slow operations or of those that kept them queued.
+    /// The split of the wire time: of the late answers if these made the operations queue, else of the slow operations.
     split: Split,
 }
 
@@ -131,7 +134,7 @@ impl<'a> Judgement<'a> {
         conclude(candidates, because, self.phases())
     }
 
-    /// What it may have been.
+    /// The possible causes with their probabilities. Appends the sentences that support them to `because`.
     fn candidates(&self, because: &mut Vec<String>) -> Vec<Candidate> {
         let Shares { queue, local, unread, wire, deliver, .. } = self.excess.shares();
         let queue_is = |is: bool| if is { queue } else { 0.0 };
@@ -143,7 +146,7 @@ impl<'a> Judgement<'a> {
         because.extend(self.scene.not_sent());
         let is_seen = local + unread >= SEEN || (no_cpu && client >= HALF);
         if client >= DOMINANT || (is_seen && !self.scene.proxied) {
-            // By what its share exceeds the least that is enough.
+            // How far the client's share exceeds the least that suffices, from 0 to 1.
             let margin = ((client - SEEN) / (1.0 - SEEN)).clamp(0.0, 1.0);
             let cause = self.client_cause();
             let most = if cause == Cause::Queue && !self.excess.has_normal() { MOST_WITHOUT_NORMAL } else { 1.0 };
@@ -217,7 +220,7 @@ impl<'a> Judgement<'a> {
                 vec![(self.network_cause(), likely), (other, (1.0 - likely) / 2.0)]
             }
             Layer::Server => {
-                // What remains is the server's; but how much of it always is, is not known.
+                // The rest is the server's, but without a normal, how much of it is usual is not known.
                 let most = if self.excess.has_normal() || self.is_slow_anyway() { 1.0 } else { MOST_WITHOUT_NORMAL };
                 let by_window = if self.split.is_for_want_of_window() { MOST_BY_WINDOW } else { 1.0 };
                 let likely = likely.min(most).min(by_window);
@@ -234,20 +237,20 @@ impl<'a> Judgement<'a> {
         }
     }
 
-    /// Whether the wire took longer than any server does that is well.
+    /// Whether the mean time on the wire exceeds what a healthy server can take.
     fn is_slow_anyway(&self) -> bool {
         let bytes = self.scene.mean(|event| event.bytes);
         self.scene.mean(|event| event.phases.wire) >= (SLOW_ANYWAY as f64) + bytes * NS_PER_BYTE
     }
 
-    /// For how long the server's host stood still, if that is what most of the operations waited for.
+    /// For how long the clock of the server's host stood still, nanoseconds, if that explains the time on the wire.
     fn paused(&self) -> Option<u64> {
         let wire = self.scene.mean(|event| event.phases.wire) as u64;
         let longest = self.scene.judged.iter().map(|event| event.phases.wire).max().unwrap_or(0);
         self.scene.stood_still.filter(|paused| (wire / 2..=longest.saturating_add(longest / 4)).contains(paused))
     }
 
-    /// The client's part with most of the extra time.
+    /// The client's cause: no CPU, or the part of this host with most of the extra time.
     fn client_cause(&self) -> Cause {
         let Shares { queue, local, unread, deliver, .. } = self.excess.shares();
         let queue = if self.queue.is_client() { queue } else { 0.0 };
@@ -268,7 +271,8 @@ impl<'a> Judgement<'a> {
         if self.split.spares_a_kind() { Cause::SlowOperation } else { Cause::SlowServer }
     }
 
-    /// From how clear the shares are, how many operations there are, and whether their normal is known.
+    /// The confidence, 0 to 1, from `margin` (how clear the shares are, 0 to 1), the number of operations judged,
+    /// whether their normal is known, and this connection's share of the slow time.
     fn confidence(&self, margin: f64) -> f64 {
         let samples = match self.scene.judged.len() {
             0..=1 => 0.85,
@@ -319,7 +323,7 @@ impl Scene<'_> {
         text + "."
     }
 
-    /// What is said of this host's queueing discipline, where it is not stamped.
+    /// The sentence about this host's queueing discipline, where sends are not stamped.
     fn own_queue(&self) -> Option<String> {
         let own = self.path.longer().map_or(0, |path| path.own);
         let longer = (own > 0).then(|| format!("Round trips became {} longer", span(own)));
@@ -334,7 +338,7 @@ impl Scene<'_> {
         ))
     }
 
-    /// What is said of requests that this host could not send.
+    /// The sentence about requests that this host could not send.
     fn not_sent(&self) -> Option<String> {
         let held = self.judged.iter().filter(|event| self.was_not_sent(event)).filter_map(|event| event.stamped());
         let (count, longest) = held.fold((0, 0), |(count, longest), transit| (count + 1, transit.held.max(longest)));
@@ -347,7 +351,7 @@ impl Scene<'_> {
         })
     }
 
-    /// What is said of slow operations elsewhere.
+    /// The sentence about slow operations on other connections.
     fn others(&self) -> Option<String> {
         (self.elsewhere > 0).then(|| {
             format!(

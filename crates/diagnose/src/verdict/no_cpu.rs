@@ -1,8 +1,10 @@
 //! Whether threads of this host had no CPU while operations were slow.
 //!
-//! The kernel counts for how long each thread was ready to run and on no CPU, in all its life (`sched_info.run_delay`). What that grew by between two slow
-//! operations, less the time in between in which it may have waited for something else, passed during the operations. A caller may wait all the time. So may a
-//! worker of the kernel that takes answers among other work. A thread that takes all answers is ready to run only when there is one, so while an operation is under way.
+//! The kernel counts how long each thread was ready to run without a CPU, over its whole life (`sched_info.run_delay`).
+//! The probes read the count when an operation of 10 ms or more ends. Its growth from one end to the next, less the
+//! time between the operations, is the least wait during the operations. A caller, or a kernel worker that has
+//! other work too, may wait for a CPU between operations. A thread that only reads answers is ready to run only
+//! while an operation is under way.
 
 use std::collections::BTreeMap;
 
@@ -10,27 +12,27 @@ use model::{CpuWait, Event, Nanos};
 
 use super::scene::{JIFFY, covered, flight, not_between, stretch, union};
 
-/// From this share of the time on, it is why operations were slow.
+/// Waiting for a CPU is why operations were slow if it took at least this share of their time.
 const STARVED: f64 = 0.3;
-/// What is known must be known of so much of the operations' time.
+/// The counts must cover at least this share of the operations' time; else they say nothing.
 const KNOWN: f64 = 0.3;
 
-/// A stretch of time: from, to.
+/// A stretch of time: its beginning and its end.
 type Stretch = (Nanos, Nanos);
-/// What a thread had waited for when an operation ended, and from when to then the operation was under way.
+/// A thread's count at the end of an operation, and the time during which the operation was under way.
 type Seen = (CpuWait, Stretch);
 
 /// Shares of the time of slow operations for which threads were ready to run and had no CPU.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct NoCpu {
-    /// Threads that take answers off sockets.
+    /// Threads that read answers from sockets.
     receivers: f64,
     /// Threads that wait for the operations.
     callers: f64,
 }
 
 impl NoCpu {
-    /// What these operations tell, fast and slow.
+    /// Computes the shares. `events`: all operations, fast and slow; only those of 10 ms and more carry counts.
     pub fn of(events: &[&Event]) -> Self {
         let known: Vec<_> = events.iter().filter_map(|event| Some((*event, event.progress.as_ref()?))).collect();
         let receivers: Vec<_> =
@@ -47,17 +49,17 @@ impl NoCpu {
         }
     }
 
-    /// Whether it was so of the threads that take answers.
+    /// Whether the threads that read answers lacked a CPU for long enough to explain the slowness.
     pub fn of_receivers(self) -> bool {
         self.receivers >= STARVED
     }
 
-    /// Whether it was so for enough of the time to be why they were slow.
+    /// Whether any of the threads lacked a CPU for long enough to explain the slowness.
     pub fn is_seen(self) -> bool {
         self.receivers.max(self.callers) >= STARVED
     }
 
-    /// Said where it is seen.
+    /// A sentence if [`NoCpu::is_seen`].
     pub fn sentence(self) -> Option<String> {
         let told = |share: f64, who| {
             format!("{who} were ready to run and had no CPU for {:.0} % of the time of slow operations.", share * 100.0)
@@ -76,9 +78,10 @@ fn length((from, to): Stretch) -> Nanos {
     to - from
 }
 
-/// The share of the operations' time for which their threads waited, at least; 0 if it is known of too little of `whole`.
+/// The least share of the operations' time for which their threads waited for a CPU; 0 if too little of `whole`
+/// (nanoseconds) is covered.
 ///
-/// `may_wait`: for how long a thread may have waited between two times, with slow operations or without.
+/// `may_wait`: for how long a thread may have waited between two times, whether or not slow operations were under way.
 fn share(seen: Vec<Seen>, whole: Nanos, may_wait: impl Fn(Stretch) -> Nanos) -> f64 {
     let mut by_thread = BTreeMap::<u32, Vec<Seen>>::new();
     for one in seen {
@@ -91,7 +94,7 @@ fn share(seen: Vec<Seen>, whole: Nanos, may_wait: impl Fn(Stretch) -> Nanos) -> 
         for pair in of_thread.windows(2) {
             let [(before, (_, from)), (now, (_, to))] = pair else { continue };
             let between = (*from, *to);
-            // It is read a little later than the operation ends. Much more is another thread's of the same number.
+            // The count is read shortly after the end. Much more growth means another thread with the same id.
             let elapsed = length(between);
             let Some(grown) = now.since(before).filter(|grown| *grown <= elapsed + JIFFY) else { continue };
             let within = covered(&under_way, between);

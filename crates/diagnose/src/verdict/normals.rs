@@ -1,6 +1,8 @@
-//! What the operations of a scene take normally: by what was just before, else by what was learned in hours.
+//! What the operations of a scene take normally: from the operations just before, else from what was learned over
+//! hours.
 //!
-//! Operations of another size have another normal: whoever begins to write 1 MiB at a time waits longer for each, and no server is slow for that.
+//! Normals depend on the size: a program that begins to write 1 MiB at a time waits longer for each write, and the
+//! server is not slow for that.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +18,7 @@ use crate::{
 /// One kind of operation on one mount.
 type Kind = (KindOf, MountKey);
 
-/// Of which kind an operation is, where small ones are alike.
+/// The kind of an operation; all small sizes are one kind.
 pub(super) fn roughly(event: &Event) -> KindOf {
     let (operation, size) = kind_of(event);
     (operation, size.max(SMALL))
@@ -24,14 +26,14 @@ pub(super) fn roughly(event: &Event) -> KindOf {
 
 /// Normals by kind and mount.
 pub(super) struct Normals {
-    /// By what was just before, however little that is.
+    /// From the operations just before, however few.
     recent: BTreeMap<Kind, Normal>,
-    /// By what was learned in hours, of each size, where `recent` says too little.
+    /// What was learned over hours, by size, for kinds of which `recent` has too few operations.
     learned: BTreeMap<Kind, Normal>,
 }
 
 impl Normals {
-    /// `fast`: what was just before, and not slow. `events`: of what the normals are asked for.
+    /// `fast`: the operations just before that were not slow. `events`: the operations whose normals will be needed.
     pub fn of<'e>(fast: &[&Event], events: impl Iterator<Item = &'e Event>, long_term: &LongTerm) -> Self {
         let mut groups = BTreeMap::<Kind, Vec<&Event>>::new();
         for event in fast {
@@ -44,24 +46,25 @@ impl Normals {
         Self { recent, learned }
     }
 
-    /// The normal of an event's kind; all zero if nothing says what that is.
+    /// The normal of an event's kind; all zero if it is not known.
     pub fn of_event(&self, event: &Event) -> Normal {
         let few = self.recent.get(&kind(event));
         let own = self.learned.get(&(kind_of(event), event.mount)).or(few.filter(|normal| normal.is_known()));
         own.copied().or_else(|| self.of_other_sizes(event)).or(few.copied()).unwrap_or_default()
     }
 
-    /// Whether what was just before says it.
+    /// Whether the operations just before suffice for the normal of this kind and size.
     pub fn has_recent(&self, event: &Event) -> bool {
         self.recent.get(&kind(event)).is_some_and(Normal::is_known)
     }
 
-    /// Likewise, for operations of some size.
+    /// Whether the operations just before suffice for the normal of this operation in at least one size.
     pub fn has_recent_of_any_size(&self, event: &Event) -> bool {
         self.known_sizes(event).next().is_some()
     }
 
-    /// By operations of other sizes: what larger ones take, or at most what smaller ones let expect. It is a bound, and a normal of no operation.
+    /// An upper bound from operations of other sizes: the normal of larger ones, else one computed from smaller ones.
+    /// Its count is 0, as it is no operation's own normal.
     fn of_other_sizes(&self, event: &Event) -> Option<Normal> {
         let ((_, size), _) = kind(event);
         if let Some((_, larger)) = self.known_sizes(event).find(|(other, _)| *other >= size) {
@@ -72,7 +75,7 @@ impl Normals {
         Some(Normal { count: 0, duration: at_most(smaller.duration), wire: at_most(smaller.wire), ..*smaller })
     }
 
-    /// What is known by what was just before, from small to large.
+    /// The recent normals of this operation with their sizes, ascending.
     fn known_sizes(&self, event: &Event) -> impl Iterator<Item = (u8, &Normal)> {
         let ((operation, _), mount) = kind(event);
         let of_operation =

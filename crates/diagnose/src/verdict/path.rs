@@ -1,15 +1,16 @@
-//! Whether the path became longer: seen by all round trips of a connection together.
+//! Whether the path became longer, by all round trips of a connection together.
 //!
-//! One round-trip sample says little. A peer may delay an acknowledgement by 40 ms (RFC 1122 4.2.3.2), and send it with the answer if that
-//! is ready first, so a slow server can stretch a sample. It does not stretch all of them: it acknowledges every second full segment at
-//! once. A longer path stretches every sample. So the least round trip during the flight of each slow operation is taken, and of these what the operations with
-//! three quarters of the time reach or exceed.
+//! One round trip says little. A peer may delay an acknowledgement by 40 ms (RFC 1122 4.2.3.2), or send it with the
+//! answer if that is ready first, so a slow server can lengthen a round trip. It does not lengthen all of them, as it
+//! acknowledges every second full segment at once. A longer path lengthens every round trip. So each slow operation
+//! contributes the least round trip during its flight, and the path has the value that operations with three quarters
+//! of the time reach.
 //!
-//! The peer's timestamps (RFC 7323) say more of the way from the server: what they lag behind this host's clock by is the difference of the
-//! clocks and the way here, and no server that is slow changes either.
+//! The peer's timestamps (RFC 7323) tell more about the way from the server. They lag behind this host's clock by the
+//! difference of the clocks and the time on the way. A slow server changes neither.
 //!
-//! What grows on the way to the server may be this host's own queueing discipline. Where sends are stamped, that is known; else it is taken for
-//! it if packets lay there whenever slow operations ended.
+//! Extra time on the way to the server may be spent in this host's own queueing discipline. Stamps of the sends show
+//! it. Without stamps, the extra time is attributed to it if packets waited there when slow operations ended.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -22,69 +23,72 @@ use crate::{order::median, turns::turns, units::MS};
 
 /// Fewer samples say nothing of the path.
 const LEAST_SAMPLES: usize = 5;
-/// One sample in so many is none of the rest's.
+/// One in this many samples is an outlier.
 const OUTLIERS: usize = 10;
-/// As many are needed of each kind of operation where kinds are compared.
+/// The least number of samples of each kind of operation where kinds are compared.
 const LEAST_OF_KIND: usize = 3;
-/// A request of so many bytes is several segments: a peer acknowledges every second full one at once (RFC 9293 3.8.6.3), so that the round trip of a
-/// large write is seldom a delayed acknowledgement's.
+/// A request of at least this many bytes is several segments. A peer acknowledges every second full segment at once
+/// (RFC 9293 3.8.6.3), so a delayed acknowledgement seldom lengthens the round trip of a large write.
 const LARGE: u64 = 8 << 10;
-/// Round trips are alike if they differ by at most this part, and this time.
+/// Round trips are alike if they differ by at most one part in the first number, plus the second, nanoseconds.
 const ALIKE: (u64, u64) = (10, MS / 2);
-/// A path that is longer by less is not.
+/// A path that is longer by less than this, nanoseconds, counts as unchanged.
 const LEAST: u64 = MS;
-/// Timestamps tick in milliseconds: a way back that is longer by less is not.
+/// A way back that is longer by less than this, nanoseconds, counts as unchanged: timestamps tick in milliseconds.
 const LEAST_BACK: u64 = 2 * MS;
-/// What Linux delays an acknowledgement by, most often, and at most (TCP_DELACK_MIN, TCP_DELACK_MAX), and some scheduling.
+/// How long Linux usually delays an acknowledgement, and at most (TCP_DELACK_MIN, TCP_DELACK_MAX), with some
+/// scheduling; nanoseconds.
 const DELAYED: Range<u64> = 36 * MS..46 * MS;
 const MOST_DELAYED: u64 = 220 * MS;
-/// Round trips that differ by less are the same.
+/// Round trips that differ by less than this, nanoseconds, are no sign of a queue on the path.
 const LEAST_SPREAD: u64 = 5 * MS;
-/// More operations than this share that are faster than a path say that it is none.
+/// The path did not become longer if more than this share of the operations is faster than it would allow.
 const OUTRUN: f64 = 0.15;
-/// Next to all, but for what was read late.
+/// The share of the time for "nearly all operations"; the rest may be round trips that were read late.
 const ALL: f64 = 0.9;
-/// Where the fault ended while they were under way, it is these.
+/// The share of the time that suffices if the fault ended while operations were under way.
 const HALF: f64 = 0.5;
 
 /// The round trip of a connection, nanoseconds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Path {
-    /// Before; `None` if that is not known.
+    /// The round trip before; `None` if not known.
     pub normal: Option<u64>,
-    /// Meanwhile, without what this host's queueing discipline held back where that is known.
+    /// The round trip meanwhile, without the time in this host's queueing discipline where stamps tell it.
     pub now: u64,
-    /// By how much the way from the server became longer, by its timestamps; `None` where nothing is known of them.
+    /// By how much the way from the server became longer, by its timestamps; `None` if not known.
     pub back: Option<u64>,
-    /// The part of `now` that is this host's own queueing discipline, if sends are not stamped; with it `now` is the path's and that.
+    /// The part of `now` that packets spent in this host's own queueing discipline, if sends are not stamped; else 0.
     pub own: u64,
-    /// Round trips, timestamps or this host's queue say that a slow server which delays its acknowledgements is not the reason.
+    /// Round trips, timestamps or this host's queue rule out that a slow server's delayed acknowledgements are the
+    /// reason.
     is_seen: bool,
-    /// By how much answers prove it to be longer that did not acknowledge what was sent before them; `None` if they prove nothing.
+    /// By how much the path is longer as proved by [`acks`]; `None` if that proves nothing.
     pub proven: Option<u64>,
-    /// Round trips differ much: what is sent queues on the way.
+    /// Round trips differ much, so packets queue on the path.
     pub is_narrow: bool,
 }
 
-/// What the round trips of a connection say while slow operations last.
+/// What the round trips of a connection say about its path while slow operations last.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum PathState {
-    /// Nothing, or nothing that is clear.
+    /// Nothing clear.
     Unknown,
-    /// They are as short as ever, or longer by no more than this, nanoseconds.
+    /// The path is as short as ever, or longer by at most this, nanoseconds.
     AsEver(u64),
-    /// They became longer.
+    /// The path became longer.
     Longer(Path),
 }
 
 impl PathState {
-    /// Of the connection of a scene.
+    /// The state of the path of a scene's connection.
     pub fn of(scene: &Scene) -> Self {
         let sights: Vec<_> = with_most_of_time(&scene.judged).iter().map(|event| Sight::of(scene, event)).collect();
         if sights.iter().map(|sight| sight.samples).sum::<usize>() < LEAST_SAMPLES {
             return Self::Unknown;
         }
-        // Where nothing is known of how long operations take normally, what came before may be the fault as well.
+        // Without a recent normal, the operations before may already have met the fault, so their round trips do not
+        // count.
         let before = || low(scene.before.iter().filter_map(|event| round_trip(event)).collect());
         let before = if scene.has_recent_past() { before() } else { scene.learned_round_trip() };
         let mut seen = Seen { scene, sights: &sights, normal: before.or_else(|| least_of_tcp(scene)), proven: None };
@@ -99,17 +103,20 @@ impl PathState {
     }
 }
 
-/// What was seen of the path during the flight of a slow operation: the least, since what is read may be older than the flight.
+/// What was measured of the path during the flight of a slow operation. Of several values the least counts, since a
+/// value may be older than the flight. Nanoseconds.
 struct Sight<'a> {
     /// The operation's duration.
     time: u64,
-    /// What was answered meanwhile, and how many round trips that is.
+    /// The operations that were answered meanwhile.
     within: Vec<&'a Event>,
+    /// How many of these carry a round trip.
     samples: usize,
+    /// The least of their round trips.
     round_trip: Option<u64>,
-    /// How much later than usual the server's segments came.
+    /// How much later than usual the server's segments came, at least.
     later: Option<u64>,
-    /// In this host's queueing discipline, by its stamps.
+    /// How long the request waited in this host's queueing discipline, by its stamps.
     held: Option<u64>,
 }
 
@@ -130,18 +137,18 @@ impl<'a> Sight<'a> {
     }
 }
 
-/// What all of them saw.
+/// The sights of all judged operations.
 struct Seen<'a> {
     scene: &'a Scene<'a>,
     sights: &'a [Sight<'a>],
-    /// The round trip before.
+    /// The round trip before, nanoseconds.
     normal: Option<u64>,
-    /// By how much answers prove it to be longer.
+    /// By how much the path is longer as proved by [`acks`], nanoseconds.
     proven: Option<u64>,
 }
 
 impl Seen<'_> {
-    /// What the operations with this share of the time saw at least.
+    /// The value, nanoseconds, that operations with this share of the time reach or exceed.
     fn at_least(&self, share: f64, seen: impl Fn(&Sight) -> Option<u64>) -> Option<u64> {
         let mut values: Vec<_> =
             self.sights.iter().filter_map(|sight| Some((seen(sight)?, sight.time as f64))).collect();
@@ -155,21 +162,24 @@ impl Seen<'_> {
         enough.map(|(value, _)| *value)
     }
 
-    /// By what the path is longer at most, if the operations with most of the time saw one that is about as short as ever.
+    /// By how much the path is longer at most, nanoseconds, if operations with most of the time met a path about as
+    /// short as ever; else `None`.
     fn as_ever(&self) -> Option<u64> {
         let (round_trip, later) = (|sight: &Sight| sight.round_trip, |sight: &Sight| sight.later);
         let normal = self.normal.filter(|_| self.proven.is_none())?;
         let more = |share| Some(self.at_least(share, round_trip)?.saturating_sub(normal));
         match self.at_least(1.0 - MOST, later) {
-            // Acknowledgements may be delayed, which timestamps are not: the way there is as the way back.
+            // Acknowledgements may be delayed, but timestamps are not: so the way there is taken to be like the way
+            // back.
             Some(later) => (later <= LEAST_BACK && more(HALF)? <= ACK_DELAY).then_some(LEAST),
             None => more(1.0 - MOST).filter(|more| *more <= LEAST.max(normal / 4)).map(|more| more + LEAST),
         }
     }
 
-    /// By how much the path is longer for certain, if it is: against every third round trip before, or all but one in ten if these are not known.
+    /// By how much the path is provably longer, nanoseconds. It is compared with the time that every third round trip
+    /// before reached, or with the normal if that is not known.
     fn proven(&self) -> Option<u64> {
-        // What this host's queueing discipline held back is none of the path's.
+        // Time in this host's queueing discipline does not belong to the path.
         let held = self.sights.iter().filter_map(|sight| sight.held).max().unwrap_or(0);
         let (before, margin) = match acks::before(self.scene) {
             Some(before) => (before, 2 * JIFFY),
@@ -180,7 +190,7 @@ impl Seen<'_> {
         (more >= least && !self.is_outrun(least)).then_some(more)
     }
 
-    /// Whether too many operations were answered meanwhile within less than a path that is longer by so much takes.
+    /// Whether too many operations were answered in less than half of `more`, so the path cannot be longer by `more`.
     fn is_outrun(&self, more: u64) -> bool {
         let begun = |event: &&&Event| answered(event) && flight(event).0 >= self.scene.from;
         let (all, faster) =
@@ -190,7 +200,7 @@ impl Seen<'_> {
         f64::from(faster) > f64::from(all) * OUTRUN
     }
 
-    /// The path as the operations with this share of the time saw it, if it became longer.
+    /// The path as operations with this share of the time met it, if it became longer.
     fn longer(&self, share: f64) -> Option<Path> {
         let Self { scene, sights, normal, proven } = *self;
         let held = self.at_least(share, |sight| sight.held);
@@ -206,7 +216,8 @@ impl Seen<'_> {
         let is_seen = is_queued
             || match back {
                 Some(back) if back >= LEAST_BACK => back <= more + LEAST_BACK,
-                // Only the way there, of which all see the same; or acknowledgements that a server delays, now by more and now by less.
+                // The way back is as before. Either the way there became longer, equally for all operations; or the
+                // server delays acknowledgements, by varying times.
                 Some(_) if self.is_outrun(more) => false,
                 Some(_) => {
                     let most = more;
@@ -239,22 +250,23 @@ impl Path {
         self.is_seen || self.proven.is_some()
     }
 
-    /// Whether answers alone prove it.
+    /// Whether [`acks`] is the only proof.
     pub fn is_only_proven(&self) -> bool {
         self.proven.is_some() && !self.is_seen
     }
 
-    /// What the round trip is longer by.
+    /// By how much the round trip is longer, nanoseconds.
     fn more(&self) -> u64 {
         self.now.saturating_sub(self.normal.unwrap_or(0))
     }
 
-    /// The most that the longer round trip adds to this operation: to each that it may have taken.
+    /// The most that the longer round trip adds to this operation, nanoseconds: to every round trip that it may have
+    /// taken.
     pub fn part(&self, event: &Event) -> u64 {
         self.more().saturating_mul(turns(event.bytes))
     }
 
-    /// The least that it adds.
+    /// The least that the longer round trip adds to this operation, nanoseconds.
     pub fn least_part(&self, event: &Event) -> u64 {
         if self.is_seen {
             self.part(event)
@@ -265,20 +277,20 @@ impl Path {
         }
     }
 
-    /// This host's own queueing discipline's part of an extra time on the wire that the round trips explain.
+    /// The part of an extra time on the wire, nanoseconds, that this host's own queueing discipline explains.
     pub fn own_part(&self, event: &Event, extra: u64) -> u64 {
         let part = self.part(event).min(extra);
         (part as f64 * self.own as f64 / self.more().max(1) as f64) as u64
     }
 }
 
-/// The shortest round trip of the last minutes, as TCP keeps it.
+/// TCP's own minimum of the round trip over the last minutes, nanoseconds.
 fn least_of_tcp(scene: &Scene) -> Option<u64> {
     scene.judged.iter().filter_map(|event| event.network.least_round_trip()).min()
 }
 
-/// What the peer's timestamps lag behind this host's clock by, to be compared: nine of ten arrivals lag by so much or more. What arrives lags by more
-/// where it has lain in the socket for a while.
+/// The usual lag of the peer's timestamps behind this host's clock, milliseconds modulo 2^16: nine of ten arrivals lag
+/// by this or more. A segment lags by more if it waited in the socket.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Clocks(u16);
 
@@ -288,14 +300,14 @@ impl Clocks {
         if lags.len() < LEAST_SAMPLES {
             return None;
         }
-        // Modulo 2^16: as differences from one of them.
+        // Lags are modulo 2^16, so they are compared as differences from the first.
         let first = *lags.first()?;
         let low = low(lags.iter().map(|lag| u64::from(lag.wrapping_sub(first) ^ SIGN)).collect())?;
         Some(Self(first.wrapping_add(low as u16 ^ SIGN)))
     }
 
-    /// By how much later than usual the last segment of this came, nanoseconds. `None` if that is not known; it cannot have been under way for longer than
-    /// the operation: then there is another socket by now, or another clock.
+    /// By how much later than usual the last segment of this operation came, nanoseconds. `None` if not known. A
+    /// segment that lags by more than the operation's flight is from another socket or another clock: `None`, too.
     pub fn later(self, event: &Event) -> Option<u64> {
         self.lag(event).filter(|lag| is_possible(*lag, event))
     }
@@ -315,8 +327,9 @@ fn is_possible(lag: u64, event: &Event) -> bool {
     lag <= event.phases.wire.saturating_add(LEAST_BACK)
 }
 
-/// For how long the peer's clock stood still since `from`, if it did: answers are as fast as ever, and yet their timestamps lag by more than they can have
-/// been under way. A virtual machine's does while it is paused. `events`: of one connection, those after the pause, too.
+/// For how long the peer's clock stood still, nanoseconds, if it did: the timestamps of answers lag by more than their
+/// flight. The clock of a virtual machine stands still while it is paused. `events`: one connection's, including those
+/// after the pause.
 pub(super) fn stood_still<'a>(clocks: Clocks, events: impl Iterator<Item = &'a Event>) -> Option<u64> {
     let lags = events
         .filter(|event| answered(event))
@@ -325,7 +338,7 @@ pub(super) fn stood_still<'a>(clocks: Clocks, events: impl Iterator<Item = &'a E
     if lags.len() < LEAST_OF_KIND { None } else { median(lags) }
 }
 
-/// Makes the order of unsigned numbers that of signed ones.
+/// The sign bit: flipping it makes the unsigned order of 16-bit numbers equal their signed order.
 const SIGN: u16 = 1 << 15;
 
 fn has_large_writes(during: &[&Event]) -> bool {
@@ -335,8 +348,8 @@ fn has_large_writes(during: &[&Event]) -> bool {
     during.iter().filter(is_large_write).count() >= LEAST_OF_KIND
 }
 
-/// Whether several kinds of operations have the same round trip. What a server takes differs from kind to kind, and so does what it adds to the
-/// round trip of a request that it acknowledges with the answer.
+/// Whether several kinds of operations have the same round trip. A server's own time differs from kind to kind, and so
+/// does the time that it adds to a round trip when it acknowledges a request with the answer.
 fn kinds_agree(during: &[&Event]) -> bool {
     let mut kinds = BTreeMap::<Operation, Vec<u64>>::new();
     for event in during {
@@ -348,7 +361,7 @@ fn kinds_agree(during: &[&Event]) -> bool {
     lows.len() > 1 && *most <= least + least / part + time
 }
 
-/// What nine of ten values reach or exceed.
+/// The value that nine of ten values reach or exceed; `None` without values.
 fn low(mut values: Vec<u64>) -> Option<u64> {
     let index = values.len() / OUTLIERS;
     (!values.is_empty()).then(|| *values.select_nth_unstable(index).1)

@@ -1,5 +1,6 @@
-//! Who is to blame where a daemon of this host asks the servers for everybody: the libcephfs proxy. What it lets wait is this host's. What
-//! libcephfs takes is the cluster's or the network's between, and nothing that is seen from here says which of them.
+//! Judges operations of the libcephfs proxy, a daemon of this host that sends all clients' requests to the Ceph
+//! cluster. Time in the daemon's queue belongs to this host. Time in libcephfs belongs to the cluster or to the
+//! network, and nothing on this host shows to which of them.
 
 use model::{Cause, Event, Level, Operation, PhasesMs, Verdict};
 
@@ -9,12 +10,13 @@ use super::{
 };
 use crate::units::{counted, span};
 
-/// Whether it is asked for by way of that daemon. All who ask share its workers and its mount: what happens to one happens to all.
+/// Whether an operation goes through the proxy. All clients share the proxy's workers and its mount, so a fault hits
+/// all.
 pub(super) fn is_proxied(operation: Operation) -> bool {
     operation.level() == Level::Proxy
 }
 
-/// Where the extra time passed.
+/// The sentence that says how the extra time divides among the daemon's queue, libcephfs and the answer's way back.
 pub(super) fn sentence(excess: &Excess, operations: u64) -> String {
     let shares = excess.shares();
     let part = |time: u64, share: f64| format!("{} ({:.0} %)", span(time / operations.max(1)), share * 100.0);
@@ -27,11 +29,11 @@ pub(super) fn sentence(excess: &Excess, operations: u64) -> String {
     )
 }
 
-/// What is said where most of the time passed in libcephfs.
+/// The sentence for extra time that passed mostly in libcephfs.
 pub(super) const IN_LIBCEPHFS: &str = "libcephfs waited for the cluster: a metadata server, an OSD, a client that holds a capability, or the network to \
      them; from here, these look the same. `ceph -s` and `ceph health detail` tell them apart.";
 
-/// Judges operations in flight: `others` were answered meanwhile by the same daemon.
+/// Judges operations in flight. `others`: how many operations the same daemon answered meanwhile.
 pub(super) fn of_stalls(oldest: &Event, others: u64, mut because: Vec<String>) -> Verdict {
     let reason = if others == 0 {
         "Nothing else was asked of this libcephfsd and answered meanwhile: a daemon that hangs, all its workers waiting for the cluster, \
@@ -49,7 +51,7 @@ pub(super) fn of_stalls(oldest: &Event, others: u64, mut because: Vec<String>) -
     Verdict { because, ..Verdict::unknown("") }
 }
 
-/// Judges failures by who could have said so.
+/// Judges failures: the daemon is to blame if it served none of them; else the culprit is not known.
 pub(super) fn of_errors(failed: &[Event], mut because: Vec<String>) -> Verdict {
     let unserved = failed.iter().filter(|event| !event.phases.known()).count() as u64;
     if unserved == failed.len() as u64 {

@@ -1,4 +1,4 @@
-//! What there is to judge: the slow operations of one connection, and what else happened on it before and meanwhile.
+//! The material of a verdict: the slow operations of one connection, and its other operations before and meanwhile.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -17,36 +17,40 @@ use crate::{
     window::slower_first,
 };
 
-/// The share of the extra time from which what was seen directly outweighs what is the rest: two faults at once are rare.
+/// From this share of the extra time on, a directly observed cause outweighs an inferred one: two faults at once are
+/// rare.
 pub(super) const SEEN: f64 = 0.3;
 /// At most this many of the slowest operations are judged.
 pub(super) const JUDGED: usize = 128;
-/// Times that come from the kernel's jiffies, 1 to 10 ms each, mean nothing up to this.
+/// The error, nanoseconds, of times that the kernel counts in jiffies of 1 to 10 ms; a smaller time means nothing.
 pub(super) const JIFFY: u64 = 10 * MS;
-/// An answer this much later than normal is late: less may be the clock's granularity or the scheduler.
+/// An answer is late if it exceeds the normal by at least this, nanoseconds: less may be the clock or the scheduler.
 const LATE: u64 = 10 * MS;
 
-/// What is acknowledged within this part of the time for which it was held back was acknowledged at once.
+/// A segment was acknowledged "at once" if that took at most the time for which it was held back, divided by this.
 const AT_ONCE: u64 = 8;
 
-/// From this share of the slow operations on, packets in this host's queueing discipline are no coincidence.
+/// Packets in this host's queueing discipline are no coincidence if at least this share of the slow operations met
+/// them.
 const QUEUED: f64 = 0.25;
-/// And from this one on, they are what the operations wait for, if nothing else is.
+/// The operations waited for these packets, without other evidence, if at least this share of them met them.
 const HELD: f64 = 0.5;
-/// The slowest operations with this share of the time say when an incident was, but for the first of them with that one.
+/// An incident lasts as long as the slowest operations that have `MOST` of the slow time together; the earliest of
+/// these, with `EARLY` of their time, do not count for its beginning.
 pub(super) const MOST: f64 = 0.75;
 const EARLY: f64 = 0.1;
-/// Clocks drift by 50 millionths: 3 ms in this time, nanoseconds.
+/// How long a comparison of clocks stays valid, nanoseconds: clocks drift by 50 ppm, 3 ms in this time.
 const CLOCKS_HOLD: u64 = 60 * SECOND;
 
-/// What shares a network and a server: a connection, else (where the probe does not know it) a mount.
+/// Operations with the same route share a network path and a server. It is a protocol and a connection, or a mount
+/// where the probe does not know the connection.
 type Route = (&'static str, u64, MountKey);
 
-/// The connection with most of the slow time, sorted for judging.
+/// The operations of the connection (or mount) with most of the slow time.
 pub(super) struct Scene<'a> {
-    /// Whether a server stands behind the operations.
+    /// Whether the operations are requests to a server.
     pub remote: bool,
-    /// Whether a daemon of this host asks that server for everybody.
+    /// Whether the operations go through the libcephfs proxy.
     pub proxied: bool,
     /// Operations on this connection that the slow events stand for.
     pub count: u64,
@@ -56,31 +60,34 @@ pub(super) struct Scene<'a> {
     pub share: f64,
     /// How many more connections had slow operations.
     pub elsewhere: u64,
-    /// The slowest of all.
+    /// The slowest operation.
     slowest: &'a Event,
-    /// The slowest whose phases are known, slowest first.
+    /// The slowest operations with known phases, slowest first, at most [`JUDGED`].
     pub judged: Vec<&'a Event>,
-    /// What ended before the first slow operation began, in the order of ending.
+    /// Operations that ended before the first slow operation began, in the order of ending.
     pub before: Vec<&'a Event>,
-    /// What ended between then and the end of the last slow one, these included, in the order of ending.
+    /// Operations that ended from then to the end of the last slow operation, including the slow ones, in the order of
+    /// ending.
     pub during: Vec<&'a Event>,
-    /// From which duration on operations are slow, by kind.
+    /// The least duration of a slow operation, nanoseconds, by kind.
     slow_from: BTreeMap<KindOf, u64>,
     normals: Normals,
     pub long_term: &'a LongTerm,
     /// When the slow operations began.
     pub from: Nanos,
-    /// The difference of this host's clock and the peer's, before.
+    /// The difference of this host's clock and the peer's before the incident; `None` if not known, or the peer's stood
+    /// still.
     pub clocks: Option<Clocks>,
-    /// For how long the peer's clock stood still, nanoseconds.
+    /// For how long the peer's clock stood still, nanoseconds; `None` if it did not, or that is not known.
     pub stood_still: Option<u64>,
-    /// Of the judged operations that say more of their connection, the share at whose end packets waited in this host's queueing discipline.
+    /// The share of the judged operations at whose end packets waited in this host's queueing discipline. Operations
+    /// that carry no details of their connection are left out.
     pub queued: f64,
-    /// The path.
+    /// Whether the network path became longer.
     pub path: PathState,
-    /// What TCP counted of what it sent.
+    /// What TCP counted while it sent; `None` if not known.
     pub sending: Option<Sending>,
-    /// Segments of the server's connections that this host dropped, or that came damaged, if the judged operations waited for them.
+    /// Segments of the server's connections that did not get through, if the judged operations waited for them.
     pub drops: Option<Drops>,
 }
 
@@ -107,7 +114,7 @@ impl<'a> Scene<'a> {
         let slowest = *mine.first()?;
         mine.retain(|event| event.phases.known());
         mine.truncate(JUDGED);
-        // Of all, where there was next to nothing before: what is late is not most of it.
+        // With too few operations before, all are used: even meanwhile, the late ones are not most.
         let recent = |event: &&&Event| event.end().saturating_add(CLOCKS_HOLD) >= from;
         let clocks = Clocks::of(before.iter().filter(recent).copied())
             .or_else(|| Clocks::of(before.iter().chain(&during).filter(recent).copied()));
@@ -147,36 +154,37 @@ impl<'a> Scene<'a> {
         self.normals.of_event(event)
     }
 
-    /// What came before and was not itself slow.
+    /// Operations that ended before the incident and were not slow.
     pub fn fast_before(&self) -> impl Iterator<Item = &'a Event> {
         self.before.iter().copied().filter(|event| is_fast(event, &self.slow_from))
     }
 
-    /// The normal of the slowest operation, if it is known, and whether it is what was just before.
+    /// The normal of the slowest operation, if known, and whether it is from the operations just before.
     pub fn normal_of_slowest(&self) -> Option<(Normal, bool)> {
         let normal = self.normal(self.slowest);
         normal.is_known().then(|| (normal, self.has_recent_normal()))
     }
 
-    /// Whether what was just before says how long the slowest operation takes normally.
+    /// Whether the operations just before suffice for the normal of the slowest operation.
     pub fn has_recent_normal(&self) -> bool {
         self.normals.has_recent(self.slowest)
     }
 
-    /// Whether there was enough just before for the connection's round trips to be known.
+    /// Whether the operations just before suffice for the connection's normal round trip.
     pub fn has_recent_past(&self) -> bool {
         self.normals.has_recent_of_any_size(self.slowest)
     }
 
-    /// What round trips to the server took for hours, if that was learned.
+    /// The round trip to the server learned over hours, nanoseconds, if known.
     pub fn learned_round_trip(&self) -> Option<u64> {
         self.long_term.round_trip(self.slowest.mount)
     }
 
-    /// The part of the time on the wire for which the request lay in this host's queueing discipline, as far as that is known.
+    /// The part of the time on the wire, nanoseconds, for which the request waited in this host's queueing discipline,
+    /// as far as known.
     pub fn local(&self, event: &Event) -> u64 {
         if let Some(transit) = event.stamped() {
-            // What its queueing discipline or its interface does not take, TCP holds back.
+            // TCP holds back a request that the queueing discipline or the interface does not accept.
             let held = if self.is_queued() || self.was_not_sent(event) { transit.held } else { 0 };
             return stamped_local(event).saturating_add(held).min(event.phases.wire);
         }
@@ -185,8 +193,8 @@ impl<'a> Scene<'a> {
         longer.max(self.held_back().map_or(0, |sending| sending.busy_part(extra)))
     }
 
-    /// Whether TCP held a request back for most of its time though the peer's window was open, and what was sent before and after was acknowledged at once: nothing but
-    /// this host kept it.
+    /// Whether only this host delayed a request. TCP held it back for most of its time although the peer's window was
+    /// open, and what was sent was acknowledged at once.
     pub fn was_not_sent(&self, event: &Event) -> bool {
         let is_kept = |transit: SendTiming| {
             transit.retransmitted == 0
@@ -198,14 +206,16 @@ impl<'a> Scene<'a> {
         event.stamped().is_some_and(is_kept) && self.sending.is_some_and(sends_nothing)
     }
 
-    /// What TCP counted, if it was for this host's queueing discipline that data was not acknowledged. A slow server keeps none, but for what its acknowledgements
-    /// are delayed by: if there is some for most of the time, and packets wait here whenever an operation ends, that is where. Where sends are stamped, the stamps say so.
+    /// TCP's counts, if data was unacknowledged because it waited in this host's queueing discipline. A slow server
+    /// leaves no data unacknowledged, apart from delayed acknowledgements. If data is unacknowledged most of the time,
+    /// and packets wait on this host when operations end, the data is among them. `None` where sends are stamped: the
+    /// stamps tell more.
     pub fn held_back(&self) -> Option<Sending> {
         let sending = self.sending.filter(|sending| sending.is_busy() && !sending.is_paced);
         sending.filter(|_| self.queued >= HELD && self.judged.iter().all(|event| event.stamped().is_none()))
     }
 
-    /// The share of the operations that were answered meanwhile as fast as ever.
+    /// The share of the operations answered meanwhile that were as fast as normal, 0 to 1.
     pub fn fast_share(&self) -> f64 {
         let from = self.judged.iter().map(|event| event.start).min().unwrap_or(0);
         let meanwhile = self.during.iter().filter(|event| event.start >= from && !event.flags.unanswered);
@@ -221,13 +231,13 @@ impl<'a> Scene<'a> {
         self.queued >= QUEUED
     }
 
-    /// Mean over the judged operations.
+    /// The mean of `time` over the judged operations; 0 without any.
     pub fn mean(&self, time: impl Fn(&Event) -> u64) -> f64 {
         let sum: f64 = self.judged.iter().map(|event| time(event) as f64).sum();
         sum / (self.judged.len().max(1) as f64)
     }
 
-    /// Whether an operation was answered late.
+    /// Whether an operation took at least twice its normal time on the wire, and at least [`LATE`] more.
     pub fn is_late(&self, event: &Event) -> bool {
         let normal = self.normal(event).wire;
         !event.operation.waits_by_design()
@@ -235,7 +245,8 @@ impl<'a> Scene<'a> {
             && event.phases.wire.saturating_sub(normal) >= LATE
     }
 
-    /// What was answered late while the slow operations lasted, whether slow as a whole or not; the latest first.
+    /// The operations answered late while the slow operations lasted, including those that were not slow as a whole;
+    /// longest on the wire first.
     pub fn answered_late(&self) -> Vec<&'a Event> {
         let mut events: Vec<_> = self.during.iter().filter(|event| self.is_late(event)).copied().collect();
         events.sort_by_key(|event| Reverse(event.phases.wire));
@@ -249,46 +260,47 @@ pub(super) fn flight(event: &Event) -> (Nanos, Nanos) {
     (sent, sent.saturating_add(event.phases.wire))
 }
 
-/// From when to when it was under way.
+/// The time at which an operation began and the time at which it ended.
 pub(super) fn stretch(event: &Event) -> (Nanos, Nanos) {
     (event.start, event.end())
 }
 
-/// Likewise, as its stamps say it.
+/// The part of the time on the wire, nanoseconds, for which a request waited in this host's queueing discipline by its
+/// stamps; 0 without stamps.
 pub(super) fn stamped_local(event: &Event) -> u64 {
     event.stamped().map_or(0, |transit| transit.local.min(event.phases.wire))
 }
 
-/// The part of the time on the wire for which the answer lay in this host's socket, because nobody took it: at least.
+/// The least part of the time on the wire, nanoseconds, for which the answer waited in this host's socket to be read.
 pub(super) fn unread(event: &Event) -> u64 {
     let unread = u64::from(event.network.unread_us) * 1_000;
     if unread > JIFFY { unread.min(event.phases.wire) } else { 0 }
 }
 
-/// The part of the duration that is in none of the phases.
+/// The part of the duration, nanoseconds, that belongs to no phase.
 pub(super) fn rest(event: &Event) -> u64 {
     let Phases { queue, wire, deliver } = event.phases;
     event.duration.saturating_sub(queue.saturating_add(wire).saturating_add(deliver))
 }
 
-/// For how long both of two stretches lasted.
+/// The length of the overlap of two stretches, nanoseconds.
 pub(super) fn overlap((from, to): (Nanos, Nanos), (since, until): (Nanos, Nanos)) -> u64 {
     to.min(until).saturating_sub(from.max(since))
 }
 
-/// How much of a stretch these cover: disjoint ones, in their order.
+/// How much of a stretch `stretches` cover, nanoseconds. They must be disjoint and ascending.
 pub(super) fn covered(stretches: &[(Nanos, Nanos)], (from, to): (Nanos, Nanos)) -> u64 {
     let first = stretches.partition_point(|(_, until)| *until < from);
     let near = stretches.iter().skip(first).take_while(|(since, _)| *since <= to);
     near.map(|stretch| overlap(*stretch, (from, to))).sum()
 }
 
-/// Of what a total of times grew by meanwhile, what passed `within` a part of the time elapsed: at least.
+/// A total grew by `grown` during `elapsed`. Returns the least part of that growth that fell into the part `within`.
 pub(super) fn not_between(grown: u64, elapsed: u64, within: u64) -> u64 {
     grown.saturating_sub(elapsed.saturating_sub(within))
 }
 
-/// Overlapping stretches joined, in their order.
+/// Joins overlapping stretches; the result is disjoint and ascending.
 pub(super) fn union(mut stretches: Vec<(Nanos, Nanos)>) -> Vec<(Nanos, Nanos)> {
     stretches.sort_unstable();
     let mut joined: Vec<(Nanos, Nanos)> = Vec::with_capacity(stretches.len());
@@ -317,7 +329,8 @@ fn queued(judged: &[&Event]) -> f64 {
     f64::from(queued) / f64::from(all.max(1))
 }
 
-/// Of operations, the slowest first: those that have most of the time. What is slow for another reason, or was before the fault, has little of it.
+/// The slowest operations that have [`MOST`] of the time together. `slow`: slowest first. Operations that are slow for
+/// another reason, or were before the fault, have little of the time.
 pub(super) fn with_most_of_time<'a, 'e>(slow: &'a [&'e Event]) -> &'a [&'e Event] {
     let all: f64 = slow.iter().map(|event| event.duration as f64).sum();
     let mut sum = 0.0;
@@ -330,7 +343,8 @@ pub(super) fn with_most_of_time<'a, 'e>(slow: &'a [&'e Event]) -> &'a [&'e Event
     slow.get(..count).unwrap_or_default()
 }
 
-/// When what is judged began: an incident may have a few slow operations of another reason in front. They are the slowest first.
+/// When the incident began. A few operations that are slow for another reason may precede it; they are skipped. `slow`:
+/// slowest first.
 fn begin(slow: &[&Event]) -> Option<Nanos> {
     let slowest = with_most_of_time(slow);
     let mut starts: Vec<_> = slowest.iter().map(|event| (event.start, event.duration as f64)).collect();
@@ -344,8 +358,8 @@ fn begin(slow: &[&Event]) -> Option<Nanos> {
     first.or(starts.first()).map(|(start, _)| *start)
 }
 
-/// What the recorder and the slow events tell of one connection: before `from`, and from then to `to`. The recorder may
-/// have lost the slow ones by now.
+/// The operations of one connection before `from`, and those from `from` to `to`. They come from the recorder and from
+/// the slow events, as the recorder may have overwritten these.
 fn history<'a>(
     slow: &[&'a Event],
     around: &'a [Event],
@@ -355,8 +369,8 @@ fn history<'a>(
 ) -> (Vec<&'a Event>, Vec<&'a Event>) {
     let recorded = around.iter().filter(|event| route(event) == here && event.end() <= to);
     let mut all: Vec<_> = slow.iter().copied().chain(recorded).collect();
-    // A slow operation is there twice: as an event, and as the recorder has it.
-    // The one that says more of its connection comes first; of equals, in whatever order they came, the same one.
+    // A slow operation may be there twice: as an event and as a record. The one with details of its connection is kept;
+    // the rest of the key makes the choice independent of the order of the input.
     let tells =
         |event: &&Event| (Reverse(event.network.min_rtt_us), event.start, event.phases.wire, event.network.rtt_us);
     all.sort_by_key(|event| (event.identity(), tells(event)));
@@ -365,7 +379,7 @@ fn history<'a>(
     (all, during)
 }
 
-/// The least that a slow operation of each kind took.
+/// The least duration of a slow operation, nanoseconds, by kind.
 fn slow_from(slow: &[&Event]) -> BTreeMap<KindOf, u64> {
     let mut slow_from = BTreeMap::<KindOf, u64>::new();
     for event in slow {
@@ -375,7 +389,7 @@ fn slow_from(slow: &[&Event]) -> BTreeMap<KindOf, u64> {
     slow_from
 }
 
-/// Whether it took less than the slow ones of its kind.
+/// Whether an operation took less time than all slow operations of its kind.
 fn is_fast(event: &Event, slow_from: &BTreeMap<KindOf, u64>) -> bool {
     slow_from.get(&roughly(event)).is_none_or(|least| event.duration < *least)
 }

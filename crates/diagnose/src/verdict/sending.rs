@@ -1,8 +1,10 @@
-//! What TCP counted while slow operations were under way: whether the path carried all that it can, or the server's window was closed.
+//! What TCP counted while slow operations were under way: whether the path was saturated, or the server's receive
+//! window limited sending.
 //!
-//! TCP counts for how long something was sent and not acknowledged (`chrono_stat`). The peer's TCP acknowledges whether or not its service reads, until its
-//! window is full, and that is counted as well. So a slow server makes no connection busy, but for acknowledgements that it delays: requests are acknowledged
-//! long before they are answered. A path that is too narrow does, and the rate at which data is acknowledged is then its own.
+//! TCP counts how long data was sent and not acknowledged (`chrono_stat`): the connection is busy then. The server's
+//! TCP acknowledges data whether or not the service reads it, until the receive window is full. TCP counts that time as
+//! well. Requests are acknowledged long before they are answered, so a slow server does not make a connection busy,
+//! except by delayed acknowledgements. A saturated path does, and data is then acknowledged at the path's own rate.
 
 use model::{Direction, Event, Nanos, SocketTotals};
 
@@ -13,29 +15,32 @@ use crate::{
     units::{MS, SECOND},
 };
 
-/// From this share of the time on something was not acknowledged, the connection is busy.
+/// A connection is busy if sent data was unacknowledged for at least this share of the time.
 const BUSY: f64 = 0.6;
-/// And so much of the time the path needs for what was written, at its rate: delayed acknowledgements make a connection busy without a load.
+/// A busy path is loaded if, at its rate, it needs at least this share of the time for the bytes written. Delayed
+/// acknowledgements make a connection busy without load.
 const NEEDED: f64 = 0.4;
-/// From this share of the time on, the peer's window was why most of it passed.
+/// The peer's window is to blame if it limited sending for at least this share of the time.
 const MOSTLY: f64 = 0.5;
-/// Up to this share of the time, the peer's window was not why.
+/// The peer's window counts as open if it limited sending for at most this share of the time.
 const OPEN: f64 = 0.1;
 
-/// From this share of the extra time on, a longer path is why a connection is busy. Else many requests on any path make it so.
+/// A longer path explains a busy connection if it adds at least this share of the extra time. Else many requests make
+/// any connection busy.
 const LONGER: f64 = 0.2;
 
-/// Shares of the time in which slow operations were under way.
+/// What TCP counted. `busy`, `window` and `window_at_most` are shares of the time in which slow operations were under
+/// way.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sending {
-    /// Something was sent and not acknowledged: at least.
+    /// Sent data was not acknowledged for at least this share.
     busy: f64,
-    /// What waited to be sent did not fit the peer's window: at least, and at most.
+    /// Data that waited to be sent did not fit the peer's window for at least this share, and at most the next.
     window: f64,
     window_at_most: f64,
-    /// How long the path takes for what was written.
+    /// The share of the observed time that the path needs, at `rate`, for the bytes written.
     needed: f64,
-    /// At which data was acknowledged, bytes a second; 0 where that is not known.
+    /// The rate at which data was acknowledged, bytes per second; 0: not known.
     rate: f64,
     /// Answers prove a longer path that is a good part of the extra time.
     is_longer: bool,
@@ -43,7 +48,7 @@ pub(super) struct Sending {
     pub is_paced: bool,
 }
 
-/// A slow operation's end, when its totals were read; and these.
+/// The end of a slow operation, when the socket's totals were read, and the totals.
 type Seen = (Nanos, SocketTotals);
 
 impl Sending {
@@ -70,7 +75,7 @@ impl Sending {
             let rates = seen.iter().filter(|(_, totals)| is(totals)).map(|(_, totals)| totals.delivery_rate);
             median(rates.collect()).unwrap_or(0)
         };
-        // Where there was not always something to send, the path may be faster than its rate says, but not slower.
+        // A rate taken while the application sent too little is a lower bound of what the path carries.
         let unlimited = rates(|totals| !totals.application_limited);
         let rate = if unlimited > 0 { unlimited.max(rates(|_| true)) as f64 } else { 0.0 };
         let share = |time: u64, of: u64| time as f64 / (of as f64).max(1.0);
@@ -85,7 +90,7 @@ impl Sending {
         })
     }
 
-    /// Whether data was on its way most of the time, and not for want of the peer's window.
+    /// Whether sent data was unacknowledged most of the time, and the peer's window was not the reason.
     pub fn is_busy(&self) -> bool {
         self.busy >= BUSY && self.is_window_open()
     }
@@ -95,23 +100,24 @@ impl Sending {
         self.window_at_most <= OPEN
     }
 
-    /// The part of this time for which data was on its way: at least.
+    /// The least part of `time`, nanoseconds, for which sent data was unacknowledged, without delayed acknowledgements.
     pub fn busy_part(&self, time: Nanos) -> Nanos {
         let part = (time as f64 * self.busy.min(1.0)) as Nanos;
         if self.is_loaded() { part } else { part.saturating_sub(ACK_DELAY) }
     }
 
-    /// The part of this time for which the server's window was closed: at least.
+    /// The least part of `time`, nanoseconds, for which the server's window limited sending.
     pub fn window_part(&self, time: Nanos) -> Nanos {
         (time as f64 * self.window.min(1.0)) as Nanos
     }
 
-    /// Whether what waited to be sent did not fit the peer's window for most of the time. A server that does not read closes its window; a middlebox may make it small.
+    /// Whether the peer's window limited sending for most of the time. A server that does not read closes its window; a
+    /// middlebox may make it small.
     pub fn is_for_want_of_window(&self) -> bool {
         self.window >= MOSTLY
     }
 
-    /// Whether delayed acknowledgements are not why it was busy.
+    /// Whether there is another reason than delayed acknowledgements for the connection to be busy.
     fn is_loaded(&self) -> bool {
         self.is_longer || self.needed >= NEEDED
     }
@@ -121,12 +127,12 @@ impl Sending {
         self.is_busy() && self.is_loaded()
     }
 
-    /// For which share of the time data was on its way, percent.
+    /// The share of the time for which sent data was unacknowledged, percent.
     pub fn busy_percent(&self) -> f64 {
         self.busy.min(1.0) * 100.0
     }
 
-    /// Said where either was so.
+    /// A sentence about a saturated path or a limiting window; `None` if neither was seen.
     pub fn sentence(&self) -> Option<String> {
         if self.is_saturated() {
             let rate = if self.needed >= NEEDED {
@@ -161,14 +167,14 @@ fn written(events: &[&Event], from: Nanos, to: Nanos) -> u64 {
     ended.filter(|event| event.operation.direction() == Some(Direction::Written)).map(|event| event.bytes).sum()
 }
 
-/// What two of the totals grew by.
+/// By how much two totals grew between two readings, nanoseconds.
 struct Grown {
     busy: Nanos,
     window: Nanos,
 }
 
 impl Grown {
-    /// `None` if they are not of one connection's socket.
+    /// `None` if the growth is impossible, so the totals are of different sockets.
     fn of(before: &SocketTotals, now: &SocketTotals, elapsed: Nanos) -> Option<Self> {
         let since = now.since(before);
         let [busy, window] = [since.busy_ms, since.window_ms].map(|ms| u64::from(ms) * MS);

@@ -1,22 +1,29 @@
-//! Time on the wire, split into the network's and the server's as far as that can be proved.
+//! Splits the time on the wire into the network's part and the server's, as far as that can be proved.
 //!
-//! For every operation there are a lower and an upper bound of the network's time:
-//! - A round-trip sample taken during its flight. The peer may hold an acknowledgement back for 40 ms and sends it with
-//!   the answer if that is ready first, so the network's time lies between the sample less 50 ms and the sample.
-//! - Stamps of its own send (BPF timestamping): likewise between what the acknowledgement took, less what it may have been
-//!   delayed by, and that with the time in TCP's own queue. A request that was lost and sent again shows; a lost answer does not.
-//! - Another operation that was sent and answered during its flight: TCP keeps the order, so until then the network was no slower.
-//! - Other kinds of operations that stayed fast meanwhile. Not if segments were lost: that can hit one and spare the next.
-//! - A path that became longer (`path`): each round trip that the operation may have taken; one that is as short as before: next to nothing.
-//! - Retransmissions again and again, with answers between, during the operations with most of the time: the path loses segments.
-//! - Segments of answers out of order during the operations with most of the time, and hardly any before: the path loses others.
-//! - A path that carries all that it can (`sending`): as much of the time as the connection was busy. What did not fit the server's window waited for the server.
-//! - Retransmissions while nobody was answered: as much silence as they can stand for may be the network's, and is, if
-//!   they are as many as the silence needs. A path that loses requests may lose answers, and of that nothing is seen
-//!   here: then all of the wire time may be the network's.
+//! Every operation has a lower and an upper bound of the network's time. They come from:
+//! - A round trip measured during the operation's flight. The peer may delay an acknowledgement by 40 ms, or send it
+//!   with the answer if that is ready first. So the network's time is at most the round trip, and at least 50 ms less.
+//! - Stamps of the operation's own sends (BPF timestamping). The lower bound is the time until the acknowledgement,
+//!   less its possible delay; the upper bound is that time and the time in TCP's own queue. Stamps show a request that
+//!   was lost and sent again, but not a lost answer.
+//! - Another operation that was sent and answered during the flight. TCP keeps the order, so the network was no slower
+//!   until then.
+//! - Other kinds of operations that stayed fast meanwhile. They do not count if segments were lost: a loss can hit one
+//!   operation and spare the next.
+//! - The path (`path`). If it became longer, each round trip that the operation may have taken is longer. If it is as
+//!   short as before, the network's part is next to nothing.
+//! - Repeated retransmissions, with answers between, during the operations with most of the time: the path loses
+//!   segments.
+//! - Segments of answers out of order during the operations with most of the time, and hardly any before: the path
+//!   loses other segments.
+//! - A saturated path (`sending`): the network's part is the share of the time for which the connection was busy. Data
+//!   that did not fit the server's window waited for the server.
+//! - Retransmissions during a silence. The silence that they can explain may be the network's; it is proved if there
+//!   are as many as the silence needs. A path that loses requests may also lose answers, which this host cannot see:
+//!   then all of the wire time may be the network's.
 //!
-//! Where nothing is known the bounds are zero and all of the wire time. Operations of which that is so are taken to be like the
-//! others, if most of the time is the others'; else the verdict is unknown.
+//! Where nothing is known, the bounds are zero and all of the wire time. Such operations are taken to be like the
+//! others if the others have most of the time; else the verdict is unknown.
 
 use model::{Cause, Direction, Event, Layer, Operation, SendTiming};
 
@@ -33,48 +40,51 @@ use crate::{
     units::{counted, span},
 };
 
-/// A longer path that explains this share is the fault.
+/// A longer path is the fault if it explains at least this share of the extra time on the wire.
 const WORTH_A_FAULT: f64 = 0.3;
 
 /// The network's part of the wire time over some operations.
 #[derive(Debug, Default)]
 pub(super) struct Split {
-    /// Wire time beyond normal, nanoseconds, summed; the bounds of the network's part in it.
+    /// The sum of the wire time beyond normal, and the bounds of the network's part in it; nanoseconds.
     excess: u64,
     low: u64,
     high: u64,
     operations: u64,
-    /// The operations of which nothing is known, and their part of `excess`: all of it is in `high` as well.
+    /// The number of operations without evidence, and their part of `excess` (all of it is also in `high`),
+    /// nanoseconds.
     silent: u64,
     unsaid: u64,
-    /// Mean of the bounds over the whole wire time, summed.
+    /// The sum of the means of both bounds of the network's part in the whole wire time, nanoseconds.
     network: f64,
-    /// Least round-trip sample of each operation's flight.
+    /// The median of the least round trips of the operations' flights, nanoseconds.
     round_trip: Option<u64>,
-    /// Round-trip samples before.
+    /// The median round trip before, else the learned one; nanoseconds.
     normal_round_trip: Option<u64>,
-    /// The kind of operation that stayed fast meanwhile, and its median wire time.
+    /// A kind of operation that stayed fast meanwhile, and its median wire time, nanoseconds.
     witness: Option<(Operation, u64)>,
     /// Most segments retransmitted during one flight; `None` if the count before is not known.
     retransmitted: Option<u32>,
-    /// Longest time without any answer on the connection while segments were retransmitted.
+    /// The longest time without an answer on the connection while segments were retransmitted, nanoseconds.
     silence: u64,
-    /// Part of `low` that only the retransmissions account for.
+    /// The part of `low` from operations whose retransmissions prove it.
     by_retransmission: u64,
-    /// The extremes of the requests whose sends were stamped, and how many these are.
+    /// The extremes over the requests whose sends were stamped, and the number of these requests.
     stamped: Option<(SendTiming, u32)>,
     path: Option<Path>,
-    /// The path is as short as before; and timestamps say so.
+    /// The path is as short as before.
     as_ever: bool,
+    /// The server's timestamps can be compared with this host's clock.
     timestamps: bool,
-    /// The path loses segments, and that is where most of the time passed; and segments of answers, likewise.
+    /// Lost segments explain most of the time.
     loses: bool,
+    /// Lost segments of answers explain most of the time.
     loses_answers: bool,
     /// What TCP counted of what it sent.
     sending: Option<Sending>,
-    /// The slow kinds of operations were slow now and then only.
+    /// Most operations of the slow kinds were not late meanwhile.
     comes_and_goes: bool,
-    /// Part of `low` for which answers were on their way that came later than usual.
+    /// The part of `low` during which late answers were on their way, nanoseconds.
     late: u64,
 }
 
@@ -90,7 +100,7 @@ impl Split {
         split.normal_round_trip = history.normal_round_trip;
         split.witness = history.witness;
         split.comes_and_goes = history.comes_and_goes;
-        // What this host's own queueing discipline holds back is not acknowledged either.
+        // Data that waits in this host's own queueing discipline is unacknowledged, too.
         let own_queue = scene.is_queued() && events.iter().all(|event| event.stamped().is_none());
         let held_here = own_queue && scene.sending.is_some_and(|sending| sending.is_busy());
         split.sending = scene.sending.filter(|_| !own_queue);
@@ -104,12 +114,13 @@ impl Split {
                 split.normal_round_trip.map_or(0, |sample| sample.min(normal.wire).saturating_sub(ACK_DELAY));
             let mut low = bounds.low.saturating_sub(usual).min(excess);
             let mut high = bounds.high.saturating_sub(usual_low).min(excess);
-            // Where segments were sent again, the round trips say nothing of the time between.
+            // Where segments were sent again, round trips do not cover the time between.
             if let PathState::AsEver(more) = scene.path
                 && !history.lossy
                 && bounds.retransmitted == Some(0)
             {
-                // TCP may have held it back for want of a window, and it may have taken more round trips than usual.
+                // TCP may have held the request back for a window, and the operation may have taken more round trips
+                // than usual.
                 let held = event.stamped().map_or(0, |transit| transit.held);
                 let again = more_turns(event.bytes, split.normal_round_trip.unwrap_or(0), excess);
                 high = high.min(more.saturating_mul(turns(event.bytes)).saturating_add(held).saturating_add(again));
@@ -124,7 +135,7 @@ impl Split {
             }
             if let Some(sending) = split.sending {
                 if sending.is_saturated() {
-                    // What is read waits on the way to the server as a request only.
+                    // Of a read, only the small request goes to the server, so a busy way there proves nothing for it.
                     high = high.max(sending.busy_part(excess));
                     let is_written = event.operation.direction() == Some(Direction::Written);
                     low = if is_written { low.max(sending.busy_part(excess)) } else { low };
@@ -160,48 +171,51 @@ impl Split {
         split
     }
 
-    /// The layer and its proven share of all extra wire time.
+    /// The layer at fault, and its proven share of all extra wire time, 0 to 1; `Unknown` and 0 if none is proved.
     pub fn layer(&self) -> (Layer, f64) {
         let (network, server) = self.shares();
         let said = 1.0 - self.unsaid as f64 / self.excess.max(1) as f64;
-        // What stands still now and then may be the path, this host's queue or the server's whole host, and few round trips are seen then.
+        // A fault that comes and goes may be in the path, in this host's queue or in the server's host, and few round
+        // trips are measured during it.
         let enough = if self.comes_and_goes { DOMINANT } else { HALF };
         match (network >= HALF, server >= enough) {
             (true, false) => (Layer::Network, network * said),
-            // A longer path is a fault already: that the server has another one is less likely than that the path explains more than is known.
+            // A longer path is one fault. That it explains more than is proved is likelier than a second fault of the
+            // server.
             (false, _) if self.longer_path().is_some() && network >= WORTH_A_FAULT => (Layer::Network, HALF),
             (false, true) => (Layer::Server, server * said),
             _ => (Layer::Unknown, 0.0),
         }
     }
 
-    /// Mean network time per operation, milliseconds, if the split is decided.
+    /// The mean network time per operation, milliseconds; `None` if no layer is proved.
     pub fn network_ms(&self) -> Option<f64> {
         (self.layer().0 != Layer::Unknown).then(|| self.network / self.operations.max(1) as f64 / 1e6)
     }
 
-    /// Whether most of what speaks against the network are retransmissions.
+    /// Whether retransmissions are most of the evidence against the network.
     pub fn by_retransmission(&self) -> bool {
         !self.is_lossy() && self.by_retransmission > self.low / 2
     }
 
-    /// Whether the path loses segments of either way, and that is where most of the time passed.
+    /// Whether lost segments, of requests or of answers, explain most of the time.
     fn is_lossy(&self) -> bool {
         self.loses || self.loses_answers
     }
 
-    /// Whether segments of answers that came out of order are what speaks against the network.
+    /// Whether segments of answers out of order are the only evidence of loss.
     pub fn by_order(&self) -> bool {
         self.loses_answers && !self.loses
     }
 
-    /// Whether nothing but round trips, or what TCP counted, speaks against the network.
+    /// Whether round trips, or TCP's counts, are the only evidence against the network.
     pub fn by_round_trips(&self) -> bool {
         let by_path = self.longer_path().is_some_and(|path| path.back.is_none_or(|back| back == 0));
         (by_path || (self.is_saturated() && self.path.is_none())) && self.stamped.is_none()
     }
 
-    /// Whether the fault comes and goes, and neither losses nor the way back speak against the network: a host that stands still makes some round trips long, too.
+    /// Whether the fault comes and goes, without losses and without a longer way back. A server's host that pauses
+    /// makes some round trips long, too.
     pub fn by_some_round_trips(&self) -> bool {
         self.comes_and_goes
             && !self.is_lossy()
@@ -209,12 +223,12 @@ impl Split {
             && self.path.and_then(|path| path.back).unwrap_or(0) == 0
     }
 
-    /// Whether it is for answers that were late on their way that most of the time passed, though the path is not longer throughout.
+    /// Whether late answers explain at least half of the time, although the path is not longer throughout.
     fn is_late(&self) -> bool {
         self.longer_path().is_none() && self.late as f64 >= self.excess as f64 * HALF
     }
 
-    /// How likely it is the network's, and the server's, if neither is proved.
+    /// The probabilities of the network and of the server if neither is proved; they add up to 1.
     pub fn odds(&self) -> (f64, f64) {
         let excess = self.excess.max(1) as f64;
         let (low, high) = (self.low as f64 / excess, self.high as f64 / excess);
@@ -222,29 +236,29 @@ impl Split {
         (network, 1.0 - network)
     }
 
-    /// What is wrong with the network, if anything is.
+    /// The cause to name if the network is at fault.
     pub fn network_cause(&self) -> Cause {
         match self.path {
             _ if self.is_lossy() || self.by_retransmission() => Cause::Loss,
             Some(path) if path.is_narrow => Cause::NarrowPath,
             _ if self.is_late() => Cause::NarrowPath,
-            // A path that is longer on the way back, too, carries less.
+            // A saturated path is narrow, unless the way back became longer, too.
             _ if self.is_only_saturated() => Cause::NarrowPath,
             _ => Cause::LongerPath,
         }
     }
 
-    /// Whether the path carried all that it can.
+    /// Whether the path was saturated.
     fn is_saturated(&self) -> bool {
         self.sending.is_some_and(|sending| sending.is_saturated())
     }
 
-    /// Whether what was to be sent did not fit the peer's window, and that is where most of the time passed.
+    /// Whether the peer's window limited sending for most of the time.
     pub fn is_for_want_of_window(&self) -> bool {
         self.sending.is_some_and(|sending| sending.is_for_want_of_window())
     }
 
-    /// Whether that is all that is wrong with it.
+    /// Whether saturation is the path's only fault.
     pub fn is_only_saturated(&self) -> bool {
         self.is_saturated() && !self.loses && self.path.and_then(|path| path.back).unwrap_or(0) == 0
     }
@@ -259,7 +273,7 @@ impl Split {
         self.path.filter(|path| path.is_certain())
     }
 
-    /// The figures.
+    /// The sentences that state the evidence and the bounds.
     pub fn sentences(&self) -> Vec<String> {
         let mut said = Vec::new();
         if let Some(path) = self.longer_path() {
@@ -369,7 +383,8 @@ impl Split {
         said
     }
 
-    /// What is proved of the operations that say something, if they are most: the network's share, and the server's.
+    /// The proven shares of the network and of the server in the extra time of the operations with evidence; zero if
+    /// these have less than half of the extra time.
     fn shares(&self) -> (f64, f64) {
         let said = self.excess.saturating_sub(self.unsaid);
         if said == 0 || said < self.unsaid {
