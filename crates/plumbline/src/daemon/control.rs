@@ -1,4 +1,4 @@
-//! The control socket: how `plumbline snapshot` reaches the daemon. One line in, one line out.
+//! The control socket, by which `plumbline snapshot` reaches the daemon. A request is one line, and so is its answer.
 
 use std::{
     fs,
@@ -15,18 +15,19 @@ use anyhow::{Context, Result, bail};
 
 /// Name of the socket in the runtime directory.
 const SOCKET: &str = "control";
-/// Requests that are read in one go.
+/// The most requests that are read at one wake-up.
 const MAX_AT_ONCE: usize = 8;
-/// A peer that does not talk within this time is no friend.
+/// How long a peer may take to send its request: the daemon's thread waits for it.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// The daemon's end.
+/// The daemon's end of the socket.
 pub struct Control {
     listener: UnixListener,
 }
 
 impl Control {
-    /// Listens in the runtime directory, for root only. The lock is held: an old socket there is nobody's.
+    /// Listens in the runtime directory, for root only. The caller holds the lock, so an old socket there belongs to a
+    /// daemon that has ended, and is replaced.
     ///
     /// # Errors
     ///
@@ -45,7 +46,7 @@ impl Control {
         &self.listener
     }
 
-    /// Those who ask for a snapshot now; the others that wait get their turn with the next wake-up.
+    /// The peers that request a snapshot, at most [`MAX_AT_ONCE`]; further ones are read at the next wake-up.
     pub fn snapshot_requests(&self) -> Vec<UnixStream> {
         let mut wanted = Vec::new();
         for _ in 0..MAX_AT_ONCE {
@@ -69,12 +70,12 @@ fn read_request(stream: &mut UnixStream) -> Result<String> {
     Ok(line.trim().to_owned())
 }
 
-/// Answers and hangs up. A peer that has gone is no error.
+/// Answers with one line and closes the connection. A peer that has gone is no error.
 pub fn answer(mut stream: UnixStream, line: &str) {
     let _ = writeln!(stream, "{line}");
 }
 
-/// The other end: asks the running daemon for a snapshot and waits for it. Returns the bundle's path.
+/// Requests a snapshot from the running daemon and waits for the bundle. Returns its path.
 ///
 /// # Errors
 ///
@@ -96,9 +97,9 @@ fn ask(mut stream: UnixStream, patience: Duration) -> Result<String> {
     let mut line = String::new();
     let answered = writeln!(stream, "snapshot").and_then(|()| BufReader::new(stream).read_line(&mut line));
     match answered {
-        // EAGAIN is how a time limit on a socket ends.
+        // A read beyond the socket's time limit fails with EAGAIN.
         Err(error) if error.kind() == ErrorKind::WouldBlock => bail!("the daemon did not answer in time"),
-        // It went away between two of our calls: what that is called depends on which.
+        // The daemon ended between two calls; the error depends on which call failed.
         Err(error) => bail!("the daemon went away: {error}"),
         Ok(_) => {}
     }

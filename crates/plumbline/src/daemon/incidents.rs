@@ -1,4 +1,5 @@
-//! What becomes of incidents and requests here: bundles, made and renewed, the log, and those who collect.
+//! Handles incidents and requests for snapshots: makes and updates bundles, logs them, and passes incidents to
+//! publishers.
 
 use std::{collections::BTreeSet, io::Write, os::unix::net::UnixStream};
 
@@ -19,7 +20,7 @@ use crate::{
 /// Snapshots under way at the same time: each holds a copy of the flight recorder.
 const MAX_SNAPSHOTS: usize = 2;
 
-/// Turns reports into bundles.
+/// Makes bundles from detection's reports.
 pub(super) struct Bundles<'a> {
     pub config: &'a Config,
     pub collector: &'a Collector,
@@ -34,7 +35,7 @@ impl Reporter for Bundles<'_> {
         self.collector.next_id(detected, protocol, kind)
     }
 
-    /// Has the bundle made, or, if there is one, renewed.
+    /// Has the collector make the incident's bundle, or update it. Returns whether the collector accepted that.
     fn report(&mut self, source: &dyn EventSource, rules: &Rules, report: Report<'_>) -> bool {
         let Report { change, id, known, told_until, described, recorder, children } = report;
         let episode = change.episode();
@@ -79,13 +80,14 @@ impl Reporter for Bundles<'_> {
     }
 }
 
-/// The seconds before `from`, and no more of them than an eighth of the disk limit holds: 32 bytes each, compressed.
+/// The flight recorder's records of the seconds before `from`; `None` if the configuration wants none. They take at
+/// most an eighth of the disk limit, at 32 bytes a compressed record.
 pub fn excerpt(config: &Config, recorder: &Recorder, from: u64) -> Option<Recorder> {
     let span = nanos(config.evidence.recorder);
     (span > 0).then(|| recorder.excerpt(from.saturating_sub(span), limit(config)))
 }
 
-/// What ended later than `until`, likewise; nothing if that is not known.
+/// The flight recorder's records that ended after `until`, within the same limit; `None` if `until` is not known.
 pub fn excerpt_after(config: &Config, recorder: &Recorder, until: Option<u64>) -> Option<Recorder> {
     let until = until.filter(|_| !config.evidence.recorder.is_zero())?;
     Some(recorder.excerpt(until.saturating_add(1), limit(config)))
@@ -95,7 +97,7 @@ fn limit(config: &Config) -> usize {
     (config.cleanup.max_bytes / 8 / 32).clamp(100, 20_000) as usize
 }
 
-/// What each probe has lost since it was loaded, by cause; and what was left out on purpose.
+/// What each probe has lost since it was loaded, by cause, and how much sampling left out.
 pub fn losses_of(watch: &ProbeSet, sample_shift: u32) -> Losses {
     let (consumed, not_understood) = watch.consumed();
     let of = |((protocol, counters), (_, runs)): ((&Protocol, Counters), (_, Runs))| {
@@ -123,7 +125,8 @@ impl Daemon {
         logging::lost(id.as_str(), cause, message, self.setup.config.audit);
     }
 
-    /// Has a bundle made now, and tells `asker` when it is there.
+    /// Has the collector make a bundle now, and answers `asker` when the bundle is written. `by` names who requested
+    /// it.
     pub(super) fn snapshot(&mut self, by: &str, asker: Option<UnixStream>) {
         let Some(collector) = &self.collector else { return };
         if self.snapshots.len() >= MAX_SNAPSHOTS {
@@ -184,7 +187,7 @@ impl Daemon {
                 self.detection.lost(id, *cause == Cause::Gone);
                 (id, format!("error the bundle was lost: {message}"))
             }
-            Outcome::NotTidied { message } => return tracing::error!("old bundles cannot be looked at: {message}"),
+            Outcome::NotTidied { message } => return tracing::error!("cannot look for old bundles: {message}"),
             Outcome::Tidied => return,
         };
         let index = self.snapshots.iter().position(|(waits_for, _)| waits_for == id);

@@ -1,4 +1,4 @@
-//! One daemon a host: a lock in the runtime directory.
+//! A lock in the runtime directory ensures that one daemon runs on a host.
 
 use std::{
     env, fs,
@@ -10,15 +10,15 @@ use std::{
 use anyhow::{Context, Result, bail};
 use nix::fcntl::{Flock, FlockArg};
 
-/// Where the lock and the control socket are: systemd's RUNTIME_DIRECTORY, else /run/plumbline.
+/// The directory of the lock and the control socket: systemd's RUNTIME_DIRECTORY, else /run/plumbline.
 pub fn runtime_dir() -> PathBuf {
     env::var_os("RUNTIME_DIRECTORY")
         .filter(|dir| !dir.is_empty())
         .map_or_else(|| "/run/plumbline".into(), PathBuf::from)
 }
 
-/// Where maps are pinned: a folder of bpffs with the runtime directory's name, so that two daemons that may run side by
-/// side (a demo beside the real one) do not share pins either.
+/// The bpffs directory in which maps are pinned. It has the runtime directory's name, so that two daemons with
+/// different runtime directories (a demo beside the real one) do not share pins.
 pub fn pin_dir(runtime: &Path) -> PathBuf {
     let name = runtime.file_name().map_or("plumbline".into(), |name| name.to_string_lossy());
     // bpffs refuses names with a dot.
@@ -29,16 +29,16 @@ pub fn pin_dir(runtime: &Path) -> PathBuf {
 pub fn output_dir_of_running(runtime: &Path) -> Option<PathBuf> {
     let path = runtime.join(FILE);
     let file = fs::File::open(&path).ok()?;
-    // Whoever can lock it, shared, learns that nobody holds it.
+    // A shared lock succeeds only if no daemon holds the exclusive one.
     let held = matches!(Flock::lock(file, FlockArg::LockSharedNonblock), Err((_, nix::errno::Errno::EWOULDBLOCK)));
     let text = held.then(|| fs::read_to_string(&path).ok())??;
     text.lines().nth(1).map(PathBuf::from)
 }
 
-/// Name of the lock in the runtime directory: the process's id, and its output directory.
+/// The lock file's name in the runtime directory. Its lines are the daemon's process id and its output directory.
 const FILE: &str = "lock";
 
-/// Held while the daemon runs; the kernel gives it up with the process, however that ends.
+/// The lock, held while the daemon runs. The kernel releases it when the process ends, even if it is killed.
 pub struct Lock {
     file: Flock<fs::File>,
 }
@@ -48,7 +48,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// When another daemon holds it; the message says which process.
+    /// When another daemon holds the lock (the message has its process id), or the file cannot be created.
     pub fn take(runtime: &Path, output_dir: &Path) -> Result<Self> {
         fs::DirBuilder::new()
             .recursive(true)
@@ -84,7 +84,7 @@ impl Lock {
         }
     }
 
-    /// Says who holds the lock, and where its incidents go.
+    /// Writes this process's id and the output directory into the lock file.
     ///
     /// # Errors
     ///

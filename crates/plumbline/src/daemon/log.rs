@@ -1,4 +1,4 @@
-//! Logging: the journal under systemd, else standard error, and syslog beside it when nobody is looking at that.
+//! Logging: the journal under systemd; else standard error, and also syslog if standard error is no terminal.
 
 use std::{env, io::IsTerminal};
 
@@ -25,12 +25,13 @@ pub fn start(verbose: u8) {
     let syslog = (journal.is_none() && !terminal && !stderr_is_the_journal()).then(syslog).flatten();
     let layers = journal.map(Layer::boxed).into_iter().chain(stderr.map(Layer::boxed)).chain(syslog);
     let layers: Vec<_> = layers.collect();
-    // A second start can only be a test's: the first one stays.
+    // Only tests start logging twice; the first start stays in force.
     let _ = tracing_subscriber::registry().with(layers.with_filter(level)).try_init();
     probes::log_libbpf();
 }
 
-/// The variable alone proves nothing: children of a service inherit it (systemd.exec(5), `$JOURNAL_STREAM`).
+/// Whether standard error is the journal. `$JOURNAL_STREAM` alone does not prove it, since children of a service
+/// inherit the variable (systemd.exec(5)); it must name the device and inode of standard error.
 fn stderr_is_the_journal() -> bool {
     let stderr = nix::sys::stat::fstat(std::io::stderr()).map(|about| format!("{}:{}", about.st_dev, about.st_ino));
     env::var("JOURNAL_STREAM").is_ok_and(|stream| stderr.is_ok_and(|stderr| stderr == stream))

@@ -1,4 +1,4 @@
-//! What the daemon says about itself: log records with fields, and the audit.
+//! The daemon's log records, with fields, and its audit records.
 
 use diagnose::counted;
 use model::{Incident, Losses, ProbeLosses};
@@ -6,14 +6,14 @@ use probes::{Capability, State};
 
 use crate::evidence::{Counters, Outcome, Sweep, Why};
 
-/// A record that audits are made of, if they are asked for. `what` is one word, `details` a sentence.
+/// Logs an audit record if auditing is enabled. `what` is one word, `details` a sentence.
 pub fn audit(enabled: bool, what: &str, details: impl FnOnce() -> String) {
     if enabled {
         tracing::info!(target: "audit", audit = what, "audit: {what}: {}", details());
     }
 }
 
-/// An incident has begun.
+/// Logs that an incident has begun.
 pub fn incident(incident: &Incident, audited: bool) {
     let Incident { id, anomaly, verdict, .. } = incident;
     let (layer, cause) = (verdict.layer.name(), verdict.cause.map_or("", |cause| cause.name()));
@@ -32,13 +32,13 @@ pub fn incident(incident: &Incident, audited: bool) {
     audit(audited, "incident", || format!("{id} {}", anomaly.observed));
 }
 
-/// A bundle was not made, or not renewed.
+/// Logs that a bundle was not made, or not updated.
 pub fn lost(id: &str, cause: &str, message: &str, audited: bool) {
     tracing::error!(incident = id, cause, "bundle {id} lost ({cause}): {message}");
     audit(audited, "collection", || format!("{id} lost ({cause})"));
 }
 
-/// A bundle is on disk.
+/// Logs that a bundle is on disk.
 pub fn written(outcome: &Outcome, audited: bool) {
     let Outcome::Written { id, path, bytes, seconds, actions_failed } = outcome else { return };
     let failed = match actions_failed {
@@ -51,7 +51,7 @@ pub fn written(outcome: &Outcome, audited: bool) {
     audit(audited, "collection", || format!("{path} {bytes} bytes{failed}"));
 }
 
-/// Old bundles are gone, or should be.
+/// Logs which old bundles were deleted, and how many could not be.
 pub fn deletions(sweep: &Sweep, audited: bool) {
     for deleted in &sweep.deleted {
         let why = match deleted.why {
@@ -67,7 +67,7 @@ pub fn deletions(sweep: &Sweep, audited: bool) {
     }
 }
 
-/// A probe works better or worse than before.
+/// Logs a probe's new state.
 pub fn probe(capability: &Capability) {
     let (probe, reason) = (capability.probe, &capability.reason);
     match capability.state {
@@ -77,7 +77,7 @@ pub fn probe(capability: &Capability) {
     }
 }
 
-/// The last words.
+/// Logs the totals when the daemon stops.
 pub fn stopped(incidents: u64, bundles_lost: u64, losses: &Losses, counters: &Counters) {
     let lost = lost_line(losses);
     let lost = if lost.is_empty() { "nothing lost".into() } else { format!("lost: {lost}") };
@@ -91,7 +91,7 @@ pub fn stopped(incidents: u64, bundles_lost: u64, losses: &Losses, counters: &Co
     );
 }
 
-/// `smb ring_full 12, nfs swept 1`: empty if nothing was lost.
+/// The losses by probe and cause, such as `smb ring_full 12, nfs swept 1`; empty if nothing was lost.
 fn lost_line(losses: &Losses) -> String {
     let of = |(probe, losses): &(String, ProbeLosses)| {
         let lost = losses.by_cause().into_iter().filter(|(_, lost)| *lost > 0);
@@ -100,7 +100,8 @@ fn lost_line(losses: &Losses) -> String {
     losses.probes.iter().flat_map(of).collect::<Vec<_>>().join(", ")
 }
 
-/// `smb 0 of 120, nfs 1 of 40`: a probe whose operations stay unfinished while nothing is asked for leaks them.
+/// The unfinished operations by probe, such as `smb 0 of 120, nfs 1 of 40`. If operations stay unfinished on an idle
+/// host, the probe leaks them.
 fn unfinished(losses: &Losses) -> String {
     let of = |(probe, losses): &(String, ProbeLosses)| format!("{probe} {} of {}", losses.unfinished, losses.started);
     losses.probes.iter().map(of).collect::<Vec<_>>().join(", ")

@@ -1,4 +1,4 @@
-//! Gives memory back that is needed only now and then: loading programs and writing bundles take megabytes.
+//! Returns memory to the kernel after rare work: loading BPF programs and writing bundles take megabytes.
 
 use std::{ffi::c_void, ptr::NonNull};
 
@@ -8,7 +8,7 @@ use procfs::{
     process::{MMPermissions, MMapPath, MemoryPageFlags, PageInfo, Process},
 };
 
-/// Gives back what was allocated and is free.
+/// Returns the free memory of the heap to the kernel.
 pub fn release_free_memory() {
     // SAFETY: malloc_trim has no preconditions.
     #[cfg(target_env = "gnu")]
@@ -17,8 +17,8 @@ pub fn release_free_memory() {
     }
 }
 
-/// Gives back the parts of the program that are in memory. Those that are needed again come back from the page cache one by one; those for
-/// starting, and for an incident, do not.
+/// Drops the resident pages of the program file, and the heap's free memory. Pages that are needed again are mapped
+/// from the page cache one by one. The code for starting, or for an incident, stays out of memory.
 pub fn release_program() {
     if let Err(error) = release_own_pages() {
         tracing::debug!(%error, "the program's own pages stay in memory");
@@ -26,7 +26,7 @@ pub fn release_program() {
     release_free_memory();
 }
 
-/// Returns how many bytes that was.
+/// Drops the program's read-only pages. Returns how many bytes they had.
 fn release_own_pages() -> ProcResult<usize> {
     let process = Process::myself()?;
     let (program, mut pages) = (process.exe()?, process.pagemap()?);
@@ -44,7 +44,8 @@ fn release_own_pages() -> ProcResult<usize> {
         for run in infos.chunk_by(|one, other| is_as_in_file(one) == is_as_in_file(other)) {
             let length = run.len() * page;
             if let Some(address) = NonNull::new(at as *mut c_void).filter(|_| run.iter().all(is_as_in_file)) {
-                // SAFETY: these pages are read-only and as the file has them. Whoever touches one finds the same content, read anew.
+                // SAFETY: these pages are read-only and equal the file's. The next access maps the same content from
+                // the file.
                 unsafe { madvise(address, length, MmapAdvise::MADV_DONTNEED) }.map_err(std::io::Error::from)?;
                 released += length;
             }
@@ -54,7 +55,8 @@ fn release_own_pages() -> ProcResult<usize> {
     Ok(released)
 }
 
-/// Whether a page is in memory as the file has it. What the loader has relocated, and where a tracer has set a breakpoint, is a copy, and nowhere else.
+/// Whether a page is resident and backed by the file. A page that the loader relocated, or in which a tracer set a
+/// breakpoint, is a private copy: dropping it would lose the change.
 fn is_as_in_file(page: &PageInfo) -> bool {
     matches!(page, PageInfo::MemoryPage(flags) if flags.contains(MemoryPageFlags::PRESENT | MemoryPageFlags::FILE))
 }

@@ -1,7 +1,8 @@
-//! The daemon: one thread that drains, detects and hands incidents to the evidence room.
+//! The daemon: one thread that drains the ring buffer, runs detection, and hands incidents to the collector of
+//! evidence.
 //!
-//! Everything it waits for is in one epoll set ([`sources`]). On every interval the ring is drained, each rule's window
-//! is closed, and what that changed becomes a bundle or an update of one.
+//! The thread waits on one epoll set ([`sources`]). At every interval it drains the ring and closes each rule's window.
+//! An incident that begins becomes a bundle; one that changes updates its bundle.
 
 mod control;
 mod incidents;
@@ -48,31 +49,32 @@ pub use reload::{refuse_to_be_blind, start_watch};
 use sources::{Sources, Wake};
 use waiting::Waiting;
 
-/// Mounts and modules are looked after this often even if nothing seems to have changed.
+/// How often the daemon checks mounts and kernel modules, even without a sign of change.
 const MAINTAIN_EVERY: Duration = Duration::from_secs(4);
-/// More events than this in a second and the kernel side begins to sample.
+/// From this rate of events per second on, the BPF programs sample.
 const FLOOD_PER_SECOND: u64 = 50_000;
-/// One event in 2^this at the least.
+/// The coarsest sampling: one event in 2 to this power.
 const MAX_SAMPLE_SHIFT: u32 = 12;
-/// How long a stop may take until what is accepted is written; what takes longer is cut. Detaching comes on top of it.
+/// How long accepted bundles may take to be written when the daemon stops; later ones are cut off. Detaching the probes
+/// takes additional time.
 const DRAIN_LIMIT: Duration = Duration::from_millis(1300);
-/// How much of it may go into sending the last incidents; what is not sent by then is not.
+/// How much of that time may be spent on sending the last incidents to OpenTelemetry; the rest are dropped.
 const SEND_LIMIT: Duration = Duration::from_millis(500);
 
-/// How the daemon was asked to run.
+/// How the daemon is to run.
 pub struct Setup {
     pub config: Config,
-    /// Where the configuration came from, to read it again on SIGHUP.
+    /// The configuration's file, which SIGHUP reads again.
     pub config_file: Option<PathBuf>,
     pub all_filesystems: bool,
     pub duration: Option<Duration>,
 }
 
-/// Runs until it is told to stop.
+/// Runs the daemon until a signal or its duration ends it. Calls `started` once the probes are attached.
 ///
 /// # Errors
 ///
-/// When it cannot start: another one runs, no permission, an output directory that is not ours.
+/// When the daemon cannot start: another one runs, permissions are missing, or the output directory is not usable.
 pub fn run(setup: Setup, started: impl FnOnce(&[Capability], &ProbeSet)) -> Result<()> {
     let runtime = runtime_dir();
     let lock = Lock::take(&runtime, &setup.config.output_dir)?;
@@ -91,12 +93,12 @@ struct Daemon {
     source: KernelSource,
     collector: Option<Collector>,
     detection: Detection,
-    /// Snapshots under way, and who waits for them.
+    /// Snapshots under way, each with the peer that waits for it.
     snapshots: Vec<(Id, Option<UnixStream>)>,
     consumed_before: u64,
     maintained: Instant,
     tidied: Instant,
-    /// When what is normal was last written.
+    /// When the learned normals were last written.
     kept: Instant,
     stop_at: Option<Instant>,
     incidents: u64,
@@ -114,7 +116,8 @@ impl Daemon {
     fn start(setup: Setup, runtime: &std::path::Path, lock: Lock) -> Result<Self> {
         let pin_dir = lock::pin_dir(runtime);
         probes::clean_pins(&pin_dir);
-        // Attaching can take seconds. Until signals are blocked, they simply end the process, and nothing outlives it.
+        // Attaching can take seconds. A signal that arrives before `Sources::new` blocks it ends the process, and
+        // leaves nothing behind.
         let mut watch = start_watch(&setup.config)?;
         refuse_to_be_blind(&watch.state())?;
         let sources = Sources::new(setup.config.watch_interval)?;
@@ -160,7 +163,7 @@ impl Daemon {
             tracing::info!("configuration: {notice}");
         }
         if self.setup.config.rules.is_empty() {
-            tracing::warn!("no rule is configured: nothing will be noticed");
+            tracing::warn!("no rule is configured, so no incident will be detected");
         }
         let leftovers = self.collector.as_ref().map_or(0, |collector| collector.counters().leftovers);
         if leftovers > 0 {
@@ -169,7 +172,7 @@ impl Daemon {
         }
         let rules = self.setup.config.rules.len();
         logging::audit(self.setup.config.audit, "started", || format!("{rules} rules"));
-        // Not under systemd is no error.
+        // An error does not matter: the daemon may run without systemd.
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     }
 
@@ -181,7 +184,7 @@ impl Daemon {
                 return Ok(());
             }
             let stop_in = self.stop_at.map(|stop| stop - now);
-            // The interval's own wake-ups come first; with a long interval, these do.
+            // With a long watch interval, this limit wakes the daemon for its chores.
             let chores_in = Some((MAINTAIN_EVERY + Duration::from_secs(1)).saturating_sub(now - self.maintained));
             let limit = [stop_in, watchdog, chores_in, self.waiting.due_in(now)].into_iter().flatten().min();
             for wake in self.sources.wait(limit)? {
@@ -238,7 +241,7 @@ impl Daemon {
         self.publish.tidy();
     }
 
-    /// Has detection do something, and makes bundles of what it reports.
+    /// Runs a step of detection, and makes bundles from its reports.
     fn detect(&mut self, step: fn(&mut Detection, &dyn EventSource, &mut dyn Reporter)) {
         let Some(collector) = &self.collector else { return };
         let mut bundles = Bundles {
@@ -252,7 +255,7 @@ impl Daemon {
         step(&mut self.detection, &self.source, &mut bundles);
     }
 
-    /// What has to be done now and then, however long the watch interval is.
+    /// Does the periodic work that does not depend on the watch interval.
     fn do_chores(&mut self) {
         if self.maintained.elapsed() >= MAINTAIN_EVERY {
             self.maintain();
@@ -264,13 +267,13 @@ impl Daemon {
         if self.tidied.elapsed() >= self.setup.config.cleanup.interval {
             self.tidied = Instant::now();
             if let Some(collector) = &self.collector {
-                // Refused means that it is busy writing, which tidies as well.
+                // The collector refuses while it writes bundles; that work deletes old bundles, too.
                 let _ = collector.tidy();
             }
         }
     }
 
-    /// Samples while flooded, and says so.
+    /// Adapts the sampling of events to their rate, and logs each change.
     fn adapt(&mut self) {
         let (consumed, _) = self.source.watch().consumed();
         let rate =
@@ -296,12 +299,13 @@ impl Daemon {
         self.source.maintain().iter().for_each(logging::probe);
     }
 
-    /// Finishes what is under way, within [`DRAIN_LIMIT`], and says what there was.
+    /// Finishes the work under way, within [`DRAIN_LIMIT`], and logs the totals.
     fn stop(mut self) {
         let deadline = Instant::now() + DRAIN_LIMIT;
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
         self.publish.stop_serving();
-        // Nothing more comes in, so that a flood does not hold us up. If that fails, it is drained all the same.
+        // The empty filter stops events, so that a flood does not delay the stop. If it fails, the ring is drained all
+        // the same.
         let _ = self.source.watch_mut().set_filter(&Filter::default());
         self.drain();
         self.source.begin_interval();
@@ -310,7 +314,7 @@ impl Daemon {
         Self::stop_recorder(&mut self.source);
         self.keep_normals();
         self.publish.stop_sending(deadline.min(Instant::now() + SEND_LIMIT));
-        // As things are now, not as they were when the interval ended.
+        // Read again, as losses may have grown since the interval ended.
         let losses = losses_of(self.source.watch(), self.source.sample_shift());
         if let Some(collector) = self.collector.take() {
             let counters = collector.counters();

@@ -1,4 +1,5 @@
-//! What is normal here outlives the daemon: read at its start, written now and then and at its end.
+//! The learned normals outlive the daemon: it reads them when it starts, and writes them at an interval and when it
+//! stops.
 
 use std::{
     path::PathBuf,
@@ -10,13 +11,13 @@ use diagnose::long_term::LongTerm;
 use super::Daemon;
 use crate::{config::Config, detection::kept};
 
-/// How often it is written.
+/// How often the normals are written.
 pub const EVERY: Duration = Duration::from_secs(600);
 
-/// What an earlier daemon learned. What cannot be read is no reason not to watch.
+/// The normals that an earlier daemon learned; empty if their file cannot be read, which is logged.
 pub fn load(config: &Config) -> LongTerm {
     kept::load(&path(config)).unwrap_or_else(|error| {
-        tracing::warn!("what is normal is learned anew: {error:#}");
+        tracing::warn!("cannot read the learned normals, so learning starts again: {error:#}");
         LongTerm::default()
     })
 }
@@ -26,7 +27,7 @@ fn path(config: &Config) -> PathBuf {
 }
 
 impl Daemon {
-    /// Writes what was learned, if anything was. It is small, and nobody waits until it is on disk.
+    /// Writes the normals if there are any. The file is small, so it is written on this thread, without fsync.
     pub(super) fn keep_normals(&mut self) {
         self.kept = Instant::now();
         let long_term = self.detection.long_term();
@@ -35,10 +36,7 @@ impl Daemon {
         }
         let path = path(&self.setup.config);
         if let Err(error) = kept::save(&path, long_term) {
-            tracing::warn!(
-                "what is normal here is not known after a restart: cannot write {}: {error}",
-                path.display()
-            );
+            tracing::warn!("the learned normals will be lost at a restart: cannot write {}: {error}", path.display());
         }
     }
 }

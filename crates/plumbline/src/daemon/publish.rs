@@ -1,4 +1,4 @@
-//! What the daemon keeps for those who collect figures, and what it tells them when they ask.
+//! The figures that the daemon keeps for publishers, and the snapshots that it makes of them.
 
 use std::{
     borrow::Cow,
@@ -25,7 +25,7 @@ use crate::{
     },
 };
 
-/// Mounts that are told of; more would be a page of nothing else.
+/// The most mounts in a snapshot; more would dominate the metrics page.
 const MAX_MOUNTS: usize = 1000;
 
 /// Counters over the daemon's life, and the publishers.
@@ -50,11 +50,11 @@ pub struct Publish {
 }
 
 impl Publish {
-    /// Begins to serve what the configuration asks for. An address that is taken is no error: see the log.
+    /// Starts the configured publishers. An address that is in use is logged, and is no error.
     ///
     /// # Errors
     ///
-    /// When the kernel is out of descriptors.
+    /// When no file descriptor is left.
     pub fn start(config: &Config) -> Result<Self> {
         let exchange = Arc::new(SnapshotExchange::new().context("cannot make an eventfd")?);
         let operations = probes::protocols().flat_map(|protocol| protocol.all_operations());
@@ -84,12 +84,12 @@ impl Publish {
         Ok(publish)
     }
 
-    /// Follows another configuration; what could not be served is tried again.
+    /// Takes over another configuration, and retries publishers that could not start.
     pub fn reconfigure(&mut self, config: &Config) {
         let wanted = config.prometheus;
         if wanted.listen != self.wanted.listen || self.server.is_none() {
-            // First: the new address may be the old one, or overlap with it. Who waits for an answer there is told to come
-            // again, since this thread has none for them now.
+            // The old server stops first, as the new address may overlap with the old one. Closing the exchange ends
+            // the waits of its scrapes, since this thread cannot answer them now.
             if self.server.is_some() {
                 self.exchange.close();
                 self.server = None;
@@ -99,7 +99,7 @@ impl Publish {
         }
         self.wanted = wanted;
         if config.otlp != self.exported || self.exporter.is_none() {
-            // The old one sends what it still has by itself.
+            // The old exporter's thread sends what it still has, and ends.
             self.exporter = export(config.otlp.as_ref(), &self.exchange, &self.counts);
             self.exported = config.otlp.clone();
         }
@@ -115,12 +115,13 @@ impl Publish {
         self.know_rules(config);
     }
 
-    /// Where publishers ask.
+    /// The exchange through which publishers request snapshots.
     pub fn exchange(&self) -> &SnapshotExchange {
         &self.exchange
     }
 
-    /// An incident has begun, or is over; `bundle` is where it is written to.
+    /// Counts an incident that has begun, and queues a record for OpenTelemetry when it has begun or is over. `bundle`:
+    /// the path of its bundle.
     pub fn incident(&mut self, incident: &Incident, bundle: &Path, change: &Change) {
         let anomaly = &incident.anomaly;
         if let Some(protocol) = probes::protocol(&anomaly.probe).filter(|_| change.opened()) {
@@ -137,7 +138,7 @@ impl Publish {
         }
     }
 
-    /// Takes from `watch` what there is: the kernel side is another from now on.
+    /// Takes the last counts from `watch`, which is about to be replaced by probes that count from zero.
     pub fn begin_again(&mut self, watch: &ProbeSet) {
         self.snapshot(watch, 0);
         self.tally.begin_again();
@@ -145,20 +146,20 @@ impl Publish {
         self.run_time.begin_again();
     }
 
-    /// Gives back what nobody needs any more.
+    /// Frees a snapshot that is too old to serve requests.
     pub fn tidy(&self) {
         if self.exchange.tidy() {
             release_free_memory();
         }
     }
 
-    /// Nobody is served any more.
+    /// Stops the metrics server, and ends the waits for snapshots.
     pub fn stop_serving(&mut self) {
         self.exchange.close();
         self.server = None;
     }
 
-    /// What is still to be sent is, if that is done by `deadline`.
+    /// Sends what the OpenTelemetry exporter still has, until `deadline` at the latest.
     pub fn stop_sending(&mut self, deadline: Instant) {
         if let Some(exporter) = self.exporter.take() {
             exporter.stop(deadline);
@@ -171,7 +172,7 @@ impl Publish {
         }
     }
 
-    /// A counter that appears with its first incident shows no increase: so those that may come are zero.
+    /// Adds a zero counter for each rule: a counter that appears with its first incident would show no increase.
     fn know_rules(&mut self, config: &Config) {
         for rule in &config.rules {
             self.incidents.entry((rule.rule.protocol().name, rule.rule.kind().into())).or_default();
@@ -210,8 +211,8 @@ impl Publish {
         }
     }
 
-    /// The remote file systems of this namespace, by the first of their mounts, which is what names them; and those of
-    /// others that have been counted.
+    /// The remote file systems of this mount namespace, each by the first of its mounts, which names it; and the
+    /// counted ones of other namespaces.
     fn mounts(&self, watch: &ProbeSet) -> Vec<(Arc<str>, model::Mount)> {
         let table = watch.mounts();
         let is_first = |point: &MountPoint| table.get(point.device).is_some_and(|first| first.id == point.id);
@@ -221,7 +222,7 @@ impl Publish {
             let mount = model::Mount { source: label(&mount.source), server: label(&mount.server), ..mount };
             ([label(mount.label()), mount.source.clone(), mount.server.clone(), mount.fstype.clone()], mount)
         };
-        // In order, and each once: places may be mounted over.
+        // The map sorts the mounts and removes duplicates: a mount point may have been mounted over.
         let all: BTreeMap<_, _> = here.chain(counted).map(cut).collect();
         all.into_iter().map(|([name, ..], mount)| (name.into(), mount)).collect()
     }
@@ -256,8 +257,8 @@ impl Publish {
 }
 
 impl Daemon {
-    /// Reads what is mounted, since that has changed. What was counted until then belongs to what was mounted, and what was
-    /// counted on something unknown to what is mounted now.
+    /// Reads the table of mounts again after a change. Counts so far belong to the old table's mounts; counts of keys
+    /// that the old table lacks belong to the new table's mounts.
     pub(super) fn mounts_changed(&mut self) {
         let watch = self.source.watch();
         let tally = &mut self.publish.tally;
@@ -275,15 +276,15 @@ impl Daemon {
     }
 }
 
-/// What the kernel has counted, if that can be read.
+/// The kernel's histograms; `None` if they cannot be read, which is logged.
 fn histograms(watch: &ProbeSet) -> Option<Vec<(Operation, MountKey, Histogram)>> {
     watch
         .histograms()
-        .inspect_err(|error| tracing::warn!(%error, "histograms cannot be read, so metrics stand still"))
+        .inspect_err(|error| tracing::warn!(%error, "cannot read the histograms, so metrics do not change"))
         .ok()
 }
 
-/// Calls `what` with the names that mounts have now.
+/// Calls `what` with the current names of mounts.
 fn with_names<T>(watch: &ProbeSet, what: impl FnOnce(&Names<'_>) -> T) -> T {
     let mounted = |key| mounted(watch, key);
     let known = |key| watch.mount(key).label().to_owned();
@@ -321,7 +322,7 @@ fn export(wanted: Option<&Otlp>, exchange: &Arc<SnapshotExchange>, counts: &Arc<
             Some(exporter)
         }
         Err(error) => {
-            tracing::warn!("nothing is sent to {endpoint}: {error:#}; mend that, and reload");
+            tracing::warn!("nothing is sent to {endpoint}: {error:#}; correct that, and reload");
             None
         }
     }
@@ -350,13 +351,13 @@ fn run_on_incident(command: &[String], counts: &Arc<on_incident::Counts>) -> Opt
             Some(started)
         }
         Err(error) => {
-            tracing::warn!("{program} is not run for incidents: {error:#}; mend that, and reload");
+            tracing::warn!("{program} is not run for incidents: {error:#}; correct that, and reload");
             None
         }
     }
 }
 
-/// An incident as a record: what a person would want to know of it first, and where the rest is.
+/// An incident as an OpenTelemetry record: its main facts, and the path of its bundle.
 fn otlp_record(incident: &Incident, bundle: &Path) -> IncidentRecord {
     let Incident { anomaly, verdict, top, .. } = incident;
     let (over, layer) = (incident.closed, verdict.layer.name());

@@ -1,4 +1,4 @@
-//! The daemon's flight recorder on disk: the last minutes, always.
+//! The daemon's flight recorder on disk, which keeps the last minutes.
 
 use model::{Host, Nanos};
 
@@ -10,7 +10,7 @@ use crate::{
     view::clock::Clock,
 };
 
-/// What a recording begins with, but for what the flight recorder itself knows.
+/// The header of a recording; the recorder fills in the remaining fields.
 pub fn recording_header(config: &Config, command: Vec<String>) -> Header {
     let Host { name, kernel, plumbline } = this_host();
     let now: Nanos = super::nanos(probes::monotonic());
@@ -27,7 +27,7 @@ pub fn recording_header(config: &Config, command: Vec<String>) -> Header {
 }
 
 impl Daemon {
-    /// Begins to record, if the configuration asks for it. What cannot be recorded is no reason not to watch.
+    /// Starts the recorder again if the configuration enables it. An error is logged, and the daemon runs without it.
     pub(super) fn restart_recorder(&mut self) {
         Self::stop_recorder(&mut self.source);
         let config = &self.setup.config;
@@ -43,11 +43,11 @@ impl Daemon {
                 tap.set_reported(self.detection.rules().reported());
                 self.source.set_tap(Some(tap));
             }
-            Err(error) => tracing::error!("nothing is recorded: {error:#}; mend that, and reload"),
+            Err(error) => tracing::error!("nothing is recorded: {error:#}; correct that, and reload"),
         }
     }
 
-    /// Says when the recorder cannot write, once, and when it can again.
+    /// Logs when the recorder begins to fail, and when it writes again.
     pub(super) fn look_after_recorder(&mut self) {
         let Some(error) = self.source.tap().map(|tap| tap.writer().written().error) else { return };
         if error == self.recorder_error {
@@ -60,7 +60,7 @@ impl Daemon {
         self.recorder_error = error;
     }
 
-    /// Ends the recording with all that is known.
+    /// Ends the recording and writes out its last records.
     pub(super) fn stop_recorder(source: &mut KernelSource) {
         drop(source.set_tap(None).map(|tap| tap.into_writer().finish()));
     }

@@ -1,4 +1,4 @@
-//! SIGHUP: another configuration takes over, or the old one stays and the log says why.
+//! SIGHUP: the daemon takes over the new configuration, or keeps the old one and logs why.
 
 use anyhow::{Context, Result};
 use probes::{Capability, Filter, Options, ProbeSet, State};
@@ -15,11 +15,11 @@ use crate::{
 const RING_BYTES: u32 = 1 << 20;
 /// Operations that the flight recorder holds: 2 MiB.
 const RECORDER_RECORDS: u32 = 32_768;
-/// Bundles that may be waiting or in the works.
+/// The most bundles that may be waiting or under way.
 const QUEUE: usize = 16;
 
 impl Daemon {
-    /// Reads the configuration again. A bad one keeps the old and says why.
+    /// Reads the configuration again. If it has errors, these are logged, and the old configuration stays in force.
     pub(super) fn reload(&mut self) {
         if let Ok(now) = sd_notify::NotifyState::monotonic_usec_now() {
             let _ = sd_notify::notify(&[sd_notify::NotifyState::Reloading, now]);
@@ -55,7 +55,7 @@ impl Daemon {
             refuse_to_be_blind(&watch.state()).map_err(say)?;
             Some(watch)
         };
-        // From here on it is as good as done: the old rules' incidents end under the old configuration.
+        // The new configuration is valid. The old rules' incidents end under the old configuration.
         self.drain();
         self.source.begin_interval();
         self.detect(Detection::finish);
@@ -97,7 +97,7 @@ impl Daemon {
     }
 }
 
-/// Nothing is pinned: what is pinned there may be another watch's.
+/// Attaches the probes of a configuration. Pins no maps: another probe set's maps may still be pinned.
 pub fn start_watch(config: &Config) -> Result<ProbeSet> {
     let options = Options {
         protocols: config.probes.clone(),
@@ -108,12 +108,12 @@ pub fn start_watch(config: &Config) -> Result<ProbeSet> {
     };
     let mut watch = ProbeSet::start(&options).context("cannot start watching")?;
     if let Err(error) = watch.select_mounts() {
-        tracing::warn!("the times of what TCP sends are not known: {error:#}");
+        tracing::warn!("sends cannot be stamped, so their times are not known: {error:#}");
     }
     Ok(watch)
 }
 
-/// A daemon that can never see anything must not look as if it watched.
+/// Fails if no probe is attached and none can be attached later: such a daemon would seem to watch, and see nothing.
 pub fn refuse_to_be_blind(probes: &[Capability]) -> Result<()> {
     if probes.iter().any(|probe| probe.state != State::Unavailable || probe.may_come) {
         return Ok(());
@@ -122,7 +122,8 @@ pub fn refuse_to_be_blind(probes: &[Capability]) -> Result<()> {
     anyhow::bail!("no probe can run here, so there is nothing to watch; {}; see `plumbline doctor`", reasons.join("; "))
 }
 
-/// Bundles share the limit on disk with the recorder's segments.
+/// The collector's settings. Bundles and the recorder's segments share the limit on disk, so the recorder's part is
+/// subtracted.
 pub fn settings(config: &Config) -> Settings {
     Settings {
         output_dir: config.output_dir.clone(),

@@ -1,4 +1,5 @@
-//! What wakes the daemon: signals, the watch interval, a full ring, a change of mounts, a finished bundle, a request, a publisher.
+//! The daemon's epoll set. It wakes for signals, the watch interval, a full ring, a change of mounts, a finished
+//! bundle, a request on the control socket, or a publisher.
 
 use std::{
     fs::File,
@@ -15,7 +16,7 @@ use nix::sys::{
     timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags},
 };
 
-/// What happened.
+/// Why the daemon woke.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Wake {
@@ -38,16 +39,17 @@ pub struct Sources {
     epoll: Epoll,
     signals: SignalFd,
     interval: TimerFd,
-    /// Kept open: it is readable (POLLPRI) whenever something is mounted or unmounted (proc_pid_mounts(5)).
+    /// Kept open: the file polls as POLLPRI when a file system is mounted or unmounted (proc_pid_mounts(5)).
     _mountinfo: File,
 }
 
 impl Sources {
-    /// Blocks the daemon's signals for this thread and those that it starts, and begins to listen.
+    /// Blocks the daemon's signals for this thread and those that it starts, and listens to signals, interval and
+    /// mounts.
     ///
     /// # Errors
     ///
-    /// When the kernel is out of descriptors.
+    /// When no file descriptor is left, or /proc/self/mountinfo cannot be opened.
     pub fn new(interval: Duration) -> Result<Self> {
         let mut wanted = SigSet::empty();
         for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGUSR1] {
@@ -71,7 +73,7 @@ impl Sources {
         Ok(sources)
     }
 
-    /// Listens to another descriptor.
+    /// Adds a descriptor; its readability is reported as `wake`.
     ///
     /// # Errors
     ///
@@ -80,13 +82,14 @@ impl Sources {
         Ok(self.epoll.add(descriptor, EpollEvent::new(EpollFlags::EPOLLIN, wake as u64))?)
     }
 
-    /// Listens to the ring of a watch; call it for every new watch. The old one leaves the set by being closed.
+    /// Adds the ring buffer of a probe set; call it for every new probe set. Closing the old ring removes it from the
+    /// set.
     ///
     /// # Errors
     ///
     /// When the kernel refuses.
     pub fn add_ring(&self, descriptor: i32) -> Result<()> {
-        // SAFETY: the watch that owns the descriptor is alive in the caller.
+        // SAFETY: the caller holds the probe set that owns the descriptor.
         self.add(unsafe { BorrowedFd::borrow_raw(descriptor) }, Wake::Ring)
     }
 
@@ -100,8 +103,8 @@ impl Sources {
         Ok(self.interval.set(every, TimerSetTimeFlags::empty())?)
     }
 
-    /// Waits until something happens, at most for `limit`. Returns what did in the order of [`Wake`], so that whoever asks for
-    /// metrics finds a mount that was there before.
+    /// Waits for events, at most for `limit`. Returns them in the order of [`Wake`]: a change of mounts precedes a
+    /// request for metrics, so the metrics contain the new mount.
     ///
     /// # Errors
     ///
@@ -120,13 +123,13 @@ impl Sources {
         Ok(Wake::ALL.into_iter().filter(happened).collect())
     }
 
-    /// The next signal that came, if any.
+    /// The next pending signal, if any.
     pub fn signal(&self) -> Option<Signal> {
         let info = self.signals.read_signal().ok().flatten()?;
         Signal::try_from(i32::try_from(info.ssi_signo).ok()?).ok()
     }
 
-    /// Whether the interval is over; takes note of it.
+    /// Whether the interval is over. Resets the timer's count.
     pub fn interval_over(&self) -> bool {
         self.interval.wait().is_ok()
     }

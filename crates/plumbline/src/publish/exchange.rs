@@ -1,4 +1,4 @@
-//! Where publishers ask and the daemon answers.
+//! The exchange through which publishers request snapshots from the daemon's thread.
 
 use std::{
     os::fd::{AsFd, BorrowedFd},
@@ -10,10 +10,10 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use super::Snapshot;
 
-/// Answers younger than this serve all who ask, so that no flood of requests becomes one of the daemon's work.
+/// A snapshot younger than this serves further requests, so a flood of requests does not load the daemon.
 const FRESH: Duration = Duration::from_millis(50);
 
-/// One for all publishers. The daemon waits for its descriptor; who asks waits for the daemon.
+/// One exchange serves all publishers. The daemon polls its eventfd; a publisher blocks until the daemon answers.
 pub struct SnapshotExchange {
     wakeup: EventFd,
     state: Mutex<State>,
@@ -29,22 +29,24 @@ struct State {
 }
 
 impl SnapshotExchange {
+    /// An open exchange without a snapshot.
+    ///
     /// # Errors
     ///
-    /// When the kernel is out of descriptors.
+    /// When no file descriptor is left.
     pub fn new() -> nix::Result<Self> {
         let wakeup = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?;
         Ok(Self { wakeup, state: Mutex::default(), answered: Condvar::new() })
     }
 
-    /// How things stand; `None` if the daemon is too busy to say within `patience`, or ends.
+    /// Requests a snapshot and waits for it; `None` if the daemon does not answer within `patience`, or stops.
     pub fn ask(&self, patience: Duration) -> Option<Arc<Snapshot>> {
         let state = self.state();
         if let Some((_, last)) = state.last.as_ref().filter(|(at, _)| at.elapsed() < FRESH) {
             return Some(Arc::clone(last));
         }
         let before = state.answers;
-        // An error can only be that a wakeup is pending already.
+        // The write fails only if a wakeup is pending already.
         let _ = self.wakeup.write(1);
         let waiting = |state: &mut State| state.answers == before && !state.closed;
         let waited = self.answered.wait_timeout_while(state, patience, waiting);
@@ -53,12 +55,12 @@ impl SnapshotExchange {
         state.last.as_ref().filter(|_| answered).map(|(_, last)| Arc::clone(last))
     }
 
-    /// Whether somebody has asked since this was last looked at.
+    /// Whether a request has come since the last call. Resets the eventfd.
     pub fn is_asked(&self) -> bool {
         self.wakeup.read().is_ok()
     }
 
-    /// Serves all who wait.
+    /// Hands the snapshot to all waiting publishers.
     pub fn answer(&self, snapshot: Snapshot) {
         let mut state = self.state();
         state.answers += 1;
@@ -66,24 +68,24 @@ impl SnapshotExchange {
         self.answered.notify_all();
     }
 
-    /// Gives an answer's memory back once it is too old to serve anybody. Returns whether there was one.
+    /// Frees a snapshot that is too old to serve further requests. Returns whether there was one.
     pub fn tidy(&self) -> bool {
         self.state().last.take_if(|(at, _)| at.elapsed() >= FRESH).is_some()
     }
 
-    /// Nobody need wait any more.
+    /// Ends all waits for an answer, also future ones: they return `None`.
     pub fn close(&self) {
         self.state().closed = true;
         self.answered.notify_all();
     }
 
-    /// The opposite of [`SnapshotExchange::close`].
+    /// Lets publishers wait for answers again, after [`SnapshotExchange::close`].
     pub fn open(&self) {
         self.state().closed = false;
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing is done under the lock that could leave half of it.
+        // No code under the lock can panic halfway through an update, so a poisoned state is whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

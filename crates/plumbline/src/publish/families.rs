@@ -1,5 +1,4 @@
-//! The list of what is published: names, units, and which figures they stand for. docs/metrics.md is its twin for people;
-//! a test holds them together.
+//! The list of all metrics with their names, units and values. docs/metrics.md documents them; a test compares the two.
 
 use exposition::LabelName;
 pub use exposition::{Kind, Unit, Value};
@@ -7,12 +6,12 @@ use model::Histogram;
 
 use super::{Series, Snapshot};
 
-/// All figures of one name.
+/// All series of one metric.
 pub type Family<'s> = exposition::Family<'s, Label>;
-/// One of them.
+/// One series of a metric: its labels and its value.
 pub type Point<'s> = exposition::Point<'s, Label>;
 
-/// What a figure is told apart by.
+/// A label of a series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Label {
     Protocol,
@@ -46,7 +45,7 @@ impl LabelName for Label {
     }
 }
 
-/// Everything there is to publish, by name. A family without figures is there all the same.
+/// All metrics of a snapshot. A metric without series is in the list, too.
 pub fn families(snapshot: &Snapshot) -> Vec<Family<'_>> {
     let [durations, bytes, errors] = operations(snapshot);
     let [lost, run_time, in_flight, attached] = probes(snapshot);
@@ -320,7 +319,7 @@ mod tests {
         let rows = prometheus.lines().filter_map(|line| line.strip_prefix("| `plumbline_")?.split('`').next());
         let documented: Vec<_> = rows.map(|name| format!("plumbline_{name}")).collect();
         assert_eq!(published, documented);
-        // What it says of the bound.
+        // docs/metrics.md states this bound.
         let operations = probes::protocols().flat_map(|protocol| protocol.all_operations()).count();
         assert!(operations <= 260, "{operations}");
     }

@@ -1,8 +1,8 @@
-//! What the daemon knows, for those who collect figures: Prometheus comes for them, OpenTelemetry has them sent. Incidents are posted to a webhook,
-//! and given to a program of the operator's.
+//! Publishes the daemon's figures: Prometheus scrapes them, and the OpenTelemetry exporter sends them. Incidents are posted
+//! to a webhook, and given to a program of the operator's.
 //!
-//! The daemon's thread owns the maps. A publisher, on a thread of its own, asks for a [`Snapshot`] through the [`SnapshotExchange`];
-//! [`families`] is the one list of what is in it by name, which every encoding follows.
+//! The daemon's thread owns the BPF maps. A publisher runs on a thread of its own and requests a [`Snapshot`] through
+//! the [`SnapshotExchange`]. [`families`] lists all metrics; every encoding follows that list.
 
 mod backoff;
 mod exchange;

@@ -1,4 +1,4 @@
-//! Prometheus: `/metrics`, in the format that the client likes best.
+//! Prometheus: serves `/metrics` in the format that the client prefers.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -7,14 +7,14 @@ use exposition::{Format, Server, Source, page};
 
 use super::{SnapshotExchange, families::families};
 
-/// How long the daemon may be busy otherwise.
+/// How long a scrape waits for the daemon before it fails.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Begins to serve what the exchange gives out.
+/// Starts a server for the exchange's snapshots.
 ///
 /// # Errors
 ///
-/// When the address is taken, or not one of this host's.
+/// When the address is in use, or does not belong to this host.
 pub fn serve(address: SocketAddr, exchange: Arc<SnapshotExchange>) -> Result<Server> {
     Server::start(address, Arc::new(Exporter { exchange }))
 }

@@ -1,4 +1,4 @@
-//! How things stood at one moment.
+//! The snapshot: all published figures at one moment.
 
 use std::{borrow::Cow, collections::HashMap, hash::Hash, sync::Arc, time::SystemTime};
 
@@ -7,24 +7,24 @@ use model::Mount;
 use super::Series;
 use crate::cost::Cost;
 
-/// All that is published, as it stood at one moment.
+/// All published figures at one moment.
 #[derive(Debug)]
 pub struct Snapshot {
-    /// When.
+    /// The moment.
     pub at: SystemTime,
-    /// Since when counters count.
+    /// The time at which the counters started from zero.
     pub since: SystemTime,
-    /// Operations by kind and mount, in that order.
+    /// Operations by kind and mount, sorted by both.
     pub series: Vec<Series>,
-    /// What is mounted and watched: the `mount` label, and what is known of it.
+    /// The watched mounts, each with its `mount` label.
     pub mounts: Vec<(Arc<str>, Mount)>,
-    /// How many more there are.
+    /// How many watched mounts are missing in `mounts`.
     pub mounts_omitted: u64,
-    /// Each protocol's probe.
+    /// The figures of each protocol's probe.
     pub probes: Vec<ProbeFigures>,
-    /// Bytes in the ring that were no event, of whichever probe.
+    /// Records in the ring buffer that no probe could decode.
     pub not_understood: u64,
-    /// What was sent to an OpenTelemetry collector: signal, sent, dropped. Empty if none is configured.
+    /// Items for the OpenTelemetry collector: signal, sent, dropped. Empty if no collector is configured.
     pub otlp: Vec<(&'static str, u64, u64)>,
     /// Messages posted to a webhook, and given up. `None` if none is configured.
     pub webhook: Option<(u64, u64)>,
@@ -34,9 +34,9 @@ pub struct Snapshot {
     pub incidents: Vec<(&'static str, Cow<'static, str>, u64)>,
     /// Bundles that were not made, or not renewed.
     pub bundles_lost: u64,
-    /// Operations that were counted under [`super::OTHER`].
+    /// Operations counted on the mount `other` because there was no room for another series.
     pub folded: u64,
-    /// Series of mounts that are gone, given up to make room.
+    /// Series that were removed to make room, because their mounts are gone.
     pub retired: u64,
     /// What the daemon's process has used.
     pub cost: Cost,
@@ -64,23 +64,23 @@ impl Default for Snapshot {
     }
 }
 
-/// What one protocol's probe says of itself.
+/// The figures of one protocol's probe.
 #[derive(Debug, Default)]
 pub struct ProbeFigures {
     /// Its name.
     pub probe: &'static str,
-    /// Whether it is attached, if only in part.
+    /// Whether it is attached, at least in part.
     pub attached: bool,
-    /// Operations under way, or whose end was missed.
+    /// Operations under way, including those whose end was missed.
     pub in_flight: u64,
-    /// What was lost, by cause.
+    /// Lost events and operations, by cause.
     pub lost: Vec<(&'static str, u64)>,
-    /// Nanoseconds that its programs have run for; `None` while the kernel does not say.
+    /// How long its BPF programs have run, nanoseconds; `None` while the kernel does not count it.
     pub run_nanoseconds: Option<u64>,
 }
 
-/// Counters that never fall, though what they are read from may begin again: probes are attached anew when their module
-/// comes back, and by a reload.
+/// Counters that never fall although their source may restart at zero: a probe is attached again when its module is
+/// loaded again, and by a reload.
 #[derive(Debug)]
 pub struct MonotonicCounter<K>(HashMap<K, Seen>);
 
@@ -91,16 +91,16 @@ struct Seen {
 }
 
 impl<K: Eq + Hash> MonotonicCounter<K> {
-    /// What has been counted altogether, now that the counter says `now`.
+    /// Takes the source's current value and returns the total over all restarts.
     pub fn to(&mut self, key: K, now: u64) -> u64 {
         let seen = self.0.entry(key).or_default();
-        // Less than before: it began again.
+        // Less than before: the source restarted at zero.
         seen.total += now.checked_sub(seen.last).unwrap_or(now);
         seen.last = now;
         seen.total
     }
 
-    /// All that is read begins at zero now.
+    /// Declares that all sources restart at zero now.
     pub fn begin_again(&mut self) {
         self.0.values_mut().for_each(|seen| seen.last = 0);
     }

@@ -1,9 +1,9 @@
 //! Operations by kind and mount over the daemon's life.
 //!
-//! The kernel counts by a mount's key, and a key is a device number that the kernel gives to the next mount once this one
-//! is gone. So what was counted under a key belongs to the mount that it meant then: [`Tally::settle`] adds what is new to
-//! that mount's series, before a key can change its meaning. What is added stays: a series does not fall when its mount
-//! goes, nor when the kernel's histograms begin again.
+//! The BPF programs count by a mount's key. A key is a device number, which the kernel reuses for another mount once
+//! this one is gone. So [`Tally::settle`] adds new counts to the series of the mount that the key means now, before the
+//! key can mean another mount. Counts stay in their series: a series does not fall when its mount is gone, nor when the
+//! kernel's histograms restart at zero.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -13,12 +13,13 @@ use std::{
 use diagnose::{Finished, Ledger};
 use model::{Histogram, MountKey, Operation};
 
-/// The mount of operations that found no room for a series of their own. No mount point is called so, nor a share.
+/// The `mount` label of operations for which there was no room for another series. No mount point or share has this
+/// name.
 pub const OTHER: &str = "other";
 
-/// A longer name of a mount is cut in front, where it says least; bytes.
+/// The longest name of a mount, bytes. A longer one is cut at its beginning, which says least.
 const LONGEST_LABEL: usize = 200;
-/// Keys whose names are remembered: those of the kernel's histograms, and then some.
+/// The most keys whose names are remembered: more than the kernel's histograms hold.
 const MAX_NAMES: usize = 8192;
 
 /// One operation on one mount.
@@ -26,28 +27,28 @@ const MAX_NAMES: usize = 8192;
 pub struct Series {
     /// The operation.
     pub operation: Operation,
-    /// What a person calls the mount.
+    /// The `mount` label.
     pub mount: Arc<str>,
-    /// All of them since the daemon was started.
+    /// All such operations since the daemon's start.
     pub histogram: Histogram,
 }
 
-/// What is known of mount keys just now.
+/// Looks up the current names of mount keys.
 pub struct Names<'a> {
-    /// The mount that a key means, if it is mounted anywhere that we know of.
+    /// The mount that a key means, if it is mounted in a known mount namespace.
     pub mounted: &'a dyn Fn(MountKey) -> Option<String>,
-    /// What else may be known of a key: a server, or the share that it was.
+    /// The best other name for a key: a server, or the share that it meant before.
     pub known: &'a dyn Fn(MountKey) -> String,
 }
 
-/// See the top of the file.
+/// Counts operations by kind and mount; see the top of the file.
 pub struct Tally {
     operations: BTreeSet<Operation>,
     ledger: Ledger,
     series: BTreeMap<(Operation, Arc<str>), Histogram>,
     /// The last name of each key, which it keeps when its mount is gone, and whether that was a mount's.
     names: HashMap<MountKey, (Arc<str>, bool)>,
-    /// Of `series`, those that are not of [`OTHER`]: that has one for each operation at most.
+    /// The number of `series` that do not belong to [`OTHER`], which has at most one for each operation.
     own: usize,
     max_series: usize,
     folded: u64,
@@ -55,7 +56,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Nothing counted yet; `operations` are those that may be.
+    /// An empty tally for these operations.
     pub fn new(operations: impl Iterator<Item = Operation>, max_series: usize) -> Self {
         Self {
             operations: operations.collect(),
@@ -69,14 +70,15 @@ impl Tally {
         }
     }
 
-    /// Adds what the kernel has counted since this was last called.
+    /// Adds what the kernel has counted since the last call.
     pub fn settle(&mut self, histograms: Vec<(Operation, MountKey, Histogram)>, names: &Names<'_>) {
         let counted = self.since(histograms);
         self.add(counted, names);
     }
 
-    /// Does the same while the table of mounts is about to be read anew: `names` are those of the old one. Returns what was
-    /// counted on what is not mounted according to it, which may be a mount that is in the new one: see [`Self::add`].
+    /// Does the same just before the table of mounts is read again; `names` are from the old table. Returns the counts
+    /// of keys that are not mounted by the old table. They may belong to a mount in the new one: pass them to
+    /// [`Self::add`] then.
     pub fn settle_mounted(
         &mut self,
         histograms: Vec<(Operation, MountKey, Histogram)>,
@@ -88,9 +90,9 @@ impl Tally {
         others
     }
 
-    /// Adds what was counted.
+    /// Adds counts to the series of their mounts, by these names.
     pub fn add(&mut self, counted: Vec<Finished>, names: &Names<'_>) {
-        // Once for all, since it takes looking at every name.
+        // At most once for all counts, since it goes through all names.
         let mut retire_gone = Some(());
         for finished in counted {
             let mount = self.name(finished.mount, names);
@@ -121,17 +123,17 @@ impl Tally {
         self.ledger.since(histograms, &self.operations)
     }
 
-    /// What is counted from now on is another kernel side's, which begins at zero.
+    /// Declares that the kernel's histograms restart at zero: the probes were replaced.
     pub fn begin_again(&mut self) {
         self.ledger = Ledger::default();
     }
 
-    /// Changes the number of series for the time to come; those that are there stay.
+    /// Changes the limit of series for the future; existing series stay.
     pub fn set_max_series(&mut self, max_series: usize) {
         self.max_series = max_series;
     }
 
-    /// Every series there is.
+    /// All series, sorted by operation and mount.
     pub fn series(&self) -> impl Iterator<Item = Series> {
         self.series.iter().map(|((operation, mount), histogram)| Series {
             operation: *operation,
@@ -140,12 +142,12 @@ impl Tally {
         })
     }
 
-    /// The keys that have been counted, by name.
+    /// The keys whose names are remembered.
     pub fn keys(&self) -> impl Iterator<Item = MountKey> {
         self.names.keys().copied()
     }
 
-    /// Operations that found no room for a series of their own; series that made room.
+    /// How many operations were counted under [`OTHER`], and how many series were removed to make room.
     pub fn folded_and_retired(&self) -> (u64, u64) {
         (self.folded, self.retired)
     }
@@ -167,7 +169,7 @@ impl Tally {
         }
     }
 
-    /// Gives up the series of mounts that are not mounted any more, but for `kept`. Whoever collects has them.
+    /// Removes the series of mounts that are no longer mounted, except the mount `kept`. Collectors have stored them.
     fn retire_gone(&mut self, kept: &str, names: &Names<'_>) {
         let stays =
             |(key, (_, was_mount)): &(&MountKey, &(Arc<str>, bool))| !was_mount || (names.mounted)(**key).is_some();
@@ -180,7 +182,7 @@ impl Tally {
     }
 }
 
-/// A mount's name as a label: no longer than is bearable in every line of a page.
+/// A mount's name as a label, cut at its beginning to [`LONGEST_LABEL`] bytes.
 pub fn label(name: &str) -> String {
     let Some(cut) = name.len().checked_sub(LONGEST_LABEL).filter(|cut| *cut > 0) else { return name.to_owned() };
     let begin = (cut + 3..name.len()).find(|at| name.is_char_boundary(*at)).unwrap_or(name.len());

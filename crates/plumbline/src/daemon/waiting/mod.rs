@@ -1,6 +1,8 @@
-//! What waits where while an incident is open: the kernel stacks of those who asked for what is in flight, and of those who take answers.
+//! Samples where threads wait while an incident is open: the kernel stacks of threads whose operations are in flight,
+//! and of threads that read answers.
 //!
-//! A stack is unwound by a BPF iterator, which waits for nobody. /proc/PID/stack would wait for an exec that hangs on a dead mount.
+//! A BPF iterator unwinds the stacks, and takes no lock that a hanging thread may hold. Reading /proc/PID/stack would
+//! wait for an exec that hangs on a dead mount.
 
 mod profile;
 
@@ -25,53 +27,54 @@ const PER_AGE: u32 = 50;
 const LONGEST: Duration = Duration::from_secs(10);
 /// Sampling takes at most a fiftieth of one CPU's time.
 const COST: u32 = 50;
-/// Operations that have been in flight for less are not looked at.
+/// Operations that have been in flight for less time are ignored.
 const AGE: Duration = Duration::from_millis(10);
-/// Operations in flight that are looked at, the oldest of each protocol; and threads of them.
+/// The most operations in flight that are examined, the oldest of each protocol, and the most threads of these.
 const OPERATIONS: usize = 512;
 const THREADS: usize = 128;
-/// Functions whose names are remembered.
+/// The most addresses whose functions are remembered.
 const NAMES: usize = 8_192;
 
 /// Samples threads while incidents are open.
 #[derive(Default)]
 pub struct Waiting {
-    /// Loaded while there are incidents.
+    /// Loaded while an incident is open.
     sampler: Option<Sampler>,
-    /// The kernel refuses; the log says why.
+    /// The kernel refused the sampler; the log says why.
     refused: bool,
     incidents: HashMap<u64, Incident>,
 }
 
-/// What samples, and when.
+/// The loaded BPF programs that sample, and the times of the samples.
 struct Sampler {
     stacks: Stacks,
     next: Instant,
     last: Option<Instant>,
     stretches: Stretches,
-    /// By address, a function and its module.
+    /// The function and module of an address.
     names: RefCell<HashMap<u64, (String, String)>>,
     has_failed: bool,
 }
 
-/// An incident that is open.
+/// An open incident.
 struct Incident {
     since: Instant,
-    /// The superblocks of the mounts that it is about.
+    /// The superblocks of the mounts that the incident concerns.
     devices: BTreeSet<MountKey>,
-    /// The kernel's modules that are the clients of these.
+    /// The kernel modules of these mounts' file systems.
     modules: BTreeSet<&'static str>,
     profile: Profile,
 }
 
-/// By thread, its context switches when it was last sampled, and since when it had not run.
+/// By thread: its count of context switches in the last sample, and since when it has not run.
 type Stretches = HashMap<u32, (u64, Instant)>;
 
 /// Threads whose operations are in flight, and the superblocks that these are on.
 type Flights = BTreeSet<(u32, MountKey)>;
 
 impl Waiting {
-    /// The incidents that are open now, and the mounts that each is about.
+    /// Takes the incidents that are open now, each with the mounts that it concerns. Loads or unloads the sampler as
+    /// needed.
     pub fn follow(&mut self, watch: &ProbeSet, open: Vec<(u64, BTreeSet<MountKey>)>) {
         if open.is_empty() || self.refused {
             if self.sampler.is_some() {
@@ -85,7 +88,7 @@ impl Waiting {
                 Ok(stacks) => self.sampler = Some(Sampler::new(stacks)),
                 Err(error) => {
                     tracing::warn!(
-                        "bundles will not say where threads waited: cannot load what reads their stacks: {error}"
+                        "bundles will lack the stacks of waiting threads: cannot load the BPF programs: {error}"
                     );
                     self.refused = true;
                     return;
@@ -104,19 +107,19 @@ impl Waiting {
         }
     }
 
-    /// In how long to sample next; `None` while no incident is open.
+    /// The time until the next sample; `None` while no incident is open.
     pub fn due_in(&self, now: Instant) -> Option<Duration> {
         self.sampler.as_ref().map(|sampler| sampler.next.saturating_duration_since(now))
     }
 
-    /// Samples, if it is time to.
+    /// Takes a sample if it is due.
     pub fn sample(&mut self, watch: &ProbeSet) {
         let began = Instant::now();
         let Some(sampler) = self.sampler.as_mut().filter(|sampler| sampler.next <= began) else { return };
         let flights = in_flight(watch, &self.incidents);
         let failure = sampler.sample(&flights, &mut self.incidents).err();
         if let Some(error) = failure.as_ref().filter(|_| !sampler.has_failed) {
-            tracing::warn!("cannot read where threads wait; trying again while incidents are open: {error:#}");
+            tracing::warn!("cannot read the stacks of waiting threads; retrying while incidents are open: {error:#}");
             sampler.has_failed = true;
         }
         let now = Instant::now();
@@ -126,7 +129,8 @@ impl Waiting {
         sampler.next = now + if failure.is_some() { LONGEST } else { rest };
     }
 
-    /// Where threads waited in an incident: for `incident.json`, and all of it for `stacks.folded`. Empty if nothing was sampled.
+    /// Where threads waited in an incident: the main places for `incident.json`, and all of them for `stacks.folded`.
+    /// Both are empty if nothing was sampled.
     pub fn summary(&self, id: u64) -> (Vec<Waited>, String) {
         let known = self.sampler.as_ref().zip(self.incidents.get(&id));
         known.map_or_else(Default::default, |(sampler, incident)| {
@@ -148,7 +152,7 @@ impl Sampler {
         Self { stacks, next: Instant::now(), last: None, stretches, names, has_failed: false }
     }
 
-    /// Adds what threads do now to the incidents on whose mounts something is in flight.
+    /// Adds the threads' current stacks to the incidents on whose mounts operations are in flight.
     fn sample(&mut self, flights: &Flights, incidents: &mut HashMap<u64, Incident>) -> anyhow::Result<()> {
         let before = std::mem::take(&mut self.stretches);
         if flights.is_empty() {
@@ -186,7 +190,8 @@ impl Sampler {
         Ok(())
     }
 
-    /// Whether it takes answers for a client with these modules. Writeback asks; its answers are taken by others.
+    /// Whether a thread reads answers for the file system client of these modules. A writeback thread does not: it
+    /// requests writes, and other threads read the answers.
     fn receives(&self, stack: &Stack, modules: &BTreeSet<&str>) -> bool {
         let frames = || stack.addresses().iter().map(|frame| self.function(*frame));
         let is_of_client = || frames().any(|(_, module)| modules.contains(module.as_str()));
@@ -195,7 +200,7 @@ impl Sampler {
         stack.is_of_kernel() && (takes_smb || (is_of_client() && !writes_back()))
     }
 
-    /// The function that a frame is in, and its module.
+    /// The function of an address, and the function's module.
     fn function(&self, frame: u64) -> (String, String) {
         let mut names = self.names.borrow_mut();
         if names.len() >= NAMES {
@@ -206,7 +211,7 @@ impl Sampler {
     }
 }
 
-/// The threads that wait for operations on the mounts of incidents: those whose operations are the oldest.
+/// The threads that wait for operations on the mounts of incidents, at most [`THREADS`].
 fn in_flight(watch: &ProbeSet, incidents: &HashMap<u64, Incident>) -> Flights {
     let is_waited_for = |event: &Event| event.requester.tid != 0 && !event.operation.waits_by_design();
     let events = watch.in_flight(|_| true, AGE, OPERATIONS).into_iter().filter(is_waited_for);
@@ -219,13 +224,13 @@ fn device(watch: &ProbeSet, mount: MountKey) -> MountKey {
     watch.mount_point(mount).map_or(mount, |point| point.device)
 }
 
-/// Its name; workers have one name together.
+/// The thread's name; all kernel workers are `kworker`.
 fn name(stack: &Stack) -> String {
     let name = stack.comm().to_string();
     if stack.is_of_kernel() && name.starts_with("kworker/") { "kworker".to_owned() } else { name }
 }
 
-/// In a word; `None` of one that has ended.
+/// The thread's state in a word; `None` if it has ended.
 fn state(stack: &Stack) -> Option<&'static str> {
     match stack.state() {
         'R' if stack.runs() => Some("running"),
@@ -238,7 +243,7 @@ fn state(stack: &Stack) -> Option<&'static str> {
 }
 
 impl Daemon {
-    /// The set of open incidents may have changed.
+    /// Passes the open incidents to the sampler.
     pub(super) fn follow_incidents(&mut self) {
         self.waiting.follow(self.source.watch(), self.detection.open());
     }

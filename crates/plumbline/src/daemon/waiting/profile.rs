@@ -1,20 +1,20 @@
-//! Kernel stacks, added up.
+//! A profile of waiting threads: kernel stacks with the time spent in each.
 
 use std::{cmp::Reverse, collections::HashMap, fmt::Write as _, time::Duration};
 
 use model::Waited;
 
-/// At most so many places are kept; the time of further ones counts for the shares only.
+/// The most places that are kept. The time of further places counts for the shares only.
 const PLACES: usize = 256;
-/// The places that `incident.json` lists, by role.
+/// How many places of each role `incident.json` lists.
 const LISTED: [(Role, usize); 2] = [(Role::Requester, 5), (Role::Receiver, 3)];
 
 /// What a thread has to do with operations in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Role {
-    /// It asked for one.
+    /// The thread requested one.
     Requester,
-    /// It takes answers.
+    /// The thread reads answers from a socket.
     Receiver,
 }
 
@@ -27,7 +27,7 @@ impl Role {
     }
 }
 
-/// A thread as it was found once.
+/// A thread in one sample. Equal sightings are one place.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Sighting {
     pub role: Role,
@@ -38,14 +38,14 @@ pub struct Sighting {
     pub frames: Vec<u64>,
 }
 
-/// How long threads were seen like that.
+/// How long threads were seen in a place: altogether, and the longest without running in between.
 #[derive(Debug, Clone, Copy, Default)]
 struct Time {
     total: Duration,
     longest: Duration,
 }
 
-/// A place with a name.
+/// A place, with function names for addresses.
 struct Named {
     role: Role,
     comm: String,
@@ -54,16 +54,16 @@ struct Named {
     time: Time,
 }
 
-/// Where threads waited, and for how long.
+/// The places in which threads were seen, with their times.
 #[derive(Debug, Default)]
 pub struct Profile {
     places: HashMap<Sighting, Time>,
-    /// By role, of all places.
+    /// The time in all places, by role, including places that were not kept.
     totals: HashMap<Role, Duration>,
 }
 
 impl Profile {
-    /// Counts one sighting. It stands for `span`. The thread had not run for `stretch`.
+    /// Adds one sighting, which stands for the time `span`. `stretch`: how long the thread has not run.
     pub fn add(&mut self, seen: Sighting, span: Duration, stretch: Duration) {
         *self.totals.entry(seen.role).or_default() += span;
         if self.places.len() >= PLACES && !self.places.contains_key(&seen) {
@@ -74,8 +74,9 @@ impl Profile {
         time.longest = time.longest.max(stretch);
     }
 
-    /// The places with the most time, for `incident.json`; and all of them, one line each, as tools for flame graphs read it:
-    /// `requester;dd;vfs_write;...;request_wait_answer;[asleep] 1200`, milliseconds. `function` names what a frame is in.
+    /// Returns the places with the most time, for `incident.json`, and all places as folded stacks for flame graphs.
+    /// These are lines such as `requester;dd;vfs_write;...;request_wait_answer;[asleep] 1200`, in milliseconds.
+    /// `function` names the function of an address.
     pub fn summary(&self, function: &dyn Fn(u64) -> String) -> (Vec<Waited>, String) {
         let named = self.named(function);
         let of_role = |role: Role| named.iter().filter(move |place| place.role == role);
@@ -98,7 +99,7 @@ impl Profile {
         }
     }
 
-    /// By function: two places in one are the same. The most time first.
+    /// Joins places whose frames lie in the same functions; most time first within a role.
     fn named(&self, function: &dyn Fn(u64) -> String) -> Vec<Named> {
         let mut all: HashMap<(Role, String, &str, Vec<String>), Time> = HashMap::new();
         for (seen, time) in &self.places {

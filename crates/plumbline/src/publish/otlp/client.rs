@@ -1,6 +1,6 @@
-//! The way to the collector: OTLP over gRPC, or protobuf over HTTP/1.1; with TLS if the endpoint says https.
+//! The client of the collector: OTLP over gRPC, or protobuf over HTTP/1.1, with TLS if the endpoint's scheme is https.
 //!
-//! tokio lives in here and nowhere else: a send is a call that comes back within the time limit.
+//! No other module uses tokio: for callers, a send is a blocking call that returns within the time limit.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ use crate::{
     publish::web::{Failure, Http, MAX_WORDS, NO_ROOTS, USER_AGENT, chain},
 };
 
-/// What the collector did not take of a request that it took.
+/// The items that the collector rejected from a request that it accepted.
 #[derive(Debug, Default)]
 pub struct Rejected {
     pub items: u64,
@@ -50,13 +50,13 @@ enum Way {
 }
 
 impl Client {
-    /// Connects when there is something to send.
+    /// A client that connects with the first send.
     ///
     /// # Errors
     ///
-    /// When TLS is asked for and this host knows no certificate authority.
+    /// When the endpoint uses TLS and this host has no certificate authorities.
     pub fn new(config: &Otlp, runtime: Runtime) -> Result<Self> {
-        // Connections belong to the runtime.
+        // Clients must be built inside the runtime that will drive their connections.
         let entered = runtime.enter();
         let endpoint = config.endpoint.clone();
         let way = match config.protocol {
@@ -74,11 +74,11 @@ impl Client {
         Ok(Self { runtime, timeout: config.timeout, headers: config.headers.clone(), way })
     }
 
-    /// Sends one request and waits for the answer.
+    /// Sends one request and waits for the answer. Returns the items that the collector rejected from it.
     ///
     /// # Errors
     ///
-    /// When it was not taken: see [`Failure`].
+    /// When the request as a whole failed, or no answer came in time: see [`Failure`].
     pub fn send(&mut self, batch: &Batch) -> Result<Rejected, Failure> {
         let (signal, body, headers) = (batch.signal, batch.body.clone(), self.headers.clone());
         let way = &mut self.way;
@@ -118,7 +118,7 @@ async fn by_grpc(
         Ok(answer) => Ok(answer.into_inner()),
         Err(status) => {
             let why = chain(&status);
-            // The codes that OTLP calls retryable, and what comes of a connection that breaks.
+            // The codes that OTLP calls retryable, and the codes of a broken connection.
             let passes = matches!(
                 status.code(),
                 Code::Cancelled
@@ -148,7 +148,7 @@ async fn by_http(http: &Http, base: &Uri, signal: Signal, headers: HeaderMap, bo
     http.post(address, headers, "application/x-protobuf", body).await
 }
 
-/// What an answer says that was not taken. One that cannot be read says nothing.
+/// The rejected items that an answer reports; none if the answer cannot be decoded.
 fn rejected(signal: Signal, answer: &[u8]) -> Rejected {
     let (items, message) = match signal {
         Signal::Metrics => {
@@ -164,7 +164,7 @@ fn rejected(signal: Signal, answer: &[u8]) -> Rejected {
     Rejected { items: u64::try_from(items).unwrap_or(0), message: printable(message.as_bytes()) }
 }
 
-/// Messages that are encoded already: they wait as bytes, whose number is known.
+/// The codec for messages that are encoded already. The queue holds bytes, so that it knows their number.
 struct Encoded;
 
 impl Codec for Encoded {

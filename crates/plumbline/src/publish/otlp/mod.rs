@@ -1,7 +1,7 @@
-//! OpenTelemetry: metrics every so often and incidents as they happen, sent to a collector.
+//! OpenTelemetry: sends metrics to a collector at an interval, and incidents as they happen.
 //!
-//! One thread, started only if an endpoint is configured. What cannot be sent waits in a [`Queue`] of bounded size and is tried
-//! again, later and later; what finds no room in it is counted and told.
+//! One thread does this; it runs only if an endpoint is configured. Batches that cannot be sent wait in a [`Queue`] of
+//! bounded size and are tried again after growing pauses. Batches that the queue has to drop are counted and logged.
 
 mod client;
 mod queue;
@@ -26,11 +26,11 @@ use client::Client;
 use queue::Queue;
 use request::{Batch, Source};
 
-/// Incidents on their way to the thread.
+/// The most incidents that may wait for the thread.
 const MAX_QUEUED: usize = 64;
-/// How long the daemon may be busy otherwise.
+/// How long the thread waits for the daemon's snapshot before it skips this interval's metrics.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// What OTLP knows two kinds of.
+/// The OTLP signals that are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signal {
     Metrics,
@@ -38,10 +38,10 @@ pub enum Signal {
 }
 
 impl Signal {
-    /// In the order of [`Counts`].
+    /// All signals, in the order of the counters in [`Counts`].
     pub const ALL: [Self; 2] = [Self::Metrics, Self::Logs];
 
-    /// The word in metrics and log lines.
+    /// The name in metrics and log lines.
     pub fn name(self) -> &'static str {
         match self {
             Self::Metrics => "metrics",
@@ -50,7 +50,7 @@ impl Signal {
     }
 }
 
-/// Points of metrics and records of logs that were sent and that were given up, over the daemon's life.
+/// How many data points of metrics and log records were sent, and how many were dropped, over the daemon's life.
 #[derive(Debug, Default)]
 pub struct Counts {
     sent: [AtomicU64; 2],
@@ -58,7 +58,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Signal, sent, dropped.
+    /// Returns signal, sent and dropped, for each signal.
     pub fn read(&self) -> [(&'static str, u64, u64); 2] {
         let read = |counters: &[AtomicU64; 2], signal| {
             counters.get(signal as usize).map_or(0, |one| one.load(Ordering::Relaxed))
@@ -81,7 +81,8 @@ impl Counts {
     }
 }
 
-/// The thread that sends. Dropped, it sends what waits, once, and ends; nobody waits for that.
+/// The handle of the thread that sends. When it is dropped, the thread tries once to send what waits, and ends; the
+/// drop does not wait for the thread.
 pub struct Exporter {
     incidents: SyncSender<IncidentRecord>,
     counts: Arc<Counts>,
@@ -89,11 +90,11 @@ pub struct Exporter {
 }
 
 impl Exporter {
-    /// Begins to send what there is at the exchange.
+    /// Starts the thread, which sends the snapshots of `exchange`.
     ///
     /// # Errors
     ///
-    /// When no thread or runtime can be made.
+    /// When TLS has no certificate authorities, or no thread or runtime can be created.
     pub fn start(config: &Otlp, exchange: Arc<SnapshotExchange>, counts: Arc<Counts>) -> Result<Self> {
         let (incidents, queue) = sync_channel(MAX_QUEUED);
         let (end, ended) = sync_channel(1);
@@ -119,14 +120,14 @@ impl Exporter {
         Ok(Self { incidents, counts, ended })
     }
 
-    /// Has an incident sent.
+    /// Queues an incident for the thread. If [`MAX_QUEUED`] wait already, the incident is dropped and counted.
     pub fn queue(&self, incident: IncidentRecord) {
         if self.incidents.try_send(incident).is_err() {
             self.counts.dropped(Signal::Logs, 1);
         }
     }
 
-    /// Sends what waits and ends; waits for that until `deadline`.
+    /// Has the thread send what waits and end. Waits for that until `deadline` at the latest.
     pub fn stop(self, deadline: Instant) {
         let Self { incidents, ended, .. } = self;
         drop(incidents);
@@ -142,7 +143,7 @@ struct Work {
     exchange: Arc<SnapshotExchange>,
     endpoint: String,
     backoff: Backoff,
-    /// The last one that was told.
+    /// The collector's last refusal that was logged.
     refusal: String,
     dropped_unreported: u64,
 }
@@ -165,7 +166,7 @@ impl Work {
                 if let Some(snapshot) = self.exchange.ask(PATIENCE) {
                     self.add(self.source.metrics(&snapshot));
                 }
-                // Not in a burst after a long wait for the collector.
+                // From now, not from the last time: a long wait for the collector must not cause a burst of metrics.
                 next = Instant::now() + interval;
             }
             if !self.backoff.is_waiting() {
@@ -202,7 +203,7 @@ impl Work {
                 Err(Failure::Final(why)) => {
                     self.counts.dropped(signal, items);
                     let what = signal.name();
-                    // It will say so every time.
+                    // The collector will refuse for the same reason every time, so that is logged once.
                     if self.refusal != why {
                         tracing::warn!("otlp: {} refuses {items} {what}, which are given up: {why}", self.endpoint);
                         self.refusal = why;
@@ -215,7 +216,7 @@ impl Work {
         }
     }
 
-    /// Nothing more is sent.
+    /// Counts what still waits as dropped, and logs it.
     fn give_up(mut self) {
         let mut left = 0;
         while let Some(batch) = self.queue.first() {
@@ -239,10 +240,10 @@ impl Work {
     }
 
     fn in_trouble(&mut self, why: &str, again_in: Option<Duration>) {
-        // Once for an outage, and once for each time that something was lost in it would be too often.
+        // One warning for an outage; the number of dropped items is logged when it is over.
         if self.backoff.failed(again_in) {
             tracing::warn!(
-                "otlp: cannot send to {}: {why}; tried again until it works, and the oldest is dropped beyond {} KiB",
+                "otlp: cannot send to {}: {why}; retrying; if more than {} KiB wait, the oldest are dropped",
                 self.endpoint,
                 self.queue.limit() / 1024
             );

@@ -1,4 +1,4 @@
-//! What waits to be sent: bounded by its size.
+//! The queue of batches that wait to be sent, bounded by their bytes.
 
 use std::collections::VecDeque;
 
@@ -12,13 +12,14 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// For so many bytes.
+    /// An empty queue for at most `limit` bytes.
     pub fn new(limit: usize) -> Self {
         Self { batches: VecDeque::new(), bytes: 0, limit }
     }
 
-    /// Adds a batch; `lost` are those that had to go for it. The oldest metrics first, since newer ones say what they
-    /// said: counters are sums since the start. Incidents are told once.
+    /// Adds a batch. Calls `lost` with each batch that is dropped to make room, or with `batch` itself if it is too
+    /// large. The oldest metrics are dropped first: counters are sums since the start, so newer batches contain them.
+    /// An incident is sent only once.
     pub fn add(&mut self, batch: Batch, mut lost: impl FnMut(Batch)) {
         if batch.body.len() > self.limit {
             return lost(batch);
@@ -33,22 +34,22 @@ impl Queue {
         }
     }
 
-    /// The one that has waited for longest.
+    /// The oldest batch.
     pub fn first(&self) -> Option<&Batch> {
         self.batches.front()
     }
 
-    /// It is sent, or given up.
+    /// Removes the oldest batch, if there is one.
     pub fn remove_first(&mut self) {
         self.bytes -= self.batches.pop_front().map_or(0, |batch| batch.body.len());
     }
 
-    /// Whether nothing waits.
+    /// Whether no batch waits.
     pub fn is_empty(&self) -> bool {
         self.batches.is_empty()
     }
 
-    /// Bytes that may wait.
+    /// The most bytes that may wait.
     pub fn limit(&self) -> usize {
         self.limit
     }
@@ -62,7 +63,7 @@ mod tests {
         Batch { signal, items, body: vec![0; bytes].into() }
     }
 
-    /// The items lost by adding, and those that wait.
+    /// Adds a batch; returns the `items` of the batches lost by that, and of those that wait.
     fn add(queue: &mut Queue, batch: Batch) -> (Vec<u64>, Vec<u64>) {
         let mut lost = Vec::new();
         queue.add(batch, |gone| lost.push(gone.items));

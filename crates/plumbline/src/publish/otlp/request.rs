@@ -1,5 +1,5 @@
-//! What is said, in OTLP's messages (opentelemetry-proto 1.x): metrics as sums since the daemon's start, incidents as log
-//! records. Names are those of OpenTelemetry's semantic conventions where these have one.
+//! Encodes snapshots and incidents as OTLP messages (opentelemetry-proto 1.x). Metrics are sums since the daemon's
+//! start, incidents are log records. Names follow OpenTelemetry's semantic conventions where these have one.
 
 use std::{
     fs,
@@ -25,10 +25,10 @@ use crate::publish::{
     families::{Family, Kind, Label, Point, Unit, Value, families},
 };
 
-/// A request, encoded.
+/// An encoded request.
 pub struct Batch {
     pub signal: Signal,
-    /// Points of metrics, or records of logs.
+    /// The number of data points of metrics, or of log records.
     pub items: u64,
     pub body: Bytes,
 }
@@ -38,20 +38,20 @@ pub struct Batch {
 pub struct IncidentRecord {
     pub at: SystemTime,
     pub over: bool,
-    /// For people.
+    /// The text for people.
     pub text: String,
     /// Names and values.
     pub attributes: Vec<(&'static str, String)>,
 }
 
-/// Who speaks: this daemon on this host.
+/// The sender of all requests: this daemon on this host.
 pub struct Source {
     resource: Resource,
     scope: InstrumentationScope,
 }
 
 impl Source {
-    /// What this host says of itself.
+    /// The OpenTelemetry resource that describes this host; attributes that cannot be read are left out.
     pub fn of_this_host() -> Self {
         let line = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
         let kernel = format!("Linux {}", line("/proc/sys/kernel/osrelease"));
@@ -85,7 +85,7 @@ impl Source {
     pub fn metrics(&self, snapshot: &Snapshot) -> Batch {
         let times = (nanoseconds(snapshot.since), nanoseconds(snapshot.at));
         let families = families(snapshot);
-        // Who sends is said in the resource already.
+        // Families without an OpenTelemetry name are attributes of the resource already.
         let exported = families.iter().filter(|family| !family.otel.is_empty() && !family.points.is_empty());
         let items = exported.clone().map(|family| family.points.len() as u64).sum();
         let scope_metrics = ScopeMetrics {
@@ -211,7 +211,7 @@ fn histogram(point: &Point<'_>, (since, at): (u64, u64)) -> Option<ExponentialHi
         scale: Native::SCHEMA,
         zero_count: native.zero,
         zero_threshold: Native::ZERO_THRESHOLD as f64 / 1e9,
-        // OpenTelemetry's bucket i begins with 2^(i/4), Prometheus' ends with it.
+        // OpenTelemetry's bucket i begins at 2^(i/4), Prometheus' bucket i ends there.
         positive: Some(Buckets { offset: first - 1, bucket_counts }),
         ..ExponentialHistogramDataPoint::default()
     })
