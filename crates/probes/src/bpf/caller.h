@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* What the current thread is doing: the layer above an operation, known only while it starts. */
+/* The layer above an operation: what the current thread is doing. It is known only while the operation starts. */
 #pragma once
 
 #include "../syscalls/syscall.h"
@@ -12,11 +12,11 @@ struct task_struct___flags {
 #pragma clang attribute pop
 
 enum {
-	/* include/linux/sched.h; the worker of io_uring and vhost has been PF_IO_WORKER (0x10) and PF_USER_WORKER (0x4000) */
+	/* include/linux/sched.h; workers of io_uring and vhost have PF_IO_WORKER (0x10) or PF_USER_WORKER (0x4000) */
 	TASK_WITHOUT_CALLS = 0x00200000 /* PF_KTHREAD */ | 0x10 | 0x4000,
 };
 
-/* An enum caller, or the number of the system call plus one. */
+/* Returns an enum caller, or the number of the system call plus one. */
 static __always_inline __u16 current_caller(void)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
@@ -27,7 +27,7 @@ static __always_inline __u16 current_caller(void)
 	if (is_compat(task))
 		return CALLER_UNKNOWN;
 	number = call_number((const void *)bpf_task_pt_regs(task));
-	/* An exception leaves -1 where a system call has its number. */
+	/* In an exception, the number of the system call is -1. */
 	if (number < 0)
 		return CALLER_PAGE_FAULT;
 	return number < CALLER_KERNEL - 1 ? number + 1 : CALLER_UNKNOWN;

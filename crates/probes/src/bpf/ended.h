@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Operations whose end no program saw. The kernel refuses to run a program while the same one is preempted on that CPU
- * (bpf_prog->active), which it may be at a function's entry, and since Linux 7.0 at a tracepoint, too. Such an operation would look as
- * if it hung until its memory is used again.
+ * Operations whose end no program saw. The kernel does not run a program while the same program is preempted on that
+ * CPU (bpf_prog->active). That can happen at a function's entry, and since Linux 7.0 at a tracepoint. Such an operation
+ * would seem to hang until the kernel reuses its memory.
  */
 #pragma once
 
@@ -18,12 +18,13 @@ struct bpf_iter__bpf_map_elem {
 
 #pragma clang attribute pop
 
-/* What began later may just be ending. */
+/* An operation younger than this may just be ending, and is left alone. */
 #define UNSEEN_NS 1000000000ULL
 
 /*
- * Of a map of operations in flight, by the address of what the kernel has for each: notes that one has ended for which `goes_on` says
- * so. User space runs it before it takes what is old for what hangs.
+ * For one entry of a map of operations in flight, keyed by the address of the kernel's object for it: marks the
+ * operation as ended unless `goes_on` says that it is under way. User space runs this before it reports old operations
+ * as hanging.
  */
 static __always_inline int forget_ended_by(struct bpf_iter__bpf_map_elem *ctx, enum probe_id probe,
 					   bool (*goes_on)(__u64 address))

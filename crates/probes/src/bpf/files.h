@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* Which file systems are worth a look, and which file a descriptor is. */
+/* Which file systems are remote, and which file a descriptor refers to. */
 #pragma once
 
 #include "kernel.h"
@@ -26,7 +26,7 @@ static __always_inline bool is_remote(unsigned long magic)
 	return false;
 }
 
-/* The open file behind a descriptor; the caller holds nothing, so it may be another one a moment later. */
+/* The open file of a descriptor; NULL if there is none. No reference is held: the descriptor may change at any time. */
 static __always_inline struct file *file_of(const struct task_struct *task, int descriptor)
 {
 	struct fdtable *table;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* The kernel's own types, cut to the fields that probes read; CO-RE finds their places. Linux 6.1 to 7.2. */
+/* The kernel's own types, cut to the fields that probes read; CO-RE finds their offsets. Linux 6.1 to 7.2. */
 #pragma once
 
 #include <linux/bpf.h>
@@ -11,16 +11,16 @@
 
 #define NULL ((void *)0)
 
-/* Linux 6.2 and later: the verifier takes the pointer's word for its type and lets its fields be loaded, faults and all. */
+/* Linux 6.2 and later: the verifier trusts the given type and permits loads of its fields; a fault reads as zero. */
 extern void *bpf_rdonly_cast(const void *pointer, __u32 type) __ksym __weak;
 
-/* A field of something in the kernel proper (not in a module): by a load where that is possible, else by a helper's copy. */
+/* A field of a type of the kernel itself, not of a module: a load where that is possible, else copied by a helper. */
 #define KERNEL_FIELD(type, pointer, field)                                                                             \
 	(bpf_ksym_exists(bpf_rdonly_cast) ? ((type *)bpf_rdonly_cast(pointer, bpf_core_type_id_kernel(type)))->field : \
 					    BPF_CORE_READ((type *)(pointer), field))
 
-/* 32 or 64 bits of what the verifier has no type for, in the same two ways. To it they are of a struct that has nothing but
- * words. */
+/* 32 or 64 bits of memory for which the verifier has no type, in the same two ways. The cast is to a struct of words
+ * only. */
 #define KERNEL_BITS(bits, pointer)                                                                                 \
 	(bpf_ksym_exists(bpf_rdonly_cast) ?                                                                        \
 		 *(__u##bits *)bpf_rdonly_cast((const void *)(pointer), bpf_core_type_id_kernel(struct pt_regs)) : \
@@ -30,11 +30,11 @@ extern void *bpf_rdonly_cast(const void *pointer, __u32 type) __ksym __weak;
 			 copy;                                                                                     \
 		 }))
 
-/* 32 or 64 bits at a field of something that may be in a module. */
+/* 32 or 64 bits at a field of a type that may be a module's. */
 #define FIELD_BITS(bits, type, pointer, field) \
 	KERNEL_BITS(bits, (const char *)(pointer) + bpf_core_field_offset(type, field))
 
-/* A field of an argument. The verifier knows the type of fentry's arguments and makes this a load; a kprobe's must be copied by a helper. */
+/* A field of an argument: a load where the verifier knows its type (fentry), else copied by a helper (kprobe). */
 #define FIELD(typed, pointer, field) ((typed) ? (pointer)->field : BPF_CORE_READ(pointer, field))
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)

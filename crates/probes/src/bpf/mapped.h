@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Tells user space of files that may be a library of the probe's kind, or a program that is a sign of it, and are mapped for the
- * first time: as a program, or by mmap(), as the dynamic loader does. Each file once. The second is attached only where there is
- * such a sign. Whoever includes this defines MAPPED_FOR, the probe's number, and is_part_of_name().
+ * Reports each file to user space, once, when it is first executed, or mapped by mmap() as the dynamic loader does. Its
+ * name must fit a library of the probe's kind, or a program that indicates one. tp_mapped is attached only after such a
+ * sign. A file that includes this defines MAPPED_FOR, the probe's number, and is_part_of_name().
  *
- * vm_unmapped_area (Linux 5.8 and later) is where the kernel looks for room for a mapping: the loader's first one of a library. One
- * whose room was reserved before (libraries that are aligned to more than a page) is not seen so: for those, user space
- * looks again every five minutes, if any program was started meanwhile.
+ * The kernel calls vm_unmapped_area (Linux 5.8 and later) to find room for a mapping, such as the loader's first one of
+ * a library. It does not for a mapping whose room was reserved before (libraries aligned to more than a page). For
+ * those, user space looks again every five minutes if a program was started meanwhile.
  */
 #pragma once
 
@@ -32,7 +32,7 @@ struct {
 	__type(value, __u8);
 } seen_files SEC(".maps");
 
-/* Programs started since this was attached. */
+/* The number of programs started since tp_started was attached. */
 __u64 programs_started SEC(".data.started");
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
@@ -43,11 +43,11 @@ struct linux_binprm {
 
 #define WORD(a, b, c, d) ((__u32)(a) << 24 | (b) << 16 | (c) << 8 | (d))
 
-/* Whether these four characters, somewhere in a name, make it that of a library of the kind or, of a program, a sign of it. */
+/* Whether a name with these four characters is that of a library of the kind (or of a program that indicates one). */
 static __always_inline bool is_part_of_name(__u32 word, bool is_program);
 
-/* Whether a name is one of those: so that new files of other kinds, on a machine that compiles, say, wake nobody. What is called
- * otherwise is found when user space looks again. */
+/* Whether a file's name fits. Other new files, such as a compiler's, must not wake user space, which finds a library
+ * with another name when it looks again. */
 static __always_inline bool is_of_kind(struct dentry *dentry, bool is_program)
 {
 	char name[32] = {};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* The maps that all probes share. Each object declares them; the loader gives every object the same ones. */
+/* The maps that all probes share. Each object declares them; the loader makes all objects use the same maps. */
 #pragma once
 
 #include "event.h"
@@ -10,7 +10,7 @@ struct {
 	__uint(max_entries, 1 << 20);
 } events SEC(".maps");
 
-/* Not preallocated: a mount costs what it uses. Not per CPU: a reader gets one value a key. */
+/* Not preallocated: memory is used only for mounts in use. Not per CPU: a reader gets one value for each key. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -19,7 +19,7 @@ struct {
 	__type(value, struct histogram);
 } histograms SEC(".maps");
 
-/* Likewise, by who asked; sized when loaded. Next to nothing unless it is wanted. */
+/* Operations also by requester (settings.account). User space sets the size before loading: one entry if off. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -28,7 +28,7 @@ struct {
 	__type(value, struct usage);
 } usage SEC(".maps");
 
-/* A slice of records for each CPU; sized when loaded. */
+/* The flight recorder: a ring of records for each CPU. User space sets the size before loading. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);

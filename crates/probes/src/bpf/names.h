@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* Naming what a hashed mount key stands for, in the mount_names map. */
+/* Hashed mount keys, and the map mount_names, which says what they stand for. */
 #pragma once
 
 #include "maps.h"
 
 /*
- * Too large for the stack. Safe from a second task on this CPU, whose run of the same program is refused meanwhile: in tracepoints,
- * fentry and kprobes, not in uprobes.
+ * A mount_name is too large for the stack. One for each CPU is safe in tracepoints, fentry and kprobes: if a task is
+ * preempted here, the kernel does not run the same program for another task on this CPU. It is not safe in uprobes.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -16,8 +16,8 @@ struct {
 } name_scratch SEC(".maps");
 
 /*
- * FNV-1a of the source, slashes as backslashes and letters lower-cased, with bit 63 set: model's MountKey::source. Global, so that the
- * verifier looks at the loop once.
+ * The key of a source: FNV-1a of it with slashes as backslashes and letters in lower case, with bit 63 set. Twin of
+ * model's MountKey::source. Global, so that the verifier checks the loop once.
  */
 __noinline __u64 source_key(const struct mount_name *name)
 {
@@ -39,7 +39,7 @@ __noinline __u64 source_key(const struct mount_name *name)
 	return hash | 1ULL << 63;
 }
 
-/* Where a server listens: struct sockaddr_in is family, port, address; struct sockaddr_in6 family, port, flow, address. */
+/* Reads a server's struct sockaddr_in (family, port, address) or sockaddr_in6 (family, port, flow, address). */
 static __always_inline void read_address(struct mount_name *name, const void *address)
 {
 	bpf_probe_read_kernel(&name->family, 4, address);

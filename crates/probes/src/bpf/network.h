@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* What a connection's socket says when an answer has been taken off it: struct network. */
+/* The state of a connection's socket just after an answer was read from it: struct network. */
 #pragma once
 
 #include "observe.h"
 #include "kernel.h"
 
-/* A wait this short needs no explanation. */
+/* Operations shorter than this carry no details of their connection. */
 #define SHORT_NS 10000000ULL
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
@@ -91,8 +91,9 @@ struct sock_common___network {
 #define TCP_FIELD(sock, field) KERNEL_FIELD(struct tcp_sock___network, sock, field)
 
 /*
- * When it came by this host's clock, and was sent by the peer's, which ticks in milliseconds if it is Linux: what it changes by, the way
- * here does. The factor is 2^33 / 1000; what overflows is beyond the 16 bits that are kept.
+ * The arrival of the newest segment by this host's clock, less its timestamp by the peer's clock, which ticks in
+ * milliseconds on Linux. The difference changes by as much as the way from the peer. The factor is 2^33 / 1000; an
+ * overflow only affects bits above the 16 that are kept.
  */
 static __always_inline __u16 arrival_ms(const void *sock)
 {
@@ -102,21 +103,21 @@ static __always_inline __u16 arrival_ms(const void *sock)
 	return sent ? offset ?: 1 : 0;
 }
 
-/* Of every operation. */
+/* Fills in the fields for every operation. */
 static __always_inline void read_network(struct network *n, const void *sock)
 {
 	__u32 sent = TCP_FIELD(sock, total_retrans), needless = TCP_FIELD(sock, dsack_dups);
 
 	n->srtt_us = TCP_FIELD(sock, srtt_us) >> 3; /* kept in eighths */
 	n->rtt_us = TCP_FIELD(sock, rack.rtt_us);
-	/* Loss probes overtaken by a late acknowledgement are needless (RFC 2883). */
+	/* A loss probe that a late acknowledgement overtakes was needless (RFC 2883). */
 	n->retransmits = sent - needless;
 	if (sent < needless)
 		n->retransmits = 0;
 	n->arrival_ms = arrival_ms(sock);
 }
 
-/* Packets in the queueing discipline that the socket's segments go to; 0 if the interface has none, as a bridge. */
+/* The number of packets in the socket's queueing discipline; 0 if its interface has none (a bridge). */
 static __always_inline __u32 own_queue(const void *sock)
 {
 	const void *route = KERNEL_FIELD(struct sock___network, sock, sk_dst_cache), *device, *queues, *discipline;
@@ -128,7 +129,7 @@ static __always_inline __u32 own_queue(const void *sock)
 	if (!device)
 		return 0;
 	queues = KERNEL_FIELD(struct net_device___queues, device, _tx);
-	/* None is chosen until something is sent. */
+	/* No queue is chosen until something is sent. */
 	if (index >= KERNEL_FIELD(struct net_device___queues, device, num_tx_queues))
 		index = 0;
 	if (!queues)
@@ -138,7 +139,7 @@ static __always_inline __u32 own_queue(const void *sock)
 	return discipline ? KERNEL_FIELD(struct Qdisc, discipline, q.qlen) : 0;
 }
 
-/* Of slow operations, and of what happens to connections. */
+/* Fills in the fields for slow operations and for events of connections. */
 static __always_inline void read_network_closely(struct network *n, const void *sock)
 {
 	__u32 arrived = KERNEL_FIELD(struct inet_connection_sock___network, sock, icsk_ack.lrcvtime);
@@ -153,22 +154,22 @@ static __always_inline void read_network_closely(struct network *n, const void *
 }
 
 /*
- * Likewise, of a struct sock at this address, from which the answer was taken so many microseconds ago. Global, so that the verifier looks at it
- * once; it takes no pointer of the kernel's.
+ * The same for the struct sock at this address, from which the answer was read `taken_us` microseconds ago. Global, so
+ * that the verifier checks it once; it takes an address, since global functions take no kernel pointers.
  */
 __noinline int read_network_at(struct network *n, __u64 address, __u32 taken_us)
 {
 	if (!n || !address)
 		return 0;
 	read_network_closely(n, (const void *)address);
-	/* Until it was taken, not until now. */
+	/* The answer waited until it was read, not until now. */
 	n->unread_us -= taken_us < n->unread_us ? taken_us : n->unread_us;
 	return 0;
 }
 
 enum { CHRONOS = 3 }; /* busy, window, buffer: enum tcp_chrono less one */
 
-/* The socket's part of it. Global, as above. */
+/* Fills in the socket's part of struct progress. Global, so that the verifier checks it once. */
 __noinline int read_progress_at(struct progress *p, __u64 address)
 {
 	const struct tcp_sock___network *tp = (const void *)address;
@@ -184,7 +185,7 @@ __noinline int read_progress_at(struct progress *p, __u64 address)
 	p->needless = TCP_FIELD(tp, dsack_dups);
 	if (bpf_core_field_exists(tp->total_rto))
 		p->timeouts = TCP_FIELD(tp, total_rto);
-	/* It is in one state at a time (tcp_get_info_chrono_stats() of net/ipv4/tcp.c). */
+	/* The socket is in one state at a time (tcp_get_info_chrono_stats() of net/ipv4/tcp.c). */
 	since = bpf_jiffies64() - TCP_FIELD(tp, chrono_start);
 	state = BPF_CORE_READ_BITFIELD_PROBED(tp, chrono_type);
 	jiffies[0] = TCP_FIELD(tp, chrono_stat[0]);

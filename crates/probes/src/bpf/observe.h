@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * The way of one finished operation: histogram and flight recorder always; the ring only if it is over its threshold
- * and wanted. A probe fills a struct outcome, calls observe(), and, if that returns an event, adds what only slow
- * operations are worth asking for and calls report().
+ * What happens with a finished operation. It always goes into the histogram and the flight recorder; into the ring only
+ * if it reaches its threshold and passes the filter. A probe fills a struct outcome and calls observe(). If that
+ * returns an event, the probe adds the details that only slow operations get, and calls report().
  */
 #pragma once
 
 #include "maps.h"
 
-/* What a probe knows of every operation, cheaply. */
+/* What a probe knows of every operation at little cost. Times are nanoseconds of CLOCK_MONOTONIC. */
 struct outcome {
 	__u64 start;
 	__u64 end;
@@ -17,7 +17,7 @@ struct outcome {
 	__u64 mount;
 	__u64 bytes;
 	__u64 connection;
-	__u64 worth_recording; /* what was faster is counted, but would only drive others out of the recorder */
+	__u64 worth_recording; /* ns; a faster operation is counted but not recorded: it would displace others */
 	__u32 pid;
 	__u32 tid;
 	__u32 status;
@@ -50,14 +50,14 @@ static __always_inline struct settings *current_settings(void)
 	return bpf_map_lookup_elem(&settings, &zero);
 }
 
-/* 1 << `shift` where `value`, of less than 64 bits, is not 0. No branch, which would double the ways that the verifier follows. */
+/* 1 << `shift` if `value`, of less than 64 bits, is not 0; else 0. A branch would double the verifier's paths. */
 static __always_inline __u64 bit_if(__u64 value, __u32 shift)
 {
 	barrier_var(value); /* or the compiler sees that it is a comparison */
 	return -value >> 63 << shift;
 }
 
-/* By halving. Of 0, it is 0. */
+/* By halving. Returns 0 for 0. */
 static __always_inline __u64 floor_log2(__u64 rest)
 {
 	__u64 exponent = 0;
@@ -71,7 +71,7 @@ static __always_inline __u64 floor_log2(__u64 rest)
 	return exponent + (rest >> 1);
 }
 
-/* At most `last`. Who indexes by it compares once more: that is what the verifier takes for a bound. */
+/* The lesser of the two. Code that indexes by it compares once more, since the verifier needs that as a bound. */
 static __always_inline __u64 at_most(__u64 index, __u64 last)
 {
 	if (index > last)
@@ -146,7 +146,7 @@ static __always_inline struct usage *usage_of(const struct outcome *o, struct us
 	return bpf_map_lookup_elem(&usage, key); /* made by user space */
 }
 
-/* In the name of who asked. A worker of the kernel's, where that ends the operation, says nothing of the requester's cgroup. */
+/* Adds to the requester's usage. The cgroup is known only if the requester ends the operation, not a kernel worker. */
 static __always_inline void account(const struct settings *s, const struct outcome *o, __u64 duration)
 {
 	struct usage_key key = { .mount = o->mount, .operation = o->operation, .probe = o->probe };
@@ -221,7 +221,7 @@ static __always_inline void record(const struct settings *s, const struct outcom
 	r->end = o->end;
 }
 
-/* Whether a probe's failure by this code is none to speak of. Global, so that the verifier looks at the loop once. */
+/* Whether a failure by this code is ordinary for the probe. Global, so that the verifier checks the loop once. */
 __noinline bool is_ordinary(__u32 probe, __u32 code)
 {
 	struct settings *s = current_settings();
@@ -244,7 +244,7 @@ static __always_inline bool failed_badly(const struct settings *s, const struct 
 
 static __always_inline bool wanted(const struct settings *s, const struct outcome *o, __u64 duration)
 {
-	/* The mask keeps the verifier from having to believe the probe. */
+	/* The mask bounds the index for the verifier, which does not know the probe's values. */
 	if (duration < s->threshold[(o->probe * MAX_OPERATIONS + o->operation) & (ALL_OPERATIONS - 1)] &&
 	    !failed_badly(s, o))
 		return false;
@@ -255,7 +255,7 @@ static __always_inline bool wanted(const struct settings *s, const struct outcom
 	return !s->errors_only || o->flags & EVENT_FAILED;
 }
 
-/* An event of a finished operation, to be completed and reported; but while flooded, only of some. */
+/* Reserves the event of a finished operation, to be completed and reported. NULL if sampled out, or the ring is full. */
 static __always_inline struct event *event_of(const struct settings *s, const struct outcome *o, __u64 duration)
 {
 	struct event *e;
@@ -294,7 +294,7 @@ static __always_inline struct event *event_of(const struct settings *s, const st
 	return e;
 }
 
-/* Counts and records a finished operation. Returns an event to complete and report() if it is worth one. */
+/* Counts and records a finished operation. Returns an event to complete and report(), or NULL if it is not wanted. */
 static __always_inline struct event *observe(const struct outcome *o)
 {
 	__u64 duration = o->end - o->start;
@@ -310,7 +310,7 @@ static __always_inline struct event *observe(const struct outcome *o)
 	return wanted(s, o, duration) ? event_of(s, o, duration) : NULL;
 }
 
-/* Who asked. */
+/* Fills in the requester's user, cgroup and name. */
 static __always_inline void name_requester(struct event *e, const struct task_struct *task)
 {
 	e->uid = BPF_CORE_READ(task, cred, uid.val);
@@ -318,7 +318,7 @@ static __always_inline void name_requester(struct event *e, const struct task_st
 	BPF_CORE_READ_INTO(&e->comm, task, comm);
 }
 
-/* Hands an event to user space; wakes it only when enough has gathered, since it looks once an interval anyway. */
+/* Hands an event to user space, which drains the ring every interval; wakes it before only if enough data waits. */
 static __always_inline void report(struct event *e)
 {
 	struct settings *s = current_settings();

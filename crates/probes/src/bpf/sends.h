@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * When the last sends on a TCP connection left the call, the queueing discipline and the driver, and were acknowledged: kept
- * for the sockets of watched mounts where the kernel has BPF timestamping (Linux 6.14). The tcp probe writes it; a probe that
- * has an operation in flight on a socket reads it by the socket's address.
+ * The times at which the last sends on a TCP connection were queued, left the queueing discipline, reached the driver
+ * and were acknowledged. They are kept for the sockets of watched mounts where the kernel has BPF timestamping (Linux
+ * 6.14). The tcp probe writes them; a probe with an operation in flight on a socket reads them by the socket's address.
  *
  * Only the last byte of a call to sendmsg() is stamped: the times of a send of 4 MiB are those of its last segment.
  */
@@ -11,57 +11,57 @@
 #include "kernel.h"
 
 enum {
-	SENDS = 64, /* kept for each socket: a power of two */
-	MOMENTS = 64, /* likewise: the last 17 s */
+	SENDS = 64, /* kept for each socket; a power of two */
+	MOMENTS = 64, /* kept for each socket, the last 17 s; a power of two */
 	MOMENT_SHIFT = 28, /* a moment is 2^28 ns: a quarter of a second */
 	MAX_SOCKETS = 4096,
 };
 
-/* One call to sendmsg(). Nanoseconds of CLOCK_MONOTONIC; 0 is what is not known, or has not happened yet. */
+/* One call to sendmsg(). Times are nanoseconds of CLOCK_MONOTONIC; 0: not known, or not happened yet. */
 struct send {
-	__u64 start; /* of the call; only while somebody pays for knowing it */
-	__u64 queued; /* the call has put all of it into the socket's queue */
-	__u64 sched; /* TCP has given it to the queueing discipline */
-	__u64 driver; /* the driver has it */
-	__u64 acked; /* the peer has acknowledged it, and so all before */
+	__u64 start; /* the call began; known only with `net --full` */
+	__u64 queued; /* the call has put all bytes into the socket's queue */
+	__u64 sched; /* TCP has given the last byte to the queueing discipline */
+	__u64 driver; /* the driver has the last byte */
+	__u64 acked; /* the peer has acknowledged the last byte, and so all before */
 	__u32 last; /* sequence number of its last byte */
 	__u32 bytes;
-	__u32 retransmitted; /* times that its last segment was sent again */
-	__u32 total_retransmitted; /* segments of the connection sent again when that was last counted */
-	__u32 window_us; /* of its wait in the queue: while the peer's window was closed ... */
-	__u32 pacing_us; /* ... and while the connection's own pacing held it */
+	__u32 retransmitted; /* how often its last segment was sent again */
+	__u32 total_retransmitted; /* the connection's retransmitted segments when `retransmitted` was last updated */
+	__u32 window_us; /* part of its wait in the queue during which the peer's window was closed */
+	__u32 pacing_us; /* part of its wait in the queue that the connection's own pacing caused */
 };
 
 /* All sends of a socket that were queued in one moment and are acknowledged. */
 struct moment {
 	__u64 number; /* start of the moment >> MOMENT_SHIFT */
-	__u32 sends; /* 0: the next five say nothing */
+	__u32 sends; /* 0: the next five fields are not valid */
 	__u32 retransmitted;
-	__u32 local_us; /* these are the longest: scheduler to driver, */
-	__u32 held_us; /* queue, */
-	__u32 most_us; /* and until acknowledged; */
-	__u32 least_us; /* this is the shortest until acknowledged */
-	__u32 missed; /* that had no room among the socket's, so that nothing is known of them */
+	__u32 local_us; /* the longest from the queueing discipline to the driver */
+	__u32 held_us; /* the longest in the socket's queue */
+	__u32 most_us; /* the longest from the driver to the acknowledgement */
+	__u32 least_us; /* the shortest from the driver to the acknowledgement */
+	__u32 missed; /* sends without room among the socket's sends, so that their times are not known */
 	__u32 reserved;
 };
 
 struct sends {
-	__u64 cookie; /* the socket's: one that has come to the same address later has another */
-	__u64 mount; /* that is mounted from its peer; 0: none */
-	__u64 call; /* when the call under way began; this and the next three only while somebody pays for knowing it */
-	__u64 waiting; /* since when data waits to be read; 0: none does */
-	__u64 arrived; /* when its reader was last woken for data */
+	__u64 cookie; /* the socket's cookie; a later socket at the same address has another */
+	__u64 mount; /* the mount whose server is the peer; 0: none */
+	__u64 call; /* when the current call began; this and the next three are known only with `net --full` */
+	__u64 waiting; /* since when data waits to be read; 0: none waits */
+	__u64 arrived; /* when the reader was last woken for data */
 	__u64 read; /* when data was last read */
-	__u64 missed; /* when a send last found no room among these */
+	__u64 missed; /* when there was last no room for a send */
 	__u32 next; /* sends so far; the next is sends[next % SENDS] */
-	__u32 oldest; /* the oldest that is not acknowledged; next, if all are */
-	__u32 written; /* sequence number behind the last byte that was put into the queue */
+	__u32 oldest; /* the oldest send that is not acknowledged; equals `next` if all are */
+	__u32 written; /* sequence number after the last byte in the queue */
 	__u32 reserved;
 	struct send sends[SENDS];
 	struct moment moments[MOMENTS]; /* by number % MOMENTS */
 };
 
-/* By the address of struct sock. An entry goes with its connection. */
+/* By the address of struct sock. An entry is removed when its connection closes. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /*
- * Loaded first: creates the maps that every probe shares, carries the types for Rust, and tries out what this kernel
- * allows.
+ * The object that is loaded first. It creates the maps that all probes share, carries the types for Rust, and tries out
+ * which ways to attach this kernel allows.
  */
 #include "../accesses/access.h"
 #include "../tasks/record.h"
@@ -11,7 +11,7 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-/* Written by user space, for other programs. */
+/* The layout of the pinned maps, for other programs; user space writes it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -27,7 +27,7 @@ struct {
 	__type(value, struct mount_entry);
 } mounts SEC(".maps");
 
-/* Named so that their BTF is kept; nothing reads them. */
+/* These variables keep the types' BTF in the object; nothing reads them. */
 enum ring_kind ring_kind_type;
 struct ring_head ring_head_type;
 struct event event_type;
@@ -69,7 +69,7 @@ enum access_kind access_kind_type;
 struct access_key access_key_type;
 struct access access_type;
 
-/* No probe reads it: it tells other programs. */
+/* For other programs; no probe reads it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -82,7 +82,7 @@ __u64 bucket_input;
 __u32 bucket_output;
 __u32 size_output;
 
-/* For the test that holds bucket_of() and its twin in Rust together. */
+/* For the test that compares bucket_of() and size_of() with their twins in Rust. */
 SEC("syscall")
 int bucket(void *ctx)
 {
@@ -91,7 +91,7 @@ int bucket(void *ctx)
 	return 0;
 }
 
-/* Does this kernel let us attach to functions? The function is there for just such trials (net/bpf/test_run.c). */
+/* Tries whether this kernel lets us attach to functions. It has this function for such tests (net/bpf/test_run.c). */
 SEC("fentry/bpf_fentry_test1")
 int try_fentry(void *ctx)
 {

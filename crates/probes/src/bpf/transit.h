@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* How an operation's own sends fared, from what the tcp probe has stamped on its connection. */
+/* The timing of an operation's own sends, from the stamps of the tcp probe on its connection. */
 #pragma once
 
 #include "observe.h"
 #include "sends.h"
 
-/* These are global, so that the verifier looks at each once, and not at every way through all of a loop's turns. */
+/* These functions are global, so that the verifier checks each once, and not for every path through a loop. */
 __noinline int add_send(struct moment *sum, const struct send *send)
 {
 	__u32 local, held, acked;
@@ -50,10 +50,11 @@ __noinline int add_moment(struct moment *sum, const struct moment *moment)
 }
 
 /*
- * The sends on a socket that were queued between these times, the operation's among them: no others, if all since are kept; on a
- * busy connection, all of the moments in which the operation's were queued, so that its own were not faster than the fastest and
- * not slower than the slowest of them; nothing, if there was no room for some of these. A sender that had to wait for a processor queues its own later than that: then they are
- * the first since.
+ * Sums up the sends on a socket that were queued from `from` until `until`; the operation's own are among them. If all
+ * sends since `from` are kept, these are exact. On a busy connection, all sends of the same moments count: then the
+ * operation's own lie between the fastest and the slowest of them. If there was no room for a send in these moments,
+ * nothing is filled in. A sender that had to wait for a CPU may queue its sends after `until`: then the first sends
+ * since `from` are taken.
  */
 __noinline int read_transit(struct transit *transit, __u64 socket, __u64 from, __u64 until)
 {

@@ -2,10 +2,11 @@
 /*
  * Keeps the stack of uprobe programs on the stack of the thread.
  *
- * From Linux 6.13 on, a program of type kprobe whose frame takes 64 bytes and more has one stack for each CPU (bpf_enable_priv_stack(),
- * kernel/bpf/verifier.c). The kernel takes for granted that such a program does not begin on a CPU on which it is running already. Nothing
- * ensures that for uprobes and USDT: they can be preempted (uprobe_prog_run(), bpf_prog_run_array_uprobe()). Then two threads share a stack,
- * and the kernel follows what it takes for a pointer: an oops. A program with a tail call has no such stack, even if it is never taken.
+ * Since Linux 6.13, a program of type kprobe with a frame of 64 bytes or more has a private stack on each CPU
+ * (bpf_enable_priv_stack(), kernel/bpf/verifier.c). The kernel assumes that such a program does not begin on a CPU on
+ * which it is running already. Nothing ensures that for uprobes and USDT: they can be preempted (uprobe_prog_run(),
+ * bpf_prog_run_array_uprobe()). Then two threads share a stack, and the kernel dereferences an overwritten pointer: an
+ * oops. A program with a tail call gets no private stack, even if the call is never made.
  */
 #pragma once
 
@@ -18,10 +19,10 @@ struct {
 	__type(value, __u32);
 } no_program SEC(".maps");
 
-/* Always false: the verifier knows, the compiler does not. */
+/* Always false. The verifier knows that, but the compiler must not, or it would remove the tail call. */
 const volatile bool has_program SEC(".rodata.uprobe") = false;
 
-/* Every uprobe program begins with this. */
+/* Every uprobe program must call this first. */
 static __always_inline void stay_on_own_stack(void *context)
 {
 	if (has_program)

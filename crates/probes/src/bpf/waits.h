@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* What threads waited for, by the scheduler's accounts: the requester's and the receiver's part of struct progress. */
+/* How long threads waited for a CPU or memory, by the kernel's counts: the threads' part of struct progress. */
 #pragma once
 
 #include "event.h"
@@ -12,8 +12,8 @@ struct sched_info {
 };
 
 struct psi_group {
-	/* Nanoseconds, by enum psi_states. The kernel's array has enum psi_aggregators before it, of which the first is
-	 * PSI_AVGS, brought up to date every two seconds; BTF has an array of arrays as one. */
+	/* Nanoseconds, by enum psi_states. The kernel's array has another dimension before this one, enum
+	 * psi_aggregators, whose first is PSI_AVGS, updated every two seconds. BTF has an array of arrays as one. */
 	__u64 total[5];
 };
 
@@ -37,7 +37,7 @@ enum {
 	PSI_CPU_SOME = 4,
 };
 
-/* How long the task has been runnable without a CPU in all its life, microseconds modulo 2^32. */
+/* How long the task has been runnable without a CPU since it started, microseconds modulo 2^32. */
 static __always_inline __u32 cpu_wait_us(const void *task)
 {
 	const struct task_struct___waits *t = task;
@@ -45,7 +45,7 @@ static __always_inline __u32 cpu_wait_us(const void *task)
 	return BPF_CORE_READ(t, sched_info.run_delay) / 1000;
 }
 
-/* Of the requester, who has this thread id. */
+/* Fills in the requester's part; `tid` is its thread id. */
 static __always_inline void read_requester(struct progress *p, const void *task, __u32 tid)
 {
 	const struct task_struct___waits *t = task;

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Segments of connections with servers of mounts that this host itself drops, sent or received, and why: by the kernel's own reason (enum
- * skb_drop_reason of include/net/dropreason-core.h). Its numbers differ from release to release; CO-RE finds them by name. Every packet that this
- * host drops comes by here.
+ * Segments of connections with servers of mounts that this host itself drops, sent or received, with the kernel's
+ * reason (enum skb_drop_reason of include/net/dropreason-core.h). The reasons' numbers differ between releases; CO-RE
+ * finds them by name. This program runs for every packet that the host drops.
  */
 #include "packet.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-/* What an event's status is: this, and the reason. TCP's states are below. */
+/* An event's status is this plus the reason; smaller values are TCP states. */
 enum { DROP_STATUS = 32 };
 
-/* In the order of DROP_REASONS in mod.rs, which begins with the second. */
+/* In the order of DROP_REASONS in mod.rs, which begins with DROP_FILTER. */
 enum drop {
 	NO_DROP,
 	DROP_FILTER, /* netfilter, or a program attached to a cgroup, a socket or a driver */
@@ -22,7 +22,7 @@ enum drop {
 	DROP_BACKLOG, /* the queue of a CPU or of a device */
 	DROP_MEMORY, /* no memory, or no space in the socket's buffer */
 	DROP_POLICY, /* IPsec policy */
-	DROP_CHECKSUM, /* the packet came damaged */
+	DROP_CHECKSUM, /* the packet arrived damaged */
 };
 
 enum skb_drop_reason {
@@ -59,7 +59,7 @@ enum skb_drop_reason {
 	(bpf_core_enum_value_exists(enum skb_drop_reason, SKB_DROP_REASON_##name) && \
 	 (reason) == bpf_core_enum_value(enum skb_drop_reason, SKB_DROP_REASON_##name))
 
-/* A neighbour that does not answer is not among them: it is the peer, or the path to it, that is gone. */
+/* Maps the kernel's reason. A neighbour that does not answer is no drop of this host: the peer or the path is gone. */
 static __always_inline enum drop drop_of(__u32 reason)
 {
 	if (IS_REASON(reason, QDISC_DROP) || IS_REASON(reason, QDISC_OVERLIMIT) || IS_REASON(reason, QDISC_CONGESTED) ||
@@ -87,7 +87,7 @@ static __always_inline enum drop drop_of(__u32 reason)
 	return NO_DROP;
 }
 
-/* The inode number of the network namespace that the daemon is in, and the servers' mounts are taken to be in. */
+/* The inode number of the daemon's network namespace; the mounts are assumed to be in the same. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -127,18 +127,19 @@ struct sk_buff___dropped {
 #pragma clang attribute pop
 
 enum {
-	/* Numbers of namespaces are greater (PROC_DYNAMIC_FIRST of fs/proc/generic.c, and the fixed ones just below it). */
+	/* Namespaces' inode numbers are greater: PROC_DYNAMIC_FIRST of fs/proc/generic.c, and fixed ones before it. */
 	FIRST_NAMESPACE = 0xe0000000,
-	/* include/net/tcp_states.h: a socket in TIME_WAIT is another structure, and one in LISTEN or behind it has no peer yet. */
+	/* include/net/tcp_states.h. TIME_WAIT has another structure; sockets in LISTEN and later have no peer yet. */
 	STATE_ESTABLISHED = 1,
 	STATE_TIME_WAIT = 6,
 	STATE_LAST_WITH_PEER = 9,
 };
 
 /*
- * Whether it was dropped in our own network namespace. A packet that has crossed a pair of veth still has the sender's socket, so the device
- * counts first. While TCP keeps a segment, a pointer of a tree is where the device's is: what that leads to is hardly the number of a
- * namespace, and the socket's counts.
+ * Whether the packet was dropped in the daemon's network namespace. A packet that has crossed a veth pair still has the
+ * sender's socket, so the device's namespace counts first. While TCP queues a segment, the device's place holds a
+ * pointer of an rbtree. The number read through that pointer is hardly a namespace's; then the socket's namespace
+ * counts.
  */
 static __always_inline bool is_here(const struct net *device, const struct net *socket)
 {
@@ -152,7 +153,7 @@ static __always_inline bool is_here(const struct net *device, const struct net *
 	return BPF_CORE_READ(socket, ns.inum) == *own;
 }
 
-/* Whether a socket is of a kind that has a peer. */
+/* Whether a socket's state is one with a peer. */
 static __always_inline bool has_peer(const struct sock *sk)
 {
 	unsigned char state = sk->__sk_common.skc_state;
@@ -160,7 +161,7 @@ static __always_inline bool has_peer(const struct sock *sk)
 	return state >= STATE_ESTABLISHED && state <= STATE_LAST_WITH_PEER && state != STATE_TIME_WAIT;
 }
 
-/* Exits early: most packets that a host drops are dropped for other reasons, or are none of a server's. */
+/* Returns early: most packets are dropped for other reasons, or belong to no server of a mount. */
 SEC("tp_btf/kfree_skb")
 int tp_dropped(unsigned long long *ctx)
 {
@@ -177,7 +178,7 @@ int tp_dropped(unsigned long long *ctx)
 	if (why == DROP_CHECKSUM)
 		o.operation = TCP_DAMAGED;
 	sk = skb->sk;
-	/* What is dropped before it has a header has its socket. */
+	/* A packet without a header yet has its socket. */
 	if (sk && has_peer(sk)) {
 		if (!peer_of(&peer, sk))
 			return 0;

@@ -5,7 +5,7 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-/* A shorter wait for a slot is how a server limits what it is asked at a time. */
+/* A shorter wait is normal: by slots, a server limits the requests that it processes at a time. */
 #define STARVED_NS 1000000000ULL
 
 enum { READY = 0 }; /* NFS_CS_READY */
@@ -23,7 +23,7 @@ struct nfs_client {
 /* fs/nfs/nfs4_fs.h; the two have kept their numbers since 2.6.33. */
 enum { LEASE_EXPIRED_BIT = 1 << 2, SESSION_RESET_BIT = 1 << 6 };
 
-/* The thread that recovers a client's state begins a round, and the bits say what it has to do. */
+/* The client's recovery thread begins a round; the bits of cl_state say what it must recover. */
 SEC("tp_btf/nfs4_state_mgr")
 int tp_recover(unsigned long long *ctx)
 {
@@ -47,7 +47,7 @@ int tp_recover(unsigned long long *ctx)
 	return 0;
 }
 
-/* A slot has become free, and this call has waited for one: called for no other. */
+/* A call that had to wait gets a slot; the kernel calls this function for no other call. */
 SEC("fentry/nfs41_assign_slot")
 int fentry_slot(unsigned long long *ctx)
 {

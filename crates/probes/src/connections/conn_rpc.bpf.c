@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-/* The NFS client's RPC loses connections and sets them up anew, times out, and sends calls again. Tracepoints of sunrpc. */
+/* The NFS client's RPC, by sunrpc's tracepoints: connections lost and set up again, calls timed out or sent again. */
 #include "connections.h"
 #include "rpc.h"
 
@@ -9,10 +9,10 @@ enum { MAX_LOST = 4096, TCP_STATE_ESTABLISHED = 1, TCP_STATE_CLOSE = 7, TCP_STAT
 
 struct lost {
 	__u64 since;
-	__u64 connects; /* how often it had begun to connect: tells it from another transport at the same address */
+	__u64 connects; /* connection attempts until then; a later transport at the same address has fewer */
 };
 
-/* Transports that lost their connection, by address. */
+/* Transports that lost their connection, by the address of struct rpc_xprt. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, MAX_LOST);
@@ -21,8 +21,8 @@ struct {
 } lost_transports SEC(".maps");
 
 /*
- * The socket's state has just changed; the transport's has not yet. If that is still connected, the end was not of our
- * making: a transport that is closed here, being idle or unmounted, goes by FIN_WAIT1 first.
+ * The socket's state has just changed; the transport's state has not yet. If the transport is still connected, this
+ * client did not end the connection: its own close (when idle or unmounted) passes through FIN_WAIT1 first.
  */
 SEC("tp_btf/rpc_socket_state_change")
 int tp_state(unsigned long long *ctx)
@@ -52,7 +52,7 @@ int tp_state(unsigned long long *ctx)
 			return 0;
 		o.operation = RECONNECT;
 		o.start = lost->since;
-		/* Else of another transport: that was freed without having connected again. */
+		/* Otherwise the entry belongs to an older transport, which was freed without a new connection. */
 		if (now.connects > lost->connects)
 			happened(&o, &peer, port, NULL, 0);
 		bpf_map_delete_elem(&lost_transports, &key);
@@ -67,7 +67,7 @@ int tp_state(unsigned long long *ctx)
 	return 0;
 }
 
-/* No answer in the time that the mount's timeo and retrans give a call. */
+/* No answer came within the time of the mount's timeo and retrans. */
 SEC("tp_btf/rpc_timeout_status")
 int tp_timeout(unsigned long long *ctx)
 {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /*
- * The SMB client loses its connection and sets it up anew (cifs_reconnect, in the connection's own thread, from the loss
- * until TCP is connected again), loses its session, answers a lease or oplock break too late, or gets no credits.
+ * Events of the SMB client: it loses its connection and sets it up again, loses its session, answers a lease or oplock
+ * break too late, or gets no credits. cifs_reconnect runs in the connection's own thread from the loss until TCP is
+ * connected again.
  */
 #include "../bpf/names.h"
 #include "connections.h"
@@ -45,7 +46,7 @@ struct cifsFileInfo {
 
 #pragma clang attribute pop
 
-/* What a thread is in: setting up a connection, or answering a break. */
+/* A reconnection or the answer to a break that a thread is working on. */
 struct under_way {
 	__u64 since;
 	__u64 server;
@@ -59,7 +60,7 @@ struct {
 	__type(value, struct under_way);
 } reconnecting SEC(".maps"), breaking SEC(".maps");
 
-/* The thread has just been told by the server that the session is gone. */
+/* Threads to which the server has just answered that the session is gone. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, MAX_THREADS);
@@ -79,7 +80,7 @@ static __always_inline int losing(const struct TCP_Server_Info *server)
 	__u32 thread = bpf_get_current_pid_tgid();
 	__u16 port;
 
-	/* Reported by the function around this one; or the last mount is gone, and its connection with it. */
+	/* The outer function has reported it already; or the last mount is gone, and its connection is closed. */
 	if (bpf_map_lookup_elem(&reconnecting, &thread) || BPF_CORE_READ(server, tcpStatus) == SERVER_EXITING)
 		return 0;
 	read_server(&entry.peer, server);
@@ -142,7 +143,7 @@ static __always_inline int break_ends(void)
 	return 0;
 }
 
-/* STATUS_NETWORK_SESSION_EXPIRED or STATUS_USER_SESSION_DELETED came; cifs_reconnect follows. */
+/* The server answered STATUS_NETWORK_SESSION_EXPIRED or STATUS_USER_SESSION_DELETED; cifs_reconnect follows. */
 SEC("tp_btf/smb3_ses_expired")
 int tp_expired(void *ctx)
 {
@@ -167,7 +168,7 @@ int fexit_connected(void *ctx)
 	return connected();
 }
 
-/* Where cifs_reconnect is no more than a choice of the two, compilers put it into some of its callers. */
+/* Where cifs_reconnect only calls __cifs_reconnect or its DFS variant, compilers inline it into some of its callers. */
 SEC("fentry/__cifs_reconnect")
 int fentry_losing_inner(unsigned long long *ctx)
 {
@@ -192,7 +193,7 @@ int fexit_break_ends(void *ctx)
 	return break_ends();
 }
 
-/* Nobody got the credits to send with for as long as the client waits, 60 s; by who asked. It has no more than the server's name. */
+/* A request got no credits for 60 s, the client's limit. Runs in the requester; knows only the server's name. */
 SEC("tp_btf/smb3_credit_timeout")
 int tp_no_credits(unsigned long long *ctx)
 {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /*
- * Retransmissions, resets, closed windows, new routes and held segments of the client's sockets with servers of mounts. Every retransmission, reset and
- * route of this host's sockets comes by here, and every packet. What is none of ours must be gone at once: most are at the port's bit.
+ * Retransmissions, resets, closed windows, new routes and held segments of this host's sockets with servers of mounts.
+ * These programs run for every retransmission, reset, route and packet of the host. So they return early for other
+ * sockets: for most, the port's bit is not set.
  */
 #include "../bpf/network.h"
 #include "peers.h"
@@ -10,8 +11,9 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 enum {
 	/*
-	 * Timeouts without any answer, each twice as long as the one before, from 200 ms on: 1.4 s have passed. A timeout is counted
-	 * before its segment is sent again, a probe of the window after it was sent.
+	 * Consecutive timeouts without an answer. Each takes twice as long as the one before, from 200 ms on, so three
+	 * take 1.4 s. The kernel counts a timeout before it sends the segment again, but a window probe after it has
+	 * sent the probe.
 	 */
 	TIMEOUTS_IN_A_ROW = 3,
 	PROBES_IN_A_ROW = 2,
@@ -25,7 +27,7 @@ struct inet_connection_sock {
 };
 
 struct tcp_sock___window {
-	__u32 snd_wnd; /* what the peer takes, bytes */
+	__u32 snd_wnd; /* the peer's receive window, bytes */
 	__u32 mss_cache;
 };
 
@@ -51,8 +53,8 @@ struct sk_buff {
 
 /* What is remembered of a socket. */
 struct known {
-	__u64 held; /* when a segment of it was last told to be held, ns */
-	__u32 interface; /* its segments leave by */
+	__u64 held; /* time of its last TCP_HELD event, ns */
+	__u32 interface; /* index of the interface by which its segments leave */
 };
 
 struct {
@@ -72,7 +74,7 @@ static __always_inline void tell(enum happening what, const struct sock *sk, con
 	happened(&o, peer, sk->__sk_common.skc_num, &network, times);
 }
 
-/* A segment fits the peer's window. */
+/* Whether a full segment fits the peer's window. */
 static __always_inline bool is_open(const struct sock *sk)
 {
 	const struct tcp_sock___window *tp = (const void *)sk;
@@ -80,7 +82,7 @@ static __always_inline bool is_open(const struct sock *sk)
 	return BPF_CORE_READ(tp, snd_wnd) >= BPF_CORE_READ(tp, mss_cache);
 }
 
-/* An outage makes few retransmissions, since each waits twice as long as the last: so it is told by their number in a row. */
+/* An outage makes few retransmissions, since each waits twice as long as the last: consecutive timeouts show it. */
 SEC("tp_btf/tcp_retransmit_skb")
 int tp_retransmit(unsigned long long *ctx)
 {
@@ -118,8 +120,9 @@ int tp_reset_sent(unsigned long long *ctx)
 }
 
 /*
- * A window that closes for a moment is how a receiver asks for a pause; what still is closed at the third probe hangs. If a segment fits the window, TCP
- * probes since nothing is on its way though there is something to send: the interface refused it, or there is no route (tcp_check_probe_timer()).
+ * A receiver closes its window for a moment to ask for a pause. A window that is still closed at the third probe is an
+ * event. TCP also probes an open window if there is data to send and nothing is on its way: then the interface refused
+ * a segment, or there is no route (tcp_check_probe_timer()).
  */
 SEC("fentry/tcp_send_probe0")
 int fentry_probe0(unsigned long long *ctx)
@@ -137,9 +140,9 @@ int fentry_probe0(unsigned long long *ctx)
 }
 
 /*
- * A socket has no route yet, or the one that it had is no longer valid, since this host's routes, addresses or interfaces have changed: the kernel
- * has looked for one again when something was to be sent. Of a socket that is older than this program, the interface that its data comes in by stands for
- * the one that it left by.
+ * The kernel has looked up a route for a socket that is about to send. The socket had none yet, or its route became
+ * invalid because routes, addresses or interfaces of this host changed. For a socket older than this program, the
+ * interface by which its data comes in is taken for the one by which its segments left.
  */
 SEC("fentry/sk_setup_caps")
 int fentry_routed(unsigned long long *ctx)
@@ -170,8 +173,9 @@ int fentry_routed(unsigned long long *ctx)
 }
 
 /*
- * A packet is handed to an interface's driver. TCP stamped its segments when it sent them: what passed until now, this host held them, in a queueing
- * discipline, a queue of netfilter, or a full interface. An interface that hands on to another (a bridge, ifb) comes by here once more.
+ * A packet is handed to an interface's driver. TCP stamped its segments when it sent them. Since then this host has
+ * held the segment: in a queueing discipline, a queue of netfilter, or a full interface. This program runs again for
+ * each further interface on the way (a bridge, ifb).
  */
 SEC("tp_btf/net_dev_start_xmit")
 int tp_transmit(unsigned long long *ctx)
@@ -189,7 +193,7 @@ int tp_transmit(unsigned long long *ctx)
 		return 0;
 	o.start = skb->skb_mstamp_ns;
 	now = bpf_ktime_get_ns();
-	/* A later time is another clock's. */
+	/* A start in the future is from another clock. */
 	if (!o.start || now < o.start + HELD_NS || !peer_of(&peer, sk))
 		return 0;
 	known = bpf_sk_storage_get(&known_sockets, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * What happens to the connections with the servers of mounts, told as operations, so that histograms, recorder, ring and
- * rules work for it as for any. The objects of this folder share this: TCP, the SMB client, RPC, the NFS client.
+ * Events of connections with the servers of mounts. They are reported as operations, so that histograms, recorder, ring
+ * and rules handle them, too. The objects of this folder share this header: TCP, the SMB client, RPC, the NFS client.
  */
 #pragma once
 
 #include "../bpf/observe.h"
 #include <bpf/bpf_endian.h>
 
-/* The place of each in PROTOCOL.operations (mod.rs). */
+/* The events, in the order of PROTOCOL.operations (mod.rs). */
 enum happening {
 	CONNECTION_LOST,
 	RECONNECT,
@@ -33,14 +33,14 @@ enum happening {
 
 enum { MAX_SERVERS = 8192, FAMILY_INET6 = 10 };
 
-/* Where a server listens: IPv4 as ::ffff:a.b.c.d, the port in network byte order. struct peer of mod.rs. */
+/* A server's address and port: IPv4 as ::ffff:a.b.c.d, the port in network byte order. `Peer` of mod.rs. */
 struct peer {
 	__u8 address[16];
 	__u16 port;
 	__u16 reserved;
 };
 
-/* The servers of what is mounted, and the mount that stands for each: written by user space whenever mounts change. */
+/* The servers of mounts, each with the key of its first mount. User space writes them when mounts change. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -69,7 +69,7 @@ struct sock {
 
 #pragma clang attribute pop
 
-/* An address and a port that lie there, both in network byte order. */
+/* Reads an address and a port, both in network byte order, from these places in kernel memory. */
 static __always_inline void read_end(struct peer *peer, const void *address, const void *port, bool v6)
 {
 	__builtin_memset(peer, 0, sizeof(*peer));
@@ -82,7 +82,7 @@ static __always_inline void read_end(struct peer *peer, const void *address, con
 	bpf_probe_read_kernel(peer->address + 12, 4, address);
 }
 
-/* Of a struct sockaddr_in (family, port, address) or sockaddr_in6 (family, port, flow, address). */
+/* Reads a struct sockaddr_in (family, port, address) or sockaddr_in6 (family, port, flow, address). */
 static __always_inline void read_peer(struct peer *peer, const void *address)
 {
 	__u16 family = 0;
@@ -107,7 +107,7 @@ static const char format_v6_from[] = "[%pI6]:%d from port %d";
 static const char format_v4_through[] = "%pI4:%d from port %d through %s";
 static const char format_v6_through[] = "[%pI6]:%d from port %d through %s";
 
-/* device: the name of the interface that leads there, in the kernel; NULL if it does not matter. */
+/* device: the kernel's name of the interface that leads to the peer; NULL to leave it out. */
 static __always_inline void name_peer(struct event *e, const struct peer *peer, __u16 local_port, const char *device)
 {
 	bool v4 = is_mapped(peer);
@@ -134,8 +134,9 @@ static __always_inline bool is_server(const struct peer *peer)
 }
 
 /*
- * Counts, records and reports what has happened. The caller fills in what it is, and, if it took time, since when.
- * network: of its socket; NULL if that is not known. times: for the how-manieth time in a row. device: as above.
+ * Counts, records and reports an event. The caller fills in the operation and, if the event took time, its start.
+ * network: the socket's figures; NULL if not known. times: consecutive occurrences, this one included. device: see
+ * name_peer().
  */
 static __always_inline void happened_through(struct outcome *o, const struct peer *peer, __u16 local_port,
 					     const struct network *network, __u32 times, const char *device)

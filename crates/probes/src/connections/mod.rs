@@ -1,6 +1,6 @@
-//! What happens to the connections with the servers of mounts: lost and set up anew, sessions and leases lost, calls that
-//! time out, resets, retransmissions. One protocol, whose operations these happenings are, and an object for each place in
-//! the kernel that it is seen from, since each needs another module.
+//! Events of the connections with servers of mounts: connections lost and set up again, sessions and leases lost, calls
+//! that time out, resets, retransmissions. They are the operations of one protocol. Each place in the kernel where they
+//! are observed has an object of its own, since each needs another kernel module.
 
 use std::{collections::HashMap, net::IpAddr, os::unix::fs::MetadataExt};
 
@@ -18,7 +18,7 @@ use crate::{
     tcp,
 };
 
-/// The happenings; `enum happening` in connections.h, in its order.
+/// The events, in the order of `enum happening` in connections.h.
 pub static PROTOCOL: Protocol = Protocol {
     name: "connections",
     operations: &[
@@ -42,20 +42,21 @@ pub static PROTOCOL: Protocol = Protocol {
         "TCP_REROUTED",
         "TCP_HELD",
     ],
-    // No rule counts these unless it names them: a client may break a connection that it has no use for, a queueing discipline
-    // drops packets to keep its queue short, or holds them, and routes change.
+    // No rule counts these unless it names them, since they also happen on a healthy host. A client may reset a
+    // connection that it no longer needs, a queueing discipline may drop or hold packets, and routes change.
     only_by_name: &[10, 15, 16, 17, 18],
     level: Level::Connection,
-    // The socket's state when a loss was noticed, or why a segment was dropped, or which way it went when it was held.
+    // The status is the socket's state when a loss was noticed, the reason for which a segment was dropped, or the direction
+    // of a segment that was held.
     status_name: |status| tcp::state_name(status).or_else(|| fate(status)),
     ..Protocol::BY_ERRNO
 };
 
 /// The status of a segment that was held when it was received: HELD_RECEIVED of conn_ifb.bpf.c.
 const HELD_RECEIVED: u32 = 32;
-/// The status of the first of [`DROP_REASONS`]: DROP_STATUS of conn_drops.bpf.c, and 1.
+/// The status of the first of [`DROP_REASONS`]: DROP_STATUS of conn_drops.bpf.c plus 1.
 const FIRST_DROP_REASON: u32 = 33;
-/// Why this host dropped a segment: `enum drop` of conn_drops.bpf.c, in its order.
+/// Why this host dropped a segment, in the order of `enum drop` of conn_drops.bpf.c.
 const DROP_REASONS: [&str; 9] =
     ["FILTER", "TRAFFIC_CONTROL", "QUEUE", "ROUTE", "REVERSE_PATH", "BACKLOG", "MEMORY", "POLICY", "CHECKSUM"];
 
@@ -66,7 +67,7 @@ fn fate(status: u32) -> Option<&'static str> {
     DROP_REASONS.get(usize::try_from(status.checked_sub(FIRST_DROP_REASON)?).ok()?).copied()
 }
 
-/// What all of the objects have in common.
+/// The fields that the specs of all objects share.
 const SHARED: Spec = Spec {
     name: PROTOCOL.name,
     protocol: &PROTOCOL,
@@ -87,7 +88,7 @@ const SHARED: Spec = Spec {
             (line.peer, line.resent) = (Some(connection.peer.to_string()), Some(connection.times));
         }
     },
-    // What happens to a connection is over in a moment.
+    // Most events of a connection have no duration, so the threshold is zero.
     aliases: &[Alias::of(PROTOCOL.name, 0.0)],
     probe: || Box::new(Connections),
     ..Spec::BASE
@@ -193,7 +194,8 @@ impl Probe for Connections {
     }
 }
 
-/// As the smb and nfs probes name the mount, so that a verdict finds their operations beside these.
+/// The mount's key as the smb and nfs probes have it, so that a verdict finds their operations together with these
+/// events.
 pub(crate) fn mount_key(point: &MountPoint) -> MountKey {
     point.source_key()
 }
@@ -201,10 +203,10 @@ pub(crate) fn mount_key(point: &MountPoint) -> MountKey {
 /// `struct peer` of connections.h.
 type Peer = [u8; 20];
 
-/// Bytes of the map of ports: a bit each.
+/// Bytes of the map `ports`: one bit for each port.
 const PORTS: usize = 8192;
 
-/// The servers of what is mounted by SMB and NFS, each with the first of its mounts.
+/// The servers of SMB and NFS mounts, each with the key of its first mount.
 fn servers(mounts: &Mounts) -> HashMap<Peer, MountKey> {
     let mut servers = HashMap::new();
     for point in mounts.iter() {
@@ -224,7 +226,7 @@ fn servers(mounts: &Mounts) -> HashMap<Peer, MountKey> {
     servers
 }
 
-/// The bits of the ports that the servers have, by number in network byte order.
+/// The content of the map `ports`: a bit for each server's port, indexed by the port in network byte order.
 fn ports<'a>(servers: impl Iterator<Item = &'a Peer>) -> Vec<u8> {
     let mut bits = vec![0_u8; PORTS];
     for peer in servers {
@@ -237,13 +239,14 @@ fn ports<'a>(servers: impl Iterator<Item = &'a Peer>) -> Vec<u8> {
     bits
 }
 
-/// The inode number of this process's network namespace, which is its number in the kernel (`struct ns_common`), too.
+/// The inode number of this process's network namespace, as in the kernel's `struct ns_common`; 0 if it cannot be read.
 fn own_namespace() -> u32 {
     let inode = std::fs::metadata("/proc/self/ns/net").map_or(0, |about| about.ino());
     u32::try_from(inode).unwrap_or(0)
 }
 
-/// Writes the servers; the ports last, and first those that are gone.
+/// Writes the servers of these mounts into the object's maps: removes those that are gone, adds the others, and writes
+/// the ports last.
 pub(crate) fn write_servers(object: &Object, mounts: &Mounts) -> libbpf_rs::Result<()> {
     let wanted = servers(mounts);
     for map in object.maps() {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* Whether a socket's peer is a server that something is mounted from, at once for the many whose is not. */
+/* Whether a socket's peer is the server of a mount. Most sockets' are not, and are rejected by the port alone. */
 #pragma once
 
 #include "connections.h"
@@ -10,7 +10,7 @@ enum {
 	HELD_EVERY_NS = 20 * 1000 * 1000, /* of a connection's, one in this time is reported */
 };
 
-/* A bit for each port that one of the servers has, by the number as it is on the wire. */
+/* One bit for each port, set if a server has it; indexed by the port in network byte order. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -18,7 +18,7 @@ struct {
 	__type(value, __u8[8192]);
 } ports SEC(".maps");
 
-/* The other end of a socket. */
+/* Reads the address and port of a socket's peer. */
 static __always_inline void read_remote(struct peer *peer, const struct sock *sk)
 {
 	__u16 family = sk->__sk_common.skc_family;
@@ -36,7 +36,7 @@ static __always_inline void read_remote(struct peer *peer, const struct sock *sk
 	}
 }
 
-/* Whether any of the servers has this port, which is in network byte order. */
+/* Whether a server has this port, given in network byte order. */
 static __always_inline bool has_server(__u16 port)
 {
 	__u32 zero = 0;
@@ -45,7 +45,7 @@ static __always_inline bool has_server(__u16 port)
 	return bits && (bits[port >> 3] & 1 << (port & 7));
 }
 
-/* Whether the socket's peer is a server that something is mounted from: so the server's own end of it is none. */
+/* Whether the socket's peer is the server of a mount; then fills in `peer`. A server's own sockets do not match. */
 static __always_inline bool peer_of(struct peer *peer, const struct sock *sk)
 {
 	if (!has_server(sk->__sk_common.skc_dport))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* Types of the RPC client (include/linux/sunrpc/) that tell of connections. */
+/* Types of the RPC client (include/linux/sunrpc/) that describe its connections. */
 #pragma once
 
 #include "connections.h"
@@ -32,7 +32,7 @@ struct rpc_task {
 	struct rpc_rqst *tk_rqstp;
 	struct rpc_xprt *tk_xprt;
 	__s64 tk_start; /* CLOCK_MONOTONIC */
-	int tk_owner; /* the process that asked */
+	int tk_owner; /* the process that made the call */
 };
 
 #pragma clang attribute pop

@@ -1,4 +1,4 @@
-//! The tcp probe at work: the connections selected, and their sends' stages.
+//! The attached tcp probe: selects connections, and reads them and the stages of their sends.
 
 use std::{cell::RefCell, time::Duration};
 
@@ -16,15 +16,15 @@ use crate::{
 #[derive(Default)]
 pub(super) struct Tcp {
     selection: Selection,
-    /// While it is attached.
+    /// `None` while the probe is not attached.
     stamping: Option<Stamping>,
     ended: RefCell<Ended>,
-    /// Taken from the ring, and asked for by nobody yet.
+    /// Stamps taken from the ring that no caller has fetched yet.
     stamps: Vec<Stamp>,
 }
 
 impl Tcp {
-    /// Also before it is attached.
+    /// Sets the selection. Before the probe is attached, the selection is kept until then.
     fn select(&mut self, selection: Selection, object: Option<&mut Object>, mounts: &Mounts) -> Result<()> {
         self.selection = selection;
         match (&mut self.stamping, object) {
@@ -35,7 +35,7 @@ impl Tcp {
 }
 
 impl Probe for Tcp {
-    /// All of it, and nothing while nothing is selected.
+    /// [`Stamping`] attaches all programs, once connections are selected.
     fn attaches(&self, _: &ProgramMut<'_>) -> bool {
         true
     }
@@ -58,7 +58,7 @@ impl Probe for Tcp {
     fn follow_mounts(&mut self, object: &mut Object, mounts: &Mounts) -> Result<()> {
         connections::write_servers(object, mounts)?;
         match &mut self.stamping {
-            // It has just been attached, and was told before.
+            // The probe has just been attached; the selection was set before.
             Some(stamping) if !stamping.is_of(&self.selection) => {
                 stamping.select(object, &self.selection, mounts).context("cannot stamp sockets")
             }
@@ -75,7 +75,7 @@ impl Probe for Tcp {
         self.stamps.extend(Stamp::decode(record));
     }
 
-    /// The times of the connections with servers: the kernel side keeps them by connection.
+    /// The times of the connections with servers, summed by mount: the kernel's map has them by connection.
     fn histograms(&self) -> Result<Vec<(Operation, MountKey, Histogram)>> {
         let Some(stamping) = self.stamping.as_ref().filter(|stamping| stamping.stamps()) else { return Ok(Vec::new()) };
         let sums = self.ended.borrow_mut().sums(&stamping.flows()?);
@@ -105,18 +105,19 @@ impl Probe for Tcp {
 }
 
 impl ProbeSet {
-    /// Selects the connections that the tcp probe looks at; none are before.
+    /// Selects the connections that the tcp probe watches. Initially, none are selected.
     ///
     /// # Errors
     ///
-    /// When they cannot be stamped: no cgroup2, say. What the kernel knows of them by itself is there all the same.
+    /// When sockets cannot be stamped: the cgroup cannot be opened, say. [`Self::flows`] has their [`Connection`]s even
+    /// then.
     pub fn select(&mut self, selection: &Selection) -> Result<()> {
         let selection = selection.clone();
         self.probe::<Tcp>().map_or(Ok(()), |(tcp, object, mounts)| tcp.select(selection, object, mounts))
     }
 
-    /// The connections selected, as the kernel knows them by itself, of every network namespace; and the times of those that
-    /// are stamped, also of those closed since this was last asked.
+    /// The selected connections of all network namespaces, as TCP itself knows them; and the times of the stamped ones,
+    /// including those closed since the last call.
     ///
     /// # Errors
     ///
@@ -124,15 +125,16 @@ impl ProbeSet {
     pub fn flows(&mut self) -> Result<(Vec<Connection>, Vec<Flow>)> {
         let stamping = self.probe::<Tcp>().and_then(|(tcp, ..)| tcp.stamping.as_ref());
         let Some(stamping) = stamping else { return Ok(Default::default()) };
-        // What is closed in between is among the flows, and what is connected in between is not.
+        // This order matters for a connection that closes or opens between the two reads: a closed one is among the
+        // flows.
         let connections = stamping.connections()?;
         let flows = stamping.flows()?;
         stamping.forget_all_but(&connections, &flows);
         Ok((connections, flows))
     }
 
-    /// Takes timestamping back from sockets that a killed process has left with it; but not from those of mounts, if another
-    /// process stamps sockets. Returns from how many.
+    /// Switches timestamping off for sockets on which a killed process left it on. Sockets of mounts keep it if another
+    /// process stamps sockets. Returns the number of sockets changed.
     ///
     /// # Errors
     ///
@@ -143,7 +145,8 @@ impl ProbeSet {
         tcp.stamping.as_mut().map_or(Ok(0), |stamping| stamping.clear(object, false))
     }
 
-    /// What [`ProbeSet::drain`] has taken from the ring of every send's stages, if that was selected.
+    /// The stamps that [`ProbeSet::drain`] has taken from the ring since the last call, if [`Selection::every_send`] is
+    /// set.
     pub fn stamps(&mut self) -> Vec<Stamp> {
         self.probe::<Tcp>().map(|(tcp, ..)| std::mem::take(&mut tcp.stamps)).unwrap_or_default()
     }

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* What the tcp probe tells user space; the Rust types are made from it (bpf/shared.bpf.c). */
+/* The tcp probe's interface to user space; the Rust types are generated from it (bpf/shared.bpf.c). */
 #pragma once
 
 #include "../bpf/event.h"
 
-/* Of a send, in the order of PROTOCOL.operations (mod.rs). */
+/* The stages of a send, in the order of PROTOCOL.operations (mod.rs). */
 enum stage {
-	STAGE_CALL, /* the call began .. all of it is in the socket's queue */
-	STAGE_QUEUE, /* .. TCP gave its last byte to the queueing discipline */
-	STAGE_SCHEDULER, /* .. the driver had it */
-	STAGE_NETWORK, /* .. the peer had acknowledged it */
-	STAGE_SEND, /* from the first of these that is known to the last */
-	STAGE_READ, /* data was there .. the reader took it */
+	STAGE_CALL, /* from the call's begin until all of its bytes are in the socket's queue */
+	STAGE_QUEUE, /* until TCP gives the last byte to the queueing discipline */
+	STAGE_SCHEDULER, /* until the driver has the last byte */
+	STAGE_NETWORK, /* until the peer has acknowledged the last byte */
+	STAGE_SEND, /* all of these, from the first that is known */
+	STAGE_READ, /* of received data: from its arrival until the reader takes it */
 	STAGES,
 };
 
@@ -20,23 +20,23 @@ enum {
 	MAX_PORTS = 65536,
 };
 
-/* Which sockets are looked at; written by user space. */
+/* Which sockets are watched; written by user space. */
 struct selection {
 	__u8 address[16]; /* of the peer; IPv4 as ::ffff:a.b.c.d */
-	__u64 cgroup; /* id; and all below it; 0: any */
-	__u64 ceph; /* address of the function that the Ceph client has sockets call when data comes; 0: nothing of it is mounted */
-	__u64 ceph_mount; /* what its sockets are taken for */
-	__u32 level; /* of that cgroup */
-	__u32 share; /* of 65536: those whose cookie's hash is below */
-	__u16 port; /* of either side; 0: any */
+	__u64 cgroup; /* id of a cgroup; those below it count, too; 0: any */
+	__u64 ceph; /* address of the function that the Ceph client's sockets call for data; 0: no Ceph mount */
+	__u64 ceph_mount; /* the mount to which these sockets are attributed */
+	__u32 level; /* the cgroup's level in its hierarchy */
+	__u32 share; /* in 65536ths: sockets whose cookie's hash is below */
+	__u16 port; /* of either end; 0: any */
 	__u8 has_address;
-	__u8 mounts; /* those whose peer is the server of a mount */
-	__u8 others; /* those that all of the above is true of */
-	__u8 every; /* tell of every stage of every send */
-	/* Which of those that are not selected and yet stamped are so no longer, once `choose` has met them. */
+	__u8 mounts; /* select sockets whose peer is the server of a mount */
+	__u8 others; /* select other sockets that meet all of the above */
+	__u8 every; /* report every stage of every send */
+	/* Which stamped sockets that are not selected `choose` stops stamping: */
 	__u8 clear_mounts; /* those whose peer is the server of a mount */
-	__u8 clear_others;
-	__u8 only_own; /* but none that this program has not been stamping */
+	__u8 clear_others; /* the others */
+	__u8 only_own; /* of both, only those that this object has stamped */
 	__u8 reserved[7];
 };
 
@@ -44,7 +44,7 @@ struct stage_times {
 	__u64 count;
 	__u64 sum; /* nanoseconds */
 	__u64 max;
-	__u32 buckets[HISTOGRAM_BUCKETS]; /* as of struct histogram */
+	__u32 buckets[HISTOGRAM_BUCKETS]; /* as in struct histogram */
 	__u32 reserved;
 	__u64 reserved_too;
 };
@@ -58,25 +58,25 @@ struct ends {
 	__u32 namespace; /* the network namespace's inode number */
 };
 
-/* One connection that is stamped; by its cookie. */
+/* The times of one stamped connection, by its socket's cookie. */
 struct flow {
 	struct ends ends;
 	__u64 mount;
 	__u64 sends; /* calls that sent something */
-	__u64 stamped; /* of those, calls whose every stage is in `stages`, or will be */
+	__u64 stamped; /* of those, calls whose stages are in `stages`, or will be once acknowledged */
 	__u64 bytes;
-	__u64 retransmitted; /* stamped sends whose last segment was sent again, by the number of times */
-	__u64 window_ns; /* while stamped sends were in the queue, the peer's window was closed for so long */
-	__u64 pacing_ns; /* likewise, they were held by pacing */
-	__u64 closed; /* when; 0: it is there, and the next three are not known yet */
+	__u64 retransmitted; /* how often the last segments of stamped sends were sent again */
+	__u64 window_ns; /* how long the peer's window was closed while stamped sends were in the queue */
+	__u64 pacing_ns; /* how long pacing held stamped sends in the queue */
+	__u64 closed; /* when it closed; 0: it is open, and the next three are not known yet */
 	__u32 srtt_us;
 	__u32 min_rtt_us;
 	__u32 retransmits;
-	__u32 measured; /* where there are no stamps: when TCP last measured a round trip, microseconds; never 0 then */
+	__u32 measured; /* without stamps: when TCP last measured a round trip, microseconds, never 0; else 0 */
 	struct stage_times stages[STAGES];
 };
 
-/* What the kernel knows of a connection by itself. */
+/* What TCP itself knows of a connection, without stamps. */
 struct connection {
 	struct ends ends;
 	__u64 cookie;
@@ -93,31 +93,31 @@ struct connection {
 	__u32 srtt_us;
 	__u32 min_rtt_us;
 	__u32 retransmits; /* segments */
-	__u32 lost; /* segments thought lost now */
+	__u32 lost; /* segments that TCP now considers lost */
 	__u32 unsent; /* bytes in the queue that TCP has not sent */
 	__u32 unacked; /* bytes sent that the peer has not acknowledged */
-	__u32 unread; /* bytes received that nobody has read */
-	__u32 window; /* the peer's, bytes */
+	__u32 unread; /* bytes received that no reader has taken */
+	__u32 window; /* the peer's receive window, bytes */
 	__u32 congestion_window; /* segments */
-	__u32 segment; /* bytes */
-	__u32 busy_ms; /* had something to send or to be acknowledged ... */
-	__u32 window_limited_ms; /* ... of that: the peer's window was closed ... */
-	__u32 buffer_limited_ms; /* ... or the socket's own send buffer was full */
+	__u32 segment; /* size of a segment, bytes */
+	__u32 busy_ms; /* time with data to send, or sent and not acknowledged */
+	__u32 window_limited_ms; /* part of busy_ms: the peer's window was closed */
+	__u32 buffer_limited_ms; /* part of busy_ms: the socket's send buffer was full */
 	__u32 sent_ago_ms; /* since data was last sent */
 	__u32 arrived_ago_ms; /* since data last arrived */
 	__u32 acked_ago_ms; /* since the peer last acknowledged anything */
-	__u32 gap; /* data has come in behind some that is missing still */
+	__u32 gap; /* data has arrived, and data before it is still missing */
 };
 
 /* For --every-send, in the same ring as events: one stage of one send. */
 struct stamp {
 	struct ring_head head;
-	__u32 stage; /* enum stage: which has ended */
+	__u32 stage; /* enum stage: the one that has ended */
 	__u64 cookie;
 	__u64 time;
-	__u64 start; /* STAGE_CALL: of the call; 0: not known */
-	__u32 last;
-	__u32 bytes; /* STAGE_CALL */
+	__u64 start; /* STAGE_CALL: when the call began; 0: not known */
+	__u32 last; /* sequence number of the send's last byte */
+	__u32 bytes; /* STAGE_CALL: bytes of the send */
 };
 
 ASSERT_RING_RECORD(stamp, 40);

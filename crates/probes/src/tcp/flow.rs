@@ -1,4 +1,4 @@
-//! What the kernel side says of connections, for the rest of the program.
+//! The tcp probe's types for the rest of the program, decoded from the kernel's.
 
 use std::{
     collections::HashMap,
@@ -9,28 +9,28 @@ use model::{Histogram, MountKey, Nanos};
 
 use crate::generated::{Plain, connection, ends, flow, stage_times, stamp};
 
-/// A part of a send's way; `enum stage` of flow.h.
+/// A stage of a send; `enum stage` of flow.h.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
-    /// The call began until all of it was in the socket's queue.
+    /// From the call's begin until all of its bytes are in the socket's queue.
     Call,
-    /// Until TCP gave its last byte to the queueing discipline.
+    /// Until TCP gives the last byte to the queueing discipline.
     Queue,
-    /// Until the driver had it.
+    /// Until the driver has the last byte.
     Scheduler,
-    /// Until the peer had acknowledged it.
+    /// Until the peer has acknowledged the last byte.
     Network,
-    /// All of these.
+    /// All of these together.
     Send,
-    /// Of what comes in: data was there until it was read.
+    /// Of received data: from its arrival until it is read.
     Read,
 }
 
 impl Stage {
-    /// In the order of a send's way.
+    /// All stages, in the order of a send's way.
     pub const ALL: [Self; 6] = [Self::Call, Self::Queue, Self::Scheduler, Self::Network, Self::Send, Self::Read];
 
-    /// `call`, `queue`, `scheduler`, `network`, `send`, `read`.
+    /// The stage's name in output: `call`, `queue`, `scheduler`, `network`, `send` or `read`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Call => "call",
@@ -46,11 +46,11 @@ impl Stage {
 /// Both ends of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ends {
-    /// Our end.
+    /// This host's address and port.
     pub local: (IpAddr, u16),
-    /// The other.
+    /// The peer's address and port.
     pub peer: (IpAddr, u16),
-    /// Inode number of its network namespace.
+    /// The inode number of the connection's network namespace.
     pub namespace: u32,
 }
 
@@ -78,21 +78,21 @@ pub struct Flow {
     pub sends: u64,
     /// Of those, calls that are in the histograms, or will be once they are acknowledged.
     pub stamped: u64,
-    /// Bytes that they sent.
+    /// Bytes that these calls sent.
     pub bytes: u64,
-    /// It is not stamped, and has but the network's time: as TCP measures it by itself.
+    /// The connection is not stamped, so it only has the time of [`Stage::Network`], as TCP itself measures it.
     pub measured: bool,
     /// How often last segments of stamped sends were sent again.
     pub retransmitted: u64,
-    /// Nanoseconds that stamped sends were in the queue while the peer's window was closed.
+    /// How long the peer's window was closed while stamped sends were in the queue, nanoseconds.
     pub window_ns: u64,
-    /// Nanoseconds that the connection's own pacing held them.
+    /// How long the connection's own pacing held stamped sends in the queue, nanoseconds.
     pub pacing_ns: u64,
-    /// When it was closed; 0: it is there.
+    /// When the connection closed; 0: it is open.
     pub closed: Nanos,
-    /// Once it is closed: the smoothed round-trip time and the least of late, microseconds.
+    /// Once closed: the last smoothed round-trip time, and TCP's minimum of the last minutes; microseconds.
     pub last_rtt_us: (u32, u32),
-    /// Likewise, segments that were sent again.
+    /// Once closed: the number of segments sent again.
     pub retransmits: u32,
     /// By [`Stage::ALL`]; a histogram's bytes and sizes are not counted.
     pub stages: [Histogram; 6],
@@ -143,12 +143,13 @@ impl Flow {
     }
 }
 
-/// What the connections with each mount's server have come to that are over.
+/// The sums of the times of closed connections, by mount.
 #[derive(Default)]
 pub(crate) struct Ended(HashMap<MountKey, [Histogram; 6]>);
 
 impl Ended {
-    /// The sums of all connections that there have been, by mount. Those that are closed are added to this for good.
+    /// The sums of all connections so far, closed and open, of each mount in `flows`. Adds the closed ones of `flows` to
+    /// the kept sums, so pass each closed one only once.
     pub fn sums(&mut self, flows: &[Flow]) -> HashMap<MountKey, [Histogram; 6]> {
         let of_mounts = || flows.iter().filter(|flow| flow.mount != MountKey::NONE);
         for flow in of_mounts().filter(|flow| flow.closed != 0) {
@@ -164,7 +165,7 @@ impl Ended {
         sums
     }
 
-    /// Gives up what is known of mounts that are gone.
+    /// Removes the sums of mounts for which `gone` holds.
     pub fn forget(&mut self, gone: impl Fn(MountKey) -> bool) {
         self.0.retain(|mount, _| !gone(*mount));
     }
@@ -174,7 +175,7 @@ fn histogram(times: stage_times) -> Histogram {
     Histogram { count: times.count, sum: times.sum, buckets: times.buckets.map(u64::from), ..Histogram::default() }
 }
 
-/// What the kernel knows of a connection by itself, at one moment.
+/// What TCP itself knows of a connection at one moment.
 #[derive(Debug, Clone)]
 pub struct Connection {
     /// Which it is.
@@ -183,23 +184,23 @@ pub struct Connection {
     pub cookie: u64,
     /// What is mounted from its peer; `MountKey::NONE`: nothing.
     pub mount: MountKey,
-    /// The socket's cgroup, an id.
+    /// The id of the socket's cgroup.
     pub cgroup: u64,
-    /// include/net/tcp_states.h; 1 is ESTABLISHED.
+    /// The TCP state (include/net/tcp_states.h); 1 is ESTABLISHED.
     pub state: u8,
     /// Whether its sends are stamped.
     pub stamped: bool,
-    /// Bytes sent, those sent again included.
+    /// Bytes sent, including those sent again.
     pub bytes_sent: u64,
     /// Bytes that the peer has acknowledged.
     pub bytes_acked: u64,
-    /// Bytes that have come in.
+    /// Bytes received.
     pub bytes_received: u64,
-    /// Bytes a second that it allows itself; `None`: no limit.
+    /// The pacing rate, bytes per second; `None`: no limit.
     pub pacing_rate: Option<u64>,
-    /// Round-trip time, smoothed, microseconds.
+    /// The smoothed round-trip time, microseconds.
     pub srtt_us: u32,
-    /// The least round-trip time of late, microseconds.
+    /// TCP's minimum round-trip time of the last minutes, microseconds.
     pub min_rtt_us: u32,
     /// Segments that were sent again.
     pub retransmits: u32,
@@ -207,32 +208,32 @@ pub struct Connection {
     pub unsent: u32,
     /// Bytes sent that the peer has not acknowledged yet.
     pub unacked: u32,
-    /// Bytes that have come in and that nobody has read yet.
+    /// Bytes received that no reader has taken yet.
     pub unread: u32,
-    /// Bytes that the peer has room for.
+    /// The peer's receive window, bytes.
     pub window: u32,
     /// Segments that may be on their way at once.
     pub congestion_window: u32,
-    /// Bytes of a segment.
+    /// The size of a segment, bytes.
     pub segment: u32,
-    /// Milliseconds with something to send or to be acknowledged.
+    /// Time with data to send, or sent and not acknowledged, milliseconds.
     pub busy_ms: u32,
-    /// Of those, with the peer's window closed.
+    /// The part of `busy_ms` with the peer's window closed.
     pub window_limited_ms: u32,
-    /// Of those, with our own send buffer full.
+    /// The part of `busy_ms` with the socket's send buffer full.
     pub buffer_limited_ms: u32,
-    /// Since data was last sent; `None`: none was.
+    /// Time since data was last sent, milliseconds; `None`: never.
     pub sent_ago_ms: Option<u32>,
-    /// Since data last came in; `None`: none did.
+    /// Time since data was last received, milliseconds; `None`: never.
     pub arrived_ago_ms: Option<u32>,
-    /// Since the peer last acknowledged anything; `None`: it never did.
+    /// Time since the peer last acknowledged anything, milliseconds; `None`: never.
     pub acked_ago_ms: Option<u32>,
-    /// Data has come in behind some that is missing still.
+    /// Data has arrived, and data before it is still missing.
     pub gap: bool,
 }
 
 impl Connection {
-    /// Each of those in the bytes that the iterator wrote.
+    /// Decodes the output of the iterator `look`.
     pub(super) fn decode_all(bytes: &[u8]) -> Vec<Self> {
         bytes.chunks_exact(size_of::<connection>()).filter_map(Self::decode).collect()
     }
@@ -276,20 +277,20 @@ impl Connection {
 pub struct Stamp {
     /// The socket's.
     pub cookie: u64,
-    /// When; CLOCK_MONOTONIC.
+    /// When it ended, nanoseconds of CLOCK_MONOTONIC.
     pub time: Nanos,
-    /// Which: for all bytes up to `last`.
+    /// The stage, which has ended for all bytes up to `last`.
     pub stage: Stage,
-    /// Sequence number of the last byte.
+    /// The sequence number of the last byte.
     pub last: u32,
-    /// Of [`Stage::Call`]: when it began; 0: not known.
+    /// Of [`Stage::Call`]: when the call began; 0: not known.
     pub start: Nanos,
-    /// Of [`Stage::Call`]: how many.
+    /// Of [`Stage::Call`]: the number of bytes.
     pub bytes: u32,
 }
 
 impl Stamp {
-    /// From the ring.
+    /// Decodes a record of the ring; `None` if it is invalid.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let raw = stamp::from_bytes(bytes)?;
         let stage = *Stage::ALL.get(raw.stage as usize)?;

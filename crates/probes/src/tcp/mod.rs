@@ -1,5 +1,5 @@
-//! Where the time of TCP's sends goes, connection by connection: by BPF timestamping (Linux 6.14), for those that are selected,
-//! and for those only; where the kernel has none, what it knows of its connections by itself.
+//! The probe `tcp`: the stages of TCP's sends, for each selected connection, by BPF timestamping (Linux 6.14). On older
+//! kernels it reads what TCP itself knows of the selected connections.
 
 mod at_work;
 mod flow;
@@ -19,7 +19,7 @@ use crate::{
     spec::{OwnRecord, Rung, Spec},
 };
 
-/// The stages of a send; `enum stage` in flow.h, in its order.
+/// The stages of a send, in the order of `enum stage` in flow.h.
 pub static PROTOCOL: Protocol = Protocol {
     name: "tcp",
     operations: &["CALL", "QUEUE", "SCHEDULER", "NETWORK", "SEND", "READ"],
@@ -27,7 +27,7 @@ pub static PROTOCOL: Protocol = Protocol {
     ..Protocol::BY_ERRNO
 };
 
-/// TCP's name for a socket's state (include/net/tcp_states.h).
+/// The name of a TCP state (include/net/tcp_states.h); `None` for an unknown number.
 pub fn state_name(state: u32) -> Option<&'static str> {
     const NAMES: [&str; 13] = [
         "ESTABLISHED",
@@ -47,7 +47,7 @@ pub fn state_name(state: u32) -> Option<&'static str> {
     NAMES.get(usize::try_from(state).ok()?.checked_sub(1)?).copied()
 }
 
-/// How the probe is attached where it knows the times of stages; else by what the kernel knows of connections by itself.
+/// The rung by which the probe knows the times of stages. By the other one, it knows what TCP itself counts.
 pub const TIMESTAMPS: &str = "timestamps";
 
 pub(crate) static SPEC: Spec = Spec {
@@ -80,28 +80,28 @@ pub(crate) static SPEC: Spec = Spec {
     ..Spec::BASE
 };
 
-/// Which connections are looked at.
+/// Which connections the probe watches, and how closely.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Selection {
-    /// Those with the servers of what is mounted by SMB, NFS or Ceph.
+    /// Connections with the servers of SMB, NFS and Ceph mounts.
     pub mounts: bool,
-    /// Others that all of this is true of; `None`: no others.
+    /// Other connections that meet all of these conditions; `None`: no others.
     pub others: Option<Others>,
-    /// Only sockets of this cgroup and those below it: a folder of cgroup2.
+    /// Only sockets of this cgroup and those below it; a directory of cgroup2.
     pub cgroup: Option<PathBuf>,
-    /// Have every stage of every send told: see [`crate::ProbeSet::stamps`].
+    /// Report every stage of every send: see [`crate::ProbeSet::stamps`].
     pub every_send: bool,
-    /// Know when calls begin and data is read, too, at the cost of a program that runs for every send of the host.
+    /// Also observe when calls begin and data is read. Its programs run for every send and read of the host.
     pub full: bool,
 }
 
-/// Connections by what they are; the default is all.
+/// Conditions on connections; the default is met by all.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Others {
-    /// Of either end; 0: any.
+    /// The port of either end; 0: any.
     pub port: u16,
-    /// The peer's.
+    /// The peer's address; `None`: any.
     pub address: Option<IpAddr>,
-    /// This share of them, of 65536; `None`: all.
+    /// The share of connections to select, in 65536ths; `None`: all.
     pub share: Option<u32>,
 }

@@ -1,5 +1,5 @@
-//! Every network namespace that can be found without touching a mount: an iterator over sockets sees the one that its reader
-//! is in.
+//! Reads an iterator over sockets in every network namespace, since it only sees its reader's. Namespaces are found
+//! without access to a mount.
 
 use std::{collections::HashMap, fs, io::Read, path::PathBuf};
 
@@ -8,10 +8,11 @@ use nix::sched::{CloneFlags, setns};
 
 use crate::mounts::namespace_number;
 
-/// Namespaces looked at, at most.
+/// The most namespaces that are entered.
 const MAX: usize = 4096;
 
-/// Where each network namespace can be entered, by its inode number: our own, those of processes, those that mounts keep.
+/// The path by which to enter each network namespace, by inode number: our own, those of processes, those kept by
+/// mounts.
 fn all(kept: &[(u64, PathBuf)]) -> HashMap<u64, PathBuf> {
     let mut found = HashMap::new();
     let own = PathBuf::from("/proc/self/ns/net");
@@ -26,7 +27,7 @@ fn all(kept: &[(u64, PathBuf)]) -> HashMap<u64, PathBuf> {
             found.entry(number).or_insert(path);
         }
     }
-    // `ip netns add` mounts them, for instance.
+    // `ip netns add`, for instance, keeps a namespace by a mount.
     for (number, path) in kept {
         if found.len() < MAX {
             found.entry(*number).or_insert_with(|| path.clone());
@@ -35,9 +36,9 @@ fn all(kept: &[(u64, PathBuf)]) -> HashMap<u64, PathBuf> {
     found
 }
 
-/// All that an iterator over sockets says in every network namespace; what cannot be entered is left out.
+/// The output of an iterator over sockets in every network namespace; namespaces that cannot be entered are left out.
 ///
-/// In a thread of its own, which ends in the last of the namespaces.
+/// Reads on a thread of its own, since entering a namespace changes the thread for good.
 pub(super) fn read_everywhere(iterator: &Link, kept: &[(u64, PathBuf)]) -> libbpf_rs::Result<Vec<u8>> {
     let namespaces = all(kept);
     let read = || {

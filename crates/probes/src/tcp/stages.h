@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* From stamps to the times of a send's stages. */
+/* Computes the times of a send's stages from its stamps. */
 #pragma once
 
 #include "../bpf/observe.h"
@@ -13,7 +13,7 @@ struct bpf_sock_ops_kern;
 extern int bpf_sock_ops_enable_tx_tstamp(struct bpf_sock_ops_kern *ops, __u64 flags) __ksym __weak;
 extern void *bpf_cast_to_kern_ctx(void *ctx) __ksym __weak;
 
-/* By the socket's cookie. What has closed stays until user space has seen it. */
+/* By the socket's cookie. A closed connection stays until user space has read it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -25,7 +25,7 @@ struct {
 static const struct flow empty_flow;
 static const struct sends empty_sends;
 
-/* Makes room for a socket's times. False if there is none. */
+/* Adds a socket to the maps. False if they are full. */
 static __always_inline bool begin(const struct tcp_sock *tp, __u64 cookie, __u64 mount)
 {
 	__u64 address = (__u64)tp;
@@ -54,8 +54,8 @@ static __always_inline bool begin(const struct tcp_sock *tp, __u64 cookie, __u64
 }
 
 /*
- * The socket's peer is another mount's server by now. What there was stays with the old one, as of a connection that is over, by a
- * number that no socket has.
+ * The socket's peer is now the server of another mount. The times so far stay with the old mount, as those of a closed
+ * connection: under a number that no socket has.
  */
 static __always_inline void set_aside(__u64 cookie)
 {
@@ -93,7 +93,7 @@ static __always_inline void tell_stage(const struct selection *sel, const struct
 	bpf_ringbuf_submit(stamp, 0);
 }
 
-/* What pacing alone makes the last byte of the queue wait. */
+/* How long pacing alone delays the last byte of the queue, microseconds. */
 static __always_inline __u32 paced_us(const struct tcp_sock___flow *tp, __u64 now)
 {
 	const struct sock___flow *sk = (const void *)tp;
@@ -124,7 +124,7 @@ static __always_inline struct moment *moment_at(struct sends *s, __u64 time)
 	return moment;
 }
 
-/* A call has put all of its bytes into the queue. Its last segment is stamped from here on, if there is room for its times. */
+/* A call has put all of its bytes into the queue. If there is room for its times, its last segment is stamped. */
 static __always_inline void queued(struct bpf_sock_ops *ops, const struct tcp_sock___flow *tp, struct sends *s,
 				   const struct selection *sel)
 {
@@ -160,7 +160,7 @@ static __always_inline void queued(struct bpf_sock_ops *ops, const struct tcp_so
 	send->last = written - 1;
 	send->bytes = bytes;
 	send->retransmitted = 0;
-	send->window_us = chrono(tp, CHRONO_WINDOW); /* jiffies until it is known for how long */
+	send->window_us = chrono(tp, CHRONO_WINDOW); /* jiffies at the start, until pass() computes the time */
 	send->pacing_us = paced_us(tp, now);
 	barrier();
 	s->next = next + 1;
@@ -173,18 +173,18 @@ static __always_inline __u32 least(__u64 one, __u64 other)
 	return least < ~0U ? least : ~0U;
 }
 
-/* What passing says of each send that it is about. */
+/* A stamp, with what all sends that it covers need. */
 struct passing {
 	__u64 now;
-	__u64 window; /* jiffies for which the peer's window was closed, of the connection's life */
+	__u64 window; /* jiffies for which the peer's window was closed over the connection's life */
 	__u64 tick_us;
 	__u32 last;
 	__u32 total_retransmitted;
-	__u8 stage; /* enum stage: which has ended */
-	__u8 paced; /* by TCP itself */
+	__u8 stage; /* enum stage: the one that has ended */
+	__u8 paced; /* TCP itself paces the connection */
 };
 
-/* The bodies of loops over sends are global, so that the verifier follows each once. */
+/* Updates a send that a stamp covers. The bodies of loops over sends are global, so the verifier checks each once. */
 __noinline int pass(struct send *send, const struct passing *p)
 {
 	if (!send || !p)
@@ -201,21 +201,21 @@ __noinline int pass(struct send *send, const struct passing *p)
 		send->sched = p->now;
 		send->total_retransmitted = p->total_retransmitted;
 	} else if (send->last == p->last && p->total_retransmitted != send->total_retransmitted) {
-		/* And not one more device on its way: a VLAN, say, each of which says so. */
+		/* The count tells a retransmission from one more device on the way (a VLAN, say), which stamps, too. */
 		send->total_retransmitted = p->total_retransmitted;
 		send->retransmitted++;
 	}
 	return 0;
 }
 
-/* All up to and with `last` has gone to the queueing discipline, or the driver. */
+/* All bytes up to and including `last` have reached the queueing discipline, or the driver. */
 static __always_inline void passed(const struct tcp_sock___flow *tp, struct sends *s, const struct selection *sel,
 				   __u32 last, enum stage stage)
 {
 	struct passing p = { .now = bpf_ktime_get_ns(), .last = last, .stage = stage };
 	__u32 at = s->oldest, next = s->next;
 
-	/* The driver's stamp asks for none of this. */
+	/* The driver's stamp needs none of this. */
 	if (stage != STAGE_SCHEDULER) {
 		struct settings *set = current_settings();
 
@@ -250,7 +250,7 @@ static __always_inline void add_time(struct flow *f, enum stage stage, __u64 fro
 		times->buckets[bucket]++;
 }
 
-/* A slow send is an event like any slow operation, where a rule asks for it. */
+/* Reports a slow send as an event, if a rule sets a threshold for it. */
 static __always_inline void tell_slow(const struct sends *s, const struct send *send, __u64 began)
 {
 	struct outcome o = { .probe = PROBE_TCP, .operation = STAGE_SEND };
@@ -272,7 +272,7 @@ static __always_inline void tell_slow(const struct sends *s, const struct send *
 		report(e);
 }
 
-/* The send is acknowledged. */
+/* A send is acknowledged: adds its times to the connection's. */
 __noinline int finish_send(struct sends *s, struct flow *f, struct send *send, __u64 now)
 {
 	__u64 began;
@@ -297,7 +297,7 @@ __noinline int finish_send(struct sends *s, struct flow *f, struct send *send, _
 	return 0;
 }
 
-/* All up to and with `last` is acknowledged: these sends are over. */
+/* All bytes up to and including `last` are acknowledged: finishes these sends. */
 static __always_inline void acknowledged(struct sends *s, const struct selection *sel, __u32 last)
 {
 	__u64 now = bpf_ktime_get_ns(), cookie = s->cookie;
@@ -315,6 +315,7 @@ static __always_inline void acknowledged(struct sends *s, const struct selection
 	tell_stage(sel, s, STAGE_NETWORK, last, 0, 0, now);
 }
 
+/* The connection is closed, or no longer stamped: notes its last figures, and removes its sends. */
 static __always_inline void over(const struct sends *s, const struct tcp_sock *tp)
 {
 	__u64 address = (__u64)tp, cookie = s->cookie;

@@ -1,8 +1,9 @@
-//! Has the sockets that are selected stamped, and no others; also those that were there before, in every network namespace.
+//! Switches timestamping on for the selected sockets, and off for others, in every network namespace. This includes
+//! sockets that existed before.
 //!
-//! A socket keeps its flag when the program that set it ends. So it is taken back at the end; what a killed process has left,
-//! by the next one. Several may stamp at a time, the daemon and `plumbline net`: the last one takes all back, and the others
-//! leave those of mounts to it.
+//! A socket keeps its timestamping flag when the program that set it ends. So the flag is cleared at the end; if a
+//! process was killed, the next one clears its flags. Several processes may stamp at a time, such as the daemon and
+//! `plumbline net`. The last of them clears all flags; the others leave the flags of mounts' sockets to it.
 
 use std::{
     collections::HashSet,
@@ -32,42 +33,43 @@ use crate::{
 const STAMP: &str = "plumb_stamp";
 const FULL: &[&str] = &["call_begins", "data_ready", "data_read", "segment_came"];
 
-/// The iterators of a loaded object, and what of it is attached.
+/// The loaded object's iterators, attached programs and maps.
 pub(crate) struct Stamping {
     look: Link,
-    /// Where the kernel has timestamping.
+    /// `None` where the kernel has no timestamping.
     choose: Option<Link>,
     stamp: Option<Link>,
     full: Vec<Link>,
-    /// It has been said that there is no cgroup2.
+    /// The log has the warning that there is no cgroup2.
     warned: bool,
     settings: MapHandle,
     flows: MapHandle,
     wanted: Selection,
-    /// As of the last look at mounts, and likewise the rest.
+    /// As of the last reading of the mounts, as are the next two.
     places: Places,
     servers: Vec<u8>,
     ceph: Option<Ceph>,
 }
 
-/// Where cgroup2 is, and what keeps network namespaces.
+/// The mount point of cgroup2, and the mounts that keep network namespaces.
 #[derive(Default)]
 struct Places {
     cgroup2: Option<PathBuf>,
     namespaces: Vec<(u64, PathBuf)>,
 }
 
-/// How sockets of the kernel's Ceph client are known: it talks to many hosts, of which mountinfo names a few at most.
+/// How sockets of the kernel's Ceph client are recognized: the client talks to many hosts, of which mountinfo names
+/// few.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Ceph {
-    /// Address of what they call when data comes.
+    /// The address of the function that they call when data arrives.
     data_ready: u64,
-    /// The first such mount: which of several a socket is for cannot be seen.
+    /// The first Ceph mount: a socket does not show to which of several mounts it belongs.
     mount: MountKey,
 }
 
 impl Stamping {
-    /// Nothing is selected yet.
+    /// Prepares a loaded object; no connection is selected yet.
     pub fn new(object: &mut Object) -> libbpf_rs::Result<Self> {
         let map = |name: &str| {
             let map = object.maps().find(|map| map.name() == name);
@@ -92,12 +94,12 @@ impl Stamping {
         })
     }
 
-    /// Whether this is what is selected.
+    /// Whether this is the current selection.
     pub fn is_of(&self, selection: &Selection) -> bool {
         self.wanted == *selection
     }
 
-    /// Selects others than before. What nobody stamps and has the flag nevertheless loses it.
+    /// Changes the selection. Clears the flag of all other sockets, unless another process stamps sockets.
     pub fn select(&mut self, object: &mut Object, wanted: &Selection, mounts: &Mounts) -> libbpf_rs::Result<()> {
         self.wanted = wanted.clone();
         self.follow(object, mounts)?;
@@ -106,7 +108,7 @@ impl Stamping {
         self.choose().map(|_| ())
     }
 
-    /// Brings it up to date with what is mounted.
+    /// Updates servers, Ceph mount and attached programs after a change of mounts.
     pub fn follow(&mut self, object: &mut Object, mounts: &Mounts) -> libbpf_rs::Result<()> {
         self.places = Places { cgroup2: mounts.cgroup2(), namespaces: mounts.network_namespaces().collect() };
         let (servers, ceph) = (servers(object), self.ceph(mounts));
@@ -122,7 +124,7 @@ impl Stamping {
         if !is_new && needed == is_attached {
             return Ok(());
         }
-        // Those whose mount is gone lose the flag.
+        // Clears the flag of own sockets whose mount is gone.
         self.write(&Clear { mounts: false, others: true, only_own: true })?;
         if needed || is_attached {
             self.choose()?;
@@ -200,14 +202,14 @@ impl Stamping {
         self.settings.update(&0_u32.to_ne_bytes(), raw.as_bytes(), MapFlags::ANY)
     }
 
-    /// Walks all sockets. Returns from how many the flag was taken.
+    /// Walks all sockets. Returns how many lost the flag.
     fn choose(&self) -> libbpf_rs::Result<usize> {
         let walk = |choose| read_everywhere(choose, &self.places.namespaces).map(|bytes| bytes.len());
         self.choose.as_ref().map_or(Ok(0), walk)
     }
 
-    /// Takes the flag back from all sockets that have it, and returns from how many; but those of mounts are left to another
-    /// that stamps them.
+    /// Clears the flag of all sockets that have it, and returns their number. If another process stamps sockets,
+    /// mounts' sockets keep it. `only_own`: and then only sockets that this object has stamped lose it.
     pub fn clear(&mut self, object: &Object, only_own: bool) -> libbpf_rs::Result<usize> {
         let others = others_stamp(object);
         self.wanted = Selection::default();
@@ -215,7 +217,7 @@ impl Stamping {
         self.choose()
     }
 
-    /// Takes back what was set here.
+    /// Clears the flags that this object has set.
     pub fn end(&mut self, object: &Object) {
         if self.choose.is_none() || self.wanted == Selection::default() {
             return;
@@ -230,12 +232,13 @@ impl Stamping {
         self.stamp.is_some()
     }
 
-    /// Those selected, as the kernel knows them by itself.
+    /// The selected connections, as TCP itself knows them.
     pub fn connections(&self) -> libbpf_rs::Result<Vec<Connection>> {
         Ok(Connection::decode_all(&read_everywhere(&self.look, &self.places.namespaces)?))
     }
 
-    /// Where there are no stamps, nobody says that a connection has closed: those that are not there any more are forgotten.
+    /// Without stamps, no program notices that a connection closes. So this forgets the flows of connections that are
+    /// not `here`.
     pub fn forget_all_but(&self, here: &[Connection], flows: &[Flow]) {
         if self.choose.is_some() {
             return;
@@ -246,7 +249,7 @@ impl Stamping {
         }
     }
 
-    /// Times of those that are stamped, and for once more of those that have closed: then they are forgotten.
+    /// The times of stamped connections. A closed one is returned once more, and then forgotten.
     pub fn flows(&self) -> libbpf_rs::Result<Vec<Flow>> {
         let mut flows = Vec::new();
         batches::each(&self.flows, |key, value| flows.extend(Flow::decode(key, value)))?;
@@ -257,7 +260,7 @@ impl Stamping {
     }
 }
 
-/// Which sockets that are not selected lose their flag.
+/// Which of the sockets that are not selected lose their flag; see `struct selection`.
 struct Clear {
     mounts: bool,
     others: bool,
@@ -273,7 +276,7 @@ fn iterator(object: &mut Object, name: &str) -> libbpf_rs::Result<Option<Link>> 
     program.map(|program| program.attach()).transpose()
 }
 
-/// Servers and their mounts, as they are in the kernel's map.
+/// The content of the map `servers`, sorted, to notice changes.
 fn servers(object: &Object) -> Vec<u8> {
     let Some(map) = object.maps().find(|map| map.name() == "servers") else { return Vec::new() };
     let with_mount = |mut server: Vec<u8>| {
@@ -302,7 +305,7 @@ fn octets(address: IpAddr) -> [u8; 16] {
     }
 }
 
-/// How far below the root of its hierarchy a cgroup is.
+/// A cgroup's level: how far it is below the root of its hierarchy.
 fn level(path: &Path, root: Option<&Path>) -> u32 {
     let below = root.and_then(|root| path.strip_prefix(root).ok());
     below.map_or(0, |below| u32::try_from(below.components().count()).unwrap_or(0))

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /*
- * Where the time of TCP's sends goes, by BPF timestamping (Linux 6.14): call, queue, scheduler, driver, network. On by socket:
- * what is not stamped runs none of this but once, when it is connected. Where the kernel has none of it, what it says of its
- * connections by itself (sockets.bpf.c).
+ * The stages of TCP's sends by BPF timestamping (Linux 6.14): call, queue, scheduler, driver, network. Timestamping is
+ * switched on for each socket. For other sockets, a program runs only once, when they are connected. On older kernels,
+ * the iterator `look` reads what TCP itself knows of connections.
  */
 #include "stages.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-/* Not by the kernel's names: where its headers are new enough, they have these. */
+/* Names that differ from the kernel's, since recent kernel headers define those. */
 enum {
 	SOCKET_OPTIONS = 1, /* SOL_SOCKET */
 	TCP_OPTIONS = 6, /* SOL_TCP */
@@ -32,7 +32,7 @@ enum {
 
 struct sk_buff {
 	unsigned char *head;
-	__u32 end; /* where 64 bits are enough for offsets, which they are */
+	__u32 end; /* an offset from `head`, as on all 64-bit kernels */
 };
 
 struct skb_shared_info {
@@ -58,7 +58,7 @@ struct bpf_iter__tcp {
 
 #pragma clang attribute pop
 
-/* Sequence number of the stamped byte. */
+/* The sequence number of the stamped byte. */
 static __always_inline __u32 stamped_byte(struct bpf_sock_ops *ops)
 {
 	struct bpf_sock_ops_kern *kern = bpf_cast_to_kern_ctx(ops);
@@ -110,7 +110,7 @@ int plumb_stamp(struct bpf_sock_ops *ops)
 		passed((const struct tcp_sock___flow *)tp, s, sel, stamped_byte(ops), STAGE_QUEUE);
 		break;
 	case ON_DRIVER:
-	case ON_CARD: /* a driver that gives no other: the time that its own clock says cannot be compared */
+	case ON_CARD: /* from drivers without a software stamp; the card's own clock is not comparable, so now counts */
 		passed((const struct tcp_sock___flow *)tp, s, sel, stamped_byte(ops), STAGE_SCHEDULER);
 		break;
 	case ON_ACK:
@@ -138,8 +138,8 @@ static __always_inline void set_callbacks(struct tcp_sock *tp, int stamps, __u32
 }
 
 /*
- * Has those sockets of one network namespace stamped that are selected, and no others; but for those of somebody else. Writes a
- * byte for each that is stamped no longer.
+ * Switches timestamping on for the selected sockets of one network namespace, and off for those that struct selection
+ * says. Writes a byte for each socket that is no longer stamped.
  */
 SEC("iter/tcp")
 int choose(struct bpf_iter__tcp *ctx)
@@ -184,7 +184,7 @@ static __always_inline __u32 ago_ms(__u32 jiffies, __u64 tick_us)
 	return jiffies ? (jiffies32() - jiffies) * tick_us / 1000 : ~0U;
 }
 
-/* What the kernel knows of each of those sockets of one network namespace that are selected. */
+/* Writes a struct connection for each selected socket of one network namespace. */
 SEC("iter/tcp")
 int look(struct bpf_iter__tcp *ctx)
 {
@@ -241,16 +241,17 @@ int look(struct bpf_iter__tcp *ctx)
 
 static __always_inline struct sends *if_stamped(const struct sock *sk)
 {
-	/* Cheap, since every socket comes by here. */
+	/* This check must be cheap, since it runs for every socket of the host. */
 	if (!(((const struct sock___flow *)sk)->sk_bpf_cb_flags & TIMESTAMPING))
 		return NULL;
 	return sends_of(sk);
 }
 
 /*
- * What follows runs for all connections of the host while it is attached, so that it is only where somebody asks for it. The
- * call comes by here with each part of it that it copies: the first is the one that finds nothing new in the queue.
- * One that does not wait may find no room in there, so that it ends without a word; one that waits comes by here again.
+ * The following programs run for all connections of the host while they are attached, so they are attached on request
+ * only. The kernel calls this one for each part of a call that it copies. The first part is the one before which
+ * nothing new is in the queue. A call that does not wait may find no room in the queue and end without another event. A
+ * call that waits runs this again.
  */
 SEC("tp_btf/tcp_sendmsg_locked")
 int call_begins(unsigned long long *ctx)
@@ -269,8 +270,8 @@ int call_begins(unsigned long long *ctx)
 }
 
 /*
- * Where there are no stamps: at each segment that comes in, how long the last one that was acknowledged took, as TCP measures it for
- * itself (RACK). From when TCP let it go, so that the queueing discipline is in it.
+ * Used without stamps: at each received segment, adds the last round trip that TCP itself has measured (RACK). That
+ * time begins when TCP passed the segment on, so it includes the queueing discipline.
  */
 SEC("tp_btf/tcp_probe")
 int segment_came(unsigned long long *ctx)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* TCP's types, cut to what is read, and what can be said of a socket at any time. */
+/* TCP's types, cut to the fields that are read, and functions that apply to a socket at any time. */
 #pragma once
 
 #include "../bpf/sends.h"
@@ -17,7 +17,7 @@ struct net___flow {
 struct cgroup___tree {
 	int level;
 	struct kernfs_node *kn;
-	struct cgroup *ancestors[]; /* from the root down to itself (Linux 6.1) */
+	struct cgroup *ancestors[]; /* from the root down to this cgroup (Linux 6.1) */
 };
 
 struct sock___flow {
@@ -33,7 +33,7 @@ struct sock___flow {
 	} sk_cgrp_data;
 	__u32 sk_pacing_status;
 	unsigned long sk_pacing_rate;
-	void *sk_data_ready; /* a function; set before its owner connects it */
+	void *sk_data_ready; /* a function; its owner sets it before connecting the socket */
 	__u8 sk_bpf_cb_flags; /* Linux 6.14 */
 };
 
@@ -52,8 +52,8 @@ struct minmax {
 };
 
 struct tcp_rack___flow {
-	__u64 mstamp; /* microseconds: when the segment was sent that was acknowledged last */
-	__u32 rtt_us; /* and how long that took */
+	__u64 mstamp; /* when the last acknowledged segment was sent, microseconds */
+	__u32 rtt_us; /* time until its acknowledgement */
 };
 
 struct tcp_sock___flow {
@@ -80,7 +80,7 @@ struct tcp_sock___flow {
 	__u64 bytes_sent;
 	__u64 bytes_acked;
 	__u64 bytes_received;
-	__u64 tcp_wstamp_ns; /* when the next segment may go, by pacing */
+	__u64 tcp_wstamp_ns; /* when pacing lets the next segment go */
 	struct minmax rtt_min;
 	struct tcp_rack___flow rack;
 };
@@ -117,7 +117,7 @@ static __always_inline __u32 jiffies32(void)
 	return bpf_jiffies64();
 }
 
-/* For how many jiffies it has been in this state, and in no later one (tcp_get_info_chrono_stats() of net/ipv4/tcp.c). */
+/* Jiffies that a socket has spent in a state of enum tcp_chrono (see tcp_get_info_chrono_stats(), net/ipv4/tcp.c). */
 static __always_inline __u32 chrono(const struct tcp_sock___flow *tp, __u32 state)
 {
 	__u32 jiffies = state == CHRONO_BUSY   ? tp->chrono_stat[0] :
@@ -169,15 +169,15 @@ static __always_inline void read_ends(struct ends *ends, const struct sock *sk)
 	ends->namespace = BPF_CORE_READ(own, __sk_common.skc_net.net, ns.inum);
 }
 
-/* Spread over 65536, so that a share of the connections is a share of these. */
+/* A hash of the cookie from 0 to 65535, evenly spread, by which a share of the connections is selected. */
 static __always_inline __u32 spread(__u64 cookie)
 {
 	return (__u32)cookie * 2654435761U >> 16;
 }
 
 /*
- * Whether a socket is looked at; if it is one of a mount, the mount goes to `mount`. in_cgroup: the program runs for none
- * but the cgroup's sockets.
+ * Whether a socket is selected. Sets `mount` to the mount whose server is the peer, or 0. in_cgroup: the program runs
+ * only for sockets of the selected cgroup.
  */
 static __always_inline bool is_selected(const struct selection *s, const struct sock *sk, __u64 cookie, bool in_cgroup,
 					__u64 *mount)
