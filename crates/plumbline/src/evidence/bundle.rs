@@ -1,4 +1,4 @@
-//! The bundle: a tar.zst that is whole or absent.
+//! Reads and writes bundles: tar.zst archives, which are either complete or absent.
 
 use std::io::{self, BufReader, Read, Write};
 use std::sync::Arc;
@@ -12,31 +12,31 @@ use super::retention::{Claimed, DiskQuota};
 use super::store::Store;
 use crate::page::{Material, Names, PAGE, Reading};
 
-/// zstd's own default: past it, size barely falls and time rises.
+/// zstd's own default level: higher ones barely reduce the size, and take more time.
 const LEVEL: i32 = 3;
-/// 1 MiB: bounds the memory of whoever writes or reads a bundle.
+/// A window of 1 MiB, which bounds the memory of writers and readers of bundles.
 const WINDOW_LOG: u32 = 20;
 
-/// An `incident.json` is a few kilobytes.
+/// The most bytes of `incident.json` that are read; it has a few kilobytes.
 const MAX_INCIDENT: u64 = 1 << 20;
 
 type Compressed = zstd::stream::write::Encoder<'static, Claimed>;
 
-/// A bundle being written, under a temporary name. Dropped without [`Writer::commit`], it leaves nothing behind.
+/// A bundle being written, under a temporary name. If it is dropped without [`Writer::commit`], the file is deleted.
 pub struct Writer {
-    /// `None` once it is finished.
+    /// `None` once the archive is finished.
     tar: Option<tar::Builder<Compressed>>,
     store: Arc<Store>,
     id: Id,
-    /// What the page is made of.
+    /// The input of the page.
     material: Material,
-    /// Seconds since the epoch, for the entries.
+    /// The time of all entries, seconds since the epoch.
     begun: u64,
     committed: bool,
 }
 
 impl Writer {
-    /// Starts one of an incident, with its `incident.json`.
+    /// Begins a bundle for an incident, and writes `incident.json`.
     ///
     /// # Errors
     /// If the temporary file cannot be created or written.
@@ -54,15 +54,15 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Adds a small part.
+    /// Adds a file from memory.
     ///
     /// # Errors
-    /// Any error of writing, such as a full disk or no room.
+    /// Any error of writing, such as a full disk, or no room in the quota.
     pub fn add_bytes(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
         self.add(name, bytes.len() as u64, bytes)
     }
 
-    /// Adds a spooled part.
+    /// Adds a file from a spool.
     ///
     /// # Errors
     /// As [`Writer::add_bytes`].
@@ -70,10 +70,10 @@ impl Writer {
         self.add(name, spool.bytes(), spool.into_reader()?)
     }
 
-    /// Adds a part of a known size.
+    /// Adds a file of `bytes` bytes.
     ///
     /// # Errors
-    /// As [`Writer::add_bytes`]; also if `content` has less than `bytes`.
+    /// As [`Writer::add_bytes`]; also if `content` has fewer bytes.
     pub fn add(&mut self, name: &str, bytes: u64, content: impl Read) -> io::Result<()> {
         let tar = self.tar.as_mut().ok_or_else(|| io::Error::other("the bundle is finished"))?;
         let mut header = tar::Header::new_gnu();
@@ -93,10 +93,11 @@ impl Writer {
         Ok(())
     }
 
-    /// Makes it whole: with its page, synced and under its name. Says its size in bytes. `replacing` allows that the name is taken.
+    /// Completes the bundle: adds the page, syncs the file and renames it. Returns its size in bytes. `replacing`: an
+    /// existing bundle may be replaced.
     ///
     /// # Errors
-    /// Any error of writing; nothing is left behind then.
+    /// Any error of writing; then the temporary file is deleted.
     pub fn commit(mut self, replacing: bool) -> Result<u64> {
         let page = std::mem::take(&mut self.material).page(Names::Shown);
         self.add_bytes(PAGE, page.as_bytes()).context(PAGE)?;
@@ -116,13 +117,13 @@ impl Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         if !self.committed {
-            // If this fails, the next start tries again.
+            // If the deletion fails, the collector's next start tries again.
             let _ = self.store.remove_temporary(&self.id);
         }
     }
 }
 
-/// What is read, counted, and shown to the page.
+/// Counts the bytes that are read, and passes them to the page.
 struct Counted<'a, R> {
     content: R,
     bytes: u64,
@@ -138,16 +139,18 @@ impl<R: Read> Read for Counted<'_, R> {
     }
 }
 
-/// Shows every part of a bundle, in order: name, size in bytes, content. Stops when `see` says false.
+/// Calls `see` for every file of a bundle, in order, with its name, its size in bytes and its content. Stops when `see`
+/// returns false.
 ///
 /// # Errors
-/// If it is no bundle, or damaged; or what `see` returns.
+/// If the input is no bundle or is damaged; or the error of `see`.
 pub fn each_entry(bundle: impl Read, mut see: impl FnMut(&str, u64, &mut dyn Read) -> Result<bool>) -> Result<()> {
     let mut decoder = zstd::stream::read::Decoder::with_buffer(BufReader::new(bundle))?;
-    // Refuse what would need much memory: no bundle of ours does.
+    // Rejects archives that would need much memory to read; no bundle does.
     decoder.window_log_max(WINDOW_LOG)?;
     let mut archive = tar::Archive::new(decoder);
-    // Raw: a name or header of any length that an extension may bring is not held in memory. No bundle of ours has one.
+    // Raw entries: tar's extensions allow names and headers of any length, which would be held in memory. No bundle
+    // uses them.
     for entry in archive.entries()?.raw(true) {
         let mut entry = entry?;
         let name = entry.path()?.to_str().map(str::to_owned);
@@ -161,10 +164,10 @@ pub fn each_entry(bundle: impl Read, mut see: impl FnMut(&str, u64, &mut dyn Rea
     Ok(())
 }
 
-/// The incident of a bundle.
+/// Reads the incident of a bundle.
 ///
 /// # Errors
-/// If it is no bundle, or has no incident that can be read.
+/// If the input is no bundle, or has no valid `incident.json`.
 pub fn read_incident(bundle: impl Read) -> Result<Incident> {
     let bytes = read_entry(bundle, "incident.json", MAX_INCIDENT)?.context("it has no incident.json")?;
     let mut incident: Incident = serde_json::from_slice(&bytes).context("its incident.json cannot be read")?;
@@ -172,10 +175,10 @@ pub fn read_incident(bundle: impl Read) -> Result<Incident> {
     Ok(incident)
 }
 
-/// The content of one part of a bundle, at most `limit` bytes; `None` if it has no such part.
+/// The content of one file of a bundle, at most `limit` bytes; `None` if the bundle has no such file.
 ///
 /// # Errors
-/// If it is no bundle, or damaged.
+/// If the input is no bundle, or is damaged.
 fn read_entry(bundle: impl Read, wanted: &str, limit: u64) -> Result<Option<Vec<u8>>> {
     let mut found = None;
     each_entry(bundle, |name, _, content| {
@@ -189,14 +192,15 @@ fn read_entry(bundle: impl Read, wanted: &str, limit: u64) -> Result<Option<Vec<
     Ok(found)
 }
 
-/// A file name for a part that somebody else named: letters, digits, `.`, `_` and `-` only, and no dot in front.
+/// Makes a file name from text of another source: letters, digits, `.`, `_` and `-` only, without a leading dot, at
+/// most 64 characters.
 pub fn safe_name(name: &str) -> String {
     let safe = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
     let name: String = name.trim_start_matches('.').chars().take(64).map(safe).collect();
     if name.is_empty() { "_".to_owned() } else { name }
 }
 
-/// `value` as JSON for people.
+/// `value` as indented JSON.
 pub fn json(value: &impl serde::Serialize) -> io::Result<Vec<u8>> {
     let mut bytes = serde_json::to_vec_pretty(value)?;
     bytes.write_all(b"\n")?;

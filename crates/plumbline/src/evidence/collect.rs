@@ -1,4 +1,4 @@
-//! Makes, updates and tidies bundles: what the collector's thread does with one job.
+//! The jobs of the collector's thread: makes a bundle, updates one, or applies retention.
 
 use std::io::ErrorKind;
 use std::sync::{Arc, OnceLock};
@@ -21,14 +21,14 @@ use crate::page::PAGE;
 #[error("it is no longer there")]
 pub struct Gone;
 
-/// What outlives one job.
+/// The state that jobs share.
 #[derive(Default)]
 pub struct Workshop {
-    /// The account of disk space.
+    /// The limit on disk space, and its use.
     pub quota: Arc<DiskQuota>,
-    /// The actions' threads.
+    /// The count of the actions' threads.
     pub threads: Arc<Threads>,
-    /// The time by which actions must be over, once the collector is shut down.
+    /// The time by which actions must end; set when the collector is shut down.
     pub stop: Arc<OnceLock<Instant>>,
 }
 
@@ -36,7 +36,7 @@ impl Workshop {
     /// Collects and writes a new bundle.
     ///
     /// # Errors
-    /// If it cannot be written; then there is none.
+    /// If the bundle cannot be written; then no part of it is left.
     pub fn collect(&self, settings: Arc<Settings>, request: Request) -> Result<Outcome> {
         let started = Instant::now();
         let store = self.open(&settings, None)?;
@@ -49,7 +49,7 @@ impl Workshop {
             threads: self.threads.clone(),
             stop: self.stop.clone(),
         };
-        // First of all: what they look at is changing.
+        // The actions start first, since what they examine is changing.
         let mut batch = Batch::start(request.actions, context);
         self.attach(&mut writer, &store, request.attachments)?;
         let mut manifest = Vec::new();
@@ -66,10 +66,10 @@ impl Workshop {
         Ok(Outcome::Written { id: request.id, path, bytes, seconds: started.elapsed().as_secs_f64(), actions_failed })
     }
 
-    /// Writes a bundle anew with another `incident.json`, its page and other attachments; all else in it stays.
+    /// Rewrites a bundle with a new `incident.json`, a new page and these attachments; its other files stay.
     ///
     /// # Errors
-    /// If it is gone or cannot be written; then the old one, if any, stays as it is.
+    /// [`Gone`] if the bundle no longer exists; or if it cannot be written: then the old one stays.
     pub fn update(
         &self,
         settings: &Settings,
@@ -99,7 +99,7 @@ impl Workshop {
         Ok(Outcome::Written { id, path, bytes, seconds: started.elapsed().as_secs_f64(), actions_failed: 0 })
     }
 
-    /// Applies retention alone.
+    /// Applies retention without writing a bundle.
     ///
     /// # Errors
     /// If the directory cannot be opened or read.
@@ -108,7 +108,8 @@ impl Workshop {
         Ok(Outcome::Tidied)
     }
 
-    /// Opens the store anew for every job: what has happened to it meanwhile is seen, and mended or reported.
+    /// Opens the store and applies retention; `spared` is not deleted. Every job does so, to notice and repair (or
+    /// report) changes of the directory since the last job.
     fn open(&self, settings: &Settings, spared: Option<&Id>) -> Result<Arc<Store>> {
         let store = Arc::new(Store::open(&settings.output_dir)?);
         let (limit, age) = (settings.max_bytes, settings.max_age);

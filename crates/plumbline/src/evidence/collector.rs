@@ -1,4 +1,5 @@
-//! The daemon's handle on the evidence room: a bounded queue in, answers and a descriptor to wait on out.
+//! The daemon's handle on the collector's thread: a bounded queue of requests, the answers, and a descriptor to wait
+//! for.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,7 +20,8 @@ use super::runner::{STACK, panic_message};
 use super::store::Store;
 use super::{Attachment, Cause, Done, Outcome, Request, Settings};
 
-/// Collects evidence on a thread of its own. Readable (poll, epoll) whenever [`Collector::completions`] has something.
+/// Collects evidence on a thread of its own. Its descriptor is readable (poll, epoll) when [`Collector::completions`]
+/// has answers.
 pub struct Collector {
     jobs: SyncSender<Task>,
     done: Receiver<Done>,
@@ -28,10 +30,10 @@ pub struct Collector {
     sequence: AtomicU64,
 }
 
-/// A request that was not taken. It costs a bundle, and is counted.
+/// Why a request was refused. Its bundle is lost; [`Counters::refused`] counts it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// As many as are allowed are under way, or have answers that nobody has read.
+    /// [`Settings::queue`] requests are under way, or have answers not yet read.
     #[error("too many bundles are being collected already")]
     Busy,
     /// The collector's thread is gone.
@@ -39,25 +41,25 @@ pub enum Refused {
     Stopped,
 }
 
-/// What has happened since the start.
+/// Counts since the collector's start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Requests refused.
     pub refused: u64,
-    /// Times that the collector went on after a panic.
+    /// How often the collector continued after a panic.
     pub restarts: u64,
-    /// Actions whose threads had to be left behind.
+    /// Actions whose threads were left behind because they hang.
     pub abandoned: u64,
     /// Half-written bundles of an earlier run that were deleted at the start.
     pub leftovers: u64,
 }
 
-/// What a shutdown leaves.
+/// The result of a shutdown.
 #[derive(Debug)]
 pub struct Shutdown {
-    /// Answers that had not been read yet.
+    /// Answers not read before.
     pub done: Vec<Done>,
-    /// Requests without an answer when the time was over.
+    /// How many requests had no answer when the time was over.
     pub unfinished: usize,
 }
 
@@ -72,7 +74,7 @@ struct Shared {
     given_up: AtomicBool,
 }
 
-/// A job, and the settings that were in force when it was asked for.
+/// A job, and the settings in force when it was requested.
 type Task = (Arc<Settings>, Job);
 
 enum Job {
@@ -82,11 +84,10 @@ enum Job {
 }
 
 impl Collector {
-    /// Opens the output directory, deletes what a crash left half-written, and starts the thread.
+    /// Opens the output directory, deletes half-written bundles of a crash, and starts the thread.
     ///
-    /// # Errors
-    /// If the output directory is not one to trust: a link, a file, another user's, open to others. A full or
-    /// read-only disk is no error here; it costs bundles, as it does later.
+    /// # Errors If the output directory cannot be trusted: it is a link or a file, belongs to another user, or others
+    /// can write to it. A full or read-only disk is no error here: bundles are lost then, as at any later time.
     pub fn start(settings: Settings) -> Result<Self> {
         let (leftovers, last) = match Store::open(&settings.output_dir) {
             Ok(store) => {
@@ -97,7 +98,7 @@ impl Collector {
             Err(error) => return Err(error),
         };
         let capacity = settings.queue.max(1);
-        // No more jobs than `capacity` are ever under way, so neither channel is ever full.
+        // At most `capacity` jobs are under way, so neither channel is ever full.
         let (jobs, to_do) = mpsc::sync_channel(capacity);
         let (answer, done) = mpsc::sync_channel(capacity);
         let shared = Arc::new(Shared {
@@ -120,48 +121,49 @@ impl Collector {
         Ok(Self { jobs, done, shared, capacity, sequence: AtomicU64::new(last) })
     }
 
-    /// The name of the next incident. Numbers go on from those on disk.
+    /// The name of the next incident. Its sequence number follows those on disk.
     pub fn next_id(&self, detected: jiff::Timestamp, protocol: &str, kind: &str) -> Id {
         Id::new(detected, protocol, kind, self.sequence.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
-    /// Has a bundle made. Never waits.
+    /// Requests a bundle. Never waits.
     ///
     /// # Errors
-    /// [`Refused`], if it is not taken; there will be no answer then.
+    /// [`Refused`]; then there will be no answer.
     pub fn submit(&self, request: Request) -> Result<(), Refused> {
         self.send(Job::Collect(Box::new(request)))
     }
 
-    /// Has `incident.json` and attachments of an existing bundle replaced; the evidence in it stays. Never waits.
+    /// Requests that `incident.json` and attachments of an existing bundle be replaced; its evidence stays. Never
+    /// waits.
     ///
     /// # Errors
-    /// As [`Collector::submit`].
+    /// [`Refused`]; then there will be no answer.
     pub fn update(&self, id: Id, incident: Incident, attachments: Vec<Attachment>) -> Result<(), Refused> {
         self.send(Job::Update { id, incident: Box::new(incident), attachments })
     }
 
-    /// Has retention applied. Never waits.
+    /// Requests that retention be applied. Never waits.
     ///
     /// # Errors
-    /// As [`Collector::submit`].
+    /// [`Refused`]; then there will be no answer.
     pub fn tidy(&self) -> Result<(), Refused> {
         self.send(Job::Tidy)
     }
 
-    /// Answers since the last time, in the order of the requests. Clears the descriptor.
+    /// The answers since the last call, in the order of the requests. Resets the descriptor.
     pub fn completions(&self) -> Vec<Done> {
-        // Nothing to clear is no error.
+        // The read fails if there is nothing to reset.
         let _ = self.shared.wake.read();
         let done: Vec<Done> = self.done.try_iter().collect();
         self.shared.in_flight.fetch_sub(done.len(), Ordering::Relaxed);
         done
     }
 
-    /// Uses other settings from the next job on. The queue keeps its length.
+    /// Uses other settings for further requests. The queue keeps its length.
     ///
     /// # Errors
-    /// As [`Collector::start`], for the output directory; the old settings stay then.
+    /// If the output directory cannot be trusted (see [`Collector::start`]); then the old settings stay.
     pub fn reconfigure(&self, settings: Settings) -> Result<()> {
         match Store::open(&settings.output_dir) {
             Err(error) if !matches!(Cause::of(&error), Cause::DiskFull | Cause::ReadOnly) => return Err(error),
@@ -171,7 +173,7 @@ impl Collector {
         Ok(())
     }
 
-    /// What has happened since the start.
+    /// Counts since the collector's start.
     pub fn counters(&self) -> Counters {
         Counters {
             refused: self.shared.refused.load(Ordering::Relaxed),
@@ -181,15 +183,15 @@ impl Collector {
         }
     }
 
-    /// Finishes what was accepted, but takes no longer than `within`: actions are cut when most of it is over, so that
-    /// there is time to write what they have.
+    /// Finishes the accepted requests, but takes at most `within`. Actions are cut off after three fifths of it, so
+    /// that there is time to write their output.
     pub fn shutdown(self, within: Duration) -> Shutdown {
         let Self { jobs, done: answers, shared, .. } = self;
         let now = Instant::now();
         let _ = shared.workshop.stop.set(now + within * 3 / 5);
         drop(jobs);
         let mut done = Vec::new();
-        // It also ends when the thread does, after the last answer.
+        // The loop also ends when the thread has ended, after the last answer.
         while let Ok(answer) = answers.recv_timeout((now + within).saturating_duration_since(Instant::now())) {
             done.push(answer);
         }
@@ -238,23 +240,23 @@ impl Shared {
             let outcome = self.outcome(settings, job);
             let done = Done { outcome, sweep: self.workshop.quota.take_sweep() };
             if answer.send(done).is_err() {
-                // Nobody wants answers any more, but what was accepted is still finished.
+                // The receiver is gone, but accepted requests are still finished.
                 continue;
             }
-            // It fails only when its count overflows; then it is readable already.
+            // The write fails only when the count would overflow; the descriptor is readable then.
             let _ = self.wake.write(1);
         }
     }
 
-    /// Leaves nothing half-written: what is still being written finds its file gone, and nothing new is begun.
+    /// Deletes half-written bundles and begins no new ones. A job that is still writing finds its file gone.
     fn give_up(&self) {
         self.given_up.store(true, Ordering::SeqCst);
         let settings = self.current_settings();
-        // If that fails, the next start tries again.
+        // If the deletion fails, the collector's next start tries again.
         let _ = Store::open(&settings.output_dir).and_then(|store| Ok(store.remove_leftovers()?));
     }
 
-    /// Does one job. A panic costs that job alone: everything it worked on is opened anew for the next.
+    /// Does one job. A panic loses that job only, as the next job opens everything again.
     fn outcome(&self, settings: Arc<Settings>, job: Job) -> Outcome {
         let id = job.id().cloned();
         let (error, panicked) = match catch_unwind(AssertUnwindSafe(|| job.work(&self.workshop, settings))) {
@@ -291,21 +293,23 @@ impl Job {
     }
 }
 
-/// For this thread and all that it starts: it interrupts nobody. No niceness: on a host whose processors are busy, which
-/// may be what is wrong, a bundle's tenths of a second would become many seconds, and evidence does not keep.
+/// Sets SCHED_BATCH for this thread and the threads that it starts, so that they preempt no other thread. It sets no
+/// niceness: on a host whose CPUs are busy (which may be the fault), a bundle would take many seconds instead of tenths
+/// of a second, and evidence changes meanwhile.
 fn lower_priority() {
-    // SAFETY: the call only reads what it is given; 0 means the calling thread.
+    // SAFETY: the call only reads the zeroed structure, a valid sched_param; 0 means the calling thread.
     unsafe {
         let nothing: libc::sched_param = std::mem::zeroed();
         libc::sched_setscheduler(0, libc::SCHED_BATCH, &nothing);
     }
 }
 
-/// Compressing needs some MiB, in a few large blocks, and there may be no next time for days. Left to itself the C
-/// library comes to keep such blocks once it has seen some; this has it return them.
+/// Has the C library return large blocks to the kernel at once. Compression needs some MiB in a few large blocks, and
+/// the next bundle may be days away. By default, the C library raises its threshold after the first such block, and
+/// keeps them.
 fn give_memory_back_early() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: it takes no pointer and may be called at any time.
+    // SAFETY: mallopt(3) takes no pointer and may be called at any time.
     unsafe {
         libc::mallopt(libc::M_MMAP_THRESHOLD, 128 << 10);
     }

@@ -1,4 +1,5 @@
-//! Runs one command for an action: without a shell, in a process group of its own that is killed whole.
+//! Runs one command for an action, without a shell. The command has a process group of its own, which is killed as a
+//! whole.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
@@ -18,12 +19,12 @@ use nix::unistd::Pid;
 
 use super::output::Output;
 
-/// Where programs are looked for.
+/// The search path of programs.
 const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
-/// How often a silent command is looked at.
+/// How often a silent command is checked, milliseconds.
 const LOOK: u8 = 50;
 
-/// The command ran and said no.
+/// The command ran, and ended with an error.
 #[derive(Debug, thiserror::Error)]
 #[error("{program}: {status}")]
 pub struct Failed {
@@ -32,17 +33,17 @@ pub struct Failed {
     pub status: ExitStatus,
 }
 
-/// Runs `argv` with nothing to read, its standard output and error going to `out`, until it ends or `out` takes no
-/// more. Then none of its process group is left.
+/// Runs `argv` without standard input; its standard output and error go to `out`. Returns when the command has ended,
+/// or `out` takes no more. No process of its group is left then.
 ///
 /// # Errors
-/// [`Failed`] if it ends with anything but 0; an I/O error if it cannot be started or `out` refuses.
+/// [`Failed`] if it ends with another status than 0; an I/O error if it cannot be started, or a write to `out` fails.
 pub fn run(argv: &[String], out: &mut Output) -> Result<()> {
     let (mut reader, writer) = io::pipe().context("cannot create a pipe")?;
     let mut command = command(argv)?;
     command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
     let mut group = Group::start(&mut command)?;
-    // Its copies of the pipe's writing end would keep us from seeing the end.
+    // `command` holds copies of the pipe's writing end, which would prevent the end of file.
     drop(command);
     let copied = copy(&mut group, &mut reader, out);
     let status = group.end()?;
@@ -50,10 +51,11 @@ pub fn run(argv: &[String], out: &mut Output) -> Result<()> {
     succeeded(argv, status)
 }
 
-/// Runs `argv` with `input` to read, and what it writes thrown away, until it ends or `limit` is over. Then none of its process group is left.
+/// Runs `argv` with `input` as its standard input, and throws its output away. Returns when the command has ended, or has run for `limit`. No process
+/// of its group is left then.
 ///
 /// # Errors
-/// [`Failed`] if it ends with anything but 0; if it takes longer; if it cannot be started.
+/// [`Failed`] if it ends with another status than 0; an error if it runs for longer, or cannot be started.
 pub fn run_with_input(argv: &[String], input: &[u8], limit: Duration) -> Result<()> {
     // A file in memory, so that nobody waits for a program that does not read.
     let mut file =
@@ -87,9 +89,9 @@ fn command(argv: &[String]) -> Result<Command> {
     let mut command = Command::new(program);
     command
         .args(args)
-        // Ours may be on a mount that hangs.
+        // The daemon's current directory may be on a mount that hangs.
         .current_dir("/")
-        // Root's own may have folders on a mount that hangs, too; what is elsewhere is named by its whole path.
+        // Root's PATH may have directories on a mount that hangs. Programs in other directories need their full path.
         .env("PATH", PATH)
         .env_remove("LD_LIBRARY_PATH")
         .env_remove("LD_PRELOAD")
@@ -99,16 +101,17 @@ fn command(argv: &[String]) -> Result<Command> {
     // SAFETY: prctl(2) and sigprocmask(2) are async-signal-safe and allocate nothing.
     unsafe {
         command.pre_exec(|| {
-            // If we are killed, nobody else would stop it. The signal comes when this thread ends, and it waits for it.
+            // If the daemon is killed, the kernel kills the command, too. The signal is sent when the parent thread
+            // ends; that thread waits for the command.
             set_pdeathsig(Signal::SIGKILL)?;
-            // The daemon takes its signals from a descriptor, and so has them blocked.
+            // The daemon blocks its signals, as it reads them from a descriptor; the command must not inherit that.
             Ok(SigSet::empty().thread_set_mask()?)
         });
     }
     Ok(command)
 }
 
-/// Copies until the command has ended and what it wrote is read.
+/// Copies the command's output until the command has ended and all output is read.
 fn copy(group: &mut Group, reader: &mut io::PipeReader, out: &mut Output) -> io::Result<()> {
     let mut buffer = vec![0; 16 << 10];
     let mut open = true;
@@ -116,7 +119,7 @@ fn copy(group: &mut Group, reader: &mut io::PipeReader, out: &mut Output) -> io:
         out.check()?;
         let ended = group.has_ended()?;
         if ended {
-            // Whoever still holds the pipe belongs to the group, and has had its time.
+            // Processes of the group that still hold the pipe are not waited for.
             group.kill();
         }
         if open && readable(reader)? {
@@ -164,12 +167,12 @@ impl Group {
     }
 
     fn kill(&self) {
-        // No such group: everybody is gone already.
+        // The call fails if no process of the group is left.
         let _ = killpg(self.pid(), Signal::SIGKILL);
     }
 
-    /// Kills the group and waits for the child. One that hangs in the kernel is waited for as long as it hangs; the
-    /// runner gives up on this thread then.
+    /// Kills the group and waits for the child. If the child hangs in the kernel, this waits as long as it hangs; the
+    /// runner leaves this thread behind then.
     fn end(&mut self) -> io::Result<ExitStatus> {
         if !self.reaped {
             self.kill();
@@ -186,7 +189,7 @@ impl Drop for Group {
     }
 }
 
-/// A command line as one could type it.
+/// A command line, quoted for a shell.
 pub fn shown(argv: &[String]) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@%+".contains(c);
     let quoted = argv.iter().map(|arg| {
@@ -199,7 +202,7 @@ pub fn shown(argv: &[String]) -> String {
     quoted.collect::<Vec<_>>().join(" ")
 }
 
-/// The code that a command ended with; 128 and the signal if it was killed, as a shell has it.
+/// The exit code of a command; 128 plus the signal if it was killed, as in a shell.
 pub fn exit_code(status: ExitStatus) -> Option<i32> {
     status.code().or_else(|| status.signal().map(|signal| 128 + signal))
 }

@@ -2,18 +2,18 @@
 
 use std::fmt;
 
-/// Longest protocol or type in a name; any longer is cut.
+/// The longest protocol or type in a name, characters; a longer one is cut.
 const WORD: usize = 32;
 
 /// `<UTC>-<protocol>-<type>-<seq>`, such as `20251120T102414Z-smb-latency-7`.
 ///
-/// An `Id` is always safe in a path: it holds ASCII letters, digits, `_` and the three hyphens only. Retention deletes
-/// nothing whose name does not parse as one.
+/// An `Id` is safe in a path: it consists of ASCII letters, digits, `_` and the three hyphens only. Retention deletes
+/// only files whose names parse as an `Id`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Id(String);
 
 impl Id {
-    /// Names an incident. Characters of `protocol` and `kind` that do not belong in a file name become `_`.
+    /// Makes the name of an incident. Unsafe characters of `protocol` and `kind` become `_`.
     pub fn new(detected: jiff::Timestamp, protocol: &str, kind: &str, sequence: u64) -> Self {
         let utc = detected.strftime("%Y%m%dT%H%M%SZ");
         Self(format!("{utc}-{}-{}-{sequence}", word(protocol), word(kind)))
@@ -28,12 +28,12 @@ impl Id {
         (whole && sequence.bytes().all(|byte| byte.is_ascii_digit())).then(|| Self(text.to_owned()))
     }
 
-    /// The id of a bundle's file name.
+    /// The id in a bundle's file name; `None` if it is not one.
     pub fn of_bundle(file_name: &str) -> Option<Self> {
         Self::parse(file_name.strip_suffix(".tar.zst")?)
     }
 
-    /// The id of a half-written bundle's file name.
+    /// The id in the file name of a half-written bundle; `None` if it is not one.
     pub fn of_temporary(file_name: &str) -> Option<Self> {
         Self::parse(file_name.strip_prefix('.')?.strip_suffix(".tmp")?)
     }
@@ -48,7 +48,7 @@ impl Id {
         format!(".{}.tmp", self.0)
     }
 
-    /// Its running number.
+    /// The sequence number at the end of the name.
     pub fn sequence(&self) -> u64 {
         self.0.rsplit('-').next().and_then(|number| number.parse().ok()).unwrap_or(0)
     }

@@ -1,13 +1,13 @@
-//! The evidence room: what an incident leaves on disk, and for how long.
+//! Evidence: the bundles that incidents leave on disk, and how long they are kept.
 //!
-//! The daemon hands a [`Request`] to the [`Collector`] and goes on detecting. The collector's one thread runs the
-//! actions on a small bounded pool, packs their output and the attachments into `incidents/<id>.tar.zst`, makes room
-//! for it by deleting the oldest bundles, and answers with a [`Done`] that the daemon's epoll loop is woken for.
+//! The daemon hands a [`Request`] to the [`Collector`] and goes on detecting. The collector's thread runs the actions,
+//! a limited number at a time. It packs their output and the attachments into `incidents/<id>.tar.zst`, and deletes the
+//! oldest bundles to make room. Then it answers with a [`Done`], which wakes the daemon's epoll loop.
 //!
 //! ```text
 //!  Request ─> queue ─> collect ─┬─> runner ─> actions ─> spool ─┐
 //!                               └─> attachments ────────────────┴─> bundle ─> rename ─> Done
-//!                                         every byte is claimed from the room (retention) first
+//!                                        every byte is claimed from the quota (retention) first
 //! ```
 
 mod actions;
@@ -40,7 +40,7 @@ pub use id::Id;
 pub use retention::{Sweep, Why};
 pub use store::{INCIDENTS, Store};
 
-/// How evidence is taken and kept.
+/// Limits on collecting and keeping evidence.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// OUTPUT_DIR of the contract; bundles go to `incidents` below it.
@@ -51,7 +51,7 @@ pub struct Settings {
     pub output_cap: u64,
     /// Actions that run at the same time, at least 1.
     pub concurrency: usize,
-    /// Requests that may wait, be worked on or have an answer that nobody has read; beyond, they are refused.
+    /// The most requests that may wait, be worked on, or have an answer not yet read. Further ones are refused.
     pub queue: usize,
     /// Bytes that bundles and temporary files may take on disk together.
     pub max_bytes: u64,
@@ -60,7 +60,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Time limit and output cap of an action that has none of its own.
+    /// The time limit and output cap of actions without their own.
     fn limits(&self) -> (Duration, u64) {
         (self.time_limit, self.output_cap)
     }
@@ -80,18 +80,19 @@ impl Default for Settings {
     }
 }
 
-/// An action by the name the configuration gives it.
+/// An action as the configuration names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActionSpec {
-    /// A name out of [`ACTIONS`], or any other for a command of the user's own.
+    /// The name of a built-in action in [`ACTIONS`], or any other name for a user's command.
     pub name: String,
-    /// A built-in action: arguments added to its command, if it runs one. Otherwise the program and its arguments.
+    /// For a built-in action, arguments to add to its command, if it runs one. For a user's command, the program and
+    /// its arguments.
     pub args: Vec<String>,
-    /// Its own time limit and output cap, where they are not those of [`Settings`].
+    /// Its own time limit and output cap; `None`: those of [`Settings`].
     pub limits: Option<(Duration, u64)>,
 }
 
-/// What the incident is about; actions limit themselves to it. Empty means unknown.
+/// The mounts, servers and processes that an incident concerns. Actions limit themselves to them; empty: not known.
 #[derive(Debug, Clone, Default)]
 pub struct Scope {
     /// The affected mounts.
@@ -105,13 +106,13 @@ pub struct Scope {
 /// An affected mount, and its superblock's device (major, minor) where it is known.
 #[derive(Debug, Clone)]
 pub struct ScopedMount {
-    /// Where and what it is.
+    /// The mount.
     pub mount: model::Mount,
-    /// As in `/proc/self/mountinfo`.
+    /// The device's numbers as in `/proc/self/mountinfo`.
     pub device: Option<(u32, u32)>,
 }
 
-/// Writes one attachment. It streams: nothing holds an attachment whole in memory.
+/// Writes one attachment as a stream, so that no attachment is in memory as a whole.
 pub type WriteAttachment = Box<dyn FnOnce(&mut dyn Write) -> io::Result<()> + Send>;
 
 /// A file of the bundle that the daemon itself provides: `events.jsonl` before all others, `recorder.jsonl`.
@@ -126,55 +127,55 @@ pub struct Attachment {
 pub struct Request {
     /// The bundle's name.
     pub id: Id,
-    /// What becomes `incident.json`.
+    /// The content of `incident.json`.
     pub incident: Incident,
     /// Files from the daemon.
     pub attachments: Vec<Attachment>,
-    /// What to collect besides.
+    /// The actions to run.
     pub actions: Vec<ActionSpec>,
-    /// What it is about.
+    /// To what actions limit themselves.
     pub scope: Scope,
 }
 
 /// The answer to one accepted request.
 #[derive(Debug)]
 pub struct Done {
-    /// What became of it.
+    /// The result.
     pub outcome: Outcome,
-    /// What retention deleted meanwhile.
+    /// The bundles that retention deleted meanwhile.
     pub sweep: Sweep,
 }
 
-/// What became of one request.
+/// The result of one request.
 #[derive(Debug)]
 pub enum Outcome {
-    /// The bundle is on disk, synced.
+    /// The bundle is on disk and synced.
     Written {
-        /// Its name.
+        /// The bundle's name.
         id: Id,
-        /// Where it is.
+        /// The bundle's path.
         path: PathBuf,
-        /// Its size.
+        /// The bundle's size.
         bytes: u64,
         /// How long collecting and writing took.
         seconds: f64,
-        /// Actions that failed, timed out or were cut; `manifest.json` has the details. 0 for an update.
+        /// How many actions failed, timed out or were truncated; `manifest.json` has the details. 0 for an update.
         actions_failed: usize,
     },
-    /// There is no new bundle. One that was to be updated is as it was before.
+    /// The bundle could not be written. One that was to be updated is unchanged.
     Lost {
         /// The bundle's name.
         id: Id,
-        /// Why, for counting.
+        /// The kind of error, for counting.
         cause: Cause,
-        /// Why, for people.
+        /// The error, for people.
         message: String,
     },
-    /// Retention ran on its own.
+    /// Retention ran without a bundle.
     Tidied,
-    /// Retention could not even look; the directory's fault.
+    /// Retention could not open or read the directory.
     NotTidied {
-        /// Why.
+        /// The error, for people.
         message: String,
     },
 }
@@ -186,9 +187,9 @@ pub enum Cause {
     DiskFull,
     /// The file system is read-only.
     ReadOnly,
-    /// It would not fit into the configured total, even with every other bundle deleted.
+    /// The bundle would exceed the configured total, even with all other bundles deleted.
     Budget,
-    /// Its directory is on a watched mount by now.
+    /// The output directory is now on a watched mount.
     WatchedMount,
     /// The bundle to be updated is no longer there.
     Gone,
@@ -199,7 +200,7 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// The word in logs and metrics.
+    /// The cause's name in logs.
     pub fn name(self) -> &'static str {
         match self {
             Self::DiskFull => "disk_full",

@@ -1,6 +1,6 @@
-//! Where a part of a bundle is written while its size is not known yet: a compressed file without a name.
+//! Spools the output of an action in a compressed file without a name, since tar needs the size before the content.
 //!
-//! tar wants sizes first. Compressed on the way, so that large parts of small bundles do not eat up the disk limit.
+//! The spool is compressed so that large output does not use up the disk limit.
 
 use std::io::{self, BufReader, Read, Seek, Write};
 use std::sync::Arc;
@@ -12,25 +12,25 @@ use anyhow::{Context, Result};
 use super::retention::{Claimed, DiskQuota};
 use super::store::Store;
 
-/// Fast, and with a small window: it is only the way to the bundle.
+/// A fast level and a small window, since the bundle compresses the output again.
 const LEVEL: i32 = 1;
 const WINDOW_LOG: u32 = 17;
 
 /// When to stop collecting.
 #[derive(Debug, Clone)]
 pub struct Bounds {
-    /// Bytes kept, before compression.
+    /// The most bytes to keep, before compression.
     pub cap: u64,
-    /// Bytes on disk, after it. Beyond, there is an error and no output at all.
+    /// The most bytes on disk, after compression. Beyond it, writing fails and all output is lost.
     pub share: u64,
-    /// The end of the time allowed; `None` for no end.
+    /// When to stop; `None`: no limit.
     pub deadline: Option<Instant>,
-    /// Set when nobody wants the output any more.
+    /// Set when the output is no longer wanted.
     pub cancelled: Arc<AtomicBool>,
 }
 
 impl Bounds {
-    /// No bounds, for what the daemon itself writes.
+    /// No bounds, for the daemon's own files.
     pub fn none() -> Self {
         Self { cap: u64::MAX, share: u64::MAX, deadline: None, cancelled: Arc::default() }
     }
@@ -41,12 +41,12 @@ impl Bounds {
 pub enum Stopped {
     /// The cap was reached.
     Cap,
-    /// The time was over, or nobody wants the output any more.
+    /// The time was over, or the output is no longer wanted.
     Time,
 }
 
-/// Takes the output of one action. A write that would pass a bound writes what is allowed, then fails; so whoever
-/// writes in a loop and passes errors on is bounded by that alone.
+/// Takes the output of one action. A write beyond a bound writes what is allowed, and the next one fails. So a loop
+/// that writes and returns errors needs no further checks.
 pub struct Output {
     encoder: zstd::stream::write::Encoder<'static, Claimed>,
     bounds: Bounds,
@@ -55,7 +55,7 @@ pub struct Output {
 }
 
 impl Output {
-    /// Opens one.
+    /// Creates the spool.
     ///
     /// # Errors
     /// If the temporary file cannot be created.
@@ -66,25 +66,25 @@ impl Output {
         Ok(Self { encoder, bounds, bytes: 0, stopped: None })
     }
 
-    /// Bytes taken so far.
+    /// The bytes written so far, before compression.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Bytes that may still come.
+    /// How many bytes may still be written.
     pub fn left(&self) -> u64 {
         self.bounds.cap.saturating_sub(self.bytes)
     }
 
-    /// Why it took no more.
+    /// Why the output ended early; `None` if it did not.
     pub fn stopped(&self) -> Option<Stopped> {
         self.stopped
     }
 
-    /// For loops that write seldom: fails when it is time to stop.
+    /// Fails when it is time to stop; for loops that seldom write.
     ///
     /// # Errors
-    /// `TimedOut` when the time is over or nobody wants the output.
+    /// `TimedOut` when the time is over or the output is no longer wanted.
     pub fn check(&mut self) -> io::Result<()> {
         let why = if self.bounds.cancelled.load(Ordering::Relaxed) {
             "cut short: the daemon is stopping, or the bundle is lost"
@@ -97,10 +97,10 @@ impl Output {
         Err(io::Error::new(io::ErrorKind::TimedOut, why))
     }
 
-    /// Ends the output.
+    /// Ends the output and returns the spool.
     ///
     /// # Errors
-    /// If what was left to write cannot be.
+    /// If the remaining bytes cannot be written.
     pub fn finish(self) -> io::Result<Spool> {
         let mut file = self.encoder.finish()?;
         file.rewind()?;
@@ -126,7 +126,7 @@ impl Write for Output {
     }
 }
 
-/// A finished part, ready to be copied into the bundle.
+/// Finished output, ready to be copied into the bundle.
 pub struct Spool {
     file: Claimed,
     bytes: u64,

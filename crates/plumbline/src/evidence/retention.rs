@@ -1,7 +1,7 @@
-//! Keeps bundles by age and total size, oldest out first.
+//! Retention: deletes bundles that are too old, and the oldest when the total size would exceed the limit.
 //!
-//! Every byte, of temporary files too, is claimed from the [`DiskQuota`] before it is written. A claim that does not fit
-//! deletes the oldest bundles until it does, or fails: the limit is never passed, not even for a moment.
+//! Every byte, also of temporary files, is claimed from the [`DiskQuota`] before it is written. A claim that does not
+//! fit deletes the oldest bundles until it fits, or fails. So the limit is never exceeded, not even for a moment.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -15,9 +15,9 @@ use super::store::{Store, Stored, on_disk};
 /// Why a bundle was deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
-    /// Last written longer ago than allowed.
+    /// The bundle was last written longer ago than allowed.
     Age,
-    /// The oldest, when there was no more room.
+    /// The bundle was the oldest when there was no room left.
     Size,
 }
 
@@ -26,24 +26,24 @@ pub enum Why {
 pub struct Deleted {
     /// Its name.
     pub id: Id,
-    /// Bytes on disk that this set free.
+    /// The bytes on disk that its deletion freed.
     pub bytes: u64,
-    /// The reason.
+    /// Why it was deleted.
     pub why: Why,
 }
 
-/// What retention did.
+/// The result of retention.
 #[derive(Debug, Default)]
 pub struct Sweep {
-    /// Bundles that are gone.
+    /// The deleted bundles.
     pub deleted: Vec<Deleted>,
-    /// How many could not be deleted. They still count against the limit.
+    /// How many bundles could not be deleted. They still count against the limit.
     pub failed: usize,
     /// The first of those failures.
     pub error: Option<String>,
 }
 
-/// The space that evidence may take on disk.
+/// The limit on the disk space of evidence, and its use.
 #[derive(Debug, Default)]
 pub struct DiskQuota(Mutex<State>);
 
@@ -51,17 +51,17 @@ pub struct DiskQuota(Mutex<State>);
 struct State {
     store: Option<Arc<Store>>,
     limit: u64,
-    /// Bundles on disk, at the last census, less those deleted since.
+    /// Bytes of the bundles at the last census, less those deleted since.
     stored: u64,
-    /// Claimed by files being written.
+    /// Bytes claimed by files being written.
     temporary: u64,
     oldest: VecDeque<Stored>,
     sweep: Sweep,
 }
 
 impl DiskQuota {
-    /// Looks at the directory anew, deletes what is too old, and makes the rest fit into `limit` bytes. Until the next
-    /// call claims are served from `store`; `spared` is not deleted for them.
+    /// Reads the directory, deletes bundles older than `max_age`, and makes the rest fit into `limit` bytes. Until the
+    /// next call, claims may delete bundles of `store`, except `spared`.
     ///
     /// One call deletes at most [`super::store::OLDEST`] bundles.
     ///
@@ -88,15 +88,15 @@ impl DiskQuota {
         Ok(())
     }
 
-    /// What was deleted since the last time this was asked.
+    /// The deletions and failures since the last call.
     pub fn take_sweep(&self) -> Sweep {
         std::mem::take(&mut self.lock().sweep)
     }
 
-    /// Sets `bytes` aside for a file being written.
+    /// Reserves `bytes` for a file being written.
     ///
     /// # Errors
-    /// If they do not fit even with every other bundle deleted; see [`is_over_budget`].
+    /// If they do not fit even with all other bundles deleted; see [`is_over_budget`].
     fn claim(&self, bytes: u64) -> io::Result<()> {
         let mut state = self.lock();
         if !state.make_room(bytes) {
@@ -118,13 +118,13 @@ impl DiskQuota {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // The numbers are put right by the next survey, whatever a panic left behind.
+        // The next survey corrects the numbers if a panic left them wrong.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl State {
-    /// Deletes the oldest bundles until `bytes` more fit; false if they cannot.
+    /// Deletes the oldest bundles until `bytes` more fit. Returns false if they do not fit even then.
     fn make_room(&mut self, bytes: u64) -> bool {
         while self.stored.saturating_add(self.temporary).saturating_add(bytes) > self.limit {
             let Some(oldest) = self.oldest.pop_front() else { return false };
@@ -149,7 +149,7 @@ impl State {
     }
 }
 
-/// A claim that does not fit.
+/// Why a claim failed.
 #[derive(Debug, thiserror::Error)]
 enum OverBudget {
     #[error("the bundles' limit of {0} bytes leaves no room, with all older ones deleted; raise it or collect less")]
@@ -160,16 +160,16 @@ enum OverBudget {
     Share(u64),
 }
 
-/// Whether an error is a claim that did not fit.
+/// Whether an error comes from a claim that failed.
 pub fn is_over_budget(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<OverBudget>())
 }
 
-/// A file that claims from the quota before it writes, and gives back what it claimed when it is dropped.
+/// A file that claims its bytes from the quota before it writes them, and releases the claim when it is dropped.
 #[derive(Debug)]
 pub struct Claimed {
     file: File,
-    // Dropped after the file's space is set free.
+    // Dropped after `Claimed::drop`, so the claim is released only after the file's space is freed.
     claim: Claim,
     share: u64,
     kept: bool,
@@ -183,7 +183,7 @@ struct Claim {
 }
 
 impl Claimed {
-    /// Writes to `file` on the account of `room`, at most `share` bytes.
+    /// Writes at most `share` bytes to `file`, and claims them from `quota`.
     pub fn new(file: File, quota: Arc<DiskQuota>, share: u64) -> Self {
         Self { file, claim: Claim { quota, bytes: 0 }, share, kept: false, written: 0 }
     }
@@ -198,7 +198,7 @@ impl Claimed {
         self.written
     }
 
-    /// From now on the file counts as a bundle.
+    /// From now on, the file's bytes count as a bundle's.
     pub fn keep(mut self) {
         self.kept = true;
         let bytes = std::mem::take(&mut self.claim.bytes);
@@ -240,8 +240,8 @@ impl Seek for Claimed {
 impl Drop for Claimed {
     fn drop(&mut self) {
         if !self.kept {
-            // Closing it is not enough: a command that is just being started has a copy of every descriptor until it
-            // comes to exec(2).
+            // Closing the file is not enough to free its space: a command that is just being started has copies of all
+            // descriptors until it calls exec(2).
             let _ = self.file.set_len(0);
         }
     }

@@ -1,7 +1,8 @@
-//! Runs actions side by side, within limits, and records how each went.
+//! Runs actions in parallel, within limits, and records the result of each.
 //!
-//! Each action has a thread of its own while it runs. A read that hangs in the kernel cannot be interrupted, so after
-//! its time and a little grace such a thread is left behind and counted; when too many are, no more are started.
+//! Each action runs on a thread of its own. A read that hangs in the kernel cannot be interrupted. So a thread that
+//! does not end within its time and a grace period is left behind and counted. If too many threads hang, no more
+//! actions are started.
 
 use std::collections::{HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,39 +21,39 @@ use super::retention::DiskQuota;
 use super::store::Store;
 use super::{ActionSpec, Scope, Settings, bundle};
 
-/// Threads left behind at most. They cost a stack each, and the file that hangs is likely the same for all.
+/// The most threads that may be left behind. Each costs a stack, and all are likely to hang on the same file.
 const ABANDONED: usize = 4;
-/// How much longer than its time an action may take to notice that it is over.
+/// How long after its time limit an action may take to notice that its time is over.
 const GRACE: Duration = Duration::from_millis(500);
-/// The same once the collector is stopped: what the others have must still be written in time.
+/// The same when the collector stops, which must still have time to write the other actions' output.
 const GRACE_STOPPING: Duration = Duration::from_millis(100);
-/// How often a running action is checked against a shutdown.
+/// How often running actions are checked for a shutdown.
 const LOOK: Duration = Duration::from_millis(100);
-/// Actions keep their data in files.
+/// The stack size of an action's thread, bytes: small, since actions keep their data in files.
 pub const STACK: usize = 256 << 10;
 
-/// How an action went, as `manifest.json` has it.
+/// The result of an action, as in `manifest.json`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Record {
-    /// Its name in the configuration.
+    /// The action's name in the configuration.
     pub action: String,
-    /// Its file in the bundle, if it left one.
+    /// The name of its output in the bundle, if there is any.
     pub file: Option<String>,
-    /// What it ran or read.
+    /// The command that it ran, or the files that it read.
     pub command: String,
     /// How it ended.
     pub status: Status,
-    /// What its command ended with, if it failed.
+    /// The exit code of its command, if that failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
-    /// What went wrong.
+    /// The error message, if it did not succeed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// How long it took.
     pub seconds: f64,
-    /// Size of its file.
+    /// The size of its output, bytes.
     pub bytes: u64,
-    /// Whether output is missing because there was too much of it.
+    /// Whether output is missing because it exceeded the cap.
     pub truncated: bool,
 }
 
@@ -60,50 +61,50 @@ pub struct Record {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
-    /// All of it is there.
+    /// The action succeeded, and its output is complete.
     Ok,
-    /// It could not do it; the file has what it had until then.
+    /// The action failed; the file has its output until then.
     Failed,
-    /// It took too long; the file has what it had until then, and is missing if it did not even stop.
+    /// The action took too long. The file has its output until then; there is no file if the action did not stop.
     Timeout,
-    /// It had more to say than the cap allows; the file has the beginning.
+    /// The output exceeded the cap; the file has its beginning.
     Truncated,
 }
 
-/// Counts threads over the collector's whole life.
+/// Counts of threads over the collector's life.
 #[derive(Debug, Default)]
 pub struct Threads {
     alive: AtomicUsize,
-    /// How many were ever left behind.
+    /// How many have been left behind so far.
     pub abandoned: AtomicUsize,
 }
 
-/// What every action of a batch shares.
+/// What all actions of a batch share.
 #[derive(Clone)]
 pub struct Context {
-    /// What the incident is about.
+    /// To what actions limit themselves.
     pub scope: Arc<Scope>,
-    /// Limits.
+    /// The limits.
     pub settings: Arc<Settings>,
-    /// Where output goes.
+    /// The directory of the temporary files.
     pub store: Arc<Store>,
-    /// On whose account.
+    /// The quota from which output claims its space.
     pub quota: Arc<DiskQuota>,
-    /// The thread count.
+    /// The count of threads.
     pub threads: Arc<Threads>,
-    /// The time by which all must be over, once somebody sets it.
+    /// The time by which all actions must end; set when the collector is shut down.
     pub stop: Arc<OnceLock<Instant>>,
 }
 
-/// The actions of one incident. Dropped early, it stops them.
+/// The actions of one incident. Dropping a batch stops those that still run.
 pub struct Batch {
     context: Context,
-    /// Bytes of the disk limit that one action may take: so little that one cannot crowd out the others, and that all
-    /// together, in their temporary files and in the bundle, leave half of it to what the daemon adds.
+    /// The bytes on disk that one action may take, so that no action can crowd out the others. All actions together, in
+    /// temporary files and in the bundle, leave half of the disk limit to the daemon's own files.
     share: u64,
     waiting: VecDeque<Job>,
     running: Vec<Running>,
-    /// Could not even be started.
+    /// The records of actions that could not be started.
     refused: Vec<Record>,
     ended: Receiver<Ended>,
     report: Sender<Ended>,
@@ -131,7 +132,7 @@ struct Ended {
 }
 
 impl Batch {
-    /// Starts as many as may run at once; the others follow while [`Batch::next`] is called.
+    /// Starts as many actions as may run at a time. [`Batch::next`] starts the others.
     pub fn start(specs: Vec<ActionSpec>, context: Context) -> Self {
         let mut names = HashSet::new();
         let share = context.settings.max_bytes / (4 * specs.len().max(1) as u64);
@@ -146,7 +147,7 @@ impl Batch {
         batch
     }
 
-    /// The next action that ended, and its output; `None` after the last.
+    /// Waits for an action to end. Returns its record and its output, or `None` after the last.
     pub fn next(&mut self) -> Option<(Record, Option<Spool>)> {
         loop {
             self.fill();
@@ -157,7 +158,7 @@ impl Batch {
                 return None;
             }
             let over = self.over();
-            // Several that hang are given up at once.
+            // If several actions hang, the next ones are given up without a wait.
             let patience = if over.is_some() { Duration::ZERO } else { LOOK };
             if let Ok(Ended { index, record, spool }) = self.ended.recv_timeout(patience)
                 && let Some(at) = self.running.iter().position(|running| running.job.index == index)
@@ -199,9 +200,10 @@ impl Batch {
         self.context.threads.alive.fetch_add(1, Ordering::Relaxed);
         let spawned = thread::Builder::new().name(format!("action {}", job.index)).stack_size(STACK).spawn(move || {
             let (record, spool) = running_job.run(&context, bounds);
-            // Before it is reported: who sees the report must not take the thread for one that hangs.
+            // The count falls before the report, or the receiver of the report would take this thread for one that
+            // hangs.
             context.threads.alive.fetch_sub(1, Ordering::Relaxed);
-            // If nobody waits for it any more, it was given up.
+            // The send fails if the batch has given up this action.
             let _ = report.send(Ended { index: running_job.index, record, spool });
         });
         if let Err(error) = spawned {
@@ -211,7 +213,8 @@ impl Batch {
         Ok(Running { job, started, deadline, cancelled })
     }
 
-    /// One that did not stop when its time was over. Once the collector is stopped, all are told that it is.
+    /// The index of an action that did not end within its time and the grace period. When the collector's time is over,
+    /// cancels all actions.
     fn over(&self) -> Option<usize> {
         let now = Instant::now();
         let stop = self.context.stop.get();
@@ -223,7 +226,7 @@ impl Batch {
         })
     }
 
-    /// Leaves its thread behind.
+    /// Leaves an action's thread behind and returns the action's record.
     fn give_up(&mut self, at: usize) -> Record {
         let running = self.running.swap_remove(at);
         running.cancelled.store(true, Ordering::Relaxed);
@@ -261,7 +264,7 @@ impl Job {
             None => None,
             Some(Ok(spool)) => Some(spool),
             Some(Err(error)) => {
-                // A full disk, mostly: what there was of the output is lost.
+                // The disk is full, in most cases; the output is lost.
                 record.status = Status::Failed;
                 record.error.get_or_insert_with(|| error.to_string());
                 None
@@ -287,7 +290,7 @@ impl Job {
     }
 }
 
-/// `<stem>.txt`, with a number where an action before has that name.
+/// A file name that is not taken yet: `<stem>.txt`, or `<stem>.<number>.txt`. Adds it to `taken`.
 fn free_name(stem: &str, taken: &mut HashSet<String>) -> String {
     let mut name = format!("{stem}.txt");
     let mut number = 2;
@@ -298,7 +301,7 @@ fn free_name(stem: &str, taken: &mut HashSet<String>) -> String {
     name
 }
 
-/// Turns what an action returned into what the manifest says. That it was stopped explains any error that came of it.
+/// The status, exit code and error for the manifest. If the output was stopped, that explains an error.
 fn judge(result: anyhow::Result<()>, stopped: Option<Stopped>) -> (Status, Option<i32>, Option<String>) {
     match (stopped, result) {
         (Some(Stopped::Cap), _) => (Status::Truncated, None, None),
@@ -311,7 +314,7 @@ fn judge(result: anyhow::Result<()>, stopped: Option<Stopped>) -> (Status, Optio
     }
 }
 
-/// What a panic said.
+/// The message of a panic; `?` if it has none.
 pub fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
     panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("?")
 }

@@ -1,5 +1,5 @@
-//! The directory that bundles live in. Everything goes through its descriptor, so that nothing outside it can be
-//! written or deleted by way of a name or a symbolic link.
+//! The directory of the bundles. All access goes through its descriptor, so that no name or symbolic link can lead to
+//! files outside of it.
 
 use std::collections::BinaryHeap;
 use std::fs::{DirBuilder, File};
@@ -23,14 +23,15 @@ use crate::watched;
 
 /// The directory below OUTPUT_DIR.
 pub const INCIDENTS: &str = "incidents";
-/// How many of the oldest bundles one look at the directory remembers: a bound on memory, and on one pass of retention.
+/// How many of the oldest bundles a census lists. This bounds memory, and the bundles that one pass of retention
+/// deletes.
 pub const OLDEST: usize = 1024;
-/// File systems give out space in blocks; sizes are counted in them, so that `du` agrees with the limit.
+/// The block size of file systems, bytes. Sizes are rounded up to blocks, so that `du` agrees with the limit.
 const BLOCK: u64 = 4096;
 
 const DIRECTORY: OFlag = OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
 
-/// Bytes that a file of this length takes on disk.
+/// The bytes on disk of a file of this length.
 pub fn on_disk(bytes: u64) -> u64 {
     bytes.div_ceil(BLOCK).saturating_mul(BLOCK)
 }
@@ -42,16 +43,16 @@ pub struct Stored {
     pub modified: SystemTime,
     /// Its name.
     pub id: Id,
-    /// What it takes on disk.
+    /// Its bytes on disk.
     pub bytes: u64,
 }
 
-/// What one look at the directory found.
+/// The content of the directory at one time.
 #[derive(Debug, Default)]
 pub struct Census {
-    /// What all bundles and half-written ones take on disk.
+    /// The bytes on disk of all bundles, including half-written ones.
     pub bytes: u64,
-    /// The oldest bundles, up to [`OLDEST`], in order.
+    /// The oldest bundles, at most [`OLDEST`], oldest first.
     pub oldest: Vec<Stored>,
 }
 
@@ -63,10 +64,10 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens OUTPUT_DIR and its `incidents`, creating them with mode 0700 where they are missing.
+    /// Opens OUTPUT_DIR and its `incidents`. Missing directories are created, with mode 0700.
     ///
     /// # Errors
-    /// As [`Store::existing`]; or if one cannot be created.
+    /// If a directory cannot be created, or fails the checks of [`Store::existing`].
     pub fn open(output_dir: &Path) -> Result<Self> {
         watched::refuse(&output_dir.join(INCIDENTS))?;
         let parent = output_dir.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -88,17 +89,16 @@ impl Store {
             }
         }
         let store = Self::as_it_is(output_dir)?;
-        // Ours by name and owner, so that tightening it is safe; OUTPUT_DIR itself may be shared and stays as it is.
-        // On a read-only disk the old mode is as good as it gets.
+        // `incidents` has our name and owner, so restricting its mode is safe. OUTPUT_DIR itself may be shared and
+        // keeps its mode. On a read-only disk, the old mode stays.
         let _ = fchmod(&store.dir, Mode::S_IRWXU);
         Ok(store)
     }
 
-    /// Opens OUTPUT_DIR and its `incidents` as they are.
+    /// Opens OUTPUT_DIR and its `incidents` without creating them.
     ///
-    /// # Errors
-    /// If either is missing, a symbolic link, no directory, another user's, open to writing by others, or on a watched
-    /// mount: one may have been mounted there since it was last looked at.
+    /// # Errors If either is missing, a symbolic link, no directory, owned by another user, writable by others, or on a
+    /// watched mount (which may have been mounted there since the last check).
     pub fn existing(output_dir: &Path) -> Result<Self> {
         watched::refuse(&output_dir.join(INCIDENTS))?;
         Self::as_it_is(output_dir)
@@ -111,12 +111,12 @@ impl Store {
         Ok(Self { path, dir })
     }
 
-    /// Where a bundle is, for people.
+    /// The path of a bundle, for messages.
     pub fn path_of(&self, id: &Id) -> PathBuf {
         self.path.join(id.bundle())
     }
 
-    /// Deletes what an earlier run left half-written, and says how many files that was.
+    /// Deletes half-written bundles of an earlier run. Returns how many it deleted.
     ///
     /// # Errors
     /// If the directory cannot be read.
@@ -126,7 +126,7 @@ impl Store {
         Ok(leftovers.iter().filter(|id| self.unlink(&id.temporary()).is_ok()).count())
     }
 
-    /// Sums up the directory and finds its oldest bundles, `except` one.
+    /// Sums up the sizes in the directory and lists its oldest bundles, without `except`.
     ///
     /// # Errors
     /// If the directory cannot be read.
@@ -149,7 +149,7 @@ impl Store {
         Ok(Census { bytes, oldest: oldest.into_sorted_vec() })
     }
 
-    /// Every bundle, newest first. Not for the daemon: there may be many.
+    /// All bundles, newest first. The daemon must not use this: the list may be long.
     ///
     /// # Errors
     /// If the directory cannot be read.
@@ -162,7 +162,7 @@ impl Store {
         Ok(bundles)
     }
 
-    /// The highest running number in use, so that numbers go on after a restart.
+    /// The highest sequence number of a bundle, from which numbers continue after a restart; 0 without bundles.
     ///
     /// # Errors
     /// If the directory cannot be read.
@@ -172,7 +172,7 @@ impl Store {
         Ok(last)
     }
 
-    /// Creates the file that becomes the bundle.
+    /// Creates the temporary file that becomes the bundle. An old one of the same name is deleted.
     ///
     /// # Errors
     /// As open(2).
@@ -182,7 +182,7 @@ impl Store {
         Ok(openat(&self.dir, name.as_str(), created(), Mode::S_IRUSR | Mode::S_IWUSR)?.into())
     }
 
-    /// Creates a file without a name: it is gone when it is closed, however that happens.
+    /// Creates a file without a name, which the kernel deletes when it is closed, even by a crash.
     ///
     /// # Errors
     /// As open(2).
@@ -199,7 +199,7 @@ impl Store {
 
     fn create_and_unlink(&self) -> io::Result<File> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
-        // The next start would clean it up if we were killed in between.
+        // If the process is killed between the two calls, the next start deletes the file.
         let id = Id::new(jiff::Timestamp::now(), "spool", "part", COUNT.fetch_add(1, Ordering::Relaxed));
         let file = self.create_temporary(&id)?;
         self.remove_temporary(&id)?;
@@ -215,11 +215,10 @@ impl Store {
         Ok(openat(&self.dir, id.bundle().as_str(), flags, Mode::empty())?.into())
     }
 
-    /// Syncs the temporary file and gives it the bundle's name. `replacing` says whether that name is taken already.
+    /// Syncs the temporary file and renames it to the bundle's name. `replacing`: an existing bundle may be replaced.
     ///
-    /// # Errors
-    /// As fsync(2) and rename(2); the temporary file is then still there. A directory that cannot be synced is none: the
-    /// bundle is there.
+    /// # Errors Those of fsync(2) and rename(2); then the temporary file is still there. If only the directory cannot
+    /// be synced, the bundle is there, and the log has a warning.
     pub fn commit(&self, file: &File, id: &Id, replacing: bool) -> io::Result<()> {
         file.sync_all()?;
         let (from, to) = (id.temporary(), id.bundle());
@@ -229,7 +228,7 @@ impl Store {
             renameat2(&self.dir, from.as_str(), &self.dir, to.as_str(), RenameFlags::RENAME_NOREPLACE)
         };
         match renamed {
-            // EINVAL: a file system that cannot refuse to replace.
+            // EINVAL: the file system does not support RENAME_NOREPLACE.
             Err(Errno::EINVAL) => renameat(&self.dir, from.as_str(), &self.dir, to.as_str())?,
             other => other?,
         }
@@ -259,9 +258,9 @@ impl Store {
         Ok(unlinkat(&self.dir, name, UnlinkatFlags::NoRemoveDir)?)
     }
 
-    /// Shows every regular file of ours with a name in UTF-8. A file that vanishes meanwhile is passed over.
+    /// Calls `see` for every regular file whose name is UTF-8. Files that vanish meanwhile are skipped.
     fn each_file(&self, mut see: impl FnMut(&str, &FileStat)) -> io::Result<()> {
-        // Opened anew: a directory stream moves the offset of the descriptor it is given.
+        // Opens a new descriptor, since a directory stream moves the offset of its descriptor.
         let mut listing = Dir::openat(&self.dir, ".", DIRECTORY, Mode::empty())?;
         for entry in listing.iter() {
             let entry = entry?;

@@ -10,7 +10,12 @@ use anyhow::{Context, Result, bail};
 use nix::errno::Errno;
 use nix::unistd::Uid;
 
-/// Refuses a directory in which somebody else could put something in our way.
+/// Checks a directory that was opened: it must belong to this user, and others must not be able to replace files in it.
+/// Returns its descriptor.
+///
+/// # Errors
+///
+/// If it could not be opened, is a symbolic link or no directory, or fails these checks; the message says what to do.
 pub fn checked(opened: nix::Result<OwnedFd>, path: &Path) -> Result<OwnedFd> {
     let shown = path.display();
     let fd = match opened {
@@ -26,7 +31,7 @@ pub fn checked(opened: nix::Result<OwnedFd>, path: &Path) -> Result<OwnedFd> {
     if about.uid() != me {
         bail!("{shown} belongs to user {}, not to {me}; chown it or choose another output directory", about.uid());
     }
-    // In a sticky directory such as /tmp others cannot replace what is ours.
+    // In a sticky directory such as /tmp, other users cannot replace this user's files.
     if about.mode() & 0o022 != 0 && about.mode() & 0o1000 == 0 {
         bail!("{shown} can be written by others (mode {:o}); chmod go-w it", about.mode() & 0o7777);
     }

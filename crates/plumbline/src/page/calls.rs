@@ -5,11 +5,11 @@ use model::{CallLine, ChildLine};
 
 use super::units::of_ms;
 
-/// Calls that are shown, and operations below each.
+/// The most calls that are shown, and the most operations below each.
 const CALLS: usize = 20;
 const CHILDREN: usize = 32;
 
-/// The table; nothing if it is not known of any call what ran below it.
+/// The table; empty without calls.
 pub fn markup(calls: &[CallLine<'_>]) -> Markup {
     if calls.is_empty() {
         return Markup::default();
@@ -48,7 +48,7 @@ fn children(listed: &[ChildLine<'_>], all: usize, mark: &str) -> Markup {
     }
 }
 
-/// From the call's start; below zero for what began before.
+/// The time from the call's start; negative for an operation that began before.
 fn after(ms: f64) -> String {
     if ms < 0.0 { format!("−{}", of_ms(-ms)) } else { of_ms(ms) }
 }

@@ -1,4 +1,4 @@
-//! What both drawings have: their size, and the logarithmic scale of latencies.
+//! The size of both drawings, and their logarithmic scale of latencies.
 
 /// Size of a drawing, in its own units, which a browser scales.
 pub const WIDTH: f64 = 960.0;
@@ -9,7 +9,7 @@ pub const RIGHT: f64 = 14.0;
 pub const TOP: f64 = 14.0;
 pub const BOTTOM: f64 = 40.0;
 
-/// A coordinate, to a tenth: a browser needs no more.
+/// Formats a coordinate with one decimal, which suffices for a browser.
 pub fn at(coordinate: f64) -> String {
     format!("{coordinate:.1}")
 }
@@ -22,18 +22,19 @@ pub struct Latencies {
 }
 
 impl Latencies {
-    /// From the least to the most; at least a factor of ten, and never below a microsecond.
+    /// A scale from `least` to `most`, nanoseconds. It spans at least a factor of ten, and begins at a microsecond or
+    /// above.
     pub fn new(least: u64, most: u64) -> Self {
         let low = (least.max(1_000) as f64).log10();
         Self { low, high: (most.max(1) as f64).log10().max(low + 1.0) }
     }
 
-    /// Where a duration is: 0 to 1.
+    /// The position of a duration on the scale, 0 to 1.
     pub fn part(self, nanos: u64) -> f64 {
         (((nanos.max(1) as f64).log10() - self.low) / (self.high - self.low)).clamp(0.0, 1.0)
     }
 
-    /// The powers of ten in it, and where these are few, three times each.
+    /// The powers of ten on the scale; on a short scale also three times each.
     pub fn ticks(self) -> Vec<u64> {
         let powers = (self.low.floor() as u32..=self.high.ceil() as u32).map(|power| 10_u64.saturating_pow(power));
         let steps: &[u64] = if self.high - self.low < 3.0 { &[1, 3] } else { &[1] };

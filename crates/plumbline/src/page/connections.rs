@@ -1,14 +1,14 @@
-//! The state of the connections with the server, as slow operations had it.
+//! The state of the connections with the server, as measured when slow operations ended.
 
 use maud::{Markup, html};
 use model::EventLine;
 
 use super::units::{grouped, of_ms};
 
-/// Connections that are shown.
+/// The most connections that are shown.
 const MOST: usize = 8;
 
-/// The least and the most of what was seen.
+/// The least and the greatest of the values added.
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
 struct Range(Option<(f64, f64)>);
 
@@ -42,12 +42,12 @@ pub struct Connection {
     window_limited: Range,
 }
 
-/// Each connection that slow operations went over, up to [`MOST`].
+/// The connections of slow operations, at most [`MOST`].
 #[derive(Debug, Default)]
 pub struct Connections(pub Vec<Connection>);
 
 impl Connections {
-    /// Adds what an operation had of its connection.
+    /// Adds an operation's figures of its connection, if it has any.
     pub fn add(&mut self, line: &EventLine<'_>) {
         if line.srtt_ms.is_none() && line.rtt_ms.is_none() && line.retransmits.is_none() {
             return;
@@ -73,7 +73,7 @@ impl Connections {
         connection.window_limited.add(line.window_limited_ms.map(f64::from));
     }
 
-    /// The table; nothing if no operation had the state of its connection.
+    /// The table; empty if no operation had figures of its connection.
     pub fn markup(&self) -> Markup {
         if self.0.is_empty() {
             return Markup::default();

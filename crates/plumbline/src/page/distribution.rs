@@ -8,7 +8,7 @@ use super::{
     units::grouped,
 };
 
-/// Of fewer, no median is said.
+/// The least number of operations for a median.
 const ENOUGH: u64 = 5;
 
 /// Before and during the incident.
@@ -19,7 +19,7 @@ pub struct Distributions {
 }
 
 impl Distributions {
-    /// The drawing; nothing if there was no operation.
+    /// The drawing; empty without operations.
     pub fn markup(&self) -> Markup {
         if self.before.count + self.during.count == 0 {
             return Markup::default();
@@ -64,7 +64,8 @@ impl Distributions {
     }
 }
 
-/// The middle of the bucket with the median, nanoseconds: within an eighth of it.
+/// The middle of the bucket with the median, nanoseconds, which is within an eighth of the median. `None` if there are
+/// too few operations.
 fn middle(of: &Histogram) -> Option<u64> {
     let bucket = quantile_index(&of.buckets, 0.5).filter(|_| of.count >= ENOUGH)?;
     let (low, high) = (Histogram::lower_bound(bucket), Histogram::lower_bound(bucket + 1));

@@ -1,4 +1,4 @@
-//! The files of the bundle: what each is, how large, and how it begins.
+//! The list of the bundle's files: what each contains, its size and its beginning.
 
 use maud::{Markup, html};
 use model::text::printable;
@@ -6,14 +6,14 @@ use serde::Deserialize;
 
 use super::units;
 
-/// Files that are listed.
+/// The most files that are listed.
 const FILES: usize = 64;
-/// Lines, and bytes, that are shown of each.
+/// The most lines, and bytes, that are shown of each.
 const LINES: usize = 20;
 const HEAD: usize = 4 << 10;
-/// A longer line is cut.
+/// The longest line, characters; a longer one is cut.
 const LINE: usize = 240;
-/// A `manifest.json` that is larger is none of ours.
+/// The most bytes of `manifest.json` that are read; Plumbline writes fewer.
 const MANIFEST: usize = 256 << 10;
 
 /// A file of the bundle.
@@ -21,11 +21,11 @@ const MANIFEST: usize = 256 << 10;
 pub struct File {
     pub name: String,
     pub bytes: u64,
-    /// Its first bytes, where these are for people.
+    /// The file's first bytes, if it is for people.
     pub head: Vec<u8>,
 }
 
-/// What `manifest.json` says of an action.
+/// An action's record in `manifest.json`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Action {
@@ -38,32 +38,32 @@ pub struct Action {
     pub truncated: bool,
 }
 
-/// All files, as they came.
+/// All files, in the order in which they were read.
 #[derive(Debug, Default)]
 pub struct Evidence {
     pub files: Vec<File>,
     pub actions: Vec<Action>,
-    /// Whether the beginnings of files are left out on purpose.
+    /// Whether the page is redacted, so that it has no beginnings of files.
     pub withheld: bool,
     manifest: Vec<u8>,
     begun: Begun,
     left_out: u64,
 }
 
-/// What becomes of the file that began last.
+/// How the content of the current file is used.
 #[derive(Debug, Default, PartialEq)]
 enum Begun {
-    /// Nothing more.
+    /// The content is ignored.
     #[default]
     Listed,
-    /// Its beginning is kept: it is the last of the list.
+    /// The beginning is kept; the file is the last of the list.
     Shown,
-    /// It is read as a whole.
+    /// The file is `manifest.json`, which is read as a whole.
     Manifest,
 }
 
 impl Evidence {
-    /// A file begins.
+    /// Begins a file.
     pub fn begin(&mut self, name: &str, bytes: u64) {
         self.begun = match name {
             "manifest.json" => Begun::Manifest,
@@ -77,7 +77,7 @@ impl Evidence {
         }
     }
 
-    /// The file that began last goes on.
+    /// Takes further content of the current file.
     pub fn take(&mut self, bytes: &[u8]) {
         let up_to = |length: usize, limit: usize| bytes.get(..limit.saturating_sub(length)).unwrap_or(bytes);
         match self.begun {
@@ -91,7 +91,7 @@ impl Evidence {
         }
     }
 
-    /// The file that began last is over.
+    /// Ends the current file.
     pub fn end(&mut self) {
         if self.begun == Begun::Manifest {
             self.actions = serde_json::from_slice(&std::mem::take(&mut self.manifest)).unwrap_or_default();
@@ -99,12 +99,12 @@ impl Evidence {
         }
     }
 
-    /// The list, with the beginnings; nothing if there is no file.
+    /// The list with the files' beginnings; empty without files.
     pub fn markup(&self) -> Markup {
         if self.files.is_empty() {
             return Markup::default();
         }
-        // In one order, whoever has made the page: what is for people first.
+        // The order must not depend on who makes the page: files for people come first, then by name.
         let mut files: Vec<&File> = self.files.iter().collect();
         files.sort_by(|one, other| (is_data(&one.name), &one.name).cmp(&(is_data(&other.name), &other.name)));
         html! {
@@ -126,7 +126,7 @@ impl Evidence {
     }
 }
 
-/// Whether a file is data for programs, of which the page itself tells what it says.
+/// Whether a file is data for programs, whose content the page itself shows.
 fn is_data(name: &str) -> bool {
     [".json", ".jsonl", ".html"].iter().any(|suffix| name.ends_with(suffix))
 }

@@ -1,4 +1,4 @@
-//! What the page says first: who noticed what, where, since when, how bad it is, what the cause is and how sure that is.
+//! The top of the page: which host noticed what, where, since when, how bad it is, and the cause with its confidence.
 
 use diagnose::{baseline, counted, latency, span};
 use maud::{Markup, html};
@@ -9,10 +9,11 @@ use super::{
     units::{grouped, lasted, moment},
 };
 
-/// Below this confidence, nobody is accused: as `diagnose` has it, whatever wrote the bundle.
+/// The least confidence at which a culprit is named. `diagnose` has the same limit, but the bundle may be another
+/// program's.
 const NAMED: f64 = 0.8;
 
-/// The cause that may be named, and how sure it is.
+/// The layer, the cause and the confidence; `None` if the confidence is too low to name them.
 pub fn culprit(incident: &Incident) -> Option<(Layer, Option<Cause>, f64)> {
     let verdict = &incident.verdict;
     let is_named = verdict.layer != Layer::Unknown && verdict.confidence >= NAMED;
@@ -36,7 +37,7 @@ pub fn sentence(incident: &Incident, normal: &Normal) -> String {
     format!("Plumbline on {host} noticed {what}{}{since}{normally}: {}.", place(incident), why(incident))
 }
 
-/// What was noticed, and what it is against what is normal.
+/// The observation, and its comparison with the normal (empty if not known).
 fn what(incident: &Incident, normal: &Normal) -> (String, String) {
     let top = incident.top.operations.first();
     let is_slow = [latency::KIND, baseline::KIND].contains(&incident.anomaly.kind.as_ref());
@@ -56,7 +57,7 @@ fn what(incident: &Incident, normal: &Normal) -> (String, String) {
     (slow, format!(", which took {mean} on average{normally}"))
 }
 
-/// Where it was.
+/// The mount, its source and its server; empty if not known.
 fn place(incident: &Incident) -> String {
     let Some(mount) = incident.mount() else { return String::new() };
     let named = |label: &str, name: &str| if name.is_empty() { None } else { Some(format!("{label}{name}")) };
@@ -82,7 +83,7 @@ fn sure(confidence: f64) -> String {
     format!("{:.0} % sure", confidence.clamp(0.0, 1.0) * 100.0)
 }
 
-/// The verdict in large letters, and of an unknown one what it may be and what would tell.
+/// The verdict in large letters. If it is unknown, the likeliest causes and how to tell them apart.
 pub fn verdict(incident: &Incident) -> Markup {
     if incident.anomaly.kind == SNAPSHOT {
         return Markup::default();
@@ -103,7 +104,7 @@ pub fn verdict(incident: &Incident) -> Markup {
     }
 }
 
-/// The team that a layer belongs to.
+/// The layer's name on the page.
 fn who(layer: Layer) -> &'static str {
     match layer {
         Layer::Client => "This host (client)",
@@ -118,14 +119,14 @@ fn listed<'a>(alternatives: impl Iterator<Item = &'a Alternative>) -> String {
     alternatives.map(one).collect::<Vec<_>>().join(", or ")
 }
 
-/// What would tell the likeliest causes apart: behind them, in the last of the reasons.
+/// How to tell the likeliest causes apart: the end of the last sentence of the reasons.
 fn tells_apart(incident: &Incident) -> Option<&str> {
     let last = incident.verdict.because.last()?.strip_prefix("Likeliest: ")?;
     let (_, apart) = last.split_once("%). ")?;
     Some(apart).filter(|apart| !apart.is_empty())
 }
 
-/// Whether it goes on, for how long, and how much it was.
+/// The incident's state, its duration, and the number of operations.
 pub fn state(incident: &Incident) -> Markup {
     let duration = lasted(&incident.first_seen, &incident.last_seen);
     html! {

@@ -1,4 +1,4 @@
-//! The whole page, in the order in which it is read.
+//! The HTML of the whole page, part by part.
 
 use maud::{Markup, PreEscaped, html};
 use model::Incident;
@@ -7,7 +7,7 @@ use super::{Names, calls, headline, losses, material::Material, phases, tables, 
 
 const STYLE: &str = include_str!("style.css");
 
-/// Of an incident, with what was gathered from its bundle.
+/// Makes the page from the material of a bundle.
 pub fn page(material: &mut Material, names: Names) -> String {
     let timeline = timeline::markup(material);
     let Material { incident, distributions, normal, connections, slowest, evidence, .. } = &*material;

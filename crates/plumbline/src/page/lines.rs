@@ -1,14 +1,14 @@
-//! Lines of `events.jsonl` and its like, one at a time and of bounded length.
+//! Reads files such as `events.jsonl` line by line, with a bound on the length of lines.
 
 use std::borrow::Cow;
 
 use model::EventLine;
 use serde::Deserialize;
 
-/// A longer line is none of ours.
+/// The longest line, bytes; Plumbline writes no longer ones.
 const LONGEST: usize = 64 << 10;
 
-/// What the page takes of every operation. A line has more fields, which are passed over.
+/// The fields of a line that the page needs for every operation. Other fields are ignored.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Seen<'a> {
@@ -48,13 +48,13 @@ impl<'a> From<&'a EventLine<'_>> for Seen<'a> {
 }
 
 impl Seen<'_> {
-    /// How long it took, nanoseconds; what is no duration is 0.
+    /// The duration, nanoseconds; an invalid one is 0.
     pub fn nanos(&self) -> u64 {
         (self.duration_ms.max(0.0) * 1e6) as u64
     }
 }
 
-/// Cuts what is written to it into lines.
+/// Splits bytes into lines.
 #[derive(Default)]
 pub struct Lines {
     line: Vec<u8>,
@@ -62,7 +62,7 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Takes bytes, and shows each line that they complete. A line that is too long is shown as an empty one.
+    /// Takes bytes, and passes each completed line to `see`. A line that is too long is passed as an empty one.
     pub fn take(&mut self, bytes: &[u8], see: &mut dyn FnMut(&[u8])) {
         let mut parts = bytes.split(|byte| *byte == b'\n').peekable();
         while let Some(part) = parts.next() {
@@ -76,7 +76,7 @@ impl Lines {
         }
     }
 
-    /// Shows what stands behind the last line's end, if anything does.
+    /// Passes the last line to `see` if it has no line end.
     pub fn finish(&mut self, see: &mut dyn FnMut(&[u8])) {
         if self.too_long || !self.line.is_empty() {
             self.end(see);

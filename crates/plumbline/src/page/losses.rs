@@ -1,10 +1,10 @@
-//! What was lost, in words.
+//! The losses, in words.
 
 use model::Losses;
 
 use super::units::grouped;
 
-/// One sentence for each loss, or that there was none.
+/// One sentence for each loss; a single one if nothing was lost.
 pub fn sentences(losses: &Losses) -> Vec<String> {
     let mut said = Vec::new();
     for (probe, lost) in &losses.probes {

@@ -1,4 +1,4 @@
-//! What the page takes from each file of a bundle, while it is written or read.
+//! Gathers the page's material from each file of a bundle while the file is written or read.
 
 use std::{
     collections::HashSet,
@@ -20,23 +20,24 @@ use super::{
     redact, units,
 };
 
-/// Slow operations in the table.
+/// The most slow operations in the table.
 const SLOWEST: usize = 12;
-/// Slow operations that are known again in `recorder.jsonl`.
+/// The most slow operations that are recognized again in `recorder.jsonl`.
 const KNOWN: usize = 4_096;
-/// Places (probe, mount) that operations are shown of.
+/// The most places (probe and mount) whose operations are shown.
 const PLACES: usize = 64;
-/// Happenings to connections that are shown: as many as the daemon keeps events.
+/// The most events of connections that are shown: as many as the daemon keeps.
 const HAPPENINGS: usize = 1_024;
 
-/// The slow operations of a bundle. It must come before the files with all operations, which are told apart by it.
+/// The file of slow operations. It must precede the files of all operations, in which the slow ones are recognized by
+/// it.
 pub const EVENTS: &str = "events.jsonl";
-/// Files with all operations: of the seconds before, and of the time after.
+/// The files of all operations: of the seconds before the incident was noticed, and of the time after.
 const OPERATIONS: [&str; 2] = ["recorder.jsonl", "after.jsonl"];
 /// The page itself.
 pub const PAGE: &str = "report.html";
 
-/// What a page is made of.
+/// The material of a page.
 #[derive(Default)]
 pub struct Material {
     pub(super) incident: Incident,
@@ -44,14 +45,14 @@ pub struct Material {
     pub(super) distributions: Distributions,
     pub(super) normal: Normal,
     pub(super) connections: Connections,
-    /// The slowest of `events.jsonl`, the slowest first.
+    /// The slowest operations of `events.jsonl`, slowest first.
     pub(super) slowest: Vec<EventLine<'static>>,
-    /// What happened to connections: when, microseconds since 1970, and what.
+    /// The events of connections: their times, microseconds since 1970, and their names.
     pub(super) happenings: Vec<(i64, String)>,
     pub(super) evidence: Evidence,
-    /// Lines that could not be read.
+    /// The number of lines that could not be read.
     pub(super) unreadable: u64,
-    /// Operations of other mounts or probes.
+    /// The number of operations of other mounts or probes.
     pub(super) elsewhere: u64,
     /// The incident's first and last moment, microseconds since 1970.
     pub(super) window: Option<(i64, i64)>,
@@ -60,7 +61,7 @@ pub struct Material {
     places: Vec<Place>,
 }
 
-/// Where operations of the incident went.
+/// A probe and a mount of the incident's operations.
 #[derive(PartialEq)]
 struct Place {
     probe: String,
@@ -70,7 +71,7 @@ struct Place {
 }
 
 impl Material {
-    /// Of an incident; the files of its bundle are still to come.
+    /// The material of an incident, before any file of its bundle.
     pub fn new(incident: Incident) -> Self {
         let window = units::micros(&incident.window.from).zip(units::micros(&incident.window.to));
         let places = incident.top.mounts.iter().take(PLACES).map(|ranked| Place {
@@ -97,7 +98,7 @@ impl Material {
         }
     }
 
-    /// Takes a file of the bundle, whose content is to be written to what this returns.
+    /// Begins a file of the bundle. Write its content to the returned [`Reading`].
     pub fn file(&mut self, name: &str, bytes: u64) -> Reading<'_> {
         let part = match name {
             EVENTS => Part::Events(Lines::default()),
@@ -109,7 +110,7 @@ impl Material {
         Reading { material: self, part }
     }
 
-    /// The page.
+    /// Makes the page, as HTML.
     pub fn page(mut self, names: Names) -> String {
         if names == Names::Redacted {
             redact::redact(&mut self);
@@ -137,7 +138,7 @@ impl Material {
         }
         self.add(&seen, Shade::of(&line));
         self.connections.add(&line);
-        // What happens to a connection at one moment has no duration.
+        // An event of a connection without a duration is no slow operation.
         if is_connection(&line.probe) && line.duration_ms <= 0.0 {
             return;
         }
@@ -157,13 +158,14 @@ impl Material {
         }
     }
 
-    /// Whether `events.jsonl` has the operation, too. The recorder rounds, so that times may differ by a microsecond or two.
+    /// Whether `events.jsonl` has the operation, too. The recorder rounds times, so they may differ by up to 2
+    /// microseconds.
     fn is_known(&self, seen: &Seen<'_>) -> bool {
         let Some(at) = units::micros(&seen.time) else { return false };
         (-2..=2).any(|off| self.known.contains(&self.identity(at.saturating_add(off), seen)))
     }
 
-    /// A hash of what tells an operation from others.
+    /// A hash of start, thread and operation, by which an operation is recognized.
     fn identity(&self, at: i64, seen: &Seen<'_>) -> u64 {
         let mut hasher = self.hashes.build_hasher();
         hasher.write_i64(at);
@@ -172,7 +174,8 @@ impl Material {
         hasher.finish()
     }
 
-    /// Whether an operation went where the incident's did. Of a connection's incident, all that went to its server.
+    /// Whether an operation has the probe and the mount of an operation of the incident. For an incident about
+    /// connections, all remote operations with the same server count.
     fn is_here(&self, seen: &Seen<'_>) -> bool {
         let is_remote = |probe: &str| probes::protocol(probe).is_some_and(|known| known.level.is_remote());
         self.places.is_empty()
@@ -209,7 +212,7 @@ impl Material {
     }
 }
 
-/// Whether a probe sees what happens to connections, and no operations.
+/// Whether a probe reports events of connections, not operations.
 fn is_connection(probe: &str) -> bool {
     probes::protocol(probe).is_some_and(|known| known.level == Level::Connection)
 }
@@ -221,7 +224,7 @@ enum Part {
     Passed,
 }
 
-/// A file of the bundle that is being taken. Writing to it never fails.
+/// A file of the bundle that is being read. Writing to it never fails.
 pub struct Reading<'a> {
     material: &'a mut Material,
     part: Part,

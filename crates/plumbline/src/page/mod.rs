@@ -1,7 +1,7 @@
-//! The page of an incident, to be sent to the team that runs the server: no script, no network, readable on paper.
+//! The page of an incident, for the team that runs the server. It has no script, needs no network, and can be printed.
 //!
-//! It is made from the files of the incident's bundle as they pass by, whether the daemon writes them or `plumbline report` reads them, and in
-//! bounded memory: [`Material`] takes what the page needs from each file, [`Material::page`] makes HTML of it.
+//! The page is made while the files of the bundle are written (by the daemon) or read (by `plumbline report`), in
+//! bounded memory. [`Material`] takes from each file what the page needs; [`Material::page`] makes the HTML.
 //!
 //! ```text
 //!  files of a bundle ──> Material (lines, points, distribution, connections, evidence) ──> redact, if asked for ──> html
@@ -29,16 +29,16 @@ mod units;
 
 pub use material::{EVENTS, Material, PAGE, Reading};
 
-/// The first sentence of an incident's page: who noticed what, where, since when, and what the cause is.
+/// The first sentence of an incident's page: the process that was slow, the operation, the time and the cause.
 pub fn headline(incident: &model::Incident) -> String {
     headline::sentence(incident, &normal::Normal::of(incident))
 }
 
-/// Whether names may be on the page.
+/// Whether the page shows names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Names {
-    /// As they are.
+    /// Names are shown.
     Shown,
-    /// Each as a token that is the same wherever the name is on the page, such as `file-1`.
+    /// Each name is replaced by a token, such as `file-1`; the same name has the same token everywhere on the page.
     Redacted,
 }

@@ -1,10 +1,10 @@
-//! How long the incident's main kind of operation took before.
+//! How long the incident's main kind of operation took before the incident.
 
 use model::Incident;
 
-/// Durations that are kept: the newest.
+/// The number of newest durations that are kept.
 const KEPT: usize = 4_096;
-/// Of fewer, nothing is said.
+/// The least number of durations for a median.
 const ENOUGH: usize = 5;
 
 /// Durations of one kind of operation, nanoseconds.
@@ -16,7 +16,7 @@ pub struct Normal {
 }
 
 impl Normal {
-    /// Of the kind of operation that the incident has most of; none have been added.
+    /// An empty collection for the kind of operation that ranks first in the incident.
     pub fn of(incident: &Incident) -> Self {
         let operation = incident.top.operations.first().map(|top| top.operation.clone()).unwrap_or_default();
         Self { operation, ..Self::default() }
@@ -34,12 +34,12 @@ impl Normal {
         self.added += 1;
     }
 
-    /// Operations that are kept.
+    /// The number of durations that are kept.
     pub fn count(&self) -> u64 {
         self.durations.len() as u64
     }
 
-    /// Their median, nanoseconds; `None` of too few.
+    /// Their median, nanoseconds; `None` if there are too few.
     pub fn median(&self) -> Option<u64> {
         let mut sorted = self.durations.clone();
         sorted.sort_unstable();

@@ -1,4 +1,4 @@
-//! Where the time of the mean slow operation went.
+//! The phases in which the mean slow operation spent its time.
 
 use maud::{Markup, html};
 use model::PhasesMs;
@@ -17,7 +17,7 @@ fn label(phase: &str) -> &'static str {
     }
 }
 
-/// One bar, and each phase with its share; nothing if no phase is known.
+/// A bar and a legend of the phases with their shares; empty if no phase is known.
 pub fn markup(phases: &PhasesMs) -> Markup {
     let known: Vec<(&str, f64)> =
         phases.named().into_iter().filter_map(|(name, ms)| Some((name, ms.filter(|ms| *ms > 0.0)?))).collect();

@@ -1,41 +1,41 @@
-//! Operations as points of a drawing: when each was asked for and how long it took. There are never more than a drawing bears.
+//! Operations as points of the timeline: their start and their duration. The number of points is bounded.
 
 use std::cmp::Reverse;
 
 use model::{EventLine, Histogram};
 
-/// Points of a drawing. Beyond, points so near each other that they would cover each other become one, the slowest.
+/// The most points of a drawing. If there are more, only the slowest of points that would cover each other is kept.
 pub const MOST: usize = 2_000;
-/// How finely the time is divided to begin with, when points are thinned.
+/// The number of columns into which the time is divided at first, when points are thinned.
 const COLUMNS: i128 = 512;
 
-/// What took most of a slow operation's time.
+/// The colour of a point: the phase that took most of a slow operation's time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Shade {
-    /// The rule did not count it.
+    /// Not slow by the rule.
     Fast,
-    /// Waiting before it was sent.
+    /// The time before the request was sent.
     Queue,
-    /// This host's queueing discipline and TCP's own queue.
+    /// The time in TCP's own queue and this host's queueing discipline.
     Send,
-    /// The network or the server: which, nobody stamped.
+    /// Network or server, which cannot be told apart without stamps.
     Wire,
-    /// Between the driver and the acknowledgement.
+    /// From the driver to the acknowledgement.
     Network,
-    /// What remains of the time until the answer was received.
+    /// The rest of the time until the answer was received.
     Server,
     /// From the arrival of the answer to the caller.
     Deliver,
-    /// Its probe knows no phases.
+    /// The probe knows no phases.
     Whole,
 }
 
 impl Shade {
-    /// Each that a slow operation can have, in the order of time.
+    /// The shades of slow operations, in the order of the phases.
     pub const SLOW: [Self; 7] =
         [Self::Queue, Self::Send, Self::Wire, Self::Network, Self::Server, Self::Deliver, Self::Whole];
 
-    /// Of a slow operation.
+    /// The shade of a slow operation.
     pub fn of(line: &EventLine<'_>) -> Self {
         let (Some(queue), Some(wire), Some(deliver)) = (line.queue_ms, line.wire_ms, line.deliver_ms) else {
             return Self::Whole;
@@ -52,7 +52,7 @@ impl Shade {
         most.map_or(Self::Whole, |(shade, _)| shade)
     }
 
-    /// Its class in the style sheet.
+    /// The shade's class in the style sheet.
     pub fn class(self) -> &'static str {
         match self {
             Self::Fast => "fast",
@@ -84,17 +84,17 @@ impl Shade {
 /// One operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Point {
-    /// When it was asked for, microseconds since 1970.
+    /// When it began, microseconds since 1970.
     pub at: i64,
-    /// How long it took, nanoseconds; of one in flight, so far.
+    /// Its duration, nanoseconds; so far, if it is in flight.
     pub took: u64,
-    /// What took most of it.
+    /// The phase that took most of its time.
     pub shade: Shade,
-    /// It failed, or had not returned.
+    /// It failed, or has not returned.
     pub failed: bool,
 }
 
-/// At most [`MOST`] points, of however many were added.
+/// A bounded collection of points.
 #[derive(Debug, Default)]
 pub struct Points {
     points: Vec<Point>,
@@ -102,7 +102,7 @@ pub struct Points {
 }
 
 impl Points {
-    /// Adds one.
+    /// Adds a point.
     pub fn add(&mut self, point: Point) {
         self.added += 1;
         self.points.push(point);
@@ -111,12 +111,12 @@ impl Points {
         }
     }
 
-    /// How many were added.
+    /// How many points were added.
     pub fn added(&self) -> u64 {
         self.added
     }
 
-    /// Those that are left, in no particular order.
+    /// At most [`MOST`] points, in no particular order.
     pub fn thinned(&mut self) -> &[Point] {
         self.thin();
         &self.points
@@ -130,7 +130,8 @@ impl Points {
         }
     }
 
-    /// Of each column of time and step of latency, keeps the slowest: of the failed, of the slow, and of the others.
+    /// Divides the points by column of time and step of latency, and by failed and slow. Keeps the slowest of each
+    /// group.
     fn keep_slowest(&mut self, columns: i128) {
         let times = || self.points.iter().map(|point| i128::from(point.at));
         let (Some(from), Some(to)) = (times().min(), times().max()) else { return };

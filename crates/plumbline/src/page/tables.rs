@@ -1,16 +1,16 @@
-//! What the incident is about, as tables: the slowest operations, what changed, what waited where, and the rankings.
+//! The tables: the slowest operations, what changed, where threads waited, and the rankings.
 
 use maud::{Markup, html};
 use model::{Changed, EventLine, Incident, Share, Waited};
 
 use super::units::{bytes, grouped, micros, of_ms, time_of_day};
 
-/// Rows of a table; the daemon writes fewer.
+/// The most rows of a table; the daemon writes fewer.
 const ROWS: usize = 50;
-/// Functions of a stack that are shown.
+/// The most functions of a stack that are shown.
 const FRAMES: usize = 6;
 
-/// The slowest operations, each with its phases; nothing if there is none.
+/// The slowest operations, each with its phases; empty without operations.
 pub fn slowest(lines: &[EventLine<'_>]) -> Markup {
     if lines.is_empty() {
         return Markup::default();
@@ -50,7 +50,7 @@ fn result<'a>(line: &'a EventLine<'_>) -> &'a str {
     }
 }
 
-/// What the time beyond normal belongs to, and what would have been without it.
+/// The groups of operations to which the time beyond normal belongs, and the latency without them.
 pub fn changed(changed: &[Changed]) -> Markup {
     let Some(first) = changed.first() else { return Markup::default() };
     let rate = |figure: Option<f64>| figure.map_or_else(|| "–".to_owned(), |figure| format!("{figure:?}"));

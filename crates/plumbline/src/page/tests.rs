@@ -1,4 +1,4 @@
-//! The page as a whole.
+//! Tests of the whole page.
 
 use std::io::Write;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// What no redacted page may have. No part of it is a word, a figure or a name that is known.
+/// A text that no redacted page may contain. No part of it is a known word, figure or name.
 const SECRET: &str = "Quuxville/10.9.8.7";
 
 fn material(incident: &Value) -> Material {
@@ -23,7 +23,7 @@ fn page_of(incident: &Value) -> String {
     material(incident).page(Names::Shown)
 }
 
-/// An operation of the share, so many milliseconds after noon.
+/// An operation on the share that begins `after` milliseconds after noon.
 fn line(after: u32, took: f64) -> Value {
     json!({"time": format!("2026-03-01T12:00:{:02}.{:03}000Z", after / 1_000, after % 1_000), "probe": "smb", "operation": "SMB2_WRITE",
         "duration_ms": took, "mountpoint": "/mnt/a", "source": "//srv/a", "server": "srv", "tid": after})
@@ -105,7 +105,7 @@ fn a_page_stays_small_whatever_the_bundle_holds() {
     assert!(page.contains("of those that would cover each other, the slowest"));
 }
 
-/// The same with the secret in the place of each string, at the values alone.
+/// The same JSON with the secret in place of each string value; keys stay.
 fn spoiled(value: &Value) -> Value {
     match value {
         Value::String(_) => Value::String(SECRET.into()),
@@ -115,7 +115,7 @@ fn spoiled(value: &Value) -> Value {
     }
 }
 
-/// An incident of which every field is there: a new one must be added here, or serde's default leaves it out.
+/// An incident with all fields set. Add new fields here, or serde's default leaves them out of the test.
 fn full_incident() -> Value {
     let call = json!({"time": "t", "probe": "syscalls", "operation": "write", "status": "s", "errno": "EIO", "mountpoint": "m", "source": "s",
         "server": "s", "fstype": "f", "comm": "c", "file": "f", "peer": "p", "caller": "c", "duration_ms": 1.0, "children_count": 1,

@@ -1,4 +1,5 @@
-//! Every operation around the incident: when it was asked for across, how long it took up, on a logarithmic scale.
+//! The timeline of all operations around the incident: their start on the x axis, their duration on a logarithmic y
+//! axis.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +12,12 @@ use super::{
     units::{grouped, micros, of_ms, time_of_day},
 };
 
-/// Slow operations that say what they were when they are pointed at.
+/// The number of slowest operations that have a tooltip.
 const TOLD: usize = 12;
-/// Marks of the time axis, about.
+/// The approximate number of marks on the time axis.
 const MARKS: i64 = 7;
 
-/// What stands where.
+/// The drawing's axes: the times from left to right, microseconds since 1970, and the scale of latencies.
 struct Frame {
     from: i64,
     to: i64,
@@ -33,7 +34,7 @@ impl Frame {
         HEIGHT - BOTTOM - self.latencies.part(nanos) * (HEIGHT - TOP - BOTTOM)
     }
 
-    /// Round times, and with how many decimals of a second to say them.
+    /// Round times for the marks, microseconds since 1970, and the decimals of a second to show.
     fn times(&self) -> (Vec<i64>, usize) {
         const STEPS: [i64; 13] = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000];
         const LONG: [i64; 8] = [15_000, 30_000, 60_000, 120_000, 300_000, 600_000, 1_800_000, 3_600_000];
@@ -52,7 +53,7 @@ impl Frame {
     }
 }
 
-/// The drawing with its legend and caption; nothing if there is no operation.
+/// The drawing with its legend and caption; empty without operations.
 pub fn markup(material: &mut Material) -> Markup {
     let added = material.points.added();
     let points = material.points.thinned();
@@ -60,7 +61,7 @@ pub fn markup(material: &mut Material) -> Markup {
     let (Some(first), Some(last)) = (times().min(), times().max()) else { return Markup::default() };
     let window = material.window;
     let (from, to) = (window.map_or(first, |(from, _)| from.min(first)), window.map_or(last, |(_, to)| to.max(last)));
-    // No point lies on an edge.
+    // The margin keeps points off the edges.
     let margin = to.saturating_sub(from) / 50;
     let took = || points.iter().map(|point| point.took);
     let (least, most) = (took().min().unwrap_or_default(), took().max().unwrap_or_default());
@@ -123,18 +124,18 @@ pub fn markup(material: &mut Material) -> Markup {
     }
 }
 
-/// Dots as one path: lines of no length with round ends.
+/// The dots of one shade as a single path: lines of length zero with round ends.
 fn dots(frame: &Frame, points: &[Point], shade: Shade) -> String {
     let of = points.iter().filter(|point| point.shade == shade);
     of.map(|point| format!("M{:.1},{:.1}h0", frame.x(point.at), frame.y(point.took))).collect()
 }
 
-/// What happened to connections, as short marks at the upper edge.
+/// The events of connections as a path of short marks at the upper edge.
 fn ticks(frame: &Frame, happenings: &[(i64, String)]) -> String {
     happenings.iter().map(|(at, _)| format!("M{:.1},{TOP}v14", frame.x(*at))).collect()
 }
 
-/// How often each thing happened.
+/// The number of events of each kind.
 fn counts(happenings: &[(i64, String)]) -> BTreeMap<&str, u64> {
     let mut counts = BTreeMap::new();
     happenings.iter().for_each(|(_, what)| *counts.entry(what.as_str()).or_default() += 1);

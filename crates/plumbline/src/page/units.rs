@@ -1,14 +1,14 @@
-//! Figures and times for people.
+//! Formats figures and times for people.
 
 use diagnose::span;
 use jiff::{SignedDuration, Timestamp};
 
-/// Milliseconds with a unit: `204 ms`, `2.5 s`.
+/// Formats milliseconds with a unit: `204 ms`, `2.5 s`.
 pub fn of_ms(ms: f64) -> String {
     span((ms.max(0.0) * 1e6) as u64)
 }
 
-/// `1 204`: groups of three digits, by a space that breaks no line.
+/// Formats a count with non-breaking spaces between groups of three digits: `1 204`.
 pub fn grouped(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::new();
@@ -21,17 +21,17 @@ pub fn grouped(count: u64) -> String {
     text
 }
 
-/// Bytes: `4 KiB`.
+/// Formats bytes with a unit: `4 KiB`.
 pub fn bytes(count: u64) -> String {
     crate::io::rows::size(count)
 }
 
-/// Microseconds since 1970 of a time such as `2026-03-01T12:00:00.5Z`.
+/// Parses a time such as `2026-03-01T12:00:00.5Z` into microseconds since 1970.
 pub fn micros(time: &str) -> Option<i64> {
     time.parse::<Timestamp>().ok().map(Timestamp::as_microsecond)
 }
 
-/// `2026-03-01 12:00:00 UTC`; the text itself if it is no time.
+/// Formats a time as `2026-03-01 12:00:00 UTC`; returns the text itself if it is no time.
 pub fn moment(time: &str) -> String {
     match time.parse::<Timestamp>() {
         Ok(time) => time.strftime("%Y-%m-%d %H:%M:%S UTC").to_string(),
@@ -39,7 +39,7 @@ pub fn moment(time: &str) -> String {
     }
 }
 
-/// `12:00:00.5`: the time of day of microseconds since 1970, with as many decimals of the second.
+/// Formats the time of day of microseconds since 1970, with this many decimals of the second: `12:00:00.5`.
 pub fn time_of_day(micros: i64, decimals: usize) -> String {
     let text = Timestamp::from_microsecond(micros).map(|time| time.strftime("%H:%M:%S%.6f").to_string());
     let text = text.unwrap_or_default();
@@ -47,7 +47,7 @@ pub fn time_of_day(micros: i64, decimals: usize) -> String {
     text.get(..length).unwrap_or(&text).to_owned()
 }
 
-/// From one time to another: `12.3 s`, `3 min 10 s`, `2 h 05 min`.
+/// Formats the time from `from` to `to`: `12.3 s`, `3 min 10 s`, `2 h 05 min`. `None` if either is no time.
 pub fn lasted(from: &str, to: &str) -> Option<String> {
     let (from, to) = (from.parse::<Timestamp>().ok()?, to.parse::<Timestamp>().ok()?);
     let lasted = to.duration_since(from).max(SignedDuration::ZERO);

@@ -1,4 +1,4 @@
-//! Actions that copy a file, or some.
+//! Actions that copy files.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
@@ -10,7 +10,7 @@ use probes::filesystems;
 use super::{Task, heading, procfs};
 use crate::{evidence::output::Output, watched};
 
-/// How much of the end of a log is kept.
+/// How many bytes of a log's end are kept.
 const TAIL: u64 = 256 << 10;
 
 /// The SMB client's sessions, connections and requests in flight.
@@ -28,12 +28,12 @@ pub fn mounts(_: &Task, out: &mut Output) -> Result<()> {
     procfs::copy(Path::new("/proc/self/mountinfo"), out)
 }
 
-/// What the NFS client counts by mount and operation.
+/// The NFS client's counters by mount and operation.
 pub fn mountstats(_: &Task, out: &mut Output) -> Result<()> {
     procfs::copy(Path::new("/proc/self/mountstats"), out)
 }
 
-/// What the SMB client knows of its files and sessions.
+/// The SMB client's own data about its files and sessions.
 pub fn smbinfo(_: &Task, out: &mut Output) -> Result<()> {
     writeln!(
         out,
@@ -77,10 +77,10 @@ pub fn syslogs(_: &Task, out: &mut Output) -> Result<()> {
     Ok(())
 }
 
-/// Copies those of the files that are there, each under its name.
+/// Copies those files that exist, each below a heading with its name.
 ///
 /// # Errors
-/// If none is there, one cannot be read, or the output takes no more.
+/// If none exists, one cannot be read, or the output takes no more.
 fn those_there(paths: &[&str], out: &mut Output) -> Result<()> {
     let there: Vec<&Path> = paths.iter().map(Path::new).filter(|path| path.exists()).collect();
     if there.is_empty() {
@@ -97,7 +97,7 @@ fn those_there(paths: &[&str], out: &mut Output) -> Result<()> {
 fn matching_lines(path: &Path, parts: &[impl AsRef<str>], out: &mut Output) -> Result<()> {
     let mut lines = BufReader::new(procfs::open(path)?);
     let mut line = Vec::new();
-    // Longer lines come in pieces.
+    // A longer line is read in pieces.
     while lines.by_ref().take(64 << 10).read_until(b'\n', &mut line)? > 0 {
         out.check()?;
         let text = String::from_utf8_lossy(&line);

@@ -10,15 +10,15 @@ use nix::libc;
 use super::{Task, procfs};
 use crate::evidence::output::Output;
 
-/// How much of it is kept.
+/// How many bytes of the log's end are kept.
 const TAIL: u64 = 256 << 10;
-/// The longest record there is (the kernel's PRINTK_MESSAGE_MAX is 2 KiB; escaping can make it four times that).
+/// The longest record, bytes: the kernel's PRINTK_MESSAGE_MAX is 2 KiB, and escaping can quadruple it.
 const RECORD: usize = 8 << 10;
 
 /// The newest records, oldest first.
 pub fn dmesg(_: &Task, out: &mut Output) -> Result<()> {
     let mut log = procfs::open(Path::new("/dev/kmsg"))?;
-    // Twice over the log rather than once with all of it in memory: the first time only to learn how much there is.
+    // Reads the log twice instead of holding it in memory: the first time to learn its length.
     let mut total = 0;
     each_record(&mut log, |line| {
         total += line.len() as u64;
@@ -44,7 +44,7 @@ fn each_record(log: &mut File, mut see: impl FnMut(&str) -> io::Result<()>) -> i
             Ok(0) => return Ok(()),
             Ok(count) => see(&line(record.get(..count).unwrap_or_default()))?,
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-            // Overwritten before it was read: the next read goes on with the oldest that is left.
+            // EPIPE: the record was overwritten before it was read. The next read returns the oldest that is left.
             Err(error) if error.raw_os_error() == Some(libc::EPIPE) => {}
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
@@ -52,7 +52,8 @@ fn each_record(log: &mut File, mut see: impl FnMut(&str) -> io::Result<()>) -> i
     }
 }
 
-/// `priority,sequence,microseconds,flags;text`, then lines of attributes: Documentation/ABI/testing/dev-kmsg.
+/// Formats a record as `dmesg --raw` does. A record is `priority,sequence,microseconds,flags;text`, then lines of
+/// attributes (Documentation/ABI/testing/dev-kmsg).
 fn line(record: &[u8]) -> String {
     let text = String::from_utf8_lossy(record.split(|byte| *byte == b'\n').next().unwrap_or_default());
     let (prefix, message) = text.split_once(';').unwrap_or(("", &text));

@@ -1,7 +1,7 @@
-//! The actions: what can be collected besides events. Adding one is a function and a line in [`ACTIONS`].
+//! The built-in actions, which collect evidence. A new one needs a function and a line in [`ACTIONS`].
 //!
-//! None of them touches a watched mount: no stat, open, readdir or statfs on it, and nothing that makes the kernel do
-//! so. What is known of a mount without that comes from BPF iterators and /proc.
+//! No action touches a watched mount: no stat, open, readdir or statfs on it, and no call that makes the kernel do so.
+//! BPF iterators and /proc tell about a mount without that.
 
 mod commands;
 mod files;
@@ -19,24 +19,24 @@ use anyhow::Result;
 use super::output::Output;
 use super::{ActionSpec, Scope, command};
 
-/// Something that the program knows how to collect.
+/// A built-in action.
 pub struct Action {
     /// Its name in the configuration and, with `.txt`, in the bundle.
     pub name: &'static str,
-    /// What it reads or runs, for the manifest.
+    /// The files that it reads or the command that it runs, for the manifest.
     pub source: &'static str,
     collect: fn(&Task, &mut Output) -> Result<()>,
 }
 
-/// What an action is told.
+/// The input of an action.
 pub struct Task<'a> {
-    /// What the incident is about.
+    /// To what the action limits itself.
     pub scope: &'a Scope,
     /// Arguments from the configuration.
     pub args: &'a [String],
 }
 
-/// Every built-in action. Any other name is a command of the user's own.
+/// All built-in actions. Any other name in the configuration is a user's command.
 pub const ACTIONS: &[Action] = &[
     Action { name: "dmesg", source: "/dev/kmsg", collect: kernel_log::dmesg },
     Action { name: "journalctl", source: commands::JOURNALCTL, collect: commands::journalctl },
@@ -59,10 +59,10 @@ pub const ACTIONS: &[Action] = &[
     Action { name: "sockets", source: "/proc/net/tcp /proc/net/tcp6; ss", collect: sockets::sockets },
 ];
 
-/// Runs the action of this name, or the command in its arguments.
+/// Runs the built-in action of this name, or else the command in the arguments.
 ///
 /// # Errors
-/// Why it could not do it, or could not do all of it.
+/// If the action failed, at least in part.
 pub fn run(name: &str, task: &Task, out: &mut Output) -> Result<()> {
     match find(name) {
         Some(action) => (action.collect)(task, out),
@@ -70,7 +70,7 @@ pub fn run(name: &str, task: &Task, out: &mut Output) -> Result<()> {
     }
 }
 
-/// What an action reads or runs, for the manifest.
+/// The files that an action reads or the command that it runs, for the manifest.
 pub fn describe(spec: &ActionSpec) -> String {
     match find(&spec.name) {
         Some(action) if spec.args.is_empty() => action.source.to_owned(),

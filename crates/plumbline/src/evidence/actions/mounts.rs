@@ -1,4 +1,4 @@
-//! Which of a namespace's mounts an incident is about.
+//! Finds the mounts of an incident's scope in a mount namespace.
 
 use std::collections::HashSet;
 use std::io::BufRead;
@@ -6,13 +6,13 @@ use std::net::IpAddr;
 
 use crate::evidence::Scope;
 
-/// The ids, in this mountinfo, of the mounts in scope: by device where that is known, as other namespaces have them
-/// elsewhere; else by mount point.
+/// The ids, in this mountinfo, of the mounts in scope. They are found by device if it is known, since the mount point
+/// may differ in other namespaces; else by mount point.
 pub fn ids_in_scope(mountinfo: impl BufRead, scope: &Scope) -> HashSet<u32> {
     lines(mountinfo).filter_map(|line| in_scope(&line, scope)).collect()
 }
 
-/// The servers' addresses by which the mounts in scope are mounted: their `addr=`.
+/// The servers' addresses of the mounts in scope, from the option `addr=`.
 pub fn addresses_in_scope(mountinfo: impl BufRead, scope: &Scope) -> Vec<IpAddr> {
     let in_scope = lines(mountinfo).filter(|line| in_scope(line, scope).is_some());
     in_scope
@@ -20,7 +20,7 @@ pub fn addresses_in_scope(mountinfo: impl BufRead, scope: &Scope) -> Vec<IpAddr>
         .collect()
 }
 
-/// An address as servers are named by it: in brackets or not, with a scope or not.
+/// Parses an address with or without brackets and IPv6 scope; `None` if it is a host name.
 pub fn address(text: &str) -> Option<IpAddr> {
     let address = text.trim_start_matches('[').trim_end_matches(']');
     address.split('%').next()?.parse().ok()
@@ -30,7 +30,8 @@ fn lines(mountinfo: impl BufRead) -> impl Iterator<Item = String> {
     mountinfo.split(b'\n').map_while(Result::ok).map(|line| String::from_utf8_lossy(&line).into_owned())
 }
 
-/// `36 35 98:0 /mnt1 /mnt2 rw,noatime ...`: proc_pid_mountinfo(5).
+/// The id in a line of mountinfo (`36 35 98:0 /mnt1 /mnt2 rw,noatime ...`, proc_pid_mountinfo(5)) if the mount is in
+/// scope.
 fn in_scope(line: &str, scope: &Scope) -> Option<u32> {
     let mut fields = line.split(' ');
     let id = fields.next()?.parse().ok()?;
@@ -44,7 +45,7 @@ fn in_scope(line: &str, scope: &Scope) -> Option<u32> {
     wanted.then_some(id)
 }
 
-/// Space, tab, line feed and backslash are written as three octal digits.
+/// Decodes space, tab, line feed and backslash, which mountinfo has as three octal digits.
 fn unescape(field: &str) -> String {
     ["\\040 ", "\\011\t", "\\012\n", "\\134\\"].iter().fold(field.to_owned(), |text, rule| {
         rule.split_at_checked(4).map_or(text.clone(), |(escaped, plain)| text.replace(escaped, plain))

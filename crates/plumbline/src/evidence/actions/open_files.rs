@@ -1,4 +1,4 @@
-//! Who has files open on the affected mounts.
+//! Lists the processes that have files open on the affected mounts.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -13,10 +13,10 @@ use super::{Task, procfs};
 use crate::evidence::Scope;
 use crate::evidence::output::Output;
 
-/// Mount namespaces whose mounts are remembered; containers beyond that are looked up again.
+/// The most mount namespaces whose mounts are remembered; further ones are read again for each process.
 const NAMESPACES: usize = 64;
 
-/// Every descriptor on an affected mount, from what the kernel has in memory: no file system is asked.
+/// Lists every descriptor on an affected mount. The data is in kernel memory, so no file system is accessed.
 pub fn open_files(task: &Task, out: &mut Output) -> Result<()> {
     match Files::load() {
         Ok(files) => by_kernel(&files, task.scope, out),
@@ -24,7 +24,7 @@ pub fn open_files(task: &Task, out: &mut Output) -> Result<()> {
     }
 }
 
-/// Says what is listed, and how. Returns whether anything is.
+/// Writes the header: the mounts, and the source of the data. Returns false if no mount is known.
 fn begin(scope: &Scope, via: &str, out: &mut Output) -> Result<bool> {
     for mount in &scope.mounts {
         writeln!(
@@ -46,7 +46,7 @@ fn begin(scope: &Scope, via: &str, out: &mut Output) -> Result<bool> {
     Ok(true)
 }
 
-/// By the superblock where it is known, whatever mount namespace the process is in.
+/// Lists by BPF iterator. Mounts with a known superblock are found in all mount namespaces.
 fn by_kernel(files: &Files, scope: &Scope, out: &mut Output) -> Result<()> {
     if !begin(scope, "iter/task_file", out)? {
         return Ok(());
@@ -83,7 +83,7 @@ fn print(pid: u32, fd: u32, flags: &str, comm: &str, path: &[u8], out: &mut Outp
     Ok(writeln!(out, "{pid:>8} {fd:>5} {flags:<10} {comm:<16} {}", printable(path))?)
 }
 
-/// The links in /proc/PID/fd are read, never followed.
+/// Lists from /proc. It reads the links in /proc/PID/fd, and never follows them.
 fn list(proc: &Path, scope: &Scope, via: &str, out: &mut Output) -> Result<()> {
     if !begin(scope, via, out)? {
         return Ok(());
@@ -94,7 +94,8 @@ fn list(proc: &Path, scope: &Scope, via: &str, out: &mut Output) -> Result<()> {
         let mut mounts = None;
         for fd in procfs::numbers(&process.join("fd")) {
             out.check()?;
-            // The name is the kernel's own: looking at it asks no file system. Sockets and pipes have no path.
+            // The kernel itself makes the link's text, without access to the file system. Sockets and pipes have no
+            // path.
             let Ok(file) = fs::read_link(process.join(format!("fd/{fd}"))) else { continue };
             if !file.is_absolute() {
                 continue;
@@ -132,7 +133,7 @@ fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
 }
 
-/// By whole components, and by text alone.
+/// Whether a path is below a mount point, compared as text by whole components.
 fn below(file: &Path, mountpoint: &str) -> bool {
     !mountpoint.is_empty() && file.starts_with(mountpoint)
 }

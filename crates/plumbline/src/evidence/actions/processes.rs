@@ -1,4 +1,4 @@
-//! Every process, and where the blocked ones wait.
+//! Lists all processes, and the kernel stacks of blocked threads.
 
 use std::io::Write;
 use std::path::Path;
@@ -10,13 +10,13 @@ use super::{Task, heading, procfs};
 use crate::evidence::output::Output;
 use crate::view::processes::Namer;
 
-/// Blocked threads whose kernel stacks are shown.
+/// The most threads whose kernel stacks are shown.
 const STACKS: usize = 256;
-/// Processes that are listed: 8 MiB of kernel memory, for a moment.
+/// The most processes that are listed; they take 8 MiB of kernel memory for a moment.
 const PROCESSES: u32 = 65_536;
 
-/// The process list. /proc/PID/cmdline is left out: it waits for the memory map's lock, which a process that hangs in
-/// a page fault on a dead mount holds.
+/// Lists the processes. /proc/PID/cmdline is not read: reading it waits for the lock of the process's memory map. A
+/// process that hangs in a page fault on a dead mount holds that lock.
 pub fn processes(task: &Task, out: &mut Output) -> Result<()> {
     let affected = &task.scope.pids;
     let options = Options { wait_channels: true, most: PROCESSES, ..Options::default() };
@@ -94,7 +94,7 @@ fn print_stack(stack: &Stack, is_first: bool, out: &mut Output) -> Result<()> {
     Ok(())
 }
 
-/// The same from /proc, which has to be walked for it, thread by thread.
+/// The same from /proc, thread by thread. `why`: why the kernel's iterators cannot be used.
 fn by_proc(proc: &Path, affected: &[u32], why: &str, out: &mut Output) -> Result<()> {
     let mut blocked = Vec::new();
     for pid in procfs::numbers(proc) {
@@ -124,13 +124,13 @@ fn by_proc(proc: &Path, affected: &[u32], why: &str, out: &mut Output) -> Result
     Ok(())
 }
 
-/// What /proc/PID/stat says.
+/// Fields of /proc/PID/stat.
 struct Stat {
     state: char,
     threads: u64,
 }
 
-/// Adds the process's threads whose stacks are worth showing.
+/// Adds the process's threads whose stacks are to be shown: blocked ones, or all if the process is affected.
 fn note_blocked(process: &Path, pid: u32, stat: &Stat, affected: bool, blocked: &mut Vec<(u32, u32)>) {
     let one_thread = stat.threads <= 1;
     if one_thread && stat.state != 'D' && !affected {
@@ -146,7 +146,8 @@ fn note_blocked(process: &Path, pid: u32, stat: &Stat, affected: bool, blocked: 
     }
 }
 
-/// The name is in brackets and may itself hold brackets, spaces and line breaks: what follows the last one counts.
+/// Reads /proc/PID/stat. The name in brackets may itself contain brackets, spaces and line breaks, so the fields after
+/// the last bracket count.
 fn stat(process: &Path) -> Option<Stat> {
     let text = procfs::small(&process.join("stat"), 4 << 10);
     let fields: Vec<&str> = text.get(text.rfind(')')? + 1..)?.split_whitespace().collect();

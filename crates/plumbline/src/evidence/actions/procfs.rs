@@ -1,4 +1,4 @@
-//! Reading /proc without surprises: in bounded pieces, never waiting, never beyond the caller's limits.
+//! Reads files of /proc in pieces of bounded size, without waiting, and within the caller's limits.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -11,7 +11,7 @@ use nix::libc;
 
 use crate::evidence::output::Output;
 
-/// Opens a file for reading; a FIFO in its place does not make us wait.
+/// Opens a file for reading, without waiting even if it is a FIFO.
 pub fn open(path: &Path) -> Result<File> {
     let opened = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path);
     opened.with_context(|| format!("cannot read {}", path.display()))
@@ -39,8 +39,8 @@ pub fn copy_from(from: &mut impl Read, out: &mut Output) -> io::Result<()> {
     }
 }
 
-/// A small file's content, at most `limit` bytes, as text that is safe to print but for its tabs and line breaks; empty
-/// if it cannot be read: processes end while one looks at them.
+/// A small file's content, at most `limit` bytes, as text that is safe to print; tabs and line breaks stay. Empty if
+/// the file cannot be read, as a process may end at any time.
 pub fn small(path: &Path, limit: u64) -> String {
     let mut bytes = Vec::new();
     let read = open(path).map(|file| file.take(limit).read_to_end(&mut bytes));
@@ -60,7 +60,7 @@ pub fn small(path: &Path, limit: u64) -> String {
     text
 }
 
-/// A small file's content as one word or line of a table, `-` if there is none.
+/// A small file's content as one field of a table; `-` if it is empty or cannot be read.
 pub fn one_line(path: &Path) -> String {
     let mut bytes = Vec::new();
     let _ = open(path).map(|file| file.take(256).read_to_end(&mut bytes));
@@ -68,7 +68,7 @@ pub fn one_line(path: &Path) -> String {
     if text.is_empty() { "-".to_owned() } else { text }
 }
 
-/// The numbered entries of a directory of /proc, which are processes, threads or descriptors; none if it is gone.
+/// The entries of a directory of /proc whose names are numbers: processes, threads or descriptors. None if it is gone.
 pub fn numbers(dir: &Path) -> impl Iterator<Item = u32> + use<> {
     let entries = fs::read_dir(dir).into_iter().flatten();
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())

@@ -12,14 +12,15 @@ use super::{Task, heading, mounts, procfs};
 use crate::evidence::command;
 use crate::evidence::output::Output;
 
-/// SMB over TCP, and NFS.
+/// The usual server ports of the remote file systems (SMB, NFS).
 fn ports() -> BTreeSet<u16> {
     filesystems::all().filter_map(|filesystem| filesystem.port).collect()
 }
 
-/// Connections to SMB and NFS ports and to the affected servers, then what `ss` adds where it is installed.
+/// Lists the connections to SMB and NFS ports and to the affected servers, then the output of `ss` if it is installed.
 pub fn sockets(task: &Task, out: &mut Output) -> Result<()> {
-    // Names are not looked up: that may hang for the same reason as the mount. The kernel says what they came to.
+    // Host names are not resolved, as that may hang for the same reason as the mount. Mountinfo has the resolved
+    // addresses.
     let mut servers: Vec<IpAddr> = task.scope.servers.iter().filter_map(|server| mounts::address(server)).collect();
     let mountinfo = BufReader::new(procfs::open(Path::new("/proc/self/mountinfo"))?);
     servers.extend(mounts::addresses_in_scope(mountinfo, task.scope));
@@ -78,14 +79,14 @@ struct Socket<'a> {
     send_queue: u32,
     receive_queue: u32,
     timer: u32,
-    /// Of the segment that is out now.
+    /// How often the oldest unacknowledged segment was sent again.
     retransmits: u32,
     /// The congestion window, segments.
     window: &'a str,
 }
 
 impl<'a> Socket<'a> {
-    /// Documentation/networking/proc_net_tcp.rst
+    /// Parses a line of /proc/net/tcp (Documentation/networking/proc_net_tcp.rst).
     fn parse(line: &'a str) -> Option<Self> {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let hex = |text: &str| u32::from_str_radix(text, 16).ok();
@@ -108,7 +109,7 @@ impl<'a> Socket<'a> {
     }
 }
 
-/// The address as 32-bit words in the machine's byte order, the port as a number.
+/// Parses an address of /proc/net/tcp: 32-bit words in the machine's byte order, and a port, all in hexadecimal.
 fn socket_address(text: &str) -> Option<SocketAddr> {
     let (address, port) = text.split_once(':')?;
     let words: Option<Vec<[u8; 4]>> = address

@@ -1,4 +1,4 @@
-//! Disks that are full, read-only or slow to obey, and a daemon that is killed.
+//! Tests with disks that are full, read-only or slow, and with a daemon that is killed.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
@@ -18,8 +18,9 @@ const CHILD_DIR: &str = "PLUMBLINE_TEST_OUTPUT_DIR";
 /// Set in a process that has mounts of its own.
 const PRIVATE: &str = "PLUMBLINE_TEST_PRIVATE_MOUNTS";
 
-/// Runs `body`, the body of the test that calls it, with mounts that nobody else sees: in a process of its own, as what
-/// a process sees in /proc/self is its first thread's. `Named` is a closure in that test, which gives away its name.
+/// Runs `body`, the body of the calling test, in a private mount namespace. That takes a process of its own, since
+/// /proc/self shows the namespace of a process's first thread. `Named` is a closure in that test, whose type has the
+/// test's name.
 pub fn with_private_mounts<Named, Body: FnOnce()>(body: Body) {
     if std::env::var_os(PRIVATE).is_some() {
         let nothing = None::<&str>;
@@ -52,7 +53,7 @@ fn on_a_small_disk<Body: FnOnce(&Path)>(size: &str, body: Body) {
     with_private_mounts::<Body, _>(mounted);
 }
 
-/// Else its mount point could not be deleted.
+/// Unmounts when dropped, so that the mount point can be deleted.
 struct Unmount<'a>(&'a Path);
 
 impl Drop for Unmount<'_> {

@@ -1,4 +1,5 @@
-//! A mount whose server never answers: what hangs on it must not hang us, and nothing we do goes to it.
+//! Tests with a mount whose server never answers: actions that hang on it must not delay the collector, and the
+//! collector itself must not access the mount.
 
 use std::io::Read;
 use std::os::fd::AsRawFd;
@@ -11,8 +12,8 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use super::disk::with_private_mounts;
 use super::*;
 
-/// A FUSE mount that takes requests and answers none but the first, which sets it up. Whoever waits for an answer
-/// cannot even be killed, as on a hard mount of a dead server; until this is dropped.
+/// A FUSE mount that reads requests and answers only the first, which sets it up. A process that waits for an answer
+/// cannot be killed until this is dropped, as on a hard mount of a dead server.
 struct Hung {
     mountpoint: PathBuf,
     device: (u32, u32),

@@ -1,4 +1,4 @@
-//! The evidence room as the daemon uses it.
+//! Tests of the collector, used as the daemon uses it.
 
 mod bundles;
 mod commands;
@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// Longer than anything here takes, unless it hangs.
+/// Longer than any step of these tests takes, unless it hangs.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn settings(dir: &Path) -> Settings {
@@ -65,7 +65,7 @@ fn id(sequence: u64) -> Id {
     Id::new(jiff::Timestamp::UNIX_EPOCH, "smb", "latency", sequence)
 }
 
-/// Waits as the daemon does: for the descriptor, then for what there is.
+/// Waits for this many answers as the daemon does: for the descriptor, then for the answers.
 fn answers(collector: &Collector, count: usize) -> Vec<Done> {
     let (mut done, until) = (Vec::new(), Instant::now() + PATIENCE);
     while done.len() < count {

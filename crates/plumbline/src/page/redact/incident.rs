@@ -1,4 +1,5 @@
-//! An incident without names. Each type is taken apart by its fields, so that a new field must be thought of here.
+//! Redacts an incident. Each type is destructured with all its fields, so that a new field does not compile until it is
+//! handled here.
 
 use std::borrow::Cow;
 
@@ -10,7 +11,7 @@ use model::{
 use super::{event, known, prose, tokens::Tokens};
 use crate::{config, evidence::Id};
 
-/// The incident with tokens for all that is a name. Sentences are as they were.
+/// Replaces all names of the incident except those in sentences.
 pub fn names(incident: Incident, tokens: &mut Tokens) -> Incident {
     let Incident {
         mut id,
@@ -57,7 +58,7 @@ pub fn names(incident: Incident, tokens: &mut Tokens) -> Incident {
     }
 }
 
-/// The sentences, once all names are known.
+/// Redacts the sentences. Call it when all names have tokens.
 pub fn sentences(incident: &mut Incident, tokens: &mut Tokens) {
     let Anomaly { name, rule, observed, limit, .. } = &mut incident.anomaly;
     let Verdict { because, .. } = &mut incident.verdict;
@@ -159,7 +160,7 @@ fn call(call: CallLine<'static>, tokens: &mut Tokens) -> CallLine<'static> {
     CallLine { event: event(line, tokens), below }
 }
 
-/// Of an operation below a call, what a page shows.
+/// Redacts those fields of an operation below a call that the page shows.
 fn child(child: &mut ChildLine<'static>, tokens: &mut Tokens) {
     let ChildLine { protocol, operation, status, errno, .. } = child;
     known::probe(protocol, tokens);

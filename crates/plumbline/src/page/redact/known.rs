@@ -1,4 +1,5 @@
-//! What is no secret, since it is the same everywhere: operations, outcomes, times, versions. What is none of these becomes a token.
+//! Values that are no secret, since they are the same on all hosts: operations, outcomes, times, versions. Other values
+//! become tokens.
 
 use std::borrow::Cow;
 
@@ -6,12 +7,12 @@ use jiff::Timestamp;
 
 use super::tokens::Tokens;
 
-/// The name of an operation that some probe sees.
+/// Whether this is the name of a probe's operation.
 pub fn is_operation(name: &str) -> bool {
     probes::protocols().any(|protocol| protocol.operations.contains(&name))
 }
 
-/// A status of a protocol or the name of an error, by its form.
+/// Whether this has the form of a protocol's status, or is the name of an errno.
 pub fn is_outcome(name: &str) -> bool {
     let is_upper =
         |text: &str| text.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_');
@@ -24,39 +25,39 @@ pub fn is_outcome(name: &str) -> bool {
     name != "UnknownErrno" && (is_status || ["NO_ANSWER", "RPC_FAILED"].contains(&name) || is_errno())
 }
 
-/// Keeps an operation's name.
+/// Keeps an operation's name; replaces anything else.
 pub fn operation(name: &mut String, tokens: &mut Tokens) {
     if !is_operation(name) {
         tokens.replace("operation", name);
     }
 }
 
-/// Keeps a status or an error.
+/// Keeps a status, an error or a number; replaces anything else.
 pub fn outcome(name: &mut Option<String>, tokens: &mut Tokens) {
     if let Some(name) = name.as_mut().filter(|name| !is_outcome(name) && name.parse::<u32>().is_err()) {
         tokens.replace("status", name);
     }
 }
 
-/// Keeps a time; anything else is gone.
+/// Returns a time unchanged, and an empty text for anything else.
 pub fn time(text: String) -> String {
     if text.parse::<Timestamp>().is_ok() { text } else { String::new() }
 }
 
-/// Keeps the figures that a version begins with: `6.12.48` of `6.12.48-acme`.
+/// The numbers at the beginning of a version: `6.12.48` of `6.12.48-acme`.
 pub fn version(text: &str) -> String {
     let figures: String = text.chars().take_while(|c| c.is_ascii_digit() || *c == '.').collect();
     figures.trim_end_matches('.').to_owned()
 }
 
-/// Keeps one of some words.
+/// Keeps a text that is one of `words`; replaces anything else.
 pub fn one_of(words: &[&str], kind: &'static str, text: &mut String, tokens: &mut Tokens) {
     if !words.contains(&text.as_str()) {
         tokens.replace(kind, text);
     }
 }
 
-/// Keeps the name of a probe.
+/// Keeps the name of a probe, or `all`; replaces anything else.
 pub fn probe(name: &mut Cow<'static, str>, tokens: &mut Tokens) {
     if name != "all" && probes::protocol(name).is_none() {
         tokens.replace("probe", name.to_mut());

@@ -1,7 +1,8 @@
-//! Leaves every name out of what the page is made of, so that the page can be given to strangers.
+//! Removes all names from a page's material, so that the page can be given to strangers.
 //!
-//! Nothing is left but what is known to be no secret: figures, times, operations, states, and of sentences the words of `vocabulary.txt`, which are
-//! Plumbline's own. Whatever else there is becomes a token, and the same token wherever it is on the page.
+//! Only what is known to be no secret stays: figures, times, operations, states, and in sentences the words of
+//! `vocabulary.txt`, which are Plumbline's own. Everything else becomes a token; the same text has the same token
+//! everywhere.
 
 mod incident;
 mod known;
@@ -14,7 +15,7 @@ use self::tokens::Tokens;
 use super::material::Material;
 use crate::evidence::ACTIONS;
 
-/// Files of a bundle that are named so everywhere.
+/// Files that have the same name in every bundle.
 const FILES: [&str; 7] =
     ["incident.json", "report.html", "events.jsonl", "recorder.jsonl", "after.jsonl", "stacks.folded", "manifest.json"];
 
@@ -22,7 +23,7 @@ const FILES: [&str; 7] =
 pub fn redact(material: &mut Material) {
     let mut tokens = Tokens::default();
     let incident = std::mem::take(&mut material.incident);
-    // Sentences last: names that stand elsewhere are known by then.
+    // Sentences come last, as the names of all other fields are known by then.
     let mut incident = incident::names(incident, &mut tokens);
     for line in &mut material.slowest {
         *line = event(std::mem::take(line), &mut tokens);
@@ -38,7 +39,7 @@ pub fn redact(material: &mut Material) {
     evidence(material, &mut tokens);
 }
 
-/// Of a line, only what a page shows is left.
+/// Keeps only those fields of a line that the page shows, and replaces names in them.
 fn event(line: EventLine<'_>, tokens: &mut Tokens) -> EventLine<'static> {
     let mut shown = EventLine {
         time: known::time(line.time),

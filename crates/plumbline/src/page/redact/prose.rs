@@ -1,4 +1,4 @@
-//! Sentences without names: of each word, it must be known that it is none.
+//! Redacts sentences: replaces every word that is not known to be harmless.
 
 use std::{collections::HashSet, sync::LazyLock};
 
@@ -7,7 +7,7 @@ use super::{
     tokens::Tokens,
 };
 
-/// The words of Plumbline's own sentences, in small letters.
+/// The words of Plumbline's own sentences, in lower case.
 static VOCABULARY: LazyLock<HashSet<&str>> =
     LazyLock::new(|| include_str!("vocabulary.txt").split_ascii_whitespace().collect());
 
@@ -17,7 +17,7 @@ enum Piece {
     Text(String),
 }
 
-/// Puts tokens in the place of all names that are known by now, and of every word that is not known to be none.
+/// Replaces all names that have tokens, and then every word that is not known to be harmless.
 pub fn sentence(text: &mut String, tokens: &mut Tokens) {
     let mut pieces = vec![Piece::Text(std::mem::take(text))];
     for (name, token) in tokens.longest_first() {
@@ -31,7 +31,7 @@ pub fn sentence(text: &mut String, tokens: &mut Tokens) {
     }
 }
 
-/// Cuts a name out wherever it stands by itself.
+/// Replaces a name by its token wherever it is not part of a longer word.
 fn cut(piece: Piece, name: &str, token: &str) -> Vec<Piece> {
     let Piece::Text(text) = piece else { return vec![piece] };
     let is_part = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
@@ -52,7 +52,7 @@ fn cut(piece: Piece, name: &str, token: &str) -> Vec<Piece> {
     pieces
 }
 
-/// A name that is an ordinary word, such as a process called `server`, tells nothing where a sentence has the word.
+/// Whether a name is an ordinary word, such as a process called `server`: in a sentence, that word reveals nothing.
 fn is_word(name: &str) -> bool {
     VOCABULARY.contains(name)
 }

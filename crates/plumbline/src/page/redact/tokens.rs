@@ -1,8 +1,8 @@
-//! Tokens in the place of names.
+//! Tokens that replace names.
 
 use std::collections::{BTreeMap, HashMap};
 
-/// Each name with its token. The same name has the same token, of whatever kind it was first met as.
+/// The tokens of names. A name keeps the token of the kind as which it was first seen.
 #[derive(Debug, Default)]
 pub struct Tokens {
     names: BTreeMap<String, String>,
@@ -10,7 +10,7 @@ pub struct Tokens {
 }
 
 impl Tokens {
-    /// The token of a name.
+    /// The token of a name; a new one, `<kind>-<number>`, for a new name.
     pub fn of(&mut self, kind: &'static str, name: &str) -> String {
         if let Some(token) = self.names.get(name) {
             return token.clone();
@@ -22,14 +22,14 @@ impl Tokens {
         token
     }
 
-    /// Puts a token in the place of a name; an empty one stays empty.
+    /// Replaces a name by its token; an empty name stays empty.
     pub fn replace(&mut self, kind: &'static str, name: &mut String) {
         if !name.is_empty() {
             *name = self.of(kind, name);
         }
     }
 
-    /// Every name so far with its token, the longest first.
+    /// All names so far with their tokens, longest name first.
     pub fn longest_first(&self) -> Vec<(String, String)> {
         let mut names: Vec<_> = self.names.iter().map(|(name, token)| (name.clone(), token.clone())).collect();
         names.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
