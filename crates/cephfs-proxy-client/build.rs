@@ -3,6 +3,6 @@
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libcephfs_proxy.so.2");
-    // A thread of ours may be in its code, and fork handlers lead there: unloading it would be fatal.
+    // Unloading the library would be fatal: a thread of it may run, and fork handlers point to its code.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
 }

@@ -1,4 +1,5 @@
-//! A lock that a fork finds unlocked in the child, and consistent: whoever forks takes it before, and both sides release it after.
+//! A lock that is unlocked in a forked child, with consistent data: a forking thread takes it before the fork, and
+//! parent and child release it afterwards.
 
 use std::{
     cell::UnsafeCell,
@@ -8,26 +9,26 @@ use std::{
 
 use crate::tables::Tables;
 
-/// The one lock, around all that the library knows. Held for short, and never while a request is under way.
+/// The only lock of the library's tables. It is held briefly, and never while a request is under way.
 pub struct ForkMutex {
     lock: UnsafeCell<libc::pthread_mutex_t>,
     tables: UnsafeCell<Option<Tables>>,
 }
 
-// SAFETY: the tables are reached under the lock only.
+// SAFETY: the tables are accessed under the lock only.
 unsafe impl Sync for ForkMutex {}
 
 static STATE: ForkMutex =
     ForkMutex { lock: UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER), tables: UnsafeCell::new(None) };
 static HANDLERS: Once = Once::new();
 
-/// The tables, locked.
+/// Access to the locked tables.
 pub struct Guard(());
 
-/// Locks them. The first time, sees to forks.
+/// Locks the tables. The first call installs the fork handlers.
 pub fn tables() -> Guard {
     HANDLERS.call_once(|| {
-        // SAFETY: three functions that stay: the library is never unloaded (build.rs).
+        // SAFETY: the three functions stay valid, as the library is never unloaded (build.rs).
         unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
     });
     // SAFETY: a valid mutex, never destroyed.
@@ -36,7 +37,7 @@ pub fn tables() -> Guard {
 }
 
 extern "C" fn prepare() {
-    // SAFETY: as in `tables`.
+    // SAFETY: a valid mutex, never destroyed.
     unsafe { libc::pthread_mutex_lock(STATE.lock.get()) };
 }
 
@@ -45,9 +46,9 @@ extern "C" fn parent() {
     unsafe { libc::pthread_mutex_unlock(STATE.lock.get()) };
 }
 
-/// The child has no part in the parent's connection: the daemon must see its end when the parent ends.
+/// Closes the parent's connection in the child: otherwise the daemon would not see its end when the parent ends.
 extern "C" fn child() {
-    // SAFETY: this thread locked it in `prepare`, and is the only one there is.
+    // SAFETY: this thread locked it in `prepare`, and is the child's only thread.
     unsafe {
         if let Some(tables) = &mut *STATE.tables.get() {
             tables.forked();

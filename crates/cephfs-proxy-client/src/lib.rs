@@ -1,7 +1,8 @@
 //! libcephfs_proxy.so.2: the functions of libcephfs that Samba's vfs_ceph_new uses, answered by libcephfsd.
 //!
-//! What the caller takes for pointers are numbers (`tables.rs`), so that a wrong one is refused and never followed. Nothing of the
-//! process is touched: no signal handler, no standard stream; a thread only for asynchronous I/O, from its first use on.
+//! The pointers that callers get are numbers (`tables.rs`), so a wrong one is refused and never dereferenced. The
+//! library changes nothing of the process: no signal handler, no standard stream. It starts a thread only for
+//! asynchronous I/O, at the first use.
 
 mod api;
 mod cache;

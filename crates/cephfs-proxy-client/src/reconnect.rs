@@ -1,4 +1,4 @@
-//! The daemon goes away and comes back: who asks for something meanwhile waits for a while, and then goes on.
+//! Reconnects to a daemon that went away: requests wait for a while until there is a daemon again.
 
 use std::{
     env,
@@ -14,21 +14,21 @@ use crate::{
     link::{GONE, Link, UNKNOWN},
 };
 
-/// How long requests wait for a daemon, unless the environment says otherwise, in seconds.
+/// How long requests wait for a daemon, unless this environment variable has another number of seconds.
 const WAIT: Duration = Duration::from_secs(30);
 const WAIT_VARIABLE: &str = "LIBCEPHFSD_WAIT";
-/// Between attempts: so long at first, then twice as long each time, up to this.
+/// The pause between attempts: doubled each time, up to `LONGEST_PAUSE`.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-/// After it was in vain, requests fail at once for so long, before one tries again.
+/// How long requests fail at once after a wait in vain, before one tries again.
 const RESPITE: Duration = Duration::from_secs(1);
-/// So many daemons may go away below one request: then it may be the request that ends them.
+/// How many daemons may go away during one request. After that, the request itself may be what ends them.
 const MOST_DAEMONS: u32 = 8;
 
-/// While there is no daemon.
+/// The state while there is no daemon.
 pub struct Outage {
     since: Instant,
-    /// When it was last in vain, and why.
+    /// When and why an attempt last failed for good.
     refused: Option<(Instant, Errno)>,
 }
 
@@ -37,7 +37,7 @@ fn patience() -> Duration {
     asked.map_or(WAIT, Duration::from_secs)
 }
 
-/// Whether it may be otherwise in a moment: nobody listens yet, or the daemon has no room for us.
+/// Whether an error may pass soon: no daemon listens yet, or the daemon has no room for this client.
 fn passes(error: Errno) -> bool {
     matches!(
         error.0,
@@ -54,7 +54,7 @@ fn passes(error: Errno) -> bool {
     )
 }
 
-/// The connection; made if there is none, which can take as long as a daemon is waited for.
+/// The connection. Connects if there is none, and waits for a daemon.
 pub fn link() -> Result<Arc<Link>, Errno> {
     let (patience, mut pause) = (patience(), FIRST_PAUSE);
     loop {
@@ -73,7 +73,7 @@ pub fn link() -> Result<Arc<Link>, Errno> {
         let left = patience.saturating_sub(since.elapsed());
         match Link::connect(left) {
             Ok(link) => return Ok(fork::tables().take_link(link)),
-            // Where no daemon has ever been, there will hardly be one.
+            // If this process never had a connection and there is no socket, waiting is hardly of use.
             Err(error) if !met && error.0 == libc::ENOENT => return Err(error),
             Err(error) if left.is_zero() || !passes(error) => {
                 if let Some(outage) = &mut fork::tables().outage {
@@ -87,12 +87,12 @@ pub fn link() -> Result<Arc<Link>, Errno> {
     }
 }
 
-/// Likewise, for who has had one: that there is none is a failure of what is asked for. That it is of another version is not.
+/// The connection, for callers that had one: an error that may pass becomes EIO. Others, such as another version, stay.
 pub fn link_again() -> Result<Arc<Link>, Errno> {
     link().map_err(|error| if passes(error) { Errno(libc::EIO) } else { error })
 }
 
-/// Does something, and does it again if the daemon went away below it and that does no harm.
+/// Runs `body`, and repeats it if the daemon went away and repeating does no harm (GONE).
 pub fn again<T>(mut body: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     let mut pause = Duration::ZERO;
     for _ in 0..MOST_DAEMONS {

@@ -1,4 +1,5 @@
-//! What the caller holds, at the daemon that there is: what was opened at one that is gone is opened again, when it is next used.
+//! Maps the caller's objects to the current daemon's handles. An object that an earlier daemon had is opened again when
+//! it is next used.
 
 use std::sync::Arc;
 
@@ -11,11 +12,11 @@ use crate::{
     tables::{Identity, Origin, Pointer},
 };
 
-/// What has been done already when a file was opened.
+/// Flags that have had their effect when the file was first opened.
 const ONCE: i32 = libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC;
 
 impl Target {
-    /// Refuses what is of another mount, or the parent's, from before a fork.
+    /// Refuses an object of another mount, and one of the parent's from before a fork.
     fn own(&self, mount: u64, link: u64, parents: u64) -> Result<(), Errno> {
         match mount == self.local {
             true if link > parents => Ok(()),
@@ -41,7 +42,7 @@ impl Target {
         let mut tables = fork::tables();
         let found = tables.inode(number)?;
         if found.link == self.link.id {
-            // Another thread was faster, and got the same.
+            // Another thread was faster, and got the same handle.
             found.owed += 1;
             return Ok(found.remote);
         }
@@ -57,7 +58,7 @@ impl Target {
         }
     }
 
-    /// The daemon's handle of a file. One of which something that was written may be lost is of no use any more.
+    /// The daemon's handle of a file. Fails if writes to the file may be lost.
     pub fn file(&self, file: Pointer) -> Result<Handle, Errno> {
         let number = file as u64;
         let (origin, flags, identity, position) = {
@@ -95,7 +96,7 @@ impl Target {
         Ok(kept.unwrap_or(remote))
     }
 
-    /// Refuses a directory that is not ours to read.
+    /// Refuses a directory of another mount, or of the parent.
     pub fn owns_dir(&self, dir: Pointer) -> Result<(), Errno> {
         let mut tables = fork::tables();
         let parents = tables.parents;
@@ -103,7 +104,7 @@ impl Target {
         self.own(found.mount, found.link, parents)
     }
 
-    /// The daemon's handle of a directory that is being read, whose batch is locked.
+    /// The daemon's handle of a directory that is being read. The caller has locked `batch`.
     pub fn dir(&self, dir: Pointer, batch: &Batch) -> Result<Handle, Errno> {
         let number = dir as u64;
         let (origin, identity) = {
@@ -139,8 +140,8 @@ impl Target {
         Ok(remote)
     }
 
-    /// Opens in whose name it was opened; if that is not allowed any more, which is no reason to lose it, in root's: the daemon knows
-    /// whether we may ask for that.
+    /// Opens an object again with its original identity. If that is no longer permitted, the object must not be lost:
+    /// opens it as root, and the daemon decides whether this process may do that.
     fn as_before(
         &self,
         identity: &Arc<Identity>,

@@ -1,4 +1,4 @@
-//! Between the caller's numbers and the daemon's handles.
+//! Maps the caller's numbers to the daemon's handles.
 
 use std::{ffi::CString, sync::Arc};
 
@@ -11,20 +11,20 @@ use crate::{
     tables::{Identity, Inode, Mount, Origin, Pointer, Step},
 };
 
-/// Identities that the daemon is told of, at most.
+/// The most identities that are registered with the daemon.
 const MOST_IDENTITIES: usize = 4096;
 
-/// A mount, where requests for it go.
+/// A mount as the target of requests.
 pub struct Target {
-    /// As the caller knows it.
+    /// The caller's number of the mount.
     pub local: u64,
     /// The connection.
     pub link: Arc<Link>,
-    /// As the daemon knows it.
+    /// The daemon's handle of the mount.
     pub mount: Handle,
 }
 
-/// Finds a mount, where there is a daemon for it: one from before a fork, or of a daemon that is gone, is prepared again.
+/// Finds a mount. One from before a fork, or of a daemon that is gone, is prepared again at the current daemon.
 pub fn target(mount: Pointer) -> Result<Target, Errno> {
     let local = mount as u64;
     let mut tables = fork::tables();
@@ -37,7 +37,7 @@ pub fn target(mount: Pointer) -> Result<Target, Errno> {
     revive(local, id, &steps)
 }
 
-/// Finds a mount, if its daemon is there; there is nothing to give back to one that is gone.
+/// Finds a mount; `None` if its daemon is gone, to which nothing needs to be released.
 pub fn target_if_there(mount: Pointer) -> Result<Option<Target>, Errno> {
     let local = mount as u64;
     let mut tables = fork::tables();
@@ -67,13 +67,13 @@ fn revive(local: u64, id: Option<CString>, steps: &[Step]) -> Result<Target, Err
     theirs
 }
 
-/// Makes one step of a mount's preparation.
+/// Makes one step of a mount's preparation. Returns the new working directory, if the step changes it.
 pub fn take_step(link: &Link, mount: Handle, step: &Step) -> Result<Option<CString>, Errno> {
     match step {
         Step::Read(None) => link.call(&wire::ConfReadFile { mount, contents: false })?,
         Step::Read(Some(contents)) => {
             let claim = link.claim()?;
-            // SAFETY: a slice's bytes.
+            // SAFETY: pointer and length are those of a slice.
             unsafe { claim.give(contents.as_ptr(), contents.len()) };
             claim.call(&wire::ConfReadFile { mount, contents: true }, contents.len())?.1
         }
@@ -90,7 +90,7 @@ pub fn take_step(link: &Link, mount: Handle, step: &Step) -> Result<Option<CStri
     Ok(None)
 }
 
-/// Makes a step, and remembers it.
+/// Makes a step of a mount's preparation, and records it.
 pub fn prepare(mount: Pointer, step: Step) -> Result<(), Errno> {
     let target = target(mount)?;
     let directory = take_step(&target.link, target.mount, &step)?;
@@ -110,7 +110,7 @@ impl Target {
         self.register(&identity(perms)?)
     }
 
-    /// The daemon's handle of an identity, which it is told of once.
+    /// The daemon's handle of an identity, which is registered at its first use.
     pub fn register(&self, identity: &Arc<Identity>) -> Result<Handle, Errno> {
         {
             let tables = fork::tables();
@@ -125,7 +125,7 @@ impl Target {
         }
         let groups: Vec<u8> = identity.groups.iter().flat_map(|group| group.to_le_bytes()).collect();
         let claim = self.link.claim()?;
-        // SAFETY: a vector's bytes.
+        // SAFETY: pointer and length are those of a vector.
         unsafe { claim.give(groups.as_ptr(), groups.len()) };
         let request = Identify { uid: identity.uid, gid: identity.gid, groups: identity.groups.len() as u32 };
         let (_, handle) = claim.call(&request, groups.len())?;
@@ -137,7 +137,7 @@ impl Target {
         Ok(handle)
     }
 
-    /// A number for an inode that the daemon has handed out: the one that the caller has, if it has one.
+    /// The caller's number for an inode that the daemon has returned; an inode that the caller has keeps its number.
     pub fn hand_out(&self, remote: Handle, origin: Origin) -> Pointer {
         let mut tables = fork::tables();
         let key = (self.local, self.link.id, remote);
@@ -154,8 +154,8 @@ impl Target {
     }
 }
 
-/// The caller gives an inode back once, and hears whether that was the last time: as from libcephfs. Then the daemon is told, without
-/// waiting.
+/// Releases one of the caller's references to an inode. Returns whether it was the last one, as libcephfs does. The
+/// daemon is told of that without waiting.
 pub fn put_back(mount: Pointer, inode: Pointer) -> Result<bool, Errno> {
     let (gone, link) = {
         let mut tables = fork::tables();
@@ -195,12 +195,12 @@ pub fn put_back(mount: Pointer, inode: Pointer) -> Result<bool, Errno> {
     }
 }
 
-/// By what an inode is found again.
+/// The origin of an inode, by which it can be found again.
 pub fn origin(inode: Pointer) -> Result<Origin, Errno> {
     fork::tables().inode(inode as u64).map(|inode| inode.origin)
 }
 
-/// Who somebody is.
+/// The identity of the caller's number.
 pub fn identity(perms: Pointer) -> Result<Arc<Identity>, Errno> {
     match perms as u64 {
         DEFAULT_PERMS => Ok(Arc::new(own_identity())),
@@ -208,10 +208,10 @@ pub fn identity(perms: Pointer) -> Result<Arc<Identity>, Errno> {
     }
 }
 
-/// Stands for `ceph_mount_perms`: whoever the process is at the moment.
+/// The number that `ceph_mount_perms` returns: the process's current identity.
 pub const DEFAULT_PERMS: u64 = 0x16 << 56;
 
 fn own_identity() -> Identity {
-    // SAFETY: neither can fail.
+    // SAFETY: the calls take no pointer.
     unsafe { Identity { uid: libc::geteuid(), gid: libc::getegid(), groups: Vec::new() } }
 }

@@ -1,4 +1,5 @@
-//! What the caller holds: mounts, inodes, files, directories and identities, each by a number that passes for a pointer.
+//! The caller's objects: mounts, inodes, files, directories and identities, each by a number that the caller uses as a
+//! pointer.
 
 use std::{
     collections::HashMap,
@@ -16,37 +17,37 @@ use crate::{
     writes::Writes,
 };
 
-/// What the caller takes for a pointer.
+/// A number in the form of a pointer, for the caller.
 pub type Pointer = *mut c_void;
 
-/// In whose name something is done.
+/// The identity of requests.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Identity {
-    /// User.
+    /// The user id.
     pub uid: u32,
-    /// Group.
+    /// The group id.
     pub gid: u32,
-    /// Further groups.
+    /// The supplementary groups.
     pub groups: Vec<u32>,
 }
 
-/// By what an inode is found again when the daemon is another one.
+/// How to find an inode again at another daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// Where the mount begins.
+    /// The root of the mount.
     Root,
-    /// Its number, and the snapshot's: CEPH_NOSNAP for none.
+    /// By the inode's number and the snapshot's (CEPH_NOSNAP for none).
     Number { ino: u64, snapshot: u64 },
 }
 
 impl From<&Statx> for Origin {
-    /// libcephfs says both whatever was asked for, the snapshot as the device.
+    /// libcephfs always fills in both numbers, the snapshot's as the device.
     fn from(statx: &Statx) -> Origin {
         Origin::Number { ino: statx.ino, snapshot: statx.dev }
     }
 }
 
-/// A step of a mount's preparation, kept so that it can be made again: at another daemon, or in a child that was forked.
+/// A step of a mount's preparation. It is kept to be repeated at another daemon, or in a forked child.
 #[derive(Clone)]
 pub enum Step {
     /// `ceph_conf_read_file`.
@@ -65,54 +66,54 @@ pub enum Step {
 
 /// `struct ceph_mount_info`.
 pub struct Mount {
-    /// The connection that it is at.
+    /// The connection on which it was prepared.
     pub link: Arc<Link>,
-    /// There.
+    /// The handle on that connection.
     pub remote: Handle,
-    /// `ceph_create`'s.
+    /// The argument of `ceph_create`.
     pub id: Option<CString>,
-    /// All since.
+    /// The steps of its preparation since then.
     pub steps: Vec<Step>,
-    /// What `ceph_getcwd` returns a pointer to.
+    /// The working directory, to which `ceph_getcwd` returns a pointer.
     pub directory: CString,
-    /// The number of its root, once it is needed.
+    /// The number of the root's inode, once it was needed.
     pub root: Option<u64>,
 }
 
 /// `Inode`.
 pub struct Inode {
-    /// Its mount, as the caller knows it.
+    /// The caller's number of its mount.
     pub mount: u64,
-    /// The connection by which it has `remote`: `Link::id`.
+    /// The connection on which `remote` is valid (`Link::id`).
     pub link: u64,
-    /// At that connection's daemon.
+    /// The handle on that connection.
     pub remote: Handle,
-    /// For another one's.
+    /// How to find it at another daemon.
     pub origin: Origin,
-    /// How often the caller has it.
+    /// The number of the caller's references.
     pub held: u64,
-    /// How often the daemon has handed it out.
+    /// The number of references that the daemon has granted.
     pub owed: u64,
-    /// Whether we have it, too, for good.
+    /// Whether the library itself holds it for good.
     pub pinned: bool,
-    /// Its attributes, if there is a copy.
+    /// The cached attributes.
     pub attributes: Option<Kept<Attributes>>,
-    /// Its extended attributes, as far as there are copies.
+    /// The cached extended attributes.
     pub xattrs: Xattrs,
-    /// The list of names in it, if there is a copy.
+    /// The cached list of names of a directory.
     pub list: Option<Kept<List>>,
-    /// What its names were.
+    /// The names of the directory when it was last read.
     pub hint: Hint,
-    /// What is known of names in it.
+    /// The cached names of a directory.
     pub names: Names,
-    /// When it became idle, counted: nobody has it but us.
+    /// The count at which it became idle, that is, only the library has it; 0: not idle.
     pub idle: u64,
-    /// Whether it waits among the idle ones.
+    /// Whether it is in the queue of idle inodes.
     pub queued: bool,
 }
 
 impl Inode {
-    /// One that the daemon has handed out.
+    /// An inode that the daemon has returned `owed` times.
     pub fn new(mount: u64, link: u64, remote: Handle, origin: Origin, owed: u64) -> Inode {
         Inode {
             mount,
@@ -132,12 +133,12 @@ impl Inode {
         }
     }
 
-    /// Whether it is of this mount, over this connection.
+    /// Whether it belongs to this mount and its handle to this connection.
     pub fn is_at(&self, mount: u64, link: &Link) -> bool {
         self.mount == mount && self.link == link.id
     }
 
-    /// It is another connection's from now on.
+    /// Drops all copies, since the inode moves to another connection.
     pub fn forget_copies(&mut self) {
         (self.attributes, self.xattrs, self.list, self.names) = (None, Xattrs::default(), None, Names::default());
         (self.hint, self.idle, self.queued) = (Hint::default(), 0, false);
@@ -146,26 +147,26 @@ impl Inode {
 
 /// `Fh`.
 pub struct File {
-    /// Its mount.
+    /// The caller's number of its mount.
     pub mount: u64,
-    /// As an inode's.
+    /// The connection on which `remote` is valid.
     pub link: u64,
-    /// As an inode's.
+    /// The handle on that connection.
     pub remote: Handle,
-    /// What is open.
+    /// The inode.
     pub origin: Origin,
-    /// How: O_RDWR and the like.
+    /// The flags with which it was opened.
     pub flags: i32,
-    /// Who opened it.
+    /// The identity with which it was opened.
     pub identity: Arc<Identity>,
-    /// Where `ceph_ll_lseek` went last.
+    /// The last result of `ceph_ll_lseek`.
     pub position: i64,
-    /// What became of what was written.
+    /// The state of the file's writes.
     pub writes: Writes,
 }
 
 impl File {
-    /// Its handle, if it has one at this connection; an error if something that was written may be lost.
+    /// The handle, if it is valid on this connection; an error if writes may be lost.
     pub fn at(&self, link: u64) -> Result<Option<Handle>, Errno> {
         if self.writes.lost() { Err(Errno(libc::EIO)) } else { Ok((self.link == link).then_some(self.remote)) }
     }
@@ -173,21 +174,22 @@ impl File {
 
 /// `struct ceph_dir_result`.
 pub struct Dir {
-    /// Its mount.
+    /// The caller's number of its mount.
     pub mount: u64,
-    /// As an inode's.
+    /// The connection on which `remote` is valid.
     pub link: u64,
-    /// As an inode's; none if it has only been read from a copy.
+    /// The handle on that connection; `None` if the directory has only been read from a copy.
     pub remote: Option<Handle>,
-    /// What is open.
+    /// The inode.
     pub origin: Origin,
-    /// Who opened it.
+    /// The identity with which it was opened.
     pub identity: Arc<Identity>,
-    /// Entries that have come and were not asked for yet.
+    /// Entries that have arrived and were not read yet.
     pub batch: Arc<Mutex<Batch>>,
 }
 
-/// Things of one kind, by numbers that are never used twice in a row. A number says its kind, so that none passes for another.
+/// Objects of one kind, by number. A number contains its kind and a generation, so it is not taken for another kind's,
+/// nor for an earlier object in the same place.
 pub struct Table<T> {
     kind: u8,
     places: Vec<(u32, Option<T>)>,
@@ -201,7 +203,7 @@ impl<T> Table<T> {
         Table { kind, places: Vec::new(), free: Vec::new() }
     }
 
-    /// A number for something.
+    /// Adds an object and returns its number.
     pub fn add(&mut self, value: T) -> u64 {
         let index = self.free.pop().unwrap_or_else(|| {
             self.places.push((0, None));
@@ -229,31 +231,31 @@ impl<T> Table<T> {
         }
     }
 
-    /// What has this number.
+    /// The object with this number.
     pub fn get(&mut self, number: u64) -> Result<&mut T, Errno> {
         let index = self.index(number)?;
         self.places[index].1.as_mut().ok_or(Errno(libc::EBADF))
     }
 
-    /// Takes it out.
+    /// Removes an object.
     pub fn remove(&mut self, number: u64) -> Result<T, Errno> {
         let index = self.index(number)?;
         self.free.push(index as u32);
         self.places[index].1.take().ok_or(Errno(libc::EBADF))
     }
 
-    /// All of them.
+    /// All objects.
     pub fn all(&mut self) -> impl Iterator<Item = &mut T> {
         self.places.iter_mut().filter_map(|(_, value)| value.as_mut())
     }
 
-    /// The numbers of all that `which` says.
+    /// The numbers of all objects for which `which` holds.
     pub fn numbers(&self, which: impl Fn(&T) -> bool) -> Vec<u64> {
         let chosen = self.places.iter().enumerate().filter(|(_, (_, value))| value.as_ref().is_some_and(&which));
         chosen.map(|(index, (generation, _))| self.number(*generation, index as u32)).collect()
     }
 
-    /// Takes out all that `which` says.
+    /// Removes all objects for which `which` holds.
     pub fn remove_all(&mut self, which: impl Fn(&T) -> bool) {
         for (index, (_, value)) in self.places.iter_mut().enumerate() {
             if value.as_ref().is_some_and(&which) {
@@ -264,30 +266,30 @@ impl<T> Table<T> {
     }
 }
 
-/// All that the library knows.
+/// The library's state.
 pub struct Tables {
-    /// The connection.
+    /// The current or last connection.
     pub link: Option<Arc<Link>>,
-    /// How many there have been.
+    /// The number of connections so far.
     pub links: u64,
-    /// Those up to this one were the parent's, before a fork: what was opened by them is none of ours.
+    /// Connections up to this number were the parent's before a fork; objects of these do not belong to this process.
     pub parents: u64,
-    /// While there is none.
+    /// The outage, while there is no daemon.
     pub outage: Option<Outage>,
     pub mounts: Table<Mount>,
     pub inodes: Table<Inode>,
     pub files: Table<File>,
     pub dirs: Table<Dir>,
     pub perms: Table<Arc<Identity>>,
-    /// Inodes that the caller has, by mount, connection and the daemon's handle.
+    /// The numbers of inodes, by mount, connection and the daemon's handle.
     pub known: HashMap<(u64, u64, Handle), u64>,
-    /// What the connection's daemon calls identities.
+    /// The current daemon's handles of identities.
     pub identities: HashMap<Arc<Identity>, Handle>,
-    /// Inodes that nobody has but us.
+    /// Inodes that only the library has.
     pub idle: Idle,
-    /// Names that are kept.
+    /// The number of cached names.
     pub names: usize,
-    /// Extended attributes that were asked for last; an empty one is the list of them.
+    /// The extended attributes requested last; an empty name is the list of them.
     pub wanted_xattrs: Vec<Box<[u8]>>,
 }
 
@@ -313,26 +315,26 @@ impl Default for Tables {
 }
 
 impl Table<Arc<Identity>> {
-    /// Whether this is somebody.
+    /// Whether this is a valid number of an identity.
     pub fn knows(&self, perms: Pointer) -> bool {
         perms as u64 == DEFAULT_PERMS || self.index(perms as u64).is_ok()
     }
 }
 
 impl Tables {
-    /// An inode that the caller has, or we.
+    /// An inode that the caller or the library holds.
     pub fn present(&mut self, number: u64) -> Result<&mut Inode, Errno> {
         self.inodes
             .get(number)
             .and_then(|inode| if inode.held > 0 || inode.pinned { Ok(inode) } else { Err(Errno(libc::EBADF)) })
     }
 
-    /// An inode that the caller has.
+    /// An inode that the caller holds.
     pub fn inode(&mut self, number: u64) -> Result<&mut Inode, Errno> {
         self.inodes.get(number).and_then(|inode| if inode.held > 0 { Ok(inode) } else { Err(Errno(libc::EBADF)) })
     }
 
-    /// What only we have, by a connection that is gone, is gone with it.
+    /// Forgets the inodes that only the library has, as they are gone with their connection.
     fn forget_idle(&mut self) {
         self.inodes.remove_all(|inode| inode.held == 0);
         self.idle = Idle::default();
@@ -341,17 +343,17 @@ impl Tables {
         self.recount();
     }
 
-    /// Counts the names that are kept.
+    /// Counts the cached names again.
     pub fn recount(&mut self) {
         self.names = self.inodes.all().map(|inode| inode.names.len()).sum();
     }
 
-    /// The connection, if the daemon is there as far as we know.
+    /// The connection, unless it is known to be dead.
     pub fn live_link(&self) -> Option<Arc<Link>> {
         self.link.as_ref().filter(|link| !link.is_dead()).cloned()
     }
 
-    /// A new connection takes the place of one that is dead; if another thread was faster, its it is.
+    /// Replaces a dead connection by a new one. If another thread was faster, returns that thread's connection.
     pub fn take_link(&mut self, mut link: Link) -> Arc<Link> {
         if let Some(theirs) = self.live_link() {
             return theirs;
@@ -372,12 +374,12 @@ impl Tables {
         link
     }
 
-    /// Whether the daemon of the last connection, if it was this one, said at its end that it has kept all.
+    /// Whether this is the last connection, and its daemon has flushed all writes before it ended.
     pub fn settled(&self, link: u64) -> bool {
         self.link.as_ref().is_some_and(|last| last.id == link && last.settled())
     }
 
-    /// Takes out the files of a mount; says whether something that was written to them may be lost. The parent's are the parent's affair.
+    /// Removes the files of a mount. Returns whether writes to them may be lost; the parent's files do not count.
     pub fn forget_files(&mut self, mount: u64) -> bool {
         let gone = self.link.as_ref().filter(|link| link.is_dead()).map(|link| (link.id, link.settled()));
         let (mut lost, parents) = (false, self.parents);
@@ -393,12 +395,12 @@ impl Tables {
         lost
     }
 
-    /// Whether the connection is this one.
+    /// Whether this is the current connection.
     pub fn is_current(&self, link: &Link) -> bool {
         self.link.as_ref().is_some_and(|current| current.id == link.id)
     }
 
-    /// In a child that has just been forked.
+    /// Adapts the state in a child that has just been forked.
     pub fn forked(&mut self) {
         self.identities.clear();
         self.known.clear();

@@ -1,36 +1,36 @@
-//! What is known of a file's writes: whether a daemon that goes away takes some of them with it.
+//! Tracks the writes of a file, to know whether writes are lost if the daemon goes away.
 
-/// Of one open file. What was written counts as kept once an fsync that began after it has succeeded.
+/// The writes of one open file. A write is confirmed once an fsync that began after its end has succeeded.
 #[derive(Debug, Default)]
 pub struct Writes {
-    /// Begun, and not known to be kept: with those under way.
+    /// Writes that are not confirmed, including those under way.
     unconfirmed: u64,
     under_way: u64,
-    /// Goes up with each that is begun.
+    /// The number of writes begun so far.
     begun: u64,
-    /// Goes up with each daemon that goes away.
+    /// The number of daemons that have gone away.
     daemons: u32,
-    /// The last of them said that it has kept all.
+    /// The last of these daemons has flushed all writes.
     settled: bool,
     lost: bool,
 }
 
-/// A write that was begun.
+/// A write under way.
 #[derive(Debug, Clone, Copy)]
 pub struct Ticket(u32);
 
-/// What became of it.
+/// The end of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     /// The daemon answered.
     Answered,
-    /// It never saw it.
+    /// The daemon went away before it took the write.
     Untouched,
-    /// It went away meanwhile.
+    /// The daemon went away during the write, which may or may not be done.
     Unknown,
 }
 
-/// An fsync that was begun.
+/// An fsync under way.
 #[derive(Debug, Clone, Copy)]
 pub struct Sync {
     daemons: u32,
@@ -39,7 +39,7 @@ pub struct Sync {
 }
 
 impl Writes {
-    /// A write begins.
+    /// Notes that a write begins.
     pub fn begin(&mut self) -> Ticket {
         self.unconfirmed += 1;
         self.under_way += 1;
@@ -47,7 +47,7 @@ impl Writes {
         Ticket(self.daemons)
     }
 
-    /// And ends.
+    /// Notes that a write ends.
     pub fn end(&mut self, ticket: Ticket, fate: Fate) {
         self.under_way -= 1;
         let same_daemon = ticket.0 == self.daemons;
@@ -65,19 +65,21 @@ impl Writes {
         }
     }
 
-    /// An fsync begins: it is about writes that have ended.
+    /// Notes that an fsync begins; it confirms writes that have ended.
     pub fn sync(&self) -> Sync {
         Sync { daemons: self.daemons, begun: self.begun, alone: self.under_way == 0 }
     }
 
-    /// It has succeeded. If there were writes beside it, it is not known which of them it was about: none, then.
+    /// Notes that an fsync has succeeded. If there were writes at the same time, it is not known which it covers, so it
+    /// confirms none.
     pub fn synced(&mut self, sync: Sync) {
         if sync.alone && sync.begun == self.begun && sync.daemons == self.daemons {
             self.unconfirmed = 0;
         }
     }
 
-    /// The daemon is gone; `settled` if it has said that all was kept. Of what is under way, those know who wait for it.
+    /// Notes that the daemon is gone; `settled`: it has flushed all writes. Writes under way are not counted as lost,
+    /// since their callers get an error.
     pub fn daemon_gone(&mut self, settled: bool) {
         self.lost |= !settled && self.unconfirmed > self.under_way;
         self.unconfirmed = self.under_way;
@@ -85,12 +87,12 @@ impl Writes {
         self.settled = settled;
     }
 
-    /// Whether something that was written may not be there, and nobody was told so: nothing may be done with the file any more.
+    /// Whether a write that succeeded may be lost. Then the file must not be used any more.
     pub fn lost(&self) -> bool {
         self.lost
     }
 
-    /// Whether something would be lost if the daemon were gone.
+    /// Whether writes would be lost if the daemon went away.
     pub fn unconfirmed(&self) -> bool {
         self.unconfirmed > 0
     }

@@ -1,12 +1,13 @@
-//! The memory that a client shares with the daemon: where what is, and who writes it.
+//! The layout of the memory that a client shares with the daemon.
 //!
-//! The daemon makes one for each connection and seals its size, so that no client can shorten it below the daemon's feet. Both
-//! sides write everywhere in it: whoever reads takes a copy, checks that, and uses only that.
+//! The daemon creates one mapping for each connection and seals its size, so that no client can shorten it while the
+//! daemon uses it. Both sides can write everywhere in it. So a reader copies a value, checks the copy, and uses only
+//! the copy.
 //!
 //! ```text
-//! Control       8 KiB    who has submitted what; a line for each slot; what is given back
-//! messages      8 KiB    for each slot: the request, then in its place the answer
-//! data          1 MiB    for each slot: what is read or written, names in a directory. A page costs once it is touched
+//! Control       8 KiB    the submitted slots; a cache line for each slot; released inodes
+//! messages      8 KiB    for each slot: the request, and in its place the answer
+//! data          1 MiB    for each slot: bytes read or written, or names in a directory. Only touched pages take memory
 //! ```
 
 use std::{
@@ -18,68 +19,69 @@ use std::{
 
 use crate::sys;
 
-/// Requests that a client can have under way at once.
+/// The most requests that a client can have under way.
 pub const SLOTS: usize = 16;
-/// Bytes of a request or an answer, at most: a rename's two names, or a name and a symbolic link's target, and then some.
+/// The most bytes of a request or an answer: more than the two names of a rename, or a name and a symbolic link's
+/// target.
 pub const MESSAGE_SIZE: usize = 8 << 10;
-/// Bytes of data that go with one request, at most.
+/// The most bytes of data of one request.
 pub const DATA_SIZE: usize = 1 << 20;
-/// How many inodes can wait to be given back.
+/// The most inodes that can wait to be released.
 pub const RELEASES: usize = 256;
 
 const CONTROL_SIZE: usize = 8 << 10;
 const MESSAGES: usize = CONTROL_SIZE;
 const DATA: usize = MESSAGES + SLOTS * MESSAGE_SIZE;
-/// Bytes in all.
+/// The size of the mapping, bytes.
 pub const TOTAL: usize = DATA + SLOTS * DATA_SIZE;
 
-/// Nothing is under way.
+/// A slot's state: no request is under way.
 pub const IDLE: u32 = 0;
-/// The daemon's turn.
+/// A slot's state: the daemon has to answer the request.
 pub const SUBMITTED: u32 = 1;
-/// The daemon's turn, and the client sleeps on the word until it is its own.
+/// A slot's state: the daemon has to answer the request, and the client sleeps on the state until then.
 pub const AWAITED: u32 = 2;
-/// The client's turn: the answer is there.
+/// A slot's state: the answer is there.
 pub const ANSWERED: u32 = 3;
 
 /// No worker polls `submitted`: the client has to send a wakeup.
 pub const NOT_POLLING: u32 = 0;
-/// A worker polls `submitted` as soon as it has finished its present request, which it expects to be quick.
+/// A worker polls `submitted`, or will as soon as it has finished its current request, which it expects to be quick.
 pub const POLLING: u32 = 1;
 /// A client has sent a wakeup, and no worker has arrived yet.
 pub const WAKEUP_SENT: u32 = 2;
 
-/// The first pages. Each group of words that is written together has a cache line for itself.
+/// The first pages of the mapping. Words that are written together share a cache line of their own.
 #[repr(C)]
 pub struct Control {
-    /// A bit for each slot that the client has filled; the daemon takes them out.
+    /// A bit for each slot with a new request. The client sets it; the daemon clears it.
     pub submitted: Line<AtomicU64>,
     /// NOT_POLLING, POLLING or WAKEUP_SENT.
     pub polling: Line<AtomicU32>,
-    /// Goes up with each answer that nobody waits for (`Slot::asynchronous`); a futex.
+    /// The number of answers to asynchronous requests (`Slot::asynchronous`); a futex.
     pub completed: Line<AtomicU32>,
-    /// Not zero: the client sleeps on `completed`. Whoever wakes it takes that back first.
+    /// Not zero: the client sleeps on `completed`. The thread that wakes it resets this first.
     pub completion_awaited: Line<AtomicU32>,
-    /// Where the client will put the next inode to give back.
+    /// The position in `releases` at which the client will put the next entry.
     pub release_tail: Line<AtomicU32>,
-    /// Where the daemon will take the next one.
+    /// The position in `releases` at which the daemon will take the next entry.
     pub release_head: Line<AtomicU32>,
-    /// The slots' lines.
+    /// The slots.
     pub slots: [Line<Slot>; SLOTS],
-    /// What is given back, in a circle.
+    /// A ring of released inodes.
     pub releases: [Release; RELEASES],
-    /// Not zero: the daemon ended in order, and all that was written by this connection is on disk.
+    /// Not zero: the daemon ended in order, and everything that this connection has written is on disk.
     pub settled: Line<AtomicU32>,
-    /// What is told of requests to those who look on.
+    /// For tracing.
     pub seen: Line<Seen>,
 }
 
-/// Written by the daemon.
+/// Words for tracing, written by the daemon.
 #[repr(C)]
 pub struct Seen {
-    /// Its number of this connection.
+    /// The daemon's number of this connection.
     pub connection: AtomicU64,
-    /// Not zero: it wants to know when requests are submitted.
+    /// Not zero: the client shall set `Slot::submitted_at`.
     pub timed: AtomicU32,
 }
 
@@ -92,64 +94,65 @@ pub struct Line<T>(pub T);
 pub struct Slot {
     /// IDLE, SUBMITTED, AWAITED or ANSWERED; a futex.
     pub state: AtomicU32,
-    /// Bytes of the message.
+    /// The length of the message, bytes.
     pub length: AtomicU32,
-    /// Bytes of data that go with it.
+    /// The length of the data, bytes.
     pub data: AtomicU32,
-    /// Not zero: nobody waits for this answer; it is told by `Control::completed`.
+    /// Not zero: no thread waits for this answer; `Control::completed` counts it.
     pub asynchronous: AtomicU32,
-    /// The answer: not negative, or an errno's negative.
+    /// The result: not negative, or a negative errno.
     pub result: AtomicI64,
-    /// When the client submitted it, if anybody wants to know; this and what follows: nanoseconds of CLOCK_MONOTONIC, 0 unknown. It is
-    /// odd if the client wants to be told what follows: a word written here is a cache line that the client waits for.
+    /// When the client submitted the request, if that is wanted. This and the next two are nanoseconds of
+    /// CLOCK_MONOTONIC; 0: not known. An odd value asks the daemon for the next two; otherwise it does not write them,
+    /// as that would cost the client a transfer of the cache line.
     pub submitted_at: AtomicU64,
-    /// When a worker took it.
+    /// When a worker took the request.
     pub taken_at: AtomicU64,
-    /// When it had been served.
+    /// When the worker had served the request.
     pub served_at: AtomicU64,
 }
 
-/// In a release's count: the inode may stay for a while after it was given back for the last time.
+/// A flag in a release's count: the daemon may keep the inode for a while after its last release.
 pub const KEEP: u64 = 1 << 63;
-/// Instead of a count: one that stayed so is taken back, once.
+/// Instead of a count: the client takes a kept inode back, once.
 pub const RETAKE: u64 = 1 << 62;
 
-/// An inode that is given back so many times.
+/// A release of an inode.
 #[repr(C)]
 pub struct Release {
-    /// Its handle.
+    /// The inode's handle.
     pub handle: AtomicU64,
-    /// How often, perhaps with KEEP; or RETAKE.
+    /// How many references are released, with or without KEEP; or RETAKE.
     pub count: AtomicU64,
 }
 
 const _: () = assert!(mem::size_of::<Control>() <= CONTROL_SIZE && SLOTS <= 64);
 
-/// The memory, mapped.
+/// A mapping of the shared memory.
 pub struct Mapping(NonNull<u8>);
 
-// SAFETY: what is in it is reached by atomics, or by raw pointers into memory that stays mapped as long as this lives.
+// SAFETY: all access is by atomics, or by raw pointers into memory that stays mapped as long as the value lives.
 unsafe impl Send for Mapping {}
-// SAFETY: likewise.
+// SAFETY: a shared reference gives access to atomics and raw pointers only.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// New memory, and the descriptor by which a client gets at it. Nobody can change its size.
+    /// Creates the memory. Returns the descriptor for the client and a mapping. The size is sealed.
     pub fn create() -> io::Result<(OwnedFd, Mapping)> {
         // SAFETY: the name is a C string.
         let fd = sys::owned(unsafe {
             libc::memfd_create(c"libcephfsd".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING)
         })?;
         let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-        // SAFETY: no pointers.
+        // SAFETY: the call takes no pointer.
         sys::checked(unsafe { libc::ftruncate(fd.as_raw_fd(), TOTAL as libc::off_t) })?;
-        // SAFETY: no pointers.
+        // SAFETY: the call takes no pointer.
         sys::checked(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, seals) })?;
         let mapping = Mapping::map(&fd)?;
         Ok((fd, mapping))
     }
 
-    /// Maps what `create` made. A child that is forked does not have it: it must connect for itself.
+    /// Maps memory of [`Mapping::create`]. A forked child does not inherit the mapping: it must connect itself.
     pub fn map(fd: &OwnedFd) -> io::Result<Mapping> {
         // SAFETY: all zero is a valid stat, which the call fills; then a new mapping, of a size that was checked.
         unsafe {
@@ -168,30 +171,31 @@ impl Mapping {
         }
     }
 
-    /// The first pages.
+    /// The control pages.
     pub fn control(&self) -> &Control {
-        // SAFETY: it is mapped, aligned to a page, and made of atomics, for which any bytes will do.
+        // SAFETY: the memory is mapped and aligned to a page; `Control` consists of atomics, for which all bytes are
+        // valid.
         unsafe { self.0.cast::<Control>().as_ref() }
     }
 
-    /// A slot's line; `slot` is below SLOTS.
+    /// A slot; `slot` is below SLOTS.
     pub fn slot(&self, slot: usize) -> &Slot {
         &self.control().slots[slot % SLOTS].0
     }
 
-    /// Where a slot's message is: MESSAGE_SIZE bytes.
+    /// A slot's message: MESSAGE_SIZE bytes.
     pub fn message(&self, slot: usize) -> *mut u8 {
-        // SAFETY: within the mapping.
+        // SAFETY: the offset is within the mapping.
         unsafe { self.0.as_ptr().add(MESSAGES + (slot % SLOTS) * MESSAGE_SIZE) }
     }
 
-    /// Where a slot's data is: DATA_SIZE bytes.
+    /// A slot's data: DATA_SIZE bytes.
     pub fn data(&self, slot: usize) -> *mut u8 {
-        // SAFETY: within the mapping.
+        // SAFETY: the offset is within the mapping.
         unsafe { self.0.as_ptr().add(DATA + (slot % SLOTS) * DATA_SIZE) }
     }
 
-    /// One more answer that nobody waits for.
+    /// Counts an answer to an asynchronous request, and wakes the client if it sleeps.
     pub fn complete(&self) {
         let control = self.control();
         control.completed.0.fetch_add(1, Ordering::SeqCst);
@@ -201,10 +205,10 @@ impl Mapping {
         }
     }
 
-    /// A copy of the first `length` bytes of a slot's message, in `room`; none if it does not fit.
+    /// Copies the first `length` bytes of a slot's message into `room`; `None` if they do not fit.
     pub fn copy_message<'a>(&self, slot: usize, length: u32, room: &'a mut [u8]) -> Option<&'a [u8]> {
         let room = room.get_mut(..length as usize).filter(|room| room.len() <= MESSAGE_SIZE)?;
-        // SAFETY: `length` is within both.
+        // SAFETY: `length` is within the message and within `room`.
         unsafe { ptr::copy_nonoverlapping(self.message(slot), room.as_mut_ptr(), room.len()) };
         Some(room)
     }
@@ -214,7 +218,7 @@ impl Mapping {
         if message.len() > MESSAGE_SIZE {
             return false;
         }
-        // SAFETY: it fits.
+        // SAFETY: the length was checked, and the memory does not overlap.
         unsafe { ptr::copy_nonoverlapping(message.as_ptr(), self.message(slot), message.len()) };
         self.slot(slot).length.store(message.len() as u32, Ordering::Relaxed);
         true
@@ -223,12 +227,12 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped by `map`, with this size, and nothing borrows from it any more.
+        // SAFETY: `map` mapped it with this size, and no borrow outlives the value.
         unsafe { libc::munmap(self.0.as_ptr().cast(), TOTAL) };
     }
 }
 
-/// Tells whether the other end of a connected socket is gone.
+/// Whether the other end of a connected socket is gone.
 pub fn hung_up(socket: BorrowedFd<'_>) -> bool {
     let mut asked = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLIN | libc::POLLRDHUP, revents: 0 };
     // SAFETY: one pollfd, and no waiting.

@@ -1,6 +1,7 @@
-//! The libcephfs proxy: what Samba's processes and the daemon say to each other, and the daemon.
+//! The libcephfs proxy: the protocol between Samba's processes and the daemon, and the daemon itself.
 //!
-//! `crates/cephfs-proxy-client` is the library that Samba loads; docs/internals/cephfs-proxy.md says how the two work together.
+//! `crates/cephfs-proxy-client` is the library that Samba loads; docs/internals/cephfs-proxy.md describes how the two
+//! work together.
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 compile_error!("handles are 64 bits wide and pass for pointers: Linux on a 64-bit processor is needed");

@@ -1,4 +1,4 @@
-//! What both sides ask of Linux: futexes, and sockets that carry file descriptors.
+//! System calls that both sides use: futexes, and sockets that carry file descriptors.
 
 use std::{
     io,
@@ -12,48 +12,48 @@ use std::{
 /// The most descriptors that one message carries.
 pub const MOST_DESCRIPTORS: usize = 4;
 
-/// Sleeps while `word` is `expected`, for `limit` at most; returns early for any reason, or none. futex(2), shared between processes.
+/// Sleeps while `word` is `expected`, at most for `limit`; may return early. futex(2), shared between processes.
 pub fn futex_wait(word: &AtomicU32, expected: u32, limit: Duration) {
     let limit = libc::timespec { tv_sec: limit.as_secs() as libc::time_t, tv_nsec: limit.subsec_nanos().into() };
     // SAFETY: the word and the time limit outlive the call, and the kernel only reads them.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, expected, &limit, 0, 0) };
 }
 
-/// Wakes as many as `count` of those who sleep on `word`.
+/// Wakes up to `count` threads that sleep on `word`.
 pub fn futex_wake(word: &AtomicU32, count: i32) {
-    // SAFETY: the word is only an address to the kernel here.
+    // SAFETY: for FUTEX_WAKE, the kernel uses the word's address only.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, count, 0, 0, 0) };
 }
 
-/// What a call that returns -1 on failure returned, or errno.
+/// The result of a system call; errno if it is negative.
 pub fn checked(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
 /// Takes ownership of a descriptor that a system call has just returned.
 pub fn owned(result: libc::c_int) -> io::Result<OwnedFd> {
-    // SAFETY: it is new, so that nobody else owns it.
+    // SAFETY: the descriptor is new, so it has no other owner.
     checked(result).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// An eventfd(2) that never blocks its writer.
 pub fn eventfd() -> io::Result<OwnedFd> {
-    // SAFETY: takes no pointer.
+    // SAFETY: the call takes no pointer.
     owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })
 }
 
 /// Nanoseconds of CLOCK_MONOTONIC.
 pub fn monotonic() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a place for the result; this clock is always there.
+    // SAFETY: the pointer to the result is valid.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Adds one to an eventfd. It cannot fail in a way that matters: a counter that is full has rung already.
+/// Adds one to an eventfd. A failure does not matter: if the counter is full, a wakeup is pending.
 pub fn ring(fd: BorrowedFd<'_>) {
     let one = 1u64.to_ne_bytes();
-    // SAFETY: eight bytes, as an eventfd takes.
+    // SAFETY: the buffer has the eight bytes of an eventfd's counter.
     unsafe { libc::write(fd.as_raw_fd(), one.as_ptr().cast(), one.len()) };
 }
 
@@ -62,8 +62,8 @@ pub fn send_packet(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[Borrowed
     let raw: Vec<RawFd> = descriptors.iter().take(MOST_DESCRIPTORS).map(AsRawFd::as_raw_fd).collect();
     let mut part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     let mut room = ControlRoom::new();
-    // SAFETY: all zero is a valid msghdr, and what it points to outlives the call. The control message's room is aligned, and
-    // large enough for MOST_DESCRIPTORS.
+    // SAFETY: all zero is a valid msghdr, and all memory that it points to outlives the call. The control message's
+    // room is aligned, and large enough for MOST_DESCRIPTORS.
     let sent = unsafe {
         let mut message: libc::msghdr = mem::zeroed();
         message.msg_iov = &mut part;
@@ -83,13 +83,18 @@ pub fn send_packet(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[Borrowed
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Receives one packet: its length, and the descriptors that came with it. A length of zero is the other side's end.
-/// A packet that is larger than `bytes` is an error.
+/// Receives one packet. Returns its length and its descriptors; a length of zero means that the other side has closed
+/// the socket.
+///
+/// # Errors
+///
+/// When the kernel refuses, or the packet is larger than `bytes`.
 pub fn receive_packet(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
     let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
     let mut room = ControlRoom::new();
     let mut descriptors = Vec::new();
-    // SAFETY: as in `send_packet`; descriptors that the kernel says are there are ours from then on, and only ours.
+    // SAFETY: all zero is a valid msghdr, and all memory that it points to outlives the call. The kernel has just
+    // created the descriptors in the control messages, so they have no other owner.
     unsafe {
         let mut message: libc::msghdr = mem::zeroed();
         message.msg_iov = &mut part;
@@ -118,7 +123,7 @@ pub fn receive_packet(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> io::Result<(u
     }
 }
 
-/// Room for a control message with MOST_DESCRIPTORS, aligned as its header has to be.
+/// Memory for a control message with MOST_DESCRIPTORS, with the alignment of its header.
 struct ControlRoom([MaybeUninit<u64>; 8]);
 
 impl ControlRoom {
@@ -127,7 +132,11 @@ impl ControlRoom {
     }
 }
 
-/// A path as an address of AF_UNIX.
+/// Makes an address of AF_UNIX from a path.
+///
+/// # Errors
+///
+/// When the path is empty, too long, or contains a NUL.
 pub fn unix_address(path: &std::path::Path) -> io::Result<(libc::sockaddr_un, libc::socklen_t)> {
     use std::os::unix::ffi::OsStrExt;
     // SAFETY: all zero is a valid sockaddr_un.

@@ -1,13 +1,16 @@
-//! Static probes (USDT), as systemtap's <sys/sdt.h> makes them: a nop, and a note in `.note.stapsdt` that says where it is, where its
-//! arguments are then, and which word is not zero while somebody listens (its semaphore). perf, bpftrace, gdb and `plumbline trace
-//! cephproxy` find them. Until then they cost a look at that word.
+//! Static probes (USDT), in the form of systemtap's <sys/sdt.h>. A probe is a nop, and a note in `.note.stapsdt` with
+//! its address, the places of its arguments and its semaphore, a word that is not zero while a tracer is attached.
+//! perf, bpftrace, gdb and `plumbline trace cephproxy` find the probes. Without a tracer, a probe costs a load of its
+//! semaphore.
 
 use std::sync::atomic::{AtomicU16, Ordering};
 
-/// How many listen to the start and to the end of something: the kernel counts them in every process that has the file mapped.
+/// The semaphores of two probes, at the start and at the end of something. The kernel counts attached tracers in them,
+/// in every process that maps the file.
 ///
-/// On a page of its own: lld has the page before also mapped as part of the relocated data, and in a process that comes later the
-/// kernel would count there (valid_ref_ctr_vma() in kernel/events/uprobes.c takes the first mapping of the file's page).
+/// They have a page of their own. Otherwise lld would map their page twice, once as part of the relocated data. In a
+/// process that starts later, the kernel would count there: valid_ref_ctr_vma() in kernel/events/uprobes.c takes the
+/// first mapping of the file's page.
 #[cfg_attr(target_arch = "x86_64", repr(C, align(4096)))]
 #[cfg_attr(not(target_arch = "x86_64"), repr(C, align(65536)))]
 pub struct Semaphores {
@@ -16,19 +19,19 @@ pub struct Semaphores {
 }
 
 impl Semaphores {
-    /// Nobody does yet.
+    /// Semaphores without a tracer.
     #[allow(clippy::new_without_default, reason = "it is for statics")]
     pub const fn new() -> Semaphores {
         Semaphores { start: AtomicU16::new(0), done: AtomicU16::new(0) }
     }
 
-    /// Whether somebody listens to the start.
+    /// Whether a tracer is attached to the start.
     #[inline(always)]
     pub fn start(&self) -> bool {
         self.start.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether somebody listens to the end.
+    /// Whether a tracer is attached to the end.
     #[inline(always)]
     pub fn done(&self) -> bool {
         self.done.load(Ordering::Relaxed) != 0
@@ -44,8 +47,8 @@ macro_rules! semaphores {
     };
 }
 
-/// A probe: provider, name, semaphores and which of them ("+0": start, "+2": done), and arguments, each of which becomes 64 bits with a sign. In a function that is never inlined,
-/// so that there is one place of it and what calls it is not made slower.
+/// A probe: provider, name, semaphores and which of them ("+0": start, "+2": done), and arguments, each a signed 64-bit
+/// number. Use it in a function that is never inlined, so that the probe has one address and does not slow its callers.
 #[macro_export]
 macro_rules! probe {
     ($provider:literal, $name:literal, $semaphore:ident, $which:literal, $first:ident $(, $argument:ident)* $(,)?) => {

@@ -32,7 +32,7 @@ pub struct VersionTable(NonNull<u8>);
 
 // SAFETY: all access is by atomics, in memory that stays mapped as long as the value lives.
 unsafe impl Send for VersionTable {}
-// SAFETY: as for Send: a shared reference gives access to atomics only.
+// SAFETY: a shared reference gives access to atomics only.
 unsafe impl Sync for VersionTable {}
 
 impl VersionTable {
@@ -44,7 +44,7 @@ impl VersionTable {
     /// When the kernel refuses the memory or the seals.
     pub fn create() -> io::Result<(OwnedFd, &'static VersionTable)> {
         let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-        // SAFETY: the name is a C string; no pointers; sizes as in `map`.
+        // SAFETY: the name is a C string, and the other calls take no pointer.
         unsafe {
             let fd = sys::owned(libc::memfd_create(c"cephfs-words".as_ptr(), flags))?;
             sys::checked(libc::ftruncate(fd.as_raw_fd(), TOTAL as libc::off_t))?;
@@ -57,6 +57,10 @@ impl VersionTable {
     }
 
     /// Maps a table of [`VersionTable::create`] for reading.
+    ///
+    /// # Errors
+    ///
+    /// When the descriptor has another size, or the kernel refuses the mapping.
     pub fn map(fd: &OwnedFd) -> io::Result<VersionTable> {
         VersionTable::map_for(fd, libc::PROT_READ)
     }
@@ -92,7 +96,8 @@ impl VersionTable {
         }
     }
 
-    /// Whether the thread that created the table runs. A mutex begins with the futex that the kernel marks (set_robust_list(2)), in every libc.
+    /// Whether the thread that created the table runs. In every libc, a mutex begins with the futex that the kernel
+    /// marks (set_robust_list(2)).
     pub fn alive(&self) -> bool {
         // SAFETY: mapped, aligned, and an atomic.
         let word = unsafe { self.0.cast::<AtomicU32>().as_ref() }.load(Ordering::Acquire);
@@ -110,7 +115,7 @@ impl VersionTable {
         self.entry(entry).load(Ordering::SeqCst)
     }
 
-    /// Marks a change that begins to what these entries stand for. Only the daemon's mapping is writable.
+    /// Marks the beginning of a change to the objects of these entries. Only the daemon's mapping is writable.
     pub fn begin(&self, entries: &[u32]) {
         for &entry in entries {
             self.entry(entry).fetch_add(UNDER_WAY | 1, Ordering::SeqCst);
@@ -125,7 +130,7 @@ impl VersionTable {
     }
 }
 
-/// Whether a version says that a change is under way.
+/// Whether an entry with this version is marked as changing.
 pub fn is_changing(value: u64) -> bool {
     value >= UNDER_WAY
 }

@@ -1,4 +1,5 @@
-//! Asynchronous I/O: requests that are under way at once, and a thread that makes their callbacks. The first of a connection starts it.
+//! Asynchronous I/O: several requests under way at once, and a thread that calls their callbacks. The first
+//! asynchronous request of a connection starts the thread.
 
 use std::{
     ffi::{c_int, c_void},
@@ -22,11 +23,11 @@ use crate::{
     writes::Ticket,
 };
 
-/// Slots that are left for whoever waits.
+/// Slots that are left for synchronous requests.
 const RESERVE: usize = 4;
-/// Requests that wait for a slot, at most.
+/// The most requests that wait for a slot.
 const MOST_QUEUED: usize = 4096;
-/// How long the thread sleeps before it looks whether what is running has been taken; and then.
+/// How long the thread sleeps before it checks that a worker has taken the running requests, and how long afterwards.
 const MOMENT: Duration = Duration::from_millis(1);
 const PATIENCE: Duration = Duration::from_millis(100);
 
@@ -45,26 +46,26 @@ pub struct IoInfo {
     syncdataonly: bool,
 }
 
-/// What the caller wants done. It is the caller's, and stays until its callback.
+/// An asynchronous request. The caller owns `info` and keeps it until the callback.
 struct Job {
     mount: Pointer,
     info: *mut IoInfo,
-    /// For one that writes, while it is with the daemon.
+    /// The ticket of a write, while the daemon has it.
     ticket: Option<Ticket>,
 }
 
-// SAFETY: one thread at a time has it: the caller's, then ours.
+// SAFETY: one thread at a time uses it: first the caller's, then the connection's.
 unsafe impl Send for Job {}
 
-/// What a connection's thread has to see to.
+/// The jobs of a connection's thread.
 #[derive(Default)]
 struct Jobs {
-    /// With the daemon, each in its slot.
+    /// Jobs that the daemon has, each with its slot.
     running: Vec<(Job, usize)>,
-    /// Too large for a slot, or there was none: the thread does them itself.
+    /// Jobs that are too large for a slot, or found none: the thread does them itself.
     queued: Vec<Job>,
     started: bool,
-    /// It sleeps, and does not look soon whether what is running has been taken.
+    /// The thread sleeps for long, so that it will not soon check that running jobs have been taken.
     sleeps: bool,
 }
 
@@ -80,7 +81,7 @@ impl Aio {
 
 impl Job {
     fn info(&self) -> &IoInfo {
-        // SAFETY: see `Job`; only the thread that has it looks at it.
+        // SAFETY: the caller keeps `info` until the callback, and only the thread that has the job uses it.
         unsafe { &*self.info }
     }
 
@@ -88,12 +89,12 @@ impl Job {
         let count = usize::try_from(self.info().iovcnt).map_err(|_| Errno(libc::EINVAL))?;
         match count {
             0 => Ok(&[]),
-            // SAFETY: the caller has that many.
+            // SAFETY: the caller's array has that many elements.
             _ => Ok(unsafe { slice::from_raw_parts(not_null(self.info().iov.cast_mut())?, count) }),
         }
     }
 
-    /// Gathers what is to be written, and makes the request.
+    /// Copies the data to write into the slot, and submits the request.
     fn submit(&mut self, target: &Target, claim: &Claim<'_>, length: usize) -> Result<(), Errno> {
         let (mount, file, offset) = (target.mount, target.file(self.info().fh)?, self.info().off);
         if !self.info().write {
@@ -101,7 +102,7 @@ impl Job {
         }
         let mut at = 0;
         for part in self.parts()?.iter().filter(|part| part.iov_len > 0) {
-            // SAFETY: the caller has that much data there.
+            // SAFETY: the caller's part has that many bytes.
             unsafe { claim.give_at(at, not_null(part.iov_base)?.cast(), part.iov_len) };
             at += part.iov_len;
         }
@@ -114,7 +115,7 @@ impl Job {
         submitted
     }
 
-    /// Takes the answer, and scatters what was read.
+    /// Takes the answer, and copies the data that was read to the caller's parts.
     fn finish(&mut self, claim: &Claim<'_>) -> Result<i64, Errno> {
         if self.info().write {
             let result = claim.finish::<Write>().map(|(count, ())| count);
@@ -128,20 +129,21 @@ impl Job {
         let (mut at, length) = (0, (count as usize).min(DATA_SIZE));
         for part in self.parts()? {
             let piece = part.iov_len.min(length - at);
-            // SAFETY: the caller has that much room there.
+            // SAFETY: the caller's part has that many bytes.
             unsafe { claim.take_at(at, part.iov_base.cast(), piece) };
             at += piece;
         }
         Ok(count)
     }
 
-    /// Does it without a slot of its own.
+    /// Does the job synchronously.
     fn run(&self) -> Result<i64, Errno> {
         let info = self.info();
         self.parts().and_then(|parts| files::vectored(self.mount, info.fh, parts, info.off, info.write))
     }
 
-    /// Does it again if its daemon is gone and that does no harm; syncs if that was asked for, and tells the caller.
+    /// Completes the job: repeats it if its daemon is gone and repeating does no harm, syncs if requested, and calls
+    /// the callback.
     fn complete(self, result: Result<i64, Errno>) {
         let info = self.info();
         let mut result = Some(result);
@@ -155,7 +157,7 @@ impl Job {
             }
             result => result,
         };
-        // SAFETY: the caller's function, and what it gave us for it; it is the caller's again with this call.
+        // SAFETY: `info` is valid until the callback, which is the caller's function; it is not used afterwards.
         unsafe {
             (*self.info).result = result.unwrap_or_else(|Errno(errno)| -i64::from(errno));
             if let Some(callback) = (*self.info).callback {
@@ -195,13 +197,13 @@ unsafe extern "C" fn ceph_ll_nonblocking_readv_writev(cmount: Pointer, io_info: 
     })
 }
 
-/// Starts the connection's thread, which hears no signal.
+/// Starts the connection's thread, with all signals blocked, unless it runs.
 fn start(link: &Arc<Link>, jobs: &mut Jobs) -> Result<(), Errno> {
     if jobs.started {
         return Ok(());
     }
     let link = link.clone();
-    // SAFETY: two sets, filled before they are read.
+    // SAFETY: both sets are initialised before they are read.
     let spawned = unsafe {
         let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = (mem::zeroed(), mem::zeroed());
         libc::sigfillset(&mut all);
@@ -214,7 +216,7 @@ fn start(link: &Arc<Link>, jobs: &mut Jobs) -> Result<(), Errno> {
     spawned.map(drop).map_err(|_| Errno(libc::EAGAIN))
 }
 
-/// Makes callbacks until the daemon is gone, and then those that are left.
+/// The connection's thread: completes jobs until the daemon is gone, and then the remaining ones.
 fn run(link: &Link) {
     let mut in_vain = false;
     loop {
@@ -246,7 +248,7 @@ fn run(link: &Link) {
                 return;
             }
         }
-        // A worker that was at something quick should have taken all by then.
+        // A worker that expected a quick request should have taken all jobs by now.
         link.insist(running);
         in_vain = idle && !link.await_completion(seen, if in_vain { PATIENCE } else { MOMENT });
     }

@@ -1,4 +1,4 @@
-//! Open directories. The daemon sends many entries at a time; the caller gets them one by one.
+//! Functions for open directories. The daemon sends many entries at a time; the caller gets them one by one.
 
 use std::{
     ffi::{c_char, c_int},
@@ -16,7 +16,7 @@ use crate::{
     tables::{Dir, Pointer},
 };
 
-/// Bytes of entries that are asked for at once: some hundreds.
+/// The bytes of entries in one request: some hundreds of entries.
 const BATCH: u32 = 32 << 10;
 
 #[unsafe(no_mangle)]
@@ -34,13 +34,13 @@ unsafe extern "C" fn ceph_ll_opendir(cmount: Pointer, inode: Pointer, dirpp: *mu
         };
         let (mount, link, batch) = (target.local, target.link.id, Arc::new(Mutex::new(batch)));
         let dir = Dir { mount, link, remote, origin, identity, batch };
-        // SAFETY: a place that the caller has.
+        // SAFETY: the caller's pointer is valid, and was checked for null.
         unsafe { *out = fork::tables().dirs.add(dir) as Pointer };
         Ok(0)
     })
 }
 
-/// Has the daemon open a directory, and gets the first entries.
+/// Has the daemon open a directory. Returns its handle and the first entries.
 fn open(target: &Target, (number, inode): (u64, Handle), perms: Handle) -> Result<(Handle, Batch), Errno> {
     let (claim, asked) = (target.link.claim()?, cache::now());
     let (length, opened) = claim.call(&Opendir { mount: target.mount, inode, room: BATCH, perms }, 0)?;
@@ -49,7 +49,8 @@ fn open(target: &Target, (number, inode): (u64, Handle), perms: Handle) -> Resul
     Ok((opened.dir, batch))
 }
 
-/// What is read from. A parent's is refused before it is locked: if the parent was reading when it forked, it stays locked in the child.
+/// The batch of a directory. A parent's directory is refused before its batch is locked: if the parent was reading when
+/// it forked, the batch stays locked in the child.
 fn batch(dirp: Pointer) -> Result<Arc<Mutex<Batch>>, Errno> {
     let mut tables = fork::tables();
     let parents = tables.parents;
@@ -57,7 +58,7 @@ fn batch(dirp: Pointer) -> Result<Arc<Mutex<Batch>>, Errno> {
     if found.link > parents { Ok(found.batch.clone()) } else { Err(Errno(libc::EIO)) }
 }
 
-/// The next entry; false at the end.
+/// Reads the next entry into `to`. Returns false at the end.
 fn next(cmount: Pointer, dirp: Pointer, to: &mut libc::dirent, batch: &mut Batch) -> Result<bool, Errno> {
     let target = target(cmount)?;
     if !batch.is_empty() {
@@ -82,7 +83,7 @@ fn next(cmount: Pointer, dirp: Pointer, to: &mut libc::dirent, batch: &mut Batch
     Ok(true)
 }
 
-/// `d_reclen` as this libcephfs has it: 16.2 and 18.2 say 1, 20.2 what the C library's would be.
+/// `d_reclen` as this version of libcephfs sets it: 16.2 and 18.2 set 1, 20.2 the C library's value.
 fn record_length(version: [i32; 3], name: usize) -> u16 {
     match version {
         [..20, _, _] => 1,
@@ -95,7 +96,7 @@ unsafe extern "C" fn ceph_readdir_r(cmount: Pointer, dirp: Pointer, de: *mut lib
     guard_int(|| {
         let (batch, de) = (batch(dirp)?, not_null(de)?);
         let mut batch = batch.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        // SAFETY: a place that the caller has.
+        // SAFETY: the caller's pointer is valid, and was checked for null.
         next(cmount, dirp, unsafe { &mut *de }, &mut batch).map(i64::from)
     })
 }
@@ -141,7 +142,7 @@ unsafe extern "C" fn ceph_ll_releasedir(cmount: Pointer, dir: Pointer) -> c_int 
             tables.dirs.remove(dir as u64)?
         };
         match (target.filter(|target| target.link.id == gone.link), gone.remote) {
-            // It has nothing to fail with: the daemon hears of it later.
+            // Closing a directory cannot fail, so the daemon is told later, with the next request.
             (Some(target), Some(dir)) if !target.link.try_give_back(dir) => {
                 target.link.call(&Releasedir { mount: target.mount, dir }).map(|()| 0).or_else(closed)
             }

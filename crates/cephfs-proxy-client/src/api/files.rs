@@ -1,4 +1,4 @@
-//! Open files. What is larger than a slot's data goes piece by piece.
+//! Functions for open files. Requests larger than a slot's data are split.
 
 use std::{
     ffi::{c_char, c_int, c_uint},
@@ -19,7 +19,7 @@ use crate::{
     writes::{Fate, Ticket, Writes},
 };
 
-/// The most that an int can say was read or written.
+/// The most bytes of a read or write, as the functions return an int.
 const MOST: u64 = i32::MAX as u64;
 
 fn open_file(target: &Target, remote: Handle, origin: Origin, flags: i32, identity: Arc<Identity>) -> Pointer {
@@ -46,7 +46,7 @@ unsafe extern "C" fn ceph_ll_create(
         let (target, out, fh, stx) = (target(cmount)?, not_null(outp)?, not_null(fhp)?, not_null(stx)?);
         let identity = identity(perms)?;
         let (mount, parent, perms) = (target.mount, target.inode(parent)?, target.register(&identity)?);
-        // SAFETY: a C string or null.
+        // SAFETY: the caller passes a C string or null.
         let name = unsafe { text(name)? };
         let request = CreateFile { mount, parent, name, mode, oflags, want, flags: lflags, perms };
         let claim = target.link.claim()?;
@@ -55,7 +55,7 @@ unsafe extern "C" fn ceph_ll_create(
             claim.harmless();
         }
         let (_, created) = claim.finish::<CreateFile<'_>>()?;
-        // SAFETY: places that the caller has.
+        // SAFETY: the caller's pointers are valid, and were checked for null.
         unsafe {
             *fh = open_file(&target, created.file, Origin::from(&created.statx), oflags, identity);
             give(&target, &Found { inode: created.inode, statx: created.statx, ..Found::default() }, out, stx)
@@ -76,7 +76,7 @@ unsafe extern "C" fn ceph_ll_open(
         let (origin, identity) = (origin(inode)?, identity(perms)?);
         let (mount, inode, perms) = (target.mount, target.inode(inode)?, target.register(&identity)?);
         let file = target.link.call(&Open { mount, inode, flags, perms })?;
-        // SAFETY: a place that the caller has.
+        // SAFETY: the caller's pointer is valid, and was checked for null.
         unsafe { *fh = open_file(&target, file, origin, flags, identity) };
         Ok(0)
     })
@@ -96,7 +96,7 @@ unsafe extern "C" fn ceph_ll_close(cmount: Pointer, filehandle: Pointer) -> c_in
             let is_parents = found.link <= parents;
             (tables.files.remove(filehandle as u64)?, is_parents)
         };
-        // One of a daemon that is gone is closed already; what that has not kept, nobody has.
+        // A file of a daemon that is gone is closed already. Writes that the daemon had not flushed are lost.
         let result = match &target {
             Some(target) if target.link.id == gone.link => close(target, &gone),
             _ => Err(GONE),
@@ -113,7 +113,7 @@ unsafe extern "C" fn ceph_ll_close(cmount: Pointer, filehandle: Pointer) -> c_in
     })
 }
 
-/// What was written is flushed before: who has closed a file hears no more of it.
+/// Closes a file. Flushes its writes first, since the caller learns of no error after that.
 fn close(target: &Target, file: &File) -> Result<(), Errno> {
     let mount = target.mount;
     let flushed = match file.writes.unconfirmed() {
@@ -124,15 +124,15 @@ fn close(target: &Target, file: &File) -> Result<(), Errno> {
         return flushed;
     }
     if flushed.is_ok() && target.link.try_give_back(file.remote) {
-        // It has nothing to fail with any more: the daemon hears of it later.
+        // Closing cannot fail any more, so the daemon is told later, with the next request.
         return Ok(());
     }
     let closed = target.link.call(&Close { mount, file: file.remote });
-    // Nothing is lost with the daemon any more.
+    // The writes are flushed, so a daemon that goes away now loses nothing.
     flushed.and(closed.or_else(|error| if is_gone(error) { Ok(()) } else { Err(error) }))
 }
 
-/// Whether a failure is that of a daemon which has gone away: then it matters more than what was done before.
+/// Whether an error means that the daemon has gone away; such an error takes precedence over earlier ones.
 fn is_gone(error: Errno) -> bool {
     matches!(error, GONE | UNKNOWN)
 }
@@ -151,7 +151,7 @@ unsafe fn read(target: &Target, file: Handle, offset: i64, length: usize, buf: *
             Err(error) if done > 0 && !is_gone(error) => return Ok(done),
             Err(error) => return Err(error),
         };
-        // SAFETY: the caller has room for all that was asked for.
+        // SAFETY: the caller's buffer has room for all requested bytes.
         unsafe { claim.take(buf.wrapping_add(done), count) };
         done += count;
         if count < piece || done == length {
@@ -160,12 +160,12 @@ unsafe fn read(target: &Target, file: Handle, offset: i64, length: usize, buf: *
     }
 }
 
-/// Notes that something is about to be written.
+/// Notes that a write begins.
 pub fn begin_write(file: Pointer) -> Result<Ticket, Errno> {
     Ok(fork::tables().files.get(file as u64)?.writes.begin())
 }
 
-/// And what became of it.
+/// Notes that a write ends, with this result.
 pub fn end_write<T>(file: Pointer, ticket: Ticket, result: &Result<T, Errno>) {
     let fate = match result {
         Err(GONE) => Fate::Untouched,
@@ -193,7 +193,7 @@ unsafe fn write(
     loop {
         let piece = (length - done).min(DATA_SIZE);
         let offset = offset.checked_add(done as i64).ok_or(Errno(libc::EINVAL))?;
-        // SAFETY: the caller has that much data.
+        // SAFETY: the caller's data has that many bytes.
         unsafe { claim.give(data.wrapping_add(done), piece) };
         let ticket = begin_write(file)?;
         let result = claim.call(&Write { mount: target.mount, file: remote, offset }, piece);
@@ -229,7 +229,7 @@ unsafe extern "C" fn ceph_ll_write(
     guard_int(|| vectored(cmount, filehandle, &[part], off, true))
 }
 
-/// Reads or writes one part of the caller's memory after the other.
+/// Reads or writes the parts of the caller's memory one after the other. Returns the number of bytes.
 pub fn vectored(
     cmount: Pointer,
     file: Pointer,
@@ -245,7 +245,7 @@ pub fn vectored(
             not_null(base)?;
         }
         let at = offset.checked_add(done).ok_or(Errno(libc::EINVAL))?;
-        // SAFETY: the caller says that it is good for that.
+        // SAFETY: the caller guarantees that each part has its length.
         let result = unsafe {
             if writes {
                 write(&target, file, remote, at, length, base)
@@ -293,7 +293,7 @@ pub fn sync(cmount: Pointer, fh: Pointer, data_only: c_int) -> Result<i64, Errno
     Ok(0)
 }
 
-/// Syncs what was written to files of a mount that are open: the first failure, or GONE.
+/// Syncs all open files of a mount that have unconfirmed writes. Returns the first error, but GONE takes precedence.
 pub fn sync_all(target: &Target) -> Result<(), Errno> {
     let (mount, link) = (target.local, target.link.id);
     let unsynced =
@@ -302,7 +302,7 @@ pub fn sync_all(target: &Target) -> Result<(), Errno> {
     for number in unsynced {
         let (file, sync) = match fork::tables().files.get(number) {
             Ok(found) => (found.remote, found.writes.sync()),
-            // Closed by another thread.
+            // Another thread has closed the file.
             Err(_) => continue,
         };
         match target.link.call(&Fsync { mount: target.mount, file, data_only: 0 }) {

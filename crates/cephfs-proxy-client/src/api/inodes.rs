@@ -1,4 +1,4 @@
-//! Inodes: found, asked about, given back.
+//! Functions that find inodes, read or change their attributes, and release them.
 
 use std::{
     ffi::{c_char, c_int, c_uint},
@@ -17,13 +17,13 @@ use crate::{
     tables::{Origin, Pointer},
 };
 
-/// CEPH_NOSNAP: an inode as it is.
+/// CEPH_NOSNAP: the inode's current state, not a snapshot.
 const NO_SNAPSHOT: u64 = -2i64 as u64;
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ceph_ll_lookup_root(cmount: Pointer, parent: *mut Pointer) -> c_int {
     guard_int(|| {
-        // SAFETY: a place or null.
+        // SAFETY: the caller passes a valid pointer or null.
         let (target, parent) = (target(cmount)?, unsafe { place(parent)? });
         let root = target.link.call(&LookupRoot { mount: target.mount })?;
         *parent = target.hand_out(root, Origin::Root);
@@ -40,7 +40,7 @@ struct InodeNumber {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ceph_ll_lookup_inode(cmount: Pointer, ino: InodeNumber, inode: *mut Pointer) -> c_int {
     guard_int(|| {
-        // SAFETY: a place or null.
+        // SAFETY: the caller passes a valid pointer or null.
         let (target, inode) = (target(cmount)?, unsafe { place(inode)? });
         let found = target.link.call(&LookupInode { mount: target.mount, ino: ino.val })?;
         *inode = target.hand_out(found, Origin::Number { ino: ino.val, snapshot: NO_SNAPSHOT });
@@ -63,11 +63,11 @@ unsafe extern "C" fn ceph_ll_lookup(
         let (target, out, stx) = (target(cmount)?, not_null(out)?, not_null(stx)?);
         target.inode(parent)?;
         let perms = target.perms(perms)?;
-        // SAFETY: a C string or null.
+        // SAFETY: the caller passes a C string or null.
         let name = unsafe { text(name)? };
         let question = Question { parent, name: name.to_bytes(), perms, want, flags, asked: cache::now() };
         let (inode, statx) = target.find(&question)?;
-        // SAFETY: places that the caller has.
+        // SAFETY: the caller's pointers are valid, and were checked for null.
         unsafe { (*out, *stx) = (inode, statx) };
         Ok(0)
     })
@@ -86,16 +86,16 @@ unsafe extern "C" fn ceph_ll_walk(
     guard_int(|| {
         let (target, out, stx) = (target(cmount)?, not_null(i)?, not_null(stx)?);
         let (mount, perms) = (target.mount, target.perms(perms)?);
-        // SAFETY: a C string or null.
+        // SAFETY: the caller passes a C string or null.
         let (path, asked) = (unsafe { text(name)? }, cache::now());
         if let Some(known) = target.walk(path.to_bytes(), want, flags, perms) {
             let (inode, statx) = known?;
-            // SAFETY: places that the caller has.
+            // SAFETY: the caller's pointers are valid, and were checked for null.
             unsafe { (*out, *stx) = (inode, statx) };
             return Ok(0);
         }
         let found = target.link.call(&Walk { mount, path, want: want | COMMON, flags, perms })?;
-        // SAFETY: places that the caller has.
+        // SAFETY: the caller's pointers are valid, and were checked for null.
         unsafe {
             give(&target, &found, out, stx)?;
             target.learn_attributes(*out, want | COMMON, found.statx, found.attributes, asked);
@@ -114,7 +114,7 @@ unsafe extern "C" fn ceph_ll_getattr(
     perms: Pointer,
 ) -> c_int {
     guard_int(|| {
-        // SAFETY: a place or null.
+        // SAFETY: the caller passes a valid pointer or null.
         let stx = unsafe { place(stx)? };
         if let Some(known) = cache::attributes(cmount, inode, want, flags, perms) {
             *stx = known;
@@ -138,7 +138,7 @@ unsafe extern "C" fn ceph_ll_setattr(
     perms: Pointer,
 ) -> c_int {
     guard_int(|| {
-        // SAFETY: a place or null.
+        // SAFETY: the caller passes a valid pointer or null.
         let (target, stx) = (target(cmount)?, unsafe { place(stx)? });
         let (mount, inode, perms) = (target.mount, target.inode(inode)?, target.perms(perms)?);
         *stx = target.link.call(&Setattr { mount, inode, statx: *stx, mask, perms })?;
@@ -182,7 +182,7 @@ unsafe extern "C" fn ceph_ll_readlink(
         let claim = target.link.claim()?;
         let room = bufsize.min(DATA_SIZE) as u32;
         let (length, ()) = claim.call(&Readlink { mount, inode, room, perms }, 0)?;
-        // SAFETY: the caller has room for as many as were asked for.
+        // SAFETY: the caller's buffer has room for all requested bytes.
         unsafe { claim.take(buf.cast(), (length as usize).min(bufsize)) };
         Ok(length)
     })

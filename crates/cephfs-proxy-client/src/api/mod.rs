@@ -1,4 +1,4 @@
-//! The exported functions, with the signatures of cephfs/libcephfs.h: results are not negative, or an errno's negative.
+//! The exported functions, with the signatures of cephfs/libcephfs.h. A negative result is a negative errno.
 
 mod aio;
 mod dirs;
@@ -24,7 +24,7 @@ use crate::{
 
 pub use aio::Aio;
 
-/// Runs a function's body; again, if the daemon went away below it. Nothing that goes wrong in here unwinds into the caller.
+/// Runs a function's body, and repeats it if the daemon went away. A panic does not unwind into the caller.
 fn guard(body: impl FnMut() -> Result<i64, Errno>) -> i64 {
     match catch_unwind(AssertUnwindSafe(|| again(body))) {
         Ok(Ok(result)) => result,
@@ -33,54 +33,54 @@ fn guard(body: impl FnMut() -> Result<i64, Errno>) -> i64 {
     }
 }
 
-/// Likewise, of a function that returns an int.
+/// [`guard`] for functions that return an int.
 fn guard_int(body: impl FnMut() -> Result<i64, Errno>) -> c_int {
     guard(body) as c_int
 }
 
-/// A text of the caller's.
+/// The caller's text; EINVAL if it is null.
 ///
 /// # Safety
 /// It must be a C string, or null.
 unsafe fn text<'a>(text: *const c_char) -> Result<&'a CStr, Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it (see above).
     unsafe { optional(text) }.ok_or(Errno(libc::EINVAL))
 }
 
-/// A text of the caller's, or none.
+/// The caller's text; `None` if it is null.
 ///
 /// # Safety
 /// It must be a C string, or null.
 unsafe fn optional<'a>(text: *const c_char) -> Option<&'a CStr> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it (see above).
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) })
 }
 
-/// A place of the caller's for something.
+/// The caller's place for a result; EINVAL if it is null.
 ///
 /// # Safety
 /// It must be good for that, or null.
 unsafe fn place<'a, T>(place: *mut T) -> Result<&'a mut T, Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it (see above).
     unsafe { place.as_mut() }.ok_or(Errno(libc::EINVAL))
 }
 
-/// Refuses a place that is null, before anything is asked for.
+/// Checks that a pointer is not null, before a request is made.
 fn not_null<T>(place: *mut T) -> Result<*mut T, Errno> {
     if place.is_null() { Err(Errno(libc::EINVAL)) } else { Ok(place) }
 }
 
-/// What is closed with a daemon that goes away meanwhile is closed.
+/// The result of closing an object: an object of a daemon that goes away meanwhile is closed, too.
 fn closed(error: Errno) -> Result<i64, Errno> {
     if matches!(error, GONE | UNKNOWN) { Ok(0) } else { Err(error) }
 }
 
-/// Gives the caller what was found.
+/// Writes a found inode and its attributes to the caller's places.
 ///
 /// # Safety
 /// Both places must be good for that.
 unsafe fn give(target: &Target, found: &Found, out: *mut Pointer, statx: *mut Statx) -> Result<i64, Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it (see above).
     unsafe {
         *statx = found.statx;
         *out = target.hand_out(found.inode, Origin::from(&found.statx));

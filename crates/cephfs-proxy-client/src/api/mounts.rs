@@ -37,7 +37,7 @@ unsafe extern "C" fn ceph_version(major: *mut c_int, minor: *mut c_int, patch: *
                 *place = number;
             }
         }
-        // Without a daemon there is none, and that is not the last word.
+        // Without a daemon, the version is not known; a later call may find one.
         if !version.is_empty() {
             said = TEXT.get_or_init(|| version).as_ptr();
         }
@@ -49,7 +49,7 @@ unsafe extern "C" fn ceph_version(major: *mut c_int, minor: *mut c_int, patch: *
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ceph_create(cmount: *mut Pointer, id: *const c_char) -> c_int {
     guard_int(|| {
-        // SAFETY: as libcephfs wants them.
+        // SAFETY: the caller passes what libcephfs's function requires.
         let (cmount, id) = unsafe { (place(cmount)?, optional(id)) };
         let link = reconnect::link()?;
         let remote = link.call(&Create { id })?;
@@ -66,7 +66,8 @@ unsafe extern "C" fn ceph_create(cmount: *mut Pointer, id: *const c_char) -> c_i
     })
 }
 
-/// The first file of a list that can be read is read here, by whoever has the right to; libcephfs gets its contents.
+/// Reads the first readable file of a list. This process reads it, with its own permissions; libcephfs gets the
+/// contents.
 fn read_first(list: &[u8]) -> Result<Vec<u8>, Errno> {
     let mut failed = Errno(libc::ENOENT);
     for path in list.split(|byte| b",; \t".contains(byte)).filter(|path| !path.is_empty()) {
@@ -85,7 +86,7 @@ fn read_first(list: &[u8]) -> Result<Vec<u8>, Errno> {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ceph_conf_read_file(cmount: Pointer, path_list: *const c_char) -> c_int {
     guard_int(|| {
-        // SAFETY: a C string or null.
+        // SAFETY: the caller passes a C string or null.
         let list = unsafe { optional(path_list) }.map(|list| list.to_bytes().to_vec());
         let list = list.or_else(|| env::var_os("CEPH_CONF").map(|list| list.as_bytes().to_vec()));
         target(cmount)?;
@@ -96,7 +97,7 @@ unsafe extern "C" fn ceph_conf_read_file(cmount: Pointer, path_list: *const c_ch
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ceph_conf_set(cmount: Pointer, option: *const c_char, value: *const c_char) -> c_int {
     guard_int(|| {
-        // SAFETY: C strings or null.
+        // SAFETY: the caller passes C strings or null.
         let (option, value) = unsafe { (text(option)?, text(value)?) };
         prepare(cmount, Step::Set(option.to_owned(), value.to_owned())).map(|()| 0)
     })
@@ -105,13 +106,13 @@ unsafe extern "C" fn ceph_conf_set(cmount: Pointer, option: *const c_char, value
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ceph_conf_get(cmount: Pointer, option: *const c_char, buf: *mut c_char, len: usize) -> c_int {
     guard_int(|| {
-        // SAFETY: a C string or null.
+        // SAFETY: the caller passes a C string or null.
         let option = unsafe { text(option)? };
         let (target, room) = (target(cmount)?, len.min(DATA_SIZE));
         let buf = not_null(buf)?;
         let claim = target.link.claim()?;
         claim.call(&wire::ConfGet { mount: target.mount, option, room: room as u32 }, 0)?;
-        // SAFETY: the caller has that much room.
+        // SAFETY: the caller's buffer has that many bytes.
         unsafe { claim.take(buf.cast(), room) };
         Ok(0)
     })
@@ -124,13 +125,13 @@ unsafe extern "C" fn ceph_init(cmount: Pointer) -> c_int {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ceph_select_filesystem(cmount: Pointer, fs_name: *const c_char) -> c_int {
-    // SAFETY: a C string or null.
+    // SAFETY: the caller passes a C string or null.
     guard_int(|| prepare(cmount, Step::Select(unsafe { text(fs_name)? }.to_owned())).map(|()| 0))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ceph_mount(cmount: Pointer, root: *const c_char) -> c_int {
-    // SAFETY: a C string or null.
+    // SAFETY: the caller passes a C string or null.
     guard_int(|| prepare(cmount, Step::Mount(unsafe { optional(root) }.map(CStr::to_owned))).map(|()| 0))
 }
 
@@ -174,7 +175,7 @@ unsafe extern "C" fn ceph_release(cmount: Pointer) -> c_int {
 unsafe extern "C" fn ceph_getcwd(cmount: Pointer) -> *const c_char {
     let mut here = ptr::null();
     guard_int(|| {
-        // It stays until the next ceph_chdir, as libcephfs's own does.
+        // The pointer is valid until the next ceph_chdir, as libcephfs's.
         here = fork::tables().mounts.get(cmount as u64)?.directory.as_ptr();
         Ok(0)
     });
@@ -183,7 +184,7 @@ unsafe extern "C" fn ceph_getcwd(cmount: Pointer) -> *const c_char {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ceph_chdir(cmount: Pointer, path: *const c_char) -> c_int {
-    // SAFETY: a C string or null.
+    // SAFETY: the caller passes a C string or null.
     guard_int(|| prepare(cmount, Step::Chdir(unsafe { text(path)? }.to_owned())).map(|()| 0))
 }
 
@@ -195,7 +196,7 @@ unsafe extern "C" fn ceph_userperm_new(uid: c_uint, gid: c_uint, ngids: c_int, g
         let groups = match (count, gidlist.is_null()) {
             (0, _) => Vec::new(),
             (_, false) if count * 4 <= DATA_SIZE => {
-                // SAFETY: the caller has that many.
+                // SAFETY: the caller's array has that many elements.
                 unsafe { std::slice::from_raw_parts(gidlist, count) }.to_vec()
             }
             _ => return Err(Errno(libc::EINVAL)),

@@ -1,4 +1,4 @@
-//! What makes, moves and removes names.
+//! Functions that create, rename and remove names.
 
 use std::ffi::{c_char, c_int, c_uint};
 
@@ -23,10 +23,10 @@ unsafe extern "C" fn ceph_ll_mknod(
     guard_int(|| {
         let (target, out, stx) = (target(cmount)?, not_null(out)?, not_null(stx)?);
         let (mount, parent, perms) = (target.mount, target.inode(parent)?, target.perms(perms)?);
-        // SAFETY: a C string or null.
+        // SAFETY: the caller passes a C string or null.
         let name = unsafe { text(name)? };
         let found = target.link.call(&Mknod { mount, parent, name, mode, rdev, want, flags, perms })?;
-        // SAFETY: places that the caller has.
+        // SAFETY: the caller's pointers are valid, and were checked for null.
         unsafe { give(&target, &found, out, stx) }
     })
 }
@@ -46,10 +46,10 @@ unsafe extern "C" fn ceph_ll_mkdir(
     guard_int(|| {
         let (target, out, stx) = (target(cmount)?, not_null(out)?, not_null(stx)?);
         let (mount, parent, perms) = (target.mount, target.inode(parent)?, target.perms(perms)?);
-        // SAFETY: a C string or null.
+        // SAFETY: the caller passes a C string or null.
         let name = unsafe { text(name)? };
         let found = target.link.call(&Mkdir { mount, parent, name, mode, want, flags, perms })?;
-        // SAFETY: places that the caller has.
+        // SAFETY: the caller's pointers are valid, and were checked for null.
         unsafe { give(&target, &found, out, stx) }
     })
 }
@@ -69,10 +69,10 @@ unsafe extern "C" fn ceph_ll_symlink(
     guard_int(|| {
         let (target, out, stx) = (target(cmount)?, not_null(out)?, not_null(stx)?);
         let (mount, parent, perms) = (target.mount, target.inode(parent)?, target.perms(perms)?);
-        // SAFETY: C strings or null.
+        // SAFETY: the caller passes C strings or null.
         let (name, value) = unsafe { (text(name)?, text(value)?) };
         let found = target.link.call(&Symlink { mount, parent, name, target: value, want, flags, perms })?;
-        // SAFETY: places that the caller has.
+        // SAFETY: the caller's pointers are valid, and were checked for null.
         unsafe { give(&target, &found, out, stx) }
     })
 }
@@ -88,7 +88,7 @@ unsafe extern "C" fn ceph_ll_link(
     guard_int(|| {
         let target = target(cmount)?;
         let (mount, inode, parent) = (target.mount, target.inode(inode)?, target.inode(newparent)?);
-        // SAFETY: a C string or null.
+        // SAFETY: the caller passes a C string or null.
         let (name, perms) = (unsafe { text(name)? }, target.perms(perms)?);
         target.link.call(&Link { mount, inode, parent, name, perms }).map(|()| 0)
     })
@@ -106,7 +106,7 @@ unsafe extern "C" fn ceph_ll_rename(
     guard_int(|| {
         let target = target(cmount)?;
         let (mount, parent, new_parent) = (target.mount, target.inode(parent)?, target.inode(newparent)?);
-        // SAFETY: C strings or null.
+        // SAFETY: the caller passes C strings or null.
         let (name, new_name) = unsafe { (text(name)?, text(newname)?) };
         let perms = target.perms(perms)?;
         target.link.call(&Rename { mount, parent, name, new_parent, new_name, perms }).map(|()| 0)
@@ -118,7 +118,7 @@ unsafe extern "C" fn ceph_ll_unlink(cmount: Pointer, parent: Pointer, name: *con
     guard_int(|| {
         let target = target(cmount)?;
         let (mount, parent, perms) = (target.mount, target.inode(parent)?, target.perms(perms)?);
-        // SAFETY: a C string or null.
+        // SAFETY: the caller passes a C string or null.
         let name = unsafe { text(name)? };
         target.link.call(&Unlink { mount, parent, name, perms }).map(|()| 0)
     })
@@ -129,7 +129,7 @@ unsafe extern "C" fn ceph_ll_rmdir(cmount: Pointer, parent: Pointer, name: *cons
     guard_int(|| {
         let target = target(cmount)?;
         let (mount, parent, perms) = (target.mount, target.inode(parent)?, target.perms(perms)?);
-        // SAFETY: a C string or null.
+        // SAFETY: the caller passes a C string or null.
         let name = unsafe { text(name)? };
         target.link.call(&Rmdir { mount, parent, name, perms }).map(|()| 0)
     })

@@ -1,4 +1,4 @@
-//! Extended attributes.
+//! Functions for extended attributes.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -15,7 +15,7 @@ use crate::{
     tables::Pointer,
 };
 
-/// A value, from a copy or from the daemon: it is put where there is room, and its length returned.
+/// Copies a value, from a copy or from the daemon (by `ask`), to the caller's buffer. Returns its length.
 ///
 /// # Safety
 /// `to` must be good for that many bytes.
@@ -32,7 +32,7 @@ unsafe fn known_or<'l>(
     }
     let value = match known {
         Some(known) => known?,
-        // More room than the caller has, so that it can be kept.
+        // Requests more bytes than the caller has room for, so that the value can be cached.
         None => match ask(size.clamp(LARGEST, DATA_SIZE) as u32) {
             Ok((_, _, Xattr { errno, stamp })) if errno != 0 => {
                 target.learn_xattr(inode as u64, (name, perms), Err(Errno(errno)), stamp, asked);
@@ -51,7 +51,7 @@ unsafe fn known_or<'l>(
         return Err(Errno(libc::ERANGE));
     }
     if size > 0 {
-        // SAFETY: the caller has that much room.
+        // SAFETY: the caller's buffer has that many bytes.
         unsafe { std::ptr::copy_nonoverlapping(value.as_ptr(), to, value.len()) };
     }
     Ok(value.len() as i64)
@@ -69,7 +69,7 @@ unsafe extern "C" fn ceph_ll_getxattr(
     guard_int(|| {
         let target = target(cmount)?;
         let (mount, remote, perms) = (target.mount, target.inode(inode)?, target.perms(perms)?);
-        // SAFETY: a C string or null.
+        // SAFETY: the caller passes a C string or null.
         let name = unsafe { text(name)? };
         let value = if size == 0 { value } else { not_null(value)? };
         let ask = |room| {
@@ -77,7 +77,7 @@ unsafe extern "C" fn ceph_ll_getxattr(
             let (length, about) = claim.call(&Getxattr { mount, inode: remote, name, room, perms }, 0)?;
             Ok((length, claim, about))
         };
-        // SAFETY: the caller has that much room.
+        // SAFETY: the caller's buffer has that many bytes.
         unsafe { known_or(&target, inode, (name.to_bytes(), perms), (value.cast(), size), ask) }
     })
 }
@@ -95,16 +95,16 @@ unsafe extern "C" fn ceph_ll_setxattr(
     guard_int(|| {
         let target = target(cmount)?;
         let (mount, inode, perms) = (target.mount, target.inode(inode)?, target.perms(perms)?);
-        // SAFETY: a C string or null.
+        // SAFETY: the caller passes a C string or null.
         let name = unsafe { text(name)? };
         if size > DATA_SIZE {
-            // What the metadata server says of a value that is larger than it takes, and it takes less than this.
+            // The metadata server's limit is smaller than this, and it returns ENOSPC for larger values.
             return Err(Errno(libc::ENOSPC));
         }
         let value = if size == 0 { value } else { not_null(value.cast_mut())?.cast_const() };
         let claim = target.link.claim()?;
         if size > 0 {
-            // SAFETY: the caller has that much.
+            // SAFETY: the caller's value has that many bytes.
             unsafe { claim.give(value.cast(), size) };
         }
         let request = Setxattr { mount, inode, name, flags, perms };
@@ -150,7 +150,7 @@ unsafe extern "C" fn ceph_ll_removexattr(
     guard_int(|| {
         let target = target(cmount)?;
         let (mount, inode, perms) = (target.mount, target.inode(inode)?, target.perms(perms)?);
-        // SAFETY: a C string or null.
+        // SAFETY: the caller passes a C string or null.
         let name = unsafe { text(name)? };
         target.link.call(&Removexattr { mount, inode, name, perms }).map(|()| 0)
     })

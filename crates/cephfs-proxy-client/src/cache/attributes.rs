@@ -1,4 +1,4 @@
-//! Attributes of inodes.
+//! Cached attributes of inodes.
 
 use cephfs_proxy::wire::{Stamp, Statx};
 
@@ -9,25 +9,26 @@ use crate::{
     tables::{Pointer, Tables},
 };
 
-/// Attributes, and which were asked for.
+/// Attributes, and which of them were requested.
 pub struct Attributes {
     want: u32,
     statx: Statx,
 }
 
 impl Attributes {
-    /// To be kept, if they may.
+    /// A copy of these attributes; `None` if they must not be cached.
     pub fn keep(link: &Link, want: u32, statx: Statx, stamp: Stamp, asked: u64) -> Option<Kept<Attributes>> {
         Kept::new(link, Attributes { want: want | statx.mask, statx }, stamp, asked)
     }
 
-    /// They, if they are all that is wanted.
+    /// The attributes, if they include all that is wanted.
     pub fn cover(&self, want: u32) -> Option<Statx> {
         (want & !self.want == 0).then_some(self.statx)
     }
 }
 
-/// An inode's attributes, from a copy. Where there is none, or anything is wrong, the daemon is to be asked.
+/// An inode's attributes from a copy. `None` if there is no valid copy, or an argument is invalid: then the daemon is
+/// asked.
 pub fn attributes(mount: Pointer, inode: Pointer, want: u32, flags: u32, perms: Pointer) -> Option<Statx> {
     let mut tables = fork::tables();
     let Tables { mounts, inodes, perms: identities, .. } = &mut *tables;

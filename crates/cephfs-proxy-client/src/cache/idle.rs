@@ -1,4 +1,5 @@
-//! Inodes that the caller has given back: they are kept for a while, with what is known of them, in case somebody asks again.
+//! Idle inodes: the caller has released them, but they are kept for a while with their copies, in case they are needed
+//! again.
 
 use std::collections::VecDeque;
 
@@ -6,10 +7,10 @@ use cephfs_proxy::wire::{Errno, Handle};
 
 use crate::tables::{Inode, Origin, Tables};
 
-/// How many are kept, at most.
+/// The most idle inodes.
 const MOST: usize = 2048;
 
-/// In the order in which they became idle, each once.
+/// The queue of idle inodes, in the order in which they became idle, each once.
 #[derive(Default)]
 pub struct Idle {
     queue: VecDeque<(u64, u64)>,
@@ -17,7 +18,8 @@ pub struct Idle {
 }
 
 impl Tables {
-    /// Keeps an inode that the caller has just given back for the last time; false if it is not worth it, or not possible.
+    /// Makes an inode idle after the caller's last release. Returns false if it has no copies worth keeping, or cannot
+    /// be kept.
     pub fn retire(&mut self, number: u64) -> bool {
         let Ok(inode) = self.inodes.get(number) else { return false };
         let (at, remote, owed) = (inode.link, inode.remote, inode.owed);
@@ -31,8 +33,8 @@ impl Tables {
         true
     }
 
-    /// The number of an inode that the daemon has found for us, and nobody may have asked for yet. It counts as one that has just become
-    /// idle, if it is that; who is done with them trims.
+    /// The number of an inode that the daemon has looked up in advance. If the caller does not have it, it counts as
+    /// just become idle. Call [`Tables::trim`] after the last of them.
     pub fn found(&mut self, (mount, link, remote): (u64, u64, Handle), origin: Origin) -> u64 {
         let known = self.known.get(&(mount, link, remote)).copied();
         let number = known.unwrap_or_else(|| {
@@ -46,7 +48,7 @@ impl Tables {
         number
     }
 
-    /// Counts an inode among those that nobody has but us.
+    /// Adds an inode to the idle ones.
     fn rest(&mut self, number: u64) {
         self.idle.count += 1;
         let count = self.idle.count;
@@ -58,8 +60,8 @@ impl Tables {
         }
     }
 
-    /// Has those go that have been idle for longest, if there are too many. Never before all of an answer is known: the daemon would be
-    /// told to drop what it has just said is there.
+    /// Drops the inodes that have been idle longest, if there are too many. Call it only after an answer is processed
+    /// as a whole, or it would drop inodes that the answer has just brought.
     pub fn trim(&mut self) {
         while self.idle.queue.len() > MOST {
             let Some((oldest, count)) = self.idle.queue.pop_front() else { return };
@@ -71,7 +73,7 @@ impl Tables {
             } else if inode.held == 0
                 && let Ok(gone) = self.forget(oldest)
             {
-                // If there is no room to say so, the daemon comes to it by itself.
+                // Without room for the release, the daemon drops the inode after its own time.
                 if let Some(link) = self.live_link().filter(|link| link.id == gone.link) {
                     link.release(gone.remote, 0);
                 }
@@ -79,7 +81,7 @@ impl Tables {
         }
     }
 
-    /// Takes out an inode.
+    /// Removes an inode and all that is known of it.
     pub fn forget(&mut self, number: u64) -> Result<Inode, Errno> {
         let gone = self.inodes.remove(number)?;
         self.known.remove(&(gone.mount, gone.link, gone.remote));

@@ -1,4 +1,4 @@
-//! Lists of the names in a directory: what an open one reads from, and what is kept of it for the next.
+//! Lists of the names in a directory: the entries that an open directory reads from, and their copy for the next one.
 
 use std::sync::Arc;
 
@@ -7,11 +7,11 @@ use cephfs_proxy::wire::{Entries, Entry, Errno, Handle, Reader, Stamp, Wire};
 use super::{Hint, Kept, now};
 use crate::{fork, link::Link, session::Target, tables::Pointer};
 
-/// Bytes of a list that are kept, at most, and of all lists.
+/// The most bytes of a cached list, and of all cached lists.
 const LARGEST: usize = 512 << 10;
 const MOST: usize = 2 << 20;
 
-/// A list, and who may see it.
+/// A list, and the identity that read it.
 pub struct List {
     perms: Handle,
     bytes: Arc<Vec<u8>>,
@@ -22,21 +22,21 @@ pub struct List {
 pub struct Batch {
     bytes: Arc<Vec<u8>>,
     at: usize,
-    /// There are no more to ask for.
+    /// The daemon has no more entries.
     pub end: bool,
-    /// The next ones are from the beginning.
+    /// The next request begins at the first entry again.
     pub rewind: bool,
-    /// Where those come from that are next asked for: as the last entry said. 0 for the beginning.
+    /// The position of the next entry by the last one; 0: the beginning.
     pub position: i64,
-    /// What `ceph_readdir` returns a pointer to.
+    /// The entry to which `ceph_readdir` returned a pointer.
     pub current: Option<Box<libc::dirent>>,
-    /// Of which directory, by number.
+    /// The number of the directory's inode.
     inode: u64,
-    /// All of it up to here, as long as it may be kept.
+    /// All entries so far, as long as the list may be cached.
     whole: Option<Whole>,
 }
 
-/// A list on its way to be kept.
+/// A list that will be cached once it is complete.
 struct Whole {
     inode: u64,
     perms: Handle,
@@ -47,18 +47,19 @@ struct Whole {
 }
 
 impl Batch {
-    /// A directory that is read from the beginning.
+    /// The batch of a directory that is read from the beginning.
     pub fn begin(link: &Link, inode: u64, perms: Handle, asked: u64, stamp: Stamp) -> Batch {
         let whole = (stamp.life > 0).then_some(Whole { inode, perms, stamp, asked, link: link.id, bytes: Vec::new() });
         Batch { whole, inode, ..Batch::default() }
     }
 
-    /// One that is known.
+    /// The batch of a directory whose list is cached.
     pub fn known(bytes: Arc<Vec<u8>>) -> Batch {
         Batch { bytes, end: true, ..Batch::default() }
     }
 
-    /// Takes what the daemon has sent next.
+    /// Takes the entries that the daemon has sent. If the list is complete, and its stamp has not changed, it is
+    /// cached.
     pub fn fill(&mut self, target: &Target, bytes: Vec<u8>, entries: Entries) {
         if let Some(mut whole) = self.whole.take() {
             let same = whole.link == target.link.id
@@ -74,7 +75,7 @@ impl Batch {
         target.hint(self.inode, &self.bytes);
     }
 
-    /// Whether the next entry is to be asked for.
+    /// Whether the next entry must be requested.
     pub fn is_empty(&self) -> bool {
         self.at >= self.bytes.len()
     }
@@ -84,7 +85,7 @@ impl Batch {
         *self = Batch { inode: self.inode, rewind: true, current: self.current.take(), ..Batch::default() };
     }
 
-    /// The next entry, if one is here.
+    /// The next entry; `None` if it must be requested.
     pub fn next(&mut self) -> Result<Option<(Entry, &[u8])>, Errno> {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
         if rest.is_empty() {
@@ -101,7 +102,7 @@ impl Batch {
 }
 
 impl Target {
-    /// A directory's list, from a copy.
+    /// A directory's list from a copy; `None` without a valid one.
     pub fn list(&self, inode: Pointer, perms: Handle) -> Option<Arc<Vec<u8>>> {
         let mut tables = fork::tables();
         let inode = tables.inode(inode as u64).ok().filter(|inode| inode.is_at(self.local, &self.link))?;
@@ -111,7 +112,7 @@ impl Target {
         Some(bytes)
     }
 
-    /// Remembers names that are likely to be looked up.
+    /// Remembers the names of a list, which are likely to be looked up next.
     fn hint(&self, inode: u64, bytes: &Arc<Vec<u8>>) {
         if self.link.keeps_names
             && !bytes.is_empty()

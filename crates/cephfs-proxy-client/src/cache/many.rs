@@ -1,5 +1,5 @@
-//! Names that are about to be looked up, asked for together: who has read a directory's list and looks up one name of it after the other
-//! will most probably go on.
+//! Look-ups of many names at once. A caller that has read a directory's list and looks up several of its names in order
+//! will probably go on, so further names are requested together.
 
 use std::sync::Arc;
 
@@ -8,14 +8,14 @@ use cephfs_proxy::wire::{Entry, Errno, Found, Handle, LookupMany, Reader, Wire, 
 use super::{LARGEST, Question, names::COMMON};
 use crate::{fork, session::Target, tables::Origin};
 
-/// Names that are asked for at once.
+/// The most names of one request.
 const MANY: usize = 128;
-/// So many names of a list have to be asked for one by one before.
+/// How many names of a list must be requested one by one before.
 const SIGNS: u32 = 2;
-/// Extended attributes that come along: those that were asked for last.
+/// The most extended attributes of each name: those that were requested last.
 const MOST_XATTRS: usize = 4;
 
-/// What a directory's list was when it was read last, and how many names of it have been asked for since.
+/// A directory's list when it was last read, and how many of its names have been requested since.
 #[derive(Default)]
 pub struct Hint {
     bytes: Arc<Vec<u8>>,
@@ -23,13 +23,13 @@ pub struct Hint {
 }
 
 impl Hint {
-    /// It has just been read.
+    /// The hint for a list that has just been read.
     pub fn new(bytes: Arc<Vec<u8>>) -> Hint {
         Hint { bytes, asked: 0 }
     }
 }
 
-/// The names of a list from this one on; none if it is not in it.
+/// The names of a list from `name` on; none if the list does not have it.
 fn names_from(list: &[u8], name: &[u8]) -> Vec<Vec<u8>> {
     let (mut at, mut names) = (0, Vec::<Vec<u8>>::new());
     while names.len() < MANY
@@ -47,7 +47,7 @@ fn names_from(list: &[u8], name: &[u8]) -> Vec<Vec<u8>> {
 }
 
 impl Target {
-    /// Notes that an extended attribute was asked for.
+    /// Notes that an extended attribute was requested.
     pub fn wanted_xattr(&self, name: &[u8]) {
         if self.link.keeps_names {
             let wanted = &mut fork::tables().wanted_xattrs;
@@ -57,7 +57,7 @@ impl Target {
         }
     }
 
-    /// Asks for many names, if that is likely to help; says whether they have come.
+    /// Requests many names, if that is likely to help. Returns whether they have arrived.
     pub fn bring_many(&self, question: &Question<'_>) -> bool {
         self.link.keeps_names && self.ask_many(question).is_ok()
     }
@@ -87,7 +87,7 @@ impl Target {
             data.extend_from_slice(text);
         }
         let claim = self.link.claim()?;
-        // SAFETY: a vector's bytes.
+        // SAFETY: pointer and length are those of a vector.
         unsafe { claim.give(data.as_ptr(), data.len()) };
         let request = LookupMany {
             mount: self.mount,
@@ -115,7 +115,7 @@ impl Target {
         let malformed = |_| Errno(libc::EPROTO);
         let mut reader = Reader::new(said);
         for name in names {
-            // There may have been no room for all of them.
+            // The answer may not have had room for all names.
             let Ok(found) = Found::take(&mut reader) else { break };
             let about = Question { name, ..*question };
             if found.inode == Handle(0) {

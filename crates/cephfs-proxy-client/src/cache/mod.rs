@@ -1,6 +1,6 @@
 //! Cached answers of the daemon, used for as long as the version table shows that they are valid (`cephfs_proxy::version_table`).
 //!
-//! They lie with the inode that they are about. Looking takes the library's lock and no request.
+//! The copies are kept with their inode. A look-up takes the library's lock, and makes no request.
 
 mod attributes;
 mod idle;
@@ -21,21 +21,22 @@ pub use many::Hint;
 pub use names::{COMMON, Names, Question};
 pub use xattrs::{LARGEST, Xattrs};
 
-/// Flags with which what is asked for may be a copy: AT_SYMLINK_NOFOLLOW and AT_STATX_DONT_SYNC. libcephfs judges others.
+/// The flags with which a copy may be the answer: AT_SYMLINK_NOFOLLOW and AT_STATX_DONT_SYNC. With others, libcephfs is
+/// asked.
 const HARMLESS: u32 = 0x100 | 0x4000;
 
-/// So much [`now`] may be behind: milliseconds between two ticks (CONFIG_HZ=100, the slowest), and the part of one that is cut off.
+/// The most milliseconds by which [`now`] lags: a tick at CONFIG_HZ=100, the slowest, and the truncated fraction.
 const BEHIND: u64 = 10 + 1;
 
-/// A moment, in milliseconds, to be taken before something is asked for that may be kept.
+/// The current time, milliseconds. Take it before a request whose answer may be cached.
 pub fn now() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a place for the time.
+    // SAFETY: the pointer to the result is valid.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &mut time) };
     time.tv_sec as u64 * 1000 + time.tv_nsec as u64 / 1_000_000
 }
 
-/// A copy.
+/// A cached answer.
 pub struct Kept<T> {
     value: T,
     stamp: Stamp,
@@ -44,14 +45,15 @@ pub struct Kept<T> {
 }
 
 impl<T> Kept<T> {
-    /// What was asked for at this moment; none if it is not to be kept.
+    /// A copy of an answer that was requested at the time `asked`; `None` if it must not be cached.
     pub fn new(link: &Link, value: T, stamp: Stamp, asked: u64) -> Option<Kept<T>> {
-        // Never later than promised: a moment from a clock that is behind is too early only in the beginning.
+        // A copy must not outlive its stamp: `asked` may be early, which is safe, but the time of the look-up may be
+        // early, too.
         let until = (asked + u64::from(stamp.life)).saturating_sub(BEHIND);
         (stamp.life > 0).then_some(Kept { value, stamp, until, link: link.id })
     }
 
-    /// It, if it is still right.
+    /// The answer, if it is still valid.
     pub fn get(&self, link: &Link) -> Option<&T> {
         let Stamp { first, second, .. } = self.stamp;
         let same = |(entry, value)| link.versions.value(entry) == value;

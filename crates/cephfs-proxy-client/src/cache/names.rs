@@ -1,4 +1,4 @@
-//! Names in directories: what they lead to, or that they lead nowhere.
+//! Cached names in directories: their inodes, or that they do not exist.
 
 use std::{collections::HashMap, ffi::CString};
 
@@ -12,14 +12,15 @@ use crate::{
     tables::{Origin, Pointer, Tables},
 };
 
-/// Names that are kept of one directory, at most, and of all.
+/// The most cached names of one directory, and of all.
 const MOST_OF_ONE: usize = 4 << 10;
 const MOST: usize = 8 << 10;
 
-/// CEPH_STATX_ALL_STATS: what is asked for with every name, since it is what is asked for next.
+/// CEPH_STATX_ALL_STATS: the attributes requested with every name, since callers usually need them next.
 pub const COMMON: u32 = 0xfff;
 
-/// Of one directory: by identity, since some may look and others may not, and by name. With the number of an inode, or none.
+/// The cached names of one directory, by identity (permissions differ) and name. The value is an inode's number, or
+/// `None` for a name that does not exist.
 #[derive(Default)]
 pub struct Names(HashMap<Vec<u8>, Kept<Option<u64>>>);
 
@@ -40,30 +41,30 @@ impl Names {
         *count += usize::from(self.0.insert(key(perms, name), kept).is_none());
     }
 
-    /// How many.
+    /// The number of names.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 }
 
-/// What is looked for, and by whom.
+/// A look-up of a name.
 pub struct Question<'a> {
     /// The directory.
     pub parent: Pointer,
-    /// In it.
+    /// The name.
     pub name: &'a [u8],
-    /// Who asks, as the daemon knows it.
+    /// The daemon's handle of the identity.
     pub perms: Handle,
-    /// Attributes.
+    /// The wanted attributes, CEPH_STATX_*.
     pub want: u32,
-    /// AT_*.
+    /// The flags, AT_*.
     pub flags: u32,
-    /// When it was asked.
+    /// The time of the request, by [`super::now`].
     pub asked: u64,
 }
 
 impl Target {
-    /// What a name leads to, from copies, or from the daemon: then the caller has the inode once more.
+    /// Finds a name's inode, from copies or from the daemon. The caller gets one more reference to the inode.
     pub fn find(&self, question: &Question<'_>) -> Result<(Pointer, Statx), Errno> {
         if self.link.is_full() {
             // Any request makes room.
@@ -90,7 +91,7 @@ impl Target {
         Ok((inode, found.statx))
     }
 
-    /// What a name leads to, from copies.
+    /// Finds a name's inode from copies; `None` without valid ones.
     fn look_up(&self, question: &Question<'_>) -> Option<Result<(Pointer, Statx), Errno>> {
         let &Question { parent, name, perms, want, flags, .. } = question;
         if flags & !HARMLESS != 0 {
@@ -103,7 +104,7 @@ impl Target {
         };
         let inode = tables.inodes.get(number).ok().filter(|inode| inode.is_at(self.local, &self.link))?;
         let statx = inode.attributes.as_ref()?.get(&self.link)?.cover(want)?;
-        // One that only we have is the caller's again, and the daemon must not take it for idle.
+        // An idle inode becomes the caller's again, so the daemon must not treat it as idle.
         if inode.held == 0 && !inode.pinned {
             if !self.link.retake(inode.remote) {
                 return None;
@@ -114,14 +115,14 @@ impl Target {
         Some(Ok((number as Pointer, statx)))
     }
 
-    /// The daemon's handle of an inode that the caller has, or we.
+    /// The daemon's handle of an inode that the caller or the library holds.
     fn remote(&self, inode: Pointer) -> Result<Handle, Errno> {
         let mut tables = fork::tables();
         let found = tables.present(inode as u64)?;
         if found.is_at(self.local, &self.link) { Ok(found.remote) } else { Err(GONE) }
     }
 
-    /// Keeps what the daemon has said to that. An inode that was found is known by its number.
+    /// Caches the daemon's answer to a look-up. `number`: the caller's number of the inode, if it was found.
     pub fn learn(&self, question: &Question<'_>, answer: &Found, number: Option<u64>) {
         let &Question { parent, name, perms, want, asked, .. } = question;
         let mut tables = fork::tables();
@@ -139,7 +140,7 @@ impl Target {
         }
     }
 
-    /// Keeps attributes that were asked for.
+    /// Caches attributes from the daemon.
     pub fn learn_attributes(&self, inode: Pointer, want: u32, statx: Statx, stamp: Stamp, asked: u64) {
         if stamp.life > 0
             && let Ok(inode) = fork::tables().inode(inode as u64)
@@ -149,7 +150,7 @@ impl Target {
     }
 }
 
-/// What is new replaces what was there; nothing new, nothing is changed.
+/// Replaces a copy, if there is a new one.
 fn keep<T>(place: &mut Option<Kept<T>>, new: Option<Kept<T>>) {
     if new.is_some() {
         *place = new;

@@ -1,4 +1,4 @@
-//! Paths, name by name, where names can be kept.
+//! Walks paths name by name, where names can be cached.
 
 use cephfs_proxy::wire::{Errno, Handle, LookupRoot, Statx};
 
@@ -13,7 +13,7 @@ use crate::{
 const NO_FOLLOW: u32 = 0x100;
 
 impl Target {
-    /// Where a path leads, as `Target::find`; none if the daemon is to say it.
+    /// Finds a path's inode, as `Target::find` does for a name. `None` if the daemon must walk the path.
     pub fn walk(&self, path: &[u8], want: u32, flags: u32, perms: Handle) -> Option<Result<(Pointer, Statx), Errno>> {
         if !self.link.keeps_names || flags & !HARMLESS != 0 || path.is_empty() {
             return None;
@@ -29,7 +29,7 @@ impl Target {
             let (inode, statx) = match found {
                 Ok(found) => found,
                 Err(Errno(libc::ENOENT)) => return Some(Err(Errno(libc::ENOENT))),
-                // Which errno it is to be, and where symbolic links lead, libcephfs knows best.
+                // libcephfs decides on the errno, and follows symbolic links.
                 Err(_) => return None,
             };
             let kind = u32::from(statx.mode) & libc::S_IFMT;
@@ -45,7 +45,7 @@ impl Target {
         None
     }
 
-    /// The names that a path consists of, from the root; none if that is not to be seen from the path alone.
+    /// The names of a path from the root; `None` if the path alone does not show them.
     fn names(&self, path: &[u8]) -> Option<Vec<Vec<u8>>> {
         let mut whole = Vec::new();
         if !path.starts_with(b"/") {
@@ -67,7 +67,7 @@ impl Target {
         Some(names)
     }
 
-    /// The root of the mount, which is held as long as it is mounted.
+    /// The root of the mount, which the library holds as long as it is mounted.
     fn root(&self) -> Result<Pointer, Errno> {
         let known = fork::tables().mounts.get(self.local)?.root;
         if let Some(root) = known

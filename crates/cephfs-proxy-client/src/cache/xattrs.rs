@@ -1,28 +1,28 @@
-//! Extended attributes of inodes, and that there is none by a name.
+//! Cached extended attributes of inodes, including that an attribute does not exist.
 
 use cephfs_proxy::wire::{Errno, Handle, Stamp};
 
 use super::Kept;
 use crate::{fork, session::Target, tables::Pointer};
 
-/// How many are kept of an inode, at most.
+/// The most cached extended attributes of an inode.
 const MOST_OF_ONE: usize = 8;
-/// What is larger is not kept.
+/// The most bytes of a cached value.
 pub const LARGEST: usize = 1024;
 
-/// A value or an errno, for somebody; a name that is none stands for the list of names.
+/// A value or an errno, for one identity. The empty name is the list of names.
 pub struct Xattr {
     perms: Handle,
     name: Box<[u8]>,
     said: Result<Box<[u8]>, Errno>,
 }
 
-/// What is known of an inode's.
+/// The cached extended attributes of an inode.
 #[derive(Default)]
 pub struct Xattrs(Vec<Kept<Xattr>>);
 
 impl Target {
-    /// What is known of an extended attribute; without a name, of the list of names.
+    /// An extended attribute from a copy; the empty name is the list of names. `None` without a valid copy.
     pub fn xattr(&self, inode: Pointer, name: &[u8], perms: Handle) -> Option<Result<Box<[u8]>, Errno>> {
         let mut tables = fork::tables();
         let inode = tables.inode(inode as u64).ok().filter(|inode| inode.is_at(self.local, &self.link))?;
@@ -30,7 +30,7 @@ impl Target {
         all.find(|xattr| xattr.perms == perms && *xattr.name == *name).map(|xattr| xattr.said.clone())
     }
 
-    /// Keeps what the daemon has said, if that was all there is.
+    /// Caches the daemon's answer, if it is complete.
     pub fn learn_xattr(
         &self,
         inode: u64,
@@ -39,7 +39,7 @@ impl Target {
         stamp: Stamp,
         asked: u64,
     ) {
-        // What begins like this is made up by libcephfs as it is asked for.
+        // libcephfs computes attributes whose names begin with this at each request, so they are not cached.
         if name.starts_with(b"ceph.") || said.is_ok_and(|value| value.len() > LARGEST) {
             return;
         }

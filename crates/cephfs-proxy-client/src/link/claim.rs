@@ -1,4 +1,4 @@
-//! A slot while somebody uses it: a request, its data, and the answer.
+//! A claimed slot: a request, its data, and the answer.
 
 use std::{cell::Cell, os::fd::AsFd, ptr, sync::atomic::Ordering};
 
@@ -10,86 +10,86 @@ use cephfs_proxy::{
 
 use super::{FIRST_PATIENCE, GONE, Link, PATIENCE, UNKNOWN, seen};
 
-/// A slot of one's own, freed with it.
+/// A claimed slot, which is freed when this is dropped.
 pub struct Claim<'l> {
     pub(super) link: &'l Link,
     pub(super) slot: usize,
-    /// It is the daemon's turn.
+    /// A request is submitted and its answer not taken yet.
     pub(super) pending: Cell<bool>,
-    /// Nobody has rung for it, since a worker looks anyway.
+    /// No wakeup was sent for the request, since a worker polls.
     pub(super) relies: Cell<bool>,
-    /// What to say if the daemon goes away meanwhile: GONE or UNKNOWN.
+    /// The error if the daemon goes away meanwhile: GONE or UNKNOWN.
     pub(super) fate: Cell<Errno>,
 }
 
 impl Claim<'_> {
-    /// Leaves the slot with the daemon: see `Link::reclaim`.
+    /// Leaves the slot to the daemon and returns its number, for `Link::reclaim`.
     pub fn leave(self) -> usize {
         let slot = self.slot;
         std::mem::forget(self);
         slot
     }
 
-    /// Puts data into the slot: of the caller's, `length` bytes, DATA_SIZE at most.
+    /// Copies the caller's data into the slot: `length` bytes, at most DATA_SIZE.
     ///
     /// # Safety
     /// `from` must be good for that many bytes.
     pub unsafe fn give(&self, from: *const u8, length: usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it (see above).
         unsafe { self.give_at(0, from, length) };
     }
 
-    /// Likewise, from `at` on.
+    /// Copies the caller's data into the slot, at offset `at`.
     ///
     /// # Safety
-    /// Likewise.
+    /// `from` must be good for `length` bytes.
     pub unsafe fn give_at(&self, at: usize, from: *const u8, length: usize) {
         let at = at.min(DATA_SIZE);
-        // SAFETY: the caller's promise, and the slot's data is that long.
+        // SAFETY: the caller guarantees its memory (see above), and the slot's data is that long.
         unsafe {
             ptr::copy_nonoverlapping(from, self.link.mapping.data(self.slot).add(at), length.min(DATA_SIZE - at));
         }
     }
 
-    /// Takes data out of the slot: at most `length` bytes, which are as many as the caller has room for.
+    /// Copies data out of the slot: at most `length` bytes.
     ///
     /// # Safety
     /// `to` must be good for that many bytes.
     pub unsafe fn take(&self, to: *mut u8, length: usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it (see above).
         unsafe { self.take_at(0, to, length) };
     }
 
-    /// Likewise, from `at` on.
+    /// Copies data out of the slot, from offset `at`.
     ///
     /// # Safety
-    /// Likewise.
+    /// `to` must be good for `length` bytes.
     pub unsafe fn take_at(&self, at: usize, to: *mut u8, length: usize) {
         let at = at.min(DATA_SIZE);
-        // SAFETY: the caller's promise, and the slot's data is that long.
+        // SAFETY: the caller guarantees its memory (see above), and the slot's data is that long.
         unsafe { ptr::copy_nonoverlapping(self.link.mapping.data(self.slot).add(at), to, length.min(DATA_SIZE - at)) };
     }
 
     /// A copy of data in the slot.
     pub fn copy(&self, length: usize) -> Vec<u8> {
         let mut copy = vec![0; length.min(DATA_SIZE)];
-        // SAFETY: as many as there is room for.
+        // SAFETY: pointer and length are those of a vector.
         unsafe { self.take(copy.as_mut_ptr(), copy.len()) };
         copy
     }
 
-    /// Makes a request that `data` bytes of the slot's data go with, and waits for its result and answer.
+    /// Submits a request with `data` bytes of the slot's data, and waits for its result and answer.
     pub fn call<'a, O: Operation<'a>>(&self, operation: &O, data: usize) -> Result<(i64, O::Answer), Errno> {
         self.submit(operation, data, false)?;
         self.finish::<O>()
     }
 
-    /// What was submitted may be done twice, although others like it may not.
+    /// Allows that the submitted request be repeated, although its operation is not repeatable in general.
     pub fn harmless(&self) {
         self.fate.set(GONE);
     }
 
-    /// Waits for the answer to what was submitted.
+    /// Waits for the result and the answer of the submitted request.
     pub fn finish<'a, O: Operation<'a>>(&self) -> Result<(i64, O::Answer), Errno> {
         let line = self.link.mapping.slot(self.slot);
         let over = self.wait();
@@ -105,8 +105,8 @@ impl Claim<'_> {
         Ok((result, answer))
     }
 
-    /// Makes a request that `data` bytes of the slot's data go with, and does not wait. The answer to an asynchronous one is told by
-    /// `Link::await_completion`.
+    /// Submits a request with `data` bytes of the slot's data, without waiting. `Link::await_completion` waits for
+    /// answers to asynchronous requests.
     pub fn submit<'a, O: Operation<'a>>(&self, operation: &O, data: usize, asynchronous: bool) -> Result<(), Errno> {
         let mapping = &self.link.mapping;
         let mut small = [0; 512];
@@ -131,14 +131,14 @@ impl Claim<'_> {
         Ok(())
     }
 
-    /// Whoever does not look any longer whether it is answered sees to it that it has been taken, at least.
+    /// Sends a wakeup if none was sent and no worker has taken the request. Call it when polling for the answer ends.
     pub fn insist(&self) {
         if self.relies.replace(false) {
             self.link.insist([self.slot]);
         }
     }
 
-    /// The daemon is gone. What it had not taken yet, it has not done.
+    /// The error after the daemon went away: GONE if it had not taken the request.
     fn fate(&self) -> Errno {
         let untouched = self.link.mapping.control().submitted.0.load(Ordering::SeqCst) & (1 << self.slot) != 0;
         if untouched { GONE } else { self.fate.get() }
@@ -165,7 +165,7 @@ impl Claim<'_> {
                     return Ok(());
                 }
             }
-            // Then its answer, if there is one, is there: that is looked at once more.
+            // If the daemon has hung up, its answer may still be there, so the state is read once more.
             if state.load(Ordering::SeqCst) == layout::AWAITED && layout::hung_up(self.link.socket.as_fd()) {
                 self.link.dead.store(true, Ordering::SeqCst);
             }
@@ -176,7 +176,7 @@ impl Claim<'_> {
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        // The daemon may still write into it; only one that is gone does not.
+        // As long as the daemon lives, it may still write into the slot. If it is gone, the slot is not reused.
         if self.pending.get() && self.wait().is_err() {
             return;
         }

@@ -1,4 +1,4 @@
-//! A connection with the daemon: requests go through the memory shared with it, the socket only tells when either side is gone.
+//! A connection with the daemon. Requests go through shared memory; the socket only shows when the other side is gone.
 
 mod claim;
 mod seen;
@@ -32,46 +32,47 @@ use cephfs_proxy::{
 use crate::{api::Aio, fork};
 pub use claim::Claim;
 
-/// Where the daemon listens, unless the environment says otherwise, as for the other proxy.
+/// The daemon's socket, unless this environment variable has another path; Ceph's own proxy uses the same names.
 const SOCKET: &str = "/run/libcephfsd.sock";
 const SOCKET_VARIABLE: &str = "LIBCEPHFSD_SOCKET";
-/// How often somebody who waits looks whether the daemon is still there; and how soon, the first time.
+/// How often a waiting thread checks that the daemon lives, and after what time it does so first.
 const PATIENCE: Duration = Duration::from_millis(100);
 const FIRST_PATIENCE: Duration = Duration::from_millis(20);
 
-/// Says that the daemon is gone and the request can be made again, at another. Never leaves the library: see `reconnect::again`.
+/// The daemon is gone, and the request can be repeated at another. Callers never see this error: see
+/// `reconnect::again`.
 pub const GONE: Errno = Errno(1 << 20);
-/// Says that the daemon is gone, and that nobody knows whether it has done what was asked for. The caller hears EIO.
+/// The daemon is gone, and it is not known whether it has served the request. Callers get EIO.
 pub const UNKNOWN: Errno = Errno((1 << 20) + 1);
 
 /// A connection.
 pub struct Link {
-    /// Of all that this process and its parents have had: this one's number. 0 as long as it is nobody's.
+    /// The connection's number among all of this process and its parents; 0 until the connection is in the tables.
     pub id: u64,
     socket: ManuallyDrop<OwnedFd>,
     bell: ManuallyDrop<OwnedFd>,
-    /// What says whether copies are still right.
+    /// The version table, which shows whether copies are valid.
     pub versions: VersionTable,
     mapping: ManuallyDrop<Mapping>,
-    /// Where the daemon listens.
+    /// The path of the daemon's socket.
     path: CString,
-    /// A bit for each slot that nobody uses.
+    /// A bit for each free slot.
     free: AtomicU64,
-    /// Goes up when a slot becomes free while somebody waits for one; a futex.
+    /// Counts slots that became free while a thread waited for one; a futex.
     freed: AtomicU32,
     waiters: AtomicU32,
     dead: AtomicBool,
     spin: AdaptiveSpin,
     completion_spin: AdaptiveSpin,
-    /// What asynchronous requests are for.
+    /// The asynchronous requests.
     pub aio: Aio,
-    /// It is the parent's.
+    /// The connection is the parent's.
     abandoned: AtomicBool,
-    /// Whether names may be kept.
+    /// Whether names may be cached.
     pub keeps_names: bool,
-    /// The daemon's libcephfs.
+    /// The version of the daemon's libcephfs.
     pub version: [i32; 3],
-    /// And how that says it.
+    /// That version as text.
     pub version_text: CString,
 }
 
@@ -80,7 +81,7 @@ fn errno(error: std::io::Error) -> Errno {
 }
 
 impl Link {
-    /// Connects; a daemon that does not answer is waited for so long, and a moment at least.
+    /// Connects. Waits for the daemon's answer at most for `limit`, but at least a second.
     pub fn connect(limit: Duration) -> Result<Link, Errno> {
         let path = env::var_os(SOCKET_VARIABLE).map_or_else(|| PathBuf::from(SOCKET), PathBuf::from);
         let socket = socket::open(&path, limit.max(Duration::from_secs(1)))?;
@@ -94,7 +95,7 @@ impl Link {
         if length == 0 {
             return Err(Errno(libc::ECONNRESET));
         }
-        // What follows these is another version's own affair.
+        // The rest of the packet differs between versions.
         let mut start = Reader::new(&packet[..length]);
         let spoken = u64::take(&mut start).and_then(|magic| Ok((magic, u32::take(&mut start)?))).map_err(malformed)?;
         if spoken != (MAGIC, VERSION) {
@@ -131,11 +132,11 @@ impl Link {
         })
     }
 
-    /// In a child: the descriptors are closed, and the memory is not there.
+    /// Abandons the parent's connection in a child: closes the descriptors. The child does not inherit the memory.
     pub fn abandon(&self) {
         self.dead.store(true, Ordering::SeqCst);
         if !self.abandoned.swap(true, Ordering::SeqCst) {
-            // SAFETY: ours, and not closed again: see `drop`.
+            // SAFETY: this value owns the descriptors, and `drop` does not close them again.
             unsafe {
                 libc::close(self.socket.as_raw_fd());
                 libc::close(self.bell.as_raw_fd());
@@ -143,17 +144,17 @@ impl Link {
         }
     }
 
-    /// Whether it is of no use any more.
+    /// Whether the connection is known to be dead.
     pub fn is_dead(&self) -> bool {
         self.dead.load(Ordering::Acquire)
     }
 
-    /// Whether the daemon said at its end that all that was written is on disk.
+    /// Whether the daemon has flushed all writes before it ended.
     pub fn settled(&self) -> bool {
         !self.abandoned.load(Ordering::Relaxed) && self.mapping.control().settled.0.load(Ordering::SeqCst) != 0
     }
 
-    /// A slot, as soon as one is free.
+    /// Claims a slot; waits until one is free.
     pub fn claim(&self) -> Result<Claim<'_>, Errno> {
         loop {
             if self.is_dead() {
@@ -166,7 +167,7 @@ impl Link {
         }
     }
 
-    /// A slot, if one is free: all that somebody may ask for who has one already.
+    /// Claims a slot if one is free. A thread that has a slot must use this, and not wait for another.
     pub fn try_claim(&self) -> Option<Claim<'_>> {
         loop {
             let free = self.free.load(Ordering::Relaxed);
@@ -199,12 +200,12 @@ impl Link {
         }
     }
 
-    /// How many asynchronous requests have been answered, and how often `nudge` was called.
+    /// The number of answered asynchronous requests, plus the number of calls of `nudge`.
     pub fn completions(&self) -> u32 {
         self.mapping.control().completed.0.load(Ordering::SeqCst)
     }
 
-    /// Sleeps until there are more of them than `seen`, or for so long; says whether there are.
+    /// Sleeps until the number of completions differs from `seen`, but at most for `limit`. Returns whether it differs.
     pub fn await_completion(&self, seen: u32, limit: Duration) -> bool {
         let control = self.mapping.control();
         let more = || control.completed.0.load(Ordering::SeqCst) != seen;
@@ -222,12 +223,12 @@ impl Link {
         more
     }
 
-    /// Wakes whoever awaits a completion.
+    /// Wakes the thread that awaits a completion.
     pub fn nudge(&self) {
         self.mapping.complete();
     }
 
-    /// Has a worker come, unless one does anyway; false if one does.
+    /// Sends a wakeup unless a worker polls or a wakeup is pending. Returns whether it sent one.
     fn call_worker(&self) -> bool {
         let polling = &self.mapping.control().polling.0;
         let calls = polling.load(Ordering::SeqCst) == layout::NOT_POLLING
@@ -240,7 +241,7 @@ impl Link {
         calls
     }
 
-    /// Has one come if none has taken any of these slots: those that others were at may take long.
+    /// Sends a wakeup if any of these slots has not been taken: the worker that polls may still serve a long request.
     pub fn insist(&self, slots: impl IntoIterator<Item = usize>) {
         let submitted = self.mapping.control().submitted.0.load(Ordering::SeqCst);
         if slots.into_iter().any(|slot| submitted & 1 << slot != 0) {
@@ -248,12 +249,12 @@ impl Link {
         }
     }
 
-    /// Whether the request in a slot that was left with the daemon is answered.
+    /// Whether the request in a slot that was left to the daemon is answered.
     pub fn is_answered(&self, slot: usize) -> bool {
         self.mapping.slot(slot).state.load(Ordering::Acquire) == layout::ANSWERED
     }
 
-    /// Takes over a slot that was left with the daemon, and is for something that must not be done twice.
+    /// Claims a slot again that was left to the daemon. Its request must not be repeated.
     pub fn reclaim(&self, slot: usize) -> Claim<'_> {
         self.claimed(slot, true)
     }
@@ -262,8 +263,9 @@ impl Link {
         Claim { link: self, slot, pending: Cell::new(pending), relies: Cell::new(false), fate: Cell::new(UNKNOWN) }
     }
 
-    /// Gives an inode back so many times, without waiting: the daemon sees it with the next request, or a little later. False if there
-    /// is no room. One caller at a time: under the tables' lock.
+    /// Releases `count` references to an inode, without waiting: the daemon takes the release with the next request, or
+    /// a little later. Returns false if there is no room. Call it under the tables' lock, as it admits one caller at a
+    /// time.
     pub fn release(&self, inode: Handle, count: u64) -> bool {
         let control = self.mapping.control();
         let tail = control.release_tail.0.load(Ordering::Relaxed);
@@ -277,7 +279,7 @@ impl Link {
         true
     }
 
-    /// Likewise, and waits for room if there is none.
+    /// Releases `count` references to an inode; waits for room.
     pub fn give_back(&self, inode: Handle, count: u64) -> Result<(), Errno> {
         loop {
             let alone = fork::tables();
@@ -285,12 +287,12 @@ impl Link {
                 return Ok(());
             }
             drop(alone);
-            // The daemon looks with any request.
+            // The daemon takes releases with any request.
             self.call(&wire::Nop {})?;
         }
     }
 
-    /// Whether there is no room to give anything back or take it back, until the daemon has looked.
+    /// Whether there is no room for a release until the daemon takes the waiting ones.
     pub fn is_full(&self) -> bool {
         let control = self.mapping.control();
         let waiting =
@@ -298,23 +300,23 @@ impl Link {
         waiting >= RELEASES as u32
     }
 
-    /// Gives back a file or a directory, if there is room.
+    /// Releases a file or a directory, if there is room.
     pub fn try_give_back(&self, handle: Handle) -> bool {
         let _alone = fork::tables();
         self.release(handle, 1)
     }
 
-    /// Likewise, but the daemon may keep it for a while.
+    /// Releases references to an inode that the daemon may keep for a while.
     pub fn retire(&self, inode: Handle, count: u64) -> bool {
         self.release(inode, count | layout::KEEP)
     }
 
-    /// Takes back once what was given back so, and is not gone yet.
+    /// Takes back one reference to an inode that was released by `retire` and is still kept.
     pub fn retake(&self, inode: Handle) -> bool {
         self.release(inode, layout::RETAKE)
     }
 
-    /// A request without data.
+    /// Makes a request without data, and waits for the answer.
     pub fn call<'a, O: Operation<'a>>(&self, operation: &O) -> Result<O::Answer, Errno> {
         self.claim()?.call(operation, 0).map(|(_, answer)| answer)
     }
@@ -325,7 +327,7 @@ impl Drop for Link {
         if self.abandoned.load(Ordering::Relaxed) {
             return;
         }
-        // SAFETY: dropped once, here, and nobody has a claim, which borrows from this.
+        // SAFETY: the fields are dropped once, here. No claim is left, since claims borrow from this value.
         unsafe {
             ManuallyDrop::drop(&mut self.mapping);
             ManuallyDrop::drop(&mut self.bell);

@@ -1,4 +1,4 @@
-//! What is told of calls to those who look on: static probes. While nobody does, a request costs two looks at words that nobody writes.
+//! Tracing of requests by static probes. Without a tracer, a request costs two loads of words that are not written.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,7 +15,7 @@ use super::{GONE, Link};
 
 semaphores!(CALL);
 
-/// A request is about to be submitted: notes when, if anybody wants to know.
+/// Called before a request is submitted: notes the time, if a tracer or the daemon needs it.
 pub fn submitting(link: &Link, line: &Slot, message: &[u8], data: u32) {
     let seen = &link.mapping.control().seen.0;
     let listened = CALL.start() || CALL.done();
@@ -23,12 +23,13 @@ pub fn submitting(link: &Link, line: &Slot, message: &[u8], data: u32) {
         line.taken_at.store(0, Ordering::Relaxed);
         start(link, line, About::of(message, data));
     }
-    // After the probe: what that takes is no wait.
+    // The time is read after the probe, since the tracer's time does not count as waiting.
     let now = if listened || seen.timed.load(Ordering::Relaxed) != 0 { sys::monotonic() & !1 } else { 0 };
     line.submitted_at.store(now | u64::from(listened), Ordering::Relaxed);
 }
 
-/// A request is over: with its result, or because the daemon is gone. What is asked again then (GONE) has failed by ECONNRESET.
+/// Called when a request is over, with its result or because the daemon is gone. A request that will be repeated (GONE)
+/// is reported as ECONNRESET.
 pub fn finished(link: &Link, line: &Slot, operation: u16, over: Result<i64, Errno>) {
     if CALL.done() {
         let result = match over {
@@ -40,7 +41,7 @@ pub fn finished(link: &Link, line: &Slot, operation: u16, over: Result<i64, Errn
     }
 }
 
-/// What tells this request from others of this process that are under way.
+/// A number that is unique among the process's requests under way.
 fn request(line: &Slot) -> u64 {
     std::ptr::from_ref(line) as u64
 }

@@ -1,5 +1,5 @@
-//! Connecting, as root where that is possible: smbd works as the user whom it serves, whom the daemon would turn away or let ask in
-//! no other name, and it is then that a new daemon has to be found.
+//! Connects to the daemon, as root if possible. smbd runs as the user whom it serves when it has to find a new daemon.
+//! The daemon would refuse that user, or permit no other identity.
 
 use std::{
     os::fd::{AsRawFd, OwnedFd},
@@ -12,36 +12,36 @@ use cephfs_proxy::{sys, wire::Errno};
 
 use super::errno;
 
-/// A socket that is connected with a daemon, and waits for so long, whole seconds, for whatever else is asked of it.
+/// Connects a socket to the daemon. Its further calls wait at most for `limit`, in whole seconds.
 pub fn open(path: &Path, limit: Duration) -> Result<OwnedFd, Errno> {
     let (address, size) = sys::unix_address(path).map_err(|_| Errno(libc::EINVAL))?;
-    // SAFETY: no pointers.
+    // SAFETY: the call takes no pointer.
     let socket = sys::owned(unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0) });
     let socket = socket.map_err(errno)?;
     let limit = libc::timeval { tv_sec: limit.as_secs() as libc::time_t, tv_usec: 0 };
     for option in [libc::SO_SNDTIMEO, libc::SO_RCVTIMEO] {
         let (place, size) = ((&raw const limit).cast(), size_of_val(&limit) as libc::socklen_t);
-        // SAFETY: a time of that size.
+        // SAFETY: the option's value is a timeval of that size.
         sys::checked(unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, place, size) })
             .map_err(errno)?;
     }
-    // Who asks is noted now, for good: unix(7), SO_PEERCRED.
+    // The kernel records the peer's credentials at connect(2), for good: unix(7), SO_PEERCRED.
     let _root = Root::begin();
-    // SAFETY: an address of that size.
+    // SAFETY: the address and its size are valid.
     sys::checked(unsafe { libc::connect(socket.as_raw_fd(), (&raw const address).cast(), size) }).map_err(errno)?;
     Ok(socket)
 }
 
-/// As long as it is there, this thread is root, if it may be.
+/// Makes this thread root, if permitted, until it is dropped.
 struct Root {
-    /// Who it was, and is to be again.
+    /// The effective user to restore.
     user: Option<libc::uid_t>,
 }
 
 impl Root {
     fn begin() -> Root {
         let (mut real, mut effective, mut saved) = (0, 0, 0);
-        // SAFETY: places for three.
+        // SAFETY: the three pointers are valid.
         let known = unsafe { libc::getresuid(&mut real, &mut effective, &mut saved) } == 0;
         let may = known && effective != 0 && (real == 0 || saved == 0);
         Root { user: (may && turn_into(0)).then_some(effective) }
@@ -50,17 +50,18 @@ impl Root {
 
 impl Drop for Root {
     fn drop(&mut self) {
-        // What a user has asked for must never go on as root; smbd ends, too, where it cannot turn into somebody.
+        // A user's request must never continue as root. smbd also ends if it cannot change its user.
         if self.user.is_some_and(|user| !turn_into(user)) {
             process::abort();
         }
     }
 }
 
-/// Sets the effective user of this thread: the C library's function would set that of all, who may be others meanwhile.
+/// Sets the effective user of this thread only. The C library's function would change all threads, which may have other
+/// users.
 fn turn_into(user: libc::uid_t) -> bool {
     let same: libc::c_long = -1;
-    // SAFETY: no pointers.
+    // SAFETY: the call takes no pointer.
     unsafe { libc::syscall(libc::SYS_setresuid, same, libc::c_long::from(user), same) == 0 }
 }
 
@@ -75,14 +76,14 @@ mod tests {
     fn users() -> [libc::uid_t; 3] {
         let mut users = [0; 3];
         let [real, effective, saved] = &mut users;
-        // SAFETY: places for three.
+        // SAFETY: the three pointers are valid.
         unsafe { libc::getresuid(real, effective, saved) };
         users
     }
 
     fn listen(path: &Path) -> OwnedFd {
         let (address, size) = sys::unix_address(path).unwrap();
-        // SAFETY: an address of that size.
+        // SAFETY: the address and its size are valid.
         unsafe {
             let socket = sys::owned(libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET, 0)).unwrap();
             sys::checked(libc::bind(socket.as_raw_fd(), (&raw const address).cast(), size)).unwrap();

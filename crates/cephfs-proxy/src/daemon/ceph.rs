@@ -1,4 +1,5 @@
-//! libcephfs, loaded at run time: 16.2 to 20.2 have all of this, and what a newer one adds is optional.
+//! libcephfs, loaded at run time. Versions 16.2 to 20.2 have all required functions; functions of newer ones are
+//! optional.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
@@ -24,23 +25,23 @@ type D = *mut CephDir;
 type P = *const CephPerms;
 type Text = *const c_char;
 
-/// Takes a name away: `ceph_ll_unlink` and `ceph_ll_rmdir`.
+/// The type of `ceph_ll_unlink` and `ceph_ll_rmdir`.
 pub type TakeAway = unsafe extern "C" fn(M, I, Text, P) -> c_int;
 
 /// `vinodeno_t`: an inode in a snapshot.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Vino {
-    /// Its number.
+    /// The inode's number.
     pub ino: u64,
-    /// The snapshot's.
+    /// The snapshot's number.
     pub snapshot: u64,
 }
 
 macro_rules! functions {
     (needed { $($name:ident: fn($($argument:ty),*) $(-> $result:ty)?;)* }
      optional { $($maybe:ident: fn($($maybe_argument:ty),*) $(-> $maybe_result:ty)?;)* }) => {
-        /// Its functions, by their own names; cephfs/libcephfs.h documents them.
+        /// libcephfs's functions by their own names; cephfs/libcephfs.h documents them.
         #[allow(missing_docs)]
         pub struct Ceph {
             $(pub $name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
@@ -48,7 +49,7 @@ macro_rules! functions {
         }
 
         impl Ceph {
-            /// Looks all of them up. The library stays loaded for good, as its threads do.
+            /// Looks up all functions. The library is never unloaded, since its threads never end.
             fn find(library: &'static libloading::Library) -> Result<Ceph, libloading::Error> {
                 // SAFETY: the types are those of libcephfs.h, which has not changed any of these since 12.
                 Ok(unsafe { Ceph {
@@ -120,7 +121,7 @@ functions! {
     }
 }
 
-/// Which libcephfs this is.
+/// The version of libcephfs.
 #[derive(Clone)]
 pub struct Version {
     /// Major, minor and patch.
@@ -130,9 +131,13 @@ pub struct Version {
 }
 
 impl Ceph {
-    /// Loads `path`, or what the system has under that name.
+    /// Loads libcephfs from `path`, or from the system's library path if it is a bare name.
+    ///
+    /// # Errors
+    ///
+    /// When the library cannot be loaded, or lacks a required function.
     pub fn load(path: &std::path::Path) -> anyhow::Result<&'static Ceph> {
-        // SAFETY: libcephfs's initialisers start no thread and ask nothing of us.
+        // SAFETY: libcephfs's initialisers start no thread and have no preconditions.
         let library = unsafe { libloading::Library::new(path) }.with_context(|| {
             format!("cannot load {}; on Debian and Ubuntu: apt-get install libcephfs2", path.display())
         })?;
@@ -141,11 +146,11 @@ impl Ceph {
         Ok(Box::leak(Box::new(ceph)))
     }
 
-    /// Asks it.
+    /// Calls `ceph_version`.
     pub fn version(&self) -> Version {
         let mut numbers = [0; 3];
         let [major, minor, patch] = &mut numbers;
-        // SAFETY: three places for numbers; the text is a constant of the library's.
+        // SAFETY: the three pointers are valid; the text is a constant of the library.
         let text = unsafe {
             let text = (self.ceph_version)(major, minor, patch);
             if text.is_null() { c"" } else { CStr::from_ptr(text) }

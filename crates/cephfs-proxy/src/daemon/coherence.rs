@@ -1,4 +1,5 @@
-//! What clients may keep copies of, for how long, and what makes them void: ../version_table.rs says how they see it.
+//! Which answers clients may cache, for how long, and what invalidates the copies. ../version_table.rs says how clients
+//! see that.
 
 use std::{
     sync::{
@@ -14,29 +15,29 @@ use crate::{
     wire::{Stamp, Statx},
 };
 
-/// Milliseconds for which a directory's attributes are kept, at most: CephFS adds up the sizes of what is below when it finds the time.
+/// The longest life of a directory's attributes, milliseconds: CephFS updates the recursive sizes in them with a delay.
 const DIRECTORY_LIFE: u32 = 1000;
 
-/// Things that one change touches, at most.
+/// The most objects that one change touches.
 const MOST: usize = 6;
 
-/// Something that can be copied.
+/// Something that clients can cache.
 #[derive(Clone, Copy)]
 pub enum Copied<'a> {
-    /// An inode's attributes; of a directory, also its list of names.
+    /// An inode's attributes, and a directory's list of names.
     Attributes(u64),
-    /// Who may do what with an inode, and its extended attributes.
+    /// An inode's permissions and extended attributes.
     Rights(u64),
-    /// What a name in a directory leads to.
+    /// The inode of a name in a directory.
     Name(u64, &'a [u8]),
 }
 
-/// What the daemon's mounts have in common.
+/// The state of all mounts' copies.
 pub struct Coherence {
     versions: &'static VersionTable,
-    /// Goes up with each beginning and each end of a change, and with each delegation.
+    /// Counts the beginnings and ends of changes, and the delegations.
     epoch: AtomicU64,
-    /// Milliseconds by which copies may be late to show what other clients of the cluster change; 0: not at all.
+    /// How late copies may show changes of the cluster's other clients, milliseconds; 0: no such copies.
     stale: u32,
 }
 
@@ -53,38 +54,39 @@ impl Coherence {
         self.stale > 0
     }
 
-    /// How long a copy is kept, at most.
+    /// The longest life of a copy.
     pub fn longest(&self) -> Duration {
         Duration::from_millis(self.stale.max(delegations::LIFE).into())
     }
 }
 
-/// How things were before libcephfs was asked.
+/// The versions before a call of libcephfs.
 pub struct Before {
     epoch: u64,
     name: Stamp,
 }
 
-/// A change under way.
+/// A change under way, which ends when this is dropped.
 pub struct Change<'m> {
     coherence: &'m Coherence,
     touched: [u32; MOST],
     count: usize,
 }
 
-/// Copies that can be made void without their mount.
+/// The copies that a delegation covers. They can be invalidated without their mount.
 pub struct Copies {
     coherence: Arc<Coherence>,
     versions: [u32; 2],
 }
 
 impl Copies {
-    /// A delegation covers the copies from now on. It does not cover those made before, which the versions alone cannot show.
+    /// Notes that a delegation covers copies from now on. It does not cover earlier copies, which the versions alone
+    /// cannot show; hence the epoch.
     pub fn delegated(&self) {
         self.coherence.epoch.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// What they say may be wrong from now on.
+    /// Invalidates the copies.
     pub fn void(&self) {
         self.coherence.epoch.fetch_add(1, Ordering::SeqCst);
         self.coherence.versions.begin(&self.versions);
@@ -102,7 +104,7 @@ impl Drop for Change<'_> {
 
 impl Mount {
     fn entry(&self, what: Copied<'_>) -> u32 {
-        // FNV-1a over the parts; the upper bits are the better ones.
+        // FNV-1a over the parts; the upper bits are distributed better.
         let mut hash = 0xcbf2_9ce4_8422_2325_u64 ^ self.number;
         let mut add = |bytes: &[u8]| {
             for byte in bytes {
@@ -117,7 +119,7 @@ impl Mount {
         (hash >> 40) as u32 % COUNT as u32
     }
 
-    /// A change of all this begins. It is over when what is returned is dropped: before the client is answered.
+    /// Begins a change of these objects. It ends when the returned value is dropped, which must be before the answer.
     pub fn change<const N: usize>(&self, what: &[Copied<'_>; N]) -> Change<'_> {
         const { assert!(N <= MOST) };
         let mut change = Change { coherence: &self.coherence, touched: [0; MOST], count: 0 };
@@ -135,7 +137,7 @@ impl Mount {
         self.coherence.may_be_stale()
     }
 
-    /// What a copy of these two would be stamped with, now, before libcephfs is asked for it.
+    /// The stamp of a copy that depends on these two. Take it before the call of libcephfs.
     pub fn stamp(&self, first: Copied<'_>, second: Copied<'_>) -> Stamp {
         let [first, second] = [first, second].map(|what| {
             let entry = self.entry(what);
@@ -145,24 +147,24 @@ impl Mount {
         Stamp { life: if changing { 0 } else { self.coherence.stale }, first, second }
     }
 
-    /// Likewise, for what an inode's delegation covers.
+    /// The stamp of a copy that an inode's delegation covers.
     fn stamp_delegated(&self, ino: u64, what: Copied<'_>) -> Stamp {
         let stamp = self.stamp(what, what);
         let delegated = stamp.life == 0 && !version_table::is_changing(stamp.first.1) && self.is_delegated(ino);
         Stamp { life: if delegated { delegations::LIFE } else { stamp.life }, ..stamp }
     }
 
-    /// Likewise, of an inode's attributes.
+    /// The stamp of an inode's attributes.
     pub fn stamp_attributes(&self, ino: u64) -> Stamp {
         self.stamp_delegated(ino, Copied::Attributes(ino))
     }
 
-    /// Likewise, of a directory's list of names, for who may see it.
+    /// The stamp of a directory's list of names, which also depends on the directory's permissions.
     pub fn stamp_list(&self, ino: u64) -> Stamp {
         self.stamp(Copied::Attributes(ino), Copied::Rights(ino))
     }
 
-    /// Likewise, of an inode's extended attributes.
+    /// The stamp of an inode's extended attributes.
     pub fn stamp_rights(&self, ino: u64) -> Stamp {
         self.stamp_delegated(ino, Copied::Rights(ino))
     }
@@ -173,22 +175,22 @@ impl Mount {
         Copies { coherence: self.coherence.clone(), versions }
     }
 
-    /// To be asked before a name is looked up.
+    /// The versions before a name is looked up.
     pub fn before(&self, parent: u64, name: &[u8]) -> Before {
         let epoch = self.coherence.epoch.load(Ordering::SeqCst);
         let stamp = self.stamp(Copied::Name(parent, name), Copied::Rights(parent));
-        // That one changes when the directory itself is moved.
+        // `..` changes when the directory itself is moved, so it is not cached.
         let life = if name == b".." { 0 } else { stamp.life };
         Before { epoch, name: Stamp { life, ..stamp } }
     }
 
-    /// The stamp for the attributes that came with a name, unless something has changed since `before`.
+    /// The stamp of the attributes that came with a name; `None` if anything has changed since `before`.
     pub fn since(&self, before: &Before, ino: u64) -> Option<Stamp> {
         let stamp = self.stamp_attributes(ino);
         (self.coherence.epoch.load(Ordering::SeqCst) == before.epoch).then_some(stamp)
     }
 
-    /// Held while names in these directories are taken away, so that what they lead to is known before.
+    /// Locks to hold while names are removed from these directories, so that their inodes are known before.
     pub fn taking_away(&self, parents: [u64; 2]) -> Vec<MutexGuard<'_, ()>> {
         if !self.may_be_stale() {
             return Vec::new();
@@ -201,13 +203,13 @@ impl Mount {
 }
 
 impl Before {
-    /// For what the name leads to.
+    /// The stamp of the name.
     pub fn name(&self) -> Stamp {
         self.name
     }
 }
 
-/// What is said of attributes, once they are known.
+/// Limits the life of a directory's attributes to [`DIRECTORY_LIFE`].
 pub fn limited(stamp: Stamp, statx: &Statx) -> Stamp {
     let directory = u32::from(statx.mode) & libc::S_IFMT == libc::S_IFDIR;
     if directory { Stamp { life: stamp.life.min(DIRECTORY_LIFE), ..stamp } } else { stamp }

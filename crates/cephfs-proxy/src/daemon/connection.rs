@@ -1,4 +1,5 @@
-//! One client: its socket, the memory it shares with us, and what it holds. What is in that memory is copied, checked, then used.
+//! One client: its socket, the memory that it shares with the daemon, and its objects. Values in that memory are copied
+//! and checked before they are used.
 
 use std::{
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
@@ -25,36 +26,36 @@ use crate::{
     wire::{Handle, Request},
 };
 
-/// After so many requests a worker turns to the other clients' before it goes on with this one's.
+/// The number of requests after which a worker turns to other clients.
 const TURN: usize = 64;
-/// What is served so soon is not worth another worker: to wake one takes as long.
+/// A request served in less time is not worth another worker, since waking one takes as long.
 const QUICK: Duration = Duration::from_micros(50);
 
-/// A client that has been welcomed.
+/// A connected client.
 pub struct Connection {
-    /// Never used for another one.
+    /// The connection's number, which is never reused.
     pub id: u64,
-    /// Who it is.
+    /// The client's credentials.
     pub peer: Peer,
-    /// What it holds. No call of libcephfs is made under this lock.
+    /// The client's objects. No function of libcephfs is called under this lock.
     pub handles: Mutex<Handles>,
-    /// What it shares with us.
+    /// The shared memory.
     pub mapping: Mapping,
-    /// Its first packet came by it, and its end is seen by it.
+    /// The socket, which shows when the client ends.
     pub socket: OwnedFd,
     bell: OwnedFd,
-    /// Slots that a worker has taken: what the client says of them meanwhile does not count.
+    /// A bit for each slot that a worker has taken. Until the answer, the client's bit in `submitted` is ignored.
     busy: AtomicU64,
     workers: AtomicU32,
-    /// Releases that were taken; and one takes them at a time.
+    /// The position up to which releases were taken. The lock ensures that one thread takes them at a time.
     released: Mutex<u32>,
     closed: AtomicBool,
-    /// We leave, not the client.
+    /// The daemon ends the connection, not the client.
     orderly: AtomicBool,
     spin: AdaptiveSpin,
-    /// Requests that were served.
+    /// The number of requests served.
     pub served: AtomicU64,
-    /// The last request was served in a moment: so may be the next.
+    /// The last request was served quickly, so the next one is expected to be quick.
     is_quick: AtomicBool,
 }
 
@@ -77,7 +78,7 @@ impl Drop for PollGuard<'_> {
 }
 
 impl Connection {
-    /// A new one.
+    /// A new connection.
     pub fn new(id: u64, peer: Peer, socket: OwnedFd, mapping: Mapping, bell: OwnedFd) -> Connection {
         mapping.control().seen.0.connection.store(id, Ordering::Relaxed);
         Connection {
@@ -98,23 +99,24 @@ impl Connection {
         }
     }
 
-    /// The eventfd that the client rings.
+    /// The eventfd by which the client wakes a worker.
     pub fn bell(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }
 
-    /// From now on no request of it is begun.
+    /// From now on, no request of the client is begun.
     pub fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
     }
 
-    /// The daemon ends: when the last request of this client is answered, what it wrote is flushed, and it is told so.
+    /// Notes that the daemon ends. After the client's last request, the daemon flushes the client's writes and sets
+    /// `settled`.
     pub fn settle(&self) {
         self.orderly.store(true, Ordering::SeqCst);
     }
 
-    /// Answers what has been submitted, on the calling thread, until there is no more or it is others' turn.
-    /// `room` is for a message.
+    /// Serves the client's requests on the calling thread, until there are none left or it is other clients' turn.
+    /// `room`: a buffer for a message.
     pub fn work(&self, shared: &Shared, pool: &Pool, room: &mut [u8; MESSAGE_SIZE]) {
         let most = shared.limits.workers_per_client();
         if self.workers.fetch_add(1, Ordering::SeqCst) < most {
@@ -132,20 +134,20 @@ impl Connection {
                 looks = self.answer(shared, slot, room, &mut polling);
             }
         }
-        // Whoever finds too many workers here leaves, and relies on those to see what it saw.
+        // A worker that finds too many others here leaves, and relies on them to see the request that it saw.
         if self.workers.fetch_sub(1, Ordering::SeqCst) <= most {
             self.call_another();
         }
     }
 
-    /// Has another worker see to what is submitted.
+    /// Wakes another worker if requests are waiting.
     fn call_another(&self) {
         if self.waiting() != 0 {
             sys::ring(self.bell());
         }
     }
 
-    /// Slots that are submitted and not taken.
+    /// A bit for each slot that is submitted and not taken; 0 if the connection is closed.
     fn waiting(&self) -> u64 {
         if self.closed.load(Ordering::SeqCst) {
             return 0;
@@ -155,7 +157,7 @@ impl Connection {
             & (u64::MAX >> (64 - layout::SLOTS))
     }
 
-    /// Takes a slot that is submitted.
+    /// Takes a submitted slot; `None` if there is none.
     fn take(&self) -> Option<usize> {
         loop {
             let waiting = self.waiting();
@@ -167,13 +169,13 @@ impl Connection {
                 if self.mapping.control().submitted.0.fetch_and(!bit, Ordering::SeqCst) & bit != 0 {
                     return Some(bit.trailing_zeros() as usize);
                 }
-                // Another worker has taken and answered it since we looked; the client may be filling it again.
+                // Another worker has taken and answered the slot meanwhile; the client may be filling it again.
                 self.busy.fetch_and(!bit, Ordering::SeqCst);
             }
         }
     }
 
-    /// Serves a request, and says how often to look for the next.
+    /// Serves a request. Returns how often to poll for the next one.
     fn answer<'c>(
         &'c self,
         shared: &Shared,
@@ -204,7 +206,7 @@ impl Connection {
         line.result.store(result, Ordering::Relaxed);
         // The slot may be submitted again as soon as its state says so.
         self.busy.fetch_and(!(1 << slot), Ordering::SeqCst);
-        // Before the client has its answer, so that it cannot be faster.
+        // The flag is set before the answer, so that the client sees it when it submits the next request.
         polling.get_or_insert_with(|| PollGuard::new(&self.mapping));
         if line.state.swap(layout::ANSWERED, Ordering::SeqCst) == layout::AWAITED {
             sys::futex_wake(&line.state, 1);
@@ -215,13 +217,13 @@ impl Connection {
         self.spin.looks()
     }
 
-    /// Lets go of what the client has not asked for again for so long.
+    /// Releases inodes that have been idle for `limit`.
     pub fn expire(&self, limit: Duration) {
         let gone = lock(&self.handles).expire(limit);
         drop(gone);
     }
 
-    /// Takes what the client gives back without asking for an answer: not more than there can be, whatever it says.
+    /// Takes the client's releases. The client's positions are not trusted: at most as many are taken as the ring has.
     pub fn take_releases(&self) {
         let control = self.mapping.control();
         let Ok(mut head) = self.released.try_lock() else { return };
@@ -247,9 +249,10 @@ impl Connection {
 }
 
 impl Connection {
-    /// The cluster has given us up (EBLOCKLISTED, which is ESHUTDOWN), as it does when it has not heard of us for a minute: nothing that was
-    /// opened through that mount will ever work again. So the client goes, and finds us again with a mount that is new. Others that it has
-    /// may be as good as ever, and somebody else's, too: it finds those again as they are.
+    /// Handles the cluster's eviction of this daemon (EBLOCKLISTED, which is ESHUTDOWN), as after a minute without
+    /// contact. Nothing that was opened through that mount will work again. So the client is disconnected, and gets a
+    /// new mount when it reconnects. Its other mounts may still work and are shared with other clients; it gets the
+    /// same ones again.
     fn expel(&self, shared: &Shared, mount: Option<Handle>) {
         self.close();
         tracing::warn!("the cluster has evicted us: process {} has to mount again", self.peer.pid);
@@ -259,13 +262,13 @@ impl Connection {
         {
             shared.mounts.give_up(&mount);
         }
-        // SAFETY: takes no pointer.
+        // SAFETY: the call takes no pointer.
         unsafe { libc::shutdown(self.socket.as_raw_fd(), libc::SHUT_RDWR) };
     }
 }
 
 impl Drop for Connection {
-    /// What the client holds goes after this, and the socket, by which it hears of it, last.
+    /// The client's objects are dropped after this, and last the socket, whose end tells the client.
     fn drop(&mut self) {
         if !self.orderly.load(Ordering::SeqCst) {
             return;

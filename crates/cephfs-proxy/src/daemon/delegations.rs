@@ -58,7 +58,7 @@ pub struct Delegation {
     ino: u64,
     copies: Copies,
     revoked: AtomicBool,
-    /// Locked while it is taken or given back; never in the callback.
+    /// Locked while the delegation is taken or returned; never in the callback.
     opened: Mutex<Option<Opened>>,
     returns: mpsc::Sender<Arc<Delegation>>,
 }
@@ -68,7 +68,7 @@ pub struct Delegation {
 pub struct Delegations {
     held: HashMap<u64, Arc<Delegation>>,
     order: VecDeque<u64>,
-    /// When it may be worth asking.
+    /// By file: when to request a delegation again.
     asked: HashMap<u64, Instant>,
     /// Files that are open for writing.
     writers: HashMap<u64, Vec<Weak<File>>>,
@@ -94,7 +94,7 @@ fn returns() -> Option<&'static mpsc::Sender<Arc<Delegation>>> {
 
 /// Called by libcephfs, with its lock held, when another client of the cluster or of this daemon wants the file.
 unsafe extern "C" fn recalled(_file: *mut CephFile, delegation: *mut c_void) {
-    // SAFETY: `take` gave it for this; it stays until the delegation has been given back.
+    // SAFETY: `take` passed an Arc's pointer, whose reference `give_back` drops only after the last callback.
     let delegation = unsafe {
         Arc::increment_strong_count(delegation.cast_const().cast::<Delegation>());
         Arc::from_raw(delegation.cast_const().cast::<Delegation>())
@@ -137,7 +137,7 @@ impl Delegation {
 impl Mount {
     /// Enables delegations on the mount: libcephfs grants none without a recall timeout.
     pub fn allow_delegations(&self) {
-        // SAFETY: a mount that works.
+        // SAFETY: the file system is mounted.
         unsafe { (self.ceph().ceph_set_deleg_timeout)(self.raw(), RECALL_LIMIT) };
     }
 
@@ -211,7 +211,7 @@ impl Mount {
             returns: returns.clone(),
         };
         let taken = Arc::new(delegation).take(self, inode, writer.as_deref());
-        // A client that closes the file meanwhile leaves the last reference to us.
+        // If a client has closed the file meanwhile, this is the last reference.
         drop(writer);
         taken
     }

@@ -1,5 +1,5 @@
-//! `/metrics`: what was counted, and how things stand, by Prometheus' names. docs/cephfs-proxy.md has the list, too; a test holds the two
-//! together. How many series there can be is fixed: operations, refusals and limits are.
+//! `/metrics`: counters and gauges in Prometheus' format. docs/cephfs-proxy.md lists them, too; a test compares the
+//! lists. The number of series is bounded by the numbers of operations, refusals and limits.
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
@@ -12,9 +12,9 @@ use super::{
 };
 use crate::layout::{DATA_SIZE, SLOTS};
 
-/// The daemon's page.
+/// The source of the metrics page.
 pub struct Exporter {
-    /// What it tells of.
+    /// The daemon's state.
     pub shared: Arc<Shared>,
 }
 
@@ -29,7 +29,7 @@ impl Source for Exporter {
     }
 }
 
-/// How things stand at one moment.
+/// All figures at one moment.
 struct Standing {
     operations: Vec<(&'static str, Sum)>,
     connections: usize,

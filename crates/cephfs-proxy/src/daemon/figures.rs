@@ -1,5 +1,5 @@
-//! What is counted: requests by operation, connections, refusals. Counting takes no lock and shares next to no cache line: each worker
-//! has one of a few shards, which are summed up when somebody asks.
+//! Counters of requests by operation, of connections and of refusals. Counting takes no lock, and hardly shares cache
+//! lines: each worker uses one of a few shards, which are summed up for a scrape.
 
 use std::{
     array,
@@ -15,32 +15,32 @@ use model::{BUCKETS, Histogram};
 use crate::wire::OPERATIONS;
 
 const SHARDS: usize = 8;
-/// The operation of what is none.
+/// The place of messages with an invalid operation.
 const NONE: usize = 0;
 
-/// Why somebody or something is turned away.
+/// Why a connection or a request is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// A connection: the user may not.
+    /// A connection: the user is not allowed.
     User,
     /// A connection: there are too many.
     Connections,
-    /// A connection: another version, or no hello at all.
+    /// A connection: another version of the protocol, or no valid hello.
     Protocol,
     /// A connection: out of memory or descriptors.
     Resources,
-    /// A request: it cannot be understood.
+    /// A request: it cannot be decoded.
     Malformed,
-    /// A request: the client holds no such thing.
+    /// A request: the client has no such object.
     Handle,
-    /// A request: the client holds too many things.
+    /// A request: the client has too many objects.
     Handles,
-    /// A request: what the client holds takes too much memory.
+    /// A request: the client's objects take too much memory.
     Memory,
 }
 
 impl Refusal {
-    /// All of them, in order, and what they are called.
+    /// All refusals, in order, with their names in the metrics.
     pub const ALL: [(Refusal, &'static str); 8] = [
         (Refusal::User, "user"),
         (Refusal::Connections, "connections"),
@@ -52,12 +52,12 @@ impl Refusal {
         (Refusal::Memory, "memory"),
     ];
 
-    /// Whether it is a connection's, not a request's.
+    /// Whether a connection is refused, not a request.
     pub fn is_of_connection(self) -> bool {
         (self as usize) < Refusal::Malformed as usize
     }
 
-    /// Of a request that ended so, if that was one.
+    /// The refusal that a request's result means, if any.
     fn of(result: i64) -> Option<Refusal> {
         match i32::try_from(-result).unwrap_or_default() {
             libc::EBADMSG => Some(Refusal::Malformed),
@@ -69,17 +69,17 @@ impl Refusal {
     }
 }
 
-/// All figures.
+/// All counters.
 pub struct Figures {
-    /// Whether requests are counted: only if somebody can ask.
+    /// Whether requests are counted: only if there is a metrics server.
     pub on: bool,
-    /// Connections so far.
+    /// The number of connections so far.
     pub connections: AtomicU64,
     refused: [AtomicU64; Refusal::ALL.len()],
     shards: [Shard; SHARDS],
 }
 
-/// By operation; what is never asked for takes no room.
+/// The counters by operation; operations that are never used take no memory.
 #[repr(align(64))]
 struct Shard([OnceLock<Box<Figure>>; OPERATIONS.len()]);
 
@@ -96,23 +96,23 @@ struct Times {
     buckets: [AtomicU64; BUCKETS],
 }
 
-/// One operation, in all shards.
+/// The sums of one operation over all shards.
 #[derive(Default)]
 pub struct Sum {
-    /// Requests that went well.
+    /// The number of successful requests.
     pub good: u64,
-    /// And those that did not.
+    /// The number of failed requests.
     pub failed: u64,
-    /// Data that they moved.
+    /// The bytes that they moved.
     pub bytes: u64,
-    /// From submitted until taken, where that is known.
+    /// The times from submission until a worker took the request, where known.
     pub waiting: Histogram,
-    /// From then until served.
+    /// The times from then until the request was served.
     pub libcephfs: Histogram,
 }
 
 impl Figures {
-    /// None yet.
+    /// Counters at zero.
     pub fn new(on: bool) -> Figures {
         Figures {
             on,
@@ -122,17 +122,17 @@ impl Figures {
         }
     }
 
-    /// Somebody or something was turned away.
+    /// Counts a refusal.
     pub fn refuse(&self, why: Refusal) {
         self.refused[why as usize].fetch_add(1, Relaxed);
     }
 
-    /// How often that happened.
+    /// The number of refusals of this kind.
     pub fn refused(&self, why: Refusal) -> u64 {
         self.refused[why as usize].load(Relaxed)
     }
 
-    /// A request is over. Nanoseconds; `waited` 0: unknown.
+    /// Counts a finished request. `waited` and `served` are nanoseconds; `waited` 0: not known.
     pub fn count(&self, operation: u16, result: i64, bytes: u64, waited: u64, served: u64) {
         let known = OPERATIONS.get(usize::from(operation)).is_some_and(|name| !name.is_empty());
         let place = if known { usize::from(operation) } else { NONE };
@@ -151,7 +151,7 @@ impl Figures {
         }
     }
 
-    /// Every operation that was asked for, with its name.
+    /// The sums of all operations that were used, with their names.
     pub fn sums(&self) -> Vec<(&'static str, Sum)> {
         let named = |place: usize| if place == NONE { "unknown" } else { OPERATIONS[place] };
         let all = (0..OPERATIONS.len()).filter_map(|place| Some((named(place), self.sum(place)?)));
@@ -172,7 +172,7 @@ impl Figures {
     }
 }
 
-/// The calling thread's.
+/// The calling thread's shard.
 fn shard() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local!(static OWN: Cell<usize> = const { Cell::new(usize::MAX) });

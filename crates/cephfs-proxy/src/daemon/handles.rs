@@ -1,7 +1,7 @@
-//! What a connection holds: numbers that mean something to it alone, each with what it stands for.
+//! The objects of a connection, by handles that are valid for this connection only.
 //!
-//! Whoever works on something has an `Arc` of it, so that another of the client's threads can give it back meanwhile: it goes with the
-//! last who has it.
+//! A worker that uses an object holds an `Arc` of it, so that another thread of the client can release the object
+//! meanwhile. The object is dropped with its last `Arc`.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -20,22 +20,22 @@ use crate::{
 
 /// A mount as one client sees it.
 pub struct ClientMount {
-    /// Until it is mounted.
+    /// The preparation; `None` once it is mounted.
     pub draft: Mutex<Option<Draft>>,
-    /// Once it is.
+    /// The mount, once it is mounted.
     pub mounted: Mutex<Option<Arc<Mount>>>,
-    /// Its working directory, from the root.
+    /// The client's working directory, from the root.
     pub directory: Mutex<std::ffi::CString>,
 }
 
-/// Pairs a pointer of libcephfs's with its mount, which stays as long as it does.
+/// Pairs a pointer of libcephfs with its mount, which must outlive it.
 macro_rules! owned {
     ($(#[$doc:meta])* $name:ident $raw:ty, $put:ident $(, $(#[$more_doc:meta])* $more:ident: $type:ty)?) => {
         $(#[$doc])*
         pub struct $name {
-            /// Through which it was opened.
+            /// The mount through which it was opened.
             pub mount: Arc<Mount>,
-            /// For libcephfs.
+            /// libcephfs's pointer.
             pub raw: *mut $raw,
             /// The inode's number.
             pub ino: u64,
@@ -44,16 +44,16 @@ macro_rules! owned {
 
         // SAFETY: libcephfs guards it with the mount's lock.
         unsafe impl Send for $name {}
-        // SAFETY: likewise.
+        // SAFETY: libcephfs guards it with the mount's lock.
         unsafe impl Sync for $name {}
 
         impl $name {
-            /// Gives it back, and says what libcephfs says to that.
+            /// Closes it. Returns libcephfs's result.
             #[allow(dead_code, reason = "nobody asks that of an inode")]
             pub fn give_back(self) -> i32 {
                 self.parting();
                 let mut this = std::mem::ManuallyDrop::new(self);
-                // SAFETY: it is given back once: `this` is not dropped; its mount is, afterwards, and only once.
+                // SAFETY: `this` is never dropped, so the pointer is closed once, here; then the mount is dropped once.
                 unsafe {
                     let result = (this.mount.ceph().$put)(this.mount.raw(), this.raw);
                     std::ptr::drop_in_place(&raw mut this.mount);
@@ -65,7 +65,7 @@ macro_rules! owned {
         impl Drop for $name {
             fn drop(&mut self) {
                 self.parting();
-                // SAFETY: it is given back once: here.
+                // SAFETY: the pointer is closed once: here, or in `give_back`, which does not drop.
                 unsafe { (self.mount.ceph().$put)(self.mount.raw(), self.raw) };
             }
         }
@@ -75,7 +75,7 @@ macro_rules! owned {
 owned!(
     /// An inode, with one reference.
     Inode CephInode, ceph_ll_put,
-    /// Whether there can be names in it.
+    /// Whether it can contain names.
     is_directory: bool);
 owned!(
     /// An open file.
@@ -95,8 +95,9 @@ impl Dir {
 }
 
 impl File {
-    /// `ceph_ll_fsync`, of all there is: asked for the data only, libcephfs leaves the size behind, and what was appended would not survive
-    /// us. It also says 0 when the cluster has evicted us and what was written is lost.
+    /// `ceph_ll_fsync` of data and attributes. With data only, libcephfs does not write the size, and appended bytes
+    /// would not survive the daemon. libcephfs also returns 0 if the cluster has evicted the daemon and the writes are
+    /// lost; this checks for that.
     pub fn sync(&self) -> i32 {
         // SAFETY: the file is held.
         let result = unsafe { (self.mount.ceph().ceph_ll_fsync)(self.mount.raw(), self.raw, 0) };
@@ -108,38 +109,38 @@ impl File {
     }
 }
 
-/// In whose name something is done.
+/// The identity of a request.
 pub struct Perms {
-    /// Whose functions these are.
+    /// The library.
     pub ceph: &'static Ceph,
-    /// For them.
+    /// libcephfs's pointer.
     pub raw: *mut CephPerms,
-    /// Further groups: libcephfs points at them and makes no copy (libcephfs.h).
+    /// The supplementary groups: libcephfs keeps a pointer to them and makes no copy (libcephfs.h).
     pub groups: Box<[u32]>,
 }
 
 impl Perms {
-    /// `ceph_userperm_new`; none if there is no memory.
+    /// `ceph_userperm_new`; `None` if memory is exhausted.
     pub fn new(ceph: &'static Ceph, uid: u32, gid: u32, mut groups: Box<[u32]>) -> Option<Perms> {
-        // SAFETY: as many groups as it is told, which stay where they are as long as it does.
+        // SAFETY: the pointer and the number of groups match, and the box keeps the groups in place as long as `raw`.
         let raw = unsafe { (ceph.ceph_userperm_new)(uid, gid, groups.len() as i32, groups.as_mut_ptr()) };
         (!raw.is_null()).then_some(Perms { ceph, raw, groups })
     }
 }
 
-// SAFETY: it is never changed.
+// SAFETY: the identity is never changed.
 unsafe impl Send for Perms {}
-// SAFETY: likewise.
+// SAFETY: the identity is never changed.
 unsafe impl Sync for Perms {}
 
 impl Drop for Perms {
     fn drop(&mut self) {
-        // SAFETY: made by `ceph_userperm_new`, and nobody uses it any more.
+        // SAFETY: `ceph_userperm_new` made it, and no borrow outlives the value.
         unsafe { (self.ceph.ceph_userperm_destroy)(self.raw) };
     }
 }
 
-/// What a handle stands for.
+/// An object of a connection.
 #[derive(Clone)]
 pub enum Held {
     /// A mount.
@@ -148,7 +149,7 @@ pub enum Held {
     Inode(Arc<Inode>),
     /// A file.
     File(Arc<File>),
-    /// A directory; one reads it at a time.
+    /// An open directory, which one worker reads at a time.
     Dir(Arc<Mutex<Dir>>),
     /// An identity.
     Perms(Arc<Perms>),
@@ -158,39 +159,39 @@ struct Place {
     generation: u32,
     /// The mount's handle; 0 for what belongs to none.
     owner: Handle,
-    /// How often an inode was handed out.
+    /// How many references to an inode the client has.
     count: u64,
-    /// Since when the client has not had it, if it may stay.
+    /// Since when the client has released all references, if the inode may stay.
     idle: Option<Instant>,
-    /// Whether it is among those that rest.
+    /// Whether the handle is in `resting`.
     queued: bool,
     held: Option<Held>,
 }
 
-/// All that a connection holds.
+/// All objects of a connection.
 #[derive(Default)]
 pub struct Handles {
     places: Vec<Place>,
     free: Vec<u32>,
     weight: usize,
-    /// Inodes that the client has already, so that it gets the same handle again.
+    /// The handles of the client's inodes, so that an inode gets the same handle again.
     inodes: HashMap<(Handle, usize), Handle>,
-    /// Those that were idle at that time, and perhaps still are; each once.
+    /// Handles of inodes that became idle at that time, and may still be idle; each once.
     resting: VecDeque<(Instant, Handle)>,
 }
 
 impl Handles {
-    /// How many there are.
+    /// The number of objects.
     pub fn len(&self) -> usize {
         self.places.len() - self.free.len()
     }
 
-    /// Bytes that they take, at most.
+    /// The upper bound of the memory of all objects, bytes.
     pub fn weight(&self) -> usize {
         self.weight
     }
 
-    /// A handle for something.
+    /// Adds an object and returns its handle.
     pub fn add(&mut self, owner: Handle, held: Held) -> Handle {
         self.weight += held.weight();
         let index = self.free.pop().unwrap_or_else(|| {
@@ -204,8 +205,8 @@ impl Handles {
         Handle(u64::from(place.generation) << 32 | u64::from(index))
     }
 
-    /// A handle for an inode: the one that there is, if there is one. Then what is left over is returned, to be dropped where no
-    /// lock is held.
+    /// Adds an inode, or a reference to it if the client has it already. Returns the handle, and a surplus reference to
+    /// be dropped where no lock is held.
     pub fn add_inode(&mut self, owner: Handle, inode: Inode) -> (Handle, Option<Inode>) {
         let key = (owner, inode.raw as usize);
         if let Some(&handle) = self.inodes.get(&key)
@@ -228,7 +229,7 @@ impl Handles {
         if place.generation == generation && place.held.is_some() { Ok(place) } else { Err(Errno(libc::EBADF)) }
     }
 
-    /// What `handle` stands for, if it belongs to `owner`.
+    /// The object of `handle`, if it belongs to the mount `owner`.
     pub fn get(&mut self, owner: Handle, handle: Handle) -> Result<Held, Errno> {
         let place = self.place(handle)?;
         if place.owner != owner {
@@ -237,7 +238,7 @@ impl Handles {
         place.held.clone().ok_or(Errno(libc::EBADF))
     }
 
-    /// Takes it away from the client. To be dropped where no lock is held.
+    /// Removes an object. Drop it where no lock is held.
     pub fn remove(&mut self, owner: Handle, handle: Handle) -> Result<Held, Errno> {
         self.get(owner, handle)?;
         let place = self.place(handle)?;
@@ -250,7 +251,8 @@ impl Handles {
         Ok(held)
     }
 
-    /// The client gives an inode back so many times, or a file or directory. What is returned then is to be dropped where no lock is held.
+    /// Releases `count` references to an inode, or a file or directory. Returns the object if it was the last
+    /// reference; drop it where no lock is held.
     pub fn release(&mut self, handle: Handle, count: u64) -> Option<Held> {
         let place = self.place(handle).ok()?;
         match place.held {
@@ -281,7 +283,8 @@ impl Handles {
         self.remove(owner, handle).ok()
     }
 
-    /// Those that are gone meanwhile leave their entries behind: no more of these than there are places.
+    /// Queues an idle inode. Entries of inodes that are gone stay in the queue; if there are too many, they are removed
+    /// first.
     fn rest(&mut self, now: Instant, handle: Handle) {
         if self.resting.len() > 2 * self.places.len() {
             let mut resting = std::mem::take(&mut self.resting);
@@ -291,12 +294,12 @@ impl Handles {
         self.resting.push_back((now, handle));
     }
 
-    /// All that is held, of one kind.
+    /// All objects for which `kind` returns a value.
     pub fn all<T>(&self, kind: impl Fn(&Held) -> Option<T>) -> Vec<T> {
         self.places.iter().filter_map(|place| place.held.as_ref().and_then(&kind)).collect()
     }
 
-    /// Takes away inodes that have been idle for that long. To be dropped where no lock is held.
+    /// Removes inodes that have been idle for `limit`. Drop them where no lock is held.
     pub fn expire(&mut self, limit: Duration) -> Vec<Held> {
         let mut gone = Vec::new();
         while let Some(&(since, handle)) = self.resting.front()
@@ -320,7 +323,7 @@ impl Handles {
         gone
     }
 
-    /// Takes away all that belongs to a mount, in an order in which it can be dropped.
+    /// Removes all objects of a mount, in an order in which they can be dropped.
     pub fn remove_all(&mut self, owner: Handle) -> Vec<Held> {
         let theirs: Vec<Handle> = self
             .places

@@ -1,4 +1,5 @@
-//! Where clients arrive: who may enter is welcomed with shared memory and a bell, everybody else is told why not.
+//! Accepts clients. A client that may connect gets shared memory and an eventfd; any other gets the reason of the
+//! refusal.
 
 use std::{
     collections::HashMap,
@@ -18,7 +19,7 @@ use crate::{
     },
 };
 
-/// Who has not said hello by then never will.
+/// How long a client may take to send its hello.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 enum Client {
@@ -26,7 +27,7 @@ enum Client {
     Welcomed(Arc<Connection>),
 }
 
-/// All clients, from their arrival to their end.
+/// All clients, from `accept` to their end.
 pub struct Lobby {
     shared: Arc<Shared>,
     pool: Arc<Pool>,
@@ -37,33 +38,33 @@ pub struct Lobby {
 }
 
 impl Lobby {
-    /// An empty one.
+    /// A lobby without clients. `users`: those that may connect, besides root.
     pub fn new(shared: Arc<Shared>, pool: Arc<Pool>, users: Vec<u32>) -> io::Result<Lobby> {
-        // SAFETY: no pointers.
+        // SAFETY: the call takes no pointer.
         let epoll = sys::owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
         Ok(Lobby { shared, pool, users, epoll, clients: HashMap::new(), next: 1 })
     }
 
-    /// Waits for something to read.
+    /// Adds a descriptor to wait for; [`Lobby::wait`] reports it by `id`.
     pub fn watch(&self, fd: &impl AsFd, id: u64) -> io::Result<()> {
         let mut event = libc::epoll_event { events: (libc::EPOLLIN | libc::EPOLLRDHUP) as u32, u64: id };
         let (epoll, fd) = (self.epoll.as_raw_fd(), fd.as_fd().as_raw_fd());
-        // SAFETY: the event is only read.
+        // SAFETY: the kernel only reads the event.
         sys::checked(unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, fd, &mut event) }).map(drop)
     }
 
-    /// Does not wait for it any more.
+    /// Removes a descriptor.
     pub fn forget(&self, fd: &impl AsFd) {
         let (epoll, fd) = (self.epoll.as_raw_fd(), fd.as_fd().as_raw_fd());
-        // SAFETY: takes no event.
+        // SAFETY: EPOLL_CTL_DEL ignores the event.
         unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_DEL, fd, std::ptr::null_mut()) };
     }
 
-    /// What there is to read, by the ids given to `watch`.
+    /// Waits at most for `limit`. Returns the ids of readable descriptors.
     pub fn wait(&self, limit: Duration) -> io::Result<Vec<u64>> {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 64];
         let limit = limit.as_millis() as i32;
-        // SAFETY: room for 64.
+        // SAFETY: the buffer has room for 64 events.
         let count = unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), events.as_mut_ptr(), 64, limit) };
         match sys::checked(count) {
             Ok(count) => Ok(events[..count as usize].iter().map(|event| event.u64).collect()),
@@ -72,7 +73,7 @@ impl Lobby {
         }
     }
 
-    /// Lets in whoever is at the door.
+    /// Accepts all waiting clients.
     pub fn accept(&mut self, listener: &OwnedFd) -> io::Result<()> {
         while let Some(socket) = run::accept(listener.as_fd())? {
             let id = self.next;
@@ -83,11 +84,11 @@ impl Lobby {
         Ok(())
     }
 
-    /// A client has said something, or is gone.
+    /// Handles a client whose socket is readable: it has sent its hello, or is gone.
     pub fn see(&mut self, id: u64) {
         match self.clients.remove(&id) {
             Some(Client::Arrived { socket, .. }) => self.arrived(id, socket),
-            // There is nothing to be said by the socket any more: it is gone, or it is none of ours.
+            // A client sends nothing after its hello: it is gone, or it violates the protocol.
             Some(Client::Welcomed(connection)) => self.leave(connection),
             None => {}
         }
@@ -186,7 +187,7 @@ impl Lobby {
         sys::send_packet(socket, writer.written(), descriptors)
     }
 
-    /// Shows the door to whoever never said hello, and takes what clients have given back in silence.
+    /// Drops clients that sent no hello in time, and has a worker take releases.
     pub fn tick(&mut self) {
         let before = self.clients.len();
         self.clients.retain(|_, client| !matches!(client, Client::Arrived { since, .. } if since.elapsed() > PATIENCE));
@@ -203,7 +204,7 @@ impl Lobby {
         }
     }
 
-    /// Nobody enters any more, and all leave.
+    /// Accepts no more clients, and disconnects all.
     pub fn close(&mut self) {
         for (_, client) in std::mem::take(&mut self.clients) {
             if let Client::Welcomed(connection) = client {

@@ -1,4 +1,5 @@
-//! The daemon: one thread that sees clients come and go, and a pool of workers that answers them.
+//! The daemon: a main thread, which accepts clients and notices when they leave, and a pool of workers, which serve
+//! requests.
 
 mod ceph;
 mod coherence;
@@ -26,46 +27,46 @@ use std::{
 
 pub use run::run;
 
-/// What it is asked to do.
+/// The daemon's options.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Where to listen, unless systemd hands over a socket.
+    /// The path of the socket, unless systemd hands over a socket.
     pub socket: PathBuf,
-    /// Its permissions.
+    /// The socket's permissions.
     pub mode: u32,
-    /// libcephfs.
+    /// The path of libcephfs.
     pub library: PathBuf,
-    /// Users who may connect, besides root.
+    /// Users that may connect, besides root.
     pub users: Vec<u32>,
-    /// A folder for what the next daemon has to know.
+    /// The directory that keeps the names of sessions for the next daemon.
     pub state: PathBuf,
-    /// Milliseconds by which what other clients of the cluster change may be seen late.
+    /// How late changes of the cluster's other clients may be seen, milliseconds.
     pub stale: u32,
-    /// How long a mount stays that nobody uses.
+    /// How long an unused mount stays mounted.
     pub linger: Duration,
-    /// Where its figures are served, if they are.
+    /// The address of the metrics server; `None`: no server.
     pub metrics: Option<SocketAddr>,
-    /// And the limits.
+    /// The limits.
     pub limits: Limits,
 }
 
-/// What clients can use up, at most.
+/// Limits on what clients can use.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Connections.
+    /// The most connections.
     pub clients: usize,
-    /// What one of them holds: inodes, files, directories, identities, mounts.
+    /// The most objects of one connection: inodes, files, directories, identities, mounts.
     pub handles: usize,
-    /// Bytes that this takes, by the weights in weight.rs.
+    /// The most bytes of one connection's objects, by the bounds in weight.rs.
     pub memory: usize,
-    /// Threads that answer them.
+    /// The most worker threads.
     pub workers: usize,
-    /// Most delegations held for one mount.
+    /// The most delegations of one mount.
     pub delegations: usize,
 }
 
 impl Limits {
-    /// How many workers are at one client's disposal at once.
+    /// The most workers that serve one client at a time.
     fn workers_per_client(&self) -> u32 {
         (self.workers as u32 / 4).max(2)
     }
@@ -80,11 +81,11 @@ struct Shared {
     limits: Limits,
     figures: figures::Figures,
     pool: OnceLock<Weak<pool::Pool>>,
-    /// The version table, as clients map it.
+    /// The descriptor by which clients map the version table.
     versions: std::os::fd::OwnedFd,
 }
 
-/// A lock whose owner panicked is as good as any: nothing is left half done under one.
+/// Locks a mutex, even if a thread panicked while it held it: no code under a lock can leave its data half updated.
 fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

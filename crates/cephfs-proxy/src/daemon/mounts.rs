@@ -1,4 +1,4 @@
-//! Mounts of CephFS: prepared by one client each, then shared by all whose configuration is the same.
+//! Mounts of CephFS. Each client prepares its mount; clients with the same configuration share one.
 
 use std::{
     collections::HashMap,
@@ -26,29 +26,30 @@ use crate::{
     wire::{Errno, Statx},
 };
 
-/// Bytes of options that a client can set before it mounts.
+/// The most bytes of configuration that a client can set before it mounts.
 const MOST_CONFIGURATION: usize = 1 << 20;
 
-/// An option of libcephfs, its default, and what it is here if nobody has asked for anything else.
+/// An option of libcephfs, its default, and the value to set if the option has its default.
 type Tuned = (&'static CStr, &'static CStr, &'static CStr);
 
-/// Before it is initialised, which is when libcephfs looks. From so many bytes on, libcephfs begins to write back before it must: 8 MiB, meant for one client, is what each of
-/// many has written in a moment, and to write back all the time is slower than to write. This is half of client_oc_max_dirty.
+/// Options to set before `ceph_init`, which reads them. From client_oc_target_dirty bytes on, libcephfs writes back
+/// early. Its default of 8 MiB is meant for one client; many clients exceed it at once, and constant write-back slows
+/// writes down. The new value is half of client_oc_max_dirty.
 const WRITING_BACK: &[Tuned] = &[(c"client_oc_target_dirty", c"8388608", c"52428800")];
 
-/// Once it is mounted, and the cluster's own configuration known. What libcephfs notes of its calls for the report of a crash takes longer
-/// than most of them, and wakes a thread for each.
+/// Options to set after mounting, when the cluster's own configuration is known. libcephfs logs its calls in memory for
+/// crash reports. That takes longer than most calls, and wakes a thread for each.
 const NOTES: &[Tuned] = &[(c"debug_client", c"0/5", c"0/0"), (c"debug_objectcacher", c"0/5", c"0/0")];
 
 /// CEPH_STATX_MODE.
 const STATX_MODE: u32 = 1;
 
-/// What makes two mounts the same.
+/// The configuration of a mount; mounts with equal keys are shared.
 #[derive(Clone, PartialEq, Eq, Hash, Default)]
 struct Key(Vec<u8>);
 
 impl Key {
-    /// Adds a step, unmistakably.
+    /// Adds a step of the preparation, encoded unambiguously.
     fn add(&mut self, step: u8, parts: &[&[u8]]) -> Result<(), Errno> {
         if self.0.len() + parts.iter().map(|part| part.len() + 8).sum::<usize>() > MOST_CONFIGURATION {
             return Err(Errno(libc::E2BIG));
@@ -62,38 +63,38 @@ impl Key {
     }
 }
 
-/// A `ceph_mount_info`, released with its last owner, and unmounted before if it is mounted.
+/// A `ceph_mount_info`; unmounted, if it is mounted, and released when it is dropped.
 struct Raw {
     ceph: &'static Ceph,
     mount: *mut CephMount,
     initialised: bool,
     mounted: bool,
-    /// Its name is another mount's only once this one is gone.
+    /// The session's name, which no other mount may use until this one is gone.
     session: Mutex<Option<Session>>,
 }
 
 // SAFETY: libcephfs guards a mount with locks of its own.
 unsafe impl Send for Raw {}
-// SAFETY: likewise.
+// SAFETY: libcephfs guards a mount with locks of its own.
 unsafe impl Sync for Raw {}
 
 impl Raw {
-    /// `ceph_init`, if that has not been done: twice, and libcephfs would lose its first client with all its threads.
+    /// `ceph_init`, unless that has been done: a second call would leak libcephfs's first client with all its threads.
     fn init(&mut self) -> Result<(), Errno> {
         if !self.initialised {
             self.tune(WRITING_BACK);
-            // SAFETY: it is not mounted.
+            // SAFETY: the mount is not mounted yet.
             checked(unsafe { (self.ceph.ceph_init)(self.mount) })?;
             self.initialised = true;
         }
         Ok(())
     }
 
-    /// `ceph_mount`, once it is initialised.
+    /// `ceph_mount`; the mount must be initialised.
     fn mount(&mut self, root: Option<&CStr>) -> Result<(), Errno> {
-        // SAFETY: a C string or none.
+        // SAFETY: the pointer is a C string or null.
         let result = unsafe { (self.ceph.ceph_mount)(self.mount, root.map_or(ptr::null(), CStr::as_ptr)) };
-        // If it cannot be mounted, libcephfs shuts it down.
+        // If mounting fails, libcephfs shuts the client down, so it is no longer initialised.
         self.initialised = result >= 0;
         self.mounted = self.initialised;
         checked(result).map(drop)
@@ -103,7 +104,7 @@ impl Raw {
         for (option, default, ours) in options {
             let mut value = [0; 32];
             if get(self, option, &mut value).is_ok() && value.starts_with(default.to_bytes_with_nul()) {
-                // SAFETY: C strings.
+                // SAFETY: the arguments are C strings.
                 unsafe { (self.ceph.ceph_conf_set)(self.mount, option.as_ptr(), ours.as_ptr()) };
             }
         }
@@ -112,7 +113,8 @@ impl Raw {
 
 impl Drop for Raw {
     fn drop(&mut self) {
-        // SAFETY: it is ours, and nothing that was opened through it is left: all of that holds an Arc of the `Mount`.
+        // SAFETY: this value owns the mount. Nothing that was opened through it is left, as that holds an Arc of the
+        // `Mount`.
         unsafe {
             if self.mounted {
                 (self.ceph.ceph_unmount)(self.mount);
@@ -122,7 +124,7 @@ impl Drop for Raw {
     }
 }
 
-/// 0 or more, or the errno that libcephfs returned.
+/// A result of libcephfs: 0 or more, or an errno if it is negative.
 pub fn checked(result: i32) -> Result<i32, Errno> {
     if result < 0 { Err(Errno(result.saturating_neg())) } else { Ok(result) }
 }
@@ -137,18 +139,18 @@ impl Draft {
     /// `ceph_create`.
     pub fn create(ceph: &'static Ceph, id: Option<&CStr>) -> Result<Draft, Errno> {
         let mut mount = ptr::null_mut();
-        // SAFETY: a place for the result, and a C string or none.
+        // SAFETY: the pointer to the result is valid, and the other is a C string or null.
         checked(unsafe { (ceph.ceph_create)(&mut mount, id.map_or(ptr::null(), CStr::as_ptr)) })?;
         let mut key = Key::default();
         key.add(b'i', &[id.map_or(&[], CStr::to_bytes_with_nul)])?;
         Ok(Draft { raw: Raw { ceph, mount, initialised: false, mounted: false, session: Mutex::default() }, key })
     }
 
-    /// `ceph_conf_read_file` of these contents, or of what libcephfs finds by itself.
+    /// `ceph_conf_read_file` of these contents, or of libcephfs's default files.
     pub fn read_file(&mut self, contents: Option<&[u8]>) -> Result<(), Errno> {
         let Some(contents) = contents else {
             self.key.add(b'd', &[])?;
-            // SAFETY: no path is allowed.
+            // SAFETY: libcephfs accepts a null path, which means its default files.
             return checked(unsafe { (self.raw.ceph.ceph_conf_read_file)(self.raw.mount, ptr::null()) }).map(drop);
         };
         self.key.add(b'f', &[contents])?;
@@ -158,13 +160,13 @@ impl Draft {
         let mut file = std::fs::File::from(fd);
         file.write_all(contents).and_then(|()| file.rewind()).map_err(failed)?;
         let path = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd())).map_err(|_| Errno(libc::EINVAL))?;
-        // SAFETY: a C string.
+        // SAFETY: the argument is a C string.
         checked(unsafe { (self.raw.ceph.ceph_conf_read_file)(self.raw.mount, path.as_ptr()) }).map(drop)
     }
 
     /// `ceph_conf_set`.
     pub fn set(&mut self, option: &CStr, value: &CStr) -> Result<(), Errno> {
-        // SAFETY: C strings.
+        // SAFETY: the arguments are C strings.
         checked(unsafe { (self.raw.ceph.ceph_conf_set)(self.raw.mount, option.as_ptr(), value.as_ptr()) })?;
         self.key.add(b's', &[option.to_bytes(), value.to_bytes()])
     }
@@ -176,7 +178,7 @@ impl Draft {
 
     /// `ceph_select_filesystem`.
     pub fn select(&mut self, name: &CStr) -> Result<(), Errno> {
-        // SAFETY: a C string.
+        // SAFETY: the argument is a C string.
         checked(unsafe { (self.raw.ceph.ceph_select_filesystem)(self.raw.mount, name.as_ptr()) })?;
         self.key.add(b'n', &[name.to_bytes()])
     }
@@ -193,36 +195,37 @@ fn get(raw: &Raw, option: &CStr, room: &mut [u8]) -> Result<(), Errno> {
         .map(drop)
 }
 
-/// A mount that works, shared.
+/// A mounted file system, shared by clients.
 pub struct Mount {
     raw: Raw,
-    /// Validity of copies: see `coherence`.
+    /// The mount's number, which is part of the hash of version table entries (see `coherence`).
     pub number: u64,
-    /// What copies clients may keep.
+    /// Validity of clients' copies.
     pub coherence: Arc<Coherence>,
-    /// In its own name.
+    /// The daemon's own identity.
     pub own: Perms,
-    /// Delegations that this mount holds.
+    /// The delegations of this mount.
     pub delegations: Mutex<Delegations>,
-    /// See `taking_away`.
+    /// The locks of `taking_away`.
     pub names: [Mutex<()>; 64],
-    /// For `ceph_chdir`: libcephfs has one working directory for all who share a mount, and here it is always the root.
+    /// Held for `ceph_chdir`: libcephfs has one working directory for all clients of a mount, which otherwise stays the
+    /// root.
     working_directory: Mutex<()>,
-    /// Where it begins.
+    /// The inode of the mount's root.
     root: *mut CephInode,
 }
 
 // SAFETY: libcephfs guards the inode with the mount's lock.
 unsafe impl Send for Mount {}
-// SAFETY: likewise.
+// SAFETY: libcephfs guards the inode with the mount's lock.
 unsafe impl Sync for Mount {}
 
 impl Mount {
-    /// Whether the cluster has not evicted us: 0 or more if so. As a rule libcephfs knows the answer, since it has a capability for the
-    /// root; if it has lost that, it asks.
+    /// Checks that the cluster has not evicted this mount: 0 or more, or a negative errno. Usually libcephfs knows the
+    /// answer, since it has a capability for the root; otherwise it asks a metadata server.
     pub fn known(&self) -> i32 {
         let mut statx = Statx::default();
-        // SAFETY: both are held, and a place for the result.
+        // SAFETY: both objects are held, and the pointer to the result is valid.
         unsafe { (self.raw.ceph.ceph_ll_getattr)(self.raw.mount, self.root, &mut statx, STATX_MODE, 0, self.own.raw) }
     }
 
@@ -231,7 +234,7 @@ impl Mount {
         self.raw.ceph
     }
 
-    /// For its functions.
+    /// libcephfs's pointer.
     pub fn raw(&self) -> *mut CephMount {
         self.raw.mount
     }
@@ -241,11 +244,11 @@ impl Mount {
         get(&self.raw, option, room)
     }
 
-    /// Where `path` leads, as `ceph_getcwd` says it once somebody has gone there.
+    /// The absolute path of the directory `path`, as `ceph_getcwd` returns it after `ceph_chdir`.
     pub fn directory(&self, path: &CStr) -> Result<CString, Errno> {
         let _alone = lock(&self.working_directory);
         let ceph = self.raw.ceph;
-        // SAFETY: C strings; what getcwd returns stays until the next call, and that waits for the lock.
+        // SAFETY: the path is a C string. The result of getcwd is valid until the next call, which waits for the lock.
         unsafe {
             checked((ceph.ceph_chdir)(self.raw.mount, path.as_ptr()))?;
             let there = (ceph.ceph_getcwd)(self.raw.mount);
@@ -259,12 +262,12 @@ impl Mount {
 impl Drop for Mount {
     fn drop(&mut self) {
         self.return_delegations();
-        // SAFETY: it is ours, and given back once, while it is mounted.
+        // SAFETY: this value owns the root's inode, and releases it once, while the file system is mounted.
         unsafe { (self.raw.ceph.ceph_ll_put)(self.raw.mount, self.root) };
     }
 }
 
-/// A place for one mount; whoever mounts holds its lock, and others with the same configuration wait for that.
+/// The place of one mount. The thread that mounts holds its lock; others with the same configuration wait for the lock.
 #[derive(Default)]
 struct Place {
     mount: Option<Arc<Mount>>,
@@ -279,12 +282,12 @@ pub struct Mounts {
 }
 
 impl Mounts {
-    /// None yet.
+    /// A collection without mounts.
     pub fn new(coherence: Coherence) -> Mounts {
         Mounts { by_key: Mutex::default(), coherence: Arc::new(coherence), number: AtomicU64::new(0) }
     }
 
-    /// `ceph_mount` of what was prepared, or one like it that is mounted already.
+    /// Mounts what was prepared, or returns a mount with the same configuration.
     pub fn mount(
         &self,
         sessions: &Arc<Sessions>,
@@ -307,7 +310,7 @@ impl Mounts {
         let raw = draft.take().ok_or(Errno(libc::EISCONN))?.raw;
         let own = Perms::new(raw.ceph, 0, 0, Box::default()).ok_or(Errno(libc::ENOMEM))?;
         let mut inode = ptr::null_mut();
-        // SAFETY: it is mounted, and a place for the result.
+        // SAFETY: the file system is mounted, and the pointer to the result is valid.
         checked(unsafe { (raw.ceph.ceph_ll_lookup_root)(raw.mount, &mut inode) })?;
         let mount = Arc::new(Mount {
             raw,
@@ -324,13 +327,13 @@ impl Mounts {
         Ok(mount)
     }
 
-    /// The cluster wants nothing to do with this one any more: who mounts the same gets another.
+    /// Gives up a mount that the cluster has evicted: clients with the same configuration get a new one.
     pub fn give_up(&self, mount: &Arc<Mount>) {
         drop(lock(&mount.raw.session).take());
         mount.revoke_delegations();
         let places: Vec<_> = lock(&self.by_key).values().cloned().collect();
         for place in places {
-            // One that is locked is being mounted, so it is not this one.
+            // A locked place is being mounted, so it is not this mount's.
             let mut gone = None;
             if let Ok(mut place) = place.try_lock()
                 && place.mount.as_ref().is_some_and(|theirs| Arc::ptr_eq(theirs, mount))
@@ -341,11 +344,11 @@ impl Mounts {
         }
     }
 
-    /// Takes out those that nobody has used for `linger`; dropping them unmounts, which can take its time.
+    /// Removes mounts that have been unused for `linger`. Dropping them unmounts, which can take long.
     pub fn idle(&self, linger: Duration) -> Vec<Arc<Mount>> {
         let mut idle = Vec::new();
         lock(&self.by_key).retain(|_, place| {
-            // Somebody who mounts, or is about to, has a reference to the place.
+            // A thread that mounts, or is about to, holds a reference to the place.
             if Arc::strong_count(place) > 1 {
                 return true;
             }
@@ -364,17 +367,17 @@ impl Mounts {
         idle
     }
 
-    /// Whether clients may keep what names lead to.
+    /// Whether clients may cache names.
     pub fn keep_names(&self) -> bool {
         self.coherence.may_be_stale()
     }
 
-    /// How long an inode stays that a client has given back and may ask for again: longer than any copy of where it is.
+    /// How long a released inode stays in case the client takes it back: longer than any cached name that leads to it.
     pub fn idle_inodes_stay(&self) -> Duration {
         self.coherence.longest() * 2 + Duration::from_secs(20)
     }
 
-    /// How many there are.
+    /// The number of mounts.
     pub fn count(&self) -> usize {
         lock(&self.by_key).len()
     }

@@ -1,4 +1,4 @@
-//! Who is at the other end of a socket, and in whose name they may ask.
+//! The process at the other end of a socket, and the identities that its requests may have.
 
 use std::{
     io, mem,
@@ -7,32 +7,32 @@ use std::{
 
 use crate::sys;
 
-/// As the kernel says it was when the peer connected: unix(7), SO_PEERCRED and SO_PEERGROUPS.
+/// A peer's credentials when it connected (unix(7), SO_PEERCRED and SO_PEERGROUPS).
 #[derive(Debug, Clone)]
 pub struct Peer {
-    /// Process.
+    /// The process id.
     pub pid: i32,
-    /// User.
+    /// The user id.
     pub uid: u32,
-    /// Group.
+    /// The group id.
     pub gid: u32,
-    /// Further groups.
+    /// The supplementary groups.
     pub groups: Vec<u32>,
 }
 
 impl Peer {
-    /// Asks the kernel.
+    /// Reads the credentials of a socket's peer.
     pub fn of(socket: BorrowedFd<'_>) -> io::Result<Peer> {
         let mut about = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
         let mut size = mem::size_of_val(&about) as libc::socklen_t;
         let fd = socket.as_raw_fd();
-        // SAFETY: room of the size that is said.
+        // SAFETY: the buffer has the size that `size` states.
         sys::checked(unsafe {
             libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut about).cast(), &mut size)
         })?;
         let mut groups = vec![0u32; 65536];
         let mut size = mem::size_of_val(groups.as_slice()) as libc::socklen_t;
-        // SAFETY: likewise.
+        // SAFETY: the buffer has the size that `size` states.
         sys::checked(unsafe {
             libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERGROUPS, groups.as_mut_ptr().cast(), &mut size)
         })?;
@@ -41,7 +41,7 @@ impl Peer {
         Ok(Peer { pid: about.pid, uid: about.uid, gid: about.gid, groups })
     }
 
-    /// Whether it may ask in this name: root in any, everybody else in their own.
+    /// Whether the peer's requests may have this identity: root may use any, other users only their own.
     pub fn may_be(&self, uid: u32, gid: u32, groups: &[u32]) -> bool {
         let ours = |group: &u32| *group == self.gid || self.groups.contains(group);
         self.uid == 0 || (self.uid == uid && ours(&gid) && groups.iter().all(ours))

@@ -1,5 +1,5 @@
-//! The workers: threads that wait for the clients' bells, answer requests, and do what else may block. There are more while all are
-//! busy, and fewer again when there is less to do; never more than the limit.
+//! The workers: threads that wait for clients' wakeups (bells), serve requests, and do other jobs that may block. Their
+//! number grows while all are busy, up to the limit, and shrinks again.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -15,17 +15,17 @@ use std::{
 use super::{Shared, connection::Connection, lock};
 use crate::{layout::MESSAGE_SIZE, sys};
 
-/// How long a worker beyond the first few waits before it ends.
+/// How long an idle worker waits before it ends, if there are more than [`FEWEST`].
 const PATIENCE: Duration = Duration::from_secs(5);
-/// These stay.
+/// The number of workers that never end.
 const FEWEST: usize = 2;
-/// Stands for jobs where other bells have their connection's id.
+/// The id of the jobs' bell; other bells have their connection's id.
 const JOBS: u64 = 0;
 
-/// Something that may take long, and belongs to no request.
+/// Work that may take long and belongs to no request.
 pub type Job = Box<dyn FnOnce() + Send>;
 
-/// All workers, and what they wait for.
+/// All workers, and the bells that they wait for.
 pub struct Pool {
     shared: Arc<Shared>,
     bells: OwnedFd,
@@ -34,16 +34,16 @@ pub struct Pool {
     connections: RwLock<HashMap<u64, Arc<Connection>>>,
     idle: AtomicUsize,
     workers: AtomicUsize,
-    /// Jobs that are not done.
+    /// The number of jobs that are not done.
     pending: AtomicUsize,
-    /// One of them takes what clients gave back.
+    /// Whether a job that takes clients' releases is pending.
     sweeping: AtomicBool,
 }
 
 impl Pool {
     /// A pool with its first workers.
     pub fn start(shared: Arc<Shared>) -> io::Result<Arc<Pool>> {
-        // SAFETY: no pointers.
+        // SAFETY: the call takes no pointer.
         let bells = sys::owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
         let pool = Arc::new(Pool {
             shared,
@@ -63,10 +63,10 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Edge-triggered: each ring wakes one worker, once, and nobody has to read the counter.
+    /// Adds a bell. It is edge-triggered: each ring wakes one worker once, and the counter need not be read.
     fn listen(&self, bell: BorrowedFd<'_>, id: u64) -> io::Result<()> {
         let mut event = libc::epoll_event { events: (libc::EPOLLIN | libc::EPOLLET) as u32, u64: id };
-        // SAFETY: the event is only read.
+        // SAFETY: the kernel only reads the event.
         sys::checked(unsafe {
             libc::epoll_ctl(self.bells.as_raw_fd(), libc::EPOLL_CTL_ADD, bell.as_raw_fd(), &mut event)
         })
@@ -106,7 +106,7 @@ impl Pool {
 
     fn wait(&self) -> Option<u64> {
         let mut event = libc::epoll_event { events: 0, u64: 0 };
-        // SAFETY: room for one event.
+        // SAFETY: the buffer has room for one event.
         let count = unsafe { libc::epoll_wait(self.bells.as_raw_fd(), &mut event, 1, PATIENCE.as_millis() as i32) };
         (count == 1).then_some(event.u64)
     }
@@ -119,7 +119,8 @@ impl Pool {
             };
             let Some(job) = job else { return };
             pool.about_to_block();
-            // Their ring may have been ours: whoever waits hears of what is left, should this one take long.
+            // This worker may have consumed the ring of several jobs. It rings again for the others, since this job may
+            // take long.
             if more {
                 sys::ring(self.job_bell.as_fd());
             }
@@ -128,7 +129,8 @@ impl Pool {
         }
     }
 
-    /// A worker begins what may take long: see to it that somebody else hears the next bell.
+    /// Called by a worker before it begins something that may take long. If no other worker is idle, starts one for the
+    /// next bell.
     pub fn about_to_block(&self) {
         if self.idle.load(Ordering::Relaxed) == 0 {
             self.grow();
@@ -145,19 +147,19 @@ impl Pool {
         }
     }
 
-    /// Has a worker do something.
+    /// Hands a job to a worker.
     pub fn submit(&self, job: Job) {
         self.pending.fetch_add(1, Ordering::SeqCst);
         lock(&self.jobs).push_back(job);
         sys::ring(self.job_bell.as_fd());
     }
 
-    /// How many workers there are, and how many of them wait.
+    /// The number of workers, and of idle ones among them.
     pub fn workers(&self) -> (usize, usize) {
         (self.workers.load(Ordering::Relaxed), self.idle.load(Ordering::Relaxed))
     }
 
-    /// Everybody who is connected.
+    /// All connections.
     pub fn connections(&self) -> Vec<Arc<Connection>> {
         self.connections.read().unwrap_or_else(|e| e.into_inner()).values().cloned().collect()
     }
@@ -167,7 +169,7 @@ impl Pool {
         self.pending.load(Ordering::SeqCst) == 0
     }
 
-    /// Listens to a client's bell.
+    /// Adds a client, whose bell workers wait for from now on.
     pub fn add(&self, connection: Arc<Connection>) -> io::Result<()> {
         let id = connection.id;
         self.connections.write().unwrap_or_else(|e| e.into_inner()).insert(id, connection.clone());
@@ -176,11 +178,11 @@ impl Pool {
         })
     }
 
-    /// A client is gone: what it held is given back, by a worker.
+    /// Removes a client that is gone. A worker releases the client's objects.
     pub fn remove(&self, connection: Arc<Connection>) {
         connection.close();
         self.connections.write().unwrap_or_else(|e| e.into_inner()).remove(&connection.id);
-        // SAFETY: takes no event.
+        // SAFETY: EPOLL_CTL_DEL ignores the event.
         unsafe {
             libc::epoll_ctl(
                 self.bells.as_raw_fd(),
@@ -192,7 +194,7 @@ impl Pool {
         self.submit(Box::new(move || drop(connection)));
     }
 
-    /// Takes what clients gave back and have not said since, whatever else is under way.
+    /// Has a worker take the releases of clients that make no request; one such job at a time.
     pub fn sweep(self: &Arc<Pool>) {
         if self.sweeping.swap(true, Ordering::SeqCst) {
             return;

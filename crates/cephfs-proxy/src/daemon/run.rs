@@ -1,4 +1,4 @@
-//! The main thread: signals, the listening socket, first packets and ends of clients, and what is due now and then.
+//! The main thread: handles signals, the listening socket, clients' first packets and ends, and periodic work.
 
 use std::{
     fs, io, mem,
@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{sys, version_table::VersionTable};
 
-/// How often it looks whether something is due.
+/// The interval of periodic work.
 const TICK: Duration = Duration::from_millis(250);
 /// How long clients' files may take to be flushed at the end.
 const FAREWELL: Duration = Duration::from_secs(20);
@@ -92,14 +92,15 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     }
 }
 
-/// On a thread of its own: libcephfs's initialisers touch most of a MiB of stack, which the main thread would keep.
+/// Loads libcephfs on a thread of its own: its initialisers touch most of a MiB of stack, which the main thread would
+/// keep.
 fn load(library: &Path) -> anyhow::Result<&'static Ceph> {
     let library = library.to_owned();
     let loading = thread::Builder::new().stack_size(8 << 20).spawn(move || Ceph::load(&library))?;
     loading.join().unwrap_or_else(|_| bail!("cannot load libcephfs"))
 }
 
-/// Figures, until it is dropped.
+/// Starts the metrics server, which runs until it is dropped.
 fn serve_metrics(address: SocketAddr, shared: &Arc<Shared>) -> anyhow::Result<Server> {
     let server = Server::start(address, Arc::new(Exporter { shared: shared.clone() }))
         .with_context(|| format!("cannot serve figures at {address}"))?;
@@ -107,7 +108,7 @@ fn serve_metrics(address: SocketAddr, shared: &Arc<Shared>) -> anyhow::Result<Se
     Ok(server)
 }
 
-/// All clients go; what they wrote is flushed; all mounts are given back.
+/// Ends the daemon in order: disconnects all clients, flushes what they wrote, and unmounts everything.
 fn farewell(mut lobby: Lobby, shared: &Arc<Shared>, pool: &Arc<Pool>) -> anyhow::Result<()> {
     let until = Instant::now() + FAREWELL;
     lobby.close();
@@ -123,9 +124,9 @@ fn farewell(mut lobby: Lobby, shared: &Arc<Shared>, pool: &Arc<Pool>) -> anyhow:
     Ok(())
 }
 
-/// SIGTERM and SIGINT, as a descriptor, for this and every later thread.
+/// Blocks SIGTERM and SIGINT for this thread and those that it starts; returns a descriptor from which to read them.
 fn block_signals() -> io::Result<OwnedFd> {
-    // SAFETY: an all-zero set is valid, and filled here.
+    // SAFETY: an all-zero set is valid, and initialised here.
     unsafe {
         let mut set: libc::sigset_t = mem::zeroed();
         libc::sigemptyset(&mut set);
@@ -138,9 +139,9 @@ fn block_signals() -> io::Result<OwnedFd> {
     }
 }
 
-/// Two descriptors a client, and libcephfs's own: as many as the kernel lets us have.
+/// Raises the limit of descriptors as far as the kernel permits: each client needs two, and libcephfs has its own.
 fn raise_descriptor_limit() {
-    // SAFETY: a plain struct, read and written.
+    // SAFETY: the pointer to the structure is valid.
     unsafe {
         let mut limit: libc::rlimit = mem::zeroed();
         if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 {
@@ -150,14 +151,14 @@ fn raise_descriptor_limit() {
     }
 }
 
-/// systemd's socket (sd_listen_fds(3)), or one of our own at the path.
+/// The listening socket: systemd's (sd_listen_fds(3)), or a new one at the path.
 fn listen(options: &Options) -> anyhow::Result<OwnedFd> {
     let inherited = sd_notify::listen_fds().context("LISTEN_FDS makes no sense")?.next();
     if let Some(fd) = inherited {
-        // SAFETY: systemd passed it to us, and nobody else in here has it.
+        // SAFETY: systemd passed the descriptor to this process, and no other code in it owns it.
         let socket = unsafe { OwnedFd::from_raw_fd(fd) };
-        // It blocks, as it comes: the main thread would wait for the next client and do nothing for those that are here.
-        // SAFETY: no pointers.
+        // systemd's socket is blocking: the main thread would wait for the next client and ignore the others.
+        // SAFETY: the call takes no pointer.
         sys::checked(unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_NONBLOCK) }).context("systemd's socket")?;
         return Ok(socket);
     }
@@ -167,14 +168,14 @@ fn listen(options: &Options) -> anyhow::Result<OwnedFd> {
     let (address, size) = sys::unix_address(path).with_context(what)?;
     if fs::symlink_metadata(path).is_ok_and(|about| about.file_type().is_socket()) {
         let probe = unix_socket().with_context(what)?;
-        // SAFETY: a valid address.
+        // SAFETY: the address and its size are valid.
         if unsafe { libc::connect(probe.as_raw_fd(), (&raw const address).cast(), size) } == 0 {
             bail!("cannot listen on {}: another daemon does", path.display());
         }
         fs::remove_file(path).with_context(what)?;
     }
-    // Nobody gets in before its permissions are right.
-    // SAFETY: no pointers; then a valid address.
+    // The umask keeps other users out until the socket has its permissions.
+    // SAFETY: umask(2) takes no pointer; the address and its size are valid.
     unsafe {
         let before = libc::umask(0o177);
         let bound = libc::bind(socket.as_raw_fd(), (&raw const address).cast(), size);
@@ -183,21 +184,21 @@ fn listen(options: &Options) -> anyhow::Result<OwnedFd> {
         bound.with_context(what)?;
     }
     fs::set_permissions(path, fs::Permissions::from_mode(options.mode)).with_context(what)?;
-    // SAFETY: no pointers.
+    // SAFETY: the call takes no pointer.
     sys::checked(unsafe { libc::listen(socket.as_raw_fd(), 4096) }).with_context(what)?;
     Ok(socket)
 }
 
 fn unix_socket() -> io::Result<OwnedFd> {
     let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: no pointers.
+    // SAFETY: the call takes no pointer.
     sys::owned(unsafe { libc::socket(libc::AF_UNIX, kind, 0) })
 }
 
-/// Accepts one client; none is there any more if that would block.
+/// Accepts one client; `None` if none waits.
 pub fn accept(listener: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
     let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: no address is asked for.
+    // SAFETY: null pointers mean that the peer's address is not wanted.
     match sys::owned(unsafe { libc::accept4(listener.as_raw_fd(), ptr::null_mut(), ptr::null_mut(), flags) }) {
         Ok(socket) => Ok(Some(socket)),
         Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ECONNABORTED | libc::EINTR)) => Ok(None),

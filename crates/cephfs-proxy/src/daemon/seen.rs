@@ -1,5 +1,5 @@
-//! What is told of requests to those who look on: static probes, and figures. Nothing is asked for, not even the time, while nobody
-//! does.
+//! Tracing of requests by static probes, and their metrics. Without a tracer and without metrics, not even the time is
+//! read.
 
 use std::sync::atomic::Ordering;
 
@@ -10,7 +10,7 @@ use crate::{
     wire::about::{self, About},
 };
 
-/// A client that says that it has waited for longer is not believed: what it writes is its own.
+/// The longest plausible wait of a request, nanoseconds. A client writes the time itself, so a longer wait is ignored.
 const LONGEST_WAIT: u64 = 3_600_000_000_000;
 
 semaphores!(REQUEST);
@@ -18,13 +18,13 @@ semaphores!(REQUEST);
 /// How long a request took, nanoseconds.
 #[derive(Clone, Copy)]
 struct Times {
-    /// From submitted until a worker took it; 0: unknown.
+    /// From its submission until a worker took it; 0: not known.
     waited: u64,
-    /// From then until it had been served: all but nothing of it is libcephfs.
+    /// From then until it was served, nearly all of it in libcephfs.
     served: u64,
 }
 
-/// Serves a request, and tells of it those who want to know.
+/// Serves a request, and reports it to tracers and metrics.
 pub fn watched(
     connection: &Connection,
     shared: &Shared,
@@ -60,7 +60,7 @@ pub fn watched(
     result
 }
 
-/// Has the client say from now on when it submits requests, if that is of use to anybody.
+/// Tells the client whether to note when it submits requests: only if a tracer or the metrics need that.
 pub fn publish(connection: &Connection, shared: &Shared) {
     let wanted = u32::from(shared.figures.on || REQUEST.start() || REQUEST.done());
     let timed = &connection.mapping.control().seen.0.timed;

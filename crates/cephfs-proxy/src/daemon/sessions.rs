@@ -1,7 +1,8 @@
-//! Names for our sessions with metadata servers that outlive us. A daemon that is killed leaves its sessions behind, and what those
-//! hold is held for a minute; the next one gives each up by its name as soon as it mounts the same again.
+//! Names of the daemon's sessions with metadata servers. The sessions of a daemon that is killed keep their
+//! capabilities for a minute. By the name, the next daemon ends such a session as soon as it mounts the same again.
 //!
-//! All that is kept is a random number, in one file; a mount's name follows from that, from the host and from its configuration.
+//! Only a random number is kept, in one file. A mount's name follows from it, from the host and from the mount's
+//! configuration.
 
 use std::{
     collections::HashSet,
@@ -23,31 +24,31 @@ use super::{
 };
 use crate::sys;
 
-/// CEPH_RECLAIM_RESET: what the session before has is given up, not taken over.
+/// CEPH_RECLAIM_RESET: end the earlier session instead of taking over its state.
 const RESET: u32 = 1;
-/// How long a mount waits until another one of that name is unmounted.
+/// How long a mount waits until another mount of the same name is unmounted.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Hexadecimal digits of the random number.
+/// The number of hexadecimal digits of the random number.
 const DIGITS: usize = 32;
 
-/// All names. Without a folder to remember a number in, there are none.
+/// The names of all sessions. Without a directory that keeps the random number, there are no names.
 #[derive(Default)]
 pub struct Sessions {
     number: Option<String>,
     used: Mutex<HashSet<CString>>,
     freed: Condvar,
-    /// Locked as long as we live: two daemons of the same name would end each other's sessions.
+    /// Locked as long as the daemon runs: two daemons with the same names would end each other's sessions.
     _lock: Option<File>,
 }
 
-/// A mount's name while it is used.
+/// A mount's name while it is in use.
 pub struct Session {
     name: CString,
     sessions: Arc<Sessions>,
 }
 
 impl Sessions {
-    /// Those of `folder`. Where that is of no use, says so, and goes without.
+    /// The names by the random number in `folder`. If that fails, logs why, and returns no names.
     pub fn open(ceph: &Ceph, folder: &Path) -> Arc<Sessions> {
         let opened = if ceph.ceph_start_reclaim.is_some()
             && ceph.ceph_finish_reclaim.is_some()
@@ -68,7 +69,7 @@ impl Sessions {
         let what = || format!("cannot use {}; see --state", folder.display());
         let lock =
             OpenOptions::new().create(true).append(true).mode(0o600).open(folder.join("lock")).with_context(what)?;
-        // SAFETY: no pointers.
+        // SAFETY: the call takes no pointer.
         if unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
             bail!("another daemon uses {}; see --state", folder.display());
         }
@@ -80,7 +81,7 @@ impl Sessions {
         Ok(Sessions { number: Some(number), _lock: Some(lock), ..Sessions::default() })
     }
 
-    /// A name for a mount of this configuration, which no other mount of ours has at the moment.
+    /// A name for a mount of this configuration that no other mount of this daemon uses; `None` without names.
     pub fn name(self: &Arc<Sessions>, configuration: &[u8]) -> Option<Session> {
         let mut hasher = DefaultHasher::new();
         (self.number.as_ref()?, host(), configuration).hash(&mut hasher);
@@ -95,8 +96,8 @@ impl Sessions {
 }
 
 impl Session {
-    /// Ends the session that had this name before, and gives it to this mount, which is initialised and not mounted yet: libcephfs
-    /// relies on the former, and crashes else.
+    /// Ends the earlier session of this name, and gives the name to this mount. The mount must be initialised, or
+    /// libcephfs crashes, and not mounted yet.
     pub fn begin(&self, ceph: &Ceph, mount: *mut CephMount) {
         let (Some(start), Some(finish), Some(set)) =
             (ceph.ceph_start_reclaim, ceph.ceph_finish_reclaim, ceph.ceph_set_uuid)
@@ -104,7 +105,7 @@ impl Session {
             return;
         };
         let name: &CStr = &self.name;
-        // SAFETY: the mount is ours alone until it is mounted; the name is a C string, which is copied.
+        // SAFETY: no other thread uses the mount until it is mounted; the name is a C string, which libcephfs copies.
         let result = unsafe {
             let result = start(mount, name.as_ptr(), RESET);
             finish(mount);
@@ -113,7 +114,7 @@ impl Session {
         };
         match result {
             0 => tracing::info!("gave up the session of a daemon that was killed"),
-            // There is none, or this is another attempt to mount, and the one before has done it.
+            // There is no earlier session, or an earlier attempt to mount has ended it.
             error if error == -libc::ENOENT || error == -libc::EINVAL => {}
             error => tracing::warn!(
                 "cannot give up the session of a daemon that was killed, if there is one: {}",
@@ -130,7 +131,7 @@ impl Drop for Session {
     }
 }
 
-/// A folder may have been copied to another host with its disk.
+/// The host's identity, since the directory may have been copied to another host with its disk.
 fn host() -> (Vec<u8>, Vec<u8>) {
     let read = |path| fs::read(path).unwrap_or_default();
     (read("/etc/machine-id"), read("/proc/sys/kernel/hostname"))
@@ -143,10 +144,10 @@ fn read(path: &Path) -> Option<String> {
     (number.len() == DIGITS && number.bytes().all(|digit| digit.is_ascii_hexdigit())).then(|| number.to_owned())
 }
 
-/// A new number, on disk whole or not at all.
+/// Makes a new random number and writes it to disk atomically.
 fn write(folder: &Path, path: &Path) -> anyhow::Result<String> {
     let mut random = [0u8; DIGITS / 2];
-    // SAFETY: room for as many as are asked for.
+    // SAFETY: the buffer has the requested size.
     let got = unsafe { libc::getrandom(random.as_mut_ptr().cast(), random.len(), 0) };
     if sys::checked(got as libc::c_int)? as usize != random.len() {
         bail!("the kernel has no random numbers");

@@ -1,7 +1,8 @@
-//! What a thing that a client holds may take, here and in libcephfs, in bytes: more than was measured (`tests/ceph/clients` compares).
+//! Upper bounds of the memory, in bytes, that an object of a client takes here and in libcephfs. They are above what
+//! was measured; `tests/ceph/clients` compares.
 //!
-//! What libcephfs keeps for a mount, whoever uses it, is not in it: its own limits (client_cache_size, client_oc_size) are for that; nor are
-//! an inode's extended attributes, of which the metadata server allows 64 KiB.
+//! The bounds leave out libcephfs's caches of a mount, which have their own limits (client_cache_size, client_oc_size).
+//! They also leave out an inode's extended attributes, of which the metadata server allows 64 KiB.
 
 use super::handles::Held;
 
@@ -11,16 +12,16 @@ pub const INODE: usize = 8 << 10;
 pub const FILE: usize = 1 << 10;
 /// An open directory: libcephfs keeps a thousand entries for each.
 pub const DIRECTORY: usize = 512 << 10;
-/// A mount, mounted or not: it may be one of its own, with a dozen threads.
+/// A mount, mounted or not. It may be shared with no other client, and has a dozen threads.
 pub const MOUNT: usize = 16 << 20;
 
-/// An identity with so many bytes of groups.
+/// An identity whose groups take this many bytes.
 pub const fn identity(groups: usize) -> usize {
     (1 << 10) + groups
 }
 
 impl Held {
-    /// Its own.
+    /// The object's bound, bytes.
     pub fn weight(&self) -> usize {
         match self {
             Held::Mount(_) => MOUNT,

@@ -1,20 +1,20 @@
-//! What can be said of a request by whoever looks on: its name, what it is about, and how much it moves.
+//! Describes a request for tracing: its operation, its object, and the bytes that it moves.
 
 use super::{Operation, Reader, Request, Wire, operations::*};
 
-/// A request, in numbers.
+/// The description of a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct About {
-    /// Its operation's number: an index into [`OPERATIONS`].
+    /// The operation's number, an index into [`OPERATIONS`].
     pub operation: u16,
-    /// What it is about, after its mount: an inode, a file or a directory, as the connection's own number. 0: none.
+    /// The inode, file or directory on which it operates, as the connection's own number; 0: none.
     pub handle: u64,
-    /// Bytes that it brings, or asks for.
+    /// Bytes that it sends or requests.
     pub asked: u64,
 }
 
 impl About {
-    /// Of a message that `data` bytes go with. One that is none has the operation 0.
+    /// Describes a message with `data` bytes of data. An invalid message has the operation 0.
     pub fn of(message: &[u8], data: u32) -> About {
         let Ok(request) = Request::decode(message) else { return About::default() };
         let asked = match &request {
@@ -29,18 +29,18 @@ impl About {
     }
 }
 
-/// The number of a message's operation, which may be none's.
+/// The number of a message's operation, which may be invalid; 0 if the message is too short.
 pub fn number(message: &[u8]) -> u16 {
     u16::take(&mut Reader::new(message)).unwrap_or_default()
 }
 
-/// Bytes that an operation has moved that ended with this result.
+/// The bytes that an operation with this result has moved.
 pub fn moved(operation: u16, result: i64) -> u64 {
     let is_length = matches!(operation, Read::CODE | Write::CODE | Readlink::CODE | Getxattr::CODE | Listxattr::CODE);
     if is_length { u64::try_from(result).unwrap_or_default() } else { 0 }
 }
 
-/// The length of `snake`'s result.
+/// The length of [`snake`]'s result.
 pub(super) const fn snake_length(name: &str) -> usize {
     let (bytes, mut length, mut at) = (name.as_bytes(), name.len(), 1);
     while at < bytes.len() {
@@ -50,7 +50,7 @@ pub(super) const fn snake_length(name: &str) -> usize {
     length
 }
 
-/// `CreateFile` as `create_file`.
+/// Converts a name such as `CreateFile` to `create_file`.
 pub(super) const fn snake<const LENGTH: usize>(name: &str) -> [u8; LENGTH] {
     let (bytes, mut snake, mut from, mut to) = (name.as_bytes(), [b'_'; LENGTH], 0, 0);
     while from < bytes.len() {

@@ -1,15 +1,16 @@
-//! The one exchange over the socket: a client says hello; the daemon answers with shared memory, an eventfd and the version table, or refuses.
+//! The first packets, the only ones on the socket. A client sends a hello; the daemon answers with the shared memory,
+//! an eventfd and the version table, or refuses.
 
 use super::{Malformed, Reader, Wire, Writer};
 
-/// What every first packet begins with.
+/// The beginning of every first packet.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"libcephP");
-/// Of this protocol. Another one is refused: library and daemon are installed together.
+/// The version of this protocol. Others are refused, since library and daemon are installed together.
 pub const VERSION: u32 = 3;
-/// Bytes of a first packet, at most.
+/// The most bytes of a first packet.
 pub const PACKET_SIZE: usize = 256;
 
-/// From the client.
+/// The client's first packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hello {
     /// MAGIC.
@@ -18,20 +19,21 @@ pub struct Hello {
     pub version: u32,
 }
 
-/// From the daemon. If `status` is 0, three descriptors come with it: the memory, the eventfd that wakes a worker, and the version table.
+/// The daemon's answer. If `status` is 0, it carries three descriptors: the shared memory, the eventfd that wakes a
+/// worker, and the version table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Welcome {
     /// MAGIC.
     pub magic: u64,
-    /// VERSION, also of one that refuses.
+    /// VERSION, also in a refusal.
     pub version: u32,
-    /// 0, or why not: an errno.
+    /// 0, or an errno: the reason of a refusal.
     pub status: i32,
     /// libcephfs's own version.
     pub ceph: [i32; 3],
-    /// And how it says it, with a NUL.
+    /// libcephfs's own version as text, with a NUL.
     pub text: Vec<u8>,
-    /// Whether names may be kept, with --stale-ms.
+    /// Whether clients may cache names (--stale-ms).
     pub keeps_names: bool,
 }
 

@@ -1,6 +1,6 @@
-//! How requests and answers are written as bytes. Reading is pure: a slice in, a value or a refusal out, nothing allocated.
+//! The encoding of requests and answers. Decoding makes a value or an error from a slice, and allocates nothing.
 //!
-//! Numbers are little-endian, texts a length and that many bytes, the last a NUL and the only one.
+//! Numbers are little-endian. A text is its length and that many bytes, of which only the last is a NUL.
 
 pub mod about;
 pub mod hello;
@@ -12,7 +12,7 @@ use std::ffi::CStr;
 pub use operations::*;
 pub use types::*;
 
-/// What cannot be understood, or does not fit.
+/// Why bytes cannot be decoded, or a value cannot be encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// The bytes end before the value does.
@@ -21,24 +21,24 @@ pub enum Malformed {
     /// There are bytes after the last value.
     #[error("it goes on after its end")]
     Long,
-    /// A text without a NUL at its end, or with one in it; a yes or no that is neither.
+    /// A text without a NUL at its end, or with one inside; or an invalid boolean.
     #[error("a value is none of its kind")]
     Value,
     /// No operation has this number.
     #[error("no such operation")]
     Operation,
-    /// It would not fit into a message.
+    /// The value does not fit into a message.
     #[error("too large for a message")]
     Full,
 }
 
-/// A value that both sides write and read alike.
+/// A value that can be encoded and decoded.
 pub trait Wire<'a>: Sized {
-    /// Appends it.
+    /// Appends the value.
     fn put(&self, to: &mut Writer<'_>) -> Result<(), Malformed>;
-    /// Reads the next.
+    /// Reads the next value.
     fn take(from: &mut Reader<'a>) -> Result<Self, Malformed>;
-    /// It, if it is one.
+    /// The value if it is a handle.
     fn handle(&self) -> Option<Handle> {
         None
     }
@@ -51,7 +51,7 @@ pub struct Writer<'b> {
 }
 
 impl<'b> Writer<'b> {
-    /// Starts at the beginning of `buffer`.
+    /// A writer at the beginning of `buffer`.
     pub fn new(buffer: &'b mut [u8]) -> Writer<'b> {
         Writer { buffer, used: 0 }
     }
@@ -64,17 +64,17 @@ impl<'b> Writer<'b> {
         Ok(())
     }
 
-    /// What has been written.
+    /// The bytes that have been written.
     pub fn written(self) -> &'b [u8] {
         &self.buffer[..self.used]
     }
 }
 
-/// Reads from bytes that somebody else wrote.
+/// Reads from bytes that the other side wrote.
 pub struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    /// Starts at the beginning of `bytes`.
+    /// A reader at the beginning of `bytes`.
     pub fn new(bytes: &'a [u8]) -> Reader<'a> {
         Reader(bytes)
     }
@@ -86,13 +86,13 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    /// Refuses bytes that are left over.
+    /// Fails if bytes are left over.
     pub fn end(self) -> Result<(), Malformed> {
         if self.0.is_empty() { Ok(()) } else { Err(Malformed::Long) }
     }
 }
 
-/// Reads one value that must be all there is.
+/// Decodes one value, which must use all bytes.
 pub fn decode<'a, T: Wire<'a>>(bytes: &'a [u8]) -> Result<T, Malformed> {
     let mut reader = Reader::new(bytes);
     let value = T::take(&mut reader)?;

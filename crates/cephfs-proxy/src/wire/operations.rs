@@ -1,5 +1,5 @@
-//! Every operation: its number, whether it may be asked twice, what is asked, and what is answered. Numbers are never used for
-//! something else.
+//! All operations, each with its number, whether it may be repeated, its request and its answer. Numbers are never
+//! reused.
 
 use std::ffi::CStr;
 
@@ -7,13 +7,13 @@ use super::{
     Attributes, Created, Entries, Found, Handle, Malformed, Opened, Reader, Statvfs, Statx, Wire, Writer, Xattr, about,
 };
 
-/// A request, from the side of whoever makes it.
+/// A request, for its sender.
 pub trait Operation<'a>: Wire<'a> {
-    /// Its number.
+    /// The operation's number.
     const CODE: u16;
-    /// Whether it can be asked again when nobody knows whether it has been done: it makes no difference.
+    /// Whether the request may be sent again if it is not known whether it has been served.
     const REPEATABLE: bool;
-    /// What is answered, unless it is an errno.
+    /// The answer, unless the result is an errno.
     type Answer: for<'m> Wire<'m>;
 
     /// Writes number and request.
@@ -52,7 +52,7 @@ macro_rules! operations {
                 fn take(from: &mut Reader<'a>) -> Result<Self, Malformed> {
                     Ok(Self { $($field: Wire::take(from)?),* })
                 }
-                /// What it is about: its second field, since the first is the mount.
+                /// The handle on which it operates: the second field, since the first is the mount.
                 fn handle(&self) -> Option<Handle> {
                     let fields: &[Option<Handle>] = &[$(self.$field.handle()),*];
                     fields.get(1).copied().flatten()
@@ -66,13 +66,13 @@ macro_rules! operations {
             }
         )*
 
-        /// A request, from the side of whoever gets it.
+        /// A request, for its receiver.
         #[derive(Debug, Clone, Copy, PartialEq)]
         #[allow(missing_docs, reason = "each is documented as a struct")]
         pub enum Request<'a> { $($name($name $(<$life>)?)),* }
 
         impl<'a> Request<'a> {
-            /// Reads number and request, which must be all there is.
+            /// Decodes number and request, which must use all bytes.
             pub fn decode(bytes: &'a [u8]) -> Result<Self, Malformed> {
                 let mut reader = Reader::new(bytes);
                 let request = match u16::take(&mut reader)? {
@@ -83,12 +83,12 @@ macro_rules! operations {
                 Ok(request)
             }
 
-            /// Writes it again: for tests, that nothing is lost on the way.
+            /// Encodes the request again; for tests of decoding.
             pub fn encode<'b>(&self, buffer: &'b mut [u8]) -> Result<&'b [u8], Malformed> {
                 match self { $(Request::$name(request) => Operation::encode(request, buffer)),* }
             }
 
-            /// The mount that it is made through: its first field, if that is a handle.
+            /// The request's mount: its first field, if that is a handle.
             #[allow(unused_variables, reason = "some have no fields")]
             pub fn mount(&self) -> Option<Handle> {
                 match self {
@@ -99,13 +99,13 @@ macro_rules! operations {
                 }
             }
 
-            /// The handle that it is about, after its mount; 0: none.
+            /// The handle on which the request operates, besides its mount; 0: none.
             pub fn handle(&self) -> u64 {
                 match self { $(Request::$name(request) => request.handle()),* }.map_or(0, |handle| handle.0)
             }
         }
 
-        /// The operations' names, each at its number; empty where there is none.
+        /// The operations' names, indexed by number; empty for unused numbers.
         pub static OPERATIONS: &[&str; 128] = &{
             let mut names = [""; 128];
             $(names[$code] = {
@@ -118,11 +118,11 @@ macro_rules! operations {
 }
 
 operations! {
-    /// Nothing; but what is given back is taken on the way.
+    /// Does nothing, except that the daemon takes releases with every request.
     1 repeatable Nop {} -> ();
     /// `ceph_create`.
     2 repeatable Create<'a> { id: Option<&'a CStr> } -> Handle;
-    /// `ceph_conf_read_file`, with the file's contents as data; without data, from where libcephfs looks by itself.
+    /// `ceph_conf_read_file`, with the file's contents as data; without data, libcephfs reads its default files.
     3 repeatable ConfReadFile { mount: Handle, contents: bool } -> ();
     /// `ceph_conf_set`.
     4 repeatable ConfSet<'a> { mount: Handle, option: &'a CStr, value: &'a CStr } -> ();
@@ -134,11 +134,11 @@ operations! {
     7 repeatable SelectFilesystem<'a> { mount: Handle, name: &'a CStr } -> ();
     /// `ceph_mount`.
     8 repeatable Mount<'a> { mount: Handle, root: Option<&'a CStr> } -> ();
-    /// `ceph_unmount`: all that was opened through it is closed.
+    /// `ceph_unmount`: closes everything that was opened through the mount.
     9 once Unmount { mount: Handle } -> ();
     /// `ceph_release`.
     10 once Release { mount: Handle } -> ();
-    /// `ceph_chdir`; where that is, as `ceph_getcwd` says it, is data, with its NUL.
+    /// `ceph_chdir`; the answer's data is the new directory as by `ceph_getcwd`, with its NUL.
     11 repeatable Chdir<'a> { mount: Handle, path: &'a CStr } -> ();
     /// `ceph_userperm_new`; groups are data, 32 bits each.
     12 repeatable Identify { uid: u32, gid: u32, groups: u32 } -> Handle;
@@ -181,11 +181,11 @@ operations! {
     41 repeatable Open { mount: Handle, inode: Handle, flags: i32, perms: Handle } -> Handle;
     /// `ceph_ll_close`.
     42 once Close { mount: Handle, file: Handle } -> ();
-    /// `ceph_ll_read`; what was read is data, the result its length.
+    /// `ceph_ll_read`; the bytes read are data, the result is their number.
     43 repeatable Read { mount: Handle, file: Handle, offset: i64, length: u32 } -> ();
     /// `ceph_ll_write` of the data.
     44 once Write { mount: Handle, file: Handle, offset: i64 } -> ();
-    /// `ceph_ll_lseek`; the result is where that is.
+    /// `ceph_ll_lseek`; the result is the new offset.
     45 repeatable Lseek { mount: Handle, file: Handle, offset: i64, whence: i32 } -> ();
     /// `ceph_ll_fsync`.
     46 repeatable Fsync { mount: Handle, file: Handle, data_only: i32 } -> ();
@@ -194,17 +194,19 @@ operations! {
 
     /// `ceph_ll_opendir`, and the first entries, as for `Readdir`.
     50 repeatable Opendir { mount: Handle, inode: Handle, room: u32, perms: Handle } -> Opened;
-    /// `ceph_readdir_r`, as often as there is room: data is an `Entry` and its name, again and again; the result, how many bytes.
-    /// With `rewind`, after `ceph_rewinddir`.
+    /// `ceph_readdir_r`, as often as there is room. Data is a sequence of `Entry` and name; the result is its number of
+    /// bytes. With `rewind`, `ceph_rewinddir` comes first.
     51 repeatable Readdir { mount: Handle, dir: Handle, rewind: bool, room: u32 } -> Entries;
     /// `ceph_ll_releasedir`.
     52 once Releasedir { mount: Handle, dir: Handle } -> ();
 
     /// `ceph_ll_getxattr`; the value is data, the result its length.
     60 repeatable Getxattr<'a> { mount: Handle, inode: Handle, name: &'a CStr, room: u32, perms: Handle } -> Xattr;
-    /// Many names in a directory at once, because somebody goes through all of them. Data is so many names, then so many names of extended
-    /// attributes, none of which is the list of them; each with its length in front. For each name data has a `Found`, idle from the
-    /// beginning, and if it is one, for each extended attribute its length, an `Xattr` and its value. The result is how many bytes.
+    /// Looks up many names of a directory at once, for a client that goes through all of them. The request's data is
+    /// `names` names, then `xattrs` names of extended attributes (an empty one is the list of names), each with its
+    /// length in front. The answer's data is a `Found` for each name, whose inode is idle from the beginning. For an
+    /// inode, the length, an `Xattr` and the value of each extended attribute follow. The result is the number of
+    /// bytes.
     64 repeatable LookupMany { mount: Handle, parent: Handle, want: u32, names: u32, xattrs: u32, perms: Handle } -> ();
     /// `ceph_ll_setxattr` to the data.
     61 once Setxattr<'a> { mount: Handle, inode: Handle, name: &'a CStr, flags: i32, perms: Handle } -> ();
@@ -213,8 +215,8 @@ operations! {
     /// `ceph_ll_removexattr`.
     63 once Removexattr<'a> { mount: Handle, inode: Handle, name: &'a CStr, perms: Handle } -> ();
 
-    /// `ceph_ll_lookup_vino`: an inode by its number, in a snapshot or (CEPH_NOSNAP) as it is.
+    /// `ceph_ll_lookup_vino`: an inode by its number, in a snapshot, or its current state (CEPH_NOSNAP).
     70 repeatable LookupVino { mount: Handle, ino: u64, snapshot: u64 } -> Handle;
-    /// `ceph_seekdir`, to where an `Entry` said that the next one is.
+    /// `ceph_seekdir`, to the position `next` of an `Entry`.
     71 repeatable Seekdir { mount: Handle, dir: Handle, offset: i64 } -> ();
 }

@@ -1,4 +1,4 @@
-//! The values that operations are made of.
+//! The types of requests and answers.
 
 use super::{Malformed, Reader, Wire, Writer};
 
@@ -6,7 +6,7 @@ use super::{Malformed, Reader, Wire, Writer};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Errno(pub i32);
 
-/// A number by which one connection names something of its own in the daemon. Never 0.
+/// A connection's own number for an object in the daemon. Never 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Handle(pub u64);
 
@@ -16,7 +16,7 @@ pub struct Handle(pub u64);
 pub struct Time {
     /// Seconds since 1970.
     pub seconds: i64,
-    /// And nanoseconds.
+    /// Nanoseconds of the second.
     pub nanoseconds: i64,
 }
 
@@ -25,7 +25,7 @@ pub struct Time {
 pub struct Entry {
     /// `d_ino`.
     pub ino: u64,
-    /// `d_off`: where the next one is, for `telldir`.
+    /// `d_off`: the position of the next entry, for `telldir`.
     pub next: i64,
     /// `d_type`.
     pub kind: u8,
@@ -34,7 +34,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Bytes of one, without its name.
+    /// The bytes of an entry, without its name.
     pub const SIZE: usize = 18;
 }
 
@@ -76,7 +76,7 @@ pub struct Statx {
     pub version: u64,
 }
 
-/// `struct statvfs`, of which libcephfs fills these.
+/// The fields of `struct statvfs` that libcephfs fills in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(missing_docs, reason = "statvfs(3) documents them")]
 pub struct Statvfs {
@@ -93,75 +93,75 @@ pub struct Statvfs {
     pub namemax: u64,
 }
 
-/// How long a copy of an answer is valid: while both entries of the version table have these values, and no longer than so many
+/// How long a copy of an answer is valid: while both entries of the version table have these values, but at most `life`
 /// milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stamp {
-    /// 0: it is to be asked for again each time.
+    /// Milliseconds; 0: no copy may be kept.
     pub life: u32,
     /// An entry of the version table, and its value.
     pub first: (u32, u64),
-    /// Likewise; the same one again if there is no other.
+    /// A second entry and its value; the same as `first` if there is only one.
     pub second: (u32, u64),
 }
 
-/// An inode that was found or made, and its attributes.
+/// An inode that was found or created, and its attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Found {
-    /// It; 0 if there is none by that name, and that can be kept.
+    /// The inode; 0 if the name does not exist, and that may be cached.
     pub inode: Handle,
-    /// As they were asked for.
+    /// The requested attributes.
     pub statx: Statx,
-    /// For these attributes.
+    /// The validity of the attributes.
     pub attributes: Stamp,
-    /// For what the name leads to.
+    /// The validity of the name.
     pub name: Stamp,
 }
 
 /// An inode's attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Attributes {
-    /// As they were asked for.
+    /// The requested attributes.
     pub statx: Statx,
-    /// For them.
+    /// Their validity.
     pub stamp: Stamp,
 }
 
-/// What goes with an extended attribute.
+/// The answer about an extended attribute, besides its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Xattr {
-    /// Not 0: there is none, and that can be kept.
+    /// Not 0: the attribute does not exist, and that may be cached.
     pub errno: i32,
-    /// For it, or for that.
+    /// The validity of the value, or of the errno.
     pub stamp: Stamp,
 }
 
-/// What goes with entries of a directory.
+/// The answer about entries of a directory, besides the entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Entries {
-    /// There are no more.
+    /// There are no more entries.
     pub end: bool,
-    /// For the list that they are part of, if all of it has the same.
+    /// The validity of the directory's list, if all its parts have the same stamp.
     pub stamp: Stamp,
 }
 
 /// An open directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Opened {
-    /// It.
+    /// The directory.
     pub dir: Handle,
-    /// The first of its entries.
+    /// Its first entries.
     pub entries: Entries,
 }
 
-/// A file that was made, and is open.
+/// A file that was created and opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Created {
-    /// It.
+    /// The inode.
     pub inode: Handle,
-    /// And as opened.
+    /// The open file.
     pub file: Handle,
-    /// As they were asked for.
+    /// The requested attributes.
     pub statx: Statx,
 }
 

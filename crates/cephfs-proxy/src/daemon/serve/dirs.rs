@@ -1,4 +1,4 @@
-//! Open directories, read by the batch.
+//! Requests for open directories, whose entries are sent in batches.
 
 use std::{
     ffi::CStr,
@@ -12,7 +12,7 @@ use crate::{
     wire::*,
 };
 
-/// Bytes that an entry may take: an `Entry` and the longest name.
+/// The most bytes of an entry: an `Entry` and the longest name.
 const LARGEST: usize = Entry::SIZE + 255;
 
 impl Service<'_> {
@@ -21,13 +21,13 @@ impl Service<'_> {
         let (inode, perms) = (self.inode(r.mount, r.inode)?, self.perms(r.perms)?);
         let stamp = inode.mount.stamp_list(inode.ino);
         let ((ceph, mount), mut raw) = (inode.parts(), ptr::null_mut());
-        // SAFETY: both are held, and a place for the result.
+        // SAFETY: both objects are held, and the pointer to the result is valid.
         checked(unsafe { (ceph.ceph_ll_opendir)(mount, inode.raw, &mut raw, perms.raw()) })?;
         if raw.is_null() {
             return Err(Errno(libc::EIO));
         }
         let dir = handles::Dir { mount: inode.mount.clone(), raw, ino: inode.ino };
-        // What cannot be read now is met again when it is asked for.
+        // An error of the first batch is ignored: it will occur again when the client requests the next one.
         let (batch, end) = self.entries(&dir, r.room).unwrap_or_default();
         self.fill(&batch)?;
         let dir = self.hold(r.mount, Held::Dir(Arc::new(Mutex::new(dir))));
@@ -39,7 +39,7 @@ impl Service<'_> {
         let dir = lock(&dir);
         let stamp = dir.mount.stamp_list(dir.ino);
         if r.rewind {
-            // SAFETY: the directory is held, by us alone.
+            // SAFETY: the directory is held and locked.
             unsafe { (dir.mount.ceph().ceph_rewinddir)(dir.mount.raw(), dir.raw) };
         }
         let (batch, end) = self.entries(&dir, r.room)?;
@@ -47,7 +47,7 @@ impl Service<'_> {
         Ok((batch.len() as i64, Entries { end, stamp }))
     }
 
-    /// The next entries, as many as there is room for, and whether that is all.
+    /// The next entries, at most `room` bytes, and whether they are the last.
     fn entries(&self, dir: &handles::Dir, room: u32) -> Result<(Vec<u8>, bool), Errno> {
         let (ceph, mount) = (dir.mount.ceph(), dir.mount.raw());
         let mut batch = Vec::new();
@@ -59,7 +59,7 @@ impl Service<'_> {
             };
             match checked(result) {
                 Ok(0) => return Ok((batch, true)),
-                // What came before the failure counts; it will be met again.
+                // The entries before the error are returned; the error will occur again.
                 Err(_) if !batch.is_empty() => break,
                 Err(error) => return Err(error),
                 Ok(_) => {}
@@ -79,7 +79,7 @@ impl Service<'_> {
     pub(super) fn seekdir(&self, r: &Seekdir) -> Reply<()> {
         let dir = self.dir(r.mount, r.dir)?;
         let dir = lock(&dir);
-        // SAFETY: the directory is held, by us alone.
+        // SAFETY: the directory is held and locked.
         unsafe { (dir.mount.ceph().ceph_seekdir)(dir.mount.raw(), dir.raw, r.offset) };
         Ok((0, ()))
     }

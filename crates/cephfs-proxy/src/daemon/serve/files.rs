@@ -1,4 +1,4 @@
-//! Open files. What is read and written goes between libcephfs and the slot's data without a stop.
+//! Requests for open files. libcephfs reads and writes the slot's data directly.
 
 use std::{ptr, sync::Arc};
 
@@ -28,7 +28,7 @@ impl Service<'_> {
             .flatten()
             .map_or(Copied::Attributes(parent.ino), Copied::Attributes);
         let change = parent.mount.change(&[Copied::Name(parent.ino, text), Copied::Attributes(parent.ino), there]);
-        // SAFETY: all of them are held, and places for the results.
+        // SAFETY: all objects are held, and the pointers to the results are valid.
         let result = unsafe {
             let (create, p) = (ceph.ceph_ll_create, perms.raw());
             let (inode, file) = (&mut raw, &mut file);
@@ -51,15 +51,15 @@ impl Service<'_> {
     pub(super) fn open(&self, r: &Open) -> Reply<Handle> {
         self.room_for([weight::FILE])?;
         let (inode, perms) = (self.inode(r.mount, r.inode)?, self.perms(r.perms)?);
-        // libcephfs asserts that there is none.
+        // libcephfs asserts that O_CREAT is not set.
         if r.flags & libc::O_CREAT != 0 {
             return Err(Errno(libc::EINVAL));
         }
-        // Nor does a metadata server answer who opens a directory and does not say so (16.2).
+        // Without O_DIRECTORY, a metadata server does not answer the opening of a directory (16.2).
         let flags = r.flags | if inode.is_directory { libc::O_DIRECTORY } else { 0 };
         let ((ceph, mount), mut raw) = (inode.parts(), ptr::null_mut());
         let _change = (r.flags & libc::O_TRUNC != 0).then(|| inode.mount.change(&[Copied::Attributes(inode.ino)]));
-        // SAFETY: both are held, and a place for the result.
+        // SAFETY: both objects are held, and the pointer to the result is valid.
         let result = unsafe { (ceph.ceph_ll_open)(mount, inode.raw, flags, &mut raw, perms.raw()) };
         checked(result)?;
         if raw.is_null() {
@@ -81,7 +81,7 @@ impl Service<'_> {
         self.file(r.mount, r.file)?;
         let held = super::lock(&self.connection.handles).remove(r.mount, r.file)?;
         match held {
-            // Whoever still reads or writes closes it when that is done.
+            // If another worker still reads or writes the file, that worker closes it afterwards.
             Held::File(file) => done(Arc::try_unwrap(file).map_or(0, handles::File::give_back)),
             _ => Err(Errno(libc::EBADF)),
         }
@@ -89,12 +89,12 @@ impl Service<'_> {
 
     pub(super) fn read(&self, r: &Read) -> Reply<()> {
         let file = self.file(r.mount, r.file)?;
-        // libcephfs would wait for a capability that there is not, and the worker with it for ever.
+        // libcephfs would wait for a capability that does not exist, and block the worker for ever.
         if file.is_directory {
             return Err(Errno(libc::EISDIR));
         }
         let (ceph, mount, room) = (file.mount.ceph(), file.mount.raw(), self.room(r.length));
-        // SAFETY: the file is held, and there is that much room.
+        // SAFETY: the file is held, and the slot's data has at least `room` bytes.
         done(unsafe { (ceph.ceph_ll_read)(mount, file.raw, r.offset, room as u64, self.data.cast()) })
     }
 
@@ -102,7 +102,8 @@ impl Service<'_> {
         let file = self.file(r.mount, r.file)?;
         let (ceph, mount) = (file.mount.ceph(), file.mount.raw());
         let _change = file.mount.change(&[Copied::Attributes(file.ino)]);
-        // SAFETY: likewise. If the client changes it meanwhile, that is what is written.
+        // SAFETY: the file is held, and the slot's data has the length. If the client changes the data meanwhile, the
+        // changed data is written.
         done(unsafe { (ceph.ceph_ll_write)(mount, file.raw, r.offset, self.length as u64, self.data.cast()) })
     }
 
@@ -113,7 +114,7 @@ impl Service<'_> {
         if to < 0 { Err(Errno(to.saturating_neg() as i32)) } else { Ok((to, ())) }
     }
 
-    /// Whatever `data_only` says.
+    /// Syncs data and attributes, also with `data_only`; see `File::sync`.
     pub(super) fn fsync(&self, r: &Fsync) -> Reply<()> {
         done(self.file(r.mount, r.file)?.sync())
     }
@@ -122,7 +123,7 @@ impl Service<'_> {
         let file = self.file(r.mount, r.file)?;
         let (ceph, mount) = (file.mount.ceph(), file.mount.raw());
         let _change = file.mount.change(&[Copied::Attributes(file.ino)]);
-        // SAFETY: likewise.
+        // SAFETY: the file is held.
         done(unsafe { (ceph.ceph_ll_fallocate)(mount, file.raw, r.mode, r.offset, r.length) })
     }
 }

@@ -1,4 +1,4 @@
-//! Inodes: found, and asked about.
+//! Requests that find inodes, and that read or change their attributes.
 
 use std::{ffi::CStr, mem, ptr, sync::Arc};
 
@@ -13,11 +13,11 @@ use crate::{
     wire::*,
 };
 
-/// CEPH_NOSNAP: an inode as it is.
+/// CEPH_NOSNAP: the inode's current state, not a snapshot.
 const NO_SNAPSHOT: u64 = -2i64 as u64;
 
 impl Service<'_> {
-    /// Holds what libcephfs found, and pairs it with its attributes.
+    /// Adds the inode that libcephfs found, and pairs it with its attributes.
     pub(super) fn found(
         &self,
         owner: Handle,
@@ -47,7 +47,8 @@ impl Service<'_> {
     pub(super) fn lookup_inode(&self, r: &LookupInode) -> Reply<Handle> {
         self.room_for([weight::INODE])?;
         let (mount, mut raw) = (self.mount(r.mount)?, ptr::null_mut());
-        // SAFETY: likewise; an inodeno_t is its number.
+        // SAFETY: the file system is mounted, and the pointer to the result is valid; an inodeno_t is passed as its
+        // number.
         let result = unsafe { (mount.ceph().ceph_ll_lookup_inode)(mount.raw(), r.ino, &mut raw) };
         let statx = Statx { ino: r.ino, dev: NO_SNAPSHOT, ..known(&mount, raw) };
         self.found(r.mount, mount, result, raw, statx).map(|(result, found)| (result, found.inode))
@@ -60,7 +61,7 @@ impl Service<'_> {
         self.room_for([weight::INODE])?;
         let (mount, mut raw) = (self.mount(r.mount)?, ptr::null_mut());
         let lookup = mount.ceph().ceph_ll_lookup_vino.ok_or(Errno(libc::ESTALE))?;
-        // SAFETY: likewise.
+        // SAFETY: the file system is mounted, and the pointer to the result is valid.
         let result = unsafe { lookup(mount.raw(), Vino { ino: r.ino, snapshot: r.snapshot }, &mut raw) };
         let statx = Statx { ino: r.ino, dev: r.snapshot, ..known(&mount, raw) };
         self.found(r.mount, mount, result, raw, statx).map(|(result, found)| (result, found.inode))
@@ -72,7 +73,7 @@ impl Service<'_> {
         let ((ceph, mount), mut raw, mut statx) = (parent.parts(), ptr::null_mut(), Statx::default());
         let (text, name) = (r.name.to_bytes(), name(r.name)?.as_ptr());
         let before = parent.mount.before(parent.ino, text);
-        // SAFETY: all of them are held, and places for the results.
+        // SAFETY: all objects are held, and the pointers to the results are valid.
         let result = unsafe {
             (ceph.ceph_ll_lookup)(mount, parent.raw, name, &mut raw, &mut statx, r.want, r.flags, perms.raw())
         };
@@ -84,7 +85,8 @@ impl Service<'_> {
         Ok((result, found))
     }
 
-    /// Says for how long attributes are good that came with a name; asks again if something has changed meanwhile.
+    /// Sets the stamp of the attributes that came with a name. Requests the attributes again if anything has changed
+    /// meanwhile.
     fn stamped(
         &self,
         found: Found,
@@ -100,7 +102,7 @@ impl Service<'_> {
             None => {
                 let stamp = inode.mount.stamp_attributes(inode.ino);
                 let (ceph, mount) = inode.parts();
-                // SAFETY: both are held, and a place for the result.
+                // SAFETY: both objects are held, and the pointer to the result is valid.
                 checked(unsafe { (ceph.ceph_ll_getattr)(mount, inode.raw, &mut statx, want, flags, perms.raw()) })?;
                 stamp
             }
@@ -113,7 +115,7 @@ impl Service<'_> {
         let (mount, perms) = (self.mount(r.mount)?, self.perms(r.perms)?);
         let (path, mut raw, mut statx) = (self.path(r.mount, r.path)?, ptr::null_mut(), Statx::default());
         let before = mount.before(0, b"");
-        // SAFETY: likewise.
+        // SAFETY: the path is a C string, all objects are held, and the pointers to the results are valid.
         let result = unsafe {
             let walk = mount.ceph().ceph_ll_walk;
             walk(mount.raw(), path.as_ptr(), &mut raw, &mut statx, r.want, r.flags, perms.raw())
@@ -126,20 +128,20 @@ impl Service<'_> {
         let (inode, perms) = (self.inode(r.mount, r.inode)?, self.perms(r.perms)?);
         let ((ceph, mount), mut statx) = (inode.parts(), Statx::default());
         let stamp = inode.mount.stamp_attributes(inode.ino);
-        // SAFETY: both are held, and a place for the result.
+        // SAFETY: both objects are held, and the pointer to the result is valid.
         let result = unsafe { (ceph.ceph_ll_getattr)(mount, inode.raw, &mut statx, r.want, r.flags, perms.raw()) };
         checked(result)?;
         if stamp.life == 0 && self.delegated(&inode, &statx) {
             let stamp = inode.mount.stamp_attributes(inode.ino);
-            // SAFETY: likewise.
+            // SAFETY: both objects are held, and the pointer to the result is valid.
             let result = unsafe { (ceph.ceph_ll_getattr)(mount, inode.raw, &mut statx, r.want, r.flags, perms.raw()) };
             return checked(result).map(|result| (result.into(), Attributes { statx, stamp }));
         }
         Ok((0, Attributes { statx, stamp: limited(stamp, &statx) }))
     }
 
-    /// Whether a file has just been promised, since its attributes may be asked for again and again. Nobody says what a delegation is worth
-    /// in a snapshot.
+    /// Requests a delegation of a file, since its attributes may be requested repeatedly. Returns whether it was
+    /// granted now. Files in snapshots are left out, since what a delegation means there is not documented.
     fn delegated(&self, inode: &handles::Inode, statx: &Statx) -> bool {
         let most = self.shared.limits.delegations;
         is(statx, libc::S_IFREG)
@@ -155,7 +157,7 @@ impl Service<'_> {
         // CEPH_SETATTR_MODE, _UID and _GID
         let rights = if r.mask & 7 != 0 { Copied::Rights } else { Copied::Attributes };
         let _change = inode.mount.change(&[Copied::Attributes(inode.ino), rights(inode.ino)]);
-        // SAFETY: likewise.
+        // SAFETY: both objects are held, and the pointer to the result is valid.
         let result = unsafe { (ceph.ceph_ll_setattr)(mount, inode.raw, &mut statx, r.mask, perms.raw()) };
         checked(result).map(|result| (result.into(), statx))
     }
@@ -188,18 +190,19 @@ impl Service<'_> {
         let (inode, perms) = (self.inode(r.mount, r.inode)?, self.perms(r.perms)?);
         let (ceph, mount) = inode.parts();
         let room = self.room(r.room);
-        // SAFETY: both are held, and there is that much room.
+        // SAFETY: both objects are held, and the buffer has that many bytes.
         done(unsafe { (ceph.ceph_ll_readlink)(mount, inode.raw, self.data.cast(), room, perms.raw()) })
     }
 }
 
-/// Whether it is one of that type, which libcephfs says whatever was asked for.
+/// Whether the inode has this type. libcephfs always fills in the type.
 pub(super) fn is(statx: &Statx, kind: u32) -> bool {
     u32::from(statx.mode) & libc::S_IFMT == kind
 }
 
-/// The number by which versions and delegations know an inode. A file in a snapshot has the number of the one that it was taken of, which goes on changing;
-/// for it, that and the snapshot's, beyond all numbers that CephFS gives. A directory's changes when snapshots are made and removed.
+/// The number of an inode for versions and delegations. A file in a snapshot has the same number as the current file,
+/// which can still change. So its number is combined with the snapshot's, beyond all numbers of CephFS. A directory in
+/// a snapshot keeps its number, since it changes when snapshots are made and removed.
 pub(super) fn number(statx: &Statx) -> u64 {
     if statx.dev == NO_SNAPSHOT || is(statx, libc::S_IFDIR) {
         return statx.ino;
@@ -207,24 +210,24 @@ pub(super) fn number(statx: &Statx) -> u64 {
     (statx.ino ^ statx.dev.rotate_left(40)) | 1 << 63
 }
 
-/// Number, snapshot and type of an inode that libcephfs has just handed out, in attributes that it need not ask for.
+/// Number, snapshot and type of an inode that libcephfs has just returned; it knows these without a request.
 fn known(mount: &Mount, raw: *mut CephInode) -> Statx {
     let mut statx = Statx::default();
     if !raw.is_null() {
-        // SAFETY: it is ours, and a place for the result.
+        // SAFETY: the inode is held, and the pointer to the result is valid.
         unsafe { (mount.ceph().ceph_ll_getattr)(mount.raw(), raw, &mut statx, 0, 0, mount.own.raw) };
     }
     statx
 }
 
 impl handles::Inode {
-    /// The number of what a name in this directory leads to. For versions only: the caller must not rely on it.
+    /// The number of a name's inode. For versions only: it may be outdated.
     pub(super) fn number_of(&self, name: &CStr, perms: &Perms) -> Option<u64> {
         if !self.mount.may_be_stale() {
             return None;
         }
         let ((ceph, mount), mut raw, mut statx) = (self.parts(), ptr::null_mut(), Statx::default());
-        // SAFETY: all of them are held, and places for the results; what is found is given back.
+        // SAFETY: all objects are held, the pointers to the results are valid, and the found inode is released.
         unsafe {
             if (ceph.ceph_ll_lookup)(mount, self.raw, name.as_ptr(), &mut raw, &mut statx, 0, 0, perms.raw()) < 0 {
                 return None;

@@ -1,4 +1,4 @@
-//! Many names at once, with what is asked of each of them next.
+//! Looks up many names at once, with the extended attributes that the client will request next.
 
 use std::ffi::CString;
 
@@ -8,12 +8,12 @@ use crate::{
     wire::*,
 };
 
-/// Names that are looked up for one request, at most, and extended attributes of each.
+/// The most names of one request, and the most extended attributes of each.
 const MOST: u32 = 256;
 const MOST_XATTRS: u32 = 4;
-/// Bytes of a value: larger ones are left out.
+/// The most bytes of a value; larger ones are left out.
 const LARGEST: u32 = 1024;
-/// What one name may take, at most, if nothing is longer than it should be.
+/// An upper bound of the bytes of one name's answer.
 const ROOM: usize = 512 + MOST_XATTRS as usize * (LARGEST as usize + 128);
 
 impl Service<'_> {
@@ -42,7 +42,7 @@ impl Service<'_> {
                 append(&mut said, &about)?;
                 said.extend_from_slice(&value);
             }
-            // The client has it when it says so.
+            // The inode is idle at once: the client takes it back when it needs it.
             let surplus = lock(&self.connection.handles).release(found.inode, 1 | KEEP);
             drop(surplus);
         }
@@ -50,7 +50,7 @@ impl Service<'_> {
         Ok((said.len() as i64, ()))
     }
 
-    /// A value, if it is to be kept.
+    /// The value of an extended attribute; empty, with a stamp of 0, if it must not be cached.
     fn xattr(&self, r: &LookupMany, inode: Handle, name: &CString) -> (Vec<u8>, Xattr) {
         let (mount, room, perms) = (r.mount, LARGEST, r.perms);
         let said = if name.is_empty() {
@@ -61,7 +61,7 @@ impl Service<'_> {
         match said {
             Ok((length, about)) if length <= LARGEST.into() => {
                 let mut value = vec![0; length as usize];
-                // SAFETY: the slot's data is longer, and elsewhere.
+                // SAFETY: the slot's data is at least as long, and does not overlap the copy.
                 unsafe { std::ptr::copy_nonoverlapping(self.data, value.as_mut_ptr(), value.len()) };
                 (value, about)
             }
@@ -78,7 +78,7 @@ fn append<'a>(to: &mut Vec<u8>, value: &impl Wire<'a>) -> Result<(), Errno> {
     Ok(())
 }
 
-/// So many texts, each with its length in front, and nothing else.
+/// Decodes `count` texts, each with its length in front; `None` if the data is anything else.
 fn texts(data: &[u8], count: usize) -> Option<Vec<CString>> {
     let (mut reader, mut texts) = (Reader::new(data), Vec::new());
     for _ in 0..count {

@@ -1,4 +1,4 @@
-//! What is done for a request: a call of libcephfs's each, once everything in the request has been found to be the client's own.
+//! Serves requests: each is one call of libcephfs, after a check that all handles in the request are the client's own.
 
 mod dirs;
 mod files;
@@ -27,20 +27,20 @@ use crate::{
     wire::{Errno, Handle, Malformed, Request, Wire, Writer},
 };
 
-/// A result, and what goes with it.
+/// A result and an answer, or an errno.
 type Reply<A> = Result<(i64, A), Errno>;
 
 /// One request.
 struct Service<'c> {
     connection: &'c Connection,
     shared: &'c Shared,
-    /// The slot's data. The client can change it at any time: it is handed to libcephfs, or copied, and never looked at twice.
+    /// The slot's data. The client can change it at any time, so it is passed to libcephfs, or copied once before use.
     data: *mut u8,
-    /// Bytes of it that came with the request.
+    /// The length of the request's data, bytes.
     length: usize,
 }
 
-/// Serves one request, puts the answer in its place, and returns its result.
+/// Serves one request, puts the answer into the slot, and returns the result.
 pub fn serve(connection: &Connection, shared: &Shared, slot: usize, message: &[u8], data: u32) -> i64 {
     let length = (data as usize).min(DATA_SIZE);
     let service = Service { connection, shared, data: connection.mapping.data(slot), length };
@@ -128,7 +128,8 @@ impl Service<'_> {
         }
     }
 
-    /// An inode in which names can be: libcephfs makes a directory of whatever it is given, and asserts that it has one name only.
+    /// An inode that is a directory. libcephfs would treat any inode as a directory, and fail an assertion if it has
+    /// several names.
     fn parent(&self, mount: Handle, handle: Handle) -> Result<Arc<Inode>, Errno> {
         let inode = self.inode(mount, handle)?;
         if inode.is_directory { Ok(inode) } else { Err(Errno(libc::ENOTDIR)) }
@@ -155,7 +156,7 @@ impl Service<'_> {
         }
     }
 
-    /// Refuses what would be held beyond the limits, before it is asked for: things of these weights.
+    /// Checks, before a call, that new objects of these weights stay within the limits.
     fn room_for<const N: usize>(&self, things: [usize; N]) -> Result<(), Errno> {
         let (limits, handles) = (&self.shared.limits, lock(&self.connection.handles));
         if handles.len() + N > limits.handles {
@@ -168,14 +169,14 @@ impl Service<'_> {
         lock(&self.connection.handles).add(owner, held)
     }
 
-    /// A handle for an inode that libcephfs has just given us.
+    /// Adds an inode that libcephfs has just returned, and returns its handle.
     fn hold_inode(&self, owner: Handle, inode: Inode) -> Handle {
         let (handle, surplus) = lock(&self.connection.handles).add_inode(owner, inode);
         drop(surplus);
         handle
     }
 
-    /// How much of the slot's data may be filled.
+    /// How many bytes of the slot's data may be filled.
     fn room(&self, asked: u32) -> usize {
         (asked as usize).min(DATA_SIZE)
     }
@@ -183,7 +184,7 @@ impl Service<'_> {
     /// A copy of the data that came with the request.
     fn copy(&self) -> Vec<u8> {
         let mut copy = vec![0; self.length];
-        // SAFETY: the slot's data is longer, and elsewhere.
+        // SAFETY: the slot's data is at least as long, and does not overlap the copy.
         unsafe { std::ptr::copy_nonoverlapping(self.data, copy.as_mut_ptr(), self.length) };
         copy
     }
@@ -193,14 +194,14 @@ impl Service<'_> {
         if bytes.len() > DATA_SIZE {
             return Err(Errno(libc::ENAMETOOLONG));
         }
-        // SAFETY: it fits.
+        // SAFETY: the length was checked, and the memory does not overlap.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.data, bytes.len()) };
         Ok(())
     }
 }
 
 impl Inode {
-    /// What its functions want first.
+    /// The library and the mount's pointer.
     fn parts(&self) -> (&'static Ceph, *mut CephMount) {
         (self.mount.ceph(), self.mount.raw())
     }
@@ -219,12 +220,12 @@ fn put<'b, A: for<'m> Wire<'m>>(reply: Reply<A>, mut to: Writer<'b>) -> Result<(
     Ok((result, to.written()))
 }
 
-/// Success without anything to tell, or libcephfs's errno.
+/// A reply without an answer: libcephfs's result, or its errno.
 fn done(result: i32) -> Reply<()> {
     checked(result).map(|count| (count.into(), ()))
 }
 
-/// A name in a directory: one that leads elsewhere is none.
+/// Checks the length of a name in a directory.
 fn name(text: &CStr) -> Result<&CStr, Errno> {
     if text.to_bytes().len() > 255 { Err(Errno(libc::ENAMETOOLONG)) } else { Ok(text) }
 }

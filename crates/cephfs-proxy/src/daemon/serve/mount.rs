@@ -27,7 +27,7 @@ impl Service<'_> {
         Ok((0, self.hold(Handle(0), Held::Mount(Arc::new(mount)))))
     }
 
-    /// Does something with a mount that is still in preparation.
+    /// Makes a step of a mount's preparation.
     fn prepare(&self, mount: Handle, step: impl FnOnce(&mut Draft) -> Result<(), Errno>) -> Reply<()> {
         let mount = self.client_mount(mount)?;
         let mut draft = lock(&mount.draft);
@@ -97,7 +97,7 @@ impl Service<'_> {
         Ok((length, ()))
     }
 
-    /// A path from the root, whatever the working directory: that is one for each client, and libcephfs's own is the root.
+    /// A path from the root. A relative path begins at the client's working directory, as libcephfs's own is the root.
     pub(super) fn path(&self, mount: Handle, path: &CStr) -> Result<CString, Errno> {
         let client = self.client_mount(mount)?;
         let directory = lock(&client.directory);

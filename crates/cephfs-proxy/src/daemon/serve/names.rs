@@ -1,4 +1,4 @@
-//! What makes, moves and removes names.
+//! Requests that create, rename and remove names.
 
 use std::{
     ffi::{CStr, c_char, c_int},
@@ -14,7 +14,7 @@ use crate::{
     wire::*,
 };
 
-/// Where a name is made, as libcephfs wants to be told.
+/// The arguments that libcephfs's creating functions have in common.
 struct Place {
     ceph: &'static Ceph,
     mount: *mut CephMount,
@@ -25,12 +25,13 @@ struct Place {
 
 impl Service<'_> {
     pub(super) fn mknod(&self, r: &Mknod<'_>) -> Reply<Found> {
-        // As mknod(2) has it. A metadata server makes one, and dies of what is made in there (16.2).
+        // EPERM, as in mknod(2). A metadata server would create such a directory, and crash when a name is created in
+        // it (16.2).
         if r.mode & libc::S_IFMT == libc::S_IFDIR {
             return Err(Errno(libc::EPERM));
         }
         self.make(r.mount, r.parent, r.name, r.perms, |at, raw, statx| {
-            // SAFETY: all of them are held, and places for the results.
+            // SAFETY: all objects are held, and the pointers to the results are valid.
             unsafe {
                 let mknod = at.ceph.ceph_ll_mknod;
                 mknod(at.mount, at.parent, at.name, r.mode, r.rdev, raw, statx, r.want, r.flags, at.perms)
@@ -41,7 +42,7 @@ impl Service<'_> {
     pub(super) fn mkdir(&self, r: &Mkdir<'_>) -> Reply<Found> {
         self.make(r.mount, r.parent, r.name, r.perms, |at, raw, statx| {
             let mkdir = at.ceph.ceph_ll_mkdir;
-            // SAFETY: likewise.
+            // SAFETY: all objects are held, and the pointers to the results are valid.
             unsafe { mkdir(at.mount, at.parent, at.name, r.mode, raw, statx, r.want, r.flags, at.perms) }
         })
     }
@@ -49,12 +50,12 @@ impl Service<'_> {
     pub(super) fn symlink(&self, r: &Symlink<'_>) -> Reply<Found> {
         self.make(r.mount, r.parent, r.name, r.perms, |at, raw, statx| {
             let (symlink, target) = (at.ceph.ceph_ll_symlink, r.target.as_ptr());
-            // SAFETY: likewise.
+            // SAFETY: all objects are held, and the pointers to the results are valid.
             unsafe { symlink(at.mount, at.parent, at.name, target, raw, statx, r.want, r.flags, at.perms) }
         })
     }
 
-    /// Has `function` make what is found under the name then.
+    /// Creates a name by `function`, and returns the inode.
     fn make(
         &self,
         owner: Handle,
@@ -82,7 +83,7 @@ impl Service<'_> {
             Copied::Attributes(parent.ino),
             Copied::Attributes(inode.ino),
         ]);
-        // SAFETY: all of them are held, and of one mount.
+        // SAFETY: all objects are held, and of one mount.
         done(unsafe { (ceph.ceph_ll_link)(mount, inode.raw, parent.raw, name, perms.raw()) })
     }
 
@@ -100,7 +101,7 @@ impl Service<'_> {
             Copied::Attributes(moved.unwrap_or(parent.ino)),
             Copied::Attributes(replaced.unwrap_or(parent.ino)),
         ]);
-        // SAFETY: likewise.
+        // SAFETY: all objects are held, and of one mount.
         done(unsafe { (ceph.ceph_ll_rename)(mount, parent.raw, from, new_parent.raw, to, perms.raw()) })
     }
 
@@ -129,7 +130,7 @@ impl Service<'_> {
             Copied::Attributes(parent.ino),
             Copied::Attributes(gone),
         ]);
-        // SAFETY: all of them are held, and of one mount.
+        // SAFETY: all objects are held, and of one mount.
         done(unsafe { function(ceph)(mount, parent.raw, name, perms.raw()) })
     }
 }

@@ -9,7 +9,7 @@ impl Service<'_> {
         let ((ceph, mount), room) = (inode.parts(), self.room(r.room));
         let (name, data) = (r.name.as_ptr(), self.data.cast());
         let stamp = inode.mount.stamp_rights(inode.ino);
-        // SAFETY: both are held, and there is that much room.
+        // SAFETY: both objects are held, and the buffer has that many bytes.
         match unsafe { (ceph.ceph_ll_getxattr)(mount, inode.raw, name, data, room, perms.raw()) } {
             result if result == -libc::ENODATA && stamp.life > 0 => Ok((0, Xattr { errno: libc::ENODATA, stamp })),
             result => checked(result).map(|length| (length.into(), Xattr { errno: 0, stamp })),
