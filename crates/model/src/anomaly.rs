@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::lenient::lenient;
 
-/// The kind of what is taken on demand: nothing was detected.
+/// The kind of a bundle that was taken on demand: no rule was broken.
 pub const SNAPSHOT: &str = "snapshot";
 
 /// One rule, broken in one window. Serialises as the `anomaly` of `incident.json`.
@@ -25,7 +25,7 @@ pub struct Anomaly {
     /// The rule in words: `at least 10 operations over their threshold in 1 s`.
     #[serde(deserialize_with = "lenient")]
     pub rule: String,
-    /// What was seen: `37 operations, slowest 204 ms (SMB2_WRITE)`.
+    /// The observation that broke it: `37 operations, slowest 204 ms (SMB2_WRITE)`.
     #[serde(deserialize_with = "lenient")]
     pub observed: String,
     /// The limit that was passed: `10 operations`, `1000 ms`.

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::text::Text;
 
-/// What an operation has beside what all of them share, by its protocol. Where it is seen in flight or comes from the flight
-/// recorder, what is not known there is zero or empty.
+/// The fields that only operations of one protocol have. Of an operation in flight, or from the flight recorder, fields
+/// that are not known are zero or empty.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Detail {
@@ -46,14 +46,14 @@ pub struct Smb {
 pub struct Nfs {
     /// The RPC call's number.
     pub xid: u64,
-    /// 4.1 and later: the two halves of the session id, each read as a number of this machine's byte order, exclusive-or'd; 0:
-    /// there is no session.
+    /// 4.1 and later: the XOR of the two halves of the session id, each read in this machine's byte order; 0: no
+    /// session.
     pub session: u64,
     /// 4.1 and later: the slot of the session.
     pub slot: u32,
     /// 4.1 and later: the slot's sequence number.
     pub sequence: u32,
-    /// How often the call was sent again.
+    /// How many times the call was retransmitted.
     pub resent: u32,
     /// Inode number.
     pub inode: u64,
@@ -71,33 +71,33 @@ pub struct Syscall {
     pub name: Text<128>,
 }
 
-/// What was asked of the VFS.
+/// The arguments of an operation of the VFS.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Vfs {
     /// Inode number.
     pub inode: u64,
-    /// The file's path below the root of the file system, cut in front.
+    /// The file's path below the root of the file system. If it is too long, its end is kept.
     pub path: Text<128>,
-    /// Where in the file it began.
+    /// Offset in the file, bytes.
     pub offset: u64,
-    /// Bytes asked for.
+    /// Bytes requested.
     pub asked: u64,
-    /// Flags, mode or command of the request, as the operation has them.
+    /// Flags, mode or command of the request, whichever the operation has.
     pub request: u32,
 }
 
-/// What was asked of MPI-IO, and who did.
+/// The arguments of a call of MPI-IO, and the caller's rank.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MpiIo {
     /// Inode number.
     pub inode: u64,
-    /// The file as it was opened, cut in front.
+    /// The file name that was passed to open. If it is too long, its end is kept.
     pub opened_as: Text<128>,
-    /// Bytes asked for; 0 where the probe cannot tell.
+    /// Bytes requested; 0 where the probe cannot tell.
     pub asked: u64,
-    /// The process' rank in its job (MPI_COMM_WORLD), where the launcher's environment says it.
+    /// The process' rank in MPI_COMM_WORLD; `None` unless the launcher set it in the environment.
     pub rank: Option<u32>,
 }
 
@@ -107,31 +107,31 @@ pub struct MpiIo {
 pub struct Connection {
     /// The server's address and port, and the local port if that is known: `10.0.0.1:445 from port 50000`.
     pub peer: Text<128>,
-    /// For the how-manieth time in a row it happens; 0: not known.
+    /// How many times in a row it has happened, this event included; 0: not known.
     pub times: u32,
 }
 
-/// What was asked of the libcephfs proxy.
+/// The arguments of a request to the libcephfs proxy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CephProxy {
-    /// The connection's own number of the inode, file or directory.
+    /// The handle of the inode, file or directory; valid on this connection only.
     pub handle: u64,
-    /// Bytes asked for.
+    /// Bytes requested.
     pub asked: u64,
 }
 
 /// A file as the probe saw it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SeenFile {
-    /// Inode number; 0: not known. Of the libcephfs proxy: its handle.
+    /// Inode number; 0: not known. For the libcephfs proxy, the handle instead.
     pub inode: u64,
-    /// What the probe has of its name; may be empty.
+    /// The part of its name or path that the probe has; may be empty.
     pub name: Text<128>,
 }
 
 impl Detail {
-    /// The file that it was about; `None` if it was about none, or that is not known.
+    /// The file of the operation; `None` if it has none, or the probe did not see it.
     pub fn file(&self) -> Option<SeenFile> {
         let (inode, name) = match self {
             Self::Nfs(nfs) => (nfs.inode, nfs.name),
@@ -144,7 +144,8 @@ impl Detail {
         (inode != 0 || !name.is_empty()).then_some(SeenFile { inode, name })
     }
 
-    /// The protocol's number of the message, which tells apart what one thread asks for at one time; 0 where there is none.
+    /// The protocol's message number, which tells apart requests that one thread made at the same time; 0 if the
+    /// protocol has none.
     pub fn message(&self) -> u64 {
         match self {
             Self::Smb(smb) => smb.message,

@@ -12,7 +12,7 @@ pub type Nanos = u64;
 pub struct Event {
     /// Protocol and command.
     pub operation: Operation,
-    /// When the requester asked for it.
+    /// When the requester began it.
     pub start: Nanos,
     /// From then until the requester had the result, in nanoseconds.
     pub duration: u64,
@@ -20,25 +20,26 @@ pub struct Event {
     pub phases: Phases,
     /// The protocol's own status (NTSTATUS for SMB); 0 is success.
     pub status: u32,
-    /// The errno, positive, that the operation ended with where the probe sees one; 0 is success.
+    /// The errno, positive, with which the operation ended; 0: success, or the probe sees no errno.
     pub errno: u32,
-    /// Payload bytes moved (or asked for, if nothing came back).
+    /// Payload bytes moved, or requested if no answer came.
     pub bytes: u64,
     /// The mount it went to.
     pub mount: MountKey,
-    /// Who asked.
+    /// The process that began it.
     pub requester: Requester,
     /// The client's number of the connection; 0: none, or not known.
     pub connection: u64,
     /// The server connection at completion.
     pub network: Network,
-    /// How its connection's sends fared meanwhile; `None` where nobody stamps them.
+    /// How long its connection's sends took meanwhile; `None` where sends are not timestamped.
     pub transit: Option<SendTiming>,
-    /// How the connection and the threads at both of its ends got on; `None` of operations that took less than 10 ms.
+    /// Totals of the connection and of the threads that sent and received; `None` if the operation took less than 10
+    /// ms.
     pub progress: Option<Box<Progress>>,
     /// What only operations of its protocol have.
     pub detail: Detail,
-    /// The layer above.
+    /// The system call, page fault or kernel thread that caused it.
     pub caller: Caller,
     /// Properties of the request.
     pub flags: Flags,
@@ -52,17 +53,17 @@ impl Event {
         self.start.saturating_add(self.duration)
     }
 
-    /// How many operations it stands for: one at least.
+    /// How many operations it stands for; at least one.
     pub fn operations(&self) -> u64 {
         self.weight.max(1).into()
     }
 
-    /// What a record of the flight recorder and an event of the same operation have in common: when it ended, which it is, and who asked.
+    /// The end, the kind and the thread: equal in an event and in the flight recorder's record of the same operation.
     pub fn identity(&self) -> (Nanos, Operation, u32) {
         (self.end(), self.operation, self.requester.tid)
     }
 
-    /// What became of its sends, if they were stamped.
+    /// The timing of its sends; `None` if none was timestamped.
     pub fn stamped(&self) -> Option<SendTiming> {
         self.transit.filter(|transit| transit.sends > 0)
     }
@@ -102,7 +103,7 @@ impl Phases {
     }
 }
 
-/// The process that asked, taken when it asked: completion may run in a worker.
+/// The process that began an operation, read when it began: completion may run in a worker.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Requester {
@@ -118,7 +119,7 @@ pub struct Requester {
     pub cgroup: u64,
 }
 
-/// What stood above an operation when it began.
+/// What caused an operation: the activity of its thread when it began.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Caller {
     /// The probe cannot tell.
@@ -128,7 +129,7 @@ pub enum Caller {
     Call(&'static str),
     /// An access to memory that a file is mapped to.
     PageFault,
-    /// A thread of the kernel's own: it works for nobody in particular, or for somebody who has not waited.
+    /// A kernel thread, for example writeback: no process waits in a system call.
     Kernel,
 }
 
@@ -141,15 +142,16 @@ pub struct Network {
     /// The newest single round-trip sample, microseconds; 0 when unknown.
     /// A delayed acknowledgement counts into it: up to 40 ms on Linux peers.
     pub rtt_us: u32,
-    /// Segments retransmitted over the connection's life, without those that the peer called needless.
+    /// Segments retransmitted over the connection's life, without those that the peer reported as duplicates.
     pub retransmits: u32,
-    /// When the newest segment came by this host's clock, less when it was sent by the peer's (its timestamp, RFC 7323),
-    /// milliseconds modulo 2^16; 0 when unknown. What it changes by, the way from the server does.
+    /// The newest segment's arrival by this host's clock minus its TCP timestamp (RFC 7323), which is the peer's clock,
+    /// milliseconds modulo 2^16; 0 when unknown. If it changes, the delay from the server to this host has changed by
+    /// as much.
     pub arrival_ms: u16,
-    /// TCP's own minimum of the round trip over the last minutes (5, by net.ipv4.tcp_min_rtt_wlen), microseconds; 0 when unknown,
-    /// as are the next four of operations that took less than 10 ms.
+    /// TCP's minimum round-trip time over the last 5 minutes (net.ipv4.tcp_min_rtt_wlen), microseconds; 0 when unknown.
+    /// This field and the next four are 0 if the operation took less than 10 ms.
     pub min_rtt_us: u32,
-    /// Since data last arrived, microseconds, to a jiffy: for at least as long the answer lay in the socket.
+    /// Time since data last arrived, microseconds, to a jiffy. The answer lay in the socket for at least this long.
     pub unread_us: u32,
     /// Segments that arrived out of order, over the connection's life.
     pub out_of_order: u32,
@@ -157,39 +159,42 @@ pub struct Network {
     pub segments: u32,
     /// Packets in the queueing discipline of this host that the connection's segments go to.
     pub own_queue: u32,
-    /// Whether the socket was there to be read.
+    /// Whether the probe could read the socket; if not, all fields are 0.
     pub known: bool,
 }
 
 impl Network {
-    /// TCP's own minimum of the round trip, nanoseconds; `None` when unknown.
+    /// TCP's minimum round-trip time, nanoseconds; `None` when unknown.
     pub fn least_round_trip(&self) -> Option<u64> {
         (self.min_rtt_us > 0).then(|| u64::from(self.min_rtt_us) * 1_000)
     }
 }
 
-/// How an operation's request was sent, by BPF timestamping (Linux 6.14): its own sends on the connection, and those that were
-/// made so shortly before or after that they cannot be told from its own.
+/// How an operation's request was sent, by BPF timestamping (Linux 6.14). It covers the operation's own sends on the
+/// connection, and others so close in time that they cannot be told apart from them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SendTiming {
-    /// How many of them were acknowledged, or with `unacknowledged` are not yet. 0: nothing is stamped, and of an operation in flight only
-    /// `unacknowledged` is known, from what TCP knows of the connections with its server.
+    /// Number of sends that were acknowledged, or, if `unacknowledged` is not 0, that are not yet. 0: no send was
+    /// timestamped; of an operation in flight only `unacknowledged` is then known, from TCP's state of the connections
+    /// with its server.
     pub sends: u32,
-    /// The longest from TCP's handing one down until the driver had it, nanoseconds: this host's queueing discipline.
+    /// The longest time of one send from TCP to the driver, nanoseconds: this host's queueing discipline.
     pub local: u64,
-    /// The longest that one lay in TCP's own queue, nanoseconds: the peer's window, congestion, or pacing held it.
+    /// The longest time that one send waited in TCP's queue, nanoseconds: for the peer's window, congestion control or
+    /// pacing.
     pub held: u64,
-    /// From the driver to the peer's acknowledgement, nanoseconds: the shortest. Time of retransmissions is in it, and what
-    /// the peer delays acknowledgements by: up to 40 ms on Linux, less if its answer is ready first.
+    /// The shortest time of one send from the driver to the peer's acknowledgement, nanoseconds. It includes
+    /// retransmissions and the peer's delayed acknowledgement: up to 40 ms on Linux, less if its answer is ready first.
     pub least: u64,
-    /// Likewise, the longest.
+    /// The longest time of one send from the driver to the peer's acknowledgement, nanoseconds.
     pub most: u64,
-    /// Times that segments of these sends were sent again.
+    /// How many times segments of these sends were retransmitted.
     pub retransmitted: u32,
-    /// Of an operation in flight: for how long the oldest of them has not been acknowledged, nanoseconds; 0 if all are.
+    /// Of an operation in flight: how long its oldest unacknowledged send has waited, nanoseconds; 0 if all are
+    /// acknowledged.
     pub unacknowledged: u64,
-    /// Of an operation in flight: data from its server has come in behind some that is missing still.
+    /// Of an operation in flight: data from its server arrived out of order, and an earlier segment is still missing.
     pub gap: bool,
 }
 
@@ -203,10 +208,10 @@ pub struct Flags {
     pub asynchronous: bool,
     /// No answer came: the connection broke, or the requester gave up.
     pub unanswered: bool,
-    /// It has not returned yet: its duration is how long that has lasted so far.
+    /// It has not returned yet: `duration` is the time so far.
     pub in_flight: bool,
     /// It failed, by the protocol's own measure: an SMB warning such as STATUS_NO_MORE_FILES is no failure.
     pub failed: bool,
-    /// It may have moved bytes, but nobody can tell how many: `bytes` is zero for want of better.
+    /// It may have moved bytes, but the probe cannot tell how many: `bytes` is 0.
     pub bytes_unknown: bool,
 }

@@ -1,4 +1,4 @@
-//! Histograms: of latencies, powers of two with four steps in each; of sizes, powers of two.
+//! Histograms. Latency buckets are powers of two, four to each; size buckets are powers of two.
 
 /// Number of buckets. Bucket 0 is below 1 024 ns; the last is everything from 2^38 ns (275 s).
 pub const BUCKETS: usize = 114;
@@ -24,7 +24,7 @@ pub struct Histogram {
     pub errors: u64,
     /// Operations per bucket; see [`Histogram::bucket_of`].
     pub buckets: [u64; BUCKETS],
-    /// Those that moved bytes, by size; see [`Histogram::size_of`].
+    /// Operations that moved bytes, by size; see [`Histogram::size_of`].
     pub sizes: [u64; SIZES],
 }
 
@@ -35,7 +35,8 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// The bucket of a duration in nanoseconds. `bucket_of` in hist.bpf.h is its twin; a test holds them together.
+    /// The index of the bucket for a duration in nanoseconds. `bucket_of` in hist.bpf.h must return the same; a test
+    /// compares them.
     pub fn bucket_of(duration: u64) -> usize {
         let Some(exponent) = duration.checked_ilog2().filter(|exponent| *exponent >= FIRST_EXPONENT) else {
             return 0;
@@ -45,7 +46,7 @@ impl Histogram {
         usize::try_from(bucket).map_or(BUCKETS - 1, |bucket| bucket.min(BUCKETS - 1))
     }
 
-    /// The size of what moved so many bytes: floor(log2(bytes)); `None` for none.
+    /// The index of the size bucket for a number of bytes: floor(log2(bytes)); `None` for 0 bytes.
     pub fn size_of(bytes: u64) -> Option<usize> {
         let size = usize::try_from(bytes.checked_ilog2()?).ok()?;
         Some(size.min(SIZES - 1))
@@ -82,7 +83,7 @@ impl Histogram {
         self.sizes.iter_mut().zip(other.sizes).for_each(|(size, more)| *size += more);
     }
 
-    /// What was added since it was as `earlier`.
+    /// The operations that were added since `earlier`, an older copy of this histogram.
     pub fn since(&self, earlier: &Self) -> Self {
         let mut delta = Self {
             count: self.count.saturating_sub(earlier.count),
@@ -101,21 +102,22 @@ impl Histogram {
 
     /// The duration, in nanoseconds, below which `share` (0 to 1) of the operations lie; `None` without operations.
     ///
-    /// It lies in the bucket of the true value, and between the shortest and the longest operation: so it is off by less than a
-    /// quarter of the true value, below 1 024 ns by less than 1 024 ns. In the first and the last bucket in use, the sum of all
-    /// durations bounds it; within these bounds it is interpolated.
+    /// The result lies in the bucket of the true value, and between the shortest and the longest operation. Its error
+    /// is less than a quarter of the true value, or less than 1 024 ns below 1 024 ns. In the first and the last bucket
+    /// in use, the sum of all durations bounds it. Within these bounds it is interpolated.
     pub fn quantile(&self, share: f64) -> Option<u64> {
         self.quantile_knowing(share, None)
     }
 
-    /// The same, where some operations' own durations are known: `known` are the shortest and the longest of those.
+    /// Like [`Histogram::quantile`], where exact durations of some operations are known: `known` are the shortest and
+    /// the longest of these.
     pub fn quantile_knowing(&self, share: f64, known: Option<(u64, u64)>) -> Option<u64> {
         let is_used = |count: &u64| *count > 0;
         let (first, last) = (self.buckets.iter().position(is_used)?, self.buckets.iter().rposition(is_used)?);
         self.quantile_within(share, |index, count| {
             let mean = self.mean_in(index, count);
             let known_here = |duration: u64| (Self::bucket_of(duration) == index).then_some(duration as f64);
-            // No operation lies below the first bucket's shortest, which is at most the bucket's mean.
+            // The shortest operation is in the first bucket, and is at most that bucket's mean.
             let low = if index > first {
                 Self::lower_bound(index) as f64
             } else {
@@ -130,13 +132,15 @@ impl Histogram {
         })
     }
 
-    /// The same, interpolated between its bucket's bounds, whatever else is known. It changes evenly as operations move from one bucket to
-    /// the next, so it suits comparisons of one histogram with another; but it may lie beyond the shortest or the longest operation.
+    /// Like [`Histogram::quantile`], but interpolated between the bucket's bounds only. The result changes evenly as
+    /// operations move from one bucket to the next, which suits comparisons of two histograms. It may lie outside the
+    /// range from the shortest to the longest operation.
     pub fn even_quantile(&self, share: f64) -> Option<u64> {
         self.quantile_within(share, |index, _| (Self::lower_bound(index) as f64, Self::lower_bound(index + 1) as f64))
     }
 
-    /// `bounds`: between what the operations of a bucket, so many of them, are taken to lie evenly.
+    /// `bounds` takes a bucket and its number of operations, and returns the range over which these are assumed to be
+    /// spread evenly.
     fn quantile_within(&self, share: f64, bounds: impl Fn(usize, u64) -> (f64, f64)) -> Option<u64> {
         let total: u64 = self.buckets.iter().sum();
         let wanted = (share.clamp(0.0, 1.0) * total as f64).ceil().max(1.0) as u64;
@@ -152,7 +156,8 @@ impl Histogram {
         None
     }
 
-    /// Between what the mean of a bucket's `count` operations must lie, so that the sum of all durations comes out.
+    /// The range, nanoseconds, in which the mean of a bucket's `count` operations must lie, given the sum of all
+    /// durations.
     fn mean_in(&self, bucket: usize, count: u64) -> (f64, f64) {
         let others = || self.buckets.iter().enumerate().filter(|(other, count)| *other != bucket && **count > 0);
         let least: f64 = others().map(|(other, count)| Self::lower_bound(other) as f64 * *count as f64).sum();
@@ -162,18 +167,18 @@ impl Histogram {
         (mean(most), mean(least))
     }
 
-    /// What the durations of a bucket lie below, nanoseconds: infinity for the last.
+    /// The exclusive upper bound of a bucket, nanoseconds; infinity for the last bucket.
     fn upper_bound(bucket: usize) -> f64 {
         if bucket + 1 < BUCKETS { Self::lower_bound(bucket + 1) as f64 } else { f64::INFINITY }
     }
 }
 
-/// Index and count of what is not zero.
+/// Index and count of each element that is not zero.
 pub fn sparse(counts: &[u64]) -> Vec<(usize, u64)> {
     counts.iter().copied().enumerate().filter(|(_, count)| *count > 0).collect()
 }
 
-/// The index below which `share` (0 to 1) of what is counted lies; `None` if nothing is.
+/// The bucket in which the quantile `share` (0 to 1) of `counts` lies; `None` if all counts are 0.
 pub fn quantile_index(counts: &[u64], share: f64) -> Option<usize> {
     let total: u64 = counts.iter().sum();
     let wanted = (share.clamp(0.0, 1.0) * total as f64).ceil().max(1.0) as u64;

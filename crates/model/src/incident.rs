@@ -1,7 +1,7 @@
-//! An incident: everything that is said of one, in the order in which `incident.json` has it.
+//! An incident: all its fields, in the order in which `incident.json` has them.
 //!
-//! It becomes JSON where it leaves and nowhere before. What earlier versions, later ones or strangers have written is read
-//! as far as it is understood.
+//! It is serialised only where it leaves the program. Fields of a file from another version or another program that
+//! cannot be read get their defaults.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,17 +10,17 @@ use crate::{
     lenient::{lenient, lenient_list},
 };
 
-/// What was found, who was at fault, and what it was about. Serialises as `incident.json`. Times are UTC as RFC 3339.
+/// An anomaly, its verdict, and the operations concerned. Serialises as `incident.json`. Times are UTC as RFC 3339.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Incident {
     /// The bundle's name without `.tar.zst`.
     #[serde(deserialize_with = "lenient")]
     pub id: String,
-    /// When it was noticed last.
+    /// When a rule last reported it.
     #[serde(deserialize_with = "lenient")]
     pub detected: String,
-    /// What was looked at.
+    /// The period that was examined.
     #[serde(deserialize_with = "lenient")]
     pub window: Span,
     /// The rule, and how it was broken.
@@ -29,7 +29,7 @@ pub struct Incident {
     /// Who was at fault.
     #[serde(deserialize_with = "lenient")]
     pub verdict: Verdict,
-    /// Whether it goes on.
+    /// Whether it is still open.
     #[serde(deserialize_with = "lenient")]
     pub state: State,
     /// When the first of its operations began.
@@ -38,16 +38,16 @@ pub struct Incident {
     /// When the last window ended that broke the rule.
     #[serde(deserialize_with = "lenient")]
     pub last_seen: String,
-    /// What the time beyond normal belongs to, and what would have been without it.
+    /// The groups of operations that account for the time beyond normal, and the figures without each.
     #[serde(deserialize_with = "lenient_list")]
     pub changed: Vec<Changed>,
-    /// Where those who asked and those who take answers waited, while the incident was open.
+    /// Where the requesters' threads and the receiver threads waited while the incident was open.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub waited: Vec<Waited>,
-    /// Who and what took the most time.
+    /// The operations, mounts, processes and files that took the most time.
     #[serde(deserialize_with = "lenient")]
     pub top: Ranking,
-    /// What was lost, so that the figures are too low.
+    /// Events and operations that were lost; if there are any, the figures are too low.
     #[serde(deserialize_with = "lenient")]
     pub losses: Losses,
     /// Operations that counted.
@@ -59,13 +59,13 @@ pub struct Incident {
     /// Whether it is over: `state` for readers that know the first version only.
     #[serde(deserialize_with = "lenient")]
     pub closed: bool,
-    /// What other rules saw of it.
+    /// Anomalies of other rules that belong to this incident.
     #[serde(deserialize_with = "lenient_list")]
     pub also: Vec<String>,
-    /// The slowest system calls of which it is known what ran below them.
+    /// The slowest system calls whose operations below are known.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<CallLine<'static>>,
-    /// Where it was seen.
+    /// The host that observed it.
     #[serde(deserialize_with = "lenient")]
     pub host: Host,
 }
@@ -76,7 +76,7 @@ impl Incident {
         self.top.mounts.first().map(|ranked| &ranked.mount)
     }
 
-    /// Fills in what the first version did not write, from what it did.
+    /// Derives fields that the first version did not write from those that it did.
     pub fn complete(&mut self) {
         if self.first_seen.is_empty() {
             self.state = State::of(self.closed);
@@ -86,29 +86,29 @@ impl Incident {
     }
 }
 
-/// Operations of an incident that have something in common, and much of its time beyond normal.
+/// A group of operations that have a property in common, and account for much of the incident's time beyond normal.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Changed {
-    /// What they have in common: `process`, `operation`, `file` or `connection`.
+    /// The common property: `process`, `operation`, `file` or `connection`.
     #[serde(deserialize_with = "lenient")]
     pub by: String,
-    /// Which: `fio (4711): SMB2_READ of 64 KiB`.
+    /// Its value: `fio (4711): SMB2_READ of 64 KiB`.
     #[serde(deserialize_with = "lenient")]
     pub name: String,
     /// Their share of the time beyond normal, or of the failures; 0 to 1.
     #[serde(deserialize_with = "lenient")]
     pub share: f64,
-    /// How many of them ended in a second.
+    /// Operations of the group that ended per second, during the incident.
     #[serde(deserialize_with = "lenient")]
     pub per_second: f64,
-    /// Likewise, before; `None` if that is not known.
+    /// Operations of the group that ended per second, before the incident; `None` if not known.
     #[serde(deserialize_with = "lenient")]
     pub normally_per_second: Option<f64>,
-    /// What 99 of 100 operations of the incident took at most, milliseconds; `None` where failures are shared out.
+    /// The 99th percentile of the incident's operations, milliseconds; `None` if `share` is one of failures.
     #[serde(deserialize_with = "lenient")]
     pub p99_ms: Option<f64>,
-    /// Likewise, of all others; `None` if there are too few.
+    /// The 99th percentile of the operations outside the group, milliseconds; `None` if there are too few.
     #[serde(deserialize_with = "lenient")]
     pub p99_without_ms: Option<f64>,
     /// The same in words.
@@ -116,11 +116,11 @@ pub struct Changed {
     pub said: String,
 }
 
-/// Threads of one name that waited in one place of the kernel's.
+/// Threads of one name that waited at one place in the kernel.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Waited {
-    /// `requester` of an operation in flight, or `receiver`: a thread of the kernel's that takes answers from servers.
+    /// `requester` of an operation in flight, or `receiver`: a kernel thread that reads answers from servers.
     #[serde(deserialize_with = "lenient")]
     pub role: String,
     /// The threads' name.
@@ -129,33 +129,34 @@ pub struct Waited {
     /// `asleep`, `blocked`, `runnable` (it had no CPU), `running` or `stopped`.
     #[serde(deserialize_with = "lenient")]
     pub state: String,
-    /// How long, of all threads together, milliseconds: a sample counts as the time since the one before, 0.1 to 10 s.
+    /// How long all these threads together waited, milliseconds. A sample counts as the time since the previous one,
+    /// 0.1 to 10 s.
     #[serde(deserialize_with = "lenient")]
     pub total_ms: f64,
-    /// Its share of all that the threads of this role were sampled for; 0 to 1.
+    /// Its share of the sampled time of all threads of this role; 0 to 1.
     #[serde(deserialize_with = "lenient")]
     pub share: f64,
-    /// The longest that one thread did not run in between, as far as it was sampled, milliseconds.
+    /// The longest time that one thread waited without running in between, as far as samples show, milliseconds.
     #[serde(deserialize_with = "lenient")]
     pub longest_ms: f64,
-    /// The functions, the innermost first; none of one that ran or was runnable.
+    /// The kernel stack, innermost function first; empty if the thread ran or was runnable.
     #[serde(deserialize_with = "lenient_list")]
     pub stack: Vec<String>,
 }
 
-/// Whether an incident goes on.
+/// Whether an incident is over.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// It may be written again.
+    /// Not over: its bundle may be written again.
     #[default]
     Open,
-    /// This is the last that is said of it.
+    /// Over: its bundle is final.
     Closed,
 }
 
 impl State {
-    /// Of an incident that is over, or is not.
+    /// `Closed` if `closed`, else `Open`.
     pub fn of(closed: bool) -> Self {
         if closed { Self::Closed } else { Self::Open }
     }
@@ -169,7 +170,7 @@ impl State {
     }
 }
 
-/// From one time to another.
+/// A period.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Span {
@@ -196,7 +197,7 @@ pub struct Host {
     pub plumbline: String,
 }
 
-/// What took the most time, the most first.
+/// The largest shares of the time, largest first.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Ranking {
@@ -214,7 +215,7 @@ pub struct Ranking {
     pub files: Vec<RankedFile>,
 }
 
-/// How often, and for how long altogether.
+/// A number of operations and their total time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Share {
@@ -239,10 +240,10 @@ pub struct RankedOperation {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RankedMount {
-    /// What is known of it.
+    /// Its mount point, source, server and type.
     #[serde(flatten)]
     pub mount: Mount,
-    /// How much went there.
+    /// The operations on it.
     #[serde(flatten)]
     pub share: Share,
 }
@@ -259,7 +260,7 @@ pub struct RankedProcess {
     pub cgroup: String,
     /// Its container; empty if it is in none.
     pub container: String,
-    /// How much it asked for.
+    /// The operations that it began.
     #[serde(flatten)]
     pub share: Share,
 }
@@ -274,7 +275,7 @@ pub struct RankedFile {
     pub inode: u64,
     /// Where its file system is mounted.
     pub mountpoint: String,
-    /// How much was asked of it.
+    /// The operations on it.
     #[serde(flatten)]
     pub share: Share,
 }

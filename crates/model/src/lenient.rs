@@ -1,4 +1,4 @@
-//! Reading what another version, or somebody else, has written: what is missing or not understood is as if it were not there.
+//! Reading files of another version or another program: a field that is missing or invalid gets its default.
 
 use serde::{Deserialize, Deserializer, de::IgnoredAny};
 
@@ -18,12 +18,12 @@ impl<T> Lenient<T> {
     }
 }
 
-/// A field; its default if it holds anything but what it should.
+/// Deserialises a field; returns its default if the value is invalid.
 pub fn lenient<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(deserializer: D) -> Result<T, D::Error> {
     Ok(Lenient::deserialize(deserializer)?.ok().unwrap_or_default())
 }
 
-/// A list without those of its elements that are not what they should be; empty if it is no list.
+/// Deserialises a list without its invalid elements; returns an empty list if the value is no list.
 pub fn lenient_list<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Vec<T>, D::Error> {
     let list: Vec<Lenient<T>> = lenient(deserializer)?;
     Ok(list.into_iter().filter_map(Lenient::ok).collect())

@@ -1,5 +1,5 @@
-//! The nouns that every other crate speaks in: an operation, how long it took and in which phases,
-//! the mount it went to, the anomaly it was part of and the verdict over it.
+//! The types that all other crates share: an operation with its duration and phases, its mount, the anomaly that it was
+//! part of, and the verdict.
 //!
 //! No I/O, no BPF, no clock: everything here can be built in a unit test.
 

@@ -8,19 +8,19 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct EventLine<'a> {
-    /// When it was asked for, UTC.
+    /// When the requester began it, UTC.
     pub time: String,
     /// The probe.
     pub probe: Cow<'a, str>,
     /// The operation.
     pub operation: Cow<'a, str>,
-    /// From asking until the result was there.
+    /// From its start until the requester had the result.
     pub duration_ms: f64,
-    /// Waiting for credits and queued, before it was sent; absent where the probe cannot split.
+    /// From its start until the request was sent; absent where the probe cannot split the duration.
     pub queue_ms: Option<f64>,
-    /// Sent until received.
+    /// From the request's sending until the answer's arrival.
     pub wire_ms: Option<f64>,
-    /// Received until the requester had it.
+    /// From the answer's arrival until the requester had it.
     pub deliver_ms: Option<f64>,
     /// The protocol's status by name, or as a hexadecimal number; absent if the protocol has none.
     pub status: Option<String>,
@@ -28,7 +28,7 @@ pub struct EventLine<'a> {
     pub errno: Option<String>,
     /// Payload bytes.
     pub bytes: u64,
-    /// mpiio: whether the probe could tell how many these are; if not, `bytes` is 0 and says nothing.
+    /// mpiio: whether `bytes` is known; if not, it is 0.
     pub bytes_known: Option<bool>,
     /// Where it is mounted.
     pub mountpoint: Cow<'a, str>,
@@ -48,23 +48,24 @@ pub struct EventLine<'a> {
     pub comm: String,
     /// Id of the cgroup.
     pub cgroup: u64,
-    /// The file's name, without its folder; mpiio: as it was opened, cut in front; connections: empty.
+    /// The file's name, without its directory. mpiio: the name passed to open, or its end if it is too long.
+    /// connections: empty.
     pub file: String,
     /// connections: the server's address and port, and the local port.
     pub peer: Option<String>,
-    /// Inode number; cephproxy: the connection's own number of the inode, file or directory.
+    /// Inode number; cephproxy: the handle of the inode, file or directory, valid on this connection only.
     pub inode: u64,
-    /// vfs: where in the file.
+    /// vfs: offset in the file, bytes.
     pub offset: Option<u64>,
-    /// vfs, mpiio, cephproxy: bytes asked for.
+    /// vfs, mpiio, cephproxy: bytes requested.
     pub asked: Option<u64>,
     /// vfs: flags, mode or command of the request.
     pub request: Option<u32>,
-    /// mpiio: the process' rank in its job; absent where its environment does not say.
+    /// mpiio: the process' rank in its job; absent if its environment does not have it.
     pub rank: Option<u32>,
     /// mpiio: whether all processes that have the file open take part.
     pub collective: Option<bool>,
-    /// SMB: session id. NFS 4.1 and later: the halves of the session id, exclusive-or'd.
+    /// SMB: session id. NFS 4.1 and later: the XOR of the two halves of the session id.
     pub session: u64,
     /// SMB: message id.
     pub mid: u64,
@@ -76,7 +77,8 @@ pub struct EventLine<'a> {
     pub slot: Option<u32>,
     /// NFS 4.1 and later: the slot's sequence number.
     pub sequence: Option<u32>,
-    /// NFS: how often the call was sent again. connections: the how-manieth in a row it is, where that is known.
+    /// NFS: how many times the call was retransmitted. connections: how many times in a row this has happened, if
+    /// known.
     pub resent: Option<u32>,
     /// The client's number of the connection.
     pub connection: u64,
@@ -95,21 +97,21 @@ pub struct EventLine<'a> {
     pub in_flight: bool,
     /// Smoothed round-trip time of the connection; absent if unknown.
     pub srtt_ms: Option<f64>,
-    /// Its newest single sample.
+    /// The newest sample of the connection's round-trip time.
     pub rtt_ms: Option<f64>,
     /// Segments retransmitted over the connection's life.
     pub retransmits: Option<u32>,
-    /// TCP's own minimum of the round trip over the last minutes; this and the next three are absent of operations that took less than 10 ms, and in
-    /// `recorder.jsonl`.
+    /// TCP's minimum round-trip time over the last 5 minutes. This field and the next three are absent if the operation
+    /// took less than 10 ms, and in `recorder.jsonl`.
     pub min_rtt_ms: Option<f64>,
-    /// For at least as long the answer lay in this host's socket, to a jiffy.
+    /// The least time that the answer lay in this host's socket, to a jiffy.
     pub unread_ms: Option<f64>,
     /// Segments that arrived out of order over the connection's life.
     pub out_of_order: Option<u32>,
     /// Packets in the queueing discipline that the connection's segments go to.
     pub own_queue: Option<u32>,
-    /// Over the connection's life, as the next seven: segments sent; absent of operations that took less than 10 ms, and in `recorder.jsonl`, as is all up to
-    /// `memory_pressure_ms`.
+    /// Segments sent. This field and the next seven are totals over the connection's life. All fields from here to
+    /// `memory_pressure_ms` are absent if the operation took less than 10 ms, and in `recorder.jsonl`.
     pub segments_out: Option<u32>,
     /// Segments received.
     pub segments_in: Option<u32>,
@@ -117,50 +119,50 @@ pub struct EventLine<'a> {
     pub segments_acked: Option<u32>,
     /// Retransmission timeouts; 0 before Linux 6.7.
     pub timeouts: Option<u32>,
-    /// Segments that were sent again although the server had them.
+    /// Segments that were retransmitted although the server had them.
     pub needless_retransmits: Option<u32>,
-    /// Something was not acknowledged, or waited to be sent.
+    /// Time during which data was unacknowledged or waited to be sent.
     pub busy_ms: Option<u32>,
-    /// Thereof, it did not fit the server's window.
+    /// Part of `busy_ms`: the data to send did not fit the server's window.
     pub window_limited_ms: Option<u32>,
-    /// Thereof, the send buffer was full.
+    /// Part of `busy_ms`: the send buffer was full.
     pub buffer_limited_ms: Option<u32>,
-    /// What TCP spaces segments by, bytes a second; 0: it does not.
+    /// The rate at which TCP paces segments, bytes per second; 0: no pacing.
     pub pacing_rate: Option<u64>,
-    /// At which data was acknowledged last, bytes a second.
+    /// The newest sample of the rate at which data was acknowledged, bytes per second.
     pub delivery_rate: Option<u64>,
-    /// The requester's thread was runnable without a CPU, in all its life.
+    /// Time that the requester's thread was runnable without a CPU, in all its life.
     pub requester_cpu_wait_ms: Option<f64>,
-    /// Likewise, the thread that took the answer.
+    /// Time that the thread which read the answer was runnable without a CPU, in all its life.
     pub receiver_cpu_wait_ms: Option<f64>,
-    /// Some threads of the requester's cgroup waited for a CPU, in all its life.
+    /// Time that some threads of the requester's cgroup waited for a CPU, in all the cgroup's life.
     pub cpu_pressure_ms: Option<u32>,
-    /// Likewise, for memory.
+    /// Time that some threads of the requester's cgroup waited for memory, in all the cgroup's life.
     pub memory_pressure_ms: Option<u32>,
-    /// Its sends on the connection, and those that cannot be told from them; this and what follows is absent where nobody
-    /// stamps them.
+    /// Number of the operation's sends on the connection, with others that cannot be told apart from them. This field
+    /// and those up to `sends_retransmitted` are absent where sends are not timestamped.
     pub sends: Option<u32>,
-    /// The longest that one of them lay in this host's queueing discipline.
+    /// The longest time that one send lay in this host's queueing discipline.
     pub sends_local_ms: Option<f64>,
-    /// The longest that one of them lay in TCP's own queue.
+    /// The longest time that one send waited in TCP's queue.
     pub sends_held_ms: Option<f64>,
-    /// From the driver to the acknowledgement, the shortest.
+    /// The shortest time of one send from the driver to the acknowledgement.
     pub ack_least_ms: Option<f64>,
-    /// Likewise, the longest.
+    /// The longest time of one send from the driver to the acknowledgement.
     pub ack_most_ms: Option<f64>,
-    /// Times that their segments were sent again.
+    /// How many times segments of these sends were retransmitted.
     pub sends_retransmitted: Option<u32>,
     /// Operations that this line stands for: above 1 only while sampling.
     pub weight: u32,
 }
 
-/// A system call as other programs read it: its event, and what ran below it where that can be told.
+/// A system call as other programs read it: its event, and the operations below it if they are known.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct CallLine<'a> {
     /// The event.
     #[serde(flatten)]
     pub event: EventLine<'a>,
-    /// What ran below it, if that is known.
+    /// The operations below it; `None` if they are not known.
     #[serde(flatten)]
     pub below: Option<BelowLine<'a>>,
 }
@@ -168,16 +170,16 @@ pub struct CallLine<'a> {
 /// The operations below a call. Field names are stable; times are milliseconds.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct BelowLine<'a> {
-    /// The longest, in the order of their starts.
+    /// The longest of the operations below the call, in the order of their starts.
     pub children: Vec<ChildLine<'a>>,
-    /// How many there were, listed or not.
+    /// Number of operations below the call, listed or not.
     pub children_count: usize,
-    /// For how long one of them was under way.
+    /// Time during which at least one of them was in progress.
     pub children_ms: f64,
-    /// Operations of kernel threads on the same mount meanwhile.
+    /// The longest operations of kernel threads on the same mount during the call.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub meanwhile: Vec<ChildLine<'a>>,
-    /// How many there were, listed or not.
+    /// Number of these operations of kernel threads, listed or not.
     pub meanwhile_count: usize,
     /// Some may be missing.
     pub children_incomplete: bool,
@@ -191,15 +193,15 @@ pub struct ChildLine<'a> {
     pub protocol: Cow<'a, str>,
     /// The operation.
     pub operation: Cow<'a, str>,
-    /// From the call's start until this was asked for; below zero for what began before.
+    /// From the call's start until this operation's start; negative if the operation began first.
     pub after_ms: f64,
-    /// From asking until the result was there.
+    /// From its start until the requester had the result.
     pub duration_ms: f64,
-    /// Waiting, before it was sent; absent where the probe cannot split.
+    /// From its start until the request was sent; absent where the probe cannot split the duration.
     pub queue_ms: Option<f64>,
-    /// Sent until received.
+    /// From the request's sending until the answer's arrival.
     pub wire_ms: Option<f64>,
-    /// Received until the requester had it.
+    /// From the answer's arrival until the requester had it.
     pub deliver_ms: Option<f64>,
     /// The protocol's status by name.
     pub status: Option<String>,

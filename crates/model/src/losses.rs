@@ -19,23 +19,23 @@ pub struct Losses {
     /// Events taken from the ring.
     #[serde(deserialize_with = "lenient")]
     pub consumed: u64,
-    /// Records in the ring that nobody could read.
+    /// Records in the ring that could not be decoded.
     #[serde(deserialize_with = "lenient")]
     pub not_understood: u64,
-    /// One event in how many is kept just now; 1 unless the ring is flooded.
+    /// The current sampling interval: one event in this many is kept. 1 unless the ring is flooded.
     #[serde(deserialize_with = "lenient")]
     pub sampling_one_in: u64,
 }
 
-/// What one probe has lost, and beside it, for comparison, what it has done.
+/// The losses of one probe, and, for comparison, its totals.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProbeLosses {
     /// Events that found the ring full.
     pub ring_full: u64,
-    /// Operations that could not be timed: too many under way.
+    /// Operations that could not be timed because too many were in flight.
     pub inflight_full: u64,
-    /// Operations missing in the histograms.
+    /// Operations missing in the histograms, which were full.
     pub histograms_full: u64,
     /// Times that the kernel did not run a program.
     pub runs_missed: u64,
@@ -49,12 +49,12 @@ pub struct ProbeLosses {
     pub produced: u64,
     /// Operations seen to start. No loss.
     pub started: u64,
-    /// Of these, under way just then. No loss.
+    /// Started operations that are still in flight. No loss.
     pub unfinished: u64,
 }
 
 impl ProbeLosses {
-    /// What was lost, each with the name of its cause.
+    /// The number of losses by cause, each with the name of the cause.
     pub fn by_cause(&self) -> [(&'static str, u64); 7] {
         [
             ("ring_full", self.ring_full),
@@ -92,7 +92,7 @@ fn of_map<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(String, Pro
     deserializer.deserialize_map(Probes)
 }
 
-/// Nothing lost, if it is not understood.
+/// Reads as no losses if it is invalid.
 #[derive(Deserialize)]
 struct Understood(#[serde(deserialize_with = "lenient")] ProbeLosses);
 

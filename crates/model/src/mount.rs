@@ -30,7 +30,7 @@ impl MountKey {
     }
 }
 
-/// What is known of a mount without touching it.
+/// A mount's properties that are known without access to its file system.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Mount {
@@ -45,12 +45,12 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// What it is wherever it is mounted: what is mounted, if a server has it; else the mount point. Empty if neither is known.
+    /// The source, if it is on a server, whatever the mount point; else the mount point. Empty if neither is known.
     pub fn name(&self) -> &str {
         if self.server.is_empty() { &self.mountpoint } else { &self.source }
     }
 
-    /// What a person would call it: the mount point, else the source, else `-`.
+    /// The name to show: the mount point, else the source, else `-`.
     pub fn label(&self) -> &str {
         [&self.mountpoint, &self.source].into_iter().find(|name| !name.is_empty()).map_or("-", String::as_str)
     }

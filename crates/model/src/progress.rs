@@ -1,25 +1,26 @@
-//! How a connection and the threads at both of its ends got on: totals of their lives, which say something by what they change by.
+//! Totals of a connection, of the thread that sent and of the thread that received. Only their differences are
+//! meaningful.
 
 use serde::{Deserialize, Serialize};
 
 use crate::Nanos;
 
-/// What was read when an operation of 10 ms or more ended. What is not known is `None`.
+/// The totals that were read when an operation of 10 ms or more ended. A total that is not known is `None`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Progress {
     /// The server connection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub socket: Option<SocketTotals>,
-    /// Who asked.
+    /// The thread that began the operation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requester: Option<RequesterWaits>,
-    /// The thread that took the answer off the socket, when it did.
+    /// The thread that read the answer from the socket, at that time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub receiver: Option<CpuWait>,
 }
 
-/// What TCP has counted on a connection. The numbers wrap: [`SocketTotals::since`] takes the difference.
+/// TCP's counters of a connection. The numbers wrap: [`SocketTotals::since`] takes the difference.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SocketTotals {
@@ -31,19 +32,20 @@ pub struct SocketTotals {
     pub delivered: u32,
     /// Retransmission timeouts; 0 before Linux 6.7.
     pub timeouts: u32,
-    /// Segments that were sent again although the peer had them (RFC 2883).
+    /// Segments that were retransmitted although the peer had them (RFC 2883).
     pub needless: u32,
-    /// Something was sent and not acknowledged, or waited to be sent: milliseconds, to a jiffy, as the next two.
+    /// Time during which data was unacknowledged or waited to be sent. Milliseconds, to a jiffy, as in the next two
+    /// fields.
     pub busy_ms: u32,
-    /// Thereof, what waited did not fit the peer's window.
+    /// Part of `busy_ms`: the data to send did not fit the peer's window.
     pub window_ms: u32,
-    /// Thereof, the send buffer was full.
+    /// Part of `busy_ms`: the send buffer was full.
     pub buffer_ms: u32,
-    /// No total: the rate that TCP spaces segments by, bytes a second; 0: it does not.
+    /// No total: the rate at which TCP paces segments, bytes per second; 0: no pacing.
     pub pacing_rate: u64,
-    /// No total: the newest sample of the rate at which data was acknowledged, bytes a second.
+    /// No total: the newest sample of the rate at which data was acknowledged, bytes per second.
     pub delivery_rate: u64,
-    /// Of that sample: there was not always something to send, so the path may be faster.
+    /// Whether the sender had no data to send during part of that sample: if so, the path may be faster.
     pub application_limited: bool,
 }
 
@@ -53,24 +55,25 @@ pub struct SocketTotals {
 pub struct CpuWait {
     /// The thread.
     pub tid: u32,
-    /// For how long it was runnable, but on no CPU, in all its life: microseconds modulo 2^32 (`sched_info.run_delay`).
+    /// Time that it was runnable without a CPU, in all its life: microseconds modulo 2^32 (`sched_info.run_delay`).
     pub waited_us: u32,
 }
 
-/// What a requester had to wait for on this host.
+/// How long a requester waited for this host's CPUs and memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RequesterWaits {
     /// The thread itself.
     pub cpu: CpuWait,
-    /// Some threads of its cgroup waited for a CPU: milliseconds in all the cgroup's life, brought up to date every two seconds (PSI). 0 where the kernel keeps none.
+    /// Time that some threads of its cgroup waited for a CPU (PSI): milliseconds in all the cgroup's life, updated
+    /// every two seconds. 0 if the kernel has no PSI.
     pub cpu_pressure_ms: u32,
-    /// Likewise for memory.
+    /// Time that some threads of its cgroup waited for memory; otherwise as `cpu_pressure_ms`.
     pub memory_pressure_ms: u32,
 }
 
 impl SocketTotals {
-    /// What happened since then on the same connection.
+    /// The difference to `earlier`, totals of the same connection. Fields that are no totals keep their values.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
@@ -89,7 +92,7 @@ impl SocketTotals {
 }
 
 impl CpuWait {
-    /// For how long the same thread waited since then, nanoseconds; `None` of another thread.
+    /// How long the thread waited since `earlier`, nanoseconds; `None` if `earlier` is of another thread.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Option<Nanos> {
         (self.tid == earlier.tid).then(|| u64::from(self.waited_us.wrapping_sub(earlier.waited_us)) * 1_000)

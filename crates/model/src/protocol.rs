@@ -2,57 +2,58 @@
 
 use std::fmt;
 
-/// What one probe watches: its name and its operations. Each probe defines its own, as a static.
+/// A probe's name and its operations. Each probe defines its own, as a static.
 #[derive(Debug)]
 pub struct Protocol {
     /// `smb`, `syscalls`: the name in commands, configuration, metrics and file names.
     pub name: &'static str,
-    /// Operation names; the index is the code that the kernel side uses. An empty name is a hole.
+    /// Operation names; the index is the code that the kernel side uses. An empty name: the code is not used.
     pub operations: &'static [&'static str],
     /// Codes of operations that wait by design (a change notification lasts until something changes),
     /// so that only a rule that names them judges them.
     pub waits_by_design: &'static [u16],
     /// Codes of operations that belong to healthy work and do not wait: no rule judges them either unless it names them.
     pub only_by_name: &'static [u16],
-    /// Where on the way of an I/O the probe sees them.
+    /// The layer of the I/O path at which the probe sees them.
     pub level: Level,
-    /// The types of file systems whose requests these are, as mountinfo has them.
+    /// The types, as in mountinfo, of the file systems that make these requests.
     pub filesystems: &'static [&'static str],
-    /// Which way an operation of this name moves bytes, if it does.
+    /// The direction in which the operation of this name moves bytes; `None` if it moves none.
     pub direction: fn(&str) -> Option<Direction>,
-    /// The name of an operation's status code, where the protocol has names: `0xC0000022` is `STATUS_ACCESS_DENIED`.
+    /// The name of a status code, if the protocol has names: `0xC0000022` is `STATUS_ACCESS_DENIED`.
     pub status_name: fn(u32) -> Option<&'static str>,
     /// The status code of that name, where the protocol has names.
     pub status_named: fn(&str) -> Option<u32>,
-    /// One of those names, for who has misspelt another; empty where there are none that anybody knows.
+    /// One of those names, as an example for the message about a misspelt one; empty if the protocol has no well-known
+    /// names.
     pub status_example: &'static str,
-    /// The errno, positive, that the application gets for a status code; 0 if that cannot be said.
+    /// The errno, positive, that the application gets for a status code; 0 if it is not known.
     pub status_errno: fn(u32) -> u32,
-    /// Failures that belong to healthy work, such as a look for a file that is not there: only a rule that names them
-    /// counts them. At most 32.
+    /// Failures that are normal, such as a lookup of a file that does not exist: only a rule that names them counts
+    /// them. At most 32.
     pub ordinary: &'static [Code],
     /// What its operations say of the names of files.
     pub file_names: FileNames,
-    /// Status codes by which a server asks to be asked again later: the client does so, and the application waits.
+    /// Status codes by which a server asks the client to retry later: the client does so, and the application waits.
     pub later: &'static [u32],
 }
 
-/// Where on the way of an I/O a probe sees operations, uppermost first.
+/// The layer of the I/O path at which a probe sees operations, uppermost first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
-    /// Calls of a library. A thread in one may be anywhere: computing, or asking again and again for an answer.
+    /// Calls of a library. A thread in one need not wait in the kernel: it may compute, or poll for an answer.
     Library,
     /// System calls.
     SystemCall,
-    /// Operations of a file system, whichever it is.
+    /// Operations of a file system of any type.
     FileSystem,
-    /// Requests to a daemon of this host, which asks the servers for everybody.
+    /// Requests to a daemon of this host, which sends requests to the servers for all its clients.
     Proxy,
     /// Requests of a client in the kernel to a server.
     Request,
-    /// What TCP sends for requests.
+    /// TCP's sends for requests.
     Transport,
-    /// What happens to the connections with servers.
+    /// Events of the connections with servers.
     Connection,
 }
 
@@ -74,16 +75,16 @@ pub enum FileNames {
     Path,
 }
 
-/// Which way bytes go.
+/// The direction of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Direction {
     /// To the application.
     Read,
-    /// From it.
+    /// From the application.
     Written,
 }
 
-/// What says how an operation failed.
+/// A code that says how an operation failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Code {
     /// The protocol's own status.
@@ -93,7 +94,8 @@ pub enum Code {
 }
 
 impl Protocol {
-    /// One without operations, or statuses of its own: what fails says so by its errno. System calls, if nothing else is said.
+    /// A template without operations and without status codes: failures are known by errno. The level is that of system
+    /// calls.
     pub const BY_ERRNO: Self = Self {
         name: "",
         operations: &[],
@@ -135,7 +137,7 @@ impl Protocol {
     }
 }
 
-/// No two have one name.
+/// Compares names, which are unique.
 impl PartialEq for Protocol {
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name
@@ -162,17 +164,17 @@ impl Operation {
         self.code
     }
 
-    /// The field's own name: `SMB2_WRITE`, `read`.
+    /// The protocol's name for it: `SMB2_WRITE`, `read`.
     pub fn name(self) -> &'static str {
         self.protocol.operations.get(usize::from(self.code)).copied().unwrap_or("")
     }
 
-    /// Where on the way of an I/O it is seen.
+    /// The layer of the I/O path at which it is seen.
     pub fn level(self) -> Level {
         self.protocol.level
     }
 
-    /// Which way it moves bytes, if it does.
+    /// The direction in which it moves bytes; `None` if it moves none.
     pub fn direction(self) -> Option<Direction> {
         (self.protocol.direction)(self.name())
     }

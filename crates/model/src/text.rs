@@ -1,4 +1,4 @@
-//! Names as the kernel has them: bytes that somebody else chose, safe to print.
+//! Names as the kernel has them: untrusted bytes, made safe to print.
 
 use std::fmt;
 
@@ -35,7 +35,7 @@ impl<const N: usize> Default for Text<N> {
     }
 }
 
-/// A string where the bytes are UTF-8, else the bytes as numbers: nothing is lost.
+/// Serialises as a string if the bytes are UTF-8, else as an array of numbers, so that no byte is lost.
 impl<const N: usize> Serialize for Text<N> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match std::str::from_utf8(self.as_bytes()) {

@@ -1,4 +1,4 @@
-//! Who was at fault, as far as the evidence says.
+//! The verdict: which layer was at fault, and the cause.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,9 +10,9 @@ use crate::lenient::{lenient, lenient_list};
 pub enum Layer {
     /// This host: credits, queueing, scheduling, delivery.
     Client,
-    /// Between the hosts.
+    /// The path between the hosts.
     Network,
-    /// The peer.
+    /// The server: its host, or its service.
     Server,
     /// The evidence does not say.
     #[default]
@@ -20,7 +20,7 @@ pub enum Layer {
     Unknown,
 }
 
-/// What was wrong: the names that a verdict can give, each of one layer.
+/// The causes that a verdict can name. Each belongs to one layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
@@ -30,56 +30,56 @@ pub enum Cause {
     OwnQueue,
     /// Client: TCP could not hand packets to this host's interface: it was down, or there was no route.
     OwnInterface,
-    /// Client: this host's route to the server changed, and nothing came back by the new one.
+    /// Client: this host's route to the server changed, and no answer came over the new one.
     OwnRoute,
-    /// Client: this host dropped segments itself: a filter, traffic control, a queueing discipline, or for want of memory.
+    /// Client: this host dropped segments: a filter, traffic control or a queueing discipline did, or memory was short.
     OwnDrops,
     /// Client: answers lay in the socket because the thread that reads it did not run.
     Receiver,
     /// Client: a thread that sends, reads or waits for answers was ready to run, and had no CPU.
     NoCpu,
-    /// Client: answers were there, and the requester did not get them: it, or a worker, did not run.
+    /// Client: answers had arrived, but the requester did not get them: its thread, or a worker, did not run.
     Delivery,
-    /// Client: who called took the time itself, or waited for a processor or memory: its requests were answered fast.
+    /// Client: requests were answered fast; the calling process took the time itself, or waited for a CPU or memory.
     Requester,
-    /// Client: it asks for several times as much as before, and gets it: its own load makes operations slow.
+    /// Client: this host requests and gets several times as much as before: its own load makes operations slow.
     Burst,
-    /// Client: the daemon of this host that asks for everybody does not serve.
+    /// Client: the daemon of this host that sends requests for all its clients does not serve them.
     OwnDaemon,
     /// Network: every round trip takes longer than before.
     LongerPath,
-    /// Network: round trips take longer the more is sent: packets queue on the way.
+    /// Network: round trips get longer the more data is sent: packets queue on the path.
     NarrowPath,
     /// Network: segments get lost.
     Loss,
-    /// Network: nothing comes through.
+    /// Network: no packets get through.
     NoPath,
     /// Server: it is slow with some kinds of operations, and as fast as ever with others.
     SlowOperation,
-    /// Server: it is slow with all that it is asked.
+    /// Server: it is slow with all operations.
     SlowServer,
-    /// Server: its host acknowledges requests, and its service does not answer.
+    /// Server: its host acknowledges requests, but its service does not answer.
     Frozen,
-    /// Server: its host stood still for a while, and its clock with it, as a virtual machine that is paused.
+    /// Server: its host and its clock stood still for a while, like a virtual machine that is paused.
     Paused,
-    /// Server: its host is gone.
+    /// Server: its host is down.
     HostGone,
     /// Server: it refused operations.
     Refused,
     /// Server: it closed or reset connections.
     Closed,
-    /// Server: it no longer knows sessions or leases.
+    /// Server: it no longer recognises sessions or leases of this client.
     SessionLost,
 }
 
 /// A cause and how likely it is.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Alternative {
-    /// Whose it is.
+    /// The layer it belongs to.
     pub layer: Layer,
-    /// What it is.
+    /// The cause.
     pub cause: Cause,
-    /// From 0 to 1.
+    /// How likely it is, from 0 to 1.
     pub confidence: f64,
 }
 
@@ -114,16 +114,16 @@ pub struct Verdict {
     /// From 0 (no idea) to 1.
     #[serde(deserialize_with = "lenient")]
     pub confidence: f64,
-    /// What was wrong there; `None` if the layer is unknown.
+    /// The cause; `None` if the layer is unknown.
     #[serde(deserialize_with = "lenient")]
     pub cause: Option<Cause>,
-    /// What else it may be, the likeliest first: of an unknown layer the two likeliest.
+    /// Other possible causes, the likeliest first. If the layer is unknown, the two likeliest.
     #[serde(deserialize_with = "lenient_list")]
     pub alternatives: Vec<Alternative>,
-    /// The figures that say so, one sentence each.
+    /// The evidence: one sentence for each figure.
     #[serde(deserialize_with = "lenient_list")]
     pub because: Vec<String>,
-    /// Where the time went.
+    /// The mean time of slow operations by phase.
     #[serde(deserialize_with = "lenient")]
     pub phases_ms: PhasesMs,
 }
