@@ -24,15 +24,15 @@ pub const KIND: &str = "baseline";
 /// least `factor` times its normal, and at least `least_shift` more.
 #[derive(Debug, Clone)]
 pub struct BaselineRule {
-    /// Which it is, and whose operations it judges.
+    /// Its name and its protocol.
     pub subject: Subject,
     /// The operations that it judges.
     pub operations: BTreeSet<Operation>,
-    /// Times the normal; above 1.
+    /// The figure must be at least this many times its normal; above 1.
     pub factor: f64,
-    /// More than the normal.
+    /// The figure must exceed its normal by at least this.
     pub least_shift: Duration,
-    /// How long it takes.
+    /// How many operations and windows it takes.
     pub pace: Pace,
 }
 
@@ -64,28 +64,31 @@ impl Rule for BaselineRule {
     }
 }
 
-/// What is followed.
+/// A statistic of an operation's latency that the rule follows.
 struct Figure {
     name: &'static str,
-    /// Which share of the operations is faster; `None`: the mean.
+    /// The quantile, 0 to 1; `None`: the mean.
     share: Option<f64>,
-    /// How many times the operations it takes.
+    /// A sample needs this many times [`Pace::operations`].
     times: u64,
 }
 
-/// The mean is the time that is lost: a few operations that take a second each, among so many fast ones that there are not enough for a percentile.
+/// The mean catches the case of a few very slow operations, of a second each, that are too few of all to move a
+/// percentile.
 const FIGURES: [Figure; 3] = [
     Figure { name: "median", share: Some(0.5), times: 1 },
     Figure { name: "99th percentile", share: Some(0.99), times: 10 },
     Figure { name: "mean", share: None, times: 1 },
 ];
 
-/// A figure, and the size of the operations: the power of two that the bytes of as many of them are below.
+/// A figure, nanoseconds, and the same figure of the operations' sizes: n if it is below 2^n bytes.
 type Sample = [f32; 2];
-/// The highest of so many samples may be half of how high it gets.
+/// With this many samples, a figure is still normal up to twice the highest of them. With n, up to 1 + FEW / n times
+/// it.
 const FEW: f32 = 10.0;
 
-/// Operations that lose less than this part of the time, 5 ms of a second, are no anomaly: nobody waits for them.
+/// Operations that lose less than this part of the time, 5 ms per second, are no anomaly: the loss does not matter to
+/// anyone.
 const MATTERS: f64 = 0.005;
 
 /// A rule at work.
@@ -95,15 +98,16 @@ pub(crate) struct Baseline {
     departures: Departures,
 }
 
-/// What a window had of it, and how it is put; also of use to [`crate::throughput`].
+/// The departures from normal in one window, and their description; [`crate::throughput`] uses it, too.
 #[derive(Default)]
 pub(crate) struct Departures {
-    /// In the window that was looked at last.
+    /// Whether the latest window has any.
     pub now: bool,
-    /// What was seen when there last was one.
+    /// The observation and the limit of the latest departure.
     observed: String,
     limit: String,
-    /// Since when, and from which duration on, operations show it.
+    /// For each operation and mount that has departed: operations that ended after the time, and took at least the
+    /// duration in nanoseconds, are evidence.
     shown_by: BTreeMap<(Operation, MountKey), (Nanos, u64)>,
     texts: Vec<String>,
 }
@@ -112,14 +116,15 @@ pub(crate) struct Departures {
 const NAMED: usize = 3;
 
 impl Departures {
-    /// A window begins.
+    /// Forgets the departures of the previous window.
     pub fn clear(&mut self) {
         self.now = false;
         self.texts.clear();
         self.shown_by.clear();
     }
 
-    /// Notes one: `text` says what was seen, `limit` what it passed. Operations of at least `duration` since then show it.
+    /// Adds a departure: `text` is the observation, `limit` the limit that it passed. Operations that ended after
+    /// `since` and took at least `duration` nanoseconds are evidence of it.
     pub fn add(&mut self, of: (Operation, MountKey), since: Nanos, duration: u64, text: String, limit: String) {
         if !self.now {
             (self.now, self.limit) = (true, limit);
@@ -129,7 +134,7 @@ impl Departures {
         *shown = (shown.0.min(since), shown.1.min(duration));
     }
 
-    /// Puts what the recorder has of them into the window.
+    /// Puts the flight recorder's operations that are evidence of the departures into the window.
     pub fn show(&mut self, window: &mut Window, meanwhile: &Meanwhile<'_>) {
         let Some(since) = self.shown_by.values().map(|(since, _)| *since).min() else { return };
         let mut observed: Vec<_> = self.texts.iter().take(NAMED).cloned().collect();
@@ -147,12 +152,12 @@ impl Departures {
         }
     }
 
-    /// The anomaly, if there is one now.
+    /// The anomaly, if the latest window has a departure.
     pub fn anomaly(&self, of: &dyn Rule, rule: String) -> Option<Anomaly> {
         self.now.then(|| of.anomaly(rule, self.observed.clone(), self.limit.clone()))
     }
 
-    /// What was seen when there last was one.
+    /// The observation of the latest departure.
     pub fn observed(&self) -> String {
         self.observed.clone()
     }
@@ -164,19 +169,20 @@ impl Baseline {
     }
 }
 
-/// What a figure is expected to be, nanoseconds.
+/// The normal of a figure, nanoseconds.
 #[derive(Clone, Copy)]
 struct Expected {
     median: f32,
-    /// What must be passed to be out of the normal: many times the median, much more than it, and more than it ever was, but for outliers. On top come
-    /// the round trips by which such an exchange may take more than usual.
+    /// Figures above this are out of the normal. It is the highest of three: the median times `factor`, the median plus
+    /// `least_shift`, and the highest learned figure without outliers. The round trips by which such an exchange may
+    /// exceed its usual number are added.
     limit: f32,
 }
 
 impl Expected {
     fn of(rule: &BaselineRule, learned: &Normal<'_, 2>, size: f32, more: u64) -> Self {
         let normal = for_size(rule, learned, size);
-        // The highest of few is not as high as it gets.
+        // With few samples, higher figures may be normal.
         let few = 1.0 + FEW / normal.len().max(1) as f32;
         let highest = upper_end(normal.clone()) * few;
         let median = median(normal);
@@ -189,7 +195,9 @@ impl Expected {
     }
 }
 
-/// What was learned of the figure for operations of this size. Where that is too little: for larger ones, too; or what smaller ones let expect at most.
+/// The learned figures for operations of this size, nanoseconds. If they are too few, those of larger ones, too. If
+/// these are too few as well, all, with smaller operations' figures scaled up to the most that is expected for this
+/// size.
 fn for_size(rule: &BaselineRule, learned: &Normal<'_, 2>, size: f32) -> Vec<f32> {
     let comparisons: [fn(&f32, &f32) -> bool; 2] = [f32::eq, f32::ge];
     let mut alike = comparisons.into_iter().map(|is| -> Vec<f32> {
@@ -204,14 +212,15 @@ fn for_size(rule: &BaselineRule, learned: &Normal<'_, 2>, size: f32) -> Vec<f32>
 }
 
 impl Stretch {
-    /// Whether it matters that the slower part of its operations, all but `share`, or all, took so much longer, nanoseconds.
+    /// Whether the time lost matters: the slower operations, those beyond the quantile `share`, or all if it is `None`,
+    /// took `longer` nanoseconds more each.
     fn matters(&self, share: Option<f64>, longer: f32) -> bool {
         let lost = (1.0 - share.unwrap_or(0.0)) * self.histogram.count as f64 * f64::from(longer);
         lost >= MATTERS * self.to.saturating_sub(self.from) as f64
     }
 }
 
-/// A figure of a histogram.
+/// The quantile `share`, or the mean if it is `None`, of a histogram; `None` if the histogram is empty.
 fn sample(histogram: &Histogram, share: Option<f64>) -> Option<Sample> {
     let Some(share) = share else {
         let mean = histogram.sum.checked_div(histogram.count)? as f32;
@@ -219,7 +228,7 @@ fn sample(histogram: &Histogram, share: Option<f64>) -> Option<Sample> {
         return Some([mean, (size as f32).max(SMALL.into())]);
     };
     let mut sizes = histogram.sizes;
-    // What moved no bytes is small.
+    // Operations that moved no bytes count as the smallest size.
     sizes[0] += histogram.count.saturating_sub(sizes.iter().sum());
     let size = quantile_index(&sizes, share)? + 1;
     Some([histogram.even_quantile(share)? as f32, size.max(SMALL.into()) as f32])
@@ -249,13 +258,13 @@ impl Detector for Baseline {
                 let key = (finished.operation, finished.mount, index);
                 let since = self.figures.take(key, stretch.from, figures, |learned, _, departed| {
                     let expected = Expected::of(rule, learned, size, more);
-                    // Half of the way back is not well yet.
+                    // Hysteresis: the departure ends when the figure is less than halfway from the median to the limit.
                     let is_out = figure > if departed { expected.halfway() } else { expected.limit };
                     (!is_out || departed || stretch.matters(share, figure - expected.median)).then_some(is_out)
                 });
                 let (Some(since), Some(learned)) = (since, self.figures.normal(key)) else { continue };
                 let of = (finished.operation, finished.mount);
-                // Where the others show it, the mean says nothing new.
+                // The mean adds nothing if the median or the percentile has departed.
                 if share.is_none() && self.departures.shown_by.contains_key(&of) {
                     continue;
                 }
@@ -267,7 +276,7 @@ impl Detector for Baseline {
                     span(figure as u64),
                     span(expected.median as u64)
                 );
-                // Of what is at most half of the way to the limit, nobody would say that it shows anything.
+                // Operations less than halfway from the median to the limit are no evidence.
                 self.departures.add(of, since, expected.halfway() as u64, text, span(expected.limit as u64));
             }
         }

@@ -1,23 +1,23 @@
-//! What ran below a system call: the operations that its own thread asked for, joined by thread and time.
+//! The operations below a system call, found by thread and time: those that the call's own thread began during it.
 
 use std::collections::HashMap;
 
 use model::{Caller, Event, Flags, MountKey, Nanos, Operation, Phases};
 
-/// At most so many operations are kept of each kind below one call: the longest.
+/// How many operations below one call are kept at most, and as many of kernel threads: the longest.
 pub const KEPT_BELOW: usize = 16;
 
-/// Times in the recorder are cut to microseconds, each of an operation's parts for itself.
+/// The error of a start time from the recorder, nanoseconds: each of an operation's parts is truncated to microseconds.
 const ROUNDING: Nanos = 3_000;
 
-/// An operation below a call: of its event what is worth keeping, since there can be thousands.
+/// An operation below a call: only some fields of its event, since there can be thousands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Child {
     /// Protocol and command.
     pub operation: Operation,
-    /// When it was asked for.
+    /// When its requester began it.
     pub start: Nanos,
-    /// From then until it was over, nanoseconds.
+    /// From its start to its end, nanoseconds.
     pub duration: u64,
     /// Where that time went.
     pub phases: Phases,
@@ -56,19 +56,21 @@ impl Child {
 /// The operations below one call.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Below {
-    /// What the call's own thread asked for and had the answer to before the call returned. In the order of their starts;
-    /// the longest, at most [`KEPT_BELOW`].
+    /// The operations that the call's own thread began, and got the answer to, before the call returned. The longest,
+    /// at most [`KEPT_BELOW`], in the order of their starts.
     pub children: Vec<Child>,
-    /// How many there were, kept or not.
+    /// Number of these operations, kept or not.
     pub count: usize,
-    /// For how long one of them, kept or not, was under way, nanoseconds: at most the call's duration.
+    /// Time during which at least one of them, kept or not, was in progress, nanoseconds: at most the call's duration.
     pub covered: u64,
-    /// What threads of the kernel's own did on the call's mount meanwhile: a call that has data written back waits for
-    /// such operations, but which of them it waited for is not known. Kept as the children are.
+    /// Operations of kernel threads on the call's mount during the call. A call that writes data back waits for such
+    /// operations, but it is not known for which of them. The longest, at most [`KEPT_BELOW`], in the order of their
+    /// starts.
     pub meanwhile: Vec<Child>,
-    /// How many there were, kept or not.
+    /// Number of these operations of kernel threads, kept or not.
     pub meanwhile_count: usize,
-    /// Some may be missing: the recorder no longer held all that ended since the call began, or their probe came later.
+    /// Some operations may be missing: the recorder had already overwritten some that ended after the call's start, or
+    /// their probe was loaded later.
     pub incomplete: bool,
 }
 
@@ -77,9 +79,9 @@ pub struct Below {
 pub struct Operations {
     /// Each thread's, in the order of their starts.
     by_thread: HashMap<u32, Vec<Child>>,
-    /// Those of the kernel's own threads, and where.
+    /// Those of kernel threads, with their mounts.
     by_kernel: Vec<(MountKey, Child)>,
-    /// Which of all that ended are there: those that ended since.
+    /// All operations that ended after this time are here.
     whole_since: Nanos,
 }
 
@@ -97,7 +99,7 @@ impl Operations {
         all
     }
 
-    /// What ran below `call`. `same_mount` says whether another protocol's key means the call's mount.
+    /// The operations below `call`. `same_mount` returns whether another protocol's key means the call's mount.
     pub fn below(&self, call: &Event, same_mount: impl Fn(MountKey) -> bool) -> Below {
         let own = self.by_thread.get(&call.requester.tid).map_or(&[][..], Vec::as_slice);
         let first = own.partition_point(|child| child.start.saturating_add(ROUNDING) < call.start);
@@ -117,8 +119,8 @@ impl Operations {
     }
 }
 
-/// Whether the operation's answer came before the call returned; or neither has yet. An answered operation's own end can be
-/// later, since the thread that takes the answer tidies up when the requester goes on already.
+/// Whether the operation's answer came before the call returned, or both are still in flight. An answered operation may
+/// end after the call: the thread that reads the answer cleans up while the requester continues.
 fn came_back_within(child: &Child, call: &Event) -> bool {
     if child.flags.in_flight {
         return call.flags.in_flight;
@@ -131,7 +133,8 @@ fn came_back_within(child: &Child, call: &Event) -> bool {
     answered <= call.end().saturating_add(ROUNDING)
 }
 
-/// For how long at least one of them was under way while the call was, nanoseconds; they are in the order of their starts.
+/// Time during which at least one of `children` was in progress during the call, nanoseconds. They must be in the order
+/// of their starts.
 fn covered(children: &[&Child], call: &Event) -> u64 {
     let (mut sum, mut until) = (0_u64, call.start);
     for child in children {
@@ -142,7 +145,7 @@ fn covered(children: &[&Child], call: &Event) -> u64 {
     sum
 }
 
-/// The longest of them, in the order of their starts.
+/// The longest of `children`, at most [`KEPT_BELOW`], in the order of their starts.
 fn longest(mut children: Vec<&Child>) -> Vec<Child> {
     if children.len() > KEPT_BELOW {
         children.select_nth_unstable_by_key(KEPT_BELOW, |child| std::cmp::Reverse(child.duration));

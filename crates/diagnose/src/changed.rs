@@ -1,4 +1,5 @@
-//! What changed: which operations, processes, files and connections the time beyond normal belongs to, and what would have been without them.
+//! What changed: the operations, processes, files and connections that account for the time beyond normal, and the 99th
+//! percentile without them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,21 +14,21 @@ use crate::{
     units::{SECOND, span},
 };
 
-/// What has less of the time beyond normal is not worth saying.
+/// The least share of the time beyond normal with which a group is listed.
 const WORTH_SAYING: f64 = 0.1;
-/// So many of each are listed at most.
+/// At most this many groups are listed of each kind.
 const LISTED: usize = 3;
-/// Fewer other operations say nothing of how it would have been.
+/// The least number of other operations from which a 99th percentile without the group is computed.
 const LEAST_OTHERS: usize = 10;
-/// The recorder must go back this far for it to know how often something was asked for normally.
+/// The recorder must go back at least this far, nanoseconds, for a normal rate of operations.
 const LEAST_BEFORE: u64 = 5 * SECOND;
-/// A p99 that is at most this part of what it was is another one.
+/// The 99th percentile without a group is mentioned if it is at most this part of the incident's.
 const ANOTHER: f64 = 0.5;
 
-/// By what operations are grouped.
+/// The properties by which operations are grouped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum By {
-    /// Who asked, by the name's place in [`Names`], and for what.
+    /// The process' name, as an index into [`Names`], and the kind of operation.
     Process(usize, KindOf),
     Operation(KindOf),
     File(MountKey, u64, Text<128>),
@@ -40,17 +41,19 @@ const WORDS: [&str; 4] = ["process", "operation", "file", "connection"];
 /// The operations of a group.
 #[derive(Clone, Default)]
 struct Group {
-    /// Their part of what is shared out.
+    /// Their time beyond normal, nanoseconds, or the number of their failures.
     cost: f64,
-    /// How many there are in the incident, and from how many bytes to how many they move.
+    /// How many there are in the incident, and the least and the most bytes that one of them moves.
     count: u64,
     bytes: Option<(u64, u64)>,
     pids: BTreeSet<u32>,
-    /// How many there were before.
+    /// How many there were before the incident, in the recorder.
     before: u64,
 }
 
-/// Attributes an incident that lasted from `from` to `to`. `slow`: what was anomalous; `around`: the flight recorder. Failures count alike, however long they took.
+/// Attributes the time beyond normal of an incident that lasted from `from` to `to` to groups of operations. `slow` are
+/// the anomalous operations, `around` those of the flight recorder. `by_failures` attributes failures instead: each
+/// counts the same.
 pub fn changed(
     (from, to): (Nanos, Nanos),
     slow: &[Event],
@@ -102,7 +105,7 @@ pub fn changed(
         by_failures,
     };
     let is_worth_saying = |by: &By, group: &Group| {
-        // That of the only connection is what all others say.
+        // A connection is listed only if there are several: otherwise it has all operations.
         group.cost / all >= WORTH_SAYING && (connections > 1 || !matches!(by, By::Connection(_)))
     };
     let all_groups = index.groups.iter().filter_map(|(by, id)| Some((by, *id, groups.get(*id)?)));
@@ -112,10 +115,10 @@ pub fn changed(
     WORDS.into_iter().flat_map(of_word).map(|(by, id, group)| seen.describe(by, *id, group)).collect()
 }
 
-/// What is said of a group, and how.
+/// The data from which groups are described.
 struct Seen<'a> {
     seconds: f64,
-    /// For how long the recorder goes back, nanoseconds.
+    /// How far the recorder goes back before the incident, nanoseconds.
     before: Option<u64>,
     during: &'a [&'a Event],
     keys: &'a [Keys],
@@ -157,7 +160,8 @@ impl Seen<'_> {
         }
     }
 
-    /// Of all others. Which file a fast operation was of, the recorder does not say.
+    /// The 99th percentile of operations outside the group, nanoseconds; `None` if they are too few, or if it has no
+    /// meaning: for failures, and for files, since the recorder has no files of fast operations.
     fn p99_without(&self, by: &By, id: usize) -> Option<u64> {
         if self.by_failures || matches!(by, By::File(..)) {
             return None;
@@ -167,7 +171,7 @@ impl Seen<'_> {
         if others.len() >= LEAST_OTHERS { p99(others) } else { None }
     }
 
-    /// How many there were in a second before.
+    /// The group's operations per second before the incident; `None` if not known.
     fn normally(&self, by: &By, group: &Group) -> Option<f64> {
         let learned = |of: &KindOf| {
             let example = self.during.iter().find(|event| kind_of(event) == *of)?;
@@ -214,7 +218,7 @@ impl By {
     }
 }
 
-/// ` of 64 KiB`, ` of 64 KiB to 96 KiB`; nothing, where none are moved.
+/// Displays as ` of 64 KiB` or ` of 64 KiB to 96 KiB`; as nothing if no bytes were moved.
 struct Bytes(Option<(u64, u64)>);
 
 impl fmt::Display for Bytes {
@@ -243,15 +247,15 @@ fn rate(per_second: f64) -> String {
     }
 }
 
-/// What processes are called.
+/// The names of processes.
 struct Names {
     all: Vec<String>,
-    /// By process, where in `all`.
+    /// By process id, the index into `all`.
     of: BTreeMap<u32, usize>,
 }
 
 impl Names {
-    /// Records do not say; events do. The first name is of those of which it is not known.
+    /// Takes the names from events; the recorder's records have none. The first name stands for all unknown ones.
     fn new<'e>(events: impl Iterator<Item = &'e Event>) -> Self {
         let mut names = Self { all: vec!["process".to_owned()], of: BTreeMap::new() };
         let mut known = BTreeMap::<Text<16>, usize>::new();
@@ -300,13 +304,16 @@ impl Index {
     }
 }
 
-/// What ended before, and since, each operation once, in the order of ending: of the protocols of what was anomalous, on its mounts, without what waits by design.
+/// The operations that ended before `from`, and those that ended from then until `to`, each once, in the order of their
+/// ends. Of those around, it takes only operations of the anomalous ones' protocols and mounts that do not wait by
+/// design.
 fn sorted<'a>((from, to): (Nanos, Nanos), slow: &'a [Event], around: &'a [Event]) -> (Vec<&'a Event>, Vec<&'a Event>) {
     let of: BTreeSet<_> = slow.iter().map(|event| (event.operation.protocol().name, event.mount)).collect();
     let near = |event: &&Event| {
         of.contains(&(event.operation.protocol().name, event.mount)) && !event.operation.waits_by_design()
     };
-    // Of what is there twice, the event says more than the record, and comes first.
+    // The sort is stable: of an operation's event and its record, the event comes first and is kept, since it has more
+    // fields.
     let mut all: Vec<_> = slow.iter().chain(around.iter().filter(near)).filter(|event| event.end() <= to).collect();
     all.sort_by_key(|event| event.identity());
     all.dedup_by_key(|event| event.identity());
@@ -314,7 +321,7 @@ fn sorted<'a>((from, to): (Nanos, Nanos), slow: &'a [Event], around: &'a [Event]
     (all, during)
 }
 
-/// The time of each beyond what is normal for its kind, nanoseconds.
+/// For each operation of `during`, its time beyond the normal of its kind, nanoseconds.
 fn excess(during: &[&Event], before: &[&Event], long_term: &LongTerm) -> Vec<f64> {
     let mut kinds = BTreeMap::<(KindOf, MountKey), Vec<u64>>::new();
     for event in before {

@@ -1,4 +1,4 @@
-//! Connections that break, starve or lose what they send: so many happenings of one kind, or such a share of the segments.
+//! Connections that break, starve or lose segments: too many events of one kind, or too large a share of lost segments.
 
 use std::{
     cmp::Reverse,
@@ -18,14 +18,15 @@ use crate::{
 /// The word for it.
 pub const KIND: &str = "connection";
 
-/// What happens to connections: so many of a kind in one window are an anomaly.
+/// Events of connections: a number of one kind in one window, or a share of retransmitted segments, is an anomaly.
 #[derive(Debug, Clone)]
 pub struct ConnectionRule {
-    /// Which it is, and whose operations it judges.
+    /// Its name and its protocol.
     pub subject: Subject,
-    /// How many of each are an anomaly; at least 1. What is not in here does not count.
+    /// How many events of each kind are an anomaly; at least 1. Kinds that are missing do not count.
     pub counts: BTreeMap<Operation, u32>,
-    /// This share of the segments that one connection sends within ten seconds is an anomaly if it is sent again, per cent.
+    /// The share, per cent, of retransmitted segments among those that one connection sends within ten seconds, from
+    /// which on it is an anomaly.
     pub loss_percent: f64,
 }
 
@@ -50,38 +51,38 @@ impl Rule for ConnectionRule {
         Box::new(Connections { rule: self.clone(), again: BTreeMap::new(), losing: None })
     }
 
-    /// However short they are: most are but a moment.
+    /// Events of any duration: most have none.
     fn sees(&self) -> Vec<(Operation, Duration)> {
         self.counts.keys().map(|operation| (*operation, Duration::ZERO)).collect()
     }
 }
 
-/// How many kinds of happening are named.
+/// How many kinds of event are named.
 const NAMED: usize = 5;
 
-/// The operation that is a segment's being sent again.
+/// The operation that stands for a retransmitted segment.
 pub(crate) const RETRANSMIT: &str = "TCP_RETRANSMIT";
-/// Over this time, the share of segments that are sent again is taken.
+/// The time over which the share of retransmitted segments is computed, nanoseconds.
 const LOSS_SPAN: Nanos = 10 * SECOND;
-/// Fewer segments that are sent again may be chance.
+/// Fewer retransmitted segments may be chance.
 const LEAST_LOST: u32 = 5;
-/// Connections whose segments are looked at, and segments kept of each: the latest.
+/// How many connections are followed, and how many retransmissions are kept of each: the latest.
 const FOLLOWED: usize = 256;
 const SEGMENTS: usize = 64;
 
-/// A connection, as far as an event names it.
+/// A connection, by its mount and its peer.
 type Ends = (MountKey, Text<128>);
 
 /// The rule at work.
 struct Connections {
     rule: ConnectionRule,
-    /// What each connection sent again in the last ten seconds.
+    /// The retransmissions of each connection in the last ten seconds.
     again: BTreeMap<Ends, Again>,
-    /// The connection that loses most, if that is too much.
+    /// The connection with the largest share of retransmissions, if that share is an anomaly.
     losing: Option<Losing>,
 }
 
-/// What one connection sent again.
+/// The retransmissions of one connection.
 #[derive(Default)]
 struct Again {
     /// Oldest first.
@@ -100,14 +101,14 @@ impl Again {
         if self.events.len() >= SEGMENTS {
             self.forget(1);
         } else if self.events.back().is_some_and(|last| last.network.segments > event.network.segments) {
-            // A new connection from the same port counts from zero.
+            // The count of segments fell: this is a new connection from the same port.
             self.forget(self.events.len());
         }
         self.events.push_back(event.clone());
     }
 }
 
-/// Segments that one connection has sent, and sent again.
+/// Numbers of segments that one connection has sent and retransmitted.
 struct Losing {
     peer: Text<128>,
     again: u32,
@@ -119,7 +120,7 @@ impl Losing {
         100.0 * f64::from(self.again) / f64::from(self.segments.max(1))
     }
 
-    /// Between the first and the last of these.
+    /// The numbers between the first and the last of `events`; `None` if there are none.
     fn of(peer: Text<128>, events: &VecDeque<Event>) -> Option<Self> {
         let (first, last) = (events.front()?.network, events.back()?.network);
         let again = last.retransmits.saturating_sub(first.retransmits);
@@ -158,7 +159,7 @@ impl Detector for Connections {
         let too_much = losing.filter(|one| one.again >= LEAST_LOST && one.percent() >= self.rule.loss_percent);
         self.losing = too_much.max_by(|one, other| one.percent().total_cmp(&other.percent()));
         let Some(Losing { peer, .. }) = &self.losing else { return };
-        // What was sent again before this window is a part of it.
+        // Retransmissions before this window belong to the anomaly, too.
         let from = window.from;
         for (_, again) in self.again.iter_mut().filter(|((_, other), _)| other == peer) {
             let uncounted = again.events.iter().skip(again.counted);
@@ -198,7 +199,7 @@ impl Detector for Connections {
 
     fn observed(&self, window: &Window) -> String {
         let mut kinds: Vec<_> = window.operations().iter().collect();
-        // What has the lower limit says more.
+        // Kinds with a lower limit come first: they are more serious.
         kinds.sort_by_key(|(operation, total)| (self.rule.counts.get(*operation), Reverse(total.count)));
         let named = kinds.iter().take(NAMED).map(|(operation, total)| format!("{} {}", total.count, operation.name()));
         let mut text = named.collect::<Vec<_>>().join(", ");

@@ -1,4 +1,4 @@
-//! What a rule at work must be able to say.
+//! The interface of a rule that judges events and windows.
 
 use std::collections::BTreeSet;
 
@@ -11,17 +11,17 @@ pub trait Detector: Send {
     /// Whether the event counts against the rule; only such events enter the rule's window. `long_term`: what is normal here.
     fn counts(&self, event: &Event, long_term: &LongTerm) -> bool;
 
-    /// The operations of which it must also know what finished however fast, see [`Detector::look`]; `None`: it need not.
+    /// The operations of which it needs histograms of all that finished, see [`Detector::look`]; `None`: it needs none.
     fn histograms_needed(&self) -> Option<&BTreeSet<Operation>> {
         None
     }
 
-    /// Looks at a window that is over, before [`Detector::detect`], and at what else happened in it.
+    /// Examines a window that is over, and everything else that happened in it. Called before [`Detector::detect`].
     fn look(&mut self, _window: &mut Window, _meanwhile: &Meanwhile<'_>) {}
 
-    /// The anomaly, if what the window holds breaks the rule.
+    /// The anomaly, if the window breaks the rule.
     fn detect(&self, window: &Window) -> Option<Anomaly>;
 
-    /// What the window holds, in words; also used for many windows merged into one.
+    /// The window's observation in words; also used for many windows merged into one.
     fn observed(&self, window: &Window) -> String;
 }

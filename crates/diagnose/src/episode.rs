@@ -22,11 +22,11 @@ pub struct Episode {
 /// What closing a window changed. Each carries the episode as it stands now.
 #[derive(Debug, Clone)]
 pub enum Change {
-    /// Something broke: write the incident.
+    /// The rule was broken: write the incident.
     Opened(Episode),
-    /// It goes on, and enough has happened since it was last reported: write it again.
+    /// The rule was broken again since the last report, and an update is due: write the incident again.
     Updated(Episode),
-    /// It was quiet for the cool-down: these are the final totals.
+    /// The rule was not broken for the cool-down: these are the final totals.
     Closed(Episode),
 }
 
@@ -49,11 +49,11 @@ pub struct RuleState {
 
 struct Open {
     episode: Episode,
-    /// An update is not worth it before this.
+    /// The earliest time of the next update.
     due: Nanos,
     /// How long the next update waits: a second at first, then doubling up to the cool-down.
     wait: u64,
-    /// Something has happened since it was last reported.
+    /// Whether there was an anomalous window since the last report.
     news: bool,
 }
 
@@ -64,7 +64,7 @@ impl RuleState {
         Self { rule, cooldown, window: Window::new(now), open: None }
     }
 
-    /// The operations of which [`RuleState::close`] must be told what finished.
+    /// The operations whose histograms [`RuleState::close`] needs; `None`: none.
     pub fn histograms_needed(&self) -> Option<&BTreeSet<Operation>> {
         self.rule.histograms_needed()
     }
@@ -76,7 +76,7 @@ impl RuleState {
         }
     }
 
-    /// Closes the window at `now`, begins the next, and says what that changed: at most a close and an opening.
+    /// Closes the window at `now` and begins the next. Returns the changes: at most one `Closed` and one `Opened`.
     ///
     /// `dropped` is how many of the probe's events were lost in this window, `sequence` the number of the last incident,
     /// shared by all rules.
@@ -137,7 +137,7 @@ impl Open {
         Some(self.episode.clone())
     }
 
-    /// How long there has been nothing, in nanoseconds.
+    /// Time from the last anomalous window to `until`, nanoseconds.
     fn quiet(&self, until: Nanos) -> u64 {
         until.saturating_sub(self.episode.window.to)
     }

@@ -20,7 +20,7 @@ pub const KIND: &str = "error";
 /// Failing operations: at least `acceptable_count` in one window, and, if that is set, at least that share of all.
 #[derive(Debug, Clone)]
 pub struct ErrorRule {
-    /// Which it is, and whose operations it judges.
+    /// Its name and its protocol.
     pub subject: Subject,
     /// The operations that it judges.
     pub operations: BTreeSet<Operation>,
@@ -28,7 +28,7 @@ pub struct ErrorRule {
     pub codes: Codes,
     /// This many in one window are an anomaly; at least 1.
     pub acceptable_count: u32,
-    /// But only if they are this share of all the operations judged, per cent.
+    /// If set, they are an anomaly only if they are also at least this share, per cent, of all operations judged.
     pub acceptable_percent: Option<f64>,
 }
 

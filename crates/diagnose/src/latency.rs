@@ -18,16 +18,16 @@ pub const KIND: &str = "latency";
 /// Slow operations: at least `acceptable_count` at or over their threshold in one window, or one at or over `ceiling`.
 #[derive(Debug, Clone)]
 pub struct LatencyRule {
-    /// Which it is, and whose operations it judges.
+    /// Its name and its protocol.
     pub subject: Subject,
-    /// The threshold of every operation that it judges. What is not in here is not judged.
+    /// The threshold of every operation that it judges.
     pub thresholds: BTreeMap<Operation, Duration>,
     /// This many in one window are an anomaly; at least 1.
     pub acceptable_count: u32,
     /// One operation this slow is an anomaly by itself.
     pub ceiling: Duration,
-    /// What takes at most so many times what nine of ten of its kind take on its mount is not slow, however long that is, once an hour of them
-    /// is known; 0: thresholds alone say what is slow.
+    /// An operation is not slow if it takes at most this many times the 90th percentile of its kind on its mount. This
+    /// holds once an hour of such operations was learned. 0: only thresholds count.
     pub normal_factor: f64,
 }
 
@@ -63,8 +63,9 @@ impl Rule for LatencyRule {
 }
 
 impl LatencyRule {
-    /// From which duration on an operation is slow, nanoseconds: not what takes about as long as such operations do here. Until that is known, and where the
-    /// path alone takes half of the threshold, what it takes is none of it: a server that is far away is not slow.
+    /// The duration from which on `event` is slow, nanoseconds. Operations that take about as long as usual here are
+    /// not slow. Until that is learned, the time of the path is added to the threshold if it is at least half of it: a
+    /// server that is far away is not slow.
     fn slow_from(&self, threshold: Duration, event: &Event, long_term: &LongTerm) -> u64 {
         let (threshold, ceiling) = (nanos(threshold), nanos(self.ceiling));
         if self.normal_factor <= 0.0 {
@@ -74,7 +75,7 @@ impl LatencyRule {
             let usual = (most as f64 * self.normal_factor) as u64;
             return threshold.min(ceiling).max(usual.saturating_add(1));
         }
-        // Of TCP it is the minimum of the last minutes: a path that has just become longer is not usual.
+        // TCP has the minimum round-trip time of the last minutes: a path that has just become longer is not in it.
         let round_trips = [event.network.least_round_trip(), long_term.round_trip(event.mount)];
         let path = round_trips.into_iter().flatten().min().unwrap_or(0).saturating_mul(turns(event.bytes));
         let more = if path.saturating_mul(2) >= threshold { path } else { 0 };
@@ -83,7 +84,7 @@ impl LatencyRule {
 }
 
 impl Detector for LatencyRule {
-    /// The ceiling counts too: where it is below a threshold, an operation between them is an anomaly by itself.
+    /// Operations from the ceiling on count, too, even if their threshold is higher.
     fn counts(&self, event: &Event, long_term: &LongTerm) -> bool {
         let threshold = self.thresholds.get(&event.operation).filter(|_| !event.flags.in_flight);
         threshold.is_some_and(|threshold| event.duration >= self.slow_from(*threshold, event, long_term))

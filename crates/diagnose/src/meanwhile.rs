@@ -1,30 +1,31 @@
-//! What a rule may know of an interval beside the events over its threshold.
+//! The data of an interval that a rule can use beside the events over its threshold.
 
 use std::collections::{BTreeSet, HashMap};
 
 use model::{Event, Histogram, MountKey, Nanos, Operation};
 
-/// What finished of one operation on one mount in an interval.
+/// The operations of one kind on one mount that finished in an interval.
 #[derive(Debug, Clone)]
 pub struct Finished {
     /// The operation.
     pub operation: Operation,
-    /// The mount; `MountKey::NONE` for what belongs to none.
+    /// The mount; `MountKey::NONE` for operations that belong to none.
     pub mount: MountKey,
-    /// Only the interval's; never empty.
+    /// The operations of the interval; never empty.
     pub histogram: Histogram,
 }
 
 /// An interval, as the probes saw it.
 #[derive(Clone, Copy)]
 pub struct Meanwhile<'a> {
-    /// Everything that finished, however fast: at least of the operations that a [`crate::Detector::histograms_needed`] names.
+    /// All operations that finished, however fast; at least those that a [`crate::Detector::histograms_needed`] names.
     pub finished: &'a [Finished],
-    /// The flight recorder's operations that have ended since then. Costs milliseconds: for what is an anomaly already.
+    /// Returns the flight recorder's operations that have ended since a time. It takes milliseconds: call it only for
+    /// an anomaly.
     pub recorded: &'a dyn Fn(Nanos) -> Vec<Event>,
-    /// What a person calls a mount.
+    /// Returns the name of a mount to show.
     pub label: &'a dyn Fn(MountKey) -> String,
-    /// What a round trip to its server takes normally, nanoseconds; `None` where that is not known.
+    /// Returns the normal round-trip time to a mount's server, nanoseconds; `None` if it is not known.
     pub round_trip: &'a dyn Fn(MountKey) -> Option<u64>,
 }
 
@@ -34,15 +35,16 @@ impl Default for Meanwhile<'_> {
     }
 }
 
-/// Turns histograms since the probes were loaded into those of an interval. Holds one for each operation and mount that
-/// was asked for, 1 KB each, no more than the kernel side has (4096).
+/// Turns histograms since the probes were loaded into those of an interval. Holds one of 1 KB for each operation and
+/// mount that was requested, no more than the kernel side has (4096).
 #[derive(Debug, Default)]
 pub struct Ledger {
     before: HashMap<(Operation, MountKey), Histogram>,
 }
 
 impl Ledger {
-    /// What has finished since this was last called; at first, since the probes were loaded. In the order of operations and mounts, whatever that of `now` is.
+    /// The operations that have finished since the last call, or, at the first call, since the probes were loaded. They
+    /// are in the order of operations and mounts, whatever the order of `now`.
     pub fn since(
         &mut self,
         now: impl IntoIterator<Item = (Operation, MountKey, Histogram)>,
@@ -51,7 +53,7 @@ impl Ledger {
         let mut before = std::mem::take(&mut self.before);
         let mut finished = Vec::new();
         for (operation, mount, histogram) in now.into_iter().filter(|(operation, ..)| wanted.contains(operation)) {
-            // Fewer than before: it was given up meanwhile, and began again.
+            // A count that fell: the kernel side deleted the histogram and began a new one.
             let earlier = before.remove(&(operation, mount)).filter(|earlier| earlier.count <= histogram.count);
             let delta = histogram.since(&earlier.unwrap_or_default());
             self.before.insert((operation, mount), histogram);

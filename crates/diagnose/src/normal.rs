@@ -1,8 +1,8 @@
-//! The recent normal of one figure, learned from itself, and when a departure from it is believed.
+//! The recent normal of a figure, learned from the figure's own past, and the detection of lasting departures from it.
 //!
-//! Windows with few operations say little, so they are put together until there are enough, which makes a *sample*. A
-//! sample out of the normal is not learned until it is known what it is: the first of a lasting departure, or, if the next
-//! is as ever again, a part of the normal.
+//! Windows with few operations are merged until they have enough operations for a *sample*. A sample out of the normal
+//! is not learned at once. If more follow, it was the first of a lasting departure. If the next is normal again, it is
+//! learned.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,11 +10,11 @@ use model::{Histogram, MountKey, Nanos, Operation};
 
 use crate::{Finished, Window, rule::Pace};
 
-/// Windows that are put together for one sample at the most: what takes longer is a quiet mount, and not judged.
+/// How many windows are merged for one sample at most. A mount that needs more is quiet, and is not judged.
 pub(crate) const POOLED: u64 = 10;
-/// Of the samples learned, one in this many may lie beyond what is called normal: outliers do not hide what follows.
+/// One in this many learned samples is ignored as an outlier, at least one, so that it does not hide later departures.
 const OUTLIERS: usize = 40;
-/// Figures followed at a time by one rule; the one not seen for longest makes room, and is learned anew.
+/// How many figures one rule follows at most. The one that was last seen longest ago is discarded, and learned anew.
 const FOLLOWED: usize = 1024;
 
 /// One figure of one operation on one mount.
@@ -25,11 +25,11 @@ pub(crate) type Key = (Operation, MountKey, usize);
 pub(crate) struct Figures<const N: usize> {
     pace: Pace,
     series: BTreeMap<Key, Series<N>>,
-    /// Windows so far.
+    /// The number of windows so far.
     now: u64,
 }
 
-/// What a stretch of windows with enough operations held.
+/// The operations of consecutive windows, merged.
 pub(crate) struct Stretch {
     pub histogram: Histogram,
     pub from: Nanos,
@@ -39,11 +39,11 @@ pub(crate) struct Stretch {
 struct Series<const N: usize> {
     /// Boxed, since most of it is zero and it comes and goes.
     pool: Option<Box<Stretch>>,
-    /// The window in which the pool began, and the last one in which there was anything.
+    /// The number of the window in which the pool began, and of the last one with operations.
     pooled_since: u64,
     seen: u64,
     learned: VecDeque<[f32; N]>,
-    /// Samples out of the normal, one after the other, and when the first began.
+    /// Consecutive samples out of the normal, and the start of the first.
     run: Vec<[f32; N]>,
     run_from: Nanos,
     departed: Option<Departed>,
@@ -51,13 +51,13 @@ struct Series<const N: usize> {
 
 #[derive(Default)]
 struct Departed {
-    /// Samples out of the normal.
+    /// Number of samples out of the normal.
     out: usize,
-    /// Samples in a row that were not.
+    /// Number of consecutive normal samples since the last of these.
     back: usize,
 }
 
-/// What was learned.
+/// The learned samples of a figure.
 pub(crate) struct Normal<'a, const N: usize>(&'a VecDeque<[f32; N]>);
 
 impl<const N: usize> Figures<N> {
@@ -65,12 +65,13 @@ impl<const N: usize> Figures<N> {
         Self { pace, series: BTreeMap::new(), now: 0 }
     }
 
-    /// A window begins.
+    /// Counts a new window.
     pub fn next_window(&mut self) {
         self.now += 1;
     }
 
-    /// Adds what finished; hands out what it makes with the windows before, once those are `least` operations.
+    /// Adds the operations that finished in a window. Returns all that were merged once there are `least` operations;
+    /// else `None`.
     pub fn pool(&mut self, index: usize, finished: &Finished, window: &Window, least: u64) -> Option<Stretch> {
         let now = self.now;
         let series = self.series((finished.operation, finished.mount, index));
@@ -87,9 +88,11 @@ impl<const N: usize> Figures<N> {
         (pool.histogram.count >= least).then(|| series.pool.take().map(|stretch| *stretch))?
     }
 
-    /// Takes a sample of a stretch that began at `from`. `is_out` says whether it lies out of the normal, or `None` if it says nothing and is to be forgotten; its last
-    /// argument, whether that has been so for a while, so that it can ask for more before it is well again. Returns since
-    /// when, if this is a departure that has lasted.
+    /// Takes a sample of a stretch that began at `from`. `is_out` returns whether the sample is out of the normal, or
+    /// `None` if the sample is to be ignored. Its last argument tells whether the figure has departed, for hysteresis.
+    ///
+    /// Returns the start of a departure when it has lasted long enough. While it continues, returns the start of each
+    /// further stretch out of the normal. Otherwise returns `None`.
     pub fn take(
         &mut self,
         key: Key,
@@ -101,7 +104,7 @@ impl<const N: usize> Figures<N> {
         self.series(key).take(pace, from, sample, is_out)
     }
 
-    /// What was learned of a figure.
+    /// The learned samples of a figure; `None` if it is not followed.
     pub fn normal(&self, key: Key) -> Option<Normal<'_, N>> {
         self.series.get(&key).map(|series| Normal(&series.learned))
     }
@@ -160,7 +163,7 @@ impl<const N: usize> Series<N> {
             }
             (Some(departed), true) => {
                 *departed = Departed { out: departed.out + 1, back: 0 };
-                // It has been so for as long as memory goes: that is the normal now, and is learned.
+                // The departure is as long as the history: it is the normal from now on, and is learned.
                 if departed.out >= pace.history {
                     self.departed = None;
                     self.learned.clear();
@@ -204,18 +207,18 @@ pub(crate) fn median(values: Vec<f32>) -> f32 {
     smallest(values, middle)
 }
 
-/// What all but a few outliers are at or below; 0 without values.
+/// The highest value without outliers; 0 without values.
 pub(crate) fn upper_end(values: Vec<f32>) -> f32 {
     -lower_end(values.into_iter().map(|value| -value).collect())
 }
 
-/// What all but a few outliers are at or above; 0 without values.
+/// The lowest value without outliers; 0 without values.
 pub(crate) fn lower_end(values: Vec<f32>) -> f32 {
     let outliers = (values.len() / OUTLIERS).max(1);
     smallest(values, outliers)
 }
 
-/// The value that `rank` others are below, or the last; 0 without values.
+/// The value at index `rank` in ascending order, or the highest if there are fewer; 0 without values.
 fn smallest(mut values: Vec<f32>, rank: usize) -> f32 {
     let Some(last) = values.len().checked_sub(1) else { return 0.0 };
     *values.select_nth_unstable_by(rank.min(last), f32::total_cmp).1

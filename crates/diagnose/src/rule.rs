@@ -1,4 +1,4 @@
-//! What the configuration asks to be noticed.
+//! Rules: what the configuration defines as an anomaly.
 
 use std::{any::Any, collections::BTreeSet, fmt, time::Duration};
 
@@ -6,7 +6,7 @@ use model::{Anomaly, Operation, Protocol};
 
 use crate::{Detector, error::Codes};
 
-/// Which rule it is, and about what.
+/// A rule's name and its protocol.
 #[derive(Debug, Clone)]
 pub struct Subject {
     /// Its name in the configuration; also names the incident.
@@ -16,27 +16,28 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// How what it notices begins in words, where it judges so many operations.
+    /// The beginning of a rule's description; `operations` is the number of operations that it judges.
     pub(crate) fn describe(&self, operations: usize) -> String {
         format!("{}: {operations} operations of {}", self.name, self.protocol.name)
     }
 }
 
-/// A rule of some kind. A new kind is a file with a type that implements this, and what implements [`Detector`] for it.
+/// A rule of some kind. A new kind is a file with a type that implements this trait, and one that implements
+/// [`Detector`].
 pub trait Rule: Any + fmt::Debug + Send + Sync {
     /// Its kind: the word in the configuration, file names, JSON and metrics.
     fn kind(&self) -> &'static str;
 
-    /// Which rule it is, and about what.
+    /// Its name and its protocol.
     fn subject(&self) -> &Subject;
 
     /// Whether operations of this kind are among those that it judges.
     fn judges(&self, operation: Operation) -> bool;
 
-    /// What it notices, in words, where windows last `interval`.
+    /// Its description in words; `interval` is the length of a window.
     fn describe(&self, interval: Duration) -> String;
 
-    /// The rule at work.
+    /// A new detector for this rule.
     fn detector(&self) -> Box<dyn Detector>;
 
     /// Its name in the configuration.
@@ -49,44 +50,44 @@ pub trait Rule: Any + fmt::Debug + Send + Sync {
         self.subject().protocol
     }
 
-    /// What it has noticed: `rule` and `limit` say what was passed, `observed` by what.
+    /// An anomaly of this rule, with its description, the observation and the limit in words.
     fn anomaly(&self, rule: String, observed: String, limit: String) -> Anomaly {
         let (name, kind, probe) = (self.name().to_owned(), self.kind().into(), self.protocol().name.into());
         Anomaly { name, kind, probe, rule, observed, limit }
     }
 
-    /// The operations that it must see one by one, and the duration from which on.
+    /// The operations whose events it needs, each with the least duration of these events.
     fn sees(&self) -> Vec<(Operation, Duration)> {
         Vec::new()
     }
 
-    /// The operations of which it must see those that fail, however fast, and with which codes.
+    /// The operations whose failures it needs as events, however fast, and the codes of these failures; `None`: none.
     fn sees_failures(&self) -> Option<(&BTreeSet<Operation>, &Codes)> {
         None
     }
 
-    /// The age from which on it must see what has not returned.
+    /// The age from which on it needs operations in flight; `None`: it needs none.
     fn sees_in_flight(&self) -> Option<Duration> {
         None
     }
 }
 
-/// How fast a normal is learned, and how long a departure from it must last to be believed. A window counts once it has
-/// enough operations; windows with fewer are put together, ten at most.
+/// How fast a normal is learned, and how long a departure from it must last to count. Windows with too few operations
+/// are merged, ten at most, until they have enough; such merged windows count as one below.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
-    /// Fewer operations are neither learned nor judged; at least 1.
+    /// Operations that a window needs to be learned or judged; at least 1.
     pub operations: u64,
-    /// Windows to be learned before any is judged; at most `history`.
+    /// Windows to learn before any is judged; at most `history`.
     pub warm_up: usize,
-    /// Windows that are remembered. What has departed for that long is the normal from then on.
+    /// Windows that are remembered. A departure that lasts this long becomes the normal.
     pub history: usize,
-    /// Windows one after the other that are a departure, or its end; at least 1.
+    /// Consecutive windows that make a departure, or end it; at least 1.
     pub sustained: usize,
 }
 
 impl Pace {
-    /// For how long something must last, in words.
+    /// How long a departure must last, in words.
     pub(crate) fn describe(self, interval: Duration) -> String {
         format!("{} windows of {interval:?} with {} operations or more", self.sustained, self.operations)
     }

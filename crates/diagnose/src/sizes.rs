@@ -1,14 +1,16 @@
-//! What operations of one size say of those of another: whoever begins to write 1 MiB at a time instead of 4 KiB waits longer for each, and nothing is wrong.
+//! How long operations of one size may take, given those of another. Writes of 1 MiB take longer than writes of 4 KiB,
+//! and nothing is wrong.
 
-/// Operations of fewer bytes than 2 to this power take about as long as each other.
+/// Operations of fewer bytes than 2 to this power are treated as of one size: they take about the same time.
 pub(crate) const SMALL: u8 = 15;
 
-/// Smaller operations are taken to be so many times as slow.
+/// A larger operation may take this many times as long as a smaller one, beside the time for its bytes.
 const TIMES: f64 = 2.0;
-/// And each byte is taken to cost so much: 10 MB a second.
+/// The time that a byte may take, nanoseconds: 10 MB per second.
 const NS_PER_BYTE: f64 = 100.0;
 
-/// What an operation of so many bytes takes at most on a healthy mount, nanoseconds, where smaller ones take so long.
+/// The longest time of an operation of `bytes` on a healthy mount, nanoseconds, if smaller operations take `smaller`
+/// nanoseconds.
 pub(crate) fn at_most(smaller: f64, bytes: f64) -> f64 {
     smaller * TIMES + bytes * NS_PER_BYTE
 }

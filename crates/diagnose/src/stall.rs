@@ -17,11 +17,11 @@ pub const KIND: &str = "stalled";
 /// Operations that have not returned after `limit`: one is an anomaly.
 #[derive(Debug, Clone)]
 pub struct StallRule {
-    /// Which it is, and whose operations it judges.
+    /// Its name and its protocol.
     pub subject: Subject,
     /// The operations that it judges.
     pub operations: BTreeSet<Operation>,
-    /// In flight for longer is stalled.
+    /// Operations that are in flight for longer have stalled.
     pub limit: Duration,
 }
 

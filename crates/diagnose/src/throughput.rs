@@ -32,15 +32,15 @@ pub const KIND: &str = "throughput";
 /// bytes a second, by less than that share of its normal operations, with as many of them in flight.
 #[derive(Debug, Clone)]
 pub struct ThroughputRule {
-    /// Which it is, and whose operations it judges.
+    /// Its name and its protocol.
     pub subject: Subject,
-    /// The operations that it judges; of these only what moves data.
+    /// The operations that it judges; only those that move data count.
     pub operations: BTreeSet<Operation>,
-    /// Of the normal: above 0, below 1.
+    /// The limit, as a share of the normal: above 0, below 1.
     pub share: f64,
-    /// A normal of fewer bytes a second is not judged.
+    /// The least normal throughput that is judged, bytes per second.
     pub least_bytes: f64,
-    /// How long it takes.
+    /// How many operations and windows it takes.
     pub pace: Pace,
 }
 
@@ -96,12 +96,12 @@ impl Throughput {
         if f64::from(medians[0]) < rule.least_bytes || in_flight < demand {
             return false;
         }
-        // Half of the way back is not well yet.
+        // Hysteresis: the departure ends when the rate is more than halfway from the limit to the normal.
         let share = if departed { f32::midpoint(rule.share as f32, 1.0) } else { rule.share as f32 };
         if bytes >= medians[0] * share || operations >= medians[1] * share {
             return false;
         }
-        // Lower than it ever was, but for outliers, with such a demand.
+        // The throughput must be lower than ever, without outliers, at this demand.
         let alike = normal.samples().filter(|[.., in_flight]| *in_flight >= demand).map(|[bytes, ..]| *bytes);
         departed || bytes < lower_end(alike.collect())
     }
@@ -142,7 +142,7 @@ impl Detector for Throughput {
                 rate(medians[0]),
                 medians[2]
             );
-            // What takes longer than the mean of normal times.
+            // By Little's law the normal mean duration, nanoseconds: longer operations are evidence.
             let slow = medians[2] / medians[1].max(f32::MIN_POSITIVE) * SECOND as f32;
             let limit = rate(medians[0] * rule.share as f32);
             self.departures.add((finished.operation, finished.mount), since, slow as u64, text, limit);
@@ -165,7 +165,7 @@ impl Detector for Throughput {
     }
 }
 
-/// Bytes a second for people.
+/// A rate in bytes per second as text, in MB/s or kB/s.
 fn rate(bytes: f32) -> String {
     match bytes {
         1e6.. => format!("{:.1} MB/s", bytes / 1e6),

@@ -43,9 +43,9 @@ pub struct File {
 /// The most affected, most total time first, equals in the order of their keys; at most [`RANKS`] each.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Top {
-    /// Exact.
+    /// Over all operations: the totals are exact.
     pub operations: Vec<Ranked<Operation>>,
-    /// Over the events kept, as are those below.
+    /// Over the events kept only, as the next two.
     pub mounts: Vec<Ranked<MountKey>>,
     /// Without operations whose requester is unknown.
     pub processes: Vec<Ranked<Process>>,
@@ -54,7 +54,7 @@ pub struct Top {
 }
 
 impl Top {
-    /// Ranks what a window holds.
+    /// Ranks the operations of a window.
     pub fn of(window: &Window) -> Self {
         let events = window.events();
         Self {
@@ -85,7 +85,7 @@ fn rank<K: Ord + Copy>(events: &[Event], key: impl Fn(&Event) -> Option<K>) -> V
     first(totals)
 }
 
-/// The stable sort keeps equals in the order of their keys.
+/// The first [`RANKS`] by total time. The sort is stable: equals stay in the order of their keys.
 fn first<K>(totals: BTreeMap<K, Total>) -> Vec<Ranked<K>> {
     let mut ranked: Vec<_> = totals.into_iter().map(|(key, total)| Ranked { key, total }).collect();
     ranked.sort_by_key(|place| Reverse(place.total.time));

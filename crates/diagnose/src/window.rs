@@ -1,4 +1,4 @@
-//! What counted against one rule between two watch ticks: exact totals, and the slowest of the events.
+//! The events that counted against one rule between two watch ticks: exact totals, and the slowest events.
 
 use std::{cmp::Ordering, collections::BTreeMap};
 
@@ -17,7 +17,7 @@ pub struct Total {
 }
 
 impl Total {
-    /// Counts what the event stands for.
+    /// Adds the operations that the event stands for.
     pub(crate) fn add(&mut self, event: &Event) {
         let count = event.operations();
         self.merge(Self { count, time: event.duration.saturating_mul(count) });
@@ -37,13 +37,13 @@ pub struct Window {
     pub from: Nanos,
     /// When it was closed; 0 while it is open.
     pub to: Nanos,
-    /// Events that the kernel side had to drop meanwhile: the totals are that much too small, at most.
+    /// Events that the kernel side dropped meanwhile: the totals are too small by at most this number.
     pub dropped: u64,
-    /// How many operations there were altogether, anomalous or not, for rules that ask.
+    /// Number of operations that finished, anomalous or not; 0 unless the rule sets it.
     pub finished: u64,
     operations: BTreeMap<Operation, Total>,
     kept: Vec<Event>,
-    /// Once events had to go, only slower ones than this come in, nanoseconds.
+    /// Once events have been discarded, only events slower than this are kept, nanoseconds.
     floor: Option<u64>,
 }
 
@@ -53,8 +53,8 @@ impl Window {
         Self { from, ..Self::default() }
     }
 
-    /// Counts one event, and keeps it if it is among the slowest. Constant time on average; but one that is still in
-    /// flight takes the place of what was seen of it before.
+    /// Counts one event, and keeps it if it is among the slowest. An event in flight replaces the earlier event of the
+    /// same operation. Otherwise it takes constant time on average.
     pub fn push(&mut self, event: &Event) {
         if event.flags.in_flight
             && let Some(earlier) = self.kept.iter_mut().find(|kept| kept.same_operation(event))

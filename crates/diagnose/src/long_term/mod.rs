@@ -1,8 +1,10 @@
-//! What is normal here: how long each kind of operation takes on each mount, learned over hours and kept across restarts.
+//! The long-term normal: how long each kind of operation takes on each mount, learned over hours and kept across
+//! restarts.
 //!
-//! The flight recorder goes back minutes, and it is empty when the daemon starts. This does not: every few seconds a sample of what finished is
-//! learned ([`LongTerm::learn`]), in sketches that fade with a half-life. While a mount is in trouble nothing is learned of it, unless it is in trouble most of
-//! the time: then that is its normal.
+//! The flight recorder goes back only minutes, and it is empty when the daemon starts. The long-term normal goes back
+//! further: every few seconds [`LongTerm::learn`] adds a sample of the operations that finished to sketches, which fade
+//! with a half-life. While a mount is in trouble, nothing is learned of it. If it is in trouble most of the time, that
+//! is its normal and is learned.
 
 mod sketch;
 
@@ -17,111 +19,112 @@ use model::{Event, Histogram, Level, MountKey, Nanos, Operation, Protocol};
 use crate::units::nanos;
 pub use sketch::Sketch;
 
-/// How often a sample is to be learned: a period.
+/// How often the caller should learn a sample: a period.
 pub const PERIOD: Duration = Duration::from_secs(10);
-/// Kinds of operations that are known at a time, 1 KB each; the one that was not seen for longest makes room.
+/// How many kinds of operations are kept at most, 1 KB each; the one that was last seen longest ago is discarded.
 const KINDS: usize = 512;
-/// Likewise of mounts, and of keys that stand for them.
+/// How many mounts are kept at most; the one that was last seen longest ago is discarded.
 const PLACES: usize = 128;
-/// What was learned this long ago counts half. The time in which no daemon runs does not count.
+/// A sample of this age has half the weight of a new one. The time in which no daemon runs does not count.
 const HALF_LIFE: Duration = Duration::from_secs(12 * 3600);
-/// How often it fades.
+/// How often the weights are reduced.
 const FADES_EVERY: Duration = Duration::from_secs(900);
-/// A mount must have been in trouble for at least as many periods, an hour, before that is its normal.
+/// A mount must have been in trouble for at least this many periods, an hour, before trouble is its normal.
 const TROUBLE_IS_NORMAL: f32 = 360.0;
-/// Fewer operations, in fewer periods, are no normal that a verdict may rest on.
+/// The least operations, and the least periods, that make a normal on which a verdict may rest.
 const LEAST_OPERATIONS: f32 = 20.0;
 const LEAST_PERIODS: f32 = 2.0;
-/// Fewer periods, an hour of activity less what of it has faded, do not overrule a threshold.
+/// The least periods from which a normal overrules a threshold: an hour of activity, less the part that has faded.
 const LEAST_TO_OVERRULE: f32 = 340.0;
-/// Nine of ten operations take at most as long as [`LongTerm::usual_most`] says.
+/// The quantile of durations that [`LongTerm::usual_most`] returns.
 const MOST: f32 = 0.9;
-/// Fewer periods, five minutes of activity, do not say how busy a mount gets.
+/// The least periods from which [`LongTerm::busiest`] is known: five minutes of activity.
 const LEAST_BUSY: f32 = 30.0;
-/// It is as busy in this share of the periods.
+/// The quantile of the times between operations that [`LongTerm::busiest`] uses.
 const BUSIEST: f32 = 0.1;
-/// One round trip in so many is none of the rest's.
+/// The quantile of round trips that [`LongTerm::round_trip`] returns.
 const LEAST_ROUND_TRIP: f32 = 0.1;
 
 /// Medians of one kind of operation, nanoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Normal {
-    /// Operations it was taken from; without any, all is zero.
+    /// Number of operations from which the medians come; if 0, all medians are 0.
     pub count: u64,
     pub duration: u64,
     pub queue: u64,
     pub wire: u64,
     pub deliver: u64,
-    /// What the probe saw in none of the phases.
+    /// The part of the duration that is in none of the phases.
     pub rest: u64,
 }
 
 impl Normal {
-    /// Fewer operations are none.
+    /// The least operations that make a normal.
     const LEAST: u64 = 5;
 
-    /// Whether enough operations say so.
+    /// Whether the medians come from enough operations.
     pub fn is_known(&self) -> bool {
         self.count >= Self::LEAST
     }
 }
 
-/// What is told apart on one mount: the operation, and the power of two that its bytes are at or over, plus one; 0 for none.
+/// A kind of operation on a mount: the operation, and its size class: floor(log2(bytes)) + 1, or 0 if it moves no
+/// bytes.
 pub type KindOf = (Operation, u8);
 
 /// How operations of one kind behave.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Kind {
-    /// Periods in which there were any.
+    /// Periods in which there were operations of this kind.
     pub periods: f32,
-    /// How long they take.
+    /// Their durations.
     pub duration: Sketch,
-    /// Where that time goes.
+    /// Their times until the request was sent.
     pub queue: Sketch,
-    /// Likewise.
+    /// Their times from the request's sending until the answer's arrival.
     pub wire: Sketch,
-    /// Likewise.
+    /// Their times from the answer's arrival until the requester had it.
     pub deliver: Sketch,
-    /// From one to the next, on average over a period.
+    /// The mean time between two of them in a period.
     pub apart: Sketch,
-    /// When there last was one, by this host's clock since it was booted; 0: not since then. For making room.
+    /// When one was last learned; 0: not since this host was booted. Decides which kind is discarded.
     pub seen: Nanos,
 }
 
-/// What is known of one mount.
+/// The normal of one mount.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Place {
-    /// Round trips of its connection.
+    /// Round trips of its connections.
     pub round_trip: Sketch,
-    /// Operations that were learned, and segments that its connection sent again meanwhile.
+    /// Number of operations that were learned.
     pub operations: f32,
-    /// Likewise.
+    /// Number of segments that its connections retransmitted meanwhile.
     pub sent_again: f32,
-    /// Periods with operations that were learned, and those that were not because of trouble.
+    /// Periods that were learned.
     pub learned: f32,
-    /// Likewise.
+    /// Periods in which it was in trouble.
     pub in_trouble: f32,
-    /// By kind of operation.
+    /// The normal of each kind of operation.
     pub kinds: BTreeMap<KindOf, Kind>,
-    /// As a kind's.
+    /// When a period of it was last seen; 0: not since this host was booted. Decides which mount is discarded.
     pub seen: Nanos,
 }
 
-/// A sample of what finished in a period.
+/// A sample of the operations that finished in a period.
 pub struct Sample<'a> {
     /// When the period ended.
     pub now: Nanos,
-    /// How long it was, nanoseconds.
+    /// Length of the period, nanoseconds.
     pub length: u64,
-    /// For how many operations each of `events` stands: at least 1.
+    /// How many operations each of `events` stands for: at least 1.
     pub each: f32,
-    /// What finished, of all kinds, in any order.
+    /// The operations, of all kinds, in any order. [`LongTerm::name`] must have been called for their mounts.
     pub events: &'a [Event],
-    /// What each of their keys means. [`LongTerm::name`] has been told of them.
+    /// Returns whether the mount of this name was in trouble.
     pub in_trouble: &'a dyn Fn(&str) -> bool,
 }
 
-/// Everything that is known, by the mount's name: its source, or where it is mounted.
+/// The normals of all mounts, by the mount's name: its source, or its mount point.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LongTerm {
     places: BTreeMap<String, Place>,
@@ -130,23 +133,23 @@ pub struct LongTerm {
 }
 
 impl LongTerm {
-    /// What was kept of a mount.
+    /// Restores the normal of a mount that was saved.
     pub fn insert(&mut self, name: String, place: Place) {
         self.places.insert(name, place);
         self.make_room();
     }
 
-    /// What is to be kept, mount by mount.
+    /// The normals of all mounts, for saving.
     pub fn places(&self) -> &BTreeMap<String, Place> {
         &self.places
     }
 
-    /// Whether it was said what this key means.
+    /// Whether [`LongTerm::name`] has been called for this key.
     pub fn is_named(&self, key: MountKey) -> bool {
         self.names.contains_key(&key)
     }
 
-    /// Says what a key means, until it is said again.
+    /// Sets the name of the mount that a key stands for.
     pub fn name(&mut self, key: MountKey, name: &str) {
         if self.names.len() >= 2 * PLACES && !self.is_named(key) {
             self.names.clear();
@@ -154,7 +157,8 @@ impl LongTerm {
         self.names.insert(key, name.to_owned());
     }
 
-    /// Learns a period. What no name was told of is left out, as is what waits by design, got no answer, or is no operation but what happened to a connection.
+    /// Learns a period. It skips operations of mounts without a name, and those that wait by design, got no answer, or
+    /// are events of a connection.
     pub fn learn(&mut self, sample: &Sample<'_>) {
         self.fade(sample.now);
         let mut groups = BTreeMap::<&str, Vec<&Event>>::new();
@@ -174,7 +178,7 @@ impl LongTerm {
         self.make_room();
     }
 
-    /// What is normal for an operation such as this; `None` if too little is known.
+    /// The normal of this operation's kind on its mount; `None` if too little is known.
     pub(crate) fn normal(&self, event: &Event) -> Option<Normal> {
         let kind = self.kind(event)?;
         let count = kind.duration.count();
@@ -185,29 +189,32 @@ impl LongTerm {
             queue: median(&kind.queue),
             wire: median(&kind.wire),
             deliver: median(&kind.deliver),
-            // The flight recorder does not tell it from the delivery.
+            // The flight recorder counts this part as delivery.
             rest: 0,
         })
     }
 
-    /// What nine of ten operations such as this take at most, nanoseconds; `None` if it was not learned over at least an hour.
+    /// The 90th percentile of durations of this operation's kind on its mount, nanoseconds; `None` if it was learned
+    /// for less than an hour.
     pub fn usual_most(&self, event: &Event) -> Option<u64> {
         self.kind(event).filter(|kind| kind.periods >= LEAST_TO_OVERRULE)?.duration.quantile(MOST)
     }
 
-    /// What nine of ten round trips to the server of a mount reach or exceed, nanoseconds; `None` if too little is known.
+    /// The 10th percentile of round-trip times to a mount's server, nanoseconds; `None` if too little is known.
     pub fn round_trip(&self, mount: MountKey) -> Option<u64> {
         let place = self.place(mount).filter(|place| place.learned >= LEAST_PERIODS)?;
         place.round_trip.quantile(LEAST_ROUND_TRIP)
     }
 
-    /// How many operations such as this are asked for in a second, while there are any; `None` if too little is known.
+    /// The median rate of this operation's kind on its mount, operations per second, over periods in which there were
+    /// any; `None` if too little is known.
     pub(crate) fn per_second(&self, event: &Event) -> Option<f64> {
         let kind = self.kind(event).filter(|kind| kind.periods >= LEAST_PERIODS)?;
         Some(1e9 / kind.apart.quantile(0.5)?.max(1) as f64)
     }
 
-    /// How many operations of a protocol a mount answers in a second when it is busiest, and how many bytes they move; `None` if too little is known.
+    /// Operations and bytes per second of a protocol on a mount when it is busiest: the sum over kinds of operation,
+    /// each in its busiest tenth of the periods. `None` if too little is known.
     pub(crate) fn busiest(&self, mount: MountKey, protocol: &Protocol) -> Option<(f64, f64)> {
         let place = self.place(mount).filter(|place| place.learned >= LEAST_BUSY)?;
         let kinds = place.kinds.iter().filter(|((operation, _), _)| operation.protocol() == protocol);
@@ -228,7 +235,7 @@ impl LongTerm {
     }
 
     fn fade(&mut self, now: Nanos) {
-        // Another run of the same host, or of another.
+        // The clock began again: the normal was saved before a reboot, or on another host.
         if self.faded == 0 || self.faded > now {
             self.faded = now;
         }
@@ -312,7 +319,7 @@ impl Place {
     }
 }
 
-/// Of which kind an operation is.
+/// The kind of an operation.
 pub fn kind_of(event: &Event) -> KindOf {
     let size = Histogram::size_of(event.bytes).and_then(|size| u8::try_from(size + 1).ok());
     (event.operation, size.unwrap_or(0))
@@ -323,7 +330,7 @@ fn is_learned(event: &Event) -> bool {
     wanted && !event.flags.unanswered && !event.flags.in_flight
 }
 
-/// Segments that were sent again while these operations ended, on all of their connections.
+/// The number of segments that the operations' connections retransmitted between the first and the last of `events`.
 fn sent_again(events: &[&Event]) -> u64 {
     let mut seen = BTreeMap::<u64, BTreeSet<u32>>::new();
     for event in events.iter().filter(|event| event.network.known) {

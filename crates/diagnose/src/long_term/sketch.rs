@@ -1,19 +1,20 @@
-//! A distribution of times in a few dozen bytes, whose past fades.
+//! A histogram of times in a few dozen bytes, in which old times lose weight.
 
 use model::Histogram;
 
-/// Less than this many operations in a bucket are forgotten.
+/// A bucket with a lower count is removed.
 const LEAST: f32 = 0.02;
 
-/// And no bucket holds more.
+/// The highest count of a bucket.
 const MOST: f32 = 1e9;
 
-/// How many times fell into which bucket of [`Histogram::bucket_of`]. Only buckets with something in them are there: at most 114, most often a dozen.
+/// The number of times in each bucket of [`Histogram::bucket_of`]. Empty buckets are not stored: there are at most 114,
+/// mostly a dozen.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Sketch(Vec<(u8, f32)>);
 
 impl Sketch {
-    /// Of what [`Sketch::buckets`] said. Buckets that do not exist, and counts that are none, are left out.
+    /// The reverse of [`Sketch::buckets`]. Leaves out invalid buckets and counts.
     pub fn of(buckets: impl IntoIterator<Item = (u8, f32)>) -> Self {
         let mut sketch = Self::default();
         let sound =
@@ -22,7 +23,7 @@ impl Sketch {
         sketch
     }
 
-    /// Buckets and what they hold, the shortest times first.
+    /// The buckets and their counts, shortest times first.
     pub fn buckets(&self) -> &[(u8, f32)] {
         &self.0
     }
@@ -40,7 +41,7 @@ impl Sketch {
         }
     }
 
-    /// Lets what is in it count for less: for this part.
+    /// Multiplies all counts by `part`, 0 to 1.
     pub fn fade(&mut self, part: f32) {
         self.0.retain_mut(|(_, count)| {
             *count *= part;
@@ -48,12 +49,13 @@ impl Sketch {
         });
     }
 
-    /// How many times are in it, less what has faded.
+    /// The sum of all counts, which fading has reduced.
     pub fn count(&self) -> f32 {
         self.0.iter().map(|(_, count)| count).sum()
     }
 
-    /// The time that `share` (0 to 1) of the times are below, nanoseconds, interpolated in its bucket; `None` without any.
+    /// The quantile `share` (0 to 1) of the times, nanoseconds, interpolated in its bucket; `None` if there are no
+    /// times.
     pub fn quantile(&self, share: f32) -> Option<u64> {
         let wanted = share.clamp(0.0, 1.0) * self.count();
         let mut seen = 0.0;
@@ -66,7 +68,7 @@ impl Sketch {
             }
             seen += count;
         }
-        // By rounding alone.
+        // Only rounding errors lead here.
         self.0.last().map(|(bucket, _)| Histogram::lower_bound(usize::from(*bucket) + 1))
     }
 }
