@@ -337,7 +337,7 @@ fn post(wanted: Option<&config::Webhook>, counts: &Arc<webhook::Counts>) -> Opti
             Some(webhook)
         }
         Err(error) => {
-            tracing::warn!("no incident is posted to {address}: {error:#}; mend that, and reload");
+            tracing::warn!("no incident is posted to {address}: {error:#}; correct that, and reload");
             None
         }
     }

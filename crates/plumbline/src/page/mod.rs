@@ -29,7 +29,7 @@ mod units;
 
 pub use material::{EVENTS, Material, PAGE, Reading};
 
-/// The first sentence of an incident's page: the process that was slow, the operation, the time and the cause.
+/// The first sentence of an incident's page: the host, the observation, the mount, the start and the cause.
 pub fn headline(incident: &model::Incident) -> String {
     headline::sentence(incident, &normal::Normal::of(incident))
 }

@@ -1,31 +1,32 @@
-//! When to try again what has failed: later and later.
+//! The pauses between retries, which double.
 
 use std::time::{Duration, Instant};
 
 /// The first pause after a failure, and the longest.
 const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
-/// A server that asks for a longer pause than this is asked again all the same.
+/// The longest pause that a server may request; a longer request is cut to this.
 const LONGEST_ASKED_FOR: Duration = Duration::from_secs(300);
 
-/// The pauses between tries.
+/// The pauses between retries.
 #[derive(Debug, Default)]
 pub struct Backoff {
-    /// After a failure: until when to wait, and the pause that was last chosen here.
+    /// After a failure: the time of the next retry, and the current length of the pause, which doubles each time.
     wait: Option<(Instant, Duration)>,
 }
 
 impl Backoff {
-    /// Until when nothing is to be tried, if anything has failed since something last worked.
+    /// The time of the next retry; `None` if the last request succeeded.
     pub fn until(&self) -> Option<Instant> {
         self.wait.map(|(until, _)| until)
     }
 
-    /// Whether it is too early to try again.
+    /// Whether the next retry is still in the future.
     pub fn is_waiting(&self) -> bool {
         self.until().is_some_and(|until| Instant::now() < until)
     }
 
-    /// It failed; the server may have asked for a pause. Returns whether it had worked before.
+    /// Notes a failure; `asked` is the pause that the server requested. Returns whether this is the first failure since
+    /// the last success.
     pub fn failed(&mut self, asked: Option<Duration>) -> bool {
         let [shortest, longest] = PAUSES;
         let pause = self.wait.map_or(shortest, |(_, pause)| (pause * 2).min(longest));
@@ -33,7 +34,7 @@ impl Backoff {
         self.wait.replace((Instant::now() + wait, pause)).is_none()
     }
 
-    /// It worked. Returns whether it had failed before.
+    /// Notes a success. Returns whether the request before it had failed.
     pub fn worked(&mut self) -> bool {
         self.wait.take().is_some()
     }

@@ -1,4 +1,4 @@
-//! What the webhook and programs of the operator's get to know of an incident.
+//! The message about an incident that the webhook and the operator's program get.
 
 use std::path::Path;
 
@@ -11,9 +11,9 @@ use crate::page;
 struct Message<'a> {
     /// `opened` or `closed`.
     event: &'static str,
-    /// What has happened in one sentence: the key that chat programs show.
+    /// The incident in one sentence. Chat programs show the value of this key.
     text: String,
-    /// Where the bundle is, on the host that the incident names.
+    /// The path of the bundle, on the host that the incident names.
     bundle: String,
     /// As `incident.json` has it.
     incident: &'a Incident,

@@ -19,12 +19,12 @@ use model::Incident;
 use super::message::message;
 use crate::evidence::run_with_input;
 
-/// Messages that wait while the program runs.
+/// The most messages that wait while the program runs.
 const MAX_WAITING: usize = 64;
 /// A program that takes longer is killed, and all that it has started.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Runs of the program that ended well and that did not, over the daemon's life.
+/// Numbers of runs that succeeded and failed, over the daemon's life.
 #[derive(Debug, Default)]
 pub struct Counts {
     succeeded: AtomicU64,
@@ -46,7 +46,7 @@ pub struct OnIncident {
 }
 
 impl OnIncident {
-    /// Runs this program, with these arguments.
+    /// Starts the thread. `command`: the program and its arguments.
     ///
     /// # Errors
     ///
@@ -63,14 +63,14 @@ impl OnIncident {
         Ok(Self { messages, counts, ended })
     }
 
-    /// Has it run for an incident that has begun or is over.
+    /// Queues a run for an incident that has begun or is over.
     pub fn queue(&self, incident: &Incident, bundle: &Path) {
         if message(incident, bundle).map_or(true, |message| self.messages.try_send(message).is_err()) {
             self.counts.failed.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Runs it for what waits, and ends; waits for that until `deadline`.
+    /// Runs the program for the messages that wait, until `deadline`, and ends the thread.
     pub fn stop(self, deadline: Instant) {
         let Self { messages, ended, .. } = self;
         drop(messages);
@@ -81,7 +81,7 @@ impl OnIncident {
 }
 
 fn serve(command: &[String], queue: &Receiver<Vec<u8>>, counts: &Counts) {
-    // The last reason that the log has: it may be the same every time.
+    // The last reason that was logged: a program that fails every time is logged once.
     let mut reason = String::new();
     while let Ok(message) = queue.recv() {
         match run_with_input(command, &message, LIMIT) {

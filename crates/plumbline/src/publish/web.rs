@@ -1,4 +1,4 @@
-//! A request to somebody else's server: HTTP/1.1, with TLS if its address says https.
+//! The client for requests to other servers: HTTP/1.1, with TLS if the address begins with `https`.
 
 use std::time::Duration;
 
@@ -13,35 +13,34 @@ use hyper_util::{
 use model::text::printable;
 use prost::bytes::Bytes;
 
-/// No answer is longer, bytes.
+/// The most bytes of an answer that are read.
 const MAX_ANSWER: usize = 64 << 10;
-/// Characters of a server's own words that are shown.
+/// The most characters of a server's own message that are shown.
 pub const MAX_WORDS: usize = 200;
-/// How we call ourselves.
 pub const USER_AGENT: &str = concat!("plumbline/", env!("CARGO_PKG_VERSION"));
-/// What is missing where TLS cannot be set up.
+/// The error if TLS cannot be set up.
 pub const NO_ROOTS: &str = "no certificate authorities are found here; install ca-certificates";
 
-/// Why a request was not taken.
+/// Why a request failed.
 pub enum Failure {
-    /// It may be taken another time; the server may have said when.
+    /// A retry may succeed; `again_in` is the pause that the server asks for.
     Passing { why: String, again_in: Option<Duration> },
-    /// It never will.
+    /// No retry will succeed.
     Final(String),
 }
 
-/// Sends requests, and keeps the connection between them.
+/// Sends requests, and keeps the connection open between them.
 pub enum Http {
     Plain(Client<HttpConnector, Full<Bytes>>),
     Tls(Client<HttpsConnector<HttpConnector>, Full<Bytes>>),
 }
 
 impl Http {
-    /// For this address. To be called within a tokio runtime, to which connections belong.
+    /// A client for this address. Must be called inside the tokio runtime that will drive its connections.
     ///
     /// # Errors
     ///
-    /// When TLS is asked for and this host knows no certificate authority.
+    /// When the address uses TLS and this host has no certificate authorities.
     pub fn new(address: &Uri) -> Result<Self> {
         let pool = Client::builder(TokioExecutor::new());
         if address.scheme() != Some(&http::uri::Scheme::HTTPS) {
@@ -51,11 +50,11 @@ impl Http {
         Ok(Self::Tls(pool.build(connector.https_only().enable_http1().build())))
     }
 
-    /// Posts a body, and returns what the server answers.
+    /// Posts a body. Returns the body of the server's answer; empty if it cannot be read.
     ///
     /// # Errors
     ///
-    /// When it was not taken: see [`Failure`].
+    /// When no answer came, or its status is no success: see [`Failure`].
     pub async fn post(
         &self,
         address: Uri,
@@ -73,7 +72,7 @@ impl Http {
         let (head, body) = answer.into_parts();
         let body = Limited::new(body, MAX_ANSWER).collect().await;
         if head.status.is_success() {
-            // It is taken, whatever its answer is like.
+            // The status alone says that the request was accepted; an unreadable body does not matter.
             return Ok(body.map(|body| body.to_bytes()).unwrap_or_default());
         }
         let words = body.map(|body| String::from_utf8_lossy(&body.to_bytes()).into_owned()).unwrap_or_default();
@@ -99,13 +98,13 @@ impl Http {
     }
 }
 
-/// An error and what it came of.
+/// The messages of an error and of its sources, joined by colons.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut all: Vec<String> = Vec::new();
     let mut next = Some(error);
     while let Some(error) = next {
         let words: String = error.to_string().chars().take(MAX_WORDS).collect();
-        // Some repeat what is below them.
+        // Some errors repeat the message of their source.
         if !all.iter().any(|above| above.contains(&words)) {
             all.push(words);
         }

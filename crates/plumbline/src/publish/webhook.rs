@@ -1,7 +1,8 @@
-//! Incidents posted to an address of the operator's, as JSON, when they begin and when they are over.
+//! Posts incidents as JSON to an address that the operator configures, when they begin and when they are over.
 //!
-//! One thread, started only if an address is configured. Messages that cannot be sent wait and are tried again, later and later. The wait is bounded in
-//! number and in time: nobody wants to be called for what was over yesterday. Messages that are given up are counted.
+//! One thread, started only if an address is configured. Messages that cannot be sent wait for a retry, with growing
+//! pauses. The number of waiting messages and their age are bounded: an incident of yesterday should alarm nobody.
+//! Dropped messages are counted.
 
 use std::{
     collections::VecDeque,
@@ -26,12 +27,12 @@ use super::{
 };
 use crate::config::Webhook as Config;
 
-/// Messages that wait; beyond it, the oldest is given up.
+/// The most messages that wait; if there are more, the oldest is dropped.
 const MAX_WAITING: usize = 64;
-/// A message that has waited for longer is given up.
+/// A message that has waited for longer is dropped.
 const MAX_AGE: Duration = Duration::from_secs(3600);
 
-/// Messages that were sent and that were given up, over the daemon's life.
+/// Numbers of messages that were sent and dropped, over the daemon's life.
 #[derive(Debug, Default)]
 pub struct Counts {
     sent: AtomicU64,
@@ -39,7 +40,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Sent, dropped.
+    /// The numbers of messages sent and dropped.
     pub fn read(&self) -> (u64, u64) {
         (self.sent.load(Ordering::Relaxed), self.dropped.load(Ordering::Relaxed))
     }
@@ -54,11 +55,11 @@ pub struct Webhook {
 }
 
 impl Webhook {
-    /// Posts to the address that is configured.
+    /// Starts the thread, which posts to the configured address.
     ///
     /// # Errors
     ///
-    /// When no thread or runtime can be made, or TLS cannot be set up.
+    /// When the thread or the runtime cannot be created, or TLS cannot be set up.
     pub fn start(config: &Config, counts: Arc<Counts>) -> Result<Self> {
         let (messages, queue) = sync_channel(MAX_WAITING);
         let (end, ended) = sync_channel(1);
@@ -85,7 +86,7 @@ impl Webhook {
         Ok(Self { address: config.shown(), messages, counts, ended })
     }
 
-    /// Has it posted that an incident has begun or is over.
+    /// Queues a message that an incident has begun or is over.
     pub fn queue(&self, incident: &Incident, bundle: &Path) {
         let sent = message(incident, bundle).is_ok_and(|body| self.messages.try_send(body.into()).is_ok());
         if !sent {
@@ -93,7 +94,7 @@ impl Webhook {
         }
     }
 
-    /// Posts what waits, once, and ends; waits for that until `deadline`.
+    /// Tells the thread to try the waiting messages once more and to end. Waits for the thread until `deadline`.
     pub fn stop(self, deadline: Instant) {
         let Self { address, messages, ended, .. } = self;
         drop(messages);
@@ -107,11 +108,11 @@ struct Work {
     http: Http,
     runtime: Runtime,
     config: Config,
-    /// Messages, and since when they wait; the oldest first.
+    /// Messages, each with the time since which it waits; the oldest first.
     waiting: VecDeque<(Instant, Bytes)>,
     counts: Arc<Counts>,
     backoff: Backoff,
-    /// Why the last message was refused that the log has.
+    /// The server's last refusal that was logged.
     refusal: String,
 }
 
@@ -140,7 +141,7 @@ impl Work {
         }
     }
 
-    /// Posts what waits, oldest first, until something fails.
+    /// Posts the waiting messages, oldest first, until one fails.
     fn send(&mut self) {
         let too_old = self.waiting.iter().take_while(|(since, _)| since.elapsed() > MAX_AGE).count();
         self.give_up(too_old);
@@ -153,7 +154,7 @@ impl Work {
                 }
                 Err(Failure::Final(why)) => {
                     self.answered();
-                    // It will say so every time.
+                    // The server may refuse each message for the same reason: log it once.
                     if self.refusal != why {
                         tracing::warn!(
                             "webhook: {} refuses an incident, which is given up: {why}",
@@ -188,7 +189,7 @@ impl Work {
         })
     }
 
-    /// The oldest of what waits are not sent.
+    /// Drops the `count` oldest messages.
     fn give_up(&mut self, count: usize) {
         if count == 0 {
             return;

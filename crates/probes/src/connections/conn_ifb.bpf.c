@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /*
- * Segments from servers of mounts that this host holds before TCP sees them: what an interface receives is redirected to an `ifb` interface, and its
- * queueing discipline holds it. Loaded only while the module `ifb` is. Every packet that this host sends comes by here, too.
+ * Segments from servers of mounts that this host holds before TCP sees them: traffic control redirects received packets
+ * to an `ifb` interface, and its queueing discipline holds them. Attached only while the module `ifb` is loaded,
+ * because the programs also run for every packet that this host sends.
  */
 #include "packet.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 enum {
-	/* What an event's status is. TCP's states are below, DROP_STATUS (conn_drops.bpf.c) is the same: its reasons begin with the next. */
+	/* An event's status: above TCP's states. The reasons of conn_drops.bpf.c begin at DROP_STATUS + 1, which is 33. */
 	HELD_RECEIVED = 32,
 	MAX_QUEUED = 4096,
 	MAX_CONNECTIONS = 1024,
@@ -32,7 +33,10 @@ struct sk_buff___queued {
 
 #pragma clang attribute pop
 
-/* When a packet, by its address, was queued at an ifb interface, ns. What the queue drops stays until others take its place. */
+/*
+ * When a packet was queued at an ifb interface, ns, by the address of its sk_buff. Entries of packets that the queue
+ * drops stay until the LRU map evicts them.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, MAX_QUEUED);
@@ -57,7 +61,7 @@ static __always_inline bool is_ifb(const struct net_device___kind *device)
 	       (name[0] | name[1] << 8 | name[2] << 16 | (__u32)name[3] << 24) == KIND_IFB;
 }
 
-/* What this host sends has its socket. */
+/* Packets that this host sends have a socket; they are skipped. */
 SEC("tp_btf/net_dev_queue")
 int tp_queue(unsigned long long *ctx)
 {

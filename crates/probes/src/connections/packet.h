@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* Whose a packet is, by its own headers: for packets that no socket is known of. */
+/* Finds a packet's server by the packet's own headers, for packets that have no socket. */
 #pragma once
 
 #include "peers.h"
@@ -8,7 +8,7 @@
 
 struct sk_buff___packet {
 	__u16 protocol; /* network byte order */
-	__u16 network_header; /* from `head` on, bytes */
+	__u16 network_header; /* offset from `head`, bytes */
 	unsigned char *head;
 };
 
@@ -21,8 +21,8 @@ enum {
 };
 
 /*
- * The server that a packet is from or for, and this host's port. Extension headers of IPv6 are not looked through, and of fragments only
- * the first has ports.
+ * Finds the server that a packet came from or goes to, and this host's port; false if it is no server of a mount. IPv6
+ * extension headers are not parsed, and of a fragmented packet only the first fragment has ports.
  */
 static __always_inline bool server_of(struct peer *peer, __u16 *local_port, const struct sk_buff___packet *skb)
 {

@@ -7,7 +7,7 @@
 enum {
 	FAMILY_INET = 2,
 	HELD_NS = 10 * 1000 * 1000, /* a segment that waited in this host for longer was held */
-	HELD_EVERY_NS = 20 * 1000 * 1000, /* of a connection's, one in this time is reported */
+	HELD_EVERY_NS = 20 * 1000 * 1000, /* at most one event for a connection in this time */
 };
 
 /* One bit for each port, set if a server has it; indexed by the port in network byte order. */
