@@ -85,7 +85,7 @@ output_dir: $output
 probes: {$probes}
 anomalies:
   slow_share:
-    {type: latency, probe: syscalls, acceptable_count: 5, default_threshold_ms: 100, ceiling_ms: 1000, actions: [mounts]}
+    {type: latency, probe: syscalls, only: {mount: '$work/*'}, acceptable_count: 5, default_threshold_ms: 100, ceiling_ms: 1000, actions: [mounts]}
 X
   [ $# -eq 0 ] || printf '%s\n' "$@" >> "$work/plumbline.yaml"
 }
