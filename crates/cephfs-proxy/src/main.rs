@@ -15,44 +15,44 @@ struct Arguments {
     /// Permissions of the socket, octal
     #[arg(long, default_value = "600", value_parser = |text: &str| u32::from_str_radix(text, 8))]
     socket_mode: u32,
-    /// A user who may connect, by number, and ask in their own name; root always may, in anybody's. Again for another
+    /// A user ID that may connect, and send requests under that ID; root may always connect, and use any ID. May be repeated
     #[arg(long = "allow-user", value_name = "UID")]
     allow_user: Vec<u32>,
     /// The libcephfs to load: 16.2 or newer
     #[arg(long, default_value = "libcephfs.so.2")]
     libcephfs: PathBuf,
-    /// A folder for what the next daemon has to know to end this one's sessions with the cluster, should it be killed
+    /// Directory for the state that the next daemon needs to end this daemon's sessions with the cluster, if this one is killed
     #[arg(long, value_name = "FOLDER", default_value = "/var/lib/libcephfsd")]
     state: PathBuf,
-    /// Milliseconds by which what other clients of the cluster change may be seen late, at most; 0: not at all
+    /// How late, in milliseconds, changes by other clients of the cluster may be seen; 0: at once
     #[arg(long, value_name = "MS", default_value_t = 0)]
     stale_ms: u32,
-    /// Seconds that a mount stays when nobody uses it any more
+    /// How long, in seconds, an unused mount is kept
     #[arg(long, default_value_t = 10)]
     linger: u64,
-    /// Connections at once
+    /// The most connections at the same time
     #[arg(long, default_value_t = 4096)]
     max_clients: usize,
-    /// Inodes, files, directories, identities and mounts that one connection may hold
+    /// The most inodes, files, directories, identities and mounts, all together, that one connection may hold
     #[arg(long, default_value_t = 262_144)]
     max_handles: usize,
-    /// MiB that what one connection holds may take: 16 for a mount, 1/2 for an open directory, 8 KiB for an inode, 1 KiB for a file or an
-    /// identity, and its groups
+    /// The most memory, in MiB, for what one connection holds: a mount counts as 16 MiB, an open directory as 1/2 MiB, an inode as 8 KiB, a file
+    /// or an identity as 1 KiB and its groups
     #[arg(long, value_name = "MIB", default_value_t = 2048)]
     max_memory: usize,
     /// Threads that answer requests
     #[arg(long, default_value_t = 64)]
     max_workers: usize,
-    /// Serve figures at http://ADDRESS/metrics, to whoever asks: 127.0.0.1:9438, say. Off when left out
+    /// Serve metrics at http://ADDRESS/metrics to anyone who can reach ADDRESS, such as 127.0.0.1:9438. Off by default
     #[arg(long, value_name = "ADDRESS")]
     metrics: Option<SocketAddr>,
-    /// Files of one mount that are delegated to this daemon, so that their attributes can be cached; 0: none
+    /// The most files of one mount that the cluster delegates to this daemon, so that it can cache their attributes; 0: none
     #[arg(long, default_value_t = 4096)]
     max_delegations: usize,
-    /// More about what happens; twice: everything
+    /// Log more; given twice, log everything
     #[arg(short, long, action = clap::ArgAction::Count)]
     verbose: u8,
-    /// Write the man page to standard output, and end: `make install-proxy` keeps it
+    /// Write the man page to standard output, and exit; `make install-proxy` installs it
     #[arg(long, hide = true)]
     man: bool,
 }
