@@ -107,6 +107,22 @@ stop_daemon() {
   status=$?
 }
 logged() { grep -Eq -- "$1" "$log"; }
+# metric NAME{LABELS}: its value on the page that the daemon serves at port $metrics; 0 if there is none
+metric() {
+  python3 -c 'import sys, urllib.request; sys.stdout.write(urllib.request.urlopen(sys.argv[1], timeout=20).read().decode())' "http://127.0.0.1:${metrics:?}/metrics" \
+    | NAME=$1 awk 'index($0, ENVIRON["NAME"] " ") == 1 { value = $NF } END { print value + 0 }'
+}
+# silent_server PORT: it accepts there, and never answers; its id is $silent
+silent_server() {
+  : > "$work/silent"
+  python3 -c 'import socket, sys, time
+s = socket.create_server(("127.0.0.1", int(sys.argv[1])), backlog=100)
+print("listens", flush=True)
+time.sleep(600)' "$1" > "$work/silent" &
+  silent=$!
+  started+=("$silent")
+  within 20 test -s "$work/silent" || give_up "a server that is silent starts"
+}
 
 # polls PID: it waits for events (poll is system call 7 of x86-64), so that all it attaches is attached, and what it looks for is set
 polls() { grep -q '^7 ' "/proc/$1/syscall" 2> /dev/null; }

@@ -3,6 +3,7 @@
 use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet},
+    fmt,
     path::Path,
     sync::Arc,
     time::{Instant, SystemTime},
@@ -18,10 +19,8 @@ use crate::{
     cost::Cost,
     detection::{Change, ChangeExt},
     publish::{
-        Counts, Exporter, IncidentRecord, MonotonicCounter, Names, ProbeFigures, Server, Snapshot, SnapshotExchange,
-        Tally, label,
-        on_incident::{self, OnIncident},
-        webhook::{self, Webhook},
+        Counts, Exporter, IncidentRecord, MonotonicCounter, Names, Outcomes, ProbeFigures, Server, Snapshot,
+        SnapshotExchange, Tally, label, on_incident::OnIncident, webhook::Webhook,
     },
 };
 
@@ -38,10 +37,10 @@ pub struct Publish {
     counts: Arc<Counts>,
     webhook: Option<Webhook>,
     posted: Option<config::Webhook>,
-    posts: Arc<webhook::Counts>,
+    posts: Arc<Outcomes>,
     on_incident: Option<OnIncident>,
     command: Vec<String>,
-    runs: Arc<on_incident::Counts>,
+    runs: Arc<Outcomes>,
     since: SystemTime,
     tally: Tally,
     losses: MonotonicCounter<(&'static str, &'static str)>,
@@ -59,8 +58,8 @@ impl Publish {
         let exchange = Arc::new(SnapshotExchange::new().context("cannot make an eventfd")?);
         let operations = probes::protocols().flat_map(|protocol| protocol.all_operations());
         let counts = Arc::new(Counts::default());
-        let posts = Arc::new(webhook::Counts::default());
-        let runs = Arc::new(on_incident::Counts::default());
+        let posts = Arc::new(Outcomes::default());
+        let runs = Arc::new(Outcomes::default());
         let mut publish = Self {
             server: serve(config.prometheus, &exchange),
             exporter: export(config.otlp.as_ref(), &exchange, &counts),
@@ -120,20 +119,23 @@ impl Publish {
         &self.exchange
     }
 
-    /// Counts an incident that has begun, and queues a record for OpenTelemetry when it has begun or is over. `bundle`:
-    /// the path of its bundle.
+    /// Counts an incident that has begun, and queues it for OpenTelemetry, the webhook and the operator's program when it
+    /// has begun or is over. `bundle`: the path of its bundle.
     pub fn incident(&mut self, incident: &Incident, bundle: &Path, change: &Change) {
         let anomaly = &incident.anomaly;
         if let Some(protocol) = probes::protocol(&anomaly.probe).filter(|_| change.opened()) {
             *self.incidents.entry((protocol.name, anomaly.kind.clone())).or_default() += 1;
         }
-        if let Some(exporter) = self.exporter.as_ref().filter(|_| change.opened() || change.closed()) {
+        if !(change.opened() || change.closed()) {
+            return;
+        }
+        if let Some(exporter) = &self.exporter {
             exporter.queue(otlp_record(incident, bundle));
         }
-        if let Some(webhook) = self.webhook.as_ref().filter(|_| change.opened() || change.closed()) {
+        if let Some(webhook) = &self.webhook {
             webhook.queue(incident, bundle);
         }
-        if let Some(program) = self.on_incident.as_ref().filter(|_| change.opened() || change.closed()) {
+        if let Some(program) = &self.on_incident {
             program.queue(incident, bundle);
         }
     }
@@ -316,45 +318,42 @@ fn serve(wanted: Prometheus, exchange: &Arc<SnapshotExchange>) -> Option<Server>
 fn export(wanted: Option<&Otlp>, exchange: &Arc<SnapshotExchange>, counts: &Arc<Counts>) -> Option<Exporter> {
     let wanted = wanted?;
     let endpoint = &wanted.endpoint;
-    match Exporter::start(wanted, Arc::clone(exchange), Arc::clone(counts)) {
-        Ok(exporter) => {
-            tracing::info!("metrics and incidents are sent to {endpoint}");
-            Some(exporter)
-        }
-        Err(error) => {
-            tracing::warn!("nothing is sent to {endpoint}: {error:#}; correct that, and reload");
-            None
-        }
-    }
+    let started = Exporter::start(wanted, Arc::clone(exchange), Arc::clone(counts));
+    logged(
+        started,
+        format_args!("metrics and incidents are sent to {endpoint}"),
+        format_args!("nothing is sent to {endpoint}"),
+    )
 }
 
-fn post(wanted: Option<&config::Webhook>, counts: &Arc<webhook::Counts>) -> Option<Webhook> {
+fn post(wanted: Option<&config::Webhook>, outcomes: &Arc<Outcomes>) -> Option<Webhook> {
     let wanted = wanted?;
     let address = wanted.shown();
-    match Webhook::start(wanted, Arc::clone(counts)) {
-        Ok(webhook) => {
-            tracing::info!("incidents are posted to {address}");
-            Some(webhook)
-        }
-        Err(error) => {
-            tracing::warn!("no incident is posted to {address}: {error:#}; correct that, and reload");
-            None
-        }
-    }
+    let started = Webhook::start(wanted, Arc::clone(outcomes));
+    logged(
+        started,
+        format_args!("incidents are posted to {address}"),
+        format_args!("no incident is posted to {address}"),
+    )
 }
 
-fn run_on_incident(command: &[String], counts: &Arc<on_incident::Counts>) -> Option<OnIncident> {
+fn run_on_incident(command: &[String], outcomes: &Arc<Outcomes>) -> Option<OnIncident> {
     let program = command.first()?;
-    match OnIncident::start(command, Arc::clone(counts)) {
-        Ok(started) => {
-            tracing::info!("{program} is run for each incident");
-            Some(started)
-        }
-        Err(error) => {
-            tracing::warn!("{program} is not run for incidents: {error:#}; correct that, and reload");
-            None
-        }
+    let started = OnIncident::start(command, Arc::clone(outcomes));
+    logged(
+        started,
+        format_args!("{program} is run for each incident"),
+        format_args!("{program} is not run for incidents"),
+    )
+}
+
+/// The publisher, if it has started; logs which of the two it is. One that has not is tried again with the next reload.
+fn logged<T>(started: Result<T>, works: fmt::Arguments<'_>, fails: fmt::Arguments<'_>) -> Option<T> {
+    match &started {
+        Ok(_) => tracing::info!("{works}"),
+        Err(error) => tracing::warn!("{fails}: {error:#}; correct that, and reload"),
     }
+    started.ok()
 }
 
 /// An incident as an OpenTelemetry record: its main facts, and the path of its bundle.

@@ -15,6 +15,7 @@ mod snapshot;
 mod tally;
 mod web;
 pub mod webhook;
+mod worker;
 
 pub use exchange::SnapshotExchange;
 pub use exposition::Server;
@@ -22,3 +23,4 @@ pub use otlp::{Counts, Exporter, IncidentRecord};
 pub use prometheus::serve;
 pub use snapshot::{MonotonicCounter, ProbeFigures, Snapshot};
 pub use tally::{Names, Series, Tally, label};
+pub use worker::Outcomes;

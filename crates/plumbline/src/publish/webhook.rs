@@ -9,8 +9,7 @@ use std::{
     path::Path,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
-        mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
+        mpsc::{Receiver, RecvTimeoutError},
     },
     time::{Duration, Instant},
 };
@@ -24,6 +23,7 @@ use super::{
     backoff::Backoff,
     message::message,
     web::{Failure, Http},
+    worker::{Outcomes, Worker},
 };
 use crate::config::Webhook as Config;
 
@@ -32,26 +32,11 @@ const MAX_WAITING: usize = 64;
 /// A message that has waited for longer is dropped.
 const MAX_AGE: Duration = Duration::from_secs(3600);
 
-/// Numbers of messages that were sent and dropped, over the daemon's life.
-#[derive(Debug, Default)]
-pub struct Counts {
-    sent: AtomicU64,
-    dropped: AtomicU64,
-}
-
-impl Counts {
-    /// The numbers of messages sent and dropped.
-    pub fn read(&self) -> (u64, u64) {
-        (self.sent.load(Ordering::Relaxed), self.dropped.load(Ordering::Relaxed))
-    }
-}
-
 /// The thread that posts.
 pub struct Webhook {
     address: String,
-    messages: SyncSender<Bytes>,
-    counts: Arc<Counts>,
-    ended: Receiver<()>,
+    outcomes: Arc<Outcomes>,
+    worker: Worker<Bytes>,
 }
 
 impl Webhook {
@@ -60,9 +45,7 @@ impl Webhook {
     /// # Errors
     ///
     /// When the thread or the runtime cannot be created, or TLS cannot be set up.
-    pub fn start(config: &Config, counts: Arc<Counts>) -> Result<Self> {
-        let (messages, queue) = sync_channel(MAX_WAITING);
-        let (end, ended) = sync_channel(1);
+    pub fn start(config: &Config, outcomes: Arc<Outcomes>) -> Result<Self> {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start tokio")?;
         let http = {
@@ -74,31 +57,25 @@ impl Webhook {
             runtime,
             config: config.clone(),
             waiting: VecDeque::new(),
-            counts: Arc::clone(&counts),
+            outcomes: Arc::clone(&outcomes),
             backoff: Backoff::default(),
             refusal: String::new(),
         };
-        let serve = move || {
-            work.serve(&queue);
-            let _ = end.send(());
-        };
-        std::thread::Builder::new().name("webhook".into()).spawn(serve).context("cannot start a thread")?;
-        Ok(Self { address: config.shown(), messages, counts, ended })
+        let worker = Worker::start("webhook", MAX_WAITING, move |queue| work.serve(queue))?;
+        Ok(Self { address: config.shown(), outcomes, worker })
     }
 
     /// Queues a message that an incident has begun or is over.
     pub fn queue(&self, incident: &Incident, bundle: &Path) {
-        let sent = message(incident, bundle).is_ok_and(|body| self.messages.try_send(body.into()).is_ok());
-        if !sent {
-            self.counts.dropped.fetch_add(1, Ordering::Relaxed);
+        if !message(incident, bundle).is_ok_and(|body| self.worker.queue(body.into())) {
+            self.outcomes.failed(1);
         }
     }
 
     /// Tells the thread to try the waiting messages once more and to end. Waits for the thread until `deadline`.
     pub fn stop(self, deadline: Instant) {
-        let Self { address, messages, ended, .. } = self;
-        drop(messages);
-        if ended.recv_timeout(deadline.saturating_duration_since(Instant::now())).is_err() {
+        let Self { address, worker, .. } = self;
+        if !worker.stop(deadline) {
             tracing::warn!("webhook: {address} did not answer in time; what waits is not posted");
         }
     }
@@ -110,7 +87,7 @@ struct Work {
     config: Config,
     /// Messages, each with the time since which it waits; the oldest first.
     waiting: VecDeque<(Instant, Bytes)>,
-    counts: Arc<Counts>,
+    outcomes: Arc<Outcomes>,
     backoff: Backoff,
     /// The server's last refusal that was logged.
     refusal: String,
@@ -148,7 +125,7 @@ impl Work {
         while let Some((_, body)) = self.waiting.front() {
             match self.post(body.clone()) {
                 Ok(_) => {
-                    self.counts.sent.fetch_add(1, Ordering::Relaxed);
+                    self.outcomes.succeeded();
                     self.waiting.pop_front();
                     self.answered();
                 }
@@ -163,7 +140,7 @@ impl Work {
                         self.refusal = why;
                     }
                     self.waiting.pop_front();
-                    self.counts.dropped.fetch_add(1, Ordering::Relaxed);
+                    self.outcomes.failed(1);
                 }
                 Err(Failure::Passing { why, again_in }) => {
                     if self.backoff.failed(again_in) {
@@ -195,7 +172,7 @@ impl Work {
             return;
         }
         self.waiting.drain(..count.min(self.waiting.len()));
-        self.counts.dropped.fetch_add(count as u64, Ordering::Relaxed);
+        self.outcomes.failed(count as u64);
         tracing::warn!("webhook: {count} messages were never posted to {}", self.config.shown());
     }
 

@@ -11,7 +11,7 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
-        mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
+        mpsc::{Receiver, RecvTimeoutError},
     },
     time::{Duration, Instant},
 };
@@ -20,7 +20,7 @@ use anyhow::{Context, Result};
 
 pub use request::IncidentRecord;
 
-use super::{SnapshotExchange, backoff::Backoff, web::Failure};
+use super::{SnapshotExchange, backoff::Backoff, web::Failure, worker::Worker};
 use crate::config::Otlp;
 use client::Client;
 use queue::Queue;
@@ -30,6 +30,7 @@ use request::{Batch, Source};
 const MAX_QUEUED: usize = 64;
 /// How long the thread waits for the daemon's snapshot before it skips this interval's metrics.
 const PATIENCE: Duration = Duration::from_secs(3);
+
 /// The OTLP signals that are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signal {
@@ -84,9 +85,8 @@ impl Counts {
 /// The handle of the thread that sends. When it is dropped, the thread tries once to send what waits, and ends; the
 /// drop does not wait for the thread.
 pub struct Exporter {
-    incidents: SyncSender<IncidentRecord>,
+    worker: Worker<IncidentRecord>,
     counts: Arc<Counts>,
-    ended: Receiver<()>,
 }
 
 impl Exporter {
@@ -96,8 +96,6 @@ impl Exporter {
     ///
     /// When TLS has no certificate authorities, or no thread or runtime can be created.
     pub fn start(config: &Otlp, exchange: Arc<SnapshotExchange>, counts: Arc<Counts>) -> Result<Self> {
-        let (incidents, queue) = sync_channel(MAX_QUEUED);
-        let (end, ended) = sync_channel(1);
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start tokio")?;
         let work = Work {
@@ -112,26 +110,20 @@ impl Exporter {
             dropped_unreported: 0,
         };
         let interval = config.interval;
-        let serve = move || {
-            work.serve(&queue, interval);
-            let _ = end.send(());
-        };
-        std::thread::Builder::new().name("otlp".into()).spawn(serve).context("cannot start a thread")?;
-        Ok(Self { incidents, counts, ended })
+        let worker = Worker::start("otlp", MAX_QUEUED, move |queue| work.serve(queue, interval))?;
+        Ok(Self { worker, counts })
     }
 
     /// Queues an incident for the thread. If [`MAX_QUEUED`] wait already, the incident is dropped and counted.
     pub fn queue(&self, incident: IncidentRecord) {
-        if self.incidents.try_send(incident).is_err() {
+        if !self.worker.queue(incident) {
             self.counts.dropped(Signal::Logs, 1);
         }
     }
 
     /// Has the thread send what waits and end. Waits for that until `deadline` at the latest.
     pub fn stop(self, deadline: Instant) {
-        let Self { incidents, ended, .. } = self;
-        drop(incidents);
-        let _ = ended.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+        self.worker.stop(deadline);
     }
 }
 
