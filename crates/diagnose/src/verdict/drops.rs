@@ -6,7 +6,10 @@ use std::{cmp::Reverse, collections::BTreeMap, ops::RangeInclusive};
 
 use model::{Cause, Event, Level, Nanos};
 
-use super::history::answered;
+use super::{
+    history::answered,
+    scene::{covered, stretch, union},
+};
 use crate::{
     connection::RETRANSMIT,
     units::{SECOND, counted, span},
@@ -78,6 +81,16 @@ impl Kind {
             _ => of_kind.map(|event| (event, event.start..=event.start)).collect(),
         }
     }
+
+    /// Whether an operation waited for segments of this kind. `times`: when these were stopped; disjoint and ascending.
+    fn hit(self, times: &[(Nanos, Nanos)], event: &Event) -> bool {
+        if self == Self::Held {
+            return covered(times, stretch(event)) as f64 >= event.duration as f64 * HELD;
+        }
+        // A segment lost before the operation began delays it too: TCP delivers the operation's segments behind it.
+        let (start, end) = (event.start.saturating_sub(event.duration), event.end());
+        times.iter().any(|(from, to)| *from <= end && *to >= start)
+    }
 }
 
 /// Whether an event reports segments that were dropped, held, not sent, rerouted, damaged or sent again, or a connection that
@@ -125,19 +138,11 @@ impl Drops {
         let all = slow.iter().map(|event| event.duration as f64).sum::<f64>().max(1.0);
         Kind::ALL.into_iter().find_map(|kind| {
             let drops = Self::of(kind, from, to, around)?;
-            let hit: f64 = slow.iter().filter(|event| drops.hit(event)).map(|event| event.duration as f64).sum();
+            let times = union(drops.times.iter().map(|time| (*time.start(), *time.end())).collect());
+            let hit = slow.iter().filter(|event| drops.kind.hit(&times, event));
+            let hit: f64 = hit.map(|event| event.duration as f64).sum();
             (hit >= all * MOST).then_some(drops)
         })
-    }
-
-    /// Whether an operation waited for these segments.
-    fn hit(&self, event: &Event) -> bool {
-        if self.kind == Kind::Held {
-            return covered(&self.times, event) as f64 >= event.duration as f64 * HELD;
-        }
-        // A segment lost before the operation began delays it too: TCP delivers the operation's segments behind it.
-        let (start, end) = (event.start.saturating_sub(event.duration), event.end());
-        self.times.iter().any(|time| *time.start() <= end && *time.end() >= start)
     }
 
     /// The drops between two moments, if they are more than chance. Held segments do not count, as they were sent in
@@ -238,19 +243,6 @@ impl Drops {
             }
         }
     }
-}
-
-/// How long, in nanoseconds, at least one of these times overlapped the operation.
-fn covered(times: &[RangeInclusive<Nanos>], event: &Event) -> u64 {
-    let mut times: Vec<_> = times.iter().map(|time| (*time.start(), (*time.end()).min(event.end()))).collect();
-    times.sort_unstable();
-    let mut since = event.start;
-    let mut covered = 0_u64;
-    for (from, to) in times {
-        covered += to.saturating_sub(from.max(since));
-        since = since.max(to);
-    }
-    covered
 }
 
 fn reason(event: &Event) -> &'static str {
