@@ -68,6 +68,8 @@ pub struct Filter {
 pub struct Options {
     /// The protocols whose probes are wanted.
     pub protocols: Vec<&'static Protocol>,
+    /// Those of them that are attached only from [`ProbeSet::demand`] on.
+    pub on_demand: Vec<&'static Protocol>,
     /// Size of the event ring: a power of two, at least a page.
     pub ring_bytes: u32,
     /// Operations that the flight recorder holds, over all CPUs.
@@ -139,7 +141,7 @@ impl ProbeSet {
         let ring = builder.build()?;
         let wanted = SPECS.iter().filter(|spec| options.protocols.contains(&spec.protocol));
         let mut watch = Self {
-            probes: wanted.map(|spec| AtWork::new(spec)).collect(),
+            probes: wanted.map(|spec| AtWork::new(spec, options.on_demand.contains(&spec.protocol))).collect(),
             shared,
             ring,
             drained,

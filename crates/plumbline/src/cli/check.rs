@@ -53,7 +53,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             for configured in &config.rules {
                 let scope = Some(configured.scope.to_string()).filter(|scope| !scope.is_empty());
                 let scope = scope.map(|scope| format!("; {scope}")).unwrap_or_default();
-                writeln!(out, "{}{scope}", configured.rule.describe(config.watch_interval))?;
+                let when = configured.when.as_ref().map(|when| format!("; {when}")).unwrap_or_default();
+                writeln!(out, "{}{scope}{when}", configured.rule.describe(config.watch_interval))?;
             }
             for rule in &config.not_yet {
                 writeln!(

@@ -88,6 +88,7 @@ fn try_probes(kernel: &Kernel, wanted: Vec<&'static Protocol>) -> Vec<Capability
         ring_bytes: 1 << 16,
         recorder_records: 64,
         usage_keys: 0,
+        on_demand: vec![],
         yield_idle_modules: false,
     };
     match ProbeSet::start(&options) {

@@ -18,6 +18,7 @@ mod scope;
 #[cfg(test)]
 mod tests;
 mod types;
+mod when;
 
 use std::{
     fmt, fs,

@@ -7,7 +7,7 @@ use super::{
     node::{Entry, Node, Position, Value},
     publish,
     reader::{Range, Reader, find, quoted},
-    rules,
+    rules, when,
 };
 
 const DAY_SEC: f64 = 86_400.0;
@@ -70,7 +70,8 @@ pub fn read(reader: &mut Reader<'_>, tree: Node, defaults: &CompiledIn) -> Optio
     let webhook = publish::webhook(reader, &all);
     let on_incident = all.get(reader, "on_incident").map(|entry| actions::optional_command(reader, entry));
 
-    let (probes, mut rules) = (probes?, rules?);
+    let ((probes, on_demand), mut rules) = (probes?, rules?);
+    when::check_probes(reader, &all, &on_demand, &rules.detected);
     rules.detected.retain(|configured| {
         let watched = probes.contains(&configured.rule.protocol());
         if !watched {
@@ -87,6 +88,7 @@ pub fn read(reader: &mut Reader<'_>, tree: Node, defaults: &CompiledIn) -> Optio
         output_dir: output_dir?,
         output_dir_at,
         probes,
+        on_demand,
         all_filesystems: all_filesystems?,
         rules: rules.detected,
         not_yet: rules.not_yet,
@@ -153,22 +155,48 @@ fn with_defaults(defaults: &[Entry], own: Vec<Entry>) -> Vec<Entry> {
     own.into_iter().map(complete).chain(left_out).collect()
 }
 
-fn probes(reader: &mut Reader<'_>, all: &Section<'_>) -> Option<Vec<&'static model::Protocol>> {
+/// When a probe is loaded.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Loaded {
+    Never,
+    Always,
+    OnDemand,
+}
+
+type Protocols = Vec<&'static model::Protocol>;
+
+/// The probes to load, and those of them that are loaded only while they are needed.
+fn probes(reader: &mut Reader<'_>, all: &Section<'_>) -> Option<(Protocols, Protocols)> {
     let known = reader.known.protocols;
     let names: Vec<_> = known.iter().map(|protocol| protocol.name).collect();
     let section = all.section(reader, "probes", &names)?;
-    let mut enabled = Vec::new();
+    let (mut enabled, mut on_demand) = (Vec::new(), Vec::new());
     for protocol in known {
         // A probe that the compiled-in file does not name yet is on.
-        let entry = find(section.entries, protocol.name);
-        if entry.is_none_or(|entry| reader.flag(entry) == Some(true)) {
+        let loaded = match find(section.entries, protocol.name) {
+            Some(entry) => loaded(reader, entry),
+            None => Loaded::Always,
+        };
+        if loaded != Loaded::Never {
             enabled.push(*protocol);
+        }
+        if loaded == Loaded::OnDemand {
+            on_demand.push(*protocol);
         }
     }
     if enabled.is_empty() {
         reader.refuse(section.at, format!("every probe is switched off; switch one of {} on", names.join(", ")));
     }
-    Some(enabled)
+    Some((enabled, on_demand))
+}
+
+/// When the probe of this entry is loaded.
+fn loaded(reader: &mut Reader<'_>, entry: &Entry) -> Loaded {
+    match &entry.value.value {
+        Value::Plain(text) if text == "on_demand" => Loaded::OnDemand,
+        _ if reader.flag(entry) == Some(true) => Loaded::Always,
+        _ => Loaded::Never,
+    }
 }
 
 fn evidence(reader: &mut Reader<'_>, all: &Section<'_>) -> Option<EvidenceLimits> {

@@ -191,6 +191,24 @@ impl<'a> Reader<'a> {
         self.number(entry, Range::new(low, high, "seconds")).map(Duration::from_secs_f64)
     }
 
+    /// A time with its unit, `90s`, `10m`, `2h` or `1d`; without one, in seconds.
+    pub fn span(&mut self, entry: &Entry, low: f64, high: f64) -> Option<Duration> {
+        const UNITS: [(char, f64); 4] = [('s', 1.0), ('m', 60.0), ('h', 3600.0), ('d', 86_400.0)];
+        let text = self.word(entry)?;
+        let unit = UNITS.into_iter().find_map(|(unit, seconds)| Some((text.strip_suffix(unit)?, seconds)));
+        let (number, seconds) = unit.unwrap_or((text, 1.0));
+        let span = parse_number(number).map(|number| number * seconds);
+        if let Some(span) = span.filter(|span| (low..=high).contains(span)) {
+            return Some(Duration::from_secs_f64(span));
+        }
+        let (what, from, to) = (quoted(&entry.key), written(low), written(high));
+        self.refuse(
+            entry.value.at,
+            format!("{what} is {}; write a time from {from} to {to}, `90s`, `10m` or `2h` say", quoted(text)),
+        );
+        None
+    }
+
     /// A time given in milliseconds, up to a day.
     pub fn milliseconds(&mut self, entry: &Entry, low: f64) -> Option<Duration> {
         let ms = self.number(entry, Range::new(low, 86_400_000.0, "ms"))?;
@@ -223,6 +241,13 @@ pub fn did_you_mean<'n>(name: &str, names: impl IntoIterator<Item = &'n str>) ->
     // A unit left out, `watch_interval` for `watch_interval_sec`, is more letters than a slip.
     let cut_short = name.len() > 4 && nearest.starts_with(&name);
     (cut_short || slips <= (nearest.len() / 3).clamp(1, 3)).then(|| format!("did you mean `{nearest}`?"))
+}
+
+/// Seconds in the largest unit of which they are a whole number.
+fn written(seconds: f64) -> String {
+    let units = [("d", 86_400.0), ("h", 3600.0), ("m", 60.0)];
+    let fits = |(_, unit): &(&str, f64)| seconds >= *unit && seconds % unit == 0.0;
+    units.into_iter().find(fits).map_or(format!("{seconds}s"), |(name, unit)| format!("{}{name}", seconds / unit))
 }
 
 /// A decimal number; `inf`, `nan` and hexadecimal are none. Too large for f64 is infinite.

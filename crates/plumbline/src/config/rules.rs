@@ -19,13 +19,13 @@ use super::{
     modes::{Mode, Selection},
     node::{Entry, Position, Value},
     reader::{Reader, find, quoted},
-    scope,
+    scope, when,
 };
 
 /// AOD's, for a rule that leaves it out.
 const DEFAULT_COUNT: u32 = 10;
 
-const COMMON_KEYS: [&str; 7] = ["type", "probe", "tool", "mode", "actions", "only", "except"];
+const COMMON_KEYS: [&str; 8] = ["type", "probe", "tool", "mode", "actions", "only", "except", "when"];
 
 /// What the rules came to.
 #[derive(Debug, Default)]
@@ -118,6 +118,7 @@ pub fn read(reader: &mut Reader<'_>, anomalies: &Entry) -> Rules {
         }
         rule(reader, entry, &mut rules);
     }
+    when::connect(reader, entries, &mut rules.detected);
     rules
 }
 
@@ -132,6 +133,7 @@ fn rule(reader: &mut Reader<'_>, entry: &Entry, rules: &mut Rules) -> Option<()>
     let kind = reader.choice(kind, &KINDS.each_ref().map(|kind| (kind.word, kind)))?;
     reader.only_keys(entries, &[&COMMON_KEYS, kind.keys].concat(), &[]);
     let scope = scope::read(reader, entries);
+    let when = when::read(reader, entries);
     let actions = find(entries, "actions").map(|entry| actions::read(reader, entry)).unwrap_or_default();
     let acceptable_count = match find(entries, "acceptable_count") {
         Some(entry) => reader.whole(entry, 1..=1_000_000),
@@ -151,7 +153,8 @@ fn rule(reader: &mut Reader<'_>, entry: &Entry, rules: &mut Rules) -> Option<()>
     if let Source::Probe(_) = draft.source {
         let rule = rule?;
         scope::check(reader, entries, &*rule);
-        rules.detected.push(ConfiguredRule { rule, scope, actions });
+        when::check(reader, entries, &*rule, when.as_ref());
+        rules.detected.push(ConfiguredRule { rule, scope, when, actions });
         return Some(());
     }
     let probe = draft.source.name();

@@ -117,7 +117,7 @@ fn condition(reader: &mut Reader<'_>, entry: &Entry) -> Option<Condition> {
 }
 
 /// One value, or a list of them.
-fn one_or_more(entry: &Entry) -> &[Node] {
+pub(super) fn one_or_more(entry: &Entry) -> &[Node] {
     match &entry.value.value {
         Written::List(items) => items,
         _ => std::slice::from_ref(&entry.value),

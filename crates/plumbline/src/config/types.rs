@@ -13,7 +13,10 @@ use http::{HeaderMap, Uri};
 use model::Protocol;
 
 use super::Position;
-use crate::{evidence, scope::Scope};
+use crate::{
+    evidence,
+    scope::{Scope, When},
+};
 
 /// A valid configuration.
 #[derive(Debug, Clone)]
@@ -26,6 +29,8 @@ pub struct Config {
     pub output_dir_at: Option<Position>,
     /// The probes to load; at least one.
     pub probes: Vec<&'static Protocol>,
+    /// Those of them that are loaded only while a rule about them is armed.
+    pub on_demand: Vec<&'static Protocol>,
     /// Whether the syscalls probe watches local file systems too.
     pub all_filesystems: bool,
     /// The rules, all of probes that are loaded.
@@ -65,6 +70,8 @@ pub struct ConfiguredRule {
     pub rule: Arc<dyn Rule>,
     /// Which operations it is for.
     pub scope: Scope,
+    /// What arms it; `None`: it always judges.
+    pub when: Option<When>,
     /// What to collect then.
     pub actions: Vec<ActionSpec>,
 }

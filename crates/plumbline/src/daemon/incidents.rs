@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeSet, io::Write, os::unix::net::UnixStream};
 
+use diagnose::Episode;
 use jiff::Timestamp;
 use model::{Incident, Losses, ProbeLosses, Protocol};
 use probes::{Counters, ProbeSet, Recorder, Runs};
@@ -13,7 +14,7 @@ use super::{
 use crate::{
     config::Config,
     detection::{self, ChangeExt, Excerpts, Report, Reporter, Rules},
-    evidence::{Attachment, Cause, Collector, Done, INCIDENTS, Id, Outcome, Request, Scope},
+    evidence::{Attachment, Cause, Collector, Done, INCIDENTS, Id, Outcome, Part, Request, Scope},
     source::EventSource,
 };
 
@@ -37,7 +38,7 @@ impl Reporter for Bundles<'_> {
 
     /// Has the collector make the incident's bundle, or update it. Returns whether the collector accepted that.
     fn report(&mut self, source: &dyn EventSource, rules: &Rules, report: Report<'_>) -> bool {
-        let Report { change, id, known, told_until, described, recorder, children } = report;
+        let Report { change, id, known, told_until, described, recorder, children, part } = report;
         let episode = change.episode();
         let (waited, folded) = self.waiting.summary(episode.id);
         let described = Incident { waited, ..described };
@@ -61,7 +62,8 @@ impl Reporter for Bundles<'_> {
             attachments.push(Attachment { name: "stacks.folded", write });
         }
         let result = if known {
-            self.collector.update(id.clone(), described, attachments)
+            let part = part.map(|part| self.part(source, rules, part)).filter(|part| !part.actions.is_empty());
+            self.collector.update(id.clone(), described, attachments, part)
         } else {
             self.collector.submit(Request {
                 id: id.clone(),
@@ -77,6 +79,15 @@ impl Reporter for Bundles<'_> {
             logging::lost(id.as_str(), "busy", &refused.to_string(), self.config.audit);
         }
         result.is_ok()
+    }
+}
+
+impl Bundles<'_> {
+    /// What the rule of an episode collects that is part of another incident.
+    fn part(&self, source: &dyn EventSource, rules: &Rules, episode: &Episode) -> Part {
+        let rule = episode.anomaly.name.clone();
+        let actions = self.config.resolve(rules.actions_of(&rule));
+        Part { rule, actions, scope: detection::scope(source, episode) }
     }
 }
 

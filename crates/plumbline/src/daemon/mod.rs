@@ -237,6 +237,7 @@ impl Daemon {
         self.detect(Detection::interval);
         self.follow_incidents();
         self.source.end_interval(false);
+        self.follow_chains();
         self.adapt();
         self.publish.tidy();
     }
@@ -253,6 +254,18 @@ impl Daemon {
             bundles_lost: &mut self.bundles_lost,
         };
         step(&mut self.detection, &self.source, &mut bundles);
+    }
+
+    /// Rules were armed or disarmed: loads the probes that they need, and tells the kernel side what to report.
+    fn follow_chains(&mut self) {
+        if !self.detection.take_rearmed() {
+            return;
+        }
+        let demanded = self.detection.rules().demanded();
+        self.source.watch_mut().demand(&demanded).iter().for_each(logging::probe);
+        if let Err(error) = self.apply_filter() {
+            tracing::warn!("{error:#}");
+        }
     }
 
     /// Does the periodic work that does not depend on the watch interval.

@@ -47,8 +47,11 @@ impl Daemon {
         let config = config::check(self.setup.config_file.as_deref(), &remote)
             .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>())?;
         let say = |error: anyhow::Error| vec![format!("{error:#}")];
-        let names = |config: &Config| config.probes.iter().map(|probe| probe.name).collect::<Vec<_>>();
-        let watch = if names(&config) == names(&self.setup.config) {
+        let loaded = |config: &Config| {
+            let names = |probes: &[&model::Protocol]| probes.iter().map(|probe| probe.name).collect::<Vec<_>>();
+            (names(&config.probes), names(&config.on_demand))
+        };
+        let watch = if loaded(&config) == loaded(&self.setup.config) {
             None
         } else {
             let watch = start_watch(&config).map_err(say)?;
@@ -82,6 +85,8 @@ impl Daemon {
         self.detection.replace(&config, &self.source);
         self.publish.reconfigure(&config);
         self.setup.config = config;
+        // No rule is armed yet.
+        self.source.watch_mut().demand(&[]).iter().for_each(logging::probe);
         self.apply_filter().map_err(say)?;
         self.restart_recorder();
         Ok(())
@@ -101,6 +106,7 @@ impl Daemon {
 pub fn start_watch(config: &Config) -> Result<ProbeSet> {
     let options = Options {
         protocols: config.probes.clone(),
+        on_demand: config.on_demand.clone(),
         ring_bytes: RING_BYTES,
         recorder_records: RECORDER_RECORDS,
         usage_keys: 0,

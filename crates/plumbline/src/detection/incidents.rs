@@ -11,7 +11,7 @@ use model::{Incident, Level, MountKey, Nanos};
 use probes::Recorder;
 
 use super::{
-    Children, Detection, describe,
+    Children, Detection, chains, describe,
     rules::{Change, ChangeExt, Rules},
 };
 use crate::{evidence::Id, source::EventSource};
@@ -68,6 +68,8 @@ pub struct Report<'a> {
     pub recorder: Rc<Recorder>,
     /// What ran below its system calls.
     pub children: Children,
+    /// An episode that has become part of it: of a rule that its incidents arm.
+    pub part: Option<&'a Episode>,
 }
 
 /// Who is told of incidents.
@@ -124,14 +126,19 @@ impl Detection {
         // What a shadow belongs to may be over, and what it is about may be more by now.
         let goes_on = before.is_some_and(|until| !change.closed() && episode.window.to > until);
         if change.opened() || goes_on {
-            let open = self.open_episode(source, episode, before.unwrap_or(0));
+            let armed_by = self.armed_by(source, episode);
+            let open = self.open_episode(source, episode, before.unwrap_or(0), &armed_by);
+            let is_part = open.shadow.is_some();
             self.open.insert(episode.id, open);
+            if change.opened() && is_part {
+                self.add_part(source, reporter, episode, &armed_by);
+            }
         }
         let is_shadow = self.open.get(&episode.id).is_some_and(|open| open.shadow.is_some());
         match (is_shadow, before) {
             (true, _) => (),
-            (false, Some(_)) => self.hand_over(source, reporter, &Change::Opened(episode.clone())),
-            (false, None) => self.hand_over(source, reporter, change),
+            (false, Some(_)) => self.hand_over(source, reporter, &Change::Opened(episode.clone()), None),
+            (false, None) => self.hand_over(source, reporter, change, None),
         }
         if change.closed() {
             self.open.remove(&episode.id);
@@ -145,8 +152,15 @@ impl Detection {
     /// Slow system calls on a share whose slow commands are an incident already are no second one. Nor are operations
     /// that were reported as stalled, when they return at last, nor what is slower than ever, if it is reported as slow; nor
     /// what is slow or hangs while the connection with its server is broken, nor, the other way about, what happens to a
-    /// connection while that is reported already. `until`: when it was last known to be part of another.
-    fn open_episode(&mut self, source: &dyn EventSource, episode: &Episode, until: Nanos) -> Open {
+    /// connection while that is reported already; nor what a rule sees that another's incident has armed. `until`: when it was last known to be
+    /// part of another; `armed_by`: the episodes that may have armed its rule.
+    fn open_episode(
+        &mut self,
+        source: &dyn EventSource,
+        episode: &Episode,
+        until: Nanos,
+        armed_by: &BTreeSet<u64>,
+    ) -> Open {
         let keys: BTreeSet<_> = episode.window.events().iter().map(|event| event.mount).collect();
         let mounts: Vec<_> = keys.into_iter().map(|key| source.mount(key)).collect();
         let sources: BTreeSet<_> = mounts.iter().map(|mount| mount.source.clone()).collect();
@@ -154,7 +168,9 @@ impl Detection {
         let (probe, kind) = (episode.anomaly.probe.clone(), episode.anomaly.kind.clone());
         let opened = Open { sources, servers, depth: depth(episode), about: Some((probe, kind)), ..Open::default() };
         let mut shadow = None;
-        for (_, open) in self.open.iter_mut().filter(|(id, open)| **id != episode.id && open.covers(&opened)) {
+        let has_armed = |id: &u64, open: &Open| open.shadow.is_none() && armed_by.contains(id);
+        let is_view = |(id, open): &(&u64, &mut Open)| open.covers(&opened) || has_armed(id, open);
+        for (_, open) in self.open.iter_mut().filter(|(id, _)| **id != episode.id).filter(is_view) {
             shadow = Some(until);
             let incident = open.bundle.as_ref().map(Id::as_str).unwrap_or_default();
             if open.also.insert(episode.anomaly.name.clone(), episode.anomaly.observed.clone()).is_none() {
@@ -164,8 +180,37 @@ impl Detection {
         Open { shadow, ..opened }
     }
 
+    /// The episodes that are not over of rules that arm the episode's, directly or in turn, and that have with it in common what its rule asks for.
+    fn armed_by(&self, source: &dyn EventSource, episode: &Episode) -> BTreeSet<u64> {
+        let Some(when) = self.rules.when(&episode.anomaly.name) else { return BTreeSet::new() };
+        let arms = |other: &&Episode| {
+            when.origins.contains(&other.anomaly.name) && chains::share(source, other, episode, when.on)
+        };
+        self.rules.episodes().filter(arms).map(|other| other.id).collect()
+    }
+
+    /// Reports the incidents again that have armed the episode's rule: what this collects belongs to them.
+    fn add_part(
+        &mut self,
+        source: &dyn EventSource,
+        reporter: &mut dyn Reporter,
+        episode: &Episode,
+        armed_by: &BTreeSet<u64>,
+    ) {
+        let incidents = shown(&self.rules, &self.open).filter(|incident| armed_by.contains(&incident.id));
+        for incident in incidents.cloned().collect::<Vec<_>>() {
+            self.hand_over(source, reporter, &Change::Updated(incident), Some(episode));
+        }
+    }
+
     /// Judges the incident, describes it, and reports it.
-    fn hand_over(&mut self, source: &dyn EventSource, reporter: &mut dyn Reporter, change: &Change) {
+    fn hand_over(
+        &mut self,
+        source: &dyn EventSource,
+        reporter: &mut dyn Reporter,
+        change: &Change,
+        part: Option<&Episode>,
+    ) {
         let episode = change.episode();
         let open = self.open.get(&episode.id);
         let known = open.and_then(|open| open.bundle.clone());
@@ -192,8 +237,9 @@ impl Detection {
         };
         let described = describe::describe(source, facts);
         let children = self.children.only(episode.window.events().iter());
+        let recorder_too = recorder.clone();
         let report =
-            Report { change, id: &id, known: is_known, told_until, described, recorder: recorder.clone(), children };
+            Report { change, id: &id, known: is_known, told_until, described, recorder: recorder_too, children, part };
         let taken = reporter.report(source, &self.rules, report);
         if let Some(open) = self.open.get_mut(&episode.id).filter(|_| taken) {
             open.bundle = Some(id);

@@ -4,6 +4,7 @@
 //!  EventSource ── drain ──> rules ── interval over ──> changes ──> incidents ──> Reporter
 //! ```
 
+mod chains;
 mod children;
 mod describe;
 mod incidents;
@@ -51,6 +52,8 @@ pub struct Detection {
     ledger: Ledger,
     lost_before: HashMap<&'static str, u64>,
     looked_at_stalls: Nanos,
+    /// Whether rules were armed or disarmed since somebody asked.
+    rearmed: bool,
 }
 
 impl Detection {
@@ -66,6 +69,7 @@ impl Detection {
             ledger: Ledger::default(),
             lost_before: HashMap::new(),
             looked_at_stalls: now,
+            rearmed: false,
         }
     }
 
@@ -111,7 +115,13 @@ impl Detection {
         self.report_all(source, reporter, changes);
         self.find_children(source);
         self.learn(source);
+        self.rearmed |= self.rules.arm(source);
         self.rules.interval(source);
+    }
+
+    /// Whether rules were armed or disarmed since this was last asked, so that the kernel side must report more or less.
+    pub fn take_rearmed(&mut self) -> bool {
+        std::mem::take(&mut self.rearmed)
     }
 
     /// Nothing more comes: what is open is over.

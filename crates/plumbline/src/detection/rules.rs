@@ -12,11 +12,11 @@ use probes::Filter;
 
 pub use diagnose::Change;
 
-use super::surroundings::Surroundings;
+use super::{chains::Chain, surroundings::Surroundings};
 use crate::{
     config::{ActionSpec, Config, ConfiguredRule},
     recording::{Reported, name_of},
-    scope::{self, Group},
+    scope::{self, About, Group, When},
     source::EventSource,
     view::clock::nanos,
 };
@@ -35,6 +35,8 @@ struct OnDuty {
     watch: RuleState,
     /// Whether it is one of those.
     is_scoped: bool,
+    /// What has armed it; `None`: it always judges.
+    chain: Option<Chain>,
 }
 
 impl Rules {
@@ -56,14 +58,14 @@ impl Rules {
 
     /// Whether it is known of the event which rules judge it; else see [`Rules::ask`].
     pub fn knows(&mut self, event: &Event) -> bool {
-        let Self { scoped, surroundings, .. } = self;
-        of_protocol(scoped, event.operation).all(|group| surroundings.knows(event, group))
+        let Self { on_duty, scoped, surroundings, .. } = self;
+        awake(scoped, on_duty, event.operation).all(|group| surroundings.knows(event, group))
     }
 
     /// Has the source say what must be known of the event.
     pub fn ask(&mut self, event: &Event, source: &dyn EventSource) {
-        let Self { scoped, surroundings, .. } = self;
-        of_protocol(scoped, event.operation).for_each(|group| surroundings.ask(event, group, source));
+        let Self { on_duty, scoped, surroundings, .. } = self;
+        awake(scoped, on_duty, event.operation).for_each(|group| surroundings.ask(event, group, source));
     }
 
     /// Shows the event to the rules that judge it.
@@ -75,8 +77,9 @@ impl Rules {
         }
         let file = event.detail.file().unwrap_or_default();
         for group in of_protocol(scoped, event.operation) {
-            for index in group.judging(event.operation, &surroundings.about(event, &file)) {
-                if let Some(rule) = on_duty.get_mut(index) {
+            let about = surroundings.about(event, &file);
+            for index in group.judging(event.operation, &about) {
+                if let Some(rule) = on_duty.get_mut(index).filter(|rule| rule.is_armed_for(&about)) {
                     rule.watch.see(event, long_term);
                 }
             }
@@ -110,7 +113,9 @@ impl Rules {
         for group in scoped.iter().filter(|group| group.members().any(asks)) {
             for one in all.iter().filter(|one| *one.operation.protocol() == *group.protocol) {
                 surroundings.ask_mount(one.mount, source);
-                for index in group.judging(one.operation, &surroundings.about_mount(one.mount)).filter(|of| asks(*of)) {
+                let about = surroundings.about_mount(one.mount);
+                let is_armed = |index: usize| on_duty.get(index).is_some_and(|rule| rule.is_armed_for(&about));
+                for index in group.judging(one.operation, &about).filter(|of| asks(*of) && is_armed(*of)) {
                     finished.entry(index).or_default().push(one.clone());
                 }
             }
@@ -123,6 +128,33 @@ impl Rules {
         if !self.scoped.is_empty() {
             self.surroundings.interval(source);
         }
+    }
+
+    /// An interval is over: arms the rules that its anomalies arm, and disarms those whose time is over. Returns whether that changes what the
+    /// kernel side must report.
+    pub fn arm(&mut self, source: &dyn EventSource) -> bool {
+        if self.on_duty.iter().all(|rule| rule.chain.is_none()) {
+            return false;
+        }
+        let episodes: Vec<Episode> = self.episodes().cloned().collect();
+        let mut changed = false;
+        for rule in &mut self.on_duty {
+            let Some(chain) = &mut rule.chain else { continue };
+            changed |= chain.update(rule.configured.rule.name(), &episodes, source);
+        }
+        changed
+    }
+
+    /// What the rule of this name says of the incidents that arm it.
+    pub fn when(&self, name: &str) -> Option<&When> {
+        let rule = self.on_duty.iter().find(|rule| rule.configured.rule.name() == name)?;
+        rule.configured.when.as_ref()
+    }
+
+    /// Whose operations armed rules judge.
+    pub fn demanded(&self) -> Vec<&'static Protocol> {
+        let armed = self.on_duty.iter().filter(|rule| rule.chain.as_ref().is_some_and(Chain::is_armed));
+        armed.map(|rule| rule.configured.rule.protocol()).collect()
     }
 
     /// Ends every open episode.
@@ -151,7 +183,7 @@ impl Rules {
         }
     }
 
-    /// The same, as a recording says it.
+    /// The same, as a recording says it: what rules that are armed now and then let through is no promise.
     pub fn reported(&self) -> Reported {
         let thresholds = self.kernel_thresholds().into_iter();
         Reported {
@@ -186,7 +218,8 @@ impl Rules {
 
     /// Operations of which some rule must know what finished however fast.
     pub fn histograms_needed(&self) -> BTreeSet<Operation> {
-        self.on_duty.iter().filter_map(|rule| rule.watch.histograms_needed()).flatten().copied().collect()
+        let awake = self.on_duty.iter().filter(|rule| rule.is_awake());
+        awake.filter_map(|rule| rule.watch.histograms_needed()).flatten().copied().collect()
     }
 
     /// The shortest time after which some rule calls an operation stalled, and whose operations such rules are about.
@@ -196,8 +229,9 @@ impl Rules {
         Some((limit, sees().map(|(_, protocol)| protocol).collect()))
     }
 
+    /// Those that judge now.
     fn rules(&self) -> impl Iterator<Item = &dyn Rule> {
-        self.on_duty.iter().map(|rule| &*rule.configured.rule)
+        self.on_duty.iter().filter(|rule| rule.is_awake()).map(|rule| &*rule.configured.rule)
     }
 
     fn sees_failures(&self) -> impl Iterator<Item = (&'static Protocol, &BTreeSet<Operation>, &Codes)> {
@@ -208,6 +242,12 @@ impl Rules {
     }
 }
 
+/// The groups that judge such operations, and are armed if they must be.
+fn awake<'g>(groups: &'g [Group], on_duty: &'g [OnDuty], operation: Operation) -> impl Iterator<Item = &'g Group> {
+    let is_awake = |index: usize| on_duty.get(index).is_some_and(OnDuty::is_awake);
+    of_protocol(groups, operation).filter(move |group| group.members().any(is_awake))
+}
+
 /// The groups that judge such operations.
 fn of_protocol(groups: &[Group], operation: Operation) -> impl Iterator<Item = &Group> {
     groups.iter().filter(move |group| *group.protocol == *operation.protocol())
@@ -215,7 +255,19 @@ fn of_protocol(groups: &[Group], operation: Operation) -> impl Iterator<Item = &
 
 impl OnDuty {
     fn new(rule: &ConfiguredRule, cooldown: Duration, now: u64) -> Self {
-        Self { configured: rule.clone(), watch: RuleState::new(rule.rule.detector(), cooldown, now), is_scoped: false }
+        let watch = RuleState::new(rule.rule.detector(), cooldown, now);
+        let chain = rule.when.as_ref().map(|when| Chain::new(when.clone()));
+        Self { configured: rule.clone(), watch, is_scoped: false, chain }
+    }
+
+    /// Whether it judges any operation now.
+    fn is_awake(&self) -> bool {
+        self.chain.as_ref().is_none_or(Chain::is_armed)
+    }
+
+    /// Whether it judges such an operation now, if its scope covers that.
+    fn is_armed_for(&self, about: &About<'_>) -> bool {
+        self.chain.as_ref().is_none_or(|chain| chain.is_armed_for(about.mount, about.cgroup))
     }
 }
 

@@ -15,7 +15,7 @@ use crate::{
 
 const SECOND: u64 = 1_000_000_000;
 
-/// By rule, how many operations its incidents have.
+/// By rule, how many operations its incidents have; `a+b` are those of rule b's episodes that became part of one of rule a.
 #[derive(Default)]
 struct Found(BTreeMap<String, u64>);
 
@@ -29,13 +29,23 @@ impl Reporter for Found {
         if report.change.opened() {
             *self.0.entry(report.described.anomaly.name.clone()).or_default() += report.described.operations;
         }
+        if let Some(part) = report.part {
+            let name = format!("{}+{}", report.described.anomaly.name, part.anomaly.name);
+            assert!(report.known && report.described.also.iter().any(|also| also.starts_with(&part.anomaly.name)));
+            *self.0.entry(name).or_default() += part.window.count();
+        }
         true
     }
 }
 
 /// What these rules find in these intervals.
 fn found(rules: &str, intervals: Vec<Facts>) -> BTreeMap<String, u64> {
-    let text = format!("cooldown_sec: 0\nprobes: {{vfs: true}}\nanomalies:\n{rules}");
+    found_with("cooldown_sec: 0\nprobes: {vfs: true}", rules, intervals)
+}
+
+/// Likewise, with these settings.
+fn found_with(settings: &str, rules: &str, intervals: Vec<Facts>) -> BTreeMap<String, u64> {
+    let text = format!("{settings}\nanomalies:\n{rules}");
     let config =
         Config::parse(&text, "f.yaml", &Known::to_this_program()).unwrap_or_else(|errors| panic!("{errors:?}"));
     let wanted = Wanted { thresholds: BTreeMap::new(), failures: vec![] };
@@ -231,4 +241,49 @@ fn a_share_of_all_operations_is_one_of_those_on_the_mounts_of_the_rule() {
     assert_eq!(found(&rule("all", ""), vec![facts()]), expected(&[]), "2 of 100");
     let both = rule("all", "") + &rule("a", ", only: {mount: /mnt/a}");
     assert_eq!(found(&both, vec![facts()]), expected(&[("a", 1)]), "1 of 2, and 1 of 98");
+}
+
+/// Intervals of a second with these events, one after the other.
+fn course(intervals: Vec<Vec<RecordedEvent>>) -> Vec<Facts> {
+    let second = |(events, began): (Vec<RecordedEvent>, u64)| Facts { began, at: began + SECOND, ..interval(events) };
+    intervals.into_iter().zip((1..).map(|number| number * SECOND)).map(second).collect()
+}
+
+#[test]
+fn a_rule_with_when_judges_only_while_it_is_armed_and_where() {
+    let sim = || vec![slow("sim", 1, "x"), slow("sim", 2, "x"), slow("sim", 2, "y")];
+    let postgres = || vec![slow("postgres", 1, "x")];
+    let cases = [
+        ("incident: first, within: 1s", 3),
+        ("incident: first, within: 1s, on: mount", 1),
+        ("incident: first, within: 1s, on: server", 1),
+        ("incident: first, within: 2s, on: server", 2),
+        ("incident: first, on: job", 0),
+        ("incident: second", 0),
+    ];
+    for (when, operations) in cases {
+        let rules = rule("first", ", only: {process: postgres}")
+            + &rule("second", ", only: {process: nobody}")
+            + &rule("chained", &format!(", only: {{process: sim}}, when: {{{when}}}"));
+        // What ends in the interval of the anomaly comes too early.
+        let intervals = course(vec![sim(), [postgres(), sim()].concat(), sim(), sim(), vec![]]);
+        let mut wanted = expected(&[("first", 1)]);
+        if operations > 0 {
+            wanted.insert("chained".to_owned(), operations);
+        }
+        assert_eq!(found(&rules, intervals), wanted, "{when}");
+    }
+}
+
+#[test]
+fn what_an_armed_rule_sees_is_part_of_the_incident_that_armed_it() {
+    let rules = rule("first", ", only: {process: postgres}")
+        + &rule("second", ", only: {process: sim}, when: {incident: first, on: server}")
+        + &rule("third", ", only: {process: sim, mount: /mnt/a}, when: {incident: second, on: mount}");
+    let sim = || vec![slow("sim", 1, "x"), slow("sim", 2, "x")];
+    let intervals = || course(vec![vec![slow("postgres", 1, "x")], sim(), sim(), vec![]]);
+    let wanted = expected(&[("first", 1), ("first+second", 1), ("first+third", 1)]);
+    assert_eq!(found_with("cooldown_sec: 60", &rules, intervals()), wanted);
+    // Without a cool-down, the first incident is over.
+    assert_eq!(found(&rules, intervals()), expected(&[("first", 1), ("second", 2), ("second+third", 1)]));
 }

@@ -1,6 +1,6 @@
 //! The jobs of the collector's thread: makes a bundle, updates one, or applies retention.
 
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read as _};
 use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime};
 
@@ -11,15 +11,20 @@ use super::bundle::{self, Writer};
 use super::id::Id;
 use super::output::{Bounds, Output};
 use super::retention::DiskQuota;
-use super::runner::{Batch, Context, Status, Threads};
+use super::runner::{Batch, Context, Record, Status, Threads};
 use super::store::Store;
-use super::{Attachment, Outcome, Request, Settings};
+use super::{Attachment, Outcome, Part, Request, Scope, Settings};
 use crate::page::PAGE;
 
 /// The bundle to be updated was never written, or retention has deleted it.
 #[derive(Debug, thiserror::Error)]
 #[error("it is no longer there")]
 pub struct Gone;
+
+/// The list of the actions and their results, in a bundle.
+const MANIFEST: &str = "manifest.json";
+/// No manifest is larger, bytes.
+const MAX_MANIFEST: u64 = 4 << 20;
 
 /// The state that jobs share.
 #[derive(Default)]
@@ -41,44 +46,32 @@ impl Workshop {
         let started = Instant::now();
         let store = self.open(&settings, None)?;
         let mut writer = Writer::create(&store, &self.quota, &request.id, &request.incident)?;
-        let context = Context {
-            scope: Arc::new(request.scope),
-            settings,
-            store: store.clone(),
-            quota: self.quota.clone(),
-            threads: self.threads.clone(),
-            stop: self.stop.clone(),
-        };
         // The actions start first, since what they examine is changing.
-        let mut batch = Batch::start(request.actions, context);
+        let batch = Batch::start(request.actions, "", self.context(settings, request.scope, &store));
         self.attach(&mut writer, &store, request.attachments)?;
-        let mut manifest = Vec::new();
-        while let Some((record, spool)) = batch.next() {
-            if let (Some(file), Some(spool)) = (&record.file, spool) {
-                writer.add_spool(file, spool).with_context(|| file.clone())?;
-            }
-            manifest.push(record);
-        }
-        writer.add_bytes("manifest.json", &bundle::json(&manifest)?).context("manifest.json")?;
+        let manifest = add_files(&mut writer, batch)?;
+        writer.add_bytes(MANIFEST, &bundle::json(&manifest)?).context(MANIFEST)?;
         let bytes = writer.commit(false)?;
-        let actions_failed = manifest.iter().filter(|record| record.status != Status::Ok).count();
+        let actions_failed = failed(&manifest);
         let path = store.path_of(&request.id);
         Ok(Outcome::Written { id: request.id, path, bytes, seconds: started.elapsed().as_secs_f64(), actions_failed })
     }
 
-    /// Rewrites a bundle with a new `incident.json`, a new page and these attachments; its other files stay.
+    /// Rewrites a bundle with a new `incident.json`, a new page, these attachments, and the part's files; its other files
+    /// stay.
     ///
     /// # Errors
     /// [`Gone`] if the bundle no longer exists; or if it cannot be written: then the old one stays.
     pub fn update(
         &self,
-        settings: &Settings,
+        settings: Arc<Settings>,
         id: Id,
         incident: &Incident,
         attachments: Vec<Attachment>,
+        part: Option<Part>,
     ) -> Result<Outcome> {
         let started = Instant::now();
-        let store = self.open(settings, Some(&id))?;
+        let store = self.open(&settings, Some(&id))?;
         let path = store.path_of(&id);
         let old = store.open_bundle(&id).map_err(|error| match error.kind() {
             ErrorKind::NotFound => anyhow::Error::new(Gone).context(format!("cannot update {}", path.display())),
@@ -87,16 +80,41 @@ impl Workshop {
         let mut replaced: Vec<&str> = attachments.iter().map(|attachment| attachment.name).collect();
         replaced.extend(["incident.json", PAGE]);
         let mut writer = Writer::create(&store, &self.quota, &id, incident)?;
+        let batch = part
+            .map(|Part { rule, actions, scope }| Batch::start(actions, &rule, self.context(settings, scope, &store)));
         self.attach(&mut writer, &store, attachments)?;
+        let mut manifest: Vec<serde_json::Value> = Vec::new();
         bundle::each_entry(old, |name, bytes, content| {
-            if !replaced.contains(&name) {
+            if batch.is_some() && name == MANIFEST {
+                manifest = serde_json::from_reader(content.take(MAX_MANIFEST)).context(MANIFEST)?;
+            } else if !replaced.contains(&name) {
                 writer.add(&bundle::safe_name(name), bytes, content)?;
             }
             Ok(true)
         })
         .with_context(|| format!("cannot update {}", path.display()))?;
+        let mut actions_failed = 0;
+        if let Some(batch) = batch {
+            let added = add_files(&mut writer, batch)?;
+            actions_failed = failed(&added);
+            for record in &added {
+                manifest.push(serde_json::to_value(record)?);
+            }
+            writer.add_bytes(MANIFEST, &bundle::json(&manifest)?).context(MANIFEST)?;
+        }
         let bytes = writer.commit(true)?;
-        Ok(Outcome::Written { id, path, bytes, seconds: started.elapsed().as_secs_f64(), actions_failed: 0 })
+        Ok(Outcome::Written { id, path, bytes, seconds: started.elapsed().as_secs_f64(), actions_failed })
+    }
+
+    fn context(&self, settings: Arc<Settings>, scope: Scope, store: &Arc<Store>) -> Context {
+        Context {
+            scope: Arc::new(scope),
+            settings,
+            store: store.clone(),
+            quota: self.quota.clone(),
+            threads: self.threads.clone(),
+            stop: self.stop.clone(),
+        }
     }
 
     /// Applies retention without writing a bundle.
@@ -127,4 +145,20 @@ impl Workshop {
         }
         Ok(())
     }
+}
+
+/// Adds the output of each action. Returns their records.
+fn add_files(writer: &mut Writer, mut batch: Batch) -> Result<Vec<Record>> {
+    let mut manifest = Vec::new();
+    while let Some((record, spool)) = batch.next() {
+        if let (Some(file), Some(spool)) = (&record.file, spool) {
+            writer.add_spool(file, spool).with_context(|| file.clone())?;
+        }
+        manifest.push(record);
+    }
+    Ok(manifest)
+}
+
+fn failed(manifest: &[Record]) -> usize {
+    manifest.iter().filter(|record| record.status != Status::Ok).count()
 }

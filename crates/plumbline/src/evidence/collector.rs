@@ -18,7 +18,7 @@ use super::collect::Workshop;
 use super::id::Id;
 use super::runner::{STACK, panic_message};
 use super::store::Store;
-use super::{Attachment, Cause, Done, Outcome, Request, Settings};
+use super::{Attachment, Cause, Done, Outcome, Part, Request, Settings};
 
 /// Collects evidence on a thread of its own. Its descriptor is readable (poll, epoll) when [`Collector::completions`]
 /// has answers.
@@ -79,7 +79,7 @@ type Task = (Arc<Settings>, Job);
 
 enum Job {
     Collect(Box<Request>),
-    Update { id: Id, incident: Box<Incident>, attachments: Vec<Attachment> },
+    Update { id: Id, incident: Box<Incident>, attachments: Vec<Attachment>, part: Option<Part> },
     Tidy,
 }
 
@@ -134,13 +134,19 @@ impl Collector {
         self.send(Job::Collect(Box::new(request)))
     }
 
-    /// Requests that `incident.json` and attachments of an existing bundle be replaced; its evidence stays. Never
-    /// waits.
+    /// Requests that `incident.json` and attachments of an existing bundle be replaced, and a part be added; its evidence
+    /// stays. Never waits.
     ///
     /// # Errors
     /// [`Refused`]; then there will be no answer.
-    pub fn update(&self, id: Id, incident: Incident, attachments: Vec<Attachment>) -> Result<(), Refused> {
-        self.send(Job::Update { id, incident: Box::new(incident), attachments })
+    pub fn update(
+        &self,
+        id: Id,
+        incident: Incident,
+        attachments: Vec<Attachment>,
+        part: Option<Part>,
+    ) -> Result<(), Refused> {
+        self.send(Job::Update { id, incident: Box::new(incident), attachments, part })
     }
 
     /// Requests that retention be applied. Never waits.
@@ -287,7 +293,9 @@ impl Job {
     fn work(self, workshop: &Workshop, settings: Arc<Settings>) -> Result<Outcome> {
         match self {
             Self::Collect(request) => workshop.collect(settings, *request),
-            Self::Update { id, incident, attachments } => workshop.update(&settings, id, &incident, attachments),
+            Self::Update { id, incident, attachments, part } => {
+                workshop.update(settings, id, &incident, attachments, part)
+            }
             Self::Tidy => workshop.tidy(&settings),
         }
     }

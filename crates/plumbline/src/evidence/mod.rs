@@ -137,6 +137,16 @@ pub struct Request {
     pub scope: Scope,
 }
 
+/// What a bundle that exists is to have besides.
+pub struct Part {
+    /// The rule that wants it: its name begins the names of the files.
+    pub rule: String,
+    /// The actions to run.
+    pub actions: Vec<ActionSpec>,
+    /// To what actions limit themselves.
+    pub scope: Scope,
+}
+
 /// The answer to one accepted request.
 #[derive(Debug)]
 pub struct Done {

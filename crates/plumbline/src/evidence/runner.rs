@@ -132,12 +132,14 @@ struct Ended {
 }
 
 impl Batch {
-    /// Starts as many actions as may run at a time. [`Batch::next`] starts the others.
-    pub fn start(specs: Vec<ActionSpec>, context: Context) -> Self {
+    /// Starts as many actions as may run at a time. [`Batch::next`] starts the others. `rule` begins the names of their
+    /// files, if it is not empty.
+    pub fn start(specs: Vec<ActionSpec>, rule: &str, context: Context) -> Self {
         let mut names = HashSet::new();
         let share = context.settings.max_bytes / (4 * specs.len().max(1) as u64);
         let jobs = specs.into_iter().enumerate().map(|(index, spec)| {
-            let file = free_name(&bundle::safe_name(&spec.name), &mut names);
+            let of_rule = if rule.is_empty() { String::new() } else { format!("{}.", bundle::safe_name(rule)) };
+            let file = free_name(&(of_rule + &bundle::safe_name(&spec.name)), &mut names);
             Job { index, spec, file }
         });
         let waiting = jobs.collect();

@@ -3,12 +3,14 @@
 mod about;
 mod pattern;
 mod precedence;
+mod when;
 
 use std::fmt;
 
 pub use about::{About, Cgroup, LONGEST_PROCESS, SHORT_CONTAINER, kept_of_process, last_component};
 pub use pattern::Pattern;
 pub use precedence::{Group, groups};
+pub use when::{On, Subject, When};
 
 /// What of an operation a scope can ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use diagnose::rule::Rule;
 use model::{Operation, Protocol};
 
-use super::{About, Key, Scope};
+use super::{About, Key, On, Scope};
 use crate::config::ConfiguredRule;
 
-/// The rules of one type and probe. Of those that judge operations of a kind, and whose scopes cover an operation, the ones with the most keys in
+/// The rules of one type and probe; a rule with `when` is a group of its own, which judges beside the others. Of those that judge operations of a kind, and whose scopes cover an operation, the ones with the most keys in
 /// `only` judge it: one as a rule, or several that have equally many.
 pub struct Group {
     /// Whose operations.
@@ -21,6 +21,8 @@ pub struct Group {
     pub asks_mount: bool,
     /// Whether some scope asks for the cgroup or what it says.
     pub asks_cgroup: bool,
+    /// Whether it judges only while it is armed.
+    is_chained: bool,
 }
 
 struct Member {
@@ -33,26 +35,37 @@ struct Member {
 /// The groups of these rules, in the order of the file.
 pub fn groups(rules: &[ConfiguredRule]) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
-    for (index, ConfiguredRule { rule, scope, .. }) in rules.iter().enumerate() {
+    for (index, ConfiguredRule { rule, scope, when, .. }) in rules.iter().enumerate() {
         let (protocol, kind) = (rule.protocol(), rule.kind());
         let member = Member { index, rule: Arc::clone(rule), scope: scope.clone() };
-        match groups.iter_mut().find(|group| group.kind == kind && group.protocol == protocol) {
+        let joins = |group: &&mut Group| !group.is_chained && group.kind == kind && group.protocol == protocol;
+        match groups.iter_mut().find(joins).filter(|_| when.is_none()) {
             Some(group) => group.members.push(member),
-            None => groups.push(Group { protocol, kind, members: vec![member], asks_mount: false, asks_cgroup: false }),
+            None => {
+                let on = when.as_ref().map(|when| when.on);
+                groups.push(Group {
+                    protocol,
+                    kind,
+                    members: vec![member],
+                    asks_mount: matches!(on, Some(On::Mount | On::Server)),
+                    asks_cgroup: on == Some(On::Job),
+                    is_chained: on.is_some(),
+                });
+            }
         }
     }
     for group in &mut groups {
         group.members.sort_by_key(|member| std::cmp::Reverse(member.scope.keys()));
-        group.asks_mount = group.members.iter().any(|member| member.scope.asks(Key::is_of_mount));
-        group.asks_cgroup = group.members.iter().any(|member| member.scope.asks(Key::is_of_cgroup));
+        group.asks_mount |= group.members.iter().any(|member| member.scope.asks(Key::is_of_mount));
+        group.asks_cgroup |= group.members.iter().any(|member| member.scope.asks(Key::is_of_cgroup));
     }
     groups
 }
 
 impl Group {
-    /// Whether some rule has a scope: else each judges all of its operations, and nobody need ask.
+    /// Whether some rule has a scope or `when`: else each judges all of its operations, and nobody need ask.
     pub fn is_scoped(&self) -> bool {
-        self.members.iter().any(|member| !member.scope.is_everything())
+        self.is_chained || self.members.iter().any(|member| !member.scope.is_everything())
     }
 
     /// The rules, by their places among all.

@@ -23,6 +23,19 @@ pub(super) struct AtWork {
     pub obstacle: Obstacle,
     /// Attaching failed: not worth another try before this.
     pub retry_at: Duration,
+    /// Whether it is attached only while somebody demands it, and whether somebody does.
+    pub demand: Demand,
+}
+
+/// When a probe is wanted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Demand {
+    /// All the time.
+    Always,
+    /// On demand, and there is one.
+    Now,
+    /// On demand, and there is none.
+    NotNow,
 }
 
 /// Why a probe is off.
@@ -34,14 +47,28 @@ pub(super) struct Obstacle {
 }
 
 impl AtWork {
-    pub fn new(spec: &'static Spec) -> Self {
-        Self { spec, probe: (spec.probe)(), attached: None, obstacle: Obstacle::default(), retry_at: Duration::ZERO }
+    pub fn new(spec: &'static Spec, on_demand: bool) -> Self {
+        let demand = if on_demand { Demand::NotNow } else { Demand::Always };
+        let (obstacle, retry_at) = (Obstacle::default(), Duration::ZERO);
+        Self { spec, probe: (spec.probe)(), attached: None, obstacle, retry_at, demand }
     }
 
     /// Gives its hooks back.
     pub fn detach(&mut self) {
         if let Some(attached) = self.attached.take() {
             self.probe.detach(&attached.object);
+        }
+    }
+
+    /// Why it is not to be attached now, if it is on demand.
+    pub fn is_demanded(&self) -> Result<(), Obstacle> {
+        match self.demand {
+            Demand::Always | Demand::Now => Ok(()),
+            Demand::NotNow => Err(Obstacle {
+                reason: "it is loaded on demand, and no rule that needs it is armed".into(),
+                fix: String::new(),
+                may_come: true,
+            }),
         }
     }
 

@@ -6,11 +6,11 @@ use std::{
 };
 
 use libbpf_rs::{MapCore as _, MapType};
-use model::MountKey;
+use model::{MountKey, Protocol};
 
 use super::{
     ProbeSet,
-    at_work::{AtWork, ready},
+    at_work::{AtWork, Demand, ready},
     attach::attach_side_by_side,
     monotonic,
 };
@@ -40,7 +40,7 @@ impl ProbeSet {
             self.probes.iter_mut().for_each(|probe| probe.follow_mounts(&self.mounts));
             self.tell_mounts();
         }
-        let before: Vec<_> = self.probes.iter().map(|probe| probe.capability().state).collect();
+        let before = self.states();
         self.detach_unloaded();
         if self.yield_idle_modules {
             self.detach_idle();
@@ -57,6 +57,33 @@ impl ProbeSet {
             tracing::warn!(%error, "cannot sum up what probes count themselves");
         }
         self.make_room();
+        self.changed_since(before)
+    }
+
+    /// Attaches the probes on demand of these protocols, and gives the hooks of the others back. Returns the probes whose state changed.
+    pub fn demand(&mut self, protocols: &[&Protocol]) -> Vec<Capability> {
+        let is_demanded = |probe: &AtWork| protocols.iter().any(|protocol| **protocol == *probe.spec.protocol);
+        let before = self.states();
+        let mut is_changed = false;
+        for probe in self.probes.iter_mut().filter(|probe| probe.demand != Demand::Always) {
+            let demand = if is_demanded(probe) { Demand::Now } else { Demand::NotNow };
+            is_changed |= demand != probe.demand;
+            if demand == Demand::NotNow {
+                probe.detach();
+            }
+            (probe.demand, probe.retry_at) = (demand, Duration::ZERO);
+        }
+        if is_changed {
+            self.maintain();
+        }
+        self.changed_since(before)
+    }
+
+    fn states(&self) -> Vec<State> {
+        self.probes.iter().map(|probe| probe.capability().state).collect()
+    }
+
+    fn changed_since(&self, before: Vec<State>) -> Vec<Capability> {
         let changed = |(probe, before): (&AtWork, State)| Some(probe.capability()).filter(|now| now.state != before);
         self.probes.iter().zip(before).filter_map(changed).collect()
     }
@@ -82,9 +109,10 @@ impl ProbeSet {
         let now = monotonic();
         let mut wanted = HashSet::new();
         for index in 0..self.probes.len() {
-            let Some(AtWork { spec, attached: None, .. }) = self.probes.get(index) else { continue };
+            let Some(probe @ AtWork { spec, attached: None, .. }) = self.probes.get(index) else { continue };
             let ours = spec.module.as_ref().map_or(0, |module| self.our_users(module.name));
-            let is_ready = ready(spec, &self.kernel, self.yield_idle_modules.then_some(ours));
+            let ours = self.yield_idle_modules.then_some(ours);
+            let is_ready = probe.is_demanded().and_then(|()| ready(spec, &self.kernel, ours));
             let Some(probe) = self.probes.get_mut(index) else { continue };
             match is_ready {
                 Err(obstacle) => (probe.obstacle, probe.retry_at) = (obstacle, Duration::ZERO),

@@ -150,11 +150,13 @@ impl Asked {
 /// Why a rule judges an operation; `others` do, too.
 fn why(rule: &ConfiguredRule, others: &[&str]) -> String {
     let scope = rule.scope.to_string();
+    let armed = rule.when.as_ref().map(|when| format!(", {when}")).unwrap_or_default();
     let mut because = match (rule.scope.is_everything(), scope.strip_prefix("only ")) {
         (true, _) => "it is for all operations".to_owned(),
         (false, None) => format!("it is for all operations, {scope}"),
         (false, Some(only)) => format!("it is for {only}"),
     };
+    because += &armed;
     if !others.is_empty() {
         because += &format!(
             "; {} as specific",
@@ -242,6 +244,7 @@ mod tests {
   errors: {type: error, probe: nfs, only: {job: \"slurm:*\"}}
   others: {type: error, probe: nfs, only: {mount: /mnt/b}}
   calls: {type: latency, probe: syscalls}
+  tighter: {type: latency, probe: nfs, when: {incident: errors, on: server}, only: {mount: /mnt/b}}
 ";
 
     fn explained(operation: &str) -> String {
@@ -264,6 +267,7 @@ latency  all       no      postgres is more specific
 stalled  stalled   no      it is not for fstype nfs*
 error    errors    no      it is only for job slurm:*, and the job is not known
 error    others    no      it is only for mount /mnt/b, and this is /mnt/a
+latency  tighter   no      it is only for mount /mnt/b, and this is /mnt/a
 "
         );
         assert_eq!(
@@ -276,6 +280,7 @@ latency  all       yes     it is for all operations
 stalled  stalled   yes     it is for all operations, except user root, fstype nfs*
 error    errors    yes     it is for job slurm:*; others is as specific
 error    others    yes     it is for mount /mnt/b; errors is as specific
+latency  tighter   yes     it is for mount /mnt/b, while errors has an incident on the same server, until 60s after its last anomaly
 "
         );
         assert_eq!(explained("probe=smb op=READ"), "no rule is about operations of probe smb\n");

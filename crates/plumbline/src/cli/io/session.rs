@@ -61,6 +61,7 @@ impl Session {
             ring_bytes: RING_BYTES,
             recorder_records: 64,
             usage_keys: if account == Account::Nobody { 0 } else { arguments.keys },
+            on_demand: vec![],
             yield_idle_modules: false,
         };
         let mut watch = ProbeSet::start(&options).context("cannot create BPF maps")?;

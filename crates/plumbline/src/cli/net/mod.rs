@@ -166,6 +166,7 @@ fn start(arguments: &Arguments) -> Result<ProbeSet> {
         ring_bytes: if arguments.every_send { RING_BYTES } else { 1 << 16 },
         recorder_records: 64,
         usage_keys: 0,
+        on_demand: vec![],
         yield_idle_modules: false,
     };
     let watch = ProbeSet::start(&options).context("cannot create BPF maps")?;

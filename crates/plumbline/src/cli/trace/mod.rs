@@ -166,6 +166,7 @@ fn start(protocol: &'static Protocol, children: bool) -> Result<ProbeSet> {
         ring_bytes: 4 << 20,
         recorder_records: if children { RECORDER_RECORDS } else { 64 },
         usage_keys: 0,
+        on_demand: vec![],
         yield_idle_modules: false,
     };
     let mut watch = ProbeSet::start(&options).context("cannot create BPF maps")?;

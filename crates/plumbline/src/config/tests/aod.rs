@@ -203,7 +203,7 @@ fn what_aod_refuses_in_a_rule_about_errors_is_refused() {
             &error(&["track_commands: [{command: NOPE_WRITE}]", "default_threshold_ms: 5"]),
             &[
                 &format!("6:34: probe `smb` has no command `NOPE_WRITE`; its commands are {}", smb_commands()),
-                "7:7: unknown key `default_threshold_ms`; the keys here are type, probe, tool, mode, actions, only, except, \
+                "7:7: unknown key `default_threshold_ms`; the keys here are type, probe, tool, mode, actions, only, except, when, \
                  acceptable_count, acceptable_percent, track_commands, exclude_commands, track_codes, exclude_codes",
             ],
         ),

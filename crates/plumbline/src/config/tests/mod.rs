@@ -8,6 +8,7 @@ mod properties;
 mod refused;
 mod refused_rules;
 mod scope;
+mod when;
 
 use std::{any::Any, collections::BTreeMap, time::Duration};
 

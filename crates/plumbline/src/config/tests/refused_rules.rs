@@ -170,7 +170,7 @@ fn numbers_of_a_rule_about_its_own_normal() {
         "baseline",
         "fall_to_percent: 10",
         concat!(
-            "5:5: unknown key `fall_to_percent`; the keys here are type, probe, tool, mode, actions, only, except, factor, min_shift_ms, ",
+            "5:5: unknown key `fall_to_percent`; the keys here are type, probe, tool, mode, actions, only, except, when, factor, min_shift_ms, ",
             "min_operations, windows, warm_up_windows, history_windows, track_commands, exclude_commands"
         ),
     );

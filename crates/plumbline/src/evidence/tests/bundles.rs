@@ -96,6 +96,7 @@ fn an_update_replaces_the_incident_and_keeps_the_evidence() {
             id(1),
             Incident { windows: 7, operations: 9, ..Incident::default() },
             vec![text("events.jsonl", "one\ntwo\n")],
+            None,
         )
         .unwrap();
     let done = answers(&collector, 1).remove(0);
@@ -113,10 +114,31 @@ fn an_update_replaces_the_incident_and_keeps_the_evidence() {
 }
 
 #[test]
+fn an_update_with_a_part_adds_the_files_of_its_rule() {
+    let dir = tempfile::tempdir().unwrap();
+    let collector = start(&dir);
+    let before = unpack(written(&one(&collector, request(&id(1), vec![], vec![shell("mine", "echo first")]))));
+    let actions = vec![shell("mine", "echo second"), shell("broken", "exit 3")];
+    let part = Part { rule: "armed".to_owned(), actions, scope: Scope::default() };
+    collector.update(id(1), Incident::default(), vec![], Some(part)).unwrap();
+    let after = unpack(written(&answers(&collector, 1).remove(0)));
+    assert_eq!((&*after["mine.txt"], &*after["armed.mine.txt"]), (&b"first\n"[..], &b"second\n"[..]));
+    let manifest = |parts: &BTreeMap<String, Vec<u8>>| {
+        serde_json::from_slice::<Vec<serde_json::Value>>(&parts["manifest.json"]).unwrap()
+    };
+    assert_eq!(manifest(&after)[..1], manifest(&before)[..]);
+    let added: BTreeMap<_, _> =
+        manifest(&after)[1..].iter().map(|one| (one["file"].to_string(), one["status"].to_string())).collect();
+    let expected = [("armed.mine.txt", "ok"), ("armed.broken.txt", "failed")];
+    assert_eq!(added, expected.map(|(file, status)| (format!("\"{file}\""), format!("\"{status}\""))).into());
+    assert!(String::from_utf8(after["report.html"].clone()).unwrap().contains("armed.mine.txt"));
+}
+
+#[test]
 fn an_update_of_a_bundle_that_is_gone_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let collector = start(&dir);
-    collector.update(id(1), Incident::default(), vec![]).unwrap();
+    collector.update(id(1), Incident::default(), vec![], None).unwrap();
     assert_eq!(lost(&answers(&collector, 1)[0]), Cause::Gone);
     assert_eq!(listing(dir.path()), [""; 0]);
 }
@@ -128,7 +150,7 @@ fn a_failed_update_leaves_the_old_bundle_whole() {
     let path = written(&one(&collector, request(&id(1), vec![text("events.jsonl", "one\n")], vec![]))).to_owned();
     let before = fs::read(&path).unwrap();
     let broken = Attachment { name: "events.jsonl", write: Box::new(|_| Err(io::Error::other("no more"))) };
-    collector.update(id(1), Incident::default(), vec![broken]).unwrap();
+    collector.update(id(1), Incident::default(), vec![broken], None).unwrap();
     assert_eq!(lost(&answers(&collector, 1)[0]), Cause::Io);
     assert_eq!(fs::read(&path).unwrap(), before);
     assert_eq!(listing(dir.path()), [id(1).bundle()]);

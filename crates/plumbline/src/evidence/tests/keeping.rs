@@ -134,7 +134,7 @@ fn an_update_does_not_push_out_what_it_updates() {
     put(&incidents(&dir), 2, 150_000, Duration::ZERO);
     let modified = SystemTime::now() - DAY;
     File::open(incidents(&dir).join(id(1).bundle())).unwrap().set_modified(modified).unwrap();
-    collector.update(id(1), Incident::default(), vec![noise("events.jsonl", 40_000)]).unwrap();
+    collector.update(id(1), Incident::default(), vec![noise("events.jsonl", 40_000)], None).unwrap();
     let done = answers(&collector, 1).remove(0);
     assert_eq!(unpack(written(&done))["recorder.jsonl"].len(), 150_000);
     assert_eq!(listing(dir.path()), [id(1).bundle()]);

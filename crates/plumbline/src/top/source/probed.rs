@@ -73,6 +73,7 @@ impl Probed {
             ring_bytes: RING_BYTES,
             recorder_records: RECORDER_RECORDS,
             usage_keys: 0,
+            on_demand: vec![],
             yield_idle_modules: false,
         };
         let mut watch = ProbeSet::start(&options).context("cannot create BPF maps")?;

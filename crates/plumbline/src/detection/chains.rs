@@ -1,0 +1,97 @@
+//! Rules with `when`: which incidents have armed them, and until when.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use diagnose::Episode;
+use model::{Level, Mount, Nanos};
+
+use crate::{
+    scope::{Cgroup, On, Subject, When},
+    source::EventSource,
+    view::clock::nanos,
+};
+
+/// A rule is armed on so many mounts, servers or jobs at most; those that would be disarmed first go.
+const MOST: usize = 1024;
+
+/// What has armed a rule.
+pub struct Chain {
+    when: When,
+    /// On what, and until when, CLOCK_MONOTONIC.
+    armed: BTreeMap<Subject, Nanos>,
+}
+
+impl Chain {
+    pub fn new(when: When) -> Self {
+        Self { when, armed: BTreeMap::new() }
+    }
+
+    /// Whether it is armed on anything.
+    pub fn is_armed(&self) -> bool {
+        !self.armed.is_empty()
+    }
+
+    /// Whether it is armed on operations there.
+    pub fn is_armed_for(&self, mount: &Mount, cgroup: &Cgroup) -> bool {
+        self.armed.keys().any(|subject| subject.has(mount, cgroup))
+    }
+
+    /// Looks at the episodes that are not over, at the end of an interval. Returns whether the rule is armed now and was not, or the other way
+    /// about.
+    pub fn update(&mut self, rule: &str, episodes: &[Episode], source: &dyn EventSource) -> bool {
+        let (was_armed, within) = (self.is_armed(), nanos(self.when.within));
+        for episode in episodes.iter().filter(|episode| self.when.incident.contains(&episode.anomaly.name)) {
+            let until = episode.window.to.saturating_add(within);
+            if until <= source.now() {
+                continue;
+            }
+            for subject in subjects(source, episode, self.when.on) {
+                let name = &episode.anomaly.name;
+                let known = self.armed.entry(subject.clone()).or_insert_with(|| {
+                    tracing::info!("{rule}: armed by {name}, on {subject}");
+                    until
+                });
+                *known = until.max(*known);
+            }
+        }
+        self.armed.retain(|subject, until| {
+            let stays = *until > source.now();
+            if !stays {
+                tracing::info!("{rule}: no longer armed on {subject}");
+            }
+            stays
+        });
+        while self.armed.len() > MOST {
+            let first = self.armed.iter().min_by_key(|(_, until)| **until).map(|(subject, _)| subject.clone());
+            first.map(|first| self.armed.remove(&first));
+        }
+        self.is_armed() != was_armed
+    }
+}
+
+/// What an episode is about.
+fn subjects(source: &dyn EventSource, episode: &Episode, on: On) -> BTreeSet<Subject> {
+    let of = |event: &model::Event| {
+        let is_connection = event.operation.protocol().level == Level::Connection;
+        Subject::of(on, &source.mount(event.mount), &cgroup_of(source, event, on), is_connection)
+    };
+    episode.window.events().iter().filter_map(of).collect()
+}
+
+/// Whether an episode is about something of what another is about.
+pub fn share(source: &dyn EventSource, one: &Episode, other: &Episode, on: On) -> bool {
+    let subjects = subjects(source, one, on);
+    let is_on = |event: &model::Event| {
+        let (mount, cgroup) = (source.mount(event.mount), cgroup_of(source, event, on));
+        subjects.iter().any(|subject| subject.has(&mount, &cgroup))
+    };
+    other.window.events().iter().any(is_on)
+}
+
+/// The requester's cgroup, where that is asked for.
+fn cgroup_of(source: &dyn EventSource, event: &model::Event, on: On) -> Cgroup {
+    match on {
+        On::Job => Cgroup::at(source.cgroup(event.requester.pid, event.requester.cgroup)),
+        On::Host | On::Server | On::Mount => Cgroup::default(),
+    }
+}
