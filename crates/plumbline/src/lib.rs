@@ -15,6 +15,7 @@ mod publish;
 mod recording;
 mod scope;
 mod source;
+mod summary;
 mod top;
 mod view;
 mod watched;

@@ -12,7 +12,7 @@ use super::config_errors;
 use crate::{
     config::{self, Config, ConfigError},
     daemon,
-    evidence::Store,
+    evidence::{INCIDENTS, Store},
 };
 
 #[derive(clap::Args)]
@@ -75,7 +75,7 @@ fn existing(output_dir: &Path) -> Result<Option<Store>> {
     let not_found = |cause: &(dyn std::error::Error + 'static)| {
         cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::NotFound)
     };
-    match Store::existing(output_dir) {
+    match Store::existing(output_dir, INCIDENTS) {
         Ok(store) => Ok(Some(store)),
         Err(error) if error.chain().any(not_found) => Ok(None),
         Err(error) if is_root() => Err(error),

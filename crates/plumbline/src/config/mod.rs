@@ -10,6 +10,7 @@ mod commands;
 mod modes;
 mod native;
 mod node;
+mod observe;
 mod output_dir;
 mod publish;
 mod reader;
@@ -30,11 +31,11 @@ use model::text::printable;
 
 pub use node::Position;
 pub use output_dir::check_output_dir;
-pub use reader::{did_you_mean, quoted};
+pub use reader::{did_you_mean, quoted, span};
 pub use rules::is_kind;
 pub use scope::{short_container, user_number};
 pub use types::{
-    ActionSpec, Config, ConfiguredRule, CustomAction, EvidenceLimits, FlightRecorder, Known, NotYet, Otlp,
+    ActionSpec, Config, ConfiguredRule, CustomAction, EvidenceLimits, FlightRecorder, Known, NotYet, Observation, Otlp,
     OtlpProtocol, Prometheus, Retention, Webhook,
 };
 

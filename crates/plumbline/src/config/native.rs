@@ -5,14 +5,14 @@ use std::{path::PathBuf, time::Duration};
 use super::{
     CompiledIn, Config, EvidenceLimits, FlightRecorder, Retention, actions, aod,
     node::{Entry, Node, Position, Value},
-    publish,
+    observe, publish,
     reader::{Range, Reader, find, quoted},
     rules, when,
 };
 
 const DAY_SEC: f64 = 86_400.0;
 
-const TOP_KEYS: [&str; 16] = [
+const TOP_KEYS: [&str; 18] = [
     "watch_interval_sec",
     "output_dir",
     "probes",
@@ -20,6 +20,8 @@ const TOP_KEYS: [&str; 16] = [
     "anomalies",
     "cooldown_sec",
     "snapshot",
+    "observe",
+    "summaries",
     "custom_actions",
     "evidence",
     "cleanup",
@@ -32,8 +34,8 @@ const TOP_KEYS: [&str; 16] = [
 ];
 
 /// Keys whose own keys may be left out one by one; any other is replaced as a whole.
-const SECTIONS: [&str; 9] =
-    ["probes", "snapshot", "evidence", "cleanup", "recorder", "audit", "prometheus", "otlp", "webhook"];
+const SECTIONS: [&str; 10] =
+    ["probes", "snapshot", "summaries", "evidence", "cleanup", "recorder", "audit", "prometheus", "otlp", "webhook"];
 
 /// Reads a file's tree. `None` only if the reader has noted a problem.
 pub fn read(reader: &mut Reader<'_>, tree: Node, defaults: &CompiledIn) -> Option<Config> {
@@ -61,6 +63,8 @@ pub fn read(reader: &mut Reader<'_>, tree: Node, defaults: &CompiledIn) -> Optio
     let snapshot = all.section(reader, "snapshot", &["actions"]);
     let snapshot =
         snapshot.and_then(|section| section.get(reader, "actions")).map(|entry| actions::read(reader, entry));
+    let observe = all.get(reader, "observe").map(|entry| observe::read(reader, entry));
+    let keep_summaries = observe::summaries(reader, &all);
     let cleanup = cleanup(reader, &all);
     let recorder = recorder(reader, &all, cleanup.as_ref());
     let audit = all.section(reader, "audit", &["enabled"]);
@@ -94,6 +98,8 @@ pub fn read(reader: &mut Reader<'_>, tree: Node, defaults: &CompiledIn) -> Optio
         not_yet: rules.not_yet,
         cooldown: cooldown?,
         snapshot: snapshot?,
+        observe: observe?,
+        keep_summaries: keep_summaries?,
         custom_actions,
         evidence: evidence?,
         cleanup: cleanup?,

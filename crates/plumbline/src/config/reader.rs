@@ -193,11 +193,8 @@ impl<'a> Reader<'a> {
 
     /// A time with its unit, `90s`, `10m`, `2h` or `1d`; without one, in seconds.
     pub fn span(&mut self, entry: &Entry, low: f64, high: f64) -> Option<Duration> {
-        const UNITS: [(char, f64); 4] = [('s', 1.0), ('m', 60.0), ('h', 3600.0), ('d', 86_400.0)];
         let text = self.word(entry)?;
-        let unit = UNITS.into_iter().find_map(|(unit, seconds)| Some((text.strip_suffix(unit)?, seconds)));
-        let (number, seconds) = unit.unwrap_or((text, 1.0));
-        let span = parse_number(number).map(|number| number * seconds);
+        let span = span(text).map(|span| span.as_secs_f64());
         if let Some(span) = span.filter(|span| (low..=high).contains(span)) {
             return Some(Duration::from_secs_f64(span));
         }
@@ -243,8 +240,16 @@ pub fn did_you_mean<'n>(name: &str, names: impl IntoIterator<Item = &'n str>) ->
     (cut_short || slips <= (nearest.len() / 3).clamp(1, 3)).then(|| format!("did you mean `{nearest}`?"))
 }
 
+/// A time with its unit, `90s`, `10m`, `2h` or `1d`; without one, in seconds.
+pub fn span(text: &str) -> Option<Duration> {
+    const UNITS: [(char, f64); 4] = [('s', 1.0), ('m', 60.0), ('h', 3600.0), ('d', 86_400.0)];
+    let unit = UNITS.into_iter().find_map(|(unit, seconds)| Some((text.strip_suffix(unit)?, seconds)));
+    let (number, seconds) = unit.unwrap_or((text, 1.0));
+    Duration::try_from_secs_f64(parse_number(number)? * seconds).ok()
+}
+
 /// Seconds in the largest unit of which they are a whole number.
-fn written(seconds: f64) -> String {
+pub fn written(seconds: f64) -> String {
     let units = [("d", 86_400.0), ("h", 3600.0), ("m", 60.0)];
     let fits = |(_, unit): &(&str, f64)| seconds >= *unit && seconds % unit == 0.0;
     units.into_iter().find(fits).map_or(format!("{seconds}s"), |(name, unit)| format!("{}{name}", seconds / unit))

@@ -41,6 +41,10 @@ pub struct Config {
     pub cooldown: Duration,
     /// What a snapshot on demand collects.
     pub snapshot: Vec<ActionSpec>,
+    /// What is collected from time to time, without an incident.
+    pub observe: Vec<Observation>,
+    /// How long the summaries of days are kept; zero: none are made.
+    pub keep_summaries: Duration,
     /// Commands of the operator's own.
     pub custom_actions: Vec<CustomAction>,
     /// Limits of collecting.
@@ -96,6 +100,19 @@ pub struct ActionSpec {
     pub name: String,
     /// Arguments; only AOD's captures have any, and this version does not run those.
     pub args: Vec<String>,
+}
+
+/// What is collected from time to time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Observation {
+    /// How often: 10 seconds to a day.
+    pub every: Duration,
+    /// The same as one word, which tells its bundles from those of others: `10m`.
+    pub name: String,
+    /// At least one.
+    pub actions: Vec<ActionSpec>,
+    /// How long its bundles are kept: a minute to ten years.
+    pub keep: Duration,
 }
 
 /// A command of the operator's own.

@@ -2,16 +2,23 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader, ErrorKind, Read, Write},
-    os::unix::{
-        fs::PermissionsExt,
-        net::{UnixListener, UnixStream},
+    io::{self, BufRead, BufReader, ErrorKind, Read, Write},
+    os::{
+        fd::AsFd,
+        unix::{
+            fs::PermissionsExt,
+            net::{UnixListener, UnixStream},
+        },
     },
     path::Path,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, bail};
+use nix::{
+    errno::Errno,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+};
 
 /// Name of the socket in the runtime directory.
 const SOCKET: &str = "control";
@@ -19,6 +26,17 @@ const SOCKET: &str = "control";
 const MAX_AT_ONCE: usize = 8;
 /// How long a peer may take to send its request: the daemon's thread waits for it.
 const PATIENCE: Duration = Duration::from_millis(200);
+
+/// No snapshot is of a longer time.
+pub const LONGEST: Duration = Duration::from_secs(3600);
+
+/// Who asks for a snapshot.
+pub struct Asked {
+    /// Where the answer goes.
+    pub stream: UnixStream,
+    /// Of which time to come; `None`: of now.
+    pub span: Option<Duration>,
+}
 
 /// The daemon's end of the socket.
 pub struct Control {
@@ -47,18 +65,28 @@ impl Control {
     }
 
     /// The peers that request a snapshot, at most [`MAX_AT_ONCE`]; further ones are read at the next wake-up.
-    pub fn snapshot_requests(&self) -> Vec<UnixStream> {
+    pub fn snapshot_requests(&self) -> Vec<Asked> {
         let mut wanted = Vec::new();
         for _ in 0..MAX_AT_ONCE {
             let Ok((mut stream, _)) = self.listener.accept() else { break };
-            match read_request(&mut stream) {
-                Ok(request) if request == "snapshot" => wanted.push(stream),
-                Ok(_) => answer(stream, "error unknown request"),
+            match read_request(&mut stream).as_deref().map(snapshot_of) {
+                Ok(Some(span)) => wanted.push(Asked { stream, span }),
+                Ok(None) => answer(stream, "error unknown request"),
                 Err(_) => {}
             }
         }
         wanted
     }
+}
+
+/// Reads `snapshot` or `snapshot SECONDS`: the time of which one is wanted. `None` if it is neither.
+fn snapshot_of(request: &str) -> Option<Option<Duration>> {
+    let seconds = request.strip_prefix("snapshot")?;
+    if seconds.is_empty() {
+        return Some(None);
+    }
+    let span = Duration::try_from_secs_f64(seconds.strip_prefix(' ')?.parse().ok()?).ok()?;
+    (span <= LONGEST).then_some(Some(span))
 }
 
 fn read_request(stream: &mut UnixStream) -> Result<String> {
@@ -75,12 +103,18 @@ pub fn answer(mut stream: UnixStream, line: &str) {
     let _ = writeln!(stream, "{line}");
 }
 
-/// Requests a snapshot from the running daemon and waits for the bundle. Returns its path.
+/// Requests a snapshot from the running daemon, of now or of a time to come, and waits for the bundle: `patience` beyond that time. Calls `waits`
+/// with the time that has passed, once a second. Returns the bundle's path.
 ///
 /// # Errors
 ///
 /// When no daemon is running, or the bundle was lost; the message says why.
-pub fn request_snapshot(runtime: &Path, patience: Duration) -> Result<String> {
+pub fn request_snapshot(
+    runtime: &Path,
+    span: Option<Duration>,
+    patience: Duration,
+    waits: impl FnMut(Duration),
+) -> Result<String> {
     let path = runtime.join(SOCKET);
     let stream = UnixStream::connect(&path).map_err(|error| {
         let what = match error.kind() {
@@ -89,15 +123,29 @@ pub fn request_snapshot(runtime: &Path, patience: Duration) -> Result<String> {
         };
         anyhow::Error::from(error).context(what.replace("{}", &path.display().to_string()))
     })?;
-    ask(stream, patience)
+    ask(stream, span, patience, waits)
 }
 
-fn ask(mut stream: UnixStream, patience: Duration) -> Result<String> {
-    stream.set_read_timeout(Some(patience))?;
+fn ask(
+    mut stream: UnixStream,
+    span: Option<Duration>,
+    patience: Duration,
+    mut waits: impl FnMut(Duration),
+) -> Result<String> {
+    let request = span.map_or("snapshot".to_owned(), |span| format!("snapshot {}", span.as_secs_f64()));
+    let began = Instant::now();
+    let limit = patience + span.unwrap_or_default();
     let mut line = String::new();
-    let answered = writeln!(stream, "snapshot").and_then(|()| BufReader::new(stream).read_line(&mut line));
+    let answered = writeln!(stream, "{request}").and_then(|()| {
+        while !is_readable(&stream, Duration::from_secs(1).min(limit))? {
+            if began.elapsed() >= limit {
+                return Err(ErrorKind::WouldBlock.into());
+            }
+            waits(began.elapsed());
+        }
+        BufReader::new(stream).read_line(&mut line)
+    });
     match answered {
-        // A read beyond the socket's time limit fails with EAGAIN.
         Err(error) if error.kind() == ErrorKind::WouldBlock => bail!("the daemon did not answer in time"),
         // The daemon ended between two calls; the error depends on which call failed.
         Err(error) => bail!("the daemon went away: {error}"),
@@ -110,15 +158,36 @@ fn ask(mut stream: UnixStream, patience: Duration) -> Result<String> {
     }
 }
 
+/// Waits until something can be read, or the other end is gone; false if that takes longer.
+fn is_readable(stream: &UnixStream, limit: Duration) -> io::Result<bool> {
+    let mut wanted = [PollFd::new(stream.as_fd(), PollFlags::POLLIN)];
+    match poll(&mut wanted, PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX)) {
+        Ok(count) => Ok(count > 0),
+        Err(Errno::EINTR) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
+    fn a_snapshot_is_asked_for_of_now_or_of_some_seconds() {
+        assert_eq!(snapshot_of("snapshot"), Some(None));
+        assert_eq!(snapshot_of("snapshot 1.5"), Some(Some(Duration::from_millis(1500))));
+        for wrong in
+            ["", "snap", "snapshot ", "snapshot x", "snapshot -1", "snapshot 3601", "snapshot1", "snapshot inf"]
+        {
+            assert_eq!(snapshot_of(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
     fn a_daemon_that_goes_before_it_is_asked_is_an_error_and_no_broken_pipe() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         drop(theirs);
-        let error = ask(ours, PATIENCE).unwrap_err();
+        let error = ask(ours, None, PATIENCE, |_| ()).unwrap_err();
         assert!(error.to_string().starts_with("the daemon went away"), "{error:#}");
         assert!(error.chain().all(|cause| !cause.is::<std::io::Error>()), "{error:?}");
     }

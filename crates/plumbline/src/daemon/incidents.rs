@@ -1,7 +1,6 @@
-//! Handles incidents and requests for snapshots: makes and updates bundles, logs them, and passes incidents to
-//! publishers.
+//! Handles incidents: makes and updates bundles, logs them, and passes incidents to publishers.
 
-use std::{collections::BTreeSet, io::Write, os::unix::net::UnixStream};
+use std::io::Write;
 
 use diagnose::Episode;
 use jiff::Timestamp;
@@ -9,17 +8,15 @@ use model::{Incident, Losses, ProbeLosses, Protocol};
 use probes::{Counters, ProbeSet, Recorder, Runs};
 
 use super::{
-    Daemon, control, logging, memory::release_program, nanos, publish::Publish, release_free_memory, waiting::Waiting,
+    Daemon, control, logging, memory::release_program, nanos, publish::Publish, release_free_memory,
+    summaries::Summaries, waiting::Waiting,
 };
 use crate::{
     config::Config,
     detection::{self, ChangeExt, Excerpts, Report, Reporter, Rules},
-    evidence::{Attachment, Cause, Collector, Done, INCIDENTS, Id, Outcome, Part, Request, Scope},
+    evidence::{Attachment, Cause, Collector, Done, INCIDENTS, Id, Outcome, Part, Request},
     source::EventSource,
 };
-
-/// Snapshots under way at the same time: each holds a copy of the flight recorder.
-const MAX_SNAPSHOTS: usize = 2;
 
 /// Makes bundles from detection's reports.
 pub(super) struct Bundles<'a> {
@@ -27,6 +24,7 @@ pub(super) struct Bundles<'a> {
     pub collector: &'a Collector,
     pub publish: &'a mut Publish,
     pub waiting: &'a Waiting,
+    pub summaries: &'a mut Summaries,
     pub incidents: &'a mut u64,
     pub bundles_lost: &'a mut u64,
 }
@@ -60,6 +58,9 @@ impl Reporter for Bundles<'_> {
         if !folded.is_empty() {
             let write = Box::new(move |out: &mut dyn Write| out.write_all(folded.as_bytes()));
             attachments.push(Attachment { name: "stacks.folded", write });
+        }
+        if !known {
+            attachments.extend(self.summaries.attachment(source));
         }
         let result = if known {
             let part = part.map(|part| self.part(source, rules, part)).filter(|part| !part.actions.is_empty());
@@ -131,49 +132,9 @@ pub fn losses_of(watch: &ProbeSet, sample_shift: u32) -> Losses {
 }
 
 impl Daemon {
-    fn lost(&mut self, id: &Id, cause: &str, message: &str) {
+    pub(super) fn lost(&mut self, id: &Id, cause: &str, message: &str) {
         self.bundles_lost += 1;
         logging::lost(id.as_str(), cause, message, self.setup.config.audit);
-    }
-
-    /// Has the collector make a bundle now, and answers `asker` when the bundle is written. `by` names who requested
-    /// it.
-    pub(super) fn snapshot(&mut self, by: &str, asker: Option<UnixStream>) {
-        let Some(collector) = &self.collector else { return };
-        if self.snapshots.len() >= MAX_SNAPSHOTS {
-            tracing::warn!("no snapshot for {by}: {MAX_SNAPSHOTS} are under way");
-            return refuse(asker, "other snapshots are under way; try again in a moment");
-        }
-        self.source.begin_interval();
-        let id = collector.next_id(Timestamp::now(), "all", "snapshot");
-        let described = detection::describe_snapshot(&self.source, id.as_str(), by);
-        let before = excerpt(&self.setup.config, &self.source.recorder(), self.source.now());
-        let excerpts = Excerpts { before, after: None };
-        let remote: Vec<_> = self.source.watch().mounts().iter().filter(|point| point.remote).collect();
-        let mounts = remote.iter().map(|point| detection::scoped(point.mount.clone(), Some(point.device))).collect();
-        let servers: BTreeSet<_> = remote.iter().map(|point| point.mount.server.clone()).collect();
-        let servers = servers.into_iter().filter(|server| !server.is_empty()).collect();
-        let request = Request {
-            id: id.clone(),
-            attachments: detection::attachments(&self.source, Default::default(), excerpts),
-            incident: described,
-            actions: self.setup.config.resolve(&self.setup.config.snapshot),
-            scope: Scope { mounts, servers, pids: vec![] },
-        };
-        logging::audit(self.setup.config.audit, "snapshot", || format!("{} asked for by {by}", id.as_str()));
-        match collector.submit(request) {
-            Ok(()) => self.snapshots.push((id, asker)),
-            Err(refused) => {
-                self.lost(&id, "busy", &refused.to_string());
-                refuse(asker, "the collector is busy; try again in a moment");
-            }
-        }
-    }
-
-    pub(super) fn take_requests(&mut self) {
-        for stream in self.control.snapshot_requests() {
-            self.snapshot("plumbline snapshot", Some(stream));
-        }
     }
 
     pub(super) fn take_completions(&mut self) {
@@ -181,6 +142,7 @@ impl Daemon {
         for done in done {
             self.completed(&done);
         }
+        self.take_observations();
         release_program();
     }
 
@@ -205,11 +167,5 @@ impl Daemon {
         if let Some((_, Some(stream))) = index.map(|index| self.snapshots.swap_remove(index)) {
             control::answer(stream, &line);
         }
-    }
-}
-
-fn refuse(asker: Option<UnixStream>, why: &str) {
-    if let Some(stream) = asker {
-        control::answer(stream, &format!("error {why}"));
     }
 }

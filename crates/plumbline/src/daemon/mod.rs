@@ -11,10 +11,13 @@ pub mod log;
 mod logging;
 mod memory;
 mod normals;
+mod observer;
 mod publish;
 mod recorder;
 mod reload;
+mod snapshots;
 mod sources;
+mod summaries;
 mod waiting;
 
 use std::{
@@ -27,7 +30,7 @@ use anyhow::Result;
 use nix::sys::signal::Signal;
 use probes::{Capability, Filter, ProbeSet};
 
-pub use control::request_snapshot;
+pub use control::{LONGEST as LONGEST_SNAPSHOT, request_snapshot};
 pub use lock::{output_dir_of_running, runtime_dir};
 
 pub use crate::view::clock::nanos;
@@ -42,11 +45,14 @@ use incidents::Bundles;
 pub use incidents::{excerpt, excerpt_after, losses_of};
 use lock::Lock;
 pub use memory::release_free_memory;
+use observer::Observer;
 use publish::Publish;
 pub use recorder::recording_header;
 use reload::settings;
 pub use reload::{refuse_to_be_blind, start_watch};
+use snapshots::Timed;
 use sources::{Sources, Wake};
+use summaries::Summaries;
 use waiting::Waiting;
 
 /// How often the daemon checks mounts and kernel modules, even without a sign of change.
@@ -95,6 +101,10 @@ struct Daemon {
     detection: Detection,
     /// Snapshots under way, each with the peer that waits for it.
     snapshots: Vec<(Id, Option<UnixStream>)>,
+    /// Snapshots of some time that is not over.
+    timed: Vec<Timed>,
+    observer: Observer,
+    summaries: Summaries,
     consumed_before: u64,
     maintained: Instant,
     tidied: Instant,
@@ -131,6 +141,9 @@ impl Daemon {
         watch.pin(&pin_dir);
         let now = Instant::now();
         let source = KernelSource::new(watch);
+        let mut observer = Observer::default();
+        observer.configure(&setup.config, &sources)?;
+        let summaries = Summaries::begin(&setup.config, &source);
         let mut daemon = Self {
             detection: Detection::new(&setup.config, source.now(), normals::load(&setup.config)),
             stop_at: setup.duration.map(|duration| now + duration),
@@ -140,6 +153,9 @@ impl Daemon {
             source,
             collector: Some(collector),
             snapshots: Vec::new(),
+            timed: Vec::new(),
+            observer,
+            summaries,
             consumed_before: 0,
             maintained: now,
             tidied: now,
@@ -186,7 +202,8 @@ impl Daemon {
             let stop_in = self.stop_at.map(|stop| stop - now);
             // With a long watch interval, this limit wakes the daemon for its chores.
             let chores_in = Some((MAINTAIN_EVERY + Duration::from_secs(1)).saturating_sub(now - self.maintained));
-            let limit = [stop_in, watchdog, chores_in, self.waiting.due_in(now)].into_iter().flatten().min();
+            let due_in = [self.waiting.due_in(now), self.observer.due_in(now), self.timed_due_in(now)];
+            let limit = [stop_in, watchdog, chores_in].into_iter().chain(due_in).flatten().min();
             for wake in self.sources.wait(limit)? {
                 match wake {
                     Wake::Signal => {
@@ -250,6 +267,7 @@ impl Daemon {
             collector,
             publish: &mut self.publish,
             waiting: &self.waiting,
+            summaries: &mut self.summaries,
             incidents: &mut self.incidents,
             bundles_lost: &mut self.bundles_lost,
         };
@@ -274,6 +292,9 @@ impl Daemon {
             self.maintain();
         }
         self.look_after_recorder();
+        self.finish_timed();
+        self.observe();
+        self.look_after_summaries();
         if self.kept.elapsed() >= normals::EVERY {
             self.keep_normals();
         }
@@ -283,6 +304,7 @@ impl Daemon {
                 // The collector refuses while it writes bundles; that work deletes old bundles, too.
                 let _ = collector.tidy();
             }
+            self.observer.tidy();
         }
     }
 
@@ -323,6 +345,7 @@ impl Daemon {
         self.drain();
         self.source.begin_interval();
         self.detect(Detection::finish);
+        self.summaries.write(&self.source);
         self.source.end_interval(true);
         Self::stop_recorder(&mut self.source);
         self.keep_normals();
@@ -338,6 +361,7 @@ impl Daemon {
             self.bundles_lost += end.unfinished as u64;
             logging::stopped(self.incidents, self.bundles_lost, &losses, &counters);
         }
+        self.stop_observing(deadline.saturating_duration_since(Instant::now()));
         logging::audit(self.setup.config.audit, "stopped", || format!("{} incidents", self.incidents));
     }
 }

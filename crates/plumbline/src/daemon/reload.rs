@@ -3,11 +3,11 @@
 use anyhow::{Context, Result};
 use probes::{Capability, Filter, Options, ProbeSet, State};
 
-use super::{Daemon, logging};
+use super::{Daemon, Summaries, logging, observer};
 use crate::{
     config::{self, Config},
     detection::Detection,
-    evidence::Settings,
+    evidence::{INCIDENTS, Settings},
     watched,
 };
 
@@ -62,6 +62,7 @@ impl Daemon {
         self.drain();
         self.source.begin_interval();
         self.detect(Detection::finish);
+        self.summaries.write(&self.source);
         self.source.end_interval(true);
         if let Some(collector) = &self.collector {
             collector.reconfigure(settings(&config)).map_err(say)?;
@@ -84,6 +85,8 @@ impl Daemon {
         self.source.begin_interval();
         self.detection.replace(&config, &self.source);
         self.publish.reconfigure(&config);
+        self.observer.configure(&config, &self.sources).map_err(say)?;
+        self.summaries = Summaries::begin(&config, &self.source);
         self.setup.config = config;
         // No rule is armed yet.
         self.source.watch_mut().demand(&[]).iter().for_each(logging::probe);
@@ -128,16 +131,18 @@ pub fn refuse_to_be_blind(probes: &[Capability]) -> Result<()> {
     anyhow::bail!("no probe can run here, so there is nothing to watch; {}; see `plumbline doctor`", reasons.join("; "))
 }
 
-/// The collector's settings. Bundles and the recorder's segments share the limit on disk, so the recorder's part is
-/// subtracted.
+/// The collector's settings. Bundles, the recorder's segments and observations share the limit on disk, so the parts of the
+/// other two are subtracted.
 pub fn settings(config: &Config) -> Settings {
     Settings {
         output_dir: config.output_dir.clone(),
+        folder: INCIDENTS,
         time_limit: config.evidence.timeout,
         output_cap: config.evidence.max_bytes,
         concurrency: config.evidence.concurrency,
         queue: QUEUE,
-        max_bytes: config.cleanup.max_bytes.saturating_sub(config.recorder.reserved()),
+        max_bytes: config.cleanup.max_bytes.saturating_sub(config.recorder.reserved() + observer::reserved(config)),
         max_age: config.cleanup.max_age,
+        max_age_of_kind: Vec::new(),
     }
 }

@@ -129,10 +129,10 @@ impl Workshop {
     /// Opens the store and applies retention; `spared` is not deleted. Every job does so, to notice and repair (or
     /// report) changes of the directory since the last job.
     fn open(&self, settings: &Settings, spared: Option<&Id>) -> Result<Arc<Store>> {
-        let store = Arc::new(Store::open(&settings.output_dir)?);
-        let (limit, age) = (settings.max_bytes, settings.max_age);
+        let store = Arc::new(Store::open(&settings.output_dir, settings.folder)?);
+        let age = |id: &Id| settings.max_age_of(id);
         self.quota
-            .survey(store.clone(), limit, age, SystemTime::now(), spared)
+            .survey(store.clone(), settings.max_bytes, &age, SystemTime::now(), spared)
             .with_context(|| format!("cannot read {}", settings.output_dir.display()))?;
         Ok(store)
     }

@@ -89,7 +89,7 @@ impl Collector {
     /// # Errors If the output directory cannot be trusted: it is a link or a file, belongs to another user, or others
     /// can write to it. A full or read-only disk is no error here: bundles are lost then, as at any later time.
     pub fn start(settings: Settings) -> Result<Self> {
-        let (leftovers, last) = match Store::open(&settings.output_dir) {
+        let (leftovers, last) = match Store::open(&settings.output_dir, settings.folder) {
             Ok(store) => {
                 let shown = || format!("cannot read {}", settings.output_dir.display());
                 (store.remove_leftovers().with_context(shown)?, store.last_sequence().with_context(shown)?)
@@ -171,7 +171,7 @@ impl Collector {
     /// # Errors
     /// If the output directory cannot be trusted (see [`Collector::start`]); then the old settings stay.
     pub fn reconfigure(&self, settings: Settings) -> Result<()> {
-        match Store::open(&settings.output_dir) {
+        match Store::open(&settings.output_dir, settings.folder) {
             Err(error) if !matches!(Cause::of(&error), Cause::DiskFull | Cause::ReadOnly) => return Err(error),
             _ => {}
         }
@@ -259,7 +259,7 @@ impl Shared {
         self.given_up.store(true, Ordering::SeqCst);
         let settings = self.current_settings();
         // If the deletion fails, the collector's next start tries again.
-        let _ = Store::open(&settings.output_dir).and_then(|store| Ok(store.remove_leftovers()?));
+        let _ = Store::open(&settings.output_dir, settings.folder).and_then(|store| Ok(store.remove_leftovers()?));
     }
 
     /// Does one job. A panic loses that job only, as the next job opens everything again.

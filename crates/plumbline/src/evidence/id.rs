@@ -48,6 +48,11 @@ impl Id {
         format!(".{}.tmp", self.0)
     }
 
+    /// The type in it.
+    pub fn kind(&self) -> &str {
+        self.0.rsplit('-').nth(1).unwrap_or_default()
+    }
+
     /// The sequence number at the end of the name.
     pub fn sequence(&self) -> u64 {
         self.0.rsplit('-').next().and_then(|number| number.parse().ok()).unwrap_or(0)
@@ -91,7 +96,7 @@ mod tests {
         assert_eq!(id.bundle(), "20251120T102414Z-smb-latency-7.tar.zst");
         assert_eq!(Id::of_bundle(&id.bundle()), Some(id.clone()));
         assert_eq!(Id::of_temporary(&id.temporary()), Some(id.clone()));
-        assert_eq!(id.sequence(), 7);
+        assert_eq!((id.kind(), id.sequence()), ("latency", 7));
     }
 
     #[test]

@@ -38,13 +38,15 @@ pub use collector::{Collector, Counters};
 pub use command::{exit_code, run_with_input};
 pub use id::Id;
 pub use retention::{Sweep, Why};
-pub use store::{INCIDENTS, Store};
+pub use store::{INCIDENTS, OBSERVATIONS, Store};
 
 /// Limits on collecting and keeping evidence.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// OUTPUT_DIR of the contract; bundles go to `incidents` below it.
+    /// OUTPUT_DIR of the contract.
     pub output_dir: PathBuf,
+    /// The folder below it to which bundles go.
+    pub folder: &'static str,
     /// How long one action may take.
     pub time_limit: Duration,
     /// Bytes of output kept of one action, before compression.
@@ -57,6 +59,8 @@ pub struct Settings {
     pub max_bytes: u64,
     /// Bundles last written longer ago than this are deleted.
     pub max_age: Duration,
+    /// Likewise, for bundles of these kinds.
+    pub max_age_of_kind: Vec<(String, Duration)>,
 }
 
 impl Settings {
@@ -64,18 +68,25 @@ impl Settings {
     fn limits(&self) -> (Duration, u64) {
         (self.time_limit, self.output_cap)
     }
+
+    fn max_age_of(&self, id: &Id) -> Duration {
+        let own = self.max_age_of_kind.iter().find(|(kind, _)| id.kind() == kind);
+        own.map_or(self.max_age, |(_, age)| *age)
+    }
 }
 
 impl Default for Settings {
     fn default() -> Self {
         Self {
             output_dir: PathBuf::from("/var/log/plumbline"),
+            folder: INCIDENTS,
             time_limit: Duration::from_secs(10),
             output_cap: 1 << 20,
             concurrency: 2,
             queue: 16,
             max_bytes: 1 << 30,
             max_age: Duration::from_secs(2 * 24 * 3600),
+            max_age_of_kind: Vec::new(),
         }
     }
 }

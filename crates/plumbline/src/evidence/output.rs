@@ -162,9 +162,9 @@ pub mod tests {
     /// What `write` writes within bounds, and whether it was stopped.
     pub fn bounded(bounds: Bounds, write: impl FnOnce(&mut Output) -> Result<()>) -> (String, Option<Stopped>) {
         let dir = tempfile::tempdir().unwrap();
-        let store = Arc::new(Store::open(dir.path()).unwrap());
+        let store = Arc::new(Store::open(dir.path(), crate::evidence::INCIDENTS).unwrap());
         let quota = Arc::new(DiskQuota::default());
-        quota.survey(store.clone(), 1 << 30, Duration::MAX, SystemTime::now(), None).unwrap();
+        quota.survey(store.clone(), 1 << 30, &|_| Duration::MAX, SystemTime::now(), None).unwrap();
         let mut out = Output::create(&store, &quota, bounds).unwrap();
         let result = write(&mut out);
         let stopped = out.stopped();

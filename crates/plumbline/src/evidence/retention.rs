@@ -60,7 +60,7 @@ struct State {
 }
 
 impl DiskQuota {
-    /// Reads the directory, deletes bundles older than `max_age`, and makes the rest fit into `limit` bytes. Until the
+    /// Reads the directory, deletes bundles older than `max_age` allows, and makes the rest fit into `limit` bytes. Until the
     /// next call, claims may delete bundles of `store`, except `spared`.
     ///
     /// One call deletes at most [`super::store::OLDEST`] bundles.
@@ -71,7 +71,7 @@ impl DiskQuota {
         &self,
         store: Arc<Store>,
         limit: u64,
-        max_age: Duration,
+        max_age: &dyn Fn(&Id) -> Duration,
         now: SystemTime,
         spared: Option<&Id>,
     ) -> io::Result<()> {
@@ -80,7 +80,7 @@ impl DiskQuota {
         state.store = Some(store);
         state.limit = limit;
         state.stored = census.bytes;
-        let too_old = |bundle: &Stored| now.duration_since(bundle.modified).is_ok_and(|age| age > max_age);
+        let too_old = |bundle: &Stored| now.duration_since(bundle.modified).is_ok_and(|age| age > max_age(&bundle.id));
         let (old, young): (Vec<_>, Vec<_>) = census.oldest.into_iter().partition(too_old);
         old.into_iter().for_each(|bundle| state.delete(bundle, Why::Age));
         state.oldest = young.into();

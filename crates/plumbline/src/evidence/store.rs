@@ -21,8 +21,10 @@ use super::id::Id;
 use super::trust::checked;
 use crate::watched;
 
-/// The directory below OUTPUT_DIR.
+/// The directory of incidents below OUTPUT_DIR.
 pub const INCIDENTS: &str = "incidents";
+/// The directory of what is collected from time to time without an incident.
+pub const OBSERVATIONS: &str = "observations";
 /// How many of the oldest bundles a census lists. This bounds memory, and the bundles that one pass of retention
 /// deletes.
 pub const OLDEST: usize = 1024;
@@ -56,7 +58,7 @@ pub struct Census {
     pub oldest: Vec<Stored>,
 }
 
-/// OUTPUT_DIR/incidents, open.
+/// A directory of bundles below OUTPUT_DIR, open.
 #[derive(Debug)]
 pub struct Store {
     path: PathBuf,
@@ -64,12 +66,12 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens OUTPUT_DIR and its `incidents`. Missing directories are created, with mode 0700.
+    /// Opens OUTPUT_DIR and this folder in it. Missing directories are created, with mode 0700.
     ///
     /// # Errors
     /// If a directory cannot be created, or fails the checks of [`Store::existing`].
-    pub fn open(output_dir: &Path) -> Result<Self> {
-        watched::refuse(&output_dir.join(INCIDENTS))?;
+    pub fn open(output_dir: &Path, folder: &str) -> Result<Self> {
+        watched::refuse(&output_dir.join(folder))?;
         let parent = output_dir.parent().filter(|parent| !parent.as_os_str().is_empty());
         if let Some(parent) = parent {
             std::fs::create_dir_all(parent).with_context(|| format!("cannot create {}", parent.display()))?;
@@ -81,33 +83,33 @@ impl Store {
             _ => {}
         }
         let top = checked(open(output_dir, DIRECTORY, Mode::empty()), output_dir)?;
-        match mkdirat(&top, INCIDENTS, Mode::S_IRWXU) {
+        match mkdirat(&top, folder, Mode::S_IRWXU) {
             Ok(()) | Err(Errno::EEXIST) => {}
             Err(errno) => {
-                let shown = output_dir.join(INCIDENTS);
+                let shown = output_dir.join(folder);
                 return Err(io::Error::from(errno)).with_context(|| format!("cannot create {}", shown.display()));
             }
         }
-        let store = Self::as_it_is(output_dir)?;
-        // `incidents` has our name and owner, so restricting its mode is safe. OUTPUT_DIR itself may be shared and
+        let store = Self::as_it_is(output_dir, folder)?;
+        // The folder has our name and owner, so restricting its mode is safe. OUTPUT_DIR itself may be shared and
         // keeps its mode. On a read-only disk, the old mode stays.
         let _ = fchmod(&store.dir, Mode::S_IRWXU);
         Ok(store)
     }
 
-    /// Opens OUTPUT_DIR and its `incidents` without creating them.
+    /// Opens OUTPUT_DIR and this folder in it without creating them.
     ///
     /// # Errors If either is missing, a symbolic link, no directory, owned by another user, writable by others, or on a
     /// watched mount (which may have been mounted there since the last check).
-    pub fn existing(output_dir: &Path) -> Result<Self> {
-        watched::refuse(&output_dir.join(INCIDENTS))?;
-        Self::as_it_is(output_dir)
+    pub fn existing(output_dir: &Path, folder: &str) -> Result<Self> {
+        watched::refuse(&output_dir.join(folder))?;
+        Self::as_it_is(output_dir, folder)
     }
 
-    fn as_it_is(output_dir: &Path) -> Result<Self> {
+    fn as_it_is(output_dir: &Path, folder: &str) -> Result<Self> {
         let top = checked(open(output_dir, DIRECTORY, Mode::empty()), output_dir)?;
-        let path = output_dir.join(INCIDENTS);
-        let dir = checked(openat(&top, INCIDENTS, DIRECTORY, Mode::empty()), &path)?;
+        let path = output_dir.join(folder);
+        let dir = checked(openat(&top, folder, DIRECTORY, Mode::empty()), &path)?;
         Ok(Self { path, dir })
     }
 
@@ -295,7 +297,7 @@ mod tests {
     #[test]
     fn a_file_without_a_name_can_be_had_where_the_file_system_has_none() {
         let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(dir.path()).unwrap();
+        let store = Store::open(dir.path(), INCIDENTS).unwrap();
         let mut files = [store.create_and_unlink().unwrap(), store.create_and_unlink().unwrap()];
         assert_eq!(std::fs::read_dir(dir.path().join(INCIDENTS)).unwrap().count(), 0);
         for file in &mut files {

@@ -4,6 +4,7 @@ mod aod;
 mod compiled_in;
 mod files;
 mod modes;
+mod observe;
 mod properties;
 mod refused;
 mod refused_rules;

@@ -3,7 +3,7 @@
 use super::*;
 
 const TOP: &str = "the keys here are watch_interval_sec, output_dir, probes, all_filesystems, anomalies, cooldown_sec, \
-                   snapshot, custom_actions, evidence, cleanup, recorder, audit, prometheus, otlp, webhook, \
+                   snapshot, observe, summaries, custom_actions, evidence, cleanup, recorder, audit, prometheus, otlp, webhook, \
                    on_incident";
 
 #[test]

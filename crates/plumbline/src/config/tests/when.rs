@@ -98,7 +98,7 @@ fn a_rule_is_armed_on_what_it_can_know() {
     );
     refused(
         "type: baseline, probe: nfs, when: {incident: o, on: job}",
-        "3:34: the rule `r` cannot be armed on a job: it judges what is counted by operation and mount, whoever asked; write `mount`, \
+        "3:35: the rule `r` cannot be armed on a job: it judges what is counted by operation and mount, whoever asked; write `mount`, \
          `server` or `host`",
     );
 }

@@ -110,7 +110,7 @@ fn the_disk_limit_is_not_passed_for_a_moment() {
             let disk = statvfs(dir).unwrap();
             (disk.blocks() - disk.blocks_free()) * disk.fragment_size()
         };
-        Store::open(dir).unwrap();
+        Store::open(dir, INCIDENTS).unwrap();
         let (before, over) = (used(), AtomicBool::new(false));
         let mut most = 0;
         thread::scope(|scope| {

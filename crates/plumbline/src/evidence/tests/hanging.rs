@@ -173,7 +173,7 @@ fn a_mount_that_comes_over_the_bundles_costs_them_and_is_not_touched() {
         assert!(matches!(answers(&collector, 1)[0].outcome, Outcome::NotTidied { .. }));
         assert!(collector.reconfigure(settings(dir.path())).is_err());
         assert!(Collector::start(settings(dir.path())).is_err());
-        assert!(Store::existing(dir.path()).is_err());
+        assert!(Store::existing(dir.path(), INCIDENTS).is_err());
         assert!(crate::config::check_output_dir(dir.path(), &[incidents(dir)]).is_err());
         assert_eq!(hung.requests.load(Ordering::SeqCst), 0);
         drop(hung);

@@ -47,7 +47,7 @@ proptest! {
         spared in prop::option::of(0_u64..25),
     ) {
         let dir = tempfile::tempdir().unwrap();
-        let store = Arc::new(Store::open(dir.path()).unwrap());
+        let store = Arc::new(Store::open(dir.path(), INCIDENTS).unwrap());
         let mut before = BTreeMap::new();
         for (sequence, (bytes, age)) in bundles.iter().enumerate() {
             // Half a second off, so that no age is exactly the limit.
@@ -59,7 +59,7 @@ proptest! {
         let quota = DiskQuota::default();
         let spared = spared.map(id);
         let max_age = Duration::from_secs(max_age);
-        quota.survey(store, limit, max_age, SystemTime::now(), spared.as_ref()).unwrap();
+        quota.survey(store, limit, &|_| max_age, SystemTime::now(), spared.as_ref()).unwrap();
 
         let names: BTreeSet<String> = listing(dir.path()).into_iter().collect();
         prop_assert!(names.is_superset(&foreign));
@@ -158,7 +158,7 @@ fn tidying_deletes_what_is_too_old_and_follows_a_new_configuration() {
 #[test]
 fn an_output_directory_that_is_not_to_be_trusted_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let refusal = |name: &str| format!("{:#}", Store::open(&dir.path().join(name)).unwrap_err());
+    let refusal = |name: &str| format!("{:#}", Store::open(&dir.path().join(name), INCIDENTS).unwrap_err());
     fs::write(dir.path().join("file"), "").unwrap();
     assert!(refusal("file").contains("is not a directory"), "{}", refusal("file"));
     fs::create_dir(dir.path().join("real")).unwrap();
@@ -179,7 +179,7 @@ fn an_output_directory_that_is_not_to_be_trusted_is_refused() {
         assert!(refusal("theirs").contains("belongs to user 12345"), "{}", refusal("theirs"));
     }
     assert_eq!(fs::read_dir(dir.path().join("real")).unwrap().count(), 0);
-    Store::open(&dir.path().join("new/deeper")).unwrap();
+    Store::open(&dir.path().join("new/deeper"), INCIDENTS).unwrap();
     let mode = std::os::unix::fs::MetadataExt::mode(&fs::metadata(dir.path().join("new/deeper")).unwrap());
     assert_eq!(mode & 0o777, 0o700);
 }
@@ -187,14 +187,14 @@ fn an_output_directory_that_is_not_to_be_trusted_is_refused() {
 #[test]
 fn looking_creates_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    Store::existing(dir.path()).unwrap_err();
+    Store::existing(dir.path(), INCIDENTS).unwrap_err();
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
 }
 
 #[test]
 fn bundles_are_listed_newest_first() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(dir.path()).unwrap();
+    let store = Store::open(dir.path(), INCIDENTS).unwrap();
     for (name, seconds) in [("20250101T000000Z-smb-latency-1", 20), ("20250101T000000Z-smb-latency-2", 10)] {
         let file = File::create(incidents(&dir).join(format!("{name}.tar.zst"))).unwrap();
         file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)).unwrap();

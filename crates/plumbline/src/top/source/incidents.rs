@@ -6,7 +6,7 @@ use anyhow::Result;
 use model::State;
 
 use crate::{
-    evidence::{Store, read_incident},
+    evidence::{INCIDENTS, Store, read_incident},
     top::model::Known,
     view::incident::Row,
 };
@@ -30,7 +30,8 @@ impl Incidents {
     /// Those that are open, the newest first.
     pub fn open(&mut self) -> Known<Vec<Row>> {
         let folder = self.folder.clone()?;
-        self.read(&Store::existing(&folder)).map_err(|error| format!("cannot read {}: {error:#}", folder.display()))
+        self.read(&Store::existing(&folder, INCIDENTS))
+            .map_err(|error| format!("cannot read {}: {error:#}", folder.display()))
     }
 
     /// A bundle is read once for each time that it is written.

@@ -1,0 +1,126 @@
+//! Observations: what is collected from time to time while nothing is wrong, into bundles of their own.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use jiff::Timestamp;
+
+use super::{
+    Daemon, logging,
+    reload::settings,
+    sources::{Sources, Wake},
+};
+use crate::{
+    config::Config,
+    detection::Excerpts,
+    evidence::{Collector, Done, OBSERVATIONS, Outcome, Settings},
+};
+
+/// The share of the limit on disk that they may take, if there are any: one in so many.
+const SHARE: u64 = 4;
+
+/// The observations of a configuration.
+#[derive(Default)]
+pub struct Observer {
+    /// Of a configuration with observations, or where there are bundles of some.
+    collector: Option<Collector>,
+    /// When each is due, in the order of the configuration.
+    due: Vec<Instant>,
+}
+
+/// What is taken off the space for incidents.
+pub fn reserved(config: &Config) -> u64 {
+    if config.observe.is_empty() { 0 } else { config.cleanup.max_bytes / SHARE }
+}
+
+/// The collector's settings.
+fn settings_of(config: &Config) -> Settings {
+    let ages = config.observe.iter().map(|one| (one.name.clone(), one.keep)).collect();
+    let max_bytes = config.cleanup.max_bytes / SHARE;
+    // Bundles of an observation that the configuration has no longer go at the age of incidents.
+    Settings { folder: OBSERVATIONS, max_bytes, max_age_of_kind: ages, ..settings(config) }
+}
+
+impl Observer {
+    /// Begins the observations of a configuration, in the place of those of another.
+    ///
+    /// # Errors
+    /// When the output directory cannot be used.
+    pub fn configure(&mut self, config: &Config, sources: &Sources) -> Result<()> {
+        let now = Instant::now();
+        self.due = config.observe.iter().map(|one| now + one.every).collect();
+        match &self.collector {
+            Some(collector) => collector.reconfigure(settings_of(config)),
+            // Bundles of an earlier configuration are to go in time, too.
+            None if self.due.is_empty() && !config.output_dir.join(OBSERVATIONS).exists() => Ok(()),
+            None => {
+                let collector = Collector::start(settings_of(config))?;
+                sources.add(&collector, Wake::Evidence)?;
+                self.collector = Some(collector);
+                Ok(())
+            }
+        }
+    }
+
+    /// Deletes bundles that are too old.
+    pub fn tidy(&self) {
+        // As for incidents: the collector refuses while it writes bundles.
+        let _ = self.collector.as_ref().map(Collector::tidy);
+    }
+
+    /// How long until the next is due.
+    pub fn due_in(&self, now: Instant) -> Option<Duration> {
+        self.due.iter().min().map(|due| due.saturating_duration_since(now))
+    }
+}
+
+impl Daemon {
+    /// Makes the observations that are due.
+    pub(super) fn observe(&mut self) {
+        let now = Instant::now();
+        if self.observer.due.iter().all(|due| *due > now) {
+            return;
+        }
+        self.source.begin_interval();
+        let all = self.setup.config.observe.iter().zip(&mut self.observer.due);
+        let due = all.filter(|(_, due)| **due <= now);
+        let mut wanted = Vec::new();
+        for (observation, due) in due {
+            *due = now + observation.every;
+            wanted.push(observation.clone());
+        }
+        for observation in wanted {
+            let Some(collector) = &self.observer.collector else { return };
+            let id = collector.next_id(Timestamp::now(), "observation", &observation.name);
+            let by = format!("`observe`, every {}", observation.name);
+            let request = self.request(id.clone(), &by, &observation.actions, Excerpts::default());
+            if let Err(refused) = collector.submit(request) {
+                tracing::warn!("no observation {id}: {refused}");
+            }
+        }
+    }
+
+    pub(super) fn take_observations(&mut self) {
+        let done = self.observer.collector.as_ref().map(Collector::completions).unwrap_or_default();
+        done.iter().for_each(|done| observed(done, self.setup.config.audit));
+    }
+
+    /// Writes out what is under way, within a time.
+    pub(super) fn stop_observing(&mut self, within: Duration) {
+        if let Some(collector) = self.observer.collector.take() {
+            collector.shutdown(within).done.iter().for_each(|done| observed(done, self.setup.config.audit));
+        }
+    }
+}
+
+fn observed(done: &Done, audited: bool) {
+    logging::deletions(&done.sweep, audited);
+    match &done.outcome {
+        Outcome::Written { path, .. } => {
+            logging::audit(audited, "observation", || path.display().to_string());
+        }
+        Outcome::Lost { id, message, .. } => tracing::warn!("the observation {id} was lost: {message}"),
+        Outcome::NotTidied { message } => tracing::error!("cannot look for old observations: {message}"),
+        Outcome::Tidied => {}
+    }
+}

@@ -1,0 +1,169 @@
+//! `summaries/<day>.json` in the output directory: a file for each day (UTC), kept across restarts.
+
+use std::{
+    fs::{self, DirBuilder, OpenOptions},
+    io::{self, ErrorKind, Read, Write},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail};
+use jiff::Timestamp;
+use model::Histogram;
+use serde::Deserialize;
+
+use super::{Period, Place, Summary};
+use crate::recording::operation_named;
+
+/// The directory below OUTPUT_DIR.
+pub const FOLDER: &str = "summaries";
+/// No file is larger, bytes.
+const LARGEST: u64 = 4 << 20;
+/// No count in a file is taken for larger: the sums of many stay in range.
+const MOST_COUNTED: u64 = 1 << 50;
+
+/// The files of an output directory.
+pub struct Files {
+    folder: PathBuf,
+}
+
+/// A file as it is read: what is not there is nothing.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Kept {
+    from: String,
+    mounts: Vec<KeptMount>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct KeptMount {
+    mountpoint: String,
+    source: String,
+    server: String,
+    fstype: String,
+    operations: Vec<KeptOperation>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct KeptOperation {
+    probe: String,
+    operation: String,
+    count: u64,
+    errors: u64,
+    bytes: u64,
+    mean_ms: f64,
+    buckets: Vec<(usize, u64)>,
+}
+
+impl Files {
+    pub fn of(output_dir: &Path) -> Self {
+        Self { folder: output_dir.join(FOLDER) }
+    }
+
+    /// Writes a day's file: it is the old one or the new one, whatever happens, but for a power failure.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write(&self, day: &str, summary: &Summary) -> io::Result<()> {
+        match DirBuilder::new().mode(0o700).create(&self.folder) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        let text = serde_json::to_vec(summary)?;
+        if text.len() as u64 > LARGEST {
+            return Err(io::Error::other(format!("it would have more than {LARGEST} bytes")));
+        }
+        let (path, new) = (self.path(day), self.folder.join(format!(".{day}.json.new")));
+        let _ = fs::remove_file(&new);
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+        file.write_all(&text)?;
+        fs::rename(&new, path)
+    }
+
+    /// The text of a day's file; `None` if there is none that can be read.
+    pub fn read(&self, day: &str) -> Option<String> {
+        self.text(day).ok().flatten()
+    }
+
+    /// Adds what a day's file says to a period that goes on with it.
+    ///
+    /// # Errors
+    /// When the file is none of ours.
+    pub fn go_on(&self, day: &str, period: &mut Period) -> Result<()> {
+        let Some(text) = self.text(day)? else { return Ok(()) };
+        let path = self.path(day);
+        let kept: Kept = serde_json::from_str(&text).with_context(|| format!("{} is no summary", path.display()))?;
+        period.from = kept.from.parse().unwrap_or(period.from);
+        for mount in kept.mounts {
+            let KeptMount { mountpoint, source, server, fstype, operations } = mount;
+            let place = Place { mountpoint, source, server, fstype };
+            for one in operations {
+                let Some(operation) = operation_named(&format!("{}:{}", one.probe, one.operation)) else { continue };
+                period.count(place.clone(), operation, &one.histogram());
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes the files of days that ended longer ago than `keep`.
+    pub fn tidy(&self, now: Timestamp, keep: Duration) {
+        let Some(first) = now.checked_sub(keep).ok().map(day_of) else { return };
+        for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let day = name.to_str().and_then(|name| name.strip_suffix(".json")).filter(|day| is_day(day));
+            if day.is_some_and(|day| *day < *first) {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+    }
+
+    fn path(&self, day: &str) -> PathBuf {
+        self.folder.join(format!("{day}.json"))
+    }
+
+    fn text(&self, day: &str) -> Result<Option<String>> {
+        let path = self.path(day);
+        let flags = nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK;
+        let file = match OpenOptions::new().read(true).custom_flags(flags).open(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            other => other.with_context(|| format!("cannot open {}", path.display()))?,
+        };
+        let mut text = String::new();
+        file.take(LARGEST + 1).read_to_string(&mut text).with_context(|| format!("cannot read {}", path.display()))?;
+        if text.len() as u64 > LARGEST {
+            bail!("{} has more than {LARGEST} bytes: it is no summary", path.display());
+        }
+        Ok(Some(text))
+    }
+}
+
+impl KeptOperation {
+    fn histogram(&self) -> Histogram {
+        let count = self.count.min(MOST_COUNTED);
+        let sum = (self.mean_ms.max(0.0) * 1e6 * count as f64) as u64;
+        let (errors, bytes) = (self.errors.min(count), self.bytes);
+        let mut histogram = Histogram { count, sum, errors, bytes, ..Histogram::default() };
+        for (bucket, count) in &self.buckets {
+            if let Some(place) = histogram.buckets.get_mut(*bucket) {
+                *place = (*count).min(MOST_COUNTED);
+            }
+        }
+        histogram
+    }
+}
+
+/// `2026-11-26`, UTC.
+pub fn day_of(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%d").to_string()
+}
+
+fn is_day(text: &str) -> bool {
+    text.len() == 10
+        && text
+            .bytes()
+            .enumerate()
+            .all(|(at, byte)| if at == 4 || at == 7 { byte == b'-' } else { byte.is_ascii_digit() })
+}

@@ -1,0 +1,165 @@
+//! How mounts were used over a time: operations, their latency, bytes and errors. A day's is a file, a snapshot's is in its bundle.
+
+mod file;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    rc::Rc,
+};
+
+use diagnose::Ledger;
+use jiff::Timestamp;
+use model::{Histogram, Mount, MountKey, Operation};
+use serde::Serialize;
+
+use crate::source::EventSource;
+pub use file::{Files, day_of};
+
+/// The name in a bundle.
+pub const FILE: &str = "summary.json";
+/// Pairs of mount and operation that are told apart; what is beyond them is counted as operations on other mounts.
+const MOST: usize = 1024;
+/// What the mount of those is called.
+const OTHERS: &str = "other mounts";
+
+/// What is counted from a time on.
+pub struct Period {
+    from: Timestamp,
+    ledger: Ledger,
+    counted: BTreeMap<(Place, Operation), Histogram>,
+}
+
+/// A mount as a summary names it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+struct Place {
+    mountpoint: String,
+    source: String,
+    server: String,
+    fstype: String,
+}
+
+/// A period as it is written.
+#[derive(Debug, Serialize)]
+pub struct Summary {
+    /// ISO 8601, UTC.
+    pub from: String,
+    /// Likewise.
+    pub to: String,
+    /// By name.
+    pub mounts: Vec<OfMount>,
+}
+
+/// What was asked of a mount.
+#[derive(Debug, Serialize)]
+pub struct OfMount {
+    #[serde(flatten)]
+    place: Place,
+    operations: Vec<OfOperation>,
+}
+
+/// Operations of one kind.
+#[derive(Debug, Serialize)]
+struct OfOperation {
+    probe: &'static str,
+    operation: &'static str,
+    count: u64,
+    errors: u64,
+    bytes: u64,
+    mean_ms: f64,
+    p50_ms: f64,
+    p90_ms: f64,
+    p99_ms: f64,
+    /// Pairs of a bucket (docs/maps.md) and a count; only in a day's file, which goes on with them after a restart.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    buckets: Vec<(usize, u64)>,
+}
+
+impl Period {
+    /// Nothing yet. What the probes have counted before belongs to no period.
+    pub fn begin(source: &dyn EventSource, from: Timestamp) -> Self {
+        let mut period = Self { from, ledger: Ledger::default(), counted: BTreeMap::new() };
+        let _ = period.finished(source);
+        period
+    }
+
+    /// Adds what has finished since this was last called.
+    ///
+    /// # Errors
+    /// When that cannot be read now; then the next call has it.
+    pub fn add(&mut self, source: &dyn EventSource) -> anyhow::Result<()> {
+        let mut places = BTreeMap::new();
+        for (operation, mount, histogram) in self.finished(source)? {
+            let place = places.entry(mount).or_insert_with(|| Place::of(source.mount(mount))).clone();
+            self.count(place, operation, &histogram);
+        }
+        Ok(())
+    }
+
+    fn finished(&mut self, source: &dyn EventSource) -> anyhow::Result<Vec<(Operation, MountKey, Histogram)>> {
+        let histograms: Rc<Vec<_>> = source.histograms()?;
+        let all: BTreeSet<Operation> = histograms.iter().map(|(operation, ..)| *operation).collect();
+        let finished = self.ledger.since(histograms.iter().cloned(), &all);
+        Ok(finished.into_iter().map(|one| (one.operation, one.mount, one.histogram)).collect())
+    }
+
+    fn count(&mut self, place: Place, operation: Operation, histogram: &Histogram) {
+        let key = (place, operation);
+        let is_full = self.counted.len() >= MOST && !self.counted.contains_key(&key);
+        let key = if is_full { (Place::others(), operation) } else { key };
+        self.counted.entry(key).or_default().merge(histogram);
+    }
+
+    /// What was counted until then; with its distributions, so that it can go on later, or without.
+    pub fn summary(&self, to: Timestamp, with_buckets: bool) -> Summary {
+        let mut mounts: Vec<OfMount> = Vec::new();
+        for ((place, operation), histogram) in &self.counted {
+            let line = OfOperation::new(*operation, histogram, with_buckets);
+            match mounts.last_mut().filter(|last| last.place == *place) {
+                Some(mount) => mount.operations.push(line),
+                None => mounts.push(OfMount { place: place.clone(), operations: vec![line] }),
+            }
+        }
+        Summary { from: iso(self.from), to: iso(to), mounts }
+    }
+}
+
+impl Place {
+    fn of(mount: Mount) -> Self {
+        let Mount { mountpoint, source, server, fstype } = mount;
+        Self { mountpoint, source, server, fstype }
+    }
+
+    fn others() -> Self {
+        Self::of(Mount { mountpoint: OTHERS.to_owned(), ..Mount::default() })
+    }
+}
+
+impl OfOperation {
+    fn new(operation: Operation, histogram: &Histogram, with_buckets: bool) -> Self {
+        let quantile = |share: f64| milliseconds(histogram.quantile(share).unwrap_or(0) as f64);
+        let used = |(_, count): &(usize, u64)| with_buckets && *count > 0;
+        Self {
+            probe: operation.protocol().name,
+            operation: operation.name(),
+            count: histogram.count,
+            errors: histogram.errors,
+            bytes: histogram.bytes,
+            mean_ms: milliseconds(histogram.sum as f64 / histogram.count.max(1) as f64),
+            p50_ms: quantile(0.5),
+            p90_ms: quantile(0.9),
+            p99_ms: quantile(0.99),
+            buckets: histogram.buckets.iter().copied().enumerate().filter(used).collect(),
+        }
+    }
+}
+
+/// Of nanoseconds, to the microsecond.
+fn milliseconds(nanos: f64) -> f64 {
+    (nanos / 1e3).round() / 1e3
+}
+
+fn iso(at: Timestamp) -> String {
+    format!("{at:.0}")
+}
