@@ -55,7 +55,7 @@ pub(super) fn verdict(scene: &Scene, calls: &[Event], around: &[Event]) -> Verdi
             true => of_requests(&ended, around, scene.long_term),
             false => {
                 let answered: Vec<_> = around.iter().filter(|event| !event.flags.in_flight).cloned().collect();
-                of_stalls(&waiting, &answered)
+                of_stalls(&waiting, &answered, scene.long_term)
             }
         };
         let why = format!("{} Judged by the requests to the server that took most of that.", scene.summary());

@@ -158,7 +158,8 @@ fn silence(seen: &Happenings<'_>, around: &[Event]) -> Blame {
 }
 
 /// Whether a connection from before the silence works again afterwards, and the server's clock ran all the time. A host
-/// that was restarted has forgotten its connections, and the clock of a host that was paused lags by the pause.
+/// that was restarted has forgotten its connections, and the clock of a host that was paused lags by the pause. Nothing
+/// follows from a connection whose mount lost another one.
 fn came_back(seen: &Happenings<'_>, around: &[Event]) -> bool {
     let Some((from, _)) = seen.span() else { return false };
     let Some(to) = seen.of_kind("TCP_NO_ANSWER").map(Event::end).max() else { return false };
@@ -176,11 +177,15 @@ fn came_back(seen: &Happenings<'_>, around: &[Event]) -> bool {
             after.push(event);
         }
     }
+    let has_lost = |event: &&Event| seen.of_kind("CONNECTION_LOST").any(|lost| lost.mount == event.mount);
     let goes_on = |[before, after]: &[Vec<&Event>; 2]| {
+        if after.iter().any(|event| has_lost(event)) {
+            return false;
+        }
         let clocks = Clocks::of(before.iter().copied()).filter(|_| after.len() >= ANSWERS);
         clocks.is_some_and(|clocks| stood_still(clocks, after.iter().copied()).is_none())
     };
-    seen.count("CONNECTION_LOST") == 0 && connections.values().any(goes_on)
+    connections.values().any(goes_on)
 }
 
 /// The drops, if they explain at least half of the segments that were sent again.

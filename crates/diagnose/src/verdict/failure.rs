@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{Cause, Event, Level, PhasesMs, SendTiming, Verdict};
+use model::{Cause, Event, Layer, Level, PhasesMs, SendTiming, Verdict};
 
 use super::{
     conclude::{Candidate, UNREACHABLE, conclude},
@@ -13,7 +13,8 @@ use super::{
 };
 use crate::{
     error::code_name,
-    units::{SECOND, counted, span},
+    long_term::LongTerm,
+    units::{MS, SECOND, counted, span},
 };
 
 /// Failures are blamed on the server if it answered at least this share of them.
@@ -23,6 +24,10 @@ const RECENT: u64 = 4;
 /// How long, in nanoseconds, after a failed write-back a call may still return its error. Dirty pages are written after
 /// 30 s (vm.dirty_expire_centisecs), and the next call that uses the file gets the error.
 const REMEMBERED: u64 = 60 * SECOND;
+/// Operations are compared with one that does not return from this duration on, nanoseconds.
+const SLOW: u64 = 100 * MS;
+/// The probability that what makes others late keeps an operation from returning, too.
+const SAME_CAUSE: f64 = 0.85;
 /// The candidates when the server answers nothing, and nothing else is known.
 const SILENT: [Candidate; 2] = [(Cause::Frozen, 0.5), (Cause::NoPath, 0.3)];
 
@@ -95,7 +100,7 @@ fn of_failed_calls(calls: &[Event], around: &[Event], mut because: Vec<String>) 
 
 /// Judges operations in flight. A server that answers other operations meanwhile on the same connection works and is
 /// reachable. For NFS, whose connection is known only from an answer, all connections of the same mount count.
-pub(super) fn of_stalls(stalled: &[Event], around: &[Event]) -> Verdict {
+pub(super) fn of_stalls(stalled: &[Event], around: &[Event], long_term: &LongTerm) -> Verdict {
     let Some(oldest) = stalled.iter().max_by_key(|event| event.duration) else {
         return Verdict::unknown("There was no operation in flight to judge.");
     };
@@ -121,7 +126,8 @@ pub(super) fn of_stalls(stalled: &[Event], around: &[Event]) -> Verdict {
             && flight(event).1 <= now // not what came after the look at it: its own answer may have come with that
             && !event.flags.unanswered
     });
-    let (answers, last) = meanwhile.fold((0_u64, 0), |(count, last), event| (count + 1, last.max(flight(event).1)));
+    let meanwhile: Vec<_> = meanwhile.collect();
+    let (answers, last) = meanwhile.iter().fold((0_u64, 0), |(count, last), event| (count + 1, last.max(flight(event).1)));
     if proxy::is_proxied(oldest.operation) {
         return proxy::of_stalls(oldest, answers, because);
     }
@@ -133,6 +139,9 @@ pub(super) fn of_stalls(stalled: &[Event], around: &[Event]) -> Verdict {
     if answers == 0 {
         because.push(format!("Nothing else was asked and answered {way} meanwhile."));
         return silent(oldest.transit, because);
+    }
+    if let Some(verdict) = own_fault(&meanwhile, around, long_term, &mut because) {
+        return verdict;
     }
     let ago = now.saturating_sub(last);
     because.push(format!(
@@ -153,6 +162,25 @@ pub(super) fn of_stalls(stalled: &[Event], around: &[Event]) -> Verdict {
     }
     because.push("So the network carries answers, and the server is late with this one.".to_owned());
     of(vec![(Cause::SlowOperation, 0.85)], because)
+}
+
+/// The verdict if this host is why other operations were slow that were asked for and answered meanwhile. What keeps it
+/// from taking their answers in time can keep the answer of one that has not returned, too.
+fn own_fault(
+    meanwhile: &[&Event],
+    around: &[Event],
+    long_term: &LongTerm,
+    because: &mut Vec<String>,
+) -> Option<Verdict> {
+    let slow: Vec<Event> = meanwhile.iter().filter(|event| event.duration >= SLOW).map(|event| (*event).clone()).collect();
+    let of_slow = Some(super::verdict(&slow, around, long_term)).filter(|of_slow| of_slow.layer == Layer::Client)?;
+    let cause = of_slow.cause?;
+    because.push(format!(
+        "{} answered meanwhile took 100 ms or more, and the reason is on this host: {}.",
+        if slow.len() == 1 { "1 other that was".into() } else { format!("{} others that were", slow.len()) },
+        cause.describe()
+    ));
+    Some(of(vec![(cause, SAME_CAUSE), (Cause::Frozen, 1.0 - SAME_CAUSE)], std::mem::take(because)))
 }
 
 /// Judges a server that answers nothing. Only the stamps of the request's sends can tell whether the request arrived.

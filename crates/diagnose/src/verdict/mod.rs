@@ -74,7 +74,7 @@ const SURE_OF_WIRE: f64 = 0.9;
 pub fn judge(kind: &str, events: &[Event], around: &[Event], long_term: &LongTerm) -> Verdict {
     match kind {
         crate::error::KIND => failure::of_errors(events, around),
-        crate::stall::KIND => failure::of_stalls(events, around),
+        crate::stall::KIND => failure::of_stalls(events, around, long_term),
         crate::connection::KIND => connection::of_happenings(events, around),
         // All other kinds are about slow operations.
         _ => verdict(events, around, long_term),
