@@ -11,7 +11,7 @@ use cephfs_proxy::wire::Errno;
 
 use crate::{
     fork,
-    link::{GONE, Link, UNKNOWN},
+    link::{DaemonLink, GONE, UNKNOWN},
 };
 
 /// How long requests wait for a daemon, unless this environment variable has another number of seconds.
@@ -55,7 +55,7 @@ fn passes(error: Errno) -> bool {
 }
 
 /// The connection. Connects if there is none, and waits for a daemon.
-pub fn link() -> Result<Arc<Link>, Errno> {
+pub fn link() -> Result<Arc<DaemonLink>, Errno> {
     let (patience, mut pause) = (patience(), FIRST_PAUSE);
     loop {
         let (since, met) = {
@@ -71,7 +71,7 @@ pub fn link() -> Result<Arc<Link>, Errno> {
             }
         };
         let left = patience.saturating_sub(since.elapsed());
-        match Link::connect(left) {
+        match DaemonLink::connect(left) {
             Ok(link) => return Ok(fork::tables().take_link(link)),
             // If this process never had a connection and there is no socket, waiting is hardly of use.
             Err(error) if !met && error.0 == libc::ENOENT => return Err(error),
@@ -88,7 +88,7 @@ pub fn link() -> Result<Arc<Link>, Errno> {
 }
 
 /// The connection, for callers that had one: an error that may pass becomes EIO. Others, such as another version, stay.
-pub fn link_again() -> Result<Arc<Link>, Errno> {
+pub fn link_again() -> Result<Arc<DaemonLink>, Errno> {
     link().map_err(|error| if passes(error) { Errno(libc::EIO) } else { error })
 }
 

@@ -6,7 +6,7 @@ use cephfs_proxy::wire::{self, Chdir, Errno, Handle, Identify};
 
 use crate::{
     fork,
-    link::{GONE, Link},
+    link::{DaemonLink, GONE},
     reconnect,
     tables::{Identity, Inode, Mount, Origin, Pointer, Step},
 };
@@ -19,7 +19,7 @@ pub struct Target {
     /// The caller's number of the mount.
     pub local: u64,
     /// The connection.
-    pub link: Arc<Link>,
+    pub link: Arc<DaemonLink>,
     /// The daemon's handle of the mount.
     pub mount: Handle,
 }
@@ -68,7 +68,7 @@ fn revive(local: u64, id: Option<CString>, steps: &[Step]) -> Result<Target, Err
 }
 
 /// Makes one step of a mount's preparation. Returns the new working directory, if the step changes it.
-pub fn take_step(link: &Link, mount: Handle, step: &Step) -> Result<Option<CString>, Errno> {
+pub fn take_step(link: &DaemonLink, mount: Handle, step: &Step) -> Result<Option<CString>, Errno> {
     match step {
         Step::Read(None) => link.call(&wire::ConfReadFile { mount, contents: false })?,
         Step::Read(Some(contents)) => {

@@ -11,7 +11,7 @@ use cephfs_proxy::wire::{Errno, Handle, Statx};
 
 use crate::{
     cache::{Attributes, Batch, Hint, Idle, Kept, List, Names, Xattrs},
-    link::Link,
+    link::DaemonLink,
     reconnect::Outage,
     session::DEFAULT_PERMS,
     writes::Writes,
@@ -67,7 +67,7 @@ pub enum Step {
 /// `struct ceph_mount_info`.
 pub struct Mount {
     /// The connection on which it was prepared.
-    pub link: Arc<Link>,
+    pub link: Arc<DaemonLink>,
     /// The handle on that connection.
     pub remote: Handle,
     /// The argument of `ceph_create`.
@@ -84,7 +84,7 @@ pub struct Mount {
 pub struct Inode {
     /// The caller's number of its mount.
     pub mount: u64,
-    /// The connection on which `remote` is valid (`Link::id`).
+    /// The connection on which `remote` is valid (`DaemonLink::id`).
     pub link: u64,
     /// The handle on that connection.
     pub remote: Handle,
@@ -134,7 +134,7 @@ impl Inode {
     }
 
     /// Whether it belongs to this mount and its handle to this connection.
-    pub fn is_at(&self, mount: u64, link: &Link) -> bool {
+    pub fn is_at(&self, mount: u64, link: &DaemonLink) -> bool {
         self.mount == mount && self.link == link.id
     }
 
@@ -269,7 +269,7 @@ impl<T> Table<T> {
 /// The library's state.
 pub struct Tables {
     /// The current or last connection.
-    pub link: Option<Arc<Link>>,
+    pub link: Option<Arc<DaemonLink>>,
     /// The number of connections so far.
     pub links: u64,
     /// Connections up to this number were the parent's before a fork; objects of these do not belong to this process.
@@ -349,12 +349,12 @@ impl Tables {
     }
 
     /// The connection, unless it is known to be dead.
-    pub fn live_link(&self) -> Option<Arc<Link>> {
+    pub fn live_link(&self) -> Option<Arc<DaemonLink>> {
         self.link.as_ref().filter(|link| !link.is_dead()).cloned()
     }
 
     /// Replaces a dead connection by a new one. If another thread was faster, returns that thread's connection.
-    pub fn take_link(&mut self, mut link: Link) -> Arc<Link> {
+    pub fn take_link(&mut self, mut link: DaemonLink) -> Arc<DaemonLink> {
         if let Some(theirs) = self.live_link() {
             return theirs;
         }
@@ -396,7 +396,7 @@ impl Tables {
     }
 
     /// Whether this is the current connection.
-    pub fn is_current(&self, link: &Link) -> bool {
+    pub fn is_current(&self, link: &DaemonLink) -> bool {
         self.link.as_ref().is_some_and(|current| current.id == link.id)
     }
 

@@ -44,10 +44,10 @@ pub struct RuleState {
     rule: Box<dyn Detector>,
     cooldown: u64,
     window: Window,
-    open: Option<Open>,
+    open: Option<OpenEpisode>,
 }
 
-struct Open {
+struct OpenEpisode {
     episode: Episode,
     /// The earliest time of the next update.
     due: Nanos,
@@ -113,7 +113,7 @@ impl RuleState {
             let wait = SECOND.min(self.cooldown);
             let due = window.to.saturating_add(wait);
             let episode = Episode { id: *sequence, anomaly, window, windows: 1 };
-            self.open = Some(Open { episode: episode.clone(), due, wait, news: false });
+            self.open = Some(OpenEpisode { episode: episode.clone(), due, wait, news: false });
             return Some(Change::Opened(episode));
         };
         let episode = &mut open.episode;
@@ -125,7 +125,7 @@ impl RuleState {
     }
 }
 
-impl Open {
+impl OpenEpisode {
     /// The episode as it stands, if there is news and an update is due.
     fn update(&mut self, now: Nanos, cooldown: u64) -> Option<Episode> {
         if !self.news || now < self.due {

@@ -16,7 +16,7 @@ use cephfs_proxy::{
 
 use super::{files, guard, not_null};
 use crate::{
-    link::{Claim, GONE, Link},
+    link::{Claim, DaemonLink, GONE},
     reconnect::again,
     session::{Target, target},
     tables::Pointer,
@@ -198,7 +198,7 @@ unsafe extern "C" fn ceph_ll_nonblocking_readv_writev(cmount: Pointer, io_info: 
 }
 
 /// Starts the connection's thread, with all signals blocked, unless it runs.
-fn start(link: &Arc<Link>, jobs: &mut Jobs) -> Result<(), Errno> {
+fn start(link: &Arc<DaemonLink>, jobs: &mut Jobs) -> Result<(), Errno> {
     if jobs.started {
         return Ok(());
     }
@@ -217,7 +217,7 @@ fn start(link: &Arc<Link>, jobs: &mut Jobs) -> Result<(), Errno> {
 }
 
 /// The connection's thread: completes jobs until the daemon is gone, and then the remaining ones.
-fn run(link: &Link) {
+fn run(link: &DaemonLink) {
     let mut in_vain = false;
     loop {
         let seen = link.completions();

@@ -5,7 +5,7 @@ use cephfs_proxy::wire::{Stamp, Statx};
 use super::{HARMLESS, Kept};
 use crate::{
     fork,
-    link::Link,
+    link::DaemonLink,
     tables::{Pointer, Tables},
 };
 
@@ -17,7 +17,7 @@ pub struct Attributes {
 
 impl Attributes {
     /// A copy of these attributes; `None` if they must not be cached.
-    pub fn keep(link: &Link, want: u32, statx: Statx, stamp: Stamp, asked: u64) -> Option<Kept<Attributes>> {
+    pub fn keep(link: &DaemonLink, want: u32, statx: Statx, stamp: Stamp, asked: u64) -> Option<Kept<Attributes>> {
         Kept::new(link, Attributes { want: want | statx.mask, statx }, stamp, asked)
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cephfs_proxy::wire::{Entries, Entry, Errno, Handle, Reader, Stamp, Wire};
 
 use super::{Hint, Kept, now};
-use crate::{fork, link::Link, session::Target, tables::Pointer};
+use crate::{fork, link::DaemonLink, session::Target, tables::Pointer};
 
 /// The most bytes of a cached list, and of all cached lists.
 const LARGEST: usize = 512 << 10;
@@ -48,7 +48,7 @@ struct Whole {
 
 impl Batch {
     /// The batch of a directory that is read from the beginning.
-    pub fn begin(link: &Link, inode: u64, perms: Handle, asked: u64, stamp: Stamp) -> Batch {
+    pub fn begin(link: &DaemonLink, inode: u64, perms: Handle, asked: u64, stamp: Stamp) -> Batch {
         let whole = (stamp.life > 0).then_some(Whole { inode, perms, stamp, asked, link: link.id, bytes: Vec::new() });
         Batch { whole, inode, ..Batch::default() }
     }

@@ -12,7 +12,7 @@ mod xattrs;
 
 use cephfs_proxy::wire::Stamp;
 
-use crate::link::Link;
+use crate::link::DaemonLink;
 
 pub use attributes::{Attributes, attributes};
 pub use idle::Idle;
@@ -46,7 +46,7 @@ pub struct Kept<T> {
 
 impl<T> Kept<T> {
     /// A copy of an answer that was requested at the time `asked`; `None` if it must not be cached.
-    pub fn new(link: &Link, value: T, stamp: Stamp, asked: u64) -> Option<Kept<T>> {
+    pub fn new(link: &DaemonLink, value: T, stamp: Stamp, asked: u64) -> Option<Kept<T>> {
         // A copy must not outlive its stamp: `asked` may be early, which is safe, but the time of the look-up may be
         // early, too.
         let until = (asked + u64::from(stamp.life)).saturating_sub(BEHIND);
@@ -54,7 +54,7 @@ impl<T> Kept<T> {
     }
 
     /// The answer, if it is still valid.
-    pub fn get(&self, link: &Link) -> Option<&T> {
+    pub fn get(&self, link: &DaemonLink) -> Option<&T> {
         let Stamp { first, second, .. } = self.stamp;
         let same = |(entry, value)| link.versions.value(entry) == value;
         (self.link == link.id && same(first) && same(second) && now() < self.until && link.versions.alive())

@@ -8,11 +8,11 @@ use cephfs_proxy::{
     wire::{self, Errno, Operation},
 };
 
-use super::{FIRST_PATIENCE, GONE, Link, PATIENCE, UNKNOWN, seen};
+use super::{DaemonLink, FIRST_PATIENCE, GONE, PATIENCE, UNKNOWN, seen};
 
 /// A claimed slot, which is freed when this is dropped.
 pub struct Claim<'l> {
-    pub(super) link: &'l Link,
+    pub(super) link: &'l DaemonLink,
     pub(super) slot: usize,
     /// A request is submitted and its answer not taken yet.
     pub(super) pending: Cell<bool>,
@@ -23,7 +23,7 @@ pub struct Claim<'l> {
 }
 
 impl Claim<'_> {
-    /// Leaves the slot to the daemon and returns its number, for `Link::reclaim`.
+    /// Leaves the slot to the daemon and returns its number, for `DaemonLink::reclaim`.
     pub fn leave(self) -> usize {
         let slot = self.slot;
         std::mem::forget(self);
@@ -105,7 +105,7 @@ impl Claim<'_> {
         Ok((result, answer))
     }
 
-    /// Submits a request with `data` bytes of the slot's data, without waiting. `Link::await_completion` waits for
+    /// Submits a request with `data` bytes of the slot's data, without waiting. `DaemonLink::await_completion` waits for
     /// answers to asynchronous requests.
     pub fn submit<'a, O: Operation<'a>>(&self, operation: &O, data: usize, asynchronous: bool) -> Result<(), Errno> {
         let mapping = &self.link.mapping;

@@ -46,7 +46,7 @@ pub const GONE: Errno = Errno(1 << 20);
 pub const UNKNOWN: Errno = Errno((1 << 20) + 1);
 
 /// A connection.
-pub struct Link {
+pub struct DaemonLink {
     /// The connection's number among all of this process and its parents; 0 until the connection is in the tables.
     pub id: u64,
     socket: ManuallyDrop<OwnedFd>,
@@ -80,9 +80,9 @@ fn errno(error: std::io::Error) -> Errno {
     Errno(error.raw_os_error().unwrap_or(libc::EPROTO))
 }
 
-impl Link {
+impl DaemonLink {
     /// Connects. Waits for the daemon's answer at most for `limit`, but at least a second.
-    pub fn connect(limit: Duration) -> Result<Link, Errno> {
+    pub fn connect(limit: Duration) -> Result<DaemonLink, Errno> {
         let path = env::var_os(SOCKET_VARIABLE).map_or_else(|| PathBuf::from(SOCKET), PathBuf::from);
         let socket = socket::open(&path, limit.max(Duration::from_secs(1)))?;
         let mut room = [0; PACKET_SIZE];
@@ -111,7 +111,7 @@ impl Link {
             return Err(Errno(libc::EPROTO));
         };
         let mapping = Mapping::map(&memory).map_err(errno)?;
-        Ok(Link {
+        Ok(DaemonLink {
             id: 0,
             socket: ManuallyDrop::new(socket),
             bell: ManuallyDrop::new(bell),
@@ -322,7 +322,7 @@ impl Link {
     }
 }
 
-impl Drop for Link {
+impl Drop for DaemonLink {
     fn drop(&mut self) {
         if self.abandoned.load(Ordering::Relaxed) {
             return;

@@ -11,12 +11,12 @@ use cephfs_proxy::{
     },
 };
 
-use super::{GONE, Link};
+use super::{DaemonLink, GONE};
 
 semaphores!(CALL);
 
 /// Called before a request is submitted: notes the time, if a tracer or the daemon needs it.
-pub fn submitting(link: &Link, line: &Slot, message: &[u8], data: u32) {
+pub fn submitting(link: &DaemonLink, line: &Slot, message: &[u8], data: u32) {
     let seen = &link.mapping.control().seen.0;
     let listened = CALL.start() || CALL.done();
     if listened {
@@ -30,7 +30,7 @@ pub fn submitting(link: &Link, line: &Slot, message: &[u8], data: u32) {
 
 /// Called when a request is over, with its result or because the daemon is gone. A request that will be repeated (GONE)
 /// is reported as ECONNRESET.
-pub fn finished(link: &Link, line: &Slot, operation: u16, over: Result<i64, Errno>) {
+pub fn finished(link: &DaemonLink, line: &Slot, operation: u16, over: Result<i64, Errno>) {
     if CALL.done() {
         let result = match over {
             Ok(result) => result,
@@ -46,13 +46,13 @@ fn request(line: &Slot) -> u64 {
     std::ptr::from_ref(line) as u64
 }
 
-fn connection(link: &Link) -> u64 {
+fn connection(link: &DaemonLink) -> u64 {
     link.mapping.control().seen.0.connection.load(Ordering::Relaxed)
 }
 
 #[cold]
 #[inline(never)]
-fn start(link: &Link, line: &Slot, about: About) {
+fn start(link: &DaemonLink, line: &Slot, about: About) {
     let About { operation, handle, asked } = about;
     let (request, connection, socket) = (request(line), connection(link), link.path.as_ptr());
     probe!("libcephfs_proxy", "call__start", CALL, "+0", request, operation, connection, handle, asked, socket);
@@ -60,7 +60,7 @@ fn start(link: &Link, line: &Slot, about: About) {
 
 #[cold]
 #[inline(never)]
-fn done(link: &Link, line: &Slot, operation: u16, result: i64) {
+fn done(link: &DaemonLink, line: &Slot, operation: u16, result: i64) {
     let time = |word: &AtomicU64| word.load(Ordering::Relaxed);
     let (submitted_at, taken_at, served_at) = (time(&line.submitted_at), time(&line.taken_at), time(&line.served_at));
     let is_timed = submitted_at != 0 && taken_at >= submitted_at;

@@ -127,7 +127,8 @@ pub(super) fn of_stalls(stalled: &[Event], around: &[Event], long_term: &LongTer
             && !event.flags.unanswered
     });
     let meanwhile: Vec<_> = meanwhile.collect();
-    let (answers, last) = meanwhile.iter().fold((0_u64, 0), |(count, last), event| (count + 1, last.max(flight(event).1)));
+    let (answers, last) =
+        meanwhile.iter().fold((0_u64, 0), |(count, last), event| (count + 1, last.max(flight(event).1)));
     if proxy::is_proxied(oldest.operation) {
         return proxy::of_stalls(oldest, answers, because);
     }
@@ -172,7 +173,8 @@ fn own_fault(
     long_term: &LongTerm,
     because: &mut Vec<String>,
 ) -> Option<Verdict> {
-    let slow: Vec<Event> = meanwhile.iter().filter(|event| event.duration >= SLOW).map(|event| (*event).clone()).collect();
+    let slow: Vec<Event> =
+        meanwhile.iter().filter(|event| event.duration >= SLOW).map(|event| (*event).clone()).collect();
     let of_slow = Some(super::verdict(&slow, around, long_term)).filter(|of_slow| of_slow.layer == Layer::Client)?;
     let cause = of_slow.cause?;
     because.push(format!(

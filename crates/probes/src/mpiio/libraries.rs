@@ -4,7 +4,7 @@ use std::{collections::HashMap, fs::File, path::Path};
 
 use libbpf_rs::{Link, MapCore, Object, UprobeMultiOpts, UprobeOpts};
 
-use super::{Layout, cookie};
+use super::{StatusLayout, cookie};
 use crate::libraries::{Kind, Places, elf::Elf, is_on_library, map_of};
 
 /// MPI libraries.
@@ -66,7 +66,7 @@ fn examine(file: &File, name: &str) -> Option<Places> {
         .filter_map(|(name, offset)| Some((*offset, cookie(name, layout)?)).filter(|(offset, _)| *offset != 0))
         .collect();
     let unseen =
-        if layout == Layout::Unknown { "bytes are unknown, since it is neither Open MPI nor MPICH," } else { "" };
+        if layout == StatusLayout::Unknown { "bytes are unknown, since it is neither Open MPI nor MPICH," } else { "" };
     (!offsets.is_empty()).then(|| Places { offsets: offsets.into_iter().collect(), unseen })
 }
 
@@ -75,16 +75,16 @@ const LAYOUT_SYMBOLS: &[&[u8]] =
     &[b"ompi_mpi_comm_world", b"MPIR_Err_create_code", b"MPIR_F08_MPI_IN_PLACE", b"MPI_Type_size_x"];
 
 /// Both have had their present layout since they offer MPI 3.0. The ABI of MPI 5.0 has another.
-fn layout(defined: &HashMap<String, u64>, file_name: &str) -> Layout {
+fn layout(defined: &HashMap<String, u64>, file_name: &str) -> StatusLayout {
     let has = |name: &str| defined.contains_key(name);
     if !has("MPI_Type_size_x") || file_name.starts_with("libmpi_abi") {
-        Layout::Unknown
+        StatusLayout::Unknown
     } else if has("ompi_mpi_comm_world") {
-        Layout::OpenMpi
+        StatusLayout::OpenMpi
     } else if has("MPIR_Err_create_code") || has("MPIR_F08_MPI_IN_PLACE") {
-        Layout::Mpich
+        StatusLayout::Mpich
     } else {
-        Layout::Unknown
+        StatusLayout::Unknown
     }
 }
 
@@ -133,10 +133,10 @@ mod tests {
     #[test]
     fn a_layout_is_known_by_what_only_that_library_defines() {
         let of = |names: &[&str], file| layout(&names.iter().map(|name| ((*name).to_owned(), 1)).collect(), file);
-        assert_eq!(of(&["MPI_Type_size_x", "ompi_mpi_comm_world"], "libmpi.so.40"), Layout::OpenMpi);
-        assert_eq!(of(&["MPI_Type_size_x", "MPIR_Err_create_code"], "libmpi.so.12"), Layout::Mpich);
-        assert_eq!(of(&["ompi_mpi_comm_world"], "libmpi.so.1"), Layout::Unknown);
-        assert_eq!(of(&["MPI_Type_size_x", "MPIR_Err_create_code"], "libmpi_abi.so.0"), Layout::Unknown);
-        assert_eq!(of(&["MPI_Type_size_x"], "libmpi.so"), Layout::Unknown);
+        assert_eq!(of(&["MPI_Type_size_x", "ompi_mpi_comm_world"], "libmpi.so.40"), StatusLayout::OpenMpi);
+        assert_eq!(of(&["MPI_Type_size_x", "MPIR_Err_create_code"], "libmpi.so.12"), StatusLayout::Mpich);
+        assert_eq!(of(&["ompi_mpi_comm_world"], "libmpi.so.1"), StatusLayout::Unknown);
+        assert_eq!(of(&["MPI_Type_size_x", "MPIR_Err_create_code"], "libmpi_abi.so.0"), StatusLayout::Unknown);
+        assert_eq!(of(&["MPI_Type_size_x"], "libmpi.so"), StatusLayout::Unknown);
     }
 }

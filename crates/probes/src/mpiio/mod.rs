@@ -177,7 +177,7 @@ impl Probe for MpiIoProbe {
 
 /// Whose structures a library has; `enum layout` of layout.h.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Layout {
+pub(crate) enum StatusLayout {
     Unknown,
     OpenMpi,
     Mpich,
@@ -212,7 +212,7 @@ impl Form {
 }
 
 /// What the kernel side is told of the function called `symbol` (`enum cookie` of mpiio.bpf.c); `None` if it is not watched.
-fn cookie(symbol: &str, layout: Layout) -> Option<u64> {
+fn cookie(symbol: &str, layout: StatusLayout) -> Option<u64> {
     let function = symbol.strip_prefix('P').unwrap_or(symbol).strip_prefix("MPI_File_")?;
     // MPI 4.0 has a second form of each, with large counts.
     let (name, large) = match function.strip_suffix("_c") {
@@ -232,15 +232,21 @@ mod tests {
     #[test]
     fn a_function_is_told_by_its_name_whichever_its_profiling_form_and_its_counts() {
         let code = |name: &str| PROTOCOL.operation(name).map(|operation| u64::from(operation.code())).unwrap();
-        assert_eq!(cookie("MPI_File_read", Layout::OpenMpi), Some(code("read") | 4 << 8 | 1 << 12));
+        assert_eq!(cookie("MPI_File_read", StatusLayout::OpenMpi), Some(code("read") | 4 << 8 | 1 << 12));
         assert_eq!(
-            cookie("PMPI_File_write_at_all_c", Layout::Mpich),
+            cookie("PMPI_File_write_at_all_c", StatusLayout::Mpich),
             Some(code("write_at_all") | 4 << 8 | 2 << 12 | 1 << 16 | 1 << 17)
         );
-        assert_eq!(cookie("MPI_File_iread_at", Layout::Unknown), Some(code("iread_at") | 5 << 8 | 1 << 16));
-        assert_eq!(cookie("MPI_File_read_ordered_begin", Layout::Unknown), Some(code("read_ordered_begin") | 6 << 8));
-        assert_eq!(cookie("MPI_File_read_at_all_end", Layout::Unknown).map(|cookie| cookie >> 8 & 15), Some(7));
-        assert_eq!([cookie("MPI_File_seek", Layout::OpenMpi), cookie("MPI_Send", Layout::OpenMpi)], [None, None]);
+        assert_eq!(cookie("MPI_File_iread_at", StatusLayout::Unknown), Some(code("iread_at") | 5 << 8 | 1 << 16));
+        assert_eq!(
+            cookie("MPI_File_read_ordered_begin", StatusLayout::Unknown),
+            Some(code("read_ordered_begin") | 6 << 8)
+        );
+        assert_eq!(cookie("MPI_File_read_at_all_end", StatusLayout::Unknown).map(|cookie| cookie >> 8 & 15), Some(7));
+        assert_eq!(
+            [cookie("MPI_File_seek", StatusLayout::OpenMpi), cookie("MPI_Send", StatusLayout::OpenMpi)],
+            [None, None]
+        );
     }
 
     #[test]

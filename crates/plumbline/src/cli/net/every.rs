@@ -40,9 +40,9 @@ struct Send {
 
 /// Of one connection, oldest first.
 #[derive(Default)]
-struct Open(VecDeque<Send>);
+struct OpenSends(VecDeque<Send>);
 
-impl Open {
+impl OpenSends {
     /// Takes in a stamp; returns the sends that are over with it.
     fn see(&mut self, stamp: &Stamp) -> Vec<Send> {
         let passed = |send: &Send| stamp.last.wrapping_sub(send.last) < 1 << 31;
@@ -98,7 +98,7 @@ pub struct EverySend {
     room: Option<usize>,
     clock: Clock,
     names: HashMap<u64, Ends>,
-    open: HashMap<u64, Open>,
+    open: HashMap<u64, OpenSends>,
     sums: [Histogram; 5],
     sends: u64,
     bytes: u64,
@@ -267,7 +267,7 @@ mod tests {
 
     #[test]
     fn a_send_is_over_with_its_acknowledgement_and_one_of_a_later_send_is_its_too() {
-        let mut open = Open::default();
+        let mut open = OpenSends::default();
         // Sequence numbers begin again at zero.
         open.see(&stamp(Stage::Call, u32::MAX - 4, 100));
         open.see(&stamp(Stage::Call, 5, 200));

@@ -1,7 +1,7 @@
 //! `plumbline trace`: operations as they happen, filtered in the kernel.
 
+mod columns;
 mod idle;
-mod layout;
 mod names;
 mod printer;
 mod totals;

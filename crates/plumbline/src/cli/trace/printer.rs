@@ -10,7 +10,7 @@ use diagnose::Below;
 use model::{Event, EventLine, Mount, MountKey, Nanos, Protocol};
 use probes::ProbeSet;
 
-use super::{Arguments, idle::Heartbeat, layout::Layout};
+use super::{Arguments, columns::EventColumns, idle::Heartbeat};
 use crate::detection;
 use crate::view::{
     below::{self, Tree},
@@ -24,7 +24,7 @@ const ROWS_PER_HEADING: u64 = 200;
 
 #[derive(Clone, Copy)]
 enum Form {
-    Table(Layout),
+    Table(EventColumns),
     Json,
     Csv,
 }
@@ -53,10 +53,10 @@ impl Printer {
         let form = match (arguments.json, arguments.csv) {
             (true, _) => Form::Json,
             (_, true) => Form::Csv,
-            _ => Form::Table(Layout::of(protocol)),
+            _ => Form::Table(EventColumns::of(protocol)),
         };
         let room = arguments.wide.room();
-        let (table, tree) = (Table::new(&Layout::of(protocol).columns(), room), Tree::new(room));
+        let (table, tree) = (Table::new(&EventColumns::of(protocol).columns(), room), Tree::new(room));
         let terminal = io::stdout().is_terminal();
         let mut printer = Self {
             form,
@@ -124,7 +124,7 @@ impl Printer {
         }
     }
 
-    fn row(&mut self, layout: Layout, event: &Event, mount: &Mount) -> io::Result<()> {
+    fn row(&mut self, layout: EventColumns, event: &Event, mount: &Mount) -> io::Result<()> {
         if self.terminal && self.rows > 0 && self.rows.is_multiple_of(ROWS_PER_HEADING) {
             self.heading()?;
         }

@@ -10,14 +10,14 @@ use crate::view::{
 
 /// The columns of one probe's events.
 #[derive(Clone, Copy)]
-pub(super) struct Layout(&'static [probes::Column]);
+pub(super) struct EventColumns(&'static [probes::Column]);
 
-impl Layout {
+impl EventColumns {
     pub fn of(protocol: &Protocol) -> Self {
         Self(probes::columns(protocol))
     }
 
-    /// In the order of [`Layout::row`].
+    /// In the order of [`EventColumns::row`].
     pub fn columns(self) -> Vec<Column> {
         self.0.iter().map(column).collect()
     }
