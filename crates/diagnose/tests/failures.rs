@@ -220,3 +220,17 @@ fn a_server_that_answers_others_meanwhile_is_to_blame_and_a_silent_one_may_be() 
     let elsewhere = Event { mount: MountKey(99), ..other(9 * SECOND) };
     assert_eq!(judge("stalled", &unknown, &[elsewhere]).layer, Layer::Unknown, "another mount");
 }
+
+#[test]
+fn what_does_not_return_while_answers_are_delivered_late_is_not_held_against_the_server() {
+    let stalled = [in_flight(SECOND, 10 * SECOND)];
+    let healthy = (0..100).map(|index| smb("SMB2_READ", f64::from(index) * 10.0, [0.0, 1.0, 0.1]));
+    let late = |[wire, deliver]: [f64; 2]| {
+        let others = (0..10).map(|index| smb("SMB2_READ", 1_100.0 + f64::from(index) * 800.0, [0.0, wire, deliver]));
+        judge("stalled", &stalled, &healthy.clone().chain(others).collect::<Vec<_>>())
+    };
+    let (here, there) = (late([1.0, 400.0]), late([400.0, 0.1]));
+    assert_eq!((here.layer, here.cause), (Layer::Client, Some(Cause::Delivery)), "{:?}", here.because);
+    assert!(here.because.join(" ").contains("10 others that were answered meanwhile took 100 ms or more"));
+    assert_eq!((there.layer, there.cause), (Layer::Server, Some(Cause::SlowOperation)), "{:?}", there.because);
+}
