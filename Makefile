@@ -86,6 +86,7 @@ install:             ## program, man pages, completions, systemd unit and config
 	install -D -m 644 packaging/systemd/plumbline.service $(DESTDIR)$(UNITDIR)/plumbline.service
 	sed -i 's|/usr/sbin/plumbline|$(PREFIX)/sbin/plumbline|' $(DESTDIR)$(UNITDIR)/plumbline.service
 	$(PROGRAM) generate $(DESTDIR)$(PREFIX)/share
+	install -d -m 755 $(DESTDIR)$(dir $(CONFIG))conf.d
 	test -e $(DESTDIR)$(CONFIG) || install -D -m 644 config/plumbline.yaml $(DESTDIR)$(CONFIG)
 	@echo "now: systemctl daemon-reload && systemctl enable --now plumbline"
 

@@ -5,6 +5,7 @@ mod explain;
 use std::{io::Write, path::PathBuf, process::ExitCode};
 
 use anyhow::Result;
+use model::text::printable;
 use probes::mounts::Mounts;
 
 use super::{EXIT_USAGE, usage_error};
@@ -43,6 +44,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
                 return Ok(ExitCode::SUCCESS);
             }
             writeln!(out, "configuration: {}", config::name_of(file.as_deref()))?;
+            for file in config.files.iter().skip(1) {
+                writeln!(out, "merged into it: {}", printable(file.as_bytes()))?;
+            }
             if let Some(asked) = asked {
                 asked.print(&mut out, &asked.explain(&config), arguments.wide.room())?;
                 return Ok(ExitCode::SUCCESS);

@@ -10,7 +10,7 @@ use anyhow::{Result, bail};
 
 use super::config_errors;
 use crate::{
-    config::{self, Config, ConfigError},
+    config::{self, ConfigError},
     daemon,
     evidence::{INCIDENTS, Store},
 };
@@ -62,7 +62,7 @@ impl Arguments {
             return Ok(dir.clone());
         }
         if let Some(file) = &self.config {
-            return Config::load(file).map(|config| config.output_dir);
+            return config::read(Some(file), &[]).map(|config| config.output_dir);
         }
         match daemon::output_dir_of_running(&daemon::runtime_dir()) {
             Some(dir) => Ok(dir),

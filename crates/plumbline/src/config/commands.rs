@@ -106,8 +106,8 @@ pub fn in_both<'n>(
     let tracked: Vec<_> = track.collect();
     for (name, at) in exclude {
         if let Some((_, first)) = tracked.iter().find(|(tracked, _)| *tracked == name) {
-            let line = first.line;
-            reader.refuse(at, format!("`{name}` is excluded here but tracked in line {line}; remove one"));
+            let first = reader.place(*first, at);
+            reader.refuse(at, format!("`{name}` is excluded here but tracked in {first}; remove one"));
         }
     }
 }

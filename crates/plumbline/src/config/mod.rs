@@ -7,6 +7,7 @@
 mod actions;
 mod aod;
 mod commands;
+mod conf_d;
 mod modes;
 mod native;
 mod node;
@@ -40,7 +41,7 @@ pub use types::{
 };
 
 use crate::watched;
-use node::{Entry, Problem, Value};
+use node::{Entry, Node, Problem, Value};
 use reader::Reader;
 
 /// The compiled-in configuration: every key with its default.
@@ -85,34 +86,27 @@ impl Config {
         Self::parse(COMPILED_IN, COMPILED_IN_NAME, &Known::to_this_program())
     }
 
-    /// Reads a file.
-    ///
-    /// # Errors
-    /// Everything that is wrong with it, in the order of its lines.
-    pub fn load(path: &Path) -> Result<Self, Vec<ConfigError>> {
-        let file = path.display().to_string();
-        let error = |at, text| vec![ConfigError { file: file.clone(), at, text }];
-        let bytes = read_file(path).map_err(|text| error(None, text))?;
-        let text = std::str::from_utf8(&bytes).map_err(|bad| {
-            let before = String::from_utf8_lossy(bytes.get(..bad.valid_up_to()).unwrap_or_default());
-            let at = end_of(&before);
-            error(Some(at), "this byte is not UTF-8; save the file as UTF-8".to_owned())
-        })?;
-        Self::parse(text, &file, &Known::to_this_program())
-    }
-
     /// Reads a text; `file` is its name in errors.
     ///
     /// # Errors
     /// Everything that is wrong with it, in the order of its lines.
     pub fn parse(text: &str, file: &str, known: &Known<'_>) -> Result<Self, Vec<ConfigError>> {
-        parse(text, known).map_err(|mut problems| {
+        Self::parse_all(&[Text { name: file.to_owned(), text: text.to_owned() }], known)
+    }
+
+    /// Reads texts, of which each but the first is laid over those before.
+    ///
+    /// # Errors
+    /// Everything that is wrong with them, in the order of files and lines.
+    fn parse_all(texts: &[Text], known: &Known<'_>) -> Result<Self, Vec<ConfigError>> {
+        let name = |file: usize| texts.get(file).map_or(COMPILED_IN_NAME, |text| &text.name).to_owned();
+        parse(texts, known).map_err(|mut problems| {
             problems.sort();
             if let Some(next) = problems.get_mut(MAX_ERRORS) {
                 next.text = "from here on more is wrong; mend what is above first".to_owned();
                 problems.truncate(MAX_ERRORS + 1);
             }
-            let error = |Problem { at, text }| ConfigError { file: file.to_owned(), at: Some(at), text };
+            let error = |Problem { at, text }| ConfigError { file: name(at.file), at: Some(at), text };
             problems.into_iter().map(error).collect()
         })
     }
@@ -125,7 +119,9 @@ impl Config {
 /// Everything that is wrong, in the order of its lines.
 pub fn check(path: Option<&Path>, never_touch: &[PathBuf]) -> Result<Config, Vec<ConfigError>> {
     let mut config = read(path, never_touch)?;
-    let error = |text| vec![ConfigError { file: name_of(path), at: config.output_dir_at, text }];
+    let file = config.output_dir_at.and_then(|at| config.files.get(at.file).cloned());
+    let file = file.unwrap_or_else(|| name_of(path));
+    let error = |text| vec![ConfigError { file: file.clone(), at: config.output_dir_at, text }];
     let note = check_output_dir(&config.output_dir, never_touch).map_err(error)?;
     config.notices.extend(note);
     Ok(config)
@@ -145,29 +141,73 @@ pub fn name_of(path: Option<&Path>) -> String {
     path.map_or(COMPILED_IN_NAME.to_owned(), |path| path.display().to_string())
 }
 
-/// Reads a file that lies on no watched mount, or without one the compiled-in configuration.
+/// Reads a file and those of `conf.d` beside it, none of which lies on a watched mount; or without one the compiled-in
+/// configuration.
 ///
 /// # Errors
-/// Everything that is wrong, in the order of its lines.
+/// Everything that is wrong, in the order of files and lines.
 pub fn read(path: Option<&Path>, never_touch: &[PathBuf]) -> Result<Config, Vec<ConfigError>> {
-    if let Some(path) = path {
-        // The daemon reads it again on SIGHUP, on the thread that does everything.
-        let file = path.display().to_string();
-        watched::check(path, never_touch)
-            .map_err(|watched| vec![ConfigError { file, at: None, text: watched.to_string() }])?;
-    }
-    path.map_or_else(Config::compiled_in, Config::load)
+    let Some(path) = path else {
+        let mut config = Config::compiled_in()?;
+        config.notices.extend(conf_d::without_configuration(Path::new(INSTALLED), never_touch));
+        return Ok(config);
+    };
+    // The daemon reads it again on SIGHUP, on the thread that does everything.
+    let file = path.display().to_string();
+    let error = |text| vec![ConfigError { file: file.clone(), at: None, text }];
+    watched::check(path, never_touch).map_err(|watched| error(watched.to_string()))?;
+    let bytes = read_file(path, |_| Ok(())).map_err(error)?;
+    let mut texts = vec![Text::new(file.clone(), bytes).map_err(|error| vec![error])?];
+    let mut notices = Vec::new();
+    texts.extend(conf_d::read_beside(path, never_touch, &mut notices).map_err(|error| vec![error])?);
+    let config = Config::parse_all(&texts, &Known::to_this_program())?;
+    notices.extend(config.notices);
+    Ok(Config { notices, ..config })
 }
 
-fn parse(text: &str, known: &Known<'_>) -> Result<Config, Vec<Problem>> {
-    let Some(tree) = node::parse(text)?.filter(|tree| !matches!(tree.value, Value::Null)) else {
+/// The content of a file, and the file's name in errors.
+struct Text {
+    name: String,
+    text: String,
+}
+
+impl Text {
+    fn new(name: String, bytes: Vec<u8>) -> Result<Self, ConfigError> {
+        match String::from_utf8(bytes) {
+            Ok(text) => Ok(Self { name, text }),
+            Err(bad) => {
+                let valid = bad.utf8_error().valid_up_to();
+                let at = end_of(&String::from_utf8_lossy(bad.as_bytes().get(..valid).unwrap_or_default()));
+                let text = "this byte is not UTF-8; save the file as UTF-8".to_owned();
+                Err(ConfigError { file: name, at: Some(at), text })
+            }
+        }
+    }
+}
+
+fn parse(texts: &[Text], known: &Known<'_>) -> Result<Config, Vec<Problem>> {
+    let (mut trees, mut problems) = (Vec::new(), Vec::new());
+    for (file, Text { text, .. }) in texts.iter().enumerate() {
+        match node::parse(text, file) {
+            Ok(Some(tree)) => trees.push(tree),
+            Ok(None) => {}
+            Err(wrong) => problems.extend(wrong),
+        }
+    }
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    let defaults = CompiledIn::read()?;
+    let files: Vec<_> = texts.iter().map(|text| text.name.clone()).collect();
+    let mut reader = Reader::new(known, files.clone());
+    let mut trees = trees.into_iter().peekable();
+    let is_first = |tree: &Node| tree.at.file == 0 && !matches!(tree.value, Value::Null);
+    let Some(tree) = trees.next_if(is_first) else {
         let text = "there is nothing in this file; write at least `{}`, which takes every default";
         return Err(vec![Problem::new(Position::START, text)]);
     };
-    let defaults = CompiledIn::read()?;
-    let mut reader = Reader::new(known);
-    match native::read(&mut reader, tree, &defaults) {
-        Some(config) if reader.problems.is_empty() => Ok(Config { notices: reader.notices, ..config }),
+    match native::read(&mut reader, tree, trees.collect(), &defaults) {
+        Some(config) if reader.problems.is_empty() => Ok(Config { notices: reader.notices, files, ..config }),
         _ => Err(reader.problems),
     }
 }
@@ -177,7 +217,7 @@ struct CompiledIn(Vec<Entry>);
 
 impl CompiledIn {
     fn read() -> Result<Self, Vec<Problem>> {
-        match node::parse(COMPILED_IN)?.map(|tree| tree.value) {
+        match node::parse(COMPILED_IN, usize::MAX)?.map(|tree| tree.value) {
             Some(Value::Map(entries)) => Ok(Self(entries)),
             _ => Ok(Self(Vec::new())),
         }
@@ -188,7 +228,8 @@ impl CompiledIn {
     }
 }
 
-fn read_file(path: &Path) -> Result<Vec<u8>, String> {
+/// Reads a regular file that `refuse` does not object to.
+fn read_file(path: &Path, refuse: impl Fn(&fs::Metadata) -> Result<(), String>) -> Result<Vec<u8>, String> {
     let cannot = |error: std::io::Error| format!("cannot be read: {error}; check the path and its permissions");
     let about = fs::metadata(path).map_err(cannot)?;
     if about.is_dir() {
@@ -198,7 +239,9 @@ fn read_file(path: &Path) -> Result<Vec<u8>, String> {
         return Err("is not a regular file; name a file".to_owned());
     }
     let mut bytes = Vec::new();
-    fs::File::open(path).map_err(cannot)?.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(cannot)?;
+    let file = fs::File::open(path).map_err(cannot)?;
+    refuse(&file.metadata().map_err(cannot)?)?;
+    file.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(cannot)?;
     if bytes.len() as u64 > MAX_FILE {
         return Err(format!("is larger than {} KiB; no configuration is, so name the right file", MAX_FILE >> 10));
     }
@@ -208,5 +251,5 @@ fn read_file(path: &Path) -> Result<Vec<u8>, String> {
 /// The place just after a text.
 fn end_of(text: &str) -> Position {
     let last = text.rsplit('\n').next().unwrap_or_default();
-    Position { line: text.matches('\n').count() + 1, column: last.chars().count() + 1 }
+    Position { file: 0, line: text.matches('\n').count() + 1, column: last.chars().count() + 1 }
 }

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use super::{
-    CompiledIn, Config, EvidenceLimits, FlightRecorder, Retention, actions, aod,
+    CompiledIn, Config, EvidenceLimits, FlightRecorder, Retention, actions, aod, conf_d,
     node::{Entry, Node, Position, Value},
     observe, publish,
     reader::{Range, Reader, find, quoted},
@@ -37,16 +37,21 @@ const TOP_KEYS: [&str; 18] = [
 const SECTIONS: [&str; 10] =
     ["probes", "snapshot", "summaries", "evidence", "cleanup", "recorder", "audit", "prometheus", "otlp", "webhook"];
 
-/// Reads a file's tree. `None` only if the reader has noted a problem.
-pub fn read(reader: &mut Reader<'_>, tree: Node, defaults: &CompiledIn) -> Option<Config> {
+/// Reads a file's tree, and those that are laid over it. `None` only if the reader has noted a problem.
+pub fn read(reader: &mut Reader<'_>, tree: Node, over: Vec<Node>, defaults: &CompiledIn) -> Option<Config> {
     let Value::Map(entries) = tree.value else {
         reader.refuse(tree.at, "a configuration is keys with values; write `key: value`, one a line");
         return None;
     };
     let own = aod::to_native(reader, entries);
-    reader.only_keys(&own, &TOP_KEYS, &aod::TOP_KEYS);
-    let output_dir_at = find(&own, "output_dir").map(|entry| entry.value.at);
-    let all = Section { at: tree.at, entries: &with_defaults(defaults.entries(), own) };
+    let mut all = with_defaults(defaults.entries(), own);
+    if !over.is_empty() {
+        over.into_iter().for_each(|tree| conf_d::lay_over(reader, &mut all, tree));
+        all = with_defaults(defaults.entries(), all); // For what was removed.
+    }
+    reader.only_keys(&all, &TOP_KEYS, &aod::TOP_KEYS);
+    let output_dir_at = find(&all, "output_dir").map(|entry| entry.value.at).filter(|at| at.file != usize::MAX);
+    let all = Section { at: tree.at, entries: &all };
 
     let custom = all.get(reader, "custom_actions").and_then(|entry| reader.map("`custom_actions`", &entry.value));
     let custom = custom.unwrap_or_default();
@@ -109,6 +114,7 @@ pub fn read(reader: &mut Reader<'_>, tree: Node, defaults: &CompiledIn) -> Optio
         otlp: otlp?,
         webhook: webhook?,
         on_incident: on_incident?,
+        files: Vec::new(),
         notices: Vec::new(),
     })
 }

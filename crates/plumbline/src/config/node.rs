@@ -7,9 +7,11 @@ use serde_saphyr::granit_parser::{self, ErrorKind, Event, Marker, Parser, Scalar
 
 use super::reader::quoted;
 
-/// A place in the text; both count from 1, columns in characters.
+/// A place in a text; line and column count from 1, columns in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
+    /// Which of the files that are read together: an index.
+    pub file: usize,
     /// Line.
     pub line: usize,
     /// Column.
@@ -18,12 +20,10 @@ pub struct Position {
 
 impl Position {
     /// Where a text begins.
-    pub const START: Self = Self { line: 1, column: 1 };
-}
+    pub const START: Self = Self { file: 0, line: 1, column: 1 };
 
-impl From<Marker> for Position {
-    fn from(marker: Marker) -> Self {
-        Self { line: marker.line(), column: marker.col() + 1 }
+    fn of(marker: Marker, file: usize) -> Self {
+        Self { file, line: marker.line(), column: marker.col() + 1 }
     }
 }
 
@@ -81,20 +81,20 @@ pub struct Entry {
 /// Depth that no configuration needs; bounds recursion over a tree.
 const MAX_DEPTH: usize = 32;
 
-/// Reads one document; `None` if there is nothing in it.
+/// Reads one document; `None` if there is nothing in it. `file`: the index for [`Position::file`].
 ///
 /// # Errors
 /// The first place at which the text is no YAML, or the first key that is given twice.
-pub fn parse(text: &str) -> Result<Option<Node>, Vec<Problem>> {
+pub fn parse(text: &str, file: usize) -> Result<Option<Node>, Vec<Problem>> {
     let options = granit_parser::options! {
         emit_comments: false,
         emit_unresolved_aliases: true,
         flow_nesting_limit: MAX_DEPTH,
         block_nesting_limit: MAX_DEPTH,
     };
-    let mut tree = Tree::default();
+    let mut tree = Tree { file, ..Tree::default() };
     for event in Parser::new_from_str_with_options(text, options) {
-        let outcome = event.map_err(|error| syntax(&error, text)).and_then(|(event, span)| tree.add(event, span));
+        let outcome = event.map_err(|error| syntax(&error, text, file)).and_then(|(event, span)| tree.add(event, span));
         if let Err(problem) = outcome {
             tree.problems.push(problem);
             return Err(tree.problems);
@@ -111,6 +111,7 @@ enum Open {
 
 #[derive(Default)]
 struct Tree {
+    file: usize,
     open: Vec<Open>,
     root: Option<Node>,
     documents: usize,
@@ -119,9 +120,10 @@ struct Tree {
 
 impl Tree {
     fn add(&mut self, event: Event<'_>, span: granit_parser::Span) -> Result<(), Problem> {
-        let at = Position::from(span.start);
+        let at = Position::of(span.start, self.file);
         if let (true, Some(tag)) = (event.tag().is_some(), span.tag_start()) {
-            return Err(Problem::new(tag.into(), "tags are not supported; remove the word that begins with `!`"));
+            let at = Position::of(tag, self.file);
+            return Err(Problem::new(at, "tags are not supported; remove the word that begins with `!`"));
         }
         match event {
             Event::Scalar(text, style, ..) => self.place(Node { at, value: scalar(text.into_owned(), style) }),
@@ -192,12 +194,12 @@ fn scalar(text: String, style: ScalarStyle) -> Value {
 }
 
 /// The parser's own words, and what to do.
-fn syntax(error: &ScanError, text: &str) -> Problem {
+fn syntax(error: &ScanError, text: &str, file: usize) -> Problem {
     use ErrorKind::{
         RecursionLimitExceeded, TabAtBlockScalarStart, TabInBlockIndentation, TabInIndentation, TabInPlainScalar,
         TabNotAllowed, UnclosedFlowCollection, UnclosedQuotedScalar,
     };
-    let mut at = Position::from(*error.marker());
+    let mut at = Position::of(*error.marker(), file);
     let cure = match error.kind() {
         TabNotAllowed | TabInBlockIndentation | TabAtBlockScalarStart | TabInIndentation | TabInPlainScalar => {
             // The parser stops behind the tab.

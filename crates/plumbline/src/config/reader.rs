@@ -31,6 +31,8 @@ impl Range {
 pub struct Reader<'a> {
     /// The names that exist.
     pub known: &'a Known<'a>,
+    /// The names of the files that are read together, by [`Position::file`].
+    pub files: Vec<String>,
     /// The names of the actions that the configuration itself defines.
     pub custom_actions: Vec<String>,
     /// What is wrong.
@@ -41,13 +43,21 @@ pub struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// Nothing read yet.
-    pub fn new(known: &'a Known<'a>) -> Self {
-        Self { known, custom_actions: Vec::new(), problems: Vec::new(), notices: Vec::new() }
+    pub fn new(known: &'a Known<'a>, files: Vec<String>) -> Self {
+        Self { known, files, custom_actions: Vec::new(), problems: Vec::new(), notices: Vec::new() }
     }
 
     /// Notes a problem.
     pub fn refuse(&mut self, at: Position, text: impl Into<String>) {
         self.problems.push(Problem::new(at, text));
+    }
+
+    /// A place in words, beside one that names its own file: `line 5`, or `line 5 of FILE`.
+    pub fn place(&self, at: Position, beside: Position) -> String {
+        match self.files.get(at.file).filter(|_| at.file != beside.file) {
+            Some(file) => format!("line {} of {}", at.line, printable(file.as_bytes())),
+            None => format!("line {}", at.line),
+        }
     }
 
     /// Notes something worth knowing, once.

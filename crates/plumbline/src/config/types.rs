@@ -63,6 +63,8 @@ pub struct Config {
     pub webhook: Option<Webhook>,
     /// The program that is run for each incident, and its arguments; empty: none.
     pub on_incident: Vec<String>,
+    /// The files that were read, in this order; none for the compiled-in configuration.
+    pub files: Vec<String>,
     /// What the operator should know, one line each; not errors.
     pub notices: Vec<String>,
 }

@@ -18,17 +18,17 @@ fn file(content: &[u8]) -> Vec<String> {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("f.yaml");
     fs::write(&path, content).expect("written");
-    printed(&Config::load(&path).expect_err("refused"), &dir)
+    printed(&read(Some(&path), &[]).expect_err("refused"), &dir)
 }
 
 #[test]
 fn a_file_that_is_none() {
     let dir = tempfile::tempdir().expect("a directory");
-    let load = |name: &str| printed(&Config::load(&dir.path().join(name)).expect_err("refused"), &dir);
+    let load = |name: &str| printed(&read(Some(&dir.path().join(name)), &[]).expect_err("refused"), &dir);
     let missing = "No such file or directory (os error 2); check the path and its permissions";
     assert_eq!(load("missing.yaml"), [format!("DIR/missing.yaml: cannot be read: {missing}")]);
     assert_eq!(load(""), ["DIR/: is a directory; name the file in it"]);
-    let device = Config::load(Path::new("/dev/null")).expect_err("refused");
+    let device = read(Some(Path::new("/dev/null")), &[]).expect_err("refused");
     assert_eq!(device[0].to_string(), "/dev/null: is not a regular file; name a file");
 }
 
@@ -43,12 +43,12 @@ fn bytes_that_are_no_text() {
     largest[(1 << 20) - 3..].copy_from_slice(b"\n{}");
     let dir = tempfile::tempdir().expect("a directory");
     fs::write(dir.path().join("f"), largest).expect("written");
-    Config::load(&dir.path().join("f")).expect("just small enough");
+    read(Some(&dir.path().join("f")), &[]).expect("just small enough");
 }
 
 #[test]
 fn a_hostile_file_name_is_spelled_out() {
-    let error = Config::load(Path::new("/nowhere/\u{1b}[31m\n.yaml")).expect_err("missing");
+    let error = read(Some(Path::new("/nowhere/\u{1b}[31m\n.yaml")), &[]).expect_err("missing");
     assert!(error[0].to_string().starts_with("/nowhere/\\x1b[31m\\x0a.yaml: cannot be read"), "{}", error[0]);
 }
 

@@ -2,6 +2,7 @@
 
 mod aod;
 mod compiled_in;
+mod conf_d;
 mod files;
 mod modes;
 mod observe;
