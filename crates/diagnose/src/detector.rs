@@ -22,6 +22,11 @@ pub trait Detector: Send {
     /// The anomaly, if the window breaks the rule.
     fn detect(&self, window: &Window) -> Option<Anomaly>;
 
+    /// What the rule could not do, in words, to be logged. Returned once, by the first call after it happened.
+    fn fault(&mut self) -> Option<String> {
+        None
+    }
+
     /// The window's observation in words; also used for many windows merged into one.
     fn observed(&self, window: &Window) -> String;
 }

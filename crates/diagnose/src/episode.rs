@@ -69,6 +69,11 @@ impl RuleState {
         self.rule.histograms_needed()
     }
 
+    /// What the rule could not do, once: see [`Detector::fault`].
+    pub fn fault(&mut self) -> Option<String> {
+        self.rule.fault()
+    }
+
     /// Takes a drained event, if the rule counts it.
     pub fn see(&mut self, event: &Event, long_term: &LongTerm) {
         if self.rule.counts(event, long_term) {

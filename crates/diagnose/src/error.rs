@@ -90,7 +90,7 @@ impl Codes {
     }
 
     /// Whether the failure of this event counts.
-    fn count(&self, event: &Event) -> bool {
+    pub(crate) fn count(&self, event: &Event) -> bool {
         match self {
             Self::Only(codes) => codes.iter().any(|code| event.ended_with(*code)),
             Self::AllBut(codes) => !codes.iter().any(|code| event.ended_with(*code)),

@@ -11,6 +11,7 @@ pub mod connection;
 mod detector;
 mod episode;
 pub mod error;
+pub mod expression;
 pub mod latency;
 pub mod long_term;
 mod meanwhile;

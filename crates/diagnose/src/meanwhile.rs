@@ -4,6 +4,8 @@ use std::collections::{BTreeSet, HashMap};
 
 use model::{Event, Histogram, MountKey, Nanos, Operation};
 
+use crate::long_term::Sketch;
+
 /// The operations of one kind on one mount that finished in an interval.
 #[derive(Debug, Clone)]
 pub struct Finished {
@@ -27,11 +29,19 @@ pub struct Meanwhile<'a> {
     pub label: &'a dyn Fn(MountKey) -> String,
     /// Returns the normal round-trip time to a mount's server, nanoseconds; `None` if it is not known.
     pub round_trip: &'a dyn Fn(MountKey) -> Option<u64>,
+    /// Returns how long such operations take normally, see [`crate::long_term::LongTerm::usual`].
+    pub usual: &'a dyn Fn(&[&Finished]) -> Option<Sketch>,
 }
 
 impl Default for Meanwhile<'_> {
     fn default() -> Self {
-        Self { finished: &[], recorded: &|_| Vec::new(), label: &|_| "-".to_owned(), round_trip: &|_| None }
+        Self {
+            finished: &[],
+            recorded: &|_| Vec::new(),
+            label: &|_| "-".to_owned(),
+            round_trip: &|_| None,
+            usual: &|_| None,
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use std::{
 
 use model::{Event, Histogram, Level, MountKey, Nanos, Operation, Protocol};
 
-use crate::units::nanos;
+use crate::{Finished, units::nanos};
 pub use sketch::Sketch;
 
 /// How often the caller should learn a sample: a period.
@@ -183,7 +183,7 @@ impl LongTerm {
         let kind = self.kind(event)?;
         let count = kind.duration.count();
         let median = |sketch: &Sketch| sketch.quantile(0.5).unwrap_or(0);
-        (count >= LEAST_OPERATIONS && kind.periods >= LEAST_PERIODS).then(|| Normal {
+        kind.is_known().then(|| Normal {
             count: count as u64,
             duration: median(&kind.duration),
             queue: median(&kind.queue),
@@ -192,6 +192,28 @@ impl LongTerm {
             // The flight recorder counts this part as delivery.
             rest: 0,
         })
+    }
+
+    /// How long such operations take normally: on each mount, those of the same operation and the same sizes. `None` if that is not
+    /// known of more than half of them.
+    pub fn usual(&self, finished: &[&Finished]) -> Option<Sketch> {
+        let (mut usual, mut all, mut known) = (Sketch::default(), 0, 0);
+        for Finished { operation, mount, histogram } in finished {
+            let Some(place) = self.place(*mount) else {
+                all += histogram.count;
+                continue;
+            };
+            let without_bytes = histogram.count.saturating_sub(histogram.sizes.iter().sum());
+            for (size, count) in (0..).zip(std::iter::once(without_bytes).chain(histogram.sizes)) {
+                all += count;
+                let kind = place.kinds.get(&(*operation, size)).filter(|kind| count > 0 && kind.is_known());
+                if let Some(kind) = kind {
+                    known += count;
+                    usual.add_all(&kind.duration, count);
+                }
+            }
+        }
+        (known > all / 2).then_some(usual)
     }
 
     /// The 90th percentile of durations of this operation's kind on its mount, nanoseconds; `None` if it was learned
@@ -264,6 +286,13 @@ impl LongTerm {
         for (_, name, of) in all.into_iter().rev().take(excess) {
             self.places.get_mut(&name).and_then(|place| place.kinds.remove(&of));
         }
+    }
+}
+
+impl Kind {
+    /// Whether a verdict may rest on it.
+    fn is_known(&self) -> bool {
+        self.duration.count() >= LEAST_OPERATIONS && self.periods >= LEAST_PERIODS
     }
 }
 

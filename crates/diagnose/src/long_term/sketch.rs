@@ -41,6 +41,12 @@ impl Sketch {
         }
     }
 
+    /// Adds another sketch, as if it had `count` times.
+    pub(super) fn add_all(&mut self, other: &Self, count: u64) {
+        let part = count as f32 / other.count().max(LEAST);
+        other.0.iter().for_each(|(bucket, of)| self.add_to(*bucket, of * part));
+    }
+
     /// Multiplies all counts by `part`, 0 to 1.
     pub fn fade(&mut self, part: f32) {
         self.0.retain_mut(|(_, count)| {
@@ -52,6 +58,17 @@ impl Sketch {
     /// The sum of all counts, which fading has reduced.
     pub fn count(&self) -> f32 {
         self.0.iter().map(|(_, count)| count).sum()
+    }
+
+    /// The average of the times, nanoseconds, as if each were in the middle of its bucket; `None` if there are no times.
+    pub fn mean(&self) -> Option<f64> {
+        let middle = |bucket: u8| {
+            let ends = [usize::from(bucket), usize::from(bucket) + 1].map(|end| Histogram::lower_bound(end) as f64);
+            f64::midpoint(ends[0], ends[1])
+        };
+        let sum: f64 = self.0.iter().map(|(bucket, count)| middle(*bucket) * f64::from(*count)).sum();
+        let count = f64::from(self.count());
+        (count > 0.0).then(|| sum / count)
     }
 
     /// The quantile `share` (0 to 1) of the times, nanoseconds, interpolated in its bucket; `None` if there are no

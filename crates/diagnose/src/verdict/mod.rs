@@ -76,6 +76,9 @@ pub fn judge(kind: &str, events: &[Event], around: &[Event], long_term: &LongTer
         crate::error::KIND => failure::of_errors(events, around),
         crate::stall::KIND => failure::of_stalls(events, around, long_term),
         crate::connection::KIND => connection::of_happenings(events, around),
+        crate::expression::KIND if !events.is_empty() && events.iter().all(|event| event.flags.failed) => {
+            failure::of_errors(events, around)
+        }
         // All other kinds are about slow operations.
         _ => verdict(events, around, long_term),
     }

@@ -198,8 +198,7 @@ fn parse(texts: &[Text], known: &Known<'_>) -> Result<Config, Vec<Problem>> {
         return Err(problems);
     }
     let defaults = CompiledIn::read()?;
-    let files: Vec<_> = texts.iter().map(|text| text.name.clone()).collect();
-    let mut reader = Reader::new(known, files.clone());
+    let mut reader = Reader::new(known, texts);
     let mut trees = trees.into_iter().peekable();
     let is_first = |tree: &Node| tree.at.file == 0 && !matches!(tree.value, Value::Null);
     let Some(tree) = trees.next_if(is_first) else {
@@ -207,7 +206,10 @@ fn parse(texts: &[Text], known: &Known<'_>) -> Result<Config, Vec<Problem>> {
         return Err(vec![Problem::new(Position::START, text)]);
     };
     match native::read(&mut reader, tree, trees.collect(), &defaults) {
-        Some(config) if reader.problems.is_empty() => Ok(Config { notices: reader.notices, files, ..config }),
+        Some(config) if reader.problems.is_empty() => {
+            let files = texts.iter().map(|text| text.name.clone()).collect();
+            Ok(Config { notices: reader.notices, files, ..config })
+        }
         _ => Err(reader.problems),
     }
 }

@@ -216,3 +216,42 @@ fn syntax(error: &ScanError, text: &str, file: usize) -> Problem {
     let what = model::text::printable(error.info().as_bytes());
     Problem::new(at, format!("this is not YAML: {what}; {cure}"))
 }
+
+/// The place of the byte `offset` of a value's text in a file; `at` is where the value stands. White space of the two may differ, as YAML
+/// folds it. If the file has other words there, as with escapes in quotes, that is `at`.
+pub fn place_in(file: &str, at: Position, text: &str, offset: usize) -> Position {
+    let (before, after) = text.split_at_checked(offset).unwrap_or((text, ""));
+    let mut place = at;
+    let start = file.split_inclusive('\n').take(at.line.saturating_sub(1)).map(str::len).sum::<usize>();
+    let line = file.get(start..).unwrap_or_default();
+    let mut rest = line.chars().skip(at.column.saturating_sub(1)).peekable();
+    let step = |place: &mut Position, sign: char| match sign {
+        '\n' => (place.line, place.column) = (place.line + 1, 1),
+        _ => place.column += 1,
+    };
+    match rest.peek() {
+        Some('\'' | '"') => rest.next().into_iter().for_each(|sign| step(&mut place, sign)),
+        // A block: it begins in the next line.
+        Some('|' | '>') => {
+            while let Some(sign) = rest.next_if(|sign| *sign != '\n') {
+                step(&mut place, sign);
+            }
+        }
+        _ => {}
+    }
+    for wanted in before.chars().filter(|sign| !sign.is_whitespace()).map(Some).chain([None]) {
+        while let Some(space) =
+            rest.next_if(|sign| sign.is_whitespace() && !(wanted.is_none() && after.is_empty() && *sign == '\n'))
+        {
+            step(&mut place, space);
+        }
+        match (wanted, rest.peek()) {
+            (None, _) => {}
+            (Some(wanted), Some(sign)) if *sign == wanted => {
+                rest.next().into_iter().for_each(|sign| step(&mut place, sign))
+            }
+            _ => return at,
+        }
+    }
+    place
+}

@@ -5,8 +5,8 @@ use std::{ops::RangeInclusive, time::Duration};
 use model::text::printable;
 
 use super::{
-    Known,
-    node::{Entry, Node, Position, Problem, Value},
+    Known, Text,
+    node::{self, Entry, Node, Position, Problem, Value},
 };
 
 /// The range of a number, and what it counts.
@@ -31,8 +31,8 @@ impl Range {
 pub struct Reader<'a> {
     /// The names that exist.
     pub known: &'a Known<'a>,
-    /// The names of the files that are read together, by [`Position::file`].
-    pub files: Vec<String>,
+    /// The files that are read together, by [`Position::file`].
+    texts: &'a [Text],
     /// The names of the actions that the configuration itself defines.
     pub custom_actions: Vec<String>,
     /// What is wrong.
@@ -43,8 +43,8 @@ pub struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// Nothing read yet.
-    pub fn new(known: &'a Known<'a>, files: Vec<String>) -> Self {
-        Self { known, files, custom_actions: Vec::new(), problems: Vec::new(), notices: Vec::new() }
+    pub fn new(known: &'a Known<'a>, texts: &'a [Text]) -> Self {
+        Self { known, texts, custom_actions: Vec::new(), problems: Vec::new(), notices: Vec::new() }
     }
 
     /// Notes a problem.
@@ -54,10 +54,17 @@ impl<'a> Reader<'a> {
 
     /// A place in words, beside one that names its own file: `line 5`, or `line 5 of FILE`.
     pub fn place(&self, at: Position, beside: Position) -> String {
-        match self.files.get(at.file).filter(|_| at.file != beside.file) {
-            Some(file) => format!("line {} of {}", at.line, printable(file.as_bytes())),
+        match self.texts.get(at.file).filter(|_| at.file != beside.file) {
+            Some(Text { name, .. }) => format!("line {} of {}", at.line, printable(name.as_bytes())),
             None => format!("line {}", at.line),
         }
+    }
+
+    /// The place of the byte `offset` of a value's text, as far as the file can tell: YAML may have folded the text, or have put it into
+    /// quotes with escapes. Then it is where the value begins.
+    pub fn place_in(&self, node: &Node, text: &str, offset: usize) -> Position {
+        let file = self.texts.get(node.at.file).map_or("", |file| &file.text);
+        node::place_in(file, node.at, text, offset)
     }
 
     /// Notes something worth knowing, once.

@@ -3,6 +3,7 @@
 mod baseline;
 mod connections;
 mod errors;
+mod expression;
 mod latency;
 mod stalls;
 mod throughput;
@@ -48,13 +49,14 @@ pub struct Kind {
 }
 
 /// Every kind. `sockconn` is AOD's word.
-static KINDS: [Kind; 7] = [
+static KINDS: [Kind; 8] = [
     latency::KIND,
     errors::KIND,
     stalls::KIND,
     connections::KIND,
     baseline::KIND,
     throughput::KIND,
+    expression::KIND,
     Kind { word: "sockconn", ..connections::KIND },
 ];
 

@@ -6,7 +6,7 @@ use std::{
     rc::Rc,
 };
 
-use diagnose::{Episode, baseline, latency, stall, throughput};
+use diagnose::{Episode, baseline, expression, latency, stall, throughput};
 use model::{Incident, Level, MountKey, Nanos};
 use probes::Recorder;
 
@@ -86,8 +86,9 @@ impl Open {
     fn covers(&self, other: &Self) -> bool {
         let (Some((probe, told)), Some((of, kind))) = (&self.about, &other.about) else { return false };
         let waits = |kind: &str| kind == stall::KIND || tells(stall::KIND, kind);
-        // A call that fails is none for being below a share that is slow.
-        let below = self.depth == Depth::Protocol && other.depth == Depth::Local && (waits(kind) || told == kind);
+        // A call that fails is none for being below a share that is slow. No two expressions of the operator's are alike.
+        let is_alike = waits(kind) || told == kind && kind != expression::KIND;
+        let below = self.depth == Depth::Protocol && other.depth == Depth::Local && is_alike;
         let same = probe == of && tells(told, kind);
         // One connection serves all mounts of a server.
         let broken = match (self.depth, other.depth) {

@@ -158,6 +158,7 @@ impl Detection {
             recorded: &|since| source.recorded_since(since),
             label: &|key| source.mount(key).label().to_owned(),
             round_trip: &|key| self.long_term.round_trip(key),
+            usual: &|finished| self.long_term.usual(finished),
         };
         self.rules.close(source, |probe| lost.get(probe).copied().unwrap_or(0), &meanwhile)
     }

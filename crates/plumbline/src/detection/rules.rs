@@ -101,6 +101,12 @@ impl Rules {
             let own = finished.get(&index).map(Vec::as_slice);
             let finished = if rule.is_scoped { own.unwrap_or_default() } else { meanwhile.finished };
             changes.extend(rule.watch.close(now, dropped, &Meanwhile { finished, ..*meanwhile }, sequence));
+            if let Some(fault) = rule.watch.fault() {
+                tracing::warn!(
+                    "the rule {}: {fault}; such a result does not count, and is told once",
+                    rule.configured.rule.name()
+                );
+            }
         }
         changes
     }

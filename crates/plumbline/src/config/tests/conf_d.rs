@@ -12,7 +12,7 @@ use super::{
     super::{Config, ConfigError, check, conf_d::without_configuration, read},
     ms, of_kind,
 };
-use diagnose::{connection::ConnectionRule, latency::LatencyRule, rule::Rule};
+use diagnose::{connection::ConnectionRule, latency::LatencyRule};
 
 const MAIN: &str = "watch_interval_sec: 2\nanomalies:\n  slow: {type: latency, probe: smb, mode: trackonly, \
                     track_commands: [SMB2_READ], only: {mount: /a}}\n  lost: {type: connection}\n";

@@ -3,6 +3,7 @@
 mod aod;
 mod compiled_in;
 mod conf_d;
+mod expression;
 mod files;
 mod modes;
 mod observe;

@@ -112,6 +112,10 @@ mod tests {
             ("fio (4711): READ of 64 KiB", "name-1 (4711): READ of 64 KiB"),
             ("READ on /mnt/a share: median 5 ms", "READ on name-2: median 5 ms"),
             ("The server 10.0.0.1:445 answered EIO.", "The server text-1 answered EIO."),
+            (
+                "p99 > 3 * normal.p99 && errors > 0, for 2 windows in a row",
+                "p99 > 3 * normal.p99 && errors > 0, for 2 windows in a row",
+            ),
             ("srv srv2 /home/secret fe80::1", "name-3 text-1 text-2 text-3"),
         ] {
             assert_eq!(redacted(text), expected);
