@@ -3,6 +3,8 @@
 //! It is serialised only where it leaves the program. Fields of a file from another version or another program that
 //! cannot be read get their defaults.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -65,6 +67,9 @@ pub struct Incident {
     /// The slowest system calls whose operations below are known.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<CallLine<'static>>,
+    /// What actions of the operator's own said of it, by key: a few dozen at most.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
     /// The host that observed it.
     #[serde(deserialize_with = "lenient")]
     pub host: Host,
@@ -304,6 +309,7 @@ mod tests {
                 ..Ranking::default()
             },
             calls: vec![CallLine::default()],
+            labels: [("ticket".to_owned(), "4711".to_owned())].into(),
             closed: true,
             ..Incident::default()
         };

@@ -10,6 +10,9 @@ use super::{
 /// AOD's captures: they take arguments, and this version does not run them yet.
 const CAPTURES: [&str; 2] = ["tcpdump", "trace-cmd"];
 
+/// The memory of each process of an operator's own action, bytes: enough for an interpreter. The unit's limit is for all together.
+const DEFAULT_MEMORY: u64 = 256 << 20;
+
 /// A list of names; or AOD's map, in which a capture has its arguments.
 pub fn read(reader: &mut Reader<'_>, entry: &Entry) -> Vec<ActionSpec> {
     let mut actions: Vec<ActionSpec> = Vec::new();
@@ -80,7 +83,7 @@ fn custom_action(reader: &mut Reader<'_>, entry: &Entry, defaults: Option<&Evide
     if reader.known.actions.contains(&name) || CAPTURES.contains(&name) {
         reader.refuse(entry.at, format!("`{name}` is an action already; give yours another name"));
     }
-    let entries = reader.section(entry, &["command", "timeout_sec", "max_kb"])?;
+    let entries = reader.section(entry, &["command", "timeout_sec", "max_kb", "max_memory_mb"])?;
     let Some(command_entry) = find(entries, "command") else {
         reader.refuse(
             entry.at,
@@ -101,7 +104,12 @@ fn custom_action(reader: &mut Reader<'_>, entry: &Entry, defaults: Option<&Evide
         Some(entry) => kilobytes(reader, entry),
         None => defaults.map(|defaults| defaults.max_bytes),
     };
-    Some(CustomAction { name: name.to_owned(), command, timeout: timeout?, max_bytes: max_bytes? })
+    let max_memory = match find(entries, "max_memory_mb") {
+        Some(entry) => reader.whole(entry, 1..=65_536).map(|mb| u64::from(mb) << 20),
+        None => Some(DEFAULT_MEMORY),
+    };
+    let (timeout, max_bytes, max_memory) = (timeout?, max_bytes?, max_memory?);
+    Some(CustomAction { name: name.to_owned(), command, timeout, max_bytes, max_memory })
 }
 
 /// A name for a rule or an action: it becomes part of labels and file names.

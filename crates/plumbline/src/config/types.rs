@@ -128,6 +128,8 @@ pub struct CustomAction {
     pub timeout: Duration,
     /// Output limit: 1 KiB to 64 MiB.
     pub max_bytes: u64,
+    /// The memory that each of its processes may take, bytes: 1 MiB to 64 GiB.
+    pub max_memory: u64,
 }
 
 /// Limits of collecting.
@@ -260,9 +262,9 @@ impl Config {
             if let Some(custom) = self.custom_actions.iter().find(|custom| custom.name == spec.name) {
                 let limits = Some((custom.timeout, custom.max_bytes));
                 let (name, args) = (spec.name.clone(), custom.command.clone());
-                return Some(evidence::ActionSpec { name, args, limits });
+                return Some(evidence::ActionSpec { name, args, limits, memory: custom.max_memory });
             }
-            let spec = evidence::ActionSpec { name: spec.name.clone(), args: vec![], limits: None };
+            let spec = evidence::ActionSpec { name: spec.name.clone(), args: vec![], limits: None, memory: 0 };
             built_in(&spec.name).then_some(spec)
         };
         names.iter().filter_map(resolve).collect()

@@ -150,9 +150,9 @@ impl Daemon {
         let audited = self.setup.config.audit;
         logging::deletions(&done.sweep, audited);
         let (id, line) = match &done.outcome {
-            Outcome::Written { id, path, .. } => {
+            Outcome::Written { id, path, labels, .. } => {
                 logging::written(&done.outcome, audited);
-                self.detection.written(id);
+                self.detection.written(id, labels);
                 (id, format!("bundle {}", path.display()))
             }
             Outcome::Lost { id, cause, message } => {

@@ -40,7 +40,7 @@ pub fn lost(id: &str, cause: &str, message: &str, audited: bool) {
 
 /// Logs that a bundle is on disk.
 pub fn written(outcome: &Outcome, audited: bool) {
-    let Outcome::Written { id, path, bytes, seconds, actions_failed } = outcome else { return };
+    let Outcome::Written { id, path, bytes, seconds, actions_failed, .. } = outcome else { return };
     let failed = match actions_failed {
         0 => String::new(),
         1 => ", 1 action failed".into(),

@@ -20,7 +20,7 @@ use super::{
     recent::{Known, Recent},
 };
 use crate::{
-    evidence::{Attachment, Scope, ScopedMount},
+    evidence::{Attachment, Labels, Scope, ScopedMount},
     io::jobs,
     page,
     source::EventSource,
@@ -43,6 +43,8 @@ pub struct Facts<'a> {
     pub losses: Losses,
     /// What higher layers saw of it.
     pub also: Vec<String>,
+    /// As far as they are known: its bundle has them all.
+    pub labels: Labels,
     pub closed: bool,
 }
 
@@ -88,6 +90,7 @@ pub fn describe(source: &dyn EventSource, facts: Facts<'_>) -> Incident {
         calls: slowest_calls(source, clock, &facts),
         losses: facts.losses,
         also: facts.also,
+        labels: facts.labels,
         host: source.host(),
     }
 }

@@ -14,7 +14,10 @@ use super::{
     Children, Detection, chains, describe,
     rules::{Change, ChangeExt, Rules},
 };
-use crate::{evidence::Id, source::EventSource};
+use crate::{
+    evidence::{Id, Labels},
+    source::EventSource,
+};
 
 /// The layers that probes see, the one that knows most first.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,6 +53,8 @@ pub struct Open {
     shadow: Option<u64>,
     /// What other rules saw of it: the rule, and its last words.
     also: BTreeMap<String, String>,
+    /// What its bundle has of actions of the operator's own.
+    labels: Labels,
 }
 
 /// An incident that has begun, goes on or is over.
@@ -234,6 +239,7 @@ impl Detection {
             recorder: &recorder,
             losses: source.losses(),
             also,
+            labels: open.map(|open| open.labels.clone()).unwrap_or_default(),
             closed: change.closed(),
         };
         let described = describe::describe(source, facts);
@@ -268,10 +274,11 @@ impl Detection {
         shown(&self.rules, &self.open).map(|episode| (episode.id, mounts(episode.id))).collect()
     }
 
-    /// The bundle of this name is on disk.
-    pub fn written(&mut self, id: &Id) {
+    /// The bundle of this name is on disk, with these labels.
+    pub fn written(&mut self, id: &Id, labels: &Labels) {
         if let Some(open) = self.of_bundle(id) {
             open.written = true;
+            open.labels.clone_from(labels);
         }
     }
 

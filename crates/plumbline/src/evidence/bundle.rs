@@ -36,11 +36,11 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Begins a bundle for an incident, and writes `incident.json`.
+    /// Begins a bundle; [`Writer::describe`] comes next.
     ///
     /// # Errors
     /// If the temporary file cannot be created or written.
-    pub fn create(store: &Arc<Store>, quota: &Arc<DiskQuota>, id: &Id, incident: &Incident) -> Result<Self> {
+    pub fn create(store: &Arc<Store>, quota: &Arc<DiskQuota>, id: &Id) -> Result<Self> {
         let shown = store.path_of(id);
         let file = store.create_temporary(id).with_context(|| format!("cannot write {}", shown.display()))?;
         let mut encoder = Compressed::new(Claimed::new(file, quota.clone(), u64::MAX), LEVEL)?;
@@ -48,10 +48,17 @@ impl Writer {
         encoder.include_checksum(true)?;
         let begun = u64::try_from(jiff::Timestamp::now().as_second()).unwrap_or(0);
         let tar = Some(tar::Builder::new(encoder));
-        let material = Material::new(incident.clone());
-        let mut writer = Self { tar, store: store.clone(), id: id.clone(), material, begun, committed: false };
-        writer.add_bytes("incident.json", &json(incident)?).context("incident.json")?;
-        Ok(writer)
+        let material = Material::default();
+        Ok(Self { tar, store: store.clone(), id: id.clone(), material, begun, committed: false })
+    }
+
+    /// Writes `incident.json`, which readers expect first.
+    ///
+    /// # Errors
+    /// As [`Writer::add_bytes`].
+    pub fn describe(&mut self, incident: &Incident) -> Result<()> {
+        self.material = Material::new(incident.clone());
+        self.add_bytes("incident.json", &json(incident)?).context("incident.json")
     }
 
     /// Adds a file from memory.

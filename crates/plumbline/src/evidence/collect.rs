@@ -1,20 +1,25 @@
 //! The jobs of the collector's thread: makes a bundle, updates one, or applies retention.
 
 use std::io::{ErrorKind, Read as _};
+use std::iter;
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime};
 
 use anyhow::{Context as _, Result};
 use model::Incident;
 
+use super::actions::is_own;
 use super::bundle::{self, Writer};
 use super::id::Id;
+use super::labels;
 use super::output::{Bounds, Output};
 use super::retention::DiskQuota;
-use super::runner::{Batch, Context, Record, Status, Threads};
+use super::runner::{Batch, Collected, Context, Record, Status, Threads};
 use super::store::Store;
 use super::{Attachment, Outcome, Part, Request, Scope, Settings};
 use crate::page::PAGE;
+use crate::publish::message;
 
 /// The bundle to be updated was never written, or retention has deleted it.
 #[derive(Debug, thiserror::Error)]
@@ -42,23 +47,25 @@ impl Workshop {
     ///
     /// # Errors
     /// If the bundle cannot be written; then no part of it is left.
-    pub fn collect(&self, settings: Arc<Settings>, request: Request) -> Result<Outcome> {
+    pub fn collect(&self, settings: Arc<Settings>, mut request: Request) -> Result<Outcome> {
         let started = Instant::now();
         let store = self.open(&settings, None)?;
-        let mut writer = Writer::create(&store, &self.quota, &request.id, &request.incident)?;
+        let path = store.path_of(&request.id);
+        let mut writer = Writer::create(&store, &self.quota, &request.id)?;
+        let part = Part { rule: String::new(), actions: request.actions, scope: request.scope };
         // The actions start first, since what they examine is changing.
-        let batch = Batch::start(request.actions, "", self.context(settings, request.scope, &store));
+        let begun = self.begin(settings, part, &mut request.incident, &path, &store)?;
+        writer.describe(&request.incident)?;
         self.attach(&mut writer, &store, request.attachments)?;
-        let manifest = add_files(&mut writer, batch)?;
+        let manifest = add_files(&mut writer, begun)?;
         writer.add_bytes(MANIFEST, &bundle::json(&manifest)?).context(MANIFEST)?;
         let bytes = writer.commit(false)?;
-        let actions_failed = failed(&manifest);
-        let path = store.path_of(&request.id);
-        Ok(Outcome::Written { id: request.id, path, bytes, seconds: started.elapsed().as_secs_f64(), actions_failed })
+        let (seconds, labels) = (started.elapsed().as_secs_f64(), request.incident.labels);
+        Ok(Outcome::Written { id: request.id, path, bytes, seconds, actions_failed: failed(&manifest), labels })
     }
 
-    /// Rewrites a bundle with a new `incident.json`, a new page, these attachments, and the part's files; its other files
-    /// stay.
+    /// Rewrites a bundle with a new `incident.json`, a new page, these attachments, and the part's files; its labels and its
+    /// other files stay.
     ///
     /// # Errors
     /// [`Gone`] if the bundle no longer exists; or if it cannot be written: then the old one stays.
@@ -66,26 +73,31 @@ impl Workshop {
         &self,
         settings: Arc<Settings>,
         id: Id,
-        incident: &Incident,
+        mut incident: Incident,
         attachments: Vec<Attachment>,
         part: Option<Part>,
     ) -> Result<Outcome> {
         let started = Instant::now();
         let store = self.open(&settings, Some(&id))?;
         let path = store.path_of(&id);
-        let old = store.open_bundle(&id).map_err(|error| match error.kind() {
-            ErrorKind::NotFound => anyhow::Error::new(Gone).context(format!("cannot update {}", path.display())),
-            _ => anyhow::Error::new(error).context(format!("cannot read {}", path.display())),
-        })?;
+        let open = || {
+            store.open_bundle(&id).map_err(|error| match error.kind() {
+                ErrorKind::NotFound => anyhow::Error::new(Gone).context(format!("cannot update {}", path.display())),
+                _ => anyhow::Error::new(error).context(format!("cannot read {}", path.display())),
+            })
+        };
+        let before = bundle::read_incident(open()?).with_context(|| format!("cannot read {}", path.display()))?;
+        incident.labels = before.labels;
+        let old = open()?;
         let mut replaced: Vec<&str> = attachments.iter().map(|attachment| attachment.name).collect();
         replaced.extend(["incident.json", PAGE]);
-        let mut writer = Writer::create(&store, &self.quota, &id, incident)?;
-        let batch = part
-            .map(|Part { rule, actions, scope }| Batch::start(actions, &rule, self.context(settings, scope, &store)));
+        let mut writer = Writer::create(&store, &self.quota, &id)?;
+        let begun = part.map(|part| self.begin(settings, part, &mut incident, &path, &store)).transpose()?;
+        writer.describe(&incident)?;
         self.attach(&mut writer, &store, attachments)?;
         let mut manifest: Vec<serde_json::Value> = Vec::new();
         bundle::each_entry(old, |name, bytes, content| {
-            if batch.is_some() && name == MANIFEST {
+            if begun.is_some() && name == MANIFEST {
                 manifest = serde_json::from_reader(content.take(MAX_MANIFEST)).context(MANIFEST)?;
             } else if !replaced.contains(&name) {
                 writer.add(&bundle::safe_name(name), bytes, content)?;
@@ -94,8 +106,8 @@ impl Workshop {
         })
         .with_context(|| format!("cannot update {}", path.display()))?;
         let mut actions_failed = 0;
-        if let Some(batch) = batch {
-            let added = add_files(&mut writer, batch)?;
+        if let Some(begun) = begun {
+            let added = add_files(&mut writer, begun)?;
             actions_failed = failed(&added);
             for record in &added {
                 manifest.push(serde_json::to_value(record)?);
@@ -103,12 +115,33 @@ impl Workshop {
             writer.add_bytes(MANIFEST, &bundle::json(&manifest)?).context(MANIFEST)?;
         }
         let bytes = writer.commit(true)?;
-        Ok(Outcome::Written { id, path, bytes, seconds: started.elapsed().as_secs_f64(), actions_failed })
+        let (seconds, labels) = (started.elapsed().as_secs_f64(), incident.labels);
+        Ok(Outcome::Written { id, path, bytes, seconds, actions_failed, labels })
     }
 
-    fn context(&self, settings: Arc<Settings>, scope: Scope, store: &Arc<Store>) -> Context {
+    /// Starts the actions. If commands of the operator's are among them, waits for all: what these say of the incident stands in the bundle's
+    /// first file.
+    fn begin(
+        &self,
+        settings: Arc<Settings>,
+        part: Part,
+        incident: &mut Incident,
+        path: &Path,
+        store: &Arc<Store>,
+    ) -> Result<Begun> {
+        let Part { rule, actions, scope } = part;
+        let may_label = actions.iter().any(is_own);
+        let message = if may_label { message(incident, path)? } else { Vec::new() };
+        let mut batch = Batch::start(actions, &rule, self.context(settings, scope, message, store));
+        let mut ended: Vec<_> = if may_label { iter::from_fn(|| batch.next()).collect() } else { Vec::new() };
+        label(incident, &mut ended);
+        Ok(Begun { ended, batch })
+    }
+
+    fn context(&self, settings: Arc<Settings>, scope: Scope, message: Vec<u8>, store: &Arc<Store>) -> Context {
         Context {
             scope: Arc::new(scope),
+            message: message.into(),
             settings,
             store: store.clone(),
             quota: self.quota.clone(),
@@ -147,16 +180,35 @@ impl Workshop {
     }
 }
 
+/// Actions that were started: those that have ended, and the others.
+struct Begun {
+    ended: Vec<Collected>,
+    batch: Batch,
+}
+
 /// Adds the output of each action. Returns their records.
-fn add_files(writer: &mut Writer, mut batch: Batch) -> Result<Vec<Record>> {
+fn add_files(writer: &mut Writer, begun: Begun) -> Result<Vec<Record>> {
+    let Begun { ended, mut batch } = begun;
     let mut manifest = Vec::new();
-    while let Some((record, spool)) = batch.next() {
+    for Collected { record, spool, .. } in ended.into_iter().chain(iter::from_fn(|| batch.next())) {
         if let (Some(file), Some(spool)) = (&record.file, spool) {
             writer.add_spool(file, spool).with_context(|| file.clone())?;
         }
         manifest.push(record);
     }
     Ok(manifest)
+}
+
+/// Gives the incident the labels that actions have for it. One whose labels are wrong has failed.
+fn label(incident: &mut Incident, collected: &mut [Collected]) {
+    for Collected { record, labels, .. } in collected {
+        if let Err(wrong) = labels::add(&mut incident.labels, labels) {
+            if record.status == Status::Ok {
+                record.status = Status::Failed;
+            }
+            record.error.get_or_insert(wrong);
+        }
+    }
 }
 
 fn failed(manifest: &[Record]) -> usize {

@@ -294,7 +294,7 @@ impl Job {
         match self {
             Self::Collect(request) => workshop.collect(settings, *request),
             Self::Update { id, incident, attachments, part } => {
-                workshop.update(settings, id, &incident, attachments, part)
+                workshop.update(settings, id, *incident, attachments, part)
             }
             Self::Tidy => workshop.tidy(&settings),
         }

@@ -45,10 +45,19 @@ pub fn run(argv: &[String], out: &mut Output) -> Result<()> {
     let mut group = Group::start(&mut command)?;
     // `command` holds copies of the pipe's writing end, which would prevent the end of file.
     drop(command);
-    let copied = copy(&mut group, &mut reader, out);
+    let copied = copy(&mut group, &mut reader, out, |_| Ok(()));
     let status = group.end()?;
     copied?;
     succeeded(argv, status)
+}
+
+/// A file in memory with this content, at its beginning: nobody has to wait for a program that does not read.
+pub(super) fn in_memory(content: &[u8]) -> Result<File> {
+    let mut file =
+        File::from(memfd_create(c"incident", MFdFlags::MFD_CLOEXEC).context("cannot create a file in memory")?);
+    file.write_all(content)?;
+    file.rewind()?;
+    Ok(file)
 }
 
 /// Runs `argv` with `input` as its standard input, and throws its output away. Returns when the command has ended, or has run for `limit`. No process
@@ -57,13 +66,8 @@ pub fn run(argv: &[String], out: &mut Output) -> Result<()> {
 /// # Errors
 /// [`Failed`] if it ends with another status than 0; an error if it runs for longer, or cannot be started.
 pub fn run_with_input(argv: &[String], input: &[u8], limit: Duration) -> Result<()> {
-    // A file in memory, so that nobody waits for a program that does not read.
-    let mut file =
-        File::from(memfd_create(c"incident", MFdFlags::MFD_CLOEXEC).context("cannot create a file in memory")?);
-    file.write_all(input)?;
-    file.rewind()?;
     let mut command = command(argv)?;
-    command.stdin(file).stdout(Stdio::null()).stderr(Stdio::null());
+    command.stdin(in_memory(input)?).stdout(Stdio::null()).stderr(Stdio::null());
     let mut group = Group::start(&mut command)?;
     let deadline = Instant::now() + limit;
     while !group.has_ended()? {
@@ -76,7 +80,7 @@ pub fn run_with_input(argv: &[String], input: &[u8], limit: Duration) -> Result<
     succeeded(argv, group.end()?)
 }
 
-fn succeeded(argv: &[String], status: ExitStatus) -> Result<()> {
+pub(super) fn succeeded(argv: &[String], status: ExitStatus) -> Result<()> {
     if !status.success() {
         bail!(Failed { program: argv.first().cloned().unwrap_or_default(), status });
     }
@@ -84,7 +88,7 @@ fn succeeded(argv: &[String], status: ExitStatus) -> Result<()> {
 }
 
 /// A command in an environment that depends on no mount, in a process group of its own.
-fn command(argv: &[String]) -> Result<Command> {
+pub(super) fn command(argv: &[String]) -> Result<Command> {
     let Some((program, args)) = argv.split_first() else { bail!("there is no command to run") };
     let mut command = Command::new(program);
     command
@@ -111,12 +115,18 @@ fn command(argv: &[String]) -> Result<Command> {
     Ok(command)
 }
 
-/// Copies the command's output until the command has ended and all output is read.
-fn copy(group: &mut Group, reader: &mut io::PipeReader, out: &mut Output) -> io::Result<()> {
+/// Copies the command's output until the command has ended and all output is read. Calls `look` 20 times a second or more.
+pub(super) fn copy(
+    group: &mut Group,
+    reader: &mut io::PipeReader,
+    out: &mut Output,
+    mut look: impl FnMut(&Group) -> Result<()>,
+) -> Result<()> {
     let mut buffer = vec![0; 16 << 10];
     let mut open = true;
     loop {
         out.check()?;
+        look(group)?;
         let ended = group.has_ended()?;
         if ended {
             // Processes of the group that still hold the pipe are not waited for.
@@ -143,20 +153,20 @@ fn readable(reader: &io::PipeReader) -> io::Result<bool> {
 }
 
 /// A child and all that it started, as far as they stayed in its process group.
-struct Group {
+pub(super) struct Group {
     child: Child,
     /// Once it is, its id may be another process's.
     reaped: bool,
 }
 
 impl Group {
-    fn start(command: &mut Command) -> Result<Self> {
+    pub(super) fn start(command: &mut Command) -> Result<Self> {
         let cannot = |command: &Command| format!("cannot run {}; is it installed?", command.get_program().display());
         let child = command.spawn().with_context(|| cannot(command))?;
         Ok(Self { child, reaped: false })
     }
 
-    fn pid(&self) -> Pid {
+    pub(super) fn pid(&self) -> Pid {
         Pid::from_raw(self.child.id().cast_signed())
     }
 
@@ -166,14 +176,14 @@ impl Group {
         Ok(waitid(WaitId::Pid(self.pid()), flags)? != WaitStatus::StillAlive)
     }
 
-    fn kill(&self) {
+    pub(super) fn kill(&self) {
         // The call fails if no process of the group is left.
         let _ = killpg(self.pid(), Signal::SIGKILL);
     }
 
     /// Kills the group and waits for the child. If the child hangs in the kernel, this waits as long as it hangs; the
     /// runner leaves this thread behind then.
-    fn end(&mut self) -> io::Result<ExitStatus> {
+    pub(super) fn end(&mut self) -> io::Result<ExitStatus> {
         if !self.reaped {
             self.kill();
         }

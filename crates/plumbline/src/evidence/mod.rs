@@ -16,7 +16,9 @@ mod collect;
 mod collector;
 mod command;
 mod id;
+mod labels;
 mod output;
+mod own;
 mod retention;
 mod runner;
 mod store;
@@ -37,6 +39,7 @@ pub use bundle::{each_entry, read_incident};
 pub use collector::{Collector, Counters};
 pub use command::{exit_code, run_with_input};
 pub use id::Id;
+pub use labels::Labels;
 pub use retention::{Sweep, Why};
 pub use store::{INCIDENTS, OBSERVATIONS, Store};
 
@@ -101,6 +104,8 @@ pub struct ActionSpec {
     pub args: Vec<String>,
     /// Its own time limit and output cap; `None`: those of [`Settings`].
     pub limits: Option<(Duration, u64)>,
+    /// Of a user's command: the memory that each of its processes may take, bytes.
+    pub memory: u64,
 }
 
 /// The mounts, servers and processes that an incident concerns. Actions limit themselves to them; empty: not known.
@@ -182,6 +187,8 @@ pub enum Outcome {
         seconds: f64,
         /// How many actions failed, timed out or were truncated; `manifest.json` has the details. 0 for an update.
         actions_failed: usize,
+        /// The incident's labels.
+        labels: Labels,
     },
     /// The bundle could not be written. One that was to be updated is unchanged.
     Lost {

@@ -52,6 +52,8 @@ pub struct Output {
     bounds: Bounds,
     bytes: u64,
     stopped: Option<Stopped>,
+    /// The lines by which the action labels the incident.
+    pub labels: Vec<u8>,
 }
 
 impl Output {
@@ -63,7 +65,7 @@ impl Output {
         let file = store.create_unnamed().context("cannot create a temporary file in the output directory")?;
         let mut encoder = zstd::stream::write::Encoder::new(Claimed::new(file, quota.clone(), bounds.share), LEVEL)?;
         encoder.window_log(WINDOW_LOG)?;
-        Ok(Self { encoder, bounds, bytes: 0, stopped: None })
+        Ok(Self { encoder, bounds, bytes: 0, stopped: None, labels: Vec::new() })
     }
 
     /// The bytes written so far, before compression.

@@ -17,6 +17,7 @@ use serde::Serialize;
 use super::actions::{self, Task};
 use super::command::{self, exit_code};
 use super::output::{Bounds, Output, Spool, Stopped};
+use super::own::Own;
 use super::retention::DiskQuota;
 use super::store::Store;
 use super::{ActionSpec, Scope, Settings, bundle};
@@ -84,6 +85,8 @@ pub struct Threads {
 pub struct Context {
     /// To what actions limit themselves.
     pub scope: Arc<Scope>,
+    /// What a user's command gets on its standard input.
+    pub message: Arc<[u8]>,
     /// The limits.
     pub settings: Arc<Settings>,
     /// The directory of the temporary files.
@@ -127,8 +130,23 @@ struct Running {
 
 struct Ended {
     index: usize,
-    record: Record,
-    spool: Option<Spool>,
+    result: Collected,
+}
+
+/// What an action left.
+pub struct Collected {
+    /// How it went.
+    pub record: Record,
+    /// Its output, if there is any.
+    pub spool: Option<Spool>,
+    /// The lines by which it labels the incident.
+    pub labels: Vec<u8>,
+}
+
+impl Collected {
+    fn nothing(record: Record) -> Self {
+        Self { record, spool: None, labels: Vec::new() }
+    }
 }
 
 impl Batch {
@@ -149,12 +167,12 @@ impl Batch {
         batch
     }
 
-    /// Waits for an action to end. Returns its record and its output, or `None` after the last.
-    pub fn next(&mut self) -> Option<(Record, Option<Spool>)> {
+    /// Waits for an action to end. Returns what it left, or `None` after the last.
+    pub fn next(&mut self) -> Option<Collected> {
         loop {
             self.fill();
             if let Some(record) = self.refused.pop() {
-                return Some((record, None));
+                return Some(Collected::nothing(record));
             }
             if self.running.is_empty() {
                 return None;
@@ -162,14 +180,14 @@ impl Batch {
             let over = self.over();
             // If several actions hang, the next ones are given up without a wait.
             let patience = if over.is_some() { Duration::ZERO } else { LOOK };
-            if let Ok(Ended { index, record, spool }) = self.ended.recv_timeout(patience)
+            if let Ok(Ended { index, result }) = self.ended.recv_timeout(patience)
                 && let Some(at) = self.running.iter().position(|running| running.job.index == index)
             {
                 self.running.swap_remove(at);
-                return Some((record, spool));
+                return Some(result);
             }
             if let Some(at) = over {
-                return Some((self.give_up(at), None));
+                return Some(Collected::nothing(self.give_up(at)));
             }
         }
     }
@@ -201,12 +219,12 @@ impl Batch {
         let (context, report, running_job) = (self.context.clone(), self.report.clone(), job.clone());
         self.context.threads.alive.fetch_add(1, Ordering::Relaxed);
         let spawned = thread::Builder::new().name(format!("action {}", job.index)).stack_size(STACK).spawn(move || {
-            let (record, spool) = running_job.run(&context, bounds);
+            let result = running_job.run(&context, bounds);
             // The count falls before the report, or the receiver of the report would take this thread for one that
             // hangs.
             context.threads.alive.fetch_sub(1, Ordering::Relaxed);
             // The send fails if the batch has given up this action.
-            let _ = report.send(Ended { index: running_job.index, record, spool });
+            let _ = report.send(Ended { index: running_job.index, result });
         });
         if let Err(error) = spawned {
             self.context.threads.alive.fetch_sub(1, Ordering::Relaxed);
@@ -245,15 +263,16 @@ impl Drop for Batch {
 }
 
 impl Job {
-    fn run(&self, context: &Context, bounds: Bounds) -> (Record, Option<Spool>) {
+    fn run(&self, context: &Context, bounds: Bounds) -> Collected {
         let started = Instant::now();
-        let task = Task { scope: &context.scope, args: &self.spec.args };
+        let own = Own { input: &context.message, memory: self.spec.memory };
+        let task = Task { scope: &context.scope, args: &self.spec.args, own };
         let ran = catch_unwind(AssertUnwindSafe(|| {
             let mut out = Output::create(&context.store, &context.quota, bounds)?;
             let result = actions::run(&self.spec.name, &task, &mut out);
             anyhow::Ok((result, out))
         }));
-        let (result, out) = match ran {
+        let (result, mut out) = match ran {
             Ok(Ok((result, out))) => (result, Some(out)),
             Ok(Err(error)) => (Err(error), None),
             Err(panic) => (Err(anyhow::anyhow!("the action panicked: {}", panic_message(&*panic))), None),
@@ -262,6 +281,7 @@ impl Job {
         let mut record = self.record(status, error, started.elapsed());
         record.exit_code = exit_code;
         record.truncated = status == Status::Truncated;
+        let labels = out.as_mut().map(|out| std::mem::take(&mut out.labels)).unwrap_or_default();
         let spool = match out.map(Output::finish) {
             None => None,
             Some(Ok(spool)) => Some(spool),
@@ -274,7 +294,7 @@ impl Job {
         };
         record.file = spool.as_ref().map(|_| self.file.clone());
         record.bytes = spool.as_ref().map_or(0, Spool::bytes);
-        (record, spool)
+        Collected { record, spool, labels }
     }
 
     fn record(&self, status: Status, error: Option<String>, took: Duration) -> Record {

@@ -70,6 +70,7 @@ fn about(incident: &Incident) -> Markup {
         h2 { "About" }
         table.about {
             @for (name, text) in rows.iter().filter(|(_, text)| !text.is_empty()) { tr { th { (name) } td { (text) } } }
+            @for (key, value) in incident.labels.iter().take(50) { tr { th { "Label" } td { (key) ": " (value) } } }
             tr { th { "Losses" } td { (losses::sentences(&incident.losses).join(" ")) } }
             @for also in incident.also.iter().take(50) { tr { th { "Part of it" } td { (also) } } }
         }

@@ -130,7 +130,7 @@ fn full_incident() -> Value {
         "top": {"operations": [{"operation": "o", "count": 1}], "files": [{"file": "f", "inode": 1, "mountpoint": "m"}],
             "mounts": [{"mountpoint": "m", "source": "s", "server": "s", "fstype": "f"}],
             "processes": [{"pid": 1, "comm": "c", "cgroup": "c", "container": "c"}]},
-        "losses": {"smb": {"ring_full": 1}, SECRET: {"ring_full": 2}}, "also": ["a"], "calls": [call],
+        "losses": {"smb": {"ring_full": 1}, SECRET: {"ring_full": 2}}, "also": ["a"], "calls": [call], "labels": {SECRET: "v"},
         "host": {"name": "h", "kernel": "k", "plumbline": "p"}})
 }
 

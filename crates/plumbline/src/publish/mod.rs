@@ -19,6 +19,7 @@ mod worker;
 
 pub use exchange::SnapshotExchange;
 pub use exposition::Server;
+pub use message::message;
 pub use otlp::{Counts, Exporter, IncidentRecord};
 pub use prometheus::serve;
 pub use snapshot::{MonotonicCounter, ProbeFigures, Snapshot};

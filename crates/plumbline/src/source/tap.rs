@@ -69,6 +69,9 @@ impl Tap {
         let tail = watch.tail().context("cannot read the flight recorder")?;
         let ring = tail.ring().context("the flight recorder has no shape that a recording knows")?;
         let (cpus, records_per_cpu) = ring.shape();
+        // What finished before is no part of the first interval.
+        let mut counted = Deltas::default();
+        counted.since(watch.histograms().unwrap_or_default().iter());
         let run = format!("{} {}", header.started, std::process::id());
         let writer = start(Header { cpus, records_per_cpu, run, numbers: numbering(), ..header })?;
         Ok(Self {
@@ -80,7 +83,7 @@ impl Tap {
             mounts: RefCell::default(),
             requesters: RefCell::default(),
             cgroups: RefCell::default(),
-            counted: Deltas::default(),
+            counted,
             losses: None,
             reported: None,
             in_flight_at: 0,

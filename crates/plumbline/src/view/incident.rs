@@ -1,5 +1,7 @@
 //! One incident as listings have it.
 
+use std::collections::BTreeMap;
+
 use anyhow::Result;
 use jiff::{SignedDuration, Timestamp};
 use model::{Cause, Incident, Layer, SNAPSHOT, State};
@@ -27,6 +29,7 @@ pub struct Row {
     pub state: Option<State>,
     pub first_seen: Option<String>,
     pub last_seen: Option<String>,
+    pub labels: BTreeMap<String, String>,
     pub bytes: u64,
     pub path: String,
     pub error: Option<String>,
@@ -63,6 +66,7 @@ impl Row {
             state: Some(incident.state),
             first_seen: Some(incident.first_seen),
             last_seen: Some(incident.last_seen),
+            labels: incident.labels,
             ..row
         }
     }

@@ -104,13 +104,14 @@ fn a_rule_of_a_probe_that_is_switched_off_is_not_used() {
 fn custom_actions_take_what_they_leave_out_from_evidence() {
     let config = valid(concat!(
         "evidence: {timeout_sec: 1.5, max_kb: 8}\n",
-        "custom_actions: {routes: {command: [ip, route, 5]}, long: {command: [/bin/true], timeout_sec: 60, max_kb: 1}}\n",
+        "custom_actions: {routes: {command: [ip, route, 5]}, long: {command: [/bin/true], timeout_sec: 60, max_kb: 1, max_memory_mb: 9}}\n",
         "snapshot: {actions: [routes, dmesg]}\n",
     ));
     let [routes, long] = config.custom_actions.as_slice() else { panic!("{:?}", config.custom_actions) };
     assert_eq!(routes.command, ["ip", "route", "5"]);
     assert_eq!((routes.timeout, routes.max_bytes), (ms(1500), 8192));
     assert_eq!((long.timeout, long.max_bytes), (ms(60_000), 1024));
+    assert_eq!((routes.max_memory, long.max_memory), (256 << 20, 9 << 20));
     assert_eq!(config.snapshot[0].name, "routes");
 }
 

@@ -81,7 +81,7 @@ fn mistakes_of_an_expression_are_told_where_they_are() {
             &[
                 "6:10: there is no per `host`; write one of operation, mount, rule",
                 "7:14: `windows` is `0`; write a whole number from 1 to 100",
-                "8:5: unknown key `acceptable_count`; the keys here are type, probe, tool, mode, actions, only, except, expression, \
+                "8:5: unknown key `acceptable_count`; the keys here are type, probe, tool, mode, actions, only, except, when, expression, \
                  per, windows, track_commands, exclude_commands",
             ],
         ),

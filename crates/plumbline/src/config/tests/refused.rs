@@ -194,7 +194,7 @@ fn custom_actions() {
                 "1:18: `../x` cannot be a name; write 1 to 64 letters, digits, `_` or `-`",
                 "1:53: `timeout_sec` is `999`; write a number from 0.1 to 300 seconds",
                 "1:66: `max_kb` is `0`; write a whole number from 1 to 65536",
-                "1:69: unknown key `foo`; the keys here are command, timeout_sec, max_kb",
+                "1:69: unknown key `foo`; the keys here are command, timeout_sec, max_kb, max_memory_mb",
             ],
         ),
         (

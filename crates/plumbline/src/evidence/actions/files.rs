@@ -156,7 +156,8 @@ mod tests {
 
     #[test]
     fn the_mounts_are_copied_as_the_kernel_says_them() {
-        let text = output_of(|out| mounts(&Task { scope: &Default::default(), args: &[] }, out));
+        let text =
+            output_of(|out| mounts(&Task { scope: &Default::default(), args: &[], own: Default::default() }, out));
         assert!(text.lines().any(|line| line.contains(" / ")), "{text}");
     }
 }

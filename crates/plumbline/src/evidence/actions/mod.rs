@@ -9,7 +9,7 @@ mod kernel_log;
 mod mounts;
 mod open_files;
 mod processes;
-mod procfs;
+pub mod procfs;
 mod sockets;
 
 use std::io::Write;
@@ -17,6 +17,7 @@ use std::io::Write;
 use anyhow::Result;
 
 use super::output::Output;
+use super::own::{self, Own};
 use super::{ActionSpec, Scope, command};
 
 /// A built-in action.
@@ -34,6 +35,8 @@ pub struct Task<'a> {
     pub scope: &'a Scope,
     /// Arguments from the configuration.
     pub args: &'a [String],
+    /// What a user's command gets and may take.
+    pub own: Own<'a>,
 }
 
 /// All built-in actions. Any other name in the configuration is a user's command.
@@ -66,7 +69,7 @@ pub const ACTIONS: &[Action] = &[
 pub fn run(name: &str, task: &Task, out: &mut Output) -> Result<()> {
     match find(name) {
         Some(action) => (action.collect)(task, out),
-        None => command::run(task.args, out),
+        None => own::run(task.args, &task.own, out),
     }
 }
 
@@ -77,6 +80,11 @@ pub fn describe(spec: &ActionSpec) -> String {
         Some(action) => format!("{} {}", action.source, command::shown(&spec.args)),
         None => command::shown(&spec.args),
     }
+}
+
+/// Whether it is a user's command.
+pub fn is_own(spec: &ActionSpec) -> bool {
+    find(&spec.name).is_none()
 }
 
 fn find(name: &str) -> Option<&'static Action> {

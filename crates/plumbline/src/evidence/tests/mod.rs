@@ -5,6 +5,7 @@ mod commands;
 mod disk;
 mod hanging;
 mod keeping;
+mod own;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -30,7 +31,8 @@ fn start(dir: &TempDir) -> Collector {
 }
 
 fn action(name: &str, argv: &[&str]) -> ActionSpec {
-    ActionSpec { name: name.to_owned(), args: argv.iter().map(|arg| (*arg).to_owned()).collect(), limits: None }
+    let args = argv.iter().map(|arg| (*arg).to_owned()).collect();
+    ActionSpec { name: name.to_owned(), args, limits: None, memory: 256 << 20 }
 }
 
 fn shell(name: &str, script: &str) -> ActionSpec {

@@ -31,6 +31,7 @@ pub fn names(incident: Incident, tokens: &mut Tokens) -> Incident {
         closed,
         also,
         calls,
+        labels,
         host,
     } = incident;
     if Id::parse(&id).is_none() {
@@ -55,7 +56,15 @@ pub fn names(incident: Incident, tokens: &mut Tokens) -> Incident {
         closed,
         also,
         calls: calls.into_iter().map(|one| call(one, tokens)).collect(),
+        labels: labels.into_iter().map(|one| label(one, tokens)).collect(),
     }
+}
+
+/// The operator may have written anything there.
+fn label((mut key, mut value): (String, String), tokens: &mut Tokens) -> (String, String) {
+    tokens.replace("label", &mut key);
+    tokens.replace("text", &mut value);
+    (key, value)
 }
 
 /// Redacts the sentences. Call it when all names have tokens.

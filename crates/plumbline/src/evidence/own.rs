@@ -1,0 +1,150 @@
+//! Runs a command of the operator's own, an action: with the incident on its standard input, labels, and limits.
+
+use std::io::{self, Read};
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl, open};
+use nix::libc;
+use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::stat::Mode;
+use nix::unistd::{Pid, write};
+
+use super::actions::procfs::{numbers, small};
+use super::command::{self, Group, copy, in_memory, succeeded};
+use super::labels;
+use super::output::Output;
+
+/// What a command of the operator's own gets and may take.
+#[derive(Clone, Copy, Default)]
+pub struct Own<'a> {
+    /// Its standard input.
+    pub input: &'a [u8],
+    /// The memory of each of its processes, bytes, as RLIMIT_DATA counts it.
+    pub memory: u64,
+}
+
+/// The environment variable that names the file for lines `key=value`.
+const LABELS: &str = "PLUMBLINE_LABELS";
+/// The most processes of a command of the operator's own.
+const PROCESSES: usize = 32;
+
+/// As [`command::run`], for a command of the operator's own: with an input, labels, and limits on memory and processes. If memory runs out, the
+/// kernel ends the command before the daemon.
+///
+/// # Errors
+/// As [`command::run`]; also if it starts too many processes.
+pub fn run(argv: &[String], own: &Own<'_>, out: &mut Output) -> Result<()> {
+    let (mut reader, writer) = io::pipe().context("cannot create a pipe")?;
+    let (labels, labels_writer) = io::pipe().context("cannot create a pipe")?;
+    let mut command = command::command(argv)?;
+    command.stdin(in_memory(own.input)?).stdout(writer.try_clone()?).stderr(writer);
+    let (inherited, memory) = (labels_writer.as_raw_fd(), own.memory);
+    // Not a fixed number: the child's copy of another descriptor that the standard library needs may have it.
+    command.env(LABELS, format!("/proc/self/fd/{inherited}"));
+    // SAFETY: fcntl(2), setrlimit(2), open(2), write(2) and close(2) are async-signal-safe, and allocate nothing.
+    unsafe {
+        command.pre_exec(move || {
+            limit(memory)?;
+            Errno::result(libc::fcntl(inherited, libc::F_SETFD, 0)).map(drop).map_err(io::Error::from)
+        });
+    }
+    let mut group = Group::start(&mut command)?;
+    drop((command, labels_writer));
+    let mut watch = Watch { crowd: Crowd::now(), labels: LabelPipe::new(labels)? };
+    let copied = copy(&mut group, &mut reader, out, |group| watch.look(group));
+    let status = group.end()?;
+    watch.labels.drain();
+    out.labels = watch.labels.lines;
+    copied?;
+    succeeded(argv, status)
+}
+
+/// Limits this process; called between fork and exec.
+fn limit(memory: u64) -> io::Result<()> {
+    setrlimit(Resource::RLIMIT_DATA, memory, memory)?;
+    setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
+    // If that fails, the kernel chooses by size.
+    if let Ok(file) = open(c"/proc/self/oom_score_adj", OFlag::O_WRONLY | OFlag::O_CLOEXEC, Mode::empty()) {
+        let _ = write(&file, b"1000");
+    }
+    Ok(())
+}
+
+/// What is looked at while a command of the operator's own runs.
+struct Watch {
+    crowd: Crowd,
+    labels: LabelPipe,
+}
+
+impl Watch {
+    fn look(&mut self, group: &Group) -> Result<()> {
+        self.labels.drain();
+        if self.crowd.may_be_too_large() && processes_of(group.pid()) > PROCESSES {
+            group.kill();
+            bail!("it had more than {PROCESSES} processes at a time: it is killed, and what it has started");
+        }
+        Ok(())
+    }
+}
+
+/// The number of threads of this host, which is cheap to read: only if it grows are processes counted one by one.
+struct Crowd(usize);
+
+impl Crowd {
+    fn now() -> Self {
+        Self(Self::threads())
+    }
+
+    fn threads() -> usize {
+        // `0.00 0.01 0.05 1/234 5678`: running and all, proc(5).
+        let text = small(Path::new("/proc/loadavg"), 128);
+        text.split(['/', ' ']).nth(4).and_then(|all| all.parse().ok()).unwrap_or(usize::MAX)
+    }
+
+    fn may_be_too_large(&mut self) -> bool {
+        let now = Self::threads();
+        self.0 = self.0.min(now);
+        now == usize::MAX || now - self.0 >= PROCESSES
+    }
+}
+
+/// The processes of a group; those that have ended count until they are reaped.
+fn processes_of(group: Pid) -> usize {
+    let group_of = |pid: u32| {
+        let stat = small(&Path::new("/proc").join(pid.to_string()).join("stat"), 1024);
+        // Behind the name, which may have anything in it: state, parent, group.
+        stat.rsplit_once(')')?.1.split_whitespace().nth(2)?.parse().ok()
+    };
+    numbers(Path::new("/proc")).filter(|pid| group_of(*pid) == Some(group.as_raw())).count()
+}
+
+/// The reading end of the pipe for labels.
+struct LabelPipe {
+    pipe: io::PipeReader,
+    /// What was read; no more is kept than shows that it is too much.
+    lines: Vec<u8>,
+}
+
+impl LabelPipe {
+    fn new(pipe: io::PipeReader) -> Result<Self> {
+        fcntl(&pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).context("cannot read labels")?;
+        Ok(Self { pipe, lines: Vec::new() })
+    }
+
+    /// Reads what is there, a pipe's content at most, so that a writer that never stops does not keep us.
+    fn drain(&mut self) {
+        let mut buffer = [0; 4096];
+        for _ in 0..16 {
+            let Ok(count) = self.pipe.read(&mut buffer) else { return };
+            let room = (labels::LONGEST + 1).saturating_sub(self.lines.len());
+            self.lines.extend(buffer.iter().take(count.min(room)));
+            if count == 0 {
+                return;
+            }
+        }
+    }
+}
