@@ -179,7 +179,7 @@ fn came_back(seen: &Happenings<'_>, around: &[Event]) -> bool {
     }
     let has_lost = |event: &&Event| seen.of_kind("CONNECTION_LOST").any(|lost| lost.mount == event.mount);
     let goes_on = |[before, after]: &[Vec<&Event>; 2]| {
-        if after.iter().any(|event| has_lost(event)) {
+        if after.iter().any(&has_lost) {
             return false;
         }
         let clocks = Clocks::of(before.iter().copied()).filter(|_| after.len() >= ANSWERS);
