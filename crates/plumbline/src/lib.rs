@@ -2,6 +2,7 @@
 //!
 //! A library only so that other programs, such as the fuzz targets, can reach its parts; the program is [`main`].
 
+mod capture;
 mod cli;
 pub mod config;
 mod cost;

@@ -256,8 +256,14 @@ impl<'a> Found<'a> {
                 after: excerpt_after(self.config, &recorder, told_until),
             },
         );
-        let request =
-            Request { id: id.clone(), incident: described, attachments, actions: vec![], scope: Scope::default() };
+        let request = Request {
+            id: id.clone(),
+            incident: described,
+            attachments,
+            actions: vec![],
+            cuts: vec![],
+            scope: Scope::default(),
+        };
         match collector.submit(request) {
             Ok(()) => self.wait_for_bundles(),
             Err(refused) => {

@@ -1,59 +1,93 @@
 //! What is collected: lists of actions, and commands of the operator's own.
 
+use std::time::Duration;
+
 use super::{
-    ActionSpec, CustomAction, EvidenceLimits,
+    ActionSpec, CustomAction, EvidenceLimits, aod_captures, captures,
     native::{kilobytes, timeout},
     node::{Entry, Node, Value},
     reader::{Reader, did_you_mean, find, quoted},
 };
 
-/// AOD's captures: they take arguments, and this version does not run them yet.
-const CAPTURES: [&str; 2] = ["tcpdump", "trace-cmd"];
-
 /// The memory of each process of an operator's own action, bytes: enough for an interpreter. The unit's limit is for all together.
 const DEFAULT_MEMORY: u64 = 256 << 20;
 
-/// A list of names; or AOD's map, in which a capture has its arguments.
+/// A list of names; or a map, in which a capture has its `after_sec`, and one of AOD's its arguments.
 pub fn read(reader: &mut Reader<'_>, entry: &Entry) -> Vec<ActionSpec> {
     let mut actions: Vec<ActionSpec> = Vec::new();
-    let mut add = |reader: &mut Reader<'_>, node: &Node, name: &str, args: Vec<String>| {
-        if actions.iter().any(|action| action.name == name) {
-            reader.refuse(node.at, format!("the action {} is given twice; remove one", quoted(name)));
-        } else if check(reader, node, name, &args) {
-            actions.push(ActionSpec { name: name.to_owned(), args });
+    let mut add = |reader: &mut Reader<'_>, node: &Node, action: Option<ActionSpec>| match action {
+        Some(action) if actions.iter().any(|other| other.name == action.name) => {
+            reader.refuse(node.at, format!("the action {} is given twice; remove one", quoted(&action.name)));
         }
+        action => actions.extend(action),
     };
     match &entry.value.value {
         Value::Map(entries) => {
             for action in entries {
-                let at = Node { at: action.at, value: Value::Null };
-                let args = texts(reader, action);
-                add(reader, &at, &action.key, args);
+                let read = with_keys(reader, action);
+                add(reader, &Node { at: action.at, value: Value::Null }, read);
             }
         }
         _ => {
             for node in reader.list(entry).unwrap_or_default() {
-                if let Some(name) = reader.text("an action", node) {
-                    add(reader, node, name, Vec::new());
-                }
+                let read = match &node.value {
+                    Value::Map(entries) if entries.len() == 1 => {
+                        entries.first().and_then(|action| with_keys(reader, action))
+                    }
+                    _ => reader.text("an action", node).and_then(|name| action(reader, node, name, Vec::new(), None)),
+                };
+                add(reader, node, read);
             }
         }
     }
     actions
 }
 
+/// An action with what it has of its own: a capture's time, or arguments.
+fn with_keys(reader: &mut Reader<'_>, entry: &Entry) -> Option<ActionSpec> {
+    let at = Node { at: entry.at, value: Value::Null };
+    if let Value::Map(_) = &entry.value.value {
+        if !reader.captures.contains(&entry.key) && !aod_captures::is_one(&entry.key) {
+            let name = quoted(&entry.key);
+            reader.refuse(entry.at, format!("only a capture has keys, and {name} is none; write the name alone"));
+            return None;
+        }
+        let entries = reader.section(entry, &["after_sec"])?;
+        let after = find(entries, "after_sec").and_then(|entry| captures::after_sec(reader, entry));
+        return action(reader, &at, &entry.key, Vec::new(), after);
+    }
+    let args = texts(reader, entry);
+    action(reader, &at, &entry.key, args, None)
+}
+
+/// The action, if there is one of this name and it can take these arguments.
+fn action(
+    reader: &mut Reader<'_>,
+    node: &Node,
+    name: &str,
+    args: Vec<String>,
+    after: Option<Duration>,
+) -> Option<ActionSpec> {
+    if aod_captures::is_one(name) {
+        let name = aod_captures::add(reader, name, &args);
+        return Some(ActionSpec { name, args, after });
+    }
+    check(reader, node, name, &args).then(|| ActionSpec { name: name.to_owned(), args, after })
+}
+
 /// True if there is such an action and it can take these arguments.
 fn check(reader: &mut Reader<'_>, node: &Node, name: &str, args: &[String]) -> bool {
-    if CAPTURES.contains(&name) {
-        reader.note(format!(
-            "the capture `{name}` is kept with its arguments but not run: this version has no captures yet"
-        ));
-        return true;
+    if reader.captures.iter().any(|capture| capture == name) {
+        if !args.is_empty() {
+            reader.refuse(node.at, format!("the capture `{name}` takes no arguments; put them under `captures`"));
+        }
+        return args.is_empty();
     }
     let custom = reader.custom_actions.iter().any(|custom| custom == name);
     if !custom && !reader.known.actions.contains(&name) {
         let custom = reader.custom_actions.iter().map(String::as_str);
-        let names = reader.known.actions.iter().copied().chain(CAPTURES).chain(custom);
+        let names = reader.known.actions.iter().copied().chain(aod_captures::NAMES);
+        let names = names.chain(reader.captures.iter().map(String::as_str)).chain(custom);
         let hint = did_you_mean(name, names.clone())
             .unwrap_or_else(|| format!("the actions are {}; or define it under `custom_actions`", join(names)));
         reader.refuse(node.at, format!("there is no action {}; {hint}", quoted(name)));
@@ -80,7 +114,7 @@ pub fn custom(reader: &mut Reader<'_>, entries: &[Entry], defaults: Option<&Evid
 fn custom_action(reader: &mut Reader<'_>, entry: &Entry, defaults: Option<&EvidenceLimits>) -> Option<CustomAction> {
     let name = entry.key.as_str();
     check_name(reader, entry);
-    if reader.known.actions.contains(&name) || CAPTURES.contains(&name) {
+    if reader.known.actions.contains(&name) || aod_captures::is_one(name) {
         reader.refuse(entry.at, format!("`{name}` is an action already; give yours another name"));
     }
     let entries = reader.section(entry, &["command", "timeout_sec", "max_kb", "max_memory_mb"])?;
@@ -131,7 +165,7 @@ pub fn optional_command(reader: &mut Reader<'_>, entry: &Entry) -> Vec<String> {
     command
 }
 
-fn check_program(reader: &mut Reader<'_>, entry: &Entry, command: &[String]) {
+pub fn check_program(reader: &mut Reader<'_>, entry: &Entry, command: &[String]) {
     let at = entry.value.at;
     match command.first().map(String::as_str) {
         None | Some("") => reader.refuse(at, "`command` is empty; write [program, argument]"),
@@ -146,7 +180,7 @@ fn check_program(reader: &mut Reader<'_>, entry: &Entry, command: &[String]) {
     }
 }
 
-fn texts(reader: &mut Reader<'_>, entry: &Entry) -> Vec<String> {
+pub fn texts(reader: &mut Reader<'_>, entry: &Entry) -> Vec<String> {
     let nodes = reader.list(entry).unwrap_or_default();
     nodes.iter().filter_map(|node| reader.text("an argument", node).map(str::to_owned)).collect()
 }

@@ -6,6 +6,8 @@
 
 mod actions;
 mod aod;
+mod aod_captures;
+mod captures;
 mod commands;
 mod conf_d;
 mod modes;
@@ -30,6 +32,7 @@ use std::{
 
 use model::text::printable;
 
+pub use captures::{CaptureConfig, CaptureKind, CommandConfig, Hosts, PacketsConfig, TraceMemory, TracepointsConfig};
 pub use node::Position;
 pub use output_dir::check_output_dir;
 pub use reader::{did_you_mean, quoted, span};

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use super::{
-    CompiledIn, Config, EvidenceLimits, FlightRecorder, Retention, actions, aod, conf_d,
+    CaptureConfig, CompiledIn, Config, EvidenceLimits, FlightRecorder, Retention, actions, aod, captures, conf_d,
     node::{Entry, Node, Position, Value},
     observe, publish,
     reader::{Range, Reader, find, quoted},
@@ -12,7 +12,7 @@ use super::{
 
 const DAY_SEC: f64 = 86_400.0;
 
-const TOP_KEYS: [&str; 18] = [
+const TOP_KEYS: [&str; 19] = [
     "watch_interval_sec",
     "output_dir",
     "probes",
@@ -23,6 +23,7 @@ const TOP_KEYS: [&str; 18] = [
     "observe",
     "summaries",
     "custom_actions",
+    "captures",
     "evidence",
     "cleanup",
     "recorder",
@@ -56,6 +57,10 @@ pub fn read(reader: &mut Reader<'_>, tree: Node, over: Vec<Node>, defaults: &Com
     let custom = all.get(reader, "custom_actions").and_then(|entry| reader.map("`custom_actions`", &entry.value));
     let custom = custom.unwrap_or_default();
     reader.custom_actions = actions::names(custom);
+    let captures_entry = all.get(reader, "captures");
+    let captures = captures_entry.and_then(|entry| reader.map("`captures`", &entry.value)).unwrap_or_default();
+    reader.captures = actions::names(captures);
+    let captures = captures::read(reader, captures);
     let evidence = evidence(reader, &all);
     let custom_actions = actions::custom(reader, custom, evidence.as_ref());
 
@@ -89,6 +94,12 @@ pub fn read(reader: &mut Reader<'_>, tree: Node, over: Vec<Node>, defaults: &Com
         }
         watched
     });
+    let captures = used_captures(reader, captures, |name| {
+        let actions = rules.detected.iter().flat_map(|rule| &rule.actions).chain(snapshot.iter().flatten());
+        let observed = observe.iter().flatten().flat_map(|one| &one.actions);
+        actions.chain(observed).any(|action| action.name == name)
+    });
+    check_space(reader, captures_entry, &captures, cleanup.as_ref().zip(recorder.as_ref()));
     if rules.detected.is_empty() {
         reader.note("no rule detects anything: operations are measured, but no incident will be written by itself");
     }
@@ -106,6 +117,7 @@ pub fn read(reader: &mut Reader<'_>, tree: Node, over: Vec<Node>, defaults: &Com
         observe: observe?,
         keep_summaries: keep_summaries?,
         custom_actions,
+        captures,
         evidence: evidence?,
         cleanup: cleanup?,
         recorder: recorder?,
@@ -251,6 +263,36 @@ fn recorder(reader: &mut Reader<'_>, all: &Section<'_>, cleanup: Option<&Retenti
         return None;
     }
     Some(recorder)
+}
+
+/// The captures that some rule or the snapshot names: the others do not run.
+fn used_captures(
+    reader: &mut Reader<'_>,
+    own: Vec<CaptureConfig>,
+    is_used: impl Fn(&str) -> bool,
+) -> Vec<CaptureConfig> {
+    let aod = std::mem::take(&mut reader.aod_captures);
+    let (used, unused): (Vec<_>, Vec<_>) = own.into_iter().chain(aod).partition(|capture| is_used(&capture.name));
+    for capture in unused {
+        reader.note(format!("the capture `{}` does not run: no rule names it in its `actions`", capture.name));
+    }
+    used
+}
+
+/// Refuses captures whose files leave too little room for bundles.
+fn check_space(
+    reader: &mut Reader<'_>,
+    entry: Option<&Entry>,
+    captures: &[CaptureConfig],
+    kept: Option<(&Retention, &FlightRecorder)>,
+) {
+    let Some((entry, (cleanup, recorder))) = entry.zip(kept) else { return };
+    let captures = Config::reserved_by_captures(captures);
+    if captures > 0 && captures.saturating_add(recorder.reserved()) > cleanup.max_bytes / 2 {
+        let text = "the files of captures (`max_mb`) and of the recorder may be more than half of `max_total_log_size_mb`, and incidents need \
+                    room as well; write less, or raise that";
+        reader.refuse(entry.at, text);
+    }
 }
 
 fn absolute(reader: &mut Reader<'_>, entry: &Entry) -> Option<PathBuf> {

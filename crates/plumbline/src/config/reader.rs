@@ -5,7 +5,7 @@ use std::{ops::RangeInclusive, time::Duration};
 use model::text::printable;
 
 use super::{
-    Known, Text,
+    CaptureConfig, Known, Text,
     node::{self, Entry, Node, Position, Problem, Value},
 };
 
@@ -35,6 +35,10 @@ pub struct Reader<'a> {
     texts: &'a [Text],
     /// The names of the actions that the configuration itself defines.
     pub custom_actions: Vec<String>,
+    /// The names of its captures.
+    pub captures: Vec<String>,
+    /// What AOD's captures became.
+    pub aod_captures: Vec<CaptureConfig>,
     /// What is wrong.
     pub problems: Vec<Problem>,
     /// What the operator should know.
@@ -44,7 +48,9 @@ pub struct Reader<'a> {
 impl<'a> Reader<'a> {
     /// Nothing read yet.
     pub fn new(known: &'a Known<'a>, texts: &'a [Text]) -> Self {
-        Self { known, texts, custom_actions: Vec::new(), problems: Vec::new(), notices: Vec::new() }
+        let (captures, aod_captures) = (Vec::new(), Vec::new());
+        let (custom_actions, problems, notices) = (Vec::new(), Vec::new(), Vec::new());
+        Self { known, texts, custom_actions, captures, aod_captures, problems, notices }
     }
 
     /// Notes a problem.

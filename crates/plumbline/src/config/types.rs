@@ -12,7 +12,7 @@ use diagnose::rule::Rule;
 use http::{HeaderMap, Uri};
 use model::Protocol;
 
-use super::Position;
+use super::{CaptureConfig, CaptureKind, Position};
 use crate::{
     evidence,
     scope::{Scope, When},
@@ -47,6 +47,8 @@ pub struct Config {
     pub keep_summaries: Duration,
     /// Commands of the operator's own.
     pub custom_actions: Vec<CustomAction>,
+    /// Captures that a rule or [`Config::snapshot`] names.
+    pub captures: Vec<CaptureConfig>,
     /// Limits of collecting.
     pub evidence: EvidenceLimits,
     /// What is kept.
@@ -95,13 +97,15 @@ pub struct NotYet {
     pub actions: Vec<ActionSpec>,
 }
 
-/// An action by name: one of the evidence room's, a [`CustomAction`], or one of AOD's captures with its arguments.
+/// An action by name: one of the evidence room's, a [`CustomAction`], or a capture.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActionSpec {
     /// Its name.
     pub name: String,
-    /// Arguments; only AOD's captures have any, and this version does not run those.
+    /// Arguments; only AOD's captures have any, which are in their [`CaptureConfig`], too.
     pub args: Vec<String>,
+    /// For how long the capture goes on; `None`: as the capture says.
+    pub after: Option<Duration>,
 }
 
 /// What is collected from time to time.
@@ -255,7 +259,24 @@ impl Known<'static> {
 }
 
 impl Config {
-    /// What the evidence room has to do for these names: AOD's captures are left out, since this version has none.
+    /// What is taken off the space for bundles: the files of captures that are programs.
+    pub fn reserved_by_captures(captures: &[CaptureConfig]) -> u64 {
+        let disk = |capture: &CaptureConfig| match &capture.kind {
+            CaptureKind::Command(command) => command.max_bytes,
+            CaptureKind::Packets(_) | CaptureKind::Tracepoints(_) => 0,
+        };
+        captures.iter().map(disk).sum()
+    }
+
+    /// The captures among these names, and for how long each goes on.
+    pub fn captures_of<'c>(&'c self, names: &'c [ActionSpec]) -> impl Iterator<Item = (&'c CaptureConfig, Duration)> {
+        names.iter().filter_map(|spec| {
+            let capture = self.captures.iter().find(|capture| capture.name == spec.name)?;
+            Some((capture, spec.after.unwrap_or(capture.after)))
+        })
+    }
+
+    /// What the evidence room has to do for these names; captures are none of its actions.
     pub fn resolve(&self, names: &[ActionSpec]) -> Vec<evidence::ActionSpec> {
         let built_in = |name: &str| evidence::ACTIONS.iter().any(|action| action.name == name);
         let resolve = |spec: &ActionSpec| {

@@ -8,10 +8,18 @@ use model::{Incident, Losses, ProbeLosses, Protocol};
 use probes::{Counters, ProbeSet, Recorder, Runs};
 
 use super::{
-    Daemon, control, logging, memory::release_program, nanos, publish::Publish, release_free_memory,
-    summaries::Summaries, waiting::Waiting,
+    Daemon,
+    captures::{Afters, until_now},
+    control, logging,
+    memory::release_program,
+    nanos,
+    publish::Publish,
+    release_free_memory,
+    summaries::Summaries,
+    waiting::Waiting,
 };
 use crate::{
+    capture::Captures,
     config::Config,
     detection::{self, ChangeExt, Excerpts, Report, Reporter, Rules},
     evidence::{Attachment, Cause, Collector, Done, INCIDENTS, Id, Outcome, Part, Request},
@@ -25,6 +33,8 @@ pub(super) struct Bundles<'a> {
     pub publish: &'a mut Publish,
     pub waiting: &'a Waiting,
     pub summaries: &'a mut Summaries,
+    pub captures: &'a Captures,
+    pub afters: &'a mut Afters,
     pub incidents: &'a mut u64,
     pub bundles_lost: &'a mut u64,
 }
@@ -63,20 +73,27 @@ impl Reporter for Bundles<'_> {
             attachments.extend(self.summaries.attachment(source));
         }
         let result = if known {
-            let part = part.map(|part| self.part(source, rules, part)).filter(|part| !part.actions.is_empty());
+            let part = part.map(|part| self.part(id, source, rules, part));
+            let part = part.filter(|part| !part.actions.is_empty() || !part.cuts.is_empty());
             self.collector.update(id.clone(), described, attachments, part)
         } else {
+            let actions = rules.actions_of(&episode.anomaly.name);
+            let from = episode.window.from;
             self.collector.submit(Request {
                 id: id.clone(),
                 attachments,
                 incident: described,
-                actions: self.config.resolve(rules.actions_of(&episode.anomaly.name)),
+                actions: self.config.resolve(actions),
+                cuts: self.afters.begin(id, "", until_now(self.config, self.captures, actions, from)),
                 scope: detection::scope(source, episode),
             })
         };
         release_free_memory();
         if let Err(refused) = &result {
             *self.bundles_lost += 1;
+            if !known {
+                self.afters.forget(id);
+            }
             logging::lost(id.as_str(), "busy", &refused.to_string(), self.config.audit);
         }
         result.is_ok()
@@ -85,10 +102,12 @@ impl Reporter for Bundles<'_> {
 
 impl Bundles<'_> {
     /// What the rule of an episode collects that is part of another incident.
-    fn part(&self, source: &dyn EventSource, rules: &Rules, episode: &Episode) -> Part {
+    fn part(&mut self, id: &Id, source: &dyn EventSource, rules: &Rules, episode: &Episode) -> Part {
         let rule = episode.anomaly.name.clone();
-        let actions = self.config.resolve(rules.actions_of(&rule));
-        Part { rule, actions, scope: detection::scope(source, episode) }
+        let wanted = rules.actions_of(&rule);
+        let cuts = until_now(self.config, self.captures, wanted, episode.window.from);
+        let cuts = self.afters.begin(id, &rule, cuts);
+        Part { actions: self.config.resolve(wanted), cuts, scope: detection::scope(source, episode), rule }
     }
 }
 

@@ -4,6 +4,7 @@
 //! The thread waits on one epoll set ([`sources`]). At every interval it drains the ring and closes each rule's window.
 //! An incident that begins becomes a bundle; one that changes updates its bundle.
 
+mod captures;
 mod control;
 mod incidents;
 mod lock;
@@ -35,11 +36,13 @@ pub use lock::{output_dir_of_running, runtime_dir};
 
 pub use crate::view::clock::nanos;
 use crate::{
+    capture::Captures,
     config::Config,
     detection::{Detection, Reporter},
     evidence::{Collector, Id},
     source::{EventSource, KernelSource},
 };
+use captures::Afters;
 use control::Control;
 use incidents::Bundles;
 pub use incidents::{excerpt, excerpt_after, losses_of};
@@ -99,6 +102,9 @@ struct Daemon {
     source: KernelSource,
     collector: Option<Collector>,
     detection: Detection,
+    captures: Captures,
+    /// Bundles that wait for what captures have of the time after.
+    afters: Afters,
     /// Snapshots under way, each with the peer that waits for it.
     snapshots: Vec<(Id, Option<UnixStream>)>,
     /// Snapshots of some time that is not over.
@@ -152,6 +158,8 @@ impl Daemon {
             control,
             source,
             collector: Some(collector),
+            captures: Captures::default(),
+            afters: Afters::default(),
             snapshots: Vec::new(),
             timed: Vec::new(),
             observer,
@@ -170,6 +178,7 @@ impl Daemon {
         };
         daemon.apply_filter()?;
         daemon.restart_recorder();
+        daemon.restart_captures();
         memory::release_program();
         Ok(daemon)
     }
@@ -202,7 +211,8 @@ impl Daemon {
             let stop_in = self.stop_at.map(|stop| stop - now);
             // With a long watch interval, this limit wakes the daemon for its chores.
             let chores_in = Some((MAINTAIN_EVERY + Duration::from_secs(1)).saturating_sub(now - self.maintained));
-            let due_in = [self.waiting.due_in(now), self.observer.due_in(now), self.timed_due_in(now)];
+            let due_in =
+                [self.waiting.due_in(now), self.observer.due_in(now), self.timed_due_in(now), self.afters.due_in(now)];
             let limit = [stop_in, watchdog, chores_in].into_iter().chain(due_in).flatten().min();
             for wake in self.sources.wait(limit)? {
                 match wake {
@@ -220,6 +230,7 @@ impl Daemon {
                 }
             }
             self.waiting.sample(self.source.watch());
+            self.take_afters(false);
             self.do_chores();
             if watchdog.is_some() {
                 let _ = sd_notify::notify(&[sd_notify::NotifyState::Watchdog]);
@@ -268,6 +279,8 @@ impl Daemon {
             publish: &mut self.publish,
             waiting: &self.waiting,
             summaries: &mut self.summaries,
+            captures: &self.captures,
+            afters: &mut self.afters,
             incidents: &mut self.incidents,
             bundles_lost: &mut self.bundles_lost,
         };
@@ -332,6 +345,7 @@ impl Daemon {
     fn maintain(&mut self) {
         self.maintained = Instant::now();
         self.source.maintain().iter().for_each(logging::probe);
+        self.captures.follow(self.source.watch().mounts());
     }
 
     /// Finishes the work under way, within [`DRAIN_LIMIT`], and logs the totals.
@@ -350,6 +364,7 @@ impl Daemon {
         Self::stop_recorder(&mut self.source);
         self.keep_normals();
         self.publish.stop_sending(deadline.min(Instant::now() + SEND_LIMIT));
+        self.take_afters(true);
         // Read again, as losses may have grown since the interval ended.
         let losses = losses_of(self.source.watch(), self.source.sample_shift());
         if let Some(collector) = self.collector.take() {

@@ -6,7 +6,9 @@ use anyhow::Result;
 use jiff::Timestamp;
 
 use super::{
-    Daemon, logging,
+    Daemon,
+    captures::until_now,
+    logging, nanos,
     reload::settings,
     sources::{Sources, Wake},
 };
@@ -93,7 +95,10 @@ impl Daemon {
             let Some(collector) = &self.observer.collector else { return };
             let id = collector.next_id(Timestamp::now(), "observation", &observation.name);
             let by = format!("`observe`, every {}", observation.name);
-            let request = self.request(id.clone(), &by, &observation.actions, Excerpts::default());
+            let mut request = self.request(id.clone(), &by, &observation.actions, Excerpts::default());
+            // Nothing has happened that what comes after belongs to.
+            let cuts = until_now(&self.setup.config, &self.captures, &observation.actions, nanos(probes::monotonic()));
+            request.cuts = cuts.into_iter().map(|(cut, _)| cut).collect();
             if let Err(refused) = collector.submit(request) {
                 tracing::warn!("no observation {id}: {refused}");
             }

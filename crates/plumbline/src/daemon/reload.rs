@@ -92,6 +92,7 @@ impl Daemon {
         self.source.watch_mut().demand(&[]).iter().for_each(logging::probe);
         self.apply_filter().map_err(say)?;
         self.restart_recorder();
+        self.restart_captures();
         Ok(())
     }
 
@@ -131,9 +132,11 @@ pub fn refuse_to_be_blind(probes: &[Capability]) -> Result<()> {
     anyhow::bail!("no probe can run here, so there is nothing to watch; {}; see `plumbline doctor`", reasons.join("; "))
 }
 
-/// The collector's settings. Bundles, the recorder's segments and observations share the limit on disk, so the parts of the
-/// other two are subtracted.
+/// The collector's settings. Bundles, the recorder's segments, observations and the files of captures share the limit on
+/// disk, so the parts of the others are subtracted.
 pub fn settings(config: &Config) -> Settings {
+    let captures = Config::reserved_by_captures(&config.captures);
+    let reserved = config.recorder.reserved() + observer::reserved(config) + captures;
     Settings {
         output_dir: config.output_dir.clone(),
         folder: INCIDENTS,
@@ -141,7 +144,7 @@ pub fn settings(config: &Config) -> Settings {
         output_cap: config.evidence.max_bytes,
         concurrency: config.evidence.concurrency,
         queue: QUEUE,
-        max_bytes: config.cleanup.max_bytes.saturating_sub(config.recorder.reserved() + observer::reserved(config)),
+        max_bytes: config.cleanup.max_bytes.saturating_sub(reserved),
         max_age: config.cleanup.max_age,
         max_age_of_kind: Vec::new(),
     }

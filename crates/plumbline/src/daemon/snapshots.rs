@@ -12,6 +12,7 @@ use model::Nanos;
 
 use super::{
     Daemon,
+    captures::until_now,
     control::{self, Asked},
     incidents::{excerpt, excerpt_after},
     logging,
@@ -45,13 +46,15 @@ impl Daemon {
         }
         self.source.begin_interval();
         let before = excerpt(&self.setup.config, &self.source.recorder(), self.source.now());
-        self.submit_snapshot(by, asker, Excerpts { before, after: None }, None);
+        let now = self.source.now();
+        self.submit_snapshot(by, asker, now, Excerpts { before, after: None }, None);
     }
 
     fn submit_snapshot(
         &mut self,
         by: &str,
         asker: Option<UnixStream>,
+        begin: Nanos,
         excerpts: Excerpts,
         summary: Option<Attachment>,
     ) {
@@ -59,10 +62,13 @@ impl Daemon {
         let id = collector.next_id(Timestamp::now(), "all", "snapshot");
         let mut request = self.request(id.clone(), by, &self.setup.config.snapshot, excerpts);
         request.attachments.extend(summary);
+        let cuts = until_now(&self.setup.config, &self.captures, &self.setup.config.snapshot, begin);
+        request.cuts = self.afters.begin(&id, "", cuts);
         logging::audit(self.setup.config.audit, "snapshot", || format!("{} asked for by {by}", id.as_str()));
         match collector.submit(request) {
             Ok(()) => self.snapshots.push((id, asker)),
             Err(refused) => {
+                self.afters.forget(&id);
                 self.lost(&id, "busy", &refused.to_string());
                 refuse(asker, "the collector is busy; try again in a moment");
             }
@@ -80,6 +86,7 @@ impl Daemon {
             id,
             attachments: detection::attachments(&self.source, Default::default(), excerpts),
             actions: self.setup.config.resolve(actions),
+            cuts: Vec::new(),
             scope: Scope { mounts, servers, pids: vec![] },
         }
     }
@@ -124,7 +131,7 @@ impl Daemon {
             let summary = Attachment { name: summary::FILE, write: Box::new(write) };
             let before = excerpt_after(&self.setup.config, &self.source.recorder(), from.checked_sub(1));
             let excerpts = Excerpts { before, after: None };
-            self.submit_snapshot("plumbline snapshot --for", Some(asker), excerpts, Some(summary));
+            self.submit_snapshot("plumbline snapshot --for", Some(asker), from, excerpts, Some(summary));
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The jobs of the collector's thread: makes a bundle, updates one, or applies retention.
 
+use std::fs::File;
 use std::io::{ErrorKind, Read as _};
 use std::iter;
 use std::path::Path;
@@ -52,7 +53,8 @@ impl Workshop {
         let store = self.open(&settings, None)?;
         let path = store.path_of(&request.id);
         let mut writer = Writer::create(&store, &self.quota, &request.id)?;
-        let part = Part { rule: String::new(), actions: request.actions, scope: request.scope };
+        let Request { actions, cuts, scope, .. } = request;
+        let part = Part { rule: String::new(), actions, cuts, scope };
         // The actions start first, since what they examine is changing.
         let begun = self.begin(settings, part, &mut request.incident, &path, &store)?;
         writer.describe(&request.incident)?;
@@ -80,15 +82,10 @@ impl Workshop {
         let started = Instant::now();
         let store = self.open(&settings, Some(&id))?;
         let path = store.path_of(&id);
-        let open = || {
-            store.open_bundle(&id).map_err(|error| match error.kind() {
-                ErrorKind::NotFound => anyhow::Error::new(Gone).context(format!("cannot update {}", path.display())),
-                _ => anyhow::Error::new(error).context(format!("cannot read {}", path.display())),
-            })
-        };
-        let before = bundle::read_incident(open()?).with_context(|| format!("cannot read {}", path.display()))?;
+        let before = bundle::read_incident(open_bundle(&store, &id)?)
+            .with_context(|| format!("cannot read {}", path.display()))?;
         incident.labels = before.labels;
-        let old = open()?;
+        let old = open_bundle(&store, &id)?;
         let mut replaced: Vec<&str> = attachments.iter().map(|attachment| attachment.name).collect();
         replaced.extend(["incident.json", PAGE]);
         let mut writer = Writer::create(&store, &self.quota, &id)?;
@@ -129,10 +126,10 @@ impl Workshop {
         path: &Path,
         store: &Arc<Store>,
     ) -> Result<Begun> {
-        let Part { rule, actions, scope } = part;
+        let Part { rule, actions, cuts, scope } = part;
         let may_label = actions.iter().any(is_own);
         let message = if may_label { message(incident, path)? } else { Vec::new() };
-        let mut batch = Batch::start(actions, &rule, self.context(settings, scope, message, store));
+        let mut batch = Batch::start(actions, cuts, &rule, self.context(settings, scope, message, store));
         let mut ended: Vec<_> = if may_label { iter::from_fn(|| batch.next()).collect() } else { Vec::new() };
         label(incident, &mut ended);
         Ok(Begun { ended, batch })
@@ -148,6 +145,17 @@ impl Workshop {
             threads: self.threads.clone(),
             stop: self.stop.clone(),
         }
+    }
+
+    /// Adds a part's files to a bundle; everything else stays.
+    ///
+    /// # Errors
+    /// As [`Workshop::update`].
+    pub fn append(&self, settings: Arc<Settings>, id: Id, part: Part) -> Result<Outcome> {
+        let store = Store::open(&settings.output_dir, settings.folder)?;
+        let cannot = || format!("cannot update {}", store.path_of(&id).display());
+        let incident = bundle::read_incident(open_bundle(&store, &id)?).with_context(cannot)?;
+        self.update(settings, id, incident, Vec::new(), Some(part))
     }
 
     /// Applies retention without writing a bundle.
@@ -178,6 +186,15 @@ impl Workshop {
         }
         Ok(())
     }
+}
+
+/// Opens a bundle that is to be updated.
+fn open_bundle(store: &Store, id: &Id) -> Result<File> {
+    let path = store.path_of(id);
+    store.open_bundle(id).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => anyhow::Error::new(Gone).context(format!("cannot update {}", path.display())),
+        _ => anyhow::Error::new(error).context(format!("cannot read {}", path.display())),
+    })
 }
 
 /// Actions that were started: those that have ended, and the others.

@@ -79,6 +79,7 @@ type Task = (Arc<Settings>, Job);
 
 enum Job {
     Collect(Box<Request>),
+    Append { id: Id, part: Part },
     Update { id: Id, incident: Box<Incident>, attachments: Vec<Attachment>, part: Option<Part> },
     Tidy,
 }
@@ -147,6 +148,14 @@ impl Collector {
         part: Option<Part>,
     ) -> Result<(), Refused> {
         self.send(Job::Update { id, incident: Box::new(incident), attachments, part })
+    }
+
+    /// Requests that a part's files be added to an existing bundle. Never waits.
+    ///
+    /// # Errors
+    /// [`Refused`]; then there will be no answer.
+    pub fn append(&self, id: Id, part: Part) -> Result<(), Refused> {
+        self.send(Job::Append { id, part })
     }
 
     /// Requests that retention be applied. Never waits.
@@ -285,7 +294,7 @@ impl Job {
     fn id(&self) -> Option<&Id> {
         match self {
             Self::Collect(request) => Some(&request.id),
-            Self::Update { id, .. } => Some(id),
+            Self::Update { id, .. } | Self::Append { id, .. } => Some(id),
             Self::Tidy => None,
         }
     }
@@ -296,6 +305,7 @@ impl Job {
             Self::Update { id, incident, attachments, part } => {
                 workshop.update(settings, id, *incident, attachments, part)
             }
+            Self::Append { id, part } => workshop.append(settings, id, part),
             Self::Tidy => workshop.tidy(&settings),
         }
     }

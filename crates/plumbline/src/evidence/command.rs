@@ -88,7 +88,10 @@ pub(super) fn succeeded(argv: &[String], status: ExitStatus) -> Result<()> {
 }
 
 /// A command in an environment that depends on no mount, in a process group of its own.
-pub(super) fn command(argv: &[String]) -> Result<Command> {
+///
+/// # Errors
+/// If there is no program in `argv`.
+pub fn command(argv: &[String]) -> Result<Command> {
     let Some((program, args)) = argv.split_first() else { bail!("there is no command to run") };
     let mut command = Command::new(program);
     command
@@ -153,14 +156,18 @@ fn readable(reader: &io::PipeReader) -> io::Result<bool> {
 }
 
 /// A child and all that it started, as far as they stayed in its process group.
-pub(super) struct Group {
+pub struct Group {
     child: Child,
     /// Once it is, its id may be another process's.
     reaped: bool,
 }
 
 impl Group {
-    pub(super) fn start(command: &mut Command) -> Result<Self> {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// If it cannot be run.
+    pub fn start(command: &mut Command) -> Result<Self> {
         let cannot = |command: &Command| format!("cannot run {}; is it installed?", command.get_program().display());
         let child = command.spawn().with_context(|| cannot(command))?;
         Ok(Self { child, reaped: false })
@@ -171,7 +178,10 @@ impl Group {
     }
 
     /// Whether the child has ended. It is not reaped: that would free its id for another process.
-    fn has_ended(&self) -> io::Result<bool> {
+    ///
+    /// # Errors
+    /// If the kernel does not say.
+    pub fn has_ended(&self) -> io::Result<bool> {
         let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
         Ok(waitid(WaitId::Pid(self.pid()), flags)? != WaitStatus::StillAlive)
     }
@@ -183,7 +193,10 @@ impl Group {
 
     /// Kills the group and waits for the child. If the child hangs in the kernel, this waits as long as it hangs; the
     /// runner leaves this thread behind then.
-    pub(super) fn end(&mut self) -> io::Result<ExitStatus> {
+    ///
+    /// # Errors
+    /// If the child cannot be waited for.
+    pub fn end(&mut self) -> io::Result<ExitStatus> {
         if !self.reaped {
             self.kill();
         }

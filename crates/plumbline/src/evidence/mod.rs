@@ -15,6 +15,7 @@ mod bundle;
 mod collect;
 mod collector;
 mod command;
+mod cut;
 mod id;
 mod labels;
 mod output;
@@ -28,20 +29,23 @@ mod trust;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use model::Incident;
 
+use crate::capture::{Capture, Span};
 use crate::watched::Watched;
 
 pub use actions::ACTIONS;
 pub use bundle::{each_entry, read_incident};
 pub use collector::{Collector, Counters};
-pub use command::{exit_code, run_with_input};
+pub use command::{Group, command, exit_code, run_with_input, shown};
 pub use id::Id;
 pub use labels::Labels;
 pub use retention::{Sweep, Why};
 pub use store::{INCIDENTS, OBSERVATIONS, Store};
+pub use trust::trusted;
 
 /// Limits on collecting and keeping evidence.
 #[derive(Debug, Clone)]
@@ -139,6 +143,17 @@ pub struct Attachment {
     pub write: WriteAttachment,
 }
 
+/// A capture's part of a bundle: what happened in a span.
+#[derive(Clone)]
+pub struct Cut {
+    /// The capture.
+    pub capture: Arc<dyn Capture>,
+    /// The span.
+    pub span: Span,
+    /// Whether it is the time after the incident was noticed: then `.after` is in the files' names.
+    pub is_after: bool,
+}
+
 /// A bundle to be made.
 pub struct Request {
     /// The bundle's name.
@@ -149,6 +164,8 @@ pub struct Request {
     pub attachments: Vec<Attachment>,
     /// The actions to run.
     pub actions: Vec<ActionSpec>,
+    /// What captures have of the time before.
+    pub cuts: Vec<Cut>,
     /// To what actions limit themselves.
     pub scope: Scope,
 }
@@ -159,6 +176,8 @@ pub struct Part {
     pub rule: String,
     /// The actions to run.
     pub actions: Vec<ActionSpec>,
+    /// What captures have.
+    pub cuts: Vec<Cut>,
     /// To what actions limit themselves.
     pub scope: Scope,
 }
@@ -185,7 +204,7 @@ pub enum Outcome {
         bytes: u64,
         /// How long collecting and writing took.
         seconds: f64,
-        /// How many actions failed, timed out or were truncated; `manifest.json` has the details. 0 for an update.
+        /// How many actions and captures failed, timed out or were truncated; `manifest.json` has the details. 0 for an update.
         actions_failed: usize,
         /// The incident's labels.
         labels: Labels,

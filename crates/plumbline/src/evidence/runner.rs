@@ -16,11 +16,12 @@ use serde::Serialize;
 
 use super::actions::{self, Task};
 use super::command::{self, exit_code};
+use super::cut;
 use super::output::{Bounds, Output, Spool, Stopped};
 use super::own::Own;
 use super::retention::DiskQuota;
 use super::store::Store;
-use super::{ActionSpec, Scope, Settings, bundle};
+use super::{ActionSpec, Cut, Scope, Settings, bundle};
 
 /// The most threads that may be left behind. Each costs a stack, and all are likely to hang on the same file.
 const ABANDONED: usize = 4;
@@ -107,8 +108,8 @@ pub struct Batch {
     share: u64,
     waiting: VecDeque<Job>,
     running: Vec<Running>,
-    /// The records of actions that could not be started.
-    refused: Vec<Record>,
+    /// Records that were not returned yet, with their output.
+    ready: Vec<Collected>,
     ended: Receiver<Ended>,
     report: Sender<Ended>,
 }
@@ -117,8 +118,15 @@ pub struct Batch {
 #[derive(Clone)]
 struct Job {
     index: usize,
-    spec: ActionSpec,
-    file: String,
+    work: Work,
+}
+
+#[derive(Clone)]
+enum Work {
+    /// An action, and the name of its output.
+    Action(ActionSpec, String),
+    /// A capture's files, and how their names begin.
+    Cut(Cut, String),
 }
 
 struct Running {
@@ -130,10 +138,10 @@ struct Running {
 
 struct Ended {
     index: usize,
-    result: Collected,
+    results: Vec<Collected>,
 }
 
-/// What an action left.
+/// What an action, or a capture for one of its files, left.
 pub struct Collected {
     /// How it went.
     pub record: Record,
@@ -144,7 +152,8 @@ pub struct Collected {
 }
 
 impl Collected {
-    fn nothing(record: Record) -> Self {
+    /// No output.
+    pub fn nothing(record: Record) -> Self {
         Self { record, spool: None, labels: Vec::new() }
     }
 }
@@ -152,17 +161,19 @@ impl Collected {
 impl Batch {
     /// Starts as many actions as may run at a time. [`Batch::next`] starts the others. `rule` begins the names of their
     /// files, if it is not empty.
-    pub fn start(specs: Vec<ActionSpec>, rule: &str, context: Context) -> Self {
+    pub fn start(specs: Vec<ActionSpec>, cuts: Vec<Cut>, rule: &str, context: Context) -> Self {
         let mut names = HashSet::new();
-        let share = context.settings.max_bytes / (4 * specs.len().max(1) as u64);
-        let jobs = specs.into_iter().enumerate().map(|(index, spec)| {
-            let of_rule = if rule.is_empty() { String::new() } else { format!("{}.", bundle::safe_name(rule)) };
-            let file = free_name(&(of_rule + &bundle::safe_name(&spec.name)), &mut names);
-            Job { index, spec, file }
+        let share = context.settings.max_bytes / (4 * (specs.len() + cuts.len()).max(1) as u64);
+        let of_rule = if rule.is_empty() { String::new() } else { format!("{}.", bundle::safe_name(rule)) };
+        let actions = specs.into_iter().map(|spec| {
+            let file = free_name(&(of_rule.clone() + &bundle::safe_name(&spec.name)), &mut names);
+            Work::Action(spec, file)
         });
-        let waiting = jobs.collect();
+        // Captures first: their rings go on.
+        let work = cuts.into_iter().map(|cut| Work::Cut(cut, of_rule.clone())).chain(actions);
+        let waiting = work.enumerate().map(|(index, work)| Job { index, work }).collect();
         let (report, ended) = mpsc::channel();
-        let mut batch = Self { context, share, waiting, running: Vec::new(), refused: Vec::new(), ended, report };
+        let mut batch = Self { context, share, waiting, running: Vec::new(), ready: Vec::new(), ended, report };
         batch.fill();
         batch
     }
@@ -171,8 +182,8 @@ impl Batch {
     pub fn next(&mut self) -> Option<Collected> {
         loop {
             self.fill();
-            if let Some(record) = self.refused.pop() {
-                return Some(Collected::nothing(record));
+            if let Some(collected) = self.ready.pop() {
+                return Some(collected);
             }
             if self.running.is_empty() {
                 return None;
@@ -180,11 +191,12 @@ impl Batch {
             let over = self.over();
             // If several actions hang, the next ones are given up without a wait.
             let patience = if over.is_some() { Duration::ZERO } else { LOOK };
-            if let Ok(Ended { index, result }) = self.ended.recv_timeout(patience)
+            if let Ok(Ended { index, results }) = self.ended.recv_timeout(patience)
                 && let Some(at) = self.running.iter().position(|running| running.job.index == index)
             {
                 self.running.swap_remove(at);
-                return Some(result);
+                self.ready.extend(results.into_iter().rev());
+                continue;
             }
             if let Some(at) = over {
                 return Some(Collected::nothing(self.give_up(at)));
@@ -193,11 +205,19 @@ impl Batch {
     }
 
     fn fill(&mut self) {
-        while self.running.len() < self.context.settings.concurrency.max(1) {
+        let is_action = |job: &Job| matches!(job.work, Work::Action(..));
+        while let Some(next) = self.waiting.front() {
+            // Captures mostly wait for the kernel, so they take no action's place.
+            let actions = self.running.iter().filter(|running| is_action(&running.job)).count();
+            if is_action(next) && actions >= self.context.settings.concurrency.max(1) {
+                return;
+            }
             let Some(job) = self.waiting.pop_front() else { return };
             match self.start_one(job.clone()) {
                 Ok(running) => self.running.push(running),
-                Err(error) => self.refused.push(job.record(Status::Failed, Some(error), Duration::ZERO)),
+                Err(error) => {
+                    self.ready.push(Collected::nothing(job.record(Status::Failed, Some(error), Duration::ZERO)))
+                }
             }
         }
     }
@@ -208,7 +228,10 @@ impl Batch {
             return Err(format!("not started: {hanging} earlier actions still hang in the kernel"));
         }
         let started = Instant::now();
-        let (time_limit, cap) = job.spec.limits.unwrap_or(self.context.settings.limits());
+        let (time_limit, cap) = match &job.work {
+            Work::Action(spec, _) => spec.limits.unwrap_or(self.context.settings.limits()),
+            Work::Cut(..) => cut::limits(self.share),
+        };
         let limit = started + time_limit;
         let deadline = self.context.stop.get().map_or(limit, |stop| limit.min(*stop));
         if deadline <= started {
@@ -219,12 +242,12 @@ impl Batch {
         let (context, report, running_job) = (self.context.clone(), self.report.clone(), job.clone());
         self.context.threads.alive.fetch_add(1, Ordering::Relaxed);
         let spawned = thread::Builder::new().name(format!("action {}", job.index)).stack_size(STACK).spawn(move || {
-            let result = running_job.run(&context, bounds);
+            let results = running_job.run(&context, bounds);
             // The count falls before the report, or the receiver of the report would take this thread for one that
             // hangs.
             context.threads.alive.fetch_sub(1, Ordering::Relaxed);
             // The send fails if the batch has given up this action.
-            let _ = report.send(Ended { index: running_job.index, result });
+            let _ = report.send(Ended { index: running_job.index, results });
         });
         if let Err(error) = spawned {
             self.context.threads.alive.fetch_sub(1, Ordering::Relaxed);
@@ -263,13 +286,24 @@ impl Drop for Batch {
 }
 
 impl Job {
-    fn run(&self, context: &Context, bounds: Bounds) -> Collected {
+    fn run(&self, context: &Context, bounds: Bounds) -> Vec<Collected> {
+        match &self.work {
+            Work::Action(spec, file) => vec![self.run_action(spec, file, context, bounds)],
+            Work::Cut(cut, of_rule) => {
+                let started = Instant::now();
+                let record = |status, error| self.record(status, error, started.elapsed());
+                cut::run(cut, of_rule, context, &bounds, &record)
+            }
+        }
+    }
+
+    fn run_action(&self, spec: &ActionSpec, file: &str, context: &Context, bounds: Bounds) -> Collected {
         let started = Instant::now();
-        let own = Own { input: &context.message, memory: self.spec.memory };
-        let task = Task { scope: &context.scope, args: &self.spec.args, own };
+        let own = Own { input: &context.message, memory: spec.memory };
+        let task = Task { scope: &context.scope, args: &spec.args, own };
         let ran = catch_unwind(AssertUnwindSafe(|| {
             let mut out = Output::create(&context.store, &context.quota, bounds)?;
-            let result = actions::run(&self.spec.name, &task, &mut out);
+            let result = actions::run(&spec.name, &task, &mut out);
             anyhow::Ok((result, out))
         }));
         let (result, mut out) = match ran {
@@ -282,33 +316,35 @@ impl Job {
         record.exit_code = exit_code;
         record.truncated = status == Status::Truncated;
         let labels = out.as_mut().map(|out| std::mem::take(&mut out.labels)).unwrap_or_default();
+        Collected { labels, ..record.with(out, file) }
+    }
+
+    fn record(&self, status: Status, error: Option<String>, took: Duration) -> Record {
+        let (action, command) = match &self.work {
+            Work::Action(spec, _) => (spec.name.clone(), actions::describe(spec)),
+            Work::Cut(cut, _) => (cut.capture.name().to_owned(), cut.capture.describe()),
+        };
+        let seconds = took.as_secs_f64();
+        Record { action, file: None, command, status, exit_code: None, error, seconds, bytes: 0, truncated: false }
+    }
+}
+
+impl Record {
+    /// Adds the output, which is to be the file of this name.
+    pub fn with(mut self, out: Option<Output>, file: &str) -> Collected {
         let spool = match out.map(Output::finish) {
             None => None,
             Some(Ok(spool)) => Some(spool),
             Some(Err(error)) => {
                 // The disk is full, in most cases; the output is lost.
-                record.status = Status::Failed;
-                record.error.get_or_insert_with(|| error.to_string());
+                self.status = Status::Failed;
+                self.error.get_or_insert_with(|| error.to_string());
                 None
             }
         };
-        record.file = spool.as_ref().map(|_| self.file.clone());
-        record.bytes = spool.as_ref().map_or(0, Spool::bytes);
-        Collected { record, spool, labels }
-    }
-
-    fn record(&self, status: Status, error: Option<String>, took: Duration) -> Record {
-        Record {
-            action: self.spec.name.clone(),
-            file: None,
-            command: actions::describe(&self.spec),
-            status,
-            exit_code: None,
-            error,
-            seconds: took.as_secs_f64(),
-            bytes: 0,
-            truncated: false,
-        }
+        self.file = spool.as_ref().map(|_| file.to_owned());
+        self.bytes = spool.as_ref().map_or(0, Spool::bytes);
+        Collected { record: self, spool, labels: Vec::new() }
     }
 }
 

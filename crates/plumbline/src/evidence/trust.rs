@@ -8,7 +8,18 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use nix::errno::Errno;
+use nix::fcntl::{OFlag, open};
+use nix::sys::stat::Mode;
 use nix::unistd::Uid;
+
+/// Checks a directory by its path; see [`checked`].
+///
+/// # Errors
+/// Those of [`checked`].
+pub fn trusted(path: &Path) -> Result<()> {
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    checked(open(path, flags, Mode::empty()), path).map(drop)
+}
 
 /// Checks a directory that was opened: it must belong to this user, and others must not be able to replace files in it.
 /// Returns its descriptor.

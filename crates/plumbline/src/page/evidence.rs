@@ -112,7 +112,7 @@ impl Evidence {
             @if self.withheld { p.muted { "The beginnings of these files are left out: this page is redacted." } }
             @for file in files {
                 @let action = self.actions.iter().find(|action| action.file.as_ref() == Some(&file.name));
-                @if file.head.is_empty() {
+                @if file.head.is_empty() || file.head.contains(&0) {
                     p.file { (title(file, action)) }
                 } @else {
                     details { summary { (title(file, action)) } (beginning(file)) }
@@ -128,7 +128,7 @@ impl Evidence {
 
 /// Whether a file is data for programs, whose content the page itself shows.
 fn is_data(name: &str) -> bool {
-    [".json", ".jsonl", ".html"].iter().any(|suffix| name.ends_with(suffix))
+    [".json", ".jsonl", ".html", ".pcapng", ".dat"].iter().any(|suffix| name.ends_with(suffix))
 }
 
 fn title(file: &File, action: Option<&Action>) -> Markup {
@@ -138,6 +138,8 @@ fn title(file: &File, action: Option<&Action>) -> Markup {
         "recorder.jsonl" => "every operation of the seconds before the incident was noticed, one a line",
         "after.jsonl" => "every operation from then until it was over, one a line",
         "manifest.json" => "how each piece of evidence was taken",
+        name if name.ends_with(".pcapng") => "packets, for wireshark or tshark",
+        name if name.ends_with(".dat") => "tracepoints, for trace-cmd report or kernelshark",
         "stacks.folded" => "where threads waited in the kernel, for flame graphs",
         _ => "",
     };

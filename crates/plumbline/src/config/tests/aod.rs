@@ -62,7 +62,7 @@ fn the_newer_form_loads_unchanged() {
     assert_eq!((rule.name(), rule.protocol().name, rule.counts.len()), ("smb_sockconn", "connections", 14));
     assert_eq!(thresholds(&config, "smb_latency")["SMB2_WRITE"], 50);
     let args = ["-s", "65536", "-B", "10240", "-C", "2", "-W", "100"].map(str::to_owned).to_vec();
-    assert_eq!(latency.actions[1], ActionSpec { name: "tcpdump".into(), args });
+    assert_eq!(latency.actions[1], ActionSpec { name: "tcpdump".into(), args, after: None });
 
     assert_eq!(config.not_yet.len(), 0);
     assert_eq!(names(&error.actions), ["dmesg", "trace-cmd"]);
@@ -102,12 +102,13 @@ fn each_renamed_key_is_told_once() {
             "`anomalies.smb.sockconn` is the rule `smb_sockconn` here",
             "`anomalies.nfs.error` is the rule `nfs_error` here",
             "`track_errors` is `track_codes` here",
-            "the capture `tcpdump` is kept with its arguments but not run: this version has no captures yet",
+            "`tcpdump` is a capture here, `tcpdump`: packets, interface any, servers of mounts, 65536 bytes of each; the last \
+             10240 KiB of them, in memory in place of the files of -C and -W",
             "`tool: smbslower` is `probe: smb` here",
             "the rule `smb_latency` judges SMB2_LOCK, SMB2_CHANGE_NOTIFY, SMB2_SERVER_TO_CLIENT_NOTIFICATION too, as AOD \
              does, though they wait by design; exclude them, or write `probe` for `tool`",
             "`tool: ss` is `probe: connections` here",
-            "the capture `trace-cmd` is kept with its arguments but not run: this version has no captures yet",
+            "`trace-cmd` is a capture here, `trace-cmd`: tracepoints of nfs, sunrpc, 1024 KiB for each processor",
             "`tool: nfsiosnoop` is `probe: nfs` here",
             "the rule `nfs_error` counts what its list tracks, and nothing else",
         ]

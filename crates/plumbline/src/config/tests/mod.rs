@@ -1,6 +1,7 @@
 //! What the configuration accepts, what it makes of it, and what it says of the rest.
 
 mod aod;
+mod captures;
 mod compiled_in;
 mod conf_d;
 mod expression;

@@ -3,8 +3,8 @@
 use super::*;
 
 const TOP: &str = "the keys here are watch_interval_sec, output_dir, probes, all_filesystems, anomalies, cooldown_sec, \
-                   snapshot, observe, summaries, custom_actions, evidence, cleanup, recorder, audit, prometheus, otlp, webhook, \
-                   on_incident";
+                   snapshot, observe, summaries, custom_actions, captures, evidence, cleanup, recorder, audit, prometheus, \
+                   otlp, webhook, on_incident";
 
 #[test]
 fn text_that_is_no_configuration() {

@@ -119,7 +119,7 @@ fn an_update_with_a_part_adds_the_files_of_its_rule() {
     let collector = start(&dir);
     let before = unpack(written(&one(&collector, request(&id(1), vec![], vec![shell("mine", "echo first")]))));
     let actions = vec![shell("mine", "echo second"), shell("broken", "exit 3")];
-    let part = Part { rule: "armed".to_owned(), actions, scope: Scope::default() };
+    let part = Part { rule: "armed".to_owned(), actions, cuts: vec![], scope: Scope::default() };
     collector.update(id(1), Incident::default(), vec![], Some(part)).unwrap();
     let after = unpack(written(&answers(&collector, 1).remove(0)));
     assert_eq!((&*after["mine.txt"], &*after["armed.mine.txt"]), (&b"first\n"[..], &b"second\n"[..]));

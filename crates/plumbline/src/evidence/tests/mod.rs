@@ -2,6 +2,7 @@
 
 mod bundles;
 mod commands;
+mod cuts;
 mod disk;
 mod hanging;
 mod keeping;
@@ -60,7 +61,7 @@ fn noise(name: &'static str, bytes: usize) -> Attachment {
 
 fn request(id: &Id, attachments: Vec<Attachment>, actions: Vec<ActionSpec>) -> Request {
     let incident = Incident { id: id.as_str().into(), ..Incident::default() };
-    Request { id: id.clone(), incident, attachments, actions, scope: Scope::default() }
+    Request { id: id.clone(), incident, attachments, actions, cuts: vec![], scope: Scope::default() }
 }
 
 fn id(sequence: u64) -> Id {

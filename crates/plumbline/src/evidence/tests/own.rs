@@ -70,7 +70,7 @@ fn labels_survive_updates_of_the_bundle() {
     assert_eq!((&written_then["closed"], parts["events.jsonl"].as_slice()), (&true.into(), &b"2"[..]));
     // What another rule collects into the same bundle adds to them.
     let team = shell("team", r#"echo team=storage > "$PLUMBLINE_LABELS""#);
-    let part = Part { rule: "closer".into(), actions: vec![team], scope: Scope::default() };
+    let part = Part { rule: "closer".into(), actions: vec![team], cuts: vec![], scope: Scope::default() };
     collector.update(id(1), incident, vec![], Some(part)).unwrap();
     let parts = unpack(written(&answers(&collector, 1).remove(0)));
     assert_eq!(labels_of(&parts), serde_json::json!({"team": "storage", "ticket": "4711"}));

@@ -1,0 +1,113 @@
+//! The captures of the daemon: what each bundle gets of them, before and, later, after.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use model::Nanos;
+
+use super::{Daemon, logging, nanos};
+use crate::{
+    capture::{self, Capture, Captures, Span},
+    config::{ActionSpec, CaptureConfig, Config},
+    evidence::{Cut, Id, Part, Scope},
+};
+
+/// The most that may wait; of further incidents, only the time before is kept.
+const MOST: usize = 64;
+/// How soon a collector that is busy is asked again.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// Bundles that wait for what captures have of the time after.
+#[derive(Default)]
+pub struct Afters(Vec<After>);
+
+struct After {
+    id: Id,
+    /// The rule whose name begins the files; empty: none.
+    rule: String,
+    due: Instant,
+    capture: Arc<dyn Capture>,
+    span: Span,
+}
+
+/// What these actions' captures have of the time until now, from so long before `begin` as each is asked for; and for how
+/// long each goes on.
+pub fn until_now(config: &Config, captures: &Captures, actions: &[ActionSpec], begin: Nanos) -> Vec<(Cut, Duration)> {
+    if captures.is_empty() {
+        return Vec::new();
+    }
+    let (now, since) = (capture::now(), nanos(probes::monotonic()).saturating_sub(begin));
+    let cut = |(wanted, after): (&CaptureConfig, Duration)| {
+        let from = now.saturating_sub(since).saturating_sub(nanos(wanted.before));
+        let capture = captures.get(&wanted.name)?;
+        Some((Cut { capture, span: Span { from, to: now }, is_after: false }, after))
+    };
+    config.captures_of(actions).filter_map(cut).collect()
+}
+
+impl Afters {
+    /// Remembers that captures go on for a bundle. Returns what they have until now.
+    pub fn begin(&mut self, id: &Id, rule: &str, cuts: Vec<(Cut, Duration)>) -> Vec<Cut> {
+        for (cut, after) in &cuts {
+            if !after.is_zero() && self.0.len() < MOST {
+                let from = cut.span.to;
+                let span = Span { from, to: from.saturating_add(nanos(*after)) };
+                let (due, capture) = (Instant::now() + *after, cut.capture.clone());
+                self.0.push(After { id: id.clone(), rule: rule.to_owned(), due, capture, span });
+            }
+        }
+        cuts.into_iter().map(|(cut, _)| cut).collect()
+    }
+
+    /// Forgets a bundle, which is not made.
+    pub fn forget(&mut self, id: &Id) {
+        self.0.retain(|after| after.id != *id);
+    }
+
+    /// How long until the next is due.
+    pub fn due_in(&self, now: Instant) -> Option<Duration> {
+        self.0.iter().map(|after| after.due.saturating_duration_since(now)).min()
+    }
+
+    /// Those of one bundle and rule that are due, or, when the daemon stops, all of these.
+    fn take(&mut self, now: Instant, stops: bool) -> Option<(Id, String, Vec<After>)> {
+        let is_due = |after: &After| stops || after.due <= now;
+        let (id, rule) =
+            self.0.iter().find(|after| is_due(after)).map(|after| (after.id.clone(), after.rule.clone()))?;
+        let due = self.0.extract_if(.., |after| after.id == id && after.rule == rule && is_due(after)).collect();
+        Some((id, rule, due))
+    }
+}
+
+impl Daemon {
+    /// Starts and stops captures as the configuration says.
+    pub(super) fn restart_captures(&mut self) {
+        self.captures.reconfigure(&self.setup.config, self.source.watch().mounts());
+    }
+
+    /// Has bundles get what captures have of the time after, if it is over, or the daemon `stops`.
+    pub(super) fn take_afters(&mut self, stops: bool) {
+        let now = Instant::now();
+        while let Some((id, rule, due)) = self.afters.take(now, stops) {
+            let Some(collector) = &self.collector else { return };
+            let to = capture::now();
+            let cut = |after: &After| {
+                let span = Span { to: after.span.to.min(to), ..after.span };
+                Cut { capture: after.capture.clone(), span, is_after: true }
+            };
+            let cuts = due.iter().map(cut).collect();
+            let part = Part { rule, actions: Vec::new(), cuts, scope: Scope::default() };
+            if let Err(refused) = collector.append(id.clone(), part) {
+                if stops {
+                    let audited = self.setup.config.audit;
+                    logging::lost(id.as_str(), "busy", &format!("what came after: {refused}"), audited);
+                    continue;
+                }
+                let later = |after: After| After { due: now + AGAIN, ..after };
+                self.afters.0.extend(due.into_iter().map(later));
+            }
+        }
+    }
+}
