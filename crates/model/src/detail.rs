@@ -26,6 +26,8 @@ pub enum Detail {
     Connection(Connection),
     /// A request to the libcephfs proxy.
     CephProxy(CephProxy),
+    /// An operation of the site's own.
+    Own(OwnFile),
 }
 
 /// SMB's names for a command.
@@ -121,6 +123,14 @@ pub struct CephProxy {
     pub asked: u64,
 }
 
+/// The file of an operation that a site has defined.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OwnFile {
+    /// Its name or path, whichever the definition leads to.
+    pub name: Text<128>,
+}
+
 /// A file as the probe saw it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SeenFile {
@@ -139,6 +149,7 @@ impl Detail {
             Self::Vfs(vfs) => (vfs.inode, vfs.path),
             Self::MpiIo(mpiio) => (mpiio.inode, mpiio.opened_as),
             Self::CephProxy(request) => (request.handle, Text::default()),
+            Self::Own(own) => (0, own.name),
             Self::None | Self::Smb(_) | Self::Connection(_) => return None,
         };
         (inode != 0 || !name.is_empty()).then_some(SeenFile { inode, name })
@@ -155,7 +166,8 @@ impl Detail {
             | Self::Vfs(_)
             | Self::MpiIo(_)
             | Self::Connection(_)
-            | Self::CephProxy(_) => 0,
+            | Self::CephProxy(_)
+            | Self::Own(_) => 0,
         }
     }
 }

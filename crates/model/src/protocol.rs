@@ -47,6 +47,8 @@ pub enum Level {
     SystemCall,
     /// Operations of a file system of any type.
     FileSystem,
+    /// Whatever a site has defined: where it stands is not known.
+    Own,
     /// Requests to a daemon of this host, which sends requests to the servers for all its clients.
     Proxy,
     /// Requests of a client in the kernel to a server.

@@ -7,7 +7,6 @@ use model::{
 use syscalls::Sysno;
 
 use crate::{
-    SPECS,
     generated::{Plain, caller, event, event_flags, flight, histogram, network, progress, record, transit},
     spec::Spec,
 };
@@ -198,7 +197,7 @@ pub(crate) fn operation(probe: u8, code: u16) -> Option<Operation> {
 
 /// Likewise, with the probe.
 fn known(probe: u8, code: u16) -> Option<(&'static Spec, Operation)> {
-    let spec = SPECS.iter().find(|spec| spec.id.0 == u32::from(probe))?;
+    let spec = crate::specs().find(|spec| spec.id.0 == u32::from(probe))?;
     Some((spec, spec.protocol.operation_by_code(code)?))
 }
 

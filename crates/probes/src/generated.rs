@@ -13,6 +13,8 @@ pub(crate) use skeleton::types::{
 };
 // Of accesses/access.h.
 pub(crate) use skeleton::types::{access, access_key, access_kind, access_options, transfers};
+// Of own/own.h.
+pub(crate) use skeleton::types::{own_from, own_place, own_plan};
 // Of tasks/record.h.
 pub(crate) use skeleton::types::{
     area_record, file_record, socket_record, stack_options, stack_record, symbol, task_record, wait_options,
@@ -105,5 +107,7 @@ unsafe impl Plain for access_options {}
 unsafe impl Plain for access_key {}
 // SAFETY: as above.
 unsafe impl Plain for access {}
+// SAFETY: as above.
+unsafe impl Plain for own_plan {}
 // SAFETY: an integer.
 unsafe impl Plain for u64 {}

@@ -23,6 +23,7 @@ pub mod mounts;
 mod mpiio;
 mod names;
 mod nfs;
+pub mod own;
 mod probe;
 mod probe_set;
 mod processes;
@@ -69,9 +70,14 @@ static SPECS: &[&spec::Spec] = &[
     &cephproxy::SPEC,
 ];
 
+/// Those, and those of the site's own operations.
+fn specs() -> impl Iterator<Item = &'static spec::Spec> {
+    SPECS.iter().copied().chain(own::current())
+}
+
 /// Every protocol that a probe watches, in the order of the probes.
 pub fn protocols() -> impl Iterator<Item = &'static Protocol> {
-    SPECS.iter().filter(|spec| spec.is_first()).map(|spec| spec.protocol)
+    specs().filter(|spec| spec.is_first()).map(|spec| spec.protocol)
 }
 
 /// Those whose operations are seen there.
@@ -81,7 +87,7 @@ pub fn at(level: Level) -> impl Iterator<Item = &'static Protocol> {
 
 /// Every protocol with the number that its probe has in records.
 pub fn numbers() -> impl Iterator<Item = (u8, &'static Protocol)> {
-    let first = SPECS.iter().filter(|spec| spec.is_first());
+    let first = specs().filter(|spec| spec.is_first());
     first.filter_map(|spec| Some((u8::try_from(spec.id.0).ok()?, spec.protocol)))
 }
 
@@ -96,12 +102,12 @@ pub fn names_files_in_flight(protocol: &Protocol) -> bool {
         let programs = spec.rungs.iter().flat_map(|rung| rung.required.iter().chain(rung.optional));
         programs.into_iter().any(|program| spec.inflight.contains(program))
     };
-    protocol.file_names != FileNames::None && SPECS.iter().any(|spec| spec.protocol == protocol && lists(spec))
+    protocol.file_names != FileNames::None && specs().any(|spec| spec.protocol == protocol && lists(spec))
 }
 
 /// Whether the protocol's probe can tell what is in flight: see [`ProbeSet::in_flight`].
 pub fn shows_in_flight(protocol: &Protocol) -> bool {
-    SPECS.iter().any(|spec| spec.protocol == protocol && !spec.inflight.is_empty())
+    specs().any(|spec| spec.protocol == protocol && !spec.inflight.is_empty())
 }
 
 /// What a table shows of the protocol's events.
@@ -135,7 +141,7 @@ impl Alias {
 
 /// Every alias, with what it means.
 pub fn aliases() -> impl Iterator<Item = (&'static Protocol, Alias)> {
-    let first = SPECS.iter().filter(|spec| spec.is_first());
+    let first = specs().filter(|spec| spec.is_first());
     first.flat_map(|spec| spec.aliases.iter().map(|alias| (spec.protocol, *alias)))
 }
 

@@ -4,7 +4,6 @@ use libbpf_rs::{MapCore, MapFlags};
 use model::Operation;
 
 use crate::{
-    SPECS,
     generated::{Plain, named_operation},
     shared::MAX_OPERATIONS,
     spec::Spec,
@@ -12,7 +11,7 @@ use crate::{
 
 /// Writes the name of every operation of every probe.
 pub(crate) fn write(map: &impl MapCore) -> libbpf_rs::Result<()> {
-    for spec in SPECS.iter().filter(|spec| spec.is_first()) {
+    for spec in crate::specs().filter(|spec| spec.is_first()) {
         for operation in spec.protocol.all_operations() {
             let index = index(spec, operation).to_ne_bytes();
             map.update(&index, name(operation).as_bytes(), MapFlags::ANY)?;

@@ -23,8 +23,18 @@ pub(crate) struct Sent {
 /// A probe, attached or not. Whatever it may do is nothing unless it says otherwise; most do nothing but what their
 /// [`Spec`](crate::spec::Spec) describes.
 pub(crate) trait Probe: Any + Send {
-    /// Fills in read-only data before the object is loaded.
-    fn prepare(&self, _object: &mut OpenObject) -> Result<()> {
+    /// Why nothing need be tried, and the cure, where that is known beforehand.
+    fn refusal(&mut self) -> Option<(String, String)> {
+        None
+    }
+
+    /// What to do if no way to attach it works, where that is known better than of any probe.
+    fn cure(&self) -> Option<String> {
+        None
+    }
+
+    /// Fills in read-only data before the object is loaded, to be attached by this rung.
+    fn prepare(&mut self, _object: &mut OpenObject, _rung: &Rung) -> Result<()> {
         Ok(())
     }
 

@@ -13,7 +13,7 @@ use model::{Code, Event, Histogram, Level, Mount, MountKey, Nanos, Operation, Pr
 use nix::time::{ClockId, clock_gettime};
 
 use crate::{
-    Capability, Kernel, Recorder, SPECS, Slice, Tail,
+    Capability, Kernel, Recorder, Slice, Tail,
     directory::MountDirectory,
     filesystems,
     foreign_mounts::ForeignMounts,
@@ -23,6 +23,7 @@ use crate::{
     runs::{self, Runs},
     shared::{Counters, Shared, Sizes, unpin},
     spec::Spec,
+    specs,
     threads::Threads,
     usage::{Account, Usage, Who},
 };
@@ -139,7 +140,7 @@ impl ProbeSet {
             0
         })?;
         let ring = builder.build()?;
-        let wanted = SPECS.iter().filter(|spec| options.protocols.contains(&spec.protocol));
+        let wanted = specs().filter(|spec| options.protocols.contains(&spec.protocol));
         let mut watch = Self {
             probes: wanted.map(|spec| AtWork::new(spec, options.on_demand.contains(&spec.protocol))).collect(),
             shared,
@@ -282,7 +283,7 @@ impl ProbeSet {
 
     /// Whether `key` means the mount of this device, by whichever probe's way to name it.
     pub fn means(&self, key: MountKey, device: MountKey) -> bool {
-        let same = |point| SPECS.iter().any(|spec| (spec.mount_key)(point) == key);
+        let same = |point| specs().any(|spec| (spec.mount_key)(point) == key);
         key == device || self.mounts.get(device).is_some_and(same)
     }
 
@@ -397,8 +398,7 @@ pub fn requester(pid: u32) -> Requester {
 
 /// The keys by which the probes' events may name a mount, the superblock's own aside.
 pub fn keys_of(point: &MountPoint) -> Vec<MountKey> {
-    let mut keys: Vec<_> =
-        SPECS.iter().map(|spec| (spec.mount_key)(point)).filter(|key| *key != point.device).collect();
+    let mut keys: Vec<_> = specs().map(|spec| (spec.mount_key)(point)).filter(|key| *key != point.device).collect();
     keys.sort_unstable();
     keys.dedup();
     keys

@@ -5,7 +5,6 @@ use std::mem::offset_of;
 use model::Event;
 
 use crate::{
-    SPECS,
     decode::decode_event,
     generated::{Plain, event, mapped, ring_head, ring_kind},
     spec::Spec,
@@ -36,7 +35,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<Record<'_>> {
         ring_kind::RING_EVENT if is(size_of::<event>()) => decode_event(bytes).map(Record::Event),
         ring_kind::RING_MAPPED if is(size_of::<mapped>()) => mapped::from_bytes(bytes).map(Record::Mapped),
         kind => {
-            let own = SPECS.iter().filter_map(|spec| spec.record.as_ref()).find(|own| own.kind == kind)?;
+            let own = crate::specs().filter_map(|spec| spec.record.as_ref()).find(|own| own.kind == kind)?;
             (is(own.size) && (own.makes_sense)(bytes)).then_some(Record::Own(bytes))
         }
     }

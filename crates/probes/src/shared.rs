@@ -7,11 +7,12 @@ use model::{Code, Histogram, Mount, MountKey, Operation};
 use nix::time::{ClockId, clock_getres};
 
 use crate::{
-    Filter, SPECS, batches, decode, directory, filesystems,
+    Filter, batches, decode, directory, filesystems,
     generated::{Plain, counter, histogram, histogram_key, mount_name, probe_id, settings, usage as raw_usage},
     names,
     recorder::{self, Recorder, Slice, Tail},
     spec::Spec,
+    specs,
     usage::{self, Usage, Who},
 };
 
@@ -82,7 +83,7 @@ impl Shared {
     pub fn create(sizes: &Sizes) -> libbpf_rs::Result<Self> {
         let cpus = u32::try_from(libbpf_rs::num_possible_cpus()?).unwrap_or(u32::MAX).max(1);
         let per_cpu = recorder::per_cpu(sizes.recorder_records, cpus);
-        let operations = SPECS.iter().filter(|spec| spec.is_first()).map(|spec| spec.protocol.all_operations().count());
+        let operations = specs().filter(|spec| spec.is_first()).map(|spec| spec.protocol.all_operations().count());
         let others = u32::try_from(operations.sum::<usize>()).unwrap_or(u32::MAX);
         let mut builder = ObjectBuilder::default();
         let mut object = builder.open_memory(OBJECT)?;
@@ -124,7 +125,7 @@ impl Shared {
     /// Where operations are counted whose own entry finds no room: made while there is some.
     fn make_others(&self) -> libbpf_rs::Result<()> {
         let map = self.map("usage")?;
-        for spec in SPECS.iter().filter(|spec| spec.is_first()) {
+        for spec in specs().filter(|spec| spec.is_first()) {
             for operation in spec.protocol.all_operations() {
                 let key = usage::other(spec.id.0, operation.code());
                 map.update(key.as_bytes(), raw_usage::default().as_bytes(), MapFlags::ANY)?;
@@ -169,7 +170,7 @@ impl Shared {
             slot.into_iter().for_each(|slot| *slot = 1);
         }
         self.settings.ordinary = [0; ORDINARY];
-        for spec in SPECS {
+        for spec in specs() {
             let wanted = |code: &&Code| {
                 filter.wanted_ordinary.iter().any(|(protocol, other)| *protocol == spec.protocol && other == *code)
             };

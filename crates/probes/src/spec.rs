@@ -3,10 +3,11 @@
 use model::{Detail, Event, EventLine, MountKey, Protocol};
 
 use crate::{
-    Alias, Column, SPECS, columns,
+    Alias, Column, columns,
     generated::{event, probe_id, ring_kind},
     libraries::Kind,
     mounts::MountPoint,
+    own::Own,
     probe::{Plain, Probe},
 };
 
@@ -41,6 +42,8 @@ pub(crate) struct Spec {
     pub aliases: &'static [Alias],
     /// Records of its own in the ring.
     pub record: Option<OwnRecord>,
+    /// Of an operation of the site's own: its definition.
+    pub own: Option<&'static Own>,
     /// What it does beyond all this, from when it is wanted.
     pub probe: fn() -> Box<dyn Probe>,
 }
@@ -63,17 +66,18 @@ impl Spec {
         line: |_, _| (),
         aliases: &[],
         record: None,
+        own: None,
         probe: || Box::new(Plain),
     };
 
     /// The first of a protocol's.
     pub fn of(protocol: &Protocol) -> Option<&'static Self> {
-        SPECS.iter().find(|spec| spec.protocol == protocol).copied()
+        crate::specs().find(|spec| spec.protocol == protocol)
     }
 
     /// Whether it is its protocol's first, which stands for all of them where they share something.
     pub fn is_first(&self) -> bool {
-        self.name == self.protocol.name
+        self.own.map_or(self.name == self.protocol.name, |own| own.is_first)
     }
 }
 

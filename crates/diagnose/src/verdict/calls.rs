@@ -62,7 +62,8 @@ pub(super) fn verdict(scene: &Scene, calls: &[Event], around: &[Event]) -> Verdi
         verdict.because.insert(0, why);
         return verdict;
     }
-    if requests.is_empty() || under_way >= LITTLE {
+    let is_own = slowest.iter().any(|call| call.operation.level() == Level::Own);
+    if requests.is_empty() || under_way >= LITTLE || is_own {
         return Verdict::unknown(format!(
             "{} This probe sees how long an operation took, not where: whether the file system, its daemon or a server \
              behind it was slow is not known.",

@@ -6,7 +6,7 @@ use std::{io::Write, path::PathBuf, process::ExitCode};
 
 use anyhow::Result;
 use model::text::printable;
-use probes::mounts::Mounts;
+use probes::{mounts::Mounts, own::Definition};
 
 use super::{EXIT_USAGE, usage_error};
 use crate::{config, view::table::Wide, watched};
@@ -27,6 +27,13 @@ pub struct Arguments {
     wide: Wide,
 }
 
+/// Why this kernel cannot see an operation of the site's own, and where in the configuration it says so.
+fn refusal(operation: &Definition) -> Option<String> {
+    let probes::own::Refusal { at: (line, column), text, fix } = probes::own::refusal(operation)?;
+    let fix = if fix.is_empty() { fix } else { format!("; {fix}") };
+    Some(format!("{}:{line}:{column}: {text}{fix}", printable(operation.file.as_bytes())))
+}
+
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let mounts = Mounts::current().unwrap_or_default();
     let asked = arguments.explain.as_deref().map(|text| Asked::parse(text, &mounts)).transpose();
@@ -37,6 +44,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let file = arguments.file.clone().or_else(config::installed);
     match config::check(file.as_deref(), &watched::remote_mount_points(&mounts)) {
         Ok(config) => {
+            let refused: Vec<_> = config.operations.iter().filter_map(refusal).collect();
+            if !refused.is_empty() {
+                refused.iter().for_each(|line| eprintln!("{line}"));
+                return Ok(ExitCode::from(EXIT_USAGE));
+            }
             let mut out = std::io::stdout().lock();
             if let Some(asked) = asked.as_ref().filter(|_| arguments.json) {
                 serde_json::to_writer_pretty(&mut out, &asked.explain(&config))?;

@@ -1,24 +1,31 @@
 //! `plumbline doctor`: what this kernel allows, probe by probe, found by trying.
 
-use std::{io::Write, process::ExitCode};
+use std::{io::Write, path::Path, process::ExitCode};
 
 use anyhow::{Result, anyhow};
 use model::Protocol;
 use probes::{
     Capability, Kernel, Options, ProbeSet, State,
+    mounts::Mounts,
     tasks::{self, Tasks},
 };
 use serde::Serialize;
 
-use super::usage_error;
-use crate::view::{
-    paint,
-    table::{Column, Table, room_of},
+use super::{EXIT_USAGE, usage_error};
+use crate::{
+    config,
+    view::{
+        paint,
+        table::{Column, Table, room_of},
+    },
+    watched,
 };
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Only these, of which each costs the verifier's time: smb, nfs, vfs, syscalls, connections, mpiio, cephproxy, tcp, tasks
+    /// Only these, of which each costs the verifier's time: smb, nfs, vfs, syscalls, connections, mpiio, cephproxy, tcp, tasks; and the
+    /// path of a configuration, whose own operations are probes, too
+    #[arg(value_name = "PROBE|FILE")]
     probe: Vec<String>,
     /// One JSON object
     #[arg(long)]
@@ -45,14 +52,27 @@ impl<'a> Probe<'a> {
     fn of(capability: &'a Capability) -> Self {
         let protocol = probes::protocol(capability.probe);
         let operations = protocol.into_iter().flat_map(Protocol::all_operations);
-        Self { capability, operations: operations.map(model::Operation::name).collect() }
+        let own = capability.probe.split_once('/').and_then(|(name, one)| probes::protocol(name)?.operation(one));
+        Self { capability, operations: operations.chain(own).map(model::Operation::name).collect() }
     }
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let is_wanted = |name: &str| arguments.probe.is_empty() || arguments.probe.iter().any(|probe| probe == name);
+    // No probe has a slash or a dot in its name.
+    let (files, names): (Vec<_>, Vec<_>) = arguments.probe.iter().partition(|name| name.contains(['/', '.']));
+    for file in files {
+        match config::read(Some(Path::new(file)), &watched::remote_mount_points(&Mounts::current().unwrap_or_default()))
+        {
+            Ok(config) => probes::own::enter(&config.operations).map_err(|error| anyhow!(error))?,
+            Err(errors) => {
+                errors.iter().for_each(|error| eprintln!("{error}"));
+                return Ok(ExitCode::from(EXIT_USAGE));
+            }
+        }
+    }
+    let is_wanted = |name: &str| names.is_empty() || names.iter().any(|probe| *probe == name);
     let there = |name: &str| name == TASKS || probes::protocol(name).is_some();
-    if let Some(unknown) = arguments.probe.iter().find(|name| !there(name)) {
+    if let Some(unknown) = names.iter().find(|name| !there(name)) {
         let names: Vec<_> = probes::protocols().map(|protocol| protocol.name).chain([TASKS]).collect();
         return Ok(usage_error(anyhow!("there is no probe {unknown}; there are {}", names.join(", "))));
     }

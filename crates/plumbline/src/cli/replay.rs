@@ -68,6 +68,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             return Ok(ExitCode::from(EXIT_USAGE));
         }
     };
+    probes::own::enter(&config.operations).map_err(anyhow::Error::msg)?;
     let began = Instant::now();
     let explain = |error| Kind::explain(&arguments.recording, Kind::Recording, error);
     let reader = Reader::open(&arguments.recording).map_err(explain)?;

@@ -76,7 +76,7 @@ fn command(
 }
 
 fn unknown_command(reader: &Reader<'_>, name: &str, protocol: &'static Protocol) -> String {
-    if let Some(other) = reader.known.protocols.iter().find(|other| other.operation(name).is_some()) {
+    if let Some(other) = reader.protocols().into_iter().find(|other| other.operation(name).is_some()) {
         return format!("it is one of probe `{0}`: move it to a rule with `probe: {0}`", other.name);
     }
     let names = || protocol.all_operations().map(Operation::name);

@@ -15,6 +15,7 @@ mod native;
 mod node;
 mod observe;
 mod output_dir;
+mod own;
 mod publish;
 mod reader;
 mod rules;
@@ -165,6 +166,16 @@ pub fn read(path: Option<&Path>, never_touch: &[PathBuf]) -> Result<Config, Vec<
     texts.extend(conf_d::read_beside(path, never_touch, &mut notices).map_err(|error| vec![error])?);
     let config = Config::parse_all(&texts, &Known::to_this_program())?;
     notices.extend(config.notices);
+    // Their programs are opened to find functions in them.
+    for operation in &config.operations {
+        for hook in [&operation.begin, &operation.end] {
+            let checked = hook.value.path().map_or(Ok(()), |path| watched::check(path, never_touch));
+            checked.map_err(|watched| {
+                let at = Some(Position { file: 0, line: hook.line, column: hook.column });
+                vec![ConfigError { file: operation.file.clone(), at, text: format!("what is hooked {watched}") }]
+            })?;
+        }
+    }
     Ok(Config { notices, ..config })
 }
 

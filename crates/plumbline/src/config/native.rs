@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use super::{
     CaptureConfig, CompiledIn, Config, EvidenceLimits, FlightRecorder, Retention, actions, aod, captures, conf_d,
     node::{Entry, Node, Position, Value},
-    observe, publish,
+    observe, own, publish,
     reader::{Range, Reader, find, quoted},
     rules, when,
 };
@@ -17,6 +17,7 @@ const TOP_KEYS: [&str; 19] = [
     "output_dir",
     "probes",
     "all_filesystems",
+    "operations",
     "anomalies",
     "cooldown_sec",
     "snapshot",
@@ -67,6 +68,8 @@ pub fn read(reader: &mut Reader<'_>, tree: Node, over: Vec<Node>, defaults: &Com
     let watch_interval = all.get(reader, "watch_interval_sec").and_then(|entry| reader.seconds(entry, 0.01, DAY_SEC));
     let cooldown = all.get(reader, "cooldown_sec").and_then(|entry| reader.seconds(entry, 0.0, DAY_SEC));
     let output_dir = all.get(reader, "output_dir").and_then(|entry| absolute(reader, entry));
+    // What the list of probes and the rules may name, too.
+    let operations = all.get(reader, "operations").map(|entry| own::read(reader, entry)).unwrap_or_default();
     let all_filesystems = all.get(reader, "all_filesystems").and_then(|entry| reader.flag(entry));
     let probes = probes(reader, &all);
     let rules = all.get(reader, "anomalies").map(|entry| rules::read(reader, entry));
@@ -110,6 +113,7 @@ pub fn read(reader: &mut Reader<'_>, tree: Node, over: Vec<Node>, defaults: &Com
         probes,
         on_demand,
         all_filesystems: all_filesystems?,
+        operations,
         rules: rules.detected,
         not_yet: rules.not_yet,
         cooldown: cooldown?,
@@ -191,7 +195,7 @@ type Protocols = Vec<&'static model::Protocol>;
 
 /// The probes to load, and those of them that are loaded only while they are needed.
 fn probes(reader: &mut Reader<'_>, all: &Section<'_>) -> Option<(Protocols, Protocols)> {
-    let known = reader.known.protocols;
+    let known = &reader.protocols();
     let names: Vec<_> = known.iter().map(|protocol| protocol.name).collect();
     let section = all.section(reader, "probes", &names)?;
     let (mut enabled, mut on_demand) = (Vec::new(), Vec::new());

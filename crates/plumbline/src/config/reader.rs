@@ -2,7 +2,7 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
-use model::text::printable;
+use model::{Protocol, text::printable};
 
 use super::{
     CaptureConfig, Known, Text,
@@ -33,6 +33,8 @@ pub struct Reader<'a> {
     pub known: &'a Known<'a>,
     /// The files that are read together, by [`Position::file`].
     texts: &'a [Text],
+    /// The probes that the configuration itself defines.
+    pub own: Vec<&'static Protocol>,
     /// The names of the actions that the configuration itself defines.
     pub custom_actions: Vec<String>,
     /// The names of its captures.
@@ -49,8 +51,18 @@ impl<'a> Reader<'a> {
     /// Nothing read yet.
     pub fn new(known: &'a Known<'a>, texts: &'a [Text]) -> Self {
         let (captures, aod_captures) = (Vec::new(), Vec::new());
-        let (custom_actions, problems, notices) = (Vec::new(), Vec::new(), Vec::new());
-        Self { known, texts, custom_actions, captures, aod_captures, problems, notices }
+        let (own, custom_actions, problems, notices) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { known, texts, own, custom_actions, captures, aod_captures, problems, notices }
+    }
+
+    /// Every probe that there is.
+    pub fn protocols(&self) -> Vec<&'static Protocol> {
+        [self.known.protocols, &self.own].concat()
+    }
+
+    /// The name of the file that a place is in.
+    pub fn file(&self, at: Position) -> String {
+        self.texts.get(at.file).map_or_else(String::new, |file| file.name.clone())
     }
 
     /// Notes a problem.

@@ -170,7 +170,7 @@ fn rule(reader: &mut Reader<'_>, entry: &Entry, rules: &mut Rules) -> Option<()>
 }
 
 fn source(reader: &mut Reader<'_>, rule: &Entry, probe: Option<&Entry>, tool: Option<&Entry>) -> Option<Source> {
-    let protocols: Vec<_> = reader.known.protocols.iter().map(|protocol| (protocol.name, *protocol)).collect();
+    let protocols: Vec<_> = reader.protocols().into_iter().map(|protocol| (protocol.name, protocol)).collect();
     match (probe, tool) {
         (Some(_), Some(tool)) => {
             reader.refuse(tool.at, "`tool` is AOD's word for `probe`, and both are here; remove `tool`");

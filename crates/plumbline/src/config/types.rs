@@ -11,6 +11,7 @@ use std::{
 use diagnose::rule::Rule;
 use http::{HeaderMap, Uri};
 use model::Protocol;
+use probes::own::Definition;
 
 use super::{CaptureConfig, CaptureKind, Position};
 use crate::{
@@ -33,6 +34,8 @@ pub struct Config {
     pub on_demand: Vec<&'static Protocol>,
     /// Whether the syscalls probe watches local file systems too.
     pub all_filesystems: bool,
+    /// Operations of the site's own; their probes are among those to load.
+    pub operations: Vec<Definition>,
     /// The rules, all of probes that are loaded.
     pub rules: Vec<ConfiguredRule>,
     /// Rules that were understood but that this version cannot detect; a notice says so.

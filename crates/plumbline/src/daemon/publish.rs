@@ -143,7 +143,7 @@ impl Publish {
     /// Takes the last counts from `watch`, which is about to be replaced by probes that count from zero.
     pub fn begin_again(&mut self, watch: &ProbeSet) {
         self.snapshot(watch, 0);
-        self.tally.begin_again();
+        self.tally.begin_again(probes::protocols().flat_map(|protocol| protocol.all_operations()));
         self.losses.begin_again();
         self.run_time.begin_again();
     }

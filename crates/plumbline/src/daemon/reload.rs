@@ -49,14 +49,19 @@ impl Daemon {
         let say = |error: anyhow::Error| vec![format!("{error:#}")];
         let loaded = |config: &Config| {
             let names = |probes: &[&model::Protocol]| probes.iter().map(|probe| probe.name).collect::<Vec<_>>();
-            (names(&config.probes), names(&config.on_demand))
+            (names(&config.probes), names(&config.on_demand), config.operations.clone())
         };
         let watch = if loaded(&config) == loaded(&self.setup.config) {
             None
         } else {
-            let watch = start_watch(&config).map_err(say)?;
-            refuse_to_be_blind(&watch.state()).map_err(say)?;
-            Some(watch)
+            let watch = start_watch(&config).and_then(|watch| {
+                refuse_to_be_blind(&watch.state())?;
+                Ok(watch)
+            });
+            // The old ones stay in force.
+            let stay =
+                |error| probes::own::enter(&self.setup.config.operations).err().map_or(error, anyhow::Error::msg);
+            Some(watch.map_err(|error| say(stay(error)))?)
         };
         // The new configuration is valid. The old rules' incidents end under the old configuration.
         self.drain();
@@ -108,6 +113,7 @@ impl Daemon {
 
 /// Attaches the probes of a configuration. Pins no maps: another probe set's maps may still be pinned.
 pub fn start_watch(config: &Config) -> Result<ProbeSet> {
+    probes::own::enter(&config.operations).map_err(anyhow::Error::msg)?;
     let options = Options {
         protocols: config.probes.clone(),
         on_demand: config.on_demand.clone(),

@@ -35,7 +35,7 @@ impl Depth {
             Level::SystemCall => Some(Self::SystemCalls),
             Level::FileSystem => Some(Self::FileSystem),
             Level::Request => Some(Self::Server),
-            Level::Proxy | Level::Transport | Level::Connection => None,
+            Level::Own | Level::Proxy | Level::Transport | Level::Connection => None,
         }
     }
 

@@ -123,8 +123,9 @@ impl Tally {
         self.ledger.since(histograms, &self.operations)
     }
 
-    /// Declares that the kernel's histograms restart at zero: the probes were replaced.
-    pub fn begin_again(&mut self) {
+    /// Declares that the kernel's histograms restart at zero: the probes were replaced, and see these operations.
+    pub fn begin_again(&mut self, operations: impl Iterator<Item = Operation>) {
+        self.operations = operations.collect();
         self.ledger = Ledger::default();
     }
 
@@ -252,7 +253,7 @@ mod tests {
         settle(&mut tally, &[(key, "/a")], &[(key, 5)]);
         assert_eq!(settle(&mut tally, &[(key, "/a")], &[]), counts(&[("/a", 5)]), "given up");
         assert_eq!(settle(&mut tally, &[(key, "/a")], &[(key, 2)]), counts(&[("/a", 7)]));
-        tally.begin_again();
+        tally.begin_again(probes::protocols().flat_map(|protocol| protocol.all_operations()));
         assert_eq!(settle(&mut tally, &[(key, "/a")], &[(key, 2)]), counts(&[("/a", 9)]));
     }
 

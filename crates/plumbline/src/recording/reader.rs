@@ -98,6 +98,7 @@ impl Reader {
                 Ok(Some(Found::Interval(interval))) => return Ok(Some(Item::Interval(interval))),
                 Ok(Some(Found::Header(header))) => {
                     let same = self.run.as_ref().is_some_and(|run| run.run == header.run && !run.run.is_empty());
+                    self.learn_own(&header);
                     self.numbers = Numbers::of(&header);
                     if !same {
                         self.run = Some((*header).clone());
@@ -118,6 +119,21 @@ impl Reader {
                     self.notes.push(format!("{}: {error}; what comes before that is used", current.path.display()));
                     self.current = None;
                 }
+            }
+        }
+    }
+
+    /// Has the operations that its site had defined mean something here.
+    fn learn_own(&mut self, header: &Header) {
+        for (protocol, operations) in
+            header.numbers.iter().filter(|(id, _)| probes::own::is_own(**id)).map(|(_, it)| it)
+        {
+            let operations: Vec<_> = operations.iter().map(String::as_str).filter(|name| !name.is_empty()).collect();
+            if let Err(error) = probes::own::learn(protocol, &operations) {
+                self.notes.push(format!(
+                    "the operations of {} are left out: {error}",
+                    model::text::printable(protocol.as_bytes())
+                ));
             }
         }
     }

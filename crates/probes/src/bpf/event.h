@@ -17,6 +17,7 @@ enum probe_id {
 	PROBE_MPIIO = 6,
 	PROBE_TCP = 7,
 	PROBE_CEPHPROXY = 8,
+	PROBE_OWN = 10, /* the first of those that a site defines itself; the last: MAX_PROBES - 1 */
 	MAX_PROBES = 16, /* a power of two */
 };
 

@@ -4,6 +4,7 @@
  * which ways to attach this kernel allows.
  */
 #include "../accesses/access.h"
+#include "../own/own.h"
 #include "../tasks/record.h"
 #include "../tcp/flow.h"
 #include "observe.h"
@@ -68,6 +69,8 @@ struct access_options access_options_type;
 enum access_kind access_kind_type;
 struct access_key access_key_type;
 struct access access_type;
+struct own_plan own_plan_type;
+enum own_from own_from_type;
 
 /* For other programs; no probe reads it. */
 struct {

@@ -191,7 +191,7 @@ struct NfsProbe;
 
 impl Probe for NfsProbe {
     /// Writes the names of the operations, and where the kernel has its types of file systems, into the object's read-only data.
-    fn prepare(&self, object: &mut OpenObject) -> libbpf_rs::Result<()> {
+    fn prepare(&mut self, object: &mut OpenObject, _: &Rung) -> libbpf_rs::Result<()> {
         let types = filesystem_types();
         for mut map in object.maps_mut() {
             let name = map.name().as_encoded_bytes().to_vec();

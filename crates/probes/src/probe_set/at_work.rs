@@ -10,6 +10,7 @@ use crate::{
     kernel::{Module, module_users},
     libraries::Libraries,
     mounts::Mounts,
+    own::OwnProbe,
     probe::Probe,
     spec::Spec,
 };
@@ -49,8 +50,9 @@ pub(super) struct Obstacle {
 impl AtWork {
     pub fn new(spec: &'static Spec, on_demand: bool) -> Self {
         let demand = if on_demand { Demand::NotNow } else { Demand::Always };
+        let probe = spec.own.map_or_else(|| (spec.probe)(), |own| Box::new(OwnProbe::new(own)) as Box<dyn Probe>);
         let (obstacle, retry_at) = (Obstacle::default(), Duration::ZERO);
-        Self { spec, probe: (spec.probe)(), attached: None, obstacle, retry_at, demand }
+        Self { spec, probe, attached: None, obstacle, retry_at, demand }
     }
 
     /// Gives its hooks back.

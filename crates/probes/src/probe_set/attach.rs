@@ -83,10 +83,15 @@ pub(super) fn attach_side_by_side(wanted: Vec<&mut AtWork>, shared: &Shared, now
 }
 
 fn try_to_attach(probe: &mut AtWork, shared: &Shared, now: Duration) {
+    if let Some((reason, fix)) = probe.probe.refusal() {
+        probe.obstacle = Obstacle { reason, fix, may_come: false };
+        probe.retry_at = now + RETRY_AFTER;
+        return;
+    }
     match attach(probe.spec, &mut *probe.probe, shared) {
         Ok(attached) => (probe.attached, probe.retry_at) = (Some(attached), Duration::ZERO),
         Err(reason) => {
-            probe.obstacle = Obstacle { fix: cure(&reason), reason, may_come: false };
+            probe.obstacle = Obstacle { fix: cure(&reason, &*probe.probe), reason, may_come: false };
             // Trying takes the verifier's time, and a kernel that has said no seldom changes its mind.
             probe.retry_at = now + RETRY_AFTER;
         }
@@ -198,7 +203,7 @@ fn attach_rung(
         }
     }
     shared.lend_to(&mut object)?;
-    probe.prepare(&mut object)?;
+    probe.prepare(&mut object, rung)?;
     let mut object = object.load()?;
     let attach = |program: ProgramMut<'_>| {
         program.attach().with_context(|| format!("cannot attach {}", program.name().to_string_lossy()))
@@ -230,7 +235,7 @@ fn attach_rung(
     Ok(Hooked { object, links, in_flight, forgets_ended, libraries })
 }
 
-fn cure(reason: &str) -> String {
+fn cure(reason: &str, probe: &dyn Probe) -> String {
     if !may_load() {
         return PERMISSION.into();
     }
@@ -239,5 +244,5 @@ fn cure(reason: &str) -> String {
                 the syscalls probe works all the same"
             .into();
     }
-    "please report this with the kernel's release and `plumbline -v doctor`".into()
+    probe.cure().unwrap_or_else(|| "please report this with the kernel's release and `plumbline -v doctor`".into())
 }

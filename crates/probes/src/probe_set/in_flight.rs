@@ -3,7 +3,7 @@
 use std::{collections::HashMap, os::unix::fs::MetadataExt, time::Duration};
 
 use libbpf_rs::{Link, MapCore, MapFlags};
-use model::{Event, MountKey, Nanos, Protocol, Requester, text::Text};
+use model::{Event, Level, MountKey, Nanos, Protocol, Requester, text::Text};
 
 use super::{ProbeSet, attach::Attached, nanos_now};
 use crate::{
@@ -77,9 +77,10 @@ impl ProbeSet {
         calls
     }
 
-    /// An operation of a protocol goes on without its thread; a call of the thread's own does not.
+    /// An operation of a protocol goes on without its thread; a call of the thread's own does not. Of an operation that a site has defined
+    /// nobody knows what its thread does meanwhile.
     fn drop_what_has_ended(&self, events: &mut Vec<Event>) {
-        let is_call = |event: &Event| !event.operation.level().is_remote();
+        let is_call = |event: &Event| event.operation.level() < Level::Own;
         if !events.iter().any(is_call) {
             return;
         }

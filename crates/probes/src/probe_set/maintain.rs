@@ -15,7 +15,7 @@ use super::{
     monotonic,
 };
 use crate::{
-    Capability, SPECS, State,
+    Capability, State,
     generated::counter,
     kernel::{module_identity, module_users},
     mounts::MountPoint,
@@ -96,7 +96,7 @@ impl ProbeSet {
         let elsewhere = self.elsewhere.borrow();
         let all = self.shared.any_filesystem();
         let here = self.mounts.iter().filter(|point| point.remote || all);
-        let keys = |point: &MountPoint| SPECS.iter().map(|spec| (spec.mount_key)(point)).collect::<HashSet<_>>();
+        let keys = |point: &MountPoint| crate::specs().map(|spec| (spec.mount_key)(point)).collect::<HashSet<_>>();
         let here = here.flat_map(|point| keys(point).into_iter().map(move |key| (key, point)));
         // Of several mounts of one superblock, the one that everything else names it by.
         let here = here.map(|(key, point)| (key, self.mounts.get(key).unwrap_or(point)));

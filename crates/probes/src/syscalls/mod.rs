@@ -115,7 +115,7 @@ struct SystemCalls;
 
 impl Probe for SystemCalls {
     /// Writes the table of calls into the object's read-only data.
-    fn prepare(&self, object: &mut OpenObject) -> libbpf_rs::Result<()> {
+    fn prepare(&mut self, object: &mut OpenObject, _: &Rung) -> libbpf_rs::Result<()> {
         for mut map in object.maps_mut() {
             let table = map.name().as_encoded_bytes().ends_with(b".calls");
             if let Some(value) = map.initial_value_mut().filter(|_| table) {

@@ -11,6 +11,7 @@ use std::{
     fs::File,
     io,
     os::{fd::BorrowedFd, unix::ffi::OsStrExt},
+    path::PathBuf,
     process::ExitCode,
     time::{Duration, Instant},
 };
@@ -24,7 +25,7 @@ use nix::{
         signalfd::{SfdFlags, SignalFd},
     },
 };
-use probes::{Capability, Filter, Options, ProbeSet, State};
+use probes::{Capability, Filter, Options, ProbeSet, State, mounts::Mounts};
 
 use self::{
     idle::Heartbeat,
@@ -32,14 +33,17 @@ use self::{
     printer::Printer,
     totals::totals,
 };
-use super::{permitted, usage_error};
-use crate::{daemon::nanos, detection::SETTLED, view::table::Wide};
+use super::{EXIT_USAGE, permitted, usage_error};
+use crate::{config, daemon::nanos, detection::SETTLED, view::table::Wide, watched};
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// smb, nfs, vfs, syscalls, connections, mpiio, cephproxy or tcp; smbslower and smbiosnoop mean smb, nfsslower and nfsiosnoop nfs, smbvfsslower and
+    /// smb, nfs, vfs, syscalls, connections, mpiio, cephproxy, tcp or one of your own operations; smbslower and smbiosnoop mean smb, nfsslower and nfsiosnoop nfs, smbvfsslower and
     /// smbvfsiosnoop vfs on cifs
     probe: String,
+    /// The configuration that defines your own operations [default: /etc/plumbline/plumbline.yaml where it exists]
+    #[arg(long, value_name = "F")]
+    config: Option<PathBuf>,
     /// Only operations at least this slow, in milliseconds [default: 10; 0 for connections, the snoop forms and with --errors]
     #[arg(value_name = "MIN_MS")]
     slower_than: Option<f64>,
@@ -92,6 +96,10 @@ const MOST_HELD: usize = 16_384;
 const SETTLE: Duration = Duration::from_millis(200);
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    if let Err(errors) = know_own(arguments) {
+        errors.iter().for_each(|error| eprintln!("{error}"));
+        return Ok(ExitCode::from(EXIT_USAGE));
+    }
     let (protocol, alias) = match probe_named(&arguments.probe) {
         Ok(found) => found,
         Err(message) => return Ok(usage_error(message)),
@@ -145,6 +153,18 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     printer.heartbeat.event();
     totals(&watch, protocol, mount, &left_out(arguments, min_ms))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Reads the configuration if it takes that to know what the name means.
+fn know_own(arguments: &Arguments) -> Result<(), Vec<String>> {
+    if probe_named(&arguments.probe).is_ok() {
+        return Ok(());
+    }
+    let Some(file) = arguments.config.clone().or_else(config::installed) else { return Ok(()) };
+    let never_touch = watched::remote_mount_points(&Mounts::current().unwrap_or_default());
+    let config = config::read(Some(&file), &never_touch);
+    let config = config.map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>())?;
+    probes::own::enter(&config.operations).map_err(|full| vec![full])
 }
 
 /// Of those that are not shown, why.

@@ -8,6 +8,7 @@ mod expression;
 mod files;
 mod modes;
 mod observe;
+mod own;
 mod properties;
 mod refused;
 mod refused_rules;

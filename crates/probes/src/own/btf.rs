@@ -1,0 +1,372 @@
+//! The kernel's description of its types (BTF, Documentation/bpf/btf.rst): functions, their arguments, and the fields of structs. Any
+//! bytes are understood or refused. It stands here since libbpf-rs reads the kernel's types, but not those of a module, which refer to
+//! the kernel's.
+
+use std::{fs, io, path::Path, rc::Rc};
+
+const KERNEL: &str = "/sys/kernel/btf/vmlinux";
+const FOLDER: &str = "/sys/kernel/btf";
+const MAGIC: u16 = 0xeb9f;
+/// No kernel describes more, bytes.
+const MOST: u64 = 64 << 20;
+/// Modifiers and names of types that lead to a type, and structs within structs: more is no type of C.
+const DEEPEST: usize = 32;
+
+/// A type's number.
+pub(crate) type Id = u32;
+
+/// What a type is, with modifiers and typedefs left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Void,
+    /// Size in bytes, and whether it has a sign. Enumerations are such numbers.
+    Number {
+        size: u32,
+        is_signed: bool,
+    },
+    Pointer(Id),
+    Array {
+        of: Id,
+        count: u32,
+    },
+    /// A struct or union.
+    Struct,
+    /// A struct or union whose fields are described elsewhere, or nowhere.
+    Declared,
+    Function,
+    Other,
+}
+
+/// A field as it was found: its type and where it is, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Field {
+    pub id: Id,
+    pub offset: u32,
+    /// Some bits of a number.
+    pub is_bits: bool,
+}
+
+/// A function: its arguments, by name and type, and what it returns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Function {
+    pub arguments: Vec<(String, Id)>,
+    pub returns: Id,
+}
+
+/// The types of the kernel, or of a module on top of these.
+#[derive(Debug)]
+pub(crate) struct Types {
+    bytes: Vec<u8>,
+    /// Where each type begins in `bytes`.
+    at: Vec<u32>,
+    strings: usize,
+    strings_end: usize,
+    base: Option<Rc<Types>>,
+}
+
+struct Raw<'t> {
+    name: u32,
+    info: u32,
+    size_or_type: u32,
+    rest: &'t [u8],
+}
+
+impl Raw<'_> {
+    fn kind(&self) -> u32 {
+        self.info >> 24 & 31
+    }
+
+    fn count(&self) -> usize {
+        (self.info & 0xffff) as usize
+    }
+
+    fn flag(&self) -> bool {
+        self.info >> 31 == 1
+    }
+
+    /// The word at this index behind the head.
+    fn word(&self, index: usize) -> u32 {
+        word(self.rest, index * 4).unwrap_or(0)
+    }
+}
+
+// include/uapi/linux/btf.h
+const INT: u32 = 1;
+const PTR: u32 = 2;
+const ARRAY: u32 = 3;
+const STRUCT: u32 = 4;
+const UNION: u32 = 5;
+const ENUM: u32 = 6;
+const FWD: u32 = 7;
+const TYPEDEF: u32 = 8;
+const VOLATILE: u32 = 9;
+const CONST: u32 = 10;
+const RESTRICT: u32 = 11;
+const FUNC: u32 = 12;
+const FUNC_PROTO: u32 = 13;
+const VAR: u32 = 14;
+const DATASEC: u32 = 15;
+const FLOAT: u32 = 16;
+const DECL_TAG: u32 = 17;
+const TYPE_TAG: u32 = 18;
+const ENUM64: u32 = 19;
+
+impl Types {
+    /// The kernel's own.
+    pub fn of_kernel() -> io::Result<Rc<Self>> {
+        Ok(Rc::new(Self::parse(read(Path::new(KERNEL))?, None).ok_or_else(|| malformed(KERNEL))?))
+    }
+
+    /// A module's, if it is loaded and describes its types.
+    pub fn of_module(name: &str, kernel: &Rc<Self>) -> io::Result<Rc<Self>> {
+        let path = Path::new(FOLDER).join(name);
+        let types = Self::parse(read(&path)?, Some(Rc::clone(kernel)));
+        Ok(Rc::new(types.ok_or_else(|| malformed(&path.display().to_string()))?))
+    }
+
+    /// The modules that describe their types.
+    pub fn modules() -> Vec<String> {
+        let all = fs::read_dir(FOLDER).into_iter().flatten().flatten();
+        let mut names: Vec<_> = all.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+        names.retain(|name| name != "vmlinux");
+        names.sort();
+        names
+    }
+
+    /// `None`: these bytes are no types.
+    pub fn parse(bytes: Vec<u8>, base: Option<Rc<Self>>) -> Option<Self> {
+        if u16::from_ne_bytes(bytes.get(..2)?.try_into().ok()?) != MAGIC {
+            return None;
+        }
+        let [head, types, length, strings, strings_length] =
+            [4, 8, 12, 16, 20].map(|at| word(&bytes, at).map(|word| word as usize));
+        let head = head?;
+        let mut here = head.checked_add(types?)?;
+        let end = here.checked_add(length?)?;
+        let strings = head.checked_add(strings?)?;
+        let strings_end = strings.checked_add(strings_length?)?;
+        if end > bytes.len() || strings_end > bytes.len() {
+            return None;
+        }
+        // Number 0 is void, and has no description.
+        let mut at = if base.is_some() { Vec::new() } else { vec![u32::MAX] };
+        while here < end {
+            at.push(u32::try_from(here).ok()?);
+            here += 12 + behind_head(word(&bytes, here.checked_add(4)?)?)?;
+        }
+        Some(Self { bytes, at, strings, strings_end, base })
+    }
+
+    fn first(&self) -> u32 {
+        self.base.as_ref().map_or(0, |base| base.first() + base.at.len() as u32)
+    }
+
+    fn raw(&self, id: Id) -> Option<Raw<'_>> {
+        let Some(own) = id.checked_sub(self.first()) else { return self.base.as_ref()?.raw(id) };
+        let at = usize::try_from(*self.at.get(own as usize)?).ok()?;
+        let [name, info, size_or_type] = [0, 4, 8].map(|more| word(&self.bytes, at.checked_add(more)?));
+        Some(Raw { name: name?, info: info?, size_or_type: size_or_type?, rest: self.bytes.get(at + 12..)? })
+    }
+
+    fn text(&self, offset: u32) -> &str {
+        let inherited = self.base.as_ref().map_or(0, |base| base.strings_all());
+        let Some(own) = offset.checked_sub(inherited) else {
+            return self.base.as_ref().map_or("", |base| base.text(offset));
+        };
+        let strings = self.bytes.get(self.strings..self.strings_end).unwrap_or_default();
+        let text = strings.get(own as usize..).unwrap_or_default().split(|byte| *byte == 0).next();
+        text.and_then(|text| std::str::from_utf8(text).ok()).unwrap_or("")
+    }
+
+    fn strings_all(&self) -> u32 {
+        let own = (self.strings_end - self.strings) as u32;
+        self.base.as_ref().map_or(0, |base| base.strings_all()) + own
+    }
+
+    /// Those that are described here, without those of the kernel below a module.
+    fn own_ids(&self) -> impl Iterator<Item = Id> {
+        let first = self.first();
+        (0..self.at.len() as u32).map(move |index| first + index)
+    }
+
+    fn named(&self, kind: u32, name: &str) -> Option<Raw<'_>> {
+        let found = self.own_ids().filter_map(|id| self.raw(id));
+        found.into_iter().find(|raw| raw.kind() == kind && self.text(raw.name) == name)
+    }
+
+    /// The function of this name that is described here.
+    pub fn function(&self, name: &str) -> Option<Function> {
+        self.prototype(self.named(FUNC, name)?.size_or_type)
+    }
+
+    /// What a typedef of a pointer to a function says of that.
+    pub fn function_type(&self, typedef: &str) -> Option<Function> {
+        match self.kind(self.named(TYPEDEF, typedef)?.size_or_type) {
+            Kind::Pointer(id) => self.prototype(self.plain(id)),
+            _ => None,
+        }
+    }
+
+    fn prototype(&self, id: Id) -> Option<Function> {
+        let raw = self.raw(id).filter(|raw| raw.kind() == FUNC_PROTO)?;
+        let argument = |index| (self.text(raw.word(index * 2)).to_owned(), raw.word(index * 2 + 1));
+        Some(Function { arguments: (0..raw.count()).map(argument).collect(), returns: raw.size_or_type })
+    }
+
+    /// The names of all functions that are described here.
+    pub fn functions(&self) -> impl Iterator<Item = &str> {
+        self.own_ids().filter_map(|id| self.raw(id)).filter(|raw| raw.kind() == FUNC).map(|raw| self.text(raw.name))
+    }
+
+    /// Without modifiers and typedefs.
+    fn plain(&self, mut id: Id) -> Id {
+        for _ in 0..DEEPEST {
+            match self.raw(id) {
+                Some(raw) if matches!(raw.kind(), TYPEDEF | VOLATILE | CONST | RESTRICT | TYPE_TAG) => {
+                    id = raw.size_or_type;
+                }
+                _ => break,
+            }
+        }
+        id
+    }
+
+    pub fn kind(&self, id: Id) -> Kind {
+        let id = self.plain(id);
+        let Some(raw) = self.raw(id) else { return if id == 0 { Kind::Void } else { Kind::Other } };
+        match raw.kind() {
+            INT => Kind::Number { size: raw.size_or_type, is_signed: raw.word(0) >> 24 & 1 == 1 },
+            ENUM | ENUM64 => Kind::Number { size: raw.size_or_type, is_signed: raw.flag() },
+            PTR => Kind::Pointer(raw.size_or_type),
+            ARRAY => Kind::Array { of: raw.word(0), count: raw.word(2) },
+            STRUCT | UNION => Kind::Struct,
+            FWD => Kind::Declared,
+            FUNC_PROTO | FUNC => Kind::Function,
+            _ => Kind::Other,
+        }
+    }
+
+    /// The name of a struct, a union or a number's type.
+    pub fn name(&self, id: Id) -> &str {
+        self.raw(self.plain(id)).map_or("", |raw| self.text(raw.name))
+    }
+
+    /// A struct that is only declared, where it is described.
+    pub fn described(&self, id: Id) -> Option<Id> {
+        let id = self.plain(id);
+        if self.kind(id) == Kind::Struct {
+            return Some(id);
+        }
+        let name = self.name(id).to_owned();
+        let is_it = |id: &Id| self.kind(*id) == Kind::Struct && self.name(*id) == name;
+        if self.kind(id) != Kind::Declared {
+            return None;
+        }
+        let kernel = self.base.as_ref().and_then(|base| base.own_ids().find(is_it));
+        self.own_ids().find(is_it).or(kernel)
+    }
+
+    /// The field of this name of a struct, also within structs that have no name.
+    pub fn field(&self, of: Id, name: &str) -> Option<Field> {
+        self.each_field(of, 0, 0, &mut |field, found| (found == name).then_some(field))
+    }
+
+    /// The names of a struct's fields, with their types.
+    pub fn fields(&self, of: Id) -> Vec<(String, Field)> {
+        let mut all = Vec::new();
+        self.each_field::<()>(of, 0, 0, &mut |field, name| {
+            all.push((name.to_owned(), field));
+            None
+        });
+        all
+    }
+
+    fn each_field<T>(
+        &self,
+        of: Id,
+        offset: u32,
+        depth: usize,
+        see: &mut impl FnMut(Field, &str) -> Option<T>,
+    ) -> Option<T> {
+        let raw = self.raw(self.plain(of)).filter(|raw| matches!(raw.kind(), STRUCT | UNION))?;
+        for index in 0..raw.count() {
+            let [name, id, place] = [0, 1, 2].map(|part| raw.word(index * 3 + part));
+            let (bits, width) = if raw.flag() { (place & 0xff_ffff, place >> 24) } else { (place, 0) };
+            let field = Field { id, offset: offset.checked_add(bits / 8)?, is_bits: width != 0 || bits % 8 != 0 };
+            let name = self.text(name);
+            let found = match name.is_empty() && depth < DEEPEST {
+                true => self.each_field(id, field.offset, depth + 1, see),
+                false => see(field, name),
+            };
+            if found.is_some() {
+                return found;
+            }
+        }
+        None
+    }
+}
+
+/// How many bytes describe a type behind its head.
+fn behind_head(info: u32) -> Option<usize> {
+    let count = (info & 0xffff) as usize;
+    Some(match info >> 24 & 31 {
+        INT | VAR | DECL_TAG => 4,
+        ARRAY => 12,
+        STRUCT | UNION | DATASEC | ENUM64 => count * 12,
+        ENUM | FUNC_PROTO => count * 8,
+        PTR | FWD | TYPEDEF | VOLATILE | CONST | RESTRICT | FUNC | FLOAT | TYPE_TAG => 0,
+        _ => return None,
+    })
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(bytes.get(at..at.checked_add(4)?)?.try_into().ok()?))
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    use std::io::Read as _;
+    let mut bytes = Vec::new();
+    fs::File::open(path)?.take(MOST).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn malformed(path: &str) -> io::Error {
+    io::Error::other(format!("{path} does not describe types in a way that is known"))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn this_kernels_types_are_understood() {
+        let Ok(types) = Types::of_kernel() else { return eprintln!("SKIP this_kernels_types_are_understood: no BTF") };
+        let function = types.function("vfs_read").unwrap();
+        let names: Vec<_> = function.arguments.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["file", "buf", "count", "pos"]);
+        assert_eq!(types.kind(function.returns), Kind::Number { size: 8, is_signed: true });
+        let Kind::Pointer(file) = types.kind(function.arguments[0].1) else { panic!("a pointer") };
+        assert_eq!(types.name(file), "file");
+        assert!(types.field(file, "f_inode").is_some() && types.field(file, "f_no_such").is_none());
+        assert!(types.functions().any(|name| name == "vfs_write"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_break_it(bytes in prop::collection::vec(any::<u8>(), 0..300), length in 0_u32..300) {
+            let mut whole = vec![0x9f, 0xeb, 1, 0, 24, 0, 0, 0, 0, 0, 0, 0];
+            whole.extend(length.to_ne_bytes());
+            whole.extend(length.to_ne_bytes());
+            whole.extend(20_u32.to_ne_bytes());
+            whole.extend(&bytes);
+            if let Some(types) = Types::parse(whole, None) {
+                for id in 0..20 {
+                    let _ = (types.kind(id), types.name(id).len(), types.fields(id), types.described(id));
+                }
+                let _ = (types.function("a"), types.function_type("a"), types.functions().count());
+            }
+        }
+    }
+}

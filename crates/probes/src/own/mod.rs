@@ -1,0 +1,48 @@
+//! Operations that a site defines itself, from one hook to another. Their programs are those of own.bpf.c, to which this kernel's types
+//! say where the values are: nothing is compiled.
+
+use crate::generated::probe_id;
+
+mod btf;
+mod definition;
+mod functions;
+mod probe;
+mod registry;
+mod resolve;
+#[cfg(test)]
+mod tests;
+mod tracefs;
+mod walk;
+mod ways;
+mod words;
+
+pub(crate) use probe::OwnProbe;
+pub(crate) use registry::current;
+
+pub use definition::{At, Definition, HOOKS, Hook, Root, Source, is_good_name};
+pub use registry::{MOST_OPERATIONS, MOST_PROTOCOLS, enter, learn, protocols};
+pub use resolve::Refusal;
+
+/// An operation in force.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Own {
+    pub definition: Definition,
+    /// Of its probe's.
+    pub is_first: bool,
+    /// How many under way are remembered.
+    pub flights: u32,
+}
+
+/// Whether a probe's number in records is one of those that sites define.
+pub fn is_own(number: u8) -> bool {
+    (probe_id::PROBE_OWN.0..probe_id::MAX_PROBES.0).contains(&number.into())
+}
+
+/// Why this kernel can see an operation by no way; `None` if it looks as if it could, or once its module is loaded.
+pub fn refusal(definition: &Definition) -> Option<Refusal> {
+    let modules = [&definition.begin, &definition.end].into_iter().filter_map(|hook| hook.value.module());
+    if modules.into_iter().any(|module| !std::path::Path::new("/sys/module").join(module).exists()) {
+        return None;
+    }
+    probe::plans(definition).err()
+}
