@@ -12,7 +12,7 @@ use super::{
 
 const DAY_SEC: f64 = 86_400.0;
 
-const TOP_KEYS: [&str; 19] = [
+const TOP_KEYS: [&str; 20] = [
     "watch_interval_sec",
     "output_dir",
     "probes",
