@@ -104,7 +104,7 @@ pub fn parse(text: &str, file: usize) -> Result<Option<Node>, Vec<Problem>> {
 }
 
 /// A list or map whose end has not been seen yet.
-enum Open {
+enum OpenNode {
     List { at: Position, items: Vec<Node> },
     Map { at: Position, entries: Vec<Entry>, key: Option<(String, Position)> },
 }
@@ -112,7 +112,7 @@ enum Open {
 #[derive(Default)]
 struct Tree {
     file: usize,
-    open: Vec<Open>,
+    open: Vec<OpenNode>,
     root: Option<Node>,
     documents: usize,
     problems: Vec<Problem>,
@@ -128,16 +128,16 @@ impl Tree {
         match event {
             Event::Scalar(text, style, ..) => self.place(Node { at, value: scalar(text.into_owned(), style) }),
             Event::SequenceStart(..) => {
-                self.open.push(Open::List { at, items: Vec::new() });
+                self.open.push(OpenNode::List { at, items: Vec::new() });
                 Ok(())
             }
             Event::MappingStart(..) => {
-                self.open.push(Open::Map { at, entries: Vec::new(), key: None });
+                self.open.push(OpenNode::Map { at, entries: Vec::new(), key: None });
                 Ok(())
             }
             Event::SequenceEnd | Event::MappingEnd => match self.open.pop() {
-                Some(Open::List { at, items }) => self.place(Node { at, value: Value::List(items) }),
-                Some(Open::Map { at, entries, .. }) => self.place(Node { at, value: Value::Map(entries) }),
+                Some(OpenNode::List { at, items }) => self.place(Node { at, value: Value::List(items) }),
+                Some(OpenNode::Map { at, entries, .. }) => self.place(Node { at, value: Value::Map(entries) }),
                 None => Ok(()),
             },
             Event::Alias(_) | Event::UnresolvedAlias(_) => {
@@ -159,8 +159,8 @@ impl Tree {
     fn place(&mut self, node: Node) -> Result<(), Problem> {
         match self.open.last_mut() {
             None => self.root = Some(node),
-            Some(Open::List { items, .. }) => items.push(node),
-            Some(Open::Map { entries, key, .. }) => match key.take() {
+            Some(OpenNode::List { items, .. }) => items.push(node),
+            Some(OpenNode::Map { entries, key, .. }) => match key.take() {
                 None => *key = Some((key_text(&node)?, node.at)),
                 Some((key, at)) => match entries.iter().find(|entry| entry.key == key) {
                     Some(first) => self.problems.push(Problem::new(

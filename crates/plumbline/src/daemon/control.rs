@@ -31,7 +31,7 @@ const PATIENCE: Duration = Duration::from_millis(200);
 pub const LONGEST: Duration = Duration::from_secs(3600);
 
 /// Who asks for a snapshot.
-pub struct Asked {
+pub struct SnapshotRequest {
     /// Where the answer goes.
     pub stream: UnixStream,
     /// Of which time to come; `None`: of now.
@@ -65,12 +65,12 @@ impl Control {
     }
 
     /// The peers that request a snapshot, at most [`MAX_AT_ONCE`]; further ones are read at the next wake-up.
-    pub fn snapshot_requests(&self) -> Vec<Asked> {
+    pub fn snapshot_requests(&self) -> Vec<SnapshotRequest> {
         let mut wanted = Vec::new();
         for _ in 0..MAX_AT_ONCE {
             let Ok((mut stream, _)) = self.listener.accept() else { break };
             match read_request(&mut stream).as_deref().map(snapshot_of) {
-                Ok(Some(span)) => wanted.push(Asked { stream, span }),
+                Ok(Some(span)) => wanted.push(SnapshotRequest { stream, span }),
                 Ok(None) => answer(stream, "error unknown request"),
                 Err(_) => {}
             }

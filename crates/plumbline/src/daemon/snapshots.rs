@@ -13,7 +13,7 @@ use model::Nanos;
 use super::{
     Daemon,
     captures::until_now,
-    control::{self, Asked},
+    control::{self, SnapshotRequest},
     incidents::{excerpt, excerpt_after},
     logging,
 };
@@ -92,7 +92,7 @@ impl Daemon {
     }
 
     pub(super) fn take_requests(&mut self) {
-        for Asked { stream, span } in self.control.snapshot_requests() {
+        for SnapshotRequest { stream, span } in self.control.snapshot_requests() {
             match span {
                 None => self.snapshot("plumbline snapshot", Some(stream)),
                 Some(span) => self.begin_timed(span, stream),

@@ -33,7 +33,7 @@ enum Depth {
 
 /// An episode that is not over.
 #[derive(Default)]
-pub struct Open {
+pub struct OpenIncident {
     /// Its bundle; `None` if none could be made yet, or it has been deleted since.
     bundle: Option<Id>,
     /// When the newest operation had ended that the recorder had when this was first reported.
@@ -86,7 +86,7 @@ pub trait Reporter {
     fn report(&mut self, source: &dyn EventSource, rules: &super::Rules, report: Report<'_>) -> bool;
 }
 
-impl Open {
+impl OpenIncident {
     /// Whether this incident says already what another one would say.
     fn covers(&self, other: &Self) -> bool {
         let (Some((probe, told)), Some((of, kind))) = (&self.about, &other.about) else { return false };
@@ -166,16 +166,22 @@ impl Detection {
         episode: &Episode,
         until: Nanos,
         armed_by: &BTreeSet<u64>,
-    ) -> Open {
+    ) -> OpenIncident {
         let keys: BTreeSet<_> = episode.window.events().iter().map(|event| event.mount).collect();
         let mounts: Vec<_> = keys.into_iter().map(|key| source.mount(key)).collect();
         let sources: BTreeSet<_> = mounts.iter().map(|mount| mount.source.clone()).collect();
         let servers: BTreeSet<_> = mounts.iter().map(|mount| mount.server.clone()).collect();
         let (probe, kind) = (episode.anomaly.probe.clone(), episode.anomaly.kind.clone());
-        let opened = Open { sources, servers, depth: depth(episode), about: Some((probe, kind)), ..Open::default() };
+        let opened = OpenIncident {
+            sources,
+            servers,
+            depth: depth(episode),
+            about: Some((probe, kind)),
+            ..OpenIncident::default()
+        };
         let mut shadow = None;
-        let has_armed = |id: &u64, open: &Open| open.shadow.is_none() && armed_by.contains(id);
-        let is_view = |(id, open): &(&u64, &mut Open)| open.covers(&opened) || has_armed(id, open);
+        let has_armed = |id: &u64, open: &OpenIncident| open.shadow.is_none() && armed_by.contains(id);
+        let is_view = |(id, open): &(&u64, &mut OpenIncident)| open.covers(&opened) || has_armed(id, open);
         for (_, open) in self.open.iter_mut().filter(|(id, _)| **id != episode.id).filter(is_view) {
             shadow = Some(until);
             let incident = open.bundle.as_ref().map(Id::as_str).unwrap_or_default();
@@ -183,7 +189,7 @@ impl Detection {
                 tracing::info!(incident, "{}: {}; part of {incident}", episode.anomaly.name, episode.anomaly.observed);
             }
         }
-        Open { shadow, ..opened }
+        OpenIncident { shadow, ..opened }
     }
 
     /// The episodes that are not over of rules that arm the episode's, directly or in turn, and that have with it in common what its rule asks for.
@@ -289,13 +295,13 @@ impl Detection {
         }
     }
 
-    fn of_bundle(&mut self, id: &Id) -> Option<&mut Open> {
+    fn of_bundle(&mut self, id: &Id) -> Option<&mut OpenIncident> {
         self.open.values_mut().find(|open| open.bundle.as_ref() == Some(id))
     }
 }
 
 /// The episodes that are incidents of their own.
-fn shown<'a>(rules: &'a Rules, open: &'a HashMap<u64, Open>) -> impl Iterator<Item = &'a Episode> {
+fn shown<'a>(rules: &'a Rules, open: &'a HashMap<u64, OpenIncident>) -> impl Iterator<Item = &'a Episode> {
     let is_shown = |episode: &&Episode| open.get(&episode.id).is_some_and(|open| open.shadow.is_none());
     rules.episodes().filter(is_shown)
 }

@@ -30,7 +30,7 @@ pub use describe::{Excerpts, attachments, describe_snapshot, scope, scoped};
 pub use incidents::{Report, Reporter};
 pub use rules::{Change, ChangeExt, Rules};
 
-use incidents::Open;
+use incidents::OpenIncident;
 use recent::Recent;
 
 /// What is in flight is looked at so often at most. Shorter than a second by what a timer may be early.
@@ -43,7 +43,7 @@ const BATCHES_A_TURN: usize = 64;
 pub struct Detection {
     rules: Rules,
     /// The episodes that are not over, by number.
-    open: HashMap<u64, Open>,
+    open: HashMap<u64, OpenIncident>,
     children: Children,
     recent: Recent,
     long_term: LongTerm,

@@ -23,7 +23,7 @@ use super::{Attachment, Cause, Done, Outcome, Part, Request, Settings};
 /// Collects evidence on a thread of its own. Its descriptor is readable (poll, epoll) when [`Collector::completions`]
 /// has answers.
 pub struct Collector {
-    jobs: SyncSender<Task>,
+    jobs: SyncSender<Queued>,
     done: Receiver<Done>,
     shared: Arc<Shared>,
     capacity: usize,
@@ -75,7 +75,7 @@ struct Shared {
 }
 
 /// A job, and the settings in force when it was requested.
-type Task = (Arc<Settings>, Job);
+type Queued = (Arc<Settings>, Job);
 
 enum Job {
     Collect(Box<Request>),
@@ -245,7 +245,7 @@ impl Shared {
         self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn work(&self, jobs: &Receiver<Task>, answer: &SyncSender<Done>) {
+    fn work(&self, jobs: &Receiver<Queued>, answer: &SyncSender<Done>) {
         lower_priority();
         give_memory_back_early();
         for (settings, job) in jobs {

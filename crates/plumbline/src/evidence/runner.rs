@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::actions::{self, Task};
+use super::actions::{self, ActionInput};
 use super::command::{self, exit_code};
 use super::cut;
 use super::output::{Bounds, Output, Spool, Stopped};
@@ -300,7 +300,7 @@ impl Job {
     fn run_action(&self, spec: &ActionSpec, file: &str, context: &Context, bounds: Bounds) -> Collected {
         let started = Instant::now();
         let own = Own { input: &context.message, memory: spec.memory };
-        let task = Task { scope: &context.scope, args: &spec.args, own };
+        let task = ActionInput { scope: &context.scope, args: &spec.args, own };
         let ran = catch_unwind(AssertUnwindSafe(|| {
             let mut out = Output::create(&context.store, &context.quota, bounds)?;
             let result = actions::run(&spec.name, &task, &mut out);

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::Task;
+use super::ActionInput;
 use crate::evidence::command;
 use crate::evidence::output::Output;
 use crate::watched;
@@ -13,7 +13,7 @@ use crate::watched;
 pub const JOURNALCTL: &str = "journalctl --no-pager --output=short-iso-precise --since=-10min --lines=5000";
 
 /// The end of the journal.
-pub fn journalctl(task: &Task, out: &mut Output) -> Result<()> {
+pub fn journalctl(task: &ActionInput, out: &mut Output) -> Result<()> {
     watched::refuse(Path::new("/var/log/journal"))?;
     let argv: Vec<String> = JOURNALCTL.split(' ').map(str::to_owned).chain(task.args.iter().cloned()).collect();
     command::run(&argv, out)

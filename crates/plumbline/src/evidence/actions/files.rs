@@ -7,34 +7,34 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use probes::filesystems;
 
-use super::{Task, heading, procfs};
+use super::{ActionInput, heading, procfs};
 use crate::{evidence::output::Output, watched};
 
 /// How many bytes of a log's end are kept.
 const TAIL: u64 = 256 << 10;
 
 /// The SMB client's sessions, connections and requests in flight.
-pub fn debugdata(_: &Task, out: &mut Output) -> Result<()> {
+pub fn debugdata(_: &ActionInput, out: &mut Output) -> Result<()> {
     procfs::copy(Path::new("/proc/fs/cifs/DebugData"), out).context("no SMB client here (is the cifs module loaded?)")
 }
 
 /// The SMB and NFS clients' counters.
-pub fn stats(_: &Task, out: &mut Output) -> Result<()> {
+pub fn stats(_: &ActionInput, out: &mut Output) -> Result<()> {
     those_there(&["/proc/fs/cifs/Stats", "/proc/net/rpc/nfs"], out)
 }
 
 /// Every mount that this process can see, with its options.
-pub fn mounts(_: &Task, out: &mut Output) -> Result<()> {
+pub fn mounts(_: &ActionInput, out: &mut Output) -> Result<()> {
     procfs::copy(Path::new("/proc/self/mountinfo"), out)
 }
 
 /// The NFS client's counters by mount and operation.
-pub fn mountstats(_: &Task, out: &mut Output) -> Result<()> {
+pub fn mountstats(_: &ActionInput, out: &mut Output) -> Result<()> {
     procfs::copy(Path::new("/proc/self/mountstats"), out)
 }
 
 /// The SMB client's own data about its files and sessions.
-pub fn smbinfo(_: &Task, out: &mut Output) -> Result<()> {
+pub fn smbinfo(_: &ActionInput, out: &mut Output) -> Result<()> {
     writeln!(
         out,
         "# The smbinfo utility asks the server by way of a file on the mount, which would hang with it.\n\
@@ -63,7 +63,7 @@ pub fn smbinfo(_: &Task, out: &mut Output) -> Result<()> {
 }
 
 /// The end of the system log's files.
-pub fn syslogs(_: &Task, out: &mut Output) -> Result<()> {
+pub fn syslogs(_: &ActionInput, out: &mut Output) -> Result<()> {
     let logs = ["/var/log/syslog", "/var/log/messages"].map(Path::new);
     logs.iter().try_for_each(|log| watched::refuse(log))?;
     let there: Vec<&Path> = logs.into_iter().filter(|log| log.exists()).collect();
@@ -156,8 +156,9 @@ mod tests {
 
     #[test]
     fn the_mounts_are_copied_as_the_kernel_says_them() {
-        let text =
-            output_of(|out| mounts(&Task { scope: &Default::default(), args: &[], own: Default::default() }, out));
+        let text = output_of(|out| {
+            mounts(&ActionInput { scope: &Default::default(), args: &[], own: Default::default() }, out)
+        });
         assert!(text.lines().any(|line| line.contains(" / ")), "{text}");
     }
 }

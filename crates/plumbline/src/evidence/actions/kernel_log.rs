@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use nix::libc;
 
-use super::{Task, procfs};
+use super::{ActionInput, procfs};
 use crate::evidence::output::Output;
 
 /// How many bytes of the log's end are kept.
@@ -16,7 +16,7 @@ const TAIL: u64 = 256 << 10;
 const RECORD: usize = 8 << 10;
 
 /// The newest records, oldest first.
-pub fn dmesg(_: &Task, out: &mut Output) -> Result<()> {
+pub fn dmesg(_: &ActionInput, out: &mut Output) -> Result<()> {
     let mut log = procfs::open(Path::new("/dev/kmsg"))?;
     // Reads the log twice instead of holding it in memory: the first time to learn its length.
     let mut total = 0;

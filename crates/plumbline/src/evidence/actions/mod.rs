@@ -26,11 +26,11 @@ pub struct Action {
     pub name: &'static str,
     /// The files that it reads or the command that it runs, for the manifest.
     pub source: &'static str,
-    collect: fn(&Task, &mut Output) -> Result<()>,
+    collect: fn(&ActionInput, &mut Output) -> Result<()>,
 }
 
 /// The input of an action.
-pub struct Task<'a> {
+pub struct ActionInput<'a> {
     /// To what the action limits itself.
     pub scope: &'a Scope,
     /// Arguments from the configuration.
@@ -66,7 +66,7 @@ pub const ACTIONS: &[Action] = &[
 ///
 /// # Errors
 /// If the action failed, at least in part.
-pub fn run(name: &str, task: &Task, out: &mut Output) -> Result<()> {
+pub fn run(name: &str, task: &ActionInput, out: &mut Output) -> Result<()> {
     match find(name) {
         Some(action) => (action.collect)(task, out),
         None => own::run(task.args, &task.own, out),

@@ -9,7 +9,7 @@ use anyhow::Result;
 use model::text::printable;
 use probes::tasks::Files;
 
-use super::{Task, procfs};
+use super::{ActionInput, procfs};
 use crate::evidence::Scope;
 use crate::evidence::output::Output;
 
@@ -17,7 +17,7 @@ use crate::evidence::output::Output;
 const NAMESPACES: usize = 64;
 
 /// Lists every descriptor on an affected mount. The data is in kernel memory, so no file system is accessed.
-pub fn open_files(task: &Task, out: &mut Output) -> Result<()> {
+pub fn open_files(task: &ActionInput, out: &mut Output) -> Result<()> {
     match Files::load() {
         Ok(files) => by_kernel(&files, task.scope, out),
         Err(error) => list(Path::new("/proc"), task.scope, &format!("/proc: {error}"), out),

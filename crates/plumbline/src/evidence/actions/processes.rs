@@ -4,9 +4,9 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::Result;
-use probes::tasks::{Options, Stack, Stacks, Task as Process, Tasks};
+use probes::tasks::{Options, Stack, Stacks, Task, Tasks};
 
-use super::{Task, heading, procfs};
+use super::{ActionInput, heading, procfs};
 use crate::evidence::output::Output;
 use crate::view::processes::Namer;
 
@@ -17,7 +17,7 @@ const PROCESSES: u32 = 65_536;
 
 /// Lists the processes. /proc/PID/cmdline is not read: reading it waits for the lock of the process's memory map. A
 /// process that hangs in a page fault on a dead mount holds that lock.
-pub fn processes(task: &Task, out: &mut Output) -> Result<()> {
+pub fn processes(task: &ActionInput, out: &mut Output) -> Result<()> {
     let affected = &task.scope.pids;
     let options = Options { wait_channels: true, most: PROCESSES, ..Options::default() };
     list(&mut Tasks::load(options), affected, out)?;
@@ -45,7 +45,7 @@ fn list(tasks: &mut Tasks, affected: &[u32], out: &mut Output) -> Result<()> {
     Ok(())
 }
 
-fn row(process: &Process, is_affected: bool, namer: &mut Namer, out: &mut Output) -> Result<()> {
+fn row(process: &Task, is_affected: bool, namer: &mut Namer, out: &mut Output) -> Result<()> {
     let (read, written) = process.io_bytes();
     writeln!(
         out,

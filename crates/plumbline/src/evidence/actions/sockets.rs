@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::Result;
 use probes::{filesystems, tcp};
 
-use super::{Task, heading, mounts, procfs};
+use super::{ActionInput, heading, mounts, procfs};
 use crate::evidence::command;
 use crate::evidence::output::Output;
 
@@ -18,7 +18,7 @@ fn ports() -> BTreeSet<u16> {
 }
 
 /// Lists the connections to SMB and NFS ports and to the affected servers, then the output of `ss` if it is installed.
-pub fn sockets(task: &Task, out: &mut Output) -> Result<()> {
+pub fn sockets(task: &ActionInput, out: &mut Output) -> Result<()> {
     // Host names are not resolved, as that may hang for the same reason as the mount. Mountinfo has the resolved
     // addresses.
     let mut servers: Vec<IpAddr> = task.scope.servers.iter().filter_map(|server| mounts::address(server)).collect();
