@@ -4,6 +4,7 @@ use std::io::{self, Read};
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use nix::errno::Errno;
@@ -91,12 +92,19 @@ impl Watch {
     }
 }
 
-/// The number of threads of this host, which is cheap to read: only if it grows are processes counted one by one.
-struct Crowd(usize);
+/// How often processes are counted one by one, however many threads this host has.
+const COUNT_EVERY: Duration = Duration::from_secs(1);
+
+/// The number of threads of this host, which is cheap to read: processes are counted one by one if it grows, and once a second, since others may
+/// end while a command starts its own.
+struct Crowd {
+    least: usize,
+    counted: Instant,
+}
 
 impl Crowd {
     fn now() -> Self {
-        Self(Self::threads())
+        Self { least: Self::threads(), counted: Instant::now() }
     }
 
     fn threads() -> usize {
@@ -107,8 +115,12 @@ impl Crowd {
 
     fn may_be_too_large(&mut self) -> bool {
         let now = Self::threads();
-        self.0 = self.0.min(now);
-        now == usize::MAX || now - self.0 >= PROCESSES
+        self.least = self.least.min(now);
+        let may_be = now == usize::MAX || now - self.least >= PROCESSES || self.counted.elapsed() >= COUNT_EVERY;
+        if may_be {
+            self.counted = Instant::now();
+        }
+        may_be
     }
 }
 
