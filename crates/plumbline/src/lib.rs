@@ -16,6 +16,7 @@ mod publish;
 mod recording;
 mod scope;
 mod source;
+mod state_file;
 mod summary;
 mod top;
 mod view;

@@ -79,14 +79,14 @@ impl Summaries {
         }
         let now = Timestamp::now();
         let yesterday = now.checked_sub(SignedDuration::from_hours(24)).ok().map(day_of);
-        let yesterday = yesterday.and_then(|day| self.files.read(&day));
+        let yesterday = yesterday.filter(|day| self.files.has(day));
         let today = Some(period.summary(now, false)).filter(|today| !today.mounts.is_empty());
         if yesterday.is_none() && today.is_none() {
             return None;
         }
+        let files = self.files.clone();
         let write = move |out: &mut dyn Write| {
-            let yesterday = yesterday.as_deref().map(serde_json::from_str::<serde_json::Value>).and_then(Result::ok);
-            let today = today.and_then(|today| serde_json::to_value(today).ok());
+            let yesterday = yesterday.and_then(|day| files.summary(&day));
             let days: Vec<_> = [yesterday, today].into_iter().flatten().collect();
             Ok(serde_json::to_writer(out, &days)?)
         };

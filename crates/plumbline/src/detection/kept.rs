@@ -1,23 +1,18 @@
 //! What is normal here, as it is kept across restarts: `normals.json` in the output directory.
 
-use std::{
-    collections::BTreeMap,
-    fs::{self, OpenOptions},
-    io::{self, Read, Write},
-    os::unix::fs::OpenOptionsExt,
-    path::Path,
-};
+use std::{collections::BTreeMap, io, path::Path};
 
 use anyhow::{Context, Result, bail};
 use diagnose::long_term::{Kind, LongTerm, Place, Sketch};
 use serde::{Deserialize, Serialize};
 
-use crate::recording::{name_of, operation_named};
+use crate::{
+    recording::{name_of, operation_named},
+    state_file,
+};
 
 /// The file's name.
 pub const FILE: &str = "normals.json";
-/// No file is larger, in bytes: what would be is not written, and what is is not read.
-const LARGEST: u64 = 4 << 20;
 /// No count is larger.
 const MOST_COUNTED: f32 = 1e9;
 /// The version that is written, and the only one that is read.
@@ -64,19 +59,7 @@ struct KeptKind {
 ///
 /// When there is a file that cannot be read, or is none of ours.
 pub fn load(path: &Path) -> Result<LongTerm> {
-    let flags = nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK;
-    let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(LongTerm::default()),
-        other => other.with_context(|| format!("cannot open {}", path.display()))?,
-    };
-    if !file.metadata().is_ok_and(|about| about.is_file()) {
-        bail!("{} is no file", path.display());
-    }
-    let mut text = String::new();
-    file.take(LARGEST + 1).read_to_string(&mut text).with_context(|| format!("cannot read {}", path.display()))?;
-    if text.len() as u64 > LARGEST {
-        bail!("{} has more than {LARGEST} bytes: it is none of ours", path.display());
-    }
+    let Some(text) = state_file::read(path)? else { return Ok(LongTerm::default()) };
     parse(&text).with_context(|| format!("{} is no file of normals", path.display()))
 }
 
@@ -86,15 +69,7 @@ pub fn load(path: &Path) -> Result<LongTerm> {
 ///
 /// When it cannot be written.
 pub fn save(path: &Path, long_term: &LongTerm) -> io::Result<()> {
-    let text = serde_json::to_vec(&kept(long_term))?;
-    if text.len() as u64 > LARGEST {
-        return Err(io::Error::other(format!("it would have more than {LARGEST} bytes")));
-    }
-    let new = path.with_extension("json.new");
-    let _ = fs::remove_file(&new);
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
-    file.write_all(&text)?;
-    fs::rename(&new, path)
+    state_file::write(path, &kept(long_term))
 }
 
 fn kept(long_term: &LongTerm) -> Kept {
@@ -171,6 +146,7 @@ mod tests {
 
     use super::*;
     use crate::recording::RecordedEvent;
+    use std::fs;
 
     fn learned() -> LongTerm {
         let event = |bytes: u64| {
@@ -223,7 +199,7 @@ mod tests {
             let error = format!("{:#}", load(&path).unwrap_err());
             assert!(error.contains("normals.json"), "{error}");
         }
-        fs::write(&path, vec![b' '; LARGEST as usize + 1]).unwrap();
+        fs::write(&path, vec![b' '; state_file::LARGEST as usize + 1]).unwrap();
         assert!(format!("{:#}", load(&path).unwrap_err()).contains("none of ours"));
         let odd = r#"{"version":1,"mounts":{"//a/b":{"periods":-3,"kinds":[{"operation":"smb:NO_SUCH"},
             {"operation":"smb:SMB2_READ","bytes":18446744073709551615,"duration":[[255,1],[7,1e30]]}]}}}"#;

@@ -1,29 +1,28 @@
 //! `summaries/<day>.json` in the output directory: a file for each day (UTC), kept across restarts.
 
 use std::{
-    fs::{self, DirBuilder, OpenOptions},
-    io::{self, ErrorKind, Read, Write},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    fs::{self, DirBuilder},
+    io::{self, ErrorKind},
+    os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use jiff::Timestamp;
 use model::Histogram;
 use serde::Deserialize;
 
 use super::{Period, Place, Summary};
-use crate::recording::operation_named;
+use crate::{recording::operation_named, state_file};
 
 /// The directory below OUTPUT_DIR.
 pub const FOLDER: &str = "summaries";
-/// No file is larger, bytes.
-const LARGEST: u64 = 4 << 20;
 /// No count in a file is taken for larger: the sums of many stay in range.
 const MOST_COUNTED: u64 = 1 << 50;
 
 /// The files of an output directory.
+#[derive(Clone)]
 pub struct Files {
     folder: PathBuf,
 }
@@ -33,6 +32,7 @@ pub struct Files {
 #[serde(default)]
 struct Kept {
     from: String,
+    to: String,
     mounts: Vec<KeptMount>,
 }
 
@@ -72,20 +72,20 @@ impl Files {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
             _ => {}
         }
-        let text = serde_json::to_vec(summary)?;
-        if text.len() as u64 > LARGEST {
-            return Err(io::Error::other(format!("it would have more than {LARGEST} bytes")));
-        }
-        let (path, new) = (self.path(day), self.folder.join(format!(".{day}.json.new")));
-        let _ = fs::remove_file(&new);
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
-        file.write_all(&text)?;
-        fs::rename(&new, path)
+        state_file::write(&self.path(day), summary)
     }
 
-    /// The text of a day's file; `None` if there is none that can be read.
-    pub fn read(&self, day: &str) -> Option<String> {
-        self.text(day).ok().flatten()
+    /// Whether a day has a file.
+    pub fn has(&self, day: &str) -> bool {
+        self.path(day).exists()
+    }
+
+    /// What a day's file says, without the distributions; `None` if there is none that can be read.
+    pub fn summary(&self, day: &str) -> Option<Summary> {
+        let kept = self.kept(day).ok().flatten()?;
+        let (to, mut period) = (kept.to.clone(), Period::empty(Timestamp::UNIX_EPOCH));
+        kept.add_to(&mut period);
+        Some(Summary { to, ..period.summary(Timestamp::UNIX_EPOCH, false) })
     }
 
     /// Adds what a day's file says to a period that goes on with it.
@@ -93,19 +93,16 @@ impl Files {
     /// # Errors
     /// When the file is none of ours.
     pub fn go_on(&self, day: &str, period: &mut Period) -> Result<()> {
-        let Some(text) = self.text(day)? else { return Ok(()) };
-        let path = self.path(day);
-        let kept: Kept = serde_json::from_str(&text).with_context(|| format!("{} is no summary", path.display()))?;
-        period.from = kept.from.parse().unwrap_or(period.from);
-        for mount in kept.mounts {
-            let KeptMount { mountpoint, source, server, fstype, operations } = mount;
-            let place = Place { mountpoint, source, server, fstype };
-            for one in operations {
-                let Some(operation) = operation_named(&format!("{}:{}", one.probe, one.operation)) else { continue };
-                period.count(place.clone(), operation, &one.histogram());
-            }
+        if let Some(kept) = self.kept(day)? {
+            kept.add_to(period);
         }
         Ok(())
+    }
+
+    fn kept(&self, day: &str) -> Result<Option<Kept>> {
+        let path = self.path(day);
+        let Some(text) = state_file::read(&path)? else { return Ok(None) };
+        serde_json::from_str(&text).with_context(|| format!("{} is no summary", path.display())).map(Some)
     }
 
     /// Deletes the files of days that ended longer ago than `keep`.
@@ -123,20 +120,18 @@ impl Files {
     fn path(&self, day: &str) -> PathBuf {
         self.folder.join(format!("{day}.json"))
     }
+}
 
-    fn text(&self, day: &str) -> Result<Option<String>> {
-        let path = self.path(day);
-        let flags = nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK;
-        let file = match OpenOptions::new().read(true).custom_flags(flags).open(&path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            other => other.with_context(|| format!("cannot open {}", path.display()))?,
-        };
-        let mut text = String::new();
-        file.take(LARGEST + 1).read_to_string(&mut text).with_context(|| format!("cannot read {}", path.display()))?;
-        if text.len() as u64 > LARGEST {
-            bail!("{} has more than {LARGEST} bytes: it is no summary", path.display());
+impl Kept {
+    fn add_to(self, period: &mut Period) {
+        period.from = self.from.parse().unwrap_or(period.from);
+        for KeptMount { mountpoint, source, server, fstype, operations } in self.mounts {
+            let place = Place { mountpoint, source, server, fstype };
+            for one in operations {
+                let Some(operation) = operation_named(&format!("{}:{}", one.probe, one.operation)) else { continue };
+                period.count(place.clone(), operation, &one.histogram());
+            }
         }
-        Ok(Some(text))
     }
 }
 

@@ -79,9 +79,13 @@ struct OfOperation {
 impl Period {
     /// Nothing yet. What the probes have counted before belongs to no period.
     pub fn begin(source: &dyn EventSource, from: Timestamp) -> Self {
-        let mut period = Self { from, ledger: Ledger::default(), counted: BTreeMap::new() };
+        let mut period = Self::empty(from);
         let _ = period.finished(source);
         period
+    }
+
+    fn empty(from: Timestamp) -> Self {
+        Self { from, ledger: Ledger::default(), counted: BTreeMap::new() }
     }
 
     /// Adds what has finished since this was last called.

@@ -21,7 +21,7 @@ fn operation(name: &str) -> Operation {
 }
 
 fn empty() -> Period {
-    Period { from: at("2026-11-26T08:00:00Z"), ledger: Ledger::default(), counted: BTreeMap::new() }
+    Period::empty(at("2026-11-26T08:00:00Z"))
 }
 
 /// A hundred reads of 1 ms to 100 ms, the slowest of which failed, and a write.
@@ -76,6 +76,17 @@ fn a_day_goes_on_after_a_restart() {
         }
     }
     files.go_on("2026-11-27", &mut period).unwrap();
+}
+
+#[test]
+fn a_bundle_has_a_day_without_its_distributions() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = Files::of(dir.path());
+    let to = at("2026-11-26T09:00:00Z");
+    files.write(DAY, &used().summary(to, true)).unwrap();
+    let value = |summary: &Summary| serde_json::to_value(summary).unwrap();
+    assert_eq!(value(&files.summary(DAY).unwrap()), value(&used().summary(to, false)));
+    assert!(files.has(DAY) && !files.has("2026-11-27") && files.summary("2026-11-27").is_none());
 }
 
 #[test]

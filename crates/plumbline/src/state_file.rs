@@ -1,0 +1,52 @@
+//! Small files of the daemon's own that outlive it, in its output directory.
+
+use std::{
+    fs::{self, OpenOptions},
+    io::{self, Read, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+};
+
+use anyhow::{Context, Result, bail};
+
+/// No file is larger, in bytes: what would be is not written, and what is is not read.
+pub const LARGEST: u64 = 4 << 20;
+
+/// Its text; `None` if there is no such file.
+///
+/// # Errors
+///
+/// When it cannot be read, or is none of ours: a link, no file, too large, no text.
+pub fn read(path: &Path) -> Result<Option<String>> {
+    let flags = nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK;
+    let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        other => other.with_context(|| format!("cannot open {}", path.display()))?,
+    };
+    if !file.metadata().is_ok_and(|about| about.is_file()) {
+        bail!("{} is no file", path.display());
+    }
+    let mut text = String::new();
+    file.take(LARGEST + 1).read_to_string(&mut text).with_context(|| format!("cannot read {}", path.display()))?;
+    if text.len() as u64 > LARGEST {
+        bail!("{} has more than {LARGEST} bytes: it is none of ours", path.display());
+    }
+    Ok(Some(text))
+}
+
+/// Writes it as JSON: it is the old one or the new one, whatever happens, but for a power failure.
+///
+/// # Errors
+///
+/// When it cannot be written, or would be too large.
+pub fn write(path: &Path, content: &impl serde::Serialize) -> io::Result<()> {
+    let text = serde_json::to_vec(content)?;
+    if text.len() as u64 > LARGEST {
+        return Err(io::Error::other(format!("it would have more than {LARGEST} bytes")));
+    }
+    let new = path.with_extension("json.new");
+    let _ = fs::remove_file(&new);
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+    file.write_all(&text)?;
+    fs::rename(&new, path)
+}
