@@ -7,7 +7,9 @@ mod common;
 use std::time::Duration;
 
 use common::{MS, judge, smb};
-use model::{Cause, Connection, Detail, Event, Layer, Level, Network, Operation, Protocol, Verdict, text::Text};
+use model::{
+    Cause, Connection, Detail, Event, Layer, Level, MountKey, Network, Operation, Protocol, Verdict, text::Text,
+};
 use plumbline_diagnose::{
     Change, Episode, Meanwhile, RuleState,
     connection::ConnectionRule,
@@ -269,7 +271,7 @@ fn answers(from_ms: u32, count: u32, lag: u16) -> Vec<Event> {
 
 #[test]
 fn a_silence_after_which_the_same_connection_goes_on_is_the_paths() {
-    let silence: Vec<_> = (0..4).map(|n| happening("TCP_NO_ANSWER", 1000.0 + 200.0 * f64::from(n), 0)).collect();
+    let silence = unanswered();
     let judged = |after: Vec<Event>| verdict(&silence, &[answers(0, 20, 700), after].concat());
     let cut = judged(answers(2000, 20, 700));
     assert_eq!((cut.layer, cut.cause), (Layer::Network, Some(Cause::NoPath)), "{cut:?}");
@@ -277,6 +279,35 @@ fn a_silence_after_which_the_same_connection_goes_on_is_the_paths() {
     assert_eq!(judged(answers(2000, 20, 1700)).layer, Layer::Unknown, "its clock stood still for a second");
     let another = answers(2000, 20, 700).into_iter().map(|event| Event { connection: 2, ..event }).collect();
     assert_eq!(judged(another).layer, Layer::Unknown, "a host that was started again has other connections");
+}
+
+/// Segments sent in vain, four in a row.
+fn unanswered() -> Vec<Event> {
+    (0..4).map(|n| happening("TCP_NO_ANSWER", 1000.0 + 200.0 * f64::from(n), 0)).collect()
+}
+
+#[test]
+fn a_silence_in_which_later_segments_arrive_is_a_path_that_loses_certain_ones() {
+    let mut silence = unanswered();
+    silence.iter_mut().for_each(|event| event.network.sacked = 1);
+    let lost = verdict(&silence, &[]);
+    assert_eq!((lost.layer, lost.cause), (Layer::Network, Some(Cause::Loss)), "{lost:?}");
+    assert!(lost.because[0].contains("1 segment was acknowledged"), "{lost:?}");
+    assert!(lost.because[1].contains("MTU"), "{lost:?}");
+}
+
+#[test]
+fn a_silence_after_which_a_new_connection_is_made_at_once_is_the_paths() {
+    let judged = |made: Event| verdict(&[unanswered(), vec![lost_in(7), made]].concat(), &[]);
+    let works = judged(happening("RECONNECT", 2500.0, 8));
+    assert_eq!((works.layer, works.cause), (Layer::Network, Some(Cause::NoPath)), "{works:?}");
+    assert!(works.because[1].contains("within 8 ms"), "{works:?}");
+    assert_eq!(judged(happening("RECONNECT", 2500.0, 3020)).layer, Layer::Unknown, "its first segments were lost, too");
+    assert_eq!(judged(happening("RECONNECT", 500.0, 8)).layer, Layer::Unknown, "it was made before");
+    let again = [unanswered(), vec![happening("RECONNECT", 2500.0, 8), happening("SESSION_LOST", 2510.0, 0)]].concat();
+    assert_eq!(verdict(&again, &[]).layer, Layer::Unknown, "the server may have been started again");
+    let elsewhere = Event { mount: MountKey(77), ..happening("RECONNECT", 2500.0, 8) };
+    assert_eq!(judged(elsewhere).layer, Layer::Unknown, "another server's");
 }
 
 #[test]

@@ -159,6 +159,9 @@ pub struct Network {
     pub segments: u32,
     /// Packets in the queueing discipline of this host that the connection's segments go to.
     pub own_queue: u32,
+    /// Of an event of a connection: segments that the server acknowledged although an earlier one is missing
+    /// (`sacked_out`, RFC 2018); 65535 stands for more.
+    pub sacked: u16,
     /// Whether the probe could read the socket; if not, all fields are 0.
     pub known: bool,
 }

@@ -110,6 +110,9 @@ pub struct EventLine<'a> {
     pub out_of_order: Option<u32>,
     /// Packets in the queueing discipline that the connection's segments go to.
     pub own_queue: Option<u32>,
+    /// Of an event of a connection: segments that the server acknowledged although an earlier one is missing; absent if
+    /// there are none.
+    pub segments_sacked: Option<u16>,
     /// Segments sent. This field and the next seven are totals over the connection's life. All fields from here to
     /// `memory_pressure_ms` are absent if the operation took less than 10 ms, and in `recorder.jsonl`.
     pub segments_out: Option<u32>,

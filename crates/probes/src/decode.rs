@@ -120,6 +120,7 @@ fn network(raw: &network, flags: u8) -> Network {
         out_of_order: raw.out_of_order,
         segments: raw.segments,
         own_queue: raw.own_queue,
+        sacked: raw.sacked,
         known: has(flags, event_flags::EVENT_NETWORK_KNOWN),
     }
 }

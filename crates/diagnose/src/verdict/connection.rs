@@ -23,6 +23,14 @@ const CLOSE_WAIT: u32 = 8;
 /// This many losses, each followed by an answer, show a path that loses segments.
 const LOSSES: usize = 5;
 
+/// The probability that the path loses the segments that it lost each time, if the server has later ones.
+const SEGMENTS_LOST: f64 = 0.87;
+/// A connection is made at once if TCP sent its first segment only once: it repeats that after a second (RFC 6298).
+const AT_ONCE: u64 = SECOND;
+/// The probability that the path let a connection down, if the server at once accepts another one. The server's host may
+/// also have come back between the last segment that was sent in vain and the new connection.
+const NEW_ONE_WORKS: f64 = 0.82;
+
 /// This many answers after a silence show that the connection works again.
 const ANSWERS: usize = 5;
 /// The probability that the path was cut, if the connection works again afterwards: the server's host may also have
@@ -56,6 +64,11 @@ impl Happenings<'_> {
     /// The number of connections lost while TCP was in this state.
     fn lost_in(&self, state: u32) -> u64 {
         self.of_kind("CONNECTION_LOST").filter(|event| event.status == state).map(Event::operations).sum()
+    }
+
+    /// Whether the server no longer knew a session or lease.
+    fn is_forgotten(&self) -> bool {
+        self.count("SESSION_LOST") + self.count("LEASE_LOST") > 0
     }
 
     /// The longest duration of an event of this kind, nanoseconds; 0 without one.
@@ -101,8 +114,7 @@ fn blame(seen: &Happenings<'_>, around: &[Event]) -> Blame {
             because.push(format!("The server closed the connection itself, {}.", counted(closed, "time")));
         }
         // A server that stops sends a FIN, and a server that was restarted has forgotten the session.
-        let forgotten = seen.count("SESSION_LOST") + seen.count("LEASE_LOST") > 0;
-        if closed > 0 || forgotten {
+        if closed > 0 || seen.is_forgotten() {
             return (vec![(Cause::Closed, 0.9)], because);
         }
         because.push(
@@ -153,8 +165,37 @@ fn silence(seen: &Happenings<'_>, around: &[Event]) -> Blame {
         ];
         return (vec![(Cause::NoPath, CAME_BACK), (Cause::HostGone, (1.0 - CAME_BACK) / 2.0)], because);
     }
+    let sacked = seen.of_kind("TCP_NO_ANSWER").map(|event| event.network.sacked).max().unwrap_or(0);
+    if sacked > 0 {
+        let because = vec![
+            format!("{sent}; but {} sent after it: the server's host is there.", arrived(sacked)),
+            "The path loses the same segment each time. If only large segments get lost, some hop has a smaller MTU than this host, and does not say so: \
+             `ping -M do -s 1472 SERVER` shows it.".to_owned(),
+        ];
+        return (vec![(Cause::Loss, SEGMENTS_LOST), (Cause::Frozen, (1.0 - SEGMENTS_LOST) / 2.0)], because);
+    }
+    if let Some(took) = new_one_works(seen) {
+        let because = vec![
+            format!("{sent}."),
+            format!(
+                "A new connection to the same server was made within {}: its host is there, and a reset would have answered for a connection that it \
+                 does not know. Something on the path dropped the old one, as a firewall does that has forgotten it.",
+                span(took)
+            ),
+        ];
+        return (vec![(Cause::NoPath, NEW_ONE_WORKS), (Cause::HostGone, (1.0 - NEW_ONE_WORKS) / 2.0)], because);
+    }
     let because = format!("{sent}: the network is cut, or the server's host is gone; from here, these look the same.");
     (UNREACHABLE.to_vec(), vec![because])
+}
+
+/// How long the first connection took that was made, with its first segment, after another one of the same mount was
+/// silent; `None` if there was none, or the server no longer knew the client: its host may have been started again.
+fn new_one_works(seen: &Happenings<'_>) -> Option<u64> {
+    let silence =
+        |made: &&Event| seen.of_kind("TCP_NO_ANSWER").any(|sent| sent.mount == made.mount && sent.end() <= made.start);
+    let made = seen.of_kind("RECONNECT").filter(silence).min_by_key(|event| event.start)?;
+    (made.duration < AT_ONCE && !seen.is_forgotten()).then_some(made.duration)
 }
 
 /// Whether a connection from before the silence works again afterwards, and the server's clock ran all the time. A host
@@ -301,6 +342,12 @@ fn unexplained(seen: &Happenings<'_>) -> Blame {
         because.push("Nothing that was seen says who broke it.".to_owned());
     }
     (candidates, because)
+}
+
+/// Says how many later segments the server has.
+fn arrived(segments: u16) -> String {
+    let were = if segments == 1 { "was" } else { "were" };
+    format!("{} {were} acknowledged that had been", counted(segments.into(), "segment"))
 }
 
 /// How many times in a row it has happened, this event included; 0: not known.

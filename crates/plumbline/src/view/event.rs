@@ -48,6 +48,7 @@ pub fn line<'a>(event: &Event, mount: &'a Mount, clock: &Clock) -> EventLine<'a>
         unread_ms: closely.map(|n| f64::from(n.unread_us) / 1e3),
         out_of_order: closely.map(|n| n.out_of_order),
         own_queue: closely.map(|n| n.own_queue),
+        segments_sacked: closely.map(|n| n.sacked).filter(|segments| *segments > 0),
         segments_out: socket.map(|s| s.segments_out),
         segments_in: socket.map(|s| s.segments_in),
         segments_acked: socket.map(|s| s.delivered),

@@ -78,7 +78,8 @@ struct network {
 	__u32 own_queue; /* packets in the socket's queueing discipline */
 	/* For all operations: */
 	__u16 arrival_ms; /* local time less the peer's timestamp (RFC 7323) of the last arrival, modulo 2^16; 0: not known */
-	__u16 reserved;
+	/* For events of connections only: */
+	__u16 sacked; /* segments that the peer acknowledged although an earlier one is missing (RFC 2018); saturates */
 };
 
 /*

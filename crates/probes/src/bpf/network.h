@@ -34,6 +34,7 @@ struct tcp_sock___network {
 	__u32 dsack_dups;
 	__u32 rcv_ooopack;
 	__u32 data_segs_out;
+	__u32 sacked_out;
 	__u32 segs_out;
 	__u32 segs_in;
 	__u32 delivered;

@@ -17,6 +17,7 @@ enum {
 	 */
 	TIMEOUTS_IN_A_ROW = 3,
 	PROBES_IN_A_ROW = 2,
+	MOST_SACKED = 0xffff,
 };
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
@@ -68,9 +69,12 @@ static __always_inline void tell(enum happening what, const struct sock *sk, con
 {
 	struct outcome o = { .operation = what, .flags = EVENT_NETWORK_KNOWN };
 	struct network network = {};
+	__u32 sacked;
 
 	read_network(&network, sk);
 	read_network_closely(&network, sk);
+	sacked = TCP_FIELD(sk, sacked_out);
+	network.sacked = sacked < MOST_SACKED ? sacked : MOST_SACKED;
 	happened(&o, peer, sk->__sk_common.skc_num, &network, times);
 }
 
