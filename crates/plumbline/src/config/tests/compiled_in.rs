@@ -32,7 +32,10 @@ fn the_compiled_in_configuration_is_valid_and_silent() {
             "cephproxy_stalled",
             "syscalls_latency",
             "syscalls_errors",
-            "syscalls_stalled"
+            "syscalls_stalled",
+            "smb_baseline",
+            "nfs_baseline",
+            "syscalls_baseline"
         ]
     );
     assert_eq!(
@@ -86,16 +89,16 @@ fn what_a_file_leaves_out_is_as_compiled_in() {
         config.notices,
         ["no rule detects anything: operations are measured, but no incident will be written by itself"]
     );
-    assert_eq!(valid("{}").rules.len(), 13);
+    assert_eq!(valid("{}").rules.len(), 16);
 }
 
 #[test]
 fn a_rule_of_a_probe_that_is_switched_off_is_not_used() {
     let config = valid("probes: {syscalls: off}");
-    assert_eq!(config.rules.len(), 10);
+    assert_eq!(config.rules.len(), 12);
     assert_eq!(
         config.notices,
-        ["latency", "errors", "stalled"]
+        ["latency", "errors", "stalled", "baseline"]
             .map(|kind| format!("the rule `syscalls_{kind}` is not used: `probes` switches its probe `syscalls` off"))
     );
 }
@@ -126,18 +129,21 @@ fn older_yaml_loads_too() {
 }
 
 #[test]
-fn the_rules_that_stand_as_comments_in_the_compiled_in_file_are_the_defaults() {
-    let commented = COMPILED_IN.lines().skip_while(|line| !line.starts_with("  #   nfs_baseline:"));
+fn the_rules_about_what_is_usual_in_the_compiled_in_file_are_the_defaults() {
+    let commented = COMPILED_IN.lines().skip_while(|line| !line.starts_with("  #   nfs_throughput:"));
     let commented: Vec<_> = commented.map_while(|line| line.strip_prefix("  #   ")).collect();
     let written = valid(&format!("anomalies:\n  {}", commented.join("\n  ")));
-    let left_out = valid(
-        "anomalies: {nfs_baseline: {type: baseline, probe: nfs}, nfs_throughput: {type: throughput, probe: nfs}}",
-    );
-    assert_eq!(written.rules.len(), 2);
+    let left_out = valid("anomalies: {nfs_throughput: {type: throughput, probe: nfs}}");
+    assert_eq!(written.rules.len(), 1);
     assert_eq!(format!("{:?}", written.rules), format!("{:?}", left_out.rules));
     let on = Config::compiled_in().expect("valid").rules;
-    let off = |one: &ConfiguredRule| !["baseline", "throughput"].contains(&one.rule.kind());
-    assert!(on.iter().all(off), "off unless configured");
+    assert!(on.iter().all(|one| one.rule.kind() != "throughput"), "off unless configured");
+    let rule = |rules: &[ConfiguredRule], name| {
+        rules.iter().find(|one| one.rule.name() == name).map(|one| format!("{:?}", one.rule))
+    };
+    let left_out = valid("anomalies: {nfs_baseline: {type: baseline, probe: nfs}}").rules;
+    assert!(rule(&on, "nfs_baseline").is_some());
+    assert_eq!(rule(&on, "nfs_baseline"), rule(&left_out, "nfs_baseline"));
 }
 
 #[test]
