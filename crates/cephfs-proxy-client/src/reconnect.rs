@@ -40,17 +40,17 @@ fn patience() -> Duration {
 /// Whether an error may pass soon: no daemon listens yet, or the daemon has no room for this client.
 fn passes(error: Errno) -> bool {
     matches!(
-        error.0,
-        libc::ENOENT
-            | libc::ECONNREFUSED
-            | libc::ECONNRESET
-            | libc::EPIPE
-            | libc::EAGAIN
-            | libc::EINTR
-            | libc::EMFILE
-            | libc::ENFILE
-            | libc::ENOMEM
-            | libc::EUSERS
+        error,
+        Errno::NOENT
+            | Errno::CONNREFUSED
+            | Errno::CONNRESET
+            | Errno::PIPE
+            | Errno::AGAIN
+            | Errno::INTR
+            | Errno::MFILE
+            | Errno::NFILE
+            | Errno::NOMEM
+            | Errno::USERS
     )
 }
 
@@ -74,7 +74,7 @@ pub fn link() -> Result<Arc<DaemonLink>, Errno> {
         match DaemonLink::connect(left) {
             Ok(link) => return Ok(fork::tables().take_link(link)),
             // If this process never had a connection and there is no socket, waiting is hardly of use.
-            Err(error) if !met && error.0 == libc::ENOENT => return Err(error),
+            Err(error) if !met && error == Errno::NOENT => return Err(error),
             Err(error) if left.is_zero() || !passes(error) => {
                 if let Some(outage) = &mut fork::tables().outage {
                     outage.refused = Some((Instant::now(), error));
@@ -89,7 +89,7 @@ pub fn link() -> Result<Arc<DaemonLink>, Errno> {
 
 /// The connection, for callers that had one: an error that may pass becomes EIO. Others, such as another version, stay.
 pub fn link_again() -> Result<Arc<DaemonLink>, Errno> {
-    link().map_err(|error| if passes(error) { Errno(libc::EIO) } else { error })
+    link().map_err(|error| if passes(error) { Errno::IO } else { error })
 }
 
 /// Runs `body`, and repeats it if the daemon went away and repeating does no harm (GONE).
@@ -98,11 +98,11 @@ pub fn again<T>(mut body: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> 
     for _ in 0..MOST_DAEMONS {
         match body() {
             Err(GONE) => {}
-            Err(UNKNOWN) => return Err(Errno(libc::EIO)),
+            Err(UNKNOWN) => return Err(Errno::IO),
             result => return result,
         }
         thread::sleep(pause);
         pause = (pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
     }
-    Err(Errno(libc::EIO))
+    Err(Errno::IO)
 }

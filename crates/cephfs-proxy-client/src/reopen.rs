@@ -20,8 +20,8 @@ impl Target {
     fn own(&self, mount: u64, link: u64, parents: u64) -> Result<(), Errno> {
         match mount == self.local {
             true if link > parents => Ok(()),
-            true => Err(Errno(libc::EIO)),
-            false => Err(Errno(libc::EBADF)),
+            true => Err(Errno::IO),
+            false => Err(Errno::BADF),
         }
     }
 
@@ -148,7 +148,7 @@ impl Target {
         open: impl Fn(Handle) -> Result<Handle, Errno>,
     ) -> Result<Handle, Errno> {
         match open(self.register(identity)?) {
-            Err(refused @ Errno(libc::EACCES | libc::EPERM)) => {
+            Err(refused @ (Errno::ACCESS | Errno::PERM)) => {
                 let root = Arc::new(Identity { uid: 0, gid: 0, groups: Vec::new() });
                 open(self.register(&root).map_err(|_| refused)?)
             }

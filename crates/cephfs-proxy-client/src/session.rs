@@ -3,6 +3,7 @@
 use std::{ffi::CString, sync::Arc};
 
 use cephfs_proxy::wire::{self, Chdir, Errno, Handle, Identify};
+use rustix::process::{getegid, geteuid};
 
 use crate::{
     fork,
@@ -84,7 +85,7 @@ pub fn take_step(link: &DaemonLink, mount: Handle, step: &Step) -> Result<Option
         Step::Chdir(path) => {
             let claim = link.claim()?;
             let (length, ()) = claim.call(&Chdir { mount, path }, 0)?;
-            return CString::from_vec_with_nul(claim.copy(length as usize)).map(Some).map_err(|_| Errno(libc::EPROTO));
+            return CString::from_vec_with_nul(claim.copy(length as usize)).map(Some).map_err(|_| Errno::PROTO);
         }
     }
     Ok(None)
@@ -119,7 +120,7 @@ impl Target {
                     return Ok(handle);
                 }
                 if tables.identities.len() >= MOST_IDENTITIES {
-                    return Err(Errno(libc::ENOMEM));
+                    return Err(Errno::NOMEM);
                 }
             }
         }
@@ -163,7 +164,7 @@ pub fn put_back(mount: Pointer, inode: Pointer) -> Result<bool, Errno> {
         let number = inode as u64;
         let found = tables.inode(number)?;
         if found.mount != mount as u64 {
-            return Err(Errno(libc::EBADF));
+            return Err(Errno::BADF);
         }
         found.held -= 1;
         if found.held > 0 {
@@ -212,6 +213,5 @@ pub fn identity(perms: Pointer) -> Result<Arc<Identity>, Errno> {
 pub const DEFAULT_PERMS: u64 = 0x16 << 56;
 
 fn own_identity() -> Identity {
-    // SAFETY: the calls take no pointer.
-    unsafe { Identity { uid: libc::geteuid(), gid: libc::getegid(), groups: Vec::new() } }
+    Identity { uid: geteuid().as_raw(), gid: getegid().as_raw(), groups: Vec::new() }
 }

@@ -168,7 +168,7 @@ pub struct File {
 impl File {
     /// The handle, if it is valid on this connection; an error if writes may be lost.
     pub fn at(&self, link: u64) -> Result<Option<Handle>, Errno> {
-        if self.writes.lost() { Err(Errno(libc::EIO)) } else { Ok((self.link == link).then_some(self.remote)) }
+        if self.writes.lost() { Err(Errno::IO) } else { Ok((self.link == link).then_some(self.remote)) }
     }
 }
 
@@ -221,27 +221,27 @@ impl<T> Table<T> {
 
     fn index(&self, number: u64) -> Result<usize, Errno> {
         if number == 0 {
-            return Err(Errno(libc::EINVAL));
+            return Err(Errno::INVAL);
         }
         let (kind, generation, index) =
             ((number >> 56) as u8, (number >> 32) as u32 & 0xff_ffff, number as u32 as usize);
         match self.places.get(index) {
             Some((current, Some(_))) if kind == self.kind && *current == generation => Ok(index),
-            _ => Err(Errno(libc::EBADF)),
+            _ => Err(Errno::BADF),
         }
     }
 
     /// The object with this number.
     pub fn get(&mut self, number: u64) -> Result<&mut T, Errno> {
         let index = self.index(number)?;
-        self.places[index].1.as_mut().ok_or(Errno(libc::EBADF))
+        self.places[index].1.as_mut().ok_or(Errno::BADF)
     }
 
     /// Removes an object.
     pub fn remove(&mut self, number: u64) -> Result<T, Errno> {
         let index = self.index(number)?;
         self.free.push(index as u32);
-        self.places[index].1.take().ok_or(Errno(libc::EBADF))
+        self.places[index].1.take().ok_or(Errno::BADF)
     }
 
     /// All objects.
@@ -326,12 +326,12 @@ impl Tables {
     pub fn present(&mut self, number: u64) -> Result<&mut Inode, Errno> {
         self.inodes
             .get(number)
-            .and_then(|inode| if inode.held > 0 || inode.pinned { Ok(inode) } else { Err(Errno(libc::EBADF)) })
+            .and_then(|inode| if inode.held > 0 || inode.pinned { Ok(inode) } else { Err(Errno::BADF) })
     }
 
     /// An inode that the caller holds.
     pub fn inode(&mut self, number: u64) -> Result<&mut Inode, Errno> {
-        self.inodes.get(number).and_then(|inode| if inode.held > 0 { Ok(inode) } else { Err(Errno(libc::EBADF)) })
+        self.inodes.get(number).and_then(|inode| if inode.held > 0 { Ok(inode) } else { Err(Errno::BADF) })
     }
 
     /// Forgets the inodes that only the library has, as they are gone with their connection.
@@ -424,14 +424,14 @@ mod tests {
         let (mut files, mut dirs) = (Table::new(1), Table::new(2));
         let (file, dir) = (files.add("file"), dirs.add("dir"));
         assert_eq!(files.get(file), Ok(&mut "file"));
-        assert_eq!(files.get(dir), Err(Errno(libc::EBADF)));
-        assert_eq!(files.get(0), Err(Errno(libc::EINVAL)));
-        assert_eq!(files.get(u64::MAX), Err(Errno(libc::EBADF)));
+        assert_eq!(files.get(dir), Err(Errno::BADF));
+        assert_eq!(files.get(0), Err(Errno::INVAL));
+        assert_eq!(files.get(u64::MAX), Err(Errno::BADF));
         assert_eq!(files.numbers(|value| *value == "file"), [file]);
         assert_eq!(files.remove(file), Ok("file"));
         let again = files.add("another");
         assert_ne!(again, file);
-        assert_eq!(files.get(file), Err(Errno(libc::EBADF)));
+        assert_eq!(files.get(file), Err(Errno::BADF));
         assert_eq!(dirs.remove(dir), Ok("dir"));
     }
 }

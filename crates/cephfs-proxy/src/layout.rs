@@ -11,13 +11,18 @@
 //! ```
 
 use std::{
-    io, mem,
-    os::fd::{AsRawFd, BorrowedFd, OwnedFd},
-    ptr::{self, NonNull},
+    mem,
+    os::fd::{AsFd, OwnedFd},
+    ptr,
     sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering},
 };
 
-use crate::sys;
+use rustix::{fs::SealFlags, io::Result, mm::ProtFlags};
+
+use crate::{
+    memory::{self, SharedMemory},
+    sys,
+};
 
 /// The most requests that a client can have under way.
 pub const SLOTS: usize = 16;
@@ -128,54 +133,38 @@ pub struct Release {
 
 const _: () = assert!(mem::size_of::<Control>() <= CONTROL_SIZE && SLOTS <= 64);
 
-/// A mapping of the shared memory.
-pub struct Mapping(NonNull<u8>);
-
-// SAFETY: all access is by atomics, or by raw pointers into memory that stays mapped as long as the value lives.
-unsafe impl Send for Mapping {}
-// SAFETY: a shared reference gives access to atomics and raw pointers only.
-unsafe impl Sync for Mapping {}
+/// A mapping of the shared memory. All access is by atomics, or by raw pointers.
+pub struct Mapping(SharedMemory);
 
 impl Mapping {
     /// Creates the memory. Returns the descriptor for the client and a mapping. The size is sealed.
-    pub fn create() -> io::Result<(OwnedFd, Mapping)> {
-        // SAFETY: the name is a C string.
-        let fd = sys::owned(unsafe {
-            libc::memfd_create(c"libcephfsd".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING)
-        })?;
-        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-        // SAFETY: the call takes no pointer.
-        sys::checked(unsafe { libc::ftruncate(fd.as_raw_fd(), TOTAL as libc::off_t) })?;
-        // SAFETY: the call takes no pointer.
-        sys::checked(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, seals) })?;
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses the memory or the seals.
+    pub fn create() -> Result<(OwnedFd, Mapping)> {
+        let fd = memory::create("libcephfsd", TOTAL)?;
+        memory::seal(&fd, SealFlags::empty())?;
         let mapping = Mapping::map(&fd)?;
         Ok((fd, mapping))
     }
 
     /// Maps memory of [`Mapping::create`]. A forked child does not inherit the mapping: it must connect itself.
-    pub fn map(fd: &OwnedFd) -> io::Result<Mapping> {
-        // SAFETY: all zero is a valid stat, which the call fills; then a new mapping, of a size that was checked.
-        unsafe {
-            let mut about: libc::stat = mem::zeroed();
-            sys::checked(libc::fstat(fd.as_raw_fd(), &mut about))?;
-            if about.st_size != TOTAL as libc::off_t {
-                return Err(io::ErrorKind::InvalidData.into());
-            }
-            let access = libc::PROT_READ | libc::PROT_WRITE;
-            let base = libc::mmap(ptr::null_mut(), TOTAL, access, libc::MAP_SHARED, fd.as_raw_fd(), 0);
-            if base == libc::MAP_FAILED {
-                return Err(io::Error::last_os_error());
-            }
-            libc::madvise(base, TOTAL, libc::MADV_DONTFORK);
-            NonNull::new(base.cast()).map(Mapping).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
-        }
+    ///
+    /// # Errors
+    ///
+    /// When the memory has another size, or the kernel refuses the mapping.
+    pub fn map(fd: impl AsFd) -> Result<Mapping> {
+        let memory = SharedMemory::map(fd, TOTAL, ProtFlags::READ | ProtFlags::WRITE)?;
+        memory.not_in_children();
+        Ok(Mapping(memory))
     }
 
     /// The control pages.
     pub fn control(&self) -> &Control {
         // SAFETY: the memory is mapped and aligned to a page; `Control` consists of atomics, for which all bytes are
         // valid.
-        unsafe { self.0.cast::<Control>().as_ref() }
+        unsafe { self.0.base().cast::<Control>().as_ref() }
     }
 
     /// A slot; `slot` is below SLOTS.
@@ -186,13 +175,13 @@ impl Mapping {
     /// A slot's message: MESSAGE_SIZE bytes.
     pub fn message(&self, slot: usize) -> *mut u8 {
         // SAFETY: the offset is within the mapping.
-        unsafe { self.0.as_ptr().add(MESSAGES + (slot % SLOTS) * MESSAGE_SIZE) }
+        unsafe { self.0.base().as_ptr().add(MESSAGES + (slot % SLOTS) * MESSAGE_SIZE) }
     }
 
     /// A slot's data: DATA_SIZE bytes.
     pub fn data(&self, slot: usize) -> *mut u8 {
         // SAFETY: the offset is within the mapping.
-        unsafe { self.0.as_ptr().add(DATA + (slot % SLOTS) * DATA_SIZE) }
+        unsafe { self.0.base().as_ptr().add(DATA + (slot % SLOTS) * DATA_SIZE) }
     }
 
     /// Counts an answer to an asynchronous request, and wakes the client if it sleeps.
@@ -223,19 +212,4 @@ impl Mapping {
         self.slot(slot).length.store(message.len() as u32, Ordering::Relaxed);
         true
     }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: `map` mapped it with this size, and no borrow outlives the value.
-        unsafe { libc::munmap(self.0.as_ptr().cast(), TOTAL) };
-    }
-}
-
-/// Whether the other end of a connected socket is gone.
-pub fn hung_up(socket: BorrowedFd<'_>) -> bool {
-    let mut asked = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLIN | libc::POLLRDHUP, revents: 0 };
-    // SAFETY: one pollfd, and no waiting.
-    unsafe { libc::poll(&mut asked, 1, 0) };
-    asked.revents & (libc::POLLHUP | libc::POLLRDHUP | libc::POLLERR) != 0
 }

@@ -10,6 +10,7 @@ pub mod adaptive_spin;
 #[cfg(feature = "daemon")]
 pub mod daemon;
 pub mod layout;
+mod memory;
 pub mod sys;
 pub mod usdt;
 pub mod version_table;

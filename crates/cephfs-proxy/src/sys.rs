@@ -1,86 +1,85 @@
 //! System calls that both sides use: futexes, and sockets that carry file descriptors.
 
 use std::{
-    io,
-    mem::{self, MaybeUninit},
-    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
-    ptr,
+    io::{IoSlice, IoSliceMut},
+    mem::MaybeUninit,
+    os::fd::{BorrowedFd, OwnedFd},
+    path::Path,
     sync::atomic::AtomicU32,
     time::Duration,
+};
+
+use rustix::{
+    cmsg_space,
+    event::{EventfdFlags, PollFd, PollFlags, Timespec},
+    io::{Errno, Result},
+    net::{
+        RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
+        SendFlags, SocketAddrUnix,
+    },
+    thread::futex,
+    time::ClockId,
 };
 
 /// The most descriptors that one message carries.
 pub const MOST_DESCRIPTORS: usize = 4;
 
+/// A span of time as the kernel takes it, for waits.
+pub fn timespec(span: Duration) -> Timespec {
+    Timespec { tv_sec: span.as_secs().try_into().unwrap_or(i64::MAX), tv_nsec: span.subsec_nanos().into() }
+}
+
 /// Sleeps while `word` is `expected`, at most for `limit`; may return early. futex(2), shared between processes.
 pub fn futex_wait(word: &AtomicU32, expected: u32, limit: Duration) {
-    let limit = libc::timespec { tv_sec: limit.as_secs() as libc::time_t, tv_nsec: limit.subsec_nanos().into() };
-    // SAFETY: the word and the time limit outlive the call, and the kernel only reads them.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, expected, &limit, 0, 0) };
+    let _ = futex::wait(word, futex::Flags::empty(), expected, Some(&timespec(limit)));
 }
 
 /// Wakes up to `count` threads that sleep on `word`.
-pub fn futex_wake(word: &AtomicU32, count: i32) {
-    // SAFETY: for FUTEX_WAKE, the kernel uses the word's address only.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, count, 0, 0, 0) };
-}
-
-/// The result of a system call; errno if it is negative.
-pub fn checked(result: libc::c_int) -> io::Result<libc::c_int> {
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
-}
-
-/// Takes ownership of a descriptor that a system call has just returned.
-pub fn owned(result: libc::c_int) -> io::Result<OwnedFd> {
-    // SAFETY: the descriptor is new, so it has no other owner.
-    checked(result).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
+pub fn futex_wake(word: &AtomicU32, count: u32) {
+    let _ = futex::wake(word, futex::Flags::empty(), count);
 }
 
 /// An eventfd(2) that never blocks its writer.
-pub fn eventfd() -> io::Result<OwnedFd> {
-    // SAFETY: the call takes no pointer.
-    owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })
+///
+/// # Errors
+///
+/// When there are too many descriptors, or too little memory.
+pub fn eventfd() -> Result<OwnedFd> {
+    rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
 }
 
 /// Nanoseconds of CLOCK_MONOTONIC.
 pub fn monotonic() -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the pointer to the result is valid.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+    let now = rustix::time::clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// Adds one to an eventfd. A failure does not matter: if the counter is full, a wakeup is pending.
 pub fn ring(fd: BorrowedFd<'_>) {
-    let one = 1u64.to_ne_bytes();
-    // SAFETY: the buffer has the eight bytes of an eventfd's counter.
-    unsafe { libc::write(fd.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+    let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
 }
 
-/// Sends one packet with descriptors on it, without ever raising SIGPIPE.
-pub fn send_packet(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
-    let raw: Vec<RawFd> = descriptors.iter().take(MOST_DESCRIPTORS).map(AsRawFd::as_raw_fd).collect();
-    let mut part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-    let mut room = ControlRoom::new();
-    // SAFETY: all zero is a valid msghdr, and all memory that it points to outlives the call. The control message's
-    // room is aligned, and large enough for MOST_DESCRIPTORS.
-    let sent = unsafe {
-        let mut message: libc::msghdr = mem::zeroed();
-        message.msg_iov = &mut part;
-        message.msg_iovlen = 1;
-        if !raw.is_empty() {
-            let size = mem::size_of_val(raw.as_slice());
-            message.msg_control = room.0.as_mut_ptr().cast();
-            message.msg_controllen = libc::CMSG_SPACE(size as u32) as usize;
-            let first = libc::CMSG_FIRSTHDR(&message);
-            (*first).cmsg_level = libc::SOL_SOCKET;
-            (*first).cmsg_type = libc::SCM_RIGHTS;
-            (*first).cmsg_len = libc::CMSG_LEN(size as u32) as usize;
-            ptr::copy_nonoverlapping(raw.as_ptr().cast(), libc::CMSG_DATA(first), size);
-        }
-        libc::sendmsg(socket.as_raw_fd(), &message, libc::MSG_NOSIGNAL)
-    };
-    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+/// Whether the other end of a connected socket is gone.
+pub fn hung_up(socket: BorrowedFd<'_>) -> bool {
+    let mut asked = [PollFd::from_borrowed_fd(socket, PollFlags::IN | PollFlags::RDHUP)];
+    let _ = rustix::event::poll(&mut asked, Some(&Timespec::default()));
+    asked[0].revents().intersects(PollFlags::HUP | PollFlags::RDHUP | PollFlags::ERR)
+}
+
+/// Sends one packet with at most MOST_DESCRIPTORS descriptors on it, without ever raising SIGPIPE.
+///
+/// # Errors
+///
+/// When the kernel refuses, or there are more descriptors: then EINVAL.
+pub fn send_packet(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<()> {
+    let mut room = [MaybeUninit::uninit(); cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
+    let mut control = SendAncillaryBuffer::new(&mut room);
+    // The room has some bytes to spare, for its alignment.
+    let fits = descriptors.len() <= MOST_DESCRIPTORS;
+    if !fits || (!descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors))) {
+        return Err(Errno::INVAL);
+    }
+    rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL).map(drop)
 }
 
 /// Receives one packet. Returns its length and its descriptors; a length of zero means that the other side has closed
@@ -88,66 +87,83 @@ pub fn send_packet(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[Borrowed
 ///
 /// # Errors
 ///
-/// When the kernel refuses, or the packet is larger than `bytes`.
-pub fn receive_packet(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
-    let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
-    let mut room = ControlRoom::new();
+/// When the kernel refuses, or the packet is larger than `bytes` or carries more than MOST_DESCRIPTORS: then EPROTO.
+pub fn receive_packet(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> Result<(usize, Vec<OwnedFd>)> {
+    let mut room = [MaybeUninit::uninit(); cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
+    let mut control = RecvAncillaryBuffer::new(&mut room);
+    let received = rustix::net::recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
     let mut descriptors = Vec::new();
-    // SAFETY: all zero is a valid msghdr, and all memory that it points to outlives the call. The kernel has just
-    // created the descriptors in the control messages, so they have no other owner.
-    unsafe {
-        let mut message: libc::msghdr = mem::zeroed();
-        message.msg_iov = &mut part;
-        message.msg_iovlen = 1;
-        message.msg_control = room.0.as_mut_ptr().cast();
-        message.msg_controllen = mem::size_of_val(&room.0);
-        let received = libc::recvmsg(socket.as_raw_fd(), &mut message, libc::MSG_CMSG_CLOEXEC);
-        if received < 0 {
-            return Err(io::Error::last_os_error());
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(passed) = message {
+            descriptors.extend(passed);
         }
-        let mut header = libc::CMSG_FIRSTHDR(&message);
-        while !header.is_null() {
-            if (*header).cmsg_level == libc::SOL_SOCKET && (*header).cmsg_type == libc::SCM_RIGHTS {
-                let size = (*header).cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize);
-                for index in 0..size / mem::size_of::<RawFd>() {
-                    let fd = ptr::read_unaligned(libc::CMSG_DATA(header).cast::<RawFd>().add(index));
-                    descriptors.push(OwnedFd::from_raw_fd(fd));
-                }
-            }
-            header = libc::CMSG_NXTHDR(&message, header);
-        }
-        if message.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0 {
-            return Err(io::ErrorKind::InvalidData.into());
-        }
-        Ok((received as usize, descriptors))
     }
-}
-
-/// Memory for a control message with MOST_DESCRIPTORS, with the alignment of its header.
-struct ControlRoom([MaybeUninit<u64>; 8]);
-
-impl ControlRoom {
-    const fn new() -> ControlRoom {
-        ControlRoom([MaybeUninit::zeroed(); 8])
+    let cut = received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
+    if cut || descriptors.len() > MOST_DESCRIPTORS {
+        return Err(Errno::PROTO);
     }
+    Ok((received.bytes, descriptors))
 }
 
 /// Makes an address of AF_UNIX from a path.
 ///
 /// # Errors
 ///
-/// When the path is empty, too long, or contains a NUL.
-pub fn unix_address(path: &std::path::Path) -> io::Result<(libc::sockaddr_un, libc::socklen_t)> {
-    use std::os::unix::ffi::OsStrExt;
-    // SAFETY: all zero is a valid sockaddr_un.
-    let mut address: libc::sockaddr_un = unsafe { mem::zeroed() };
-    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
-    let bytes = path.as_os_str().as_bytes();
-    if bytes.is_empty() || bytes.len() >= address.sun_path.len() || bytes.contains(&0) {
-        return Err(io::ErrorKind::InvalidInput.into());
+/// EINVAL when the path is empty, too long, or contains a NUL.
+pub fn unix_address(path: &Path) -> Result<SocketAddrUnix> {
+    // An empty path would be an address that the kernel chooses.
+    if path.as_os_str().is_empty() {
+        return Err(Errno::INVAL);
     }
-    for (to, from) in address.sun_path.iter_mut().zip(bytes) {
-        *to = *from as libc::c_char;
+    SocketAddrUnix::new(path).map_err(|_| Errno::INVAL)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    use super::*;
+
+    fn pair() -> (OwnedFd, OwnedFd) {
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap()
     }
-    Ok((address, mem::size_of::<libc::sockaddr_un>() as libc::socklen_t))
+
+    #[test]
+    fn a_packet_carries_its_descriptors_and_no_more_than_there_is_room_for() {
+        let (ours, theirs) = pair();
+        let bell = eventfd().unwrap();
+        let many = [bell.as_fd(); MOST_DESCRIPTORS + 1];
+        send_packet(ours.as_fd(), b"hello", &many[1..]).unwrap();
+        let mut room = [0; 8];
+        let (length, descriptors) = receive_packet(theirs.as_fd(), &mut room).unwrap();
+        assert_eq!((&room[..length], descriptors.len()), (&b"hello"[..], MOST_DESCRIPTORS));
+        ring(descriptors[1].as_fd());
+        let mut count = [0; 8];
+        rustix::io::read(&bell, &mut count).unwrap();
+        assert_eq!(u64::from_ne_bytes(count), 1, "it is the same eventfd");
+        assert_eq!(send_packet(ours.as_fd(), b"hello", &many), Err(Errno::INVAL));
+        send_packet(ours.as_fd(), b"123456789", &[]).unwrap();
+        assert_eq!(receive_packet(theirs.as_fd(), &mut room).err(), Some(Errno::PROTO), "it is too large");
+    }
+
+    #[test]
+    fn an_end_is_seen_and_writing_to_it_raises_no_signal() {
+        let (ours, theirs) = pair();
+        assert!(!hung_up(ours.as_fd()));
+        drop(theirs);
+        assert!(hung_up(ours.as_fd()));
+        assert_eq!(receive_packet(ours.as_fd(), &mut [0; 8]).unwrap().0, 0);
+        assert_eq!(send_packet(ours.as_fd(), b"hello", &[]), Err(Errno::PIPE));
+    }
+
+    #[test]
+    fn an_address_is_a_path_that_a_socket_can_have() {
+        assert!(unix_address(Path::new("/run/libcephfsd.sock")).is_ok());
+        assert!(unix_address(Path::new(&"a".repeat(108))).is_ok());
+        for path in ["", "a\0b", &"a".repeat(109)] {
+            assert_eq!(unix_address(Path::new(path)).err(), Some(Errno::INVAL), "{path:?}");
+        }
+    }
 }

@@ -8,12 +8,13 @@
 use std::{
     io,
     mem::{self, MaybeUninit},
-    os::fd::{AsRawFd, OwnedFd},
-    ptr::{self, NonNull},
+    os::fd::{AsFd, OwnedFd},
     sync::atomic::{AtomicU32, AtomicU64, Ordering},
 };
 
-use crate::sys;
+use rustix::{fs::SealFlags, mm::ProtFlags, thread::futex};
+
+use crate::memory::{self, SharedMemory};
 
 /// Number of entries.
 pub const COUNT: usize = 1 << 16;
@@ -23,17 +24,11 @@ const TOTAL: usize = ENTRIES + COUNT * mem::size_of::<AtomicU64>();
 /// The upper bits of an entry count changes under way, the lower ones their beginnings and ends.
 const UNDER_WAY: u64 = 1 << 48;
 
-/// From linux/futex.h.
-const FUTEX_TID_MASK: u32 = 0x3fff_ffff;
-const FUTEX_OWNER_DIED: u32 = 0x4000_0000;
+/// FUTEX_TID_MASK of linux/futex.h.
+const TID_MASK: u32 = !(futex::WAITERS | futex::OWNER_DIED);
 
-/// A mapping of the table.
-pub struct VersionTable(NonNull<u8>);
-
-// SAFETY: all access is by atomics, in memory that stays mapped as long as the value lives.
-unsafe impl Send for VersionTable {}
-// SAFETY: a shared reference gives access to atomics only.
-unsafe impl Sync for VersionTable {}
+/// A mapping of the table. All access is by atomics.
+pub struct VersionTable(SharedMemory);
 
 impl VersionTable {
     /// Creates a table, all zero and never unmapped, and a descriptor through which others can read but not write it (since Linux 5.1).
@@ -43,17 +38,12 @@ impl VersionTable {
     ///
     /// When the kernel refuses the memory or the seals.
     pub fn create() -> io::Result<(OwnedFd, &'static VersionTable)> {
-        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-        // SAFETY: the name is a C string, and the other calls take no pointer.
-        unsafe {
-            let fd = sys::owned(libc::memfd_create(c"cephfs-words".as_ptr(), flags))?;
-            sys::checked(libc::ftruncate(fd.as_raw_fd(), TOTAL as libc::off_t))?;
-            let table = &*Box::leak(Box::new(VersionTable::map_for(&fd, libc::PROT_READ | libc::PROT_WRITE)?));
-            table.live()?;
-            let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL;
-            sys::checked(libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, seals))?;
-            Ok((fd, table))
-        }
+        let fd = memory::create("cephfs-words", TOTAL)?;
+        let memory = SharedMemory::map(&fd, TOTAL, ProtFlags::READ | ProtFlags::WRITE)?;
+        let table = &*Box::leak(Box::new(VersionTable(memory)));
+        table.live()?;
+        memory::seal(&fd, SealFlags::FUTURE_WRITE)?;
+        Ok((fd, table))
     }
 
     /// Maps a table of [`VersionTable::create`] for reading.
@@ -61,29 +51,13 @@ impl VersionTable {
     /// # Errors
     ///
     /// When the descriptor has another size, or the kernel refuses the mapping.
-    pub fn map(fd: &OwnedFd) -> io::Result<VersionTable> {
-        VersionTable::map_for(fd, libc::PROT_READ)
-    }
-
-    fn map_for(fd: &OwnedFd, access: libc::c_int) -> io::Result<VersionTable> {
-        // SAFETY: all zero is a valid stat, which the call fills; then a new mapping, of a size that was checked.
-        unsafe {
-            let mut about: libc::stat = mem::zeroed();
-            sys::checked(libc::fstat(fd.as_raw_fd(), &mut about))?;
-            if about.st_size != TOTAL as libc::off_t {
-                return Err(io::ErrorKind::InvalidData.into());
-            }
-            let base = libc::mmap(ptr::null_mut(), TOTAL, access, libc::MAP_SHARED, fd.as_raw_fd(), 0);
-            if base == libc::MAP_FAILED {
-                return Err(io::Error::last_os_error());
-            }
-            NonNull::new(base.cast()).map(VersionTable).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
-        }
+    pub fn map(fd: impl AsFd) -> rustix::io::Result<VersionTable> {
+        SharedMemory::map(fd, TOTAL, ProtFlags::READ).map(VersionTable)
     }
 
     /// Locks a robust mutex that is never unlocked, so that the kernel marks it when the calling thread ends for any reason.
     fn live(&self) -> io::Result<()> {
-        let mutex = self.0.as_ptr().cast::<libc::pthread_mutex_t>();
+        let mutex = self.0.base().as_ptr().cast::<libc::pthread_mutex_t>();
         let failed = |code: libc::c_int| if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code)) };
         // SAFETY: the first page is ours and large enough, stays mapped for good in the daemon, and is no mutex yet.
         unsafe {
@@ -100,14 +74,14 @@ impl VersionTable {
     /// marks (set_robust_list(2)).
     pub fn alive(&self) -> bool {
         // SAFETY: mapped, aligned, and an atomic.
-        let word = unsafe { self.0.cast::<AtomicU32>().as_ref() }.load(Ordering::Acquire);
-        word & FUTEX_OWNER_DIED == 0 && word & FUTEX_TID_MASK != 0
+        let word = unsafe { self.0.base().cast::<AtomicU32>().as_ref() }.load(Ordering::Acquire);
+        word & futex::OWNER_DIED == 0 && word & TID_MASK != 0
     }
 
     fn entry(&self, entry: u32) -> &AtomicU64 {
         let index = entry as usize % COUNT;
         // SAFETY: within the mapping, aligned, and an atomic.
-        unsafe { &*self.0.as_ptr().add(ENTRIES).cast::<AtomicU64>().add(index) }
+        unsafe { &*self.0.base().as_ptr().add(ENTRIES).cast::<AtomicU64>().add(index) }
     }
 
     /// An entry's version.
@@ -140,13 +114,6 @@ pub fn after_one_change(value: u64) -> u64 {
     value.wrapping_add(2)
 }
 
-impl Drop for VersionTable {
-    fn drop(&mut self) {
-        // SAFETY: `map_for` mapped it with this size, and no borrow outlives the value.
-        unsafe { libc::munmap(self.0.as_ptr().cast(), TOTAL) };
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -171,9 +138,8 @@ mod tests {
     #[test]
     fn other_mappings_are_read_only() {
         let (fd, _table) = VersionTable::create().unwrap();
-        assert!(VersionTable::map_for(&fd, libc::PROT_READ | libc::PROT_WRITE).is_err());
-        // SAFETY: eight bytes.
-        assert_eq!(unsafe { libc::pwrite(fd.as_raw_fd(), [1u8; 8].as_ptr().cast(), 8, ENTRIES as i64) }, -1);
+        assert!(SharedMemory::map(&fd, TOTAL, ProtFlags::READ | ProtFlags::WRITE).is_err());
+        assert!(rustix::io::pwrite(&fd, &[1; 8], ENTRIES as u64).is_err());
     }
 
     #[test]

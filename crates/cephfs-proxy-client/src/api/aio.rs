@@ -3,7 +3,7 @@
 
 use std::{
     ffi::{c_int, c_void},
-    mem, ptr, slice,
+    mem, slice,
     sync::{Arc, Mutex, MutexGuard},
     thread,
     time::Duration,
@@ -11,8 +11,10 @@ use std::{
 
 use cephfs_proxy::{
     layout::{DATA_SIZE, SLOTS},
-    wire::{Errno, Read, Write},
+    wire::{Errno, Read, Write, result_of},
 };
+
+use nix::sys::signal::{SigSet, SigmaskHow};
 
 use super::{files, guard, not_null};
 use crate::{
@@ -86,7 +88,7 @@ impl Job {
     }
 
     fn parts(&self) -> Result<&[libc::iovec], Errno> {
-        let count = usize::try_from(self.info().iovcnt).map_err(|_| Errno(libc::EINVAL))?;
+        let count = usize::try_from(self.info().iovcnt).map_err(|_| Errno::INVAL)?;
         match count {
             0 => Ok(&[]),
             // SAFETY: the caller's array has that many elements.
@@ -159,7 +161,7 @@ impl Job {
         };
         // SAFETY: `info` is valid until the callback, which is the caller's function; it is not used afterwards.
         unsafe {
-            (*self.info).result = result.unwrap_or_else(|Errno(errno)| -i64::from(errno));
+            (*self.info).result = result.unwrap_or_else(result_of);
             if let Some(callback) = (*self.info).callback {
                 callback(self.info);
             }
@@ -176,7 +178,7 @@ unsafe extern "C" fn ceph_ll_nonblocking_readv_writev(cmount: Pointer, io_info: 
         let mut length = 0usize;
         for part in job.parts()?.iter().filter(|part| part.iov_len > 0) {
             not_null(part.iov_base)?;
-            length = length.checked_add(part.iov_len).ok_or(Errno(libc::EINVAL))?;
+            length = length.checked_add(part.iov_len).ok_or(Errno::INVAL)?;
         }
         let mut jobs = target.link.aio.jobs();
         start(&target.link, &mut jobs)?;
@@ -191,7 +193,7 @@ unsafe extern "C" fn ceph_ll_nonblocking_readv_writev(cmount: Pointer, io_info: 
             jobs.queued.push(job);
             target.link.nudge();
         } else {
-            return Err(Errno(libc::EAGAIN));
+            return Err(Errno::AGAIN);
         }
         Ok(0)
     })
@@ -203,17 +205,11 @@ fn start(link: &Arc<DaemonLink>, jobs: &mut Jobs) -> Result<(), Errno> {
         return Ok(());
     }
     let link = link.clone();
-    // SAFETY: both sets are initialised before they are read.
-    let spawned = unsafe {
-        let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = (mem::zeroed(), mem::zeroed());
-        libc::sigfillset(&mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
-        let spawned = thread::Builder::new().name("cephfs-proxy".into()).spawn(move || run(&link));
-        libc::pthread_sigmask(libc::SIG_SETMASK, &before, ptr::null_mut());
-        spawned
-    };
+    let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK).map_err(|_| Errno::AGAIN)?;
+    let spawned = thread::Builder::new().name("cephfs-proxy".into()).spawn(move || run(&link));
+    let _ = before.thread_set_mask();
     jobs.started = spawned.is_ok();
-    spawned.map(drop).map_err(|_| Errno(libc::EAGAIN))
+    spawned.map(drop).map_err(|_| Errno::AGAIN)
 }
 
 /// The connection's thread: completes jobs until the daemon is gone, and then the remaining ones.

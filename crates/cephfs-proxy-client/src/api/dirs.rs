@@ -55,7 +55,7 @@ fn batch(dirp: Pointer) -> Result<Arc<Mutex<Batch>>, Errno> {
     let mut tables = fork::tables();
     let parents = tables.parents;
     let found = tables.dirs.get(dirp as u64)?;
-    if found.link > parents { Ok(found.batch.clone()) } else { Err(Errno(libc::EIO)) }
+    if found.link > parents { Ok(found.batch.clone()) } else { Err(Errno::IO) }
 }
 
 /// Reads the next entry into `to`. Returns false at the end.
@@ -137,7 +137,7 @@ unsafe extern "C" fn ceph_ll_releasedir(cmount: Pointer, dir: Pointer) -> c_int 
         let gone = {
             let mut tables = fork::tables();
             if tables.dirs.get(dir as u64)?.mount != cmount as u64 {
-                return Err(Errno(libc::EBADF));
+                return Err(Errno::BADF);
             }
             tables.dirs.remove(dir as u64)?
         };

@@ -91,7 +91,7 @@ unsafe extern "C" fn ceph_ll_close(cmount: Pointer, filehandle: Pointer) -> c_in
             let parents = tables.parents;
             let found = tables.files.get(filehandle as u64)?;
             if found.mount != cmount as u64 {
-                return Err(Errno(libc::EBADF));
+                return Err(Errno::BADF);
             }
             let is_parents = found.link <= parents;
             (tables.files.remove(filehandle as u64)?, is_parents)
@@ -102,11 +102,11 @@ unsafe extern "C" fn ceph_ll_close(cmount: Pointer, filehandle: Pointer) -> c_in
             _ => Err(GONE),
         };
         match result {
-            Err(GONE | UNKNOWN) if is_parents => Err(Errno(libc::EIO)),
+            Err(GONE | UNKNOWN) if is_parents => Err(Errno::IO),
             Err(GONE | UNKNOWN) => {
                 let settled = fork::tables().settled(gone.link);
                 gone.writes.daemon_gone(settled);
-                if gone.writes.lost() { Err(Errno(libc::EIO)) } else { Ok(0) }
+                if gone.writes.lost() { Err(Errno::IO) } else { Ok(0) }
             }
             result => result.map(|()| 0),
         }
@@ -145,7 +145,7 @@ unsafe fn read(target: &Target, file: Handle, offset: i64, length: usize, buf: *
     let (claim, mut done) = (target.link.claim()?, 0);
     loop {
         let piece = (length - done).min(DATA_SIZE);
-        let offset = offset.checked_add(done as i64).ok_or(Errno(libc::EINVAL))?;
+        let offset = offset.checked_add(done as i64).ok_or(Errno::INVAL)?;
         let count = match claim.call(&Read { mount: target.mount, file, offset, length: piece as u32 }, 0) {
             Ok((count, ())) => (count as usize).min(piece),
             Err(error) if done > 0 && !is_gone(error) => return Ok(done),
@@ -192,7 +192,7 @@ unsafe fn write(
     let (claim, mut done) = (target.link.claim()?, 0);
     loop {
         let piece = (length - done).min(DATA_SIZE);
-        let offset = offset.checked_add(done as i64).ok_or(Errno(libc::EINVAL))?;
+        let offset = offset.checked_add(done as i64).ok_or(Errno::INVAL)?;
         // SAFETY: the caller's data has that many bytes.
         unsafe { claim.give(data.wrapping_add(done), piece) };
         let ticket = begin_write(file)?;
@@ -244,7 +244,7 @@ pub fn vectored(
         if length > 0 {
             not_null(base)?;
         }
-        let at = offset.checked_add(done).ok_or(Errno(libc::EINVAL))?;
+        let at = offset.checked_add(done).ok_or(Errno::INVAL)?;
         // SAFETY: the caller guarantees that each part has its length.
         let result = unsafe {
             if writes {

@@ -13,7 +13,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
-use cephfs_proxy::wire::{Errno, Found, Statx};
+use cephfs_proxy::wire::{Errno, Found, Statx, result_of};
 
 use crate::{
     link::{GONE, UNKNOWN},
@@ -28,8 +28,8 @@ pub use aio::Aio;
 fn guard(body: impl FnMut() -> Result<i64, Errno>) -> i64 {
     match catch_unwind(AssertUnwindSafe(|| again(body))) {
         Ok(Ok(result)) => result,
-        Ok(Err(Errno(errno))) => -i64::from(errno),
-        Err(_) => -i64::from(libc::EIO),
+        Ok(Err(errno)) => result_of(errno),
+        Err(_) => result_of(Errno::IO),
     }
 }
 
@@ -44,7 +44,7 @@ fn guard_int(body: impl FnMut() -> Result<i64, Errno>) -> c_int {
 /// It must be a C string, or null.
 unsafe fn text<'a>(text: *const c_char) -> Result<&'a CStr, Errno> {
     // SAFETY: the caller guarantees it (see above).
-    unsafe { optional(text) }.ok_or(Errno(libc::EINVAL))
+    unsafe { optional(text) }.ok_or(Errno::INVAL)
 }
 
 /// The caller's text; `None` if it is null.
@@ -62,12 +62,12 @@ unsafe fn optional<'a>(text: *const c_char) -> Option<&'a CStr> {
 /// It must be good for that, or null.
 unsafe fn place<'a, T>(place: *mut T) -> Result<&'a mut T, Errno> {
     // SAFETY: the caller guarantees it (see above).
-    unsafe { place.as_mut() }.ok_or(Errno(libc::EINVAL))
+    unsafe { place.as_mut() }.ok_or(Errno::INVAL)
 }
 
 /// Checks that a pointer is not null, before a request is made.
 fn not_null<T>(place: *mut T) -> Result<*mut T, Errno> {
-    if place.is_null() { Err(Errno(libc::EINVAL)) } else { Ok(place) }
+    if place.is_null() { Err(Errno::INVAL) } else { Ok(place) }
 }
 
 /// The result of closing an object: an object of a daemon that goes away meanwhile is closed, too.

@@ -12,7 +12,7 @@ use std::{
 
 use cephfs_proxy::{
     layout::DATA_SIZE,
-    wire::{self, Create, Errno},
+    wire::{self, Create, Errno, errno_in},
 };
 
 use super::{files::sync_all, guard_int, not_null, optional, place, text};
@@ -69,15 +69,15 @@ unsafe extern "C" fn ceph_create(cmount: *mut Pointer, id: *const c_char) -> c_i
 /// Reads the first readable file of a list. This process reads it, with its own permissions; libcephfs gets the
 /// contents.
 fn read_first(list: &[u8]) -> Result<Vec<u8>, Errno> {
-    let mut failed = Errno(libc::ENOENT);
+    let mut failed = Errno::NOENT;
     for path in list.split(|byte| b",; \t".contains(byte)).filter(|path| !path.is_empty()) {
         let mut contents = Vec::new();
         match File::open(OsStr::from_bytes(path))
             .and_then(|file| file.take(DATA_SIZE as u64 + 1).read_to_end(&mut contents))
         {
             Ok(length) if length <= DATA_SIZE => return Ok(contents),
-            Ok(_) => return Err(Errno(libc::E2BIG)),
-            Err(error) => failed = Errno(error.raw_os_error().unwrap_or(libc::EIO)),
+            Ok(_) => return Err(Errno::TOOBIG),
+            Err(error) => failed = errno_in(&error),
         }
     }
     Err(failed)
@@ -156,7 +156,7 @@ unsafe extern "C" fn ceph_unmount(cmount: Pointer) -> c_int {
         let mount = tables.mounts.get(local)?;
         mount.root = None;
         mount.steps.retain(|step| !matches!(step, Step::Mount(_) | Step::Chdir(_)));
-        if lost { Err(Errno(libc::EIO)) } else { synced.map(|()| 0) }
+        if lost { Err(Errno::IO) } else { synced.map(|()| 0) }
     })
 }
 
@@ -192,14 +192,14 @@ unsafe extern "C" fn ceph_chdir(cmount: Pointer, path: *const c_char) -> c_int {
 unsafe extern "C" fn ceph_userperm_new(uid: c_uint, gid: c_uint, ngids: c_int, gidlist: *mut c_uint) -> Pointer {
     let mut perms = ptr::null_mut();
     guard_int(|| {
-        let count = usize::try_from(ngids).map_err(|_| Errno(libc::EINVAL))?;
+        let count = usize::try_from(ngids).map_err(|_| Errno::INVAL)?;
         let groups = match (count, gidlist.is_null()) {
             (0, _) => Vec::new(),
             (_, false) if count * 4 <= DATA_SIZE => {
                 // SAFETY: the caller's array has that many elements.
                 unsafe { std::slice::from_raw_parts(gidlist, count) }.to_vec()
             }
-            _ => return Err(Errno(libc::EINVAL)),
+            _ => return Err(Errno::INVAL),
         };
         perms = fork::tables().perms.add(Arc::new(Identity { uid, gid, groups })) as Pointer;
         Ok(0)

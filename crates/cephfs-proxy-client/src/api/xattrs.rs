@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int, c_void};
 
 use cephfs_proxy::{
     layout::DATA_SIZE,
-    wire::{Errno, Getxattr, Handle, Listxattr, Removexattr, Setxattr, Xattr},
+    wire::{Errno, Getxattr, Handle, Listxattr, Removexattr, Setxattr, Xattr, errno_of},
 };
 
 use super::{guard_int, not_null, text};
@@ -35,20 +35,21 @@ unsafe fn known_or<'l>(
         // Requests more bytes than the caller has room for, so that the value can be cached.
         None => match ask(size.clamp(LARGEST, DATA_SIZE) as u32) {
             Ok((_, _, Xattr { errno, stamp })) if errno != 0 => {
-                target.learn_xattr(inode as u64, (name, perms), Err(Errno(errno)), stamp, asked);
-                return Err(Errno(errno));
+                let error = errno_of(-i64::from(errno));
+                target.learn_xattr(inode as u64, (name, perms), Err(error), stamp, asked);
+                return Err(error);
             }
             Ok((length, claim, Xattr { stamp, .. })) => {
                 let value = claim.copy(length as usize);
                 target.learn_xattr(inode as u64, (name, perms), Ok(&value), stamp, asked);
                 value.into()
             }
-            Err(Errno(libc::ERANGE)) if size == 0 => return ask(0).map(|(length, ..)| length),
+            Err(Errno::RANGE) if size == 0 => return ask(0).map(|(length, ..)| length),
             Err(error) => return Err(error),
         },
     };
     if size > 0 && value.len() > size {
-        return Err(Errno(libc::ERANGE));
+        return Err(Errno::RANGE);
     }
     if size > 0 {
         // SAFETY: the caller's buffer has that many bytes.
@@ -99,7 +100,7 @@ unsafe extern "C" fn ceph_ll_setxattr(
         let name = unsafe { text(name)? };
         if size > DATA_SIZE {
             // The metadata server's limit is smaller than this, and it returns ENOSPC for larger values.
-            return Err(Errno(libc::ENOSPC));
+            return Err(Errno::NOSPC);
         }
         let value = if size == 0 { value } else { not_null(value.cast_mut())?.cast_const() };
         let claim = target.link.claim()?;

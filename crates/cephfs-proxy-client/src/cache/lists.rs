@@ -92,7 +92,7 @@ impl Batch {
             return Ok(None);
         }
         let mut reader = Reader::new(rest);
-        let malformed = |_| Errno(libc::EPROTO);
+        let malformed = |_| Errno::PROTO;
         let entry = Entry::take(&mut reader).map_err(malformed)?;
         let name = reader.bytes(entry.length.into()).map_err(malformed)?;
         self.at += Entry::SIZE + name.len();

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use cephfs_proxy::wire::{Entry, Errno, Found, Handle, LookupMany, Reader, Wire, Xattr};
+use cephfs_proxy::wire::{Entry, Errno, Found, Handle, LookupMany, Reader, Wire, Xattr, errno_of};
 
 use super::{LARGEST, Question, names::COMMON};
 use crate::{fork, session::Target, tables::Origin};
@@ -63,7 +63,7 @@ impl Target {
     }
 
     fn ask_many(&self, question: &Question<'_>) -> Result<(), Errno> {
-        let no = Errno(libc::ENOENT);
+        let no = Errno::NOENT;
         let (parent, list, xattrs) = {
             let mut tables = fork::tables();
             let xattrs = tables.wanted_xattrs.clone();
@@ -112,7 +112,7 @@ impl Target {
         xattrs: &[Box<[u8]>],
         said: &[u8],
     ) -> Result<(), Errno> {
-        let malformed = |_| Errno(libc::EPROTO);
+        let malformed = |_| Errno::PROTO;
         let mut reader = Reader::new(said);
         for name in names {
             // The answer may not have had room for all names.
@@ -129,7 +129,7 @@ impl Target {
                 let length = u32::take(&mut reader).map_err(malformed)?;
                 let Xattr { errno, stamp } = Xattr::take(&mut reader).map_err(malformed)?;
                 let value = reader.bytes(length as usize).map_err(malformed)?;
-                let value = if errno == 0 { Ok(value) } else { Err(Errno(errno)) };
+                let value = if errno == 0 { Ok(value) } else { Err(errno_of(-i64::from(errno))) };
                 self.learn_xattr(number, (xattr, question.perms), value, stamp, question.asked);
             }
         }

@@ -11,6 +11,7 @@ mod paths;
 mod xattrs;
 
 use cephfs_proxy::wire::Stamp;
+use rustix::time::ClockId;
 
 use crate::link::DaemonLink;
 
@@ -30,9 +31,7 @@ const BEHIND: u64 = 10 + 1;
 
 /// The current time, milliseconds. Take it before a request whose answer may be cached.
 pub fn now() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the pointer to the result is valid.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &mut time) };
+    let time = rustix::time::clock_gettime(ClockId::MonotonicCoarse);
     time.tv_sec as u64 * 1000 + time.tv_nsec as u64 / 1_000_000
 }
 

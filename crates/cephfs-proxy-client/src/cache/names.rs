@@ -80,11 +80,11 @@ impl Target {
         }
         let &Question { parent, name, perms, want, flags, .. } = question;
         let (mount, parent) = (self.mount, self.remote(parent)?);
-        let name = CString::new(name).map_err(|_| Errno(libc::EINVAL))?;
+        let name = CString::new(name).map_err(|_| Errno::INVAL)?;
         let found = self.link.call(&Lookup { mount, parent, name: &name, want: want | COMMON, flags, perms })?;
         if found.inode == Handle(0) {
             self.learn(question, &found, None);
-            return Err(Errno(libc::ENOENT));
+            return Err(Errno::NOENT);
         }
         let inode = self.hand_out(found.inode, Origin::from(&found.statx));
         self.learn(question, &found, Some(inode as u64));
@@ -100,7 +100,7 @@ impl Target {
         let mut tables = fork::tables();
         let directory = tables.present(parent as u64).ok().filter(|inode| inode.is_at(self.local, &self.link))?;
         let Some(number) = *directory.names.get(perms, name)?.get(&self.link)? else {
-            return Some(Err(Errno(libc::ENOENT)));
+            return Some(Err(Errno::NOENT));
         };
         let inode = tables.inodes.get(number).ok().filter(|inode| inode.is_at(self.local, &self.link))?;
         let statx = inode.attributes.as_ref()?.get(&self.link)?.cover(want)?;

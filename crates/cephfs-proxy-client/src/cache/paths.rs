@@ -28,7 +28,7 @@ impl Target {
             }
             let (inode, statx) = match found {
                 Ok(found) => found,
-                Err(Errno(libc::ENOENT)) => return Some(Err(Errno(libc::ENOENT))),
+                Err(Errno::NOENT) => return Some(Err(Errno::NOENT)),
                 // libcephfs decides on the errno, and follows symbolic links.
                 Err(_) => return None,
             };

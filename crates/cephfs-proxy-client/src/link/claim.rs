@@ -5,7 +5,7 @@ use std::{cell::Cell, os::fd::AsFd, ptr, sync::atomic::Ordering};
 use cephfs_proxy::{
     layout::{self, DATA_SIZE, MESSAGE_SIZE},
     sys,
-    wire::{self, Errno, Operation},
+    wire::{self, Errno, Operation, errno_of},
 };
 
 use super::{DaemonLink, FIRST_PATIENCE, GONE, PATIENCE, UNKNOWN, seen};
@@ -97,11 +97,11 @@ impl Claim<'_> {
         seen::finished(self.link, line, O::CODE, over.map(|()| result));
         over?;
         if result < 0 {
-            return Err(Errno(i32::try_from(-result).unwrap_or(libc::EIO)));
+            return Err(errno_of(result));
         }
         let mut room = [0; 512];
         let answer = self.link.mapping.copy_message(self.slot, line.length.load(Ordering::Relaxed), &mut room);
-        let answer = wire::decode(answer.ok_or(Errno(libc::EPROTO))?).map_err(|_| Errno(libc::EPROTO))?;
+        let answer = wire::decode(answer.ok_or(Errno::PROTO)?).map_err(|_| Errno::PROTO)?;
         Ok((result, answer))
     }
 
@@ -115,7 +115,7 @@ impl Claim<'_> {
             Ok(message) => message,
             Err(_) => {
                 large = vec![0; MESSAGE_SIZE];
-                operation.encode(&mut large).map_err(|_| Errno(libc::ENAMETOOLONG))?
+                operation.encode(&mut large).map_err(|_| Errno::NAMETOOLONG)?
             }
         };
         self.fate.set(if O::REPEATABLE { GONE } else { UNKNOWN });
@@ -166,7 +166,7 @@ impl Claim<'_> {
                 }
             }
             // If the daemon has hung up, its answer may still be there, so the state is read once more.
-            if state.load(Ordering::SeqCst) == layout::AWAITED && layout::hung_up(self.link.socket.as_fd()) {
+            if state.load(Ordering::SeqCst) == layout::AWAITED && sys::hung_up(self.link.socket.as_fd()) {
                 self.link.dead.store(true, Ordering::SeqCst);
             }
             limit = PATIENCE;

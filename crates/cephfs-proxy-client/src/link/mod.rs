@@ -24,7 +24,7 @@ use cephfs_proxy::{
     sys,
     version_table::VersionTable,
     wire::{
-        self, Errno, Handle, Malformed, Operation, Reader, Wire, Writer,
+        self, Errno, Handle, Malformed, Operation, Reader, Wire, Writer, errno_of,
         hello::{Hello, MAGIC, PACKET_SIZE, VERSION, Welcome},
     },
 };
@@ -39,11 +39,11 @@ const SOCKET_VARIABLE: &str = "LIBCEPHFSD_SOCKET";
 const PATIENCE: Duration = Duration::from_millis(100);
 const FIRST_PATIENCE: Duration = Duration::from_millis(20);
 
-/// The daemon is gone, and the request can be repeated at another. Callers never see this error: see
+/// The daemon is gone, and the request can be repeated at another. Linux has no errno of this number. Callers never see this error: see
 /// `reconnect::again`.
-pub const GONE: Errno = Errno(1 << 20);
+pub const GONE: Errno = Errno::from_raw_os_error(4094);
 /// The daemon is gone, and it is not known whether it has served the request. Callers get EIO.
-pub const UNKNOWN: Errno = Errno((1 << 20) + 1);
+pub const UNKNOWN: Errno = Errno::from_raw_os_error(4095);
 
 /// A connection.
 pub struct DaemonLink {
@@ -76,10 +76,6 @@ pub struct DaemonLink {
     pub version_text: CString,
 }
 
-fn errno(error: std::io::Error) -> Errno {
-    Errno(error.raw_os_error().unwrap_or(libc::EPROTO))
-}
-
 impl DaemonLink {
     /// Connects. Waits for the daemon's answer at most for `limit`, but at least a second.
     pub fn connect(limit: Duration) -> Result<DaemonLink, Errno> {
@@ -87,37 +83,37 @@ impl DaemonLink {
         let socket = socket::open(&path, limit.max(Duration::from_secs(1)))?;
         let mut room = [0; PACKET_SIZE];
         let mut hello = Writer::new(&mut room);
-        let malformed = |_: Malformed| Errno(libc::EPROTO);
+        let malformed = |_: Malformed| Errno::PROTO;
         Hello { magic: MAGIC, version: VERSION }.put(&mut hello).map_err(malformed)?;
-        sys::send_packet(socket.as_fd(), hello.written(), &[]).map_err(errno)?;
+        sys::send_packet(socket.as_fd(), hello.written(), &[])?;
         let mut packet = [0; PACKET_SIZE];
-        let (length, descriptors) = sys::receive_packet(socket.as_fd(), &mut packet).map_err(errno)?;
+        let (length, descriptors) = sys::receive_packet(socket.as_fd(), &mut packet)?;
         if length == 0 {
-            return Err(Errno(libc::ECONNRESET));
+            return Err(Errno::CONNRESET);
         }
         // The rest of the packet differs between versions.
         let mut start = Reader::new(&packet[..length]);
         let spoken = u64::take(&mut start).and_then(|magic| Ok((magic, u32::take(&mut start)?))).map_err(malformed)?;
         if spoken != (MAGIC, VERSION) {
-            return Err(Errno(libc::EPROTONOSUPPORT));
+            return Err(Errno::PROTONOSUPPORT);
         }
         let welcome: Welcome = wire::decode(&packet[..length]).map_err(malformed)?;
         if welcome.status != 0 {
-            return Err(Errno(welcome.status));
+            return Err(errno_of(-i64::from(welcome.status)));
         }
         let mut descriptors = descriptors.into_iter();
         let (Some(memory), Some(bell), Some(versions)) = (descriptors.next(), descriptors.next(), descriptors.next())
         else {
-            return Err(Errno(libc::EPROTO));
+            return Err(Errno::PROTO);
         };
-        let mapping = Mapping::map(&memory).map_err(errno)?;
+        let mapping = Mapping::map(&memory)?;
         Ok(DaemonLink {
             id: 0,
             socket: ManuallyDrop::new(socket),
             bell: ManuallyDrop::new(bell),
-            versions: VersionTable::map(&versions).map_err(errno)?,
+            versions: VersionTable::map(&versions)?,
             mapping: ManuallyDrop::new(mapping),
-            path: CString::new(path.into_os_string().into_vec()).map_err(|_| Errno(libc::EINVAL))?,
+            path: CString::new(path.into_os_string().into_vec()).map_err(|_| Errno::INVAL)?,
             free: AtomicU64::new(u64::MAX >> (64 - SLOTS)),
             freed: AtomicU32::new(0),
             waiters: AtomicU32::new(0),
@@ -128,7 +124,7 @@ impl DaemonLink {
             abandoned: AtomicBool::new(false),
             keeps_names: welcome.keeps_names,
             version: welcome.ceph,
-            version_text: CString::from_vec_with_nul(welcome.text).map_err(|_| Errno(libc::EPROTO))?,
+            version_text: CString::from_vec_with_nul(welcome.text).map_err(|_| Errno::PROTO)?,
         })
     }
 
@@ -138,8 +134,8 @@ impl DaemonLink {
         if !self.abandoned.swap(true, Ordering::SeqCst) {
             // SAFETY: this value owns the descriptors, and `drop` does not close them again.
             unsafe {
-                libc::close(self.socket.as_raw_fd());
-                libc::close(self.bell.as_raw_fd());
+                rustix::io::close(self.socket.as_raw_fd());
+                rustix::io::close(self.bell.as_raw_fd());
             }
         }
     }
@@ -217,7 +213,7 @@ impl DaemonLink {
         sys::futex_wait(&control.completed.0, seen, limit);
         control.completion_awaited.0.store(0, Ordering::Relaxed);
         let more = more();
-        if !more && layout::hung_up(self.socket.as_fd()) {
+        if !more && sys::hung_up(self.socket.as_fd()) {
             self.dead.store(true, Ordering::SeqCst);
         }
         more

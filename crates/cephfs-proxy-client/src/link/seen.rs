@@ -8,6 +8,7 @@ use cephfs_proxy::{
     wire::{
         Errno,
         about::{self, About},
+        result_of,
     },
 };
 
@@ -34,8 +35,8 @@ pub fn finished(link: &DaemonLink, line: &Slot, operation: u16, over: Result<i64
     if CALL.done() {
         let result = match over {
             Ok(result) => result,
-            Err(GONE) => -i64::from(libc::ECONNRESET),
-            Err(_) => -i64::from(libc::EIO),
+            Err(GONE) => result_of(Errno::CONNRESET),
+            Err(_) => result_of(Errno::IO),
         };
         done(link, line, operation, result);
     }

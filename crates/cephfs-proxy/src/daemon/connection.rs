@@ -2,13 +2,15 @@
 //! and checked before they are used.
 
 use std::{
-    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{
         Mutex,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
+
+use rustix::net::Shutdown;
 
 use super::{
     Shared,
@@ -23,7 +25,7 @@ use crate::{
     adaptive_spin::AdaptiveSpin,
     layout::{self, MESSAGE_SIZE, Mapping, RELEASES},
     sys,
-    wire::{Handle, Request},
+    wire::{Errno, Handle, Request, result_of},
 };
 
 /// The number of requests after which a worker turns to other clients.
@@ -194,10 +196,10 @@ impl Connection {
             }
             None => {
                 shared.figures.refuse(Refusal::Malformed);
-                -i64::from(libc::EBADMSG)
+                result_of(Errno::BADMSG)
             }
         };
-        if result == -i64::from(libc::ESHUTDOWN) {
+        if result == result_of(Errno::SHUTDOWN) {
             self.expel(shared, message.and_then(|message| Request::decode(message).ok()?.mount()));
             return 0;
         }
@@ -262,8 +264,7 @@ impl Connection {
         {
             shared.mounts.give_up(&mount);
         }
-        // SAFETY: the call takes no pointer.
-        unsafe { libc::shutdown(self.socket.as_raw_fd(), libc::SHUT_RDWR) };
+        let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
     }
 }
 

@@ -12,7 +12,7 @@ use std::{
 
 use model::{BUCKETS, Histogram};
 
-use crate::wire::OPERATIONS;
+use crate::wire::{Errno, OPERATIONS, errno_of};
 
 const SHARDS: usize = 8;
 /// The place of messages with an invalid operation.
@@ -59,11 +59,11 @@ impl Refusal {
 
     /// The refusal that a request's result means, if any.
     fn of(result: i64) -> Option<Refusal> {
-        match i32::try_from(-result).unwrap_or_default() {
-            libc::EBADMSG => Some(Refusal::Malformed),
-            libc::EBADF => Some(Refusal::Handle),
-            libc::EMFILE => Some(Refusal::Handles),
-            libc::ENOMEM => Some(Refusal::Memory),
+        match errno_of(result) {
+            Errno::BADMSG => Some(Refusal::Malformed),
+            Errno::BADF => Some(Refusal::Handle),
+            Errno::MFILE => Some(Refusal::Handles),
+            Errno::NOMEM => Some(Refusal::Memory),
             _ => None,
         }
     }
@@ -216,7 +216,7 @@ impl Times {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::{Operation, Read};
+    use crate::wire::{Operation, Read, result_of};
 
     #[test]
     fn what_all_threads_count_is_summed_up() {
@@ -225,8 +225,8 @@ mod tests {
             for _ in 0..20 {
                 scope.spawn(|| {
                     figures.count(Read::CODE, 4096, 4096, 2_000, 5_000);
-                    figures.count(Read::CODE, -i64::from(libc::EBADF), 0, 0, 1_000);
-                    figures.count(999, -i64::from(libc::EBADMSG), 0, 0, 0);
+                    figures.count(Read::CODE, result_of(Errno::BADF), 0, 0, 1_000);
+                    figures.count(999, result_of(Errno::BADMSG), 0, 0, 0);
                 });
             }
         });

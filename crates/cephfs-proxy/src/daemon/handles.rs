@@ -222,27 +222,27 @@ impl Handles {
 
     fn place(&mut self, handle: Handle) -> Result<&mut Place, Errno> {
         if handle.0 == 0 {
-            return Err(Errno(libc::EINVAL));
+            return Err(Errno::INVAL);
         }
         let generation = (handle.0 >> 32) as u32;
-        let place = self.places.get_mut(handle.0 as u32 as usize).ok_or(Errno(libc::EBADF))?;
-        if place.generation == generation && place.held.is_some() { Ok(place) } else { Err(Errno(libc::EBADF)) }
+        let place = self.places.get_mut(handle.0 as u32 as usize).ok_or(Errno::BADF)?;
+        if place.generation == generation && place.held.is_some() { Ok(place) } else { Err(Errno::BADF) }
     }
 
     /// The object of `handle`, if it belongs to the mount `owner`.
     pub fn get(&mut self, owner: Handle, handle: Handle) -> Result<Held, Errno> {
         let place = self.place(handle)?;
         if place.owner != owner {
-            return Err(Errno(libc::EBADF));
+            return Err(Errno::BADF);
         }
-        place.held.clone().ok_or(Errno(libc::EBADF))
+        place.held.clone().ok_or(Errno::BADF)
     }
 
     /// Removes an object. Drop it where no lock is held.
     pub fn remove(&mut self, owner: Handle, handle: Handle) -> Result<Held, Errno> {
         self.get(owner, handle)?;
         let place = self.place(handle)?;
-        let held = place.held.take().ok_or(Errno(libc::EBADF))?;
+        let held = place.held.take().ok_or(Errno::BADF)?;
         self.weight -= held.weight();
         if let Held::Inode(inode) = &held {
             self.inodes.remove(&(owner, inode.raw as usize));

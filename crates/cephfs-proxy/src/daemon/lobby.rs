@@ -4,17 +4,20 @@
 use std::{
     collections::HashMap,
     io,
-    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    mem::MaybeUninit,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
+
+use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::{Shared, connection::Connection, figures::Refusal, peer::Peer, pool::Pool, run, seen};
 use crate::{
     layout::Mapping,
     sys,
     wire::{
-        self, Wire, Writer,
+        self, Errno, Malformed, Wire, Writer, errno_in,
         hello::{Hello, MAGIC, PACKET_SIZE, VERSION, Welcome},
     },
 };
@@ -40,42 +43,33 @@ pub struct Lobby {
 impl Lobby {
     /// A lobby without clients. `users`: those that may connect, besides root.
     pub fn new(shared: Arc<Shared>, pool: Arc<Pool>, users: Vec<u32>) -> io::Result<Lobby> {
-        // SAFETY: the call takes no pointer.
-        let epoll = sys::owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         Ok(Lobby { shared, pool, users, epoll, clients: HashMap::new(), next: 1 })
     }
 
     /// Adds a descriptor to wait for; [`Lobby::wait`] reports it by `id`.
-    pub fn watch(&self, fd: &impl AsFd, id: u64) -> io::Result<()> {
-        let mut event = libc::epoll_event { events: (libc::EPOLLIN | libc::EPOLLRDHUP) as u32, u64: id };
-        let (epoll, fd) = (self.epoll.as_raw_fd(), fd.as_fd().as_raw_fd());
-        // SAFETY: the kernel only reads the event.
-        sys::checked(unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, fd, &mut event) }).map(drop)
+    pub fn watch(&self, fd: &impl AsFd, id: u64) -> rustix::io::Result<()> {
+        epoll::add(&self.epoll, fd, EventData::new_u64(id), EventFlags::IN | EventFlags::RDHUP)
     }
 
     /// Removes a descriptor.
     pub fn forget(&self, fd: &impl AsFd) {
-        let (epoll, fd) = (self.epoll.as_raw_fd(), fd.as_fd().as_raw_fd());
-        // SAFETY: EPOLL_CTL_DEL ignores the event.
-        unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_DEL, fd, std::ptr::null_mut()) };
+        let _ = epoll::delete(&self.epoll, fd);
     }
 
     /// Waits at most for `limit`. Returns the ids of readable descriptors.
     pub fn wait(&self, limit: Duration) -> io::Result<Vec<u64>> {
-        let mut events = [libc::epoll_event { events: 0, u64: 0 }; 64];
-        let limit = limit.as_millis() as i32;
-        // SAFETY: the buffer has room for 64 events.
-        let count = unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), events.as_mut_ptr(), 64, limit) };
-        match sys::checked(count) {
-            Ok(count) => Ok(events[..count as usize].iter().map(|event| event.u64).collect()),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(Vec::new()),
-            Err(error) => Err(error),
+        let mut room = [MaybeUninit::uninit(); 64];
+        match epoll::wait(&self.epoll, &mut room, Some(&sys::timespec(limit))) {
+            Ok((events, _)) => Ok(events.iter().map(|event| event.data.u64()).collect()),
+            Err(Errno::INTR) => Ok(Vec::new()),
+            Err(error) => Err(error.into()),
         }
     }
 
     /// Accepts all waiting clients.
     pub fn accept(&mut self, listener: &OwnedFd) -> io::Result<()> {
-        while let Some(socket) = run::accept(listener.as_fd())? {
+        while let Some(socket) = run::accept(listener)? {
             let id = self.next;
             self.next += 1;
             self.watch(&socket, id)?;
@@ -115,11 +109,11 @@ impl Lobby {
                     hello.version
                 );
                 self.shared.figures.refuse(Refusal::Protocol);
-                Err(libc::EPROTONOSUPPORT)
+                Err(Errno::PROTONOSUPPORT)
             }
             _ => {
                 self.shared.figures.refuse(Refusal::Protocol);
-                Err(libc::EPROTO)
+                Err(Errno::PROTO)
             }
         };
         match result {
@@ -127,32 +121,32 @@ impl Lobby {
                 self.clients.insert(id, Client::Welcomed(connection));
             }
             Err(errno) => {
-                let _ = self.say(socket.as_fd(), errno, &[]);
+                let _ = self.say(socket.as_fd(), errno.raw_os_error(), &[]);
                 self.forget(&socket);
             }
         }
     }
 
-    fn welcome(&mut self, id: u64, socket: &OwnedFd) -> Result<Arc<Connection>, i32> {
+    fn welcome(&mut self, id: u64, socket: &OwnedFd) -> Result<Arc<Connection>, Errno> {
         let figures = &self.shared.figures;
-        let failed = |error: io::Error| {
+        let failed = |error: Errno| {
             figures.refuse(Refusal::Resources);
-            error.raw_os_error().unwrap_or(libc::EIO)
+            error
         };
-        let peer = Peer::of(socket.as_fd()).map_err(failed)?;
+        let peer = Peer::of(socket).map_err(|error| failed(errno_in(&error)))?;
         if peer.uid != 0 && !self.users.contains(&peer.uid) {
             tracing::warn!("process {} of user {} may not connect: see --allow-user", peer.pid, peer.uid);
             self.shared.figures.refuse(Refusal::User);
-            return Err(libc::EACCES);
+            return Err(Errno::ACCESS);
         }
         if self.clients.len() >= self.shared.limits.clients {
             tracing::warn!("there are {} clients already: see --max-clients", self.clients.len());
             self.shared.figures.refuse(Refusal::Connections);
-            return Err(libc::EUSERS);
+            return Err(Errno::USERS);
         }
         let (memory, mapping) = Mapping::create().map_err(failed)?;
         let bell = sys::eventfd().map_err(failed)?;
-        let own = socket.try_clone().map_err(failed)?;
+        let own = socket.try_clone().map_err(|error| failed(errno_in(&error)))?;
         let connection = Arc::new(Connection::new(id, peer, own, mapping, bell));
         seen::publish(&connection, &self.shared);
         self.forget(socket);
@@ -169,7 +163,7 @@ impl Lobby {
         Ok(connection)
     }
 
-    fn say(&self, socket: BorrowedFd<'_>, status: i32, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    fn say(&self, socket: BorrowedFd<'_>, status: i32, descriptors: &[BorrowedFd<'_>]) -> rustix::io::Result<()> {
         let version = &self.shared.version;
         let text = version.text.to_bytes_with_nul();
         let text = if text.len() < 128 { text } else { b"\0" };
@@ -183,7 +177,7 @@ impl Lobby {
         };
         let mut room = [0; PACKET_SIZE];
         let mut writer = Writer::new(&mut room);
-        welcome.put(&mut writer).map_err(io::Error::other)?;
+        welcome.put(&mut writer).map_err(|_: Malformed| Errno::PROTO)?;
         sys::send_packet(socket, writer.written(), descriptors)
     }
 

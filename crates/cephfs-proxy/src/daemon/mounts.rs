@@ -13,6 +13,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rustix::fs::MemfdFlags;
+
 use super::{
     ceph::{Ceph, CephInode, CephMount},
     coherence::Coherence,
@@ -21,10 +23,7 @@ use super::{
     lock,
     sessions::{Session, Sessions},
 };
-use crate::{
-    sys,
-    wire::{Errno, Statx},
-};
+use crate::wire::{Errno, Statx, errno_in, errno_of};
 
 /// The most bytes of configuration that a client can set before it mounts.
 const MOST_CONFIGURATION: usize = 1 << 20;
@@ -52,7 +51,7 @@ impl Key {
     /// Adds a step of the preparation, encoded unambiguously.
     fn add(&mut self, step: u8, parts: &[&[u8]]) -> Result<(), Errno> {
         if self.0.len() + parts.iter().map(|part| part.len() + 8).sum::<usize>() > MOST_CONFIGURATION {
-            return Err(Errno(libc::E2BIG));
+            return Err(Errno::TOOBIG);
         }
         self.0.push(step);
         for part in parts {
@@ -126,7 +125,7 @@ impl Drop for Raw {
 
 /// A result of libcephfs: 0 or more, or an errno if it is negative.
 pub fn checked(result: i32) -> Result<i32, Errno> {
-    if result < 0 { Err(Errno(result.saturating_neg())) } else { Ok(result) }
+    if result < 0 { Err(errno_of(result.into())) } else { Ok(result) }
 }
 
 /// A mount in preparation.
@@ -154,12 +153,9 @@ impl Draft {
             return checked(unsafe { (self.raw.ceph.ceph_conf_read_file)(self.raw.mount, ptr::null()) }).map(drop);
         };
         self.key.add(b'f', &[contents])?;
-        let failed = |error: std::io::Error| Errno(error.raw_os_error().unwrap_or(libc::EIO));
-        // SAFETY: the name is a C string.
-        let fd = sys::owned(unsafe { libc::memfd_create(c"ceph.conf".as_ptr(), libc::MFD_CLOEXEC) }).map_err(failed)?;
-        let mut file = std::fs::File::from(fd);
-        file.write_all(contents).and_then(|()| file.rewind()).map_err(failed)?;
-        let path = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd())).map_err(|_| Errno(libc::EINVAL))?;
+        let mut file = std::fs::File::from(rustix::fs::memfd_create("ceph.conf", MemfdFlags::CLOEXEC)?);
+        file.write_all(contents).and_then(|()| file.rewind()).map_err(|error| errno_in(&error))?;
+        let path = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd())).map_err(|_| Errno::INVAL)?;
         // SAFETY: the argument is a C string.
         checked(unsafe { (self.raw.ceph.ceph_conf_read_file)(self.raw.mount, path.as_ptr()) }).map(drop)
     }
@@ -254,7 +250,7 @@ impl Mount {
             let there = (ceph.ceph_getcwd)(self.raw.mount);
             let there = if there.is_null() { None } else { Some(CStr::from_ptr(there).to_owned()) };
             (ceph.ceph_chdir)(self.raw.mount, c"/".as_ptr());
-            there.ok_or(Errno(libc::EIO))
+            there.ok_or(Errno::IO)
         }
     }
 }
@@ -294,7 +290,7 @@ impl Mounts {
         draft: &mut Option<Draft>,
         root: Option<&CStr>,
     ) -> Result<Arc<Mount>, Errno> {
-        let mut key = draft.as_ref().ok_or(Errno(libc::EISCONN))?.key.clone();
+        let mut key = draft.as_ref().ok_or(Errno::ISCONN)?.key.clone();
         key.add(b'r', &[root.map_or(b"/", CStr::to_bytes)])?;
         let place = lock(&self.by_key).entry(key.clone()).or_default().clone();
         let mut place = lock(&place);
@@ -302,13 +298,13 @@ impl Mounts {
             *draft = None;
             return Ok(mount.clone());
         }
-        let raw = &mut draft.as_mut().ok_or(Errno(libc::EISCONN))?.raw;
+        let raw = &mut draft.as_mut().ok_or(Errno::ISCONN)?.raw;
         raw.init()?;
         *lock(&raw.session) = sessions.name(&key.0).inspect(|session| session.begin(raw.ceph, raw.mount));
         raw.mount(root).inspect_err(|_| drop(lock(&raw.session).take()))?;
         raw.tune(NOTES);
-        let raw = draft.take().ok_or(Errno(libc::EISCONN))?.raw;
-        let own = Perms::new(raw.ceph, 0, 0, Box::default()).ok_or(Errno(libc::ENOMEM))?;
+        let raw = draft.take().ok_or(Errno::ISCONN)?.raw;
+        let own = Perms::new(raw.ceph, 0, 0, Box::default()).ok_or(Errno::NOMEM)?;
         let mut inode = ptr::null_mut();
         // SAFETY: the file system is mounted, and the pointer to the result is valid.
         checked(unsafe { (raw.ceph.ceph_ll_lookup_root)(raw.mount, &mut inode) })?;

@@ -2,10 +2,13 @@
 
 use std::{
     io, mem,
-    os::fd::{AsRawFd, BorrowedFd},
+    os::fd::{AsFd, AsRawFd},
 };
 
-use crate::sys;
+use nix::{
+    errno::Errno,
+    sys::socket::{getsockopt, sockopt::PeerCredentials},
+};
 
 /// A peer's credentials when it connected (unix(7), SO_PEERCRED and SO_PEERGROUPS).
 #[derive(Debug, Clone)]
@@ -22,23 +25,10 @@ pub struct Peer {
 
 impl Peer {
     /// Reads the credentials of a socket's peer.
-    pub fn of(socket: BorrowedFd<'_>) -> io::Result<Peer> {
-        let mut about = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
-        let mut size = mem::size_of_val(&about) as libc::socklen_t;
-        let fd = socket.as_raw_fd();
-        // SAFETY: the buffer has the size that `size` states.
-        sys::checked(unsafe {
-            libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut about).cast(), &mut size)
-        })?;
-        let mut groups = vec![0u32; 65536];
-        let mut size = mem::size_of_val(groups.as_slice()) as libc::socklen_t;
-        // SAFETY: the buffer has the size that `size` states.
-        sys::checked(unsafe {
-            libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERGROUPS, groups.as_mut_ptr().cast(), &mut size)
-        })?;
-        groups.truncate(size as usize / mem::size_of::<u32>());
-        groups.shrink_to_fit();
-        Ok(Peer { pid: about.pid, uid: about.uid, gid: about.gid, groups })
+    pub fn of(socket: impl AsFd) -> io::Result<Peer> {
+        // rustix has no value for the process id 0, which the kernel says if the peer is in a PID namespace that is not ours.
+        let about = getsockopt(&socket, PeerCredentials)?;
+        Ok(Peer { pid: about.pid(), uid: about.uid(), gid: about.gid(), groups: groups(socket)? })
     }
 
     /// Whether the peer's requests may have this identity: root may use any, other users only their own.
@@ -48,9 +38,31 @@ impl Peer {
     }
 }
 
+/// The supplementary groups of a socket's peer.
+fn groups(socket: impl AsFd) -> io::Result<Vec<u32>> {
+    let mut groups = vec![0u32; 65536];
+    let mut size = mem::size_of_val(groups.as_slice()) as libc::socklen_t;
+    let (fd, option, room) = (socket.as_fd().as_raw_fd(), libc::SO_PEERGROUPS, groups.as_mut_ptr().cast());
+    // SAFETY: the buffer has the size that `size` states.
+    Errno::result(unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, option, room, &mut size) })?;
+    groups.truncate(size as usize / mem::size_of::<u32>());
+    groups.shrink_to_fit();
+    Ok(groups)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_peer_is_who_connected_with_all_groups() {
+        let (ours, _theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        let peer = Peer::of(&ours).unwrap();
+        let us = (std::process::id() as i32, rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        assert_eq!((peer.pid, peer.uid, peer.gid), us);
+        let groups: Vec<u32> = rustix::process::getgroups().unwrap().into_iter().map(|group| group.as_raw()).collect();
+        assert_eq!(peer.groups, groups);
+    }
 
     #[test]
     fn only_root_speaks_for_others() {

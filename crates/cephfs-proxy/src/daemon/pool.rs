@@ -4,13 +4,16 @@
 use std::{
     collections::{HashMap, VecDeque},
     io,
-    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    mem::MaybeUninit,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{
         Arc, Mutex, RwLock,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
+
+use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::{Shared, connection::Connection, lock};
 use crate::{layout::MESSAGE_SIZE, sys};
@@ -43,8 +46,7 @@ pub struct Pool {
 impl Pool {
     /// A pool with its first workers.
     pub fn start(shared: Arc<Shared>) -> io::Result<Arc<Pool>> {
-        // SAFETY: the call takes no pointer.
-        let bells = sys::owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
+        let bells = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let pool = Arc::new(Pool {
             shared,
             bells,
@@ -64,13 +66,8 @@ impl Pool {
     }
 
     /// Adds a bell. It is edge-triggered: each ring wakes one worker once, and the counter need not be read.
-    fn listen(&self, bell: BorrowedFd<'_>, id: u64) -> io::Result<()> {
-        let mut event = libc::epoll_event { events: (libc::EPOLLIN | libc::EPOLLET) as u32, u64: id };
-        // SAFETY: the kernel only reads the event.
-        sys::checked(unsafe {
-            libc::epoll_ctl(self.bells.as_raw_fd(), libc::EPOLL_CTL_ADD, bell.as_raw_fd(), &mut event)
-        })
-        .map(drop)
+    fn listen(&self, bell: BorrowedFd<'_>, id: u64) -> rustix::io::Result<()> {
+        epoll::add(&self.bells, bell, EventData::new_u64(id), EventFlags::IN | EventFlags::ET)
     }
 
     fn spawn(pool: &Arc<Pool>) -> io::Result<()> {
@@ -105,10 +102,9 @@ impl Pool {
     }
 
     fn wait(&self) -> Option<u64> {
-        let mut event = libc::epoll_event { events: 0, u64: 0 };
-        // SAFETY: the buffer has room for one event.
-        let count = unsafe { libc::epoll_wait(self.bells.as_raw_fd(), &mut event, 1, PATIENCE.as_millis() as i32) };
-        (count == 1).then_some(event.u64)
+        let mut room = [MaybeUninit::uninit(); 1];
+        let (events, _) = epoll::wait(&self.bells, &mut room, Some(&sys::timespec(PATIENCE))).ok()?;
+        events.first().map(|event| event.data.u64())
     }
 
     fn do_jobs(&self, pool: &Pool) {
@@ -170,7 +166,7 @@ impl Pool {
     }
 
     /// Adds a client, whose bell workers wait for from now on.
-    pub fn add(&self, connection: Arc<Connection>) -> io::Result<()> {
+    pub fn add(&self, connection: Arc<Connection>) -> rustix::io::Result<()> {
         let id = connection.id;
         self.connections.write().unwrap_or_else(|e| e.into_inner()).insert(id, connection.clone());
         self.listen(connection.bell(), id).inspect_err(|_| {
@@ -182,15 +178,7 @@ impl Pool {
     pub fn remove(&self, connection: Arc<Connection>) {
         connection.close();
         self.connections.write().unwrap_or_else(|e| e.into_inner()).remove(&connection.id);
-        // SAFETY: EPOLL_CTL_DEL ignores the event.
-        unsafe {
-            libc::epoll_ctl(
-                self.bells.as_raw_fd(),
-                libc::EPOLL_CTL_DEL,
-                connection.bell().as_raw_fd(),
-                std::ptr::null_mut(),
-            )
-        };
+        let _ = epoll::delete(&self.bells, connection.bell());
         self.submit(Box::new(move || drop(connection)));
     }
 

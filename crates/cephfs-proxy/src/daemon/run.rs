@@ -1,14 +1,13 @@
 //! The main thread: handles signals, the listening socket, clients' first packets and ends, and periodic work.
 
 use std::{
-    fs, io, mem,
+    fs, io,
     net::SocketAddr,
     os::{
-        fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+        fd::{AsFd, FromRawFd, OwnedFd},
         unix::fs::{FileTypeExt, PermissionsExt},
     },
     path::Path,
-    ptr,
     sync::Arc,
     thread,
     time::{Duration, Instant},
@@ -17,6 +16,16 @@ use std::{
 use anyhow::{Context, bail};
 
 use exposition::Server;
+use nix::sys::{
+    signal::{SigSet, Signal},
+    signalfd::{SfdFlags, SignalFd},
+};
+use rustix::{
+    fs::{Mode, OFlags},
+    io::Errno,
+    net::{AddressFamily, SocketFlags, SocketType},
+    process::{Resource, Rlimit},
+};
 
 use super::{
     Options, Shared, ceph::Ceph, coherence::Coherence, exporter::Exporter, figures::Figures, lobby::Lobby,
@@ -125,30 +134,18 @@ fn farewell(mut lobby: Lobby, shared: &Arc<Shared>, pool: &Arc<Pool>) -> anyhow:
 }
 
 /// Blocks SIGTERM and SIGINT for this thread and those that it starts; returns a descriptor from which to read them.
-fn block_signals() -> io::Result<OwnedFd> {
-    // SAFETY: an all-zero set is valid, and initialised here.
-    unsafe {
-        let mut set: libc::sigset_t = mem::zeroed();
-        libc::sigemptyset(&mut set);
-        libc::sigaddset(&mut set, libc::SIGTERM);
-        libc::sigaddset(&mut set, libc::SIGINT);
-        if libc::pthread_sigmask(libc::SIG_BLOCK, &set, ptr::null_mut()) != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        sys::owned(libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK))
-    }
+fn block_signals() -> io::Result<SignalFd> {
+    let mut set = SigSet::empty();
+    set.add(Signal::SIGTERM);
+    set.add(Signal::SIGINT);
+    set.thread_block()?;
+    Ok(SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?)
 }
 
 /// Raises the limit of descriptors as far as the kernel permits: each client needs two, and libcephfs has its own.
 fn raise_descriptor_limit() {
-    // SAFETY: the pointer to the structure is valid.
-    unsafe {
-        let mut limit: libc::rlimit = mem::zeroed();
-        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 {
-            limit.rlim_cur = limit.rlim_max;
-            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
-        }
-    }
+    let Rlimit { maximum, .. } = rustix::process::getrlimit(Resource::Nofile);
+    let _ = rustix::process::setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
 /// The listening socket: systemd's (sd_listen_fds(3)), or a new one at the path.
@@ -158,50 +155,40 @@ fn listen(options: &Options) -> anyhow::Result<OwnedFd> {
         // SAFETY: systemd passed the descriptor to this process, and no other code in it owns it.
         let socket = unsafe { OwnedFd::from_raw_fd(fd) };
         // systemd's socket is blocking: the main thread would wait for the next client and ignore the others.
-        // SAFETY: the call takes no pointer.
-        sys::checked(unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_NONBLOCK) }).context("systemd's socket")?;
+        rustix::fs::fcntl_setfl(&socket, OFlags::NONBLOCK).context("systemd's socket")?;
         return Ok(socket);
     }
     let path = &options.socket;
     let what = || format!("cannot listen on {}", path.display());
     let socket = unix_socket().with_context(what)?;
-    let (address, size) = sys::unix_address(path).with_context(what)?;
+    let address = sys::unix_address(path).with_context(what)?;
     if fs::symlink_metadata(path).is_ok_and(|about| about.file_type().is_socket()) {
         let probe = unix_socket().with_context(what)?;
-        // SAFETY: the address and its size are valid.
-        if unsafe { libc::connect(probe.as_raw_fd(), (&raw const address).cast(), size) } == 0 {
+        if rustix::net::connect(&probe, &address).is_ok() {
             bail!("cannot listen on {}: another daemon does", path.display());
         }
         fs::remove_file(path).with_context(what)?;
     }
     // The umask keeps other users out until the socket has its permissions.
-    // SAFETY: umask(2) takes no pointer; the address and its size are valid.
-    unsafe {
-        let before = libc::umask(0o177);
-        let bound = libc::bind(socket.as_raw_fd(), (&raw const address).cast(), size);
-        let bound = sys::checked(bound);
-        libc::umask(before);
-        bound.with_context(what)?;
-    }
+    let before = rustix::process::umask(Mode::from_raw_mode(0o177));
+    let bound = rustix::net::bind(&socket, &address);
+    rustix::process::umask(before);
+    bound.with_context(what)?;
     fs::set_permissions(path, fs::Permissions::from_mode(options.mode)).with_context(what)?;
-    // SAFETY: the call takes no pointer.
-    sys::checked(unsafe { libc::listen(socket.as_raw_fd(), 4096) }).with_context(what)?;
+    rustix::net::listen(&socket, 4096).with_context(what)?;
     Ok(socket)
 }
 
-fn unix_socket() -> io::Result<OwnedFd> {
-    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: the call takes no pointer.
-    sys::owned(unsafe { libc::socket(libc::AF_UNIX, kind, 0) })
+fn unix_socket() -> rustix::io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
 }
 
 /// Accepts one client; `None` if none waits.
-pub fn accept(listener: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
-    let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: null pointers mean that the peer's address is not wanted.
-    match sys::owned(unsafe { libc::accept4(listener.as_raw_fd(), ptr::null_mut(), ptr::null_mut(), flags) }) {
+pub fn accept(listener: impl AsFd) -> io::Result<Option<OwnedFd>> {
+    match rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
         Ok(socket) => Ok(Some(socket)),
-        Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ECONNABORTED | libc::EINTR)) => Ok(None),
-        Err(error) => Err(error),
+        Err(Errno::AGAIN | Errno::CONNABORTED | Errno::INTR) => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }

@@ -10,19 +10,20 @@ use std::{
     fs::{self, File, OpenOptions},
     hash::{DefaultHasher, Hash, Hasher},
     io::{self, Read, Write},
-    os::{fd::AsRawFd, unix::fs::OpenOptionsExt},
+    os::unix::fs::OpenOptionsExt,
     path::Path,
     sync::{Arc, Condvar, Mutex},
     time::Duration,
 };
 
 use anyhow::{Context, bail};
+use rustix::rand::GetRandomFlags;
 
 use super::{
     ceph::{Ceph, CephMount},
     lock,
 };
-use crate::sys;
+use crate::wire::{Errno, errno_of};
 
 /// CEPH_RECLAIM_RESET: end the earlier session instead of taking over its state.
 const RESET: u32 = 1;
@@ -69,8 +70,7 @@ impl Sessions {
         let what = || format!("cannot use {}; see --state", folder.display());
         let lock =
             OpenOptions::new().create(true).append(true).mode(0o600).open(folder.join("lock")).with_context(what)?;
-        // SAFETY: the call takes no pointer.
-        if unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
+        if lock.try_lock().is_err() {
             bail!("another daemon uses {}; see --state", folder.display());
         }
         let path = folder.join("sessions");
@@ -115,7 +115,7 @@ impl Session {
         match result {
             0 => tracing::info!("gave up the session of a daemon that was killed"),
             // There is no earlier session, or an earlier attempt to mount has ended it.
-            error if error == -libc::ENOENT || error == -libc::EINVAL => {}
+            error if matches!(errno_of(error.into()), Errno::NOENT | Errno::INVAL) => {}
             error => tracing::warn!(
                 "cannot give up the session of a daemon that was killed, if there is one: {}",
                 io::Error::from_raw_os_error(-error)
@@ -147,9 +147,7 @@ fn read(path: &Path) -> Option<String> {
 /// Makes a new random number and writes it to disk atomically.
 fn write(folder: &Path, path: &Path) -> anyhow::Result<String> {
     let mut random = [0u8; DIGITS / 2];
-    // SAFETY: the buffer has the requested size.
-    let got = unsafe { libc::getrandom(random.as_mut_ptr().cast(), random.len(), 0) };
-    if sys::checked(got as libc::c_int)? as usize != random.len() {
+    if rustix::rand::getrandom(&mut random, GetRandomFlags::empty())? != random.len() {
         bail!("the kernel has no random numbers");
     }
     let number: String = random.iter().map(|byte| format!("{byte:02x}")).collect();

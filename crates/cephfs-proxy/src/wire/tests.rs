@@ -88,3 +88,14 @@ proptest! {
         let _ = decode::<Xattr>(&bytes);
     }
 }
+
+#[test]
+fn a_result_below_zero_is_an_errno_whatever_it_is() {
+    for errno in [Errno::PERM, Errno::NOENT, Errno::SHUTDOWN, Errno::from_raw_os_error(4095)] {
+        assert_eq!(errno_of(result_of(errno)), errno);
+    }
+    assert_eq!(result_of(Errno::NODATA), -61);
+    for none in [0, 1, -4096, -65_537, i64::MIN, i64::MAX] {
+        assert_eq!(errno_of(none), Errno::IO, "{none}");
+    }
+}

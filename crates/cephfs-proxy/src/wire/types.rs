@@ -1,10 +1,24 @@
 //! The types of requests and answers.
 
+pub use rustix::io::Errno;
+
 use super::{Malformed, Reader, Wire, Writer};
 
-/// An errno, positive.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Errno(pub i32);
+/// The errno that a negative result means. EIO for a number that is none, since the other side may be wrong: an errno is 4095 at most.
+pub fn errno_of(result: i64) -> Errno {
+    let errno = result.checked_neg().filter(|errno| (1..4096).contains(errno));
+    errno.map_or(Errno::IO, |errno| Errno::from_raw_os_error(errno as i32))
+}
+
+/// The negative result that means an errno.
+pub fn result_of(errno: Errno) -> i64 {
+    -i64::from(errno.raw_os_error())
+}
+
+/// The errno of an error; EIO if it has none.
+pub fn errno_in(error: &std::io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
+}
 
 /// A connection's own number for an object in the daemon. Never 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

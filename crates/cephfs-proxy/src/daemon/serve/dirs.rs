@@ -24,7 +24,7 @@ impl Service<'_> {
         // SAFETY: both objects are held, and the pointer to the result is valid.
         checked(unsafe { (ceph.ceph_ll_opendir)(mount, inode.raw, &mut raw, perms.raw()) })?;
         if raw.is_null() {
-            return Err(Errno(libc::EIO));
+            return Err(Errno::IO);
         }
         let dir = handles::Dir { mount: inode.mount.clone(), raw, ino: inode.ino };
         // An error of the first batch is ignored: it will occur again when the client requests the next one.
@@ -70,7 +70,7 @@ impl Service<'_> {
             let about = Entry { ino: entry.d_ino, next: entry.d_off, kind: entry.d_type, length };
             let mut room = [0; LARGEST];
             let mut writer = Writer::new(&mut room);
-            about.put(&mut writer).and_then(|()| writer.bytes(name)).map_err(|_| Errno(libc::EIO))?;
+            about.put(&mut writer).and_then(|()| writer.bytes(name)).map_err(|_| Errno::IO)?;
             batch.extend_from_slice(writer.written());
         }
         Ok((batch, false))
@@ -87,7 +87,7 @@ impl Service<'_> {
     pub(super) fn releasedir(&self, r: &Releasedir) -> Reply<()> {
         self.dir(r.mount, r.dir)?;
         let held = lock(&self.connection.handles).remove(r.mount, r.dir)?;
-        let Held::Dir(dir) = held else { return Err(Errno(libc::EBADF)) };
+        let Held::Dir(dir) = held else { return Err(Errno::BADF) };
         let dir = Arc::try_unwrap(dir).map(|dir| dir.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner()));
         done(dir.map_or(0, handles::Dir::give_back))
     }

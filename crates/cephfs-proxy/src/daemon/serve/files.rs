@@ -40,7 +40,7 @@ impl Service<'_> {
         drop(change);
         let (result, found) = self.found(r.mount, parent.mount.clone(), result, raw, statx)?;
         if file.is_null() {
-            return Err(Errno(libc::EIO));
+            return Err(Errno::IO);
         }
         let is_directory = is(&statx, libc::S_IFDIR);
         let (mount, ino) = (parent.mount.clone(), number(&statx));
@@ -53,7 +53,7 @@ impl Service<'_> {
         let (inode, perms) = (self.inode(r.mount, r.inode)?, self.perms(r.perms)?);
         // libcephfs asserts that O_CREAT is not set.
         if r.flags & libc::O_CREAT != 0 {
-            return Err(Errno(libc::EINVAL));
+            return Err(Errno::INVAL);
         }
         // Without O_DIRECTORY, a metadata server does not answer the opening of a directory (16.2).
         let flags = r.flags | if inode.is_directory { libc::O_DIRECTORY } else { 0 };
@@ -63,7 +63,7 @@ impl Service<'_> {
         let result = unsafe { (ceph.ceph_ll_open)(mount, inode.raw, flags, &mut raw, perms.raw()) };
         checked(result)?;
         if raw.is_null() {
-            return Err(Errno(libc::EIO));
+            return Err(Errno::IO);
         }
         let (mount, ino, is_directory) = (inode.mount.clone(), inode.ino, inode.is_directory);
         let file = Arc::new(handles::File { mount, raw, ino, is_directory });
@@ -83,7 +83,7 @@ impl Service<'_> {
         match held {
             // If another worker still reads or writes the file, that worker closes it afterwards.
             Held::File(file) => done(Arc::try_unwrap(file).map_or(0, handles::File::give_back)),
-            _ => Err(Errno(libc::EBADF)),
+            _ => Err(Errno::BADF),
         }
     }
 
@@ -91,7 +91,7 @@ impl Service<'_> {
         let file = self.file(r.mount, r.file)?;
         // libcephfs would wait for a capability that does not exist, and block the worker for ever.
         if file.is_directory {
-            return Err(Errno(libc::EISDIR));
+            return Err(Errno::ISDIR);
         }
         let (ceph, mount, room) = (file.mount.ceph(), file.mount.raw(), self.room(r.length));
         // SAFETY: the file is held, and the slot's data has at least `room` bytes.
@@ -111,7 +111,7 @@ impl Service<'_> {
         let file = self.file(r.mount, r.file)?;
         // SAFETY: the file is held.
         let to = unsafe { (file.mount.ceph().ceph_ll_lseek)(file.mount.raw(), file.raw, r.offset, r.whence) };
-        if to < 0 { Err(Errno(to.saturating_neg() as i32)) } else { Ok((to, ())) }
+        if to < 0 { Err(errno_of(to)) } else { Ok((to, ())) }
     }
 
     /// Syncs data and attributes, also with `data_only`; see `File::sync`.

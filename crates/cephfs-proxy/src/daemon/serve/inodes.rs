@@ -28,7 +28,7 @@ impl Service<'_> {
     ) -> Reply<Found> {
         checked(result)?;
         if raw.is_null() {
-            return Err(Errno(libc::EIO));
+            return Err(Errno::IO);
         }
         let inode = handles::Inode { mount, raw, ino: number(&statx), is_directory: is(&statx, libc::S_IFDIR) };
         let inode = self.hold_inode(owner, inode);
@@ -60,7 +60,7 @@ impl Service<'_> {
         }
         self.room_for([weight::INODE])?;
         let (mount, mut raw) = (self.mount(r.mount)?, ptr::null_mut());
-        let lookup = mount.ceph().ceph_ll_lookup_vino.ok_or(Errno(libc::ESTALE))?;
+        let lookup = mount.ceph().ceph_ll_lookup_vino.ok_or(Errno::STALE)?;
         // SAFETY: the file system is mounted, and the pointer to the result is valid.
         let result = unsafe { lookup(mount.raw(), Vino { ino: r.ino, snapshot: r.snapshot }, &mut raw) };
         let statx = Statx { ino: r.ino, dev: r.snapshot, ..known(&mount, raw) };
@@ -77,7 +77,7 @@ impl Service<'_> {
         let result = unsafe {
             (ceph.ceph_ll_lookup)(mount, parent.raw, name, &mut raw, &mut statx, r.want, r.flags, perms.raw())
         };
-        if result == -libc::ENOENT && before.name().life > 0 {
+        if result == -Errno::NOENT.raw_os_error() && before.name().life > 0 {
             return Ok((0, Found { name: before.name(), ..Found::default() }));
         }
         let (result, found) = self.found(r.mount, parent.mount.clone(), result, raw, statx)?;

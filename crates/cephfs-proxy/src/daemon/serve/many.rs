@@ -19,10 +19,10 @@ const ROOM: usize = 512 + MOST_XATTRS as usize * (LARGEST as usize + 128);
 impl Service<'_> {
     pub(super) fn lookup_many(&self, r: &LookupMany) -> Reply<()> {
         if r.names > MOST || r.xattrs > MOST_XATTRS {
-            return Err(Errno(libc::EINVAL));
+            return Err(Errno::INVAL);
         }
         let data = self.copy();
-        let texts = texts(&data, (r.names + r.xattrs) as usize).ok_or(Errno(libc::EBADMSG))?;
+        let texts = texts(&data, (r.names + r.xattrs) as usize).ok_or(Errno::BADMSG)?;
         let (names, xattrs) = texts.split_at(r.names as usize);
         let mut said = Vec::new();
         for name in names {
@@ -73,7 +73,7 @@ impl Service<'_> {
 fn append<'a>(to: &mut Vec<u8>, value: &impl Wire<'a>) -> Result<(), Errno> {
     let mut room = [0; 512];
     let mut writer = Writer::new(&mut room);
-    value.put(&mut writer).map_err(|_| Errno(libc::EIO))?;
+    value.put(&mut writer).map_err(|_| Errno::IO)?;
     to.extend_from_slice(writer.written());
     Ok(())
 }

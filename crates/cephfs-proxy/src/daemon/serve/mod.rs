@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     layout::DATA_SIZE,
-    wire::{Errno, Handle, Malformed, Request, Wire, Writer},
+    wire::{Errno, Handle, Malformed, Request, Wire, Writer, result_of},
 };
 
 /// A result and an answer, or an errno.
@@ -44,13 +44,13 @@ struct Service<'c> {
 pub fn serve(connection: &Connection, shared: &Shared, slot: usize, message: &[u8], data: u32) -> i64 {
     let length = (data as usize).min(DATA_SIZE);
     let service = Service { connection, shared, data: connection.mapping.data(slot), length };
-    let Ok(request) = Request::decode(message) else { return -i64::from(libc::EBADMSG) };
+    let Ok(request) = Request::decode(message) else { return result_of(Errno::BADMSG) };
     tracing::trace!("client {}: {request:?}", connection.id);
     let mut room = [0; 512];
     match service.dispatch(&request, &mut room) {
         Ok((result, answer)) if connection.mapping.put_message(slot, answer) => result,
-        Ok(_) => -i64::from(libc::EIO),
-        Err(Errno(errno)) => -i64::from(errno),
+        Ok(_) => result_of(Errno::IO),
+        Err(errno) => result_of(errno),
     }
 }
 
@@ -113,18 +113,18 @@ impl Service<'_> {
     fn client_mount(&self, handle: Handle) -> Result<Arc<ClientMount>, Errno> {
         match self.get(Handle(0), handle)? {
             Held::Mount(mount) => Ok(mount),
-            _ => Err(Errno(libc::EBADF)),
+            _ => Err(Errno::BADF),
         }
     }
 
     fn mount(&self, handle: Handle) -> Result<Arc<Mount>, Errno> {
-        lock(&self.client_mount(handle)?.mounted).clone().ok_or(Errno(libc::ENOTCONN))
+        lock(&self.client_mount(handle)?.mounted).clone().ok_or(Errno::NOTCONN)
     }
 
     fn inode(&self, mount: Handle, handle: Handle) -> Result<Arc<Inode>, Errno> {
         match self.get(mount, handle)? {
             Held::Inode(inode) => Ok(inode),
-            _ => Err(Errno(libc::EBADF)),
+            _ => Err(Errno::BADF),
         }
     }
 
@@ -132,27 +132,27 @@ impl Service<'_> {
     /// several names.
     fn parent(&self, mount: Handle, handle: Handle) -> Result<Arc<Inode>, Errno> {
         let inode = self.inode(mount, handle)?;
-        if inode.is_directory { Ok(inode) } else { Err(Errno(libc::ENOTDIR)) }
+        if inode.is_directory { Ok(inode) } else { Err(Errno::NOTDIR) }
     }
 
     fn file(&self, mount: Handle, handle: Handle) -> Result<Arc<File>, Errno> {
         match self.get(mount, handle)? {
             Held::File(file) => Ok(file),
-            _ => Err(Errno(libc::EBADF)),
+            _ => Err(Errno::BADF),
         }
     }
 
     fn dir(&self, mount: Handle, handle: Handle) -> Result<Arc<Mutex<Dir>>, Errno> {
         match self.get(mount, handle)? {
             Held::Dir(dir) => Ok(dir),
-            _ => Err(Errno(libc::EBADF)),
+            _ => Err(Errno::BADF),
         }
     }
 
     fn perms(&self, handle: Handle) -> Result<Arc<Perms>, Errno> {
         match self.get(Handle(0), handle)? {
             Held::Perms(perms) => Ok(perms),
-            _ => Err(Errno(libc::EBADF)),
+            _ => Err(Errno::BADF),
         }
     }
 
@@ -160,9 +160,9 @@ impl Service<'_> {
     fn room_for<const N: usize>(&self, things: [usize; N]) -> Result<(), Errno> {
         let (limits, handles) = (&self.shared.limits, lock(&self.connection.handles));
         if handles.len() + N > limits.handles {
-            return Err(Errno(libc::EMFILE));
+            return Err(Errno::MFILE);
         }
-        if handles.weight() + things.iter().sum::<usize>() > limits.memory { Err(Errno(libc::ENOMEM)) } else { Ok(()) }
+        if handles.weight() + things.iter().sum::<usize>() > limits.memory { Err(Errno::NOMEM) } else { Ok(()) }
     }
 
     fn hold(&self, owner: Handle, held: Held) -> Handle {
@@ -192,7 +192,7 @@ impl Service<'_> {
     /// Fills the slot's data from its beginning.
     fn fill(&self, bytes: &[u8]) -> Result<(), Errno> {
         if bytes.len() > DATA_SIZE {
-            return Err(Errno(libc::ENAMETOOLONG));
+            return Err(Errno::NAMETOOLONG);
         }
         // SAFETY: the length was checked, and the memory does not overlap.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.data, bytes.len()) };
@@ -216,7 +216,7 @@ impl Perms {
 /// Writes a reply.
 fn put<'b, A: for<'m> Wire<'m>>(reply: Reply<A>, mut to: Writer<'b>) -> Result<(i64, &'b [u8]), Errno> {
     let (result, answer) = reply?;
-    answer.put(&mut to).map_err(|_: Malformed| Errno(libc::EIO))?;
+    answer.put(&mut to).map_err(|_: Malformed| Errno::IO)?;
     Ok((result, to.written()))
 }
 
@@ -227,5 +227,5 @@ fn done(result: i32) -> Reply<()> {
 
 /// Checks the length of a name in a directory.
 fn name(text: &CStr) -> Result<&CStr, Errno> {
-    if text.to_bytes().len() > 255 { Err(Errno(libc::ENAMETOOLONG)) } else { Ok(text) }
+    if text.to_bytes().len() > 255 { Err(Errno::NAMETOOLONG) } else { Ok(text) }
 }

@@ -31,7 +31,7 @@ impl Service<'_> {
     fn prepare(&self, mount: Handle, step: impl FnOnce(&mut Draft) -> Result<(), Errno>) -> Reply<()> {
         let mount = self.client_mount(mount)?;
         let mut draft = lock(&mount.draft);
-        step(draft.as_mut().ok_or(Errno(libc::EISCONN))?).map(|()| (0, ()))
+        step(draft.as_mut().ok_or(Errno::ISCONN)?).map(|()| (0, ()))
     }
 
     pub(super) fn conf_read_file(&self, r: &ConfReadFile) -> Reply<()> {
@@ -57,7 +57,7 @@ impl Service<'_> {
         match (&*lock(&mount.draft), &*lock(&mount.mounted)) {
             (Some(draft), _) => draft.get(r.option, &mut value)?,
             (None, Some(mounted)) => mounted.get(r.option, &mut value)?,
-            (None, None) => return Err(Errno(libc::ENOTCONN)),
+            (None, None) => return Err(Errno::NOTCONN),
         }
         self.fill(&value)?;
         Ok((0, ()))
@@ -76,12 +76,12 @@ impl Service<'_> {
         let held = lock(&self.connection.handles).remove_all(r.mount);
         drop(held);
         let mounted = lock(&mount.mounted).take();
-        mounted.map(|_| (0, ())).ok_or(Errno(libc::ENOTCONN))
+        mounted.map(|_| (0, ())).ok_or(Errno::NOTCONN)
     }
 
     pub(super) fn release(&self, r: &Release) -> Reply<()> {
         if lock(&self.client_mount(r.mount)?.mounted).is_some() {
-            return Err(Errno(libc::EISCONN));
+            return Err(Errno::ISCONN);
         }
         let held = lock(&self.connection.handles).remove(Handle(0), r.mount);
         held.map(|_| (0, ()))
@@ -107,7 +107,7 @@ impl Service<'_> {
             below if directory.to_bytes() == b"/" => [b"/", below].concat(),
             below => [directory.to_bytes(), b"/", below].concat(),
         };
-        CString::new(joined).map_err(|_| Errno(libc::EINVAL))
+        CString::new(joined).map_err(|_| Errno::INVAL)
     }
 
     pub(super) fn identify(&self, r: &Identify) -> Reply<Handle> {
@@ -115,13 +115,13 @@ impl Service<'_> {
         self.room_for([weight::identity(bytes.len())])?;
         let (parts, rest) = bytes.as_chunks::<4>();
         if !rest.is_empty() || parts.len() != r.groups as usize {
-            return Err(Errno(libc::EINVAL));
+            return Err(Errno::INVAL);
         }
         let groups: Box<[u32]> = parts.iter().map(|part| u32::from_le_bytes(*part)).collect();
         if !self.connection.peer.may_be(r.uid, r.gid, &groups) {
-            return Err(Errno(libc::EPERM));
+            return Err(Errno::PERM);
         }
-        let perms = Perms::new(self.shared.ceph, r.uid, r.gid, groups).ok_or(Errno(libc::ENOMEM))?;
+        let perms = Perms::new(self.shared.ceph, r.uid, r.gid, groups).ok_or(Errno::NOMEM)?;
         Ok((0, self.hold(Handle(0), Held::Perms(Arc::new(perms)))))
     }
 }

@@ -28,7 +28,7 @@ impl Service<'_> {
         // EPERM, as in mknod(2). A metadata server would create such a directory, and crash when a name is created in
         // it (16.2).
         if r.mode & libc::S_IFMT == libc::S_IFDIR {
-            return Err(Errno(libc::EPERM));
+            return Err(Errno::PERM);
         }
         self.make(r.mount, r.parent, r.name, r.perms, |at, raw, statx| {
             // SAFETY: all objects are held, and the pointers to the results are valid.

@@ -3,6 +3,9 @@
 use super::{Reply, Service, checked, done};
 use crate::{daemon::coherence::Copied, wire::*};
 
+/// The attribute does not exist.
+const NODATA: i32 = Errno::NODATA.raw_os_error();
+
 impl Service<'_> {
     pub(super) fn getxattr(&self, r: &Getxattr<'_>) -> Reply<Xattr> {
         let (inode, perms) = (self.inode(r.mount, r.inode)?, self.perms(r.perms)?);
@@ -11,7 +14,7 @@ impl Service<'_> {
         let stamp = inode.mount.stamp_rights(inode.ino);
         // SAFETY: both objects are held, and the buffer has that many bytes.
         match unsafe { (ceph.ceph_ll_getxattr)(mount, inode.raw, name, data, room, perms.raw()) } {
-            result if result == -libc::ENODATA && stamp.life > 0 => Ok((0, Xattr { errno: libc::ENODATA, stamp })),
+            result if result == -NODATA && stamp.life > 0 => Ok((0, Xattr { errno: NODATA, stamp })),
             result => checked(result).map(|length| (length.into(), Xattr { errno: 0, stamp })),
         }
     }

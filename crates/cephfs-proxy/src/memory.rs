@@ -1,0 +1,78 @@
+//! Memory that processes share: a sealed memfd(2), and mappings of it.
+
+use std::{
+    ffi::c_void,
+    os::fd::{AsFd, OwnedFd},
+    ptr::{self, NonNull},
+};
+
+use rustix::{
+    fs::{MemfdFlags, SealFlags},
+    io::{Errno, Result},
+    mm::{Advice, MapFlags, ProtFlags},
+};
+
+/// Creates memory of `size` bytes, all zero. The caller adds the seals (fcntl(2), F_ADD_SEALS).
+///
+/// # Errors
+///
+/// When the kernel refuses the memory.
+pub fn create(name: &str, size: usize) -> Result<OwnedFd> {
+    let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    rustix::fs::ftruncate(&fd, size as u64)?;
+    Ok(fd)
+}
+
+/// Seals the size of the memory and some more: nobody can change any of that afterwards.
+///
+/// # Errors
+///
+/// When the kernel does not know the seals.
+pub fn seal(fd: &OwnedFd, more: SealFlags) -> Result<()> {
+    rustix::fs::fcntl_add_seals(fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL | more)
+}
+
+/// A mapping of all of such memory, until it is dropped.
+pub struct SharedMemory {
+    base: NonNull<c_void>,
+    size: usize,
+}
+
+// SAFETY: the value only owns the mapping and gives out its address. Whoever uses the address answers for that.
+unsafe impl Send for SharedMemory {}
+// SAFETY: likewise.
+unsafe impl Sync for SharedMemory {}
+
+impl SharedMemory {
+    /// Maps memory that has `size` bytes.
+    ///
+    /// # Errors
+    ///
+    /// EPROTO when it has another size, or when the kernel refuses the mapping.
+    pub fn map(fd: impl AsFd, size: usize, access: ProtFlags) -> Result<SharedMemory> {
+        if u64::try_from(rustix::fs::fstat(&fd)?.st_size) != Ok(size as u64) {
+            return Err(Errno::PROTO);
+        }
+        // SAFETY: the kernel chooses the address, so the mapping replaces none.
+        let base = unsafe { rustix::mm::mmap(ptr::null_mut(), size, access, MapFlags::SHARED, fd, 0)? };
+        NonNull::new(base).map(|base| SharedMemory { base, size }).ok_or(Errno::NOMEM)
+    }
+
+    /// Keeps the mapping from children: at its address, a forked child has nothing.
+    pub fn not_in_children(&self) {
+        // SAFETY: it is this value's own mapping, whose content the advice does not change.
+        let _ = unsafe { rustix::mm::madvise(self.base.as_ptr(), self.size, Advice::LinuxDontFork) };
+    }
+
+    /// The mapping's address, which is aligned to a page.
+    pub fn base(&self) -> NonNull<u8> {
+        self.base.cast()
+    }
+}
+
+impl Drop for SharedMemory {
+    fn drop(&mut self) {
+        // SAFETY: `map` mapped it with this size, and what borrows from its owner does not outlive the value.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr(), self.size) };
+    }
+}
