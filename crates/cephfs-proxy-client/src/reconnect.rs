@@ -11,7 +11,7 @@ use cephfs_proxy::wire::Errno;
 
 use crate::{
     fork,
-    link::{DaemonLink, GONE, UNKNOWN},
+    link::{CallError, DaemonLink},
 };
 
 /// How long requests wait for a daemon, unless this environment variable has another number of seconds.
@@ -92,17 +92,33 @@ pub fn link_again() -> Result<Arc<DaemonLink>, Errno> {
     link().map_err(|error| if passes(error) { Errno::IO } else { error })
 }
 
-/// Runs `body`, and repeats it if the daemon went away and repeating does no harm (GONE).
-pub fn again<T>(mut body: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+/// Runs `body`, and repeats it if the daemon went away and repeating does no harm.
+pub fn again<T>(mut body: impl FnMut() -> Result<T, CallError>) -> Result<T, Errno> {
     let mut pause = Duration::ZERO;
     for _ in 0..MOST_DAEMONS {
         match body() {
-            Err(GONE) => {}
-            Err(UNKNOWN) => return Err(Errno::IO),
-            result => return result,
+            Ok(result) => return Ok(result),
+            Err(CallError::NotStarted) => {}
+            Err(CallError::Unknown) => return Err(Errno::IO),
+            Err(CallError::Errno(errno)) => return Err(errno),
         }
         thread::sleep(pause);
         pause = (pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
     }
     Err(Errno::IO)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_does_no_harm_is_asked_for_twice() {
+        let mut results = vec![Ok(7), Err(CallError::NotStarted), Err(CallError::NotStarted)];
+        assert_eq!(again(|| results.pop().unwrap()), Ok(7));
+        for (once, told) in [(CallError::Unknown, Errno::IO), (Errno::STALE.into(), Errno::STALE)] {
+            let mut results: Vec<Result<(), CallError>> = vec![Err(once)];
+            assert_eq!(again(|| results.pop().unwrap()), Err(told));
+        }
+    }
 }

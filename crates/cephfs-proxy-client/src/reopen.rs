@@ -8,6 +8,7 @@ use cephfs_proxy::wire::{Close, Errno, Handle, LookupRoot, LookupVino, Lseek, Op
 use crate::{
     cache::Batch,
     fork,
+    link::CallError,
     session::Target,
     tables::{Identity, Origin, Pointer},
 };
@@ -26,7 +27,7 @@ impl Target {
     }
 
     /// The daemon's handle of an inode.
-    pub fn inode(&self, inode: Pointer) -> Result<Handle, Errno> {
+    pub fn inode(&self, inode: Pointer) -> Result<Handle, CallError> {
         let number = inode as u64;
         let origin = {
             let mut tables = fork::tables();
@@ -51,7 +52,7 @@ impl Target {
         Ok(remote)
     }
 
-    fn find_again(&self, origin: Origin) -> Result<Handle, Errno> {
+    fn find_again(&self, origin: Origin) -> Result<Handle, CallError> {
         match origin {
             Origin::Root => self.link.call(&LookupRoot { mount: self.mount }),
             Origin::Number { ino, snapshot } => self.link.call(&LookupVino { mount: self.mount, ino, snapshot }),
@@ -59,7 +60,7 @@ impl Target {
     }
 
     /// The daemon's handle of a file. Fails if writes to the file may be lost.
-    pub fn file(&self, file: Pointer) -> Result<Handle, Errno> {
+    pub fn file(&self, file: Pointer) -> Result<Handle, CallError> {
         let number = file as u64;
         let (origin, flags, identity, position) = {
             let mut tables = fork::tables();
@@ -105,7 +106,7 @@ impl Target {
     }
 
     /// The daemon's handle of a directory that is being read. The caller has locked `batch`.
-    pub fn dir(&self, dir: Pointer, batch: &Batch) -> Result<Handle, Errno> {
+    pub fn dir(&self, dir: Pointer, batch: &Batch) -> Result<Handle, CallError> {
         let number = dir as u64;
         let (origin, identity) = {
             let mut tables = fork::tables();
@@ -134,7 +135,7 @@ impl Target {
             Ok(found) => (found.link, found.remote) = (self.link.id, Some(remote)),
             Err(error) => {
                 let _ = self.link.call(&Releasedir { mount: self.mount, dir: remote });
-                return Err(error);
+                return Err(error.into());
             }
         }
         Ok(remote)
@@ -145,10 +146,10 @@ impl Target {
     fn as_before(
         &self,
         identity: &Arc<Identity>,
-        open: impl Fn(Handle) -> Result<Handle, Errno>,
-    ) -> Result<Handle, Errno> {
+        open: impl Fn(Handle) -> Result<Handle, CallError>,
+    ) -> Result<Handle, CallError> {
         match open(self.register(identity)?) {
-            Err(refused @ (Errno::ACCESS | Errno::PERM)) => {
+            Err(refused @ CallError::Errno(Errno::ACCESS | Errno::PERM)) => {
                 let root = Arc::new(Identity { uid: 0, gid: 0, groups: Vec::new() });
                 open(self.register(&root).map_err(|_| refused)?)
             }

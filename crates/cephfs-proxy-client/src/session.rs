@@ -7,7 +7,7 @@ use rustix::process::{getegid, geteuid};
 
 use crate::{
     fork,
-    link::{DaemonLink, GONE},
+    link::{CallError, DaemonLink},
     reconnect,
     tables::{Identity, Inode, Mount, Origin, Pointer, Step},
 };
@@ -26,7 +26,7 @@ pub struct Target {
 }
 
 /// Finds a mount. One from before a fork, or of a daemon that is gone, is prepared again at the current daemon.
-pub fn target(mount: Pointer) -> Result<Target, Errno> {
+pub fn target(mount: Pointer) -> Result<Target, CallError> {
     let local = mount as u64;
     let mut tables = fork::tables();
     let found = tables.mounts.get(local)?;
@@ -47,7 +47,7 @@ pub fn target_if_there(mount: Pointer) -> Result<Option<Target>, Errno> {
     Ok(there.then(|| Target { local, link: found.link.clone(), mount: found.remote }))
 }
 
-fn revive(local: u64, id: Option<CString>, steps: &[Step]) -> Result<Target, Errno> {
+fn revive(local: u64, id: Option<CString>, steps: &[Step]) -> Result<Target, CallError> {
     let link = reconnect::link_again()?;
     let mount = link.call(&wire::Create { id: id.as_deref() })?;
     let result = steps.iter().try_for_each(|step| take_step(&link, mount, step).map(drop));
@@ -60,7 +60,8 @@ fn revive(local: u64, id: Option<CString>, steps: &[Step]) -> Result<Target, Err
             }
             // Another thread was faster.
             (Ok(()), Ok(found)) => Ok(Target { local, link: found.link.clone(), mount: found.remote }),
-            (Err(error), _) | (_, Err(error)) => Err(error),
+            (Err(error), _) => Err(error),
+            (_, Err(errno)) => Err(errno.into()),
         }
     };
     let _ = link.call(&wire::Unmount { mount });
@@ -69,7 +70,7 @@ fn revive(local: u64, id: Option<CString>, steps: &[Step]) -> Result<Target, Err
 }
 
 /// Makes one step of a mount's preparation. Returns the new working directory, if the step changes it.
-pub fn take_step(link: &DaemonLink, mount: Handle, step: &Step) -> Result<Option<CString>, Errno> {
+pub fn take_step(link: &DaemonLink, mount: Handle, step: &Step) -> Result<Option<CString>, CallError> {
     match step {
         Step::Read(None) => link.call(&wire::ConfReadFile { mount, contents: false })?,
         Step::Read(Some(contents)) => {
@@ -85,14 +86,15 @@ pub fn take_step(link: &DaemonLink, mount: Handle, step: &Step) -> Result<Option
         Step::Chdir(path) => {
             let claim = link.claim()?;
             let (length, ()) = claim.call(&Chdir { mount, path }, 0)?;
-            return CString::from_vec_with_nul(claim.copy(length as usize)).map(Some).map_err(|_| Errno::PROTO);
+            let directory = CString::from_vec_with_nul(claim.copy(length as usize)).map_err(|_| Errno::PROTO)?;
+            return Ok(Some(directory));
         }
     }
     Ok(None)
 }
 
 /// Makes a step of a mount's preparation, and records it.
-pub fn prepare(mount: Pointer, step: Step) -> Result<(), Errno> {
+pub fn prepare(mount: Pointer, step: Step) -> Result<(), CallError> {
     let target = target(mount)?;
     let directory = take_step(&target.link, target.mount, &step)?;
     let mut tables = fork::tables();
@@ -107,12 +109,12 @@ pub fn prepare(mount: Pointer, step: Step) -> Result<(), Errno> {
 
 impl Target {
     /// The daemon's handle of an identity.
-    pub fn perms(&self, perms: Pointer) -> Result<Handle, Errno> {
+    pub fn perms(&self, perms: Pointer) -> Result<Handle, CallError> {
         self.register(&identity(perms)?)
     }
 
     /// The daemon's handle of an identity, which is registered at its first use.
-    pub fn register(&self, identity: &Arc<Identity>) -> Result<Handle, Errno> {
+    pub fn register(&self, identity: &Arc<Identity>) -> Result<Handle, CallError> {
         {
             let tables = fork::tables();
             if tables.is_current(&self.link) {
@@ -120,7 +122,7 @@ impl Target {
                     return Ok(handle);
                 }
                 if tables.identities.len() >= MOST_IDENTITIES {
-                    return Err(Errno::NOMEM);
+                    return Err(Errno::NOMEM.into());
                 }
             }
         }
@@ -157,14 +159,14 @@ impl Target {
 
 /// Releases one of the caller's references to an inode. Returns whether it was the last one, as libcephfs does. The
 /// daemon is told of that without waiting.
-pub fn put_back(mount: Pointer, inode: Pointer) -> Result<bool, Errno> {
+pub fn put_back(mount: Pointer, inode: Pointer) -> Result<bool, CallError> {
     let (gone, link) = {
         let mut tables = fork::tables();
         tables.mounts.get(mount as u64)?;
         let number = inode as u64;
         let found = tables.inode(number)?;
         if found.mount != mount as u64 {
-            return Err(Errno::BADF);
+            return Err(Errno::BADF.into());
         }
         found.held -= 1;
         if found.held > 0 {
@@ -191,7 +193,7 @@ pub fn put_back(mount: Pointer, inode: Pointer) -> Result<bool, Errno> {
     };
     match link.give_back(gone.remote, gone.owed) {
         // The daemon is gone, and the inode with it.
-        Ok(()) | Err(GONE) => Ok(true),
+        Ok(()) | Err(CallError::NotStarted) => Ok(true),
         Err(error) => Err(error),
     }
 }

@@ -18,7 +18,7 @@ use nix::sys::signal::{SigSet, SigmaskHow};
 
 use super::{files, guard, not_null};
 use crate::{
-    link::{Claim, DaemonLink, GONE},
+    link::{CallError, Claim, DaemonLink},
     reconnect::again,
     session::{Target, target},
     tables::Pointer,
@@ -97,7 +97,7 @@ impl Job {
     }
 
     /// Copies the data to write into the slot, and submits the request.
-    fn submit(&mut self, target: &Target, claim: &Claim<'_>, length: usize) -> Result<(), Errno> {
+    fn submit(&mut self, target: &Target, claim: &Claim<'_>, length: usize) -> Result<(), CallError> {
         let (mount, file, offset) = (target.mount, target.file(self.info().fh)?, self.info().off);
         if !self.info().write {
             return claim.submit(&Read { mount, file, offset, length: length as u32 }, 0, true);
@@ -112,13 +112,13 @@ impl Job {
         let submitted = claim.submit(&Write { mount, file, offset }, at, true);
         match submitted {
             Ok(()) => self.ticket = Some(ticket),
-            Err(_) => files::end_write::<()>(self.info().fh, ticket, &Err(GONE)),
+            Err(_) => files::end_write::<()>(self.info().fh, ticket, &Err(CallError::NotStarted)),
         }
         submitted
     }
 
     /// Takes the answer, and copies the data that was read to the caller's parts.
-    fn finish(&mut self, claim: &Claim<'_>) -> Result<i64, Errno> {
+    fn finish(&mut self, claim: &Claim<'_>) -> Result<i64, CallError> {
         if self.info().write {
             let result = claim.finish::<Write>().map(|(count, ())| count);
             if let Some(ticket) = self.ticket.take() {
@@ -139,18 +139,18 @@ impl Job {
     }
 
     /// Does the job synchronously.
-    fn run(&self) -> Result<i64, Errno> {
+    fn run(&self) -> Result<i64, CallError> {
         let info = self.info();
-        self.parts().and_then(|parts| files::vectored(self.mount, info.fh, parts, info.off, info.write))
+        files::vectored(self.mount, info.fh, self.parts()?, info.off, info.write)
     }
 
     /// Completes the job: repeats it if its daemon is gone and repeating does no harm, syncs if requested, and calls
     /// the callback.
-    fn complete(self, result: Result<i64, Errno>) {
+    fn complete(self, result: Result<i64, CallError>) {
         let info = self.info();
         let mut result = Some(result);
         let result = again(|| match result.take() {
-            None | Some(Err(GONE)) => self.run(),
+            None | Some(Err(CallError::NotStarted)) => self.run(),
             Some(result) => result,
         });
         let result = match result {
@@ -193,7 +193,7 @@ unsafe extern "C" fn ceph_ll_nonblocking_readv_writev(cmount: Pointer, io_info: 
             jobs.queued.push(job);
             target.link.nudge();
         } else {
-            return Err(Errno::AGAIN);
+            return Err(Errno::AGAIN.into());
         }
         Ok(0)
     })
@@ -235,7 +235,7 @@ fn run(link: &DaemonLink) {
             job.complete(result);
         }
         for job in queued {
-            job.complete(Err(GONE));
+            job.complete(Err(CallError::NotStarted));
         }
         if idle && !alive {
             let mut jobs = link.aio.jobs();

@@ -12,6 +12,7 @@ use super::{closed, guard_int, not_null};
 use crate::{
     cache::{self, Batch},
     fork,
+    link::CallError,
     session::{Target, identity, origin, target, target_if_there},
     tables::{Dir, Pointer},
 };
@@ -41,7 +42,7 @@ unsafe extern "C" fn ceph_ll_opendir(cmount: Pointer, inode: Pointer, dirpp: *mu
 }
 
 /// Has the daemon open a directory. Returns its handle and the first entries.
-fn open(target: &Target, (number, inode): (u64, Handle), perms: Handle) -> Result<(Handle, Batch), Errno> {
+fn open(target: &Target, (number, inode): (u64, Handle), perms: Handle) -> Result<(Handle, Batch), CallError> {
     let (claim, asked) = (target.link.claim()?, cache::now());
     let (length, opened) = claim.call(&Opendir { mount: target.mount, inode, room: BATCH, perms }, 0)?;
     let mut batch = Batch::begin(&target.link, number, perms, asked, opened.entries.stamp);
@@ -59,7 +60,7 @@ fn batch(dirp: Pointer) -> Result<Arc<Mutex<Batch>>, Errno> {
 }
 
 /// Reads the next entry into `to`. Returns false at the end.
-fn next(cmount: Pointer, dirp: Pointer, to: &mut libc::dirent, batch: &mut Batch) -> Result<bool, Errno> {
+fn next(cmount: Pointer, dirp: Pointer, to: &mut libc::dirent, batch: &mut Batch) -> Result<bool, CallError> {
     let target = target(cmount)?;
     if !batch.is_empty() {
         target.owns_dir(dirp)?;
@@ -137,7 +138,7 @@ unsafe extern "C" fn ceph_ll_releasedir(cmount: Pointer, dir: Pointer) -> c_int 
         let gone = {
             let mut tables = fork::tables();
             if tables.dirs.get(dir as u64)?.mount != cmount as u64 {
-                return Err(Errno::BADF);
+                return Err(Errno::BADF.into());
             }
             tables.dirs.remove(dir as u64)?
         };

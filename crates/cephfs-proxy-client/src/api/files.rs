@@ -13,7 +13,7 @@ use cephfs_proxy::{
 use super::{give, guard, guard_int, not_null, text};
 use crate::{
     fork,
-    link::{GONE, UNKNOWN},
+    link::CallError,
     session::{Target, identity, origin, target, target_if_there},
     tables::{File, Identity, Origin, Pointer},
     writes::{Fate, Ticket, Writes},
@@ -91,7 +91,7 @@ unsafe extern "C" fn ceph_ll_close(cmount: Pointer, filehandle: Pointer) -> c_in
             let parents = tables.parents;
             let found = tables.files.get(filehandle as u64)?;
             if found.mount != cmount as u64 {
-                return Err(Errno::BADF);
+                return Err(Errno::BADF.into());
             }
             let is_parents = found.link <= parents;
             (tables.files.remove(filehandle as u64)?, is_parents)
@@ -99,14 +99,14 @@ unsafe extern "C" fn ceph_ll_close(cmount: Pointer, filehandle: Pointer) -> c_in
         // A file of a daemon that is gone is closed already. Writes that the daemon had not flushed are lost.
         let result = match &target {
             Some(target) if target.link.id == gone.link => close(target, &gone),
-            _ => Err(GONE),
+            _ => Err(CallError::NotStarted),
         };
         match result {
-            Err(GONE | UNKNOWN) if is_parents => Err(Errno::IO),
-            Err(GONE | UNKNOWN) => {
+            Err(error) if error.is_gone() && is_parents => Err(Errno::IO.into()),
+            Err(error) if error.is_gone() => {
                 let settled = fork::tables().settled(gone.link);
                 gone.writes.daemon_gone(settled);
-                if gone.writes.lost() { Err(Errno::IO) } else { Ok(0) }
+                if gone.writes.lost() { Err(Errno::IO.into()) } else { Ok(0) }
             }
             result => result.map(|()| 0),
         }
@@ -114,13 +114,13 @@ unsafe extern "C" fn ceph_ll_close(cmount: Pointer, filehandle: Pointer) -> c_in
 }
 
 /// Closes a file. Flushes its writes first, since the caller learns of no error after that.
-fn close(target: &Target, file: &File) -> Result<(), Errno> {
+fn close(target: &Target, file: &File) -> Result<(), CallError> {
     let mount = target.mount;
     let flushed = match file.writes.unconfirmed() {
         true => target.link.call(&Fsync { mount, file: file.remote, data_only: 0 }),
         false => Ok(()),
     };
-    if flushed.is_err_and(is_gone) {
+    if flushed.is_err_and(CallError::is_gone) {
         return flushed;
     }
     if flushed.is_ok() && target.link.try_give_back(file.remote) {
@@ -129,26 +129,21 @@ fn close(target: &Target, file: &File) -> Result<(), Errno> {
     }
     let closed = target.link.call(&Close { mount, file: file.remote });
     // The writes are flushed, so a daemon that goes away now loses nothing.
-    flushed.and(closed.or_else(|error| if is_gone(error) { Ok(()) } else { Err(error) }))
-}
-
-/// Whether an error means that the daemon has gone away; such an error takes precedence over earlier ones.
-fn is_gone(error: Errno) -> bool {
-    matches!(error, GONE | UNKNOWN)
+    flushed.and(closed.or_else(|error| if error.is_gone() { Ok(()) } else { Err(error) }))
 }
 
 /// Reads into the caller's memory.
 ///
 /// # Safety
 /// `buf` must be good for `length` bytes.
-unsafe fn read(target: &Target, file: Handle, offset: i64, length: usize, buf: *mut u8) -> Result<usize, Errno> {
+unsafe fn read(target: &Target, file: Handle, offset: i64, length: usize, buf: *mut u8) -> Result<usize, CallError> {
     let (claim, mut done) = (target.link.claim()?, 0);
     loop {
         let piece = (length - done).min(DATA_SIZE);
         let offset = offset.checked_add(done as i64).ok_or(Errno::INVAL)?;
         let count = match claim.call(&Read { mount: target.mount, file, offset, length: piece as u32 }, 0) {
             Ok((count, ())) => (count as usize).min(piece),
-            Err(error) if done > 0 && !is_gone(error) => return Ok(done),
+            Err(error) if done > 0 && !error.is_gone() => return Ok(done),
             Err(error) => return Err(error),
         };
         // SAFETY: the caller's buffer has room for all requested bytes.
@@ -166,11 +161,11 @@ pub fn begin_write(file: Pointer) -> Result<Ticket, Errno> {
 }
 
 /// Notes that a write ends, with this result.
-pub fn end_write<T>(file: Pointer, ticket: Ticket, result: &Result<T, Errno>) {
+pub fn end_write<T>(file: Pointer, ticket: Ticket, result: &Result<T, CallError>) {
     let fate = match result {
-        Err(GONE) => Fate::Untouched,
-        Err(UNKNOWN) => Fate::Unknown,
-        _ => Fate::Answered,
+        Err(CallError::NotStarted) => Fate::Untouched,
+        Err(CallError::Unknown) => Fate::Unknown,
+        Ok(_) | Err(CallError::Errno(_)) => Fate::Answered,
     };
     if let Ok(file) = fork::tables().files.get(file as u64) {
         file.writes.end(ticket, fate);
@@ -188,7 +183,7 @@ unsafe fn write(
     offset: i64,
     length: usize,
     data: *const u8,
-) -> Result<usize, Errno> {
+) -> Result<usize, CallError> {
     let (claim, mut done) = (target.link.claim()?, 0);
     loop {
         let piece = (length - done).min(DATA_SIZE);
@@ -205,7 +200,7 @@ unsafe fn write(
                     return Ok(done);
                 }
             }
-            Err(error) if done > 0 && !is_gone(error) => return Ok(done),
+            Err(error) if done > 0 && !error.is_gone() => return Ok(done),
             Err(error) => return Err(error),
         }
     }
@@ -236,7 +231,7 @@ pub fn vectored(
     parts: &[libc::iovec],
     offset: i64,
     writes: bool,
-) -> Result<i64, Errno> {
+) -> Result<i64, CallError> {
     let target = target(cmount)?;
     let (remote, mut done) = (target.file(file)?, 0);
     for part in parts {
@@ -260,7 +255,7 @@ pub fn vectored(
                     break;
                 }
             }
-            Err(error) if done > 0 && !is_gone(error) => break,
+            Err(error) if done > 0 && !error.is_gone() => break,
             Err(error) => return Err(error),
         }
     }
@@ -284,7 +279,7 @@ unsafe extern "C" fn ceph_ll_fsync(cmount: Pointer, fh: Pointer, syncdataonly: c
 }
 
 /// `ceph_ll_fsync`.
-pub fn sync(cmount: Pointer, fh: Pointer, data_only: c_int) -> Result<i64, Errno> {
+pub fn sync(cmount: Pointer, fh: Pointer, data_only: c_int) -> Result<i64, CallError> {
     let target = target(cmount)?;
     let (mount, file) = (target.mount, target.file(fh)?);
     let sync = fork::tables().files.get(fh as u64)?.writes.sync();
@@ -293,8 +288,9 @@ pub fn sync(cmount: Pointer, fh: Pointer, data_only: c_int) -> Result<i64, Errno
     Ok(0)
 }
 
-/// Syncs all open files of a mount that have unconfirmed writes. Returns the first error, but GONE takes precedence.
-pub fn sync_all(target: &Target) -> Result<(), Errno> {
+/// Syncs all open files of a mount that have unconfirmed writes. Returns the first error, but that the daemon is
+/// gone takes precedence.
+pub fn sync_all(target: &Target) -> Result<(), CallError> {
     let (mount, link) = (target.local, target.link.id);
     let unsynced =
         fork::tables().files.numbers(|file| file.mount == mount && file.link == link && file.writes.unconfirmed());
@@ -306,7 +302,7 @@ pub fn sync_all(target: &Target) -> Result<(), Errno> {
             Err(_) => continue,
         };
         match target.link.call(&Fsync { mount: target.mount, file, data_only: 0 }) {
-            Err(error) if is_gone(error) => return Err(GONE),
+            Err(error) if error.is_gone() => return Err(CallError::NotStarted),
             Err(error) => first = first.and(Err(error)),
             Ok(()) => {
                 if let Ok(found) = fork::tables().files.get(number) {

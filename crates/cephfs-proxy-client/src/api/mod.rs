@@ -16,7 +16,7 @@ use std::{
 use cephfs_proxy::wire::{Errno, Found, Statx, result_of};
 
 use crate::{
-    link::{GONE, UNKNOWN},
+    link::CallError,
     reconnect::again,
     session::Target,
     tables::{Origin, Pointer},
@@ -25,7 +25,7 @@ use crate::{
 pub use aio::Aio;
 
 /// Runs a function's body, and repeats it if the daemon went away. A panic does not unwind into the caller.
-fn guard(body: impl FnMut() -> Result<i64, Errno>) -> i64 {
+fn guard(body: impl FnMut() -> Result<i64, CallError>) -> i64 {
     match catch_unwind(AssertUnwindSafe(|| again(body))) {
         Ok(Ok(result)) => result,
         Ok(Err(errno)) => result_of(errno),
@@ -34,7 +34,7 @@ fn guard(body: impl FnMut() -> Result<i64, Errno>) -> i64 {
 }
 
 /// [`guard`] for functions that return an int.
-fn guard_int(body: impl FnMut() -> Result<i64, Errno>) -> c_int {
+fn guard_int(body: impl FnMut() -> Result<i64, CallError>) -> c_int {
     guard(body) as c_int
 }
 
@@ -71,15 +71,15 @@ fn not_null<T>(place: *mut T) -> Result<*mut T, Errno> {
 }
 
 /// The result of closing an object: an object of a daemon that goes away meanwhile is closed, too.
-fn closed(error: Errno) -> Result<i64, Errno> {
-    if matches!(error, GONE | UNKNOWN) { Ok(0) } else { Err(error) }
+fn closed(error: CallError) -> Result<i64, CallError> {
+    if error.is_gone() { Ok(0) } else { Err(error) }
 }
 
 /// Writes a found inode and its attributes to the caller's places.
 ///
 /// # Safety
 /// Both places must be good for that.
-unsafe fn give(target: &Target, found: &Found, out: *mut Pointer, statx: *mut Statx) -> Result<i64, Errno> {
+unsafe fn give(target: &Target, found: &Found, out: *mut Pointer, statx: *mut Statx) -> Result<i64, CallError> {
     // SAFETY: the caller guarantees it (see above).
     unsafe {
         *statx = found.statx;

@@ -18,7 +18,7 @@ use cephfs_proxy::{
 use super::{files::sync_all, guard_int, not_null, optional, place, text};
 use crate::{
     fork,
-    link::GONE,
+    link::CallError,
     reconnect,
     session::{DEFAULT_PERMS, prepare, target, target_if_there},
     tables::{Identity, Mount, Pointer, Step},
@@ -142,8 +142,8 @@ unsafe extern "C" fn ceph_unmount(cmount: Pointer) -> c_int {
         // A daemon that is gone has nothing mounted.
         if let Some(target) = target_if_there(cmount)? {
             synced = sync_all(&target);
-            if synced == Err(GONE) {
-                return Err(GONE);
+            if synced == Err(CallError::NotStarted) {
+                return synced.map(|()| 0);
             }
             target.link.call(&wire::Unmount { mount: target.mount })?;
         }
@@ -156,7 +156,7 @@ unsafe extern "C" fn ceph_unmount(cmount: Pointer) -> c_int {
         let mount = tables.mounts.get(local)?;
         mount.root = None;
         mount.steps.retain(|step| !matches!(step, Step::Mount(_) | Step::Chdir(_)));
-        if lost { Err(Errno::IO) } else { synced.map(|()| 0) }
+        if lost { Err(Errno::IO.into()) } else { synced.map(|()| 0) }
     })
 }
 
@@ -199,7 +199,7 @@ unsafe extern "C" fn ceph_userperm_new(uid: c_uint, gid: c_uint, ngids: c_int, g
                 // SAFETY: the caller's array has that many elements.
                 unsafe { std::slice::from_raw_parts(gidlist, count) }.to_vec()
             }
-            _ => return Err(Errno::INVAL),
+            _ => return Err(Errno::INVAL.into()),
         };
         perms = fork::tables().perms.add(Arc::new(Identity { uid, gid, groups })) as Pointer;
         Ok(0)
@@ -209,11 +209,11 @@ unsafe extern "C" fn ceph_userperm_new(uid: c_uint, gid: c_uint, ngids: c_int, g
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ceph_userperm_destroy(perm: Pointer) {
-    guard_int(|| fork::tables().perms.remove(perm as u64).map(|_| 0));
+    guard_int(|| Ok(fork::tables().perms.remove(perm as u64).map(|_| 0)?));
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ceph_mount_perms(cmount: Pointer) -> Pointer {
-    let found = guard_int(|| fork::tables().mounts.get(cmount as u64).map(|_| 0));
+    let found = guard_int(|| Ok(fork::tables().mounts.get(cmount as u64).map(|_| 0)?));
     if found == 0 { DEFAULT_PERMS as Pointer } else { ptr::null_mut() }
 }

@@ -10,7 +10,7 @@ use cephfs_proxy::{
 use super::{guard_int, not_null, text};
 use crate::{
     cache::{self, LARGEST},
-    link::Claim,
+    link::{CallError, Claim},
     session::{Target, target},
     tables::Pointer,
 };
@@ -24,8 +24,8 @@ unsafe fn known_or<'l>(
     inode: Pointer,
     (name, perms): (&[u8], Handle),
     (to, size): (*mut u8, usize),
-    ask: impl Fn(u32) -> Result<(i64, Claim<'l>, Xattr), Errno>,
-) -> Result<i64, Errno> {
+    ask: impl Fn(u32) -> Result<(i64, Claim<'l>, Xattr), CallError>,
+) -> Result<i64, CallError> {
     let (known, asked) = (target.xattr(inode, name, perms), cache::now());
     if known.is_none() {
         target.wanted_xattr(name);
@@ -37,19 +37,19 @@ unsafe fn known_or<'l>(
             Ok((_, _, Xattr { errno, stamp })) if errno != 0 => {
                 let error = errno_of(-i64::from(errno));
                 target.learn_xattr(inode as u64, (name, perms), Err(error), stamp, asked);
-                return Err(error);
+                return Err(error.into());
             }
             Ok((length, claim, Xattr { stamp, .. })) => {
                 let value = claim.copy(length as usize);
                 target.learn_xattr(inode as u64, (name, perms), Ok(&value), stamp, asked);
                 value.into()
             }
-            Err(Errno::RANGE) if size == 0 => return ask(0).map(|(length, ..)| length),
+            Err(CallError::Errno(Errno::RANGE)) if size == 0 => return ask(0).map(|(length, ..)| length),
             Err(error) => return Err(error),
         },
     };
     if size > 0 && value.len() > size {
-        return Err(Errno::RANGE);
+        return Err(Errno::RANGE.into());
     }
     if size > 0 {
         // SAFETY: the caller's buffer has that many bytes.
@@ -100,7 +100,7 @@ unsafe extern "C" fn ceph_ll_setxattr(
         let name = unsafe { text(name)? };
         if size > DATA_SIZE {
             // The metadata server's limit is smaller than this, and it returns ENOSPC for larger values.
-            return Err(Errno::NOSPC);
+            return Err(Errno::NOSPC.into());
         }
         let value = if size == 0 { value } else { not_null(value.cast_mut())?.cast_const() };
         let claim = target.link.claim()?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cephfs_proxy::wire::{Entry, Errno, Found, Handle, LookupMany, Reader, Wire, Xattr, errno_of};
 
 use super::{LARGEST, Question, names::COMMON};
-use crate::{fork, session::Target, tables::Origin};
+use crate::{fork, link::CallError, session::Target, tables::Origin};
 
 /// The most names of one request.
 const MANY: usize = 128;
@@ -62,8 +62,8 @@ impl Target {
         self.link.keeps_names && self.ask_many(question).is_ok()
     }
 
-    fn ask_many(&self, question: &Question<'_>) -> Result<(), Errno> {
-        let no = Errno::NOENT;
+    fn ask_many(&self, question: &Question<'_>) -> Result<(), CallError> {
+        let no = CallError::Errno(Errno::NOENT);
         let (parent, list, xattrs) = {
             let mut tables = fork::tables();
             let xattrs = tables.wanted_xattrs.clone();
@@ -102,7 +102,7 @@ impl Target {
         drop(claim);
         let learnt = self.learn_many(question, &names, &xattrs, &said);
         fork::tables().trim();
-        learnt
+        Ok(learnt?)
     }
 
     fn learn_many(

@@ -7,7 +7,7 @@ use cephfs_proxy::wire::{Errno, Found, Handle, Lookup, Nop, Stamp, Statx};
 use super::{HARMLESS, Kept, attributes::Attributes};
 use crate::{
     fork,
-    link::GONE,
+    link::CallError,
     session::Target,
     tables::{Origin, Pointer, Tables},
 };
@@ -65,18 +65,18 @@ pub struct Question<'a> {
 
 impl Target {
     /// Finds a name's inode, from copies or from the daemon. The caller gets one more reference to the inode.
-    pub fn find(&self, question: &Question<'_>) -> Result<(Pointer, Statx), Errno> {
+    pub fn find(&self, question: &Question<'_>) -> Result<(Pointer, Statx), CallError> {
         if self.link.is_full() {
             // Any request makes room.
             self.link.call(&Nop {})?;
         }
         if let Some(known) = self.look_up(question) {
-            return known;
+            return known.map_err(CallError::from);
         }
         if self.bring_many(question)
             && let Some(known) = self.look_up(question)
         {
-            return known;
+            return known.map_err(CallError::from);
         }
         let &Question { parent, name, perms, want, flags, .. } = question;
         let (mount, parent) = (self.mount, self.remote(parent)?);
@@ -84,7 +84,7 @@ impl Target {
         let found = self.link.call(&Lookup { mount, parent, name: &name, want: want | COMMON, flags, perms })?;
         if found.inode == Handle(0) {
             self.learn(question, &found, None);
-            return Err(Errno::NOENT);
+            return Err(Errno::NOENT.into());
         }
         let inode = self.hand_out(found.inode, Origin::from(&found.statx));
         self.learn(question, &found, Some(inode as u64));
@@ -116,10 +116,10 @@ impl Target {
     }
 
     /// The daemon's handle of an inode that the caller or the library holds.
-    fn remote(&self, inode: Pointer) -> Result<Handle, Errno> {
+    fn remote(&self, inode: Pointer) -> Result<Handle, CallError> {
         let mut tables = fork::tables();
         let found = tables.present(inode as u64)?;
-        if found.is_at(self.local, &self.link) { Ok(found.remote) } else { Err(GONE) }
+        if found.is_at(self.local, &self.link) { Ok(found.remote) } else { Err(CallError::NotStarted) }
     }
 
     /// Caches the daemon's answer to a look-up. `number`: the caller's number of the inode, if it was found.

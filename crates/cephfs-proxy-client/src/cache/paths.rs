@@ -5,6 +5,7 @@ use cephfs_proxy::wire::{Errno, Handle, LookupRoot, Statx};
 use super::{HARMLESS, Question, now};
 use crate::{
     fork,
+    link::CallError,
     session::{Target, put_back},
     tables::{Origin, Pointer},
 };
@@ -28,7 +29,7 @@ impl Target {
             }
             let (inode, statx) = match found {
                 Ok(found) => found,
-                Err(Errno::NOENT) => return Some(Err(Errno::NOENT)),
+                Err(CallError::Errno(Errno::NOENT)) => return Some(Err(Errno::NOENT)),
                 // libcephfs decides on the errno, and follows symbolic links.
                 Err(_) => return None,
             };
@@ -68,7 +69,7 @@ impl Target {
     }
 
     /// The root of the mount, which the library holds as long as it is mounted.
-    fn root(&self) -> Result<Pointer, Errno> {
+    fn root(&self) -> Result<Pointer, CallError> {
         let known = fork::tables().mounts.get(self.local)?.root;
         if let Some(root) = known
             && fork::tables().present(root).is_ok_and(|inode| inode.is_at(self.local, &self.link))

@@ -8,7 +8,7 @@ use cephfs_proxy::{
     wire::{self, Errno, Operation, errno_of},
 };
 
-use super::{DaemonLink, FIRST_PATIENCE, GONE, PATIENCE, UNKNOWN, seen};
+use super::{CallError, DaemonLink, FIRST_PATIENCE, PATIENCE, seen};
 
 /// A claimed slot, which is freed when this is dropped.
 pub struct Claim<'l> {
@@ -18,8 +18,8 @@ pub struct Claim<'l> {
     pub(super) pending: Cell<bool>,
     /// No wakeup was sent for the request, since a worker polls.
     pub(super) relies: Cell<bool>,
-    /// The error if the daemon goes away meanwhile: GONE or UNKNOWN.
-    pub(super) fate: Cell<Errno>,
+    /// The request may be repeated if the daemon goes away meanwhile, even if it has begun it.
+    pub(super) repeatable: Cell<bool>,
 }
 
 impl Claim<'_> {
@@ -79,25 +79,25 @@ impl Claim<'_> {
     }
 
     /// Submits a request with `data` bytes of the slot's data, and waits for its result and answer.
-    pub fn call<'a, O: Operation<'a>>(&self, operation: &O, data: usize) -> Result<(i64, O::Answer), Errno> {
+    pub fn call<'a, O: Operation<'a>>(&self, operation: &O, data: usize) -> Result<(i64, O::Answer), CallError> {
         self.submit(operation, data, false)?;
         self.finish::<O>()
     }
 
     /// Allows that the submitted request be repeated, although its operation is not repeatable in general.
     pub fn harmless(&self) {
-        self.fate.set(GONE);
+        self.repeatable.set(true);
     }
 
     /// Waits for the result and the answer of the submitted request.
-    pub fn finish<'a, O: Operation<'a>>(&self) -> Result<(i64, O::Answer), Errno> {
+    pub fn finish<'a, O: Operation<'a>>(&self) -> Result<(i64, O::Answer), CallError> {
         let line = self.link.mapping.slot(self.slot);
         let over = self.wait();
         let result = line.result.load(Ordering::Relaxed);
         seen::finished(self.link, line, O::CODE, over.map(|()| result));
         over?;
         if result < 0 {
-            return Err(errno_of(result));
+            return Err(errno_of(result).into());
         }
         let mut room = [0; 512];
         let answer = self.link.mapping.copy_message(self.slot, line.length.load(Ordering::Relaxed), &mut room);
@@ -107,7 +107,12 @@ impl Claim<'_> {
 
     /// Submits a request with `data` bytes of the slot's data, without waiting. `DaemonLink::await_completion` waits for
     /// answers to asynchronous requests.
-    pub fn submit<'a, O: Operation<'a>>(&self, operation: &O, data: usize, asynchronous: bool) -> Result<(), Errno> {
+    pub fn submit<'a, O: Operation<'a>>(
+        &self,
+        operation: &O,
+        data: usize,
+        asynchronous: bool,
+    ) -> Result<(), CallError> {
         let mapping = &self.link.mapping;
         let mut small = [0; 512];
         let mut large;
@@ -118,7 +123,7 @@ impl Claim<'_> {
                 operation.encode(&mut large).map_err(|_| Errno::NAMETOOLONG)?
             }
         };
-        self.fate.set(if O::REPEATABLE { GONE } else { UNKNOWN });
+        self.repeatable.set(O::REPEATABLE);
         mapping.put_message(self.slot, message);
         let line = mapping.slot(self.slot);
         line.data.store(data as u32, Ordering::Relaxed);
@@ -138,13 +143,13 @@ impl Claim<'_> {
         }
     }
 
-    /// The error after the daemon went away: GONE if it had not taken the request.
-    fn fate(&self) -> Errno {
+    /// The error after the daemon went away.
+    fn fate(&self) -> CallError {
         let untouched = self.link.mapping.control().submitted.0.load(Ordering::SeqCst) & (1 << self.slot) != 0;
-        if untouched { GONE } else { self.fate.get() }
+        if untouched || self.repeatable.get() { CallError::NotStarted } else { CallError::Unknown }
     }
 
-    fn wait(&self) -> Result<(), Errno> {
+    fn wait(&self) -> Result<(), CallError> {
         let state = &self.link.mapping.slot(self.slot).state;
         let spin = &self.link.spin;
         if spin.watch(spin.looks(), || state.load(Ordering::Acquire) == layout::ANSWERED) {

@@ -1,5 +1,6 @@
 //! A connection with the daemon. Requests go through shared memory; the socket only shows when the other side is gone.
 
+mod call_error;
 mod claim;
 mod seen;
 mod socket;
@@ -30,6 +31,7 @@ use cephfs_proxy::{
 };
 
 use crate::{api::Aio, fork};
+pub use call_error::CallError;
 pub use claim::Claim;
 
 /// The daemon's socket, unless this environment variable has another path; Ceph's own proxy uses the same names.
@@ -38,12 +40,6 @@ const SOCKET_VARIABLE: &str = "LIBCEPHFSD_SOCKET";
 /// How often a waiting thread checks that the daemon lives, and after what time it does so first.
 const PATIENCE: Duration = Duration::from_millis(100);
 const FIRST_PATIENCE: Duration = Duration::from_millis(20);
-
-/// The daemon is gone, and the request can be repeated at another. Linux has no errno of this number. Callers never see this error: see
-/// `reconnect::again`.
-pub const GONE: Errno = Errno::from_raw_os_error(4094);
-/// The daemon is gone, and it is not known whether it has served the request. Callers get EIO.
-pub const UNKNOWN: Errno = Errno::from_raw_os_error(4095);
 
 /// A connection.
 pub struct DaemonLink {
@@ -151,10 +147,10 @@ impl DaemonLink {
     }
 
     /// Claims a slot; waits until one is free.
-    pub fn claim(&self) -> Result<Claim<'_>, Errno> {
+    pub fn claim(&self) -> Result<Claim<'_>, CallError> {
         loop {
             if self.is_dead() {
-                return Err(GONE);
+                return Err(CallError::NotStarted);
             }
             if let Some(claim) = self.try_claim() {
                 return Ok(claim);
@@ -256,7 +252,7 @@ impl DaemonLink {
     }
 
     fn claimed(&self, slot: usize, pending: bool) -> Claim<'_> {
-        Claim { link: self, slot, pending: Cell::new(pending), relies: Cell::new(false), fate: Cell::new(UNKNOWN) }
+        Claim { link: self, slot, pending: Cell::new(pending), relies: Cell::new(false), repeatable: Cell::new(false) }
     }
 
     /// Releases `count` references to an inode, without waiting: the daemon takes the release with the next request, or
@@ -276,7 +272,7 @@ impl DaemonLink {
     }
 
     /// Releases `count` references to an inode; waits for room.
-    pub fn give_back(&self, inode: Handle, count: u64) -> Result<(), Errno> {
+    pub fn give_back(&self, inode: Handle, count: u64) -> Result<(), CallError> {
         loop {
             let alone = fork::tables();
             if self.release(inode, count) {
@@ -313,7 +309,7 @@ impl DaemonLink {
     }
 
     /// Makes a request without data, and waits for the answer.
-    pub fn call<'a, O: Operation<'a>>(&self, operation: &O) -> Result<O::Answer, Errno> {
+    pub fn call<'a, O: Operation<'a>>(&self, operation: &O) -> Result<O::Answer, CallError> {
         self.claim()?.call(operation, 0).map(|(_, answer)| answer)
     }
 }

@@ -12,7 +12,7 @@ use cephfs_proxy::{
     },
 };
 
-use super::{DaemonLink, GONE};
+use super::{CallError, DaemonLink};
 
 semaphores!(CALL);
 
@@ -29,14 +29,14 @@ pub fn submitting(link: &DaemonLink, line: &Slot, message: &[u8], data: u32) {
     line.submitted_at.store(now | u64::from(listened), Ordering::Relaxed);
 }
 
-/// Called when a request is over, with its result or because the daemon is gone. A request that will be repeated (GONE)
+/// Called when a request is over, with its result or because the daemon is gone. A request that will be repeated
 /// is reported as ECONNRESET.
-pub fn finished(link: &DaemonLink, line: &Slot, operation: u16, over: Result<i64, Errno>) {
+pub fn finished(link: &DaemonLink, line: &Slot, operation: u16, over: Result<i64, CallError>) {
     if CALL.done() {
         let result = match over {
             Ok(result) => result,
-            Err(GONE) => result_of(Errno::CONNRESET),
-            Err(_) => result_of(Errno::IO),
+            Err(CallError::NotStarted) => result_of(Errno::CONNRESET),
+            Err(CallError::Unknown | CallError::Errno(_)) => result_of(Errno::IO),
         };
         done(link, line, operation, result);
     }
