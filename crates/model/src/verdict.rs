@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::lenient::{lenient, lenient_list};
 
 /// Where the time was lost.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Layer {
     /// This host: credits, queueing, scheduling, delivery.
@@ -129,6 +129,9 @@ pub struct Verdict {
 }
 
 impl Layer {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Client, Self::Network, Self::Server, Self::Unknown];
+
     /// The word in JSON, logs and OTLP.
     pub fn name(self) -> &'static str {
         match self {

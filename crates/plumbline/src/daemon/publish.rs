@@ -19,7 +19,7 @@ use crate::{
     cost::Cost,
     detection::{Change, ChangeExt},
     publish::{
-        Counts, Exporter, IncidentRecord, MonotonicCounter, Names, Outcomes, ProbeFigures, Server, Snapshot,
+        Counts, Exporter, IncidentRecord, Incidents, MonotonicCounter, Names, Outcomes, ProbeFigures, Server, Snapshot,
         SnapshotExchange, Tally, label, on_incident::OnIncident, webhook::Webhook,
     },
 };
@@ -46,6 +46,7 @@ pub struct Publish {
     losses: MonotonicCounter<(&'static str, &'static str)>,
     run_time: MonotonicCounter<&'static str>,
     incidents: BTreeMap<(&'static str, Cow<'static, str>), u64>,
+    by_verdict: Incidents,
 }
 
 impl Publish {
@@ -78,6 +79,7 @@ impl Publish {
             losses: MonotonicCounter::default(),
             run_time: MonotonicCounter::default(),
             incidents: BTreeMap::new(),
+            by_verdict: Incidents::default(),
         };
         publish.know_rules(config);
         Ok(publish)
@@ -123,6 +125,7 @@ impl Publish {
     /// has begun or is over. `bundle`: the path of its bundle.
     pub fn incident(&mut self, incident: &Incident, bundle: &Path, change: &Change) {
         let anomaly = &incident.anomaly;
+        self.by_verdict.see(change.episode().id, incident, change.closed());
         if let Some(protocol) = probes::protocol(&anomaly.probe).filter(|_| change.opened()) {
             *self.incidents.entry((protocol.name, anomaly.kind.clone())).or_default() += 1;
         }
@@ -178,6 +181,7 @@ impl Publish {
     fn know_rules(&mut self, config: &Config) {
         for rule in &config.rules {
             self.incidents.entry((rule.rule.protocol().name, rule.rule.kind().into())).or_default();
+            self.by_verdict.know_rule(rule.rule.name());
         }
     }
 
@@ -203,6 +207,8 @@ impl Publish {
             probes: self.probes(watch),
             not_understood: self.losses.to(("all", "not_understood"), not_understood),
             incidents: self.incidents.iter().map(|((probe, kind), count)| (*probe, kind.clone(), *count)).collect(),
+            open: self.by_verdict.open(),
+            closed: self.by_verdict.closed(),
             bundles_lost,
             otlp: self.exporter.iter().flat_map(|_| self.counts.read()).collect(),
             webhook: self.posted.as_ref().map(|_| self.posts.read()),

@@ -2,7 +2,7 @@
 
 use exposition::LabelName;
 pub use exposition::{Kind, Unit, Value};
-use model::Histogram;
+use model::{Cause, Histogram};
 
 use super::{Series, Snapshot};
 
@@ -25,6 +25,10 @@ pub enum Label {
     Fstype,
     Version,
     Signal,
+    Rule,
+    Layer,
+    /// The cause that a verdict names.
+    Blamed,
 }
 
 impl LabelName for Label {
@@ -41,6 +45,9 @@ impl LabelName for Label {
             Self::Fstype => "fstype",
             Self::Version => "version",
             Self::Signal => "signal",
+            Self::Rule => "rule",
+            Self::Layer => "layer",
+            Self::Blamed => "cause",
         }
     }
 }
@@ -108,6 +115,22 @@ pub fn families(snapshot: &Snapshot) -> Vec<Family<'_>> {
             unit: Unit::None,
             kind: Kind::Counter,
             points: incidents.collect(),
+        },
+        Family {
+            name: "plumbline_incidents_closed",
+            otel: "plumbline.incidents.closed",
+            help: "Incidents that are over, by the layer that their last verdict names.",
+            unit: Unit::None,
+            kind: Kind::Counter,
+            points: closed(snapshot),
+        },
+        Family {
+            name: "plumbline_incident_open",
+            otel: "plumbline.incident.open",
+            help: "Incidents that are open, by what is known of them now.",
+            unit: Unit::None,
+            kind: Kind::Gauge,
+            points: open(snapshot),
         },
         Family {
             name: "plumbline_bundles_lost",
@@ -263,6 +286,29 @@ fn operation_labels(one: &Series) -> Vec<(Label, &str)> {
         (Label::Operation, operation.name()),
         (Label::Mount, &*one.mount),
     ]
+}
+
+fn open(snapshot: &Snapshot) -> Vec<Point<'_>> {
+    let all = snapshot.open.iter().map(|(open, count)| Point {
+        labels: vec![
+            (Label::Rule, &*open.rule),
+            (Label::Type, &*open.kind),
+            (Label::Layer, open.layer.name()),
+            (Label::Blamed, open.cause.map_or("", Cause::name)),
+            (Label::Mount, &*open.mount),
+            (Label::Server, &*open.server),
+        ],
+        value: number(*count),
+    });
+    all.collect()
+}
+
+fn closed(snapshot: &Snapshot) -> Vec<Point<'_>> {
+    let all = snapshot.closed.iter().map(|(rule, layer, count)| Point {
+        labels: vec![(Label::Rule, &**rule), (Label::Layer, layer.name())],
+        value: number(*count),
+    });
+    all.collect()
 }
 
 fn probes(snapshot: &Snapshot) -> [Vec<Point<'_>>; 4] {

@@ -7,6 +7,7 @@
 mod backoff;
 mod exchange;
 mod families;
+mod incidents;
 mod message;
 pub mod on_incident;
 mod otlp;
@@ -19,6 +20,7 @@ mod worker;
 
 pub use exchange::SnapshotExchange;
 pub use exposition::Server;
+pub use incidents::{Incidents, OpenLabels};
 pub use message::message;
 pub use otlp::{Counts, Exporter, IncidentRecord};
 pub use prometheus::serve;

@@ -2,9 +2,9 @@
 
 use std::{borrow::Cow, collections::HashMap, hash::Hash, sync::Arc, time::SystemTime};
 
-use model::Mount;
+use model::{Layer, Mount};
 
-use super::Series;
+use super::{OpenLabels, Series};
 use crate::cost::Cost;
 
 /// All published figures at one moment.
@@ -32,6 +32,10 @@ pub struct Snapshot {
     pub on_incident: Option<(u64, u64)>,
     /// Incidents by probe and type.
     pub incidents: Vec<(&'static str, Cow<'static, str>, u64)>,
+    /// Incidents that are open, and how many have the same labels.
+    pub open: Vec<(OpenLabels, u64)>,
+    /// Incidents that are over, by rule and layer.
+    pub closed: Vec<(String, Layer, u64)>,
     /// Bundles that were not made, or not renewed.
     pub bundles_lost: u64,
     /// Operations counted on the mount `other` because there was no room for another series.
@@ -56,6 +60,8 @@ impl Default for Snapshot {
             webhook: None,
             on_incident: None,
             incidents: vec![],
+            open: vec![],
+            closed: vec![],
             bundles_lost: 0,
             folded: 0,
             retired: 0,

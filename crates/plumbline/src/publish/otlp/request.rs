@@ -146,6 +146,9 @@ impl Label {
             Self::Fstype => "system.filesystem.type",
             Self::Version => "service.version",
             Self::Signal => "plumbline.signal",
+            Self::Rule => "plumbline.incident.rule",
+            Self::Layer => "plumbline.incident.layer",
+            Self::Blamed => "plumbline.incident.cause",
         }
     }
 }
