@@ -168,7 +168,9 @@ fn fit(mut columns: Vec<(usize, Column)>, room: usize) -> Vec<(usize, Column)> {
     order.sort_by_key(|column| (column.width == 0, column.rank));
     for column in order {
         let least = column.needs();
-        let more = if column.width == 0 { spare } else { column.width.saturating_sub(least).min(spare) };
+        // A column without a width that is not cut is empty: it indents the next.
+        let is_rest = column.width == 0 && column.is_cut;
+        let more = if is_rest { spare } else { column.width.saturating_sub(least).min(spare) };
         column.width = least + more;
         spare -= more;
     }
@@ -267,5 +269,13 @@ mod tests {
         let mut out = Vec::new();
         Table::new(&columns, Some(24)).row(&mut out, &["smb", "fentry is not there on this kernel"]).unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), "smb     fentry is not\n        there on this\n        kernel\n");
+    }
+
+    #[test]
+    fn a_column_of_nothing_indents_the_next() {
+        let columns = [Column::text("", 0), Column::rest("", 10).wrapped()];
+        let mut out = Vec::new();
+        Table::new(&columns, Some(16)).row(&mut out, &["", "more of the same"]).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), "  more of the\n  same\n");
     }
 }
