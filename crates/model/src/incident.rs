@@ -200,6 +200,9 @@ pub struct Host {
     /// Plumbline's version.
     #[serde(deserialize_with = "lenient")]
     pub plumbline: String,
+    /// Its addresses with the lengths of their networks' prefixes, such as `10.1.0.7/24`; empty if they are not known.
+    #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<String>,
 }
 
 /// The largest shares of the time, largest first.

@@ -368,6 +368,8 @@ fn otlp_record(incident: &Incident, bundle: &Path) -> IncidentRecord {
     let (over, layer) = (incident.closed, verdict.layer.name());
     let of_mount = |field: fn(&Mount) -> &String| incident.mount().map(field).cloned().unwrap_or_default();
     let process = top.processes.first();
+    let first = top.operations.first().map(|ranked| ranked.share).filter(|share| share.count > 0);
+    let mean_ms = first.map(|share| share.total_ms / share.count as f64);
     let attributes = [
         ("plumbline.incident.id", incident.id.clone()),
         ("plumbline.incident.type", anomaly.kind.to_string()),
@@ -376,6 +378,9 @@ fn otlp_record(incident: &Incident, bundle: &Path) -> IncidentRecord {
         ("plumbline.incident.layer", layer.to_owned()),
         ("plumbline.incident.cause", verdict.cause.map(|cause| cause.name().to_owned()).unwrap_or_default()),
         ("plumbline.incident.confidence", format!("{:?}", verdict.confidence)),
+        ("plumbline.incident.first_seen", incident.first_seen.clone()),
+        ("plumbline.incident.last_seen", incident.last_seen.clone()),
+        ("plumbline.incident.mean_ms", mean_ms.map(|ms| format!("{ms:.3}")).unwrap_or_default()),
         ("plumbline.incident.bundle", printable(bundle.as_os_str().as_encoded_bytes())),
         ("plumbline.protocol", anomaly.probe.to_string()),
         ("plumbline.operation", top.operations.first().map(|ranked| ranked.operation.clone()).unwrap_or_default()),

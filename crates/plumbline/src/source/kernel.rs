@@ -12,6 +12,8 @@ use anyhow::Result;
 use model::{Event, Host, Losses, Mount, MountKey, Nanos, Protocol, Requester, text::printable};
 use nix::{
     errno::Errno,
+    ifaddrs::{InterfaceAddress, getifaddrs},
+    net::if_::InterfaceFlags,
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::{signal::Signal, signalfd::SignalFd},
 };
@@ -25,6 +27,9 @@ use crate::view::{
 
 /// How many operations [`EventSource::newest`] tells, about.
 pub(super) const SAMPLED: usize = 512;
+
+/// Addresses of this host that an incident names.
+const MOST_ADDRESSES: usize = 16;
 
 /// The probes of this host, and what they said in the interval that is looked at.
 pub struct KernelSource {
@@ -338,5 +343,23 @@ pub fn this_host() -> Host {
         name: printable(read("hostname").trim().as_bytes()),
         kernel: read("osrelease").trim().to_owned(),
         plumbline: env!("CARGO_PKG_VERSION").to_owned(),
+        addresses: addresses(),
     }
+}
+
+/// Of this network namespace's interfaces that are up; none of loopback, and none that hold within one link only.
+fn addresses() -> Vec<String> {
+    let all = getifaddrs().into_iter().flatten();
+    let is_up =
+        |flags: InterfaceFlags| flags.contains(InterfaceFlags::IFF_UP) && !flags.contains(InterfaceFlags::IFF_LOOPBACK);
+    let address = |one: InterfaceAddress| {
+        let (address, mask) = (one.address?, one.netmask?);
+        if let (Some(address), Some(mask)) = (address.as_sockaddr_in(), mask.as_sockaddr_in()) {
+            return Some(format!("{}/{}", address.ip(), mask.ip().to_bits().leading_ones()));
+        }
+        let (address, mask) = (address.as_sockaddr_in6()?, mask.as_sockaddr_in6()?);
+        let wide = !address.ip().is_unicast_link_local();
+        wide.then(|| format!("{}/{}", address.ip(), mask.ip().to_bits().leading_ones()))
+    };
+    all.filter(|one| is_up(one.flags)).filter_map(address).take(MOST_ADDRESSES).collect()
 }

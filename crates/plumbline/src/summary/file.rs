@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use jiff::Timestamp;
-use model::Histogram;
+use model::{Histogram, Host};
 use serde::Deserialize;
 
 use super::{Period, Place, Summary};
@@ -30,31 +30,39 @@ pub struct Files {
 /// A file as it is read: what is not there is nothing.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Kept {
-    from: String,
-    to: String,
-    mounts: Vec<KeptMount>,
+pub struct Kept {
+    /// ISO 8601, UTC.
+    pub from: String,
+    /// Likewise.
+    pub to: String,
+    /// Where.
+    pub host: Host,
+    /// How each mount was used.
+    pub mounts: Vec<KeptMount>,
 }
 
+/// A mount of it.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct KeptMount {
-    mountpoint: String,
-    source: String,
-    server: String,
-    fstype: String,
-    operations: Vec<KeptOperation>,
+pub struct KeptMount {
+    pub mountpoint: String,
+    pub source: String,
+    pub server: String,
+    pub fstype: String,
+    pub operations: Vec<KeptOperation>,
 }
 
+/// Operations of one kind.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct KeptOperation {
-    probe: String,
-    operation: String,
-    count: u64,
+pub struct KeptOperation {
+    pub probe: String,
+    pub operation: String,
+    pub count: u64,
     errors: u64,
     bytes: u64,
     mean_ms: f64,
+    pub p50_ms: f64,
     buckets: Vec<(usize, u64)>,
 }
 
@@ -83,9 +91,10 @@ impl Files {
     /// What a day's file says, without the distributions; `None` if there is none that can be read.
     pub fn summary(&self, day: &str) -> Option<Summary> {
         let kept = self.kept(day).ok().flatten()?;
-        let (to, mut period) = (kept.to.clone(), Period::empty(Timestamp::UNIX_EPOCH));
+        let (to, host) = (kept.to.clone(), kept.host.clone());
+        let mut period = Period::empty(Timestamp::UNIX_EPOCH);
         kept.add_to(&mut period);
-        Some(Summary { to, ..period.summary(Timestamp::UNIX_EPOCH, false) })
+        Some(Summary { to, host, ..period.summary(Timestamp::UNIX_EPOCH, false) })
     }
 
     /// Adds what a day's file says to a period that goes on with it.

@@ -11,11 +11,11 @@ use std::{
 
 use diagnose::Ledger;
 use jiff::Timestamp;
-use model::{Histogram, Mount, MountKey, Operation};
+use model::{Histogram, Host, Mount, MountKey, Operation};
 use serde::Serialize;
 
 use crate::source::EventSource;
-pub use file::{Files, day_of};
+pub use file::{FOLDER, Files, Kept, day_of};
 
 /// The name in a bundle.
 pub const FILE: &str = "summary.json";
@@ -27,6 +27,7 @@ const OTHERS: &str = "other mounts";
 /// What is counted from a time on.
 pub struct Period {
     from: Timestamp,
+    host: Host,
     ledger: Ledger,
     counted: BTreeMap<(Place, Operation), Histogram>,
 }
@@ -47,6 +48,8 @@ pub struct Summary {
     pub from: String,
     /// Likewise.
     pub to: String,
+    /// Where; empty in files of a version that did not write it.
+    pub host: Host,
     /// By name.
     pub mounts: Vec<OfMount>,
 }
@@ -85,7 +88,7 @@ impl Period {
     }
 
     fn empty(from: Timestamp) -> Self {
-        Self { from, ledger: Ledger::default(), counted: BTreeMap::new() }
+        Self { from, host: Host::default(), ledger: Ledger::default(), counted: BTreeMap::new() }
     }
 
     /// Adds what has finished since this was last called.
@@ -93,6 +96,8 @@ impl Period {
     /// # Errors
     /// When that cannot be read now; then the next call has it.
     pub fn add(&mut self, source: &dyn EventSource) -> anyhow::Result<()> {
+        // It can get another name, or other addresses.
+        self.host = source.host();
         let mut places = BTreeMap::new();
         for (operation, mount, histogram) in self.finished(source)? {
             let place = places.entry(mount).or_insert_with(|| Place::of(source.mount(mount))).clone();
@@ -125,7 +130,7 @@ impl Period {
                 None => mounts.push(OfMount { place: place.clone(), operations: vec![line] }),
             }
         }
-        Summary { from: iso(self.from), to: iso(to), mounts }
+        Summary { from: iso(self.from), to: iso(to), host: self.host.clone(), mounts }
     }
 }
 

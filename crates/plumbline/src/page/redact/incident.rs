@@ -90,9 +90,10 @@ fn told(anomaly: Anomaly, tokens: &mut Tokens) -> Anomaly {
 }
 
 fn this(host: Host, tokens: &mut Tokens) -> Host {
-    let Host { mut name, kernel, plumbline } = host;
+    let Host { mut name, kernel, plumbline, .. } = host;
     tokens.replace("host", &mut name);
-    Host { name, kernel: known::version(&kernel), plumbline: known::version(&plumbline) }
+    let (kernel, plumbline) = (known::version(&kernel), known::version(&plumbline));
+    Host { name, kernel, plumbline, addresses: Vec::new() }
 }
 
 fn ranking(top: Ranking, tokens: &mut Tokens) -> Ranking {

@@ -9,7 +9,7 @@ use std::{
 use exposition::Native;
 use opentelemetry_proto::tonic::{
     collector::{logs::v1::ExportLogsServiceRequest, metrics::v1::ExportMetricsServiceRequest},
-    common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value},
+    common::v1::{AnyValue, ArrayValue, InstrumentationScope, KeyValue, any_value},
     logs::v1::{LogRecord, ResourceLogs, ScopeLogs, SeverityNumber},
     metrics::v1::{
         AggregationTemporality, ExponentialHistogram, ExponentialHistogramDataPoint, Gauge, Metric, NumberDataPoint,
@@ -20,9 +20,12 @@ use opentelemetry_proto::tonic::{
 use prost::{Message, bytes::Bytes};
 
 use super::Signal;
-use crate::publish::{
-    Snapshot,
-    families::{Family, Kind, Label, Point, Unit, Value, families},
+use crate::{
+    publish::{
+        Snapshot,
+        families::{Family, Kind, Label, Point, Unit, Value, families},
+    },
+    source::this_host,
 };
 
 /// An encoded request.
@@ -70,7 +73,14 @@ impl Source {
             ("os.description", kernel),
         ];
         let known = attributes.into_iter().filter(|(_, value)| !value.is_empty());
-        let attributes = known.map(|(key, value)| text(key, &value)).collect();
+        let mut attributes: Vec<_> = known.map(|(key, value)| text(key, &value)).collect();
+        let addresses = this_host().addresses;
+        if !addresses.is_empty() {
+            let ip = |address: &String| address.split('/').next().unwrap_or_default().to_owned();
+            let values = addresses.iter().map(|address| string(ip(address))).collect();
+            let value = Some(AnyValue { value: Some(any_value::Value::ArrayValue(ArrayValue { values })) });
+            attributes.push(KeyValue { key: "host.ip".into(), value, ..KeyValue::default() });
+        }
         Self {
             resource: Resource { attributes, ..Resource::default() },
             scope: InstrumentationScope {
@@ -114,7 +124,7 @@ impl Source {
             observed_time_unix_nano: at,
             severity_number: severity.into(),
             severity_text: name.into(),
-            body: Some(AnyValue { value: Some(any_value::Value::StringValue(incident.text.clone())) }),
+            body: Some(string(incident.text.clone())),
             attributes: incident.attributes.iter().map(|(key, value)| text(key, value)).collect(),
             event_name: "plumbline.incident".into(),
             ..LogRecord::default()
@@ -224,9 +234,12 @@ fn attributes(point: &Point<'_>) -> Vec<KeyValue> {
     point.labels.iter().filter(|(_, value)| !value.is_empty()).map(|(label, value)| text(label.otel(), value)).collect()
 }
 
+fn string(text: String) -> AnyValue {
+    AnyValue { value: Some(any_value::Value::StringValue(text)) }
+}
+
 fn text(key: &str, value: &str) -> KeyValue {
-    let value = Some(AnyValue { value: Some(any_value::Value::StringValue(value.to_owned())) });
-    KeyValue { key: key.to_owned(), value, ..KeyValue::default() }
+    KeyValue { key: key.to_owned(), value: Some(string(value.to_owned())), ..KeyValue::default() }
 }
 
 fn nanoseconds(time: SystemTime) -> u64 {
