@@ -12,6 +12,7 @@ mod detector;
 mod episode;
 pub mod error;
 pub mod expression;
+pub mod fleet;
 pub mod latency;
 pub mod long_term;
 mod meanwhile;

@@ -9,6 +9,7 @@ mod cost;
 mod daemon;
 mod detection;
 mod evidence;
+mod fleet;
 mod io;
 mod page;
 mod prove;

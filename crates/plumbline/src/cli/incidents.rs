@@ -72,7 +72,7 @@ impl Arguments {
 }
 
 /// A time, or how long ago.
-fn since(text: &str) -> Result<Timestamp, String> {
+pub(super) fn since(text: &str) -> Result<Timestamp, String> {
     if let Ok(time) = text.parse() {
         return Ok(time);
     }

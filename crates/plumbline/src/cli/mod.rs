@@ -3,6 +3,7 @@
 mod check;
 mod child;
 mod doctor;
+mod fleet;
 mod folder;
 mod generate;
 mod incidents;
@@ -25,6 +26,8 @@ use anyhow::{Result, ensure};
 use clap::{CommandFactory, Parser, Subcommand};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+#[cfg(test)]
+pub use replay::incidents_of_recording;
 pub use replay::judge_bytes;
 
 use crate::config::ConfigError;
@@ -74,6 +77,8 @@ enum Command {
     Incidents(incidents::Arguments),
     /// A bundle as one self-contained page
     Report(report::Arguments),
+    /// One verdict over many hosts: is it the server for everybody, or only us?
+    Fleet(fleet::Arguments),
     /// Man pages and completions
     #[command(hide = true)]
     Generate(generate::Arguments),
@@ -108,6 +113,7 @@ pub fn main() -> ExitCode {
         Command::Snapshot(arguments) => snapshot::run(&arguments),
         Command::Incidents(arguments) => incidents::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
+        Command::Fleet(arguments) => fleet::run(&arguments),
         Command::Generate(arguments) => generate::run(&arguments, self::command()),
     };
     match result {

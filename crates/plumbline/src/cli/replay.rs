@@ -125,6 +125,16 @@ pub fn judge_bytes(bytes: Vec<u8>) {
     let _ = judge(&mut source, &config, (None, None), &mut LongTerm::default(), &mut found);
 }
 
+/// The incidents of a recording by a file of rules.
+#[cfg(test)]
+pub fn incidents_of_recording(recording: &Path, rules: &Path) -> Result<Vec<Incident>> {
+    let config = config::read(Some(rules), &[]).map_err(|errors| anyhow::anyhow!("{errors:?}"))?;
+    let mut source = RecordedSource::new(Reader::open(recording)?, wanted(&config));
+    let mut found = Found::new(&config, None)?;
+    judge(&mut source, &config, (None, None), &mut LongTerm::default(), &mut found)?;
+    found.finish()
+}
+
 /// What the rules must see.
 fn wanted(config: &Config) -> Wanted {
     let rules = Rules::new(config, 0);

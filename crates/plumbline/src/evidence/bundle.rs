@@ -1,6 +1,6 @@
 //! Reads and writes bundles: tar.zst archives, which are either complete or absent.
 
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -151,8 +151,14 @@ impl<R: Read> Read for Counted<'_, R> {
 ///
 /// # Errors
 /// If the input is no bundle or is damaged; or the error of `see`.
-pub fn each_entry(bundle: impl Read, mut see: impl FnMut(&str, u64, &mut dyn Read) -> Result<bool>) -> Result<()> {
-    let mut decoder = zstd::stream::read::Decoder::with_buffer(BufReader::new(bundle))?;
+pub fn each_entry(bundle: impl Read, see: impl FnMut(&str, u64, &mut dyn Read) -> Result<bool>) -> Result<()> {
+    each_entry_of(zstd::stream::read::Decoder::with_buffer(BufReader::new(bundle))?, see)
+}
+
+fn each_entry_of<R: BufRead>(
+    mut decoder: zstd::stream::read::Decoder<'_, R>,
+    mut see: impl FnMut(&str, u64, &mut dyn Read) -> Result<bool>,
+) -> Result<()> {
     // Rejects archives that would need much memory to read; no bundle does.
     decoder.window_log_max(WINDOW_LOG)?;
     let mut archive = tar::Archive::new(decoder);
@@ -176,7 +182,34 @@ pub fn each_entry(bundle: impl Read, mut see: impl FnMut(&str, u64, &mut dyn Rea
 /// # Errors
 /// If the input is no bundle, or has no valid `incident.json`.
 pub fn read_incident(bundle: impl Read) -> Result<Incident> {
-    let bytes = read_entry(bundle, "incident.json", MAX_INCIDENT)?.context("it has no incident.json")?;
+    understood(read_entry(bundle, "incident.json", MAX_INCIDENT)?)
+}
+
+/// Reads the incidents of many bundles, one after the other: the memory to unpack them is taken once.
+pub struct IncidentReader(zstd::zstd_safe::DCtx<'static>);
+
+impl Default for IncidentReader {
+    fn default() -> Self {
+        Self(zstd::zstd_safe::DCtx::create())
+    }
+}
+
+impl IncidentReader {
+    /// As [`read_incident`].
+    ///
+    /// # Errors
+    /// Likewise.
+    pub fn read(&mut self, bundle: impl Read) -> Result<Incident> {
+        let _ = self.0.reset(zstd::zstd_safe::ResetDirective::SessionOnly);
+        let decoder = zstd::stream::read::Decoder::with_context(BufReader::new(bundle), &mut self.0);
+        let mut found = None;
+        each_entry_of(decoder, |name, _, content| take(&mut found, "incident.json", MAX_INCIDENT, name, content))?;
+        understood(found)
+    }
+}
+
+fn understood(bytes: Option<Vec<u8>>) -> Result<Incident> {
+    let bytes = bytes.context("it has no incident.json")?;
     let mut incident: Incident = serde_json::from_slice(&bytes).context("its incident.json cannot be read")?;
     incident.complete();
     Ok(incident)
@@ -188,15 +221,18 @@ pub fn read_incident(bundle: impl Read) -> Result<Incident> {
 /// If the input is no bundle, or is damaged.
 fn read_entry(bundle: impl Read, wanted: &str, limit: u64) -> Result<Option<Vec<u8>>> {
     let mut found = None;
-    each_entry(bundle, |name, _, content| {
-        if name == wanted {
-            let mut bytes = Vec::new();
-            content.take(limit).read_to_end(&mut bytes)?;
-            found = Some(bytes);
-        }
-        Ok(found.is_none())
-    })?;
+    each_entry(bundle, |name, _, content| take(&mut found, wanted, limit, name, content))?;
     Ok(found)
+}
+
+/// Keeps the content of a file if it is the wanted one. Returns whether the next is to be looked at.
+fn take(found: &mut Option<Vec<u8>>, wanted: &str, limit: u64, name: &str, content: &mut dyn Read) -> Result<bool> {
+    if name == wanted {
+        let mut bytes = Vec::new();
+        content.take(limit).read_to_end(&mut bytes)?;
+        *found = Some(bytes);
+    }
+    Ok(found.is_none())
 }
 
 /// Makes a file name from text of another source: letters, digits, `.`, `_` and `-` only, without a leading dot, at

@@ -38,7 +38,7 @@ use crate::capture::{Capture, Span};
 use crate::watched::Watched;
 
 pub use actions::ACTIONS;
-pub use bundle::{each_entry, read_incident};
+pub use bundle::{IncidentReader, each_entry, read_incident};
 pub use collector::{Collector, Counters};
 pub use command::{Group, command, exit_code, run_with_input, shown};
 pub use id::Id;

@@ -5,7 +5,8 @@ use model::Incident;
 
 use super::{Names, calls, headline, losses, material::Material, phases, tables, timeline, units::moment};
 
-const STYLE: &str = include_str!("style.css");
+/// The style of pages: for a screen of any size and brightness, and for paper.
+pub const STYLE: &str = include_str!("style.css");
 
 /// Makes the page from the material of a bundle.
 pub fn page(material: &mut Material, names: Names) -> String {

@@ -27,7 +27,9 @@ mod tests;
 mod timeline;
 mod units;
 
+pub use html::STYLE;
 pub use material::{EVENTS, Material, PAGE, Reading};
+pub use units::{moment, of_ms};
 
 /// The first sentence of an incident's page: the host, the observation, the mount, the start and the cause.
 pub fn headline(incident: &model::Incident) -> String {

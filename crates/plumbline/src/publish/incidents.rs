@@ -127,7 +127,10 @@ mod tests {
         let open = incidents.open();
         assert_eq!(open.len(), 1);
         let (labels, count) = &open[0];
-        assert_eq!((labels.mount.as_str(), labels.server.as_str(), labels.layer, *count), ("/a", "srv", Layer::Server, 2));
+        assert_eq!(
+            (labels.mount.as_str(), labels.server.as_str(), labels.layer, *count),
+            ("/a", "srv", Layer::Server, 2)
+        );
         incidents.see(7, &incident("/a", Layer::Server), true);
         incidents.see(8, &incident("/a", Layer::Client), true);
         assert!(incidents.open().is_empty());

@@ -14,7 +14,7 @@ mod otlp;
 mod prometheus;
 mod snapshot;
 mod tally;
-mod web;
+pub mod web;
 pub mod webhook;
 mod worker;
 

@@ -62,6 +62,36 @@ impl Http {
         content_type: &'static str,
         body: Bytes,
     ) -> Result<Bytes, Failure> {
+        // The status alone says that the request was accepted; an unreadable body does not matter.
+        let answer = self.exchange(address, headers, content_type, body, MAX_ANSWER).await?;
+        Ok(answer.unwrap_or_default())
+    }
+
+    /// Posts a body, and wants an answer of at most so many bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Http::post`]; also when the answer is longer, or breaks off.
+    pub async fn ask(
+        &self,
+        address: Uri,
+        headers: HeaderMap,
+        content_type: &'static str,
+        body: Bytes,
+        most: usize,
+    ) -> Result<Bytes, Failure> {
+        self.exchange(address, headers, content_type, body, most).await?.map_err(Failure::Final)
+    }
+
+    /// The inner error: why the body of an answer that is a success cannot be read.
+    async fn exchange(
+        &self,
+        address: Uri,
+        headers: HeaderMap,
+        content_type: &'static str,
+        body: Bytes,
+        most: usize,
+    ) -> Result<Result<Bytes, String>, Failure> {
         let mut request =
             Request::post(address).body(Full::new(body)).map_err(|error| Failure::Final(error.to_string()))?;
         *request.headers_mut() = headers;
@@ -70,10 +100,9 @@ impl Http {
         let passing = |why| Failure::Passing { why, again_in: None };
         let answer = self.request(request).await.map_err(|error| passing(chain(&error)))?;
         let (head, body) = answer.into_parts();
-        let body = Limited::new(body, MAX_ANSWER).collect().await;
+        let body = Limited::new(body, most).collect().await;
         if head.status.is_success() {
-            // The status alone says that the request was accepted; an unreadable body does not matter.
-            return Ok(body.map(|body| body.to_bytes()).unwrap_or_default());
+            return Ok(body.map(|body| body.to_bytes()).map_err(|error| chain(&*error)));
         }
         let words = body.map(|body| String::from_utf8_lossy(&body.to_bytes()).into_owned()).unwrap_or_default();
         let why = format!("{} {}", head.status, words.chars().take(MAX_WORDS).collect::<String>());

@@ -1,0 +1,99 @@
+//! Which incidents of one server belong together: those that begin together, or go on together for much of their time.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Millis, Sighting};
+
+/// Incidents that are further apart have nothing to do with each other: clocks of hosts differ, and rules have windows.
+pub(super) const GAP: Millis = 30_000;
+/// Incidents that begin within this time of the first belong to it: a host notices when it next asks for something.
+pub(super) const ONSET: Millis = 90_000;
+/// Of later ones, the least share that the time in common has of the time of both.
+const COMMON: f64 = 0.3;
+
+/// Incidents of one server that belong together.
+#[derive(Debug)]
+pub(super) struct Episode<'a> {
+    pub server: &'a str,
+    pub from: Millis,
+    pub to: Millis,
+    pub sightings: Vec<&'a Sighting>,
+    hosts: BTreeSet<&'a str>,
+}
+
+/// All episodes.
+pub(super) fn of(sightings: &[Sighting]) -> Vec<Episode<'_>> {
+    let mut by_server: BTreeMap<&str, Vec<&Sighting>> = BTreeMap::new();
+    for one in sightings {
+        by_server.entry(&one.server).or_default().push(one);
+    }
+    by_server.into_values().flat_map(of_server).collect()
+}
+
+fn of_server(mut sightings: Vec<&Sighting>) -> Vec<Episode<'_>> {
+    sightings.sort_by_key(|one| (one.from, one.to));
+    let (mut over, mut going_on): (Vec<Episode<'_>>, Vec<Episode<'_>>) = (Vec::new(), Vec::new());
+    for next in sightings {
+        over.extend(going_on.extract_if(.., |episode| episode.to.saturating_add(GAP) < next.from));
+        let closest = going_on.iter_mut().filter(|episode| episode.has(next));
+        match closest.max_by_key(|episode| episode.from) {
+            Some(episode) => episode.add(next),
+            None => going_on.push(Episode::begin(next)),
+        }
+    }
+    over.extend(going_on);
+    over
+}
+
+impl<'a> Episode<'a> {
+    fn begin(first: &'a Sighting) -> Self {
+        let hosts = BTreeSet::from([first.host.as_str()]);
+        Self { server: &first.server, from: first.from, to: first.to.max(first.from), sightings: vec![first], hosts }
+    }
+
+    fn add(&mut self, next: &'a Sighting) {
+        self.to = self.to.max(next.to);
+        self.hosts.insert(&next.host);
+        self.sightings.push(next);
+    }
+
+    /// Whether an incident that begins later belongs to it.
+    fn has(&self, next: &Sighting) -> bool {
+        let (end, to) = (next.to.max(next.from), self.to);
+        let (common, both) = (to.min(end) - next.from, to.max(end) - self.from);
+        next.from - self.from <= ONSET
+            || common as f64 >= COMMON * both as f64
+            // What a host of it reports again until it is over.
+            || (end <= to + GAP && self.hosts.contains(next.host.as_str()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(host: &str, from: Millis, to: Millis) -> Sighting {
+        let (from, to) = (from * 1_000, to * 1_000);
+        Sighting { host: host.into(), server: "s".into(), from, to, ..Sighting::default() }
+    }
+
+    fn hosts(sightings: &[Sighting]) -> Vec<Vec<&str>> {
+        let mut all: Vec<Vec<_>> = of(sightings).into_iter().map(|one| one.hosts.into_iter().collect()).collect();
+        all.sort();
+        all
+    }
+
+    #[test]
+    fn what_begins_together_or_goes_on_together_is_one() {
+        let outage = [seen("a", 100, 300), seen("b", 120, 180), seen("c", 220, 310), seen("b", 250, 300)];
+        assert_eq!(hosts(&outage), [["a", "b", "c"]]);
+        let later = [seen("a", 100, 110), seen("b", 400, 410)];
+        assert_eq!(hosts(&later), [["a"], ["b"]]);
+    }
+
+    #[test]
+    fn a_host_that_is_slow_all_day_has_nothing_to_do_with_an_outage() {
+        let day = [seen("a", 0, 86_400), seen("b", 36_000, 36_200), seen("c", 36_010, 36_200)];
+        assert_eq!(hosts(&day), [vec!["a"], vec!["b", "c"]]);
+    }
+}

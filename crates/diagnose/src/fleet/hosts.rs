@@ -1,0 +1,118 @@
+//! What is known of hosts, so that it is found fast.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    rc::Rc,
+};
+
+use super::{
+    Client, Fleet, Group, Kind, Millis, Sighting,
+    episodes::{Episode, GAP, ONSET},
+};
+
+/// The probability that a host without a common fault has an incident at a server meanwhile: its least and its greatest value.
+const RARE: f64 = 0.003;
+const OFTEN: f64 = 0.3;
+/// Rates of incidents are estimated over no less, milliseconds.
+const HOUR: Millis = 3_600_000;
+
+/// What tells clients apart.
+#[derive(Debug, Default)]
+pub(super) struct About {
+    /// What it does at the server, and has mounted of it; empty if not known.
+    pub does: BTreeSet<Kind>,
+    pub mounted: BTreeSet<String>,
+    /// What it has in common with others.
+    pub groups: BTreeSet<Group>,
+}
+
+/// A client of a server. What it is called and what it is like is shared by all episodes.
+pub(super) struct Known<'a> {
+    pub client: &'a Client,
+    pub name: Rc<str>,
+    pub about: Rc<About>,
+}
+
+pub(super) struct Index<'a> {
+    /// By server.
+    clients: HashMap<&'a str, Vec<Known<'a>>>,
+    /// By host.
+    servers: HashMap<&'a str, Vec<&'a Client>>,
+    /// By host, in the order of their begins; and the longest of them, milliseconds.
+    sightings: HashMap<&'a str, (Vec<&'a Sighting>, Millis)>,
+    groups: &'a BTreeMap<String, BTreeSet<Group>>,
+    all: usize,
+    /// Milliseconds that hosts were looked at, all together.
+    watched: f64,
+}
+
+impl<'a> Index<'a> {
+    pub fn of(fleet: &'a Fleet) -> Self {
+        let (mut clients, mut servers) = (HashMap::<_, Vec<_>>::new(), HashMap::<_, Vec<_>>::new());
+        let groups = |host: &str| fleet.groups.get(host).cloned().unwrap_or_default();
+        for client in &fleet.clients {
+            let (does, mounted) = (client.kinds.clone(), client.sources.clone());
+            let about = Rc::new(About { does, mounted, groups: groups(&client.host) });
+            let known = Known { client, name: client.host.as_str().into(), about };
+            clients.entry(client.server.as_str()).or_default().push(known);
+            servers.entry(client.host.as_str()).or_default().push(client);
+        }
+        let mut sightings = HashMap::<_, (Vec<_>, Millis)>::new();
+        for one in &fleet.sightings {
+            let (all, longest) = sightings.entry(one.host.as_str()).or_default();
+            all.push(one);
+            *longest = (*longest).max(one.to.saturating_sub(one.from));
+        }
+        sightings.values_mut().for_each(|(all, _)| all.sort_by_key(|one| one.from));
+        let hosts: BTreeSet<&str> = servers.keys().chain(sightings.keys()).copied().collect();
+        let ends = fleet.sightings.iter().map(|one| (one.from, one.to));
+        let ends = ends.chain(fleet.clients.iter().flat_map(|client| client.seen.iter().copied()));
+        let (first, last) = ends.fold((Millis::MAX, Millis::MIN), |(from, to), end| (from.min(end.0), to.max(end.1)));
+        let span = last.saturating_sub(first).max(HOUR);
+        let watched = span as f64 * hosts.len().max(1) as f64;
+        let (groups, all) = (&fleet.groups, fleet.sightings.len());
+        Self { clients, servers, sightings, groups, all, watched }
+    }
+
+    /// The clients of a server.
+    pub fn clients(&self, server: &str) -> impl Iterator<Item = &Known<'a>> {
+        self.clients.get(server).into_iter().flatten()
+    }
+
+    /// A host of which it is not known that it is a client.
+    pub fn stranger(&self, host: &str) -> Rc<About> {
+        Rc::new(About { groups: self.groups.get(host).cloned().unwrap_or_default(), ..About::default() })
+    }
+
+    /// How likely one host has an incident of its own while the episode lasts, by how many there are at other times.
+    pub fn background(&self, episode: &Episode<'_>) -> f64 {
+        let others = self.all.saturating_sub(episode.sightings.len()) as f64;
+        let window = (episode.to - episode.from + ONSET) as f64;
+        (others * window / self.watched).clamp(RARE, OFTEN)
+    }
+
+    /// Whether the host had incidents at other servers meanwhile; `None` if it uses no other that is known.
+    pub fn elsewhere(&self, host: &str, episode: &Episode<'_>) -> Option<bool> {
+        let (from, to) = (episode.from, episode.to);
+        let mut others = self.servers.get(host).into_iter().flatten().filter(|client| client.server != episode.server);
+        let is_known = others.any(|client| client.is_seen(from, to));
+        let is_affected = self.meanwhile(host, from, to).any(|one| one.server != episode.server);
+        (is_known || is_affected).then_some(is_affected)
+    }
+
+    fn meanwhile(&self, host: &str, from: Millis, to: Millis) -> impl Iterator<Item = &'a Sighting> {
+        let of_host = self.sightings.get(host);
+        let (all, longest) = of_host.map_or((&[][..], 0), |(all, longest)| (all.as_slice(), *longest));
+        let earliest = from.saturating_sub(longest).saturating_sub(GAP);
+        let first = all.partition_point(|one| one.from < earliest);
+        let started = all.get(first..).unwrap_or_default().iter().take_while(move |one| one.from <= to + GAP);
+        started.copied().filter(move |one| one.to + GAP >= from)
+    }
+}
+
+impl Client {
+    /// Whether its records tell what happened then.
+    pub(super) fn is_seen(&self, from: Millis, to: Millis) -> bool {
+        self.seen.iter().any(|(first, last)| *first <= to && from <= *last)
+    }
+}

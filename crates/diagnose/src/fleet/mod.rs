@@ -1,0 +1,246 @@
+//! The verdict of a fleet: what many hosts saw of one server, as one cause.
+//!
+//! [`episodes`] joins incidents of one server that belong together. [`scene`] says for each known client whether it was affected,
+//! was not, or said nothing. [`causes`] weighs the possible causes by which hosts each would affect and by what these hosts' own verdicts say;
+//! [`conclude`] names one from 0.8 on. Everything is a pure function over what hosts have written down already.
+
+mod causes;
+mod conclude;
+mod episodes;
+mod hosts;
+mod scene;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::Verdict;
+
+pub use conclude::Conclusion;
+use hosts::Index;
+pub use scene::{Affected, Scene};
+
+/// Milliseconds since 1970.
+pub type Millis = i64;
+
+/// What a fleet verdict can name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum FleetCause {
+    /// The server is slow, or fails, for all of its clients.
+    Server,
+    /// Only with reads, writes or other operations.
+    ServerOperation,
+    /// Only with one of its shares or exports.
+    ServerShare,
+    /// The network that all of its clients share.
+    Front,
+    /// One of the four, whichever.
+    ServerOrFront,
+    /// The network of a group of hosts.
+    GroupNetwork,
+    /// The hosts of a group themselves.
+    GroupHosts,
+    /// One of the two, whichever.
+    Group,
+    /// Something that only the affected hosts have in common, and that nobody has told.
+    Part,
+    /// All clients themselves.
+    AllHosts,
+    /// Each affected host, or its own link, by itself.
+    Hosts,
+}
+
+/// The kinds of operations that are told apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// To the application.
+    Reads,
+    /// From the application.
+    Writes,
+    /// All that move no data.
+    Others,
+}
+
+/// A property that hosts can have in common: `network` is `10.1.0.0/24`, `rack` is `r3`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Group {
+    /// The property's name.
+    pub by: String,
+    /// Its value.
+    pub value: String,
+}
+
+/// What one host's incident says of one server.
+#[derive(Debug, Clone, Default)]
+pub struct Sighting {
+    /// The host.
+    pub host: String,
+    /// The server; not empty.
+    pub server: String,
+    /// What is mounted: a share or an export; empty if not known.
+    pub source: String,
+    /// The incident's name.
+    pub incident: String,
+    /// When the first of its operations began.
+    pub from: Millis,
+    /// When it was last seen.
+    pub to: Millis,
+    /// Whether it was open when this was written.
+    pub is_open: bool,
+    /// Its slow or failed operations, and each kind's share of their time, 0 to 1.
+    pub kinds: BTreeMap<Kind, f64>,
+    /// The host's own verdict; its sentences are not looked at.
+    pub verdict: Verdict,
+    /// The mean time of its slow operations, milliseconds; `None` if not known.
+    pub slow_ms: Option<f64>,
+    /// What these take normally, milliseconds; `None` if not known.
+    pub normal_ms: Option<f64>,
+}
+
+/// A host that uses a server.
+#[derive(Debug, Clone, Default)]
+pub struct Client {
+    /// The host.
+    pub host: String,
+    /// The server.
+    pub server: String,
+    /// The periods of which its records are here.
+    pub seen: Vec<(Millis, Millis)>,
+    /// What it does there; empty if not known.
+    pub kinds: BTreeSet<Kind>,
+    /// What it has mounted of it; empty if not known.
+    pub sources: BTreeSet<String>,
+}
+
+/// All that is known.
+#[derive(Debug, Default)]
+pub struct Fleet {
+    /// The hosts' incidents.
+    pub sightings: Vec<Sighting>,
+    /// Which hosts use which servers.
+    pub clients: Vec<Client>,
+    /// The groups of each host.
+    pub groups: BTreeMap<String, BTreeSet<Group>>,
+}
+
+/// Incidents that belong together, and their cause.
+#[derive(Debug)]
+pub struct Judged {
+    /// The servers concerned: several if the cause is the hosts' own, or their network's.
+    pub servers: Vec<String>,
+    /// Who was affected and who was not.
+    pub scene: Scene,
+    /// The cause.
+    pub conclusion: Conclusion,
+}
+
+impl FleetCause {
+    /// The word in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Server => "server",
+            Self::ServerOperation => "server_operation",
+            Self::ServerShare => "server_share",
+            Self::Front => "network_in_front",
+            Self::ServerOrFront => "server_or_front",
+            Self::GroupNetwork => "network_of_group",
+            Self::GroupHosts => "hosts_of_group",
+            Self::Group => "group",
+            Self::Part => "part",
+            Self::AllHosts => "all_hosts",
+            Self::Hosts => "hosts",
+        }
+    }
+
+    /// Whether the same fault can show at several servers.
+    fn is_of_hosts(self) -> bool {
+        matches!(self, Self::GroupNetwork | Self::GroupHosts | Self::Group | Self::AllHosts | Self::Hosts)
+    }
+}
+
+impl Kind {
+    /// In words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Reads => "reads",
+            Self::Writes => "writes",
+            Self::Others => "other operations",
+        }
+    }
+}
+
+/// Judges all there is; the episodes with most hosts first, then the newest.
+pub fn judge(fleet: &Fleet) -> Vec<Judged> {
+    let index = Index::of(fleet);
+    let episodes = episodes::of(&fleet.sightings);
+    let judged = episodes.into_iter().map(|episode| {
+        let scene = Scene::of(&episode, &index);
+        let conclusion = conclude::conclude(&scene, causes::weigh(&scene));
+        Judged { servers: vec![episode.server.to_owned()], scene, conclusion }
+    });
+    let mut judged = merged(judged.collect());
+    for one in &mut judged {
+        one.conclusion.because = conclude::because(&one.scene, &one.conclusion);
+    }
+    judged.sort_by(|one, other| {
+        let order = |of: &Judged| (of.scene.affected.len(), of.scene.from);
+        order(other).cmp(&order(one)).then_with(|| one.servers.cmp(&other.servers))
+    });
+    judged
+}
+
+/// The same fault of hosts, or of their network, at several servers at once is one.
+fn merged(mut all: Vec<Judged>) -> Vec<Judged> {
+    all.sort_by_key(|one| one.scene.from);
+    let mut kept: Vec<Judged> = Vec::new();
+    // Those that a later one can overlap with.
+    let mut going_on: Vec<usize> = Vec::new();
+    for next in all {
+        going_on.retain(|index| kept.get(*index).is_some_and(|one| one.scene.to + episodes::GAP >= next.scene.from));
+        let same = going_on.iter().copied().find(|index| kept.get(*index).is_some_and(|one| is_same(one, &next)));
+        match same.and_then(|index| kept.get_mut(index)) {
+            Some(one) => one.take_in(next),
+            None => {
+                going_on.push(kept.len());
+                kept.push(next);
+            }
+        }
+    }
+    kept
+}
+
+fn is_same(one: &Judged, other: &Judged) -> bool {
+    let (mine, its) = (&one.conclusion, &other.conclusion);
+    let is_alike = mine.cause.is_some_and(FleetCause::is_of_hosts)
+        && mine.cause == its.cause
+        && mine.group == its.group
+        && (mine.group.is_some() || one.hosts() == other.hosts());
+    !other.servers.iter().any(|server| one.servers.contains(server))
+        && (is_alike || one.explains(other) || other.explains(one))
+}
+
+impl Judged {
+    fn hosts(&self) -> BTreeSet<&str> {
+        self.scene.affected.iter().map(|host| host.name.as_str()).collect()
+    }
+
+    /// Whether it is a fault of many hosts, and the other one is nothing else than what some of these saw of another server.
+    fn explains(&self, other: &Self) -> bool {
+        let is_wide = |cause: FleetCause| cause.is_of_hosts() && cause != FleetCause::Hosts;
+        self.conclusion.cause.is_some_and(is_wide)
+            && other.conclusion.cause.is_none_or(|cause| cause == FleetCause::Hosts)
+            && other.hosts().is_subset(&self.hosts())
+    }
+
+    fn take_in(&mut self, other: Self) {
+        let is_better = if self.explains(&other) || other.explains(self) {
+            other.explains(self)
+        } else {
+            other.conclusion.confidence > self.conclusion.confidence
+        };
+        if is_better {
+            self.conclusion = other.conclusion;
+        }
+        self.servers.extend(other.servers);
+        self.servers.sort();
+        self.scene.take_in(other.scene);
+    }
+}

@@ -1,0 +1,84 @@
+//! `plumbline fleet`: one verdict over many hosts, from what they have written down already.
+//!
+//! ```text
+//!  bundles, summaries of days (folder) ─┐
+//!  log records of a collector (otlp) ───┼─> Material ──> diagnose::fleet::judge ──> Report ──> text, JSON, page
+//!  series (prometheus) ─────────────────┘
+//! ```
+
+#[cfg(test)]
+mod draws;
+pub mod folder;
+pub mod groups;
+mod material;
+mod otlp;
+mod page;
+pub mod prometheus;
+mod report;
+#[cfg(test)]
+mod tests;
+mod text;
+
+use diagnose::fleet::Millis;
+
+pub use groups::Groups;
+pub use material::Material;
+pub use page::page;
+pub use report::Report;
+pub use text::print;
+
+/// Sentences about what could not be read or is not known; more than these are only counted.
+const MOST_NOTES: usize = 20;
+
+/// What was not as it should be, for people.
+#[derive(Debug, Default)]
+pub struct Notes {
+    said: Vec<String>,
+    more: u64,
+}
+
+/// What a source gave.
+#[derive(Debug, Default)]
+pub struct Read {
+    /// The evidence.
+    pub material: Material,
+    /// What is wrong with it.
+    pub notes: Notes,
+    /// Bundles, lines or series that were understood.
+    pub understood: u64,
+    /// Those that could not be read.
+    pub damaged: u64,
+    /// The time that was looked at, where the source has one.
+    pub span: Option<(Millis, Millis)>,
+}
+
+impl Notes {
+    /// Says it, or counts it.
+    pub fn say(&mut self, what: impl Into<String>) {
+        if self.said.len() < MOST_NOTES { self.said.push(what.into()) } else { self.more += 1 }
+    }
+
+    /// All that is said.
+    pub fn lines(&self) -> impl Iterator<Item = String> {
+        let more = (self.more > 0).then(|| format!("{} more like these are not listed", self.more));
+        self.said.iter().cloned().chain(more)
+    }
+
+    fn sort(&mut self) {
+        self.said.sort();
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.more += other.more;
+        other.said.into_iter().for_each(|one| self.say(one));
+    }
+}
+
+impl Read {
+    fn merge(&mut self, other: Self) {
+        self.material.merge(other.material);
+        self.notes.merge(other.notes);
+        self.understood += other.understood;
+        self.damaged += other.damaged;
+    }
+}
