@@ -73,14 +73,15 @@ impl Histogram {
         }
     }
 
-    /// Adds another histogram's operations.
+    /// Adds another histogram's operations. Counts saturate: a damaged recording may claim any.
     pub fn merge(&mut self, other: &Self) {
-        self.count += other.count;
-        self.sum = self.sum.saturating_add(other.sum);
-        self.bytes = self.bytes.saturating_add(other.bytes);
-        self.errors += other.errors;
-        self.buckets.iter_mut().zip(other.buckets).for_each(|(bucket, more)| *bucket += more);
-        self.sizes.iter_mut().zip(other.sizes).for_each(|(size, more)| *size += more);
+        let add = |count: &mut u64, more: u64| *count = count.saturating_add(more);
+        add(&mut self.count, other.count);
+        add(&mut self.sum, other.sum);
+        add(&mut self.bytes, other.bytes);
+        add(&mut self.errors, other.errors);
+        self.buckets.iter_mut().zip(other.buckets).for_each(|(bucket, more)| add(bucket, more));
+        self.sizes.iter_mut().zip(other.sizes).for_each(|(size, more)| add(size, more));
     }
 
     /// The operations that were added since `earlier`, an older copy of this histogram.
@@ -142,16 +143,15 @@ impl Histogram {
     /// `bounds` takes a bucket and its number of operations, and returns the range over which these are assumed to be
     /// spread evenly.
     fn quantile_within(&self, share: f64, bounds: impl Fn(usize, u64) -> (f64, f64)) -> Option<u64> {
-        let total: u64 = self.buckets.iter().sum();
-        let wanted = (share.clamp(0.0, 1.0) * total as f64).ceil().max(1.0) as u64;
-        let mut seen = 0;
+        let wanted = wanted(&self.buckets, share);
+        let mut seen = 0_u64;
         for (index, count) in self.buckets.iter().enumerate() {
-            if seen + count >= wanted {
+            if seen.saturating_add(*count) >= wanted {
                 let (low, high) = bounds(index, *count);
                 let within = (wanted - seen) as f64 / *count as f64;
                 return Some((low + (high - low).max(0.0) * within) as u64);
             }
-            seen += count;
+            seen = seen.saturating_add(*count);
         }
         None
     }
@@ -180,13 +180,18 @@ pub fn sparse(counts: &[u64]) -> Vec<(usize, u64)> {
 
 /// The bucket in which the quantile `share` (0 to 1) of `counts` lies; `None` if all counts are 0.
 pub fn quantile_index(counts: &[u64], share: f64) -> Option<usize> {
-    let total: u64 = counts.iter().sum();
-    let wanted = (share.clamp(0.0, 1.0) * total as f64).ceil().max(1.0) as u64;
-    let mut seen = 0;
+    let wanted = wanted(counts, share);
+    let mut seen = 0_u64;
     counts.iter().position(|count| {
-        seen += count;
+        seen = seen.saturating_add(*count);
         seen >= wanted
     })
+}
+
+/// How many of all counted operations are at or below the quantile `share` (0 to 1); at least 1.
+fn wanted(counts: &[u64], share: f64) -> u64 {
+    let total = counts.iter().copied().fold(0, u64::saturating_add);
+    (share.clamp(0.0, 1.0) * total as f64).ceil().max(1.0) as u64
 }
 
 #[cfg(test)]
@@ -195,6 +200,18 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
+        #[test]
+        fn counts_of_any_size_overflow_nothing(count: u64, other: u64, share in 0.0..1.0) {
+            let mut histogram = Histogram::default();
+            histogram.buckets[3] = count;
+            histogram.buckets[9] = u64::MAX;
+            let mut more = histogram.clone();
+            more.buckets[3] = other;
+            histogram.merge(&more);
+            prop_assert!(histogram.quantile(share).is_some());
+            prop_assert!(quantile_index(&histogram.buckets, share).is_some());
+        }
+
         #[test]
         fn a_duration_lies_within_the_bounds_of_its_bucket(duration: u64) {
             let bucket = Histogram::bucket_of(duration);
