@@ -4,12 +4,16 @@ DESTDIR ?=
 UNITDIR ?= /usr/lib/systemd/system
 LIBDIR  ?= $(PREFIX)/lib
 CONFIG  := /etc/plumbline/plumbline.yaml
+# Where the programs are that are installed and packaged
+BUILT   ?= target/release
 
 CARGO   := scripts/cargo
-PROGRAM := target/release/plumbline
+PROGRAM := $(BUILT)/plumbline
 LDMS_PREFIX ?= /opt/ldms
+LDMS_PLUGIN := target/ldms/libplumbline.so
+LDMS_LIBDIR ?= $(LDMS_PREFIX)/lib/ovis-ldms
 
-.PHONY: help deps build ldms run demo install-proxy test test-unit test-faults faults test-native test-vm test-long test-kernels test-ceph test-fuzz check bench install uninstall clean
+.PHONY: help deps build ldms run demo install-proxy install-ldms packages test test-packages test-unit test-faults faults test-native test-vm test-long test-kernels test-ceph test-fuzz check bench install uninstall clean
 .NOTPARALLEL:
 
 help:                ## this list
@@ -33,7 +37,7 @@ demo: build          ## watch a mount of our own turn slow, and what Plumbline s
 	@scripts/demo
 
 test: build          ## all tests (root); those in guests on the oldest kernel, 6.12 and the newest
-	@scripts/deps test ceph
+	@scripts/deps test ceph packages
 	@tests/run
 
 test-unit:           ## tests of the Rust code
@@ -65,6 +69,10 @@ test-ceph: build     ## the libcephfs proxy, with a cluster on loopback (root, f
 	@scripts/deps ceph
 	@tests/run ceph
 
+test-packages: build ## packages and container image: made, checked, installed and run (root)
+	@scripts/deps vm packages
+	@tests/run packages
+
 test-fuzz:           ## a short run of each fuzz target; needs a nightly Rust and cargo-fuzz
 	@tests/run fuzz
 
@@ -91,16 +99,25 @@ install:             ## program, man pages, completions, systemd unit and config
 	@echo "now: systemctl daemon-reload && systemctl enable --now plumbline"
 
 install-proxy:       ## the libcephfs proxy: daemon, man page, library for Samba, socket and service; PREFIX, LIBDIR, DESTDIR (root)
-	@test -x target/release/libcephfsd || { echo "make install-proxy: there is no target/release/libcephfsd yet; make build" >&2; exit 1; }
-	install -D -m 755 target/release/libcephfsd $(DESTDIR)$(PREFIX)/sbin/libcephfsd
+	@test -x $(BUILT)/libcephfsd || { echo "make install-proxy: there is no $(BUILT)/libcephfsd yet; make build" >&2; exit 1; }
+	install -D -m 755 $(BUILT)/libcephfsd $(DESTDIR)$(PREFIX)/sbin/libcephfsd
 	install -d $(DESTDIR)$(PREFIX)/share/man/man8
-	target/release/libcephfsd --man > $(DESTDIR)$(PREFIX)/share/man/man8/libcephfsd.8
-	install -D -m 644 target/release/libcephfs_proxy_client.so $(DESTDIR)$(LIBDIR)/libcephfs_proxy.so.2
+	$(BUILT)/libcephfsd --man > $(DESTDIR)$(PREFIX)/share/man/man8/libcephfsd.8
+	install -D -m 644 $(BUILT)/libcephfs_proxy_client.so $(DESTDIR)$(LIBDIR)/libcephfs_proxy.so.2
 	install -D -m 644 packaging/systemd/libcephfsd.socket $(DESTDIR)$(UNITDIR)/libcephfsd.socket
 	install -D -m 644 packaging/systemd/libcephfsd.service $(DESTDIR)$(UNITDIR)/libcephfsd.service
 	sed -i 's|/usr/sbin/libcephfsd|$(PREFIX)/sbin/libcephfsd|' $(DESTDIR)$(UNITDIR)/libcephfsd.service
 	test -n "$(DESTDIR)" || ldconfig
 	@echo "now: systemctl daemon-reload && systemctl enable --now libcephfsd.socket"
+
+install-ldms:        ## the plugin for LDMS; LDMS_PREFIX=/opt/ldms, LDMS_LIBDIR, DESTDIR (root)
+	@test -e $(LDMS_PLUGIN) || { echo "make install-ldms: there is no $(LDMS_PLUGIN) yet; make ldms" >&2; exit 1; }
+	install -D -m 644 $(LDMS_PLUGIN) $(DESTDIR)$(LDMS_LIBDIR)/libplumbline.so
+
+packages: build      ## .deb and .rpm of what is built, in target/packages; VERSION=, MAINTAINER=, HOMEPAGE=
+	@scripts/deps packages
+	@if [ -e $(LDMS_PREFIX)/include/ldms/ldmsd.h ]; then $(MAKE) --no-print-directory ldms; fi
+	@VERSION=$(VERSION) BUILT=$(BUILT) LDMS_PREFIX=$(LDMS_PREFIX) packaging/build target/packages
 
 uninstall:           ## what install put there; the configuration and the incidents stay (root)
 	rm -f $(DESTDIR)$(PREFIX)/sbin/plumbline $(DESTDIR)$(UNITDIR)/plumbline.service

@@ -12,6 +12,10 @@ owner=$(stat -c %U "$top")
 [ "$(id -u)" -eq 0 ] && [ "$owner" != UNKNOWN ] || owner=$(id -un)
 owner_home=$(getent passwd "$owner" | cut -d: -f6)
 
+# Where scripts/deps puts programs that the distribution does not have
+# shellcheck disable=SC2034 # for those that source this
+tools=$(realpath -m "${PLUMBLINE_CACHE:-/var/cache/plumbline}/tools")
+
 as_owner() {
   if [ "$owner" = "$(id -un)" ]; then "$@"; else runuser -u "$owner" -- env "HOME=$owner_home" "$@"; fi
 }
