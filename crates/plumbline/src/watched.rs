@@ -19,6 +19,11 @@ const MAX_LINKS: usize = 40;
 #[error("is on {}, a mount that is watched; choose a local place: a hung server must not hang us", shown(.0))]
 pub struct Watched(PathBuf);
 
+/// Mount points of this process's own namespace that nothing may be written to, or read from.
+pub fn never_touched() -> Vec<PathBuf> {
+    remote_mount_points(&Mounts::own().unwrap_or_default())
+}
+
 /// Mount points that nothing may be written to.
 pub fn remote_mount_points(mounts: &Mounts) -> Vec<PathBuf> {
     let remote = mounts.iter().filter(|point| point.remote);
@@ -63,7 +68,7 @@ pub enum LastLink {
 /// # Errors
 /// [`Watched`]; or if it cannot be known what is mounted.
 pub fn refuse(path: &Path) -> Result<()> {
-    let mounts = Mounts::current().context("cannot read /proc/self/mountinfo")?;
+    let mounts = Mounts::own().context("cannot read /proc/self/mountinfo")?;
     check(path, &remote_mount_points(&mounts)).with_context(|| shown(path))
 }
 

@@ -5,7 +5,10 @@ use std::{collections::HashMap, fs, time::Duration};
 
 use model::MountKey;
 
-use crate::mounts::{MountPoint, Mounts};
+use crate::{
+    mounts::{MountPoint, Mounts},
+    watched_namespace,
+};
 
 /// Keys remembered, known or not; the one asked for longest ago makes room.
 const KEYS: usize = 1024;
@@ -71,11 +74,10 @@ impl ForeignMounts {
     }
 }
 
-/// The mount as that process sees it, unless it is in our own namespace, where it was not found.
+/// The mount as that process sees it, unless it is in the namespace that is watched, where it was not found.
 fn mount_of(key: MountKey, pid: u32) -> Option<MountPoint> {
-    let namespace = |who: &str| fs::read_link(format!("/proc/{who}/ns/mnt")).ok();
-    let theirs = namespace(&pid.to_string())?;
-    if Some(theirs) == namespace("self") {
+    let theirs = watched_namespace::number_of(&pid.to_string()).ok()?;
+    if Some(theirs) == watched_namespace::identity().ok() {
         return None;
     }
     let mountinfo = fs::read(format!("/proc/{pid}/mountinfo")).ok()?;

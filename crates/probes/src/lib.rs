@@ -39,6 +39,7 @@ pub mod tcp;
 mod threads;
 mod usage;
 mod vfs;
+pub mod watched_namespace;
 
 pub use accesses::{Access, Accesses, Transfers};
 pub use columns::{Cell, Column};

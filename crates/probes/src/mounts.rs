@@ -15,9 +15,10 @@ use std::{
 use model::{Mount, MountKey, text::printable};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use crate::filesystems::{self, FileSystem};
-
-const MOUNTINFO: &str = "/proc/self/mountinfo";
+use crate::{
+    filesystems::{self, FileSystem},
+    watched_namespace,
+};
 
 /// One line of mountinfo (proc_pid_mountinfo(5)).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,20 +69,31 @@ pub struct Mounts {
 }
 
 impl Mounts {
-    /// Reads `/proc/self/mountinfo`.
+    /// Those of the mount namespace that is watched ([`watched_namespace`]).
+    ///
+    /// # Errors
+    /// When its mountinfo cannot be read.
     pub fn current() -> io::Result<Self> {
-        let source = fs::File::open(MOUNTINFO)?;
+        let source = fs::File::open(mountinfo())?;
         // Before it is read, so that what comes meanwhile counts as a change.
         has_changed(&source);
-        Ok(Self { source: Some(Rc::new(source)), ..Self::parse(&fs::read(MOUNTINFO)?) })
+        Ok(Self { source: Some(Rc::new(source)), ..Self::parse(&fs::read(mountinfo())?) })
     }
 
-    /// Reads `/proc/self/mountinfo` again, if the kernel says that there is news. Returns whether there was.
+    /// Those of this process's own namespace, in which its paths lead somewhere.
+    ///
+    /// # Errors
+    /// When `/proc/self/mountinfo` cannot be read.
+    pub fn own() -> io::Result<Self> {
+        Ok(Self::parse(&fs::read("/proc/self/mountinfo")?))
+    }
+
+    /// Reads the mountinfo of [`Mounts::current`] again, if the kernel says that there is news. Returns whether there was.
     pub(crate) fn refresh(&mut self) -> io::Result<bool> {
         if self.source.as_ref().is_some_and(|source| !has_changed(source)) {
             return Ok(false);
         }
-        let text = fs::read(MOUNTINFO)?;
+        let text = fs::read(mountinfo())?;
         let changed = fingerprint(&text) != self.fingerprint;
         if changed {
             let (source, elsewhere) = (self.source.take(), std::mem::take(&mut self.elsewhere));
@@ -133,7 +145,7 @@ impl Mounts {
         let remote: Vec<&[u8]> = self.points.iter().filter(|point| point.remote).map(|point| &*point.path).collect();
         let reached = move |point: &&MountPoint| !remote.iter().any(|above| is_below(&point.path, above));
         self.points.iter().filter(|point| point.mount.fstype == "nsfs").filter(reached).filter_map(|point| {
-            let number = namespace_number(std::str::from_utf8(&point.root).ok()?)?;
+            let number = namespace_number("net", std::str::from_utf8(&point.root).ok()?)?;
             Some((number, PathBuf::from(OsStr::from_bytes(&point.path))))
         })
     }
@@ -166,6 +178,12 @@ fn ancestors(path: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 /// Whether anything was mounted or unmounted since this was last asked of the same open file (mounts_poll() of
 /// fs/proc_namespace.c).
+/// The mountinfo of the mount namespace that is watched. Kept open, the file polls as POLLPRI when something is mounted or unmounted
+/// (proc_pid_mounts(5)).
+pub fn mountinfo() -> PathBuf {
+    watched_namespace::proc_file("mountinfo")
+}
+
 fn has_changed(mountinfo: &fs::File) -> bool {
     let mut wanted = [PollFd::new(mountinfo.as_fd(), PollFlags::POLLPRI)];
     // What cannot be asked may have changed.
@@ -239,9 +257,9 @@ fn server_of(filesystem: &FileSystem, source: &str, options: &[u8]) -> String {
     address.map(printable).unwrap_or_default()
 }
 
-/// 4026531840 of `net:[4026531840]`.
-pub(crate) fn namespace_number(text: &str) -> Option<u64> {
-    text.strip_prefix("net:[")?.strip_suffix(']')?.parse().ok()
+/// 4026531840 of `net:[4026531840]`, if the kind is `net`.
+pub(crate) fn namespace_number(kind: &str, text: &str) -> Option<u64> {
+    text.strip_prefix(kind)?.strip_prefix(":[")?.strip_suffix(']')?.parse().ok()
 }
 
 fn number(text: &[u8]) -> Option<u32> {

@@ -14,6 +14,7 @@ use crate::{
     spec::Spec,
     specs,
     usage::{self, Usage, Who},
+    watched_namespace,
 };
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/shared.bpf.o"));
@@ -110,7 +111,7 @@ impl Shared {
             // The coarse clocks advance with the tick: their resolution is a jiffy (kernel/time/posix-timers.c).
             tick_ns: u64::try_from(tick.as_nanos()).unwrap_or_default(),
             recorder_mask: per_cpu - 1,
-            mount_namespace: own_mount_namespace(),
+            mount_namespace: watched_namespace::identity().ok().and_then(|id| id.try_into().ok()).unwrap_or_default(),
             ..settings::default()
         };
         let shared = Self { maps, settings };
@@ -380,13 +381,6 @@ pub(crate) fn unpin(folder: &Path) {
         let _ = std::fs::remove_file(folder.join(name));
     }
     let _ = std::fs::remove_dir(folder);
-}
-
-/// The inode number of `/proc/self/ns/mnt`: `mnt:[4026531841]`.
-fn own_mount_namespace() -> u32 {
-    let link = std::fs::read_link("/proc/self/ns/mnt").unwrap_or_default();
-    let text = link.to_string_lossy();
-    text.trim_start_matches("mnt:[").trim_end_matches(']').parse().unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -42,7 +42,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         Err(problem) => return Ok(usage_error(format!("--explain: {problem}"))),
     };
     let file = arguments.file.clone().or_else(config::installed);
-    match config::check(file.as_deref(), &watched::remote_mount_points(&mounts)) {
+    match config::check(file.as_deref(), &watched::never_touched()) {
         Ok(config) => {
             let refused: Vec<_> = config.operations.iter().filter_map(refusal).collect();
             if !refused.is_empty() {

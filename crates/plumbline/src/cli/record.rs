@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use model::text::printable;
 use nix::sys::signalfd::SignalFd;
-use probes::{Filter, mounts::Mounts};
+use probes::Filter;
 
 use super::{EXIT_USAGE, child, permitted, trace, usage_error};
 use crate::{
@@ -59,7 +59,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         return Ok(usage_error("--max-size takes MiB from 0.1 to 1048576"));
     }
     permitted()?;
-    let never_touch = watched::remote_mount_points(&Mounts::current().unwrap_or_default());
+    let never_touch = watched::never_touched();
     if let Err(watched) = watched::check(&arguments.output, &never_touch) {
         return Ok(usage_error(format!("{watched}; record to a local file")));
     }

@@ -3,7 +3,7 @@
 use std::{io::Write, path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::{Context, Result, bail};
-use probes::{Capability, Kernel, ProbeSet, mounts::Mounts};
+use probes::{Capability, Kernel, ProbeSet};
 
 use super::{config_errors, doctor, usage_error};
 use crate::{config, daemon, watched};
@@ -31,6 +31,7 @@ pub fn run(arguments: Arguments, verbose: u8) -> Result<ExitCode> {
              `plumbline check` works without"
         );
     }
+    probes::watched_namespace::check().map_err(anyhow::Error::msg)?;
     daemon::log::start(verbose);
     let config_file = match arguments.config.as_deref().map(std::path::absolute).transpose() {
         Ok(path) => path.or_else(config::installed),
@@ -38,8 +39,7 @@ pub fn run(arguments: Arguments, verbose: u8) -> Result<ExitCode> {
     };
     // The directory it was started in may be on a mount: it must neither keep that busy nor hang with it.
     std::env::set_current_dir("/").context("cannot change to /")?;
-    let mounts = Mounts::current().unwrap_or_default();
-    let config = match config::check(config_file.as_deref(), &watched::remote_mount_points(&mounts)) {
+    let config = match config::check(config_file.as_deref(), &watched::never_touched()) {
         Ok(config) => config,
         Err(errors) => return Ok(config_errors(&errors)),
     };

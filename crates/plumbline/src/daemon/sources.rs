@@ -49,7 +49,7 @@ impl Sources {
     ///
     /// # Errors
     ///
-    /// When no file descriptor is left, or /proc/self/mountinfo cannot be opened.
+    /// When no file descriptor is left, or mountinfo cannot be opened.
     pub fn new(interval: Duration) -> Result<Self> {
         let mut wanted = SigSet::empty();
         for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGUSR1] {
@@ -58,7 +58,7 @@ impl Sources {
         wanted.thread_block().context("cannot block signals")?;
         let signals = SignalFd::with_flags(&wanted, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
         let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC)?;
-        let mountinfo = File::open("/proc/self/mountinfo").context("cannot open /proc/self/mountinfo")?;
+        let mountinfo = File::open(probes::mounts::mountinfo()).context("cannot open mountinfo")?;
         let sources = Self {
             epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
             signals,

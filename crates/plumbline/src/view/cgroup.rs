@@ -11,7 +11,7 @@ use probes::mounts::Mounts;
 
 /// Where cgroup v2 is mounted: `/sys/fs/cgroup`, or `unified` below that where version 1 is in use beside it; and whether it is.
 static HIERARCHY: LazyLock<(String, bool)> = LazyLock::new(|| {
-    let mounts = Mounts::current().unwrap_or_default();
+    let mounts = Mounts::own().unwrap_or_default();
     let of_type = |fstype: &str| mounts.iter().find(|point| point.mount.fstype == fstype);
     let path = of_type("cgroup2").map_or("/sys/fs/cgroup", |point| &point.mount.mountpoint);
     (path.to_owned(), of_type("cgroup").is_some())

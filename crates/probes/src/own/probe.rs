@@ -61,7 +61,7 @@ fn find_in_file(hook: &At<Hook>) -> Result<(), Refusal> {
     let Some(path) = hook.value.path() else { return Ok(()) };
     let refuse = |text: String, fix: String| Err(Refusal { at: (hook.line, hook.column), text, fix });
     let shown = path.display();
-    let mounts = Mounts::current().unwrap_or_default();
+    let mounts = Mounts::own().unwrap_or_default();
     let is_below = |point: &[u8]| path.starts_with(Path::new(&OsString::from_vec(point.to_vec())));
     if mounts.iter().any(|point| point.remote && is_below(&point.path)) {
         let fix = "name a copy on a local file system".to_owned();

@@ -20,7 +20,7 @@ fn all(kept: &[(u64, PathBuf)]) -> HashMap<u64, PathBuf> {
     let processes =
         processes.filter(|entry| entry.file_name().as_encoded_bytes().first().is_some_and(u8::is_ascii_digit));
     for path in std::iter::once(own).chain(processes.map(|entry| entry.path().join("ns/net"))) {
-        let Some(number) = fs::read_link(&path).ok().and_then(|link| namespace_number(link.to_str()?)) else {
+        let Some(number) = fs::read_link(&path).ok().and_then(|link| namespace_number("net", link.to_str()?)) else {
             continue;
         };
         if found.len() < MAX {

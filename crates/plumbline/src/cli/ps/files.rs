@@ -101,7 +101,7 @@ pub struct Files(HashMap<u32, Vec<FileRow>>);
 impl Files {
     /// Of all processes; only those on the mount at `only`, if it is given. The inner error is the command line's.
     pub fn of_all(only: Option<&OsStr>) -> Result<Result<Self, String>> {
-        let mounts = Mounts::current().context("cannot read /proc/self/mountinfo")?;
+        let mounts = Mounts::current().context("cannot read mountinfo")?;
         let device = match device_at(&mounts, only) {
             Err(message) => return Ok(Err(message)),
             Ok(device) => device,

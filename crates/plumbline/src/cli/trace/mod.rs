@@ -25,7 +25,7 @@ use nix::{
         signalfd::{SfdFlags, SignalFd},
     },
 };
-use probes::{Capability, Filter, Options, ProbeSet, State, mounts::Mounts};
+use probes::{Capability, Filter, Options, ProbeSet, State};
 
 use self::{
     idle::Heartbeat,
@@ -161,7 +161,7 @@ fn know_own(arguments: &Arguments) -> Result<(), Vec<String>> {
         return Ok(());
     }
     let Some(file) = arguments.config.clone().or_else(config::installed) else { return Ok(()) };
-    let never_touch = watched::remote_mount_points(&Mounts::current().unwrap_or_default());
+    let never_touch = watched::never_touched();
     let config = config::read(Some(&file), &never_touch);
     let config = config.map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>())?;
     probes::own::enter(&config.operations).map_err(|full| vec![full])
@@ -230,7 +230,7 @@ fn follow(watch: &mut ProbeSet, printer: &mut Printer, stop: &SignalFd, deadline
     use std::os::fd::AsFd;
     let (mut maintained, mut mounts_changed) = (Instant::now(), false);
     // Readable (POLLPRI) whenever something is mounted or unmounted (proc_pid_mounts(5)).
-    let mountinfo = File::open("/proc/self/mountinfo")?;
+    let mountinfo = File::open(probes::mounts::mountinfo())?;
     loop {
         let now = Instant::now();
         if deadline.is_some_and(|deadline| now >= deadline) {

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use probes::filesystems;
+use probes::{filesystems, mounts::mountinfo, watched_namespace};
 
 use super::{ActionInput, heading, procfs};
 use crate::{evidence::output::Output, watched};
@@ -23,14 +23,14 @@ pub fn stats(_: &ActionInput, out: &mut Output) -> Result<()> {
     those_there(&["/proc/fs/cifs/Stats", "/proc/net/rpc/nfs"], out)
 }
 
-/// Every mount that this process can see, with its options.
+/// Every mount of the namespace that is watched, with its options.
 pub fn mounts(_: &ActionInput, out: &mut Output) -> Result<()> {
-    procfs::copy(Path::new("/proc/self/mountinfo"), out)
+    procfs::copy(&mountinfo(), out)
 }
 
 /// The NFS client's counters by mount and operation.
 pub fn mountstats(_: &ActionInput, out: &mut Output) -> Result<()> {
-    procfs::copy(Path::new("/proc/self/mountstats"), out)
+    procfs::copy(&watched_namespace::proc_file("mountstats"), out)
 }
 
 /// The SMB client's own data about its files and sessions.
@@ -43,7 +43,7 @@ pub fn smbinfo(_: &ActionInput, out: &mut Output) -> Result<()> {
     heading(out, "cifs in /proc/self/mountinfo")?;
     let shares = filesystems::all().filter(|known| known.named_by_share);
     let types: Vec<_> = shares.map(|known| format!(" - {} ", known.name)).collect();
-    matching_lines(Path::new("/proc/self/mountinfo"), &types, out)?;
+    matching_lines(&mountinfo(), &types, out)?;
     let session_lines = ["ConnectionId", "Dialect", "TCP status", "Session Status", "SessionId", "Mounts:", "tid:"];
     let debug_data = Path::new("/proc/fs/cifs/DebugData");
     if debug_data.exists() {

@@ -53,7 +53,7 @@ fn by_kernel(files: &Files, scope: &Scope, out: &mut Output) -> Result<()> {
     }
     let mut by_id = HashSet::new();
     if scope.mounts.iter().any(|mount| mount.device.is_none()) {
-        by_id = super::mounts::ids_in_scope(BufReader::new(procfs::open(Path::new("/proc/self/mountinfo"))?), scope);
+        by_id = super::mounts::ids_in_scope(BufReader::new(procfs::open(&probes::mounts::mountinfo())?), scope);
     }
     let devices: HashSet<u64> = scope
         .mounts

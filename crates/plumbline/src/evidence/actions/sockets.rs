@@ -22,7 +22,7 @@ pub fn sockets(task: &ActionInput, out: &mut Output) -> Result<()> {
     // Host names are not resolved, as that may hang for the same reason as the mount. Mountinfo has the resolved
     // addresses.
     let mut servers: Vec<IpAddr> = task.scope.servers.iter().filter_map(|server| mounts::address(server)).collect();
-    let mountinfo = BufReader::new(procfs::open(Path::new("/proc/self/mountinfo"))?);
+    let mountinfo = BufReader::new(procfs::open(&probes::mounts::mountinfo())?);
     servers.extend(mounts::addresses_in_scope(mountinfo, task.scope));
     servers.sort_unstable();
     servers.dedup();
