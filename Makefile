@@ -13,7 +13,7 @@ LDMS_PREFIX ?= /opt/ldms
 LDMS_PLUGIN := target/ldms/libplumbline.so
 LDMS_LIBDIR ?= $(LDMS_PREFIX)/lib/ovis-ldms
 
-.PHONY: help deps build ldms run demo install-proxy install-ldms packages test test-packages test-unit test-faults faults test-native test-vm test-long test-kernels test-ceph test-fuzz check bench install uninstall clean
+.PHONY: help deps build ldms run demo install-proxy install-ldms packages image test test-packages test-unit test-faults faults test-native test-vm test-long test-kernels test-ceph test-fuzz check bench install uninstall clean
 .NOTPARALLEL:
 
 help:                ## this list
@@ -118,6 +118,9 @@ packages: build      ## .deb and .rpm of what is built, in target/packages; VERS
 	@scripts/deps packages
 	@if [ -e $(LDMS_PREFIX)/include/ldms/ldmsd.h ]; then $(MAKE) --no-print-directory ldms; fi
 	@VERSION=$(VERSION) BUILT=$(BUILT) LDMS_PREFIX=$(LDMS_PREFIX) packaging/build target/packages
+
+image: packages      ## the container image localhost/plumbline:VERSION, and target/packages/plumbline-image.tar (root)
+	@packaging/container/build "$$(ls -t target/packages/plumbline_*.deb | head -n 1)" target/packages/plumbline-image.tar
 
 uninstall:           ## what install put there; the configuration and the incidents stay (root)
 	rm -f $(DESTDIR)$(PREFIX)/sbin/plumbline $(DESTDIR)$(UNITDIR)/plumbline.service
