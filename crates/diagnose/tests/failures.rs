@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{MS, judge, operation, smb, syscall};
+use common::{MS, REPEATED, judge, operation, smb, syscall};
 use model::{Alternative, Cause, Code, Event, Layer, MountKey, SendTiming};
 use plumbline_diagnose::{
     Change, Detector, Meanwhile, RuleState, Window,
@@ -94,6 +94,28 @@ fn what_the_server_has_answered_is_its_own_and_what_it_has_not_is_nobodys() {
     let all = judge("error", &[failed(DISK_FULL, 28), failed(DISK_FULL, 28)], &[]);
     assert_eq!((all.layer, all.cause, all.confidence), (Layer::Server, Some(Cause::Refused), 0.95));
     assert_eq!(judge("error", &[failed(DISK_FULL, 28), lost], &[]).layer, Layer::Unknown);
+}
+
+#[test]
+fn a_server_does_not_refuse_what_was_sent_again_for_want_of_a_connection() {
+    let repeated = judge("error", &[failed(REPEATED, EIO), failed(REPEATED, EIO), failed(REPEATED, EIO)], &[]);
+    assert_eq!((repeated.layer, repeated.cause), (Layer::Unknown, None), "{repeated:?}");
+    let most = judge("error", &[failed(DISK_FULL, 28), failed(DISK_FULL, 28), failed(REPEATED, EIO)], &[]);
+    assert_eq!(most.cause, Some(Cause::Refused));
+}
+
+#[test]
+fn calls_are_judged_by_the_requests_that_ended_if_these_took_longer_than_those_in_flight() {
+    let calls: Vec<_> = (1..6).map(|n| syscall("read", f64::from(n) * 1_000.0, 500.0)).collect();
+    let before = (0..20).map(|n| smb("SMB2_READ", 40.0 * f64::from(n), [0.0, 1.0, 0.0]));
+    let ended = (1..6).map(|n| smb("SMB2_READ", f64::from(n) * 1_000.0, [0.0, 499.0, 0.0]));
+    let mut waiting = in_flight(5_000 * MS, 5_400 * MS);
+    waiting.transit = Some(SendTiming { sends: 1, most: MS, ..SendTiming::default() });
+    let around: Vec<_> = before.chain(ended).chain([waiting.clone()]).collect();
+    let judged = judge("latency", &calls, &around);
+    assert_ne!(judged.cause, Some(Cause::Frozen), "{judged:?}");
+    let alone = judge("latency", &calls[4..], &[waiting]);
+    assert_eq!(alone.cause, Some(Cause::Frozen), "{alone:?}");
 }
 
 #[test]

@@ -83,10 +83,16 @@ fn each_fault_is_blamed_on_its_layer_or_on_none() {
         ("the same, and the thread that takes answers has no CPU", starved(late_writes(60.0), 0.7), Client, 0.8),
         ("the same, and it has one for most of the time", starved(late_writes(60.0), 0.2), Server, 0.8),
         (
-            "slow writes, and the thread that takes answers has no CPU",
-            starved(slow_writes(100.0, 10), 0.7),
-            Server,
+            "nothing but slow writes, and the thread that takes answers has no CPU",
+            starved(slow_writes(100.0, 0), 0.7),
+            Client,
             0.8,
+        ),
+        (
+            "slow writes beside fast reads, and the thread that takes answers has no CPU",
+            starved(slow_writes(100.0, 10), 0.7),
+            Unknown,
+            0.0,
         ),
         // 300 ms may be two round trips more.
         ("distant server, or more round trips", distant_and_slow(300.0, 150.0), Unknown, 0.0),

@@ -36,6 +36,9 @@ pub struct Protocol {
     pub file_names: FileNames,
     /// Status codes by which a server asks the client to retry later: the client does so, and the application waits.
     pub later: &'static [u32],
+    /// Status codes by which a server refuses a request only because it was sent before: an answer of that time got
+    /// lost with its connection.
+    pub repeated: &'static [u32],
 }
 
 /// The layer of the I/O path at which a probe sees operations, uppermost first.
@@ -113,6 +116,7 @@ impl Protocol {
         ordinary: &[],
         file_names: FileNames::None,
         later: &[],
+        repeated: &[],
     };
 
     /// The operation called `name`, in any case; with or without the protocol's own prefix (`SMB2_WRITE`, `write`).

@@ -51,12 +51,13 @@ pub(super) fn verdict(scene: &Scene, calls: &[Event], around: &[Event]) -> Verdi
     if !below.is_empty() && under_way >= LITTLE {
         let below: Vec<Event> = below.into_iter().map(|event| (*event).clone()).collect();
         let (waiting, ended): (Vec<_>, Vec<_>) = below.into_iter().partition(|event| event.flags.in_flight);
-        let mut verdict = match waiting.is_empty() {
-            true => of_requests(&ended, around, scene.long_term),
-            false => {
-                let answered: Vec<_> = around.iter().filter(|event| !event.flags.in_flight).cloned().collect();
-                of_stalls(&waiting, &answered, scene.long_term)
-            }
+        let time = |requests: &[Event]| requests.iter().map(|request| request.duration).fold(0, u64::saturating_add);
+        // What has ended says more than what has not returned yet.
+        let mut verdict = if time(&waiting) <= time(&ended) {
+            of_requests(&ended, around, scene.long_term)
+        } else {
+            let answered: Vec<_> = around.iter().filter(|event| !event.flags.in_flight).cloned().collect();
+            of_stalls(&waiting, &answered, scene.long_term)
         };
         let why = format!("{} Judged by the requests to the server that took most of that.", scene.summary());
         verdict.because.insert(0, why);

@@ -25,6 +25,8 @@ pub(super) struct Excess {
     pub deliver: u64,
     /// In none of the phases.
     rest: u64,
+    /// All time between sending and receiving, normal or not.
+    flights: u64,
     operations: u64,
     /// How many of the operations have a normal.
     normal: u64,
@@ -45,6 +47,7 @@ impl Excess {
             add(&mut sum.wire, extra - unread - local);
             add(&mut sum.deliver, phases.deliver.saturating_sub(normal.deliver));
             add(&mut sum.rest, rest(event).saturating_sub(normal.rest));
+            add(&mut sum.flights, phases.wire);
             sum.operations += 1;
             sum.normal += u64::from(normal.is_known());
         }
@@ -64,6 +67,11 @@ impl Excess {
             deliver: share(self.deliver),
             rest: share(self.rest),
         }
+    }
+
+    /// The share of the time between sending and receiving that is beyond normal, 0 to 1.
+    pub fn share_of_flights(&self) -> f64 {
+        (self.local + self.unread + self.wire) as f64 / self.flights.max(1) as f64
     }
 
     /// Whether most of the operations have a normal to be compared with.

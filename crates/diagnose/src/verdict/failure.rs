@@ -28,6 +28,8 @@ const REMEMBERED: u64 = 60 * SECOND;
 const SLOW: u64 = 100 * MS;
 /// The probability that what makes others late keeps an operation from returning, too.
 const SAME_CAUSE: f64 = 0.85;
+/// The candidates when a connection broke, and nothing else is known.
+const LOST_CONNECTION: [Candidate; 2] = [(Cause::Closed, 0.5), (Cause::NoPath, 0.4)];
 /// The candidates when the server answers nothing, and nothing else is known.
 const SILENT: [Candidate; 2] = [(Cause::Frozen, 0.5), (Cause::NoPath, 0.3)];
 
@@ -66,6 +68,14 @@ pub(super) fn of_errors(failed: &[Event], around: &[Event]) -> Verdict {
             all - answered
         ));
         return of(vec![(Cause::Closed, 0.5 * (1.0 - share)), (Cause::Refused, share)], because);
+    }
+    let repeated = weight(failed.iter().filter(|event| event.operation.protocol().repeated.contains(&event.status)));
+    if repeated as f64 >= answered as f64 * MOST {
+        because.push(
+            "The client sent these requests again because their connection broke, and the server does not do them twice. Who broke it is not known."
+                .to_owned(),
+        );
+        return of(LOST_CONNECTION.to_vec(), because);
     }
     because.push(format!("The server itself answered so in {answered} of {all} cases."));
     of(vec![(Cause::Refused, 0.95 * share), (Cause::Closed, 0.5 * (1.0 - share))], because)

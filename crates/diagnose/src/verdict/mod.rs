@@ -63,6 +63,12 @@ const NS_PER_BYTE: f64 = 50.0;
 const PAUSED: f64 = 0.9;
 /// The probability that this host's own load is the cause, if the server serves several times as much as before.
 const BUSY: f64 = 0.85;
+/// The probability that answers were late because the threads that take them had no CPU, if that alone can be half of
+/// the extra time.
+const RECEIVERS: f64 = 0.85;
+/// If fewer than this share of the operations meanwhile were as fast as normal, the threads that take answers took all
+/// late.
+const FEW: f64 = 0.4;
 /// The probability that an undecided wire fault is the network's or the server's; the rest is for causes that are not
 /// considered.
 const SURE_OF_WIRE: f64 = 0.9;
@@ -191,6 +197,12 @@ impl<'a> Judgement<'a> {
             return vec![(Cause::Paused, PAUSED), (self.network_cause(), (1.0 - PAUSED) / 2.0)];
         }
         because.extend(self.split.sentences());
+        if self.receivers_may_be_why() {
+            because.push("The threads that take answers had no CPU for at least half of the extra time.".to_owned());
+            // They take all answers of a connection. If many came in time, the server may be late with the others.
+            let likely = if self.scene.fast_share() < FEW { RECEIVERS } else { HALF };
+            return vec![(Cause::NoCpu, likely), (self.server_cause(), (1.0 - likely) * SURE_OF_WIRE)];
+        }
         let says_since_when = self.scene.judged.iter().any(|event| event.network.min_rtt_us > 0);
         let is_late = deliver >= LATE_DELIVERY && !says_since_when;
         if is_late {
@@ -238,6 +250,11 @@ impl<'a> Judgement<'a> {
                 ]
             }
         }
+    }
+
+    /// Whether the threads that take answers had no CPU for at least half of the extra time.
+    fn receivers_may_be_why(&self) -> bool {
+        self.no_cpu.of_receivers() && self.no_cpu.receivers_part(self.excess.share_of_flights()) >= HALF
     }
 
     /// Whether the mean time on the wire exceeds what a healthy server can take.

@@ -54,6 +54,12 @@ impl NoCpu {
         self.receivers >= STARVED
     }
 
+    /// The part of the extra time, 0 to 1, for which the threads that read answers had no CPU. `extra`: the share of the
+    /// time between sending and receiving that is extra.
+    pub fn receivers_part(self, extra: f64) -> f64 {
+        if extra > 0.0 { (self.receivers / extra).min(1.0) } else { 0.0 }
+    }
+
     /// Whether any of the threads lacked a CPU for long enough to explain the slowness.
     pub fn is_seen(self) -> bool {
         self.receivers.max(self.callers) >= STARVED

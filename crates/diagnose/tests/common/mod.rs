@@ -17,6 +17,9 @@ pub const MS: u64 = 1_000_000;
 /// A status by which the server asks to be asked again later.
 pub const LATER: u32 = 7;
 
+/// A status by which the server refuses what was sent before.
+pub const REPEATED: u32 = 8;
+
 pub static SMB: Protocol = Protocol {
     name: "smb",
     operations: &["", "SMB2_CREATE", "SMB2_CLOSE", "SMB2_READ", "SMB2_WRITE", "SMB2_CHANGE_NOTIFY"],
@@ -24,6 +27,7 @@ pub static SMB: Protocol = Protocol {
     level: Level::Request,
     direction: |name| (name == "SMB2_WRITE").then_some(Direction::Written),
     later: &[LATER],
+    repeated: &[REPEATED],
     ..Protocol::BY_ERRNO
 };
 

@@ -172,6 +172,7 @@ pub static PROTOCOL: Protocol = Protocol {
     status_errno: status::errno,
     ordinary: status::ORDINARY,
     later: status::LATER,
+    repeated: status::REPEATED,
     file_names: FileNames::Last,
     ..Protocol::BY_ERRNO
 };

@@ -39,6 +39,9 @@ pub fn errno(status: u32) -> u32 {
 /// The server asks to be asked again later (RFC 8881 15.1.1.3 and 15.1.9.2, RFC 1813 2.6).
 pub const LATER: &[u32] = &[10008, VERSION_3 | 10008, 10013]; // NFS4ERR_DELAY, NFS3ERR_JUKEBOX, NFS4ERR_GRACE
 
+/// The server has done the request and kept no copy of its answer (RFC 8881 15.1.10.6): NFS4ERR_RETRY_UNCACHED_REP.
+pub const REPEATED: &[u32] = &[10068];
+
 /// What is not there, or there already, or not empty; a lock that somebody else holds; and answers that put the client off.
 pub const ORDINARY: &[Code] = &[
     Code::Status(2),                 // NFS4ERR_NOENT
