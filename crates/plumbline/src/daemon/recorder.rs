@@ -12,10 +12,11 @@ use crate::{
 
 /// The header of a recording; the recorder fills in the remaining fields.
 pub fn recording_header(config: &Config, command: Vec<String>) -> Header {
-    let Host { name, kernel, plumbline, .. } = this_host();
+    let Host { name, kernel, plumbline, addresses } = this_host();
     let now: Nanos = super::nanos(probes::monotonic());
     Header {
         plumbline,
+        addresses,
         host: name,
         kernel,
         started: Clock::now().iso(now),

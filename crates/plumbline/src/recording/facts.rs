@@ -19,6 +19,9 @@ pub struct Header {
     pub host: String,
     /// The kernel's release.
     pub kernel: String,
+    /// The host's addresses, as in `incident.json`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<String>,
     /// When it began, RFC 3339.
     pub started: String,
     /// The same in all segments of one run of a recorder, and in no others.

@@ -310,7 +310,7 @@ impl EventSource for RecordedSource {
             name: self.header.host.clone(),
             kernel: self.header.kernel.clone(),
             plumbline: env!("CARGO_PKG_VERSION").to_owned(),
-            addresses: Vec::new(),
+            addresses: self.header.addresses.clone(),
         }
     }
 }
