@@ -1,7 +1,7 @@
 //! What is mounted where, from mountinfo and the kernel side's names only: no mount is ever touched.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{HashMap, HashSet, VecDeque},
     ffi::OsStr,
     fs,
     hash::{DefaultHasher, Hash, Hasher},
@@ -66,7 +66,12 @@ pub struct Mounts {
     source: Option<Rc<fs::File>>,
     /// Devices of remote mounts of other namespaces.
     elsewhere: Vec<MountKey>,
+    /// Remote mounts that are no longer there, the one that went last at the end; [`GONE`] at most.
+    gone: VecDeque<(MountKey, Mount)>,
 }
+
+/// How many mounts that are no longer there are known by name: those of incidents that are not over yet.
+const GONE: usize = 64;
 
 impl Mounts {
     /// Those of the mount namespace that is watched ([`watched_namespace`]).
@@ -96,10 +101,27 @@ impl Mounts {
         let text = fs::read(mountinfo())?;
         let changed = fingerprint(&text) != self.fingerprint;
         if changed {
-            let (source, elsewhere) = (self.source.take(), std::mem::take(&mut self.elsewhere));
-            *self = Self { source, elsewhere, ..Self::parse(&text) };
+            let before = std::mem::take(self);
+            *self = Self { source: before.source.clone(), elsewhere: before.elsewhere.clone(), ..Self::parse(&text) };
+            self.remember(before);
         }
         Ok(changed)
+    }
+
+    /// Takes over what was known of mounts that are no longer there.
+    fn remember(&mut self, before: Self) {
+        let went = before.by_key.iter().filter_map(|(key, index)| Some((*key, before.points.get(*index)?)));
+        let went = went.filter(|(key, point)| point.remote && !self.by_key.contains_key(key));
+        let went: Vec<_> = went.map(|(key, point)| (key, point.mount.clone())).collect();
+        self.gone = before.gone;
+        self.gone.extend(went);
+        self.gone.retain(|(key, _)| !self.by_key.contains_key(key));
+        self.gone.drain(..self.gone.len().saturating_sub(GONE));
+    }
+
+    /// The mount that a key meant, if it is no longer there.
+    pub(crate) fn gone(&self, key: MountKey) -> Option<&Mount> {
+        self.gone.iter().rev().find(|(gone, _)| *gone == key).map(|(_, mount)| mount)
     }
 
     /// Takes note of the devices of remote mounts of other namespaces. Returns whether they are others than before.
@@ -176,14 +198,14 @@ fn ancestors(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::once(path).chain(above.filter(move |above| above.len() < path.len()))
 }
 
-/// Whether anything was mounted or unmounted since this was last asked of the same open file (mounts_poll() of
-/// fs/proc_namespace.c).
 /// The mountinfo of the mount namespace that is watched. Kept open, the file polls as POLLPRI when something is mounted or unmounted
 /// (proc_pid_mounts(5)).
 pub fn mountinfo() -> PathBuf {
     watched_namespace::proc_file("mountinfo")
 }
 
+/// Whether anything was mounted or unmounted since this was last asked of the same open file (mounts_poll() of
+/// fs/proc_namespace.c).
 fn has_changed(mountinfo: &fs::File) -> bool {
     let mut wanted = [PollFd::new(mountinfo.as_fd(), PollFlags::POLLPRI)];
     // What cannot be asked may have changed.
@@ -361,6 +383,28 @@ garbage
         assert_eq!(mounts.cgroup2(), Some("/sys/fs/cgroup/unified".into()));
         let namespaces: Vec<_> = mounts.network_namespaces().collect();
         assert_eq!(namespaces, [(4_026_532_177, "/run/netns/a".into())]);
+    }
+
+    #[test]
+    fn a_remote_mount_that_is_gone_is_known_by_name_until_its_key_means_another() {
+        let mut mounts = Mounts::parse(b"\n");
+        mounts.remember(Mounts::parse(LINES));
+        let name =
+            |mounts: &Mounts, minor| mounts.gone(MountKey::device(0, minor)).map(|mount| mount.mountpoint.clone());
+        assert_eq!(name(&mounts, 50).as_deref(), Some("/mnt/n"));
+        assert_eq!(name(&mounts, 51), None, "a local one");
+        assert_eq!(mounts.get(MountKey::device(0, 50)), None);
+        let mut another = Mounts::parse(b"70 28 0:50 / /mnt/z rw - nfs4 srv:/other rw\n");
+        another.remember(mounts);
+        assert_eq!((name(&another, 50), name(&another, 52).as_deref()), (None, Some("/mnt/f")));
+        let mut many = another;
+        for minor in 0..200_u32 {
+            let line = format!("70 28 1:{minor} / /mnt/{minor} rw - nfs4 srv:/{minor} rw\n");
+            let mut next = Mounts::parse(line.as_bytes());
+            next.remember(many);
+            many = next;
+        }
+        assert_eq!((many.gone.len(), name(&many, 52)), (GONE, None));
     }
 
     #[test]

@@ -360,13 +360,11 @@ impl ProbeSet {
         &self.mounts
     }
 
-    /// What a key means: a mount of this namespace, else of another (named as the processes there see it), else what the
-    /// kernel side knows of it.
+    /// What a key means: a mount of this namespace, else of another (named as the processes there see it), else one that
+    /// is no longer there, else what the kernel side knows of it.
     pub fn mount(&self, key: MountKey) -> Mount {
-        match self.mount_point(key) {
-            Some(point) => point.mount,
-            None => self.shared.name_of(key).unwrap_or_default(),
-        }
+        let known = self.mount_point(key).map(|point| point.mount).or_else(|| self.mounts.gone(key).cloned());
+        known.unwrap_or_else(|| self.shared.name_of(key).unwrap_or_default())
     }
 
     /// The mount that a key means, in this namespace or, if an event has led there, in another.
