@@ -1,5 +1,6 @@
 # shellcheck shell=bash
-# How the tests of tests/native and tests/ceph tell what they show: a line for each thing, as tests/run reads them.
+# How the tests of tests/native, tests/ceph and tests/packages tell what they show: a line for each thing, as tests/run reads them; and how their
+# scratch directory goes.
 
 # skip_all WHY: for a test that cannot run here at all
 skip_all() { echo "ok - ${0##*/} # SKIP $*"; exit 0; }
@@ -17,4 +18,13 @@ check() {
   local what=$1 said
   shift
   if said=$("$@" 2>&1); then ok "$what"; else not_ok "$what" "failed: $*" "$said"; fi
+}
+# remove_scratch FOLDER: all that is mounted below goes first
+remove_scratch() {
+  local at
+  findmnt -rno TARGET | tac | while IFS= read -r at; do
+    at=$(printf %b "$at")
+    case $at in "$1"/*) umount -l "$at" ;; esac
+  done
+  rm -rf --one-file-system "$1"
 }

@@ -34,12 +34,7 @@ clean() {
   # A daemon that does not end would keep the test from ending, too.
   for pid in "${started[@]}"; do timeout 5 tail --pid="$pid" -f /dev/null || kill -KILL "$pid" 2> /dev/null; done
   wait 2> /dev/null
-  # All that is mounted below goes before the scratch directory does.
-  findmnt -rno TARGET | tac | while IFS= read -r at; do
-    at=$(printf %b "$at")
-    case $at in "$work"/*) umount -l "$at" ;; esac
-  done
-  rm -rf --one-file-system "$work"
+  remove_scratch "$work"
 }
 trap clean EXIT
 trap 'exit 130' INT

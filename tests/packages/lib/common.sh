@@ -16,12 +16,7 @@ done
 [ -n "${OWN_NAMESPACE:-}" ] || OWN_NAMESPACE=1 exec unshare --mount --propagation private -- "$0" "$@"
 
 work=$(mktemp -d /tmp/plumbline-packages-test-XXXXXX)
-clean() {
-  findmnt -rno TARGET | tac | while IFS= read -r at; do
-    case $at in "$work"/*) umount -l "$at" ;; esac
-  done
-  rm -rf --one-file-system "$work"
-}
+clean() { remove_scratch "$work"; }
 trap clean EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM

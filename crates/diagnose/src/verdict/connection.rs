@@ -168,7 +168,10 @@ fn silence(seen: &Happenings<'_>, around: &[Event]) -> Blame {
     let sacked = seen.of_kind("TCP_NO_ANSWER").map(|event| event.network.sacked).max().unwrap_or(0);
     if sacked > 0 {
         let because = vec![
-            format!("{sent}; but {} sent after it: the server's host is there.", arrived(sacked)),
+            format!(
+                "{sent}; but {} acknowledged that had been sent after it: the server's host is there.",
+                were(sacked.into(), "segment")
+            ),
             "The path loses the same segment each time. If only large segments get lost, some hop has a smaller MTU than this host, and does not say so: \
              `ping -M do -s 1472 SERVER` shows it.".to_owned(),
         ];
@@ -281,7 +284,6 @@ fn retransmissions(seen: &Happenings<'_>, around: &[Event]) -> Option<Blame> {
         .filter(|event| event.operation.level() != Level::Connection && !event.flags.unanswered)
         .filter(|event| event.end() >= from && event.end() <= to.saturating_add(SECOND))
         .count();
-    let were = |count: u64, noun| format!("{} {}", counted(count, noun), if count == 1 { "was" } else { "were" });
     let mut because = vec![format!("{} sent again.", were(sent_again, "TCP segment"))];
     if answered == 0 {
         because.push(
@@ -344,10 +346,9 @@ fn unexplained(seen: &Happenings<'_>) -> Blame {
     (candidates, because)
 }
 
-/// Says how many later segments the server has.
-fn arrived(segments: u16) -> String {
-    let were = if segments == 1 { "was" } else { "were" };
-    format!("{} {were} acknowledged that had been", counted(segments.into(), "segment"))
+/// `1 segment was`, `2 segments were`
+fn were(count: u64, noun: &str) -> String {
+    format!("{} {}", counted(count, noun), if count == 1 { "was" } else { "were" })
 }
 
 /// How many times in a row it has happened, this event included; 0: not known.
