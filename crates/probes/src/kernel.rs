@@ -5,9 +5,13 @@ use std::{
     collections::{HashMap, HashSet},
     fs,
     path::Path,
+    sync::OnceLock,
 };
 
-use libbpf_rs::btf::{Btf, TypeId, types::Func};
+use libbpf_rs::btf::{
+    Btf, TypeId,
+    types::{Func, Struct},
+};
 use nix::sys::utsname::uname;
 
 /// The facts that decide which probes can run. Gathered once; cheap.
@@ -98,6 +102,18 @@ pub enum Module {
 /// Whether a module has types of its own: it is loaded, and no part of the kernel proper.
 pub(crate) fn has_types(module: &str) -> bool {
     Path::new("/sys/kernel/btf").join(module).exists()
+}
+
+/// Whether each program on a module's function holds the module: since commit 31bf1dbccfb0. Before, each function that has
+/// programs does, by its trampoline. The kernel's types say which it is, backports included.
+pub(crate) fn programs_hold_modules() -> bool {
+    static ANSWER: OnceLock<bool> = OnceLock::new();
+    let has_module = || {
+        let btf = Btf::from_vmlinux().ok()?;
+        let aux = btf.type_by_name::<Struct<'_>>("bpf_prog_aux")?;
+        Some(aux.iter().any(|member| member.name.is_some_and(|name| name == "mod")))
+    };
+    *ANSWER.get_or_init(|| has_module().unwrap_or(true))
 }
 
 /// How many users a loaded module has, `None` if it is not loaded or built in.

@@ -15,11 +15,11 @@ use super::{
     nanos_now,
 };
 use crate::{
-    kernel::{PERMISSION, functions_of_kernel, has_types, may_load, module_identity, module_users},
+    kernel::{PERMISSION, functions_of_kernel, has_types, may_load, module_identity, programs_hold_modules},
     libraries::{self, Libraries},
     probe::Probe,
     shared::Shared,
-    spec::{Hook, Rung, Spec},
+    spec::{Hook, Module, Rung, Spec},
 };
 
 /// How long a failure to attach stands.
@@ -43,7 +43,7 @@ pub(super) struct Attached {
     /// What hooks would have seen that this kernel has no function for.
     pub unseen: Vec<&'static str>,
     pub since: Nanos,
-    /// Users of the module that are us.
+    /// References that its programs hold on the module.
     pub own_users: u64,
     pub idle_since: Option<Duration>,
     /// Which loading of the module it is attached to.
@@ -51,28 +51,16 @@ pub(super) struct Attached {
 }
 
 /// Attaches probes on as many threads as there are processors: reading the kernel's types and the verifier take most of the time.
-/// Those that hook the same module are attached one after the other, since each counts how often it uses the module.
 pub(super) fn attach_side_by_side(wanted: Vec<&mut AtWork>, shared: &Shared, now: Duration) {
-    let module = |probe: &AtWork| probe.spec.module.as_ref().map(|module| module.name);
-    let mut groups: Vec<Vec<&mut AtWork>> = Vec::new();
-    for probe in wanted {
-        let same = |group: &&mut Vec<&mut AtWork>| {
-            module(probe).is_some() && group.first().is_some_and(|other| module(other) == module(probe))
-        };
-        match groups.iter_mut().find(same) {
-            Some(group) => group.push(probe),
-            None => groups.push(vec![probe]),
-        }
-    }
-    let workers = std::thread::available_parallelism().map_or(1, usize::from).min(groups.len());
+    let workers = std::thread::available_parallelism().map_or(1, usize::from).min(wanted.len());
     if workers <= 1 {
-        return groups.into_iter().flatten().for_each(|probe| try_to_attach(probe, shared, now));
+        return wanted.into_iter().for_each(|probe| try_to_attach(probe, shared, now));
     }
-    let left = Mutex::new(groups.into_iter());
+    let left = Mutex::new(wanted.into_iter());
     let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();
     let work = || {
-        while let Some(group) = next() {
-            group.into_iter().for_each(|probe| try_to_attach(probe, shared, now));
+        while let Some(probe) = next() {
+            try_to_attach(probe, shared, now);
         }
     };
     std::thread::scope(|scope| {
@@ -98,9 +86,30 @@ fn try_to_attach(probe: &mut AtWork, shared: &Shared, now: Duration) {
     }
 }
 
+/// How many references on a module the kernel has taken for an object's programs. The number is not measured by reading the module's
+/// `refcnt` before and after: a mount that comes about meanwhile takes references and returns some.
+fn references(object: &Object, module: &Module) -> u64 {
+    // A part of the kernel proper has no references.
+    if module.hooks != Some(module.name) || !has_types(module.name) {
+        return 0;
+    }
+    let (mut functions, mut on_functions, mut on_tracepoints) = (HashSet::new(), 0, 0);
+    for program in object.progs().filter(|program| program.autoload()) {
+        match program.section().to_string_lossy().split_once('/') {
+            Some(("fentry" | "fexit", function)) => {
+                functions.insert(function.to_owned());
+                on_functions += 1;
+            }
+            Some(("tp_btf", _)) => on_tracepoints += 1,
+            _ => {}
+        }
+    }
+    // A link to a tracepoint holds the tracepoint's module (bpf_get_raw_tracepoint).
+    on_tracepoints + if programs_hold_modules() { on_functions } else { functions.len() as u64 }
+}
+
 /// Climbs down the ladder until something attaches. The error says what each rung failed with.
 fn attach(spec: &'static Spec, probe: &mut dyn Probe, shared: &Shared) -> Result<Attached, String> {
-    let users_before = spec.module.as_ref().and_then(|module| module_users(module.name)).unwrap_or(0);
     let (functions, mut unseen) = choose(spec.hooks)?;
     let mut failures = Vec::new();
     // For trying a lower rung where a better one works: PLUMBLINE_VIA=kprobe.
@@ -114,8 +123,8 @@ fn attach(spec: &'static Spec, probe: &mut dyn Probe, shared: &Shared) -> Result
             match attach_rung((spec, probe), shared, rung, optional, &functions) {
                 Ok(Hooked { object, links, in_flight, forgets_ended, libraries }) => {
                     unseen.extend(probe.unseen(rung));
-                    let users = spec.module.as_ref().and_then(|module| module_users(module.name)).unwrap_or(0);
-                    let own_users = users.saturating_sub(users_before);
+                    let own_users = spec.module.as_ref().map_or(0, |module| references(&object, module));
+                    tracing::debug!(probe = spec.name, own_users, "its programs hold the module");
                     return Ok(Attached {
                         _links: links,
                         in_flight,

@@ -29,6 +29,8 @@ const ABANDONED: Duration = Duration::from_secs(24 * 3600);
 const UNUSED: Duration = Duration::from_secs(60);
 /// How long a module must be without users before its hooks are given back, so that it can be unloaded.
 const IDLE_BEFORE_DETACH: Duration = Duration::from_secs(5);
+/// How long after that its users say nothing: the kernel returns a program's references some time after the program is detached.
+const REFERENCES_RETURNED: Duration = Duration::from_secs(1);
 
 impl ProbeSet {
     /// Looks after what changes by itself: mounts, modules that come and go, entries that never finish. Call it when
@@ -164,6 +166,7 @@ impl ProbeSet {
                 attached.idle_since = None;
             } else if now.saturating_sub(*attached.idle_since.get_or_insert(now)) >= IDLE_BEFORE_DETACH {
                 probe.detach();
+                probe.retry_at = now + REFERENCES_RETURNED;
             }
         }
     }
