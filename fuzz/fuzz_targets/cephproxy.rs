@@ -3,14 +3,14 @@
 #![no_main]
 
 use cephfs_proxy::wire::{
-    Attributes, Created, Entries, Entry, Found, Opened, Reader, Request, Statvfs, Statx, Wire, Writer, Xattr, decode,
-    hello,
+    Attributes, Created, DirectoryEntry, Entries, FoundInode, OpenDirectory, Request, Statvfs, Statx, Wire, WireReader,
+    WireWriter, Xattr, decode, hello,
 };
 
 fn same<'a, T: Wire<'a>>(bytes: &'a [u8]) {
     if let Ok(value) = decode::<T>(bytes) {
         let mut room = vec![0; bytes.len()];
-        let mut writer = Writer::new(&mut room);
+        let mut writer = WireWriter::new(&mut room);
         assert!(value.put(&mut writer).is_ok());
         assert_eq!(writer.written(), bytes);
     }
@@ -23,16 +23,16 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     }
     same::<hello::Hello>(bytes);
     same::<hello::Welcome>(bytes);
-    same::<Found>(bytes);
+    same::<FoundInode>(bytes);
     same::<Created>(bytes);
     same::<Attributes>(bytes);
-    same::<Opened>(bytes);
+    same::<OpenDirectory>(bytes);
     same::<Entries>(bytes);
     same::<Xattr>(bytes);
     same::<Statx>(bytes);
     same::<Statvfs>(bytes);
-    let mut listing = Reader::new(bytes);
-    while let Ok(entry) = Entry::take(&mut listing) {
+    let mut listing = WireReader::new(bytes);
+    while let Ok(entry) = DirectoryEntry::take(&mut listing) {
         if listing.bytes(entry.length.into()).is_err() {
             break;
         }

@@ -3,10 +3,10 @@
 #![no_main]
 
 use diagnose::rule::Rule;
-use plumbline::config::{Config, Known};
+use plumbline::config::{Config, KnownNames};
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
-    match Config::parse(text, "fuzzed.yaml", &Known::to_this_program()) {
+    match Config::parse(text, "fuzzed.yaml", &KnownNames::to_this_program()) {
         Ok(config) => {
             assert!(config.output_dir.is_absolute());
             assert!(!config.probes.is_empty() && !config.watch_interval.is_zero());

@@ -6,17 +6,17 @@ use std::sync::Arc;
 use cephfs_proxy::wire::{Close, Errno, Handle, LookupRoot, LookupVino, Lseek, Open, Opendir, Releasedir, Seekdir};
 
 use crate::{
-    cache::Batch,
+    cache::EntryBatch,
     fork,
     link::CallError,
-    session::Target,
+    session::RequestTarget,
     tables::{Identity, Origin, Pointer},
 };
 
 /// Flags that have had their effect when the file was first opened.
 const ONCE: i32 = libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC;
 
-impl Target {
+impl RequestTarget {
     /// Refuses an object of another mount, and one of the parent's from before a fork.
     fn own(&self, mount: u64, link: u64, parents: u64) -> Result<(), Errno> {
         match mount == self.local {
@@ -106,7 +106,7 @@ impl Target {
     }
 
     /// The daemon's handle of a directory that is being read. The caller has locked `batch`.
-    pub fn dir(&self, dir: Pointer, batch: &Batch) -> Result<Handle, CallError> {
+    pub fn dir(&self, dir: Pointer, batch: &EntryBatch) -> Result<Handle, CallError> {
         let number = dir as u64;
         let (origin, identity) = {
             let mut tables = fork::tables();

@@ -9,14 +9,14 @@ use crate::{
     fork,
     link::{CallError, DaemonLink},
     reconnect,
-    tables::{Identity, Inode, Mount, Origin, Pointer, Step},
+    tables::{Identity, Inode, MountObject, MountStep, Origin, Pointer},
 };
 
 /// The most identities that are registered with the daemon.
 const MOST_IDENTITIES: usize = 4096;
 
 /// A mount as the target of requests.
-pub struct Target {
+pub struct RequestTarget {
     /// The caller's number of the mount.
     pub local: u64,
     /// The connection.
@@ -26,12 +26,12 @@ pub struct Target {
 }
 
 /// Finds a mount. One from before a fork, or of a daemon that is gone, is prepared again at the current daemon.
-pub fn target(mount: Pointer) -> Result<Target, CallError> {
+pub fn target(mount: Pointer) -> Result<RequestTarget, CallError> {
     let local = mount as u64;
     let mut tables = fork::tables();
     let found = tables.mounts.get(local)?;
     if !found.link.is_dead() {
-        return Ok(Target { local, link: found.link.clone(), mount: found.remote });
+        return Ok(RequestTarget { local, link: found.link.clone(), mount: found.remote });
     }
     let (id, steps) = (found.id.clone(), found.steps.clone());
     drop(tables);
@@ -39,15 +39,15 @@ pub fn target(mount: Pointer) -> Result<Target, CallError> {
 }
 
 /// Finds a mount; `None` if its daemon is gone, to which nothing needs to be released.
-pub fn target_if_there(mount: Pointer) -> Result<Option<Target>, Errno> {
+pub fn target_if_there(mount: Pointer) -> Result<Option<RequestTarget>, Errno> {
     let local = mount as u64;
     let mut tables = fork::tables();
     let found = tables.mounts.get(local)?;
     let there = !found.link.is_dead();
-    Ok(there.then(|| Target { local, link: found.link.clone(), mount: found.remote }))
+    Ok(there.then(|| RequestTarget { local, link: found.link.clone(), mount: found.remote }))
 }
 
-fn revive(local: u64, id: Option<CString>, steps: &[Step]) -> Result<Target, CallError> {
+fn revive(local: u64, id: Option<CString>, steps: &[MountStep]) -> Result<RequestTarget, CallError> {
     let link = reconnect::link_again()?;
     let mount = link.call(&wire::Create { id: id.as_deref() })?;
     let result = steps.iter().try_for_each(|step| take_step(&link, mount, step).map(drop));
@@ -56,10 +56,10 @@ fn revive(local: u64, id: Option<CString>, steps: &[Step]) -> Result<Target, Cal
         match (result, tables.mounts.get(local)) {
             (Ok(()), Ok(found)) if found.link.is_dead() => {
                 (found.link, found.remote) = (link.clone(), mount);
-                return Ok(Target { local, link: link.clone(), mount });
+                return Ok(RequestTarget { local, link: link.clone(), mount });
             }
             // Another thread was faster.
-            (Ok(()), Ok(found)) => Ok(Target { local, link: found.link.clone(), mount: found.remote }),
+            (Ok(()), Ok(found)) => Ok(RequestTarget { local, link: found.link.clone(), mount: found.remote }),
             (Err(error), _) => Err(error),
             (_, Err(errno)) => Err(errno.into()),
         }
@@ -70,20 +70,20 @@ fn revive(local: u64, id: Option<CString>, steps: &[Step]) -> Result<Target, Cal
 }
 
 /// Makes one step of a mount's preparation. Returns the new working directory, if the step changes it.
-pub fn take_step(link: &DaemonLink, mount: Handle, step: &Step) -> Result<Option<CString>, CallError> {
+pub fn take_step(link: &DaemonLink, mount: Handle, step: &MountStep) -> Result<Option<CString>, CallError> {
     match step {
-        Step::Read(None) => link.call(&wire::ConfReadFile { mount, contents: false })?,
-        Step::Read(Some(contents)) => {
+        MountStep::Read(None) => link.call(&wire::ConfReadFile { mount, contents: false })?,
+        MountStep::Read(Some(contents)) => {
             let claim = link.claim()?;
             // SAFETY: pointer and length are those of a slice.
             unsafe { claim.give(contents.as_ptr(), contents.len()) };
             claim.call(&wire::ConfReadFile { mount, contents: true }, contents.len())?.1
         }
-        Step::Set(option, value) => link.call(&wire::ConfSet { mount, option, value })?,
-        Step::Init => link.call(&wire::Init { mount })?,
-        Step::Select(name) => link.call(&wire::SelectFilesystem { mount, name })?,
-        Step::Mount(root) => link.call(&wire::Mount { mount, root: root.as_deref() })?,
-        Step::Chdir(path) => {
+        MountStep::Set(option, value) => link.call(&wire::ConfSet { mount, option, value })?,
+        MountStep::Init => link.call(&wire::Init { mount })?,
+        MountStep::Select(name) => link.call(&wire::SelectFilesystem { mount, name })?,
+        MountStep::Mount(root) => link.call(&wire::Mount { mount, root: root.as_deref() })?,
+        MountStep::Chdir(path) => {
             let claim = link.claim()?;
             let (length, ()) = claim.call(&Chdir { mount, path }, 0)?;
             let directory = CString::from_vec_with_nul(claim.copy(length as usize)).map_err(|_| Errno::PROTO)?;
@@ -94,20 +94,20 @@ pub fn take_step(link: &DaemonLink, mount: Handle, step: &Step) -> Result<Option
 }
 
 /// Makes a step of a mount's preparation, and records it.
-pub fn prepare(mount: Pointer, step: Step) -> Result<(), CallError> {
+pub fn prepare(mount: Pointer, step: MountStep) -> Result<(), CallError> {
     let target = target(mount)?;
     let directory = take_step(&target.link, target.mount, &step)?;
     let mut tables = fork::tables();
-    let Mount { steps, directory: here, .. } = tables.mounts.get(target.local)?;
+    let MountObject { steps, directory: here, .. } = tables.mounts.get(target.local)?;
     if let Some(directory) = directory {
-        steps.retain(|step| !matches!(step, Step::Chdir(_)));
+        steps.retain(|step| !matches!(step, MountStep::Chdir(_)));
         *here = directory;
     }
     steps.push(step);
     Ok(())
 }
 
-impl Target {
+impl RequestTarget {
     /// The daemon's handle of an identity.
     pub fn perms(&self, perms: Pointer) -> Result<Handle, CallError> {
         self.register(&identity(perms)?)

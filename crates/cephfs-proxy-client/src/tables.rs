@@ -10,7 +10,7 @@ use std::{
 use cephfs_proxy::wire::{Errno, Handle, Statx};
 
 use crate::{
-    cache::{Attributes, Batch, Hint, Idle, Kept, List, Names, Xattrs},
+    cache::{CachedAnswer, CachedAttributes, DirectoryNames, EntryBatch, Hint, Idle, List, Xattrs},
     link::DaemonLink,
     reconnect::Outage,
     session::DEFAULT_PERMS,
@@ -49,7 +49,7 @@ impl From<&Statx> for Origin {
 
 /// A step of a mount's preparation. It is kept to be repeated at another daemon, or in a forked child.
 #[derive(Clone)]
-pub enum Step {
+pub enum MountStep {
     /// `ceph_conf_read_file`.
     Read(Option<Vec<u8>>),
     /// `ceph_conf_set`.
@@ -65,7 +65,7 @@ pub enum Step {
 }
 
 /// `struct ceph_mount_info`.
-pub struct Mount {
+pub struct MountObject {
     /// The connection on which it was prepared.
     pub link: Arc<DaemonLink>,
     /// The handle on that connection.
@@ -73,7 +73,7 @@ pub struct Mount {
     /// The argument of `ceph_create`.
     pub id: Option<CString>,
     /// The steps of its preparation since then.
-    pub steps: Vec<Step>,
+    pub steps: Vec<MountStep>,
     /// The working directory, to which `ceph_getcwd` returns a pointer.
     pub directory: CString,
     /// The number of the root's inode, once it was needed.
@@ -97,15 +97,15 @@ pub struct Inode {
     /// Whether the library itself holds it for good.
     pub pinned: bool,
     /// The cached attributes.
-    pub attributes: Option<Kept<Attributes>>,
+    pub attributes: Option<CachedAnswer<CachedAttributes>>,
     /// The cached extended attributes.
     pub xattrs: Xattrs,
     /// The cached list of names of a directory.
-    pub list: Option<Kept<List>>,
+    pub list: Option<CachedAnswer<List>>,
     /// The names of the directory when it was last read.
     pub hint: Hint,
     /// The cached names of a directory.
-    pub names: Names,
+    pub names: DirectoryNames,
     /// The count at which it became idle, that is, only the library has it; 0: not idle.
     pub idle: u64,
     /// Whether it is in the queue of idle inodes.
@@ -127,7 +127,7 @@ impl Inode {
             xattrs: Xattrs::default(),
             list: None,
             hint: Hint::default(),
-            names: Names::default(),
+            names: DirectoryNames::default(),
             idle: 0,
             queued: false,
         }
@@ -140,13 +140,14 @@ impl Inode {
 
     /// Drops all copies, since the inode moves to another connection.
     pub fn forget_copies(&mut self) {
-        (self.attributes, self.xattrs, self.list, self.names) = (None, Xattrs::default(), None, Names::default());
+        (self.attributes, self.xattrs, self.list, self.names) =
+            (None, Xattrs::default(), None, DirectoryNames::default());
         (self.hint, self.idle, self.queued) = (Hint::default(), 0, false);
     }
 }
 
 /// `Fh`.
-pub struct File {
+pub struct FileObject {
     /// The caller's number of its mount.
     pub mount: u64,
     /// The connection on which `remote` is valid.
@@ -165,7 +166,7 @@ pub struct File {
     pub writes: Writes,
 }
 
-impl File {
+impl FileObject {
     /// The handle, if it is valid on this connection; an error if writes may be lost.
     pub fn at(&self, link: u64) -> Result<Option<Handle>, Errno> {
         if self.writes.lost() { Err(Errno::IO) } else { Ok((self.link == link).then_some(self.remote)) }
@@ -185,12 +186,12 @@ pub struct Dir {
     /// The identity with which it was opened.
     pub identity: Arc<Identity>,
     /// Entries that have arrived and were not read yet.
-    pub batch: Arc<Mutex<Batch>>,
+    pub batch: Arc<Mutex<EntryBatch>>,
 }
 
 /// Objects of one kind, by number. A number contains its kind and a generation, so it is not taken for another kind's,
 /// nor for an earlier object in the same place.
-pub struct Table<T> {
+pub struct HandleTable<T> {
     kind: u8,
     places: Vec<(u32, Option<T>)>,
     free: Vec<u32>,
@@ -198,9 +199,9 @@ pub struct Table<T> {
 
 const GENERATIONS: u32 = 1 << 23;
 
-impl<T> Table<T> {
-    const fn new(kind: u8) -> Table<T> {
-        Table { kind, places: Vec::new(), free: Vec::new() }
+impl<T> HandleTable<T> {
+    const fn new(kind: u8) -> HandleTable<T> {
+        HandleTable { kind, places: Vec::new(), free: Vec::new() }
     }
 
     /// Adds an object and returns its number.
@@ -276,11 +277,11 @@ pub struct Tables {
     pub parents: u64,
     /// The outage, while there is no daemon.
     pub outage: Option<Outage>,
-    pub mounts: Table<Mount>,
-    pub inodes: Table<Inode>,
-    pub files: Table<File>,
-    pub dirs: Table<Dir>,
-    pub perms: Table<Arc<Identity>>,
+    pub mounts: HandleTable<MountObject>,
+    pub inodes: HandleTable<Inode>,
+    pub files: HandleTable<FileObject>,
+    pub dirs: HandleTable<Dir>,
+    pub perms: HandleTable<Arc<Identity>>,
     /// The numbers of inodes, by mount, connection and the daemon's handle.
     pub known: HashMap<(u64, u64, Handle), u64>,
     /// The current daemon's handles of identities.
@@ -300,11 +301,11 @@ impl Default for Tables {
             links: 0,
             parents: 0,
             outage: None,
-            mounts: Table::new(0x11),
-            inodes: Table::new(0x12),
-            files: Table::new(0x13),
-            dirs: Table::new(0x14),
-            perms: Table::new(0x15),
+            mounts: HandleTable::new(0x11),
+            inodes: HandleTable::new(0x12),
+            files: HandleTable::new(0x13),
+            dirs: HandleTable::new(0x14),
+            perms: HandleTable::new(0x15),
             known: HashMap::new(),
             identities: HashMap::new(),
             idle: Idle::default(),
@@ -314,7 +315,7 @@ impl Default for Tables {
     }
 }
 
-impl Table<Arc<Identity>> {
+impl HandleTable<Arc<Identity>> {
     /// Whether this is a valid number of an identity.
     pub fn knows(&self, perms: Pointer) -> bool {
         perms as u64 == DEFAULT_PERMS || self.index(perms as u64).is_ok()
@@ -421,7 +422,7 @@ mod tests {
 
     #[test]
     fn a_number_is_good_for_what_it_was_given_for_and_no_longer() {
-        let (mut files, mut dirs) = (Table::new(1), Table::new(2));
+        let (mut files, mut dirs) = (HandleTable::new(1), HandleTable::new(2));
         let (file, dir) = (files.add("file"), dirs.add("dir"));
         assert_eq!(files.get(file), Ok(&mut "file"));
         assert_eq!(files.get(dir), Err(Errno::BADF));

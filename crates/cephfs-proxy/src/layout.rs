@@ -58,32 +58,32 @@ pub const WAKEUP_SENT: u32 = 2;
 
 /// The first pages of the mapping. Words that are written together share a cache line of their own.
 #[repr(C)]
-pub struct Control {
+pub struct ControlPages {
     /// A bit for each slot with a new request. The client sets it; the daemon clears it.
-    pub submitted: Line<AtomicU64>,
+    pub submitted: CacheLine<AtomicU64>,
     /// NOT_POLLING, POLLING or WAKEUP_SENT.
-    pub polling: Line<AtomicU32>,
+    pub polling: CacheLine<AtomicU32>,
     /// The number of answers to asynchronous requests (`Slot::asynchronous`); a futex.
-    pub completed: Line<AtomicU32>,
+    pub completed: CacheLine<AtomicU32>,
     /// Not zero: the client sleeps on `completed`. The thread that wakes it resets this first.
-    pub completion_awaited: Line<AtomicU32>,
+    pub completion_awaited: CacheLine<AtomicU32>,
     /// The position in `releases` at which the client will put the next entry.
-    pub release_tail: Line<AtomicU32>,
+    pub release_tail: CacheLine<AtomicU32>,
     /// The position in `releases` at which the daemon will take the next entry.
-    pub release_head: Line<AtomicU32>,
+    pub release_head: CacheLine<AtomicU32>,
     /// The slots.
-    pub slots: [Line<Slot>; SLOTS],
+    pub slots: [CacheLine<Slot>; SLOTS],
     /// A ring of released inodes.
     pub releases: [Release; RELEASES],
     /// Not zero: the daemon ended in order, and everything that this connection has written is on disk.
-    pub settled: Line<AtomicU32>,
+    pub settled: CacheLine<AtomicU32>,
     /// For tracing.
-    pub seen: Line<Seen>,
+    pub seen: CacheLine<TraceFields>,
 }
 
 /// Words for tracing, written by the daemon.
 #[repr(C)]
-pub struct Seen {
+pub struct TraceFields {
     /// The daemon's number of this connection.
     pub connection: AtomicU64,
     /// Not zero: the client shall set `Slot::submitted_at`.
@@ -92,7 +92,7 @@ pub struct Seen {
 
 /// Something with a cache line of its own.
 #[repr(C, align(64))]
-pub struct Line<T>(pub T);
+pub struct CacheLine<T>(pub T);
 
 /// One request under way.
 #[repr(C)]
@@ -103,7 +103,7 @@ pub struct Slot {
     pub length: AtomicU32,
     /// The length of the data, bytes.
     pub data: AtomicU32,
-    /// Not zero: no thread waits for this answer; `Control::completed` counts it.
+    /// Not zero: no thread waits for this answer; `ControlPages::completed` counts it.
     pub asynchronous: AtomicU32,
     /// The result: not negative, or a negative errno.
     pub result: AtomicI64,
@@ -131,40 +131,40 @@ pub struct Release {
     pub count: AtomicU64,
 }
 
-const _: () = assert!(mem::size_of::<Control>() <= CONTROL_SIZE && SLOTS <= 64);
+const _: () = assert!(mem::size_of::<ControlPages>() <= CONTROL_SIZE && SLOTS <= 64);
 
 /// A mapping of the shared memory. All access is by atomics, or by raw pointers.
-pub struct Mapping(SharedMemory);
+pub struct SharedMapping(SharedMemory);
 
-impl Mapping {
+impl SharedMapping {
     /// Creates the memory. Returns the descriptor for the client and a mapping. The size is sealed.
     ///
     /// # Errors
     ///
     /// When the kernel refuses the memory or the seals.
-    pub fn create() -> Result<(OwnedFd, Mapping)> {
+    pub fn create() -> Result<(OwnedFd, SharedMapping)> {
         let fd = memory::create("libcephfsd", TOTAL)?;
         memory::seal(&fd, SealFlags::empty())?;
-        let mapping = Mapping::map(&fd)?;
+        let mapping = SharedMapping::map(&fd)?;
         Ok((fd, mapping))
     }
 
-    /// Maps memory of [`Mapping::create`]. A forked child does not inherit the mapping: it must connect itself.
+    /// Maps memory of [`SharedMapping::create`]. A forked child does not inherit the mapping: it must connect itself.
     ///
     /// # Errors
     ///
     /// When the memory has another size, or the kernel refuses the mapping.
-    pub fn map(fd: impl AsFd) -> Result<Mapping> {
+    pub fn map(fd: impl AsFd) -> Result<SharedMapping> {
         let memory = SharedMemory::map(fd, TOTAL, ProtFlags::READ | ProtFlags::WRITE)?;
         memory.not_in_children();
-        Ok(Mapping(memory))
+        Ok(SharedMapping(memory))
     }
 
     /// The control pages.
-    pub fn control(&self) -> &Control {
-        // SAFETY: the memory is mapped and aligned to a page; `Control` consists of atomics, for which all bytes are
+    pub fn control(&self) -> &ControlPages {
+        // SAFETY: the memory is mapped and aligned to a page; `ControlPages` consists of atomics, for which all bytes are
         // valid.
-        unsafe { self.0.base().cast::<Control>().as_ref() }
+        unsafe { self.0.base().cast::<ControlPages>().as_ref() }
     }
 
     /// A slot; `slot` is below SLOTS.

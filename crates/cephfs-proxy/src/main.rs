@@ -2,13 +2,13 @@
 
 use std::{net::SocketAddr, path::PathBuf, process::ExitCode, time::Duration};
 
-use cephfs_proxy::daemon::{self, Limits, Options};
+use cephfs_proxy::daemon::{self, DaemonOptions, Limits};
 use clap::{CommandFactory, Parser};
 
 /// Holds mounts of CephFS for processes that load libcephfs_proxy.so.2, such as Samba's with `ceph_new:proxy = yes`.
 #[derive(Parser)]
 #[command(name = "libcephfsd", version)]
-struct Arguments {
+struct DaemonArguments {
     /// Where to listen, unless systemd hands over a socket
     #[arg(long, default_value = "/run/libcephfsd.sock")]
     socket: PathBuf,
@@ -58,9 +58,9 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = DaemonArguments::parse();
     if arguments.man {
-        return match clap_mangen::Man::new(Arguments::command()).section("8").render(&mut std::io::stdout()) {
+        return match clap_mangen::Man::new(DaemonArguments::command()).section("8").render(&mut std::io::stdout()) {
             Ok(()) => ExitCode::SUCCESS,
             Err(_) => ExitCode::FAILURE,
         };
@@ -76,7 +76,7 @@ fn main() -> ExitCode {
         .with_target(false)
         .without_time()
         .init();
-    let options = Options {
+    let options = DaemonOptions {
         socket: arguments.socket,
         mode: arguments.socket_mode & 0o777,
         library: arguments.libcephfs,

@@ -10,7 +10,7 @@ use model::{Anomaly, Event, Histogram, MountKey, Nanos, Operation, quantile_inde
 use crate::{
     Detector, Meanwhile, Window,
     long_term::LongTerm,
-    normal::{Figures, Normal, Stretch, median, upper_end},
+    normal::{LearnedFigures, LearnedNormal, MergedWindows, median, upper_end},
     rule::{Pace, Rule, Subject},
     sizes::{SMALL, at_most},
     turns::turns,
@@ -65,7 +65,7 @@ impl Rule for BaselineRule {
 }
 
 /// A statistic of an operation's latency that the rule follows.
-struct Figure {
+struct LatencyStatistic {
     name: &'static str,
     /// The quantile, 0 to 1; `None`: the mean.
     share: Option<f64>,
@@ -75,14 +75,14 @@ struct Figure {
 
 /// The mean catches the case of a few very slow operations, of a second each, that are too few of all to move a
 /// percentile.
-const FIGURES: [Figure; 3] = [
-    Figure { name: "median", share: Some(0.5), times: 1 },
-    Figure { name: "99th percentile", share: Some(0.99), times: 10 },
-    Figure { name: "mean", share: None, times: 1 },
+const FIGURES: [LatencyStatistic; 3] = [
+    LatencyStatistic { name: "median", share: Some(0.5), times: 1 },
+    LatencyStatistic { name: "99th percentile", share: Some(0.99), times: 10 },
+    LatencyStatistic { name: "mean", share: None, times: 1 },
 ];
 
 /// A figure, nanoseconds, and the same figure of the operations' sizes: n if it is below 2^n bytes.
-type Sample = [f32; 2];
+type FigureAndSize = [f32; 2];
 /// With this many samples, a figure is still normal up to twice the highest of them. With n, up to 1 + FEW / n times
 /// it.
 const FEW: f32 = 10.0;
@@ -94,7 +94,7 @@ const MATTERS: f64 = 0.005;
 /// A rule at work.
 pub(crate) struct Baseline {
     rule: BaselineRule,
-    figures: Figures<2>,
+    figures: LearnedFigures<2>,
     departures: Departures,
 }
 
@@ -165,7 +165,7 @@ impl Departures {
 
 impl Baseline {
     pub fn new(rule: BaselineRule) -> Self {
-        Self { figures: Figures::new(rule.pace), rule, departures: Departures::default() }
+        Self { figures: LearnedFigures::new(rule.pace), rule, departures: Departures::default() }
     }
 }
 
@@ -180,7 +180,7 @@ struct Expected {
 }
 
 impl Expected {
-    fn of(rule: &BaselineRule, learned: &Normal<'_, 2>, size: f32, more: u64) -> Self {
+    fn of(rule: &BaselineRule, learned: &LearnedNormal<'_, 2>, size: f32, more: u64) -> Self {
         let normal = for_size(rule, learned, size);
         // With few samples, higher figures may be normal.
         let few = 1.0 + FEW / normal.len().max(1) as f32;
@@ -198,20 +198,21 @@ impl Expected {
 /// The learned figures for operations of this size, nanoseconds. If they are too few, those of larger ones, too. If
 /// these are too few as well, all, with smaller operations' figures scaled up to the most that is expected for this
 /// size.
-fn for_size(rule: &BaselineRule, learned: &Normal<'_, 2>, size: f32) -> Vec<f32> {
+fn for_size(rule: &BaselineRule, learned: &LearnedNormal<'_, 2>, size: f32) -> Vec<f32> {
     let comparisons: [fn(&f32, &f32) -> bool; 2] = [f32::eq, f32::ge];
     let mut alike = comparisons.into_iter().map(|is| -> Vec<f32> {
         learned.samples().filter(|[_, other]| is(other, &size)).map(|[figure, _]| *figure).collect()
     });
     alike.find(|alike| alike.len() >= rule.pace.warm_up).unwrap_or_else(|| {
         let bytes = f64::from(size).exp2();
-        let expected =
-            |[figure, other]: &Sample| if size > *other { at_most(f64::from(*figure), bytes) as f32 } else { *figure };
+        let expected = |[figure, other]: &FigureAndSize| {
+            if size > *other { at_most(f64::from(*figure), bytes) as f32 } else { *figure }
+        };
         learned.samples().map(expected).collect()
     })
 }
 
-impl Stretch {
+impl MergedWindows {
     /// Whether the time lost matters: the slower operations, those beyond the quantile `share`, or all if it is `None`,
     /// took `longer` nanoseconds more each.
     fn matters(&self, share: Option<f64>, longer: f32) -> bool {
@@ -221,7 +222,7 @@ impl Stretch {
 }
 
 /// The quantile `share`, or the mean if it is `None`, of a histogram; `None` if the histogram is empty.
-fn sample(histogram: &Histogram, share: Option<f64>) -> Option<Sample> {
+fn sample(histogram: &Histogram, share: Option<f64>) -> Option<FigureAndSize> {
     let Some(share) = share else {
         let mean = histogram.sum.checked_div(histogram.count)? as f32;
         let size = (histogram.bytes / histogram.count).checked_ilog2().map_or(0, |log| log + 1);
@@ -248,7 +249,7 @@ impl Detector for Baseline {
         self.figures.next_window();
         let rule = &self.rule;
         for finished in meanwhile.finished.iter().filter(|finished| rule.operations.contains(&finished.operation)) {
-            for (index, Figure { name, share, times }) in FIGURES.into_iter().enumerate() {
+            for (index, LatencyStatistic { name, share, times }) in FIGURES.into_iter().enumerate() {
                 let least = rule.pace.operations.saturating_mul(times);
                 let Some(stretch) = self.figures.pool(index, finished, window, least) else { continue };
                 let Some(figures) = sample(&stretch.histogram, share) else { continue };

@@ -76,7 +76,7 @@ pub struct Below {
 
 /// Operations below system calls, found by thread.
 #[derive(Debug)]
-pub struct Operations {
+pub struct OperationsBelow {
     /// Each thread's, in the order of their starts.
     by_thread: HashMap<u32, Vec<Child>>,
     /// Those of kernel threads, with their mounts.
@@ -85,7 +85,7 @@ pub struct Operations {
     whole_since: Nanos,
 }
 
-impl Operations {
+impl OperationsBelow {
     /// Operations of lower layers; all that ended after `whole_since` are among them.
     pub fn new(events: impl Iterator<Item = Event>, whole_since: Nanos) -> Self {
         let mut all = Self { by_thread: HashMap::new(), by_kernel: Vec::new(), whole_since };

@@ -27,8 +27,8 @@ const ANOTHER: f64 = 0.5;
 
 /// The properties by which operations are grouped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum By {
-    /// The process' name, as an index into [`Names`], and the kind of operation.
+enum GroupedBy {
+    /// The process' name, as an index into [`ProcessNames`], and the kind of operation.
     Process(usize, KindOf),
     Operation(KindOf),
     File(MountKey, u64, Text<128>),
@@ -40,7 +40,7 @@ const WORDS: [&str; 4] = ["process", "operation", "file", "connection"];
 
 /// The operations of a group.
 #[derive(Clone, Default)]
-struct Group {
+struct OperationGroup {
     /// Their time beyond normal, nanoseconds, or the number of their failures.
     cost: f64,
     /// How many there are in the incident, and the least and the most bytes that one of them moves.
@@ -71,9 +71,9 @@ pub fn changed(
     if all <= 0.0 {
         return Vec::new();
     }
-    let mut index = Index::new(slow.iter().chain(around));
+    let mut index = GroupIndex::new(slow.iter().chain(around));
     let keys: Vec<Keys> = during.iter().map(|event| index.keys(event)).collect();
-    let mut groups = vec![Group::default(); index.groups.len()];
+    let mut groups = vec![OperationGroup::default(); index.groups.len()];
     for ((event, cost), keys) in during.iter().zip(&cost).zip(&keys) {
         for group in keys.iter().flatten().copied() {
             let Some(group) = groups.get_mut(group) else { continue };
@@ -89,11 +89,11 @@ pub fn changed(
             groups.get_mut(group).into_iter().for_each(|group| group.before += 1);
         }
     }
-    let connections = index.groups.keys().filter(|by| matches!(by, By::Connection(_))).count();
+    let connections = index.groups.keys().filter(|by| matches!(by, GroupedBy::Connection(_))).count();
     // The recorder may hold the end of it only.
     let seen_from = during.first().map_or(from, |first| first.end()).max(from);
     let covers = if before.is_empty() { seen_from } else { from };
-    let seen = Seen {
+    let seen = GroupedData {
         seconds: to.saturating_sub(covers).max(1) as f64 / SECOND as f64,
         before: before.first().map(|first| from.saturating_sub(first.end())).filter(|before| *before >= LEAST_BEFORE),
         p99: p99(during.iter().map(|event| event.duration).collect()),
@@ -104,9 +104,9 @@ pub fn changed(
         all,
         by_failures,
     };
-    let is_worth_saying = |by: &By, group: &Group| {
+    let is_worth_saying = |by: &GroupedBy, group: &OperationGroup| {
         // A connection is listed only if there are several: otherwise it has all operations.
-        group.cost / all >= WORTH_SAYING && (connections > 1 || !matches!(by, By::Connection(_)))
+        group.cost / all >= WORTH_SAYING && (connections > 1 || !matches!(by, GroupedBy::Connection(_)))
     };
     let all_groups = index.groups.iter().filter_map(|(by, id)| Some((by, *id, groups.get(*id)?)));
     let mut listed: Vec<_> = all_groups.filter(|(by, _, group)| is_worth_saying(by, group)).collect();
@@ -116,21 +116,21 @@ pub fn changed(
 }
 
 /// The data from which groups are described.
-struct Seen<'a> {
+struct GroupedData<'a> {
     seconds: f64,
     /// How far the recorder goes back before the incident, nanoseconds.
     before: Option<u64>,
     during: &'a [&'a Event],
     keys: &'a [Keys],
     p99: Option<u64>,
-    names: &'a Names,
+    names: &'a ProcessNames,
     long_term: &'a LongTerm,
     all: f64,
     by_failures: bool,
 }
 
-impl Seen<'_> {
-    fn describe(&self, by: &By, id: usize, group: &Group) -> Changed {
+impl GroupedData<'_> {
+    fn describe(&self, by: &GroupedBy, id: usize, group: &OperationGroup) -> Changed {
         let without = self.p99_without(by, id);
         let per_second = group.count as f64 / self.seconds;
         let normally = self.normally(by, group);
@@ -162,8 +162,8 @@ impl Seen<'_> {
 
     /// The 99th percentile of operations outside the group, nanoseconds; `None` if they are too few, or if it has no
     /// meaning: for failures, and for files, since the recorder has no files of fast operations.
-    fn p99_without(&self, by: &By, id: usize) -> Option<u64> {
-        if self.by_failures || matches!(by, By::File(..)) {
+    fn p99_without(&self, by: &GroupedBy, id: usize) -> Option<u64> {
+        if self.by_failures || matches!(by, GroupedBy::File(..)) {
             return None;
         }
         let others = self.during.iter().zip(self.keys).filter(|(_, keys)| !keys.contains(&Some(id)));
@@ -172,21 +172,21 @@ impl Seen<'_> {
     }
 
     /// The group's operations per second before the incident; `None` if not known.
-    fn normally(&self, by: &By, group: &Group) -> Option<f64> {
+    fn normally(&self, by: &GroupedBy, group: &OperationGroup) -> Option<f64> {
         let learned = |of: &KindOf| {
             let example = self.during.iter().find(|event| kind_of(event) == *of)?;
             self.long_term.per_second(example)
         };
         match (by, self.before) {
-            (By::File(..), _) => None,
+            (GroupedBy::File(..), _) => None,
             (_, Some(before)) => Some(group.before as f64 * SECOND as f64 / before as f64),
-            (By::Operation(of), None) => learned(of),
+            (GroupedBy::Operation(of), None) => learned(of),
             (_, None) => None,
         }
     }
 }
 
-impl By {
+impl GroupedBy {
     fn word(&self) -> &'static str {
         let [process, operation, file, connection] = WORDS;
         match self {
@@ -197,7 +197,7 @@ impl By {
         }
     }
 
-    fn name(&self, group: &Group, names: &Names) -> String {
+    fn name(&self, group: &OperationGroup, names: &ProcessNames) -> String {
         let kind = |(operation, _): &KindOf| format!("{}{}", operation.name(), Bytes(group.bytes));
         match self {
             Self::Operation(of) => kind(of),
@@ -248,13 +248,13 @@ fn rate(per_second: f64) -> String {
 }
 
 /// The names of processes.
-struct Names {
+struct ProcessNames {
     all: Vec<String>,
     /// By process id, the index into `all`.
     of: BTreeMap<u32, usize>,
 }
 
-impl Names {
+impl ProcessNames {
     /// Takes the names from events; the recorder's records have none. The first name stands for all unknown ones.
     fn new<'e>(events: impl Iterator<Item = &'e Event>) -> Self {
         let mut names = Self { all: vec!["process".to_owned()], of: BTreeMap::new() };
@@ -276,14 +276,14 @@ impl Names {
 type Keys = [Option<usize>; 4];
 
 /// Groups, and the number of each.
-struct Index {
-    names: Names,
-    groups: BTreeMap<By, usize>,
+struct GroupIndex {
+    names: ProcessNames,
+    groups: BTreeMap<GroupedBy, usize>,
 }
 
-impl Index {
+impl GroupIndex {
     fn new<'e>(events: impl Iterator<Item = &'e Event>) -> Self {
-        Self { names: Names::new(events), groups: BTreeMap::new() }
+        Self { names: ProcessNames::new(events), groups: BTreeMap::new() }
     }
 
     /// The groups that an operation belongs to.
@@ -292,10 +292,10 @@ impl Index {
         let name = self.names.of.get(&pid).copied().unwrap_or(0);
         let file = event.detail.file().filter(|file| file.inode != 0 || file.name != Text::default());
         [
-            Some(By::Operation(kind)),
-            (pid != 0).then_some(By::Process(name, kind)),
-            (event.connection != 0).then_some(By::Connection(event.connection)),
-            file.map(|file| By::File(event.mount, file.inode, file.name)),
+            Some(GroupedBy::Operation(kind)),
+            (pid != 0).then_some(GroupedBy::Process(name, kind)),
+            (event.connection != 0).then_some(GroupedBy::Connection(event.connection)),
+            file.map(|file| GroupedBy::File(event.mount, file.inode, file.name)),
         ]
         .map(|by| {
             let next = self.groups.len();

@@ -48,7 +48,7 @@ impl Rule for ConnectionRule {
     }
 
     fn detector(&self) -> Box<dyn Detector> {
-        Box::new(Connections { rule: self.clone(), again: BTreeMap::new(), losing: None })
+        Box::new(ConnectionWatch { rule: self.clone(), again: BTreeMap::new(), losing: None })
     }
 
     /// Events of any duration: most have none.
@@ -71,13 +71,13 @@ const FOLLOWED: usize = 256;
 const SEGMENTS: usize = 64;
 
 /// A connection, by its mount and its peer.
-type Ends = (MountKey, Text<128>);
+type MountAndPeer = (MountKey, Text<128>);
 
 /// The rule at work.
-struct Connections {
+struct ConnectionWatch {
     rule: ConnectionRule,
     /// The retransmissions of each connection in the last ten seconds.
-    again: BTreeMap<Ends, Again>,
+    again: BTreeMap<MountAndPeer, Again>,
     /// The connection with the largest share of retransmissions, if that share is an anomaly.
     losing: Option<Losing>,
 }
@@ -128,7 +128,7 @@ impl Losing {
     }
 }
 
-impl Connections {
+impl ConnectionWatch {
     fn remember(&mut self, window: &Window) {
         let again =
             window.events().iter().filter(|event| event.operation.name() == RETRANSMIT && event.network.segments > 0);
@@ -148,7 +148,7 @@ impl Connections {
     }
 }
 
-impl Detector for Connections {
+impl Detector for ConnectionWatch {
     fn counts(&self, event: &Event, _: &LongTerm) -> bool {
         !event.flags.in_flight && self.rule.counts.contains_key(&event.operation)
     }

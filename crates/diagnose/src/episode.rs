@@ -21,7 +21,7 @@ pub struct Episode {
 
 /// What closing a window changed. Each carries the episode as it stands now.
 #[derive(Debug, Clone)]
-pub enum Change {
+pub enum EpisodeChange {
     /// The rule was broken: write the incident.
     Opened(Episode),
     /// The rule was broken again since the last report, and an update is due: write the incident again.
@@ -30,7 +30,7 @@ pub enum Change {
     Closed(Episode),
 }
 
-impl Change {
+impl EpisodeChange {
     /// The episode, whatever became of it.
     pub fn episode(&self) -> &Episode {
         match self {
@@ -85,7 +85,13 @@ impl RuleState {
     ///
     /// `dropped` is how many of the probe's events were lost in this window, `sequence` the number of the last incident,
     /// shared by all rules.
-    pub fn close(&mut self, now: Nanos, dropped: u64, meanwhile: &Meanwhile<'_>, sequence: &mut u64) -> Vec<Change> {
+    pub fn close(
+        &mut self,
+        now: Nanos,
+        dropped: u64,
+        meanwhile: &Meanwhile<'_>,
+        sequence: &mut u64,
+    ) -> Vec<EpisodeChange> {
         let mut window = mem::replace(&mut self.window, Window::new(now));
         (window.to, window.dropped) = (now, dropped);
         self.rule.look(&mut window, meanwhile);
@@ -93,12 +99,12 @@ impl RuleState {
         let quiet_until = if anomaly.is_some() { window.from } else { now };
         let mut changes = Vec::new();
         if self.open.as_ref().is_some_and(|open| open.quiet(quiet_until) >= self.cooldown) {
-            changes.extend(self.finish().map(Change::Closed));
+            changes.extend(self.finish().map(EpisodeChange::Closed));
         }
         if let Some(anomaly) = anomaly {
             changes.extend(self.found(anomaly, window, sequence));
         }
-        changes.extend(self.open.as_mut().and_then(|open| open.update(now, self.cooldown)).map(Change::Updated));
+        changes.extend(self.open.as_mut().and_then(|open| open.update(now, self.cooldown)).map(EpisodeChange::Updated));
         changes
     }
 
@@ -112,14 +118,14 @@ impl RuleState {
         self.open.take().map(|open| open.episode)
     }
 
-    fn found(&mut self, anomaly: Anomaly, window: Window, sequence: &mut u64) -> Option<Change> {
+    fn found(&mut self, anomaly: Anomaly, window: Window, sequence: &mut u64) -> Option<EpisodeChange> {
         let Some(open) = &mut self.open else {
             *sequence += 1;
             let wait = SECOND.min(self.cooldown);
             let due = window.to.saturating_add(wait);
             let episode = Episode { id: *sequence, anomaly, window, windows: 1 };
             self.open = Some(OpenEpisode { episode: episode.clone(), due, wait, news: false });
-            return Some(Change::Opened(episode));
+            return Some(EpisodeChange::Opened(episode));
         };
         let episode = &mut open.episode;
         episode.window.absorb(&window);

@@ -28,12 +28,12 @@ mod units;
 mod verdict;
 mod window;
 
-pub use below::{Below, Child, KEPT_BELOW, Operations};
+pub use below::{Below, Child, KEPT_BELOW, OperationsBelow};
 pub use changed::changed;
 pub use detector::Detector;
-pub use episode::{Change, Episode, RuleState};
-pub use meanwhile::{Finished, Ledger, Meanwhile};
-pub use top::{File, Process, RANKS, Ranked, Top};
+pub use episode::{Episode, EpisodeChange, RuleState};
+pub use meanwhile::{FinishedOperations, Ledger, Meanwhile};
+pub use top::{RANKS, Ranked, Top, TopFile, TopThread};
 pub use units::{counted, span};
 pub use verdict::{is_of_connections, judge, verdict};
 pub use window::{KEPT, Total, Window};

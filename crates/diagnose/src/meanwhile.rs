@@ -8,7 +8,7 @@ use crate::long_term::Sketch;
 
 /// The operations of one kind on one mount that finished in an interval.
 #[derive(Debug, Clone)]
-pub struct Finished {
+pub struct FinishedOperations {
     /// The operation.
     pub operation: Operation,
     /// The mount; `MountKey::NONE` for operations that belong to none.
@@ -21,7 +21,7 @@ pub struct Finished {
 #[derive(Clone, Copy)]
 pub struct Meanwhile<'a> {
     /// All operations that finished, however fast; at least those that a [`crate::Detector::histograms_needed`] names.
-    pub finished: &'a [Finished],
+    pub finished: &'a [FinishedOperations],
     /// Returns the flight recorder's operations that have ended since a time. It takes milliseconds: call it only for
     /// an anomaly.
     pub recorded: &'a dyn Fn(Nanos) -> Vec<Event>,
@@ -30,7 +30,7 @@ pub struct Meanwhile<'a> {
     /// Returns the normal round-trip time to a mount's server, nanoseconds; `None` if it is not known.
     pub round_trip: &'a dyn Fn(MountKey) -> Option<u64>,
     /// Returns how long such operations take normally, see [`crate::long_term::LongTerm::usual`].
-    pub usual: &'a dyn Fn(&[&Finished]) -> Option<Sketch>,
+    pub usual: &'a dyn Fn(&[&FinishedOperations]) -> Option<Sketch>,
 }
 
 impl Default for Meanwhile<'_> {
@@ -59,7 +59,7 @@ impl Ledger {
         &mut self,
         now: impl IntoIterator<Item = (Operation, MountKey, Histogram)>,
         wanted: &BTreeSet<Operation>,
-    ) -> Vec<Finished> {
+    ) -> Vec<FinishedOperations> {
         let mut before = std::mem::take(&mut self.before);
         let mut finished = Vec::new();
         for (operation, mount, histogram) in now.into_iter().filter(|(operation, ..)| wanted.contains(operation)) {
@@ -68,7 +68,7 @@ impl Ledger {
             let delta = histogram.since(&earlier.unwrap_or_default());
             self.before.insert((operation, mount), histogram);
             if delta.count > 0 {
-                finished.push(Finished { operation, mount, histogram: delta });
+                finished.push(FinishedOperations { operation, mount, histogram: delta });
             }
         }
         finished.sort_unstable_by_key(|one| (one.operation, one.mount));

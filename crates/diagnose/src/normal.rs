@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use model::{Histogram, MountKey, Nanos, Operation};
 
-use crate::{Finished, Window, rule::Pace};
+use crate::{FinishedOperations, Window, rule::Pace};
 
 /// How many windows are merged for one sample at most. A mount that needs more is quiet, and is not judged.
 pub(crate) const POOLED: u64 = 10;
@@ -18,27 +18,27 @@ const OUTLIERS: usize = 40;
 const FOLLOWED: usize = 1024;
 
 /// One figure of one operation on one mount.
-pub(crate) type Key = (Operation, MountKey, usize);
+pub(crate) type FigureKey = (Operation, MountKey, usize);
 
 /// All figures that a rule follows; a sample is `N` numbers. Bounded by 1024 of them, each at most 1.2 KB and 4 bytes
 /// for each number of its history.
-pub(crate) struct Figures<const N: usize> {
+pub(crate) struct LearnedFigures<const N: usize> {
     pace: Pace,
-    series: BTreeMap<Key, Series<N>>,
+    series: BTreeMap<FigureKey, LearnedSeries<N>>,
     /// The number of windows so far.
     now: u64,
 }
 
 /// The operations of consecutive windows, merged.
-pub(crate) struct Stretch {
+pub(crate) struct MergedWindows {
     pub histogram: Histogram,
     pub from: Nanos,
     pub to: Nanos,
 }
 
-struct Series<const N: usize> {
+struct LearnedSeries<const N: usize> {
     /// Boxed, since most of it is zero and it comes and goes.
-    pool: Option<Box<Stretch>>,
+    pool: Option<Box<MergedWindows>>,
     /// The number of the window in which the pool began, and of the last one with operations.
     pooled_since: u64,
     seen: u64,
@@ -58,9 +58,9 @@ struct Departed {
 }
 
 /// The learned samples of a figure.
-pub(crate) struct Normal<'a, const N: usize>(&'a VecDeque<[f32; N]>);
+pub(crate) struct LearnedNormal<'a, const N: usize>(&'a VecDeque<[f32; N]>);
 
-impl<const N: usize> Figures<N> {
+impl<const N: usize> LearnedFigures<N> {
     pub fn new(pace: Pace) -> Self {
         Self { pace, series: BTreeMap::new(), now: 0 }
     }
@@ -72,7 +72,13 @@ impl<const N: usize> Figures<N> {
 
     /// Adds the operations that finished in a window. Returns all that were merged once there are `least` operations;
     /// else `None`.
-    pub fn pool(&mut self, index: usize, finished: &Finished, window: &Window, least: u64) -> Option<Stretch> {
+    pub fn pool(
+        &mut self,
+        index: usize,
+        finished: &FinishedOperations,
+        window: &Window,
+        least: u64,
+    ) -> Option<MergedWindows> {
         let now = self.now;
         let series = self.series((finished.operation, finished.mount, index));
         series.seen = now;
@@ -81,7 +87,7 @@ impl<const N: usize> Figures<N> {
         }
         let pool = series.pool.get_or_insert_with(|| {
             series.pooled_since = now;
-            Box::new(Stretch { histogram: Histogram::default(), from: window.from, to: window.to })
+            Box::new(MergedWindows { histogram: Histogram::default(), from: window.from, to: window.to })
         });
         pool.histogram.merge(&finished.histogram);
         pool.to = window.to;
@@ -95,30 +101,30 @@ impl<const N: usize> Figures<N> {
     /// further stretch out of the normal. Otherwise returns `None`.
     pub fn take(
         &mut self,
-        key: Key,
+        key: FigureKey,
         from: Nanos,
         sample: [f32; N],
-        is_out: impl Fn(&Normal<'_, N>, &[f32; N], bool) -> Option<bool>,
+        is_out: impl Fn(&LearnedNormal<'_, N>, &[f32; N], bool) -> Option<bool>,
     ) -> Option<Nanos> {
         let pace = self.pace;
         self.series(key).take(pace, from, sample, is_out)
     }
 
     /// The learned samples of a figure; `None` if it is not followed.
-    pub fn normal(&self, key: Key) -> Option<Normal<'_, N>> {
-        self.series.get(&key).map(|series| Normal(&series.learned))
+    pub fn normal(&self, key: FigureKey) -> Option<LearnedNormal<'_, N>> {
+        self.series.get(&key).map(|series| LearnedNormal(&series.learned))
     }
 
-    fn series(&mut self, key: Key) -> &mut Series<N> {
+    fn series(&mut self, key: FigureKey) -> &mut LearnedSeries<N> {
         if self.series.len() >= FOLLOWED && !self.series.contains_key(&key) {
             let oldest = self.series.iter().min_by_key(|(_, series)| series.seen).map(|(key, _)| *key);
             oldest.and_then(|oldest| self.series.remove(&oldest));
         }
-        self.series.entry(key).or_insert_with(Series::new)
+        self.series.entry(key).or_insert_with(LearnedSeries::new)
     }
 }
 
-impl<const N: usize> Series<N> {
+impl<const N: usize> LearnedSeries<N> {
     fn new() -> Self {
         Self {
             pool: None,
@@ -136,13 +142,13 @@ impl<const N: usize> Series<N> {
         pace: Pace,
         from: Nanos,
         sample: [f32; N],
-        is_out: impl Fn(&Normal<'_, N>, &[f32; N], bool) -> Option<bool>,
+        is_out: impl Fn(&LearnedNormal<'_, N>, &[f32; N], bool) -> Option<bool>,
     ) -> Option<Nanos> {
         if self.learned.len() < pace.warm_up {
             self.learn(sample, pace);
             return None;
         }
-        let out = is_out(&Normal(&self.learned), &sample, self.departed.is_some())?;
+        let out = is_out(&LearnedNormal(&self.learned), &sample, self.departed.is_some())?;
         match (&mut self.departed, out) {
             (None, false) => {
                 std::mem::take(&mut self.run).into_iter().for_each(|earlier| self.learn(earlier, pace));
@@ -189,7 +195,7 @@ impl<const N: usize> Series<N> {
     }
 }
 
-impl<const N: usize> Normal<'_, N> {
+impl<const N: usize> LearnedNormal<'_, N> {
     /// Every sample.
     pub fn samples(&self) -> impl Iterator<Item = &[f32; N]> {
         self.0.iter()

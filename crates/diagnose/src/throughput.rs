@@ -20,7 +20,7 @@ use crate::{
     Detector, Meanwhile, Window,
     baseline::Departures,
     long_term::LongTerm,
-    normal::{Figures, Normal, lower_end},
+    normal::{LearnedFigures, LearnedNormal, lower_end},
     rule::{Pace, Rule, Subject},
     units::SECOND,
 };
@@ -80,16 +80,16 @@ type Rates = [f32; 3];
 /// A rule at work.
 pub(crate) struct Throughput {
     rule: ThroughputRule,
-    figures: Figures<3>,
+    figures: LearnedFigures<3>,
     departures: Departures,
 }
 
 impl Throughput {
     pub fn new(rule: ThroughputRule) -> Self {
-        Self { figures: Figures::new(rule.pace), rule, departures: Departures::default() }
+        Self { figures: LearnedFigures::new(rule.pace), rule, departures: Departures::default() }
     }
 
-    fn is_out(rule: &ThroughputRule, normal: &Normal<'_, 3>, rates: &Rates, departed: bool) -> bool {
+    fn is_out(rule: &ThroughputRule, normal: &LearnedNormal<'_, 3>, rates: &Rates, departed: bool) -> bool {
         let [bytes, operations, in_flight] = *rates;
         let medians: Rates = [0, 1, 2].map(|index| normal.median(index));
         let demand = medians[2] * DEMAND;

@@ -20,7 +20,7 @@ pub struct Ranked<K> {
 
 /// A thread's name in its process and cgroup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Process {
+pub struct TopThread {
     /// Process id in the initial pid namespace.
     pub pid: u32,
     /// The thread's name.
@@ -31,7 +31,7 @@ pub struct Process {
 
 /// A file, as far as the probe saw it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct File {
+pub struct TopFile {
     /// The mount it is on.
     pub mount: MountKey,
     /// Inode number; 0 when unknown.
@@ -48,9 +48,9 @@ pub struct Top {
     /// Over the events kept only, as the next two.
     pub mounts: Vec<Ranked<MountKey>>,
     /// Without operations whose requester is unknown.
-    pub processes: Vec<Ranked<Process>>,
+    pub processes: Vec<Ranked<TopThread>>,
     /// Without operations whose file is unknown.
-    pub files: Vec<Ranked<File>>,
+    pub files: Vec<Ranked<TopFile>>,
 }
 
 impl Top {
@@ -66,13 +66,13 @@ impl Top {
     }
 }
 
-fn process(event: &Event) -> Option<Process> {
+fn process(event: &Event) -> Option<TopThread> {
     let who = event.requester;
-    (who.pid != 0).then_some(Process { pid: who.pid, comm: who.comm, cgroup: who.cgroup })
+    (who.pid != 0).then_some(TopThread { pid: who.pid, comm: who.comm, cgroup: who.cgroup })
 }
 
-fn file(event: &Event) -> Option<File> {
-    event.detail.file().map(|file| File { mount: event.mount, inode: file.inode, name: file.name })
+fn file(event: &Event) -> Option<TopFile> {
+    event.detail.file().map(|file| TopFile { mount: event.mount, inode: file.inode, name: file.name })
 }
 
 fn rank<K: Ord + Copy>(events: &[Event], key: impl Fn(&Event) -> Option<K>) -> Vec<Ranked<K>> {

@@ -5,7 +5,7 @@ use std::slice::from_ref;
 
 use common::{MS, smb, syscall};
 use model::{Caller, Event, Flags, MountKey, Requester};
-use plumbline_diagnose::{Below, Child, KEPT_BELOW, Operations};
+use plumbline_diagnose::{Below, Child, KEPT_BELOW, OperationsBelow};
 
 const THREAD: u32 = 4242;
 
@@ -28,7 +28,7 @@ fn below(operations: &[Event]) -> Below {
 
 fn below_call(call: &Event, operations: &[Event], whole_since: u64) -> Below {
     let here = MountKey::source(b"//server/share");
-    Operations::new(operations.iter().cloned(), whole_since).below(call, |mount| mount == here)
+    OperationsBelow::new(operations.iter().cloned(), whole_since).below(call, |mount| mount == here)
 }
 
 fn starts(children: &[Child]) -> Vec<u64> {

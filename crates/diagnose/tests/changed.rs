@@ -4,7 +4,7 @@ mod common;
 
 use common::{
     MS,
-    faults::{self, Scene},
+    faults::{self, SimulatedScene},
     smb,
 };
 use model::{Cause, Changed, Event, Layer, Requester, text::Text};
@@ -15,13 +15,13 @@ fn of(pid: u32, comm: &str, bytes: u64, event: Event) -> Event {
     Event { requester, bytes, ..event }
 }
 
-fn attributed(scene: &Scene, from: u64, to: u64) -> Vec<Changed> {
+fn attributed(scene: &SimulatedScene, from: u64, to: u64) -> Vec<Changed> {
     changed((from, to), &scene.slow, &scene.around, &LongTerm::default(), false)
 }
 
 /// Ten seconds of a hundred operations each of `mail`; in the last of them a backup reads with 64 KiB, ten times `each` of 200 ms.
-fn backup(each: u32) -> Scene {
-    let mut scene = Scene::default();
+fn backup(each: u32) -> SimulatedScene {
+    let mut scene = SimulatedScene::default();
     for index in 0..1_000 {
         scene.fast(of(10, "mail", 4096, smb("SMB2_READ", f64::from(index) * 10.0, [0.0, 1.0, 0.0])));
     }
@@ -71,7 +71,7 @@ fn failures_count_alike_and_nothing_anomalous_is_no_change() {
     let listed = changed((9_000 * MS, 10_000 * MS), &scene.slow, &scene.around, &LongTerm::default(), true);
     assert_eq!((listed[0].share, listed[0].p99_ms), (1.0, None));
     assert!(listed[0].said.contains("100 % of the failures"), "{}", listed[0].said);
-    assert_eq!(attributed(&Scene::default(), 0, 1), []);
+    assert_eq!(attributed(&SimulatedScene::default(), 0, 1), []);
 }
 
 #[test]
@@ -85,8 +85,8 @@ fn a_burst_of_somebodys_own_making_is_no_slow_server() {
 }
 
 /// Sixteen threads ask for attributes all the time: of a server that takes 1 ms for each, and then `slower` times as much.
-fn metadata(slower: f64) -> Scene {
-    let mut scene = Scene::default();
+fn metadata(slower: f64) -> SimulatedScene {
+    let mut scene = SimulatedScene::default();
     let ask =
         |thread: u32, start: f64, wire: f64| of(10 + thread, "find", 0, smb("SMB2_CREATE", start, [0.0, wire, 0.0]));
     for thread in 0..16 {
@@ -123,7 +123,7 @@ fn what_ended_after_an_incident_is_none_of_it() {
 
 #[test]
 fn attributing_many_operations_takes_no_time_to_speak_of() {
-    let mut scene = Scene::default();
+    let mut scene = SimulatedScene::default();
     for index in 0..16_384_u32 {
         let event = smb("SMB2_READ", 1_000.0 + f64::from(index) * 0.1, [0.0, 30.0, 0.0]);
         let names = ["mail", "backup", "find"];

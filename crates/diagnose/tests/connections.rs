@@ -11,7 +11,7 @@ use model::{
     Cause, Connection, Detail, Event, Layer, Level, MountKey, Network, Operation, Protocol, Verdict, text::Text,
 };
 use plumbline_diagnose::{
-    Change, Episode, Meanwhile, RuleState,
+    Episode, EpisodeChange, Meanwhile, RuleState,
     connection::ConnectionRule,
     long_term::LongTerm,
     rule::{Rule, Subject},
@@ -83,7 +83,7 @@ fn verdict(events: &[Event], around: &[Event]) -> Verdict {
     judge("connection", events, around)
 }
 
-fn changes(events: &[Event]) -> Vec<Change> {
+fn changes(events: &[Event]) -> Vec<EpisodeChange> {
     let counts = [("CONNECTION_LOST", 1), ("TCP_RETRANSMIT", 5)].map(|(name, count)| (kind(name), count));
     let rule = ConnectionRule {
         subject: Subject { name: "r".into(), protocol: &CONNECTIONS },
@@ -100,11 +100,11 @@ fn each_kind_has_a_count_of_its_own() {
     let retransmissions = |count| vec![happening("TCP_RETRANSMIT", 1.0, 0); count];
     assert!(changes(&retransmissions(4)).is_empty());
     assert!(changes(&[happening("TCP_RESET", 1.0, 0)]).is_empty(), "a kind that is not in the rule does not count");
-    let [Change::Opened(episode)] = &changes(&retransmissions(5))[..] else { panic!() };
+    let [EpisodeChange::Opened(episode)] = &changes(&retransmissions(5))[..] else { panic!() };
     assert_eq!(episode.anomaly.observed, "5 TCP_RETRANSMIT");
     assert_eq!(episode.anomaly.limit, "5 TCP_RETRANSMIT");
     let mixed = [retransmissions(2), vec![happening("CONNECTION_LOST", 1.0, 0)]].concat();
-    let [Change::Opened(episode)] = &changes(&mixed)[..] else { panic!() };
+    let [EpisodeChange::Opened(episode)] = &changes(&mixed)[..] else { panic!() };
     assert_eq!(episode.anomaly.observed, "1 CONNECTION_LOST, 2 TCP_RETRANSMIT");
     assert_eq!((episode.anomaly.kind.as_ref(), episode.anomaly.probe.as_ref()), ("connection", "connections"));
 }
@@ -361,7 +361,7 @@ fn watched(events: impl Fn(u64) -> Vec<Event>, percent: f64) -> Option<(u64, Epi
         let changes = watch.close(second * 1000 * MS, 0, &Meanwhile::default(), &mut 0);
         let opened = changes
             .into_iter()
-            .find_map(|change| if let Change::Opened(episode) = change { Some(episode) } else { None });
+            .find_map(|change| if let EpisodeChange::Opened(episode) = change { Some(episode) } else { None });
         opened.map(|episode| (second, episode))
     })
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use common::{MS, rule, smb, syscall};
 use model::{Detail, Event, MountKey, Network, Syscall, text::Text};
 use plumbline_diagnose::{
-    Change, Detector, KEPT, Meanwhile, RuleState, Top, Window, latency::LatencyRule, long_term::LongTerm,
+    Detector, EpisodeChange, KEPT, Meanwhile, RuleState, Top, Window, latency::LatencyRule, long_term::LongTerm,
 };
 use proptest::prelude::*;
 
@@ -110,7 +110,7 @@ impl Run {
         Self { watch: RuleState::new(Box::new(rule(10)), Duration::from_secs(cooldown), 0), sequence: 0, seconds: 0 }
     }
 
-    fn second(&mut self, slow: u32) -> Vec<Change> {
+    fn second(&mut self, slow: u32) -> Vec<EpisodeChange> {
         for index in 0..slow {
             self.watch.see(&write(self.seconds as f64 * 1e3 + f64::from(index), 30.0), &LongTerm::default());
             self.watch.see(&write(self.seconds as f64 * 1e3 + f64::from(index), 1.0), &LongTerm::default());
@@ -120,11 +120,11 @@ impl Run {
     }
 }
 
-fn words(changes: &[Change]) -> Vec<(&'static str, u64)> {
-    let word = |change: &Change| match change {
-        Change::Opened(_) => "opened",
-        Change::Updated(_) => "updated",
-        Change::Closed(_) => "closed",
+fn words(changes: &[EpisodeChange]) -> Vec<(&'static str, u64)> {
+    let word = |change: &EpisodeChange| match change {
+        EpisodeChange::Opened(_) => "opened",
+        EpisodeChange::Updated(_) => "updated",
+        EpisodeChange::Closed(_) => "closed",
     };
     changes.iter().map(|change| (word(change), change.episode().id)).collect()
 }

@@ -8,10 +8,10 @@ use std::collections::BTreeSet;
 use common::{MS, SMB, operation, smb};
 use model::{Anomaly, Event, Flags, Histogram, MountKey};
 use plumbline_diagnose::{
-    Detector, Finished, Meanwhile, Window,
+    Detector, FinishedOperations, Meanwhile, Window,
     error::Codes,
-    expression::{Expression, ExpressionRule, Fault, Figure, Mistake, Per},
-    long_term::{LongTerm, Sample, Sketch},
+    expression::{EvaluationFault, Expression, ExpressionRule, Figure, Mistake, Per},
+    long_term::{LongTerm, PeriodSample, Sketch},
     rule::{Rule, Subject},
 };
 use proptest::prelude::*;
@@ -23,7 +23,7 @@ fn holds(text: &str) -> bool {
     evaluated(text).0
 }
 
-fn evaluated(text: &str) -> (bool, Option<Fault>) {
+fn evaluated(text: &str) -> (bool, Option<EvaluationFault>) {
     let expression = Expression::new(text).unwrap_or_else(|mistake| panic!("{text}: {mistake:?}"));
     let answer = expression.evaluate(|figure| match figure.name() {
         "count" => Some(4.0),
@@ -75,10 +75,10 @@ fn what_is_not_known_decides_nothing() {
 
 #[test]
 fn a_division_by_zero_holds_nothing_and_is_told() {
-    assert_eq!(evaluated("count / errors > 1"), (false, Some(Fault::Zero)));
-    assert_eq!(evaluated("!(count / errors > 1)"), (false, Some(Fault::Zero)));
-    assert_eq!(evaluated("count / errors > 1 || count > 1"), (true, Some(Fault::Zero)));
-    assert_eq!(evaluated("1e300 * 1e300 > 1"), (false, Some(Fault::TooLarge)));
+    assert_eq!(evaluated("count / errors > 1"), (false, Some(EvaluationFault::Zero)));
+    assert_eq!(evaluated("!(count / errors > 1)"), (false, Some(EvaluationFault::Zero)));
+    assert_eq!(evaluated("count / errors > 1 || count > 1"), (true, Some(EvaluationFault::Zero)));
+    assert_eq!(evaluated("1e300 * 1e300 > 1"), (false, Some(EvaluationFault::TooLarge)));
     assert_eq!(evaluated("errors / count < 1"), (true, None));
 }
 
@@ -174,16 +174,16 @@ fn rule(text: &str, per: Per, windows: usize) -> ExpressionRule {
 }
 
 /// What finished of an operation on a mount: how long each took, in milliseconds, 4096 bytes each.
-fn finished(name: &str, mount: u64, durations: &[f64]) -> Finished {
+fn finished(name: &str, mount: u64, durations: &[f64]) -> FinishedOperations {
     let mut histogram = Histogram::default();
     durations.iter().for_each(|ms| histogram.add((ms * MS as f64) as u64, 4096, false));
-    Finished { operation: operation(name), mount: MountKey(mount), histogram }
+    FinishedOperations { operation: operation(name), mount: MountKey(mount), histogram }
 }
 
 /// A second of a rule at work. The recorder has what finished in it.
 fn second(
     detector: &mut dyn Detector,
-    finished: &[Finished],
+    finished: &[FinishedOperations],
     seen: &[Event],
     usual: Option<Sketch>,
 ) -> (Option<Anomaly>, Window) {
@@ -191,7 +191,7 @@ fn second(
     seen.iter().filter(|event| detector.counts(event, &LongTerm::default())).for_each(|event| window.push(event));
     window.to = 11 * SECOND;
     let recorded = |_| {
-        let of = |one: &Finished| {
+        let of = |one: &FinishedOperations| {
             let event =
                 |ms: f64| Event { mount: one.mount, ..smb(one.operation.name(), 10_500.0 - ms, [0.0, ms, 0.0]) };
             [0.0, 0.5, 1.0].map(|share| event(one.histogram.quantile(share).unwrap() as f64 / MS as f64))
@@ -275,7 +275,7 @@ fn it_must_hold_for_so_many_windows_in_a_row_in_one_place() {
     let mut detector = rule("p50 > 50", Per::Operation, 3).detector();
     let (slow, fast) = (finished("SMB2_READ", 1, &[80.0; 4]), finished("SMB2_READ", 1, &[8.0; 4]));
     let elsewhere = finished("SMB2_READ", 2, &[80.0; 4]);
-    let mut broken = |seconds: &[&Finished]| {
+    let mut broken = |seconds: &[&FinishedOperations]| {
         let seconds = seconds.iter().map(|one| second(&mut *detector, &[(*one).clone()], &[], None).0.is_some());
         seconds.collect::<Vec<_>>()
     };
@@ -317,7 +317,7 @@ fn the_normal_is_that_of_operations_of_the_same_sizes() {
     for period in 1..=4_u64 {
         let event = |ms: f64, bytes| Event { bytes, mount: MountKey(1), ..smb("SMB2_READ", 1.0, [0.0, ms, 0.0]) };
         let events: Vec<_> = (0..20).flat_map(|_| [event(1.0, 4096), event(50.0, 1 << 20)]).collect();
-        let sample = Sample {
+        let sample = PeriodSample {
             now: period * 10 * SECOND,
             length: 10 * SECOND,
             each: 1.0,
@@ -337,6 +337,6 @@ fn the_normal_is_that_of_operations_of_the_same_sizes() {
     assert!((10.0..17.0).contains(&(mixed.mean().unwrap() / 1e6)), "{mixed:?}");
     assert_eq!(mixed.count(), 4.0);
     assert_eq!(of(&[1 << 10; 9]), None);
-    let elsewhere = Finished { mount: MountKey(2), ..finished("SMB2_READ", 1, &[1.0; 3]) };
+    let elsewhere = FinishedOperations { mount: MountKey(2), ..finished("SMB2_READ", 1, &[1.0; 3]) };
     assert_eq!(long_term.usual(&[&elsewhere]), None);
 }

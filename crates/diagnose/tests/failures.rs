@@ -7,7 +7,7 @@ use std::time::Duration;
 use common::{MS, REPEATED, judge, operation, smb, syscall};
 use model::{Alternative, Cause, Code, Event, Layer, MountKey, SendTiming};
 use plumbline_diagnose::{
-    Change, Detector, Meanwhile, RuleState, Window,
+    Detector, EpisodeChange, Meanwhile, RuleState, Window,
     error::{Codes, ErrorRule},
     long_term::LongTerm,
     rule::Subject,
@@ -175,9 +175,9 @@ fn one_operation_that_is_seen_again_and_again_is_one_incident_that_grows() {
         }
         for change in watch.close(second * SECOND, 0, &Meanwhile::default(), &mut sequence) {
             let word = match &change {
-                Change::Opened(_) => "opened",
-                Change::Updated(_) => "updated",
-                Change::Closed(_) => "closed",
+                EpisodeChange::Opened(_) => "opened",
+                EpisodeChange::Updated(_) => "updated",
+                EpisodeChange::Closed(_) => "closed",
             };
             let episode = change.episode();
             seen.push((second, word, episode.window.count(), episode.anomaly.observed.clone()));

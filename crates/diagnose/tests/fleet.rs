@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::{Cause, Layer, Verdict};
-use plumbline_diagnose::fleet::{Client, Fleet, FleetCause, Group, Judged, Kind, Sighting, judge};
+use plumbline_diagnose::fleet::{
+    ClientHost, Fleet, FleetCause, HostGroup, HostSighting, JudgedEpisode, OperationKind, judge,
+};
 use proptest::prelude::*;
 
 const MINUTE: i64 = 60_000;
@@ -16,14 +18,14 @@ fn own(cause: Cause) -> Verdict {
 /// Clients c01, c02, ... of server s, all looked at that day: the first `near` of them in network a, the others in b.
 fn clients(count: usize, near: usize) -> Fleet {
     let name = |number: usize| format!("c{number:02}");
-    let client = |number| Client {
+    let client = |number| ClientHost {
         host: name(number),
         server: "s".into(),
         seen: vec![DAY],
-        kinds: BTreeSet::from([Kind::Reads, Kind::Writes]),
+        kinds: BTreeSet::from([OperationKind::Reads, OperationKind::Writes]),
         sources: BTreeSet::from(["s:/x".to_owned()]),
     };
-    let group = |number| Group { by: "network".into(), value: if number <= near { "a" } else { "b" }.into() };
+    let group = |number| HostGroup { by: "network".into(), value: if number <= near { "a" } else { "b" }.into() };
     Fleet {
         clients: (1..=count).map(client).collect(),
         groups: (1..=count).map(|number| (name(number), BTreeSet::from([group(number)]))).collect(),
@@ -31,23 +33,23 @@ fn clients(count: usize, near: usize) -> Fleet {
     }
 }
 
-fn sighting(number: usize, verdict: Verdict) -> Sighting {
-    Sighting {
+fn sighting(number: usize, verdict: Verdict) -> HostSighting {
+    HostSighting {
         host: format!("c{number:02}"),
         server: "s".into(),
         source: "s:/x".into(),
         incident: "i".into(),
         from: 602 * MINUTE + number as i64 * 1_000,
         to: 605 * MINUTE,
-        kinds: BTreeMap::from([(Kind::Reads, 0.4), (Kind::Writes, 0.6)]),
+        kinds: BTreeMap::from([(OperationKind::Reads, 0.4), (OperationKind::Writes, 0.6)]),
         verdict,
         slow_ms: Some(52.0),
         normal_ms: Some(12.0),
-        ..Sighting::default()
+        ..HostSighting::default()
     }
 }
 
-fn only(fleet: &Fleet) -> Judged {
+fn only(fleet: &Fleet) -> JudgedEpisode {
     let mut judged = judge(fleet);
     assert_eq!(judged.len(), 1, "{judged:?}");
     judged.remove(0)
@@ -148,21 +150,21 @@ fn one_share_of_several_is_told_from_the_server() {
 #[test]
 fn one_kind_of_operation_is_told_from_the_server() {
     let mut fleet = clients(20, 0);
-    fleet.sightings.extend((1..=18).map(|number| Sighting {
-        kinds: BTreeMap::from([(Kind::Writes, 1.0)]),
+    fleet.sightings.extend((1..=18).map(|number| HostSighting {
+        kinds: BTreeMap::from([(OperationKind::Writes, 1.0)]),
         ..sighting(number, own(Cause::SlowOperation))
     }));
     let conclusion = only(&fleet).conclusion;
-    assert_eq!((conclusion.cause, conclusion.kind), (Some(FleetCause::ServerOperation), Some(Kind::Writes)));
+    assert_eq!((conclusion.cause, conclusion.kind), (Some(FleetCause::ServerOperation), Some(OperationKind::Writes)));
     assert_eq!(conclusion.said, "the server, with writes");
 }
 
 #[test]
 fn the_same_hosts_at_two_servers_are_one_episode() {
     let mut fleet = clients(20, 0);
-    let more: Vec<_> = fleet.clients.iter().map(|client| Client { server: "t".into(), ..client.clone() }).collect();
+    let more: Vec<_> = fleet.clients.iter().map(|client| ClientHost { server: "t".into(), ..client.clone() }).collect();
     fleet.clients.extend(more);
-    let at = |server: &str| Sighting { server: server.into(), ..sighting(4, own(Cause::OwnQueue)) };
+    let at = |server: &str| HostSighting { server: server.into(), ..sighting(4, own(Cause::OwnQueue)) };
     fleet.sightings.extend([at("s"), at("t")]);
     let judged = only(&fleet);
     assert_eq!(
@@ -178,10 +180,10 @@ prop_compose! {
         (layer, cause) in (prop::sample::select(Layer::ALL.to_vec()), prop::option::of(prop::sample::select(Cause::ALL.to_vec()))),
         confidence in prop_oneof![Just(f64::NAN), Just(f64::INFINITY), -1.0..2.0],
         ms in prop::option::of(prop_oneof![Just(f64::NAN), 0.0..1e12]),
-    ) -> Sighting {
+    ) -> HostSighting {
         let verdict = Verdict { layer, cause, confidence, ..Verdict::default() };
-        let kinds = BTreeMap::from([(Kind::Reads, confidence)]);
-        Sighting { host, server, from: from.into(), to: to.into(), verdict, kinds, slow_ms: ms, normal_ms: ms, ..Sighting::default() }
+        let kinds = BTreeMap::from([(OperationKind::Reads, confidence)]);
+        HostSighting { host, server, from: from.into(), to: to.into(), verdict, kinds, slow_ms: ms, normal_ms: ms, ..HostSighting::default() }
     }
 }
 
@@ -198,7 +200,7 @@ proptest! {
             prop_assert!((0.0..1.0).contains(&one.conclusion.confidence));
             prop_assert_eq!(one.conclusion.cause.is_some(), one.conclusion.confidence >= 0.79);
         }
-        let said = |all: &[Judged]| all.iter().map(|one| (one.scene.from, one.scene.affected.len())).collect::<Vec<_>>();
+        let said = |all: &[JudgedEpisode]| all.iter().map(|one| (one.scene.from, one.scene.affected.len())).collect::<Vec<_>>();
         let before = said(&judged);
         fleet.sightings.reverse();
         let mut after = said(&judge(&fleet));

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use common::{
     MS,
-    faults::{self, Scene},
+    faults::{self, SimulatedScene},
     rule, smb,
 };
 use model::{Cause, Event, Layer, MountKey, Network};
 use plumbline_diagnose::{
     Detector,
-    long_term::{LongTerm, PERIOD, Sample},
+    long_term::{LongTerm, PERIOD, PeriodSample},
     verdict,
 };
 
@@ -27,7 +27,7 @@ fn learn(long_term: &mut LongTerm, from: u64, periods: u64, events: &[Event], in
     long_term.name(MountKey::source(SHARE.as_bytes()), SHARE);
     for number in from..from + periods {
         let length = PERIOD.as_nanos() as u64;
-        long_term.learn(&Sample { now: period(number), length, each: 1.0, events, in_trouble: &|_| in_trouble });
+        long_term.learn(&PeriodSample { now: period(number), length, each: 1.0, events, in_trouble: &|_| in_trouble });
     }
 }
 
@@ -43,8 +43,8 @@ fn writes(count: u64, wire: f64) -> Vec<Event> {
 
 #[test]
 fn a_server_is_named_for_what_remains_where_only_hours_say_what_is_normal() {
-    let scene: Scene = faults::without_past(faults::slow_writes(60.0, 10));
-    let known = learned(3, &Scene::healthy().around);
+    let scene: SimulatedScene = faults::without_past(faults::slow_writes(60.0, 10));
+    let known = learned(3, &SimulatedScene::healthy().around);
     let new = verdict(&scene.slow, &scene.around, &LongTerm::default());
     assert_eq!(new.layer, Layer::Unknown, "{new:?}");
     let judged = verdict(&scene.slow, &scene.around, &known);
@@ -58,7 +58,7 @@ fn a_path_is_longer_than_it_was_for_hours_though_nothing_came_before() {
     // TCP itself has seen no shorter one.
     let lengthened = |event: &mut Event| event.network.min_rtt_us = event.network.rtt_us;
     scene.slow.iter_mut().chain(&mut scene.around).for_each(lengthened);
-    let mut healthy = Scene::healthy().around;
+    let mut healthy = SimulatedScene::healthy().around;
     healthy.iter_mut().for_each(|event| event.network = Network { rtt_us: 300, ..event.network });
     let judged = verdict(&scene.slow, &scene.around, &learned(3, &healthy));
     assert_eq!((judged.layer, judged.cause), (Layer::Network, Some(Cause::LongerPath)), "{judged:?}");
@@ -109,7 +109,7 @@ fn the_past_fades_and_nothing_grows_without_bound() {
         let sized = |power: u32| Event { mount: key, bytes: 1 << power, ..writes(1, 1.0)[0].clone() };
         let events: Vec<_> = (0..20).map(sized).collect();
         let now = period(40_000 + server);
-        long_term.learn(&Sample { now, length: 1, each: 1.0, events: &events, in_trouble: &|_| false });
+        long_term.learn(&PeriodSample { now, length: 1, each: 1.0, events: &events, in_trouble: &|_| false });
     }
     let kinds: usize = long_term.places().values().map(|place| place.kinds.len()).sum();
     assert!(long_term.places().len() <= 128 && kinds == 512, "{} {kinds}", long_term.places().len());

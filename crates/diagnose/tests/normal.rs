@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, time::Duration};
 use common::{MS, SMB, operation};
 use model::{Anomaly, Histogram, MountKey};
 use plumbline_diagnose::{
-    Detector, Finished, Ledger, Meanwhile, Window,
+    Detector, FinishedOperations, Ledger, Meanwhile, Window,
     baseline::BaselineRule,
     rule::{Pace, Rule, Subject},
     throughput::ThroughputRule,
@@ -60,7 +60,7 @@ impl Seconds {
     fn next(&mut self, name: &str, durations: &[f64], bytes: u64) -> Option<Anomaly> {
         let mut histogram = Histogram::default();
         durations.iter().for_each(|ms| histogram.add((ms * MS as f64) as u64, bytes, false));
-        let finished = [Finished { operation: operation(name), mount: MOUNT, histogram }];
+        let finished = [FinishedOperations { operation: operation(name), mount: MOUNT, histogram }];
         let finished = if durations.is_empty() { &[][..] } else { &finished };
         let mut window = Window::new(self.now * SECOND);
         self.now += 1;

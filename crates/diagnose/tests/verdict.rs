@@ -215,7 +215,7 @@ fn few_operations_without_a_normal_are_less_sure() {
 #[test]
 fn larger_operations_take_longer_without_a_fault() {
     let of = |bytes: u64, ms: f64| {
-        let mut scene = Scene::healthy();
+        let mut scene = SimulatedScene::healthy();
         for index in 0..10 {
             let write = smb("SMB2_WRITE", 1_000.0 + f64::from(index) * 100.0, [0.0, ms, 0.1]);
             scene.slow(Event { bytes, ..write });
@@ -229,12 +229,12 @@ fn larger_operations_take_longer_without_a_fault() {
 
 #[test]
 fn a_thread_that_takes_fast_answers_too_may_wait_for_its_cpu_with_them() {
-    let no_cpu = |scene: Scene| scene.verdict().because.iter().any(|why| why.contains("no CPU"));
+    let no_cpu = |scene: SimulatedScene| scene.verdict().because.iter().any(|why| why.contains("no CPU"));
     assert!(no_cpu(starved(late_writes(0.0), 0.7)));
     assert!(!no_cpu(starved(seldom_late_writes(), 0.1)));
 }
 
 #[test]
 fn nothing_slow_is_no_verdict() {
-    assert_eq!(verdict(&[], &Scene::healthy().around).layer, Layer::Unknown);
+    assert_eq!(verdict(&[], &SimulatedScene::healthy().around).layer, Layer::Unknown);
 }

@@ -5,7 +5,7 @@ mod common;
 use common::verdict;
 use common::{
     MS,
-    faults::{Scene, rtt},
+    faults::{SimulatedScene, rtt},
     smb, syscall,
 };
 use model::{Event, Layer, MountKey, Network, Phases, SendTiming};
@@ -13,16 +13,16 @@ use proptest::prelude::*;
 
 /// Who was slow in [`simulated`], by how many milliseconds.
 #[derive(Debug, Clone, Copy)]
-struct Fault {
+struct SimulatedFault {
     layer: Layer,
     extra: f64,
     /// Only writes: servers and clients can be choosy, the network cannot.
     writes_only: bool,
 }
 
-fn any_fault() -> impl Strategy<Value = Fault> {
+fn any_fault() -> impl Strategy<Value = SimulatedFault> {
     let layer = prop_oneof![Just(Layer::Client), Just(Layer::Network), Just(Layer::Server)];
-    (layer, 20.0..3_000.0, any::<bool>()).prop_map(|(layer, extra, choosy)| Fault {
+    (layer, 20.0..3_000.0, any::<bool>()).prop_map(|(layer, extra, choosy)| SimulatedFault {
         layer,
         extra,
         writes_only: choosy && layer != Layer::Network,
@@ -31,7 +31,7 @@ fn any_fault() -> impl Strategy<Value = Fault> {
 
 /// Where a fault of the client's holds operations up.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Held {
+enum HeldUpIn {
     Queued,
     /// By its queueing discipline, which only stamps tell from the path.
     Local,
@@ -40,8 +40,15 @@ enum Held {
 
 /// Some threads read and write for a second on a path of `network` milliseconds to a server that takes `server`, then
 /// the fault begins. The peer delays acknowledgements by up to 40 ms.
-fn simulated(network: f64, server: f64, threads: u32, fault: Fault, held: Held, stamped: bool) -> Scene {
-    let mut scene = Scene::default();
+fn simulated(
+    network: f64,
+    server: f64,
+    threads: u32,
+    fault: SimulatedFault,
+    held: HeldUpIn,
+    stamped: bool,
+) -> SimulatedScene {
+    let mut scene = SimulatedScene::default();
     for thread in 0..threads {
         let mut now = f64::from(thread) * 3.0;
         for index in 0..60 {
@@ -51,7 +58,7 @@ fn simulated(network: f64, server: f64, threads: u32, fault: Fault, held: Held, 
             let (network, server) = (network + extra(Layer::Network), server + extra(Layer::Server));
             let client = extra(Layer::Client);
             let of = |place| if held == place { client } else { 0.0 };
-            let (queue, local, deliver) = (of(Held::Queued), of(Held::Local), of(Held::Delivered));
+            let (queue, local, deliver) = (of(HeldUpIn::Queued), of(HeldUpIn::Local), of(HeldUpIn::Delivered));
             let (wire, ack) = (local + network + server, network + server.min(40.0));
             let mut event = rtt(local + ack, smb(name, now, [queue, wire, 0.1 + deliver]));
             if stamped && broken {
@@ -119,11 +126,11 @@ proptest! {
         server in 0.1..30.0,
         threads in 1_u32..4,
         fault in any_fault(),
-        held in prop_oneof![Just(Held::Queued), Just(Held::Local), Just(Held::Delivered)],
+        held in prop_oneof![Just(HeldUpIn::Queued), Just(HeldUpIn::Local), Just(HeldUpIn::Delivered)],
         stamped: bool,
     ) {
         // Without stamps, what a queueing discipline holds looks like the path.
-        let stamped = stamped || held == Held::Local;
+        let stamped = stamped || held == HeldUpIn::Local;
         let verdict = simulated(network, server, threads, fault, held, stamped).verdict();
         prop_assert!([fault.layer, Layer::Unknown].contains(&verdict.layer), "{:?}", verdict);
         // A delayed acknowledgement may be a longer path, in each of three round trips; and two round trips may be more than usual.

@@ -1,9 +1,9 @@
 //! From an HTTP request to its answer (RFC 9112): one page, and short words for everything else.
 
-use crate::{Format, Source};
+use crate::{Format, PageSource};
 
 /// The whole answer to a request, of which `head` is all before the empty line.
-pub fn answer(head: &str, source: &dyn Source) -> Vec<u8> {
+pub fn answer(head: &str, source: &dyn PageSource) -> Vec<u8> {
     let mut lines = head.split("\r\n");
     let mut words = lines.next().unwrap_or_default().split(' ');
     let (Some(method), Some(target), Some(version), None) = (words.next(), words.next(), words.next(), words.next())

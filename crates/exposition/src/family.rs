@@ -23,16 +23,16 @@ pub struct Family<'s, L> {
     /// What it is, in a sentence.
     pub help: &'static str,
     /// What is counted.
-    pub unit: Unit,
+    pub unit: MetricUnit,
     /// What the figures are.
-    pub kind: Kind,
+    pub kind: FamilyKind,
     /// The figures.
     pub points: Vec<Point<'s, L>>,
 }
 
 /// What a family's figures are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum FamilyKind {
     /// Only goes up.
     Counter,
     /// Goes up and down.
@@ -47,7 +47,7 @@ pub enum Kind {
 
 /// What the figures count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unit {
+pub enum MetricUnit {
     /// Things.
     None,
     /// Time.
@@ -61,12 +61,12 @@ pub struct Point<'s, L> {
     /// What it is told apart by.
     pub labels: Vec<(L, &'s str)>,
     /// It.
-    pub value: Value<'s>,
+    pub value: PointValue<'s>,
 }
 
 /// Figures are exact up to 2^53.
 #[derive(Clone, Copy)]
-pub enum Value<'s> {
+pub enum PointValue<'s> {
     /// One number.
     Number(f64),
     /// Durations in nanoseconds.

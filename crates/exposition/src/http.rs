@@ -19,7 +19,7 @@ use nix::{
 };
 
 use crate::{
-    Source,
+    PageSource,
     answer::{answer, too_long},
 };
 
@@ -35,25 +35,25 @@ const TO_TAKE: Duration = Duration::from_secs(10);
 const LAZY: Duration = Duration::from_secs(1);
 
 /// Serves until it is dropped.
-pub struct Server {
+pub struct HttpServer {
     address: SocketAddr,
     stop: Arc<EventFd>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Server {
+impl HttpServer {
     /// Begins to listen.
     ///
     /// # Errors
     ///
     /// When the address is taken, or not one of this host's.
-    pub fn start(address: SocketAddr, source: Arc<dyn Source>) -> Result<Self> {
+    pub fn start(address: SocketAddr, source: Arc<dyn PageSource>) -> Result<Self> {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let stop = Arc::new(EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?);
         let stopped = Arc::clone(&stop);
-        let work = move || Work { listener, source, stop: stopped, connections: Vec::new() }.serve();
+        let work = move || ServerLoop { listener, source, stop: stopped, connections: Vec::new() }.serve();
         let thread = std::thread::Builder::new().name("metrics".into()).stack_size(256 << 10).spawn(work);
         Ok(Self { address, stop, thread: Some(thread.context("cannot start a thread")?) })
     }
@@ -64,7 +64,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for HttpServer {
     /// Comes back once nothing listens any more. The source must be free to answer.
     fn drop(&mut self) {
         let _ = self.stop.write(1);
@@ -74,28 +74,28 @@ impl Drop for Server {
     }
 }
 
-struct Work {
+struct ServerLoop {
     listener: TcpListener,
-    source: Arc<dyn Source>,
+    source: Arc<dyn PageSource>,
     stop: Arc<EventFd>,
-    connections: Vec<Connection>,
+    connections: Vec<HttpConnection>,
 }
 
-struct Connection {
+struct HttpConnection {
     stream: TcpStream,
     deadline: Instant,
     /// When it last took something of its answer.
     moved: Instant,
-    state: State,
+    state: HttpState,
 }
 
-enum State {
+enum HttpState {
     Asking(Vec<u8>),
     Taking { answer: Vec<u8>, taken: usize },
     Done,
 }
 
-impl Work {
+impl ServerLoop {
     fn serve(mut self) {
         while !self.is_stopped() {
             self.wait();
@@ -107,7 +107,7 @@ impl Work {
             }
             let now = Instant::now();
             let before = self.connections.len();
-            self.connections.retain(|one| !matches!(one.state, State::Done) && one.deadline > now);
+            self.connections.retain(|one| !matches!(one.state, HttpState::Done) && one.deadline > now);
             if before > 0 && self.connections.is_empty() {
                 self.source.rest();
             }
@@ -132,7 +132,7 @@ impl Work {
             wanted.push(PollFd::new(self.listener.as_fd(), PollFlags::POLLIN));
         }
         wanted.extend(self.connections.iter().map(|one| {
-            let flags = if matches!(one.state, State::Asking(_)) { PollFlags::POLLIN } else { PollFlags::POLLOUT };
+            let flags = if matches!(one.state, HttpState::Asking(_)) { PollFlags::POLLIN } else { PollFlags::POLLOUT };
             PollFd::new(one.stream.as_fd(), flags)
         }));
         if poll(&mut wanted, timeout).is_err() {
@@ -146,7 +146,7 @@ impl Work {
     }
 
     fn first_to_go(&self) -> Option<usize> {
-        let is_asking = |one: &Connection| matches!(one.state, State::Asking(_));
+        let is_asking = |one: &HttpConnection| matches!(one.state, HttpState::Asking(_));
         let may_go =
             self.connections.iter().enumerate().filter(|(_, one)| is_asking(one) || one.moved.elapsed() >= LAZY);
         may_go.min_by_key(|(_, one)| (!is_asking(one), one.moved)).map(|(index, _)| index)
@@ -169,8 +169,8 @@ impl Work {
                         self.connections.swap_remove(index);
                     }
                     let now = Instant::now();
-                    let state = State::Asking(Vec::new());
-                    self.connections.push(Connection { stream, deadline: now + TO_ASK, moved: now, state });
+                    let state = HttpState::Asking(Vec::new());
+                    self.connections.push(HttpConnection { stream, deadline: now + TO_ASK, moved: now, state });
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
@@ -184,16 +184,16 @@ impl Work {
     }
 }
 
-impl Connection {
+impl HttpConnection {
     /// As far as it goes without waiting.
-    fn advance(&mut self, source: &dyn Source) {
-        if let State::Asking(request) = &mut self.state {
+    fn advance(&mut self, source: &dyn PageSource) {
+        if let HttpState::Asking(request) = &mut self.state {
             let Some(answer) = ask(&mut self.stream, request, source) else { return };
             self.moved = Instant::now();
             self.deadline = self.moved + TO_TAKE;
             self.state = answer;
         }
-        if let State::Taking { answer, taken } = &mut self.state {
+        if let HttpState::Taking { answer, taken } = &mut self.state {
             while let Some(rest) = answer.get(*taken..).filter(|rest| !rest.is_empty()) {
                 match self.stream.write(rest) {
                     Ok(written) if written > 0 => {
@@ -205,28 +205,28 @@ impl Connection {
                     _ => break,
                 }
             }
-            self.state = State::Done;
+            self.state = HttpState::Done;
         }
     }
 }
 
 /// Reads what there is of the request. What comes next, if it is all there or nothing more will come.
-fn ask(stream: &mut TcpStream, request: &mut Vec<u8>, source: &dyn Source) -> Option<State> {
+fn ask(stream: &mut TcpStream, request: &mut Vec<u8>, source: &dyn PageSource) -> Option<HttpState> {
     let mut buffer = [0; 2048];
     loop {
         match stream.read(&mut buffer) {
-            Ok(0) => return Some(State::Done),
+            Ok(0) => return Some(HttpState::Done),
             Ok(count) => request.extend(buffer.get(..count).unwrap_or_default()),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
-            Err(_) => return Some(State::Done),
+            Err(_) => return Some(HttpState::Done),
         }
         if let Some(end) = request.windows(4).position(|four| four == b"\r\n\r\n") {
             let head = String::from_utf8_lossy(request.get(..end).unwrap_or_default()).into_owned();
-            return Some(State::Taking { answer: answer(&head, source), taken: 0 });
+            return Some(HttpState::Taking { answer: answer(&head, source), taken: 0 });
         }
         if request.len() >= MAX_REQUEST {
-            return Some(State::Taking { answer: too_long(), taken: 0 });
+            return Some(HttpState::Taking { answer: too_long(), taken: 0 });
         }
     }
 }
@@ -236,9 +236,9 @@ mod tests {
     use super::*;
     use crate::Format;
 
-    struct Page;
+    struct TestPage;
 
-    impl Source for Page {
+    impl PageSource for TestPage {
         fn name(&self) -> &'static str {
             "a test"
         }
@@ -249,7 +249,7 @@ mod tests {
 
     /// A server, for as long as `clients` talk to it.
     fn with_server(clients: impl FnOnce(SocketAddr)) {
-        let server = Server::start("127.0.0.1:0".parse().unwrap(), Arc::new(Page)).unwrap();
+        let server = HttpServer::start("127.0.0.1:0".parse().unwrap(), Arc::new(TestPage)).unwrap();
         clients(server.address());
     }
 
@@ -302,25 +302,25 @@ mod tests {
         let stop = Arc::new(EventFd::new().unwrap());
         let connection = |state, moved| {
             let (stream, now) = (TcpStream::connect(address).unwrap(), Instant::now());
-            Connection { stream, deadline: now + TO_TAKE, moved: now - moved, state }
+            HttpConnection { stream, deadline: now + TO_TAKE, moved: now - moved, state }
         };
-        let taking = || State::Taking { answer: vec![0], taken: 0 };
-        let mut work = Work { listener, source: Arc::new(Page), stop, connections: vec![] };
+        let taking = || HttpState::Taking { answer: vec![0], taken: 0 };
+        let mut work = ServerLoop { listener, source: Arc::new(TestPage), stop, connections: vec![] };
         work.connections
             .extend((0..MAX_CONNECTIONS as u32).map(|n| connection(taking(), LAZY / 2 * n / MAX_CONNECTIONS as u32)));
         assert_eq!(work.first_to_go(), None);
         work.connections[2].moved -= LAZY;
         assert_eq!(work.first_to_go(), Some(2));
-        work.connections[1].state = State::Asking(vec![]);
+        work.connections[1].state = HttpState::Asking(vec![]);
         assert_eq!(work.first_to_go(), Some(1), "who has asked for nothing goes first");
     }
 
     #[test]
     fn a_port_that_is_taken_is_an_error_and_is_free_once_the_server_has_gone() {
-        let server = Server::start("127.0.0.1:0".parse().unwrap(), Arc::new(Page)).unwrap();
+        let server = HttpServer::start("127.0.0.1:0".parse().unwrap(), Arc::new(TestPage)).unwrap();
         let address = server.address();
-        assert!(Server::start(address, Arc::new(Page)).is_err());
+        assert!(HttpServer::start(address, Arc::new(TestPage)).is_err());
         drop(server);
-        assert!(Server::start(address, Arc::new(Page)).is_ok());
+        assert!(HttpServer::start(address, Arc::new(TestPage)).is_ok());
     }
 }

@@ -12,13 +12,13 @@ mod text;
 use model::Histogram;
 
 pub use accept::Format;
-pub use family::{Family, Kind, LabelName, Point, Unit, Value};
-pub use http::Server;
+pub use family::{Family, FamilyKind, LabelName, MetricUnit, Point, PointValue};
+pub use http::HttpServer;
 pub use native::Native;
 pub use protobuf::{ReadFamily, ReadPoint, ReadValue, read};
 
 /// What is served at `/metrics`.
-pub trait Source: Send + Sync {
+pub trait PageSource: Send + Sync {
     /// Whose page it is, in a sentence.
     fn name(&self) -> &'static str;
     /// The page; `None`: there is nobody to make it now.

@@ -7,7 +7,7 @@ mod read;
 
 pub use read::{ReadFamily, ReadPoint, ReadValue, read};
 
-use crate::{Family, Kind, LabelName, Native, Point, Value, classic, seconds};
+use crate::{Family, FamilyKind, LabelName, Native, Point, PointValue, classic, seconds};
 
 #[derive(Clone, PartialEq, Message)]
 struct MetricFamily {
@@ -18,7 +18,7 @@ struct MetricFamily {
     #[prost(enumeration = "MetricType", tag = 3)]
     kind: i32,
     #[prost(message, repeated, tag = 4)]
-    metric: Vec<Metric>,
+    metric: Vec<ProtobufMetric>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, prost::Enumeration)]
@@ -31,17 +31,17 @@ enum MetricType {
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Metric {
+struct ProtobufMetric {
     #[prost(message, repeated, tag = 1)]
     label: Vec<LabelPair>,
     #[prost(message, optional, tag = 2)]
-    gauge: Option<Number>,
+    gauge: Option<ProtobufNumber>,
     #[prost(message, optional, tag = 3)]
-    counter: Option<Number>,
+    counter: Option<ProtobufNumber>,
     #[prost(message, optional, tag = 4)]
-    summary: Option<Summary>,
+    summary: Option<ProtobufSummary>,
     #[prost(message, optional, tag = 7)]
-    histogram: Option<Histogram>,
+    histogram: Option<ProtobufHistogram>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -53,13 +53,13 @@ struct LabelPair {
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Number {
+struct ProtobufNumber {
     #[prost(double, optional, tag = 1)]
     value: Option<f64>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Summary {
+struct ProtobufSummary {
     #[prost(uint64, optional, tag = 1)]
     count: Option<u64>,
     #[prost(double, optional, tag = 2)]
@@ -67,7 +67,7 @@ struct Summary {
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Histogram {
+struct ProtobufHistogram {
     #[prost(uint64, optional, tag = 1)]
     count: Option<u64>,
     #[prost(double, optional, tag = 2)]
@@ -81,7 +81,7 @@ struct Histogram {
     #[prost(uint64, optional, tag = 7)]
     zero_count: Option<u64>,
     #[prost(message, repeated, tag = 12)]
-    positive_span: Vec<Span>,
+    positive_span: Vec<BucketSpan>,
     #[prost(sint64, repeated, tag = 13)]
     positive_delta: Vec<i64>,
 }
@@ -96,7 +96,7 @@ struct Bucket {
 
 /// Neighbouring buckets of a native histogram.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
-struct Span {
+struct BucketSpan {
     /// From the end of the span before; of the first, from bucket 0.
     #[prost(sint32, optional, tag = 1)]
     offset: Option<i32>,
@@ -116,11 +116,11 @@ pub fn write<L: LabelName>(families: &[Family<'_, L>]) -> Vec<u8> {
 
 fn message<L: LabelName>(family: &Family<'_, L>) -> MetricFamily {
     let (suffix, kind) = match family.kind {
-        Kind::Counter => ("_total", MetricType::Counter),
-        Kind::Gauge => ("", MetricType::Gauge),
-        Kind::Info => ("_info", MetricType::Gauge),
-        Kind::Summary => ("", MetricType::Summary),
-        Kind::Histogram => ("", MetricType::Histogram),
+        FamilyKind::Counter => ("_total", MetricType::Counter),
+        FamilyKind::Gauge => ("", MetricType::Gauge),
+        FamilyKind::Info => ("_info", MetricType::Gauge),
+        FamilyKind::Summary => ("", MetricType::Summary),
+        FamilyKind::Histogram => ("", MetricType::Histogram),
     };
     MetricFamily {
         name: format!("{}{suffix}", family.name),
@@ -130,26 +130,28 @@ fn message<L: LabelName>(family: &Family<'_, L>) -> MetricFamily {
     }
 }
 
-fn metric<L: LabelName>(kind: MetricType, point: &Point<'_, L>) -> Metric {
+fn metric<L: LabelName>(kind: MetricType, point: &Point<'_, L>) -> ProtobufMetric {
     let pair = |(label, value): &(L, &str)| LabelPair { name: label.name().to_owned(), value: (*value).to_owned() };
-    let mut metric = Metric { label: point.labels.iter().map(pair).collect(), ..Metric::default() };
+    let mut metric = ProtobufMetric { label: point.labels.iter().map(pair).collect(), ..ProtobufMetric::default() };
     match (point.value, kind) {
-        (Value::Number(value), MetricType::Counter) => metric.counter = Some(Number { value: Some(value) }),
-        (Value::Number(value), _) => metric.gauge = Some(Number { value: Some(value) }),
-        (Value::Sum { sum, count }, _) => {
-            metric.summary = Some(Summary { count: Some(count), sum: Some(sum as f64) });
+        (PointValue::Number(value), MetricType::Counter) => {
+            metric.counter = Some(ProtobufNumber { value: Some(value) })
         }
-        (Value::Histogram(histogram), _) => metric.histogram = Some(both(histogram)),
+        (PointValue::Number(value), _) => metric.gauge = Some(ProtobufNumber { value: Some(value) }),
+        (PointValue::Sum { sum, count }, _) => {
+            metric.summary = Some(ProtobufSummary { count: Some(count), sum: Some(sum as f64) });
+        }
+        (PointValue::Histogram(histogram), _) => metric.histogram = Some(both(histogram)),
     }
     metric
 }
 
 /// A classic and a native histogram in one.
-fn both(histogram: &model::Histogram) -> Histogram {
+fn both(histogram: &model::Histogram) -> ProtobufHistogram {
     let native = Native::of(histogram);
     let bucket = |(bound, count)| Bucket { cumulative_count: Some(count), upper_bound: Some(seconds(bound)) };
     let (positive_span, positive_delta) = spans(&native);
-    Histogram {
+    ProtobufHistogram {
         count: Some(native.count),
         sum: Some(seconds(histogram.sum)),
         bucket: classic(histogram).map(bucket).collect(),
@@ -162,13 +164,13 @@ fn both(histogram: &model::Histogram) -> Histogram {
 }
 
 /// Buckets as runs of neighbours, and each count as its difference from the one before.
-fn spans(native: &Native) -> (Vec<Span>, Vec<i64>) {
-    let (mut spans, mut deltas): (Vec<Span>, Vec<i64>) = Default::default();
+fn spans(native: &Native) -> (Vec<BucketSpan>, Vec<i64>) {
+    let (mut spans, mut deltas): (Vec<BucketSpan>, Vec<i64>) = Default::default();
     let (mut next, mut before) = (0, 0);
     for (index, count) in &native.buckets {
         match spans.last_mut().filter(|_| *index == next) {
-            Some(Span { length: Some(length), .. }) => *length += 1,
-            _ => spans.push(Span { offset: Some(index - next), length: Some(1) }),
+            Some(BucketSpan { length: Some(length), .. }) => *length += 1,
+            _ => spans.push(BucketSpan { offset: Some(index - next), length: Some(1) }),
         }
         let count = i64::try_from(*count).unwrap_or(i64::MAX);
         deltas.push(count - before);
@@ -176,7 +178,7 @@ fn spans(native: &Native) -> (Vec<Span>, Vec<i64>) {
     }
     if spans.is_empty() {
         // A histogram without any span would be taken for a classic one.
-        spans.push(Span { offset: Some(0), length: Some(0) });
+        spans.push(BucketSpan { offset: Some(0), length: Some(0) });
     }
     (spans, deltas)
 }
@@ -196,9 +198,9 @@ mod tests {
     #[test]
     fn a_family_comes_back_as_it_was_written() {
         let labels = vec![("mount", "/a\"\n")];
-        let points = vec![Point { labels, value: Value::Sum { sum: 4096, count: 2 } }];
-        let unit = crate::Unit::Bytes;
-        let family = Family { name: "x_bytes", otel: "", help: "Help.", unit, kind: Kind::Summary, points };
+        let points = vec![Point { labels, value: PointValue::Sum { sum: 4096, count: 2 } }];
+        let unit = crate::MetricUnit::Bytes;
+        let family = Family { name: "x_bytes", otel: "", help: "Help.", unit, kind: FamilyKind::Summary, points };
         let page = write(&[family]);
         let read = MetricFamily::decode_length_delimited(&*page).unwrap();
         assert_eq!((&*read.name, read.kind, &*read.metric[0].label[0].value), ("x_bytes", 2, "/a\"\n"));

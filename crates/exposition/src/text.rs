@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::{Family, Kind, LabelName, Unit, Value, classic, seconds};
+use crate::{Family, FamilyKind, LabelName, MetricUnit, PointValue, classic, seconds};
 
 /// Writes all families.
 pub fn write<L: LabelName>(families: &[Family<'_, L>], open_metrics: bool) -> Vec<u8> {
@@ -17,8 +17,8 @@ pub fn write<L: LabelName>(families: &[Family<'_, L>], open_metrics: bool) -> Ve
 
 fn write_family<L: LabelName>(page: &mut String, family: &Family<'_, L>, open_metrics: bool) -> std::fmt::Result {
     let suffix = match family.kind {
-        Kind::Counter => "_total",
-        Kind::Info => "_info",
+        FamilyKind::Counter => "_total",
+        FamilyKind::Info => "_info",
         _ => "",
     };
     // OpenMetrics names the family, the text format its samples.
@@ -27,9 +27,9 @@ fn write_family<L: LabelName>(page: &mut String, family: &Family<'_, L>, open_me
     writeln!(page, "# HELP {name}{in_comments} {}", escaped(family.help, open_metrics))?;
     writeln!(page, "# TYPE {name}{in_comments} {}", type_name(family.kind, open_metrics))?;
     let unit = match family.unit {
-        Unit::Seconds => "seconds",
-        Unit::Bytes => "bytes",
-        Unit::None => "",
+        MetricUnit::Seconds => "seconds",
+        MetricUnit::Bytes => "bytes",
+        MetricUnit::None => "",
     };
     if open_metrics && !unit.is_empty() {
         writeln!(page, "# UNIT {name} {unit}")?;
@@ -42,11 +42,11 @@ fn write_family<L: LabelName>(page: &mut String, family: &Family<'_, L>, open_me
         }
         let braced = if labels.is_empty() { String::new() } else { format!("{{{labels}}}") };
         match point.value {
-            Value::Number(number) => writeln!(page, "{name}{suffix}{braced} {number}")?,
-            Value::Sum { sum, count } => {
+            PointValue::Number(number) => writeln!(page, "{name}{suffix}{braced} {number}")?,
+            PointValue::Sum { sum, count } => {
                 writeln!(page, "{name}_sum{braced} {sum}\n{name}_count{braced} {count}")?;
             }
-            Value::Histogram(histogram) => {
+            PointValue::Histogram(histogram) => {
                 let comma = if labels.is_empty() { "" } else { "," };
                 for (bound, count) in classic(histogram) {
                     writeln!(page, "{name}_bucket{{{labels}{comma}le=\"{}\"}} {count}", as_go_has_it(seconds(bound)))?;
@@ -61,13 +61,13 @@ fn write_family<L: LabelName>(page: &mut String, family: &Family<'_, L>, open_me
     Ok(())
 }
 
-fn type_name(kind: Kind, open_metrics: bool) -> &'static str {
+fn type_name(kind: FamilyKind, open_metrics: bool) -> &'static str {
     match kind {
-        Kind::Counter => "counter",
-        Kind::Histogram => "histogram",
-        Kind::Summary => "summary",
-        Kind::Info if open_metrics => "info",
-        Kind::Gauge | Kind::Info => "gauge",
+        FamilyKind::Counter => "counter",
+        FamilyKind::Histogram => "histogram",
+        FamilyKind::Summary => "summary",
+        FamilyKind::Info if open_metrics => "info",
+        FamilyKind::Gauge | FamilyKind::Info => "gauge",
     }
 }
 
@@ -99,25 +99,26 @@ mod tests {
     use super::*;
     use crate::Point;
 
-    fn page(kind: Kind, value: Value<'_>, labels: Vec<(&'static str, &str)>, open_metrics: bool) -> String {
+    fn page(kind: FamilyKind, value: PointValue<'_>, labels: Vec<(&'static str, &str)>, open_metrics: bool) -> String {
         let points = vec![Point { labels, value }];
-        let family = Family { name: "x_seconds", otel: "", help: "Says \\ \"it\".", unit: Unit::Seconds, kind, points };
+        let family =
+            Family { name: "x_seconds", otel: "", help: "Says \\ \"it\".", unit: MetricUnit::Seconds, kind, points };
         String::from_utf8(write(&[family], open_metrics)).unwrap()
     }
 
     #[test]
     fn names_that_somebody_else_chose_break_no_line() {
-        let text = page(Kind::Gauge, Value::Number(1.5), vec![("mount", "/a\"b\\x0a\nc")], false);
+        let text = page(FamilyKind::Gauge, PointValue::Number(1.5), vec![("mount", "/a\"b\\x0a\nc")], false);
         let sample = r#"x_seconds{mount="/a\"b\\x0a\nc"} 1.5"#;
         assert_eq!(text, format!("# HELP x_seconds Says \\\\ \"it\".\n# TYPE x_seconds gauge\n{sample}\n"));
     }
 
     #[test]
     fn open_metrics_names_families_and_ends() {
-        let text = page(Kind::Counter, Value::Number(3.0), vec![], true);
+        let text = page(FamilyKind::Counter, PointValue::Number(3.0), vec![], true);
         let comments = "# HELP x_seconds Says \\\\ \\\"it\\\".\n# TYPE x_seconds counter\n# UNIT x_seconds seconds\n";
         assert_eq!(text, format!("{comments}x_seconds_total 3\n# EOF\n"));
-        let text = page(Kind::Counter, Value::Number(3.0), vec![], false);
+        let text = page(FamilyKind::Counter, PointValue::Number(3.0), vec![], false);
         assert!(text.contains("# TYPE x_seconds_total counter\nx_seconds_total 3\n"), "{text}");
     }
 
@@ -125,7 +126,7 @@ mod tests {
     fn a_histogram_is_cumulative_and_ends_with_all() {
         let mut histogram = model::Histogram::default();
         [1_000, 20_000, 1_000_000_000, u64::MAX >> 4].iter().for_each(|duration| histogram.add(*duration, 1, false));
-        let text = page(Kind::Histogram, Value::Histogram(&histogram), vec![("probe", "nfs")], false);
+        let text = page(FamilyKind::Histogram, PointValue::Histogram(&histogram), vec![("probe", "nfs")], false);
         assert!(text.contains("x_seconds_bucket{probe=\"nfs\",le=\"1.6384e-05\"} 1\n"), "{text}");
         assert!(text.contains("x_seconds_bucket{probe=\"nfs\",le=\"0.000131072\"} 2\n"), "{text}");
         assert!(text.contains("x_seconds_bucket{probe=\"nfs\",le=\"17.179869184\"} 3\n"), "{text}");

@@ -33,7 +33,7 @@ pub struct Incident {
     pub verdict: Verdict,
     /// Whether it is still open.
     #[serde(deserialize_with = "lenient")]
-    pub state: State,
+    pub state: IncidentState,
     /// When the first of its operations began.
     #[serde(deserialize_with = "lenient")]
     pub first_seen: String,
@@ -84,7 +84,7 @@ impl Incident {
     /// Derives fields that the first version did not write from those that it did.
     pub fn complete(&mut self) {
         if self.first_seen.is_empty() {
-            self.state = State::of(self.closed);
+            self.state = IncidentState::of(self.closed);
             self.first_seen.clone_from(&self.window.from);
             self.last_seen.clone_from(&self.window.to);
         }
@@ -152,7 +152,7 @@ pub struct Waited {
 /// Whether an incident is over.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum State {
+pub enum IncidentState {
     /// Not over: its bundle may be written again.
     #[default]
     Open,
@@ -160,7 +160,7 @@ pub enum State {
     Closed,
 }
 
-impl State {
+impl IncidentState {
     /// `Closed` if `closed`, else `Open`.
     pub fn of(closed: bool) -> Self {
         if closed { Self::Closed } else { Self::Open }
@@ -303,7 +303,7 @@ mod tests {
             id: "i".into(),
             anomaly: Anomaly { kind: "stalled".into(), probe: "smb".into(), ..Anomaly::default() },
             verdict: Verdict { layer: Layer::Server, confidence: 0.9, ..Verdict::default() },
-            state: State::Closed,
+            state: IncidentState::Closed,
             top: Ranking {
                 mounts: vec![RankedMount {
                     mount: Mount { mountpoint: "/mnt".into(), ..Mount::default() },
@@ -343,7 +343,7 @@ mod tests {
         incident.complete();
         assert_eq!(
             (incident.state, incident.first_seen.as_str(), incident.last_seen.as_str()),
-            (State::Closed, "a", "b")
+            (IncidentState::Closed, "a", "b")
         );
     }
 }

@@ -22,8 +22,8 @@ pub use detail::{CephProxy, Connection, Detail, MpiIo, Nfs, OwnFile, SeenFile, S
 pub use event::{Caller, Event, Flags, Nanos, Network, Phases, Requester, SendTiming};
 pub use histogram::{BUCKETS, Histogram, SIZES, quantile_index, sparse};
 pub use incident::{
-    Changed, Host, Incident, RankedFile, RankedMount, RankedOperation, RankedProcess, Ranking, Share, Span, State,
-    Waited,
+    Changed, Host, Incident, IncidentState, RankedFile, RankedMount, RankedOperation, RankedProcess, Ranking, Share,
+    Span, Waited,
 };
 pub use line::{BelowLine, CallLine, ChildLine, EventLine};
 pub use losses::{Losses, ProbeLosses};

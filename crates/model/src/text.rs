@@ -49,13 +49,13 @@ impl<'de, const N: usize> Deserialize<'de> for Text<N> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(untagged)]
-        enum Form {
+        enum TextOrBytes {
             Text(String),
             Bytes(Vec<u8>),
         }
-        Ok(match Form::deserialize(deserializer)? {
-            Form::Text(text) => Self::new(text.as_bytes()),
-            Form::Bytes(bytes) => Self::new(&bytes),
+        Ok(match TextOrBytes::deserialize(deserializer)? {
+            TextOrBytes::Text(text) => Self::new(text.as_bytes()),
+            TextOrBytes::Bytes(bytes) => Self::new(&bytes),
         })
     }
 }

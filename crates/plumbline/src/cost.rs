@@ -7,14 +7,14 @@ use procfs::process::Process;
 
 /// What a process has used.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Cost {
+pub struct ProcessCost {
     /// Processor time since it was started, the kernel's share included.
     pub cpu: Duration,
     /// Memory that is resident now, bytes; with what it shares with others.
     pub resident: u64,
 }
 
-impl Cost {
+impl ProcessCost {
     /// Of this process and all its threads. What the kernel does not say is zero.
     pub fn of_this_process() -> Self {
         let cpu = getrusage(UsageWho::RUSAGE_SELF).map(|usage| {
@@ -36,7 +36,7 @@ mod tests {
 
     #[test]
     fn a_process_has_used_something() {
-        let cost = Cost::of_this_process();
+        let cost = ProcessCost::of_this_process();
         assert!(cost.resident > 1 << 20, "{cost:?}");
         assert!(cost.cpu > Duration::ZERO && cost.cpu < Duration::from_secs(100_000), "{cost:?}");
     }

@@ -31,7 +31,7 @@ pub fn remote_mount_points(mounts: &Mounts) -> Vec<PathBuf> {
 }
 
 /// What is at the end of a path.
-pub enum Found {
+pub enum PathEnd {
     /// Something; for a path that is the root, nothing but that.
     Existing(PathBuf, fs::Metadata),
     /// Nothing: this is the nearest directory above that exists.
@@ -40,7 +40,7 @@ pub enum Found {
 
 /// Why a path was not followed to its end.
 #[derive(Debug, thiserror::Error)]
-pub enum Obstacle {
+pub enum PathObstacle {
     #[error("is not absolute; begin it with `/`")]
     Relative,
     #[error(transparent)]
@@ -79,7 +79,7 @@ pub fn refuse(path: &Path) -> Result<()> {
 pub fn check(path: &Path, never_touch: &[PathBuf]) -> Result<(), Watched> {
     let walked = std::path::absolute(path).map(|path| walk(&path, LastLink::Followed, never_touch));
     match walked {
-        Ok(Err(Obstacle::Watched(watched))) => Err(watched),
+        Ok(Err(PathObstacle::Watched(watched))) => Err(watched),
         _ => Ok(()),
     }
 }
@@ -91,9 +91,9 @@ pub fn check(path: &Path, never_touch: &[PathBuf]) -> Result<(), Watched> {
 ///
 /// # Errors
 /// Why it cannot be followed.
-pub fn walk(path: &Path, last_link: LastLink, never_touch: &[PathBuf]) -> Result<Found, Obstacle> {
+pub fn walk(path: &Path, last_link: LastLink, never_touch: &[PathBuf]) -> Result<PathEnd, PathObstacle> {
     if !path.is_absolute() {
-        return Err(Obstacle::Relative);
+        return Err(PathObstacle::Relative);
     }
     let mut todo = names(path);
     let mut here = PathBuf::from("/");
@@ -106,7 +106,7 @@ pub fn walk(path: &Path, last_link: LastLink, never_touch: &[PathBuf]) -> Result
             continue;
         }
         if !about.is_dir() {
-            return Err(Obstacle::NotADirectory(here));
+            return Err(PathObstacle::NotADirectory(here));
         }
         here.push(&name);
         // Each directory on the way is compared, so a path below a mount is stopped at the mount.
@@ -114,18 +114,18 @@ pub fn walk(path: &Path, last_link: LastLink, never_touch: &[PathBuf]) -> Result
             return Err(Watched(here).into());
         }
         about = match look(&here) {
-            Err(Obstacle::Unreadable { error, .. }) if error.kind() == io::ErrorKind::NotFound => {
+            Err(PathObstacle::Unreadable { error, .. }) if error.kind() == io::ErrorKind::NotFound => {
                 here.pop();
-                return Ok(Found::Missing(here));
+                return Ok(PathEnd::Missing(here));
             }
             looked => looked?,
         };
         if about.is_symlink() && (last_link == LastLink::Followed || !todo.is_empty()) {
             links += 1;
             if links > MAX_LINKS {
-                return Err(Obstacle::Circle);
+                return Err(PathObstacle::Circle);
             }
-            let target = fs::read_link(&here).map_err(|error| Obstacle::Unreadable { at: here.clone(), error })?;
+            let target = fs::read_link(&here).map_err(|error| PathObstacle::Unreadable { at: here.clone(), error })?;
             here.pop();
             if target.is_absolute() {
                 here = PathBuf::from("/");
@@ -134,11 +134,11 @@ pub fn walk(path: &Path, last_link: LastLink, never_touch: &[PathBuf]) -> Result
             todo.extend(names(&target));
         }
     }
-    Ok(Found::Existing(here, about))
+    Ok(PathEnd::Existing(here, about))
 }
 
-fn look(here: &Path) -> Result<fs::Metadata, Obstacle> {
-    fs::symlink_metadata(here).map_err(|error| Obstacle::Unreadable { at: here.to_owned(), error })
+fn look(here: &Path) -> Result<fs::Metadata, PathObstacle> {
+    fs::symlink_metadata(here).map_err(|error| PathObstacle::Unreadable { at: here.to_owned(), error })
 }
 
 /// The names along a path, the last first; `..` stays.

@@ -6,7 +6,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use plumbline_probes::tasks::{EmptyWalk, Options, Tasks};
+use plumbline_probes::tasks::{EmptyWalk, TaskOptions, Tasks};
 
 /// Counts allocations.
 struct Counting;
@@ -32,9 +32,9 @@ static COUNTING: Counting = Counting;
 
 /// Microseconds of each run.
 #[derive(Default)]
-struct Runs(Vec<f64>);
+struct RunTimes(Vec<f64>);
 
-impl Runs {
+impl RunTimes {
     fn time<T>(&mut self, run: impl FnOnce() -> T) -> T {
         let began = Instant::now();
         let result = run();
@@ -69,12 +69,13 @@ fn read(tasks: &mut Tasks) -> (usize, u64) {
 fn main() {
     let rounds: usize = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(15);
     let empty = EmptyWalk::load().expect("the open-coded iterator over tasks: Linux 6.7 or newer");
-    let load = |via, wait_channels| Tasks::load_from(Options { wait_channels, ..Options::default() }, via);
+    let load = |via, wait_channels| Tasks::load_from(TaskOptions { wait_channels, ..TaskOptions::default() }, via);
     let mut walk = load("bpf_iter_task", false);
     let mut waits = load("bpf_iter_task", true);
     let mut iterator = load("iter/task", false);
     let mut proc = load("/proc", false);
-    let [mut of_empty, mut of_walk, mut of_waits, mut of_iterator, mut of_proc, mut of_load] = <[Runs; 6]>::default();
+    let [mut of_empty, mut of_walk, mut of_waits, mut of_iterator, mut of_proc, mut of_load] =
+        <[RunTimes; 6]>::default();
     let mut count = read(&mut walk).0;
     for _ in 0..rounds {
         of_load.time(|| drop(load("bpf_iter_task", false)));

@@ -3,18 +3,18 @@
 use model::Event;
 
 /// A column.
-pub struct Column {
+pub struct EventColumn {
     /// What it is called.
     pub heading: &'static str,
     /// Characters; below zero: aligned right; 0: the rest of the line.
     pub width: i16,
     /// What it shows.
-    pub cell: Cell,
+    pub cell: EventCell,
 }
 
 /// What of an event a column shows.
 #[derive(Clone, Copy)]
-pub enum Cell {
+pub enum EventCell {
     /// When it was asked for.
     Time,
     /// Which operation.
@@ -47,46 +47,55 @@ pub enum Cell {
     Own(fn(&Event) -> String),
 }
 
-impl Column {
-    pub(crate) const fn new(heading: &'static str, width: i16, cell: Cell) -> Self {
+impl EventColumn {
+    pub(crate) const fn new(heading: &'static str, width: i16, cell: EventCell) -> Self {
         Self { heading, width, cell }
     }
 
     pub(crate) const fn operation(width: i16) -> Self {
-        Self::new("OPERATION", width, Cell::Operation)
+        Self::new("OPERATION", width, EventCell::Operation)
     }
 
     pub(crate) const fn bytes(width: i16) -> Self {
-        Self::new("BYTES", width, Cell::Bytes)
+        Self::new("BYTES", width, EventCell::Bytes)
     }
 
     pub(crate) const fn mount(width: i16) -> Self {
-        Self::new("MOUNT", width, Cell::Mount)
+        Self::new("MOUNT", width, EventCell::Mount)
     }
 }
 
-pub(crate) const TIME: Column = Column::new("TIME (UTC)", 15, Cell::Time);
-pub(crate) const DURATION: Column = Column::new("MS", -7, Cell::Duration);
-pub(crate) const ERROR: Column = Column::new("ERROR", 12, Cell::Error);
-pub(crate) const PID: Column = Column::new("PID", -8, Cell::Pid);
-pub(crate) const COMM: Column = Column::new("COMM", 16, Cell::Comm);
-pub(crate) const FILE: Column = Column::new("FILE", 0, Cell::File);
+pub(crate) const TIME: EventColumn = EventColumn::new("TIME (UTC)", 15, EventCell::Time);
+pub(crate) const DURATION: EventColumn = EventColumn::new("MS", -7, EventCell::Duration);
+pub(crate) const ERROR: EventColumn = EventColumn::new("ERROR", 12, EventCell::Error);
+pub(crate) const PID: EventColumn = EventColumn::new("PID", -8, EventCell::Pid);
+pub(crate) const COMM: EventColumn = EventColumn::new("COMM", 16, EventCell::Comm);
+pub(crate) const FILE: EventColumn = EventColumn::new("FILE", 0, EventCell::File);
 
 /// Of what goes on in this host: the file.
-pub(crate) const LOCAL: &[Column] =
-    &[TIME, Column::operation(9), DURATION, Column::bytes(-9), ERROR, PID, COMM, Column::mount(24), FILE];
-
-/// Of what a server is asked for: phases, and the protocol's status.
-pub(crate) const REMOTE: &[Column] = &[
+pub(crate) const LOCAL: &[EventColumn] = &[
     TIME,
-    Column::operation(20),
+    EventColumn::operation(9),
     DURATION,
-    Column::new("QUEUE", -7, Cell::Queue),
-    Column::new("WIRE", -7, Cell::Wire),
-    Column::new("DELIVER", -7, Cell::Deliver),
-    Column::bytes(-9),
-    Column::new("STATUS", 24, Cell::Status),
+    EventColumn::bytes(-9),
+    ERROR,
     PID,
     COMM,
-    Column::mount(0),
+    EventColumn::mount(24),
+    FILE,
+];
+
+/// Of what a server is asked for: phases, and the protocol's status.
+pub(crate) const REMOTE: &[EventColumn] = &[
+    TIME,
+    EventColumn::operation(20),
+    DURATION,
+    EventColumn::new("QUEUE", -7, EventCell::Queue),
+    EventColumn::new("WIRE", -7, EventCell::Wire),
+    EventColumn::new("DELIVER", -7, EventCell::Deliver),
+    EventColumn::bytes(-9),
+    EventColumn::new("STATUS", 24, EventCell::Status),
+    PID,
+    COMM,
+    EventColumn::mount(0),
 ];

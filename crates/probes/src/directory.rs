@@ -12,7 +12,7 @@ use crate::{
     generated::{Plain, counter, maps_layout, mount_entry},
     mounts::MountPoint,
     names::text,
-    shared::Shared,
+    shared::SharedMaps,
 };
 
 /// `MAPS_VERSION` of bpf/event.h, an enumerator without a type of its own.
@@ -21,7 +21,7 @@ const VERSION: u32 = 1;
 const MOST_MOUNTS: usize = 4096;
 
 /// Writes what does not change: the maps' version.
-pub(crate) fn describe(shared: &Shared) -> libbpf_rs::Result<()> {
+pub(crate) fn describe(shared: &SharedMaps) -> libbpf_rs::Result<()> {
     let layout = maps_layout {
         version: VERSION,
         histogram_buckets: u32::try_from(BUCKETS).unwrap_or_default(),
@@ -43,7 +43,7 @@ impl MountDirectory {
     /// Makes it hold these mounts, as many of them as there is room for; the first counts where a key has several.
     pub fn publish<'a>(
         &mut self,
-        shared: &Shared,
+        shared: &SharedMaps,
         mounts: impl Iterator<Item = (MountKey, &'a MountPoint)>,
     ) -> libbpf_rs::Result<()> {
         let map = shared.map("mounts")?;

@@ -20,11 +20,11 @@ const STANDS: Duration = Duration::from_secs(60);
 /// What is known of mounts elsewhere.
 #[derive(Debug, Default)]
 pub(crate) struct ForeignMounts {
-    known: HashMap<MountKey, Entry>,
+    known: HashMap<MountKey, ForeignMount>,
 }
 
 #[derive(Debug, Default)]
-struct Entry {
+struct ForeignMount {
     point: Option<MountPoint>,
     /// When a process was asked last, and how many were since it was left alone.
     looked: Duration,

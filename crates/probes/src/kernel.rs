@@ -24,7 +24,7 @@ pub struct Kernel {
     /// `none`, `integrity`, `confidentiality`; `unknown` where securityfs does not say.
     pub lockdown: String,
     /// What is installed by name, once asked for: the lists are long, and a probe asks every few seconds.
-    installed: RefCell<HashMap<String, Module>>,
+    installed: RefCell<HashMap<String, ModuleState>>,
 }
 
 impl Kernel {
@@ -38,9 +38,9 @@ impl Kernel {
     }
 
     /// Whether a module can be had, and why not. One that is installed later is noticed once it is loaded.
-    pub fn module(&self, name: &str) -> Module {
+    pub fn module(&self, name: &str) -> ModuleState {
         if Path::new("/sys/module").join(name).exists() {
-            return Module::Loaded;
+            return ModuleState::Loaded;
         }
         if let Some(known) = self.installed.borrow().get(name) {
             return *known;
@@ -50,18 +50,18 @@ impl Kernel {
         found
     }
 
-    fn look_for(&self, name: &str) -> Module {
+    fn look_for(&self, name: &str) -> ModuleState {
         let folder = Path::new("/lib/modules").join(&self.release);
         let file = format!("/{name}.ko");
         let listed = |list: &str| {
             fs::read_to_string(folder.join(list)).is_ok_and(|text| text.lines().any(|line| line.contains(&file)))
         };
         if listed("modules.builtin") {
-            Module::Loaded
+            ModuleState::Loaded
         } else if listed("modules.dep") {
-            Module::Loadable
+            ModuleState::Loadable
         } else {
-            Module::Missing
+            ModuleState::Missing
         }
     }
 }
@@ -90,7 +90,7 @@ pub(crate) fn functions_of_kernel<'a>(names: &HashSet<&'a str>) -> libbpf_rs::Re
 
 /// The state of a kernel module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Module {
+pub enum ModuleState {
     /// In the kernel, or part of it.
     Loaded,
     /// Installed, not loaded: the first mount loads it.
@@ -138,10 +138,10 @@ mod tests {
         let release = lists.path().display().to_string();
         let kernel = Kernel { release, ..Kernel::current() };
         fs::write(lists.path().join("modules.dep"), "kernel/fs/no_such_fs.ko.xz: kernel/lib/x.ko.xz\n").unwrap();
-        assert_eq!(kernel.module("no_such_fs"), Module::Loadable);
-        assert_eq!(kernel.module("no_such"), Module::Missing);
+        assert_eq!(kernel.module("no_such_fs"), ModuleState::Loadable);
+        assert_eq!(kernel.module("no_such"), ModuleState::Missing);
         fs::write(lists.path().join("modules.dep"), "kernel/fs/no_such.ko: \n").unwrap();
-        assert_eq!(kernel.module("no_such_fs"), Module::Loadable);
-        assert_eq!(kernel.module("no_such"), Module::Missing);
+        assert_eq!(kernel.module("no_such_fs"), ModuleState::Loadable);
+        assert_eq!(kernel.module("no_such"), ModuleState::Missing);
     }
 }

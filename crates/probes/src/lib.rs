@@ -42,15 +42,15 @@ mod vfs;
 pub mod watched_namespace;
 
 pub use accesses::{Access, Accesses, Transfers};
-pub use columns::{Cell, Column};
+pub use columns::{EventCell, EventColumn};
 pub use decode::decode_event;
 pub use kernel::{Kernel, PERMISSION, may_load};
 pub use mpiio::rank_of_process;
-pub use probe_set::{Filter, Options, ProbeSet, clean_pins, keys_of, monotonic, requester};
+pub use probe_set::{Filter, ProbeOptions, ProbeSet, clean_pins, keys_of, monotonic, requester};
 pub use processes::Followed;
-pub use recorder::{RECORD_SIZE, Recorder, Ring, Slice, Tail, operations as operations_of};
-pub use runs::Runs;
-pub use shared::Counters;
+pub use recorder::{RECORD_SIZE, Recorder, RecorderCopy, Slice, Tail, operations as operations_of};
+pub use runs::ProgramRuns;
+pub use shared::ProbeCounters;
 pub use usage::{Account, Usage, Who};
 
 /// Every probe. A new one is a folder, a number in bpf/event.h and a line here. What one protocol's hooks need several
@@ -112,7 +112,7 @@ pub fn shows_in_flight(protocol: &Protocol) -> bool {
 }
 
 /// What a table shows of the protocol's events.
-pub fn columns(protocol: &Protocol) -> &'static [Column] {
+pub fn columns(protocol: &Protocol) -> &'static [EventColumn] {
     spec::Spec::of(protocol).map_or(columns::LOCAL, |spec| spec.columns)
 }
 
@@ -161,7 +161,7 @@ pub fn protocol(name: &str) -> Option<&'static Protocol> {
 /// How well a probe can work here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum State {
+pub enum ProbeSupport {
     /// All it can see, it sees.
     Ready,
     /// It works, but something is missing; the reason says what.
@@ -176,7 +176,7 @@ pub struct Capability {
     /// Its name.
     pub probe: &'static str,
     /// How well it works.
-    pub state: State,
+    pub state: ProbeSupport,
     /// How it is attached.
     pub via: Vec<&'static str>,
     /// What is missing, and why; empty if nothing is.

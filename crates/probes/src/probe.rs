@@ -93,6 +93,6 @@ pub(crate) trait Probe: Any + Send {
 }
 
 /// One that does nothing else.
-pub(crate) struct Plain;
+pub(crate) struct PlainProbe;
 
-impl Probe for Plain {}
+impl Probe for PlainProbe {}

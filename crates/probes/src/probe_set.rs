@@ -19,12 +19,12 @@ use crate::{
     foreign_mounts::ForeignMounts,
     generated::{counter, mapped},
     mounts::{MountPoint, Mounts},
-    ring::{self, Record},
-    runs::{self, Runs},
-    shared::{Counters, Shared, Sizes, unpin},
+    ring::{self, RingRecord},
+    runs::{self, ProgramRuns},
+    shared::{ProbeCounters, SharedMaps, Sizes, unpin},
     spec::Spec,
     specs,
-    threads::Threads,
+    threads::ThreadIterator,
     usage::{Account, Usage, Who},
 };
 
@@ -66,7 +66,7 @@ pub struct Filter {
 
 /// How a set of probes is set up.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct ProbeOptions {
     /// The protocols whose probes are wanted.
     pub protocols: Vec<&'static Protocol>,
     /// Those of them that are attached only from [`ProbeSet::demand`] on.
@@ -84,7 +84,7 @@ pub struct Options {
 /// Probes at work. Everything is detached and unpinned when this is dropped.
 pub struct ProbeSet {
     probes: Vec<AtWork>,
-    shared: Shared,
+    shared: SharedMaps,
     ring: RingBuffer<'static>,
     drained: Rc<RefCell<Drained>>,
     mounts: Mounts,
@@ -98,7 +98,7 @@ pub struct ProbeSet {
     /// Operations that had not found room in the histograms when this was last looked at.
     lost_histograms: u64,
     /// Loaded when first asked; `None` where that does not work.
-    threads: OnceCell<Option<Threads>>,
+    threads: OnceCell<Option<ThreadIterator>>,
 }
 
 #[derive(Default)]
@@ -120,9 +120,9 @@ impl ProbeSet {
     /// # Errors
     ///
     /// When not even the maps can be created: no permission, or a kernel without BPF.
-    pub fn start(options: &Options) -> libbpf_rs::Result<Self> {
-        let Options { ring_bytes, recorder_records, usage_keys, .. } = *options;
-        let shared = Shared::create(&Sizes { ring_bytes, recorder_records, usage_keys })?;
+    pub fn start(options: &ProbeOptions) -> libbpf_rs::Result<Self> {
+        let ProbeOptions { ring_bytes, recorder_records, usage_keys, .. } = *options;
+        let shared = SharedMaps::create(&Sizes { ring_bytes, recorder_records, usage_keys })?;
         let drained = Rc::new(RefCell::new(Drained::default()));
         let sink = Rc::clone(&drained);
         let mut builder = RingBufferBuilder::new();
@@ -130,11 +130,11 @@ impl ProbeSet {
             let mut drained = sink.borrow_mut();
             let record = ring::decode(bytes);
             // What is mapped is nothing that a probe has produced.
-            drained.consumed += u64::from(!matches!(record, Some(Record::Mapped(_))));
+            drained.consumed += u64::from(!matches!(record, Some(RingRecord::Mapped(_))));
             match record {
-                Some(Record::Event(event)) => drained.events.push(event),
-                Some(Record::Mapped(mapped)) => drained.mapped.push(mapped),
-                Some(Record::Own(bytes)) => drained.own.extend(bytes),
+                Some(RingRecord::Event(event)) => drained.events.push(event),
+                Some(RingRecord::Mapped(mapped)) => drained.mapped.push(mapped),
+                Some(RingRecord::Own(bytes)) => drained.own.extend(bytes),
                 None => drained.refused += 1,
             }
             0
@@ -227,7 +227,7 @@ impl ProbeSet {
     }
 
     /// What each probe has counted.
-    pub fn counters(&self) -> Vec<(&'static Protocol, Counters)> {
+    pub fn counters(&self) -> Vec<(&'static Protocol, ProbeCounters)> {
         let read = |probe: &AtWork| self.shared.counters(probe.spec.id).unwrap_or_default();
         self.first_probes().map(|probe| (probe.spec.protocol, read(probe))).collect()
     }
@@ -248,7 +248,7 @@ impl ProbeSet {
     }
 
     /// What the kernel counts about each protocol's programs.
-    pub fn runs(&self) -> Vec<(&'static Protocol, Runs)> {
+    pub fn runs(&self) -> Vec<(&'static Protocol, ProgramRuns)> {
         let of_protocol = |first: &AtWork| {
             let same = self.probes.iter().filter(|probe| probe.spec.id == first.spec.id);
             runs::of(same.filter_map(|probe| probe.attached.as_ref()).map(|attached| &attached.object))

@@ -93,12 +93,12 @@ fn end_of(record: &[u8]) -> Option<u64> {
 }
 
 /// The recorder's memory, mapped read-only.
-struct Mapping {
+struct RecorderMapping {
     memory: *const u8,
     length: usize,
 }
 
-impl Mapping {
+impl RecorderMapping {
     fn new(map: &MapHandle, length: usize) -> io::Result<Self> {
         // SAFETY: a fresh shared mapping of a BPF_F_MMAPABLE array, read-only, of the array's own length.
         let memory = unsafe {
@@ -130,7 +130,7 @@ impl Mapping {
     }
 }
 
-impl Mapping {
+impl RecorderMapping {
     /// Records of a CPU, by how many it had written before each.
     fn records(&self, cpu: usize, per_cpu: u64, range: Range<u64>) -> Vec<u8> {
         let mut bytes = vec![0; range.end.saturating_sub(range.start) as usize * RECORD_SIZE];
@@ -141,7 +141,7 @@ impl Mapping {
     }
 }
 
-impl Drop for Mapping {
+impl Drop for RecorderMapping {
     fn drop(&mut self) {
         // SAFETY: the mapping made in `new`; nothing refers to it any more.
         unsafe { libc::munmap(self.memory.cast_mut().cast(), self.length) };
@@ -152,7 +152,7 @@ impl Drop for Mapping {
 pub(crate) fn copy(map: &MapHandle, per_cpu: u32) -> libbpf_rs::Result<Recorder> {
     let length = RECORD_SIZE * map.max_entries() as usize;
     let mut bytes = vec![0; length];
-    Mapping::new(map, length)?.copy(0, &mut bytes);
+    RecorderMapping::new(map, length)?.copy(0, &mut bytes);
     let whole_since = whole_since(&bytes, RECORD_SIZE, per_cpu as usize);
     Ok(Recorder { bytes, record_size: RECORD_SIZE, whole_since })
 }
@@ -179,7 +179,7 @@ struct Cursor {
 
 /// Reads the recorder bit by bit: each call returns what was written since the one before.
 pub struct Tail {
-    mapping: Mapping,
+    mapping: RecorderMapping,
     per_cpu: u64,
     cursors: Vec<Cursor>,
 }
@@ -188,14 +188,14 @@ impl Tail {
     /// A reader that begins with the oldest record that is there.
     pub(crate) fn new(map: &MapHandle, per_cpu: u32) -> libbpf_rs::Result<Self> {
         let entries = map.max_entries();
-        let mapping = Mapping::new(map, RECORD_SIZE * entries as usize)?;
+        let mapping = RecorderMapping::new(map, RECORD_SIZE * entries as usize)?;
         let cursors = vec![Cursor::default(); (entries / per_cpu.max(1)) as usize];
         Ok(Self { mapping, per_cpu: per_cpu.into(), cursors })
     }
 
-    /// An empty copy of the recorder, for [`Ring::apply`].
-    pub fn ring(&self) -> Option<Ring> {
-        Ring::new(u32::try_from(self.cursors.len()).ok()?, u32::try_from(self.per_cpu).ok()?)
+    /// An empty copy of the recorder, for [`RecorderCopy::apply`].
+    pub fn ring(&self) -> Option<RecorderCopy> {
+        RecorderCopy::new(u32::try_from(self.cursors.len()).ok()?, u32::try_from(self.per_cpu).ok()?)
     }
 
     /// What was written since the last call, and how many records were overwritten before they were read. `heads`: how many
@@ -257,7 +257,7 @@ pub(crate) fn newest(
     }
     let per_cpu = u64::from(per_cpu);
     let each = (most / writers).max(1) as u64;
-    let mapping = Mapping::new(map, RECORD_SIZE * map.max_entries() as usize)?;
+    let mapping = RecorderMapping::new(map, RECORD_SIZE * map.max_entries() as usize)?;
     let mut slices = Vec::new();
     for (cpu, (new, head)) in news.into_iter().zip(heads).enumerate() {
         let first = head - new.min(each).min(per_cpu);
@@ -268,7 +268,7 @@ pub(crate) fn newest(
 
 /// A copy of the recorder that is kept up to date slice by slice.
 #[derive(Debug, Clone)]
-pub struct Ring {
+pub struct RecorderCopy {
     bytes: Vec<u8>,
     cpus: u32,
     per_cpu: u32,
@@ -277,7 +277,7 @@ pub struct Ring {
 /// No recorder is larger, in bytes.
 const MOST_BYTES: usize = 64 << 20;
 
-impl Ring {
+impl RecorderCopy {
     /// An empty recorder with this many records for each of this many CPUs; `None` if there is none of that shape.
     pub fn new(cpus: u32, per_cpu: u32) -> Option<Self> {
         let length = RECORD_SIZE.checked_mul(cpus as usize)?.checked_mul(per_cpu as usize)?;
@@ -337,12 +337,12 @@ mod tests {
         };
         let slice =
             |cpu, first, ends: &[u64]| Slice { cpu, first, bytes: ends.iter().flat_map(|end| record(*end)).collect() };
-        let ends = |ring: &Ring| {
+        let ends = |ring: &RecorderCopy| {
             let mut ends: Vec<_> = ring.recorder().records().filter_map(end_of).filter(|end| *end > 0).collect();
             ends.sort_unstable();
             ends
         };
-        let mut ring = Ring::new(2, 4).unwrap();
+        let mut ring = RecorderCopy::new(2, 4).unwrap();
         ring.apply(&slice(0, 0, &[1, 2]));
         ring.apply(&slice(1, 8, &[11]));
         assert_eq!((ends(&ring), ring.recorder().whole_since()), (vec![1, 2, 11], 0));
@@ -350,7 +350,11 @@ mod tests {
         assert_eq!((ends(&ring), ring.recorder().whole_since()), (vec![2, 3, 4, 5, 11], 2));
         ring.apply(&slice(7, 0, &[99]));
         ring.apply(&Slice { cpu: 0, first: u64::MAX, bytes: vec![1; RECORD_SIZE + 5] });
-        assert!(Ring::new(0, 4).is_none() && Ring::new(2, 3).is_none() && Ring::new(u32::MAX, 1 << 31).is_none());
+        assert!(
+            RecorderCopy::new(0, 4).is_none()
+                && RecorderCopy::new(2, 3).is_none()
+                && RecorderCopy::new(u32::MAX, 1 << 31).is_none()
+        );
     }
 
     #[test]

@@ -18,7 +18,7 @@ const _: () = assert!(size_of::<mapped>() == 32 && offset_of!(mapped, head) == 0
 
 /// One record.
 #[expect(clippy::large_enum_variant, reason = "it lives for a moment, on the stack")]
-pub(crate) enum Record<'b> {
+pub(crate) enum RingRecord<'b> {
     /// An operation that was slow, failed, or is wanted for another reason.
     Event(Event),
     /// A file that may be a library of interest is mapped for the first time.
@@ -28,15 +28,15 @@ pub(crate) enum Record<'b> {
 }
 
 /// The record in these bytes; `None` if their kind is none of ours, their size is another, or they make no sense.
-pub(crate) fn decode(bytes: &[u8]) -> Option<Record<'_>> {
+pub(crate) fn decode(bytes: &[u8]) -> Option<RingRecord<'_>> {
     let head = ring_head::from_bytes(bytes)?;
     let is = |size: usize| bytes.len() == size && usize::from(head.size) == size;
     match ring_kind(head.kind.into()) {
-        ring_kind::RING_EVENT if is(size_of::<event>()) => decode_event(bytes).map(Record::Event),
-        ring_kind::RING_MAPPED if is(size_of::<mapped>()) => mapped::from_bytes(bytes).map(Record::Mapped),
+        ring_kind::RING_EVENT if is(size_of::<event>()) => decode_event(bytes).map(RingRecord::Event),
+        ring_kind::RING_MAPPED if is(size_of::<mapped>()) => mapped::from_bytes(bytes).map(RingRecord::Mapped),
         kind => {
             let own = crate::specs().filter_map(|spec| spec.record.as_ref()).find(|own| own.kind == kind)?;
-            (is(own.size) && (own.makes_sense)(bytes)).then_some(Record::Own(bytes))
+            (is(own.size) && (own.makes_sense)(bytes)).then_some(RingRecord::Own(bytes))
         }
     }
 }
@@ -69,12 +69,12 @@ mod tests {
     fn each_record_is_what_its_head_says() {
         let event = event { head: head(ring_kind::RING_EVENT, 448), probe: 1, operation: 9, ..event::default() };
         assert!(
-            matches!(decode(event.as_bytes()), Some(Record::Event(event)) if event.operation.name() == "SMB2_WRITE")
+            matches!(decode(event.as_bytes()), Some(RingRecord::Event(event)) if event.operation.name() == "SMB2_WRITE")
         );
         let mapped = mapped { head: head(ring_kind::RING_MAPPED, 32), inode: 7, ..mapped::default() };
-        assert!(matches!(decode(mapped.as_bytes()), Some(Record::Mapped(mapped)) if mapped.inode == 7));
+        assert!(matches!(decode(mapped.as_bytes()), Some(RingRecord::Mapped(mapped)) if mapped.inode == 7));
         let stamp = stamp { head: head(ring_kind::RING_STAMP, 40), cookie: 8, ..stamp::default() };
-        assert!(matches!(decode(stamp.as_bytes()), Some(Record::Own(bytes)) if bytes == stamp.as_bytes()));
+        assert!(matches!(decode(stamp.as_bytes()), Some(RingRecord::Own(bytes)) if bytes == stamp.as_bytes()));
         let both = [stamp.as_bytes(), stamp.as_bytes()].concat();
         assert_eq!(each(&both).map(<[u8]>::len).collect::<Vec<_>>(), [40, 40]);
     }

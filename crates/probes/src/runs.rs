@@ -6,7 +6,7 @@ use libbpf_rs::{Object, libbpf_sys};
 
 /// Sums over the programs of one probe since they were attached.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Runs {
+pub struct ProgramRuns {
     /// Runs refused because the same program was running on that CPU already: its operation was preempted in it.
     pub missed: u64,
     /// Time spent, nanoseconds; only while `kernel.bpf_stats_enabled` is set.
@@ -16,8 +16,8 @@ pub struct Runs {
 }
 
 /// Asks for every program of these objects that is loaded.
-pub(crate) fn of<'a>(objects: impl Iterator<Item = &'a Object>) -> Runs {
-    objects.flat_map(Object::progs).filter(|program| program.autoload()).fold(Runs::default(), |sum, program| {
+pub(crate) fn of<'a>(objects: impl Iterator<Item = &'a Object>) -> ProgramRuns {
+    objects.flat_map(Object::progs).filter(|program| program.autoload()).fold(ProgramRuns::default(), |sum, program| {
         let mut info = libbpf_sys::bpf_prog_info::default();
         let mut length = size_of::<libbpf_sys::bpf_prog_info>() as u32;
         // SAFETY: the kernel writes at most `length` bytes to `info`, which is that long; all bits are valid in it.
@@ -27,7 +27,7 @@ pub(crate) fn of<'a>(objects: impl Iterator<Item = &'a Object>) -> Runs {
         if error != 0 {
             return sum;
         }
-        Runs {
+        ProgramRuns {
             missed: sum.missed + info.recursion_misses,
             nanoseconds: sum.nanoseconds + info.run_time_ns,
             count: sum.count + info.run_cnt,

@@ -38,7 +38,7 @@ pub(crate) struct Sizes {
 
 /// What one probe has done since it was loaded, summed over the CPUs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct ProbeCounters {
     /// Operations seen to start.
     pub started: u64,
     /// Of those, operations seen to finish.
@@ -63,7 +63,7 @@ pub struct Counters {
     pub bytes_unknown: u64,
 }
 
-impl Counters {
+impl ProbeCounters {
     /// Losses by cause: the names of the metric's `cause` label.
     pub fn losses(&self) -> [(&'static str, u64); 3] {
         [("ring_full", self.lost_ring), ("inflight_full", self.lost_inflight), ("histograms_full", self.lost_histogram)]
@@ -75,12 +75,12 @@ impl Counters {
     }
 }
 
-pub(crate) struct Shared {
+pub(crate) struct SharedMaps {
     maps: Vec<(String, MapHandle)>,
     settings: settings,
 }
 
-impl Shared {
+impl SharedMaps {
     pub fn create(sizes: &Sizes) -> libbpf_rs::Result<Self> {
         let cpus = u32::try_from(libbpf_rs::num_possible_cpus()?).unwrap_or(u32::MAX).max(1);
         let per_cpu = recorder::per_cpu(sizes.recorder_records, cpus);
@@ -216,11 +216,11 @@ impl Shared {
         Ok(per_cpu.iter().filter_map(|value| u64::from_bytes(value)).sum())
     }
 
-    pub fn counters(&self, probe: probe_id) -> libbpf_rs::Result<Counters> {
+    pub fn counters(&self, probe: probe_id) -> libbpf_rs::Result<ProbeCounters> {
         let read = |which| self.counter(probe, which);
         // Losses before what they are part of: so a difference of the two is never below zero, though both go on.
         let lost_ring = read(counter::COUNT_LOST_RING)?;
-        Ok(Counters {
+        Ok(ProbeCounters {
             started: read(counter::COUNT_STARTED)?,
             finished: read(counter::COUNT_FINISHED)?,
             produced: read(counter::COUNT_PRODUCED)?,
@@ -375,7 +375,7 @@ impl Shared {
     }
 }
 
-/// Removes what [`Shared::pin`] made, by this process or by one that was killed.
+/// Removes what [`SharedMaps::pin`] made, by this process or by one that was killed.
 pub(crate) fn unpin(folder: &Path) {
     for name in PINNED {
         let _ = std::fs::remove_file(folder.join(name));
@@ -391,7 +391,7 @@ mod tests {
     #[test]
     fn every_histogram_is_read_however_they_lie_in_the_kernels_table() {
         let name = "every_histogram_is_read_however_they_lie_in_the_kernels_table";
-        let shared = match Shared::create(&Sizes { ring_bytes: 4096, recorder_records: 64, usage_keys: 0 }) {
+        let shared = match SharedMaps::create(&Sizes { ring_bytes: 4096, recorder_records: 64, usage_keys: 0 }) {
             Ok(shared) => shared,
             Err(error) => return eprintln!("SKIP {name}: no maps can be made: {error}"),
         };

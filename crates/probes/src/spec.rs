@@ -3,12 +3,12 @@
 use model::{Detail, Event, EventLine, MountKey, Protocol};
 
 use crate::{
-    Alias, Column, columns,
+    Alias, EventColumn, columns,
     generated::{event, probe_id, ring_kind},
-    libraries::Kind,
+    libraries::LibraryKind,
     mounts::MountPoint,
-    own::Own,
-    probe::{Plain, Probe},
+    own::OwnOperation,
+    probe::{PlainProbe, Probe},
 };
 
 /// One probe: what it watches and the ways to attach it, best first. What it does not need is as in [`Spec::BASE`].
@@ -20,13 +20,13 @@ pub(crate) struct Spec {
     /// The compiled object of the probe's `.bpf.c`.
     pub object: &'static [u8],
     /// The kernel module that its hooks live in.
-    pub module: Option<Module>,
+    pub module: Option<RequiredModule>,
     /// Ways to attach, best first. The first that works is taken.
     pub rungs: &'static [Rung],
     /// Kernel functions with programs of their own in every rung: of each hook, the first function that this kernel has.
     pub hooks: &'static [Hook],
     /// What it is attached to, of a probe on libraries that processes map.
-    pub libraries: Option<&'static Kind>,
+    pub libraries: Option<&'static LibraryKind>,
     /// The key by which its events name a mount.
     pub mount_key: fn(&MountPoint) -> MountKey,
     /// Its maps of operations in flight: a value begins with a `struct flight`. Those that are no arrays are swept. Or the
@@ -35,7 +35,7 @@ pub(crate) struct Spec {
     /// What an event has that only those of this probe have.
     pub detail: fn(&event) -> Detail,
     /// What a table shows of its events.
-    pub columns: &'static [Column],
+    pub columns: &'static [EventColumn],
     /// Fills in what lines of its events have in JSON and CSV that not all have, the file aside.
     pub line: fn(&Event, &mut EventLine<'static>),
     /// What else `trace` calls it.
@@ -43,7 +43,7 @@ pub(crate) struct Spec {
     /// Records of its own in the ring.
     pub record: Option<OwnRecord>,
     /// Of an operation of the site's own: its definition.
-    pub own: Option<&'static Own>,
+    pub own: Option<&'static OwnOperation>,
     /// What it does beyond all this, from when it is wanted.
     pub probe: fn() -> Box<dyn Probe>,
 }
@@ -67,7 +67,7 @@ impl Spec {
         aliases: &[],
         record: None,
         own: None,
-        probe: || Box::new(Plain),
+        probe: || Box::new(PlainProbe),
     };
 
     /// The first of a protocol's.
@@ -82,7 +82,7 @@ impl Spec {
 }
 
 /// The module a probe needs, and how an operator gets it.
-pub(crate) struct Module {
+pub(crate) struct RequiredModule {
     pub name: &'static str,
     /// Empty: who does not have it loaded has no use for it.
     pub load: &'static str,

@@ -71,12 +71,12 @@ fn parse(text: &str) -> Result<Faults, String> {
 }
 
 /// The control file, and what it said when it was last read.
-pub struct Control {
+pub struct ControlFile {
     path: PathBuf,
     last: Mutex<(String, Faults)>,
 }
 
-impl Control {
+impl ControlFile {
     /// Of the file at `path`, which need not exist yet.
     pub fn new(path: PathBuf) -> Self {
         Self { path, last: Mutex::default() }
@@ -149,7 +149,7 @@ mod tests {
     fn a_named_operation_goes_before_all_and_a_mistake_changes_nothing() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("control");
-        let control = Control::new(path.clone());
+        let control = ControlFile::new(path.clone());
         assert_eq!(control.fault("write"), Fault::default());
         fs::write(&path, "all=5 write=0:EIO\n").unwrap();
         assert_eq!(control.fault("write"), fault(0, Some(Errno::EIO)));

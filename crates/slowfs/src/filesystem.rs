@@ -12,8 +12,8 @@ use fuser::{
 };
 use nix::errno::Errno;
 
-use crate::control::Control;
-use crate::tree::{BYTES_LIMIT, Content, NODES_LIMIT, Tree};
+use crate::control::ControlFile;
+use crate::tree::{BYTES_LIMIT, Content, FileTree, NODES_LIMIT};
 
 /// The kernel caches nothing, so that every operation comes here.
 const UNCACHED: Duration = Duration::ZERO;
@@ -22,18 +22,18 @@ const NO_HANDLE: FileHandle = FileHandle(0);
 
 /// The tree, behind the control file.
 pub struct SlowFs {
-    control: Control,
-    tree: Mutex<Tree>,
+    control: ControlFile,
+    tree: Mutex<FileTree>,
 }
 
 impl SlowFs {
     /// An empty file system.
-    pub fn new(control: Control) -> Self {
-        Self { control, tree: Mutex::new(Tree::new()) }
+    pub fn new(control: ControlFile) -> Self {
+        Self { control, tree: Mutex::new(FileTree::new()) }
     }
 
     /// Waits first, so that a slow operation holds up no other one.
-    fn tree(&self, operation: &str) -> Result<MutexGuard<'_, Tree>, Errno> {
+    fn tree(&self, operation: &str) -> Result<MutexGuard<'_, FileTree>, Errno> {
         self.control.wait(operation)?;
         Ok(self.tree.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -52,7 +52,7 @@ impl SlowFs {
     }
 }
 
-fn attributes(tree: &Tree, number: u64) -> Result<FileAttr, Errno> {
+fn attributes(tree: &FileTree, number: u64) -> Result<FileAttr, Errno> {
     let node = tree.node(number)?;
     let directory = matches!(node.content, Content::Directory(_));
     Ok(FileAttr {

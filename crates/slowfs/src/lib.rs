@@ -17,7 +17,7 @@ use nix::{
     unistd::{getgid, getuid},
 };
 
-use control::Control;
+use control::ControlFile;
 pub use control::HELP;
 use filesystem::SlowFs;
 
@@ -38,7 +38,7 @@ impl Mounted {
         let device = mount_fuse(mountpoint, name)?;
         let mut config = Config::default();
         config.n_threads = Some(WORKERS);
-        let filesystem = SlowFs::new(Control::new(control));
+        let filesystem = SlowFs::new(ControlFile::new(control));
         let session = Session::from_fd(filesystem, device.into(), SessionACL::All, config)
             .context("no answer from the kernel")?;
         Ok(Self(session))

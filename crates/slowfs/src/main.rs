@@ -13,7 +13,7 @@ use nix::{
 /// foreground until SIGTERM, SIGINT or umount.
 #[derive(Parser)]
 #[command(version, after_help = slowfs::HELP)]
-struct Arguments {
+struct SlowfsArguments {
     /// An existing directory
     mountpoint: PathBuf,
     /// The control file, outside the mount, read again for every operation; none: every operation is fast
@@ -25,7 +25,7 @@ struct Arguments {
 }
 
 fn main() -> Result<()> {
-    let arguments = Arguments::parse();
+    let arguments = SlowfsArguments::parse();
     let mountpoint = arguments
         .mountpoint
         .canonicalize()

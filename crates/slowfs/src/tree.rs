@@ -22,7 +22,7 @@ pub enum Content {
 }
 
 /// A file or a directory.
-pub struct Node {
+pub struct FileNode {
     /// What is in it.
     pub content: Content,
     /// Permission bits.
@@ -36,7 +36,7 @@ pub struct Node {
     opens: u32,
 }
 
-impl Node {
+impl FileNode {
     /// Bytes in a file; none in a directory.
     pub fn size(&self) -> u64 {
         match &self.content {
@@ -52,16 +52,16 @@ impl Node {
 }
 
 /// All of them.
-pub struct Tree {
-    nodes: BTreeMap<u64, Node>,
+pub struct FileTree {
+    nodes: BTreeMap<u64, FileNode>,
     next: u64,
     bytes: u64,
 }
 
-impl Tree {
+impl FileTree {
     /// An empty root directory.
     pub fn new() -> Self {
-        let root = Node {
+        let root = FileNode {
             content: Content::Directory(BTreeMap::new()),
             mode: 0o777,
             owner: (0, 0),
@@ -78,12 +78,12 @@ impl Tree {
     }
 
     /// The node with this number.
-    pub fn node(&self, number: u64) -> Result<&Node, Errno> {
+    pub fn node(&self, number: u64) -> Result<&FileNode, Errno> {
         self.nodes.get(&number).ok_or(Errno::ESTALE)
     }
 
     /// The node with this number, to change.
-    pub fn node_mut(&mut self, number: u64) -> Result<&mut Node, Errno> {
+    pub fn node_mut(&mut self, number: u64) -> Result<&mut FileNode, Errno> {
         self.nodes.get_mut(&number).ok_or(Errno::ESTALE)
     }
 
@@ -134,7 +134,7 @@ impl Tree {
         entries.insert(name.to_owned(), number);
         self.next += 1;
         let mode = (mode & 0o7777) as u16;
-        self.nodes.insert(number, Node { content, mode, owner, modified: SystemTime::now(), links: 1, opens: 0 });
+        self.nodes.insert(number, FileNode { content, mode, owner, modified: SystemTime::now(), links: 1, opens: 0 });
         Ok(number)
     }
 
@@ -229,8 +229,8 @@ impl Tree {
 mod tests {
     use super::*;
 
-    fn with_file(name: &str) -> (Tree, u64) {
-        let mut tree = Tree::new();
+    fn with_file(name: &str) -> (FileTree, u64) {
+        let mut tree = FileTree::new();
         let file = tree.create(ROOT, name.as_ref(), Content::File(Vec::new()), 0o644, (0, 0)).unwrap();
         (tree, file)
     }

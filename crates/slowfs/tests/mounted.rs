@@ -19,12 +19,12 @@ use nix::unistd::{Pid, geteuid, gettid};
 use tempfile::TempDir;
 
 /// slowfs mounted below a temporary directory; only this test's thread and its children see the mount.
-struct Mounted {
+struct TestMount {
     slowfs: Child,
     directory: TempDir,
 }
 
-impl Mounted {
+impl TestMount {
     /// `None`, loudly, where nothing can be mounted.
     fn new(test: &str) -> Option<Self> {
         if !geteuid().is_root() || !Path::new("/dev/fuse").exists() {
@@ -64,7 +64,7 @@ impl Mounted {
     }
 }
 
-impl Drop for Mounted {
+impl Drop for TestMount {
     fn drop(&mut self) {
         let _ = kill(Pid::from_raw(self.slowfs.id() as i32), Signal::SIGTERM);
         let _ = self.slowfs.wait();
@@ -81,7 +81,7 @@ fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
 
 #[test]
 fn an_application_finds_what_it_left_there() {
-    let Some(mounted) = Mounted::new("an_application_finds_what_it_left_there") else { return };
+    let Some(mounted) = TestMount::new("an_application_finds_what_it_left_there") else { return };
     fs::create_dir(mounted.path("d")).unwrap();
     let mut file = File::create_new(mounted.path("d/a")).unwrap();
     let content: Vec<u8> = (0..200_000_u32).map(|n| (n % 251) as u8).collect();
@@ -105,7 +105,7 @@ fn an_application_finds_what_it_left_there() {
 
 #[test]
 fn a_write_takes_at_least_as_long_as_the_control_file_says() {
-    let Some(mounted) = Mounted::new("a_write_takes_at_least_as_long_as_the_control_file_says") else { return };
+    let Some(mounted) = TestMount::new("a_write_takes_at_least_as_long_as_the_control_file_says") else { return };
     let mut file = File::create_new(mounted.path("a")).unwrap();
     mounted.control("write=120");
     for _ in 0..3 {
@@ -117,7 +117,7 @@ fn a_write_takes_at_least_as_long_as_the_control_file_says() {
 
 #[test]
 fn a_hung_write_holds_up_nothing_else_and_ends_when_the_control_file_says_so() {
-    let Some(mounted) = Mounted::new("a_hung_write_holds_up_nothing_else_and_ends_when_the_control_file_says_so")
+    let Some(mounted) = TestMount::new("a_hung_write_holds_up_nothing_else_and_ends_when_the_control_file_says_so")
     else {
         return;
     };
@@ -140,7 +140,7 @@ fn a_hung_write_holds_up_nothing_else_and_ends_when_the_control_file_says_so() {
 
 #[test]
 fn an_error_reaches_the_application() {
-    let Some(mounted) = Mounted::new("an_error_reaches_the_application") else { return };
+    let Some(mounted) = TestMount::new("an_error_reaches_the_application") else { return };
     let mut file = File::create_new(mounted.path("a")).unwrap();
     mounted.control("write=ENOSPC open=1:EACCES");
     assert_eq!(file.write(b"x").unwrap_err().raw_os_error(), Some(Errno::ENOSPC as i32));
@@ -151,7 +151,7 @@ fn an_error_reaches_the_application() {
 
 #[test]
 fn a_signal_unmounts_even_while_a_write_hangs() {
-    let Some(mut mounted) = Mounted::new("a_signal_unmounts_even_while_a_write_hangs") else { return };
+    let Some(mut mounted) = TestMount::new("a_signal_unmounts_even_while_a_write_hangs") else { return };
     let mut file = File::create_new(mounted.path("a")).unwrap();
     mounted.control("write=600000");
     let (tell, told) = mpsc::channel();

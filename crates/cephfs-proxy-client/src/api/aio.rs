@@ -18,9 +18,9 @@ use nix::sys::signal::{SigSet, SigmaskHow};
 
 use super::{files, guard, not_null};
 use crate::{
-    link::{CallError, Claim, DaemonLink},
+    link::{CallError, DaemonLink, SlotClaim},
     reconnect::again,
-    session::{Target, target},
+    session::{RequestTarget, target},
     tables::Pointer,
     writes::Ticket,
 };
@@ -49,7 +49,7 @@ pub struct IoInfo {
 }
 
 /// An asynchronous request. The caller owns `info` and keeps it until the callback.
-struct Job {
+struct AsyncRequest {
     mount: Pointer,
     info: *mut IoInfo,
     /// The ticket of a write, while the daemon has it.
@@ -57,15 +57,15 @@ struct Job {
 }
 
 // SAFETY: one thread at a time uses it: first the caller's, then the connection's.
-unsafe impl Send for Job {}
+unsafe impl Send for AsyncRequest {}
 
 /// The jobs of a connection's thread.
 #[derive(Default)]
 struct Jobs {
     /// Jobs that the daemon has, each with its slot.
-    running: Vec<(Job, usize)>,
+    running: Vec<(AsyncRequest, usize)>,
     /// Jobs that are too large for a slot, or found none: the thread does them itself.
-    queued: Vec<Job>,
+    queued: Vec<AsyncRequest>,
     started: bool,
     /// The thread sleeps for long, so that it will not soon check that running jobs have been taken.
     sleeps: bool,
@@ -81,7 +81,7 @@ impl Aio {
     }
 }
 
-impl Job {
+impl AsyncRequest {
     fn info(&self) -> &IoInfo {
         // SAFETY: the caller keeps `info` until the callback, and only the thread that has the job uses it.
         unsafe { &*self.info }
@@ -97,7 +97,7 @@ impl Job {
     }
 
     /// Copies the data to write into the slot, and submits the request.
-    fn submit(&mut self, target: &Target, claim: &Claim<'_>, length: usize) -> Result<(), CallError> {
+    fn submit(&mut self, target: &RequestTarget, claim: &SlotClaim<'_>, length: usize) -> Result<(), CallError> {
         let (mount, file, offset) = (target.mount, target.file(self.info().fh)?, self.info().off);
         if !self.info().write {
             return claim.submit(&Read { mount, file, offset, length: length as u32 }, 0, true);
@@ -118,7 +118,7 @@ impl Job {
     }
 
     /// Takes the answer, and copies the data that was read to the caller's parts.
-    fn finish(&mut self, claim: &Claim<'_>) -> Result<i64, CallError> {
+    fn finish(&mut self, claim: &SlotClaim<'_>) -> Result<i64, CallError> {
         if self.info().write {
             let result = claim.finish::<Write>().map(|(count, ())| count);
             if let Some(ticket) = self.ticket.take() {
@@ -173,7 +173,7 @@ impl Job {
 unsafe extern "C" fn ceph_ll_nonblocking_readv_writev(cmount: Pointer, io_info: *mut IoInfo) -> i64 {
     guard(|| {
         let target = target(cmount)?;
-        let mut job = Job { mount: cmount, info: not_null(io_info)?, ticket: None };
+        let mut job = AsyncRequest { mount: cmount, info: not_null(io_info)?, ticket: None };
         target.file(job.info().fh)?;
         let mut length = 0usize;
         for part in job.parts()?.iter().filter(|part| part.iov_len > 0) {
@@ -220,7 +220,7 @@ fn run(link: &DaemonLink) {
         let alive = !link.is_dead();
         let (answered, queued, running) = {
             let mut jobs = link.aio.jobs();
-            let ready = |(_, slot): &mut (Job, usize)| !alive || link.is_answered(*slot);
+            let ready = |(_, slot): &mut (AsyncRequest, usize)| !alive || link.is_answered(*slot);
             let answered: Vec<_> = jobs.running.extract_if(.., ready).collect();
             jobs.sleeps = in_vain && answered.is_empty() && jobs.queued.is_empty();
             let running: Vec<_> =

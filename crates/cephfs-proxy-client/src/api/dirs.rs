@@ -10,10 +10,10 @@ use cephfs_proxy::wire::{Errno, Handle, Opendir, Readdir, Releasedir};
 
 use super::{closed, guard_int, not_null};
 use crate::{
-    cache::{self, Batch},
+    cache::{self, EntryBatch},
     fork,
     link::CallError,
-    session::{Target, identity, origin, target, target_if_there},
+    session::{RequestTarget, identity, origin, target, target_if_there},
     tables::{Dir, Pointer},
 };
 
@@ -27,7 +27,7 @@ unsafe extern "C" fn ceph_ll_opendir(cmount: Pointer, inode: Pointer, dirpp: *mu
         let (origin, identity) = (origin(inode)?, identity(perms)?);
         let (remote, perms) = (target.inode(inode)?, target.register(&identity)?);
         let (remote, batch) = match target.list(inode, perms) {
-            Some(list) => (None, Batch::known(list)),
+            Some(list) => (None, EntryBatch::known(list)),
             None => {
                 let (dir, batch) = open(&target, (inode as u64, remote), perms)?;
                 (Some(dir), batch)
@@ -42,17 +42,21 @@ unsafe extern "C" fn ceph_ll_opendir(cmount: Pointer, inode: Pointer, dirpp: *mu
 }
 
 /// Has the daemon open a directory. Returns its handle and the first entries.
-fn open(target: &Target, (number, inode): (u64, Handle), perms: Handle) -> Result<(Handle, Batch), CallError> {
+fn open(
+    target: &RequestTarget,
+    (number, inode): (u64, Handle),
+    perms: Handle,
+) -> Result<(Handle, EntryBatch), CallError> {
     let (claim, asked) = (target.link.claim()?, cache::now());
     let (length, opened) = claim.call(&Opendir { mount: target.mount, inode, room: BATCH, perms }, 0)?;
-    let mut batch = Batch::begin(&target.link, number, perms, asked, opened.entries.stamp);
+    let mut batch = EntryBatch::begin(&target.link, number, perms, asked, opened.entries.stamp);
     batch.fill(target, claim.copy(length as usize), opened.entries);
     Ok((opened.dir, batch))
 }
 
 /// The batch of a directory. A parent's directory is refused before its batch is locked: if the parent was reading when
 /// it forked, the batch stays locked in the child.
-fn batch(dirp: Pointer) -> Result<Arc<Mutex<Batch>>, Errno> {
+fn batch(dirp: Pointer) -> Result<Arc<Mutex<EntryBatch>>, Errno> {
     let mut tables = fork::tables();
     let parents = tables.parents;
     let found = tables.dirs.get(dirp as u64)?;
@@ -60,7 +64,7 @@ fn batch(dirp: Pointer) -> Result<Arc<Mutex<Batch>>, Errno> {
 }
 
 /// Reads the next entry into `to`. Returns false at the end.
-fn next(cmount: Pointer, dirp: Pointer, to: &mut libc::dirent, batch: &mut Batch) -> Result<bool, CallError> {
+fn next(cmount: Pointer, dirp: Pointer, to: &mut libc::dirent, batch: &mut EntryBatch) -> Result<bool, CallError> {
     let target = target(cmount)?;
     if !batch.is_empty() {
         target.owns_dir(dirp)?;

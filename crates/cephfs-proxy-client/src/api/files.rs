@@ -7,24 +7,24 @@ use std::{
 
 use cephfs_proxy::{
     layout::DATA_SIZE,
-    wire::{Close, CreateFile, Errno, Fallocate, Found, Fsync, Handle, Lseek, Open, Read, Statx, Write},
+    wire::{Close, CreateFile, Errno, Fallocate, FoundInode, Fsync, Handle, Lseek, Open, Read, Statx, Write},
 };
 
 use super::{give, guard, guard_int, not_null, text};
 use crate::{
     fork,
     link::CallError,
-    session::{Target, identity, origin, target, target_if_there},
-    tables::{File, Identity, Origin, Pointer},
+    session::{RequestTarget, identity, origin, target, target_if_there},
+    tables::{FileObject, Identity, Origin, Pointer},
     writes::{Fate, Ticket, Writes},
 };
 
 /// The most bytes of a read or write, as the functions return an int.
 const MOST: u64 = i32::MAX as u64;
 
-fn open_file(target: &Target, remote: Handle, origin: Origin, flags: i32, identity: Arc<Identity>) -> Pointer {
+fn open_file(target: &RequestTarget, remote: Handle, origin: Origin, flags: i32, identity: Arc<Identity>) -> Pointer {
     let (mount, link) = (target.local, target.link.id);
-    let file = File { mount, link, remote, origin, flags, identity, position: 0, writes: Writes::default() };
+    let file = FileObject { mount, link, remote, origin, flags, identity, position: 0, writes: Writes::default() };
     fork::tables().files.add(file) as Pointer
 }
 
@@ -58,7 +58,7 @@ unsafe extern "C" fn ceph_ll_create(
         // SAFETY: the caller's pointers are valid, and were checked for null.
         unsafe {
             *fh = open_file(&target, created.file, Origin::from(&created.statx), oflags, identity);
-            give(&target, &Found { inode: created.inode, statx: created.statx, ..Found::default() }, out, stx)
+            give(&target, &FoundInode { inode: created.inode, statx: created.statx, ..FoundInode::default() }, out, stx)
         }
     })
 }
@@ -114,7 +114,7 @@ unsafe extern "C" fn ceph_ll_close(cmount: Pointer, filehandle: Pointer) -> c_in
 }
 
 /// Closes a file. Flushes its writes first, since the caller learns of no error after that.
-fn close(target: &Target, file: &File) -> Result<(), CallError> {
+fn close(target: &RequestTarget, file: &FileObject) -> Result<(), CallError> {
     let mount = target.mount;
     let flushed = match file.writes.unconfirmed() {
         true => target.link.call(&Fsync { mount, file: file.remote, data_only: 0 }),
@@ -136,7 +136,13 @@ fn close(target: &Target, file: &File) -> Result<(), CallError> {
 ///
 /// # Safety
 /// `buf` must be good for `length` bytes.
-unsafe fn read(target: &Target, file: Handle, offset: i64, length: usize, buf: *mut u8) -> Result<usize, CallError> {
+unsafe fn read(
+    target: &RequestTarget,
+    file: Handle,
+    offset: i64,
+    length: usize,
+    buf: *mut u8,
+) -> Result<usize, CallError> {
     let (claim, mut done) = (target.link.claim()?, 0);
     loop {
         let piece = (length - done).min(DATA_SIZE);
@@ -177,7 +183,7 @@ pub fn end_write<T>(file: Pointer, ticket: Ticket, result: &Result<T, CallError>
 /// # Safety
 /// `data` must be good for `length` bytes.
 unsafe fn write(
-    target: &Target,
+    target: &RequestTarget,
     file: Pointer,
     remote: Handle,
     offset: i64,
@@ -290,7 +296,7 @@ pub fn sync(cmount: Pointer, fh: Pointer, data_only: c_int) -> Result<i64, CallE
 
 /// Syncs all open files of a mount that have unconfirmed writes. Returns the first error, but that the daemon is
 /// gone takes precedence.
-pub fn sync_all(target: &Target) -> Result<(), CallError> {
+pub fn sync_all(target: &RequestTarget) -> Result<(), CallError> {
     let (mount, link) = (target.local, target.link.id);
     let unsynced =
         fork::tables().files.numbers(|file| file.mount == mount && file.link == link && file.writes.unconfirmed());

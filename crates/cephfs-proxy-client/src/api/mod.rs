@@ -13,12 +13,12 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
-use cephfs_proxy::wire::{Errno, Found, Statx, result_of};
+use cephfs_proxy::wire::{Errno, FoundInode, Statx, result_of};
 
 use crate::{
     link::CallError,
     reconnect::again,
-    session::Target,
+    session::RequestTarget,
     tables::{Origin, Pointer},
 };
 
@@ -79,7 +79,12 @@ fn closed(error: CallError) -> Result<i64, CallError> {
 ///
 /// # Safety
 /// Both places must be good for that.
-unsafe fn give(target: &Target, found: &Found, out: *mut Pointer, statx: *mut Statx) -> Result<i64, CallError> {
+unsafe fn give(
+    target: &RequestTarget,
+    found: &FoundInode,
+    out: *mut Pointer,
+    statx: *mut Statx,
+) -> Result<i64, CallError> {
     // SAFETY: the caller guarantees it (see above).
     unsafe {
         *statx = found.statx;

@@ -21,7 +21,7 @@ use crate::{
     link::CallError,
     reconnect,
     session::{DEFAULT_PERMS, prepare, target, target_if_there},
-    tables::{Identity, Mount, Pointer, Step},
+    tables::{Identity, MountObject, MountStep, Pointer},
 };
 
 #[unsafe(no_mangle)]
@@ -53,7 +53,7 @@ unsafe extern "C" fn ceph_create(cmount: *mut Pointer, id: *const c_char) -> c_i
         let (cmount, id) = unsafe { (place(cmount)?, optional(id)) };
         let link = reconnect::link()?;
         let remote = link.call(&Create { id })?;
-        let mount = Mount {
+        let mount = MountObject {
             link,
             remote,
             id: id.map(CStr::to_owned),
@@ -90,7 +90,7 @@ unsafe extern "C" fn ceph_conf_read_file(cmount: Pointer, path_list: *const c_ch
         let list = unsafe { optional(path_list) }.map(|list| list.to_bytes().to_vec());
         let list = list.or_else(|| env::var_os("CEPH_CONF").map(|list| list.as_bytes().to_vec()));
         target(cmount)?;
-        prepare(cmount, Step::Read(list.as_deref().map(read_first).transpose()?)).map(|()| 0)
+        prepare(cmount, MountStep::Read(list.as_deref().map(read_first).transpose()?)).map(|()| 0)
     })
 }
 
@@ -99,7 +99,7 @@ unsafe extern "C" fn ceph_conf_set(cmount: Pointer, option: *const c_char, value
     guard_int(|| {
         // SAFETY: the caller passes C strings or null.
         let (option, value) = unsafe { (text(option)?, text(value)?) };
-        prepare(cmount, Step::Set(option.to_owned(), value.to_owned())).map(|()| 0)
+        prepare(cmount, MountStep::Set(option.to_owned(), value.to_owned())).map(|()| 0)
     })
 }
 
@@ -120,19 +120,19 @@ unsafe extern "C" fn ceph_conf_get(cmount: Pointer, option: *const c_char, buf: 
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ceph_init(cmount: Pointer) -> c_int {
-    guard_int(|| prepare(cmount, Step::Init).map(|()| 0))
+    guard_int(|| prepare(cmount, MountStep::Init).map(|()| 0))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ceph_select_filesystem(cmount: Pointer, fs_name: *const c_char) -> c_int {
     // SAFETY: the caller passes a C string or null.
-    guard_int(|| prepare(cmount, Step::Select(unsafe { text(fs_name)? }.to_owned())).map(|()| 0))
+    guard_int(|| prepare(cmount, MountStep::Select(unsafe { text(fs_name)? }.to_owned())).map(|()| 0))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ceph_mount(cmount: Pointer, root: *const c_char) -> c_int {
     // SAFETY: the caller passes a C string or null.
-    guard_int(|| prepare(cmount, Step::Mount(unsafe { optional(root) }.map(CStr::to_owned))).map(|()| 0))
+    guard_int(|| prepare(cmount, MountStep::Mount(unsafe { optional(root) }.map(CStr::to_owned))).map(|()| 0))
 }
 
 #[unsafe(no_mangle)]
@@ -155,7 +155,7 @@ unsafe extern "C" fn ceph_unmount(cmount: Pointer) -> c_int {
         tables.known.retain(|(mount, ..), _| *mount != local);
         let mount = tables.mounts.get(local)?;
         mount.root = None;
-        mount.steps.retain(|step| !matches!(step, Step::Mount(_) | Step::Chdir(_)));
+        mount.steps.retain(|step| !matches!(step, MountStep::Mount(_) | MountStep::Chdir(_)));
         if lost { Err(Errno::IO.into()) } else { synced.map(|()| 0) }
     })
 }
@@ -185,7 +185,7 @@ unsafe extern "C" fn ceph_getcwd(cmount: Pointer) -> *const c_char {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ceph_chdir(cmount: Pointer, path: *const c_char) -> c_int {
     // SAFETY: the caller passes a C string or null.
-    guard_int(|| prepare(cmount, Step::Chdir(unsafe { text(path)? }.to_owned())).map(|()| 0))
+    guard_int(|| prepare(cmount, MountStep::Chdir(unsafe { text(path)? }.to_owned())).map(|()| 0))
 }
 
 #[unsafe(no_mangle)]

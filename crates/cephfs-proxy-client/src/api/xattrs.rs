@@ -10,8 +10,8 @@ use cephfs_proxy::{
 use super::{guard_int, not_null, text};
 use crate::{
     cache::{self, LARGEST},
-    link::{CallError, Claim},
-    session::{Target, target},
+    link::{CallError, SlotClaim},
+    session::{RequestTarget, target},
     tables::Pointer,
 };
 
@@ -20,11 +20,11 @@ use crate::{
 /// # Safety
 /// `to` must be good for that many bytes.
 unsafe fn known_or<'l>(
-    target: &Target,
+    target: &RequestTarget,
     inode: Pointer,
     (name, perms): (&[u8], Handle),
     (to, size): (*mut u8, usize),
-    ask: impl Fn(u32) -> Result<(i64, Claim<'l>, Xattr), CallError>,
+    ask: impl Fn(u32) -> Result<(i64, SlotClaim<'l>, Xattr), CallError>,
 ) -> Result<i64, CallError> {
     let (known, asked) = (target.xattr(inode, name, perms), cache::now());
     if known.is_none() {

@@ -1,8 +1,8 @@
 //! Cached attributes of inodes.
 
-use cephfs_proxy::wire::{Stamp, Statx};
+use cephfs_proxy::wire::{Statx, Validity};
 
-use super::{HARMLESS, Kept};
+use super::{CachedAnswer, HARMLESS};
 use crate::{
     fork,
     link::DaemonLink,
@@ -10,15 +10,21 @@ use crate::{
 };
 
 /// Attributes, and which of them were requested.
-pub struct Attributes {
+pub struct CachedAttributes {
     want: u32,
     statx: Statx,
 }
 
-impl Attributes {
+impl CachedAttributes {
     /// A copy of these attributes; `None` if they must not be cached.
-    pub fn keep(link: &DaemonLink, want: u32, statx: Statx, stamp: Stamp, asked: u64) -> Option<Kept<Attributes>> {
-        Kept::new(link, Attributes { want: want | statx.mask, statx }, stamp, asked)
+    pub fn keep(
+        link: &DaemonLink,
+        want: u32,
+        statx: Statx,
+        stamp: Validity,
+        asked: u64,
+    ) -> Option<CachedAnswer<CachedAttributes>> {
+        CachedAnswer::new(link, CachedAttributes { want: want | statx.mask, statx }, stamp, asked)
     }
 
     /// The attributes, if they include all that is wanted.

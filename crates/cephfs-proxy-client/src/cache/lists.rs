@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use cephfs_proxy::wire::{Entries, Entry, Errno, Handle, Reader, Stamp, Wire};
+use cephfs_proxy::wire::{DirectoryEntry, Entries, Errno, Handle, Validity, Wire, WireReader};
 
-use super::{Hint, Kept, now};
-use crate::{fork, link::DaemonLink, session::Target, tables::Pointer};
+use super::{CachedAnswer, Hint, now};
+use crate::{fork, link::DaemonLink, session::RequestTarget, tables::Pointer};
 
 /// The most bytes of a cached list, and of all cached lists.
 const LARGEST: usize = 512 << 10;
@@ -19,7 +19,7 @@ pub struct List {
 
 /// Entries of a directory that the daemon has sent.
 #[derive(Default)]
-pub struct Batch {
+pub struct EntryBatch {
     bytes: Arc<Vec<u8>>,
     at: usize,
     /// The daemon has no more entries.
@@ -40,27 +40,27 @@ pub struct Batch {
 struct Whole {
     inode: u64,
     perms: Handle,
-    stamp: Stamp,
+    stamp: Validity,
     asked: u64,
     link: u64,
     bytes: Vec<u8>,
 }
 
-impl Batch {
+impl EntryBatch {
     /// The batch of a directory that is read from the beginning.
-    pub fn begin(link: &DaemonLink, inode: u64, perms: Handle, asked: u64, stamp: Stamp) -> Batch {
+    pub fn begin(link: &DaemonLink, inode: u64, perms: Handle, asked: u64, stamp: Validity) -> EntryBatch {
         let whole = (stamp.life > 0).then_some(Whole { inode, perms, stamp, asked, link: link.id, bytes: Vec::new() });
-        Batch { whole, inode, ..Batch::default() }
+        EntryBatch { whole, inode, ..EntryBatch::default() }
     }
 
     /// The batch of a directory whose list is cached.
-    pub fn known(bytes: Arc<Vec<u8>>) -> Batch {
-        Batch { bytes, end: true, ..Batch::default() }
+    pub fn known(bytes: Arc<Vec<u8>>) -> EntryBatch {
+        EntryBatch { bytes, end: true, ..EntryBatch::default() }
     }
 
     /// Takes the entries that the daemon has sent. If the list is complete, and its stamp has not changed, it is
     /// cached.
-    pub fn fill(&mut self, target: &Target, bytes: Vec<u8>, entries: Entries) {
+    pub fn fill(&mut self, target: &RequestTarget, bytes: Vec<u8>, entries: Entries) {
         if let Some(mut whole) = self.whole.take() {
             let same = whole.link == target.link.id
                 && (whole.stamp.first, whole.stamp.second) == (entries.stamp.first, entries.stamp.second);
@@ -82,26 +82,26 @@ impl Batch {
 
     /// Starts again.
     pub fn rewind(&mut self) {
-        *self = Batch { inode: self.inode, rewind: true, current: self.current.take(), ..Batch::default() };
+        *self = EntryBatch { inode: self.inode, rewind: true, current: self.current.take(), ..EntryBatch::default() };
     }
 
     /// The next entry; `None` if it must be requested.
-    pub fn next(&mut self) -> Result<Option<(Entry, &[u8])>, Errno> {
+    pub fn next(&mut self) -> Result<Option<(DirectoryEntry, &[u8])>, Errno> {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
         if rest.is_empty() {
             return Ok(None);
         }
-        let mut reader = Reader::new(rest);
+        let mut reader = WireReader::new(rest);
         let malformed = |_| Errno::PROTO;
-        let entry = Entry::take(&mut reader).map_err(malformed)?;
+        let entry = DirectoryEntry::take(&mut reader).map_err(malformed)?;
         let name = reader.bytes(entry.length.into()).map_err(malformed)?;
-        self.at += Entry::SIZE + name.len();
+        self.at += DirectoryEntry::SIZE + name.len();
         self.position = entry.next;
         Ok(Some((entry, name)))
     }
 }
 
-impl Target {
+impl RequestTarget {
     /// A directory's list from a copy; `None` without a valid one.
     pub fn list(&self, inode: Pointer, perms: Handle) -> Option<Arc<Vec<u8>>> {
         let mut tables = fork::tables();
@@ -124,7 +124,7 @@ impl Target {
 
     fn learn_list(&self, whole: Whole) {
         let Whole { inode, perms, stamp, asked, bytes, .. } = whole;
-        let Some(kept) = Kept::new(&self.link, List { perms, bytes: Arc::new(bytes) }, stamp, asked)
+        let Some(kept) = CachedAnswer::new(&self.link, List { perms, bytes: Arc::new(bytes) }, stamp, asked)
             .filter(|kept| kept.until > now())
         else {
             return;

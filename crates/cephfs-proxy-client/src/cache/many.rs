@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use cephfs_proxy::wire::{Entry, Errno, Found, Handle, LookupMany, Reader, Wire, Xattr, errno_of};
+use cephfs_proxy::wire::{DirectoryEntry, Errno, FoundInode, Handle, LookupMany, Wire, WireReader, Xattr, errno_of};
 
 use super::{LARGEST, Question, names::COMMON};
-use crate::{fork, link::CallError, session::Target, tables::Origin};
+use crate::{fork, link::CallError, session::RequestTarget, tables::Origin};
 
 /// The most names of one request.
 const MANY: usize = 128;
@@ -35,10 +35,10 @@ fn names_from(list: &[u8], name: &[u8]) -> Vec<Vec<u8>> {
     while names.len() < MANY
         && let Some(rest) = list.get(at..).filter(|rest| !rest.is_empty())
     {
-        let mut reader = Reader::new(rest);
-        let Ok(entry) = Entry::take(&mut reader) else { break };
+        let mut reader = WireReader::new(rest);
+        let Ok(entry) = DirectoryEntry::take(&mut reader) else { break };
         let Ok(found) = reader.bytes(entry.length.into()) else { break };
-        at += Entry::SIZE + found.len();
+        at += DirectoryEntry::SIZE + found.len();
         if (found == name || !names.is_empty()) && found != b".." {
             names.push(found.to_vec());
         }
@@ -46,7 +46,7 @@ fn names_from(list: &[u8], name: &[u8]) -> Vec<Vec<u8>> {
     names
 }
 
-impl Target {
+impl RequestTarget {
     /// Notes that an extended attribute was requested.
     pub fn wanted_xattr(&self, name: &[u8]) {
         if self.link.keeps_names {
@@ -113,10 +113,10 @@ impl Target {
         said: &[u8],
     ) -> Result<(), Errno> {
         let malformed = |_| Errno::PROTO;
-        let mut reader = Reader::new(said);
+        let mut reader = WireReader::new(said);
         for name in names {
             // The answer may not have had room for all names.
-            let Ok(found) = Found::take(&mut reader) else { break };
+            let Ok(found) = FoundInode::take(&mut reader) else { break };
             let about = Question { name, ..*question };
             if found.inode == Handle(0) {
                 self.learn(&about, &found, None);

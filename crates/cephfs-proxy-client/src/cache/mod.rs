@@ -10,16 +10,16 @@ mod names;
 mod paths;
 mod xattrs;
 
-use cephfs_proxy::wire::Stamp;
+use cephfs_proxy::wire::Validity;
 use rustix::time::ClockId;
 
 use crate::link::DaemonLink;
 
-pub use attributes::{Attributes, attributes};
+pub use attributes::{CachedAttributes, attributes};
 pub use idle::Idle;
-pub use lists::{Batch, List};
+pub use lists::{EntryBatch, List};
 pub use many::Hint;
-pub use names::{COMMON, Names, Question};
+pub use names::{COMMON, DirectoryNames, Question};
 pub use xattrs::{LARGEST, Xattrs};
 
 /// The flags with which a copy may be the answer: AT_SYMLINK_NOFOLLOW and AT_STATX_DONT_SYNC. With others, libcephfs is
@@ -36,25 +36,25 @@ pub fn now() -> u64 {
 }
 
 /// A cached answer.
-pub struct Kept<T> {
+pub struct CachedAnswer<T> {
     value: T,
-    stamp: Stamp,
+    stamp: Validity,
     until: u64,
     link: u64,
 }
 
-impl<T> Kept<T> {
+impl<T> CachedAnswer<T> {
     /// A copy of an answer that was requested at the time `asked`; `None` if it must not be cached.
-    pub fn new(link: &DaemonLink, value: T, stamp: Stamp, asked: u64) -> Option<Kept<T>> {
+    pub fn new(link: &DaemonLink, value: T, stamp: Validity, asked: u64) -> Option<CachedAnswer<T>> {
         // A copy must not outlive its stamp: `asked` may be early, which is safe, but the time of the look-up may be
         // early, too.
         let until = (asked + u64::from(stamp.life)).saturating_sub(BEHIND);
-        (stamp.life > 0).then_some(Kept { value, stamp, until, link: link.id })
+        (stamp.life > 0).then_some(CachedAnswer { value, stamp, until, link: link.id })
     }
 
     /// The answer, if it is still valid.
     pub fn get(&self, link: &DaemonLink) -> Option<&T> {
-        let Stamp { first, second, .. } = self.stamp;
+        let Validity { first, second, .. } = self.stamp;
         let same = |(entry, value)| link.versions.value(entry) == value;
         (self.link == link.id && same(first) && same(second) && now() < self.until && link.versions.alive())
             .then_some(&self.value)

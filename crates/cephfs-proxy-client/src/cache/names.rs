@@ -2,13 +2,13 @@
 
 use std::{collections::HashMap, ffi::CString};
 
-use cephfs_proxy::wire::{Errno, Found, Handle, Lookup, Nop, Stamp, Statx};
+use cephfs_proxy::wire::{Errno, FoundInode, Handle, Lookup, Nop, Statx, Validity};
 
-use super::{HARMLESS, Kept, attributes::Attributes};
+use super::{CachedAnswer, HARMLESS, attributes::CachedAttributes};
 use crate::{
     fork,
     link::CallError,
-    session::Target,
+    session::RequestTarget,
     tables::{Origin, Pointer, Tables},
 };
 
@@ -22,18 +22,18 @@ pub const COMMON: u32 = 0xfff;
 /// The cached names of one directory, by identity (permissions differ) and name. The value is an inode's number, or
 /// `None` for a name that does not exist.
 #[derive(Default)]
-pub struct Names(HashMap<Vec<u8>, Kept<Option<u64>>>);
+pub struct DirectoryNames(HashMap<Vec<u8>, CachedAnswer<Option<u64>>>);
 
 fn key(perms: Handle, name: &[u8]) -> Vec<u8> {
     [&perms.0.to_le_bytes(), name].concat()
 }
 
-impl Names {
-    fn get(&self, perms: Handle, name: &[u8]) -> Option<&Kept<Option<u64>>> {
+impl DirectoryNames {
+    fn get(&self, perms: Handle, name: &[u8]) -> Option<&CachedAnswer<Option<u64>>> {
         self.0.get(&key(perms, name))
     }
 
-    fn insert(&mut self, perms: Handle, name: &[u8], kept: Kept<Option<u64>>, count: &mut usize) {
+    fn insert(&mut self, perms: Handle, name: &[u8], kept: CachedAnswer<Option<u64>>, count: &mut usize) {
         if self.0.len() >= MOST_OF_ONE || *count >= MOST {
             *count = count.saturating_sub(self.0.len());
             self.0.clear();
@@ -63,7 +63,7 @@ pub struct Question<'a> {
     pub asked: u64,
 }
 
-impl Target {
+impl RequestTarget {
     /// Finds a name's inode, from copies or from the daemon. The caller gets one more reference to the inode.
     pub fn find(&self, question: &Question<'_>) -> Result<(Pointer, Statx), CallError> {
         if self.link.is_full() {
@@ -123,17 +123,17 @@ impl Target {
     }
 
     /// Caches the daemon's answer to a look-up. `number`: the caller's number of the inode, if it was found.
-    pub fn learn(&self, question: &Question<'_>, answer: &Found, number: Option<u64>) {
+    pub fn learn(&self, question: &Question<'_>, answer: &FoundInode, number: Option<u64>) {
         let &Question { parent, name, perms, want, asked, .. } = question;
         let mut tables = fork::tables();
         let Tables { inodes, names, .. } = &mut *tables;
         if let Some(inode) = number.and_then(|number| inodes.get(number).ok()) {
             keep(
                 &mut inode.attributes,
-                Attributes::keep(&self.link, want | COMMON, answer.statx, answer.attributes, asked),
+                CachedAttributes::keep(&self.link, want | COMMON, answer.statx, answer.attributes, asked),
             );
         }
-        if let Some(kept) = Kept::new(&self.link, number, answer.name, asked)
+        if let Some(kept) = CachedAnswer::new(&self.link, number, answer.name, asked)
             && let Ok(directory) = inodes.get(parent as u64)
         {
             directory.names.insert(perms, name, kept, names);
@@ -141,17 +141,17 @@ impl Target {
     }
 
     /// Caches attributes from the daemon.
-    pub fn learn_attributes(&self, inode: Pointer, want: u32, statx: Statx, stamp: Stamp, asked: u64) {
+    pub fn learn_attributes(&self, inode: Pointer, want: u32, statx: Statx, stamp: Validity, asked: u64) {
         if stamp.life > 0
             && let Ok(inode) = fork::tables().inode(inode as u64)
         {
-            keep(&mut inode.attributes, Attributes::keep(&self.link, want, statx, stamp, asked));
+            keep(&mut inode.attributes, CachedAttributes::keep(&self.link, want, statx, stamp, asked));
         }
     }
 }
 
 /// Replaces a copy, if there is a new one.
-fn keep<T>(place: &mut Option<Kept<T>>, new: Option<Kept<T>>) {
+fn keep<T>(place: &mut Option<CachedAnswer<T>>, new: Option<CachedAnswer<T>>) {
     if new.is_some() {
         *place = new;
     }

@@ -6,15 +6,15 @@ use super::{HARMLESS, Question, now};
 use crate::{
     fork,
     link::CallError,
-    session::{Target, put_back},
+    session::{RequestTarget, put_back},
     tables::{Origin, Pointer},
 };
 
 /// AT_SYMLINK_NOFOLLOW.
 const NO_FOLLOW: u32 = 0x100;
 
-impl Target {
-    /// Finds a path's inode, as `Target::find` does for a name. `None` if the daemon must walk the path.
+impl RequestTarget {
+    /// Finds a path's inode, as `RequestTarget::find` does for a name. `None` if the daemon must walk the path.
     pub fn walk(&self, path: &[u8], want: u32, flags: u32, perms: Handle) -> Option<Result<(Pointer, Statx), Errno>> {
         if !self.link.keeps_names || flags & !HARMLESS != 0 || path.is_empty() {
             return None;

@@ -1,9 +1,9 @@
 //! Cached extended attributes of inodes, including that an attribute does not exist.
 
-use cephfs_proxy::wire::{Errno, Handle, Stamp};
+use cephfs_proxy::wire::{Errno, Handle, Validity};
 
-use super::Kept;
-use crate::{fork, session::Target, tables::Pointer};
+use super::CachedAnswer;
+use crate::{fork, session::RequestTarget, tables::Pointer};
 
 /// The most cached extended attributes of an inode.
 const MOST_OF_ONE: usize = 8;
@@ -11,7 +11,7 @@ const MOST_OF_ONE: usize = 8;
 pub const LARGEST: usize = 1024;
 
 /// A value or an errno, for one identity. The empty name is the list of names.
-pub struct Xattr {
+pub struct CachedXattr {
     perms: Handle,
     name: Box<[u8]>,
     said: Result<Box<[u8]>, Errno>,
@@ -19,9 +19,9 @@ pub struct Xattr {
 
 /// The cached extended attributes of an inode.
 #[derive(Default)]
-pub struct Xattrs(Vec<Kept<Xattr>>);
+pub struct Xattrs(Vec<CachedAnswer<CachedXattr>>);
 
-impl Target {
+impl RequestTarget {
     /// An extended attribute from a copy; the empty name is the list of names. `None` without a valid copy.
     pub fn xattr(&self, inode: Pointer, name: &[u8], perms: Handle) -> Option<Result<Box<[u8]>, Errno>> {
         let mut tables = fork::tables();
@@ -36,15 +36,15 @@ impl Target {
         inode: u64,
         (name, perms): (&[u8], Handle),
         said: Result<&[u8], Errno>,
-        stamp: Stamp,
+        stamp: Validity,
         asked: u64,
     ) {
         // libcephfs computes attributes whose names begin with this at each request, so they are not cached.
         if name.starts_with(b"ceph.") || said.is_ok_and(|value| value.len() > LARGEST) {
             return;
         }
-        let xattr = Xattr { perms, name: name.into(), said: said.map(Into::into) };
-        let Some(kept) = Kept::new(&self.link, xattr, stamp, asked) else { return };
+        let xattr = CachedXattr { perms, name: name.into(), said: said.map(Into::into) };
+        let Some(kept) = CachedAnswer::new(&self.link, xattr, stamp, asked) else { return };
         let mut tables = fork::tables();
         let Ok(inode) = tables.inodes.get(inode) else { return };
         let all = &mut inode.xattrs.0;

@@ -5,13 +5,13 @@ use std::{cell::Cell, os::fd::AsFd, ptr, sync::atomic::Ordering};
 use cephfs_proxy::{
     layout::{self, DATA_SIZE, MESSAGE_SIZE},
     sys,
-    wire::{self, Errno, Operation, errno_of},
+    wire::{self, Errno, ProxyOperation, errno_of},
 };
 
 use super::{CallError, DaemonLink, FIRST_PATIENCE, PATIENCE, seen};
 
 /// A claimed slot, which is freed when this is dropped.
-pub struct Claim<'l> {
+pub struct SlotClaim<'l> {
     pub(super) link: &'l DaemonLink,
     pub(super) slot: usize,
     /// A request is submitted and its answer not taken yet.
@@ -22,7 +22,7 @@ pub struct Claim<'l> {
     pub(super) repeatable: Cell<bool>,
 }
 
-impl Claim<'_> {
+impl SlotClaim<'_> {
     /// Leaves the slot to the daemon and returns its number, for `DaemonLink::reclaim`.
     pub fn leave(self) -> usize {
         let slot = self.slot;
@@ -79,7 +79,7 @@ impl Claim<'_> {
     }
 
     /// Submits a request with `data` bytes of the slot's data, and waits for its result and answer.
-    pub fn call<'a, O: Operation<'a>>(&self, operation: &O, data: usize) -> Result<(i64, O::Answer), CallError> {
+    pub fn call<'a, O: ProxyOperation<'a>>(&self, operation: &O, data: usize) -> Result<(i64, O::Answer), CallError> {
         self.submit(operation, data, false)?;
         self.finish::<O>()
     }
@@ -90,7 +90,7 @@ impl Claim<'_> {
     }
 
     /// Waits for the result and the answer of the submitted request.
-    pub fn finish<'a, O: Operation<'a>>(&self) -> Result<(i64, O::Answer), CallError> {
+    pub fn finish<'a, O: ProxyOperation<'a>>(&self) -> Result<(i64, O::Answer), CallError> {
         let line = self.link.mapping.slot(self.slot);
         let over = self.wait();
         let result = line.result.load(Ordering::Relaxed);
@@ -107,7 +107,7 @@ impl Claim<'_> {
 
     /// Submits a request with `data` bytes of the slot's data, without waiting. `DaemonLink::await_completion` waits for
     /// answers to asynchronous requests.
-    pub fn submit<'a, O: Operation<'a>>(
+    pub fn submit<'a, O: ProxyOperation<'a>>(
         &self,
         operation: &O,
         data: usize,
@@ -179,7 +179,7 @@ impl Claim<'_> {
     }
 }
 
-impl Drop for Claim<'_> {
+impl Drop for SlotClaim<'_> {
     fn drop(&mut self) {
         // As long as the daemon lives, it may still write into the slot. If it is gone, the slot is not reused.
         if self.pending.get() && self.wait().is_err() {

@@ -21,18 +21,18 @@ use std::{
 
 use cephfs_proxy::{
     adaptive_spin::AdaptiveSpin,
-    layout::{self, Mapping, RELEASES, SLOTS},
+    layout::{self, RELEASES, SLOTS, SharedMapping},
     sys,
     version_table::VersionTable,
     wire::{
-        self, Errno, Handle, Malformed, Operation, Reader, Wire, Writer, errno_of,
+        self, Errno, Handle, Malformed, ProxyOperation, Wire, WireReader, WireWriter, errno_of,
         hello::{Hello, MAGIC, PACKET_SIZE, VERSION, Welcome},
     },
 };
 
 use crate::{api::Aio, fork};
 pub use call_error::CallError;
-pub use claim::Claim;
+pub use claim::SlotClaim;
 
 /// The daemon's socket, unless this environment variable has another path; Ceph's own proxy uses the same names.
 const SOCKET: &str = "/run/libcephfsd.sock";
@@ -49,7 +49,7 @@ pub struct DaemonLink {
     bell: ManuallyDrop<OwnedFd>,
     /// The version table, which shows whether copies are valid.
     pub versions: VersionTable,
-    mapping: ManuallyDrop<Mapping>,
+    mapping: ManuallyDrop<SharedMapping>,
     /// The path of the daemon's socket.
     path: CString,
     /// A bit for each free slot.
@@ -78,7 +78,7 @@ impl DaemonLink {
         let path = env::var_os(SOCKET_VARIABLE).map_or_else(|| PathBuf::from(SOCKET), PathBuf::from);
         let socket = socket::open(&path, limit.max(Duration::from_secs(1)))?;
         let mut room = [0; PACKET_SIZE];
-        let mut hello = Writer::new(&mut room);
+        let mut hello = WireWriter::new(&mut room);
         let malformed = |_: Malformed| Errno::PROTO;
         Hello { magic: MAGIC, version: VERSION }.put(&mut hello).map_err(malformed)?;
         sys::send_packet(socket.as_fd(), hello.written(), &[])?;
@@ -88,7 +88,7 @@ impl DaemonLink {
             return Err(Errno::CONNRESET);
         }
         // The rest of the packet differs between versions.
-        let mut start = Reader::new(&packet[..length]);
+        let mut start = WireReader::new(&packet[..length]);
         let spoken = u64::take(&mut start).and_then(|magic| Ok((magic, u32::take(&mut start)?))).map_err(malformed)?;
         if spoken != (MAGIC, VERSION) {
             return Err(Errno::PROTONOSUPPORT);
@@ -102,7 +102,7 @@ impl DaemonLink {
         else {
             return Err(Errno::PROTO);
         };
-        let mapping = Mapping::map(&memory)?;
+        let mapping = SharedMapping::map(&memory)?;
         Ok(DaemonLink {
             id: 0,
             socket: ManuallyDrop::new(socket),
@@ -147,7 +147,7 @@ impl DaemonLink {
     }
 
     /// Claims a slot; waits until one is free.
-    pub fn claim(&self) -> Result<Claim<'_>, CallError> {
+    pub fn claim(&self) -> Result<SlotClaim<'_>, CallError> {
         loop {
             if self.is_dead() {
                 return Err(CallError::NotStarted);
@@ -160,7 +160,7 @@ impl DaemonLink {
     }
 
     /// Claims a slot if one is free. A thread that has a slot must use this, and not wait for another.
-    pub fn try_claim(&self) -> Option<Claim<'_>> {
+    pub fn try_claim(&self) -> Option<SlotClaim<'_>> {
         loop {
             let free = self.free.load(Ordering::Relaxed);
             let bit = free & free.wrapping_neg();
@@ -247,12 +247,18 @@ impl DaemonLink {
     }
 
     /// Claims a slot again that was left to the daemon. Its request must not be repeated.
-    pub fn reclaim(&self, slot: usize) -> Claim<'_> {
+    pub fn reclaim(&self, slot: usize) -> SlotClaim<'_> {
         self.claimed(slot, true)
     }
 
-    fn claimed(&self, slot: usize, pending: bool) -> Claim<'_> {
-        Claim { link: self, slot, pending: Cell::new(pending), relies: Cell::new(false), repeatable: Cell::new(false) }
+    fn claimed(&self, slot: usize, pending: bool) -> SlotClaim<'_> {
+        SlotClaim {
+            link: self,
+            slot,
+            pending: Cell::new(pending),
+            relies: Cell::new(false),
+            repeatable: Cell::new(false),
+        }
     }
 
     /// Releases `count` references to an inode, without waiting: the daemon takes the release with the next request, or
@@ -309,7 +315,7 @@ impl DaemonLink {
     }
 
     /// Makes a request without data, and waits for the answer.
-    pub fn call<'a, O: Operation<'a>>(&self, operation: &O) -> Result<O::Answer, CallError> {
+    pub fn call<'a, O: ProxyOperation<'a>>(&self, operation: &O) -> Result<O::Answer, CallError> {
         self.claim()?.call(operation, 0).map(|(_, answer)| answer)
     }
 }

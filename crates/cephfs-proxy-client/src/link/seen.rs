@@ -7,7 +7,7 @@ use cephfs_proxy::{
     probe, semaphores, sys,
     wire::{
         Errno,
-        about::{self, About},
+        about::{self, RequestDescription},
         result_of,
     },
 };
@@ -22,7 +22,7 @@ pub fn submitting(link: &DaemonLink, line: &Slot, message: &[u8], data: u32) {
     let listened = CALL.start() || CALL.done();
     if listened {
         line.taken_at.store(0, Ordering::Relaxed);
-        start(link, line, About::of(message, data));
+        start(link, line, RequestDescription::of(message, data));
     }
     // The time is read after the probe, since the tracer's time does not count as waiting.
     let now = if listened || seen.timed.load(Ordering::Relaxed) != 0 { sys::monotonic() & !1 } else { 0 };
@@ -53,8 +53,8 @@ fn connection(link: &DaemonLink) -> u64 {
 
 #[cold]
 #[inline(never)]
-fn start(link: &DaemonLink, line: &Slot, about: About) {
-    let About { operation, handle, asked } = about;
+fn start(link: &DaemonLink, line: &Slot, about: RequestDescription) {
+    let RequestDescription { operation, handle, asked } = about;
     let (request, connection, socket) = (request(line), connection(link), link.path.as_ptr());
     probe!("libcephfs_proxy", "call__start", CALL, "+0", request, operation, connection, handle, asked, socket);
 }

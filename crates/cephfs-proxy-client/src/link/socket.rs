@@ -22,28 +22,28 @@ pub fn open(path: &Path, limit: Duration) -> Result<OwnedFd, Errno> {
         set_socket_timeout(&socket, direction, Some(limit))?;
     }
     // The kernel records the peer's credentials at connect(2), for good: unix(7), SO_PEERCRED.
-    let _root = Root::begin();
+    let _root = RootPrivileges::begin();
     rustix::net::connect(&socket, &address)?;
     Ok(socket)
 }
 
 /// Makes this thread root, if permitted, until it is dropped.
-struct Root {
+struct RootPrivileges {
     /// The effective user to restore.
     user: Option<Uid>,
 }
 
-impl Root {
-    fn begin() -> Root {
+impl RootPrivileges {
+    fn begin() -> RootPrivileges {
         let user = getresuid().ok().and_then(|users| {
             let may = !users.effective.is_root() && (users.real.is_root() || users.saved.is_root());
             (may && turn_into(Uid::ROOT)).then(|| Uid::from_raw(users.effective.as_raw()))
         });
-        Root { user }
+        RootPrivileges { user }
     }
 }
 
-impl Drop for Root {
+impl Drop for RootPrivileges {
     fn drop(&mut self) {
         // A user's request must never continue as root. smbd also ends if it cannot change its user.
         if self.user.is_some_and(|user| !turn_into(user)) {

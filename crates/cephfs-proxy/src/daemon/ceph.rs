@@ -23,10 +23,10 @@ type I = *mut CephInode;
 type F = *mut CephFile;
 type D = *mut CephDir;
 type P = *const CephPerms;
-type Text = *const c_char;
+type CText = *const c_char;
 
 /// The type of `ceph_ll_unlink` and `ceph_ll_rmdir`.
-pub type TakeAway = unsafe extern "C" fn(M, I, Text, P) -> c_int;
+pub type TakeAway = unsafe extern "C" fn(M, I, CText, P) -> c_int;
 
 /// `vinodeno_t`: an inode in a snapshot.
 #[repr(C)]
@@ -63,37 +63,37 @@ macro_rules! functions {
 
 functions! {
     needed {
-        ceph_version: fn(*mut c_int, *mut c_int, *mut c_int) -> Text;
-        ceph_create: fn(*mut M, Text) -> c_int;
-        ceph_conf_read_file: fn(M, Text) -> c_int;
-        ceph_conf_set: fn(M, Text, Text) -> c_int;
-        ceph_conf_get: fn(M, Text, *mut c_char, usize) -> c_int;
+        ceph_version: fn(*mut c_int, *mut c_int, *mut c_int) -> CText;
+        ceph_create: fn(*mut M, CText) -> c_int;
+        ceph_conf_read_file: fn(M, CText) -> c_int;
+        ceph_conf_set: fn(M, CText, CText) -> c_int;
+        ceph_conf_get: fn(M, CText, *mut c_char, usize) -> c_int;
         ceph_init: fn(M) -> c_int;
-        ceph_select_filesystem: fn(M, Text) -> c_int;
-        ceph_mount: fn(M, Text) -> c_int;
+        ceph_select_filesystem: fn(M, CText) -> c_int;
+        ceph_mount: fn(M, CText) -> c_int;
         ceph_unmount: fn(M) -> c_int;
         ceph_release: fn(M) -> c_int;
-        ceph_getcwd: fn(M) -> Text;
-        ceph_chdir: fn(M, Text) -> c_int;
+        ceph_getcwd: fn(M) -> CText;
+        ceph_chdir: fn(M, CText) -> c_int;
         ceph_userperm_new: fn(c_uint, c_uint, c_int, *mut c_uint) -> *mut CephPerms;
         ceph_userperm_destroy: fn(*mut CephPerms);
         ceph_ll_lookup_root: fn(M, *mut I) -> c_int;
         ceph_ll_lookup_inode: fn(M, u64, *mut I) -> c_int;
-        ceph_ll_lookup: fn(M, I, Text, *mut I, *mut Statx, c_uint, c_uint, P) -> c_int;
+        ceph_ll_lookup: fn(M, I, CText, *mut I, *mut Statx, c_uint, c_uint, P) -> c_int;
         ceph_ll_put: fn(M, I) -> c_int;
-        ceph_ll_walk: fn(M, Text, *mut I, *mut Statx, c_uint, c_uint, P) -> c_int;
+        ceph_ll_walk: fn(M, CText, *mut I, *mut Statx, c_uint, c_uint, P) -> c_int;
         ceph_ll_getattr: fn(M, I, *mut Statx, c_uint, c_uint, P) -> c_int;
         ceph_ll_setattr: fn(M, I, *mut Statx, c_int, P) -> c_int;
         ceph_ll_statfs: fn(M, I, *mut libc::statvfs) -> c_int;
         ceph_ll_readlink: fn(M, I, *mut c_char, usize, P) -> c_int;
-        ceph_ll_mknod: fn(M, I, Text, libc::mode_t, libc::dev_t, *mut I, *mut Statx, c_uint, c_uint, P) -> c_int;
-        ceph_ll_mkdir: fn(M, I, Text, libc::mode_t, *mut I, *mut Statx, c_uint, c_uint, P) -> c_int;
-        ceph_ll_symlink: fn(M, I, Text, Text, *mut I, *mut Statx, c_uint, c_uint, P) -> c_int;
-        ceph_ll_link: fn(M, I, I, Text, P) -> c_int;
-        ceph_ll_rename: fn(M, I, Text, I, Text, P) -> c_int;
-        ceph_ll_unlink: fn(M, I, Text, P) -> c_int;
-        ceph_ll_rmdir: fn(M, I, Text, P) -> c_int;
-        ceph_ll_create: fn(M, I, Text, libc::mode_t, c_int, *mut I, *mut F, *mut Statx, c_uint, c_uint, P) -> c_int;
+        ceph_ll_mknod: fn(M, I, CText, libc::mode_t, libc::dev_t, *mut I, *mut Statx, c_uint, c_uint, P) -> c_int;
+        ceph_ll_mkdir: fn(M, I, CText, libc::mode_t, *mut I, *mut Statx, c_uint, c_uint, P) -> c_int;
+        ceph_ll_symlink: fn(M, I, CText, CText, *mut I, *mut Statx, c_uint, c_uint, P) -> c_int;
+        ceph_ll_link: fn(M, I, I, CText, P) -> c_int;
+        ceph_ll_rename: fn(M, I, CText, I, CText, P) -> c_int;
+        ceph_ll_unlink: fn(M, I, CText, P) -> c_int;
+        ceph_ll_rmdir: fn(M, I, CText, P) -> c_int;
+        ceph_ll_create: fn(M, I, CText, libc::mode_t, c_int, *mut I, *mut F, *mut Statx, c_uint, c_uint, P) -> c_int;
         ceph_ll_open: fn(M, I, c_int, *mut F, P) -> c_int;
         ceph_ll_close: fn(M, F) -> c_int;
         ceph_ll_read: fn(M, F, i64, u64, *mut c_char) -> c_int;
@@ -108,16 +108,16 @@ functions! {
         ceph_rewinddir: fn(M, D);
         ceph_seekdir: fn(M, D, i64);
         ceph_ll_releasedir: fn(M, D) -> c_int;
-        ceph_ll_getxattr: fn(M, I, Text, *mut c_void, usize, P) -> c_int;
-        ceph_ll_setxattr: fn(M, I, Text, *const c_void, usize, c_int, P) -> c_int;
+        ceph_ll_getxattr: fn(M, I, CText, *mut c_void, usize, P) -> c_int;
+        ceph_ll_setxattr: fn(M, I, CText, *const c_void, usize, c_int, P) -> c_int;
         ceph_ll_listxattr: fn(M, I, *mut c_char, usize, *mut usize, P) -> c_int;
-        ceph_ll_removexattr: fn(M, I, Text, P) -> c_int;
+        ceph_ll_removexattr: fn(M, I, CText, P) -> c_int;
     }
     optional {
         ceph_ll_lookup_vino: fn(M, Vino, *mut I) -> c_int;
-        ceph_start_reclaim: fn(M, Text, c_uint) -> c_int;
+        ceph_start_reclaim: fn(M, CText, c_uint) -> c_int;
         ceph_finish_reclaim: fn(M);
-        ceph_set_uuid: fn(M, Text);
+        ceph_set_uuid: fn(M, CText);
     }
 }
 

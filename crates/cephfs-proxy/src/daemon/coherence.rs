@@ -9,10 +9,10 @@ use std::{
     time::Duration,
 };
 
-use super::{delegations, lock, mounts::Mount};
+use super::{delegations, lock, mounts::SharedMount};
 use crate::{
     version_table::{self, COUNT, VersionTable},
-    wire::{Stamp, Statx},
+    wire::{Statx, Validity},
 };
 
 /// The longest life of a directory's attributes, milliseconds: CephFS updates the recursive sizes in them with a delay.
@@ -61,13 +61,13 @@ impl Coherence {
 }
 
 /// The versions before a call of libcephfs.
-pub struct Before {
+pub struct VersionsBefore {
     epoch: u64,
-    name: Stamp,
+    name: Validity,
 }
 
 /// A change under way, which ends when this is dropped.
-pub struct Change<'m> {
+pub struct ChangeGuard<'m> {
     coherence: &'m Coherence,
     touched: [u32; MOST],
     count: usize,
@@ -95,14 +95,14 @@ impl Copies {
     }
 }
 
-impl Drop for Change<'_> {
+impl Drop for ChangeGuard<'_> {
     fn drop(&mut self) {
         self.coherence.versions.end(&self.touched[..self.count]);
         self.coherence.epoch.fetch_add(1, Ordering::SeqCst);
     }
 }
 
-impl Mount {
+impl SharedMount {
     fn entry(&self, what: Copied<'_>) -> u32 {
         // FNV-1a over the parts; the upper bits are distributed better.
         let mut hash = 0xcbf2_9ce4_8422_2325_u64 ^ self.number;
@@ -120,9 +120,9 @@ impl Mount {
     }
 
     /// Begins a change of these objects. It ends when the returned value is dropped, which must be before the answer.
-    pub fn change<const N: usize>(&self, what: &[Copied<'_>; N]) -> Change<'_> {
+    pub fn change<const N: usize>(&self, what: &[Copied<'_>; N]) -> ChangeGuard<'_> {
         const { assert!(N <= MOST) };
-        let mut change = Change { coherence: &self.coherence, touched: [0; MOST], count: 0 };
+        let mut change = ChangeGuard { coherence: &self.coherence, touched: [0; MOST], count: 0 };
         for (place, what) in change.touched.iter_mut().zip(what) {
             *place = self.entry(*what);
             change.count += 1;
@@ -138,34 +138,34 @@ impl Mount {
     }
 
     /// The stamp of a copy that depends on these two. Take it before the call of libcephfs.
-    pub fn stamp(&self, first: Copied<'_>, second: Copied<'_>) -> Stamp {
+    pub fn stamp(&self, first: Copied<'_>, second: Copied<'_>) -> Validity {
         let [first, second] = [first, second].map(|what| {
             let entry = self.entry(what);
             (entry, self.coherence.versions.value(entry))
         });
         let changing = version_table::is_changing(first.1) || version_table::is_changing(second.1);
-        Stamp { life: if changing { 0 } else { self.coherence.stale }, first, second }
+        Validity { life: if changing { 0 } else { self.coherence.stale }, first, second }
     }
 
     /// The stamp of a copy that an inode's delegation covers.
-    fn stamp_delegated(&self, ino: u64, what: Copied<'_>) -> Stamp {
+    fn stamp_delegated(&self, ino: u64, what: Copied<'_>) -> Validity {
         let stamp = self.stamp(what, what);
         let delegated = stamp.life == 0 && !version_table::is_changing(stamp.first.1) && self.is_delegated(ino);
-        Stamp { life: if delegated { delegations::LIFE } else { stamp.life }, ..stamp }
+        Validity { life: if delegated { delegations::LIFE } else { stamp.life }, ..stamp }
     }
 
     /// The stamp of an inode's attributes.
-    pub fn stamp_attributes(&self, ino: u64) -> Stamp {
+    pub fn stamp_attributes(&self, ino: u64) -> Validity {
         self.stamp_delegated(ino, Copied::Attributes(ino))
     }
 
     /// The stamp of a directory's list of names, which also depends on the directory's permissions.
-    pub fn stamp_list(&self, ino: u64) -> Stamp {
+    pub fn stamp_list(&self, ino: u64) -> Validity {
         self.stamp(Copied::Attributes(ino), Copied::Rights(ino))
     }
 
     /// The stamp of an inode's extended attributes.
-    pub fn stamp_rights(&self, ino: u64) -> Stamp {
+    pub fn stamp_rights(&self, ino: u64) -> Validity {
         self.stamp_delegated(ino, Copied::Rights(ino))
     }
 
@@ -176,16 +176,16 @@ impl Mount {
     }
 
     /// The versions before a name is looked up.
-    pub fn before(&self, parent: u64, name: &[u8]) -> Before {
+    pub fn before(&self, parent: u64, name: &[u8]) -> VersionsBefore {
         let epoch = self.coherence.epoch.load(Ordering::SeqCst);
         let stamp = self.stamp(Copied::Name(parent, name), Copied::Rights(parent));
         // `..` changes when the directory itself is moved, so it is not cached.
         let life = if name == b".." { 0 } else { stamp.life };
-        Before { epoch, name: Stamp { life, ..stamp } }
+        VersionsBefore { epoch, name: Validity { life, ..stamp } }
     }
 
     /// The stamp of the attributes that came with a name; `None` if anything has changed since `before`.
-    pub fn since(&self, before: &Before, ino: u64) -> Option<Stamp> {
+    pub fn since(&self, before: &VersionsBefore, ino: u64) -> Option<Validity> {
         let stamp = self.stamp_attributes(ino);
         (self.coherence.epoch.load(Ordering::SeqCst) == before.epoch).then_some(stamp)
     }
@@ -202,15 +202,15 @@ impl Mount {
     }
 }
 
-impl Before {
+impl VersionsBefore {
     /// The stamp of the name.
-    pub fn name(&self) -> Stamp {
+    pub fn name(&self) -> Validity {
         self.name
     }
 }
 
 /// Limits the life of a directory's attributes to [`DIRECTORY_LIFE`].
-pub fn limited(stamp: Stamp, statx: &Statx) -> Stamp {
+pub fn limited(stamp: Validity, statx: &Statx) -> Validity {
     let directory = u32::from(statx.mode) & libc::S_IFMT == libc::S_IFDIR;
-    if directory { Stamp { life: stamp.life.min(DIRECTORY_LIFE), ..stamp } } else { stamp }
+    if directory { Validity { life: stamp.life.min(DIRECTORY_LIFE), ..stamp } } else { stamp }
 }

@@ -13,17 +13,17 @@ use std::{
 use rustix::net::Shutdown;
 
 use super::{
-    Shared,
-    figures::Refusal,
-    handles::{Handles, Held},
+    DaemonState,
+    figures::RefusalReason,
+    handles::{Handles, HeldObject},
     lock,
-    peer::Peer,
+    peer::ClientCredentials,
     pool::Pool,
     seen, serve,
 };
 use crate::{
     adaptive_spin::AdaptiveSpin,
-    layout::{self, MESSAGE_SIZE, Mapping, RELEASES},
+    layout::{self, MESSAGE_SIZE, RELEASES, SharedMapping},
     sys,
     wire::{Errno, Handle, Request, result_of},
 };
@@ -34,15 +34,15 @@ const TURN: usize = 64;
 const QUICK: Duration = Duration::from_micros(50);
 
 /// A connected client.
-pub struct Connection {
+pub struct ClientConnection {
     /// The connection's number, which is never reused.
     pub id: u64,
     /// The client's credentials.
-    pub peer: Peer,
+    pub peer: ClientCredentials,
     /// The client's objects. No function of libcephfs is called under this lock.
     pub handles: Mutex<Handles>,
     /// The shared memory.
-    pub mapping: Mapping,
+    pub mapping: SharedMapping,
     /// The socket, which shows when the client ends.
     pub socket: OwnedFd,
     bell: OwnedFd,
@@ -64,10 +64,10 @@ pub struct Connection {
 /// Sets `polling` while a worker polls, so that the client skips the wakeup. A worker drops the guard before anything that may take long.
 /// It must poll once more after that, since the client may have relied on the flag until then. Another worker may still poll: the
 /// client's wakeup is needless in that case, unless that worker's request takes longer than expected.
-struct PollGuard<'c>(&'c Mapping);
+struct PollGuard<'c>(&'c SharedMapping);
 
 impl<'c> PollGuard<'c> {
-    fn new(mapping: &'c Mapping) -> PollGuard<'c> {
+    fn new(mapping: &'c SharedMapping) -> PollGuard<'c> {
         mapping.control().polling.0.store(layout::POLLING, Ordering::SeqCst);
         PollGuard(mapping)
     }
@@ -79,11 +79,17 @@ impl Drop for PollGuard<'_> {
     }
 }
 
-impl Connection {
+impl ClientConnection {
     /// A new connection.
-    pub fn new(id: u64, peer: Peer, socket: OwnedFd, mapping: Mapping, bell: OwnedFd) -> Connection {
+    pub fn new(
+        id: u64,
+        peer: ClientCredentials,
+        socket: OwnedFd,
+        mapping: SharedMapping,
+        bell: OwnedFd,
+    ) -> ClientConnection {
         mapping.control().seen.0.connection.store(id, Ordering::Relaxed);
-        Connection {
+        ClientConnection {
             id,
             peer,
             handles: Mutex::default(),
@@ -119,7 +125,7 @@ impl Connection {
 
     /// Serves the client's requests on the calling thread, until there are none left or it is other clients' turn.
     /// `room`: a buffer for a message.
-    pub fn work(&self, shared: &Shared, pool: &Pool, room: &mut [u8; MESSAGE_SIZE]) {
+    pub fn work(&self, shared: &DaemonState, pool: &Pool, room: &mut [u8; MESSAGE_SIZE]) {
         let most = shared.limits.workers_per_client();
         if self.workers.fetch_add(1, Ordering::SeqCst) < most {
             let mut polling = Some(PollGuard::new(&self.mapping));
@@ -180,7 +186,7 @@ impl Connection {
     /// Serves a request. Returns how often to poll for the next one.
     fn answer<'c>(
         &'c self,
-        shared: &Shared,
+        shared: &DaemonState,
         slot: usize,
         room: &mut [u8; MESSAGE_SIZE],
         polling: &mut Option<PollGuard<'c>>,
@@ -195,7 +201,7 @@ impl Connection {
                 seen::watched(self, shared, line, message, data, || serve::serve(self, shared, slot, message, data))
             }
             None => {
-                shared.figures.refuse(Refusal::Malformed);
+                shared.figures.refuse(RefusalReason::Malformed);
                 result_of(Errno::BADMSG)
             }
         };
@@ -250,16 +256,16 @@ impl Connection {
     }
 }
 
-impl Connection {
+impl ClientConnection {
     /// Handles the cluster's eviction of this daemon (EBLOCKLISTED, which is ESHUTDOWN), as after a minute without
     /// contact. Nothing that was opened through that mount will work again. So the client is disconnected, and gets a
     /// new mount when it reconnects. Its other mounts may still work and are shared with other clients; it gets the
     /// same ones again.
-    fn expel(&self, shared: &Shared, mount: Option<Handle>) {
+    fn expel(&self, shared: &DaemonState, mount: Option<Handle>) {
         self.close();
         tracing::warn!("the cluster has evicted us: process {} has to mount again", self.peer.pid);
         let held = mount.and_then(|mount| lock(&self.handles).get(Handle(0), mount).ok());
-        if let Some(Held::Mount(mount)) = held
+        if let Some(HeldObject::Mount(mount)) = held
             && let Some(mount) = lock(&mount.mounted).clone()
         {
             shared.mounts.give_up(&mount);
@@ -268,14 +274,14 @@ impl Connection {
     }
 }
 
-impl Drop for Connection {
+impl Drop for ClientConnection {
     /// The client's objects are dropped after this, and last the socket, whose end tells the client.
     fn drop(&mut self) {
         if !self.orderly.load(Ordering::SeqCst) {
             return;
         }
         let files = lock(&self.handles).all(|held| match held {
-            Held::File(file) => Some(file.clone()),
+            HeldObject::File(file) => Some(file.clone()),
             _ => None,
         });
         if files.iter().all(|file| file.sync() >= 0) {

@@ -21,7 +21,7 @@ use super::{
     coherence::Copies,
     handles::{File, Inode},
     lock,
-    mounts::Mount,
+    mounts::SharedMount,
 };
 
 /// Milliseconds for which a client may rely on a delegation without asking again: far less than the cluster takes to evict a client that
@@ -42,7 +42,7 @@ const DELEGATION_READ: u32 = 1;
 const DELEGATION_WRITE: u32 = 2;
 
 /// The open file that holds a delegation.
-enum Opened {
+enum DelegationHolder {
     /// Opened by the daemon for the delegation alone.
     Own(*mut CephFile),
     /// A client's open file.
@@ -50,16 +50,16 @@ enum Opened {
 }
 
 // SAFETY: libcephfs guards it with the mount's lock.
-unsafe impl Send for Opened {}
+unsafe impl Send for DelegationHolder {}
 
 /// One delegation.
 pub struct Delegation {
-    mount: Weak<Mount>,
+    mount: Weak<SharedMount>,
     ino: u64,
     copies: Copies,
     revoked: AtomicBool,
     /// Locked while the delegation is taken or returned; never in the callback.
-    opened: Mutex<Option<Opened>>,
+    opened: Mutex<Option<DelegationHolder>>,
     returns: mpsc::Sender<Arc<Delegation>>,
 }
 
@@ -112,16 +112,16 @@ impl Delegation {
     }
 
     /// Returns the delegation, unless that has been done.
-    fn give_back(self: &Arc<Self>, mount: &Mount) {
+    fn give_back(self: &Arc<Self>, mount: &SharedMount) {
         self.revoke();
         let mut opened = lock(&self.opened);
-        let Some(Opened::Own(file) | Opened::Theirs(file)) = *opened else { return };
+        let Some(DelegationHolder::Own(file) | DelegationHolder::Theirs(file)) = *opened else { return };
         let ceph = mount.ceph();
         // SAFETY: the file is open: ours, or a client's, which is closed only after this. No callback comes after the first call, so that
         // what `take` gave for it is ours again.
         unsafe {
             (ceph.ceph_ll_delegation)(mount.raw(), file, DELEGATION_NONE, recalled, ptr::null_mut());
-            if let Some(Opened::Own(file)) = opened.take() {
+            if let Some(DelegationHolder::Own(file)) = opened.take() {
                 (ceph.ceph_ll_close)(mount.raw(), file);
             }
             Arc::decrement_strong_count(Arc::as_ptr(self));
@@ -134,7 +134,7 @@ impl Delegation {
     }
 }
 
-impl Mount {
+impl SharedMount {
     /// Enables delegations on the mount: libcephfs grants none without a recall timeout.
     pub fn allow_delegations(&self) {
         // SAFETY: the file system is mounted.
@@ -164,7 +164,8 @@ impl Mount {
             delegations.held.get(&ino).cloned()
         };
         if let Some(delegation) = delegation {
-            let theirs = matches!(&*lock(&delegation.opened), Some(Opened::Theirs(theirs)) if *theirs == file);
+            let theirs =
+                matches!(&*lock(&delegation.opened), Some(DelegationHolder::Theirs(theirs)) if *theirs == file);
             if theirs {
                 delegation.give_back(self);
             }
@@ -230,7 +231,7 @@ impl Mount {
 
 impl Delegations {
     /// The oldest delegations, as many as have to be returned to hold one more. They stay in the table until they are returned, so that
-    /// [`Mount::closing`] finds them.
+    /// [`SharedMount::closing`] finds them.
     fn make_room(&mut self, most: usize) -> Vec<Arc<Delegation>> {
         let mut surplus = Vec::new();
         while self.held.len() - surplus.len() >= most.max(1) {
@@ -248,7 +249,7 @@ impl Delegations {
 impl Delegation {
     /// Requests the delegation: through the client's own file if that is open for writing, since no other file can hold one then, else
     /// through one opened for it.
-    fn take(self: Arc<Self>, mount: &Mount, inode: &Inode, writer: Option<&File>) -> bool {
+    fn take(self: Arc<Self>, mount: &SharedMount, inode: &Inode, writer: Option<&File>) -> bool {
         let (ceph, raw) = (mount.ceph(), mount.raw());
         let mut opened = lock(&self.opened);
         // SAFETY: all of them are held, and a place for the result. What the callback gets stays until `give_back`.
@@ -268,7 +269,8 @@ impl Delegation {
             let own = Arc::into_raw(self.clone());
             let got = (ceph.ceph_ll_delegation)(raw, file, kind, recalled, own.cast_mut().cast()) == 0;
             if got {
-                *opened = Some(if writer.is_some() { Opened::Theirs(file) } else { Opened::Own(file) });
+                *opened =
+                    Some(if writer.is_some() { DelegationHolder::Theirs(file) } else { DelegationHolder::Own(file) });
             } else {
                 drop(Arc::from_raw(own));
                 if writer.is_none() {

@@ -3,22 +3,22 @@
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
-use exposition::{Family, Format, Kind, Point, Source, Unit, Value, page};
+use exposition::{Family, FamilyKind, Format, MetricUnit, PageSource, Point, PointValue, page};
 
 use super::{
-    Shared,
-    figures::{Refusal, Sum},
+    DaemonState,
+    figures::{RefusalReason, Sum},
     lock,
 };
 use crate::layout::{DATA_SIZE, SLOTS};
 
 /// The source of the metrics page.
-pub struct Exporter {
+pub struct ProxyExporter {
     /// The daemon's state.
-    pub shared: Arc<Shared>,
+    pub shared: Arc<DaemonState>,
 }
 
-impl Source for Exporter {
+impl PageSource for ProxyExporter {
     fn name(&self) -> &'static str {
         "libcephfsd"
     }
@@ -40,7 +40,7 @@ struct Standing {
 }
 
 impl Standing {
-    fn of(shared: &Shared) -> Option<Standing> {
+    fn of(shared: &DaemonState) -> Option<Standing> {
         let pool = shared.pool.get()?.upgrade()?;
         let connections = pool.connections();
         let (workers, idle) = pool.workers();
@@ -55,28 +55,28 @@ impl Standing {
     }
 }
 
-type Labels<'s> = Vec<(&'static str, &'s str)>;
+type ProxyLabels<'s> = Vec<(&'static str, &'s str)>;
 
 fn family<'s>(
     name: &'static str,
     help: &'static str,
-    unit: Unit,
-    kind: Kind,
-    points: Vec<(Labels<'s>, Value<'s>)>,
+    unit: MetricUnit,
+    kind: FamilyKind,
+    points: Vec<(ProxyLabels<'s>, PointValue<'s>)>,
 ) -> Family<'s, &'static str> {
     let points = points.into_iter().map(|(labels, value)| Point { labels, value }).collect();
     Family { name, otel: "", help, unit, kind, points }
 }
 
-fn number(value: u64) -> Value<'static> {
-    Value::Number(value as f64)
+fn number(value: u64) -> PointValue<'static> {
+    PointValue::Number(value as f64)
 }
 
-fn single(value: usize) -> Vec<(Labels<'static>, Value<'static>)> {
+fn single(value: usize) -> Vec<(ProxyLabels<'static>, PointValue<'static>)> {
     vec![(vec![], number(value as u64))]
 }
 
-fn families<'s>(shared: &Shared, standing: &'s Standing) -> Vec<Family<'s, &'static str>> {
+fn families<'s>(shared: &DaemonState, standing: &'s Standing) -> Vec<Family<'s, &'static str>> {
     let operations = || standing.operations.iter().map(|(name, sum)| (("operation", *name), sum));
     let requests = operations().flat_map(|(operation, sum)| {
         [("ok", sum.good), ("error", sum.failed)].map(|(how, count)| (vec![operation, ("outcome", how)], number(count)))
@@ -84,10 +84,10 @@ fn families<'s>(shared: &Shared, standing: &'s Standing) -> Vec<Family<'s, &'sta
     let bytes = operations().map(|(operation, sum)| (vec![operation], number(sum.bytes)));
     let durations = operations().flat_map(|(operation, sum)| {
         [("waiting", &sum.waiting), ("libcephfs", &sum.libcephfs)]
-            .map(|(phase, histogram)| (vec![operation, ("phase", phase)], Value::Histogram(histogram)))
+            .map(|(phase, histogram)| (vec![operation, ("phase", phase)], PointValue::Histogram(histogram)))
     });
     let refused = |of_connections: bool| {
-        let mine = Refusal::ALL.into_iter().filter(move |(why, _)| why.is_of_connection() == of_connections);
+        let mine = RefusalReason::ALL.into_iter().filter(move |(why, _)| why.is_of_connection() == of_connections);
         mine.map(|(why, name)| (vec![("reason", name)], number(shared.figures.refused(why)))).collect()
     };
     let workers = [("busy", standing.workers - standing.idle), ("idle", standing.idle)];
@@ -104,7 +104,7 @@ fn families<'s>(shared: &Shared, standing: &'s Standing) -> Vec<Family<'s, &'sta
         all.iter().map(|(name, value)| (vec![(label, *name)], number(*value as u64))).collect()
     };
     let version = vec![("version", env!("CARGO_PKG_VERSION")), ("libcephfs", &*standing.libcephfs)];
-    use {Kind::*, Unit::*};
+    use {FamilyKind::*, MetricUnit::*};
     vec![
         family("libcephfsd_requests", "Requests answered.", None, Counter, requests.collect()),
         family("libcephfsd_request_bytes", "Data that requests moved.", Bytes, Counter, bytes.collect()),

@@ -20,7 +20,7 @@ const NONE: usize = 0;
 
 /// Why a connection or a request is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refusal {
+pub enum RefusalReason {
     /// A connection: the user is not allowed.
     User,
     /// A connection: there are too many.
@@ -39,59 +39,59 @@ pub enum Refusal {
     Memory,
 }
 
-impl Refusal {
+impl RefusalReason {
     /// All refusals, in order, with their names in the metrics.
-    pub const ALL: [(Refusal, &'static str); 8] = [
-        (Refusal::User, "user"),
-        (Refusal::Connections, "connections"),
-        (Refusal::Protocol, "protocol"),
-        (Refusal::Resources, "resources"),
-        (Refusal::Malformed, "malformed"),
-        (Refusal::Handle, "handle"),
-        (Refusal::Handles, "handles"),
-        (Refusal::Memory, "memory"),
+    pub const ALL: [(RefusalReason, &'static str); 8] = [
+        (RefusalReason::User, "user"),
+        (RefusalReason::Connections, "connections"),
+        (RefusalReason::Protocol, "protocol"),
+        (RefusalReason::Resources, "resources"),
+        (RefusalReason::Malformed, "malformed"),
+        (RefusalReason::Handle, "handle"),
+        (RefusalReason::Handles, "handles"),
+        (RefusalReason::Memory, "memory"),
     ];
 
     /// Whether a connection is refused, not a request.
     pub fn is_of_connection(self) -> bool {
-        (self as usize) < Refusal::Malformed as usize
+        (self as usize) < RefusalReason::Malformed as usize
     }
 
     /// The refusal that a request's result means, if any.
-    fn of(result: i64) -> Option<Refusal> {
+    fn of(result: i64) -> Option<RefusalReason> {
         match errno_of(result) {
-            Errno::BADMSG => Some(Refusal::Malformed),
-            Errno::BADF => Some(Refusal::Handle),
-            Errno::MFILE => Some(Refusal::Handles),
-            Errno::NOMEM => Some(Refusal::Memory),
+            Errno::BADMSG => Some(RefusalReason::Malformed),
+            Errno::BADF => Some(RefusalReason::Handle),
+            Errno::MFILE => Some(RefusalReason::Handles),
+            Errno::NOMEM => Some(RefusalReason::Memory),
             _ => None,
         }
     }
 }
 
 /// All counters.
-pub struct Figures {
+pub struct ProxyCounters {
     /// Whether requests are counted: only if there is a metrics server.
     pub on: bool,
     /// The number of connections so far.
     pub connections: AtomicU64,
-    refused: [AtomicU64; Refusal::ALL.len()],
+    refused: [AtomicU64; RefusalReason::ALL.len()],
     shards: [Shard; SHARDS],
 }
 
 /// The counters by operation; operations that are never used take no memory.
 #[repr(align(64))]
-struct Shard([OnceLock<Box<Figure>>; OPERATIONS.len()]);
+struct Shard([OnceLock<Box<OperationCounters>>; OPERATIONS.len()]);
 
-struct Figure {
+struct OperationCounters {
     good: AtomicU64,
     failed: AtomicU64,
     bytes: AtomicU64,
-    waiting: Times,
-    libcephfs: Times,
+    waiting: OperationTimes,
+    libcephfs: OperationTimes,
 }
 
-struct Times {
+struct OperationTimes {
     sum: AtomicU64,
     buckets: [AtomicU64; BUCKETS],
 }
@@ -111,10 +111,10 @@ pub struct Sum {
     pub libcephfs: Histogram,
 }
 
-impl Figures {
+impl ProxyCounters {
     /// Counters at zero.
-    pub fn new(on: bool) -> Figures {
-        Figures {
+    pub fn new(on: bool) -> ProxyCounters {
+        ProxyCounters {
             on,
             connections: AtomicU64::new(0),
             refused: array::from_fn(|_| AtomicU64::new(0)),
@@ -123,12 +123,12 @@ impl Figures {
     }
 
     /// Counts a refusal.
-    pub fn refuse(&self, why: Refusal) {
+    pub fn refuse(&self, why: RefusalReason) {
         self.refused[why as usize].fetch_add(1, Relaxed);
     }
 
     /// The number of refusals of this kind.
-    pub fn refused(&self, why: Refusal) -> u64 {
+    pub fn refused(&self, why: RefusalReason) -> u64 {
         self.refused[why as usize].load(Relaxed)
     }
 
@@ -146,7 +146,7 @@ impl Figures {
             figure.waiting.add(waited);
         }
         figure.libcephfs.add(served);
-        if let Some(why) = Refusal::of(result) {
+        if let Some(why) = RefusalReason::of(result) {
             self.refuse(why);
         }
     }
@@ -184,20 +184,26 @@ fn shard() -> usize {
     })
 }
 
-impl Default for Figure {
-    fn default() -> Figure {
+impl Default for OperationCounters {
+    fn default() -> OperationCounters {
         let [good, failed, bytes] = [const { AtomicU64::new(0) }; 3];
-        Figure { good, failed, bytes, waiting: Times::default(), libcephfs: Times::default() }
+        OperationCounters {
+            good,
+            failed,
+            bytes,
+            waiting: OperationTimes::default(),
+            libcephfs: OperationTimes::default(),
+        }
     }
 }
 
-impl Default for Times {
-    fn default() -> Times {
-        Times { sum: AtomicU64::new(0), buckets: [const { AtomicU64::new(0) }; BUCKETS] }
+impl Default for OperationTimes {
+    fn default() -> OperationTimes {
+        OperationTimes { sum: AtomicU64::new(0), buckets: [const { AtomicU64::new(0) }; BUCKETS] }
     }
 }
 
-impl Times {
+impl OperationTimes {
     fn add(&self, nanoseconds: u64) {
         self.buckets[Histogram::bucket_of(nanoseconds)].fetch_add(1, Relaxed);
         self.sum.fetch_add(nanoseconds, Relaxed);
@@ -216,11 +222,11 @@ impl Times {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::{Operation, Read, result_of};
+    use crate::wire::{ProxyOperation, Read, result_of};
 
     #[test]
     fn what_all_threads_count_is_summed_up() {
-        let figures = Figures::new(true);
+        let figures = ProxyCounters::new(true);
         std::thread::scope(|scope| {
             for _ in 0..20 {
                 scope.spawn(|| {
@@ -236,14 +242,17 @@ mod tests {
         assert_eq!([read.good, read.failed, read.bytes], [20, 20, 20 * 4096]);
         assert_eq!([read.waiting.count, read.waiting.sum], [20, 40_000]);
         assert_eq!([read.libcephfs.count, read.libcephfs.sum], [40, 120_000]);
-        assert_eq!([Refusal::Handle, Refusal::Malformed, Refusal::User].map(|why| figures.refused(why)), [20, 20, 0]);
+        assert_eq!(
+            [RefusalReason::Handle, RefusalReason::Malformed, RefusalReason::User].map(|why| figures.refused(why)),
+            [20, 20, 0]
+        );
     }
 
     #[test]
     fn refusals_are_told_apart_by_what_they_are_of() {
-        for (index, (why, _)) in Refusal::ALL.into_iter().enumerate() {
+        for (index, (why, _)) in RefusalReason::ALL.into_iter().enumerate() {
             assert_eq!(why as usize, index);
         }
-        assert!(Refusal::Resources.is_of_connection() && !Refusal::Malformed.is_of_connection());
+        assert!(RefusalReason::Resources.is_of_connection() && !RefusalReason::Malformed.is_of_connection());
     }
 }

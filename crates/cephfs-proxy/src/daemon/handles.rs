@@ -11,7 +11,7 @@ use std::{
 
 use super::{
     ceph::{Ceph, CephDir, CephFile, CephInode, CephPerms},
-    mounts::{Draft, Mount},
+    mounts::{MountDraft, SharedMount},
 };
 use crate::{
     layout,
@@ -21,9 +21,9 @@ use crate::{
 /// A mount as one client sees it.
 pub struct ClientMount {
     /// The preparation; `None` once it is mounted.
-    pub draft: Mutex<Option<Draft>>,
+    pub draft: Mutex<Option<MountDraft>>,
     /// The mount, once it is mounted.
-    pub mounted: Mutex<Option<Arc<Mount>>>,
+    pub mounted: Mutex<Option<Arc<SharedMount>>>,
     /// The client's working directory, from the root.
     pub directory: Mutex<std::ffi::CString>,
 }
@@ -34,7 +34,7 @@ macro_rules! owned {
         $(#[$doc])*
         pub struct $name {
             /// The mount through which it was opened.
-            pub mount: Arc<Mount>,
+            pub mount: Arc<SharedMount>,
             /// libcephfs's pointer.
             pub raw: *mut $raw,
             /// The inode's number.
@@ -142,7 +142,7 @@ impl Drop for Perms {
 
 /// An object of a connection.
 #[derive(Clone)]
-pub enum Held {
+pub enum HeldObject {
     /// A mount.
     Mount(Arc<ClientMount>),
     /// An inode.
@@ -155,7 +155,7 @@ pub enum Held {
     Perms(Arc<Perms>),
 }
 
-struct Place {
+struct HandleSlot {
     generation: u32,
     /// The mount's handle; 0 for what belongs to none.
     owner: Handle,
@@ -165,13 +165,13 @@ struct Place {
     idle: Option<Instant>,
     /// Whether the handle is in `resting`.
     queued: bool,
-    held: Option<Held>,
+    held: Option<HeldObject>,
 }
 
 /// All objects of a connection.
 #[derive(Default)]
 pub struct Handles {
-    places: Vec<Place>,
+    places: Vec<HandleSlot>,
     free: Vec<u32>,
     weight: usize,
     /// The handles of the client's inodes, so that an inode gets the same handle again.
@@ -192,10 +192,10 @@ impl Handles {
     }
 
     /// Adds an object and returns its handle.
-    pub fn add(&mut self, owner: Handle, held: Held) -> Handle {
+    pub fn add(&mut self, owner: Handle, held: HeldObject) -> Handle {
         self.weight += held.weight();
         let index = self.free.pop().unwrap_or_else(|| {
-            self.places.push(Place { generation: 0, owner, count: 0, idle: None, queued: false, held: None });
+            self.places.push(HandleSlot { generation: 0, owner, count: 0, idle: None, queued: false, held: None });
             self.places.len() as u32 - 1
         });
         let place = &mut self.places[index as usize];
@@ -215,12 +215,12 @@ impl Handles {
             (place.count, place.idle) = (place.count.saturating_add(1), None);
             return (handle, Some(inode));
         }
-        let handle = self.add(owner, Held::Inode(Arc::new(inode)));
+        let handle = self.add(owner, HeldObject::Inode(Arc::new(inode)));
         self.inodes.insert(key, handle);
         (handle, None)
     }
 
-    fn place(&mut self, handle: Handle) -> Result<&mut Place, Errno> {
+    fn place(&mut self, handle: Handle) -> Result<&mut HandleSlot, Errno> {
         if handle.0 == 0 {
             return Err(Errno::INVAL);
         }
@@ -230,7 +230,7 @@ impl Handles {
     }
 
     /// The object of `handle`, if it belongs to the mount `owner`.
-    pub fn get(&mut self, owner: Handle, handle: Handle) -> Result<Held, Errno> {
+    pub fn get(&mut self, owner: Handle, handle: Handle) -> Result<HeldObject, Errno> {
         let place = self.place(handle)?;
         if place.owner != owner {
             return Err(Errno::BADF);
@@ -239,12 +239,12 @@ impl Handles {
     }
 
     /// Removes an object. Drop it where no lock is held.
-    pub fn remove(&mut self, owner: Handle, handle: Handle) -> Result<Held, Errno> {
+    pub fn remove(&mut self, owner: Handle, handle: Handle) -> Result<HeldObject, Errno> {
         self.get(owner, handle)?;
         let place = self.place(handle)?;
         let held = place.held.take().ok_or(Errno::BADF)?;
         self.weight -= held.weight();
-        if let Held::Inode(inode) = &held {
+        if let HeldObject::Inode(inode) = &held {
             self.inodes.remove(&(owner, inode.raw as usize));
         }
         self.free.push(handle.0 as u32);
@@ -253,11 +253,11 @@ impl Handles {
 
     /// Releases `count` references to an inode, or a file or directory. Returns the object if it was the last
     /// reference; drop it where no lock is held.
-    pub fn release(&mut self, handle: Handle, count: u64) -> Option<Held> {
+    pub fn release(&mut self, handle: Handle, count: u64) -> Option<HeldObject> {
         let place = self.place(handle).ok()?;
         match place.held {
-            Some(Held::Inode(_)) => {}
-            Some(Held::File(_) | Held::Dir(_)) => {
+            Some(HeldObject::Inode(_)) => {}
+            Some(HeldObject::File(_) | HeldObject::Dir(_)) => {
                 let owner = place.owner;
                 return self.remove(owner, handle).ok();
             }
@@ -295,12 +295,12 @@ impl Handles {
     }
 
     /// All objects for which `kind` returns a value.
-    pub fn all<T>(&self, kind: impl Fn(&Held) -> Option<T>) -> Vec<T> {
+    pub fn all<T>(&self, kind: impl Fn(&HeldObject) -> Option<T>) -> Vec<T> {
         self.places.iter().filter_map(|place| place.held.as_ref().and_then(&kind)).collect()
     }
 
     /// Removes inodes that have been idle for `limit`. Drop them where no lock is held.
-    pub fn expire(&mut self, limit: Duration) -> Vec<Held> {
+    pub fn expire(&mut self, limit: Duration) -> Vec<HeldObject> {
         let mut gone = Vec::new();
         while let Some(&(since, handle)) = self.resting.front()
             && since.elapsed() >= limit
@@ -324,7 +324,7 @@ impl Handles {
     }
 
     /// Removes all objects of a mount, in an order in which they can be dropped.
-    pub fn remove_all(&mut self, owner: Handle) -> Vec<Held> {
+    pub fn remove_all(&mut self, owner: Handle) -> Vec<HeldObject> {
         let theirs: Vec<Handle> = self
             .places
             .iter()
@@ -332,8 +332,9 @@ impl Handles {
             .filter(|(_, place)| place.owner == owner && place.held.is_some())
             .map(|(index, place)| Handle(u64::from(place.generation) << 32 | index as u64))
             .collect();
-        let mut removed: Vec<Held> = theirs.into_iter().filter_map(|handle| self.remove(owner, handle).ok()).collect();
-        removed.sort_by_key(|held| matches!(held, Held::Inode(_)));
+        let mut removed: Vec<HeldObject> =
+            theirs.into_iter().filter_map(|handle| self.remove(owner, handle).ok()).collect();
+        removed.sort_by_key(|held| matches!(held, HeldObject::Inode(_)));
         removed
     }
 }

@@ -12,12 +12,14 @@ use std::{
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 
-use super::{Shared, connection::Connection, figures::Refusal, peer::Peer, pool::Pool, run, seen};
+use super::{
+    DaemonState, connection::ClientConnection, figures::RefusalReason, peer::ClientCredentials, pool::Pool, run, seen,
+};
 use crate::{
-    layout::Mapping,
+    layout::SharedMapping,
     sys,
     wire::{
-        self, Errno, Malformed, Wire, Writer, errno_in,
+        self, Errno, Malformed, Wire, WireWriter, errno_in,
         hello::{Hello, MAGIC, PACKET_SIZE, VERSION, Welcome},
     },
 };
@@ -25,24 +27,24 @@ use crate::{
 /// How long a client may take to send its hello.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-enum Client {
+enum ClientStage {
     Arrived { socket: OwnedFd, since: Instant },
-    Welcomed(Arc<Connection>),
+    Welcomed(Arc<ClientConnection>),
 }
 
 /// All clients, from `accept` to their end.
 pub struct Lobby {
-    shared: Arc<Shared>,
+    shared: Arc<DaemonState>,
     pool: Arc<Pool>,
     users: Vec<u32>,
     epoll: OwnedFd,
-    clients: HashMap<u64, Client>,
+    clients: HashMap<u64, ClientStage>,
     next: u64,
 }
 
 impl Lobby {
     /// A lobby without clients. `users`: those that may connect, besides root.
-    pub fn new(shared: Arc<Shared>, pool: Arc<Pool>, users: Vec<u32>) -> io::Result<Lobby> {
+    pub fn new(shared: Arc<DaemonState>, pool: Arc<Pool>, users: Vec<u32>) -> io::Result<Lobby> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         Ok(Lobby { shared, pool, users, epoll, clients: HashMap::new(), next: 1 })
     }
@@ -73,7 +75,7 @@ impl Lobby {
             let id = self.next;
             self.next += 1;
             self.watch(&socket, id)?;
-            self.clients.insert(id, Client::Arrived { socket, since: Instant::now() });
+            self.clients.insert(id, ClientStage::Arrived { socket, since: Instant::now() });
         }
         Ok(())
     }
@@ -81,14 +83,14 @@ impl Lobby {
     /// Handles a client whose socket is readable: it has sent its hello, or is gone.
     pub fn see(&mut self, id: u64) {
         match self.clients.remove(&id) {
-            Some(Client::Arrived { socket, .. }) => self.arrived(id, socket),
+            Some(ClientStage::Arrived { socket, .. }) => self.arrived(id, socket),
             // A client sends nothing after its hello: it is gone, or it violates the protocol.
-            Some(Client::Welcomed(connection)) => self.leave(connection),
+            Some(ClientStage::Welcomed(connection)) => self.leave(connection),
             None => {}
         }
     }
 
-    fn leave(&self, connection: Arc<Connection>) {
+    fn leave(&self, connection: Arc<ClientConnection>) {
         self.forget(&connection.socket);
         let served = connection.served.load(std::sync::atomic::Ordering::Relaxed);
         tracing::debug!("client {}, process {}, is gone after {served} requests", connection.id, connection.peer.pid);
@@ -108,17 +110,17 @@ impl Lobby {
                     "a client speaks version {} of the protocol; this daemon speaks {VERSION}",
                     hello.version
                 );
-                self.shared.figures.refuse(Refusal::Protocol);
+                self.shared.figures.refuse(RefusalReason::Protocol);
                 Err(Errno::PROTONOSUPPORT)
             }
             _ => {
-                self.shared.figures.refuse(Refusal::Protocol);
+                self.shared.figures.refuse(RefusalReason::Protocol);
                 Err(Errno::PROTO)
             }
         };
         match result {
             Ok(connection) => {
-                self.clients.insert(id, Client::Welcomed(connection));
+                self.clients.insert(id, ClientStage::Welcomed(connection));
             }
             Err(errno) => {
                 let _ = self.say(socket.as_fd(), errno.raw_os_error(), &[]);
@@ -127,27 +129,27 @@ impl Lobby {
         }
     }
 
-    fn welcome(&mut self, id: u64, socket: &OwnedFd) -> Result<Arc<Connection>, Errno> {
+    fn welcome(&mut self, id: u64, socket: &OwnedFd) -> Result<Arc<ClientConnection>, Errno> {
         let figures = &self.shared.figures;
         let failed = |error: Errno| {
-            figures.refuse(Refusal::Resources);
+            figures.refuse(RefusalReason::Resources);
             error
         };
-        let peer = Peer::of(socket).map_err(|error| failed(errno_in(&error)))?;
+        let peer = ClientCredentials::of(socket).map_err(|error| failed(errno_in(&error)))?;
         if peer.uid != 0 && !self.users.contains(&peer.uid) {
             tracing::warn!("process {} of user {} may not connect: see --allow-user", peer.pid, peer.uid);
-            self.shared.figures.refuse(Refusal::User);
+            self.shared.figures.refuse(RefusalReason::User);
             return Err(Errno::ACCESS);
         }
         if self.clients.len() >= self.shared.limits.clients {
             tracing::warn!("there are {} clients already: see --max-clients", self.clients.len());
-            self.shared.figures.refuse(Refusal::Connections);
+            self.shared.figures.refuse(RefusalReason::Connections);
             return Err(Errno::USERS);
         }
-        let (memory, mapping) = Mapping::create().map_err(failed)?;
+        let (memory, mapping) = SharedMapping::create().map_err(failed)?;
         let bell = sys::eventfd().map_err(failed)?;
         let own = socket.try_clone().map_err(|error| failed(errno_in(&error)))?;
-        let connection = Arc::new(Connection::new(id, peer, own, mapping, bell));
+        let connection = Arc::new(ClientConnection::new(id, peer, own, mapping, bell));
         seen::publish(&connection, &self.shared);
         self.forget(socket);
         self.watch(&connection.socket, id).map_err(failed)?;
@@ -176,7 +178,7 @@ impl Lobby {
             keeps_names: self.shared.mounts.keep_names(),
         };
         let mut room = [0; PACKET_SIZE];
-        let mut writer = Writer::new(&mut room);
+        let mut writer = WireWriter::new(&mut room);
         welcome.put(&mut writer).map_err(|_: Malformed| Errno::PROTO)?;
         sys::send_packet(socket, writer.written(), descriptors)
     }
@@ -184,12 +186,13 @@ impl Lobby {
     /// Drops clients that sent no hello in time, and has a worker take releases.
     pub fn tick(&mut self) {
         let before = self.clients.len();
-        self.clients.retain(|_, client| !matches!(client, Client::Arrived { since, .. } if since.elapsed() > PATIENCE));
+        self.clients
+            .retain(|_, client| !matches!(client, ClientStage::Arrived { since, .. } if since.elapsed() > PATIENCE));
         if self.clients.len() < before {
             tracing::debug!("{} never said hello", before - self.clients.len());
         }
         for client in self.clients.values() {
-            if let Client::Welcomed(connection) = client {
+            if let ClientStage::Welcomed(connection) = client {
                 seen::publish(connection, &self.shared);
             }
         }
@@ -201,7 +204,7 @@ impl Lobby {
     /// Accepts no more clients, and disconnects all.
     pub fn close(&mut self) {
         for (_, client) in std::mem::take(&mut self.clients) {
-            if let Client::Welcomed(connection) = client {
+            if let ClientStage::Welcomed(connection) = client {
                 connection.settle();
                 self.leave(connection);
             }

@@ -29,7 +29,7 @@ pub use run::run;
 
 /// The daemon's options.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct DaemonOptions {
     /// The path of the socket, unless systemd hands over a socket.
     pub socket: PathBuf,
     /// The socket's permissions.
@@ -73,13 +73,13 @@ impl Limits {
 }
 
 /// What workers and the main thread share.
-struct Shared {
+struct DaemonState {
     ceph: &'static ceph::Ceph,
     version: ceph::Version,
-    mounts: mounts::Mounts,
+    mounts: mounts::SharedMounts,
     sessions: Arc<sessions::Sessions>,
     limits: Limits,
-    figures: figures::Figures,
+    figures: figures::ProxyCounters,
     pool: OnceLock<Weak<pool::Pool>>,
     /// The descriptor by which clients map the version table.
     versions: std::os::fd::OwnedFd,

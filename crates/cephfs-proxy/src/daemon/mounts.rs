@@ -21,7 +21,7 @@ use super::{
     delegations::Delegations,
     handles::Perms,
     lock,
-    sessions::{Session, Sessions},
+    sessions::{MountSession, Sessions},
 };
 use crate::wire::{Errno, Statx, errno_in, errno_of};
 
@@ -45,9 +45,9 @@ const STATX_MODE: u32 = 1;
 
 /// The configuration of a mount; mounts with equal keys are shared.
 #[derive(Clone, PartialEq, Eq, Hash, Default)]
-struct Key(Vec<u8>);
+struct MountIdentity(Vec<u8>);
 
-impl Key {
+impl MountIdentity {
     /// Adds a step of the preparation, encoded unambiguously.
     fn add(&mut self, step: u8, parts: &[&[u8]]) -> Result<(), Errno> {
         if self.0.len() + parts.iter().map(|part| part.len() + 8).sum::<usize>() > MOST_CONFIGURATION {
@@ -63,21 +63,21 @@ impl Key {
 }
 
 /// A `ceph_mount_info`; unmounted, if it is mounted, and released when it is dropped.
-struct Raw {
+struct RawMount {
     ceph: &'static Ceph,
     mount: *mut CephMount,
     initialised: bool,
     mounted: bool,
     /// The session's name, which no other mount may use until this one is gone.
-    session: Mutex<Option<Session>>,
+    session: Mutex<Option<MountSession>>,
 }
 
 // SAFETY: libcephfs guards a mount with locks of its own.
-unsafe impl Send for Raw {}
+unsafe impl Send for RawMount {}
 // SAFETY: libcephfs guards a mount with locks of its own.
-unsafe impl Sync for Raw {}
+unsafe impl Sync for RawMount {}
 
-impl Raw {
+impl RawMount {
     /// `ceph_init`, unless that has been done: a second call would leak libcephfs's first client with all its threads.
     fn init(&mut self) -> Result<(), Errno> {
         if !self.initialised {
@@ -110,10 +110,10 @@ impl Raw {
     }
 }
 
-impl Drop for Raw {
+impl Drop for RawMount {
     fn drop(&mut self) {
         // SAFETY: this value owns the mount. Nothing that was opened through it is left, as that holds an Arc of the
-        // `Mount`.
+        // `SharedMount`.
         unsafe {
             if self.mounted {
                 (self.ceph.ceph_unmount)(self.mount);
@@ -129,20 +129,23 @@ pub fn checked(result: i32) -> Result<i32, Errno> {
 }
 
 /// A mount in preparation.
-pub struct Draft {
-    raw: Raw,
-    key: Key,
+pub struct MountDraft {
+    raw: RawMount,
+    key: MountIdentity,
 }
 
-impl Draft {
+impl MountDraft {
     /// `ceph_create`.
-    pub fn create(ceph: &'static Ceph, id: Option<&CStr>) -> Result<Draft, Errno> {
+    pub fn create(ceph: &'static Ceph, id: Option<&CStr>) -> Result<MountDraft, Errno> {
         let mut mount = ptr::null_mut();
         // SAFETY: the pointer to the result is valid, and the other is a C string or null.
         checked(unsafe { (ceph.ceph_create)(&mut mount, id.map_or(ptr::null(), CStr::as_ptr)) })?;
-        let mut key = Key::default();
+        let mut key = MountIdentity::default();
         key.add(b'i', &[id.map_or(&[], CStr::to_bytes_with_nul)])?;
-        Ok(Draft { raw: Raw { ceph, mount, initialised: false, mounted: false, session: Mutex::default() }, key })
+        Ok(MountDraft {
+            raw: RawMount { ceph, mount, initialised: false, mounted: false, session: Mutex::default() },
+            key,
+        })
     }
 
     /// `ceph_conf_read_file` of these contents, or of libcephfs's default files.
@@ -185,15 +188,15 @@ impl Draft {
     }
 }
 
-fn get(raw: &Raw, option: &CStr, room: &mut [u8]) -> Result<(), Errno> {
+fn get(raw: &RawMount, option: &CStr, room: &mut [u8]) -> Result<(), Errno> {
     // SAFETY: a C string, and room of that size.
     checked(unsafe { (raw.ceph.ceph_conf_get)(raw.mount, option.as_ptr(), room.as_mut_ptr().cast(), room.len()) })
         .map(drop)
 }
 
 /// A mounted file system, shared by clients.
-pub struct Mount {
-    raw: Raw,
+pub struct SharedMount {
+    raw: RawMount,
     /// The mount's number, which is part of the hash of version table entries (see `coherence`).
     pub number: u64,
     /// Validity of clients' copies.
@@ -212,11 +215,11 @@ pub struct Mount {
 }
 
 // SAFETY: libcephfs guards the inode with the mount's lock.
-unsafe impl Send for Mount {}
+unsafe impl Send for SharedMount {}
 // SAFETY: libcephfs guards the inode with the mount's lock.
-unsafe impl Sync for Mount {}
+unsafe impl Sync for SharedMount {}
 
-impl Mount {
+impl SharedMount {
     /// Checks that the cluster has not evicted this mount: 0 or more, or a negative errno. Usually libcephfs knows the
     /// answer, since it has a capability for the root; otherwise it asks a metadata server.
     pub fn known(&self) -> i32 {
@@ -255,7 +258,7 @@ impl Mount {
     }
 }
 
-impl Drop for Mount {
+impl Drop for SharedMount {
     fn drop(&mut self) {
         self.return_delegations();
         // SAFETY: this value owns the root's inode, and releases it once, while the file system is mounted.
@@ -265,31 +268,31 @@ impl Drop for Mount {
 
 /// The place of one mount. The thread that mounts holds its lock; others with the same configuration wait for the lock.
 #[derive(Default)]
-struct Place {
-    mount: Option<Arc<Mount>>,
+struct MountSlot {
+    mount: Option<Arc<SharedMount>>,
     idle_since: Option<Instant>,
 }
 
 /// All mounts, by configuration.
-pub struct Mounts {
-    by_key: Mutex<HashMap<Key, Arc<Mutex<Place>>>>,
+pub struct SharedMounts {
+    by_key: Mutex<HashMap<MountIdentity, Arc<Mutex<MountSlot>>>>,
     coherence: Arc<Coherence>,
     number: AtomicU64,
 }
 
-impl Mounts {
+impl SharedMounts {
     /// A collection without mounts.
-    pub fn new(coherence: Coherence) -> Mounts {
-        Mounts { by_key: Mutex::default(), coherence: Arc::new(coherence), number: AtomicU64::new(0) }
+    pub fn new(coherence: Coherence) -> SharedMounts {
+        SharedMounts { by_key: Mutex::default(), coherence: Arc::new(coherence), number: AtomicU64::new(0) }
     }
 
     /// Mounts what was prepared, or returns a mount with the same configuration.
     pub fn mount(
         &self,
         sessions: &Arc<Sessions>,
-        draft: &mut Option<Draft>,
+        draft: &mut Option<MountDraft>,
         root: Option<&CStr>,
-    ) -> Result<Arc<Mount>, Errno> {
+    ) -> Result<Arc<SharedMount>, Errno> {
         let mut key = draft.as_ref().ok_or(Errno::ISCONN)?.key.clone();
         key.add(b'r', &[root.map_or(b"/", CStr::to_bytes)])?;
         let place = lock(&self.by_key).entry(key.clone()).or_default().clone();
@@ -308,7 +311,7 @@ impl Mounts {
         let mut inode = ptr::null_mut();
         // SAFETY: the file system is mounted, and the pointer to the result is valid.
         checked(unsafe { (raw.ceph.ceph_ll_lookup_root)(raw.mount, &mut inode) })?;
-        let mount = Arc::new(Mount {
+        let mount = Arc::new(SharedMount {
             raw,
             root: inode,
             number: self.number.fetch_add(1, Ordering::Relaxed),
@@ -324,7 +327,7 @@ impl Mounts {
     }
 
     /// Gives up a mount that the cluster has evicted: clients with the same configuration get a new one.
-    pub fn give_up(&self, mount: &Arc<Mount>) {
+    pub fn give_up(&self, mount: &Arc<SharedMount>) {
         drop(lock(&mount.raw.session).take());
         mount.revoke_delegations();
         let places: Vec<_> = lock(&self.by_key).values().cloned().collect();
@@ -341,7 +344,7 @@ impl Mounts {
     }
 
     /// Removes mounts that have been unused for `linger`. Dropping them unmounts, which can take long.
-    pub fn idle(&self, linger: Duration) -> Vec<Arc<Mount>> {
+    pub fn idle(&self, linger: Duration) -> Vec<Arc<SharedMount>> {
         let mut idle = Vec::new();
         lock(&self.by_key).retain(|_, place| {
             // A thread that mounts, or is about to, holds a reference to the place.

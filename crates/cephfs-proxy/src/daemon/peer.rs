@@ -12,7 +12,7 @@ use nix::{
 
 /// A peer's credentials when it connected (unix(7), SO_PEERCRED and SO_PEERGROUPS).
 #[derive(Debug, Clone)]
-pub struct Peer {
+pub struct ClientCredentials {
     /// The process id.
     pub pid: i32,
     /// The user id.
@@ -23,12 +23,12 @@ pub struct Peer {
     pub groups: Vec<u32>,
 }
 
-impl Peer {
+impl ClientCredentials {
     /// Reads the credentials of a socket's peer.
-    pub fn of(socket: impl AsFd) -> io::Result<Peer> {
+    pub fn of(socket: impl AsFd) -> io::Result<ClientCredentials> {
         // rustix has no value for the process id 0, which the kernel says if the peer is in a PID namespace that is not ours.
         let about = getsockopt(&socket, PeerCredentials)?;
-        Ok(Peer { pid: about.pid(), uid: about.uid(), gid: about.gid(), groups: groups(socket)? })
+        Ok(ClientCredentials { pid: about.pid(), uid: about.uid(), gid: about.gid(), groups: groups(socket)? })
     }
 
     /// Whether the peer's requests may have this identity: root may use any, other users only their own.
@@ -57,7 +57,7 @@ mod tests {
     #[test]
     fn a_peer_is_who_connected_with_all_groups() {
         let (ours, _theirs) = std::os::unix::net::UnixStream::pair().unwrap();
-        let peer = Peer::of(&ours).unwrap();
+        let peer = ClientCredentials::of(&ours).unwrap();
         let us = (std::process::id() as i32, rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         assert_eq!((peer.pid, peer.uid, peer.gid), us);
         let groups: Vec<u32> = rustix::process::getgroups().unwrap().into_iter().map(|group| group.as_raw()).collect();
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn only_root_speaks_for_others() {
-        let peer = |uid| Peer { pid: 1, uid, gid: 100, groups: vec![200] };
+        let peer = |uid| ClientCredentials { pid: 1, uid, gid: 100, groups: vec![200] };
         assert!(peer(0).may_be(1000, 1, &[2, 3]));
         assert!(peer(1000).may_be(1000, 100, &[200]));
         assert!(peer(1000).may_be(1000, 200, &[]));

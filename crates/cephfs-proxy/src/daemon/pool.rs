@@ -15,7 +15,7 @@ use std::{
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 
-use super::{Shared, connection::Connection, lock};
+use super::{DaemonState, connection::ClientConnection, lock};
 use crate::{layout::MESSAGE_SIZE, sys};
 
 /// How long an idle worker waits before it ends, if there are more than [`FEWEST`].
@@ -26,15 +26,15 @@ const FEWEST: usize = 2;
 const JOBS: u64 = 0;
 
 /// Work that may take long and belongs to no request.
-pub type Job = Box<dyn FnOnce() + Send>;
+pub type PoolTask = Box<dyn FnOnce() + Send>;
 
 /// All workers, and the bells that they wait for.
 pub struct Pool {
-    shared: Arc<Shared>,
+    shared: Arc<DaemonState>,
     bells: OwnedFd,
     job_bell: OwnedFd,
-    jobs: Mutex<VecDeque<Job>>,
-    connections: RwLock<HashMap<u64, Arc<Connection>>>,
+    jobs: Mutex<VecDeque<PoolTask>>,
+    connections: RwLock<HashMap<u64, Arc<ClientConnection>>>,
     idle: AtomicUsize,
     workers: AtomicUsize,
     /// The number of jobs that are not done.
@@ -45,7 +45,7 @@ pub struct Pool {
 
 impl Pool {
     /// A pool with its first workers.
-    pub fn start(shared: Arc<Shared>) -> io::Result<Arc<Pool>> {
+    pub fn start(shared: Arc<DaemonState>) -> io::Result<Arc<Pool>> {
         let bells = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let pool = Arc::new(Pool {
             shared,
@@ -144,7 +144,7 @@ impl Pool {
     }
 
     /// Hands a job to a worker.
-    pub fn submit(&self, job: Job) {
+    pub fn submit(&self, job: PoolTask) {
         self.pending.fetch_add(1, Ordering::SeqCst);
         lock(&self.jobs).push_back(job);
         sys::ring(self.job_bell.as_fd());
@@ -156,7 +156,7 @@ impl Pool {
     }
 
     /// All connections.
-    pub fn connections(&self) -> Vec<Arc<Connection>> {
+    pub fn connections(&self) -> Vec<Arc<ClientConnection>> {
         self.connections.read().unwrap_or_else(|e| e.into_inner()).values().cloned().collect()
     }
 
@@ -166,7 +166,7 @@ impl Pool {
     }
 
     /// Adds a client, whose bell workers wait for from now on.
-    pub fn add(&self, connection: Arc<Connection>) -> rustix::io::Result<()> {
+    pub fn add(&self, connection: Arc<ClientConnection>) -> rustix::io::Result<()> {
         let id = connection.id;
         self.connections.write().unwrap_or_else(|e| e.into_inner()).insert(id, connection.clone());
         self.listen(connection.bell(), id).inspect_err(|_| {
@@ -175,7 +175,7 @@ impl Pool {
     }
 
     /// Removes a client that is gone. A worker releases the client's objects.
-    pub fn remove(&self, connection: Arc<Connection>) {
+    pub fn remove(&self, connection: Arc<ClientConnection>) {
         connection.close();
         self.connections.write().unwrap_or_else(|e| e.into_inner()).remove(&connection.id);
         let _ = epoll::delete(&self.bells, connection.bell());

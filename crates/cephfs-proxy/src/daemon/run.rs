@@ -15,7 +15,7 @@ use std::{
 
 use anyhow::{Context, bail};
 
-use exposition::Server;
+use exposition::HttpServer;
 use nix::sys::{
     signal::{SigSet, Signal},
     signalfd::{SfdFlags, SignalFd},
@@ -28,8 +28,8 @@ use rustix::{
 };
 
 use super::{
-    Options, Shared, ceph::Ceph, coherence::Coherence, exporter::Exporter, figures::Figures, lobby::Lobby,
-    mounts::Mounts, pool::Pool, sessions::Sessions,
+    DaemonOptions, DaemonState, ceph::Ceph, coherence::Coherence, exporter::ProxyExporter, figures::ProxyCounters,
+    lobby::Lobby, mounts::SharedMounts, pool::Pool, sessions::Sessions,
 };
 use crate::{sys, version_table::VersionTable};
 
@@ -42,20 +42,20 @@ const SIGNALS: u64 = u64::MAX;
 const LISTENER: u64 = u64::MAX - 1;
 
 /// Runs until a signal ends it.
-pub fn run(options: &Options) -> anyhow::Result<()> {
+pub fn run(options: &DaemonOptions) -> anyhow::Result<()> {
     let signals = block_signals().context("cannot set up signals")?;
     raise_descriptor_limit();
     let ceph = load(&options.library)?;
     let (readable, versions) =
         VersionTable::create().context("cannot share memory that clients only read: Linux 5.1 or newer is needed")?;
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(DaemonState {
         ceph,
         version: ceph.version(),
-        mounts: Mounts::new(Coherence::new(versions, options.stale)),
+        mounts: SharedMounts::new(Coherence::new(versions, options.stale)),
         versions: readable,
         sessions: Sessions::open(ceph, &options.state),
         limits: options.limits.clone(),
-        figures: Figures::new(options.metrics.is_some()),
+        figures: ProxyCounters::new(options.metrics.is_some()),
         pool: std::sync::OnceLock::new(),
     });
     let pool = Pool::start(shared.clone()).context("cannot start the workers")?;
@@ -110,15 +110,15 @@ fn load(library: &Path) -> anyhow::Result<&'static Ceph> {
 }
 
 /// Starts the metrics server, which runs until it is dropped.
-fn serve_metrics(address: SocketAddr, shared: &Arc<Shared>) -> anyhow::Result<Server> {
-    let server = Server::start(address, Arc::new(Exporter { shared: shared.clone() }))
+fn serve_metrics(address: SocketAddr, shared: &Arc<DaemonState>) -> anyhow::Result<HttpServer> {
+    let server = HttpServer::start(address, Arc::new(ProxyExporter { shared: shared.clone() }))
         .with_context(|| format!("cannot serve figures at {address}"))?;
     tracing::info!("figures are at http://{}/metrics", server.address());
     Ok(server)
 }
 
 /// Ends the daemon in order: disconnects all clients, flushes what they wrote, and unmounts everything.
-fn farewell(mut lobby: Lobby, shared: &Arc<Shared>, pool: &Arc<Pool>) -> anyhow::Result<()> {
+fn farewell(mut lobby: Lobby, shared: &Arc<DaemonState>, pool: &Arc<Pool>) -> anyhow::Result<()> {
     let until = Instant::now() + FAREWELL;
     lobby.close();
     while Instant::now() < until && !(pool.at_rest() && shared.mounts.count() == 0) {
@@ -149,7 +149,7 @@ fn raise_descriptor_limit() {
 }
 
 /// The listening socket: systemd's (sd_listen_fds(3)), or a new one at the path.
-fn listen(options: &Options) -> anyhow::Result<OwnedFd> {
+fn listen(options: &DaemonOptions) -> anyhow::Result<OwnedFd> {
     let inherited = sd_notify::listen_fds().context("LISTEN_FDS makes no sense")?.next();
     if let Some(fd) = inherited {
         // SAFETY: systemd passed the descriptor to this process, and no other code in it owns it.

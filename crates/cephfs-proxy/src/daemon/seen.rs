@@ -3,11 +3,11 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Shared, connection::Connection};
+use super::{DaemonState, connection::ClientConnection};
 use crate::{
     layout::Slot,
     probe, semaphores, sys,
-    wire::about::{self, About},
+    wire::about::{self, RequestDescription},
 };
 
 /// The longest plausible wait of a request, nanoseconds. A client writes the time itself, so a longer wait is ignored.
@@ -17,7 +17,7 @@ semaphores!(REQUEST);
 
 /// How long a request took, nanoseconds.
 #[derive(Clone, Copy)]
-struct Times {
+struct RequestTimes {
     /// From its submission until a worker took it; 0: not known.
     waited: u64,
     /// From then until it was served, nearly all of it in libcephfs.
@@ -26,8 +26,8 @@ struct Times {
 
 /// Serves a request, and reports it to tracers and metrics.
 pub fn watched(
-    connection: &Connection,
-    shared: &Shared,
+    connection: &ClientConnection,
+    shared: &DaemonState,
     line: &Slot,
     message: &[u8],
     data: u32,
@@ -41,7 +41,7 @@ pub fn watched(
     let taken_at = sys::monotonic();
     let waited = if submitted_at == 0 { 0 } else { taken_at.saturating_sub(submitted_at).min(LONGEST_WAIT) };
     if REQUEST.start() {
-        start(connection, About::of(message, data), waited);
+        start(connection, RequestDescription::of(message, data), waited);
     }
     let result = serve();
     let served_at = sys::monotonic();
@@ -49,19 +49,19 @@ pub fn watched(
         line.taken_at.store(taken_at, Ordering::Relaxed);
         line.served_at.store(served_at, Ordering::Relaxed);
     }
-    let times = Times { waited, served: served_at.saturating_sub(taken_at) };
+    let times = RequestTimes { waited, served: served_at.saturating_sub(taken_at) };
     if shared.figures.on {
         let operation = about::number(message);
         shared.figures.count(operation, result, about::moved(operation, result), times.waited, times.served);
     }
     if REQUEST.done() {
-        done(connection, About::of(message, data), result, times);
+        done(connection, RequestDescription::of(message, data), result, times);
     }
     result
 }
 
 /// Tells the client whether to note when it submits requests: only if a tracer or the metrics need that.
-pub fn publish(connection: &Connection, shared: &Shared) {
+pub fn publish(connection: &ClientConnection, shared: &DaemonState) {
     let wanted = u32::from(shared.figures.on || REQUEST.start() || REQUEST.done());
     let timed = &connection.mapping.control().seen.0.timed;
     if timed.load(Ordering::Relaxed) != wanted {
@@ -71,19 +71,19 @@ pub fn publish(connection: &Connection, shared: &Shared) {
 
 #[cold]
 #[inline(never)]
-fn start(connection: &Connection, about: About, waited: u64) {
-    let About { operation, handle, asked } = about;
+fn start(connection: &ClientConnection, about: RequestDescription, waited: u64) {
+    let RequestDescription { operation, handle, asked } = about;
     let (id, pid, uid) = (connection.id, connection.peer.pid, connection.peer.uid);
     probe!("libcephfsd", "request__start", REQUEST, "+0", id, operation, pid, uid, handle, asked, waited);
 }
 
 #[cold]
 #[inline(never)]
-fn done(connection: &Connection, about: About, result: i64, times: Times) {
-    let About { operation, handle, .. } = about;
+fn done(connection: &ClientConnection, about: RequestDescription, result: i64, times: RequestTimes) {
+    let RequestDescription { operation, handle, .. } = about;
     let (id, pid, uid) = (connection.id, connection.peer.pid, connection.peer.uid);
     let bytes = about::moved(operation, result);
-    let Times { waited, served } = times;
+    let RequestTimes { waited, served } = times;
     probe!(
         "libcephfsd",
         "request__done",

@@ -43,7 +43,7 @@ pub struct Sessions {
 }
 
 /// A mount's name while it is in use.
-pub struct Session {
+pub struct MountSession {
     name: CString,
     sessions: Arc<Sessions>,
 }
@@ -82,7 +82,7 @@ impl Sessions {
     }
 
     /// A name for a mount of this configuration that no other mount of this daemon uses; `None` without names.
-    pub fn name(self: &Arc<Sessions>, configuration: &[u8]) -> Option<Session> {
+    pub fn name(self: &Arc<Sessions>, configuration: &[u8]) -> Option<MountSession> {
         let mut hasher = DefaultHasher::new();
         (self.number.as_ref()?, host(), configuration).hash(&mut hasher);
         let name = CString::new(format!("libcephfsd-{:016x}", hasher.finish())).ok()?;
@@ -91,11 +91,11 @@ impl Sessions {
         let waited = self.freed.wait_timeout_while(used, PATIENCE, taken);
         let (mut used, _) = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
         let free = used.insert(name.clone());
-        free.then(|| Session { name, sessions: self.clone() })
+        free.then(|| MountSession { name, sessions: self.clone() })
     }
 }
 
-impl Session {
+impl MountSession {
     /// Ends the earlier session of this name, and gives the name to this mount. The mount must be initialised, or
     /// libcephfs crashes, and not mounted yet.
     pub fn begin(&self, ceph: &Ceph, mount: *mut CephMount) {
@@ -124,7 +124,7 @@ impl Session {
     }
 }
 
-impl Drop for Session {
+impl Drop for MountSession {
     fn drop(&mut self) {
         lock(&self.sessions.used).remove(&self.name);
         self.sessions.freed.notify_all();

@@ -4,7 +4,7 @@
 //! The bounds leave out libcephfs's caches of a mount, which have their own limits (client_cache_size, client_oc_size).
 //! They also leave out an inode's extended attributes, of which the metadata server allows 64 KiB.
 
-use super::handles::Held;
+use super::handles::HeldObject;
 
 /// An inode, with a name and its capability.
 pub const INODE: usize = 8 << 10;
@@ -20,15 +20,15 @@ pub const fn identity(groups: usize) -> usize {
     (1 << 10) + groups
 }
 
-impl Held {
+impl HeldObject {
     /// The object's bound, bytes.
     pub fn weight(&self) -> usize {
         match self {
-            Held::Mount(_) => MOUNT,
-            Held::Inode(_) => INODE,
-            Held::File(_) => FILE,
-            Held::Dir(_) => DIRECTORY,
-            Held::Perms(perms) => identity(size_of_val(&*perms.groups)),
+            HeldObject::Mount(_) => MOUNT,
+            HeldObject::Inode(_) => INODE,
+            HeldObject::File(_) => FILE,
+            HeldObject::Dir(_) => DIRECTORY,
+            HeldObject::Perms(perms) => identity(size_of_val(&*perms.groups)),
         }
     }
 }

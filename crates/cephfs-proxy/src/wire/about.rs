@@ -1,10 +1,10 @@
 //! Describes a request for tracing: its operation, its object, and the bytes that it moves.
 
-use super::{Operation, Reader, Request, Wire, operations::*};
+use super::{ProxyOperation, Request, Wire, WireReader, operations::*};
 
 /// The description of a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct About {
+pub struct RequestDescription {
     /// The operation's number, an index into [`OPERATIONS`].
     pub operation: u16,
     /// The inode, file or directory on which it operates, as the connection's own number; 0: none.
@@ -13,10 +13,10 @@ pub struct About {
     pub asked: u64,
 }
 
-impl About {
+impl RequestDescription {
     /// Describes a message with `data` bytes of data. An invalid message has the operation 0.
-    pub fn of(message: &[u8], data: u32) -> About {
-        let Ok(request) = Request::decode(message) else { return About::default() };
+    pub fn of(message: &[u8], data: u32) -> RequestDescription {
+        let Ok(request) = Request::decode(message) else { return RequestDescription::default() };
         let asked = match &request {
             Request::Read(r) => r.length,
             Request::Readdir(r) => r.room,
@@ -25,13 +25,13 @@ impl About {
             Request::Listxattr(r) => r.room,
             _ => data,
         };
-        About { operation: number(message), handle: request.handle(), asked: asked.into() }
+        RequestDescription { operation: number(message), handle: request.handle(), asked: asked.into() }
     }
 }
 
 /// The number of a message's operation, which may be invalid; 0 if the message is too short.
 pub fn number(message: &[u8]) -> u16 {
-    u16::take(&mut Reader::new(message)).unwrap_or_default()
+    u16::take(&mut WireReader::new(message)).unwrap_or_default()
 }
 
 /// The bytes that an operation with this result has moved.
@@ -87,13 +87,16 @@ mod tests {
     fn a_request_is_about_what_comes_after_its_mount() {
         let mut room = [0; 512];
         let (mount, file, perms) = (Handle(1), Handle(7), Handle(9));
-        let read = Read { mount, file, offset: 3, length: 4096 }.encode(&mut room).map(|m| About::of(m, 0));
-        assert_eq!(read, Ok(About { operation: 43, handle: 7, asked: 4096 }));
-        let write = Write { mount, file, offset: 3 }.encode(&mut room).map(|m| About::of(m, 512));
-        assert_eq!(write, Ok(About { operation: 44, handle: 7, asked: 512 }));
-        let walk = Walk { mount, path: c"a/b", want: 0, flags: 0, perms }.encode(&mut room).map(|m| About::of(m, 0));
-        assert_eq!(walk, Ok(About { operation: 23, handle: 0, asked: 0 }), "a path has no handle yet");
-        assert_eq!(About::of(b"\xff\xff\x01", 5), About::default());
+        let read =
+            Read { mount, file, offset: 3, length: 4096 }.encode(&mut room).map(|m| RequestDescription::of(m, 0));
+        assert_eq!(read, Ok(RequestDescription { operation: 43, handle: 7, asked: 4096 }));
+        let write = Write { mount, file, offset: 3 }.encode(&mut room).map(|m| RequestDescription::of(m, 512));
+        assert_eq!(write, Ok(RequestDescription { operation: 44, handle: 7, asked: 512 }));
+        let walk = Walk { mount, path: c"a/b", want: 0, flags: 0, perms }
+            .encode(&mut room)
+            .map(|m| RequestDescription::of(m, 0));
+        assert_eq!(walk, Ok(RequestDescription { operation: 23, handle: 0, asked: 0 }), "a path has no handle yet");
+        assert_eq!(RequestDescription::of(b"\xff\xff\x01", 5), RequestDescription::default());
         assert_eq!([moved(43, 10), moved(44, -5), moved(45, 10)], [10, 0, 0]);
     }
 }

@@ -1,7 +1,7 @@
 //! The first packets, the only ones on the socket. A client sends a hello; the daemon answers with the shared memory,
 //! an eventfd and the version table, or refuses.
 
-use super::{Malformed, Reader, Wire, Writer};
+use super::{Malformed, Wire, WireReader, WireWriter};
 
 /// The beginning of every first packet.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"libcephP");
@@ -38,17 +38,17 @@ pub struct Welcome {
 }
 
 impl<'a> Wire<'a> for Hello {
-    fn put(&self, to: &mut Writer<'_>) -> Result<(), Malformed> {
+    fn put(&self, to: &mut WireWriter<'_>) -> Result<(), Malformed> {
         self.magic.put(to)?;
         self.version.put(to)
     }
-    fn take(from: &mut Reader<'a>) -> Result<Self, Malformed> {
+    fn take(from: &mut WireReader<'a>) -> Result<Self, Malformed> {
         Ok(Hello { magic: Wire::take(from)?, version: Wire::take(from)? })
     }
 }
 
 impl<'a> Wire<'a> for Welcome {
-    fn put(&self, to: &mut Writer<'_>) -> Result<(), Malformed> {
+    fn put(&self, to: &mut WireWriter<'_>) -> Result<(), Malformed> {
         self.magic.put(to)?;
         self.version.put(to)?;
         self.status.put(to)?;
@@ -59,7 +59,7 @@ impl<'a> Wire<'a> for Welcome {
         to.bytes(&self.text)?;
         self.keeps_names.put(to)
     }
-    fn take(from: &mut Reader<'a>) -> Result<Self, Malformed> {
+    fn take(from: &mut WireReader<'a>) -> Result<Self, Malformed> {
         let (magic, version, status) = (Wire::take(from)?, Wire::take(from)?, Wire::take(from)?);
         let ceph = [Wire::take(from)?, Wire::take(from)?, Wire::take(from)?];
         let length = u8::take(from)?;

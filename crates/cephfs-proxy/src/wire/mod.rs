@@ -35,9 +35,9 @@ pub enum Malformed {
 /// A value that can be encoded and decoded.
 pub trait Wire<'a>: Sized {
     /// Appends the value.
-    fn put(&self, to: &mut Writer<'_>) -> Result<(), Malformed>;
+    fn put(&self, to: &mut WireWriter<'_>) -> Result<(), Malformed>;
     /// Reads the next value.
-    fn take(from: &mut Reader<'a>) -> Result<Self, Malformed>;
+    fn take(from: &mut WireReader<'a>) -> Result<Self, Malformed>;
     /// The value if it is a handle.
     fn handle(&self) -> Option<Handle> {
         None
@@ -45,15 +45,15 @@ pub trait Wire<'a>: Sized {
 }
 
 /// Appends to a buffer that does not grow.
-pub struct Writer<'b> {
+pub struct WireWriter<'b> {
     buffer: &'b mut [u8],
     used: usize,
 }
 
-impl<'b> Writer<'b> {
+impl<'b> WireWriter<'b> {
     /// A writer at the beginning of `buffer`.
-    pub fn new(buffer: &'b mut [u8]) -> Writer<'b> {
-        Writer { buffer, used: 0 }
+    pub fn new(buffer: &'b mut [u8]) -> WireWriter<'b> {
+        WireWriter { buffer, used: 0 }
     }
 
     /// Appends bytes as they are.
@@ -71,12 +71,12 @@ impl<'b> Writer<'b> {
 }
 
 /// Reads from bytes that the other side wrote.
-pub struct Reader<'a>(&'a [u8]);
+pub struct WireReader<'a>(&'a [u8]);
 
-impl<'a> Reader<'a> {
+impl<'a> WireReader<'a> {
     /// A reader at the beginning of `bytes`.
-    pub fn new(bytes: &'a [u8]) -> Reader<'a> {
-        Reader(bytes)
+    pub fn new(bytes: &'a [u8]) -> WireReader<'a> {
+        WireReader(bytes)
     }
 
     /// The next `count` bytes.
@@ -94,7 +94,7 @@ impl<'a> Reader<'a> {
 
 /// Decodes one value, which must use all bytes.
 pub fn decode<'a, T: Wire<'a>>(bytes: &'a [u8]) -> Result<T, Malformed> {
-    let mut reader = Reader::new(bytes);
+    let mut reader = WireReader::new(bytes);
     let value = T::take(&mut reader)?;
     reader.end()?;
     Ok(value)
@@ -103,10 +103,10 @@ pub fn decode<'a, T: Wire<'a>>(bytes: &'a [u8]) -> Result<T, Malformed> {
 macro_rules! numbers {
     ($($number:ty),*) => { $(
         impl<'a> Wire<'a> for $number {
-            fn put(&self, to: &mut Writer<'_>) -> Result<(), Malformed> {
+            fn put(&self, to: &mut WireWriter<'_>) -> Result<(), Malformed> {
                 to.bytes(&self.to_le_bytes())
             }
-            fn take(from: &mut Reader<'a>) -> Result<Self, Malformed> {
+            fn take(from: &mut WireReader<'a>) -> Result<Self, Malformed> {
                 let bytes = from.bytes(size_of::<$number>())?.try_into().map_err(|_| Malformed::Short)?;
                 Ok(<$number>::from_le_bytes(bytes))
             }
@@ -116,29 +116,29 @@ macro_rules! numbers {
 numbers!(u8, u16, u32, u64, i32, i64);
 
 impl<'a> Wire<'a> for () {
-    fn put(&self, _: &mut Writer<'_>) -> Result<(), Malformed> {
+    fn put(&self, _: &mut WireWriter<'_>) -> Result<(), Malformed> {
         Ok(())
     }
-    fn take(_: &mut Reader<'a>) -> Result<Self, Malformed> {
+    fn take(_: &mut WireReader<'a>) -> Result<Self, Malformed> {
         Ok(())
     }
 }
 
 impl<'a, A: Wire<'a>, B: Wire<'a>> Wire<'a> for (A, B) {
-    fn put(&self, to: &mut Writer<'_>) -> Result<(), Malformed> {
+    fn put(&self, to: &mut WireWriter<'_>) -> Result<(), Malformed> {
         self.0.put(to)?;
         self.1.put(to)
     }
-    fn take(from: &mut Reader<'a>) -> Result<Self, Malformed> {
+    fn take(from: &mut WireReader<'a>) -> Result<Self, Malformed> {
         Ok((A::take(from)?, B::take(from)?))
     }
 }
 
 impl<'a> Wire<'a> for bool {
-    fn put(&self, to: &mut Writer<'_>) -> Result<(), Malformed> {
+    fn put(&self, to: &mut WireWriter<'_>) -> Result<(), Malformed> {
         u8::from(*self).put(to)
     }
-    fn take(from: &mut Reader<'a>) -> Result<Self, Malformed> {
+    fn take(from: &mut WireReader<'a>) -> Result<Self, Malformed> {
         match u8::take(from)? {
             0 => Ok(false),
             1 => Ok(true),
@@ -148,23 +148,23 @@ impl<'a> Wire<'a> for bool {
 }
 
 impl<'a> Wire<'a> for &'a CStr {
-    fn put(&self, to: &mut Writer<'_>) -> Result<(), Malformed> {
+    fn put(&self, to: &mut WireWriter<'_>) -> Result<(), Malformed> {
         let bytes = self.to_bytes_with_nul();
         u16::try_from(bytes.len()).map_err(|_| Malformed::Full)?.put(to)?;
         to.bytes(bytes)
     }
-    fn take(from: &mut Reader<'a>) -> Result<Self, Malformed> {
+    fn take(from: &mut WireReader<'a>) -> Result<Self, Malformed> {
         let length = u16::take(from)?;
         CStr::from_bytes_with_nul(from.bytes(length.into())?).map_err(|_| Malformed::Value)
     }
 }
 
 impl<'a, T: Wire<'a>> Wire<'a> for Option<T> {
-    fn put(&self, to: &mut Writer<'_>) -> Result<(), Malformed> {
+    fn put(&self, to: &mut WireWriter<'_>) -> Result<(), Malformed> {
         self.is_some().put(to)?;
         self.as_ref().map_or(Ok(()), |value| value.put(to))
     }
-    fn take(from: &mut Reader<'a>) -> Result<Self, Malformed> {
+    fn take(from: &mut WireReader<'a>) -> Result<Self, Malformed> {
         bool::take(from)?.then(|| T::take(from)).transpose()
     }
 }

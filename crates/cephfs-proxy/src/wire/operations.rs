@@ -4,11 +4,12 @@
 use std::ffi::CStr;
 
 use super::{
-    Attributes, Created, Entries, Found, Handle, Malformed, Opened, Reader, Statvfs, Statx, Wire, Writer, Xattr, about,
+    Attributes, Created, Entries, FoundInode, Handle, Malformed, OpenDirectory, Statvfs, Statx, Wire, WireReader,
+    WireWriter, Xattr, about,
 };
 
 /// A request, for its sender.
-pub trait Operation<'a>: Wire<'a> {
+pub trait ProxyOperation<'a>: Wire<'a> {
     /// The operation's number.
     const CODE: u16;
     /// Whether the request may be sent again if it is not known whether it has been served.
@@ -18,7 +19,7 @@ pub trait Operation<'a>: Wire<'a> {
 
     /// Writes number and request.
     fn encode<'b>(&self, buffer: &'b mut [u8]) -> Result<&'b [u8], Malformed> {
-        let mut writer = Writer::new(buffer);
+        let mut writer = WireWriter::new(buffer);
         Self::CODE.put(&mut writer)?;
         self.put(&mut writer)?;
         Ok(writer.written())
@@ -44,12 +45,12 @@ macro_rules! operations {
 
             impl<'a> Wire<'a> for $name $(<$life>)? {
                 #[allow(unused_variables, reason = "some have no fields")]
-                fn put(&self, to: &mut Writer<'_>) -> Result<(), Malformed> {
+                fn put(&self, to: &mut WireWriter<'_>) -> Result<(), Malformed> {
                     $(self.$field.put(to)?;)*
                     Ok(())
                 }
                 #[allow(unused_variables, reason = "some have no fields")]
-                fn take(from: &mut Reader<'a>) -> Result<Self, Malformed> {
+                fn take(from: &mut WireReader<'a>) -> Result<Self, Malformed> {
                     Ok(Self { $($field: Wire::take(from)?),* })
                 }
                 /// The handle on which it operates: the second field, since the first is the mount.
@@ -59,7 +60,7 @@ macro_rules! operations {
                 }
             }
 
-            impl<'a> Operation<'a> for $name $(<$life>)? {
+            impl<'a> ProxyOperation<'a> for $name $(<$life>)? {
                 const CODE: u16 = $code;
                 const REPEATABLE: bool = repeatable!($again);
                 type Answer = $answer;
@@ -74,7 +75,7 @@ macro_rules! operations {
         impl<'a> Request<'a> {
             /// Decodes number and request, which must use all bytes.
             pub fn decode(bytes: &'a [u8]) -> Result<Self, Malformed> {
-                let mut reader = Reader::new(bytes);
+                let mut reader = WireReader::new(bytes);
                 let request = match u16::take(&mut reader)? {
                     $($code => Request::$name(Wire::take(&mut reader)?),)*
                     _ => return Err(Malformed::Operation),
@@ -85,7 +86,7 @@ macro_rules! operations {
 
             /// Encodes the request again; for tests of decoding.
             pub fn encode<'b>(&self, buffer: &'b mut [u8]) -> Result<&'b [u8], Malformed> {
-                match self { $(Request::$name(request) => Operation::encode(request, buffer)),* }
+                match self { $(Request::$name(request) => ProxyOperation::encode(request, buffer)),* }
             }
 
             /// The request's mount: its first field, if that is a handle.
@@ -148,9 +149,9 @@ operations! {
     /// `ceph_ll_lookup_inode`.
     21 repeatable LookupInode { mount: Handle, ino: u64 } -> Handle;
     /// `ceph_ll_lookup`.
-    22 repeatable Lookup<'a> { mount: Handle, parent: Handle, name: &'a CStr, want: u32, flags: u32, perms: Handle } -> Found;
+    22 repeatable Lookup<'a> { mount: Handle, parent: Handle, name: &'a CStr, want: u32, flags: u32, perms: Handle } -> FoundInode;
     /// `ceph_ll_walk`.
-    23 repeatable Walk<'a> { mount: Handle, path: &'a CStr, want: u32, flags: u32, perms: Handle } -> Found;
+    23 repeatable Walk<'a> { mount: Handle, path: &'a CStr, want: u32, flags: u32, perms: Handle } -> FoundInode;
     /// `ceph_ll_getattr`.
     24 repeatable Getattr { mount: Handle, inode: Handle, want: u32, flags: u32, perms: Handle } -> Attributes;
     /// `ceph_ll_setattr`.
@@ -161,11 +162,11 @@ operations! {
     27 repeatable Readlink { mount: Handle, inode: Handle, room: u32, perms: Handle } -> ();
 
     /// `ceph_ll_mknod`.
-    30 once Mknod<'a> { mount: Handle, parent: Handle, name: &'a CStr, mode: u32, rdev: u64, want: u32, flags: u32, perms: Handle } -> Found;
+    30 once Mknod<'a> { mount: Handle, parent: Handle, name: &'a CStr, mode: u32, rdev: u64, want: u32, flags: u32, perms: Handle } -> FoundInode;
     /// `ceph_ll_mkdir`.
-    31 once Mkdir<'a> { mount: Handle, parent: Handle, name: &'a CStr, mode: u32, want: u32, flags: u32, perms: Handle } -> Found;
+    31 once Mkdir<'a> { mount: Handle, parent: Handle, name: &'a CStr, mode: u32, want: u32, flags: u32, perms: Handle } -> FoundInode;
     /// `ceph_ll_symlink`.
-    32 once Symlink<'a> { mount: Handle, parent: Handle, name: &'a CStr, target: &'a CStr, want: u32, flags: u32, perms: Handle } -> Found;
+    32 once Symlink<'a> { mount: Handle, parent: Handle, name: &'a CStr, target: &'a CStr, want: u32, flags: u32, perms: Handle } -> FoundInode;
     /// `ceph_ll_link`.
     33 once Link<'a> { mount: Handle, inode: Handle, parent: Handle, name: &'a CStr, perms: Handle } -> ();
     /// `ceph_ll_rename`.
@@ -193,8 +194,8 @@ operations! {
     47 once Fallocate { mount: Handle, file: Handle, mode: i32, offset: i64, length: i64 } -> ();
 
     /// `ceph_ll_opendir`, and the first entries, as for `Readdir`.
-    50 repeatable Opendir { mount: Handle, inode: Handle, room: u32, perms: Handle } -> Opened;
-    /// `ceph_readdir_r`, as often as there is room. Data is a sequence of `Entry` and name; the result is its number of
+    50 repeatable Opendir { mount: Handle, inode: Handle, room: u32, perms: Handle } -> OpenDirectory;
+    /// `ceph_readdir_r`, as often as there is room. Data is a sequence of `DirectoryEntry` and name; the result is its number of
     /// bytes. With `rewind`, `ceph_rewinddir` comes first.
     51 repeatable Readdir { mount: Handle, dir: Handle, rewind: bool, room: u32 } -> Entries;
     /// `ceph_ll_releasedir`.
@@ -204,7 +205,7 @@ operations! {
     60 repeatable Getxattr<'a> { mount: Handle, inode: Handle, name: &'a CStr, room: u32, perms: Handle } -> Xattr;
     /// Looks up many names of a directory at once, for a client that goes through all of them. The request's data is
     /// `names` names, then `xattrs` names of extended attributes (an empty one is the list of names), each with its
-    /// length in front. The answer's data is a `Found` for each name, whose inode is idle from the beginning. For an
+    /// length in front. The answer's data is a `FoundInode` for each name, whose inode is idle from the beginning. For an
     /// inode, the length, an `Xattr` and the value of each extended attribute follow. The result is the number of
     /// bytes.
     64 repeatable LookupMany { mount: Handle, parent: Handle, want: u32, names: u32, xattrs: u32, perms: Handle } -> ();
@@ -217,6 +218,6 @@ operations! {
 
     /// `ceph_ll_lookup_vino`: an inode by its number, in a snapshot, or its current state (CEPH_NOSNAP).
     70 repeatable LookupVino { mount: Handle, ino: u64, snapshot: u64 } -> Handle;
-    /// `ceph_seekdir`, to the position `next` of an `Entry`.
+    /// `ceph_seekdir`, to the position `next` of an `DirectoryEntry`.
     71 repeatable Seekdir { mount: Handle, dir: Handle, offset: i64 } -> ();
 }

@@ -83,8 +83,8 @@ proptest! {
         }
         let _ = decode::<hello::Welcome>(&bytes);
         let _ = decode::<Created>(&bytes);
-        let _ = decode::<Found>(&bytes);
-        let _ = decode::<Opened>(&bytes);
+        let _ = decode::<FoundInode>(&bytes);
+        let _ = decode::<OpenDirectory>(&bytes);
         let _ = decode::<Xattr>(&bytes);
     }
 }

@@ -2,7 +2,7 @@
 
 pub use rustix::io::Errno;
 
-use super::{Malformed, Reader, Wire, Writer};
+use super::{Malformed, Wire, WireReader, WireWriter};
 
 /// The errno that a negative result means. EIO for a number that is none, since the other side may be wrong: an errno is 4095 at most.
 pub fn errno_of(result: i64) -> Errno {
@@ -27,7 +27,7 @@ pub struct Handle(pub u64);
 /// A point in time: seconds and nanoseconds, as in `struct timespec`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Time {
+pub struct Timespec {
     /// Seconds since 1970.
     pub seconds: i64,
     /// Nanoseconds of the second.
@@ -36,7 +36,7 @@ pub struct Time {
 
 /// An entry of a directory, without its name, as in `struct dirent`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Entry {
+pub struct DirectoryEntry {
     /// `d_ino`.
     pub ino: u64,
     /// `d_off`: the position of the next entry, for `telldir`.
@@ -47,7 +47,7 @@ pub struct Entry {
     pub length: u8,
 }
 
-impl Entry {
+impl DirectoryEntry {
     /// The bytes of an entry, without its name.
     pub const SIZE: usize = 18;
 }
@@ -56,11 +56,11 @@ impl Entry {
 macro_rules! wire_struct {
     ($name:ident $($field:ident)*) => {
         impl<'a> Wire<'a> for $name {
-            fn put(&self, to: &mut Writer<'_>) -> Result<(), Malformed> {
+            fn put(&self, to: &mut WireWriter<'_>) -> Result<(), Malformed> {
                 $(self.$field.put(to)?;)*
                 Ok(())
             }
-            fn take(from: &mut Reader<'a>) -> Result<Self, Malformed> {
+            fn take(from: &mut WireReader<'a>) -> Result<Self, Malformed> {
                 Ok(Self { $($field: Wire::take(from)?),* })
             }
         }
@@ -83,10 +83,10 @@ pub struct Statx {
     pub blocks: u64,
     pub dev: u64,
     pub rdev: u64,
-    pub atime: Time,
-    pub ctime: Time,
-    pub mtime: Time,
-    pub btime: Time,
+    pub atime: Timespec,
+    pub ctime: Timespec,
+    pub mtime: Timespec,
+    pub btime: Timespec,
     pub version: u64,
 }
 
@@ -110,7 +110,7 @@ pub struct Statvfs {
 /// How long a copy of an answer is valid: while both entries of the version table have these values, but at most `life`
 /// milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Stamp {
+pub struct Validity {
     /// Milliseconds; 0: no copy may be kept.
     pub life: u32,
     /// An entry of the version table, and its value.
@@ -121,15 +121,15 @@ pub struct Stamp {
 
 /// An inode that was found or created, and its attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Found {
+pub struct FoundInode {
     /// The inode; 0 if the name does not exist, and that may be cached.
     pub inode: Handle,
     /// The requested attributes.
     pub statx: Statx,
     /// The validity of the attributes.
-    pub attributes: Stamp,
+    pub attributes: Validity,
     /// The validity of the name.
-    pub name: Stamp,
+    pub name: Validity,
 }
 
 /// An inode's attributes.
@@ -138,7 +138,7 @@ pub struct Attributes {
     /// The requested attributes.
     pub statx: Statx,
     /// Their validity.
-    pub stamp: Stamp,
+    pub stamp: Validity,
 }
 
 /// The answer about an extended attribute, besides its value.
@@ -147,7 +147,7 @@ pub struct Xattr {
     /// Not 0: the attribute does not exist, and that may be cached.
     pub errno: i32,
     /// The validity of the value, or of the errno.
-    pub stamp: Stamp,
+    pub stamp: Validity,
 }
 
 /// The answer about entries of a directory, besides the entries.
@@ -156,12 +156,12 @@ pub struct Entries {
     /// There are no more entries.
     pub end: bool,
     /// The validity of the directory's list, if all its parts have the same stamp.
-    pub stamp: Stamp,
+    pub stamp: Validity,
 }
 
 /// An open directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Opened {
+pub struct OpenDirectory {
     /// The directory.
     pub dir: Handle,
     /// Its first entries.
@@ -180,10 +180,10 @@ pub struct Created {
 }
 
 impl<'a> Wire<'a> for Handle {
-    fn put(&self, to: &mut Writer<'_>) -> Result<(), Malformed> {
+    fn put(&self, to: &mut WireWriter<'_>) -> Result<(), Malformed> {
         self.0.put(to)
     }
-    fn take(from: &mut Reader<'a>) -> Result<Self, Malformed> {
+    fn take(from: &mut WireReader<'a>) -> Result<Self, Malformed> {
         u64::take(from).map(Handle)
     }
     fn handle(&self) -> Option<Handle> {
@@ -191,14 +191,14 @@ impl<'a> Wire<'a> for Handle {
     }
 }
 
-wire_struct!(Time seconds nanoseconds);
-wire_struct!(Entry ino next kind length);
+wire_struct!(Timespec seconds nanoseconds);
+wire_struct!(DirectoryEntry ino next kind length);
 wire_struct!(Statx mask blksize nlink uid gid mode ino size blocks dev rdev atime ctime mtime btime version);
 wire_struct!(Statvfs bsize frsize blocks bfree bavail files ffree favail fsid flag namemax);
-wire_struct!(Stamp life first second);
-wire_struct!(Found inode statx attributes name);
+wire_struct!(Validity life first second);
+wire_struct!(FoundInode inode statx attributes name);
 wire_struct!(Attributes statx stamp);
 wire_struct!(Xattr errno stamp);
 wire_struct!(Entries end stamp);
-wire_struct!(Opened dir entries);
+wire_struct!(OpenDirectory dir entries);
 wire_struct!(Created inode file statx);

@@ -26,7 +26,7 @@ pub struct Mistake {
 
 /// One step of evaluation: takes its operands from the stack, and leaves its result there.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Step {
+pub enum EvaluationStep {
     Number(f64),
     Truth(bool),
     Figure(Figure),
@@ -75,12 +75,12 @@ const COMPARISONS: usize = 2;
 const FUNCTIONS: [(&str, Operator); 2] = [("min", Operator::Least), ("max", Operator::Most)];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum OperandType {
     Number,
     Truth,
 }
 
-impl Kind {
+impl OperandType {
     fn name(self) -> &'static str {
         match self {
             Self::Number => "a number",
@@ -93,7 +93,7 @@ impl Kind {
 ///
 /// # Errors
 /// The first mistake.
-pub fn compile(text: &str) -> Result<Vec<Step>, Mistake> {
+pub fn compile(text: &str) -> Result<Vec<EvaluationStep>, Mistake> {
     let mut compiler = Compiler { text, at: 0, depth: 0, steps: Vec::new() };
     if text.len() > LONGEST {
         return Err(compiler.mistake(0, format!("it is longer than {LONGEST} bytes; make two rules of it")));
@@ -110,7 +110,7 @@ pub fn compile(text: &str) -> Result<Vec<Step>, Mistake> {
         };
         return Err(compiler.unexpected(instead));
     }
-    compiler.expect(0, kind, Kind::Truth, "an expression")?;
+    compiler.expect(0, kind, OperandType::Truth, "an expression")?;
     Ok(compiler.steps)
 }
 
@@ -118,7 +118,7 @@ struct Compiler<'t> {
     text: &'t str,
     at: usize,
     depth: usize,
-    steps: Vec<Step>,
+    steps: Vec<EvaluationStep>,
 }
 
 impl<'t> Compiler<'t> {
@@ -158,7 +158,7 @@ impl<'t> Compiler<'t> {
         self.mistake(self.at, format!("{what}{instead}"))
     }
 
-    fn expect(&self, at: usize, is: Kind, wanted: Kind, what: &str) -> Result<(), Mistake> {
+    fn expect(&self, at: usize, is: OperandType, wanted: OperandType, what: &str) -> Result<(), Mistake> {
         if is == wanted {
             return Ok(());
         }
@@ -166,7 +166,7 @@ impl<'t> Compiler<'t> {
     }
 
     /// What the operators of this level, and of those that bind more, connect.
-    fn level(&mut self, level: usize) -> Result<Kind, Mistake> {
+    fn level(&mut self, level: usize) -> Result<OperandType, Mistake> {
         let Some(operators) = LEVELS.get(level) else { return self.operand() };
         self.space();
         let begun = self.at;
@@ -185,21 +185,21 @@ impl<'t> Compiler<'t> {
             let right_at = self.at;
             let right = self.level(level + 1)?;
             let wanted = match operator {
-                Operator::Or | Operator::And => Kind::Truth,
+                Operator::Or | Operator::And => OperandType::Truth,
                 Operator::Equal | Operator::Unequal => kind,
-                _ => Kind::Number,
+                _ => OperandType::Number,
             };
             self.expect(begun, kind, wanted, &format!("the left side of `{sign}`"))?;
             self.expect(right_at, right, wanted, &format!("the right side of `{sign}`"))?;
-            self.steps.push(Step::Both(*operator));
+            self.steps.push(EvaluationStep::Both(*operator));
             if level <= COMPARISONS {
-                kind = Kind::Truth;
+                kind = OperandType::Truth;
             }
             compared = level == COMPARISONS;
         }
     }
 
-    fn operand(&mut self) -> Result<Kind, Mistake> {
+    fn operand(&mut self) -> Result<OperandType, Mistake> {
         self.depth += 1;
         if self.depth > DEEPEST {
             return Err(self.mistake(
@@ -212,15 +212,15 @@ impl<'t> Compiler<'t> {
         Ok(kind)
     }
 
-    fn operand_inside(&mut self) -> Result<Kind, Mistake> {
+    fn operand_inside(&mut self) -> Result<OperandType, Mistake> {
         self.space();
         let (begun, rest) = (self.at, self.rest());
         // `!=` cannot begin an operand, and is told as what it is.
         if rest.starts_with('!') && !rest.starts_with("!=") {
-            return self.sign("!", Kind::Truth, Step::Not);
+            return self.sign("!", OperandType::Truth, EvaluationStep::Not);
         }
         if rest.starts_with('-') {
-            return self.sign("-", Kind::Number, Step::Negative);
+            return self.sign("-", OperandType::Number, EvaluationStep::Negative);
         }
         if self.takes("(") {
             let kind = self.level(0)?;
@@ -241,10 +241,10 @@ impl<'t> Compiler<'t> {
             return self.function(word, *operator);
         }
         let (step, kind) = match word {
-            "true" => (Step::Truth(true), Kind::Truth),
-            "false" => (Step::Truth(false), Kind::Truth),
+            "true" => (EvaluationStep::Truth(true), OperandType::Truth),
+            "false" => (EvaluationStep::Truth(false), OperandType::Truth),
             _ => match Figure::named(word) {
-                Some(figure) => (Step::Figure(figure), Kind::Number),
+                Some(figure) => (EvaluationStep::Figure(figure), OperandType::Number),
                 None => {
                     let text = format!("there is no figure `{word}`");
                     return Err(Mistake { unknown: Some(word.to_owned()), ..self.mistake(begun, text) });
@@ -255,7 +255,7 @@ impl<'t> Compiler<'t> {
         Ok(kind)
     }
 
-    fn sign(&mut self, sign: &str, wanted: Kind, step: Step) -> Result<Kind, Mistake> {
+    fn sign(&mut self, sign: &str, wanted: OperandType, step: EvaluationStep) -> Result<OperandType, Mistake> {
         self.at += sign.len();
         self.space();
         let at = self.at;
@@ -266,20 +266,20 @@ impl<'t> Compiler<'t> {
     }
 
     /// The numbers in the brackets of a function: it is done to the first two, to the result and the third, and so on.
-    fn function(&mut self, name: &str, operator: Operator) -> Result<Kind, Mistake> {
+    fn function(&mut self, name: &str, operator: Operator) -> Result<OperandType, Mistake> {
         let mut count = 0;
         loop {
             self.space();
             let at = self.at;
             let kind = self.level(0)?;
-            self.expect(at, kind, Kind::Number, &format!("what `{name}` takes"))?;
+            self.expect(at, kind, OperandType::Number, &format!("what `{name}` takes"))?;
             count += 1;
             if count > 1 {
-                self.steps.push(Step::Both(operator));
+                self.steps.push(EvaluationStep::Both(operator));
             }
             if !self.takes(",") {
                 self.close()?;
-                return Ok(Kind::Number);
+                return Ok(OperandType::Number);
             }
         }
     }
@@ -291,7 +291,7 @@ impl<'t> Compiler<'t> {
         Err(self.unexpected("; a bracket is not closed: write `)`"))
     }
 
-    fn number(&mut self) -> Result<Kind, Mistake> {
+    fn number(&mut self) -> Result<OperandType, Mistake> {
         let begun = self.at;
         let word = self.word();
         self.at += word.len();
@@ -304,8 +304,8 @@ impl<'t> Compiler<'t> {
         let is_decimal = |c: char| c.is_ascii_digit() || matches!(c, '.' | 'e' | 'E' | '+' | '-');
         match written.parse::<f64>() {
             Ok(number) if number.is_finite() && written.chars().all(is_decimal) => {
-                self.steps.push(Step::Number(number));
-                Ok(Kind::Number)
+                self.steps.push(EvaluationStep::Number(number));
+                Ok(OperandType::Number)
             }
             _ => {
                 let text = format!("`{written}` is no number; write it without a unit: times are in milliseconds");

@@ -4,29 +4,29 @@
 //! CEL has it. Division by zero, and a result that is no finite number, are not known either.
 
 use super::{
-    compile::{Operator, Step},
+    compile::{EvaluationStep, Operator},
     figure::Figure,
 };
 
 /// The result of an evaluation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Answer {
+pub struct Evaluation {
     /// Whether the expression is true. What is not known is not.
     pub holds: bool,
     /// What could not be calculated.
-    pub fault: Option<Fault>,
+    pub fault: Option<EvaluationFault>,
 }
 
 /// What cannot be calculated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+pub enum EvaluationFault {
     /// A division by zero.
     Zero,
     /// A number that is too large.
     TooLarge,
 }
 
-impl Fault {
+impl EvaluationFault {
     /// In words.
     pub fn name(self) -> &'static str {
         match self {
@@ -37,41 +37,41 @@ impl Fault {
 }
 
 #[derive(Clone, Copy)]
-enum Value {
+enum Operand {
     Number(f64),
     Truth(bool),
     Unknown,
 }
 
 /// Evaluates the steps; `figure` returns a figure's value, `None` if it is not known.
-pub fn evaluate(steps: &[Step], figure: impl Fn(Figure) -> Option<f64>) -> Answer {
-    let mut stack: Vec<Value> = Vec::with_capacity(8);
+pub fn evaluate(steps: &[EvaluationStep], figure: impl Fn(Figure) -> Option<f64>) -> Evaluation {
+    let mut stack: Vec<Operand> = Vec::with_capacity(8);
     let mut fault = None;
     for step in steps {
         let value = match step {
-            Step::Number(number) => Value::Number(*number),
-            Step::Truth(truth) => Value::Truth(*truth),
-            Step::Figure(asked) => figure(*asked).map_or(Value::Unknown, Value::Number),
-            Step::Not => match stack.pop() {
-                Some(Value::Truth(truth)) => Value::Truth(!truth),
-                _ => Value::Unknown,
+            EvaluationStep::Number(number) => Operand::Number(*number),
+            EvaluationStep::Truth(truth) => Operand::Truth(*truth),
+            EvaluationStep::Figure(asked) => figure(*asked).map_or(Operand::Unknown, Operand::Number),
+            EvaluationStep::Not => match stack.pop() {
+                Some(Operand::Truth(truth)) => Operand::Truth(!truth),
+                _ => Operand::Unknown,
             },
-            Step::Negative => match stack.pop() {
-                Some(Value::Number(number)) => Value::Number(-number),
-                _ => Value::Unknown,
+            EvaluationStep::Negative => match stack.pop() {
+                Some(Operand::Number(number)) => Operand::Number(-number),
+                _ => Operand::Unknown,
             },
-            Step::Both(operator) => {
+            EvaluationStep::Both(operator) => {
                 let (right, left) = (stack.pop(), stack.pop());
-                both(*operator, left.unwrap_or(Value::Unknown), right.unwrap_or(Value::Unknown), &mut fault)
+                both(*operator, left.unwrap_or(Operand::Unknown), right.unwrap_or(Operand::Unknown), &mut fault)
             }
         };
         stack.push(value);
     }
-    Answer { holds: matches!(stack.pop(), Some(Value::Truth(true))), fault }
+    Evaluation { holds: matches!(stack.pop(), Some(Operand::Truth(true))), fault }
 }
 
-fn both(operator: Operator, left: Value, right: Value, fault: &mut Option<Fault>) -> Value {
-    use Value::{Number, Truth, Unknown};
+fn both(operator: Operator, left: Operand, right: Operand, fault: &mut Option<EvaluationFault>) -> Operand {
+    use Operand::{Number, Truth, Unknown};
     match (operator, left, right) {
         (Operator::Or, Truth(true), _) | (Operator::Or, _, Truth(true)) => Truth(true),
         (Operator::And, Truth(false), _) | (Operator::And, _, Truth(false)) => Truth(false),
@@ -84,17 +84,17 @@ fn both(operator: Operator, left: Value, right: Value, fault: &mut Option<Fault>
     }
 }
 
-fn of_numbers(operator: Operator, left: f64, right: f64, fault: &mut Option<Fault>) -> Value {
+fn of_numbers(operator: Operator, left: f64, right: f64, fault: &mut Option<EvaluationFault>) -> Operand {
     let number = match operator {
-        Operator::Less => return Value::Truth(left < right),
-        Operator::NotMore => return Value::Truth(left <= right),
-        Operator::More => return Value::Truth(left > right),
-        Operator::NotLess => return Value::Truth(left >= right),
-        Operator::Equal => return Value::Truth(left == right),
-        Operator::Unequal => return Value::Truth(left != right),
+        Operator::Less => return Operand::Truth(left < right),
+        Operator::NotMore => return Operand::Truth(left <= right),
+        Operator::More => return Operand::Truth(left > right),
+        Operator::NotLess => return Operand::Truth(left >= right),
+        Operator::Equal => return Operand::Truth(left == right),
+        Operator::Unequal => return Operand::Truth(left != right),
         Operator::By if right == 0.0 => {
-            fault.get_or_insert(Fault::Zero);
-            return Value::Unknown;
+            fault.get_or_insert(EvaluationFault::Zero);
+            return Operand::Unknown;
         }
         Operator::Plus => left + right,
         Operator::Minus => left - right,
@@ -102,11 +102,11 @@ fn of_numbers(operator: Operator, left: f64, right: f64, fault: &mut Option<Faul
         Operator::By => left / right,
         Operator::Least => left.min(right),
         Operator::Most => left.max(right),
-        Operator::Or | Operator::And => return Value::Unknown,
+        Operator::Or | Operator::And => return Operand::Unknown,
     };
     if number.is_finite() {
-        return Value::Number(number);
+        return Operand::Number(number);
     }
-    fault.get_or_insert(Fault::TooLarge);
-    Value::Unknown
+    fault.get_or_insert(EvaluationFault::TooLarge);
+    Operand::Unknown
 }

@@ -90,7 +90,7 @@ fn shown(value: f64) -> Cow<'static, str> {
 }
 
 /// What is known of a group's operations of one window.
-pub struct Figures<'a> {
+pub struct WindowFigures<'a> {
     /// All that finished.
     pub histogram: &'a Histogram,
     /// How many failed, but for ordinary failures.
@@ -101,7 +101,7 @@ pub struct Figures<'a> {
     pub normal: Option<&'a Sketch>,
 }
 
-impl Figures<'_> {
+impl WindowFigures<'_> {
     /// A figure's value; times in milliseconds. `None` if it is not known.
     pub fn get(&self, figure: Figure) -> Option<f64> {
         let Self { histogram, length, normal, .. } = self;

@@ -12,11 +12,11 @@ use std::{
 use model::{Anomaly, Event, Histogram, MountKey, Operation};
 
 pub use compile::{LONGEST, Mistake};
-pub use evaluate::{Answer, Fault};
-pub use figure::{Figure, Figures, Statistic};
+pub use evaluate::{Evaluation, EvaluationFault};
+pub use figure::{Figure, Statistic, WindowFigures};
 
 use crate::{
-    Detector, Finished, Meanwhile, Window,
+    Detector, FinishedOperations, Meanwhile, Window,
     error::Codes,
     long_term::LongTerm,
     rule::{Rule, Subject},
@@ -29,7 +29,7 @@ pub const KIND: &str = "expression";
 #[derive(Debug, Clone)]
 pub struct Expression {
     text: String,
-    steps: Vec<compile::Step>,
+    steps: Vec<compile::EvaluationStep>,
     figures: BTreeSet<Figure>,
 }
 
@@ -41,7 +41,7 @@ impl Expression {
     pub fn new(text: &str) -> Result<Self, Mistake> {
         let steps = compile::compile(text)?;
         let figures = steps.iter().filter_map(|step| match step {
-            compile::Step::Figure(figure) => Some(*figure),
+            compile::EvaluationStep::Figure(figure) => Some(*figure),
             _ => None,
         });
         let figures = figures.collect();
@@ -59,7 +59,7 @@ impl Expression {
     }
 
     /// Whether it holds; `figure` returns a figure's value, `None` if it is not known.
-    pub fn evaluate(&self, figure: impl Fn(Figure) -> Option<f64>) -> Answer {
+    pub fn evaluate(&self, figure: impl Fn(Figure) -> Option<f64>) -> Evaluation {
         evaluate::evaluate(&self.steps, figure)
     }
 
@@ -125,7 +125,7 @@ impl Rule for ExpressionRule {
     }
 
     fn detector(&self) -> Box<dyn Detector> {
-        Box::new(Watch {
+        Box::new(ExpressionWatch {
             rule: self.clone(),
             runs: BTreeMap::new(),
             broken: Vec::new(),
@@ -140,15 +140,15 @@ impl Rule for ExpressionRule {
 }
 
 /// The operations that have figures together; `None` stands for all.
-type Group = (Option<Operation>, Option<MountKey>);
+type FigureGroup = (Option<Operation>, Option<MountKey>);
 
 /// A rule at work.
-struct Watch {
+struct ExpressionWatch {
     rule: ExpressionRule,
     /// For how many windows in a row the expression has held, of the groups for which it held in the last one.
-    runs: BTreeMap<Group, usize>,
+    runs: BTreeMap<FigureGroup, usize>,
     /// The groups for which it has held long enough.
-    broken: Vec<Group>,
+    broken: Vec<FigureGroup>,
     observed: String,
     /// What could not be calculated, until it is told; told once.
     fault: Option<(String, bool)>,
@@ -159,8 +159,8 @@ const NAMED: usize = 3;
 /// How far below the geometric mean of median and 99th percentile an operation is still evidence: the two are good to a quarter.
 const NEAR: f64 = 0.75;
 
-impl Watch {
-    fn group(&self, operation: Operation, mount: MountKey) -> Group {
+impl ExpressionWatch {
+    fn group(&self, operation: Operation, mount: MountKey) -> FigureGroup {
         match self.rule.per {
             Per::Operation => (Some(operation), Some(mount)),
             Per::Mount => (None, Some(mount)),
@@ -169,7 +169,7 @@ impl Watch {
     }
 
     /// The failures of each group, exactly unless the window has discarded some: then in proportion.
-    fn errors(&self, window: &Window) -> BTreeMap<Group, f64> {
+    fn errors(&self, window: &Window) -> BTreeMap<FigureGroup, f64> {
         let mut errors = BTreeMap::new();
         let mut kept = BTreeMap::<Operation, u64>::new();
         window.events().iter().for_each(|event| *kept.entry(event.operation).or_default() += event.operations());
@@ -186,7 +186,7 @@ impl Watch {
 
     /// Puts the operations into the window that are evidence: failed ones of these groups if the expression names failures, and the flight
     /// recorder's that took at least so many nanoseconds.
-    fn show(&self, window: &mut Window, meanwhile: &Meanwhile<'_>, slow: &BTreeMap<Group, u64>) {
+    fn show(&self, window: &mut Window, meanwhile: &Meanwhile<'_>, slow: &BTreeMap<FigureGroup, u64>) {
         let is_shown = |event: &Event| slow.get(&self.group(event.operation, event.mount));
         if window.events().iter().any(|event| is_shown(event).is_none()) {
             let mut shown = Window::new(window.from);
@@ -216,7 +216,7 @@ fn slow_from(histogram: &Histogram) -> u64 {
     ((median * slowest).sqrt() * NEAR) as u64
 }
 
-impl Detector for Watch {
+impl Detector for ExpressionWatch {
     fn counts(&self, event: &Event, _: &LongTerm) -> bool {
         event.flags.failed
             && self.rule.counts_errors()
@@ -229,7 +229,7 @@ impl Detector for Watch {
     }
 
     fn look(&mut self, window: &mut Window, meanwhile: &Meanwhile<'_>) {
-        let mut groups = BTreeMap::<Group, Vec<&Finished>>::new();
+        let mut groups = BTreeMap::<FigureGroup, Vec<&FinishedOperations>>::new();
         for finished in meanwhile.finished.iter().filter(|one| self.rule.judges(one.operation)) {
             groups.entry(self.group(finished.operation, finished.mount)).or_default().push(finished);
         }
@@ -242,7 +242,7 @@ impl Detector for Watch {
             finished.iter().for_each(|one| histogram.merge(&one.histogram));
             let normal = expression.has_normals().then(|| (meanwhile.usual)(&finished)).flatten();
             let errors = errors.get(&group).copied().unwrap_or(0.0);
-            let figures = Figures { histogram: &histogram, errors, length, normal: normal.as_ref() };
+            let figures = WindowFigures { histogram: &histogram, errors, length, normal: normal.as_ref() };
             let answer = expression.evaluate(|figure| figures.get(figure));
             let values = || expression.figures.iter().map(|figure| figure.with_value(figures.get(*figure)));
             let place = || {

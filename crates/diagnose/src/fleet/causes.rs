@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 
 use super::{
-    FleetCause, Group, Kind,
-    hosts::About,
-    scene::{Affected, Belief, Scene},
+    FleetCause, HostGroup, OperationKind,
+    hosts::ClientAttributes,
+    scene::{Affected, Belief, FleetScene},
 };
 
 /// The probabilities of causes before anything is known.
@@ -42,10 +42,10 @@ const MOST_GROUPS: usize = 200;
 
 /// A possible cause, and how likely it is.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Candidate {
+pub(super) struct FleetCandidate {
     pub cause: FleetCause,
-    pub group: Option<Group>,
-    pub kind: Option<Kind>,
+    pub group: Option<HostGroup>,
+    pub kind: Option<OperationKind>,
     pub source: Option<String>,
     /// 0 to 1; those of all candidates add up to 1.
     pub likely: f64,
@@ -53,7 +53,7 @@ pub(super) struct Candidate {
 
 /// Clients that a cause would affect, and others: how many of each were affected, and were not.
 #[derive(Default)]
-struct Split {
+struct ClientSplit {
     hit: usize,
     spared: usize,
     beside: usize,
@@ -61,7 +61,7 @@ struct Split {
 }
 
 /// All causes that are possible, the likeliest first.
-pub(super) fn weigh(scene: &Scene) -> Vec<Candidate> {
+pub(super) fn weigh(scene: &FleetScene) -> Vec<FleetCandidate> {
     let mut all = causes(scene);
     let most = all.iter().map(|one| one.likely).fold(f64::NEG_INFINITY, f64::max);
     all.iter_mut().for_each(|one| one.likely = (one.likely - most).exp());
@@ -72,13 +72,13 @@ pub(super) fn weigh(scene: &Scene) -> Vec<Candidate> {
 }
 
 /// The same, with the logarithm of each one's probability up to a constant.
-fn causes(scene: &Scene) -> Vec<Candidate> {
-    let everybody = Split { hit: scene.affected.len(), spared: scene.unaffected.len(), ..Split::default() };
-    let nobody = Split { beside: everybody.hit, outside: everybody.spared, ..Split::default() };
+fn causes(scene: &FleetScene) -> Vec<FleetCandidate> {
+    let everybody = ClientSplit { hit: scene.affected.len(), spared: scene.unaffected.len(), ..ClientSplit::default() };
+    let nobody = ClientSplit { beside: everybody.hit, outside: everybody.spared, ..ClientSplit::default() };
     let of_all = everybody.likelihood(scene.background);
     let candidate = |cause, prior: f64, likelihood: f64| {
         let likely = prior.ln() + likelihood + own_verdicts(scene, cause) + elsewhere(scene, cause);
-        Candidate { cause, group: None, kind: None, source: None, likely }
+        FleetCandidate { cause, group: None, kind: None, source: None, likely }
     };
     let mut all = vec![
         candidate(FleetCause::Server, SERVER, of_all + sparing(scene, None)),
@@ -92,36 +92,36 @@ fn causes(scene: &Scene) -> Vec<Candidate> {
     let some = 1.0 - (1.0 - scene.background).powi(scene.known().try_into().unwrap_or(i32::MAX));
     all.push(candidate(FleetCause::Hosts, HOSTS, nobody.likelihood(scene.background) - some.ln()));
     for kind in scene.kinds() {
-        let split = Split::of(scene, |does| does.does.is_empty() || does.does.contains(&kind));
+        let split = ClientSplit::of(scene, |does| does.does.is_empty() || does.does.contains(&kind));
         let likelihood = split.likelihood(scene.background) + sparing(scene, Some(kind));
-        all.push(Candidate { kind: Some(kind), ..candidate(FleetCause::ServerOperation, OPERATION, likelihood) });
+        all.push(FleetCandidate { kind: Some(kind), ..candidate(FleetCause::ServerOperation, OPERATION, likelihood) });
     }
     // Where everybody has mounted the same, a share is the server.
     let mut sources: Vec<&String> = scene.affected.iter().flat_map(|host| &host.sources).collect();
     sources.sort();
     sources.dedup();
     for source in sources.into_iter().take(MOST_GROUPS) {
-        let split = Split::of(scene, |has| has.mounted.is_empty() || has.mounted.contains(source));
+        let split = ClientSplit::of(scene, |has| has.mounted.is_empty() || has.mounted.contains(source));
         let spares_another = |host: &Affected| host.about.mounted.iter().any(|other| !host.sources.contains(other));
         if split.beside + split.outside > 0 || scene.affected.iter().any(spares_another) {
             let likelihood = split.likelihood(scene.background) + one_share(scene, source);
             let share = candidate(FleetCause::ServerShare, SHARE, likelihood);
-            all.push(Candidate { source: Some(source.clone()), ..share });
+            all.push(FleetCandidate { source: Some(source.clone()), ..share });
         }
     }
     for (group, values) in groups(scene) {
-        let split = Split::of(scene, |has| has.groups.contains(&group));
+        let split = ClientSplit::of(scene, |has| has.groups.contains(&group));
         let likelihood = split.likelihood(scene.background);
         for (cause, prior) in [(FleetCause::GroupNetwork, GROUP_NETWORK), (FleetCause::GroupHosts, GROUP_HOSTS)] {
             let prior = prior / values.clamp(1, GROUPS) as f64;
-            all.push(Candidate { group: Some(group.clone()), ..candidate(cause, prior, likelihood) });
+            all.push(FleetCandidate { group: Some(group.clone()), ..candidate(cause, prior, likelihood) });
         }
     }
     all
 }
 
-impl Split {
-    fn of(scene: &Scene, is_reached: impl Fn(&About) -> bool) -> Self {
+impl ClientSplit {
+    fn of(scene: &FleetScene, is_reached: impl Fn(&ClientAttributes) -> bool) -> Self {
         let mut split = Self::default();
         for host in &scene.affected {
             if is_reached(&host.about) { split.hit += 1 } else { split.beside += 1 }
@@ -152,12 +152,12 @@ fn of_beta(a: f64, b: f64, hit: usize, spared: usize) -> f64 {
 }
 
 /// Sums up what each affected host says, as if there were [`INDEPENDENT`] of them at most.
-fn together(scene: &Scene, says: impl Fn(&Affected) -> f64) -> f64 {
+fn together(scene: &FleetScene, says: impl Fn(&Affected) -> f64) -> f64 {
     let all = scene.affected.len() as f64;
     scene.affected.iter().map(says).sum::<f64>() * (INDEPENDENT / all).min(1.0)
 }
 
-fn own_verdicts(scene: &Scene, cause: FleetCause) -> f64 {
+fn own_verdicts(scene: &FleetScene, cause: FleetCause) -> f64 {
     together(scene, |host| {
         let Belief { client, network, server } = host.belief;
         let fits = match cause {
@@ -177,7 +177,7 @@ fn own_verdicts(scene: &Scene, cause: FleetCause) -> f64 {
     })
 }
 
-fn elsewhere(scene: &Scene, cause: FleetCause) -> f64 {
+fn elsewhere(scene: &FleetScene, cause: FleetCause) -> f64 {
     if cause == FleetCause::Part {
         return 0.0;
     }
@@ -190,7 +190,7 @@ fn elsewhere(scene: &Scene, cause: FleetCause) -> f64 {
 }
 
 /// Whether the server was slow with one kind only. `kind`: the one, if it is the cause.
-fn sparing(scene: &Scene, kind: Option<Kind>) -> f64 {
+fn sparing(scene: &FleetScene, kind: Option<OperationKind>) -> f64 {
     together(scene, |host| {
         let only = host.only_kind();
         // Who does nothing else cannot tell.
@@ -222,7 +222,7 @@ fn sparing(scene: &Scene, kind: Option<Kind>) -> f64 {
 }
 
 /// Whether hosts with several shares found only this one slow.
-fn one_share(scene: &Scene, source: &String) -> f64 {
+fn one_share(scene: &FleetScene, source: &String) -> f64 {
     together(scene, |host| match () {
         () if host.about.mounted.len() < 2 => 0.0,
         // Of all causes but this one, that is seldom.
@@ -233,10 +233,11 @@ fn one_share(scene: &Scene, source: &String) -> f64 {
 
 /// The groups that some affected host is in and some client is not, each with the number of values that its property has here. Of groups with the
 /// same hosts, the first.
-fn groups(scene: &Scene) -> Vec<(Group, usize)> {
+fn groups(scene: &FleetScene) -> Vec<(HostGroup, usize)> {
     let affected = scene.affected.iter().map(|host| (&host.about.groups, true));
     let all = affected.chain(scene.unaffected.iter().map(|host| (&host.about.groups, false)));
-    let (mut members, mut values) = (BTreeMap::<&Group, (Vec<usize>, usize)>::new(), BTreeMap::<&str, usize>::new());
+    let (mut members, mut values) =
+        (BTreeMap::<&HostGroup, (Vec<usize>, usize)>::new(), BTreeMap::<&str, usize>::new());
     for (number, (groups, is_affected)) in all.enumerate() {
         for group in groups {
             let (hosts, hit) = members.entry(group).or_insert_with(|| {

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use model::{Cause, Layer};
 
 use super::{
-    FleetCause, Group, Kind,
-    causes::Candidate,
-    scene::{Affected, Scene},
+    FleetCause, HostGroup, OperationKind,
+    causes::FleetCandidate,
+    scene::{Affected, FleetScene},
 };
 use crate::units::{counted, span};
 
@@ -26,9 +26,9 @@ pub struct Conclusion {
     /// How likely it is, 0.8 to 1; 0 if there is none.
     pub confidence: f64,
     /// The group that it is about, if it is about one.
-    pub group: Option<Group>,
+    pub group: Option<HostGroup>,
     /// The kind of operations, likewise.
-    pub kind: Option<Kind>,
+    pub kind: Option<OperationKind>,
     /// The share or export, likewise.
     pub source: Option<String>,
     /// The cause in words.
@@ -50,9 +50,9 @@ const WIDER: [(&[FleetCause], FleetCause); 3] = [
 ];
 
 /// Makes the verdict, still without its reasons.
-pub(super) fn conclude(scene: &Scene, candidates: Vec<Candidate>) -> Conclusion {
+pub(super) fn conclude(scene: &FleetScene, candidates: Vec<FleetCandidate>) -> Conclusion {
     let named = named(&candidates);
-    let is_part = |one: &Candidate| {
+    let is_part = |one: &FleetCandidate| {
         named.as_ref().is_some_and(|named| match named.cause {
             cause if cause == one.cause => true,
             FleetCause::Group => one.group == named.group && one.group.is_some(),
@@ -78,7 +78,7 @@ pub(super) fn conclude(scene: &Scene, candidates: Vec<Candidate>) -> Conclusion 
 }
 
 /// The figures that say so, one sentence each.
-pub(super) fn because(scene: &Scene, conclusion: &Conclusion) -> Vec<String> {
+pub(super) fn because(scene: &FleetScene, conclusion: &Conclusion) -> Vec<String> {
     let mut all = figures(scene);
     all.extend(rest(scene));
     all.extend(undecided(&conclusion.alternatives).filter(|_| conclusion.cause.is_none()));
@@ -86,19 +86,19 @@ pub(super) fn because(scene: &Scene, conclusion: &Conclusion) -> Vec<String> {
 }
 
 /// The most exact cause that is likely enough.
-fn named(candidates: &[Candidate]) -> Option<Candidate> {
+fn named(candidates: &[FleetCandidate]) -> Option<FleetCandidate> {
     let best = candidates.first()?;
     if best.likely >= NAMED {
         return Some(best.clone());
     }
     WIDER.iter().find_map(|(parts, whole)| {
-        let is_part = |one: &&Candidate| {
+        let is_part = |one: &&FleetCandidate| {
             parts.contains(&one.cause)
                 && (*whole != FleetCause::Group || one.group == best.group && best.group.is_some())
         };
         let likely: f64 = candidates.iter().filter(is_part).map(|one| one.likely).sum();
         let group = best.group.clone().filter(|_| *whole == FleetCause::Group);
-        (likely >= NAMED).then_some(Candidate { cause: *whole, group, kind: None, source: None, likely })
+        (likely >= NAMED).then_some(FleetCandidate { cause: *whole, group, kind: None, source: None, likely })
     })
 }
 
@@ -107,12 +107,14 @@ fn rounded(likely: f64) -> f64 {
     ((likely * 100.0).round() / 100.0).min(0.99)
 }
 
-fn said(scene: &Scene, candidate: &Candidate) -> String {
-    let Candidate { cause, group, kind, source, .. } = candidate;
+fn said(scene: &FleetScene, candidate: &FleetCandidate) -> String {
+    let FleetCandidate { cause, group, kind, source, .. } = candidate;
     let group = group.as_ref().map_or_else(String::new, |group| format!("{} {}", group.by, group.value));
     match cause {
         FleetCause::Server => "the server".into(),
-        FleetCause::ServerOperation => format!("the server, with {}", kind.map_or("some operations", Kind::name)),
+        FleetCause::ServerOperation => {
+            format!("the server, with {}", kind.map_or("some operations", OperationKind::name))
+        }
         FleetCause::ServerShare => format!("the server, with {}", source.as_deref().unwrap_or("one share")),
         FleetCause::Front => "the network in front of the server".into(),
         FleetCause::ServerOrFront => "the server or what is in front of it".into(),
@@ -130,7 +132,7 @@ fn said(scene: &Scene, candidate: &Candidate) -> String {
 }
 
 /// How many, what they say themselves, how slow, with what.
-fn figures(scene: &Scene) -> Vec<String> {
+fn figures(scene: &FleetScene) -> Vec<String> {
     let (affected, known) = (scene.affected.len(), scene.known());
     let were = if affected == 1 { "was" } else { "were" };
     let mut all = vec![format!("{affected} of {} {were} affected.", counted(known as u64, "known client"))];
@@ -161,7 +163,7 @@ fn figures(scene: &Scene) -> Vec<String> {
     all
 }
 
-fn own_verdicts(scene: &Scene) -> String {
+fn own_verdicts(scene: &FleetScene) -> String {
     let mut count: BTreeMap<(Layer, Option<&'static str>), usize> = BTreeMap::new();
     for host in &scene.affected {
         let cause = host.verdict.cause.map(Cause::name).filter(|_| host.verdict.layer != Layer::Unknown);
@@ -176,7 +178,7 @@ fn own_verdicts(scene: &Scene) -> String {
     listed(all.into_iter().map(said))
 }
 
-fn elsewhere(scene: &Scene) -> Option<String> {
+fn elsewhere(scene: &FleetScene) -> Option<String> {
     let with_others: Vec<bool> = scene.affected.iter().filter_map(|host| host.elsewhere).collect();
     let slow = with_others.iter().filter(|slow| **slow).count();
     (!with_others.is_empty()).then(|| {
@@ -189,9 +191,9 @@ fn elsewhere(scene: &Scene) -> Option<String> {
 }
 
 /// What the others have in common that no affected host has.
-fn rest(scene: &Scene) -> Option<String> {
+fn rest(scene: &FleetScene) -> Option<String> {
     let first = scene.unaffected.first()?;
-    let is_theirs = |group: &&Group| {
+    let is_theirs = |group: &&HostGroup| {
         scene.unaffected.iter().all(|host| host.about.groups.contains(group))
             && !scene.affected.iter().any(|host| host.about.groups.contains(group))
     };

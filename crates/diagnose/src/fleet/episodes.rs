@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Millis, Sighting};
+use super::{HostSighting, Millis};
 
 /// Incidents that are further apart have nothing to do with each other: clocks of hosts differ, and rules have windows.
 pub(super) const GAP: Millis = 30_000;
@@ -13,52 +13,52 @@ const COMMON: f64 = 0.3;
 
 /// Incidents of one server that belong together.
 #[derive(Debug)]
-pub(super) struct Episode<'a> {
+pub(super) struct ServerEpisode<'a> {
     pub server: &'a str,
     pub from: Millis,
     pub to: Millis,
-    pub sightings: Vec<&'a Sighting>,
+    pub sightings: Vec<&'a HostSighting>,
     hosts: BTreeSet<&'a str>,
 }
 
 /// All episodes.
-pub(super) fn of(sightings: &[Sighting]) -> Vec<Episode<'_>> {
-    let mut by_server: BTreeMap<&str, Vec<&Sighting>> = BTreeMap::new();
+pub(super) fn of(sightings: &[HostSighting]) -> Vec<ServerEpisode<'_>> {
+    let mut by_server: BTreeMap<&str, Vec<&HostSighting>> = BTreeMap::new();
     for one in sightings {
         by_server.entry(&one.server).or_default().push(one);
     }
     by_server.into_values().flat_map(of_server).collect()
 }
 
-fn of_server(mut sightings: Vec<&Sighting>) -> Vec<Episode<'_>> {
+fn of_server(mut sightings: Vec<&HostSighting>) -> Vec<ServerEpisode<'_>> {
     sightings.sort_by_key(|one| (one.from, one.to));
-    let (mut over, mut going_on): (Vec<Episode<'_>>, Vec<Episode<'_>>) = (Vec::new(), Vec::new());
+    let (mut over, mut going_on): (Vec<ServerEpisode<'_>>, Vec<ServerEpisode<'_>>) = (Vec::new(), Vec::new());
     for next in sightings {
         over.extend(going_on.extract_if(.., |episode| episode.to.saturating_add(GAP) < next.from));
         let closest = going_on.iter_mut().filter(|episode| episode.has(next));
         match closest.max_by_key(|episode| episode.from) {
             Some(episode) => episode.add(next),
-            None => going_on.push(Episode::begin(next)),
+            None => going_on.push(ServerEpisode::begin(next)),
         }
     }
     over.extend(going_on);
     over
 }
 
-impl<'a> Episode<'a> {
-    fn begin(first: &'a Sighting) -> Self {
+impl<'a> ServerEpisode<'a> {
+    fn begin(first: &'a HostSighting) -> Self {
         let hosts = BTreeSet::from([first.host.as_str()]);
         Self { server: &first.server, from: first.from, to: first.to.max(first.from), sightings: vec![first], hosts }
     }
 
-    fn add(&mut self, next: &'a Sighting) {
+    fn add(&mut self, next: &'a HostSighting) {
         self.to = self.to.max(next.to);
         self.hosts.insert(&next.host);
         self.sightings.push(next);
     }
 
     /// Whether an incident that begins later belongs to it.
-    fn has(&self, next: &Sighting) -> bool {
+    fn has(&self, next: &HostSighting) -> bool {
         let (end, to) = (next.to.max(next.from), self.to);
         let (common, both) = (to.min(end) - next.from, to.max(end) - self.from);
         next.from - self.from <= ONSET
@@ -72,12 +72,12 @@ impl<'a> Episode<'a> {
 mod tests {
     use super::*;
 
-    fn seen(host: &str, from: Millis, to: Millis) -> Sighting {
+    fn seen(host: &str, from: Millis, to: Millis) -> HostSighting {
         let (from, to) = (from * 1_000, to * 1_000);
-        Sighting { host: host.into(), server: "s".into(), from, to, ..Sighting::default() }
+        HostSighting { host: host.into(), server: "s".into(), from, to, ..HostSighting::default() }
     }
 
-    fn hosts(sightings: &[Sighting]) -> Vec<Vec<&str>> {
+    fn hosts(sightings: &[HostSighting]) -> Vec<Vec<&str>> {
         let mut all: Vec<Vec<_>> = of(sightings).into_iter().map(|one| one.hosts.into_iter().collect()).collect();
         all.sort();
         all

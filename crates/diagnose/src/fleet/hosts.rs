@@ -6,8 +6,8 @@ use std::{
 };
 
 use super::{
-    Client, Fleet, Group, Kind, Millis, Sighting,
-    episodes::{Episode, GAP, ONSET},
+    ClientHost, Fleet, HostGroup, HostSighting, Millis, OperationKind,
+    episodes::{GAP, ONSET, ServerEpisode},
 };
 
 /// The probability that a host without a common fault has an incident at a server meanwhile: its least and its greatest value.
@@ -18,42 +18,42 @@ const HOUR: Millis = 3_600_000;
 
 /// What tells clients apart.
 #[derive(Debug, Default)]
-pub(super) struct About {
+pub(super) struct ClientAttributes {
     /// What it does at the server, and has mounted of it; empty if not known.
-    pub does: BTreeSet<Kind>,
+    pub does: BTreeSet<OperationKind>,
     pub mounted: BTreeSet<String>,
     /// What it has in common with others.
-    pub groups: BTreeSet<Group>,
+    pub groups: BTreeSet<HostGroup>,
 }
 
 /// A client of a server. What it is called and what it is like is shared by all episodes.
-pub(super) struct Known<'a> {
-    pub client: &'a Client,
+pub(super) struct KnownClient<'a> {
+    pub client: &'a ClientHost,
     pub name: Rc<str>,
-    pub about: Rc<About>,
+    pub about: Rc<ClientAttributes>,
 }
 
-pub(super) struct Index<'a> {
+pub(super) struct HostIndex<'a> {
     /// By server.
-    clients: HashMap<&'a str, Vec<Known<'a>>>,
+    clients: HashMap<&'a str, Vec<KnownClient<'a>>>,
     /// By host.
-    servers: HashMap<&'a str, Vec<&'a Client>>,
+    servers: HashMap<&'a str, Vec<&'a ClientHost>>,
     /// By host, in the order of their begins; and the longest of them, milliseconds.
-    sightings: HashMap<&'a str, (Vec<&'a Sighting>, Millis)>,
-    groups: &'a BTreeMap<String, BTreeSet<Group>>,
+    sightings: HashMap<&'a str, (Vec<&'a HostSighting>, Millis)>,
+    groups: &'a BTreeMap<String, BTreeSet<HostGroup>>,
     all: usize,
     /// Milliseconds that hosts were looked at, all together.
     watched: f64,
 }
 
-impl<'a> Index<'a> {
+impl<'a> HostIndex<'a> {
     pub fn of(fleet: &'a Fleet) -> Self {
         let (mut clients, mut servers) = (HashMap::<_, Vec<_>>::new(), HashMap::<_, Vec<_>>::new());
         let groups = |host: &str| fleet.groups.get(host).cloned().unwrap_or_default();
         for client in &fleet.clients {
             let (does, mounted) = (client.kinds.clone(), client.sources.clone());
-            let about = Rc::new(About { does, mounted, groups: groups(&client.host) });
-            let known = Known { client, name: client.host.as_str().into(), about };
+            let about = Rc::new(ClientAttributes { does, mounted, groups: groups(&client.host) });
+            let known = KnownClient { client, name: client.host.as_str().into(), about };
             clients.entry(client.server.as_str()).or_default().push(known);
             servers.entry(client.host.as_str()).or_default().push(client);
         }
@@ -75,24 +75,27 @@ impl<'a> Index<'a> {
     }
 
     /// The clients of a server.
-    pub fn clients(&self, server: &str) -> impl Iterator<Item = &Known<'a>> {
+    pub fn clients(&self, server: &str) -> impl Iterator<Item = &KnownClient<'a>> {
         self.clients.get(server).into_iter().flatten()
     }
 
     /// A host of which it is not known that it is a client.
-    pub fn stranger(&self, host: &str) -> Rc<About> {
-        Rc::new(About { groups: self.groups.get(host).cloned().unwrap_or_default(), ..About::default() })
+    pub fn stranger(&self, host: &str) -> Rc<ClientAttributes> {
+        Rc::new(ClientAttributes {
+            groups: self.groups.get(host).cloned().unwrap_or_default(),
+            ..ClientAttributes::default()
+        })
     }
 
     /// How likely one host has an incident of its own while the episode lasts, by how many there are at other times.
-    pub fn background(&self, episode: &Episode<'_>) -> f64 {
+    pub fn background(&self, episode: &ServerEpisode<'_>) -> f64 {
         let others = self.all.saturating_sub(episode.sightings.len()) as f64;
         let window = (episode.to - episode.from + ONSET) as f64;
         (others * window / self.watched).clamp(RARE, OFTEN)
     }
 
     /// Whether the host had incidents at other servers meanwhile; `None` if it uses no other that is known.
-    pub fn elsewhere(&self, host: &str, episode: &Episode<'_>) -> Option<bool> {
+    pub fn elsewhere(&self, host: &str, episode: &ServerEpisode<'_>) -> Option<bool> {
         let (from, to) = (episode.from, episode.to);
         let mut others = self.servers.get(host).into_iter().flatten().filter(|client| client.server != episode.server);
         let is_known = others.any(|client| client.is_seen(from, to));
@@ -100,7 +103,7 @@ impl<'a> Index<'a> {
         (is_known || is_affected).then_some(is_affected)
     }
 
-    fn meanwhile(&self, host: &str, from: Millis, to: Millis) -> impl Iterator<Item = &'a Sighting> {
+    fn meanwhile(&self, host: &str, from: Millis, to: Millis) -> impl Iterator<Item = &'a HostSighting> {
         let of_host = self.sightings.get(host);
         let (all, longest) = of_host.map_or((&[][..], 0), |(all, longest)| (all.as_slice(), *longest));
         let earliest = from.saturating_sub(longest).saturating_sub(GAP);
@@ -110,7 +113,7 @@ impl<'a> Index<'a> {
     }
 }
 
-impl Client {
+impl ClientHost {
     /// Whether its records tell what happened then.
     pub(super) fn is_seen(&self, from: Millis, to: Millis) -> bool {
         self.seen.iter().any(|(first, last)| *first <= to && from <= *last)

@@ -15,8 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::Verdict;
 
 pub use conclude::Conclusion;
-use hosts::Index;
-pub use scene::{Affected, Scene};
+use hosts::HostIndex;
+pub use scene::{Affected, FleetScene};
 
 /// Milliseconds since 1970.
 pub type Millis = i64;
@@ -50,7 +50,7 @@ pub enum FleetCause {
 
 /// The kinds of operations that are told apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Kind {
+pub enum OperationKind {
     /// To the application.
     Reads,
     /// From the application.
@@ -61,7 +61,7 @@ pub enum Kind {
 
 /// A property that hosts can have in common: `network` is `10.1.0.0/24`, `rack` is `r3`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Group {
+pub struct HostGroup {
     /// The property's name.
     pub by: String,
     /// Its value.
@@ -70,7 +70,7 @@ pub struct Group {
 
 /// What one host's incident says of one server.
 #[derive(Debug, Clone, Default)]
-pub struct Sighting {
+pub struct HostSighting {
     /// The host.
     pub host: String,
     /// The server; not empty.
@@ -86,7 +86,7 @@ pub struct Sighting {
     /// Whether it was open when this was written.
     pub is_open: bool,
     /// Its slow or failed operations, and each kind's share of their time, 0 to 1.
-    pub kinds: BTreeMap<Kind, f64>,
+    pub kinds: BTreeMap<OperationKind, f64>,
     /// The host's own verdict; its sentences are not looked at.
     pub verdict: Verdict,
     /// The mean time of its slow operations, milliseconds; `None` if not known.
@@ -97,7 +97,7 @@ pub struct Sighting {
 
 /// A host that uses a server.
 #[derive(Debug, Clone, Default)]
-pub struct Client {
+pub struct ClientHost {
     /// The host.
     pub host: String,
     /// The server.
@@ -105,7 +105,7 @@ pub struct Client {
     /// The periods of which its records are here.
     pub seen: Vec<(Millis, Millis)>,
     /// What it does there; empty if not known.
-    pub kinds: BTreeSet<Kind>,
+    pub kinds: BTreeSet<OperationKind>,
     /// What it has mounted of it; empty if not known.
     pub sources: BTreeSet<String>,
 }
@@ -114,20 +114,20 @@ pub struct Client {
 #[derive(Debug, Default)]
 pub struct Fleet {
     /// The hosts' incidents.
-    pub sightings: Vec<Sighting>,
+    pub sightings: Vec<HostSighting>,
     /// Which hosts use which servers.
-    pub clients: Vec<Client>,
+    pub clients: Vec<ClientHost>,
     /// The groups of each host.
-    pub groups: BTreeMap<String, BTreeSet<Group>>,
+    pub groups: BTreeMap<String, BTreeSet<HostGroup>>,
 }
 
 /// Incidents that belong together, and their cause.
 #[derive(Debug)]
-pub struct Judged {
+pub struct JudgedEpisode {
     /// The servers concerned: several if the cause is the hosts' own, or their network's.
     pub servers: Vec<String>,
     /// Who was affected and who was not.
-    pub scene: Scene,
+    pub scene: FleetScene,
     /// The cause.
     pub conclusion: Conclusion,
 }
@@ -156,7 +156,7 @@ impl FleetCause {
     }
 }
 
-impl Kind {
+impl OperationKind {
     /// In words.
     pub fn name(self) -> &'static str {
         match self {
@@ -168,29 +168,29 @@ impl Kind {
 }
 
 /// Judges all there is; the episodes with most hosts first, then the newest.
-pub fn judge(fleet: &Fleet) -> Vec<Judged> {
-    let index = Index::of(fleet);
+pub fn judge(fleet: &Fleet) -> Vec<JudgedEpisode> {
+    let index = HostIndex::of(fleet);
     let episodes = episodes::of(&fleet.sightings);
     let judged = episodes.into_iter().map(|episode| {
-        let scene = Scene::of(&episode, &index);
+        let scene = FleetScene::of(&episode, &index);
         let conclusion = conclude::conclude(&scene, causes::weigh(&scene));
-        Judged { servers: vec![episode.server.to_owned()], scene, conclusion }
+        JudgedEpisode { servers: vec![episode.server.to_owned()], scene, conclusion }
     });
     let mut judged = merged(judged.collect());
     for one in &mut judged {
         one.conclusion.because = conclude::because(&one.scene, &one.conclusion);
     }
     judged.sort_by(|one, other| {
-        let order = |of: &Judged| (of.scene.affected.len(), of.scene.from);
+        let order = |of: &JudgedEpisode| (of.scene.affected.len(), of.scene.from);
         order(other).cmp(&order(one)).then_with(|| one.servers.cmp(&other.servers))
     });
     judged
 }
 
 /// The same fault of hosts, or of their network, at several servers at once is one.
-fn merged(mut all: Vec<Judged>) -> Vec<Judged> {
+fn merged(mut all: Vec<JudgedEpisode>) -> Vec<JudgedEpisode> {
     all.sort_by_key(|one| one.scene.from);
-    let mut kept: Vec<Judged> = Vec::new();
+    let mut kept: Vec<JudgedEpisode> = Vec::new();
     // Those that a later one can overlap with.
     let mut going_on: Vec<usize> = Vec::new();
     for next in all {
@@ -207,7 +207,7 @@ fn merged(mut all: Vec<Judged>) -> Vec<Judged> {
     kept
 }
 
-fn is_same(one: &Judged, other: &Judged) -> bool {
+fn is_same(one: &JudgedEpisode, other: &JudgedEpisode) -> bool {
     let (mine, its) = (&one.conclusion, &other.conclusion);
     let is_alike = mine.cause.is_some_and(FleetCause::is_of_hosts)
         && mine.cause == its.cause
@@ -217,7 +217,7 @@ fn is_same(one: &Judged, other: &Judged) -> bool {
         && (is_alike || one.explains(other) || other.explains(one))
 }
 
-impl Judged {
+impl JudgedEpisode {
     fn hosts(&self) -> BTreeSet<&str> {
         self.scene.affected.iter().map(|host| host.name.as_str()).collect()
     }

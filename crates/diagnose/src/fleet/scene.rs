@@ -8,9 +8,9 @@ use std::{
 use model::{Alternative, Cause, Layer, Verdict};
 
 use super::{
-    Kind, Millis, Sighting,
-    episodes::Episode,
-    hosts::{About, Index},
+    HostSighting, Millis, OperationKind,
+    episodes::ServerEpisode,
+    hosts::{ClientAttributes, HostIndex},
 };
 
 /// How a verdict that names nothing counts beside those that do.
@@ -18,7 +18,7 @@ const UNNAMED: f64 = 0.3;
 
 /// Who was affected, who was not, and who said nothing.
 #[derive(Debug, Default)]
-pub struct Scene {
+pub struct FleetScene {
     /// When the first incident began.
     pub from: Millis,
     /// When the last was last seen.
@@ -49,7 +49,7 @@ pub struct Affected {
     /// The surest of its own verdicts.
     pub verdict: Verdict,
     /// The kinds of its slow operations, and each one's share of their time, 0 to 1.
-    pub kinds: BTreeMap<Kind, f64>,
+    pub kinds: BTreeMap<OperationKind, f64>,
     /// The mean time of its slow operations, milliseconds.
     pub slow_ms: Option<f64>,
     /// What these take normally, milliseconds.
@@ -58,7 +58,7 @@ pub struct Affected {
     pub sources: BTreeSet<String>,
     /// How likely each layer is, by its own verdicts.
     pub(super) belief: Belief,
-    pub(super) about: Rc<About>,
+    pub(super) about: Rc<ClientAttributes>,
     /// Whether it had incidents at other servers, too; `None` if it uses no other that is known.
     pub(super) elsewhere: Option<bool>,
 }
@@ -68,7 +68,7 @@ pub struct Affected {
 pub struct Unaffected {
     /// Its name.
     pub name: Rc<str>,
-    pub(super) about: Rc<About>,
+    pub(super) about: Rc<ClientAttributes>,
 }
 
 /// Probabilities of the layers; they add up to 1.
@@ -79,9 +79,9 @@ pub(super) struct Belief {
     pub server: f64,
 }
 
-impl Scene {
-    pub(super) fn of(episode: &Episode<'_>, index: &Index<'_>) -> Self {
-        let mut by_host: BTreeMap<&str, Vec<&Sighting>> = BTreeMap::new();
+impl FleetScene {
+    pub(super) fn of(episode: &ServerEpisode<'_>, index: &HostIndex<'_>) -> Self {
+        let mut by_host: BTreeMap<&str, Vec<&HostSighting>> = BTreeMap::new();
         for one in &episode.sightings {
             by_host.entry(&one.host).or_default().push(one);
         }
@@ -126,10 +126,13 @@ impl Scene {
     }
 
     /// The kinds of operations that have a tenth of the slow time on average.
-    pub fn kinds(&self) -> Vec<Kind> {
+    pub fn kinds(&self) -> Vec<OperationKind> {
         let share = |kind| self.affected.iter().filter_map(|host| host.kinds.get(&kind)).sum::<f64>();
         let enough = 0.1 * self.affected.len() as f64;
-        [Kind::Reads, Kind::Writes, Kind::Others].into_iter().filter(|kind| share(*kind) >= enough).collect()
+        [OperationKind::Reads, OperationKind::Writes, OperationKind::Others]
+            .into_iter()
+            .filter(|kind| share(*kind) >= enough)
+            .collect()
     }
 
     /// What the same fault did at another server.
@@ -159,7 +162,7 @@ impl Scene {
 }
 
 impl Affected {
-    fn of(name: &str, sightings: &[&Sighting]) -> Self {
+    fn of(name: &str, sightings: &[&HostSighting]) -> Self {
         let mut host = Self { name: name.to_owned(), from: Millis::MAX, to: Millis::MIN, ..Self::default() };
         let (mut belief, mut weight) = (Belief::default(), 0.0);
         for one in sightings {
@@ -178,7 +181,7 @@ impl Affected {
         let all: f64 = host.kinds.values().sum();
         host.kinds.values_mut().for_each(|share| *share /= all.max(f64::MIN_POSITIVE));
         host.belief = belief.scaled(weight);
-        let sure = |one: &&&Sighting| (one.verdict.layer != Layer::Unknown, one.verdict.confidence);
+        let sure = |one: &&&HostSighting| (one.verdict.layer != Layer::Unknown, one.verdict.confidence);
         let surest = sightings.iter().max_by(|one, other| {
             let (one, other) = (sure(one), sure(other));
             one.0.cmp(&other.0).then(one.1.total_cmp(&other.1))
@@ -193,7 +196,7 @@ impl Affected {
     }
 
     /// The kind that has nearly all of the slow time.
-    pub(super) fn only_kind(&self) -> Option<Kind> {
+    pub(super) fn only_kind(&self) -> Option<OperationKind> {
         self.kinds.iter().find(|(_, share)| **share >= 0.8).map(|(kind, _)| *kind)
     }
 

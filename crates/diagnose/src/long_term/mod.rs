@@ -16,7 +16,7 @@ use std::{
 
 use model::{Event, Histogram, Level, MountKey, Nanos, Operation, Protocol};
 
-use crate::{Finished, units::nanos};
+use crate::{FinishedOperations, units::nanos};
 pub use sketch::Sketch;
 
 /// How often the caller should learn a sample: a period.
@@ -47,7 +47,7 @@ const LEAST_ROUND_TRIP: f32 = 0.1;
 
 /// Medians of one kind of operation, nanoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Normal {
+pub(crate) struct LongTermMedians {
     /// Number of operations from which the medians come; if 0, all medians are 0.
     pub count: u64,
     pub duration: u64,
@@ -58,7 +58,7 @@ pub(crate) struct Normal {
     pub rest: u64,
 }
 
-impl Normal {
+impl LongTermMedians {
     /// The least operations that make a normal.
     const LEAST: u64 = 5;
 
@@ -74,7 +74,7 @@ pub type KindOf = (Operation, u8);
 
 /// How operations of one kind behave.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Kind {
+pub struct LongTermKind {
     /// Periods in which there were operations of this kind.
     pub periods: f32,
     /// Their durations.
@@ -93,7 +93,7 @@ pub struct Kind {
 
 /// The normal of one mount.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Place {
+pub struct LongTermMount {
     /// Round trips of its connections.
     pub round_trip: Sketch,
     /// Number of operations that were learned.
@@ -105,13 +105,13 @@ pub struct Place {
     /// Periods in which it was in trouble.
     pub in_trouble: f32,
     /// The normal of each kind of operation.
-    pub kinds: BTreeMap<KindOf, Kind>,
+    pub kinds: BTreeMap<KindOf, LongTermKind>,
     /// When a period of it was last seen; 0: not since this host was booted. Decides which mount is discarded.
     pub seen: Nanos,
 }
 
 /// A sample of the operations that finished in a period.
-pub struct Sample<'a> {
+pub struct PeriodSample<'a> {
     /// When the period ended.
     pub now: Nanos,
     /// Length of the period, nanoseconds.
@@ -127,20 +127,20 @@ pub struct Sample<'a> {
 /// The normals of all mounts, by the mount's name: its source, or its mount point.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LongTerm {
-    places: BTreeMap<String, Place>,
+    places: BTreeMap<String, LongTermMount>,
     names: HashMap<MountKey, String>,
     faded: Nanos,
 }
 
 impl LongTerm {
     /// Restores the normal of a mount that was saved.
-    pub fn insert(&mut self, name: String, place: Place) {
+    pub fn insert(&mut self, name: String, place: LongTermMount) {
         self.places.insert(name, place);
         self.make_room();
     }
 
     /// The normals of all mounts, for saving.
-    pub fn places(&self) -> &BTreeMap<String, Place> {
+    pub fn places(&self) -> &BTreeMap<String, LongTermMount> {
         &self.places
     }
 
@@ -159,7 +159,7 @@ impl LongTerm {
 
     /// Learns a period. It skips operations of mounts without a name, and those that wait by design, got no answer, or
     /// are events of a connection.
-    pub fn learn(&mut self, sample: &Sample<'_>) {
+    pub fn learn(&mut self, sample: &PeriodSample<'_>) {
         self.fade(sample.now);
         let mut groups = BTreeMap::<&str, Vec<&Event>>::new();
         for event in sample.events.iter().filter(|event| is_learned(event)) {
@@ -169,7 +169,7 @@ impl LongTerm {
         }
         for (name, events) in groups {
             if !self.places.contains_key(name) {
-                self.places.insert(name.to_owned(), Place::default());
+                self.places.insert(name.to_owned(), LongTermMount::default());
             }
             if let Some(place) = self.places.get_mut(name) {
                 place.learn(sample, &events, (sample.in_trouble)(name));
@@ -179,11 +179,11 @@ impl LongTerm {
     }
 
     /// The normal of this operation's kind on its mount; `None` if too little is known.
-    pub(crate) fn normal(&self, event: &Event) -> Option<Normal> {
+    pub(crate) fn normal(&self, event: &Event) -> Option<LongTermMedians> {
         let kind = self.kind(event)?;
         let count = kind.duration.count();
         let median = |sketch: &Sketch| sketch.quantile(0.5).unwrap_or(0);
-        kind.is_known().then(|| Normal {
+        kind.is_known().then(|| LongTermMedians {
             count: count as u64,
             duration: median(&kind.duration),
             queue: median(&kind.queue),
@@ -196,9 +196,9 @@ impl LongTerm {
 
     /// How long such operations take normally: on each mount, those of the same operation and the same sizes. `None` if that is not
     /// known of more than half of them.
-    pub fn usual(&self, finished: &[&Finished]) -> Option<Sketch> {
+    pub fn usual(&self, finished: &[&FinishedOperations]) -> Option<Sketch> {
         let (mut usual, mut all, mut known) = (Sketch::default(), 0, 0);
-        for Finished { operation, mount, histogram } in finished {
+        for FinishedOperations { operation, mount, histogram } in finished {
             let Some(place) = self.place(*mount) else {
                 all += histogram.count;
                 continue;
@@ -248,11 +248,11 @@ impl LongTerm {
         Some(rates.fold((0.0, 0.0), |(all, bytes), (rate, more)| (all + rate, bytes + more)))
     }
 
-    fn place(&self, mount: MountKey) -> Option<&Place> {
+    fn place(&self, mount: MountKey) -> Option<&LongTermMount> {
         self.places.get(self.names.get(&mount)?)
     }
 
-    fn kind(&self, event: &Event) -> Option<&Kind> {
+    fn kind(&self, event: &Event) -> Option<&LongTermKind> {
         self.place(event.mount)?.kinds.get(&kind_of(event))
     }
 
@@ -289,15 +289,15 @@ impl LongTerm {
     }
 }
 
-impl Kind {
+impl LongTermKind {
     /// Whether a verdict may rest on it.
     fn is_known(&self) -> bool {
         self.duration.count() >= LEAST_OPERATIONS && self.periods >= LEAST_PERIODS
     }
 }
 
-impl Place {
-    fn learn(&mut self, sample: &Sample<'_>, events: &[&Event], is_in_trouble: bool) {
+impl LongTermMount {
+    fn learn(&mut self, sample: &PeriodSample<'_>, events: &[&Event], is_in_trouble: bool) {
         self.seen = sample.now;
         if is_in_trouble {
             self.in_trouble += 1.0;
@@ -341,7 +341,7 @@ impl Place {
         self.round_trip.fade(part);
         self.kinds.retain(|_, kind| {
             kind.periods *= part;
-            let Kind { duration, queue, wire, deliver, apart, .. } = kind;
+            let LongTermKind { duration, queue, wire, deliver, apart, .. } = kind;
             [duration, queue, wire, deliver, apart].into_iter().for_each(|sketch| sketch.fade(part));
             kind.duration.count() > 0.0
         });

@@ -24,10 +24,10 @@ pub(super) fn proven(scene: &Scene) -> Option<u64> {
     let slow = with_most_of_time(&scene.judged);
     let from = slow.iter().map(|event| flight(event).0).min()?;
     // The newest round trip is read between an answer's receipt and its operation's end.
-    let by_end: Vec<_> = scene.during.iter().filter_map(|event| Read::of(event)).collect();
+    let by_end: Vec<_> = scene.during.iter().filter_map(|event| ReadAnswer::of(event)).collect();
     let mut by_receipt = by_end.clone();
     by_receipt.sort_by_key(|read| read.received);
-    let (mut ended, mut last): (_, Option<Read>) = (by_end.iter().peekable(), None);
+    let (mut ended, mut last): (_, Option<ReadAnswer>) = (by_end.iter().peekable(), None);
     let (mut proven, mut counted) = (Vec::new(), 0);
     for read in by_receipt {
         while let Some(earlier) = ended.next_if(|earlier| earlier.end <= read.received) {
@@ -58,7 +58,7 @@ fn every_third(mut times: Vec<u64>) -> Option<u64> {
 
 /// An answer, and the newest round trip when it was read.
 #[derive(Clone, Copy)]
-struct Read {
+struct ReadAnswer {
     /// The earliest time at which the answer can have arrived.
     arrived: Nanos,
     received: Nanos,
@@ -66,7 +66,7 @@ struct Read {
     round_trip: u64,
 }
 
-impl Read {
+impl ReadAnswer {
     fn of(event: &Event) -> Option<Self> {
         let (sent, received) = flight(event);
         // Without this record, the answer may have lain in the socket since the request was sent.

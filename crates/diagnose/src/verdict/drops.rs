@@ -45,7 +45,7 @@ const RECEIVED: &str = "RECEIVED";
 
 /// What stopped the segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum DropReason {
     /// This host dropped them.
     Dropped,
     /// They arrived damaged.
@@ -58,7 +58,7 @@ enum Kind {
     Held,
 }
 
-impl Kind {
+impl DropReason {
     const ALL: [Self; 5] = [Self::Dropped, Self::Damaged, Self::NotSent, Self::Rerouted, Self::Held];
 
     /// The name of the event that reports it.
@@ -96,7 +96,7 @@ impl Kind {
 /// Whether an event reports segments that were dropped, held, not sent, rerouted, damaged or sent again, or a connection that
 /// was lost. Such an event names no connection, so callers select those of the same server.
 pub fn is_of_connections(event: &Event) -> bool {
-    let known = || Kind::ALL.iter().map(|kind| kind.operation()).chain(SENT_AGAIN).chain([LOST]);
+    let known = || DropReason::ALL.iter().map(|kind| kind.operation()).chain(SENT_AGAIN).chain([LOST]);
     event.operation.level() == Level::Connection && known().any(|known| known == event.operation.name())
 }
 
@@ -120,7 +120,7 @@ fn in_vain<'a>(mut changes: Vec<&'a Event>, around: &[Event]) -> Vec<(&'a Event,
 /// Segments of one kind that explain what is judged.
 #[derive(Debug)]
 pub(super) struct Drops {
-    kind: Kind,
+    kind: DropReason,
     count: u64,
     /// None happened before, and the time before was long enough to say so.
     is_new: bool,
@@ -136,7 +136,7 @@ impl Drops {
     pub fn of_slow(slow: &[&Event], around: &[Event], from: Nanos) -> Option<Self> {
         let to = slow.iter().map(|event| event.end()).max()?;
         let all = slow.iter().map(|event| event.duration as f64).sum::<f64>().max(1.0);
-        Kind::ALL.into_iter().find_map(|kind| {
+        DropReason::ALL.into_iter().find_map(|kind| {
             let drops = Self::of(kind, from, to, around)?;
             let times = union(drops.times.iter().map(|time| (*time.start(), *time.end())).collect());
             let hit = slow.iter().filter(|event| drops.kind.hit(&times, event));
@@ -148,10 +148,13 @@ impl Drops {
     /// The drops between two moments, if they are more than chance. Held segments do not count, as they were sent in
     /// the end.
     pub fn between(from: Nanos, to: Nanos, around: &[Event]) -> Option<Self> {
-        Kind::ALL.into_iter().filter(|kind| *kind != Kind::Held).find_map(|kind| Self::of(kind, from, to, around))
+        DropReason::ALL
+            .into_iter()
+            .filter(|kind| *kind != DropReason::Held)
+            .find_map(|kind| Self::of(kind, from, to, around))
     }
 
-    fn of(kind: Kind, from: Nanos, to: Nanos, around: &[Event]) -> Option<Self> {
+    fn of(kind: DropReason, from: Nanos, to: Nanos, around: &[Event]) -> Option<Self> {
         let first = around.iter().map(Event::end).min().unwrap_or(from).min(from);
         // A fault begins before an operation is slow enough to be noticed, so only the first half of the time counts as
         // before.
@@ -168,11 +171,11 @@ impl Drops {
         }
         let mut reasons: Vec<_> = reasons.into_iter().collect();
         reasons.sort_by_key(|(_, count)| Reverse(*count));
-        let cannot_send = matches!(kind, Kind::NotSent | Kind::Rerouted)
+        let cannot_send = matches!(kind, DropReason::NotSent | DropReason::Rerouted)
             || reasons.first().is_some_and(|(reason, _)| *reason == ROUTE);
         let a_second = |count: u64, time: u64| count as f64 * SECOND as f64 / time.max(SECOND) as f64;
         let is_more = a_second(count, to.saturating_sub(from)) >= a_second(earlier, before - first) * MORE_THAN_BEFORE;
-        let is_enough = count > 0 && (cannot_send || kind == Kind::Held || (count >= LEAST && is_more));
+        let is_enough = count > 0 && (cannot_send || kind == DropReason::Held || (count >= LEAST && is_more));
         let is_new = earlier == 0 && before - first >= LEAST_BEFORE;
         is_enough.then_some(Self { kind, count, is_new, reasons, times })
     }
@@ -190,20 +193,22 @@ impl Drops {
         };
         match self.kind {
             // Nothing was sent at all, or only once.
-            Kind::NotSent | Kind::Held => false,
-            Kind::Rerouted => sent_again.iter().filter(within).map(|event| event.operations()).sum::<u64>() * 2 >= all,
-            Kind::Dropped | Kind::Damaged => self.count * 2 >= all,
+            DropReason::NotSent | DropReason::Held => false,
+            DropReason::Rerouted => {
+                sent_again.iter().filter(within).map(|event| event.operations()).sum::<u64>() * 2 >= all
+            }
+            DropReason::Dropped | DropReason::Damaged => self.count * 2 >= all,
         }
     }
 
     /// The cause that these drops mean, and its probability.
     pub fn candidate(&self) -> (Cause, f64) {
         match (self.kind, self.reasons.first()) {
-            (Kind::Damaged, _) => (Cause::Loss, SURE_OF_DAMAGE),
-            (Kind::Rerouted, _) => (Cause::OwnRoute, SURE_OF_ROUTE),
-            (Kind::Held, _) => (Cause::OwnQueue, SURE),
-            (Kind::NotSent, _) | (Kind::Dropped, Some((ROUTE, _))) => (Cause::OwnInterface, SURE),
-            (Kind::Dropped, _) => (Cause::OwnDrops, SURE),
+            (DropReason::Damaged, _) => (Cause::Loss, SURE_OF_DAMAGE),
+            (DropReason::Rerouted, _) => (Cause::OwnRoute, SURE_OF_ROUTE),
+            (DropReason::Held, _) => (Cause::OwnQueue, SURE),
+            (DropReason::NotSent, _) | (DropReason::Dropped, Some((ROUTE, _))) => (Cause::OwnInterface, SURE),
+            (DropReason::Dropped, _) => (Cause::OwnDrops, SURE),
         }
     }
 
@@ -211,18 +216,18 @@ impl Drops {
         let segments = counted(self.count, "segment");
         let before = if self.is_new { " (none before)" } else { "" };
         match self.kind {
-            Kind::Damaged => format!(
+            DropReason::Damaged => format!(
                 "{segments} of the connection came with a wrong checksum{before}: the path, or an interface, damages what it carries."
             ),
-            Kind::NotSent => format!(
+            DropReason::NotSent => format!(
                 "TCP could not send to the server ({} in vain), although the server's receive window was open and nothing was on its way.",
                 counted(self.count, "attempt")
             ),
-            Kind::Rerouted => format!(
+            DropReason::Rerouted => format!(
                 "The route of this host to the server changed ({}): segments were sent again and again by the new route, and nothing came back.",
                 counted(self.count, "time")
             ),
-            Kind::Held => {
+            DropReason::Held => {
                 let longest = span(self.times.iter().map(|time| time.end() - time.start()).max().unwrap_or(0));
                 let seen = counted(self.count, "time");
                 if self.reasons.first().is_some_and(|(reason, _)| *reason == RECEIVED) {
@@ -236,7 +241,7 @@ impl Drops {
                      queueing discipline, a queue of netfilter, or a full interface."
                 )
             }
-            Kind::Dropped => {
+            DropReason::Dropped => {
                 let one = |(reason, count): &(&str, u64)| format!("{count} {}", by(reason));
                 let reasons: Vec<_> = self.reasons.iter().map(one).collect();
                 format!("This host itself dropped {segments} of the connection{before}: {}.", reasons.join(", "))

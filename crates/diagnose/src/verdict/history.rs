@@ -44,7 +44,7 @@ const LOST_SOME: f64 = 0.1;
 const SPARED: f64 = 0.2;
 
 /// The bounds of the network's part in one operation's time on the wire, and the figures behind them. Nanoseconds.
-pub(super) struct Bounds {
+pub(super) struct NetworkBounds {
     pub low: u64,
     pub high: u64,
     /// The least round trip that was read during the flight.
@@ -60,7 +60,7 @@ pub(super) struct Bounds {
 }
 
 /// The connection's history, ordered for looking things up.
-pub(super) struct History<'a> {
+pub(super) struct ConnectionHistory<'a> {
     scene: &'a Scene<'a>,
     /// When answers were received, ascending.
     answers: Vec<Nanos>,
@@ -85,7 +85,7 @@ pub(super) struct History<'a> {
     late: Vec<(Nanos, Nanos)>,
 }
 
-impl<'a> History<'a> {
+impl<'a> ConnectionHistory<'a> {
     pub fn of(scene: &'a Scene, events: &[&Event]) -> Self {
         let all = || scene.before.iter().chain(&scene.during);
         let mut answers: Vec<_> = all().filter(|event| answered(event)).map(|event| flight(event).1).collect();
@@ -126,7 +126,7 @@ impl<'a> History<'a> {
         history
     }
 
-    pub fn bounds(&self, event: &Event) -> Bounds {
+    pub fn bounds(&self, event: &Event) -> NetworkBounds {
         let (sent, received) = flight(event);
         let within = self.scene.during.iter().filter(|other| flight(other).1 >= sent && flight(other).1 <= received);
         let round_trip = within.clone().filter_map(|other| round_trip(other)).min();
@@ -177,7 +177,7 @@ impl<'a> History<'a> {
         }
         // Late answers were observed directly, so they outweigh all evidence for the network.
         high = high.max(late);
-        Bounds {
+        NetworkBounds {
             low: low.min(high),
             high,
             late,

@@ -75,7 +75,7 @@ impl Burst {
         // Load after an idle time is no burst: it is not known how much is usual here.
         let is_more =
             operations > 0.0 && (now.operations >= operations * BURST || now.bytes >= (bytes * BURST).max(LEAST_BYTES));
-        let is_busy = Service::of(scene).needed(&of_burst) as f64 >= length as f64 * BUSY;
+        let is_busy = ServiceTime::of(scene).needed(&of_burst) as f64 >= length as f64 * BUSY;
         (is_more && is_busy).then(|| Self { now, before, whose: whose(scene, &of_burst) })
     }
 
@@ -129,14 +129,14 @@ fn busiest(stretches: &[f64], now: f64) -> Option<f64> {
 }
 
 /// How long a healthy server takes for an operation, without the round trip.
-struct Service<'a> {
+struct ServiceTime<'a> {
     scene: &'a Scene<'a>,
     round_trip: u64,
     /// By kind: the median time on the wire, nanoseconds, and the median number of bytes.
     kinds: BTreeMap<Operation, (u64, u64)>,
 }
 
-impl<'a> Service<'a> {
+impl<'a> ServiceTime<'a> {
     fn of(scene: &'a Scene<'a>) -> Self {
         let mut groups = BTreeMap::<Operation, (Vec<u64>, Vec<u64>)>::new();
         for event in scene.fast_before().filter(|event| answered(event)) {

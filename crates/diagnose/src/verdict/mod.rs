@@ -34,7 +34,7 @@ use excess::{Excess, QueueCause, Shares};
 use load::Burst;
 use no_cpu::NoCpu;
 use scene::{JUDGED, SEEN, Scene, unread};
-use wire::Split;
+use wire::WireSplit;
 
 /// The share of the extra time from which one side dominates.
 const DOMINANT: f64 = 0.6;
@@ -116,7 +116,7 @@ struct Judgement<'a> {
     /// Why operations waited before they were sent.
     queue: QueueCause,
     /// The split of the wire time: of the late answers if these made the operations queue, else of the slow operations.
-    split: Split,
+    split: WireSplit,
 }
 
 impl<'a> Judgement<'a> {
@@ -126,7 +126,7 @@ impl<'a> Judgement<'a> {
         let queue = QueueCause::of(scene, &excess, no_cpu);
         let mut late = if queue.is_wire() { scene.answered_late() } else { scene.judged.clone() };
         late.truncate(JUDGED);
-        let split = Split::of(scene, &late);
+        let split = WireSplit::of(scene, &late);
         Self { scene, excess, no_cpu, queue, split }
     }
 
@@ -313,7 +313,7 @@ impl<'a> Judgement<'a> {
             .scene
             .mean(|event| event.phases.wire.saturating_sub(self.scene.local(event)).saturating_sub(unread(event)))
             / 1e6;
-        let split = || Split::of(self.scene, &self.scene.judged).network_ms();
+        let split = || WireSplit::of(self.scene, &self.scene.judged).network_ms();
         let network = if self.scene.proxied { None } else { split() };
         let rounded = |ms: f64| (ms * 1_000.0).round() / 1_000.0;
         PhasesMs {

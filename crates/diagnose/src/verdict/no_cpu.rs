@@ -18,9 +18,9 @@ const STARVED: f64 = 0.3;
 const KNOWN: f64 = 0.3;
 
 /// A stretch of time: its beginning and its end.
-type Stretch = (Nanos, Nanos);
+type TimeStretch = (Nanos, Nanos);
 /// A thread's count at the end of an operation, and the time during which the operation was under way.
-type Seen = (CpuWait, Stretch);
+type CpuWaitDuring = (CpuWait, TimeStretch);
 
 /// Shares of the time of slow operations for which threads were ready to run and had no CPU.
 #[derive(Debug, Clone, Copy, Default)]
@@ -80,7 +80,7 @@ impl NoCpu {
     }
 }
 
-fn length((from, to): Stretch) -> Nanos {
+fn length((from, to): TimeStretch) -> Nanos {
     to - from
 }
 
@@ -88,8 +88,8 @@ fn length((from, to): Stretch) -> Nanos {
 /// (nanoseconds) is covered.
 ///
 /// `may_wait`: for how long a thread may have waited between two times, whether or not slow operations were under way.
-fn share(seen: Vec<Seen>, whole: Nanos, may_wait: impl Fn(Stretch) -> Nanos) -> f64 {
-    let mut by_thread = BTreeMap::<u32, Vec<Seen>>::new();
+fn share(seen: Vec<CpuWaitDuring>, whole: Nanos, may_wait: impl Fn(TimeStretch) -> Nanos) -> f64 {
+    let mut by_thread = BTreeMap::<u32, Vec<CpuWaitDuring>>::new();
     for one in seen {
         by_thread.entry(one.0.tid).or_default().push(one);
     }

@@ -91,7 +91,8 @@ impl PathState {
         // count.
         let before = || low(scene.before.iter().filter_map(|event| round_trip(event)).collect());
         let before = if scene.has_recent_past() { before() } else { scene.learned_round_trip() };
-        let mut seen = Seen { scene, sights: &sights, normal: before.or_else(|| least_of_tcp(scene)), proven: None };
+        let mut seen =
+            JudgedSights { scene, sights: &sights, normal: before.or_else(|| least_of_tcp(scene)), proven: None };
         seen.proven = seen.proven();
         let longer = seen.longer(MOST).or_else(|| seen.longer(HALF).filter(|path| path.is_certain()));
         longer.map(Self::Longer).or_else(|| seen.as_ever().map(Self::AsEver)).unwrap_or(Self::Unknown)
@@ -138,7 +139,7 @@ impl<'a> Sight<'a> {
 }
 
 /// The sights of all judged operations.
-struct Seen<'a> {
+struct JudgedSights<'a> {
     scene: &'a Scene<'a>,
     sights: &'a [Sight<'a>],
     /// The round trip before, nanoseconds.
@@ -147,7 +148,7 @@ struct Seen<'a> {
     proven: Option<u64>,
 }
 
-impl Seen<'_> {
+impl JudgedSights<'_> {
     /// The value, nanoseconds, that operations with this share of the time reach or exceed.
     fn at_least(&self, share: f64, seen: impl Fn(&Sight) -> Option<u64>) -> Option<u64> {
         let mut values: Vec<_> =

@@ -12,7 +12,7 @@ use super::{
     sending::Sending,
 };
 use crate::{
-    long_term::{KindOf, LongTerm, Normal},
+    long_term::{KindOf, LongTerm, LongTermMedians},
     units::{MS, SECOND},
     window::slower_first,
 };
@@ -150,7 +150,7 @@ impl<'a> Scene<'a> {
     }
 
     /// The normal of an event's operation on its mount.
-    pub fn normal(&self, event: &Event) -> Normal {
+    pub fn normal(&self, event: &Event) -> LongTermMedians {
         self.normals.of_event(event)
     }
 
@@ -160,7 +160,7 @@ impl<'a> Scene<'a> {
     }
 
     /// The normal of the slowest operation, if known, and whether it is from the operations just before.
-    pub fn normal_of_slowest(&self) -> Option<(Normal, bool)> {
+    pub fn normal_of_slowest(&self) -> Option<(LongTermMedians, bool)> {
         let normal = self.normal(self.slowest);
         normal.is_known().then(|| (normal, self.has_recent_normal()))
     }

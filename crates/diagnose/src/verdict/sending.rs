@@ -49,7 +49,7 @@ pub(super) struct Sending {
 }
 
 /// The end of a slow operation, when the socket's totals were read, and the totals.
-type Seen = (Nanos, SocketTotals);
+type SocketAtEnd = (Nanos, SocketTotals);
 
 impl Sending {
     /// `None` where the totals are not known.
@@ -57,7 +57,7 @@ impl Sending {
         let known = || scene.during.iter().filter_map(|event| Some((*event, event.progress.as_ref()?.socket?)));
         let flights = union(known().map(|(event, _)| flight(event)).collect());
         // In the order of ending, as `during` is.
-        let seen: Vec<Seen> = known().map(|(event, totals)| (event.end(), totals)).collect();
+        let seen: Vec<SocketAtEnd> = known().map(|(event, totals)| (event.end(), totals)).collect();
         let [mut busy, mut window, mut window_at_most, mut under_way, mut all, mut bytes] = [0; 6];
         for pair in seen.windows(2) {
             let [(from, before), (to, now)] = pair else { continue };

@@ -29,7 +29,7 @@ use model::{Cause, Direction, Event, Layer, Operation, SendTiming};
 
 use super::{
     DOMINANT, HALF,
-    history::{ACK_DELAY, History},
+    history::{ACK_DELAY, ConnectionHistory},
     path::{Path, PathState},
     scene::{Scene, unread},
     sending::Sending,
@@ -45,7 +45,7 @@ const WORTH_A_FAULT: f64 = 0.3;
 
 /// The network's part of the wire time over some operations.
 #[derive(Debug, Default)]
-pub(super) struct Split {
+pub(super) struct WireSplit {
     /// The sum of the wire time beyond normal, and the bounds of the network's part in it; nanoseconds.
     excess: u64,
     low: u64,
@@ -88,10 +88,10 @@ pub(super) struct Split {
     late: u64,
 }
 
-impl Split {
+impl WireSplit {
     /// Splits the wire time of `events`, which are all of the scene's connection.
     pub fn of(scene: &Scene, events: &[&Event]) -> Self {
-        let history = History::of(scene, events);
+        let history = ConnectionHistory::of(scene, events);
         let path = if let PathState::Longer(path) = scene.path { Some(path) } else { None };
         let mut split = Self { retransmitted: Some(0), path, loses: history.loses, ..Self::default() };
         split.loses_answers = history.loses_answers;

@@ -6,12 +6,12 @@ use super::{MS, smb, syscall, verdict};
 
 /// The flight recorder and what of it was slow.
 #[derive(Clone, Default)]
-pub struct Scene {
+pub struct SimulatedScene {
     pub slow: Vec<Event>,
     pub around: Vec<Event>,
 }
 
-impl Scene {
+impl SimulatedScene {
     /// A second of alternating reads and writes with nothing wrong.
     pub fn healthy() -> Self {
         let mut scene = Self::default();
@@ -65,13 +65,13 @@ pub fn on_connection(connection: u64, event: Event) -> Event {
     Event { connection, ..event }
 }
 
-pub fn without_network(mut scene: Scene) -> Scene {
+pub fn without_network(mut scene: SimulatedScene) -> SimulatedScene {
     scene.slow.iter_mut().chain(&mut scene.around).for_each(|event| event.network = Network::default());
     scene
 }
 
 /// The slow requests' sends were stamped: milliseconds in the queueing discipline, in TCP's queue, until the acknowledgement.
-pub fn stamped(mut scene: Scene, [local, held, ack]: [f64; 3], retransmitted: u32) -> Scene {
+pub fn stamped(mut scene: SimulatedScene, [local, held, ack]: [f64; 3], retransmitted: u32) -> SimulatedScene {
     let ns = |ms: f64| (ms * MS as f64) as u64;
     let (local, held, most) = (ns(local), ns(held), ns(ack));
     let transit = SendTiming { sends: 1, local, held, least: most, most, retransmitted, unacknowledged: 0, gap: false };
@@ -80,7 +80,7 @@ pub fn stamped(mut scene: Scene, [local, held, ack]: [f64; 3], retransmitted: u3
 }
 
 /// The server stamps what it sends: from when the slow operations begin, its segments come this many milliseconds later.
-pub fn timestamped(mut scene: Scene, later: u16) -> Scene {
+pub fn timestamped(mut scene: SimulatedScene, later: u16) -> SimulatedScene {
     let lag = |event: &mut Event| event.network.arrival_ms = 500 + if event.duration >= 20 * MS { later } else { 0 };
     scene.slow.iter_mut().chain(&mut scene.around).for_each(lag);
     scene.slow.iter_mut().for_each(|event| event.network.min_rtt_us = 250);
@@ -88,8 +88,8 @@ pub fn timestamped(mut scene: Scene, later: u16) -> Scene {
 }
 
 /// The server's host stands still for so many milliseconds: what is under way then is answered late, what comes later as fast as ever.
-pub fn paused(ms: f64) -> Scene {
-    let mut scene = Scene::healthy();
+pub fn paused(ms: f64) -> SimulatedScene {
+    let mut scene = SimulatedScene::healthy();
     for index in 0..8 {
         let start = 1_000.0 + f64::from(index);
         scene.slow(rtt(ms, smb("SMB2_WRITE", start, [0.0, ms, 0.1])));
@@ -109,14 +109,14 @@ pub fn paused(ms: f64) -> Scene {
 }
 
 /// Answers lay in the socket for so many milliseconds until they were taken.
-pub fn unread(scene: Scene, ms: u32) -> Scene {
+pub fn unread(scene: SimulatedScene, ms: u32) -> SimulatedScene {
     let mut scene = timestamped(scene, 0);
     scene.slow.iter_mut().for_each(|event| event.network.unread_us = ms * 1_000);
     scene
 }
 
 /// Of each slow operation's answer, segments arrive out of order: `each` of its 40. The connection had that of so many of its segments `before`.
-pub fn out_of_order(scene: Scene, each: u32, before: u32) -> Scene {
+pub fn out_of_order(scene: SimulatedScene, each: u32, before: u32) -> SimulatedScene {
     let mut scene = scene;
     for (event, index) in scene.slow.iter_mut().zip(0_u32..) {
         event.network.min_rtt_us = 200;
@@ -127,12 +127,12 @@ pub fn out_of_order(scene: Scene, each: u32, before: u32) -> Scene {
 }
 
 /// The thread that takes answers is ready to run without a CPU for this share of the time.
-pub fn starved(scene: Scene, share: f64) -> Scene {
+pub fn starved(scene: SimulatedScene, share: f64) -> SimulatedScene {
     with_progress(scene, |progress, at| progress.receiver = Some(CpuWait { tid: 9, waited_us: (at * share) as u32 }))
 }
 
 /// What is sent is acknowledged at 250 kB/s, and something is under way all the time; what waits fits the server's window but for this share of the time.
-pub fn busy(scene: Scene, window: f64) -> Scene {
+pub fn busy(scene: SimulatedScene, window: f64) -> SimulatedScene {
     with_progress(scene, |progress, at| {
         let [busy_ms, window_ms] = [at / 1e3, at / 1e3 * window].map(|ms| ms as u32);
         progress.socket = Some(SocketTotals { busy_ms, window_ms, delivery_rate: 250_000, ..SocketTotals::default() });
@@ -140,7 +140,7 @@ pub fn busy(scene: Scene, window: f64) -> Scene {
 }
 
 /// What was read when each slow operation ended, by its time in microseconds.
-fn with_progress(mut scene: Scene, read: impl Fn(&mut Progress, f64)) -> Scene {
+fn with_progress(mut scene: SimulatedScene, read: impl Fn(&mut Progress, f64)) -> SimulatedScene {
     for event in &mut scene.slow {
         let at = event.end() as f64 / 1e3;
         read(event.progress.get_or_insert_default(), at);
@@ -149,15 +149,15 @@ fn with_progress(mut scene: Scene, read: impl Fn(&mut Progress, f64)) -> Scene {
 }
 
 /// Whenever a slow operation ends, packets wait in this host's queueing discipline.
-pub fn queued(scene: Scene) -> Scene {
+pub fn queued(scene: SimulatedScene) -> SimulatedScene {
     let mut scene = timestamped(scene, 0);
     scene.slow.iter_mut().for_each(|event| event.network.own_queue = 2);
     scene
 }
 
 /// Every third request is lost, and sent again after 200 ms; the others are as fast as ever.
-pub fn losing() -> Scene {
-    let mut scene = Scene::healthy();
+pub fn losing() -> SimulatedScene {
+    let mut scene = SimulatedScene::healthy();
     for index in 0..30 {
         let start = 1_000.0 + f64::from(index) * 250.0;
         let lost = index % 3 == 0;
@@ -170,14 +170,14 @@ pub fn losing() -> Scene {
     scene
 }
 
-pub fn without_past(mut scene: Scene) -> Scene {
+pub fn without_past(mut scene: SimulatedScene) -> SimulatedScene {
     scene.around.retain(|event| event.start >= 1_000 * MS);
     scene
 }
 
 /// A round trip of so many milliseconds more than the loopback's, and a smoothed one that lags behind.
-pub fn slow_network(delay: f64) -> Scene {
-    let mut scene = Scene::healthy();
+pub fn slow_network(delay: f64) -> SimulatedScene {
+    let mut scene = SimulatedScene::healthy();
     for index in 0..8 {
         let mut event =
             rtt(delay + 0.2, smb("SMB2_WRITE", 1_000.0 + f64::from(index) * (delay + 1.0), [0.0, delay + 1.0, 0.1]));
@@ -188,8 +188,8 @@ pub fn slow_network(delay: f64) -> Scene {
 }
 
 /// A longer path: reads take one round trip of so many milliseconds, and writes, which the client sends in parts, two.
-pub fn longer_path(round_trip: f64) -> Scene {
-    let mut scene = Scene::healthy();
+pub fn longer_path(round_trip: f64) -> SimulatedScene {
+    let mut scene = SimulatedScene::healthy();
     for index in 0..8 {
         let start = 1_000.0 + f64::from(index) * 3.0 * (round_trip + 1.0);
         scene.slow(rtt(round_trip, smb("SMB2_READ", start, [0.0, round_trip + 0.2, 0.1])));
@@ -200,8 +200,8 @@ pub fn longer_path(round_trip: f64) -> Scene {
 }
 
 /// A server that is slow with everything. It sends the acknowledgement of a small request with the answer, that of a large one at once.
-pub fn slow_server(delay: f64, bytes: u64) -> Scene {
-    let mut scene = Scene::healthy();
+pub fn slow_server(delay: f64, bytes: u64) -> SimulatedScene {
+    let mut scene = SimulatedScene::healthy();
     for index in 0..8 {
         let start = 1_000.0 + f64::from(index) * 3.0 * delay;
         scene.slow(rtt(delay.min(40.0), smb("SMB2_READ", start, [0.0, delay + 0.2, 0.1])));
@@ -212,7 +212,7 @@ pub fn slow_server(delay: f64, bytes: u64) -> Scene {
 }
 
 /// What applications see of it: calls that take as long as the requests below them.
-pub fn seen_by_calls(mut scene: Scene) -> Scene {
+pub fn seen_by_calls(mut scene: SimulatedScene) -> SimulatedScene {
     let call = |event: &Event| {
         let ms = |ns: u64| ns as f64 / MS as f64;
         Event { mount: event.mount, ..syscall("read", ms(event.start) - 0.1, ms(event.duration) + 0.2) }
@@ -222,8 +222,8 @@ pub fn seen_by_calls(mut scene: Scene) -> Scene {
 }
 
 /// Calls of 900 ms; what they ask the server is answered at once, with this status, and asked again after 100 ms.
-pub fn put_off(status: u32) -> Scene {
-    let mut scene = Scene::healthy();
+pub fn put_off(status: u32) -> SimulatedScene {
+    let mut scene = SimulatedScene::healthy();
     for index in 0..10 {
         let start = 1_000.0 + f64::from(index) * 1_000.0;
         scene.slow.push(Event { mount: smb("SMB2_READ", 0.0, [0.0; 3]).mount, ..syscall("read", start, 900.0) });
@@ -236,8 +236,8 @@ pub fn put_off(status: u32) -> Scene {
 
 /// A network that turned slow just now: the first request was sent again while its acknowledgement was on the way, so that the only
 /// round trip of its flight is one of the second sending; the peer called that needless, later. (Measured, Linux 6.1, netem.)
-pub fn onset() -> Scene {
-    let mut scene = Scene::healthy();
+pub fn onset() -> SimulatedScene {
+    let mut scene = SimulatedScene::healthy();
     for (start, wire, sample, retransmits) in
         [(1_000.0, 219.0, 4.5, 1), (1_271.0, 206.0, 201.5, 0), (1_532.0, 209.2, 208.2, 0)]
     {
@@ -247,8 +247,8 @@ pub fn onset() -> Scene {
 }
 
 /// Writes of 16 KiB, each 100 ms late, for so many of which it is not sent.
-pub fn late_writes(queued: f64) -> Scene {
-    let mut scene = Scene::healthy();
+pub fn late_writes(queued: f64) -> SimulatedScene {
+    let mut scene = SimulatedScene::healthy();
     for index in 0..30 {
         let write = smb("SMB2_WRITE", 1_000.0 + f64::from(index) * 40.0, [queued, 101.0 - queued, 0.1]);
         scene.slow(rtt(0.4, Event { bytes: 16 << 10, ..write }));
@@ -257,8 +257,8 @@ pub fn late_writes(queued: f64) -> Scene {
 }
 
 /// A write of 100 ms each second, not sent for 60 of them, and all the time reads that are as fast as ever.
-pub fn seldom_late_writes() -> Scene {
-    let mut scene = Scene::healthy();
+pub fn seldom_late_writes() -> SimulatedScene {
+    let mut scene = SimulatedScene::healthy();
     for second in 1..11 {
         let start = f64::from(second) * 1_000.0;
         for read in 0..500 {
@@ -271,8 +271,8 @@ pub fn seldom_late_writes() -> Scene {
 
 /// Writes that take so many milliseconds, answered one after the other; TCP takes such a round trip meanwhile. Something is under way all the time, and never enough for TCP to know the path's
 /// rate.
-pub fn shared(gap: f64, round_trip: f64, wire: f64) -> Scene {
-    let mut scene = Scene::healthy();
+pub fn shared(gap: f64, round_trip: f64, wire: f64) -> SimulatedScene {
+    let mut scene = SimulatedScene::healthy();
     scene.around.iter_mut().zip(300..).for_each(|(event, us)| event.network.rtt_us = us);
     for index in 0..60 {
         let write = smb("SMB2_WRITE", 1_000.0 + f64::from(index) * gap, [0.0, wire, 0.1]);
@@ -285,7 +285,7 @@ pub fn shared(gap: f64, round_trip: f64, wire: f64) -> Scene {
 }
 
 /// Every other requester wakes late: its operation ends after one that was answered later, and acknowledged sooner.
-pub fn ended_late(mut scene: Scene) -> Scene {
+pub fn ended_late(mut scene: SimulatedScene) -> SimulatedScene {
     for event in scene.slow.iter_mut().chain(&mut scene.around).filter(|event| event.duration >= 20 * MS) {
         if (event.start / MS / 45).is_multiple_of(2) {
             event.duration += 46 * MS;
@@ -298,7 +298,7 @@ pub fn ended_late(mut scene: Scene) -> Scene {
 }
 
 /// TCP spaces what it sends.
-pub fn paced(mut scene: Scene) -> Scene {
+pub fn paced(mut scene: SimulatedScene) -> SimulatedScene {
     for event in &mut scene.slow {
         let socket = event.progress.as_mut().and_then(|progress| progress.socket.as_mut());
         socket.into_iter().for_each(|socket| socket.pacing_rate = 1_000_000);
@@ -307,8 +307,8 @@ pub fn paced(mut scene: Scene) -> Scene {
 }
 
 /// smbd sleeps in every write, and acknowledges what takes longer than 40 ms with a delay.
-pub fn slow_writes(delay: f64, reads: u32) -> Scene {
-    let mut scene = Scene::healthy();
+pub fn slow_writes(delay: f64, reads: u32) -> SimulatedScene {
+    let mut scene = SimulatedScene::healthy();
     for index in 0..10 {
         let start = 1_000.0 + f64::from(index) * (delay + 10.0);
         scene.slow(rtt(delay.min(40.0), smb("SMB2_WRITE", start, [0.0, delay + 1.0, 0.1])));
@@ -320,8 +320,8 @@ pub fn slow_writes(delay: f64, reads: u32) -> Scene {
 }
 
 /// For 280 ms of each 800 nobody is answered, wherever that is: who waited goes on with a close, and all is as fast as ever until the next time.
-pub fn stalls(round_trip: f64) -> Scene {
-    let mut scene = Scene::healthy();
+pub fn stalls(round_trip: f64) -> SimulatedScene {
+    let mut scene = SimulatedScene::healthy();
     for time in 0..10 {
         let from = 1_000.0 + f64::from(time) * 800.0;
         for (name, asked) in [("SMB2_WRITE", 0.0), ("SMB2_READ", 50.0)] {
@@ -337,8 +337,8 @@ pub fn stalls(round_trip: f64) -> Scene {
 }
 
 /// Nobody is answered until the end, when all are; the peer's kernel acknowledged every request, or none.
-pub fn silence(ms: f64, retransmissions: u32, round_trip: f64) -> Scene {
-    let mut scene = Scene::healthy();
+pub fn silence(ms: f64, retransmissions: u32, round_trip: f64) -> SimulatedScene {
+    let mut scene = SimulatedScene::healthy();
     for index in 0..4 {
         let name = if index % 2 == 0 { "SMB2_READ" } else { "SMB2_WRITE" };
         let start = 1_000.0 + f64::from(index);
@@ -349,8 +349,8 @@ pub fn silence(ms: f64, retransmissions: u32, round_trip: f64) -> Scene {
 }
 
 /// Two commands take all credits for half a second; others wait for them.
-pub fn no_credits(round_trip: f64) -> Scene {
-    let mut scene = Scene::healthy();
+pub fn no_credits(round_trip: f64) -> SimulatedScene {
+    let mut scene = SimulatedScene::healthy();
     for index in 0..2 {
         scene.slow(rtt(round_trip, smb("SMB2_WRITE", 1_000.0 + f64::from(index), [0.0, 500.0, 0.1])));
     }
@@ -361,8 +361,8 @@ pub fn no_credits(round_trip: f64) -> Scene {
     scene
 }
 
-pub fn busy_client(phases: [f64; 3]) -> Scene {
-    let mut scene = Scene::healthy();
+pub fn busy_client(phases: [f64; 3]) -> SimulatedScene {
+    let mut scene = SimulatedScene::healthy();
     for index in 0..5 {
         scene.slow(smb("SMB2_READ", 1_000.0 + f64::from(index) * 20.0, phases));
     }
@@ -370,8 +370,8 @@ pub fn busy_client(phases: [f64; 3]) -> Scene {
 }
 
 /// One segment in ten is lost: either kind of operation waits for the retransmission, others are as fast as ever.
-pub fn lossy_network(retransmissions: u32) -> Scene {
-    let mut scene = Scene::healthy();
+pub fn lossy_network(retransmissions: u32) -> SimulatedScene {
+    let mut scene = SimulatedScene::healthy();
     for index in 0..30_u32 {
         let (start, lost) = (1_000.0 + f64::from(index) * 250.0, (index / 10 + 1) * retransmissions);
         if index % 10 == 0 {
@@ -384,8 +384,8 @@ pub fn lossy_network(retransmissions: u32) -> Scene {
 }
 
 /// One write hangs, and others come and go `until` so many milliseconds after it was asked; the kernel took no round-trip sample.
-pub fn hung_write(until: f64) -> Scene {
-    let mut scene = Scene::healthy();
+pub fn hung_write(until: f64) -> SimulatedScene {
+    let mut scene = SimulatedScene::healthy();
     scene.slow(rtt(0.0, smb("SMB2_WRITE", 1_000.0, [0.0, 2_000.0, 0.1])));
     for index in 0..5 {
         scene.fast(rtt(0.0, smb("SMB2_WRITE", 1_100.0 + f64::from(index) * (until - 100.0) / 4.0, [0.0, 1.0, 0.1])));
@@ -394,13 +394,13 @@ pub fn hung_write(until: f64) -> Scene {
 }
 
 /// What waits by design is no late answer.
-pub fn with_notification(mut scene: Scene) -> Scene {
+pub fn with_notification(mut scene: SimulatedScene) -> SimulatedScene {
     scene.fast(smb("SMB2_CHANGE_NOTIFY", 500.0, [0.0, 700.0, 0.1]));
     scene
 }
 
 /// Nobody is answered, and a few requesters do not wait for long.
-pub fn given_up() -> Scene {
+pub fn given_up() -> SimulatedScene {
     let mut scene = without_network(silence(2_500.0, 0, 0.0));
     for index in 0..5 {
         let mut event = smb("SMB2_CREATE", 1_500.0 + f64::from(index), [0.0, 5.0, 0.1]);
@@ -412,7 +412,7 @@ pub fn given_up() -> Scene {
 }
 
 /// Each slow operation's request was sent twice, as when a loss probe overtakes a delayed acknowledgement.
-pub fn probed(mut scene: Scene) -> Scene {
+pub fn probed(mut scene: SimulatedScene) -> SimulatedScene {
     for events in [&mut scene.slow, &mut scene.around] {
         let slow = events.iter_mut().filter(|event| event.start >= 1_000 * MS);
         (1..).zip(slow).for_each(|(count, event)| event.network.retransmits = count);
@@ -421,8 +421,8 @@ pub fn probed(mut scene: Scene) -> Scene {
 }
 
 /// Some packets take 45 ms, others of the same kind of operation none: the peer's delay or the path's.
-pub fn jitter() -> Scene {
-    let mut scene = Scene::healthy();
+pub fn jitter() -> SimulatedScene {
+    let mut scene = SimulatedScene::healthy();
     for index in 0..20 {
         let start = 1_000.0 + f64::from(index) * 50.0;
         if index % 2 == 0 {
@@ -435,8 +435,8 @@ pub fn jitter() -> Scene {
 }
 
 /// A request is lost, and answers are; what is asked for shortly before they are sent again is answered at once.
-pub fn lost_answers() -> Scene {
-    let mut scene = Scene::healthy();
+pub fn lost_answers() -> SimulatedScene {
+    let mut scene = SimulatedScene::healthy();
     for index in 0..10 {
         let start = 1_000.0 + f64::from(index) * 400.0;
         scene.slow(retransmitted(1, rtt(0.5, smb("SMB2_WRITE", start, [0.0, 354.0, 0.1]))));
@@ -445,14 +445,14 @@ pub fn lost_answers() -> Scene {
     scene
 }
 
-pub fn reconnection() -> Scene {
+pub fn reconnection() -> SimulatedScene {
     let mut scene = silence(6_000.0, 0, 0.3);
     scene.around.iter_mut().filter(|event| event.start < 1_000 * MS).for_each(|event| event.network.retransmits = 3);
     scene
 }
 
-pub fn distant_and_slow(delay: f64, round_trip: f64) -> Scene {
-    let mut scene = Scene::distant(150.0);
+pub fn distant_and_slow(delay: f64, round_trip: f64) -> SimulatedScene {
+    let mut scene = SimulatedScene::distant(150.0);
     for index in 0..10 {
         let start = 1_200.0 + f64::from(index) * 10.0;
         scene.slow(rtt(round_trip, smb("SMB2_READ", start, [0.0, 150.0 + delay, 0.1])));
@@ -460,7 +460,7 @@ pub fn distant_and_slow(delay: f64, round_trip: f64) -> Scene {
     scene
 }
 
-pub fn stuck_in_no_phase() -> Scene {
+pub fn stuck_in_no_phase() -> SimulatedScene {
     let mut scene = busy_client([0.0, 1.0, 0.1]);
     scene.slow.iter_mut().chain(&mut scene.around).filter(|event| event.start >= 1_000 * MS).for_each(|event| {
         event.duration = 500 * MS;
@@ -468,20 +468,20 @@ pub fn stuck_in_no_phase() -> Scene {
     scene
 }
 
-pub fn two_connections() -> Scene {
+pub fn two_connections() -> SimulatedScene {
     let mut scene = slow_writes(100.0, 10);
     scene.slow(on_connection(2, smb("SMB2_READ", 1_000.0, [0.0, 1.0, 30.0])));
     scene
 }
 
-pub fn slow_mount_without_phases() -> Scene {
+pub fn slow_mount_without_phases() -> SimulatedScene {
     let mut scene = slow_network(200.0);
     scene.slow.iter_mut().for_each(|event| event.phases = Phases::default());
     scene
 }
 
-pub fn slow_system_calls() -> Scene {
-    let mut scene = Scene::default();
+pub fn slow_system_calls() -> SimulatedScene {
+    let mut scene = SimulatedScene::default();
     (0..50).for_each(|index| scene.fast(syscall("read", f64::from(index), 0.2)));
     (0..5).for_each(|index| scene.slow(syscall("read", 1_000.0 + f64::from(index), 1_200.0)));
     scene

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use prost::Message;
 
-use super::{Histogram, Metric, MetricFamily};
+use super::{MetricFamily, ProtobufHistogram, ProtobufMetric};
 use crate::Native;
 
 /// Nobody counts so far: more is no count, and sums of these do not overflow.
@@ -59,7 +59,7 @@ pub fn read(mut page: &[u8]) -> Result<Vec<ReadFamily>> {
     Ok(families)
 }
 
-fn point(metric: Metric) -> Result<ReadPoint> {
+fn point(metric: ProtobufMetric) -> Result<ReadPoint> {
     let labels = metric.label.into_iter().map(|pair| (pair.name, pair.value)).collect();
     let value = match (metric.histogram, metric.summary) {
         (Some(read), _) => ReadValue::Histogram(Box::new(histogram(&read)?)),
@@ -74,7 +74,7 @@ fn point(metric: Metric) -> Result<ReadPoint> {
     Ok(ReadPoint { labels, value })
 }
 
-fn histogram(read: &Histogram) -> Result<model::Histogram> {
+fn histogram(read: &ProtobufHistogram) -> Result<model::Histogram> {
     ensure!(read.schema == Some(Native::SCHEMA), "a histogram of another schema than {}", Native::SCHEMA);
     let mut native = Native {
         zero: read.zero_count.unwrap_or_default().min(MOST),
@@ -98,11 +98,11 @@ fn histogram(read: &Histogram) -> Result<model::Histogram> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Family, Format, Kind, Point, Unit, Value, page};
+    use crate::{Family, FamilyKind, Format, MetricUnit, Point, PointValue, page};
 
-    fn written(kind: Kind, value: Value<'_>) -> Vec<u8> {
+    fn written(kind: FamilyKind, value: PointValue<'_>) -> Vec<u8> {
         let points = vec![Point { labels: vec![("mount", "/mnt/a")], value }];
-        page(&[Family { name: "x", otel: "", help: "", unit: Unit::None, kind, points }], Format::Protobuf)
+        page(&[Family { name: "x", otel: "", help: "", unit: MetricUnit::None, kind, points }], Format::Protobuf)
     }
 
     fn only_value(page: &[u8]) -> ReadValue {
@@ -112,11 +112,11 @@ mod tests {
 
     #[test]
     fn what_was_written_is_read() {
-        let families = read(&written(Kind::Counter, Value::Number(3.0))).unwrap();
+        let families = read(&written(FamilyKind::Counter, PointValue::Number(3.0))).unwrap();
         assert_eq!(families[0].name, "x_total");
         assert_eq!(families[0].points[0].labels, [("mount".to_owned(), "/mnt/a".to_owned())]);
         assert_eq!(families[0].points[0].value, ReadValue::Number(3.0));
-        let sum = only_value(&written(Kind::Summary, Value::Sum { sum: 4096, count: 2 }));
+        let sum = only_value(&written(FamilyKind::Summary, PointValue::Sum { sum: 4096, count: 2 }));
         assert_eq!(sum, ReadValue::Sum { sum: 4096, count: 2 });
     }
 
@@ -124,7 +124,8 @@ mod tests {
     fn a_histogram_keeps_its_count_and_sum_and_nearly_its_quantiles() {
         let mut histogram = model::Histogram::default();
         (1..=1_000_u64).for_each(|n| histogram.add(n * 50_000, 0, false));
-        let ReadValue::Histogram(read) = only_value(&written(Kind::Histogram, Value::Histogram(&histogram))) else {
+        let ReadValue::Histogram(read) = only_value(&written(FamilyKind::Histogram, PointValue::Histogram(&histogram)))
+        else {
             panic!("a histogram")
         };
         assert_eq!(read.count, 1_000);
@@ -139,16 +140,16 @@ mod tests {
     fn what_is_no_page_or_only_half_of_one_is_refused() {
         let mut histogram = model::Histogram::default();
         histogram.add(1 << 20, 0, false);
-        let page = written(Kind::Histogram, Value::Histogram(&histogram));
+        let page = written(FamilyKind::Histogram, PointValue::Histogram(&histogram));
         assert!(read(page.get(..page.len() - 3).unwrap()).is_err());
         assert!(read(b"# HELP x\n").is_err());
         assert_eq!(read(b"").unwrap(), []);
-        let span = super::super::Span { offset: Some(i32::MAX), length: Some(u32::MAX) };
-        let hostile = Histogram {
+        let span = super::super::BucketSpan { offset: Some(i32::MAX), length: Some(u32::MAX) };
+        let hostile = ProtobufHistogram {
             schema: Some(2),
             positive_span: vec![span],
             positive_delta: vec![1, 1],
-            ..Histogram::default()
+            ..ProtobufHistogram::default()
         };
         assert!(super::histogram(&hostile).is_err());
     }

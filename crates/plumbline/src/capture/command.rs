@@ -20,9 +20,9 @@ use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::Signal;
 
 use super::running::Background;
-use super::{Capture, Sink, Span, since_epoch};
+use super::{Capture, CaptureSpan, Sink, since_epoch};
 use crate::config::CommandConfig;
-use crate::evidence::{Group, command, exit_code, shown, trusted};
+use crate::evidence::{ProcessGroup, command, exit_code, shown, trusted};
 use crate::scope::Pattern;
 use crate::watched;
 
@@ -51,7 +51,7 @@ pub struct CommandCapture {
 }
 
 /// A file that is evidence.
-struct Found {
+struct EvidenceFile {
     name: String,
     modified: SystemTime,
     bytes: u64,
@@ -96,7 +96,7 @@ impl CommandCapture {
     }
 
     /// The regular files in the directory.
-    fn all(&self) -> Result<Vec<Found>> {
+    fn all(&self) -> Result<Vec<EvidenceFile>> {
         let read =
             fs::read_dir(&self.directory).with_context(|| format!("cannot read {}", self.directory.display()))?;
         let mut found = Vec::new();
@@ -104,14 +104,14 @@ impl CommandCapture {
             let Ok(about) = entry.metadata() else { continue };
             if let (true, Ok(name), Ok(modified)) = (about.is_file(), entry.file_name().into_string(), about.modified())
             {
-                found.push(Found { name, modified, bytes: about.len() });
+                found.push(EvidenceFile { name, modified, bytes: about.len() });
             }
         }
         Ok(found)
     }
 
     /// Files that were written in a span, newest first.
-    fn of(&self, span: Span) -> Result<Vec<Found>> {
+    fn of(&self, span: CaptureSpan) -> Result<Vec<EvidenceFile>> {
         let mut found = self.all()?;
         found.retain(|file| self.files.matches(file.name.as_bytes()) && since_epoch(file.modified) > span.from);
         found.sort_by(|one, other| other.modified.cmp(&one.modified).then_with(|| one.name.cmp(&other.name)));
@@ -130,7 +130,7 @@ impl CommandCapture {
         let mut program = command(&self.argv)?;
         limit_files(&mut program, self.max_bytes);
         program.current_dir(&self.directory).stdin(Stdio::null()).stdout(Stdio::null()).stderr(writer);
-        let mut group = Group::start(&mut program)?;
+        let mut group = ProcessGroup::start(&mut program)?;
         drop(program);
         let mut said = BufReader::new(said);
         let mut last = String::new();
@@ -174,7 +174,7 @@ impl Capture for CommandCapture {
         format!("{} in {}", shown(&self.argv), self.directory.display())
     }
 
-    fn cut(&self, span: Span, sink: &mut dyn Sink) -> Result<()> {
+    fn cut(&self, span: CaptureSpan, sink: &mut dyn Sink) -> Result<()> {
         let files = self.of(span)?;
         let trouble = self.trouble();
         if files.is_empty() {

@@ -1,7 +1,7 @@
 //! Long captures: evidence that is taken all the time, in bounded memory, and cut at an incident.
 //!
 //! A capture runs on a thread of its own ([`Captures`] starts and stops them). The collector asks it for files with
-//! what happened in a [`Span`], first for the seconds before the incident, then for those after.
+//! what happened in a [`CaptureSpan`], first for the seconds before the incident, then for those after.
 //!
 //! ```text
 //!  kernel: ring of packets, ring of trace pages ─┐
@@ -25,14 +25,14 @@ pub use running::Captures;
 
 /// A stretch of time: after `from`, up to and including `to`. Nanoseconds since the epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Span {
+pub struct CaptureSpan {
     /// Its beginning, which is no part of it.
     pub from: u64,
     /// Its end.
     pub to: u64,
 }
 
-impl Span {
+impl CaptureSpan {
     /// Whether something of `first` to `last` is in it.
     pub fn overlaps(&self, first: u64, last: u64) -> bool {
         first <= self.to && last > self.from
@@ -71,7 +71,7 @@ pub trait Capture: Send + Sync {
     ///
     /// # Errors
     /// Why there is nothing, or not all of it; for people.
-    fn cut(&self, span: Span, sink: &mut dyn Sink) -> Result<()>;
+    fn cut(&self, span: CaptureSpan, sink: &mut dyn Sink) -> Result<()>;
 }
 
 /// The size of the kernel's pages, bytes: those of the trace ring, and the unit of blocks of packets.

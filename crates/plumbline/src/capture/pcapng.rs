@@ -18,7 +18,7 @@ pub const SLL2_BYTES: usize = 20;
 pub const PACKET_OVERHEAD: u64 = 32 + 8 + 4 + 3;
 
 /// An option of a block: its code and value.
-type Choice<'a> = (u16, &'a [u8]);
+type BlockOption<'a> = (u16, &'a [u8]);
 
 const COMMENT: u16 = 1;
 const END: u16 = 0;
@@ -135,7 +135,7 @@ impl<W: Write> PcapngWriter<W> {
     }
 
     /// Adds the options, fills in the length and writes the block.
-    fn end(&mut self, options: &[Choice<'_>]) -> io::Result<()> {
+    fn end(&mut self, options: &[BlockOption<'_>]) -> io::Result<()> {
         for (code, value) in options {
             let length = u16::try_from(value.len()).unwrap_or(u16::MAX);
             self.block.extend_from_slice(&code.to_le_bytes());

@@ -11,7 +11,7 @@ use probes::mounts::Mounts;
 use super::command::CommandCapture;
 use super::packets::Packets;
 use super::tracepoints::Tracepoints;
-use super::{Capture, Sink, Span};
+use super::{Capture, CaptureSpan, Sink};
 use crate::config::{CaptureConfig, CaptureKind, Config};
 
 /// The stack of a capture's thread, bytes.
@@ -29,10 +29,10 @@ pub(super) trait Background: Send + Sync + 'static {
 /// All captures that run.
 #[derive(Default)]
 pub struct Captures {
-    running: Vec<Running>,
+    running: Vec<RunningCapture>,
 }
 
-struct Running {
+struct RunningCapture {
     config: CaptureConfig,
     output_dir: PathBuf,
     capture: Arc<dyn Capture>,
@@ -45,11 +45,11 @@ impl Captures {
     /// Starts what the configuration wants and does not run, and stops what it no longer wants. What cannot start is
     /// logged; the others go on.
     pub fn reconfigure(&mut self, config: &Config, mounts: &Mounts) {
-        let is_same = |running: &Running| running.output_dir == config.output_dir;
+        let is_same = |running: &RunningCapture| running.output_dir == config.output_dir;
         self.running.retain(|running| is_same(running) && config.captures.contains(&running.config));
         for wanted in &config.captures {
             if self.running.iter().all(|running| running.config != *wanted) {
-                self.running.push(Running::start(wanted, config));
+                self.running.push(RunningCapture::start(wanted, config));
             }
         }
         self.follow(mounts);
@@ -71,7 +71,7 @@ impl Captures {
     }
 }
 
-impl Running {
+impl RunningCapture {
     fn start(wanted: &CaptureConfig, config: &Config) -> Self {
         Self::try_start(wanted, config).unwrap_or_else(|error| {
             tracing::error!("the capture {} does not start: {error:#}", wanted.name);
@@ -110,7 +110,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningCapture {
     fn drop(&mut self) {
         if self.worker.take().is_some() {
             tracing::info!("the capture {} has ended", self.config.name);
@@ -133,7 +133,7 @@ impl Capture for Absent {
         String::new()
     }
 
-    fn cut(&self, _: Span, _: &mut dyn Sink) -> Result<()> {
+    fn cut(&self, _: CaptureSpan, _: &mut dyn Sink) -> Result<()> {
         Err(anyhow!("it did not start: {}", self.why))
     }
 }

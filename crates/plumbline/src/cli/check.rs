@@ -10,10 +10,10 @@ use probes::{mounts::Mounts, own::Definition};
 
 use super::{EXIT_USAGE, usage_error};
 use crate::{config, view::table::Wide, watched};
-use explain::Asked;
+use explain::DescribedOperation;
 
 #[derive(clap::Args)]
-pub struct Arguments {
+pub struct CheckArguments {
     /// The file [default: /etc/plumbline/plumbline.yaml where it exists, else the compiled-in configuration]
     file: Option<PathBuf>,
     /// Which rules would judge this operation, and why others would not: `probe=nfs op=WRITE mount=/mnt/a process=postgres`; also
@@ -29,14 +29,14 @@ pub struct Arguments {
 
 /// Why this kernel cannot see an operation of the site's own, and where in the configuration it says so.
 fn refusal(operation: &Definition) -> Option<String> {
-    let probes::own::Refusal { at: (line, column), text, fix } = probes::own::refusal(operation)?;
+    let probes::own::MissingInKernel { at: (line, column), text, fix } = probes::own::refusal(operation)?;
     let fix = if fix.is_empty() { fix } else { format!("; {fix}") };
     Some(format!("{}:{line}:{column}: {text}{fix}", printable(operation.file.as_bytes())))
 }
 
-pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+pub fn run(arguments: &CheckArguments) -> Result<ExitCode> {
     let mounts = Mounts::current().unwrap_or_default();
-    let asked = arguments.explain.as_deref().map(|text| Asked::parse(text, &mounts)).transpose();
+    let asked = arguments.explain.as_deref().map(|text| DescribedOperation::parse(text, &mounts)).transpose();
     let asked = match asked {
         Ok(asked) => asked,
         Err(problem) => return Ok(usage_error(format!("--explain: {problem}"))),

@@ -5,7 +5,7 @@ use std::{io::Write, path::Path, process::ExitCode};
 use anyhow::{Result, anyhow};
 use model::Protocol;
 use probes::{
-    Capability, Kernel, Options, ProbeSet, State,
+    Capability, Kernel, ProbeOptions, ProbeSet, ProbeSupport,
     tasks::{self, Tasks},
 };
 use serde::Serialize;
@@ -15,13 +15,13 @@ use crate::{
     config,
     view::{
         paint,
-        table::{Column, Table, room_of},
+        table::{Table, TableColumn, room_of},
     },
     watched,
 };
 
 #[derive(clap::Args)]
-pub struct Arguments {
+pub struct DoctorArguments {
     /// Only these, of which each costs the verifier's time: smb, nfs, vfs, syscalls, connections, mpiio, cephproxy, tcp, tasks; and the
     /// path of a configuration, whose own operations are probes, too
     #[arg(value_name = "PROBE|FILE")]
@@ -32,22 +32,22 @@ pub struct Arguments {
 }
 
 #[derive(Serialize)]
-struct Report<'a> {
+struct DoctorReport<'a> {
     kernel: &'a str,
     btf: bool,
     lockdown: &'a str,
-    probes: Vec<Probe<'a>>,
+    probes: Vec<ProbeReport<'a>>,
 }
 
 #[derive(Serialize)]
-struct Probe<'a> {
+struct ProbeReport<'a> {
     #[serde(flatten)]
     capability: &'a Capability,
     /// What it can name, but for what `reason` says.
     operations: Vec<&'static str>,
 }
 
-impl<'a> Probe<'a> {
+impl<'a> ProbeReport<'a> {
     fn of(capability: &'a Capability) -> Self {
         let protocol = probes::protocol(capability.probe);
         let operations = protocol.into_iter().flat_map(Protocol::all_operations);
@@ -56,7 +56,7 @@ impl<'a> Probe<'a> {
     }
 }
 
-pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+pub fn run(arguments: &DoctorArguments) -> Result<ExitCode> {
     // No probe has a slash or a dot in its name.
     let (files, names): (Vec<_>, Vec<_>) = arguments.probe.iter().partition(|name| name.contains(['/', '.']));
     for file in files {
@@ -78,14 +78,16 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let wanted: Vec<_> = probes::protocols().filter(|protocol| is_wanted(protocol.name)).collect();
     let mut probes = if wanted.is_empty() { Vec::new() } else { try_probes(&kernel, wanted) };
     // /proc is always there, and no reason to call a kernel fit for probes.
-    let any = probes.is_empty() || probes.iter().any(|probe| probe.state != State::Unavailable);
+    let any = probes.is_empty() || probes.iter().any(|probe| probe.state != ProbeSupport::Unavailable);
     if is_wanted(TASKS) {
-        probes.push(Tasks::load(tasks::Options { wait_channels: true, ..tasks::Options::default() }).capability());
+        probes.push(
+            Tasks::load(tasks::TaskOptions { wait_channels: true, ..tasks::TaskOptions::default() }).capability(),
+        );
     }
     let mut out = std::io::stdout().lock();
     if arguments.json {
         let (kernel, btf, lockdown) = (&kernel.release, kernel.btf, &kernel.lockdown);
-        let report = Report { kernel, btf, lockdown, probes: probes.iter().map(Probe::of).collect() };
+        let report = DoctorReport { kernel, btf, lockdown, probes: probes.iter().map(ProbeReport::of).collect() };
         serde_json::to_writer_pretty(&mut out, &report)?;
         writeln!(out)?;
     } else {
@@ -101,7 +103,7 @@ const TASKS: &str = "tasks";
 
 /// Attaches these probes for a moment. What cannot even begin is unavailable for the same reason everywhere.
 fn try_probes(kernel: &Kernel, wanted: Vec<&'static Protocol>) -> Vec<Capability> {
-    let options = Options {
+    let options = ProbeOptions {
         protocols: wanted.clone(),
         ring_bytes: 1 << 16,
         recorder_records: 64,
@@ -119,7 +121,7 @@ fn try_probes(kernel: &Kernel, wanted: Vec<&'static Protocol>) -> Vec<Capability
             };
             let unavailable = |protocol: &Protocol| Capability {
                 probe: protocol.name,
-                state: State::Unavailable,
+                state: ProbeSupport::Unavailable,
                 via: vec![],
                 reason: format!("cannot create BPF maps: {error}"),
                 fix: fix.clone(),
@@ -132,15 +134,19 @@ fn try_probes(kernel: &Kernel, wanted: Vec<&'static Protocol>) -> Vec<Capability
 
 /// The table of probes, with reasons and cures below their rows. `run` prints it too.
 pub fn print_probes(out: &mut impl Write, probes: &[Capability]) -> std::io::Result<()> {
-    let columns =
-        [Column::text("PROBE", 17), Column::text("STATE", 12), Column::text("VIA", 15), Column::rest("", 24).wrapped()];
+    let columns = [
+        TableColumn::text("PROBE", 17),
+        TableColumn::text("STATE", 12),
+        TableColumn::text("VIA", 15),
+        TableColumn::rest("", 24).wrapped(),
+    ];
     let table = Table::new(&columns, room_of(&std::io::stdout()));
     table.header(out)?;
     for probe in probes {
         let state = match probe.state {
-            State::Ready => paint::green("ready", 12),
-            State::Degraded => paint::yellow("degraded", 12),
-            State::Unavailable => paint::red("unavailable", 12),
+            ProbeSupport::Ready => paint::green("ready", 12),
+            ProbeSupport::Degraded => paint::yellow("degraded", 12),
+            ProbeSupport::Unavailable => paint::red("unavailable", 12),
         };
         let via = if probe.via.is_empty() { "-".to_owned() } else { probe.via.join(",") };
         table.row(out, &[probe.probe, &state, &via, &probe.reason])?;

@@ -16,14 +16,14 @@ use jiff::{SignedDuration, Timestamp};
 use super::{incidents::since, usage_error};
 use crate::{
     fleet::{
-        Groups, Read, Report, folder, page, print,
+        FleetReport, Groups, SourceData, folder, page, print,
         prometheus::{self, Api},
     },
     view::table::Wide,
 };
 
 #[derive(clap::Args)]
-pub struct Arguments {
+pub struct FleetArguments {
     /// Where hosts have left bundles and summaries, in folders of any depth, or a file of an OpenTelemetry collector
     #[arg(value_name = "DIR", conflicts_with = "prometheus")]
     source: Option<PathBuf>,
@@ -64,7 +64,7 @@ pub struct Arguments {
 /// How long before the end Prometheus is asked for, unless it is said.
 const HOUR: SignedDuration = SignedDuration::from_hours(1);
 
-pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+pub fn run(arguments: &FleetArguments) -> Result<ExitCode> {
     let now = Timestamp::now();
     let to = arguments.to.unwrap_or(now);
     let earliest =
@@ -103,7 +103,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             }
             let local = material.local;
             let fleet = material.fleet(asked, &groups);
-            (Report::new(&fleet, &judge(&fleet), local, span, notes.lines().collect()), is_good)
+            (FleetReport::new(&fleet, &judge(&fleet), local, span, notes.lines().collect()), is_good)
         }
         (None, None) => return Ok(usage_error("give a directory, or --prometheus URL: see --help")),
     };
@@ -121,9 +121,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn of_prometheus(api: &Api, asked: (Millis, Millis), groups: &Groups) -> Result<Report> {
+fn of_prometheus(api: &Api, asked: (Millis, Millis), groups: &Groups) -> Result<FleetReport> {
     let (read, mounts) = prometheus::read(api, asked)?;
-    let Read { material, mut notes, span, .. } = read;
+    let SourceData { material, mut notes, span, .. } = read;
     let local = material.local;
     let mut fleet = material.fleet(asked, groups);
     let mut judged = judge(&fleet);
@@ -133,7 +133,7 @@ fn of_prometheus(api: &Api, asked: (Millis, Millis), groups: &Groups) -> Result<
             Err(error) => notes.say(format!("how long operations took is not known: {error:#}")),
         }
     }
-    Ok(Report::new(&fleet, &judged, local, span, notes.lines().collect()))
+    Ok(FleetReport::new(&fleet, &judged, local, span, notes.lines().collect()))
 }
 
 /// `Name: value` each, or `@F`, a file with such a line.

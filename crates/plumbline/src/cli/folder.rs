@@ -17,7 +17,7 @@ use crate::{
 
 #[derive(clap::Args)]
 #[group(skip)] // it would have the name of the group that it is a part of
-pub struct Arguments {
+pub struct FolderArguments {
     /// The folder of the incidents; without it, the running daemon's or the configuration's
     #[arg(long, value_name = "DIR")]
     output_dir: Option<PathBuf>,
@@ -32,7 +32,7 @@ pub struct Folder {
     pub store: Option<Store>,
 }
 
-impl Arguments {
+impl FolderArguments {
     /// Finds the folder. The inner error is the exit code for a configuration that cannot be used, which has been explained.
     ///
     /// # Errors

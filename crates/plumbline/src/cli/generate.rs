@@ -11,12 +11,12 @@ use clap::Command;
 use clap_complete::Shell;
 
 #[derive(clap::Args)]
-pub struct Arguments {
+pub struct GenerateArguments {
     /// Where man/, bash-completion/, zsh/ and fish/ go: a prefix's share/
     directory: PathBuf,
 }
 
-pub fn run(arguments: &Arguments, mut command: Command) -> Result<ExitCode> {
+pub fn run(arguments: &GenerateArguments, mut command: Command) -> Result<ExitCode> {
     let below = |folder: &str| {
         let path = arguments.directory.join(folder);
         fs::create_dir_all(&path).with_context(|| format!("cannot create {}", path.display()))?;
@@ -51,7 +51,7 @@ mod tests {
     #[test]
     fn each_command_that_is_shown_has_a_man_page_and_completions() {
         let directory = tempfile::tempdir().unwrap();
-        run(&Arguments { directory: directory.path().to_owned() }, command()).unwrap();
+        run(&GenerateArguments { directory: directory.path().to_owned() }, command()).unwrap();
         let bash = fs::read_to_string(directory.path().join("bash-completion/completions/plumbline")).unwrap();
         for shown in command().get_subcommands().filter(|command| !command.is_hide_set()) {
             let name = shown.get_name();

@@ -4,21 +4,21 @@ use std::{io::Write, process::ExitCode};
 
 use anyhow::{Context, Result};
 use jiff::{SignedDuration, Timestamp};
-use model::State;
+use model::IncidentState;
 
 use super::folder;
 use crate::{
     evidence::read_incident,
     view::{
-        incident::Row,
-        table::{Column, Table, Wide},
+        incident::IncidentRow,
+        table::{Table, TableColumn, Wide},
     },
 };
 
 #[derive(clap::Args)]
-pub struct Arguments {
+pub struct IncidentsArguments {
     #[command(flatten)]
-    folder: folder::Arguments,
+    folder: folder::FolderArguments,
     /// Only incidents whose last slow or failed operation was seen then or later: a time such as 2026-11-24T08:00:00Z, or how long ago, such as 90m, 12h or 7d
     #[arg(long, value_name = "T", value_parser = since)]
     since: Option<Timestamp>,
@@ -32,7 +32,7 @@ pub struct Arguments {
     wide: Wide,
 }
 
-pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+pub fn run(arguments: &IncidentsArguments) -> Result<ExitCode> {
     let folder = match arguments.folder.find()? {
         Ok(folder) => folder,
         Err(code) => return Ok(code),
@@ -43,7 +43,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             let bundle = store.open_bundle(&stored.id).map_err(anyhow::Error::from);
             let incident = bundle.and_then(read_incident);
             let path = store.path_of(&stored.id);
-            incidents.push(Row::new(incident, stored.id.as_str(), stored.bytes, path.display().to_string()));
+            incidents.push(IncidentRow::new(incident, stored.id.as_str(), stored.bytes, path.display().to_string()));
         }
     }
     let all = incidents.len();
@@ -61,9 +61,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-impl Arguments {
+impl IncidentsArguments {
     /// A bundle that cannot be read might be one of those asked for.
-    fn is_wanted(&self, row: &Row) -> bool {
+    fn is_wanted(&self, row: &IncidentRow) -> bool {
         let last = row.last_seen.as_deref().and_then(|time| time.parse::<Timestamp>().ok());
         let is_recent = self.since.is_none_or(|since| last.is_none_or(|last| last >= since));
         let is_on = |mount: &String| row.mountpoint.as_ref().map_or(row.error.is_some(), |at| at == mount);
@@ -88,17 +88,17 @@ fn days(text: &str) -> Option<SignedDuration> {
     Some(SignedDuration::from_hours(24 * i64::from(days)))
 }
 
-fn print(out: &mut impl Write, incidents: &[Row], room: Option<usize>) -> Result<()> {
+fn print(out: &mut impl Write, incidents: &[IncidentRow], room: Option<usize>) -> Result<()> {
     let columns = [
-        Column::text("FIRST SEEN (UTC)", 19),
-        Column::text("LAST SEEN", 9).optional(1),
-        Column::number("LASTED", 7),
-        Column::text("STATE", 6),
-        Column::text("VERDICT", 31).cut_to(27),
-        Column::rest("MOUNT", 12),
+        TableColumn::text("FIRST SEEN (UTC)", 19),
+        TableColumn::text("LAST SEEN", 9).optional(1),
+        TableColumn::number("LASTED", 7),
+        TableColumn::text("STATE", 6),
+        TableColumn::text("VERDICT", 31).cut_to(27),
+        TableColumn::rest("MOUNT", 12),
     ];
     let table = Table::new(&columns, room);
-    let told = Table::new(&[Column::text("", 0), Column::rest("", 20).wrapped()], room);
+    let told = Table::new(&[TableColumn::text("", 0), TableColumn::rest("", 20).wrapped()], room);
     table.header(out)?;
     for row in incidents {
         let time =
@@ -106,7 +106,7 @@ fn print(out: &mut impl Write, incidents: &[Row], room: Option<usize>) -> Result
         let (first, last) = (time(&row.first_seen), time(&row.last_seen));
         // The day is there once.
         let last = if last.get(..10) == first.get(..10) { last.get(11..).unwrap_or("-") } else { &last };
-        let state = row.state.map_or("-", State::name);
+        let state = row.state.map_or("-", IncidentState::name);
         table.row(
             out,
             &[&first, last, &row.lasted(), state, &row.verdict(), row.mountpoint.as_deref().unwrap_or("-")],

@@ -11,7 +11,7 @@ use anyhow::{Error, anyhow};
 use crate::recording::MAGIC;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum FileFormat {
     /// Evidence of an incident.
     Bundle,
     /// Of `plumbline record`, or the daemon's recorder.
@@ -24,7 +24,7 @@ pub enum Kind {
 const USTAR: std::ops::Range<usize> = 257..262;
 const ZSTD: [u8; 4] = 0xfd2f_b528_u32.to_le_bytes(); // RFC 8878, section 3.1.1
 
-impl Kind {
+impl FileFormat {
     /// By its first bytes; `None` if it is of no kind of ours, or cannot be read. A pipe has given them away already, and may have no more.
     fn of(path: &Path) -> Option<Self> {
         path.metadata().ok().filter(std::fs::Metadata::is_file)?;
@@ -76,17 +76,17 @@ mod tests {
         let path = folder.path().join("file");
         let kind = |bytes: &[u8]| {
             std::fs::write(&path, bytes).unwrap();
-            Kind::of(&path)
+            FileFormat::of(&path)
         };
         let packed = |bytes: &[u8]| zstd::encode_all(bytes, 1).unwrap();
         let mut archive = tar::Builder::new(Vec::new());
         archive.append_data(&mut tar::Header::new_gnu(), "incident.json", io::empty()).unwrap();
-        assert_eq!(kind(&packed(&archive.into_inner().unwrap())), Some(Kind::Bundle));
-        assert_eq!(kind(&packed(b"{\"header\":{}}\n")), Some(Kind::IoRecording));
-        assert_eq!(kind(b"PLUMBREC and more"), Some(Kind::Recording));
+        assert_eq!(kind(&packed(&archive.into_inner().unwrap())), Some(FileFormat::Bundle));
+        assert_eq!(kind(&packed(b"{\"header\":{}}\n")), Some(FileFormat::IoRecording));
+        assert_eq!(kind(b"PLUMBREC and more"), Some(FileFormat::Recording));
         for other in [&b""[..], b"PLUMB", b"{}", &packed(b""), &ZSTD] {
             assert_eq!(kind(other), None);
         }
-        assert_eq!(Kind::of(Path::new("/nowhere")), None);
+        assert_eq!(FileFormat::of(Path::new("/nowhere")), None);
     }
 }

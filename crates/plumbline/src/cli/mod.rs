@@ -37,84 +37,84 @@ pub const EXIT_USAGE: u8 = 2;
 
 #[derive(Parser)]
 #[command(name = "plumbline", version, about, max_term_width = 100)]
-struct Arguments {
+struct PlumblineArguments {
     /// Say what is being done on standard error; twice for every detail
     #[arg(short, long, action = clap::ArgAction::Count, global = true)]
     verbose: u8,
     #[command(subcommand)]
-    command: Command,
+    command: CliCommand,
 }
 
 #[derive(Subcommand)]
-enum Command {
+enum CliCommand {
     /// What this kernel allows, probe by probe
-    Doctor(doctor::Arguments),
+    Doctor(doctor::DoctorArguments),
     /// Watch always, and keep the evidence of what goes wrong
-    Run(run::Arguments),
+    Run(run::RunArguments),
     /// Is this configuration good?
-    Check(check::Arguments),
+    Check(check::CheckArguments),
     /// Operations as they happen
-    Trace(trace::Arguments),
+    Trace(trace::TraceArguments),
     /// How much I/O there is at each layer, in which sizes, how fast, and for whom
-    Io(io::Arguments),
+    Io(io::IoArguments),
     /// Where the time of what TCP sends goes, connection by connection
-    Net(net::Arguments),
+    Net(net::NetArguments),
     /// What mounts, operations and connections do now, in a view that is drawn again and again
-    Top(top::Arguments),
+    Top(top::TopArguments),
     /// Every process: what it is, what it used, what it waits for
-    Ps(ps::Arguments),
+    Ps(ps::PsArguments),
     /// Everything that detection sees, in one file
-    Record(record::Arguments),
+    Record(record::RecordArguments),
     /// What would have been reported of a recording, by these rules and this version
-    Replay(replay::Arguments),
+    Replay(replay::ReplayArguments),
     /// Faults of known cause on this machine, in namespaces of its own: what is said of them
-    Prove(prove::Arguments),
+    Prove(prove::ProveArguments),
     #[command(hide = true)]
     ProvePart(prove::PartArguments),
     /// Have the running daemon make a bundle now
-    Snapshot(snapshot::Arguments),
+    Snapshot(snapshot::SnapshotArguments),
     /// What happened, newest first
-    Incidents(incidents::Arguments),
+    Incidents(incidents::IncidentsArguments),
     /// A bundle as one self-contained page
-    Report(report::Arguments),
+    Report(report::ReportArguments),
     /// One verdict over many hosts: is it the server for everybody, or only us?
-    Fleet(fleet::Arguments),
+    Fleet(fleet::FleetArguments),
     /// Man pages and completions
     #[command(hide = true)]
-    Generate(generate::Arguments),
+    Generate(generate::GenerateArguments),
 }
 
 /// The command line's definition.
 fn command() -> clap::Command {
-    Arguments::command()
+    PlumblineArguments::command()
 }
 
 /// Parses the command line, runs the subcommand, and says what went wrong in one line.
 pub fn main() -> ExitCode {
-    let Arguments { verbose, command } = Arguments::parse();
+    let PlumblineArguments { verbose, command } = PlumblineArguments::parse();
     // libbpf's own messages are details; `run` keeps a log in any case.
     probes::log_libbpf();
     if verbose > 0 {
         crate::daemon::log::start(verbose);
     }
     let result = match command {
-        Command::Doctor(arguments) => doctor::run(&arguments),
-        Command::Run(arguments) => run::run(arguments, verbose),
-        Command::Check(arguments) => check::run(&arguments),
-        Command::Trace(arguments) => trace::run(&arguments),
-        Command::Io(arguments) => io::run(&arguments),
-        Command::Net(arguments) => net::run(&arguments),
-        Command::Top(arguments) => top::run(&arguments),
-        Command::Ps(arguments) => ps::run(&arguments),
-        Command::Record(arguments) => record::run(&arguments),
-        Command::Replay(arguments) => replay::run(&arguments),
-        Command::Prove(arguments) => prove::run(&arguments),
-        Command::ProvePart(arguments) => prove::part(&arguments),
-        Command::Snapshot(arguments) => snapshot::run(&arguments),
-        Command::Incidents(arguments) => incidents::run(&arguments),
-        Command::Report(arguments) => report::run(&arguments),
-        Command::Fleet(arguments) => fleet::run(&arguments),
-        Command::Generate(arguments) => generate::run(&arguments, self::command()),
+        CliCommand::Doctor(arguments) => doctor::run(&arguments),
+        CliCommand::Run(arguments) => run::run(arguments, verbose),
+        CliCommand::Check(arguments) => check::run(&arguments),
+        CliCommand::Trace(arguments) => trace::run(&arguments),
+        CliCommand::Io(arguments) => io::run(&arguments),
+        CliCommand::Net(arguments) => net::run(&arguments),
+        CliCommand::Top(arguments) => top::run(&arguments),
+        CliCommand::Ps(arguments) => ps::run(&arguments),
+        CliCommand::Record(arguments) => record::run(&arguments),
+        CliCommand::Replay(arguments) => replay::run(&arguments),
+        CliCommand::Prove(arguments) => prove::run(&arguments),
+        CliCommand::ProvePart(arguments) => prove::part(&arguments),
+        CliCommand::Snapshot(arguments) => snapshot::run(&arguments),
+        CliCommand::Incidents(arguments) => incidents::run(&arguments),
+        CliCommand::Report(arguments) => report::run(&arguments),
+        CliCommand::Fleet(arguments) => fleet::run(&arguments),
+        CliCommand::Generate(arguments) => generate::run(&arguments, self::command()),
     };
     match result {
         Ok(code) => code,

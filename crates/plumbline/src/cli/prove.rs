@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 
 use super::{permitted, trace};
 use crate::{
-    prove::{self, Choice, Printer},
+    prove::{self, ProvePrinter, ProveSelection},
     view::table::Wide,
 };
 
@@ -19,7 +19,7 @@ It takes the kernel's NFS server and client (nfs-kernel-server, nfs-common), Sam
 128 MiB of memory. Where there is no server, it tries a FUSE file system. A daemon that runs meanwhile reports these faults, too.
 
 Exit status: 0 if nobody was accused wrongly and nothing was reported that was not there, 1 else.")]
-pub struct Arguments {
+pub struct ProveArguments {
     /// Try a FUSE file system only
     #[arg(long)]
     fuse: bool,
@@ -39,11 +39,11 @@ pub struct PartArguments {
     words: Vec<PathBuf>,
 }
 
-pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+pub fn run(arguments: &ProveArguments) -> Result<ExitCode> {
     permitted()?;
     let stop = trace::stop_signals()?;
-    let choice = Choice { fuse_only: arguments.fuse, only: arguments.only.clone() };
-    let mut printer = Printer::new(arguments.wide);
+    let choice = ProveSelection { fuse_only: arguments.fuse, only: arguments.only.clone() };
+    let mut printer = ProvePrinter::new(arguments.wide);
     let is_whole = prove::run(stop, &choice, &mut |said| printer.print(said, arguments.json))?;
     printer.finish(arguments.json)?;
     if !is_whole {

@@ -17,9 +17,9 @@ use super::{EXIT_USAGE, child, permitted, trace, usage_error};
 use crate::{
     config::{self, Config},
     daemon::{recording_header, refuse_to_be_blind, start_watch},
-    detection::Rules,
+    detection::ActiveRules,
     evidence::exit_code,
-    recording::{Limit, Writer, Written},
+    recording::{Limit, RecordingWriter, Written},
     source::{EventSource, KernelSource, Tap},
     watched,
 };
@@ -30,7 +30,7 @@ const MAINTAIN_EVERY: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 #[derive(clap::Args)]
-pub struct Arguments {
+pub struct RecordArguments {
     /// The recording; a file that is there is not replaced
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
@@ -51,7 +51,7 @@ pub struct Arguments {
     command: Vec<OsString>,
 }
 
-pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+pub fn run(arguments: &RecordArguments) -> Result<ExitCode> {
     if arguments.duration.is_some_and(|seconds| !(0.0..=1e9).contains(&seconds)) {
         return Ok(usage_error("--duration takes a number from 0 to 1000000000"));
     }
@@ -71,7 +71,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         }
     };
     let stop = trace::stop_signals()?;
-    let mut session = Session::start(arguments, &config)?;
+    let mut session = RecordingSession::start(arguments, &config)?;
     let mut child = child::start(&arguments.command)?;
     let status = session.follow(&stop, arguments.duration, child.as_mut());
     let (written, seconds) = session.finish();
@@ -81,18 +81,18 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 /// Probes at work, and the recording of what they say.
-struct Session {
+struct RecordingSession {
     source: KernelSource,
     interval: Duration,
     began: Instant,
     maintained: Instant,
 }
 
-impl Session {
-    fn start(arguments: &Arguments, config: &Config) -> Result<Self> {
+impl RecordingSession {
+    fn start(arguments: &RecordArguments, config: &Config) -> Result<Self> {
         let mut watch = start_watch(config)?;
         refuse_to_be_blind(&watch.state())?;
-        let rules = Rules::new(config, 0);
+        let rules = ActiveRules::new(config, 0);
         let all_filesystems = arguments.all_filesystems || config.all_filesystems;
         watch
             .set_filter(&Filter { all_filesystems, ..rules.filter() })
@@ -101,7 +101,7 @@ impl Session {
         let limit = Limit((arguments.max_size * 1_048_576.0) as u64);
         let header = recording_header(config, command);
         let mut source = KernelSource::new(watch);
-        let begin = |header| Writer::to_file(&arguments.output, limit, header);
+        let begin = |header| RecordingWriter::to_file(&arguments.output, limit, header);
         let mut tap = Tap::new(source.watch(), source.now(), header, begin)?;
         tap.set_reported(rules.reported());
         source.set_tap(Some(tap));
@@ -118,7 +118,7 @@ impl Session {
     ) -> Result<Option<ExitStatus>> {
         let end = duration.map(|seconds| self.began + Duration::from_secs_f64(seconds));
         let mut next = self.began + self.interval;
-        let mut progress = Progress::default();
+        let mut progress = ProgressLine::default();
         loop {
             let until = end.map_or(next, |end| end.min(next));
             let until = if child.is_some() { until.min(Instant::now() + LOOK_EVERY) } else { until };
@@ -165,9 +165,9 @@ impl Session {
 
 /// One line that is written over while the recording lasts, on a terminal only.
 #[derive(Default)]
-struct Progress(Option<Instant>);
+struct ProgressLine(Option<Instant>);
 
-impl Progress {
+impl ProgressLine {
     fn show(&mut self, written: &Written, lasted: Duration) {
         let is_time = self.0.is_none_or(|shown| shown.elapsed() >= Duration::from_secs(1));
         if !is_time || !std::io::stderr().is_terminal() {
@@ -179,7 +179,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for ProgressLine {
     fn drop(&mut self) {
         if self.0.is_some() {
             eprint!("\r\x1b[K");

@@ -13,22 +13,22 @@ use diagnose::long_term::LongTerm;
 use jiff::Timestamp;
 use model::{Incident, Nanos};
 
-use super::{EXIT_USAGE, kind::Kind, usage_error};
+use super::{EXIT_USAGE, kind::FileFormat, usage_error};
 use crate::{
     config::{self, Config},
     daemon::{excerpt, excerpt_after},
-    detection::{self, ChangeExt, Detection, Excerpts, Report, Reporter, Rules},
-    evidence::{Attachment, Collector, Id, Outcome, Request, Scope, Settings},
-    recording::Reader,
-    source::{EventSource, RecordedSource, Step, Wanted},
+    detection::{self, ActiveRules, ChangeExt, Detection, Excerpts, IncidentReport, Reporter},
+    evidence::{Attachment, BundleOutcome, BundleRequest, Collector, IncidentId, IncidentScope, Settings},
+    recording::RecordingReader,
+    source::{EventSource, RecordedSource, ReplayStep, WantedOperations},
     view::{
         clock::nanos,
-        table::{Column, Table, Wide},
+        table::{Table, TableColumn, Wide},
     },
 };
 
 #[derive(clap::Args)]
-pub struct Arguments {
+pub struct ReplayArguments {
     /// A file of `plumbline record`, or a directory of the daemon's recorder
     recording: PathBuf,
     /// The configuration whose rules judge it [default: /etc/plumbline/plumbline.yaml where it exists, else the compiled-in configuration]
@@ -56,7 +56,7 @@ pub struct Arguments {
 /// How long bundles may take to be written in the end.
 const WRITE_LIMIT: Duration = Duration::from_secs(60);
 
-pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+pub fn run(arguments: &ReplayArguments) -> Result<ExitCode> {
     let [from, to] = [&arguments.from, &arguments.to].map(|text| text.as_deref().map(Moment::parse));
     let (Ok(from), Ok(to)) = (from.transpose(), to.transpose()) else {
         return Ok(usage_error("--from and --to take seconds, such as 30, or a time such as 2026-03-01T12:00:00Z"));
@@ -70,12 +70,12 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     };
     probes::own::enter(&config.operations).map_err(anyhow::Error::msg)?;
     let began = Instant::now();
-    let explain = |error| Kind::explain(&arguments.recording, Kind::Recording, error);
-    let reader = Reader::open(&arguments.recording).map_err(explain)?;
+    let explain = |error| FileFormat::explain(&arguments.recording, FileFormat::Recording, error);
+    let reader = RecordingReader::open(&arguments.recording).map_err(explain)?;
     let mut source = RecordedSource::new(reader, wanted(&config));
     let mut long_term =
         arguments.normals.as_deref().map_or_else(|| Ok(LongTerm::default()), |path| normals(path, &config))?;
-    let mut found = Found::new(&config, arguments.bundles.as_deref())?;
+    let mut found = ReplayedIncidents::new(&config, arguments.bundles.as_deref())?;
     let span = judge(&mut source, &config, (from, to), &mut long_term, &mut found)?;
     let incidents = found.finish()?;
     source.reader().notes().iter().for_each(|note| eprintln!("plumbline: {note}"));
@@ -110,17 +110,17 @@ fn normals(path: &Path, config: &Config) -> Result<LongTerm> {
         }
         return detection::kept::load(path);
     }
-    let mut source = RecordedSource::new(Reader::open(path)?, wanted(config));
+    let mut source = RecordedSource::new(RecordingReader::open(path)?, wanted(config));
     let mut long_term = LongTerm::default();
-    judge(&mut source, config, (None, None), &mut long_term, &mut Found::new(config, None)?)?;
+    judge(&mut source, config, (None, None), &mut long_term, &mut ReplayedIncidents::new(config, None)?)?;
     Ok(long_term)
 }
 
 /// Judges a recording by the compiled-in rules, as far as it can be read; for the fuzz target.
 pub fn judge_bytes(bytes: Vec<u8>) {
-    let (Ok(config), Ok(reader)) = (Config::compiled_in(), Reader::of_bytes(bytes)) else { return };
+    let (Ok(config), Ok(reader)) = (Config::compiled_in(), RecordingReader::of_bytes(bytes)) else { return };
     let mut source = RecordedSource::new(reader, wanted(&config));
-    let Ok(mut found) = Found::new(&config, None) else { return };
+    let Ok(mut found) = ReplayedIncidents::new(&config, None) else { return };
     // What cannot be read is said, and is no matter of this.
     let _ = judge(&mut source, &config, (None, None), &mut LongTerm::default(), &mut found);
 }
@@ -129,17 +129,17 @@ pub fn judge_bytes(bytes: Vec<u8>) {
 #[cfg(test)]
 pub fn incidents_of_recording(recording: &Path, rules: &Path) -> Result<Vec<Incident>> {
     let config = config::read(Some(rules), &[]).map_err(|errors| anyhow::anyhow!("{errors:?}"))?;
-    let mut source = RecordedSource::new(Reader::open(recording)?, wanted(&config));
-    let mut found = Found::new(&config, None)?;
+    let mut source = RecordedSource::new(RecordingReader::open(recording)?, wanted(&config));
+    let mut found = ReplayedIncidents::new(&config, None)?;
     judge(&mut source, &config, (None, None), &mut LongTerm::default(), &mut found)?;
     found.finish()
 }
 
 /// What the rules must see.
-fn wanted(config: &Config) -> Wanted {
-    let rules = Rules::new(config, 0);
+fn wanted(config: &Config) -> WantedOperations {
+    let rules = ActiveRules::new(config, 0);
     let thresholds = rules.kernel_thresholds().into_iter().map(|(operation, limit)| (operation, nanos(limit)));
-    Wanted { thresholds: thresholds.collect(), failures: rules.failures() }
+    WantedOperations { thresholds: thresholds.collect(), failures: rules.failures() }
 }
 
 /// A point of a recording.
@@ -177,7 +177,7 @@ fn judge(
     config: &Config,
     (from, to): (Option<Moment>, Option<Moment>),
     long_term: &mut LongTerm,
-    found: &mut Found<'_>,
+    found: &mut ReplayedIncidents<'_>,
 ) -> Result<f64> {
     let mut detection: Option<Detection> = None;
     let (mut start, mut seconds) = (None, 0.0);
@@ -185,8 +185,8 @@ fn judge(
     let (mut each, mut passed) = (1, 0);
     loop {
         match source.advance()? {
-            Step::End => break,
-            Step::Run => {
+            ReplayStep::End => break,
+            ReplayStep::Run => {
                 if let Some(mut over) = detection.take() {
                     over.finish(source, found);
                     *long_term = over.into_long_term();
@@ -194,7 +194,7 @@ fn judge(
                 let ratio = config.watch_interval.as_secs_f64() * 1e3 / source.header().interval_ms.max(1.0);
                 (start, each, passed) = (None, (ratio.round() as u64).max(1), 0);
             }
-            Step::Interval => {
+            ReplayStep::Interval => {
                 let now = source.now();
                 let start = *start.get_or_insert_with(|| source.interval_start().max(1));
                 seconds = now.saturating_sub(start) as f64 / 1e9;
@@ -224,17 +224,17 @@ fn judge(
 }
 
 /// The incidents of a replay, and their bundles.
-struct Found<'a> {
+struct ReplayedIncidents<'a> {
     config: &'a Config,
     sequence: u64,
-    incidents: BTreeMap<Id, Incident>,
+    incidents: BTreeMap<IncidentId, Incident>,
     collector: Option<Collector>,
     /// Of incidents that are not over: the operations before them, for their bundles.
-    before: BTreeMap<Id, Option<probes::Recorder>>,
+    before: BTreeMap<IncidentId, Option<probes::Recorder>>,
     failed: Option<String>,
 }
 
-impl<'a> Found<'a> {
+impl<'a> ReplayedIncidents<'a> {
     fn new(config: &'a Config, bundles: Option<&Path>) -> Result<Self> {
         let start = |path: &Path| {
             let output_dir = std::path::absolute(path)?;
@@ -250,8 +250,8 @@ impl<'a> Found<'a> {
         Ok(Self { config, sequence: 0, incidents: BTreeMap::new(), collector, before: BTreeMap::new(), failed: None })
     }
 
-    fn bundle(&mut self, source: &dyn EventSource, id: &Id, report: Report<'_>) {
-        let Report { change, told_until, described, recorder, children, .. } = report;
+    fn bundle(&mut self, source: &dyn EventSource, id: &IncidentId, report: IncidentReport<'_>) {
+        let IncidentReport { change, told_until, described, recorder, children, .. } = report;
         let Some(collector) = &self.collector else { return };
         let episode = change.episode();
         let before = self.before.entry(id.clone());
@@ -267,13 +267,13 @@ impl<'a> Found<'a> {
                 after: excerpt_after(self.config, &recorder, told_until),
             },
         );
-        let request = Request {
+        let request = BundleRequest {
             id: id.clone(),
             incident: described,
             attachments,
             actions: vec![],
             cuts: vec![],
-            scope: Scope::default(),
+            scope: IncidentScope::default(),
         };
         match collector.submit(request) {
             Ok(()) => self.wait_for_bundles(),
@@ -290,7 +290,7 @@ impl<'a> Found<'a> {
         while Instant::now() < until {
             let done = collector.completions();
             for done in &done {
-                if let Outcome::Lost { message, .. } = &done.outcome {
+                if let BundleOutcome::Lost { message, .. } = &done.outcome {
                     self.failed.get_or_insert(message.clone());
                 }
             }
@@ -309,13 +309,13 @@ impl<'a> Found<'a> {
     }
 }
 
-impl Reporter for Found<'_> {
-    fn next_id(&mut self, detected: Timestamp, protocol: &str, kind: &str) -> Id {
+impl Reporter for ReplayedIncidents<'_> {
+    fn next_id(&mut self, detected: Timestamp, protocol: &str, kind: &str) -> IncidentId {
         self.sequence += 1;
-        Id::new(detected, protocol, kind, self.sequence)
+        IncidentId::new(detected, protocol, kind, self.sequence)
     }
 
-    fn report(&mut self, source: &dyn EventSource, _: &Rules, report: Report<'_>) -> bool {
+    fn report(&mut self, source: &dyn EventSource, _: &ActiveRules, report: IncidentReport<'_>) -> bool {
         let id = report.id.clone();
         self.incidents.insert(id.clone(), report.described.clone());
         self.bundle(source, &id, report);
@@ -330,14 +330,14 @@ fn print(incidents: &[Incident], room: Option<usize>) -> Result<()> {
         return Ok(());
     }
     let columns = [
-        Column::text("DETECTED (UTC)", 19),
-        Column::text("ANOMALY", 18).cut_to(12),
-        Column::text("LAYER", 8),
-        Column::number("CONF", 4),
-        Column::rest("MOUNT", 12),
+        TableColumn::text("DETECTED (UTC)", 19),
+        TableColumn::text("ANOMALY", 18).cut_to(12),
+        TableColumn::text("LAYER", 8),
+        TableColumn::number("CONF", 4),
+        TableColumn::rest("MOUNT", 12),
     ];
     let table = Table::new(&columns, room);
-    let why = Table::new(&[Column::text("", 19), Column::rest("", 20).wrapped()], room);
+    let why = Table::new(&[TableColumn::text("", 19), TableColumn::rest("", 20).wrapped()], room);
     table.header(&mut out)?;
     for incident in incidents {
         let Incident { anomaly, verdict, .. } = incident;
@@ -358,7 +358,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::recording::{self, Facts, FinishedFacts, MountFacts, RecordedEvent};
+    use crate::recording::{self, FinishedFacts, IntervalFacts, MountFacts, RecordedEvent};
 
     /// Times and amounts at the edges of what they can be, and in between.
     fn any_number() -> impl Strategy<Value = u64> {
@@ -386,13 +386,13 @@ mod tests {
             in_flight in prop::collection::vec(any_event(), 0..5),
             (count, sum, bytes, index) in (any_number(), any_number(), any_number(), 0_usize..200),
             mountpoint: String,
-        ) -> Facts {
+        ) -> IntervalFacts {
             let operation = "smb:SMB2_WRITE".to_owned();
             let latencies = vec![(index, count)];
             let finished = vec![FinishedFacts { operation, count, sum, bytes, latencies, ..Default::default() }];
             let mount = model::Mount { mountpoint, ..Default::default() };
             let mounts = vec![MountFacts { key: model::MountKey(1), mount, ..Default::default() }];
-            Facts { began, at, boot, events, in_flight, finished, mounts, ..Default::default() }
+            IntervalFacts { began, at, boot, events, in_flight, finished, mounts, ..Default::default() }
         }
     }
 

@@ -12,19 +12,19 @@ use anyhow::{Context, Error, Result};
 
 use super::{
     folder::{self, Folder},
-    kind::Kind,
+    kind::FileFormat,
 };
 use crate::{
-    evidence::{Id, each_entry, read_incident},
-    page::{EVENTS, Material, Names},
+    evidence::{IncidentId, each_entry, read_incident},
+    page::{EVENTS, NamesShown, PageMaterial},
 };
 
 #[derive(clap::Args)]
-pub struct Arguments {
+pub struct ReportArguments {
     /// The bundle: a .tar.zst, the id that `plumbline incidents` lists, or `latest`
     bundle: OsString,
     #[command(flatten)]
-    folder: folder::Arguments,
+    folder: folder::FolderArguments,
     /// Where the page goes; without it, standard output
     #[arg(short, long, value_name = "F.html")]
     output: Option<PathBuf>,
@@ -37,15 +37,15 @@ pub struct Arguments {
 const FILES: usize = 1_000;
 const BYTES: u64 = 1 << 30;
 
-pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let material = match Wanted::parse(&arguments.bundle) {
+pub fn run(arguments: &ReportArguments) -> Result<ExitCode> {
+    let material = match WantedIncident::parse(&arguments.bundle) {
         None => in_file(Path::new(&arguments.bundle))?,
         Some(wanted) => match arguments.folder.find()? {
             Ok(folder) => stored(&folder, wanted)?,
             Err(code) => return Ok(code),
         },
     };
-    let page = material.page(if arguments.redact { Names::Redacted } else { Names::Shown });
+    let page = material.page(if arguments.redact { NamesShown::Redacted } else { NamesShown::Shown });
     match &arguments.output {
         Some(path) => fs::write(path, page).with_context(|| format!("cannot write {}", path.display()))?,
         None => io::stdout().lock().write_all(page.as_bytes())?,
@@ -53,39 +53,39 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-enum Wanted {
+enum WantedIncident {
     Latest,
-    Id(Id),
+    Id(IncidentId),
 }
 
-impl Wanted {
+impl WantedIncident {
     /// `None` for a file's path. Nothing is looked up: the working directory may be on a mount that is watched.
     fn parse(argument: &OsStr) -> Option<Self> {
         let text = argument.to_str()?;
-        if text == "latest" { Some(Self::Latest) } else { Id::parse(text).map(Self::Id) }
+        if text == "latest" { Some(Self::Latest) } else { IncidentId::parse(text).map(Self::Id) }
     }
 }
 
-fn stored(folder: &Folder, wanted: Wanted) -> Result<Material> {
+fn stored(folder: &Folder, wanted: WantedIncident) -> Result<PageMaterial> {
     let none = || format!("no incidents in {}", folder.path.display());
     let store = folder.store.as_ref().with_context(none)?;
     let id = match wanted {
-        Wanted::Id(id) => id,
-        Wanted::Latest => store.list()?.into_iter().next().with_context(none)?.id,
+        WantedIncident::Id(id) => id,
+        WantedIncident::Latest => store.list()?.into_iter().next().with_context(none)?.id,
     };
     let shown = || format!("cannot read {}; `plumbline incidents` lists what there is", store.path_of(&id).display());
     store.open_bundle(&id).map_err(Error::from).and_then(gather).with_context(shown)
 }
 
-fn in_file(path: &Path) -> Result<Material> {
+fn in_file(path: &Path) -> Result<PageMaterial> {
     let material = File::open(path).map_err(Error::from).and_then(gather);
     let material = material.with_context(|| format!("cannot read {}", path.display()));
-    material.map_err(|error| Kind::explain(path, Kind::Bundle, error))
+    material.map_err(|error| FileFormat::explain(path, FileFormat::Bundle, error))
 }
 
 /// What a page takes of a bundle. The slow operations are needed first, wherever in the bundle they are.
-fn gather(bundle: File) -> Result<Material> {
-    let mut material = Material::new(read_incident(bundle.try_clone()?)?);
+fn gather(bundle: File) -> Result<PageMaterial> {
+    let mut material = PageMaterial::new(read_incident(bundle.try_clone()?)?);
     for is_first in [true, false] {
         (&bundle).rewind()?;
         let (mut files, mut total) = (0, 0_u64);

@@ -9,7 +9,7 @@ use super::{config_errors, doctor, usage_error};
 use crate::{config, daemon, watched};
 
 #[derive(clap::Args)]
-pub struct Arguments {
+pub struct RunArguments {
     /// Configuration file [default: /etc/plumbline/plumbline.yaml where it exists, else the compiled-in configuration]
     #[arg(long, value_name = "F")]
     config: Option<PathBuf>,
@@ -21,7 +21,7 @@ pub struct Arguments {
     all_filesystems: bool,
 }
 
-pub fn run(arguments: Arguments, verbose: u8) -> Result<ExitCode> {
+pub fn run(arguments: RunArguments, verbose: u8) -> Result<ExitCode> {
     if arguments.duration.is_some_and(|seconds| !(0.0..=1e9).contains(&seconds)) {
         return Ok(usage_error("--duration takes a number from 0 to 1000000000"));
     }

@@ -7,7 +7,7 @@ use anyhow::Result;
 use crate::{config, daemon, view::screen::StatusLine};
 
 #[derive(clap::Args)]
-pub struct Arguments {
+pub struct SnapshotArguments {
     /// One JSON object: {"bundle": PATH}
     #[arg(long)]
     json: bool,
@@ -19,7 +19,7 @@ pub struct Arguments {
     timeout: u64,
 }
 
-pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+pub fn run(arguments: &SnapshotArguments) -> Result<ExitCode> {
     let patience = Duration::from_secs(arguments.timeout.max(1));
     let mut line = StatusLine::new(true);
     let show = |passed: Duration| {

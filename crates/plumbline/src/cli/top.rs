@@ -16,10 +16,10 @@ use crate::{
     daemon,
     top::{
         draw,
-        model::{Known, Sample},
-        source::{Incidents, Looking, Metrics, Probed},
-        state::{Outcome, State},
-        terminal::{Message, Taken, mailbox, watch_signals},
+        model::{KnownOrReason, TopSample},
+        source::{IncidentListing, Looking, Metrics, Probed},
+        state::{KeyOutcome, TopState},
+        terminal::{DrawMessage, Taken, mailbox, watch_signals},
     },
 };
 
@@ -31,7 +31,7 @@ const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::ne
 /// Figures come from a running daemon's metrics, for which no privilege is needed. As root, and without a daemon, top loads probes of its own; only these tell the slowest
 /// operations, the phases of their time, and connections. Where standard output is no terminal, frames are printed one below the other.
 #[derive(clap::Args)]
-pub struct Arguments {
+pub struct TopArguments {
     /// Seconds between two looks
     #[arg(long, value_name = "S", default_value_t = 2.0)]
     interval: f64,
@@ -51,10 +51,10 @@ pub struct Arguments {
     #[arg(long)]
     all_filesystems: bool,
     #[command(flatten)]
-    folder: folder::Arguments,
+    folder: folder::FolderArguments,
 }
 
-pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+pub fn run(arguments: &TopArguments) -> Result<ExitCode> {
     if !(0.1..=86_400.0).contains(&arguments.interval) {
         return Ok(usage_error("--interval takes seconds from 0.1 to 86400"));
     }
@@ -66,12 +66,16 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let is_screen = !arguments.json && io::stdout().is_terminal();
     let (sender, mail) = mailbox();
     watch_signals(signals(is_screen), sender.clone())?;
-    let looking = arguments.look(Incidents::of(folder), sender.clone())?;
+    let looking = arguments.look(IncidentListing::of(folder), sender.clone())?;
     let interval = Duration::from_secs_f64(arguments.interval);
-    let mut view = View {
-        output: if is_screen { Output::Screen(Taken::take(sender)?) } else { Output::Stream { json: arguments.json } },
+    let mut view = TopView {
+        output: if is_screen {
+            TopOutput::Screen(Taken::take(sender)?)
+        } else {
+            TopOutput::Stream { json: arguments.json }
+        },
         kind: looking.kind,
-        state: State::new(looking.name.clone(), interval),
+        state: TopState::new(looking.name.clone(), interval),
         left: arguments.count.unwrap_or(u64::MAX),
     };
     let followed = view.follow(&looking, &mail);
@@ -87,10 +91,10 @@ fn signals(is_screen: bool) -> &'static [Signal] {
     if is_screen { &ALL } else { ALL.first_chunk::<3>().map_or(&[], |ends| ends) }
 }
 
-impl Arguments {
+impl TopArguments {
     /// Finds out who can say how things stand.
-    fn look(&self, incidents: Incidents, to: SyncSender<Message>) -> Result<Looking> {
-        let tell = move |look: Known<Sample>| drop(to.send(Message::Look(Box::new(look))));
+    fn look(&self, incidents: IncidentListing, to: SyncSender<DrawMessage>) -> Result<Looking> {
+        let tell = move |look: KnownOrReason<TopSample>| drop(to.send(DrawMessage::Look(Box::new(look))));
         let all_filesystems = self.all_filesystems;
         let may_load = probes::may_load();
         if self.probes {
@@ -116,24 +120,24 @@ impl Arguments {
     }
 }
 
-enum Output {
+enum TopOutput {
     Screen(Taken),
     Stream { json: bool },
 }
 
-struct View {
-    output: Output,
+struct TopView {
+    output: TopOutput,
     /// What the source is, in JSON.
     kind: &'static str,
-    state: State,
+    state: TopState,
     /// Looks.
     left: u64,
 }
 
-impl View {
+impl TopView {
     /// Until the user, a signal or the number of looks ends it.
-    fn follow(&mut self, looking: &Looking, mail: &Receiver<Message>) -> Result<()> {
-        if let Output::Screen(screen) = &self.output {
+    fn follow(&mut self, looking: &Looking, mail: &Receiver<DrawMessage>) -> Result<()> {
+        if let TopOutput::Screen(screen) = &self.output {
             self.state.size = screen.size();
         }
         let mut asked = Instant::now();
@@ -157,39 +161,39 @@ impl View {
     }
 
     /// Follows a message. Returns whether it goes on.
-    fn take(&mut self, message: Message) -> Result<bool> {
+    fn take(&mut self, message: DrawMessage) -> Result<bool> {
         let outcome = match message {
-            Message::Signal(Signal::SIGTSTP) => Outcome::Suspend,
-            Message::Signal(Signal::SIGCONT) => {
-                if let Output::Screen(screen) = &mut self.output {
+            DrawMessage::Signal(Signal::SIGTSTP) => KeyOutcome::Suspend,
+            DrawMessage::Signal(Signal::SIGCONT) => {
+                if let TopOutput::Screen(screen) = &mut self.output {
                     screen.resume()?;
                 }
-                Outcome::Nothing
+                KeyOutcome::Nothing
             }
-            Message::Signal(_) => return Ok(false),
-            Message::Key(key) => self.state.key(key),
-            Message::Resized(columns, lines) => {
+            DrawMessage::Signal(_) => return Ok(false),
+            DrawMessage::Key(key) => self.state.key(key),
+            DrawMessage::Resized(columns, lines) => {
                 self.state.size = (columns, lines);
-                Outcome::Nothing
+                KeyOutcome::Nothing
             }
-            Message::Look(look) => return self.looked(*look).map(|()| true),
+            DrawMessage::Look(look) => return self.looked(*look).map(|()| true),
         };
         match (outcome, &mut self.output) {
-            (Outcome::Quit, _) => return Ok(false),
-            (Outcome::Suspend, Output::Screen(screen)) => screen.suspend()?,
-            (Outcome::Redraw, Output::Screen(screen)) => screen.forget()?,
+            (KeyOutcome::Quit, _) => return Ok(false),
+            (KeyOutcome::Suspend, TopOutput::Screen(screen)) => screen.suspend()?,
+            (KeyOutcome::Redraw, TopOutput::Screen(screen)) => screen.forget()?,
             _ => {}
         }
-        if matches!(self.output, Output::Screen(_)) {
+        if matches!(self.output, TopOutput::Screen(_)) {
             self.show()?;
         }
         Ok(true)
     }
 
-    fn looked(&mut self, look: Known<Sample>) -> Result<()> {
+    fn looked(&mut self, look: KnownOrReason<TopSample>) -> Result<()> {
         match (&self.output, look) {
             // Who reads a stream wants to know; who sits at a screen sees it there, and may wait.
-            (Output::Stream { .. }, Err(problem)) => bail!("{problem}"),
+            (TopOutput::Stream { .. }, Err(problem)) => bail!("{problem}"),
             (_, look) => self.state.update(look),
         }
         self.left -= 1;
@@ -198,14 +202,14 @@ impl View {
 
     fn show(&mut self) -> Result<()> {
         match (&mut self.output, &self.state.sample) {
-            (Output::Screen(screen), _) => screen.draw(&self.state)?,
-            (Output::Stream { .. }, None) => {}
-            (Output::Stream { json: true }, Some(sample)) => {
+            (TopOutput::Screen(screen), _) => screen.draw(&self.state)?,
+            (TopOutput::Stream { .. }, None) => {}
+            (TopOutput::Stream { json: true }, Some(sample)) => {
                 let mut out = io::stdout().lock();
                 serde_json::to_writer(&mut out, &sample.json(self.kind))?;
                 writeln!(out)?;
             }
-            (Output::Stream { json: false }, Some(_)) => {
+            (TopOutput::Stream { json: false }, Some(_)) => {
                 let mut frame = Vec::new();
                 draw::print(&mut frame, &self.state)?;
                 io::stdout().lock().write_all(&frame)?;

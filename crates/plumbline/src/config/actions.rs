@@ -3,35 +3,35 @@
 use std::time::Duration;
 
 use super::{
-    ActionSpec, CustomAction, EvidenceLimits, aod_captures, captures,
+    ConfiguredAction, CustomAction, EvidenceLimits, aod_captures, captures,
     native::{kilobytes, timeout},
-    node::{Entry, Node, Value},
-    reader::{Reader, did_you_mean, find, quoted},
+    node::{YamlEntry, YamlNode, YamlValue},
+    reader::{ConfigReader, did_you_mean, find, quoted},
 };
 
 /// The memory of each process of an operator's own action, bytes: enough for an interpreter. The unit's limit is for all together.
 const DEFAULT_MEMORY: u64 = 256 << 20;
 
 /// A list of names; or a map, in which a capture has its `after_sec`, and one of AOD's its arguments.
-pub fn read(reader: &mut Reader<'_>, entry: &Entry) -> Vec<ActionSpec> {
-    let mut actions: Vec<ActionSpec> = Vec::new();
-    let mut add = |reader: &mut Reader<'_>, node: &Node, action: Option<ActionSpec>| match action {
+pub fn read(reader: &mut ConfigReader<'_>, entry: &YamlEntry) -> Vec<ConfiguredAction> {
+    let mut actions: Vec<ConfiguredAction> = Vec::new();
+    let mut add = |reader: &mut ConfigReader<'_>, node: &YamlNode, action: Option<ConfiguredAction>| match action {
         Some(action) if actions.iter().any(|other| other.name == action.name) => {
             reader.refuse(node.at, format!("the action {} is given twice; remove one", quoted(&action.name)));
         }
         action => actions.extend(action),
     };
     match &entry.value.value {
-        Value::Map(entries) => {
+        YamlValue::Map(entries) => {
             for action in entries {
                 let read = with_keys(reader, action);
-                add(reader, &Node { at: action.at, value: Value::Null }, read);
+                add(reader, &YamlNode { at: action.at, value: YamlValue::Null }, read);
             }
         }
         _ => {
             for node in reader.list(entry).unwrap_or_default() {
                 let read = match &node.value {
-                    Value::Map(entries) if entries.len() == 1 => {
+                    YamlValue::Map(entries) if entries.len() == 1 => {
                         entries.first().and_then(|action| with_keys(reader, action))
                     }
                     _ => reader.text("an action", node).and_then(|name| action(reader, node, name, Vec::new(), None)),
@@ -44,9 +44,9 @@ pub fn read(reader: &mut Reader<'_>, entry: &Entry) -> Vec<ActionSpec> {
 }
 
 /// An action with what it has of its own: a capture's time, or arguments.
-fn with_keys(reader: &mut Reader<'_>, entry: &Entry) -> Option<ActionSpec> {
-    let at = Node { at: entry.at, value: Value::Null };
-    if let Value::Map(_) = &entry.value.value {
+fn with_keys(reader: &mut ConfigReader<'_>, entry: &YamlEntry) -> Option<ConfiguredAction> {
+    let at = YamlNode { at: entry.at, value: YamlValue::Null };
+    if let YamlValue::Map(_) = &entry.value.value {
         if !reader.captures.contains(&entry.key) && !aod_captures::is_one(&entry.key) {
             let name = quoted(&entry.key);
             reader.refuse(entry.at, format!("only a capture has keys, and {name} is none; write the name alone"));
@@ -62,21 +62,21 @@ fn with_keys(reader: &mut Reader<'_>, entry: &Entry) -> Option<ActionSpec> {
 
 /// The action, if there is one of this name and it can take these arguments.
 fn action(
-    reader: &mut Reader<'_>,
-    node: &Node,
+    reader: &mut ConfigReader<'_>,
+    node: &YamlNode,
     name: &str,
     args: Vec<String>,
     after: Option<Duration>,
-) -> Option<ActionSpec> {
+) -> Option<ConfiguredAction> {
     if aod_captures::is_one(name) {
         let name = aod_captures::add(reader, name, &args);
-        return Some(ActionSpec { name, args, after });
+        return Some(ConfiguredAction { name, args, after });
     }
-    check(reader, node, name, &args).then(|| ActionSpec { name: name.to_owned(), args, after })
+    check(reader, node, name, &args).then(|| ConfiguredAction { name: name.to_owned(), args, after })
 }
 
 /// True if there is such an action and it can take these arguments.
-fn check(reader: &mut Reader<'_>, node: &Node, name: &str, args: &[String]) -> bool {
+fn check(reader: &mut ConfigReader<'_>, node: &YamlNode, name: &str, args: &[String]) -> bool {
     if reader.captures.iter().any(|capture| capture == name) {
         if !args.is_empty() {
             reader.refuse(node.at, format!("the capture `{name}` takes no arguments; put them under `captures`"));
@@ -102,16 +102,24 @@ fn check(reader: &mut Reader<'_>, node: &Node, name: &str, args: &[String]) -> b
 }
 
 /// The names of the operator's own actions, before they are read: rules above them may name them.
-pub fn names(entries: &[Entry]) -> Vec<String> {
+pub fn names(entries: &[YamlEntry]) -> Vec<String> {
     entries.iter().map(|entry| entry.key.clone()).collect()
 }
 
 /// The operator's own actions; `defaults` is what they leave out, `None` if that is wrong itself.
-pub fn custom(reader: &mut Reader<'_>, entries: &[Entry], defaults: Option<&EvidenceLimits>) -> Vec<CustomAction> {
+pub fn custom(
+    reader: &mut ConfigReader<'_>,
+    entries: &[YamlEntry],
+    defaults: Option<&EvidenceLimits>,
+) -> Vec<CustomAction> {
     entries.iter().filter_map(|entry| custom_action(reader, entry, defaults)).collect()
 }
 
-fn custom_action(reader: &mut Reader<'_>, entry: &Entry, defaults: Option<&EvidenceLimits>) -> Option<CustomAction> {
+fn custom_action(
+    reader: &mut ConfigReader<'_>,
+    entry: &YamlEntry,
+    defaults: Option<&EvidenceLimits>,
+) -> Option<CustomAction> {
     let name = entry.key.as_str();
     check_name(reader, entry);
     if reader.known.actions.contains(&name) || aod_captures::is_one(name) {
@@ -147,7 +155,7 @@ fn custom_action(reader: &mut Reader<'_>, entry: &Entry, defaults: Option<&Evide
 }
 
 /// A name for a rule or an action: it becomes part of labels and file names.
-pub fn check_name(reader: &mut Reader<'_>, entry: &Entry) {
+pub fn check_name(reader: &mut ConfigReader<'_>, entry: &YamlEntry) {
     let good = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if entry.key.is_empty() || entry.key.len() > 64 || !entry.key.chars().all(good) {
         let name = quoted(&entry.key);
@@ -156,7 +164,7 @@ pub fn check_name(reader: &mut Reader<'_>, entry: &Entry) {
 }
 
 /// A program and its arguments; none if the list is empty.
-pub fn optional_command(reader: &mut Reader<'_>, entry: &Entry) -> Vec<String> {
+pub fn optional_command(reader: &mut ConfigReader<'_>, entry: &YamlEntry) -> Vec<String> {
     let before = reader.problems.len();
     let command = texts(reader, entry);
     if reader.problems.len() == before && !command.is_empty() {
@@ -165,7 +173,7 @@ pub fn optional_command(reader: &mut Reader<'_>, entry: &Entry) -> Vec<String> {
     command
 }
 
-pub fn check_program(reader: &mut Reader<'_>, entry: &Entry, command: &[String]) {
+pub fn check_program(reader: &mut ConfigReader<'_>, entry: &YamlEntry, command: &[String]) {
     let at = entry.value.at;
     match command.first().map(String::as_str) {
         None | Some("") => reader.refuse(at, "`command` is empty; write [program, argument]"),
@@ -180,7 +188,7 @@ pub fn check_program(reader: &mut Reader<'_>, entry: &Entry, command: &[String])
     }
 }
 
-pub fn texts(reader: &mut Reader<'_>, entry: &Entry) -> Vec<String> {
+pub fn texts(reader: &mut ConfigReader<'_>, entry: &YamlEntry) -> Vec<String> {
     let nodes = reader.list(entry).unwrap_or_default();
     nodes.iter().filter_map(|node| reader.text("an argument", node).map(str::to_owned)).collect()
 }

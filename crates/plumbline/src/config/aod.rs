@@ -4,8 +4,8 @@
 //! `anomalies: smb: latency:`. Only a rule's `tool` stays, because AOD's rules read their lists a little differently.
 
 use super::{
-    node::{Entry, Node, Value},
-    reader::{Reader, find, quoted},
+    node::{YamlEntry, YamlNode, YamlValue},
+    reader::{ConfigReader, find, quoted},
 };
 
 /// Top-level keys that only AOD has.
@@ -17,17 +17,17 @@ pub const TOOLS: [(&str, &str); 5] =
 const PROTOCOLS: [&str; 2] = ["smb", "nfs"];
 
 /// Renames AOD's keys among the top-level entries, and says so.
-pub fn to_native(reader: &mut Reader<'_>, mut entries: Vec<Entry>) -> Vec<Entry> {
+pub fn to_native(reader: &mut ConfigReader<'_>, mut entries: Vec<YamlEntry>) -> Vec<YamlEntry> {
     rename(reader, &mut entries, "aod_output_dir", "output_dir");
     rename(reader, &mut entries, "watcher", "snapshot");
     unwrap_guardian(reader, &mut entries);
     if let Some(anomalies) = entries.iter_mut().find(|entry| entry.key == "anomalies")
-        && let Value::Map(rules) = &mut anomalies.value.value
+        && let YamlValue::Map(rules) = &mut anomalies.value.value
     {
         let ungrouped = std::mem::take(rules).into_iter().flat_map(|entry| ungroup(reader, entry)).collect();
         *rules = ungrouped;
         for rule in rules {
-            if let Value::Map(entries) = &mut rule.value.value {
+            if let YamlValue::Map(entries) = &mut rule.value.value {
                 rename(reader, entries, "track_errors", "track_codes");
                 rename(reader, entries, "exclude_errors", "exclude_codes");
             }
@@ -36,7 +36,7 @@ pub fn to_native(reader: &mut Reader<'_>, mut entries: Vec<Entry>) -> Vec<Entry>
     entries
 }
 
-fn rename(reader: &mut Reader<'_>, entries: &mut Vec<Entry>, from: &str, to: &str) {
+fn rename(reader: &mut ConfigReader<'_>, entries: &mut Vec<YamlEntry>, from: &str, to: &str) {
     let Some(index) = entries.iter().position(|entry| entry.key == from) else { return };
     if let Some(clash) = find(entries, to).map(|entry| entry.at.line) {
         let twin = entries.remove(index);
@@ -48,7 +48,7 @@ fn rename(reader: &mut Reader<'_>, entries: &mut Vec<Entry>, from: &str, to: &st
 }
 
 /// `guardian: {anomalies: X}` becomes `anomalies: X`.
-fn unwrap_guardian(reader: &mut Reader<'_>, entries: &mut Vec<Entry>) {
+fn unwrap_guardian(reader: &mut ConfigReader<'_>, entries: &mut Vec<YamlEntry>) {
     let Some(index) = entries.iter().position(|entry| entry.key == "guardian") else { return };
     let guardian = entries.remove(index);
     if let Some(own) = find(entries, "anomalies") {
@@ -67,27 +67,27 @@ fn unwrap_guardian(reader: &mut Reader<'_>, entries: &mut Vec<Entry>) {
 }
 
 /// `smb: {latency: {...}}` becomes `smb_latency: {type: latency, ...}`; a rule of our own stays as it is.
-fn ungroup(reader: &mut Reader<'_>, group: Entry) -> Vec<Entry> {
-    let is_rule = |entries: &[Entry]| ["type", "probe", "tool"].iter().any(|key| find(entries, key).is_some());
-    let Entry { key: protocol, at, value: Node { at: value_at, value } } = group;
+fn ungroup(reader: &mut ConfigReader<'_>, group: YamlEntry) -> Vec<YamlEntry> {
+    let is_rule = |entries: &[YamlEntry]| ["type", "probe", "tool"].iter().any(|key| find(entries, key).is_some());
+    let YamlEntry { key: protocol, at, value: YamlNode { at: value_at, value } } = group;
     match value {
-        Value::Map(kinds) if PROTOCOLS.contains(&protocol.as_str()) && !is_rule(&kinds) => {
+        YamlValue::Map(kinds) if PROTOCOLS.contains(&protocol.as_str()) && !is_rule(&kinds) => {
             kinds.into_iter().map(|rule| name_rule(reader, &protocol, rule)).collect()
         }
-        value => vec![Entry { key: protocol, at, value: Node { at: value_at, value } }],
+        value => vec![YamlEntry { key: protocol, at, value: YamlNode { at: value_at, value } }],
     }
 }
 
-fn name_rule(reader: &mut Reader<'_>, protocol: &str, mut rule: Entry) -> Entry {
+fn name_rule(reader: &mut ConfigReader<'_>, protocol: &str, mut rule: YamlEntry) -> YamlEntry {
     let name = format!("{protocol}_{}", rule.key);
-    if let Value::Map(entries) = &mut rule.value.value {
+    if let YamlValue::Map(entries) = &mut rule.value.value {
         match find(entries, "type") {
             Some(own) => {
                 reader.refuse(own.at, format!("the rule's type is its key, {}; remove this", quoted(&rule.key)))
             }
             None => {
-                let kind = Node { at: rule.at, value: Value::Plain(rule.key.clone()) };
-                entries.push(Entry { key: "type".into(), at: rule.at, value: kind });
+                let kind = YamlNode { at: rule.at, value: YamlValue::Plain(rule.key.clone()) };
+                entries.push(YamlEntry { key: "type".into(), at: rule.at, value: kind });
             }
         }
     }
@@ -95,5 +95,5 @@ fn name_rule(reader: &mut Reader<'_>, protocol: &str, mut rule: Entry) -> Entry 
         "`anomalies.{protocol}.{}` is the rule `{name}` here",
         model::text::printable(rule.key.as_bytes())
     ));
-    Entry { key: name, ..rule }
+    YamlEntry { key: name, ..rule }
 }

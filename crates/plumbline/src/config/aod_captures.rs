@@ -4,7 +4,7 @@ use std::{net::IpAddr, time::Duration};
 
 use super::{
     captures::{CaptureConfig, CaptureKind, Hosts, PacketsConfig, TraceMemory, TracepointsConfig, is_event},
-    reader::{Reader, quoted},
+    reader::{ConfigReader, quoted},
 };
 use crate::capture::SNAP_MOST;
 
@@ -28,7 +28,7 @@ pub fn is_one(name: &str) -> bool {
 }
 
 /// Adds the capture that this one of AOD's becomes, unless it is there, and says so. Returns its name.
-pub fn add(reader: &mut Reader<'_>, name: &str, args: &[String]) -> String {
+pub fn add(reader: &mut ConfigReader<'_>, name: &str, args: &[String]) -> String {
     let (kind, said) = if name == "tcpdump" { tcpdump(reader, args) } else { trace_cmd(reader, args) };
     if let Some(known) = reader.aod_captures.iter().find(|known| known.kind == kind) {
         return known.name.clone();
@@ -42,7 +42,7 @@ pub fn add(reader: &mut Reader<'_>, name: &str, args: &[String]) -> String {
 }
 
 /// What the arguments of a program say.
-struct Arguments<'a> {
+struct TcpdumpArguments<'a> {
     /// Options that take a value, and it.
     valued: Vec<(char, &'a str)>,
     /// Those that do not.
@@ -52,8 +52,8 @@ struct Arguments<'a> {
 }
 
 /// Reads arguments as getopt(3) does, for options of one letter; `with_value` are those that take one.
-fn options<'a>(args: &'a [String], with_value: &str) -> Arguments<'a> {
-    let mut options = Arguments { valued: Vec::new(), plain: Vec::new(), rest: Vec::new() };
+fn options<'a>(args: &'a [String], with_value: &str) -> TcpdumpArguments<'a> {
+    let mut options = TcpdumpArguments { valued: Vec::new(), plain: Vec::new(), rest: Vec::new() };
     let mut args = args.iter().map(String::as_str);
     while let Some(arg) = args.next() {
         let letters = match arg.strip_prefix('-') {
@@ -76,11 +76,11 @@ fn options<'a>(args: &'a [String], with_value: &str) -> Arguments<'a> {
 }
 
 /// Notes that an argument is not honoured, and why.
-fn left_out(reader: &mut Reader<'_>, program: &str, argument: &str, why: &str) {
+fn left_out(reader: &mut ConfigReader<'_>, program: &str, argument: &str, why: &str) {
     reader.note(format!("`{program}`: {} is left out: {why}", quoted(argument)));
 }
 
-fn number(reader: &mut Reader<'_>, program: &str, letter: char, value: &str) -> Option<u64> {
+fn number(reader: &mut ConfigReader<'_>, program: &str, letter: char, value: &str) -> Option<u64> {
     let number = value.parse().ok();
     if number.is_none() {
         left_out(reader, program, &format!("-{letter} {value}"), "it is no number");
@@ -88,7 +88,7 @@ fn number(reader: &mut Reader<'_>, program: &str, letter: char, value: &str) -> 
     number
 }
 
-fn tcpdump(reader: &mut Reader<'_>, args: &[String]) -> (CaptureKind, String) {
+fn tcpdump(reader: &mut ConfigReader<'_>, args: &[String]) -> (CaptureKind, String) {
     const PROGRAM: &str = "tcpdump";
     // What only changes how packets are printed.
     const SILENT: &str = "nvqetSAxXKlNOfpUb#";
@@ -158,13 +158,13 @@ fn understood(expression: &str) -> Option<(Hosts, Vec<u16>)> {
         }
         for one in std::iter::once(first).chain(rest) {
             match (first, one) {
-                (Item::Host(_), Item::Host(host)) => hosts.push(host),
-                (Item::Port(_), Item::Port(port)) => ports.push(port),
+                (FilterTerm::Host(_), FilterTerm::Host(host)) => hosts.push(host),
+                (FilterTerm::Port(_), FilterTerm::Port(port)) => ports.push(port),
                 _ => return None,
             }
         }
         // Two parts of one kind would have to hold at once.
-        let twice = |part: Item| if matches!(part, Item::Host(_)) { hosts.len() } else { ports.len() };
+        let twice = |part: FilterTerm| if matches!(part, FilterTerm::Host(_)) { hosts.len() } else { ports.len() };
         if twice(first) > part.split(|word| *word == "or").count() {
             return None;
         }
@@ -173,20 +173,20 @@ fn understood(expression: &str) -> Option<(Hosts, Vec<u16>)> {
 }
 
 #[derive(Clone, Copy)]
-enum Item {
+enum FilterTerm {
     Host(IpAddr),
     Port(u16),
 }
 
-fn item(words: &[&str]) -> Option<Item> {
+fn item(words: &[&str]) -> Option<FilterTerm> {
     match words {
-        ["host", address] => Some(Item::Host(address.parse().ok()?)),
-        ["port", port] | ["tcp", "port", port] => Some(Item::Port(port.parse().ok().filter(|port| *port != 0)?)),
+        ["host", address] => Some(FilterTerm::Host(address.parse().ok()?)),
+        ["port", port] | ["tcp", "port", port] => Some(FilterTerm::Port(port.parse().ok().filter(|port| *port != 0)?)),
         _ => None,
     }
 }
 
-fn trace_cmd(reader: &mut Reader<'_>, args: &[String]) -> (CaptureKind, String) {
+fn trace_cmd(reader: &mut ConfigReader<'_>, args: &[String]) -> (CaptureKind, String) {
     const PROGRAM: &str = "trace-cmd";
     let args = match args {
         [command, rest @ ..] if ["record", "start"].contains(&command.as_str()) => rest,

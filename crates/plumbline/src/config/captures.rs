@@ -4,15 +4,15 @@ use std::{net::IpAddr, time::Duration};
 
 use super::{
     actions::{check_name, check_program, texts},
-    node::{Entry, Node, Value},
-    reader::{Range, Reader, find, quoted},
+    node::{YamlEntry, YamlNode, YamlValue},
+    reader::{ConfigReader, NumberRange, find, quoted},
 };
 use crate::capture::SNAP_MOST;
 
 /// The most captures that run.
 const MOST: usize = 8;
 /// What captures may take, in MiB.
-const MEMORY_MB: Range = Range::new(1.0, 1024.0, "MiB");
+const MEMORY_MB: NumberRange = NumberRange::new(1.0, 1024.0, "MiB");
 /// Names of other files of a bundle.
 const TAKEN: [&str; 7] = ["incident", "manifest", "report", "events", "recorder", "after", "stacks"];
 /// For these, unless the configuration says otherwise.
@@ -102,14 +102,14 @@ pub struct CommandConfig {
 }
 
 /// Reads the section `captures`.
-pub fn read(reader: &mut Reader<'_>, entries: &[Entry]) -> Vec<CaptureConfig> {
+pub fn read(reader: &mut ConfigReader<'_>, entries: &[YamlEntry]) -> Vec<CaptureConfig> {
     if let Some(entry) = entries.get(MOST) {
         reader.refuse(entry.at, format!("there are more than {MOST} captures; remove some"));
     }
     entries.iter().filter_map(|entry| capture(reader, entry)).collect()
 }
 
-fn capture(reader: &mut Reader<'_>, entry: &Entry) -> Option<CaptureConfig> {
+fn capture(reader: &mut ConfigReader<'_>, entry: &YamlEntry) -> Option<CaptureConfig> {
     check_name(reader, entry);
     let name = entry.key.as_str();
     if reader.known.actions.contains(&name)
@@ -132,8 +132,8 @@ fn capture(reader: &mut Reader<'_>, entry: &Entry) -> Option<CaptureConfig> {
         );
         return None;
     };
-    type Read = fn(&mut Reader<'_>, &Entry, &[Entry]) -> Option<CaptureKind>;
-    let kinds: [(&str, (Read, &[&str])); 3] = [
+    type ReadKind = fn(&mut ConfigReader<'_>, &YamlEntry, &[YamlEntry]) -> Option<CaptureKind>;
+    let kinds: [(&str, (ReadKind, &[&str])); 3] = [
         ("packets", (packets, &["interface", "hosts", "ports", "snap_bytes", "memory_mb"])),
         ("tracepoints", (tracepoints, &["events", "memory_mb"])),
         ("command", (command, &["command", "files", "max_mb"])),
@@ -147,11 +147,11 @@ fn capture(reader: &mut Reader<'_>, entry: &Entry) -> Option<CaptureConfig> {
 }
 
 /// How long after an incident was noticed a capture goes on.
-pub fn after_sec(reader: &mut Reader<'_>, entry: &Entry) -> Option<Duration> {
+pub fn after_sec(reader: &mut ConfigReader<'_>, entry: &YamlEntry) -> Option<Duration> {
     reader.seconds(entry, 0.0, 300.0)
 }
 
-fn packets(reader: &mut Reader<'_>, _: &Entry, entries: &[Entry]) -> Option<CaptureKind> {
+fn packets(reader: &mut ConfigReader<'_>, _: &YamlEntry, entries: &[YamlEntry]) -> Option<CaptureKind> {
     let interface = optional(entries, "interface", None, |entry| interface(reader, entry));
     let hosts = optional(entries, "hosts", Hosts::Mounts, |entry| hosts(reader, entry));
     let ports = optional(entries, "ports", Vec::new(), |entry| {
@@ -173,7 +173,7 @@ fn packets(reader: &mut Reader<'_>, _: &Entry, entries: &[Entry]) -> Option<Capt
     }))
 }
 
-fn interface(reader: &mut Reader<'_>, entry: &Entry) -> Option<Option<String>> {
+fn interface(reader: &mut ConfigReader<'_>, entry: &YamlEntry) -> Option<Option<String>> {
     let name = reader.word(entry)?;
     if name == "any" {
         return Some(None);
@@ -192,8 +192,8 @@ fn interface(reader: &mut Reader<'_>, entry: &Entry) -> Option<Option<String>> {
     Some(Some(name.to_owned()))
 }
 
-fn hosts(reader: &mut Reader<'_>, entry: &Entry) -> Option<Hosts> {
-    if let Value::Plain(word) | Value::Quoted(word) = &entry.value.value {
+fn hosts(reader: &mut ConfigReader<'_>, entry: &YamlEntry) -> Option<Hosts> {
+    if let YamlValue::Plain(word) | YamlValue::Quoted(word) = &entry.value.value {
         match word.as_str() {
             "mounts" => return Some(Hosts::Mounts),
             "any" => return Some(Hosts::Any),
@@ -222,7 +222,7 @@ fn hosts(reader: &mut Reader<'_>, entry: &Entry) -> Option<Hosts> {
     (!hosts.is_empty() && hosts.len() == nodes.len()).then_some(Hosts::Only(hosts))
 }
 
-fn port(reader: &mut Reader<'_>, node: &Node) -> Option<u16> {
+fn port(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<u16> {
     let text = reader.text("a port", node)?;
     let port = text.parse().ok().filter(|port| *port != 0);
     if port.is_none() {
@@ -231,7 +231,7 @@ fn port(reader: &mut Reader<'_>, node: &Node) -> Option<u16> {
     port
 }
 
-fn tracepoints(reader: &mut Reader<'_>, capture: &Entry, entries: &[Entry]) -> Option<CaptureKind> {
+fn tracepoints(reader: &mut ConfigReader<'_>, capture: &YamlEntry, entries: &[YamlEntry]) -> Option<CaptureKind> {
     let Some(entry) = find(entries, "events") else {
         reader.refuse(
             capture.at,
@@ -266,7 +266,7 @@ pub fn is_event(name: &str) -> bool {
     name.len() <= 128 && parts.by_ref().take(2).all(is_part) && parts.next().is_none()
 }
 
-fn command(reader: &mut Reader<'_>, capture: &Entry, entries: &[Entry]) -> Option<CaptureKind> {
+fn command(reader: &mut ConfigReader<'_>, capture: &YamlEntry, entries: &[YamlEntry]) -> Option<CaptureKind> {
     let Some(entry) = find(entries, "command") else {
         reader.refuse(
             capture.at,
@@ -297,12 +297,12 @@ fn command(reader: &mut Reader<'_>, capture: &Entry, entries: &[Entry]) -> Optio
     (reader.problems.len() == before).then_some(CaptureKind::Command(config))
 }
 
-fn memory(reader: &mut Reader<'_>, entries: &[Entry]) -> Option<u64> {
+fn memory(reader: &mut ConfigReader<'_>, entries: &[YamlEntry]) -> Option<u64> {
     optional(entries, "memory_mb", MEMORY, |entry| reader.number(entry, MEMORY_MB).map(|mb| (mb * 1_048_576.0) as u64))
 }
 
 /// What a key says, or what it is without it.
-fn optional<T>(entries: &[Entry], key: &str, default: T, read: impl FnOnce(&Entry) -> Option<T>) -> Option<T> {
+fn optional<T>(entries: &[YamlEntry], key: &str, default: T, read: impl FnOnce(&YamlEntry) -> Option<T>) -> Option<T> {
     match find(entries, key) {
         Some(entry) => read(entry),
         None => Some(default),

@@ -5,12 +5,12 @@ use std::time::Duration;
 use model::{Operation, Protocol};
 
 use super::{
-    node::{Entry, Node, Position, Value},
-    reader::{Reader, did_you_mean, find, quoted},
+    node::{Position, YamlEntry, YamlNode, YamlValue},
+    reader::{ConfigReader, did_you_mean, find, quoted},
 };
 
 /// One command of a list.
-pub struct Command {
+pub struct ConfiguredCommand {
     /// Its name as the probe has it.
     pub name: String,
     /// The operation; `None` if its probe is not there yet.
@@ -25,11 +25,11 @@ pub struct Command {
 
 /// Reads `track_commands` (with thresholds or counts, if the keys have them) or `exclude_commands` (without).
 pub fn commands(
-    reader: &mut Reader<'_>,
-    entry: Option<&Entry>,
+    reader: &mut ConfigReader<'_>,
+    entry: Option<&YamlEntry>,
     protocol: Option<&'static Protocol>,
     keys: &[&str],
-) -> Vec<Command> {
+) -> Vec<ConfiguredCommand> {
     let nodes = entry.and_then(|entry| reader.list(entry)).unwrap_or_default();
     let commands: Vec<_> = nodes.iter().filter_map(|node| command(reader, node, protocol, keys)).collect();
     once_each(reader, commands.iter().map(|command| (command.name.as_str(), command.at)));
@@ -38,13 +38,13 @@ pub fn commands(
 
 /// A name, or `{command: NAME, threshold: MS}`, or `{command: NAME, count: N}`.
 fn command(
-    reader: &mut Reader<'_>,
-    node: &Node,
+    reader: &mut ConfigReader<'_>,
+    node: &YamlNode,
     protocol: Option<&'static Protocol>,
     keys: &[&str],
-) -> Option<Command> {
+) -> Option<ConfiguredCommand> {
     let (name_node, threshold, count) = match &node.value {
-        Value::Map(entries) => {
+        YamlValue::Map(entries) => {
             reader.only_keys(entries, keys, &[]);
             let threshold = find(entries, "threshold").filter(|_| keys.contains(&"threshold"));
             let threshold = threshold.and_then(|entry| reader.milliseconds(entry, 0.0));
@@ -65,17 +65,23 @@ fn command(
         if !plausible {
             reader.refuse(at, format!("{} is no command name; write letters, digits and `_`", quoted(name)));
         }
-        return plausible.then(|| Command { name: name.to_ascii_uppercase(), operation: None, threshold, count, at });
+        return plausible.then(|| ConfiguredCommand {
+            name: name.to_ascii_uppercase(),
+            operation: None,
+            threshold,
+            count,
+            at,
+        });
     };
     let Some(operation) = protocol.operation(name) else {
         let hint = unknown_command(reader, name, protocol);
         reader.refuse(at, format!("probe `{}` has no command {}; {hint}", protocol.name, quoted(name)));
         return None;
     };
-    Some(Command { name: operation.name().to_owned(), operation: Some(operation), threshold, count, at })
+    Some(ConfiguredCommand { name: operation.name().to_owned(), operation: Some(operation), threshold, count, at })
 }
 
-fn unknown_command(reader: &Reader<'_>, name: &str, protocol: &'static Protocol) -> String {
+fn unknown_command(reader: &ConfigReader<'_>, name: &str, protocol: &'static Protocol) -> String {
     if let Some(other) = reader.protocols().into_iter().find(|other| other.operation(name).is_some()) {
         return format!("it is one of probe `{0}`: move it to a rule with `probe: {0}`", other.name);
     }
@@ -85,7 +91,7 @@ fn unknown_command(reader: &Reader<'_>, name: &str, protocol: &'static Protocol)
 }
 
 /// Refuses what a list has twice.
-pub fn once_each<'n>(reader: &mut Reader<'_>, names: impl Iterator<Item = (&'n str, Position)>) {
+pub fn once_each<'n>(reader: &mut ConfigReader<'_>, names: impl Iterator<Item = (&'n str, Position)>) {
     let mut seen: Vec<(&str, Position)> = Vec::new();
     for (name, at) in names {
         match seen.iter().find(|(other, _)| *other == name) {
@@ -99,7 +105,7 @@ pub fn once_each<'n>(reader: &mut Reader<'_>, names: impl Iterator<Item = (&'n s
 
 /// Refuses what is both tracked and excluded.
 pub fn in_both<'n>(
-    reader: &mut Reader<'_>,
+    reader: &mut ConfigReader<'_>,
     track: impl Iterator<Item = (&'n str, Position)>,
     exclude: impl Iterator<Item = (&'n str, Position)>,
 ) {

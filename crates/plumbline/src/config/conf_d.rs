@@ -13,11 +13,11 @@ use std::{
 use nix::unistd::geteuid;
 
 use super::{
-    ConfigError, Text,
+    ConfigError, ConfigText,
     aod::TOP_KEYS,
-    node::{Entry, Node, Value},
+    node::{YamlEntry, YamlNode, YamlValue},
     read_file,
-    reader::{Reader, did_you_mean, find, quoted},
+    reader::{ConfigReader, did_you_mean, find, quoted},
     rules::is_kind,
 };
 use crate::watched::{self, shown};
@@ -32,7 +32,11 @@ const MAX_FILES: usize = 100;
 /// # Errors
 /// If the folder or one of its files cannot be read, is on a watched mount, or can be written by others than root while
 /// we are root.
-pub fn read_beside(path: &Path, never_touch: &[PathBuf], notices: &mut Vec<String>) -> Result<Vec<Text>, ConfigError> {
+pub fn read_beside(
+    path: &Path,
+    never_touch: &[PathBuf],
+    notices: &mut Vec<String>,
+) -> Result<Vec<ConfigText>, ConfigError> {
     let folder = path.parent().unwrap_or(Path::new("")).join(FOLDER);
     let error = |path: &Path, text| ConfigError { file: path.display().to_string(), at: None, text };
     let check = |path: &Path| watched::check(path, never_touch).map_err(|watched| error(path, watched.to_string()));
@@ -63,7 +67,7 @@ pub fn read_beside(path: &Path, never_touch: &[PathBuf], notices: &mut Vec<Strin
     let read = |file: PathBuf| {
         check(&file)?;
         let text = read_file(&file, |about| trusted(about, &file));
-        Text::new(file.display().to_string(), text.map_err(|text| error(&file, text))?)
+        ConfigText::new(file.display().to_string(), text.map_err(|text| error(&file, text))?)
     };
     files.into_iter().map(read).collect()
 }
@@ -93,22 +97,22 @@ fn trusted(about: &fs::Metadata, path: &Path) -> Result<(), String> {
 }
 
 /// Lays the tree of one such file over what was read before it, which is complete: each key has a value there.
-pub fn lay_over(reader: &mut Reader<'_>, base: &mut Vec<Entry>, tree: Node) {
+pub fn lay_over(reader: &mut ConfigReader<'_>, base: &mut Vec<YamlEntry>, tree: YamlNode) {
     match tree.value {
-        Value::Map(entries) => {
+        YamlValue::Map(entries) => {
             if !is_of_aod(reader, &entries) {
                 merge(reader, base, entries, true);
             }
         }
-        Value::Null => {}
+        YamlValue::Null => {}
         _ => reader.refuse(tree.at, "a configuration is keys with values; write `key: value`, one a line"),
     }
 }
 
-fn merge(reader: &mut Reader<'_>, base: &mut Vec<Entry>, entries: Vec<Entry>, is_top: bool) {
+fn merge(reader: &mut ConfigReader<'_>, base: &mut Vec<YamlEntry>, entries: Vec<YamlEntry>, is_top: bool) {
     for entry in entries {
         let index = base.iter().position(|known| known.key == entry.key);
-        let removes = matches!(entry.value.value, Value::Null) && !is_top;
+        let removes = matches!(entry.value.value, YamlValue::Null) && !is_top;
         match (index, entry) {
             (Some(index), _) if removes => drop(base.remove(index)),
             (None, entry) if removes => {
@@ -120,8 +124,8 @@ fn merge(reader: &mut Reader<'_>, base: &mut Vec<Entry>, entries: Vec<Entry>, is
             (Some(index), entry) => {
                 let Some(known) = base.get_mut(index) else { continue };
                 match (&mut known.value.value, entry.value.value) {
-                    (Value::Map(known), Value::Map(entries)) => merge(reader, known, entries, false),
-                    (_, value) => *known = Entry { value: Node { at: entry.value.at, value }, ..entry },
+                    (YamlValue::Map(known), YamlValue::Map(entries)) => merge(reader, known, entries, false),
+                    (_, value) => *known = YamlEntry { value: YamlNode { at: entry.value.at, value }, ..entry },
                 }
             }
         }
@@ -129,18 +133,18 @@ fn merge(reader: &mut Reader<'_>, base: &mut Vec<Entry>, entries: Vec<Entry>, is
 }
 
 /// Whether the keys are AOD's, which is refused: what they would be merged with has other names.
-fn is_of_aod(reader: &mut Reader<'_>, entries: &[Entry]) -> bool {
+fn is_of_aod(reader: &mut ConfigReader<'_>, entries: &[YamlEntry]) -> bool {
     let before = reader.problems.len();
     let cure = "AOD's configuration is one file, so write it there, or in Plumbline's own form here";
     for entry in entries.iter().filter(|entry| TOP_KEYS.contains(&entry.key.as_str())) {
         reader.refuse(entry.at, format!("{} is AOD's; {cure}", quoted(&entry.key)));
     }
-    let Some(Value::Map(rules)) = find(entries, "anomalies").map(|entry| &entry.value.value) else {
+    let Some(YamlValue::Map(rules)) = find(entries, "anomalies").map(|entry| &entry.value.value) else {
         return reader.problems.len() > before;
     };
     for rule in rules {
-        let Value::Map(keys) = &rule.value.value else { continue };
-        let is_group = |key: &&Entry| is_kind(&key.key) && matches!(key.value.value, Value::Map(_));
+        let YamlValue::Map(keys) = &rule.value.value else { continue };
+        let is_group = |key: &&YamlEntry| is_kind(&key.key) && matches!(key.value.value, YamlValue::Map(_));
         let of_aod = find(keys, "tool").or_else(|| keys.iter().find(is_group));
         if let Some(key) = of_aod {
             let at = key.at;

@@ -40,13 +40,13 @@ pub use reader::{did_you_mean, quoted, span};
 pub use rules::is_kind;
 pub use scope::{short_container, user_number};
 pub use types::{
-    ActionSpec, Config, ConfiguredRule, CustomAction, EvidenceLimits, FlightRecorder, Known, NotYet, Observation, Otlp,
-    OtlpProtocol, Prometheus, Retention, Webhook,
+    Config, ConfiguredAction, ConfiguredRule, CustomAction, EvidenceLimits, FlightRecorder, KnownNames, NotYet,
+    Observation, Otlp, OtlpProtocol, Prometheus, Retention, WebhookConfig,
 };
 
 use crate::watched;
-use node::{Entry, Node, Problem, Value};
-use reader::Reader;
+use node::{Problem, YamlEntry, YamlNode, YamlValue};
+use reader::ConfigReader;
 
 /// The compiled-in configuration: every key with its default.
 pub const COMPILED_IN: &str = include_str!("../../../../config/plumbline.yaml");
@@ -87,22 +87,22 @@ impl Config {
     /// # Errors
     /// None in a program that passes its tests: the compiled-in text is one of them.
     pub fn compiled_in() -> Result<Self, Vec<ConfigError>> {
-        Self::parse(COMPILED_IN, COMPILED_IN_NAME, &Known::to_this_program())
+        Self::parse(COMPILED_IN, COMPILED_IN_NAME, &KnownNames::to_this_program())
     }
 
     /// Reads a text; `file` is its name in errors.
     ///
     /// # Errors
     /// Everything that is wrong with it, in the order of its lines.
-    pub fn parse(text: &str, file: &str, known: &Known<'_>) -> Result<Self, Vec<ConfigError>> {
-        Self::parse_all(&[Text { name: file.to_owned(), text: text.to_owned() }], known)
+    pub fn parse(text: &str, file: &str, known: &KnownNames<'_>) -> Result<Self, Vec<ConfigError>> {
+        Self::parse_all(&[ConfigText { name: file.to_owned(), text: text.to_owned() }], known)
     }
 
     /// Reads texts, of which each but the first is laid over those before.
     ///
     /// # Errors
     /// Everything that is wrong with them, in the order of files and lines.
-    fn parse_all(texts: &[Text], known: &Known<'_>) -> Result<Self, Vec<ConfigError>> {
+    fn parse_all(texts: &[ConfigText], known: &KnownNames<'_>) -> Result<Self, Vec<ConfigError>> {
         let name = |file: usize| texts.get(file).map_or(COMPILED_IN_NAME, |text| &text.name).to_owned();
         parse(texts, known).map_err(|mut problems| {
             problems.sort();
@@ -161,10 +161,10 @@ pub fn read(path: Option<&Path>, never_touch: &[PathBuf]) -> Result<Config, Vec<
     let error = |text| vec![ConfigError { file: file.clone(), at: None, text }];
     watched::check(path, never_touch).map_err(|watched| error(watched.to_string()))?;
     let bytes = read_file(path, |_| Ok(())).map_err(error)?;
-    let mut texts = vec![Text::new(file.clone(), bytes).map_err(|error| vec![error])?];
+    let mut texts = vec![ConfigText::new(file.clone(), bytes).map_err(|error| vec![error])?];
     let mut notices = Vec::new();
     texts.extend(conf_d::read_beside(path, never_touch, &mut notices).map_err(|error| vec![error])?);
-    let config = Config::parse_all(&texts, &Known::to_this_program())?;
+    let config = Config::parse_all(&texts, &KnownNames::to_this_program())?;
     notices.extend(config.notices);
     // Their programs are opened to find functions in them.
     for operation in &config.operations {
@@ -180,12 +180,12 @@ pub fn read(path: Option<&Path>, never_touch: &[PathBuf]) -> Result<Config, Vec<
 }
 
 /// The content of a file, and the file's name in errors.
-struct Text {
+struct ConfigText {
     name: String,
     text: String,
 }
 
-impl Text {
+impl ConfigText {
     fn new(name: String, bytes: Vec<u8>) -> Result<Self, ConfigError> {
         match String::from_utf8(bytes) {
             Ok(text) => Ok(Self { name, text }),
@@ -199,9 +199,9 @@ impl Text {
     }
 }
 
-fn parse(texts: &[Text], known: &Known<'_>) -> Result<Config, Vec<Problem>> {
+fn parse(texts: &[ConfigText], known: &KnownNames<'_>) -> Result<Config, Vec<Problem>> {
     let (mut trees, mut problems) = (Vec::new(), Vec::new());
-    for (file, Text { text, .. }) in texts.iter().enumerate() {
+    for (file, ConfigText { text, .. }) in texts.iter().enumerate() {
         match node::parse(text, file) {
             Ok(Some(tree)) => trees.push(tree),
             Ok(None) => {}
@@ -212,9 +212,9 @@ fn parse(texts: &[Text], known: &Known<'_>) -> Result<Config, Vec<Problem>> {
         return Err(problems);
     }
     let defaults = CompiledIn::read()?;
-    let mut reader = Reader::new(known, texts);
+    let mut reader = ConfigReader::new(known, texts);
     let mut trees = trees.into_iter().peekable();
-    let is_first = |tree: &Node| tree.at.file == 0 && !matches!(tree.value, Value::Null);
+    let is_first = |tree: &YamlNode| tree.at.file == 0 && !matches!(tree.value, YamlValue::Null);
     let Some(tree) = trees.next_if(is_first) else {
         let text = "there is nothing in this file; write at least `{}`, which takes every default";
         return Err(vec![Problem::new(Position::START, text)]);
@@ -229,17 +229,17 @@ fn parse(texts: &[Text], known: &Known<'_>) -> Result<Config, Vec<Problem>> {
 }
 
 /// The compiled-in configuration's keys.
-struct CompiledIn(Vec<Entry>);
+struct CompiledIn(Vec<YamlEntry>);
 
 impl CompiledIn {
     fn read() -> Result<Self, Vec<Problem>> {
         match node::parse(COMPILED_IN, usize::MAX)?.map(|tree| tree.value) {
-            Some(Value::Map(entries)) => Ok(Self(entries)),
+            Some(YamlValue::Map(entries)) => Ok(Self(entries)),
             _ => Ok(Self(Vec::new())),
         }
     }
 
-    fn entries(&self) -> &[Entry] {
+    fn entries(&self) -> &[YamlEntry] {
         &self.0
     }
 }

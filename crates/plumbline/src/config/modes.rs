@@ -6,7 +6,7 @@ use model::{Operation, Protocol};
 
 /// How the two lists of a rule are meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
+pub enum ListMode {
     /// Every operation but the excluded; the tracked ones against thresholds of their own.
     All,
     /// Only the tracked.
@@ -15,17 +15,17 @@ pub enum Mode {
     ExcludeOnly,
 }
 
-impl Mode {
+impl ListMode {
     /// The modes as they are written.
-    pub const NAMES: [(&str, Mode); 3] =
+    pub const NAMES: [(&str, ListMode); 3] =
         [("all", Self::All), ("trackonly", Self::TrackOnly), ("excludeonly", Self::ExcludeOnly)];
 }
 
 /// What a latency rule says about operations.
 #[derive(Debug)]
-pub struct Selection<'a> {
+pub struct OperationSelection<'a> {
     /// How the lists are meant.
-    pub mode: Mode,
+    pub mode: ListMode,
     /// The threshold of what has none of its own.
     pub default_threshold: Duration,
     /// Operations named to be judged, each with its own threshold if it has one.
@@ -36,7 +36,7 @@ pub struct Selection<'a> {
     pub waiting_too: bool,
 }
 
-impl Selection<'_> {
+impl OperationSelection<'_> {
     /// The threshold of every operation that is judged.
     pub fn thresholds(&self, protocol: &'static Protocol) -> BTreeMap<Operation, Duration> {
         protocol.all_operations().filter_map(|operation| Some((operation, self.threshold(operation)?))).collect()
@@ -48,10 +48,10 @@ impl Selection<'_> {
         let others = (self.waiting_too || !operation.only_by_name()).then_some(self.default_threshold);
         let excluded = self.exclude.contains(&operation);
         match self.mode {
-            Mode::TrackOnly => own,
-            Mode::All | Mode::ExcludeOnly if excluded => None,
-            Mode::All => own.or(others),
-            Mode::ExcludeOnly => others,
+            ListMode::TrackOnly => own,
+            ListMode::All | ListMode::ExcludeOnly if excluded => None,
+            ListMode::All => own.or(others),
+            ListMode::ExcludeOnly => others,
         }
     }
 }

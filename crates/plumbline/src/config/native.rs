@@ -4,9 +4,9 @@ use std::{path::PathBuf, time::Duration};
 
 use super::{
     CaptureConfig, CompiledIn, Config, EvidenceLimits, FlightRecorder, Retention, actions, aod, captures, conf_d,
-    node::{Entry, Node, Position, Value},
+    node::{Position, YamlEntry, YamlNode, YamlValue},
     observe, own, publish,
-    reader::{Range, Reader, find, quoted},
+    reader::{ConfigReader, NumberRange, find, quoted},
     rules, when,
 };
 
@@ -40,8 +40,13 @@ const SECTIONS: [&str; 10] =
     ["probes", "snapshot", "summaries", "evidence", "cleanup", "recorder", "audit", "prometheus", "otlp", "webhook"];
 
 /// Reads a file's tree, and those that are laid over it. `None` only if the reader has noted a problem.
-pub fn read(reader: &mut Reader<'_>, tree: Node, over: Vec<Node>, defaults: &CompiledIn) -> Option<Config> {
-    let Value::Map(entries) = tree.value else {
+pub fn read(
+    reader: &mut ConfigReader<'_>,
+    tree: YamlNode,
+    over: Vec<YamlNode>,
+    defaults: &CompiledIn,
+) -> Option<Config> {
+    let YamlValue::Map(entries) = tree.value else {
         reader.refuse(tree.at, "a configuration is keys with values; write `key: value`, one a line");
         return None;
     };
@@ -53,7 +58,7 @@ pub fn read(reader: &mut Reader<'_>, tree: Node, over: Vec<Node>, defaults: &Com
     }
     reader.only_keys(&all, &TOP_KEYS, &aod::TOP_KEYS);
     let output_dir_at = find(&all, "output_dir").map(|entry| entry.value.at).filter(|at| at.file != usize::MAX);
-    let all = Section { at: tree.at, entries: &all };
+    let all = ConfigSection { at: tree.at, entries: &all };
 
     let custom = all.get(reader, "custom_actions").and_then(|entry| reader.map("`custom_actions`", &entry.value));
     let custom = custom.unwrap_or_default();
@@ -136,23 +141,23 @@ pub fn read(reader: &mut Reader<'_>, tree: Node, over: Vec<Node>, defaults: &Com
 }
 
 /// What one action may take, in seconds.
-pub fn timeout(reader: &mut Reader<'_>, entry: &Entry) -> Option<Duration> {
+pub fn timeout(reader: &mut ConfigReader<'_>, entry: &YamlEntry) -> Option<Duration> {
     reader.seconds(entry, 0.1, 300.0)
 }
 
 /// A size in KiB, as bytes.
-pub fn kilobytes(reader: &mut Reader<'_>, entry: &Entry) -> Option<u64> {
+pub fn kilobytes(reader: &mut ConfigReader<'_>, entry: &YamlEntry) -> Option<u64> {
     reader.whole(entry, 1..=65_536).map(|kb| u64::from(kb) * 1024)
 }
 
 /// The entries of one map.
-pub(super) struct Section<'n> {
+pub(super) struct ConfigSection<'n> {
     pub at: Position,
-    entries: &'n [Entry],
+    entries: &'n [YamlEntry],
 }
 
-impl<'n> Section<'n> {
-    pub fn get(&self, reader: &mut Reader<'_>, key: &str) -> Option<&'n Entry> {
+impl<'n> ConfigSection<'n> {
+    pub fn get(&self, reader: &mut ConfigReader<'_>, key: &str) -> Option<&'n YamlEntry> {
         let entry = find(self.entries, key);
         if entry.is_none() {
             reader.refuse(self.at, format!("`{key}` is missing"));
@@ -160,21 +165,21 @@ impl<'n> Section<'n> {
         entry
     }
 
-    pub fn section(&self, reader: &mut Reader<'_>, key: &str, keys: &[&str]) -> Option<Section<'n>> {
+    pub fn section(&self, reader: &mut ConfigReader<'_>, key: &str, keys: &[&str]) -> Option<ConfigSection<'n>> {
         let entry = self.get(reader, key)?;
-        Some(Section { at: entry.at, entries: reader.section(entry, keys)? })
+        Some(ConfigSection { at: entry.at, entries: reader.section(entry, keys)? })
     }
 }
 
 /// `own`, and from `defaults` what it leaves out.
-fn with_defaults(defaults: &[Entry], own: Vec<Entry>) -> Vec<Entry> {
+fn with_defaults(defaults: &[YamlEntry], own: Vec<YamlEntry>) -> Vec<YamlEntry> {
     let left_out = defaults.iter().filter(|default| find(&own, &default.key).is_none()).cloned().collect::<Vec<_>>();
-    let complete = |mut entry: Entry| {
+    let complete = |mut entry: YamlEntry| {
         let default = find(defaults, &entry.key).filter(|_| SECTIONS.contains(&entry.key.as_str()));
-        if let Some(Value::Map(default)) = default.map(|default| &default.value.value) {
+        if let Some(YamlValue::Map(default)) = default.map(|default| &default.value.value) {
             entry.value.value = match entry.value.value {
-                Value::Null => Value::Map(default.clone()),
-                Value::Map(own) => Value::Map(with_defaults(default, own)),
+                YamlValue::Null => YamlValue::Map(default.clone()),
+                YamlValue::Map(own) => YamlValue::Map(with_defaults(default, own)),
                 wrong => wrong,
             };
         }
@@ -194,7 +199,7 @@ enum Loaded {
 type Protocols = Vec<&'static model::Protocol>;
 
 /// The probes to load, and those of them that are loaded only while they are needed.
-fn probes(reader: &mut Reader<'_>, all: &Section<'_>) -> Option<(Protocols, Protocols)> {
+fn probes(reader: &mut ConfigReader<'_>, all: &ConfigSection<'_>) -> Option<(Protocols, Protocols)> {
     let known = &reader.protocols();
     let names: Vec<_> = known.iter().map(|protocol| protocol.name).collect();
     let section = all.section(reader, "probes", &names)?;
@@ -219,15 +224,15 @@ fn probes(reader: &mut Reader<'_>, all: &Section<'_>) -> Option<(Protocols, Prot
 }
 
 /// When the probe of this entry is loaded.
-fn loaded(reader: &mut Reader<'_>, entry: &Entry) -> Loaded {
+fn loaded(reader: &mut ConfigReader<'_>, entry: &YamlEntry) -> Loaded {
     match &entry.value.value {
-        Value::Plain(text) if text == "on_demand" => Loaded::OnDemand,
+        YamlValue::Plain(text) if text == "on_demand" => Loaded::OnDemand,
         _ if reader.flag(entry) == Some(true) => Loaded::Always,
         _ => Loaded::Never,
     }
 }
 
-fn evidence(reader: &mut Reader<'_>, all: &Section<'_>) -> Option<EvidenceLimits> {
+fn evidence(reader: &mut ConfigReader<'_>, all: &ConfigSection<'_>) -> Option<EvidenceLimits> {
     let section = all.section(reader, "evidence", &["timeout_sec", "max_kb", "concurrency", "recorder_sec"])?;
     let timeout = section.get(reader, "timeout_sec").and_then(|entry| timeout(reader, entry));
     let max_bytes = section.get(reader, "max_kb").and_then(|entry| kilobytes(reader, entry));
@@ -237,23 +242,27 @@ fn evidence(reader: &mut Reader<'_>, all: &Section<'_>) -> Option<EvidenceLimits
     Some(EvidenceLimits { timeout: timeout?, max_bytes: max_bytes?, concurrency, recorder: recorder? })
 }
 
-fn cleanup(reader: &mut Reader<'_>, all: &Section<'_>) -> Option<Retention> {
+fn cleanup(reader: &mut ConfigReader<'_>, all: &ConfigSection<'_>) -> Option<Retention> {
     let keys = ["cleanup_interval_sec", "max_log_age_days", "max_total_log_size_mb"];
     let section = all.section(reader, "cleanup", &keys)?;
     let [interval, age, size] = keys.map(|key| section.get(reader, key));
     let interval = interval.and_then(|entry| reader.seconds(entry, 0.01, DAY_SEC));
-    let days = age.and_then(|entry| reader.number(entry, Range::new(0.001, 3650.0, "days")));
-    let mb = size.and_then(|entry| reader.number(entry, Range::new(0.1, 1_048_576.0, "MiB")));
+    let days = age.and_then(|entry| reader.number(entry, NumberRange::new(0.001, 3650.0, "days")));
+    let mb = size.and_then(|entry| reader.number(entry, NumberRange::new(0.1, 1_048_576.0, "MiB")));
     let max_bytes = (mb? * 1_048_576.0) as u64;
     Some(Retention { interval: interval?, max_age: Duration::from_secs_f64(days? * DAY_SEC), max_bytes })
 }
 
-fn recorder(reader: &mut Reader<'_>, all: &Section<'_>, cleanup: Option<&Retention>) -> Option<FlightRecorder> {
+fn recorder(
+    reader: &mut ConfigReader<'_>,
+    all: &ConfigSection<'_>,
+    cleanup: Option<&Retention>,
+) -> Option<FlightRecorder> {
     let section = all.section(reader, "recorder", &["keep_minutes", "keep_mb"])?;
     let minutes = section.get(reader, "keep_minutes");
-    let minutes = minutes.and_then(|entry| reader.number(entry, Range::new(0.0, 10_080.0, "minutes")));
+    let minutes = minutes.and_then(|entry| reader.number(entry, NumberRange::new(0.0, 10_080.0, "minutes")));
     let size = section.get(reader, "keep_mb")?;
-    let mb = reader.number(size, Range::new(1.0, 1_048_576.0, "MiB"))?;
+    let mb = reader.number(size, NumberRange::new(1.0, 1_048_576.0, "MiB"))?;
     let recorder =
         FlightRecorder { keep: Duration::from_secs_f64(minutes? * 60.0), max_bytes: (mb * 1_048_576.0) as u64 };
     let all = cleanup.map_or(u64::MAX, |cleanup| cleanup.max_bytes);
@@ -271,7 +280,7 @@ fn recorder(reader: &mut Reader<'_>, all: &Section<'_>, cleanup: Option<&Retenti
 
 /// The captures that some rule or the snapshot names: the others do not run.
 fn used_captures(
-    reader: &mut Reader<'_>,
+    reader: &mut ConfigReader<'_>,
     own: Vec<CaptureConfig>,
     is_used: impl Fn(&str) -> bool,
 ) -> Vec<CaptureConfig> {
@@ -285,8 +294,8 @@ fn used_captures(
 
 /// Refuses captures whose files leave too little room for bundles.
 fn check_space(
-    reader: &mut Reader<'_>,
-    entry: Option<&Entry>,
+    reader: &mut ConfigReader<'_>,
+    entry: Option<&YamlEntry>,
     captures: &[CaptureConfig],
     kept: Option<(&Retention, &FlightRecorder)>,
 ) {
@@ -299,7 +308,7 @@ fn check_space(
     }
 }
 
-fn absolute(reader: &mut Reader<'_>, entry: &Entry) -> Option<PathBuf> {
+fn absolute(reader: &mut ConfigReader<'_>, entry: &YamlEntry) -> Option<PathBuf> {
     let text = reader.word(entry)?;
     let wrong = if text.contains('\0') {
         "has a NUL byte in it; remove it"

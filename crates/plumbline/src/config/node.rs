@@ -45,16 +45,16 @@ impl Problem {
 
 /// A value and where it stood.
 #[derive(Debug, Clone)]
-pub struct Node {
+pub struct YamlNode {
     /// Where it begins.
     pub at: Position,
     /// The value.
-    pub value: Value,
+    pub value: YamlValue,
 }
 
 /// A value as it was written: numbers and booleans are still text.
 #[derive(Debug, Clone)]
-pub enum Value {
+pub enum YamlValue {
     /// Nothing, `~` or `null`.
     Null,
     /// Text without quotes.
@@ -62,20 +62,20 @@ pub enum Value {
     /// Text in quotes or in a block.
     Quoted(String),
     /// `[a, b]` or lines that begin with `-`.
-    List(Vec<Node>),
+    List(Vec<YamlNode>),
     /// `key: value`, each key once.
-    Map(Vec<Entry>),
+    Map(Vec<YamlEntry>),
 }
 
 /// One `key: value`.
 #[derive(Debug, Clone)]
-pub struct Entry {
+pub struct YamlEntry {
     /// The key.
     pub key: String,
     /// Where the key stood.
     pub at: Position,
     /// The value.
-    pub value: Node,
+    pub value: YamlNode,
 }
 
 /// Depth that no configuration needs; bounds recursion over a tree.
@@ -85,14 +85,14 @@ const MAX_DEPTH: usize = 32;
 ///
 /// # Errors
 /// The first place at which the text is no YAML, or the first key that is given twice.
-pub fn parse(text: &str, file: usize) -> Result<Option<Node>, Vec<Problem>> {
+pub fn parse(text: &str, file: usize) -> Result<Option<YamlNode>, Vec<Problem>> {
     let options = granit_parser::options! {
         emit_comments: false,
         emit_unresolved_aliases: true,
         flow_nesting_limit: MAX_DEPTH,
         block_nesting_limit: MAX_DEPTH,
     };
-    let mut tree = Tree { file, ..Tree::default() };
+    let mut tree = YamlTree { file, ..YamlTree::default() };
     for event in Parser::new_from_str_with_options(text, options) {
         let outcome = event.map_err(|error| syntax(&error, text, file)).and_then(|(event, span)| tree.add(event, span));
         if let Err(problem) = outcome {
@@ -105,20 +105,20 @@ pub fn parse(text: &str, file: usize) -> Result<Option<Node>, Vec<Problem>> {
 
 /// A list or map whose end has not been seen yet.
 enum OpenNode {
-    List { at: Position, items: Vec<Node> },
-    Map { at: Position, entries: Vec<Entry>, key: Option<(String, Position)> },
+    List { at: Position, items: Vec<YamlNode> },
+    Map { at: Position, entries: Vec<YamlEntry>, key: Option<(String, Position)> },
 }
 
 #[derive(Default)]
-struct Tree {
+struct YamlTree {
     file: usize,
     open: Vec<OpenNode>,
-    root: Option<Node>,
+    root: Option<YamlNode>,
     documents: usize,
     problems: Vec<Problem>,
 }
 
-impl Tree {
+impl YamlTree {
     fn add(&mut self, event: Event<'_>, span: granit_parser::Span) -> Result<(), Problem> {
         let at = Position::of(span.start, self.file);
         if let (true, Some(tag)) = (event.tag().is_some(), span.tag_start()) {
@@ -126,7 +126,7 @@ impl Tree {
             return Err(Problem::new(at, "tags are not supported; remove the word that begins with `!`"));
         }
         match event {
-            Event::Scalar(text, style, ..) => self.place(Node { at, value: scalar(text.into_owned(), style) }),
+            Event::Scalar(text, style, ..) => self.place(YamlNode { at, value: scalar(text.into_owned(), style) }),
             Event::SequenceStart(..) => {
                 self.open.push(OpenNode::List { at, items: Vec::new() });
                 Ok(())
@@ -136,8 +136,8 @@ impl Tree {
                 Ok(())
             }
             Event::SequenceEnd | Event::MappingEnd => match self.open.pop() {
-                Some(OpenNode::List { at, items }) => self.place(Node { at, value: Value::List(items) }),
-                Some(OpenNode::Map { at, entries, .. }) => self.place(Node { at, value: Value::Map(entries) }),
+                Some(OpenNode::List { at, items }) => self.place(YamlNode { at, value: YamlValue::List(items) }),
+                Some(OpenNode::Map { at, entries, .. }) => self.place(YamlNode { at, value: YamlValue::Map(entries) }),
                 None => Ok(()),
             },
             Event::Alias(_) | Event::UnresolvedAlias(_) => {
@@ -156,7 +156,7 @@ impl Tree {
     }
 
     /// Puts a finished value where it belongs.
-    fn place(&mut self, node: Node) -> Result<(), Problem> {
+    fn place(&mut self, node: YamlNode) -> Result<(), Problem> {
         match self.open.last_mut() {
             None => self.root = Some(node),
             Some(OpenNode::List { items, .. }) => items.push(node),
@@ -167,7 +167,7 @@ impl Tree {
                         at,
                         format!("{} is given twice (first in line {}); remove one", quoted(&key), first.at.line),
                     )),
-                    None => entries.push(Entry { key, at, value: node }),
+                    None => entries.push(YamlEntry { key, at, value: node }),
                 },
             },
         }
@@ -175,21 +175,21 @@ impl Tree {
     }
 }
 
-fn key_text(node: &Node) -> Result<String, Problem> {
+fn key_text(node: &YamlNode) -> Result<String, Problem> {
     match &node.value {
-        Value::Plain(text) | Value::Quoted(text) if text == "<<" => {
+        YamlValue::Plain(text) | YamlValue::Quoted(text) if text == "<<" => {
             Err(Problem::new(node.at, "merge keys are not supported; write the keys out here"))
         }
-        Value::Plain(text) | Value::Quoted(text) => Ok(text.clone()),
+        YamlValue::Plain(text) | YamlValue::Quoted(text) => Ok(text.clone()),
         _ => Err(Problem::new(node.at, "this key is not a word; write `key: value`")),
     }
 }
 
-fn scalar(text: String, style: ScalarStyle) -> Value {
+fn scalar(text: String, style: ScalarStyle) -> YamlValue {
     match (style, text.as_str()) {
-        (ScalarStyle::Plain, "" | "~" | "null" | "Null" | "NULL") => Value::Null,
-        (ScalarStyle::Plain, _) => Value::Plain(text),
-        _ => Value::Quoted(text),
+        (ScalarStyle::Plain, "" | "~" | "null" | "Null" | "NULL") => YamlValue::Null,
+        (ScalarStyle::Plain, _) => YamlValue::Plain(text),
+        _ => YamlValue::Quoted(text),
     }
 }
 

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::{
     Observation, actions,
-    native::Section,
-    node::{Entry, Value},
-    reader::{Range, Reader, find, written},
+    native::ConfigSection,
+    node::{YamlEntry, YamlValue},
+    reader::{ConfigReader, NumberRange, find, written},
 };
 
 const DAY_SEC: f64 = 86_400.0;
@@ -15,11 +15,11 @@ const MOST: usize = 8;
 const KEEP: Duration = Duration::from_secs(86_400);
 
 /// The list of observations.
-pub fn read(reader: &mut Reader<'_>, entry: &Entry) -> Vec<Observation> {
+pub fn read(reader: &mut ConfigReader<'_>, entry: &YamlEntry) -> Vec<Observation> {
     let items = reader.list(entry).unwrap_or_default();
     let mut all: Vec<Observation> = Vec::new();
     for item in items {
-        let Value::Map(entries) = &item.value else {
+        let YamlValue::Map(entries) = &item.value else {
             reader.refuse(item.at, "an observation is keys with values; write {every: 10m, actions: [sockets]}");
             continue;
         };
@@ -48,9 +48,9 @@ pub fn read(reader: &mut Reader<'_>, entry: &Entry) -> Vec<Observation> {
 }
 
 /// How long summaries of days are kept.
-pub fn summaries(reader: &mut Reader<'_>, all: &Section<'_>) -> Option<Duration> {
+pub fn summaries(reader: &mut ConfigReader<'_>, all: &ConfigSection<'_>) -> Option<Duration> {
     let section = all.section(reader, "summaries", &["keep_days"])?;
     let keep = section.get(reader, "keep_days")?;
-    let days = reader.number(keep, Range::new(0.0, 3650.0, "days"))?;
+    let days = reader.number(keep, NumberRange::new(0.0, 3650.0, "days"))?;
     Some(Duration::from_secs_f64(days * DAY_SEC))
 }

@@ -13,7 +13,7 @@ use nix::{
 
 use crate::{
     evidence::INCIDENTS,
-    watched::{Found, LastLink, Obstacle, shown, walk},
+    watched::{LastLink, PathEnd, PathObstacle, shown, walk},
 };
 
 /// The daemon runs as root, whoever asks.
@@ -48,12 +48,14 @@ enum Looked {
 
 fn look(what: &str, path: &Path, never_touch: &[PathBuf]) -> Result<Looked, String> {
     match walk(path, LastLink::Kept, never_touch) {
-        Ok(Found::Existing(at, about)) => match fault(&at, &about) {
+        Ok(PathEnd::Existing(at, about)) => match fault(&at, &about) {
             Some(fault) => Err(format!("{what} {} {fault}", shown(path))),
             None => Ok(Looked::Good),
         },
-        Ok(Found::Missing(parent)) => Ok(Looked::Missing(parent)),
-        Err(Obstacle::Unreadable { error, .. }) if error.kind() == io::ErrorKind::PermissionDenied && !is_daemon() => {
+        Ok(PathEnd::Missing(parent)) => Ok(Looked::Missing(parent)),
+        Err(PathObstacle::Unreadable { error, .. })
+            if error.kind() == io::ErrorKind::PermissionDenied && !is_daemon() =>
+        {
             Ok(Looked::NotAllowed(format!("{what} {} was not looked at, which takes root", shown(path))))
         }
         Err(obstacle) => Err(format!("{what} {} {obstacle}", shown(path))),

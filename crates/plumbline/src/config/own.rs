@@ -1,11 +1,11 @@
 //! `operations`: operations that the site defines itself, from one hook to another.
 
-use probes::own::{self, At, Definition, HOOKS, Hook, Root, Source};
+use probes::own::{self, At, Definition, HOOKS, OwnHook, ValueRoot, ValueSource};
 
 use super::{
     Position,
-    node::{Entry, Node, Value},
-    reader::{Reader, did_you_mean, find, quoted},
+    node::{YamlEntry, YamlNode, YamlValue},
+    reader::{ConfigReader, did_you_mean, find, quoted},
 };
 
 const KEYS: [&str; 7] = ["begin", "end", "key", "bytes", "status", "mount", "file"];
@@ -16,7 +16,7 @@ const PROBE_LENGTH: usize = 15;
 const OPERATION_LENGTH: usize = 47;
 
 /// Reads them all, and has the reader know their probes.
-pub fn read(reader: &mut Reader<'_>, all: &Entry) -> Vec<Definition> {
+pub fn read(reader: &mut ConfigReader<'_>, all: &YamlEntry) -> Vec<Definition> {
     let mut definitions = Vec::new();
     for probe in reader.map("`operations`", &all.value).unwrap_or_default() {
         let is_known = |name: &str| reader.known.protocols.iter().any(|protocol| protocol.name == name);
@@ -51,7 +51,7 @@ pub fn read(reader: &mut Reader<'_>, all: &Entry) -> Vec<Definition> {
     }
 }
 
-fn check_name(reader: &mut Reader<'_>, entry: &Entry, longest: usize) {
+fn check_name(reader: &mut ConfigReader<'_>, entry: &YamlEntry, longest: usize) {
     if !own::is_good_name(&entry.key, longest) {
         let name = quoted(&entry.key);
         reader.refuse(entry.at, format!("{name} cannot be a name; write 1 to {longest} letters, digits or `_`"));
@@ -59,7 +59,7 @@ fn check_name(reader: &mut Reader<'_>, entry: &Entry, longest: usize) {
 }
 
 /// `None` if something is wrong with it.
-fn definition(reader: &mut Reader<'_>, protocol: &str, entry: &Entry) -> Option<Definition> {
+fn definition(reader: &mut ConfigReader<'_>, protocol: &str, entry: &YamlEntry) -> Option<Definition> {
     let before = reader.problems.len();
     check_name(reader, entry, OPERATION_LENGTH);
     let entries = reader.section(entry, &KEYS)?;
@@ -95,16 +95,16 @@ fn definition(reader: &mut Reader<'_>, protocol: &str, entry: &Entry) -> Option<
 }
 
 /// In the file of an entry that it is part of.
-fn position<T>(at: &At<T>, beside: &Entry) -> Position {
+fn position<T>(at: &At<T>, beside: &YamlEntry) -> Position {
     Position { file: beside.at.file, line: at.line, column: at.column }
 }
 
-fn at<T>(node: &Node, value: T) -> At<T> {
+fn at<T>(node: &YamlNode, value: T) -> At<T> {
     At { value, line: node.at.line, column: node.at.column }
 }
 
 /// `{fentry: p9_client_read}`
-fn hook(reader: &mut Reader<'_>, entry: &Entry) -> Option<At<Hook>> {
+fn hook(reader: &mut ConfigReader<'_>, entry: &YamlEntry) -> Option<At<OwnHook>> {
     let entries = reader.map(&quoted(&entry.key), &entry.value)?;
     let [hook] = entries else {
         let how = "write one word and a name, such as {fentry: FUNCTION}";
@@ -117,7 +117,7 @@ fn hook(reader: &mut Reader<'_>, entry: &Entry) -> Option<At<Hook>> {
         return None;
     }
     let text = reader.word(hook)?;
-    match Hook::parse(&hook.key, text) {
+    match OwnHook::parse(&hook.key, text) {
         Ok(value) => Some(at(&hook.value, value)),
         Err(wrong) => {
             reader.refuse(hook.value.at, format!("{} {wrong}", quoted(text)));
@@ -127,12 +127,12 @@ fn hook(reader: &mut Reader<'_>, entry: &Entry) -> Option<At<Hook>> {
 }
 
 /// `thread`, `args.rq`, `[args.dev, args.sector]`, or `{begin: ..., end: ...}` of these.
-fn keys(reader: &mut Reader<'_>, entry: &Entry) -> Vec<(At<Source>, At<Source>)> {
-    let Value::Map(sides) = &entry.value.value else {
+fn keys(reader: &mut ConfigReader<'_>, entry: &YamlEntry) -> Vec<(At<ValueSource>, At<ValueSource>)> {
+    let YamlValue::Map(sides) = &entry.value.value else {
         let both = sources(reader, entry, &entry.value);
         return both
             .iter()
-            .filter(|one| one.value.root != Root::Thread)
+            .filter(|one| one.value.root != ValueRoot::Thread)
             .map(|one| (one.clone(), one.clone()))
             .collect();
     };
@@ -149,16 +149,16 @@ fn keys(reader: &mut Reader<'_>, entry: &Entry) -> Vec<(At<Source>, At<Source>)>
     begins.into_iter().zip(ends).collect()
 }
 
-fn sources(reader: &mut Reader<'_>, entry: &Entry, node: &Node) -> Vec<At<Source>> {
+fn sources(reader: &mut ConfigReader<'_>, entry: &YamlEntry, node: &YamlNode) -> Vec<At<ValueSource>> {
     let nodes = match &node.value {
-        Value::List(nodes) => nodes.as_slice(),
+        YamlValue::List(nodes) => nodes.as_slice(),
         _ => std::slice::from_ref(node),
     };
     if nodes.len() > MOST_KEYS {
         reader.refuse(node.at, format!("a key has at most {MOST_KEYS} values; leave the others out"));
     }
     let found: Vec<_> = nodes.iter().filter_map(|node| source(reader, &quoted(&entry.key), node)).collect();
-    for of_end in found.iter().filter(|one| matches!(one.value.root, Root::End | Root::Return)) {
+    for of_end in found.iter().filter(|one| matches!(one.value.root, ValueRoot::End | ValueRoot::Return)) {
         let text = "a key is the thread, or arguments that both hooks have; write `thread` or args.NAME";
         reader.refuse(position(of_end, entry), text);
     }
@@ -166,20 +166,20 @@ fn sources(reader: &mut Reader<'_>, entry: &Entry, node: &Node) -> Vec<At<Source
 }
 
 /// `none` is nothing.
-fn optional_source(reader: &mut Reader<'_>, entry: &Entry) -> Option<At<Source>> {
-    if matches!(&entry.value.value, Value::Plain(text) if text == "none") {
+fn optional_source(reader: &mut ConfigReader<'_>, entry: &YamlEntry) -> Option<At<ValueSource>> {
+    if matches!(&entry.value.value, YamlValue::Plain(text) if text == "none") {
         return None;
     }
     let found = source(reader, &quoted(&entry.key), &entry.value)?;
-    if found.value.root == Root::Thread {
+    if found.value.root == ValueRoot::Thread {
         reader.refuse(entry.value.at, "the thread is a key and nothing else; write an argument or `return`");
     }
     Some(found)
 }
 
-fn source(reader: &mut Reader<'_>, what: &str, node: &Node) -> Option<At<Source>> {
+fn source(reader: &mut ConfigReader<'_>, what: &str, node: &YamlNode) -> Option<At<ValueSource>> {
     let text = reader.text(what, node)?;
-    match Source::parse(text) {
+    match ValueSource::parse(text) {
         Ok(source) => Some(at(node, source)),
         Err(wrong) => {
             reader.refuse(node.at, format!("{} {wrong}", quoted(text)));

@@ -5,14 +5,14 @@ use std::net::SocketAddr;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 
 use super::{
-    Otlp, OtlpProtocol, Prometheus, Webhook,
-    native::Section,
-    node::{Entry, Value},
-    reader::{Reader, quoted},
+    Otlp, OtlpProtocol, Prometheus, WebhookConfig,
+    native::ConfigSection,
+    node::{YamlEntry, YamlValue},
+    reader::{ConfigReader, quoted},
 };
 
 /// The section `prometheus`.
-pub fn prometheus(reader: &mut Reader<'_>, all: &Section<'_>) -> Option<Prometheus> {
+pub fn prometheus(reader: &mut ConfigReader<'_>, all: &ConfigSection<'_>) -> Option<Prometheus> {
     let section = all.section(reader, "prometheus", &["listen", "max_series"])?;
     let listen = section.get(reader, "listen").and_then(|entry| listen(reader, entry));
     // No more than the kernel side has.
@@ -21,7 +21,7 @@ pub fn prometheus(reader: &mut Reader<'_>, all: &Section<'_>) -> Option<Promethe
 }
 
 /// An address with a port, or off. A wrong one is refused here; one that is taken, when it is tried.
-fn listen(reader: &mut Reader<'_>, entry: &Entry) -> Option<Option<SocketAddr>> {
+fn listen(reader: &mut ConfigReader<'_>, entry: &YamlEntry) -> Option<Option<SocketAddr>> {
     let text = reader.word(entry)?;
     if is_off(entry) {
         return Some(None);
@@ -49,12 +49,12 @@ fn listen(reader: &mut Reader<'_>, entry: &Entry) -> Option<Option<SocketAddr>> 
 }
 
 /// Switched off in a word, as YAML has several.
-fn is_off(entry: &Entry) -> bool {
-    matches!(&entry.value.value, Value::Plain(text) if ["off", "no", "false"].contains(&text.to_ascii_lowercase().as_str()))
+fn is_off(entry: &YamlEntry) -> bool {
+    matches!(&entry.value.value, YamlValue::Plain(text) if ["off", "no", "false"].contains(&text.to_ascii_lowercase().as_str()))
 }
 
 /// The section `otlp`; `Some(None)` if it is off.
-pub fn otlp(reader: &mut Reader<'_>, all: &Section<'_>) -> Option<Option<Otlp>> {
+pub fn otlp(reader: &mut ConfigReader<'_>, all: &ConfigSection<'_>) -> Option<Option<Otlp>> {
     let keys = ["endpoint", "protocol", "interval_sec", "timeout_sec", "buffer_kb", "headers"];
     let section = all.section(reader, "otlp", &keys)?;
     let [endpoint, protocol, interval, timeout, buffer, headers] = keys.map(|key| section.get(reader, key));
@@ -73,7 +73,7 @@ pub fn otlp(reader: &mut Reader<'_>, all: &Section<'_>) -> Option<Option<Otlp>> 
 }
 
 /// The section `webhook`; `Some(None)` if it is off.
-pub fn webhook(reader: &mut Reader<'_>, all: &Section<'_>) -> Option<Option<Webhook>> {
+pub fn webhook(reader: &mut ConfigReader<'_>, all: &ConfigSection<'_>) -> Option<Option<WebhookConfig>> {
     let keys = ["url", "timeout_sec", "headers"];
     let section = all.section(reader, "webhook", &keys)?;
     let [url, timeout, headers] = keys.map(|key| section.get(reader, key));
@@ -82,10 +82,10 @@ pub fn webhook(reader: &mut Reader<'_>, all: &Section<'_>) -> Option<Option<Webh
     let timeout = timeout.and_then(|entry| reader.seconds(entry, 0.1, 60.0));
     let headers = headers.and_then(|entry| headers_of(reader, entry));
     let (timeout, headers) = (timeout?, headers?);
-    Some(url?.map(|url| Webhook { url, headers, timeout }))
+    Some(url?.map(|url| WebhookConfig { url, headers, timeout }))
 }
 
-fn endpoint_of(reader: &mut Reader<'_>, entry: &Entry, is_grpc: bool) -> Option<Option<Uri>> {
+fn endpoint_of(reader: &mut ConfigReader<'_>, entry: &YamlEntry, is_grpc: bool) -> Option<Option<Uri>> {
     url_of(reader, entry, |uri| match uri {
         uri if uri.port_u16().is_none_or(|port| port == 0) => {
             Some("write the port, too: 4317 for grpc and 4318 for http, as a rule")
@@ -97,7 +97,11 @@ fn endpoint_of(reader: &mut Reader<'_>, entry: &Entry, is_grpc: bool) -> Option<
 }
 
 /// An address, or off; `wrong` says what else is wrong with it.
-fn url_of(reader: &mut Reader<'_>, entry: &Entry, wrong: impl Fn(&Uri) -> Option<&'static str>) -> Option<Option<Uri>> {
+fn url_of(
+    reader: &mut ConfigReader<'_>,
+    entry: &YamlEntry,
+    wrong: impl Fn(&Uri) -> Option<&'static str>,
+) -> Option<Option<Uri>> {
     let text = reader.word(entry)?;
     if is_off(entry) {
         return Some(None);
@@ -117,7 +121,7 @@ fn url_of(reader: &mut Reader<'_>, entry: &Entry, wrong: impl Fn(&Uri) -> Option
     None
 }
 
-fn headers_of(reader: &mut Reader<'_>, entry: &Entry) -> Option<HeaderMap> {
+fn headers_of(reader: &mut ConfigReader<'_>, entry: &YamlEntry) -> Option<HeaderMap> {
     // What the protocol itself sends.
     const OURS: [&str; 8] = [
         "content-type",

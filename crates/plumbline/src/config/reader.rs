@@ -5,13 +5,13 @@ use std::{ops::RangeInclusive, time::Duration};
 use model::{Protocol, text::printable};
 
 use super::{
-    CaptureConfig, Known, Text,
-    node::{self, Entry, Node, Position, Problem, Value},
+    CaptureConfig, ConfigText, KnownNames,
+    node::{self, Position, Problem, YamlEntry, YamlNode, YamlValue},
 };
 
 /// The range of a number, and what it counts.
 #[derive(Debug, Clone, Copy)]
-pub struct Range {
+pub struct NumberRange {
     /// Smallest value accepted.
     pub low: f64,
     /// Largest value accepted.
@@ -20,7 +20,7 @@ pub struct Range {
     pub unit: &'static str,
 }
 
-impl Range {
+impl NumberRange {
     /// From `low` to `high`, both accepted.
     pub const fn new(low: f64, high: f64, unit: &'static str) -> Self {
         Self { low, high, unit }
@@ -28,11 +28,11 @@ impl Range {
 }
 
 /// What reading found so far.
-pub struct Reader<'a> {
+pub struct ConfigReader<'a> {
     /// The names that exist.
-    pub known: &'a Known<'a>,
+    pub known: &'a KnownNames<'a>,
     /// The files that are read together, by [`Position::file`].
-    texts: &'a [Text],
+    texts: &'a [ConfigText],
     /// The probes that the configuration itself defines.
     pub own: Vec<&'static Protocol>,
     /// The names of the actions that the configuration itself defines.
@@ -47,9 +47,9 @@ pub struct Reader<'a> {
     pub notices: Vec<String>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> ConfigReader<'a> {
     /// Nothing read yet.
-    pub fn new(known: &'a Known<'a>, texts: &'a [Text]) -> Self {
+    pub fn new(known: &'a KnownNames<'a>, texts: &'a [ConfigText]) -> Self {
         let (captures, aod_captures) = (Vec::new(), Vec::new());
         let (own, custom_actions, problems, notices) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         Self { known, texts, own, custom_actions, captures, aod_captures, problems, notices }
@@ -73,14 +73,14 @@ impl<'a> Reader<'a> {
     /// A place in words, beside one that names its own file: `line 5`, or `line 5 of FILE`.
     pub fn place(&self, at: Position, beside: Position) -> String {
         match self.texts.get(at.file).filter(|_| at.file != beside.file) {
-            Some(Text { name, .. }) => format!("line {} of {}", at.line, printable(name.as_bytes())),
+            Some(ConfigText { name, .. }) => format!("line {} of {}", at.line, printable(name.as_bytes())),
             None => format!("line {}", at.line),
         }
     }
 
     /// The place of the byte `offset` of a value's text, as far as the file can tell: YAML may have folded the text, or have put it into
     /// quotes with escapes. Then it is where the value begins.
-    pub fn place_in(&self, node: &Node, text: &str, offset: usize) -> Position {
+    pub fn place_in(&self, node: &YamlNode, text: &str, offset: usize) -> Position {
         let file = self.texts.get(node.at.file).map_or("", |file| &file.text);
         node::place_in(file, node.at, text, offset)
     }
@@ -94,10 +94,10 @@ impl<'a> Reader<'a> {
     }
 
     /// The entries of a map; none if there is nothing.
-    pub fn map<'n>(&mut self, what: &str, node: &'n Node) -> Option<&'n [Entry]> {
+    pub fn map<'n>(&mut self, what: &str, node: &'n YamlNode) -> Option<&'n [YamlEntry]> {
         match &node.value {
-            Value::Map(entries) => Some(entries),
-            Value::Null => Some(&[]),
+            YamlValue::Map(entries) => Some(entries),
+            YamlValue::Null => Some(&[]),
             other => {
                 self.refuse(node.at, format!("{what} must be keys with values, not {}", kind(other)));
                 None
@@ -106,7 +106,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Notes every key that is not one of `keys`; what it should have been may be one of `others` too.
-    pub fn only_keys(&mut self, entries: &[Entry], keys: &[&str], others: &[&str]) {
+    pub fn only_keys(&mut self, entries: &[YamlEntry], keys: &[&str], others: &[&str]) {
         for entry in entries.iter().filter(|entry| !keys.contains(&entry.key.as_str())) {
             let hint = did_you_mean(&entry.key, keys.iter().chain(others).copied())
                 .unwrap_or_else(|| format!("the keys here are {}", keys.join(", ")));
@@ -115,17 +115,17 @@ impl<'a> Reader<'a> {
     }
 
     /// The entries of a map that has these keys and no others.
-    pub fn section<'n>(&mut self, entry: &'n Entry, keys: &[&str]) -> Option<&'n [Entry]> {
+    pub fn section<'n>(&mut self, entry: &'n YamlEntry, keys: &[&str]) -> Option<&'n [YamlEntry]> {
         let entries = self.map(&quoted(&entry.key), &entry.value)?;
         self.only_keys(entries, keys, &[]);
         Some(entries)
     }
 
     /// The items of a list; none if there is nothing.
-    pub fn list<'n>(&mut self, entry: &'n Entry) -> Option<&'n [Node]> {
+    pub fn list<'n>(&mut self, entry: &'n YamlEntry) -> Option<&'n [YamlNode]> {
         match &entry.value.value {
-            Value::List(items) => Some(items),
-            Value::Null => Some(&[]),
+            YamlValue::List(items) => Some(items),
+            YamlValue::Null => Some(&[]),
             other => {
                 let what = quoted(&entry.key);
                 self.refuse(entry.value.at, format!("{what} must be a list, not {}; write [a, b]", kind(other)));
@@ -135,10 +135,10 @@ impl<'a> Reader<'a> {
     }
 
     /// Text, as it was written.
-    pub fn text<'n>(&mut self, what: &str, node: &'n Node) -> Option<&'n str> {
+    pub fn text<'n>(&mut self, what: &str, node: &'n YamlNode) -> Option<&'n str> {
         match &node.value {
-            Value::Plain(text) | Value::Quoted(text) => Some(text),
-            Value::Null => {
+            YamlValue::Plain(text) | YamlValue::Quoted(text) => Some(text),
+            YamlValue::Null => {
                 self.refuse(node.at, format!("{what} has no value; write one"));
                 None
             }
@@ -150,8 +150,8 @@ impl<'a> Reader<'a> {
     }
 
     /// The text of an entry.
-    pub fn word<'n>(&mut self, entry: &'n Entry) -> Option<&'n str> {
-        if matches!(entry.value.value, Value::Null) {
+    pub fn word<'n>(&mut self, entry: &'n YamlEntry) -> Option<&'n str> {
+        if matches!(entry.value.value, YamlValue::Null) {
             self.refuse(entry.at, format!("{} has no value; write one or remove the key", quoted(&entry.key)));
             return None;
         }
@@ -159,7 +159,7 @@ impl<'a> Reader<'a> {
     }
 
     /// One of a few words, in any case; spaces do not count.
-    pub fn choice<T: Copy>(&mut self, entry: &Entry, choices: &[(&str, T)]) -> Option<T> {
+    pub fn choice<T: Copy>(&mut self, entry: &YamlEntry, choices: &[(&str, T)]) -> Option<T> {
         let text = self.word(entry)?;
         let word = text.replace(' ', "").to_ascii_lowercase();
         if let Some((_, chosen)) = choices.iter().find(|(name, _)| *name == word) {
@@ -173,11 +173,11 @@ impl<'a> Reader<'a> {
     }
 
     /// True or false; also yes, no, on and off, as older YAML has it.
-    pub fn flag(&mut self, entry: &Entry) -> Option<bool> {
+    pub fn flag(&mut self, entry: &YamlEntry) -> Option<bool> {
         let text = self.word(entry)?;
         match (&entry.value.value, text.to_ascii_lowercase().as_str()) {
-            (Value::Plain(_), "true" | "yes" | "on") => Some(true),
-            (Value::Plain(_), "false" | "no" | "off") => Some(false),
+            (YamlValue::Plain(_), "true" | "yes" | "on") => Some(true),
+            (YamlValue::Plain(_), "false" | "no" | "off") => Some(false),
             _ => {
                 let what = quoted(&entry.key);
                 self.refuse(entry.value.at, format!("{what} is {}; write true or false", quoted(text)));
@@ -187,17 +187,17 @@ impl<'a> Reader<'a> {
     }
 
     /// A number within a range; fractions allowed.
-    pub fn number(&mut self, entry: &Entry, range: Range) -> Option<f64> {
+    pub fn number(&mut self, entry: &YamlEntry, range: NumberRange) -> Option<f64> {
         let text = self.word(entry)?;
         let number = match &entry.value.value {
-            Value::Plain(text) => parse_number(text),
+            YamlValue::Plain(text) => parse_number(text),
             _ => None,
         };
         if let Some(number) = number.filter(|number| (range.low..=range.high).contains(number)) {
             return Some(number);
         }
-        let (what, Range { low, high, unit }) = (quoted(&entry.key), range);
-        let quotes = if matches!(entry.value.value, Value::Quoted(_)) { " (in quotes it is text)" } else { "" };
+        let (what, NumberRange { low, high, unit }) = (quoted(&entry.key), range);
+        let quotes = if matches!(entry.value.value, YamlValue::Quoted(_)) { " (in quotes it is text)" } else { "" };
         self.refuse(
             entry.value.at,
             format!("{what} is {}{quotes}; write a number from {low} to {high} {unit}", quoted(text)),
@@ -206,10 +206,10 @@ impl<'a> Reader<'a> {
     }
 
     /// A whole number within a range.
-    pub fn whole(&mut self, entry: &Entry, range: RangeInclusive<u32>) -> Option<u32> {
+    pub fn whole(&mut self, entry: &YamlEntry, range: RangeInclusive<u32>) -> Option<u32> {
         let text = self.word(entry)?;
         let number = match &entry.value.value {
-            Value::Plain(text) => parse_number(text).filter(|number| number.fract() == 0.0),
+            YamlValue::Plain(text) => parse_number(text).filter(|number| number.fract() == 0.0),
             _ => None,
         };
         let (low, high) = (f64::from(*range.start()), f64::from(*range.end()));
@@ -222,12 +222,12 @@ impl<'a> Reader<'a> {
     }
 
     /// A time given in seconds.
-    pub fn seconds(&mut self, entry: &Entry, low: f64, high: f64) -> Option<Duration> {
-        self.number(entry, Range::new(low, high, "seconds")).map(Duration::from_secs_f64)
+    pub fn seconds(&mut self, entry: &YamlEntry, low: f64, high: f64) -> Option<Duration> {
+        self.number(entry, NumberRange::new(low, high, "seconds")).map(Duration::from_secs_f64)
     }
 
     /// A time with its unit, `90s`, `10m`, `2h` or `1d`; without one, in seconds.
-    pub fn span(&mut self, entry: &Entry, low: f64, high: f64) -> Option<Duration> {
+    pub fn span(&mut self, entry: &YamlEntry, low: f64, high: f64) -> Option<Duration> {
         let text = self.word(entry)?;
         let span = span(text).map(|span| span.as_secs_f64());
         if let Some(span) = span.filter(|span| (low..=high).contains(span)) {
@@ -242,14 +242,14 @@ impl<'a> Reader<'a> {
     }
 
     /// A time given in milliseconds, up to a day.
-    pub fn milliseconds(&mut self, entry: &Entry, low: f64) -> Option<Duration> {
-        let ms = self.number(entry, Range::new(low, 86_400_000.0, "ms"))?;
+    pub fn milliseconds(&mut self, entry: &YamlEntry, low: f64) -> Option<Duration> {
+        let ms = self.number(entry, NumberRange::new(low, 86_400_000.0, "ms"))?;
         Some(Duration::from_secs_f64(ms / 1e3))
     }
 }
 
 /// The entry with this key.
-pub fn find<'n>(entries: &'n [Entry], key: &str) -> Option<&'n Entry> {
+pub fn find<'n>(entries: &'n [YamlEntry], key: &str) -> Option<&'n YamlEntry> {
     entries.iter().find(|entry| entry.key == key)
 }
 
@@ -296,11 +296,11 @@ fn parse_number(text: &str) -> Option<f64> {
     text.chars().all(decimal).then(|| text.parse().ok())?
 }
 
-fn kind(value: &Value) -> &'static str {
+fn kind(value: &YamlValue) -> &'static str {
     match value {
-        Value::Null => "nothing",
-        Value::Plain(_) | Value::Quoted(_) => "a single value",
-        Value::List(_) => "a list",
-        Value::Map(_) => "keys with values",
+        YamlValue::Null => "nothing",
+        YamlValue::Plain(_) | YamlValue::Quoted(_) => "a single value",
+        YamlValue::List(_) => "a list",
+        YamlValue::Map(_) => "keys with values",
     }
 }

@@ -17,9 +17,9 @@ use super::{
     ConfiguredRule, NotYet, actions,
     aod::TOOLS,
     commands::{commands, in_both},
-    modes::{Mode, Selection},
-    node::{Entry, Position, Value},
-    reader::{Reader, find, quoted},
+    modes::{ListMode, OperationSelection},
+    node::{Position, YamlEntry, YamlValue},
+    reader::{ConfigReader, find, quoted},
     scope, when,
 };
 
@@ -30,7 +30,7 @@ const COMMON_KEYS: [&str; 8] = ["type", "probe", "tool", "mode", "actions", "onl
 
 /// What the rules came to.
 #[derive(Debug, Default)]
-pub struct Rules {
+pub struct ConfiguredRules {
     /// Rules that this version detects.
     pub detected: Vec<ConfiguredRule>,
     /// Rules that it only keeps.
@@ -38,18 +38,18 @@ pub struct Rules {
 }
 
 /// A kind of rule: its word here, and how its own keys are read.
-pub struct Kind {
+pub struct RuleKind {
     pub word: &'static str,
     /// Keys that only rules of this kind have.
     pub keys: &'static [&'static str],
     /// Reads a rule; `None` if its probe is not there yet, or something is wrong.
-    pub read: fn(&mut Reader<'_>, &Draft<'_>) -> Option<Arc<dyn Rule>>,
+    pub read: fn(&mut ConfigReader<'_>, &RuleDraft<'_>) -> Option<Arc<dyn Rule>>,
     /// The probe of a rule that names none.
     pub probe: fn() -> Option<&'static Protocol>,
 }
 
 /// Every kind. `sockconn` is AOD's word.
-static KINDS: [Kind; 8] = [
+static KINDS: [RuleKind; 8] = [
     latency::KIND,
     errors::KIND,
     stalls::KIND,
@@ -57,7 +57,7 @@ static KINDS: [Kind; 8] = [
     baseline::KIND,
     throughput::KIND,
     expression::KIND,
-    Kind { word: "sockconn", ..connections::KIND },
+    RuleKind { word: "sockconn", ..connections::KIND },
 ];
 
 /// Whether there are rules of this kind.
@@ -67,14 +67,14 @@ pub fn is_kind(word: &str) -> bool {
 
 /// Whose operations a rule is about.
 #[derive(Clone, Copy)]
-pub enum Source {
+pub enum RuleSource {
     /// This probe's.
     Probe(&'static Protocol),
     /// AOD has a tool for it, this version has no probe.
     Later(&'static str),
 }
 
-impl Source {
+impl RuleSource {
     /// The operations, if there is a probe for them.
     pub fn protocol(self) -> Option<&'static Protocol> {
         match self {
@@ -93,25 +93,25 @@ impl Source {
 }
 
 /// One rule while it is being read.
-pub struct Draft<'n> {
+pub struct RuleDraft<'n> {
     /// Its name, and where that stands.
     pub name: &'n str,
     at: Position,
     /// Its keys.
-    pub entries: &'n [Entry],
+    pub entries: &'n [YamlEntry],
     /// Whose operations.
-    pub source: Source,
+    pub source: RuleSource,
     /// Written for AOD: its lists mean what they mean there.
     pub aod: bool,
     /// How its lists are meant.
-    pub mode: Mode,
+    pub mode: ListMode,
     /// `None` if what is written is wrong.
     pub acceptable_count: Option<u32>,
 }
 
 /// Reads every rule.
-pub fn read(reader: &mut Reader<'_>, anomalies: &Entry) -> Rules {
-    let mut rules = Rules::default();
+pub fn read(reader: &mut ConfigReader<'_>, anomalies: &YamlEntry) -> ConfiguredRules {
+    let mut rules = ConfiguredRules::default();
     let entries = reader.map("`anomalies`", &anomalies.value).unwrap_or_default();
     for (index, entry) in entries.iter().enumerate() {
         // Keys are unique as written; AOD's groups may still come to a name that is there.
@@ -125,7 +125,7 @@ pub fn read(reader: &mut Reader<'_>, anomalies: &Entry) -> Rules {
 }
 
 /// `None` if something is wrong with it.
-fn rule(reader: &mut Reader<'_>, entry: &Entry, rules: &mut Rules) -> Option<()> {
+fn rule(reader: &mut ConfigReader<'_>, entry: &YamlEntry, rules: &mut ConfiguredRules) -> Option<()> {
     actions::check_name(reader, entry);
     let entries = reader.map(&format!("the rule {}", quoted(&entry.key)), &entry.value)?;
     let Some(kind) = find(entries, "type") else {
@@ -141,18 +141,18 @@ fn rule(reader: &mut Reader<'_>, entry: &Entry, rules: &mut Rules) -> Option<()>
         Some(entry) => reader.whole(entry, 1..=1_000_000),
         None => Some(DEFAULT_COUNT),
     };
-    let mode = find(entries, "mode").map_or(Some(Mode::All), |entry| reader.choice(entry, &Mode::NAMES));
+    let mode = find(entries, "mode").map_or(Some(ListMode::All), |entry| reader.choice(entry, &ListMode::NAMES));
     let (probe, tool) = (find(entries, "probe"), find(entries, "tool"));
     let source = match (kind.probe)().filter(|_| probe.is_none() && tool.is_none()) {
-        Some(protocol) => Some(Source::Probe(protocol)),
+        Some(protocol) => Some(RuleSource::Probe(protocol)),
         None => source(reader, entry, probe, tool),
     };
     let aod = find(entries, "tool").is_some();
-    let mode = mode.unwrap_or(Mode::All); // A wrong one is noted; this finds what else is wrong.
+    let mode = mode.unwrap_or(ListMode::All); // A wrong one is noted; this finds what else is wrong.
     let (name, at) = (entry.key.as_str(), entry.at);
-    let draft = Draft { name, at, entries, source: source?, aod, mode, acceptable_count };
+    let draft = RuleDraft { name, at, entries, source: source?, aod, mode, acceptable_count };
     let rule = (kind.read)(reader, &draft);
-    if let Source::Probe(_) = draft.source {
+    if let RuleSource::Probe(_) = draft.source {
         let rule = rule?;
         scope::check(reader, entries, &*rule);
         when::check(reader, entries, &*rule, when.as_ref());
@@ -169,23 +169,28 @@ fn rule(reader: &mut Reader<'_>, entry: &Entry, rules: &mut Rules) -> Option<()>
     Some(())
 }
 
-fn source(reader: &mut Reader<'_>, rule: &Entry, probe: Option<&Entry>, tool: Option<&Entry>) -> Option<Source> {
+fn source(
+    reader: &mut ConfigReader<'_>,
+    rule: &YamlEntry,
+    probe: Option<&YamlEntry>,
+    tool: Option<&YamlEntry>,
+) -> Option<RuleSource> {
     let protocols: Vec<_> = reader.protocols().into_iter().map(|protocol| (protocol.name, protocol)).collect();
     match (probe, tool) {
         (Some(_), Some(tool)) => {
             reader.refuse(tool.at, "`tool` is AOD's word for `probe`, and both are here; remove `tool`");
             None
         }
-        (Some(probe), None) => reader.choice(probe, &protocols).map(Source::Probe),
+        (Some(probe), None) => reader.choice(probe, &protocols).map(RuleSource::Probe),
         (None, Some(tool)) => {
             let name = reader.choice(tool, &TOOLS)?;
             let Some((_, protocol)) = protocols.iter().find(|(known, _)| *known == name) else {
-                return Some(Source::Later(name));
+                return Some(RuleSource::Later(name));
             };
-            if let Value::Plain(text) | Value::Quoted(text) = &tool.value.value {
+            if let YamlValue::Plain(text) | YamlValue::Quoted(text) = &tool.value.value {
                 reader.note(format!("`tool: {}` is `probe: {name}` here", printable(text.as_bytes())));
             }
-            Some(Source::Probe(protocol))
+            Some(RuleSource::Probe(protocol))
         }
         (None, None) => {
             let names: Vec<_> = protocols.iter().map(|(name, _)| *name).collect();
@@ -199,34 +204,39 @@ fn source(reader: &mut Reader<'_>, rule: &Entry, probe: Option<&Entry>, tool: Op
     }
 }
 
-impl<'n> Draft<'n> {
+impl<'n> RuleDraft<'n> {
     /// Which rule it is, and about what.
     pub fn subject(&self, protocol: &'static Protocol) -> Subject {
         Subject { name: self.name.to_owned(), protocol }
     }
 
     /// The two lists, without the one that the mode has no use for: AOD warns of it, in ours it is refused.
-    pub fn lists(&self, reader: &mut Reader<'_>, track: &str, exclude: &str) -> (Option<&'n Entry>, Option<&'n Entry>) {
+    pub fn lists(
+        &self,
+        reader: &mut ConfigReader<'_>,
+        track: &str,
+        exclude: &str,
+    ) -> (Option<&'n YamlEntry>, Option<&'n YamlEntry>) {
         let (track, exclude) = (find(self.entries, track), find(self.entries, exclude));
         match self.mode {
-            Mode::All => (track, exclude),
-            Mode::TrackOnly => {
+            ListMode::All => (track, exclude),
+            ListMode::TrackOnly => {
                 self.unused(reader, exclude, "trackonly");
                 (track, None)
             }
-            Mode::ExcludeOnly => {
+            ListMode::ExcludeOnly => {
                 self.unused(reader, track, "excludeonly");
                 (None, exclude)
             }
         }
     }
 
-    fn unused(&self, reader: &mut Reader<'_>, list: Option<&Entry>, mode: &str) {
+    fn unused(&self, reader: &mut ConfigReader<'_>, list: Option<&YamlEntry>, mode: &str) {
         let Some(entry) = list else { return };
         let (rule, key) = (quoted(self.name), &entry.key);
         match &entry.value.value {
-            Value::Null => {}
-            Value::List(items) if items.is_empty() => {}
+            YamlValue::Null => {}
+            YamlValue::List(items) if items.is_empty() => {}
             _ if self.aod => reader.note(format!("the rule {rule}: `{key}` is ignored in mode {mode}, as AOD does")),
             _ => {
                 reader.refuse(entry.at, format!("`{key}` contradicts `mode: {mode}`; remove it, or write `mode: all`"))
@@ -236,7 +246,7 @@ impl<'n> Draft<'n> {
 
     /// The operations that the lists leave, for a kind of rule that has the same to say of all; `None` if something is
     /// wrong, or the probe is not there yet.
-    pub fn operations(&self, reader: &mut Reader<'_>) -> Option<BTreeSet<Operation>> {
+    pub fn operations(&self, reader: &mut ConfigReader<'_>) -> Option<BTreeSet<Operation>> {
         let before = reader.problems.len();
         let (track, exclude) = self.lists(reader, "track_commands", "exclude_commands");
         let [track, exclude] =
@@ -248,8 +258,13 @@ impl<'n> Draft<'n> {
             exclude.iter().filter_map(|one| one.operation).collect(),
         );
         let default_threshold = Duration::ZERO; // None is asked for.
-        let selection =
-            Selection { mode: self.mode, default_threshold, track: &track, exclude: &exclude, waiting_too: false };
+        let selection = OperationSelection {
+            mode: self.mode,
+            default_threshold,
+            track: &track,
+            exclude: &exclude,
+            waiting_too: false,
+        };
         let operations: BTreeSet<_> = selection.thresholds(protocol).into_keys().collect();
         if reader.problems.len() > before {
             return None; // What is left to track is not known.
@@ -262,7 +277,7 @@ impl<'n> Draft<'n> {
     }
 
     /// Refuses a rule that judges nothing.
-    pub fn nothing_left(&self, reader: &mut Reader<'_>) {
+    pub fn nothing_left(&self, reader: &mut ConfigReader<'_>) {
         let at = find(self.entries, "mode").map_or(self.at, |entry| entry.value.at);
         reader.refuse(
             at,

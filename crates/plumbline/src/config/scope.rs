@@ -5,11 +5,11 @@ use model::{FileNames, Level};
 
 use super::{
     commands::once_each,
-    node::{Entry, Node, Value as Written},
-    reader::{Reader, did_you_mean, find, quoted},
+    node::{YamlEntry, YamlNode, YamlValue as Written},
+    reader::{ConfigReader, did_you_mean, find, quoted},
 };
 use crate::{
-    scope::{Condition, Key, LONGEST_PROCESS, Pattern, SHORT_CONTAINER, Scope, Value},
+    scope::{Condition, LONGEST_PROCESS, Pattern, SHORT_CONTAINER, Scope, ScopeKey, ScopeValue},
     view::users,
 };
 
@@ -20,23 +20,23 @@ pub const KEYS: [&str; 2] = ["only", "except"];
 const LONGEST: usize = 4096;
 
 /// Reads what a rule says.
-pub fn read(reader: &mut Reader<'_>, rule: &[Entry]) -> Scope {
+pub fn read(reader: &mut ConfigReader<'_>, rule: &[YamlEntry]) -> Scope {
     let [only, except] = KEYS.map(|key| find(rule, key).map(|entry| conditions(reader, entry)).unwrap_or_default());
     Scope { only, except }
 }
 
 /// Refuses what the rule cannot know of the operations that it judges.
-pub fn check(reader: &mut Reader<'_>, entries: &[Entry], rule: &dyn Rule) {
+pub fn check(reader: &mut ConfigReader<'_>, entries: &[YamlEntry], rule: &dyn Rule) {
     for part in KEYS.iter().filter_map(|key| find(entries, key)) {
         let Written::Map(asked) = &part.value.value else { continue };
         for entry in asked {
-            let Some(key) = Key::named(&entry.key) else { continue };
+            let Some(key) = ScopeKey::named(&entry.key) else { continue };
             if let Some(reason) = unknown(key, rule, find(entries, "acceptable_percent").is_some()) {
                 reader.refuse(
                     entry.at,
                     format!("the rule {} cannot know the {}: {reason}", quoted(rule.name()), entry.key),
                 );
-            } else if key == Key::File && rule.protocol().file_names == FileNames::Last {
+            } else if key == ScopeKey::File && rule.protocol().file_names == FileNames::Last {
                 last_components(reader, entry, rule);
             }
         }
@@ -44,11 +44,11 @@ pub fn check(reader: &mut Reader<'_>, entries: &[Entry], rule: &dyn Rule) {
 }
 
 /// Why a rule cannot know this of its operations, and what to do; `None` if it can.
-fn unknown(key: Key, rule: &dyn Rule, has_share: bool) -> Option<String> {
+fn unknown(key: ScopeKey, rule: &dyn Rule, has_share: bool) -> Option<String> {
     let protocol = rule.protocol();
     let probe = protocol.name;
     if protocol.level == Level::Connection {
-        let known = matches!(key, Key::Server | Key::Fstype);
+        let known = matches!(key, ScopeKey::Server | ScopeKey::Fstype);
         let why = "a connection belongs to a server, and serves all its mounts and whoever uses them; write `server`";
         return (!known).then(|| why.to_owned());
     }
@@ -61,16 +61,16 @@ fn unknown(key: Key, rule: &dyn Rule, has_share: bool) -> Option<String> {
             "it judges what is counted by operation and mount, whoever asked; write `mount`, `server` or `fstype`, {else_do}"
         ));
     }
-    if key == Key::File && protocol.file_names == FileNames::None {
+    if key == ScopeKey::File && protocol.file_names == FileNames::None {
         return Some(format!("probe `{probe}` names no files; remove the key"));
     }
     let is_unnamed = rule.sees_in_flight().is_some() && !probes::names_files_in_flight(protocol);
-    (key == Key::File && is_unnamed)
+    (key == ScopeKey::File && is_unnamed)
         .then(|| format!("probe `{probe}` does not name the files of what has not returned; remove the key"))
 }
 
 /// Refuses paths, where no more than the last component of a file's name is known.
-fn last_components(reader: &mut Reader<'_>, entry: &Entry, rule: &dyn Rule) {
+fn last_components(reader: &mut ConfigReader<'_>, entry: &YamlEntry, rule: &dyn Rule) {
     for node in one_or_more(entry) {
         let (Written::Plain(text) | Written::Quoted(text)) = &node.value else { continue };
         if let Some((_, last)) = text.rsplit_once('/') {
@@ -84,8 +84,8 @@ fn last_components(reader: &mut Reader<'_>, entry: &Entry, rule: &dyn Rule) {
     }
 }
 
-fn conditions(reader: &mut Reader<'_>, part: &Entry) -> Vec<Condition> {
-    let names = Key::ALL.map(|(name, _)| name);
+fn conditions(reader: &mut ConfigReader<'_>, part: &YamlEntry) -> Vec<Condition> {
+    let names = ScopeKey::ALL.map(|(name, _)| name);
     let before = reader.problems.len();
     let Some(entries) = reader.section(part, &names) else { return Vec::new() };
     if entries.is_empty() && reader.problems.len() == before {
@@ -95,8 +95,8 @@ fn conditions(reader: &mut Reader<'_>, part: &Entry) -> Vec<Condition> {
     entries.iter().filter_map(|entry| condition(reader, entry)).collect()
 }
 
-fn condition(reader: &mut Reader<'_>, entry: &Entry) -> Option<Condition> {
-    let key = Key::named(&entry.key)?;
+fn condition(reader: &mut ConfigReader<'_>, entry: &YamlEntry) -> Option<Condition> {
+    let key = ScopeKey::named(&entry.key)?;
     let nodes = one_or_more(entry);
     if nodes.is_empty() || matches!(entry.value.value, Written::Null) {
         reader.refuse(entry.at, format!("`{}` has no values; write one, or remove the key", entry.key));
@@ -117,7 +117,7 @@ fn condition(reader: &mut Reader<'_>, entry: &Entry) -> Option<Condition> {
 }
 
 /// One value, or a list of them.
-pub(super) fn one_or_more(entry: &Entry) -> &[Node] {
+pub(super) fn one_or_more(entry: &YamlEntry) -> &[YamlNode] {
     match &entry.value.value {
         Written::List(items) => items,
         _ => std::slice::from_ref(&entry.value),
@@ -128,7 +128,7 @@ pub(super) fn one_or_more(entry: &Entry) -> &[Node] {
 ///
 /// # Errors
 /// What is wrong with it, and what to do.
-fn value(key: Key, text: &str) -> Result<Value, String> {
+fn value(key: ScopeKey, text: &str) -> Result<ScopeValue, String> {
     let name = key.name();
     if text.is_empty() {
         return Err(format!("an empty {name} matches nothing; write one, or `*` for any that is known"));
@@ -136,15 +136,15 @@ fn value(key: Key, text: &str) -> Result<Value, String> {
     if text.len() > LONGEST {
         return Err(format!("{} is longer than {LONGEST} bytes; no {name} is", quoted(text)));
     }
-    let like = |text: &str| Ok(Value::Like(Pattern::new(text)));
+    let like = |text: &str| Ok(ScopeValue::Like(Pattern::new(text)));
     match key {
-        Key::User => user_number(text).map(|uid| Value::User(text.to_owned(), uid)),
-        Key::Mount | Key::Cgroup if !text.starts_with(['/', '*', '?']) => {
-            let what = if key == Key::Mount { "a mount point" } else { "the path of a cgroup" };
+        ScopeKey::User => user_number(text).map(|uid| ScopeValue::User(text.to_owned(), uid)),
+        ScopeKey::Mount | ScopeKey::Cgroup if !text.starts_with(['/', '*', '?']) => {
+            let what = if key == ScopeKey::Mount { "a mount point" } else { "the path of a cgroup" };
             Err(format!("{what} begins with `/`, and {} does not; write the whole path", quoted(text)))
         }
-        Key::Mount | Key::Cgroup => like(if text.len() > 1 { text.trim_end_matches('/') } else { text }),
-        Key::Process if text.bytes().filter(|byte| *byte != b'*').count() > LONGEST_PROCESS => {
+        ScopeKey::Mount | ScopeKey::Cgroup => like(if text.len() > 1 { text.trim_end_matches('/') } else { text }),
+        ScopeKey::Process if text.bytes().filter(|byte| *byte != b'*').count() > LONGEST_PROCESS => {
             let cut: String = text.chars().take_while(|c| c.is_ascii()).take(LONGEST_PROCESS).collect();
             Err(format!(
                 "the kernel keeps {LONGEST_PROCESS} bytes of a process's name, and {} has more; write {}, say",
@@ -152,7 +152,7 @@ fn value(key: Key, text: &str) -> Result<Value, String> {
                 quoted(&cut)
             ))
         }
-        Key::Container => like(short_container(text)),
+        ScopeKey::Container => like(short_container(text)),
         _ => like(text),
     }
 }

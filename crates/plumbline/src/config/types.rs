@@ -43,7 +43,7 @@ pub struct Config {
     /// A rule that breaks again within this time is the same incident; up to a day.
     pub cooldown: Duration,
     /// What a snapshot on demand collects.
-    pub snapshot: Vec<ActionSpec>,
+    pub snapshot: Vec<ConfiguredAction>,
     /// What is collected from time to time, without an incident.
     pub observe: Vec<Observation>,
     /// How long the summaries of days are kept; zero: none are made.
@@ -65,7 +65,7 @@ pub struct Config {
     /// Where metrics and incidents are sent; `None`: nowhere.
     pub otlp: Option<Otlp>,
     /// Where incidents are posted; `None`: nowhere.
-    pub webhook: Option<Webhook>,
+    pub webhook: Option<WebhookConfig>,
     /// The program that is run for each incident, and its arguments; empty: none.
     pub on_incident: Vec<String>,
     /// The files that were read, in this order; none for the compiled-in configuration.
@@ -84,7 +84,7 @@ pub struct ConfiguredRule {
     /// What arms it; `None`: it always judges.
     pub when: Option<When>,
     /// What to collect then.
-    pub actions: Vec<ActionSpec>,
+    pub actions: Vec<ConfiguredAction>,
 }
 
 /// A rule that a later version will detect.
@@ -97,12 +97,12 @@ pub struct NotYet {
     /// Whose operations it is about.
     pub probe: &'static str,
     /// What it collects.
-    pub actions: Vec<ActionSpec>,
+    pub actions: Vec<ConfiguredAction>,
 }
 
 /// An action by name: one of the evidence room's, a [`CustomAction`], or a capture.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ActionSpec {
+pub struct ConfiguredAction {
     /// Its name.
     pub name: String,
     /// Arguments; only AOD's captures have any, which are in their [`CaptureConfig`], too.
@@ -119,7 +119,7 @@ pub struct Observation {
     /// The same as one word, which tells its bundles from those of others: `10m`.
     pub name: String,
     /// At least one.
-    pub actions: Vec<ActionSpec>,
+    pub actions: Vec<ConfiguredAction>,
     /// How long its bundles are kept: a minute to ten years.
     pub keep: Duration,
 }
@@ -216,7 +216,7 @@ pub enum OtlpProtocol {
 
 /// How incidents are posted to an address of the operator's.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Webhook {
+pub struct WebhookConfig {
     /// `http://` or `https://`.
     pub url: Uri,
     /// Sent with every request.
@@ -225,7 +225,7 @@ pub struct Webhook {
     pub timeout: Duration,
 }
 
-impl Webhook {
+impl WebhookConfig {
     /// The address as it may be shown: many services keep a secret in the path, or behind it.
     pub fn shown(&self) -> String {
         let url = &self.url;
@@ -234,7 +234,7 @@ impl Webhook {
     }
 }
 
-impl fmt::Debug for Webhook {
+impl fmt::Debug for WebhookConfig {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { url: _, headers, timeout } = self;
         let mut shown = formatter.debug_struct("Webhook");
@@ -244,14 +244,14 @@ impl fmt::Debug for Webhook {
 
 /// Which names exist.
 #[derive(Debug, Clone, Copy)]
-pub struct Known<'a> {
+pub struct KnownNames<'a> {
     /// What the probes watch.
     pub protocols: &'a [&'static Protocol],
     /// Built-in actions.
     pub actions: &'a [&'a str],
 }
 
-impl Known<'static> {
+impl KnownNames<'static> {
     /// What this program has.
     pub fn to_this_program() -> Self {
         static PROTOCOLS: LazyLock<Vec<&'static Protocol>> = LazyLock::new(|| probes::protocols().collect());
@@ -272,7 +272,10 @@ impl Config {
     }
 
     /// The captures among these names, and for how long each goes on.
-    pub fn captures_of<'c>(&'c self, names: &'c [ActionSpec]) -> impl Iterator<Item = (&'c CaptureConfig, Duration)> {
+    pub fn captures_of<'c>(
+        &'c self,
+        names: &'c [ConfiguredAction],
+    ) -> impl Iterator<Item = (&'c CaptureConfig, Duration)> {
         names.iter().filter_map(|spec| {
             let capture = self.captures.iter().find(|capture| capture.name == spec.name)?;
             Some((capture, spec.after.unwrap_or(capture.after)))
@@ -280,9 +283,9 @@ impl Config {
     }
 
     /// What the evidence room has to do for these names; captures are none of its actions.
-    pub fn resolve(&self, names: &[ActionSpec]) -> Vec<evidence::ActionSpec> {
+    pub fn resolve(&self, names: &[ConfiguredAction]) -> Vec<evidence::ActionSpec> {
         let built_in = |name: &str| evidence::ACTIONS.iter().any(|action| action.name == name);
-        let resolve = |spec: &ActionSpec| {
+        let resolve = |spec: &ConfiguredAction| {
             if let Some(custom) = self.custom_actions.iter().find(|custom| custom.name == spec.name) {
                 let limits = Some((custom.timeout, custom.max_bytes));
                 let (name, args) = (spec.name.clone(), custom.command.clone());

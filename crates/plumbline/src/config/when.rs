@@ -7,9 +7,9 @@ use model::{Level, Protocol};
 
 use super::{
     ConfiguredRule,
-    native::Section,
-    node::{Entry, Value},
-    reader::{Reader, did_you_mean, find, quoted},
+    native::ConfigSection,
+    node::{YamlEntry, YamlValue},
+    reader::{ConfigReader, did_you_mean, find, quoted},
 };
 use crate::scope::{On, When};
 
@@ -19,7 +19,7 @@ const WITHIN: Duration = Duration::from_secs(60);
 const DAY_SEC: f64 = 86_400.0;
 
 /// Reads what a rule says.
-pub fn read(reader: &mut Reader<'_>, rule: &[Entry]) -> Option<When> {
+pub fn read(reader: &mut ConfigReader<'_>, rule: &[YamlEntry]) -> Option<When> {
     let entry = find(rule, KEY)?;
     let entries = reader.section(entry, &["incident", "within", "on"])?;
     let Some(armed_by) = find(entries, "incident") else {
@@ -39,7 +39,7 @@ pub fn read(reader: &mut Reader<'_>, rule: &[Entry]) -> Option<When> {
 }
 
 /// Refuses what the rule cannot know of the operations that it judges.
-pub fn check(reader: &mut Reader<'_>, entries: &[Entry], rule: &dyn Rule, when: Option<&When>) {
+pub fn check(reader: &mut ConfigReader<'_>, entries: &[YamlEntry], rule: &dyn Rule, when: Option<&When>) {
     let (Some(when), Some(entry)) = (when, find(entries, KEY)) else { return };
     let reason = match (when.on, rule.protocol().level) {
         (On::Mount | On::Job, Level::Connection) => {
@@ -56,7 +56,7 @@ pub fn check(reader: &mut Reader<'_>, entries: &[Entry], rule: &dyn Rule, when: 
 }
 
 /// Finds the rules that arm others, and refuses names that are no rule's, and rules that arm each other.
-pub fn connect(reader: &mut Reader<'_>, anomalies: &[Entry], rules: &mut [ConfiguredRule]) {
+pub fn connect(reader: &mut ConfigReader<'_>, anomalies: &[YamlEntry], rules: &mut [ConfiguredRule]) {
     let arms: Vec<(String, Vec<String>)> = rules
         .iter()
         .filter_map(|one| Some((one.rule.name().to_owned(), one.when.as_ref()?.incident.clone())))
@@ -65,7 +65,7 @@ pub fn connect(reader: &mut Reader<'_>, anomalies: &[Entry], rules: &mut [Config
         let name = configured.rule.name().to_owned();
         let Some(when) = &mut configured.when else { continue };
         let at = find(anomalies, &name).and_then(|rule| match &rule.value.value {
-            Value::Map(entries) => Some(find(entries, KEY)?.at),
+            YamlValue::Map(entries) => Some(find(entries, KEY)?.at),
             _ => None,
         });
         let Some(at) = at else { continue };
@@ -100,15 +100,15 @@ fn origins(names: &[String], arms: &[(String, Vec<String>)]) -> BTreeSet<String>
 
 /// Refuses rules that need a probe at all times which is loaded on demand, and notes such a probe that nothing demands.
 pub(super) fn check_probes(
-    reader: &mut Reader<'_>,
-    all: &Section<'_>,
+    reader: &mut ConfigReader<'_>,
+    all: &ConfigSection<'_>,
     on_demand: &[&'static Protocol],
     rules: &[ConfiguredRule],
 ) {
     let Some(probes) = all.get(reader, "probes") else { return };
     for protocol in on_demand {
         let at = match &probes.value.value {
-            Value::Map(entries) => find(entries, protocol.name).map_or(probes.at, |entry| entry.at),
+            YamlValue::Map(entries) => find(entries, protocol.name).map_or(probes.at, |entry| entry.at),
             _ => probes.at,
         };
         let about = || rules.iter().filter(|one| one.rule.protocol() == *protocol);

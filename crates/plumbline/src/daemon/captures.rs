@@ -9,9 +9,9 @@ use model::Nanos;
 
 use super::{Daemon, logging, nanos};
 use crate::{
-    capture::{self, Capture, Captures, Span},
-    config::{ActionSpec, CaptureConfig, Config},
-    evidence::{Cut, Id, Part, Scope},
+    capture::{self, Capture, CaptureSpan, Captures},
+    config::{CaptureConfig, Config, ConfiguredAction},
+    evidence::{BundleAddition, Cut, IncidentId, IncidentScope},
 };
 
 /// The most that may wait; of further incidents, only the time before is kept.
@@ -24,17 +24,22 @@ const AGAIN: Duration = Duration::from_secs(1);
 pub struct Afters(Vec<After>);
 
 struct After {
-    id: Id,
+    id: IncidentId,
     /// The rule whose name begins the files; empty: none.
     rule: String,
     due: Instant,
     capture: Arc<dyn Capture>,
-    span: Span,
+    span: CaptureSpan,
 }
 
 /// What these actions' captures have of the time until now, from so long before `begin` as each is asked for; and for how
 /// long each goes on.
-pub fn until_now(config: &Config, captures: &Captures, actions: &[ActionSpec], begin: Nanos) -> Vec<(Cut, Duration)> {
+pub fn until_now(
+    config: &Config,
+    captures: &Captures,
+    actions: &[ConfiguredAction],
+    begin: Nanos,
+) -> Vec<(Cut, Duration)> {
     if captures.is_empty() {
         return Vec::new();
     }
@@ -42,18 +47,18 @@ pub fn until_now(config: &Config, captures: &Captures, actions: &[ActionSpec], b
     let cut = |(wanted, after): (&CaptureConfig, Duration)| {
         let from = now.saturating_sub(since).saturating_sub(nanos(wanted.before));
         let capture = captures.get(&wanted.name)?;
-        Some((Cut { capture, span: Span { from, to: now }, is_after: false }, after))
+        Some((Cut { capture, span: CaptureSpan { from, to: now }, is_after: false }, after))
     };
     config.captures_of(actions).filter_map(cut).collect()
 }
 
 impl Afters {
     /// Remembers that captures go on for a bundle. Returns what they have until now.
-    pub fn begin(&mut self, id: &Id, rule: &str, cuts: Vec<(Cut, Duration)>) -> Vec<Cut> {
+    pub fn begin(&mut self, id: &IncidentId, rule: &str, cuts: Vec<(Cut, Duration)>) -> Vec<Cut> {
         for (cut, after) in &cuts {
             if !after.is_zero() && self.0.len() < MOST {
                 let from = cut.span.to;
-                let span = Span { from, to: from.saturating_add(nanos(*after)) };
+                let span = CaptureSpan { from, to: from.saturating_add(nanos(*after)) };
                 let (due, capture) = (Instant::now() + *after, cut.capture.clone());
                 self.0.push(After { id: id.clone(), rule: rule.to_owned(), due, capture, span });
             }
@@ -62,7 +67,7 @@ impl Afters {
     }
 
     /// Forgets a bundle, which is not made.
-    pub fn forget(&mut self, id: &Id) {
+    pub fn forget(&mut self, id: &IncidentId) {
         self.0.retain(|after| after.id != *id);
     }
 
@@ -72,7 +77,7 @@ impl Afters {
     }
 
     /// Those of one bundle and rule that are due, or, when the daemon stops, all of these.
-    fn take(&mut self, now: Instant, stops: bool) -> Option<(Id, String, Vec<After>)> {
+    fn take(&mut self, now: Instant, stops: bool) -> Option<(IncidentId, String, Vec<After>)> {
         let is_due = |after: &After| stops || after.due <= now;
         let (id, rule) =
             self.0.iter().find(|after| is_due(after)).map(|after| (after.id.clone(), after.rule.clone()))?;
@@ -94,11 +99,11 @@ impl Daemon {
             let Some(collector) = &self.collector else { return };
             let to = capture::now();
             let cut = |after: &After| {
-                let span = Span { to: after.span.to.min(to), ..after.span };
+                let span = CaptureSpan { to: after.span.to.min(to), ..after.span };
                 Cut { capture: after.capture.clone(), span, is_after: true }
             };
             let cuts = due.iter().map(cut).collect();
-            let part = Part { rule, actions: Vec::new(), cuts, scope: Scope::default() };
+            let part = BundleAddition { rule, actions: Vec::new(), cuts, scope: IncidentScope::default() };
             if let Err(refused) = collector.append(id.clone(), part) {
                 if stops {
                     let audited = self.setup.config.audit;

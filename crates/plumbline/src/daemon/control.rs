@@ -39,11 +39,11 @@ pub struct SnapshotRequest {
 }
 
 /// The daemon's end of the socket.
-pub struct Control {
+pub struct ControlSocket {
     listener: UnixListener,
 }
 
-impl Control {
+impl ControlSocket {
     /// Listens in the runtime directory, for root only. The caller holds the lock, so an old socket there belongs to a
     /// daemon that has ended, and is replaced.
     ///

@@ -5,7 +5,7 @@ use std::io::Write;
 use diagnose::Episode;
 use jiff::Timestamp;
 use model::{Incident, Losses, ProbeLosses, Protocol};
-use probes::{Counters, ProbeSet, Recorder, Runs};
+use probes::{ProbeCounters, ProbeSet, ProgramRuns, Recorder};
 
 use super::{
     Daemon,
@@ -21,8 +21,10 @@ use super::{
 use crate::{
     capture::Captures,
     config::Config,
-    detection::{self, ChangeExt, Excerpts, Report, Reporter, Rules},
-    evidence::{Attachment, Cause, Collector, Done, INCIDENTS, Id, Outcome, Part, Request},
+    detection::{self, ActiveRules, ChangeExt, Excerpts, IncidentReport, Reporter},
+    evidence::{
+        Attachment, BundleAddition, BundleOutcome, BundleRequest, Collector, Done, INCIDENTS, IncidentId, LossReason,
+    },
     source::EventSource,
 };
 
@@ -40,13 +42,13 @@ pub(super) struct Bundles<'a> {
 }
 
 impl Reporter for Bundles<'_> {
-    fn next_id(&mut self, detected: Timestamp, protocol: &str, kind: &str) -> Id {
+    fn next_id(&mut self, detected: Timestamp, protocol: &str, kind: &str) -> IncidentId {
         self.collector.next_id(detected, protocol, kind)
     }
 
     /// Has the collector make the incident's bundle, or update it. Returns whether the collector accepted that.
-    fn report(&mut self, source: &dyn EventSource, rules: &Rules, report: Report<'_>) -> bool {
-        let Report { change, id, known, told_until, described, recorder, children, part } = report;
+    fn report(&mut self, source: &dyn EventSource, rules: &ActiveRules, report: IncidentReport<'_>) -> bool {
+        let IncidentReport { change, id, known, told_until, described, recorder, children, part } = report;
         let episode = change.episode();
         let (waited, folded) = self.waiting.summary(episode.id);
         let described = Incident { waited, ..described };
@@ -79,7 +81,7 @@ impl Reporter for Bundles<'_> {
         } else {
             let actions = rules.actions_of(&episode.anomaly.name);
             let from = episode.window.from;
-            self.collector.submit(Request {
+            self.collector.submit(BundleRequest {
                 id: id.clone(),
                 attachments,
                 incident: described,
@@ -102,12 +104,18 @@ impl Reporter for Bundles<'_> {
 
 impl Bundles<'_> {
     /// What the rule of an episode collects that is part of another incident.
-    fn part(&mut self, id: &Id, source: &dyn EventSource, rules: &Rules, episode: &Episode) -> Part {
+    fn part(
+        &mut self,
+        id: &IncidentId,
+        source: &dyn EventSource,
+        rules: &ActiveRules,
+        episode: &Episode,
+    ) -> BundleAddition {
         let rule = episode.anomaly.name.clone();
         let wanted = rules.actions_of(&rule);
         let cuts = until_now(self.config, self.captures, wanted, episode.window.from);
         let cuts = self.afters.begin(id, &rule, cuts);
-        Part { actions: self.config.resolve(wanted), cuts, scope: detection::scope(source, episode), rule }
+        BundleAddition { actions: self.config.resolve(wanted), cuts, scope: detection::scope(source, episode), rule }
     }
 }
 
@@ -131,7 +139,7 @@ fn limit(config: &Config) -> usize {
 /// What each probe has lost since it was loaded, by cause, and how much sampling left out.
 pub fn losses_of(watch: &ProbeSet, sample_shift: u32) -> Losses {
     let (consumed, not_understood) = watch.consumed();
-    let of = |((protocol, counters), (_, runs)): ((&Protocol, Counters), (_, Runs))| {
+    let of = |((protocol, counters), (_, runs)): ((&Protocol, ProbeCounters), (_, ProgramRuns))| {
         let losses = ProbeLosses {
             ring_full: counters.lost_ring,
             inflight_full: counters.lost_inflight,
@@ -151,7 +159,7 @@ pub fn losses_of(watch: &ProbeSet, sample_shift: u32) -> Losses {
 }
 
 impl Daemon {
-    pub(super) fn lost(&mut self, id: &Id, cause: &str, message: &str) {
+    pub(super) fn lost(&mut self, id: &IncidentId, cause: &str, message: &str) {
         self.bundles_lost += 1;
         logging::lost(id.as_str(), cause, message, self.setup.config.audit);
     }
@@ -169,18 +177,18 @@ impl Daemon {
         let audited = self.setup.config.audit;
         logging::deletions(&done.sweep, audited);
         let (id, line) = match &done.outcome {
-            Outcome::Written { id, path, labels, .. } => {
+            BundleOutcome::Written { id, path, labels, .. } => {
                 logging::written(&done.outcome, audited);
                 self.detection.written(id, labels);
                 (id, format!("bundle {}", path.display()))
             }
-            Outcome::Lost { id, cause, message } => {
+            BundleOutcome::Lost { id, cause, message } => {
                 self.lost(id, cause.name(), message);
-                self.detection.lost(id, *cause == Cause::Gone);
+                self.detection.lost(id, *cause == LossReason::Gone);
                 (id, format!("error the bundle was lost: {message}"))
             }
-            Outcome::NotTidied { message } => return tracing::error!("cannot look for old bundles: {message}"),
-            Outcome::Tidied => return,
+            BundleOutcome::NotTidied { message } => return tracing::error!("cannot look for old bundles: {message}"),
+            BundleOutcome::Tidied => return,
         };
         let index = self.snapshots.iter().position(|(waits_for, _)| waits_for == id);
         if let Some((_, Some(stream))) = index.map(|index| self.snapshots.swap_remove(index)) {

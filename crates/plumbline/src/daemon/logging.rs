@@ -2,9 +2,9 @@
 
 use diagnose::counted;
 use model::{Incident, Losses, ProbeLosses};
-use probes::{Capability, State};
+use probes::{Capability, ProbeSupport};
 
-use crate::evidence::{Counters, Outcome, Sweep, Why};
+use crate::evidence::{BundleOutcome, CollectorCounters, Sweep, Why};
 
 /// Logs an audit record if auditing is enabled. `what` is one word, `details` a sentence.
 pub fn audit(enabled: bool, what: &str, details: impl FnOnce() -> String) {
@@ -39,8 +39,8 @@ pub fn lost(id: &str, cause: &str, message: &str, audited: bool) {
 }
 
 /// Logs that a bundle is on disk.
-pub fn written(outcome: &Outcome, audited: bool) {
-    let Outcome::Written { id, path, bytes, seconds, actions_failed, .. } = outcome else { return };
+pub fn written(outcome: &BundleOutcome, audited: bool) {
+    let BundleOutcome::Written { id, path, bytes, seconds, actions_failed, .. } = outcome else { return };
     let failed = match actions_failed {
         0 => String::new(),
         1 => ", 1 action failed".into(),
@@ -71,14 +71,14 @@ pub fn deletions(sweep: &Sweep, audited: bool) {
 pub fn probe(capability: &Capability) {
     let (probe, reason) = (capability.probe, &capability.reason);
     match capability.state {
-        State::Ready => tracing::info!(probe, "probe {probe} is attached"),
-        State::Degraded => tracing::warn!(probe, "probe {probe} is attached: {reason}"),
-        State::Unavailable => tracing::info!(probe, "probe {probe} is off: {reason}"),
+        ProbeSupport::Ready => tracing::info!(probe, "probe {probe} is attached"),
+        ProbeSupport::Degraded => tracing::warn!(probe, "probe {probe} is attached: {reason}"),
+        ProbeSupport::Unavailable => tracing::info!(probe, "probe {probe} is off: {reason}"),
     }
 }
 
 /// Logs the totals when the daemon stops.
-pub fn stopped(incidents: u64, bundles_lost: u64, losses: &Losses, counters: &Counters) {
+pub fn stopped(incidents: u64, bundles_lost: u64, losses: &Losses, counters: &CollectorCounters) {
     let lost = lost_line(losses);
     let lost = if lost.is_empty() { "nothing lost".into() } else { format!("lost: {lost}") };
     tracing::info!(

@@ -39,11 +39,11 @@ use crate::{
     capture::Captures,
     config::Config,
     detection::{Detection, Reporter},
-    evidence::{Collector, Id},
+    evidence::{Collector, IncidentId},
     source::{EventSource, KernelSource},
 };
 use captures::Afters;
-use control::Control;
+use control::ControlSocket;
 use incidents::Bundles;
 pub use incidents::{excerpt, excerpt_after, losses_of};
 use lock::Lock;
@@ -98,7 +98,7 @@ pub fn run(setup: Setup, started: impl FnOnce(&[Capability], &ProbeSet)) -> Resu
 struct Daemon {
     setup: Setup,
     sources: Sources,
-    control: Control,
+    control: ControlSocket,
     source: KernelSource,
     collector: Option<Collector>,
     detection: Detection,
@@ -106,7 +106,7 @@ struct Daemon {
     /// Bundles that wait for what captures have of the time after.
     afters: Afters,
     /// Snapshots under way, each with the peer that waits for it.
-    snapshots: Vec<(Id, Option<UnixStream>)>,
+    snapshots: Vec<(IncidentId, Option<UnixStream>)>,
     /// Snapshots of some time that is not over.
     timed: Vec<Timed>,
     observer: Observer,
@@ -139,7 +139,7 @@ impl Daemon {
         let sources = Sources::new(setup.config.watch_interval)?;
         let collector = Collector::start(settings(&setup.config))?;
         sources.add(&collector, Wake::Evidence)?;
-        let control = Control::listen(runtime)?;
+        let control = ControlSocket::listen(runtime)?;
         sources.add(control.listener(), Wake::Control)?;
         sources.add_ring(watch.ring_fd())?;
         let publish = Publish::start(&setup.config)?;

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     config::Config,
     detection::Excerpts,
-    evidence::{Collector, Done, OBSERVATIONS, Outcome, Settings},
+    evidence::{BundleOutcome, Collector, Done, OBSERVATIONS, Settings},
 };
 
 /// The share of the limit on disk that they may take, if there are any: one in so many.
@@ -121,11 +121,11 @@ impl Daemon {
 fn observed(done: &Done, audited: bool) {
     logging::deletions(&done.sweep, audited);
     match &done.outcome {
-        Outcome::Written { path, .. } => {
+        BundleOutcome::Written { path, .. } => {
             logging::audit(audited, "observation", || path.display().to_string());
         }
-        Outcome::Lost { id, message, .. } => tracing::warn!("the observation {id} was lost: {message}"),
-        Outcome::NotTidied { message } => tracing::error!("cannot look for old observations: {message}"),
-        Outcome::Tidied => {}
+        BundleOutcome::Lost { id, message, .. } => tracing::warn!("the observation {id} was lost: {message}"),
+        BundleOutcome::NotTidied { message } => tracing::error!("cannot look for old observations: {message}"),
+        BundleOutcome::Tidied => {}
     }
 }

@@ -11,16 +11,16 @@ use std::{
 
 use anyhow::{Context, Result};
 use model::{Histogram, Incident, Mount, MountKey, Operation, text::printable};
-use probes::{ProbeSet, State, mounts::MountPoint};
+use probes::{ProbeSet, ProbeSupport, mounts::MountPoint};
 
 use super::{Daemon, release_free_memory};
 use crate::{
     config::{self, Config, Otlp, Prometheus},
-    cost::Cost,
-    detection::{Change, ChangeExt},
+    cost::ProcessCost,
+    detection::{ChangeExt, EpisodeChange},
     publish::{
-        Counts, Exporter, IncidentRecord, Incidents, MonotonicCounter, Names, Outcomes, ProbeFigures, Server, Snapshot,
-        SnapshotExchange, Tally, label, on_incident::OnIncident, webhook::Webhook,
+        Counts, HttpServer, IncidentCounts, IncidentRecord, MonotonicCounter, MountLookup, OtlpExporter, Outcomes,
+        ProbeFigures, Snapshot, SnapshotExchange, Tally, label, on_incident::OnIncident, webhook::Webhook,
     },
 };
 
@@ -30,13 +30,13 @@ const MAX_MOUNTS: usize = 1000;
 /// Counters over the daemon's life, and the publishers.
 pub struct Publish {
     exchange: Arc<SnapshotExchange>,
-    server: Option<Server>,
+    server: Option<HttpServer>,
     wanted: Prometheus,
-    exporter: Option<Exporter>,
+    exporter: Option<OtlpExporter>,
     exported: Option<Otlp>,
     counts: Arc<Counts>,
     webhook: Option<Webhook>,
-    posted: Option<config::Webhook>,
+    posted: Option<config::WebhookConfig>,
     posts: Arc<Outcomes>,
     on_incident: Option<OnIncident>,
     command: Vec<String>,
@@ -46,7 +46,7 @@ pub struct Publish {
     losses: MonotonicCounter<(&'static str, &'static str)>,
     run_time: MonotonicCounter<&'static str>,
     incidents: BTreeMap<(&'static str, Cow<'static, str>), u64>,
-    by_verdict: Incidents,
+    by_verdict: IncidentCounts,
 }
 
 impl Publish {
@@ -79,7 +79,7 @@ impl Publish {
             losses: MonotonicCounter::default(),
             run_time: MonotonicCounter::default(),
             incidents: BTreeMap::new(),
-            by_verdict: Incidents::default(),
+            by_verdict: IncidentCounts::default(),
         };
         publish.know_rules(config);
         Ok(publish)
@@ -123,7 +123,7 @@ impl Publish {
 
     /// Counts an incident that has begun, and queues it for OpenTelemetry, the webhook and the operator's program when it
     /// has begun or is over. `bundle`: the path of its bundle.
-    pub fn incident(&mut self, incident: &Incident, bundle: &Path, change: &Change) {
+    pub fn incident(&mut self, incident: &Incident, bundle: &Path, change: &EpisodeChange) {
         let anomaly = &incident.anomaly;
         self.by_verdict.see(change.episode().id, incident, change.closed());
         if let Some(protocol) = probes::protocol(&anomaly.probe).filter(|_| change.opened()) {
@@ -215,7 +215,7 @@ impl Publish {
             on_incident: (!self.command.is_empty()).then(|| self.runs.read()),
             folded,
             retired,
-            cost: Cost::of_this_process(),
+            cost: ProcessCost::of_this_process(),
         }
     }
 
@@ -239,7 +239,7 @@ impl Publish {
         let attached: BTreeSet<_> = watch
             .state()
             .into_iter()
-            .filter(|capability| capability.state != State::Unavailable)
+            .filter(|capability| capability.state != ProbeSupport::Unavailable)
             .map(|capability| capability.probe)
             .collect();
         let all = watch.counters().into_iter().zip(watch.runs());
@@ -293,10 +293,10 @@ fn histograms(watch: &ProbeSet) -> Option<Vec<(Operation, MountKey, Histogram)>>
 }
 
 /// Calls `what` with the current names of mounts.
-fn with_names<T>(watch: &ProbeSet, what: impl FnOnce(&Names<'_>) -> T) -> T {
+fn with_names<T>(watch: &ProbeSet, what: impl FnOnce(&MountLookup<'_>) -> T) -> T {
     let mounted = |key| mounted(watch, key);
     let known = |key| watch.mount(key).label().to_owned();
-    what(&Names { mounted: &mounted, known: &known })
+    what(&MountLookup { mounted: &mounted, known: &known })
 }
 
 /// The mount point that a key means, if there is one.
@@ -304,7 +304,7 @@ fn mounted(watch: &ProbeSet, key: MountKey) -> Option<String> {
     watch.mount_point(key).map(|point| point.mount.label().to_owned())
 }
 
-fn serve(wanted: Prometheus, exchange: &Arc<SnapshotExchange>) -> Option<Server> {
+fn serve(wanted: Prometheus, exchange: &Arc<SnapshotExchange>) -> Option<HttpServer> {
     let address = wanted.listen?;
     match crate::publish::serve(address, Arc::clone(exchange)) {
         Ok(server) => {
@@ -321,10 +321,10 @@ fn serve(wanted: Prometheus, exchange: &Arc<SnapshotExchange>) -> Option<Server>
     }
 }
 
-fn export(wanted: Option<&Otlp>, exchange: &Arc<SnapshotExchange>, counts: &Arc<Counts>) -> Option<Exporter> {
+fn export(wanted: Option<&Otlp>, exchange: &Arc<SnapshotExchange>, counts: &Arc<Counts>) -> Option<OtlpExporter> {
     let wanted = wanted?;
     let endpoint = &wanted.endpoint;
-    let started = Exporter::start(wanted, Arc::clone(exchange), Arc::clone(counts));
+    let started = OtlpExporter::start(wanted, Arc::clone(exchange), Arc::clone(counts));
     logged(
         started,
         format_args!("metrics and incidents are sent to {endpoint}"),
@@ -332,7 +332,7 @@ fn export(wanted: Option<&Otlp>, exchange: &Arc<SnapshotExchange>, counts: &Arc<
     )
 }
 
-fn post(wanted: Option<&config::Webhook>, outcomes: &Arc<Outcomes>) -> Option<Webhook> {
+fn post(wanted: Option<&config::WebhookConfig>, outcomes: &Arc<Outcomes>) -> Option<Webhook> {
     let wanted = wanted?;
     let address = wanted.shown();
     let started = Webhook::start(wanted, Arc::clone(outcomes));

@@ -5,16 +5,16 @@ use model::{Host, Nanos};
 use super::Daemon;
 use crate::{
     config::Config,
-    recording::{Header, Segments, Writer},
+    recording::{RecordingHeader, RecordingWriter, Segments},
     source::{EventSource as _, KernelSource, Tap, this_host},
     view::clock::Clock,
 };
 
 /// The header of a recording; the recorder fills in the remaining fields.
-pub fn recording_header(config: &Config, command: Vec<String>) -> Header {
+pub fn recording_header(config: &Config, command: Vec<String>) -> RecordingHeader {
     let Host { name, kernel, plumbline, addresses } = this_host();
     let now: Nanos = super::nanos(probes::monotonic());
-    Header {
+    RecordingHeader {
         plumbline,
         addresses,
         host: name,
@@ -23,7 +23,7 @@ pub fn recording_header(config: &Config, command: Vec<String>) -> Header {
         command,
         interval_ms: config.watch_interval.as_secs_f64() * 1e3,
         probes: config.probes.iter().map(|probe| probe.name.to_owned()).collect(),
-        ..Header::default()
+        ..RecordingHeader::default()
     }
 }
 
@@ -37,7 +37,7 @@ impl Daemon {
         }
         let open = |header| {
             let segments = Segments::open(&config.output_dir, config.recorder.keep, config.recorder.max_bytes)?;
-            Writer::to_segments(segments, header)
+            RecordingWriter::to_segments(segments, header)
         };
         match Tap::new(self.source.watch(), self.source.now(), recording_header(config, vec![]), open) {
             Ok(mut tap) => {

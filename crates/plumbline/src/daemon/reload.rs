@@ -1,7 +1,7 @@
 //! SIGHUP: the daemon takes over the new configuration, or keeps the old one and logs why.
 
 use anyhow::{Context, Result};
-use probes::{Capability, Filter, Options, ProbeSet, State};
+use probes::{Capability, Filter, ProbeOptions, ProbeSet, ProbeSupport};
 
 use super::{Daemon, Summaries, logging, observer};
 use crate::{
@@ -113,7 +113,7 @@ impl Daemon {
 /// Attaches the probes of a configuration. Pins no maps: another probe set's maps may still be pinned.
 pub fn start_watch(config: &Config) -> Result<ProbeSet> {
     probes::own::enter(&config.operations).map_err(anyhow::Error::msg)?;
-    let options = Options {
+    let options = ProbeOptions {
         protocols: config.probes.clone(),
         on_demand: config.on_demand.clone(),
         ring_bytes: RING_BYTES,
@@ -130,7 +130,7 @@ pub fn start_watch(config: &Config) -> Result<ProbeSet> {
 
 /// Fails if no probe is attached and none can be attached later: such a daemon would seem to watch, and see nothing.
 pub fn refuse_to_be_blind(probes: &[Capability]) -> Result<()> {
-    if probes.iter().any(|probe| probe.state != State::Unavailable || probe.may_come) {
+    if probes.iter().any(|probe| probe.state != ProbeSupport::Unavailable || probe.may_come) {
         return Ok(());
     }
     let reasons: Vec<String> = probes.iter().map(|probe| format!("{}: {}", probe.probe, probe.reason)).collect();

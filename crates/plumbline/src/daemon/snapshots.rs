@@ -18,9 +18,9 @@ use super::{
     logging,
 };
 use crate::{
-    config::ActionSpec,
+    config::ConfiguredAction,
     detection::{self, Excerpts},
-    evidence::{Attachment, Id, Request, Scope},
+    evidence::{Attachment, BundleRequest, IncidentId, IncidentScope},
     source::EventSource,
     summary::{self, Period},
 };
@@ -76,18 +76,24 @@ impl Daemon {
     }
 
     /// A request for a bundle of all mounts. The interval that is looked at has begun.
-    pub(super) fn request(&self, id: Id, by: &str, actions: &[ActionSpec], excerpts: Excerpts) -> Request {
+    pub(super) fn request(
+        &self,
+        id: IncidentId,
+        by: &str,
+        actions: &[ConfiguredAction],
+        excerpts: Excerpts,
+    ) -> BundleRequest {
         let remote: Vec<_> = self.source.watch().mounts().iter().filter(|point| point.remote).collect();
         let mounts = remote.iter().map(|point| detection::scoped(point.mount.clone(), Some(point.device))).collect();
         let servers: BTreeSet<_> = remote.iter().map(|point| point.mount.server.clone()).collect();
         let servers = servers.into_iter().filter(|server| !server.is_empty()).collect();
-        Request {
+        BundleRequest {
             incident: detection::describe_snapshot(&self.source, id.as_str(), by),
             id,
             attachments: detection::attachments(&self.source, Default::default(), excerpts),
             actions: self.setup.config.resolve(actions),
             cuts: Vec::new(),
-            scope: Scope { mounts, servers, pids: vec![] },
+            scope: IncidentScope { mounts, servers, pids: vec![] },
         }
     }
 

@@ -12,7 +12,7 @@ use crate::{
     config::Config,
     evidence::Attachment,
     source::EventSource,
-    summary::{FILE, Files, Period, day_of},
+    summary::{FILE, Period, SummaryFolder, day_of},
 };
 
 /// How often a day's file is written.
@@ -20,7 +20,7 @@ const EVERY: Duration = Duration::from_secs(3600);
 
 /// The day that is counted.
 pub struct Summaries {
-    files: Files,
+    files: SummaryFolder,
     keep: Duration,
     day: String,
     /// `None`: no summaries are wanted.
@@ -31,7 +31,7 @@ pub struct Summaries {
 impl Summaries {
     /// Goes on with today's file, if there is one.
     pub fn begin(config: &Config, source: &dyn EventSource) -> Self {
-        let (files, now) = (Files::of(&config.output_dir), Timestamp::now());
+        let (files, now) = (SummaryFolder::of(&config.output_dir), Timestamp::now());
         let (keep, day) = (config.keep_summaries, day_of(now));
         let mut period = (!keep.is_zero()).then(|| Period::begin(source, now));
         if let Some(period) = &mut period

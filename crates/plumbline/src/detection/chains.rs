@@ -6,7 +6,7 @@ use diagnose::Episode;
 use model::{Level, Mount, Nanos};
 
 use crate::{
-    scope::{Cgroup, On, Subject, When},
+    scope::{Cgroup, IncidentSubject, On, When},
     source::EventSource,
     view::clock::nanos,
 };
@@ -18,7 +18,7 @@ const MOST: usize = 1024;
 pub struct Chain {
     when: When,
     /// On what, and until when, CLOCK_MONOTONIC.
-    armed: BTreeMap<Subject, Nanos>,
+    armed: BTreeMap<IncidentSubject, Nanos>,
 }
 
 impl Chain {
@@ -70,10 +70,10 @@ impl Chain {
 }
 
 /// What an episode is about.
-fn subjects(source: &dyn EventSource, episode: &Episode, on: On) -> BTreeSet<Subject> {
+fn subjects(source: &dyn EventSource, episode: &Episode, on: On) -> BTreeSet<IncidentSubject> {
     let of = |event: &model::Event| {
         let is_connection = event.operation.protocol().level == Level::Connection;
-        Subject::of(on, &source.mount(event.mount), &cgroup_of(source, event, on), is_connection)
+        IncidentSubject::of(on, &source.mount(event.mount), &cgroup_of(source, event, on), is_connection)
     };
     episode.window.events().iter().filter_map(of).collect()
 }

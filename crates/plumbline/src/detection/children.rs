@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use diagnose::{Below, Operations};
+use diagnose::{Below, OperationsBelow};
 use model::{Caller, Event, Level, Protocol};
 use probes::Recorder;
 
@@ -75,7 +75,7 @@ pub fn below<'a, R: Borrow<Recorder>>(
     let recorder = recorder();
     let recorder = recorder.borrow();
     let ended = recorder.events_since(begin, usize::MAX);
-    let operations = Operations::new(ended.chain(waiting).filter(lower), recorder.whole_since());
+    let operations = OperationsBelow::new(ended.chain(waiting).filter(lower), recorder.whole_since());
     let join = |call: &'a Event| {
         let mut below = operations.below(call, |key| source.means(key, call.mount));
         below.incomplete |= seen_since.get(&call.mount).is_some_and(|since| *since > call.start);

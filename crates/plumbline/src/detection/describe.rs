@@ -10,17 +10,17 @@ use std::{
 
 use diagnose::{Episode, Ranked, Top, long_term::LongTerm};
 use model::{
-    Anomaly, CallLine, Event, Incident, Level, Losses, Mount, MountKey, RankedFile, RankedMount, RankedOperation,
-    RankedProcess, Ranking, Share, Span, State, Verdict,
+    Anomaly, CallLine, Event, Incident, IncidentState, Level, Losses, Mount, MountKey, RankedFile, RankedMount,
+    RankedOperation, RankedProcess, Ranking, Share, Span, Verdict,
 };
 use probes::Recorder;
 
 use super::{
     children::Children,
-    recent::{Known, Recent},
+    recent::{Recent, RecentByRecord},
 };
 use crate::{
-    evidence::{Attachment, Labels, Scope, ScopedMount},
+    evidence::{Attachment, IncidentScope, Labels, ScopedMount},
     io::jobs,
     page,
     source::EventSource,
@@ -32,7 +32,7 @@ use crate::{
 };
 
 /// What is known when an incident is written.
-pub struct Facts<'a> {
+pub struct IncidentFacts<'a> {
     pub id: &'a str,
     pub episode: &'a Episode,
     pub recorder: &'a Recorder,
@@ -57,7 +57,7 @@ const JUDGED: usize = 16_384;
 const SLOWEST: usize = 10;
 
 /// Judges the episode and puts the incident together.
-pub fn describe(source: &dyn EventSource, facts: Facts<'_>) -> Incident {
+pub fn describe(source: &dyn EventSource, facts: IncidentFacts<'_>) -> Incident {
     let clock = &source.clock();
     let window = &facts.episode.window;
     let begin = window.events().iter().map(|event| event.start).min().unwrap_or(window.from).min(window.from);
@@ -77,7 +77,7 @@ pub fn describe(source: &dyn EventSource, facts: Facts<'_>) -> Incident {
         window: Span { from: begin.clone(), to: end.clone() },
         anomaly: facts.episode.anomaly.clone(),
         verdict,
-        state: State::of(facts.closed),
+        state: IncidentState::of(facts.closed),
         first_seen: begin,
         last_seen: end,
         changed,
@@ -101,7 +101,7 @@ fn around(
     source: &dyn EventSource,
     events: &[Event],
     recorded: impl Iterator<Item = Event>,
-    known: &Known<'_>,
+    known: &RecentByRecord<'_>,
 ) -> (Vec<Event>, Vec<Event>) {
     let places: HashSet<_> = events.iter().map(|event| (event.connection, event.mount)).collect();
     let device = |mount: MountKey| source.device(mount).unwrap_or(mount);
@@ -149,7 +149,7 @@ pub fn describe_snapshot(source: &dyn EventSource, id: &str, by: &str) -> Incide
             ..Anomaly::default()
         },
         verdict: Verdict::unknown("a snapshot on demand: nothing was detected"),
-        state: State::Closed,
+        state: IncidentState::Closed,
         first_seen: now.clone(),
         last_seen: now,
         losses: source.losses(),
@@ -160,7 +160,7 @@ pub fn describe_snapshot(source: &dyn EventSource, id: &str, by: &str) -> Incide
 }
 
 /// What actions limit themselves to.
-pub fn scope(source: &dyn EventSource, episode: &Episode) -> Scope {
+pub fn scope(source: &dyn EventSource, episode: &Episode) -> IncidentScope {
     let top = Top::of(&episode.window);
     let mounts: Vec<ScopedMount> =
         top.mounts.iter().map(|place| scoped(source.mount(place.key), source.device(place.key))).collect();
@@ -168,7 +168,7 @@ pub fn scope(source: &dyn EventSource, episode: &Episode) -> Scope {
     servers.retain(|server| !server.is_empty());
     servers.sort();
     servers.dedup();
-    Scope { mounts, servers, pids: top.processes.iter().map(|place| place.key.pid).collect() }
+    IncidentScope { mounts, servers, pids: top.processes.iter().map(|place| place.key.pid).collect() }
 }
 
 /// Copies of parts of the flight recorder, for a bundle.
@@ -186,12 +186,12 @@ pub fn attachments(
     (events, children): (Vec<Event>, Children),
     excerpts: Excerpts,
 ) -> Vec<Attachment> {
-    let (clock, names) = (source.clock(), Names::of(source, events.iter()));
+    let (clock, names) = (source.clock(), MountNames::of(source, events.iter()));
     let write = move |out: &mut dyn Write| names.write(out, &clock, events.into_iter(), &children);
     let mut attachments = vec![Attachment { name: page::EVENTS, write: Box::new(write) }];
     for (name, recorder) in [("recorder.jsonl", excerpts.before), ("after.jsonl", excerpts.after)] {
         let Some(recorder) = recorder else { continue };
-        let mut names = Names(HashMap::new());
+        let mut names = MountNames(HashMap::new());
         names.add(source, recorder.events().map(|event| event.mount));
         let write = move |out: &mut dyn Write| names.write(out, &clock, recorder.events(), &Children::default());
         attachments.push(Attachment { name, write: Box::new(write) });
@@ -200,9 +200,9 @@ pub fn attachments(
 }
 
 /// Names of mounts, looked up while the watch is at hand, for a thread that has none.
-struct Names(HashMap<MountKey, Mount>);
+struct MountNames(HashMap<MountKey, Mount>);
 
-impl Names {
+impl MountNames {
     fn of<'a>(source: &dyn EventSource, events: impl Iterator<Item = &'a Event>) -> Self {
         let mut names = Self(HashMap::new());
         names.add(source, events.map(|event| event.mount));
@@ -234,7 +234,7 @@ impl Names {
 }
 
 /// The slowest system calls of which it is known what ran below them, as they are in `events.jsonl`.
-fn slowest_calls(source: &dyn EventSource, clock: &Clock, facts: &Facts<'_>) -> Vec<CallLine<'static>> {
+fn slowest_calls(source: &dyn EventSource, clock: &Clock, facts: &IncidentFacts<'_>) -> Vec<CallLine<'static>> {
     let known = |event: &&Event| facts.children.of(event).is_some();
     let mut calls: Vec<_> = facts.episode.window.events().iter().filter(known).collect();
     calls.sort_by_key(|call| (Reverse(call.duration), call.start));

@@ -12,16 +12,16 @@ use probes::Recorder;
 
 use super::{
     Children, Detection, chains, describe,
-    rules::{Change, ChangeExt, Rules},
+    rules::{ActiveRules, ChangeExt, EpisodeChange},
 };
 use crate::{
-    evidence::{Id, Labels},
+    evidence::{IncidentId, Labels},
     source::EventSource,
 };
 
 /// The layers that probes see, the one that knows most first.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-enum Depth {
+enum ProbeLayer {
     /// The connection with the server.
     Connection,
     /// What goes over it.
@@ -35,7 +35,7 @@ enum Depth {
 #[derive(Default)]
 pub struct OpenIncident {
     /// Its bundle; `None` if none could be made yet, or it has been deleted since.
-    bundle: Option<Id>,
+    bundle: Option<IncidentId>,
     /// When the newest operation had ended that the recorder had when this was first reported.
     told_until: Option<Nanos>,
     /// Whether that bundle has been on disk.
@@ -45,7 +45,7 @@ pub struct OpenIncident {
     /// The servers behind these.
     servers: BTreeSet<String>,
     /// How far down its probe sees.
-    depth: Depth,
+    depth: ProbeLayer,
     /// Its probe, and what it is about.
     about: Option<(Cow<'static, str>, Cow<'static, str>)>,
     /// Only another view of an incident that a lower layer has reported already; until when such a one was open, nanoseconds of
@@ -58,11 +58,11 @@ pub struct OpenIncident {
 }
 
 /// An incident that has begun, goes on or is over.
-pub struct Report<'a> {
+pub struct IncidentReport<'a> {
     /// Which of these.
-    pub change: &'a Change,
+    pub change: &'a EpisodeChange,
     /// Its name.
-    pub id: &'a Id,
+    pub id: &'a IncidentId,
     /// Whether a bundle of this name was made already.
     pub known: bool,
     /// When the newest operation had ended that the recorder had when it was first reported; `None` if it is only now.
@@ -80,10 +80,10 @@ pub struct Report<'a> {
 /// Who is told of incidents.
 pub trait Reporter {
     /// The name of a new incident.
-    fn next_id(&mut self, detected: jiff::Timestamp, protocol: &str, kind: &str) -> Id;
+    fn next_id(&mut self, detected: jiff::Timestamp, protocol: &str, kind: &str) -> IncidentId;
 
     /// Takes a report. False if it could not be taken: then the next one of this incident is for a new bundle.
-    fn report(&mut self, source: &dyn EventSource, rules: &super::Rules, report: Report<'_>) -> bool;
+    fn report(&mut self, source: &dyn EventSource, rules: &super::ActiveRules, report: IncidentReport<'_>) -> bool;
 }
 
 impl OpenIncident {
@@ -93,12 +93,12 @@ impl OpenIncident {
         let waits = |kind: &str| kind == stall::KIND || tells(stall::KIND, kind);
         // A call that fails is none for being below a share that is slow. No two expressions of the operator's are alike.
         let is_alike = waits(kind) || told == kind && kind != expression::KIND;
-        let below = self.depth == Depth::Protocol && other.depth == Depth::Local && is_alike;
+        let below = self.depth == ProbeLayer::Protocol && other.depth == ProbeLayer::Local && is_alike;
         let same = probe == of && tells(told, kind);
         // One connection serves all mounts of a server.
         let broken = match (self.depth, other.depth) {
-            (Depth::Connection, Depth::Protocol | Depth::Local) => waits(kind),
-            (Depth::Protocol, Depth::Connection) => waits(told),
+            (ProbeLayer::Connection, ProbeLayer::Protocol | ProbeLayer::Local) => waits(kind),
+            (ProbeLayer::Protocol, ProbeLayer::Connection) => waits(told),
             _ => false,
         };
         self.shadow.is_none()
@@ -118,7 +118,7 @@ impl Detection {
         &mut self,
         source: &dyn EventSource,
         reporter: &mut dyn Reporter,
-        mut changes: Vec<Change>,
+        mut changes: Vec<EpisodeChange>,
     ) {
         changes.sort_by_key(|change| depth(change.episode()));
         for change in changes {
@@ -126,7 +126,7 @@ impl Detection {
         }
     }
 
-    fn report(&mut self, source: &dyn EventSource, reporter: &mut dyn Reporter, change: &Change) {
+    fn report(&mut self, source: &dyn EventSource, reporter: &mut dyn Reporter, change: &EpisodeChange) {
         let episode = change.episode();
         let before = self.open.get(&episode.id).and_then(|open| open.shadow);
         // What a shadow belongs to may be over, and what it is about may be more by now.
@@ -143,7 +143,7 @@ impl Detection {
         let is_shadow = self.open.get(&episode.id).is_some_and(|open| open.shadow.is_some());
         match (is_shadow, before) {
             (true, _) => (),
-            (false, Some(_)) => self.hand_over(source, reporter, &Change::Opened(episode.clone()), None),
+            (false, Some(_)) => self.hand_over(source, reporter, &EpisodeChange::Opened(episode.clone()), None),
             (false, None) => self.hand_over(source, reporter, change, None),
         }
         if change.closed() {
@@ -184,7 +184,7 @@ impl Detection {
         let is_view = |(id, open): &(&u64, &mut OpenIncident)| open.covers(&opened) || has_armed(id, open);
         for (_, open) in self.open.iter_mut().filter(|(id, _)| **id != episode.id).filter(is_view) {
             shadow = Some(until);
-            let incident = open.bundle.as_ref().map(Id::as_str).unwrap_or_default();
+            let incident = open.bundle.as_ref().map(IncidentId::as_str).unwrap_or_default();
             if open.also.insert(episode.anomaly.name.clone(), episode.anomaly.observed.clone()).is_none() {
                 tracing::info!(incident, "{}: {}; part of {incident}", episode.anomaly.name, episode.anomaly.observed);
             }
@@ -211,7 +211,7 @@ impl Detection {
     ) {
         let incidents = shown(&self.rules, &self.open).filter(|incident| armed_by.contains(&incident.id));
         for incident in incidents.cloned().collect::<Vec<_>>() {
-            self.hand_over(source, reporter, &Change::Updated(incident), Some(episode));
+            self.hand_over(source, reporter, &EpisodeChange::Updated(incident), Some(episode));
         }
     }
 
@@ -220,7 +220,7 @@ impl Detection {
         &mut self,
         source: &dyn EventSource,
         reporter: &mut dyn Reporter,
-        change: &Change,
+        change: &EpisodeChange,
         part: Option<&Episode>,
     ) {
         let episode = change.episode();
@@ -236,7 +236,7 @@ impl Detection {
         self.children.find(source, episode.window.events().iter(), || &*recorder);
         let also: Vec<_> =
             open.iter().flat_map(|open| &open.also).map(|(rule, what)| format!("{rule}: {what}")).collect();
-        let facts = describe::Facts {
+        let facts = describe::IncidentFacts {
             id: id.as_str(),
             episode,
             children: &self.children,
@@ -251,8 +251,16 @@ impl Detection {
         let described = describe::describe(source, facts);
         let children = self.children.only(episode.window.events().iter());
         let recorder_too = recorder.clone();
-        let report =
-            Report { change, id: &id, known: is_known, told_until, described, recorder: recorder_too, children, part };
+        let report = IncidentReport {
+            change,
+            id: &id,
+            known: is_known,
+            told_until,
+            described,
+            recorder: recorder_too,
+            children,
+            part,
+        };
         let taken = reporter.report(source, &self.rules, report);
         if let Some(open) = self.open.get_mut(&episode.id).filter(|_| taken) {
             open.bundle = Some(id);
@@ -281,7 +289,7 @@ impl Detection {
     }
 
     /// The bundle of this name is on disk, with these labels.
-    pub fn written(&mut self, id: &Id, labels: &Labels) {
+    pub fn written(&mut self, id: &IncidentId, labels: &Labels) {
         if let Some(open) = self.of_bundle(id) {
             open.written = true;
             open.labels.clone_from(labels);
@@ -289,29 +297,29 @@ impl Detection {
     }
 
     /// The bundle of this name was never made, or, if it is `gone`, deleted to make room: the next change makes it anew.
-    pub fn lost(&mut self, id: &Id, gone: bool) {
+    pub fn lost(&mut self, id: &IncidentId, gone: bool) {
         if let Some(open) = self.of_bundle(id).filter(|open| gone || !open.written) {
             open.bundle = None;
         }
     }
 
-    fn of_bundle(&mut self, id: &Id) -> Option<&mut OpenIncident> {
+    fn of_bundle(&mut self, id: &IncidentId) -> Option<&mut OpenIncident> {
         self.open.values_mut().find(|open| open.bundle.as_ref() == Some(id))
     }
 }
 
 /// The episodes that are incidents of their own.
-fn shown<'a>(rules: &'a Rules, open: &'a HashMap<u64, OpenIncident>) -> impl Iterator<Item = &'a Episode> {
+fn shown<'a>(rules: &'a ActiveRules, open: &'a HashMap<u64, OpenIncident>) -> impl Iterator<Item = &'a Episode> {
     let is_shown = |episode: &&Episode| open.get(&episode.id).is_some_and(|open| open.shadow.is_none());
     rules.episodes().filter(is_shown)
 }
 
 /// How far down the episode's probe sees.
-fn depth(episode: &Episode) -> Depth {
+fn depth(episode: &Episode) -> ProbeLayer {
     match probes::protocol(&episode.anomaly.probe).map(|protocol| protocol.level) {
-        Some(Level::Connection) => Depth::Connection,
-        Some(level) if level.is_remote() => Depth::Protocol,
-        _ => Depth::Local,
+        Some(Level::Connection) => ProbeLayer::Connection,
+        Some(level) if level.is_remote() => ProbeLayer::Protocol,
+        _ => ProbeLayer::Local,
     }
 }
 

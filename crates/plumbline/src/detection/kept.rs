@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, io, path::Path};
 
 use anyhow::{Context, Result, bail};
-use diagnose::long_term::{Kind, LongTerm, Place, Sketch};
+use diagnose::long_term::{LongTerm, LongTermKind, LongTermMount, Sketch};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -19,16 +19,16 @@ const MOST_COUNTED: f32 = 1e9;
 const VERSION: u32 = 1;
 
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct KeptNormals {
     version: u32,
     /// By what is mounted, or where.
-    mounts: BTreeMap<String, KeptMount>,
+    mounts: BTreeMap<String, LearnedMount>,
 }
 
 /// Counts are of operations or of periods of ten seconds, and fade. Distributions are pairs of a bucket (docs/maps.md) and a count.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
-struct KeptMount {
+struct LearnedMount {
     periods: f32,
     periods_in_trouble: f32,
     operations: f32,
@@ -72,9 +72,9 @@ pub fn save(path: &Path, long_term: &LongTerm) -> io::Result<()> {
     state_file::write(path, &kept(long_term))
 }
 
-fn kept(long_term: &LongTerm) -> Kept {
+fn kept(long_term: &LongTerm) -> KeptNormals {
     let pairs = |sketch: &Sketch| sketch.buckets().iter().map(|(at, count)| (*at, rounded(*count))).collect();
-    let mount = |place: &Place| KeptMount {
+    let mount = |place: &LongTermMount| LearnedMount {
         periods: rounded(place.learned),
         periods_in_trouble: rounded(place.in_trouble),
         operations: rounded(place.operations),
@@ -96,23 +96,23 @@ fn kept(long_term: &LongTerm) -> Kept {
             .collect(),
     };
     let mounts = long_term.places().iter().map(|(name, place)| (name.clone(), mount(place))).collect();
-    Kept { version: VERSION, mounts }
+    KeptNormals { version: VERSION, mounts }
 }
 
 fn parse(text: &str) -> Result<LongTerm> {
-    let kept: Kept = serde_json::from_str(text)?;
+    let kept: KeptNormals = serde_json::from_str(text)?;
     if kept.version != VERSION {
         bail!("it has version {}, this program reads {VERSION}", kept.version);
     }
     let mut long_term = LongTerm::default();
     for (name, mount) in kept.mounts {
-        let mut place = Place {
+        let mut place = LongTermMount {
             round_trip: Sketch::of(mount.round_trip),
             operations: sound(mount.operations),
             sent_again: sound(mount.sent_again),
             learned: sound(mount.periods),
             in_trouble: sound(mount.periods_in_trouble),
-            ..Place::default()
+            ..LongTermMount::default()
         };
         for kind in mount.kinds {
             // An operation that this version does not have.
@@ -121,7 +121,7 @@ fn parse(text: &str) -> Result<LongTerm> {
             let [duration, queue, wire, deliver, apart] =
                 [kind.duration, kind.queue, kind.wire, kind.deliver, kind.apart].map(Sketch::of);
             let periods = sound(kind.periods);
-            let known = Kind { periods, duration, queue, wire, deliver, apart, ..Kind::default() };
+            let known = LongTermKind { periods, duration, queue, wire, deliver, apart, ..LongTermKind::default() };
             place.kinds.insert((operation, size), known);
         }
         long_term.insert(name, place);
@@ -141,7 +141,7 @@ fn rounded(count: f32) -> f32 {
 
 #[cfg(test)]
 mod tests {
-    use diagnose::long_term::{PERIOD, Sample};
+    use diagnose::long_term::{PERIOD, PeriodSample};
     use model::{MountKey, Network, Phases};
 
     use super::*;
@@ -165,7 +165,7 @@ mod tests {
         let mut long_term = LongTerm::default();
         long_term.name(MountKey(5), "//server/share");
         let (events, length) = ([event(0), event(4096), event(4097)], PERIOD.as_nanos() as u64);
-        long_term.learn(&Sample { now: 77, length, each: 2.0, events: &events, in_trouble: &|_| false });
+        long_term.learn(&PeriodSample { now: 77, length, each: 2.0, events: &events, in_trouble: &|_| false });
         long_term
     }
 
@@ -182,8 +182,8 @@ mod tests {
         let (before, after) = (&before.places()["//server/share"], &after.places()["//server/share"]);
         assert_eq!((after.learned, after.operations), (1.0, 6.0));
         assert_eq!(after.round_trip, before.round_trip);
-        let kinds = |place: &Place| {
-            let kinds = place.kinds.iter().map(|(of, kind)| (*of, Kind { seen: 0, ..kind.clone() }));
+        let kinds = |place: &LongTermMount| {
+            let kinds = place.kinds.iter().map(|(of, kind)| (*of, LongTermKind { seen: 0, ..kind.clone() }));
             kinds.collect::<BTreeMap<_, _>>()
         };
         assert_eq!(kinds(after), kinds(before));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use diagnose::long_term::{LongTerm, PERIOD, Sample};
+use diagnose::long_term::{LongTerm, PERIOD, PeriodSample};
 use model::{Mount, MountKey};
 
 use super::Detection;
@@ -50,7 +50,7 @@ impl Detection {
         let in_trouble: BTreeSet<_> =
             mounts.iter().filter(|(_, mount)| is_troubled(mount)).map(|(_, mount)| mount.name()).collect();
         mounts.iter().for_each(|(key, mount)| self.long_term.name(*key, mount.name()));
-        self.long_term.learn(&Sample {
+        self.long_term.learn(&PeriodSample {
             now,
             length,
             each: ended as f32 / events.len() as f32,

@@ -21,14 +21,14 @@ use std::{
     time::Duration,
 };
 
-use diagnose::{Finished, Ledger, Meanwhile, long_term::LongTerm};
+use diagnose::{FinishedOperations, Ledger, Meanwhile, long_term::LongTerm};
 use model::{Nanos, Operation};
 
 use crate::{config::Config, source::EventSource, view::clock::nanos};
 pub use children::{Children, SETTLED, below};
 pub use describe::{Excerpts, attachments, describe_snapshot, scope, scoped};
-pub use incidents::{Report, Reporter};
-pub use rules::{Change, ChangeExt, Rules};
+pub use incidents::{IncidentReport, Reporter};
+pub use rules::{ActiveRules, ChangeExt, EpisodeChange};
 
 use incidents::OpenIncident;
 use recent::Recent;
@@ -41,7 +41,7 @@ const BATCHES_A_TURN: usize = 64;
 
 /// Rules at work, and the incidents that are not over.
 pub struct Detection {
-    rules: Rules,
+    rules: ActiveRules,
     /// The episodes that are not over, by number.
     open: HashMap<u64, OpenIncident>,
     children: Children,
@@ -60,7 +60,7 @@ impl Detection {
     /// The configuration's rules, whose first windows begin at `now`; `long_term`: what was learned of what is normal.
     pub fn new(config: &Config, now: Nanos, long_term: LongTerm) -> Self {
         Self {
-            rules: Rules::new(config, now),
+            rules: ActiveRules::new(config, now),
             open: HashMap::new(),
             children: Children::default(),
             recent: Recent::default(),
@@ -74,7 +74,7 @@ impl Detection {
     }
 
     /// The rules on duty.
-    pub fn rules(&self) -> &Rules {
+    pub fn rules(&self) -> &ActiveRules {
         &self.rules
     }
 
@@ -146,7 +146,7 @@ impl Detection {
     }
 
     /// Closes every rule's window. A probe's own losses are its rules'.
-    fn close_windows(&mut self, source: &dyn EventSource) -> Vec<Change> {
+    fn close_windows(&mut self, source: &dyn EventSource) -> Vec<EpisodeChange> {
         let mut lost = HashMap::new();
         for (protocol, now) in source.lost_events() {
             let before = self.lost_before.insert(protocol.name, now).unwrap_or(0);
@@ -164,7 +164,7 @@ impl Detection {
     }
 
     /// What has finished since this was last asked, of the operations that some rule must know all about.
-    fn finished_since(&mut self, source: &dyn EventSource) -> Vec<Finished> {
+    fn finished_since(&mut self, source: &dyn EventSource) -> Vec<FinishedOperations> {
         let wanted: BTreeSet<Operation> = self.rules.histograms_needed();
         if wanted.is_empty() {
             return Vec::new();

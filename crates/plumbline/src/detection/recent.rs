@@ -12,7 +12,7 @@ const KEPT: usize = 1024;
 pub struct Recent(VecDeque<Event>);
 
 /// The same, to be found by what a record says.
-pub struct Known<'a>(HashMap<(Nanos, Operation, u32), &'a Event>);
+pub struct RecentByRecord<'a>(HashMap<(Nanos, Operation, u32), &'a Event>);
 
 impl Recent {
     /// Keeps an event, and drops the oldest if there are too many.
@@ -27,12 +27,12 @@ impl Recent {
     }
 
     /// Ready to be looked up.
-    pub fn known(&self) -> Known<'_> {
-        Known(self.0.iter().map(|event| (event.identity(), event)).collect())
+    pub fn known(&self) -> RecentByRecord<'_> {
+        RecentByRecord(self.0.iter().map(|event| (event.identity(), event)).collect())
     }
 }
 
-impl Known<'_> {
+impl RecentByRecord<'_> {
     /// All that is known of the operation that a record is of.
     pub fn whole(&self, record: Event) -> Event {
         self.0.get(&record.identity()).map_or(record, |event| (*event).clone())

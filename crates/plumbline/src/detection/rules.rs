@@ -5,26 +5,26 @@ use std::{
     time::Duration,
 };
 
-use diagnose::{Episode, Finished, Meanwhile, RuleState, error::Codes, long_term::LongTerm, rule::Rule};
+use diagnose::{Episode, FinishedOperations, Meanwhile, RuleState, error::Codes, long_term::LongTerm, rule::Rule};
 use model::{Code, Event, Operation, Protocol};
 
 use probes::Filter;
 
-pub use diagnose::Change;
+pub use diagnose::EpisodeChange;
 
 use super::{chains::Chain, surroundings::Surroundings};
 use crate::{
-    config::{ActionSpec, Config, ConfiguredRule},
-    recording::{Reported, name_of},
-    scope::{self, About, Group, When},
+    config::{Config, ConfiguredAction, ConfiguredRule},
+    recording::{ReportSettings, name_of},
+    scope::{self, OperationFacts, RuleGroup, When},
     source::EventSource,
     view::clock::nanos,
 };
 
-pub struct Rules {
+pub struct ActiveRules {
     on_duty: Vec<OnDuty>,
     /// Rules of one type and probe of which some have scopes: which of them judges an operation is asked for each.
-    scoped: Vec<Group>,
+    scoped: Vec<RuleGroup>,
     surroundings: Surroundings,
     /// Number of the last episode.
     sequence: u64,
@@ -39,11 +39,11 @@ struct OnDuty {
     chain: Option<Chain>,
 }
 
-impl Rules {
+impl ActiveRules {
     pub fn new(config: &Config, now: u64) -> Self {
         let mut on_duty: Vec<_> = config.rules.iter().map(|rule| OnDuty::new(rule, config.cooldown, now)).collect();
-        let scoped: Vec<_> = scope::groups(&config.rules).into_iter().filter(Group::is_scoped).collect();
-        for index in scoped.iter().flat_map(Group::members) {
+        let scoped: Vec<_> = scope::groups(&config.rules).into_iter().filter(RuleGroup::is_scoped).collect();
+        for index in scoped.iter().flat_map(RuleGroup::members) {
             if let Some(rule) = on_duty.get_mut(index) {
                 rule.is_scoped = true;
             }
@@ -56,7 +56,7 @@ impl Rules {
         *self = Self { sequence: self.sequence, ..Self::new(config, now) };
     }
 
-    /// Whether it is known of the event which rules judge it; else see [`Rules::ask`].
+    /// Whether it is known of the event which rules judge it; else see [`ActiveRules::ask`].
     pub fn knows(&mut self, event: &Event) -> bool {
         let Self { on_duty, scoped, surroundings, .. } = self;
         awake(scoped, on_duty, event.operation).all(|group| surroundings.knows(event, group))
@@ -92,7 +92,7 @@ impl Rules {
         source: &dyn EventSource,
         dropped: impl Fn(&str) -> u64,
         meanwhile: &Meanwhile<'_>,
-    ) -> Vec<Change> {
+    ) -> Vec<EpisodeChange> {
         let finished = self.finished_of_scoped(source, meanwhile.finished);
         let (now, sequence) = (source.now(), &mut self.sequence);
         let mut changes = Vec::new();
@@ -112,10 +112,14 @@ impl Rules {
     }
 
     /// What finished, for each of the rules with scopes that must know it.
-    fn finished_of_scoped(&mut self, source: &dyn EventSource, all: &[Finished]) -> HashMap<usize, Vec<Finished>> {
+    fn finished_of_scoped(
+        &mut self,
+        source: &dyn EventSource,
+        all: &[FinishedOperations],
+    ) -> HashMap<usize, Vec<FinishedOperations>> {
         let Self { on_duty, scoped, surroundings, .. } = self;
         let asks = |index: usize| on_duty.get(index).is_some_and(|rule| rule.watch.histograms_needed().is_some());
-        let mut finished: HashMap<usize, Vec<Finished>> = HashMap::new();
+        let mut finished: HashMap<usize, Vec<FinishedOperations>> = HashMap::new();
         for group in scoped.iter().filter(|group| group.members().any(asks)) {
             for one in all.iter().filter(|one| *one.operation.protocol() == *group.protocol) {
                 surroundings.ask_mount(one.mount, source);
@@ -164,8 +168,8 @@ impl Rules {
     }
 
     /// Ends every open episode.
-    pub fn finish(&mut self) -> Vec<Change> {
-        self.on_duty.iter_mut().filter_map(|rule| rule.watch.finish()).map(Change::Closed).collect()
+    pub fn finish(&mut self) -> Vec<EpisodeChange> {
+        self.on_duty.iter_mut().filter_map(|rule| rule.watch.finish()).map(EpisodeChange::Closed).collect()
     }
 
     /// The episodes that are not over.
@@ -174,7 +178,7 @@ impl Rules {
     }
 
     /// What the rule of this name collects.
-    pub fn actions_of(&self, name: &str) -> &[ActionSpec] {
+    pub fn actions_of(&self, name: &str) -> &[ConfiguredAction] {
         let rule = self.on_duty.iter().find(|rule| rule.configured.rule.name() == name);
         rule.map_or(&[], |rule| &rule.configured.actions)
     }
@@ -190,9 +194,9 @@ impl Rules {
     }
 
     /// The same, as a recording says it: what rules that are armed now and then let through is no promise.
-    pub fn reported(&self) -> Reported {
+    pub fn reported(&self) -> ReportSettings {
         let thresholds = self.kernel_thresholds().into_iter();
-        Reported {
+        ReportSettings {
             thresholds: thresholds.map(|(operation, limit)| (name_of(operation), nanos(limit))).collect(),
             failures: self.failures().into_iter().map(name_of).collect(),
         }
@@ -249,13 +253,17 @@ impl Rules {
 }
 
 /// The groups that judge such operations, and are armed if they must be.
-fn awake<'g>(groups: &'g [Group], on_duty: &'g [OnDuty], operation: Operation) -> impl Iterator<Item = &'g Group> {
+fn awake<'g>(
+    groups: &'g [RuleGroup],
+    on_duty: &'g [OnDuty],
+    operation: Operation,
+) -> impl Iterator<Item = &'g RuleGroup> {
     let is_awake = |index: usize| on_duty.get(index).is_some_and(OnDuty::is_awake);
     of_protocol(groups, operation).filter(move |group| group.members().any(is_awake))
 }
 
 /// The groups that judge such operations.
-fn of_protocol(groups: &[Group], operation: Operation) -> impl Iterator<Item = &Group> {
+fn of_protocol(groups: &[RuleGroup], operation: Operation) -> impl Iterator<Item = &RuleGroup> {
     groups.iter().filter(move |group| *group.protocol == *operation.protocol())
 }
 
@@ -272,7 +280,7 @@ impl OnDuty {
     }
 
     /// Whether it judges such an operation now, if its scope covers that.
-    fn is_armed_for(&self, about: &About<'_>) -> bool {
+    fn is_armed_for(&self, about: &OperationFacts<'_>) -> bool {
         self.chain.as_ref().is_none_or(|chain| chain.is_armed_for(about.mount, about.cgroup))
     }
 }
@@ -283,12 +291,12 @@ pub trait ChangeExt {
     fn closed(&self) -> bool;
 }
 
-impl ChangeExt for Change {
+impl ChangeExt for EpisodeChange {
     fn opened(&self) -> bool {
-        matches!(self, Change::Opened(_))
+        matches!(self, EpisodeChange::Opened(_))
     }
 
     fn closed(&self) -> bool {
-        matches!(self, Change::Closed(_))
+        matches!(self, EpisodeChange::Closed(_))
     }
 }

@@ -5,7 +5,7 @@ use std::{collections::HashMap, hash::Hash};
 use model::{Event, Mount, MountKey, SeenFile};
 
 use crate::{
-    scope::{About, Cgroup, Group},
+    scope::{Cgroup, OperationFacts, RuleGroup},
     source::EventSource,
 };
 
@@ -15,23 +15,23 @@ const MOST: usize = 4096;
 /// What is known.
 #[derive(Default)]
 pub struct Surroundings {
-    mounts: Kept<MountKey, Mount>,
+    mounts: KeptAnswers<MountKey, Mount>,
     /// By the cgroup's id; where that is not known, by the process.
-    cgroups: Kept<(u64, u32), Cgroup>,
+    cgroups: KeptAnswers<(u64, u32), Cgroup>,
     nowhere: Mount,
     nobody: Cgroup,
 }
 
 /// Answers, and whether somebody has asked for them in this interval.
-struct Kept<K, V>(HashMap<K, (V, bool)>);
+struct KeptAnswers<K, V>(HashMap<K, (V, bool)>);
 
-impl<K, V> Default for Kept<K, V> {
+impl<K, V> Default for KeptAnswers<K, V> {
     fn default() -> Self {
         Self(HashMap::new())
     }
 }
 
-impl<K: Eq + Hash, V> Kept<K, V> {
+impl<K: Eq + Hash, V> KeptAnswers<K, V> {
     /// Whether it is known; it is wanted in any case.
     fn want(&mut self, key: &K) -> bool {
         self.0.get_mut(key).map(|(_, wanted)| *wanted = true).is_some()
@@ -59,13 +59,13 @@ impl<K: Eq + Hash, V> Kept<K, V> {
 
 impl Surroundings {
     /// Whether it knows of the event all that the group's scopes ask for.
-    pub fn knows(&mut self, event: &Event, group: &Group) -> bool {
+    pub fn knows(&mut self, event: &Event, group: &RuleGroup) -> bool {
         (!group.asks_mount || self.mounts.want(&event.mount))
             && (!group.asks_cgroup || self.cgroups.want(&cgroup_key(event)))
     }
 
     /// Asks for what it does not know.
-    pub fn ask(&mut self, event: &Event, group: &Group, source: &dyn EventSource) {
+    pub fn ask(&mut self, event: &Event, group: &RuleGroup, source: &dyn EventSource) {
         if group.asks_mount {
             self.ask_mount(event.mount, source);
         }
@@ -81,9 +81,9 @@ impl Surroundings {
     }
 
     /// What is known of an event; `file` is the one that it is about.
-    pub fn about<'a>(&'a self, event: &'a Event, file: &'a SeenFile) -> About<'a> {
+    pub fn about<'a>(&'a self, event: &'a Event, file: &'a SeenFile) -> OperationFacts<'a> {
         let who = &event.requester;
-        About {
+        OperationFacts {
             cgroup: self.cgroups.get(&cgroup_key(event)).unwrap_or(&self.nobody),
             // Whose name is not known may have gone: then its user is not known either, unless it is somebody.
             user: (who.uid != 0 || !who.comm.is_empty()).then_some(who.uid),
@@ -94,9 +94,9 @@ impl Surroundings {
     }
 
     /// What is known of operations of which no more than the mount is.
-    pub fn about_mount(&self, mount: MountKey) -> About<'_> {
+    pub fn about_mount(&self, mount: MountKey) -> OperationFacts<'_> {
         let mount = self.mounts.get(&mount).unwrap_or(&self.nowhere);
-        About { mount, cgroup: &self.nobody, user: None, process: &[], file: &[] }
+        OperationFacts { mount, cgroup: &self.nobody, user: None, process: &[], file: &[] }
     }
 
     /// An interval is over: mounts that had operations may be others by now, and processes may have moved. What had none is forgotten.

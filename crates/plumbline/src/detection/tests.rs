@@ -5,26 +5,26 @@ use std::collections::BTreeMap;
 use diagnose::long_term::LongTerm;
 use model::{Detail, Flags, Mount, MountKey, Requester, Syscall, text::Text};
 
-use super::{ChangeExt, Detection, Report, Reporter, Rules};
+use super::{ActiveRules, ChangeExt, Detection, IncidentReport, Reporter};
 use crate::{
-    config::{Config, Known},
-    evidence::Id,
-    recording::{self, CgroupFacts, Facts, FinishedFacts, MountFacts, Reader, RecordedEvent},
-    source::{EventSource, RecordedSource, Step, Wanted},
+    config::{Config, KnownNames},
+    evidence::IncidentId,
+    recording::{self, CgroupFacts, FinishedFacts, IntervalFacts, MountFacts, RecordedEvent, RecordingReader},
+    source::{EventSource, RecordedSource, ReplayStep, WantedOperations},
 };
 
 const SECOND: u64 = 1_000_000_000;
 
 /// By rule, how many operations its incidents have; `a+b` are those of rule b's episodes that became part of one of rule a.
 #[derive(Default)]
-struct Found(BTreeMap<String, u64>);
+struct IncidentsByRule(BTreeMap<String, u64>);
 
-impl Reporter for Found {
-    fn next_id(&mut self, detected: jiff::Timestamp, protocol: &str, kind: &str) -> Id {
-        Id::new(detected, protocol, kind, 1)
+impl Reporter for IncidentsByRule {
+    fn next_id(&mut self, detected: jiff::Timestamp, protocol: &str, kind: &str) -> IncidentId {
+        IncidentId::new(detected, protocol, kind, 1)
     }
 
-    fn report(&mut self, _: &dyn EventSource, _: &Rules, report: Report<'_>) -> bool {
+    fn report(&mut self, _: &dyn EventSource, _: &ActiveRules, report: IncidentReport<'_>) -> bool {
         // Without a cool-down, each window that breaks a rule is an incident of its own.
         if report.change.opened() {
             *self.0.entry(report.described.anomaly.name.clone()).or_default() += report.described.operations;
@@ -39,23 +39,23 @@ impl Reporter for Found {
 }
 
 /// What these rules find in these intervals.
-fn found(rules: &str, intervals: Vec<Facts>) -> BTreeMap<String, u64> {
+fn found(rules: &str, intervals: Vec<IntervalFacts>) -> BTreeMap<String, u64> {
     found_with("cooldown_sec: 0\nprobes: {vfs: true}", rules, intervals)
 }
 
 /// Likewise, with these settings.
-fn found_with(settings: &str, rules: &str, intervals: Vec<Facts>) -> BTreeMap<String, u64> {
+fn found_with(settings: &str, rules: &str, intervals: Vec<IntervalFacts>) -> BTreeMap<String, u64> {
     let text = format!("{settings}\nanomalies:\n{rules}");
     let config =
-        Config::parse(&text, "f.yaml", &Known::to_this_program()).unwrap_or_else(|errors| panic!("{errors:?}"));
-    let wanted = Wanted { thresholds: BTreeMap::new(), failures: vec![] };
-    let mut source = RecordedSource::new(Reader::of_bytes(recording::of_facts(intervals)).unwrap(), wanted);
-    let (mut detection, mut found) = (None, Found::default());
+        Config::parse(&text, "f.yaml", &KnownNames::to_this_program()).unwrap_or_else(|errors| panic!("{errors:?}"));
+    let wanted = WantedOperations { thresholds: BTreeMap::new(), failures: vec![] };
+    let mut source = RecordedSource::new(RecordingReader::of_bytes(recording::of_facts(intervals)).unwrap(), wanted);
+    let (mut detection, mut found) = (None, IncidentsByRule::default());
     loop {
         match source.advance().unwrap() {
-            Step::End => break,
-            Step::Run => (),
-            Step::Interval => {
+            ReplayStep::End => break,
+            ReplayStep::Run => (),
+            ReplayStep::Interval => {
                 let detection = detection
                     .get_or_insert_with(|| Detection::new(&config, source.interval_start(), LongTerm::default()));
                 detection.drain(&mut source);
@@ -100,13 +100,13 @@ fn mounted(key: u64, mountpoint: &str) -> MountFacts {
 }
 
 /// One interval in which all of these ended.
-fn interval(events: Vec<RecordedEvent>) -> Facts {
+fn interval(events: Vec<RecordedEvent>) -> IntervalFacts {
     let cgroup = |who: &str, path: &str| CgroupFacts {
         pid: 70 + u32::try_from(who.len()).unwrap(),
         id: 100 + who.len() as u64,
         path: path.to_owned(),
     };
-    Facts {
+    IntervalFacts {
         began: SECOND,
         at: 2 * SECOND,
         events,
@@ -115,7 +115,7 @@ fn interval(events: Vec<RecordedEvent>) -> Facts {
             cgroup("postgres", "/system.slice/postgres.service"),
             cgroup("sim", "/system.slice/slurmstepd.scope/job_7/step_0/user/task_0"),
         ],
-        ..Facts::default()
+        ..IntervalFacts::default()
     }
 }
 
@@ -125,7 +125,7 @@ fn rule(name: &str, scope: &str) -> String {
 }
 
 /// Twice as many writes of postgres as of sim, on each of two mounts.
-fn usual() -> Vec<Facts> {
+fn usual() -> Vec<IntervalFacts> {
     let postgres = |mount, file| slow("postgres", mount, file);
     vec![interval(vec![
         postgres(1, "base.db"),
@@ -216,7 +216,7 @@ fn operations_in_flight_are_judged_by_scope() {
         let flags = Flags { in_flight: true, ..Flags::default() };
         RecordedEvent { duration: 20 * SECOND, flags, ..slow(who, mount, "x") }
     };
-    let facts = Facts { in_flight: vec![waiting("sim", 1), waiting("postgres", 2)], ..interval(vec![]) };
+    let facts = IntervalFacts { in_flight: vec![waiting("sim", 1), waiting("postgres", 2)], ..interval(vec![]) };
     let stalled = |name: &str, scope: &str| format!("  {name}: {{type: stalled, probe: syscalls{scope}}}\n");
     let rules = stalled("all", "") + &stalled("a", ", only: {mount: /mnt/a, job: 7.0}");
     assert_eq!(found(&rules, vec![facts]), expected(&[("all", 1), ("a", 1)]));
@@ -234,7 +234,7 @@ fn a_share_of_all_operations_is_one_of_those_on_the_mounts_of_the_rule() {
         count: if mount == 1 { 2 } else { 98 },
         ..FinishedFacts::default()
     };
-    let facts = || Facts { finished: vec![finished(1), finished(2)], ..interval(vec![failed(1), failed(2)]) };
+    let facts = || IntervalFacts { finished: vec![finished(1), finished(2)], ..interval(vec![failed(1), failed(2)]) };
     let rule = |name: &str, scope: &str| {
         format!("  {name}: {{type: error, probe: syscalls, acceptable_count: 1, acceptable_percent: 10{scope}}}\n")
     };
@@ -244,8 +244,9 @@ fn a_share_of_all_operations_is_one_of_those_on_the_mounts_of_the_rule() {
 }
 
 /// Intervals of a second with these events, one after the other.
-fn course(intervals: Vec<Vec<RecordedEvent>>) -> Vec<Facts> {
-    let second = |(events, began): (Vec<RecordedEvent>, u64)| Facts { began, at: began + SECOND, ..interval(events) };
+fn course(intervals: Vec<Vec<RecordedEvent>>) -> Vec<IntervalFacts> {
+    let second =
+        |(events, began): (Vec<RecordedEvent>, u64)| IntervalFacts { began, at: began + SECOND, ..interval(events) };
     intervals.into_iter().zip((1..).map(|number| number * SECOND)).map(second).collect()
 }
 

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use model::Incident;
 
-use super::id::Id;
+use super::id::IncidentId;
 use super::output::Spool;
 use super::retention::{Claimed, DiskQuota};
 use super::store::Store;
-use crate::page::{Material, Names, PAGE, Reading};
+use crate::page::{NamesShown, PAGE, PageMaterial, Reading};
 
 /// zstd's own default level: higher ones barely reduce the size, and take more time.
 const LEVEL: i32 = 3;
@@ -22,25 +22,25 @@ const MAX_INCIDENT: u64 = 1 << 20;
 
 type Compressed = zstd::stream::write::Encoder<'static, Claimed>;
 
-/// A bundle being written, under a temporary name. If it is dropped without [`Writer::commit`], the file is deleted.
-pub struct Writer {
+/// A bundle being written, under a temporary name. If it is dropped without [`BundleWriter::commit`], the file is deleted.
+pub struct BundleWriter {
     /// `None` once the archive is finished.
     tar: Option<tar::Builder<Compressed>>,
     store: Arc<Store>,
-    id: Id,
+    id: IncidentId,
     /// The input of the page.
-    material: Material,
+    material: PageMaterial,
     /// The time of all entries, seconds since the epoch.
     begun: u64,
     committed: bool,
 }
 
-impl Writer {
-    /// Begins a bundle; [`Writer::describe`] comes next.
+impl BundleWriter {
+    /// Begins a bundle; [`BundleWriter::describe`] comes next.
     ///
     /// # Errors
     /// If the temporary file cannot be created or written.
-    pub fn create(store: &Arc<Store>, quota: &Arc<DiskQuota>, id: &Id) -> Result<Self> {
+    pub fn create(store: &Arc<Store>, quota: &Arc<DiskQuota>, id: &IncidentId) -> Result<Self> {
         let shown = store.path_of(id);
         let file = store.create_temporary(id).with_context(|| format!("cannot write {}", shown.display()))?;
         let mut encoder = Compressed::new(Claimed::new(file, quota.clone(), u64::MAX), LEVEL)?;
@@ -48,16 +48,16 @@ impl Writer {
         encoder.include_checksum(true)?;
         let begun = u64::try_from(jiff::Timestamp::now().as_second()).unwrap_or(0);
         let tar = Some(tar::Builder::new(encoder));
-        let material = Material::default();
+        let material = PageMaterial::default();
         Ok(Self { tar, store: store.clone(), id: id.clone(), material, begun, committed: false })
     }
 
     /// Writes `incident.json`, which readers expect first.
     ///
     /// # Errors
-    /// As [`Writer::add_bytes`].
+    /// As [`BundleWriter::add_bytes`].
     pub fn describe(&mut self, incident: &Incident) -> Result<()> {
-        self.material = Material::new(incident.clone());
+        self.material = PageMaterial::new(incident.clone());
         self.add_bytes("incident.json", &json(incident)?).context("incident.json")
     }
 
@@ -72,7 +72,7 @@ impl Writer {
     /// Adds a file from a spool.
     ///
     /// # Errors
-    /// As [`Writer::add_bytes`].
+    /// As [`BundleWriter::add_bytes`].
     pub fn add_spool(&mut self, name: &str, spool: Spool) -> io::Result<()> {
         self.add(name, spool.bytes(), spool.into_reader()?)
     }
@@ -80,7 +80,7 @@ impl Writer {
     /// Adds a file of `bytes` bytes.
     ///
     /// # Errors
-    /// As [`Writer::add_bytes`]; also if `content` has fewer bytes.
+    /// As [`BundleWriter::add_bytes`]; also if `content` has fewer bytes.
     pub fn add(&mut self, name: &str, bytes: u64, content: impl Read) -> io::Result<()> {
         let tar = self.tar.as_mut().ok_or_else(|| io::Error::other("the bundle is finished"))?;
         let mut header = tar::Header::new_gnu();
@@ -89,7 +89,8 @@ impl Writer {
         header.set_mtime(self.begun);
         header.set_size(bytes);
         header.set_cksum();
-        let mut counted = Counted { content: content.take(bytes), bytes: 0, page: self.material.file(name, bytes) };
+        let mut counted =
+            CountingReader { content: content.take(bytes), bytes: 0, page: self.material.file(name, bytes) };
         tar.append(&header, &mut counted)?;
         if counted.bytes != bytes {
             return Err(io::Error::new(
@@ -106,7 +107,7 @@ impl Writer {
     /// # Errors
     /// Any error of writing; then the temporary file is deleted.
     pub fn commit(mut self, replacing: bool) -> Result<u64> {
-        let page = std::mem::take(&mut self.material).page(Names::Shown);
+        let page = std::mem::take(&mut self.material).page(NamesShown::Shown);
         self.add_bytes(PAGE, page.as_bytes()).context(PAGE)?;
         drop(page);
         let tar = self.tar.take().context("the bundle is finished")?;
@@ -121,7 +122,7 @@ impl Writer {
     }
 }
 
-impl Drop for Writer {
+impl Drop for BundleWriter {
     fn drop(&mut self) {
         if !self.committed {
             // If the deletion fails, the collector's next start tries again.
@@ -131,13 +132,13 @@ impl Drop for Writer {
 }
 
 /// Counts the bytes that are read, and passes them to the page.
-struct Counted<'a, R> {
+struct CountingReader<'a, R> {
     content: R,
     bytes: u64,
     page: Reading<'a>,
 }
 
-impl<R: Read> Read for Counted<'_, R> {
+impl<R: Read> Read for CountingReader<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.content.read(buffer)?;
         self.bytes += count as u64;

@@ -11,14 +11,14 @@ use anyhow::{Context as _, Result};
 use model::Incident;
 
 use super::actions::is_own;
-use super::bundle::{self, Writer};
-use super::id::Id;
+use super::bundle::{self, BundleWriter};
+use super::id::IncidentId;
 use super::labels;
-use super::output::{Bounds, Output};
+use super::output::{Output, OutputBounds};
 use super::retention::DiskQuota;
-use super::runner::{Batch, Collected, Context, Record, Status, Threads};
+use super::runner::{ActionBatch, ActionRecord, Collected, Context, Status, ThreadCounts};
 use super::store::Store;
-use super::{Attachment, Outcome, Part, Request, Scope, Settings};
+use super::{Attachment, BundleAddition, BundleOutcome, BundleRequest, IncidentScope, Settings};
 use crate::page::PAGE;
 use crate::publish::message;
 
@@ -38,7 +38,7 @@ pub struct Workshop {
     /// The limit on disk space, and its use.
     pub quota: Arc<DiskQuota>,
     /// The count of the actions' threads.
-    pub threads: Arc<Threads>,
+    pub threads: Arc<ThreadCounts>,
     /// The time by which actions must end; set when the collector is shut down.
     pub stop: Arc<OnceLock<Instant>>,
 }
@@ -48,13 +48,13 @@ impl Workshop {
     ///
     /// # Errors
     /// If the bundle cannot be written; then no part of it is left.
-    pub fn collect(&self, settings: Arc<Settings>, mut request: Request) -> Result<Outcome> {
+    pub fn collect(&self, settings: Arc<Settings>, mut request: BundleRequest) -> Result<BundleOutcome> {
         let started = Instant::now();
         let store = self.open(&settings, None)?;
         let path = store.path_of(&request.id);
-        let mut writer = Writer::create(&store, &self.quota, &request.id)?;
-        let Request { actions, cuts, scope, .. } = request;
-        let part = Part { rule: String::new(), actions, cuts, scope };
+        let mut writer = BundleWriter::create(&store, &self.quota, &request.id)?;
+        let BundleRequest { actions, cuts, scope, .. } = request;
+        let part = BundleAddition { rule: String::new(), actions, cuts, scope };
         // The actions start first, since what they examine is changing.
         let begun = self.begin(settings, part, &mut request.incident, &path, &store)?;
         writer.describe(&request.incident)?;
@@ -63,7 +63,7 @@ impl Workshop {
         writer.add_bytes(MANIFEST, &bundle::json(&manifest)?).context(MANIFEST)?;
         let bytes = writer.commit(false)?;
         let (seconds, labels) = (started.elapsed().as_secs_f64(), request.incident.labels);
-        Ok(Outcome::Written { id: request.id, path, bytes, seconds, actions_failed: failed(&manifest), labels })
+        Ok(BundleOutcome::Written { id: request.id, path, bytes, seconds, actions_failed: failed(&manifest), labels })
     }
 
     /// Rewrites a bundle with a new `incident.json`, a new page, these attachments, and the part's files; its labels and its
@@ -74,11 +74,11 @@ impl Workshop {
     pub fn update(
         &self,
         settings: Arc<Settings>,
-        id: Id,
+        id: IncidentId,
         mut incident: Incident,
         attachments: Vec<Attachment>,
-        part: Option<Part>,
-    ) -> Result<Outcome> {
+        part: Option<BundleAddition>,
+    ) -> Result<BundleOutcome> {
         let started = Instant::now();
         let store = self.open(&settings, Some(&id))?;
         let path = store.path_of(&id);
@@ -88,7 +88,7 @@ impl Workshop {
         let old = open_bundle(&store, &id)?;
         let mut replaced: Vec<&str> = attachments.iter().map(|attachment| attachment.name).collect();
         replaced.extend(["incident.json", PAGE]);
-        let mut writer = Writer::create(&store, &self.quota, &id)?;
+        let mut writer = BundleWriter::create(&store, &self.quota, &id)?;
         let begun = part.map(|part| self.begin(settings, part, &mut incident, &path, &store)).transpose()?;
         writer.describe(&incident)?;
         self.attach(&mut writer, &store, attachments)?;
@@ -113,7 +113,7 @@ impl Workshop {
         }
         let bytes = writer.commit(true)?;
         let (seconds, labels) = (started.elapsed().as_secs_f64(), incident.labels);
-        Ok(Outcome::Written { id, path, bytes, seconds, actions_failed, labels })
+        Ok(BundleOutcome::Written { id, path, bytes, seconds, actions_failed, labels })
     }
 
     /// Starts the actions. If commands of the operator's are among them, waits for all: what these say of the incident stands in the bundle's
@@ -121,21 +121,21 @@ impl Workshop {
     fn begin(
         &self,
         settings: Arc<Settings>,
-        part: Part,
+        part: BundleAddition,
         incident: &mut Incident,
         path: &Path,
         store: &Arc<Store>,
-    ) -> Result<Begun> {
-        let Part { rule, actions, cuts, scope } = part;
+    ) -> Result<StartedActions> {
+        let BundleAddition { rule, actions, cuts, scope } = part;
         let may_label = actions.iter().any(is_own);
         let message = if may_label { message(incident, path)? } else { Vec::new() };
-        let mut batch = Batch::start(actions, cuts, &rule, self.context(settings, scope, message, store));
+        let mut batch = ActionBatch::start(actions, cuts, &rule, self.context(settings, scope, message, store));
         let mut ended: Vec<_> = if may_label { iter::from_fn(|| batch.next()).collect() } else { Vec::new() };
         label(incident, &mut ended);
-        Ok(Begun { ended, batch })
+        Ok(StartedActions { ended, batch })
     }
 
-    fn context(&self, settings: Arc<Settings>, scope: Scope, message: Vec<u8>, store: &Arc<Store>) -> Context {
+    fn context(&self, settings: Arc<Settings>, scope: IncidentScope, message: Vec<u8>, store: &Arc<Store>) -> Context {
         Context {
             scope: Arc::new(scope),
             message: message.into(),
@@ -151,7 +151,7 @@ impl Workshop {
     ///
     /// # Errors
     /// As [`Workshop::update`].
-    pub fn append(&self, settings: Arc<Settings>, id: Id, part: Part) -> Result<Outcome> {
+    pub fn append(&self, settings: Arc<Settings>, id: IncidentId, part: BundleAddition) -> Result<BundleOutcome> {
         let store = Store::open(&settings.output_dir, settings.folder)?;
         let cannot = || format!("cannot update {}", store.path_of(&id).display());
         let incident = bundle::read_incident(open_bundle(&store, &id)?).with_context(cannot)?;
@@ -162,25 +162,25 @@ impl Workshop {
     ///
     /// # Errors
     /// If the directory cannot be opened or read.
-    pub fn tidy(&self, settings: &Settings) -> Result<Outcome> {
+    pub fn tidy(&self, settings: &Settings) -> Result<BundleOutcome> {
         self.open(settings, None)?;
-        Ok(Outcome::Tidied)
+        Ok(BundleOutcome::Tidied)
     }
 
     /// Opens the store and applies retention; `spared` is not deleted. Every job does so, to notice and repair (or
     /// report) changes of the directory since the last job.
-    fn open(&self, settings: &Settings, spared: Option<&Id>) -> Result<Arc<Store>> {
+    fn open(&self, settings: &Settings, spared: Option<&IncidentId>) -> Result<Arc<Store>> {
         let store = Arc::new(Store::open(&settings.output_dir, settings.folder)?);
-        let age = |id: &Id| settings.max_age_of(id);
+        let age = |id: &IncidentId| settings.max_age_of(id);
         self.quota
             .survey(store.clone(), settings.max_bytes, &age, SystemTime::now(), spared)
             .with_context(|| format!("cannot read {}", settings.output_dir.display()))?;
         Ok(store)
     }
 
-    fn attach(&self, writer: &mut Writer, store: &Store, attachments: Vec<Attachment>) -> Result<()> {
+    fn attach(&self, writer: &mut BundleWriter, store: &Store, attachments: Vec<Attachment>) -> Result<()> {
         for Attachment { name, write } in attachments {
-            let mut out = Output::create(store, &self.quota, Bounds::none())?;
+            let mut out = Output::create(store, &self.quota, OutputBounds::none())?;
             write(&mut out).context(name)?;
             writer.add_spool(name, out.finish().context(name)?).context(name)?;
         }
@@ -189,7 +189,7 @@ impl Workshop {
 }
 
 /// Opens a bundle that is to be updated.
-fn open_bundle(store: &Store, id: &Id) -> Result<File> {
+fn open_bundle(store: &Store, id: &IncidentId) -> Result<File> {
     let path = store.path_of(id);
     store.open_bundle(id).map_err(|error| match error.kind() {
         ErrorKind::NotFound => anyhow::Error::new(Gone).context(format!("cannot update {}", path.display())),
@@ -198,14 +198,14 @@ fn open_bundle(store: &Store, id: &Id) -> Result<File> {
 }
 
 /// Actions that were started: those that have ended, and the others.
-struct Begun {
+struct StartedActions {
     ended: Vec<Collected>,
-    batch: Batch,
+    batch: ActionBatch,
 }
 
 /// Adds the output of each action. Returns their records.
-fn add_files(writer: &mut Writer, begun: Begun) -> Result<Vec<Record>> {
-    let Begun { ended, mut batch } = begun;
+fn add_files(writer: &mut BundleWriter, begun: StartedActions) -> Result<Vec<ActionRecord>> {
+    let StartedActions { ended, mut batch } = begun;
     let mut manifest = Vec::new();
     for Collected { record, spool, .. } in ended.into_iter().chain(iter::from_fn(|| batch.next())) {
         if let (Some(file), Some(spool)) = (&record.file, spool) {
@@ -228,6 +228,6 @@ fn label(incident: &mut Incident, collected: &mut [Collected]) {
     }
 }
 
-fn failed(manifest: &[Record]) -> usize {
+fn failed(manifest: &[ActionRecord]) -> usize {
     manifest.iter().filter(|record| record.status != Status::Ok).count()
 }

@@ -15,22 +15,22 @@ use nix::libc;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use super::collect::Workshop;
-use super::id::Id;
+use super::id::IncidentId;
 use super::runner::{STACK, panic_message};
 use super::store::Store;
-use super::{Attachment, Cause, Done, Outcome, Part, Request, Settings};
+use super::{Attachment, BundleAddition, BundleOutcome, BundleRequest, Done, LossReason, Settings};
 
 /// Collects evidence on a thread of its own. Its descriptor is readable (poll, epoll) when [`Collector::completions`]
 /// has answers.
 pub struct Collector {
     jobs: SyncSender<Queued>,
     done: Receiver<Done>,
-    shared: Arc<Shared>,
+    shared: Arc<CollectorState>,
     capacity: usize,
     sequence: AtomicU64,
 }
 
-/// Why a request was refused. Its bundle is lost; [`Counters::refused`] counts it.
+/// Why a request was refused. Its bundle is lost; [`CollectorCounters::refused`] counts it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// [`Settings::queue`] requests are under way, or have answers not yet read.
@@ -43,7 +43,7 @@ pub enum Refused {
 
 /// Counts since the collector's start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct CollectorCounters {
     /// Requests refused.
     pub refused: u64,
     /// How often the collector continued after a panic.
@@ -63,7 +63,7 @@ pub struct Shutdown {
     pub unfinished: usize,
 }
 
-struct Shared {
+struct CollectorState {
     settings: Mutex<Arc<Settings>>,
     workshop: Workshop,
     wake: EventFd,
@@ -75,12 +75,12 @@ struct Shared {
 }
 
 /// A job, and the settings in force when it was requested.
-type Queued = (Arc<Settings>, Job);
+type Queued = (Arc<Settings>, CollectorJob);
 
-enum Job {
-    Collect(Box<Request>),
-    Append { id: Id, part: Part },
-    Update { id: Id, incident: Box<Incident>, attachments: Vec<Attachment>, part: Option<Part> },
+enum CollectorJob {
+    Collect(Box<BundleRequest>),
+    Append { id: IncidentId, part: BundleAddition },
+    Update { id: IncidentId, incident: Box<Incident>, attachments: Vec<Attachment>, part: Option<BundleAddition> },
     Tidy,
 }
 
@@ -95,14 +95,14 @@ impl Collector {
                 let shown = || format!("cannot read {}", settings.output_dir.display());
                 (store.remove_leftovers().with_context(shown)?, store.last_sequence().with_context(shown)?)
             }
-            Err(error) if matches!(Cause::of(&error), Cause::DiskFull | Cause::ReadOnly) => (0, 0),
+            Err(error) if matches!(LossReason::of(&error), LossReason::DiskFull | LossReason::ReadOnly) => (0, 0),
             Err(error) => return Err(error),
         };
         let capacity = settings.queue.max(1);
         // At most `capacity` jobs are under way, so neither channel is ever full.
         let (jobs, to_do) = mpsc::sync_channel(capacity);
         let (answer, done) = mpsc::sync_channel(capacity);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(CollectorState {
             settings: Mutex::new(Arc::new(settings)),
             workshop: Workshop::default(),
             wake: EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)
@@ -123,16 +123,16 @@ impl Collector {
     }
 
     /// The name of the next incident. Its sequence number follows those on disk.
-    pub fn next_id(&self, detected: jiff::Timestamp, protocol: &str, kind: &str) -> Id {
-        Id::new(detected, protocol, kind, self.sequence.fetch_add(1, Ordering::Relaxed) + 1)
+    pub fn next_id(&self, detected: jiff::Timestamp, protocol: &str, kind: &str) -> IncidentId {
+        IncidentId::new(detected, protocol, kind, self.sequence.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
     /// Requests a bundle. Never waits.
     ///
     /// # Errors
     /// [`Refused`]; then there will be no answer.
-    pub fn submit(&self, request: Request) -> Result<(), Refused> {
-        self.send(Job::Collect(Box::new(request)))
+    pub fn submit(&self, request: BundleRequest) -> Result<(), Refused> {
+        self.send(CollectorJob::Collect(Box::new(request)))
     }
 
     /// Requests that `incident.json` and attachments of an existing bundle be replaced, and a part be added; its evidence
@@ -142,20 +142,20 @@ impl Collector {
     /// [`Refused`]; then there will be no answer.
     pub fn update(
         &self,
-        id: Id,
+        id: IncidentId,
         incident: Incident,
         attachments: Vec<Attachment>,
-        part: Option<Part>,
+        part: Option<BundleAddition>,
     ) -> Result<(), Refused> {
-        self.send(Job::Update { id, incident: Box::new(incident), attachments, part })
+        self.send(CollectorJob::Update { id, incident: Box::new(incident), attachments, part })
     }
 
     /// Requests that a part's files be added to an existing bundle. Never waits.
     ///
     /// # Errors
     /// [`Refused`]; then there will be no answer.
-    pub fn append(&self, id: Id, part: Part) -> Result<(), Refused> {
-        self.send(Job::Append { id, part })
+    pub fn append(&self, id: IncidentId, part: BundleAddition) -> Result<(), Refused> {
+        self.send(CollectorJob::Append { id, part })
     }
 
     /// Requests that retention be applied. Never waits.
@@ -163,7 +163,7 @@ impl Collector {
     /// # Errors
     /// [`Refused`]; then there will be no answer.
     pub fn tidy(&self) -> Result<(), Refused> {
-        self.send(Job::Tidy)
+        self.send(CollectorJob::Tidy)
     }
 
     /// The answers since the last call, in the order of the requests. Resets the descriptor.
@@ -181,7 +181,9 @@ impl Collector {
     /// If the output directory cannot be trusted (see [`Collector::start`]); then the old settings stay.
     pub fn reconfigure(&self, settings: Settings) -> Result<()> {
         match Store::open(&settings.output_dir, settings.folder) {
-            Err(error) if !matches!(Cause::of(&error), Cause::DiskFull | Cause::ReadOnly) => return Err(error),
+            Err(error) if !matches!(LossReason::of(&error), LossReason::DiskFull | LossReason::ReadOnly) => {
+                return Err(error);
+            }
             _ => {}
         }
         *self.shared.settings.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
@@ -189,8 +191,8 @@ impl Collector {
     }
 
     /// Counts since the collector's start.
-    pub fn counters(&self) -> Counters {
-        Counters {
+    pub fn counters(&self) -> CollectorCounters {
+        CollectorCounters {
             refused: self.shared.refused.load(Ordering::Relaxed),
             restarts: self.shared.restarts.load(Ordering::Relaxed),
             abandoned: self.shared.workshop.threads.abandoned.load(Ordering::Relaxed) as u64,
@@ -217,7 +219,7 @@ impl Collector {
         Shutdown { done, unfinished }
     }
 
-    fn send(&self, job: Job) -> Result<(), Refused> {
+    fn send(&self, job: CollectorJob) -> Result<(), Refused> {
         let admit = |in_flight: usize| (in_flight < self.capacity).then_some(in_flight + 1);
         let admitted = self.shared.in_flight.fetch_update(Ordering::Relaxed, Ordering::Relaxed, admit);
         let sent = match admitted {
@@ -240,7 +242,7 @@ impl AsFd for Collector {
     }
 }
 
-impl Shared {
+impl CollectorState {
     fn current_settings(&self) -> Arc<Settings> {
         self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -272,7 +274,7 @@ impl Shared {
     }
 
     /// Does one job. A panic loses that job only, as the next job opens everything again.
-    fn outcome(&self, settings: Arc<Settings>, job: Job) -> Outcome {
+    fn outcome(&self, settings: Arc<Settings>, job: CollectorJob) -> BundleOutcome {
         let id = job.id().cloned();
         let (error, panicked) = match catch_unwind(AssertUnwindSafe(|| job.work(&self.workshop, settings))) {
             Ok(Ok(outcome)) => return outcome,
@@ -284,14 +286,18 @@ impl Shared {
         };
         let message = format!("{error:#}");
         match id {
-            Some(id) => Outcome::Lost { id, cause: if panicked { Cause::Panic } else { Cause::of(&error) }, message },
-            None => Outcome::NotTidied { message },
+            Some(id) => BundleOutcome::Lost {
+                id,
+                cause: if panicked { LossReason::Panic } else { LossReason::of(&error) },
+                message,
+            },
+            None => BundleOutcome::NotTidied { message },
         }
     }
 }
 
-impl Job {
-    fn id(&self) -> Option<&Id> {
+impl CollectorJob {
+    fn id(&self) -> Option<&IncidentId> {
         match self {
             Self::Collect(request) => Some(&request.id),
             Self::Update { id, .. } | Self::Append { id, .. } => Some(id),
@@ -299,7 +305,7 @@ impl Job {
         }
     }
 
-    fn work(self, workshop: &Workshop, settings: Arc<Settings>) -> Result<Outcome> {
+    fn work(self, workshop: &Workshop, settings: Arc<Settings>) -> Result<BundleOutcome> {
         match self {
             Self::Collect(request) => workshop.collect(settings, *request),
             Self::Update { id, incident, attachments, part } => {

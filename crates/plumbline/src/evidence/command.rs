@@ -42,7 +42,7 @@ pub fn run(argv: &[String], out: &mut Output) -> Result<()> {
     let (mut reader, writer) = io::pipe().context("cannot create a pipe")?;
     let mut command = command(argv)?;
     command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
-    let mut group = Group::start(&mut command)?;
+    let mut group = ProcessGroup::start(&mut command)?;
     // `command` holds copies of the pipe's writing end, which would prevent the end of file.
     drop(command);
     let copied = copy(&mut group, &mut reader, out, |_| Ok(()));
@@ -68,7 +68,7 @@ pub(super) fn in_memory(content: &[u8]) -> Result<File> {
 pub fn run_with_input(argv: &[String], input: &[u8], limit: Duration) -> Result<()> {
     let mut command = command(argv)?;
     command.stdin(in_memory(input)?).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut group = Group::start(&mut command)?;
+    let mut group = ProcessGroup::start(&mut command)?;
     let deadline = Instant::now() + limit;
     while !group.has_ended()? {
         if Instant::now() >= deadline {
@@ -120,10 +120,10 @@ pub fn command(argv: &[String]) -> Result<Command> {
 
 /// Copies the command's output until the command has ended and all output is read. Calls `look` 20 times a second or more.
 pub(super) fn copy(
-    group: &mut Group,
+    group: &mut ProcessGroup,
     reader: &mut io::PipeReader,
     out: &mut Output,
-    mut look: impl FnMut(&Group) -> Result<()>,
+    mut look: impl FnMut(&ProcessGroup) -> Result<()>,
 ) -> Result<()> {
     let mut buffer = vec![0; 16 << 10];
     let mut open = true;
@@ -156,13 +156,13 @@ fn readable(reader: &io::PipeReader) -> io::Result<bool> {
 }
 
 /// A child and all that it started, as far as they stayed in its process group.
-pub struct Group {
+pub struct ProcessGroup {
     child: Child,
     /// Once it is, its id may be another process's.
     reaped: bool,
 }
 
-impl Group {
+impl ProcessGroup {
     /// Starts it.
     ///
     /// # Errors
@@ -206,7 +206,7 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         let _ = self.end();
     }

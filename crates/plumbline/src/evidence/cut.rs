@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
 
-use super::output::{Bounds, Output};
-use super::runner::{Collected, Context, Record, Status, panic_message};
+use super::output::{Output, OutputBounds};
+use super::runner::{ActionRecord, Collected, Context, Status, panic_message};
 use super::{Cut, bundle};
 use crate::capture::Sink;
 
@@ -24,10 +24,10 @@ pub fn run(
     cut: &Cut,
     of_rule: &str,
     context: &Context,
-    bounds: &Bounds,
-    record: &dyn Fn(Status, Option<String>) -> Record,
+    bounds: &OutputBounds,
+    record: &dyn Fn(Status, Option<String>) -> ActionRecord,
 ) -> Vec<Collected> {
-    let mut files = Files { cut, of_rule, context, bounds, record, written: 0, parts: Vec::new() };
+    let mut files = CutFiles { cut, of_rule, context, bounds, record, written: 0, parts: Vec::new() };
     let ran = catch_unwind(AssertUnwindSafe(|| cut.capture.cut(cut.span, &mut files)));
     let result = ran.unwrap_or_else(|panic| Err(anyhow!("the capture panicked: {}", panic_message(&*panic))));
     let mut parts = files.parts;
@@ -43,17 +43,17 @@ pub fn run(
     parts
 }
 
-struct Files<'a> {
+struct CutFiles<'a> {
     cut: &'a Cut,
     of_rule: &'a str,
     context: &'a Context,
-    bounds: &'a Bounds,
-    record: &'a dyn Fn(Status, Option<String>) -> Record,
+    bounds: &'a OutputBounds,
+    record: &'a dyn Fn(Status, Option<String>) -> ActionRecord,
     written: u64,
     parts: Vec<Collected>,
 }
 
-impl Sink for Files<'_> {
+impl Sink for CutFiles<'_> {
     fn limit(&self) -> u64 {
         self.bounds.cap.saturating_sub(self.written)
     }
@@ -65,7 +65,7 @@ impl Sink for Files<'_> {
     fn file(&mut self, suffix: &str, write: &mut dyn FnMut(&mut dyn Write) -> Result<()>) -> Result<()> {
         let after = if self.cut.is_after { ".after" } else { "" };
         let name = bundle::safe_name(&format!("{}{}{after}{suffix}", self.of_rule, self.cut.capture.name()));
-        let bounds = Bounds { cap: self.limit(), ..self.bounds.clone() };
+        let bounds = OutputBounds { cap: self.limit(), ..self.bounds.clone() };
         let mut out = Output::create(&self.context.store, &self.context.quota, bounds)?;
         let (status, error) = match write(&mut out) {
             Ok(()) => (Status::Ok, None),

@@ -7,12 +7,12 @@ const WORD: usize = 32;
 
 /// `<UTC>-<protocol>-<type>-<seq>`, such as `20251120T102414Z-smb-latency-7`.
 ///
-/// An `Id` is safe in a path: it consists of ASCII letters, digits, `_` and the three hyphens only. Retention deletes
-/// only files whose names parse as an `Id`.
+/// An `IncidentId` is safe in a path: it consists of ASCII letters, digits, `_` and the three hyphens only. Retention deletes
+/// only files whose names parse as an `IncidentId`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Id(String);
+pub struct IncidentId(String);
 
-impl Id {
+impl IncidentId {
     /// Makes the name of an incident. Unsafe characters of `protocol` and `kind` become `_`.
     pub fn new(detected: jiff::Timestamp, protocol: &str, kind: &str, sequence: u64) -> Self {
         let utc = detected.strftime("%Y%m%dT%H%M%SZ");
@@ -64,7 +64,7 @@ impl Id {
     }
 }
 
-impl fmt::Display for Id {
+impl fmt::Display for IncidentId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -92,10 +92,10 @@ mod tests {
 
     #[test]
     fn an_id_says_when_what_and_which() {
-        let id = Id::new("2025-11-20T10:24:14.5Z".parse().unwrap(), "smb", "latency", 7);
+        let id = IncidentId::new("2025-11-20T10:24:14.5Z".parse().unwrap(), "smb", "latency", 7);
         assert_eq!(id.bundle(), "20251120T102414Z-smb-latency-7.tar.zst");
-        assert_eq!(Id::of_bundle(&id.bundle()), Some(id.clone()));
-        assert_eq!(Id::of_temporary(&id.temporary()), Some(id.clone()));
+        assert_eq!(IncidentId::of_bundle(&id.bundle()), Some(id.clone()));
+        assert_eq!(IncidentId::of_temporary(&id.temporary()), Some(id.clone()));
         assert_eq!((id.kind(), id.sequence()), ("latency", 7));
     }
 
@@ -110,16 +110,16 @@ mod tests {
             "2025112xT102414Z-smb-latency-7",
             "20251120T102414Z--x-1",
         ] {
-            assert_eq!(Id::parse(name), None, "{name}");
+            assert_eq!(IncidentId::parse(name), None, "{name}");
         }
     }
 
     proptest! {
         #[test]
         fn a_hostile_protocol_or_type_never_gets_into_a_path(protocol: String, kind: String, sequence: u64) {
-            let id = Id::new(jiff::Timestamp::UNIX_EPOCH, &protocol, &kind, sequence);
+            let id = IncidentId::new(jiff::Timestamp::UNIX_EPOCH, &protocol, &kind, sequence);
             prop_assert!(id.as_str().bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-'));
-            prop_assert_eq!(Id::of_bundle(&id.bundle()), Some(id));
+            prop_assert_eq!(IncidentId::of_bundle(&id.bundle()), Some(id));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Evidence: the bundles that incidents leave on disk, and how long they are kept.
 //!
-//! The daemon hands a [`Request`] to the [`Collector`] and goes on detecting. The collector's thread runs the actions,
+//! The daemon hands a [`BundleRequest`] to the [`Collector`] and goes on detecting. The collector's thread runs the actions,
 //! a limited number at a time. It packs their output and the attachments into `incidents/<id>.tar.zst`, and deletes the
 //! oldest bundles to make room. Then it answers with a [`Done`], which wakes the daemon's epoll loop.
 //!
@@ -34,14 +34,14 @@ use std::time::Duration;
 
 use model::Incident;
 
-use crate::capture::{Capture, Span};
+use crate::capture::{Capture, CaptureSpan};
 use crate::watched::Watched;
 
 pub use actions::ACTIONS;
 pub use bundle::{IncidentReader, each_entry, read_incident};
-pub use collector::{Collector, Counters};
-pub use command::{Group, command, exit_code, run_with_input, shown};
-pub use id::Id;
+pub use collector::{Collector, CollectorCounters};
+pub use command::{ProcessGroup, command, exit_code, run_with_input, shown};
+pub use id::IncidentId;
 pub use labels::Labels;
 pub use retention::{Sweep, Why};
 pub use store::{INCIDENTS, OBSERVATIONS, Store};
@@ -76,7 +76,7 @@ impl Settings {
         (self.time_limit, self.output_cap)
     }
 
-    fn max_age_of(&self, id: &Id) -> Duration {
+    fn max_age_of(&self, id: &IncidentId) -> Duration {
         let own = self.max_age_of_kind.iter().find(|(kind, _)| id.kind() == kind);
         own.map_or(self.max_age, |(_, age)| *age)
     }
@@ -114,7 +114,7 @@ pub struct ActionSpec {
 
 /// The mounts, servers and processes that an incident concerns. Actions limit themselves to them; empty: not known.
 #[derive(Debug, Clone, Default)]
-pub struct Scope {
+pub struct IncidentScope {
     /// The affected mounts.
     pub mounts: Vec<ScopedMount>,
     /// Names or addresses of their servers.
@@ -149,15 +149,15 @@ pub struct Cut {
     /// The capture.
     pub capture: Arc<dyn Capture>,
     /// The span.
-    pub span: Span,
+    pub span: CaptureSpan,
     /// Whether it is the time after the incident was noticed: then `.after` is in the files' names.
     pub is_after: bool,
 }
 
 /// A bundle to be made.
-pub struct Request {
+pub struct BundleRequest {
     /// The bundle's name.
-    pub id: Id,
+    pub id: IncidentId,
     /// The content of `incident.json`.
     pub incident: Incident,
     /// Files from the daemon.
@@ -167,11 +167,11 @@ pub struct Request {
     /// What captures have of the time before.
     pub cuts: Vec<Cut>,
     /// To what actions limit themselves.
-    pub scope: Scope,
+    pub scope: IncidentScope,
 }
 
 /// What a bundle that exists is to have besides.
-pub struct Part {
+pub struct BundleAddition {
     /// The rule that wants it: its name begins the names of the files.
     pub rule: String,
     /// The actions to run.
@@ -179,25 +179,25 @@ pub struct Part {
     /// What captures have.
     pub cuts: Vec<Cut>,
     /// To what actions limit themselves.
-    pub scope: Scope,
+    pub scope: IncidentScope,
 }
 
 /// The answer to one accepted request.
 #[derive(Debug)]
 pub struct Done {
     /// The result.
-    pub outcome: Outcome,
+    pub outcome: BundleOutcome,
     /// The bundles that retention deleted meanwhile.
     pub sweep: Sweep,
 }
 
 /// The result of one request.
 #[derive(Debug)]
-pub enum Outcome {
+pub enum BundleOutcome {
     /// The bundle is on disk and synced.
     Written {
         /// The bundle's name.
-        id: Id,
+        id: IncidentId,
         /// The bundle's path.
         path: PathBuf,
         /// The bundle's size.
@@ -212,9 +212,9 @@ pub enum Outcome {
     /// The bundle could not be written. One that was to be updated is unchanged.
     Lost {
         /// The bundle's name.
-        id: Id,
+        id: IncidentId,
         /// The kind of error, for counting.
-        cause: Cause,
+        cause: LossReason,
         /// The error, for people.
         message: String,
     },
@@ -229,7 +229,7 @@ pub enum Outcome {
 
 /// Why a bundle was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Cause {
+pub enum LossReason {
     /// No space, or over quota.
     DiskFull,
     /// The file system is read-only.
@@ -246,7 +246,7 @@ pub enum Cause {
     Io,
 }
 
-impl Cause {
+impl LossReason {
     /// The cause's name in logs.
     pub fn name(self) -> &'static str {
         match self {

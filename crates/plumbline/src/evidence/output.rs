@@ -18,7 +18,7 @@ const WINDOW_LOG: u32 = 17;
 
 /// When to stop collecting.
 #[derive(Debug, Clone)]
-pub struct Bounds {
+pub struct OutputBounds {
     /// The most bytes to keep, before compression.
     pub cap: u64,
     /// The most bytes on disk, after compression. Beyond it, writing fails and all output is lost.
@@ -29,7 +29,7 @@ pub struct Bounds {
     pub cancelled: Arc<AtomicBool>,
 }
 
-impl Bounds {
+impl OutputBounds {
     /// No bounds, for the daemon's own files.
     pub fn none() -> Self {
         Self { cap: u64::MAX, share: u64::MAX, deadline: None, cancelled: Arc::default() }
@@ -49,7 +49,7 @@ pub enum Stopped {
 /// that writes and returns errors needs no further checks.
 pub struct Output {
     encoder: zstd::stream::write::Encoder<'static, Claimed>,
-    bounds: Bounds,
+    bounds: OutputBounds,
     bytes: u64,
     stopped: Option<Stopped>,
     /// The lines by which the action labels the incident.
@@ -61,7 +61,7 @@ impl Output {
     ///
     /// # Errors
     /// If the temporary file cannot be created.
-    pub fn create(store: &Store, quota: &Arc<DiskQuota>, bounds: Bounds) -> Result<Self> {
+    pub fn create(store: &Store, quota: &Arc<DiskQuota>, bounds: OutputBounds) -> Result<Self> {
         let file = store.create_unnamed().context("cannot create a temporary file in the output directory")?;
         let mut encoder = zstd::stream::write::Encoder::new(Claimed::new(file, quota.clone(), bounds.share), LEVEL)?;
         encoder.window_log(WINDOW_LOG)?;
@@ -156,13 +156,13 @@ pub mod tests {
 
     /// What `write` writes, as text.
     pub fn output_of(write: impl FnOnce(&mut Output) -> Result<()>) -> String {
-        let (text, stopped) = bounded(Bounds::none(), write);
+        let (text, stopped) = bounded(OutputBounds::none(), write);
         assert_eq!(stopped, None);
         text
     }
 
     /// What `write` writes within bounds, and whether it was stopped.
-    pub fn bounded(bounds: Bounds, write: impl FnOnce(&mut Output) -> Result<()>) -> (String, Option<Stopped>) {
+    pub fn bounded(bounds: OutputBounds, write: impl FnOnce(&mut Output) -> Result<()>) -> (String, Option<Stopped>) {
         let dir = tempfile::tempdir().unwrap();
         let store = Arc::new(Store::open(dir.path(), crate::evidence::INCIDENTS).unwrap());
         let quota = Arc::new(DiskQuota::default());
@@ -178,17 +178,17 @@ pub mod tests {
 
     #[test]
     fn output_is_cut_exactly_at_its_cap() {
-        let bounds = Bounds { cap: 10, ..Bounds::none() };
+        let bounds = OutputBounds { cap: 10, ..OutputBounds::none() };
         let (text, stopped) = bounded(bounds, |out| Ok(out.write_all(b"0123456789abcdef")?));
         assert_eq!((text.as_str(), stopped), ("0123456789", Some(Stopped::Cap)));
-        let bounds = Bounds { cap: 10, ..Bounds::none() };
+        let bounds = OutputBounds { cap: 10, ..OutputBounds::none() };
         let (text, stopped) = bounded(bounds, |out| Ok(out.write_all(b"0123456789")?));
         assert_eq!((text.as_str(), stopped), ("0123456789", None));
     }
 
     #[test]
     fn output_ends_when_its_time_is_over() {
-        let bounds = Bounds { deadline: Some(Instant::now()), ..Bounds::none() };
+        let bounds = OutputBounds { deadline: Some(Instant::now()), ..OutputBounds::none() };
         assert_eq!(bounded(bounds, |out| Ok(out.write_all(b"late")?)), (String::new(), Some(Stopped::Time)));
     }
 }

@@ -15,13 +15,13 @@ use nix::sys::stat::Mode;
 use nix::unistd::{Pid, write};
 
 use super::actions::procfs::{numbers, small};
-use super::command::{self, Group, copy, in_memory, succeeded};
+use super::command::{self, ProcessGroup, copy, in_memory, succeeded};
 use super::labels;
 use super::output::Output;
 
 /// What a command of the operator's own gets and may take.
 #[derive(Clone, Copy, Default)]
-pub struct Own<'a> {
+pub struct CommandBounds<'a> {
     /// Its standard input.
     pub input: &'a [u8],
     /// The memory of each of its processes, bytes, as RLIMIT_DATA counts it.
@@ -38,7 +38,7 @@ const PROCESSES: usize = 32;
 ///
 /// # Errors
 /// As [`command::run`]; also if it starts too many processes.
-pub fn run(argv: &[String], own: &Own<'_>, out: &mut Output) -> Result<()> {
+pub fn run(argv: &[String], own: &CommandBounds<'_>, out: &mut Output) -> Result<()> {
     let (mut reader, writer) = io::pipe().context("cannot create a pipe")?;
     let (labels, labels_writer) = io::pipe().context("cannot create a pipe")?;
     let mut command = command::command(argv)?;
@@ -53,9 +53,9 @@ pub fn run(argv: &[String], own: &Own<'_>, out: &mut Output) -> Result<()> {
             Errno::result(libc::fcntl(inherited, libc::F_SETFD, 0)).map(drop).map_err(io::Error::from)
         });
     }
-    let mut group = Group::start(&mut command)?;
+    let mut group = ProcessGroup::start(&mut command)?;
     drop((command, labels_writer));
-    let mut watch = Watch { crowd: Crowd::now(), labels: LabelPipe::new(labels)? };
+    let mut watch = CommandWatch { crowd: Crowd::now(), labels: LabelPipe::new(labels)? };
     let copied = copy(&mut group, &mut reader, out, |group| watch.look(group));
     let status = group.end()?;
     watch.labels.drain();
@@ -76,13 +76,13 @@ fn limit(memory: u64) -> io::Result<()> {
 }
 
 /// What is looked at while a command of the operator's own runs.
-struct Watch {
+struct CommandWatch {
     crowd: Crowd,
     labels: LabelPipe,
 }
 
-impl Watch {
-    fn look(&mut self, group: &Group) -> Result<()> {
+impl CommandWatch {
+    fn look(&mut self, group: &ProcessGroup) -> Result<()> {
         self.labels.drain();
         if self.crowd.may_be_too_large() && processes_of(group.pid()) > PROCESSES {
             group.kill();

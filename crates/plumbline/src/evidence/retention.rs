@@ -9,7 +9,7 @@ use std::io::{self, Read, Seek, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use super::id::Id;
+use super::id::IncidentId;
 use super::store::{Store, Stored, on_disk};
 
 /// Why a bundle was deleted.
@@ -25,7 +25,7 @@ pub enum Why {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Deleted {
     /// Its name.
-    pub id: Id,
+    pub id: IncidentId,
     /// The bytes on disk that its deletion freed.
     pub bytes: u64,
     /// Why it was deleted.
@@ -45,10 +45,10 @@ pub struct Sweep {
 
 /// The limit on the disk space of evidence, and its use.
 #[derive(Debug, Default)]
-pub struct DiskQuota(Mutex<State>);
+pub struct DiskQuota(Mutex<QuotaState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct QuotaState {
     store: Option<Arc<Store>>,
     limit: u64,
     /// Bytes of the bundles at the last census, less those deleted since.
@@ -71,9 +71,9 @@ impl DiskQuota {
         &self,
         store: Arc<Store>,
         limit: u64,
-        max_age: &dyn Fn(&Id) -> Duration,
+        max_age: &dyn Fn(&IncidentId) -> Duration,
         now: SystemTime,
-        spared: Option<&Id>,
+        spared: Option<&IncidentId>,
     ) -> io::Result<()> {
         let census = store.census(spared)?;
         let mut state = self.lock();
@@ -117,13 +117,13 @@ impl DiskQuota {
         state.stored = state.stored.saturating_add(bytes);
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, QuotaState> {
         // The next survey corrects the numbers if a panic left them wrong.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl QuotaState {
     /// Deletes the oldest bundles until `bytes` more fit. Returns false if they do not fit even then.
     fn make_room(&mut self, bytes: u64) -> bool {
         while self.stored.saturating_add(self.temporary).saturating_add(bytes) > self.limit {
@@ -170,14 +170,14 @@ pub fn is_over_budget(error: &io::Error) -> bool {
 pub struct Claimed {
     file: File,
     // Dropped after `Claimed::drop`, so the claim is released only after the file's space is freed.
-    claim: Claim,
+    claim: QuotaClaim,
     share: u64,
     kept: bool,
     written: u64,
 }
 
 #[derive(Debug)]
-struct Claim {
+struct QuotaClaim {
     quota: Arc<DiskQuota>,
     bytes: u64,
 }
@@ -185,7 +185,7 @@ struct Claim {
 impl Claimed {
     /// Writes at most `share` bytes to `file`, and claims them from `quota`.
     pub fn new(file: File, quota: Arc<DiskQuota>, share: u64) -> Self {
-        Self { file, claim: Claim { quota, bytes: 0 }, share, kept: false, written: 0 }
+        Self { file, claim: QuotaClaim { quota, bytes: 0 }, share, kept: false, written: 0 }
     }
 
     /// The file behind it.
@@ -247,7 +247,7 @@ impl Drop for Claimed {
     }
 }
 
-impl Drop for Claim {
+impl Drop for QuotaClaim {
     fn drop(&mut self) {
         self.quota.release(self.bytes);
     }

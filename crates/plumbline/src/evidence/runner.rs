@@ -17,11 +17,11 @@ use serde::Serialize;
 use super::actions::{self, ActionInput};
 use super::command::{self, exit_code};
 use super::cut;
-use super::output::{Bounds, Output, Spool, Stopped};
-use super::own::Own;
+use super::output::{Output, OutputBounds, Spool, Stopped};
+use super::own::CommandBounds;
 use super::retention::DiskQuota;
 use super::store::Store;
-use super::{ActionSpec, Cut, Scope, Settings, bundle};
+use super::{ActionSpec, Cut, IncidentScope, Settings, bundle};
 
 /// The most threads that may be left behind. Each costs a stack, and all are likely to hang on the same file.
 const ABANDONED: usize = 4;
@@ -36,7 +36,7 @@ pub const STACK: usize = 256 << 10;
 
 /// The result of an action, as in `manifest.json`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Record {
+pub struct ActionRecord {
     /// The action's name in the configuration.
     pub action: String,
     /// The name of its output in the bundle, if there is any.
@@ -75,7 +75,7 @@ pub enum Status {
 
 /// Counts of threads over the collector's life.
 #[derive(Debug, Default)]
-pub struct Threads {
+pub struct ThreadCounts {
     alive: AtomicUsize,
     /// How many have been left behind so far.
     pub abandoned: AtomicUsize,
@@ -85,7 +85,7 @@ pub struct Threads {
 #[derive(Clone)]
 pub struct Context {
     /// To what actions limit themselves.
-    pub scope: Arc<Scope>,
+    pub scope: Arc<IncidentScope>,
     /// What a user's command gets on its standard input.
     pub message: Arc<[u8]>,
     /// The limits.
@@ -95,48 +95,48 @@ pub struct Context {
     /// The quota from which output claims its space.
     pub quota: Arc<DiskQuota>,
     /// The count of threads.
-    pub threads: Arc<Threads>,
+    pub threads: Arc<ThreadCounts>,
     /// The time by which all actions must end; set when the collector is shut down.
     pub stop: Arc<OnceLock<Instant>>,
 }
 
 /// The actions of one incident. Dropping a batch stops those that still run.
-pub struct Batch {
+pub struct ActionBatch {
     context: Context,
     /// The bytes on disk that one action may take, so that no action can crowd out the others. All actions together, in
     /// temporary files and in the bundle, leave half of the disk limit to the daemon's own files.
     share: u64,
-    waiting: VecDeque<Job>,
-    running: Vec<Running>,
+    waiting: VecDeque<ActionJob>,
+    running: Vec<RunningAction>,
     /// Records that were not returned yet, with their output.
     ready: Vec<Collected>,
-    ended: Receiver<Ended>,
-    report: Sender<Ended>,
+    ended: Receiver<EndedAction>,
+    report: Sender<EndedAction>,
 }
 
 /// One action to run.
 #[derive(Clone)]
-struct Job {
+struct ActionJob {
     index: usize,
-    work: Work,
+    work: ActionWork,
 }
 
 #[derive(Clone)]
-enum Work {
+enum ActionWork {
     /// An action, and the name of its output.
     Action(ActionSpec, String),
     /// A capture's files, and how their names begin.
     Cut(Cut, String),
 }
 
-struct Running {
-    job: Job,
+struct RunningAction {
+    job: ActionJob,
     started: Instant,
     deadline: Instant,
     cancelled: Arc<AtomicBool>,
 }
 
-struct Ended {
+struct EndedAction {
     index: usize,
     results: Vec<Collected>,
 }
@@ -144,7 +144,7 @@ struct Ended {
 /// What an action, or a capture for one of its files, left.
 pub struct Collected {
     /// How it went.
-    pub record: Record,
+    pub record: ActionRecord,
     /// Its output, if there is any.
     pub spool: Option<Spool>,
     /// The lines by which it labels the incident.
@@ -153,13 +153,13 @@ pub struct Collected {
 
 impl Collected {
     /// No output.
-    pub fn nothing(record: Record) -> Self {
+    pub fn nothing(record: ActionRecord) -> Self {
         Self { record, spool: None, labels: Vec::new() }
     }
 }
 
-impl Batch {
-    /// Starts as many actions as may run at a time. [`Batch::next`] starts the others. `rule` begins the names of their
+impl ActionBatch {
+    /// Starts as many actions as may run at a time. [`ActionBatch::next`] starts the others. `rule` begins the names of their
     /// files, if it is not empty.
     pub fn start(specs: Vec<ActionSpec>, cuts: Vec<Cut>, rule: &str, context: Context) -> Self {
         let mut names = HashSet::new();
@@ -167,11 +167,11 @@ impl Batch {
         let of_rule = if rule.is_empty() { String::new() } else { format!("{}.", bundle::safe_name(rule)) };
         let actions = specs.into_iter().map(|spec| {
             let file = free_name(&(of_rule.clone() + &bundle::safe_name(&spec.name)), &mut names);
-            Work::Action(spec, file)
+            ActionWork::Action(spec, file)
         });
         // Captures first: their rings go on.
-        let work = cuts.into_iter().map(|cut| Work::Cut(cut, of_rule.clone())).chain(actions);
-        let waiting = work.enumerate().map(|(index, work)| Job { index, work }).collect();
+        let work = cuts.into_iter().map(|cut| ActionWork::Cut(cut, of_rule.clone())).chain(actions);
+        let waiting = work.enumerate().map(|(index, work)| ActionJob { index, work }).collect();
         let (report, ended) = mpsc::channel();
         let mut batch = Self { context, share, waiting, running: Vec::new(), ready: Vec::new(), ended, report };
         batch.fill();
@@ -191,7 +191,7 @@ impl Batch {
             let over = self.over();
             // If several actions hang, the next ones are given up without a wait.
             let patience = if over.is_some() { Duration::ZERO } else { LOOK };
-            if let Ok(Ended { index, results }) = self.ended.recv_timeout(patience)
+            if let Ok(EndedAction { index, results }) = self.ended.recv_timeout(patience)
                 && let Some(at) = self.running.iter().position(|running| running.job.index == index)
             {
                 self.running.swap_remove(at);
@@ -205,7 +205,7 @@ impl Batch {
     }
 
     fn fill(&mut self) {
-        let is_action = |job: &Job| matches!(job.work, Work::Action(..));
+        let is_action = |job: &ActionJob| matches!(job.work, ActionWork::Action(..));
         while let Some(next) = self.waiting.front() {
             // Captures mostly wait for the kernel, so they take no action's place.
             let actions = self.running.iter().filter(|running| is_action(&running.job)).count();
@@ -222,15 +222,15 @@ impl Batch {
         }
     }
 
-    fn start_one(&self, job: Job) -> Result<Running, String> {
+    fn start_one(&self, job: ActionJob) -> Result<RunningAction, String> {
         let hanging = self.context.threads.alive.load(Ordering::Relaxed).saturating_sub(self.running.len());
         if hanging >= ABANDONED {
             return Err(format!("not started: {hanging} earlier actions still hang in the kernel"));
         }
         let started = Instant::now();
         let (time_limit, cap) = match &job.work {
-            Work::Action(spec, _) => spec.limits.unwrap_or(self.context.settings.limits()),
-            Work::Cut(..) => cut::limits(self.share),
+            ActionWork::Action(spec, _) => spec.limits.unwrap_or(self.context.settings.limits()),
+            ActionWork::Cut(..) => cut::limits(self.share),
         };
         let limit = started + time_limit;
         let deadline = self.context.stop.get().map_or(limit, |stop| limit.min(*stop));
@@ -238,7 +238,7 @@ impl Batch {
             return Err("not started: the daemon is stopping".to_owned());
         }
         let cancelled = Arc::new(AtomicBool::new(false));
-        let bounds = Bounds { cap, share: self.share, deadline: Some(deadline), cancelled: cancelled.clone() };
+        let bounds = OutputBounds { cap, share: self.share, deadline: Some(deadline), cancelled: cancelled.clone() };
         let (context, report, running_job) = (self.context.clone(), self.report.clone(), job.clone());
         self.context.threads.alive.fetch_add(1, Ordering::Relaxed);
         let spawned = thread::Builder::new().name(format!("action {}", job.index)).stack_size(STACK).spawn(move || {
@@ -247,13 +247,13 @@ impl Batch {
             // hangs.
             context.threads.alive.fetch_sub(1, Ordering::Relaxed);
             // The send fails if the batch has given up this action.
-            let _ = report.send(Ended { index: running_job.index, results });
+            let _ = report.send(EndedAction { index: running_job.index, results });
         });
         if let Err(error) = spawned {
             self.context.threads.alive.fetch_sub(1, Ordering::Relaxed);
             return Err(format!("not started: no thread for it: {error}"));
         }
-        Ok(Running { job, started, deadline, cancelled })
+        Ok(RunningAction { job, started, deadline, cancelled })
     }
 
     /// The index of an action that did not end within its time and the grace period. When the collector's time is over,
@@ -270,7 +270,7 @@ impl Batch {
     }
 
     /// Leaves an action's thread behind and returns the action's record.
-    fn give_up(&mut self, at: usize) -> Record {
+    fn give_up(&mut self, at: usize) -> ActionRecord {
         let running = self.running.swap_remove(at);
         running.cancelled.store(true, Ordering::Relaxed);
         self.context.threads.abandoned.fetch_add(1, Ordering::Relaxed);
@@ -279,17 +279,17 @@ impl Batch {
     }
 }
 
-impl Drop for Batch {
+impl Drop for ActionBatch {
     fn drop(&mut self) {
         self.running.iter().for_each(|running| running.cancelled.store(true, Ordering::Relaxed));
     }
 }
 
-impl Job {
-    fn run(&self, context: &Context, bounds: Bounds) -> Vec<Collected> {
+impl ActionJob {
+    fn run(&self, context: &Context, bounds: OutputBounds) -> Vec<Collected> {
         match &self.work {
-            Work::Action(spec, file) => vec![self.run_action(spec, file, context, bounds)],
-            Work::Cut(cut, of_rule) => {
+            ActionWork::Action(spec, file) => vec![self.run_action(spec, file, context, bounds)],
+            ActionWork::Cut(cut, of_rule) => {
                 let started = Instant::now();
                 let record = |status, error| self.record(status, error, started.elapsed());
                 cut::run(cut, of_rule, context, &bounds, &record)
@@ -297,9 +297,9 @@ impl Job {
         }
     }
 
-    fn run_action(&self, spec: &ActionSpec, file: &str, context: &Context, bounds: Bounds) -> Collected {
+    fn run_action(&self, spec: &ActionSpec, file: &str, context: &Context, bounds: OutputBounds) -> Collected {
         let started = Instant::now();
-        let own = Own { input: &context.message, memory: spec.memory };
+        let own = CommandBounds { input: &context.message, memory: spec.memory };
         let task = ActionInput { scope: &context.scope, args: &spec.args, own };
         let ran = catch_unwind(AssertUnwindSafe(|| {
             let mut out = Output::create(&context.store, &context.quota, bounds)?;
@@ -319,17 +319,27 @@ impl Job {
         Collected { labels, ..record.with(out, file) }
     }
 
-    fn record(&self, status: Status, error: Option<String>, took: Duration) -> Record {
+    fn record(&self, status: Status, error: Option<String>, took: Duration) -> ActionRecord {
         let (action, command) = match &self.work {
-            Work::Action(spec, _) => (spec.name.clone(), actions::describe(spec)),
-            Work::Cut(cut, _) => (cut.capture.name().to_owned(), cut.capture.describe()),
+            ActionWork::Action(spec, _) => (spec.name.clone(), actions::describe(spec)),
+            ActionWork::Cut(cut, _) => (cut.capture.name().to_owned(), cut.capture.describe()),
         };
         let seconds = took.as_secs_f64();
-        Record { action, file: None, command, status, exit_code: None, error, seconds, bytes: 0, truncated: false }
+        ActionRecord {
+            action,
+            file: None,
+            command,
+            status,
+            exit_code: None,
+            error,
+            seconds,
+            bytes: 0,
+            truncated: false,
+        }
     }
 }
 
-impl Record {
+impl ActionRecord {
     /// Adds the output, which is to be the file of this name.
     pub fn with(mut self, out: Option<Output>, file: &str) -> Collected {
         let spool = match out.map(Output::finish) {

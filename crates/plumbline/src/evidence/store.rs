@@ -17,7 +17,7 @@ use nix::fcntl::{AtFlags, OFlag, RenameFlags, open, openat, renameat, renameat2}
 use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstatat, mkdirat};
 use nix::unistd::{UnlinkatFlags, fsync, unlinkat};
 
-use super::id::Id;
+use super::id::IncidentId;
 use super::trust::checked;
 use crate::watched;
 
@@ -44,7 +44,7 @@ pub struct Stored {
     /// When it was last written.
     pub modified: SystemTime,
     /// Its name.
-    pub id: Id,
+    pub id: IncidentId,
     /// Its bytes on disk.
     pub bytes: u64,
 }
@@ -114,7 +114,7 @@ impl Store {
     }
 
     /// The path of a bundle, for messages.
-    pub fn path_of(&self, id: &Id) -> PathBuf {
+    pub fn path_of(&self, id: &IncidentId) -> PathBuf {
         self.path.join(id.bundle())
     }
 
@@ -124,7 +124,7 @@ impl Store {
     /// If the directory cannot be read.
     pub fn remove_leftovers(&self) -> io::Result<usize> {
         let mut leftovers = Vec::new();
-        self.each_file(|name, _| leftovers.extend(Id::of_temporary(name)))?;
+        self.each_file(|name, _| leftovers.extend(IncidentId::of_temporary(name)))?;
         Ok(leftovers.iter().filter(|id| self.unlink(&id.temporary()).is_ok()).count())
     }
 
@@ -132,13 +132,13 @@ impl Store {
     ///
     /// # Errors
     /// If the directory cannot be read.
-    pub fn census(&self, except: Option<&Id>) -> io::Result<Census> {
+    pub fn census(&self, except: Option<&IncidentId>) -> io::Result<Census> {
         let mut bytes = 0_u64;
         let mut oldest = BinaryHeap::new();
         self.each_file(|name, stat| {
             let size = size(stat);
-            let bundle = Id::of_bundle(name);
-            if bundle.is_some() || Id::of_temporary(name).is_some() {
+            let bundle = IncidentId::of_bundle(name);
+            if bundle.is_some() || IncidentId::of_temporary(name).is_some() {
                 bytes = bytes.saturating_add(size);
             }
             if let Some(id) = bundle.filter(|id| Some(id) != except) {
@@ -158,7 +158,11 @@ impl Store {
     pub fn list(&self) -> io::Result<Vec<Stored>> {
         let mut bundles = Vec::new();
         self.each_file(|name, stat| {
-            bundles.extend(Id::of_bundle(name).map(|id| Stored { modified: modified(stat), id, bytes: size(stat) }));
+            bundles.extend(IncidentId::of_bundle(name).map(|id| Stored {
+                modified: modified(stat),
+                id,
+                bytes: size(stat),
+            }));
         })?;
         bundles.sort_unstable_by(|one, other| other.cmp(one));
         Ok(bundles)
@@ -170,7 +174,7 @@ impl Store {
     /// If the directory cannot be read.
     pub fn last_sequence(&self) -> io::Result<u64> {
         let mut last = 0;
-        self.each_file(|name, _| last = Id::of_bundle(name).map_or(last, |id| last.max(id.sequence())))?;
+        self.each_file(|name, _| last = IncidentId::of_bundle(name).map_or(last, |id| last.max(id.sequence())))?;
         Ok(last)
     }
 
@@ -178,7 +182,7 @@ impl Store {
     ///
     /// # Errors
     /// As open(2).
-    pub fn create_temporary(&self, id: &Id) -> io::Result<File> {
+    pub fn create_temporary(&self, id: &IncidentId) -> io::Result<File> {
         let name = id.temporary();
         let _ = self.unlink(&name);
         Ok(openat(&self.dir, name.as_str(), created(), Mode::S_IRUSR | Mode::S_IWUSR)?.into())
@@ -202,7 +206,7 @@ impl Store {
     fn create_and_unlink(&self) -> io::Result<File> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         // If the process is killed between the two calls, the next start deletes the file.
-        let id = Id::new(jiff::Timestamp::now(), "spool", "part", COUNT.fetch_add(1, Ordering::Relaxed));
+        let id = IncidentId::new(jiff::Timestamp::now(), "spool", "part", COUNT.fetch_add(1, Ordering::Relaxed));
         let file = self.create_temporary(&id)?;
         self.remove_temporary(&id)?;
         Ok(file)
@@ -212,7 +216,7 @@ impl Store {
     ///
     /// # Errors
     /// As open(2): `NotFound` if it is gone.
-    pub fn open_bundle(&self, id: &Id) -> io::Result<File> {
+    pub fn open_bundle(&self, id: &IncidentId) -> io::Result<File> {
         let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
         Ok(openat(&self.dir, id.bundle().as_str(), flags, Mode::empty())?.into())
     }
@@ -221,7 +225,7 @@ impl Store {
     ///
     /// # Errors Those of fsync(2) and rename(2); then the temporary file is still there. If only the directory cannot
     /// be synced, the bundle is there, and the log has a warning.
-    pub fn commit(&self, file: &File, id: &Id, replacing: bool) -> io::Result<()> {
+    pub fn commit(&self, file: &File, id: &IncidentId, replacing: bool) -> io::Result<()> {
         file.sync_all()?;
         let (from, to) = (id.temporary(), id.bundle());
         let renamed = if replacing {
@@ -244,7 +248,7 @@ impl Store {
     ///
     /// # Errors
     /// As unlink(2).
-    pub fn remove_bundle(&self, id: &Id) -> io::Result<()> {
+    pub fn remove_bundle(&self, id: &IncidentId) -> io::Result<()> {
         self.unlink(&id.bundle())
     }
 
@@ -252,7 +256,7 @@ impl Store {
     ///
     /// # Errors
     /// As unlink(2).
-    pub fn remove_temporary(&self, id: &Id) -> io::Result<()> {
+    pub fn remove_temporary(&self, id: &IncidentId) -> io::Result<()> {
         self.unlink(&id.temporary())
     }
 

@@ -5,12 +5,12 @@ use std::{
     path::Path,
 };
 
-use diagnose::fleet::{FleetCause, Judged, Kind, Millis, judge};
+use diagnose::fleet::{FleetCause, JudgedEpisode, Millis, OperationKind, judge};
 use jiff::Timestamp;
 use model::{Host, Incident};
 
-use super::{Groups, Material, report};
-use crate::{cli::incidents_of_recording, summary::Kept};
+use super::{FleetMaterial, Groups, report};
+use crate::{cli::incidents_of_recording, summary::KeptSummary};
 
 const SERVER: [&str; 9] = [
     "server-quota-200",
@@ -78,7 +78,7 @@ impl Draw {
 
 /// What is put into a fleet, and what must come out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fault {
+enum FleetFault {
     Server,
     Writes,
     Front,
@@ -87,7 +87,7 @@ enum Fault {
     None,
 }
 
-struct Client {
+struct SimulatedClient {
     name: String,
     rack: usize,
     writes: bool,
@@ -118,8 +118,8 @@ fn replay() -> Replayed {
     })
 }
 
-fn clients(draw: &mut Draw) -> Vec<Client> {
-    let client = |number: usize| Client {
+fn clients(draw: &mut Draw) -> Vec<SimulatedClient> {
+    let client = |number: usize| SimulatedClient {
         name: format!("c{number:02}"),
         rack: number % RACKS,
         writes: !draw.chance(30),
@@ -129,14 +129,14 @@ fn clients(draw: &mut Draw) -> Vec<Client> {
     (0..HOSTS).map(client).collect()
 }
 
-impl Client {
+impl SimulatedClient {
     fn host(&self) -> Host {
         let address = format!("10.{}.0.{}/24", self.rack, self.name.get(1..).unwrap());
         Host { name: self.name.clone(), addresses: vec![address], ..Host::default() }
     }
 
     /// What its daemon has counted that day.
-    fn summary(&self, day: Millis) -> Kept {
+    fn summary(&self, day: Millis) -> KeptSummary {
         let operations: &[&str] = if self.writes { &["READ", "WRITE", "OPEN"] } else { &["READ", "OPEN"] };
         let operations: Vec<_> = operations
             .iter()
@@ -175,11 +175,15 @@ impl Client {
 }
 
 /// One fleet: what is judged of it, the hosts with the fault, and those with another one at another time.
-fn fleet(draw: &mut Draw, replayed: &Replayed, fault: Fault) -> (Vec<Judged>, BTreeSet<String>, Vec<String>, Millis) {
+fn fleet(
+    draw: &mut Draw,
+    replayed: &Replayed,
+    fault: FleetFault,
+) -> (Vec<JudgedEpisode>, BTreeSet<String>, Vec<String>, Millis) {
     let day: Millis = 1_764_115_200_000;
     let at = day + 36_000_000 + draw.below(3_600_000) as Millis;
     let clients = clients(draw);
-    let mut material = Material::default();
+    let mut material = FleetMaterial::default();
     for client in clients.iter().filter(|client| client.is_known) {
         material.summary(&client.summary(day), &client.host());
     }
@@ -189,11 +193,11 @@ fn fleet(draw: &mut Draw, replayed: &Replayed, fault: Fault) -> (Vec<Judged>, BT
         // A host that asks for nothing just then notices nothing.
         let is_busy = !draw.chance(20);
         let (recordings, servers): (&[&str], _) = match fault {
-            Fault::Server if is_busy => (&SERVER, ["nfs1"; 2]),
-            Fault::Writes if is_busy && client.writes => (&WRITES, ["nfs1"; 2]),
-            Fault::Front if is_busy => (&NETWORK, ["nfs1"; 2]),
-            Fault::Rack if is_busy && client.rack == rack => (&NETWORK, client.both()),
-            Fault::Host if number == one => (&CLIENT, client.both()),
+            FleetFault::Server if is_busy => (&SERVER, ["nfs1"; 2]),
+            FleetFault::Writes if is_busy && client.writes => (&WRITES, ["nfs1"; 2]),
+            FleetFault::Front if is_busy => (&NETWORK, ["nfs1"; 2]),
+            FleetFault::Rack if is_busy && client.rack == rack => (&NETWORK, client.both()),
+            FleetFault::Host if number == one => (&CLIENT, client.both()),
             _ => (&HEALTHY, ["nfs1"; 2]),
         };
         let name = draw.one(recordings);
@@ -203,7 +207,7 @@ fn fleet(draw: &mut Draw, replayed: &Replayed, fault: Fault) -> (Vec<Judged>, BT
             hit.insert(client.name.clone());
         }
     }
-    let others = if fault == Fault::None { 0 } else { 3 };
+    let others = if fault == FleetFault::None { 0 } else { 3 };
     let mut alone = Vec::new();
     for number in 0..others {
         let client = &clients[draw.below(HOSTS)];
@@ -218,14 +222,14 @@ fn fleet(draw: &mut Draw, replayed: &Replayed, fault: Fault) -> (Vec<Judged>, BT
 }
 
 fn is_right(
-    judged: &[Judged],
-    fault: Fault,
+    judged: &[JudgedEpisode],
+    fault: FleetFault,
     hit: &BTreeSet<String>,
     alone: &[String],
     at: Millis,
 ) -> Result<(), String> {
-    let names = |one: &Judged| one.scene.affected.iter().map(|host| host.name.clone()).collect::<BTreeSet<_>>();
-    let told = |one: &Judged| {
+    let names = |one: &JudgedEpisode| one.scene.affected.iter().map(|host| host.name.clone()).collect::<BTreeSet<_>>();
+    let told = |one: &JudgedEpisode| {
         let conclusion = &one.conclusion;
         let of = names(one);
         format!(
@@ -238,7 +242,7 @@ fn is_right(
             conclusion.because
         )
     };
-    let is_meant = |one: &&Judged| (one.scene.from - at).abs() < 1_800_000;
+    let is_meant = |one: &&JudgedEpisode| (one.scene.from - at).abs() < 1_800_000;
     let (meant, others): (Vec<_>, Vec<_>) = judged.iter().partition(is_meant);
     let wrong: Vec<_> = others
         .iter()
@@ -249,12 +253,12 @@ fn is_right(
         return Err(format!("beside it: {wrong:?}, {} of {}", others.len(), alone.len()));
     }
     let cause = match (fault, meant.as_slice()) {
-        (Fault::None, []) => return Ok(()),
-        (Fault::Server, [_]) => FleetCause::Server,
-        (Fault::Writes, [_]) => FleetCause::ServerOperation,
-        (Fault::Front, [_]) => FleetCause::Front,
-        (Fault::Rack, [_]) => FleetCause::GroupNetwork,
-        (Fault::Host, [_]) => FleetCause::Hosts,
+        (FleetFault::None, []) => return Ok(()),
+        (FleetFault::Server, [_]) => FleetCause::Server,
+        (FleetFault::Writes, [_]) => FleetCause::ServerOperation,
+        (FleetFault::Front, [_]) => FleetCause::Front,
+        (FleetFault::Rack, [_]) => FleetCause::GroupNetwork,
+        (FleetFault::Host, [_]) => FleetCause::Hosts,
         (_, several) => {
             return Err(format!(
                 "{} episodes: {:?}",
@@ -264,7 +268,7 @@ fn is_right(
         }
     };
     let one = meant[0];
-    let is_kind = cause != FleetCause::ServerOperation || one.conclusion.kind == Some(Kind::Writes);
+    let is_kind = cause != FleetCause::ServerOperation || one.conclusion.kind == Some(OperationKind::Writes);
     if one.conclusion.cause == Some(cause) && is_kind && names(one) == *hit { Ok(()) } else { Err(told(one)) }
 }
 
@@ -272,7 +276,14 @@ fn is_right(
 fn of_a_hundred_fleets_with_one_cause_the_right_one_is_named_with_the_right_hosts() {
     let replayed = replay();
     let mut draw = Draw(0x5eed_0001);
-    let faults = [Fault::Server, Fault::Writes, Fault::Front, Fault::Rack, Fault::Host, Fault::None];
+    let faults = [
+        FleetFault::Server,
+        FleetFault::Writes,
+        FleetFault::Front,
+        FleetFault::Rack,
+        FleetFault::Host,
+        FleetFault::None,
+    ];
     let (mut right, mut sure, mut by_fault) = (0, Vec::new(), BTreeMap::<String, (usize, usize)>::new());
     for number in 0..DRAWS {
         let fault = faults[number % faults.len()];

@@ -16,11 +16,11 @@ use anyhow::{Context, Result, ensure};
 use diagnose::fleet::Millis;
 use model::{Host, Incident, text::printable};
 
-use super::{Notes, Read, material::millis, otlp};
+use super::{Notes, SourceData, material::millis, otlp};
 use crate::{
-    evidence::{Id, IncidentReader, each_entry},
+    evidence::{IncidentId, IncidentReader, each_entry},
     state_file,
-    summary::{self, Kept},
+    summary::{self, KeptSummary},
 };
 
 /// Folders within folders.
@@ -32,14 +32,14 @@ const THREADS: usize = 8;
 
 /// Files by what they are.
 #[derive(Default)]
-struct Found {
-    files: Vec<(Kind, PathBuf)>,
+struct FolderFiles {
+    files: Vec<(FolderFileKind, PathBuf)>,
     foreign: u64,
     notes: Notes,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum FolderFileKind {
     Bundle,
     /// Of a day.
     Summary,
@@ -49,45 +49,45 @@ enum Kind {
 
 /// What one thread has read.
 #[derive(Default)]
-struct Part {
-    read: Read,
+struct FolderPart {
+    read: SourceData,
     reader: IncidentReader,
     /// The newest bundle of each host, for its summary.
     newest: BTreeMap<String, (Millis, PathBuf)>,
     /// Hosts by the output directory that their bundles are in.
     hosts: HashMap<PathBuf, Host>,
-    summaries: Vec<(PathBuf, Kept)>,
+    summaries: Vec<(PathBuf, KeptSummary)>,
 }
 
 /// Reads a directory, or one file. Nothing that began after `until` is looked at.
 ///
 /// # Errors
 /// When there is nothing there that can be read.
-pub fn read(path: &Path, until: Millis) -> Result<Read> {
+pub fn read(path: &Path, until: Millis) -> Result<SourceData> {
     let about = fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let mut found = Found::default();
+    let mut found = FolderFiles::default();
     if about.is_dir() {
         fs::read_dir(path).with_context(|| format!("cannot read {}", path.display()))?;
         found.walk(path, 0, until);
     } else {
         ensure!(about.is_file(), "{} is neither a directory nor a file", path.display());
-        let kind = Kind::of(path).unwrap_or(Kind::Lines);
+        let kind = FolderFileKind::of(path).unwrap_or(FolderFileKind::Lines);
         found.files.push((kind, path.to_owned()));
     }
-    let Found { files, foreign, notes } = found;
-    let mut part = in_parallel(&files, |part: &mut Part, (kind, path)| part.take(*kind, path), Part::merge);
+    let FolderFiles { files, foreign, notes } = found;
+    let mut part = in_parallel(&files, |part: &mut FolderPart, (kind, path)| part.take(*kind, path), FolderPart::merge);
     part.read.notes.merge(notes);
     let mut hosts = part.give_summaries();
     hosts.retain(|host, _| !part.read.material.has_summary(host));
     let newest: Vec<_> = part.newest.into_iter().filter(|(host, _)| hosts.contains_key(host)).collect();
     let more = in_parallel(
         &newest,
-        |read: &mut Read, (host, (_, path))| match (hosts.get(host), summaries_of(path)) {
+        |read: &mut SourceData, (host, (_, path))| match (hosts.get(host), summaries_of(path)) {
             (Some(host), Ok(all)) => all.iter().for_each(|kept| read.material.summary(kept, host)),
             (_, Err(error)) => read.notes.say(format!("{}: its summary cannot be read: {error:#}", shown(path))),
             _ => {}
         },
-        Read::merge,
+        SourceData::merge,
     );
     let mut read = part.read;
     read.merge(more);
@@ -128,7 +128,7 @@ fn in_parallel<T: Sync, M: Default + Send>(
     all
 }
 
-impl Kind {
+impl FolderFileKind {
     fn of(path: &Path) -> Option<Self> {
         let name = path.file_name()?.as_encoded_bytes();
         let is_in = |folder: &str| path.parent().and_then(Path::file_name).is_some_and(|name| name == folder);
@@ -144,7 +144,7 @@ impl Kind {
     }
 }
 
-impl Found {
+impl FolderFiles {
     fn walk(&mut self, dir: &Path, depth: usize, until: Millis) {
         let entries = match fs::read_dir(dir) {
             Ok(entries) => entries,
@@ -168,11 +168,11 @@ impl Found {
     }
 
     fn file(&mut self, path: PathBuf, until: Millis) {
-        let Some(kind) = Kind::of(&path) else {
+        let Some(kind) = FolderFileKind::of(&path) else {
             self.foreign += 1;
             return;
         };
-        if kind == Kind::Bundle && began(&path).is_some_and(|began| began > until) {
+        if kind == FolderFileKind::Bundle && began(&path).is_some_and(|began| began > until) {
             return;
         }
         if self.files.len() < MOST_FILES {
@@ -185,18 +185,18 @@ impl Found {
 
 /// When the incident was first noticed, by its bundle's name.
 fn began(path: &Path) -> Option<Millis> {
-    let id = Id::of_bundle(path.file_name()?.to_str()?)?;
+    let id = IncidentId::of_bundle(path.file_name()?.to_str()?)?;
     let utc = id.as_str().get(..16)?;
     let at = |range: std::ops::Range<usize>| utc.get(range).unwrap_or_default();
     millis(&format!("{}-{}-{}T{}:{}:{}Z", at(0..4), at(4..6), at(6..8), at(9..11), at(11..13), at(13..15)))
 }
 
-impl Part {
-    fn take(&mut self, kind: Kind, path: &Path) {
+impl FolderPart {
+    fn take(&mut self, kind: FolderFileKind, path: &Path) {
         let taken = match kind {
-            Kind::Bundle => self.bundle(path),
-            Kind::Summary => self.summary(path),
-            Kind::Lines => otlp::read(path, &mut self.read),
+            FolderFileKind::Bundle => self.bundle(path),
+            FolderFileKind::Summary => self.summary(path),
+            FolderFileKind::Lines => otlp::read(path, &mut self.read),
         };
         match taken {
             Ok(()) => self.read.understood += 1,
@@ -224,7 +224,7 @@ impl Part {
 
     fn summary(&mut self, path: &Path) -> Result<()> {
         let text = state_file::read(path)?.unwrap_or_default();
-        let kept: Kept = serde_json::from_str(&text).context("it is no summary of a day, or it is damaged")?;
+        let kept: KeptSummary = serde_json::from_str(&text).context("it is no summary of a day, or it is damaged")?;
         ensure!(millis(&kept.from).is_some() && millis(&kept.to).is_some(), "it does not say of which time it is");
         if kept.host.name.is_empty() {
             self.summaries.push((path.to_owned(), kept));
@@ -261,7 +261,7 @@ impl Part {
 }
 
 /// The summaries in a bundle.
-fn summaries_of(bundle: &Path) -> Result<Vec<Kept>> {
+fn summaries_of(bundle: &Path) -> Result<Vec<KeptSummary>> {
     let mut all = Vec::new();
     each_entry(File::open(bundle)?, |name, _, content| {
         if name != summary::FILE {

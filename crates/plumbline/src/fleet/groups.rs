@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use diagnose::fleet::Group;
+use diagnose::fleet::HostGroup;
 use model::text::printable;
 
 /// The name of the property that addresses give.
@@ -22,11 +22,11 @@ pub struct Groups {
     /// Only these properties; all, if there is none.
     pub by: Vec<String>,
     /// Of the operator's file.
-    pub given: BTreeMap<String, BTreeSet<Group>>,
+    pub given: BTreeMap<String, BTreeSet<HostGroup>>,
 }
 
 /// The network of an address such as `10.1.0.7/24`, or `10.1.0.7`, or `[fd00::1]:9437`; `None` if it is no address.
-pub fn network(address: &str) -> Option<Group> {
+pub fn network(address: &str) -> Option<HostGroup> {
     let (host, prefix) = match address.split_once('/') {
         Some((host, prefix)) => (host, Some(prefix.parse::<u8>().ok()?)),
         None => (address, None),
@@ -44,7 +44,7 @@ pub fn network(address: &str) -> Option<Group> {
                 format!("{}/{prefix}", std::net::Ipv6Addr::from(u128::from(ip) & mask))
             }
         };
-    Some(Group { by: NETWORK.to_owned(), value })
+    Some(HostGroup { by: NETWORK.to_owned(), value })
 }
 
 impl Groups {
@@ -55,7 +55,7 @@ impl Groups {
     pub fn read(by: Vec<String>, path: Option<&Path>) -> Result<Self> {
         let Some(path) = path else { return Ok(Self { by, given: BTreeMap::new() }) };
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-        let mut given: BTreeMap<String, BTreeSet<Group>> = BTreeMap::new();
+        let mut given: BTreeMap<String, BTreeSet<HostGroup>> = BTreeMap::new();
         for (number, line) in text.lines().enumerate() {
             let line = line.split('#').next().unwrap_or_default();
             let mut words = line.split_whitespace();
@@ -69,7 +69,7 @@ impl Groups {
                     let place = format!("{}:{}:{}", path.display(), number + 1, column + 1);
                     bail!("{place}: `{}` is not PROPERTY=VALUE, such as rack=r3", printable(word.as_bytes()));
                 };
-                let group = Group { by: printable(key.as_bytes()), value: printable(value.as_bytes()) };
+                let group = HostGroup { by: printable(key.as_bytes()), value: printable(value.as_bytes()) };
                 given.entry(host.to_owned()).or_default().insert(group);
                 column += word.len();
             }
@@ -78,8 +78,11 @@ impl Groups {
     }
 
     /// Those of each host that count.
-    pub fn of(&self, hosts: impl Iterator<Item = (String, BTreeSet<Group>)>) -> BTreeMap<String, BTreeSet<Group>> {
-        let counts = |group: &Group| self.by.is_empty() || self.by.contains(&group.by);
+    pub fn of(
+        &self,
+        hosts: impl Iterator<Item = (String, BTreeSet<HostGroup>)>,
+    ) -> BTreeMap<String, BTreeSet<HostGroup>> {
+        let counts = |group: &HostGroup| self.by.is_empty() || self.by.contains(&group.by);
         hosts
             .map(|(host, known)| {
                 // A name with its domain, or without.
@@ -121,7 +124,7 @@ mod tests {
         let path = dir.path().join("groups");
         std::fs::write(&path, "# hosts\nc1 rack=r1 row=a\n\nc2.site rack=r2 # new\n").unwrap();
         let groups = Groups::read(vec!["rack".into()], Some(&path)).unwrap();
-        let known = BTreeSet::from([Group { by: "network".into(), value: "10.0.0.0/24".into() }]);
+        let known = BTreeSet::from([HostGroup { by: "network".into(), value: "10.0.0.0/24".into() }]);
         let of = groups.of(["c1.site", "c2.site", "c3"].map(|host| (host.to_owned(), known.clone())).into_iter());
         let values: Vec<_> =
             of.values().map(|groups| groups.iter().map(|one| one.value.as_str()).collect::<Vec<_>>()).collect();

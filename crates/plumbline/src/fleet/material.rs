@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use diagnose::{
     connection, error,
-    fleet::{Client, Fleet, Group, Kind, Millis, Sighting},
+    fleet::{ClientHost, Fleet, HostGroup, HostSighting, Millis, OperationKind},
 };
 use jiff::Timestamp;
 use model::{Direction, Host, Incident, Level, RankedMount, SNAPSHOT};
 
 use super::groups::{self, Groups};
-use crate::summary::Kept;
+use crate::summary::KeptSummary;
 
 /// Of the time of an incident, the least share of a server that it is about.
 const SHARE: f64 = 0.1;
@@ -21,10 +21,10 @@ const MOST: usize = 4096;
 
 /// What was read.
 #[derive(Debug, Default)]
-pub struct Material {
-    seen: Vec<Seen>,
-    clients: BTreeMap<(String, String), Client>,
-    hosts: BTreeMap<String, BTreeSet<Group>>,
+pub struct FleetMaterial {
+    seen: Vec<ServerIncident>,
+    clients: BTreeMap<(String, String), ClientHost>,
+    hosts: BTreeMap<String, BTreeSet<HostGroup>>,
     /// By host, server and operation: how often it was done, and how long it takes normally, milliseconds.
     normals: HashMap<(String, String, String), (u64, f64)>,
     summarised: BTreeSet<String>,
@@ -34,8 +34,8 @@ pub struct Material {
 
 /// An incident of one server, and its main operation.
 #[derive(Debug)]
-struct Seen {
-    sighting: Sighting,
+struct ServerIncident {
+    sighting: HostSighting,
     operation: String,
 }
 
@@ -49,7 +49,7 @@ pub fn millis(time: &str) -> Option<Millis> {
     time.parse::<Timestamp>().ok().map(Timestamp::as_millisecond)
 }
 
-impl Material {
+impl FleetMaterial {
     /// Takes an incident. Returns false if it says too little: when it was, or where.
     pub fn incident(&mut self, incident: &Incident) -> bool {
         let name = &incident.host.name;
@@ -71,7 +71,7 @@ impl Material {
             let client = self.client(name, &server);
             client.seen.push((from, to));
             client.sources.extend(sources.clone());
-            let sighting = Sighting {
+            let sighting = HostSighting {
                 host: name.clone(),
                 server,
                 source: sources.into_iter().next().unwrap_or_default(),
@@ -85,13 +85,13 @@ impl Material {
                 normal_ms: None,
             };
             let operation = incident.top.operations.first().map(|top| top.operation.clone()).unwrap_or_default();
-            self.seen.push(Seen { sighting, operation });
+            self.seen.push(ServerIncident { sighting, operation });
         }
         true
     }
 
     /// Takes a summary of a host: which servers it used, and how.
-    pub fn summary(&mut self, kept: &Kept, host: &Host) {
+    pub fn summary(&mut self, kept: &KeptSummary, host: &Host) {
         let (Some(from), Some(to)) = (millis(&kept.from), millis(&kept.to)) else { return };
         if host.name.is_empty() {
             return;
@@ -130,7 +130,7 @@ impl Material {
     }
 
     /// Takes what a host belongs to.
-    pub fn group(&mut self, host: &str, group: Group) {
+    pub fn group(&mut self, host: &str, group: HostGroup) {
         self.hosts.entry(host.to_owned()).or_default().insert(group);
     }
 
@@ -142,12 +142,12 @@ impl Material {
 
     fn labels(&mut self, host: &str, labels: &BTreeMap<String, String>) {
         for (by, value) in labels {
-            self.group(host, Group { by: by.clone(), value: value.clone() });
+            self.group(host, HostGroup { by: by.clone(), value: value.clone() });
         }
     }
 
-    fn client(&mut self, host: &str, server: &str) -> &mut Client {
-        let client = || Client { host: host.to_owned(), server: server.to_owned(), ..Client::default() };
+    fn client(&mut self, host: &str, server: &str) -> &mut ClientHost {
+        let client = || ClientHost { host: host.to_owned(), server: server.to_owned(), ..ClientHost::default() };
         self.clients.entry((host.to_owned(), server.to_owned())).or_insert_with(client)
     }
 
@@ -180,9 +180,9 @@ impl Material {
     /// What is judged: all that has to do with the time between `from` and `to`, by these groups.
     pub fn fleet(self, (from, to): (Millis, Millis), groups: &Groups) -> Fleet {
         // A bundle that is there twice is one; the one that was written later says more.
-        let mut newest: BTreeMap<(String, String, String), Seen> = BTreeMap::new();
+        let mut newest: BTreeMap<(String, String, String), ServerIncident> = BTreeMap::new();
         for one in self.seen.into_iter().filter(|one| one.sighting.to >= from && one.sighting.from <= to) {
-            let Sighting { host, server, incident, .. } = &one.sighting;
+            let HostSighting { host, server, incident, .. } = &one.sighting;
             let key = (host.clone(), server.clone(), incident.clone());
             let is_newer = newest.get(&key).is_none_or(|known| {
                 (known.sighting.to, !known.sighting.is_open) <= (one.sighting.to, !one.sighting.is_open)
@@ -192,15 +192,15 @@ impl Material {
             }
         }
         let normals = self.normals;
-        let sighting = |one: Seen| {
-            let Seen { sighting, operation } = one;
+        let sighting = |one: ServerIncident| {
+            let ServerIncident { sighting, operation } = one;
             let key = (sighting.host.clone(), sighting.server.clone(), operation);
             let normal_ms = sighting.normal_ms.or_else(|| normals.get(&key).map(|(_, ms)| *ms));
-            Sighting { normal_ms: normal_ms.filter(|_| sighting.slow_ms.is_some()), ..sighting }
+            HostSighting { normal_ms: normal_ms.filter(|_| sighting.slow_ms.is_some()), ..sighting }
         };
         let sightings = newest.into_values().map(sighting).collect();
         let hosts = self.hosts;
-        let clients: Vec<Client> = self.clients.into_values().map(joined).collect();
+        let clients: Vec<ClientHost> = self.clients.into_values().map(joined).collect();
         let names: BTreeSet<String> = clients.iter().map(|client| client.host.clone()).collect();
         let groups = groups.of(names.into_iter().map(|host| {
             let known = hosts.get(&host).cloned().unwrap_or_default();
@@ -211,7 +211,7 @@ impl Material {
 }
 
 /// Its periods, those that overlap as one.
-fn joined(mut client: Client) -> Client {
+fn joined(mut client: ClientHost) -> ClientHost {
     client.seen.sort_unstable();
     let mut spans: Vec<(Millis, Millis)> = Vec::new();
     for (from, to) in client.seen.drain(..) {
@@ -220,7 +220,7 @@ fn joined(mut client: Client) -> Client {
             None => spans.push((from, to)),
         }
     }
-    Client { seen: spans, ..client }
+    ClientHost { seen: spans, ..client }
 }
 
 /// The servers that an incident is about, each with its mounts.
@@ -236,20 +236,20 @@ fn servers(incident: &Incident) -> BTreeMap<String, Vec<&RankedMount>> {
 }
 
 /// What kind of operation it is; `None` of what is none of an application's.
-pub fn kind(probe: &str, operation: &str) -> Option<Kind> {
+pub fn kind(probe: &str, operation: &str) -> Option<OperationKind> {
     let protocol = probes::protocol(probe)?;
     if protocol.level >= Level::Transport {
         return None;
     }
     Some(match (protocol.direction)(operation) {
-        Some(Direction::Read) => Kind::Reads,
-        Some(Direction::Written) => Kind::Writes,
-        None => Kind::Others,
+        Some(Direction::Read) => OperationKind::Reads,
+        Some(Direction::Written) => OperationKind::Writes,
+        None => OperationKind::Others,
     })
 }
 
-fn kinds(incident: &Incident) -> BTreeMap<Kind, f64> {
-    let mut kinds: BTreeMap<Kind, f64> = BTreeMap::new();
+fn kinds(incident: &Incident) -> BTreeMap<OperationKind, f64> {
+    let mut kinds: BTreeMap<OperationKind, f64> = BTreeMap::new();
     for top in &incident.top.operations {
         if let Some(kind) = kind(&incident.anomaly.probe, &top.operation) {
             *kinds.entry(kind).or_default() += top.share.total_ms.max(0.0);

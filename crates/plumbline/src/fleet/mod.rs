@@ -22,9 +22,9 @@ mod text;
 use diagnose::fleet::Millis;
 
 pub use groups::Groups;
-pub use material::Material;
+pub use material::FleetMaterial;
 pub use page::page;
-pub use report::Report;
+pub use report::FleetReport;
 pub use text::print;
 
 /// Sentences about what could not be read or is not known; more than these are only counted.
@@ -39,9 +39,9 @@ pub struct Notes {
 
 /// What a source gave.
 #[derive(Debug, Default)]
-pub struct Read {
+pub struct SourceData {
     /// The evidence.
-    pub material: Material,
+    pub material: FleetMaterial,
     /// What is wrong with it.
     pub notes: Notes,
     /// Bundles, lines or series that were understood.
@@ -74,7 +74,7 @@ impl Notes {
     }
 }
 
-impl Read {
+impl SourceData {
     fn merge(&mut self, other: Self) {
         self.material.merge(other.material);
         self.notes.merge(other.notes);

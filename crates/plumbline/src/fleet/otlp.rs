@@ -10,10 +10,10 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use diagnose::fleet::Millis;
 use jiff::Timestamp;
-use model::{Anomaly, Host, Incident, Mount, RankedMount, RankedOperation, Ranking, Share, State, Verdict};
+use model::{Anomaly, Host, Incident, IncidentState, Mount, RankedMount, RankedOperation, Ranking, Share, Verdict};
 use serde::Deserialize;
 
-use super::Read;
+use super::SourceData;
 
 /// The longest line that is read; a collector's batch of metrics has some megabytes.
 const LONGEST: u64 = 32 << 20;
@@ -25,7 +25,7 @@ const SENDS_EVERY: Millis = 300_000;
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[derive(Default)]
-struct Line {
+struct OtlpLine {
     resource_logs: Vec<OfResource>,
     resource_metrics: Vec<OfResource>,
 }
@@ -33,7 +33,7 @@ struct Line {
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct OfResource {
-    resource: Attributes,
+    resource: OtlpAttributes,
     scope_logs: Vec<OfScope>,
     scope_metrics: Vec<OfScope>,
 }
@@ -41,13 +41,13 @@ struct OfResource {
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct OfScope {
-    log_records: Vec<Record>,
-    metrics: Vec<Metric>,
+    log_records: Vec<OtlpRecord>,
+    metrics: Vec<OtlpMetric>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Record {
+struct OtlpRecord {
     time_unix_nano: String,
     event_name: String,
     attributes: Vec<Attribute>,
@@ -55,20 +55,20 @@ struct Record {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Metric {
+struct OtlpMetric {
     name: String,
-    gauge: Points,
+    gauge: OtlpPoints,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Points {
-    data_points: Vec<Record>,
+struct OtlpPoints {
+    data_points: Vec<OtlpRecord>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Attributes {
+struct OtlpAttributes {
     attributes: Vec<Attribute>,
 }
 
@@ -93,9 +93,9 @@ struct Values {
 }
 
 /// Attributes by name.
-struct Named<'a>(&'a [Attribute]);
+struct AttributesByName<'a>(&'a [Attribute]);
 
-impl<'a> Named<'a> {
+impl<'a> AttributesByName<'a> {
     fn value(&self, key: &str) -> Option<&'a AttributeValue> {
         self.0.iter().find(|one| one.key == key).map(|one| &one.value)
     }
@@ -116,7 +116,7 @@ struct Told {
 ///
 /// # Errors
 /// When it cannot be read, or has no line of a collector.
-pub fn read(path: &Path, read: &mut Read) -> Result<()> {
+pub fn read(path: &Path, read: &mut SourceData) -> Result<()> {
     let mut told = Told::default();
     let (mut lines, mut broken) = (0_u64, 0_u64);
     let mut file = BufReader::new(File::open(path)?);
@@ -132,7 +132,7 @@ pub fn read(path: &Path, read: &mut Read) -> Result<()> {
         if !line.starts_with(b"{\"resource") || !line.trim_ascii_end().ends_with(b"}") {
             broken += 1;
         } else if is_ours(b"plumbline.incident.id") || is_ours(b"\"plumbline.mount\"") {
-            match serde_json::from_slice::<Line>(&line) {
+            match serde_json::from_slice::<OtlpLine>(&line) {
                 Ok(one) => told.take(&one),
                 Err(_) => broken += 1,
             }
@@ -159,7 +159,7 @@ pub fn read(path: &Path, read: &mut Read) -> Result<()> {
 }
 
 impl Told {
-    fn take(&mut self, line: &Line) {
+    fn take(&mut self, line: &OtlpLine) {
         for of in &line.resource_logs {
             let host = host(&of.resource);
             let records = of.scope_logs.iter().flat_map(|scope| &scope.log_records);
@@ -183,8 +183,8 @@ impl Told {
     }
 
     /// Two records make an incident: that it has begun, and that it is over.
-    fn incident(&mut self, host: &Host, record: &Record) {
-        let named = Named(&record.attributes);
+    fn incident(&mut self, host: &Host, record: &OtlpRecord) {
+        let named = AttributesByName(&record.attributes);
         let of = |key: &str| named.text(&format!("plumbline.incident.{key}"));
         let key = (host.name.clone(), of("id"));
         if self.incidents.len() >= MOST && !self.incidents.contains_key(&key) {
@@ -234,15 +234,15 @@ impl Told {
                 mounts: vec![RankedMount { mount, ..RankedMount::default() }],
                 ..Ranking::default()
             },
-            state: State::of(is_over),
+            state: IncidentState::of(is_over),
             closed: is_over,
             host: host.clone(),
             ..Incident::default()
         };
     }
 
-    fn mount(&mut self, host: &Host, point: &Record) {
-        let named = Named(&point.attributes);
+    fn mount(&mut self, host: &Host, point: &OtlpRecord) {
+        let named = AttributesByName(&point.attributes);
         let (server, source) = (named.text("server.address"), named.text("system.device"));
         let Some(at) = point.at().map(Timestamp::as_millisecond).filter(|_| !server.is_empty()) else { return };
         if self.mounts.len() >= MOST {
@@ -256,14 +256,14 @@ impl Told {
     }
 }
 
-impl Record {
+impl OtlpRecord {
     fn at(&self) -> Option<Timestamp> {
         Timestamp::from_nanosecond(self.time_unix_nano.parse().ok()?).ok()
     }
 }
 
-fn host(resource: &Attributes) -> Host {
-    let named = Named(&resource.attributes);
+fn host(resource: &OtlpAttributes) -> Host {
+    let named = AttributesByName(&resource.attributes);
     let addresses = named.value("host.ip").map(|value| &value.array_value.values).into_iter().flatten();
     Host {
         name: named.text("host.name"),

@@ -4,8 +4,8 @@ use diagnose::counted;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::{
-    Report,
-    report::{Episode, Host},
+    FleetReport,
+    report::{AffectedHost, FleetEpisode},
     text::own_verdict,
 };
 use crate::page::{STYLE, moment, of_ms};
@@ -15,8 +15,8 @@ const EPISODES: usize = 200;
 const HOSTS: usize = 2000;
 
 /// The page.
-pub fn page(report: &Report) -> String {
-    let Report { hosts, servers, incidents, episodes, notes, .. } = report;
+pub fn page(report: &FleetReport) -> String {
+    let FleetReport { hosts, servers, incidents, episodes, notes, .. } = report;
     let title = match episodes.first() {
         Some(first) => headline(first),
         None => format!("No incident of a server on {hosts} hosts"),
@@ -47,7 +47,7 @@ pub fn page(report: &Report) -> String {
 }
 
 /// `17 of 19 clients of nfs1 were affected from 10:02:14 to 10:05:40 UTC: the server`
-fn headline(episode: &Episode) -> String {
+fn headline(episode: &FleetEpisode) -> String {
     format!(
         "{} of {} known clients of {} were affected from {} to {}: {}",
         episode.affected.len(),
@@ -59,7 +59,7 @@ fn headline(episode: &Episode) -> String {
     )
 }
 
-fn layer(episode: &Episode) -> &'static str {
+fn layer(episode: &FleetEpisode) -> &'static str {
     match episode.verdict.cause {
         Some(cause) if cause.starts_with("server") => "server",
         Some(cause) if cause.starts_with("network") => "network",
@@ -68,7 +68,7 @@ fn layer(episode: &Episode) -> &'static str {
     }
 }
 
-fn one(episode: &Episode) -> Markup {
+fn one(episode: &FleetEpisode) -> Markup {
     let verdict = &episode.verdict;
     html! {
         h2 { (headline(episode)) }
@@ -86,7 +86,7 @@ fn one(episode: &Episode) -> Markup {
     }
 }
 
-fn hosts(hosts: &[Host]) -> Markup {
+fn hosts(hosts: &[AffectedHost]) -> Markup {
     let ms = |ms: Option<f64>| ms.map_or_else(|| "–".to_owned(), of_ms);
     html! {
         div.wide { table {

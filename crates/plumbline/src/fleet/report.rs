@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use diagnose::fleet::{Affected, Fleet, FleetCause, Group, Judged, Kind, Millis};
+use diagnose::fleet::{Affected, Fleet, FleetCause, HostGroup, JudgedEpisode, Millis, OperationKind};
 use jiff::Timestamp;
 use model::{Cause, Layer};
 use serde::Serialize;
 
 /// All episodes.
 #[derive(Debug, Serialize)]
-pub struct Report {
+pub struct FleetReport {
     /// When the first incident began and the last ended, or the time that was asked for.
     pub from: Option<String>,
     pub to: Option<String>,
@@ -20,22 +20,22 @@ pub struct Report {
     pub incidents: usize,
     pub local_incidents: u64,
     /// The episodes with most hosts first.
-    pub episodes: Vec<Episode>,
+    pub episodes: Vec<FleetEpisode>,
     /// What could not be read.
     pub notes: Vec<String>,
 }
 
 /// Incidents of several hosts that belong together.
 #[derive(Debug, Serialize)]
-pub struct Episode {
+pub struct FleetEpisode {
     pub servers: Vec<String>,
     pub from: String,
     pub to: String,
     pub state: &'static str,
-    pub verdict: Verdict,
+    pub verdict: FleetVerdict,
     /// Clients of which it is known whether they were affected.
     pub clients: usize,
-    pub affected: Vec<Host>,
+    pub affected: Vec<AffectedHost>,
     pub unaffected: Vec<String>,
     pub silent: Vec<String>,
     /// Medians of the hosts' figures, milliseconds.
@@ -47,14 +47,14 @@ pub struct Episode {
 
 /// The cause.
 #[derive(Debug, Serialize)]
-pub struct Verdict {
+pub struct FleetVerdict {
     pub cause: Option<&'static str>,
     pub confidence: f64,
     pub said: String,
     pub group: Option<OfGroup>,
     pub operations: Option<&'static str>,
     pub source: Option<String>,
-    pub alternatives: Vec<Alternative>,
+    pub alternatives: Vec<FleetAlternative>,
     pub because: Vec<String>,
 }
 
@@ -67,7 +67,7 @@ pub struct OfGroup {
 
 /// Another possible cause.
 #[derive(Debug, Serialize)]
-pub struct Alternative {
+pub struct FleetAlternative {
     pub cause: &'static str,
     pub confidence: f64,
     pub said: String,
@@ -75,7 +75,7 @@ pub struct Alternative {
 
 /// An affected host.
 #[derive(Debug, Serialize)]
-pub struct Host {
+pub struct AffectedHost {
     pub host: String,
     pub from: String,
     pub to: String,
@@ -96,11 +96,11 @@ fn rounded(ms: f64) -> f64 {
     (ms * 1e3).round() / 1e3
 }
 
-impl Report {
+impl FleetReport {
     /// Of what was judged. `span`: the time that was looked at, where the source has one.
     pub fn new(
         fleet: &Fleet,
-        judged: &[Judged],
+        judged: &[JudgedEpisode],
         local_incidents: u64,
         span: Option<(Millis, Millis)>,
         notes: Vec<String>,
@@ -116,17 +116,17 @@ impl Report {
             servers: clients.map(|client| &client.server).collect::<BTreeSet<_>>().len(),
             incidents: fleet.sightings.len(),
             local_incidents,
-            episodes: judged.iter().map(Episode::from).collect(),
+            episodes: judged.iter().map(FleetEpisode::from).collect(),
             notes,
         }
     }
 }
 
-impl From<&Judged> for Episode {
-    fn from(judged: &Judged) -> Self {
+impl From<&JudgedEpisode> for FleetEpisode {
+    fn from(judged: &JudgedEpisode) -> Self {
         let (scene, conclusion) = (&judged.scene, &judged.conclusion);
-        let group = |group: &Group| OfGroup { by: group.by.clone(), value: group.value.clone() };
-        let alternative = |(cause, confidence, said): &(FleetCause, f64, String)| Alternative {
+        let group = |group: &HostGroup| OfGroup { by: group.by.clone(), value: group.value.clone() };
+        let alternative = |(cause, confidence, said): &(FleetCause, f64, String)| FleetAlternative {
             cause: cause.name(),
             confidence: *confidence,
             said: said.clone(),
@@ -136,29 +136,29 @@ impl From<&Judged> for Episode {
             from: time(scene.from),
             to: time(scene.to),
             state: if scene.is_open { "open" } else { "closed" },
-            verdict: Verdict {
+            verdict: FleetVerdict {
                 cause: conclusion.cause.map(FleetCause::name),
                 confidence: conclusion.confidence,
                 said: conclusion.said.clone(),
                 group: conclusion.group.as_ref().map(group),
-                operations: conclusion.kind.map(Kind::name),
+                operations: conclusion.kind.map(OperationKind::name),
                 source: conclusion.source.clone(),
                 alternatives: conclusion.alternatives.iter().map(alternative).collect(),
                 because: conclusion.because.clone(),
             },
             clients: scene.known(),
-            affected: scene.affected.iter().map(Host::from).collect(),
+            affected: scene.affected.iter().map(AffectedHost::from).collect(),
             unaffected: scene.unaffected.iter().map(|host| host.name.to_string()).collect(),
             silent: scene.silent.iter().map(|name| name.to_string()).collect(),
             slow_ms: scene.median(|host| host.slow_ms).map(rounded),
             normal_ms: scene.median(|host| host.normal_ms).map(rounded),
             more_ms: scene.median(Affected::more_ms).map(rounded),
-            slow: scene.kinds().into_iter().map(Kind::name).collect(),
+            slow: scene.kinds().into_iter().map(OperationKind::name).collect(),
         }
     }
 }
 
-impl From<&Affected> for Host {
+impl From<&Affected> for AffectedHost {
     fn from(host: &Affected) -> Self {
         let verdict = &host.verdict;
         Self {

@@ -2,11 +2,11 @@
 
 use std::{fs, path::Path};
 
-use diagnose::fleet::{Fleet, Kind, Millis};
+use diagnose::fleet::{Fleet, Millis, OperationKind};
 use model::{Anomaly, Cause, Host, Incident, Mount, RankedMount, RankedOperation, Ranking, Share, Verdict};
 use proptest::prelude::*;
 
-use super::{Groups, Material, folder};
+use super::{FleetMaterial, Groups, folder};
 
 fn incident(host: &str, servers: &[&str]) -> Incident {
     let mount = |server: &&str| RankedMount {
@@ -45,7 +45,7 @@ fn bundle(path: &Path, files: &[(&str, Vec<u8>)]) {
     encoder.finish().unwrap();
 }
 
-fn all(material: Material) -> Fleet {
+fn all(material: FleetMaterial) -> Fleet {
     material.fleet((Millis::MIN, Millis::MAX), &Groups::default())
 }
 
@@ -54,7 +54,7 @@ const SUMMARY: &str = r#"{"from": "2026-11-24T00:00:00Z", "to": "2026-11-24T12:0
 
 #[test]
 fn an_incident_is_told_of_each_of_its_servers_with_what_was_slow() {
-    let mut material = Material::default();
+    let mut material = FleetMaterial::default();
     assert!(material.incident(&incident("a", &["S1", "[fd00::1]"])));
     assert!(material.incident(&incident("b", &[])));
     assert_eq!(material.local, 1);
@@ -63,7 +63,7 @@ fn an_incident_is_told_of_each_of_its_servers_with_what_was_slow() {
     assert_eq!(servers, ["fd00::1", "s1"]);
     let one = &fleet.sightings[1];
     assert_eq!(
-        (one.kinds[&Kind::Reads], one.slow_ms, one.normal_ms, one.source.as_str()),
+        (one.kinds[&OperationKind::Reads], one.slow_ms, one.normal_ms, one.source.as_str()),
         (0.75, Some(75.0), None, "S1:/x")
     );
     assert_eq!(fleet.groups["a"].iter().next().unwrap().value, "10.1.0.0/24");
@@ -76,13 +76,13 @@ fn an_incident_that_says_neither_when_nor_where_is_refused() {
         Incident { host: Host::default(), ..incident("a", &["s"]) },
         Incident { last_seen: "x".into(), ..incident("a", &["s"]) },
     ] {
-        assert!(!Material::default().incident(&wrong));
+        assert!(!FleetMaterial::default().incident(&wrong));
     }
 }
 
 #[test]
 fn a_bundle_that_is_there_twice_is_one_and_the_newer_one_counts() {
-    let mut material = Material::default();
+    let mut material = FleetMaterial::default();
     let open = incident("a", &["s"]);
     material.incident(&Incident { last_seen: "2026-11-24T10:07:00Z".into(), closed: true, ..open.clone() });
     material.incident(&open);

@@ -5,10 +5,10 @@ use std::io::{self, Write};
 use diagnose::counted;
 
 use super::{
-    Report,
-    report::{Episode, Host},
+    FleetReport,
+    report::{AffectedHost, FleetEpisode},
 };
-use crate::view::table::{Column, Table};
+use crate::view::table::{Table, TableColumn};
 
 /// Episodes that are listed unless all are asked for.
 const EPISODES: usize = 20;
@@ -16,8 +16,8 @@ const EPISODES: usize = 20;
 const NAMES: usize = 12;
 
 /// Writes the report, in lines of so many characters. `all`: every episode.
-pub fn print(out: &mut impl Write, report: &Report, room: Option<usize>, all: bool) -> io::Result<()> {
-    let Report { hosts, servers, incidents, episodes, .. } = report;
+pub fn print(out: &mut impl Write, report: &FleetReport, room: Option<usize>, all: bool) -> io::Result<()> {
+    let FleetReport { hosts, servers, incidents, episodes, .. } = report;
     let span = match (&report.from, &report.to) {
         (Some(from), Some(to)) => format!(", {} to {} UTC", short(from), until(from, to)),
         _ => String::new(),
@@ -29,14 +29,14 @@ pub fn print(out: &mut impl Write, report: &Report, room: Option<usize>, all: bo
         return writeln!(out, "no host had an incident of a server");
     }
     let columns = [
-        Column::text("FROM (UTC)", 19),
-        Column::text("UNTIL", 8),
-        Column::number("HOSTS", 12).cut_to(9),
-        Column::text("VERDICT", 21),
-        Column::rest("SERVER", 10),
+        TableColumn::text("FROM (UTC)", 19),
+        TableColumn::text("UNTIL", 8),
+        TableColumn::number("HOSTS", 12).cut_to(9),
+        TableColumn::text("VERDICT", 21),
+        TableColumn::rest("SERVER", 10),
     ];
     let table = Table::new(&columns, room);
-    let told = Table::new(&[Column::text("", 0), Column::rest("", 20).wrapped()], room);
+    let told = Table::new(&[TableColumn::text("", 0), TableColumn::rest("", 20).wrapped()], room);
     writeln!(out)?;
     table.header(out)?;
     let listed = if all { episodes.len() } else { EPISODES };
@@ -71,7 +71,7 @@ fn until(from: &str, to: &str) -> String {
     if from.get(..10) == to.get(..10) { to.get(11..19).unwrap_or(to).to_owned() } else { short(to) }
 }
 
-fn sentences(episode: &Episode) -> Vec<String> {
+fn sentences(episode: &FleetEpisode) -> Vec<String> {
     let verdict = &episode.verdict;
     let mut all = Vec::new();
     if verdict.cause.is_some() {
@@ -107,7 +107,7 @@ fn names(all: &[&str]) -> String {
 }
 
 /// What a host says itself, such as `server 0.97 slow_server`.
-pub fn own_verdict(host: &Host) -> String {
+pub fn own_verdict(host: &AffectedHost) -> String {
     match host.cause {
         Some(cause) => format!("{} {:.2} {}", host.layer.name(), host.confidence, cause.name()),
         None => host.layer.name().to_owned(),

@@ -8,7 +8,7 @@ use super::rows::size;
 
 /// How far down a layer is; layers side by side have one depth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Depth {
+pub enum LayerDepth {
     Library,
     SystemCalls,
     FileSystem,
@@ -16,14 +16,14 @@ pub enum Depth {
 }
 
 /// The probes of all layers, uppermost first, with their depths.
-pub static LAYERS: LazyLock<Vec<(&'static str, Depth)>> = LazyLock::new(|| {
+pub static LAYERS: LazyLock<Vec<(&'static str, LayerDepth)>> = LazyLock::new(|| {
     let mut layers: Vec<_> =
-        probes::protocols().filter_map(|protocol| Some((protocol.name, Depth::at(protocol.level)?))).collect();
+        probes::protocols().filter_map(|protocol| Some((protocol.name, LayerDepth::at(protocol.level)?))).collect();
     layers.sort_by_key(|(_, depth)| *depth);
     layers
 });
 
-impl Depth {
+impl LayerDepth {
     /// The layer of an operation; `None` for what is none of a layer, such as the life of connections.
     pub fn of(operation: Operation) -> Option<Self> {
         Self::at(operation.level())
@@ -70,35 +70,37 @@ impl Depth {
 
 /// Bytes by layer and direction, of one mount.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Flow {
-    bytes: BTreeMap<(Direction, Depth), u64>,
+pub struct LayerBytes {
+    bytes: BTreeMap<(Direction, LayerDepth), u64>,
 }
 
-impl Flow {
+impl LayerBytes {
     pub fn add(&mut self, operation: Operation, amounts: &Histogram) {
-        if let (Some(depth), Some(direction)) = (Depth::of(operation), operation.direction()) {
+        if let (Some(depth), Some(direction)) = (LayerDepth::of(operation), operation.direction()) {
             *self.bytes.entry((direction, depth)).or_default() += amounts.bytes;
         }
     }
 
     /// Bytes that went this way at that layer; `None` if nothing was seen of it.
-    pub fn bytes(&self, direction: Direction, depth: Depth) -> Option<u64> {
+    pub fn bytes(&self, direction: Direction, depth: LayerDepth) -> Option<u64> {
         self.bytes.get(&(direction, depth)).copied()
     }
 
     /// What went this way, in words: `asked of MPI-IO 8 MiB, into the kernel 16 MiB`; `None` if nothing did. `watched` are the
     /// layers that somebody looked at.
-    pub fn line(&self, direction: Direction, watched: &[Depth]) -> Option<String> {
-        let all = Depth::ALL;
+    pub fn line(&self, direction: Direction, watched: &[LayerDepth]) -> Option<String> {
+        let all = LayerDepth::ALL;
         if all.iter().all(|depth| self.bytes(direction, *depth).unwrap_or(0) == 0) {
             return None;
         }
         // Of what has no MPI, MPI-IO is not worth a word; what has no server is in no probe of one.
-        let known = |depth: &&Depth| {
+        let known = |depth: &&LayerDepth| {
             let seen_at_all = self.bytes.keys().any(|(_, other)| other == *depth);
-            watched.contains(depth) && (seen_at_all || matches!(depth, Depth::SystemCalls | Depth::FileSystem))
+            watched.contains(depth)
+                && (seen_at_all || matches!(depth, LayerDepth::SystemCalls | LayerDepth::FileSystem))
         };
-        let phrase = |depth: &Depth| format!("{} {}", depth.phrase(), size(self.bytes(direction, *depth).unwrap_or(0)));
+        let phrase =
+            |depth: &LayerDepth| format!("{} {}", depth.phrase(), size(self.bytes(direction, *depth).unwrap_or(0)));
         Some(all.iter().filter(known).map(phrase).collect::<Vec<_>>().join(", "))
     }
 }
@@ -117,13 +119,13 @@ mod tests {
 
     #[test]
     fn the_layers_are_told_side_by_side_reads_and_writes_apart() {
-        let mut flow = Flow::default();
+        let mut flow = LayerBytes::default();
         flow.add(operation("syscalls", "write"), &moved(8 << 20));
         flow.add(operation("syscalls", "write"), &moved(8 << 20));
         flow.add(operation("vfs", "write"), &moved(16 << 20));
         flow.add(operation("smb", "SMB2_WRITE"), &moved(4 << 20));
         flow.add(operation("syscalls", "open"), &moved(0));
-        let watched = [Depth::Library, Depth::SystemCalls, Depth::FileSystem, Depth::Server];
+        let watched = [LayerDepth::Library, LayerDepth::SystemCalls, LayerDepth::FileSystem, LayerDepth::Server];
         assert_eq!(
             flow.line(Direction::Written, &watched).unwrap(),
             "into the kernel 16 MiB, to the file system 16 MiB, to the server 4 MiB"

@@ -12,7 +12,7 @@ use probes::{Account, ProbeSet, Usage, Who};
 
 /// Operations of one kind, on one mount, of one who asked, since the reading before.
 #[derive(Debug, Clone)]
-pub struct Sample {
+pub struct IoSample {
     pub operation: Operation,
     pub mount: MountKey,
     /// 0: not asked for, or not known.
@@ -26,14 +26,14 @@ pub struct Sample {
 
 /// What was read before.
 #[derive(Debug, Default)]
-pub struct Meter {
+pub struct IoMeter {
     account: Account,
     most_keys: usize,
     histograms: HashMap<(Operation, MountKey), Histogram>,
     usage: HashMap<Who, Usage>,
 }
 
-impl Meter {
+impl IoMeter {
     /// One that starts from what is counted now.
     pub fn start(watch: &ProbeSet, account: Account, most_keys: u32) -> Result<Self> {
         let mut meter = Self { account, most_keys: most_keys as usize, ..Self::default() };
@@ -42,7 +42,7 @@ impl Meter {
     }
 
     /// What was added since the last reading.
-    pub fn read(&mut self, watch: &ProbeSet) -> Result<Vec<Sample>> {
+    pub fn read(&mut self, watch: &ProbeSet) -> Result<Vec<IoSample>> {
         let began = Instant::now();
         let (samples, keys) = if self.account == Account::Nobody {
             (self.read_histograms(watch)?, self.histograms.len())
@@ -53,7 +53,7 @@ impl Meter {
         Ok(samples)
     }
 
-    fn read_histograms(&mut self, watch: &ProbeSet) -> Result<Vec<Sample>> {
+    fn read_histograms(&mut self, watch: &ProbeSet) -> Result<Vec<IoSample>> {
         let all = watch.histograms().context("cannot read the histograms")?;
         let mut samples = Vec::new();
         for (operation, mount, now) in all {
@@ -62,13 +62,13 @@ impl Meter {
             let amounts = if now.count < before.count { now.clone() } else { now.since(before) };
             *before = now;
             if amounts.count > 0 {
-                samples.push(Sample { operation, mount, cgroup: 0, pid: 0, comm: Text::default(), amounts });
+                samples.push(IoSample { operation, mount, cgroup: 0, pid: 0, comm: Text::default(), amounts });
             }
         }
         Ok(samples)
     }
 
-    fn read_usage(&mut self, watch: &ProbeSet) -> Result<Vec<Sample>> {
+    fn read_usage(&mut self, watch: &ProbeSet) -> Result<Vec<IoSample>> {
         let mut samples = Vec::new();
         let before = &mut self.usage;
         let read = watch.usage(|who, now| {
@@ -86,7 +86,7 @@ impl Meter {
     }
 
     /// Gives up the entries of processes that are gone.
-    fn make_room(&mut self, watch: &ProbeSet, samples: &mut Vec<Sample>) -> Result<()> {
+    fn make_room(&mut self, watch: &ProbeSet, samples: &mut Vec<IoSample>) -> Result<()> {
         let pids: HashSet<u32> = self.usage.keys().map(|who| who.pid).filter(|pid| *pid != 0).collect();
         let gone: HashSet<u32> = pids.into_iter().filter(|pid| !Path::new(&format!("/proc/{pid}")).exists()).collect();
         let gone: Vec<Who> = self.usage.keys().filter(|who| gone.contains(&who.pid)).copied().collect();
@@ -101,7 +101,7 @@ impl Meter {
     }
 }
 
-fn sample(who: &Who, added: &Usage) -> Sample {
+fn sample(who: &Who, added: &Usage) -> IoSample {
     let Who { operation, mount, cgroup, pid } = *who;
-    Sample { operation, mount, cgroup, pid, comm: added.comm, amounts: added.histogram() }
+    IoSample { operation, mount, cgroup, pid, comm: added.comm, amounts: added.histogram() }
 }

@@ -6,7 +6,7 @@ use model::text::{Text, printable};
 
 use super::{
     jobs::{container_of, is_batch, job_of},
-    meter::Sample,
+    meter::IoSample,
 };
 use crate::view::cgroup::path_of_id;
 
@@ -27,16 +27,16 @@ pub struct Owner {
 
 /// The names of those who asked so far: they may be gone when somebody wants to know.
 #[derive(Debug, Default)]
-pub struct Owners {
+pub struct OwnerNames {
     /// By cgroup id and process; 0 where unknown.
     known: HashMap<(u64, u32), Owner>,
     /// The cgroup that a process was last seen in.
     cgroups: HashMap<u32, u64>,
 }
 
-impl Owners {
+impl OwnerNames {
     /// Takes note of what the samples say of each other.
-    pub fn learn(&mut self, samples: &[Sample]) {
+    pub fn learn(&mut self, samples: &[IoSample]) {
         if self.known.len() > MOST || self.cgroups.len() > MOST {
             *self = Self::default();
         }
@@ -49,7 +49,7 @@ impl Owners {
     }
 
     /// Who asked for a sample's operations.
-    pub fn of(&mut self, sample: &Sample) -> &Owner {
+    pub fn of(&mut self, sample: &IoSample) -> &Owner {
         let cgroup = match sample.cgroup {
             0 => self.cgroups.get(&sample.pid).copied().unwrap_or(0),
             known => known,

@@ -10,11 +10,11 @@ const MOST: usize = 65_536;
 
 /// The ranks found so far, by process.
 #[derive(Debug, Default)]
-pub struct Ranks {
+pub struct RanksByProcess {
     known: HashMap<u32, (u8, Option<u32>)>,
 }
 
-impl Ranks {
+impl RanksByProcess {
     /// Asks for the ranks of those that have been asked less than three times, and have none.
     pub fn look(&mut self, pids: impl Iterator<Item = u32>) {
         // Of a process that is gone, nothing more will be known.
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn a_process_without_a_rank_is_asked_again_but_not_for_ever() {
-        let (mut ranks, asked) = (Ranks::default(), std::cell::Cell::new(0));
+        let (mut ranks, asked) = (RanksByProcess::default(), std::cell::Cell::new(0));
         let answer = |pid| {
             asked.set(asked.get() + 1);
             (pid != 9).then(|| (pid == 7 && asked.get() > 3).then_some(3))

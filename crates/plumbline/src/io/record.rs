@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail, ensure};
 use model::{Histogram, Mount, sparse};
 use serde::{Deserialize, Serialize};
 
-use super::{files::FileUse, known, meter::Sample, owner::Owner};
+use super::{files::FileUse, known, meter::IoSample, owner::Owner};
 
 /// Of the lines' form.
 const VERSION: u32 = 1;
@@ -25,15 +25,15 @@ const LONGEST_LINE: u64 = 256 << 20;
 /// One line.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub enum Line {
-    Header(Header),
-    Interval(Interval),
+pub enum IoLine {
+    Header(IoHeader),
+    Interval(IoInterval),
     End(End),
 }
 
 /// What it is of.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Header {
+pub struct IoHeader {
     pub version: u32,
     pub host: String,
     pub kernel: String,
@@ -48,16 +48,16 @@ pub struct Header {
 
 /// What one look has found.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Interval {
+pub struct IoInterval {
     /// When it ended, seconds since the start.
     pub at_s: f64,
     pub seconds: f64,
-    pub entries: Vec<Entry>,
+    pub entries: Vec<IoEntry>,
 }
 
 /// Operations of one kind of one process on one mount.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Entry {
+pub struct IoEntry {
     pub layer: String,
     pub op: String,
     pub fstype: String,
@@ -113,8 +113,8 @@ pub struct SlowFile {
     pub op: String,
 }
 
-impl Entry {
-    pub fn new(sample: &Sample, mount: &Mount, owner: &Owner, rank: Option<u32>) -> Self {
+impl IoEntry {
+    pub fn new(sample: &IoSample, mount: &Mount, owner: &Owner, rank: Option<u32>) -> Self {
         let amounts = &sample.amounts;
         Self {
             layer: sample.operation.protocol().name.into(),
@@ -157,41 +157,41 @@ impl Entry {
 }
 
 /// A recording being made.
-pub struct Writer {
+pub struct IoRecordWriter {
     encoder: zstd::stream::write::Encoder<'static, BufWriter<File>>,
 }
 
-impl Writer {
+impl IoRecordWriter {
     /// Begins one; a file of that name is replaced.
-    pub fn create(path: &Path, header: Header) -> Result<Self> {
+    pub fn create(path: &Path, header: IoHeader) -> Result<Self> {
         let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
         let file = file.with_context(|| format!("cannot create {}", path.display()))?;
         let encoder = zstd::stream::write::Encoder::new(BufWriter::new(file), 3)?;
         let mut writer = Self { encoder };
-        writer.write(&Line::Header(Header { version: VERSION, ..header }))?;
+        writer.write(&IoLine::Header(IoHeader { version: VERSION, ..header }))?;
         Ok(writer)
     }
 
     /// Adds a line; it is on its way to the disk when this returns, so that what ends us later does not take it along.
-    pub fn write(&mut self, line: &Line) -> Result<()> {
+    pub fn write(&mut self, line: &IoLine) -> Result<()> {
         serde_json::to_writer(&mut self.encoder, line).context("cannot write the recording")?;
         self.encoder.write_all(b"\n").and_then(|()| self.encoder.flush()).context("cannot write the recording")
     }
 
     pub fn finish(mut self, end: End) -> Result<()> {
-        self.write(&Line::End(end))?;
+        self.write(&IoLine::End(end))?;
         self.encoder.finish()?.flush().context("cannot write the recording")
     }
 }
 
 /// Shows every line of a recording behind its header, which is returned; and whether it ends where it should.
-pub fn read(path: &Path, mut each: impl FnMut(Line)) -> Result<(Header, bool)> {
+pub fn read(path: &Path, mut each: impl FnMut(IoLine)) -> Result<(IoHeader, bool)> {
     let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
     let decoder = zstd::stream::read::Decoder::new(file)?;
     let mut lines = BufReader::new(decoder.take(MOST_BYTES));
     let not_one = || format!("{} is no recording of `plumbline io --record`", path.display());
     let header = match next(&mut lines) {
-        Ok(Some(Line::Header(header))) => header,
+        Ok(Some(IoLine::Header(header))) => header,
         Ok(_) => bail!(not_one()),
         Err(error) => return Err(anyhow::Error::from(error).context(not_one())),
     };
@@ -203,7 +203,7 @@ pub fn read(path: &Path, mut each: impl FnMut(Line)) -> Result<(Header, bool)> {
     );
     loop {
         match next(&mut lines) {
-            Ok(Some(end @ Line::End(_))) => {
+            Ok(Some(end @ IoLine::End(_))) => {
                 each(end);
                 return Ok((header, true));
             }
@@ -214,7 +214,7 @@ pub fn read(path: &Path, mut each: impl FnMut(Line)) -> Result<(Header, bool)> {
     }
 }
 
-fn next(lines: &mut impl BufRead) -> io::Result<Option<Line>> {
+fn next(lines: &mut impl BufRead) -> io::Result<Option<IoLine>> {
     let mut line = Vec::new();
     if lines.take(LONGEST_LINE).read_until(b'\n', &mut line)? == 0 {
         return Ok(None);
@@ -231,7 +231,7 @@ mod tests {
         let mut amounts = Histogram::default();
         [0, 4096, 1 << 40].iter().for_each(|bytes| amounts.add(3_000_000, *bytes, *bytes == 0));
         let operation = probes::protocol("syscalls").unwrap().operation("write").unwrap();
-        let sample = Sample {
+        let sample = IoSample {
             operation,
             mount: MountKey(1),
             cgroup: 0,
@@ -239,9 +239,9 @@ mod tests {
             comm: Text::default(),
             amounts: amounts.clone(),
         };
-        let mut writer = Writer::create(path, Header { host: "here".into(), ..Header::default() }).unwrap();
-        let entries = vec![Entry::new(&sample, &Mount::default(), &Owner::default(), None)];
-        writer.write(&Line::Interval(Interval { at_s: 1.0, seconds: 1.0, entries })).unwrap();
+        let mut writer = IoRecordWriter::create(path, IoHeader { host: "here".into(), ..IoHeader::default() }).unwrap();
+        let entries = vec![IoEntry::new(&sample, &Mount::default(), &Owner::default(), None)];
+        writer.write(&IoLine::Interval(IoInterval { at_s: 1.0, seconds: 1.0, entries })).unwrap();
         writer.finish(End { seconds: 1.5, ..End::default() }).unwrap();
         amounts
     }
@@ -254,7 +254,7 @@ mod tests {
         let mut lines = Vec::new();
         let (header, whole) = read(&path, |line| lines.push(line)).unwrap();
         assert_eq!((header.host.as_str(), whole, lines.len()), ("here", true, 2));
-        let Line::Interval(interval) = &lines[0] else { panic!("{lines:?}") };
+        let IoLine::Interval(interval) = &lines[0] else { panic!("{lines:?}") };
         assert_eq!(interval.entries[0].amounts(), amounts);
     }
 

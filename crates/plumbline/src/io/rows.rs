@@ -9,10 +9,10 @@ use std::{
 use model::{Histogram, Mount, quantile_index};
 use serde_json::{Map, Value, json};
 
-use super::{layers::LAYERS, meter::Sample, owner::Owner};
+use super::{layers::LAYERS, meter::IoSample, owner::Owner};
 use crate::view::{
     event::{known_ms, milliseconds},
-    table::{Column, Table},
+    table::{Table, TableColumn},
 };
 
 /// What can be told apart.
@@ -44,7 +44,7 @@ impl Dimension {
     }
 
     /// Its column, as wide as its longest cell.
-    fn column(self, longest: usize) -> Column {
+    fn column(self, longest: usize) -> TableColumn {
         let (heading, least) = match self {
             Self::Job => ("JOB", 8),
             Self::Cgroup => ("CGROUP", 12),
@@ -55,7 +55,7 @@ impl Dimension {
             Self::Layer => ("LAYER", 8),
             Self::Op => ("OP", 10),
         };
-        Column::text(heading, longest.max(heading.len())).cut_to(least.min(longest))
+        TableColumn::text(heading, longest.max(heading.len())).cut_to(least.min(longest))
     }
 
     /// Whether it takes to know who asked.
@@ -63,13 +63,13 @@ impl Dimension {
         matches!(self, Self::Job | Self::Cgroup | Self::Container | Self::Process)
     }
 
-    fn cell(self, sample: &Sample, mount: &Mount, owner: &Owner) -> Cell {
+    fn cell(self, sample: &IoSample, mount: &Mount, owner: &Owner) -> IoCell {
         let text = match self {
             Self::Job => &owner.job,
             Self::Cgroup => &owner.cgroup,
             Self::Container => &owner.container,
             Self::Process if owner.pid != 0 => {
-                return Cell(u64::from(owner.pid), format!("{} {}", owner.pid, owner.comm));
+                return IoCell(u64::from(owner.pid), format!("{} {}", owner.pid, owner.comm));
             }
             Self::Process => "",
             Self::Fstype => &mount.fstype,
@@ -78,22 +78,22 @@ impl Dimension {
             Self::Layer => {
                 let name = sample.operation.protocol().name;
                 let depth = LAYERS.iter().position(|(layer, _)| *layer == name).unwrap_or(LAYERS.len());
-                return Cell(depth as u64, name.into());
+                return IoCell(depth as u64, name.into());
             }
         };
-        Cell(0, if text.is_empty() { "-" } else { text }.to_owned())
+        IoCell(0, if text.is_empty() { "-" } else { text }.to_owned())
     }
 }
 
 /// What a row says in a column, and before that where it belongs among the others.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Cell(u64, String);
+struct IoCell(u64, String);
 
 /// Samples of one interval, by what is told apart.
 #[derive(Debug)]
 pub struct Rows<'a> {
     by: &'a [Dimension],
-    rows: BTreeMap<Vec<Cell>, Histogram>,
+    rows: BTreeMap<Vec<IoCell>, Histogram>,
 }
 
 impl<'a> Rows<'a> {
@@ -101,7 +101,7 @@ impl<'a> Rows<'a> {
         Self { by, rows: BTreeMap::new() }
     }
 
-    pub fn add(&mut self, sample: &Sample, mount: &Mount, owner: &Owner) {
+    pub fn add(&mut self, sample: &IoSample, mount: &Mount, owner: &Owner) {
         let key = self.by.iter().map(|dimension| dimension.cell(sample, mount, owner)).collect();
         self.rows.entry(key).or_default().merge(&sample.amounts);
     }
@@ -111,8 +111,8 @@ impl<'a> Rows<'a> {
     }
 
     /// Aligned columns; with `histograms`, bars below each row.
-    pub fn print(&self, out: &mut impl Write, look: &Look) -> io::Result<()> {
-        let mut columns: Vec<Column> = Vec::new();
+    pub fn print(&self, out: &mut impl Write, look: &RowOptions) -> io::Result<()> {
+        let mut columns: Vec<TableColumn> = Vec::new();
         for (index, dimension) in self.by.iter().enumerate() {
             let cells = self.rows.keys().filter_map(|key| key.get(index)).map(|cell| cell.1.chars().count());
             let width = cells.max().unwrap_or(0).max(dimension.name().len());
@@ -122,7 +122,7 @@ impl<'a> Rows<'a> {
         let table = Table::new(&columns, look.room);
         table.header(out)?;
         let mut rows: Vec<_> = self.rows.iter().collect();
-        if look.sort == Sort::Load {
+        if look.sort == IoSort::Load {
             rows.sort_by_key(|(_, amounts)| Reverse(amounts.sum));
         }
         let rate = |amount: u64| amount as f64 / look.seconds.max(f64::MIN_POSITIVE);
@@ -171,21 +171,21 @@ impl<'a> Rows<'a> {
     }
 }
 
-const AMOUNTS: [Column; 9] = [
-    Column::number("CALLS", 9).optional(6),
-    Column::number("CALLS/S", 9),
-    Column::number("BYTES", 9).optional(5),
-    Column::number("BYTES/S", 9),
-    Column::number("MEAN MS", 8).optional(2),
-    Column::number("P50 MS", 8).optional(3),
-    Column::number("P99 MS", 8),
-    Column::number("SIZE P50", 17).optional(4),
-    Column::number("ERRORS", 7).optional(1),
+const AMOUNTS: [TableColumn; 9] = [
+    TableColumn::number("CALLS", 9).optional(6),
+    TableColumn::number("CALLS/S", 9),
+    TableColumn::number("BYTES", 9).optional(5),
+    TableColumn::number("BYTES/S", 9),
+    TableColumn::number("MEAN MS", 8).optional(2),
+    TableColumn::number("P50 MS", 8).optional(3),
+    TableColumn::number("P99 MS", 8),
+    TableColumn::number("SIZE P50", 17).optional(4),
+    TableColumn::number("ERRORS", 7).optional(1),
 ];
 
 /// What comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Sort {
+pub enum IoSort {
     /// What took most time
     Load,
     /// By name, and layers from the application down
@@ -193,12 +193,12 @@ pub enum Sort {
 }
 
 /// How rows are shown.
-pub struct Look {
+pub struct RowOptions {
     /// Characters in a line; `None`: as many as it takes.
     pub room: Option<usize>,
     /// For how long they were counted.
     pub seconds: f64,
-    pub sort: Sort,
+    pub sort: IoSort,
     pub histograms: bool,
 }
 
@@ -297,11 +297,11 @@ mod tests {
     use super::*;
     use model::{MountKey, text::Text};
 
-    fn sample(protocol: &str, operation: &str, sizes: &[u64]) -> Sample {
+    fn sample(protocol: &str, operation: &str, sizes: &[u64]) -> IoSample {
         let mut amounts = Histogram::default();
         sizes.iter().for_each(|bytes| amounts.add(2_000_000, *bytes, false));
         let operation = probes::protocol(protocol).unwrap().operation(operation).unwrap();
-        Sample { operation, mount: MountKey(1), cgroup: 0, pid: 0, comm: Text::default(), amounts }
+        IoSample { operation, mount: MountKey(1), cgroup: 0, pid: 0, comm: Text::default(), amounts }
     }
 
     #[test]
@@ -316,7 +316,7 @@ mod tests {
             rows.add(&sample, &mount, &Owner::default());
         }
         let mut text = Vec::new();
-        let mut look = Look { room: None, seconds: 2.0, sort: Sort::Name, histograms: false };
+        let mut look = RowOptions { room: None, seconds: 2.0, sort: IoSort::Name, histograms: false };
         rows.print(&mut text, &look).unwrap();
         let text = String::from_utf8(text).unwrap();
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
@@ -345,7 +345,7 @@ mod tests {
         );
         assert_eq!(lines[2][..3], ["/mnt/share", "smb", "1"], "{text}");
         rows.add(&sample("smb", "write", &[1 << 20; 20]), &mount, &Owner::default());
-        look.sort = Sort::Load;
+        look.sort = IoSort::Load;
         let mut text = Vec::new();
         rows.print(&mut text, &look).unwrap();
         let text = String::from_utf8(text).unwrap();

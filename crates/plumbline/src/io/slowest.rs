@@ -14,11 +14,11 @@ const LISTED: usize = 25;
 
 #[derive(Debug, Default)]
 pub struct Slowest {
-    files: HashMap<Key, Slow>,
+    files: HashMap<FileKey, Slow>,
 }
 
 /// Layer, mount, file.
-type Key = (&'static str, MountKey, Text<128>);
+type FileKey = (&'static str, MountKey, Text<128>);
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Slow {
@@ -40,7 +40,7 @@ impl Slowest {
         );
     }
 
-    fn merge(&mut self, key: Key, more: Slow) {
+    fn merge(&mut self, key: FileKey, more: Slow) {
         if self.files.len() >= MOST {
             self.forget_half();
         }
@@ -64,7 +64,7 @@ impl Slowest {
     pub fn list(&self, mount: impl Fn(MountKey) -> Mount) -> Vec<SlowFile> {
         let mut files: Vec<_> = self.files.iter().collect();
         files.sort_by_key(|(_, slow)| std::cmp::Reverse(slow.total));
-        let row = |((layer, key, file), slow): (&Key, &Slow)| SlowFile {
+        let row = |((layer, key, file), slow): (&FileKey, &Slow)| SlowFile {
             layer: (*layer).into(),
             mount: mount(*key).label().to_owned(),
             file: file.to_string(),

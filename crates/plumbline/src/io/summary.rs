@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use model::{Direction, Histogram, Operation};
 
 use super::{
-    layers::{Depth, Flow},
-    record::{End, Entry, Interval, Line},
+    layers::{LayerBytes, LayerDepth},
+    record::{End, IoEntry, IoInterval, IoLine},
 };
 
 /// Processes whose course over time is kept; those that come later have sums only.
@@ -14,15 +14,15 @@ const MOST_COURSES: usize = 4096;
 
 /// A whole recording.
 #[derive(Debug, Default)]
-pub struct Summary {
+pub struct IoSummary {
     /// By type of file system and mount.
-    pub flows: BTreeMap<(String, String), Flow>,
+    pub flows: BTreeMap<(String, String), LayerBytes>,
     /// By mount, depth, layer and operation.
-    pub operations: BTreeMap<(String, Depth, String, String), Histogram>,
+    pub operations: BTreeMap<(String, LayerDepth, String, String), Histogram>,
     /// Calls that moved bytes, by depth, layer and direction.
-    pub transfers: BTreeMap<(Depth, String, Direction), Histogram>,
-    pub processes: HashMap<u32, Process>,
-    pub course: Vec<Look>,
+    pub transfers: BTreeMap<(LayerDepth, String, Direction), Histogram>,
+    pub processes: HashMap<u32, ProcessSummary>,
+    pub course: Vec<IntervalBytes>,
     pub end: Option<End>,
     /// Entries of operations that this program does not know.
     pub not_understood: u64,
@@ -30,27 +30,27 @@ pub struct Summary {
 
 /// What one look has found.
 #[derive(Debug)]
-pub struct Look {
+pub struct IntervalBytes {
     /// When it ended, seconds since the start.
     pub end_s: f64,
     pub lasted_s: f64,
-    pub bytes: BTreeMap<(Depth, Direction), u64>,
+    pub bytes: BTreeMap<(LayerDepth, Direction), u64>,
 }
 
 /// What one process asked for.
 #[derive(Debug, Default)]
-pub struct Process {
+pub struct ProcessSummary {
     pub comm: String,
     pub job: String,
     pub rank: Option<u32>,
     /// By depth: nanoseconds in reading, in writing and in everything else, and bytes read and written.
-    pub at: BTreeMap<Depth, Share>,
+    pub at: BTreeMap<LayerDepth, ProcessShare>,
     /// Index of the look, depth, bytes.
-    pub course: Vec<(usize, Depth, u64)>,
+    pub course: Vec<(usize, LayerDepth, u64)>,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
-pub struct Share {
+pub struct ProcessShare {
     pub reading_ns: u64,
     pub writing_ns: u64,
     pub other_ns: u64,
@@ -59,7 +59,7 @@ pub struct Share {
     pub calls: u64,
 }
 
-impl Share {
+impl ProcessShare {
     pub fn ns(&self) -> u64 {
         self.reading_ns + self.writing_ns + self.other_ns
     }
@@ -76,28 +76,28 @@ impl Share {
     }
 }
 
-impl Summary {
-    pub fn add(&mut self, line: Line) {
+impl IoSummary {
+    pub fn add(&mut self, line: IoLine) {
         match line {
-            Line::Header(_) => {}
-            Line::Interval(interval) => self.add_interval(&interval),
-            Line::End(end) => self.end = Some(end),
+            IoLine::Header(_) => {}
+            IoLine::Interval(interval) => self.add_interval(&interval),
+            IoLine::End(end) => self.end = Some(end),
         }
     }
 
-    fn add_interval(&mut self, interval: &Interval) {
-        let Interval { at_s, seconds, .. } = *interval;
-        self.course.push(Look { end_s: at_s, lasted_s: seconds, bytes: BTreeMap::new() });
+    fn add_interval(&mut self, interval: &IoInterval) {
+        let IoInterval { at_s, seconds, .. } = *interval;
+        self.course.push(IntervalBytes { end_s: at_s, lasted_s: seconds, bytes: BTreeMap::new() });
         for entry in &interval.entries {
             let operation = probes::protocol(&entry.layer).and_then(|protocol| protocol.operation(&entry.op));
-            match operation.and_then(|operation| Some((operation, Depth::of(operation)?))) {
+            match operation.and_then(|operation| Some((operation, LayerDepth::of(operation)?))) {
                 Some((operation, depth)) => self.add_entry(entry, operation, depth),
                 None => self.not_understood += 1,
             }
         }
     }
 
-    fn add_entry(&mut self, entry: &Entry, operation: Operation, depth: Depth) {
+    fn add_entry(&mut self, entry: &IoEntry, operation: Operation, depth: LayerDepth) {
         let (amounts, direction) = (entry.amounts(), operation.direction());
         self.flows.entry((entry.fstype.clone(), entry.mount.clone())).or_default().add(operation, &amounts);
         let key = (entry.mount.clone(), depth, entry.layer.clone(), entry.op.clone());
@@ -151,14 +151,14 @@ impl Summary {
     }
 
     /// The layer that the figures of processes are of: what they waited in. System calls, else the nearest there is.
-    pub fn main_depth(&self) -> Depth {
-        let seen = |depth: &Depth| self.transfers.keys().any(|(other, ..)| other == depth);
-        let order = [Depth::SystemCalls, Depth::FileSystem, Depth::Library, Depth::Server];
-        order.into_iter().find(seen).unwrap_or(Depth::SystemCalls)
+    pub fn main_depth(&self) -> LayerDepth {
+        let seen = |depth: &LayerDepth| self.transfers.keys().any(|(other, ..)| other == depth);
+        let order = [LayerDepth::SystemCalls, LayerDepth::FileSystem, LayerDepth::Library, LayerDepth::Server];
+        order.into_iter().find(seen).unwrap_or(LayerDepth::SystemCalls)
     }
 
     /// Calls that moved bytes and those of them with fewer than `bytes`, a power of two, at that depth.
-    pub fn smaller_than(&self, depth: Depth, bytes: u64) -> (u64, u64) {
+    pub fn smaller_than(&self, depth: LayerDepth, bytes: u64) -> (u64, u64) {
         let limit = Histogram::size_of(bytes).unwrap_or(0);
         let of_depth = self.transfers.iter().filter(|((other, ..), _)| *other == depth);
         of_depth.fold((0, 0), |(all, small), (_, amounts)| {
@@ -172,10 +172,10 @@ impl Summary {
 mod tests {
     use super::*;
 
-    fn entry(layer: &str, op: &str, pid: u32, sizes: &[u64]) -> Entry {
+    fn entry(layer: &str, op: &str, pid: u32, sizes: &[u64]) -> IoEntry {
         let mut amounts = Histogram::default();
         sizes.iter().for_each(|bytes| amounts.add(1_000_000, *bytes, false));
-        Entry {
+        IoEntry {
             layer: layer.into(),
             op: op.into(),
             fstype: "cifs".into(),
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn what_was_recorded_adds_up() {
-        let mut summary = Summary::default();
+        let mut summary = IoSummary::default();
         for at in 1..=3 {
             let entries = vec![
                 entry("syscalls", "write", 7, &[100, 5000]),
@@ -203,14 +203,17 @@ mod tests {
                 entry("smb", "SMB2_WRITE", 9, &[5100]),
                 entry("elsewhere", "write", 7, &[1]),
             ];
-            summary.add(Line::Interval(Interval { at_s: f64::from(at), seconds: 1.0, entries }));
+            summary.add(IoLine::Interval(IoInterval { at_s: f64::from(at), seconds: 1.0, entries }));
         }
         let flow = &summary.flows[&("cifs".into(), "/mnt/share".into())];
-        assert_eq!(flow.bytes(Direction::Written, Depth::SystemCalls), Some(15_300));
-        assert_eq!(flow.bytes(Direction::Written, Depth::Server), Some(15_300));
-        let share = summary.processes[&7].at[&Depth::SystemCalls];
+        assert_eq!(flow.bytes(Direction::Written, LayerDepth::SystemCalls), Some(15_300));
+        assert_eq!(flow.bytes(Direction::Written, LayerDepth::Server), Some(15_300));
+        let share = summary.processes[&7].at[&LayerDepth::SystemCalls];
         assert_eq!((share.writing_ns, share.other_ns, share.written, share.calls), (6_000_000, 3_000_000, 15_300, 9));
-        assert_eq!(summary.smaller_than(Depth::SystemCalls, 4096), (6, 3));
-        assert_eq!((summary.seconds(), summary.not_understood, summary.main_depth()), (3.0, 3, Depth::SystemCalls));
+        assert_eq!(summary.smaller_than(LayerDepth::SystemCalls, 4096), (6, 3));
+        assert_eq!(
+            (summary.seconds(), summary.not_understood, summary.main_depth()),
+            (3.0, 3, LayerDepth::SystemCalls)
+        );
     }
 }

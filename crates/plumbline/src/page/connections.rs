@@ -10,9 +10,9 @@ const MOST: usize = 8;
 
 /// The least and the greatest of the values added.
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
-struct Range(Option<(f64, f64)>);
+struct ValueRange(Option<(f64, f64)>);
 
-impl Range {
+impl ValueRange {
     fn add(&mut self, value: Option<f64>) {
         let Some(value) = value.filter(|value| value.is_finite()) else { return };
         let (least, most) = self.0.unwrap_or((value, value));
@@ -29,35 +29,35 @@ impl Range {
 }
 
 #[derive(Debug, Default)]
-pub struct Connection {
+pub struct SlowConnection {
     number: u64,
     pub server: String,
     operations: u64,
-    round_trip: Range,
-    least_round_trip: Range,
-    sent_again: Range,
-    out_of_order: Range,
-    own_queue: Range,
-    unread: Range,
-    window_limited: Range,
+    round_trip: ValueRange,
+    least_round_trip: ValueRange,
+    sent_again: ValueRange,
+    out_of_order: ValueRange,
+    own_queue: ValueRange,
+    unread: ValueRange,
+    window_limited: ValueRange,
 }
 
 /// The connections of slow operations, at most [`MOST`].
 #[derive(Debug, Default)]
-pub struct Connections(pub Vec<Connection>);
+pub struct SlowConnections(pub Vec<SlowConnection>);
 
-impl Connections {
+impl SlowConnections {
     /// Adds an operation's figures of its connection, if it has any.
     pub fn add(&mut self, line: &EventLine<'_>) {
         if line.srtt_ms.is_none() && line.rtt_ms.is_none() && line.retransmits.is_none() {
             return;
         }
-        let is_same = |known: &&mut Connection| known.number == line.connection && known.server == line.server;
+        let is_same = |known: &&mut SlowConnection| known.number == line.connection && known.server == line.server;
         let connection = match self.0.iter_mut().position(|known| is_same(&&mut *known)) {
             Some(at) => self.0.get_mut(at),
             None if self.0.len() < MOST => {
                 let (number, server) = (line.connection, line.server.clone().into_owned());
-                self.0.push(Connection { number, server, ..Connection::default() });
+                self.0.push(SlowConnection { number, server, ..SlowConnection::default() });
                 self.0.last_mut()
             }
             None => None,
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn a_connection_has_a_row_with_its_extremes() {
-        let mut connections = Connections::default();
+        let mut connections = SlowConnections::default();
         let line = |rtt, retransmits| EventLine {
             connection: 7,
             server: "a-server".into(),
@@ -126,6 +126,6 @@ mod tests {
 
     #[test]
     fn without_connections_there_is_no_table() {
-        assert_eq!(Connections::default().markup().into_string(), "");
+        assert_eq!(SlowConnections::default().markup().into_string(), "");
     }
 }

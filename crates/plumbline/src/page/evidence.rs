@@ -18,7 +18,7 @@ const MANIFEST: usize = 256 << 10;
 
 /// A file of the bundle.
 #[derive(Debug, Default)]
-pub struct File {
+pub struct BundleFile {
     pub name: String,
     pub bytes: u64,
     /// The file's first bytes, if it is for people.
@@ -28,7 +28,7 @@ pub struct File {
 /// An action's record in `manifest.json`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Action {
+pub struct ManifestAction {
     pub action: String,
     pub file: Option<String>,
     pub command: String,
@@ -41,18 +41,18 @@ pub struct Action {
 /// All files, in the order in which they were read.
 #[derive(Debug, Default)]
 pub struct Evidence {
-    pub files: Vec<File>,
-    pub actions: Vec<Action>,
+    pub files: Vec<BundleFile>,
+    pub actions: Vec<ManifestAction>,
     /// Whether the page is redacted, so that it has no beginnings of files.
     pub withheld: bool,
     manifest: Vec<u8>,
-    begun: Begun,
+    begun: ContentUse,
     left_out: u64,
 }
 
 /// How the content of the current file is used.
 #[derive(Debug, Default, PartialEq)]
-enum Begun {
+enum ContentUse {
     /// The content is ignored.
     #[default]
     Listed,
@@ -66,12 +66,12 @@ impl Evidence {
     /// Begins a file.
     pub fn begin(&mut self, name: &str, bytes: u64) {
         self.begun = match name {
-            "manifest.json" => Begun::Manifest,
-            name if is_data(name) || self.files.len() >= FILES => Begun::Listed,
-            _ => Begun::Shown,
+            "manifest.json" => ContentUse::Manifest,
+            name if is_data(name) || self.files.len() >= FILES => ContentUse::Listed,
+            _ => ContentUse::Shown,
         };
         if self.files.len() < FILES {
-            self.files.push(File { name: printable(name.as_bytes()), bytes, head: Vec::new() });
+            self.files.push(BundleFile { name: printable(name.as_bytes()), bytes, head: Vec::new() });
         } else {
             self.left_out += 1;
         }
@@ -81,19 +81,19 @@ impl Evidence {
     pub fn take(&mut self, bytes: &[u8]) {
         let up_to = |length: usize, limit: usize| bytes.get(..limit.saturating_sub(length)).unwrap_or(bytes);
         match self.begun {
-            Begun::Listed => (),
-            Begun::Shown => {
+            ContentUse::Listed => (),
+            ContentUse::Shown => {
                 if let Some(file) = self.files.last_mut() {
                     file.head.extend_from_slice(up_to(file.head.len(), HEAD));
                 }
             }
-            Begun::Manifest => self.manifest.extend_from_slice(up_to(self.manifest.len(), MANIFEST)),
+            ContentUse::Manifest => self.manifest.extend_from_slice(up_to(self.manifest.len(), MANIFEST)),
         }
     }
 
     /// Ends the current file.
     pub fn end(&mut self) {
-        if self.begun == Begun::Manifest {
+        if self.begun == ContentUse::Manifest {
             self.actions = serde_json::from_slice(&std::mem::take(&mut self.manifest)).unwrap_or_default();
             self.actions.truncate(FILES);
         }
@@ -105,7 +105,7 @@ impl Evidence {
             return Markup::default();
         }
         // The order must not depend on who makes the page: files for people come first, then by name.
-        let mut files: Vec<&File> = self.files.iter().collect();
+        let mut files: Vec<&BundleFile> = self.files.iter().collect();
         files.sort_by(|one, other| (is_data(&one.name), &one.name).cmp(&(is_data(&other.name), &other.name)));
         html! {
             h2 { "The evidence in the bundle" }
@@ -131,7 +131,7 @@ fn is_data(name: &str) -> bool {
     [".json", ".jsonl", ".html", ".pcapng", ".dat"].iter().any(|suffix| name.ends_with(suffix))
 }
 
-fn title(file: &File, action: Option<&Action>) -> Markup {
+fn title(file: &BundleFile, action: Option<&ManifestAction>) -> Markup {
     let what = match file.name.as_str() {
         "incident.json" => "what this page says, for programs",
         "events.jsonl" => "the slow or failed operations, one a line",
@@ -156,7 +156,7 @@ fn title(file: &File, action: Option<&Action>) -> Markup {
     }
 }
 
-fn beginning(file: &File) -> Markup {
+fn beginning(file: &BundleFile) -> Markup {
     let mut lines: Vec<String> = Vec::new();
     for line in file.head.split(|byte| *byte == b'\n').take(LINES) {
         let text = printable(line);

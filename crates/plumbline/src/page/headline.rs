@@ -2,10 +2,10 @@
 
 use diagnose::{baseline, counted, latency, span};
 use maud::{Markup, html};
-use model::{Alternative, Cause, Incident, Layer, SNAPSHOT, State};
+use model::{Alternative, Cause, Incident, IncidentState, Layer, SNAPSHOT};
 
 use super::{
-    normal::Normal,
+    normal::NormalDurations,
     units::{grouped, lasted, moment},
 };
 
@@ -21,7 +21,7 @@ pub fn culprit(incident: &Incident) -> Option<(Layer, Option<Cause>, f64)> {
 }
 
 /// The first sentence.
-pub fn sentence(incident: &Incident, normal: &Normal) -> String {
+pub fn sentence(incident: &Incident, normal: &NormalDurations) -> String {
     let host = if incident.host.name.is_empty() { "a host" } else { &incident.host.name };
     if incident.anomaly.kind == SNAPSHOT {
         return format!(
@@ -38,7 +38,7 @@ pub fn sentence(incident: &Incident, normal: &Normal) -> String {
 }
 
 /// The observation, and its comparison with the normal (empty if not known).
-fn what(incident: &Incident, normal: &Normal) -> (String, String) {
+fn what(incident: &Incident, normal: &NormalDurations) -> (String, String) {
     let top = incident.top.operations.first();
     let is_slow = [latency::KIND, baseline::KIND].contains(&incident.anomaly.kind.as_ref());
     let Some(top) = top.filter(|top| is_slow && top.share.count > 0) else {
@@ -133,7 +133,7 @@ pub fn state(incident: &Incident) -> Markup {
         p.state {
             span class={ "pill " (incident.state.name()) } { (incident.state.name()) }
             @if let Some(duration) = duration {
-                @if incident.state == State::Open { " for " } @else { " after " }
+                @if incident.state == IncidentState::Open { " for " } @else { " after " }
                 strong { (duration) } " · " (moment(&incident.first_seen)) " to " (moment(&incident.last_seen))
             }
             @if incident.operations > 0 { " · " (counted(incident.operations, "operation")) " counted" }
@@ -158,7 +158,7 @@ mod tests {
                 "top": {"operations": [{"operation": "SMB2_WRITE", "count": 37, "total_ms": 7400.0}],
                         "mounts": [{"mountpoint": "/mnt/a", "source": "//srv/share", "server": "srv", "fstype": "cifs"}]}}"#,
         );
-        let mut normal = Normal::of(&incident);
+        let mut normal = NormalDurations::of(&incident);
         (0..100).for_each(|_| normal.add("SMB2_WRITE", 2_000_000));
         (0..200).for_each(|_| normal.add("SMB2_READ", 9_000_000));
         assert_eq!(
@@ -175,7 +175,9 @@ mod tests {
                 "alternatives": [{"layer": "network", "cause": "loss", "confidence": 0.2}],
                 "because": ["Likeliest: the server is slow (79 %), or the path loses segments (20 %). Look at the server."]}}"#,
         );
-        assert!(sentence(&incident, &Normal::default()).ends_with("the evidence does not say who was at fault."));
+        assert!(
+            sentence(&incident, &NormalDurations::default()).ends_with("the evidence does not say who was at fault.")
+        );
         let verdict = verdict(&incident).into_string();
         assert!(
             verdict.contains("The evidence does not say who was at fault") && verdict.contains("Look at the server.")

@@ -3,15 +3,15 @@
 use maud::{Markup, PreEscaped, html};
 use model::Incident;
 
-use super::{Names, calls, headline, losses, material::Material, phases, tables, timeline, units::moment};
+use super::{NamesShown, calls, headline, losses, material::PageMaterial, phases, tables, timeline, units::moment};
 
 /// The style of pages: for a screen of any size and brightness, and for paper.
 pub const STYLE: &str = include_str!("style.css");
 
 /// Makes the page from the material of a bundle.
-pub fn page(material: &mut Material, names: Names) -> String {
+pub fn page(material: &mut PageMaterial, names: NamesShown) -> String {
     let timeline = timeline::markup(material);
-    let Material { incident, distributions, normal, connections, slowest, evidence, .. } = &*material;
+    let PageMaterial { incident, distributions, normal, connections, slowest, evidence, .. } = &*material;
     let page = html! {
         (PreEscaped("<!doctype html>"))
         html lang="en" {
@@ -22,7 +22,7 @@ pub fn page(material: &mut Material, names: Names) -> String {
                 style { (PreEscaped(STYLE)) }
             }
             body {
-                @if names == Names::Redacted {
+                @if names == NamesShown::Redacted {
                     p.note { "Names are replaced by tokens: a token stands for the same name wherever it is on this page." }
                 }
                 h1 { (headline::sentence(incident, normal)) }

@@ -11,7 +11,7 @@ const LONGEST: usize = 64 << 10;
 /// The fields of a line that the page needs for every operation. Other fields are ignored.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Seen<'a> {
+pub struct OperationFields<'a> {
     #[serde(borrow)]
     pub time: Cow<'a, str>,
     #[serde(borrow)]
@@ -30,7 +30,7 @@ pub struct Seen<'a> {
     pub in_flight: bool,
 }
 
-impl<'a> From<&'a EventLine<'_>> for Seen<'a> {
+impl<'a> From<&'a EventLine<'_>> for OperationFields<'a> {
     fn from(line: &'a EventLine<'_>) -> Self {
         Self {
             time: Cow::Borrowed(&line.time),
@@ -47,7 +47,7 @@ impl<'a> From<&'a EventLine<'_>> for Seen<'a> {
     }
 }
 
-impl Seen<'_> {
+impl OperationFields<'_> {
     /// The duration, nanoseconds; an invalid one is 0.
     pub fn nanos(&self) -> u64 {
         (self.duration_ms.max(0.0) * 1e6) as u64

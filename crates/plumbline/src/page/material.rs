@@ -9,14 +9,14 @@ use std::{
 use model::{EventLine, Incident, Level, SNAPSHOT};
 
 use super::{
-    Names,
-    connections::Connections,
+    NamesShown,
+    connections::SlowConnections,
     distribution::Distributions,
     evidence::Evidence,
     html,
-    lines::{Lines, Seen},
-    normal::Normal,
-    points::{Point, Points, Shade},
+    lines::{Lines, OperationFields},
+    normal::NormalDurations,
+    points::{PlotPoint, PlotPoints, Shade},
     redact, units,
 };
 
@@ -39,12 +39,12 @@ pub const PAGE: &str = "report.html";
 
 /// The material of a page.
 #[derive(Default)]
-pub struct Material {
+pub struct PageMaterial {
     pub(super) incident: Incident,
-    pub(super) points: Points,
+    pub(super) points: PlotPoints,
     pub(super) distributions: Distributions,
-    pub(super) normal: Normal,
-    pub(super) connections: Connections,
+    pub(super) normal: NormalDurations,
+    pub(super) connections: SlowConnections,
     /// The slowest operations of `events.jsonl`, slowest first.
     pub(super) slowest: Vec<EventLine<'static>>,
     /// The events of connections: their times, microseconds since 1970, and their names.
@@ -58,23 +58,23 @@ pub struct Material {
     pub(super) window: Option<(i64, i64)>,
     known: HashSet<u64>,
     hashes: RandomState,
-    places: Vec<Place>,
+    places: Vec<ProbeAndMount>,
 }
 
 /// A probe and a mount of the incident's operations.
 #[derive(PartialEq)]
-struct Place {
+struct ProbeAndMount {
     probe: String,
     mountpoint: String,
     source: String,
     server: String,
 }
 
-impl Material {
+impl PageMaterial {
     /// The material of an incident, before any file of its bundle.
     pub fn new(incident: Incident) -> Self {
         let window = units::micros(&incident.window.from).zip(units::micros(&incident.window.to));
-        let places = incident.top.mounts.iter().take(PLACES).map(|ranked| Place {
+        let places = incident.top.mounts.iter().take(PLACES).map(|ranked| ProbeAndMount {
             probe: incident.anomaly.probe.clone().into_owned(),
             mountpoint: ranked.mount.mountpoint.clone(),
             source: ranked.mount.source.clone(),
@@ -82,11 +82,11 @@ impl Material {
         });
         Self {
             places: places.collect(),
-            normal: Normal::of(&incident),
+            normal: NormalDurations::of(&incident),
             incident,
-            points: Points::default(),
+            points: PlotPoints::default(),
             distributions: Distributions::default(),
-            connections: Connections::default(),
+            connections: SlowConnections::default(),
             slowest: Vec::new(),
             happenings: Vec::new(),
             evidence: Evidence::default(),
@@ -101,18 +101,18 @@ impl Material {
     /// Begins a file of the bundle. Write its content to the returned [`Reading`].
     pub fn file(&mut self, name: &str, bytes: u64) -> Reading<'_> {
         let part = match name {
-            EVENTS => Part::Events(Lines::default()),
-            name if OPERATIONS.contains(&name) => Part::Operations(Lines::default()),
-            PAGE => return Reading { material: self, part: Part::Passed },
-            _ => Part::Other,
+            EVENTS => FileRole::Events(Lines::default()),
+            name if OPERATIONS.contains(&name) => FileRole::Operations(Lines::default()),
+            PAGE => return Reading { material: self, part: FileRole::Passed },
+            _ => FileRole::Other,
         };
         self.evidence.begin(name, bytes);
         Reading { material: self, part }
     }
 
     /// Makes the page, as HTML.
-    pub fn page(mut self, names: Names) -> String {
-        if names == Names::Redacted {
+    pub fn page(mut self, names: NamesShown) -> String {
+        if names == NamesShown::Redacted {
             redact::redact(&mut self);
         }
         html::page(&mut self, names)
@@ -123,8 +123,8 @@ impl Material {
             self.unreadable += 1;
             return;
         };
-        let seen = Seen::from(&line);
-        let place = Place {
+        let seen = OperationFields::from(&line);
+        let place = ProbeAndMount {
             probe: seen.probe.as_ref().into(),
             mountpoint: seen.mountpoint.as_ref().into(),
             source: seen.source.as_ref().into(),
@@ -150,7 +150,7 @@ impl Material {
     }
 
     fn operation(&mut self, line: &[u8]) {
-        match serde_json::from_slice::<Seen<'_>>(line) {
+        match serde_json::from_slice::<OperationFields<'_>>(line) {
             Err(_) => self.unreadable += 1,
             Ok(seen) if self.is_known(&seen) => (),
             Ok(seen) if !self.is_here(&seen) => self.elsewhere += 1,
@@ -160,13 +160,13 @@ impl Material {
 
     /// Whether `events.jsonl` has the operation, too. The recorder rounds times, so they may differ by up to 2
     /// microseconds.
-    fn is_known(&self, seen: &Seen<'_>) -> bool {
+    fn is_known(&self, seen: &OperationFields<'_>) -> bool {
         let Some(at) = units::micros(&seen.time) else { return false };
         (-2..=2).any(|off| self.known.contains(&self.identity(at.saturating_add(off), seen)))
     }
 
     /// A hash of start, thread and operation, by which an operation is recognized.
-    fn identity(&self, at: i64, seen: &Seen<'_>) -> u64 {
+    fn identity(&self, at: i64, seen: &OperationFields<'_>) -> u64 {
         let mut hasher = self.hashes.build_hasher();
         hasher.write_i64(at);
         hasher.write_u32(seen.tid);
@@ -176,7 +176,7 @@ impl Material {
 
     /// Whether an operation has the probe and the mount of an operation of the incident. For an incident about
     /// connections, all remote operations with the same server count.
-    fn is_here(&self, seen: &Seen<'_>) -> bool {
+    fn is_here(&self, seen: &OperationFields<'_>) -> bool {
         let is_remote = |probe: &str| probes::protocol(probe).is_some_and(|known| known.level.is_remote());
         self.places.is_empty()
             || self.incident.anomaly.kind == SNAPSHOT
@@ -188,7 +188,7 @@ impl Material {
             })
     }
 
-    fn add(&mut self, seen: &Seen<'_>, shade: Shade) {
+    fn add(&mut self, seen: &OperationFields<'_>, shade: Shade) {
         let Some(at) = units::micros(&seen.time) else {
             self.unreadable += 1;
             return;
@@ -200,7 +200,7 @@ impl Material {
             return;
         }
         let took = seen.nanos();
-        self.points.add(Point { at, took, shade, failed: seen.failed || seen.in_flight });
+        self.points.add(PlotPoint { at, took, shade, failed: seen.failed || seen.in_flight });
         let (from, to) = self.window.unwrap_or((i64::MAX, i64::MAX));
         let end = at.saturating_add(i64::try_from(took / 1_000).unwrap_or(i64::MAX));
         if shade != Shade::Fast || (end >= from && at <= to) {
@@ -217,7 +217,7 @@ fn is_connection(probe: &str) -> bool {
     probes::protocol(probe).is_some_and(|known| known.level == Level::Connection)
 }
 
-enum Part {
+enum FileRole {
     Events(Lines),
     Operations(Lines),
     Other,
@@ -226,18 +226,18 @@ enum Part {
 
 /// A file of the bundle that is being read. Writing to it never fails.
 pub struct Reading<'a> {
-    material: &'a mut Material,
-    part: Part,
+    material: &'a mut PageMaterial,
+    part: FileRole,
 }
 
 impl Write for Reading<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let material = &mut *self.material;
         match &mut self.part {
-            Part::Events(lines) => lines.take(bytes, &mut |line| material.event(line)),
-            Part::Operations(lines) => lines.take(bytes, &mut |line| material.operation(line)),
-            Part::Other => material.evidence.take(bytes),
-            Part::Passed => (),
+            FileRole::Events(lines) => lines.take(bytes, &mut |line| material.event(line)),
+            FileRole::Operations(lines) => lines.take(bytes, &mut |line| material.operation(line)),
+            FileRole::Other => material.evidence.take(bytes),
+            FileRole::Passed => (),
         }
         Ok(bytes.len())
     }
@@ -251,10 +251,10 @@ impl Drop for Reading<'_> {
     fn drop(&mut self) {
         let material = &mut *self.material;
         match &mut self.part {
-            Part::Events(lines) => lines.finish(&mut |line| material.event(line)),
-            Part::Operations(lines) => lines.finish(&mut |line| material.operation(line)),
-            Part::Other => material.evidence.end(),
-            Part::Passed => (),
+            FileRole::Events(lines) => lines.finish(&mut |line| material.event(line)),
+            FileRole::Operations(lines) => lines.finish(&mut |line| material.operation(line)),
+            FileRole::Other => material.evidence.end(),
+            FileRole::Passed => (),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The page of an incident, for the team that runs the server. It has no script, needs no network, and can be printed.
 //!
 //! The page is made while the files of the bundle are written (by the daemon) or read (by `plumbline report`), in
-//! bounded memory. [`Material`] takes from each file what the page needs; [`Material::page`] makes the HTML.
+//! bounded memory. [`PageMaterial`] takes from each file what the page needs; [`PageMaterial::page`] makes the HTML.
 //!
 //! ```text
 //!  files of a bundle ──> Material (lines, points, distribution, connections, evidence) ──> redact, if asked for ──> html
@@ -28,17 +28,17 @@ mod timeline;
 mod units;
 
 pub use html::STYLE;
-pub use material::{EVENTS, Material, PAGE, Reading};
+pub use material::{EVENTS, PAGE, PageMaterial, Reading};
 pub use units::{moment, of_ms};
 
 /// The first sentence of an incident's page: the host, the observation, the mount, the start and the cause.
 pub fn headline(incident: &model::Incident) -> String {
-    headline::sentence(incident, &normal::Normal::of(incident))
+    headline::sentence(incident, &normal::NormalDurations::of(incident))
 }
 
 /// Whether the page shows names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Names {
+pub enum NamesShown {
     /// Names are shown.
     Shown,
     /// Each name is replaced by a token, such as `file-1`; the same name has the same token everywhere on the page.

@@ -9,13 +9,13 @@ const ENOUGH: usize = 5;
 
 /// Durations of one kind of operation, nanoseconds.
 #[derive(Debug, Default)]
-pub struct Normal {
+pub struct NormalDurations {
     operation: String,
     durations: Vec<u64>,
     added: usize,
 }
 
-impl Normal {
+impl NormalDurations {
     /// An empty collection for the kind of operation that ranks first in the incident.
     pub fn of(incident: &Incident) -> Self {
         let operation = incident.top.operations.first().map(|top| top.operation.clone()).unwrap_or_default();
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn the_median_is_of_the_newest() {
-        let mut normal = Normal::default();
+        let mut normal = NormalDurations::default();
         (0..4).for_each(|_| normal.add("", 7));
         assert_eq!(normal.median(), None);
         (0..2 * KEPT as u64).for_each(|n| normal.add("", n));

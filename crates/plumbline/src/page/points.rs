@@ -83,7 +83,7 @@ impl Shade {
 
 /// One operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Point {
+pub struct PlotPoint {
     /// When it began, microseconds since 1970.
     pub at: i64,
     /// Its duration, nanoseconds; so far, if it is in flight.
@@ -96,14 +96,14 @@ pub struct Point {
 
 /// A bounded collection of points.
 #[derive(Debug, Default)]
-pub struct Points {
-    points: Vec<Point>,
+pub struct PlotPoints {
+    points: Vec<PlotPoint>,
     added: u64,
 }
 
-impl Points {
+impl PlotPoints {
     /// Adds a point.
-    pub fn add(&mut self, point: Point) {
+    pub fn add(&mut self, point: PlotPoint) {
         self.added += 1;
         self.points.push(point);
         if self.points.len() >= 2 * MOST {
@@ -117,7 +117,7 @@ impl Points {
     }
 
     /// At most [`MOST`] points, in no particular order.
-    pub fn thinned(&mut self) -> &[Point] {
+    pub fn thinned(&mut self) -> &[PlotPoint] {
         self.thin();
         &self.points
     }
@@ -135,9 +135,10 @@ impl Points {
     fn keep_slowest(&mut self, columns: i128) {
         let times = || self.points.iter().map(|point| i128::from(point.at));
         let (Some(from), Some(to)) = (times().min(), times().max()) else { return };
-        let column = |point: &Point| (i128::from(point.at) - from) * columns / (to - from + 1);
-        let bin =
-            |point: &Point| (column(point), Histogram::bucket_of(point.took), point.shade != Shade::Fast, point.failed);
+        let column = |point: &PlotPoint| (i128::from(point.at) - from) * columns / (to - from + 1);
+        let bin = |point: &PlotPoint| {
+            (column(point), Histogram::bucket_of(point.took), point.shade != Shade::Fast, point.failed)
+        };
         self.points.sort_unstable_by_key(|point| (bin(point), Reverse(point.took)));
         self.points.dedup_by(|one, other| bin(one) == bin(other));
     }
@@ -149,13 +150,13 @@ mod tests {
 
     #[test]
     fn thinning_keeps_the_slowest_the_failed_and_the_bound() {
-        let mut points = Points::default();
-        let fast = Point { at: 0, took: 0, shade: Shade::Fast, failed: false };
+        let mut points = PlotPoints::default();
+        let fast = PlotPoint { at: 0, took: 0, shade: Shade::Fast, failed: false };
         for n in 0..100_000_i64 {
-            points.add(Point { at: n * 1_000, took: 100_000 + (n as u64 * 7_919) % 900_000, ..fast });
+            points.add(PlotPoint { at: n * 1_000, took: 100_000 + (n as u64 * 7_919) % 900_000, ..fast });
             if n == 5_000 {
-                points.add(Point { at: n, took: 300_000_000, shade: Shade::Server, ..fast });
-                points.add(Point { at: n, took: 150_000, failed: true, ..fast });
+                points.add(PlotPoint { at: n, took: 300_000_000, shade: Shade::Server, ..fast });
+                points.add(PlotPoint { at: n, took: 150_000, failed: true, ..fast });
             }
         }
         assert_eq!(points.added(), 100_002);
@@ -169,10 +170,10 @@ mod tests {
 
     #[test]
     fn a_hostile_bundle_cannot_have_more() {
-        let mut points = Points::default();
+        let mut points = PlotPoints::default();
         for n in 0..50_000_u64 {
             let at = if n % 2 == 0 { i64::MIN } else { i64::MAX };
-            points.add(Point { at, took: n << 30, shade: Shade::Whole, failed: n % 3 == 0 });
+            points.add(PlotPoint { at, took: n << 30, shade: Shade::Whole, failed: n % 3 == 0 });
         }
         assert!(points.thinned().len() <= MOST);
     }

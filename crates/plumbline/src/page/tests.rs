@@ -9,18 +9,18 @@ use super::*;
 /// A text that no redacted page may contain. No part of it is a known word, figure or name.
 const SECRET: &str = "Quuxville/10.9.8.7";
 
-fn material(incident: &Value) -> Material {
+fn material(incident: &Value) -> PageMaterial {
     let mut incident: model::Incident = serde_json::from_value(incident.clone()).unwrap();
     incident.complete();
-    Material::new(incident)
+    PageMaterial::new(incident)
 }
 
-fn add(material: &mut Material, name: &str, content: &str) {
+fn add(material: &mut PageMaterial, name: &str, content: &str) {
     material.file(name, content.len() as u64).write_all(content.as_bytes()).unwrap();
 }
 
 fn page_of(incident: &Value) -> String {
-    material(incident).page(Names::Shown)
+    material(incident).page(NamesShown::Shown)
 }
 
 /// An operation on the share that begins `after` milliseconds after noon.
@@ -53,7 +53,7 @@ fn a_hostile_name_stays_text() {
         EVENTS,
         &json!({"time": "2026-03-01T12:00:00Z", "probe": "smb", "operation": evil, "comm": evil}).to_string(),
     );
-    let page = material.page(Names::Shown);
+    let page = material.page(NamesShown::Shown);
     assert!(page.contains("&lt;script&gt;") && !page.contains("<script") && !page.contains("\" onload"));
     assert_eq!(page.matches("</style>").count(), 1);
 }
@@ -80,7 +80,7 @@ fn the_timeline_has_each_operation_once_and_the_normal_before() {
     let fast = (0..100).map(|n| line(n * 100, 2.0));
     add(&mut material, "recorder.jsonl", &lines(fast.chain(slow()).chain([elsewhere, json!("no operation")])));
     add(&mut material, "after.jsonl", &lines((0..20).map(|n| line(12_500 + n * 100, 2.0))));
-    let page = material.page(Names::Shown);
+    let page = material.page(NamesShown::Shown);
     for said in [
         "All 130 operations",
         "Operations of other mounts or probes that are left out: 1.",
@@ -100,7 +100,7 @@ fn a_page_stays_small_whatever_the_bundle_holds() {
     add(&mut material, EVENTS, &lines((0..5_000).map(|n| line(n * 9, f64::from(n)))));
     add(&mut material, "recorder.jsonl", &lines((0..30_000).map(|n| line(n, f64::from(n % 977) / 10.0))));
     (0..100).for_each(|n| add(&mut material, &format!("{n}.txt"), &"long lines\n".repeat(1_000)));
-    let page = material.page(Names::Shown);
+    let page = material.page(NamesShown::Shown);
     assert!(page.len() < 400_000, "{}", page.len());
     assert!(page.contains("of those that would cover each other, the slowest"));
 }
@@ -156,9 +156,9 @@ fn no_secret_is_on_a_redacted_page_wherever_it_stood() {
         add(&mut material, "manifest.json", &json!([action, lost]).to_string());
         material
     };
-    let shown = secrets().page(Names::Shown);
+    let shown = secrets().page(NamesShown::Shown);
     assert!(shown.matches(SECRET).count() > 40, "the test must show secrets where nothing is redacted: {shown}");
-    let redacted = secrets().page(Names::Redacted);
+    let redacted = secrets().page(NamesShown::Redacted);
     for part in [SECRET, "Quux", "10.9.8"] {
         assert!(!redacted.contains(part), "{part}: {redacted}");
     }
@@ -169,7 +169,7 @@ fn sentences_lose_names_that_stand_in_them_and_nothing_else() {
     let mut incident = an_incident();
     incident["anomaly"]["observed"] = "37 operations, slowest 204 ms (SMB2_WRITE) on /mnt/a".into();
     incident["verdict"]["because"] = json!(["The server srv at 10.0.0.1 (//srv/a) is slow with /home/quux."]);
-    let page = material(&incident).page(Names::Redacted);
+    let page = material(&incident).page(NamesShown::Redacted);
     assert!(page.contains("37 operations, slowest 204 ms (SMB2_WRITE) on mount-1"), "{page}");
     assert!(page.contains("The server server-1 at text-1 (source-1) is slow with text-2."), "{page}");
     assert!(page.contains("20260301T120011Z-smb-latency-1") && page.contains("2026-03-01 12:00:10 UTC"));

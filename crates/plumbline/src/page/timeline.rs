@@ -7,8 +7,8 @@ use maud::{Markup, html};
 
 use super::{
     chart::{self, BOTTOM, HEIGHT, LEFT, Latencies, RIGHT, TOP, WIDTH},
-    material::Material,
-    points::{Point, Shade},
+    material::PageMaterial,
+    points::{PlotPoint, Shade},
     units::{grouped, micros, of_ms, time_of_day},
 };
 
@@ -54,7 +54,7 @@ impl Frame {
 }
 
 /// The drawing with its legend and caption; empty without operations.
-pub fn markup(material: &mut Material) -> Markup {
+pub fn markup(material: &mut PageMaterial) -> Markup {
     let added = material.points.added();
     let points = material.points.thinned();
     let times = || points.iter().map(|point| point.at);
@@ -125,7 +125,7 @@ pub fn markup(material: &mut Material) -> Markup {
 }
 
 /// The dots of one shade as a single path: lines of length zero with round ends.
-fn dots(frame: &Frame, points: &[Point], shade: Shade) -> String {
+fn dots(frame: &Frame, points: &[PlotPoint], shade: Shade) -> String {
     let of = points.iter().filter(|point| point.shade == shade);
     of.map(|point| format!("M{:.1},{:.1}h0", frame.x(point.at), frame.y(point.took))).collect()
 }
@@ -142,7 +142,7 @@ fn counts(happenings: &[(i64, String)]) -> BTreeMap<&str, u64> {
     counts
 }
 
-fn crosses(frame: &Frame, points: &[Point]) -> String {
+fn crosses(frame: &Frame, points: &[PlotPoint]) -> String {
     let failed = points.iter().filter(|point| point.failed);
     failed
         .map(|point| format!("M{:.1},{:.1}l8,8m0,-8l-8,8", frame.x(point.at) - 4.0, frame.y(point.took) - 4.0))

@@ -19,9 +19,9 @@ use nix::{
 };
 
 use super::{
-    faults::{Act, FUSE, Fault, NETWORKED, Way},
+    faults::{Act, FUSE, NETWORKED, ProveFault, RouterQueue},
     server::{PASSWORD, USER},
-    talk::{Part, run},
+    talk::{HelperProcess, run},
 };
 
 /// Where mounts are made: on a tmpfs over /run that only this process and its children see.
@@ -40,7 +40,7 @@ const NAMESPACES: [&str; 7] =
 
 /// A place that is under load, and who tells of it.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct LoadedMount {
     /// `nfs`, `smb` or `fuse`.
     pub protocol: &'static str,
     pub mountpoint: PathBuf,
@@ -48,24 +48,24 @@ pub struct Place {
 
 /// What there is to try.
 pub struct Bed {
-    pub places: Vec<Place>,
+    pub places: Vec<LoadedMount>,
     /// What is not there, and why, a line each.
     pub missing: Vec<String>,
     /// Ended before its mounts are unmounted.
-    load: Option<Part>,
+    load: Option<HelperProcess>,
     /// Ends after that.
-    kind: Kind,
+    kind: BedKind,
 }
 
-enum Kind {
+enum BedKind {
     Networked {
-        server: Part,
-        router: Part,
+        server: HelperProcess,
+        router: HelperProcess,
         has_slow_disk: bool,
     },
     /// The file system's process ends with its part.
     Fuse {
-        _server: Part,
+        _server: HelperProcess,
         control: PathBuf,
     },
 }
@@ -115,8 +115,8 @@ impl Bed {
         for tool in ["ip", "tc", "unshare", "nsenter", "losetup", "mkfs.ext4", "fsfreeze"] {
             run(&["sh", "-c", &format!("command -v {tool}")]).map_err(|_| anyhow::anyhow!("there is no {tool}"))?;
         }
-        let mut router = Part::start("the router", in_namespaces(&["--net"], "idle")?)?;
-        let mut server = Part::start("the server's host", in_namespaces(&NAMESPACES, "server")?)?;
+        let mut router = HelperProcess::start("the router", in_namespaces(&["--net"], "idle")?)?;
+        let mut server = HelperProcess::start("the server's host", in_namespaces(&NAMESPACES, "server")?)?;
         // Each is asked before it is moved to: then it has its namespaces.
         router.request("hello")?;
         server.request("home")?;
@@ -126,7 +126,7 @@ impl Bed {
         if !has_slow_disk {
             missing.push(format!("no slow disk: {disk}"));
         }
-        let mut load = Part::start("the load", this_program("load")?)?;
+        let mut load = HelperProcess::start("the load", this_program("load")?)?;
         let mut places = Vec::new();
         for (protocol, start, address) in [("nfs", format!("nfs {CLIENT}"), NFS), ("smb", format!("smb {SMB}"), SMB)] {
             let made = server.request(&start).and_then(|_| mount_of(protocol, address));
@@ -145,7 +145,7 @@ impl Bed {
         if places.is_empty() {
             bail!("neither NFS nor SMB can be mounted: {}", missing.join("; "));
         }
-        let kind = Kind::Networked { server, router, has_slow_disk };
+        let kind = BedKind::Networked { server, router, has_slow_disk };
         Ok(Self { places, missing: Vec::new(), load: Some(load), kind })
     }
 
@@ -156,12 +156,12 @@ impl Bed {
         fs::create_dir(&mountpoint)?;
         let mut command = this_program("fuse")?;
         command.arg(&mountpoint).arg(&control);
-        let mut server = Part::start("the FUSE file system", command)?;
+        let mut server = HelperProcess::start("the FUSE file system", command)?;
         server.request("mounted")?;
-        let mut load = Part::start("the load", this_program("load")?)?;
+        let mut load = HelperProcess::start("the load", this_program("load")?)?;
         load.request(&format!("on {}", mountpoint.display()))?;
-        let places = vec![Place { protocol: "fuse", mountpoint }];
-        let kind = Kind::Fuse { _server: server, control };
+        let places = vec![LoadedMount { protocol: "fuse", mountpoint }];
+        let kind = BedKind::Fuse { _server: server, control };
         Ok(Self { places, missing: Vec::new(), load: Some(load), kind })
     }
 
@@ -169,19 +169,19 @@ impl Bed {
     pub fn describe(&self) -> String {
         let names: Vec<_> = self.places.iter().map(|place| place.protocol.to_uppercase()).collect();
         match self.kind {
-            Kind::Networked { .. } => format!("{} through a router", names.join(" and ")),
+            BedKind::Networked { .. } => format!("{} through a router", names.join(" and ")),
             _ => "a FUSE file system".to_owned(),
         }
     }
 
     /// What can be tried here.
-    pub fn faults(&self) -> Vec<Fault> {
-        let all: &[Fault] = match self.kind {
-            Kind::Networked { .. } => &NETWORKED,
+    pub fn faults(&self) -> Vec<ProveFault> {
+        let all: &[ProveFault] = match self.kind {
+            BedKind::Networked { .. } => &NETWORKED,
             _ => &FUSE,
         };
-        let is_possible = |fault: &&Fault| match (&self.kind, fault.act) {
-            (Kind::Networked { has_slow_disk, .. }, Act::SlowDisk(_)) => *has_slow_disk,
+        let is_possible = |fault: &&ProveFault| match (&self.kind, fault.act) {
+            (BedKind::Networked { has_slow_disk, .. }, Act::SlowDisk(_)) => *has_slow_disk,
             _ => {
                 fault.protocols.is_empty() || self.places.iter().any(|place| fault.protocols.contains(&place.protocol))
             }
@@ -197,11 +197,13 @@ impl Bed {
     pub fn make_fault(&mut self, act: Act) -> Result<()> {
         match (&mut self.kind, act) {
             (_, Act::Nothing) => Ok(()),
-            (Kind::Networked { router, .. }, Act::Path(way, netem)) => path(router.pid(), way, netem),
-            (Kind::Networked { .. }, Act::OwnQueue(netem)) => own_queue(netem),
-            (Kind::Networked { server, .. }, Act::Server(word, _)) => server.request(word).map(|_| ()),
-            (Kind::Networked { server, .. }, Act::SlowDisk(ms)) => server.request(&format!("delay {ms}")).map(|_| ()),
-            (Kind::Fuse { control, .. }, Act::Fuse(words)) => Ok(fs::write(control, words)?),
+            (BedKind::Networked { router, .. }, Act::Path(way, netem)) => path(router.pid(), way, netem),
+            (BedKind::Networked { .. }, Act::OwnQueue(netem)) => own_queue(netem),
+            (BedKind::Networked { server, .. }, Act::Server(word, _)) => server.request(word).map(|_| ()),
+            (BedKind::Networked { server, .. }, Act::SlowDisk(ms)) => {
+                server.request(&format!("delay {ms}")).map(|_| ())
+            }
+            (BedKind::Fuse { control, .. }, Act::Fuse(words)) => Ok(fs::write(control, words)?),
             _ => bail!("this cannot be done here"),
         }
     }
@@ -213,11 +215,11 @@ impl Bed {
     /// When it cannot be ended.
     pub fn heal(&mut self, act: Act) -> Result<()> {
         match (&mut self.kind, act) {
-            (Kind::Networked { router, .. }, Act::Path(..)) => path(router.pid(), Way::Both, ""),
+            (BedKind::Networked { router, .. }, Act::Path(..)) => path(router.pid(), RouterQueue::Both, ""),
             (_, Act::OwnQueue(_)) => here("tc filter del dev c0 parent 1:").map(|_| ()),
-            (Kind::Networked { server, .. }, Act::Server(_, word)) => server.request(word).map(|_| ()),
-            (Kind::Networked { server, .. }, Act::SlowDisk(_)) => server.request("delay 0").map(|_| ()),
-            (Kind::Fuse { control, .. }, _) => Ok(fs::write(control, "")?),
+            (BedKind::Networked { server, .. }, Act::Server(_, word)) => server.request(word).map(|_| ()),
+            (BedKind::Networked { server, .. }, Act::SlowDisk(_)) => server.request("delay 0").map(|_| ()),
+            (BedKind::Fuse { control, .. }, _) => Ok(fs::write(control, "")?),
             _ => Ok(()),
         }
     }
@@ -232,15 +234,15 @@ impl Bed {
 impl Drop for Bed {
     fn drop(&mut self) {
         match &self.kind {
-            Kind::Fuse { control, .. } => {
+            BedKind::Fuse { control, .. } => {
                 let _ = fs::write(control, "");
             }
-            Kind::Networked { router, .. } => {
-                let _ = path(router.pid(), Way::Both, "");
+            BedKind::Networked { router, .. } => {
+                let _ = path(router.pid(), RouterQueue::Both, "");
             }
         }
         drop(self.load.take());
-        for Place { mountpoint, .. } in &self.places {
+        for LoadedMount { mountpoint, .. } in &self.places {
             // What the load was doing may take a moment to end.
             let until = Instant::now() + Duration::from_secs(5);
             while umount2(mountpoint, MntFlags::empty()).is_err() && Instant::now() < until {
@@ -307,8 +309,8 @@ fn wire(router: u32, server: u32) -> Result<()> {
 }
 
 /// What the router does with what it forwards. A discipline is only ever changed: what is sent while one takes the place of another is lost.
-fn path(router: u32, way: Way, netem: &str) -> Result<()> {
-    for (device, is_meant) in [("r1", way != Way::Down), ("r0", way != Way::Up)] {
+fn path(router: u32, way: RouterQueue, netem: &str) -> Result<()> {
+    for (device, is_meant) in [("r1", way != RouterQueue::Down), ("r0", way != RouterQueue::Up)] {
         if !is_meant {
             continue;
         }
@@ -330,7 +332,7 @@ fn own_queue(netem: &str) -> Result<()> {
     Ok(())
 }
 
-fn mount_of(protocol: &'static str, address: &str) -> Result<Place> {
+fn mount_of(protocol: &'static str, address: &str) -> Result<LoadedMount> {
     let mountpoint = Path::new(HOME).join(protocol);
     fs::create_dir_all(&mountpoint)?;
     let at = mountpoint.display().to_string();
@@ -345,5 +347,5 @@ fn mount_of(protocol: &'static str, address: &str) -> Result<Place> {
             run(&["mount", "-t", "cifs", "-o", &options, &format!("//{address}/share"), &at])?
         }
     };
-    Ok(Place { protocol, mountpoint })
+    Ok(LoadedMount { protocol, mountpoint })
 }

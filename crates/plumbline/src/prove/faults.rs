@@ -50,7 +50,7 @@ pub enum Act {
     /// None.
     Nothing,
     /// What the router sends to the server, to the client, or to both (netem's words).
-    Path(Way, &'static str),
+    Path(RouterQueue, &'static str),
     /// What this host sends to the servers waits in its own queueing discipline (netem's words).
     OwnQueue(&'static str),
     /// The server's host is told to, and told the other thing afterwards.
@@ -63,7 +63,7 @@ pub enum Act {
 
 /// Which of the router's queues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum RouterQueue {
     Up,
     Down,
     Both,
@@ -71,7 +71,7 @@ pub enum Way {
 
 /// One of them.
 #[derive(Debug, Clone, Copy)]
-pub struct Fault {
+pub struct ProveFault {
     pub name: &'static str,
     pub truth: Truth,
     pub act: Act,
@@ -79,8 +79,8 @@ pub struct Fault {
     pub protocols: &'static [&'static str],
 }
 
-const fn fault(name: &'static str, truth: Truth, act: Act) -> Fault {
-    Fault { name, truth, act, protocols: &[] }
+const fn fault(name: &'static str, truth: Truth, act: Act) -> ProveFault {
+    ProveFault { name, truth, act, protocols: &[] }
 }
 
 const NETWORK: Truth = Truth::Layer(Layer::Network);
@@ -88,18 +88,18 @@ const CLIENT: Truth = Truth::Layer(Layer::Client);
 const SERVER: Truth = Truth::Layer(Layer::Server);
 
 /// With a server behind a router.
-pub const NETWORKED: [Fault; 13] = [
+pub const NETWORKED: [ProveFault; 13] = [
     fault("nothing is wrong", Truth::Nobody, Act::Nothing),
-    fault("the path takes 50 ms more", NETWORK, Act::Path(Way::Both, "delay 25ms")),
-    fault("the way back takes 40 ms more", NETWORK, Act::Path(Way::Down, "delay 40ms")),
-    fault("the path loses 6 % of the packets", NETWORK, Act::Path(Way::Both, "loss 6%")),
-    fault("the path forwards 1.5 Mbit/s", NETWORK, Act::Path(Way::Up, "rate 1500kbit limit 200")),
-    fault("the path is cut", Truth::Among(Cause::NoPath), Act::Path(Way::Both, "loss 100%")),
+    fault("the path takes 50 ms more", NETWORK, Act::Path(RouterQueue::Both, "delay 25ms")),
+    fault("the way back takes 40 ms more", NETWORK, Act::Path(RouterQueue::Down, "delay 40ms")),
+    fault("the path loses 6 % of the packets", NETWORK, Act::Path(RouterQueue::Both, "loss 6%")),
+    fault("the path forwards 1.5 Mbit/s", NETWORK, Act::Path(RouterQueue::Up, "rate 1500kbit limit 200")),
+    fault("the path is cut", Truth::Among(Cause::NoPath), Act::Path(RouterQueue::Both, "loss 100%")),
     fault("this host's own queue holds packets for 60 ms", CLIENT, Act::OwnQueue("delay 60ms")),
     fault("the server's disk takes 80 ms for a write", SERVER, Act::SlowDisk("80")),
     fault("the server's disk takes no writes", SERVER, Act::Server("freeze", "thaw")),
     fault("the server's disk is full", SERVER, Act::Server("fill", "empty")),
-    Fault {
+    ProveFault {
         protocols: &["smb"],
         ..fault("the server's processes stand still", Truth::Among(Cause::Frozen), Act::Server("stop", "go-on"))
     },
@@ -108,7 +108,7 @@ pub const NETWORKED: [Fault; 13] = [
 ];
 
 /// With a FUSE file system only: which side of it is slow cannot be seen.
-pub const FUSE: [Fault; 6] = [
+pub const FUSE: [ProveFault; 6] = [
     fault("nothing is wrong", Truth::Nobody, Act::Nothing),
     fault("writes take 300 ms", Truth::Unseen, Act::Fuse("write=300")),
     fault("reads take 300 ms", Truth::Unseen, Act::Fuse("read=300")),

@@ -7,8 +7,8 @@ use model::{Cause, Incident, Layer, Verdict};
 use serde::Serialize;
 
 use super::{
-    bed::{Bed, Place},
-    faults::{Fault, Truth},
+    bed::{Bed, LoadedMount},
+    faults::{ProveFault, Truth},
     watching::Watching,
 };
 
@@ -18,7 +18,7 @@ const UNDER_WAY: SignedDuration = SignedDuration::from_secs(1);
 /// How a verdict compares with what was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Judged {
+pub enum VerdictMatch {
     /// It says what was done, or what can be known of it.
     Right,
     /// It was reported, and no layer named.
@@ -38,7 +38,7 @@ pub struct Tried {
     pub protocol: &'static str,
     /// Where it was made; absent where nothing was.
     pub made_at: Option<Layer>,
-    pub judged: Judged,
+    pub judged: VerdictMatch,
     pub layer: Layer,
     pub cause: Option<Cause>,
     pub confidence: f64,
@@ -48,20 +48,20 @@ pub struct Tried {
 }
 
 /// What has been said of a fault on a mount by now, and since when.
-pub fn judge(watching: &Watching, fault: &Fault, place: &Place, began: Begin) -> (Tried, Option<Instant>) {
+pub fn judge(watching: &Watching, fault: &ProveFault, place: &LoadedMount, began: Begin) -> (Tried, Option<Instant>) {
     let mine: Vec<_> =
         watching.incidents().filter(|reports| is_about(reports, &place.mountpoint, began.since)).collect();
     let latest = || mine.iter().filter_map(|reports| reports.last().map(|(_, incident)| (*reports, incident)));
     let says = |of: &dyn Fn(&Verdict) -> bool| latest().find(|(_, incident)| of(&incident.verdict));
     let truth = fault.truth;
     let (judged, shown) = match (truth, latest().next()) {
-        (Truth::Nobody, None) => (Judged::Right, None),
-        (Truth::Nobody, alarm) => (Judged::Alarm, alarm),
-        (_, None) => (Judged::Missed, None),
+        (Truth::Nobody, None) => (VerdictMatch::Right, None),
+        (Truth::Nobody, alarm) => (VerdictMatch::Alarm, alarm),
+        (_, None) => (VerdictMatch::Missed, None),
         (_, first) => {
-            let wrong = says(&|verdict| truth.is_denied_by(verdict)).map(|wrong| (Judged::Wrong, Some(wrong)));
-            let right = || says(&|verdict| truth.is_told_by(verdict)).map(|right| (Judged::Right, Some(right)));
-            wrong.or_else(right).unwrap_or((Judged::Unknown, first))
+            let wrong = says(&|verdict| truth.is_denied_by(verdict)).map(|wrong| (VerdictMatch::Wrong, Some(wrong)));
+            let right = || says(&|verdict| truth.is_told_by(verdict)).map(|right| (VerdictMatch::Right, Some(right)));
+            wrong.or_else(right).unwrap_or((VerdictMatch::Unknown, first))
         }
     };
     // Since when it has said so without saying anything else.

@@ -21,10 +21,10 @@ use anyhow::{Context, Result, bail};
 use jiff::Timestamp;
 use nix::sys::signalfd::SignalFd;
 
-use bed::{Bed, Place};
-use faults::{Fault, Truth};
-use judge::{Begin, Judged, Tried, is_ours, judge};
-pub use printer::Printer;
+use bed::{Bed, LoadedMount};
+use faults::{ProveFault, Truth};
+use judge::{Begin, Tried, VerdictMatch, is_ours, judge};
+pub use printer::ProvePrinter;
 use watching::Watching;
 
 /// How long all is well before each fault, and what it may take until it is judged.
@@ -62,7 +62,7 @@ pub fn part(name: &str, words: &[PathBuf]) -> Result<()> {
 /// # Errors
 ///
 /// When nothing can be tried here.
-pub fn run(stop: SignalFd, choice: &Choice, report: &mut dyn FnMut(Said<'_>) -> Result<()>) -> Result<bool> {
+pub fn run(stop: SignalFd, choice: &ProveSelection, report: &mut dyn FnMut(Said<'_>) -> Result<()>) -> Result<bool> {
     bed::leave_the_host()?;
     let mut watching = Watching::start(stop)?;
     report(Said::Progress("making a server, a router and mounts"))?;
@@ -79,7 +79,7 @@ pub fn run(stop: SignalFd, choice: &Choice, report: &mut dyn FnMut(Said<'_>) -> 
 
 /// What is tried.
 #[derive(Debug, Default)]
-pub struct Choice {
+pub struct ProveSelection {
     /// A FUSE file system, even where a server can be mounted.
     pub fuse_only: bool,
     /// Only cases whose names have one of these in them; if there are none, all cases.
@@ -99,7 +99,7 @@ pub enum Said<'a> {
 fn try_all(
     watching: &mut Watching,
     bed: &mut Bed,
-    faults: &[Fault],
+    faults: &[ProveFault],
     report: &mut dyn FnMut(Said<'_>) -> Result<()>,
 ) -> Result<bool> {
     for (number, fault) in faults.iter().enumerate() {
@@ -119,7 +119,7 @@ fn try_all(
             let mut judged = places.iter().map(|place| judge(watching, fault, place, began));
             fault.truth != Truth::Nobody
                 && judged.all(|(tried, since)| {
-                    tried.judged == Judged::Right && since.is_some_and(|since| since.elapsed() >= SETTLED)
+                    tried.judged == VerdictMatch::Right && since.is_some_and(|since| since.elapsed() >= SETTLED)
                 })
         };
         let went_on = watching.watch_for(PATIENCE, &mut |watching| all_settled(watching));
@@ -138,7 +138,7 @@ fn try_all(
     Ok(true)
 }
 
-fn is_for(fault: &Fault, place: &Place) -> bool {
+fn is_for(fault: &ProveFault, place: &LoadedMount) -> bool {
     fault.protocols.is_empty() || fault.protocols.contains(&place.protocol)
 }
 

@@ -7,33 +7,33 @@ use model::Layer;
 
 use super::{
     Said,
-    judge::{Judged, Tried},
+    judge::{Tried, VerdictMatch},
 };
 use crate::view::{
     paint,
     screen::StatusLine,
-    table::{Column, Table, Wide},
+    table::{Table, TableColumn, Wide},
 };
 
 /// Prints what is told, as a table.
-pub struct Printer {
+pub struct ProvePrinter {
     table: Table,
     status: StatusLine,
     pub tried: Vec<Tried>,
     began: Instant,
 }
 
-const COLUMNS: [Column; 7] = [
-    Column::text("FAULT", 48).cut_to(24),
-    Column::text("ON", 4),
-    Column::text("MADE AT", 8).optional(1),
-    Column::text("", 7),
-    Column::number("SURE", 5),
-    Column::number("AFTER", 6),
-    Column::rest("VERDICT", 18).wrapped(),
+const COLUMNS: [TableColumn; 7] = [
+    TableColumn::text("FAULT", 48).cut_to(24),
+    TableColumn::text("ON", 4),
+    TableColumn::text("MADE AT", 8).optional(1),
+    TableColumn::text("", 7),
+    TableColumn::number("SURE", 5),
+    TableColumn::number("AFTER", 6),
+    TableColumn::rest("VERDICT", 18).wrapped(),
 ];
 
-impl Printer {
+impl ProvePrinter {
     pub fn new(wide: Wide) -> Self {
         Self {
             table: Table::new(&COLUMNS, wide.room()),
@@ -82,15 +82,15 @@ impl Printer {
             writeln!(out)?;
             return Ok(());
         }
-        let count = |judged: Judged| self.tried.iter().filter(|tried| tried.judged == judged).count();
+        let count = |judged: VerdictMatch| self.tried.iter().filter(|tried| tried.judged == judged).count();
         writeln!(
             out,
             "\n{} right, {} unknown, {} wrong, {} missed, {} false alarms; {:.0} s; nothing is left behind",
-            count(Judged::Right),
-            count(Judged::Unknown),
-            count(Judged::Wrong),
-            count(Judged::Missed),
-            count(Judged::Alarm),
+            count(VerdictMatch::Right),
+            count(VerdictMatch::Unknown),
+            count(VerdictMatch::Wrong),
+            count(VerdictMatch::Missed),
+            count(VerdictMatch::Alarm),
             self.began.elapsed().as_secs_f64()
         )?;
         Ok(())
@@ -98,20 +98,20 @@ impl Printer {
 
     /// Whether nobody was accused wrongly, and nothing reported that was not there.
     pub fn is_good(&self) -> bool {
-        !self.tried.iter().any(|tried| matches!(tried.judged, Judged::Wrong | Judged::Alarm))
+        !self.tried.iter().any(|tried| matches!(tried.judged, VerdictMatch::Wrong | VerdictMatch::Alarm))
     }
 }
 
 fn row(table: &Table, tried: &Tried) -> Result<()> {
     let judged = match tried.judged {
-        Judged::Right => paint::green("right", 7),
-        Judged::Unknown => paint::yellow("unknown", 7),
-        Judged::Missed => paint::yellow("missed", 7),
-        Judged::Wrong => paint::red("WRONG", 7),
-        Judged::Alarm => paint::red("ALARM", 7),
+        VerdictMatch::Right => paint::green("right", 7),
+        VerdictMatch::Unknown => paint::yellow("unknown", 7),
+        VerdictMatch::Missed => paint::yellow("missed", 7),
+        VerdictMatch::Wrong => paint::red("WRONG", 7),
+        VerdictMatch::Alarm => paint::red("ALARM", 7),
     };
     let verdict = match (tried.layer, tried.cause) {
-        (Layer::Unknown, None) if tried.made_at == Some(Layer::Unknown) && tried.judged == Judged::Right => {
+        (Layer::Unknown, None) if tried.made_at == Some(Layer::Unknown) && tried.judged == VerdictMatch::Right => {
             "unknown, which is all that can be seen".to_owned()
         }
         (_, Some(cause)) => format!("{}: {}", tried.layer.name(), cause.describe()),

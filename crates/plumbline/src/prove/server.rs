@@ -44,7 +44,7 @@ pub fn part() -> Result<()> {
     if std::process::id() != 1 {
         bail!("it is for `plumbline prove` to start this");
     }
-    let mut server = Server::default();
+    let mut server = FaultServer::default();
     obey(|words| match words {
         ["home"] => home(),
         ["disk"] => server.disk(),
@@ -66,7 +66,7 @@ pub fn part() -> Result<()> {
 }
 
 #[derive(Default)]
-struct Server {
+struct FaultServer {
     loop_device: Option<String>,
     /// The name of the device that can be slow, and its sectors.
     slow: Option<(String, u64)>,
@@ -99,7 +99,7 @@ fn home() -> Result<String> {
     run(&["ip", "link", "set", "lo", "up"])
 }
 
-impl Server {
+impl FaultServer {
     /// A disk that can be slow, if this host has what it takes. Says which it is.
     fn disk(&mut self) -> Result<String> {
         let image = format!("{HOME}/image");

@@ -27,14 +27,14 @@ const DONE: &str = "done";
 const FAILED: &str = "failed";
 
 /// The process that is told. It ends when this is dropped.
-pub struct Part {
+pub struct HelperProcess {
     name: &'static str,
     child: Child,
     to: Option<ChildStdin>,
     from: ChildStdout,
 }
 
-impl Part {
+impl HelperProcess {
     /// Starts `command`, which [`obey`]s.
     ///
     /// # Errors
@@ -101,7 +101,7 @@ impl Part {
     }
 }
 
-impl Drop for Part {
+impl Drop for HelperProcess {
     fn drop(&mut self) {
         // The end of its input is the end of it; then it tidies up.
         drop(self.to.take());

@@ -12,10 +12,10 @@ use model::Incident;
 use nix::sys::signalfd::SignalFd;
 
 use crate::{
-    config::{Config, Known},
+    config::{Config, KnownNames},
     daemon::{refuse_to_be_blind, start_watch},
-    detection::{Detection, Report, Reporter, Rules},
-    evidence::Id,
+    detection::{ActiveRules, Detection, IncidentReport, Reporter},
+    evidence::IncidentId,
     source::{EventSource, KernelSource},
 };
 
@@ -25,18 +25,18 @@ const MAINTAIN_EVERY: Duration = Duration::from_secs(1);
 
 /// All reports of each incident, in order.
 #[derive(Default)]
-struct Reported {
+struct ReportedIncidents {
     sequence: u64,
-    incidents: BTreeMap<Id, Vec<(Instant, Incident)>>,
+    incidents: BTreeMap<IncidentId, Vec<(Instant, Incident)>>,
 }
 
-impl Reporter for Reported {
-    fn next_id(&mut self, detected: Timestamp, protocol: &str, kind: &str) -> Id {
+impl Reporter for ReportedIncidents {
+    fn next_id(&mut self, detected: Timestamp, protocol: &str, kind: &str) -> IncidentId {
         self.sequence += 1;
-        Id::new(detected, protocol, kind, self.sequence)
+        IncidentId::new(detected, protocol, kind, self.sequence)
     }
 
-    fn report(&mut self, _: &dyn EventSource, _: &Rules, report: Report<'_>) -> bool {
+    fn report(&mut self, _: &dyn EventSource, _: &ActiveRules, report: IncidentReport<'_>) -> bool {
         self.incidents.entry(report.id.clone()).or_default().push((Instant::now(), report.described));
         true
     }
@@ -47,7 +47,7 @@ pub struct Watching {
     config: Config,
     source: KernelSource,
     detection: Detection,
-    reported: Reported,
+    reported: ReportedIncidents,
     stop: SignalFd,
     maintained: Instant,
 }
@@ -59,7 +59,7 @@ impl Watching {
     ///
     /// When no probe can run.
     pub fn start(stop: SignalFd) -> Result<Self> {
-        let config = Config::parse(RULES, "the rules of prove", &Known::to_this_program()).map_err(|errors| {
+        let config = Config::parse(RULES, "the rules of prove", &KnownNames::to_this_program()).map_err(|errors| {
             anyhow::anyhow!("{}", errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
         })?;
         let watch = start_watch(&config)?;
@@ -70,7 +70,7 @@ impl Watching {
             .watch_mut()
             .set_filter(&detection.rules().filter())
             .context("cannot tell the kernel side what to report")?;
-        Ok(Self { config, source, detection, reported: Reported::default(), stop, maintained: Instant::now() })
+        Ok(Self { config, source, detection, reported: ReportedIncidents::default(), stop, maintained: Instant::now() })
     }
 
     /// Forgets what was reported, and what the rules have learned.

@@ -16,12 +16,12 @@ const FRESH: Duration = Duration::from_millis(50);
 /// One exchange serves all publishers. The daemon polls its eventfd; a publisher blocks until the daemon answers.
 pub struct SnapshotExchange {
     wakeup: EventFd,
-    state: Mutex<State>,
+    state: Mutex<ExchangeState>,
     answered: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct ExchangeState {
     /// Answers so far.
     answers: u64,
     last: Option<(Instant, Arc<Snapshot>)>,
@@ -48,7 +48,7 @@ impl SnapshotExchange {
         let before = state.answers;
         // The write fails only if a wakeup is pending already.
         let _ = self.wakeup.write(1);
-        let waiting = |state: &mut State| state.answers == before && !state.closed;
+        let waiting = |state: &mut ExchangeState| state.answers == before && !state.closed;
         let waited = self.answered.wait_timeout_while(state, patience, waiting);
         let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         let answered = state.answers != before;
@@ -84,7 +84,7 @@ impl SnapshotExchange {
         self.state().closed = false;
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ExchangeState> {
         // No code under the lock can panic halfway through an update, so a poisoned state is whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,19 +1,19 @@
 //! The list of all metrics with their names, units and values. docs/metrics.md documents them; a test compares the two.
 
 use exposition::LabelName;
-pub use exposition::{Kind, Unit, Value};
+pub use exposition::{FamilyKind, MetricUnit, PointValue};
 use model::{Cause, Histogram};
 
-use super::{Series, Snapshot};
+use super::{OperationSeries, Snapshot};
 
 /// All series of one metric.
-pub type Family<'s> = exposition::Family<'s, Label>;
+pub type SnapshotFamily<'s> = exposition::Family<'s, SeriesLabel>;
 /// One series of a metric: its labels and its value.
-pub type Point<'s> = exposition::Point<'s, Label>;
+pub type SnapshotPoint<'s> = exposition::Point<'s, SeriesLabel>;
 
 /// A label of a series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Label {
+pub enum SeriesLabel {
     Protocol,
     Operation,
     Mount,
@@ -31,7 +31,7 @@ pub enum Label {
     Blamed,
 }
 
-impl LabelName for Label {
+impl LabelName for SeriesLabel {
     fn name(self) -> &'static str {
         match self {
             Self::Protocol => "protocol",
@@ -53,290 +53,295 @@ impl LabelName for Label {
 }
 
 /// All metrics of a snapshot. A metric without series is in the list, too.
-pub fn families(snapshot: &Snapshot) -> Vec<Family<'_>> {
+pub fn families(snapshot: &Snapshot) -> Vec<SnapshotFamily<'_>> {
     let [durations, bytes, errors] = operations(snapshot);
     let [lost, run_time, in_flight, attached] = probes(snapshot);
-    let single = |value: u64| vec![Point { labels: vec![], value: number(value) }];
-    let version = vec![Point { labels: vec![(Label::Version, env!("CARGO_PKG_VERSION"))], value: number(1) }];
+    let single = |value: u64| vec![SnapshotPoint { labels: vec![], value: number(value) }];
+    let version =
+        vec![SnapshotPoint { labels: vec![(SeriesLabel::Version, env!("CARGO_PKG_VERSION"))], value: number(1) }];
     let sent = |which: fn(&(&'static str, u64, u64)) -> u64| {
-        let point =
-            |one: &(&'static str, u64, u64)| Point { labels: vec![(Label::Signal, one.0)], value: number(which(one)) };
+        let point = |one: &(&'static str, u64, u64)| SnapshotPoint {
+            labels: vec![(SeriesLabel::Signal, one.0)],
+            value: number(which(one)),
+        };
         snapshot.otlp.iter().map(point).collect()
     };
-    let incidents = snapshot.incidents.iter().map(|(probe, kind, count)| Point {
-        labels: vec![(Label::Protocol, *probe), (Label::Type, kind.as_ref())],
+    let incidents = snapshot.incidents.iter().map(|(probe, kind, count)| SnapshotPoint {
+        labels: vec![(SeriesLabel::Protocol, *probe), (SeriesLabel::Type, kind.as_ref())],
         value: number(*count),
     });
     vec![
-        Family {
+        SnapshotFamily {
             name: "plumbline_operation_duration_seconds",
             otel: "plumbline.operation.duration",
             help: "Time from when an operation was asked for until the requester had its result.",
-            unit: Unit::Seconds,
-            kind: Kind::Histogram,
+            unit: MetricUnit::Seconds,
+            kind: FamilyKind::Histogram,
             points: durations,
         },
-        Family {
+        SnapshotFamily {
             name: "plumbline_operation_bytes",
             otel: "plumbline.operation.io",
             help: "Payload that operations moved.",
-            unit: Unit::Bytes,
-            kind: Kind::Summary,
+            unit: MetricUnit::Bytes,
+            kind: FamilyKind::Summary,
             points: bytes,
         },
-        Family {
+        SnapshotFamily {
             name: "plumbline_operation_errors",
             otel: "plumbline.operation.errors",
             help: "Operations that failed, ordinary misses such as a file that is not there included.",
-            unit: Unit::None,
-            kind: Kind::Counter,
+            unit: MetricUnit::None,
+            kind: FamilyKind::Counter,
             points: errors,
         },
-        Family {
+        SnapshotFamily {
             name: "plumbline_operations_folded",
             otel: "plumbline.operation.folded",
             help: "Operations counted under mount=\"other\", since there were too many series (max_series).",
-            unit: Unit::None,
-            kind: Kind::Counter,
+            unit: MetricUnit::None,
+            kind: FamilyKind::Counter,
             points: single(snapshot.folded),
         },
-        Family {
+        SnapshotFamily {
             name: "plumbline_series_retired",
             otel: "plumbline.series.retired",
             help: "Series of mounts that are gone, given up to make room for others (max_series).",
-            unit: Unit::None,
-            kind: Kind::Counter,
+            unit: MetricUnit::None,
+            kind: FamilyKind::Counter,
             points: single(snapshot.retired),
         },
-        Family {
+        SnapshotFamily {
             name: "plumbline_incidents",
             otel: "plumbline.incidents",
             help: "Incidents that began; what is only another view of one is not counted.",
-            unit: Unit::None,
-            kind: Kind::Counter,
+            unit: MetricUnit::None,
+            kind: FamilyKind::Counter,
             points: incidents.collect(),
         },
-        Family {
+        SnapshotFamily {
             name: "plumbline_incidents_closed",
             otel: "plumbline.incidents.closed",
             help: "Incidents that are over, by the layer that their last verdict names.",
-            unit: Unit::None,
-            kind: Kind::Counter,
+            unit: MetricUnit::None,
+            kind: FamilyKind::Counter,
             points: closed(snapshot),
         },
-        Family {
+        SnapshotFamily {
             name: "plumbline_incident_open",
             otel: "plumbline.incident.open",
             help: "Incidents that are open, by what is known of them now.",
-            unit: Unit::None,
-            kind: Kind::Gauge,
+            unit: MetricUnit::None,
+            kind: FamilyKind::Gauge,
             points: open(snapshot),
         },
-        Family {
+        SnapshotFamily {
             name: "plumbline_bundles_lost",
             otel: "plumbline.bundles.lost",
             help: "Bundles that were not made or not renewed; the log says why.",
-            unit: Unit::None,
-            kind: Kind::Counter,
+            unit: MetricUnit::None,
+            kind: FamilyKind::Counter,
             points: single(snapshot.bundles_lost),
         },
-        Family {
+        SnapshotFamily {
             name: "plumbline_events_lost",
             otel: "plumbline.events.lost",
             help: "What a probe lost or left out, by cause.",
-            unit: Unit::None,
-            kind: Kind::Counter,
+            unit: MetricUnit::None,
+            kind: FamilyKind::Counter,
             points: lost,
         },
-        Family {
+        SnapshotFamily {
             name: "plumbline_bpf_run_seconds",
             otel: "plumbline.bpf.run_time",
             help: "Time that a probe's programs ran for in the kernel; only while kernel.bpf_stats_enabled is set.",
-            unit: Unit::Seconds,
-            kind: Kind::Counter,
+            unit: MetricUnit::Seconds,
+            kind: FamilyKind::Counter,
             points: run_time,
         },
-        Family {
+        SnapshotFamily {
             name: "plumbline_otlp_sent",
             otel: "plumbline.otlp.sent",
             help: "Points of metrics and records of logs that an OpenTelemetry collector has taken.",
-            unit: Unit::None,
-            kind: Kind::Counter,
+            unit: MetricUnit::None,
+            kind: FamilyKind::Counter,
             points: sent(|(_, sent, _)| *sent),
         },
-        Family {
+        SnapshotFamily {
             name: "plumbline_otlp_dropped",
             otel: "plumbline.otlp.dropped",
             help: "Points of metrics and records of logs that were given up: refused, or too old when the collector was away.",
-            unit: Unit::None,
-            kind: Kind::Counter,
+            unit: MetricUnit::None,
+            kind: FamilyKind::Counter,
             points: sent(|(.., dropped)| *dropped),
         },
-        Family {
+        SnapshotFamily {
             name: "plumbline_webhook_sent",
             otel: "plumbline.webhook.sent",
             help: "Messages about incidents that the webhook has taken.",
-            unit: Unit::None,
-            kind: Kind::Counter,
+            unit: MetricUnit::None,
+            kind: FamilyKind::Counter,
             points: snapshot.webhook.iter().flat_map(|(sent, _)| single(*sent)).collect(),
         },
-        Family {
+        SnapshotFamily {
             name: "plumbline_webhook_dropped",
             otel: "plumbline.webhook.dropped",
             help: "Messages about incidents that were given up: refused, or too many or too old when the webhook was away.",
-            unit: Unit::None,
-            kind: Kind::Counter,
+            unit: MetricUnit::None,
+            kind: FamilyKind::Counter,
             points: snapshot.webhook.iter().flat_map(|(_, dropped)| single(*dropped)).collect(),
         },
-        Family {
+        SnapshotFamily {
             name: "plumbline_on_incident_succeeded",
             otel: "plumbline.on_incident.succeeded",
             help: "Runs of the program `on_incident` that ended well.",
-            unit: Unit::None,
-            kind: Kind::Counter,
+            unit: MetricUnit::None,
+            kind: FamilyKind::Counter,
             points: snapshot.on_incident.iter().flat_map(|(succeeded, _)| single(*succeeded)).collect(),
         },
-        Family {
+        SnapshotFamily {
             name: "plumbline_on_incident_failed",
             otel: "plumbline.on_incident.failed",
             help: "Runs of the program `on_incident` that failed, took too long, or found no room to wait.",
-            unit: Unit::None,
-            kind: Kind::Counter,
+            unit: MetricUnit::None,
+            kind: FamilyKind::Counter,
             points: snapshot.on_incident.iter().flat_map(|(_, failed)| single(*failed)).collect(),
         },
-        Family {
+        SnapshotFamily {
             name: "plumbline_operations_in_flight",
             otel: "plumbline.operation.in_flight",
             help: "Operations that a probe saw to start and not to finish yet.",
-            unit: Unit::None,
-            kind: Kind::Gauge,
+            unit: MetricUnit::None,
+            kind: FamilyKind::Gauge,
             points: in_flight,
         },
-        Family {
+        SnapshotFamily {
             name: "plumbline_probe_attached",
             otel: "plumbline.probe.attached",
             help: "Whether a probe is attached, if only in part; plumbline doctor says more.",
-            unit: Unit::None,
-            kind: Kind::Gauge,
+            unit: MetricUnit::None,
+            kind: FamilyKind::Gauge,
             points: attached,
         },
-        Family {
+        SnapshotFamily {
             name: "plumbline_mount",
             otel: "plumbline.mount",
             help: "What is mounted and watched.",
-            unit: Unit::None,
-            kind: Kind::Info,
+            unit: MetricUnit::None,
+            kind: FamilyKind::Info,
             points: mounts(snapshot),
         },
-        Family {
+        SnapshotFamily {
             name: "plumbline_mounts_omitted",
             otel: "plumbline.mount.omitted",
             help: "Mounts that plumbline_mount_info leaves out, since there are too many.",
-            unit: Unit::None,
-            kind: Kind::Gauge,
+            unit: MetricUnit::None,
+            kind: FamilyKind::Gauge,
             points: single(snapshot.mounts_omitted),
         },
-        Family {
+        SnapshotFamily {
             name: "plumbline_process_cpu_seconds",
             otel: "plumbline.process.cpu.time",
             help: "Processor time that the daemon's process has used, the kernel's share included.",
-            unit: Unit::Seconds,
-            kind: Kind::Counter,
-            points: vec![Point { labels: vec![], value: Value::Number(snapshot.cost.cpu.as_secs_f64()) }],
+            unit: MetricUnit::Seconds,
+            kind: FamilyKind::Counter,
+            points: vec![SnapshotPoint { labels: vec![], value: PointValue::Number(snapshot.cost.cpu.as_secs_f64()) }],
         },
-        Family {
+        SnapshotFamily {
             name: "plumbline_process_resident_memory_bytes",
             otel: "plumbline.process.memory.usage",
             help: "Memory of the daemon's process that is resident.",
-            unit: Unit::Bytes,
-            kind: Kind::Gauge,
+            unit: MetricUnit::Bytes,
+            kind: FamilyKind::Gauge,
             points: single(snapshot.cost.resident),
         },
-        Family {
+        SnapshotFamily {
             name: "plumbline_build",
             otel: "",
             help: "The program.",
-            unit: Unit::None,
-            kind: Kind::Info,
+            unit: MetricUnit::None,
+            kind: FamilyKind::Info,
             points: version,
         },
     ]
 }
 
-fn number(value: u64) -> Value<'static> {
-    Value::Number(value as f64)
+fn number(value: u64) -> PointValue<'static> {
+    PointValue::Number(value as f64)
 }
 
-fn operations<'s>(snapshot: &'s Snapshot) -> [Vec<Point<'s>>; 3] {
-    let each = |value: fn(&'s Histogram) -> Value<'s>| -> Vec<Point<'s>> {
-        let point = |one: &'s Series| Point { labels: operation_labels(one), value: value(&one.histogram) };
+fn operations<'s>(snapshot: &'s Snapshot) -> [Vec<SnapshotPoint<'s>>; 3] {
+    let each = |value: fn(&'s Histogram) -> PointValue<'s>| -> Vec<SnapshotPoint<'s>> {
+        let point =
+            |one: &'s OperationSeries| SnapshotPoint { labels: operation_labels(one), value: value(&one.histogram) };
         snapshot.series.iter().map(point).collect()
     };
     [
-        each(Value::Histogram),
-        each(|histogram| Value::Sum { sum: histogram.bytes, count: histogram.count }),
+        each(PointValue::Histogram),
+        each(|histogram| PointValue::Sum { sum: histogram.bytes, count: histogram.count }),
         each(|histogram| number(histogram.errors)),
     ]
 }
 
-fn operation_labels(one: &Series) -> Vec<(Label, &str)> {
+fn operation_labels(one: &OperationSeries) -> Vec<(SeriesLabel, &str)> {
     let operation = one.operation;
     vec![
-        (Label::Protocol, operation.protocol().name),
-        (Label::Operation, operation.name()),
-        (Label::Mount, &*one.mount),
+        (SeriesLabel::Protocol, operation.protocol().name),
+        (SeriesLabel::Operation, operation.name()),
+        (SeriesLabel::Mount, &*one.mount),
     ]
 }
 
-fn open(snapshot: &Snapshot) -> Vec<Point<'_>> {
-    let all = snapshot.open.iter().map(|(open, count)| Point {
+fn open(snapshot: &Snapshot) -> Vec<SnapshotPoint<'_>> {
+    let all = snapshot.open.iter().map(|(open, count)| SnapshotPoint {
         labels: vec![
-            (Label::Rule, &*open.rule),
-            (Label::Type, &*open.kind),
-            (Label::Layer, open.layer.name()),
-            (Label::Blamed, open.cause.map_or("", Cause::name)),
-            (Label::Mount, &*open.mount),
-            (Label::Server, &*open.server),
+            (SeriesLabel::Rule, &*open.rule),
+            (SeriesLabel::Type, &*open.kind),
+            (SeriesLabel::Layer, open.layer.name()),
+            (SeriesLabel::Blamed, open.cause.map_or("", Cause::name)),
+            (SeriesLabel::Mount, &*open.mount),
+            (SeriesLabel::Server, &*open.server),
         ],
         value: number(*count),
     });
     all.collect()
 }
 
-fn closed(snapshot: &Snapshot) -> Vec<Point<'_>> {
-    let all = snapshot.closed.iter().map(|(rule, layer, count)| Point {
-        labels: vec![(Label::Rule, &**rule), (Label::Layer, layer.name())],
+fn closed(snapshot: &Snapshot) -> Vec<SnapshotPoint<'_>> {
+    let all = snapshot.closed.iter().map(|(rule, layer, count)| SnapshotPoint {
+        labels: vec![(SeriesLabel::Rule, &**rule), (SeriesLabel::Layer, layer.name())],
         value: number(*count),
     });
     all.collect()
 }
 
-fn probes(snapshot: &Snapshot) -> [Vec<Point<'_>>; 4] {
-    let labels = |probe| vec![(Label::Probe, probe)];
+fn probes(snapshot: &Snapshot) -> [Vec<SnapshotPoint<'_>>; 4] {
+    let labels = |probe| vec![(SeriesLabel::Probe, probe)];
     let [mut lost, mut run_time, mut in_flight, mut attached] = [const { Vec::new() }; 4];
     for one in &snapshot.probes {
         for (cause, count) in &one.lost {
-            let labels = vec![(Label::Probe, one.probe), (Label::Cause, *cause)];
-            lost.push(Point { labels, value: number(*count) });
+            let labels = vec![(SeriesLabel::Probe, one.probe), (SeriesLabel::Cause, *cause)];
+            lost.push(SnapshotPoint { labels, value: number(*count) });
         }
         if let Some(nanoseconds) = one.run_nanoseconds {
-            run_time.push(Point { labels: labels(one.probe), value: Value::Number(nanoseconds as f64 / 1e9) });
+            run_time
+                .push(SnapshotPoint { labels: labels(one.probe), value: PointValue::Number(nanoseconds as f64 / 1e9) });
         }
-        in_flight.push(Point { labels: labels(one.probe), value: number(one.in_flight) });
-        attached.push(Point { labels: labels(one.probe), value: number(one.attached.into()) });
+        in_flight.push(SnapshotPoint { labels: labels(one.probe), value: number(one.in_flight) });
+        attached.push(SnapshotPoint { labels: labels(one.probe), value: number(one.attached.into()) });
     }
-    let all = vec![(Label::Probe, "all"), (Label::Cause, "not_understood")];
-    lost.push(Point { labels: all, value: number(snapshot.not_understood) });
+    let all = vec![(SeriesLabel::Probe, "all"), (SeriesLabel::Cause, "not_understood")];
+    lost.push(SnapshotPoint { labels: all, value: number(snapshot.not_understood) });
     [lost, run_time, in_flight, attached]
 }
 
-fn mounts(snapshot: &Snapshot) -> Vec<Point<'_>> {
-    let all = snapshot.mounts.iter().map(|(label, mount)| Point {
+fn mounts(snapshot: &Snapshot) -> Vec<SnapshotPoint<'_>> {
+    let all = snapshot.mounts.iter().map(|(label, mount)| SnapshotPoint {
         labels: vec![
-            (Label::Mount, &**label),
-            (Label::Source, &mount.source),
-            (Label::Server, &mount.server),
-            (Label::Fstype, &mount.fstype),
+            (SeriesLabel::Mount, &**label),
+            (SeriesLabel::Source, &mount.source),
+            (SeriesLabel::Server, &mount.server),
+            (SeriesLabel::Fstype, &mount.fstype),
         ],
         value: number(1),
     });
@@ -351,9 +356,9 @@ mod tests {
     fn the_documentation_has_every_series_and_no_other() {
         let document = include_str!("../../../../docs/metrics.md");
         let snapshot = Snapshot::default();
-        let name = |family: &Family<'_>| match family.kind {
-            Kind::Counter => format!("{}_total", family.name),
-            Kind::Info => format!("{}_info", family.name),
+        let name = |family: &SnapshotFamily<'_>| match family.kind {
+            FamilyKind::Counter => format!("{}_total", family.name),
+            FamilyKind::Info => format!("{}_info", family.name),
             _ => family.name.to_owned(),
         };
         let published: Vec<_> = families(&snapshot).iter().map(name).collect();

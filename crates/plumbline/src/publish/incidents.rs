@@ -32,7 +32,7 @@ pub struct OpenLabels {
 
 /// Incidents over the daemon's life, by number of their episode.
 #[derive(Debug, Default)]
-pub struct Incidents {
+pub struct IncidentCounts {
     open: HashMap<u64, OpenLabels>,
     closed: BTreeMap<(String, Layer), u64>,
 }
@@ -64,7 +64,7 @@ impl OpenLabels {
     }
 }
 
-impl Incidents {
+impl IncidentCounts {
     /// Takes over what is said of an incident now. `is_closed`: for the last time.
     pub fn see(&mut self, episode: u64, incident: &Incident, is_closed: bool) {
         if !is_closed {
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn an_incident_is_open_with_its_last_verdict_until_it_is_over() {
-        let mut incidents = Incidents::default();
+        let mut incidents = IncidentCounts::default();
         incidents.know_rule("slow");
         incidents.see(7, &incident("/a", Layer::Unknown), false);
         incidents.see(8, &incident("/a", Layer::Server), false);
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn what_is_beyond_the_most_is_counted_together() {
-        let mut incidents = Incidents::default();
+        let mut incidents = IncidentCounts::default();
         for number in 0..MOST as u64 + 5 {
             incidents.see(number, &incident(&format!("/{number:04}"), Layer::Server), false);
         }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::page;
 
 #[derive(Serialize)]
-struct Message<'a> {
+struct IncidentMessage<'a> {
     /// `opened` or `closed`.
     event: &'static str,
     /// The incident in one sentence. Chat programs show the value of this key.
@@ -25,7 +25,7 @@ struct Message<'a> {
 ///
 /// When it cannot be written as JSON.
 pub fn message(incident: &Incident, bundle: &Path) -> serde_json::Result<Vec<u8>> {
-    serde_json::to_vec(&Message {
+    serde_json::to_vec(&IncidentMessage {
         event: if incident.closed { "closed" } else { "opened" },
         text: page::headline(incident),
         bundle: printable(bundle.as_os_str().as_encoded_bytes()),

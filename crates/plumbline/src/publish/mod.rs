@@ -19,11 +19,11 @@ pub mod webhook;
 mod worker;
 
 pub use exchange::SnapshotExchange;
-pub use exposition::Server;
-pub use incidents::{Incidents, OpenLabels};
+pub use exposition::HttpServer;
+pub use incidents::{IncidentCounts, OpenLabels};
 pub use message::message;
-pub use otlp::{Counts, Exporter, IncidentRecord};
+pub use otlp::{Counts, IncidentRecord, OtlpExporter};
 pub use prometheus::serve;
 pub use snapshot::{MonotonicCounter, ProbeFigures, Snapshot};
-pub use tally::{Names, Series, Tally, label};
+pub use tally::{MountLookup, OperationSeries, Tally, label};
 pub use worker::Outcomes;

@@ -14,7 +14,7 @@ use model::Incident;
 
 use super::{
     message::message,
-    worker::{Outcomes, Worker},
+    worker::{Outcomes, PublishWorker},
 };
 use crate::evidence::run_with_input;
 
@@ -26,7 +26,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// The thread that runs the program.
 pub struct OnIncident {
     outcomes: Arc<Outcomes>,
-    worker: Worker<Vec<u8>>,
+    worker: PublishWorker<Vec<u8>>,
 }
 
 impl OnIncident {
@@ -37,7 +37,7 @@ impl OnIncident {
     /// When no thread can be made.
     pub fn start(command: &[String], outcomes: Arc<Outcomes>) -> Result<Self> {
         let (command, counted) = (command.to_vec(), Arc::clone(&outcomes));
-        let worker = Worker::start("on_incident", MAX_WAITING, move |queue| serve(&command, queue, &counted))?;
+        let worker = PublishWorker::start("on_incident", MAX_WAITING, move |queue| serve(&command, queue, &counted))?;
         Ok(Self { outcomes, worker })
     }
 

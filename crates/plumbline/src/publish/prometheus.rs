@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::Result;
-use exposition::{Format, Server, Source, page};
+use exposition::{Format, HttpServer, PageSource, page};
 
 use super::{SnapshotExchange, families::families};
 
@@ -15,15 +15,15 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// # Errors
 ///
 /// When the address is in use, or does not belong to this host.
-pub fn serve(address: SocketAddr, exchange: Arc<SnapshotExchange>) -> Result<Server> {
-    Server::start(address, Arc::new(Exporter { exchange }))
+pub fn serve(address: SocketAddr, exchange: Arc<SnapshotExchange>) -> Result<HttpServer> {
+    HttpServer::start(address, Arc::new(PrometheusExporter { exchange }))
 }
 
-struct Exporter {
+struct PrometheusExporter {
     exchange: Arc<SnapshotExchange>,
 }
 
-impl Source for Exporter {
+impl PageSource for PrometheusExporter {
     fn name(&self) -> &'static str {
         "Plumbline"
     }

@@ -4,8 +4,8 @@ use std::{borrow::Cow, collections::HashMap, hash::Hash, sync::Arc, time::System
 
 use model::{Layer, Mount};
 
-use super::{OpenLabels, Series};
-use crate::cost::Cost;
+use super::{OpenLabels, OperationSeries};
+use crate::cost::ProcessCost;
 
 /// All published figures at one moment.
 #[derive(Debug)]
@@ -15,7 +15,7 @@ pub struct Snapshot {
     /// The time at which the counters started from zero.
     pub since: SystemTime,
     /// Operations by kind and mount, sorted by both.
-    pub series: Vec<Series>,
+    pub series: Vec<OperationSeries>,
     /// The watched mounts, each with its `mount` label.
     pub mounts: Vec<(Arc<str>, Mount)>,
     /// How many watched mounts are missing in `mounts`.
@@ -43,7 +43,7 @@ pub struct Snapshot {
     /// Series that were removed to make room, because their mounts are gone.
     pub retired: u64,
     /// What the daemon's process has used.
-    pub cost: Cost,
+    pub cost: ProcessCost,
 }
 
 impl Default for Snapshot {
@@ -65,7 +65,7 @@ impl Default for Snapshot {
             bundles_lost: 0,
             folded: 0,
             retired: 0,
-            cost: Cost::default(),
+            cost: ProcessCost::default(),
         }
     }
 }
@@ -88,10 +88,10 @@ pub struct ProbeFigures {
 /// Counters that never fall although their source may restart at zero: a probe is attached again when its module is
 /// loaded again, and by a reload.
 #[derive(Debug)]
-pub struct MonotonicCounter<K>(HashMap<K, Seen>);
+pub struct MonotonicCounter<K>(HashMap<K, CounterState>);
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Seen {
+struct CounterState {
     last: u64,
     total: u64,
 }

@@ -10,7 +10,7 @@ use std::{
     sync::Arc,
 };
 
-use diagnose::{Finished, Ledger};
+use diagnose::{FinishedOperations, Ledger};
 use model::{Histogram, MountKey, Operation};
 
 /// The `mount` label of operations for which there was no room for another series. No mount point or share has this
@@ -24,7 +24,7 @@ const MAX_NAMES: usize = 8192;
 
 /// One operation on one mount.
 #[derive(Debug, Clone)]
-pub struct Series {
+pub struct OperationSeries {
     /// The operation.
     pub operation: Operation,
     /// The `mount` label.
@@ -34,7 +34,7 @@ pub struct Series {
 }
 
 /// Looks up the current names of mount keys.
-pub struct Names<'a> {
+pub struct MountLookup<'a> {
     /// The mount that a key means, if it is mounted in a known mount namespace.
     pub mounted: &'a dyn Fn(MountKey) -> Option<String>,
     /// The best other name for a key: a server, or the share that it meant before.
@@ -71,7 +71,7 @@ impl Tally {
     }
 
     /// Adds what the kernel has counted since the last call.
-    pub fn settle(&mut self, histograms: Vec<(Operation, MountKey, Histogram)>, names: &Names<'_>) {
+    pub fn settle(&mut self, histograms: Vec<(Operation, MountKey, Histogram)>, names: &MountLookup<'_>) {
         let counted = self.since(histograms);
         self.add(counted, names);
     }
@@ -82,16 +82,16 @@ impl Tally {
     pub fn settle_mounted(
         &mut self,
         histograms: Vec<(Operation, MountKey, Histogram)>,
-        names: &Names<'_>,
-    ) -> Vec<Finished> {
-        let is_mounted = |one: &Finished| (names.mounted)(one.mount).is_some();
+        names: &MountLookup<'_>,
+    ) -> Vec<FinishedOperations> {
+        let is_mounted = |one: &FinishedOperations| (names.mounted)(one.mount).is_some();
         let (mounted, others) = self.since(histograms).into_iter().partition(is_mounted);
         self.add(mounted, names);
         others
     }
 
     /// Adds counts to the series of their mounts, by these names.
-    pub fn add(&mut self, counted: Vec<Finished>, names: &Names<'_>) {
+    pub fn add(&mut self, counted: Vec<FinishedOperations>, names: &MountLookup<'_>) {
         // At most once for all counts, since it goes through all names.
         let mut retire_gone = Some(());
         for finished in counted {
@@ -115,7 +115,7 @@ impl Tally {
         }
     }
 
-    fn since(&mut self, histograms: Vec<(Operation, MountKey, Histogram)>) -> Vec<Finished> {
+    fn since(&mut self, histograms: Vec<(Operation, MountKey, Histogram)>) -> Vec<FinishedOperations> {
         if self.names.len() > MAX_NAMES {
             let counted: HashSet<_> = histograms.iter().map(|(_, key, _)| *key).collect();
             self.names.retain(|key, _| counted.contains(key));
@@ -135,8 +135,8 @@ impl Tally {
     }
 
     /// All series, sorted by operation and mount.
-    pub fn series(&self) -> impl Iterator<Item = Series> {
-        self.series.iter().map(|((operation, mount), histogram)| Series {
+    pub fn series(&self) -> impl Iterator<Item = OperationSeries> {
+        self.series.iter().map(|((operation, mount), histogram)| OperationSeries {
             operation: *operation,
             mount: Arc::clone(mount),
             histogram: histogram.clone(),
@@ -153,7 +153,7 @@ impl Tally {
         (self.folded, self.retired)
     }
 
-    fn name(&mut self, key: MountKey, names: &Names<'_>) -> Arc<str> {
+    fn name(&mut self, key: MountKey, names: &MountLookup<'_>) -> Arc<str> {
         let mounted = (names.mounted)(key);
         let is_mount = mounted.is_some();
         let now = match (mounted, self.names.get(&key)) {
@@ -171,7 +171,7 @@ impl Tally {
     }
 
     /// Removes the series of mounts that are no longer mounted, except the mount `kept`. Collectors have stored them.
-    fn retire_gone(&mut self, kept: &str, names: &Names<'_>) {
+    fn retire_gone(&mut self, kept: &str, names: &MountLookup<'_>) {
         let stays =
             |(key, (_, was_mount)): &(&MountKey, &(Arc<str>, bool))| !was_mount || (names.mounted)(**key).is_some();
         let staying: HashSet<_> = self.names.iter().filter(stays).map(|(_, (name, _))| Arc::clone(name)).collect();
@@ -209,7 +209,7 @@ mod tests {
     /// The tally's counts by mount, `table` being what is mounted now.
     fn settle(tally: &mut Tally, table: &[(MountKey, &str)], now: &[(MountKey, u64)]) -> Vec<(String, u64)> {
         let mounted = |key| table.iter().find(|(other, _)| *other == key).map(|(_, name)| (*name).to_owned());
-        let names = Names { mounted: &mounted, known: &|_| "-".into() };
+        let names = MountLookup { mounted: &mounted, known: &|_| "-".into() };
         tally.settle(now.iter().map(|(key, count)| counted(*key, *count)).collect(), &names);
         tally.series().map(|one| (one.mount.to_string(), one.histogram.count)).collect()
     }
@@ -238,10 +238,10 @@ mod tests {
         settle(&mut tally, &[(two, "/b")], &[(two, 1)]);
         settle(&mut tally, &[], &[(two, 1)]);
         let table = [(one, "/a"), (two, "/c")];
-        let nowhere = Names { mounted: &|_| None, known: &|_| "-".into() };
+        let nowhere = MountLookup { mounted: &|_| None, known: &|_| "-".into() };
         let unnamed = tally.settle_mounted(vec![counted(one, 5), counted(two, 3)], &nowhere);
         let mounted = |key| table.iter().find(|(other, _)| *other == key).map(|(_, name)| (*name).to_owned());
-        tally.add(unnamed, &Names { mounted: &mounted, ..nowhere });
+        tally.add(unnamed, &MountLookup { mounted: &mounted, ..nowhere });
         let now = settle(&mut tally, &table, &[(one, 5), (two, 3)]);
         assert_eq!(now, counts(&[("/a", 5), ("/b", 1), ("/c", 2)]));
     }

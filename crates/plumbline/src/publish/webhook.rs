@@ -23,9 +23,9 @@ use super::{
     backoff::Backoff,
     message::message,
     web::{Failure, Http},
-    worker::{Outcomes, Worker},
+    worker::{Outcomes, PublishWorker},
 };
-use crate::config::Webhook as Config;
+use crate::config::WebhookConfig as Config;
 
 /// The most messages that wait; if there are more, the oldest is dropped.
 const MAX_WAITING: usize = 64;
@@ -36,7 +36,7 @@ const MAX_AGE: Duration = Duration::from_secs(3600);
 pub struct Webhook {
     address: String,
     outcomes: Arc<Outcomes>,
-    worker: Worker<Bytes>,
+    worker: PublishWorker<Bytes>,
 }
 
 impl Webhook {
@@ -52,7 +52,7 @@ impl Webhook {
             let _entered = runtime.enter();
             Http::new(&config.url)?
         };
-        let work = Work {
+        let work = WebhookWork {
             http,
             runtime,
             config: config.clone(),
@@ -61,7 +61,7 @@ impl Webhook {
             backoff: Backoff::default(),
             refusal: String::new(),
         };
-        let worker = Worker::start("webhook", MAX_WAITING, move |queue| work.serve(queue))?;
+        let worker = PublishWorker::start("webhook", MAX_WAITING, move |queue| work.serve(queue))?;
         Ok(Self { address: config.shown(), outcomes, worker })
     }
 
@@ -81,7 +81,7 @@ impl Webhook {
     }
 }
 
-struct Work {
+struct WebhookWork {
     http: Http,
     runtime: Runtime,
     config: Config,
@@ -93,7 +93,7 @@ struct Work {
     refusal: String,
 }
 
-impl Work {
+impl WebhookWork {
     fn serve(mut self, queue: &Receiver<Bytes>) {
         loop {
             let again = self.backoff.until().filter(|_| !self.waiting.is_empty());

@@ -11,12 +11,12 @@ use std::{
 use anyhow::{Context, Result};
 
 /// A thread and its bounded queue. If it is dropped, the thread sees the end of the queue, and ends by itself.
-pub struct Worker<T> {
+pub struct PublishWorker<T> {
     queue: SyncSender<T>,
     ended: Receiver<()>,
 }
 
-impl<T: Send + 'static> Worker<T> {
+impl<T: Send + 'static> PublishWorker<T> {
     /// Starts a thread that runs `serve`, with a queue of so many places.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 
-use super::facts::Interval;
+use super::facts::RecordedInterval;
 use probes::{RECORD_SIZE, Slice};
 
 /// How every recording begins.
@@ -23,8 +23,8 @@ const LEVEL: i32 = 1;
 /// What a chunk holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Kind {
-    /// One `Header` as JSON.
+pub enum ChunkKind {
+    /// One `RecordingHeader` as JSON.
     Header = 1,
     /// Any number of intervals.
     Intervals = 2,
@@ -42,7 +42,7 @@ pub fn prefix() -> [u8; PREFIX] {
 
 /// Why bytes are no recording, or no further chunk of one.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum RecordingError {
     /// The file does not begin as a recording does.
     #[error("it is no recording of `plumbline record`")]
     NotOne,
@@ -68,7 +68,7 @@ pub enum Error {
 }
 
 /// A chunk of this payload, ready to be written.
-pub fn pack(kind: Kind, payload: &[u8], compressor: &mut zstd::bulk::Compressor<'_>) -> io::Result<Vec<u8>> {
+pub fn pack(kind: ChunkKind, payload: &[u8], compressor: &mut zstd::bulk::Compressor<'_>) -> io::Result<Vec<u8>> {
     let too_large = || io::Error::other("a chunk is too large");
     let unpacked = u32::try_from(payload.len()).ok().filter(|length| *length <= MOST_UNPACKED).ok_or_else(too_large)?;
     let stored = compressor.compress(payload)?;
@@ -89,28 +89,28 @@ pub fn compressor() -> io::Result<zstd::bulk::Compressor<'static>> {
 }
 
 /// Reads the prefix.
-pub fn read_prefix(file: &mut impl Read) -> Result<(), Error> {
+pub fn read_prefix(file: &mut impl Read) -> Result<(), RecordingError> {
     let mut bytes = [0; PREFIX];
     if read_up_to(file, &mut bytes)? < PREFIX || bytes[..8] != MAGIC {
-        return Err(Error::NotOne);
+        return Err(RecordingError::NotOne);
     }
     match u32_at(&bytes, 8) {
         Some(VERSION) => Ok(()),
-        version => Err(Error::Version(version.unwrap_or_default())),
+        version => Err(RecordingError::Version(version.unwrap_or_default())),
     }
 }
 
 /// Reads the next chunk, which begins at byte `at`: its kind and payload, and where the one behind it begins. `None` where the
 /// file ends; a chunk of a kind that is not known is skipped.
-pub fn read(file: &mut impl Read, at: &mut u64) -> Result<Option<(Kind, Vec<u8>)>, Error> {
+pub fn read(file: &mut impl Read, at: &mut u64) -> Result<Option<(ChunkKind, Vec<u8>)>, RecordingError> {
     loop {
         let mut head = [0; CHUNK_HEAD];
         match read_up_to(file, &mut head)? {
             0 => return Ok(None),
             CHUNK_HEAD => {}
-            _ => return Err(Error::CutOff),
+            _ => return Err(RecordingError::CutOff),
         }
-        let damaged = |what: &str| Error::Damaged { at: *at, what: what.to_owned() };
+        let damaged = |what: &str| RecordingError::Damaged { at: *at, what: what.to_owned() };
         let [kind, stored, unpacked] = [0, 4, 8].map(|place| u32_at(&head, place).unwrap_or_default());
         if stored > MOST_STORED || unpacked > MOST_UNPACKED {
             return Err(damaged("it claims to be larger than any chunk is"));
@@ -119,12 +119,12 @@ pub fn read(file: &mut impl Read, at: &mut u64) -> Result<Option<(Kind, Vec<u8>)
         let mut bytes = Vec::new();
         file.by_ref().take(stored.into()).read_to_end(&mut bytes)?;
         if bytes.len() < stored as usize {
-            return Err(Error::CutOff);
+            return Err(RecordingError::CutOff);
         }
         let kind = match kind {
-            1 => Some(Kind::Header),
-            2 => Some(Kind::Intervals),
-            3 => Some(Kind::End),
+            1 => Some(ChunkKind::Header),
+            2 => Some(ChunkKind::Intervals),
+            3 => Some(ChunkKind::End),
             _ => None,
         };
         let begins = *at;
@@ -134,16 +134,19 @@ pub fn read(file: &mut impl Read, at: &mut u64) -> Result<Option<(Kind, Vec<u8>)
         let unpack = zstd::stream::read::Decoder::with_buffer(bytes.as_slice());
         unpack
             .and_then(|decoder| decoder.take(u64::from(unpacked) + 1).read_to_end(&mut payload))
-            .map_err(|error| Error::Damaged { at: begins, what: error.to_string() })?;
+            .map_err(|error| RecordingError::Damaged { at: begins, what: error.to_string() })?;
         if payload.len() != unpacked as usize {
-            return Err(Error::Damaged { at: begins, what: "it unpacks to another length than it claims".into() });
+            return Err(RecordingError::Damaged {
+                at: begins,
+                what: "it unpacks to another length than it claims".into(),
+            });
         }
         return Ok(Some((kind, payload)));
     }
 }
 
 /// Appends an interval to a payload.
-pub fn put_interval(payload: &mut Vec<u8>, interval: &Interval) -> io::Result<()> {
+pub fn put_interval(payload: &mut Vec<u8>, interval: &RecordedInterval) -> io::Result<()> {
     let at = payload.len();
     payload.extend_from_slice(&[0; 4]);
     serde_json::to_writer(&mut *payload, &interval.facts)?;
@@ -162,7 +165,7 @@ pub fn put_interval(payload: &mut Vec<u8>, interval: &Interval) -> io::Result<()
 }
 
 /// Takes the next interval off a payload; `None` at its end. The reason, if the bytes are none.
-pub fn take_interval(payload: &mut &[u8]) -> Result<Option<Interval>, String> {
+pub fn take_interval(payload: &mut &[u8]) -> Result<Option<RecordedInterval>, String> {
     if payload.is_empty() {
         return Ok(None);
     }
@@ -180,7 +183,7 @@ pub fn take_interval(payload: &mut &[u8]) -> Result<Option<Interval>, String> {
         let (Some(first), Some(bytes)) = (first, bytes) else { return Err(short()) };
         slices.push(Slice { cpu, first, bytes: bytes.to_vec() });
     }
-    Ok(Some(Interval { facts, slices, begins_segment: false }))
+    Ok(Some(RecordedInterval { facts, slices, begins_segment: false }))
 }
 
 fn take<'a>(from: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 /// What a recording is of.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Header {
+pub struct RecordingHeader {
     /// The program that made it.
     pub plumbline: String,
     /// The host's name.
@@ -43,9 +43,9 @@ pub struct Header {
 
 /// What was in an interval.
 #[derive(Debug, Clone, Default)]
-pub struct Interval {
+pub struct RecordedInterval {
     /// All but the operations.
-    pub facts: Facts,
+    pub facts: IntervalFacts,
     /// The operations that ended: `struct record` of bpf/event.h, 64 bytes each, in this machine's byte order.
     pub slices: Vec<Slice>,
     /// Whether a segment of the daemon's directory begins with it: then it says everything that is known.
@@ -56,7 +56,7 @@ pub struct Interval {
 /// it was.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Facts {
+pub struct IntervalFacts {
     /// When it began, CLOCK_MONOTONIC.
     pub began: Nanos,
     /// When it ended.
@@ -92,7 +92,7 @@ pub struct Facts {
     pub losses: Option<Losses>,
     /// What became an event, if that has changed.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub reported: Option<Reported>,
+    pub reported: Option<ReportSettings>,
     /// Operations that the flight recorder overwrote before they were read.
     #[serde(skip_serializing_if = "is_zero")]
     pub records_lost: u64,
@@ -281,14 +281,14 @@ pub struct CgroupFacts {
 /// What the kernel side was told to report.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Reported {
+pub struct ReportSettings {
     /// `smb:SMB2_WRITE`, and from how many nanoseconds on it is an event.
     pub thresholds: BTreeMap<String, u64>,
     /// Operations whose failures are events, but for ordinary ones.
     pub failures: Vec<String>,
 }
 
-/// What the numbers in records mean in this program: see [`Header::numbers`].
+/// What the numbers in records mean in this program: see [`RecordingHeader::numbers`].
 pub fn numbering() -> BTreeMap<u8, (String, Vec<String>)> {
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
     probes::numbers().map(|(id, protocol)| (id, (protocol.name.to_owned(), names(protocol.operations)))).collect()

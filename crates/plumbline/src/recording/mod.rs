@@ -19,11 +19,11 @@ mod writer;
 
 pub use chunk::MAGIC;
 pub use facts::{
-    CgroupFacts, Facts, FinishedFacts, Header, Interval, MountFacts, RecordedEvent, Reported, name_of, numbering,
-    operation_named,
+    CgroupFacts, FinishedFacts, IntervalFacts, MountFacts, RecordedEvent, RecordedInterval, RecordingHeader,
+    ReportSettings, name_of, numbering, operation_named,
 };
-pub use reader::{Item, Reader};
+pub use reader::{RecordingItem, RecordingReader};
 pub use segments::Segments;
 #[cfg(test)]
 pub use tests::of_facts;
-pub use writer::{Handed, Limit, Writer, Written};
+pub use writer::{Handed, Limit, RecordingWriter, Written};

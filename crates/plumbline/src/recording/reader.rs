@@ -11,8 +11,8 @@ use anyhow::{Context, Result, bail};
 use probes::RECORD_SIZE;
 
 use super::{
-    chunk::{self, Error, Kind},
-    facts::{Header, Interval, numbering},
+    chunk::{self, ChunkKind, RecordingError},
+    facts::{RecordedInterval, RecordingHeader, numbering},
     segments,
 };
 
@@ -22,18 +22,18 @@ const PROBE_AT: usize = 58;
 
 /// What comes next in a recording.
 #[derive(Debug)]
-pub enum Item {
+pub enum RecordingItem {
     /// From here on it is of this run of a recorder: nothing that was known before holds. Always the first.
-    Run(Box<Header>),
+    Run(Box<RecordingHeader>),
     /// An interval of that run.
-    Interval(Box<Interval>),
+    Interval(Box<RecordedInterval>),
 }
 
 /// A recording being read.
-pub struct Reader {
+pub struct RecordingReader {
     files: VecDeque<PathBuf>,
     current: Option<Current>,
-    run: Option<Header>,
+    run: Option<RecordingHeader>,
     numbers: Numbers,
     notes: Vec<String>,
     damaged: bool,
@@ -48,7 +48,7 @@ struct Current {
     ended: bool,
 }
 
-impl Reader {
+impl RecordingReader {
     /// Opens a recording, or all segments of a directory.
     ///
     /// # Errors
@@ -85,7 +85,7 @@ impl Reader {
     /// # Errors
     ///
     /// When the next segment cannot be opened.
-    pub fn next(&mut self) -> Result<Option<Item>> {
+    pub fn next(&mut self) -> Result<Option<RecordingItem>> {
         loop {
             let Some(current) = &mut self.current else {
                 if self.files.is_empty() {
@@ -95,14 +95,14 @@ impl Reader {
                 continue;
             };
             match current.next(&self.numbers) {
-                Ok(Some(Found::Interval(interval))) => return Ok(Some(Item::Interval(interval))),
-                Ok(Some(Found::Header(header))) => {
+                Ok(Some(ChunkContent::Interval(interval))) => return Ok(Some(RecordingItem::Interval(interval))),
+                Ok(Some(ChunkContent::Header(header))) => {
                     let same = self.run.as_ref().is_some_and(|run| run.run == header.run && !run.run.is_empty());
                     self.learn_own(&header);
                     self.numbers = Numbers::of(&header);
                     if !same {
                         self.run = Some((*header).clone());
-                        return Ok(Some(Item::Run(header)));
+                        return Ok(Some(RecordingItem::Run(header)));
                     }
                 }
                 Ok(None) => {
@@ -115,7 +115,7 @@ impl Reader {
                     self.current = None;
                 }
                 Err(error) => {
-                    self.damaged |= !matches!(error, Error::CutOff);
+                    self.damaged |= !matches!(error, RecordingError::CutOff);
                     self.notes.push(format!("{}: {error}; what comes before that is used", current.path.display()));
                     self.current = None;
                 }
@@ -124,7 +124,7 @@ impl Reader {
     }
 
     /// Has the operations that its site had defined mean something here.
-    fn learn_own(&mut self, header: &Header) {
+    fn learn_own(&mut self, header: &RecordingHeader) {
         for (protocol, operations) in
             header.numbers.iter().filter(|(id, _)| probes::own::is_own(**id)).map(|(_, it)| it)
         {
@@ -165,8 +165,8 @@ impl Reader {
         match chunk::read_prefix(&mut file) {
             Ok(()) => {}
             // A segment that had just been begun when its recorder was killed.
-            Err(Error::NotOne) if self.run.is_some() => {
-                self.notes.push(format!("{shown}: {}; it is left out", Error::NotOne));
+            Err(RecordingError::NotOne) if self.run.is_some() => {
+                self.notes.push(format!("{shown}: {}; it is left out", RecordingError::NotOne));
                 return Ok(());
             }
             Err(error) => return Err(anyhow::Error::from(error).context(shown)),
@@ -177,30 +177,30 @@ impl Reader {
     }
 }
 
-enum Found {
-    Header(Box<Header>),
-    Interval(Box<Interval>),
+enum ChunkContent {
+    Header(Box<RecordingHeader>),
+    Interval(Box<RecordedInterval>),
 }
 
 impl Current {
-    fn next(&mut self, numbers: &Numbers) -> Result<Option<Found>, Error> {
+    fn next(&mut self, numbers: &Numbers) -> Result<Option<ChunkContent>, RecordingError> {
         loop {
             let begins = self.at;
-            let damaged = |what| Error::Damaged { at: begins, what };
+            let damaged = |what| RecordingError::Damaged { at: begins, what };
             let mut rest = self.payload.get(self.used..).unwrap_or_default();
             if let Some(mut interval) = chunk::take_interval(&mut rest).map_err(damaged)? {
                 self.used = self.payload.len() - rest.len();
                 numbers.translate(&mut interval);
-                return Ok(Some(Found::Interval(Box::new(interval))));
+                return Ok(Some(ChunkContent::Interval(Box::new(interval))));
             }
             let Some((kind, payload)) = chunk::read(&mut self.file, &mut self.at)? else { return Ok(None) };
             match kind {
-                Kind::Header => {
+                ChunkKind::Header => {
                     let header = serde_json::from_slice(&payload).map_err(|error| damaged(error.to_string()))?;
-                    return Ok(Some(Found::Header(Box::new(header))));
+                    return Ok(Some(ChunkContent::Header(Box::new(header))));
                 }
-                Kind::Intervals => (self.payload, self.used) = (payload, 0),
-                Kind::End => self.ended = true,
+                ChunkKind::Intervals => (self.payload, self.used) = (payload, 0),
+                ChunkKind::End => self.ended = true,
             }
         }
     }
@@ -208,13 +208,13 @@ impl Current {
 
 /// From the numbers in a recording's records to those of this program: operations are known by name.
 #[derive(Debug, Default)]
-struct Numbers(Option<BTreeMap<Number, Option<Number>>>);
+struct Numbers(Option<BTreeMap<OperationNumber, Option<OperationNumber>>>);
 
 /// A probe's number, and the code of one of its operations.
-type Number = (u8, u16);
+type OperationNumber = (u8, u16);
 
 impl Numbers {
-    fn of(header: &Header) -> Self {
+    fn of(header: &RecordingHeader) -> Self {
         let ours = numbering();
         if header.numbers.is_empty() || header.numbers == ours {
             return Self(None);
@@ -232,7 +232,7 @@ impl Numbers {
     }
 
     /// Records of operations that this program does not know become empty.
-    fn translate(&self, interval: &mut Interval) {
+    fn translate(&self, interval: &mut RecordedInterval) {
         let Some(table) = &self.0 else { return };
         let records = interval.slices.iter_mut().flat_map(|slice| slice.bytes.chunks_exact_mut(RECORD_SIZE));
         for record in records {

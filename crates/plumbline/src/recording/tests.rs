@@ -24,15 +24,15 @@ fn record(end: u64) -> Vec<u8> {
     bytes
 }
 
-fn interval(at: u64, operations: u64) -> Interval {
+fn interval(at: u64, operations: u64) -> RecordedInterval {
     let ends = (0..operations).map(|index| at + index);
     let slice = Slice { cpu: 1, first: at, bytes: ends.flat_map(record).collect() };
     let slices = if operations > 0 { vec![slice] } else { vec![] };
-    Interval { facts: Facts { at, ..Facts::default() }, slices, begins_segment: false }
+    RecordedInterval { facts: IntervalFacts { at, ..IntervalFacts::default() }, slices, begins_segment: false }
 }
 
 /// As many operations, of sizes that do not compress.
-fn noisy(at: u64, operations: u64) -> Interval {
+fn noisy(at: u64, operations: u64) -> RecordedInterval {
     let mut interval = interval(at, operations);
     let mut noise = at;
     for record in interval.slices.iter_mut().flat_map(|slice| slice.bytes.chunks_exact_mut(RECORD_SIZE)) {
@@ -42,19 +42,19 @@ fn noisy(at: u64, operations: u64) -> Interval {
     interval
 }
 
-fn header() -> Header {
-    Header {
+fn header() -> RecordingHeader {
+    RecordingHeader {
         host: "here".into(),
         run: "one".into(),
         cpus: 2,
         records_per_cpu: 64,
         numbers: numbering(),
-        ..Header::default()
+        ..RecordingHeader::default()
     }
 }
 
-fn write(path: &Path, intervals: impl Iterator<Item = Interval>) -> Written {
-    let writer = Writer::to_file(path, Limit(1 << 30), header()).unwrap();
+fn write(path: &Path, intervals: impl Iterator<Item = RecordedInterval>) -> Written {
+    let writer = RecordingWriter::to_file(path, Limit(1 << 30), header()).unwrap();
     for interval in intervals {
         // A test may outrun the disk; a recorder does not.
         while writer.interval(interval.clone()) == Handed::Lost {
@@ -65,18 +65,18 @@ fn write(path: &Path, intervals: impl Iterator<Item = Interval>) -> Written {
 }
 
 /// All that can be read: how many runs, the intervals, and the notes.
-fn read(mut reader: Reader) -> (usize, Vec<Interval>, Vec<String>) {
+fn read(mut reader: RecordingReader) -> (usize, Vec<RecordedInterval>, Vec<String>) {
     let (mut runs, mut intervals) = (0, Vec::new());
     while let Some(item) = reader.next().unwrap() {
         match item {
-            Item::Run(_) => runs += 1,
-            Item::Interval(interval) => intervals.push(*interval),
+            RecordingItem::Run(_) => runs += 1,
+            RecordingItem::Interval(interval) => intervals.push(*interval),
         }
     }
     (runs, intervals, reader.notes().to_vec())
 }
 
-fn operations(intervals: &[Interval]) -> Vec<Event> {
+fn operations(intervals: &[RecordedInterval]) -> Vec<Event> {
     intervals.iter().flat_map(|interval| &interval.slices).flat_map(probes::operations_of).collect()
 }
 
@@ -85,7 +85,7 @@ fn what_was_recorded_is_read_again() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("recording");
     let written = write(&path, (1..=100).map(|at| interval(at * 1000, at % 7)));
-    let (runs, intervals, notes) = read(Reader::open(&path).unwrap());
+    let (runs, intervals, notes) = read(RecordingReader::open(&path).unwrap());
     assert_eq!((runs, intervals.len(), notes), (1, 100, vec![]));
     assert_eq!(operations(&intervals).len() as u64, written.operations);
     assert_eq!((written.intervals, written.full, written.error.as_str()), (100, false, ""));
@@ -121,13 +121,13 @@ fn operations_are_known_by_name_whatever_their_numbers_were() {
     let path = folder.path().join("recording");
     // A version in which a write was operation 1 of probe 12, and operation 0 is one that we do not have.
     let numbers = [(12, ("smb".to_owned(), vec!["SMB3_TELEPATHY".to_owned(), "SMB2_WRITE".to_owned()]))].into();
-    let writer = Writer::to_file(&path, Limit(1 << 20), Header { numbers, ..header() }).unwrap();
+    let writer = RecordingWriter::to_file(&path, Limit(1 << 20), RecordingHeader { numbers, ..header() }).unwrap();
     let mut theirs = interval(1000, 2);
     theirs.slices[0].bytes[56..59].copy_from_slice(&[1, 0, 12]);
     theirs.slices[0].bytes[RECORD_SIZE + 56..RECORD_SIZE + 59].copy_from_slice(&[0, 0, 12]);
     writer.interval(theirs);
     writer.finish();
-    let (_, intervals, _) = read(Reader::open(&path).unwrap());
+    let (_, intervals, _) = read(RecordingReader::open(&path).unwrap());
     let names: Vec<_> = operations(&intervals).iter().map(|event| event.operation.name()).collect();
     assert_eq!(names, ["SMB2_WRITE"]);
 }
@@ -143,7 +143,7 @@ fn a_file_that_is_cut_off_anywhere_is_good_up_to_its_last_whole_chunk() {
     let mut before = 0;
     for length in (chunk::PREFIX..bytes.len()).step_by(97) {
         fs::write(&cut, &bytes[..length]).unwrap();
-        let (_, intervals, notes) = read(Reader::open(&cut).unwrap());
+        let (_, intervals, notes) = read(RecordingReader::open(&cut).unwrap());
         assert!(intervals.len() >= before, "at {length}: {} intervals after {before}", intervals.len());
         assert_eq!(notes.len(), 1, "at {length}: {notes:?}");
         before = intervals.len();
@@ -156,7 +156,7 @@ fn a_file_never_grows_beyond_its_limit_and_ends_as_it_should() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("recording");
     let limit = 32 << 10;
-    let writer = Writer::to_file(&path, Limit(limit), header()).unwrap();
+    let writer = RecordingWriter::to_file(&path, Limit(limit), header()).unwrap();
     // What its thread has no time for is not written.
     let until = Instant::now() + Duration::from_secs(30);
     let mut at = 0;
@@ -169,7 +169,7 @@ fn a_file_never_grows_beyond_its_limit_and_ends_as_it_should() {
     let written = writer.finish();
     assert!(written.full && written.intervals > 0, "{written:?}");
     assert!(fs::metadata(&path).unwrap().len() <= limit);
-    let (_, intervals, notes) = read(Reader::open(&path).unwrap());
+    let (_, intervals, notes) = read(RecordingReader::open(&path).unwrap());
     assert_eq!((intervals.len() as u64, notes), (written.intervals, vec![]));
 }
 
@@ -180,10 +180,10 @@ fn segments_stay_within_their_limit_the_oldest_go_first_and_others_files_stay() 
     let segments = Segments::open(folder.path(), Duration::from_secs(3600), limit).unwrap();
     let directory = folder.path().join(segments::DIRECTORY);
     fs::write(directory.join("notes"), "mine").unwrap();
-    let writer = Writer::to_segments(segments, header()).unwrap();
+    let writer = RecordingWriter::to_segments(segments, header()).unwrap();
     for at in 1..=1000 {
         let begins_segment = writer.wants_segment();
-        while writer.interval(Interval { begins_segment, ..noisy(at * 100_000, 400) }) == Handed::Lost {
+        while writer.interval(RecordedInterval { begins_segment, ..noisy(at * 100_000, 400) }) == Handed::Lost {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -192,7 +192,7 @@ fn segments_stay_within_their_limit_the_oldest_go_first_and_others_files_stay() 
         segments::list(&directory).unwrap().iter().map(|path| fs::metadata(path).unwrap().len()).collect();
     assert!(sizes.len() > 2 && sizes.iter().sum::<u64>() <= limit, "{sizes:?}");
     assert_eq!(written.error, "");
-    let (runs, intervals, notes) = read(Reader::open(&directory).unwrap());
+    let (runs, intervals, notes) = read(RecordingReader::open(&directory).unwrap());
     assert_eq!((runs, notes), (1, vec![]), "segments of one run are one run");
     assert!(intervals.len() < 1000 && intervals.last().unwrap().facts.at == 1000 * 100_000);
     assert_eq!(fs::read_to_string(directory.join("notes")).unwrap(), "mine");
@@ -205,28 +205,31 @@ fn segments_stay_within_their_limit_the_oldest_go_first_and_others_files_stay() 
 
 #[test]
 fn what_is_no_recording_is_refused_with_the_reason() {
-    let refused = |bytes: &[u8]| format!("{:#}", Reader::of_bytes(bytes.to_vec()).err().unwrap());
+    let refused = |bytes: &[u8]| format!("{:#}", RecordingReader::of_bytes(bytes.to_vec()).err().unwrap());
     assert!(refused(b"").contains("is no recording"));
     assert!(refused(b"PLUMBRE").contains("is no recording"));
     let mut newer = chunk::prefix();
     newer[8] = 2;
     assert!(refused(&newer).contains("of version 2"));
     let folder = tempfile::tempdir().unwrap();
-    let error = Reader::open(folder.path()).err().unwrap();
+    let error = RecordingReader::open(folder.path()).err().unwrap();
     assert!(format!("{error:#}").contains("without recordings"), "{error:#}");
 }
 
 /// A recording in memory of intervals in which nothing ended.
-pub fn of_facts(all: Vec<Facts>) -> Vec<u8> {
+pub fn of_facts(all: Vec<IntervalFacts>) -> Vec<u8> {
     let mut payload = Vec::new();
     for facts in all {
-        chunk::put_interval(&mut payload, &Interval { facts, ..Interval::default() }).unwrap();
+        chunk::put_interval(&mut payload, &RecordedInterval { facts, ..RecordedInterval::default() }).unwrap();
     }
-    of_chunks(&[(chunk::Kind::Header, serde_json::to_vec(&header()).unwrap()), (chunk::Kind::Intervals, payload)])
+    of_chunks(&[
+        (chunk::ChunkKind::Header, serde_json::to_vec(&header()).unwrap()),
+        (chunk::ChunkKind::Intervals, payload),
+    ])
 }
 
 /// A recording in memory, with these chunks.
-fn of_chunks(chunks: &[(chunk::Kind, Vec<u8>)]) -> Vec<u8> {
+fn of_chunks(chunks: &[(chunk::ChunkKind, Vec<u8>)]) -> Vec<u8> {
     let mut compressor = chunk::compressor().unwrap();
     let mut bytes = chunk::prefix().to_vec();
     for (kind, payload) in chunks {
@@ -240,8 +243,8 @@ proptest! {
     fn no_bytes_break_the_reader(bytes: Vec<u8>) {
         let mut recording = chunk::prefix().to_vec();
         recording.extend(&bytes);
-        read(Reader::of_bytes(recording).unwrap());
-        read(Reader::of_bytes(of_chunks(&[(chunk::Kind::Header, bytes.clone())])).unwrap());
-        read(Reader::of_bytes(of_chunks(&[(chunk::Kind::Intervals, bytes)])).unwrap());
+        read(RecordingReader::of_bytes(recording).unwrap());
+        read(RecordingReader::of_bytes(of_chunks(&[(chunk::ChunkKind::Header, bytes.clone())])).unwrap());
+        read(RecordingReader::of_bytes(of_chunks(&[(chunk::ChunkKind::Intervals, bytes)])).unwrap());
     }
 }

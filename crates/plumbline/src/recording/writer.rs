@@ -18,8 +18,8 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    chunk::{self, Kind},
-    facts::{Header, Interval},
+    chunk::{self, ChunkKind},
+    facts::{RecordedInterval, RecordingHeader},
     segments::Segments,
 };
 
@@ -55,7 +55,7 @@ pub struct Written {
 }
 
 /// Where chunks go.
-enum Output {
+enum ChunkOutput {
     /// One file.
     File { file: File, bytes: u64, limit: Limit },
     /// The daemon's directory.
@@ -63,17 +63,17 @@ enum Output {
 }
 
 /// A recorder's thread, and the way to it.
-pub struct Writer {
-    queue: Option<SyncSender<Job>>,
+pub struct RecordingWriter {
+    queue: Option<SyncSender<WriterJob>>,
     thread: Option<JoinHandle<()>>,
     state: Arc<Mutex<Written>>,
     wants_segment: Arc<AtomicBool>,
 }
 
-enum Job {
+enum WriterJob {
     /// The header of what follows; a new segment begins with one.
-    Header(Box<Header>),
-    Interval(Box<Interval>),
+    Header(Box<RecordingHeader>),
+    Interval(Box<RecordedInterval>),
 }
 
 /// What became of an interval.
@@ -85,17 +85,17 @@ pub enum Handed {
     Lost,
 }
 
-impl Writer {
+impl RecordingWriter {
     /// Begins a file; what is there is not replaced.
     ///
     /// # Errors
     ///
     /// When the file cannot be created.
-    pub fn to_file(path: &Path, limit: Limit, header: Header) -> Result<Self> {
+    pub fn to_file(path: &Path, limit: Limit, header: RecordingHeader) -> Result<Self> {
         // Appended, so that what follows a chunk that was cut back is behind the last whole one.
         let file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(path);
         let file = file.with_context(|| format!("cannot create {}", path.display()))?;
-        Self::start(Output::File { file, bytes: 0, limit }, header)
+        Self::start(ChunkOutput::File { file, bytes: 0, limit }, header)
     }
 
     /// Begins a segment in the daemon's directory.
@@ -103,30 +103,30 @@ impl Writer {
     /// # Errors
     ///
     /// When no thread can be started.
-    pub fn to_segments(segments: Segments, header: Header) -> Result<Self> {
-        Self::start(Output::Segments(segments), header)
+    pub fn to_segments(segments: Segments, header: RecordingHeader) -> Result<Self> {
+        Self::start(ChunkOutput::Segments(segments), header)
     }
 
-    fn start(output: Output, header: Header) -> Result<Self> {
+    fn start(output: ChunkOutput, header: RecordingHeader) -> Result<Self> {
         let (queue, jobs) = sync_channel(QUEUE);
         let state = Arc::new(Mutex::new(Written::default()));
         let wants_segment = Arc::new(AtomicBool::new(false));
         let (shared, wanted) = (Arc::clone(&state), Arc::clone(&wants_segment));
         let thread = std::thread::Builder::new().name("recorder".into()).spawn(move || {
-            let mut worker = Worker::new(output, shared, wanted);
+            let mut worker = RecordingThread::new(output, shared, wanted);
             worker.run(&jobs);
         })?;
         let writer = Self { queue: Some(queue), thread: Some(thread), state, wants_segment };
-        writer.hand(Job::Header(Box::new(header)));
+        writer.hand(WriterJob::Header(Box::new(header)));
         Ok(writer)
     }
 
     /// Hands an interval over. Never waits.
-    pub fn interval(&self, interval: Interval) -> Handed {
-        self.hand(Job::Interval(Box::new(interval)))
+    pub fn interval(&self, interval: RecordedInterval) -> Handed {
+        self.hand(WriterJob::Interval(Box::new(interval)))
     }
 
-    fn hand(&self, job: Job) -> Handed {
+    fn hand(&self, job: WriterJob) -> Handed {
         let sent = self.queue.as_ref().map(|queue| queue.try_send(job));
         match sent {
             Some(Ok(())) => Handed::Over,
@@ -163,8 +163,8 @@ struct Pending {
     events: u64,
 }
 
-struct Worker {
-    output: Output,
+struct RecordingThread {
+    output: ChunkOutput,
     state: Arc<Mutex<Written>>,
     payload: Vec<u8>,
     pending: Pending,
@@ -175,20 +175,20 @@ struct Worker {
     asked: bool,
 }
 
-impl Worker {
-    fn new(output: Output, state: Arc<Mutex<Written>>, wants_segment: Arc<AtomicBool>) -> Self {
+impl RecordingThread {
+    fn new(output: ChunkOutput, state: Arc<Mutex<Written>>, wants_segment: Arc<AtomicBool>) -> Self {
         let (payload, header, pending) = (Vec::new(), Vec::new(), Pending::default());
         Self { output, state, payload, pending, header, wants_segment, asked: false }
     }
 
-    fn run(&mut self, jobs: &Receiver<Job>) {
+    fn run(&mut self, jobs: &Receiver<WriterJob>) {
         let Ok(mut compressor) = chunk::compressor() else {
             return self.failed(&io::Error::other("zstd cannot be set up"));
         };
         while let Ok(job) = jobs.recv() {
             let result = match job {
-                Job::Header(header) => self.begin(&header, &mut compressor),
-                Job::Interval(interval) => self.take(&interval, &mut compressor),
+                WriterJob::Header(header) => self.begin(&header, &mut compressor),
+                WriterJob::Interval(interval) => self.take(&interval, &mut compressor),
             };
             if let Err(error) = result {
                 self.failed(&error);
@@ -196,7 +196,7 @@ impl Worker {
         }
         let end = self.flush(&mut compressor).and_then(|()| {
             let written = serde_json::to_vec(&*self.lock())?;
-            let last = chunk::pack(Kind::End, &written, &mut compressor)?;
+            let last = chunk::pack(ChunkKind::End, &written, &mut compressor)?;
             self.append(&last, true)
         });
         if let Err(error) = end {
@@ -204,24 +204,24 @@ impl Worker {
         }
     }
 
-    fn begin(&mut self, header: &Header, compressor: &mut zstd::bulk::Compressor<'_>) -> io::Result<()> {
+    fn begin(&mut self, header: &RecordingHeader, compressor: &mut zstd::bulk::Compressor<'_>) -> io::Result<()> {
         let mut chunk = chunk::prefix().to_vec();
-        chunk.extend(chunk::pack(Kind::Header, &serde_json::to_vec(header)?, compressor)?);
+        chunk.extend(chunk::pack(ChunkKind::Header, &serde_json::to_vec(header)?, compressor)?);
         self.header = chunk;
-        if let Output::File { .. } = self.output {
+        if let ChunkOutput::File { .. } = self.output {
             let chunk = std::mem::take(&mut self.header);
             self.append(&chunk, true)?;
         }
         Ok(())
     }
 
-    fn take(&mut self, interval: &Interval, compressor: &mut zstd::bulk::Compressor<'_>) -> io::Result<()> {
+    fn take(&mut self, interval: &RecordedInterval, compressor: &mut zstd::bulk::Compressor<'_>) -> io::Result<()> {
         if self.lock().full {
             return Ok(());
         }
         if interval.begins_segment {
             self.flush(compressor)?;
-            if let Output::Segments(segments) = &mut self.output {
+            if let ChunkOutput::Segments(segments) = &mut self.output {
                 segments.end_segment();
             }
             self.asked = false;
@@ -246,7 +246,7 @@ impl Worker {
         if self.payload.is_empty() {
             return Ok(());
         }
-        let packed = chunk::pack(Kind::Intervals, &self.payload, compressor);
+        let packed = chunk::pack(ChunkKind::Intervals, &self.payload, compressor);
         self.payload.clear();
         self.payload.shrink_to(CHUNK_BYTES);
         let pending = std::mem::take(&mut self.pending);
@@ -266,7 +266,7 @@ impl Worker {
         let state = Arc::clone(&self.state);
         let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
         match &mut self.output {
-            Output::File { file, bytes, limit } => {
+            ChunkOutput::File { file, bytes, limit } => {
                 if !always && (state.full || *bytes + length + END_BYTES > limit.0) {
                     state.full = true;
                     return Ok(());
@@ -279,7 +279,7 @@ impl Worker {
                 *bytes += length;
                 state.bytes = *bytes;
             }
-            Output::Segments(segments) => {
+            ChunkOutput::Segments(segments) => {
                 segments.append(&self.header, chunk)?;
                 state.bytes = segments.bytes();
                 state.error.clear();
@@ -294,7 +294,7 @@ impl Worker {
     /// A file ends with its first error; the daemon's directory gets another try with the next chunk.
     fn failed(&self, error: &io::Error) {
         let mut state = self.lock();
-        if let Output::File { .. } = self.output {
+        if let ChunkOutput::File { .. } = self.output {
             state.full = true;
         }
         if state.error.is_empty() {

@@ -2,7 +2,7 @@
 
 use model::{Mount, text::Text};
 
-use super::{Key, Pattern};
+use super::{Pattern, ScopeKey};
 use crate::io::jobs;
 
 /// Bytes that the kernel keeps of a thread's name: TASK_COMM_LEN, less the zero at its end.
@@ -12,7 +12,7 @@ pub const SHORT_CONTAINER: usize = 12;
 
 /// What is known of an operation. What is not is empty, or `None`, and no value of a scope matches it.
 #[derive(Debug, Clone, Copy)]
-pub struct About<'a> {
+pub struct OperationFacts<'a> {
     /// Where it went.
     pub mount: &'a Mount,
     /// Where the requester lives.
@@ -44,20 +44,22 @@ impl Cgroup {
     }
 }
 
-impl About<'_> {
+impl OperationFacts<'_> {
     /// Whether what is known looks like the pattern.
-    pub(super) fn is_like(&self, key: Key, pattern: &Pattern) -> bool {
+    pub(super) fn is_like(&self, key: ScopeKey, pattern: &Pattern) -> bool {
         let is = |text: &str| !text.is_empty() && pattern.matches(text.as_bytes());
         match key {
-            Key::Mount => is(&self.mount.mountpoint),
-            Key::Server => !self.mount.server.is_empty() && pattern.matches_in_any_case(self.mount.server.as_bytes()),
-            Key::Fstype => is(&self.mount.fstype),
-            Key::User => false, // Asked for by number.
-            Key::Cgroup => self.cgroup.above().any(is),
-            Key::Container => is(&self.cgroup.container),
-            Key::Job => is(&self.cgroup.job) || self.cgroup.job.split_once(':').is_some_and(|(_, name)| is(name)),
-            Key::Process => !self.process.is_empty() && pattern.matches(self.process),
-            Key::File => !self.file.is_empty() && pattern.matches(self.part_of_file(pattern)),
+            ScopeKey::Mount => is(&self.mount.mountpoint),
+            ScopeKey::Server => {
+                !self.mount.server.is_empty() && pattern.matches_in_any_case(self.mount.server.as_bytes())
+            }
+            ScopeKey::Fstype => is(&self.mount.fstype),
+            ScopeKey::User => false, // Asked for by number.
+            ScopeKey::Cgroup => self.cgroup.above().any(is),
+            ScopeKey::Container => is(&self.cgroup.container),
+            ScopeKey::Job => is(&self.cgroup.job) || self.cgroup.job.split_once(':').is_some_and(|(_, name)| is(name)),
+            ScopeKey::Process => !self.process.is_empty() && pattern.matches(self.process),
+            ScopeKey::File => !self.file.is_empty() && pattern.matches(self.part_of_file(pattern)),
         }
     }
 

@@ -7,14 +7,14 @@ mod when;
 
 use std::fmt;
 
-pub use about::{About, Cgroup, LONGEST_PROCESS, SHORT_CONTAINER, kept_of_process, last_component};
+pub use about::{Cgroup, LONGEST_PROCESS, OperationFacts, SHORT_CONTAINER, kept_of_process, last_component};
 pub use pattern::Pattern;
-pub use precedence::{Group, groups};
-pub use when::{On, Subject, When};
+pub use precedence::{RuleGroup, groups};
+pub use when::{IncidentSubject, On, When};
 
 /// What of an operation a scope can ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Key {
+pub enum ScopeKey {
     /// The mount point.
     Mount,
     /// The server's name as it was mounted, in any case.
@@ -35,7 +35,7 @@ pub enum Key {
     File,
 }
 
-impl Key {
+impl ScopeKey {
     /// Every key, as it is written.
     pub const ALL: [(&str, Self); 9] = [
         ("mount", Self::Mount),
@@ -72,7 +72,7 @@ impl Key {
 
 /// One value of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Value {
+pub enum ScopeValue {
     /// Text that it must look like.
     Like(Pattern),
     /// A user: as written, and by number.
@@ -83,9 +83,9 @@ pub enum Value {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Condition {
     /// What is asked for.
-    pub key: Key,
+    pub key: ScopeKey,
     /// At least one.
-    pub values: Vec<Value>,
+    pub values: Vec<ScopeValue>,
 }
 
 /// The operations that a rule is for. By default, all.
@@ -118,27 +118,27 @@ impl Scope {
     }
 
     /// Whether some condition is about such a key.
-    pub fn asks(&self, is_such: impl Fn(Key) -> bool) -> bool {
+    pub fn asks(&self, is_such: impl Fn(ScopeKey) -> bool) -> bool {
         self.only.iter().chain(&self.except).any(|condition| is_such(condition.key))
     }
 
     /// Whether it covers the operation. What is not known of one matches no value.
-    pub fn covers(&self, about: &About<'_>) -> bool {
+    pub fn covers(&self, about: &OperationFacts<'_>) -> bool {
         self.miss(about).is_none()
     }
 
     /// Why it does not cover the operation; `None` if it does.
-    pub fn miss(&self, about: &About<'_>) -> Option<Miss<'_>> {
+    pub fn miss(&self, about: &OperationFacts<'_>) -> Option<Miss<'_>> {
         let only = self.only.iter().find(|condition| !condition.matches(about)).map(Miss::Only);
         only.or_else(|| self.except.iter().find(|condition| condition.matches(about)).map(Miss::Except))
     }
 }
 
 impl Condition {
-    fn matches(&self, about: &About<'_>) -> bool {
+    fn matches(&self, about: &OperationFacts<'_>) -> bool {
         self.values.iter().any(|value| match value {
-            Value::User(_, uid) => about.user == Some(*uid),
-            Value::Like(pattern) => about.is_like(self.key, pattern),
+            ScopeValue::User(_, uid) => about.user == Some(*uid),
+            ScopeValue::Like(pattern) => about.is_like(self.key, pattern),
         })
     }
 }
@@ -147,8 +147,8 @@ impl Condition {
 impl fmt::Display for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let values = self.values.iter().map(|value| match value {
-            Value::User(name, _) => name.as_str(),
-            Value::Like(pattern) => pattern.as_str(),
+            ScopeValue::User(name, _) => name.as_str(),
+            ScopeValue::Like(pattern) => pattern.as_str(),
         });
         write!(f, "{} {}", self.key.name(), values.collect::<Vec<_>>().join(" or "))
     }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use diagnose::rule::Rule;
 use model::{Operation, Protocol};
 
-use super::{About, Key, On, Scope};
+use super::{On, OperationFacts, Scope, ScopeKey};
 use crate::config::ConfiguredRule;
 
 /// The rules of one type and probe; a rule with `when` is a group of its own, which judges beside the others. Of those that judge operations of a kind, and whose scopes cover an operation, the ones with the most keys in
 /// `only` judge it: one as a rule, or several that have equally many.
-pub struct Group {
+pub struct RuleGroup {
     /// Whose operations.
     pub protocol: &'static Protocol,
     /// The type.
@@ -33,17 +33,17 @@ struct Member {
 }
 
 /// The groups of these rules, in the order of the file.
-pub fn groups(rules: &[ConfiguredRule]) -> Vec<Group> {
-    let mut groups: Vec<Group> = Vec::new();
+pub fn groups(rules: &[ConfiguredRule]) -> Vec<RuleGroup> {
+    let mut groups: Vec<RuleGroup> = Vec::new();
     for (index, ConfiguredRule { rule, scope, when, .. }) in rules.iter().enumerate() {
         let (protocol, kind) = (rule.protocol(), rule.kind());
         let member = Member { index, rule: Arc::clone(rule), scope: scope.clone() };
-        let joins = |group: &&mut Group| !group.is_chained && group.kind == kind && group.protocol == protocol;
+        let joins = |group: &&mut RuleGroup| !group.is_chained && group.kind == kind && group.protocol == protocol;
         match groups.iter_mut().find(joins).filter(|_| when.is_none()) {
             Some(group) => group.members.push(member),
             None => {
                 let on = when.as_ref().map(|when| when.on);
-                groups.push(Group {
+                groups.push(RuleGroup {
                     protocol,
                     kind,
                     members: vec![member],
@@ -56,13 +56,13 @@ pub fn groups(rules: &[ConfiguredRule]) -> Vec<Group> {
     }
     for group in &mut groups {
         group.members.sort_by_key(|member| std::cmp::Reverse(member.scope.keys()));
-        group.asks_mount |= group.members.iter().any(|member| member.scope.asks(Key::is_of_mount));
-        group.asks_cgroup |= group.members.iter().any(|member| member.scope.asks(Key::is_of_cgroup));
+        group.asks_mount |= group.members.iter().any(|member| member.scope.asks(ScopeKey::is_of_mount));
+        group.asks_cgroup |= group.members.iter().any(|member| member.scope.asks(ScopeKey::is_of_cgroup));
     }
     groups
 }
 
-impl Group {
+impl RuleGroup {
     /// Whether some rule has a scope or `when`: else each judges all of its operations, and nobody need ask.
     pub fn is_scoped(&self) -> bool {
         self.is_chained || self.members.iter().any(|member| !member.scope.is_everything())
@@ -74,7 +74,7 @@ impl Group {
     }
 
     /// Those that judge the operation.
-    pub fn judging(&self, operation: Operation, about: &About<'_>) -> impl Iterator<Item = usize> {
+    pub fn judging(&self, operation: Operation, about: &OperationFacts<'_>) -> impl Iterator<Item = usize> {
         let covers = move |member: &&Member| member.rule.judges(operation) && member.scope.covers(about);
         let mut most = None;
         let is_most = move |member: &&Member| *most.get_or_insert(member.scope.keys()) == member.scope.keys();

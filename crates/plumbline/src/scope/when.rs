@@ -45,7 +45,7 @@ impl On {
 
 /// What an incident is about.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Subject {
+pub enum IncidentSubject {
     /// This host.
     Host,
     /// A server, as mounts name it.
@@ -56,7 +56,7 @@ pub enum Subject {
     Job(String),
 }
 
-impl Subject {
+impl IncidentSubject {
     /// What an operation's incident is about, as far as `on` asks for it; `None` if that is not known. A connection serves all mounts of its
     /// server, so it is about the server where a mount is asked for.
     pub fn of(on: On, mount: &Mount, cgroup: &Cgroup, is_connection: bool) -> Option<Self> {
@@ -81,7 +81,7 @@ impl Subject {
 }
 
 /// `server nfs1`.
-impl fmt::Display for Subject {
+impl fmt::Display for IncidentSubject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Host => f.write_str("this host"),

@@ -19,7 +19,7 @@ use nix::{
 };
 use probes::{Capability, ProbeSet, Recorder};
 
-use super::{Counted, EventSource, SeesBelow, Tap};
+use super::{EventSource, MountHistogram, SeesBelow, Tap};
 use crate::view::{
     cgroup,
     clock::{Clock, nanos},
@@ -37,7 +37,7 @@ pub struct KernelSource {
     sample_shift: u32,
     now: Nanos,
     clock: Clock,
-    histograms: OnceCell<Rc<Vec<Counted>>>,
+    histograms: OnceCell<Rc<Vec<MountHistogram>>>,
     recorder: OnceCell<Rc<Recorder>>,
     losses: OnceCell<Losses>,
     in_flight: RefCell<InFlight>,
@@ -247,7 +247,7 @@ impl EventSource for KernelSource {
         }
     }
 
-    fn histograms(&self) -> Result<Rc<Vec<Counted>>> {
+    fn histograms(&self) -> Result<Rc<Vec<MountHistogram>>> {
         if let Some(known) = self.histograms.get() {
             return Ok(Rc::clone(known));
         }

@@ -14,7 +14,7 @@ use probes::{ProbeSet, Recorder};
 
 use crate::view::clock::Clock;
 pub use kernel::{KernelSource, this_host};
-pub use recorded::{RecordedSource, Step, Wanted};
+pub use recorded::{RecordedSource, ReplayStep, WantedOperations};
 pub use tap::Tap;
 
 /// What it takes to find what ran below a system call.
@@ -62,7 +62,7 @@ pub trait EventSource: SeesBelow {
     /// # Errors
     ///
     /// When they cannot be read now.
-    fn histograms(&self) -> anyhow::Result<Rc<Vec<Counted>>>;
+    fn histograms(&self) -> anyhow::Result<Rc<Vec<MountHistogram>>>;
 
     /// The flight recorder. One that cannot be read is empty; the log says why.
     fn recorder(&self) -> Rc<Recorder>;
@@ -90,4 +90,4 @@ pub trait EventSource: SeesBelow {
 }
 
 /// The operations of one kind on one mount.
-pub type Counted = (Operation, MountKey, Histogram);
+pub type MountHistogram = (Operation, MountKey, Histogram);

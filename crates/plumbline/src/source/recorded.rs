@@ -9,20 +9,23 @@ use std::{
 
 use anyhow::Result;
 use model::{Event, Histogram, Host, Losses, Mount, MountKey, Nanos, Operation, Protocol, Requester, text::printable};
-use probes::{Recorder, Ring, Slice};
+use probes::{Recorder, RecorderCopy, Slice};
 
 use super::{
-    Counted, EventSource, SeesBelow,
+    EventSource, MountHistogram, SeesBelow,
     kernel::{SAMPLED, lost_events, oldest},
 };
 use crate::{
-    recording::{Facts, Header, Item, MountFacts, Reader, Reported, name_of, operation_named},
+    recording::{
+        IntervalFacts, MountFacts, RecordingHeader, RecordingItem, RecordingReader, ReportSettings, name_of,
+        operation_named,
+    },
     view::clock::Clock,
 };
 
 /// What the rules ask to see, which may be more than the recorder's rules did.
 #[derive(Debug, Clone, Default)]
-pub struct Wanted {
+pub struct WantedOperations {
     /// From which duration on, nanoseconds.
     pub thresholds: BTreeMap<Operation, u64>,
     /// Operations whose failures are events, but for ordinary ones.
@@ -31,17 +34,17 @@ pub struct Wanted {
 
 /// What a recorder has heard, interval by interval.
 pub struct RecordedSource {
-    reader: Reader,
-    wanted: Wanted,
-    header: Header,
-    facts: Facts,
+    reader: RecordingReader,
+    wanted: WantedOperations,
+    header: RecordingHeader,
+    facts: IntervalFacts,
     slices: Vec<Slice>,
     drained: bool,
-    reported: Reported,
+    reported: ReportSettings,
     /// Records that are to become events although the recorder's rules did not ask for them: by operation, from so many
     /// nanoseconds on, until so many.
     more: HashMap<Operation, (u64, u64)>,
-    ring: Option<Ring>,
+    ring: Option<RecorderCopy>,
     counted: HashMap<(Operation, MountKey), Histogram>,
     mounts: HashMap<MountKey, MountFacts>,
     requesters: HashMap<u32, Requester>,
@@ -59,7 +62,7 @@ const MOST_NAMES: usize = 65_536;
 
 /// What [`RecordedSource::advance`] has come to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum ReplayStep {
     /// Another run of the recorder: what was open is over.
     Run,
     /// The next interval.
@@ -70,15 +73,15 @@ pub enum Step {
 
 impl RecordedSource {
     /// Begins before the first run.
-    pub fn new(reader: Reader, wanted: Wanted) -> Self {
+    pub fn new(reader: RecordingReader, wanted: WantedOperations) -> Self {
         Self {
             reader,
             wanted,
-            header: Header::default(),
-            facts: Facts::default(),
+            header: RecordingHeader::default(),
+            facts: IntervalFacts::default(),
             slices: Vec::new(),
             drained: true,
-            reported: Reported::default(),
+            reported: ReportSettings::default(),
             more: HashMap::new(),
             ring: None,
             counted: HashMap::new(),
@@ -98,12 +101,12 @@ impl RecordedSource {
     /// # Errors
     ///
     /// When the next file cannot be opened.
-    pub fn advance(&mut self) -> Result<Step> {
+    pub fn advance(&mut self) -> Result<ReplayStep> {
         match self.reader.next()? {
-            None => Ok(Step::End),
-            Some(Item::Run(header)) => {
-                self.ring = Ring::new(header.cpus, header.records_per_cpu);
-                self.header = Header {
+            None => Ok(ReplayStep::End),
+            Some(RecordingItem::Run(header)) => {
+                self.ring = RecorderCopy::new(header.cpus, header.records_per_cpu);
+                self.header = RecordingHeader {
                     host: printable(header.host.as_bytes()),
                     kernel: printable(header.kernel.as_bytes()),
                     ..*header
@@ -114,9 +117,9 @@ impl RecordedSource {
                 self.mounts.clear();
                 self.requesters.clear();
                 self.cgroups.clear();
-                Ok(Step::Run)
+                Ok(ReplayStep::Run)
             }
-            Some(Item::Interval(interval)) => {
+            Some(RecordingItem::Interval(interval)) => {
                 self.take_in(interval.facts);
                 for slice in &interval.slices {
                     self.operations += (slice.bytes.len() / probes::RECORD_SIZE) as u64;
@@ -126,12 +129,12 @@ impl RecordedSource {
                 }
                 self.slices = interval.slices;
                 self.drained = false;
-                Ok(Step::Interval)
+                Ok(ReplayStep::Interval)
             }
         }
     }
 
-    fn take_in(&mut self, mut facts: Facts) {
+    fn take_in(&mut self, mut facts: IntervalFacts) {
         for finished in &facts.finished {
             let Some(operation) = operation_named(&finished.operation) else { continue };
             if self.counted.len() < MOST_NAMES {
@@ -167,12 +170,12 @@ impl RecordedSource {
     }
 
     /// What the run's recorder says of itself.
-    pub fn header(&self) -> &Header {
+    pub fn header(&self) -> &RecordingHeader {
         &self.header
     }
 
     /// What the reader has found wrong.
-    pub fn reader(&self) -> &Reader {
+    pub fn reader(&self) -> &RecordingReader {
         &self.reader
     }
 
@@ -207,7 +210,7 @@ impl RecordedSource {
 }
 
 /// Operations that the rules want to see sooner than the recorder's did: from, until.
-fn more(wanted: &Wanted, reported: &Reported) -> HashMap<Operation, (u64, u64)> {
+fn more(wanted: &WantedOperations, reported: &ReportSettings) -> HashMap<Operation, (u64, u64)> {
     let until = |operation: Operation| reported.thresholds.get(&name_of(operation)).copied().unwrap_or(u64::MAX);
     let all = wanted.thresholds.iter().map(|(operation, from)| (*operation, (*from, until(*operation))));
     all.filter(|(_, (from, until))| from < until).collect()
@@ -269,13 +272,13 @@ impl EventSource for RecordedSource {
         lost_events(&self.losses)
     }
 
-    fn histograms(&self) -> Result<Rc<Vec<Counted>>> {
+    fn histograms(&self) -> Result<Rc<Vec<MountHistogram>>> {
         let all = self.counted.iter().map(|((operation, mount), histogram)| (*operation, *mount, histogram.clone()));
         Ok(Rc::new(all.collect()))
     }
 
     fn recorder(&self) -> Rc<Recorder> {
-        Rc::new(self.ring.as_ref().map(Ring::recorder).unwrap_or_default())
+        Rc::new(self.ring.as_ref().map(RecorderCopy::recorder).unwrap_or_default())
     }
 
     fn recorded_since(&self, since: Nanos) -> Vec<Event> {

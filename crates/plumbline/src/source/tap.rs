@@ -9,13 +9,13 @@ use std::{
 
 use anyhow::{Context, Result};
 use model::{Event, Histogram, Losses, MountKey, Nanos, Operation, Requester};
-use probes::{ProbeSet, Recorder, Ring, Slice, Tail};
+use probes::{ProbeSet, Recorder, RecorderCopy, Slice, Tail};
 
-use super::Counted;
+use super::MountHistogram;
 use crate::{
     recording::{
-        CgroupFacts, Facts, FinishedFacts, Handed, Header, Interval, MountFacts, RecordedEvent, Reported, Writer,
-        numbering,
+        CgroupFacts, FinishedFacts, Handed, IntervalFacts, MountFacts, RecordedEvent, RecordedInterval,
+        RecordingHeader, RecordingWriter, ReportSettings, numbering,
     },
     view::{cgroup, clock::Clock},
 };
@@ -31,18 +31,18 @@ const IN_FLIGHT_EVERY: u64 = 900_000_000;
 
 /// Records what a kernel says.
 pub struct Tap {
-    writer: Writer,
+    writer: RecordingWriter,
     tail: Tail,
-    ring: Ring,
+    ring: RecorderCopy,
     slices: Vec<Slice>,
     /// The interval's, as far as it has come.
-    facts: RefCell<Facts>,
-    mounts: RefCell<Known<MountKey, MountFacts>>,
-    requesters: RefCell<Known<u32, Requester>>,
-    cgroups: RefCell<Known<(u32, u64), String>>,
+    facts: RefCell<IntervalFacts>,
+    mounts: RefCell<RecordedNames<MountKey, MountFacts>>,
+    requesters: RefCell<RecordedNames<u32, Requester>>,
+    cgroups: RefCell<RecordedNames<(u32, u64), String>>,
     counted: Deltas,
     losses: Option<Losses>,
-    reported: Option<Reported>,
+    reported: Option<ReportSettings>,
     /// When it was last asked what had not returned.
     in_flight_at: Nanos,
     intervals_lost: u64,
@@ -63,8 +63,8 @@ impl Tap {
     pub fn new(
         watch: &ProbeSet,
         began: Nanos,
-        header: Header,
-        start: impl FnOnce(Header) -> Result<Writer>,
+        header: RecordingHeader,
+        start: impl FnOnce(RecordingHeader) -> Result<RecordingWriter>,
     ) -> Result<Self> {
         let tail = watch.tail().context("cannot read the flight recorder")?;
         let ring = tail.ring().context("the flight recorder has no shape that a recording knows")?;
@@ -73,7 +73,7 @@ impl Tap {
         let mut counted = Deltas::default();
         counted.since(watch.histograms().unwrap_or_default().iter());
         let run = format!("{} {}", header.started, std::process::id());
-        let writer = start(Header { cpus, records_per_cpu, run, numbers: numbering(), ..header })?;
+        let writer = start(RecordingHeader { cpus, records_per_cpu, run, numbers: numbering(), ..header })?;
         Ok(Self {
             writer,
             tail,
@@ -93,17 +93,17 @@ impl Tap {
     }
 
     /// The way to the disk.
-    pub fn writer(&self) -> &Writer {
+    pub fn writer(&self) -> &RecordingWriter {
         &self.writer
     }
 
     /// Ends the recording.
-    pub fn into_writer(self) -> Writer {
+    pub fn into_writer(self) -> RecordingWriter {
         self.writer
     }
 
     /// What becomes an event from now on.
-    pub fn set_reported(&mut self, reported: Reported) {
+    pub fn set_reported(&mut self, reported: ReportSettings) {
         self.facts.get_mut().reported = Some(reported.clone());
         self.reported = Some(reported);
     }
@@ -148,7 +148,7 @@ impl Tap {
     pub(super) fn end_interval(
         &mut self,
         watch: &ProbeSet,
-        counted: Option<&Vec<Counted>>,
+        counted: Option<&Vec<MountHistogram>>,
         in_flight: &[Event],
         losses: Losses,
         ends: bool,
@@ -176,7 +176,7 @@ impl Tap {
         facts.intervals_lost = std::mem::take(&mut self.intervals_lost);
         let (facts, slices) = (std::mem::take(facts), std::mem::take(&mut self.slices));
         let lost_before = facts.intervals_lost;
-        if self.writer.interval(Interval { facts, slices, begins_segment }) == Handed::Lost {
+        if self.writer.interval(RecordedInterval { facts, slices, begins_segment }) == Handed::Lost {
             self.intervals_lost = lost_before + 1;
         }
     }
@@ -248,19 +248,19 @@ impl Tap {
 }
 
 /// What has been said of names, and what is still to be said. The oldest names give way to new ones.
-struct Known<K, V> {
+struct RecordedNames<K, V> {
     map: HashMap<K, V>,
     order: VecDeque<K>,
     news: HashSet<K>,
 }
 
-impl<K, V> Default for Known<K, V> {
+impl<K, V> Default for RecordedNames<K, V> {
     fn default() -> Self {
         Self { map: HashMap::new(), order: VecDeque::new(), news: HashSet::new() }
     }
 }
 
-impl<K: Copy + Eq + Hash + Ord, V: Clone + PartialEq> Known<K, V> {
+impl<K: Copy + Eq + Hash + Ord, V: Clone + PartialEq> RecordedNames<K, V> {
     fn insert(&mut self, key: K, value: V) {
         if self.map.get(&key) == Some(&value) {
             return;
@@ -293,7 +293,7 @@ impl<K: Copy + Eq + Hash + Ord, V: Clone + PartialEq> Known<K, V> {
 struct Deltas(HashMap<(Operation, MountKey), Histogram>);
 
 impl Deltas {
-    fn since<'a>(&mut self, now: impl Iterator<Item = &'a Counted>) -> Vec<FinishedFacts> {
+    fn since<'a>(&mut self, now: impl Iterator<Item = &'a MountHistogram>) -> Vec<FinishedFacts> {
         let mut finished = Vec::new();
         let mut there = HashMap::new();
         for (operation, mount, histogram) in now {

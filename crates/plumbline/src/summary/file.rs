@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use model::{Histogram, Host};
 use serde::Deserialize;
 
-use super::{Period, Place, Summary};
+use super::{Period, PeriodSummary, SummarizedMount};
 use crate::{recording::operation_named, state_file};
 
 /// The directory below OUTPUT_DIR.
@@ -23,14 +23,14 @@ const MOST_COUNTED: u64 = 1 << 50;
 
 /// The files of an output directory.
 #[derive(Clone)]
-pub struct Files {
+pub struct SummaryFolder {
     folder: PathBuf,
 }
 
 /// A file as it is read: what is not there is nothing.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub struct Kept {
+pub struct KeptSummary {
     /// ISO 8601, UTC.
     pub from: String,
     /// Likewise.
@@ -38,13 +38,13 @@ pub struct Kept {
     /// Where.
     pub host: Host,
     /// How each mount was used.
-    pub mounts: Vec<KeptMount>,
+    pub mounts: Vec<SummaryMount>,
 }
 
 /// A mount of it.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub struct KeptMount {
+pub struct SummaryMount {
     pub mountpoint: String,
     pub source: String,
     pub server: String,
@@ -66,7 +66,7 @@ pub struct KeptOperation {
     buckets: Vec<(usize, u64)>,
 }
 
-impl Files {
+impl SummaryFolder {
     pub fn of(output_dir: &Path) -> Self {
         Self { folder: output_dir.join(FOLDER) }
     }
@@ -75,7 +75,7 @@ impl Files {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn write(&self, day: &str, summary: &Summary) -> io::Result<()> {
+    pub fn write(&self, day: &str, summary: &PeriodSummary) -> io::Result<()> {
         match DirBuilder::new().mode(0o700).create(&self.folder) {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
             _ => {}
@@ -89,12 +89,12 @@ impl Files {
     }
 
     /// What a day's file says, without the distributions; `None` if there is none that can be read.
-    pub fn summary(&self, day: &str) -> Option<Summary> {
+    pub fn summary(&self, day: &str) -> Option<PeriodSummary> {
         let kept = self.kept(day).ok().flatten()?;
         let (to, host) = (kept.to.clone(), kept.host.clone());
         let mut period = Period::empty(Timestamp::UNIX_EPOCH);
         kept.add_to(&mut period);
-        Some(Summary { to, host, ..period.summary(Timestamp::UNIX_EPOCH, false) })
+        Some(PeriodSummary { to, host, ..period.summary(Timestamp::UNIX_EPOCH, false) })
     }
 
     /// Adds what a day's file says to a period that goes on with it.
@@ -108,7 +108,7 @@ impl Files {
         Ok(())
     }
 
-    fn kept(&self, day: &str) -> Result<Option<Kept>> {
+    fn kept(&self, day: &str) -> Result<Option<KeptSummary>> {
         let path = self.path(day);
         let Some(text) = state_file::read(&path)? else { return Ok(None) };
         serde_json::from_str(&text).with_context(|| format!("{} is no summary", path.display())).map(Some)
@@ -131,11 +131,11 @@ impl Files {
     }
 }
 
-impl Kept {
+impl KeptSummary {
     fn add_to(self, period: &mut Period) {
         period.from = self.from.parse().unwrap_or(period.from);
-        for KeptMount { mountpoint, source, server, fstype, operations } in self.mounts {
-            let place = Place { mountpoint, source, server, fstype };
+        for SummaryMount { mountpoint, source, server, fstype, operations } in self.mounts {
+            let place = SummarizedMount { mountpoint, source, server, fstype };
             for one in operations {
                 let Some(operation) = operation_named(&format!("{}:{}", one.probe, one.operation)) else { continue };
                 period.count(place.clone(), operation, &one.histogram());

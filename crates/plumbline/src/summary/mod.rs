@@ -15,7 +15,7 @@ use model::{Histogram, Host, Mount, MountKey, Operation};
 use serde::Serialize;
 
 use crate::source::EventSource;
-pub use file::{FOLDER, Files, Kept, day_of};
+pub use file::{FOLDER, KeptSummary, SummaryFolder, day_of};
 
 /// The name in a bundle.
 pub const FILE: &str = "summary.json";
@@ -29,12 +29,12 @@ pub struct Period {
     from: Timestamp,
     host: Host,
     ledger: Ledger,
-    counted: BTreeMap<(Place, Operation), Histogram>,
+    counted: BTreeMap<(SummarizedMount, Operation), Histogram>,
 }
 
 /// A mount as a summary names it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-struct Place {
+struct SummarizedMount {
     mountpoint: String,
     source: String,
     server: String,
@@ -43,7 +43,7 @@ struct Place {
 
 /// A period as it is written.
 #[derive(Debug, Serialize)]
-pub struct Summary {
+pub struct PeriodSummary {
     /// ISO 8601, UTC.
     pub from: String,
     /// Likewise.
@@ -58,7 +58,7 @@ pub struct Summary {
 #[derive(Debug, Serialize)]
 pub struct OfMount {
     #[serde(flatten)]
-    place: Place,
+    place: SummarizedMount,
     operations: Vec<OfOperation>,
 }
 
@@ -100,7 +100,7 @@ impl Period {
         self.host = source.host();
         let mut places = BTreeMap::new();
         for (operation, mount, histogram) in self.finished(source)? {
-            let place = places.entry(mount).or_insert_with(|| Place::of(source.mount(mount))).clone();
+            let place = places.entry(mount).or_insert_with(|| SummarizedMount::of(source.mount(mount))).clone();
             self.count(place, operation, &histogram);
         }
         Ok(())
@@ -113,15 +113,15 @@ impl Period {
         Ok(finished.into_iter().map(|one| (one.operation, one.mount, one.histogram)).collect())
     }
 
-    fn count(&mut self, place: Place, operation: Operation, histogram: &Histogram) {
+    fn count(&mut self, place: SummarizedMount, operation: Operation, histogram: &Histogram) {
         let key = (place, operation);
         let is_full = self.counted.len() >= MOST && !self.counted.contains_key(&key);
-        let key = if is_full { (Place::others(), operation) } else { key };
+        let key = if is_full { (SummarizedMount::others(), operation) } else { key };
         self.counted.entry(key).or_default().merge(histogram);
     }
 
     /// What was counted until then; with its distributions, so that it can go on later, or without.
-    pub fn summary(&self, to: Timestamp, with_buckets: bool) -> Summary {
+    pub fn summary(&self, to: Timestamp, with_buckets: bool) -> PeriodSummary {
         let mut mounts: Vec<OfMount> = Vec::new();
         for ((place, operation), histogram) in &self.counted {
             let line = OfOperation::new(*operation, histogram, with_buckets);
@@ -130,11 +130,11 @@ impl Period {
                 None => mounts.push(OfMount { place: place.clone(), operations: vec![line] }),
             }
         }
-        Summary { from: iso(self.from), to: iso(to), host: self.host.clone(), mounts }
+        PeriodSummary { from: iso(self.from), to: iso(to), host: self.host.clone(), mounts }
     }
 }
 
-impl Place {
+impl SummarizedMount {
     fn of(mount: Mount) -> Self {
         let Mount { mountpoint, source, server, fstype } = mount;
         Self { mountpoint, source, server, fstype }

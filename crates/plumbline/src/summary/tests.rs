@@ -7,8 +7,8 @@ fn at(text: &str) -> Timestamp {
     text.parse().unwrap()
 }
 
-fn place(mountpoint: &str) -> Place {
-    Place::of(Mount {
+fn place(mountpoint: &str) -> SummarizedMount {
+    SummarizedMount::of(Mount {
         mountpoint: mountpoint.to_owned(),
         source: "srv:/x".to_owned(),
         server: "srv".to_owned(),
@@ -54,14 +54,14 @@ fn a_summary_has_a_line_for_each_operation_of_each_mount() {
 #[test]
 fn a_day_goes_on_after_a_restart() {
     let dir = tempfile::tempdir().unwrap();
-    let files = Files::of(dir.path());
+    let files = SummaryFolder::of(dir.path());
     files.write(DAY, &used().summary(at("2026-11-26T09:00:00Z"), true)).unwrap();
     let mut period = Period { from: at("2026-11-26T10:00:00Z"), ..empty() };
     files.go_on(DAY, &mut period).unwrap();
     assert_eq!(period.from, at("2026-11-26T08:00:00Z"));
     let (again, before) =
         (period.summary(at("2026-11-26T11:00:00Z"), true), used().summary(at("2026-11-26T11:00:00Z"), true));
-    let lines = |summary: &Summary| {
+    let lines = |summary: &PeriodSummary| {
         let value = serde_json::to_value(summary).unwrap();
         value["mounts"]
             .as_array()
@@ -81,10 +81,10 @@ fn a_day_goes_on_after_a_restart() {
 #[test]
 fn a_bundle_has_a_day_without_its_distributions() {
     let dir = tempfile::tempdir().unwrap();
-    let files = Files::of(dir.path());
+    let files = SummaryFolder::of(dir.path());
     let to = at("2026-11-26T09:00:00Z");
     files.write(DAY, &used().summary(to, true)).unwrap();
-    let value = |summary: &Summary| serde_json::to_value(summary).unwrap();
+    let value = |summary: &PeriodSummary| serde_json::to_value(summary).unwrap();
     assert_eq!(value(&files.summary(DAY).unwrap()), value(&used().summary(to, false)));
     assert!(files.has(DAY) && !files.has("2026-11-27") && files.summary("2026-11-27").is_none());
 }
@@ -92,7 +92,7 @@ fn a_bundle_has_a_day_without_its_distributions() {
 #[test]
 fn what_is_no_summary_is_refused_and_files_of_old_days_go() {
     let dir = tempfile::tempdir().unwrap();
-    let files = Files::of(dir.path());
+    let files = SummaryFolder::of(dir.path());
     for day in ["2026-11-24", "2026-11-25", DAY] {
         files.write(day, &used().summary(at("2026-11-26T09:00:00Z"), true)).unwrap();
     }
@@ -117,14 +117,14 @@ fn what_is_beyond_the_most_is_counted_together() {
         period.count(place(&format!("/mnt/{number}")), operation("READ"), &one);
     }
     assert_eq!(period.counted.len(), MOST + 1);
-    assert_eq!(period.counted[&(Place::others(), operation("READ"))].count, 10);
+    assert_eq!(period.counted[&(SummarizedMount::others(), operation("READ"))].count, 10);
 }
 
 proptest! {
     #[test]
     fn no_file_breaks_it(count: u64, errors: u64, mean: f64, bucket: usize, number: u64) {
         let dir = tempfile::tempdir().unwrap();
-        let files = Files::of(dir.path());
+        let files = SummaryFolder::of(dir.path());
         std::fs::create_dir(dir.path().join("summaries")).unwrap();
         let mean = if mean.is_finite() { mean } else { 0.0 };
         let line = format!(r#"{{"probe":"nfs","operation":"READ","count":{count},"errors":{errors},"mean_ms":{mean:e},"buckets":[[{bucket},{number}]]}}"#);

@@ -14,9 +14,9 @@ use super::{
     history::sparkline,
     keys::{HELP, HINTS},
     layout::share,
-    model::Cost,
-    panes::{BY_IMPORTANCE, Cell, Mood, PANES, Pane, Row},
-    state::{Mode, State},
+    model::OwnCost,
+    panes::{BY_IMPORTANCE, Mood, PANES, Pane, PaneCell, PaneRow},
+    state::{KeyMode, TopState},
 };
 use crate::{
     io::rows::size,
@@ -27,13 +27,13 @@ use crate::{
 const LOOKS_AS_TEXT: usize = 60;
 
 /// Draws everything. Colours are left out where `colours` says so; nothing but them depends on it.
-pub fn draw(frame: &mut Frame<'_>, state: &State, colours: bool) {
+pub fn draw(frame: &mut Frame<'_>, state: &TopState, colours: bool) {
     let area = frame.area();
     let width = usize::from(area.width);
     let mut lines = head(state, colours);
     let foot = 1;
     let height = usize::from(area.height).saturating_sub(lines.len() + foot);
-    if state.mode == Mode::Help {
+    if state.mode == KeyMode::Help {
         lines.extend(help().into_iter().take(height));
     } else {
         lines.extend(body(state, width, height, colours));
@@ -47,12 +47,12 @@ pub fn draw(frame: &mut Frame<'_>, state: &State, colours: bool) {
 }
 
 /// The same as text: every pane with all its rows, and nothing cut.
-pub fn print(out: &mut impl Write, state: &State) -> io::Result<()> {
+pub fn print(out: &mut impl Write, state: &TopState) -> io::Result<()> {
     for line in head(state, false) {
         writeln!(out, "{line}")?;
     }
     for pane in PANES {
-        let content = Content::of(state, pane, None);
+        let content = PaneContent::of(state, pane, None);
         writeln!(out, "\n{}", content.title)?;
         content.lines.iter().try_for_each(|(line, _)| writeln!(out, "{}", line.trim_end()))?;
     }
@@ -60,7 +60,7 @@ pub fn print(out: &mut impl Write, state: &State) -> io::Result<()> {
 }
 
 /// What is said of everything: when, from where, at what cost.
-fn head(state: &State, colours: bool) -> Vec<Line<'static>> {
+fn head(state: &TopState, colours: bool) -> Vec<Line<'static>> {
     let time = state.sample.as_ref().and_then(|sample| sample.time.get(11..19)).unwrap_or("--:--:--");
     let every = span(u64::try_from(state.interval.as_nanos()).unwrap_or(u64::MAX));
     // What is chosen comes before what has always been so: a narrow terminal cuts the end.
@@ -81,7 +81,7 @@ fn head(state: &State, colours: bool) -> Vec<Line<'static>> {
     lines
 }
 
-fn cost(cost: &Cost, colours: bool) -> Line<'static> {
+fn cost(cost: &OwnCost, colours: bool) -> Line<'static> {
     let percent = |share: f64| format!("{:.2} %", share * 100.0);
     let mut parts = Vec::new();
     parts.extend(cost.cpu.map(|share| format!("CPU {}", percent(share))));
@@ -100,8 +100,8 @@ fn cost(cost: &Cost, colours: bool) -> Line<'static> {
     ])
 }
 
-fn body(state: &State, width: usize, height: usize, colours: bool) -> Vec<Line<'static>> {
-    let contents = PANES.map(|pane| Content::of(state, pane, Some(width)));
+fn body(state: &TopState, width: usize, height: usize, colours: bool) -> Vec<Line<'static>> {
+    let contents = PANES.map(|pane| PaneContent::of(state, pane, Some(width)));
     let first = std::iter::once(state.focus());
     let order = first.chain(BY_IMPORTANCE.into_iter().filter(|pane| *pane != state.focus()));
     let order: Vec<usize> = order.filter_map(|pane| PANES.iter().position(|one| *one == pane)).collect();
@@ -127,15 +127,15 @@ fn title(text: &str, width: usize, is_focus: bool) -> Line<'static> {
 }
 
 /// What a pane shows.
-struct Content {
+struct PaneContent {
     title: String,
     /// The headings first, if there are rows.
     lines: Vec<(String, Mood)>,
     headings: usize,
 }
 
-impl Content {
-    fn of(state: &State, pane: Pane, room: Option<usize>) -> Self {
+impl PaneContent {
+    fn of(state: &TopState, pane: Pane, room: Option<usize>) -> Self {
         let said = |text: &str| -> Vec<(String, Mood)> {
             let lines = room.map_or_else(|| vec![text.to_owned()], |room| wrap(text, room));
             lines.into_iter().map(|line| (line, Mood::Usual)).collect()
@@ -184,9 +184,9 @@ impl Content {
 }
 
 /// Rows as aligned lines, the headings first.
-fn table(pane: Pane, rows: &[Row], room: Option<usize>) -> Vec<(String, Mood)> {
+fn table(pane: Pane, rows: &[PaneRow], room: Option<usize>) -> Vec<(String, Mood)> {
     let longest =
-        |column: usize| rows.iter().filter_map(|row| row.cells.get(column)).map(Cell::length).max().unwrap_or(0);
+        |column: usize| rows.iter().filter_map(|row| row.cells.get(column)).map(PaneCell::length).max().unwrap_or(0);
     let columns: Vec<_> =
         pane.headings().iter().enumerate().map(|(index, heading)| heading.column(longest(index), room)).collect();
     let table = Table::new(&columns, room);
@@ -201,8 +201,8 @@ fn table(pane: Pane, rows: &[Row], room: Option<usize>) -> Vec<(String, Mood)> {
     add(&|line| table.header(line), Mood::Usual);
     for row in rows {
         let cells = row.cells.iter().enumerate().map(|(index, cell)| match cell {
-            Cell::Text(text) | Cell::Number(text, _) => text.clone(),
-            Cell::Trend(course) => {
+            PaneCell::Text(text) | PaneCell::Number(text, _) => text.clone(),
+            PaneCell::Trend(course) => {
                 let looks = if room.is_some() { table.width_of(index).unwrap_or(0) } else { LOOKS_AS_TEXT };
                 sparkline(course.get(course.len().saturating_sub(looks)..).unwrap_or_default())
             }
@@ -220,11 +220,11 @@ fn help() -> Vec<Line<'static>> {
 }
 
 /// The last line: what is typed, or what could be.
-fn bottom(state: &State) -> Line<'static> {
+fn bottom(state: &TopState) -> Line<'static> {
     match state.mode {
-        Mode::Search => Line::raw(format!("Search: {}_", state.search)),
-        Mode::Filter => Line::raw(format!("Filter: {}_", state.filter)),
-        Mode::Normal | Mode::Help => Line::styled(HINTS, Style::new().add_modifier(Modifier::DIM)),
+        KeyMode::Search => Line::raw(format!("Search: {}_", state.search)),
+        KeyMode::Filter => Line::raw(format!("Filter: {}_", state.filter)),
+        KeyMode::Normal | KeyMode::Help => Line::styled(HINTS, Style::new().add_modifier(Modifier::DIM)),
     }
 }
 

@@ -12,15 +12,15 @@ const MOST_SERIES: usize = 8192;
 
 /// By key, the figure of each look, the newest last; `None`: nothing was measured then.
 #[derive(Debug)]
-pub struct History<K>(BTreeMap<K, VecDeque<Option<u64>>>);
+pub struct FigureHistory<K>(BTreeMap<K, VecDeque<Option<u64>>>);
 
-impl<K> Default for History<K> {
+impl<K> Default for FigureHistory<K> {
     fn default() -> Self {
         Self(BTreeMap::new())
     }
 }
 
-impl<K: Ord + Hash + Clone> History<K> {
+impl<K: Ord + Hash + Clone> FigureHistory<K> {
     /// Takes the figures of one more look. What has had none for as long as is remembered is forgotten.
     pub fn add(&mut self, now: impl IntoIterator<Item = (K, Option<u64>)>) {
         let mut now: BTreeMap<K, Option<u64>> = now.into_iter().collect();
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn so_many_looks_are_remembered_and_what_is_gone_is_forgotten() {
-        let mut history = History::default();
+        let mut history = FigureHistory::default();
         history.add([("gone", Some(7)), ("stays", Some(1)), ("never", None)]);
         (0..LOOKS as u64).for_each(|look| history.add([("stays", Some(look))]));
         assert_eq!(history.keys().collect::<Vec<_>>(), [&"stays"]);

@@ -4,7 +4,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 /// A key that means something here, or may be part of what is typed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Key {
+pub enum TopKey {
     Up,
     Down,
     PageUp,
@@ -27,7 +27,7 @@ pub enum Key {
     Redraw,
 }
 
-impl Key {
+impl TopKey {
     /// Of what the terminal sent; `None` if that means nothing here.
     pub fn of(event: KeyEvent) -> Option<Self> {
         if event.kind == KeyEventKind::Release {
@@ -80,12 +80,12 @@ mod tests {
 
     #[test]
     fn keys_are_those_of_htop() {
-        let key = |code, modifiers| Key::of(KeyEvent::new(code, modifiers));
-        assert_eq!(key(KeyCode::Char('q'), KeyModifiers::NONE), Some(Key::Character('q')));
-        assert_eq!(key(KeyCode::Char('I'), KeyModifiers::SHIFT), Some(Key::Character('I')));
-        assert_eq!(key(KeyCode::Char('c'), KeyModifiers::CONTROL), Some(Key::Interrupt));
+        let key = |code, modifiers| TopKey::of(KeyEvent::new(code, modifiers));
+        assert_eq!(key(KeyCode::Char('q'), KeyModifiers::NONE), Some(TopKey::Character('q')));
+        assert_eq!(key(KeyCode::Char('I'), KeyModifiers::SHIFT), Some(TopKey::Character('I')));
+        assert_eq!(key(KeyCode::Char('c'), KeyModifiers::CONTROL), Some(TopKey::Interrupt));
         assert_eq!(key(KeyCode::Char('x'), KeyModifiers::CONTROL), None);
-        assert_eq!(key(KeyCode::F(10), KeyModifiers::NONE), Some(Key::Function(10)));
+        assert_eq!(key(KeyCode::F(10), KeyModifiers::NONE), Some(TopKey::Function(10)));
         assert_eq!(key(KeyCode::Insert, KeyModifiers::NONE), None);
     }
 }

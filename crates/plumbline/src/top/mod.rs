@@ -1,6 +1,6 @@
 //! `plumbline top`: what mounts, operations and connections do now, drawn again and again.
 //!
-//! A [`source::Source`] finds out how things stand: a running daemon's metrics, or probes of its own. Each look is a [`model::Sample`]. [`state::State`]
+//! A [`source::SampleSource`] finds out how things stand: a running daemon's metrics, or probes of its own. Each look is a [`model::TopSample`]. [`state::TopState`]
 //! takes samples and keys, and knows nothing of clocks, kernels and terminals; [`draw::draw`] draws it.
 
 pub mod draw;

@@ -9,11 +9,11 @@ use serde_json::{Map, Value, json};
 use crate::view::{event::milliseconds, incident};
 
 /// What a source knows, or in a sentence why it does not.
-pub type Known<T> = Result<T, String>;
+pub type KnownOrReason<T> = Result<T, String>;
 
 /// What a source has found out since the look before.
 #[derive(Debug, Clone)]
-pub struct Sample {
+pub struct TopSample {
     /// When, UTC, as RFC 3339.
     pub time: String,
     /// Since the look before, seconds.
@@ -21,22 +21,22 @@ pub struct Sample {
     /// What is mounted and watched.
     pub mounts: Vec<Mount>,
     /// What has finished, by operation and mount.
-    pub operations: Vec<Finished>,
+    pub operations: Vec<TopOperations>,
     /// Where the time of requests went, by mount.
-    pub phases: Known<Vec<PhaseTimes>>,
+    pub phases: KnownOrReason<Vec<PhaseTimes>>,
     /// In flight, and finished since the look before, the slowest first.
-    pub slowest: Known<Vec<EventLine<'static>>>,
+    pub slowest: KnownOrReason<Vec<EventLine<'static>>>,
     /// Those that are open, the newest first.
-    pub incidents: Known<Vec<incident::Row>>,
+    pub incidents: KnownOrReason<Vec<incident::IncidentRow>>,
     /// With the servers of mounts.
-    pub connections: Known<Vec<Connection>>,
+    pub connections: KnownOrReason<Vec<TopConnection>>,
     /// What Plumbline itself takes.
-    pub cost: Cost,
+    pub cost: OwnCost,
 }
 
 /// Operations of one kind on one mount.
 #[derive(Debug, Clone)]
-pub struct Finished {
+pub struct TopOperations {
     /// The mount as a person calls it.
     pub mount: String,
     /// The probe's protocol: `smb`.
@@ -61,7 +61,7 @@ pub const PHASES: [&str; 5] = ["queue", "send", "network", "server", "deliver"];
 
 /// A connection with a server.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct Connection {
+pub struct TopConnection {
     /// Our end: address and port.
     pub local: String,
     /// The server's.
@@ -84,7 +84,7 @@ pub struct Connection {
 
 /// What Plumbline itself takes. `None` is what is not known.
 #[derive(Debug, Clone, Default)]
-pub struct Cost {
+pub struct OwnCost {
     /// Processor time, seconds a second.
     pub cpu: Option<f64>,
     /// Bytes that are resident.
@@ -95,7 +95,7 @@ pub struct Cost {
     pub lost: BTreeMap<(String, String), u64>,
 }
 
-impl Finished {
+impl TopOperations {
     /// The operation, if this version knows it.
     fn known(&self) -> Option<Operation> {
         probes::protocol(&self.layer)?.operation(&self.operation)
@@ -118,7 +118,7 @@ pub struct OnMount {
 }
 
 /// By the mount's name.
-pub fn on_mounts(operations: &[Finished]) -> BTreeMap<&str, OnMount> {
+pub fn on_mounts(operations: &[TopOperations]) -> BTreeMap<&str, OnMount> {
     let mut mounts: BTreeMap<&str, (usize, OnMount)> = BTreeMap::new();
     let counted = operations.iter().filter_map(|one| Some((one, rank(&one.layer)?)));
     for (one, rank) in counted.filter(|(one, _)| !one.waits()) {
@@ -140,7 +140,7 @@ fn rank(layer: &str) -> Option<usize> {
     order.iter().position(|one| *one == level)
 }
 
-impl Sample {
+impl TopSample {
     /// One object, by stable names.
     pub fn json(&self, source: &str) -> Value {
         let on_mounts = on_mounts(&self.operations);
@@ -155,7 +155,7 @@ impl Sample {
             object.extend(self.rates(&sum.amounts));
             Value::Object(object)
         };
-        let operation = |one: &Finished| {
+        let operation = |one: &TopOperations| {
             let mut object = Map::new();
             object.insert("mount".into(), one.mount.as_str().into());
             object.insert("layer".into(), one.layer.as_str().into());
@@ -233,10 +233,10 @@ fn percent(share: f64) -> f64 {
 mod tests {
     use super::*;
 
-    fn finished(layer: &str, operation: &str, count: u64) -> Finished {
+    fn finished(layer: &str, operation: &str, count: u64) -> TopOperations {
         let mut amounts = Histogram::default();
         (0..count).for_each(|_| amounts.add(1_000_000, 10, false));
-        Finished { mount: "/mnt/a".into(), layer: layer.into(), operation: operation.into(), amounts }
+        TopOperations { mount: "/mnt/a".into(), layer: layer.into(), operation: operation.into(), amounts }
     }
 
     #[test]

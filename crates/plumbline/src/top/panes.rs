@@ -2,8 +2,8 @@
 
 mod rows;
 
-use super::{model::Known, state::State};
-use crate::view::table::Column;
+use super::{model::KnownOrReason, state::TopState};
+use crate::view::table::TableColumn;
 
 /// A list on the screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,14 +37,14 @@ pub enum Mood {
 
 /// One thing.
 #[derive(Debug, Clone)]
-pub struct Row {
-    pub cells: Vec<Cell>,
+pub struct PaneRow {
+    pub cells: Vec<PaneCell>,
     pub mood: Mood,
 }
 
 /// What a row says in a column.
 #[derive(Debug, Clone)]
-pub enum Cell {
+pub enum PaneCell {
     Text(String),
     /// As it is shown, and as it is compared.
     Number(String, f64),
@@ -56,7 +56,7 @@ pub enum Cell {
 pub struct Heading {
     pub name: &'static str,
     width: Width,
-    /// See [`Column::optional`]; 0: it is never left out.
+    /// See [`TableColumn::optional`]; 0: it is never left out.
     rank: u8,
 }
 
@@ -78,16 +78,16 @@ impl Heading {
 
     /// As a table in lines of `room` characters has it, where the longest cell has so many. A name takes a quarter of a line at most, so
     /// that something is left for the last column.
-    pub fn column(&self, longest: usize, room: Option<usize>) -> Column {
+    pub fn column(&self, longest: usize, room: Option<usize>) -> TableColumn {
         let longest = longest.max(self.name.len());
         match self.width {
-            Width::Number(width) => Column::number(self.name, width),
-            Width::Text(width) => Column::text(self.name, width),
+            Width::Number(width) => TableColumn::number(self.name, width),
+            Width::Text(width) => TableColumn::text(self.name, width),
             Width::Name(least) => {
                 let most = room.map_or(longest, |room| longest.min((room / 4).max(least)));
-                Column::text(self.name, most).cut_to(least.min(most))
+                TableColumn::text(self.name, most).cut_to(least.min(most))
             }
-            Width::Rest(least) => Column::rest(self.name, least),
+            Width::Rest(least) => TableColumn::rest(self.name, least),
         }
         .optional(self.rank)
     }
@@ -200,7 +200,7 @@ impl Pane {
     }
 
     /// A row for each thing, in no order that matters; or why nothing is known.
-    pub fn rows(self, state: &State) -> Known<Vec<Row>> {
+    pub fn rows(self, state: &TopState) -> KnownOrReason<Vec<PaneRow>> {
         let Some(sample) = &state.sample else { return Ok(Vec::new()) };
         match self {
             Self::Mounts => Ok(rows::mounts(sample)),
@@ -215,24 +215,24 @@ impl Pane {
     }
 
     /// What is missing in the rows that are there.
-    pub fn remark(self, state: &State) -> Option<&str> {
+    pub fn remark(self, state: &TopState) -> Option<&str> {
         let sample = state.sample.as_ref().filter(|_| self == Self::Phases)?;
         sample.phases.as_ref().err().map(String::as_str)
     }
 }
 
-impl Row {
+impl PaneRow {
     /// Whether it has this text, in whatever case.
     pub fn has(&self, text: &str) -> bool {
         let text = text.to_lowercase();
         self.cells.iter().any(|cell| match cell {
-            Cell::Text(shown) | Cell::Number(shown, _) => shown.to_lowercase().contains(&text),
-            Cell::Trend(_) => false,
+            PaneCell::Text(shown) | PaneCell::Number(shown, _) => shown.to_lowercase().contains(&text),
+            PaneCell::Trend(_) => false,
         })
     }
 }
 
-impl Cell {
+impl PaneCell {
     /// Characters that it takes to show all of it; a course takes what there is.
     pub fn length(&self) -> usize {
         match self {

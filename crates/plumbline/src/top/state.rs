@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::{
-    history::History,
-    keys::Key,
-    model::{Known, PHASES, Sample, on_mounts},
-    panes::{PANES, Pane, Row},
+    history::FigureHistory,
+    keys::TopKey,
+    model::{KnownOrReason, PHASES, TopSample, on_mounts},
+    panes::{PANES, Pane, PaneRow},
 };
 
 /// In the place of a phase: the whole time, behind its parts.
@@ -17,7 +17,7 @@ const INTERVALS: [u64; 8] = [500, 1_000, 2_000, 5_000, 10_000, 20_000, 30_000, 6
 const LONGEST_TEXT: usize = 64;
 
 /// See the top of the file.
-pub struct State {
+pub struct TopState {
     /// Where figures come from, in words.
     pub source: String,
     /// Between two looks.
@@ -25,25 +25,25 @@ pub struct State {
     /// Columns and lines of the terminal.
     pub size: (u16, u16),
     pub paused: bool,
-    pub mode: Mode,
+    pub mode: KeyMode,
     /// Only rows with this text are shown, if it is one.
     pub filter: String,
     /// What was searched for last.
     pub search: String,
-    pub sample: Option<Sample>,
+    pub sample: Option<TopSample>,
     /// Why there is no newer sample.
     pub problem: Option<String>,
     /// Means of operations by mount, layer and operation, nanoseconds.
-    pub operations: History<(String, String, String)>,
+    pub operations: FigureHistory<(String, String, String)>,
     /// Means by mount and phase, [`TOTAL`] included, nanoseconds.
-    pub phases: History<(String, usize)>,
+    pub phases: FigureHistory<(String, usize)>,
     focus: usize,
-    views: [View; PANES.len()],
+    views: [PaneView; PANES.len()],
 }
 
 /// What keys do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
+pub enum KeyMode {
     Normal,
     Help,
     /// They are typed.
@@ -53,7 +53,7 @@ pub enum Mode {
 
 /// How a pane is looked at.
 #[derive(Debug, Clone, Copy)]
-pub struct View {
+pub struct PaneView {
     /// The row in focus.
     pub cursor: usize,
     /// The column that rows are sorted by.
@@ -63,7 +63,7 @@ pub struct View {
 
 /// What follows from a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum KeyOutcome {
     Nothing,
     Quit,
     /// As Ctrl-Z asks.
@@ -72,7 +72,7 @@ pub enum Outcome {
     Redraw,
 }
 
-impl State {
+impl TopState {
     /// Nothing is known yet.
     pub fn new(source: String, interval: Duration) -> Self {
         Self {
@@ -80,20 +80,20 @@ impl State {
             interval,
             size: (80, 24),
             paused: false,
-            mode: Mode::Normal,
+            mode: KeyMode::Normal,
             filter: String::new(),
             search: String::new(),
             sample: None,
             problem: None,
-            operations: History::default(),
-            phases: History::default(),
+            operations: FigureHistory::default(),
+            phases: FigureHistory::default(),
             focus: 0,
-            views: PANES.map(|pane| View { cursor: 0, sort: pane.first_sort(), inverted: false }),
+            views: PANES.map(|pane| PaneView { cursor: 0, sort: pane.first_sort(), inverted: false }),
         }
     }
 
     /// Takes a look's sample, or why there is none. While it is paused nothing changes.
-    pub fn update(&mut self, look: Known<Sample>) {
+    pub fn update(&mut self, look: KnownOrReason<TopSample>) {
         if self.paused {
             return;
         }
@@ -130,16 +130,16 @@ impl State {
     }
 
     /// How a pane is looked at.
-    pub fn view(&self, pane: Pane) -> View {
+    pub fn view(&self, pane: Pane) -> PaneView {
         let view = PANES.iter().position(|one| *one == pane).and_then(|index| self.views.get(index));
-        view.copied().unwrap_or(View { cursor: 0, sort: 0, inverted: false })
+        view.copied().unwrap_or(PaneView { cursor: 0, sort: 0, inverted: false })
     }
 
     /// What a pane shows, filtered and in order.
-    pub fn rows(&self, pane: Pane) -> Known<Vec<Row>> {
+    pub fn rows(&self, pane: Pane) -> KnownOrReason<Vec<PaneRow>> {
         let mut rows = pane.rows(self)?;
         rows.retain(|row| self.filter.is_empty() || row.has(&self.filter));
-        let View { sort, inverted, .. } = self.view(pane);
+        let PaneView { sort, inverted, .. } = self.view(pane);
         rows.sort_by(|one, other| match (one.cells.get(sort), other.cells.get(sort)) {
             (Some(one), Some(other)) if inverted => other.compare(one),
             (Some(one), Some(other)) => one.compare(other),
@@ -149,60 +149,62 @@ impl State {
     }
 
     /// Follows a key.
-    pub fn key(&mut self, key: Key) -> Outcome {
+    pub fn key(&mut self, key: TopKey) -> KeyOutcome {
         match (key, self.mode) {
-            (Key::Interrupt | Key::Function(10), _) => return Outcome::Quit,
-            (Key::Suspend, _) => return Outcome::Suspend,
-            (Key::Redraw, _) => return Outcome::Redraw,
-            (_, Mode::Normal) => return self.command(key),
-            (_, Mode::Help) => self.mode = Mode::Normal,
-            (_, Mode::Search | Mode::Filter) => self.typed(key),
+            (TopKey::Interrupt | TopKey::Function(10), _) => return KeyOutcome::Quit,
+            (TopKey::Suspend, _) => return KeyOutcome::Suspend,
+            (TopKey::Redraw, _) => return KeyOutcome::Redraw,
+            (_, KeyMode::Normal) => return self.command(key),
+            (_, KeyMode::Help) => self.mode = KeyMode::Normal,
+            (_, KeyMode::Search | KeyMode::Filter) => self.typed(key),
         }
-        Outcome::Nothing
+        KeyOutcome::Nothing
     }
 
-    fn command(&mut self, key: Key) -> Outcome {
+    fn command(&mut self, key: TopKey) -> KeyOutcome {
         match key {
-            Key::Character('q' | 'Q') => return Outcome::Quit,
-            Key::Function(1) | Key::Character('h' | '?') => self.mode = Mode::Help,
-            Key::Function(3) | Key::Character('/') => {
+            TopKey::Character('q' | 'Q') => return KeyOutcome::Quit,
+            TopKey::Function(1) | TopKey::Character('h' | '?') => self.mode = KeyMode::Help,
+            TopKey::Function(3) | TopKey::Character('/') => {
                 self.search.clear();
-                self.mode = Mode::Search;
+                self.mode = KeyMode::Search;
             }
-            Key::Function(4) | Key::Character('\\') => self.mode = Mode::Filter,
-            Key::Function(6) | Key::Character('>') => self.sort_by_next(1),
-            Key::Character('<') => self.sort_by_next(self.focus().headings().len() - 1),
-            Key::Character('I') => self.change(|view| view.inverted = !view.inverted),
-            Key::Character(' ' | 'p') => self.paused = !self.paused,
-            Key::Character('+') => self.step_interval(true),
-            Key::Character('-') => self.step_interval(false),
-            Key::Tab => self.focus = (self.focus + 1) % PANES.len(),
-            Key::BackTab => self.focus = (self.focus + PANES.len() - 1) % PANES.len(),
-            Key::Escape => self.filter.clear(),
-            Key::Up | Key::Down | Key::PageUp | Key::PageDown | Key::Home | Key::End => self.move_cursor(key),
+            TopKey::Function(4) | TopKey::Character('\\') => self.mode = KeyMode::Filter,
+            TopKey::Function(6) | TopKey::Character('>') => self.sort_by_next(1),
+            TopKey::Character('<') => self.sort_by_next(self.focus().headings().len() - 1),
+            TopKey::Character('I') => self.change(|view| view.inverted = !view.inverted),
+            TopKey::Character(' ' | 'p') => self.paused = !self.paused,
+            TopKey::Character('+') => self.step_interval(true),
+            TopKey::Character('-') => self.step_interval(false),
+            TopKey::Tab => self.focus = (self.focus + 1) % PANES.len(),
+            TopKey::BackTab => self.focus = (self.focus + PANES.len() - 1) % PANES.len(),
+            TopKey::Escape => self.filter.clear(),
+            TopKey::Up | TopKey::Down | TopKey::PageUp | TopKey::PageDown | TopKey::Home | TopKey::End => {
+                self.move_cursor(key)
+            }
             _ => {}
         }
         self.keep_cursors();
-        Outcome::Nothing
+        KeyOutcome::Nothing
     }
 
     /// A key while a text is typed.
-    fn typed(&mut self, key: Key) {
-        let is_search = self.mode == Mode::Search;
+    fn typed(&mut self, key: TopKey) {
+        let is_search = self.mode == KeyMode::Search;
         let text = if is_search { &mut self.search } else { &mut self.filter };
         match key {
-            Key::Character(character) if text.chars().count() < LONGEST_TEXT => {
+            TopKey::Character(character) if text.chars().count() < LONGEST_TEXT => {
                 text.push(character);
                 if is_search {
                     self.find(0);
                 }
             }
-            Key::Backspace => drop(text.pop()),
-            Key::Enter | Key::Function(3) if is_search => self.find(1),
-            Key::Enter => self.mode = Mode::Normal,
-            Key::Escape => {
+            TopKey::Backspace => drop(text.pop()),
+            TopKey::Enter | TopKey::Function(3) if is_search => self.find(1),
+            TopKey::Enter => self.mode = KeyMode::Normal,
+            TopKey::Escape => {
                 text.clear();
-                self.mode = Mode::Normal;
+                self.mode = KeyMode::Normal;
             }
             _ => {}
         }
@@ -220,15 +222,15 @@ impl State {
         }
     }
 
-    fn move_cursor(&mut self, key: Key) {
+    fn move_cursor(&mut self, key: TopKey) {
         let page = usize::from(self.size.1 / 2).max(1);
         self.change(|view| {
             view.cursor = match key {
-                Key::Up => view.cursor.saturating_sub(1),
-                Key::Down => view.cursor.saturating_add(1),
-                Key::PageUp => view.cursor.saturating_sub(page),
-                Key::PageDown => view.cursor.saturating_add(page),
-                Key::Home => 0,
+                TopKey::Up => view.cursor.saturating_sub(1),
+                TopKey::Down => view.cursor.saturating_add(1),
+                TopKey::PageUp => view.cursor.saturating_sub(page),
+                TopKey::PageDown => view.cursor.saturating_add(page),
+                TopKey::Home => 0,
                 _ => usize::MAX,
             }
         });
@@ -255,7 +257,7 @@ impl State {
         self.interval = next.map_or(self.interval, Duration::from_millis);
     }
 
-    fn change(&mut self, how: impl FnOnce(&mut View)) {
+    fn change(&mut self, how: impl FnOnce(&mut PaneView)) {
         if let Some(view) = self.views.get_mut(self.focus) {
             how(view);
         }

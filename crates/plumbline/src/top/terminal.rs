@@ -25,9 +25,9 @@ use ratatui::{
 
 use super::{
     draw::draw,
-    keys::Key,
-    model::{Known, Sample},
-    state::State,
+    keys::TopKey,
+    model::{KnownOrReason, TopSample},
+    state::TopState,
 };
 use crate::view::paint;
 
@@ -36,16 +36,16 @@ const WAITING: usize = 64;
 
 /// What the thread that draws is told.
 #[derive(Debug)]
-pub enum Message {
-    Key(Key),
+pub enum DrawMessage {
+    Key(TopKey),
     /// Columns and lines.
     Resized(u16, u16),
     Signal(Signal),
-    Look(Box<Known<Sample>>),
+    Look(Box<KnownOrReason<TopSample>>),
 }
 
 /// Where messages come in; whoever sends some has a clone of the other end.
-pub fn mailbox() -> (SyncSender<Message>, Receiver<Message>) {
+pub fn mailbox() -> (SyncSender<DrawMessage>, Receiver<DrawMessage>) {
     sync_channel(WAITING)
 }
 
@@ -54,12 +54,12 @@ pub fn mailbox() -> (SyncSender<Message>, Receiver<Message>) {
 /// # Errors
 ///
 /// When no thread can be started.
-pub fn watch_signals(signals: &[Signal], to: SyncSender<Message>) -> Result<()> {
+pub fn watch_signals(signals: &[Signal], to: SyncSender<DrawMessage>) -> Result<()> {
     let set: SigSet = signals.iter().copied().collect();
     set.thread_block().context("cannot block signals")?;
     let work = move || {
         while let Ok(signal) = set.wait() {
-            if to.send(Message::Signal(signal)).is_err() {
+            if to.send(DrawMessage::Signal(signal)).is_err() {
                 return;
             }
         }
@@ -69,17 +69,17 @@ pub fn watch_signals(signals: &[Signal], to: SyncSender<Message>) -> Result<()> 
 }
 
 /// Has what is typed come as messages.
-fn watch_keys(to: SyncSender<Message>) -> Result<()> {
+fn watch_keys(to: SyncSender<DrawMessage>) -> Result<()> {
     let work = move || {
         loop {
             let message = match read() {
-                Ok(Event::Key(key)) => Key::of(key).map(Message::Key),
-                Ok(Event::Resize(columns, lines)) => Some(Message::Resized(columns, lines)),
+                Ok(Event::Key(key)) => TopKey::of(key).map(DrawMessage::Key),
+                Ok(Event::Resize(columns, lines)) => Some(DrawMessage::Resized(columns, lines)),
                 Ok(_) => None,
                 // Nobody can type any more: the terminal has gone.
-                Err(_) => Some(Message::Signal(Signal::SIGHUP)),
+                Err(_) => Some(DrawMessage::Signal(Signal::SIGHUP)),
             };
-            let is_over = matches!(message, Some(Message::Signal(_)));
+            let is_over = matches!(message, Some(DrawMessage::Signal(_)));
             if message.is_some_and(|message| to.send(message).is_err()) || is_over {
                 return;
             }
@@ -101,7 +101,7 @@ impl Taken {
     /// # Errors
     ///
     /// When it cannot be had.
-    pub fn take(keys_to: SyncSender<Message>) -> Result<Self> {
+    pub fn take(keys_to: SyncSender<DrawMessage>) -> Result<Self> {
         give_back_in_a_panic();
         // From here on, whatever fails gives it back.
         let taken = Self {
@@ -123,7 +123,7 @@ impl Taken {
     /// # Errors
     ///
     /// When the terminal cannot be written to.
-    pub fn draw(&mut self, state: &State) -> io::Result<()> {
+    pub fn draw(&mut self, state: &TopState) -> io::Result<()> {
         self.terminal.draw(|frame| draw(frame, state, self.colours)).map(drop)
     }
 

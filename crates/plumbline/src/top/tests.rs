@@ -3,32 +3,32 @@
 use std::time::Duration;
 
 use ::model::{Histogram, Mount};
-use model::{Connection, Cost, Finished, PhaseTimes, Sample};
+use model::{OwnCost, PhaseTimes, TopConnection, TopOperations, TopSample};
 use ratatui::{Terminal, backend::TestBackend, style::Color};
 
 use super::{
     draw::{draw, print},
-    keys::{HINTS, Key},
+    keys::{HINTS, TopKey},
     model,
     panes::Pane,
-    state::{Outcome, State},
+    state::{KeyOutcome, TopState},
 };
 use crate::view::incident;
 
 const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (200, 50)];
 const LONG: &str = "/srv/projects/a-department-with-a-long-name/2026/november/share-of-the-whole-team";
 
-fn finished(mount: &str, layer: &str, operation: &str, count: u64, ns: u64) -> Finished {
+fn finished(mount: &str, layer: &str, operation: &str, count: u64, ns: u64) -> TopOperations {
     let mut amounts = Histogram::default();
     (0..count).for_each(|number| amounts.add(ns, 4096, number % 10 == 9));
-    Finished { mount: mount.into(), layer: layer.into(), operation: operation.into(), amounts }
+    TopOperations { mount: mount.into(), layer: layer.into(), operation: operation.into(), amounts }
 }
 
 fn mount(at: &str, source: &str, fstype: &str) -> Mount {
     Mount { mountpoint: at.into(), source: source.into(), server: "fs1".into(), fstype: fstype.into() }
 }
 
-fn sample() -> Sample {
+fn sample() -> TopSample {
     let event = |ms: f64, operation: &'static str, in_flight| ::model::EventLine {
         operation: operation.into(),
         duration_ms: ms,
@@ -40,7 +40,7 @@ fn sample() -> Sample {
         in_flight,
         ..::model::EventLine::default()
     };
-    let connection = |peer: &str, retransmits| Connection {
+    let connection = |peer: &str, retransmits| TopConnection {
         local: "10.0.0.2:50000".into(),
         peer: peer.into(),
         mount: "/mnt/share".into(),
@@ -52,7 +52,7 @@ fn sample() -> Sample {
         unacked: 4096,
     };
     let ms = 1_000_000;
-    Sample {
+    TopSample {
         time: "2026-11-24T12:34:56.000000Z".into(),
         seconds: 2.0,
         mounts: vec![
@@ -71,39 +71,39 @@ fn sample() -> Sample {
             means: [Some(ms / 10), None, Some(ms / 3), Some(11 * ms), Some(ms / 50)],
         }]),
         slowest: Ok(vec![event(2_780.0, "SMB2_READ", true), event(31.5, "SMB2_WRITE", false)]),
-        incidents: Ok(vec![incident::Row {
+        incidents: Ok(vec![incident::IncidentRow {
             id: "an-id".into(),
             name: Some("smb_latency".into()),
             observed: Some("37 operations, slowest 2.78 s (SMB2_READ)".into()),
             first_seen: Some("2026-11-24T12:30:00.000000Z".into()),
             last_seen: Some("2026-11-24T12:34:55.000000Z".into()),
             mountpoint: Some("/mnt/share".into()),
-            ..incident::Row::default()
+            ..incident::IncidentRow::default()
         }]),
         connections: Ok(vec![connection("10.0.0.1:445", 3), connection("[fd00:1:2:3:4:5:6:7]:2049", 0)]),
-        cost: Cost { cpu: Some(0.0012), resident: Some(9 << 20), kernel: None, lost: Default::default() },
+        cost: OwnCost { cpu: Some(0.0012), resident: Some(9 << 20), kernel: None, lost: Default::default() },
     }
 }
 
-fn without_root() -> Sample {
+fn without_root() -> TopSample {
     let none = "the daemon's metrics have none of it";
-    Sample { phases: Err(none.into()), slowest: Err(none.into()), connections: Err(none.into()), ..sample() }
+    TopSample { phases: Err(none.into()), slowest: Err(none.into()), connections: Err(none.into()), ..sample() }
 }
 
-fn state_of(sample: Sample, size: (u16, u16)) -> State {
-    let mut state = State::new("own probes".into(), Duration::from_secs(2));
+fn state_of(sample: TopSample, size: (u16, u16)) -> TopState {
+    let mut state = TopState::new("own probes".into(), Duration::from_secs(2));
     state.size = size;
     state.update(Ok(sample));
     state
 }
 
-fn terminal(state: &State, colours: bool) -> Terminal<TestBackend> {
+fn terminal(state: &TopState, colours: bool) -> Terminal<TestBackend> {
     let mut terminal = Terminal::new(TestBackend::new(state.size.0, state.size.1)).unwrap();
     terminal.draw(|frame| draw(frame, state, colours)).unwrap();
     terminal
 }
 
-fn screen(state: &State) -> Vec<String> {
+fn screen(state: &TopState) -> Vec<String> {
     let terminal = terminal(state, true);
     let buffer = terminal.backend().buffer();
     let width = usize::from(buffer.area.width);
@@ -121,8 +121,8 @@ fn line<'a>(screen: &'a [String], text: &str) -> &'a str {
     found.unwrap_or_else(|| panic!("{text} is not on the screen:\n{}", screen.join("\n")))
 }
 
-fn press(state: &mut State, keys: &str) {
-    keys.chars().for_each(|key| assert_eq!(state.key(Key::Character(key)), Outcome::Nothing));
+fn press(state: &mut TopState, keys: &str) {
+    keys.chars().for_each(|key| assert_eq!(state.key(TopKey::Character(key)), KeyOutcome::Nothing));
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn what_metrics_do_not_tell_is_said_to_be_unknown_with_the_reason() {
         line(&frame, pane);
     }
     press(&mut state, "");
-    (0..3).for_each(|_| assert_eq!(state.key(Key::Tab), Outcome::Nothing));
+    (0..3).for_each(|_| assert_eq!(state.key(TopKey::Tab), KeyOutcome::Nothing));
     assert_eq!(state.focus(), Pane::Slowest);
     line(&screen(&state), "the daemon's metrics have none of it");
     line(&screen(&state), " total ");
@@ -202,7 +202,7 @@ fn what_metrics_do_not_tell_is_said_to_be_unknown_with_the_reason() {
 
 #[test]
 fn before_the_first_look_and_after_a_failed_one_the_screen_says_so() {
-    let mut state = State::new("own probes".into(), Duration::from_secs(2));
+    let mut state = TopState::new("own probes".into(), Duration::from_secs(2));
     line(&screen(&state), "the first figures come in 2 s");
     state.update(Ok(sample()));
     state.update(Err("no metrics from 127.0.0.1:9437: Connection refused".into()));
@@ -213,7 +213,7 @@ fn before_the_first_look_and_after_a_failed_one_the_screen_says_so() {
 
 #[test]
 fn rows_are_sorted_by_the_chosen_column_and_the_order_can_be_inverted() {
-    let order = |state: &State| -> Vec<String> {
+    let order = |state: &TopState| -> Vec<String> {
         let screen = screen(state);
         let from = screen.iter().position(|line| line.contains("Mounts")).unwrap() + 2;
         screen[from..from + 3].iter().map(|line| line.chars().take(6).collect()).collect()
@@ -225,7 +225,7 @@ fn rows_are_sorted_by_the_chosen_column_and_the_order_can_be_inverted() {
     press(&mut state, "I<<<");
     line(&screen(&state), "Mounts: 3, by MOUNT");
     assert_eq!(order(&state), ["/mnt/i", "/mnt/s", "/srv/p"]);
-    state.key(Key::Function(6));
+    state.key(TopKey::Function(6));
     line(&screen(&state), "Mounts: 3, by FSTYPE");
 }
 
@@ -235,14 +235,14 @@ fn a_search_moves_and_a_filter_hides() {
     press(&mut state, "/idle");
     line(&screen(&state), "Search: idle_");
     assert_eq!(state.view(Pane::Mounts).cursor, 2);
-    state.key(Key::Escape);
+    state.key(TopKey::Escape);
     press(&mut state, "\\SMB2");
-    state.key(Key::Enter);
+    state.key(TopKey::Enter);
     let frame = screen(&state);
     line(&frame, "Operations: 1,");
     line(&frame, "Mounts: none with this text");
     line(&frame, "filter: SMB2");
-    state.key(Key::Escape);
+    state.key(TopKey::Escape);
     line(&screen(&state), "Mounts: 3");
 }
 
@@ -252,14 +252,19 @@ fn the_cursor_stays_within_the_rows_and_in_sight() {
     many.mounts = (0..500).map(|number| mount(&format!("/mnt/{number:03}"), "//fs1/x", "cifs")).collect();
     many.operations.clear();
     let mut state = state_of(many, (80, 24));
-    for (key, cursor) in
-        [(Key::End, 499), (Key::PageUp, 487), (Key::Home, 0), (Key::Up, 0), (Key::PageDown, 12), (Key::Down, 13)]
-    {
+    for (key, cursor) in [
+        (TopKey::End, 499),
+        (TopKey::PageUp, 487),
+        (TopKey::Home, 0),
+        (TopKey::Up, 0),
+        (TopKey::PageDown, 12),
+        (TopKey::Down, 13),
+    ] {
         state.key(key);
         assert_eq!(state.view(Pane::Mounts).cursor, cursor, "{key:?}");
         line(&screen(&state), &format!("/mnt/{cursor:03}"));
     }
-    state.key(Key::End);
+    state.key(TopKey::End);
     state.update(Ok(sample()));
     assert_eq!(state.view(Pane::Mounts).cursor, 2, "rows have gone");
 }
@@ -282,13 +287,13 @@ fn a_pause_keeps_the_frame_and_keys_change_the_interval() {
 
 #[test]
 fn help_shows_the_keys_and_any_key_goes_back() {
-    for key in [Key::Function(1), Key::Character('h'), Key::Character('?')] {
+    for key in [TopKey::Function(1), TopKey::Character('h'), TopKey::Character('?')] {
         let mut state = state_of(sample(), (80, 24));
         state.key(key);
         let frame = screen(&state);
         line(&frame, "F10, q or Ctrl-C");
         line(&frame, "Esc: show all");
-        state.key(Key::Escape);
+        state.key(TopKey::Escape);
         line(&screen(&state), "Mounts: 3");
     }
 }
@@ -296,16 +301,16 @@ fn help_shows_the_keys_and_any_key_goes_back() {
 #[test]
 fn keys_that_quit_quit_but_a_letter_that_is_typed_does_not() {
     let mut state = state_of(sample(), (80, 24));
-    assert_eq!(state.key(Key::Character('q')), Outcome::Quit);
-    assert_eq!(state.key(Key::Function(10)), Outcome::Quit);
+    assert_eq!(state.key(TopKey::Character('q')), KeyOutcome::Quit);
+    assert_eq!(state.key(TopKey::Function(10)), KeyOutcome::Quit);
     press(&mut state, "/q");
-    assert_eq!(state.key(Key::Interrupt), Outcome::Quit);
-    assert_eq!(state.key(Key::Suspend), Outcome::Suspend);
+    assert_eq!(state.key(TopKey::Interrupt), KeyOutcome::Quit);
+    assert_eq!(state.key(TopKey::Suspend), KeyOutcome::Suspend);
 }
 
 #[test]
 fn colours_stand_for_trouble_only_and_can_be_left_out() {
-    let colours = |state: &State, wanted| {
+    let colours = |state: &TopState, wanted| {
         let terminal = terminal(state, wanted);
         let mut seen: Vec<Color> = terminal.backend().buffer().content().iter().map(|cell| cell.fg).collect();
         seen.dedup();

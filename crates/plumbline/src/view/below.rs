@@ -7,7 +7,7 @@ use model::{BelowLine, CallLine, ChildLine, EventLine, Nanos};
 
 use super::{
     event::{errno_name, known_ms, milliseconds, ms, status_of},
-    table::{Column, Table},
+    table::{Table, TableColumn},
 };
 
 /// The line of an event; `below` only of a system call.
@@ -53,23 +53,23 @@ fn after(start: Nanos, child: &Child) -> f64 {
 }
 
 /// Columns of the tree, in the order of its rows.
-const COLUMNS: [Column; 8] = [
-    Column::text("BELOW IT", 20).cut_to(12),
-    Column::number("AFTER MS", 8),
-    Column::number("MS", 7),
-    Column::number("QUEUE", 7).optional(3),
-    Column::number("WIRE", 7).optional(1),
-    Column::number("DELIVER", 7).optional(4),
-    Column::number("BYTES", 9).optional(2),
-    Column::rest("STATUS", 9),
+const COLUMNS: [TableColumn; 8] = [
+    TableColumn::text("BELOW IT", 20).cut_to(12),
+    TableColumn::number("AFTER MS", 8),
+    TableColumn::number("MS", 7),
+    TableColumn::number("QUEUE", 7).optional(3),
+    TableColumn::number("WIRE", 7).optional(1),
+    TableColumn::number("DELIVER", 7).optional(4),
+    TableColumn::number("BYTES", 9).optional(2),
+    TableColumn::rest("STATUS", 9),
 ];
 /// Characters before the first column of a row.
 const BRANCH: usize = 5;
 
 /// Writes what ran below system calls as trees, whose rows fit the line.
-pub struct Tree(Table);
+pub struct BelowTree(Table);
 
-impl Tree {
+impl BelowTree {
     /// In lines of so many characters.
     pub fn new(room: Option<usize>) -> Self {
         Self(Table::new(&COLUMNS, room.map(|room| room.saturating_sub(BRANCH))))
@@ -169,7 +169,7 @@ mod tests {
             incomplete: true,
         };
         let shown = |room| {
-            let (tree, mut out) = (Tree::new(room), Vec::new());
+            let (tree, mut out) = (BelowTree::new(room), Vec::new());
             tree.heading(&mut out).unwrap();
             tree.branches(&mut out, 1_000_000, &below).unwrap();
             String::from_utf8(out).unwrap()

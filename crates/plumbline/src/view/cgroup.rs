@@ -32,14 +32,14 @@ pub fn cgroup_of(pid: u32, id: u64) -> String {
 pub fn path_of_id(id: u64) -> Option<String> {
     /// `struct file_handle` of kernfs: its id (FILEID_KERNFS, include/linux/exportfs.h).
     #[repr(C)]
-    struct Handle {
+    struct KernfsHandle {
         bytes: u32,
         kind: i32,
         id: u64,
     }
     let (hierarchy, _) = &*HIERARCHY;
     let root = fs::File::open(hierarchy).ok()?;
-    let mut handle = Handle { bytes: 8, kind: 0xfe, id };
+    let mut handle = KernfsHandle { bytes: 8, kind: 0xfe, id };
     // SAFETY: the handle is laid out as the kernel wants it and lives through the call; the descriptor is open.
     let fd = unsafe {
         nix::libc::open_by_handle_at(

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use jiff::{SignedDuration, Timestamp};
-use model::{Cause, Incident, Layer, SNAPSHOT, State};
+use model::{Cause, Incident, IncidentState, Layer, SNAPSHOT};
 use serde::Serialize;
 
 use crate::config;
 
 /// One incident, with JSON names that are stable. A bundle that cannot be read is one too, with the reason.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct Row {
+pub struct IncidentRow {
     pub id: String,
     pub detected: Option<String>,
     pub name: Option<String>,
@@ -26,7 +26,7 @@ pub struct Row {
     pub mountpoint: Option<String>,
     pub server: Option<String>,
     pub closed: Option<bool>,
-    pub state: Option<State>,
+    pub state: Option<IncidentState>,
     pub first_seen: Option<String>,
     pub last_seen: Option<String>,
     pub labels: BTreeMap<String, String>,
@@ -40,7 +40,7 @@ fn known_kind(word: &str) -> &str {
     if config::is_kind(word) || word == SNAPSHOT { word } else { "unknown" }
 }
 
-impl Row {
+impl IncidentRow {
     /// Of the bundle `id`, that takes so many bytes on disk and is at `path`.
     pub fn new(incident: Result<Incident>, id: &str, bytes: u64, path: String) -> Self {
         let row = Self { id: id.to_owned(), bytes, path, ..Self::default() };

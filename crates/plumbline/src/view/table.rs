@@ -38,7 +38,7 @@ pub fn room_of(out: &(impl AsFd + IsTerminal)) -> Option<usize> {
 
 /// A column.
 #[derive(Debug, Clone, Copy)]
-pub struct Column {
+pub struct TableColumn {
     heading: &'static str,
     /// Characters; of the last column, 0: the rest of the line.
     width: usize,
@@ -53,7 +53,7 @@ pub struct Column {
     wraps: bool,
 }
 
-impl Column {
+impl TableColumn {
     /// Aligned left.
     pub const fn text(heading: &'static str, width: usize) -> Self {
         Self { heading, width, right: false, least: width, is_cut: false, rank: 0, wraps: false }
@@ -98,13 +98,13 @@ impl Column {
 #[derive(Debug)]
 pub struct Table {
     /// Each with its place among the cells of a row.
-    shown: Vec<(usize, Column)>,
+    shown: Vec<(usize, TableColumn)>,
     fits: bool,
 }
 
 impl Table {
     /// A table of these columns, in lines of so many characters.
-    pub fn new(columns: &[Column], room: Option<usize>) -> Self {
+    pub fn new(columns: &[TableColumn], room: Option<usize>) -> Self {
         let shown = columns.iter().copied().enumerate().collect();
         match room {
             Some(room) => Self { shown: fit(shown, room), fits: true },
@@ -127,7 +127,7 @@ impl Table {
         self.line(out, |place, _| cells.get(place).copied().unwrap_or_default())
     }
 
-    fn line<'a>(&self, out: &mut impl Write, cell: impl Fn(usize, &Column) -> &'a str) -> io::Result<()> {
+    fn line<'a>(&self, out: &mut impl Write, cell: impl Fn(usize, &TableColumn) -> &'a str) -> io::Result<()> {
         // Cells may have colours, which take no room.
         let (mut line, mut indent, mut more) = (String::new(), 0, Vec::new());
         for (place, column) in &self.shown {
@@ -153,8 +153,8 @@ impl Table {
 }
 
 /// Leaves out what there is no room for, and gives each of the others its width: those that nobody leaves out first.
-fn fit(mut columns: Vec<(usize, Column)>, room: usize) -> Vec<(usize, Column)> {
-    let needed = |columns: &[(usize, Column)]| {
+fn fit(mut columns: Vec<(usize, TableColumn)>, room: usize) -> Vec<(usize, TableColumn)> {
+    let needed = |columns: &[(usize, TableColumn)]| {
         columns.iter().map(|(_, column)| column.needs() + GAP).sum::<usize>().saturating_sub(GAP)
     };
     while needed(&columns) > room {
@@ -164,7 +164,7 @@ fn fit(mut columns: Vec<(usize, Column)>, room: usize) -> Vec<(usize, Column)> {
         columns.remove(place);
     }
     let mut spare = room.saturating_sub(needed(&columns));
-    let mut order: Vec<&mut Column> = columns.iter_mut().map(|(_, column)| column).collect();
+    let mut order: Vec<&mut TableColumn> = columns.iter_mut().map(|(_, column)| column).collect();
     order.sort_by_key(|column| (column.width == 0, column.rank));
     for column in order {
         let least = column.needs();
@@ -210,12 +210,12 @@ pub fn wrap(text: &str, width: usize) -> Vec<String> {
 mod tests {
     use super::*;
 
-    const COLUMNS: [Column; 5] = [
-        Column::text("TIME", 8),
-        Column::number("MS", 6),
-        Column::number("BYTES", 9).optional(2),
-        Column::text("COMM", 12).cut_to(6).optional(1),
-        Column::rest("FILE", 10),
+    const COLUMNS: [TableColumn; 5] = [
+        TableColumn::text("TIME", 8),
+        TableColumn::number("MS", 6),
+        TableColumn::number("BYTES", 9).optional(2),
+        TableColumn::text("COMM", 12).cut_to(6).optional(1),
+        TableColumn::rest("FILE", 10),
     ];
     const CELLS: [&str; 5] = ["12:00:00", "1.5", "4096", "very-long-name", "/mnt/share/a/b/c/file.dat"];
 
@@ -265,7 +265,7 @@ mod tests {
 
     #[test]
     fn a_reason_goes_on_below_its_column() {
-        let columns = [Column::text("PROBE", 6), Column::rest("", 10).wrapped()];
+        let columns = [TableColumn::text("PROBE", 6), TableColumn::rest("", 10).wrapped()];
         let mut out = Vec::new();
         Table::new(&columns, Some(24)).row(&mut out, &["smb", "fentry is not there on this kernel"]).unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), "smb     fentry is not\n        there on this\n        kernel\n");
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn a_column_of_nothing_indents_the_next() {
-        let columns = [Column::text("", 0), Column::rest("", 10).wrapped()];
+        let columns = [TableColumn::text("", 0), TableColumn::rest("", 10).wrapped()];
         let mut out = Vec::new();
         Table::new(&columns, Some(16)).row(&mut out, &["", "more of the same"]).unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), "  more of the\n  same\n");

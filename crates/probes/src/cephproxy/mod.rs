@@ -9,7 +9,7 @@ use model::{CephProxy, Code, Detail, Level, Protocol};
 use crate::{
     columns,
     generated::probe_id,
-    libraries::{Kind, Places, is_on_library},
+    libraries::{AttachOffsets, LibraryKind, is_on_library},
     probe::Probe,
     spec::{Rung, Spec},
 };
@@ -56,13 +56,13 @@ pub(crate) static SPEC: Spec = Spec {
 };
 
 /// Ours. Upstream's has the same name, and no probes.
-static LIBRARIES: Kind = Kind {
+static LIBRARIES: LibraryKind = LibraryKind {
     probe: PROTOCOL.name,
     what: "a library of the libcephfs proxy",
     prefix: NAME,
     programs: &["libcephfsd"],
     attempt: |_, _| Ok(()),
-    examine: |_: &File, name| name.starts_with(NAME).then(Places::default),
+    examine: |_: &File, name| name.starts_with(NAME).then(AttachOffsets::default),
     attach,
     forget_ended: |_| (),
 };
@@ -80,7 +80,7 @@ impl Probe for Proxied {
     }
 }
 
-fn attach(object: &mut Object, _: &str, path: &Path, _: &Places) -> libbpf_rs::Result<Vec<Link>> {
+fn attach(object: &mut Object, _: &str, path: &Path, _: &AttachOffsets) -> libbpf_rs::Result<Vec<Link>> {
     // What sees a request's end is first in the object, and is attached first: see attach_rung().
     let programs = object.progs_mut().filter(is_on_library);
     programs

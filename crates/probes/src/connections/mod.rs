@@ -9,12 +9,12 @@ use model::{Connection, Detail, Event, Level, MountKey, Protocol};
 
 use crate::{
     Alias,
-    columns::{Cell, Column, DURATION, PID, TIME},
+    columns::{DURATION, EventCell, EventColumn, PID, TIME},
     decode::text,
     generated::probe_id,
     mounts::{MountPoint, Mounts},
     probe::Probe,
-    spec::{Module, Rung, Spec},
+    spec::{RequiredModule, Rung, Spec},
     tcp,
 };
 
@@ -76,12 +76,12 @@ const SHARED: Spec = Spec {
     detail: |raw| Detail::Connection(Connection { peer: text(&raw.file), times: raw.resent }),
     columns: &[
         TIME,
-        Column::operation(20),
+        EventColumn::operation(20),
         DURATION,
-        Column::new("STATE", 15, Cell::State),
+        EventColumn::new("STATE", 15, EventCell::State),
         PID,
-        Column::mount(24),
-        Column::new("PEER", 0, Cell::Own(peer)),
+        EventColumn::mount(24),
+        EventColumn::new("PEER", 0, EventCell::Own(peer)),
     ],
     line: |event, line| {
         if let Detail::Connection(connection) = event.detail {
@@ -90,7 +90,7 @@ const SHARED: Spec = Spec {
     },
     // Most events of a connection have no duration, so the threshold is zero.
     aliases: &[Alias::of(PROTOCOL.name, 0.0)],
-    probe: || Box::new(Connections),
+    probe: || Box::new(ConnectionsProbe),
     ..Spec::BASE
 };
 
@@ -115,7 +115,7 @@ pub(crate) static DROPS: Spec = Spec {
 pub(crate) static IFB: Spec = Spec {
     name: "connections/ifb",
     object: include_bytes!(concat!(env!("OUT_DIR"), "/conn_ifb.bpf.o")),
-    module: Some(Module { name: "ifb", load: "", hooks: None }),
+    module: Some(RequiredModule { name: "ifb", load: "", hooks: None }),
     rungs: &[Rung { via: "tp_btf", required: &["tp_queue", "tp_transmit_ifb"], optional: &[], without: "" }],
     ..SHARED
 };
@@ -123,7 +123,7 @@ pub(crate) static IFB: Spec = Spec {
 pub(crate) static SMB: Spec = Spec {
     name: "connections/smb",
     object: include_bytes!(concat!(env!("OUT_DIR"), "/conn_smb.bpf.o")),
-    module: Some(Module { name: "cifs", load: "mount an SMB share, or `modprobe cifs`", hooks: Some("cifs") }),
+    module: Some(RequiredModule { name: "cifs", load: "mount an SMB share, or `modprobe cifs`", hooks: Some("cifs") }),
     rungs: &[
         // 6.1 has no __cifs_reconnect.
         Rung {
@@ -159,7 +159,7 @@ const WITHOUT: &str = "late answers to lease breaks, credits that do not come, a
 pub(crate) static RPC: Spec = Spec {
     name: "connections/rpc",
     object: include_bytes!(concat!(env!("OUT_DIR"), "/conn_rpc.bpf.o")),
-    module: Some(Module { name: "nfs", load: "mount an NFS export, or `modprobe nfs`", hooks: Some("sunrpc") }),
+    module: Some(RequiredModule { name: "nfs", load: "mount an NFS export, or `modprobe nfs`", hooks: Some("sunrpc") }),
     rungs: &[Rung {
         via: "tp_btf",
         required: &["tp_state", "tp_timeout", "tp_retransmit"],
@@ -172,7 +172,11 @@ pub(crate) static RPC: Spec = Spec {
 pub(crate) static NFS4: Spec = Spec {
     name: "connections/nfs4",
     object: include_bytes!(concat!(env!("OUT_DIR"), "/conn_nfs.bpf.o")),
-    module: Some(Module { name: "nfsv4", load: "mount an NFSv4 export, or `modprobe nfsv4`", hooks: Some("nfsv4") }),
+    module: Some(RequiredModule {
+        name: "nfsv4",
+        load: "mount an NFSv4 export, or `modprobe nfsv4`",
+        hooks: Some("nfsv4"),
+    }),
     rungs: &[Rung {
         via: "tp_btf",
         required: &["tp_recover"],
@@ -186,9 +190,9 @@ fn peer(event: &Event) -> String {
     if let Detail::Connection(own) = &event.detail { own.peer.to_string() } else { String::new() }
 }
 
-struct Connections;
+struct ConnectionsProbe;
 
-impl Probe for Connections {
+impl Probe for ConnectionsProbe {
     fn follow_mounts(&mut self, object: &mut Object, mounts: &Mounts) -> libbpf_rs::Result<()> {
         write_servers(object, mounts)
     }
@@ -201,13 +205,13 @@ pub(crate) fn mount_key(point: &MountPoint) -> MountKey {
 }
 
 /// `struct peer` of connections.h.
-type Peer = [u8; 20];
+type KernelPeer = [u8; 20];
 
 /// Bytes of the map `ports`: one bit for each port.
 const PORTS: usize = 8192;
 
 /// The servers of SMB and NFS mounts, each with the key of its first mount.
-fn servers(mounts: &Mounts) -> HashMap<Peer, MountKey> {
+fn servers(mounts: &Mounts) -> HashMap<KernelPeer, MountKey> {
     let mut servers = HashMap::new();
     for point in mounts.iter() {
         let Some(usual) = point.filesystem().port else { continue };
@@ -227,7 +231,7 @@ fn servers(mounts: &Mounts) -> HashMap<Peer, MountKey> {
 }
 
 /// The content of the map `ports`: a bit for each server's port, indexed by the port in network byte order.
-fn ports<'a>(servers: impl Iterator<Item = &'a Peer>) -> Vec<u8> {
+fn ports<'a>(servers: impl Iterator<Item = &'a KernelPeer>) -> Vec<u8> {
     let mut bits = vec![0_u8; PORTS];
     for peer in servers {
         let [.., low, high, _, _] = peer;
@@ -252,7 +256,7 @@ pub(crate) fn write_servers(object: &Object, mounts: &Mounts) -> libbpf_rs::Resu
     for map in object.maps() {
         match map.name().as_encoded_bytes() {
             b"servers" => {
-                let known: Vec<Peer> = map.keys().filter_map(|key| key.try_into().ok()).collect();
+                let known: Vec<KernelPeer> = map.keys().filter_map(|key| key.try_into().ok()).collect();
                 for gone in known.iter().filter(|peer| !wanted.contains_key(*peer)) {
                     map.delete(gone)?;
                 }

@@ -7,12 +7,12 @@ const MOST_BYTES: u64 = 8 << 20;
 const MOST_SECTIONS: u64 = 4096;
 
 /// What is read from.
-pub(crate) trait Source {
+pub(crate) trait ByteSource {
     /// Just these bytes; `None` if there are fewer.
     fn read(&self, offset: u64, length: u64) -> Option<Vec<u8>>;
 }
 
-impl Source for File {
+impl ByteSource for File {
     fn read(&self, offset: u64, length: u64) -> Option<Vec<u8>> {
         let mut bytes = vec![0; usize::try_from(length.min(MOST_BYTES)).ok().filter(|_| length <= MOST_BYTES)?];
         self.read_exact_at(&mut bytes, offset).ok()?;
@@ -20,7 +20,7 @@ impl Source for File {
     }
 }
 
-impl Source for [u8] {
+impl ByteSource for [u8] {
     fn read(&self, offset: u64, length: u64) -> Option<Vec<u8>> {
         let start = usize::try_from(offset).ok()?;
         Some(self.get(start..start.checked_add(usize::try_from(length).ok()?)?)?.to_vec())
@@ -28,15 +28,15 @@ impl Source for [u8] {
 }
 
 /// A 64-bit ELF file of this machine's byte order (elf(5)).
-pub(crate) struct Elf<'a, S: Source + ?Sized> {
+pub(crate) struct Elf<'a, S: ByteSource + ?Sized> {
     source: &'a S,
     entry: u64,
     /// Address, offset in the file and length of what is loaded.
     loaded: Vec<(u64, u64, u64)>,
-    sections: Vec<Section>,
+    sections: Vec<ElfSection>,
 }
 
-struct Section {
+struct ElfSection {
     kind: u32,
     offset: u64,
     length: u64,
@@ -46,7 +46,7 @@ struct Section {
 const SYMBOLS_OF_DEBUGGING: u32 = 2; // SHT_SYMTAB
 const SYMBOLS_OF_LINKING: u32 = 11; // SHT_DYNSYM
 
-impl<'a, S: Source + ?Sized> Elf<'a, S> {
+impl<'a, S: ByteSource + ?Sized> Elf<'a, S> {
     /// `None`: it is none.
     pub fn of(source: &'a S) -> Option<Self> {
         let header = source.read(0, 64)?;
@@ -65,7 +65,7 @@ impl<'a, S: Source + ?Sized> Elf<'a, S> {
             loaded.filter_map(|program| Some((u64_at(program, 16)?, u64_at(program, 8)?, u64_at(program, 32)?)));
         let table = source.read(sections, section_count * section_length)?;
         let section = |bytes: &[u8]| {
-            Some(Section {
+            Some(ElfSection {
                 kind: u32_at(bytes, 4)?,
                 offset: u64_at(bytes, 24)?,
                 length: u64_at(bytes, 32)?,
@@ -100,7 +100,7 @@ impl<'a, S: Source + ?Sized> Elf<'a, S> {
 
     fn defined_in(
         &self,
-        table: &Section,
+        table: &ElfSection,
         part: &[u8],
         wanted: &impl Fn(&[u8]) -> bool,
     ) -> Option<HashMap<String, u64>> {

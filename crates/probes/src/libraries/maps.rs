@@ -18,7 +18,7 @@ pub(super) struct FileId {
 
 /// A file that may be a library or a program, with the first of its mappings.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Mapping {
+pub(super) struct MappedFile {
     pub file: FileId,
     /// `7f0000000000-7f0000001000`: its name in map_files.
     pub range: String,
@@ -27,12 +27,12 @@ pub(super) struct Mapping {
 }
 
 /// Those of a process, each file once; none if it is gone, or its memory is locked for long.
-pub(super) fn of(pid: u32) -> Vec<Mapping> {
+pub(super) fn of(pid: u32) -> Vec<MappedFile> {
     aside(move || read(pid)).unwrap_or_default()
 }
 
 /// Those of many processes. Some are read at a time, and one by one only if that takes long: then one of them may be why.
-pub(super) fn of_all(pids: &[u32]) -> impl Iterator<Item = (u32, Vec<Mapping>)> {
+pub(super) fn of_all(pids: &[u32]) -> impl Iterator<Item = (u32, Vec<MappedFile>)> {
     pids.chunks(AT_A_TIME).flat_map(|some| {
         let asked = some.to_vec();
         let read = aside(move || asked.into_iter().map(|pid| (pid, read(pid))).collect::<Vec<_>>());
@@ -40,12 +40,12 @@ pub(super) fn of_all(pids: &[u32]) -> impl Iterator<Item = (u32, Vec<Mapping>)> 
     })
 }
 
-fn read(pid: u32) -> Vec<Mapping> {
+fn read(pid: u32) -> Vec<MappedFile> {
     parse(&fs::read(format!("/proc/{pid}/maps")).unwrap_or_default())
 }
 
-fn parse(text: &[u8]) -> Vec<Mapping> {
-    let mut found: Vec<Mapping> = Vec::new();
+fn parse(text: &[u8]) -> Vec<MappedFile> {
+    let mut found: Vec<MappedFile> = Vec::new();
     for mapping in text.split(|byte| *byte == b'\n').filter_map(parse_line) {
         if !found.iter().any(|other| other.file == mapping.file) {
             found.push(mapping);
@@ -55,7 +55,7 @@ fn parse(text: &[u8]) -> Vec<Mapping> {
 }
 
 /// Range, permissions, offset, device, inode, and the path behind some blanks.
-fn parse_line(line: &[u8]) -> Option<Mapping> {
+fn parse_line(line: &[u8]) -> Option<MappedFile> {
     let line = String::from_utf8_lossy(line);
     let mut fields = line.splitn(6, ' ');
     let (range, permissions, device, inode) = (fields.next()?, fields.next()?, fields.nth(1)?, fields.next()?);
@@ -67,7 +67,7 @@ fn parse_line(line: &[u8]) -> Option<Mapping> {
     let (major, minor) = device.split_once(':')?;
     let [major, minor] = [major, minor].map(|number| u32::from_str_radix(number, 16).ok());
     let file = FileId { device: MountKey::device(major?, minor?), inode };
-    Some(Mapping { file, range: range.to_owned(), path: path.to_owned() })
+    Some(MappedFile { file, range: range.to_owned(), path: path.to_owned() })
 }
 
 /// Every process there is.

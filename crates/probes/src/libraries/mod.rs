@@ -1,6 +1,6 @@
 //! Libraries in use, of one kind: found where a process maps one, whatever its path and namespace, attached to once, and given
 //! back when no process maps them any more. A probe is on the file, so that it sees all of its processes, later ones too.
-//! What a library of the kind is, and how to attach to it, is the probe's: its `Kind`.
+//! What a library of the kind is, and how to attach to it, is the probe's: its `LibraryKind`.
 
 pub(crate) mod elf;
 mod maps;
@@ -17,16 +17,16 @@ use libbpf_rs::{Link, MapCore, MapFlags, Object, ProgramMut};
 use model::{MountKey, text::printable};
 
 use crate::{
-    State,
+    ProbeSupport,
     aside::aside,
     generated::{Plain as _, mapped},
     mounts::Mounts,
 };
 use elf::contains;
-use maps::{FileId, Mapping};
+use maps::{FileId, MappedFile};
 
 /// A kind of libraries that a probe is attached to.
-pub(crate) struct Kind {
+pub(crate) struct LibraryKind {
     /// Whose they are.
     pub probe: &'static str,
     /// One of them, in a sentence.
@@ -38,16 +38,16 @@ pub(crate) struct Kind {
     /// Tries whether this kernel attaches by a rung.
     pub attempt: fn(&mut Object, &str) -> libbpf_rs::Result<()>,
     /// Whether a file of this name is one, and where in it to attach.
-    pub examine: fn(&File, &str) -> Option<Places>,
+    pub examine: fn(&File, &str) -> Option<AttachOffsets>,
     /// Attaches to the file that is at a path, by a rung.
-    pub attach: fn(&mut Object, &str, &Path, &Places) -> libbpf_rs::Result<Vec<Link>>,
+    pub attach: fn(&mut Object, &str, &Path, &AttachOffsets) -> libbpf_rs::Result<Vec<Link>>,
     /// Gives back what processes that have ended have left in the probe's maps.
     pub forget_ended: fn(&Object),
 }
 
 /// Where in a file to attach.
 #[derive(Debug, Default)]
-pub(crate) struct Places {
+pub(crate) struct AttachOffsets {
     /// Offsets, each with its cookie, where the kind has them.
     pub offsets: Vec<(u64, u64)>,
     /// What cannot be seen of this one; empty if nothing is missing.
@@ -68,7 +68,7 @@ const BETWEEN_TRIES: Duration = Duration::from_millis(1);
 /// How often a process that maps something new is looked at again, each time that libraries are tended.
 const LOOKS: u8 = 10;
 pub(crate) struct Libraries {
-    kind: &'static Kind,
+    kind: &'static LibraryKind,
     via: &'static str,
     /// What tells of files that are mapped, once there is a sign of the kind on this host: until then nothing is mapped more
     /// slowly.
@@ -97,7 +97,7 @@ struct Library {
 
 impl Libraries {
     /// None yet. Tries whether this kernel attaches in this way: it may load a program that it cannot attach.
-    pub fn new(kind: &'static Kind, object: &mut Object, via: &'static str) -> libbpf_rs::Result<Self> {
+    pub fn new(kind: &'static LibraryKind, object: &mut Object, via: &'static str) -> libbpf_rs::Result<Self> {
         (kind.attempt)(object, via)?;
         let (attached, others, refused) = Default::default();
         let (looked, witnessed, programs_started) = (Duration::ZERO, Duration::ZERO, 0);
@@ -203,7 +203,7 @@ impl Libraries {
     }
 
     /// How it stands: the state, what is missing or waited for, and the cure.
-    pub fn state(&self) -> (State, String, &'static str) {
+    pub fn state(&self) -> (ProbeSupport, String, &'static str) {
         let mut reasons: Vec<_> = self.refused.values().cloned().collect();
         let partly = self.attached.values().filter(|library| !library.unseen.is_empty());
         reasons.extend(partly.map(|library| format!("{} of {}", library.unseen, library.path)));
@@ -211,14 +211,14 @@ impl Libraries {
         if !reasons.is_empty() {
             let elsewhere = self.refused.values().any(|reason| reason.contains(" file system"));
             let fix = if elsewhere { "have processes use a copy on a local file system" } else { "" };
-            return (State::Degraded, reasons.join("; "), fix);
+            return (ProbeSupport::Degraded, reasons.join("; "), fix);
         }
         let reason = if self.attached.is_empty() {
             format!("no process uses {} now; watched from the first one on", self.kind.what)
         } else {
             String::new()
         };
-        (State::Ready, reason, "")
+        (ProbeSupport::Ready, reason, "")
     }
 
     fn look_again(&mut self, pid: u32) {
@@ -231,7 +231,7 @@ impl Libraries {
         self.look_through(object, mounts, pid, maps::of(pid));
     }
 
-    fn look_through(&mut self, object: &mut Object, mounts: &Mounts, pid: u32, mapped: Vec<Mapping>) {
+    fn look_through(&mut self, object: &mut Object, mounts: &Mounts, pid: u32, mapped: Vec<MappedFile>) {
         // Read when first needed: most processes have mapped nothing new.
         let mut theirs = None;
         for mapping in mapped {
@@ -295,7 +295,7 @@ impl Libraries {
     }
 
     /// The file, and where to attach if it is one. `None` if it is not mapped there now, or its disk is slow.
-    fn examine(&self, pid: u32, mapping: &Mapping) -> Option<(File, Option<Places>)> {
+    fn examine(&self, pid: u32, mapping: &MappedFile) -> Option<(File, Option<AttachOffsets>)> {
         let (link, examine) = (format!("/proc/{pid}/map_files/{}", mapping.range), self.kind.examine);
         let name = file_name(&mapping.path).to_owned();
         aside(move || {
@@ -310,9 +310,9 @@ impl Libraries {
         &self,
         object: &mut Object,
         pid: u32,
-        mapping: &Mapping,
+        mapping: &MappedFile,
         file: &File,
-        places: Option<Places>,
+        places: Option<AttachOffsets>,
     ) -> Result<Option<Library>, String> {
         let Some(places) = places else { return Ok(None) };
         let path = printable(mapping.path.as_bytes());

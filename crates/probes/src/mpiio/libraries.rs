@@ -5,10 +5,10 @@ use std::{collections::HashMap, fs::File, path::Path};
 use libbpf_rs::{Link, MapCore, Object, UprobeMultiOpts, UprobeOpts};
 
 use super::{StatusLayout, cookie};
-use crate::libraries::{Kind, Places, elf::Elf, is_on_library, map_of};
+use crate::libraries::{AttachOffsets, LibraryKind, elf::Elf, is_on_library, map_of};
 
 /// MPI libraries.
-pub(crate) static LIBRARIES: Kind = Kind {
+pub(crate) static LIBRARIES: LibraryKind = LibraryKind {
     probe: "mpiio",
     what: "an MPI library",
     prefix: "libmpi",
@@ -50,10 +50,10 @@ fn attempt(object: &mut Object, via: &str) -> libbpf_rs::Result<()> {
     let own = File::open(path)?;
     let entry = Elf::of(&own).and_then(|elf| elf.entry());
     let Some(entry) = entry else { return Ok(()) };
-    attach(object, via, path, &Places { offsets: vec![(entry, 0)], unseen: "" }).map(drop)
+    attach(object, via, path, &AttachOffsets { offsets: vec![(entry, 0)], unseen: "" }).map(drop)
 }
 
-fn examine(file: &File, name: &str) -> Option<Places> {
+fn examine(file: &File, name: &str) -> Option<AttachOffsets> {
     let elf = Elf::of(file)?;
     let wanted = |name: &[u8]| {
         name.starts_with(b"MPI_File_") || name.starts_with(b"PMPI_File_") || LAYOUT_SYMBOLS.contains(&name)
@@ -67,7 +67,7 @@ fn examine(file: &File, name: &str) -> Option<Places> {
         .collect();
     let unseen =
         if layout == StatusLayout::Unknown { "bytes are unknown, since it is neither Open MPI nor MPICH," } else { "" };
-    (!offsets.is_empty()).then(|| Places { offsets: offsets.into_iter().collect(), unseen })
+    (!offsets.is_empty()).then(|| AttachOffsets { offsets: offsets.into_iter().collect(), unseen })
 }
 
 /// What tells whose structures a library has.
@@ -89,7 +89,7 @@ fn layout(defined: &HashMap<String, u64>, file_name: &str) -> StatusLayout {
 }
 
 /// Attaches to these offsets of a file, each with its cookie, for all processes.
-fn attach(object: &mut Object, via: &str, path: &Path, places: &Places) -> libbpf_rs::Result<Vec<Link>> {
+fn attach(object: &mut Object, via: &str, path: &Path, places: &AttachOffsets) -> libbpf_rs::Result<Vec<Link>> {
     let (offsets, cookies): (Vec<_>, Vec<_>) =
         places.offsets.iter().map(|(offset, cookie)| (usize::try_from(*offset).unwrap_or(0), *cookie)).unzip();
     let mut links = Vec::new();

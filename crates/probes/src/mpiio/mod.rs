@@ -9,7 +9,7 @@ use libbpf_rs::{MapCore, Object};
 use model::{Code, Detail, Direction, Event, FileNames, Level, MpiIo, Operation, Protocol};
 
 use crate::{
-    columns::{COMM, Cell, Column, DURATION, ERROR, FILE, PID, TIME},
+    columns::{COMM, DURATION, ERROR, EventCell, EventColumn, FILE, PID, TIME},
     decode::text,
     generated::probe_id,
     monotonic,
@@ -24,7 +24,7 @@ mod rank;
 mod status;
 
 use libraries::LIBRARIES;
-use rank::Ranks;
+use rank::KnownRanks;
 pub use rank::rank_of_process;
 
 /// The functions, without `MPI_File_`. Those that take no time are left out: to seek is to set a variable.
@@ -111,14 +111,14 @@ pub(crate) static SPEC: Spec = Spec {
     detail: |raw| Detail::MpiIo(MpiIo { inode: raw.inode, opened_as: text(&raw.file), asked: raw.asked, rank: None }),
     columns: &[
         TIME,
-        Column::operation(19),
+        EventColumn::operation(19),
         DURATION,
-        Column::bytes(-11),
-        Column::new("RANK", -6, Cell::Own(rank_of)),
+        EventColumn::bytes(-11),
+        EventColumn::new("RANK", -6, EventCell::Own(rank_of)),
         ERROR,
         PID,
         COMM,
-        Column::mount(24),
+        EventColumn::mount(24),
         FILE,
     ],
     line: |event, line| {
@@ -154,7 +154,7 @@ fn is_collective(operation: Operation) -> bool {
 
 #[derive(Default)]
 struct MpiIoProbe {
-    ranks: RefCell<Ranks>,
+    ranks: RefCell<KnownRanks>,
 }
 
 impl Probe for MpiIoProbe {
@@ -185,7 +185,7 @@ pub(crate) enum StatusLayout {
 
 /// What the arguments of a function are; `enum form` of mpiio.bpf.c.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Form {
+enum ArgumentForm {
     File,
     Open,
     Close,
@@ -196,7 +196,7 @@ enum Form {
     End,
 }
 
-impl Form {
+impl ArgumentForm {
     fn of(name: &str) -> Self {
         match name {
             "open" => Self::Open,
@@ -222,7 +222,12 @@ fn cookie(symbol: &str, layout: StatusLayout) -> Option<u64> {
     let code = PROTOCOL.operations.iter().position(|operation| *operation == name)?;
     let offset = name.contains("_at");
     let code = u64::try_from(code).ok()?;
-    Some(code | (Form::of(name) as u64) << 8 | (layout as u64) << 12 | u64::from(offset) << 16 | u64::from(large) << 17)
+    Some(
+        code | (ArgumentForm::of(name) as u64) << 8
+            | (layout as u64) << 12
+            | u64::from(offset) << 16
+            | u64::from(large) << 17,
+    )
 }
 
 #[cfg(test)]

@@ -14,18 +14,18 @@ const STANDS: Duration = Duration::from_secs(1);
 
 /// What is known of processes.
 #[derive(Debug, Default)]
-pub(crate) struct Ranks {
-    known: HashMap<u32, Known>,
+pub(crate) struct KnownRanks {
+    known: HashMap<u32, KnownProcess>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct KnownProcess {
     rank: Option<u32>,
     started: Option<u64>,
     looked: Duration,
 }
 
-impl Ranks {
+impl KnownRanks {
     /// The rank of a process; `None`: it has none, is gone, or its memory is locked for long.
     pub fn of(&mut self, pid: u32, now: Duration) -> Option<u32> {
         if let Some(known) = self.known.get_mut(&pid) {
@@ -43,7 +43,7 @@ impl Ranks {
             self.known.clear();
         }
         let rank = rank_of_process(pid);
-        self.known.insert(pid, Known { rank, started: started(pid), looked: now });
+        self.known.insert(pid, KnownProcess { rank, started: started(pid), looked: now });
         rank
     }
 }
@@ -83,7 +83,7 @@ mod tests {
     fn a_process_is_known_by_when_it_was_started() {
         assert!(started(std::process::id()).is_some_and(|ticks| ticks > 0));
         assert_eq!(started(u32::MAX), None);
-        let mut ranks = Ranks::default();
+        let mut ranks = KnownRanks::default();
         for pid in 0..10_000 {
             ranks.of(u32::MAX - pid, Duration::ZERO);
         }

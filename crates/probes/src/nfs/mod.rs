@@ -10,7 +10,7 @@ use crate::{
     decode::text,
     generated::probe_id,
     probe::Probe,
-    spec::{Module, Rung, Spec},
+    spec::{RequiredModule, Rung, Spec},
     tasks::Symbols,
 };
 
@@ -20,7 +20,7 @@ pub(crate) static SPEC: Spec = Spec {
     id: probe_id::PROBE_NFS,
     object: include_bytes!(concat!(env!("OUT_DIR"), "/nfs.bpf.o")),
     // The hooks are in sunrpc, which is never loaded without reason: but not every reason is an NFS mount.
-    module: Some(Module { name: "nfs", load: "mount an NFS export, or `modprobe nfs`", hooks: Some("sunrpc") }),
+    module: Some(RequiredModule { name: "nfs", load: "mount an NFS export, or `modprobe nfs`", hooks: Some("sunrpc") }),
     rungs: &[
         Rung {
             via: "tp_btf",

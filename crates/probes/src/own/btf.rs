@@ -13,20 +13,20 @@ const MOST: u64 = 64 << 20;
 const DEEPEST: usize = 32;
 
 /// A type's number.
-pub(crate) type Id = u32;
+pub(crate) type BtfId = u32;
 
 /// What a type is, with modifiers and typedefs left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum BtfKind {
     Void,
     /// Size in bytes, and whether it has a sign. Enumerations are such numbers.
     Number {
         size: u32,
         is_signed: bool,
     },
-    Pointer(Id),
+    Pointer(BtfId),
     Array {
-        of: Id,
+        of: BtfId,
         count: u32,
     },
     /// A struct or union.
@@ -39,8 +39,8 @@ pub(crate) enum Kind {
 
 /// A field as it was found: its type and where it is, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Field {
-    pub id: Id,
+pub(crate) struct BtfField {
+    pub id: BtfId,
     pub offset: u32,
     /// Some bits of a number.
     pub is_bits: bool,
@@ -49,8 +49,8 @@ pub(crate) struct Field {
 /// A function: its arguments, by name and type, and what it returns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Function {
-    pub arguments: Vec<(String, Id)>,
-    pub returns: Id,
+    pub arguments: Vec<(String, BtfId)>,
+    pub returns: BtfId,
 }
 
 /// The types of the kernel, or of a module on top of these.
@@ -64,14 +64,14 @@ pub(crate) struct Types {
     base: Option<Rc<Types>>,
 }
 
-struct Raw<'t> {
+struct RawType<'t> {
     name: u32,
     info: u32,
     size_or_type: u32,
     rest: &'t [u8],
 }
 
-impl Raw<'_> {
+impl RawType<'_> {
     fn kind(&self) -> u32 {
         self.info >> 24 & 31
     }
@@ -161,11 +161,11 @@ impl Types {
         self.base.as_ref().map_or(0, |base| base.first() + base.at.len() as u32)
     }
 
-    fn raw(&self, id: Id) -> Option<Raw<'_>> {
+    fn raw(&self, id: BtfId) -> Option<RawType<'_>> {
         let Some(own) = id.checked_sub(self.first()) else { return self.base.as_ref()?.raw(id) };
         let at = usize::try_from(*self.at.get(own as usize)?).ok()?;
         let [name, info, size_or_type] = [0, 4, 8].map(|more| word(&self.bytes, at.checked_add(more)?));
-        Some(Raw { name: name?, info: info?, size_or_type: size_or_type?, rest: self.bytes.get(at + 12..)? })
+        Some(RawType { name: name?, info: info?, size_or_type: size_or_type?, rest: self.bytes.get(at + 12..)? })
     }
 
     fn text(&self, offset: u32) -> &str {
@@ -184,12 +184,12 @@ impl Types {
     }
 
     /// Those that are described here, without those of the kernel below a module.
-    fn own_ids(&self) -> impl Iterator<Item = Id> {
+    fn own_ids(&self) -> impl Iterator<Item = BtfId> {
         let first = self.first();
         (0..self.at.len() as u32).map(move |index| first + index)
     }
 
-    fn named(&self, kind: u32, name: &str) -> Option<Raw<'_>> {
+    fn named(&self, kind: u32, name: &str) -> Option<RawType<'_>> {
         let found = self.own_ids().filter_map(|id| self.raw(id));
         found.into_iter().find(|raw| raw.kind() == kind && self.text(raw.name) == name)
     }
@@ -202,12 +202,12 @@ impl Types {
     /// What a typedef of a pointer to a function says of that.
     pub fn function_type(&self, typedef: &str) -> Option<Function> {
         match self.kind(self.named(TYPEDEF, typedef)?.size_or_type) {
-            Kind::Pointer(id) => self.prototype(self.plain(id)),
+            BtfKind::Pointer(id) => self.prototype(self.plain(id)),
             _ => None,
         }
     }
 
-    fn prototype(&self, id: Id) -> Option<Function> {
+    fn prototype(&self, id: BtfId) -> Option<Function> {
         let raw = self.raw(id).filter(|raw| raw.kind() == FUNC_PROTO)?;
         let argument = |index| (self.text(raw.word(index * 2)).to_owned(), raw.word(index * 2 + 1));
         Some(Function { arguments: (0..raw.count()).map(argument).collect(), returns: raw.size_or_type })
@@ -219,7 +219,7 @@ impl Types {
     }
 
     /// Without modifiers and typedefs.
-    fn plain(&self, mut id: Id) -> Id {
+    fn plain(&self, mut id: BtfId) -> BtfId {
         for _ in 0..DEEPEST {
             match self.raw(id) {
                 Some(raw) if matches!(raw.kind(), TYPEDEF | VOLATILE | CONST | RESTRICT | TYPE_TAG) => {
@@ -231,35 +231,35 @@ impl Types {
         id
     }
 
-    pub fn kind(&self, id: Id) -> Kind {
+    pub fn kind(&self, id: BtfId) -> BtfKind {
         let id = self.plain(id);
-        let Some(raw) = self.raw(id) else { return if id == 0 { Kind::Void } else { Kind::Other } };
+        let Some(raw) = self.raw(id) else { return if id == 0 { BtfKind::Void } else { BtfKind::Other } };
         match raw.kind() {
-            INT => Kind::Number { size: raw.size_or_type, is_signed: raw.word(0) >> 24 & 1 == 1 },
-            ENUM | ENUM64 => Kind::Number { size: raw.size_or_type, is_signed: raw.flag() },
-            PTR => Kind::Pointer(raw.size_or_type),
-            ARRAY => Kind::Array { of: raw.word(0), count: raw.word(2) },
-            STRUCT | UNION => Kind::Struct,
-            FWD => Kind::Declared,
-            FUNC_PROTO | FUNC => Kind::Function,
-            _ => Kind::Other,
+            INT => BtfKind::Number { size: raw.size_or_type, is_signed: raw.word(0) >> 24 & 1 == 1 },
+            ENUM | ENUM64 => BtfKind::Number { size: raw.size_or_type, is_signed: raw.flag() },
+            PTR => BtfKind::Pointer(raw.size_or_type),
+            ARRAY => BtfKind::Array { of: raw.word(0), count: raw.word(2) },
+            STRUCT | UNION => BtfKind::Struct,
+            FWD => BtfKind::Declared,
+            FUNC_PROTO | FUNC => BtfKind::Function,
+            _ => BtfKind::Other,
         }
     }
 
     /// The name of a struct, a union or a number's type.
-    pub fn name(&self, id: Id) -> &str {
+    pub fn name(&self, id: BtfId) -> &str {
         self.raw(self.plain(id)).map_or("", |raw| self.text(raw.name))
     }
 
     /// A struct that is only declared, where it is described.
-    pub fn described(&self, id: Id) -> Option<Id> {
+    pub fn described(&self, id: BtfId) -> Option<BtfId> {
         let id = self.plain(id);
-        if self.kind(id) == Kind::Struct {
+        if self.kind(id) == BtfKind::Struct {
             return Some(id);
         }
         let name = self.name(id).to_owned();
-        let is_it = |id: &Id| self.kind(*id) == Kind::Struct && self.name(*id) == name;
-        if self.kind(id) != Kind::Declared {
+        let is_it = |id: &BtfId| self.kind(*id) == BtfKind::Struct && self.name(*id) == name;
+        if self.kind(id) != BtfKind::Declared {
             return None;
         }
         let kernel = self.base.as_ref().and_then(|base| base.own_ids().find(is_it));
@@ -267,12 +267,12 @@ impl Types {
     }
 
     /// The field of this name of a struct, also within structs that have no name.
-    pub fn field(&self, of: Id, name: &str) -> Option<Field> {
+    pub fn field(&self, of: BtfId, name: &str) -> Option<BtfField> {
         self.each_field(of, 0, 0, &mut |field, found| (found == name).then_some(field))
     }
 
     /// The names of a struct's fields, with their types.
-    pub fn fields(&self, of: Id) -> Vec<(String, Field)> {
+    pub fn fields(&self, of: BtfId) -> Vec<(String, BtfField)> {
         let mut all = Vec::new();
         self.each_field::<()>(of, 0, 0, &mut |field, name| {
             all.push((name.to_owned(), field));
@@ -283,16 +283,16 @@ impl Types {
 
     fn each_field<T>(
         &self,
-        of: Id,
+        of: BtfId,
         offset: u32,
         depth: usize,
-        see: &mut impl FnMut(Field, &str) -> Option<T>,
+        see: &mut impl FnMut(BtfField, &str) -> Option<T>,
     ) -> Option<T> {
         let raw = self.raw(self.plain(of)).filter(|raw| matches!(raw.kind(), STRUCT | UNION))?;
         for index in 0..raw.count() {
             let [name, id, place] = [0, 1, 2].map(|part| raw.word(index * 3 + part));
             let (bits, width) = if raw.flag() { (place & 0xff_ffff, place >> 24) } else { (place, 0) };
-            let field = Field { id, offset: offset.checked_add(bits / 8)?, is_bits: width != 0 || bits % 8 != 0 };
+            let field = BtfField { id, offset: offset.checked_add(bits / 8)?, is_bits: width != 0 || bits % 8 != 0 };
             let name = self.text(name);
             let found = match name.is_empty() && depth < DEEPEST {
                 true => self.each_field(id, field.offset, depth + 1, see),
@@ -346,8 +346,8 @@ mod tests {
         let function = types.function("vfs_read").unwrap();
         let names: Vec<_> = function.arguments.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["file", "buf", "count", "pos"]);
-        assert_eq!(types.kind(function.returns), Kind::Number { size: 8, is_signed: true });
-        let Kind::Pointer(file) = types.kind(function.arguments[0].1) else { panic!("a pointer") };
+        assert_eq!(types.kind(function.returns), BtfKind::Number { size: 8, is_signed: true });
+        let BtfKind::Pointer(file) = types.kind(function.arguments[0].1) else { panic!("a pointer") };
         assert_eq!(types.name(file), "file");
         assert!(types.field(file, "f_inode").is_some() && types.field(file, "f_no_such").is_none());
         assert!(types.functions().any(|name| name == "vfs_write"));

@@ -23,24 +23,24 @@ pub struct Definition {
     /// The file that it is defined in, as errors name it.
     pub file: String,
     /// Where it begins.
-    pub begin: At<Hook>,
+    pub begin: At<OwnHook>,
     /// Where it ends.
-    pub end: At<Hook>,
+    pub end: At<OwnHook>,
     /// What pairs the two, at the beginning and at the end. One or two of each; none: the thread.
-    pub key: Vec<(At<Source>, At<Source>)>,
+    pub key: Vec<(At<ValueSource>, At<ValueSource>)>,
     /// How many bytes it moves.
-    pub bytes: Option<At<Source>>,
+    pub bytes: Option<At<ValueSource>>,
     /// How it ended.
-    pub status: Option<At<Source>>,
+    pub status: Option<At<ValueSource>>,
     /// The mount that it belongs to.
-    pub mount: Option<At<Source>>,
+    pub mount: Option<At<ValueSource>>,
     /// The name of its file.
-    pub path: Option<At<Source>>,
+    pub path: Option<At<ValueSource>>,
 }
 
 /// What a program can be attached to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Hook {
+pub enum OwnHook {
     /// A function of the kernel.
     Function {
         /// Its module, if that is named: then the operation waits for it.
@@ -82,7 +82,7 @@ pub enum Hook {
 /// The words for hooks.
 pub const HOOKS: [&str; 8] = ["fentry", "fexit", "kprobe", "kretprobe", "tracepoint", "uprobe", "uretprobe", "usdt"];
 
-impl Hook {
+impl OwnHook {
     /// The hook that a word and a name mean.
     ///
     /// # Errors
@@ -163,7 +163,7 @@ impl Hook {
     }
 }
 
-impl fmt::Display for Hook {
+impl fmt::Display for OwnHook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Function { name, .. } => f.write_str(name),
@@ -176,11 +176,11 @@ impl fmt::Display for Hook {
 
 /// Where a value comes from: `return`, `thread`, `args.req->tc.size`, `end.nr_bytes`, `args.2:u32`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Source {
+pub struct ValueSource {
     /// As it was written.
     pub text: String,
     /// What it begins with.
-    pub root: Root,
+    pub root: ValueRoot,
     /// An argument's name or number.
     pub argument: String,
     /// Fields that lead from there.
@@ -191,7 +191,7 @@ pub struct Source {
 
 /// What a value begins with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Root {
+pub enum ValueRoot {
     /// What the function returns.
     Return,
     /// The thread's id.
@@ -213,7 +213,7 @@ const CASTS: [(&str, (u32, bool)); 8] = [
     ("s64", (8, true)),
 ];
 
-impl Source {
+impl ValueSource {
     /// The value that a text means.
     ///
     /// # Errors
@@ -231,10 +231,10 @@ impl Source {
         let path = path.trim().replace("->", ".");
         let mut parts = path.split('.').map(str::to_owned);
         let root = match parts.next().as_deref() {
-            Some("return") => Root::Return,
-            Some("thread") => Root::Thread,
-            Some("args") => Root::Begin,
-            Some("end") => Root::End,
+            Some("return") => ValueRoot::Return,
+            Some("thread") => ValueRoot::Thread,
+            Some("args") => ValueRoot::Begin,
+            Some("end") => ValueRoot::End,
             _ => return Err(format!("is no value; {how}")),
         };
         let mut parts: Vec<_> = parts.collect();
@@ -242,10 +242,10 @@ impl Source {
             return Err(format!("has a part that is no name; {how}"));
         }
         let argument = match root {
-            Root::Begin | Root::End if parts.is_empty() => return Err(format!("names no argument; {how}")),
-            Root::Begin | Root::End => parts.remove(0),
-            Root::Thread if !parts.is_empty() => return Err("is a number without fields; write `thread`".into()),
-            Root::Thread | Root::Return => String::new(),
+            ValueRoot::Begin | ValueRoot::End if parts.is_empty() => return Err(format!("names no argument; {how}")),
+            ValueRoot::Begin | ValueRoot::End => parts.remove(0),
+            ValueRoot::Thread if !parts.is_empty() => return Err("is a number without fields; write `thread`".into()),
+            ValueRoot::Thread | ValueRoot::Return => String::new(),
         };
         Ok(Self { text: text.to_owned(), root, argument, fields: parts, cast })
     }
@@ -253,7 +253,7 @@ impl Source {
     /// The thread.
     pub fn thread() -> Self {
         let (text, argument, fields) = ("thread".to_owned(), String::new(), Vec::new());
-        Self { text, root: Root::Thread, argument, fields, cast: None }
+        Self { text, root: ValueRoot::Thread, argument, fields, cast: None }
     }
 }
 
@@ -281,8 +281,8 @@ mod tests {
 
     #[test]
     fn hooks_are_read_by_their_word() {
-        let hook = |word, text| Hook::parse(word, text);
-        let function = |module: Option<&str>, returns, only_kprobe| Hook::Function {
+        let hook = |word, text| OwnHook::parse(word, text);
+        let function = |module: Option<&str>, returns, only_kprobe| OwnHook::Function {
             module: module.map(str::to_owned),
             name: "f".into(),
             returns,
@@ -290,11 +290,11 @@ mod tests {
         };
         assert_eq!(hook("fentry", "f"), Ok(function(None, false, false)));
         assert_eq!(hook("kretprobe", "m:f"), Ok(function(Some("m"), true, true)));
-        let user = |returns| Hook::User { path: "/bin/a:b".into(), name: "f".into(), returns };
+        let user = |returns| OwnHook::User { path: "/bin/a:b".into(), name: "f".into(), returns };
         assert_eq!(hook("uprobe", "/bin/a:b:f"), Ok(user(false)));
         assert_eq!(user(false).return_of(), Some(user(true)));
         assert_eq!(user(true).return_of(), None);
-        let usdt = Hook::Usdt { path: "/bin/a".into(), provider: "p".into(), name: "n".into() };
+        let usdt = OwnHook::Usdt { path: "/bin/a".into(), provider: "p".into(), name: "n".into() };
         assert_eq!(hook("usdt", "/bin/a:p:n"), Ok(usdt));
         for (word, wrong) in
             [("fentry", "a b"), ("tracepoint", "block"), ("uprobe", "a:f"), ("usdt", "/bin/a:n"), ("fexit", "")]
@@ -305,14 +305,14 @@ mod tests {
 
     #[test]
     fn values_are_paths_of_names() {
-        let source = Source::parse("args.req->tc.size").unwrap();
-        assert_eq!((source.root, source.argument.as_str()), (Root::Begin, "req"));
+        let source = ValueSource::parse("args.req->tc.size").unwrap();
+        assert_eq!((source.root, source.argument.as_str()), (ValueRoot::Begin, "req"));
         assert_eq!(source.fields, ["tc", "size"]);
-        let source = Source::parse("end.2:u32").unwrap();
-        assert_eq!((source.root, source.cast), (Root::End, Some((4, false))));
-        assert_eq!(Source::parse("thread").unwrap(), Source::thread());
+        let source = ValueSource::parse("end.2:u32").unwrap();
+        assert_eq!((source.root, source.cast), (ValueRoot::End, Some((4, false))));
+        assert_eq!(ValueSource::parse("thread").unwrap(), ValueSource::thread());
         for wrong in ["", "args", "count", "args.a..b", "args.a[0]", "args.1:int", "thread.x", "return:"] {
-            assert!(Source::parse(wrong).is_err(), "{wrong}");
+            assert!(ValueSource::parse(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -4,22 +4,22 @@ use std::rc::Rc;
 
 use super::{
     btf::{Function, Types},
-    definition::{At, Hook},
-    resolve::Refusal,
+    definition::{At, OwnHook},
+    resolve::MissingInKernel,
     words::near,
 };
 
 /// A function of the kernel or a module: the types that it refers to, and the module.
 pub(super) fn function(
-    hook: &At<Hook>,
+    hook: &At<OwnHook>,
     module: Option<&str>,
     name: &str,
     kernel: &Rc<Types>,
-) -> Result<(Rc<Types>, Option<String>, Function), Refusal> {
+) -> Result<(Rc<Types>, Option<String>, Function), MissingInKernel> {
     if let Some(module) = module {
         let types = Types::of_module(module, kernel).map_err(|error| {
             let text = format!("nothing is known of the types of the module {module}: {error}");
-            Refusal::at(hook, text, format!("`modprobe {module}`, if that is the module's name"))
+            MissingInKernel::at(hook, text, format!("`modprobe {module}`, if that is the module's name"))
         })?;
         return match types.function(name) {
             Some(function) => Ok((types, Some(module.to_owned()), function)),
@@ -42,21 +42,21 @@ fn in_modules<T>(kernel: &Rc<Types>, find: impl Fn(&Types) -> Option<T>) -> Opti
     })
 }
 
-fn no_function(hook: &At<Hook>, name: &str, types: &Types, whose: &str) -> Refusal {
+fn no_function(hook: &At<OwnHook>, name: &str, types: &Types, whose: &str) -> MissingInKernel {
     let near = near(name, types.functions());
     let fix = match near.is_empty() {
         true => format!("if it is a module's, write MODULE:{name}; compilers put small functions into others"),
         false => format!("did you mean {}?", near.join(" or ")),
     };
-    Refusal::at(hook, format!("{whose} has no function `{name}`"), fix)
+    MissingInKernel::at(hook, format!("{whose} has no function `{name}`"), fix)
 }
 
 /// A tracepoint's arguments: their types are those of a typedef, their names those of the function that calls its programs.
 pub(super) fn tracepoint(
-    hook: &At<Hook>,
+    hook: &At<OwnHook>,
     name: &str,
     kernel: &Rc<Types>,
-) -> Result<(Rc<Types>, Option<String>, Function), Refusal> {
+) -> Result<(Rc<Types>, Option<String>, Function), MissingInKernel> {
     let look = |types: &Types| {
         let mut typed = types.function_type(&format!("btf_trace_{name}"))?;
         let named = ["__bpf_trace_", "__traceiter_"].iter().find_map(|kind| types.function(&format!("{kind}{name}")));
@@ -75,6 +75,6 @@ pub(super) fn tracepoint(
             true => "`perf list tracepoint` lists those that there are".to_owned(),
             false => format!("did you mean {}?", near.join(" or ")),
         };
-        Refusal::at(hook, format!("this kernel has no tracepoint `{}`", hook.value), fix)
+        MissingInKernel::at(hook, format!("this kernel has no tracepoint `{}`", hook.value), fix)
     })
 }

@@ -19,13 +19,13 @@ mod words;
 pub(crate) use probe::OwnProbe;
 pub(crate) use registry::current;
 
-pub use definition::{At, Definition, HOOKS, Hook, Root, Source, is_good_name};
+pub use definition::{At, Definition, HOOKS, OwnHook, ValueRoot, ValueSource, is_good_name};
 pub use registry::{MOST_OPERATIONS, MOST_PROTOCOLS, enter, learn, protocols};
-pub use resolve::Refusal;
+pub use resolve::MissingInKernel;
 
 /// An operation in force.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Own {
+pub(crate) struct OwnOperation {
     pub definition: Definition,
     /// Of its probe's.
     pub is_first: bool,
@@ -39,7 +39,7 @@ pub fn is_own(number: u8) -> bool {
 }
 
 /// Why this kernel can see an operation by no way; `None` if it looks as if it could, or once its module is loaded.
-pub fn refusal(definition: &Definition) -> Option<Refusal> {
+pub fn refusal(definition: &Definition) -> Option<MissingInKernel> {
     let modules = [&definition.begin, &definition.end].into_iter().filter_map(|hook| hook.value.module());
     if modules.into_iter().any(|module| !std::path::Path::new("/sys/module").join(module).exists()) {
         return None;

@@ -5,11 +5,11 @@ use std::{ffi::OsString, fs::File, os::unix::ffi::OsStringExt, path::Path};
 use libbpf_rs::{Error, ErrorExt as _, Link, Object, OpenObject, ProgramMut};
 
 use super::{
-    Own,
+    OwnOperation,
     btf::Types,
-    definition::{At, Definition, Hook},
-    resolve::{self, Refusal},
-    ways::{Way, is_program},
+    definition::{At, Definition, OwnHook},
+    resolve::{self, MissingInKernel},
+    ways::{AttachWay, is_program},
     words::{near, slips},
 };
 use crate::{
@@ -25,7 +25,7 @@ const OF_USDT: &[u8] = b"__bpf_usdt";
 
 /// A way to attach an operation, with the modules of its functions.
 pub(super) struct Plan {
-    ways: (Way, Way),
+    ways: (AttachWay, AttachWay),
     plan: own_plan,
     modules: [Option<String>; 2],
 }
@@ -34,7 +34,7 @@ pub(super) struct Plan {
 ///
 /// # Errors
 /// What stands in the way of the best, if nothing is left.
-pub(super) fn plans(definition: &Definition) -> Result<Vec<Result<Plan, Refusal>>, Refusal> {
+pub(super) fn plans(definition: &Definition) -> Result<Vec<Result<Plan, MissingInKernel>>, MissingInKernel> {
     let Definition { begin, end, .. } = definition;
     for hook in [begin, end] {
         find_in_file(hook)?;
@@ -42,24 +42,25 @@ pub(super) fn plans(definition: &Definition) -> Result<Vec<Result<Plan, Refusal>
     let at = (begin.line, begin.column);
     let kernel = Types::of_kernel().map_err(|error| {
         let fix = "boot a kernel built with CONFIG_DEBUG_INFO_BTF=y".into();
-        Refusal { at, text: format!("this kernel's types cannot be read: {error}"), fix }
+        MissingInKernel { at, text: format!("this kernel's types cannot be read: {error}"), fix }
     })?;
     let plan = |ways| {
         let (plan, modules) = resolve::plan(definition, ways, &kernel)?;
         Ok(Plan { ways, plan, modules })
     };
-    let all: Vec<_> = Way::both(&begin.value, &end.value).into_iter().map(plan).collect();
+    let all: Vec<_> = AttachWay::both(&begin.value, &end.value).into_iter().map(plan).collect();
     if all.iter().any(Result::is_ok) {
         return Ok(all);
     }
-    let none = || Refusal { at, text: "there is no way from this hook to the end's".into(), fix: String::new() };
+    let none =
+        || MissingInKernel { at, text: "there is no way from this hook to the end's".into(), fix: String::new() };
     Err(all.into_iter().find_map(Result::err).unwrap_or_else(none))
 }
 
 /// Whether the file is there, on no mount that is watched, and has the function.
-fn find_in_file(hook: &At<Hook>) -> Result<(), Refusal> {
+fn find_in_file(hook: &At<OwnHook>) -> Result<(), MissingInKernel> {
     let Some(path) = hook.value.path() else { return Ok(()) };
-    let refuse = |text: String, fix: String| Err(Refusal { at: (hook.line, hook.column), text, fix });
+    let refuse = |text: String, fix: String| Err(MissingInKernel { at: (hook.line, hook.column), text, fix });
     let shown = path.display();
     let mounts = Mounts::own().unwrap_or_default();
     let is_below = |point: &[u8]| path.starts_with(Path::new(&OsString::from_vec(point.to_vec())));
@@ -71,7 +72,7 @@ fn find_in_file(hook: &At<Hook>) -> Result<(), Refusal> {
         Ok(file) => file,
         Err(error) => return refuse(format!("{shown} cannot be opened: {error}"), "check the path".into()),
     };
-    let Hook::User { name, .. } = &hook.value else { return Ok(()) };
+    let OwnHook::User { name, .. } = &hook.value else { return Ok(()) };
     let Some(elf) = Elf::of(&file) else {
         return refuse(format!("{shown} is no 64-bit program or library of this machine"), "name another file".into());
     };
@@ -88,19 +89,19 @@ fn find_in_file(hook: &At<Hook>) -> Result<(), Refusal> {
 
 /// An operation of the site's own, attached or not.
 pub(crate) struct OwnProbe {
-    own: &'static Own,
-    plans: Vec<Result<Plan, Refusal>>,
+    own: &'static OwnOperation,
+    plans: Vec<Result<Plan, MissingInKernel>>,
     /// How it is attached.
-    ways: Option<(Way, Way)>,
+    ways: Option<(AttachWay, AttachWay)>,
     links: Vec<Link>,
 }
 
 impl OwnProbe {
-    pub fn new(own: &'static Own) -> Self {
+    pub fn new(own: &'static OwnOperation) -> Self {
         Self { own, plans: Vec::new(), ways: None, links: Vec::new() }
     }
 
-    fn place(&self, refusal: &Refusal) -> String {
+    fn place(&self, refusal: &MissingInKernel) -> String {
         let (line, column) = refusal.at;
         format!("{}:{line}:{column}: {}", self.own.definition.file, refusal.text)
     }
@@ -125,8 +126,8 @@ impl Probe for OwnProbe {
 
     fn prepare(&mut self, object: &mut OpenObject, rung: &Rung) -> libbpf_rs::Result<()> {
         let Definition { begin, end, .. } = &self.own.definition;
-        let is_rung = |ways: &(Way, Way)| rung.required == [ways.0.program(false), ways.1.program(true)];
-        let index = Way::both(&begin.value, &end.value).iter().position(is_rung);
+        let is_rung = |ways: &(AttachWay, AttachWay)| rung.required == [ways.0.program(false), ways.1.program(true)];
+        let index = AttachWay::both(&begin.value, &end.value).iter().position(is_rung);
         let Plan { ways, plan, modules } = match index.and_then(|index| self.plans.get(index)) {
             Some(Ok(plan)) => plan,
             Some(Err(refusal)) => return Err(Error::from(std::io::Error::other(self.place(refusal)))),
@@ -139,7 +140,7 @@ impl Probe for OwnProbe {
             return Err(Error::from(std::io::Error::other("it is no longer in force")));
         };
         let plan = own_plan { probe, operation: code.into(), ..*plan };
-        let needs_usdt = [ways.0, ways.1].contains(&Way::Usdt);
+        let needs_usdt = [ways.0, ways.1].contains(&AttachWay::Usdt);
         for mut map in object.maps_mut() {
             let name = map.name().as_encoded_bytes().to_vec();
             if name.ends_with(b".plan") {

@@ -5,14 +5,14 @@ use std::sync::{Mutex, PoisonError, RwLock};
 
 use model::{Detail, Direction, FileNames, Level, OwnFile, Protocol};
 
-use super::{Own, definition::Definition, ways::Way};
+use super::{OwnOperation, definition::Definition, ways::AttachWay};
 use crate::{
-    columns::{self, Cell, Column},
+    columns::{self, EventCell, EventColumn},
     decode::text,
     generated::probe_id,
-    probe::Plain,
+    probe::PlainProbe,
     shared::MAX_OPERATIONS,
-    spec::{Module, Rung, Spec},
+    spec::{RequiredModule, Rung, Spec},
 };
 
 /// Probes of a site's own.
@@ -34,13 +34,13 @@ static MADE: Mutex<Made> = Mutex::new(Made { names: Vec::new(), protocols: Vec::
 
 /// All that was ever made. It is never freed, so that everything may refer to it, and made once for each definition.
 struct Made {
-    names: Vec<Names>,
+    names: Vec<OperationNames>,
     protocols: Vec<&'static Protocol>,
     specs: Vec<&'static Spec>,
 }
 
 /// The names of a probe's operations, in the order of their codes.
-struct Names {
+struct OperationNames {
     protocol: &'static str,
     operations: Vec<&'static str>,
 }
@@ -76,7 +76,7 @@ pub fn enter(definitions: &[Definition]) -> Result<(), String> {
         let protocol = made.protocol_of(definition, definitions)?;
         let is_first = !specs.iter().any(|spec| spec.protocol == protocol);
         let flights = (FLIGHTS / definitions.len().max(1)).min(MOST_FLIGHTS) as u32;
-        specs.push(made.spec(Own { definition: definition.clone(), is_first, flights }, protocol)?);
+        specs.push(made.spec(OwnOperation { definition: definition.clone(), is_first, flights }, protocol)?);
     }
     *CURRENT.write().unwrap_or_else(PoisonError::into_inner) = specs;
     Ok(())
@@ -116,7 +116,7 @@ impl Made {
         let index = match self.names.iter().position(|known| known.protocol == name) {
             Some(index) => index,
             None if self.names.len() < MOST_PROTOCOLS => {
-                self.names.push(Names { protocol: leak(name), operations: Vec::new() });
+                self.names.push(OperationNames { protocol: leak(name), operations: Vec::new() });
                 self.names.len() - 1
             }
             None => return Err(too_many(&format!("{MOST_PROTOCOLS} probes"))),
@@ -152,17 +152,17 @@ impl Made {
         Ok(protocol)
     }
 
-    fn spec(&mut self, own: Own, protocol: &'static Protocol) -> Result<&'static Spec, String> {
+    fn spec(&mut self, own: OwnOperation, protocol: &'static Protocol) -> Result<&'static Spec, String> {
         // The very same protocol: another of its name has other operations.
         let is_it = |spec: &&&Spec| spec.own == Some(&own) && std::ptr::eq(spec.protocol, protocol);
         if let Some(known) = self.specs.iter().find(is_it) {
             return Ok(known);
         }
         self.has_room()?;
-        let own: &'static Own = Box::leak(Box::new(own));
+        let own: &'static OwnOperation = Box::leak(Box::new(own));
         let Definition { begin, end, operation, .. } = &own.definition;
-        let rungs: Vec<_> = Way::both(&begin.value, &end.value).into_iter().map(rung).collect();
-        let module = begin.value.module().or(end.value.module()).map(|module| Module {
+        let rungs: Vec<_> = AttachWay::both(&begin.value, &end.value).into_iter().map(rung).collect();
+        let module = begin.value.module().or(end.value.module()).map(|module| RequiredModule {
             name: module,
             load: leak(&format!("`modprobe {module}`, or use what loads it")),
             hooks: Some(module),
@@ -187,7 +187,7 @@ impl Made {
             id: probe_id(probe_id::PROBE_OWN.0 + index as u32),
             detail: |raw| Detail::Own(OwnFile { name: text(&raw.file) }),
             columns: COLUMNS,
-            probe: || Box::new(Plain),
+            probe: || Box::new(PlainProbe),
             ..Spec::BASE
         }
     }
@@ -214,32 +214,32 @@ fn direction(name: &str) -> Option<Direction> {
     }
 }
 
-fn rung((begin, end): (Way, Way)) -> Rung {
+fn rung((begin, end): (AttachWay, AttachWay)) -> Rung {
     let via = if begin.name() == end.name() { begin.name() } else { leak(&format!("{}+{}", begin.name(), end.name())) };
     let required = Vec::leak(vec![begin.program(false), end.program(true)]);
     Rung { via, required, optional: &[], without: "" }
 }
 
-const COLUMNS: &[Column] = &[
+const COLUMNS: &[EventColumn] = &[
     columns::TIME,
-    Column::operation(20),
+    EventColumn::operation(20),
     columns::DURATION,
-    Column::bytes(-9),
-    Column::new("STATUS", 12, Cell::Status),
+    EventColumn::bytes(-9),
+    EventColumn::new("STATUS", 12, EventCell::Status),
     columns::PID,
     columns::COMM,
-    Column::mount(24),
+    EventColumn::mount(24),
     columns::FILE,
 ];
 
 #[cfg(test)]
 mod tests {
-    use super::super::definition::{At, Hook};
+    use super::super::definition::{At, OwnHook};
     use super::*;
 
     fn definition(protocol: &str, operation: &str, function: &str) -> Definition {
         let at = |value| At { value, line: 1, column: 1 };
-        let begin = Hook::parse("fentry", function).unwrap();
+        let begin = OwnHook::parse("fentry", function).unwrap();
         let end = begin.return_of().unwrap();
         Definition {
             protocol: protocol.into(),

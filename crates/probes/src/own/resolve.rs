@@ -3,12 +3,12 @@
 use std::rc::Rc;
 
 use super::{
-    btf::{Function, Id, Kind, Types},
-    definition::{At, Definition, Hook, Root, Source},
+    btf::{BtfId, BtfKind, Function, Types},
+    definition::{At, Definition, OwnHook, ValueRoot, ValueSource},
     functions::{function, tracepoint},
     tracefs,
-    walk::{Walk, What},
-    ways::Way,
+    walk::{ValueWalk, What},
+    ways::AttachWay,
     words::one_of,
 };
 use crate::generated::{own_from, own_place, own_plan};
@@ -19,7 +19,7 @@ const IN_ARRAY: usize = 12;
 
 /// Something of a definition that this kernel does not have.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
+pub struct MissingInKernel {
     /// Line and column in the configuration.
     pub at: (usize, usize),
     /// What is wrong.
@@ -28,7 +28,7 @@ pub struct Refusal {
     pub fix: String,
 }
 
-impl Refusal {
+impl MissingInKernel {
     pub(super) fn at<T>(at: &At<T>, text: impl Into<String>, fix: impl Into<String>) -> Self {
         Self { at: (at.line, at.column), text: text.into(), fix: fix.into() }
     }
@@ -37,32 +37,32 @@ impl Refusal {
 /// The plan of an operation whose hooks are attached in these ways, and the modules that its functions are of.
 pub(super) fn plan(
     definition: &Definition,
-    (begin_way, end_way): (Way, Way),
+    (begin_way, end_way): (AttachWay, AttachWay),
     kernel: &Rc<Types>,
-) -> Result<(own_plan, [Option<String>; 2]), Refusal> {
-    let begin = Seen::of(&definition.begin, begin_way, kernel)?;
-    let end = Seen::of(&definition.end, end_way, kernel)?;
+) -> Result<(own_plan, [Option<String>; 2]), MissingInKernel> {
+    let begin = ResolvedHook::of(&definition.begin, begin_way, kernel)?;
+    let end = ResolvedHook::of(&definition.end, end_way, kernel)?;
     let same = definition.begin.value.return_of().as_ref() == Some(&definition.end.value);
     let (begin_hook, end_hook) = (&definition.begin.value, &definition.end.value);
     // At the return of a function, registers no longer hold the arguments.
-    let keeps = end_hook.is_return() && end_way != Way::Fexit;
-    let at_end = |source: &At<Source>| {
-        if source.value.root == Root::End && keeps && !same {
+    let keeps = end_hook.is_return() && end_way != AttachWay::Fexit;
+    let at_end = |source: &At<ValueSource>| {
+        if source.value.root == ValueRoot::End && keeps && !same {
             let fix = "name the same function in `begin` and `end`, or take the value from `args`";
-            return Err(Refusal::at(source, format!("the return of {end_hook} has no arguments"), fix));
+            return Err(MissingInKernel::at(source, format!("the return of {end_hook} has no arguments"), fix));
         }
         // They were kept when the function was called.
         Ok(if keeps && same { (&begin, begin_hook) } else { (&end, end_hook) })
     };
-    let take = |source: &Option<At<Source>>, what: What| {
+    let take = |source: &Option<At<ValueSource>>, what: What| {
         let Some(source) = source else { return Ok(own_place::default()) };
         let (seen, hook) = match source.value.root {
-            Root::Begin => (&begin, begin_hook),
-            Root::Return => (&end, end_hook),
-            Root::End | Root::Thread => at_end(source)?,
+            ValueRoot::Begin => (&begin, begin_hook),
+            ValueRoot::Return => (&end, end_hook),
+            ValueRoot::End | ValueRoot::Thread => at_end(source)?,
         };
         let mut place = seen.place(source, hook, what)?;
-        place.at_end = u32::from(source.value.root != Root::Begin);
+        place.at_end = u32::from(source.value.root != ValueRoot::Begin);
         Ok(place)
     };
     let mut plan = own_plan {
@@ -80,63 +80,64 @@ pub(super) fn plan(
     }
     let places = plan.begin_key.iter_mut().zip(plan.end_key.iter_mut());
     for ((first, second), (at_begin, at_end)) in definition.key.iter().zip(places) {
-        if keeps && second.value.root == Root::Begin {
+        if keeps && second.value.root == ValueRoot::Begin {
             let fix = "leave `key` out: one thread calls a function and returns from it";
-            return Err(Refusal::at(second, format!("the return of {end_hook} has no arguments here"), fix));
+            return Err(MissingInKernel::at(second, format!("the return of {end_hook} has no arguments here"), fix));
         }
         *at_begin =
-            if first.value.root == Root::Thread { thread } else { begin.place(first, begin_hook, What::Key)? };
-        *at_end = if second.value.root == Root::Thread { thread } else { end.place(second, end_hook, What::Key)? };
+            if first.value.root == ValueRoot::Thread { thread } else { begin.place(first, begin_hook, What::Key)? };
+        *at_end = if second.value.root == ValueRoot::Thread { thread } else { end.place(second, end_hook, What::Key)? };
     }
     Ok((plan, [begin.module, end.module]))
 }
 
 /// What can be seen of a hook.
-struct Seen {
-    way: Way,
-    arguments: Arguments,
+struct ResolvedHook {
+    way: AttachWay,
+    arguments: HookArguments,
     /// Of a module's function, its name.
     module: Option<String>,
 }
 
-enum Arguments {
+enum HookArguments {
     Typed(Rc<Types>, Function),
-    Fields(Vec<tracefs::Field>),
+    Fields(Vec<tracefs::TracepointField>),
     Numbered,
 }
 
-impl Seen {
-    fn of(hook: &At<Hook>, way: Way, kernel: &Rc<Types>) -> Result<Self, Refusal> {
+impl ResolvedHook {
+    fn of(hook: &At<OwnHook>, way: AttachWay, kernel: &Rc<Types>) -> Result<Self, MissingInKernel> {
         let (arguments, module) = match &hook.value {
-            Hook::Function { module, name, .. } => {
+            OwnHook::Function { module, name, .. } => {
                 let (types, module, function) = function(hook, module.as_deref(), name, kernel)?;
-                (Arguments::Typed(types, function), module)
+                (HookArguments::Typed(types, function), module)
             }
-            Hook::Tracepoint { group, name } if way == Way::Record => {
+            OwnHook::Tracepoint { group, name } if way == AttachWay::Record => {
                 let fields = tracefs::fields(group, name);
-                let refuse = |(text, fix)| Refusal::at(hook, format!("the tracepoint {}: {text}", hook.value), fix);
-                (Arguments::Fields(fields.map_err(refuse)?), None)
+                let refuse =
+                    |(text, fix)| MissingInKernel::at(hook, format!("the tracepoint {}: {text}", hook.value), fix);
+                (HookArguments::Fields(fields.map_err(refuse)?), None)
             }
-            Hook::Tracepoint { name, .. } => {
+            OwnHook::Tracepoint { name, .. } => {
                 let (types, module, function) = tracepoint(hook, name, kernel)?;
-                (Arguments::Typed(types, function), module)
+                (HookArguments::Typed(types, function), module)
             }
-            Hook::User { .. } | Hook::Usdt { .. } => (Arguments::Numbered, None),
+            OwnHook::User { .. } | OwnHook::Usdt { .. } => (HookArguments::Numbered, None),
         };
         Ok(Self { way, arguments, module })
     }
 
-    fn place(&self, source: &At<Source>, hook: &Hook, what: What) -> Result<own_place, Refusal> {
+    fn place(&self, source: &At<ValueSource>, hook: &OwnHook, what: What) -> Result<own_place, MissingInKernel> {
         match &self.arguments {
-            Arguments::Typed(types, function) => self.typed(types, function, source, hook, what),
-            Arguments::Fields(fields) => field_of_record(fields, source, hook, what),
-            Arguments::Numbered => self.numbered(source, hook, what),
+            HookArguments::Typed(types, function) => self.typed(types, function, source, hook, what),
+            HookArguments::Fields(fields) => field_of_record(fields, source, hook, what),
+            HookArguments::Numbered => self.numbered(source, hook, what),
         }
     }
 
     /// Of a process, where nothing has a type.
-    fn numbered(&self, source: &At<Source>, hook: &Hook, what: What) -> Result<own_place, Refusal> {
-        let refuse = |text: String, fix: &str| Err(Refusal::at(source, text, fix));
+    fn numbered(&self, source: &At<ValueSource>, hook: &OwnHook, what: What) -> Result<own_place, MissingInKernel> {
+        let refuse = |text: String, fix: &str| Err(MissingInKernel::at(source, text, fix));
         let value = &source.value;
         if !value.fields.is_empty() {
             let text = format!("nothing is known of the fields of {}, since {hook} is in a process", value.text);
@@ -146,12 +147,12 @@ impl Seen {
             return refuse(format!("{hook} tells of no mount"), "leave `mount` out");
         }
         let from = match value.root {
-            Root::Return if !hook.is_return() => return no_return(source, hook),
-            Root::Return => own_from::OWN_RETURN,
+            ValueRoot::Return if !hook.is_return() => return no_return(source, hook),
+            ValueRoot::Return => own_from::OWN_RETURN,
             _ => own_from::OWN_ARGUMENT,
         };
         let number = match (value.root, value.argument.parse::<u32>()) {
-            (Root::Return, _) => 0,
+            (ValueRoot::Return, _) => 0,
             (_, Ok(number)) if (number as usize) < self.most() => number,
             _ => {
                 let most = self.most() - 1;
@@ -174,74 +175,74 @@ impl Seen {
         &self,
         types: &Types,
         function: &Function,
-        source: &At<Source>,
-        hook: &Hook,
+        source: &At<ValueSource>,
+        hook: &OwnHook,
         what: What,
-    ) -> Result<own_place, Refusal> {
+    ) -> Result<own_place, MissingInKernel> {
         let value = &source.value;
         if value.cast.is_some() {
             let fix = "leave the type out: the kernel describes its own";
-            return Err(Refusal::at(source, format!("`{}` has a type", value.text), fix));
+            return Err(MissingInKernel::at(source, format!("`{}` has a type", value.text), fix));
         }
-        let by_value = |(_, id): &(String, Id)| types.kind(*id) == Kind::Struct;
-        let (from, number, id) = if value.root == Root::Return {
+        let by_value = |(_, id): &(String, BtfId)| types.kind(*id) == BtfKind::Struct;
+        let (from, number, id) = if value.root == ValueRoot::Return {
             if !hook.is_return() {
                 return no_return(source, hook);
             }
-            if types.kind(function.returns) == Kind::Void || function.arguments.iter().any(by_value) {
+            if types.kind(function.returns) == BtfKind::Void || function.arguments.iter().any(by_value) {
                 let text = format!("{hook} returns nothing that can be read");
-                return Err(Refusal::at(source, text, "take the value from an argument"));
+                return Err(MissingInKernel::at(source, text, "take the value from an argument"));
             }
             (own_from::OWN_RETURN, function.arguments.len(), function.returns)
         } else {
             let (number, id) = argument(function, source, hook)?;
             if number >= self.most() || function.arguments.iter().take(number + 1).any(by_value) {
                 let text = format!("`{}` of {hook} is an argument that programs cannot read", value.argument);
-                return Err(Refusal::at(source, text, "take the value from another argument"));
+                return Err(MissingInKernel::at(source, text, "take the value from another argument"));
             }
             (own_from::OWN_ARGUMENT, number, id)
         };
-        let mut walk = Walk { types, id, steps: Vec::new(), said: root_text(value), is_bits: false };
+        let mut walk = ValueWalk { types, id, steps: Vec::new(), said: root_text(value), is_bits: false };
         for field in &value.fields {
-            walk.field(field).map_err(|(text, fix)| Refusal::at(source, text, fix))?;
+            walk.field(field).map_err(|(text, fix)| MissingInKernel::at(source, text, fix))?;
         }
         let number = u32::try_from(number).unwrap_or(u32::MAX);
         let place = own_place { from: from.0, number, ..own_place::default() };
-        walk.finish(place, what).map_err(|(text, fix)| Refusal::at(source, text, fix))
+        walk.finish(place, what).map_err(|(text, fix)| MissingInKernel::at(source, text, fix))
     }
 }
 
-fn no_return<T>(source: &At<Source>, hook: &Hook) -> Result<T, Refusal> {
+fn no_return<T>(source: &At<ValueSource>, hook: &OwnHook) -> Result<T, MissingInKernel> {
     let fix = "name an argument, or write the function's return as the end: fexit, kretprobe or uretprobe";
-    Err(Refusal::at(source, format!("{hook} is no function's return, so it returns nothing"), fix))
+    Err(MissingInKernel::at(source, format!("{hook} is no function's return, so it returns nothing"), fix))
 }
 
 fn field_of_record(
-    fields: &[tracefs::Field],
-    source: &At<Source>,
-    hook: &Hook,
+    fields: &[tracefs::TracepointField],
+    source: &At<ValueSource>,
+    hook: &OwnHook,
     what: What,
-) -> Result<own_place, Refusal> {
+) -> Result<own_place, MissingInKernel> {
     let value = &source.value;
-    if value.root == Root::Return {
+    if value.root == ValueRoot::Return {
         return no_return(source, hook);
     }
     let known = || fields.iter().map(|field| field.name.as_str());
     let Some(field) = fields.iter().find(|field| field.name == value.argument) else {
         let text = format!("the record of {hook} has no field `{}`", value.argument);
-        return Err(Refusal::at(source, text, one_of(&value.argument, known())));
+        return Err(MissingInKernel::at(source, text, one_of(&value.argument, known())));
     };
     let is_number = matches!(field.size, 1 | 2 | 4 | 8);
     if !value.fields.is_empty() || !is_number || what == What::File {
         let text = format!("`{}` of the record of {hook} is not {}", value.text, what.name());
-        return Err(Refusal::at(source, text, one_of("", known())));
+        return Err(MissingInKernel::at(source, text, one_of("", known())));
     }
     let (number, size, is_signed) = (field.offset, field.size, field.is_signed.into());
     Ok(own_place { from: own_from::OWN_FIELD.0, number, size, is_signed, ..own_place::default() })
 }
 
 /// The number and type of an argument, by its name or number.
-fn argument(function: &Function, source: &At<Source>, hook: &Hook) -> Result<(usize, Id), Refusal> {
+fn argument(function: &Function, source: &At<ValueSource>, hook: &OwnHook) -> Result<(usize, BtfId), MissingInKernel> {
     let wanted = &source.value.argument;
     let by_name = function.arguments.iter().position(|(name, _)| name == wanted);
     let number = by_name.or_else(|| wanted.parse().ok());
@@ -254,13 +255,13 @@ fn argument(function: &Function, source: &At<Source>, hook: &Hook) -> Result<(us
         true => format!("this kernel does not name them; write args.0 to args.{}", function.arguments.len() - 1),
         false => one_of(wanted, known),
     };
-    Err(Refusal::at(source, format!("{hook} has no argument `{wanted}`"), fix))
+    Err(MissingInKernel::at(source, format!("{hook} has no argument `{wanted}`"), fix))
 }
 
-fn root_text(value: &Source) -> String {
+fn root_text(value: &ValueSource) -> String {
     match value.root {
-        Root::Return => "return".into(),
-        Root::End => format!("end.{}", value.argument),
+        ValueRoot::Return => "return".into(),
+        ValueRoot::End => format!("end.{}", value.argument),
         _ => format!("args.{}", value.argument),
     }
 }

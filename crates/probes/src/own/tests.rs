@@ -4,9 +4,9 @@ use std::rc::Rc;
 
 use super::{
     btf::Types,
-    definition::{At, Definition, Hook, Source},
-    resolve::{Refusal, plan},
-    ways::Way,
+    definition::{At, Definition, OwnHook, ValueSource},
+    resolve::{MissingInKernel, plan},
+    ways::AttachWay,
 };
 use crate::generated::{own_from, own_plan};
 
@@ -25,7 +25,7 @@ fn at<T>(value: T) -> At<T> {
 
 /// Reading a file, with these values.
 fn reading(set: impl Fn(&mut Definition)) -> Definition {
-    let begin = Hook::parse("fentry", "vfs_read").unwrap();
+    let begin = OwnHook::parse("fentry", "vfs_read").unwrap();
     let mut definition = Definition {
         protocol: "p".into(),
         operation: "READ".into(),
@@ -42,8 +42,8 @@ fn reading(set: impl Fn(&mut Definition)) -> Definition {
     definition
 }
 
-fn source(text: &str) -> Option<At<Source>> {
-    Some(at(Source::parse(text).unwrap()))
+fn source(text: &str) -> Option<At<ValueSource>> {
+    Some(at(ValueSource::parse(text).unwrap()))
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn values_are_found_where_this_kernel_has_them() {
         one.mount = source("args.file");
         one.path = source("end.file");
     });
-    let (by_fentry, modules) = plan(&definition, (Way::Fentry, Way::Fexit), &kernel).unwrap();
+    let (by_fentry, modules) = plan(&definition, (AttachWay::Fentry, AttachWay::Fexit), &kernel).unwrap();
     assert_eq!(modules, [None, None]);
     let own_plan { bytes, status, mount, file, .. } = by_fentry;
     assert_eq!((bytes.from, bytes.number, bytes.steps, bytes.size), (own_from::OWN_ARGUMENT.0, 2, 0, 8));
@@ -63,7 +63,7 @@ fn values_are_found_where_this_kernel_has_them() {
     assert_eq!((mount.number, mount.steps, mount.size, mount.at_end), (0, 3, 4, 0));
     assert_eq!((file.number, file.size, file.at_end), (0, 8, 1));
     assert_eq!((by_fentry.by_thread, by_fentry.keeps_arguments), (1, 0));
-    let (by_kprobe, _) = plan(&definition, (Way::Kprobe, Way::Kprobe), &kernel).unwrap();
+    let (by_kprobe, _) = plan(&definition, (AttachWay::Kprobe, AttachWay::Kprobe), &kernel).unwrap();
     assert_eq!((by_kprobe.keeps_arguments, by_kprobe.file.number), (1, 0), "kept for the end");
 }
 
@@ -71,7 +71,8 @@ fn values_are_found_where_this_kernel_has_them() {
 fn what_is_not_there_is_refused_with_what_is() {
     let Some(kernel) = kernel("what_is_not_there_is_refused_with_what_is") else { return };
     let said = |definition: &Definition| {
-        let Refusal { at, text, fix } = plan(definition, (Way::Fentry, Way::Fexit), &kernel).unwrap_err();
+        let MissingInKernel { at, text, fix } =
+            plan(definition, (AttachWay::Fentry, AttachWay::Fexit), &kernel).unwrap_err();
         assert_eq!(at, (3, 7));
         format!("{text}; {fix}")
     };
@@ -92,23 +93,23 @@ fn what_is_not_there_is_refused_with_what_is() {
     assert!(mount.starts_with("`args.buf` is a pointer to char, not a device number"), "{mount}");
     let file = said(&reading(|one| one.path = source("args.count")));
     assert!(file.starts_with("`args.count` is a number (") && file.contains("), not a text"), "{file}");
-    let slip = said(&reading(|one| one.begin = at(Hook::parse("fentry", "vfs_raed").unwrap())));
+    let slip = said(&reading(|one| one.begin = at(OwnHook::parse("fentry", "vfs_raed").unwrap())));
     assert!(
         slip.starts_with(
             "this kernel, with the modules that are loaded, has no function `vfs_raed`; did you mean vfs_read"
         ),
         "{slip}"
     );
-    let key = Source::parse("args.file").unwrap();
+    let key = ValueSource::parse("args.file").unwrap();
     let by_return = reading(|one| one.key = vec![(at(key.clone()), at(key.clone()))]);
-    assert!(plan(&by_return, (Way::Fentry, Way::Fexit), &kernel).is_ok());
-    assert!(plan(&by_return, (Way::Kprobe, Way::Kprobe), &kernel).is_err(), "it has no registers left");
+    assert!(plan(&by_return, (AttachWay::Fentry, AttachWay::Fexit), &kernel).is_ok());
+    assert!(plan(&by_return, (AttachWay::Kprobe, AttachWay::Kprobe), &kernel).is_err(), "it has no registers left");
 }
 
 #[test]
 fn a_tracepoint_is_known_by_the_types_of_its_arguments() {
     let Some(kernel) = kernel("a_tracepoint_is_known_by_the_types_of_its_arguments") else { return };
-    let hook = |name: &str| at(Hook::parse("tracepoint", &format!("block:{name}")).unwrap());
+    let hook = |name: &str| at(OwnHook::parse("tracepoint", &format!("block:{name}")).unwrap());
     let key = source("args.0").unwrap();
     let definition = reading(|one| {
         (one.begin, one.end) = (hook("block_rq_issue"), hook("block_rq_complete"));
@@ -116,10 +117,11 @@ fn a_tracepoint_is_known_by_the_types_of_its_arguments() {
         one.mount = source("args.0");
         one.bytes = source("end.2");
     });
-    let (plan, _) = plan(&definition, (Way::TpBtf, Way::TpBtf), &kernel).unwrap();
+    let (plan, _) = plan(&definition, (AttachWay::TpBtf, AttachWay::TpBtf), &kernel).unwrap();
     assert_eq!((plan.begin_key[0].size, plan.by_thread, plan.begin_key[1].from), (8, 0, 0));
     assert_eq!((plan.bytes.size, plan.bytes.at_end, plan.mount.size), (4, 1, 4));
-    let Err(missing) = self::plan(&reading(|one| one.begin = hook("block_rq_isue")), (Way::TpBtf, Way::Fexit), &kernel)
+    let Err(missing) =
+        self::plan(&reading(|one| one.begin = hook("block_rq_isue")), (AttachWay::TpBtf, AttachWay::Fexit), &kernel)
     else {
         panic!("there is none")
     };
@@ -128,7 +130,7 @@ fn a_tracepoint_is_known_by_the_types_of_its_arguments() {
 
 #[test]
 fn of_a_process_only_numbers_are_known() {
-    let begin = Hook::parse("uprobe", "/bin/true:main").unwrap();
+    let begin = OwnHook::parse("uprobe", "/bin/true:main").unwrap();
     let end = begin.return_of().unwrap();
     let kernel =
         Rc::new(Types::parse([0x9f, 0xeb, 1, 0, 24, 0, 0, 0].into_iter().chain([0; 16]).collect(), None).unwrap());
@@ -137,7 +139,7 @@ fn of_a_process_only_numbers_are_known() {
             (one.begin, one.end) = (at(begin.clone()), at(end.clone()));
             (one.bytes, one.status, one.path) = (source(bytes), source("return"), source("args.0"));
         });
-        plan(&definition, (Way::Uprobe, Way::Uprobe), &kernel)
+        plan(&definition, (AttachWay::Uprobe, AttachWay::Uprobe), &kernel)
     };
     let (plan, _) = with("args.2:u32").unwrap();
     assert_eq!((plan.bytes.number, plan.bytes.size, plan.bytes.is_signed), (2, 4, 0));

@@ -7,7 +7,7 @@ const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
 /// A field of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Field {
+pub(crate) struct TracepointField {
     pub name: String,
     pub offset: u32,
     pub size: u32,
@@ -15,7 +15,7 @@ pub(crate) struct Field {
 }
 
 /// The fields of a tracepoint's record; what is missing, and the cure, where they cannot be read.
-pub(crate) fn fields(group: &str, name: &str) -> Result<Vec<Field>, (String, String)> {
+pub(crate) fn fields(group: &str, name: &str) -> Result<Vec<TracepointField>, (String, String)> {
     let Some(folder) = PLACES.iter().map(Path::new).find(|folder| folder.join("events").exists()) else {
         let fix = "`mount -t tracefs tracefs /sys/kernel/tracing`, or a kernel with CONFIG_FTRACE";
         return Err(("tracefs is not mounted at /sys/kernel/tracing".into(), fix.into()));
@@ -27,13 +27,13 @@ pub(crate) fn fields(group: &str, name: &str) -> Result<Vec<Field>, (String, Str
 }
 
 /// `field:unsigned int nr_sector; offset:24; size:4; signed:0;`, with tabs between them.
-fn parse(text: &str) -> Vec<Field> {
+fn parse(text: &str) -> Vec<TracepointField> {
     let field = |line: &str| {
         let mut parts = line.trim().strip_prefix("field:")?.split(';').map(str::trim);
         let name = parts.next()?.split([' ', '*']).next_back()?.split('[').next()?.to_owned();
         let mut number = |key: &str| parts.next()?.strip_prefix(key)?.strip_prefix(':')?.parse().ok();
         let (offset, size, signed): (_, _, u32) = (number("offset")?, number("size")?, number("signed")?);
-        Some(Field { name, offset, size, is_signed: signed == 1 })
+        Some(TracepointField { name, offset, size, is_signed: signed == 1 })
     };
     // Those that all tracepoints have are none of this one's.
     text.lines().filter_map(field).filter(|field| !field.name.starts_with("common_")).collect()

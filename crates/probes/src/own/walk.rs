@@ -1,7 +1,7 @@
 //! From an argument to a value, through the fields of structs.
 
 use super::{
-    btf::{Id, Kind, Types},
+    btf::{BtfId, BtfKind, Types},
     words::{one_of, some},
 };
 use crate::generated::own_place;
@@ -29,9 +29,9 @@ impl What {
 }
 
 /// The way from an argument to a value.
-pub(super) struct Walk<'t> {
+pub(super) struct ValueWalk<'t> {
     pub types: &'t Types,
-    pub id: Id,
+    pub id: BtfId,
     /// The offset at each pointer.
     pub steps: Vec<u32>,
     pub said: String,
@@ -41,10 +41,10 @@ pub(super) struct Walk<'t> {
 /// What is wrong, and the cure.
 pub(super) type Wrong = (String, String);
 
-impl Walk<'_> {
+impl ValueWalk<'_> {
     pub fn field(&mut self, name: &str) -> Result<(), Wrong> {
         let (target, through_pointer) = match self.types.kind(self.id) {
-            Kind::Pointer(to) => (to, true),
+            BtfKind::Pointer(to) => (to, true),
             _ => (self.id, false),
         };
         let Some(target) = self.types.described(target) else {
@@ -69,28 +69,28 @@ impl Walk<'_> {
     fn described(&self) -> String {
         let types = self.types;
         match types.kind(self.id) {
-            Kind::Void => "void".into(),
-            Kind::Number { size, .. } if self.is_bits => format!("some bits of {size} bytes"),
-            Kind::Number { size, is_signed } => match types.name(self.id) {
+            BtfKind::Void => "void".into(),
+            BtfKind::Number { size, .. } if self.is_bits => format!("some bits of {size} bytes"),
+            BtfKind::Number { size, is_signed } => match types.name(self.id) {
                 "" => format!("a{} number of {size} bytes", if is_signed { " signed" } else { "n unsigned" }),
                 name => format!("a number ({name})"),
             },
-            Kind::Pointer(to) => match types.kind(to) {
-                Kind::Struct | Kind::Declared => format!("a pointer to struct {}", types.name(to)),
-                Kind::Number { .. } => format!("a pointer to {}", types.name(to)),
+            BtfKind::Pointer(to) => match types.kind(to) {
+                BtfKind::Struct | BtfKind::Declared => format!("a pointer to struct {}", types.name(to)),
+                BtfKind::Number { .. } => format!("a pointer to {}", types.name(to)),
                 _ => "a pointer".into(),
             },
-            Kind::Array { count, .. } => format!("an array of {count}"),
-            Kind::Struct | Kind::Declared => format!("struct {}", types.name(self.id)),
-            Kind::Function | Kind::Other => "neither a number nor a pointer".into(),
+            BtfKind::Array { count, .. } => format!("an array of {count}"),
+            BtfKind::Struct | BtfKind::Declared => format!("struct {}", types.name(self.id)),
+            BtfKind::Function | BtfKind::Other => "neither a number nor a pointer".into(),
         }
     }
 
     /// Goes on to a device number or a name, from what has one.
     fn go_on(&mut self, what: What) -> Result<(), Wrong> {
         let target = match self.types.kind(self.id) {
-            Kind::Pointer(to) => to,
-            Kind::Struct => self.id,
+            BtfKind::Pointer(to) => to,
+            BtfKind::Struct => self.id,
             _ => return Ok(()),
         };
         let more: &[&str] = match (what, self.types.name(target)) {
@@ -117,28 +117,28 @@ impl Walk<'_> {
         }
         let mut kind = self.types.kind(self.id);
         // An argument by which a function returns a number.
-        if let (What::Bytes | What::Status, Kind::Pointer(to)) = (what, kind)
-            && let number @ Kind::Number { size: 2.., .. } = self.types.kind(to)
+        if let (What::Bytes | What::Status, BtfKind::Pointer(to)) = (what, kind)
+            && let number @ BtfKind::Number { size: 2.., .. } = self.types.kind(to)
         {
             self.steps.push(0);
             kind = number;
         }
-        let is_text = |id| matches!(self.types.kind(id), Kind::Number { size: 1, .. });
+        let is_text = |id| matches!(self.types.kind(id), BtfKind::Number { size: 1, .. });
         match (what, kind) {
-            (What::File, Kind::Pointer(to)) if is_text(to) => {
+            (What::File, BtfKind::Pointer(to)) if is_text(to) => {
                 // One step more: the address of the text is a value itself.
                 self.steps.push(0);
                 place.size = 8;
             }
-            (What::File, Kind::Array { of, .. }) if is_text(of) && !self.steps.is_empty() => place.size = 8,
-            (What::Bytes | What::Status | What::Mount | What::Key, Kind::Number { size, is_signed })
+            (What::File, BtfKind::Array { of, .. }) if is_text(of) && !self.steps.is_empty() => place.size = 8,
+            (What::Bytes | What::Status | What::Mount | What::Key, BtfKind::Number { size, is_signed })
                 if !self.is_bits && matches!(size, 1 | 2 | 4 | 8) =>
             {
                 (place.size, place.is_signed) = (size, is_signed.into());
             }
             // A pointer may be an error in disguise (ERR_PTR).
-            (What::Key, Kind::Pointer(_)) => place.size = 8,
-            (What::Status, Kind::Pointer(_)) => (place.size, place.is_signed) = (8, 1),
+            (What::Key, BtfKind::Pointer(_)) => place.size = 8,
+            (What::Status, BtfKind::Pointer(_)) => (place.size, place.is_signed) = (8, 1),
             _ => {
                 let text = format!("`{}` is {}, not {}", self.said, self.described(), what.name());
                 return Err((text, self.better(what)));
@@ -156,11 +156,11 @@ impl Walk<'_> {
     /// What might have been meant instead.
     fn better(&self, what: What) -> String {
         let target = match self.types.kind(self.id) {
-            Kind::Pointer(to) => self.types.described(to),
+            BtfKind::Pointer(to) => self.types.described(to),
             _ => self.types.described(self.id),
         };
         let fields = target.map(|target| self.types.fields(target)).unwrap_or_default();
-        let is_number = |id| matches!(self.types.kind(id), Kind::Number { .. });
+        let is_number = |id| matches!(self.types.kind(id), BtfKind::Number { .. });
         let numbers = fields.iter().filter(|(_, field)| is_number(field.id) && !field.is_bits);
         let names: Vec<_> = numbers.map(|(name, _)| name.as_str()).collect();
         match what {

@@ -4,11 +4,11 @@ use std::{ffi::OsStr, path::Path};
 
 use libbpf_rs::{Link, OpenProgramMut, ProgramAttachType, ProgramMut, Result, UprobeOpts};
 
-use super::definition::Hook;
+use super::definition::OwnHook;
 
 /// One of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum AttachWay {
     Fentry,
     Fexit,
     TpBtf,
@@ -18,21 +18,21 @@ pub(super) enum Way {
     Usdt,
 }
 
-impl Way {
+impl AttachWay {
     /// Those of a hook.
-    pub fn of(hook: &Hook) -> &'static [Self] {
+    pub fn of(hook: &OwnHook) -> &'static [Self] {
         match hook {
-            Hook::Function { only_kprobe: true, .. } => &[Self::Kprobe],
-            Hook::Function { returns: true, .. } => &[Self::Fexit, Self::Kprobe],
-            Hook::Function { .. } => &[Self::Fentry, Self::Kprobe],
-            Hook::Tracepoint { .. } => &[Self::TpBtf, Self::Record],
-            Hook::User { .. } => &[Self::Uprobe],
-            Hook::Usdt { .. } => &[Self::Usdt],
+            OwnHook::Function { only_kprobe: true, .. } => &[Self::Kprobe],
+            OwnHook::Function { returns: true, .. } => &[Self::Fexit, Self::Kprobe],
+            OwnHook::Function { .. } => &[Self::Fentry, Self::Kprobe],
+            OwnHook::Tracepoint { .. } => &[Self::TpBtf, Self::Record],
+            OwnHook::User { .. } => &[Self::Uprobe],
+            OwnHook::Usdt { .. } => &[Self::Usdt],
         }
     }
 
     /// Both of an operation's, best first.
-    pub fn both(begin: &Hook, end: &Hook) -> Vec<(Self, Self)> {
+    pub fn both(begin: &OwnHook, end: &OwnHook) -> Vec<(Self, Self)> {
         let pairs = Self::of(begin).iter().flat_map(|first| Self::of(end).iter().map(move |second| (*first, *second)));
         // Functions are entered by the same means as they are left.
         pairs
@@ -71,11 +71,11 @@ impl Way {
     }
 
     /// Before it is loaded: what the kernel has to know by then.
-    pub fn aim(self, program: &mut OpenProgramMut<'_>, hook: &Hook, module: Option<&str>) -> Result<()> {
+    pub fn aim(self, program: &mut OpenProgramMut<'_>, hook: &OwnHook, module: Option<&str>) -> Result<()> {
         let (kind, name) = match (self, hook) {
-            (Self::Fentry, Hook::Function { name, .. }) => (ProgramAttachType::TraceFentry, name),
-            (Self::Fexit, Hook::Function { name, .. }) => (ProgramAttachType::TraceFexit, name),
-            (Self::TpBtf, Hook::Tracepoint { name, .. }) => (ProgramAttachType::TraceRawTp, name),
+            (Self::Fentry, OwnHook::Function { name, .. }) => (ProgramAttachType::TraceFentry, name),
+            (Self::Fexit, OwnHook::Function { name, .. }) => (ProgramAttachType::TraceFexit, name),
+            (Self::TpBtf, OwnHook::Tracepoint { name, .. }) => (ProgramAttachType::TraceRawTp, name),
             _ => return Ok(()),
         };
         program.set_attach_type(kind);
@@ -83,19 +83,19 @@ impl Way {
     }
 
     /// Attaches it.
-    pub fn attach(self, program: &ProgramMut<'_>, hook: &Hook) -> Result<Link> {
+    pub fn attach(self, program: &ProgramMut<'_>, hook: &OwnHook) -> Result<Link> {
         match hook {
-            Hook::Function { name, returns, .. } if self == Self::Kprobe => program.attach_kprobe(*returns, name),
-            Hook::Tracepoint { group, name } if self == Self::Record => {
+            OwnHook::Function { name, returns, .. } if self == Self::Kprobe => program.attach_kprobe(*returns, name),
+            OwnHook::Tracepoint { group, name } if self == Self::Record => {
                 let group = libbpf_rs::TracepointCategory::Custom(group.clone());
                 program.attach_tracepoint(group, name)
             }
-            Hook::Function { .. } | Hook::Tracepoint { .. } => program.attach_trace(),
-            Hook::User { path, name, returns } => {
+            OwnHook::Function { .. } | OwnHook::Tracepoint { .. } => program.attach_trace(),
+            OwnHook::User { path, name, returns } => {
                 let options = UprobeOpts { retprobe: *returns, func_name: Some(name.clone()), ..UprobeOpts::default() };
                 program.attach_uprobe_with_opts(-1, path, 0, options)
             }
-            Hook::Usdt { path, provider, name } => program.attach_usdt(-1, path, provider, name),
+            OwnHook::Usdt { path, provider, name } => program.attach_usdt(-1, path, provider, name),
         }
     }
 }

@@ -6,8 +6,8 @@ use libbpf_rs::Object;
 
 use super::attach::Attached;
 use crate::{
-    Capability, Kernel, State,
-    kernel::{Module, module_users},
+    Capability, Kernel, ProbeSupport,
+    kernel::{ModuleState, module_users},
     libraries::Libraries,
     mounts::Mounts,
     own::OwnProbe,
@@ -21,7 +21,7 @@ pub(super) struct AtWork {
     pub probe: Box<dyn Probe>,
     pub attached: Option<Attached>,
     /// Why it is not attached, and what would help.
-    pub obstacle: Obstacle,
+    pub obstacle: ProbeObstacle,
     /// Attaching failed: not worth another try before this.
     pub retry_at: Duration,
     /// Whether it is attached only while somebody demands it, and whether somebody does.
@@ -41,7 +41,7 @@ pub(super) enum Demand {
 
 /// Why a probe is off.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Obstacle {
+pub(super) struct ProbeObstacle {
     pub reason: String,
     pub fix: String,
     pub may_come: bool,
@@ -51,7 +51,7 @@ impl AtWork {
     pub fn new(spec: &'static Spec, on_demand: bool) -> Self {
         let demand = if on_demand { Demand::NotNow } else { Demand::Always };
         let probe = spec.own.map_or_else(|| (spec.probe)(), |own| Box::new(OwnProbe::new(own)) as Box<dyn Probe>);
-        let (obstacle, retry_at) = (Obstacle::default(), Duration::ZERO);
+        let (obstacle, retry_at) = (ProbeObstacle::default(), Duration::ZERO);
         Self { spec, probe, attached: None, obstacle, retry_at, demand }
     }
 
@@ -63,10 +63,10 @@ impl AtWork {
     }
 
     /// Why it is not to be attached now, if it is on demand.
-    pub fn is_demanded(&self) -> Result<(), Obstacle> {
+    pub fn is_demanded(&self) -> Result<(), ProbeObstacle> {
         match self.demand {
             Demand::Always | Demand::Now => Ok(()),
-            Demand::NotNow => Err(Obstacle {
+            Demand::NotNow => Err(ProbeObstacle {
                 reason: "it is loaded on demand, and no rule that needs it is armed".into(),
                 fix: String::new(),
                 may_come: true,
@@ -91,19 +91,19 @@ impl AtWork {
         let probe = self.spec.name;
         match &self.attached {
             None => {
-                let Obstacle { reason, fix, may_come } = self.obstacle.clone();
-                Capability { probe, state: State::Unavailable, via: vec![], reason, fix, may_come }
+                let ProbeObstacle { reason, fix, may_come } = self.obstacle.clone();
+                Capability { probe, state: ProbeSupport::Unavailable, via: vec![], reason, fix, may_come }
             }
             Some(attached) => {
                 let best = self.spec.rungs.first().is_some_and(|best| best.via == attached.rung.via);
                 let missing = (!attached.all_optional).then_some(attached.rung.without);
                 let missing: Vec<_> = missing.iter().chain(&attached.unseen).copied().collect();
                 let missing = (!missing.is_empty()).then(|| format!("without {}", missing.join(", ")));
-                let state = if best && missing.is_none() { State::Ready } else { State::Degraded };
+                let state = if best && missing.is_none() { ProbeSupport::Ready } else { ProbeSupport::Degraded };
                 let lower = (!best).then(|| format!("by {}, since what is better does not attach", attached.rung.via));
                 let (of_libraries, why, fix) =
-                    attached.libraries.as_ref().map_or((State::Ready, String::new(), ""), Libraries::state);
-                let state = if of_libraries == State::Ready { state } else { of_libraries };
+                    attached.libraries.as_ref().map_or((ProbeSupport::Ready, String::new(), ""), Libraries::state);
+                let state = if of_libraries == ProbeSupport::Ready { state } else { of_libraries };
                 let why = Some(why).filter(|why| !why.is_empty());
                 let reason = [lower, missing, why].into_iter().flatten().collect::<Vec<_>>().join("; ");
                 let via = vec![attached.rung.via];
@@ -120,9 +120,9 @@ impl Drop for AtWork {
 }
 
 /// Whether attaching is worth a try; else the reason and the cure. `ours`: only if the module has more users than these.
-pub(super) fn ready(spec: &Spec, kernel: &Kernel, ours: Option<u64>) -> Result<(), Obstacle> {
+pub(super) fn ready(spec: &Spec, kernel: &Kernel, ours: Option<u64>) -> Result<(), ProbeObstacle> {
     if !kernel.btf {
-        return Err(Obstacle {
+        return Err(ProbeObstacle {
             reason: "this kernel has no BTF (/sys/kernel/btf/vmlinux)".into(),
             fix: "boot a kernel built with CONFIG_DEBUG_INFO_BTF=y".into(),
             may_come: false,
@@ -130,7 +130,7 @@ pub(super) fn ready(spec: &Spec, kernel: &Kernel, ours: Option<u64>) -> Result<(
     }
     if kernel.lockdown == "confidentiality" {
         // Every program reads kernel memory; what loading it then fails with is EINVAL, which explains nothing.
-        return Err(Obstacle {
+        return Err(ProbeObstacle {
             reason: "kernel lockdown is at confidentiality, which forbids BPF programs to read kernel memory".into(),
             fix: "boot with lockdown=integrity or without lockdown".into(),
             may_come: false,
@@ -139,20 +139,22 @@ pub(super) fn ready(spec: &Spec, kernel: &Kernel, ours: Option<u64>) -> Result<(
     let Some(module) = &spec.module else { return Ok(()) };
     let ours = ours.filter(|_| module.hooks.is_some());
     match kernel.module(module.name) {
-        Module::Loaded if ours.is_some_and(|ours| module_users(module.name).is_some_and(|users| users <= ours)) => {
-            Err(Obstacle {
+        ModuleState::Loaded
+            if ours.is_some_and(|ours| module_users(module.name).is_some_and(|users| users <= ours)) =>
+        {
+            Err(ProbeObstacle {
                 reason: format!("nothing uses {} now; watched from the first mount on", module.name),
                 fix: String::new(),
                 may_come: true,
             })
         }
-        Module::Loaded => Ok(()),
-        Module::Loadable => Err(Obstacle {
+        ModuleState::Loaded => Ok(()),
+        ModuleState::Loadable => Err(ProbeObstacle {
             reason: format!("{} is not loaded; watched as soon as it is", module.name),
             fix: module.load.into(),
             may_come: true,
         }),
-        Module::Missing => Err(Obstacle {
+        ModuleState::Missing => Err(ProbeObstacle {
             reason: format!("kernel {} has no {} module", kernel.release, module.name),
             fix: if module.load.is_empty() {
                 ""

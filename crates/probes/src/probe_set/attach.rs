@@ -11,15 +11,15 @@ use libbpf_rs::{ErrorExt as _, Link, Map, MapCore as _, MapHandle, Object, Objec
 use model::Nanos;
 
 use super::{
-    at_work::{AtWork, Obstacle},
+    at_work::{AtWork, ProbeObstacle},
     nanos_now,
 };
 use crate::{
     kernel::{PERMISSION, functions_of_kernel, has_types, may_load, module_identity, programs_hold_modules},
     libraries::{self, Libraries},
     probe::Probe,
-    shared::Shared,
-    spec::{Hook, Module, Rung, Spec},
+    shared::SharedMaps,
+    spec::{Hook, RequiredModule, Rung, Spec},
 };
 
 /// How long a failure to attach stands.
@@ -51,7 +51,7 @@ pub(super) struct Attached {
 }
 
 /// Attaches probes on as many threads as there are processors: reading the kernel's types and the verifier take most of the time.
-pub(super) fn attach_side_by_side(wanted: Vec<&mut AtWork>, shared: &Shared, now: Duration) {
+pub(super) fn attach_side_by_side(wanted: Vec<&mut AtWork>, shared: &SharedMaps, now: Duration) {
     let workers = std::thread::available_parallelism().map_or(1, usize::from).min(wanted.len());
     if workers <= 1 {
         return wanted.into_iter().for_each(|probe| try_to_attach(probe, shared, now));
@@ -70,16 +70,16 @@ pub(super) fn attach_side_by_side(wanted: Vec<&mut AtWork>, shared: &Shared, now
     });
 }
 
-fn try_to_attach(probe: &mut AtWork, shared: &Shared, now: Duration) {
+fn try_to_attach(probe: &mut AtWork, shared: &SharedMaps, now: Duration) {
     if let Some((reason, fix)) = probe.probe.refusal() {
-        probe.obstacle = Obstacle { reason, fix, may_come: false };
+        probe.obstacle = ProbeObstacle { reason, fix, may_come: false };
         probe.retry_at = now + RETRY_AFTER;
         return;
     }
     match attach(probe.spec, &mut *probe.probe, shared) {
         Ok(attached) => (probe.attached, probe.retry_at) = (Some(attached), Duration::ZERO),
         Err(reason) => {
-            probe.obstacle = Obstacle { fix: cure(&reason, &*probe.probe), reason, may_come: false };
+            probe.obstacle = ProbeObstacle { fix: cure(&reason, &*probe.probe), reason, may_come: false };
             // Trying takes the verifier's time, and a kernel that has said no seldom changes its mind.
             probe.retry_at = now + RETRY_AFTER;
         }
@@ -88,7 +88,7 @@ fn try_to_attach(probe: &mut AtWork, shared: &Shared, now: Duration) {
 
 /// How many references on a module the kernel has taken for an object's programs. The number is not measured by reading the module's
 /// `refcnt` before and after: a mount that comes about meanwhile takes references and returns some.
-fn references(object: &Object, module: &Module) -> u64 {
+fn references(object: &Object, module: &RequiredModule) -> u64 {
     // A part of the kernel proper has no references.
     if module.hooks != Some(module.name) || !has_types(module.name) {
         return 0;
@@ -109,7 +109,7 @@ fn references(object: &Object, module: &Module) -> u64 {
 }
 
 /// Climbs down the ladder until something attaches. The error says what each rung failed with.
-fn attach(spec: &'static Spec, probe: &mut dyn Probe, shared: &Shared) -> Result<Attached, String> {
+fn attach(spec: &'static Spec, probe: &mut dyn Probe, shared: &SharedMaps) -> Result<Attached, String> {
     let (functions, mut unseen) = choose(spec.hooks)?;
     let mut failures = Vec::new();
     // For trying a lower rung where a better one works: PLUMBLINE_VIA=kprobe.
@@ -193,7 +193,7 @@ struct Hooked {
 
 fn attach_rung(
     (spec, probe): (&Spec, &mut dyn Probe),
-    shared: &Shared,
+    shared: &SharedMaps,
     rung: &Rung,
     optional: bool,
     functions: &[&str],

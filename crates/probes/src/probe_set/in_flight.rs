@@ -11,7 +11,7 @@ use crate::{
     decode::{decode_flight, decode_pending},
     generated::event,
     iterator,
-    threads::{self, Threads},
+    threads::{self, ThreadIterator},
 };
 
 /// How old an operation is for which the kernel side may say that its end was missed: UNSEEN_NS of bpf/ended.h.
@@ -84,8 +84,9 @@ impl ProbeSet {
         if !events.iter().any(is_call) {
             return;
         }
-        let load = || Threads::load().inspect_err(|error| tracing::warn!(%error, "cannot see where threads are")).ok();
-        let Some(Ok(all)) = self.threads.get_or_init(load).as_ref().map(Threads::look) else { return };
+        let load =
+            || ThreadIterator::load().inspect_err(|error| tracing::warn!(%error, "cannot see where threads are")).ok();
+        let Some(Ok(all)) = self.threads.get_or_init(load).as_ref().map(ThreadIterator::look) else { return };
         events.retain(|event| !is_call(event) || threads::can_be_in(event, all.get(&event.requester.tid)));
     }
 }

@@ -15,11 +15,11 @@ use super::{
     monotonic,
 };
 use crate::{
-    Capability, State,
+    Capability, ProbeSupport,
     generated::counter,
     kernel::{module_identity, module_users},
     mounts::MountPoint,
-    spec::Module,
+    spec::RequiredModule,
 };
 
 /// An in-flight entry this old will never finish: the operation's end was missed.
@@ -81,12 +81,13 @@ impl ProbeSet {
         self.changed_since(before)
     }
 
-    fn states(&self) -> Vec<State> {
+    fn states(&self) -> Vec<ProbeSupport> {
         self.probes.iter().map(|probe| probe.capability().state).collect()
     }
 
-    fn changed_since(&self, before: Vec<State>) -> Vec<Capability> {
-        let changed = |(probe, before): (&AtWork, State)| Some(probe.capability()).filter(|now| now.state != before);
+    fn changed_since(&self, before: Vec<ProbeSupport>) -> Vec<Capability> {
+        let changed =
+            |(probe, before): (&AtWork, ProbeSupport)| Some(probe.capability()).filter(|now| now.state != before);
         self.probes.iter().zip(before).filter_map(changed).collect()
     }
 
@@ -156,7 +157,7 @@ impl ProbeSet {
         let ours: Vec<_> = self.probes.iter().filter_map(|probe| probe.spec.module.as_ref()).collect();
         let ours: HashMap<_, _> = ours.iter().map(|module| (module.name, self.our_users(module.name))).collect();
         for probe in &mut self.probes {
-            let (Some(attached), Some(module @ Module { hooks: Some(_), .. })) =
+            let (Some(attached), Some(module @ RequiredModule { hooks: Some(_), .. })) =
                 (&mut probe.attached, &probe.spec.module)
             else {
                 continue;

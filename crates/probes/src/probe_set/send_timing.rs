@@ -18,7 +18,7 @@ const PROMPT: u64 = 200_000_000;
 const LOOKING: u64 = 50_000_000;
 
 /// A server, and the protocol that it is asked in.
-type Asked = (IpAddr, &'static Protocol);
+type ServerAndProtocol = (IpAddr, &'static Protocol);
 
 impl ProbeSet {
     /// Fills in what was sent to the server of each, in its protocol, since it began.
@@ -51,12 +51,12 @@ impl ProbeSet {
         }
     }
 
-    fn asked(&self, key: MountKey) -> Option<Asked> {
+    fn asked(&self, key: MountKey) -> Option<ServerAndProtocol> {
         let mount = self.mounts.get(key)?;
         Some((mount.address?.0, filesystems::protocol_of(&mount.mount.fstype)?))
     }
 
-    fn stamped_sockets(&self) -> Vec<(Asked, sends)> {
+    fn stamped_sockets(&self) -> Vec<(ServerAndProtocol, sends)> {
         let mut found = Vec::new();
         let Ok(map) = self.shared.map("sends") else { return found };
         let read = batches::each(map, |_, value| {

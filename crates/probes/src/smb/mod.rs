@@ -8,7 +8,7 @@ use crate::{
     Alias, columns,
     generated::probe_id,
     mounts::share,
-    spec::{Module, Rung, Spec},
+    spec::{RequiredModule, Rung, Spec},
 };
 
 pub(crate) static SPEC: Spec = Spec {
@@ -16,7 +16,7 @@ pub(crate) static SPEC: Spec = Spec {
     protocol: &PROTOCOL,
     id: probe_id::PROBE_SMB,
     object: include_bytes!(concat!(env!("OUT_DIR"), "/smb.bpf.o")),
-    module: Some(Module { name: "cifs", load: "mount an SMB share, or `modprobe cifs`", hooks: Some("cifs") }),
+    module: Some(RequiredModule { name: "cifs", load: "mount an SMB share, or `modprobe cifs`", hooks: Some("cifs") }),
     rungs: &[
         Rung {
             via: "fentry",

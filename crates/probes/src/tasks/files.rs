@@ -10,9 +10,9 @@ use crate::{
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/task_files.bpf.o"));
 
 /// The iterator over open files, loaded.
-pub struct Files(KernelIterator);
+pub struct FileIterator(KernelIterator);
 
-impl Files {
+impl FileIterator {
     /// Loads it.
     ///
     /// # Errors

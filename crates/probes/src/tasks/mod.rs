@@ -15,16 +15,16 @@ mod walk;
 use model::text::Text;
 
 use crate::{
-    Capability, State,
+    Capability, ProbeSupport,
     generated::{Plain, task_record, walk_options},
     iterator::KernelIterator,
     kernel::{PERMISSION, may_load},
 };
 
 pub use areas::{Area, Areas};
-pub use files::{Files, OpenFile};
+pub use files::{FileIterator, OpenFile};
 pub use pin::{pin, unpin};
-pub use sockets::{Socket, Sockets};
+pub use sockets::{ProcessSocket, Sockets};
 pub use stacks::{Stack, Stacks};
 pub use symbols::Symbols;
 use waits::Waits;
@@ -33,7 +33,7 @@ const ITERATOR: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/task_iterator.
 
 /// What is wanted.
 #[derive(Debug, Clone, Copy)]
-pub struct Options {
+pub struct TaskOptions {
     /// A record for each thread rather than for each process.
     pub threads: bool,
     /// What each one sleeps in, too: takes about ten times as long as all the rest.
@@ -42,7 +42,7 @@ pub struct Options {
     pub most: u32,
 }
 
-impl Default for Options {
+impl Default for TaskOptions {
     fn default() -> Self {
         // As many as there can be threads (kernel.pid_max of a 64-bit machine is 4 194 304 at most): 128 MiB of them.
         Self { threads: false, wait_channels: false, most: 1 << 20 }
@@ -50,16 +50,16 @@ impl Default for Options {
 }
 
 /// Ways to the process table, best first.
-enum Rung {
-    Walk(walk::Walk),
+enum TaskRung {
+    Walk(walk::TaskWalk),
     Iterator(KernelIterator),
     Proc,
 }
 
 /// The way to the process table, loaded.
 pub struct Tasks {
-    rung: Rung,
-    options: Options,
+    rung: TaskRung,
+    options: TaskOptions,
     waits: Option<Waits>,
     /// What /proc has to be read for, and why.
     missing: String,
@@ -67,36 +67,36 @@ pub struct Tasks {
 
 impl Tasks {
     /// Takes the best way that this kernel has. /proc is always there.
-    pub fn load(options: Options) -> Self {
+    pub fn load(options: TaskOptions) -> Self {
         Self::load_from(options, wanted_rung())
     }
 
     /// As [`Tasks::load`], and no better way than `first`, as [`Tasks::via`] has it.
-    pub fn load_from(options: Options, first: &str) -> Self {
+    pub fn load_from(options: TaskOptions, first: &str) -> Self {
         let raw = walk_options { threads: u32::from(options.threads), ..walk_options::default() };
         let mut refused = Vec::new();
-        let mut rung = Rung::Proc;
+        let mut rung = TaskRung::Proc;
         if first == WALK {
-            match walk::Walk::load(raw, options.most) {
-                Ok(walk) => rung = Rung::Walk(walk),
+            match walk::TaskWalk::load(raw, options.most) {
+                Ok(walk) => rung = TaskRung::Walk(walk),
                 Err(error) => refused.push(format!("{WALK}: {error}")),
             }
         }
-        if matches!(rung, Rung::Proc) && first != PROC {
+        if matches!(rung, TaskRung::Proc) && first != PROC {
             match KernelIterator::load(ITERATOR, raw.as_bytes()) {
-                Ok(iterator) => rung = Rung::Iterator(iterator),
+                Ok(iterator) => rung = TaskRung::Iterator(iterator),
                 Err(error) => refused.push(format!("{SEQUENCE}: {error}")),
             }
         }
         let mut missing = String::new();
         let waits = options.wait_channels.then(|| match rung {
-            Rung::Proc => Waits::by_proc(),
+            TaskRung::Proc => Waits::by_proc(),
             _ => Waits::load(options.threads).unwrap_or_else(|error| {
                 missing = format!("wait channels come from /proc: {error}");
                 Waits::by_proc()
             }),
         });
-        if matches!(rung, Rung::Proc) {
+        if matches!(rung, TaskRung::Proc) {
             missing = refused.join("; ");
         }
         Self { rung, options, waits, missing }
@@ -105,9 +105,9 @@ impl Tasks {
     /// By which way: `bpf_iter_task`, `iter/task` or `/proc`.
     pub fn via(&self) -> &'static str {
         match self.rung {
-            Rung::Walk(_) => WALK,
-            Rung::Iterator(_) => SEQUENCE,
-            Rung::Proc => PROC,
+            TaskRung::Walk(_) => WALK,
+            TaskRung::Iterator(_) => SEQUENCE,
+            TaskRung::Proc => PROC,
         }
     }
 
@@ -120,7 +120,7 @@ impl Tasks {
         };
         Capability {
             probe: "tasks",
-            state: if self.missing.is_empty() { State::Ready } else { State::Degraded },
+            state: if self.missing.is_empty() { ProbeSupport::Ready } else { ProbeSupport::Degraded },
             via: vec![self.via()],
             reason: self.missing.clone(),
             fix: fix.to_owned(),
@@ -133,19 +133,19 @@ impl Tasks {
     /// # Errors
     ///
     /// When the kernel refuses what it has allowed before, or /proc cannot be read.
-    pub fn snapshot(&mut self) -> libbpf_rs::Result<Snapshot<'_>> {
+    pub fn snapshot(&mut self) -> libbpf_rs::Result<TaskSnapshot<'_>> {
         let most = self.options.most as usize;
         if let Some(waits) = &mut self.waits {
             waits.look()?;
         }
         let (records, found) = match &mut self.rung {
-            Rung::Walk(walk) => {
+            TaskRung::Walk(walk) => {
                 let (records, found) = walk.run()?;
                 (Records::Mapped(records), found)
             }
             rung => {
                 let mut records = match rung {
-                    Rung::Iterator(iterator) => iterator.records()?,
+                    TaskRung::Iterator(iterator) => iterator.records()?,
                     _ => proc::read(self.options.threads)?,
                 };
                 let found = records.len();
@@ -153,12 +153,12 @@ impl Tasks {
                 (Records::Read(records), found)
             }
         };
-        Ok(Snapshot { records, found, waits: self.waits.as_ref() })
+        Ok(TaskSnapshot { records, found, waits: self.waits.as_ref() })
     }
 }
 
 /// For benchmarks: the kernel's own walk over all processes, of which nothing is kept.
-pub struct EmptyWalk(walk::Walk);
+pub struct EmptyWalk(walk::TaskWalk);
 
 impl EmptyWalk {
     /// Loads it.
@@ -167,7 +167,7 @@ impl EmptyWalk {
     ///
     /// When the kernel has no such walk.
     pub fn load() -> libbpf_rs::Result<Self> {
-        walk::Walk::load(walk_options { nothing: 1, ..walk_options::default() }, 1).map(Self)
+        walk::TaskWalk::load(walk_options { nothing: 1, ..walk_options::default() }, 1).map(Self)
     }
 
     /// Returns how many there are.
@@ -196,13 +196,13 @@ enum Records<'a> {
 }
 
 /// The process table at one moment.
-pub struct Snapshot<'a> {
+pub struct TaskSnapshot<'a> {
     records: Records<'a>,
     found: usize,
     waits: Option<&'a Waits>,
 }
 
-impl Snapshot<'_> {
+impl TaskSnapshot<'_> {
     /// How many there are. Those that found no room are not told.
     pub fn found(&self) -> usize {
         self.found

@@ -13,7 +13,7 @@ const TASK_OF_KERNEL: u64 = 0x0020_0000;
 
 /// Everything that is there. What ends meanwhile is left out.
 pub(super) fn read(threads: bool) -> io::Result<Vec<task_record>> {
-    let (mut reader, mut records) = (Reader::default(), Vec::new());
+    let (mut reader, mut records) = (ProcReader::default(), Vec::new());
     for pid in numbers("/proc")? {
         if !threads {
             records.extend(reader.record(pid, pid, false));
@@ -36,12 +36,12 @@ fn numbers(folder: &str) -> io::Result<impl Iterator<Item = u32> + use<>> {
 }
 
 #[derive(Default)]
-struct Reader {
+struct ProcReader {
     path: String,
     text: Vec<u8>,
 }
 
-impl Reader {
+impl ProcReader {
     fn record(&mut self, pid: u32, tid: u32, thread: bool) -> Option<task_record> {
         let mut record = task_record { tgid: pid, pid: tid, ..task_record::default() };
         let folder = |path: &mut String| {

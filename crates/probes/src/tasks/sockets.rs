@@ -24,16 +24,16 @@ impl Sockets {
     /// # Errors
     ///
     /// When reading fails.
-    pub fn all(&self) -> libbpf_rs::Result<Vec<Socket>> {
-        Ok(self.0.records()?.into_iter().map(Socket).collect())
+    pub fn all(&self) -> libbpf_rs::Result<Vec<ProcessSocket>> {
+        Ok(self.0.records()?.into_iter().map(ProcessSocket).collect())
     }
 }
 
 /// A socket.
 #[derive(Clone, Copy)]
-pub struct Socket(socket_record);
+pub struct ProcessSocket(socket_record);
 
-impl Socket {
+impl ProcessSocket {
     /// The inode number of its file; 0 if it is nobody's any more.
     pub fn inode(&self) -> u64 {
         self.0.inode

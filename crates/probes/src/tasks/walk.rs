@@ -11,14 +11,14 @@ use crate::{
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tasks.bpf.o"));
 
-pub(crate) struct Walk {
+pub(crate) struct TaskWalk {
     object: Object,
-    records: Mapping,
+    records: ArrayMapping,
     options: walk_options,
     most: u32,
 }
 
-impl Walk {
+impl TaskWalk {
     /// With room for what there is now, and a quarter more.
     pub fn load(options: walk_options, most: u32) -> libbpf_rs::Result<Self> {
         Self::with_room(options, most, expected(options.threads != 0))
@@ -33,7 +33,7 @@ impl Walk {
         let object = object.load()?;
         let map = object.maps().find(|map| map.name() == "records");
         let map = map.ok_or_else(|| io::Error::other("the object has no map"))?;
-        let records = Mapping::of(map.as_fd().as_raw_fd(), room as usize)?;
+        let records = ArrayMapping::of(map.as_fd().as_raw_fd(), room as usize)?;
         Ok(Self { object, records, options, most })
     }
 
@@ -62,12 +62,12 @@ fn expected(threads: bool) -> u32 {
 }
 
 /// The memory of an array that can be mapped.
-struct Mapping {
+struct ArrayMapping {
     at: NonNull<task_record>,
     length: usize,
 }
 
-impl Mapping {
+impl ArrayMapping {
     fn of(map: i32, length: usize) -> io::Result<Self> {
         let bytes = length * size_of::<task_record>();
         // SAFETY: a fresh shared mapping of a BPF_F_MMAPABLE array, read-only, of the array's own length.
@@ -85,7 +85,7 @@ impl Mapping {
     }
 }
 
-impl Drop for Mapping {
+impl Drop for ArrayMapping {
     fn drop(&mut self) {
         // SAFETY: the mapping made in of(), not used again.
         unsafe { libc::munmap(self.at.as_ptr().cast(), self.length * size_of::<task_record>()) };

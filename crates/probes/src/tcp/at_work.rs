@@ -5,7 +5,10 @@ use std::{cell::RefCell, time::Duration};
 use libbpf_rs::{ErrorExt as _, Object, ProgramMut, Result};
 use model::{Histogram, MountKey, Operation};
 
-use super::{Connection, Flow, PROTOCOL, Selection, Stamp, TIMESTAMPS, flow::Ended, stamping::Stamping};
+use super::{
+    ConnectionSelection, PROTOCOL, SendStamp, SendTimes, TIMESTAMPS, TcpInfo, flow::ClosedConnections,
+    stamping::Stamping,
+};
 use crate::{
     ProbeSet, connections,
     mounts::Mounts,
@@ -15,17 +18,17 @@ use crate::{
 
 #[derive(Default)]
 pub(super) struct Tcp {
-    selection: Selection,
+    selection: ConnectionSelection,
     /// `None` while the probe is not attached.
     stamping: Option<Stamping>,
-    ended: RefCell<Ended>,
+    ended: RefCell<ClosedConnections>,
     /// Stamps taken from the ring that no caller has fetched yet.
-    stamps: Vec<Stamp>,
+    stamps: Vec<SendStamp>,
 }
 
 impl Tcp {
     /// Sets the selection. Before the probe is attached, the selection is kept until then.
-    fn select(&mut self, selection: Selection, object: Option<&mut Object>, mounts: &Mounts) -> Result<()> {
+    fn select(&mut self, selection: ConnectionSelection, object: Option<&mut Object>, mounts: &Mounts) -> Result<()> {
         self.selection = selection;
         match (&mut self.stamping, object) {
             (Some(stamping), Some(object)) => stamping.select(object, &self.selection, mounts),
@@ -68,11 +71,11 @@ impl Probe for Tcp {
     }
 
     fn select_mounts(&mut self, object: Option<&mut Object>, mounts: &Mounts) -> Result<()> {
-        self.select(Selection { mounts: true, ..Selection::default() }, object, mounts)
+        self.select(ConnectionSelection { mounts: true, ..ConnectionSelection::default() }, object, mounts)
     }
 
     fn take(&mut self, record: &[u8]) {
-        self.stamps.extend(Stamp::decode(record));
+        self.stamps.extend(SendStamp::decode(record));
     }
 
     /// The times of the connections with servers, summed by mount: the kernel's map has them by connection.
@@ -90,7 +93,7 @@ impl Probe for Tcp {
         let connections =
             stamping.connections().inspect_err(|error| tracing::debug!(%error, "cannot look at connections"));
         let ago = |ms: u32| Duration::from_millis(ms.into());
-        let sent = |connection: &Connection| Sent {
+        let sent = |connection: &TcpInfo| Sent {
             mount: connection.mount,
             quiet: connection.sent_ago_ms.map(ago),
             unacknowledged: connection.acked_ago_ms.filter(|_| connection.unacked > 0).map(ago),
@@ -109,9 +112,9 @@ impl ProbeSet {
     ///
     /// # Errors
     ///
-    /// When sockets cannot be stamped: the cgroup cannot be opened, say. [`Self::flows`] has their [`Connection`]s even
+    /// When sockets cannot be stamped: the cgroup cannot be opened, say. [`Self::flows`] has their [`TcpInfo`]s even
     /// then.
-    pub fn select(&mut self, selection: &Selection) -> Result<()> {
+    pub fn select(&mut self, selection: &ConnectionSelection) -> Result<()> {
         let selection = selection.clone();
         self.probe::<Tcp>().map_or(Ok(()), |(tcp, object, mounts)| tcp.select(selection, object, mounts))
     }
@@ -122,7 +125,7 @@ impl ProbeSet {
     /// # Errors
     ///
     /// When the iterator or the map cannot be read.
-    pub fn flows(&mut self) -> Result<(Vec<Connection>, Vec<Flow>)> {
+    pub fn flows(&mut self) -> Result<(Vec<TcpInfo>, Vec<SendTimes>)> {
         let stamping = self.probe::<Tcp>().and_then(|(tcp, ..)| tcp.stamping.as_ref());
         let Some(stamping) = stamping else { return Ok(Default::default()) };
         // This order matters for a connection that closes or opens between the two reads: a closed one is among the
@@ -141,13 +144,13 @@ impl ProbeSet {
     /// When sockets cannot be walked.
     pub fn clear_stamps(&mut self) -> Result<usize> {
         let Some((tcp, Some(object), _)) = self.probe::<Tcp>() else { return Ok(0) };
-        tcp.selection = Selection::default();
+        tcp.selection = ConnectionSelection::default();
         tcp.stamping.as_mut().map_or(Ok(0), |stamping| stamping.clear(object, false))
     }
 
-    /// The stamps that [`ProbeSet::drain`] has taken from the ring since the last call, if [`Selection::every_send`] is
+    /// The stamps that [`ProbeSet::drain`] has taken from the ring since the last call, if [`ConnectionSelection::every_send`] is
     /// set.
-    pub fn stamps(&mut self) -> Vec<Stamp> {
+    pub fn stamps(&mut self) -> Vec<SendStamp> {
         self.probe::<Tcp>().map(|(tcp, ..)| std::mem::take(&mut tcp.stamps)).unwrap_or_default()
     }
 }

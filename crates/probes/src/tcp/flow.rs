@@ -45,7 +45,7 @@ impl Stage {
 
 /// Both ends of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ends {
+pub struct Endpoints {
     /// This host's address and port.
     pub local: (IpAddr, u16),
     /// The peer's address and port.
@@ -54,7 +54,7 @@ pub struct Ends {
     pub namespace: u32,
 }
 
-impl From<ends> for Ends {
+impl From<ends> for Endpoints {
     fn from(raw: ends) -> Self {
         let address = |bytes| Ipv6Addr::from(bytes).to_canonical();
         Self {
@@ -67,9 +67,9 @@ impl From<ends> for Ends {
 
 /// Times of the sends of one connection since it was selected.
 #[derive(Debug, Clone)]
-pub struct Flow {
+pub struct SendTimes {
     /// Which it is.
-    pub ends: Ends,
+    pub ends: Endpoints,
     /// The socket's.
     pub cookie: u64,
     /// What is mounted from its peer; `MountKey::NONE`: nothing.
@@ -100,7 +100,7 @@ pub struct Flow {
     pub longest: [u64; 6],
 }
 
-impl Flow {
+impl SendTimes {
     /// From a key and a value of the map `flows`.
     pub(super) fn decode(key: &[u8], value: &[u8]) -> Option<Self> {
         let (cookie, raw) = (u64::from_bytes(key)?, flow::from_bytes(value)?);
@@ -145,12 +145,12 @@ impl Flow {
 
 /// The sums of the times of closed connections, by mount.
 #[derive(Default)]
-pub(crate) struct Ended(HashMap<MountKey, [Histogram; 6]>);
+pub(crate) struct ClosedConnections(HashMap<MountKey, [Histogram; 6]>);
 
-impl Ended {
+impl ClosedConnections {
     /// The sums of all connections so far, closed and open, of each mount in `flows`. Adds the closed ones of `flows` to
     /// the kept sums, so pass each closed one only once.
-    pub fn sums(&mut self, flows: &[Flow]) -> HashMap<MountKey, [Histogram; 6]> {
+    pub fn sums(&mut self, flows: &[SendTimes]) -> HashMap<MountKey, [Histogram; 6]> {
         let of_mounts = || flows.iter().filter(|flow| flow.mount != MountKey::NONE);
         for flow in of_mounts().filter(|flow| flow.closed != 0) {
             flow.add_to(self.0.entry(flow.mount).or_default());
@@ -177,9 +177,9 @@ fn histogram(times: stage_times) -> Histogram {
 
 /// What TCP itself knows of a connection at one moment.
 #[derive(Debug, Clone)]
-pub struct Connection {
+pub struct TcpInfo {
     /// Which it is.
-    pub ends: Ends,
+    pub ends: Endpoints,
     /// The socket's.
     pub cookie: u64,
     /// What is mounted from its peer; `MountKey::NONE`: nothing.
@@ -232,7 +232,7 @@ pub struct Connection {
     pub gap: bool,
 }
 
-impl Connection {
+impl TcpInfo {
     /// Decodes the output of the iterator `look`.
     pub(super) fn decode_all(bytes: &[u8]) -> Vec<Self> {
         bytes.chunks_exact(size_of::<connection>()).filter_map(Self::decode).collect()
@@ -274,7 +274,7 @@ impl Connection {
 
 /// One stage of one send has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stamp {
+pub struct SendStamp {
     /// The socket's.
     pub cookie: u64,
     /// When it ended, nanoseconds of CLOCK_MONOTONIC.
@@ -289,7 +289,7 @@ pub struct Stamp {
     pub bytes: u32,
 }
 
-impl Stamp {
+impl SendStamp {
     /// Decodes a record of the ring; `None` if it is invalid.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let raw = stamp::from_bytes(bytes)?;
@@ -302,16 +302,16 @@ impl Stamp {
 mod tests {
     use super::*;
 
-    fn flow(mount: u64, sends: u64, closed: Nanos) -> Flow {
+    fn flow(mount: u64, sends: u64, closed: Nanos) -> SendTimes {
         let raw = flow { mount, sends, closed, ..flow::default() };
-        let mut flow = Flow::decode(&7_u64.to_ne_bytes(), raw.as_bytes()).unwrap();
+        let mut flow = SendTimes::decode(&7_u64.to_ne_bytes(), raw.as_bytes()).unwrap();
         (0..sends).for_each(|_| flow.stages[4].add(1000, 0, false));
         flow
     }
 
     #[test]
     fn sums_of_a_mount_never_fall_when_connections_end() {
-        let mut ended = Ended::default();
+        let mut ended = ClosedConnections::default();
         let count = |sums: HashMap<MountKey, [Histogram; 6]>| sums.get(&MountKey(1)).map(|stages| stages[4].count);
         assert_eq!(count(ended.sums(&[flow(1, 3, 0), flow(1, 2, 0), flow(0, 9, 0)])), Some(5));
         assert_eq!(count(ended.sums(&[flow(1, 4, 99), flow(1, 2, 0)])), Some(6));

@@ -11,7 +11,7 @@ use std::{net::IpAddr, path::PathBuf};
 use model::{Level, Protocol};
 
 use at_work::Tcp;
-pub use flow::{Connection, Ends, Flow, Stage, Stamp};
+pub use flow::{Endpoints, SendStamp, SendTimes, Stage, TcpInfo};
 
 use crate::{
     columns, connections,
@@ -74,7 +74,7 @@ pub(crate) static SPEC: Spec = Spec {
     record: Some(OwnRecord {
         kind: ring_kind::RING_STAMP,
         size: size_of::<stamp>(),
-        makes_sense: |bytes| Stamp::decode(bytes).is_some(),
+        makes_sense: |bytes| SendStamp::decode(bytes).is_some(),
     }),
     probe: || Box::<Tcp>::default(),
     ..Spec::BASE
@@ -82,7 +82,7 @@ pub(crate) static SPEC: Spec = Spec {
 
 /// Which connections the probe watches, and how closely.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Selection {
+pub struct ConnectionSelection {
     /// Connections with the servers of SMB, NFS and Ceph mounts.
     pub mounts: bool,
     /// Other connections that meet all of these conditions; `None`: no others.

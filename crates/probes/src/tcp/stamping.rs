@@ -22,7 +22,7 @@ use libbpf_rs::{
 };
 use model::MountKey;
 
-use super::{Connection, Flow, Others, Selection, namespaces::read_everywhere};
+use super::{ConnectionSelection, Others, SendTimes, TcpInfo, namespaces::read_everywhere};
 use crate::{
     batches,
     generated::{Plain, selection},
@@ -44,16 +44,16 @@ pub(crate) struct Stamping {
     warned: bool,
     settings: MapHandle,
     flows: MapHandle,
-    wanted: Selection,
+    wanted: ConnectionSelection,
     /// As of the last reading of the mounts, as are the next two.
-    places: Places,
+    places: SystemMounts,
     servers: Vec<u8>,
-    ceph: Option<Ceph>,
+    ceph: Option<CephSockets>,
 }
 
 /// The mount point of cgroup2, and the mounts that keep network namespaces.
 #[derive(Default)]
-struct Places {
+struct SystemMounts {
     cgroup2: Option<PathBuf>,
     namespaces: Vec<(u64, PathBuf)>,
 }
@@ -61,7 +61,7 @@ struct Places {
 /// How sockets of the kernel's Ceph client are recognized: the client talks to many hosts, of which mountinfo names
 /// few.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Ceph {
+struct CephSockets {
     /// The address of the function that they call when data arrives.
     data_ready: u64,
     /// The first Ceph mount: a socket does not show to which of several mounts it belongs.
@@ -78,7 +78,7 @@ impl Stamping {
         let (settings, flows) = (map("selection")?, map("flows")?);
         let look = iterator(object, "look")?.ok_or_else(|| missing("look"))?;
         let choose = iterator(object, "choose")?;
-        let (wanted, places) = (Selection::default(), Places::default());
+        let (wanted, places) = (ConnectionSelection::default(), SystemMounts::default());
         Ok(Self {
             look,
             choose,
@@ -95,12 +95,17 @@ impl Stamping {
     }
 
     /// Whether this is the current selection.
-    pub fn is_of(&self, selection: &Selection) -> bool {
+    pub fn is_of(&self, selection: &ConnectionSelection) -> bool {
         self.wanted == *selection
     }
 
     /// Changes the selection. Clears the flag of all other sockets, unless another process stamps sockets.
-    pub fn select(&mut self, object: &mut Object, wanted: &Selection, mounts: &Mounts) -> libbpf_rs::Result<()> {
+    pub fn select(
+        &mut self,
+        object: &mut Object,
+        wanted: &ConnectionSelection,
+        mounts: &Mounts,
+    ) -> libbpf_rs::Result<()> {
         self.wanted = wanted.clone();
         self.follow(object, mounts)?;
         let others = others_stamp(object);
@@ -110,7 +115,7 @@ impl Stamping {
 
     /// Updates servers, Ceph mount and attached programs after a change of mounts.
     pub fn follow(&mut self, object: &mut Object, mounts: &Mounts) -> libbpf_rs::Result<()> {
-        self.places = Places { cgroup2: mounts.cgroup2(), namespaces: mounts.network_namespaces().collect() };
+        self.places = SystemMounts { cgroup2: mounts.cgroup2(), namespaces: mounts.network_namespaces().collect() };
         let (servers, ceph) = (servers(object), self.ceph(mounts));
         let is_new = servers != self.servers || ceph != self.ceph;
         (self.servers, self.ceph) = (servers, ceph);
@@ -136,11 +141,11 @@ impl Stamping {
         Ok(())
     }
 
-    fn ceph(&self, mounts: &Mounts) -> Option<Ceph> {
+    fn ceph(&self, mounts: &Mounts) -> Option<CephSockets> {
         let find = |point: &MountPoint| Some((point.device, point.filesystem().data_ready?));
         let (mount, function) = mounts.iter().find_map(find)?;
         if let Some(known) = self.ceph {
-            return Some(Ceph { mount, ..known });
+            return Some(CephSockets { mount, ..known });
         }
         let symbols =
             Symbols::load().inspect_err(|error| tracing::debug!(%error, "the kernel's symbols are not known"));
@@ -150,7 +155,7 @@ impl Stamping {
             );
             return None;
         };
-        Some(Ceph { data_ready, mount })
+        Some(CephSockets { data_ready, mount })
     }
 
     fn attach(&mut self, object: &mut Object) -> libbpf_rs::Result<()> {
@@ -176,7 +181,7 @@ impl Stamping {
     }
 
     fn write(&self, clear: &Clear) -> libbpf_rs::Result<()> {
-        let Selection { mounts, others, cgroup, every_send, .. } = &self.wanted;
+        let ConnectionSelection { mounts, others, cgroup, every_send, .. } = &self.wanted;
         let (cgroup, level) = match cgroup {
             Some(path) => (fs::metadata(path)?.ino(), level(path, self.places.cgroup2.as_deref())),
             None => (0, 0),
@@ -212,14 +217,14 @@ impl Stamping {
     /// mounts' sockets keep it. `only_own`: and then only sockets that this object has stamped lose it.
     pub fn clear(&mut self, object: &Object, only_own: bool) -> libbpf_rs::Result<usize> {
         let others = others_stamp(object);
-        self.wanted = Selection::default();
+        self.wanted = ConnectionSelection::default();
         self.write(&Clear { mounts: !others, others: true, only_own: only_own && others })?;
         self.choose()
     }
 
     /// Clears the flags that this object has set.
     pub fn end(&mut self, object: &Object) {
-        if self.choose.is_none() || self.wanted == Selection::default() {
+        if self.choose.is_none() || self.wanted == ConnectionSelection::default() {
             return;
         }
         if let Err(error) = self.clear(object, true) {
@@ -233,13 +238,13 @@ impl Stamping {
     }
 
     /// The selected connections, as TCP itself knows them.
-    pub fn connections(&self) -> libbpf_rs::Result<Vec<Connection>> {
-        Ok(Connection::decode_all(&read_everywhere(&self.look, &self.places.namespaces)?))
+    pub fn connections(&self) -> libbpf_rs::Result<Vec<TcpInfo>> {
+        Ok(TcpInfo::decode_all(&read_everywhere(&self.look, &self.places.namespaces)?))
     }
 
     /// Without stamps, no program notices that a connection closes. So this forgets the flows of connections that are
     /// not `here`.
-    pub fn forget_all_but(&self, here: &[Connection], flows: &[Flow]) {
+    pub fn forget_all_but(&self, here: &[TcpInfo], flows: &[SendTimes]) {
         if self.choose.is_some() {
             return;
         }
@@ -250,9 +255,9 @@ impl Stamping {
     }
 
     /// The times of stamped connections. A closed one is returned once more, and then forgotten.
-    pub fn flows(&self) -> libbpf_rs::Result<Vec<Flow>> {
+    pub fn flows(&self) -> libbpf_rs::Result<Vec<SendTimes>> {
         let mut flows = Vec::new();
-        batches::each(&self.flows, |key, value| flows.extend(Flow::decode(key, value)))?;
+        batches::each(&self.flows, |key, value| flows.extend(SendTimes::decode(key, value)))?;
         for closed in flows.iter().filter(|flow| flow.closed != 0) {
             let _ = self.flows.delete(&closed.cookie.to_ne_bytes());
         }

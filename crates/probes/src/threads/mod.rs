@@ -9,9 +9,9 @@ use crate::{generated::thread, iterator::KernelIterator, syscalls};
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/threads.bpf.o"));
 
 /// An iterator over all threads, loaded.
-pub(crate) struct Threads(KernelIterator);
+pub(crate) struct ThreadIterator(KernelIterator);
 
-impl Threads {
+impl ThreadIterator {
     pub fn load() -> libbpf_rs::Result<Self> {
         KernelIterator::load(OBJECT, &[]).map(Self)
     }
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn this_thread_is_at_work_and_one_that_sleeps_is_asleep() {
-        let threads = match Threads::load() {
+        let threads = match ThreadIterator::load() {
             Ok(threads) => threads,
             Err(error) => {
                 let test = "this_thread_is_at_work_and_one_that_sleeps_is_asleep";

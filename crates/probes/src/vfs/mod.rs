@@ -4,7 +4,7 @@ use model::{Code, Detail, Direction, Event, FileNames, Level, Protocol, Vfs};
 
 use crate::{
     Alias,
-    columns::{COMM, Cell, Column, DURATION, ERROR, FILE, PID, TIME},
+    columns::{COMM, DURATION, ERROR, EventCell, EventColumn, FILE, PID, TIME},
     decode::text,
     generated::probe_id,
     spec::{Hook, Rung, Spec},
@@ -83,15 +83,15 @@ pub(crate) static SPEC: Spec = Spec {
     },
     columns: &[
         TIME,
-        Column::operation(15),
+        EventColumn::operation(15),
         DURATION,
-        Column::new("OFFSET", -12, Cell::Own(|event| own(event, |vfs| vfs.offset))),
-        Column::new("ASKED", -9, Cell::Own(|event| own(event, |vfs| vfs.asked))),
-        Column::bytes(-9),
+        EventColumn::new("OFFSET", -12, EventCell::Own(|event| own(event, |vfs| vfs.offset))),
+        EventColumn::new("ASKED", -9, EventCell::Own(|event| own(event, |vfs| vfs.asked))),
+        EventColumn::bytes(-9),
         ERROR,
         PID,
         COMM,
-        Column::mount(24),
+        EventColumn::mount(24),
         FILE,
     ],
     line: |event, line| {

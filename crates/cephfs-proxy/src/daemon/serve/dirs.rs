@@ -6,17 +6,17 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use super::{Reply, Service, checked, done, lock, weight};
+use super::{Reply, RequestContext, checked, done, lock, weight};
 use crate::{
-    daemon::handles::{self, Held},
+    daemon::handles::{self, HeldObject},
     wire::*,
 };
 
-/// The most bytes of an entry: an `Entry` and the longest name.
-const LARGEST: usize = Entry::SIZE + 255;
+/// The most bytes of an entry: an `DirectoryEntry` and the longest name.
+const LARGEST: usize = DirectoryEntry::SIZE + 255;
 
-impl Service<'_> {
-    pub(super) fn opendir(&self, r: &Opendir) -> Reply<Opened> {
+impl RequestContext<'_> {
+    pub(super) fn opendir(&self, r: &Opendir) -> Reply<OpenDirectory> {
         self.room_for([weight::DIRECTORY])?;
         let (inode, perms) = (self.inode(r.mount, r.inode)?, self.perms(r.perms)?);
         let stamp = inode.mount.stamp_list(inode.ino);
@@ -30,8 +30,8 @@ impl Service<'_> {
         // An error of the first batch is ignored: it will occur again when the client requests the next one.
         let (batch, end) = self.entries(&dir, r.room).unwrap_or_default();
         self.fill(&batch)?;
-        let dir = self.hold(r.mount, Held::Dir(Arc::new(Mutex::new(dir))));
-        Ok((batch.len() as i64, Opened { dir, entries: Entries { end, stamp } }))
+        let dir = self.hold(r.mount, HeldObject::Dir(Arc::new(Mutex::new(dir))));
+        Ok((batch.len() as i64, OpenDirectory { dir, entries: Entries { end, stamp } }))
     }
 
     pub(super) fn readdir(&self, r: &Readdir) -> Reply<Entries> {
@@ -67,9 +67,9 @@ impl Service<'_> {
             // SAFETY: libcephfs ends the name with a NUL, within its array.
             let name = unsafe { CStr::from_ptr(entry.d_name.as_ptr()) }.to_bytes();
             let Ok(length) = u8::try_from(name.len()) else { continue };
-            let about = Entry { ino: entry.d_ino, next: entry.d_off, kind: entry.d_type, length };
+            let about = DirectoryEntry { ino: entry.d_ino, next: entry.d_off, kind: entry.d_type, length };
             let mut room = [0; LARGEST];
-            let mut writer = Writer::new(&mut room);
+            let mut writer = WireWriter::new(&mut room);
             about.put(&mut writer).and_then(|()| writer.bytes(name)).map_err(|_| Errno::IO)?;
             batch.extend_from_slice(writer.written());
         }
@@ -87,7 +87,7 @@ impl Service<'_> {
     pub(super) fn releasedir(&self, r: &Releasedir) -> Reply<()> {
         self.dir(r.mount, r.dir)?;
         let held = lock(&self.connection.handles).remove(r.mount, r.dir)?;
-        let Held::Dir(dir) = held else { return Err(Errno::BADF) };
+        let HeldObject::Dir(dir) = held else { return Err(Errno::BADF) };
         let dir = Arc::try_unwrap(dir).map(|dir| dir.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner()));
         done(dir.map_or(0, handles::Dir::give_back))
     }

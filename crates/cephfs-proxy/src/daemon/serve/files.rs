@@ -3,19 +3,19 @@
 use std::{ptr, sync::Arc};
 
 use super::{
-    Reply, Service, checked, done,
+    Reply, RequestContext, checked, done,
     inodes::{is, number},
     name, weight,
 };
 use crate::{
     daemon::{
         coherence::Copied,
-        handles::{self, Held},
+        handles::{self, HeldObject},
     },
     wire::*,
 };
 
-impl Service<'_> {
+impl RequestContext<'_> {
     pub(super) fn create_file(&self, r: &CreateFile<'_>) -> Reply<Created> {
         self.room_for([weight::INODE, weight::FILE])?;
         let (parent, perms) = (self.parent(r.mount, r.parent)?, self.perms(r.perms)?);
@@ -74,7 +74,7 @@ impl Service<'_> {
         if flags & libc::O_ACCMODE != libc::O_RDONLY {
             file.mount.opened_for_writing(&file);
         }
-        self.hold(owner, Held::File(file))
+        self.hold(owner, HeldObject::File(file))
     }
 
     pub(super) fn close(&self, r: &Close) -> Reply<()> {
@@ -82,7 +82,7 @@ impl Service<'_> {
         let held = super::lock(&self.connection.handles).remove(r.mount, r.file)?;
         match held {
             // If another worker still reads or writes the file, that worker closes it afterwards.
-            Held::File(file) => done(Arc::try_unwrap(file).map_or(0, handles::File::give_back)),
+            HeldObject::File(file) => done(Arc::try_unwrap(file).map_or(0, handles::File::give_back)),
             _ => Err(Errno::BADF),
         }
     }

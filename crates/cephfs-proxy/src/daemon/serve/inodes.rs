@@ -2,13 +2,13 @@
 
 use std::{ffi::CStr, mem, ptr, sync::Arc};
 
-use super::{Reply, Service, checked, done, name, weight};
+use super::{Reply, RequestContext, checked, done, name, weight};
 use crate::{
     daemon::{
         ceph::{CephInode, Vino},
-        coherence::{Before, Copied, limited},
+        coherence::{Copied, VersionsBefore, limited},
         handles::{self, Perms},
-        mounts::Mount,
+        mounts::SharedMount,
     },
     wire::*,
 };
@@ -16,23 +16,23 @@ use crate::{
 /// CEPH_NOSNAP: the inode's current state, not a snapshot.
 const NO_SNAPSHOT: u64 = -2i64 as u64;
 
-impl Service<'_> {
+impl RequestContext<'_> {
     /// Adds the inode that libcephfs found, and pairs it with its attributes.
     pub(super) fn found(
         &self,
         owner: Handle,
-        mount: Arc<Mount>,
+        mount: Arc<SharedMount>,
         result: i32,
         raw: *mut CephInode,
         statx: Statx,
-    ) -> Reply<Found> {
+    ) -> Reply<FoundInode> {
         checked(result)?;
         if raw.is_null() {
             return Err(Errno::IO);
         }
         let inode = handles::Inode { mount, raw, ino: number(&statx), is_directory: is(&statx, libc::S_IFDIR) };
         let inode = self.hold_inode(owner, inode);
-        Ok((result.into(), Found { inode, statx, ..Found::default() }))
+        Ok((result.into(), FoundInode { inode, statx, ..FoundInode::default() }))
     }
 
     pub(super) fn lookup_root(&self, r: &LookupRoot) -> Reply<Handle> {
@@ -67,7 +67,7 @@ impl Service<'_> {
         self.found(r.mount, mount, result, raw, statx).map(|(result, found)| (result, found.inode))
     }
 
-    pub(super) fn lookup(&self, r: &Lookup<'_>) -> Reply<Found> {
+    pub(super) fn lookup(&self, r: &Lookup<'_>) -> Reply<FoundInode> {
         self.room_for([weight::INODE])?;
         let (parent, perms) = (self.inode(r.mount, r.parent)?, self.perms(r.perms)?);
         let ((ceph, mount), mut raw, mut statx) = (parent.parts(), ptr::null_mut(), Statx::default());
@@ -78,10 +78,11 @@ impl Service<'_> {
             (ceph.ceph_ll_lookup)(mount, parent.raw, name, &mut raw, &mut statx, r.want, r.flags, perms.raw())
         };
         if result == -Errno::NOENT.raw_os_error() && before.name().life > 0 {
-            return Ok((0, Found { name: before.name(), ..Found::default() }));
+            return Ok((0, FoundInode { name: before.name(), ..FoundInode::default() }));
         }
         let (result, found) = self.found(r.mount, parent.mount.clone(), result, raw, statx)?;
-        let found = Found { name: before.name(), ..self.stamped(found, &before, r.mount, (r.want, r.flags), &perms)? };
+        let found =
+            FoundInode { name: before.name(), ..self.stamped(found, &before, r.mount, (r.want, r.flags), &perms)? };
         Ok((result, found))
     }
 
@@ -89,12 +90,12 @@ impl Service<'_> {
     /// meanwhile.
     fn stamped(
         &self,
-        found: Found,
-        before: &Before,
+        found: FoundInode,
+        before: &VersionsBefore,
         owner: Handle,
         (want, flags): (u32, u32),
         perms: &Perms,
-    ) -> Result<Found, Errno> {
+    ) -> Result<FoundInode, Errno> {
         let inode = self.inode(owner, found.inode)?;
         let mut statx = found.statx;
         let stamp = match inode.mount.since(before, inode.ino) {
@@ -107,10 +108,10 @@ impl Service<'_> {
                 stamp
             }
         };
-        Ok(Found { statx, attributes: limited(stamp, &statx), ..found })
+        Ok(FoundInode { statx, attributes: limited(stamp, &statx), ..found })
     }
 
-    pub(super) fn walk(&self, r: &Walk<'_>) -> Reply<Found> {
+    pub(super) fn walk(&self, r: &Walk<'_>) -> Reply<FoundInode> {
         self.room_for([weight::INODE])?;
         let (mount, perms) = (self.mount(r.mount)?, self.perms(r.perms)?);
         let (path, mut raw, mut statx) = (self.path(r.mount, r.path)?, ptr::null_mut(), Statx::default());
@@ -211,7 +212,7 @@ pub(super) fn number(statx: &Statx) -> u64 {
 }
 
 /// Number, snapshot and type of an inode that libcephfs has just returned; it knows these without a request.
-fn known(mount: &Mount, raw: *mut CephInode) -> Statx {
+fn known(mount: &SharedMount, raw: *mut CephInode) -> Statx {
     let mut statx = Statx::default();
     if !raw.is_null() {
         // SAFETY: the inode is held, and the pointer to the result is valid.

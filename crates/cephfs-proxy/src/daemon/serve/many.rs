@@ -2,7 +2,7 @@
 
 use std::ffi::CString;
 
-use super::{Reply, Service, lock};
+use super::{Reply, RequestContext, lock};
 use crate::{
     layout::{DATA_SIZE, KEEP},
     wire::*,
@@ -16,7 +16,7 @@ const LARGEST: u32 = 1024;
 /// An upper bound of the bytes of one name's answer.
 const ROOM: usize = 512 + MOST_XATTRS as usize * (LARGEST as usize + 128);
 
-impl Service<'_> {
+impl RequestContext<'_> {
     pub(super) fn lookup_many(&self, r: &LookupMany) -> Reply<()> {
         if r.names > MOST || r.xattrs > MOST_XATTRS {
             return Err(Errno::INVAL);
@@ -31,7 +31,7 @@ impl Service<'_> {
             }
             let (mount, parent, perms) = (r.mount, r.parent, r.perms);
             let found = self.lookup(&Lookup { mount, parent, name, want: r.want, flags: 0, perms });
-            let found = found.map_or(Found::default(), |(_, found)| found);
+            let found = found.map_or(FoundInode::default(), |(_, found)| found);
             append(&mut said, &found)?;
             if found.inode == Handle(0) {
                 continue;
@@ -72,7 +72,7 @@ impl Service<'_> {
 
 fn append<'a>(to: &mut Vec<u8>, value: &impl Wire<'a>) -> Result<(), Errno> {
     let mut room = [0; 512];
-    let mut writer = Writer::new(&mut room);
+    let mut writer = WireWriter::new(&mut room);
     value.put(&mut writer).map_err(|_| Errno::IO)?;
     to.extend_from_slice(writer.written());
     Ok(())
@@ -80,7 +80,7 @@ fn append<'a>(to: &mut Vec<u8>, value: &impl Wire<'a>) -> Result<(), Errno> {
 
 /// Decodes `count` texts, each with its length in front; `None` if the data is anything else.
 fn texts(data: &[u8], count: usize) -> Option<Vec<CString>> {
-    let (mut reader, mut texts) = (Reader::new(data), Vec::new());
+    let (mut reader, mut texts) = (WireReader::new(data), Vec::new());
     for _ in 0..count {
         let length = u8::take(&mut reader).ok()?;
         texts.push(CString::new(reader.bytes(length.into()).ok()?).ok()?);

@@ -14,26 +14,26 @@ use std::{
 };
 
 use super::{
-    Shared,
+    DaemonState,
     ceph::{Ceph, CephMount, CephPerms},
-    connection::Connection,
-    handles::{ClientMount, Dir, File, Held, Inode, Perms},
+    connection::ClientConnection,
+    handles::{ClientMount, Dir, File, HeldObject, Inode, Perms},
     lock,
-    mounts::{Mount, checked},
+    mounts::{SharedMount, checked},
     weight,
 };
 use crate::{
     layout::DATA_SIZE,
-    wire::{Errno, Handle, Malformed, Request, Wire, Writer, result_of},
+    wire::{Errno, Handle, Malformed, Request, Wire, WireWriter, result_of},
 };
 
 /// A result and an answer, or an errno.
 type Reply<A> = Result<(i64, A), Errno>;
 
 /// One request.
-struct Service<'c> {
-    connection: &'c Connection,
-    shared: &'c Shared,
+struct RequestContext<'c> {
+    connection: &'c ClientConnection,
+    shared: &'c DaemonState,
     /// The slot's data. The client can change it at any time, so it is passed to libcephfs, or copied once before use.
     data: *mut u8,
     /// The length of the request's data, bytes.
@@ -41,9 +41,9 @@ struct Service<'c> {
 }
 
 /// Serves one request, puts the answer into the slot, and returns the result.
-pub fn serve(connection: &Connection, shared: &Shared, slot: usize, message: &[u8], data: u32) -> i64 {
+pub fn serve(connection: &ClientConnection, shared: &DaemonState, slot: usize, message: &[u8], data: u32) -> i64 {
     let length = (data as usize).min(DATA_SIZE);
-    let service = Service { connection, shared, data: connection.mapping.data(slot), length };
+    let service = RequestContext { connection, shared, data: connection.mapping.data(slot), length };
     let Ok(request) = Request::decode(message) else { return result_of(Errno::BADMSG) };
     tracing::trace!("client {}: {request:?}", connection.id);
     let mut room = [0; 512];
@@ -54,9 +54,9 @@ pub fn serve(connection: &Connection, shared: &Shared, slot: usize, message: &[u
     }
 }
 
-impl Service<'_> {
+impl RequestContext<'_> {
     fn dispatch<'b>(&self, request: &Request<'_>, room: &'b mut [u8]) -> Result<(i64, &'b [u8]), Errno> {
-        let to = Writer::new(room);
+        let to = WireWriter::new(room);
         match request {
             Request::Nop(_) => put(Ok((0, ())), to),
             Request::Create(r) => put(self.create(r), to),
@@ -106,24 +106,24 @@ impl Service<'_> {
         }
     }
 
-    fn get(&self, owner: Handle, handle: Handle) -> Result<Held, Errno> {
+    fn get(&self, owner: Handle, handle: Handle) -> Result<HeldObject, Errno> {
         lock(&self.connection.handles).get(owner, handle)
     }
 
     fn client_mount(&self, handle: Handle) -> Result<Arc<ClientMount>, Errno> {
         match self.get(Handle(0), handle)? {
-            Held::Mount(mount) => Ok(mount),
+            HeldObject::Mount(mount) => Ok(mount),
             _ => Err(Errno::BADF),
         }
     }
 
-    fn mount(&self, handle: Handle) -> Result<Arc<Mount>, Errno> {
+    fn mount(&self, handle: Handle) -> Result<Arc<SharedMount>, Errno> {
         lock(&self.client_mount(handle)?.mounted).clone().ok_or(Errno::NOTCONN)
     }
 
     fn inode(&self, mount: Handle, handle: Handle) -> Result<Arc<Inode>, Errno> {
         match self.get(mount, handle)? {
-            Held::Inode(inode) => Ok(inode),
+            HeldObject::Inode(inode) => Ok(inode),
             _ => Err(Errno::BADF),
         }
     }
@@ -137,21 +137,21 @@ impl Service<'_> {
 
     fn file(&self, mount: Handle, handle: Handle) -> Result<Arc<File>, Errno> {
         match self.get(mount, handle)? {
-            Held::File(file) => Ok(file),
+            HeldObject::File(file) => Ok(file),
             _ => Err(Errno::BADF),
         }
     }
 
     fn dir(&self, mount: Handle, handle: Handle) -> Result<Arc<Mutex<Dir>>, Errno> {
         match self.get(mount, handle)? {
-            Held::Dir(dir) => Ok(dir),
+            HeldObject::Dir(dir) => Ok(dir),
             _ => Err(Errno::BADF),
         }
     }
 
     fn perms(&self, handle: Handle) -> Result<Arc<Perms>, Errno> {
         match self.get(Handle(0), handle)? {
-            Held::Perms(perms) => Ok(perms),
+            HeldObject::Perms(perms) => Ok(perms),
             _ => Err(Errno::BADF),
         }
     }
@@ -165,7 +165,7 @@ impl Service<'_> {
         if handles.weight() + things.iter().sum::<usize>() > limits.memory { Err(Errno::NOMEM) } else { Ok(()) }
     }
 
-    fn hold(&self, owner: Handle, held: Held) -> Handle {
+    fn hold(&self, owner: Handle, held: HeldObject) -> Handle {
         lock(&self.connection.handles).add(owner, held)
     }
 
@@ -214,7 +214,7 @@ impl Perms {
 }
 
 /// Writes a reply.
-fn put<'b, A: for<'m> Wire<'m>>(reply: Reply<A>, mut to: Writer<'b>) -> Result<(i64, &'b [u8]), Errno> {
+fn put<'b, A: for<'m> Wire<'m>>(reply: Reply<A>, mut to: WireWriter<'b>) -> Result<(i64, &'b [u8]), Errno> {
     let (result, answer) = reply?;
     answer.put(&mut to).map_err(|_: Malformed| Errno::IO)?;
     Ok((result, to.written()))

@@ -5,30 +5,30 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use super::{Reply, Service, weight};
+use super::{Reply, RequestContext, weight};
 use crate::{
     daemon::{
-        handles::{ClientMount, Held, Perms},
+        handles::{ClientMount, HeldObject, Perms},
         lock,
-        mounts::Draft,
+        mounts::MountDraft,
     },
     wire::*,
 };
 
-impl Service<'_> {
+impl RequestContext<'_> {
     pub(super) fn create(&self, r: &Create<'_>) -> Reply<Handle> {
         self.room_for([weight::MOUNT])?;
-        let draft = Draft::create(self.shared.ceph, r.id)?;
+        let draft = MountDraft::create(self.shared.ceph, r.id)?;
         let mount = ClientMount {
             draft: Mutex::new(Some(draft)),
             mounted: Mutex::new(None),
             directory: Mutex::new(c"/".to_owned()),
         };
-        Ok((0, self.hold(Handle(0), Held::Mount(Arc::new(mount)))))
+        Ok((0, self.hold(Handle(0), HeldObject::Mount(Arc::new(mount)))))
     }
 
     /// Makes a step of a mount's preparation.
-    fn prepare(&self, mount: Handle, step: impl FnOnce(&mut Draft) -> Result<(), Errno>) -> Reply<()> {
+    fn prepare(&self, mount: Handle, step: impl FnOnce(&mut MountDraft) -> Result<(), Errno>) -> Reply<()> {
         let mount = self.client_mount(mount)?;
         let mut draft = lock(&mount.draft);
         step(draft.as_mut().ok_or(Errno::ISCONN)?).map(|()| (0, ()))
@@ -44,7 +44,7 @@ impl Service<'_> {
     }
 
     pub(super) fn init(&self, r: &Init) -> Reply<()> {
-        self.prepare(r.mount, Draft::init)
+        self.prepare(r.mount, MountDraft::init)
     }
 
     pub(super) fn select_filesystem(&self, r: &SelectFilesystem<'_>) -> Reply<()> {
@@ -122,6 +122,6 @@ impl Service<'_> {
             return Err(Errno::PERM);
         }
         let perms = Perms::new(self.shared.ceph, r.uid, r.gid, groups).ok_or(Errno::NOMEM)?;
-        Ok((0, self.hold(Handle(0), Held::Perms(Arc::new(perms)))))
+        Ok((0, self.hold(Handle(0), HeldObject::Perms(Arc::new(perms)))))
     }
 }

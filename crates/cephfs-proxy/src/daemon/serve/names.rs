@@ -5,7 +5,7 @@ use std::{
     ptr,
 };
 
-use super::{Reply, Service, done, name, weight};
+use super::{Reply, RequestContext, done, name, weight};
 use crate::{
     daemon::{
         ceph::{Ceph, CephInode, CephMount, CephPerms, TakeAway},
@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// The arguments that libcephfs's creating functions have in common.
-struct Place {
+struct CreationArguments {
     ceph: &'static Ceph,
     mount: *mut CephMount,
     parent: *mut CephInode,
@@ -23,8 +23,8 @@ struct Place {
     perms: *const CephPerms,
 }
 
-impl Service<'_> {
-    pub(super) fn mknod(&self, r: &Mknod<'_>) -> Reply<Found> {
+impl RequestContext<'_> {
+    pub(super) fn mknod(&self, r: &Mknod<'_>) -> Reply<FoundInode> {
         // EPERM, as in mknod(2). A metadata server would create such a directory, and crash when a name is created in
         // it (16.2).
         if r.mode & libc::S_IFMT == libc::S_IFDIR {
@@ -39,7 +39,7 @@ impl Service<'_> {
         })
     }
 
-    pub(super) fn mkdir(&self, r: &Mkdir<'_>) -> Reply<Found> {
+    pub(super) fn mkdir(&self, r: &Mkdir<'_>) -> Reply<FoundInode> {
         self.make(r.mount, r.parent, r.name, r.perms, |at, raw, statx| {
             let mkdir = at.ceph.ceph_ll_mkdir;
             // SAFETY: all objects are held, and the pointers to the results are valid.
@@ -47,7 +47,7 @@ impl Service<'_> {
         })
     }
 
-    pub(super) fn symlink(&self, r: &Symlink<'_>) -> Reply<Found> {
+    pub(super) fn symlink(&self, r: &Symlink<'_>) -> Reply<FoundInode> {
         self.make(r.mount, r.parent, r.name, r.perms, |at, raw, statx| {
             let (symlink, target) = (at.ceph.ceph_ll_symlink, r.target.as_ptr());
             // SAFETY: all objects are held, and the pointers to the results are valid.
@@ -62,12 +62,12 @@ impl Service<'_> {
         parent: Handle,
         text: &CStr,
         perms: Handle,
-        function: impl FnOnce(&Place, &mut *mut CephInode, &mut Statx) -> c_int,
-    ) -> Reply<Found> {
+        function: impl FnOnce(&CreationArguments, &mut *mut CephInode, &mut Statx) -> c_int,
+    ) -> Reply<FoundInode> {
         self.room_for([weight::INODE])?;
         let (parent, perms) = (self.parent(owner, parent)?, self.perms(perms)?);
         let ((ceph, mount), mut raw, mut statx) = (parent.parts(), ptr::null_mut(), Statx::default());
-        let at = Place { ceph, mount, parent: parent.raw, name: name(text)?.as_ptr(), perms: perms.raw() };
+        let at = CreationArguments { ceph, mount, parent: parent.raw, name: name(text)?.as_ptr(), perms: perms.raw() };
         let change = parent.mount.change(&[Copied::Name(parent.ino, text.to_bytes()), Copied::Attributes(parent.ino)]);
         let result = function(&at, &mut raw, &mut statx);
         drop(change);

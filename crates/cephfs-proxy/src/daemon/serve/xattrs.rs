@@ -1,12 +1,12 @@
 //! Extended attributes.
 
-use super::{Reply, Service, checked, done};
+use super::{Reply, RequestContext, checked, done};
 use crate::{daemon::coherence::Copied, wire::*};
 
 /// The attribute does not exist.
 const NODATA: i32 = Errno::NODATA.raw_os_error();
 
-impl Service<'_> {
+impl RequestContext<'_> {
     pub(super) fn getxattr(&self, r: &Getxattr<'_>) -> Reply<Xattr> {
         let (inode, perms) = (self.inode(r.mount, r.inode)?, self.perms(r.perms)?);
         let ((ceph, mount), room) = (inode.parts(), self.room(r.room));

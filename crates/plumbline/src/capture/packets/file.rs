@@ -5,7 +5,7 @@ use std::io::Write;
 use anyhow::Result;
 use nix::net::if_::if_indextoname;
 
-use super::super::Span;
+use super::super::CaptureSpan;
 use super::super::pcapng::{PacketBlock, PcapngWriter, SLL2_BYTES, Statistics};
 use super::ring::RingPacket;
 
@@ -77,7 +77,7 @@ impl<'a> PacketFile<'a> {
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn end(mut self, span: Span, received: u64, dropped: u64) -> Result<()> {
+    pub fn end(mut self, span: CaptureSpan, received: u64, dropped: u64) -> Result<()> {
         if self.interfaces.is_empty() {
             // Counts belong to an interface.
             self.writer.interface("any", self.snap)?;

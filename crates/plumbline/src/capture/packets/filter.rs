@@ -21,7 +21,7 @@ pub enum Snap {
 
 /// Which packets are wanted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
+pub struct WantedPackets {
     /// From or to one of these; `None`: any.
     pub hosts: Option<Vec<IpAddr>>,
     /// From or to one of these ports; empty: any.
@@ -78,14 +78,14 @@ const RPC_BYTES: u32 = 4 + 24;
 
 /// Where a jump leads.
 #[derive(Clone, Copy)]
-struct Label(usize);
+struct JumpLabel(usize);
 
 /// A program under construction; jumps to labels are resolved at its end.
 #[derive(Default)]
 struct FilterProgram {
     code: Vec<sock_filter>,
     labels: Vec<usize>,
-    jumps: Vec<(usize, Label)>,
+    jumps: Vec<(usize, JumpLabel)>,
 }
 
 impl FilterProgram {
@@ -93,29 +93,29 @@ impl FilterProgram {
         self.code.push(sock_filter { code, jt: 0, jf: 0, k });
     }
 
-    fn label(&mut self) -> Label {
+    fn label(&mut self) -> JumpLabel {
         self.labels.push(usize::MAX);
-        Label(self.labels.len() - 1)
+        JumpLabel(self.labels.len() - 1)
     }
 
-    fn here(&mut self, label: Label) {
+    fn here(&mut self, label: JumpLabel) {
         if let Some(place) = self.labels.get_mut(label.0) {
             *place = self.code.len();
         }
     }
 
-    fn jump(&mut self, to: Label) {
+    fn jump(&mut self, to: JumpLabel) {
         self.jumps.push((self.code.len(), to));
         self.op(JA, 0);
     }
 
     /// Jumps if the accumulator compares with `k`; conditional jumps reach 255 instructions, JA any.
-    fn jump_if(&mut self, test: u16, k: u32, to: Label) {
+    fn jump_if(&mut self, test: u16, k: u32, to: JumpLabel) {
         self.code.push(sock_filter { code: test, jt: 0, jf: 1, k });
         self.jump(to);
     }
 
-    fn jump_unless(&mut self, test: u16, k: u32, to: Label) {
+    fn jump_unless(&mut self, test: u16, k: u32, to: JumpLabel) {
         self.code.push(sock_filter { code: test, jt: 1, jf: 0, k });
         self.jump(to);
     }
@@ -132,7 +132,7 @@ impl FilterProgram {
 }
 
 /// The program for what is wanted.
-pub fn program(wanted: &Wanted) -> Vec<sock_filter> {
+pub fn program(wanted: &WantedPackets) -> Vec<sock_filter> {
     let mut program = FilterProgram::default();
     let hosts = wanted.hosts.as_deref().filter(|hosts| hosts.len() <= MOST_HOSTS);
     let [no, v4, v6, here, ports] = std::array::from_fn(|_| program.label());
@@ -206,7 +206,7 @@ pub fn program(wanted: &Wanted) -> Vec<sock_filter> {
 }
 
 /// With the protocol in A and the length of the IP header in X: goes to `tcp`, or ends.
-fn transport(program: &mut FilterProgram, wanted: &Wanted, tcp: Label) {
+fn transport(program: &mut FilterProgram, wanted: &WantedPackets, tcp: JumpLabel) {
     program.jump_if(JEQ, TCP, tcp);
     let [udp, icmp] = std::array::from_fn(|_| program.label());
     program.jump_if(JEQ, UDP, udp);
@@ -298,7 +298,7 @@ mod tests {
     use super::*;
 
     /// Runs a program as the kernel would. Returns how many bytes it keeps.
-    fn kept(wanted: &Wanted, packet: &[u8], outgoing: bool, hardware: u32) -> u32 {
+    fn kept(wanted: &WantedPackets, packet: &[u8], outgoing: bool, hardware: u32) -> u32 {
         let code = program(wanted);
         assert!(code.len() <= 4096, "{}", code.len());
         let (mut a, mut x, mut at) = (0_u32, 0_u32, 0);
@@ -362,8 +362,8 @@ mod tests {
         packet
     }
 
-    fn wanted(snap: Snap) -> Wanted {
-        Wanted { hosts: Some(vec![SERVER.into(), "fd00::1".parse().unwrap()]), ports: vec![445, 2049], snap }
+    fn wanted(snap: Snap) -> WantedPackets {
+        WantedPackets { hosts: Some(vec![SERVER.into(), "fd00::1".parse().unwrap()]), ports: vec![445, 2049], snap }
     }
 
     fn smb(magic: &[u8; 4]) -> Vec<u8> {
@@ -397,12 +397,12 @@ mod tests {
         let segment = segment(445, &[0; 100]);
         let bytes = wanted(Snap::Bytes(96));
         assert_eq!(kept(&bytes, &segment, false, 1), 96);
-        let other = Wanted { hosts: Some(vec![[10, 0, 0, 2].into()]), ..bytes.clone() };
+        let other = WantedPackets { hosts: Some(vec![[10, 0, 0, 2].into()]), ..bytes.clone() };
         assert_eq!(kept(&other, &segment, false, 1), 0);
-        assert_eq!(kept(&Wanted { hosts: Some(vec![]), ..bytes.clone() }, &segment, false, 1), 0);
-        assert_eq!(kept(&Wanted { hosts: None, ..bytes.clone() }, &segment, false, 1), 96);
+        assert_eq!(kept(&WantedPackets { hosts: Some(vec![]), ..bytes.clone() }, &segment, false, 1), 0);
+        assert_eq!(kept(&WantedPackets { hosts: None, ..bytes.clone() }, &segment, false, 1), 96);
         let many = (0..=MOST_HOSTS as u32).map(|n| IpAddr::from((n + (11 << 24)).to_be_bytes())).collect();
-        assert_eq!(kept(&Wanted { hosts: Some(many), ..bytes.clone() }, &segment, false, 1), 96);
+        assert_eq!(kept(&WantedPackets { hosts: Some(many), ..bytes.clone() }, &segment, false, 1), 96);
         assert_eq!([true, false].map(|out| kept(&bytes, &segment, out, LOOPBACK)), [0, 96]);
     }
 

@@ -19,11 +19,11 @@ use probes::mounts::Mounts;
 
 use super::pcapng::{PACKET_OVERHEAD, SLL2_BYTES};
 use super::running::Background;
-use super::{Capture, Sink, Span, page_bytes};
+use super::{Capture, CaptureSpan, Sink, page_bytes};
 use crate::config::{CaptureConfig, Hosts, PacketsConfig};
 use file::PacketFile;
-use filter::{Snap, Wanted};
-use ring::{BlockHead, Ring, each_packet};
+use filter::{Snap, WantedPackets};
+use ring::{BlockHead, PacketRing, each_packet};
 
 /// The largest packet that a ring takes, bytes.
 pub const SNAP_MOST: u32 = 65_536;
@@ -52,10 +52,10 @@ const FRAME: u64 = 8 << 10;
 pub struct Packets {
     name: String,
     config: PacketsConfig,
-    ring: Ring,
+    ring: PacketRing,
     /// When the kernel hands over a block that is not full.
     retire: Duration,
-    wanted: Mutex<Wanted>,
+    wanted: Mutex<WantedPackets>,
     owned: Mutex<Owned>,
     counts: Mutex<PacketCounts>,
 }
@@ -86,14 +86,14 @@ impl Packets {
         let span = capture.before.max(capture.after) + NOTICE;
         let retire = span / u32::try_from(kept_of(blocks).saturating_sub(1).max(1)).unwrap_or(1);
         let retire = retire.clamp(Duration::from_millis(100), Duration::from_secs(2));
-        let ring = Ring::open(block, blocks, retire)?;
+        let ring = PacketRing::open(block, blocks, retire)?;
         let hosts = match &config.hosts {
             Hosts::Mounts => Some(Vec::new()),
             Hosts::Any => None,
             Hosts::Only(hosts) => Some(hosts.clone()),
         };
         let snap = config.snap.map_or(Snap::Headers, Snap::Bytes);
-        let wanted = Wanted { hosts, ports: config.ports.clone(), snap };
+        let wanted = WantedPackets { hosts, ports: config.ports.clone(), snap };
         ring.set_filter(&filter::program(&wanted)).context("the kernel refuses the packet filter")?;
         Ok(Self {
             name: capture.name.clone(),
@@ -182,7 +182,7 @@ impl Packets {
     }
 
     /// The blocks that have something of a span, oldest first; the newest of them, if there are more than `limit` bytes.
-    fn blocks_of(&self, span: Span, limit: u64) -> (Vec<(usize, BlockHead)>, usize) {
+    fn blocks_of(&self, span: CaptureSpan, limit: u64) -> (Vec<(usize, BlockHead)>, usize) {
         let owned = self.take_in();
         let blocks = self.ring.blocks();
         let mut found = Vec::new();
@@ -255,7 +255,7 @@ impl Capture for Packets {
         format!("packets on {interface}: {hosts}; {ports}; {snap}")
     }
 
-    fn cut(&self, span: Span, sink: &mut dyn Sink) -> Result<()> {
+    fn cut(&self, span: CaptureSpan, sink: &mut dyn Sink) -> Result<()> {
         // When the daemon stops, there is less time than a block may take.
         self.wait_for(span.to, sink.time_left() / 2);
         let (blocks, left_out) = self.blocks_of(span, sink.limit().saturating_sub(FRAME));

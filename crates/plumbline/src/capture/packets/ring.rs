@@ -32,7 +32,7 @@ const NETWORK: usize = 26;
 const ADDRESS: usize = 48;
 
 /// A ring and its socket.
-pub struct Ring {
+pub struct PacketRing {
     socket: OwnedFd,
     map: NonNull<u8>,
     block_bytes: usize,
@@ -41,9 +41,9 @@ pub struct Ring {
 
 // SAFETY: the memory is mapped as long as the ring lives. The kernel and this process share it by the blocks' status,
 // which is read and written atomically.
-unsafe impl Send for Ring {}
+unsafe impl Send for PacketRing {}
 // SAFETY: as above; who reads a block sees to it that nobody hands it back meanwhile (packets/mod.rs, Owned).
-unsafe impl Sync for Ring {}
+unsafe impl Sync for PacketRing {}
 
 /// What a block that was handed over has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,7 +79,7 @@ pub struct RingPacket<'a> {
     pub sender: (u8, [u8; 8]),
 }
 
-impl Ring {
+impl PacketRing {
     /// A ring that receives nothing yet. A block is handed over after `retire` at the latest, if it has a packet.
     ///
     /// # Errors
@@ -225,13 +225,13 @@ impl Ring {
     }
 }
 
-impl AsFd for Ring {
+impl AsFd for PacketRing {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
-impl Drop for Ring {
+impl Drop for PacketRing {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours, and nobody uses it any more.
         unsafe { libc::munmap(self.map.as_ptr().cast::<c_void>(), self.block_bytes * self.blocks) };

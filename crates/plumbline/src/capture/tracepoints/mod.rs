@@ -17,7 +17,7 @@ use nix::time::{ClockId, clock_gettime};
 use std::os::fd::AsFd;
 
 use super::running::Background;
-use super::{Capture, Sink, Span, page_bytes};
+use super::{Capture, CaptureSpan, Sink, page_bytes};
 use crate::config::{TraceMemory, TracepointsConfig};
 use instance::Instance;
 use pages::Pages;
@@ -81,7 +81,7 @@ impl Capture for Tracepoints {
         format!("tracepoints: {}", self.events.join(", "))
     }
 
-    fn cut(&self, span: Span, sink: &mut dyn Sink) -> Result<()> {
+    fn cut(&self, span: CaptureSpan, sink: &mut dyn Sink) -> Result<()> {
         let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
         self.instance.read_pages(|processor, page| pages.add(processor, page))?;
         let enabled = self.instance.enabled()?;
@@ -90,7 +90,7 @@ impl Capture for Tracepoints {
         }
         let offset = wall_clock_offset()?;
         let monotonic = |at: u64| u64::try_from(i128::from(at) - i128::from(offset)).unwrap_or(0);
-        let span = Span { from: monotonic(span.from), to: monotonic(span.to) };
+        let span = CaptureSpan { from: monotonic(span.from), to: monotonic(span.to) };
         let (chosen, left_out) = pages.of(span, sink.limit().saturating_sub(FRAME));
         let head = trace_dat::TraceHead::read(&self.instance, &enabled, offset)?;
         sink.file(".dat", &mut |out| trace_dat::write(out, &head, &chosen))?;

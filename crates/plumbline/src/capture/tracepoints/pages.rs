@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use super::super::Span;
+use super::super::CaptureSpan;
 
 /// A page begins with the time of its first event (struct buffer_data_page of kernel/trace/ring_buffer.c).
 const TIME_BYTES: usize = 8;
@@ -41,7 +41,7 @@ impl Pages {
 
     /// The pages with something of a span (of the ring's clock), and how many are left out because they exceed `limit`
     /// bytes: the oldest.
-    pub fn of(&self, span: Span, limit: u64) -> (Chosen<'_>, usize) {
+    pub fn of(&self, span: CaptureSpan, limit: u64) -> (Chosen<'_>, usize) {
         let mut chosen: Chosen<'_> = self.processors.iter().map(|pages| of_one(pages, span)).collect();
         let most = usize::try_from(limit).unwrap_or(usize::MAX) / self.page_bytes.max(1);
         let all: usize = chosen.iter().map(Vec::len).sum();
@@ -57,7 +57,7 @@ impl Pages {
 }
 
 /// A page ends where the next one of the processor begins.
-fn of_one(pages: &VecDeque<Box<[u8]>>, span: Span) -> Vec<&[u8]> {
+fn of_one(pages: &VecDeque<Box<[u8]>>, span: CaptureSpan) -> Vec<&[u8]> {
     let ends = pages.iter().skip(1).map(|next| time_of(next)).chain([u64::MAX]);
     let wanted = pages.iter().zip(ends).filter(|(page, end)| span.overlaps(time_of(page), *end));
     wanted.map(|(page, _)| &**page).collect()
@@ -76,7 +76,7 @@ mod tests {
     }
 
     fn times(pages: &Pages, from: u64, to: u64, limit: u64) -> (Vec<Vec<u64>>, usize) {
-        let (chosen, left_out) = pages.of(Span { from, to }, limit);
+        let (chosen, left_out) = pages.of(CaptureSpan { from, to }, limit);
         (chosen.iter().map(|pages| pages.iter().map(|page| time_of(page)).collect()).collect(), left_out)
     }
 

@@ -7,13 +7,13 @@ use probes::mounts::Mounts;
 
 use crate::{
     config::{Config, ConfiguredRule, did_you_mean, quoted, short_container, user_number},
-    scope::{About, Cgroup, Key, Miss, groups, kept_of_process, last_component},
-    view::table::{Column, Table},
+    scope::{Cgroup, Miss, OperationFacts, ScopeKey, groups, kept_of_process, last_component},
+    view::table::{Table, TableColumn},
 };
 
 /// An operation as it is described on the command line.
 #[derive(Debug)]
-pub struct Asked {
+pub struct DescribedOperation {
     operation: Operation,
     mount: Mount,
     cgroup: Cgroup,
@@ -26,7 +26,7 @@ pub struct Asked {
 
 /// What is said of one rule.
 #[derive(Debug, serde::Serialize)]
-pub struct Line<'c> {
+pub struct RuleExplanation<'c> {
     #[serde(rename = "type")]
     kind: &'static str,
     rule: &'c str,
@@ -35,7 +35,7 @@ pub struct Line<'c> {
     because: String,
 }
 
-impl Asked {
+impl DescribedOperation {
     /// Reads `probe=nfs op=WRITE mount=/mnt/a ...`. What is mounted there says server and type, where they are not given.
     ///
     /// # Errors
@@ -44,36 +44,36 @@ impl Asked {
         let given = pairs(text)?;
         let value = |key: &str| given.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str());
         let operation = operation(value("probe"), value("op"))?;
-        let text = |key: Key| value(key.name()).map(str::to_owned);
-        let mountpoint = text(Key::Mount).unwrap_or_default();
+        let text = |key: ScopeKey| value(key.name()).map(str::to_owned);
+        let mountpoint = text(ScopeKey::Mount).unwrap_or_default();
         let mounted = mounts.at(mountpoint.as_bytes()).map(|point| point.mount.clone());
         let mounted = mounted.unwrap_or(Mount { mountpoint, ..Mount::default() });
         let mount = Mount {
-            server: text(Key::Server).unwrap_or(mounted.server),
-            fstype: text(Key::Fstype).unwrap_or(mounted.fstype),
+            server: text(ScopeKey::Server).unwrap_or(mounted.server),
+            fstype: text(ScopeKey::Fstype).unwrap_or(mounted.fstype),
             ..mounted
         };
-        let at = Cgroup::at(text(Key::Cgroup).unwrap_or_default());
-        let container = value(Key::Container.name()).map(|id| short_container(id).to_owned());
+        let at = Cgroup::at(text(ScopeKey::Cgroup).unwrap_or_default());
+        let container = value(ScopeKey::Container.name()).map(|id| short_container(id).to_owned());
         let cgroup = Cgroup {
             container: container.unwrap_or(at.container),
-            job: text(Key::Job).unwrap_or(at.job),
+            job: text(ScopeKey::Job).unwrap_or(at.job),
             path: at.path,
         };
-        let user = value(Key::User.name()).map(user_number).transpose()?;
-        let file = text(Key::File).unwrap_or_default();
+        let user = value(ScopeKey::User.name()).map(user_number).transpose()?;
+        let file = text(ScopeKey::File).unwrap_or_default();
         let file = match operation.protocol().file_names {
             FileNames::Last => String::from_utf8_lossy(last_component(file.as_bytes())).into_owned(),
             FileNames::None | FileNames::Path => file,
         };
-        let process = text(Key::Process).unwrap_or_default();
+        let process = text(ScopeKey::Process).unwrap_or_default();
         Ok(Self { operation, mount, cgroup, user, process, file, given })
     }
 
     /// A line for each rule about operations of its probe: those of one type together, the most specific first.
-    pub fn explain<'c>(&self, config: &'c Config) -> Vec<Line<'c>> {
+    pub fn explain<'c>(&self, config: &'c Config) -> Vec<RuleExplanation<'c>> {
         let process = kept_of_process(&self.process);
-        let about = About {
+        let about = OperationFacts {
             mount: &self.mount,
             cgroup: &self.cgroup,
             user: self.user,
@@ -90,7 +90,7 @@ impl Asked {
                 let others: Vec<_> = judging.iter().filter(|other| **other != index).map(name).collect();
                 let judges = judging.contains(&index);
                 let because = if judges { why(rule, &others) } else { self.why_not(rule, &about, &others) };
-                lines.push(Line { kind: group.kind, rule: rule.rule.name(), judges, because });
+                lines.push(RuleExplanation { kind: group.kind, rule: rule.rule.name(), judges, because });
             }
         }
         lines
@@ -100,16 +100,16 @@ impl Asked {
     ///
     /// # Errors
     /// When they cannot be printed.
-    pub fn print(&self, out: &mut impl Write, lines: &[Line<'_>], room: Option<usize>) -> io::Result<()> {
+    pub fn print(&self, out: &mut impl Write, lines: &[RuleExplanation<'_>], room: Option<usize>) -> io::Result<()> {
         if lines.is_empty() {
             return writeln!(out, "no rule is about operations of probe {}", self.operation.protocol().name);
         }
         let longest = |texts: &mut dyn Iterator<Item = &str>| texts.map(str::len).max().unwrap_or_default();
         let columns = [
-            Column::text("TYPE", longest(&mut lines.iter().map(|line| line.kind))),
-            Column::text("RULE", longest(&mut lines.iter().map(|line| line.rule)).max(4)),
-            Column::text("JUDGES", 6),
-            Column::rest("BECAUSE", 20).wrapped(),
+            TableColumn::text("TYPE", longest(&mut lines.iter().map(|line| line.kind))),
+            TableColumn::text("RULE", longest(&mut lines.iter().map(|line| line.rule)).max(4)),
+            TableColumn::text("JUDGES", 6),
+            TableColumn::rest("BECAUSE", 20).wrapped(),
         ];
         let table = Table::new(&columns, room);
         table.header(out)?;
@@ -119,7 +119,7 @@ impl Asked {
         Ok(())
     }
 
-    fn why_not(&self, rule: &ConfiguredRule, about: &About<'_>, judging: &[&str]) -> String {
+    fn why_not(&self, rule: &ConfiguredRule, about: &OperationFacts<'_>, judging: &[&str]) -> String {
         if !rule.rule.judges(self.operation) {
             return format!("`mode` and its lists leave {} out", self.operation.name());
         }
@@ -134,14 +134,14 @@ impl Asked {
     }
 
     /// What is given or follows from that.
-    fn known(&self, key: Key) -> Option<String> {
+    fn known(&self, key: ScopeKey) -> Option<String> {
         let given = || self.given.iter().find(|(name, _)| name == key.name()).map(|(_, value)| value.clone());
         let known = match key {
-            Key::Server => Some(self.mount.server.clone()),
-            Key::Fstype => Some(self.mount.fstype.clone()),
-            Key::Container => Some(self.cgroup.container.clone()),
-            Key::Job => Some(self.cgroup.job.clone()),
-            Key::Mount | Key::User | Key::Cgroup | Key::Process | Key::File => given(),
+            ScopeKey::Server => Some(self.mount.server.clone()),
+            ScopeKey::Fstype => Some(self.mount.fstype.clone()),
+            ScopeKey::Container => Some(self.cgroup.container.clone()),
+            ScopeKey::Job => Some(self.cgroup.job.clone()),
+            ScopeKey::Mount | ScopeKey::User | ScopeKey::Cgroup | ScopeKey::Process | ScopeKey::File => given(),
         };
         known.filter(|value| !value.is_empty()).map(|value| printable(value.as_bytes()))
     }
@@ -191,7 +191,7 @@ fn operation(probe: Option<&str>, name: Option<&str>) -> Result<Operation, Strin
 
 /// `KEY=VALUE` between spaces; a value in double quotes may have spaces.
 fn pairs(text: &str) -> Result<Vec<(String, String)>, String> {
-    let keys: Vec<_> = ["probe", "op"].into_iter().chain(Key::ALL.map(|(name, _)| name)).collect();
+    let keys: Vec<_> = ["probe", "op"].into_iter().chain(ScopeKey::ALL.map(|(name, _)| name)).collect();
     let mut pairs: Vec<(String, String)> = Vec::new();
     for word in words(text)? {
         let Some((key, value)) = word.split_once('=') else {
@@ -232,7 +232,7 @@ fn words(text: &str) -> Result<Vec<String>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Known;
+    use crate::config::KnownNames;
 
     const MOUNTINFO: &[u8] = b"63 28 0:51 / /mnt/a rw - nfs4 srv:/export rw,addr=10.0.0.1\n";
 
@@ -248,8 +248,8 @@ mod tests {
 ";
 
     fn explained(operation: &str) -> String {
-        let config = Config::parse(RULES, "f.yaml", &Known::to_this_program()).unwrap();
-        let asked = Asked::parse(operation, &Mounts::parse(MOUNTINFO)).unwrap();
+        let config = Config::parse(RULES, "f.yaml", &KnownNames::to_this_program()).unwrap();
+        let asked = DescribedOperation::parse(operation, &Mounts::parse(MOUNTINFO)).unwrap();
         let mut out = Vec::new();
         asked.print(&mut out, &asked.explain(&config), None).unwrap();
         String::from_utf8(out).unwrap()
@@ -300,7 +300,7 @@ latency  tighter   yes     it is for mount /mnt/b, while errors has an incident 
             ("probe=nfs op=READ file=", "`file` has no value; write one or leave the key out"),
             ("probe=nfs op=\"READ", "a double quote is not closed; close it"),
         ] {
-            let problem = Asked::parse(text, &Mounts::default()).unwrap_err();
+            let problem = DescribedOperation::parse(text, &Mounts::default()).unwrap_err();
             assert!(problem.starts_with(expected), "{text}: {problem}");
         }
     }
@@ -308,7 +308,8 @@ latency  tighter   yes     it is for mount /mnt/b, while errors has an incident 
     #[test]
     fn a_value_in_quotes_may_have_spaces() {
         let asked =
-            Asked::parse("probe=nfs op=READ process=\"Web Content\" file=/x/y.tmp", &Mounts::default()).unwrap();
+            DescribedOperation::parse("probe=nfs op=READ process=\"Web Content\" file=/x/y.tmp", &Mounts::default())
+                .unwrap();
         assert_eq!((asked.process.as_str(), asked.file.as_str()), ("Web Content", "y.tmp"));
     }
 }

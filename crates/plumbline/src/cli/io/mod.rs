@@ -20,17 +20,17 @@ use model::Direction;
 use super::{permitted, trace, usage_error};
 use crate::{
     io::{
-        layers::{Flow, LAYERS},
-        meter::Sample,
-        rows::{Dimension, Look, Rows, Sort},
+        layers::{LAYERS, LayerBytes},
+        meter::IoSample,
+        rows::{Dimension, IoSort, RowOptions, Rows},
     },
     view::{clock::Clock, table::Wide},
 };
-use session::Session;
+use session::IoSession;
 
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
-pub struct Arguments {
+pub struct IoArguments {
     #[command(subcommand)]
     report: Option<Subcommand>,
     /// Seconds between two looks
@@ -43,8 +43,8 @@ pub struct Arguments {
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "fstype,mount,layer,op")]
     by: Vec<Dimension>,
     /// What comes first
-    #[arg(long, value_enum, default_value_t = Sort::Load)]
-    sort: Sort,
+    #[arg(long, value_enum, default_value_t = IoSort::Load)]
+    sort: IoSort,
     /// Below each row, how many operations had which size and took how long
     #[arg(long)]
     histograms: bool,
@@ -82,10 +82,10 @@ pub struct Arguments {
 #[derive(clap::Subcommand)]
 enum Subcommand {
     /// A recording as one self-contained page
-    Report(report::Arguments),
+    Report(report::IoReportArguments),
 }
 
-pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+pub fn run(arguments: &IoArguments) -> Result<ExitCode> {
     if let Some(Subcommand::Report(arguments)) = &arguments.report {
         return report::run(arguments);
     }
@@ -106,7 +106,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     permitted()?;
     let stop = trace::stop_signals()?;
-    let mut session = Session::start(arguments)?;
+    let mut session = IoSession::start(arguments)?;
     if let Some(path) = &arguments.mount
         && session.watch.mounts().at(path.as_bytes()).is_none()
     {
@@ -122,7 +122,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
 }
 
-fn follow(arguments: &Arguments, session: &mut Session, stop: &nix::sys::signalfd::SignalFd) -> Result<()> {
+fn follow(arguments: &IoArguments, session: &mut IoSession, stop: &nix::sys::signalfd::SignalFd) -> Result<()> {
     let mut out = BufWriter::new(io::stdout());
     let mut left = arguments.count.unwrap_or(u64::MAX);
     let mut began = Instant::now();
@@ -141,16 +141,16 @@ fn follow(arguments: &Arguments, session: &mut Session, stop: &nix::sys::signalf
 
 fn show(
     out: &mut impl Write,
-    arguments: &Arguments,
-    session: &mut Session,
-    samples: &[Sample],
+    arguments: &IoArguments,
+    session: &mut IoSession,
+    samples: &[IoSample],
     lasted: Duration,
 ) -> Result<()> {
     let (mut rows, mut flows) = (Rows::new(&arguments.by), BTreeMap::new());
     for sample in samples {
         let (mount, owner) = session.names(sample);
         rows.add(sample, mount, owner);
-        let flow: &mut Flow = flows.entry((mount.fstype.clone(), mount.label().to_owned())).or_default();
+        let flow: &mut LayerBytes = flows.entry((mount.fstype.clone(), mount.label().to_owned())).or_default();
         flow.add(sample.operation, &sample.amounts);
     }
     let clock = Clock::now();
@@ -163,7 +163,7 @@ fn show(
     if rows.is_empty() {
         return Ok(());
     }
-    let look = Look {
+    let look = RowOptions {
         room: arguments.wide.room(),
         seconds: lasted.as_secs_f64(),
         sort: arguments.sort,

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use model::{Event, text::printable};
 use nix::sys::{signalfd::SignalFd, utsname::uname};
 
-use super::{Arguments, Session};
+use super::{IoArguments, IoSession};
 use crate::{
     cli::child,
     evidence::exit_code,
@@ -18,9 +18,9 @@ use crate::{
         files::FileUse,
         known::Durations,
         layers::LAYERS,
-        meter::Sample,
-        ranks::Ranks,
-        record::{End, Entry, Header, Interval, Line, Writer},
+        meter::IoSample,
+        ranks::RanksByProcess,
+        record::{End, IoEntry, IoHeader, IoInterval, IoLine, IoRecordWriter},
         slowest::Slowest,
     },
     view::clock::Clock,
@@ -29,9 +29,9 @@ use crate::{
 /// How often it is looked whether the command has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-pub fn run(arguments: &Arguments, path: &Path, mut session: Session, stop: &SignalFd) -> Result<ExitCode> {
-    let mut writer = Writer::create(path, header(arguments, &session))?;
-    let (mut slowest, mut durations, mut ranks) = (Slowest::default(), Durations::default(), Ranks::default());
+pub fn run(arguments: &IoArguments, path: &Path, mut session: IoSession, stop: &SignalFd) -> Result<ExitCode> {
+    let mut writer = IoRecordWriter::create(path, header(arguments, &session))?;
+    let (mut slowest, mut durations, mut ranks) = (Slowest::default(), Durations::default(), RanksByProcess::default());
     let mut slow = |event: &Event| {
         slowest.add(event);
         durations.add(event);
@@ -53,7 +53,7 @@ pub fn run(arguments: &Arguments, path: &Path, mut session: Session, stop: &Sign
         let now = Instant::now();
         let entries = entries(&mut session, &mut ranks)?;
         let (at_s, seconds) = (now.duration_since(started).as_secs_f64(), now.duration_since(began).as_secs_f64());
-        writer.write(&Line::Interval(Interval { at_s, seconds, entries }))?;
+        writer.write(&IoLine::Interval(IoInterval { at_s, seconds, entries }))?;
         (began, left) = (now, left - 1);
     }
     let code = status.and_then(exit_code);
@@ -72,23 +72,23 @@ pub fn run(arguments: &Arguments, path: &Path, mut session: Session, stop: &Sign
     Ok(ExitCode::from(code.map_or(0, |code| u8::try_from(code).unwrap_or(1))))
 }
 
-fn header(arguments: &Arguments, session: &Session) -> Header {
+fn header(arguments: &IoArguments, session: &IoSession) -> IoHeader {
     let text = |text: &std::ffi::OsStr| printable(text.as_encoded_bytes());
     let (host, kernel) = uname().map(|name| (text(name.nodename()), text(name.release()))).unwrap_or_default();
     let depths = &session.depths;
-    Header {
+    IoHeader {
         host,
         kernel,
         started: Clock::now().iso(crate::daemon::nanos(probes::monotonic())),
         command: arguments.command.iter().map(|word| text(word)).collect(),
         layers: LAYERS.iter().filter(|(_, depth)| depths.contains(depth)).map(|(name, _)| (*name).to_owned()).collect(),
         slow_ms: arguments.slow_ms,
-        ..Header::default()
+        ..IoHeader::default()
     }
 }
 
 /// Starts the command, if there is one, so that nothing of it is missed.
-fn start(arguments: &Arguments, session: &Session) -> Result<Option<Child>> {
+fn start(arguments: &IoArguments, session: &IoSession) -> Result<Option<Child>> {
     let Some(followed) = session.followed.as_ref().filter(|_| !arguments.command.is_empty()) else { return Ok(None) };
     // While we are followed, what we start is, from its first moment on.
     followed.follow(std::process::id()).context("cannot follow the command")?;
@@ -98,18 +98,18 @@ fn start(arguments: &Arguments, session: &Session) -> Result<Option<Child>> {
     child
 }
 
-fn entries(session: &mut Session, ranks: &mut Ranks) -> Result<Vec<Entry>> {
+fn entries(session: &mut IoSession, ranks: &mut RanksByProcess) -> Result<Vec<IoEntry>> {
     let samples = session.read()?;
     ranks.look(samples.iter().map(|sample| sample.pid));
-    let entry = |sample: &Sample| {
+    let entry = |sample: &IoSample| {
         let (mount, owner) = session.names(sample);
-        Entry::new(sample, mount, owner, ranks.of(sample.pid))
+        IoEntry::new(sample, mount, owner, ranks.of(sample.pid))
     };
     Ok(samples.iter().map(entry).collect())
 }
 
 /// What was noted of files, on the mounts that count.
-fn files(session: &mut Session) -> Result<Vec<FileUse>> {
+fn files(session: &mut IoSession) -> Result<Vec<FileUse>> {
     let mut files = Vec::new();
     for access in session.accesses()? {
         if let Some(mount) = session.mount_that_counts(access.mount) {

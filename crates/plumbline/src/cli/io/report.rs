@@ -4,11 +4,11 @@ use std::{fs, io::Write, path::PathBuf, process::ExitCode};
 
 use anyhow::{Context, Result};
 
-use crate::cli::kind::Kind;
-use crate::io::{page, record, summary::Summary};
+use crate::cli::kind::FileFormat;
+use crate::io::{page, record, summary::IoSummary};
 
 #[derive(clap::Args)]
-pub struct Arguments {
+pub struct IoReportArguments {
     /// What `plumbline io --record` has written
     recording: PathBuf,
     /// Where the page goes; without it, standard output
@@ -16,9 +16,9 @@ pub struct Arguments {
     output: Option<PathBuf>,
 }
 
-pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let mut summary = Summary::default();
-    let explain = |error| Kind::explain(&arguments.recording, Kind::IoRecording, error);
+pub fn run(arguments: &IoReportArguments) -> Result<ExitCode> {
+    let mut summary = IoSummary::default();
+    let explain = |error| FileFormat::explain(&arguments.recording, FileFormat::IoRecording, error);
     let (header, whole) = record::read(&arguments.recording, |line| summary.add(line)).map_err(explain)?;
     let page = page::page(&header, &summary, whole);
     match &arguments.output {

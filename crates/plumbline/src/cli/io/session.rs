@@ -16,14 +16,14 @@ use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::{signal::Signal, signalfd::SignalFd},
 };
-use probes::{Access, Accesses, Account, Filter, Followed, Options, ProbeSet, State};
+use probes::{Access, Accesses, Account, Filter, Followed, ProbeOptions, ProbeSet, ProbeSupport};
 
-use super::Arguments;
+use super::IoArguments;
 use crate::{
     io::{
-        layers::{Depth, LAYERS},
-        meter::{Meter, Sample},
-        owner::{Owner, Owners},
+        layers::{LAYERS, LayerDepth},
+        meter::{IoMeter, IoSample},
+        owner::{Owner, OwnerNames},
         rows::Dimension,
     },
     view::cgroup,
@@ -34,29 +34,29 @@ const MAINTAIN_EVERY: Duration = Duration::from_secs(2);
 /// Bytes of the ring: of those that are slow, for a recording.
 const RING_BYTES: u32 = 4 << 20;
 
-pub struct Session {
+pub struct IoSession {
     pub watch: ProbeSet,
     /// The layers that somebody looks at.
-    pub depths: Vec<Depth>,
+    pub depths: Vec<LayerDepth>,
     /// Whose operations count; all if it is none.
     pub followed: Option<Followed>,
     /// Of a recording that looks at system calls.
     accesses: Option<Accesses>,
-    meter: Meter,
-    owners: Owners,
+    meter: IoMeter,
+    owners: OwnerNames,
     mounts: HashMap<MountKey, Mount>,
     /// The only mount point that counts.
     only: Option<String>,
     maintained: Instant,
 }
 
-impl Session {
-    pub fn start(arguments: &Arguments) -> Result<Self> {
+impl IoSession {
+    pub fn start(arguments: &IoArguments) -> Result<Self> {
         let wanted = |name: &str| arguments.layers.is_empty() || arguments.layers.iter().any(|layer| layer == name);
         let layers = LAYERS.iter().filter(|(name, _)| wanted(name));
         let protocols: Vec<_> = layers.filter_map(|(name, _)| probes::protocol(name)).collect();
         let account = account(arguments);
-        let options = Options {
+        let options = ProbeOptions {
             protocols: protocols.clone(),
             ring_bytes: RING_BYTES,
             recorder_records: 64,
@@ -82,9 +82,9 @@ impl Session {
         }
         let depths = tell_layers(&watch, &arguments.layers)?;
         let accesses = accesses(arguments, &depths, followed.as_ref());
-        let meter = Meter::start(&watch, account, arguments.keys)?;
+        let meter = IoMeter::start(&watch, account, arguments.keys)?;
         let only = arguments.mount.as_ref().map(mount_point);
-        let (owners, mounts, maintained) = (Owners::default(), HashMap::new(), Instant::now());
+        let (owners, mounts, maintained) = (OwnerNames::default(), HashMap::new(), Instant::now());
         Ok(Self { watch, depths, followed, accesses, meter, owners, mounts, only, maintained })
     }
 
@@ -142,7 +142,7 @@ impl Session {
     }
 
     /// What was added since the last look, of those and on what is to count.
-    pub fn read(&mut self) -> Result<Vec<Sample>> {
+    pub fn read(&mut self) -> Result<Vec<IoSample>> {
         let mut samples = self.meter.read(&self.watch)?;
         self.owners.learn(&samples);
         if let Some(followed) = self.followed() {
@@ -179,7 +179,7 @@ impl Session {
     }
 
     /// Where a sample's operations were, and who asked for them.
-    pub fn names(&mut self, sample: &Sample) -> (&Mount, &Owner) {
+    pub fn names(&mut self, sample: &IoSample) -> (&Mount, &Owner) {
         let mount = self.mounts.entry(sample.mount).or_insert_with(|| self.watch.mount(sample.mount));
         (mount, self.owners.of(sample))
     }
@@ -213,7 +213,7 @@ fn mount_point(path: &OsString) -> String {
 }
 
 /// In whose name it takes to count.
-fn account(arguments: &Arguments) -> Account {
+fn account(arguments: &IoArguments) -> Account {
     let owners = || arguments.by.iter().filter(|dimension| dimension.is_of_owner());
     let by_process = arguments.pid.is_some()
         || arguments.record.is_some()
@@ -228,8 +228,8 @@ fn account(arguments: &Arguments) -> Account {
 }
 
 /// Notes which files are read and written, for a recording. One without that is a recording still.
-fn accesses(arguments: &Arguments, depths: &[Depth], followed: Option<&Followed>) -> Option<Accesses> {
-    if arguments.record.is_none() || !depths.contains(&Depth::SystemCalls) {
+fn accesses(arguments: &IoArguments, depths: &[LayerDepth], followed: Option<&Followed>) -> Option<Accesses> {
+    if arguments.record.is_none() || !depths.contains(&LayerDepth::SystemCalls) {
         return None;
     }
     let started = Accesses::start(arguments.all_filesystems, followed, arguments.keys);
@@ -237,14 +237,14 @@ fn accesses(arguments: &Arguments, depths: &[Depth], followed: Option<&Followed>
 }
 
 /// Says which layers are looked at, and why others are not.
-fn tell_layers(watch: &ProbeSet, asked: &[String]) -> Result<Vec<Depth>> {
+fn tell_layers(watch: &ProbeSet, asked: &[String]) -> Result<Vec<LayerDepth>> {
     let probes = watch.state();
     for probe in probes.iter().filter(|probe| !probe.reason.is_empty()) {
         let fix = if probe.fix.is_empty() { String::new() } else { format!("; fix: {}", probe.fix) };
         eprintln!("plumbline: {}: {}{fix}", probe.probe, probe.reason);
     }
     let works = |name: &str| {
-        probes.iter().any(|probe| probe.probe == name && (probe.state != State::Unavailable || probe.may_come))
+        probes.iter().any(|probe| probe.probe == name && (probe.state != ProbeSupport::Unavailable || probe.may_come))
     };
     let seen = || LAYERS.iter().filter(|(name, _)| works(name));
     let names: Vec<_> = seen().map(|(name, _)| *name).collect();

@@ -10,14 +10,14 @@ use diagnose::span;
 use model::{Histogram, Nanos};
 use probes::{
     ProbeSet,
-    tcp::{Ends, Stage, Stamp},
+    tcp::{Endpoints, SendStamp, Stage},
 };
 use serde_json::{Value, json};
 
 use super::print::{end, stage_json};
 use crate::view::{
     clock::Clock,
-    table::{Column, Table},
+    table::{Table, TableColumn},
 };
 
 /// Sends that are not acknowledged yet, of one connection; beyond that, the oldest is told as it is.
@@ -44,11 +44,11 @@ struct OpenSends(VecDeque<Send>);
 
 impl OpenSends {
     /// Takes in a stamp; returns the sends that are over with it.
-    fn see(&mut self, stamp: &Stamp) -> Vec<Send> {
+    fn see(&mut self, stamp: &SendStamp) -> Vec<Send> {
         let passed = |send: &Send| stamp.last.wrapping_sub(send.last) < 1 << 31;
         match stamp.stage {
             Stage::Call => {
-                let Stamp { start, time: queued, last, bytes, .. } = *stamp;
+                let SendStamp { start, time: queued, last, bytes, .. } = *stamp;
                 self.0.push_back(Send { start, queued, last, bytes, ..Send::default() });
                 if self.0.len() > MOST_OPEN { self.0.pop_front().into_iter().collect() } else { Vec::new() }
             }
@@ -97,7 +97,7 @@ pub struct EverySend {
     table: Table,
     room: Option<usize>,
     clock: Clock,
-    names: HashMap<u64, Ends>,
+    names: HashMap<u64, Endpoints>,
     open: HashMap<u64, OpenSends>,
     sums: [Histogram; 5],
     sends: u64,
@@ -105,17 +105,17 @@ pub struct EverySend {
     resent: u64,
 }
 
-const COLUMNS: [Column; 10] = [
-    Column::text("TIME", 15),
-    Column::text("LOCAL", 21).cut_to(11).optional(3),
-    Column::text("PEER", 21).cut_to(11),
-    Column::number("BYTES", 9).optional(1),
-    Column::number("CALL", 9).optional(4),
-    Column::number("QUEUE", 9),
-    Column::number("SCHEDULER", 9).optional(2),
-    Column::number("NETWORK", 9),
-    Column::number("SEND", 9),
-    Column::number("RESENT", 6).optional(5),
+const COLUMNS: [TableColumn; 10] = [
+    TableColumn::text("TIME", 15),
+    TableColumn::text("LOCAL", 21).cut_to(11).optional(3),
+    TableColumn::text("PEER", 21).cut_to(11),
+    TableColumn::number("BYTES", 9).optional(1),
+    TableColumn::number("CALL", 9).optional(4),
+    TableColumn::number("QUEUE", 9),
+    TableColumn::number("SCHEDULER", 9).optional(2),
+    TableColumn::number("NETWORK", 9),
+    TableColumn::number("SEND", 9),
+    TableColumn::number("RESENT", 6).optional(5),
 ];
 
 impl EverySend {
@@ -244,8 +244,9 @@ impl EverySend {
     fn distribution(&self, out: &mut impl Write) -> io::Result<()> {
         writeln!(out)?;
         let shares = [("50 %", 0.5), ("90 %", 0.9), ("99 %", 0.99), ("99.9 %", 0.999), ("ALL", 1.0)];
-        let mut columns = vec![Column::text("STAGE", 10), Column::number("SENDS", 8), Column::number("MEAN", 9)];
-        columns.extend(shares.map(|(name, _)| Column::number(name, 9)));
+        let mut columns =
+            vec![TableColumn::text("STAGE", 10), TableColumn::number("SENDS", 8), TableColumn::number("MEAN", 9)];
+        columns.extend(shares.map(|(name, _)| TableColumn::number(name, 9)));
         let table = Table::new(&columns, self.room);
         table.header(out)?;
         for (stage, times) in Stage::ALL.iter().zip(&self.sums).filter(|(_, times)| times.count > 0) {
@@ -261,8 +262,8 @@ impl EverySend {
 mod tests {
     use super::*;
 
-    fn stamp(stage: Stage, last: u32, time: Nanos) -> Stamp {
-        Stamp { cookie: 1, time, stage, last, start: 0, bytes: 10 }
+    fn stamp(stage: Stage, last: u32, time: Nanos) -> SendStamp {
+        SendStamp { cookie: 1, time, stage, last, start: 0, bytes: 10 }
     }
 
     #[test]

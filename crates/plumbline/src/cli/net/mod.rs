@@ -22,15 +22,15 @@ use nix::{
     sys::signalfd::SignalFd,
 };
 use probes::{
-    Options, ProbeSet, State,
-    tcp::{self, Others, Selection},
+    ProbeOptions, ProbeSet, ProbeSupport,
+    tcp::{self, ConnectionSelection, Others},
 };
 
 use super::{permitted, trace, usage_error};
 use crate::view::{clock::Clock, screen::Screen, table::Wide};
 use every::EverySend;
-use owners::Owners;
-use rows::{Meter, Row};
+use owners::SocketOwners;
+use rows::{NetMeter, NetRow};
 
 /// How often mounts are looked after.
 const MAINTAIN_EVERY: Duration = Duration::from_secs(2);
@@ -47,7 +47,7 @@ const RING_BYTES: u32 = 4 << 20;
 /// Without a choice, the connections with the servers of SMB, NFS and Ceph mounts are shown; --port, --address, --sample and
 /// --cgroup choose others, those that are there already as well, in every network namespace. No other connection runs any of it.
 #[derive(clap::Args)]
-pub struct Arguments {
+pub struct NetArguments {
     /// Connections with this port at either end
     #[arg(long, value_name = "P", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
@@ -61,11 +61,11 @@ pub struct Arguments {
     #[arg(long, value_name = "PATH")]
     cgroup: Option<PathBuf>,
     /// One row for each of these
-    #[arg(long, value_enum, default_value_t = By::Flow)]
-    by: By,
+    #[arg(long, value_enum, default_value_t = NetRowsBy::Flow)]
+    by: NetRowsBy,
     /// What comes first
-    #[arg(long, value_enum, default_value_t = Sort::Load)]
-    sort: Sort,
+    #[arg(long, value_enum, default_value_t = NetSort::Load)]
+    sort: NetSort,
     /// Seconds between two looks
     #[arg(long, value_name = "S", default_value_t = 1.0)]
     interval: f64,
@@ -91,7 +91,7 @@ pub struct Arguments {
 
 /// What has a row.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum By {
+pub enum NetRowsBy {
     /// Each connection
     Flow,
     /// Each peer: its address and port
@@ -99,23 +99,23 @@ pub enum By {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Sort {
+enum NetSort {
     /// What sent and received most
     Load,
     /// By peer
     Peer,
 }
 
-impl Sort {
+impl NetSort {
     /// Rows come by peer.
-    fn sort(self, rows: &mut [Row]) {
+    fn sort(self, rows: &mut [NetRow]) {
         if self == Self::Load {
             rows.sort_by_key(|row| std::cmp::Reverse(row.bytes.max(row.bytes_acked) + row.bytes_received));
         }
     }
 }
 
-pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+pub fn run(arguments: &NetArguments) -> Result<ExitCode> {
     if !(0.01..=86_400.0).contains(&arguments.interval) {
         return Ok(usage_error("--interval takes seconds from 0.01 to 86400"));
     }
@@ -136,7 +136,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let share = arguments.sample.map(|percent| (percent / 100.0 * 65_536.0).round() as u32);
     let others = Others { port: arguments.port.unwrap_or(0), address: arguments.address, share };
     watch
-        .select(&Selection {
+        .select(&ConnectionSelection {
             mounts: !chosen,
             others: chosen.then_some(others),
             cgroup,
@@ -160,8 +160,8 @@ fn absolute(path: &std::path::Path) -> Result<PathBuf> {
     Ok(path)
 }
 
-fn start(arguments: &Arguments) -> Result<ProbeSet> {
-    let options = Options {
+fn start(arguments: &NetArguments) -> Result<ProbeSet> {
+    let options = ProbeOptions {
         protocols: vec![&tcp::PROTOCOL],
         ring_bytes: if arguments.every_send { RING_BYTES } else { 1 << 16 },
         recorder_records: 64,
@@ -172,7 +172,7 @@ fn start(arguments: &Arguments) -> Result<ProbeSet> {
     let watch = ProbeSet::start(&options).context("cannot create BPF maps")?;
     for probe in watch.state() {
         let fix = if probe.fix.is_empty() { String::new() } else { format!("; fix: {}", probe.fix) };
-        if probe.state == State::Unavailable {
+        if probe.state == ProbeSupport::Unavailable {
             bail!("connections cannot be looked at here: {}{fix}", probe.reason);
         }
         if !probe.reason.is_empty() && !arguments.clear {
@@ -187,9 +187,9 @@ fn start(arguments: &Arguments) -> Result<ProbeSet> {
     Ok(watch)
 }
 
-fn follow(arguments: &Arguments, watch: &mut ProbeSet, stop: &SignalFd) -> Result<()> {
-    let (mut out, mut screen, mut owners) = (BufWriter::new(io::stdout()), Screen::new(), Owners::default());
-    let mut meter = Meter::new(arguments.by);
+fn follow(arguments: &NetArguments, watch: &mut ProbeSet, stop: &SignalFd) -> Result<()> {
+    let (mut out, mut screen, mut owners) = (BufWriter::new(io::stdout()), Screen::new(), SocketOwners::default());
+    let mut meter = NetMeter::new(arguments.by);
     meter.read(watch)?;
     let explanation = if arguments.json { "" } else { print::explain(arguments.full) };
     if !screen.is_in_place() {
@@ -223,7 +223,7 @@ fn follow(arguments: &Arguments, watch: &mut ProbeSet, stop: &SignalFd) -> Resul
     Ok(())
 }
 
-fn every_send(arguments: &Arguments, watch: &mut ProbeSet, stop: &SignalFd) -> Result<()> {
+fn every_send(arguments: &NetArguments, watch: &mut ProbeSet, stop: &SignalFd) -> Result<()> {
     let mut out = BufWriter::new(io::stdout());
     let mut sends = EverySend::new(arguments.json, arguments.wide.room());
     sends.match_sockets(watch)?;

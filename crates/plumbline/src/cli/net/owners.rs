@@ -6,9 +6,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use probes::tasks::{Files, Sockets};
+use probes::tasks::{FileIterator, Sockets};
 
-use super::rows::Row;
+use super::rows::NetRow;
 
 /// All open files are listed at most this often.
 const EVERY: Duration = Duration::from_secs(5);
@@ -17,14 +17,14 @@ const KERNEL: &str = "kernel";
 
 /// Processes by the ends of their connections, of this network namespace.
 #[derive(Default)]
-pub struct Owners {
+pub struct SocketOwners {
     known: HashMap<(SocketAddr, SocketAddr), String>,
     listed: Option<Instant>,
 }
 
-impl Owners {
+impl SocketOwners {
     /// `4711 nginx`, `kernel`, or `-` if that is not known. Of several with the same socket, one.
-    pub fn of(&mut self, row: &Row) -> String {
+    pub fn of(&mut self, row: &NetRow) -> String {
         // A process may have a connection to the server of a mount, too.
         let nobody = if row.mount.is_empty() { "-" } else { KERNEL };
         let (Some(local), Some(peer)) = (row.local, row.peer) else { return nobody.to_owned() };
@@ -43,7 +43,7 @@ fn list() -> anyhow::Result<HashMap<(SocketAddr, SocketAddr), String>> {
     let sockets: HashMap<_, _> =
         sockets.iter().map(|socket| (socket.inode(), (socket.local(), socket.remote()))).collect();
     let mut known = HashMap::new();
-    Files::load()?.each(|file| {
+    FileIterator::load()?.each(|file| {
         if let Some(ends) = sockets.get(&file.inode()).filter(|_| file.is_socket()) {
             known.entry(*ends).or_insert_with(|| format!("{} {}", file.tgid(), file.comm()));
         }

@@ -11,10 +11,10 @@ use model::Histogram;
 use probes::tcp::Stage;
 use serde_json::{Map, Value, json};
 
-use super::{Arguments, owners::Owners, rows::Row};
+use super::{NetArguments, owners::SocketOwners, rows::NetRow};
 use crate::{
     io::rows::size,
-    view::table::{Column, Table},
+    view::table::{Table, TableColumn},
 };
 
 /// What the columns do not say by themselves.
@@ -31,43 +31,43 @@ pub fn explain(full: bool) -> &'static str {
 const CALL: &str = "CALL";
 const READ: &str = "READ";
 
-const COLUMNS: [Column; 21] = [
-    Column::text("LOCAL", 21).cut_to(12).optional(5),
-    Column::text("PEER", 21).cut_to(14),
-    Column::number("SENDS", 7).optional(6),
-    Column::number("BYTES", 9),
-    Column::number(CALL, 15).optional(7),
-    Column::number("QUEUE", 15).optional(3),
-    Column::number("SCHEDULER", 15).optional(7),
-    Column::number("NETWORK", 15).optional(2),
-    Column::number("SEND", 15).optional(4),
-    Column::number(READ, 15).optional(7),
-    Column::number("RTT/MIN", 15),
-    Column::number("RESENT", 6),
-    Column::number("CWND", 5).optional(7),
-    Column::number("WINDOW", 6).optional(8),
-    Column::number("PACING", 6).optional(11),
-    Column::number("BUFFER", 6).optional(10),
-    Column::number("UNSENT", 9).optional(9),
-    Column::number("UNACKED", 9).optional(9),
-    Column::number("UNREAD", 9).optional(9),
-    Column::text("PROCESS", 20).cut_to(10).optional(1),
-    Column::rest("MOUNT", 8),
+const COLUMNS: [TableColumn; 21] = [
+    TableColumn::text("LOCAL", 21).cut_to(12).optional(5),
+    TableColumn::text("PEER", 21).cut_to(14),
+    TableColumn::number("SENDS", 7).optional(6),
+    TableColumn::number("BYTES", 9),
+    TableColumn::number(CALL, 15).optional(7),
+    TableColumn::number("QUEUE", 15).optional(3),
+    TableColumn::number("SCHEDULER", 15).optional(7),
+    TableColumn::number("NETWORK", 15).optional(2),
+    TableColumn::number("SEND", 15).optional(4),
+    TableColumn::number(READ, 15).optional(7),
+    TableColumn::number("RTT/MIN", 15),
+    TableColumn::number("RESENT", 6),
+    TableColumn::number("CWND", 5).optional(7),
+    TableColumn::number("WINDOW", 6).optional(8),
+    TableColumn::number("PACING", 6).optional(11),
+    TableColumn::number("BUFFER", 6).optional(10),
+    TableColumn::number("UNSENT", 9).optional(9),
+    TableColumn::number("UNACKED", 9).optional(9),
+    TableColumn::number("UNREAD", 9).optional(9),
+    TableColumn::text("PROCESS", 20).cut_to(10).optional(1),
+    TableColumn::rest("MOUNT", 8),
 ];
 
 pub fn print(
     out: &mut impl Write,
-    rows: &[Row],
+    rows: &[NetRow],
     seconds: f64,
-    arguments: &Arguments,
-    owners: &mut Owners,
+    arguments: &NetArguments,
+    owners: &mut SocketOwners,
 ) -> io::Result<()> {
     let full = arguments.full;
     if rows.is_empty() {
         return writeln!(out, "no connection is selected; see `plumbline net --help`\n");
     }
-    let shown = |column: &Column| full || ![CALL, READ].contains(&column.heading());
-    let columns: Vec<Column> = COLUMNS.into_iter().filter(shown).collect();
+    let shown = |column: &TableColumn| full || ![CALL, READ].contains(&column.heading());
+    let columns: Vec<TableColumn> = COLUMNS.into_iter().filter(shown).collect();
     let table = Table::new(&columns, arguments.wide.room());
     table.header(out)?;
     for row in rows {
@@ -116,7 +116,7 @@ pub fn end((address, port): (IpAddr, u16)) -> String {
     SocketAddr::new(address, port).to_string()
 }
 
-pub fn print_json(out: &mut impl Write, rows: &[Row], time: &str, seconds: f64) -> Result<()> {
+pub fn print_json(out: &mut impl Write, rows: &[NetRow], time: &str, seconds: f64) -> Result<()> {
     for row in rows {
         serde_json::to_writer(&mut *out, &as_json(row, time, seconds))?;
         writeln!(out)?;
@@ -124,7 +124,7 @@ pub fn print_json(out: &mut impl Write, rows: &[Row], time: &str, seconds: f64) 
     Ok(())
 }
 
-fn as_json(row: &Row, time: &str, seconds: f64) -> Value {
+fn as_json(row: &NetRow, time: &str, seconds: f64) -> Value {
     let local = row.local.map(end);
     let one = local.is_some();
     let stages: Map<String, Value> = Stage::ALL

@@ -9,15 +9,15 @@ use anyhow::Result;
 use model::{Histogram, MountKey};
 use probes::{
     ProbeSet,
-    tcp::{Connection, Ends, Flow},
+    tcp::{Endpoints, SendTimes, TcpInfo},
 };
 
-use super::By;
+use super::NetRowsBy;
 
 /// Figures of the last look, to subtract from.
 #[derive(Default)]
-struct Before {
-    flow: Option<Flow>,
+struct PreviousFigures {
+    flow: Option<SendTimes>,
     retransmits: u32,
     busy_ms: u32,
     window_limited_ms: u32,
@@ -28,7 +28,7 @@ struct Before {
 
 /// One line of the table. Sums of what was added since the last look, but for what is marked `now`.
 #[derive(Default)]
-pub struct Row {
+pub struct NetRow {
     /// Our end, of one connection.
     pub local: Option<(IpAddr, u16)>,
     pub peer: Option<(IpAddr, u16)>,
@@ -69,36 +69,36 @@ pub struct Row {
     pub sent_ago_ms: Option<u32>,
 }
 
-pub struct Meter {
-    by: By,
-    before: HashMap<u64, Before>,
+pub struct NetMeter {
+    by: NetRowsBy,
+    before: HashMap<u64, PreviousFigures>,
 }
 
-impl Meter {
-    pub fn new(by: By) -> Self {
+impl NetMeter {
+    pub fn new(by: NetRowsBy) -> Self {
         Self { by, before: HashMap::new() }
     }
 
     /// What was added since this was last asked; at first, since each was selected.
-    pub fn read(&mut self, watch: &mut ProbeSet) -> Result<Vec<Row>> {
+    pub fn read(&mut self, watch: &mut ProbeSet) -> Result<Vec<NetRow>> {
         let (connections, flows) = watch.flows()?;
-        let mut flows: HashMap<u64, Flow> = flows.into_iter().map(|flow| (flow.cookie, flow)).collect();
-        let mut rows: BTreeMap<_, Row> = BTreeMap::new();
+        let mut flows: HashMap<u64, SendTimes> = flows.into_iter().map(|flow| (flow.cookie, flow)).collect();
+        let mut rows: BTreeMap<_, NetRow> = BTreeMap::new();
         let mut here = HashMap::new();
         let by = self.by;
-        let key = |ends: &Ends, cookie| match by {
-            By::Flow => (ends.peer, Some((ends.local, cookie))),
-            By::Server => (ends.peer, None),
+        let key = |ends: &Endpoints, cookie| match by {
+            NetRowsBy::Flow => (ends.peer, Some((ends.local, cookie))),
+            NetRowsBy::Server => (ends.peer, None),
         };
         for connection in &connections {
             let (flow, before) = (flows.remove(&connection.cookie), self.before.remove(&connection.cookie));
             let row = rows.entry(key(&connection.ends, connection.cookie)).or_default();
             row.name(by, &connection.ends, connection.cookie, watch, connection.mount);
             // Of one seen for the first time, what the kernel has counted so far is none of this interval's.
-            let before = before.unwrap_or_else(|| Before::of(connection, None));
+            let before = before.unwrap_or_else(|| PreviousFigures::of(connection, None));
             row.add_flow(flow.as_ref(), before.flow.as_ref());
             row.add_connection(connection, &before);
-            here.insert(connection.cookie, Before::of(connection, flow));
+            here.insert(connection.cookie, PreviousFigures::of(connection, flow));
         }
         for flow in flows.into_values() {
             let before = self.before.remove(&flow.cookie).unwrap_or_default();
@@ -108,7 +108,7 @@ impl Meter {
             row.close(&flow, &before);
             if flow.closed == 0 {
                 // Connected since the connections were listed.
-                here.insert(flow.cookie, Before { flow: Some(flow), ..Before::default() });
+                here.insert(flow.cookie, PreviousFigures { flow: Some(flow), ..PreviousFigures::default() });
             }
         }
         self.before = here;
@@ -116,8 +116,8 @@ impl Meter {
     }
 }
 
-impl Before {
-    fn of(connection: &Connection, flow: Option<Flow>) -> Self {
+impl PreviousFigures {
+    fn of(connection: &TcpInfo, flow: Option<SendTimes>) -> Self {
         Self {
             flow,
             retransmits: connection.retransmits,
@@ -130,12 +130,12 @@ impl Before {
     }
 }
 
-impl Row {
-    fn name(&mut self, by: By, ends: &Ends, cookie: u64, watch: &ProbeSet, mount: MountKey) {
+impl NetRow {
+    fn name(&mut self, by: NetRowsBy, ends: &Endpoints, cookie: u64, watch: &ProbeSet, mount: MountKey) {
         self.peer = Some(ends.peer);
         self.namespace = ends.namespace;
         self.connections += 1;
-        if by == By::Flow {
+        if by == NetRowsBy::Flow {
             (self.local, self.cookie) = (Some(ends.local), cookie);
         }
         if mount != MountKey::NONE && self.mount.is_empty() {
@@ -143,9 +143,9 @@ impl Row {
         }
     }
 
-    fn add_flow(&mut self, flow: Option<&Flow>, before: Option<&Flow>) {
+    fn add_flow(&mut self, flow: Option<&SendTimes>, before: Option<&SendTimes>) {
         let Some(flow) = flow else { return };
-        let since = |now: u64, then: fn(&Flow) -> u64| now.saturating_sub(before.map_or(0, then));
+        let since = |now: u64, then: fn(&SendTimes) -> u64| now.saturating_sub(before.map_or(0, then));
         self.stamped += u64::from(!flow.measured);
         self.sends += since(flow.sends, |flow| flow.sends);
         self.sends_stamped += since(flow.stamped, |flow| flow.stamped);
@@ -159,7 +159,7 @@ impl Row {
         }
     }
 
-    fn add_connection(&mut self, now: &Connection, before: &Before) {
+    fn add_connection(&mut self, now: &TcpInfo, before: &PreviousFigures) {
         self.retransmits += u64::from(now.retransmits.saturating_sub(before.retransmits));
         self.busy_ms += u64::from(now.busy_ms.saturating_sub(before.busy_ms));
         self.window_limited_ms += u64::from(now.window_limited_ms.saturating_sub(before.window_limited_ms));
@@ -177,7 +177,7 @@ impl Row {
         self.sent_ago_ms = [self.sent_ago_ms, now.sent_ago_ms].into_iter().flatten().min();
     }
 
-    fn close(&mut self, flow: &Flow, before: &Before) {
+    fn close(&mut self, flow: &SendTimes, before: &PreviousFigures) {
         if flow.closed != 0 {
             self.closed += 1;
             self.retransmits += u64::from(flow.retransmits.saturating_sub(before.retransmits));

@@ -13,7 +13,7 @@ use model::{MountKey, text::printable};
 use probes::{
     PERMISSION,
     mounts::{MountPoint, Mounts},
-    tasks::{self, OpenFile, Socket},
+    tasks::{self, OpenFile, ProcessSocket},
 };
 use serde::Serialize;
 
@@ -48,7 +48,7 @@ struct SocketRow {
 }
 
 impl SocketRow {
-    fn of(socket: &Socket) -> Self {
+    fn of(socket: &ProcessSocket) -> Self {
         let (send_queue, receive_queue) = socket.queues();
         let (local, remote) = (socket.local().to_string(), socket.remote().to_string());
         Self { protocol: socket.protocol(), state: socket.state(), local, remote, send_queue, receive_queue }
@@ -96,9 +96,9 @@ impl fmt::Display for SocketRow {
 }
 
 /// Open files by process.
-pub struct Files(HashMap<u32, Vec<FileRow>>);
+pub struct OpenFiles(HashMap<u32, Vec<FileRow>>);
 
-impl Files {
+impl OpenFiles {
     /// Of all processes; only those on the mount at `only`, if it is given. The inner error is the command line's.
     pub fn of_all(only: Option<&OsStr>) -> Result<Result<Self, String>> {
         let mounts = Mounts::current().context("cannot read mountinfo")?;
@@ -107,7 +107,7 @@ impl Files {
             Ok(device) => device,
         };
         let by_id: HashMap<u32, &MountPoint> = mounts.iter().map(|point| (point.id, point)).collect();
-        let files = tasks::Files::load().with_context(|| format!("cannot list open files; {PERMISSION}"))?;
+        let files = tasks::FileIterator::load().with_context(|| format!("cannot list open files; {PERMISSION}"))?;
         // Where they lead is left out where the kernel does not say.
         let sockets = tasks::Sockets::load().and_then(|sockets| sockets.all()).unwrap_or_default();
         let sockets: HashMap<u64, SocketRow> =

@@ -19,7 +19,7 @@ use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
     unistd::User,
 };
-use probes::tasks::{Options, Snapshot, Task, Tasks};
+use probes::tasks::{Task, TaskOptions, TaskSnapshot, Tasks};
 
 use super::{trace, usage_error};
 use crate::view::{
@@ -27,12 +27,12 @@ use crate::view::{
     screen::Screen,
     table::{Table, Wide},
 };
-use files::Files;
+use files::OpenFiles;
 use maps::Maps;
-use rows::Row;
+use rows::PsRow;
 
 #[derive(clap::Args)]
-pub struct Arguments {
+pub struct PsArguments {
     /// Each thread by itself
     #[arg(long)]
     threads: bool,
@@ -47,7 +47,7 @@ pub struct Arguments {
     mount: Option<OsString>,
     /// What comes first: for what is counted the greatest, for all else the least [default: pid, with --watch load]
     #[arg(long, value_name = "BY")]
-    sort: Option<Sort>,
+    sort: Option<PsSort>,
     /// Look again every S seconds, and show the table in the same place; %CPU is then that since the last look
     #[arg(long, value_name = "S", num_args = 0..=1, default_missing_value = "2", conflicts_with_all = ["files", "maps", "json"])]
     watch: Option<f64>,
@@ -81,14 +81,14 @@ pub struct Arguments {
     #[command(flatten)]
     wide: Wide,
     #[command(flatten)]
-    pin: pin::Arguments,
+    pin: pin::PsPinArguments,
 }
 
 /// What `Task::state` can be: the letters of proc(5).
 const STATES: &str = "RSDTtZXPI";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Sort {
+enum PsSort {
     Pid,
     Ppid,
     Uid,
@@ -104,7 +104,7 @@ enum Sort {
     Threads,
 }
 
-pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+pub fn run(arguments: &PsArguments) -> Result<ExitCode> {
     if let Some(done) = pin::run(&arguments.pin) {
         return done;
     }
@@ -119,7 +119,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             "--state takes letters of {STATES}, as `plumbline ps --help` explains them; {letter} is none"
         )));
     }
-    let mut files = match arguments.files.then(|| Files::of_all(arguments.mount.as_deref())).transpose()? {
+    let mut files = match arguments.files.then(|| OpenFiles::of_all(arguments.mount.as_deref())).transpose()? {
         Some(Err(message)) => return Ok(usage_error(message)),
         files => files.and_then(Result::ok),
     };
@@ -133,7 +133,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     if arguments.watch.is_some_and(|seconds| !(0.1..=86_400.0).contains(&seconds)) {
         return Ok(usage_error("--watch takes seconds from 0.1 to 86400"));
     }
-    let mut tasks = Tasks::load(Options { threads: arguments.threads, wait_channels: true, ..Options::default() });
+    let mut tasks =
+        Tasks::load(TaskOptions { threads: arguments.threads, wait_channels: true, ..TaskOptions::default() });
     if let Some(seconds) = arguments.watch {
         return watch(arguments, uid, &mut tasks, Duration::from_secs_f64(seconds));
     }
@@ -141,7 +142,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let mut namer = Namer::new();
     let loads = Loads::of_lives(&snapshot);
     let mut wanted: Vec<Task> = snapshot.iter().filter(|task| is_wanted(arguments, uid, task, &mut namer)).collect();
-    sort(&mut wanted, arguments.sort.unwrap_or(Sort::Pid), &loads);
+    sort(&mut wanted, arguments.sort.unwrap_or(PsSort::Pid), &loads);
     if arguments.mount.is_some() {
         wanted.retain(|task| {
             files.as_ref().is_some_and(|files| files.has(task.tgid()))
@@ -149,14 +150,14 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         });
     }
     let mut rows = wanted.iter().map(|task| {
-        let mut row = Row::of(task, &mut namer, loads.percent(task), arguments.args);
+        let mut row = PsRow::of(task, &mut namer, loads.percent(task), arguments.args);
         row.files = files.as_mut().map(|files| files.take(task.tgid()));
         row.maps = maps.as_mut().map(|maps| maps.take(task.tgid()));
         row
     });
     let mut out = BufWriter::new(std::io::stdout().lock());
     if arguments.json {
-        serde_json::to_writer_pretty(&mut out, &rows.collect::<Vec<Row>>())?;
+        serde_json::to_writer_pretty(&mut out, &rows.collect::<Vec<PsRow>>())?;
         writeln!(out)?;
     } else {
         let table = Table::new(&rows::columns(arguments.args), arguments.wide.room());
@@ -171,7 +172,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 /// Shows the table again and again, until a signal comes.
-fn watch(arguments: &Arguments, uid: Option<u32>, tasks: &mut Tasks, every: Duration) -> Result<ExitCode> {
+fn watch(arguments: &PsArguments, uid: Option<u32>, tasks: &mut Tasks, every: Duration) -> Result<ExitCode> {
     let stop = trace::stop_signals()?;
     let (mut screen, mut namer) = (Screen::new(), Namer::new());
     let mut before: Option<(Instant, HashMap<Life, u64>)> = None;
@@ -183,13 +184,13 @@ fn watch(arguments: &Arguments, uid: Option<u32>, tasks: &mut Tasks, every: Dura
         };
         let mut wanted: Vec<Task> =
             snapshot.iter().filter(|task| is_wanted(arguments, uid, task, &mut namer)).collect();
-        sort(&mut wanted, arguments.sort.unwrap_or(Sort::Load), &loads);
+        sort(&mut wanted, arguments.sort.unwrap_or(PsSort::Load), &loads);
         let mut text = Vec::new();
         let table = Table::new(&rows::columns(arguments.args), arguments.wide.room());
         table.header(&mut text)?;
         // One line is the header's. What nobody sees is not put together: command lines are read from each process.
         for task in wanted.iter().take(screen.lines().saturating_sub(1)) {
-            Row::of(task, &mut namer, loads.percent(task), arguments.args).print(&table, &mut text)?;
+            PsRow::of(task, &mut namer, loads.percent(task), arguments.args).print(&table, &mut text)?;
         }
         screen.draw(&text)?;
         before = Some((now, snapshot.iter().map(|task| (life(&task), task.cpu_ns())).collect()));
@@ -217,7 +218,7 @@ struct Loads(HashMap<Life, f64>);
 
 impl Loads {
     /// Over their lives.
-    fn of_lives(snapshot: &Snapshot) -> Self {
+    fn of_lives(snapshot: &TaskSnapshot) -> Self {
         let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME).map(Duration::from).unwrap_or_default();
         let percent = |task: &Task| {
             let lived = now.saturating_sub(Duration::from_nanos(task.start())).as_secs_f64();
@@ -227,7 +228,7 @@ impl Loads {
     }
 
     /// Since the last look, so long ago. Who was not there then has used all of its CPU time since.
-    fn since(snapshot: &Snapshot, before: &HashMap<Life, u64>, passed: Duration) -> Self {
+    fn since(snapshot: &TaskSnapshot, before: &HashMap<Life, u64>, passed: Duration) -> Self {
         let used = |task: &Task| task.cpu_ns().saturating_sub(before.get(&life(task)).copied().unwrap_or(0));
         let percent = |task: &Task| used(task) as f64 / 1e7 / passed.as_secs_f64().max(f64::MIN_POSITIVE);
         Self(snapshot.iter().map(|task| (life(&task), percent(&task))).collect())
@@ -244,8 +245,8 @@ fn user(text: &str) -> Option<u32> {
     text.parse().ok().or_else(by_name)
 }
 
-fn is_wanted(arguments: &Arguments, uid: Option<u32>, task: &Task, namer: &mut Namer) -> bool {
-    let Arguments { pid, ppid, comm, state, cgroup, container, .. } = arguments;
+fn is_wanted(arguments: &PsArguments, uid: Option<u32>, task: &Task, namer: &mut Namer) -> bool {
+    let PsArguments { pid, ppid, comm, state, cgroup, container, .. } = arguments;
     (pid.is_empty() || pid.contains(&task.tgid()))
         && ppid.is_none_or(|ppid| ppid == task.ppid())
         && uid.is_none_or(|uid| uid == task.uid())
@@ -263,22 +264,22 @@ fn is_below(cgroup: &str, above: &str) -> bool {
 }
 
 /// By process and thread where that does not decide.
-fn sort(tasks: &mut [Task], by: Sort, loads: &Loads) {
+fn sort(tasks: &mut [Task], by: PsSort, loads: &Loads) {
     use std::cmp::Reverse;
     tasks.sort_unstable_by_key(|task| (task.tgid(), task.pid() != task.tgid(), task.pid()));
     match by {
-        Sort::Pid => (),
-        Sort::Ppid => tasks.sort_by_key(Task::ppid),
-        Sort::Uid => tasks.sort_by_key(Task::uid),
-        Sort::Comm => tasks.sort_by_key(Task::comm),
-        Sort::State => tasks.sort_by_key(Task::state),
-        Sort::Start => tasks.sort_by_key(Task::start),
-        Sort::Load => tasks.sort_by(|one, other| loads.percent(other).total_cmp(&loads.percent(one))),
-        Sort::Cpu => tasks.sort_by_key(|task| Reverse(task.cpu_ns())),
-        Sort::Rss => tasks.sort_by_key(|task| Reverse(task.rss_pages())),
-        Sort::Read => tasks.sort_by_key(|task| Reverse(task.io_bytes().0)),
-        Sort::Written => tasks.sort_by_key(|task| Reverse(task.io_bytes().1)),
-        Sort::Threads => tasks.sort_by_key(|task| Reverse(task.threads())),
+        PsSort::Pid => (),
+        PsSort::Ppid => tasks.sort_by_key(Task::ppid),
+        PsSort::Uid => tasks.sort_by_key(Task::uid),
+        PsSort::Comm => tasks.sort_by_key(Task::comm),
+        PsSort::State => tasks.sort_by_key(Task::state),
+        PsSort::Start => tasks.sort_by_key(Task::start),
+        PsSort::Load => tasks.sort_by(|one, other| loads.percent(other).total_cmp(&loads.percent(one))),
+        PsSort::Cpu => tasks.sort_by_key(|task| Reverse(task.cpu_ns())),
+        PsSort::Rss => tasks.sort_by_key(|task| Reverse(task.rss_pages())),
+        PsSort::Read => tasks.sort_by_key(|task| Reverse(task.io_bytes().0)),
+        PsSort::Written => tasks.sort_by_key(|task| Reverse(task.io_bytes().1)),
+        PsSort::Threads => tasks.sort_by_key(|task| Reverse(task.threads())),
     }
 }
 

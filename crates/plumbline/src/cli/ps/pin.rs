@@ -15,7 +15,7 @@ use crate::watched::{self, shown};
 
 #[derive(clap::Args)]
 #[group(skip)] // it would have the name of the group that it is a part of
-pub struct Arguments {
+pub struct PsPinArguments {
     /// Leave the process table as a file that is made anew each time it is read; a name in /sys/fs/bpf, or a path in a bpffs
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "plumbline-ps",
         conflicts_with_all = ["threads", "files", "maps", "json", "pid", "ppid", "comm", "uid", "state", "cgroup", "container"])]
@@ -32,7 +32,7 @@ pub struct Arguments {
 }
 
 /// What is to be done about pins; `None` if nothing is.
-pub fn run(arguments: &Arguments) -> Option<Result<ExitCode>> {
+pub fn run(arguments: &PsPinArguments) -> Option<Result<ExitCode>> {
     match (&arguments.pin, &arguments.unpin) {
         (Some(name), _) => Some(pin(&path_of(name), arguments)),
         (_, Some(name)) => Some(unpin(&path_of(name))),
@@ -40,7 +40,7 @@ pub fn run(arguments: &Arguments) -> Option<Result<ExitCode>> {
     }
 }
 
-fn pin(path: &Path, arguments: &Arguments) -> Result<ExitCode> {
+fn pin(path: &Path, arguments: &PsPinArguments) -> Result<ExitCode> {
     permitted()?;
     watched::refuse(path)?;
     if fs::symlink_metadata(path).is_ok() {

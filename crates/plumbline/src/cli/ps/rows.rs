@@ -11,34 +11,34 @@ use crate::{
     io::{jobs::container_of, rows::size},
     view::{
         processes::Namer,
-        table::{Column, Table},
+        table::{Table, TableColumn},
     },
 };
 
 /// The last is the command line where somebody asked for it, else the cgroup.
-pub fn columns(args: bool) -> [Column; 14] {
-    let last = if args { Column::rest("COMMAND LINE", 16) } else { Column::rest("CGROUP", 16).optional(4) };
+pub fn columns(args: bool) -> [TableColumn; 14] {
+    let last = if args { TableColumn::rest("COMMAND LINE", 16) } else { TableColumn::rest("CGROUP", 16).optional(4) };
     [
-        Column::number("PID", 7),
-        Column::number("PPID", 7).optional(6),
-        Column::text("USER", 10).cut_to(6).optional(1),
-        Column::text("S", 1),
-        Column::number("THR", 4).optional(7),
-        Column::number("%CPU", 5),
-        Column::number("CPU", 11).optional(2),
-        Column::number("RSS", 9),
-        Column::number("READ", 9).optional(3),
-        Column::number("WRITTEN", 9).optional(3),
-        Column::text("STARTED (UTC)", 19).optional(8),
-        Column::text("COMM", 15),
-        Column::text("WAITS IN", 24).cut_to(12).optional(if args { 5 } else { 0 }),
+        TableColumn::number("PID", 7),
+        TableColumn::number("PPID", 7).optional(6),
+        TableColumn::text("USER", 10).cut_to(6).optional(1),
+        TableColumn::text("S", 1),
+        TableColumn::number("THR", 4).optional(7),
+        TableColumn::number("%CPU", 5),
+        TableColumn::number("CPU", 11).optional(2),
+        TableColumn::number("RSS", 9),
+        TableColumn::number("READ", 9).optional(3),
+        TableColumn::number("WRITTEN", 9).optional(3),
+        TableColumn::text("STARTED (UTC)", 19).optional(8),
+        TableColumn::text("COMM", 15),
+        TableColumn::text("WAITS IN", 24).cut_to(12).optional(if args { 5 } else { 0 }),
         last,
     ]
 }
 
 /// A process or a thread. Field names are stable: docs/processes.md.
 #[derive(Serialize)]
-pub struct Row {
+pub struct PsRow {
     pid: u32,
     tgid: u32,
     ppid: u32,
@@ -68,7 +68,7 @@ pub struct Row {
     pub maps: Option<Vec<MapRow>>,
 }
 
-impl Row {
+impl PsRow {
     pub fn print(&self, table: &Table, out: &mut impl Write) -> io::Result<()> {
         let started = self.started.get(..19).unwrap_or_default().replace('T', " ");
         let cells = [
@@ -109,7 +109,7 @@ fn cpu(ms: f64) -> String {
     }
 }
 
-impl Row {
+impl PsRow {
     /// `cpu_percent`: of one processor. `args`: with its command line.
     pub fn of(task: &Task, namer: &mut Namer, cpu_percent: f64, args: bool) -> Self {
         let ((read_bytes, written_bytes), (read_chars, written_chars)) = (task.io_bytes(), task.io_chars());

@@ -8,7 +8,7 @@ use std::{
 use model::{Level, Protocol};
 use probes::ProbeSet;
 
-use super::Arguments;
+use super::TraceArguments;
 use crate::view::screen::StatusLine;
 
 /// Mounts that are named; of more, only their number is told.
@@ -27,7 +27,7 @@ pub(super) struct Heartbeat {
 
 impl Heartbeat {
     /// Says what is watched.
-    pub fn begin(watch: &ProbeSet, protocol: &'static Protocol, arguments: &Arguments, min_ms: f64) -> Self {
+    pub fn begin(watch: &ProbeSet, protocol: &'static Protocol, arguments: &TraceArguments, min_ms: f64) -> Self {
         let (status, asked) = (StatusLine::new(io::stdout().is_terminal()), asked(arguments, min_ms));
         if status.is_seen() {
             eprintln!("watching {}: {asked}, {}; Ctrl-C ends", protocol.name, places(watch, protocol, arguments));
@@ -60,7 +60,7 @@ impl Heartbeat {
 }
 
 /// `operations of 10 ms and longer`.
-fn asked(arguments: &Arguments, min_ms: f64) -> String {
+fn asked(arguments: &TraceArguments, min_ms: f64) -> String {
     let what = match arguments.op.join(", ") {
         all if all.is_empty() && !arguments.errors && min_ms <= 0.0 => "every operation".to_owned(),
         all if all.is_empty() => "operations".to_owned(),
@@ -73,7 +73,7 @@ fn asked(arguments: &Arguments, min_ms: f64) -> String {
 }
 
 /// `on 2 mounts (/mnt/a, /mnt/b)`.
-fn places(watch: &ProbeSet, protocol: &Protocol, arguments: &Arguments) -> String {
+fn places(watch: &ProbeSet, protocol: &Protocol, arguments: &TraceArguments) -> String {
     if let Some(mount) = &arguments.mount {
         return format!("on {}", mount.to_string_lossy());
     }

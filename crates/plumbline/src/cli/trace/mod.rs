@@ -25,19 +25,19 @@ use nix::{
         signalfd::{SfdFlags, SignalFd},
     },
 };
-use probes::{Capability, Filter, Options, ProbeSet, State};
+use probes::{Capability, Filter, ProbeOptions, ProbeSet, ProbeSupport};
 
 use self::{
     idle::Heartbeat,
     names::{magic, only_for, operations_named, probe_named},
-    printer::Printer,
+    printer::TracePrinter,
     totals::totals,
 };
 use super::{EXIT_USAGE, permitted, usage_error};
 use crate::{config, daemon::nanos, detection::SETTLED, view::table::Wide, watched};
 
 #[derive(clap::Args)]
-pub struct Arguments {
+pub struct TraceArguments {
     /// smb, nfs, vfs, syscalls, connections, mpiio, cephproxy, tcp or one of your own operations; smbslower and smbiosnoop mean smb, nfsslower and nfsiosnoop nfs, smbvfsslower and
     /// smbvfsiosnoop vfs on cifs
     probe: String,
@@ -95,7 +95,7 @@ const MOST_HELD: usize = 16_384;
 /// How long events may take from the decision to report them until they are in the ring.
 const SETTLE: Duration = Duration::from_millis(200);
 
-pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+pub fn run(arguments: &TraceArguments) -> Result<ExitCode> {
     if let Err(errors) = know_own(arguments) {
         errors.iter().for_each(|error| eprintln!("{error}"));
         return Ok(ExitCode::from(EXIT_USAGE));
@@ -147,7 +147,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     watch.set_filter(&filter)?;
     let deadline = arguments.duration.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds));
     let heartbeat = Heartbeat::begin(&watch, protocol, arguments, min_ms);
-    let mut printer = Printer::new(arguments, protocol, heartbeat)?;
+    let mut printer = TracePrinter::new(arguments, protocol, heartbeat)?;
     follow(&mut watch, &mut printer, &stop, deadline)?;
     settle(&mut watch, &mut printer, filter)?;
     printer.heartbeat.event();
@@ -156,7 +156,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 /// Reads the configuration if it takes that to know what the name means.
-fn know_own(arguments: &Arguments) -> Result<(), Vec<String>> {
+fn know_own(arguments: &TraceArguments) -> Result<(), Vec<String>> {
     if probe_named(&arguments.probe).is_ok() {
         return Ok(());
     }
@@ -168,7 +168,7 @@ fn know_own(arguments: &Arguments) -> Result<(), Vec<String>> {
 }
 
 /// Of those that are not shown, why.
-fn left_out(arguments: &Arguments, min_ms: f64) -> String {
+fn left_out(arguments: &TraceArguments, min_ms: f64) -> String {
     let chosen = !arguments.op.is_empty() || arguments.pid.is_some();
     match (chosen, arguments.errors, min_ms > 0.0) {
         (false, true, false) => "that did not fail".to_owned(),
@@ -181,7 +181,7 @@ fn start(protocol: &'static Protocol, children: bool) -> Result<ProbeSet> {
     let below = probes::at(Level::Request).filter(|_| children);
     // A slow request says how its own sends fared.
     let stamped = probes::at(Level::Transport).find(|_| protocol.level == Level::Request);
-    let options = Options {
+    let options = ProbeOptions {
         protocols: below.chain([protocol]).chain(stamped).collect(),
         ring_bytes: 4 << 20,
         recorder_records: if children { RECORDER_RECORDS } else { 64 },
@@ -199,7 +199,7 @@ fn start(protocol: &'static Protocol, children: bool) -> Result<ProbeSet> {
     let is_below = |probe: &Capability| children && probe.probe != protocol.name;
     let asked: Vec<_> = probes.iter().filter(|probe| !is_below(probe)).collect();
     if let Some(probe) = asked.first()
-        && asked.iter().all(|probe| probe.state == State::Unavailable && !probe.may_come)
+        && asked.iter().all(|probe| probe.state == ProbeSupport::Unavailable && !probe.may_come)
     {
         let fix = if probe.fix.is_empty() { String::new() } else { format!("; fix: {}", probe.fix) };
         bail!("the {} probe cannot run here: {}{fix}", probe.probe, probe.reason)
@@ -226,7 +226,7 @@ pub fn stop_signals() -> Result<SignalFd> {
     Ok(SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?)
 }
 
-fn follow(watch: &mut ProbeSet, printer: &mut Printer, stop: &SignalFd, deadline: Option<Instant>) -> Result<()> {
+fn follow(watch: &mut ProbeSet, printer: &mut TracePrinter, stop: &SignalFd, deadline: Option<Instant>) -> Result<()> {
     use std::os::fd::AsFd;
     let (mut maintained, mut mounts_changed) = (Instant::now(), false);
     // Readable (POLLPRI) whenever something is mounted or unmounted (proc_pid_mounts(5)).
@@ -269,7 +269,7 @@ fn follow(watch: &mut ProbeSet, printer: &mut Printer, stop: &SignalFd, deadline
 }
 
 /// Lets no new event through and shows those on their way, so that shown and lost are all that there were.
-fn settle(watch: &mut ProbeSet, printer: &mut Printer, filter: Filter) -> Result<()> {
+fn settle(watch: &mut ProbeSet, printer: &mut TracePrinter, filter: Filter) -> Result<()> {
     watch.set_filter(&Filter { thresholds: Vec::new(), ..filter })?;
     let give_up = Instant::now() + SETTLE;
     loop {
@@ -285,7 +285,7 @@ fn settle(watch: &mut ProbeSet, printer: &mut Printer, filter: Filter) -> Result
     }
 }
 
-fn drain(watch: &mut ProbeSet, printer: &mut Printer) -> io::Result<()> {
+fn drain(watch: &mut ProbeSet, printer: &mut TracePrinter) -> io::Result<()> {
     let mut events = Vec::new();
     for _ in 0..BATCHES_A_TURN {
         let taken = watch.drain(|event| events.push(event));

@@ -10,10 +10,10 @@ use diagnose::Below;
 use model::{Event, EventLine, Mount, MountKey, Nanos, Protocol};
 use probes::ProbeSet;
 
-use super::{Arguments, columns::EventColumns, idle::Heartbeat};
+use super::{TraceArguments, columns::EventColumns, idle::Heartbeat};
 use crate::detection;
 use crate::view::{
-    below::{self, Tree},
+    below::{self, BelowTree},
     clock::Clock,
     event,
     table::Table,
@@ -23,16 +23,16 @@ use crate::view::{
 const ROWS_PER_HEADING: u64 = 200;
 
 #[derive(Clone, Copy)]
-enum Form {
+enum TraceFormat {
     Table(EventColumns),
     Json,
     Csv,
 }
 
-pub(super) struct Printer {
-    form: Form,
+pub(super) struct TracePrinter {
+    form: TraceFormat,
     table: Table,
-    tree: Tree,
+    tree: BelowTree,
     out: BufWriter<io::Stdout>,
     clock: Clock,
     mounts: HashMap<MountKey, Mount>,
@@ -48,15 +48,15 @@ pub(super) struct Printer {
     pub looked: Instant,
 }
 
-impl Printer {
-    pub fn new(arguments: &Arguments, protocol: &'static Protocol, heartbeat: Heartbeat) -> io::Result<Self> {
+impl TracePrinter {
+    pub fn new(arguments: &TraceArguments, protocol: &'static Protocol, heartbeat: Heartbeat) -> io::Result<Self> {
         let form = match (arguments.json, arguments.csv) {
-            (true, _) => Form::Json,
-            (_, true) => Form::Csv,
-            _ => Form::Table(EventColumns::of(protocol)),
+            (true, _) => TraceFormat::Json,
+            (_, true) => TraceFormat::Csv,
+            _ => TraceFormat::Table(EventColumns::of(protocol)),
         };
         let room = arguments.wide.room();
-        let (table, tree) = (Table::new(&EventColumns::of(protocol).columns(), room), Tree::new(room));
+        let (table, tree) = (Table::new(&EventColumns::of(protocol).columns(), room), BelowTree::new(room));
         let terminal = io::stdout().is_terminal();
         let mut printer = Self {
             form,
@@ -78,14 +78,14 @@ impl Printer {
 
     fn heading(&mut self) -> io::Result<()> {
         match self.form {
-            Form::Table(_) => {
+            TraceFormat::Table(_) => {
                 self.table.header(&mut self.out)?;
                 if self.children {
                     self.tree.heading(&mut self.out)?;
                 }
             }
-            Form::Csv => csv_header(&mut self.out)?,
-            Form::Json => {}
+            TraceFormat::Csv => csv_header(&mut self.out)?,
+            TraceFormat::Json => {}
         }
         self.out.flush()
     }
@@ -111,13 +111,13 @@ impl Printer {
         // Names of mounts are looked up once between two looks at what is mounted.
         let mount = self.mounts.entry(event.mount).or_insert_with(|| watch.mount(event.mount)).clone();
         match self.form {
-            Form::Json => {
+            TraceFormat::Json => {
                 let line = below::call(event::line(event, &mount, &self.clock), event.start, below);
                 serde_json::to_writer(&mut self.out, &line)?;
                 writeln!(self.out)
             }
-            Form::Csv => csv_line(&mut self.out, &event::line(event, &mount, &self.clock)),
-            Form::Table(layout) => {
+            TraceFormat::Csv => csv_line(&mut self.out, &event::line(event, &mount, &self.clock)),
+            TraceFormat::Table(layout) => {
                 self.row(layout, event, &mount)?;
                 below.map_or(Ok(()), |below| self.tree.branches(&mut self.out, event.start, below))
             }

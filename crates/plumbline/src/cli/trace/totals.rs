@@ -8,15 +8,15 @@ use std::{
 use anyhow::Result;
 use diagnose::counted;
 use model::{Histogram, Level, MountKey, Operation, Protocol};
-use probes::{Counters, ProbeSet};
+use probes::{ProbeCounters, ProbeSet};
 
 use crate::view::{
     event::known_ms,
-    table::{Column, Table, room_of},
+    table::{Table, TableColumn, room_of},
 };
 
 /// The last line: how many were shown, and what was not shown though it should have been.
-fn in_words(shown: u64, counters: &Counters, runs_missed: u64) -> String {
+fn in_words(shown: u64, counters: &ProbeCounters, runs_missed: u64) -> String {
     let losses = [
         (counters.lost_ring, "while the ring buffer was full"),
         (counters.lost_inflight, "while the table of operations in flight was full"),
@@ -51,13 +51,13 @@ pub(super) fn totals(watch: &ProbeSet, protocol: &Protocol, mount: MountKey, lef
     rows.sort_by_key(|(operation, _)| *operation);
     if !rows.is_empty() {
         let columns = [
-            Column::text("OPERATION", 20).cut_to(14),
-            Column::number("COUNT", 9),
-            Column::number("ERRORS", 7),
-            Column::number("MEAN MS", 8),
-            Column::number("P50 MS", 8),
-            Column::number("P99 MS", 8),
-            Column::number("BYTES", 12).optional(1),
+            TableColumn::text("OPERATION", 20).cut_to(14),
+            TableColumn::number("COUNT", 9),
+            TableColumn::number("ERRORS", 7),
+            TableColumn::number("MEAN MS", 8),
+            TableColumn::number("P50 MS", 8),
+            TableColumn::number("P99 MS", 8),
+            TableColumn::number("BYTES", 12).optional(1),
         ];
         let table = Table::new(&columns, room_of(&io::stderr()));
         writeln!(err)?;
@@ -103,9 +103,9 @@ mod tests {
 
     #[test]
     fn losses_are_said_if_there_are_some() {
-        let none = Counters { started: 5, finished: 5, ..Counters::default() };
+        let none = ProbeCounters { started: 5, finished: 5, ..ProbeCounters::default() };
         assert_eq!(in_words(5, &none, 0), "5 operations shown, none lost");
-        let some = Counters { started: 9, finished: 7, lost_ring: 3, ..Counters::default() };
+        let some = ProbeCounters { started: 9, finished: 7, lost_ring: 3, ..ProbeCounters::default() };
         assert_eq!(
             in_words(1, &some, 2),
             "1 operation shown; lost: 3 while the ring buffer was full, 2 because the kernel did not run the probe's program; 2 have not ended"

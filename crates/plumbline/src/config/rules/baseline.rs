@@ -5,12 +5,12 @@ use std::{sync::Arc, time::Duration};
 use diagnose::{baseline::BaselineRule, rule::Pace};
 
 use crate::config::{
-    reader::{Range, Reader, find},
-    rules::{Draft, Kind, Source},
+    reader::{ConfigReader, NumberRange, find},
+    rules::{RuleDraft, RuleKind, RuleSource},
 };
 
 /// The kind, and the keys that only its rules have.
-pub const KIND: Kind = Kind {
+pub const KIND: RuleKind = RuleKind {
     word: diagnose::baseline::KIND,
     keys: &[
         "factor",
@@ -32,9 +32,9 @@ const DEFAULT_SHIFT: Duration = Duration::from_millis(5);
 const DEFAULT_PACE: [u32; 4] = [20, 5, 30, 300];
 
 /// Reads a rule; `None` if its probe is not there yet, or something is wrong.
-fn read(reader: &mut Reader<'_>, draft: &Draft<'_>) -> Option<BaselineRule> {
+fn read(reader: &mut ConfigReader<'_>, draft: &RuleDraft<'_>) -> Option<BaselineRule> {
     let factor = match find(draft.entries, "factor") {
-        Some(entry) => reader.number(entry, Range::new(1.1, 1000.0, "times the normal")),
+        Some(entry) => reader.number(entry, NumberRange::new(1.1, 1000.0, "times the normal")),
         None => Some(DEFAULT_FACTOR),
     };
     let least_shift = match find(draft.entries, "min_shift_ms") {
@@ -43,13 +43,13 @@ fn read(reader: &mut Reader<'_>, draft: &Draft<'_>) -> Option<BaselineRule> {
     };
     let pace = pace(reader, draft);
     let operations = draft.operations(reader);
-    let Source::Probe(protocol) = draft.source else { return None };
+    let RuleSource::Probe(protocol) = draft.source else { return None };
     let (subject, factor, least_shift) = (draft.subject(protocol), factor?, least_shift?);
     Some(BaselineRule { subject, operations: operations?, factor, least_shift, pace: pace? })
 }
 
 /// How fast a normal is learned, and when a departure is believed.
-pub fn pace(reader: &mut Reader<'_>, draft: &Draft<'_>) -> Option<Pace> {
+pub fn pace(reader: &mut ConfigReader<'_>, draft: &RuleDraft<'_>) -> Option<Pace> {
     let ranges = [
         ("min_operations", 1..=1_000_000),
         ("windows", 1..=100),

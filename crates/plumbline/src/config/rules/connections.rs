@@ -7,13 +7,13 @@ use model::{Level, Operation, Protocol};
 
 use crate::config::{
     commands::{commands, in_both},
-    modes::Mode,
-    reader::{Range, Reader, find},
-    rules::{Draft, Kind, Source},
+    modes::ListMode,
+    reader::{ConfigReader, NumberRange, find},
+    rules::{RuleDraft, RuleKind, RuleSource},
 };
 
 /// The kind, and the keys that only its rules have.
-pub const KIND: Kind = Kind {
+pub const KIND: RuleKind = RuleKind {
     word: diagnose::connection::KIND,
     keys: &["acceptable_count", "loss_percent", "track_commands", "exclude_commands"],
     read: |reader, draft| Some(Arc::new(read(reader, draft)?)),
@@ -39,9 +39,9 @@ fn default_count(operation: Operation) -> u32 {
 
 /// Reads a rule; `None` if its probe has no connections, or something is wrong. `acceptable_count`, if it is there, is the
 /// count of all that have none of their own.
-fn read(reader: &mut Reader<'_>, draft: &Draft<'_>) -> Option<ConnectionRule> {
+fn read(reader: &mut ConfigReader<'_>, draft: &RuleDraft<'_>) -> Option<ConnectionRule> {
     let before = reader.problems.len();
-    let Source::Probe(protocol) = draft.source else { return None };
+    let RuleSource::Probe(protocol) = draft.source else { return None };
     if protocol.level != Level::Connection {
         let at = find(draft.entries, "probe").or_else(|| find(draft.entries, "tool")).map(|entry| entry.value.at)?;
         let probe = protocol.name;
@@ -54,14 +54,14 @@ fn read(reader: &mut Reader<'_>, draft: &Draft<'_>) -> Option<ConnectionRule> {
     let exclude = commands(reader, exclude, Some(protocol), &["command"]);
     in_both(reader, track.iter().map(|one| (&*one.name, one.at)), exclude.iter().map(|one| (&*one.name, one.at)));
     let loss_percent = find(draft.entries, "loss_percent")
-        .map_or(Some(DEFAULT_LOSS_PERCENT), |entry| reader.number(entry, Range::new(0.01, 100.0, "per cent")));
+        .map_or(Some(DEFAULT_LOSS_PERCENT), |entry| reader.number(entry, NumberRange::new(0.01, 100.0, "per cent")));
     let for_all = find(draft.entries, "acceptable_count").and(draft.acceptable_count);
     let count = |operation: Operation| {
         let tracked = track.iter().find(|one| one.operation == Some(operation));
         let excluded = exclude.iter().any(|one| one.operation == Some(operation));
         let judged = match draft.mode {
-            Mode::TrackOnly => tracked.is_some(),
-            Mode::All | Mode::ExcludeOnly => !excluded && (tracked.is_some() || !operation.only_by_name()),
+            ListMode::TrackOnly => tracked.is_some(),
+            ListMode::All | ListMode::ExcludeOnly => !excluded && (tracked.is_some() || !operation.only_by_name()),
         };
         let own = tracked.and_then(|one| one.count);
         judged.then(|| own.or(for_all).unwrap_or_else(|| default_count(operation)))

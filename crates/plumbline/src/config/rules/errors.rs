@@ -8,14 +8,14 @@ use nix::errno::Errno;
 
 use crate::config::{
     commands::{commands, in_both, once_each},
-    modes::Mode,
-    node::{Entry, Position},
-    reader::{Range, Reader, did_you_mean, find, quoted},
-    rules::{Draft, Kind, Source},
+    modes::ListMode,
+    node::{Position, YamlEntry},
+    reader::{ConfigReader, NumberRange, did_you_mean, find, quoted},
+    rules::{RuleDraft, RuleKind, RuleSource},
 };
 
 /// The kind, and the keys that only its rules have.
-pub const KIND: Kind = Kind {
+pub const KIND: RuleKind = RuleKind {
     word: diagnose::error::KIND,
     keys: &[
         "acceptable_count",
@@ -31,10 +31,10 @@ pub const KIND: Kind = Kind {
 
 /// Reads a rule; `None` if its probe is not there yet, or something is wrong. The mode is about the codes; commands are
 /// all that are not excluded or, if any are tracked, those.
-fn read(reader: &mut Reader<'_>, draft: &Draft<'_>) -> Option<ErrorRule> {
+fn read(reader: &mut ConfigReader<'_>, draft: &RuleDraft<'_>) -> Option<ErrorRule> {
     let before = reader.problems.len();
     let percent = find(draft.entries, "acceptable_percent")
-        .map(|entry| reader.number(entry, Range::new(0.001, 100.0, "per cent")));
+        .map(|entry| reader.number(entry, NumberRange::new(0.001, 100.0, "per cent")));
     let [track, exclude] = ["track_commands", "exclude_commands"]
         .map(|key| commands(reader, find(draft.entries, key), draft.source.protocol(), &["command"]));
     in_both(reader, track.iter().map(|one| (&*one.name, one.at)), exclude.iter().map(|one| (&*one.name, one.at)));
@@ -44,20 +44,20 @@ fn read(reader: &mut Reader<'_>, draft: &Draft<'_>) -> Option<ErrorRule> {
     if reader.problems.len() > before {
         return None; // What is left to track is not known.
     }
-    if draft.mode == Mode::TrackOnly && tracked.is_empty() {
+    if draft.mode == ListMode::TrackOnly && tracked.is_empty() {
         draft.nothing_left(reader);
         return None;
     }
-    let Source::Probe(protocol) = draft.source else { return None };
+    let RuleSource::Probe(protocol) = draft.source else { return None };
     let tracked: BTreeSet<Code> = tracked.iter().map(|one| one.code).collect();
     // AOD's newer rules have no mode: a list there says what is meant.
     let unsaid = draft.aod && find(draft.entries, "mode").is_none() && !tracked.is_empty();
     if unsaid {
         reader.note(format!("the rule {} counts what its list tracks, and nothing else", quoted(draft.name)));
     }
-    let codes = match if unsaid { Mode::TrackOnly } else { draft.mode } {
-        Mode::TrackOnly => Codes::Only(tracked),
-        Mode::All | Mode::ExcludeOnly => {
+    let codes = match if unsaid { ListMode::TrackOnly } else { draft.mode } {
+        ListMode::TrackOnly => Codes::Only(tracked),
+        ListMode::All | ListMode::ExcludeOnly => {
             let tracked = Codes::Only(tracked);
             let ordinary = protocol.ordinary.iter().filter(|code| !tracked.include(protocol, **code)).copied();
             Codes::AllBut(excluded.iter().map(|one| one.code).chain(ordinary).collect())
@@ -76,14 +76,14 @@ fn read(reader: &mut Reader<'_>, draft: &Draft<'_>) -> Option<ErrorRule> {
 }
 
 /// One code of a list.
-struct Named<'n> {
+struct ListedCode<'n> {
     name: &'n str,
     at: Position,
     code: Code,
 }
 
 /// Reads a list of error codes: errno names, and the protocol's own.
-fn codes<'n>(reader: &mut Reader<'_>, entry: Option<&'n Entry>, source: Source) -> Vec<Named<'n>> {
+fn codes<'n>(reader: &mut ConfigReader<'_>, entry: Option<&'n YamlEntry>, source: RuleSource) -> Vec<ListedCode<'n>> {
     let errnos = errnos();
     let mut codes = Vec::new();
     for node in entry.and_then(|entry| reader.list(entry)).unwrap_or_default() {
@@ -91,7 +91,7 @@ fn codes<'n>(reader: &mut Reader<'_>, entry: Option<&'n Entry>, source: Source) 
         let errno = errnos.iter().find(|(known, _)| known == name).map(|(_, number)| Code::Errno(*number));
         let status = || source.protocol().and_then(|protocol| (protocol.status_named)(name)).map(Code::Status);
         if let Some(code) = errno.or_else(status) {
-            codes.push(Named { name, at: node.at, code });
+            codes.push(ListedCode { name, at: node.at, code });
             continue;
         }
         let example = || match source.protocol().map_or("", |protocol| protocol.status_example) {

@@ -9,13 +9,13 @@ use diagnose::{
 use model::Level;
 
 use crate::config::{
-    node::Entry,
-    reader::{Reader, did_you_mean, find, quoted},
-    rules::{Draft, Kind, Source},
+    node::YamlEntry,
+    reader::{ConfigReader, did_you_mean, find, quoted},
+    rules::{RuleDraft, RuleKind, RuleSource},
 };
 
 /// The kind, and the keys that only its rules have.
-pub const KIND: Kind = Kind {
+pub const KIND: RuleKind = RuleKind {
     word: diagnose::expression::KIND,
     keys: &["expression", "per", "windows", "track_commands", "exclude_commands"],
     read: |reader, draft| Some(Arc::new(read(reader, draft)?)),
@@ -25,7 +25,7 @@ pub const KIND: Kind = Kind {
 const PER: [(&str, Per); 3] = [("operation", Per::Operation), ("mount", Per::Mount), ("rule", Per::Rule)];
 
 /// Reads a rule; `None` if its probe is not there yet, or something is wrong.
-fn read(reader: &mut Reader<'_>, draft: &Draft<'_>) -> Option<ExpressionRule> {
+fn read(reader: &mut ConfigReader<'_>, draft: &RuleDraft<'_>) -> Option<ExpressionRule> {
     let expression = match find(draft.entries, "expression") {
         Some(entry) => expression(reader, entry),
         None => {
@@ -37,7 +37,7 @@ fn read(reader: &mut Reader<'_>, draft: &Draft<'_>) -> Option<ExpressionRule> {
     let per = find(draft.entries, "per").map_or(Some(Per::Operation), |entry| reader.choice(entry, &PER));
     let windows = find(draft.entries, "windows").map_or(Some(1), |entry| reader.whole(entry, 1..=100));
     let operations = draft.operations(reader);
-    let Source::Probe(protocol) = draft.source else { return None };
+    let RuleSource::Probe(protocol) = draft.source else { return None };
     if protocol.level == Level::Connection {
         let at = find(draft.entries, "probe").map_or(draft.at, |entry| entry.value.at);
         let probe = protocol.name;
@@ -54,7 +54,7 @@ fn read(reader: &mut Reader<'_>, draft: &Draft<'_>) -> Option<ExpressionRule> {
     Some(ExpressionRule { subject, operations: operations?, codes, expression, per: per?, windows })
 }
 
-fn expression(reader: &mut Reader<'_>, entry: &Entry) -> Option<Expression> {
+fn expression(reader: &mut ConfigReader<'_>, entry: &YamlEntry) -> Option<Expression> {
     let text = reader.word(entry)?;
     let expression = match Expression::new(text) {
         Ok(expression) => expression,

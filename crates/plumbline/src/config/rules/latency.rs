@@ -7,13 +7,13 @@ use model::Operation;
 
 use crate::config::{
     commands::{commands, in_both},
-    modes::{Mode, Selection},
-    reader::{Range, Reader, find},
-    rules::{Draft, Kind, Source},
+    modes::{ListMode, OperationSelection},
+    reader::{ConfigReader, NumberRange, find},
+    rules::{RuleDraft, RuleKind, RuleSource},
 };
 
 /// The kind, and the keys that only its rules have.
-pub const KIND: Kind = Kind {
+pub const KIND: RuleKind = RuleKind {
     word: diagnose::latency::KIND,
     keys: &[
         "acceptable_count",
@@ -34,7 +34,7 @@ const DEFAULT_CEILING: Duration = Duration::from_secs(1);
 const DEFAULT_NORMAL_FACTOR: f64 = 2.0;
 
 /// Reads a rule; `None` if its probe is not there yet, or something is wrong.
-fn read(reader: &mut Reader<'_>, draft: &Draft<'_>) -> Option<LatencyRule> {
+fn read(reader: &mut ConfigReader<'_>, draft: &RuleDraft<'_>) -> Option<LatencyRule> {
     let default_threshold = match find(draft.entries, "default_threshold_ms") {
         Some(entry) => reader.milliseconds(entry, 0.0),
         None => Some(DEFAULT_THRESHOLD),
@@ -44,7 +44,7 @@ fn read(reader: &mut Reader<'_>, draft: &Draft<'_>) -> Option<LatencyRule> {
         None => Some(DEFAULT_CEILING),
     };
     let normal_factor = match find(draft.entries, "normal_factor") {
-        Some(entry) => reader.number(entry, Range::new(0.0, 1_000.0, "times")),
+        Some(entry) => reader.number(entry, NumberRange::new(0.0, 1_000.0, "times")),
         None if draft.aod => Some(0.0),
         None => Some(DEFAULT_NORMAL_FACTOR),
     };
@@ -56,15 +56,15 @@ fn read(reader: &mut Reader<'_>, draft: &Draft<'_>) -> Option<LatencyRule> {
     if reader.problems.len() > before {
         return None; // What is left to track is not known.
     }
-    let Source::Probe(protocol) = draft.source else {
-        if draft.mode == Mode::TrackOnly && track.is_empty() {
+    let RuleSource::Probe(protocol) = draft.source else {
+        if draft.mode == ListMode::TrackOnly && track.is_empty() {
             draft.nothing_left(reader);
         }
         return None;
     };
     let track: Vec<_> = track.iter().filter_map(|one| Some((one.operation?, one.threshold))).collect();
     let exclude: Vec<_> = exclude.iter().filter_map(|one| one.operation).collect();
-    let selection = Selection {
+    let selection = OperationSelection {
         mode: draft.mode,
         default_threshold: default_threshold?,
         track: &track,
@@ -85,7 +85,7 @@ fn read(reader: &mut Reader<'_>, draft: &Draft<'_>) -> Option<LatencyRule> {
 }
 
 /// AOD judges commands that wait by design, such as a change notification: that is seldom meant.
-fn note_waiting(reader: &mut Reader<'_>, rule: &LatencyRule, track: &[(Operation, Option<Duration>)]) {
+fn note_waiting(reader: &mut ConfigReader<'_>, rule: &LatencyRule, track: &[(Operation, Option<Duration>)]) {
     let named = |operation| track.iter().any(|(tracked, _)| *tracked == operation);
     let unnamed = rule.thresholds.keys().filter(|operation| operation.only_by_name() && !named(**operation));
     let waiting: Vec<_> = unnamed.map(|operation| operation.name()).collect();
@@ -98,7 +98,7 @@ fn note_waiting(reader: &mut Reader<'_>, rule: &LatencyRule, track: &[(Operation
     }
 }
 
-fn note_ceiling(reader: &mut Reader<'_>, rule: &LatencyRule) {
+fn note_ceiling(reader: &mut ConfigReader<'_>, rule: &LatencyRule) {
     let ms = |time: &Duration| time.as_secs_f64() * 1e3;
     if let Some((operation, threshold)) = rule.thresholds.iter().find(|(_, threshold)| **threshold > rule.ceiling) {
         reader.note(format!(

@@ -5,12 +5,12 @@ use std::{sync::Arc, time::Duration};
 use diagnose::stall::StallRule;
 
 use crate::config::{
-    reader::{Reader, find},
-    rules::{Draft, Kind, Source},
+    reader::{ConfigReader, find},
+    rules::{RuleDraft, RuleKind, RuleSource},
 };
 
 /// The kind, and the keys that only its rules have.
-pub const KIND: Kind = Kind {
+pub const KIND: RuleKind = RuleKind {
     word: diagnose::stall::KIND,
     keys: &["limit_ms", "track_commands", "exclude_commands"],
     read: |reader, draft| Some(Arc::new(read(reader, draft)?)),
@@ -20,13 +20,13 @@ pub const KIND: Kind = Kind {
 const DEFAULT_LIMIT: Duration = Duration::from_secs(5);
 
 /// Reads a rule; `None` if its probe is not there yet, or something is wrong.
-fn read(reader: &mut Reader<'_>, draft: &Draft<'_>) -> Option<StallRule> {
+fn read(reader: &mut ConfigReader<'_>, draft: &RuleDraft<'_>) -> Option<StallRule> {
     let limit = match find(draft.entries, "limit_ms") {
         Some(entry) => reader.milliseconds(entry, 1.0),
         None => Some(DEFAULT_LIMIT),
     };
     let operations = draft.operations(reader);
-    let Source::Probe(protocol) = draft.source else { return None };
+    let RuleSource::Probe(protocol) = draft.source else { return None };
     let (limit, operations) = (limit?, operations?);
     if !probes::shows_in_flight(protocol) {
         let name = protocol.name;

@@ -9,7 +9,7 @@ use diagnose::{
 use model::Code;
 
 use super::{
-    super::{ActionSpec, Retention},
+    super::{ConfiguredAction, Retention},
     *,
 };
 
@@ -25,7 +25,7 @@ fn published(kind: &str, keys: &[&str]) -> String {
     format!("guardian:\n  anomalies:\n    r:\n      {kind}\n      {}\n", keys.join("\n      "))
 }
 
-fn names(actions: &[ActionSpec]) -> Vec<&str> {
+fn names(actions: &[ConfiguredAction]) -> Vec<&str> {
     actions.iter().map(|action| action.name.as_str()).collect()
 }
 
@@ -62,7 +62,7 @@ fn the_newer_form_loads_unchanged() {
     assert_eq!((rule.name(), rule.protocol().name, rule.counts.len()), ("smb_sockconn", "connections", 14));
     assert_eq!(thresholds(&config, "smb_latency")["SMB2_WRITE"], 50);
     let args = ["-s", "65536", "-B", "10240", "-C", "2", "-W", "100"].map(str::to_owned).to_vec();
-    assert_eq!(latency.actions[1], ActionSpec { name: "tcpdump".into(), args, after: None });
+    assert_eq!(latency.actions[1], ConfiguredAction { name: "tcpdump".into(), args, after: None });
 
     assert_eq!(config.not_yet.len(), 0);
     assert_eq!(names(&error.actions), ["dmesg", "trace-cmd"]);

@@ -74,7 +74,7 @@ fn every_probe_and_every_built_in_action_stands_in_the_compiled_in_file() {
     }
     let config = Config::compiled_in().expect("valid");
     let snapshot: BTreeSet<_> = config.snapshot.iter().map(|action| action.name.as_str()).collect();
-    assert_eq!(snapshot, Known::to_this_program().actions.iter().copied().collect());
+    assert_eq!(snapshot, KnownNames::to_this_program().actions.iter().copied().collect());
 }
 
 #[test]

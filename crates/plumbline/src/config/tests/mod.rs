@@ -19,11 +19,11 @@ use std::{any::Any, collections::BTreeMap, time::Duration};
 
 use diagnose::{latency::LatencyRule, rule::Rule};
 
-use super::{Config, ConfigError, ConfiguredRule, Known};
+use super::{Config, ConfigError, ConfiguredRule, KnownNames};
 
 /// Reads a text as `f.yaml`.
 fn parse(text: &str) -> Result<Config, Vec<ConfigError>> {
-    Config::parse(text, "f.yaml", &Known::to_this_program())
+    Config::parse(text, "f.yaml", &KnownNames::to_this_program())
 }
 
 /// Reads a text that is valid.

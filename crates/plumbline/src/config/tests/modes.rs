@@ -4,7 +4,7 @@ use diagnose::connection::ConnectionRule;
 use model::Protocol;
 
 use super::{
-    super::modes::{Mode, Selection},
+    super::modes::{ListMode, OperationSelection},
     *,
 };
 
@@ -13,22 +13,23 @@ static ANY: Protocol =
 
 type Tracked = (&'static str, Option<u64>);
 /// Mode, tracked, excluded, whether waiting operations count unnamed; and what is judged at how many milliseconds.
-type Row = (Mode, &'static [Tracked], &'static [&'static str], bool, &'static [(&'static str, u128)]);
+type ModeRow = (ListMode, &'static [Tracked], &'static [&'static str], bool, &'static [(&'static str, u128)]);
 
 /// Thresholds with the default at 10 ms: `read` tracked without, `write` and `wait` with a threshold of their own.
-fn judged(mode: Mode, track: &[Tracked], exclude: &[&str], waiting_too: bool) -> Vec<(&'static str, u128)> {
+fn judged(mode: ListMode, track: &[Tracked], exclude: &[&str], waiting_too: bool) -> Vec<(&'static str, u128)> {
     let operation = |name: &str| ANY.operation(name).expect("an operation");
     let track: Vec<_> = track.iter().map(|(name, own)| (operation(name), own.map(ms))).collect();
     let exclude: Vec<_> = exclude.iter().map(|name| operation(name)).collect();
-    let selection = Selection { mode, default_threshold: ms(10), track: &track, exclude: &exclude, waiting_too };
+    let selection =
+        OperationSelection { mode, default_threshold: ms(10), track: &track, exclude: &exclude, waiting_too };
     selection.thresholds(&ANY).iter().map(|(operation, time)| (operation.name(), time.as_millis())).collect()
 }
 
 #[test]
 fn the_modes_say_which_operations_are_judged() {
-    use Mode::{All, ExcludeOnly, TrackOnly};
+    use ListMode::{All, ExcludeOnly, TrackOnly};
     const BOTH: &[Tracked] = &[("read", None), ("write", Some(50))];
-    let table: [Row; 12] = [
+    let table: [ModeRow; 12] = [
         (All, &[], &[], true, &[("read", 10), ("write", 10), ("wait", 10)]),
         (All, &[], &[], false, &[("read", 10), ("write", 10)]),
         (All, BOTH, &[], false, &[("read", 10), ("write", 50)]),

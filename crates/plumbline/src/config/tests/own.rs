@@ -1,6 +1,6 @@
 //! Operations of the site's own: what is accepted, and exactly what is printed of the rest.
 
-use probes::own::{Hook, Root};
+use probes::own::{OwnHook, ValueRoot};
 
 use super::*;
 
@@ -23,11 +23,11 @@ fn an_operation_is_a_probe_with_rules_of_its_own() {
     let config = valid(&format!("{MINE}anomalies: {{slow: {{type: latency, probe: site9p, track_commands: [READ]}}}}"));
     let [read, request] = config.operations.as_slice() else { panic!("{:?}", config.operations) };
     assert_eq!((read.protocol.as_str(), read.operation.as_str(), read.file.as_str()), ("site9p", "READ", "f.yaml"));
-    assert!(matches!(&read.end.value, Hook::Function { name, returns: true, .. } if name == "p9_client_read"));
+    assert!(matches!(&read.end.value, OwnHook::Function { name, returns: true, .. } if name == "p9_client_read"));
     assert_eq!((read.begin.line, read.begin.column), (4, 23));
     assert!(read.key.is_empty() && read.mount.is_none());
     assert_eq!(request.key.len(), 2);
-    assert!(request.key.iter().all(|(begin, end)| begin == end && begin.value.root == Root::Begin));
+    assert!(request.key.iter().all(|(begin, end)| begin == end && begin.value.root == ValueRoot::Begin));
     assert_eq!(config.rules[0].rule.protocol().name, "site9p");
     assert!(config.probes.iter().any(|probe| probe.name == "disk"), "on unless switched off");
     assert_eq!(thresholds(&config, "slow").into_iter().collect::<Vec<_>>(), [("READ", 10)]);

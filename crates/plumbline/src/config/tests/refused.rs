@@ -151,7 +151,7 @@ fn the_output_directory_as_a_path() {
 
 #[test]
 fn actions() {
-    let all = Known::to_this_program().actions.join(", ");
+    let all = KnownNames::to_this_program().actions.join(", ");
     assert_refused(&[
         ("snapshot: {actions: [dmseg]}", &["1:22: there is no action `dmseg`; did you mean `dmesg`?"]),
         (

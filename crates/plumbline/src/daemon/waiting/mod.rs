@@ -19,7 +19,7 @@ use probes::{
 };
 
 use super::{Daemon, release_free_memory};
-use profile::{Profile, Role, Sighting};
+use profile::{Profile, Role, ThreadSample};
 
 /// The time between two samples of a new incident. It grows to a fiftieth of the incident's age, up to ten seconds.
 const SHORTEST: Duration = Duration::from_millis(100);
@@ -42,7 +42,7 @@ pub struct Waiting {
     sampler: Option<Sampler>,
     /// The kernel refused the sampler; the log says why.
     refused: bool,
-    incidents: HashMap<u64, Incident>,
+    incidents: HashMap<u64, WaitingIncident>,
 }
 
 /// The loaded BPF programs that sample, and the times of the samples.
@@ -57,7 +57,7 @@ struct Sampler {
 }
 
 /// An open incident.
-struct Incident {
+struct WaitingIncident {
     since: Instant,
     /// The superblocks of the mounts that the incident concerns.
     devices: BTreeSet<MountKey>,
@@ -100,7 +100,7 @@ impl Waiting {
             if !self.incidents.contains_key(&id) {
                 self.sampler.iter_mut().for_each(|sampler| sampler.next = Instant::now());
             }
-            let incident = self.incidents.entry(id).or_insert_with(Incident::new);
+            let incident = self.incidents.entry(id).or_insert_with(WaitingIncident::new);
             incident.devices = mounts.iter().map(|mount| device(watch, *mount)).collect();
             let modules = |mount: &MountKey| filesystems::of(&watch.mount(*mount).fstype).modules;
             incident.modules = mounts.iter().flat_map(modules).copied().collect();
@@ -139,7 +139,7 @@ impl Waiting {
     }
 }
 
-impl Incident {
+impl WaitingIncident {
     fn new() -> Self {
         let (devices, modules) = Default::default();
         Self { since: Instant::now(), devices, modules, profile: Profile::default() }
@@ -153,7 +153,7 @@ impl Sampler {
     }
 
     /// Adds the threads' current stacks to the incidents on whose mounts operations are in flight.
-    fn sample(&mut self, flights: &Flights, incidents: &mut HashMap<u64, Incident>) -> anyhow::Result<()> {
+    fn sample(&mut self, flights: &Flights, incidents: &mut HashMap<u64, WaitingIncident>) -> anyhow::Result<()> {
         let before = std::mem::take(&mut self.stretches);
         if flights.is_empty() {
             return Ok(());
@@ -161,7 +161,7 @@ impl Sampler {
         let now = Instant::now();
         let mut after = Stretches::new();
         let all: BTreeSet<_> = flights.iter().map(|(thread, _)| *thread).collect();
-        let of_incident = |incident: &Incident| -> BTreeSet<u32> {
+        let of_incident = |incident: &WaitingIncident| -> BTreeSet<u32> {
             let here = flights.iter().filter(|(_, device)| incident.devices.contains(device));
             here.map(|(thread, _)| *thread).collect()
         };
@@ -182,7 +182,7 @@ impl Sampler {
                     continue;
                 };
                 let since_last = now - self.last.map_or(incident.since, |last| last.max(incident.since));
-                let seen = Sighting { role, comm: name(stack), state, frames: stack.addresses().to_vec() };
+                let seen = ThreadSample { role, comm: name(stack), state, frames: stack.addresses().to_vec() };
                 incident.profile.add(seen, since_last.clamp(SHORTEST, LONGEST), now - since);
             }
         })?;
@@ -212,7 +212,7 @@ impl Sampler {
 }
 
 /// The threads that wait for operations on the mounts of incidents, at most [`THREADS`].
-fn in_flight(watch: &ProbeSet, incidents: &HashMap<u64, Incident>) -> Flights {
+fn in_flight(watch: &ProbeSet, incidents: &HashMap<u64, WaitingIncident>) -> Flights {
     let is_waited_for = |event: &Event| event.requester.tid != 0 && !event.operation.waits_by_design();
     let events = watch.in_flight(|_| true, AGE, OPERATIONS).into_iter().filter(is_waited_for);
     let flights = events.map(|event| (event.requester.tid, device(watch, event.mount)));

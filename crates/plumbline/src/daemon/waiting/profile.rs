@@ -29,7 +29,7 @@ impl Role {
 
 /// A thread in one sample. Equal sightings are one place.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Sighting {
+pub struct ThreadSample {
     pub role: Role,
     pub comm: String,
     /// `asleep`, `blocked`, `runnable`, `running` or `stopped`.
@@ -40,31 +40,31 @@ pub struct Sighting {
 
 /// How long threads were seen in a place: altogether, and the longest without running in between.
 #[derive(Debug, Clone, Copy, Default)]
-struct Time {
+struct PlaceTime {
     total: Duration,
     longest: Duration,
 }
 
 /// A place, with function names for addresses.
-struct Named {
+struct NamedPlace {
     role: Role,
     comm: String,
     state: &'static str,
     functions: Vec<String>,
-    time: Time,
+    time: PlaceTime,
 }
 
 /// The places in which threads were seen, with their times.
 #[derive(Debug, Default)]
 pub struct Profile {
-    places: HashMap<Sighting, Time>,
+    places: HashMap<ThreadSample, PlaceTime>,
     /// The time in all places, by role, including places that were not kept.
     totals: HashMap<Role, Duration>,
 }
 
 impl Profile {
     /// Adds one sighting, which stands for the time `span`. `stretch`: how long the thread has not run.
-    pub fn add(&mut self, seen: Sighting, span: Duration, stretch: Duration) {
+    pub fn add(&mut self, seen: ThreadSample, span: Duration, stretch: Duration) {
         *self.totals.entry(seen.role).or_default() += span;
         if self.places.len() >= PLACES && !self.places.contains_key(&seen) {
             return;
@@ -82,10 +82,10 @@ impl Profile {
         let of_role = |role: Role| named.iter().filter(move |place| place.role == role);
         let listed = LISTED.into_iter().flat_map(|(role, most)| of_role(role).take(most));
         let waited = listed.map(|place| self.waited(place)).collect();
-        (waited, named.iter().map(Named::folded).collect())
+        (waited, named.iter().map(NamedPlace::folded).collect())
     }
 
-    fn waited(&self, place: &Named) -> Waited {
+    fn waited(&self, place: &NamedPlace) -> Waited {
         let ms = |time: Duration| (time.as_secs_f64() * 1e3).round();
         let total = self.totals.get(&place.role).copied().unwrap_or(place.time.total);
         Waited {
@@ -100,26 +100,26 @@ impl Profile {
     }
 
     /// Joins places whose frames lie in the same functions; most time first within a role.
-    fn named(&self, function: &dyn Fn(u64) -> String) -> Vec<Named> {
-        let mut all: HashMap<(Role, String, &str, Vec<String>), Time> = HashMap::new();
+    fn named(&self, function: &dyn Fn(u64) -> String) -> Vec<NamedPlace> {
+        let mut all: HashMap<(Role, String, &str, Vec<String>), PlaceTime> = HashMap::new();
         for (seen, time) in &self.places {
             let functions = seen.frames.iter().map(|frame| function(*frame)).collect();
             let all = all.entry((seen.role, seen.comm.clone(), seen.state, functions)).or_default();
             all.total += time.total;
             all.longest = all.longest.max(time.longest);
         }
-        let place = |((role, comm, state, functions), time)| Named { role, comm, state, functions, time };
+        let place = |((role, comm, state, functions), time)| NamedPlace { role, comm, state, functions, time };
         let mut named: Vec<_> = all.into_iter().map(place).collect();
         named.sort_by(|one, other| {
-            let key = |place: &Named| (place.role, Reverse(place.time.total));
-            let names = |place: &Named| (place.comm.clone(), place.functions.clone());
+            let key = |place: &NamedPlace| (place.role, Reverse(place.time.total));
+            let names = |place: &NamedPlace| (place.comm.clone(), place.functions.clone());
             key(one).cmp(&key(other)).then_with(|| names(one).cmp(&names(other)))
         });
         named
     }
 }
 
-impl Named {
+impl NamedPlace {
     fn folded(&self) -> String {
         let mut line = format!("{};{}", self.role.name(), self.comm.replace(';', ":"));
         for name in self.functions.iter().rev() {
@@ -136,8 +136,8 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn seen(role: Role, comm: &str, frames: &[u64]) -> Sighting {
-        Sighting { role, comm: comm.to_owned(), state: "asleep", frames: frames.to_vec() }
+    fn seen(role: Role, comm: &str, frames: &[u64]) -> ThreadSample {
+        ThreadSample { role, comm: comm.to_owned(), state: "asleep", frames: frames.to_vec() }
     }
 
     fn function(address: u64) -> String {

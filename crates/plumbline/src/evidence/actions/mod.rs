@@ -17,8 +17,8 @@ use std::io::Write;
 use anyhow::Result;
 
 use super::output::Output;
-use super::own::{self, Own};
-use super::{ActionSpec, Scope, command};
+use super::own::{self, CommandBounds};
+use super::{ActionSpec, IncidentScope, command};
 
 /// A built-in action.
 pub struct Action {
@@ -32,11 +32,11 @@ pub struct Action {
 /// The input of an action.
 pub struct ActionInput<'a> {
     /// To what the action limits itself.
-    pub scope: &'a Scope,
+    pub scope: &'a IncidentScope,
     /// Arguments from the configuration.
     pub args: &'a [String],
     /// What a user's command gets and may take.
-    pub own: Own<'a>,
+    pub own: CommandBounds<'a>,
 }
 
 /// All built-in actions. Any other name in the configuration is a user's command.

@@ -4,16 +4,16 @@ use std::collections::HashSet;
 use std::io::BufRead;
 use std::net::IpAddr;
 
-use crate::evidence::Scope;
+use crate::evidence::IncidentScope;
 
 /// The ids, in this mountinfo, of the mounts in scope. They are found by device if it is known, since the mount point
 /// may differ in other namespaces; else by mount point.
-pub fn ids_in_scope(mountinfo: impl BufRead, scope: &Scope) -> HashSet<u32> {
+pub fn ids_in_scope(mountinfo: impl BufRead, scope: &IncidentScope) -> HashSet<u32> {
     lines(mountinfo).filter_map(|line| in_scope(&line, scope)).collect()
 }
 
 /// The servers' addresses of the mounts in scope, from the option `addr=`.
-pub fn addresses_in_scope(mountinfo: impl BufRead, scope: &Scope) -> Vec<IpAddr> {
+pub fn addresses_in_scope(mountinfo: impl BufRead, scope: &IncidentScope) -> Vec<IpAddr> {
     let in_scope = lines(mountinfo).filter(|line| in_scope(line, scope).is_some());
     in_scope
         .filter_map(|line| line.rsplit(' ').next()?.split(',').find_map(|o| address(o.strip_prefix("addr=")?)))
@@ -32,7 +32,7 @@ fn lines(mountinfo: impl BufRead) -> impl Iterator<Item = String> {
 
 /// The id in a line of mountinfo (`36 35 98:0 /mnt1 /mnt2 rw,noatime ...`, proc_pid_mountinfo(5)) if the mount is in
 /// scope.
-fn in_scope(line: &str, scope: &Scope) -> Option<u32> {
+fn in_scope(line: &str, scope: &IncidentScope) -> Option<u32> {
     let mut fields = line.split(' ');
     let id = fields.next()?.parse().ok()?;
     let (major, minor) = fields.nth(1)?.split_once(':')?;
@@ -61,9 +61,9 @@ mod tests {
                              37 35 0:50 / /mnt rw - cifs //srv/other rw,addr=10.0.0.2\n\
                              38 36 0:49 /sub /srv/bind rw - cifs //srv/share rw,addr=fe80::1%3,port=1445\n";
 
-    fn scope(mountpoint: &str, device: Option<(u32, u32)>) -> Scope {
+    fn scope(mountpoint: &str, device: Option<(u32, u32)>) -> IncidentScope {
         let mount = model::Mount { mountpoint: mountpoint.to_owned(), ..Default::default() };
-        Scope { mounts: vec![ScopedMount { mount, device }], ..Default::default() }
+        IncidentScope { mounts: vec![ScopedMount { mount, device }], ..Default::default() }
     }
 
     #[test]

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use model::text::printable;
-use probes::tasks::Files;
+use probes::tasks::FileIterator;
 
 use super::{ActionInput, procfs};
-use crate::evidence::Scope;
+use crate::evidence::IncidentScope;
 use crate::evidence::output::Output;
 
 /// The most mount namespaces whose mounts are remembered; further ones are read again for each process.
@@ -18,14 +18,14 @@ const NAMESPACES: usize = 64;
 
 /// Lists every descriptor on an affected mount. The data is in kernel memory, so no file system is accessed.
 pub fn open_files(task: &ActionInput, out: &mut Output) -> Result<()> {
-    match Files::load() {
+    match FileIterator::load() {
         Ok(files) => by_kernel(&files, task.scope, out),
         Err(error) => list(Path::new("/proc"), task.scope, &format!("/proc: {error}"), out),
     }
 }
 
 /// Writes the header: the mounts, and the source of the data. Returns false if no mount is known.
-fn begin(scope: &Scope, via: &str, out: &mut Output) -> Result<bool> {
+fn begin(scope: &IncidentScope, via: &str, out: &mut Output) -> Result<bool> {
     for mount in &scope.mounts {
         writeln!(
             out,
@@ -47,7 +47,7 @@ fn begin(scope: &Scope, via: &str, out: &mut Output) -> Result<bool> {
 }
 
 /// Lists by BPF iterator. Mounts with a known superblock are found in all mount namespaces.
-fn by_kernel(files: &Files, scope: &Scope, out: &mut Output) -> Result<()> {
+fn by_kernel(files: &FileIterator, scope: &IncidentScope, out: &mut Output) -> Result<()> {
     if !begin(scope, "iter/task_file", out)? {
         return Ok(());
     }
@@ -84,7 +84,7 @@ fn print(pid: u32, fd: u32, flags: &str, comm: &str, path: &[u8], out: &mut Outp
 }
 
 /// Lists from /proc. It reads the links in /proc/PID/fd, and never follows them.
-fn list(proc: &Path, scope: &Scope, via: &str, out: &mut Output) -> Result<()> {
+fn list(proc: &Path, scope: &IncidentScope, via: &str, out: &mut Output) -> Result<()> {
     if !begin(scope, via, out)? {
         return Ok(());
     }
@@ -117,7 +117,7 @@ fn list(proc: &Path, scope: &Scope, via: &str, out: &mut Output) -> Result<()> {
 }
 
 /// The affected mounts' ids in the process's own namespace.
-fn mounts_of(process: &Path, scope: &Scope, namespaces: &mut HashMap<PathBuf, HashSet<u32>>) -> HashSet<u32> {
+fn mounts_of(process: &Path, scope: &IncidentScope, namespaces: &mut HashMap<PathBuf, HashSet<u32>>) -> HashSet<u32> {
     let read = || {
         let mountinfo = procfs::open(&process.join("mountinfo")).ok();
         mountinfo.map(|file| super::mounts::ids_in_scope(BufReader::new(file), scope)).unwrap_or_default()
@@ -145,9 +145,9 @@ mod tests {
     use crate::evidence::output::tests::output_of;
     use std::os::unix::fs::symlink;
 
-    fn scope(mountpoint: &str, device: Option<(u32, u32)>) -> Scope {
+    fn scope(mountpoint: &str, device: Option<(u32, u32)>) -> IncidentScope {
         let mount = model::Mount { mountpoint: mountpoint.to_owned(), ..Default::default() };
-        Scope { mounts: vec![ScopedMount { mount, device }], ..Default::default() }
+        IncidentScope { mounts: vec![ScopedMount { mount, device }], ..Default::default() }
     }
 
     #[test]
@@ -182,7 +182,7 @@ mod tests {
         let device = (nix::libc::major(device), nix::libc::minor(device));
         let scope = scope("/", Some(device));
         let mut all = vec![output_of(|out| list(Path::new("/proc"), &scope, "a test", out))];
-        all.extend(Files::load().ok().map(|files| output_of(|out| by_kernel(&files, &scope, out))));
+        all.extend(FileIterator::load().ok().map(|files| output_of(|out| by_kernel(&files, &scope, out))));
         for text in all {
             assert!(
                 text.lines().any(|line| line.ends_with("kept open") && line.contains(&std::process::id().to_string())),

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::Result;
-use probes::tasks::{Options, Stack, Stacks, Task, Tasks};
+use probes::tasks::{Stack, Stacks, Task, TaskOptions, Tasks};
 
 use super::{ActionInput, heading, procfs};
 use crate::evidence::output::Output;
@@ -19,7 +19,7 @@ const PROCESSES: u32 = 65_536;
 /// process that hangs in a page fault on a dead mount holds that lock.
 pub fn processes(task: &ActionInput, out: &mut Output) -> Result<()> {
     let affected = &task.scope.pids;
-    let options = Options { wait_channels: true, most: PROCESSES, ..Options::default() };
+    let options = TaskOptions { wait_channels: true, most: PROCESSES, ..TaskOptions::default() };
     list(&mut Tasks::load(options), affected, out)?;
     match Stacks::load(affected) {
         Ok(stacks) => by_kernel(&stacks, out),
@@ -163,7 +163,8 @@ mod tests {
     /// By each way to the process table.
     fn listed(affected: &[u32]) -> Vec<String> {
         let ways = ["bpf_iter_task", "iter/task", "/proc"];
-        let tasks = ways.map(|way| Tasks::load_from(Options { wait_channels: true, ..Options::default() }, way));
+        let tasks =
+            ways.map(|way| Tasks::load_from(TaskOptions { wait_channels: true, ..TaskOptions::default() }, way));
         tasks.map(|mut tasks| output_of(|out| list(&mut tasks, affected, out))).to_vec()
     }
 

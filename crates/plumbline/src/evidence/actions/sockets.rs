@@ -51,7 +51,7 @@ fn print_table(table: impl Read, servers: &[IpAddr], out: &mut Output) -> Result
     let ports = ports();
     while lines.read_line(&mut line)? > 0 {
         out.check()?;
-        if let Some(socket) = Socket::parse(&line)
+        if let Some(socket) = ListedSocket::parse(&line)
             && (ports.contains(&socket.remote.port()) || servers.contains(&socket.remote.ip()))
         {
             writeln!(
@@ -72,7 +72,7 @@ fn print_table(table: impl Read, servers: &[IpAddr], out: &mut Output) -> Result
     Ok(())
 }
 
-struct Socket<'a> {
+struct ListedSocket<'a> {
     state: &'static str,
     local: SocketAddr,
     remote: SocketAddr,
@@ -85,7 +85,7 @@ struct Socket<'a> {
     window: &'a str,
 }
 
-impl<'a> Socket<'a> {
+impl<'a> ListedSocket<'a> {
     /// Parses a line of /proc/net/tcp (Documentation/networking/proc_net_tcp.rst).
     fn parse(line: &'a str) -> Option<Self> {
         let fields: Vec<&str> = line.split_whitespace().collect();

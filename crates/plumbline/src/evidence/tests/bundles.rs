@@ -119,7 +119,7 @@ fn an_update_with_a_part_adds_the_files_of_its_rule() {
     let collector = start(&dir);
     let before = unpack(written(&one(&collector, request(&id(1), vec![], vec![shell("mine", "echo first")]))));
     let actions = vec![shell("mine", "echo second"), shell("broken", "exit 3")];
-    let part = Part { rule: "armed".to_owned(), actions, cuts: vec![], scope: Scope::default() };
+    let part = BundleAddition { rule: "armed".to_owned(), actions, cuts: vec![], scope: IncidentScope::default() };
     collector.update(id(1), Incident::default(), vec![], Some(part)).unwrap();
     let after = unpack(written(&answers(&collector, 1).remove(0)));
     assert_eq!((&*after["mine.txt"], &*after["armed.mine.txt"]), (&b"first\n"[..], &b"second\n"[..]));
@@ -139,7 +139,7 @@ fn an_update_of_a_bundle_that_is_gone_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let collector = start(&dir);
     collector.update(id(1), Incident::default(), vec![], None).unwrap();
-    assert_eq!(lost(&answers(&collector, 1)[0]), Cause::Gone);
+    assert_eq!(lost(&answers(&collector, 1)[0]), LossReason::Gone);
     assert_eq!(listing(dir.path()), [""; 0]);
 }
 
@@ -151,7 +151,7 @@ fn a_failed_update_leaves_the_old_bundle_whole() {
     let before = fs::read(&path).unwrap();
     let broken = Attachment { name: "events.jsonl", write: Box::new(|_| Err(io::Error::other("no more"))) };
     collector.update(id(1), Incident::default(), vec![broken], None).unwrap();
-    assert_eq!(lost(&answers(&collector, 1)[0]), Cause::Io);
+    assert_eq!(lost(&answers(&collector, 1)[0]), LossReason::Io);
     assert_eq!(fs::read(&path).unwrap(), before);
     assert_eq!(listing(dir.path()), [id(1).bundle()]);
 }
@@ -161,7 +161,7 @@ fn an_attachment_that_panics_costs_its_bundle_and_no_other() {
     let dir = tempfile::tempdir().unwrap();
     let collector = start(&dir);
     let broken = Attachment { name: "events.jsonl", write: Box::new(|_| panic!("this panic belongs to the test")) };
-    assert_eq!(lost(&one(&collector, request(&id(1), vec![broken], vec![]))), Cause::Panic);
+    assert_eq!(lost(&one(&collector, request(&id(1), vec![broken], vec![]))), LossReason::Panic);
     written(&one(&collector, request(&id(2), vec![], vec![])));
     assert_eq!(collector.counters().restarts, 1);
     assert_eq!(listing(dir.path()), [id(2).bundle()]);
@@ -172,7 +172,7 @@ fn an_id_that_is_taken_is_not_overwritten() {
     let dir = tempfile::tempdir().unwrap();
     let collector = start(&dir);
     let path = written(&one(&collector, request(&id(1), vec![text("events.jsonl", "first")], vec![]))).to_owned();
-    assert_eq!(lost(&one(&collector, request(&id(1), vec![text("events.jsonl", "second")], vec![]))), Cause::Io);
+    assert_eq!(lost(&one(&collector, request(&id(1), vec![text("events.jsonl", "second")], vec![]))), LossReason::Io);
     assert_eq!(unpack(&path)["events.jsonl"], b"first");
     assert_eq!(listing(dir.path()).len(), 1);
 }

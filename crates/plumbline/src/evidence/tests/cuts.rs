@@ -17,7 +17,7 @@ impl Capture for Fake {
         "nothing real".to_owned()
     }
 
-    fn cut(&self, span: Span, sink: &mut dyn Sink) -> Result<()> {
+    fn cut(&self, span: CaptureSpan, sink: &mut dyn Sink) -> Result<()> {
         for (suffix, bytes) in &self.0 {
             sink.file(suffix, &mut |out| Ok(out.write_all(&vec![b'0' + span.from as u8; *bytes])?))?;
         }
@@ -30,7 +30,7 @@ impl Capture for Fake {
 }
 
 fn cut(fake: Fake, from: u64, is_after: bool) -> Cut {
-    Cut { capture: Arc::new(fake), span: Span { from, to: from + 1 }, is_after }
+    Cut { capture: Arc::new(fake), span: CaptureSpan { from, to: from + 1 }, is_after }
 }
 
 #[test]
@@ -38,12 +38,13 @@ fn files_of_before_and_after_have_a_record_each_and_the_rest_stays() {
     let dir = tempfile::tempdir().unwrap();
     let collector = start(&dir);
     let before = cut(Fake(vec![(".pcapng", 3), (".x/../y", 1)], None), 1, false);
-    let whole = Request { cuts: vec![before], ..request(&id(1), vec![text("events.jsonl", "one\n")], vec![]) };
+    let whole = BundleRequest { cuts: vec![before], ..request(&id(1), vec![text("events.jsonl", "one\n")], vec![]) };
     let path = written(&one(&collector, whole)).to_owned();
     let old = unpack(&path);
     assert_eq!((&*old["fake.pcapng"], &*old["fake.x_.._y"]), (&b"111"[..], &b"1"[..]));
     let after = cut(Fake(vec![(".pcapng", 2)], Some("the oldest is left out")), 2, true);
-    let part = Part { rule: String::new(), actions: vec![], cuts: vec![after], scope: Scope::default() };
+    let part =
+        BundleAddition { rule: String::new(), actions: vec![], cuts: vec![after], scope: IncidentScope::default() };
     collector.append(id(1), part).unwrap();
     assert_eq!(written(&answers(&collector, 1)[0]), path);
     let new = unpack(&path);
@@ -70,7 +71,8 @@ fn a_capture_that_has_nothing_or_panics_is_a_record_without_a_file() {
         [("no packets", "no packets"), ("panic", "the capture panicked: as it should")].into_iter().enumerate()
     {
         let cuts = vec![cut(Fake(vec![], Some(why)), 1, false)];
-        let path = written(&one(&collector, Request { cuts, ..request(&id(n as u64), vec![], vec![]) })).to_owned();
+        let path =
+            written(&one(&collector, BundleRequest { cuts, ..request(&id(n as u64), vec![], vec![]) })).to_owned();
         let record = record(&path, "fake");
         assert_eq!(
             (&record["status"], &record["error"], &record["file"]),
@@ -84,7 +86,7 @@ fn a_capture_gets_its_share_of_the_disk_and_no_more() {
     let dir = tempfile::tempdir().unwrap();
     let collector = Collector::start(Settings { max_bytes: 1 << 20, ..settings(dir.path()) }).unwrap();
     let cuts = vec![cut(Fake(vec![(".a", 200 << 10), (".b", 200 << 10)], None), 1, false)];
-    let path = written(&one(&collector, Request { cuts, ..request(&id(1), vec![], vec![]) })).to_owned();
+    let path = written(&one(&collector, BundleRequest { cuts, ..request(&id(1), vec![], vec![]) })).to_owned();
     let files = unpack(&path);
     let limit = (256 << 10) / 16 * 15;
     assert_eq!((files["fake.a"].len(), files["fake.b"].len()), (200 << 10, limit - (200 << 10)));

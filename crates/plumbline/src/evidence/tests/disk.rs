@@ -73,7 +73,7 @@ fn a_full_disk_costs_the_bundle_and_nothing_else() {
         for bytes in [150_000, 600_000] {
             assert_eq!(
                 lost(&one(&collector, request(&id(1), vec![noise("events.jsonl", bytes)], vec![]))),
-                Cause::DiskFull
+                LossReason::DiskFull
             );
             assert_eq!(listing(dir), [""; 0]);
         }
@@ -81,7 +81,10 @@ fn a_full_disk_costs_the_bundle_and_nothing_else() {
         let done = one(&collector, request(&id(2), vec![], vec![greedy]));
         assert_eq!(record(written(&done), "greedy")["status"], "failed");
         fs::write(dir.join("filler"), vec![0; 1 << 20]).unwrap_err();
-        assert_eq!(lost(&one(&collector, request(&id(3), vec![text("events.jsonl", "x")], vec![]))), Cause::DiskFull);
+        assert_eq!(
+            lost(&one(&collector, request(&id(3), vec![text("events.jsonl", "x")], vec![]))),
+            LossReason::DiskFull
+        );
         assert_eq!(listing(dir), [id(2).bundle()]);
         fs::remove_file(dir.join("filler")).unwrap();
         written(&one(&collector, request(&id(3), vec![text("events.jsonl", "x")], vec![])));
@@ -93,11 +96,11 @@ fn a_read_only_disk_costs_the_bundle_and_nothing_else() {
     on_a_small_disk("1m", |dir| {
         remount(dir, MsFlags::MS_RDONLY);
         let collector = Collector::start(settings(dir)).unwrap();
-        assert_eq!(lost(&one(&collector, request(&id(1), vec![], vec![]))), Cause::ReadOnly);
+        assert_eq!(lost(&one(&collector, request(&id(1), vec![], vec![]))), LossReason::ReadOnly);
         remount(dir, MsFlags::empty());
         written(&one(&collector, request(&id(2), vec![], vec![])));
         remount(dir, MsFlags::MS_RDONLY);
-        assert_eq!(lost(&one(&collector, request(&id(3), vec![], vec![]))), Cause::ReadOnly);
+        assert_eq!(lost(&one(&collector, request(&id(3), vec![], vec![]))), LossReason::ReadOnly);
         assert_eq!(listing(dir), [id(2).bundle()]);
     });
 }

@@ -48,7 +48,7 @@ impl Hung {
         Self { mountpoint: mountpoint.to_owned(), device: (major.parse().unwrap(), minor.parse().unwrap()), requests }
     }
 
-    fn scope(&self) -> Scope {
+    fn scope(&self) -> IncidentScope {
         let mountpoint = self.mountpoint.to_str().unwrap().to_owned();
         let mount = model::Mount {
             mountpoint,
@@ -56,7 +56,7 @@ impl Hung {
             fstype: "fuse.hung".to_owned(),
             ..Default::default()
         };
-        Scope { mounts: vec![ScopedMount { mount, device: Some(self.device) }], ..Default::default() }
+        IncidentScope { mounts: vec![ScopedMount { mount, device: Some(self.device) }], ..Default::default() }
     }
 }
 
@@ -85,7 +85,7 @@ fn no_action_touches_the_mount_it_is_about() {
     with_a_hung_mount(|dir, hung| {
         let collector = start(dir);
         let actions = ACTIONS.iter().map(|known| action(known.name, &[])).collect();
-        let done = one(&collector, Request { scope: hung.scope(), ..request(&id(1), vec![], actions) });
+        let done = one(&collector, BundleRequest { scope: hung.scope(), ..request(&id(1), vec![], actions) });
         let path = written(&done);
         assert!(manifest(path).iter().all(|record| record["status"] != "timeout"), "{:?}", manifest(path));
         assert!(String::from_utf8_lossy(&unpack(path)["mounts.txt"]).contains(" fuse.hung "));
@@ -165,12 +165,12 @@ fn a_mount_that_comes_over_the_bundles_costs_them_and_is_not_touched() {
         written(&one(&collector, request(&id(1), vec![], vec![])));
         let hung = Hung::mount(&incidents(dir));
         let done = one(&collector, request(&id(2), vec![], vec![]));
-        assert_eq!(lost(&done), Cause::WatchedMount);
-        let Outcome::Lost { message, .. } = &done.outcome else { unreachable!() };
+        assert_eq!(lost(&done), LossReason::WatchedMount);
+        let BundleOutcome::Lost { message, .. } = &done.outcome else { unreachable!() };
         let shown = incidents(dir).display().to_string();
         assert!(message.starts_with(&format!("{shown}: is on {shown}, a mount that is watched")), "{message}");
         collector.tidy().unwrap();
-        assert!(matches!(answers(&collector, 1)[0].outcome, Outcome::NotTidied { .. }));
+        assert!(matches!(answers(&collector, 1)[0].outcome, BundleOutcome::NotTidied { .. }));
         assert!(collector.reconfigure(settings(dir.path())).is_err());
         assert!(Collector::start(settings(dir.path())).is_err());
         assert!(Store::existing(dir.path(), INCIDENTS).is_err());

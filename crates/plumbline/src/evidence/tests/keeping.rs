@@ -15,7 +15,7 @@ use crate::evidence::store::on_disk;
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// Puts a bundle of this size and age into a store.
-fn put(incidents: &Path, sequence: u64, bytes: u64, age: Duration) -> Id {
+fn put(incidents: &Path, sequence: u64, bytes: u64, age: Duration) -> IncidentId {
     let id = id(sequence);
     let file = File::create(incidents.join(id.bundle())).unwrap();
     file.set_len(bytes).unwrap();
@@ -77,7 +77,7 @@ proptest! {
         }
 
         let sweep = quota.take_sweep();
-        let told: BTreeSet<&Id> = sweep.deleted.iter().map(|deleted| &deleted.id).collect();
+        let told: BTreeSet<&IncidentId> = sweep.deleted.iter().map(|deleted| &deleted.id).collect();
         prop_assert_eq!(told, gone.iter().map(|(id, _)| *id).collect::<BTreeSet<_>>());
         prop_assert_eq!(sweep.failed, 0);
         let last_for_size = sweep.deleted.iter().rfind(|deleted| deleted.why == Why::Size);
@@ -108,7 +108,7 @@ fn a_bundle_larger_than_the_limit_is_not_kept() {
     let dir = tempfile::tempdir().unwrap();
     let collector = Collector::start(Settings { max_bytes: 128 << 10, ..settings(dir.path()) }).unwrap();
     let done = one(&collector, request(&id(1), vec![noise("events.jsonl", 1 << 20)], vec![]));
-    assert_eq!(lost(&done), Cause::Budget);
+    assert_eq!(lost(&done), LossReason::Budget);
     assert_eq!(listing(dir.path()), [""; 0]);
     written(&one(&collector, request(&id(2), vec![], vec![])));
 }
@@ -148,7 +148,7 @@ fn tidying_deletes_what_is_too_old_and_follows_a_new_configuration() {
     put(&incidents(&dir), 2, 10, DAY);
     collector.tidy().unwrap();
     let done = answers(&collector, 1).remove(0);
-    assert!(matches!(done.outcome, Outcome::Tidied));
+    assert!(matches!(done.outcome, BundleOutcome::Tidied));
     assert_eq!(done.sweep.deleted, [Deleted { id: id(1), bytes: 4096, why: Why::Age }]);
     collector.reconfigure(Settings { max_age: DAY / 2, ..settings(dir.path()) }).unwrap();
     collector.tidy().unwrap();

@@ -59,13 +59,13 @@ fn noise(name: &'static str, bytes: usize) -> Attachment {
     Attachment { name, write: Box::new(write) }
 }
 
-fn request(id: &Id, attachments: Vec<Attachment>, actions: Vec<ActionSpec>) -> Request {
+fn request(id: &IncidentId, attachments: Vec<Attachment>, actions: Vec<ActionSpec>) -> BundleRequest {
     let incident = Incident { id: id.as_str().into(), ..Incident::default() };
-    Request { id: id.clone(), incident, attachments, actions, cuts: vec![], scope: Scope::default() }
+    BundleRequest { id: id.clone(), incident, attachments, actions, cuts: vec![], scope: IncidentScope::default() }
 }
 
-fn id(sequence: u64) -> Id {
-    Id::new(jiff::Timestamp::UNIX_EPOCH, "smb", "latency", sequence)
+fn id(sequence: u64) -> IncidentId {
+    IncidentId::new(jiff::Timestamp::UNIX_EPOCH, "smb", "latency", sequence)
 }
 
 /// Waits for this many answers as the daemon does: for the descriptor, then for the answers.
@@ -81,21 +81,21 @@ fn answers(collector: &Collector, count: usize) -> Vec<Done> {
     done
 }
 
-fn one(collector: &Collector, request: Request) -> Done {
+fn one(collector: &Collector, request: BundleRequest) -> Done {
     collector.submit(request).unwrap();
     answers(collector, 1).remove(0)
 }
 
 fn written(done: &Done) -> &Path {
     match &done.outcome {
-        Outcome::Written { path, .. } => path,
+        BundleOutcome::Written { path, .. } => path,
         other => panic!("{other:?}"),
     }
 }
 
-fn lost(done: &Done) -> Cause {
+fn lost(done: &Done) -> LossReason {
     match &done.outcome {
-        Outcome::Lost { cause, .. } => *cause,
+        BundleOutcome::Lost { cause, .. } => *cause,
         other => panic!("{other:?}"),
     }
 }

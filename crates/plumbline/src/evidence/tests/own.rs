@@ -62,7 +62,7 @@ fn labels_survive_updates_of_the_bundle() {
     let incident = Incident { id: id(1).as_str().into(), closed: true, ..Incident::default() };
     collector.update(id(1), incident.clone(), vec![text("events.jsonl", "2")], None).unwrap();
     let done = answers(&collector, 1).remove(0);
-    let Outcome::Written { path, labels, .. } = &done.outcome else { panic!("{done:?}") };
+    let BundleOutcome::Written { path, labels, .. } = &done.outcome else { panic!("{done:?}") };
     assert_eq!(labels.get("ticket").map(String::as_str), Some("4711"));
     let parts = unpack(path);
     assert_eq!(labels_of(&parts), serde_json::json!({"ticket": "4711"}));
@@ -70,7 +70,8 @@ fn labels_survive_updates_of_the_bundle() {
     assert_eq!((&written_then["closed"], parts["events.jsonl"].as_slice()), (&true.into(), &b"2"[..]));
     // What another rule collects into the same bundle adds to them.
     let team = shell("team", r#"echo team=storage > "$PLUMBLINE_LABELS""#);
-    let part = Part { rule: "closer".into(), actions: vec![team], cuts: vec![], scope: Scope::default() };
+    let part =
+        BundleAddition { rule: "closer".into(), actions: vec![team], cuts: vec![], scope: IncidentScope::default() };
     collector.update(id(1), incident, vec![], Some(part)).unwrap();
     let parts = unpack(written(&answers(&collector, 1).remove(0)));
     assert_eq!(labels_of(&parts), serde_json::json!({"team": "storage", "ticket": "4711"}));

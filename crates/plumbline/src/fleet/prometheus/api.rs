@@ -25,7 +25,7 @@ pub struct Api {
 /// A series of an answer: its labels, and its values with their times, seconds since 1970.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Series {
+pub struct QuerySeries {
     /// The labels.
     pub metric: BTreeMap<String, String>,
     /// Of a query over a range.
@@ -37,7 +37,7 @@ pub struct Series {
 #[derive(Deserialize)]
 #[serde(default)]
 #[derive(Default)]
-struct Answer {
+struct QueryResponse {
     status: String,
     error: String,
     data: Data,
@@ -47,10 +47,10 @@ struct Answer {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Data {
-    result: Vec<Series>,
+    result: Vec<QuerySeries>,
 }
 
-impl Series {
+impl QuerySeries {
     /// A label; empty if the series has none of this name.
     pub fn label(&self, name: &str) -> &str {
         self.metric.get(name).map_or("", String::as_str)
@@ -91,7 +91,7 @@ impl Api {
         query: &str,
         (from, to, step): (i64, i64, i64),
         warnings: &mut Vec<String>,
-    ) -> Result<Vec<Series>> {
+    ) -> Result<Vec<QuerySeries>> {
         let [from, to, step] = [from, to, step].map(|number| number.to_string());
         self.ask("query_range", &[("query", query), ("start", &from), ("end", &to), ("step", &step)], warnings)
     }
@@ -100,11 +100,11 @@ impl Api {
     ///
     /// # Errors
     /// As [`Api::range`].
-    pub fn at(&self, query: &str, time: i64, warnings: &mut Vec<String>) -> Result<Vec<Series>> {
+    pub fn at(&self, query: &str, time: i64, warnings: &mut Vec<String>) -> Result<Vec<QuerySeries>> {
         self.ask("query", &[("query", query), ("time", &time.to_string())], warnings)
     }
 
-    fn ask(&self, what: &str, fields: &[(&str, &str)], warnings: &mut Vec<String>) -> Result<Vec<Series>> {
+    fn ask(&self, what: &str, fields: &[(&str, &str)], warnings: &mut Vec<String>) -> Result<Vec<QuerySeries>> {
         let base = self.base.to_string();
         let address = format!("{}/api/v1/{what}", base.trim_end_matches('/'));
         let limit = ("timeout", format!("{}s", self.timeout.as_secs().max(1)));
@@ -119,7 +119,7 @@ impl Api {
             Ok(Err(Failure::Passing { why, .. } | Failure::Final(why))) => bail!("{why}"),
             Err(_) => bail!("no answer within {} s (--timeout)", self.timeout.as_secs_f64()),
         };
-        let Ok(answer) = serde_json::from_slice::<Answer>(&answer) else {
+        let Ok(answer) = serde_json::from_slice::<QueryResponse>(&answer) else {
             let words: String = String::from_utf8_lossy(&answer).chars().take(MAX_WORDS).collect();
             bail!("that is no answer of Prometheus: {}", printable(words.trim().as_bytes()));
         };

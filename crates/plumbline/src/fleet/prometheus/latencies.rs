@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 
 use anyhow::Result;
-use diagnose::fleet::{Fleet, Judged, Kind};
+use diagnose::fleet::{Fleet, JudgedEpisode, OperationKind};
 
-use super::{Api, Mounts, host};
+use super::{Api, ServersByMount, host};
 use crate::fleet::material::kind;
 
 /// Episodes of which this is asked for; the others keep what incidents say.
@@ -16,16 +16,16 @@ const BEFORE: i64 = 1800;
 const LEAST: i64 = 120;
 
 /// Operations by protocol and name: how many there were, and their time, seconds.
-type Operations = BTreeMap<(String, String), (f64, f64)>;
+type OperationTotals = BTreeMap<(String, String), (f64, f64)>;
 /// Those of each mount, by host and `mount` label.
-type Figures = HashMap<(String, String), Operations>;
+type MountLatencies = HashMap<(String, String), OperationTotals>;
 
 /// Completes the incidents of the first episodes by what operations took: [`diagnose::fleet::judge`] then says it. The time is that of all
 /// operations that became slower.
 ///
 /// # Errors
 /// When Prometheus does not answer.
-pub fn add(api: &Api, mounts: &Mounts, fleet: &mut Fleet, judged: &[Judged]) -> Result<()> {
+pub fn add(api: &Api, mounts: &ServersByMount, fleet: &mut Fleet, judged: &[JudgedEpisode]) -> Result<()> {
     for one in judged.iter().take(EPISODES) {
         let (from, to) = (one.scene.from.div_euclid(1000), one.scene.to.div_euclid(1000));
         let during = figures(api, to, (to - from).max(LEAST))?;
@@ -48,8 +48,8 @@ pub fn add(api: &Api, mounts: &Mounts, fleet: &mut Fleet, judged: &[Judged]) -> 
     Ok(())
 }
 
-fn figures(api: &Api, at: i64, seconds: i64) -> Result<Figures> {
-    let mut figures = Figures::new();
+fn figures(api: &Api, at: i64, seconds: i64) -> Result<MountLatencies> {
+    let mut figures = MountLatencies::new();
     for (part, is_count) in [("count", true), ("sum", false)] {
         let query = format!(
             "sum by (instance, mount, protocol, operation) (increase(plumbline_operation_duration_seconds_{part}[{seconds}s]))"
@@ -73,11 +73,11 @@ struct Slower {
     time: f64,
     normal: f64,
     /// The time beyond normal by kind; then each one's share.
-    kinds: BTreeMap<Kind, f64>,
+    kinds: BTreeMap<OperationKind, f64>,
 }
 
 impl Slower {
-    fn add(&mut self, during: Option<&Operations>, before: Option<&Operations>) {
+    fn add(&mut self, during: Option<&OperationTotals>, before: Option<&OperationTotals>) {
         let (Some(during), Some(before)) = (during, before) else { return };
         // The system calls above a client of the kernel are the same time once more.
         let is_remote = |probe: &str| probes::protocol(probe).is_some_and(|protocol| protocol.level.is_remote());

@@ -6,14 +6,14 @@ mod latencies;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use anyhow::{Result, bail};
-use diagnose::fleet::{Group, Millis};
+use diagnose::fleet::{HostGroup, Millis};
 use model::{Anomaly, Host, Incident, Mount, RankedMount, Ranking, Verdict, text::printable};
 
 pub use api::Api;
-use api::Series;
+use api::QuerySeries;
 pub use latencies::add as add_latencies;
 
-use super::{Read, groups, material::server_name};
+use super::{SourceData, groups, material::server_name};
 
 /// Values of a series that are asked for, at most.
 const POINTS: i64 = 240;
@@ -44,17 +44,17 @@ const NOT_OF_HOST: [&str; 14] = [
 const MOST: usize = 1_000_000;
 
 /// An incident by host, rule, mount and server: its layer and cause may change.
-type Key = (String, String, String, String);
+type IncidentKey = (String, String, String, String);
 
 /// Servers by host and `mount` label.
-pub type Mounts = HashMap<(String, String), String>;
+pub type ServersByMount = HashMap<(String, String), String>;
 
 /// Reads what there is between `from` and `to`.
 ///
 /// # Errors
 /// When Prometheus does not answer, or has nothing of Plumbline.
-pub fn read(api: &Api, (from, to): (Millis, Millis)) -> Result<(Read, Mounts)> {
-    let mut read = Read { span: Some((from, to)), ..Read::default() };
+pub fn read(api: &Api, (from, to): (Millis, Millis)) -> Result<(SourceData, ServersByMount)> {
+    let mut read = SourceData { span: Some((from, to)), ..SourceData::default() };
     let (begin, end) = (from.div_euclid(1000), to.div_euclid(1000));
     let step = ((end - begin) / POINTS).max(LEAST_STEP);
     let mut warnings = Vec::new();
@@ -77,18 +77,18 @@ pub fn read(api: &Api, (from, to): (Millis, Millis)) -> Result<(Read, Mounts)> {
     }
     take_incidents(&mut read, &incidents, step * 1000);
     let name =
-        |series: &Series| ((host(series), series.label("mount").to_owned()), server_name(series.label("server")));
+        |series: &QuerySeries| ((host(series), series.label("mount").to_owned()), server_name(series.label("server")));
     Ok((read, mounts.iter().take(MOST).map(name).collect()))
 }
 
 /// The name of a host, by the address at which it is scraped.
-fn host(series: &Series) -> String {
+fn host(series: &QuerySeries) -> String {
     let instance = series.label("instance");
     printable(instance.strip_suffix(PORT).unwrap_or(instance).as_bytes())
 }
 
 /// Periods in which there was a value; values are so many milliseconds apart, and stand for the time before them.
-fn spans(series: &Series, step: Millis) -> Vec<(Millis, Millis)> {
+fn spans(series: &QuerySeries, step: Millis) -> Vec<(Millis, Millis)> {
     let mut spans: Vec<(Millis, Millis)> = Vec::new();
     for at in series.times() {
         match spans.last_mut().filter(|last| at - last.1 <= step) {
@@ -100,7 +100,7 @@ fn spans(series: &Series, step: Millis) -> Vec<(Millis, Millis)> {
 }
 
 /// Returns how many hosts had gaps.
-fn take_mounts(read: &mut Read, all: &[Series], step: Millis) -> usize {
+fn take_mounts(read: &mut SourceData, all: &[QuerySeries], step: Millis) -> usize {
     let mut with_gaps = BTreeSet::new();
     for series in all.iter().take(MOST).filter(|series| !series.label("server").is_empty()) {
         let (host, spans) = (host(series), spans(series, step));
@@ -114,18 +114,18 @@ fn take_mounts(read: &mut Read, all: &[Series], step: Millis) -> usize {
 }
 
 /// Labels that the operator gave to the target, and the network of its address.
-fn groups_of(series: &Series) -> impl Iterator<Item = Group> {
+fn groups_of(series: &QuerySeries) -> impl Iterator<Item = HostGroup> {
     let labels =
         series.metric.iter().filter(|(name, value)| !NOT_OF_HOST.contains(&name.as_str()) && !value.is_empty());
-    let label = |(name, value): (&String, &String)| Group {
+    let label = |(name, value): (&String, &String)| HostGroup {
         by: printable(name.as_bytes()),
         value: printable(value.as_bytes()),
     };
     labels.map(label).chain(groups::network(series.label("instance")))
 }
 
-fn take_incidents(read: &mut Read, all: &[Series], step: Millis) {
-    let mut by_key: BTreeMap<Key, Vec<(Millis, Millis, &Series)>> = BTreeMap::new();
+fn take_incidents(read: &mut SourceData, all: &[QuerySeries], step: Millis) {
+    let mut by_key: BTreeMap<IncidentKey, Vec<(Millis, Millis, &QuerySeries)>> = BTreeMap::new();
     for series in all.iter().take(MOST) {
         let key = [series.label("rule"), series.label("mount"), series.label("server")].map(str::to_owned);
         let [rule, mount, server] = key;
@@ -135,7 +135,7 @@ fn take_incidents(read: &mut Read, all: &[Series], step: Millis) {
     let last = read.span.map_or(Millis::MAX, |(_, to)| to);
     for ((host, ..), mut parts) in by_key {
         parts.sort_by_key(|(from, to, _)| (*from, *to));
-        let mut incidents: Vec<Vec<(Millis, Millis, &Series)>> = Vec::new();
+        let mut incidents: Vec<Vec<(Millis, Millis, &QuerySeries)>> = Vec::new();
         for part in parts {
             let end = incidents.last().and_then(|parts| parts.iter().map(|(_, to, _)| *to).max());
             match incidents.last_mut().filter(|_| end.is_some_and(|end| part.0 <= end + step)) {
@@ -150,10 +150,10 @@ fn take_incidents(read: &mut Read, all: &[Series], step: Millis) {
 }
 
 /// One that had these labels one after the other. `until`: what goes on later than that was open.
-fn incident(host: &str, number: usize, parts: &[(Millis, Millis, &Series)], until: Millis) -> Incident {
+fn incident(host: &str, number: usize, parts: &[(Millis, Millis, &QuerySeries)], until: Millis) -> Incident {
     let (from, to) =
         parts.iter().fold((Millis::MAX, Millis::MIN), |(from, to), part| (from.min(part.0), to.max(part.1)));
-    let is_named = |(.., series): &&(Millis, Millis, &Series)| !["", "unknown"].contains(&series.label("layer"));
+    let is_named = |(.., series): &&(Millis, Millis, &QuerySeries)| !["", "unknown"].contains(&series.label("layer"));
     let said = parts.iter().rfind(is_named).or(parts.last()).map(|(.., series)| *series);
     let label = |name: &str| printable(said.map_or("", |series| series.label(name)).as_bytes());
     let layer = serde_json::from_value(label("layer").into()).unwrap_or_default();
@@ -186,7 +186,7 @@ mod tests {
 
     const STEP: i64 = 15;
 
-    fn series(labels: &str, steps: &[i64]) -> Series {
+    fn series(labels: &str, steps: &[i64]) -> QuerySeries {
         let values: Vec<_> = steps.iter().map(|step| serde_json::json!([step * STEP, "1"])).collect();
         let metric: serde_json::Value = serde_json::from_str(&format!("{{{labels}}}")).unwrap();
         serde_json::from_value(serde_json::json!({"metric": metric, "values": values})).unwrap()
@@ -208,7 +208,7 @@ mod tests {
             r#""instance": "10.1.0.7:9437", "rack": "r1", "mount": "/data", "server": "NFS1", "source": "nfs1:/data""#,
             &[1, 2, 3, 4, 5, 9, 10],
         )];
-        let mut read = Read { span: Some((0, 10 * STEP * 1000)), ..Read::default() };
+        let mut read = SourceData { span: Some((0, 10 * STEP * 1000)), ..SourceData::default() };
         assert_eq!(take_mounts(&mut read, &mounts, STEP * 1000), 1);
         take_incidents(&mut read, &all, STEP * 1000);
         let fleet = read.material.fleet((Millis::MIN, Millis::MAX), &Groups::default());

@@ -2,7 +2,7 @@
 
 /// What is measured along an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unit {
+pub enum AxisUnit {
     Count,
     Bytes,
     BytesPerSecond,
@@ -11,7 +11,7 @@ pub enum Unit {
     Percent,
 }
 
-impl Unit {
+impl AxisUnit {
     /// What an axis is of.
     pub fn word(self) -> &'static str {
         match self {
@@ -54,17 +54,17 @@ pub struct Axis {
 
 impl Axis {
     /// One with about that many ticks, which ends at the first tick that nothing exceeds.
-    pub fn new(unit: Unit, greatest: f64, ticks: u32) -> Self {
+    pub fn new(unit: AxisUnit, greatest: f64, ticks: u32) -> Self {
         let axis = Self::ending_at(unit, greatest, ticks);
         Self { most: (axis.most / axis.step - 1e-9).ceil().max(1.0) * axis.step, ..axis }
     }
 
     /// One that ends at `greatest`.
-    pub fn ending_at(unit: Unit, greatest: f64, ticks: u32) -> Self {
+    pub fn ending_at(unit: AxisUnit, greatest: f64, ticks: u32) -> Self {
         let most = if greatest > 0.0 { greatest } else { 1.0 };
         let (scale, suffix) = unit.scale(most);
         let step = round_up(most / scale / f64::from(ticks.max(1)));
-        let whole = matches!(unit, Unit::Count) || scale <= 1.0;
+        let whole = matches!(unit, AxisUnit::Count) || scale <= 1.0;
         Self { most, step: if whole { step.max(1.0) } else { step } * scale, scale, suffix }
     }
 
@@ -107,20 +107,20 @@ mod tests {
     #[test]
     fn ticks_are_round_and_have_units() {
         assert_eq!(
-            names(Axis::new(Unit::Bytes, 1500.0 * 1024.0 * 1024.0, 4)),
+            names(Axis::new(AxisUnit::Bytes, 1500.0 * 1024.0 * 1024.0, 4)),
             ["0.0 GiB", "0.5 GiB", "1.0 GiB", "1.5 GiB"]
         );
-        assert_eq!(names(Axis::new(Unit::Count, 3.0, 4)), ["0", "1", "2", "3"]);
-        assert_eq!(names(Axis::new(Unit::Time, 37.7e6, 4)), ["0 ms", "10 ms", "20 ms", "30 ms", "40 ms"]);
-        assert_eq!(names(Axis::new(Unit::Percent, 100.0, 5)), ["0 %", "20 %", "40 %", "60 %", "80 %", "100 %"]);
-        assert_eq!(names(Axis::ending_at(Unit::Time, 2.3e9, 4)), ["0 s", "1 s", "2 s"]);
-        assert_eq!(names(Axis::new(Unit::Count, 0.0, 4)), ["0", "1"]);
+        assert_eq!(names(Axis::new(AxisUnit::Count, 3.0, 4)), ["0", "1", "2", "3"]);
+        assert_eq!(names(Axis::new(AxisUnit::Time, 37.7e6, 4)), ["0 ms", "10 ms", "20 ms", "30 ms", "40 ms"]);
+        assert_eq!(names(Axis::new(AxisUnit::Percent, 100.0, 5)), ["0 %", "20 %", "40 %", "60 %", "80 %", "100 %"]);
+        assert_eq!(names(Axis::ending_at(AxisUnit::Time, 2.3e9, 4)), ["0 s", "1 s", "2 s"]);
+        assert_eq!(names(Axis::new(AxisUnit::Count, 0.0, 4)), ["0", "1"]);
     }
 
     proptest! {
         #[test]
         fn nothing_lies_beyond_an_axis_and_ticks_are_few(greatest in 0.0_f64..1e19) {
-            for unit in [Unit::Count, Unit::Bytes, Unit::Time, Unit::BytesPerSecond] {
+            for unit in [AxisUnit::Count, AxisUnit::Bytes, AxisUnit::Time, AxisUnit::BytesPerSecond] {
                 let axis = Axis::new(unit, greatest, 4);
                 prop_assert!(axis.most >= greatest * (1.0 - 1e-6));
                 let count = axis.ticks().count();

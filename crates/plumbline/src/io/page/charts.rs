@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 use model::SIZES;
 
-use super::axis::{Axis, Unit};
+use super::axis::{Axis, AxisUnit};
 use crate::io::rows::size;
 
 pub const WIDTH: f64 = 960.0;
@@ -68,7 +68,7 @@ pub fn axis_beside(axis: &Axis, top: f64, height: f64) -> Markup {
 }
 
 /// One bar below the other, to one scale: the axis reaches to `most`, or to the greatest here.
-pub fn bars(bars: &[Bar], unit: Unit, most: Option<f64>) -> Markup {
+pub fn bars(bars: &[Bar], unit: AxisUnit, most: Option<f64>) -> Markup {
     let greatest = bars.iter().map(Bar::total).fold(most.unwrap_or(0.0), f64::max);
     let axis = Axis::new(unit, greatest, 5);
     let height = ROW * bars.len() as f64 + 2.0;
@@ -112,7 +112,7 @@ pub fn columns(read: &[u64; SIZES], written: &[u64; SIZES]) -> Markup {
     let (Some(first), Some(last)) = (totals.iter().position(|n| *n > 0), totals.iter().rposition(|n| *n > 0)) else {
         return html! {};
     };
-    let axis = Axis::new(Unit::Count, totals.iter().max().copied().unwrap_or(1) as f64, 4);
+    let axis = Axis::new(AxisUnit::Count, totals.iter().max().copied().unwrap_or(1) as f64, 4);
     // Never so few columns that one fills the page.
     let (first, last) = (first.saturating_sub(1), (last + 1).min(SIZES - 1));
     let width = ((WIDTH - LABELS) / (last - first + 1) as f64).min(70.0);

@@ -7,20 +7,20 @@ use maud::{Markup, html};
 use model::Direction;
 
 use super::{
-    axis::Unit,
+    axis::AxisUnit,
     charts::{Bar, bars},
 };
 use crate::io::{
-    layers::Depth,
+    layers::LayerDepth,
     rows::size,
-    summary::{Share, Summary},
+    summary::{IoSummary, ProcessShare},
 };
 
 /// What one layer cost.
-pub struct Cost {
-    pub depth: Depth,
+pub struct LayerCost {
+    pub depth: LayerDepth,
     /// All processes together.
-    pub all: Share,
+    pub all: ProcessShare,
     /// Processes that the mean is of.
     pub processes: u64,
     /// Time of the process that spent most, nanoseconds.
@@ -29,19 +29,21 @@ pub struct Cost {
     pub percent: [f64; 3],
 }
 
-impl Cost {
+impl LayerCost {
     /// Of a layer that some process was in. The mean is of the ranks of the MPI job, those without I/O included; where there are
     /// none, of the processes that were in that layer.
-    pub fn of(summary: &Summary, depth: Depth) -> Option<Self> {
+    pub fn of(summary: &IoSummary, depth: LayerDepth) -> Option<Self> {
         let shares = || summary.processes.values().filter_map(|process| Some((process.rank, process.at.get(&depth)?)));
-        let all = shares().fold(Share::default(), |sum, (_, share)| sum.plus(share));
+        let all = shares().fold(ProcessShare::default(), |sum, (_, share)| sum.plus(share));
         if all.calls == 0 {
             return None;
         }
         let ranks = shares().filter(|(rank, _)| rank.is_some()).count() as u64;
         let counted = |rank: Option<u32>| ranks == 0 || rank.is_some();
         let processes = if ranks > 0 { ranks.max(summary.ranks()) } else { shares().count() as u64 };
-        let sum = shares().filter(|(rank, _)| counted(*rank)).fold(Share::default(), |sum, (_, share)| sum.plus(share));
+        let sum = shares()
+            .filter(|(rank, _)| counted(*rank))
+            .fold(ProcessShare::default(), |sum, (_, share)| sum.plus(share));
         let slowest_ns = shares().map(|(_, share)| share.ns()).max().unwrap_or(0);
         let run = summary.seconds() * 1e9 * processes.max(1) as f64;
         let percent = [sum.reading_ns, sum.writing_ns, sum.other_ns]
@@ -56,9 +58,9 @@ impl Cost {
     }
 }
 
-pub fn cost(summary: &Summary) -> Markup {
-    let costs: Vec<Cost> = Depth::ALL.iter().filter_map(|depth| Cost::of(summary, *depth)).collect();
-    let bar = |cost: &Cost| Bar {
+pub fn cost(summary: &IoSummary) -> Markup {
+    let costs: Vec<LayerCost> = LayerDepth::ALL.iter().filter_map(|depth| LayerCost::of(summary, *depth)).collect();
+    let bar = |cost: &LayerCost| Bar {
         name: cost.depth.calls().into(),
         parts: cost.percent.map(|percent| (percent, format!("{percent:.1} %"))),
         note: format!("{:.1} % of the run time, mean of {}", cost.percent.iter().sum::<f64>(), cost.processes),
@@ -70,7 +72,7 @@ pub fn cost(summary: &Summary) -> Markup {
             "The mean over " @if summary.ranks() > 0 { "the ranks of the MPI job" } @else { "the processes that were in the layer" }
             ". Layers lie in each other: the time of a system call is part of that of the call of MPI-IO around it."
         }
-        (bars(&costs.iter().map(bar).collect::<Vec<_>>(), Unit::Percent, Some(100.0)))
+        (bars(&costs.iter().map(bar).collect::<Vec<_>>(), AxisUnit::Percent, Some(100.0)))
         div.wide { table {
             tr {
                 th { "layer" } th.n { "processes" } th.n { "operations" } th.n { "read" } th.n { "written" } th.n { "reading" } th.n { "writing" }
@@ -91,8 +93,8 @@ pub fn cost(summary: &Summary) -> Markup {
 }
 
 /// How many operations of which kind there were at each layer.
-pub fn counts(summary: &Summary) -> Markup {
-    let of = |depth: Depth| {
+pub fn counts(summary: &IoSummary) -> Markup {
+    let of = |depth: LayerDepth| {
         let mut sums: BTreeMap<(&str, &str), (u64, u64)> = BTreeMap::new();
         for ((_, _, layer, op), amounts) in summary.operations.iter().filter(|((_, at, ..), _)| *at == depth) {
             let (count, errors) = sums.entry((layer.as_str(), op.as_str())).or_default();
@@ -119,11 +121,11 @@ pub fn counts(summary: &Summary) -> Markup {
     html! {
         h2 id="counts" { "Operations" }
         p.key { i.read {} "reads" i.written {} "writes" i.other {} "everything else" }
-        @for depth in Depth::ALL {
+        @for depth in LayerDepth::ALL {
             @let sums = of(*depth);
             @if !sums.is_empty() {
                 h3 { (depth.calls()) }
-                (bars(&sums.iter().map(bar).collect::<Vec<_>>(), Unit::Count, None))
+                (bars(&sums.iter().map(bar).collect::<Vec<_>>(), AxisUnit::Count, None))
             }
         }
     }
@@ -132,29 +134,29 @@ pub fn counts(summary: &Summary) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::io::{record::End, summary::Process};
+    use crate::io::{record::End, summary::ProcessSummary};
 
     #[test]
     fn the_share_of_the_run_time_is_a_mean_over_all_ranks_idle_ones_too() {
         let mut summary =
-            Summary { end: Some(End { seconds: 10.0, ranks: 4, ..End::default() }), ..Summary::default() };
+            IoSummary { end: Some(End { seconds: 10.0, ranks: 4, ..End::default() }), ..IoSummary::default() };
         for pid in 0..4 {
-            let share = Share {
+            let share = ProcessShare {
                 reading_ns: 2_000_000_000,
                 other_ns: 1_000_000_000,
                 read: 1 << 20,
                 calls: 9,
-                ..Share::default()
+                ..ProcessShare::default()
             };
             // One is mpirun itself, which is no rank.
             let rank = (pid > 0).then_some(pid);
-            let at = [(Depth::SystemCalls, share)].into();
-            summary.processes.insert(pid + 1, Process { rank, at, ..Process::default() });
+            let at = [(LayerDepth::SystemCalls, share)].into();
+            summary.processes.insert(pid + 1, ProcessSummary { rank, at, ..ProcessSummary::default() });
         }
-        let cost = Cost::of(&summary, Depth::SystemCalls).unwrap();
+        let cost = LayerCost::of(&summary, LayerDepth::SystemCalls).unwrap();
         assert_eq!((cost.processes, cost.slowest_ns, cost.all.calls), (4, 3_000_000_000, 36));
         assert_eq!(cost.percent.map(|percent| (percent * 100.0).round()), [1500.0, 0.0, 750.0]);
         assert_eq!(cost.rate(), Some((4 << 20) / 3));
-        assert!(Cost::of(&summary, Depth::Server).is_none());
+        assert!(LayerCost::of(&summary, LayerDepth::Server).is_none());
     }
 }

@@ -4,13 +4,13 @@ use maud::{Markup, html};
 use model::Direction;
 
 use super::{
-    axis::{Axis, Unit},
+    axis::{Axis, AxisUnit},
     charts::{LABELS, WIDTH, at, axis_below, axis_beside},
 };
 use crate::io::{
-    layers::Depth,
+    layers::LayerDepth,
     rows::size,
-    summary::{Look, Summary},
+    summary::{IntervalBytes, IoSummary},
 };
 
 /// Time is cut into so many parts at most.
@@ -24,14 +24,14 @@ pub struct Parts {
 }
 
 impl Parts {
-    pub fn of(course: &[Look]) -> Self {
+    pub fn of(course: &[IntervalBytes]) -> Self {
         let count = course.len().clamp(1, PARTS);
         let end = course.last().map_or(0.0, |look| look.end_s);
         Self { count, seconds: (end / count as f64).max(1e-9) }
     }
 
     /// Adds what a look has found to the parts that it covers, to each in proportion to the time that they have in common.
-    pub fn spread(&self, look: &Look, amount: f64, parts: &mut [f64]) {
+    pub fn spread(&self, look: &IntervalBytes, amount: f64, parts: &mut [f64]) {
         let end = self.seconds * self.count as f64;
         let to = look.end_s.clamp(0.0, end);
         let from = (look.end_s - look.lasted_s).clamp(0.0, to);
@@ -48,7 +48,7 @@ impl Parts {
         }
     }
 
-    fn bytes(&self, summary: &Summary, depth: Depth, way: Direction) -> Vec<f64> {
+    fn bytes(&self, summary: &IoSummary, depth: LayerDepth, way: Direction) -> Vec<f64> {
         let mut sums = vec![0.0; self.count];
         for look in &summary.course {
             if let Some(bytes) = look.bytes.get(&(depth, way)) {
@@ -66,16 +66,16 @@ impl Parts {
 
     /// Seconds since the start, below a drawing.
     pub fn axis(&self, top: f64, bottom: f64) -> Markup {
-        let axis = Axis::ending_at(Unit::Time, self.seconds * self.count as f64 * 1e9, 8);
+        let axis = Axis::ending_at(AxisUnit::Time, self.seconds * self.count as f64 * 1e9, 8);
         axis_below(&axis, WIDTH - LABELS - 20.0, top, bottom)
     }
 }
 
-pub fn over_time(summary: &Summary, parts: &Parts) -> Markup {
+pub fn over_time(summary: &IoSummary, parts: &Parts) -> Markup {
     html! {
         h2 id="time" { "Throughput over time" }
         (super::key())
-        @for depth in Depth::ALL {
+        @for depth in LayerDepth::ALL {
             @let bytes = [Direction::Read, Direction::Written].map(|way| parts.bytes(summary, *depth, way));
             @if bytes.iter().flatten().any(|bytes| *bytes > 0.0) {
                 h3 { "Bytes " (depth.phrase()) }
@@ -93,7 +93,7 @@ fn throughput(bytes: &[Vec<f64>; 2], parts: &Parts) -> Markup {
     const TOP: f64 = 10.0;
     let rates: Vec<[f64; 2]> =
         bytes[0].iter().zip(&bytes[1]).map(|(read, written)| [read / parts.seconds, written / parts.seconds]).collect();
-    let axis = Axis::new(Unit::BytesPerSecond, rates.iter().map(|rates| rates.iter().sum()).fold(0.0, f64::max), 4);
+    let axis = Axis::new(AxisUnit::BytesPerSecond, rates.iter().map(|rates| rates.iter().sum()).fold(0.0, f64::max), 4);
     html! {
         svg viewBox=(format!("0 0 {WIDTH} {}", TOP + HEIGHT + 24.0)) role="img" {
             (axis_beside(&axis, TOP, HEIGHT))
@@ -123,11 +123,11 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
-    fn looks(lengths: &[f64]) -> Vec<Look> {
+    fn looks(lengths: &[f64]) -> Vec<IntervalBytes> {
         let mut end_s = 0.0;
         let look = |lasted_s: &f64| {
             end_s += lasted_s;
-            Look { end_s, lasted_s: *lasted_s, bytes: BTreeMap::new() }
+            IntervalBytes { end_s, lasted_s: *lasted_s, bytes: BTreeMap::new() }
         };
         lengths.iter().map(look).collect()
     }
@@ -165,7 +165,7 @@ mod tests {
         let course = looks(&[1.0, 1.0, 1.0, 1.0]);
         let parts = Parts::of(&course);
         let mut sums = vec![0.0; parts.count];
-        parts.spread(&Look { end_s: 2.5, lasted_s: 1.0, bytes: BTreeMap::new() }, 100.0, &mut sums);
+        parts.spread(&IntervalBytes { end_s: 2.5, lasted_s: 1.0, bytes: BTreeMap::new() }, 100.0, &mut sums);
         assert_eq!(sums, [0.0, 50.0, 50.0, 0.0]);
     }
 }

@@ -6,38 +6,41 @@ use maud::{Markup, html};
 use super::{
     charts::{LABELS, WIDTH, at, row_name},
     course::Parts,
-    groups::{Group, MOST_GROUPS, MOST_MEMBERS, groups, left_out, name},
+    groups::{MOST_GROUPS, MOST_MEMBERS, ProgramGroup, groups, left_out, name},
 };
 use crate::io::{
-    layers::Depth,
+    layers::LayerDepth,
     rows::size,
-    summary::{Process, Summary},
+    summary::{IoSummary, ProcessSummary},
 };
 
 const ROW: f64 = 16.0;
 
 /// A row: whose it is, and its bytes in each part of the time.
-struct Row {
+struct HeatRow {
     name: String,
     cells: Vec<f64>,
 }
 
-pub fn heat_map(summary: &Summary, parts: &Parts) -> Markup {
+pub fn heat_map(summary: &IoSummary, parts: &Parts) -> Markup {
     let depth = summary.main_depth();
-    let bytes =
-        |process: &Process| process.course.iter().filter(|(_, at, _)| *at == depth).map(|(.., bytes)| bytes).sum();
+    let bytes = |process: &ProcessSummary| {
+        process.course.iter().filter(|(_, at, _)| *at == depth).map(|(.., bytes)| bytes).sum()
+    };
     let groups = groups(summary, bytes);
-    let row =
-        |pid: u32, process: &Process| Row { name: name(pid, process), cells: cells(summary, process, depth, parts) };
-    let members = |group: &Group<'_>| -> Vec<Row> {
+    let row = |pid: u32, process: &ProcessSummary| HeatRow {
+        name: name(pid, process),
+        cells: cells(summary, process, depth, parts),
+    };
+    let members = |group: &ProgramGroup<'_>| -> Vec<HeatRow> {
         group.members.iter().take(MOST_MEMBERS).map(|(pid, process)| row(*pid, process)).collect()
     };
-    let sum = |group: &Group<'_>| {
+    let sum = |group: &ProgramGroup<'_>| {
         let mut cells = vec![0.0; parts.count];
         for (_, process) in &group.members {
             add(summary, process, depth, parts, &mut cells);
         }
-        Row { name: group.name.clone(), cells }
+        HeatRow { name: group.name.clone(), cells }
     };
     let shown = || groups.iter().take(MOST_GROUPS);
     html! {
@@ -55,13 +58,13 @@ pub fn heat_map(summary: &Summary, parts: &Parts) -> Markup {
     }
 }
 
-fn cells(summary: &Summary, process: &Process, depth: Depth, parts: &Parts) -> Vec<f64> {
+fn cells(summary: &IoSummary, process: &ProcessSummary, depth: LayerDepth, parts: &Parts) -> Vec<f64> {
     let mut cells = vec![0.0; parts.count];
     add(summary, process, depth, parts, &mut cells);
     cells
 }
 
-fn add(summary: &Summary, process: &Process, depth: Depth, parts: &Parts, cells: &mut [f64]) {
+fn add(summary: &IoSummary, process: &ProcessSummary, depth: LayerDepth, parts: &Parts, cells: &mut [f64]) {
     for (look, _, bytes) in process.course.iter().filter(|(_, at, _)| *at == depth) {
         if let Some(look) = summary.course.get(*look) {
             parts.spread(look, *bytes as f64, cells);
@@ -69,14 +72,14 @@ fn add(summary: &Summary, process: &Process, depth: Depth, parts: &Parts, cells:
     }
 }
 
-fn rows(rows: &[Row], parts: &Parts) -> Markup {
+fn rows(rows: &[HeatRow], parts: &Parts) -> Markup {
     let most = rows.iter().flat_map(|row| &row.cells).copied().fold(1.0, f64::max);
     let height = ROW * rows.len() as f64;
     // By the root, so that what is small is seen beside what is large.
     let strength = |bytes: f64| format!("{:.2}", 0.12 + 0.88 * (bytes / most).sqrt());
     html! {
         svg viewBox=(format!("0 0 {WIDTH} {}", height + 48.0)) role="img" {
-            @for (row, Row { name, cells }) in rows.iter().enumerate() {
+            @for (row, HeatRow { name, cells }) in rows.iter().enumerate() {
                 @let y = row as f64 * ROW;
                 (row_name(name, y + 12.0))
                 rect.ground x=(at(LABELS)) y=(at(y)) width=(at(WIDTH - LABELS - 20.0)) height=(at(ROW - 1.0)) {}

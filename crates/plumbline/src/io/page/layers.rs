@@ -4,28 +4,29 @@ use maud::{Markup, html};
 use model::{Direction, SIZES};
 
 use super::{
-    axis::Unit,
+    axis::AxisUnit,
     charts::{Bar, bars, columns},
     key, percent,
 };
 use crate::io::{
-    layers::{Depth, Flow},
-    record::Header,
+    layers::{LayerBytes, LayerDepth},
+    record::IoHeader,
     rows::size,
-    summary::Summary,
+    summary::IoSummary,
 };
 
-pub fn layers(header: &Header, summary: &Summary) -> Markup {
-    let watched: Vec<Depth> = Depth::ALL.iter().filter(|depth| depth.is_one_of(&header.layers)).copied().collect();
-    let moved = |flow: &Flow, depth: Depth| {
+pub fn layers(header: &IoHeader, summary: &IoSummary) -> Markup {
+    let watched: Vec<LayerDepth> =
+        LayerDepth::ALL.iter().filter(|depth| depth.is_one_of(&header.layers)).copied().collect();
+    let moved = |flow: &LayerBytes, depth: LayerDepth| {
         [Direction::Read, Direction::Written].map(|way| flow.bytes(way, depth).unwrap_or(0))
     };
-    let most_of = |flow: &Flow| Depth::ALL.iter().map(|depth| moved(flow, *depth).iter().sum::<u64>()).max();
+    let most_of = |flow: &LayerBytes| LayerDepth::ALL.iter().map(|depth| moved(flow, *depth).iter().sum::<u64>()).max();
     // What moved most is what the run is about: it comes first, and the others are drawn to its scale.
     let mut flows: Vec<_> = summary.flows.iter().collect();
     flows.sort_by_key(|(_, flow)| std::cmp::Reverse(most_of(flow)));
     let most = flows.first().and_then(|(_, flow)| most_of(flow)).map(|most| most as f64);
-    let bars_of = |flow: &Flow| -> Vec<Bar> {
+    let bars_of = |flow: &LayerBytes| -> Vec<Bar> {
         let bytes = watched.iter().map(|depth| (*depth, moved(flow, *depth)));
         bytes
             .filter(|(_, bytes)| bytes.iter().sum::<u64>() > 0)
@@ -43,7 +44,7 @@ pub fn layers(header: &Header, summary: &Summary) -> Markup {
             @let of_flow = bars_of(flow);
             @if !of_flow.is_empty() {
                 h3 { (mount) " " span.muted { (fstype) } }
-                (bars(&of_flow, Unit::Bytes, most))
+                (bars(&of_flow, AxisUnit::Bytes, most))
             }
         }
     }
@@ -56,22 +57,22 @@ fn bar(name: &str, [read, written]: [u64; 2]) -> Bar {
     Bar { name: name.into(), parts, note }
 }
 
-pub fn sizes(summary: &Summary) -> Markup {
-    let of = |depth: Depth, way: Direction| {
+pub fn sizes(summary: &IoSummary) -> Markup {
+    let of = |depth: LayerDepth, way: Direction| {
         let of = summary.transfers.iter().filter(|((other, _, direction), _)| *other == depth && *direction == way);
         of.fold([0_u64; SIZES], |mut sum, (_, amounts)| {
             sum.iter_mut().zip(amounts.sizes).for_each(|(sum, more)| *sum += more);
             sum
         })
     };
-    let small = |depth: Depth, limit| {
+    let small = |depth: LayerDepth, limit| {
         let (all, small) = summary.smaller_than(depth, limit);
         percent(small, all)
     };
     html! {
         h2 id="sizes" { "Access sizes" }
         (key())
-        @for depth in Depth::ALL.iter().copied() {
+        @for depth in LayerDepth::ALL.iter().copied() {
             @let (all, _) = summary.smaller_than(depth, 1);
             @if all > 0 {
                 h3 { (depth.calls()) }

@@ -14,7 +14,7 @@ use diagnose::span;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use model::Direction;
 
-use super::{record::Header, rows::size, summary::Summary};
+use super::{record::IoHeader, rows::size, summary::IoSummary};
 
 const STYLE: &str = include_str!("style.css");
 
@@ -34,7 +34,7 @@ const SECTIONS: &[(&str, &str)] = &[
 ];
 
 /// The page of a recording. `whole`: it ends where it should.
-pub fn page(header: &Header, summary: &Summary, whole: bool) -> String {
+pub fn page(header: &IoHeader, summary: &IoSummary, whole: bool) -> String {
     let title = match header.command.as_slice() {
         [] => format!("I/O on {}", header.host),
         command => format!("I/O of {}", command.join(" ")),
@@ -66,7 +66,7 @@ pub fn page(header: &Header, summary: &Summary, whole: bool) -> String {
     page.into_string()
 }
 
-fn body(header: &Header, summary: &Summary) -> Markup {
+fn body(header: &IoHeader, summary: &IoSummary) -> Markup {
     let parts = course::Parts::of(&summary.course);
     html! {
         (tiles(summary))
@@ -85,7 +85,7 @@ fn body(header: &Header, summary: &Summary) -> Markup {
 }
 
 /// What was recorded, where and when.
-fn run(header: &Header, summary: &Summary) -> Markup {
+fn run(header: &IoHeader, summary: &IoSummary) -> Markup {
     let ranks = summary.ranks();
     let started = header.started.split('.').next().unwrap_or_default().replace('T', " ");
     html! {
@@ -99,7 +99,7 @@ fn run(header: &Header, summary: &Summary) -> Markup {
     }
 }
 
-fn warnings(summary: &Summary, whole: bool) -> Markup {
+fn warnings(summary: &IoSummary, whole: bool) -> Markup {
     let mut warnings = Vec::new();
     if !whole {
         warnings.push("The recording has no end: it was cut off, or is still being made.".to_owned());
@@ -113,7 +113,7 @@ fn warnings(summary: &Summary, whole: bool) -> Markup {
 }
 
 /// The figures that come first.
-fn tiles(summary: &Summary) -> Markup {
+fn tiles(summary: &IoSummary) -> Markup {
     let depth = summary.main_depth();
     let moved = |direction| {
         let of = summary.transfers.iter().filter(|((other, _, way), _)| *other == depth && *way == direction);
@@ -129,7 +129,7 @@ fn tiles(summary: &Summary) -> Markup {
         (size(moved(Direction::Written)), "written".into()),
         (calls.to_string(), format!("{} ({errors} failed)", depth.calls())),
     ];
-    if let Some(cost) = cost::Cost::of(summary, depth) {
+    if let Some(cost) = cost::LayerCost::of(summary, depth) {
         let share = format!("{:.1} %", cost.percent.iter().sum::<f64>());
         tiles.push((share, format!("of the run time in them, mean of {}", cost.processes)));
     }
@@ -161,15 +161,16 @@ mod tests {
     use super::*;
     use crate::io::{
         files::FileUse,
-        record::{End, Entry, Interval, Line},
+        record::{End, IoEntry, IoInterval, IoLine},
     };
 
     #[test]
     fn a_hostile_name_stays_text_and_an_empty_recording_says_so() {
         let hostile = "<script>alert(1)</script>".to_owned();
-        let header = Header { command: vec![hostile.clone()], layers: vec!["syscalls".into()], ..Header::default() };
-        assert!(page(&header, &Summary::default(), true).contains("Nothing was asked"));
-        let entry = |pid| Entry {
+        let header =
+            IoHeader { command: vec![hostile.clone()], layers: vec!["syscalls".into()], ..IoHeader::default() };
+        assert!(page(&header, &IoSummary::default(), true).contains("Nothing was asked"));
+        let entry = |pid| IoEntry {
             layer: "syscalls".into(),
             op: "write".into(),
             fstype: hostile.clone(),
@@ -185,15 +186,15 @@ mod tests {
             sizes: vec![(12, 1)],
             latencies: vec![(40, 1)],
         };
-        let mut summary = Summary::default();
-        summary.add(Line::Interval(Interval { at_s: 1.0, seconds: 1.0, entries: vec![entry(1), entry(2)] }));
+        let mut summary = IoSummary::default();
+        summary.add(IoLine::Interval(IoInterval { at_s: 1.0, seconds: 1.0, entries: vec![entry(1), entry(2)] }));
         let file = FileUse {
             mount: hostile.clone(),
             file: hostile.clone(),
             written: Transfers { calls: 1, bytes: 4096, ..Transfers::default() },
             ..FileUse::default()
         };
-        summary.add(Line::End(End { files: vec![file], ..End::default() }));
+        summary.add(IoLine::End(End { files: vec![file], ..End::default() }));
         let page = page(&header, &summary, false);
         assert!(page.contains("&lt;script&gt;") && !page.contains("<script") && page.contains("cut off"), "{page}");
         assert!(!page.contains("http"), "nothing comes from elsewhere");

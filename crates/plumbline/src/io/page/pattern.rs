@@ -4,22 +4,22 @@ use maud::{Markup, html};
 use probes::Transfers;
 
 use super::{
-    axis::Unit,
+    axis::AxisUnit,
     charts::{Bar, bars},
     percent,
 };
 use crate::io::{
     files::{Manner, OneFile, by_file},
-    record::Header,
+    record::IoHeader,
     rows::size,
-    summary::Summary,
+    summary::IoSummary,
 };
 
 /// Files that are listed at once, and in all.
 const LISTED: usize = 10;
 const MOST_LISTED: usize = 200;
 
-pub fn pattern(header: &Header, summary: &Summary) -> Markup {
+pub fn pattern(header: &IoHeader, summary: &IoSummary) -> Markup {
     let uses = summary.end.as_ref().map_or(&[][..], |end| &end.files);
     if uses.is_empty() {
         return missing(header);
@@ -38,13 +38,13 @@ pub fn pattern(header: &Header, summary: &Summary) -> Markup {
             "Unaligned: its offset is no multiple of 4 KiB."
         }
         p.key { i.read {} "reads" i.written {} "writes" }
-        (bars(&order_bars(&read, 0).into_iter().chain(order_bars(&written, 1)).collect::<Vec<_>>(), Unit::Count, None))
+        (bars(&order_bars(&read, 0).into_iter().chain(order_bars(&written, 1)).collect::<Vec<_>>(), AxisUnit::Count, None))
         (table_of_files(&files))
         (list(&files))
     }
 }
 
-fn missing(header: &Header) -> Markup {
+fn missing(header: &IoHeader) -> Markup {
     let why = if header.layers.iter().any(|layer| layer == "syscalls") {
         "The recording has nothing of files: nothing was opened, read or written by a process that counts, the kernel refused the program that notes it, or the recording was cut off."
     } else {

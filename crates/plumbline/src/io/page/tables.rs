@@ -4,14 +4,14 @@ use diagnose::span;
 use maud::{Markup, html};
 
 use crate::{
-    io::{record::Header, rows::size, summary::Summary},
+    io::{record::IoHeader, rows::size, summary::IoSummary},
     view::event::known_ms,
 };
 
 /// Rows of the table of operations.
 const MOST_OPERATIONS: usize = 200;
 
-pub fn slowest(header: &Header, summary: &Summary) -> Markup {
+pub fn slowest(header: &IoHeader, summary: &IoSummary) -> Markup {
     let files = summary.end.as_ref().map_or(&[][..], |end| &end.slowest);
     let ms = |ms: f64| span((ms * 1e6) as u64);
     html! {
@@ -36,7 +36,7 @@ pub fn slowest(header: &Header, summary: &Summary) -> Markup {
     }
 }
 
-pub fn operations(summary: &Summary) -> Markup {
+pub fn operations(summary: &IoSummary) -> Markup {
     let rest = summary.operations.len().saturating_sub(MOST_OPERATIONS);
     html! {
         h2 id="operations" { "Every operation" }

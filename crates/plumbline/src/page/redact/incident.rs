@@ -9,7 +9,7 @@ use model::{
 };
 
 use super::{event, known, prose, tokens::Tokens};
-use crate::{config, evidence::Id};
+use crate::{config, evidence::IncidentId};
 
 /// Replaces all names of the incident except those in sentences.
 pub fn names(incident: Incident, tokens: &mut Tokens) -> Incident {
@@ -34,7 +34,7 @@ pub fn names(incident: Incident, tokens: &mut Tokens) -> Incident {
         labels,
         host,
     } = incident;
-    if Id::parse(&id).is_none() {
+    if IncidentId::parse(&id).is_none() {
         tokens.replace("incident", &mut id);
     }
     Incident {

@@ -12,7 +12,7 @@ mod tokens;
 use model::EventLine;
 
 use self::tokens::Tokens;
-use super::material::Material;
+use super::material::PageMaterial;
 use crate::evidence::ACTIONS;
 
 /// Files that have the same name in every bundle.
@@ -20,7 +20,7 @@ const FILES: [&str; 7] =
     ["incident.json", "report.html", "events.jsonl", "recorder.jsonl", "after.jsonl", "stacks.folded", "manifest.json"];
 
 /// Replaces every name of the material, and drops the evidence's content.
-pub fn redact(material: &mut Material) {
+pub fn redact(material: &mut PageMaterial) {
     let mut tokens = Tokens::default();
     let incident = std::mem::take(&mut material.incident);
     // Sentences come last, as the names of all other fields are known by then.
@@ -66,7 +66,7 @@ fn event(line: EventLine<'_>, tokens: &mut Tokens) -> EventLine<'static> {
     shown
 }
 
-fn evidence(material: &mut Material, tokens: &mut Tokens) {
+fn evidence(material: &mut PageMaterial, tokens: &mut Tokens) {
     let is_known = |name: &str| {
         FILES.contains(&name)
             || name.strip_suffix(".txt").is_some_and(|stem| ACTIONS.iter().any(|one| one.name == stem))

@@ -23,7 +23,7 @@ use tonic::{
     transport::{Channel, ClientTlsConfig, Endpoint},
 };
 
-use super::{Signal, request::Batch};
+use super::{Signal, request::EncodedRequest};
 use crate::{
     config::{Otlp, OtlpProtocol},
     publish::web::{Failure, Http, MAX_WORDS, NO_ROOTS, USER_AGENT, chain},
@@ -37,19 +37,19 @@ pub struct Rejected {
 }
 
 /// One collector.
-pub struct Client {
+pub struct OtlpClient {
     runtime: Runtime,
     timeout: Duration,
     headers: HeaderMap,
-    way: Way,
+    way: OtlpTransport,
 }
 
-enum Way {
+enum OtlpTransport {
     Grpc(Grpc<Channel>),
     Http(Http, Uri),
 }
 
-impl Client {
+impl OtlpClient {
     /// A client that connects with the first send.
     ///
     /// # Errors
@@ -66,9 +66,9 @@ impl Client {
                 if is_tls {
                     endpoint = endpoint.tls_config(ClientTlsConfig::new().with_native_roots()).context(NO_ROOTS)?;
                 }
-                Way::Grpc(Grpc::new(endpoint.connect_lazy()))
+                OtlpTransport::Grpc(Grpc::new(endpoint.connect_lazy()))
             }
-            OtlpProtocol::Http => Way::Http(Http::new(&endpoint)?, endpoint),
+            OtlpProtocol::Http => OtlpTransport::Http(Http::new(&endpoint)?, endpoint),
         };
         drop(entered);
         Ok(Self { runtime, timeout: config.timeout, headers: config.headers.clone(), way })
@@ -79,13 +79,13 @@ impl Client {
     /// # Errors
     ///
     /// When the request as a whole failed, or no answer came in time: see [`Failure`].
-    pub fn send(&mut self, batch: &Batch) -> Result<Rejected, Failure> {
+    pub fn send(&mut self, batch: &EncodedRequest) -> Result<Rejected, Failure> {
         let (signal, body, headers) = (batch.signal, batch.body.clone(), self.headers.clone());
         let way = &mut self.way;
         let answer = async {
             match way {
-                Way::Grpc(client) => by_grpc(client, signal, headers, body).await,
-                Way::Http(http, base) => by_http(http, base, signal, headers, body).await,
+                OtlpTransport::Grpc(client) => by_grpc(client, signal, headers, body).await,
+                OtlpTransport::Http(http, base) => by_http(http, base, signal, headers, body).await,
             }
         };
         let limit = self.timeout;

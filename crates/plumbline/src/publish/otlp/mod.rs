@@ -20,11 +20,11 @@ use anyhow::{Context, Result};
 
 pub use request::IncidentRecord;
 
-use super::{SnapshotExchange, backoff::Backoff, web::Failure, worker::Worker};
+use super::{SnapshotExchange, backoff::Backoff, web::Failure, worker::PublishWorker};
 use crate::config::Otlp;
-use client::Client;
+use client::OtlpClient;
 use queue::Queue;
-use request::{Batch, Source};
+use request::{EncodedRequest, OtlpSender};
 
 /// The most incidents that may wait for the thread.
 const MAX_QUEUED: usize = 64;
@@ -84,12 +84,12 @@ impl Counts {
 
 /// The handle of the thread that sends. When it is dropped, the thread tries once to send what waits, and ends; the
 /// drop does not wait for the thread.
-pub struct Exporter {
-    worker: Worker<IncidentRecord>,
+pub struct OtlpExporter {
+    worker: PublishWorker<IncidentRecord>,
     counts: Arc<Counts>,
 }
 
-impl Exporter {
+impl OtlpExporter {
     /// Starts the thread, which sends the snapshots of `exchange`.
     ///
     /// # Errors
@@ -98,10 +98,10 @@ impl Exporter {
     pub fn start(config: &Otlp, exchange: Arc<SnapshotExchange>, counts: Arc<Counts>) -> Result<Self> {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start tokio")?;
-        let work = Work {
-            client: Client::new(config, runtime)?,
+        let work = OtlpWork {
+            client: OtlpClient::new(config, runtime)?,
             queue: Queue::new(config.buffer),
-            source: Source::of_this_host(),
+            source: OtlpSender::of_this_host(),
             counts: Arc::clone(&counts),
             endpoint: config.endpoint.to_string(),
             exchange,
@@ -110,7 +110,7 @@ impl Exporter {
             dropped_unreported: 0,
         };
         let interval = config.interval;
-        let worker = Worker::start("otlp", MAX_QUEUED, move |queue| work.serve(queue, interval))?;
+        let worker = PublishWorker::start("otlp", MAX_QUEUED, move |queue| work.serve(queue, interval))?;
         Ok(Self { worker, counts })
     }
 
@@ -127,10 +127,10 @@ impl Exporter {
     }
 }
 
-struct Work {
-    client: Client,
+struct OtlpWork {
+    client: OtlpClient,
     queue: Queue,
-    source: Source,
+    source: OtlpSender,
     counts: Arc<Counts>,
     exchange: Arc<SnapshotExchange>,
     endpoint: String,
@@ -140,7 +140,7 @@ struct Work {
     dropped_unreported: u64,
 }
 
-impl Work {
+impl OtlpWork {
     fn serve(mut self, queue: &Receiver<IncidentRecord>, interval: Duration) {
         let mut next = Instant::now() + interval;
         loop {
@@ -167,7 +167,7 @@ impl Work {
         }
     }
 
-    fn add(&mut self, batch: Batch) {
+    fn add(&mut self, batch: EncodedRequest) {
         let counts = Arc::clone(&self.counts);
         let mut dropped = 0;
         self.queue.add(batch, |lost| {

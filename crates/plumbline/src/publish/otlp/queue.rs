@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 
-use super::{Signal, request::Batch};
+use super::{Signal, request::EncodedRequest};
 
 /// Batches in the order in which they came.
 pub struct Queue {
-    batches: VecDeque<Batch>,
+    batches: VecDeque<EncodedRequest>,
     bytes: usize,
     limit: usize,
 }
@@ -20,7 +20,7 @@ impl Queue {
     /// Adds a batch. Calls `lost` with each batch that is dropped to make room, or with `batch` itself if it is too
     /// large. The oldest metrics are dropped first: counters are sums since the start, so newer batches contain them.
     /// An incident is sent only once.
-    pub fn add(&mut self, batch: Batch, mut lost: impl FnMut(Batch)) {
+    pub fn add(&mut self, batch: EncodedRequest, mut lost: impl FnMut(EncodedRequest)) {
         if batch.body.len() > self.limit {
             return lost(batch);
         }
@@ -35,7 +35,7 @@ impl Queue {
     }
 
     /// The oldest batch.
-    pub fn first(&self) -> Option<&Batch> {
+    pub fn first(&self) -> Option<&EncodedRequest> {
         self.batches.front()
     }
 
@@ -59,12 +59,12 @@ impl Queue {
 mod tests {
     use super::*;
 
-    fn batch(signal: Signal, items: u64, bytes: usize) -> Batch {
-        Batch { signal, items, body: vec![0; bytes].into() }
+    fn batch(signal: Signal, items: u64, bytes: usize) -> EncodedRequest {
+        EncodedRequest { signal, items, body: vec![0; bytes].into() }
     }
 
     /// Adds a batch; returns the `items` of the batches lost by that, and of those that wait.
-    fn add(queue: &mut Queue, batch: Batch) -> (Vec<u64>, Vec<u64>) {
+    fn add(queue: &mut Queue, batch: EncodedRequest) -> (Vec<u64>, Vec<u64>) {
         let mut lost = Vec::new();
         queue.add(batch, |gone| lost.push(gone.items));
         (lost, queue.batches.iter().map(|batch| batch.items).collect())

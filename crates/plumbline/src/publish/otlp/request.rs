@@ -23,13 +23,13 @@ use super::Signal;
 use crate::{
     publish::{
         Snapshot,
-        families::{Family, Kind, Label, Point, Unit, Value, families},
+        families::{FamilyKind, MetricUnit, PointValue, SeriesLabel, SnapshotFamily, SnapshotPoint, families},
     },
     source::this_host,
 };
 
 /// An encoded request.
-pub struct Batch {
+pub struct EncodedRequest {
     pub signal: Signal,
     /// The number of data points of metrics, or of log records.
     pub items: u64,
@@ -48,12 +48,12 @@ pub struct IncidentRecord {
 }
 
 /// The sender of all requests: this daemon on this host.
-pub struct Source {
+pub struct OtlpSender {
     resource: Resource,
     scope: InstrumentationScope,
 }
 
-impl Source {
+impl OtlpSender {
     /// The OpenTelemetry resource that describes this host; attributes that cannot be read are left out.
     pub fn of_this_host() -> Self {
         let line = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
@@ -92,7 +92,7 @@ impl Source {
     }
 
     /// A snapshot as metrics.
-    pub fn metrics(&self, snapshot: &Snapshot) -> Batch {
+    pub fn metrics(&self, snapshot: &Snapshot) -> EncodedRequest {
         let times = (nanoseconds(snapshot.since), nanoseconds(snapshot.at));
         let families = families(snapshot);
         // Families without an OpenTelemetry name are attributes of the resource already.
@@ -109,11 +109,11 @@ impl Source {
             ..ResourceMetrics::default()
         };
         let request = ExportMetricsServiceRequest { resource_metrics: vec![resource_metrics] };
-        Batch { signal: Signal::Metrics, items, body: request.encode_to_vec().into() }
+        EncodedRequest { signal: Signal::Metrics, items, body: request.encode_to_vec().into() }
     }
 
     /// An incident as a log record.
-    pub fn logs(&self, incident: &IncidentRecord) -> Batch {
+    pub fn logs(&self, incident: &IncidentRecord) -> EncodedRequest {
         let (severity, name) = match incident.over {
             false => (SeverityNumber::Warn, "WARN"),
             true => (SeverityNumber::Info, "INFO"),
@@ -137,11 +137,11 @@ impl Source {
             ..ResourceLogs::default()
         };
         let request = ExportLogsServiceRequest { resource_logs: vec![resource_logs] };
-        Batch { signal: Signal::Logs, items: 1, body: request.encode_to_vec().into() }
+        EncodedRequest { signal: Signal::Logs, items: 1, body: request.encode_to_vec().into() }
     }
 }
 
-impl Label {
+impl SeriesLabel {
     /// OpenTelemetry's name.
     fn otel(self) -> &'static str {
         match self {
@@ -163,23 +163,23 @@ impl Label {
     }
 }
 
-fn metric(family: &Family<'_>, times: (u64, u64)) -> Metric {
+fn metric(family: &SnapshotFamily<'_>, times: (u64, u64)) -> Metric {
     let cumulative = AggregationTemporality::Cumulative.into();
     let data_points = || family.points.iter().filter_map(|point| number(family, point, times)).collect();
     let data = match family.kind {
-        Kind::Histogram => Data::ExponentialHistogram(ExponentialHistogram {
+        FamilyKind::Histogram => Data::ExponentialHistogram(ExponentialHistogram {
             data_points: family.points.iter().filter_map(|point| histogram(point, times)).collect(),
             aggregation_temporality: cumulative,
         }),
-        Kind::Gauge | Kind::Info => Data::Gauge(Gauge { data_points: data_points() }),
-        Kind::Counter | Kind::Summary => {
+        FamilyKind::Gauge | FamilyKind::Info => Data::Gauge(Gauge { data_points: data_points() }),
+        FamilyKind::Counter | FamilyKind::Summary => {
             Data::Sum(Sum { data_points: data_points(), aggregation_temporality: cumulative, is_monotonic: true })
         }
     };
     let unit = match family.unit {
-        Unit::None => "1",
-        Unit::Seconds => "s",
-        Unit::Bytes => "By",
+        MetricUnit::None => "1",
+        MetricUnit::Seconds => "s",
+        MetricUnit::Bytes => "By",
     };
     Metric {
         name: family.otel.into(),
@@ -190,12 +190,12 @@ fn metric(family: &Family<'_>, times: (u64, u64)) -> Metric {
     }
 }
 
-fn number(family: &Family<'_>, point: &Point<'_>, (since, at): (u64, u64)) -> Option<NumberDataPoint> {
+fn number(family: &SnapshotFamily<'_>, point: &SnapshotPoint<'_>, (since, at): (u64, u64)) -> Option<NumberDataPoint> {
     let value = match point.value {
-        Value::Number(number) if family.unit == Unit::Seconds => number_data_point::Value::AsDouble(number),
-        Value::Number(number) => number_data_point::Value::AsInt(number as i64),
-        Value::Sum { sum, .. } => number_data_point::Value::AsInt(i64::try_from(sum).unwrap_or(i64::MAX)),
-        Value::Histogram(_) => return None,
+        PointValue::Number(number) if family.unit == MetricUnit::Seconds => number_data_point::Value::AsDouble(number),
+        PointValue::Number(number) => number_data_point::Value::AsInt(number as i64),
+        PointValue::Sum { sum, .. } => number_data_point::Value::AsInt(i64::try_from(sum).unwrap_or(i64::MAX)),
+        PointValue::Histogram(_) => return None,
     };
     Some(NumberDataPoint {
         attributes: attributes(point),
@@ -206,8 +206,8 @@ fn number(family: &Family<'_>, point: &Point<'_>, (since, at): (u64, u64)) -> Op
     })
 }
 
-fn histogram(point: &Point<'_>, (since, at): (u64, u64)) -> Option<ExponentialHistogramDataPoint> {
-    let Value::Histogram(histogram) = point.value else { return None };
+fn histogram(point: &SnapshotPoint<'_>, (since, at): (u64, u64)) -> Option<ExponentialHistogramDataPoint> {
+    let PointValue::Histogram(histogram) = point.value else { return None };
     let native = Native::of(histogram);
     let first = native.buckets.first().map_or(0, |(index, _)| *index);
     let mut bucket_counts = Vec::new();
@@ -230,7 +230,7 @@ fn histogram(point: &Point<'_>, (since, at): (u64, u64)) -> Option<ExponentialHi
     })
 }
 
-fn attributes(point: &Point<'_>) -> Vec<KeyValue> {
+fn attributes(point: &SnapshotPoint<'_>) -> Vec<KeyValue> {
     point.labels.iter().filter(|(_, value)| !value.is_empty()).map(|(label, value)| text(label.otel(), value)).collect()
 }
 
@@ -250,7 +250,7 @@ fn nanoseconds(time: SystemTime) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::publish::Series;
+    use crate::publish::OperationSeries;
 
     #[test]
     fn a_histogram_keeps_count_sum_and_place() {
@@ -259,8 +259,8 @@ mod tests {
             .iter()
             .for_each(|duration| histogram.add(*duration, 7, false));
         let operation = probes::protocol("syscalls").unwrap().operation("read").unwrap();
-        let series = vec![Series { operation, mount: "/a".into(), histogram }];
-        let batch = Source::of_this_host().metrics(&Snapshot { series, ..Snapshot::default() });
+        let series = vec![OperationSeries { operation, mount: "/a".into(), histogram }];
+        let batch = OtlpSender::of_this_host().metrics(&Snapshot { series, ..Snapshot::default() });
         let request = ExportMetricsServiceRequest::decode(&*batch.body).unwrap();
         let metrics = &request.resource_metrics[0].scope_metrics[0].metrics;
         let points: usize = metrics

@@ -3,39 +3,39 @@
 use std::{collections::HashMap, path::PathBuf, time::SystemTime};
 
 use anyhow::Result;
-use model::State;
+use model::IncidentState;
 
 use crate::{
     evidence::{INCIDENTS, Store, read_incident},
-    top::model::Known,
-    view::incident::Row,
+    top::model::KnownOrReason,
+    view::incident::IncidentRow,
 };
 
 /// Bundles that are looked at, the newest: one that is open was written not long ago.
 const NEWEST: usize = 64;
 
 /// Where incidents are, and those that have been read.
-pub struct Incidents {
-    folder: Known<PathBuf>,
+pub struct IncidentListing {
+    folder: KnownOrReason<PathBuf>,
     /// By id, when the bundle was written, and what it says if that is read.
-    read: HashMap<String, (SystemTime, Row)>,
+    read: HashMap<String, (SystemTime, IncidentRow)>,
 }
 
-impl Incidents {
+impl IncidentListing {
     /// Those of an output directory; or why nobody knows which that is.
-    pub fn of(folder: Known<PathBuf>) -> Self {
+    pub fn of(folder: KnownOrReason<PathBuf>) -> Self {
         Self { folder, read: HashMap::new() }
     }
 
     /// Those that are open, the newest first.
-    pub fn open(&mut self) -> Known<Vec<Row>> {
+    pub fn open(&mut self) -> KnownOrReason<Vec<IncidentRow>> {
         let folder = self.folder.clone()?;
         self.read(&Store::existing(&folder, INCIDENTS))
             .map_err(|error| format!("cannot read {}: {error:#}", folder.display()))
     }
 
     /// A bundle is read once for each time that it is written.
-    fn read(&mut self, store: &Result<Store>) -> Result<Vec<Row>> {
+    fn read(&mut self, store: &Result<Store>) -> Result<Vec<IncidentRow>> {
         let store = match store {
             Ok(store) => store,
             // Nothing has ever happened.
@@ -48,11 +48,11 @@ impl Incidents {
             let (_, row) = known.unwrap_or_else(|| {
                 let incident = store.open_bundle(&stored.id).map_err(anyhow::Error::from).and_then(read_incident);
                 let path = store.path_of(&stored.id).display().to_string();
-                (stored.modified, Row::new(incident, stored.id.as_str(), stored.bytes, path))
+                (stored.modified, IncidentRow::new(incident, stored.id.as_str(), stored.bytes, path))
             });
             self.read.insert(stored.id.as_str().to_owned(), (stored.modified, row));
         }
-        let mut open: Vec<_> = self.read.values().filter(|(_, row)| row.state == Some(State::Open)).collect();
+        let mut open: Vec<_> = self.read.values().filter(|(_, row)| row.state == Some(IncidentState::Open)).collect();
         open.sort_by_key(|(written, _)| std::cmp::Reverse(*written));
         Ok(open.into_iter().map(|(_, row)| row.clone()).collect())
     }

@@ -10,28 +10,28 @@ use anyhow::{Context, Result, ensure};
 use exposition::{ReadFamily, ReadPoint, ReadValue};
 use model::{Histogram, Mount, text::printable};
 
-use super::{Source, page};
+use super::{SampleSource, page};
 use crate::{
-    top::model::{Cost, Finished, Sample},
+    top::model::{OwnCost, TopOperations, TopSample},
     view::clock::Clock,
 };
 
 /// Mount, protocol, operation.
-type Key = (String, String, String);
+type SeriesKey = (String, String, String);
 
 /// A daemon that serves its metrics.
 pub struct Metrics {
     address: SocketAddr,
-    before: Page,
+    before: MetricsPage,
     at: Instant,
 }
 
 /// What the page says that is shown here.
 #[derive(Debug, Default)]
-struct Page {
+struct MetricsPage {
     is_plumbline: bool,
     mounts: Vec<Mount>,
-    operations: HashMap<Key, Histogram>,
+    operations: HashMap<SeriesKey, Histogram>,
     lost: BTreeMap<(String, String), u64>,
     /// Seconds.
     cpu: Option<f64>,
@@ -51,20 +51,20 @@ impl Metrics {
     }
 }
 
-fn read(address: SocketAddr) -> Result<Page> {
-    let page = Page::of(exposition::read(&page::get(address)?)?);
+fn read(address: SocketAddr) -> Result<MetricsPage> {
+    let page = MetricsPage::of(exposition::read(&page::get(address)?)?);
     ensure!(page.is_plumbline, "that is no daemon of Plumbline");
     Ok(page)
 }
 
-impl Source for Metrics {
+impl SampleSource for Metrics {
     const KIND: &str = "metrics";
 
     fn name(&self) -> String {
         format!("metrics of {}", self.address)
     }
 
-    fn look(&mut self) -> Result<Sample> {
+    fn look(&mut self) -> Result<TopSample> {
         let now = read(self.address).with_context(|| format!("no metrics from {}", self.address))?;
         let at = Instant::now();
         let passed = at.duration_since(self.at);
@@ -74,7 +74,7 @@ impl Source for Metrics {
     }
 }
 
-impl Page {
+impl MetricsPage {
     fn of(families: Vec<ReadFamily>) -> Self {
         let mut page = Self::default();
         for family in families {
@@ -125,21 +125,21 @@ impl Page {
         }
     }
 
-    fn since(&self, before: &Self, passed: Duration) -> Sample {
+    fn since(&self, before: &Self, passed: Duration) -> TopSample {
         let seconds = passed.as_secs_f64();
         let finished = self.operations.iter().filter_map(|(key, now)| {
             // Fewer than before: the daemon was started again.
             let earlier = before.operations.get(key).filter(|earlier| earlier.count <= now.count);
             let amounts = earlier.map_or_else(|| now.clone(), |earlier| now.since(earlier));
             let (mount, layer, operation) = key.clone();
-            (amounts.count > 0).then_some(Finished { mount, layer, operation, amounts })
+            (amounts.count > 0).then_some(TopOperations { mount, layer, operation, amounts })
         });
         let mut operations: Vec<_> = finished.collect();
         operations.sort_by(|one, other| {
             (&one.mount, &one.layer, &one.operation).cmp(&(&other.mount, &other.layer, &other.operation))
         });
         let share = |now: Option<f64>, before: Option<f64>| Some((now? - before?).max(0.0) / seconds);
-        Sample {
+        TopSample {
             time: Clock::now().iso(crate::daemon::nanos(probes::monotonic())),
             seconds,
             mounts: self.mounts.clone(),
@@ -152,7 +152,7 @@ impl Page {
             connections: Err("the daemon's metrics have no addresses, states and round trips; `sudo plumbline net` \
                               shows them. What happened to connections is among the operations"
                 .into()),
-            cost: Cost {
+            cost: OwnCost {
                 cpu: share(self.cpu, before.cpu),
                 resident: self.resident,
                 kernel: share(self.kernel, before.kernel),
@@ -171,7 +171,7 @@ mod tests {
         ReadPoint { labels: labels.iter().map(own).collect(), value }
     }
 
-    fn page(operations: u64, mount: &str) -> Page {
+    fn page(operations: u64, mount: &str) -> MetricsPage {
         let labels = [("mount", mount), ("protocol", "syscalls"), ("operation", "write")];
         let mut histogram = Histogram::default();
         (0..operations).for_each(|_| histogram.add(1_000_000, 0, false));
@@ -184,7 +184,7 @@ mod tests {
             ("plumbline_process_cpu_seconds_total", point(&[], ReadValue::Number(operations as f64 / 100.0))),
             ("plumbline_events_lost_total", point(&[("probe", "smb"), ("cause", "ring_full")], ReadValue::Number(0.0))),
         ];
-        Page::of(families.map(|(name, point)| ReadFamily { name: name.into(), points: vec![point] }).into())
+        MetricsPage::of(families.map(|(name, point)| ReadFamily { name: name.into(), points: vec![point] }).into())
     }
 
     #[test]
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn names_of_strangers_move_no_cursor() {
-        let sample = page(1, "/mnt/\x1b[2J").since(&Page::default(), Duration::from_secs(1));
+        let sample = page(1, "/mnt/\x1b[2J").since(&MetricsPage::default(), Duration::from_secs(1));
         assert_eq!(sample.mounts[0].mountpoint, "/mnt/\\x1b[2J");
         assert_eq!(sample.operations[0].mount, "/mnt/\\x1b[2J");
     }

@@ -13,11 +13,11 @@ use std::{
 
 use anyhow::{Context, Result};
 
-pub use incidents::Incidents;
+pub use incidents::IncidentListing;
 pub use metrics::Metrics;
 pub use probed::Probed;
 
-use super::model::{Known, Sample};
+use super::model::{KnownOrReason, TopSample};
 
 /// How long a source goes without a turn while nobody asks.
 const TURN: Duration = Duration::from_millis(500);
@@ -26,7 +26,7 @@ const TURN: Duration = Duration::from_millis(500);
 const TO_END: Duration = Duration::from_secs(10);
 
 /// What can say how things stand.
-pub trait Source {
+pub trait SampleSource {
     /// What it is, in JSON.
     const KIND: &str;
     /// Whether something stays behind if the process ends without dropping it.
@@ -40,7 +40,7 @@ pub trait Source {
     /// # Errors
     ///
     /// When that cannot be found out now. It may be later.
-    fn look(&mut self) -> Result<Sample>;
+    fn look(&mut self) -> Result<TopSample>;
 
     /// Does what cannot wait until the next look. Is called twice a second.
     fn turn(&mut self) {}
@@ -63,10 +63,10 @@ impl Looking {
     /// # Errors
     ///
     /// When the source cannot be made.
-    pub fn start<S: Source>(
+    pub fn start<S: SampleSource>(
         make: impl FnOnce() -> Result<S> + Send + 'static,
-        mut incidents: Incidents,
-        tell: impl Fn(Known<Sample>) + Send + 'static,
+        mut incidents: IncidentListing,
+        tell: impl Fn(KnownOrReason<TopSample>) + Send + 'static,
     ) -> Result<Self> {
         let ((ask, asked), (made, is_made)) = (sync_channel(1), sync_channel(1));
         let (ends, ended) = sync_channel(1);
@@ -101,15 +101,15 @@ impl Looking {
 
 /// Until nobody can ask any more.
 fn look(
-    mut source: impl Source,
+    mut source: impl SampleSource,
     asked: &Receiver<()>,
-    mut incidents: impl FnMut() -> Known<Vec<crate::view::incident::Row>>,
-    tell: &impl Fn(Known<Sample>),
+    mut incidents: impl FnMut() -> KnownOrReason<Vec<crate::view::incident::IncidentRow>>,
+    tell: &impl Fn(KnownOrReason<TopSample>),
 ) {
     loop {
         match asked.recv_timeout(TURN) {
             Ok(()) => {
-                let look = source.look().map(|sample| Sample { incidents: incidents(), ..sample });
+                let look = source.look().map(|sample| TopSample { incidents: incidents(), ..sample });
                 tell(look.map_err(|error| format!("{error:#}")));
             }
             Err(RecvTimeoutError::Timeout) => source.turn(),

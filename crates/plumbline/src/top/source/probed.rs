@@ -9,15 +9,15 @@ use std::{
 
 use anyhow::{Context, Result};
 use model::{Event, EventLine, MountKey, text::printable};
-use probes::{Account, Filter, Options, ProbeSet, tcp};
+use probes::{Account, Filter, ProbeOptions, ProbeSet, tcp};
 
-use super::Source;
+use super::SampleSource;
 use crate::{
     config::Config,
-    cost::Cost as Used,
+    cost::ProcessCost as Used,
     daemon::{nanos, refuse_to_be_blind},
-    io::meter::Meter,
-    top::model::{Connection, Cost, Finished, Known, Sample},
+    io::meter::IoMeter,
+    top::model::{KnownOrReason, OwnCost, TopConnection, TopOperations, TopSample},
     view::{clock::Clock, event::owned_line},
 };
 
@@ -41,7 +41,7 @@ const BATCHES_A_TURN: usize = 16;
 /// Probes at work, and what they had counted at the last look.
 pub struct Probed {
     watch: ProbeSet,
-    meter: Meter,
+    meter: IoMeter,
     slowest: Vec<Event>,
     /// How far the flight recorder has been read, CPU by CPU.
     recorded: Vec<u64>,
@@ -68,7 +68,7 @@ impl Probed {
             anyhow::anyhow!("the compiled-in configuration is damaged: {first}")
         };
         let protocols = Config::compiled_in().map_err(told)?.probes;
-        let options = Options {
+        let options = ProbeOptions {
             protocols: protocols.clone(),
             ring_bytes: RING_BYTES,
             recorder_records: RECORDER_RECORDS,
@@ -88,7 +88,7 @@ impl Probed {
             wake_bytes: RING_BYTES.into(),
             ..Filter::default()
         })?;
-        let meter = Meter::start(&watch, Account::Nobody, 0)?;
+        let meter = IoMeter::start(&watch, Account::Nobody, 0)?;
         let mut recorded = Vec::new();
         watch.newest(&mut recorded, 1).context("cannot read the flight recorder")?;
         let now = Instant::now();
@@ -130,7 +130,7 @@ impl Probed {
         events.iter().map(|event| owned_line(event, self.watch.mount(event.mount), &clock)).collect()
     }
 
-    fn connections(&mut self) -> Known<Vec<Connection>> {
+    fn connections(&mut self) -> KnownOrReason<Vec<TopConnection>> {
         if let Some(why) = &self.no_connections {
             return Err(why.clone());
         }
@@ -138,7 +138,7 @@ impl Probed {
         let before = std::mem::take(&mut self.retransmits);
         self.retransmits = now.iter().map(|one| (one.cookie, one.retransmits)).collect();
         let known = |us: u32| if us == u32::MAX { 0 } else { us };
-        let connection = |one: &tcp::Connection| Connection {
+        let connection = |one: &tcp::TcpInfo| TopConnection {
             local: end(one.ends.local),
             peer: end(one.ends.peer),
             mount: match one.mount {
@@ -156,7 +156,7 @@ impl Probed {
         Ok(now.iter().take(MOST_CONNECTIONS).map(connection).collect())
     }
 
-    fn cost(&mut self, seconds: f64) -> Cost {
+    fn cost(&mut self, seconds: f64) -> OwnCost {
         let (used, run) = (Used::of_this_process(), run_time(&self.watch));
         let cpu = used.cpu.saturating_sub(self.used.cpu).as_secs_f64() / seconds;
         // The kernel counts only while it is asked to.
@@ -168,7 +168,7 @@ impl Probed {
             let causes = causes.filter(|(_, count)| *count > 0);
             lost.extend(causes.map(|(cause, count)| ((protocol.name.to_owned(), cause.to_owned()), count)));
         }
-        Cost { cpu: Some(cpu), resident: Some(used.resident), kernel, lost }
+        OwnCost { cpu: Some(cpu), resident: Some(used.resident), kernel, lost }
     }
 
     fn mounts(&self) -> Vec<model::Mount> {
@@ -180,7 +180,7 @@ impl Probed {
     }
 }
 
-impl Source for Probed {
+impl SampleSource for Probed {
     const KIND: &str = "probes";
     const HAS_TO_END: bool = true;
 
@@ -188,14 +188,14 @@ impl Source for Probed {
         "own probes".to_owned()
     }
 
-    fn look(&mut self) -> Result<Sample> {
+    fn look(&mut self) -> Result<TopSample> {
         self.turn();
         let now = Instant::now();
         let seconds = now.duration_since(self.at).as_secs_f64();
         self.at = now;
         let samples = self.meter.read(&self.watch)?;
         let label = |key: MountKey| self.watch.mount(key).label().to_owned();
-        let finished = |one: &crate::io::meter::Sample| Finished {
+        let finished = |one: &crate::io::meter::IoSample| TopOperations {
             mount: label(one.mount),
             layer: one.operation.protocol().name.to_owned(),
             operation: one.operation.name().to_owned(),
@@ -204,7 +204,7 @@ impl Source for Probed {
         let operations = merged(samples.iter().map(finished));
         let newest = self.watch.newest(&mut self.recorded, SAMPLED);
         let phases = newest.map(|(events, _)| phases::of(&events, &operations, label));
-        Ok(Sample {
+        Ok(TopSample {
             time: Clock::now().iso(nanos(probes::monotonic())),
             seconds,
             mounts: self.mounts(),
@@ -227,8 +227,8 @@ impl Source for Probed {
 }
 
 /// A mount may have several keys, by the way in which each probe names it.
-fn merged(all: impl Iterator<Item = Finished>) -> Vec<Finished> {
-    let mut sums: BTreeMap<(String, String, String), Finished> = BTreeMap::new();
+fn merged(all: impl Iterator<Item = TopOperations>) -> Vec<TopOperations> {
+    let mut sums: BTreeMap<(String, String, String), TopOperations> = BTreeMap::new();
     for one in all {
         let key = (one.mount.clone(), one.layer.clone(), one.operation.clone());
         match sums.get_mut(&key) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use model::{Event, MountKey};
 
-use crate::top::model::{Finished, PhaseTimes};
+use crate::top::model::{PhaseTimes, TopOperations};
 
 /// Sums over the operations whose phases are known, nanoseconds.
 #[derive(Default)]
@@ -22,7 +22,7 @@ struct Sums {
 ///
 /// `send` is what TCP's sends waited for on this host, where the tcp probe times them. The network's part is a round trip of the connection, the
 /// server's what is left of the time on the wire. A verdict weighs more than that: this is how things look.
-pub fn of(events: &[Event], operations: &[Finished], label: impl Fn(MountKey) -> String) -> Vec<PhaseTimes> {
+pub fn of(events: &[Event], operations: &[TopOperations], label: impl Fn(MountKey) -> String) -> Vec<PhaseTimes> {
     let mut by_key: BTreeMap<MountKey, Sums> = BTreeMap::new();
     for event in events.iter().filter(|event| event.phases.known() && !event.operation.only_by_name()) {
         by_key.entry(event.mount).or_default().add(event);
@@ -39,9 +39,9 @@ pub fn of(events: &[Event], operations: &[Finished], label: impl Fn(MountKey) ->
 }
 
 /// What a send of the mount's connections waited for on this host: in TCP's own queue, then in the queueing discipline.
-fn send(operations: &[Finished], mount: &str) -> Option<u64> {
+fn send(operations: &[TopOperations], mount: &str) -> Option<u64> {
     let mean = |stage: &str| {
-        let of_stage = |one: &&Finished| one.layer == "tcp" && one.operation == stage && one.mount == mount;
+        let of_stage = |one: &&TopOperations| one.layer == "tcp" && one.operation == stage && one.mount == mount;
         operations.iter().find(of_stage).and_then(|one| one.amounts.sum.checked_div(one.amounts.count))
     };
     let (queue, scheduler) = (mean("QUEUE"), mean("SCHEDULER"));
@@ -96,7 +96,7 @@ mod tests {
         recorded.event().unwrap()
     }
 
-    fn means(events: &[Event], operations: &[Finished]) -> [Option<u64>; 5] {
+    fn means(events: &[Event], operations: &[TopOperations]) -> [Option<u64>; 5] {
         of(events, operations, |key| format!("/mnt/{}", key.0)).remove(0).means
     }
 
@@ -121,7 +121,7 @@ mod tests {
     fn what_sends_waited_for_here_is_none_of_the_servers_time() {
         let mut amounts = Histogram::default();
         amounts.add(300_000, 0, false);
-        let stage = |operation: &str| Finished {
+        let stage = |operation: &str| TopOperations {
             mount: "/mnt/7".into(),
             layer: "tcp".into(),
             operation: operation.into(),
