@@ -32,7 +32,7 @@ pub struct Outage {
     refused: Option<(Instant, Errno)>,
 }
 
-fn patience() -> Duration {
+fn reconnect_limit() -> Duration {
     let asked = env::var(WAIT_VARIABLE).ok().and_then(|text| text.parse().ok());
     asked.map_or(WAIT, Duration::from_secs)
 }
@@ -56,25 +56,25 @@ fn passes(error: Errno) -> bool {
 
 /// The connection. Connects if there is none, and waits for a daemon.
 pub fn link() -> Result<Arc<DaemonLink>, Errno> {
-    let (patience, mut pause) = (patience(), FIRST_PAUSE);
+    let (reconnect_limit, mut pause) = (reconnect_limit(), FIRST_PAUSE);
     loop {
-        let (since, met) = {
+        let (since, had_daemon) = {
             let mut tables = fork::tables();
             if let Some(link) = tables.live_link() {
                 return Ok(link);
             }
-            let met = tables.links > 0;
+            let had_daemon = tables.links > 0;
             let outage = tables.outage.get_or_insert_with(|| Outage { since: Instant::now(), refused: None });
             match outage.refused {
                 Some((when, error)) if when.elapsed() < RESPITE => return Err(error),
-                _ => (outage.since, met),
+                _ => (outage.since, had_daemon),
             }
         };
-        let left = patience.saturating_sub(since.elapsed());
+        let left = reconnect_limit.saturating_sub(since.elapsed());
         match DaemonLink::connect(left) {
             Ok(link) => return Ok(fork::tables().take_link(link)),
             // If this process never had a connection and there is no socket, waiting is hardly of use.
-            Err(error) if !met && error == Errno::NOENT => return Err(error),
+            Err(error) if !had_daemon && error == Errno::NOENT => return Err(error),
             Err(error) if left.is_zero() || !passes(error) => {
                 if let Some(outage) = &mut fork::tables().outage {
                     outage.refused = Some((Instant::now(), error));

@@ -56,7 +56,7 @@ pub const POLLING: u32 = 1;
 /// A client has sent a wakeup, and no worker has arrived yet.
 pub const WAKEUP_SENT: u32 = 2;
 
-/// The first pages of the mapping. Words that are written together share a cache line of their own.
+/// The first pages of the mapping. Fields that are written together share a cache line of their own.
 #[repr(C)]
 pub struct ControlPages {
     /// A bit for each slot with a new request. The client sets it; the daemon clears it.
@@ -81,7 +81,7 @@ pub struct ControlPages {
     pub seen: CacheLine<TraceFields>,
 }
 
-/// Words for tracing, written by the daemon.
+/// Fields for tracing, written by the daemon.
 #[repr(C)]
 pub struct TraceFields {
     /// The daemon's number of this connection.

@@ -55,7 +55,7 @@ pub fn monotonic() -> u64 {
 }
 
 /// Adds one to an eventfd. A failure does not matter: if the counter is full, a wakeup is pending.
-pub fn ring(fd: BorrowedFd<'_>) {
+pub fn wake(fd: BorrowedFd<'_>) {
     let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
 }
 
@@ -133,15 +133,15 @@ mod tests {
     #[test]
     fn a_packet_carries_its_descriptors_and_no_more_than_there_is_room_for() {
         let (ours, theirs) = pair();
-        let bell = eventfd().unwrap();
-        let many = [bell.as_fd(); MOST_DESCRIPTORS + 1];
+        let wakeup = eventfd().unwrap();
+        let many = [wakeup.as_fd(); MOST_DESCRIPTORS + 1];
         send_packet(ours.as_fd(), b"hello", &many[1..]).unwrap();
         let mut room = [0; 8];
         let (length, descriptors) = receive_packet(theirs.as_fd(), &mut room).unwrap();
         assert_eq!((&room[..length], descriptors.len()), (&b"hello"[..], MOST_DESCRIPTORS));
-        ring(descriptors[1].as_fd());
+        wake(descriptors[1].as_fd());
         let mut count = [0; 8];
-        rustix::io::read(&bell, &mut count).unwrap();
+        rustix::io::read(&wakeup, &mut count).unwrap();
         assert_eq!(u64::from_ne_bytes(count), 1, "it is the same eventfd");
         assert_eq!(send_packet(ours.as_fd(), b"hello", &many), Err(Errno::INVAL));
         send_packet(ours.as_fd(), b"123456789", &[]).unwrap();

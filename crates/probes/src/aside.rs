@@ -11,7 +11,7 @@ use std::{
 };
 
 /// How long the answer is waited for. Commonly it takes microseconds; on a host that is overloaded, longer.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 /// Threads that may be left behind at a time. With so many, nothing more is asked until one of them ends.
 const MOST: usize = 4;
 const STACK_BYTES: usize = 256 * 1024;
@@ -21,11 +21,11 @@ static LEFT_BEHIND: AtomicUsize = AtomicUsize::new(0);
 /// Does the work on a thread of its own; `None` if it takes longer than a second, or nothing can be asked now. It is
 /// then finished some time, and its result is dropped.
 pub(crate) fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    within(PATIENCE, &LEFT_BEHIND, work)
+    within(TIMEOUT, &LEFT_BEHIND, work)
 }
 
 fn within<T: Send + 'static>(
-    patience: Duration,
+    timeout: Duration,
     left_behind: &'static AtomicUsize,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
@@ -44,7 +44,7 @@ fn within<T: Send + 'static>(
         tracing::warn!(%error, "cannot start a thread");
         return None;
     }
-    match answered.recv_timeout(patience) {
+    match answered.recv_timeout(timeout) {
         Ok(done) => Some(done),
         Err(RecvTimeoutError::Disconnected) => None,
         Err(RecvTimeoutError::Timeout) => {

@@ -17,7 +17,7 @@ const LOOKS: u32 = 3;
 /// How long an answer stands: a device number may be another mount's one day.
 const STANDS: Duration = Duration::from_secs(60);
 
-/// What is known of mounts elsewhere.
+/// What is known of mounts in other mount namespaces.
 #[derive(Debug, Default)]
 pub(crate) struct ForeignMounts {
     known: HashMap<MountKey, ForeignMount>,
@@ -100,38 +100,38 @@ mod tests {
 
     #[test]
     fn a_key_is_asked_for_once_in_a_while_and_its_name_outlives_who_gave_it() {
-        let mut elsewhere = ForeignMounts::default();
-        elsewhere.ask(KEY, seconds(1000), || point("/a"));
-        elsewhere.ask(KEY, seconds(1059), || panic!("it is known"));
-        elsewhere.ask(KEY, seconds(1060), || None);
-        assert_eq!(elsewhere.get(KEY).unwrap().mount.mountpoint, "/a");
-        elsewhere.ask(KEY, seconds(1121), || point("/b"));
-        assert_eq!(elsewhere.get(KEY).unwrap().mount.mountpoint, "/b");
-        assert_eq!(elsewhere.devices(), [KEY]);
+        let mut foreign = ForeignMounts::default();
+        foreign.ask(KEY, seconds(1000), || point("/a"));
+        foreign.ask(KEY, seconds(1059), || panic!("it is known"));
+        foreign.ask(KEY, seconds(1060), || None);
+        assert_eq!(foreign.get(KEY).unwrap().mount.mountpoint, "/a");
+        foreign.ask(KEY, seconds(1121), || point("/b"));
+        assert_eq!(foreign.get(KEY).unwrap().mount.mountpoint, "/b");
+        assert_eq!(foreign.devices(), [KEY]);
     }
 
     #[test]
     fn what_three_processes_do_not_know_is_left_alone_for_a_while() {
-        let (mut elsewhere, mut asked) = (ForeignMounts::default(), 0);
+        let (mut foreign, mut asked) = (ForeignMounts::default(), 0);
         for _ in 0..1000 {
-            elsewhere.ask(KEY, seconds(1000), || {
+            foreign.ask(KEY, seconds(1000), || {
                 asked += 1;
                 None
             });
         }
-        assert_eq!((asked, elsewhere.get(KEY)), (3, None));
-        elsewhere.ask(KEY, seconds(1060), || point("/a"));
-        assert!(elsewhere.get(KEY).is_some());
+        assert_eq!((asked, foreign.get(KEY)), (3, None));
+        foreign.ask(KEY, seconds(1060), || point("/a"));
+        assert!(foreign.get(KEY).is_some());
     }
 
     #[test]
     fn no_more_keys_are_kept_than_there_is_room_for() {
-        let mut elsewhere = ForeignMounts::default();
+        let mut foreign = ForeignMounts::default();
         for key in 0..3000 {
-            elsewhere.ask(MountKey(key), seconds(key), || point("/a"));
+            foreign.ask(MountKey(key), seconds(key), || point("/a"));
         }
-        assert_eq!(elsewhere.known.len(), KEYS);
-        assert!(elsewhere.get(MountKey(2999)).is_some() && elsewhere.get(MountKey(0)).is_none());
+        assert_eq!(foreign.known.len(), KEYS);
+        assert!(foreign.get(MountKey(2999)).is_some() && foreign.get(MountKey(0)).is_none());
     }
 
     #[test]

@@ -65,7 +65,7 @@ pub struct Mounts {
     /// Kept open to be asked whether anything has changed: reading ten thousand lines for nothing takes 10 ms.
     source: Option<Rc<fs::File>>,
     /// Devices of remote mounts of other namespaces.
-    elsewhere: Vec<MountKey>,
+    foreign: Vec<MountKey>,
     /// Remote mounts that are no longer there, the one that went last at the end; [`GONE`] at most.
     gone: VecDeque<(MountKey, Mount)>,
 }
@@ -102,7 +102,7 @@ impl Mounts {
         let changed = fingerprint(&text) != self.fingerprint;
         if changed {
             let before = std::mem::take(self);
-            *self = Self { source: before.source.clone(), elsewhere: before.elsewhere.clone(), ..Self::parse(&text) };
+            *self = Self { source: before.source.clone(), foreign: before.foreign.clone(), ..Self::parse(&text) };
             self.remember(before);
         }
         Ok(changed)
@@ -125,16 +125,16 @@ impl Mounts {
     }
 
     /// Takes note of the devices of remote mounts of other namespaces. Returns whether they are others than before.
-    pub(crate) fn set_elsewhere(&mut self, devices: Vec<MountKey>) -> bool {
-        let changed = self.elsewhere != devices;
-        self.elsewhere = devices;
+    pub(crate) fn set_foreign(&mut self, devices: Vec<MountKey>) -> bool {
+        let changed = self.foreign != devices;
+        self.foreign = devices;
         changed
     }
 
     /// Devices of all remote mounts that are known, those of other namespaces included.
     pub(crate) fn remote_devices(&self) -> impl Iterator<Item = MountKey> {
         let here = self.points.iter().filter(|point| point.remote).map(|point| point.device);
-        here.chain(self.elsewhere.iter().copied())
+        here.chain(self.foreign.iter().copied())
     }
 
     /// Parses the text of a mountinfo file; lines that are not understood are left out.

@@ -89,7 +89,7 @@ pub struct ProbeSet {
     drained: Rc<RefCell<Drained>>,
     mounts: Mounts,
     /// Of other namespaces. In a cell, since it is learned from events wherever they are read.
-    elsewhere: RefCell<ForeignMounts>,
+    foreign_mounts: RefCell<ForeignMounts>,
     kernel: Kernel,
     pinned: Option<PathBuf>,
     /// What other programs are told of mounts, while the maps are pinned.
@@ -147,7 +147,7 @@ impl ProbeSet {
             ring,
             drained,
             mounts: Mounts::current().unwrap_or_default(),
-            elsewhere: RefCell::default(),
+            foreign_mounts: RefCell::default(),
             kernel: Kernel::current(),
             pinned: None,
             mount_directory: MountDirectory::default(),
@@ -165,7 +165,7 @@ impl ProbeSet {
         match self.shared.pin(folder) {
             Ok(()) => {
                 self.pinned = Some(folder.to_owned());
-                self.tell_mounts();
+                self.publish_mounts();
             }
             Err(error) => {
                 let folder = folder.display();
@@ -369,7 +369,7 @@ impl ProbeSet {
 
     /// The mount that a key means, in this namespace or, if an event has led there, in another.
     pub fn mount_point(&self, key: MountKey) -> Option<MountPoint> {
-        self.mounts.get(key).cloned().or_else(|| self.elsewhere.borrow().get(key).cloned())
+        self.mounts.get(key).cloned().or_else(|| self.foreign_mounts.borrow().get(key).cloned())
     }
 
     /// The key by which a protocol's events name what is mounted at `path`; `None` if nothing is mounted just there.

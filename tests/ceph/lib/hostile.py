@@ -28,7 +28,7 @@ def connect():
 
 
 def welcome(client, version=3):
-    """The status, the memory and the bell."""
+    """The status, the memory and the wakeup."""
     client.send(MAGIC + struct.pack("<I", version))
     packet, control, _, _ = client.recvmsg(256, socket.CMSG_SPACE(12))
     fds = array.array("i")
@@ -47,9 +47,9 @@ def connects(count):
     for number in range(count):
         client = connect()
         if number % 4 == 0:
-            _, memory, bell = welcome(client)
+            _, memory, wakeup = welcome(client)
             memory.close()
-            os.close(bell)
+            os.close(wakeup)
         elif number % 4 == 1:
             client.send(MAGIC)
         elif number % 4 == 2:
@@ -61,36 +61,36 @@ def version(_):
     print(welcome(connect(), 999)[0])
 
 
-def submit(memory, bell, slot, message, data=0, answer=False):
+def submit(memory, wakeup, slot, message, data=0, answer=False):
     """As the library does, but for the state of the slot, which is noise."""
     line = 384 + 64 * slot
     struct.pack_into("<IIII", memory, line, 1, len(message), data, int(answer))
     memory[CONTROL + slot * MESSAGE : CONTROL + slot * MESSAGE + len(message)] = message
     struct.pack_into("<Q", memory, 0, 1 << slot)
-    os.write(bell, struct.pack("<Q", 1))
+    os.write(wakeup, struct.pack("<Q", 1))
 
 
 def scribble(count):
     noise = random.Random(count)
-    _, memory, bell = welcome(connect())
+    _, memory, wakeup = welcome(connect())
     for number in range(count):
         if number % 10 == 0:
             memory[0:CONTROL] = noise.randbytes(CONTROL)
             struct.pack_into("<Q", memory, 0, 2**64 - 1)
-            os.write(bell, struct.pack("<Q", 1))
+            os.write(wakeup, struct.pack("<Q", 1))
         operation = noise.choice([*range(1, 13), *range(20, 28), *range(30, 37), *range(40, 48), *range(50, 53), *range(60, 64), 70, 71])
         body = noise.choice([noise.randbytes(noise.randrange(64)), bytes(noise.randrange(64)), struct.pack("<QQ", 1 << 32, 1 << 32) * 4])
-        submit(memory, bell, noise.randrange(SLOTS), struct.pack("<H", operation) + body, noise.randrange(2**32), number % 2)
+        submit(memory, wakeup, noise.randrange(SLOTS), struct.pack("<H", operation) + body, noise.randrange(2**32), number % 2)
 
 
 def flood(seconds):
-    _, memory, bell = welcome(connect())
+    _, memory, wakeup = welcome(connect())
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         for slot in range(SLOTS):
-            submit(memory, bell, slot, struct.pack("<H", 1))
+            submit(memory, wakeup, slot, struct.pack("<H", 1))
         struct.pack_into("<Q", memory, 0, 2**64 - 1)
-        os.write(bell, struct.pack("<Q", 1))
+        os.write(wakeup, struct.pack("<Q", 1))
 
 
 def crowd(count):

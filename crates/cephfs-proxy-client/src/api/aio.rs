@@ -30,8 +30,8 @@ const RESERVE: usize = 4;
 /// The most requests that wait for a slot.
 const MOST_QUEUED: usize = 4096;
 /// How long the thread sleeps before it checks that a worker has taken the running requests, and how long afterwards.
-const MOMENT: Duration = Duration::from_millis(1);
-const PATIENCE: Duration = Duration::from_millis(100);
+const FIRST_SLEEP: Duration = Duration::from_millis(1);
+const LONG_SLEEP: Duration = Duration::from_millis(100);
 
 /// `struct ceph_ll_io_info` of libcephfs 19 and newer.
 #[repr(C)]
@@ -246,6 +246,6 @@ fn run(link: &DaemonLink) {
         }
         // A worker that expected a quick request should have taken all jobs by now.
         link.insist(running);
-        in_vain = idle && !link.await_completion(seen, if in_vain { PATIENCE } else { MOMENT });
+        in_vain = idle && !link.await_completion(seen, if in_vain { LONG_SLEEP } else { FIRST_SLEEP });
     }
 }

@@ -8,7 +8,7 @@ use cephfs_proxy::{
     wire::{self, Errno, ProxyOperation, errno_of},
 };
 
-use super::{CallError, DaemonLink, FIRST_PATIENCE, PATIENCE, seen};
+use super::{CHECK_INTERVAL, CallError, DaemonLink, FIRST_CHECK, seen};
 
 /// A claimed slot, which is freed when this is dropped.
 pub struct SlotClaim<'l> {
@@ -157,7 +157,7 @@ impl SlotClaim<'_> {
             return Ok(());
         }
         self.insist();
-        let mut limit = FIRST_PATIENCE;
+        let mut limit = FIRST_CHECK;
         loop {
             if self.link.is_dead() && state.load(Ordering::SeqCst) != layout::ANSWERED {
                 return Err(self.fate());
@@ -174,7 +174,7 @@ impl SlotClaim<'_> {
             if state.load(Ordering::SeqCst) == layout::AWAITED && sys::hung_up(self.link.socket.as_fd()) {
                 self.link.dead.store(true, Ordering::SeqCst);
             }
-            limit = PATIENCE;
+            limit = CHECK_INTERVAL;
         }
     }
 }

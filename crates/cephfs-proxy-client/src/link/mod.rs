@@ -37,16 +37,16 @@ pub use claim::SlotClaim;
 /// The daemon's socket, unless this environment variable has another path; Ceph's own proxy uses the same names.
 const SOCKET: &str = "/run/libcephfsd.sock";
 const SOCKET_VARIABLE: &str = "LIBCEPHFSD_SOCKET";
-/// How often a waiting thread checks that the daemon lives, and after what time it does so first.
-const PATIENCE: Duration = Duration::from_millis(100);
-const FIRST_PATIENCE: Duration = Duration::from_millis(20);
+/// How often a waiting thread checks that the daemon lives, and the time until its first check.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
+const FIRST_CHECK: Duration = Duration::from_millis(20);
 
 /// A connection.
 pub struct DaemonLink {
     /// The connection's number among all of this process and its parents; 0 until the connection is in the tables.
     pub id: u64,
     socket: ManuallyDrop<OwnedFd>,
-    bell: ManuallyDrop<OwnedFd>,
+    wakeup: ManuallyDrop<OwnedFd>,
     /// The version table, which shows whether copies are valid.
     pub versions: VersionTable,
     mapping: ManuallyDrop<SharedMapping>,
@@ -98,7 +98,7 @@ impl DaemonLink {
             return Err(errno_of(-i64::from(welcome.status)));
         }
         let mut descriptors = descriptors.into_iter();
-        let (Some(memory), Some(bell), Some(versions)) = (descriptors.next(), descriptors.next(), descriptors.next())
+        let (Some(memory), Some(wakeup), Some(versions)) = (descriptors.next(), descriptors.next(), descriptors.next())
         else {
             return Err(Errno::PROTO);
         };
@@ -106,7 +106,7 @@ impl DaemonLink {
         Ok(DaemonLink {
             id: 0,
             socket: ManuallyDrop::new(socket),
-            bell: ManuallyDrop::new(bell),
+            wakeup: ManuallyDrop::new(wakeup),
             versions: VersionTable::map(&versions)?,
             mapping: ManuallyDrop::new(mapping),
             path: CString::new(path.into_os_string().into_vec()).map_err(|_| Errno::INVAL)?,
@@ -131,7 +131,7 @@ impl DaemonLink {
             // SAFETY: this value owns the descriptors, and `drop` does not close them again.
             unsafe {
                 rustix::io::close(self.socket.as_raw_fd());
-                rustix::io::close(self.bell.as_raw_fd());
+                rustix::io::close(self.wakeup.as_raw_fd());
             }
         }
     }
@@ -179,7 +179,7 @@ impl DaemonLink {
         self.waiters.fetch_add(1, Ordering::SeqCst);
         let freed = self.freed.load(Ordering::SeqCst);
         if self.free.load(Ordering::SeqCst) == 0 {
-            sys::futex_wait(&self.freed, freed, PATIENCE);
+            sys::futex_wait(&self.freed, freed, CHECK_INTERVAL);
         }
         self.waiters.fetch_sub(1, Ordering::SeqCst);
     }
@@ -228,7 +228,7 @@ impl DaemonLink {
                 .compare_exchange(layout::NOT_POLLING, layout::WAKEUP_SENT, Ordering::SeqCst, Ordering::SeqCst)
                 .is_ok();
         if calls {
-            sys::ring(self.bell.as_fd());
+            sys::wake(self.wakeup.as_fd());
         }
         calls
     }
@@ -237,7 +237,7 @@ impl DaemonLink {
     pub fn insist(&self, slots: impl IntoIterator<Item = usize>) {
         let submitted = self.mapping.control().submitted.0.load(Ordering::SeqCst);
         if slots.into_iter().any(|slot| submitted & 1 << slot != 0) {
-            sys::ring(self.bell.as_fd());
+            sys::wake(self.wakeup.as_fd());
         }
     }
 
@@ -328,7 +328,7 @@ impl Drop for DaemonLink {
         // SAFETY: the fields are dropped once, here. No claim is left, since claims borrow from this value.
         unsafe {
             ManuallyDrop::drop(&mut self.mapping);
-            ManuallyDrop::drop(&mut self.bell);
+            ManuallyDrop::drop(&mut self.wakeup);
             ManuallyDrop::drop(&mut self.socket);
         }
     }

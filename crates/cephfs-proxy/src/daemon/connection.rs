@@ -45,7 +45,7 @@ pub struct ClientConnection {
     pub mapping: SharedMapping,
     /// The socket, which shows when the client ends.
     pub socket: OwnedFd,
-    bell: OwnedFd,
+    wakeup: OwnedFd,
     /// A bit for each slot that a worker has taken. Until the answer, the client's bit in `submitted` is ignored.
     busy: AtomicU64,
     workers: AtomicU32,
@@ -86,7 +86,7 @@ impl ClientConnection {
         peer: ClientCredentials,
         socket: OwnedFd,
         mapping: SharedMapping,
-        bell: OwnedFd,
+        wakeup: OwnedFd,
     ) -> ClientConnection {
         mapping.control().seen.0.connection.store(id, Ordering::Relaxed);
         ClientConnection {
@@ -95,7 +95,7 @@ impl ClientConnection {
             handles: Mutex::default(),
             mapping,
             socket,
-            bell,
+            wakeup,
             busy: AtomicU64::new(0),
             workers: AtomicU32::new(0),
             released: Mutex::new(0),
@@ -108,8 +108,8 @@ impl ClientConnection {
     }
 
     /// The eventfd by which the client wakes a worker.
-    pub fn bell(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+    pub fn wakeup(&self) -> BorrowedFd<'_> {
+        self.wakeup.as_fd()
     }
 
     /// From now on, no request of the client is begun.
@@ -151,7 +151,7 @@ impl ClientConnection {
     /// Wakes another worker if requests are waiting.
     fn call_another(&self) {
         if self.waiting() != 0 {
-            sys::ring(self.bell());
+            sys::wake(self.wakeup());
         }
     }
 

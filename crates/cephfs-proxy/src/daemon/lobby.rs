@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// How long a client may take to send its hello.
-const PATIENCE: Duration = Duration::from_secs(5);
+const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 
 enum ClientStage {
     Arrived { socket: OwnedFd, since: Instant },
@@ -147,15 +147,15 @@ impl Lobby {
             return Err(Errno::USERS);
         }
         let (memory, mapping) = SharedMapping::create().map_err(failed)?;
-        let bell = sys::eventfd().map_err(failed)?;
+        let wakeup = sys::eventfd().map_err(failed)?;
         let own = socket.try_clone().map_err(|error| failed(errno_in(&error)))?;
-        let connection = Arc::new(ClientConnection::new(id, peer, own, mapping, bell));
+        let connection = Arc::new(ClientConnection::new(id, peer, own, mapping, wakeup));
         seen::publish(&connection, &self.shared);
         self.forget(socket);
         self.watch(&connection.socket, id).map_err(failed)?;
         self.pool.add(connection.clone()).map_err(failed)?;
         if let Err(error) =
-            self.say(socket.as_fd(), 0, &[memory.as_fd(), connection.bell(), self.shared.versions.as_fd()])
+            self.say(socket.as_fd(), 0, &[memory.as_fd(), connection.wakeup(), self.shared.versions.as_fd()])
         {
             self.leave(connection);
             return Err(failed(error));
@@ -186,8 +186,9 @@ impl Lobby {
     /// Drops clients that sent no hello in time, and has a worker take releases.
     pub fn tick(&mut self) {
         let before = self.clients.len();
-        self.clients
-            .retain(|_, client| !matches!(client, ClientStage::Arrived { since, .. } if since.elapsed() > PATIENCE));
+        self.clients.retain(
+            |_, client| !matches!(client, ClientStage::Arrived { since, .. } if since.elapsed() > HELLO_TIMEOUT),
+        );
         if self.clients.len() < before {
             tracing::debug!("{} never said hello", before - self.clients.len());
         }

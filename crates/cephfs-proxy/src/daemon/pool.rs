@@ -1,4 +1,4 @@
-//! The workers: threads that wait for clients' wakeups (bells), serve requests, and do other jobs that may block. Their
+//! The workers: threads that wait for clients' wakeups, serve requests, and do other jobs that may block. Their
 //! number grows while all are busy, up to the limit, and shrinks again.
 
 use std::{
@@ -19,20 +19,20 @@ use super::{DaemonState, connection::ClientConnection, lock};
 use crate::{layout::MESSAGE_SIZE, sys};
 
 /// How long an idle worker waits before it ends, if there are more than [`FEWEST`].
-const PATIENCE: Duration = Duration::from_secs(5);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The number of workers that never end.
 const FEWEST: usize = 2;
-/// The id of the jobs' bell; other bells have their connection's id.
+/// The id of the jobs' wakeup; other wakeups have their connection's id.
 const JOBS: u64 = 0;
 
 /// Work that may take long and belongs to no request.
 pub type PoolTask = Box<dyn FnOnce() + Send>;
 
-/// All workers, and the bells that they wait for.
+/// All workers, and the wakeups that they wait for.
 pub struct Pool {
     shared: Arc<DaemonState>,
-    bells: OwnedFd,
-    job_bell: OwnedFd,
+    wakeups: OwnedFd,
+    job_wakeup: OwnedFd,
     jobs: Mutex<VecDeque<PoolTask>>,
     connections: RwLock<HashMap<u64, Arc<ClientConnection>>>,
     idle: AtomicUsize,
@@ -46,11 +46,11 @@ pub struct Pool {
 impl Pool {
     /// A pool with its first workers.
     pub fn start(shared: Arc<DaemonState>) -> io::Result<Arc<Pool>> {
-        let bells = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let wakeups = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let pool = Arc::new(Pool {
             shared,
-            bells,
-            job_bell: sys::eventfd()?,
+            wakeups,
+            job_wakeup: sys::eventfd()?,
             jobs: Mutex::default(),
             connections: RwLock::default(),
             idle: AtomicUsize::new(0),
@@ -58,16 +58,16 @@ impl Pool {
             pending: AtomicUsize::new(0),
             sweeping: AtomicBool::new(false),
         });
-        pool.listen(pool.job_bell.as_fd(), JOBS)?;
+        pool.listen(pool.job_wakeup.as_fd(), JOBS)?;
         for _ in 0..FEWEST {
             Pool::spawn(&pool)?;
         }
         Ok(pool)
     }
 
-    /// Adds a bell. It is edge-triggered: each ring wakes one worker once, and the counter need not be read.
-    fn listen(&self, bell: BorrowedFd<'_>, id: u64) -> rustix::io::Result<()> {
-        epoll::add(&self.bells, bell, EventData::new_u64(id), EventFlags::IN | EventFlags::ET)
+    /// Adds a wakeup. It is edge-triggered: each write to it wakes one worker once, and the counter need not be read.
+    fn listen(&self, wakeup: BorrowedFd<'_>, id: u64) -> rustix::io::Result<()> {
+        epoll::add(&self.wakeups, wakeup, EventData::new_u64(id), EventFlags::IN | EventFlags::ET)
     }
 
     fn spawn(pool: &Arc<Pool>) -> io::Result<()> {
@@ -103,7 +103,7 @@ impl Pool {
 
     fn wait(&self) -> Option<u64> {
         let mut room = [MaybeUninit::uninit(); 1];
-        let (events, _) = epoll::wait(&self.bells, &mut room, Some(&sys::timespec(PATIENCE))).ok()?;
+        let (events, _) = epoll::wait(&self.wakeups, &mut room, Some(&sys::timespec(IDLE_TIMEOUT))).ok()?;
         events.first().map(|event| event.data.u64())
     }
 
@@ -118,7 +118,7 @@ impl Pool {
             // This worker may have consumed the ring of several jobs. It rings again for the others, since this job may
             // take long.
             if more {
-                sys::ring(self.job_bell.as_fd());
+                sys::wake(self.job_wakeup.as_fd());
             }
             job();
             self.pending.fetch_sub(1, Ordering::SeqCst);
@@ -126,7 +126,7 @@ impl Pool {
     }
 
     /// Called by a worker before it begins something that may take long. If no other worker is idle, starts one for the
-    /// next bell.
+    /// next wakeup.
     pub fn about_to_block(&self) {
         if self.idle.load(Ordering::Relaxed) == 0 {
             self.grow();
@@ -147,7 +147,7 @@ impl Pool {
     pub fn submit(&self, job: PoolTask) {
         self.pending.fetch_add(1, Ordering::SeqCst);
         lock(&self.jobs).push_back(job);
-        sys::ring(self.job_bell.as_fd());
+        sys::wake(self.job_wakeup.as_fd());
     }
 
     /// The number of workers, and of idle ones among them.
@@ -165,11 +165,11 @@ impl Pool {
         self.pending.load(Ordering::SeqCst) == 0
     }
 
-    /// Adds a client, whose bell workers wait for from now on.
+    /// Adds a client, whose wakeup workers wait for from now on.
     pub fn add(&self, connection: Arc<ClientConnection>) -> rustix::io::Result<()> {
         let id = connection.id;
         self.connections.write().unwrap_or_else(|e| e.into_inner()).insert(id, connection.clone());
-        self.listen(connection.bell(), id).inspect_err(|_| {
+        self.listen(connection.wakeup(), id).inspect_err(|_| {
             self.connections.write().unwrap_or_else(|e| e.into_inner()).remove(&id);
         })
     }
@@ -178,7 +178,7 @@ impl Pool {
     pub fn remove(&self, connection: Arc<ClientConnection>) {
         connection.close();
         self.connections.write().unwrap_or_else(|e| e.into_inner()).remove(&connection.id);
-        let _ = epoll::delete(&self.bells, connection.bell());
+        let _ = epoll::delete(&self.wakeups, connection.wakeup());
         self.submit(Box::new(move || drop(connection)));
     }
 

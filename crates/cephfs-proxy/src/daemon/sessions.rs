@@ -28,7 +28,7 @@ use crate::wire::{Errno, errno_of};
 /// CEPH_RECLAIM_RESET: end the earlier session instead of taking over its state.
 const RESET: u32 = 1;
 /// How long a mount waits until another mount of the same name is unmounted.
-const PATIENCE: Duration = Duration::from_secs(10);
+const UNMOUNT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The number of hexadecimal digits of the random number.
 const DIGITS: usize = 32;
 
@@ -88,7 +88,7 @@ impl Sessions {
         let name = CString::new(format!("libcephfsd-{:016x}", hasher.finish())).ok()?;
         let used = lock(&self.used);
         let taken = |used: &mut HashSet<CString>| used.contains(&name);
-        let waited = self.freed.wait_timeout_while(used, PATIENCE, taken);
+        let waited = self.freed.wait_timeout_while(used, UNMOUNT_TIMEOUT, taken);
         let (mut used, _) = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
         let free = used.insert(name.clone());
         free.then(|| MountSession { name, sessions: self.clone() })

@@ -251,7 +251,7 @@ impl<'a> ReplayedIncidents<'a> {
     }
 
     fn bundle(&mut self, source: &dyn EventSource, id: &IncidentId, report: IncidentReport<'_>) {
-        let IncidentReport { change, told_until, described, recorder, children, .. } = report;
+        let IncidentReport { change, reported_until, described, recorder, children, .. } = report;
         let Some(collector) = &self.collector else { return };
         let episode = change.episode();
         let before = self.before.entry(id.clone());
@@ -264,7 +264,7 @@ impl<'a> ReplayedIncidents<'a> {
             (episode.window.events().to_vec(), children),
             Excerpts {
                 before: self.before.remove(id).flatten(),
-                after: excerpt_after(self.config, &recorder, told_until),
+                after: excerpt_after(self.config, &recorder, reported_until),
             },
         );
         let request = BundleRequest {

@@ -20,13 +20,13 @@ pub struct SnapshotArguments {
 }
 
 pub fn run(arguments: &SnapshotArguments) -> Result<ExitCode> {
-    let patience = Duration::from_secs(arguments.timeout.max(1));
+    let timeout = Duration::from_secs(arguments.timeout.max(1));
     let mut line = StatusLine::new(true);
     let show = |passed: Duration| {
         let span = arguments.span.unwrap_or_default();
         line.show(&format!("collecting: {} of {} s", passed.min(span).as_secs(), span.as_secs_f64()));
     };
-    let path = daemon::request_snapshot(&daemon::runtime_dir(), arguments.span, patience, show);
+    let path = daemon::request_snapshot(&daemon::runtime_dir(), arguments.span, timeout, show);
     line.clear();
     let path = path?;
     let mut out = std::io::stdout().lock();

@@ -25,7 +25,7 @@ const SOCKET: &str = "control";
 /// The most requests that are read at one wake-up.
 const MAX_AT_ONCE: usize = 8;
 /// How long a peer may take to send its request: the daemon's thread waits for it.
-const PATIENCE: Duration = Duration::from_millis(200);
+const REQUEST_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// No snapshot is of a longer time.
 pub const LONGEST: Duration = Duration::from_secs(3600);
@@ -91,8 +91,8 @@ fn snapshot_of(request: &str) -> Option<Option<Duration>> {
 
 fn read_request(stream: &mut UnixStream) -> Result<String> {
     stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(REQUEST_TIMEOUT))?;
+    stream.set_write_timeout(Some(REQUEST_TIMEOUT))?;
     let mut line = String::new();
     BufReader::new(stream.take(64)).read_line(&mut line)?;
     Ok(line.trim().to_owned())
@@ -103,7 +103,7 @@ pub fn answer(mut stream: UnixStream, line: &str) {
     let _ = writeln!(stream, "{line}");
 }
 
-/// Requests a snapshot from the running daemon, of now or of a time to come, and waits for the bundle: `patience` beyond that time. Calls `waits`
+/// Requests a snapshot from the running daemon, of now or of a time to come, and waits for the bundle: `timeout` beyond that time. Calls `waits`
 /// with the time that has passed, once a second. Returns the bundle's path.
 ///
 /// # Errors
@@ -112,7 +112,7 @@ pub fn answer(mut stream: UnixStream, line: &str) {
 pub fn request_snapshot(
     runtime: &Path,
     span: Option<Duration>,
-    patience: Duration,
+    timeout: Duration,
     waits: impl FnMut(Duration),
 ) -> Result<String> {
     let path = runtime.join(SOCKET);
@@ -123,18 +123,18 @@ pub fn request_snapshot(
         };
         anyhow::Error::from(error).context(what.replace("{}", &path.display().to_string()))
     })?;
-    ask(stream, span, patience, waits)
+    ask(stream, span, timeout, waits)
 }
 
 fn ask(
     mut stream: UnixStream,
     span: Option<Duration>,
-    patience: Duration,
+    timeout: Duration,
     mut waits: impl FnMut(Duration),
 ) -> Result<String> {
     let request = span.map_or("snapshot".to_owned(), |span| format!("snapshot {}", span.as_secs_f64()));
     let began = Instant::now();
-    let limit = patience + span.unwrap_or_default();
+    let limit = timeout + span.unwrap_or_default();
     let mut line = String::new();
     let answered = writeln!(stream, "{request}").and_then(|()| {
         while !is_readable(&stream, Duration::from_secs(1).min(limit))? {
@@ -187,7 +187,7 @@ mod tests {
     fn a_daemon_that_goes_before_it_is_asked_is_an_error_and_no_broken_pipe() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         drop(theirs);
-        let error = ask(ours, None, PATIENCE, |_| ()).unwrap_err();
+        let error = ask(ours, None, REQUEST_TIMEOUT, |_| ()).unwrap_err();
         assert!(error.to_string().starts_with("the daemon went away"), "{error:#}");
         assert!(error.chain().all(|cause| !cause.is::<std::io::Error>()), "{error:?}");
     }

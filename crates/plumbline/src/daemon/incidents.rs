@@ -48,7 +48,7 @@ impl Reporter for Bundles<'_> {
 
     /// Has the collector make the incident's bundle, or update it. Returns whether the collector accepted that.
     fn report(&mut self, source: &dyn EventSource, rules: &ActiveRules, report: IncidentReport<'_>) -> bool {
-        let IncidentReport { change, id, known, told_until, described, recorder, children, part } = report;
+        let IncidentReport { change, id, known, reported_until, described, recorder, children, part } = report;
         let episode = change.episode();
         let (waited, folded) = self.waiting.summary(episode.id);
         let described = Incident { waited, ..described };
@@ -64,7 +64,7 @@ impl Reporter for Bundles<'_> {
         let events = episode.window.events().to_vec();
         let excerpts = Excerpts {
             before: (!known).then(|| excerpt(self.config, &recorder, episode.window.from)).flatten(),
-            after: excerpt_after(self.config, &recorder, told_until.filter(|_| known && change.closed())),
+            after: excerpt_after(self.config, &recorder, reported_until.filter(|_| known && change.closed())),
         };
         let mut attachments = detection::attachments(source, (events, children), excerpts);
         if !folded.is_empty() {

@@ -89,7 +89,7 @@ pub fn run(setup: Setup, started: impl FnOnce(&[Capability], &ProbeSet)) -> Resu
     let lock = Lock::take(&runtime, &setup.config.output_dir)?;
     let mut daemon = Daemon::start(setup, &runtime, lock)?;
     started(&daemon.source.watch().state(), daemon.source.watch());
-    daemon.tell_started();
+    daemon.log_start();
     let result = daemon.serve();
     daemon.stop();
     result
@@ -183,7 +183,7 @@ impl Daemon {
         Ok(daemon)
     }
 
-    fn tell_started(&self) {
+    fn log_start(&self) {
         for notice in &self.setup.config.notices {
             tracing::info!("configuration: {notice}");
         }

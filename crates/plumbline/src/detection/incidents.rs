@@ -37,7 +37,7 @@ pub struct OpenIncident {
     /// Its bundle; `None` if none could be made yet, or it has been deleted since.
     bundle: Option<IncidentId>,
     /// When the newest operation had ended that the recorder had when this was first reported.
-    told_until: Option<Nanos>,
+    reported_until: Option<Nanos>,
     /// Whether that bundle has been on disk.
     written: bool,
     /// What is mounted where it was slow: `//server/share`.
@@ -66,7 +66,7 @@ pub struct IncidentReport<'a> {
     /// Whether a bundle of this name was made already.
     pub known: bool,
     /// When the newest operation had ended that the recorder had when it was first reported; `None` if it is only now.
-    pub told_until: Option<Nanos>,
+    pub reported_until: Option<Nanos>,
     /// What is said of it.
     pub described: Incident,
     /// The flight recorder.
@@ -231,7 +231,7 @@ impl Detection {
             let detected = source.clock().wall(episode.window.to);
             reporter.next_id(detected, &episode.anomaly.probe, &episode.anomaly.kind)
         });
-        let told_until = open.and_then(|open| open.told_until);
+        let reported_until = open.and_then(|open| open.reported_until);
         let recorder = source.recorder();
         self.children.find(source, episode.window.events().iter(), || &*recorder);
         let also: Vec<_> =
@@ -255,7 +255,7 @@ impl Detection {
             change,
             id: &id,
             known: is_known,
-            told_until,
+            reported_until,
             described,
             recorder: recorder_too,
             children,
@@ -264,7 +264,8 @@ impl Detection {
         let taken = reporter.report(source, &self.rules, report);
         if let Some(open) = self.open.get_mut(&episode.id).filter(|_| taken) {
             open.bundle = Some(id);
-            open.told_until = open.told_until.or_else(|| recorder.events_since(0, 1).last().map(|newest| newest.end()));
+            open.reported_until =
+                open.reported_until.or_else(|| recorder.events_since(0, 1).last().map(|newest| newest.end()));
         }
     }
 

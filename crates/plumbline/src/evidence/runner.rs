@@ -190,8 +190,8 @@ impl ActionBatch {
             }
             let over = self.over();
             // If several actions hang, the next ones are given up without a wait.
-            let patience = if over.is_some() { Duration::ZERO } else { LOOK };
-            if let Ok(EndedAction { index, results }) = self.ended.recv_timeout(patience)
+            let wait = if over.is_some() { Duration::ZERO } else { LOOK };
+            if let Ok(EndedAction { index, results }) = self.ended.recv_timeout(wait)
                 && let Some(at) = self.running.iter().position(|running| running.job.index == index)
             {
                 self.running.swap_remove(at);

@@ -107,7 +107,7 @@ impl<'a> AttributesByName<'a> {
 
 /// Incidents by host and name, and when mounts were reported: by host, server and source.
 #[derive(Default)]
-struct Told {
+struct OtlpContents {
     incidents: BTreeMap<(String, String), Incident>,
     mounts: BTreeMap<(String, String, String), Vec<(Millis, Millis)>>,
 }
@@ -117,7 +117,7 @@ struct Told {
 /// # Errors
 /// When it cannot be read, or has no line of a collector.
 pub fn read(path: &Path, read: &mut SourceData) -> Result<()> {
-    let mut told = Told::default();
+    let mut told = OtlpContents::default();
     let (mut lines, mut broken) = (0_u64, 0_u64);
     let mut file = BufReader::new(File::open(path)?);
     let mut line = Vec::new();
@@ -158,7 +158,7 @@ pub fn read(path: &Path, read: &mut SourceData) -> Result<()> {
     Ok(())
 }
 
-impl Told {
+impl OtlpContents {
     fn take(&mut self, line: &OtlpLine) {
         for of in &line.resource_logs {
             let host = host(&of.resource);

@@ -98,7 +98,7 @@ pub fn verdict(incident: &Incident) -> Markup {
             None => div.verdict {
                 p.layer { "The evidence does not say who was at fault" }
                 @if alternatives.len() > 0 { p { "Likeliest: " (listed(alternatives)) "." } }
-                @if let Some(apart) = tells_apart(incident) { p { (apart) } }
+                @if let Some(apart) = next_step(incident) { p { (apart) } }
             },
         }
     }
@@ -120,7 +120,7 @@ fn listed<'a>(alternatives: impl Iterator<Item = &'a Alternative>) -> String {
 }
 
 /// How to tell the likeliest causes apart: the end of the last sentence of the reasons.
-fn tells_apart(incident: &Incident) -> Option<&str> {
+fn next_step(incident: &Incident) -> Option<&str> {
     let last = incident.verdict.because.last()?.strip_prefix("Likeliest: ")?;
     let (_, apart) = last.split_once("%). ")?;
     Some(apart).filter(|apart| !apart.is_empty())

@@ -32,7 +32,7 @@ impl Truth {
     }
 
     /// Whether a verdict says all that can be known of it.
-    pub fn is_told_by(self, verdict: &Verdict) -> bool {
+    pub fn is_named_by(self, verdict: &Verdict) -> bool {
         match self {
             Self::Layer(layer) => verdict.layer == layer,
             Self::Among(cause) => {

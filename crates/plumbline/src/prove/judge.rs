@@ -60,13 +60,13 @@ pub fn judge(watching: &Watching, fault: &ProveFault, place: &LoadedMount, began
         (_, None) => (VerdictMatch::Missed, None),
         (_, first) => {
             let wrong = says(&|verdict| truth.is_denied_by(verdict)).map(|wrong| (VerdictMatch::Wrong, Some(wrong)));
-            let right = || says(&|verdict| truth.is_told_by(verdict)).map(|right| (VerdictMatch::Right, Some(right)));
+            let right = || says(&|verdict| truth.is_named_by(verdict)).map(|right| (VerdictMatch::Right, Some(right)));
             wrong.or_else(right).unwrap_or((VerdictMatch::Unknown, first))
         }
     };
     // Since when it has said so without saying anything else.
     let since = shown.and_then(|(reports, last)| {
-        let says = |verdict: &Verdict| (verdict.layer, truth.is_told_by(verdict));
+        let says = |verdict: &Verdict| (verdict.layer, truth.is_named_by(verdict));
         let same = |(_, incident): &&(Instant, Incident)| says(&incident.verdict) == says(&last.verdict);
         reports.iter().rev().take_while(same).last().map(|(at, _)| *at)
     });

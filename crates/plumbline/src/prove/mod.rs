@@ -29,7 +29,7 @@ use watching::Watching;
 
 /// How long all is well before each fault, and what it may take until it is judged.
 const HEALTHY: Duration = Duration::from_millis(4_500);
-const PATIENCE: Duration = Duration::from_secs(7);
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(7);
 /// A verdict may change until this long after it was first right.
 const SETTLED: Duration = Duration::from_secs(2);
 /// How long it may take until all is well again.
@@ -122,7 +122,7 @@ fn try_all(
                     tried.judged == VerdictMatch::Right && since.is_some_and(|since| since.elapsed() >= SETTLED)
                 })
         };
-        let went_on = watching.watch_for(PATIENCE, &mut |watching| all_settled(watching));
+        let went_on = watching.watch_for(SETTLE_TIMEOUT, &mut |watching| all_settled(watching));
         let tried: Vec<_> = places.iter().map(|place| judge(watching, fault, place, began).0).collect();
         bed.heal(fault.act).with_context(|| format!("cannot end this: {}", fault.name))?;
         if !went_on? {

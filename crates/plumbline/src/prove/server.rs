@@ -28,7 +28,7 @@ const MIB: u64 = 96;
 /// Threads of the NFS server.
 const THREADS: &str = "8";
 /// How long a server may take until it answers.
-const PATIENCE: Duration = Duration::from_secs(15);
+const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The user that the load is.
 pub const USER: &str = "root";
@@ -200,7 +200,7 @@ impl FaultServer {
     fn start_smbd(&self) -> Result<String> {
         let Some(address) = self.smb else { return Ok(String::new()) };
         run(&["smbd", "-s", SMB_CONF, "-l", SMB_HOME, "-D"])?;
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while Instant::now() < until {
             if TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok() {
                 return Ok(String::new());
@@ -251,7 +251,7 @@ impl FaultServer {
             let _ = run(&["exportfs", "-f"]);
         }
         // What was served is let go of a moment later.
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while self.has_disk && run(&["umount", DISK]).is_err() && Instant::now() < until {
             sleep(Duration::from_millis(100));
         }

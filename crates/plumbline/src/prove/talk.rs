@@ -17,11 +17,11 @@ use nix::{
 };
 
 /// An answer takes at most this long.
-const PATIENCE: Duration = Duration::from_secs(40);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(40);
 /// As does an end.
-const LAST_PATIENCE: Duration = Duration::from_secs(60);
+const END_TIMEOUT: Duration = Duration::from_secs(60);
 /// And a program that is run.
-const RUN_PATIENCE: Duration = Duration::from_secs(30);
+const RUN_TIMEOUT: Duration = Duration::from_secs(30);
 /// What an answer begins with.
 const DONE: &str = "done";
 const FAILED: &str = "failed";
@@ -81,13 +81,13 @@ impl HelperProcess {
     }
 
     fn answer(&mut self) -> Result<String> {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + ANSWER_TIMEOUT;
         let mut answer = Vec::new();
         loop {
             let left = until.saturating_duration_since(Instant::now());
             let mut wanted = [PollFd::new(self.from.as_fd(), PollFlags::POLLIN)];
             match poll(&mut wanted, PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)) {
-                Ok(0) => bail!("no answer within {PATIENCE:?}"),
+                Ok(0) => bail!("no answer within {ANSWER_TIMEOUT:?}"),
                 Err(Errno::EINTR) => continue,
                 other => other?,
             };
@@ -105,7 +105,7 @@ impl Drop for HelperProcess {
     fn drop(&mut self) {
         // The end of its input is the end of it; then it tidies up.
         drop(self.to.take());
-        let until = Instant::now() + LAST_PATIENCE;
+        let until = Instant::now() + END_TIMEOUT;
         while Instant::now() < until {
             if !matches!(self.child.try_wait(), Ok(None)) {
                 return;
@@ -160,9 +160,9 @@ pub fn run_with(words: &[&str], input: &str) -> Result<String> {
     let (done, wait) = mpsc::sync_channel(1);
     // A daemon may hold what it should have closed.
     std::thread::spawn(move || done.send(child.wait_with_output()));
-    let Ok(output) = wait.recv_timeout(RUN_PATIENCE) else {
+    let Ok(output) = wait.recv_timeout(RUN_TIMEOUT) else {
         let _ = kill(pid, Signal::SIGKILL);
-        bail!("`{}` does not end within {RUN_PATIENCE:?}", words.join(" "));
+        bail!("`{}` does not end within {RUN_TIMEOUT:?}", words.join(" "));
     };
     let output = output?;
     if !output.status.success() {

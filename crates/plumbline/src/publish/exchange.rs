@@ -39,8 +39,8 @@ impl SnapshotExchange {
         Ok(Self { wakeup, state: Mutex::default(), answered: Condvar::new() })
     }
 
-    /// Requests a snapshot and waits for it; `None` if the daemon does not answer within `patience`, or stops.
-    pub fn ask(&self, patience: Duration) -> Option<Arc<Snapshot>> {
+    /// Requests a snapshot and waits for it; `None` if the daemon does not answer within `timeout`, or stops.
+    pub fn ask(&self, timeout: Duration) -> Option<Arc<Snapshot>> {
         let state = self.state();
         if let Some((_, last)) = state.last.as_ref().filter(|(at, _)| at.elapsed() < FRESH) {
             return Some(Arc::clone(last));
@@ -49,7 +49,7 @@ impl SnapshotExchange {
         // The write fails only if a wakeup is pending already.
         let _ = self.wakeup.write(1);
         let waiting = |state: &mut ExchangeState| state.answers == before && !state.closed;
-        let waited = self.answered.wait_timeout_while(state, patience, waiting);
+        let waited = self.answered.wait_timeout_while(state, timeout, waiting);
         let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         let answered = state.answers != before;
         state.last.as_ref().filter(|_| answered).map(|(_, last)| Arc::clone(last))

@@ -8,7 +8,7 @@ use exposition::{Format, HttpServer, PageSource, page};
 use super::{SnapshotExchange, families::families};
 
 /// How long a scrape waits for the daemon before it fails.
-const PATIENCE: Duration = Duration::from_secs(3);
+const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Starts a server for the exchange's snapshots.
 ///
@@ -29,7 +29,7 @@ impl PageSource for PrometheusExporter {
     }
 
     fn page(&self, format: Format) -> Option<Vec<u8>> {
-        self.exchange.ask(PATIENCE).map(|snapshot| page(&families(&snapshot), format))
+        self.exchange.ask(SNAPSHOT_TIMEOUT).map(|snapshot| page(&families(&snapshot), format))
     }
 
     fn rest(&self) {

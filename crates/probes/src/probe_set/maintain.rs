@@ -36,11 +36,11 @@ impl ProbeSet {
     /// Looks after what changes by itself: mounts, modules that come and go, entries that never finish. Call it when
     /// mountinfo changes and every few seconds. Returns the probes whose state changed.
     pub fn maintain(&mut self) -> Vec<Capability> {
-        let elsewhere = self.mounts.set_elsewhere(self.elsewhere.borrow().devices());
+        let foreign = self.mounts.set_foreign(self.foreign_mounts.borrow().devices());
         // An unreadable mountinfo leaves what was known.
-        if self.mounts.refresh().unwrap_or(false) || elsewhere {
+        if self.mounts.refresh().unwrap_or(false) || foreign {
             self.probes.iter_mut().for_each(|probe| probe.follow_mounts(&self.mounts));
-            self.tell_mounts();
+            self.publish_mounts();
         }
         let before = self.states();
         self.detach_unloaded();
@@ -92,18 +92,18 @@ impl ProbeSet {
     }
 
     /// Has other programs, which read the pinned maps, know what the keys of mounts mean.
-    pub(super) fn tell_mounts(&mut self) {
+    pub(super) fn publish_mounts(&mut self) {
         if self.pinned.is_none() {
             return;
         }
-        let elsewhere = self.elsewhere.borrow();
+        let foreign = self.foreign_mounts.borrow();
         let all = self.shared.any_filesystem();
         let here = self.mounts.iter().filter(|point| point.remote || all);
         let keys = |point: &MountPoint| crate::specs().map(|spec| (spec.mount_key)(point)).collect::<HashSet<_>>();
         let here = here.flat_map(|point| keys(point).into_iter().map(move |key| (key, point)));
         // Of several mounts of one superblock, the one that everything else names it by.
         let here = here.map(|(key, point)| (key, self.mounts.get(key).unwrap_or(point)));
-        if let Err(error) = self.mount_directory.publish(&self.shared, here.chain(elsewhere.iter())) {
+        if let Err(error) = self.mount_directory.publish(&self.shared, here.chain(foreign.iter())) {
             tracing::warn!(%error, "cannot tell other programs what is mounted");
         }
     }

@@ -67,7 +67,7 @@ impl ProbeSet {
         let theirs = self.probes.iter().filter(|probe| probe.spec.protocol == protocol);
         theirs.for_each(|probe| probe.probe.complete(event));
         if event.mount != MountKey::NONE && self.mounts.get(event.mount).is_none() {
-            self.elsewhere.borrow_mut().resolve(event.mount, event.requester.pid, monotonic());
+            self.foreign_mounts.borrow_mut().resolve(event.mount, event.requester.pid, monotonic());
         }
     }
 }

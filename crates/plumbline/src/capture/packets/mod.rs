@@ -71,8 +71,8 @@ struct Owned {
 struct PacketCounts {
     received: u64,
     dropped: u64,
-    /// Of `dropped`, what the log has.
-    told: u64,
+    /// How many of `dropped` the log has reported.
+    logged: u64,
 }
 
 impl Packets {
@@ -151,16 +151,16 @@ impl Packets {
     }
 
     /// Logs that packets found no room, if there are more than it has logged.
-    fn tell_drops(&self) {
+    fn log_drops(&self) {
         let dropped = self.count().dropped;
         let mut counts = lock(&self.counts);
-        if dropped > counts.told {
-            let new = dropped - counts.told;
+        if dropped > counts.logged {
+            let new = dropped - counts.logged;
             tracing::warn!(
                 "the capture {} missed {new} packets: they came faster than its ring is read; raise memory_mb",
                 self.name
             );
-            counts.told = dropped;
+            counts.logged = dropped;
         }
     }
 
@@ -328,7 +328,7 @@ impl Background for Packets {
                 ready => ready?,
             };
             if events.iter().take(ready).any(|event| event.data() == STOP) {
-                self.tell_drops();
+                self.log_drops();
                 return Ok(());
             }
             if let Some(error) = self.ring.take_error().filter(|_| is_bound) {
@@ -338,7 +338,7 @@ impl Background for Packets {
             }
             drop(self.take_in());
             if ready == 0 {
-                self.tell_drops();
+                self.log_drops();
             }
         }
     }

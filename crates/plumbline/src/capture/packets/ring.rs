@@ -262,15 +262,15 @@ pub fn each_packet<E>(
 /// The packet at the beginning of `bytes`, and how far away the next is.
 fn packet(bytes: &[u8]) -> Option<(RingPacket<'_>, usize)> {
     let kept = word(bytes, KEPT)? as usize;
-    let network = usize::from(half(bytes, NETWORK)?);
+    let network = usize::from(u16_at(bytes, NETWORK)?);
     let address = bytes.get(ADDRESS..ADDRESS + size_of::<libc::sockaddr_ll>())?;
     let packet = RingPacket {
         at: u64::from(word(bytes, SECONDS)?) * 1_000_000_000 + u64::from(word(bytes, NANOSECONDS)?),
         length: word(bytes, WHOLE)?,
         data: bytes.get(network..network.checked_add(kept)?)?,
-        protocol: u16::from_be(half(address, 2)?),
+        protocol: u16::from_be(u16_at(address, 2)?),
         interface: word(address, 4)?,
-        hardware: half(address, 8)?,
+        hardware: u16_at(address, 8)?,
         kind: *address.get(10)?,
         sender: (*address.get(11)?, address.get(12..20)?.try_into().ok()?),
     };
@@ -281,7 +281,7 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-fn half(bytes: &[u8], at: usize) -> Option<u16> {
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
 }
 

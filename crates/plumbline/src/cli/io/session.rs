@@ -80,7 +80,7 @@ impl IoSession {
         if let (Some(pid), Some(followed)) = (arguments.pid, &followed) {
             followed.follow_family(pid).context("cannot follow the process")?;
         }
-        let depths = tell_layers(&watch, &arguments.layers)?;
+        let depths = print_layers(&watch, &arguments.layers)?;
         let accesses = accesses(arguments, &depths, followed.as_ref());
         let meter = IoMeter::start(&watch, account, arguments.keys)?;
         let only = arguments.mount.as_ref().map(mount_point);
@@ -236,8 +236,8 @@ fn accesses(arguments: &IoArguments, depths: &[LayerDepth], followed: Option<&Fo
     started.inspect_err(|error| eprintln!("plumbline: files and the order of accesses are not recorded: {error}")).ok()
 }
 
-/// Says which layers are looked at, and why others are not.
-fn tell_layers(watch: &ProbeSet, asked: &[String]) -> Result<Vec<LayerDepth>> {
+/// Prints which layers are observed, and why others are not.
+fn print_layers(watch: &ProbeSet, asked: &[String]) -> Result<Vec<LayerDepth>> {
     let probes = watch.state();
     for probe in probes.iter().filter(|probe| !probe.reason.is_empty()) {
         let fix = if probe.fix.is_empty() { String::new() } else { format!("; fix: {}", probe.fix) };

@@ -109,7 +109,7 @@ fn a_command_that_not_even_a_kill_ends_is_left_behind_and_shown() {
         assert_eq!(collector.counters().abandoned, 1);
 
         // However many there are.
-        let processes = ActionSpec { limits: Some((PATIENCE, 64 << 20)), ..action("processes", &[]) };
+        let processes = ActionSpec { limits: Some((TIMEOUT, 64 << 20)), ..action("processes", &[]) };
         let done = one(&collector, request(&id(2), vec![], vec![processes]));
         let processes = String::from_utf8(unpack(written(&done))["processes.txt"].clone()).unwrap();
         assert!(processes.lines().any(|line| line.contains(" D ") && line.contains(" cat ")), "{processes}");
@@ -122,7 +122,7 @@ fn a_command_that_not_even_a_kill_ends_is_left_behind_and_shown() {
         assert!(refused["error"].as_str().unwrap().contains("4 earlier actions still hang"), "{refused}");
         drop(hung);
         let back = (5..).map(|n| one(&collector, request(&id(n), vec![], vec![shell("fine", "echo hi")])));
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         assert!(
             back.take_while(|_| Instant::now() < until).any(|done| record(written(&done), "fine")["status"] == "ok")
         );

@@ -21,7 +21,7 @@ use tempfile::TempDir;
 use super::*;
 
 /// Longer than any step of these tests takes, unless it hangs.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 fn settings(dir: &Path) -> Settings {
     Settings { output_dir: dir.to_owned(), ..Settings::default() }
@@ -70,7 +70,7 @@ fn id(sequence: u64) -> IncidentId {
 
 /// Waits for this many answers as the daemon does: for the descriptor, then for the answers.
 fn answers(collector: &Collector, count: usize) -> Vec<Done> {
-    let (mut done, until) = (Vec::new(), Instant::now() + PATIENCE);
+    let (mut done, until) = (Vec::new(), Instant::now() + TIMEOUT);
     while done.len() < count {
         assert!(Instant::now() < until, "{} of {count} answers", done.len());
         let mut fds = [PollFd::new(collector.as_fd(), PollFlags::POLLIN)];
@@ -145,7 +145,7 @@ fn is_root() -> bool {
 }
 
 fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     while !holds() {
         assert!(Instant::now() < until, "not in time: {what}");
         std::thread::sleep(Duration::from_millis(2));

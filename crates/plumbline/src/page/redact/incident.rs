@@ -43,7 +43,7 @@ pub fn names(incident: Incident, tokens: &mut Tokens) -> Incident {
         window: Span { from: known::time(from), to: known::time(to) },
         top: ranking(top, tokens),
         host: this(host, tokens),
-        anomaly: told(anomaly, tokens),
+        anomaly: anomaly_redacted(anomaly, tokens),
         verdict,
         state,
         first_seen: known::time(first_seen),
@@ -80,7 +80,7 @@ pub fn sentences(incident: &mut Incident, tokens: &mut Tokens) {
     all.for_each(|text| prose::sentence(text, tokens));
 }
 
-fn told(anomaly: Anomaly, tokens: &mut Tokens) -> Anomaly {
+fn anomaly_redacted(anomaly: Anomaly, tokens: &mut Tokens) -> Anomaly {
     let Anomaly { name, mut kind, mut probe, rule, observed, limit } = anomaly;
     if !config::is_kind(&kind) && kind != model::SNAPSHOT {
         tokens.replace("kind", kind.to_mut());

@@ -29,7 +29,7 @@ use request::{EncodedRequest, OtlpSender};
 /// The most incidents that may wait for the thread.
 const MAX_QUEUED: usize = 64;
 /// How long the thread waits for the daemon's snapshot before it skips this interval's metrics.
-const PATIENCE: Duration = Duration::from_secs(3);
+const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The OTLP signals that are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -155,7 +155,7 @@ impl OtlpWork {
                 }
             }
             if Instant::now() >= next {
-                if let Some(snapshot) = self.exchange.ask(PATIENCE) {
+                if let Some(snapshot) = self.exchange.ask(SNAPSHOT_TIMEOUT) {
                     self.add(self.source.metrics(&snapshot));
                 }
                 // From now, not from the last time: a long wait for the collector must not cause a burst of metrics.

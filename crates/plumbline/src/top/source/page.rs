@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use exposition::Format;
 
 /// From the request to the end of the answer: a daemon that is busy says so after 3 s.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// Until it is connected.
 const TO_CONNECT: Duration = Duration::from_secs(2);
 /// Bytes of an answer: three times what the page can have with `max_series` at its greatest.
@@ -22,7 +22,7 @@ const LONGEST: usize = 8 << 20;
 ///
 /// When nobody answers in time, or not with that.
 pub fn get(address: SocketAddr) -> Result<Vec<u8>> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let mut stream = TcpStream::connect_timeout(&address, TO_CONNECT)?;
     stream.set_write_timeout(Some(TO_CONNECT))?;
     let accept = Format::Protobuf.content_type();
@@ -36,7 +36,7 @@ fn read(stream: &mut TcpStream, deadline: Instant) -> Result<Vec<u8>> {
     let (mut answer, mut buffer) = (Vec::new(), vec![0; 64 << 10]);
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        ensure!(!left.is_zero(), "no answer within {} s", PATIENCE.as_secs());
+        ensure!(!left.is_zero(), "no answer within {} s", TIMEOUT.as_secs());
         stream.set_read_timeout(Some(left))?;
         match stream.read(&mut buffer) {
             Ok(0) => return Ok(answer),
