@@ -79,7 +79,7 @@ pub struct Below {
 pub struct OperationsBelow {
     /// Each thread's, in the order of their starts.
     by_thread: HashMap<u32, Vec<Child>>,
-    /// Those of kernel threads, with their mounts.
+    /// The operations of kernel threads, with their mounts.
     by_kernel: Vec<(MountKey, Child)>,
     /// All operations that ended after this time are here.
     whole_since: Nanos,

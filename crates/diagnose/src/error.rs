@@ -35,7 +35,7 @@ pub struct ErrorRule {
 /// Which failures count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Codes {
-    /// These.
+    /// Only failures with one of these codes.
     Only(BTreeSet<Code>),
     /// All but these.
     AllBut(BTreeSet<Code>),

@@ -58,9 +58,9 @@ pub enum MetricUnit {
 
 /// One figure.
 pub struct Point<'s, L> {
-    /// What it is told apart by.
+    /// The labels that distinguish this figure from others of the family.
     pub labels: Vec<(L, &'s str)>,
-    /// It.
+    /// The figure's value.
     pub value: PointValue<'s>,
 }
 

@@ -116,7 +116,7 @@ pub struct Changed {
     /// The 99th percentile of the operations outside the group, milliseconds; `None` if there are too few.
     #[serde(deserialize_with = "lenient")]
     pub p99_without_ms: Option<f64>,
-    /// The same in words.
+    /// The group and its figures in one sentence.
     #[serde(deserialize_with = "lenient")]
     pub said: String,
 }

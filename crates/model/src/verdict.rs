@@ -129,7 +129,7 @@ pub struct Verdict {
 }
 
 impl Layer {
-    /// All of them.
+    /// Every layer.
     pub const ALL: [Self; 4] = [Self::Client, Self::Network, Self::Server, Self::Unknown];
 
     /// The word in JSON, logs and OTLP.
@@ -164,7 +164,7 @@ impl Verdict {
 }
 
 impl Cause {
-    /// All of them, in the order of layers.
+    /// Every cause, in the order of layers.
     pub const ALL: [Self; 23] = [
         Self::Queue,
         Self::OwnQueue,
@@ -246,7 +246,7 @@ impl Cause {
         }
     }
 
-    /// The same in words.
+    /// The cause in words.
     pub fn describe(self) -> &'static str {
         match self {
             Self::Queue => "requests queue on this host",

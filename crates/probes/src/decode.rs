@@ -196,7 +196,7 @@ pub(crate) fn operation(probe: u8, code: u16) -> Option<Operation> {
     known(probe, code).map(|(_, operation)| operation)
 }
 
-/// Likewise, with the probe.
+/// The operation of a probe's number and code, with the probe's spec.
 fn known(probe: u8, code: u16) -> Option<(&'static Spec, Operation)> {
     let spec = crate::specs().find(|spec| spec.id.0 == u32::from(probe))?;
     Some((spec, spec.protocol.operation_by_code(code)?))

@@ -37,7 +37,7 @@ impl ForeignMounts {
         self.known.get(&key)?.point.as_ref()
     }
 
-    /// Those known.
+    /// The mounts that processes have named.
     pub fn iter(&self) -> impl Iterator<Item = (MountKey, &MountPoint)> {
         self.known.iter().filter_map(|(key, entry)| Some((*key, entry.point.as_ref()?)))
     }

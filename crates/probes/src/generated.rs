@@ -43,71 +43,71 @@ pub(crate) unsafe trait Plain: Copy {
 
 // SAFETY: repr(C), integers and arrays of integers only.
 unsafe impl Plain for event {}
-// SAFETY: as above.
+// SAFETY: repr(C), integers and arrays of integers only.
 unsafe impl Plain for ring_head {}
-// SAFETY: as above.
+// SAFETY: repr(C), integers and arrays of integers only.
 unsafe impl Plain for flight {}
-// SAFETY: as above.
+// SAFETY: repr(C), integers and arrays of integers only.
 unsafe impl Plain for record {}
-// SAFETY: as above.
+// SAFETY: repr(C), integers and arrays of integers only.
 unsafe impl Plain for histogram_key {}
-// SAFETY: as above.
+// SAFETY: repr(C), integers and arrays of integers only.
 unsafe impl Plain for histogram {}
-// SAFETY: as above.
+// SAFETY: repr(C), integers and arrays of integers only.
 unsafe impl Plain for settings {}
-// SAFETY: as above.
+// SAFETY: repr(C), integers and arrays of integers only.
 unsafe impl Plain for mount_name {}
-// SAFETY: as above.
+// SAFETY: repr(C), integers and arrays of integers only.
 unsafe impl Plain for named_operation {}
-// SAFETY: as above.
+// SAFETY: repr(C), integers and arrays of integers only.
 unsafe impl Plain for thread {}
-// SAFETY: as above.
+// SAFETY: repr(C), integers and arrays of integers only.
 unsafe impl Plain for mapped {}
-// SAFETY: as above.
+// SAFETY: repr(C), integers and arrays of integers only.
 unsafe impl Plain for usage_key {}
-// SAFETY: as above.
+// SAFETY: repr(C), integers and arrays of integers only.
 unsafe impl Plain for usage {}
-// SAFETY: as above.
+// SAFETY: repr(C), integers and arrays of integers only.
 unsafe impl Plain for maps_layout {}
-// SAFETY: as above.
+// SAFETY: repr(C), integers and arrays of integers only.
 unsafe impl Plain for mount_entry {}
-// SAFETY: as above.
+// SAFETY: repr(C), integers and arrays of integers only.
 unsafe impl Plain for flow {}
-// SAFETY: as above.
+// SAFETY: repr(C), integers and arrays of integers only.
 unsafe impl Plain for sends {}
-// SAFETY: as above.
+// SAFETY: repr(C), integers and arrays of integers only.
 unsafe impl Plain for connection {}
-// SAFETY: as above.
+// SAFETY: repr(C), integers and arrays of integers only.
 unsafe impl Plain for stamp {}
-// SAFETY: as above.
+// SAFETY: repr(C), integers and arrays of integers only.
 unsafe impl Plain for selection {}
-// SAFETY: as above.
+// SAFETY: repr(C), integers and arrays of integers only.
 unsafe impl Plain for task_record {}
-// SAFETY: as above.
+// SAFETY: repr(C), integers and arrays of integers only.
 unsafe impl Plain for walk_options {}
-// SAFETY: as above.
+// SAFETY: repr(C), integers and arrays of integers only.
 unsafe impl Plain for symbol {}
-// SAFETY: as above.
+// SAFETY: repr(C), integers and arrays of integers only.
 unsafe impl Plain for file_record {}
-// SAFETY: as above.
+// SAFETY: repr(C), integers and arrays of integers only.
 unsafe impl Plain for wait_record {}
-// SAFETY: as above.
+// SAFETY: repr(C), integers and arrays of integers only.
 unsafe impl Plain for wait_options {}
-// SAFETY: as above.
+// SAFETY: repr(C), integers and arrays of integers only.
 unsafe impl Plain for stack_record {}
-// SAFETY: as above.
+// SAFETY: repr(C), integers and arrays of integers only.
 unsafe impl Plain for stack_options {}
-// SAFETY: as above.
+// SAFETY: repr(C), integers and arrays of integers only.
 unsafe impl Plain for socket_record {}
-// SAFETY: as above.
+// SAFETY: repr(C), integers and arrays of integers only.
 unsafe impl Plain for area_record {}
-// SAFETY: as above.
+// SAFETY: repr(C), integers and arrays of integers only.
 unsafe impl Plain for access_options {}
-// SAFETY: as above.
+// SAFETY: repr(C), integers and arrays of integers only.
 unsafe impl Plain for access_key {}
-// SAFETY: as above.
+// SAFETY: repr(C), integers and arrays of integers only.
 unsafe impl Plain for access {}
-// SAFETY: as above.
+// SAFETY: repr(C), integers and arrays of integers only.
 unsafe impl Plain for own_plan {}
 // SAFETY: an integer.
 unsafe impl Plain for u64 {}

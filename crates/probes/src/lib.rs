@@ -71,7 +71,7 @@ static SPECS: &[&spec::Spec] = &[
     &cephproxy::SPEC,
 ];
 
-/// Those, and those of the site's own operations.
+/// The specs of the built-in probes and of the site's own operations.
 fn specs() -> impl Iterator<Item = &'static spec::Spec> {
     SPECS.iter().copied().chain(own::current())
 }
@@ -81,7 +81,7 @@ pub fn protocols() -> impl Iterator<Item = &'static Protocol> {
     specs().filter(|spec| spec.is_first()).map(|spec| spec.protocol)
 }
 
-/// Those whose operations are seen there.
+/// The protocols whose operations are seen at this level.
 pub fn at(level: Level) -> impl Iterator<Item = &'static Protocol> {
     protocols().filter(move |protocol| protocol.level == level)
 }

@@ -69,7 +69,7 @@ pub struct Filter {
 pub struct ProbeOptions {
     /// The protocols whose probes are wanted.
     pub protocols: Vec<&'static Protocol>,
-    /// Those of them that are attached only from [`ProbeSet::demand`] on.
+    /// The protocols whose probes are attached only from [`ProbeSet::demand`] on.
     pub on_demand: Vec<&'static Protocol>,
     /// Size of the event ring: a power of two, at least a page.
     pub ring_bytes: u32,

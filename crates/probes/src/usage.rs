@@ -60,9 +60,9 @@ pub struct Usage {
     pub ns: u64,
     /// How many failed.
     pub errors: u64,
-    /// Those that moved bytes, by [`Histogram::size_of`].
+    /// Operations that moved bytes, by [`Histogram::size_of`].
     pub sizes: [u32; SIZES],
-    /// All of them, by [`Histogram::bucket_of`].
+    /// All operations by duration: [`Histogram::bucket_of`].
     pub buckets: [u32; BUCKETS],
     /// The name of the thread that came first; empty if it is not known.
     pub comm: Text<16>,
@@ -92,7 +92,7 @@ impl Usage {
         delta
     }
 
-    /// The same as a histogram.
+    /// These figures as a histogram.
     pub fn histogram(&self) -> Histogram {
         Histogram {
             count: self.calls,

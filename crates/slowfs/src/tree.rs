@@ -51,7 +51,7 @@ impl FileNode {
     }
 }
 
-/// All of them.
+/// All files and directories of the file system.
 pub struct FileTree {
     nodes: BTreeMap<u64, FileNode>,
     next: u64,

@@ -13,7 +13,7 @@ pub enum Figure {
     Count,
     /// Operations a second.
     Rate,
-    /// Those that failed, but for ordinary failures.
+    /// Operations that failed, but for ordinary failures.
     Errors,
     /// Payload bytes.
     Bytes,
@@ -21,7 +21,7 @@ pub enum Figure {
     InFlight,
     /// A latency.
     Latency(Statistic),
-    /// The same as it is normally, of operations of these sizes.
+    /// The normal value of a latency, for operations of these sizes.
     Normal(Statistic),
 }
 

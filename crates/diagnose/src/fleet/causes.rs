@@ -139,7 +139,7 @@ impl ClientSplit {
             + self.outside as f64 * (1.0 - background).ln()
     }
 
-    /// The same, if every share is as likely.
+    /// The likelihood, if every share of affected clients is as likely.
     fn of_any_share(&self) -> f64 {
         of_beta(1.0, 1.0, self.hit, self.spared)
     }

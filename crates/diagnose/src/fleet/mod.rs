@@ -191,7 +191,7 @@ pub fn judge(fleet: &Fleet) -> Vec<JudgedEpisode> {
 fn merged(mut all: Vec<JudgedEpisode>) -> Vec<JudgedEpisode> {
     all.sort_by_key(|one| one.scene.from);
     let mut kept: Vec<JudgedEpisode> = Vec::new();
-    // Those that a later one can overlap with.
+    // The episodes that a later one can overlap with.
     let mut going_on: Vec<usize> = Vec::new();
     for next in all {
         going_on.retain(|index| kept.get(*index).is_some_and(|one| one.scene.to + episodes::GAP >= next.scene.from));

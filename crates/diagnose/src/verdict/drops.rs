@@ -46,13 +46,13 @@ const RECEIVED: &str = "RECEIVED";
 /// What stopped the segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DropReason {
-    /// This host dropped them.
+    /// This host dropped the segments.
     Dropped,
-    /// They arrived damaged.
+    /// The segments arrived damaged.
     Damaged,
     /// TCP could not hand them to the interface.
     NotSent,
-    /// They were sent on a new route, and none was acknowledged.
+    /// The segments were sent on a new route, and none was acknowledged.
     Rerouted,
     /// They left this host long after TCP had sent them, or waited in it before TCP saw them.
     Held,

@@ -24,7 +24,7 @@ const WITNESSES: usize = 3;
 /// An operation was as fast as ever up to `AS_EVER` times its normal, or `JITTER` nanoseconds more, whichever is more.
 const AS_EVER: u64 = 2;
 const JITTER: u64 = 5 * MS;
-/// This many segments out of order are no chance.
+/// At least this many segments out of order are more than chance.
 const OUT_OF_ORDER: u32 = 3;
 /// The path loses answers if operations with at least this share of the wire time had segments out of order.
 const REORDERED: f64 = 0.5;

@@ -45,7 +45,7 @@ pub struct Statistics {
     pub times: [u64; 2],
     /// Packets that passed the filter.
     pub received: u64,
-    /// Those of them for which there was no room.
+    /// Packets that passed the filter and found no room in the ring.
     pub dropped: u64,
 }
 

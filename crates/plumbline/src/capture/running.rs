@@ -36,7 +36,7 @@ struct RunningCapture {
     config: CaptureConfig,
     output_dir: PathBuf,
     capture: Arc<dyn Capture>,
-    /// The same, if it follows mounts.
+    /// The capture once more, if it is one of packets that follows mounts.
     packets: Option<Arc<Packets>>,
     worker: Option<CaptureThread>,
 }

@@ -1,4 +1,4 @@
-//! `plumbline check`: is this configuration good?
+//! `plumbline check`: checks a configuration, and shows the rules that it makes.
 
 mod explain;
 

@@ -30,7 +30,7 @@ pub fn start(command: &[OsString]) -> Result<Option<Child>> {
 pub fn passed_on(signal: Signal, child: Option<&Child>) -> bool {
     let Some(pid) = child.and_then(|child| i32::try_from(child.id()).ok()) else { return true };
     if signal != Signal::SIGINT {
-        // It may have ended just now.
+        // The command may have ended just now.
         let _ = kill(Pid::from_raw(pid), signal);
     }
     false

@@ -30,10 +30,10 @@ pub struct FleetArguments {
     /// Ask this Prometheus instead: http://HOST:PORT
     #[arg(long, value_name = "URL")]
     prometheus: Option<Uri>,
-    /// Nothing that was over before: a time such as 2026-11-24T08:00:00Z, or how long ago, such as 90m, 12h or 7d [default: with --prometheus an hour ago]
+    /// Only incidents that ended then or later: a time such as 2026-11-24T08:00:00Z, or how long ago, such as 90m, 12h or 7d [default: with --prometheus an hour ago]
     #[arg(long, value_name = "T", value_parser = since)]
     from: Option<Timestamp>,
-    /// Nothing that began later: likewise [default: now]
+    /// Only incidents that began then or earlier; a time as for --from [default: now]
     #[arg(long, value_name = "T", value_parser = since)]
     to: Option<Timestamp>,
     /// Only compare hosts by this property, such as `network` or a label; may be given again [default: all that are known]
@@ -48,20 +48,20 @@ pub struct FleetArguments {
     /// How long Prometheus may take for an answer, seconds
     #[arg(long, value_name = "S", default_value_t = 30.0, requires = "prometheus")]
     timeout: f64,
-    /// Every episode, however few hosts it is of
+    /// List every episode, not only those with most hosts
     #[arg(long)]
     all: bool,
     /// One JSON object
     #[arg(long, conflicts_with = "output")]
     json: bool,
-    /// A page instead, to this file
+    /// Write a page to this file instead
     #[arg(short, long, value_name = "F.html")]
     output: Option<PathBuf>,
     #[command(flatten)]
     wide: Wide,
 }
 
-/// How long before the end Prometheus is asked for, unless it is said.
+/// The span that Prometheus is asked for without --from.
 const HOUR: SignedDuration = SignedDuration::from_hours(1);
 
 pub fn run(arguments: &FleetArguments) -> Result<ExitCode> {

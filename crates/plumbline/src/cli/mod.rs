@@ -38,7 +38,7 @@ pub const EXIT_USAGE: u8 = 2;
 #[derive(Parser)]
 #[command(name = "plumbline", version, about, max_term_width = 100)]
 struct PlumblineArguments {
-    /// Say what is being done on standard error; twice for every detail
+    /// Log on standard error what the command does; twice for every detail
     #[arg(short, long, action = clap::ArgAction::Count, global = true)]
     verbose: u8,
     #[command(subcommand)]
@@ -47,39 +47,39 @@ struct PlumblineArguments {
 
 #[derive(Subcommand)]
 enum CliCommand {
-    /// What this kernel allows, probe by probe
+    /// Show what each probe can see on this kernel, and what is missing
     Doctor(doctor::DoctorArguments),
-    /// Watch always, and keep the evidence of what goes wrong
+    /// Run the daemon: watch always, and write a bundle of each incident
     Run(run::RunArguments),
-    /// Is this configuration good?
+    /// Check a configuration, and show the rules that it makes
     Check(check::CheckArguments),
-    /// Operations as they happen
+    /// Show slow or failed operations as they happen
     Trace(trace::TraceArguments),
-    /// How much I/O there is at each layer, in which sizes, how fast, and for whom
+    /// Measure I/O at each layer: how much, in which sizes, how fast, and for whom
     Io(io::IoArguments),
-    /// Where the time of what TCP sends goes, connection by connection
+    /// Show where TCP's sends lose time, connection by connection
     Net(net::NetArguments),
-    /// What mounts, operations and connections do now, in a view that is drawn again and again
+    /// Show mounts, operations and connections in a live view
     Top(top::TopArguments),
-    /// Every process: what it is, what it used, what it waits for
+    /// List processes: what each is, what it has used, and what it waits for
     Ps(ps::PsArguments),
-    /// Everything that detection sees, in one file
+    /// Record everything that detection sees in one file
     Record(record::RecordArguments),
-    /// What would have been reported of a recording, by these rules and this version
+    /// Judge a recording again, by other rules or another version
     Replay(replay::ReplayArguments),
-    /// Faults of known cause on this machine, in namespaces of its own: what is said of them
+    /// Make faults of known cause, in namespaces of its own, and check the verdicts
     Prove(prove::ProveArguments),
     #[command(hide = true)]
     ProvePart(prove::PartArguments),
-    /// Have the running daemon make a bundle now
+    /// Ask the running daemon for a bundle of the present state
     Snapshot(snapshot::SnapshotArguments),
-    /// What happened, newest first
+    /// List incidents, newest first
     Incidents(incidents::IncidentsArguments),
-    /// A bundle as one self-contained page
+    /// Make one self-contained page of a bundle
     Report(report::ReportArguments),
-    /// One verdict over many hosts: is it the server for everybody, or only us?
+    /// Give one verdict over many hosts: is it the server for everybody, or only us?
     Fleet(fleet::FleetArguments),
-    /// Man pages and completions
+    /// Write man pages and completions
     #[command(hide = true)]
     Generate(generate::GenerateArguments),
 }
@@ -118,7 +118,7 @@ pub fn main() -> ExitCode {
     };
     match result {
         Ok(code) => code,
-        // The reader of our output has gone: nobody is left to tell. Any other broken pipe is an error like others.
+        // The reader of the output has gone, so an error would reach nobody. Any other broken pipe is an error.
         Err(error) if is_broken_pipe(&error) && has_no_reader(&std::io::stdout()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("plumbline: {error:#}");
@@ -130,7 +130,7 @@ pub fn main() -> ExitCode {
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let is_pipe = |kind| kind == std::io::ErrorKind::BrokenPipe;
     error.chain().any(|cause| {
-        // serde_json does not name what it wraps as its source.
+        // serde_json does not return the error that it wraps as its source.
         let json = cause.downcast_ref().and_then(serde_json::Error::io_error_kind);
         json.or_else(|| cause.downcast_ref().map(std::io::Error::kind)).is_some_and(is_pipe)
     })
@@ -142,7 +142,7 @@ fn has_no_reader(pipe: &impl AsFd) -> bool {
     polled.is_ok() && watched.iter().filter_map(PollFd::revents).any(|found| found.contains(PollFlags::POLLERR))
 }
 
-/// Whether we may do what takes root, and what to do if not.
+/// Refuses a command that may not load BPF programs; the error says what to do.
 pub fn permitted() -> Result<()> {
     ensure!(probes::may_load(), "not permitted to load BPF programs; {}", probes::PERMISSION);
     Ok(())

@@ -1,4 +1,4 @@
-//! `plumbline prove`: does it tell the truth here?
+//! `plumbline prove`: makes faults of known cause, and checks the verdicts on them.
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -52,7 +52,7 @@ pub fn run(arguments: &ProveArguments) -> Result<ExitCode> {
     Ok(if printer.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// A process of the bed, which `prove` starts.
+/// A helper process that `prove` starts.
 pub fn part(arguments: &PartArguments) -> Result<ExitCode> {
     prove::part(&arguments.name, &arguments.words)?;
     Ok(ExitCode::SUCCESS)

@@ -24,9 +24,9 @@ use crate::{
     watched,
 };
 
-/// Mounts and modules are looked after so often.
+/// How often the tables of mounts and modules are renewed.
 const MAINTAIN_EVERY: Duration = Duration::from_secs(2);
-/// How often it is looked whether the command has ended.
+/// How often the recording checks whether the command has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 #[derive(clap::Args)]
@@ -46,7 +46,7 @@ pub struct RecordArguments {
     /// Watch local file systems too (syscalls)
     #[arg(long)]
     all_filesystems: bool,
-    /// Start this, and stop when it ends
+    /// Start this command, and stop when it ends
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }

@@ -34,10 +34,10 @@ pub struct ReplayArguments {
     /// The configuration whose rules judge it [default: /etc/plumbline/plumbline.yaml where it exists, else the compiled-in configuration]
     #[arg(long, value_name = "F")]
     config: Option<PathBuf>,
-    /// Judge nothing before: seconds since the recording's start, or a time such as 2026-03-01T12:00:00Z
+    /// Judge only what happened then or later: seconds since the recording's start, or a time such as 2026-03-01T12:00:00Z
     #[arg(long, value_name = "T")]
     from: Option<String>,
-    /// Judge nothing after: likewise
+    /// Judge only what happened until then; a time as for --from
     #[arg(long, value_name = "T")]
     to: Option<String>,
     /// What is normal there: a daemon's normals.json, or another recording of that host, from which it is learned first
@@ -121,7 +121,7 @@ pub fn judge_bytes(bytes: Vec<u8>) {
     let (Ok(config), Ok(reader)) = (Config::compiled_in(), RecordingReader::of_bytes(bytes)) else { return };
     let mut source = RecordedSource::new(reader, wanted(&config));
     let Ok(mut found) = ReplayedIncidents::new(&config, None) else { return };
-    // What cannot be read is said, and is no matter of this.
+    // Damaged recordings are expected here.
     let _ = judge(&mut source, &config, (None, None), &mut LongTerm::default(), &mut found);
 }
 
@@ -229,7 +229,7 @@ struct ReplayedIncidents<'a> {
     sequence: u64,
     incidents: BTreeMap<IncidentId, Incident>,
     collector: Option<Collector>,
-    /// Of incidents that are not over: the operations before them, for their bundles.
+    /// By open incident: the operations before it, for its bundle.
     before: BTreeMap<IncidentId, Option<probes::Recorder>>,
     failed: Option<String>,
 }

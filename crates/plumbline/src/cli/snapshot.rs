@@ -11,10 +11,10 @@ pub struct SnapshotArguments {
     /// One JSON object: {"bundle": PATH}
     #[arg(long)]
     json: bool,
-    /// Of the time to come rather than of now: 60s or 5m, an hour at most. The bundle has each operation of that time, and how mounts were used
+    /// Make the bundle of the time to come instead of now: 60s or 5m, an hour at most. The bundle has each operation of that time, and how mounts were used
     #[arg(long = "for", value_name = "TIME", value_parser = span)]
     span: Option<Duration>,
-    /// Wait this long for it, beyond that time, seconds
+    /// How long to wait for the bundle, seconds; with --for, beyond that time
     #[arg(long, value_name = "S", default_value_t = 120)]
     timeout: u64,
 }

@@ -26,19 +26,19 @@ use crate::{
 /// Where the daemon serves its metrics unless its configuration says otherwise.
 const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9437);
 
-/// What mounts, operations and connections do now, in a view that is drawn again and again
+/// Show mounts, operations and connections in a live view
 ///
 /// Figures come from a running daemon's metrics, for which no privilege is needed. As root, and without a daemon, top loads probes of its own; only these tell the slowest
 /// operations, the phases of their time, and connections. Where standard output is no terminal, frames are printed one below the other.
 #[derive(clap::Args)]
 pub struct TopArguments {
-    /// Seconds between two looks
+    /// Length of an interval, seconds
     #[arg(long, value_name = "S", default_value_t = 2.0)]
     interval: f64,
-    /// Stop after so many looks
+    /// Stop after this many intervals
     #[arg(long, value_name = "N")]
     count: Option<u64>,
-    /// One JSON object a line, for each look
+    /// One JSON object a line, for each interval
     #[arg(long)]
     json: bool,
     /// The address at which a daemon serves its metrics [default: 127.0.0.1:9437, if a daemon is there]
@@ -47,7 +47,7 @@ pub struct TopArguments {
     /// Load probes of its own (root), even if a daemon runs
     #[arg(long)]
     probes: bool,
-    /// Look at local file systems too, with probes of its own
+    /// Watch local file systems too, with probes of its own
     #[arg(long)]
     all_filesystems: bool,
     #[command(flatten)]
@@ -85,14 +85,14 @@ pub fn run(arguments: &TopArguments) -> Result<ExitCode> {
     followed.map(|()| ExitCode::SUCCESS)
 }
 
-/// Those that end it, and on a screen those that stop it and let it go on.
+/// Blocks the signals that end `top`, and on a screen those that suspend and resume it.
 fn signals(is_screen: bool) -> &'static [Signal] {
     const ALL: [Signal; 5] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGTSTP, Signal::SIGCONT];
     if is_screen { &ALL } else { ALL.first_chunk::<3>().map_or(&[], |ends| ends) }
 }
 
 impl TopArguments {
-    /// Finds out who can say how things stand.
+    /// Starts the source of figures: a daemon's metrics, or probes of top's own.
     fn look(&self, incidents: IncidentListing, to: SyncSender<DrawMessage>) -> Result<Looking> {
         let tell = move |look: KnownOrReason<TopSample>| drop(to.send(DrawMessage::Look(Box::new(look))));
         let all_filesystems = self.all_filesystems;
@@ -100,7 +100,7 @@ impl TopArguments {
         if self.probes {
             super::permitted()?;
         }
-        // Whoever may load probes knows whether a daemon runs; at that address may be anybody.
+        // With the right to load probes, the lock shows whether a daemon runs. Without, any program may answer at the address.
         let is_there = !may_load || daemon::output_dir_of_running(&daemon::runtime_dir()).is_some();
         if let Some(address) = self.metrics.or(Some(DEFAULT_ADDRESS).filter(|_| is_there && !self.probes)) {
             match Metrics::of(address) {
@@ -130,12 +130,12 @@ struct TopView {
     /// What the source is, in JSON.
     kind: &'static str,
     state: TopState,
-    /// Looks.
+    /// Draws or prints frames.
     left: u64,
 }
 
 impl TopView {
-    /// Until the user, a signal or the number of looks ends it.
+    /// Runs until the user, a signal or the number of intervals ends it.
     fn follow(&mut self, looking: &Looking, mail: &Receiver<DrawMessage>) -> Result<()> {
         if let TopOutput::Screen(screen) = &self.output {
             self.state.size = screen.size();

@@ -43,9 +43,9 @@ pub fn add(reader: &mut ConfigReader<'_>, name: &str, args: &[String]) -> String
 
 /// What the arguments of a program say.
 struct TcpdumpArguments<'a> {
-    /// Options that take a value, and it.
+    /// Options that take a value, each with its value.
     valued: Vec<(char, &'a str)>,
-    /// Those that do not.
+    /// Options without a value.
     plain: Vec<char>,
     /// Everything behind.
     rest: Vec<&'a str>,

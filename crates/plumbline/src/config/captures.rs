@@ -66,9 +66,9 @@ pub struct PacketsConfig {
 pub enum Hosts {
     /// The servers of the mounts that are there at the time.
     Mounts,
-    /// Anybody.
+    /// Every address.
     Any,
-    /// These.
+    /// The addresses that the configuration names.
     Only(Vec<IpAddr>),
 }
 

@@ -1,4 +1,4 @@
-//! The captures of the daemon: what each bundle gets of them, before and, later, after.
+//! The daemon's captures: each bundle gets what they hold of the seconds before an incident and, later, of the seconds after.
 
 use std::{
     sync::Arc,
@@ -14,12 +14,12 @@ use crate::{
     evidence::{BundleAddition, Cut, IncidentId, IncidentScope},
 };
 
-/// The most that may wait; of further incidents, only the time before is kept.
+/// The most bundles that may wait for the seconds after; a further bundle has the seconds before only.
 const MOST: usize = 64;
 /// How soon a collector that is busy is asked again.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Bundles that wait for what captures have of the time after.
+/// Bundles that wait for what captures hold of the seconds after.
 #[derive(Default)]
 pub struct Afters(Vec<After>);
 
@@ -32,8 +32,8 @@ struct After {
     span: CaptureSpan,
 }
 
-/// What these actions' captures have of the time until now, from so long before `begin` as each is asked for; and for how
-/// long each goes on.
+/// Of each capture among `actions`: what it holds from its configured time before `begin` until now, and for how long it
+/// goes on.
 pub fn until_now(
     config: &Config,
     captures: &Captures,
@@ -76,7 +76,7 @@ impl Afters {
         self.0.iter().map(|after| after.due.saturating_duration_since(now)).min()
     }
 
-    /// Those of one bundle and rule that are due, or, when the daemon stops, all of these.
+    /// The waiting captures of one bundle and rule that are due; all of them, when the daemon stops.
     fn take(&mut self, now: Instant, stops: bool) -> Option<(IncidentId, String, Vec<After>)> {
         let is_due = |after: &After| stops || after.due <= now;
         let (id, rule) =
@@ -92,7 +92,7 @@ impl Daemon {
         self.captures.reconfigure(&self.setup.config, self.source.watch().mounts());
     }
 
-    /// Has bundles get what captures have of the time after, if it is over, or the daemon `stops`.
+    /// Adds to bundles what captures hold of the seconds after, once these are over or the daemon `stops`.
     pub(super) fn take_afters(&mut self, stops: bool) {
         let now = Instant::now();
         while let Some((id, rule, due)) = self.afters.take(now, stops) {

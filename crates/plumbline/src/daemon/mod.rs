@@ -103,7 +103,7 @@ struct Daemon {
     collector: Option<Collector>,
     detection: Detection,
     captures: Captures,
-    /// Bundles that wait for what captures have of the time after.
+    /// Bundles that wait for what captures hold of the seconds after.
     afters: Afters,
     /// Snapshots under way, each with the peer that waits for it.
     snapshots: Vec<(IncidentId, Option<UnixStream>)>,

@@ -18,19 +18,19 @@ use crate::{
     evidence::{BundleOutcome, Collector, Done, OBSERVATIONS, Settings},
 };
 
-/// The share of the limit on disk that they may take, if there are any: one in so many.
+/// Observations, if there are any, may take one part in this many of the disk limit.
 const SHARE: u64 = 4;
 
 /// The observations of a configuration.
 #[derive(Default)]
 pub struct Observer {
-    /// Of a configuration with observations, or where there are bundles of some.
+    /// Started if the configuration has observations, or bundles of earlier ones exist.
     collector: Option<Collector>,
     /// When each is due, in the order of the configuration.
     due: Vec<Instant>,
 }
 
-/// What is taken off the space for incidents.
+/// Bytes that observations take from the space for incidents.
 pub fn reserved(config: &Config) -> u64 {
     if config.observe.is_empty() { 0 } else { config.cleanup.max_bytes / SHARE }
 }
@@ -96,7 +96,7 @@ impl Daemon {
             let id = collector.next_id(Timestamp::now(), "observation", &observation.name);
             let by = format!("`observe`, every {}", observation.name);
             let mut request = self.request(id.clone(), &by, &observation.actions, Excerpts::default());
-            // Nothing has happened that what comes after belongs to.
+            // An observation is not about an incident, so captures do not go on for it.
             let cuts = until_now(&self.setup.config, &self.captures, &observation.actions, nanos(probes::monotonic()));
             request.cuts = cuts.into_iter().map(|(cut, _)| cut).collect();
             if let Err(refused) = collector.submit(request) {
@@ -110,7 +110,7 @@ impl Daemon {
         done.iter().for_each(|done| observed(done, self.setup.config.audit));
     }
 
-    /// Writes out what is under way, within a time.
+    /// Finishes the observations under way, within a limit of time.
     pub(super) fn stop_observing(&mut self, within: Duration) {
         if let Some(collector) = self.observer.collector.take() {
             collector.shutdown(within).done.iter().for_each(|done| observed(done, self.setup.config.audit));

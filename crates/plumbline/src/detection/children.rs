@@ -32,7 +32,7 @@ impl Children {
         self.0.get(&id(call)).map(Arc::as_ref)
     }
 
-    /// Those of these calls alone.
+    /// The operations below these calls, and no others.
     pub fn only<'a>(&self, calls: impl Iterator<Item = &'a Event>) -> Self {
         Self(calls.map(id).filter_map(|id| Some((id, Arc::clone(self.0.get(&id)?)))).collect())
     }

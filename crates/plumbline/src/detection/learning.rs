@@ -14,7 +14,7 @@ impl Detection {
         &self.long_term
     }
 
-    /// Likewise, for the next detection.
+    /// What was learned, for the next detection.
     pub fn into_long_term(self) -> LongTerm {
         self.long_term
     }
@@ -29,7 +29,7 @@ impl Detection {
         }
     }
 
-    /// Likewise, of a period that is over now, however short.
+    /// Learns from a period that is over now, however short.
     pub(super) fn learn_period(&mut self, source: &dyn EventSource, length: u64) {
         let now = source.now();
         self.learned = now;

@@ -11,7 +11,7 @@ const KEPT: usize = 1024;
 #[derive(Default)]
 pub struct Recent(VecDeque<Event>);
 
-/// The same, to be found by what a record says.
+/// The latest events, found by what the flight recorder has of an operation.
 pub struct RecentByRecord<'a>(HashMap<(Nanos, Operation, u32), &'a Event>);
 
 impl Recent {

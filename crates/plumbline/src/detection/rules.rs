@@ -239,7 +239,7 @@ impl ActiveRules {
         Some((limit, sees().map(|(_, protocol)| protocol).collect()))
     }
 
-    /// Those that judge now.
+    /// The rules that judge now.
     fn rules(&self) -> impl Iterator<Item = &dyn Rule> {
         self.on_duty.iter().filter(|rule| rule.is_awake()).map(|rule| &*rule.configured.rule)
     }

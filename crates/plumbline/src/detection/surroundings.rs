@@ -75,7 +75,7 @@ impl Surroundings {
         }
     }
 
-    /// Likewise, of a mount alone.
+    /// Asks what is known of a mount, without an event.
     pub fn ask_mount(&mut self, mount: MountKey, source: &dyn EventSource) {
         self.mounts.ask(mount, || source.mount(mount));
     }

@@ -43,7 +43,7 @@ fn found(rules: &str, intervals: Vec<IntervalFacts>) -> BTreeMap<String, u64> {
     found_with("cooldown_sec: 0\nprobes: {vfs: true}", rules, intervals)
 }
 
-/// Likewise, with these settings.
+/// The incidents by rule, with further settings of the configuration.
 fn found_with(settings: &str, rules: &str, intervals: Vec<IntervalFacts>) -> BTreeMap<String, u64> {
     let text = format!("{settings}\nanomalies:\n{rules}");
     let config =

@@ -196,10 +196,10 @@ impl Default for IncidentReader {
 }
 
 impl IncidentReader {
-    /// As [`read_incident`].
+    /// Reads the incident of a bundle.
     ///
     /// # Errors
-    /// Likewise.
+    /// Those of [`read_incident`].
     pub fn read(&mut self, bundle: impl Read) -> Result<Incident> {
         let _ = self.0.reset(zstd::zstd_safe::ResetDirective::SessionOnly);
         let decoder = zstd::stream::read::Decoder::with_context(BufReader::new(bundle), &mut self.0);

@@ -158,12 +158,12 @@ fn readable(reader: &io::PipeReader) -> io::Result<bool> {
 /// A child and all that it started, as far as they stayed in its process group.
 pub struct ProcessGroup {
     child: Child,
-    /// Once it is, its id may be another process's.
+    /// Whether the child was reaped: its id may be another process's from then on.
     reaped: bool,
 }
 
 impl ProcessGroup {
-    /// Starts it.
+    /// Starts the command.
     ///
     /// # Errors
     /// If it cannot be run.

@@ -5,9 +5,9 @@
 //! oldest bundles to make room. Then it answers with a [`Done`], which wakes the daemon's epoll loop.
 //!
 //! ```text
-//!  Request ─> queue ─> collect ─┬─> runner ─> actions ─> spool ─┐
-//!                               └─> attachments ────────────────┴─> bundle ─> rename ─> Done
-//!                                        every byte is claimed from the quota (retention) first
+//!  BundleRequest ─> queue ─> collect ─┬─> runner ─> actions ─> spool ─┐
+//!                                     └─> attachments ────────────────┴─> bundle ─> rename ─> Done
+//!                                              every byte is claimed from the quota (retention) first
 //! ```
 
 mod actions;
@@ -66,7 +66,7 @@ pub struct Settings {
     pub max_bytes: u64,
     /// Bundles last written longer ago than this are deleted.
     pub max_age: Duration,
-    /// Likewise, for bundles of these kinds.
+    /// The same limit for bundles of one kind, by the kind's name.
     pub max_age_of_kind: Vec<(String, Duration)>,
 }
 
@@ -170,7 +170,7 @@ pub struct BundleRequest {
     pub scope: IncidentScope,
 }
 
-/// What a bundle that exists is to have besides.
+/// What is to be added to a bundle that exists.
 pub struct BundleAddition {
     /// The rule that wants it: its name begins the names of the files.
     pub rule: String,

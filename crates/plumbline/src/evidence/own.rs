@@ -75,7 +75,7 @@ fn limit(memory: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// What is looked at while a command of the operator's own runs.
+/// What is checked while a command of the operator's own runs: its labels and the number of its processes.
 struct CommandWatch {
     crowd: Crowd,
     labels: LabelPipe,

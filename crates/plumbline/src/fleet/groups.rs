@@ -77,7 +77,7 @@ impl Groups {
         Ok(Self { by, given })
     }
 
-    /// Those of each host that count.
+    /// The groups of each host by which hosts are compared.
     pub fn of(
         &self,
         hosts: impl Iterator<Item = (String, BTreeSet<HostGroup>)>,

@@ -46,7 +46,7 @@ pub struct SourceData {
     pub notes: Notes,
     /// Bundles, lines or series that were understood.
     pub understood: u64,
-    /// Those that could not be read.
+    /// Bundles, lines or series that could not be read.
     pub damaged: u64,
     /// The time that was looked at, where the source has one.
     pub span: Option<(Millis, Millis)>,

@@ -14,7 +14,7 @@ pub struct Durations {
     known: HashMap<(Operation, MountKey), (u64, u64)>,
 }
 
-/// Those of one operation on one mount.
+/// The durations of one operation on one mount.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Duration {
     pub layer: String,

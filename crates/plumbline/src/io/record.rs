@@ -73,9 +73,9 @@ pub struct IoEntry {
     pub bytes: u64,
     pub errors: u64,
     pub ns: u64,
-    /// Index and count, of those that are not 0: [`Histogram::sizes`].
+    /// Index and count of the sizes' buckets that are not 0: [`Histogram::sizes`].
     pub sizes: Vec<(usize, u64)>,
-    /// Likewise: [`Histogram::buckets`].
+    /// Index and count of the latencies' buckets that are not 0: [`Histogram::buckets`].
     pub latencies: Vec<(usize, u64)>,
 }
 

@@ -60,7 +60,7 @@ impl Slowest {
         self.files.retain(|_, slow| slow.total > middle);
     }
 
-    /// Those that took most time, the first the most.
+    /// The files with the most time, the slowest first.
     pub fn list(&self, mount: impl Fn(MountKey) -> Mount) -> Vec<SlowFile> {
         let mut files: Vec<_> = self.files.iter().collect();
         files.sort_by_key(|(_, slow)| std::cmp::Reverse(slow.total));

@@ -261,7 +261,7 @@ fn this_program(part: &str) -> Result<Command> {
     Ok(command)
 }
 
-/// Likewise, in namespaces of its own.
+/// This program as one of the parts, in namespaces of its own.
 fn in_namespaces(namespaces: &[&str], part: &str) -> Result<Command> {
     let mut command = Command::new("unshare");
     command.args(namespaces).arg("--").arg(program()?).args(["prove-part", part]).process_group(0);
@@ -277,7 +277,7 @@ fn here(words: &str) -> Result<String> {
     run(&words.split_whitespace().collect::<Vec<_>>())
 }
 
-/// Likewise, in the network namespace of a process.
+/// Runs a command, given as one text, in the network namespace of a process.
 fn inside(pid: u32, words: &str) -> Result<String> {
     here(&format!("nsenter -t {pid} -n -- {words}"))
 }

@@ -53,9 +53,9 @@ pub enum Act {
     Path(RouterQueue, &'static str),
     /// What this host sends to the servers waits in its own queueing discipline (netem's words).
     OwnQueue(&'static str),
-    /// The server's host is told to, and told the other thing afterwards.
+    /// A word for the server's host that makes the fault, and one that ends it.
     Server(&'static str, &'static str),
-    /// Likewise: it takes a disk that can be slow.
+    /// A word for the server's host that makes its disk slow. The fault needs a disk that can be slow.
     SlowDisk(&'static str),
     /// The FUSE file system's control file.
     Fuse(&'static str),
@@ -69,7 +69,7 @@ pub enum RouterQueue {
     Both,
 }
 
-/// One of them.
+/// One fault that `prove` makes.
 #[derive(Debug, Clone, Copy)]
 pub struct ProveFault {
     pub name: &'static str,

@@ -142,7 +142,7 @@ pub fn run(words: &[&str]) -> Result<String> {
     run_with(words, "")
 }
 
-/// Likewise, with this on its standard input.
+/// Runs a program with `input` on its standard input, as [`run`] does.
 pub fn run_with(words: &[&str], input: &str) -> Result<String> {
     let (program, arguments) = words.split_first().context("no program")?;
     let mut command = Command::new(program);

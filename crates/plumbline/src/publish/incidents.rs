@@ -50,7 +50,7 @@ impl OpenLabels {
         }
     }
 
-    /// Those of incidents beyond the most.
+    /// The labels that all incidents beyond the limit share.
     fn others() -> Self {
         let other = || OTHER.to_owned();
         Self {

@@ -15,7 +15,7 @@ struct IncidentMessage<'a> {
     text: String,
     /// The path of the bundle, on the host that the incident names.
     bundle: String,
-    /// As `incident.json` has it.
+    /// The incident, as `incident.json` has it.
     incident: &'a Incident,
 }
 

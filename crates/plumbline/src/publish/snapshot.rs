@@ -73,7 +73,7 @@ impl Default for Snapshot {
 /// The figures of one protocol's probe.
 #[derive(Debug, Default)]
 pub struct ProbeFigures {
-    /// Its name.
+    /// The rule's name.
     pub probe: &'static str,
     /// Whether it is attached, at least in part.
     pub attached: bool,

@@ -24,7 +24,7 @@ pub struct RecordingHeader {
     pub addresses: Vec<String>,
     /// When it began, RFC 3339.
     pub started: String,
-    /// The same in all segments of one run of a recorder, and in no others.
+    /// Identifies the run of a recorder: equal in all segments of one run, and in no others.
     pub run: String,
     /// The command that was started for it; empty if none was.
     pub command: Vec<String>,
@@ -219,7 +219,7 @@ pub struct FinishedFacts {
     pub errors: u64,
     /// Index and count of the latencies' buckets that are not empty: [`Histogram::buckets`].
     pub latencies: Vec<(usize, u64)>,
-    /// Likewise, of sizes: [`Histogram::sizes`].
+    /// Index and count of the sizes' buckets that are not empty: [`Histogram::sizes`].
     pub sizes: Vec<(usize, u64)>,
 }
 

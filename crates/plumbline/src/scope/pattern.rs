@@ -25,7 +25,7 @@ impl Pattern {
         matches(self.0.as_bytes(), text, |one, other| one == other)
     }
 
-    /// Likewise, where the case of ASCII letters does not count.
+    /// Whether the pattern matches a text, whatever the case of ASCII letters.
     pub fn matches_in_any_case(&self, text: &[u8]) -> bool {
         matches(self.0.as_bytes(), text, |one, other| one.eq_ignore_ascii_case(&other))
     }

@@ -73,7 +73,7 @@ impl RuleGroup {
         self.members.iter().map(|member| member.index)
     }
 
-    /// Those that judge the operation.
+    /// The rules that judge the operation.
     pub fn judging(&self, operation: Operation, about: &OperationFacts<'_>) -> impl Iterator<Item = usize> {
         let covers = move |member: &&Member| member.rule.judges(operation) && member.scope.covers(about);
         let mut most = None;

@@ -11,7 +11,7 @@ use super::Cgroup;
 pub struct When {
     /// The rules of whose incidents one arms it, as written; at least one.
     pub incident: Vec<String>,
-    /// Those rules, and the rules that arm these in turn.
+    /// The rules of `incident`, and the rules that arm these in turn.
     pub origins: BTreeSet<String>,
     /// How long it stays armed after the last anomaly of the incident.
     pub within: Duration,

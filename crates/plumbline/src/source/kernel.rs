@@ -76,7 +76,7 @@ impl KernelSource {
         &self.watch
     }
 
-    /// Likewise, to be changed.
+    /// The probes, to be changed.
     pub fn watch_mut(&mut self) -> &mut ProbeSet {
         &mut self.watch
     }

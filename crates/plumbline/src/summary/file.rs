@@ -31,9 +31,9 @@ pub struct SummaryFolder {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub struct KeptSummary {
-    /// ISO 8601, UTC.
+    /// When the period begins: ISO 8601, UTC.
     pub from: String,
-    /// Likewise.
+    /// When the period ends: ISO 8601, UTC.
     pub to: String,
     /// Where.
     pub host: Host,

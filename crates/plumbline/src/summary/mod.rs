@@ -44,9 +44,9 @@ struct SummarizedMount {
 /// A period as it is written.
 #[derive(Debug, Serialize)]
 pub struct PeriodSummary {
-    /// ISO 8601, UTC.
+    /// When the period begins: ISO 8601, UTC.
     pub from: String,
-    /// Likewise.
+    /// When the period ends: ISO 8601, UTC.
     pub to: String,
     /// Where; empty in files of a version that did not write it.
     pub host: Host,

@@ -46,7 +46,7 @@ pub fn draw(frame: &mut Frame<'_>, state: &TopState, colours: bool) {
     }
 }
 
-/// The same as text: every pane with all its rows, and nothing cut.
+/// Prints the panes as text: each with all its rows, and nothing cut.
 pub fn print(out: &mut impl Write, state: &TopState) -> io::Result<()> {
     for line in head(state, false) {
         writeln!(out, "{line}")?;

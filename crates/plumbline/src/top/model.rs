@@ -26,7 +26,7 @@ pub struct TopSample {
     pub phases: KnownOrReason<Vec<PhaseTimes>>,
     /// In flight, and finished since the look before, the slowest first.
     pub slowest: KnownOrReason<Vec<EventLine<'static>>>,
-    /// Those that are open, the newest first.
+    /// The open incidents, the newest first.
     pub incidents: KnownOrReason<Vec<incident::IncidentRow>>,
     /// With the servers of mounts.
     pub connections: KnownOrReason<Vec<TopConnection>>,
@@ -76,7 +76,7 @@ pub struct TopConnection {
     pub min_rtt_us: u32,
     /// Segments that were sent again in the interval.
     pub retransmits: u64,
-    /// Likewise, over the connection's life.
+    /// Segments that were sent again over the connection's life.
     pub retransmits_total: u64,
     /// Bytes that the server has not acknowledged yet.
     pub unacked: u64,

@@ -46,7 +46,7 @@ pub struct TopState {
 pub enum KeyMode {
     Normal,
     Help,
-    /// They are typed.
+    /// Keys are text of the search.
     Search,
     Filter,
 }

@@ -129,7 +129,7 @@ pub fn ms(ns: u64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// Likewise, of what may not be known.
+/// A duration in milliseconds as text; `-` if it is not known.
 pub fn known_ms(ns: Option<u64>) -> String {
     ns.map_or_else(|| "-".into(), ms)
 }

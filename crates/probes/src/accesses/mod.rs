@@ -42,11 +42,11 @@ pub struct Transfers {
     pub calls: u64,
     /// Bytes that they moved.
     pub bytes: u64,
-    /// Those that began where the process's last one on this file had ended, or behind that.
+    /// Accesses that began at the end of the process's last access to this file, or behind it.
     pub sequential: u64,
-    /// Of these, those that began just there.
+    /// Sequential accesses that began exactly at that end.
     pub consecutive: u64,
-    /// Those that began at no multiple of 4096 bytes.
+    /// Accesses that began at no multiple of 4096 bytes.
     pub unaligned: u64,
     /// The greatest offset at which one ended, bytes.
     pub end: u64,

@@ -27,9 +27,9 @@ use maps::{FileId, MappedFile};
 
 /// A kind of libraries that a probe is attached to.
 pub(crate) struct LibraryKind {
-    /// Whose they are.
+    /// The probe that is attached to these libraries.
     pub probe: &'static str,
-    /// One of them, in a sentence.
+    /// What such a library is called in a sentence.
     pub what: &'static str,
     /// How the names of their files begin.
     pub prefix: &'static str,

@@ -35,7 +35,7 @@ fn parse(text: &str) -> Vec<TracepointField> {
         let (offset, size, signed): (_, _, u32) = (number("offset")?, number("size")?, number("signed")?);
         Some(TracepointField { name, offset, size, is_signed: signed == 1 })
     };
-    // Those that all tracepoints have are none of this one's.
+    // Every tracepoint has the fields `common_*`; they are left out.
     text.lines().filter_map(field).filter(|field| !field.name.starts_with("common_")).collect()
 }
 

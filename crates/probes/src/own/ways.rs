@@ -6,7 +6,7 @@ use libbpf_rs::{Link, OpenProgramMut, ProgramAttachType, ProgramMut, Result, Upr
 
 use super::definition::OwnHook;
 
-/// One of them.
+/// One way to attach a program to a hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AttachWay {
     Fentry,
@@ -19,7 +19,7 @@ pub(super) enum AttachWay {
 }
 
 impl AttachWay {
-    /// Those of a hook.
+    /// The ways to attach to a hook, best first.
     pub fn of(hook: &OwnHook) -> &'static [Self] {
         match hook {
             OwnHook::Function { only_kprobe: true, .. } => &[Self::Kprobe],
@@ -31,7 +31,7 @@ impl AttachWay {
         }
     }
 
-    /// Both of an operation's, best first.
+    /// The pairs of ways to attach to the begin and the end of an operation, best first.
     pub fn both(begin: &OwnHook, end: &OwnHook) -> Vec<(Self, Self)> {
         let pairs = Self::of(begin).iter().flat_map(|first| Self::of(end).iter().map(move |second| (*first, *second)));
         // Functions are entered by the same means as they are left.

@@ -33,16 +33,16 @@ use session::IoSession;
 pub struct IoArguments {
     #[command(subcommand)]
     report: Option<Subcommand>,
-    /// Seconds between two looks
+    /// Length of an interval, seconds
     #[arg(long, value_name = "S", default_value_t = 1.0)]
     interval: f64,
-    /// Stop after so many looks
+    /// Stop after this many intervals
     #[arg(long, value_name = "N")]
     count: Option<u64>,
-    /// What is told apart
+    /// The keys that separate rows
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "fstype,mount,layer,op")]
     by: Vec<Dimension>,
-    /// What comes first
+    /// The order of rows
     #[arg(long, value_enum, default_value_t = IoSort::Load)]
     sort: IoSort,
     /// Below each row, how many operations had which size and took how long
@@ -53,7 +53,7 @@ pub struct IoArguments {
     json: bool,
     #[command(flatten)]
     wide: Wide,
-    /// Only what this process asks for, and those that it has started or starts
+    /// Only operations of this process and its descendants, present and future
     #[arg(long, value_name = "P")]
     pid: Option<u32>,
     /// Only the mount at this mount point
@@ -62,26 +62,26 @@ pub struct IoArguments {
     /// Only these layers: mpiio, syscalls, vfs, smb, nfs
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     layers: Vec<String>,
-    /// Look at local file systems too
+    /// Watch local file systems too
     #[arg(long)]
     all_filesystems: bool,
-    /// How many combinations of operation, mount and requester can be told apart; what is beyond is counted as nobody's
+    /// How many combinations of operation, mount and requester are counted separately; operations beyond that are counted without a requester
     #[arg(long, value_name = "N", default_value_t = 65_536)]
     keys: u32,
-    /// Show nothing, and write it all to this file, by process, for `plumbline io report`
+    /// Print nothing, and record everything by process in this file, for `plumbline io report`
     #[arg(long, value_name = "FILE", conflicts_with_all = ["by", "histograms", "json"])]
     record: Option<PathBuf>,
-    /// From how many milliseconds on an operation counts for the slowest files of a recording
+    /// The least duration, in milliseconds, of the operations that a recording lists by file
     #[arg(long, value_name = "N", default_value_t = 1.0, requires = "record")]
     slow_ms: f64,
-    /// Start this, record it and all that it starts, and end with it
+    /// Start this command, record it and all that it starts, and end with it
     #[arg(last = true, value_name = "COMMAND", requires = "record", conflicts_with = "pid")]
     command: Vec<OsString>,
 }
 
 #[derive(clap::Subcommand)]
 enum Subcommand {
-    /// A recording as one self-contained page
+    /// Make one self-contained page of a recording
     Report(report::IoReportArguments),
 }
 

@@ -92,7 +92,7 @@ fn start(arguments: &IoArguments, session: &IoSession) -> Result<Option<Child>> 
     let Some(followed) = session.followed.as_ref().filter(|_| !arguments.command.is_empty()) else { return Ok(None) };
     // While we are followed, what we start is, from its first moment on.
     followed.follow(std::process::id()).context("cannot follow the command")?;
-    // It inherits what is blocked, and signals are meant for it as well.
+    // The command inherits the blocked signals, and they are meant for the command as well.
     let child = child::start(&arguments.command);
     followed.leave(std::process::id()).context("cannot stop following ourselves")?;
     child

@@ -29,18 +29,18 @@ use crate::{
     view::cgroup,
 };
 
-/// How often mounts and modules are looked after.
+/// How often the tables of mounts and modules are renewed.
 const MAINTAIN_EVERY: Duration = Duration::from_secs(2);
 /// Bytes of the ring: of those that are slow, for a recording.
 const RING_BYTES: u32 = 4 << 20;
 
 pub struct IoSession {
     pub watch: ProbeSet,
-    /// The layers that somebody looks at.
+    /// The layers that are observed.
     pub depths: Vec<LayerDepth>,
-    /// Whose operations count; all if it is none.
+    /// The processes whose operations count; `None`: all.
     pub followed: Option<Followed>,
-    /// Of a recording that looks at system calls.
+    /// The order of accesses to files: for a recording that looks at system calls.
     accesses: Option<Accesses>,
     meter: IoMeter,
     owners: OwnerNames,
@@ -88,7 +88,7 @@ impl IoSession {
         Ok(Self { watch, depths, followed, accesses, meter, owners, mounts, only, maintained })
     }
 
-    /// Until then, or until a signal comes: then it is that. `each` has the slow operations of those that count.
+    /// Waits until a moment or a signal, and returns the signal. `each` gets the slow operations of the processes that count.
     pub fn wait(&mut self, until: Instant, stop: &SignalFd, mut each: impl FnMut(&Event)) -> Result<Option<Signal>> {
         loop {
             let now = Instant::now();
@@ -141,7 +141,7 @@ impl IoSession {
         }
     }
 
-    /// What was added since the last look, of those and on what is to count.
+    /// What was added since the last interval, by the processes and on the mounts that count.
     pub fn read(&mut self) -> Result<Vec<IoSample>> {
         let mut samples = self.meter.read(&self.watch)?;
         self.owners.learn(&samples);
@@ -205,14 +205,14 @@ impl IoSession {
     }
 }
 
-/// As a shell completes it, with a slash at the end, or not.
+/// A mount point as the command line has it, without the slash at the end that a shell adds.
 fn mount_point(path: &OsString) -> String {
     let path = printable(path.as_bytes());
     let trimmed = path.trim_end_matches('/');
     if trimmed.is_empty() { path } else { trimmed.to_owned() }
 }
 
-/// In whose name it takes to count.
+/// By whom the kernel side must count: nobody, cgroup or process.
 fn account(arguments: &IoArguments) -> Account {
     let owners = || arguments.by.iter().filter(|dimension| dimension.is_of_owner());
     let by_process = arguments.pid.is_some()
@@ -227,7 +227,7 @@ fn account(arguments: &IoArguments) -> Account {
     }
 }
 
-/// Notes which files are read and written, for a recording. One without that is a recording still.
+/// Loads what notes the order of accesses to files, for a recording. On a failure the recording goes on without it.
 fn accesses(arguments: &IoArguments, depths: &[LayerDepth], followed: Option<&Followed>) -> Option<Accesses> {
     if arguments.record.is_none() || !depths.contains(&LayerDepth::SystemCalls) {
         return None;

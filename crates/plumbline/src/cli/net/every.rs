@@ -20,12 +20,12 @@ use crate::view::{
     table::{Table, TableColumn},
 };
 
-/// Sends that are not acknowledged yet, of one connection; beyond that, the oldest is told as it is.
+/// The most sends of one connection that are not acknowledged; beyond that, the oldest is printed as it is.
 const MOST_OPEN: usize = 65_536;
 /// Connections whose names are kept.
 const MOST_NAMES: usize = 65_536;
 
-/// One call; 0 is what is not known, or has not happened.
+/// One send: a call of sendmsg() or its like. A time of 0 is not known, or has not come.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Send {
     start: Nanos,
@@ -38,7 +38,7 @@ struct Send {
     resent: u32,
 }
 
-/// Of one connection, oldest first.
+/// The sends of one connection that are not over, oldest first.
 #[derive(Default)]
 struct OpenSends(VecDeque<Send>);
 
@@ -156,7 +156,7 @@ impl EverySend {
         out.flush()
     }
 
-    /// Takes what waits in the ring.
+    /// Drains the ring.
     pub fn drain(&mut self, watch: &mut ProbeSet, out: &mut impl Write) -> Result<()> {
         loop {
             let taken = watch.drain(|_| ());
@@ -203,7 +203,7 @@ impl EverySend {
         Ok(())
     }
 
-    /// Tells what was not acknowledged, and how long each stage took.
+    /// Prints which sends were not acknowledged, and how long each stage took.
     pub fn finish(&mut self, watch: &ProbeSet, out: &mut impl Write) -> Result<()> {
         let mut unacknowledged = 0_u64;
         for (cookie, open) in std::mem::take(&mut self.open) {

@@ -32,17 +32,17 @@ use every::EverySend;
 use owners::SocketOwners;
 use rows::{NetMeter, NetRow};
 
-/// How often mounts are looked after.
+/// How often the table of mounts is renewed.
 const MAINTAIN_EVERY: Duration = Duration::from_secs(2);
 /// Bytes of the ring for --every-send: 87 000 stages.
 const RING_BYTES: u32 = 4 << 20;
 
-/// Where the time of what TCP sends goes, connection by connection
+/// Show where TCP's sends lose time, connection by connection
 ///
 /// A send is a call to sendmsg() and its like. Its time is split: call (until all of it is in the socket's queue), queue (until
 /// TCP gives it to the queueing discipline: the peer's window, the congestion window, pacing), scheduler (until the driver has
 /// it), network (until the peer has acknowledged it). Only the last byte of a call is stamped: a call of many segments has the
-/// times of its last one, and what those before it met is part of the wait of the last.
+/// times of its last one, and the delays of those before it are part of the wait of the last.
 ///
 /// Without a choice, the connections with the servers of SMB, NFS and Ceph mounts are shown; --port, --address, --sample and
 /// --cgroup choose others, those that are there already as well, in every network namespace. No other connection runs any of it.
@@ -54,22 +54,22 @@ pub struct NetArguments {
     /// Connections with this peer
     #[arg(long, value_name = "IP")]
     address: Option<IpAddr>,
-    /// This share of the connections, in percent
+    /// A sample of all connections, of this size in percent
     #[arg(long, value_name = "PERCENT")]
     sample: Option<f64>,
     /// Connections of this cgroup and those below it: its folder in cgroup2
     #[arg(long, value_name = "PATH")]
     cgroup: Option<PathBuf>,
-    /// One row for each of these
+    /// What each row stands for
     #[arg(long, value_enum, default_value_t = NetRowsBy::Flow)]
     by: NetRowsBy,
-    /// What comes first
+    /// The order of rows
     #[arg(long, value_enum, default_value_t = NetSort::Load)]
     sort: NetSort,
-    /// Seconds between two looks
+    /// Length of an interval, seconds
     #[arg(long, value_name = "S", default_value_t = 1.0)]
     interval: f64,
-    /// Stop after so many looks
+    /// Stop after this many intervals
     #[arg(long, value_name = "N")]
     count: Option<u64>,
     /// One JSON object a line, for each row
@@ -84,7 +84,7 @@ pub struct NetArguments {
     every_send: bool,
     #[command(flatten)]
     wide: Wide,
-    /// Take timestamping back from sockets that a killed process has left with it, and end
+    /// Clear the timestamping flags that a killed process has left on sockets, and end
     #[arg(long, exclusive = true)]
     clear: bool,
 }
@@ -152,7 +152,7 @@ pub fn run(arguments: &NetArguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Not touched before it is known to be none of a mount that may hang: cgroup2 is where the kernel says.
+/// The absolute path of a cgroup's folder; refused if the path leads to a mount that may hang. cgroup2 is where the kernel says.
 fn absolute(path: &std::path::Path) -> Result<PathBuf> {
     let path = std::path::absolute(path).context("--cgroup")?;
     crate::watched::check(&path, &crate::watched::never_touched())
@@ -231,7 +231,7 @@ fn every_send(arguments: &NetArguments, watch: &mut ProbeSet, stop: &SignalFd) -
     let until = arguments.count.map(|count| Duration::from_secs_f64(arguments.interval * count as f64));
     let until = Instant::now() + until.unwrap_or(Duration::from_secs(1_000_000_000));
     wait(watch, stop, until, |watch| sends.drain(watch, &mut out))?;
-    // What is on its way is told, then that it was not acknowledged.
+    // Prints the stages that are still in the ring, and then which sends were not acknowledged.
     sends.drain(watch, &mut out)?;
     sends.finish(watch, &mut out)
 }

@@ -30,7 +30,7 @@ impl SocketOwners {
         let (Some(local), Some(peer)) = (row.local, row.peer) else { return nobody.to_owned() };
         let ends = (SocketAddr::from(local), SocketAddr::from(peer));
         if !self.known.contains_key(&ends) && self.listed.is_none_or(|at| at.elapsed() >= EVERY) {
-            // Where the kernel does not say, nobody has them.
+            // Without the iterator, no connection has an owner.
             self.known = list().unwrap_or_default();
             self.listed = Some(Instant::now());
         }

@@ -94,7 +94,7 @@ impl NetMeter {
             let (flow, before) = (flows.remove(&connection.cookie), self.before.remove(&connection.cookie));
             let row = rows.entry(key(&connection.ends, connection.cookie)).or_default();
             row.name(by, &connection.ends, connection.cookie, watch, connection.mount);
-            // Of one seen for the first time, what the kernel has counted so far is none of this interval's.
+            // A connection that is seen for the first time: what the kernel has counted so far belongs to no interval.
             let before = before.unwrap_or_else(|| PreviousFigures::of(connection, None));
             row.add_flow(flow.as_ref(), before.flow.as_ref());
             row.add_connection(connection, &before);

@@ -99,7 +99,7 @@ impl fmt::Display for SocketRow {
 pub struct OpenFiles(HashMap<u32, Vec<FileRow>>);
 
 impl OpenFiles {
-    /// Of all processes; only those on the mount at `only`, if it is given. The inner error is the command line's.
+    /// The open files of all processes; only files on the mount at `only`, if it is given. The inner error is the command line's.
     pub fn of_all(only: Option<&OsStr>) -> Result<Result<Self, String>> {
         let mounts = Mounts::current().context("cannot read mountinfo")?;
         let device = match device_at(&mounts, only) {

@@ -42,13 +42,13 @@ pub struct PsArguments {
     /// Below each process, the files that it has mapped; waits for processes that hang while they change their memory map
     #[arg(long, conflicts_with_all = ["threads", "files"])]
     maps: bool,
-    /// Only files of the mount at this mount point, and processes that have some open, or mapped; it is not touched
+    /// Only files of the mount at this mount point, and processes that have some open, or mapped; the mount is not touched
     #[arg(long, value_name = "M")]
     mount: Option<OsString>,
-    /// What comes first: for what is counted the greatest, for all else the least [default: pid, with --watch load]
+    /// The order of rows: numbers descending, all else ascending [default: pid, with --watch load]
     #[arg(long, value_name = "BY")]
     sort: Option<PsSort>,
-    /// Look again every S seconds, and show the table in the same place; %CPU is then that since the last look
+    /// Show the table again every S seconds, in the same place; %CPU is then that since the last table
     #[arg(long, value_name = "S", num_args = 0..=1, default_missing_value = "2", conflicts_with_all = ["files", "maps", "json"])]
     watch: Option<f64>,
     /// Show command lines. Waits for processes that hang while they change their memory map
@@ -57,13 +57,13 @@ pub struct PsArguments {
     /// Only these processes
     #[arg(long, value_name = "P", value_delimiter = ',')]
     pid: Vec<u32>,
-    /// Only what this process has started
+    /// Only the children of this process
     #[arg(long, value_name = "P")]
     ppid: Option<u32>,
-    /// Only what has this in its name, as it is shown
+    /// Only processes whose name, as shown, contains this text
     #[arg(long, value_name = "NAME")]
     comm: Option<String>,
-    /// Only this user's, by number or name
+    /// Only processes of this user, by number or name
     #[arg(long, value_name = "U")]
     uid: Option<String>,
     /// Only these states: R runs, S sleeps, D is blocked, T stopped, t traced, Z ended, X is gone, P parked, I idle
@@ -188,7 +188,7 @@ fn watch(arguments: &PsArguments, uid: Option<u32>, tasks: &mut Tasks, every: Du
         let mut text = Vec::new();
         let table = Table::new(&rows::columns(arguments.args), arguments.wide.room());
         table.header(&mut text)?;
-        // One line is the header's. What nobody sees is not put together: command lines are read from each process.
+        // One line is the header's. Rows that do not fit are not made: command lines are read from each process.
         for task in wanted.iter().take(screen.lines().saturating_sub(1)) {
             PsRow::of(task, &mut namer, loads.percent(task), arguments.args).print(&table, &mut text)?;
         }
@@ -227,7 +227,7 @@ impl Loads {
         Self(snapshot.iter().map(|task| (life(&task), percent(&task))).collect())
     }
 
-    /// Since the last look, so long ago. Who was not there then has used all of its CPU time since.
+    /// Since the last table, so long ago. A process that was not in it has used all of its CPU time since.
     fn since(snapshot: &TaskSnapshot, before: &HashMap<Life, u64>, passed: Duration) -> Self {
         let used = |task: &Task| task.cpu_ns().saturating_sub(before.get(&life(task)).copied().unwrap_or(0));
         let percent = |task: &Task| used(task) as f64 / 1e7 / passed.as_secs_f64().max(f64::MIN_POSITIVE);

@@ -84,7 +84,7 @@ pub struct TraceArguments {
     wide: Wide,
 }
 
-/// How often mounts and modules are looked after.
+/// How often the tables of mounts and modules are renewed.
 const MAINTAIN_EVERY: Duration = Duration::from_secs(2);
 /// Batches taken from the ring before anything else gets its turn: a full ring, and not for ever while one is flooded.
 const BATCHES_A_TURN: usize = 16;
@@ -167,7 +167,7 @@ fn know_own(arguments: &TraceArguments) -> Result<(), Vec<String>> {
     probes::own::enter(&config.operations).map_err(|full| vec![full])
 }
 
-/// Of those that are not shown, why.
+/// What is said of the operations that are not shown: why.
 fn left_out(arguments: &TraceArguments, min_ms: f64) -> String {
     let chosen = !arguments.op.is_empty() || arguments.pid.is_some();
     match (chosen, arguments.errors, min_ms > 0.0) {

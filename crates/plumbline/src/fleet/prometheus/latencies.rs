@@ -17,7 +17,7 @@ const LEAST: i64 = 120;
 
 /// Operations by protocol and name: how many there were, and their time, seconds.
 type OperationTotals = BTreeMap<(String, String), (f64, f64)>;
-/// Those of each mount, by host and `mount` label.
+/// The totals of each mount, by host and `mount` label.
 type MountLatencies = HashMap<(String, String), OperationTotals>;
 
 /// Completes the incidents of the first episodes by what operations took: [`diagnose::fleet::judge`] then says it. The time is that of all

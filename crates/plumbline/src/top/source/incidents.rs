@@ -22,12 +22,12 @@ pub struct IncidentListing {
 }
 
 impl IncidentListing {
-    /// Those of an output directory; or why nobody knows which that is.
+    /// The incidents of an output directory; or why the directory is not known.
     pub fn of(folder: KnownOrReason<PathBuf>) -> Self {
         Self { folder, read: HashMap::new() }
     }
 
-    /// Those that are open, the newest first.
+    /// The open incidents, the newest first.
     pub fn open(&mut self) -> KnownOrReason<Vec<IncidentRow>> {
         let folder = self.folder.clone()?;
         self.read(&Store::existing(&folder, INCIDENTS))
