@@ -110,7 +110,7 @@ fn calls_are_judged_by_the_requests_that_ended_if_these_took_longer_than_those_i
     let before = (0..20).map(|n| smb("SMB2_READ", 40.0 * f64::from(n), [0.0, 1.0, 0.0]));
     let ended = (1..6).map(|n| smb("SMB2_READ", f64::from(n) * 1_000.0, [0.0, 499.0, 0.0]));
     let mut waiting = in_flight(5_000 * MS, 5_400 * MS);
-    waiting.transit = Some(SendTiming { sends: 1, most: MS, ..SendTiming::default() });
+    waiting.send_timing = Some(SendTiming { sends: 1, most: MS, ..SendTiming::default() });
     let around: Vec<_> = before.chain(ended).chain([waiting.clone()]).collect();
     let judged = judge("latency", &calls, &around);
     assert_ne!(judged.cause, Some(Cause::Frozen), "{judged:?}");
@@ -193,7 +193,7 @@ fn one_operation_that_is_seen_again_and_again_is_one_incident_that_grows() {
 fn of_a_silent_server_the_stamps_say_whether_it_has_the_request() {
     let stamped = |unacknowledged| {
         let mut event = in_flight(SECOND, 10 * SECOND);
-        event.transit = Some(SendTiming { sends: 1, most: MS, unacknowledged, ..SendTiming::default() });
+        event.send_timing = Some(SendTiming { sends: 1, most: MS, unacknowledged, ..SendTiming::default() });
         judge("stalled", &[event], &[])
     };
     let (arrived, lost) = (stamped(0), stamped(9 * SECOND));
@@ -206,7 +206,7 @@ fn of_a_silent_server_the_stamps_say_whether_it_has_the_request() {
 fn where_nothing_is_stamped_tcp_says_whether_a_silent_server_has_the_request_and_whether_its_answer_was_lost() {
     let judged = |unacknowledged, gap| {
         let mut event = in_flight(SECOND, 10 * SECOND);
-        event.transit = Some(SendTiming { unacknowledged, gap, ..SendTiming::default() });
+        event.send_timing = Some(SendTiming { unacknowledged, gap, ..SendTiming::default() });
         judge("stalled", &[event], &[])
     };
     let (arrived, lost, answered) = (judged(0, false), judged(9 * SECOND, false), judged(0, true));
@@ -218,7 +218,7 @@ fn where_nothing_is_stamped_tcp_says_whether_a_silent_server_has_the_request_and
 #[test]
 fn a_call_that_was_killed_is_judged_by_the_request_that_still_waits() {
     let mut request = in_flight(SECOND, 10 * SECOND);
-    request.transit = Some(SendTiming::default());
+    request.send_timing = Some(SendTiming::default());
     let call = Event { mount: request.mount, ..syscall("write", 1_000.0, 8_900.0) };
     let judged = judge("latency", std::slice::from_ref(&call), &[request]);
     assert_eq!((judged.layer, judged.cause), (Layer::Server, Some(Cause::Frozen)), "{:?}", judged.because);

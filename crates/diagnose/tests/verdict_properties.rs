@@ -64,7 +64,7 @@ fn simulated(
             if stamped && broken {
                 let ns = |ms: f64| (ms * MS as f64) as u64;
                 let (local, held, least, most) = (ns(local), 0, ns(ack), ns(ack));
-                event.transit = Some(SendTiming {
+                event.send_timing = Some(SendTiming {
                     sends: 1,
                     local,
                     held,
@@ -93,14 +93,14 @@ fn any_event() -> impl Strategy<Value = Event> {
             |(
                 (kind, start, duration, queue, wire, deliver, weight),
                 (srtt, sample, retransmits, known, link, mount, unanswered),
-                transit,
+                timing,
             )| {
                 let name = ["SMB2_READ", "SMB2_WRITE", "SMB2_CREATE", "SMB2_CHANGE_NOTIFY", "read"][kind];
                 let base = if kind == 4 { syscall(name, 0.0, 0.0) } else { smb(name, 0.0, [0.0; 3]) };
                 let mut event = Event { start, duration, weight, mount: MountKey(mount), ..base };
                 event.phases = Phases { queue, wire, deliver };
                 event.network = Network { srtt_us: srtt, rtt_us: sample, retransmits, known, ..Network::default() };
-                event.transit = transit.map(|(local, held, least, most)| SendTiming {
+                event.send_timing = timing.map(|(local, held, least, most)| SendTiming {
                     sends: 1,
                     local,
                     held,
@@ -153,7 +153,7 @@ proptest! {
             prop_assert!(part.is_finite() && part >= 0.0);
         }
         prop_assert_eq!(phases.network.is_some(), phases.server.is_some());
-        prop_assert!(phases.send.is_none() || slow.iter().chain(&around).any(|event| event.transit.is_some()));
+        prop_assert!(phases.send.is_none() || slow.iter().chain(&around).any(|event| event.send_timing.is_some()));
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub struct Event {
     /// The server connection at completion.
     pub network: Network,
     /// How long its connection's sends took meanwhile; `None` where sends are not timestamped.
-    pub transit: Option<SendTiming>,
+    pub send_timing: Option<SendTiming>,
     /// Totals of the connection and of the threads that sent and received; `None` if the operation took less than 10
     /// ms.
     pub progress: Option<Box<Progress>>,
@@ -65,7 +65,7 @@ impl Event {
 
     /// The timing of its sends; `None` if none was timestamped.
     pub fn stamped(&self) -> Option<SendTiming> {
-        self.transit.filter(|transit| transit.sends > 0)
+        self.send_timing.filter(|timing| timing.sends > 0)
     }
 
     /// Whether it ended with this code.

@@ -149,7 +149,7 @@ pub(super) fn of_stalls(stalled: &[Event], around: &[Event], long_term: &LongTer
     }
     if answers == 0 {
         because.push(format!("Nothing else was asked and answered {way} meanwhile."));
-        return silent(oldest.transit, because);
+        return silent(oldest.send_timing, because);
     }
     if let Some(verdict) = own_fault(&meanwhile, around, long_term, &mut because) {
         return verdict;
@@ -162,7 +162,7 @@ pub(super) fn of_stalls(stalled: &[Event], around: &[Event], long_term: &LongTer
     ));
     if ago > (oldest.duration / RECENT).max(SECOND) {
         because.push("Since then it has been silent.".to_owned());
-        return silent(oldest.transit, because);
+        return silent(oldest.send_timing, because);
     }
     if sent_again(around, oldest) >= LOSSES {
         because.push(
@@ -196,8 +196,8 @@ fn own_fault(
 }
 
 /// Judges a server that answers nothing. Only the stamps of the request's sends can tell whether the request arrived.
-fn silent(transit: Option<SendTiming>, mut because: Vec<String>) -> Verdict {
-    let (candidates, reason) = match transit {
+fn silent(timing: Option<SendTiming>, mut because: Vec<String>) -> Verdict {
+    let (candidates, reason) = match timing {
         Some(SendTiming { gap: true, .. }) => {
             let reason =
                 "Part of what the server sent has come in, and what belongs before it is missing: the path loses it.";

@@ -156,10 +156,10 @@ impl<'a> ConnectionHistory<'a> {
         // waits for the acknowledgement.
         let late = covered(&self.late, (sent, received));
         low = low.max(late);
-        if let Some(transit) = event.stamped() {
-            low = low.max(transit.least.saturating_sub(ACK_DELAY));
+        if let Some(timing) = event.stamped() {
+            low = low.max(timing.least.saturating_sub(ACK_DELAY));
             if !self.lossy {
-                high = high.min(transit.held.saturating_add(transit.most).max(low));
+                high = high.min(timing.held.saturating_add(timing.most).max(low));
             }
         }
         let (at_least, at_most) = self.retransmitted(event, sent);

@@ -361,7 +361,7 @@ impl Scene<'_> {
     /// The sentence about requests that this host could not send.
     fn not_sent(&self) -> Option<String> {
         let held = self.judged.iter().filter(|event| self.was_not_sent(event)).filter_map(|event| event.stamped());
-        let (count, longest) = held.fold((0, 0), |(count, longest), transit| (count + 1, transit.held.max(longest)));
+        let (count, longest) = held.fold((0, 0), |(count, longest), timing| (count + 1, timing.held.max(longest)));
         (count > 0 && !self.is_queued()).then(|| {
             format!(
                 "TCP held {} back for up to {} though the server's window was open, and what was sent was acknowledged at once: this host could not send.",

@@ -183,9 +183,9 @@ impl<'a> Scene<'a> {
     /// The part of the time on the wire, nanoseconds, for which the request waited in this host's queueing discipline,
     /// as far as known.
     pub fn local(&self, event: &Event) -> u64 {
-        if let Some(transit) = event.stamped() {
+        if let Some(timing) = event.stamped() {
             // TCP holds back a request that the queueing discipline or the interface does not accept.
-            let held = if self.is_queued() || self.was_not_sent(event) { transit.held } else { 0 };
+            let held = if self.is_queued() || self.was_not_sent(event) { timing.held } else { 0 };
             return stamped_local(event).saturating_add(held).min(event.phases.wire);
         }
         let extra = event.phases.wire.saturating_sub(self.normal(event).wire);
@@ -196,10 +196,8 @@ impl<'a> Scene<'a> {
     /// Whether only this host delayed a request. TCP held it back for most of its time although the peer's window was
     /// open, and what was sent was acknowledged at once.
     pub fn was_not_sent(&self, event: &Event) -> bool {
-        let is_kept = |transit: SendTiming| {
-            transit.retransmitted == 0
-                && transit.held >= event.phases.wire / 2
-                && transit.most <= transit.held / AT_ONCE
+        let is_kept = |timing: SendTiming| {
+            timing.retransmitted == 0 && timing.held >= event.phases.wire / 2 && timing.most <= timing.held / AT_ONCE
         };
         // Where what was sent was acknowledged as fast as the path allows, TCP waited for that: its congestion window was full.
         let sends_nothing = |sending: Sending| sending.is_window_open() && !sending.is_saturated();
@@ -268,7 +266,7 @@ pub(super) fn stretch(event: &Event) -> (Nanos, Nanos) {
 /// The part of the time on the wire, nanoseconds, for which a request waited in this host's queueing discipline by its
 /// stamps; 0 without stamps.
 pub(super) fn stamped_local(event: &Event) -> u64 {
-    event.stamped().map_or(0, |transit| transit.local.min(event.phases.wire))
+    event.stamped().map_or(0, |timing| timing.local.min(event.phases.wire))
 }
 
 /// The least part of the time on the wire, nanoseconds, for which the answer waited in this host's socket to be read.

@@ -121,7 +121,7 @@ impl WireSplit {
             {
                 // TCP may have held the request back for a window, and the operation may have taken more round trips
                 // than usual.
-                let held = event.stamped().map_or(0, |transit| transit.held);
+                let held = event.stamped().map_or(0, |timing| timing.held);
                 let again = more_turns(event.bytes, split.normal_round_trip.unwrap_or(0), excess);
                 high = high.min(more.saturating_mul(turns(event.bytes)).saturating_add(held).saturating_add(again));
             }
@@ -162,8 +162,8 @@ impl WireSplit {
                 split.by_retransmission = split.by_retransmission.saturating_add(low);
             }
             round_trips.extend(bounds.round_trip);
-            if let Some(transit) = event.stamped() {
-                let (all, count) = split.stamped.map_or((transit, 0), |(all, count)| (extremes(all, transit), count));
+            if let Some(timing) = event.stamped() {
+                let (all, count) = split.stamped.map_or((timing, 0), |(all, count)| (extremes(all, timing), count));
                 split.stamped = Some((all, count + 1));
             }
         }
@@ -327,18 +327,18 @@ impl WireSplit {
                 span(self.silence)
             ),
         });
-        if let Some((transit, count)) = self.stamped {
+        if let Some((timing, count)) = self.stamped {
             said.push(format!(
                 "Stamped {}: in TCP's queue for up to {}, in this host's queueing discipline up to {}, acknowledged {} later{}.",
                 counted(count.into(), "request"),
-                span(transit.held),
-                span(transit.local),
-                if transit.least == transit.most {
-                    span(transit.most)
+                span(timing.held),
+                span(timing.local),
+                if timing.least == timing.most {
+                    span(timing.most)
                 } else {
-                    format!("{} to {}", span(transit.least), span(transit.most))
+                    format!("{} to {}", span(timing.least), span(timing.most))
                 },
-                match transit.retransmitted {
+                match timing.retransmitted {
                     0 => String::new(),
                     times => format!(", sent again {}", counted(times.into(), "time")),
                 }

@@ -74,8 +74,8 @@ pub fn without_network(mut scene: SimulatedScene) -> SimulatedScene {
 pub fn stamped(mut scene: SimulatedScene, [local, held, ack]: [f64; 3], retransmitted: u32) -> SimulatedScene {
     let ns = |ms: f64| (ms * MS as f64) as u64;
     let (local, held, most) = (ns(local), ns(held), ns(ack));
-    let transit = SendTiming { sends: 1, local, held, least: most, most, retransmitted, unacknowledged: 0, gap: false };
-    scene.slow.iter_mut().for_each(|event| event.transit = Some(transit));
+    let timing = SendTiming { sends: 1, local, held, least: most, most, retransmitted, unacknowledged: 0, gap: false };
+    scene.slow.iter_mut().for_each(|event| event.send_timing = Some(timing));
     scene
 }
 

@@ -54,7 +54,7 @@ pub fn smb(name: &str, start: f64, [queue, wire, deliver]: [f64; 3]) -> Event {
         requester: Requester { pid: 4242, tid: 4242, uid: 0, comm: Text::new(b"fio"), cgroup: 7 },
         connection: 1,
         network: Network { srtt_us: 300, rtt_us: 300, known: true, ..Network::default() },
-        transit: None,
+        send_timing: None,
         progress: None,
         detail: Detail::Smb(Smb { session: 1, message: ns(start), tree: 1 }),
         caller: Caller::Unknown,

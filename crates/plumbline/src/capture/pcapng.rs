@@ -63,7 +63,7 @@ impl<W: Write> PcapngWriter<W> {
     pub fn new(out: W, program: &str, about: &str) -> io::Result<Self> {
         let mut writer = Self { out, block: Vec::new() };
         writer.begin(SECTION);
-        writer.word(BYTE_ORDER);
+        writer.u32(BYTE_ORDER);
         writer.block.extend_from_slice(&1_u16.to_le_bytes()); // major
         writer.block.extend_from_slice(&0_u16.to_le_bytes()); // minor
         writer.block.extend_from_slice(&u64::MAX.to_le_bytes()); // the section's length is not told
@@ -79,7 +79,7 @@ impl<W: Write> PcapngWriter<W> {
         self.begin(INTERFACE);
         self.block.extend_from_slice(&LINUX_SLL2.to_le_bytes());
         self.block.extend_from_slice(&[0, 0]);
-        self.word(if snap == 0 { 0 } else { snap + SLL2_BYTES as u32 });
+        self.u32(if snap == 0 { 0 } else { snap + SLL2_BYTES as u32 });
         self.end(&[(2, name.as_bytes()), (9, &[9])]) // if_tsresol: nanoseconds
     }
 
@@ -89,11 +89,11 @@ impl<W: Write> PcapngWriter<W> {
     /// If it cannot be written.
     pub fn packet(&mut self, packet: &PacketBlock<'_>) -> io::Result<()> {
         self.begin(PACKET);
-        self.word(packet.interface);
+        self.u32(packet.interface);
         self.time(packet.at);
         let header = SLL2_BYTES as u32;
-        self.word(header + packet.data.len() as u32);
-        self.word(header + packet.length);
+        self.u32(header + packet.data.len() as u32);
+        self.u32(header + packet.length);
         self.block.extend_from_slice(&packet.header);
         self.block.extend_from_slice(packet.data);
         self.pad();
@@ -107,7 +107,7 @@ impl<W: Write> PcapngWriter<W> {
     /// If they cannot be written.
     pub fn statistics(&mut self, counts: &Statistics) -> io::Result<()> {
         self.begin(STATISTICS);
-        self.word(0);
+        self.u32(0);
         self.time(counts.times[1]);
         let [first, last] = counts.times.map(split);
         let (received, dropped) = (counts.received.to_le_bytes(), counts.dropped.to_le_bytes());
@@ -117,12 +117,12 @@ impl<W: Write> PcapngWriter<W> {
 
     fn begin(&mut self, kind: u32) {
         self.block.clear();
-        self.word(kind);
-        self.word(0); // the length, once it is known
+        self.u32(kind);
+        self.u32(0); // the length, once it is known
     }
 
-    fn word(&mut self, word: u32) {
-        self.block.extend_from_slice(&word.to_le_bytes());
+    fn u32(&mut self, value: u32) {
+        self.block.extend_from_slice(&value.to_le_bytes());
     }
 
     fn time(&mut self, at: u64) {
@@ -143,12 +143,12 @@ impl<W: Write> PcapngWriter<W> {
             self.block.extend(value.iter().take(usize::from(length)));
             self.pad();
         }
-        self.word(u32::from(END));
+        self.u32(u32::from(END));
         let length = u32::try_from(self.block.len() + 4).unwrap_or(u32::MAX);
         if let Some(place) = self.block.get_mut(4..8) {
             place.copy_from_slice(&length.to_le_bytes());
         }
-        self.word(length);
+        self.u32(length);
         self.out.write_all(&self.block)
     }
 }
@@ -168,12 +168,12 @@ mod tests {
 
     /// The type and the content of each block, with the lengths checked.
     fn blocks(mut file: &[u8]) -> Vec<(u32, &[u8])> {
-        let word = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().unwrap());
+        let u32_at = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().unwrap());
         let mut blocks = Vec::new();
         while !file.is_empty() {
-            let length = word(&file[4..8]) as usize;
-            assert_eq!((length % 4, word(&file[length - 4..length]) as usize), (0, length));
-            blocks.push((word(&file[..4]), &file[8..length - 4]));
+            let length = u32_at(&file[4..8]) as usize;
+            assert_eq!((length % 4, u32_at(&file[length - 4..length]) as usize), (0, length));
+            blocks.push((u32_at(&file[..4]), &file[8..length - 4]));
             file = &file[length..];
         }
         blocks
@@ -193,8 +193,8 @@ mod tests {
         assert_eq!(blocks.iter().map(|block| block.0).collect::<Vec<_>>(), [SECTION, INTERFACE, PACKET, STATISTICS]);
         assert_eq!(blocks[1].1[..8], [20, 1, 0, 0, 148, 0, 0, 0]);
         let packet = blocks[2].1;
-        let word = |from: usize| u32::from_le_bytes(packet[from..from + 4].try_into().unwrap());
-        assert_eq!((u64::from(word(4)) << 32 | u64::from(word(8)), word(12), word(16)), (at, 25, 1520));
+        let u32_at = |from: usize| u32::from_le_bytes(packet[from..from + 4].try_into().unwrap());
+        assert_eq!((u64::from(u32_at(4)) << 32 | u64::from(u32_at(8)), u32_at(12), u32_at(16)), (at, 25, 1520));
         assert_eq!(packet[20..48], [&[7; 20][..], b"12345", &[0; 3]].concat()[..]);
         assert_eq!(packet[48..], [2, 0, 4, 0, 2, 0, 0, 0, 0, 0, 0, 0]);
         assert!(packet.len() as u64 + 12 <= 5 + SLL2_BYTES as u64 + PACKET_OVERHEAD);

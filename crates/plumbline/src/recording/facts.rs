@@ -122,7 +122,8 @@ pub struct RecordedEvent {
     pub requester: Requester,
     pub connection: u64,
     pub network: Network,
-    pub transit: Option<SendTiming>,
+    #[serde(rename = "transit")]
+    pub send_timing: Option<SendTiming>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<Box<Progress>>,
     /// What only operations of its protocol have: `{"smb": {"session": ...}}`.
@@ -151,7 +152,7 @@ impl RecordedEvent {
             requester: event.requester,
             connection: event.connection,
             network: event.network,
-            transit: event.transit,
+            send_timing: event.send_timing,
             progress: event.progress.clone(),
             detail: event.detail,
             caller: match event.caller {
@@ -179,7 +180,7 @@ impl RecordedEvent {
             requester: self.requester,
             connection: self.connection,
             network: self.network,
-            transit: self.transit,
+            send_timing: self.send_timing,
             progress: self.progress.clone(),
             detail: self.detail,
             caller: match self.caller.as_str() {

@@ -11,7 +11,7 @@ pub fn line<'a>(event: &Event, mount: &'a Mount, clock: &Clock) -> EventLine<'a>
     let phases = event.phases.known().then_some(event.phases);
     let network = event.network.known.then_some(event.network);
     let closely = network.filter(|network| network.min_rtt_us > 0);
-    let transit = event.stamped();
+    let timing = event.stamped();
     let progress = event.progress.as_deref();
     let (socket, requester) = (progress.and_then(|p| p.socket), progress.and_then(|p| p.requester));
     EventLine {
@@ -63,12 +63,12 @@ pub fn line<'a>(event: &Event, mount: &'a Mount, clock: &Clock) -> EventLine<'a>
         receiver_cpu_wait_ms: progress.and_then(|p| p.receiver).map(|r| f64::from(r.waited_us) / 1e3),
         cpu_pressure_ms: requester.map(|r| r.cpu_pressure_ms),
         memory_pressure_ms: requester.map(|r| r.memory_pressure_ms),
-        sends: transit.map(|t| t.sends),
-        sends_local_ms: transit.map(|t| milliseconds(t.local)),
-        sends_held_ms: transit.map(|t| milliseconds(t.held)),
-        ack_least_ms: transit.map(|t| milliseconds(t.least)),
-        ack_most_ms: transit.map(|t| milliseconds(t.most)),
-        sends_retransmitted: transit.map(|t| t.retransmitted),
+        sends: timing.map(|t| t.sends),
+        sends_local_ms: timing.map(|t| milliseconds(t.local)),
+        sends_held_ms: timing.map(|t| milliseconds(t.held)),
+        ack_least_ms: timing.map(|t| milliseconds(t.least)),
+        ack_most_ms: timing.map(|t| milliseconds(t.most)),
+        sends_retransmitted: timing.map(|t| t.retransmitted),
         weight: event.weight,
         ..own(event)
     }

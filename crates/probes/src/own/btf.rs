@@ -84,9 +84,9 @@ impl RawType<'_> {
         self.info >> 31 == 1
     }
 
-    /// The word at this index behind the head.
-    fn word(&self, index: usize) -> u32 {
-        word(self.rest, index * 4).unwrap_or(0)
+    /// The 32-bit number at this index behind the head.
+    fn word_at(&self, index: usize) -> u32 {
+        u32_at(self.rest, index * 4).unwrap_or(0)
     }
 }
 
@@ -139,7 +139,7 @@ impl Types {
             return None;
         }
         let [head, types, length, strings, strings_length] =
-            [4, 8, 12, 16, 20].map(|at| word(&bytes, at).map(|word| word as usize));
+            [4, 8, 12, 16, 20].map(|at| u32_at(&bytes, at).map(|word| word as usize));
         let head = head?;
         let mut here = head.checked_add(types?)?;
         let end = here.checked_add(length?)?;
@@ -152,7 +152,7 @@ impl Types {
         let mut at = if base.is_some() { Vec::new() } else { vec![u32::MAX] };
         while here < end {
             at.push(u32::try_from(here).ok()?);
-            here += 12 + behind_head(word(&bytes, here.checked_add(4)?)?)?;
+            here += 12 + behind_head(u32_at(&bytes, here.checked_add(4)?)?)?;
         }
         Some(Self { bytes, at, strings, strings_end, base })
     }
@@ -164,7 +164,7 @@ impl Types {
     fn raw(&self, id: BtfId) -> Option<RawType<'_>> {
         let Some(own) = id.checked_sub(self.first()) else { return self.base.as_ref()?.raw(id) };
         let at = usize::try_from(*self.at.get(own as usize)?).ok()?;
-        let [name, info, size_or_type] = [0, 4, 8].map(|more| word(&self.bytes, at.checked_add(more)?));
+        let [name, info, size_or_type] = [0, 4, 8].map(|more| u32_at(&self.bytes, at.checked_add(more)?));
         Some(RawType { name: name?, info: info?, size_or_type: size_or_type?, rest: self.bytes.get(at + 12..)? })
     }
 
@@ -209,7 +209,7 @@ impl Types {
 
     fn prototype(&self, id: BtfId) -> Option<Function> {
         let raw = self.raw(id).filter(|raw| raw.kind() == FUNC_PROTO)?;
-        let argument = |index| (self.text(raw.word(index * 2)).to_owned(), raw.word(index * 2 + 1));
+        let argument = |index| (self.text(raw.word_at(index * 2)).to_owned(), raw.word_at(index * 2 + 1));
         Some(Function { arguments: (0..raw.count()).map(argument).collect(), returns: raw.size_or_type })
     }
 
@@ -235,10 +235,10 @@ impl Types {
         let id = self.plain(id);
         let Some(raw) = self.raw(id) else { return if id == 0 { BtfKind::Void } else { BtfKind::Other } };
         match raw.kind() {
-            INT => BtfKind::Number { size: raw.size_or_type, is_signed: raw.word(0) >> 24 & 1 == 1 },
+            INT => BtfKind::Number { size: raw.size_or_type, is_signed: raw.word_at(0) >> 24 & 1 == 1 },
             ENUM | ENUM64 => BtfKind::Number { size: raw.size_or_type, is_signed: raw.flag() },
             PTR => BtfKind::Pointer(raw.size_or_type),
-            ARRAY => BtfKind::Array { of: raw.word(0), count: raw.word(2) },
+            ARRAY => BtfKind::Array { of: raw.word_at(0), count: raw.word_at(2) },
             STRUCT | UNION => BtfKind::Struct,
             FWD => BtfKind::Declared,
             FUNC_PROTO | FUNC => BtfKind::Function,
@@ -290,7 +290,7 @@ impl Types {
     ) -> Option<T> {
         let raw = self.raw(self.plain(of)).filter(|raw| matches!(raw.kind(), STRUCT | UNION))?;
         for index in 0..raw.count() {
-            let [name, id, place] = [0, 1, 2].map(|part| raw.word(index * 3 + part));
+            let [name, id, place] = [0, 1, 2].map(|part| raw.word_at(index * 3 + part));
             let (bits, width) = if raw.flag() { (place & 0xff_ffff, place >> 24) } else { (place, 0) };
             let field = BtfField { id, offset: offset.checked_add(bits / 8)?, is_bits: width != 0 || bits % 8 != 0 };
             let name = self.text(name);
@@ -319,7 +319,7 @@ fn behind_head(info: u32) -> Option<usize> {
     })
 }
 
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(at..at.checked_add(4)?)?.try_into().ok()?))
 }
 

@@ -31,7 +31,7 @@ impl ProbeSet {
             let Some(server) = self.asked(event.mount) else { continue };
             let sockets = stamped.iter().filter(|(asked, _)| *asked == server);
             let since = sockets.flat_map(|(_, socket)| &socket.sends).filter(|send| send.queued >= event.start);
-            event.transit = sum(since, now);
+            event.send_timing = sum(since, now);
         }
         let is_old = |event: &Event| event.duration >= PROMPT && event.operation.level().is_remote();
         if !events.iter().any(is_old) {
@@ -45,9 +45,9 @@ impl ProbeSet {
             let Some(server) = self.asked(event.mount) else { continue };
             let connections: Vec<_> =
                 sent.iter().filter(|(asked, _)| *asked == Some(server)).map(|(_, sent)| sent).collect();
-            let transit = event.transit.or_else(|| whether_acknowledged(&connections, event.duration));
+            let timing = event.send_timing.or_else(|| whether_acknowledged(&connections, event.duration));
             let gap = connections.iter().any(|sent| sent.gap);
-            event.transit = transit.map(|transit| SendTiming { gap, ..transit });
+            event.send_timing = timing.map(|timing| SendTiming { gap, ..timing });
         }
     }
 
@@ -138,7 +138,7 @@ mod tests {
             gap: false,
         };
         let of = |all: &[Sent]| {
-            whether_acknowledged(&all.iter().collect::<Vec<_>>(), 5_000_000_000).map(|transit| transit.unacknowledged)
+            whether_acknowledged(&all.iter().collect::<Vec<_>>(), 5_000_000_000).map(|timing| timing.unacknowledged)
         };
         assert_eq!(of(&[sent(4_000, None)]), Some(0));
         assert_eq!(of(&[sent(4_000, None), sent(10, Some(3_000))]), Some(3_000_000_000));

@@ -184,14 +184,14 @@ impl PacketRing {
             return None;
         }
         let block = self.block(index)?;
-        let time = |at| Some(u64::from(word(block, at)?) * 1_000_000_000 + u64::from(word(block, at + 4)?));
-        let low = u64::from(word(block, SEQUENCE)?);
+        let time = |at| Some(u64::from(u32_at(block, at)?) * 1_000_000_000 + u64::from(u32_at(block, at + 4)?));
+        let low = u64::from(u32_at(block, SEQUENCE)?);
         Some(BlockHead {
-            sequence: low | u64::from(word(block, SEQUENCE + 4)?) << 32,
+            sequence: low | u64::from(u32_at(block, SEQUENCE + 4)?) << 32,
             times: [time(FIRST_TIME)?, time(LAST_TIME)?],
-            length: (word(block, LENGTH)? as usize).min(self.block_bytes),
-            packets: word(block, PACKETS)?,
-            first: word(block, FIRST_PACKET)? as usize,
+            length: (u32_at(block, LENGTH)? as usize).min(self.block_bytes),
+            packets: u32_at(block, PACKETS)?,
+            first: u32_at(block, FIRST_PACKET)? as usize,
         })
     }
 
@@ -261,23 +261,23 @@ pub fn each_packet<E>(
 
 /// The packet at the beginning of `bytes`, and how far away the next is.
 fn packet(bytes: &[u8]) -> Option<(RingPacket<'_>, usize)> {
-    let kept = word(bytes, KEPT)? as usize;
+    let kept = u32_at(bytes, KEPT)? as usize;
     let network = usize::from(u16_at(bytes, NETWORK)?);
     let address = bytes.get(ADDRESS..ADDRESS + size_of::<libc::sockaddr_ll>())?;
     let packet = RingPacket {
-        at: u64::from(word(bytes, SECONDS)?) * 1_000_000_000 + u64::from(word(bytes, NANOSECONDS)?),
-        length: word(bytes, WHOLE)?,
+        at: u64::from(u32_at(bytes, SECONDS)?) * 1_000_000_000 + u64::from(u32_at(bytes, NANOSECONDS)?),
+        length: u32_at(bytes, WHOLE)?,
         data: bytes.get(network..network.checked_add(kept)?)?,
         protocol: u16::from_be(u16_at(address, 2)?),
-        interface: word(address, 4)?,
+        interface: u32_at(address, 4)?,
         hardware: u16_at(address, 8)?,
         kind: *address.get(10)?,
         sender: (*address.get(11)?, address.get(12..20)?.try_into().ok()?),
     };
-    Some((packet, word(bytes, NEXT)? as usize))
+    Some((packet, u32_at(bytes, NEXT)? as usize))
 }
 
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
