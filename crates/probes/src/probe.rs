@@ -20,6 +20,14 @@ pub(crate) struct Sent {
     pub gap: bool,
 }
 
+/// What a program is attached to in a module.
+pub(crate) enum AttachedTo {
+    /// A function, by a trampoline (fentry, fexit).
+    Function(String),
+    /// A tracepoint.
+    Tracepoint,
+}
+
 /// A probe, attached or not. Whatever it may do is nothing unless it says otherwise; most do nothing but what their
 /// [`Spec`](crate::spec::Spec) describes.
 pub(crate) trait Probe: Any + Send {
@@ -46,6 +54,11 @@ pub(crate) trait Probe: Any + Send {
     /// The object has been loaded: attaches what it attaches itself, at least what can be now.
     fn attach(&mut self, _object: &mut Object) -> Result<()> {
         Ok(())
+    }
+
+    /// What its programs whose sections do not say so are attached to in this module.
+    fn attached_in(&self, _module: &str) -> Vec<AttachedTo> {
+        Vec::new()
     }
 
     /// What this rung cannot see though nothing of it is missing.

@@ -16,7 +16,7 @@ use crate::{
     generated::{Plain as _, own_plan},
     libraries::elf::Elf,
     mounts::Mounts,
-    probe::Probe,
+    probe::{AttachedTo, Probe},
     spec::Rung,
 };
 
@@ -91,14 +91,15 @@ fn find_in_file(hook: &At<OwnHook>) -> Result<(), MissingInKernel> {
 pub(crate) struct OwnProbe {
     own: &'static OwnOperation,
     plans: Vec<Result<Plan, MissingInKernel>>,
-    /// How it is attached.
+    /// How it is attached, and the modules of its functions.
     ways: Option<(AttachWay, AttachWay)>,
+    modules: [Option<String>; 2],
     links: Vec<Link>,
 }
 
 impl OwnProbe {
     pub fn new(own: &'static OwnOperation) -> Self {
-        Self { own, plans: Vec::new(), ways: None, links: Vec::new() }
+        Self { own, plans: Vec::new(), ways: None, modules: [None, None], links: Vec::new() }
     }
 
     fn place(&self, refusal: &MissingInKernel) -> String {
@@ -161,12 +162,21 @@ impl Probe for OwnProbe {
                 ways.1.aim(&mut program, &end.value, modules[1].as_deref())?;
             }
         }
-        self.ways = Some(*ways);
+        (self.ways, self.modules) = (Some(*ways), modules.clone());
         Ok(())
     }
 
     fn attaches(&self, _: &ProgramMut<'_>) -> bool {
         true
+    }
+
+    fn attached_in(&self, module: &str) -> Vec<AttachedTo> {
+        let Some((begin_way, end_way)) = self.ways else { return Vec::new() };
+        let Definition { begin, end, .. } = &self.own.definition;
+        let [begin_module, end_module] = &self.modules;
+        let both = [(begin_way, &begin.value, begin_module), (end_way, &end.value, end_module)];
+        let here = both.into_iter().filter(|(_, _, its)| its.as_deref() == Some(module));
+        here.filter_map(|(way, hook, _)| way.attached_to(hook)).collect()
     }
 
     /// The end first: otherwise those that begin in between would never end.

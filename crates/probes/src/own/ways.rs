@@ -5,6 +5,7 @@ use std::{ffi::OsStr, path::Path};
 use libbpf_rs::{Link, OpenProgramMut, ProgramAttachType, ProgramMut, Result, UprobeOpts};
 
 use super::definition::OwnHook;
+use crate::probe::AttachedTo;
 
 /// One way to attach a program to a hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,6 +81,15 @@ impl AttachWay {
         };
         program.set_attach_type(kind);
         program.set_attach_target(0, Some(format!("{}:{name}", module.unwrap_or("vmlinux"))))
+    }
+
+    /// What holds the module of a hook that is attached this way, if anything does.
+    pub fn attached_to(self, hook: &OwnHook) -> Option<AttachedTo> {
+        match (self, hook) {
+            (Self::Fentry | Self::Fexit, OwnHook::Function { name, .. }) => Some(AttachedTo::Function(name.clone())),
+            (Self::TpBtf | Self::Record, _) => Some(AttachedTo::Tracepoint),
+            _ => None,
+        }
     }
 
     /// Attaches it.

@@ -7,7 +7,9 @@ use std::{
     time::Duration,
 };
 
-use libbpf_rs::{ErrorExt as _, Link, Map, MapCore as _, MapHandle, Object, ObjectBuilder, OpenProgramMut, ProgramMut};
+use libbpf_rs::{
+    ErrorExt as _, Link, Map, MapCore as _, MapHandle, Object, ObjectBuilder, OpenProgramMut, Program, ProgramMut,
+};
 use model::Nanos;
 
 use super::{
@@ -17,7 +19,7 @@ use super::{
 use crate::{
     kernel::{PERMISSION, functions_of_kernel, has_types, may_load, module_identity, programs_hold_modules},
     libraries::{self, Libraries},
-    probe::Probe,
+    probe::{AttachedTo, Probe},
     shared::SharedMaps,
     spec::{Hook, RequiredModule, Rung, Spec},
 };
@@ -88,23 +90,28 @@ fn try_to_attach(probe: &mut AtWork, shared: &SharedMaps, now: Duration) {
 
 /// How many references on a module the kernel has taken for an object's programs. The number is not measured by reading the module's
 /// `refcnt` before and after: a mount that comes about meanwhile takes references and returns some.
-fn references(object: &Object, module: &RequiredModule) -> u64 {
+fn references(object: &Object, module: &RequiredModule, probe: &dyn Probe) -> u64 {
     // A part of the kernel proper has no references.
     if module.hooks != Some(module.name) || !has_types(module.name) {
         return 0;
     }
+    let by_section = |program: Program<'_>| match program.section().to_string_lossy().split_once('/') {
+        Some(("fentry" | "fexit", function)) => Some(AttachedTo::Function(function.to_owned())),
+        Some(("tp_btf", _)) => Some(AttachedTo::Tracepoint),
+        _ => None,
+    };
+    let by_sections = object.progs().filter(|program| program.autoload()).filter_map(by_section);
     let (mut functions, mut on_functions, mut on_tracepoints) = (HashSet::new(), 0, 0);
-    for program in object.progs().filter(|program| program.autoload()) {
-        match program.section().to_string_lossy().split_once('/') {
-            Some(("fentry" | "fexit", function)) => {
-                functions.insert(function.to_owned());
+    for target in by_sections.chain(probe.attached_in(module.name)) {
+        match target {
+            AttachedTo::Function(function) => {
+                functions.insert(function);
                 on_functions += 1;
             }
-            Some(("tp_btf", _)) => on_tracepoints += 1,
-            _ => {}
+            AttachedTo::Tracepoint => on_tracepoints += 1,
         }
     }
-    // A link to a tracepoint holds the tracepoint's module (bpf_get_raw_tracepoint).
+    // Who is attached to a tracepoint holds its module (bpf_get_raw_tracepoint, trace_event_try_get_ref).
     on_tracepoints + if programs_hold_modules() { on_functions } else { functions.len() as u64 }
 }
 
@@ -123,7 +130,7 @@ fn attach(spec: &'static Spec, probe: &mut dyn Probe, shared: &SharedMaps) -> Re
             match attach_rung((spec, probe), shared, rung, optional, &functions) {
                 Ok(Hooked { object, links, in_flight, forgets_ended, libraries }) => {
                     unseen.extend(probe.unseen(rung));
-                    let own_users = spec.module.as_ref().map_or(0, |module| references(&object, module));
+                    let own_users = spec.module.as_ref().map_or(0, |module| references(&object, module, probe));
                     tracing::debug!(probe = spec.name, own_users, "its programs hold the module");
                     return Ok(Attached {
                         _links: links,
