@@ -117,6 +117,10 @@ fn what_the_server_did_itself_is_its_own() {
         assert_eq!(verdict.layer, Layer::Server, "{verdict:?}");
         assert!(verdict.confidence >= 0.7 && verdict.because.iter().all(|why| why.ends_with('.')), "{verdict:?}");
     }
+    let mut passed_on = lost_in(8);
+    passed_on.flags.passed_on = true;
+    let verdict = verdict(&[passed_on], &[]);
+    assert_eq!(verdict.layer, Layer::Unknown, "the connection ends at a proxy of this host: {verdict:?}");
 }
 
 #[test]

@@ -199,6 +199,12 @@ fn of_a_silent_server_the_stamps_say_whether_it_has_the_request() {
     let (arrived, lost) = (stamped(0), stamped(9 * SECOND));
     assert_eq!((arrived.layer, lost.layer), (Layer::Server, Layer::Unknown));
     assert!(arrived.because.join(" ").contains("acknowledged, the last after 1 ms"), "{:?}", arrived.because);
+    let mut event = in_flight(SECOND, 10 * SECOND);
+    event.send_timing = Some(SendTiming { sends: 1, most: MS, ..SendTiming::default() });
+    event.flags.passed_on = true;
+    let verdict = judge("stalled", &[event], &[]);
+    assert_eq!(verdict.layer, Layer::Unknown, "a proxy of this host has the request, or the server");
+    assert!(verdict.alternatives.iter().any(|other| other.cause == Cause::OwnProxy), "{verdict:?}");
     assert!(lost.because.join(" ").contains("not been acknowledged for 9 s"), "{:?}", lost.because);
 }
 

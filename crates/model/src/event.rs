@@ -215,6 +215,9 @@ pub struct Flags {
     pub in_flight: bool,
     /// It failed, by the protocol's own measure: an SMB warning such as STATUS_NO_MORE_FILES is no failure.
     pub failed: bool,
+    /// It went to another program of this host that is no file server: a proxy, which passes it on.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub passed_on: bool,
     /// It may have moved bytes, but the probe cannot tell how many: `bytes` is 0.
     pub bytes_unknown: bool,
 }

@@ -46,6 +46,8 @@ pub enum Cause {
     Burst,
     /// Client: the daemon of this host that sends requests for all its clients does not serve them.
     OwnDaemon,
+    /// Client: a program of this host through which the requests go (a TLS tunnel, a sidecar) passes them on late, or not at all.
+    OwnProxy,
     /// Network: every round trip takes longer than before.
     LongerPath,
     /// Network: round trips get longer the more data is sent: packets queue on the path.
@@ -165,7 +167,7 @@ impl Verdict {
 
 impl Cause {
     /// Every cause, in the order of layers.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::Queue,
         Self::OwnQueue,
         Self::OwnInterface,
@@ -177,6 +179,7 @@ impl Cause {
         Self::Requester,
         Self::Burst,
         Self::OwnDaemon,
+        Self::OwnProxy,
         Self::LongerPath,
         Self::NarrowPath,
         Self::Loss,
@@ -204,7 +207,8 @@ impl Cause {
             | Self::Delivery
             | Self::Requester
             | Self::Burst
-            | Self::OwnDaemon => Layer::Client,
+            | Self::OwnDaemon
+            | Self::OwnProxy => Layer::Client,
             Self::LongerPath | Self::NarrowPath | Self::Loss | Self::NoPath => Layer::Network,
             Self::SlowOperation
             | Self::SlowServer
@@ -231,6 +235,7 @@ impl Cause {
             Self::Requester => "requester",
             Self::Burst => "burst",
             Self::OwnDaemon => "own_daemon",
+            Self::OwnProxy => "own_proxy",
             Self::LongerPath => "longer_path",
             Self::NarrowPath => "narrow_path",
             Self::Loss => "loss",
@@ -260,6 +265,7 @@ impl Cause {
             Self::Requester => "the callers wait on this host, for a processor, memory or each other",
             Self::Burst => "this host asks for several times as much as before",
             Self::OwnDaemon => "this host's daemon does not serve",
+            Self::OwnProxy => "a program of this host passes requests on late",
             Self::LongerPath => "the path became longer",
             Self::NarrowPath => "the path is too narrow for the load",
             Self::Loss => "the path loses segments",

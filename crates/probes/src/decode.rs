@@ -139,6 +139,8 @@ fn progress(raw: &progress) -> Option<Progress> {
         pacing_rate: raw.pacing_rate,
         delivery_rate: raw.delivery_rate,
         application_limited: raw.application_limited != 0,
+        port: raw.port,
+        by_loopback: raw.by_loopback != 0,
     });
     let wait = |tid, waited_us| (tid > 0).then_some(CpuWait { tid, waited_us });
     let requester = wait(raw.requester, raw.requester_us).map(|cpu| RequesterWaits {
@@ -222,6 +224,7 @@ fn flags(raw: u8) -> Flags {
         unanswered: has(raw, event_flags::EVENT_UNANSWERED),
         in_flight: false,
         failed: has(raw, event_flags::EVENT_FAILED),
+        passed_on: false,
         bytes_unknown: has(raw, event_flags::EVENT_BYTES_UNKNOWN),
     }
 }

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use model::{Cause, Event, Level, Nanos, PhasesMs, Verdict};
+use model::{Cause, Event, Flags, Level, Nanos, PhasesMs, Verdict};
 
 use super::{
-    conclude::conclude,
+    conclude::{are_passed_on, conclude},
     drops::LOST,
     failure::of_stalls,
     no_cpu::NoCpu,
@@ -49,7 +49,10 @@ pub(super) fn verdict(scene: &Scene, calls: &[Event], around: &[Event]) -> Verdi
         .collect();
     let under_way = share_covered(&slowest, &requests);
     if !below.is_empty() && under_way >= LITTLE {
-        let below: Vec<Event> = below.into_iter().map(|event| (*event).clone()).collect();
+        let passed_on = are_passed_on(calls.iter());
+        let flags = |event: &Event| Flags { passed_on: event.flags.passed_on || passed_on, ..event.flags };
+        let below = below.into_iter().map(|event| Event { flags: flags(event), ..(*event).clone() });
+        let below: Vec<Event> = below.collect();
         let (waiting, ended): (Vec<_>, Vec<_>) = below.into_iter().partition(|event| event.flags.in_flight);
         let time = |requests: &[Event]| requests.iter().map(|request| request.duration).fold(0, u64::saturating_add);
         // What has ended says more than what has not returned yet.

@@ -1,7 +1,7 @@
 //! Makes a verdict from causes and their probabilities. A cause that is likely enough is named; else the verdict lists
 //! the two likeliest.
 
-use model::{Cause, Layer, PhasesMs, Verdict};
+use model::{Cause, Event, Layer, PhasesMs, Verdict};
 
 /// The least probability at which a cause is named; below, the verdict is `unknown`. An operator whom a verdict once
 /// sent to the wrong team ignores the next one.
@@ -16,6 +16,37 @@ pub(super) type Candidate = (Cause, f64);
 
 /// The candidates when nothing comes through and nothing else is known.
 pub(super) const UNREACHABLE: [Candidate; 2] = [(Cause::NoPath, 0.5), (Cause::HostGone, 0.5)];
+
+/// Shares what is held against the server or the path with a program of this host that passes requests on: the connection that the
+/// evidence is of ends there. What only the server itself can answer stays with the server.
+pub(super) fn share_with_proxy(candidates: Vec<Candidate>) -> Vec<Candidate> {
+    let mut proxy = 0.0;
+    let mut shared: Vec<_> = candidates
+        .into_iter()
+        .map(|(cause, likely)| match cause {
+            Cause::Refused | Cause::SessionLost => (cause, likely),
+            _ if cause.layer() == Layer::Client => (cause, likely),
+            _ => {
+                proxy += likely / 2.0;
+                (cause, likely / 2.0)
+            }
+        })
+        .collect();
+    if proxy > 0.0 {
+        shared.push((Cause::OwnProxy, proxy));
+    }
+    shared
+}
+
+/// The sentence that explains it.
+pub(super) const PASSED_ON: &str = "The requests go to another program of this host, which passes them on. Its own connection to the server is not seen.";
+
+/// Whether most of these events' requests were passed on by another program of this host.
+pub(super) fn are_passed_on<'a>(events: impl Iterator<Item = &'a Event>) -> bool {
+    let (passed_on, all) =
+        events.fold((0, 0), |(count, all), event| (count + u64::from(event.flags.passed_on), all + 1));
+    passed_on > 0 && passed_on * 2 >= all
+}
 
 /// Makes the verdict. The candidates' probabilities add up to at most 1; the rest is for causes that are not among
 /// them.
@@ -61,6 +92,8 @@ fn tells_apart(one: Cause, other: Cause) -> &'static str {
     let layers = [one.layer(), other.layer()];
     if either(Cause::HostGone) && either(Cause::NoPath) {
         "Another host's connection to the same server tells them apart."
+    } else if either(Cause::OwnProxy) {
+        "`plumbline net` shows that program's own connection to the server, and `top` whether it has a CPU."
     } else if either(Cause::OwnQueue) {
         "`tc -s qdisc` shows what waits in this host's queueing disciplines; Linux 6.14 and newer stamp each request there."
     } else if layers.contains(&Layer::Client) {

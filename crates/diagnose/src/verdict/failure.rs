@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use model::{Cause, Event, Layer, Level, PhasesMs, SendTiming, Verdict};
 
 use super::{
-    conclude::{Candidate, UNREACHABLE, conclude},
+    conclude::{Candidate, PASSED_ON, UNREACHABLE, conclude, share_with_proxy},
     drops::Drops,
     history::LOSSES,
     proxy,
@@ -149,7 +149,7 @@ pub(super) fn of_stalls(stalled: &[Event], around: &[Event], long_term: &LongTer
     }
     if answers == 0 {
         because.push(format!("Nothing else was asked and answered {way} meanwhile."));
-        return silent(oldest.send_timing, because);
+        return silent(oldest, because);
     }
     if let Some(verdict) = own_fault(&meanwhile, around, long_term, &mut because) {
         return verdict;
@@ -162,17 +162,17 @@ pub(super) fn of_stalls(stalled: &[Event], around: &[Event], long_term: &LongTer
     ));
     if ago > (oldest.duration / RECENT).max(SECOND) {
         because.push("Since then it has been silent.".to_owned());
-        return silent(oldest.send_timing, because);
+        return silent(oldest, because);
     }
     if sent_again(around, oldest) >= LOSSES {
         because.push(
             "But segments were sent again and again: whether its request or answer got lost or the server is late with this one is not known."
                 .to_owned(),
         );
-        return of(vec![(Cause::Loss, 0.6), (Cause::SlowOperation, 0.4)], because);
+        return of_one(oldest, vec![(Cause::Loss, 0.6), (Cause::SlowOperation, 0.4)], because);
     }
     because.push("So the network carries answers, and the server is late with this one.".to_owned());
-    of(vec![(Cause::SlowOperation, 0.85)], because)
+    of_one(oldest, vec![(Cause::SlowOperation, 0.85)], because)
 }
 
 /// The verdict if this host is why other operations were slow that were asked for and answered meanwhile. What keeps it
@@ -196,8 +196,8 @@ fn own_fault(
 }
 
 /// Judges a server that answers nothing. Only the stamps of the request's sends can tell whether the request arrived.
-fn silent(timing: Option<SendTiming>, mut because: Vec<String>) -> Verdict {
-    let (candidates, reason) = match timing {
+fn silent(oldest: &Event, mut because: Vec<String>) -> Verdict {
+    let (candidates, reason) = match oldest.send_timing {
         Some(SendTiming { gap: true, .. }) => {
             let reason =
                 "Part of what the server sent has come in, and what belongs before it is missing: the path loses it.";
@@ -224,6 +224,15 @@ fn silent(timing: Option<SendTiming>, mut because: Vec<String>) -> Verdict {
         }
     };
     because.push(reason);
+    of_one(oldest, candidates, because)
+}
+
+/// The verdict on an operation in flight, whose request may have been passed on by another program of this host.
+fn of_one(oldest: &Event, mut candidates: Vec<Candidate>, mut because: Vec<String>) -> Verdict {
+    if oldest.flags.passed_on {
+        because.push(PASSED_ON.to_owned());
+        candidates = share_with_proxy(candidates);
+    }
     of(candidates, because)
 }
 

@@ -108,6 +108,12 @@ pub fn paused(ms: f64) -> SimulatedScene {
     scene
 }
 
+/// The requests go to another program of this host, which passes them on.
+pub fn passed_on(mut scene: SimulatedScene) -> SimulatedScene {
+    scene.slow.iter_mut().for_each(|event| event.flags.passed_on = true);
+    scene
+}
+
 /// Answers lay in the socket for so many milliseconds until they were taken.
 pub fn unread(scene: SimulatedScene, ms: u32) -> SimulatedScene {
     let mut scene = timestamped(scene, 0);

@@ -19,7 +19,7 @@ use nix::{
 };
 use probes::{Capability, ProbeSet, Recorder};
 
-use super::{EventSource, MountHistogram, SeesBelow, Tap};
+use super::{EventSource, MountHistogram, SeesBelow, Tap, passed_on::PassedOn};
 use crate::view::{
     cgroup,
     clock::{Clock, nanos},
@@ -44,6 +44,9 @@ pub struct KernelSource {
     /// How far [`EventSource::newest`] has come, CPU by CPU.
     sampled: RefCell<Vec<u64>>,
     tap: Option<Tap>,
+    passed_on: PassedOn,
+    /// Events that were taken off the ring and not handed out yet; empty between two calls of [`EventSource::drain`].
+    taken: Vec<Event>,
 }
 
 /// What has not returned, as far as somebody has asked.
@@ -68,6 +71,8 @@ impl KernelSource {
             in_flight: RefCell::default(),
             sampled: RefCell::default(),
             tap: None,
+            passed_on: PassedOn::default(),
+            taken: Vec::new(),
         }
     }
 
@@ -200,7 +205,10 @@ impl SeesBelow for KernelSource {
         let missing: Vec<_> = probes::protocols().filter(|of| wanted(of) && !covered(of)).collect();
         if !missing.is_empty() {
             let is_missing = |protocol: &Protocol| missing.iter().any(|of| **of == *protocol);
-            let found = self.watch.in_flight(is_missing, age, limit);
+            let mut found = self.watch.in_flight(is_missing, age, limit);
+            found
+                .iter_mut()
+                .for_each(|event| event.flags.passed_on = self.passed_on.of_mount(event.mount, &self.watch));
             // What is known already keeps the age that it had.
             let is_new = |event: &Event| !known.events.iter().any(|other| other.same_operation(event));
             let new: Vec<_> = found.into_iter().filter(is_new).collect();
@@ -222,14 +230,16 @@ impl SeesBelow for KernelSource {
 
 impl EventSource for KernelSource {
     fn drain(&mut self, see: &mut dyn FnMut(&Event)) -> bool {
-        let tap = &self.tap;
-        let taken = self.watch.drain(|event| {
+        let Self { watch, tap, passed_on, taken, .. } = self;
+        let count = watch.drain(|event| taken.push(event));
+        for mut event in taken.drain(..) {
+            event.flags.passed_on = passed_on.of_event(&event, watch);
             see(&event);
             if let Some(tap) = tap {
                 tap.event(&event);
             }
-        });
-        taken == ProbeSet::BATCH
+        }
+        count == ProbeSet::BATCH
     }
 
     fn now(&self) -> Nanos {

@@ -4,6 +4,7 @@
 //! about it gets the same answer however often it is asked. So a recording of the answers judges alike.
 
 mod kernel;
+mod passed_on;
 mod recorded;
 mod tap;
 

@@ -105,7 +105,8 @@ struct progress {
 	__u32 cpu_pressure_ms; /* some threads of the requester's cgroup waited for a CPU (PSI) */
 	__u32 memory_pressure_ms; /* some threads of the requester's cgroup waited for memory (PSI) */
 	__u32 application_limited; /* delivery_rate's sample: there was not always data to send */
-	__u32 reserved;
+	__u16 port; /* the peer's */
+	__u16 by_loopback; /* data last came in by the loopback interface */
 };
 
 /* The kinds of records in the ring. */

@@ -5,6 +5,8 @@
 #include "observe.h"
 #include "kernel.h"
 
+#include <bpf/bpf_endian.h>
+
 /* Operations shorter than this carry no details of their connection. */
 #define SHORT_NS 10000000ULL
 
@@ -79,12 +81,14 @@ struct dst_entry {
 
 struct sock___network {
 	struct dst_entry *sk_dst_cache;
+	int sk_rx_dst_ifindex; /* the interface by which data last came in */
 	__u32 sk_pacing_status;
 	unsigned long sk_pacing_rate;
 };
 
 struct sock_common___network {
 	__u16 skc_tx_queue_mapping;
+	__be16 skc_dport;
 };
 
 #pragma clang attribute pop
@@ -168,6 +172,7 @@ __noinline int read_network_at(struct network *n, __u64 address, __u32 taken_us)
 	return 0;
 }
 
+enum { LOOPBACK_IFINDEX = 1 }; /* in each network namespace (include/net/flow.h) */
 enum { CHRONOS = 3 }; /* busy, window, buffer: enum tcp_chrono less one */
 
 /* Fills in the socket's part of struct progress. Global, so that the verifier checks it once. */
@@ -202,6 +207,8 @@ __noinline int read_progress_at(struct progress *p, __u64 address)
 	p->buffer_ms = jiffies[2] * s->tick_ns / 1000000;
 	if (KERNEL_FIELD(struct sock___network, sk, sk_pacing_status))
 		p->pacing_rate = KERNEL_FIELD(struct sock___network, sk, sk_pacing_rate);
+	p->port = bpf_ntohs(KERNEL_FIELD(struct sock_common___network, sk, skc_dport));
+	p->by_loopback = KERNEL_FIELD(struct sock___network, sk, sk_rx_dst_ifindex) == LOOPBACK_IFINDEX;
 	interval = TCP_FIELD(tp, rate_interval_us);
 	if (interval) {
 		p->delivery_rate = TCP_FIELD(tp, rate_delivered) * 1000000ULL * TCP_FIELD(tp, mss_cache) / interval;

@@ -1,0 +1,125 @@
+//! Requests that another program of this host takes and passes on: a TLS tunnel (stunnel, efs-proxy), a sidecar. The
+//! connection that carries them ends at that program, so nothing of it tells the program from the server behind it.
+
+use std::{
+    collections::{HashMap, HashSet},
+    net::IpAddr,
+};
+
+use model::{Event, MountKey, Nanos};
+use nix::ifaddrs::{InterfaceAddress, getifaddrs};
+use probes::ProbeSet;
+use procfs::{
+    net::{TcpNetEntry, TcpState, tcp, tcp6},
+    process::{FDTarget, Process, all_processes},
+};
+
+/// Programs that serve files themselves, by the beginnings of their names.
+const FILE_SERVERS: [&str; 4] = ["smbd", "ganesha.nfsd", "unfsd", "diod"];
+/// How long it stays known who listens at a server's address, nanoseconds.
+const KNOWN_FOR: Nanos = 60_000_000_000;
+/// The most mounts of which it stays known.
+const MOST_MOUNTS: usize = 4096;
+
+/// The mounts whose requests are passed on by another program of this host.
+#[derive(Debug, Default)]
+pub struct PassedOn {
+    /// Whether they are, by superblock, and when that was found out, CLOCK_MONOTONIC.
+    mounts: HashMap<MountKey, (bool, Nanos)>,
+}
+
+impl PassedOn {
+    /// Whether a mount's requests were last seen to be passed on.
+    pub fn of_mount(&self, key: MountKey, watch: &ProbeSet) -> bool {
+        !self.mounts.is_empty() && self.mounts.get(&superblock(key, watch)).is_some_and(|(is, _)| *is)
+    }
+
+    /// Whether an event's request was passed on. Only slow operations say by which interface answers come; others are taken to go the
+    /// way of those before them.
+    pub fn of_event(&mut self, event: &Event, watch: &ProbeSet) -> bool {
+        let Some(socket) = event.progress.as_ref().and_then(|progress| progress.socket) else {
+            return self.of_mount(event.mount, watch);
+        };
+        if !socket.by_loopback {
+            if !self.mounts.is_empty() {
+                self.mounts.remove(&superblock(event.mount, watch));
+            }
+            return false;
+        }
+        let (key, now) = (superblock(event.mount, watch), event.end());
+        let known = self.mounts.get(&key).filter(|(_, since)| now < since.saturating_add(KNOWN_FOR));
+        if let Some((is, _)) = known {
+            return *is;
+        }
+        if self.mounts.len() >= MOST_MOUNTS {
+            self.mounts.clear();
+        }
+        let server = watch.mount_point(event.mount).and_then(|point| point.address);
+        let is = !server.is_some_and(|(address, _)| is_served_here(address, socket.port));
+        self.mounts.insert(key, (is, now));
+        is
+    }
+}
+
+/// The superblock's key: calls on a mount and requests to its server may name it by different ones.
+fn superblock(key: MountKey, watch: &ProbeSet) -> MountKey {
+    watch.mount_point(key).map_or(key, |point| point.device)
+}
+
+/// Whether a file server of this host, or the kernel's own, listens at the address of a mount's server.
+fn is_served_here(address: IpAddr, port: u16) -> bool {
+    if !is_own(address) {
+        return false; // Its connections are redirected.
+    }
+    let listens = |entry: &TcpNetEntry| {
+        let local = entry.local_address;
+        let is_there = local.ip().is_unspecified() || local.ip().to_canonical() == address.to_canonical();
+        entry.state == TcpState::Listen && local.port() == port && is_there
+    };
+    let all = [tcp(), tcp6()].into_iter().flatten().flatten();
+    let sockets: HashSet<_> = all.filter(listens).map(|entry| entry.inode).collect();
+    // No process has the kernel's own sockets (knfsd, ksmbd).
+    !sockets.is_empty() && owner(&sockets).is_none_or(|name| FILE_SERVERS.iter().any(|server| name.starts_with(server)))
+}
+
+/// Whether an address is one of this network namespace.
+fn is_own(address: IpAddr) -> bool {
+    let address = address.to_canonical();
+    let of_interface = |one: &InterfaceAddress| match address {
+        IpAddr::V4(address) => one.address.as_ref()?.as_sockaddr_in().map(|one| one.ip() == address),
+        IpAddr::V6(address) => one.address.as_ref()?.as_sockaddr_in6().map(|one| one.ip() == address),
+    };
+    address.is_loopback() || getifaddrs().into_iter().flatten().any(|one| of_interface(&one) == Some(true))
+}
+
+/// The name of the first process that has one of these sockets.
+fn owner(sockets: &HashSet<u64>) -> Option<String> {
+    let has = |process: &Process| {
+        let mut open = process.fd().into_iter().flatten().flatten();
+        open.any(|fd| matches!(fd.target, FDTarget::Socket(inode) if sockets.contains(&inode)))
+    };
+    let process = all_processes().ok()?.flatten().find(has)?;
+    process.stat().ok().map(|stat| stat.comm)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn a_program_that_is_no_file_server_does_not_serve_a_mount() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let here = listener.local_addr().unwrap();
+        assert!(!is_served_here(here.ip(), here.port()));
+        let sockets = tcp().unwrap().into_iter().filter(|entry| entry.local_address == here).map(|entry| entry.inode);
+        let own = Process::myself().unwrap().stat().unwrap().comm;
+        assert_eq!(owner(&sockets.collect()), Some(own), "the listener is found");
+    }
+
+    #[test]
+    fn a_server_at_the_address_of_another_host_is_not_here() {
+        assert!(!is_own("192.0.2.1".parse().unwrap()) && is_own("::ffff:127.0.0.1".parse().unwrap()));
+    }
+}
