@@ -114,7 +114,7 @@ install-ldms:        ## the plugin for LDMS; LDMS_PREFIX=/opt/ldms, LDMS_LIBDIR,
 	@test -e $(LDMS_PLUGIN) || { echo "make install-ldms: there is no $(LDMS_PLUGIN) yet; make ldms" >&2; exit 1; }
 	install -D -m 644 $(LDMS_PLUGIN) $(DESTDIR)$(LDMS_LIBDIR)/libplumbline.so
 
-packages: build      ## .deb and .rpm of what is built, in target/packages; VERSION=, MAINTAINER=, HOMEPAGE=
+packages: build      ## .deb and .rpm of what is built, and the Helm chart, in target/packages; VERSION=, MAINTAINER=, HOMEPAGE=
 	@scripts/deps packages
 	@if [ -e $(LDMS_PREFIX)/include/ldms/ldmsd.h ]; then $(MAKE) --no-print-directory ldms; fi
 	@VERSION=$(VERSION) BUILT=$(BUILT) LDMS_PREFIX=$(LDMS_PREFIX) packaging/build target/packages

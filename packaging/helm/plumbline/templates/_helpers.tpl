@@ -1,0 +1,54 @@
+{{- define "plumbline.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{/* The name of all that is made: that of the release, and of the chart where the release's does not have it */}}
+{{- define "plumbline.fullname" -}}
+{{- $name := include "plumbline.name" . -}}
+{{- $default := contains $name .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name $name) -}}
+{{- default $default .Values.fullnameOverride | trunc 52 | trimSuffix "-" -}}
+{{- end -}}
+
+{{/* What never changes while a release lives: a selector cannot be changed */}}
+{{- define "plumbline.selector" -}}
+app.kubernetes.io/name: {{ include "plumbline.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "plumbline.labels" -}}
+{{ include "plumbline.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 }}
+{{- end -}}
+
+{{- define "plumbline.image" -}}
+{{- if .Values.image.digest -}}
+{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- else -}}
+{{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
+{{- end -}}
+{{- end -}}
+
+{{/* The pod as packaging/container/daemonset.yaml has it: the one list of what it is given, which a test runs the image with */}}
+{{- define "plumbline.pod" -}}
+{{- (.Files.Get "files/daemonset.yaml" | fromYaml).spec.template.spec | toYaml -}}
+{{- end -}}
+
+{{/* What the chart adds to the configuration; it is laid over `config` */}}
+{{- define "plumbline.config" -}}
+{{- if .Values.metrics.enabled -}}
+{{- $address := contains ":" .Values.metrics.address | ternary (printf "[%s]" .Values.metrics.address) .Values.metrics.address -}}
+prometheus: {listen: "{{ $address }}:{{ .Values.metrics.port }}"}
+{{- else -}}
+prometheus: {listen: off}
+{{- end }}
+{{- end -}}
+
+{{- define "plumbline.needsAccount" -}}
+{{- if .Values.serviceAccount.create }}true{{ end -}}
+{{- end -}}
+
+{{- define "plumbline.account" -}}
+{{- default (include "plumbline.fullname" .) .Values.serviceAccount.name -}}
+{{- end -}}
