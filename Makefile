@@ -88,12 +88,15 @@ docs-table: build    ## docs/kernels.md: what each probe sees on each kernel, as
 	@scripts/deps vm
 	@scripts/probe-table
 
-install:             ## program, man pages, completions, systemd unit and configuration; PREFIX, DESTDIR (root)
+install:             ## program, man pages, completions, dashboards and rules, systemd unit and configuration; PREFIX, DESTDIR (root)
 	@test -x $(PROGRAM) || { echo "make install: there is no $(PROGRAM) yet; make build" >&2; exit 1; }
 	install -D -m 755 $(PROGRAM) $(DESTDIR)$(PREFIX)/sbin/plumbline
 	install -D -m 644 packaging/systemd/plumbline.service $(DESTDIR)$(UNITDIR)/plumbline.service
 	sed -i 's|/usr/sbin/plumbline|$(PREFIX)/sbin/plumbline|' $(DESTDIR)$(UNITDIR)/plumbline.service
 	$(PROGRAM) generate $(DESTDIR)$(PREFIX)/share
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/plumbline/grafana packaging/grafana/*.json
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/plumbline/prometheus packaging/prometheus/*.rules.yml
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/plumbline/otel packaging/otel/collector.yaml
 	install -d -m 755 $(DESTDIR)$(dir $(CONFIG))conf.d
 	test -e $(DESTDIR)$(CONFIG) || install -D -m 644 config/plumbline.yaml $(DESTDIR)$(CONFIG)
 	@echo "now: systemctl daemon-reload && systemctl enable --now plumbline"
@@ -124,6 +127,7 @@ image: packages      ## the container image localhost/plumbline:VERSION, and tar
 
 uninstall:           ## what install put there; the configuration and the incidents stay (root)
 	rm -f $(DESTDIR)$(PREFIX)/sbin/plumbline $(DESTDIR)$(UNITDIR)/plumbline.service
+	rm -rf $(DESTDIR)$(PREFIX)/share/plumbline
 	cd $(DESTDIR)$(PREFIX)/share && rm -f man/man1/plumbline.1 man/man1/plumbline-*.1 bash-completion/completions/plumbline zsh/site-functions/_plumbline fish/vendor_completions.d/plumbline.fish
 
 clean:               ## all that was built
