@@ -119,6 +119,15 @@ time.sleep(600)' "$1" > "$work/silent" &
   within 20 test -s "$work/silent" || give_up "a server that is silent starts"
 }
 
+# make_certificate NAME: by an authority, $work/NAME-ca.pem, a certificate for 127.0.0.1 and its key: $work/NAME.pem, $work/NAME.key
+make_certificate() {
+  local to=$work/$1
+  openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=authority -keyout "$to-ca.key" -out "$to-ca.pem" 2> /dev/null
+  openssl req -newkey rsa:2048 -nodes -subj /CN=server -keyout "$to.key" -out "$to.csr" 2> /dev/null
+  openssl x509 -req -in "$to.csr" -CA "$to-ca.pem" -CAkey "$to-ca.key" -CAcreateserial -days 2 -out "$to.pem" \
+    -extfile <(echo subjectAltName=IP:127.0.0.1) 2> /dev/null || give_up "a certificate is made"
+}
+
 # polls PID: it waits for events (poll is system call 7 of x86-64), so that all it attaches is attached, and what it looks for is set
 polls() { grep -q '^7 ' "/proc/$1/syscall" 2> /dev/null; }
 

@@ -40,8 +40,8 @@ pub use reader::{did_you_mean, quoted, span};
 pub use rules::is_kind;
 pub use scope::{short_container, user_number};
 pub use types::{
-    Config, ConfiguredAction, ConfiguredRule, CustomAction, EvidenceLimits, FlightRecorder, KnownNames, NotYet,
-    Observation, Otlp, OtlpProtocol, Prometheus, Retention, WebhookConfig,
+    Config, ConfiguredAction, ConfiguredRule, CustomAction, EvidenceLimits, FlightRecorder, KnownNames,
+    KubernetesEventsConfig, NotYet, Observation, Otlp, OtlpProtocol, Prometheus, Retention, WebhookConfig,
 };
 
 use crate::watched;

@@ -12,7 +12,7 @@ use super::{
 
 const DAY_SEC: f64 = 86_400.0;
 
-const TOP_KEYS: [&str; 20] = [
+const TOP_KEYS: [&str; 21] = [
     "watch_interval_sec",
     "output_dir",
     "probes",
@@ -32,12 +32,24 @@ const TOP_KEYS: [&str; 20] = [
     "prometheus",
     "otlp",
     "webhook",
+    "kubernetes_events",
     "on_incident",
 ];
 
 /// Keys whose own keys may be left out one by one; any other is replaced as a whole.
-const SECTIONS: [&str; 10] =
-    ["probes", "snapshot", "summaries", "evidence", "cleanup", "recorder", "audit", "prometheus", "otlp", "webhook"];
+const SECTIONS: [&str; 11] = [
+    "probes",
+    "snapshot",
+    "summaries",
+    "evidence",
+    "cleanup",
+    "recorder",
+    "audit",
+    "prometheus",
+    "otlp",
+    "webhook",
+    "kubernetes_events",
+];
 
 /// Reads a file's tree, and those that are laid over it. `None` only if the reader has noted a problem.
 pub fn read(
@@ -90,6 +102,7 @@ pub fn read(
     let prometheus = publish::prometheus(reader, &all);
     let otlp = publish::otlp(reader, &all);
     let webhook = publish::webhook(reader, &all);
+    let kubernetes_events = publish::kubernetes_events(reader, &all);
     let on_incident = all.get(reader, "on_incident").map(|entry| actions::optional_command(reader, entry));
 
     let ((probes, on_demand), mut rules) = (probes?, rules?);
@@ -134,6 +147,7 @@ pub fn read(
         prometheus: prometheus?,
         otlp: otlp?,
         webhook: webhook?,
+        kubernetes_events: kubernetes_events?,
         on_incident: on_incident?,
         files: Vec::new(),
         notices: Vec::new(),

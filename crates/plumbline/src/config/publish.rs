@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 
 use super::{
-    Otlp, OtlpProtocol, Prometheus, WebhookConfig,
+    KubernetesEventsConfig, Otlp, OtlpProtocol, Prometheus, WebhookConfig,
     native::ConfigSection,
     node::{YamlEntry, YamlValue},
     reader::{ConfigReader, quoted},
@@ -83,6 +83,19 @@ pub fn webhook(reader: &mut ConfigReader<'_>, all: &ConfigSection<'_>) -> Option
     let headers = headers.and_then(|entry| headers_of(reader, entry));
     let (timeout, headers) = (timeout?, headers?);
     Some(url?.map(|url| WebhookConfig { url, headers, timeout }))
+}
+
+/// The section `kubernetes_events`; `Some(None)` if it is off.
+pub fn kubernetes_events(
+    reader: &mut ConfigReader<'_>,
+    all: &ConfigSection<'_>,
+) -> Option<Option<KubernetesEventsConfig>> {
+    let keys = ["enabled", "timeout_sec"];
+    let section = all.section(reader, "kubernetes_events", &keys)?;
+    let [enabled, timeout] = keys.map(|key| section.get(reader, key));
+    let enabled = enabled.and_then(|entry| reader.flag(entry));
+    let timeout = timeout.and_then(|entry| reader.seconds(entry, 0.1, 60.0))?;
+    Some(enabled?.then_some(KubernetesEventsConfig { timeout }))
 }
 
 fn endpoint_of(reader: &mut ConfigReader<'_>, entry: &YamlEntry, is_grpc: bool) -> Option<Option<Uri>> {

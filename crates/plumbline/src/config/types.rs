@@ -66,6 +66,8 @@ pub struct Config {
     pub otlp: Option<Otlp>,
     /// Where incidents are posted; `None`: nowhere.
     pub webhook: Option<WebhookConfig>,
+    /// How incidents become Events of Kubernetes; `None`: they do not.
+    pub kubernetes_events: Option<KubernetesEventsConfig>,
     /// The program that is run for each incident, and its arguments; empty: none.
     pub on_incident: Vec<String>,
     /// The files that were read, in this order; none for the compiled-in configuration.
@@ -232,6 +234,13 @@ impl WebhookConfig {
         let rest = if url.path() == "/" && url.query().is_none() { "" } else { "/..." };
         format!("{}://{}{rest}", url.scheme_str().unwrap_or("http"), url.authority().map_or("", |at| at.as_str()))
     }
+}
+
+/// How incidents become Events of Kubernetes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KubernetesEventsConfig {
+    /// For one request: 0.1 to 60 s.
+    pub timeout: Duration,
 }
 
 impl fmt::Debug for WebhookConfig {

@@ -19,8 +19,9 @@ use crate::{
     cost::ProcessCost,
     detection::{ChangeExt, EpisodeChange},
     publish::{
-        Counts, HttpServer, IncidentCounts, IncidentRecord, MonotonicCounter, MountLookup, OtlpExporter, Outcomes,
-        ProbeFigures, Snapshot, SnapshotExchange, Tally, label, on_incident::OnIncident, webhook::Webhook,
+        Counts, Delivery, HttpServer, IncidentCounts, IncidentRecord, MonotonicCounter, MountLookup, OtlpExporter,
+        Outcomes, ProbeFigures, Snapshot, SnapshotExchange, Tally, kubernetes::EventPublisher, label, message,
+        on_incident::OnIncident, webhook,
     },
 };
 
@@ -35,9 +36,12 @@ pub struct Publish {
     exporter: Option<OtlpExporter>,
     exported: Option<Otlp>,
     counts: Arc<Counts>,
-    webhook: Option<Webhook>,
+    webhook: Option<Delivery>,
     posted: Option<config::WebhookConfig>,
     posts: Arc<Outcomes>,
+    kubernetes: Option<EventPublisher>,
+    wanted_events: Option<config::KubernetesEventsConfig>,
+    events: Arc<Outcomes>,
     on_incident: Option<OnIncident>,
     command: Vec<String>,
     runs: Arc<Outcomes>,
@@ -60,6 +64,7 @@ impl Publish {
         let operations = probes::protocols().flat_map(|protocol| protocol.all_operations());
         let counts = Arc::new(Counts::default());
         let posts = Arc::new(Outcomes::default());
+        let events = Arc::new(Outcomes::default());
         let runs = Arc::new(Outcomes::default());
         let mut publish = Self {
             server: serve(config.prometheus, &exchange),
@@ -68,6 +73,9 @@ impl Publish {
             webhook: post(config.webhook.as_ref(), &posts),
             posted: config.webhook.clone(),
             posts,
+            kubernetes: create_events(config.kubernetes_events, &events),
+            wanted_events: config.kubernetes_events,
+            events,
             on_incident: run_on_incident(&config.on_incident, &runs),
             command: config.on_incident.clone(),
             runs,
@@ -108,6 +116,10 @@ impl Publish {
             self.webhook = post(config.webhook.as_ref(), &self.posts);
             self.posted = config.webhook.clone();
         }
+        if config.kubernetes_events != self.wanted_events || self.kubernetes.is_none() {
+            self.kubernetes = create_events(config.kubernetes_events, &self.events);
+            self.wanted_events = config.kubernetes_events;
+        }
         if config.on_incident != self.command || self.on_incident.is_none() {
             self.on_incident = run_on_incident(&config.on_incident, &self.runs);
             self.command.clone_from(&config.on_incident);
@@ -122,7 +134,7 @@ impl Publish {
     }
 
     /// Counts an incident that has begun, and queues it for OpenTelemetry, the webhook and the operator's program when it
-    /// has begun or is over. `bundle`: the path of its bundle.
+    /// has begun or is over, and for Kubernetes when it has begun. `bundle`: the path of its bundle.
     pub fn incident(&mut self, incident: &Incident, bundle: &Path, change: &EpisodeChange) {
         let anomaly = &incident.anomaly;
         self.by_verdict.see(change.episode().id, incident, change.closed());
@@ -136,7 +148,10 @@ impl Publish {
             exporter.queue(otlp_record(incident, bundle));
         }
         if let Some(webhook) = &self.webhook {
-            webhook.queue(incident, bundle);
+            webhook.queue(message(incident, bundle));
+        }
+        if let Some(kubernetes) = self.kubernetes.as_ref().filter(|_| change.opened()) {
+            kubernetes.queue(incident, bundle);
         }
         if let Some(program) = &self.on_incident {
             program.queue(incident, bundle);
@@ -171,6 +186,9 @@ impl Publish {
         }
         if let Some(webhook) = self.webhook.take() {
             webhook.stop(deadline);
+        }
+        if let Some(kubernetes) = self.kubernetes.take() {
+            kubernetes.stop(deadline);
         }
         if let Some(program) = self.on_incident.take() {
             program.stop(deadline);
@@ -212,6 +230,7 @@ impl Publish {
             bundles_lost,
             otlp: self.exporter.iter().flat_map(|_| self.counts.read()).collect(),
             webhook: self.posted.as_ref().map(|_| self.posts.read()),
+            kubernetes_events: self.wanted_events.map(|_| self.events.read()),
             on_incident: (!self.command.is_empty()).then(|| self.runs.read()),
             folded,
             retired,
@@ -332,14 +351,23 @@ fn export(wanted: Option<&Otlp>, exchange: &Arc<SnapshotExchange>, counts: &Arc<
     )
 }
 
-fn post(wanted: Option<&config::WebhookConfig>, outcomes: &Arc<Outcomes>) -> Option<Webhook> {
+fn post(wanted: Option<&config::WebhookConfig>, outcomes: &Arc<Outcomes>) -> Option<Delivery> {
     let wanted = wanted?;
     let address = wanted.shown();
-    let started = Webhook::start(wanted, Arc::clone(outcomes));
+    let started = webhook::start(wanted, Arc::clone(outcomes));
     logged(
         started,
         format_args!("incidents are posted to {address}"),
         format_args!("no incident is posted to {address}"),
+    )
+}
+
+fn create_events(wanted: Option<config::KubernetesEventsConfig>, outcomes: &Arc<Outcomes>) -> Option<EventPublisher> {
+    let started = EventPublisher::start(&wanted?, Arc::clone(outcomes));
+    logged(
+        started,
+        format_args!("each incident is an Event of Kubernetes"),
+        format_args!("no Event of Kubernetes is created"),
     )
 }
 

@@ -192,6 +192,22 @@ pub fn families(snapshot: &Snapshot) -> Vec<SnapshotFamily<'_>> {
             points: snapshot.webhook.iter().flat_map(|(_, dropped)| single(*dropped)).collect(),
         },
         SnapshotFamily {
+            name: "plumbline_kubernetes_events_sent",
+            otel: "plumbline.kubernetes_events.sent",
+            help: "Events about incidents that the API server of Kubernetes has taken.",
+            unit: MetricUnit::None,
+            kind: FamilyKind::Counter,
+            points: snapshot.kubernetes_events.iter().flat_map(|(sent, _)| single(*sent)).collect(),
+        },
+        SnapshotFamily {
+            name: "plumbline_kubernetes_events_dropped",
+            otel: "plumbline.kubernetes_events.dropped",
+            help: "Events about incidents that were given up: refused, or too many or too old when the API server was away.",
+            unit: MetricUnit::None,
+            kind: FamilyKind::Counter,
+            points: snapshot.kubernetes_events.iter().flat_map(|(_, dropped)| single(*dropped)).collect(),
+        },
+        SnapshotFamily {
             name: "plumbline_on_incident_succeeded",
             otel: "plumbline.on_incident.succeeded",
             help: "Runs of the program `on_incident` that ended well.",

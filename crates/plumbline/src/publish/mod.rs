@@ -1,13 +1,15 @@
 //! Publishes the daemon's figures: Prometheus scrapes them, and the OpenTelemetry exporter sends them. Incidents are posted
-//! to a webhook, and given to a program of the operator's.
+//! to a webhook, made Events of Kubernetes, and given to a program of the operator's.
 //!
 //! The daemon's thread owns the BPF maps. A publisher runs on a thread of its own and requests a [`Snapshot`] through
 //! the [`SnapshotExchange`]. [`families`] lists all metrics; every encoding follows that list.
 
 mod backoff;
+mod delivery;
 mod exchange;
 mod families;
 mod incidents;
+pub mod kubernetes;
 mod message;
 pub mod on_incident;
 mod otlp;
@@ -18,6 +20,7 @@ pub mod web;
 pub mod webhook;
 mod worker;
 
+pub use delivery::Delivery;
 pub use exchange::SnapshotExchange;
 pub use exposition::HttpServer;
 pub use incidents::{IncidentCounts, OpenLabels};

@@ -28,6 +28,8 @@ pub struct Snapshot {
     pub otlp: Vec<(&'static str, u64, u64)>,
     /// Messages posted to a webhook, and given up. `None` if none is configured.
     pub webhook: Option<(u64, u64)>,
+    /// Events of Kubernetes that were created, and given up. `None` if none is configured.
+    pub kubernetes_events: Option<(u64, u64)>,
     /// Runs of the operator's program that succeeded and that failed. `None` if none is configured.
     pub on_incident: Option<(u64, u64)>,
     /// Incidents by probe and type.
@@ -58,6 +60,7 @@ impl Default for Snapshot {
             not_understood: 0,
             otlp: vec![],
             webhook: None,
+            kubernetes_events: None,
             on_incident: None,
             incidents: vec![],
             open: vec![],

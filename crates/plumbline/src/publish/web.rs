@@ -1,8 +1,8 @@
 //! The client for requests to other servers: HTTP/1.1, with TLS if the address begins with `https`.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use http::{HeaderMap, HeaderValue, Request, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
@@ -12,6 +12,11 @@ use hyper_util::{
 };
 use model::text::printable;
 use prost::bytes::Bytes;
+use rustls::{
+    ClientConfig, RootCertStore,
+    crypto::ring,
+    pki_types::{CertificateDer, pem::PemObject},
+};
 
 /// The most bytes of an answer that are read.
 const MAX_ANSWER: usize = 64 << 10;
@@ -25,7 +30,7 @@ pub const NO_ROOTS: &str = "no certificate authorities are found here; install c
 pub enum Failure {
     /// A retry may succeed; `again_in` is the pause that the server asks for.
     Passing { why: String, again_in: Option<Duration> },
-    /// No retry will succeed.
+    /// No retry will succeed. If the server has answered, the text begins with its status.
     Final(String),
 }
 
@@ -48,6 +53,23 @@ impl Http {
         }
         let connector = HttpsConnectorBuilder::new().with_native_roots().context(NO_ROOTS)?;
         Ok(Self::Tls(pool.build(connector.https_only().enable_http1().build())))
+    }
+
+    /// A client that trusts these certificate authorities (PEM), and no others. Must be called inside the tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// When there is no certificate among them, or one that cannot be read.
+    pub fn trusting(authorities: &[u8]) -> Result<Self> {
+        let mut roots = RootCertStore::empty();
+        for authority in CertificateDer::pem_slice_iter(authorities) {
+            roots.add(authority.context("this is no PEM")?)?;
+        }
+        ensure!(!roots.is_empty(), "there is no certificate in it");
+        let tls = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+        let tls = tls.with_safe_default_protocol_versions()?.with_root_certificates(roots).with_no_client_auth();
+        let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_only().enable_http1().build();
+        Ok(Self::Tls(Client::builder(TokioExecutor::new()).build(connector)))
     }
 
     /// Posts a body. Returns the body of the server's answer; empty if it cannot be read.

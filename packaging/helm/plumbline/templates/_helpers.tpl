@@ -43,10 +43,22 @@ prometheus: {listen: "{{ $address }}:{{ .Values.metrics.port }}"}
 {{- else -}}
 prometheus: {listen: off}
 {{- end }}
+{{- if .Values.kubernetesEvents.enabled }}
+kubernetes_events: {enabled: true}
+{{- end }}
 {{- end -}}
 
-{{- define "plumbline.needsAccount" -}}
-{{- if .Values.serviceAccount.create }}true{{ end -}}
+{{- define "plumbline.makesAccount" -}}
+{{- if or .Values.serviceAccount.create (and .Values.kubernetesEvents.enabled (not .Values.serviceAccount.name)) }}true{{ end -}}
+{{- end -}}
+
+{{- define "plumbline.hasAccount" -}}
+{{- if or .Values.serviceAccount.create .Values.kubernetesEvents.enabled .Values.serviceAccount.name }}true{{ end -}}
+{{- end -}}
+
+{{/* With the release's namespace: two releases may each have one in `default` */}}
+{{- define "plumbline.eventsRole" -}}
+{{ .Release.Namespace }}-{{ include "plumbline.fullname" . }}-events
 {{- end -}}
 
 {{- define "plumbline.account" -}}

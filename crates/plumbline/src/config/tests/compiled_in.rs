@@ -51,7 +51,7 @@ fn the_compiled_in_configuration_is_valid_and_silent() {
     assert_eq!(config.cleanup, kept);
     let listen = Some("127.0.0.1:9437".parse().unwrap());
     assert_eq!(config.prometheus, Prometheus { listen, max_series: 1000 });
-    assert_eq!((config.otlp, config.webhook), (None, None));
+    assert_eq!((config.otlp, config.webhook, config.kubernetes_events), (None, None, None));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::*;
 
 const TOP: &str = "the keys here are watch_interval_sec, output_dir, probes, all_filesystems, operations, anomalies, cooldown_sec, \
                    snapshot, observe, summaries, custom_actions, captures, evidence, cleanup, recorder, audit, prometheus, \
-                   otlp, webhook, on_incident";
+                   otlp, webhook, kubernetes_events, on_incident";
 
 #[test]
 fn text_that_is_no_configuration() {
