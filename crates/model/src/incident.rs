@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Anomaly, CallLine, Losses, Mount, Verdict,
+    Anomaly, CallLine, Losses, Mount, PodNames, Verdict,
     lenient::{lenient, lenient_list},
 };
 
@@ -251,6 +251,9 @@ pub struct RankedMount {
     /// Its mount point, source, server and type.
     #[serde(flatten)]
     pub mount: Mount,
+    /// Kubernetes: the claim of its persistent volume, where the folder on the server is named after it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub pvc: String,
     /// The operations on it.
     #[serde(flatten)]
     pub share: Share,
@@ -268,6 +271,12 @@ pub struct RankedProcess {
     pub cgroup: String,
     /// Its container; empty if it is in none.
     pub container: String,
+    /// Its job, as `plumbline io` calls it; empty if it is in none.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub job: String,
+    /// What Kubernetes calls its container.
+    #[serde(flatten)]
+    pub names: PodNames,
     /// The operations that it began.
     #[serde(flatten)]
     pub share: Share,
@@ -308,6 +317,7 @@ mod tests {
                 mounts: vec![RankedMount {
                     mount: Mount { mountpoint: "/mnt".into(), ..Mount::default() },
                     share: Share { count: 2, total_ms: 3.5 },
+                    ..RankedMount::default()
                 }],
                 ..Ranking::default()
             },

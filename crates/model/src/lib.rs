@@ -12,6 +12,7 @@ mod lenient;
 mod line;
 mod losses;
 mod mount;
+mod pod;
 mod progress;
 mod protocol;
 pub mod text;
@@ -28,6 +29,7 @@ pub use incident::{
 pub use line::{BelowLine, CallLine, ChildLine, EventLine};
 pub use losses::{Losses, ProbeLosses};
 pub use mount::{Mount, MountKey};
+pub use pod::PodNames;
 pub use progress::{CpuWait, Progress, RequesterWaits, SocketTotals};
 pub use protocol::{Code, Direction, FileNames, Level, Operation, Protocol};
 pub use verdict::{Alternative, Cause, Layer, PhasesMs, Verdict};

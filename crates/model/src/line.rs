@@ -155,6 +155,23 @@ pub struct EventLine<'a> {
     pub ack_most_ms: Option<f64>,
     /// How many times segments of these sends were retransmitted.
     pub sends_retransmitted: Option<u32>,
+    /// The short id of the requester's container, or its name; absent if it is in none. This field and those up to `workload` are absent in
+    /// `recorder.jsonl`.
+    pub container: Option<Cow<'a, str>>,
+    /// The requester's job, as `plumbline io` calls it.
+    pub job: Option<Cow<'a, str>>,
+    /// Kubernetes: the namespace of the requester's pod.
+    pub namespace: Option<Cow<'a, str>>,
+    /// Kubernetes: the requester's pod.
+    pub pod: Option<Cow<'a, str>>,
+    /// Kubernetes: the container's name in its pod.
+    pub container_name: Option<Cow<'a, str>>,
+    /// Kubernetes: the Deployment, StatefulSet, DaemonSet, Job or CronJob, as far as the pod's name tells.
+    pub workload: Option<Cow<'a, str>>,
+    /// Kubernetes: the mount's persistent volume.
+    pub pv: Option<Cow<'a, str>>,
+    /// Kubernetes: its claim, where the folder on the server is named after it.
+    pub pvc: Option<Cow<'a, str>>,
     /// Operations that this line stands for: above 1 only while sampling.
     pub weight: u32,
 }

@@ -42,12 +42,24 @@ pub struct Mount {
     pub server: String,
     /// File system type: `cifs`, `nfs4`, `fuse.sshfs`.
     pub fstype: String,
+    /// Kubernetes: its persistent volume, where the kubelet has mounted it; empty of all others.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub pv: String,
 }
 
 impl Mount {
     /// The source, if it is on a server, whatever the mount point; else the mount point. Empty if neither is known.
     pub fn name(&self) -> &str {
         if self.server.is_empty() { &self.mountpoint } else { &self.source }
+    }
+
+    /// Kubernetes: the claim of the persistent volume, if the folder on the server is named after it: nfs-subdir-external-provisioner calls it
+    /// `NAMESPACE-CLAIM-VOLUME`. `namespace` is that of a pod that uses it.
+    pub fn claim(&self, namespace: &str) -> Option<&str> {
+        let folder = self.source.rsplit('/').next()?;
+        let named = !self.pv.is_empty() && !namespace.is_empty();
+        let both = folder.strip_suffix(&self.pv).filter(|_| named)?.strip_suffix('-')?;
+        both.strip_prefix(namespace)?.strip_prefix('-').filter(|claim| !claim.is_empty())
     }
 
     /// The name to show: the mount point, else the source, else `-`.
@@ -64,6 +76,25 @@ mod tests {
     fn a_share_has_one_key_however_its_slashes_and_case_are_written() {
         assert_eq!(MountKey::source(b"//Srv/Share"), MountKey::source(br"\\srv\share"));
         assert_ne!(MountKey::source(b"//srv/share"), MountKey::source(b"//srv/share2"));
+    }
+
+    #[test]
+    fn a_claim_is_what_stands_between_namespace_and_volume() {
+        let claim = |source: &str, pv: &str, namespace: &str| {
+            let mount = Mount { source: source.into(), pv: pv.into(), ..Mount::default() };
+            mount.claim(namespace).map(str::to_owned)
+        };
+        assert_eq!(claim("srv:/export/shop-data-web-0-pvc-1", "pvc-1", "shop").as_deref(), Some("data-web-0"));
+        for (source, pv, namespace) in [
+            ("srv:/export/pvc-1", "pvc-1", "shop"),
+            ("srv:/export/shop-pvc-1", "pvc-1", "shop"),
+            ("srv:/export/shop-data-pvc-1", "pvc-2", "shop"),
+            ("srv:/export/shop-data-pvc-1", "pvc-1", ""),
+            ("srv:/export/-data-", "", ""),
+            ("", "pvc-1", "shop"),
+        ] {
+            assert_eq!(claim(source, pv, namespace), None, "{source} {pv} {namespace}");
+        }
     }
 
     #[test]

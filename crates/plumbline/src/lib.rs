@@ -22,5 +22,6 @@ mod summary;
 mod top;
 mod view;
 mod watched;
+mod who;
 
 pub use cli::{judge_bytes, main};

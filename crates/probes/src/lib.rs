@@ -18,6 +18,7 @@ mod foreign_mounts;
 mod generated;
 mod iterator;
 mod kernel;
+mod kubelet;
 mod libraries;
 pub mod mounts;
 mod mpiio;

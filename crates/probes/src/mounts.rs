@@ -17,6 +17,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::{
     filesystems::{self, FileSystem},
+    kubelet::volume_of,
     watched_namespace,
 };
 
@@ -139,7 +140,8 @@ impl Mounts {
 
     /// Parses the text of a mountinfo file; lines that are not understood are left out.
     pub fn parse(mountinfo: &[u8]) -> Self {
-        let points: Vec<_> = mountinfo.split(|byte| *byte == b'\n').filter_map(parse_line).collect();
+        let mut points: Vec<_> = mountinfo.split(|byte| *byte == b'\n').filter_map(parse_line).collect();
+        name_volumes(&mut points);
         let mut by_key = HashMap::with_capacity(points.len());
         for (index, point) in points.iter().enumerate() {
             // The first mount of a superblock names it: later ones are bind mounts more often than not.
@@ -256,7 +258,7 @@ fn parse_line(line: &[u8]) -> Option<MountPoint> {
     let remote = filesystem.remote;
     let server = if remote { server_of(filesystem, &source, options) } else { String::new() };
     let address = if remote { address_of(options) } else { None };
-    let mount = Mount { mountpoint: printable(&path), source, server, fstype };
+    let mount = Mount { mountpoint: printable(&path), source, server, fstype, pv: String::new() };
     Some(MountPoint { id, device, root, mount, path, remote, address })
 }
 
@@ -286,6 +288,22 @@ pub(crate) fn namespace_number(kind: &str, text: &str) -> Option<u64> {
 
 fn number(text: &[u8]) -> Option<u32> {
     std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+/// Names the persistent volumes. The kubelet mounts most volumes once for all pods (`globalmount`) and binds that into each pod, where the path says which
+/// it is. What would have two names has none: of SMB, two volumes may be folders of one share.
+fn name_volumes(points: &mut [MountPoint]) {
+    let mut volumes: HashMap<MountKey, Option<String>> = HashMap::new();
+    for point in points.iter_mut().filter(|point| point.remote) {
+        let Some(volume) = volume_of(&point.mount.mountpoint) else { continue };
+        let known = volumes.entry(point.source_key()).or_insert_with(|| Some(volume.to_owned()));
+        if known.as_deref() != Some(volume) {
+            *known = None;
+        }
+    }
+    for point in points.iter_mut().filter(|point| point.remote && !volumes.is_empty()) {
+        point.mount.pv = volumes.get(&point.source_key()).cloned().flatten().unwrap_or_default();
+    }
 }
 
 /// Undoes mountinfo's octal escapes of space, tab, newline and backslash.
@@ -405,6 +423,27 @@ garbage
             many = next;
         }
         assert_eq!((many.gone.len(), name(&many, 52)), (GONE, None));
+    }
+
+    #[test]
+    fn a_mount_of_the_kubelet_s_has_its_volume_s_name_wherever_it_is_mounted() {
+        let pods = "/var/lib/kubelet/pods/0f9b7c3e-8a51-4d52-b1de-3c2f5a6e7d80/volumes";
+        let mounts = Mounts::parse(
+            format!(
+                "\
+61 28 0:49 / /var/lib/kubelet/plugins/kubernetes.io/csi/nfs.csi.k8s.io/1a/globalmount rw - nfs4 srv:/a rw
+62 28 0:49 / {pods}/kubernetes.io~csi/pvc-1/mount rw - nfs4 srv:/a rw
+63 28 0:50 / {pods}/kubernetes.io~csi/pvc-2/mount rw - cifs //srv/share/a rw
+64 28 0:51 / {pods}/kubernetes.io~csi/pvc-3/mount rw - cifs //srv/share/b rw
+65 28 0:52 / {pods}/kubernetes.io~nfs/data rw - nfs4 srv:/b rw
+66 28 0:53 / {pods}/kubernetes.io~empty-dir/tmp rw - tmpfs none rw
+67 28 0:54 / /mnt/n rw - nfs4 srv:/c rw
+"
+            )
+            .as_bytes(),
+        );
+        let volumes: Vec<_> = mounts.iter().map(|point| point.mount.pv.as_str()).collect();
+        assert_eq!(volumes, ["pvc-1", "pvc-1", "", "", "data", "", ""]);
     }
 
     #[test]

@@ -294,7 +294,7 @@ impl SharedMaps {
         let name = mount_name::from_bytes(&value)?;
         let source = model::text::Text::<256>::new(&name.source.map(i8::cast_unsigned)).to_string().replace('\\', "/");
         let (server, fstype) = filesystems::of_source(&source);
-        Some(Mount { server: server.to_owned(), fstype: fstype.into(), source, mountpoint: String::new() })
+        Some(Mount { server: server.to_owned(), fstype: fstype.into(), source, ..Mount::default() })
     }
 
     /// A copy of the flight recorder as it is now.

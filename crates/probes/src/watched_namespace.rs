@@ -15,6 +15,11 @@ pub fn proc_file(name: &str) -> PathBuf {
     PathBuf::from(format!("/proc/{}/{name}", *PROCESS))
 }
 
+/// The root directory of the process whose mounts are watched.
+pub fn root() -> PathBuf {
+    proc_file("root")
+}
+
 /// Whether that process can be asked.
 ///
 /// # Errors

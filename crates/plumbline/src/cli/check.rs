@@ -17,7 +17,7 @@ pub struct CheckArguments {
     /// The file [default: /etc/plumbline/plumbline.yaml where it exists, else the compiled-in configuration]
     file: Option<PathBuf>,
     /// Which rules would judge this operation, and why others would not: `probe=nfs op=WRITE mount=/mnt/a process=postgres`; also
-    /// server, fstype, user, cgroup, container, job, file
+    /// server, fstype, user, cgroup, container, namespace, pod, workload, job, file
     #[arg(long, value_name = "OPERATION")]
     explain: Option<String>,
     /// One JSON array of what --explain says

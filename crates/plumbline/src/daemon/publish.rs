@@ -10,7 +10,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use model::{Histogram, Incident, Mount, MountKey, Operation, text::printable};
+use model::{Histogram, Incident, Mount, MountKey, Operation, RankedProcess, text::printable};
 use probes::{ProbeSet, ProbeSupport, mounts::MountPoint};
 
 use super::{Daemon, release_free_memory};
@@ -396,6 +396,7 @@ fn otlp_record(incident: &Incident, bundle: &Path) -> IncidentRecord {
     let (over, layer) = (incident.closed, verdict.layer.name());
     let of_mount = |field: fn(&Mount) -> &String| incident.mount().map(field).cloned().unwrap_or_default();
     let process = top.processes.first();
+    let of_process = |field: fn(&RankedProcess) -> &String| process.map(field).cloned().unwrap_or_default();
     let first = top.operations.first().map(|ranked| ranked.share).filter(|share| share.count > 0);
     let mean_ms = first.map(|share| share.total_ms / share.count as f64);
     let attributes = [
@@ -417,7 +418,14 @@ fn otlp_record(incident: &Incident, bundle: &Path) -> IncidentRecord {
         ("system.device", of_mount(|mount| &mount.source)),
         ("server.address", of_mount(|mount| &mount.server)),
         ("process.pid", process.map(|process| process.pid.to_string()).unwrap_or_default()),
-        ("process.executable.name", process.map(|process| process.comm.clone()).unwrap_or_default()),
+        ("process.executable.name", of_process(|process| &process.comm)),
+        ("container.id", of_process(|process| &process.container)),
+        ("plumbline.job", of_process(|process| &process.job)),
+        ("k8s.namespace.name", of_process(|process| &process.names.namespace)),
+        ("k8s.pod.name", of_process(|process| &process.names.pod)),
+        ("k8s.container.name", of_process(|process| &process.names.container_name)),
+        ("plumbline.workload", of_process(|process| &process.names.workload)),
+        ("k8s.persistentvolume.name", of_mount(|mount| &mount.pv)),
     ];
     IncidentRecord {
         at: SystemTime::now(),

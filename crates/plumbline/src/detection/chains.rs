@@ -1,14 +1,18 @@
 //! Rules with `when`: which incidents have armed them, and until when.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    rc::Rc,
+};
 
 use diagnose::Episode;
 use model::{Level, Mount, Nanos};
 
 use crate::{
-    scope::{Cgroup, IncidentSubject, On, When},
+    scope::{IncidentSubject, On, When},
     source::EventSource,
     view::clock::nanos,
+    who::Cgroup,
 };
 
 /// A rule is armed on so many mounts, servers or jobs at most; those that would be disarmed first go.
@@ -89,9 +93,9 @@ pub fn share(source: &dyn EventSource, one: &Episode, other: &Episode, on: On) -
 }
 
 /// The requester's cgroup, where that is asked for.
-fn cgroup_of(source: &dyn EventSource, event: &model::Event, on: On) -> Cgroup {
+fn cgroup_of(source: &dyn EventSource, event: &model::Event, on: On) -> Rc<Cgroup> {
     match on {
-        On::Job => Cgroup::at(source.cgroup(event.requester.pid, event.requester.cgroup)),
-        On::Host | On::Server | On::Mount => Cgroup::default(),
+        On::Job => source.cgroup(event.requester.pid, event.requester.cgroup),
+        On::Host | On::Server | On::Mount => Rc::default(),
     }
 }

@@ -21,7 +21,6 @@ use super::{
 };
 use crate::{
     evidence::{Attachment, IncidentScope, Labels, ScopedMount},
-    io::jobs,
     page,
     source::EventSource,
     view::{
@@ -29,6 +28,7 @@ use crate::{
         clock::{Clock, nanos},
         event::{self, milliseconds},
     },
+    who::Cgroup,
 };
 
 /// What is known when an incident is written.
@@ -191,7 +191,7 @@ pub fn attachments(
     let mut attachments = vec![Attachment { name: page::EVENTS, write: Box::new(write) }];
     for (name, recorder) in [("recorder.jsonl", excerpts.before), ("after.jsonl", excerpts.after)] {
         let Some(recorder) = recorder else { continue };
-        let mut names = MountNames(HashMap::new());
+        let mut names = MountNames::default();
         names.add(source, recorder.events().map(|event| event.mount));
         let write = move |out: &mut dyn Write| names.write(out, &clock, recorder.events(), &Children::default());
         attachments.push(Attachment { name, write: Box::new(write) });
@@ -199,19 +199,27 @@ pub fn attachments(
     attachments
 }
 
-/// Names of mounts, looked up while the watch is at hand, for a thread that has none.
-struct MountNames(HashMap<MountKey, Mount>);
+/// MountNames of mounts, and of those who asked, looked up while the watch is at hand, for a thread that has none.
+#[derive(Default)]
+struct MountNames {
+    mounts: HashMap<MountKey, Mount>,
+    cgroups: HashMap<(u32, u64), Cgroup>,
+}
 
 impl MountNames {
     fn of<'a>(source: &dyn EventSource, events: impl Iterator<Item = &'a Event>) -> Self {
-        let mut names = Self(HashMap::new());
-        names.add(source, events.map(|event| event.mount));
+        let mut names = Self::default();
+        for event in events {
+            let (pid, id) = (event.requester.pid, event.requester.cgroup);
+            names.cgroups.entry((pid, id)).or_insert_with(|| (*source.cgroup(pid, id)).clone());
+            names.add(source, [event.mount].into_iter());
+        }
         names
     }
 
     fn add(&mut self, source: &dyn EventSource, keys: impl Iterator<Item = MountKey>) {
         for key in keys {
-            self.0.entry(key).or_insert_with(|| source.mount(key));
+            self.mounts.entry(key).or_insert_with(|| source.mount(key));
         }
     }
 
@@ -222,10 +230,11 @@ impl MountNames {
         events: impl Iterator<Item = Event>,
         children: &Children,
     ) -> io::Result<()> {
-        let nowhere = Mount::default();
+        let (nowhere, nobody) = (Mount::default(), Cgroup::default());
         for event in events {
-            let mount = self.0.get(&event.mount).unwrap_or(&nowhere);
-            let line = below::call(event::line(&event, mount, clock), event.start, children.of(&event));
+            let mount = self.mounts.get(&event.mount).unwrap_or(&nowhere);
+            let who = self.cgroups.get(&(event.requester.pid, event.requester.cgroup)).unwrap_or(&nobody);
+            let line = below::call(event::line(&event, mount, who, clock), event.start, children.of(&event));
             serde_json::to_writer(&mut *out, &line)?;
             out.write_all(b"\n")?;
         }
@@ -240,7 +249,9 @@ fn slowest_calls(source: &dyn EventSource, clock: &Clock, facts: &IncidentFacts<
     calls.sort_by_key(|call| (Reverse(call.duration), call.start));
     calls.truncate(SLOWEST);
     let line = |call: &Event| {
-        below::call(event::owned_line(call, source.mount(call.mount), clock), call.start, facts.children.of(call))
+        let who = source.cgroup(call.requester.pid, call.requester.cgroup);
+        let line = event::owned_line(call, source.mount(call.mount), &who, clock);
+        below::call(line, call.start, facts.children.of(call))
     };
     calls.into_iter().map(line).collect()
 }
@@ -249,6 +260,7 @@ fn ranking(source: &dyn EventSource, top: &Top) -> Ranking {
     fn share<K>(place: &Ranked<K>) -> Share {
         Share { count: place.total.count, total_ms: milliseconds(place.total.time) }
     }
+    let cgroups: Vec<_> = top.processes.iter().map(|place| source.cgroup(place.key.pid, place.key.cgroup)).collect();
     Ranking {
         operations: top
             .operations
@@ -258,20 +270,28 @@ fn ranking(source: &dyn EventSource, top: &Top) -> Ranking {
         mounts: top
             .mounts
             .iter()
-            .map(|place| RankedMount { mount: source.mount(place.key), share: share(place) })
+            .map(|place| {
+                let mount = source.mount(place.key);
+                let pvc = cgroups
+                    .iter()
+                    .find_map(|cgroup| mount.claim(&cgroup.names.namespace))
+                    .unwrap_or_default()
+                    .to_owned();
+                RankedMount { mount, pvc, share: share(place) }
+            })
             .collect(),
         processes: top
             .processes
             .iter()
-            .map(|place| {
-                let cgroup = source.cgroup(place.key.pid, place.key.cgroup);
-                RankedProcess {
-                    pid: place.key.pid,
-                    comm: place.key.comm.to_string(),
-                    container: jobs::container_of(&cgroup).unwrap_or_default().to_owned(),
-                    cgroup,
-                    share: share(place),
-                }
+            .zip(&cgroups)
+            .map(|(place, cgroup)| RankedProcess {
+                pid: place.key.pid,
+                comm: place.key.comm.to_string(),
+                cgroup: cgroup.path.clone(),
+                container: cgroup.container.clone(),
+                job: cgroup.job.clone(),
+                names: cgroup.names.clone(),
+                share: share(place),
             })
             .collect(),
         files: top

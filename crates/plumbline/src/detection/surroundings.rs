@@ -1,12 +1,13 @@
 //! What scopes ask of mounts and cgroups, kept: while it is drained, the source answers nothing.
 
-use std::{collections::HashMap, hash::Hash};
+use std::{collections::HashMap, hash::Hash, rc::Rc};
 
 use model::{Event, Mount, MountKey, SeenFile};
 
 use crate::{
-    scope::{Cgroup, OperationFacts, RuleGroup},
+    scope::{OperationFacts, RuleGroup},
     source::EventSource,
+    who::Cgroup,
 };
 
 /// Mounts, and cgroups, of which so much is kept at most. With more, all are asked for again.
@@ -17,7 +18,7 @@ const MOST: usize = 4096;
 pub struct Surroundings {
     mounts: KeptAnswers<MountKey, Mount>,
     /// By the cgroup's id; where that is not known, by the process.
-    cgroups: KeptAnswers<(u64, u32), Cgroup>,
+    cgroups: KeptAnswers<(u64, u32), Rc<Cgroup>>,
     nowhere: Mount,
     nobody: Cgroup,
 }
@@ -71,7 +72,7 @@ impl Surroundings {
         }
         if group.asks_cgroup {
             let (pid, id) = (event.requester.pid, event.requester.cgroup);
-            self.cgroups.ask(cgroup_key(event), || Cgroup::at(source.cgroup(pid, id)));
+            self.cgroups.ask(cgroup_key(event), || source.cgroup(pid, id));
         }
     }
 
@@ -84,7 +85,7 @@ impl Surroundings {
     pub fn about<'a>(&'a self, event: &'a Event, file: &'a SeenFile) -> OperationFacts<'a> {
         let who = &event.requester;
         OperationFacts {
-            cgroup: self.cgroups.get(&cgroup_key(event)).unwrap_or(&self.nobody),
+            cgroup: self.cgroups.get(&cgroup_key(event)).map_or(&self.nobody, Rc::as_ref),
             // Whose name is not known may have gone: then its user is not known either, unless it is somebody.
             user: (who.uid != 0 || !who.comm.is_empty()).then_some(who.uid),
             process: who.comm.as_bytes(),

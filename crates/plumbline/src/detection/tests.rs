@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use diagnose::long_term::LongTerm;
-use model::{Detail, Flags, Mount, MountKey, Requester, Syscall, text::Text};
+use model::{Detail, Flags, Mount, MountKey, PodNames, Requester, Syscall, text::Text};
 
 use super::{ActiveRules, ChangeExt, Detection, IncidentReport, Reporter};
 use crate::{
@@ -95,6 +95,7 @@ fn mounted(key: u64, mountpoint: &str) -> MountFacts {
         source: format!("srv{key}:/export"),
         server: format!("srv{key}"),
         fstype: "nfs4".to_owned(),
+        ..Mount::default()
     };
     MountFacts { key: MountKey(key), mount, device: Some(MountKey(key)), ..MountFacts::default() }
 }
@@ -105,6 +106,7 @@ fn interval(events: Vec<RecordedEvent>) -> IntervalFacts {
         pid: 70 + u32::try_from(who.len()).unwrap(),
         id: 100 + who.len() as u64,
         path: path.to_owned(),
+        ..CgroupFacts::default()
     };
     IntervalFacts {
         began: SECOND,
@@ -112,7 +114,15 @@ fn interval(events: Vec<RecordedEvent>) -> IntervalFacts {
         events,
         mounts: vec![mounted(1, "/mnt/a"), mounted(2, "/mnt/b")],
         cgroups: vec![
-            cgroup("postgres", "/system.slice/postgres.service"),
+            CgroupFacts {
+                names: PodNames {
+                    namespace: "shop".into(),
+                    pod: "db-0".into(),
+                    container_name: "main".into(),
+                    workload: "db".into(),
+                },
+                ..cgroup("postgres", "/system.slice/postgres.service")
+            },
             cgroup("sim", "/system.slice/slurmstepd.scope/job_7/step_0/user/task_0"),
         ],
         ..IntervalFacts::default()
@@ -157,13 +167,16 @@ fn a_rule_sees_what_its_scope_covers() {
         (", only: {file: \"*.tmp\", process: sim}", 1),
         (", only: {cgroup: /system.slice}", 6),
         (", only: {cgroup: /system.slice/postgres.service}", 4),
+        (", only: {namespace: shop, pod: \"db-?\", workload: db, container: main}", 4),
+        (", except: {namespace: \"*\"}", 2),
+        (", only: {pod: db}", 0),
         (", only: {job: \"slurm:7.*\"}", 2),
         (", only: {job: 7.0}", 2),
         (", except: {job: \"*\"}", 0),
-        (", except: {container: \"*\"}", 6),
+        (", except: {container: \"*\"}", 2),
         (", except: {mount: /mnt/a, process: sim}", 2),
         (", only: {mount: /mnt/a}, except: {file: base.db}", 2),
-        (", only: {container: \"*\"}", 0),
+        (", only: {container: \"*\"}", 4),
         (", only: {mount: /mnt}", 0),
     ] {
         let wanted = if operations == 0 { expected(&[]) } else { expected(&[("r", operations)]) };

@@ -206,6 +206,7 @@ impl OtlpContents {
             source: named.text("system.device"),
             server: named.text("server.address"),
             fstype: named.text("system.filesystem.type"),
+            pv: named.text("k8s.persistentvolume.name"),
         };
         // The share of each kind of operation is not known: its main one stands for all.
         let mean_ms = of("mean_ms").parse().ok();

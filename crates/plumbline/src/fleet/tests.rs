@@ -12,6 +12,7 @@ fn incident(host: &str, servers: &[&str]) -> Incident {
     let mount = |server: &&str| RankedMount {
         mount: Mount { server: (*server).into(), source: format!("{server}:/x"), ..Mount::default() },
         share: Share { count: 10, total_ms: 100.0 },
+        ..RankedMount::default()
     };
     let operation =
         |name: &str, total_ms| RankedOperation { operation: name.into(), share: Share { count: 10, total_ms } };

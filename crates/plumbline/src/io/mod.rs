@@ -1,7 +1,6 @@
 //! What I/O looks like at each layer: how much, in which sizes, how fast, and for whom.
 
 pub mod files;
-pub mod jobs;
 pub mod known;
 pub mod layers;
 pub mod meter;

@@ -123,7 +123,7 @@ impl IoEntry {
             mount: mount.label().to_owned(),
             pid: sample.pid,
             comm: owner.comm.clone(),
-            job: owner.job.clone(),
+            job: owner.cgroup.job.clone(),
             rank,
             calls: amounts.count,
             bytes: amounts.bytes,

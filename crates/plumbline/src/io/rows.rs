@@ -21,9 +21,16 @@ pub enum Dimension {
     Job,
     Cgroup,
     Container,
+    Namespace,
+    Pod,
+    #[value(name = "container_name")]
+    ContainerName,
+    Workload,
     Process,
     Fstype,
     Mount,
+    Pv,
+    Pvc,
     Layer,
     Op,
 }
@@ -35,9 +42,15 @@ impl Dimension {
             Self::Job => "job",
             Self::Cgroup => "cgroup",
             Self::Container => "container",
+            Self::Namespace => "namespace",
+            Self::Pod => "pod",
+            Self::ContainerName => "container_name",
+            Self::Workload => "workload",
             Self::Process => "process",
             Self::Fstype => "fstype",
             Self::Mount => "mount",
+            Self::Pv => "pv",
+            Self::Pvc => "pvc",
             Self::Layer => "layer",
             Self::Op => "op",
         }
@@ -49,9 +62,15 @@ impl Dimension {
             Self::Job => ("JOB", 8),
             Self::Cgroup => ("CGROUP", 12),
             Self::Container => ("CONTAINER", 12),
+            Self::Namespace => ("NAMESPACE", 8),
+            Self::Pod => ("POD", 12),
+            Self::ContainerName => ("CONTAINER NAME", 12),
+            Self::Workload => ("WORKLOAD", 8),
             Self::Process => ("PROCESS", 12),
             Self::Fstype => ("FSTYPE", 6),
             Self::Mount => ("MOUNT", 12),
+            Self::Pv => ("PV", 12),
+            Self::Pvc => ("PVC", 8),
             Self::Layer => ("LAYER", 8),
             Self::Op => ("OP", 10),
         };
@@ -60,20 +79,26 @@ impl Dimension {
 
     /// Whether it takes to know who asked.
     pub fn is_of_owner(self) -> bool {
-        matches!(self, Self::Job | Self::Cgroup | Self::Container | Self::Process)
+        !matches!(self, Self::Fstype | Self::Mount | Self::Pv | Self::Layer | Self::Op)
     }
 
     fn cell(self, sample: &IoSample, mount: &Mount, owner: &Owner) -> IoCell {
         let text = match self {
-            Self::Job => &owner.job,
-            Self::Cgroup => &owner.cgroup,
-            Self::Container => &owner.container,
+            Self::Job => &owner.cgroup.job,
+            Self::Cgroup => &owner.cgroup.path,
+            Self::Container => &owner.cgroup.container,
+            Self::Namespace => &owner.cgroup.names.namespace,
+            Self::Pod => &owner.cgroup.names.pod,
+            Self::ContainerName => &owner.cgroup.names.container_name,
+            Self::Workload => &owner.cgroup.names.workload,
             Self::Process if owner.pid != 0 => {
                 return IoCell(u64::from(owner.pid), format!("{} {}", owner.pid, owner.comm));
             }
             Self::Process => "",
             Self::Fstype => &mount.fstype,
             Self::Mount => mount.label(),
+            Self::Pv => &mount.pv,
+            Self::Pvc => mount.claim(&owner.cgroup.names.namespace).unwrap_or_default(),
             Self::Op => sample.operation.name(),
             Self::Layer => {
                 let name = sample.operation.protocol().name;

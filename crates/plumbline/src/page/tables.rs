@@ -1,7 +1,7 @@
 //! The tables: the slowest operations, what changed, where threads waited, and the rankings.
 
 use maud::{Markup, html};
-use model::{Changed, EventLine, Incident, Share, Waited};
+use model::{Changed, EventLine, Incident, PodNames, RankedProcess, Share, Waited};
 
 use super::units::{bytes, grouped, micros, of_ms, time_of_day};
 
@@ -111,13 +111,24 @@ pub fn rankings(incident: &Incident) -> Markup {
     let processes = top
         .processes
         .iter()
-        .map(|of| (vec![of.pid.to_string(), of.comm.clone(), of.container.clone(), of.cgroup.clone()], of.share));
+        .map(|of| (vec![of.pid.to_string(), of.comm.clone(), container(of), of.cgroup.clone()], of.share));
     let files = top.files.iter().map(|of| (vec![of.file.clone(), of.mountpoint.clone()], of.share));
     html! {
         (ranking("Operations", &["operation"], operations))
         (ranking("Mounts", &["mount point", "source", "server", "type"], mounts))
         (ranking("Processes", &["process", "name", "container", "cgroup"], processes))
         (ranking("Files", &["file", "mount point"], files))
+    }
+}
+
+/// `shop/web-0/main (4d3f4d3f4d3f)`, as far as it is known.
+fn container(of: &RankedProcess) -> String {
+    let PodNames { namespace, pod, container_name, .. } = &of.names;
+    let names = [namespace, pod, container_name].into_iter().filter(|name| !name.is_empty());
+    match (names.map(String::as_str).collect::<Vec<_>>().join("/"), of.container.as_str()) {
+        (names, "") => names,
+        (names, id) if names.is_empty() => id.to_owned(),
+        (names, id) => format!("{names} ({id})"),
     }
 }
 

@@ -128,8 +128,9 @@ fn full_incident() -> Value {
         "changed": [{"by": "b", "name": "n", "said": "s", "share": 1.0}, {"by": "file", "name": "n", "said": "s", "share": 1.0}],
         "waited": [{"role": "r", "comm": "c", "state": "s", "stack": ["one", "two"]}],
         "top": {"operations": [{"operation": "o", "count": 1}], "files": [{"file": "f", "inode": 1, "mountpoint": "m"}],
-            "mounts": [{"mountpoint": "m", "source": "s", "server": "s", "fstype": "f"}],
-            "processes": [{"pid": 1, "comm": "c", "cgroup": "c", "container": "c"}]},
+            "mounts": [{"mountpoint": "m", "source": "s", "server": "s", "fstype": "f", "pv": "v", "pvc": "c"}],
+            "processes": [{"pid": 1, "comm": "c", "cgroup": "c", "container": "c", "job": "j", "namespace": "n", "pod": "p",
+                "container_name": "c", "workload": "w"}]},
         "losses": {"smb": {"ring_full": 1}, SECRET: {"ring_full": 2}}, "also": ["a"], "calls": [call], "labels": {SECRET: "v"},
         "host": {"name": "h", "kernel": "k", "plumbline": "p"}})
 }
@@ -144,7 +145,8 @@ fn no_secret_is_on_a_redacted_page_wherever_it_stood() {
         let mut material = material(&spoiled(&full_incident()));
         let line = json!({"time": "2026-03-01T12:00:00Z", "probe": SECRET, "operation": SECRET, "status": SECRET, "errno": SECRET,
             "mountpoint": SECRET, "source": SECRET, "server": SECRET, "fstype": SECRET, "comm": SECRET, "file": SECRET, "peer": SECRET,
-            "caller": SECRET, "srtt_ms": 1.0, "retransmits": 1});
+            "caller": SECRET, "container": SECRET, "job": SECRET, "namespace": SECRET, "pod": SECRET, "container_name": SECRET,
+            "workload": SECRET, "pv": SECRET, "pvc": SECRET, "srtt_ms": 1.0, "retransmits": 1});
         let mut happening = line.clone();
         happening["probe"] = "connections".into();
         add(&mut material, EVENTS, &lines([line.clone(), happening].into_iter()));

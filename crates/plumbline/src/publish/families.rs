@@ -23,6 +23,10 @@ pub enum SeriesLabel {
     Source,
     Server,
     Fstype,
+    Pv,
+    Namespace,
+    Pod,
+    Workload,
     Version,
     Signal,
     Rule,
@@ -43,6 +47,10 @@ impl LabelName for SeriesLabel {
             Self::Source => "source",
             Self::Server => "server",
             Self::Fstype => "fstype",
+            Self::Pv => "pv",
+            Self::Namespace => "namespace",
+            Self::Pod => "pod",
+            Self::Workload => "workload",
             Self::Version => "version",
             Self::Signal => "signal",
             Self::Rule => "rule",
@@ -310,17 +318,33 @@ fn operation_labels(one: &OperationSeries) -> Vec<(SeriesLabel, &str)> {
 
 fn open(snapshot: &Snapshot) -> Vec<SnapshotPoint<'_>> {
     let all = snapshot.open.iter().map(|(open, count)| SnapshotPoint {
-        labels: vec![
-            (SeriesLabel::Rule, &*open.rule),
-            (SeriesLabel::Type, &*open.kind),
-            (SeriesLabel::Layer, open.layer.name()),
-            (SeriesLabel::Blamed, open.cause.map_or("", Cause::name)),
-            (SeriesLabel::Mount, &*open.mount),
-            (SeriesLabel::Server, &*open.server),
-        ],
+        labels: with_known(
+            vec![
+                (SeriesLabel::Rule, &*open.rule),
+                (SeriesLabel::Type, &*open.kind),
+                (SeriesLabel::Layer, open.layer.name()),
+                (SeriesLabel::Blamed, open.cause.map_or("", Cause::name)),
+                (SeriesLabel::Mount, &*open.mount),
+                (SeriesLabel::Server, &*open.server),
+            ],
+            &[
+                (SeriesLabel::Namespace, &open.namespace),
+                (SeriesLabel::Pod, &open.pod),
+                (SeriesLabel::Workload, &open.workload),
+            ],
+        ),
         value: number(*count),
     });
     all.collect()
+}
+
+/// These labels, and those of Kubernetes that have a value: where there is none of it, nothing should show that there could be.
+fn with_known<'s>(
+    mut labels: Vec<(SeriesLabel, &'s str)>,
+    more: &[(SeriesLabel, &'s String)],
+) -> Vec<(SeriesLabel, &'s str)> {
+    labels.extend(more.iter().filter(|(_, value)| !value.is_empty()).map(|(label, value)| (*label, value.as_str())));
+    labels
 }
 
 fn closed(snapshot: &Snapshot) -> Vec<SnapshotPoint<'_>> {
@@ -353,12 +377,15 @@ fn probes(snapshot: &Snapshot) -> [Vec<SnapshotPoint<'_>>; 4] {
 
 fn mounts(snapshot: &Snapshot) -> Vec<SnapshotPoint<'_>> {
     let all = snapshot.mounts.iter().map(|(label, mount)| SnapshotPoint {
-        labels: vec![
-            (SeriesLabel::Mount, &**label),
-            (SeriesLabel::Source, &mount.source),
-            (SeriesLabel::Server, &mount.server),
-            (SeriesLabel::Fstype, &mount.fstype),
-        ],
+        labels: with_known(
+            vec![
+                (SeriesLabel::Mount, &**label),
+                (SeriesLabel::Source, &mount.source),
+                (SeriesLabel::Server, &mount.server),
+                (SeriesLabel::Fstype, &mount.fstype),
+            ],
+            &[(SeriesLabel::Pv, &mount.pv)],
+        ),
         value: number(1),
     });
     all.collect()

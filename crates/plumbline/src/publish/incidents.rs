@@ -28,6 +28,10 @@ pub struct OpenLabels {
     pub mount: String,
     /// Its server.
     pub server: String,
+    /// The namespace in Kubernetes, the pod and the workload of the process that lost the most time; empty if they are not known.
+    pub namespace: String,
+    pub pod: String,
+    pub workload: String,
 }
 
 /// Incidents over the daemon's life, by number of their episode.
@@ -40,6 +44,7 @@ pub struct IncidentCounts {
 impl OpenLabels {
     fn of(incident: &Incident) -> Self {
         let mount = incident.mount().cloned().unwrap_or_default();
+        let names = incident.top.processes.first().map(|process| process.names.clone()).unwrap_or_default();
         Self {
             rule: label(&incident.anomaly.name),
             kind: incident.anomaly.kind.clone(),
@@ -47,6 +52,9 @@ impl OpenLabels {
             cause: incident.verdict.cause,
             mount: label(mount.label()),
             server: label(&mount.server),
+            namespace: label(&names.namespace),
+            pod: label(&names.pod),
+            workload: label(&names.workload),
         }
     }
 
@@ -60,6 +68,9 @@ impl OpenLabels {
             cause: None,
             mount: other(),
             server: String::new(),
+            namespace: String::new(),
+            pod: String::new(),
+            workload: String::new(),
         }
     }
 }

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 
 use model::{
-    Caller, Detail, Event, Flags, Histogram, Losses, Mount, MountKey, Nanos, Network, Operation, Phases, Progress,
-    Requester, SendTiming, sparse,
+    Caller, Detail, Event, Flags, Histogram, Losses, Mount, MountKey, Nanos, Network, Operation, Phases, PodNames,
+    Progress, Requester, SendTiming, sparse, text::printable,
 };
 use probes::Slice;
 use serde::{Deserialize, Serialize};
+
+use crate::who::Cgroup;
 
 /// What a recording is of.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -277,6 +279,22 @@ pub struct CgroupFacts {
     pub pid: u32,
     pub id: u64,
     pub path: String,
+    /// What Kubernetes calls its container.
+    #[serde(flatten)]
+    pub names: PodNames,
+}
+
+impl CgroupFacts {
+    /// The cgroup as a recording has it.
+    pub fn new(pid: u32, id: u64, cgroup: &Cgroup) -> Self {
+        Self { pid, id, path: cgroup.path.clone(), names: cgroup.names.clone() }
+    }
+
+    /// The cgroup again. A recording may be anybody's: its names are no safer to print than the kernel's.
+    pub fn cgroup(self) -> Cgroup {
+        let safe = |name: String| printable(name.as_bytes());
+        Cgroup { names: self.names.map(safe), ..Cgroup::at(safe(self.path)) }
+    }
 }
 
 /// What the kernel side was told to report.

@@ -3,7 +3,7 @@
 use model::{Mount, text::Text};
 
 use super::{Pattern, ScopeKey};
-use crate::io::jobs;
+use crate::who::Cgroup;
 
 /// Bytes that the kernel keeps of a thread's name: TASK_COMM_LEN, less the zero at its end.
 pub const LONGEST_PROCESS: usize = 15;
@@ -25,25 +25,6 @@ pub struct OperationFacts<'a> {
     pub file: &'a [u8],
 }
 
-/// A cgroup, and what its path says. What is not known is empty.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Cgroup {
-    /// Below the root of its hierarchy: `/system.slice/cron.service`.
-    pub path: String,
-    /// Short id, or name.
-    pub container: String,
-    /// `slurm:1234.0`.
-    pub job: String,
-}
-
-impl Cgroup {
-    /// The cgroup of this path.
-    pub fn at(path: String) -> Self {
-        let container = jobs::container_of(&path).unwrap_or_default().to_owned();
-        Self { container, job: jobs::job_of(&path).unwrap_or_default(), path }
-    }
-}
-
 impl OperationFacts<'_> {
     /// Whether what is known looks like the pattern.
     pub(super) fn is_like(&self, key: ScopeKey, pattern: &Pattern) -> bool {
@@ -55,8 +36,11 @@ impl OperationFacts<'_> {
             }
             ScopeKey::Fstype => is(&self.mount.fstype),
             ScopeKey::User => false, // Asked for by number.
-            ScopeKey::Cgroup => self.cgroup.above().any(is),
-            ScopeKey::Container => is(&self.cgroup.container),
+            ScopeKey::Cgroup => above(&self.cgroup.path).any(is),
+            ScopeKey::Container => is(&self.cgroup.container) || is(&self.cgroup.names.container_name),
+            ScopeKey::Namespace => is(&self.cgroup.names.namespace),
+            ScopeKey::Pod => is(&self.cgroup.names.pod),
+            ScopeKey::Workload => is(&self.cgroup.names.workload),
             ScopeKey::Job => is(&self.cgroup.job) || self.cgroup.job.split_once(':').is_some_and(|(_, name)| is(name)),
             ScopeKey::Process => !self.process.is_empty() && pattern.matches(self.process),
             ScopeKey::File => !self.file.is_empty() && pattern.matches(self.part_of_file(pattern)),
@@ -69,12 +53,10 @@ impl OperationFacts<'_> {
     }
 }
 
-impl Cgroup {
-    /// `/a/b`, `/a` of `/a/b`; of the root, itself.
-    fn above(&self) -> impl Iterator<Item = &str> {
-        let whole = Some(self.path.as_str()).filter(|path| !path.is_empty());
-        std::iter::successors(whole, |path| Some(path.rsplit_once('/')?.0).filter(|above| !above.is_empty()))
-    }
+/// `/a/b`, `/a` of `/a/b`; of the root, itself.
+fn above(path: &str) -> impl Iterator<Item = &str> {
+    let whole = Some(path).filter(|path| !path.is_empty());
+    std::iter::successors(whole, |path| Some(path.rsplit_once('/')?.0).filter(|above| !above.is_empty()))
 }
 
 /// `c` of `a/b/c`.

@@ -7,7 +7,7 @@ mod when;
 
 use std::fmt;
 
-pub use about::{Cgroup, LONGEST_PROCESS, OperationFacts, SHORT_CONTAINER, kept_of_process, last_component};
+pub use about::{LONGEST_PROCESS, OperationFacts, SHORT_CONTAINER, kept_of_process, last_component};
 pub use pattern::Pattern;
 pub use precedence::{RuleGroup, groups};
 pub use when::{IncidentSubject, On, When};
@@ -27,6 +27,12 @@ pub enum ScopeKey {
     Cgroup,
     /// The container's short id, or its name.
     Container,
+    /// The namespace in Kubernetes of the requester's pod.
+    Namespace,
+    /// The requester's pod.
+    Pod,
+    /// What the requester's pod belongs to.
+    Workload,
     /// What a batch system, Kubernetes or systemd calls the requester's work.
     Job,
     /// The name of the thread that asked.
@@ -37,13 +43,16 @@ pub enum ScopeKey {
 
 impl ScopeKey {
     /// Every key, as it is written.
-    pub const ALL: [(&str, Self); 9] = [
+    pub const ALL: [(&str, Self); 12] = [
         ("mount", Self::Mount),
         ("server", Self::Server),
         ("fstype", Self::Fstype),
         ("user", Self::User),
         ("cgroup", Self::Cgroup),
         ("container", Self::Container),
+        ("namespace", Self::Namespace),
+        ("pod", Self::Pod),
+        ("workload", Self::Workload),
         ("job", Self::Job),
         ("process", Self::Process),
         ("file", Self::File),
@@ -64,9 +73,9 @@ impl ScopeKey {
         matches!(self, Self::Mount | Self::Server | Self::Fstype)
     }
 
-    /// Whether the path of a cgroup says it.
+    /// Whether the cgroup says it.
     pub fn is_of_cgroup(self) -> bool {
-        matches!(self, Self::Cgroup | Self::Container | Self::Job)
+        matches!(self, Self::Cgroup | Self::Container | Self::Namespace | Self::Pod | Self::Workload | Self::Job)
     }
 }
 

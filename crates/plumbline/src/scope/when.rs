@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fmt, time::Duration};
 
 use model::Mount;
 
-use super::Cgroup;
+use crate::who::Cgroup;
 
 /// What arms a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]

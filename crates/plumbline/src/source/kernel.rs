@@ -20,13 +20,16 @@ use nix::{
 use probes::{Capability, ProbeSet, Recorder};
 
 use super::{EventSource, MountHistogram, SeesBelow, Tap, passed_on::PassedOn};
-use crate::view::{
-    cgroup,
-    clock::{Clock, nanos},
+use crate::{
+    view::clock::{Clock, nanos},
+    who::{Cgroup, Cgroups},
 };
 
 /// How many operations [`EventSource::newest`] tells, about.
 pub(super) const SAMPLED: usize = 512;
+
+/// Cgroups that are looked up for a batch of events; others are when somebody asks for them.
+const NAMED_AT_ONCE: usize = 64;
 
 /// Addresses of this host that an incident names.
 const MOST_ADDRESSES: usize = 16;
@@ -43,6 +46,7 @@ pub struct KernelSource {
     in_flight: RefCell<InFlight>,
     /// How far [`EventSource::newest`] has come, CPU by CPU.
     sampled: RefCell<Vec<u64>>,
+    cgroups: RefCell<Cgroups>,
     tap: Option<Tap>,
     passed_on: PassedOn,
     /// Events that were taken off the ring and not handed out yet; empty between two calls of [`EventSource::drain`].
@@ -70,6 +74,7 @@ impl KernelSource {
             losses: OnceCell::new(),
             in_flight: RefCell::default(),
             sampled: RefCell::default(),
+            cgroups: RefCell::default(),
             tap: None,
             passed_on: PassedOn::default(),
             taken: Vec::new(),
@@ -183,7 +188,8 @@ impl KernelSource {
             let _ = self.in_flight(&|_| true, Tap::IN_FLIGHT_AGE, diagnose::KEPT);
         }
         let in_flight = std::mem::take(&mut self.in_flight.get_mut().events);
-        tap.end_interval(&self.watch, self.histograms().ok().as_deref(), &in_flight, losses, ends);
+        let cgroups = &mut |pid, id| self.cgroups.borrow_mut().of(pid, id);
+        tap.end_interval(&self.watch, self.histograms().ok().as_deref(), &in_flight, (losses, cgroups), ends);
     }
 
     /// The flight recorder's copy alone takes 2 MiB.
@@ -230,13 +236,21 @@ impl SeesBelow for KernelSource {
 
 impl EventSource for KernelSource {
     fn drain(&mut self, see: &mut dyn FnMut(&Event)) -> bool {
-        let Self { watch, tap, passed_on, taken, .. } = self;
+        let Self { watch, tap, passed_on, taken, cgroups, .. } = self;
+        let cgroups = cgroups.get_mut();
         let count = watch.drain(|event| taken.push(event));
+        // Whose cgroup is not known yet is looked up at once: a container may be gone when its name is wanted.
+        let mut looked_up = 0;
         for mut event in taken.drain(..) {
             event.flags.passed_on = passed_on.of_event(&event, watch);
             see(&event);
             if let Some(tap) = tap {
                 tap.event(&event);
+            }
+            let (pid, id) = (event.requester.pid, event.requester.cgroup);
+            if id != 0 && looked_up < NAMED_AT_ONCE && cgroups.known(pid, id).is_none() {
+                cgroups.of(pid, id);
+                looked_up += 1;
             }
         }
         count == ProbeSet::BATCH
@@ -306,12 +320,12 @@ impl EventSource for KernelSource {
         self.watch.mount_point(key).map(|point| point.device)
     }
 
-    fn cgroup(&self, pid: u32, id: u64) -> String {
-        let path = cgroup::cgroup_of(pid, id);
+    fn cgroup(&self, pid: u32, id: u64) -> Rc<Cgroup> {
+        let cgroup = self.cgroups.borrow_mut().of(pid, id);
         if let Some(tap) = &self.tap {
-            tap.cgroup(pid, id, &path);
+            tap.cgroup(pid, id, &cgroup);
         }
-        path
+        cgroup
     }
 
     fn losses(&self) -> Losses {

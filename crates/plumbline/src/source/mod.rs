@@ -13,7 +13,7 @@ use std::{rc::Rc, time::Duration};
 use model::{Event, Histogram, Host, Losses, Mount, MountKey, Nanos, Operation, Protocol};
 use probes::{ProbeSet, Recorder};
 
-use crate::view::clock::Clock;
+use crate::{view::clock::Clock, who::Cgroup};
 pub use kernel::{KernelSource, this_host};
 pub use recorded::{RecordedSource, ReplayStep, WantedOperations};
 pub use tap::Tap;
@@ -80,8 +80,8 @@ pub trait EventSource: SeesBelow {
     /// The superblock's key of the mount that a key means, where that is known.
     fn device(&self, key: MountKey) -> Option<MountKey>;
 
-    /// The path of a process's cgroup: by the cgroup's id, else by the process; empty if neither is known.
-    fn cgroup(&self, pid: u32, id: u64) -> String;
+    /// A process's cgroup: by the cgroup's id, else by the process; empty if neither is known.
+    fn cgroup(&self, pid: u32, id: u64) -> Rc<Cgroup>;
 
     /// What was lost since the probes were loaded, by probe and cause.
     fn losses(&self) -> Losses;

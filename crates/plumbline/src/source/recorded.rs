@@ -21,6 +21,7 @@ use crate::{
         operation_named,
     },
     view::clock::Clock,
+    who::Cgroup,
 };
 
 /// What the rules ask to see, which may be more than the recorder's rules did.
@@ -48,7 +49,7 @@ pub struct RecordedSource {
     counted: HashMap<(Operation, MountKey), Histogram>,
     mounts: HashMap<MountKey, MountFacts>,
     requesters: HashMap<u32, Requester>,
-    cgroups: HashMap<(u32, u64), String>,
+    cgroups: HashMap<(u32, u64), Rc<Cgroup>>,
     losses: Losses,
     operations: u64,
     /// When [`EventSource::newest`] was last asked, and how many operations there were then.
@@ -143,10 +144,8 @@ impl RecordedSource {
         }
         insert(&mut self.mounts, facts.mounts.drain(..).map(|mount| (mount.key, printable_mount(mount))));
         insert(&mut self.requesters, facts.requesters.drain(..).map(|who| (who.pid, who)));
-        insert(
-            &mut self.cgroups,
-            facts.cgroups.drain(..).map(|cgroup| ((cgroup.pid, cgroup.id), printable(cgroup.path.as_bytes()))),
-        );
+        let cgroups = facts.cgroups.drain(..).map(|facts| ((facts.pid, facts.id), Rc::new(facts.cgroup())));
+        insert(&mut self.cgroups, cgroups);
         if let Some(losses) = facts.losses.take() {
             self.losses = losses;
         }
@@ -218,10 +217,10 @@ fn more(wanted: &WantedOperations, reported: &ReportSettings) -> HashMap<Operati
 
 /// A recording may be anybody's: its names are no safer to print than the kernel's.
 fn printable_mount(facts: MountFacts) -> MountFacts {
-    let Mount { mountpoint, source, server, fstype } = &facts.mount;
-    let [mountpoint, source, server, fstype] =
-        [mountpoint, source, server, fstype].map(|name| printable(name.as_bytes()));
-    MountFacts { mount: Mount { mountpoint, source, server, fstype }, ..facts }
+    let Mount { mountpoint, source, server, fstype, pv } = &facts.mount;
+    let [mountpoint, source, server, fstype, pv] =
+        [mountpoint, source, server, fstype, pv].map(|name| printable(name.as_bytes()));
+    MountFacts { mount: Mount { mountpoint, source, server, fstype, pv }, ..facts }
 }
 
 fn is_ordinary(event: &Event) -> bool {
@@ -300,7 +299,7 @@ impl EventSource for RecordedSource {
         self.mounts.get(&key)?.device
     }
 
-    fn cgroup(&self, pid: u32, id: u64) -> String {
+    fn cgroup(&self, pid: u32, id: u64) -> Rc<Cgroup> {
         self.cgroups.get(&(pid, id)).cloned().unwrap_or_default()
     }
 

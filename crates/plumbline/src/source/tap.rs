@@ -4,6 +4,7 @@ use std::{
     cell::RefCell,
     collections::{HashMap, HashSet, VecDeque},
     hash::Hash,
+    rc::Rc,
     time::Duration,
 };
 
@@ -17,7 +18,8 @@ use crate::{
         CgroupFacts, FinishedFacts, Handed, IntervalFacts, MountFacts, RecordedEvent, RecordedInterval,
         RecordingHeader, RecordingWriter, ReportSettings, numbering,
     },
-    view::{cgroup, clock::Clock},
+    view::clock::Clock,
+    who::Cgroup,
 };
 
 /// Events of an interval that are kept.
@@ -29,6 +31,9 @@ const NAMED_AT_ONCE: usize = 64;
 /// What had not returned is asked for at least so often.
 const IN_FLIGHT_EVERY: u64 = 900_000_000;
 
+/// Says what is known of a process's cgroup.
+pub(super) type CgroupOf<'a> = &'a mut dyn FnMut(u32, u64) -> Rc<Cgroup>;
+
 /// Records what a kernel says.
 pub struct Tap {
     writer: RecordingWriter,
@@ -39,7 +44,7 @@ pub struct Tap {
     facts: RefCell<IntervalFacts>,
     mounts: RefCell<RecordedNames<MountKey, MountFacts>>,
     requesters: RefCell<RecordedNames<u32, Requester>>,
-    cgroups: RefCell<RecordedNames<(u32, u64), String>>,
+    cgroups: RefCell<RecordedNames<(u32, u64), CgroupFacts>>,
     counted: Deltas,
     losses: Option<Losses>,
     reported: Option<ReportSettings>,
@@ -150,7 +155,7 @@ impl Tap {
         watch: &ProbeSet,
         counted: Option<&Vec<MountHistogram>>,
         in_flight: &[Event],
-        losses: Losses,
+        (losses, cgroup_of): (Losses, CgroupOf<'_>),
         ends: bool,
     ) {
         if self.wants_in_flight() {
@@ -160,7 +165,7 @@ impl Tap {
         if begins_segment || self.intervals_lost > 0 {
             self.restate();
         }
-        self.name_everything(watch, in_flight);
+        self.name_everything(watch, in_flight, cgroup_of);
         let facts = self.facts.get_mut();
         facts.ends = ends;
         facts.in_flight = in_flight.iter().map(RecordedEvent::new).collect();
@@ -172,7 +177,7 @@ impl Tap {
         facts.mounts = self.mounts.get_mut().take_news().map(|(_, mount)| mount).collect();
         facts.requesters = self.requesters.get_mut().take_news().map(|(_, who)| who).collect();
         let cgroups = self.cgroups.get_mut().take_news();
-        facts.cgroups = cgroups.map(|((pid, id), path)| CgroupFacts { pid, id, path }).collect();
+        facts.cgroups = cgroups.map(|(_, cgroup)| cgroup).collect();
         facts.intervals_lost = std::mem::take(&mut self.intervals_lost);
         let (facts, slices) = (std::mem::take(facts), std::mem::take(&mut self.slices));
         let lost_before = facts.intervals_lost;
@@ -215,12 +220,12 @@ impl Tap {
     }
 
     /// Takes note of a cgroup.
-    pub(super) fn cgroup(&self, pid: u32, id: u64, path: &str) {
-        self.cgroups.borrow_mut().insert((pid, id), path.to_owned());
+    pub(super) fn cgroup(&self, pid: u32, id: u64, cgroup: &Cgroup) {
+        self.cgroups.borrow_mut().insert((pid, id), CgroupFacts::new(pid, id, cgroup));
     }
 
     /// Looks up what the interval's events and records name, for whom other rules would make incidents of them.
-    fn name_everything(&self, watch: &ProbeSet, in_flight: &[Event]) {
+    fn name_everything(&self, watch: &ProbeSet, in_flight: &[Event], cgroup_of: CgroupOf<'_>) {
         let (mut mounts, mut processes, mut cgroups) = (HashSet::new(), HashSet::new(), HashSet::new());
         for record in self.slices.iter().flat_map(probes::operations_of) {
             mounts.insert(record.mount);
@@ -242,7 +247,7 @@ impl Tap {
         }
         let unknown = |key: &&(u32, u64)| key.0 != 0 && !self.cgroups.borrow().map.contains_key(key);
         for (pid, id) in cgroups.iter().filter(unknown).take(NAMED_AT_ONCE) {
-            self.cgroup(*pid, *id, &cgroup::cgroup_of(*pid, *id));
+            self.cgroup(*pid, *id, &cgroup_of(*pid, *id));
         }
     }
 }

@@ -136,7 +136,7 @@ impl Period {
 
 impl SummarizedMount {
     fn of(mount: Mount) -> Self {
-        let Mount { mountpoint, source, server, fstype } = mount;
+        let Mount { mountpoint, source, server, fstype, .. } = mount;
         Self { mountpoint, source, server, fstype }
     }
 

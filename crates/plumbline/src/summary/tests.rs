@@ -13,6 +13,7 @@ fn place(mountpoint: &str) -> SummarizedMount {
         source: "srv:/x".to_owned(),
         server: "srv".to_owned(),
         fstype: "nfs4".to_owned(),
+        ..Mount::default()
     })
 }
 

@@ -25,7 +25,13 @@ fn finished(mount: &str, layer: &str, operation: &str, count: u64, ns: u64) -> T
 }
 
 fn mount(at: &str, source: &str, fstype: &str) -> Mount {
-    Mount { mountpoint: at.into(), source: source.into(), server: "fs1".into(), fstype: fstype.into() }
+    Mount {
+        mountpoint: at.into(),
+        source: source.into(),
+        server: "fs1".into(),
+        fstype: fstype.into(),
+        ..Mount::default()
+    }
 }
 
 fn sample() -> TopSample {

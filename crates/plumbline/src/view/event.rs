@@ -1,13 +1,15 @@
 //! From an event to its line in JSON and CSV.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::LazyLock};
 
 use model::{Caller, Event, EventLine, Flags, Mount, Operation};
 
 use super::clock::Clock;
+use crate::who::Cgroup;
 
-/// The line of an event on a mount.
-pub fn line<'a>(event: &Event, mount: &'a Mount, clock: &Clock) -> EventLine<'a> {
+/// The line of an event on a mount; `who` is the requester's cgroup.
+pub fn line<'a>(event: &Event, mount: &'a Mount, who: &'a Cgroup, clock: &Clock) -> EventLine<'a> {
+    let known = |name: &'a str| Some(Cow::Borrowed(name)).filter(|name| !name.is_empty());
     let phases = event.phases.known().then_some(event.phases);
     let network = event.network.known.then_some(event.network);
     let closely = network.filter(|network| network.min_rtt_us > 0);
@@ -69,6 +71,14 @@ pub fn line<'a>(event: &Event, mount: &'a Mount, clock: &Clock) -> EventLine<'a>
         ack_least_ms: timing.map(|t| milliseconds(t.least)),
         ack_most_ms: timing.map(|t| milliseconds(t.most)),
         sends_retransmitted: timing.map(|t| t.retransmitted),
+        container: known(&who.container),
+        job: known(&who.job),
+        namespace: known(&who.names.namespace),
+        pod: known(&who.names.pod),
+        container_name: known(&who.names.container_name),
+        workload: known(&who.names.workload),
+        pv: known(&mount.pv),
+        pvc: mount.claim(&who.names.namespace).map(Cow::Borrowed),
         weight: event.weight,
         ..own(event)
     }
@@ -85,16 +95,25 @@ fn own(event: &Event) -> EventLine<'static> {
 }
 
 /// As [`line`], borrowing nothing.
-pub fn owned_line(event: &Event, mount: Mount, clock: &Clock) -> EventLine<'static> {
-    static NOWHERE: Mount =
-        Mount { mountpoint: String::new(), source: String::new(), server: String::new(), fstype: String::new() };
-    let Mount { mountpoint, source, server, fstype } = mount;
+pub fn owned_line(event: &Event, mount: Mount, who: &Cgroup, clock: &Clock) -> EventLine<'static> {
+    static NOTHING: LazyLock<(Mount, Cgroup)> = LazyLock::new(Default::default);
+    let known = |name: &String| Some(Cow::Owned(name.clone())).filter(|name: &Cow<'_, str>| !name.is_empty());
+    let pvc = mount.claim(&who.names.namespace).map(|claim| Cow::Owned(claim.to_owned()));
+    let Mount { mountpoint, source, server, fstype, pv } = mount;
     EventLine {
         mountpoint: mountpoint.into(),
         source: source.into(),
         server: server.into(),
         fstype: fstype.into(),
-        ..line(event, &NOWHERE, clock)
+        container: known(&who.container),
+        job: known(&who.job),
+        namespace: known(&who.names.namespace),
+        pod: known(&who.names.pod),
+        container_name: known(&who.names.container_name),
+        workload: known(&who.names.workload),
+        pv: known(&pv),
+        pvc,
+        ..line(event, &NOTHING.0, &NOTHING.1, clock)
     }
 }
 

@@ -1,7 +1,6 @@
 //! How things look: tables, colours, times, and the one JSON form of an event.
 
 pub mod below;
-pub mod cgroup;
 pub mod clock;
 pub mod event;
 pub mod incident;

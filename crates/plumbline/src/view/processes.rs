@@ -1,17 +1,17 @@
 //! What a process is called and what it belongs to, for listings of many.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, rc::Rc};
 
 use probes::tasks::Task;
 
-use super::{cgroup::cgroup_of, clock::Clock, users};
-use crate::io::jobs::container_of;
+use super::{clock::Clock, users};
+use crate::who::{Cgroup, Cgroups};
 
-/// What is the same for all rows, and the names of cgroups: there are few of them, for many processes.
+/// What is the same for all rows, and what is known of cgroups: there are few of them, for many processes.
 pub struct Namer {
     boot: Clock,
     page: u64,
-    cgroups: HashMap<u64, String>,
+    cgroups: Cgroups,
     users: HashMap<u32, String>,
 }
 
@@ -20,20 +20,13 @@ impl Namer {
         Self {
             boot: Clock::since_boot(),
             page: procfs::page_size(),
-            cgroups: HashMap::new(),
+            cgroups: Cgroups::default(),
             users: users::by_number(),
         }
     }
 
-    pub fn cgroup(&mut self, task: &Task) -> String {
-        match task.cgroup() {
-            0 => cgroup_of(task.tgid(), 0),
-            id => self.cgroups.entry(id).or_insert_with(|| cgroup_of(task.tgid(), id)).clone(),
-        }
-    }
-
-    pub fn container(&mut self, task: &Task) -> String {
-        container_of(&self.cgroup(task)).unwrap_or_default().to_owned()
+    pub fn cgroup(&mut self, task: &Task) -> Rc<Cgroup> {
+        self.cgroups.of(task.tgid(), task.cgroup())
     }
 
     /// A user's name, or number where /etc/passwd has none.

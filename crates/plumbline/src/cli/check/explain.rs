@@ -2,13 +2,14 @@
 
 use std::io::{self, Write};
 
-use model::{FileNames, Mount, Operation, text::printable};
+use model::{FileNames, Mount, Operation, PodNames, text::printable};
 use probes::mounts::Mounts;
 
 use crate::{
     config::{Config, ConfiguredRule, did_you_mean, quoted, short_container, user_number},
-    scope::{Cgroup, Miss, OperationFacts, ScopeKey, groups, kept_of_process, last_component},
+    scope::{Miss, OperationFacts, ScopeKey, groups, kept_of_process, last_component},
     view::table::{Table, TableColumn},
+    who::Cgroup,
 };
 
 /// An operation as it is described on the command line.
@@ -59,6 +60,12 @@ impl DescribedOperation {
             container: container.unwrap_or(at.container),
             job: text(ScopeKey::Job).unwrap_or(at.job),
             path: at.path,
+            names: PodNames {
+                namespace: text(ScopeKey::Namespace).unwrap_or_default(),
+                pod: text(ScopeKey::Pod).unwrap_or_default(),
+                workload: text(ScopeKey::Workload).unwrap_or_default(),
+                container_name: String::new(),
+            },
         };
         let user = value(ScopeKey::User.name()).map(user_number).transpose()?;
         let file = text(ScopeKey::File).unwrap_or_default();
@@ -141,6 +148,9 @@ impl DescribedOperation {
             ScopeKey::Fstype => Some(self.mount.fstype.clone()),
             ScopeKey::Container => Some(self.cgroup.container.clone()),
             ScopeKey::Job => Some(self.cgroup.job.clone()),
+            ScopeKey::Namespace => Some(self.cgroup.names.namespace.clone()),
+            ScopeKey::Pod => Some(self.cgroup.names.pod.clone()),
+            ScopeKey::Workload => Some(self.cgroup.names.workload.clone()),
             ScopeKey::Mount | ScopeKey::User | ScopeKey::Cgroup | ScopeKey::Process | ScopeKey::File => given(),
         };
         known.filter(|value| !value.is_empty()).map(|value| printable(value.as_bytes()))

@@ -26,7 +26,7 @@ use crate::{
         owner::{Owner, OwnerNames},
         rows::Dimension,
     },
-    view::cgroup,
+    who::path::is_unified,
 };
 
 /// How often the tables of mounts and modules are renewed.
@@ -222,7 +222,7 @@ fn account(arguments: &IoArguments) -> Account {
         _ if by_process => Account::Process,
         None => Account::Nobody,
         // With cgroup v1, jobs are in hierarchies that have no ids: only their processes tell.
-        Some(_) if !cgroup::is_unified() => Account::Process,
+        Some(_) if !is_unified() => Account::Process,
         Some(_) => Account::Cgroup,
     }
 }

@@ -252,8 +252,8 @@ fn is_wanted(arguments: &PsArguments, uid: Option<u32>, task: &Task, namer: &mut
         && uid.is_none_or(|uid| uid == task.uid())
         && state.as_ref().is_none_or(|letters| letters.contains(task.state()))
         && comm.as_ref().is_none_or(|part| task.comm().to_string().contains(part))
-        && cgroup.as_ref().is_none_or(|path| is_below(&namer.cgroup(task), path))
-        && container.as_ref().is_none_or(|id| !id.is_empty() && namer.container(task).starts_with(id))
+        && cgroup.as_ref().is_none_or(|path| is_below(&namer.cgroup(task).path, path))
+        && container.as_ref().is_none_or(|id| !id.is_empty() && namer.cgroup(task).container.starts_with(id))
 }
 
 /// By whole components.

@@ -2,13 +2,13 @@
 
 use std::{io, io::Write};
 
-use model::text::printable;
+use model::{PodNames, text::printable};
 use probes::tasks::Task;
 use serde::Serialize;
 
 use super::{files::FileRow, maps::MapRow};
 use crate::{
-    io::{jobs::container_of, rows::size},
+    io::rows::size,
     view::{
         processes::Namer,
         table::{Table, TableColumn},
@@ -59,6 +59,9 @@ pub struct PsRow {
     written_chars: u64,
     cgroup: String,
     container: String,
+    job: String,
+    #[serde(flatten)]
+    names: PodNames,
     wait_channel: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     args: Option<String>,
@@ -133,8 +136,10 @@ impl PsRow {
             written_bytes,
             read_chars,
             written_chars,
-            container: container_of(&cgroup).unwrap_or_default().to_owned(),
-            cgroup,
+            cgroup: cgroup.path.clone(),
+            container: cgroup.container.clone(),
+            job: cgroup.job.clone(),
+            names: cgroup.names.clone(),
             wait_channel: task.wait_channel(),
             args: args.then(|| command_line(task)),
             files: None,

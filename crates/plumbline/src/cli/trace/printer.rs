@@ -18,6 +18,7 @@ use crate::view::{
     event,
     table::Table,
 };
+use crate::who::Cgroups;
 
 /// Rows between repeated headings on a terminal.
 const ROWS_PER_HEADING: u64 = 200;
@@ -36,6 +37,7 @@ pub(super) struct TracePrinter {
     out: BufWriter<io::Stdout>,
     clock: Clock,
     mounts: HashMap<MountKey, Mount>,
+    cgroups: Cgroups,
     rows: u64,
     terminal: bool,
     /// What is said while nothing happens.
@@ -65,6 +67,7 @@ impl TracePrinter {
             out: BufWriter::new(io::stdout()),
             clock: Clock::now(),
             mounts: HashMap::new(),
+            cgroups: Cgroups::default(),
             rows: 0,
             terminal,
             heartbeat,
@@ -110,13 +113,15 @@ impl TracePrinter {
         self.heartbeat.event();
         // Names of mounts are looked up once between two looks at what is mounted.
         let mount = self.mounts.entry(event.mount).or_insert_with(|| watch.mount(event.mount)).clone();
+        let mut who = || self.cgroups.of(event.requester.pid, event.requester.cgroup);
         match self.form {
             TraceFormat::Json => {
-                let line = below::call(event::line(event, &mount, &self.clock), event.start, below);
+                let who = who();
+                let line = below::call(event::line(event, &mount, &who, &self.clock), event.start, below);
                 serde_json::to_writer(&mut self.out, &line)?;
                 writeln!(self.out)
             }
-            TraceFormat::Csv => csv_line(&mut self.out, &event::line(event, &mount, &self.clock)),
+            TraceFormat::Csv => csv_line(&mut self.out, &event::line(event, &mount, &who(), &self.clock)),
             TraceFormat::Table(layout) => {
                 self.row(layout, event, &mount)?;
                 below.map_or(Ok(()), |below| self.tree.branches(&mut self.out, event.start, below))

@@ -24,10 +24,10 @@ fn a_scope_is_read_as_it_is_written() {
         scope("only: {mount: [/mnt/a/, \"/srv/*\"], user: root}, except: {process: \"kworker*\"}"),
         "only mount /mnt/a or /srv/*, user root; except process kworker*"
     );
-    let all = "only: {mount: /, server: s, fstype: nfs4, user: [root, 1000], cgroup: /a, container: c, job: 7, process: p, file: f}";
+    let all = "only: {mount: /, server: s, fstype: nfs4, user: [root, 1000], cgroup: /a, container: c, namespace: n, pod: p, workload: w, job: 7, process: p, file: f}";
     assert_eq!(
         scope(all),
-        "only mount /, server s, fstype nfs4, user root or 1000, cgroup /a, container c, job 7, process p, file f"
+        "only mount /, server s, fstype nfs4, user root or 1000, cgroup /a, container c, namespace n, pod p, workload w, job 7, process p, file f"
     );
     let id = "4d3f4d3f4d3f".repeat(5) + "4d3f";
     assert_eq!(scope(&format!("only: {{container: {id}}}")), "only container 4d3f4d3f4d3f", "as long as it is shown");
@@ -41,7 +41,7 @@ fn the_rules_of_aod_may_have_one_too() {
 
 #[test]
 fn what_no_scope_can_be_is_refused() {
-    let keys = "mount, server, fstype, user, cgroup, container, job, process, file";
+    let keys = "mount, server, fstype, user, cgroup, container, namespace, pod, workload, job, process, file";
     for (scope, expected) in [
         ("only: {mont: /a}", "8: unknown key `mont`; did you mean `mount`?".to_owned()),
         ("only: {colour: red}", format!("8: unknown key `colour`; the keys here are {keys}")),

@@ -63,7 +63,7 @@ fn row(process: &Task, is_affected: bool, namer: &mut Namer, out: &mut Output) -
         written >> 10,
         process.comm().to_string(),
         process.wait_channel().as_deref().unwrap_or("-"),
-        namer.cgroup(process)
+        namer.cgroup(process).path
     )?;
     Ok(())
 }

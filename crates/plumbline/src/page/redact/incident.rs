@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use model::{
-    Anomaly, BelowLine, CallLine, Changed, ChildLine, Host, Incident, Losses, Mount, RankedFile, RankedMount,
+    Anomaly, BelowLine, CallLine, Changed, ChildLine, Host, Incident, Losses, Mount, PodNames, RankedFile, RankedMount,
     RankedOperation, RankedProcess, Ranking, Span, Verdict, Waited,
 };
 
@@ -98,10 +98,12 @@ fn this(host: Host, tokens: &mut Tokens) -> Host {
 
 fn ranking(top: Ranking, tokens: &mut Tokens) -> Ranking {
     let Ranking { mut operations, mut mounts, mut processes, mut files } = top;
-    for RankedMount { mount: Mount { mountpoint, source, server, fstype }, share: _ } in &mut mounts {
+    for RankedMount { mount: Mount { mountpoint, source, server, fstype, pv }, pvc, share: _ } in &mut mounts {
         tokens.replace("mount", mountpoint);
         tokens.replace("server", server);
         tokens.replace("source", source);
+        tokens.replace("volume", pv);
+        tokens.replace("claim", pvc);
         if !is_filesystem(fstype) {
             tokens.replace("filesystem", fstype);
         }
@@ -109,10 +111,16 @@ fn ranking(top: Ranking, tokens: &mut Tokens) -> Ranking {
     for RankedOperation { operation, share: _ } in &mut operations {
         known::operation(operation, tokens);
     }
-    for RankedProcess { pid: _, comm, cgroup, container, share: _ } in &mut processes {
+    for RankedProcess { pid: _, comm, cgroup, container, job, names, share: _ } in &mut processes {
         tokens.replace("process", comm);
         tokens.replace("cgroup", cgroup);
         tokens.replace("container", container);
+        tokens.replace("job", job);
+        let PodNames { namespace, pod, container_name, workload } = names;
+        tokens.replace("namespace", namespace);
+        tokens.replace("pod", pod);
+        tokens.replace("container", container_name);
+        tokens.replace("workload", workload);
     }
     for RankedFile { file, inode: _, mountpoint, share: _ } in &mut files {
         tokens.replace("file", file);

@@ -100,6 +100,7 @@ impl MetricsPage {
                 source: label("source"),
                 server: label("server"),
                 fstype: label("fstype"),
+                pv: label("pv"),
             }),
             ("plumbline_operation_duration_seconds", ReadValue::Histogram(read)) => {
                 let one = self.operations.entry(key()).or_default();

@@ -19,6 +19,7 @@ use crate::{
     io::meter::IoMeter,
     top::model::{KnownOrReason, OwnCost, TopConnection, TopOperations, TopSample},
     view::{clock::Clock, event::owned_line},
+    who::Cgroup,
 };
 
 /// From which duration on an operation may be among the slowest.
@@ -127,7 +128,10 @@ impl Probed {
         events.append(&mut self.slowest);
         keep_slowest(&mut events);
         let clock = Clock::now();
-        events.iter().map(|event| owned_line(event, self.watch.mount(event.mount), &clock)).collect()
+        events
+            .iter()
+            .map(|event| owned_line(event, self.watch.mount(event.mount), &Cgroup::default(), &clock))
+            .collect()
     }
 
     fn connections(&mut self) -> KnownOrReason<Vec<TopConnection>> {

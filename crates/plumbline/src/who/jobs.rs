@@ -1,11 +1,12 @@
 //! What a batch system, Kubernetes or systemd calls the work that a cgroup's path belongs to.
 
-/// The job of a cgroup's path: `slurm:1234.0`, `pbs:42.server`, `pod:UID`, `container:ID`, `unit:NAME`; `None` if the path names
+/// The job of a cgroup's path: `slurm:1234.0`, `pbs:42.server`, `flux:f2hZpdxKoP5K`, `pod:UID`, `container:ID`, `unit:NAME`; `None` if the path names
 /// nothing.
 pub fn job_of(path: &str) -> Option<String> {
     let components: Vec<&str> = path.split(['/', ':']).filter(|component| !component.is_empty()).collect();
     None.or_else(|| slurm(&components).map(|step| format!("slurm:{step}")))
         .or_else(|| pbs(&components).map(|job| format!("pbs:{job}")))
+        .or_else(|| flux(&components).map(|job| format!("flux:{job}")))
         .or_else(|| pod(&components).map(|uid| format!("pod:{uid}")))
         .or_else(|| container_of(path).map(|id| format!("container:{id}")))
         .or_else(|| unit(&components).map(|unit| format!("unit:{unit}")))
@@ -45,6 +46,30 @@ fn pbs(components: &[&str]) -> Option<String> {
     plain.starts_with(|first: char| first.is_ascii_digit()).then(|| plain.replace("\\x2d", "-"))
 }
 
+/// `shell-0-f2hZpdxKoP5K.service` and `imp-shell-0-f2hZpdxKoP5K.service`, by rank and job id, where Flux starts jobs as units of systemd's (sdexec;
+/// flux-core, src/common/libsubprocess/bulk-exec.c). The id is in base 58, with `f` for the `ƒ` that systemd does not take.
+fn flux<'a>(components: &[&'a str]) -> Option<&'a str> {
+    components.iter().find_map(|component| {
+        let unit = component.strip_suffix(".service")?;
+        let unit = unit.strip_prefix("imp-").unwrap_or(unit);
+        let (rank, id) = unit.strip_prefix("shell-")?.split_once('-')?;
+        let is_rank = !rank.is_empty() && rank.bytes().all(|byte| byte.is_ascii_digit());
+        let is_id = id.strip_prefix('f').is_some_and(|id| (1..=12).contains(&id.len()) && id.bytes().all(is_base58));
+        (is_rank && is_id).then_some(id)
+    })
+}
+
+/// A digit of base 58: no 0, O, I or l.
+fn is_base58(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() && !b"0OIl".contains(&byte)
+}
+
+/// The UID of the pod in a cgroup's path of Kubernetes'.
+pub fn pod_of(path: &str) -> Option<String> {
+    let components: Vec<&str> = path.split(['/', ':']).collect();
+    pod(&components)
+}
+
 /// `kubepods-burstable-pod1a2b_....slice` (systemd's driver) or `pod1a2b-...` (cgroupfs'): the pod's UID. That of a static pod is a
 /// hash without dashes.
 fn pod(components: &[&str]) -> Option<String> {
@@ -63,13 +88,21 @@ fn pod(components: &[&str]) -> Option<String> {
 pub fn container_of(path: &str) -> Option<&str> {
     path.rsplit('/').find_map(|component| {
         let name = component.strip_suffix(".scope").unwrap_or(component);
-        // docker-ID, cri-containerd-ID, crio-ID, libpod-ID, slice:cri-containerd:ID; bare in Docker's cgroupfs layout and
-        // Kubernetes'.
-        let id = name.rsplit(['-', ':']).next().unwrap_or(name);
-        let is_id = id.len() == 64 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let short = is_id.then(|| id.get(..12)).flatten();
+        let short = id_of(component).and_then(|id| id.get(..12));
         short.or_else(|| name.strip_prefix("machine-")).or_else(|| component.strip_prefix("lxc.payload."))
     })
+}
+
+/// The whole id of the container in a cgroup's path: 64 hexadecimal digits.
+pub fn full_container_of(path: &str) -> Option<&str> {
+    path.rsplit('/').find_map(id_of)
+}
+
+/// The id in docker-ID, cri-containerd-ID, crio-ID, libpod-ID, slice:cri-containerd:ID; bare in Docker's cgroupfs layout and Kubernetes'.
+fn id_of(component: &str) -> Option<&str> {
+    let name = component.strip_suffix(".scope").unwrap_or(component);
+    let id = name.rsplit(['-', ':']).next().unwrap_or(name);
+    (id.len() == 64 && id.bytes().all(|byte| byte.is_ascii_hexdigit())).then_some(id)
 }
 
 /// The innermost service or scope of systemd's.
@@ -113,6 +146,15 @@ mod tests {
             ("/torque/4711.head.cluster", "pbs:4711.head.cluster"),
             ("/pbs_jobs.service/jobid", "unit:pbs_jobs.service"),
             ("/system.slice/pbs.service", "unit:pbs.service"),
+            // Flux, where it starts jobs as units of its user's systemd.
+            (
+                "/user.slice/user-500.slice/user@500.service/app.slice/imp-shell-0-f2hZpdxKoP5K.service",
+                "flux:f2hZpdxKoP5K",
+            ),
+            ("/user.slice/user-500.slice/user@500.service/shell-12-fTE9HHdZvi3.service", "flux:fTE9HHdZvi3"),
+            ("/system.slice/shell-x-fTE9HHdZvi3.service", "unit:shell-x-fTE9HHdZvi3.service"),
+            ("/system.slice/shell-0-web.service", "unit:shell-0-web.service"),
+            ("/system.slice/imp-kill-0-fTE9HHdZvi3.service", "unit:imp-kill-0-fTE9HHdZvi3.service"),
             // Kubernetes: systemd's driver and cgroupfs', each runtime, each class of service.
             (
                 &format!(
@@ -182,6 +224,8 @@ mod tests {
             assert_eq!(container_of(&path), Some("4d3f4d3f4d3f"), "{path}");
         }
         assert_eq!(container_of("/lxc.payload.web/system.slice"), Some("web"));
+        assert_eq!(full_container_of(&format!("/kubepods/pod1/{ID}/init.scope")), Some(ID));
+        assert_eq!(full_container_of("/lxc.payload.web/system.slice"), None);
         assert_eq!(container_of("/user.slice/user-1000.slice/session-1.scope"), None);
     }
 }

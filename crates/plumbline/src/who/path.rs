@@ -1,4 +1,4 @@
-//! Whose process it is: its cgroup's path.
+//! The paths of cgroups.
 
 use std::{
     fs,
@@ -20,12 +20,6 @@ static HIERARCHY: LazyLock<(String, bool)> = LazyLock::new(|| {
 /// Whether every process has one cgroup only, that of version 2.
 pub fn is_unified() -> bool {
     !HIERARCHY.1
-}
-
-/// The cgroup of a process: by the id that the kernel side saw, since the process may have gone; else what the process
-/// says now; empty if neither is there any more.
-pub fn cgroup_of(pid: u32, id: u64) -> String {
-    path_of_id(id).unwrap_or_else(|| cgroup_now(pid))
 }
 
 /// The path of a cgroup (v2) below its root, `/` for the root itself.
@@ -58,14 +52,6 @@ pub fn path_of_id(id: u64) -> Option<String> {
     Some(printable(format!("/{}", below.display()).as_bytes()))
 }
 
-/// The cgroup (v2, else the first of v1) that a process is in now.
-fn cgroup_now(pid: u32) -> String {
-    let text = fs::read(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-    let paths = text.split(|byte| *byte == b'\n').filter_map(|line| line.splitn(3, |byte| *byte == b':').nth(2));
-    // cgroup v2's line, `0::/path`, comes last.
-    paths.map(printable).next_back().unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,7 +59,8 @@ mod tests {
     #[test]
     fn our_own_cgroup_is_found_by_its_id() {
         use std::os::unix::fs::MetadataExt;
-        let path = cgroup_now(std::process::id());
+        let now = fs::read_to_string("/proc/self/cgroup").unwrap();
+        let path = now.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or_default();
         let Ok(about) = fs::metadata(format!("{}{path}", HIERARCHY.0)) else {
             eprintln!("skipped: cgroup v2 is not mounted");
             return;
