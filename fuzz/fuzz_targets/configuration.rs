@@ -2,7 +2,12 @@
 
 #![no_main]
 
-use diagnose::rule::Rule;
+use std::any::Any;
+
+use diagnose::{
+    baseline::BaselineRule, connection::ConnectionRule, error::ErrorRule, expression::ExpressionRule,
+    latency::LatencyRule, rule::Rule, stall::StallRule, throughput::ThroughputRule,
+};
 use plumbline::config::{Config, KnownNames};
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
@@ -11,19 +16,7 @@ libfuzzer_sys::fuzz_target!(|text: &str| {
             assert!(config.output_dir.is_absolute());
             assert!(!config.probes.is_empty() && !config.watch_interval.is_zero());
             for configured in &config.rules {
-                let judges_something = match &configured.rule {
-                    Rule::Latency(rule) => !rule.thresholds.is_empty() && rule.acceptable_count > 0,
-                    Rule::Error(rule) => !rule.operations.is_empty() && rule.acceptable_count > 0,
-                    Rule::Stall(rule) => !rule.operations.is_empty() && !rule.limit.is_zero(),
-                    Rule::Connection(rule) => !rule.counts.is_empty() && rule.counts.values().all(|count| *count > 0),
-                    Rule::Baseline(rule) => {
-                        !rule.operations.is_empty() && rule.factor > 1.0 && rule.pace.warm_up <= rule.pace.history
-                    }
-                    Rule::Throughput(rule) => {
-                        !rule.operations.is_empty() && rule.share < 1.0 && rule.pace.warm_up <= rule.pace.history
-                    }
-                };
-                assert!(judges_something);
+                assert!(judges_something(&*configured.rule), "{:?}", configured.rule);
                 config.resolve(&configured.actions);
             }
             config.notices.iter().for_each(|notice| one_line(notice));
@@ -43,6 +36,28 @@ libfuzzer_sys::fuzz_target!(|text: &str| {
         }
     }
 });
+
+/// Whether a rule has something to judge, and limits that make sense.
+fn judges_something(rule: &dyn Rule) -> bool {
+    let any: &dyn Any = rule;
+    if let Some(rule) = any.downcast_ref::<LatencyRule>() {
+        !rule.thresholds.is_empty() && rule.acceptable_count > 0
+    } else if let Some(rule) = any.downcast_ref::<ErrorRule>() {
+        !rule.operations.is_empty() && rule.acceptable_count > 0
+    } else if let Some(rule) = any.downcast_ref::<StallRule>() {
+        !rule.operations.is_empty() && !rule.limit.is_zero()
+    } else if let Some(rule) = any.downcast_ref::<ConnectionRule>() {
+        !rule.counts.is_empty() && rule.counts.values().all(|count| *count > 0)
+    } else if let Some(rule) = any.downcast_ref::<BaselineRule>() {
+        !rule.operations.is_empty() && rule.factor > 1.0 && rule.pace.warm_up <= rule.pace.history
+    } else if let Some(rule) = any.downcast_ref::<ThroughputRule>() {
+        !rule.operations.is_empty() && rule.share < 1.0 && rule.pace.warm_up <= rule.pace.history
+    } else if let Some(rule) = any.downcast_ref::<ExpressionRule>() {
+        !rule.operations.is_empty() && rule.windows > 0
+    } else {
+        panic!("this target knows no rules of kind {}", rule.kind())
+    }
+}
 
 fn one_line(text: &str) {
     assert!(!text.chars().any(char::is_control), "{text:?}");
