@@ -17,9 +17,20 @@ pub(super) type Candidate = (Cause, f64);
 /// The candidates when nothing comes through and nothing else is known.
 pub(super) const UNREACHABLE: [Candidate; 2] = [(Cause::NoPath, 0.5), (Cause::HostGone, 0.5)];
 
-/// Shares what is held against the server or the path with a program of this host that passes requests on: the connection that the
-/// evidence is of ends there. What only the server itself can answer stays with the server.
-pub(super) fn share_with_proxy(candidates: Vec<Candidate>) -> Vec<Candidate> {
+/// The sentence about a program of this host that passes requests on.
+const PASSED_ON: &str = "The requests go to another program of this host, which passes them on. Its own connection to the server is not seen.";
+
+/// If requests are passed on by a program of this host, shares what is held against the server or the path with that program: the
+/// connection that the evidence is of ends there. What only the server itself can answer stays with the server.
+pub(super) fn share_with_proxy(
+    is_passed_on: bool,
+    candidates: Vec<Candidate>,
+    because: &mut Vec<String>,
+) -> Vec<Candidate> {
+    if !is_passed_on {
+        return candidates;
+    }
+    because.push(PASSED_ON.to_owned());
     let mut proxy = 0.0;
     let mut shared: Vec<_> = candidates
         .into_iter()
@@ -37,9 +48,6 @@ pub(super) fn share_with_proxy(candidates: Vec<Candidate>) -> Vec<Candidate> {
     }
     shared
 }
-
-/// The sentence that explains it.
-pub(super) const PASSED_ON: &str = "The requests go to another program of this host, which passes them on. Its own connection to the server is not seen.";
 
 /// Whether most of these events' requests were passed on by another program of this host.
 pub(super) fn are_passed_on<'a>(events: impl Iterator<Item = &'a Event>) -> bool {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use model::{Cause, Detail, Event, Level, Nanos, PhasesMs, Verdict};
 
 use super::{
-    conclude::{Candidate, PASSED_ON, UNREACHABLE, are_passed_on, conclude, share_with_proxy},
+    conclude::{Candidate, UNREACHABLE, are_passed_on, conclude, share_with_proxy},
     drops::{Drops, SENT_AGAIN},
     path::{Clocks, stood_still},
 };
@@ -87,11 +87,8 @@ pub(super) fn of_happenings(events: &[Event], around: &[Event]) -> Verdict {
         return Verdict::unknown("There was nothing to judge.");
     }
     let seen = Happenings { events, counts };
-    let (mut candidates, mut because) = blame(&seen, around);
-    if are_passed_on(events.iter()) {
-        because.push(PASSED_ON.to_owned());
-        candidates = share_with_proxy(candidates);
-    }
+    let (candidates, mut because) = blame(&seen, around);
+    let candidates = share_with_proxy(are_passed_on(events.iter()), candidates, &mut because);
     let back = seen.longest("RECONNECT");
     if back > 0 {
         because.push(format!(

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use model::{Cause, Event, Layer, Level, PhasesMs, SendTiming, Verdict};
 
 use super::{
-    conclude::{Candidate, PASSED_ON, UNREACHABLE, conclude, share_with_proxy},
+    conclude::{Candidate, UNREACHABLE, conclude, share_with_proxy},
     drops::Drops,
     history::LOSSES,
     proxy,
@@ -228,11 +228,8 @@ fn silent(oldest: &Event, mut because: Vec<String>) -> Verdict {
 }
 
 /// The verdict on an operation in flight, whose request may have been passed on by another program of this host.
-fn of_one(oldest: &Event, mut candidates: Vec<Candidate>, mut because: Vec<String>) -> Verdict {
-    if oldest.flags.passed_on {
-        because.push(PASSED_ON.to_owned());
-        candidates = share_with_proxy(candidates);
-    }
+fn of_one(oldest: &Event, candidates: Vec<Candidate>, mut because: Vec<String>) -> Verdict {
+    let candidates = share_with_proxy(oldest.flags.passed_on, candidates, &mut because);
     of(candidates, because)
 }
 

@@ -28,7 +28,7 @@ use crate::{
     long_term::LongTerm,
     units::{MS, counted, span},
 };
-use conclude::{Candidate, PASSED_ON, are_passed_on, conclude, share_with_proxy};
+use conclude::{Candidate, are_passed_on, conclude, share_with_proxy};
 pub use drops::is_of_connections;
 use excess::{Excess, QueueCause, Shares};
 use load::Burst;
@@ -138,11 +138,8 @@ impl<'a> Judgement<'a> {
             because.extend(self.excess.sentence());
         }
         because.extend(self.queue.sentence());
-        let mut candidates = self.candidates(&mut because);
-        if are_passed_on(self.scene.judged.iter().copied()) {
-            because.push(PASSED_ON.to_owned());
-            candidates = share_with_proxy(candidates);
-        }
+        let candidates = self.candidates(&mut because);
+        let candidates = share_with_proxy(are_passed_on(self.scene.judged.iter().copied()), candidates, &mut because);
         because.extend(self.scene.others());
         conclude(candidates, because, self.phases())
     }

@@ -250,7 +250,7 @@ fn slowest_calls(source: &dyn EventSource, clock: &Clock, facts: &IncidentFacts<
     calls.truncate(SLOWEST);
     let line = |call: &Event| {
         let who = source.cgroup(call.requester.pid, call.requester.cgroup);
-        let line = event::owned_line(call, source.mount(call.mount), &who, clock);
+        let line = event::owned_line(call, &source.mount(call.mount), &who, clock);
         below::call(line, call.start, facts.children.of(call))
     };
     calls.into_iter().map(line).collect()

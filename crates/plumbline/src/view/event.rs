@@ -1,6 +1,6 @@
 //! From an event to its line in JSON and CSV.
 
-use std::{borrow::Cow, sync::LazyLock};
+use std::borrow::Cow;
 
 use model::{Caller, Event, EventLine, Flags, Mount, Operation};
 
@@ -9,7 +9,41 @@ use crate::who::Cgroup;
 
 /// The line of an event on a mount; `who` is the requester's cgroup.
 pub fn line<'a>(event: &Event, mount: &'a Mount, who: &'a Cgroup, clock: &Clock) -> EventLine<'a> {
-    let known = |name: &'a str| Some(Cow::Borrowed(name)).filter(|name| !name.is_empty());
+    named(of_event(event, clock), mount, who, Cow::Borrowed)
+}
+
+/// As [`line`], borrowing nothing.
+pub fn owned_line(event: &Event, mount: &Mount, who: &Cgroup, clock: &Clock) -> EventLine<'static> {
+    named(of_event(event, clock), mount, who, |name| Cow::Owned(name.to_owned()))
+}
+
+/// The line with what its mount and its requester's cgroup are called.
+fn named<'a, 'l>(
+    line: EventLine<'l>,
+    mount: &'a Mount,
+    who: &'a Cgroup,
+    text: fn(&'a str) -> Cow<'l, str>,
+) -> EventLine<'l> {
+    let known = |name: &'a str| (!name.is_empty()).then(|| text(name));
+    EventLine {
+        mountpoint: text(&mount.mountpoint),
+        source: text(&mount.source),
+        server: text(&mount.server),
+        fstype: text(&mount.fstype),
+        container: known(&who.container),
+        job: known(&who.job),
+        namespace: known(&who.names.namespace),
+        pod: known(&who.names.pod),
+        container_name: known(&who.names.container_name),
+        workload: known(&who.names.workload),
+        pv: known(&mount.pv),
+        pvc: mount.claim(&who.names.namespace).map(text),
+        ..line
+    }
+}
+
+/// What the event itself says.
+fn of_event(event: &Event, clock: &Clock) -> EventLine<'static> {
     let phases = event.phases.known().then_some(event.phases);
     let network = event.network.known.then_some(event.network);
     let closely = network.filter(|network| network.min_rtt_us > 0);
@@ -27,10 +61,6 @@ pub fn line<'a>(event: &Event, mount: &'a Mount, who: &'a Cgroup, clock: &Clock)
         status: status_of(event.operation, event.status, event.flags),
         errno: errno_name(event.errno),
         bytes: event.bytes,
-        mountpoint: Cow::Borrowed(&mount.mountpoint),
-        source: Cow::Borrowed(&mount.source),
-        server: Cow::Borrowed(&mount.server),
-        fstype: Cow::Borrowed(&mount.fstype),
         pid: event.requester.pid,
         tid: event.requester.tid,
         uid: event.requester.uid,
@@ -71,14 +101,6 @@ pub fn line<'a>(event: &Event, mount: &'a Mount, who: &'a Cgroup, clock: &Clock)
         ack_least_ms: timing.map(|t| milliseconds(t.least)),
         ack_most_ms: timing.map(|t| milliseconds(t.most)),
         sends_retransmitted: timing.map(|t| t.retransmitted),
-        container: known(&who.container),
-        job: known(&who.job),
-        namespace: known(&who.names.namespace),
-        pod: known(&who.names.pod),
-        container_name: known(&who.names.container_name),
-        workload: known(&who.names.workload),
-        pv: known(&mount.pv),
-        pvc: mount.claim(&who.names.namespace).map(Cow::Borrowed),
         weight: event.weight,
         ..own(event)
     }
@@ -92,29 +114,6 @@ fn own(event: &Event) -> EventLine<'static> {
     }
     probes::fill_line(event, &mut line);
     line
-}
-
-/// As [`line`], borrowing nothing.
-pub fn owned_line(event: &Event, mount: Mount, who: &Cgroup, clock: &Clock) -> EventLine<'static> {
-    static NOTHING: LazyLock<(Mount, Cgroup)> = LazyLock::new(Default::default);
-    let known = |name: &String| Some(Cow::Owned(name.clone())).filter(|name: &Cow<'_, str>| !name.is_empty());
-    let pvc = mount.claim(&who.names.namespace).map(|claim| Cow::Owned(claim.to_owned()));
-    let Mount { mountpoint, source, server, fstype, pv } = mount;
-    EventLine {
-        mountpoint: mountpoint.into(),
-        source: source.into(),
-        server: server.into(),
-        fstype: fstype.into(),
-        container: known(&who.container),
-        job: known(&who.job),
-        namespace: known(&who.names.namespace),
-        pod: known(&who.names.pod),
-        container_name: known(&who.names.container_name),
-        workload: known(&who.names.workload),
-        pv: known(&pv),
-        pvc,
-        ..line(event, &NOTHING.0, &NOTHING.1, clock)
-    }
 }
 
 /// What stands above it. What a thread of the kernel writes is written back, what it reads is read ahead.

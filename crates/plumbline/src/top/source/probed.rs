@@ -130,7 +130,7 @@ impl Probed {
         let clock = Clock::now();
         events
             .iter()
-            .map(|event| owned_line(event, self.watch.mount(event.mount), &Cgroup::default(), &clock))
+            .map(|event| owned_line(event, &self.watch.mount(event.mount), &Cgroup::default(), &clock))
             .collect()
     }
 
