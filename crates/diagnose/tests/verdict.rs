@@ -90,6 +90,7 @@ fn each_fault_is_blamed_on_its_layer_or_on_none() {
             Client,
             0.9,
         ),
+        ("bursts of two writes, and packets wait until the second is sent", shaped_writes(), Client, 0.8),
         ("the same, and TCP spaces what it sends", paced(queued(busy(late_writes(0.0), 0.0))), Unknown, 0.0),
         ("late writes, and packets in the own queueing discipline", queued(busy(late_writes(0.0), 0.9)), Server, 0.9),
         ("writes sent late behind late answers", late_writes(60.0), Server, 0.8),
@@ -107,9 +108,11 @@ fn each_fault_is_blamed_on_its_layer_or_on_none() {
             Unknown,
             0.0,
         ),
-        // 300 ms may be two round trips more.
-        ("distant server, or more round trips", distant_and_slow(300.0, 150.0), Unknown, 0.0),
+        // 300 ms are two round trips; but not each operation takes more of them on a path that is as it was.
+        ("distant server as slow as two round trips", distant_and_slow(300.0, 150.0), Server, 0.5),
         ("distant server turns slow", distant_and_slow(1_500.0, 150.0), Server, 0.5),
+        ("a window and 75 ms more from a distant server", slower_large_operations(225.0), Server, 0.5),
+        ("a window and 15 ms more from a distant server", slower_large_operations(165.0), Unknown, 0.0),
         ("distant network turns slow", distant_and_slow(300.0, 450.0), Network, 0.5),
         ("two connections, the server's the worse", two_connections(), Server, 0.8),
         ("within a delayed acknowledgement", slow_network(45.0), Unknown, 0.0),

@@ -28,9 +28,8 @@ const JITTER: u64 = 5 * MS;
 const OUT_OF_ORDER: u32 = 3;
 /// The path loses answers if operations with at least this share of the wire time had segments out of order.
 const REORDERED: f64 = 0.5;
-/// And the rate of segments out of order, per segment sent, must be this many times the rate before: a path may always
-/// reorder some.
-const MORE_THAN_BEFORE: u64 = 4;
+/// And the share of segments out of order must be this many times the share before: a path may always reorder some.
+const MORE_THAN_BEFORE: u64 = 2;
 /// Retransmissions at this many times, with an answer between each two, show a path that loses segments. A host that is
 /// gone for a while makes one.
 pub(super) const LOSSES: usize = 3;
@@ -78,7 +77,7 @@ pub(super) struct ConnectionHistory<'a> {
     pub loses: bool,
     /// Lost segments of answers explain most of the time.
     pub loses_answers: bool,
-    /// Counts of segments that arrived out of order, and of those sent, by the time they were read, ascending.
+    /// Counts of segments that arrived out of order, and of all that arrived, by the time they were read, ascending.
     out_of_order: Vec<(Nanos, (u32, u32))>,
     /// The times during which segments were on their way that arrived late by the server's timestamps: disjoint,
     /// ascending.
@@ -95,7 +94,7 @@ impl<'a> ConnectionHistory<'a> {
         retransmits.sort_unstable();
         let said = all().filter(|event| event.network.min_rtt_us > 0);
         let mut out_of_order: Vec<_> =
-            said.map(|event| (event.end(), (event.network.out_of_order, event.network.segments))).collect();
+            said.map(|event| (event.end(), (event.network.out_of_order, segments_in(event)))).collect();
         out_of_order.sort_unstable();
         let normal_round_trip = median(scene.before.iter().filter_map(|event| round_trip(event)).collect())
             .or_else(|| scene.learned_round_trip());
@@ -202,8 +201,7 @@ impl<'a> ConnectionHistory<'a> {
             .any(|pair| matches!(pair, [(_, before), (_, now)] if now.saturating_sub(*before) > 1))
     }
 
-    /// How many segments arrived out of order while the slow operations lasted, and how many segments with data
-    /// were sent.
+    /// How many segments arrived out of order while the slow operations lasted, and how many arrived.
     fn out_of_order_meanwhile(&self) -> (u32, u32) {
         let first = last_read(&self.out_of_order, self.scene.from).or(self.out_of_order.first());
         match (first, self.out_of_order.last()) {
@@ -219,10 +217,10 @@ impl<'a> ConnectionHistory<'a> {
 
     /// Whether segments came out of order much more often than in the connection's life before.
     fn is_newly_out_of_order(&self) -> bool {
-        let (now, sent) = self.out_of_order_meanwhile();
-        let (_, (before, sent_before)) = self.out_of_order.first().copied().unwrap_or_default();
-        let [now, sent, before, sent_before] = [now, sent, before, sent_before].map(u64::from);
-        self.is_out_of_order() && now * sent_before.max(1) >= before * sent.max(1) * MORE_THAN_BEFORE
+        let (now, all) = self.out_of_order_meanwhile();
+        let (_, (before, all_before)) = self.out_of_order.first().copied().unwrap_or_default();
+        let [now, all, before, all_before] = [now, all, before, all_before].map(u64::from);
+        self.is_out_of_order() && now * all_before.max(1) >= before * all.max(1) * MORE_THAN_BEFORE
     }
 
     /// Whether segments came out of order during an operation's flight, that is, after a missing one.
@@ -302,6 +300,12 @@ fn late(scene: &Scene) -> Vec<(Nanos, Nanos)> {
         (lag > 0).then(|| (received.saturating_sub(lag), received))
     });
     union(stretches.collect())
+}
+
+/// Segments that arrived over the connection's life. Older recordings have only those that were sent.
+fn segments_in(event: &Event) -> u32 {
+    let totals = event.progress.as_deref().and_then(|progress| progress.socket);
+    totals.map_or(event.network.segments, |socket| socket.segments_in)
 }
 
 /// The last reading up to the time `by`.

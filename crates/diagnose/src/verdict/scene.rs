@@ -2,7 +2,7 @@
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
-use model::{Event, MountKey, Nanos, Phases, SendTiming};
+use model::{Direction, Event, MountKey, Nanos, Phases, SendTiming};
 
 use super::{
     drops::Drops,
@@ -35,6 +35,8 @@ const AT_ONCE: u64 = 8;
 const QUEUED: f64 = 0.25;
 /// The operations waited for these packets, without other evidence, if at least this share of them met them.
 const HELD: f64 = 0.5;
+/// At least this many ends during another write say what waits on this host.
+const WRITES: usize = 3;
 /// An incident lasts as long as the slowest operations that have `MOST` of the slow time together; the earliest of
 /// these, with `EARLY` of their time, do not count for its beginning.
 pub(super) const MOST: f64 = 0.75;
@@ -320,11 +322,24 @@ fn weighted(event: &Event) -> u64 {
     event.duration.saturating_mul(event.operations())
 }
 
+/// The share of the operations at whose end packets waited in this host's queueing discipline. If writes overlap, only
+/// ends during another write count: after the last of several, nothing is left to wait.
 fn queued(judged: &[&Event]) -> f64 {
-    let saying = judged.iter().filter(|event| event.network.min_rtt_us > 0);
-    let (all, queued) =
-        saying.fold((0_u32, 0_u32), |(all, queued), event| (all + 1, queued + u32::from(event.network.own_queue > 0)));
-    f64::from(queued) / f64::from(all.max(1))
+    let says = |event: &&&Event| event.network.min_rtt_us > 0;
+    let during_a_write = |event: &&&Event| {
+        let is_under_way = |other: &&Event| {
+            other.operation.direction() == Some(Direction::Written)
+                && flight(other).0 < event.end()
+                && event.end() < flight(other).1
+        };
+        judged.iter().any(|other| is_under_way(other))
+    };
+    let share = |ends: Vec<&&Event>| {
+        let queued = ends.iter().filter(|event| event.network.own_queue > 0).count();
+        (ends.len(), queued as f64 / ends.len().max(1) as f64)
+    };
+    let (count, of_writes) = share(judged.iter().filter(says).filter(during_a_write).collect());
+    if count >= WRITES { of_writes } else { share(judged.iter().filter(says).collect()).1 }
 }
 
 /// The slowest operations that have [`MOST`] of the time together. `slow`: slowest first. Operations that are slow for

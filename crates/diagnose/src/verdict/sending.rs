@@ -56,6 +56,7 @@ impl Sending {
     pub fn of(scene: &Scene) -> Option<Self> {
         let known = || scene.during.iter().filter_map(|event| Some((*event, event.progress.as_ref()?.socket?)));
         let flights = union(known().map(|(event, _)| flight(event)).collect());
+        let all_flights = union(scene.during.iter().map(|event| flight(event)).collect());
         // In the order of ending, as `during` is.
         let seen: Vec<SocketAtEnd> = known().map(|(event, totals)| (event.end(), totals)).collect();
         let [mut busy, mut window, mut window_at_most, mut under_way, mut all, mut bytes] = [0; 6];
@@ -64,8 +65,10 @@ impl Sending {
             let elapsed = to - from;
             let Some(grown) = Grown::of(before, now, elapsed) else { continue };
             let within = covered(&flights, (*from, *to));
-            busy += not_between(grown.busy.min(elapsed), elapsed, within);
-            window += not_between(grown.window.min(elapsed), elapsed, within);
+            // Without an operation under way, TCP has nothing to send.
+            let may_send = covered(&all_flights, (*from, *to)).max(within);
+            busy += not_between(grown.busy.min(may_send), may_send, within);
+            window += not_between(grown.window.min(may_send), may_send, within);
             window_at_most += grown.window.min(within);
             under_way += within;
             all += elapsed;

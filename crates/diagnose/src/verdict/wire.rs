@@ -36,12 +36,14 @@ use super::{
 };
 use crate::{
     order::median,
-    turns::{more_turns, turns},
-    units::{counted, span},
+    turns::{more_turns, more_windows, turns},
+    units::{MS, counted, span},
 };
 
-/// A longer path is the fault if it explains at least this share of the extra time on the wire.
+/// A longer path, or a late server, is the fault if it explains at least this share of the extra time on the wire.
 const WORTH_A_FAULT: f64 = 0.3;
+/// A mean time per operation that is beyond all jitter, nanoseconds.
+const LATE_FOR_CERTAIN: u64 = 5 * MS;
 
 /// The network's part of the wire time over some operations.
 #[derive(Debug, Default)]
@@ -119,10 +121,12 @@ impl WireSplit {
                 && !history.lossy
                 && bounds.retransmitted == Some(0)
             {
-                // TCP may have held the request back for a window, and the operation may have taken more round trips
-                // than usual.
+                // TCP may have held the request back for a window, or needed more windows than usual. Some operations
+                // may have taken more round trips, but not all.
                 let held = event.stamped().map_or(0, |timing| timing.held);
-                let again = more_turns(event.bytes, split.normal_round_trip.unwrap_or(0), excess);
+                let usual_turn = split.normal_round_trip.unwrap_or(0);
+                let again =
+                    if history.comes_and_goes { more_turns } else { more_windows }(event.bytes, usual_turn, excess);
                 high = high.min(more.saturating_mul(turns(event.bytes)).saturating_add(held).saturating_add(again));
             }
             if let Some(path) = path {
@@ -184,8 +188,18 @@ impl WireSplit {
             // server.
             (false, _) if self.longer_path().is_some() && network >= WORTH_A_FAULT => (Layer::Network, HALF),
             (false, true) => (Layer::Server, server * said),
+            // Likewise, a server that is slow for certain is likelier to have all of the time than to be slow while the
+            // same path takes one round trip more.
+            _ if self.is_certainly_late() && server >= WORTH_A_FAULT => (Layer::Server, HALF),
             _ => (Layer::Unknown, 0.0),
         }
+    }
+
+    /// Whether the server has at least [`LATE_FOR_CERTAIN`] of an operation for certain, all operations are late, and
+    /// nothing speaks for the network.
+    fn is_certainly_late(&self) -> bool {
+        let least = self.excess.saturating_sub(self.high) / self.operations.max(1);
+        self.as_ever && self.low == 0 && !self.comes_and_goes && least >= LATE_FOR_CERTAIN
     }
 
     /// The mean network time per operation, milliseconds; `None` if no layer is proved.

@@ -161,6 +161,23 @@ pub fn queued(scene: SimulatedScene) -> SimulatedScene {
     scene
 }
 
+/// Two writes at once, twice a second, behind a token bucket on this host's interface. When the second ends, nothing waits there any more.
+pub fn shaped_writes() -> SimulatedScene {
+    let mut scene = SimulatedScene::healthy();
+    for index in 0..20_u32 {
+        let start = 1_000.0 + f64::from(index) * 500.0;
+        for (after, wire, own_queue) in [(0.0, 188.0, 4), (54.0, 202.0, 0)] {
+            let mut write = rtt(3.0, smb("SMB2_WRITE", start + after, [0.0, wire, 0.1]));
+            (write.bytes, write.network.own_queue, write.network.min_rtt_us) = (128 << 10, own_queue, 300);
+            let busy_ms = index * 256 + if after > 0.0 { 256 } else { 188 };
+            let socket = SocketTotals { busy_ms, delivery_rate: 1_800_000, ..SocketTotals::default() };
+            write.progress.get_or_insert_default().socket = Some(socket);
+            scene.slow(write);
+        }
+    }
+    scene
+}
+
 /// Every third request is lost, and sent again after 200 ms; the others are as fast as ever.
 pub fn losing() -> SimulatedScene {
     let mut scene = SimulatedScene::healthy();
@@ -463,6 +480,13 @@ pub fn distant_and_slow(delay: f64, round_trip: f64) -> SimulatedScene {
         let start = 1_200.0 + f64::from(index) * 10.0;
         scene.slow(rtt(round_trip, smb("SMB2_READ", start, [0.0, 150.0 + delay, 0.1])));
     }
+    scene
+}
+
+/// All operations move 16 KiB, which may need one round trip of 150 ms more after idle time.
+pub fn slower_large_operations(delay: f64) -> SimulatedScene {
+    let mut scene = distant_and_slow(delay, 150.0);
+    scene.slow.iter_mut().chain(&mut scene.around).for_each(|event| event.bytes = 16 << 10);
     scene
 }
 
