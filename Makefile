@@ -113,9 +113,10 @@ install-proxy:       ## the libcephfs proxy: daemon, man page, library for Samba
 	test -n "$(DESTDIR)" || ldconfig
 	@echo "now: systemctl daemon-reload && systemctl enable --now libcephfsd.socket"
 
-install-ldms:        ## the plugin for LDMS; LDMS_PREFIX=/opt/ldms, LDMS_LIBDIR, DESTDIR (root)
+install-ldms:        ## the plugin for LDMS and its configuration; LDMS_PREFIX=/opt/ldms, LDMS_LIBDIR, PREFIX, DESTDIR (root)
 	@test -e $(LDMS_PLUGIN) || { echo "make install-ldms: there is no $(LDMS_PLUGIN) yet; make ldms" >&2; exit 1; }
 	install -D -m 644 $(LDMS_PLUGIN) $(DESTDIR)$(LDMS_LIBDIR)/libplumbline.so
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/plumbline/ldms ldms/config/*
 
 packages: build      ## .deb and .rpm of what is built, and the Helm chart, in target/packages; VERSION=, MAINTAINER=, HOMEPAGE=
 	@scripts/deps packages

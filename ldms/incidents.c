@@ -109,7 +109,7 @@ static void publish(const struct incidents *incidents, const char *name)
 	incident = bundle_incident(path, &length);
 	if (!incident)
 		error = errno;
-	else if (!(message = incident_message(incident, length, path)))
+	else if (!(message = incident_message(incident, length, incidents->producer, path)))
 		error = EBADMSG;
 	else
 		error = ldms_msg_publish(NULL, CHANNEL, LDMS_MSG_JSON, NULL, incidents->permissions, message,

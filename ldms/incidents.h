@@ -15,6 +15,7 @@ enum {
 
 struct incidents {
 	char *folder; /* NULL: nobody wants to know */
+	const char *producer; /* of the sets: by it, a message is joined to their rows */
 	int inotify; /* -1: the folder is not watched, or not yet */
 	int last_error; /* why not; 0: not tried */
 	uint32_t permissions; /* of the messages */
@@ -28,5 +29,8 @@ void incidents_close(struct incidents *incidents);
 /* Publishes a message for each bundle that was written since the last call. */
 void incidents_publish(struct incidents *incidents);
 
-/* What an incident.json comes to in fewer than MAX_MESSAGE bytes, to be freed by the caller; NULL if it is none. */
-char *incident_message(const char *incident, size_t length, const char *path);
+/*
+ * What an incident.json, published by `producer` and found at `path`, comes to in fewer than MAX_MESSAGE bytes, to be freed by
+ * the caller; NULL if it is none.
+ */
+char *incident_message(const char *incident, size_t length, const char *producer, const char *path);

@@ -1,4 +1,4 @@
-/* What a message says of an incident: the fields of `plumbline incidents --json`, the host, and the verdict's reasons. */
+/* What a message says of an incident: the fields of `plumbline incidents --json`, host and producer, and the verdict's reasons. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,7 @@ static json_t *take(const json_t *object, const char *inner, const char *name)
 	return value ? json_incref(value) : json_null();
 }
 
-static json_t *summary(const json_t *incident, const char *path)
+static json_t *summary(const json_t *incident, const char *producer, const char *path)
 {
 	const json_t *mount = json_array_get(json_object_get(json_object_get(incident, "top"), "mounts"), 0);
 	const struct {
@@ -47,14 +47,15 @@ static json_t *summary(const json_t *incident, const char *path)
 
 	for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
 		json_object_set_new(message, fields[i].name, take(fields[i].object, fields[i].inner, fields[i].source));
+	json_object_set_new(message, "producer", json_string(producer));
 	json_object_set_new(message, "path", json_string(path));
 	return message;
 }
 
-char *incident_message(const char *incident, size_t length, const char *path)
+char *incident_message(const char *incident, size_t length, const char *producer, const char *path)
 {
 	json_t *root = json_loadb(incident, length, 0, NULL);
-	json_t *message = json_is_object(root) ? summary(root, path) : NULL;
+	json_t *message = json_is_object(root) ? summary(root, producer, path) : NULL;
 	char *text = message ? json_dumps(message, JSON_COMPACT) : NULL;
 
 	for (int i = 0; i < EXPENDABLE && text && strlen(text) >= MAX_MESSAGE; i++) {

@@ -68,6 +68,7 @@ static int config(ldmsd_plug_handle_t handle, struct attr_value_list *keywords, 
 		return error;
 	}
 	p->incidents.folder = value_of(values, "incidents", NULL);
+	p->incidents.producer = base->producer_name;
 	p->incidents.permissions = base->auth.perm_is_set ? base->auth.perm : DEFAULT_PERMISSIONS;
 	if (p->incidents.folder)
 		incidents_watch(&p->incidents);
