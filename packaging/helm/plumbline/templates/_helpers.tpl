@@ -48,6 +48,38 @@ kubernetes_events: {enabled: true}
 {{- end }}
 {{- end -}}
 
+{{/* Whether Prometheus is told where the pods are, and by one way only */}}
+{{- define "plumbline.monitored" -}}
+{{- if and .Values.podMonitor.enabled .Values.serviceMonitor.enabled -}}
+{{- fail "podMonitor.enabled and serviceMonitor.enabled are two ways to the same page: Prometheus would scrape each pod twice, and sums over hosts would be doubled. Enable one of them" -}}
+{{- end -}}
+{{- $monitor := .Values.podMonitor.enabled | ternary "podMonitor" "serviceMonitor" -}}
+{{- if (get .Values $monitor).enabled -}}
+{{- if or (not .Values.metrics.enabled) (hasPrefix "127." .Values.metrics.address) (eq .Values.metrics.address "::1") -}}
+{{- fail (printf "%s.enabled needs a page that Prometheus reaches: set metrics.enabled=true and metrics.address=0.0.0.0 (or \"::\"); it names mounts and servers to whoever asks" $monitor) -}}
+{{- end -}}
+true
+{{- end -}}
+{{- end -}}
+
+{{/* The one endpoint of a PodMonitor or a ServiceMonitor, of whose values it is */}}
+{{- define "plumbline.endpoint" -}}
+- port: metrics
+  path: /metrics
+  {{- with .interval }}
+  interval: {{ . }}
+  {{- end }}
+  {{- with .scrapeTimeout }}
+  scrapeTimeout: {{ . }}
+  {{- end }}
+  {{- with .relabelings }}
+  relabelings: {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with .metricRelabelings }}
+  metricRelabelings: {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- end -}}
+
 {{- define "plumbline.makesAccount" -}}
 {{- if or .Values.serviceAccount.create (and .Values.kubernetesEvents.enabled (not .Values.serviceAccount.name)) }}true{{ end -}}
 {{- end -}}
