@@ -11,8 +11,16 @@ suites=(bookworm trixie trixie-backports)
 # What the tests run on: the oldest kernel of these suites, a stable one, and the newest.
 matrix=(oldest 6.12 newest)
 
-# Memory of a guest, MiB, where nothing else is asked for
-template_memory=2048
+# Memory of a guest, MiB, where nothing else is asked for; where its disks are in memory too
+template_memory=2048 in_memory=3072
+
+# The Debian suite that the root of an arm64 guest is made of (vm/root)
+root_suite=${suites[0]}
+
+# architecture KERNEL: Debian's name of it, by the kernel's name here: `6.12-arm64` says so, amd64's say nothing
+architecture() { case ${1%/} in *-arm64) echo arm64 ;; *) echo amd64 ;; esac; }
+# emulator ARCHITECTURE: the QEMU that runs its kernels
+emulator() { case $1 in arm64) echo qemu-system-aarch64 ;; *) echo qemu-system-x86_64 ;; esac; }
 
 say() { echo "$program: $*" >&2; }
 die() { say "$2"; exit "$1"; }
@@ -38,10 +46,11 @@ squash() {
   mv "$file.new" "$file"
 }
 
-# need_tools: stop unless every tool that either of them uses is there, naming the packages that bring the missing ones
+# need_tools ARCHITECTURE: stop unless every tool that guests of it need is there, naming the packages that bring the missing ones
 need_tools() {
-  local pair missing=() packages=()
-  for pair in qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio depmod:kmod xz:xz-utils zstd:zstd; do
+  local pair missing=() packages=() emulator=qemu-system-x86_64:qemu-system-x86
+  [ "$1" != arm64 ] || emulator=qemu-system-aarch64:qemu-system-arm
+  for pair in $emulator busybox:busybox-static cpio:cpio depmod:kmod xz:xz-utils zstd:zstd; do
     command -v "${pair%:*}" > /dev/null || { missing+=("${pair%:*}"); packages+=("${pair#*:}"); }
   done
   [ ${#missing[@]} -eq 0 ] || die 69 "missing ${missing[*]}; on Debian or Ubuntu: apt-get install --no-install-recommends ${packages[*]}"

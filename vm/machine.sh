@@ -10,13 +10,24 @@ layer_mib=192
 machine() {
   local kernel=$1 initrd=$2 memory=$3 cpus=$4 run=$5
   # init_on_alloc=0: to clear all memory that is allocated costs 5 % of the work of emulating a guest
-  local arguments="console=ttyS0 quiet loglevel=4 panic=-1 oops=panic mitigations=off nokaslr tsc=reliable no_timer_check lpj=4000000
-    random.trust_cpu=on nowatchdog audit=0 rcupdate.rcu_expedited=1 cryptomgr.notests init_on_alloc=0 ${*:6}"
-  # -erms: QEMU emulates `rep movsb` byte by byte. Without the flag, kernel and C library copy words, and a guest costs a quarter less
-  machine=(-M q35,acpi=on,nvdimm=on,hpet=off,usb=off,sata=off,smbus=off,pit=on -cpu max,la57=off,pmu=off,erms=off -smp "$cpus" -m "$memory"
-    -nodefaults -no-user-config -display none -no-reboot
+  local arguments="quiet loglevel=4 panic=-1 oops=panic mitigations=off nokaslr random.trust_cpu=on nowatchdog audit=0 rcupdate.rcu_expedited=1
+    cryptomgr.notests init_on_alloc=0 ${*:6}"
+  case $(architecture "$kernel") in
+    arm64)
+      arguments="console=ttyAMA0 $arguments"
+      # A server's processor that can do what Debian's kernels ask for, and signs no pointers, which QEMU does slowly
+      machine=(-M virt,gic-version=3 -cpu neoverse-n1)
+      ;;
+    *)
+      arguments="console=ttyS0 tsc=reliable no_timer_check lpj=4000000 $arguments"
+      # -erms: QEMU emulates `rep movsb` byte by byte. Without the flag, kernel and C library copy words, and a guest costs a quarter less
+      machine=(-M q35,acpi=on,nvdimm=on,hpet=off,usb=off,sata=off,smbus=off,pit=on -cpu max,la57=off,pmu=off,erms=off
+        -device isa-debug-exit,iobase=0xf4,iosize=1)
+      ;;
+  esac
+  machine+=(-smp "$cpus" -m "$memory" -nodefaults -no-user-config -display none -no-reboot
     -kernel "$kernel/vmlinux" -initrd "$initrd" -append "${arguments//$'\n'/ }"
-    -serial "file:$run/console.log" -device virtio-rng-pci -device virtio-serial-pci -device isa-debug-exit,iobase=0xf4,iosize=1)
+    -serial "file:$run/console.log" -device virtio-rng-pci -device virtio-serial-pci)
 }
 # share TAG DIR OPTIONS: a directory of the host for the guest's init to mount
 share() {
@@ -40,6 +51,24 @@ virtual_machine() {
     size=$(stat -L -c %s "$image")
     machine+=(-object "memory-backend-file,id=${image##*/},mem-path=$image,size=$size,share=on,readonly=on"
       -device "nvdimm,memdev=${image##*/},unarmed=on")
+  done
+  share out "$out" ,multidevs=remap
+  for image in status stdout stderr; do port "$run" $image; done
+}
+
+# foreign_machine KERNEL MEMORY CPUS RUN OUT VIRTUAL [WORD...]: a guest of another architecture. Its disks are the same as on virtual time, but QEMU's
+# `virt` has persistent memory under UEFI only: the guest copies them into its memory before it begins (vm/guest/init). VIRTUAL: on virtual time
+foreign_machine() {
+  local kernel=$1 memory=$2 cpus=$3 run=$4 out=$5 images image n=0
+  images=$("$here/image" "$kernel") || return
+  { cat "$kernel/initrd.img"; (cd "$here/guest" && echo init | cpio -o -H newc --quiet); } > "$run/initrd.img"
+  machine "$kernel" "$run/initrd.img" "$memory" "$cpus" "$run" VM_LAYER=$((layer_mib * 2048)) "${@:7}"
+  if [ -n "$6" ]; then machine+=(-accel tcg,thread=single,tb-size=512 -icount shift=0,sleep=off)
+  else machine+=(-accel tcg,thread=multi,tb-size=512)
+  fi
+  for image in $images "$run/layer.img"; do
+    machine+=(-drive "if=none,id=disk$n,file=$image,format=raw,readonly=on" -device "virtio-blk-pci,drive=disk$n")
+    n=$((n + 1))
   done
   share out "$out" ,multidevs=remap
   for image in status stdout stderr; do port "$run" $image; done
