@@ -6,12 +6,14 @@ use libbpf_cargo::SkeletonBuilder;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let out = env::var("OUT_DIR")?;
-    let arch = match env::var("CARGO_CFG_TARGET_ARCH")?.as_str() {
+    let machine = env::var("CARGO_CFG_TARGET_ARCH")?;
+    let arch = match machine.as_str() {
         "x86_64" => "x86",
         "aarch64" => "arm64",
         other => return Err(format!("no BPF register layout known for {other}").into()),
     };
-    let multiarch = format!("/usr/include/{}-linux-gnu", env::consts::ARCH);
+    // Where Debian keeps the kernel's headers of an architecture: its own, and those that a cross compiler brings
+    let headers = [format!("/usr/include/{machine}-linux-gnu"), format!("/usr/{machine}-linux-gnu/include")];
     let arguments: Vec<OsString> = [
         format!("-D__TARGET_ARCH_{arch}").as_str(),
         "-mcpu=v3",
@@ -19,7 +21,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         "-Werror",
         "-Wno-missing-declarations",
         "-I",
-        &multiarch,
+        &headers[0],
+        "-I",
+        &headers[1],
     ]
     .map(OsString::from)
     .to_vec();

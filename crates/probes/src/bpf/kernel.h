@@ -19,15 +19,21 @@ extern void *bpf_rdonly_cast(const void *pointer, __u32 type) __ksym __weak;
 	(bpf_ksym_exists(bpf_rdonly_cast) ? ((type *)bpf_rdonly_cast(pointer, bpf_core_type_id_kernel(type)))->field : \
 					    BPF_CORE_READ((type *)(pointer), field))
 
-/* 32 or 64 bits of memory for which the verifier has no type, in the same two ways. The cast is to a struct of words
- * only. */
-#define KERNEL_BITS(bits, pointer)                                                                                 \
-	(bpf_ksym_exists(bpf_rdonly_cast) ?                                                                        \
-		 *(__u##bits *)bpf_rdonly_cast((const void *)(pointer), bpf_core_type_id_kernel(struct pt_regs)) : \
-		 ({                                                                                                \
-			 __u##bits copy = 0;                                                                       \
-			 bpf_probe_read_kernel(&copy, sizeof(copy), pointer);                                      \
-			 copy;                                                                                     \
+/* What a program of type kprobe is given (bpf_user_pt_regs_t), a struct of words only. */
+#if defined(__TARGET_ARCH_arm64)
+#define REGISTERS struct user_pt_regs
+#else
+#define REGISTERS struct pt_regs
+#endif
+
+/* 32 or 64 bits of memory for which the verifier has no type, in the same two ways. */
+#define KERNEL_BITS(bits, pointer)                                                                            \
+	(bpf_ksym_exists(bpf_rdonly_cast) ?                                                                   \
+		 *(__u##bits *)bpf_rdonly_cast((const void *)(pointer), bpf_core_type_id_kernel(REGISTERS)) : \
+		 ({                                                                                           \
+			 __u##bits copy = 0;                                                                  \
+			 bpf_probe_read_kernel(&copy, sizeof(copy), pointer);                                 \
+			 copy;                                                                                \
 		 }))
 
 /* 32 or 64 bits at a field of a type that may be a module's. */

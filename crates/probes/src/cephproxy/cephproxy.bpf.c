@@ -66,11 +66,11 @@ struct {
 } paths SEC(".maps");
 
 /* Global, so that the verifier looks at it once, and not for each argument. */
-__noinline __u64 argument(struct pt_regs *ctx __arg_ctx, __u64 number)
+__noinline __u64 argument(REGISTERS *ctx __arg_ctx, __u64 number)
 {
 	long value = 0;
 
-	bpf_usdt_arg(ctx, number, &value);
+	bpf_usdt_arg((struct pt_regs *)ctx, number, &value);
 	return value;
 }
 
@@ -96,7 +96,7 @@ static __always_inline __u64 key_of_daemon(struct task_struct *task, __u64 path)
 }
 
 SEC("usdt")
-int call_done(struct pt_regs *ctx)
+int call_done(REGISTERS *ctx)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct request_key key = { .process = task->tgid, .slot = argument(ctx, 0) };
@@ -141,7 +141,7 @@ int call_done(struct pt_regs *ctx)
 }
 
 SEC("usdt")
-int call_start(struct pt_regs *ctx)
+int call_start(REGISTERS *ctx)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct request_key key = { .process = task->tgid, .slot = argument(ctx, 0) };

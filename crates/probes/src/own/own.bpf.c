@@ -148,7 +148,7 @@ static __always_inline __u64 what_is_at(__u64 pointer, __u32 size)
 		bpf_probe_read_kernel(&value, size & 15, (void *)pointer);
 		return value;
 	}
-	words = bpf_rdonly_cast((void *)pointer, bpf_core_type_id_kernel(struct pt_regs));
+	words = bpf_rdonly_cast((void *)pointer, bpf_core_type_id_kernel(REGISTERS));
 	switch (size) {
 	case 1:
 		return *(const __u8 *)words;

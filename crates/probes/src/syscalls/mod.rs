@@ -68,7 +68,7 @@ pub(crate) enum Target {
 /// Number, family and target of every call watched.
 pub(crate) fn calls() -> Vec<(libc::c_long, u8, Target)> {
     use Target::*;
-    let mut calls = vec![
+    let calls = [
         (libc::SYS_read, 0, Descriptor),
         (libc::SYS_pread64, 0, Descriptor),
         (libc::SYS_readv, 0, Descriptor),
@@ -92,16 +92,20 @@ pub(crate) fn calls() -> Vec<(libc::c_long, u8, Target)> {
         (libc::SYS_getdents64, 6, Descriptor),
     ];
     #[cfg(target_arch = "x86_64")]
-    calls.extend([
+    let older = vec![
         (libc::SYS_open, 2, Opened),
         (libc::SYS_creat, 2, Opened),
         (libc::SYS_stat, 5, Stat),
         (libc::SYS_lstat, 5, Stat),
         (libc::SYS_getdents, 6, Descriptor),
-    ]);
+    ];
+    // arm64 came when these had been succeeded.
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = (Opened, Stat);
-    calls
+    let older = {
+        let _ = (Opened, Stat);
+        Vec::new()
+    };
+    calls.into_iter().chain(older).collect()
 }
 
 /// Whether the call of this number is one that is watched, and its first argument a descriptor of what it works on, which
