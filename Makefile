@@ -4,16 +4,31 @@ DESTDIR ?=
 UNITDIR ?= /usr/lib/systemd/system
 LIBDIR  ?= $(PREFIX)/lib
 CONFIG  := /etc/plumbline/plumbline.yaml
+# What is built, packaged and installed is for this machine, or by ARCH=arm64 for that one, with Debian's cross compiler; emulation of one program
+# (qemu-user) then asks it for its man pages.
+ARCH    ?=
+ifeq ($(filter $(ARCH),$(if $(filter x86_64,$(shell uname -m)),amd64,arm64)),$(ARCH))
+TARGET_DIR := target
+else ifeq ($(ARCH),arm64)
+TARGET_DIR := target/aarch64-unknown-linux-gnu
+CROSS      := aarch64-linux-gnu-
+EMULATE    := qemu-aarch64-static -L /usr/aarch64-linux-gnu
+CROSS_DEPS := arm64
+BUILD_FOR  := --target aarch64-unknown-linux-gnu
+export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER := $(CROSS)gcc
+else
+$(error ARCH=$(ARCH) is not known: only arm64 is built for on other machines)
+endif
 # Where the programs are that are installed and packaged
-BUILT   ?= target/release
+BUILT   ?= $(TARGET_DIR)/release
 
 CARGO   := scripts/cargo
 PROGRAM := $(BUILT)/plumbline
 LDMS_PREFIX ?= /opt/ldms
-LDMS_PLUGIN := target/ldms/libplumbline.so
+LDMS_PLUGIN := $(TARGET_DIR)/ldms/libplumbline.so
 LDMS_LIBDIR ?= $(LDMS_PREFIX)/lib/ovis-ldms
 
-.PHONY: help deps build ldms run demo install-proxy install-ldms packages image test test-packages test-unit test-faults faults test-native test-vm test-long test-kernels test-ceph test-fuzz check bench install uninstall clean
+.PHONY: help deps build ldms run demo install-proxy install-ldms packages image test test-packages test-unit test-faults faults test-native test-vm test-long test-kernels test-arm64 test-ceph test-fuzz check bench install uninstall clean
 .NOTPARALLEL:
 
 help:                ## this list
@@ -22,12 +37,12 @@ help:                ## this list
 deps:                ## install what the targets below need (root)
 	@scripts/deps build check demo test
 
-build:               ## the release build: target/release/plumbline
-	@scripts/deps build
-	@$(CARGO) build --release --locked
+build:               ## the release build: target/release/plumbline; ARCH=arm64 makes target/aarch64-unknown-linux-gnu/release/plumbline
+	@scripts/deps build $(CROSS_DEPS)
+	@$(CARGO) build --release --locked $(BUILD_FOR)
 
 ldms:                ## the plugin for LDMS, target/ldms/libplumbline.so, where LDMS is; LDMS_PREFIX=/opt/ldms
-	@$(MAKE) --no-print-directory -C ldms LDMS_PREFIX=$(LDMS_PREFIX)
+	@$(MAKE) --no-print-directory -C ldms LDMS_PREFIX=$(LDMS_PREFIX) OUT=../$(TARGET_DIR)/ldms $(if $(CROSS),CC=$(CROSS)gcc)
 
 run: build           ## the daemon, here, on its default configuration (root); ARGS="--config FILE ..."
 	@$(PROGRAM) run $(ARGS)
@@ -65,6 +80,11 @@ test-kernels: build  ## what loads, and the verifier's work, on every kernel tha
 	@scripts/deps vm
 	@tests/run kernels
 
+test-arm64:          ## the build for arm64 and its packages; in QEMU, that kernel's probes and one SMB and one NFS incident; KERNELS="6.12-arm64 newest-arm64"
+	@$(MAKE) --no-print-directory build ARCH=arm64
+	@scripts/deps build vm packages arm64
+	@tests/run arm64
+
 test-ceph: build     ## the libcephfs proxy, with a cluster on loopback (root, for what is missing)
 	@scripts/deps ceph
 	@tests/run ceph
@@ -84,8 +104,9 @@ bench: build         ## paired measurements, printed as ratios
 	@scripts/deps bench
 	@bench/run
 
-docs-table: build    ## docs/kernels.md: what each probe sees on each kernel, asked in QEMU; KERNELS="oldest 6.12 newest"
-	@scripts/deps vm
+docs-table: build    ## docs/kernels.md: what each probe sees on each kernel, asked in QEMU; KERNELS="oldest 6.12 newest 6.12-arm64 newest-arm64"
+	@$(MAKE) --no-print-directory build ARCH=arm64
+	@scripts/deps vm arm64
 	@scripts/probe-table
 
 install:             ## program, man pages, completions, dashboards and rules, systemd unit and configuration; PREFIX, DESTDIR (root)
@@ -93,7 +114,7 @@ install:             ## program, man pages, completions, dashboards and rules, s
 	install -D -m 755 $(PROGRAM) $(DESTDIR)$(PREFIX)/sbin/plumbline
 	install -D -m 644 packaging/systemd/plumbline.service $(DESTDIR)$(UNITDIR)/plumbline.service
 	sed -i 's|/usr/sbin/plumbline|$(PREFIX)/sbin/plumbline|' $(DESTDIR)$(UNITDIR)/plumbline.service
-	$(PROGRAM) generate $(DESTDIR)$(PREFIX)/share
+	$(EMULATE) $(PROGRAM) generate $(DESTDIR)$(PREFIX)/share
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/plumbline/grafana packaging/grafana/*.json
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/plumbline/prometheus packaging/prometheus/*.rules.yml
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/plumbline/otel packaging/otel/collector.yaml
@@ -105,7 +126,7 @@ install-proxy:       ## the libcephfs proxy: daemon, man page, library for Samba
 	@test -x $(BUILT)/libcephfsd || { echo "make install-proxy: there is no $(BUILT)/libcephfsd yet; make build" >&2; exit 1; }
 	install -D -m 755 $(BUILT)/libcephfsd $(DESTDIR)$(PREFIX)/sbin/libcephfsd
 	install -d $(DESTDIR)$(PREFIX)/share/man/man8
-	$(BUILT)/libcephfsd --man > $(DESTDIR)$(PREFIX)/share/man/man8/libcephfsd.8
+	$(EMULATE) $(BUILT)/libcephfsd --man > $(DESTDIR)$(PREFIX)/share/man/man8/libcephfsd.8
 	install -D -m 644 $(BUILT)/libcephfs_proxy_client.so $(DESTDIR)$(LIBDIR)/libcephfs_proxy.so.2
 	install -D -m 644 packaging/systemd/libcephfsd.socket $(DESTDIR)$(UNITDIR)/libcephfsd.socket
 	install -D -m 644 packaging/systemd/libcephfsd.service $(DESTDIR)$(UNITDIR)/libcephfsd.service
@@ -118,13 +139,13 @@ install-ldms:        ## the plugin for LDMS and its configuration; LDMS_PREFIX=/
 	install -D -m 644 $(LDMS_PLUGIN) $(DESTDIR)$(LDMS_LIBDIR)/libplumbline.so
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/plumbline/ldms ldms/config/*
 
-packages: build      ## .deb and .rpm of what is built, and the Helm chart, in target/packages; VERSION=, MAINTAINER=, HOMEPAGE=
-	@scripts/deps packages
+packages: build      ## .deb and .rpm of what is built, and the Helm chart, in target/packages; ARCH=arm64, VERSION=, MAINTAINER=, HOMEPAGE=
+	@scripts/deps packages $(CROSS_DEPS)
 	@if [ -e $(LDMS_PREFIX)/include/ldms/ldmsd.h ]; then $(MAKE) --no-print-directory ldms; fi
-	@VERSION=$(VERSION) BUILT=$(BUILT) LDMS_PREFIX=$(LDMS_PREFIX) packaging/build target/packages
+	@VERSION=$(VERSION) ARCH=$(ARCH) BUILT=$(BUILT) LDMS_PREFIX=$(LDMS_PREFIX) packaging/build target/packages
 
 image: packages      ## the container image localhost/plumbline:VERSION, and target/packages/plumbline-image.tar (root)
-	@packaging/container/build "$$(ls -t target/packages/plumbline_*.deb | head -n 1)" target/packages/plumbline-image.tar
+	@packaging/container/build "$$(ls -t target/packages/plumbline_*_$$(dpkg --print-architecture).deb | head -n 1)" target/packages/plumbline-image.tar
 
 uninstall:           ## what install put there; the configuration and the incidents stay (root)
 	rm -f $(DESTDIR)$(PREFIX)/sbin/plumbline $(DESTDIR)$(UNITDIR)/plumbline.service

@@ -24,8 +24,8 @@ trap 'exit 143' TERM
 # give_up WHY...: what comes after would show nothing
 give_up() { not_ok "$@"; exit 1; }
 
-# build_packages VERSION: the packages of the programs under test, in $made/VERSION. The tests share those of one day's programs.
-made=$top/target/packages-under-test
+# build_packages VERSION: the packages of the programs under test, for ARCH if that is set, in $made/VERSION. The tests share those of one day's programs.
+made=$top/target/packages-under-test${ARCH:+-$ARCH}
 build_packages() {
   local newer=''
   as_owner mkdir -p "$made"
