@@ -141,7 +141,7 @@ install-ldms:        ## the plugin for LDMS and its configuration; LDMS_PREFIX=/
 
 packages: build      ## .deb and .rpm of what is built, and the Helm chart, in target/packages; ARCH=arm64, VERSION=, MAINTAINER=, HOMEPAGE=
 	@scripts/deps packages $(CROSS_DEPS)
-	@if [ -e $(LDMS_PREFIX)/include/ldms/ldmsd.h ]; then $(MAKE) --no-print-directory ldms; fi
+	@if [ -z "$(CROSS)" ] && [ -e $(LDMS_PREFIX)/include/ldms/ldmsd.h ]; then $(MAKE) --no-print-directory ldms; fi
 	@VERSION=$(VERSION) ARCH=$(ARCH) BUILT=$(BUILT) LDMS_PREFIX=$(LDMS_PREFIX) packaging/build target/packages
 
 image: packages      ## the container image localhost/plumbline:VERSION, and target/packages/plumbline-image.tar (root)
