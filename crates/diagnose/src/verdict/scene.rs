@@ -332,7 +332,7 @@ fn queued(judged: &[&Event]) -> f64 {
                 && flight(other).0 < event.end()
                 && event.end() < flight(other).1
         };
-        judged.iter().any(|other| is_under_way(other))
+        judged.iter().any(is_under_way)
     };
     let share = |ends: Vec<&&Event>| {
         let queued = ends.iter().filter(|event| event.network.own_queue > 0).count();

@@ -98,7 +98,12 @@ impl NetMeter {
             let before = before.unwrap_or_else(|| PreviousFigures::of(connection, None));
             row.add_flow(flow.as_ref(), before.flow.as_ref());
             row.add_connection(connection, &before);
-            here.insert(connection.cookie, PreviousFigures::of(connection, flow));
+            let now = PreviousFigures::of(connection, flow);
+            match &now.flow {
+                // It closed after the connections were listed.
+                Some(flow) if flow.closed != 0 => row.close(flow, &now),
+                _ => drop(here.insert(connection.cookie, now)),
+            }
         }
         for flow in flows.into_values() {
             let before = self.before.remove(&flow.cookie).unwrap_or_default();
