@@ -26,6 +26,8 @@ pub enum Detail {
     Connection(Connection),
     /// A request to the libcephfs proxy.
     CephProxy(CephProxy),
+    /// A request to a FUSE daemon.
+    Fuse(Fuse),
     /// An operation of the site's own.
     Own(OwnFile),
 }
@@ -123,6 +125,46 @@ pub struct CephProxy {
     pub asked: u64,
 }
 
+/// FUSE's names for a request, and who serves it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Fuse {
+    /// The request's number on its mount.
+    pub unique: u64,
+    /// The daemon's number of the inode (`nodeid`), not `st_ino`.
+    pub inode: u64,
+    /// The daemon's process; 0: not known, or a virtiofs device.
+    pub daemon: u32,
+    /// The daemon has taken the request. False may mean that it is not known.
+    pub taken: bool,
+    /// What the daemon did while it had requests to answer; `None` if nobody has looked.
+    pub look: Option<DaemonLook>,
+}
+
+/// What a FUSE daemon did at one moment at which it had requests to answer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DaemonLook {
+    /// When, CLOCK_MONOTONIC, nanoseconds.
+    pub at: u64,
+    /// Its threads.
+    pub threads: u32,
+    /// Of these, the ones that wait for requests.
+    pub free: u32,
+    /// ... that run, or are ready to.
+    pub running: u32,
+    /// ... that are stopped, by a signal or a debugger.
+    pub stopped: u32,
+    /// ... that wait for a file, or for what this host does not know to be a plain sleep.
+    pub on_files: u32,
+    /// Its TCP connections.
+    pub connections: u32,
+    /// Of these, the ones on which it sends again what is not acknowledged.
+    pub resending: u32,
+    /// Its sockets that are no TCP connections.
+    pub other_sockets: u32,
+}
+
 /// The file of an operation that a site has defined.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -149,6 +191,7 @@ impl Detail {
             Self::Vfs(vfs) => (vfs.inode, vfs.path),
             Self::MpiIo(mpiio) => (mpiio.inode, mpiio.opened_as),
             Self::CephProxy(request) => (request.handle, Text::default()),
+            Self::Fuse(fuse) => (fuse.inode, Text::default()),
             Self::Own(own) => (0, own.name),
             Self::None | Self::Smb(_) | Self::Connection(_) => return None,
         };
@@ -161,6 +204,7 @@ impl Detail {
         match self {
             Self::Smb(smb) => smb.message,
             Self::Nfs(nfs) => nfs.xid,
+            Self::Fuse(fuse) => fuse.unique,
             Self::None
             | Self::Syscall(_)
             | Self::Vfs(_)

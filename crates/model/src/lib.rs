@@ -19,7 +19,7 @@ pub mod text;
 mod verdict;
 
 pub use anomaly::{Anomaly, SNAPSHOT};
-pub use detail::{CephProxy, Connection, Detail, MpiIo, Nfs, OwnFile, SeenFile, Smb, Syscall, Vfs};
+pub use detail::{CephProxy, Connection, DaemonLook, Detail, Fuse, MpiIo, Nfs, OwnFile, SeenFile, Smb, Syscall, Vfs};
 pub use event::{Caller, Event, Flags, Nanos, Network, Phases, Requester, SendTiming};
 pub use histogram::{BUCKETS, Histogram, SIZES, quantile_index, sparse};
 pub use incident::{

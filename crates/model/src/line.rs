@@ -80,6 +80,8 @@ pub struct EventLine<'a> {
     /// NFS: how many times the call was retransmitted. connections: how many times in a row this has happened, if
     /// known.
     pub resent: Option<u32>,
+    /// FUSE: the daemon's process; absent if unknown.
+    pub daemon: Option<u32>,
     /// The client's number of the connection.
     pub connection: u64,
     /// The system call above it; else `page_fault`, `writeback`, `readahead` or `kernel`; absent if unknown.

@@ -54,6 +54,8 @@ pub enum Level {
     Own,
     /// Requests to a daemon of this host, which sends requests to the servers for all its clients.
     Proxy,
+    /// Requests of the kernel to the daemon of a file system (FUSE), which may ask a server.
+    Daemon,
     /// Requests of a client in the kernel to a server.
     Request,
     /// TCP's sends for requests.
@@ -66,6 +68,11 @@ impl Level {
     /// Whether a server stands behind the operations, so that the time can be the network's or the server's.
     pub fn is_remote(self) -> bool {
         self >= Self::Proxy
+    }
+
+    /// Whether it is the level of requests that a file system of this host makes for the calls on its mounts.
+    pub fn is_of_requests(self) -> bool {
+        matches!(self, Self::Daemon | Self::Request)
     }
 }
 

@@ -48,6 +48,8 @@ pub enum Cause {
     OwnDaemon,
     /// Client: a program of this host through which the requests go (a TLS tunnel, a sidecar) passes them on late, or not at all.
     OwnProxy,
+    /// Client: the daemon of a FUSE file system is slow, or does not answer, and waits for no server.
+    FuseDaemon,
     /// Network: every round trip takes longer than before.
     LongerPath,
     /// Network: round trips get longer the more data is sent: packets queue on the path.
@@ -167,7 +169,7 @@ impl Verdict {
 
 impl Cause {
     /// Every cause, in the order of layers.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::Queue,
         Self::OwnQueue,
         Self::OwnInterface,
@@ -180,6 +182,7 @@ impl Cause {
         Self::Burst,
         Self::OwnDaemon,
         Self::OwnProxy,
+        Self::FuseDaemon,
         Self::LongerPath,
         Self::NarrowPath,
         Self::Loss,
@@ -208,7 +211,8 @@ impl Cause {
             | Self::Requester
             | Self::Burst
             | Self::OwnDaemon
-            | Self::OwnProxy => Layer::Client,
+            | Self::OwnProxy
+            | Self::FuseDaemon => Layer::Client,
             Self::LongerPath | Self::NarrowPath | Self::Loss | Self::NoPath => Layer::Network,
             Self::SlowOperation
             | Self::SlowServer
@@ -236,6 +240,7 @@ impl Cause {
             Self::Burst => "burst",
             Self::OwnDaemon => "own_daemon",
             Self::OwnProxy => "own_proxy",
+            Self::FuseDaemon => "fuse_daemon",
             Self::LongerPath => "longer_path",
             Self::NarrowPath => "narrow_path",
             Self::Loss => "loss",
@@ -266,6 +271,7 @@ impl Cause {
             Self::Burst => "this host asks for several times as much as before",
             Self::OwnDaemon => "this host's daemon does not serve",
             Self::OwnProxy => "a program of this host passes requests on late",
+            Self::FuseDaemon => "the FUSE daemon of this host is late, or does not answer, and waits for no server",
             Self::LongerPath => "the path became longer",
             Self::NarrowPath => "the path is too narrow for the load",
             Self::Loss => "the path loses segments",

@@ -107,7 +107,9 @@ pub fn all() -> impl Iterator<Item = &'static FileSystem> {
 
 /// Whose requests are made for what is mounted by this type.
 pub(crate) fn protocol_of(name: &str) -> Option<&'static Protocol> {
-    protocols().find(|protocol| protocol.filesystems.contains(&name))
+    // `fuse.sshfs` is served as `fuse` is.
+    let kind = name.split_once('.').map_or(name, |(kind, _)| kind);
+    protocols().find(|protocol| protocol.filesystems.contains(&kind))
 }
 
 /// The types that can be asked for by name in [`crate::Filter::magic`].

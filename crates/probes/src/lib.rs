@@ -15,6 +15,7 @@ mod decode;
 mod directory;
 pub mod filesystems;
 mod foreign_mounts;
+mod fuse;
 mod generated;
 mod iterator;
 mod kernel;
@@ -70,6 +71,7 @@ static SPECS: &[&spec::Spec] = &[
     &mpiio::SPEC,
     &tcp::SPEC,
     &cephproxy::SPEC,
+    &fuse::SPEC,
 ];
 
 /// The specs of the built-in probes and of the site's own operations.

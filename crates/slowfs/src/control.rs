@@ -1,6 +1,7 @@
 //! What the control file says now: how long each operation waits, and how it then ends.
 
 use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::{Mutex, PoisonError};
@@ -15,7 +16,8 @@ pub const HELP: &str = "\
 The control file holds words, each OPERATION=MILLISECONDS, OPERATION=ERRNO or OPERATION=MILLISECONDS:ERRNO, as in
 `write=300 read=50:EIO`. OPERATION is lookup, getattr, setattr, create, open, read, write, flush (a close), fsync,
 readdir, unlink, mkdir, rmdir, rename, or all for those not named. It may change at any time: an operation that waits
-already ends as soon as it has waited as long as the file says then.";
+already ends as soon as it has waited as long as the file says then. A file beside it whose name is longer by `.asked`, if it is there when
+slowfs starts, gets a line with the name of each operation.";
 
 /// The operations that can be named, and `all`.
 const OPERATIONS: [&str; 15] = [
@@ -73,13 +75,18 @@ fn parse(text: &str) -> Result<Faults, String> {
 /// The control file, and what it said when it was last read.
 pub struct ControlFile {
     path: PathBuf,
+    /// Takes down what is asked.
+    asked: Option<fs::File>,
     last: Mutex<(String, Faults)>,
 }
 
 impl ControlFile {
     /// Of the file at `path`, which need not exist yet.
     pub fn new(path: PathBuf) -> Self {
-        Self { path, last: Mutex::default() }
+        let mut beside = path.clone().into_os_string();
+        beside.push(".asked");
+        let asked = fs::OpenOptions::new().append(true).open(beside).ok();
+        Self { path, asked, last: Mutex::default() }
     }
 
     /// Waits as long as the file says for `operation`.
@@ -87,6 +94,12 @@ impl ControlFile {
     /// # Errors
     /// The one that the file says.
     pub fn wait(&self, operation: &str) -> Result<(), Errno> {
+        // One write each, so that the lines of several threads do not mix.
+        if let Some(Err(error)) =
+            self.asked.as_ref().map(|mut asked| asked.write_all(format!("{operation}\n").as_bytes()))
+        {
+            eprintln!("slowfs: {operation} is not taken down: {error}");
+        }
         let start = Instant::now();
         loop {
             let fault = self.fault(operation);

@@ -41,7 +41,7 @@ pub(super) fn verdict(scene: &Scene, calls: &[Event], around: &[Event]) -> Verdi
     slowest.truncate(JUDGED);
     let requests: Vec<_> = around
         .iter()
-        .filter(|event| event.operation.level() == Level::Request && !event.operation.waits_by_design())
+        .filter(|event| event.operation.level().is_of_requests() && !event.operation.waits_by_design())
         .collect();
     let below: Vec<_> = requests
         .iter()

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use model::{Cause, Event, Layer, Level, PhasesMs, SendTiming, Verdict};
+use model::{Cause, Event, Layer, PhasesMs, SendTiming, Verdict};
 
 use super::{
     conclude::{Candidate, UNREACHABLE, conclude, share_with_proxy},
+    daemon,
     drops::Drops,
     history::LOSSES,
     proxy,
@@ -50,6 +51,9 @@ pub(super) fn of_errors(failed: &[Event], around: &[Event]) -> Verdict {
     if failed.iter().any(|event| proxy::is_proxied(event.operation)) {
         return proxy::of_errors(failed, because);
     }
+    if failed.iter().any(|event| daemon::is_served(event.operation)) {
+        return daemon::of_errors(failed, because);
+    }
     if !failed.iter().any(|event| event.operation.level().is_remote()) {
         return of_failed_calls(failed, around, because);
     }
@@ -88,7 +92,7 @@ fn weight<'a>(events: impl Iterator<Item = &'a Event>) -> u64 {
 
 /// Judges system calls that failed by the requests that failed before them with the same errno.
 fn of_failed_calls(calls: &[Event], around: &[Event], mut because: Vec<String>) -> Verdict {
-    let failed = |event: &&Event| event.operation.level() == Level::Request && event.flags.failed && event.errno != 0;
+    let failed = |event: &&Event| event.operation.level().is_of_requests() && event.flags.failed && event.errno != 0;
     let requests: Vec<_> = around.iter().filter(failed).collect();
     let may_be_why = |request: &Event, call: &Event| {
         request.errno == call.errno
@@ -141,6 +145,9 @@ pub(super) fn of_stalls(stalled: &[Event], around: &[Event], long_term: &LongTer
         meanwhile.iter().fold((0_u64, 0), |(count, last), event| (count + 1, last.max(flight(event).1)));
     if proxy::is_proxied(oldest.operation) {
         return proxy::of_stalls(oldest, answers, because);
+    }
+    if daemon::is_served(oldest.operation) {
+        return daemon::of_stalls(oldest, around, answers, because);
     }
     let way = if oldest.connection == 0 { "on the same mount" } else { "over the same connection" };
     if let Some(drops) = Drops::between(oldest.start, now, around) {

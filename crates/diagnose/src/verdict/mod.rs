@@ -9,6 +9,7 @@ mod acks;
 mod calls;
 mod conclude;
 mod connection;
+mod daemon;
 mod drops;
 mod excess;
 mod failure;
@@ -101,6 +102,9 @@ pub fn verdict(slow: &[Event], around: &[Event], long_term: &LongTerm) -> Verdic
     };
     if !scene.remote {
         return calls::verdict(&scene, slow, around);
+    }
+    if daemon::is_served(scene.slowest.operation) {
+        return daemon::verdict(&scene, slow, around);
     }
     if scene.judged.is_empty() {
         return Verdict::unknown(format!("{} The probe could not split their time into phases.", scene.summary()));

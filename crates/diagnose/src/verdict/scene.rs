@@ -63,7 +63,7 @@ pub(super) struct Scene<'a> {
     /// How many more connections had slow operations.
     pub elsewhere: u64,
     /// The slowest operation.
-    slowest: &'a Event,
+    pub slowest: &'a Event,
     /// The slowest operations with known phases, slowest first, at most [`JUDGED`].
     pub judged: Vec<&'a Event>,
     /// Operations that ended before the first slow operation began, in the order of ending.

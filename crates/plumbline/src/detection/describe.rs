@@ -10,7 +10,7 @@ use std::{
 
 use diagnose::{Episode, Ranked, Top, long_term::LongTerm};
 use model::{
-    Anomaly, CallLine, Event, Incident, IncidentState, Level, Losses, Mount, MountKey, RankedFile, RankedMount,
+    Anomaly, CallLine, Event, Incident, IncidentState, Losses, Mount, MountKey, RankedFile, RankedMount,
     RankedOperation, RankedProcess, Ranking, Share, Span, Verdict,
 };
 use probes::Recorder;
@@ -118,7 +118,7 @@ fn around(
         places.iter().any(|(connection, mount)| match connection {
             0 => *mount == event.mount,
             connection => *connection == event.connection,
-        }) || event.operation.level() == Level::Request && is_below(event.mount)
+        }) || event.operation.level().is_of_requests() && is_below(event.mount)
     };
     let mut servers = HashMap::new();
     let mut server = |mount: MountKey| servers.entry(mount).or_insert_with(|| source.mount(mount).server).clone();

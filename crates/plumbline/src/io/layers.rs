@@ -34,7 +34,7 @@ impl LayerDepth {
             Level::Library => Some(Self::Library),
             Level::SystemCall => Some(Self::SystemCalls),
             Level::FileSystem => Some(Self::FileSystem),
-            Level::Request => Some(Self::Server),
+            Level::Daemon | Level::Request => Some(Self::Server),
             Level::Own | Level::Proxy | Level::Transport | Level::Connection => None,
         }
     }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::Result;
-use model::{Event, Host, Losses, Mount, MountKey, Nanos, Protocol, Requester, text::printable};
+use model::{Event, Host, Level, Losses, Mount, MountKey, Nanos, Protocol, Requester, text::printable};
 use nix::{
     errno::Errno,
     ifaddrs::{InterfaceAddress, getifaddrs},
@@ -19,7 +19,7 @@ use nix::{
 };
 use probes::{Capability, ProbeSet, Recorder};
 
-use super::{EventSource, MountHistogram, SeesBelow, Tap, passed_on::PassedOn};
+use super::{EventSource, MountHistogram, SeesBelow, Tap, fuse_daemon::DaemonLooks, passed_on::PassedOn};
 use crate::{
     view::clock::{Clock, nanos},
     who::{Cgroup, Cgroups},
@@ -49,6 +49,7 @@ pub struct KernelSource {
     cgroups: RefCell<Cgroups>,
     tap: Option<Tap>,
     passed_on: PassedOn,
+    daemon_looks: RefCell<DaemonLooks>,
     /// Events that were taken off the ring and not handed out yet; empty between two calls of [`EventSource::drain`].
     taken: Vec<Event>,
 }
@@ -77,6 +78,7 @@ impl KernelSource {
             cgroups: RefCell::default(),
             tap: None,
             passed_on: PassedOn::default(),
+            daemon_looks: RefCell::default(),
             taken: Vec::new(),
         }
     }
@@ -197,6 +199,7 @@ impl KernelSource {
         let recorder = self.recorder.take();
         (self.histograms, self.losses) = Default::default();
         *self.in_flight.get_mut() = InFlight::default();
+        self.daemon_looks.get_mut().interval();
         if recorder.is_some() {
             drop(recorder);
             crate::daemon::release_free_memory();
@@ -215,6 +218,8 @@ impl SeesBelow for KernelSource {
             found
                 .iter_mut()
                 .for_each(|event| event.flags.passed_on = self.passed_on.of_mount(event.mount, &self.watch));
+            let (mut looks, now) = (self.daemon_looks.borrow_mut(), nanos_now());
+            found.iter_mut().for_each(|event| looks.tell(event, now));
             // What is known already keeps the age that it had.
             let is_new = |event: &Event| !known.events.iter().any(|other| other.same_operation(event));
             let new: Vec<_> = found.into_iter().filter(is_new).collect();
@@ -236,13 +241,20 @@ impl SeesBelow for KernelSource {
 
 impl EventSource for KernelSource {
     fn drain(&mut self, see: &mut dyn FnMut(&Event)) -> bool {
-        let Self { watch, tap, passed_on, taken, cgroups, .. } = self;
+        let Self { watch, tap, passed_on, daemon_looks, taken, cgroups, .. } = self;
         let cgroups = cgroups.get_mut();
         let count = watch.drain(|event| taken.push(event));
+        // Its requests are over: what the daemon does says something of them only while it has others.
+        let is_asked = taken.iter().any(|event| event.operation.level() == Level::Daemon)
+            && !watch.in_flight(|protocol| protocol.level == Level::Daemon, Duration::ZERO, 1).is_empty();
+        let now = nanos_now();
         // Whose cgroup is not known yet is looked up at once: a container may be gone when its name is wanted.
         let mut looked_up = 0;
         for mut event in taken.drain(..) {
             event.flags.passed_on = passed_on.of_event(&event, watch);
+            if is_asked {
+                daemon_looks.get_mut().tell(&mut event, now);
+            }
             see(&event);
             if let Some(tap) = tap {
                 tap.event(&event);

@@ -3,6 +3,7 @@
 //! An interval is the unit. Events are drained as they come; at its end [`EventSource::now`] stands still, and every question
 //! about it gets the same answer however often it is asked. So a recording of the answers judges alike.
 
+mod fuse_daemon;
 mod kernel;
 mod passed_on;
 mod recorded;

@@ -135,7 +135,7 @@ pub fn on_mounts(operations: &[TopOperations]) -> BTreeMap<&str, OnMount> {
 
 /// Which layer stands for a mount: the one of the least. `None`: what happens there is no I/O.
 fn rank(layer: &str) -> Option<usize> {
-    let order = [Level::SystemCall, Level::FileSystem, Level::Proxy, Level::Request, Level::Library];
+    let order = [Level::SystemCall, Level::FileSystem, Level::Proxy, Level::Daemon, Level::Request, Level::Library];
     let level = probes::protocol(layer)?.level;
     order.iter().position(|one| *one == level)
 }

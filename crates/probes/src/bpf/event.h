@@ -17,6 +17,7 @@ enum probe_id {
 	PROBE_MPIIO = 6,
 	PROBE_TCP = 7,
 	PROBE_CEPHPROXY = 8,
+	PROBE_FUSE = 9,
 	PROBE_OWN = 10, /* the first of those that a site defines itself; the last: MAX_PROBES - 1 */
 	MAX_PROBES = 16, /* a power of two */
 };
@@ -145,7 +146,7 @@ struct event {
 	__u64 inode; /* cephproxy: the connection's own number of the inode, or of a file or directory */
 	__u64 offset; /* vfs: offset in the file */
 	__u64 asked; /* vfs, mpiio, cephproxy: bytes requested */
-	__u32 tree; /* NFS: the session's slot */
+	__u32 tree; /* NFS: the session's slot; FUSE: the daemon's process */
 	__u32 pid; /* thread group */
 	__u32 tid;
 	__u32 uid;

@@ -12,7 +12,7 @@ use crate::{
     mounts::Mounts,
     own::OwnProbe,
     probe::Probe,
-    spec::Spec,
+    spec::{Rung, Spec},
 };
 
 /// A probe that is wanted.
@@ -95,7 +95,9 @@ impl AtWork {
                 Capability { probe, state: ProbeSupport::Unavailable, via: vec![], reason, fix, may_come }
             }
             Some(attached) => {
-                let best = self.spec.rungs.first().is_some_and(|best| best.via == attached.rung.via);
+                // fentry sees and costs as much as tp_btf: what it sees less of, the probe says.
+                let is_best = |best: &Rung| best.via == attached.rung.via || attached.rung.via == "fentry";
+                let best = self.spec.rungs.first().is_some_and(is_best);
                 let missing = (!attached.all_optional).then_some(attached.rung.without);
                 let missing: Vec<_> = missing.iter().chain(&attached.unseen).copied().collect();
                 let missing = (!missing.is_empty()).then(|| format!("without {}", missing.join(", ")));

@@ -38,7 +38,7 @@ use crate::{config, daemon::nanos, detection::SETTLED, view::table::Wide, watche
 
 #[derive(clap::Args)]
 pub struct TraceArguments {
-    /// smb, nfs, vfs, syscalls, connections, mpiio, cephproxy, tcp or one of your own operations; smbslower and smbiosnoop mean smb, nfsslower and nfsiosnoop nfs, smbvfsslower and
+    /// smb, nfs, vfs, syscalls, connections, mpiio, cephproxy, fuse, tcp or one of your own operations; smbslower and smbiosnoop mean smb, nfsslower and nfsiosnoop nfs, smbvfsslower and
     /// smbvfsiosnoop vfs on cifs
     probe: String,
     /// The configuration that defines your own operations [default: /etc/plumbline/plumbline.yaml where it exists]
@@ -178,7 +178,7 @@ fn left_out(arguments: &TraceArguments, min_ms: f64) -> String {
 }
 
 fn start(protocol: &'static Protocol, children: bool) -> Result<ProbeSet> {
-    let below = probes::at(Level::Request).filter(|_| children);
+    let below = [Level::Daemon, Level::Request].into_iter().flat_map(probes::at).filter(|_| children);
     // A slow request says how its own sends fared.
     let stamped = probes::at(Level::Transport).find(|_| protocol.level == Level::Request);
     let options = ProbeOptions {
