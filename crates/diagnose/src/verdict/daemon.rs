@@ -31,7 +31,7 @@ pub(super) fn verdict(scene: &Scene, slow: &[Event], around: &[Event]) -> Verdic
         (mean(|event| event.phases.queue), mean(|event| event.phases.wire), mean(|event| event.phases.deliver));
     let all = (queue + wire + deliver).max(1) as f64;
     let mut because = vec![scene.summary()];
-    if queue + deliver > 0 {
+    if queue > 0 {
         because.push(format!(
             "On average {} passed until the daemon took a request, {} until it answered, and {} until the requester went on.",
             span(queue),
