@@ -347,7 +347,9 @@ int kprobe_started(struct pt_regs *ctx)
 SEC("kprobe/fuse_copy_args")
 int kprobe_taken(struct pt_regs *ctx)
 {
-	return taken((__u64)BPF_CORE_READ((struct fuse_copy_state *)PT_REGS_PARM1(ctx), req));
+	const struct fuse_copy_state *copy = (void *)PT_REGS_PARM1(ctx);
+
+	return taken((__u64)BPF_CORE_READ(copy, req));
 }
 
 SEC("kprobe/fuse_request_end")
