@@ -92,13 +92,13 @@ fn what_a_file_leaves_out_is_as_compiled_in() {
         config.notices,
         ["no rule detects anything: operations are measured, but no incident will be written by itself"]
     );
-    assert_eq!(valid("{}").rules.len(), 16);
+    assert_eq!(valid("{}").rules.len(), 19);
 }
 
 #[test]
 fn a_rule_of_a_probe_that_is_switched_off_is_not_used() {
     let config = valid("probes: {syscalls: off}");
-    assert_eq!(config.rules.len(), 12);
+    assert_eq!(config.rules.len(), 15);
     assert_eq!(
         config.notices,
         ["latency", "errors", "stalled", "baseline"]
