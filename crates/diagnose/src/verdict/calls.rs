@@ -7,6 +7,7 @@ use model::{Cause, Event, Flags, Level, Nanos, PhasesMs, Verdict};
 
 use super::{
     conclude::{are_passed_on, conclude},
+    daemon,
     drops::LOST,
     failure::of_stalls,
     no_cpu::NoCpu,
@@ -53,6 +54,7 @@ pub(super) fn verdict(scene: &Scene, calls: &[Event], around: &[Event]) -> Verdi
         let flags = |event: &Event| Flags { passed_on: event.flags.passed_on || passed_on, ..event.flags };
         let below = below.into_iter().map(|event| Event { flags: flags(event), ..(*event).clone() });
         let below: Vec<Event> = below.collect();
+        let below_is_served = below.iter().all(|event| daemon::is_served(event.operation));
         let (waiting, ended): (Vec<_>, Vec<_>) = below.into_iter().partition(|event| event.flags.in_flight);
         let time = |requests: &[Event]| requests.iter().map(|request| request.duration).fold(0, u64::saturating_add);
         // What has ended says more than what has not returned yet.
@@ -62,7 +64,8 @@ pub(super) fn verdict(scene: &Scene, calls: &[Event], around: &[Event]) -> Verdi
             let answered: Vec<_> = around.iter().filter(|event| !event.flags.in_flight).cloned().collect();
             of_stalls(&waiting, &answered, scene.long_term)
         };
-        let why = format!("{} Judged by the requests to the server that took most of that.", scene.summary());
+        let to = if below_is_served { "the FUSE daemon" } else { "the server" };
+        let why = format!("{} Judged by the requests to {to} that took most of that.", scene.summary());
         verdict.because.insert(0, why);
         return verdict;
     }
