@@ -1,12 +1,14 @@
 //! What only one protocol's operations have.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
-use crate::text::Text;
+use crate::{daemon_look::DaemonLook, text::Text};
 
 /// The fields that only operations of one protocol have. Of an operation in flight, or from the flight recorder, fields
 /// that are not known are zero or empty.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Detail {
     /// Nothing.
@@ -126,7 +128,7 @@ pub struct CephProxy {
 }
 
 /// FUSE's names for a request, and who serves it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Fuse {
     /// The request's number on its mount.
@@ -137,32 +139,8 @@ pub struct Fuse {
     pub daemon: u32,
     /// The daemon has taken the request. False may mean that it is not known.
     pub taken: bool,
-    /// What the daemon did while it had requests to answer; `None` if nobody has looked.
-    pub look: Option<DaemonLook>,
-}
-
-/// What a FUSE daemon did at one moment at which it had requests to answer.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct DaemonLook {
-    /// When, CLOCK_MONOTONIC, nanoseconds.
-    pub at: u64,
-    /// Its threads.
-    pub threads: u32,
-    /// Of these, the ones that wait for requests.
-    pub free: u32,
-    /// ... that run, or are ready to.
-    pub running: u32,
-    /// ... that are stopped, by a signal or a debugger.
-    pub stopped: u32,
-    /// ... that wait for a file, or for what this host does not know to be a plain sleep.
-    pub on_files: u32,
-    /// Its TCP connections.
-    pub connections: u32,
-    /// Of these, the ones on which it sends again what is not acknowledged.
-    pub resending: u32,
-    /// Its sockets that are no TCP connections.
-    pub other_sockets: u32,
+    /// What the daemon did while it had requests to answer; `None` if nobody has looked. Events share a look.
+    pub look: Option<Arc<DaemonLook>>,
 }
 
 /// The file of an operation that a site has defined.

@@ -4,6 +4,7 @@
 //! No I/O, no BPF, no clock: everything here can be built in a unit test.
 
 mod anomaly;
+mod daemon_look;
 mod detail;
 mod event;
 mod histogram;
@@ -19,7 +20,8 @@ pub mod text;
 mod verdict;
 
 pub use anomaly::{Anomaly, SNAPSHOT};
-pub use detail::{CephProxy, Connection, DaemonLook, Detail, Fuse, MpiIo, Nfs, OwnFile, SeenFile, Smb, Syscall, Vfs};
+pub use daemon_look::{DaemonConnection, DaemonLook};
+pub use detail::{CephProxy, Connection, Detail, Fuse, MpiIo, Nfs, OwnFile, SeenFile, Smb, Syscall, Vfs};
 pub use event::{Caller, Event, Flags, Nanos, Network, Phases, Requester, SendTiming};
 pub use histogram::{BUCKETS, Histogram, SIZES, quantile_index, sparse};
 pub use incident::{

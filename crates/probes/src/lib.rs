@@ -53,6 +53,7 @@ pub use processes::Followed;
 pub use recorder::{RECORD_SIZE, Recorder, RecorderCopy, Slice, Tail, operations as operations_of};
 pub use runs::ProgramRuns;
 pub use shared::ProbeCounters;
+pub use tcp::enter_network_namespace;
 pub use usage::{Account, Usage, Who};
 
 /// Every probe. A new one is a folder, a number in bpf/event.h and a line here. What one protocol's hooks need several

@@ -156,7 +156,7 @@ impl RecordedEvent {
             network: event.network,
             send_timing: event.send_timing,
             progress: event.progress.clone(),
-            detail: event.detail,
+            detail: event.detail.clone(),
             caller: match event.caller {
                 Caller::Unknown => String::new(),
                 Caller::Call(name) => name.to_owned(),
@@ -184,7 +184,7 @@ impl RecordedEvent {
             network: self.network,
             send_timing: self.send_timing,
             progress: self.progress.clone(),
-            detail: self.detail,
+            detail: self.detail.clone(),
             caller: match self.caller.as_str() {
                 "" => Caller::Unknown,
                 PAGE_FAULT => Caller::PageFault,

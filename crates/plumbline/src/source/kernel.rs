@@ -199,7 +199,7 @@ impl KernelSource {
         let recorder = self.recorder.take();
         (self.histograms, self.losses) = Default::default();
         *self.in_flight.get_mut() = InFlight::default();
-        self.daemon_looks.get_mut().interval();
+        self.daemon_looks.get_mut().interval(self.now);
         if recorder.is_some() {
             drop(recorder);
             crate::daemon::release_free_memory();

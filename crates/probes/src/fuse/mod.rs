@@ -36,7 +36,7 @@ pub(crate) static SPEC: Spec = Spec {
     },
     columns: columns::REMOTE,
     line: |event, line| {
-        if let Detail::Fuse(fuse) = event.detail {
+        if let Detail::Fuse(fuse) = &event.detail {
             line.daemon = (fuse.daemon != 0).then_some(fuse.daemon);
         }
     },

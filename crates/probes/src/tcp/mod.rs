@@ -12,6 +12,7 @@ use model::{Level, Protocol};
 
 use at_work::Tcp;
 pub use flow::{Endpoints, SendStamp, SendTimes, Stage, TcpInfo};
+pub use namespaces::enter_network_namespace;
 
 use crate::{
     columns, connections,

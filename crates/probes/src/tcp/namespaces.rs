@@ -1,7 +1,13 @@
 //! Reads an iterator over sockets in every network namespace, since it only sees its reader's. Namespaces are found
 //! without access to a mount.
 
-use std::{collections::HashMap, fs, io::Read, path::PathBuf};
+use std::{
+    collections::HashMap,
+    fs,
+    io::{self, Read},
+    os::fd::AsFd,
+    path::PathBuf,
+};
 
 use libbpf_rs::{Iter, Link};
 use nix::sched::{CloneFlags, setns};
@@ -10,6 +16,15 @@ use crate::mounts::namespace_number;
 
 /// The most namespaces that are entered.
 const MAX: usize = 4096;
+
+/// Enters a network namespace, open as `namespace`. The calling thread stays there for good.
+///
+/// # Errors
+///
+/// Those of setns(2).
+pub fn enter_network_namespace(namespace: impl AsFd) -> io::Result<()> {
+    Ok(setns(namespace, CloneFlags::CLONE_NEWNET)?)
+}
 
 /// The path by which to enter each network namespace, by inode number: our own, those of processes, those kept by
 /// mounts.
@@ -44,7 +59,7 @@ pub(super) fn read_everywhere(iterator: &Link, kept: &[(u64, PathBuf)]) -> libbp
     let read = || {
         let mut bytes = Vec::new();
         for path in namespaces.values() {
-            let entered = fs::File::open(path).and_then(|file| Ok(setns(file, CloneFlags::CLONE_NEWNET)?));
+            let entered = fs::File::open(path).and_then(enter_network_namespace);
             if let Err(error) = entered {
                 tracing::debug!(path = %path.display(), %error, "cannot enter a network namespace");
                 continue;

@@ -1,0 +1,80 @@
+//! What the daemon of a FUSE file system, and the connections that it may wait on, did at one moment.
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+/// What a FUSE daemon did at one moment at which it had requests to answer.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DaemonLook {
+    /// When, CLOCK_MONOTONIC, nanoseconds.
+    pub at: u64,
+    /// Since the look before, nanoseconds; 0: there was none lately.
+    pub since: u64,
+    /// Its threads.
+    pub threads: u32,
+    /// Of these, the ones that wait for requests.
+    pub free: u32,
+    /// ... that run, or are ready to.
+    pub running: u32,
+    /// ... that are stopped, by a signal or a debugger.
+    pub stopped: u32,
+    /// ... that wait for a file, or for what this host does not know to be a plain sleep.
+    pub on_files: u32,
+    /// The longest that a thread of it, or of a helper, was ready to run and had no CPU since the look before, nanoseconds.
+    pub no_cpu: u64,
+    /// Its helpers: its children, and processes whose standard input or output leads to a local socket of it (ssh of
+    /// sshfs).
+    pub helpers: u32,
+    /// Of these, the ones whose threads are all stopped.
+    pub stopped_helpers: u32,
+    /// TCP connections of it and its helpers.
+    pub connections: u32,
+    /// Of these, the ones on which data is sent again that is not acknowledged.
+    pub resending: u32,
+    /// Its sockets that are no TCP connections.
+    pub other_sockets: u32,
+    /// The connections that were used last, as far as sock_diag(7) told of them.
+    pub tcp: Vec<DaemonConnection>,
+}
+
+/// A TCP connection of a FUSE daemon or its helper, by the kernel's `inet_diag_msg` and `tcp_info`. Times are counted
+/// back from the look, in the kernel's ticks of 1 to 10 ms.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DaemonConnection {
+    /// Whose it is.
+    pub pid: u32,
+    /// The other end; `None`: not known.
+    pub peer: Option<SocketAddr>,
+    /// The smoothed round trip, microseconds.
+    pub rtt_us: u32,
+    /// The least round trip of the last minutes, microseconds; 0: not known.
+    pub min_rtt_us: u32,
+    /// Segments that were sent and are not acknowledged.
+    pub unacknowledged: u32,
+    /// Of these, the ones that were sent again.
+    pub resending: u32,
+    /// Bytes that TCP has not sent yet.
+    pub unsent: u32,
+    /// Bytes that have come and were not read yet.
+    pub unread: u32,
+    /// Segments that were sent again since the look before.
+    pub resent: u32,
+    /// Of these, the ones that the peer had already (DSACK, RFC 2883).
+    pub needless: u32,
+    /// Segments that came out of order since the look before.
+    pub out_of_order: u32,
+    /// Segments without data that were sent since the look before data last came: acknowledgements that went by
+    /// themselves. `None`: not known.
+    pub acks: Option<u32>,
+    /// Bytes that have come since the look before.
+    pub received: u64,
+    /// When data was last sent, milliseconds ago.
+    pub sent_ms: u32,
+    /// When data last came, milliseconds ago.
+    pub received_ms: u32,
+    /// When an acknowledgement last came, with data or without, milliseconds ago.
+    pub acknowledged_ms: u32,
+}

@@ -1,0 +1,184 @@
+//! What the daemon of a FUSE file system does while it has requests to answer: its threads and helpers by /proc, the TCP
+//! connections that it may wait on by sock_diag(7). No path of a mount is followed.
+
+mod connections;
+mod helpers;
+mod sock_diag;
+
+use std::{
+    collections::{HashMap, HashSet},
+    fs,
+    sync::Arc,
+};
+
+use model::{DaemonLook, Detail, Event, Level, Nanos};
+use procfs::process::Process;
+
+use connections::Connections;
+use helpers::{Helpers, sockets_of};
+use sock_diag::SockDiag;
+
+/// A look is not repeated for so long, nanoseconds.
+const HOLDS: Nanos = 100_000_000;
+/// What changed since an older look says nothing of the requests of now, nanoseconds.
+const FRESH: Nanos = 10_000_000_000;
+/// What is known of a daemon is dropped after so long without a slow request, nanoseconds.
+const KEPT: Nanos = 60_000_000_000;
+/// Daemons, threads and descriptors of one process that are looked at.
+const MOST_DAEMONS: usize = 8;
+const MOST_THREADS: usize = 256;
+const MOST_DESCRIPTORS: usize = 4096;
+/// Requests that were faster need no explanation, nanoseconds.
+const SLOW: Nanos = 50_000_000;
+
+/// Kernel functions in which a thread waits for nothing but time, another thread, or a peer.
+const PLAIN_WAITS: [&str; 12] = [
+    "futex",
+    "nanosleep",
+    "poll",
+    "select",
+    "epoll",
+    "sigtimedwait",
+    "do_wait",
+    "pipe",
+    "wait_woken",
+    "sk_wait_data",
+    "stream",
+    "io_cqring_wait",
+];
+
+/// The daemons that were looked at of late.
+#[derive(Debug, Default)]
+pub struct DaemonLooks(HashMap<u32, WatchedDaemon>);
+
+/// What is known of one of them.
+#[derive(Debug, Default)]
+struct WatchedDaemon {
+    /// When it was last looked at.
+    at: Nanos,
+    /// `None` if it was gone, or could not be looked at.
+    look: Option<Arc<DaemonLook>>,
+    /// In its network namespace; `None` if that, or the kernel, refuses it.
+    diag: Option<SockDiag>,
+    helpers: Helpers,
+    connections: Connections,
+    /// How long each thread has been ready to run and had no CPU, nanoseconds.
+    no_cpu: HashMap<i32, u64>,
+}
+
+impl DaemonLooks {
+    /// Tells an event of a slow request, or of one in flight, what its daemon does at `now`.
+    pub fn tell(&mut self, event: &mut Event, now: Nanos) {
+        if event.operation.level() != Level::Daemon || event.duration < SLOW {
+            return;
+        }
+        let Detail::Fuse(fuse) = &mut event.detail else { return };
+        if fuse.daemon == 0 {
+            return;
+        }
+        if self.0.len() >= MOST_DAEMONS && !self.0.contains_key(&fuse.daemon) {
+            self.0.clear();
+        }
+        let daemon = self.0.entry(fuse.daemon).or_insert_with(|| WatchedDaemon::new(fuse.daemon));
+        if daemon.at == 0 || daemon.at.saturating_add(HOLDS) < now {
+            daemon.look = daemon.look(fuse.daemon, now).map(Arc::new);
+            daemon.at = now;
+        }
+        fuse.look = daemon.look.clone();
+    }
+
+    /// An interval is over at `now`: what was not slow lately is forgotten, and who could not be looked at may be there now.
+    pub fn interval(&mut self, now: Nanos) {
+        self.0.retain(|_, daemon| daemon.look.is_some() && daemon.at.saturating_add(KEPT) > now);
+    }
+}
+
+impl WatchedDaemon {
+    fn new(pid: u32) -> Self {
+        let diag = SockDiag::of_process(pid).inspect_err(|error| {
+            tracing::debug!(pid, %error, "cannot ask for the connections of a FUSE daemon");
+        });
+        Self { diag: diag.ok(), ..Self::default() }
+    }
+
+    /// `None` if it is gone, or may not be looked at.
+    fn look(&mut self, pid: u32, now: Nanos) -> Option<DaemonLook> {
+        let process = Process::new(i32::try_from(pid).ok()?).ok()?;
+        let is_fresh = self.look.is_some() && self.at.saturating_add(FRESH) > now;
+        let mut look = DaemonLook { at: now, ..DaemonLook::default() };
+        if is_fresh {
+            look.since = now.saturating_sub(self.at);
+        }
+        let mut no_cpu = HashMap::new();
+        count_threads(&process, &mut look, &mut no_cpu)?;
+        let own = sockets_of(&process, MOST_DESCRIPTORS)?;
+        let is_tcp = |inode| self.connections.is_tcp(inode);
+        let helpers = self.helpers.of(&process, &own, &is_tcp, self.diag.as_ref(), now);
+        let mut owners = vec![(pid, own)];
+        for helper in helpers {
+            let Some(process) = i32::try_from(*helper).ok().and_then(|pid| Process::new(pid).ok()) else { continue };
+            let mut threads = DaemonLook::default();
+            if count_threads(&process, &mut threads, &mut no_cpu).is_none() {
+                continue;
+            }
+            look.helpers += 1;
+            look.stopped_helpers += u32::from(threads.threads > 0 && threads.stopped == threads.threads);
+            owners.extend(sockets_of(&process, MOST_DESCRIPTORS).map(|sockets| (*helper, sockets)));
+        }
+        let waited = |(tid, now): (&i32, &u64)| Some(now.saturating_sub(*self.no_cpu.get(tid)?));
+        look.no_cpu = no_cpu.iter().filter_map(waited).max().filter(|_| is_fresh).unwrap_or(0);
+        self.no_cpu = no_cpu;
+        self.count_connections(&owners, &mut look, is_fresh);
+        Some(look)
+    }
+
+    fn count_connections(&mut self, owners: &[(u32, HashSet<u64>)], look: &mut DaemonLook, is_fresh: bool) {
+        let all: HashSet<u64> = owners.iter().flat_map(|(_, sockets)| sockets).copied().collect();
+        let learned = self.diag.as_ref().filter(|_| !all.is_empty()).map(|diag| self.connections.learn(&all, diag));
+        if let Some(Err(error)) = learned {
+            // What is left of its answer is not for the next question.
+            tracing::debug!(%error, "the connections of a FUSE daemon are not told");
+            self.diag = None;
+        }
+        let is_tcp = |inode: &&u64| self.connections.is_tcp(**inode);
+        let own = owners.first().map(|(_, sockets)| sockets);
+        look.connections = number(all.iter().filter(is_tcp));
+        look.other_sockets = number(own.into_iter().flatten().filter(|inode| !is_tcp(inode)));
+        if let Some(diag) = &self.diag {
+            look.tcp = self.connections.look(owners, diag, is_fresh);
+        }
+        look.resending = number(look.tcp.iter().filter(|one| one.resending > 0));
+    }
+}
+
+fn number<T>(counted: impl Iterator<Item = T>) -> u32 {
+    u32::try_from(counted.count()).unwrap_or(u32::MAX)
+}
+
+/// Counts the threads of a process, and adds for each how long it had no CPU. `None` if it is gone.
+fn count_threads(process: &Process, look: &mut DaemonLook, no_cpu: &mut HashMap<i32, u64>) -> Option<()> {
+    for task in process.tasks().ok()?.flatten().take(MOST_THREADS) {
+        let Ok(stat) = task.stat() else { continue };
+        let path = format!("/proc/{}/task/{}/wchan", process.pid, task.tid);
+        count(look, stat.state, &fs::read_to_string(path).unwrap_or_default());
+        if let Ok(waited) = task.schedstat() {
+            no_cpu.insert(task.tid, waited.run_delay);
+        }
+    }
+    Some(())
+}
+
+/// Counts one thread, by its state and the kernel's function that it waits in.
+fn count(look: &mut DaemonLook, state: char, wait: &str) {
+    look.threads += 1;
+    match state {
+        'R' => look.running += 1,
+        'T' | 't' => look.stopped += 1,
+        _ if wait.starts_with("fuse_dev_do_read") => look.free += 1,
+        'S' if wait.is_empty() || wait == "0" || PLAIN_WAITS.iter().any(|plain| wait.contains(plain)) => {}
+        _ => look.on_files += 1,
+    }
+}
+
+#[cfg(test)]
+mod tests;
