@@ -1,7 +1,12 @@
-//! Judges requests to the daemon of a FUSE file system. What the kernel shows ends at the daemon; looks at its threads and
-//! connections tell whether it can wait for a server at all. Where it can, the daemon, the path and the server look the same.
+//! Judges requests to the daemon of a FUSE file system. What the kernel shows of them ends at the daemon; looks at its threads and TCP
+//! connections tell whether it can wait for a server at all, and what it waits for.
 
-use model::{Cause, DaemonLook, Detail, Event, Level, Operation, PhasesMs, Verdict};
+mod evidence;
+mod sight;
+
+use std::sync::Arc;
+
+use model::{Cause, DaemonLook, Event, Level, Operation, PhasesMs, Verdict};
 
 use super::{
     DOMINANT,
@@ -9,11 +14,15 @@ use super::{
     scene::Scene,
 };
 use crate::units::{counted, span};
+use evidence::{LookEvidence, SlowRequests, has_no_cpu, no_cpu_sentence};
+use sight::{DaemonSight, SLOW, looks, us};
 
 /// The probability that the daemon itself is late, if it has no connection that it could wait for.
 const WITHOUT_CONNECTION: f64 = 0.88;
-/// ... if it is stopped.
+/// ... if it, or a helper through which it talks, is stopped.
 const STOPPED: f64 = 0.95;
+/// ... if only one look says so.
+const STOPPED_ONCE: f64 = 0.85;
 /// ... that it is gone, if requests end without an answer since the connection to it is aborted. `umount -f` aborts it, too.
 const GONE: f64 = 0.85;
 /// The probability that requesters were late, if most of the time passed after the answers.
@@ -44,8 +53,13 @@ pub(super) fn verdict(scene: &Scene, slow: &[Event], around: &[Event]) -> Verdic
     if deliver as f64 / all >= DOMINANT {
         return conclude(vec![(Cause::Delivery, DELIVERED)], because, phases);
     }
-    let looks = looks(slow.iter().chain(around).filter(|event| event.mount == scene.slowest.mount));
-    let candidates = candidates(&looks, &mut because);
+    let events = slow.iter().chain(around).filter(|event| event.mount == scene.slowest.mount);
+    let looks = looks(events.clone());
+    let sights = DaemonSight::all(&looks, events);
+    let candidates = {
+        let slow = SlowRequests { count: scene.count, wire, fast: fast_share(scene, &sights), silent: None };
+        candidates(&looks, &sights, slow, &mut because)
+    };
     conclude(candidates, because, phases)
 }
 
@@ -56,8 +70,13 @@ pub(super) fn of_stalls(oldest: &Event, around: &[Event], answers: u64, mut beca
     } else {
         format!("Meanwhile the daemon answered {}.", counted(answers, "other request"))
     });
-    let looks = looks(around.iter().chain([oldest]).filter(|event| event.mount == oldest.mount));
-    let candidates = candidates(&looks, &mut because);
+    let events = around.iter().chain([oldest]).filter(|event| event.mount == oldest.mount);
+    let looks = looks(events);
+    let sights = DaemonSight::all(&looks, [oldest].into_iter());
+    let candidates = {
+        let slow = SlowRequests { count: 1, wire: oldest.duration, fast: 0.0, silent: Some(answers == 0) };
+        candidates(&looks, &sights, slow, &mut because)
+    };
     conclude(candidates, because, PhasesMs::default())
 }
 
@@ -82,16 +101,33 @@ pub(super) fn of_errors(failed: &[Event], mut because: Vec<String>) -> Verdict {
 const ABORTED: u32 = 103;
 const NOT_CONNECTED: u32 = 107;
 
-/// Every look once, newest first.
-fn looks<'a>(events: impl Iterator<Item = &'a Event>) -> Vec<DaemonLook> {
-    let look = |event: &Event| if let Detail::Fuse(fuse) = event.detail { fuse.look } else { None };
-    let mut looks: Vec<_> = events.filter_map(look).collect();
-    looks.sort_by_key(|look| std::cmp::Reverse(look.at));
-    looks.dedup_by_key(|look| look.at);
-    looks
+/// The share of requests of the same kinds as slow ones that were fast meanwhile. Those that took less than any round trip to the server were
+/// answered by the daemon itself, and do not count.
+fn fast_share(scene: &Scene, sights: &[DaemonSight]) -> f64 {
+    let trips = sights.iter().flat_map(|sight| &sight.look.tcp).map(|one| us(one.min_rtt_us)).filter(|trip| *trip > 0);
+    let least = trips.min().unwrap_or(0);
+    let from = scene.judged.iter().map(|event| event.start).min().unwrap_or(0);
+    let is_such = |event: &Event| scene.judged.iter().any(|slow| slow.operation == event.operation);
+    let meanwhile = scene
+        .during
+        .iter()
+        .filter(|event| event.start >= from && event.phases.wire >= least && !event.flags.unanswered && is_such(event));
+    let (all, fast) =
+        meanwhile.fold((0_u32, 0_u32), |(all, fast), event| (all + 1, fast + u32::from(event.phases.wire < SLOW)));
+    f64::from(fast) / f64::from(all.max(1))
 }
 
-fn candidates(looks: &[DaemonLook], because: &mut Vec<String>) -> Vec<Candidate> {
+/// `looks`: all of them; `sights`: those at which a slow request was under way, which count if there are any. The rest is as in [`LookEvidence::candidates`].
+fn candidates(
+    looks: &[Arc<DaemonLook>],
+    sights: &[DaemonSight],
+    slow: SlowRequests,
+    because: &mut Vec<String>,
+) -> Vec<Candidate> {
+    // One that is between two connections had one before.
+    let had_none = looks.iter().all(|look| look.connections == 0 && look.other_sockets == 0);
+    let during: Vec<_> = sights.iter().map(|sight| Arc::clone(&sight.look)).collect();
+    let looks = if during.is_empty() { looks } else { &during };
     let Some(newest) = looks.first() else {
         because
             .push("Nobody has looked at the daemon meanwhile: whether it waited for a server is not known.".to_owned());
@@ -107,22 +143,35 @@ fn candidates(looks: &[DaemonLook], because: &mut Vec<String>) -> Vec<Candidate>
         counted(newest.connections.into(), "TCP connection"),
         counted(newest.other_sockets.into(), "other socket")
     ));
-    let every = |is: fn(&DaemonLook) -> bool| looks.iter().all(is);
+    let every = |is: fn(&DaemonLook) -> bool| looks.iter().all(|look| is(look));
+    let stopped = if looks.len() > 1 { STOPPED } else { STOPPED_ONCE };
     if every(|look| look.threads > 0 && look.stopped == look.threads) {
-        return vec![(Cause::FuseDaemon, STOPPED)];
+        return vec![(Cause::FuseDaemon, stopped)];
     }
-    if every(|look| look.connections == 0 && look.other_sockets == 0 && look.on_files == 0) {
+    if every(|look| look.helpers > 0 && look.stopped_helpers == look.helpers) {
+        because.push("A process through which it talks to its server was stopped.".to_owned());
+        return vec![(Cause::FuseDaemon, stopped)];
+    }
+    if had_none && every(|look| look.on_files == 0 && look.helpers == 0) {
         because.push("So there was no server that it could wait for.".to_owned());
+        if has_no_cpu(looks.iter()) {
+            because.push(no_cpu_sentence(looks.iter()));
+            return vec![(Cause::NoCpu, WITHOUT_CONNECTION), (Cause::FuseDaemon, 1.0 - WITHOUT_CONNECTION)];
+        }
         return vec![(Cause::FuseDaemon, WITHOUT_CONNECTION)];
     }
     if every(|look| look.connections == 0) {
         because.push("It may wait for another program, or another file system, of this host.".to_owned());
         return vec![(Cause::FuseDaemon, 0.6), (Cause::SlowServer, 0.2)];
     }
+    if sights.iter().any(|sight| !sight.look.tcp.is_empty()) {
+        return LookEvidence::of(sights).candidates(slow, because);
+    }
     if every(|look| look.resending > 0) {
         because.push("On a connection of it, data was sent again and not acknowledged.".to_owned());
         return vec![(Cause::NoPath, 0.4), (Cause::Loss, 0.35)];
     }
-    because.push("The daemon, the path to its server and that server look the same from here; `ss -tip` shows the daemon's connections.".to_owned());
+    because
+        .push("What its connections waited for was not seen during a slow request; `ss -tip` shows them.".to_owned());
     vec![(Cause::SlowServer, 0.5), (Cause::FuseDaemon, 0.25)]
 }

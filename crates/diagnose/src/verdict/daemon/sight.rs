@@ -1,0 +1,123 @@
+//! What one look at a FUSE daemon shows of the slow requests that were under way then.
+//!
+//! The kernel tells when data was last sent to the server, when data last came, and when an acknowledgement did. A request that was sent and
+//! acknowledged, and after which nothing came, waits at the server. A request that is not acknowledged for longer than a peer may delay that
+//! is on the network. These times are counted in the kernel's ticks of 1 to 10 ms, and a request often follows an answer within one. Then
+//! acknowledgements tell which of both was last: the peer's, if it came by itself later; and this host's. If this host sent none by itself, the last
+//! answer was acknowledged by a request that went after it.
+
+use std::sync::Arc;
+
+use model::{DaemonConnection, DaemonLook, Detail, Event, Nanos};
+
+use super::super::{history::ACK_DELAY, scene::JIFFY};
+use crate::units::MS;
+
+/// Requests that took less need no explanation, nanoseconds: as long as daemons are looked at for.
+pub(super) const SLOW: u64 = 50 * MS;
+/// A look is a little later than what it is told to, nanoseconds.
+const TOLD_WITHIN: u64 = 200 * MS;
+
+/// A look, and since when the oldest of the slow requests that were under way then had been asked.
+pub(super) struct DaemonSight {
+    pub look: Arc<DaemonLook>,
+    pub asked: Nanos,
+}
+
+/// What the daemon's connections did at a look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WaitedFor {
+    /// The server has had a request, and has not answered, for at least so long, nanoseconds.
+    Server(u64),
+    /// Data is not acknowledged for longer than a peer delays that.
+    Acknowledgement,
+    /// Data was sent again, and is not acknowledged.
+    SentAgain,
+    /// What came from the server was not read.
+    Reader,
+    /// Nothing has been sent, and nothing has come, since the request was asked.
+    NotSent,
+    /// None of these.
+    Unclear,
+}
+
+impl DaemonSight {
+    /// The looks at which any of the slow requests was under way, newest first.
+    pub fn all<'a>(looks: &[Arc<DaemonLook>], events: impl Iterator<Item = &'a Event> + Clone) -> Vec<Self> {
+        let asked = |look: &DaemonLook| {
+            let until = |event: &Event| event.end().saturating_add(if event.flags.in_flight { TOLD_WITHIN } else { 0 });
+            let slow = events.clone().filter(|event| event.duration >= SLOW && !event.operation.waits_by_design());
+            slow.filter(|event| event.start < look.at && look.at < until(event)).map(|event| event.start).min()
+        };
+        let sight = |look: &Arc<DaemonLook>| Some(Self { look: Arc::clone(look), asked: asked(look)? });
+        looks.iter().filter_map(sight).collect()
+    }
+
+    /// What was waited for.
+    pub fn waiting(&self) -> WaitedFor {
+        let connections = &self.look.tcp;
+        if connections.iter().any(|one| one.unacknowledged > 0 && one.resending > 0) {
+            return WaitedFor::SentAgain;
+        }
+        let is_late = |one: &DaemonConnection| one.unacknowledged > 0 && (ago(one.sent_ms) > ACK_DELAY || is_far(one));
+        if connections.iter().any(is_late) {
+            return WaitedFor::Acknowledgement;
+        }
+        let waits = connections.iter().filter_map(|one| self.waits_for_server(one));
+        if let Some(longest) = waits.max() {
+            return WaitedFor::Server(longest);
+        }
+        if connections.iter().any(|one| one.unread > 0) {
+            return WaitedFor::Reader;
+        }
+        let since = self.look.at.saturating_sub(self.asked);
+        let is_idle = |one: &DaemonConnection| {
+            one.unacknowledged == 0
+                && one.unsent == 0
+                && ago(one.sent_ms) > since.saturating_add(JIFFY)
+                && ago(one.received_ms) > since.saturating_add(JIFFY)
+        };
+        if since >= SLOW && !connections.is_empty() && connections.iter().all(is_idle) {
+            WaitedFor::NotSent
+        } else {
+            WaitedFor::Unclear
+        }
+    }
+
+    /// For how long the server has had, for certain, what was sent on this connection since the request was asked; `None` if it is not sure
+    /// that it has, or if it has answered.
+    fn waits_for_server(&self, one: &DaemonConnection) -> Option<u64> {
+        let since = self.look.at.saturating_sub(self.asked);
+        let (sent, received, acknowledged) = (ago(one.sent_ms), ago(one.received_ms), ago(one.acknowledged_ms));
+        // Where segments were sent again, the answer may have been sent, and lost.
+        let is_whole = one.unacknowledged == 0 && one.unsent == 0 && one.unread == 0 && one.resent == 0;
+        let came_by_itself = acknowledged.saturating_add(JIFFY) < sent;
+        let is_due = received > us(one.rtt_us).saturating_add(ACK_DELAY).saturating_add(JIFFY);
+        let went_with_request = one.acks == Some(0) && is_due;
+        let is_last = sent < received || (sent == received && (came_by_itself || went_with_request));
+        let is_asked = sent <= since.saturating_add(JIFFY);
+        (is_whole && is_last && is_asked).then_some(acknowledged.min(since))
+    }
+}
+
+/// Whether the round trip is longer than the least of late by more than a peer may delay an acknowledgement.
+pub(super) fn is_far(one: &DaemonConnection) -> bool {
+    one.min_rtt_us > 0 && us(one.rtt_us) > us(one.min_rtt_us).saturating_add(ACK_DELAY)
+}
+
+/// Every look once, newest first.
+pub(super) fn looks<'a>(events: impl Iterator<Item = &'a Event>) -> Vec<Arc<DaemonLook>> {
+    let look = |event: &Event| if let Detail::Fuse(fuse) = &event.detail { fuse.look.clone() } else { None };
+    let mut looks: Vec<_> = events.filter_map(look).collect();
+    looks.sort_by_key(|look| std::cmp::Reverse(look.at));
+    looks.dedup_by_key(|look| look.at);
+    looks
+}
+
+fn ago(ms: u32) -> u64 {
+    u64::from(ms) * MS
+}
+
+pub(super) fn us(us: u32) -> u64 {
+    u64::from(us) * 1_000
+}
