@@ -17,6 +17,8 @@ pub const CHUNK_HEAD: usize = 16;
 pub const MOST_STORED: u32 = 16 << 20;
 /// Nor unpacked.
 pub const MOST_UNPACKED: u32 = 32 << 20;
+/// Kinds that other versions may have are below this; no recorder writes others.
+const KINDS: u32 = 256;
 /// zstd's level: an always-on recorder wants cheap rather than small.
 const LEVEL: i32 = 1;
 
@@ -111,7 +113,10 @@ pub fn read(file: &mut impl Read, at: &mut u64) -> Result<Option<(ChunkKind, Vec
             _ => return Err(RecordingError::CutOff),
         }
         let damaged = |what: &str| RecordingError::Damaged { at: *at, what: what.to_owned() };
-        let [kind, stored, unpacked] = [0, 4, 8].map(|place| u32_at(&head, place).unwrap_or_default());
+        let [kind, stored, unpacked, zero] = [0, 4, 8, 12].map(|place| u32_at(&head, place).unwrap_or_default());
+        if kind >= KINDS || zero != 0 {
+            return Err(damaged("no recorder writes such a head"));
+        }
         if stored > MOST_STORED || unpacked > MOST_UNPACKED {
             return Err(damaged("it claims to be larger than any chunk is"));
         }

@@ -152,6 +152,28 @@ fn a_file_that_is_cut_off_anywhere_is_good_up_to_its_last_whole_chunk() {
 }
 
 #[test]
+fn bytes_that_no_recorder_wrote_are_noticed_wherever_they_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("recording");
+    // A chunk each.
+    write(&path, (1..=3).map(|at| noisy(at * 100_000, 5_000)));
+    let whole = fs::read(&path).unwrap();
+    let mut at = chunk::PREFIX;
+    let mut heads = Vec::new();
+    while let Some(stored) = whole.get(at + 4..at + 8) {
+        heads.push(at);
+        at += chunk::CHUNK_HEAD + u32::from_le_bytes(stored.try_into().unwrap()) as usize;
+    }
+    assert_eq!(heads.len(), 5, "the header, the intervals, and the end");
+    for at in heads.iter().flat_map(|at| at - 4..at + chunk::CHUNK_HEAD + 4).filter(|at| *at >= chunk::PREFIX) {
+        let mut bytes = whole.clone();
+        bytes[at..at + 4].copy_from_slice(b"XXXX");
+        let (_, _, notes) = read(RecordingReader::of_bytes(bytes).unwrap());
+        assert_eq!(notes.len(), 1, "at byte {at} of {}: {notes:?}", whole.len());
+    }
+}
+
+#[test]
 fn a_file_never_grows_beyond_its_limit_and_ends_as_it_should() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("recording");
