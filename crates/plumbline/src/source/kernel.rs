@@ -313,6 +313,9 @@ impl EventSource for KernelSource {
     }
 
     fn newest(&self) -> (Vec<Event>, u64) {
+        if let Some(tap) = &self.tap {
+            return tap.count().newest(&self.recorder(), self.now);
+        }
         let newest = self.watch.newest(&mut self.sampled.borrow_mut(), SAMPLED);
         newest.unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot read the flight recorder");

@@ -1,7 +1,7 @@
 //! A recording as a source of events.
 
 use std::{
-    cell::RefCell,
+    cell::Cell,
     collections::{BTreeMap, HashMap},
     rc::Rc,
     time::Duration,
@@ -33,6 +33,33 @@ pub struct WantedOperations {
     pub failures: Vec<Operation>,
 }
 
+/// How many records a recording has, and the newest of them. Recorder and replay both ask this, so that they learn the same.
+#[derive(Debug, Default)]
+pub(super) struct RecordCount {
+    operations: u64,
+    /// When the newest were last asked for, and how many there were then.
+    asked: Cell<(Nanos, u64)>,
+}
+
+impl RecordCount {
+    pub fn add(&mut self, slice: &Slice) {
+        self.operations += (slice.bytes.len() / probes::RECORD_SIZE) as u64;
+    }
+
+    /// A recorder that was just started has asked for none.
+    fn begin_run(&mut self) {
+        self.asked.set((0, self.operations));
+    }
+
+    /// As [`EventSource::newest`].
+    pub fn newest(&self, recorder: &Recorder, now: Nanos) -> (Vec<Event>, u64) {
+        let (since, before) = self.asked.replace((now, self.operations));
+        let events: Vec<_> = recorder.events_since(since.saturating_add(1), SAMPLED).collect();
+        let ended = self.operations.saturating_sub(before).max(events.len() as u64);
+        (events, ended)
+    }
+}
+
 /// What a recorder has heard, interval by interval.
 pub struct RecordedSource {
     reader: RecordingReader,
@@ -51,9 +78,7 @@ pub struct RecordedSource {
     requesters: HashMap<u32, Requester>,
     cgroups: HashMap<(u32, u64), Rc<Cgroup>>,
     losses: Losses,
-    operations: u64,
-    /// When [`EventSource::newest`] was last asked, and how many operations there were then.
-    sampled: RefCell<(Nanos, u64)>,
+    count: RecordCount,
     records_lost: u64,
     intervals_lost: u64,
 }
@@ -90,8 +115,7 @@ impl RecordedSource {
             requesters: HashMap::new(),
             cgroups: HashMap::new(),
             losses: Losses::default(),
-            operations: 0,
-            sampled: RefCell::default(),
+            count: RecordCount::default(),
             records_lost: 0,
             intervals_lost: 0,
         }
@@ -113,6 +137,7 @@ impl RecordedSource {
                     ..*header
                 };
                 (self.facts, self.reported, self.losses) = Default::default();
+                self.count.begin_run();
                 self.slices.clear();
                 self.counted.clear();
                 self.mounts.clear();
@@ -123,7 +148,7 @@ impl RecordedSource {
             Some(RecordingItem::Interval(interval)) => {
                 self.take_in(interval.facts);
                 for slice in &interval.slices {
-                    self.operations += (slice.bytes.len() / probes::RECORD_SIZE) as u64;
+                    self.count.add(slice);
                     if let Some(ring) = &mut self.ring {
                         ring.apply(slice);
                     }
@@ -180,7 +205,7 @@ impl RecordedSource {
 
     /// Operations so far, those that the recorder missed, and intervals that are missing.
     pub fn totals(&self) -> (u64, u64, u64) {
-        (self.operations, self.records_lost, self.intervals_lost)
+        (self.count.operations, self.records_lost, self.intervals_lost)
     }
 
     /// Events of records that the recorder's rules did not ask for. They say less than others: no file, no connection's state.
@@ -285,10 +310,7 @@ impl EventSource for RecordedSource {
     }
 
     fn newest(&self) -> (Vec<Event>, u64) {
-        let (since, before) = self.sampled.replace((self.now(), self.operations));
-        let events: Vec<_> = self.recorder().events_since(since.saturating_add(1), SAMPLED).collect();
-        let ended = self.operations.saturating_sub(before).max(events.len() as u64);
-        (events, ended)
+        self.count.newest(&self.recorder(), self.now())
     }
 
     fn mount(&self, key: MountKey) -> Mount {

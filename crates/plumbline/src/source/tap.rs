@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use model::{Event, Histogram, Losses, MountKey, Nanos, Operation, Requester};
 use probes::{ProbeSet, Recorder, RecorderCopy, Slice, Tail};
 
-use super::MountHistogram;
+use super::{MountHistogram, recorded::RecordCount};
 use crate::{
     recording::{
         CgroupFacts, FinishedFacts, Handed, IntervalFacts, MountFacts, RecordedEvent, RecordedInterval,
@@ -39,6 +39,7 @@ pub struct Tap {
     writer: RecordingWriter,
     tail: Tail,
     ring: RecorderCopy,
+    count: RecordCount,
     slices: Vec<Slice>,
     /// The interval's, as far as it has come.
     facts: RefCell<IntervalFacts>,
@@ -83,6 +84,7 @@ impl Tap {
             writer,
             tail,
             ring,
+            count: RecordCount::default(),
             slices: Vec::new(),
             facts: RefCell::default(),
             mounts: RefCell::default(),
@@ -133,7 +135,10 @@ impl Tap {
         match watch.read_tail(&mut self.tail) {
             Ok((slices, lost)) => {
                 facts.records_lost += lost;
-                slices.iter().for_each(|slice| self.ring.apply(slice));
+                for slice in &slices {
+                    self.ring.apply(slice);
+                    self.count.add(slice);
+                }
                 self.slices.extend(slices);
             }
             Err(error) => tracing::warn!(%error, "cannot read the flight recorder"),
@@ -143,6 +148,11 @@ impl Tap {
     /// The flight recorder, as the recording has it.
     pub(super) fn recorder(&self) -> Recorder {
         self.ring.recorder()
+    }
+
+    /// How many records the recording has.
+    pub(super) fn count(&self) -> &RecordCount {
+        &self.count
     }
 
     pub(super) fn wants_in_flight(&self) -> bool {
