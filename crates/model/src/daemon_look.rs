@@ -39,6 +39,11 @@ pub struct DaemonLook {
     pub tcp: Vec<DaemonConnection>,
 }
 
+impl DaemonLook {
+    /// A request that took less needs no look at its daemon, nanoseconds.
+    pub const SLOW: u64 = 50_000_000;
+}
+
 /// A TCP connection of a FUSE daemon or its helper, by the kernel's `inet_diag_msg` and `tcp_info`. Times are counted
 /// back from the look, in the kernel's ticks of 1 to 10 ms.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]

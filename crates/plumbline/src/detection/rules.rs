@@ -6,7 +6,7 @@ use std::{
 };
 
 use diagnose::{Episode, FinishedOperations, Meanwhile, RuleState, error::Codes, long_term::LongTerm, rule::Rule};
-use model::{Code, Event, Operation, Protocol};
+use model::{Code, DaemonLook, Event, Level, Operation, Protocol};
 
 use probes::Filter;
 
@@ -205,10 +205,20 @@ impl ActiveRules {
     /// The lowest limit of any rule for each operation: what is below it need not leave the kernel.
     pub(crate) fn kernel_thresholds(&self) -> Vec<(Operation, Duration)> {
         let mut lowest: BTreeMap<Operation, Duration> = BTreeMap::new();
-        for (operation, limit) in self.rules().flat_map(|rule| rule.sees()) {
+        for (operation, limit) in self.rules().flat_map(|rule| rule.sees()).chain(self.shows_daemons()) {
             lowest.entry(operation).and_modify(|known| *known = limit.min(*known)).or_insert(limit);
         }
         lowest.into_iter().collect()
+    }
+
+    /// Slow requests to daemons of file systems, if a rule judges them or the calls that wait for them. When such a request ends, the daemon is looked
+    /// at, which is what a verdict needs.
+    fn shows_daemons(&self) -> impl Iterator<Item = (Operation, Duration)> {
+        let waits = |level: Level| level < Level::Proxy || level == Level::Daemon;
+        let wanted = self.rules().any(|rule| waits(rule.protocol().level));
+        let daemons = probes::protocols().filter(move |protocol| wanted && protocol.level == Level::Daemon);
+        let requests = daemons.flat_map(Protocol::all_operations).filter(|operation| !operation.waits_by_design());
+        requests.map(|operation| (operation, Duration::from_nanos(DaemonLook::SLOW)))
     }
 
     /// Operations whose failures some rule counts.

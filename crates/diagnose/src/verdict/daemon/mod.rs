@@ -15,7 +15,7 @@ use super::{
 };
 use crate::units::{counted, span};
 use evidence::{LookEvidence, SlowRequests, has_no_cpu, no_cpu_sentence};
-use sight::{DaemonSight, SLOW, looks, us};
+use sight::{DaemonSight, looks, us};
 
 /// The probability that the daemon itself is late, if it has no connection that it could wait for.
 const WITHOUT_CONNECTION: f64 = 0.88;
@@ -112,8 +112,8 @@ fn fast_share(scene: &Scene, sights: &[DaemonSight]) -> f64 {
         .during
         .iter()
         .filter(|event| event.start >= from && event.phases.wire >= least && !event.flags.unanswered && is_such(event));
-    let (all, fast) =
-        meanwhile.fold((0_u32, 0_u32), |(all, fast), event| (all + 1, fast + u32::from(event.phases.wire < SLOW)));
+    let (all, fast) = meanwhile
+        .fold((0_u32, 0_u32), |(all, fast), event| (all + 1, fast + u32::from(event.phases.wire < DaemonLook::SLOW)));
     f64::from(fast) / f64::from(all.max(1))
 }
 

@@ -13,8 +13,6 @@ use model::{DaemonConnection, DaemonLook, Detail, Event, Nanos};
 use super::super::{history::ACK_DELAY, scene::JIFFY};
 use crate::units::MS;
 
-/// Requests that took less need no explanation, nanoseconds: as long as daemons are looked at for.
-pub(super) const SLOW: u64 = 50 * MS;
 /// A look is a little later than what it is told to, nanoseconds.
 const TOLD_WITHIN: u64 = 200 * MS;
 
@@ -46,7 +44,8 @@ impl DaemonSight {
     pub fn all<'a>(looks: &[Arc<DaemonLook>], events: impl Iterator<Item = &'a Event> + Clone) -> Vec<Self> {
         let asked = |look: &DaemonLook| {
             let until = |event: &Event| event.end().saturating_add(if event.flags.in_flight { TOLD_WITHIN } else { 0 });
-            let slow = events.clone().filter(|event| event.duration >= SLOW && !event.operation.waits_by_design());
+            let slow =
+                events.clone().filter(|event| event.duration >= DaemonLook::SLOW && !event.operation.waits_by_design());
             slow.filter(|event| event.start < look.at && look.at < until(event)).map(|event| event.start).min()
         };
         let sight = |look: &Arc<DaemonLook>| Some(Self { look: Arc::clone(look), asked: asked(look)? });
@@ -77,7 +76,7 @@ impl DaemonSight {
                 && ago(one.sent_ms) > since.saturating_add(JIFFY)
                 && ago(one.received_ms) > since.saturating_add(JIFFY)
         };
-        if since >= SLOW && !connections.is_empty() && connections.iter().all(is_idle) {
+        if since >= DaemonLook::SLOW && !connections.is_empty() && connections.iter().all(is_idle) {
             WaitedFor::NotSent
         } else {
             WaitedFor::Unclear

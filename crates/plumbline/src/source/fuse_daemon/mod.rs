@@ -28,8 +28,6 @@ const KEPT: Nanos = 60_000_000_000;
 const MOST_DAEMONS: usize = 8;
 const MOST_THREADS: usize = 256;
 const MOST_DESCRIPTORS: usize = 4096;
-/// Requests that were faster need no explanation, nanoseconds.
-const SLOW: Nanos = 50_000_000;
 
 /// Kernel functions in which a thread waits for nothing but time, another thread, or a peer.
 const PLAIN_WAITS: [&str; 12] = [
@@ -69,7 +67,7 @@ struct WatchedDaemon {
 impl DaemonLooks {
     /// Tells an event of a slow request, or of one in flight, what its daemon does at `now`.
     pub fn tell(&mut self, event: &mut Event, now: Nanos) {
-        if event.operation.level() != Level::Daemon || event.duration < SLOW {
+        if event.operation.level() != Level::Daemon || event.duration < DaemonLook::SLOW {
             return;
         }
         let Detail::Fuse(fuse) = &mut event.detail else { return };
