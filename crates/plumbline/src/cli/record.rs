@@ -102,7 +102,8 @@ impl RecordingSession {
         let header = recording_header(config, command);
         let mut source = KernelSource::new(watch);
         let begin = |header| RecordingWriter::to_file(&arguments.output, limit, header);
-        let mut tap = Tap::new(source.watch(), source.now(), header, begin)?;
+        let finished = source.histograms().unwrap_or_default();
+        let mut tap = Tap::new(source.watch(), source.now(), &finished, header, begin)?;
         tap.set_reported(rules.reported());
         source.set_tap(Some(tap));
         let now = Instant::now();

@@ -39,7 +39,10 @@ impl Daemon {
             let segments = Segments::open(&config.output_dir, config.recorder.keep, config.recorder.max_bytes)?;
             RecordingWriter::to_segments(segments, header)
         };
-        match Tap::new(self.source.watch(), self.source.now(), recording_header(config, vec![]), open) {
+        // Rules and recording begin to count at the same moment, so that replay finds what the rules found.
+        self.detection.begin_counting(&self.source);
+        let finished = self.source.histograms().unwrap_or_default();
+        match Tap::new(self.source.watch(), self.source.now(), &finished, recording_header(config, vec![]), open) {
             Ok(mut tap) => {
                 tap.set_reported(self.detection.rules().reported());
                 self.source.set_tap(Some(tap));

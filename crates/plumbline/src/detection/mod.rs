@@ -135,7 +135,11 @@ impl Detection {
     /// Another configuration's rules take over; to be finished before.
     pub fn replace(&mut self, config: &Config, source: &dyn EventSource) {
         self.rules.replace(config, source.now());
-        // What finished before is no business of the new rules.
+        self.begin_counting(source);
+    }
+
+    /// What has finished before is no business of the rules.
+    pub fn begin_counting(&mut self, source: &dyn EventSource) {
         let _ = self.finished_since(source);
     }
 

@@ -61,7 +61,7 @@ impl Tap {
     pub const IN_FLIGHT_AGE: Duration = Duration::from_secs(1);
 
     /// Begins to record what `watch` sees, with what the flight recorder holds now. Its first interval begins at `began`, as that of
-    /// the rules does; `start` begins the recording.
+    /// the rules does, and what has `finished` before is no part of it; `start` begins the recording.
     ///
     /// # Errors
     ///
@@ -69,15 +69,15 @@ impl Tap {
     pub fn new(
         watch: &ProbeSet,
         began: Nanos,
+        finished: &[MountHistogram],
         header: RecordingHeader,
         start: impl FnOnce(RecordingHeader) -> Result<RecordingWriter>,
     ) -> Result<Self> {
         let tail = watch.tail().context("cannot read the flight recorder")?;
         let ring = tail.ring().context("the flight recorder has no shape that a recording knows")?;
         let (cpus, records_per_cpu) = ring.shape();
-        // What finished before is no part of the first interval.
         let mut counted = Deltas::default();
-        counted.since(watch.histograms().unwrap_or_default().iter());
+        counted.since(finished.iter());
         let run = format!("{} {}", header.started, std::process::id());
         let writer = start(RecordingHeader { cpus, records_per_cpu, run, numbers: numbering(), ..header })?;
         Ok(Self {
