@@ -13,7 +13,7 @@ use model::{Code, Event, Histogram, Level, Mount, MountKey, Nanos, Operation, Pr
 use nix::time::{ClockId, clock_gettime};
 
 use crate::{
-    Capability, Kernel, Recorder, Slice, Tail,
+    Capability, Followed, Kernel, Recorder, Slice, Tail,
     directory::MountDirectory,
     filesystems,
     foreign_mounts::ForeignMounts,
@@ -121,8 +121,22 @@ impl ProbeSet {
     ///
     /// When not even the maps can be created: no permission, or a kernel without BPF.
     pub fn start(options: &ProbeOptions) -> libbpf_rs::Result<Self> {
+        Self::begin(options, None)
+    }
+
+    /// As [`ProbeSet::start`], but only what the `followed` processes ask for becomes an event, and what threads of the kernel ask for on
+    /// anybody's behalf. Histograms and the flight recorder have everything.
+    ///
+    /// # Errors
+    ///
+    /// When not even the maps can be created: no permission, or a kernel without BPF.
+    pub fn of_followed(options: &ProbeOptions, followed: &Followed) -> libbpf_rs::Result<Self> {
+        Self::begin(options, Some(followed))
+    }
+
+    fn begin(options: &ProbeOptions, followed: Option<&Followed>) -> libbpf_rs::Result<Self> {
         let ProbeOptions { ring_bytes, recorder_records, usage_keys, .. } = *options;
-        let shared = SharedMaps::create(&Sizes { ring_bytes, recorder_records, usage_keys })?;
+        let shared = SharedMaps::create(&Sizes { ring_bytes, recorder_records, usage_keys }, followed)?;
         let drained = Rc::new(RefCell::new(Drained::default()));
         let sink = Rc::clone(&drained);
         let mut builder = RingBufferBuilder::new();

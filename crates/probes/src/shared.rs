@@ -1,6 +1,6 @@
 //! The maps that all probes share: created once, given to every probe's object, read by user space.
 
-use std::{path::Path, time::Duration};
+use std::{os::fd::AsFd, path::Path, time::Duration};
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle, ObjectBuilder, OpenObject};
 use model::{Code, Histogram, Mount, MountKey, Operation};
@@ -10,6 +10,7 @@ use crate::{
     Filter, batches, decode, directory, filesystems,
     generated::{Plain, counter, histogram, histogram_key, mount_name, probe_id, settings, usage as raw_usage},
     names,
+    processes::Followed,
     recorder::{self, Recorder, Slice, Tail},
     spec::Spec,
     specs,
@@ -81,7 +82,8 @@ pub(crate) struct SharedMaps {
 }
 
 impl SharedMaps {
-    pub fn create(sizes: &Sizes) -> libbpf_rs::Result<Self> {
+    /// Of all processes, or of those that are `followed`.
+    pub fn create(sizes: &Sizes, followed: Option<&Followed>) -> libbpf_rs::Result<Self> {
         let cpus = u32::try_from(libbpf_rs::num_possible_cpus()?).unwrap_or(u32::MAX).max(1);
         let per_cpu = recorder::per_cpu(sizes.recorder_records, cpus);
         let operations = specs().filter(|spec| spec.is_first()).map(|spec| spec.protocol.all_operations().count());
@@ -93,6 +95,10 @@ impl SharedMaps {
             match map.name().as_encoded_bytes() {
                 b"events" => map.set_max_entries(sizes.ring_bytes)?,
                 b"recorder" => map.set_max_entries(per_cpu * cpus)?,
+                b"followed" => match followed {
+                    Some(followed) => map.reuse_fd(followed.map().as_fd())?,
+                    None => map.set_max_entries(1)?,
+                },
                 b"usage" if sizes.usage_keys > 0 => map.set_max_entries(sizes.usage_keys + others)?,
                 _ => {}
             }
@@ -111,6 +117,7 @@ impl SharedMaps {
             // The coarse clocks advance with the tick: their resolution is a jiffy (kernel/time/posix-timers.c).
             tick_ns: u64::try_from(tick.as_nanos()).unwrap_or_default(),
             recorder_mask: per_cpu - 1,
+            only_followed: followed.is_some().into(),
             mount_namespace: watched_namespace::identity().ok().and_then(|id| id.try_into().ok()).unwrap_or_default(),
             ..settings::default()
         };
@@ -144,7 +151,6 @@ impl SharedMaps {
 
     /// Gives an object our maps in place of its own declarations of them.
     pub fn lend_to(&self, object: &mut OpenObject) -> libbpf_rs::Result<()> {
-        use std::os::fd::AsFd;
         for mut map in object.maps_mut() {
             let name = map.name().to_string_lossy().into_owned();
             if let Some((_, ours)) = self.maps.iter().find(|(known, _)| *known == name) {
@@ -391,7 +397,7 @@ mod tests {
     #[test]
     fn every_histogram_is_read_however_they_lie_in_the_kernels_table() {
         let name = "every_histogram_is_read_however_they_lie_in_the_kernels_table";
-        let shared = match SharedMaps::create(&Sizes { ring_bytes: 4096, recorder_records: 64, usage_keys: 0 }) {
+        let shared = match SharedMaps::create(&Sizes { ring_bytes: 4096, recorder_records: 64, usage_keys: 0 }, None) {
             Ok(shared) => shared,
             Err(error) => return eprintln!("SKIP {name}: no maps can be made: {error}"),
         };

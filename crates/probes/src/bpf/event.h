@@ -293,7 +293,7 @@ struct settings {
 	__u32 mount_namespace; /* inode number of the mount namespace whose mount points are known */
 	__u32 magic; /* vfs: only file systems with this magic number; 0: all that are watched */
 	__u32 account; /* enum account */
-	__u32 reserved;
+	__u32 only_followed; /* only the processes in the map `followed`, and threads of the kernel */
 	__u64 threshold[ALL_OPERATIONS]; /* nanoseconds; all ones: no duration makes an event */
 	__u8 failures[ALL_OPERATIONS]; /* 1: a failure is an event, however fast */
 	__u32 ordinary[MAX_PROBES *

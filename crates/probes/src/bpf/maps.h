@@ -2,6 +2,7 @@
 /* The maps that all probes share. Each object declares them; the loader makes all objects use the same maps. */
 #pragma once
 
+#include "../processes/followed.h"
 #include "event.h"
 #include "kernel.h"
 
