@@ -104,7 +104,7 @@ impl OperationsBelow {
         let own = self.by_thread.get(&call.requester.tid).map_or(&[][..], Vec::as_slice);
         let first = own.partition_point(|child| child.start.saturating_add(ROUNDING) < call.start);
         let begun = own.iter().skip(first).take_while(|child| child.start <= call.end());
-        let children: Vec<_> = begun.filter(|child| came_back_within(child, call)).collect();
+        let children: Vec<_> = begun.filter(|child| came_back_within(*child, call)).collect();
         let overlaps = |child: &Child| child.start <= call.end() && child.end() >= call.start;
         let beside = self.by_kernel.iter().filter(|(mount, child)| overlaps(child) && same_mount(*mount));
         let meanwhile: Vec<_> = beside.map(|(_, child)| child).collect();
@@ -121,16 +121,35 @@ impl OperationsBelow {
 
 /// Whether the operation's answer came before the call returned, or both are still in flight. An answered operation may
 /// end after the call: the thread that reads the answer cleans up while the requester continues.
-fn came_back_within(child: &Child, call: &Event) -> bool {
-    if child.flags.in_flight {
+pub(crate) fn came_back_within(child: &impl Answered, call: &Event) -> bool {
+    let (flags, end, answer) = child.answered();
+    if flags.in_flight {
         return call.flags.in_flight;
     }
-    let phases = child.phases;
-    let answered = match phases.known() && !child.flags.unanswered {
-        true => child.start.saturating_add(phases.queue).saturating_add(phases.wire),
-        false => child.end(),
-    };
+    let answered = if flags.unanswered { end } else { answer.unwrap_or(end) };
     answered <= call.end().saturating_add(ROUNDING)
+}
+
+/// What can be below a call.
+pub(crate) trait Answered {
+    /// Its properties, its end, and when its answer came, if that is known.
+    fn answered(&self) -> (Flags, Nanos, Option<Nanos>);
+}
+
+impl Answered for Child {
+    fn answered(&self) -> (Flags, Nanos, Option<Nanos>) {
+        (self.flags, self.end(), answer(self.start, self.phases))
+    }
+}
+
+impl Answered for Event {
+    fn answered(&self) -> (Flags, Nanos, Option<Nanos>) {
+        (self.flags, self.end(), answer(self.start, self.phases))
+    }
+}
+
+fn answer(start: Nanos, phases: Phases) -> Option<Nanos> {
+    phases.known().then(|| start.saturating_add(phases.queue).saturating_add(phases.wire))
 }
 
 /// Time during which at least one of `children` was in progress during the call, nanoseconds. They must be in the order

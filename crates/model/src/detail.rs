@@ -176,6 +176,19 @@ impl Detail {
         (inode != 0 || !name.is_empty()).then_some(SeenFile { inode, name })
     }
 
+    /// The inode's number as `st_ino` has it; `None` if it is not known.
+    pub fn inode(&self) -> Option<u64> {
+        let inode = match self {
+            Self::Nfs(nfs) => nfs.inode,
+            Self::Syscall(call) => call.inode,
+            Self::Vfs(vfs) => vfs.inode,
+            Self::MpiIo(mpiio) => mpiio.inode,
+            // FUSE daemons and the proxy have numbers of their own.
+            _ => 0,
+        };
+        (inode != 0).then_some(inode)
+    }
+
     /// The protocol's message number, which tells apart requests that one thread made at the same time; 0 if the
     /// protocol has none.
     pub fn message(&self) -> u64 {

@@ -28,7 +28,7 @@ pub use incident::{
     Changed, Host, Incident, IncidentState, RankedFile, RankedMount, RankedOperation, RankedProcess, Ranking, Share,
     Span, Waited,
 };
-pub use line::{BelowLine, CallLine, ChildLine, EventLine};
+pub use line::{BelowLine, CallLine, ChildLine, EventLine, TreeLine};
 pub use losses::{Losses, ProbeLosses};
 pub use mount::{Mount, MountKey};
 pub use pod::PodNames;

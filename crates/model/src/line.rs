@@ -189,6 +189,32 @@ pub struct CallLine<'a> {
     pub below: Option<BelowLine<'a>>,
 }
 
+/// An operation and all that ran below it, as `plumbline follow` prints it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct TreeLine<'a> {
+    /// The event.
+    #[serde(flatten)]
+    pub event: EventLine<'a>,
+    /// From the start of the tree's first operation until this one's start.
+    pub after_ms: f64,
+    /// The part of its duration during which no operation below it was in progress.
+    pub own_ms: f64,
+    /// The longest of the operations directly below it, in the order of their starts.
+    pub children: Vec<TreeLine<'a>>,
+    /// Number of the operations directly below it, listed or not.
+    pub children_count: usize,
+    /// Time during which at least one of them was in progress.
+    pub children_ms: f64,
+    /// The longest operations that went on meanwhile and that it did not wait for, or not for certain: its own thread's that were answered only later,
+    /// and those of kernel threads on its mount.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub meanwhile: Vec<EventLine<'a>>,
+    /// Number of these operations, listed or not.
+    pub meanwhile_count: usize,
+    /// Some may be missing.
+    pub children_incomplete: bool,
+}
+
 /// The operations below a call. Field names are stable; times are milliseconds.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct BelowLine<'a> {

@@ -1,0 +1,81 @@
+//! What threads of the kernel ask for: readahead and writeback, which nobody waits for, or which calls wait for that cannot be told.
+
+use std::collections::{HashSet, VecDeque};
+
+use model::{Event, MountKey, Nanos};
+
+use super::{OperationTree, overlap};
+
+/// Operations of threads of the kernel, until it is known whether a call was under way meanwhile.
+#[derive(Debug)]
+pub(super) struct ByKernel {
+    /// In the order in which they came; and whether they are in a tree.
+    held: VecDeque<(Event, bool)>,
+    most: usize,
+    mounts: HashSet<MountKey>,
+    inodes: HashSet<u64>,
+}
+
+impl ByKernel {
+    pub fn new(most: usize) -> Self {
+        Self { held: VecDeque::new(), most, mounts: HashSet::new(), inodes: HashSet::new() }
+    }
+
+    pub fn add(&mut self, event: Event) {
+        self.held.push_back((event, false));
+    }
+
+    /// Takes note of where the followed processes are at work: what the kernel does elsewhere is for others.
+    pub fn touched(&mut self, event: &Event) {
+        if self.mounts.len() < self.most {
+            self.mounts.insert(event.mount);
+        }
+        if let Some(inode) = event.detail.inode().filter(|_| self.inodes.len() < self.most) {
+            self.inodes.insert(inode);
+        }
+    }
+
+    fn is_theirs(&self, event: &Event) -> bool {
+        let inode = event.detail.inode();
+        self.mounts.contains(&event.mount) && inode.is_none_or(|inode| self.inodes.contains(&inode))
+    }
+
+    /// Adds them to the trees that were under way on their mounts, and returns those that ended by `asked` and that no tree can have any more, as trees of
+    /// their own. `held`: when the first operation began that no tree has yet.
+    pub fn join(
+        &mut self,
+        trees: &mut [OperationTree],
+        asked: Nanos,
+        held: Option<Nanos>,
+        same_mount: &dyn Fn(MountKey, MountKey) -> bool,
+    ) -> Vec<OperationTree> {
+        for (event, joined) in &mut self.held {
+            for tree in trees.iter_mut().filter(|tree| overlap(&tree.event, event)) {
+                if tree.any(&|call: &Event| same_mount(event.mount, call.mount)) && may_be_same_file(event, tree) {
+                    tree.add_meanwhile(event.clone());
+                    *joined = true;
+                }
+            }
+        }
+        let too_many = self.held.len().saturating_sub(self.most);
+        let (mut over, mut kept) = (Vec::new(), VecDeque::new());
+        for (place, (event, joined)) in std::mem::take(&mut self.held).into_iter().enumerate() {
+            let can_join = event.end() > asked || held.is_some_and(|since| since <= event.end());
+            if can_join && place >= too_many {
+                kept.push_back((event, joined));
+            } else if !joined && self.is_theirs(&event) {
+                over.push(OperationTree::leaf(event));
+            }
+        }
+        self.held = kept;
+        over
+    }
+}
+
+/// Not if both are known, and differ.
+fn may_be_same_file(event: &Event, tree: &OperationTree) -> bool {
+    let Some(inode) = event.detail.inode() else { return true };
+    let is_other = |call: &Event| call.detail.inode().is_some_and(|other| other != inode);
+    let is_same = |call: &Event| call.detail.inode() == Some(inode);
+    tree.any(&is_same) || !tree.any(&is_other)
+}

@@ -1,0 +1,84 @@
+//! Operations of all layers as trees: a call, what ran below it, and what ran below that.
+
+mod assemble;
+mod by_kernel;
+
+use model::{Event, Level, Nanos};
+
+pub use assemble::TreeAssembler;
+
+/// An operation, and all that was asked for and answered while it waited.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OperationTree {
+    /// The operation.
+    pub event: Event,
+    /// The operations directly below it, in the order of their starts.
+    pub children: Vec<OperationTree>,
+    /// Operations that it did not wait for, or not for certain: what its own thread asked for and got the answer to only later, and
+    /// what a thread of the kernel ([`model::Caller::Kernel`]) asked for on its mount meanwhile. In the order of their starts.
+    pub meanwhile: Vec<Event>,
+    /// Operations below it are shown elsewhere: too many waited for it to end.
+    pub incomplete: bool,
+}
+
+impl OperationTree {
+    fn leaf(event: Event) -> Self {
+        Self { event, children: Vec::new(), meanwhile: Vec::new(), incomplete: false }
+    }
+
+    /// Time during which at least one of its children was in progress, nanoseconds: at most its duration.
+    pub fn covered(&self) -> u64 {
+        let (mut sum, mut until) = (0_u64, self.event.start);
+        for child in &self.children {
+            let end = child.event.end().min(self.event.end());
+            sum += end.saturating_sub(child.event.start.max(until));
+            until = until.max(end);
+        }
+        sum
+    }
+
+    /// Its own time: the part of its duration that no child covers, nanoseconds.
+    pub fn own(&self) -> u64 {
+        self.event.duration.saturating_sub(self.covered())
+    }
+
+    /// How many operations run below it, at any depth.
+    pub fn below(&self) -> usize {
+        self.children.iter().map(|child| 1 + child.below()).sum()
+    }
+
+    /// Whether it, or an operation below it, is such a one.
+    pub fn any(&self, is: &impl Fn(&Event) -> bool) -> bool {
+        is(&self.event) || self.children.iter().any(|child| child.any(is))
+    }
+
+    /// Takes it apart.
+    fn into_events(self, out: &mut Vec<Event>) {
+        out.push(self.event);
+        out.extend(self.meanwhile);
+        self.children.into_iter().for_each(|child| child.into_events(out));
+    }
+
+    /// Takes note of what went on meanwhile: at the system call that may have waited for it, else at the top.
+    fn add_meanwhile(&mut self, event: Event) {
+        let is_call =
+            |child: &Self| child.event.operation.level() <= Level::SystemCall && overlap(&child.event, &event);
+        match self.children.iter().position(is_call).and_then(|place| self.children.get_mut(place)) {
+            Some(call) => call.add_meanwhile(event),
+            None => {
+                let place = self.meanwhile.partition_point(|other| other.start <= event.start);
+                self.meanwhile.insert(place, event);
+            }
+        }
+    }
+}
+
+/// Whether there was a moment at which both were in progress.
+fn overlap(one: &Event, other: &Event) -> bool {
+    one.start <= other.end() && one.end() >= other.start
+}
+
+/// The first moment at which one of them was in progress; `None` of none.
+fn earliest<'a>(events: impl Iterator<Item = &'a Event>) -> Option<Nanos> {
+    events.map(|event| event.start).min()
+}
