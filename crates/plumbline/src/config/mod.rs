@@ -36,6 +36,7 @@ use model::text::printable;
 pub use captures::{CaptureConfig, CaptureKind, CommandConfig, Hosts, PacketsConfig, TraceMemory, TracepointsConfig};
 pub use node::Position;
 pub use output_dir::check_output_dir;
+pub use publish::otlp_endpoint;
 pub use reader::{did_you_mean, quoted, span};
 pub use rules::is_kind;
 pub use scope::{short_container, user_number};

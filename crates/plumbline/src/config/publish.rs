@@ -99,14 +99,39 @@ pub fn kubernetes_events(
 }
 
 fn endpoint_of(reader: &mut ConfigReader<'_>, entry: &YamlEntry, is_grpc: bool) -> Option<Option<Uri>> {
-    url_of(reader, entry, |uri| match uri {
+    url_of(reader, entry, |uri| wrong_for_otlp(uri, is_grpc))
+}
+
+fn wrong_for_otlp(uri: &Uri, is_grpc: bool) -> Option<&'static str> {
+    match uri {
         uri if uri.port_u16().is_none_or(|port| port == 0) => {
             Some("write the port, too: 4317 for grpc and 4318 for http, as a rule")
         }
         uri if uri.query().is_some() => Some("remove what is behind the `?`"),
         uri if is_grpc && uri.path() != "/" => Some("remove the path: gRPC has its own"),
         _ => None,
-    })
+    }
+}
+
+/// The address of a collector.
+///
+/// # Errors
+///
+/// When it is none: what to write instead.
+pub fn otlp_endpoint(text: &str, protocol: OtlpProtocol) -> Result<Uri, &'static str> {
+    address_of(text, |uri| wrong_for_otlp(uri, protocol == OtlpProtocol::Grpc))
+}
+
+/// An address; `wrong` says what else is wrong with it.
+fn address_of(text: &str, wrong: impl Fn(&Uri) -> Option<&'static str>) -> Result<Uri, &'static str> {
+    let uri = text.parse::<Uri>().map_err(|_| "write http://HOST:PORT, or off")?;
+    if !matches!(uri.scheme_str(), Some("http" | "https")) {
+        return Err("begin it with http:// or https://");
+    }
+    if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+        return Err("write passwords into `headers`");
+    }
+    wrong(&uri).map_or(Ok(uri), Err)
 }
 
 /// An address, or off; `wrong` says what else is wrong with it.
@@ -119,19 +144,13 @@ fn url_of(
     if is_off(entry) {
         return Some(None);
     }
-    let wrong = match text.parse::<Uri>() {
-        Ok(uri) if !matches!(uri.scheme_str(), Some("http" | "https")) => "begin it with http:// or https://",
-        Ok(uri) if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) => {
-            "write passwords into `headers`"
+    match address_of(text, wrong) {
+        Ok(uri) => Some(Some(uri)),
+        Err(wrong) => {
+            reader.refuse(entry.value.at, format!("`{}` is {}; {wrong}", entry.key, quoted(text)));
+            None
         }
-        Ok(uri) => match wrong(&uri) {
-            Some(wrong) => wrong,
-            None => return Some(Some(uri)),
-        },
-        Err(_) => "write http://HOST:PORT, or off",
-    };
-    reader.refuse(entry.value.at, format!("`{}` is {}; {wrong}", entry.key, quoted(text)));
-    None
+    }
 }
 
 fn headers_of(reader: &mut ConfigReader<'_>, entry: &YamlEntry) -> Option<HeaderMap> {

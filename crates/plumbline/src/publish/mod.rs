@@ -25,7 +25,7 @@ pub use exchange::SnapshotExchange;
 pub use exposition::HttpServer;
 pub use incidents::{IncidentCounts, OpenLabels};
 pub use message::message;
-pub use otlp::{Counts, IncidentRecord, OtlpExporter};
+pub use otlp::{Counts, IncidentRecord, OtlpExporter, SpanExporter, SpanRecord};
 pub use prometheus::serve;
 pub use snapshot::{MonotonicCounter, ProbeFigures, Snapshot};
 pub use tally::{MountLookup, OperationSeries, Tally, label};

@@ -9,6 +9,7 @@ use http::{HeaderMap, Uri, uri::PathAndQuery};
 use model::text::printable;
 use opentelemetry_proto::tonic::collector::{
     logs::v1::ExportLogsServiceResponse, metrics::v1::ExportMetricsServiceResponse,
+    trace::v1::ExportTraceServiceResponse,
 };
 use prost::{
     Message,
@@ -108,6 +109,7 @@ async fn by_grpc(
 ) -> Result<Bytes, Failure> {
     let path = PathAndQuery::from_static(match signal {
         Signal::Metrics => "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
+        Signal::Traces => "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
         Signal::Logs => "/opentelemetry.proto.collector.logs.v1.LogsService/Export",
     });
     let passing = |error: tonic::transport::Error| Failure::Passing { why: chain(&error), again_in: None };
@@ -139,6 +141,7 @@ async fn by_http(http: &Http, base: &Uri, signal: Signal, headers: HeaderMap, bo
     let place = match signal {
         Signal::Metrics => "v1/metrics",
         Signal::Logs => "v1/logs",
+        Signal::Traces => "v1/traces",
     };
     let base = base.to_string();
     let separator = if base.ends_with('/') { "" } else { "/" };
@@ -158,6 +161,10 @@ fn rejected(signal: Signal, answer: &[u8]) -> Rejected {
         Signal::Logs => {
             let answer = ExportLogsServiceResponse::decode(answer).unwrap_or_default();
             answer.partial_success.map(|part| (part.rejected_log_records, part.error_message)).unwrap_or_default()
+        }
+        Signal::Traces => {
+            let answer = ExportTraceServiceResponse::decode(answer).unwrap_or_default();
+            answer.partial_success.map(|part| (part.rejected_spans, part.error_message)).unwrap_or_default()
         }
     };
     let message: String = message.chars().take(MAX_WORDS).collect();

@@ -31,7 +31,7 @@ use crate::{
 /// An encoded request.
 pub struct EncodedRequest {
     pub signal: Signal,
-    /// The number of data points of metrics, or of log records.
+    /// The number of data points of metrics, of log records, or of spans.
     pub items: u64,
     pub body: Bytes,
 }
@@ -49,8 +49,8 @@ pub struct IncidentRecord {
 
 /// The sender of all requests: this daemon on this host.
 pub struct OtlpSender {
-    resource: Resource,
-    scope: InstrumentationScope,
+    pub(super) resource: Resource,
+    pub(super) scope: InstrumentationScope,
 }
 
 impl OtlpSender {
@@ -242,7 +242,7 @@ fn string(text: String) -> AnyValue {
     AnyValue { value: Some(any_value::Value::StringValue(text)) }
 }
 
-fn text(key: &str, value: &str) -> KeyValue {
+pub(super) fn text(key: &str, value: &str) -> KeyValue {
     KeyValue { key: key.to_owned(), value: Some(string(value.to_owned())), ..KeyValue::default() }
 }
 
