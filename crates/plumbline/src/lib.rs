@@ -10,6 +10,7 @@ mod daemon;
 mod detection;
 mod evidence;
 mod fleet;
+mod follow;
 mod io;
 mod page;
 mod prove;

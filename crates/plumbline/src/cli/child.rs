@@ -11,6 +11,7 @@ use nix::{
     sys::signal::{SigSet, SigmaskHow, Signal, kill},
     unistd::Pid,
 };
+use probes::Followed;
 
 /// Starts a command of at least one word, with no signal blocked: those are meant for it as well.
 ///
@@ -24,6 +25,19 @@ pub fn start(command: &[OsString]) -> Result<Option<Child>> {
     ours.thread_set_mask()?;
     let name = printable(program.as_encoded_bytes());
     child.map(Some).with_context(|| format!("cannot start {name}: give the path of a program that is there"))
+}
+
+/// As [`start`]; what is started is followed from its first moment on.
+///
+/// # Errors
+///
+/// When there is no such program, or the kernel side cannot be told.
+pub fn start_followed(followed: &Followed, command: &[OsString]) -> Result<Option<Child>> {
+    // While we are followed, what we start is.
+    followed.follow(std::process::id()).context("cannot follow the command")?;
+    let child = start(command);
+    followed.leave(std::process::id()).context("cannot stop following ourselves")?;
+    child
 }
 
 /// Whether a signal ends the recording: with a command, that ends it. A terminal sends its interrupt to the command, too.

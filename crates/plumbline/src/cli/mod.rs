@@ -1,10 +1,11 @@
 //! The command line: a file per subcommand.
 
 mod check;
-mod child;
+pub mod child;
 mod doctor;
 mod fleet;
 mod folder;
+mod follow;
 mod generate;
 mod incidents;
 mod io;
@@ -20,10 +21,15 @@ mod snapshot;
 mod top;
 mod trace;
 
-use std::{os::fd::AsFd, process::ExitCode};
+use std::{
+    ffi::OsStr,
+    os::{fd::AsFd, unix::ffi::OsStrExt},
+    process::ExitCode,
+};
 
 use anyhow::{Result, ensure};
 use clap::{CommandFactory, Parser, Subcommand};
+use model::text::printable;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 #[cfg(test)]
@@ -55,6 +61,8 @@ enum CliCommand {
     Check(check::CheckArguments),
     /// Show slow or failed operations as they happen
     Trace(trace::TraceArguments),
+    /// Show each operation of a process, a job or a command through all layers
+    Follow(follow::FollowArguments),
     /// Measure I/O at each layer: how much, in which sizes, how fast, and for whom
     Io(io::IoArguments),
     /// Show where TCP's sends lose time, connection by connection
@@ -102,6 +110,7 @@ pub fn main() -> ExitCode {
         CliCommand::Run(arguments) => run::run(arguments, verbose),
         CliCommand::Check(arguments) => check::run(&arguments),
         CliCommand::Trace(arguments) => trace::run(&arguments),
+        CliCommand::Follow(arguments) => follow::run(&arguments),
         CliCommand::Io(arguments) => io::run(&arguments),
         CliCommand::Net(arguments) => net::run(&arguments),
         CliCommand::Top(arguments) => top::run(&arguments),
@@ -146,6 +155,13 @@ fn has_no_reader(pipe: &impl AsFd) -> bool {
 pub fn permitted() -> Result<()> {
     ensure!(probes::may_load(), "not permitted to load BPF programs; {}", probes::PERMISSION);
     Ok(())
+}
+
+/// A mount point as the command line has it, without the slash at the end that a shell adds.
+fn mount_point(path: &OsStr) -> String {
+    let path = printable(path.as_bytes());
+    let trimmed = path.trim_end_matches('/');
+    if trimmed.is_empty() { path } else { trimmed.to_owned() }
 }
 
 /// A configuration that cannot be used: a line for each mistake, exit code 2.

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use model::{Event, text::printable};
 use nix::sys::{signalfd::SignalFd, utsname::uname};
 
@@ -89,13 +89,8 @@ fn header(arguments: &IoArguments, session: &IoSession) -> IoHeader {
 
 /// Starts the command, if there is one, so that nothing of it is missed.
 fn start(arguments: &IoArguments, session: &IoSession) -> Result<Option<Child>> {
-    let Some(followed) = session.followed.as_ref().filter(|_| !arguments.command.is_empty()) else { return Ok(None) };
-    // While we are followed, what we start is, from its first moment on.
-    followed.follow(std::process::id()).context("cannot follow the command")?;
-    // The command inherits the blocked signals, and they are meant for the command as well.
-    let child = child::start(&arguments.command);
-    followed.leave(std::process::id()).context("cannot stop following ourselves")?;
-    child
+    let followed = session.followed.as_ref().filter(|_| !arguments.command.is_empty());
+    followed.map_or(Ok(None), |followed| child::start_followed(followed, &arguments.command))
 }
 
 fn entries(session: &mut IoSession, ranks: &mut RanksByProcess) -> Result<Vec<IoEntry>> {

@@ -2,16 +2,12 @@
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
-    ffi::OsString,
-    os::{
-        fd::{AsFd, BorrowedFd},
-        unix::ffi::OsStrExt,
-    },
+    os::fd::{AsFd, BorrowedFd},
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, bail};
-use model::{Event, Mount, MountKey, text::printable};
+use model::{Event, Mount, MountKey};
 use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::{signal::Signal, signalfd::SignalFd},
@@ -20,6 +16,7 @@ use probes::{Access, Accesses, Account, Filter, Followed, ProbeOptions, ProbeSet
 
 use super::IoArguments;
 use crate::{
+    cli::mount_point,
     io::{
         layers::{LAYERS, LayerDepth},
         meter::{IoMeter, IoSample},
@@ -83,7 +80,7 @@ impl IoSession {
         let depths = print_layers(&watch, &arguments.layers)?;
         let accesses = accesses(arguments, &depths, followed.as_ref());
         let meter = IoMeter::start(&watch, account, arguments.keys)?;
-        let only = arguments.mount.as_ref().map(mount_point);
+        let only = arguments.mount.as_deref().map(mount_point);
         let (owners, mounts, maintained) = (OwnerNames::default(), HashMap::new(), Instant::now());
         Ok(Self { watch, depths, followed, accesses, meter, owners, mounts, only, maintained })
     }
@@ -203,13 +200,6 @@ impl IoSession {
         }
         losses
     }
-}
-
-/// A mount point as the command line has it, without the slash at the end that a shell adds.
-fn mount_point(path: &OsString) -> String {
-    let path = printable(path.as_bytes());
-    let trimmed = path.trim_end_matches('/');
-    if trimmed.is_empty() { path } else { trimmed.to_owned() }
 }
 
 /// By whom the kernel side must count: nobody, cgroup or process.

@@ -1,0 +1,74 @@
+//! Trees of a recording: of every operation in it.
+
+use std::{collections::HashSet, path::Path, process::ExitCode, time::Duration};
+
+use anyhow::Result;
+use diagnose::TreeAssembler;
+use model::{Caller, Event, Level};
+
+use super::{FollowArguments, session::MOST_HELD, sinks::Sinks};
+use crate::{
+    cli::kind::FileFormat,
+    config::Otlp,
+    follow::is_of_job,
+    recording::RecordingReader,
+    source::{EventSource, RecordedSource, ReplayStep, SeesBelow, WantedOperations},
+};
+
+pub fn run(arguments: &FollowArguments, path: &Path, otlp: Option<&Otlp>) -> Result<ExitCode> {
+    let explain = |error| FileFormat::explain(path, FileFormat::Recording, error);
+    let reader = RecordingReader::open(path).map_err(explain)?;
+    let operations = probes::protocols().flat_map(|protocol| protocol.all_operations());
+    let all = operations.filter(|operation| operation.level() != Level::Connection);
+    let wanted = WantedOperations { thresholds: all.map(|operation| (operation, 0)).collect(), failures: Vec::new() };
+    let mut source = RecordedSource::new(reader, wanted);
+    let mut sinks = Sinks::new(arguments, otlp)?;
+    let mut trees = TreeAssembler::new(MOST_HELD);
+    let (mut asked, mut open, mut given_up) = (0, Vec::new(), 0);
+    loop {
+        let step = source.advance()?;
+        if step != ReplayStep::Interval {
+            // Another run has other clocks, and what was under way is over.
+            given_up += trees.given_up();
+            let last = std::mem::replace(&mut trees, TreeAssembler::new(MOST_HELD));
+            let last = last.all(std::mem::take(&mut open), &|key, device| source.means(key, device));
+            sinks.show(&last, &source)?;
+            sinks.forget_names(source.clock());
+            asked = 0;
+            if step == ReplayStep::End {
+                break;
+            }
+            continue;
+        }
+        sinks.set_clock(source.clock());
+        // What failed and was fast is there twice: as an event, and by its record.
+        let mut seen = HashSet::new();
+        let mut events = Vec::new();
+        source.drain(&mut |event| {
+            if event.operation.level() != Level::Connection && seen.insert(event.identity()) {
+                events.push(event.clone());
+            }
+        });
+        events.into_iter().filter(|event| counts(arguments, &source, event)).for_each(|event| trees.add(event));
+        let whole = trees.whole(asked, &open, &|key, device| source.means(key, device));
+        sinks.show(&whole, &source)?;
+        asked = source.now();
+        open = source.in_flight(&|protocol| protocol.level != Level::Connection, Duration::ZERO, MOST_HELD);
+        open.retain(|event| counts(arguments, &source, event));
+    }
+    source.reader().notes().iter().for_each(|note| eprintln!("plumbline: {note}"));
+    let (_, records_lost, intervals_lost) = source.totals();
+    let losses = [(records_lost, "operations before they were recorded"), (intervals_lost, "intervals")];
+    let lost: Vec<_> =
+        losses.iter().filter(|(lost, _)| *lost > 0).map(|(lost, what)| format!("{lost} {what}")).collect();
+    sinks.finish(&lost, given_up)?;
+    Ok(if source.reader().damaged() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Whether it is an operation of the process or the job that is meant, or one of the kernel's own threads.
+fn counts(arguments: &FollowArguments, source: &RecordedSource, event: &Event) -> bool {
+    let who = &event.requester;
+    let of_job = |job: &String| is_of_job(&EventSource::cgroup(source, who.pid, who.cgroup).job, job);
+    event.caller == Caller::Kernel
+        || (arguments.pid.is_none_or(|pid| pid == who.pid) && arguments.job.as_ref().is_none_or(of_job))
+}

@@ -1,0 +1,74 @@
+//! `plumbline follow`: each operation of some processes through all layers, as one tree. `diagnose` joins the trees; what is here says whose
+//! operations they are, and shows them.
+
+mod lanes;
+mod lines;
+mod names;
+mod perfetto;
+mod processes;
+mod spans;
+mod tree_table;
+
+pub use lines::tree_line;
+pub use names::{NameSource, TreeNames};
+pub use perfetto::PerfettoFile;
+pub use processes::{FollowedProcesses, is_of_job};
+pub use spans::spans;
+pub use tree_table::TreeTable;
+
+use std::{
+    fs::{File, OpenOptions},
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+};
+
+use anyhow::{Context, Result};
+use diagnose::OperationTree;
+use model::{Event, Nanos};
+
+/// The longest of a tree's operations below it, at most so many, in the order of their starts.
+fn longest_children(tree: &OperationTree, most: usize) -> Vec<&OperationTree> {
+    longest(tree.children.iter().collect(), most, |child| &child.event)
+}
+
+/// The longest of what went on meanwhile.
+fn longest_meanwhile(tree: &OperationTree, most: usize) -> Vec<&Event> {
+    longest(tree.meanwhile.iter().collect(), most, |event| *event)
+}
+
+/// A file for the user alone; one that is there is not replaced.
+///
+/// # Errors
+///
+/// When it cannot be made.
+pub fn new_file(path: &Path) -> Result<File> {
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    file.with_context(|| format!("cannot create {}", path.display()))
+}
+
+/// The phases of a request that are known, with their beginnings and ends.
+fn phases(event: &Event) -> impl Iterator<Item = (&'static str, Nanos, Nanos)> {
+    let model::Phases { queue, wire, deliver } = event.phases;
+    let all = [("queue", queue), ("wire", wire), ("deliver", deliver)];
+    let mut begin = event.start;
+    all.into_iter().filter_map(move |(name, took)| {
+        let start = begin;
+        begin = begin.saturating_add(took);
+        (took > 0).then_some((name, start, begin))
+    })
+}
+
+/// Begin and end, cut to another begin and end: a request that was answered in time may be tidied up after the operation above has ended.
+fn cut(times: (Nanos, Nanos), within: (Nanos, Nanos)) -> (Nanos, Nanos) {
+    let start = times.0.clamp(within.0, within.1);
+    (start, times.1.clamp(start, within.1))
+}
+
+fn longest<T: Copy>(mut all: Vec<T>, most: usize, event: impl Fn(&T) -> &Event) -> Vec<T> {
+    if all.len() > most {
+        all.select_nth_unstable_by_key(most, |one| std::cmp::Reverse(event(one).duration));
+        all.truncate(most);
+        all.sort_by_key(|one| event(one).start);
+    }
+    all
+}

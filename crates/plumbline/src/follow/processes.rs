@@ -1,0 +1,104 @@
+//! Whose operations are followed: a process and those that it starts, those of a job, or those of a command.
+
+use std::{collections::HashSet, ffi::OsString, fs, path::Path, process::Child};
+
+use anyhow::{Context, Result, ensure};
+use probes::Followed;
+
+use crate::{cli::child, who::Cgroups};
+
+/// The processes that are followed.
+pub struct FollowedProcesses {
+    followed: Followed,
+    job: Option<String>,
+    cgroups: Cgroups,
+}
+
+impl FollowedProcesses {
+    /// This process, those that it has started and starts from now on, and those of this job.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses the program, or nobody is in the job.
+    pub fn start(pid: Option<u32>, job: Option<&str>) -> Result<Self> {
+        let followed = Followed::start().context("cannot follow processes from parent to child")?;
+        if let Some(pid) = pid {
+            followed.follow_family(pid).context("cannot follow the process")?;
+        }
+        let mut all = Self { followed, job: job.map(str::to_owned), cgroups: Cgroups::default() };
+        all.look_for_job()?;
+        if let Some(job) = job {
+            let known = "`plumbline ps --json` and `plumbline io --by job` have the names of jobs";
+            ensure!(!all.followed.all().is_empty(), "no process of this host is in the job {job}; {known}");
+        }
+        Ok(all)
+    }
+
+    /// The kernel side's list of them.
+    pub fn kernel_side(&self) -> &Followed {
+        &self.followed
+    }
+
+    /// Starts a command, so that nothing of it is missed; `None` if it has no word.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such program.
+    pub fn start_command(&self, command: &[OsString]) -> Result<Option<Child>> {
+        if command.is_empty() {
+            return Ok(None);
+        }
+        child::start_followed(&self.followed, command)
+    }
+
+    /// Follows what others than its processes have started in the job.
+    ///
+    /// # Errors
+    ///
+    /// When the map cannot be written.
+    pub fn look_for_job(&mut self) -> Result<()> {
+        let Some(job) = self.job.clone() else { return Ok(()) };
+        let known = self.followed.all();
+        for pid in processes().filter(|pid| !known.contains(pid) && *pid != std::process::id()) {
+            if is_of_job(&self.cgroups.of(pid, 0).job, &job) {
+                self.followed.follow(pid).context("cannot follow the processes of the job")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Those that are followed, the dead included.
+    pub fn all(&self) -> HashSet<u32> {
+        self.followed.all()
+    }
+
+    /// Whether none of them is there any more.
+    pub fn are_gone(&self) -> bool {
+        !self.all().iter().any(|pid| Path::new(&format!("/proc/{pid}")).exists())
+    }
+}
+
+/// Whether a process of this job, or of a step of it, is meant.
+pub fn is_of_job(of_process: &str, wanted: &str) -> bool {
+    of_process.strip_prefix(wanted).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
+fn processes() -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_is_meant_with_all_of_its_steps_and_no_other_job_is() {
+        assert!(is_of_job("slurm:1234.0", "slurm:1234") && is_of_job("slurm:1234.batch", "slurm:1234.batch"));
+        assert!(
+            !is_of_job("slurm:12345.0", "slurm:1234")
+                && !is_of_job("slurm:1234", "slurm:1234.0")
+                && !is_of_job("", "slurm:1")
+        );
+    }
+}
