@@ -1,4 +1,4 @@
-//! The operations below a system call, found by thread and time: those that the call's own thread began during it.
+//! The operations below a call, found by thread and time: those that the call's own thread began during it.
 
 use std::collections::HashMap;
 
@@ -74,7 +74,7 @@ pub struct Below {
     pub incomplete: bool,
 }
 
-/// Operations below system calls, found by thread.
+/// Operations below calls, found by thread.
 #[derive(Debug)]
 pub struct OperationsBelow {
     /// Each thread's, in the order of their starts.
@@ -104,7 +104,8 @@ impl OperationsBelow {
         let own = self.by_thread.get(&call.requester.tid).map_or(&[][..], Vec::as_slice);
         let first = own.partition_point(|child| child.start.saturating_add(ROUNDING) < call.start);
         let begun = own.iter().skip(first).take_while(|child| child.start <= call.end());
-        let children: Vec<_> = begun.filter(|child| came_back_within(*child, call)).collect();
+        let is_lower = |child: &&Child| child.operation.level() > call.operation.level();
+        let children: Vec<_> = begun.filter(is_lower).filter(|child| came_back_within(*child, call)).collect();
         let overlaps = |child: &Child| child.start <= call.end() && child.end() >= call.start;
         let beside = self.by_kernel.iter().filter(|(mount, child)| overlaps(child) && same_mount(*mount));
         let meanwhile: Vec<_> = beside.map(|(_, child)| child).collect();

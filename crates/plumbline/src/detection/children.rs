@@ -1,4 +1,4 @@
-//! What ran below the system calls of open incidents: found while the recorder still has it, kept until they are over.
+//! What ran below the calls of open incidents: found while the recorder still has it, kept until they are over.
 
 use std::{
     borrow::Borrow,
@@ -84,14 +84,14 @@ pub fn below<'a, R: Borrow<Recorder>>(
     calls.into_iter().map(join).collect()
 }
 
-/// Whether its operations run below system calls. What happens to connections does not.
+/// Whether its operations run below calls. What happens to connections does not.
 fn can_be_below(protocol: &Protocol) -> bool {
-    !matches!(protocol.level, Level::SystemCall | Level::Connection)
+    !matches!(protocol.level, Level::Library | Level::Connection)
 }
 
-/// Whether it is a system call.
+/// Whether it is a system call, or a call of a library.
 fn is_call(event: &Event) -> bool {
-    event.operation.level() == Level::SystemCall
+    event.operation.level() <= Level::SystemCall
 }
 
 fn id(call: &Event) -> CallId {
