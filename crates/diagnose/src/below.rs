@@ -111,10 +111,10 @@ impl OperationsBelow {
         let meanwhile: Vec<_> = beside.map(|(_, child)| child).collect();
         Below {
             count: children.len(),
-            covered: covered(&children, call),
+            covered: covered(children.iter().map(|child| (child.start, child.end())), (call.start, call.end())),
             meanwhile_count: meanwhile.len(),
-            children: longest(children),
-            meanwhile: longest(meanwhile),
+            children: kept(children),
+            meanwhile: kept(meanwhile),
             incomplete: self.whole_since > call.start,
         }
     }
@@ -153,24 +153,28 @@ fn answer(start: Nanos, phases: Phases) -> Option<Nanos> {
     phases.known().then(|| start.saturating_add(phases.queue).saturating_add(phases.wire))
 }
 
-/// Time during which at least one of `children` was in progress during the call, nanoseconds. They must be in the order
-/// of their starts.
-fn covered(children: &[&Child], call: &Event) -> u64 {
-    let (mut sum, mut until) = (0_u64, call.start);
-    for child in children {
-        let end = child.end().min(call.end());
-        sum += end.saturating_sub(child.start.max(until));
+/// Time during which at least one of the stretches was in progress within another one, nanoseconds. They must be in the order of their starts.
+pub(crate) fn covered(stretches: impl Iterator<Item = (Nanos, Nanos)>, within: (Nanos, Nanos)) -> u64 {
+    let (mut sum, mut until) = (0_u64, within.0);
+    for (start, end) in stretches {
+        let end = end.min(within.1);
+        sum += end.saturating_sub(start.max(until));
         until = until.max(end);
     }
     sum
 }
 
 /// The longest of `children`, at most [`KEPT_BELOW`], in the order of their starts.
-fn longest(mut children: Vec<&Child>) -> Vec<Child> {
-    if children.len() > KEPT_BELOW {
-        children.select_nth_unstable_by_key(KEPT_BELOW, |child| std::cmp::Reverse(child.duration));
-        children.truncate(KEPT_BELOW);
+fn kept(children: Vec<&Child>) -> Vec<Child> {
+    longest(children, KEPT_BELOW, |child| (child.start, child.duration)).into_iter().copied().collect()
+}
+
+/// The longest of `all`, at most so many, in the order of their starts. `time`: the start and the duration of one.
+pub(crate) fn longest<T>(mut all: Vec<T>, most: usize, time: impl Fn(&T) -> (Nanos, u64)) -> Vec<T> {
+    if all.len() > most {
+        all.select_nth_unstable_by_key(most, |one| std::cmp::Reverse(time(one).1));
+        all.truncate(most);
     }
-    children.sort_by_key(|child| child.start);
-    children.into_iter().copied().collect()
+    all.sort_by_key(|one| time(one).0);
+    all
 }

@@ -49,7 +49,7 @@ pub use decode::decode_event;
 pub use kernel::{Kernel, PERMISSION, may_load};
 pub use mpiio::rank_of_process;
 pub use probe_set::{Filter, ProbeOptions, ProbeSet, clean_pins, keys_of, monotonic, requester};
-pub use processes::Followed;
+pub use processes::{Followed, every_process};
 pub use recorder::{RECORD_SIZE, Recorder, RecorderCopy, Slice, Tail, operations as operations_of};
 pub use runs::ProgramRuns;
 pub use shared::ProbeCounters;

@@ -7,6 +7,8 @@ use model::{Event, Level, Nanos};
 
 pub use assemble::TreeAssembler;
 
+use crate::below::{covered, longest};
+
 /// An operation, and all that was asked for and answered while it waited.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OperationTree {
@@ -28,13 +30,18 @@ impl OperationTree {
 
     /// Time during which at least one of its children was in progress, nanoseconds: at most its duration.
     pub fn covered(&self) -> u64 {
-        let (mut sum, mut until) = (0_u64, self.event.start);
-        for child in &self.children {
-            let end = child.event.end().min(self.event.end());
-            sum += end.saturating_sub(child.event.start.max(until));
-            until = until.max(end);
-        }
-        sum
+        let time = |event: &Event| (event.start, event.end());
+        covered(self.children.iter().map(|child| time(&child.event)), time(&self.event))
+    }
+
+    /// The longest of the operations directly below it, at most so many, in the order of their starts.
+    pub fn longest_children(&self, most: usize) -> Vec<&Self> {
+        longest(self.children.iter().collect(), most, |child| (child.event.start, child.event.duration))
+    }
+
+    /// The longest of what it did not wait for, or not for certain, likewise.
+    pub fn longest_meanwhile(&self, most: usize) -> Vec<&Event> {
+        longest(self.meanwhile.iter().collect(), most, |event| (event.start, event.duration))
     }
 
     /// Its own time: the part of its duration that no child covers, nanoseconds.

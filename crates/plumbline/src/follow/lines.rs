@@ -3,13 +3,13 @@
 use diagnose::OperationTree;
 use model::{Nanos, TreeLine};
 
-use super::{longest_children, longest_meanwhile, names::TreeNames};
+use super::names::TreeNames;
 use crate::view::event::milliseconds;
 
 /// The object of a tree that begins at `top`, with at most `most` operations below each.
 pub fn tree_line(tree: &OperationTree, top: Nanos, most: usize, names: &TreeNames) -> TreeLine<'static> {
-    let children = longest_children(tree, most);
-    let meanwhile = longest_meanwhile(tree, most);
+    let children = tree.longest_children(most);
+    let meanwhile = tree.longest_meanwhile(most);
     TreeLine {
         event: names.line(&tree.event),
         after_ms: milliseconds(tree.event.start.saturating_sub(top)),

@@ -13,7 +13,7 @@ pub use lines::tree_line;
 pub use names::{NameSource, TreeNames};
 pub use perfetto::PerfettoFile;
 pub use processes::{FollowedProcesses, is_of_job};
-pub use spans::spans;
+pub use spans::{RandomIds, spans};
 pub use tree_table::TreeTable;
 
 use std::{
@@ -23,18 +23,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use diagnose::OperationTree;
 use model::{Event, Nanos};
-
-/// The longest of a tree's operations below it, at most so many, in the order of their starts.
-fn longest_children(tree: &OperationTree, most: usize) -> Vec<&OperationTree> {
-    longest(tree.children.iter().collect(), most, |child| &child.event)
-}
-
-/// The longest of what went on meanwhile.
-fn longest_meanwhile(tree: &OperationTree, most: usize) -> Vec<&Event> {
-    longest(tree.meanwhile.iter().collect(), most, |event| *event)
-}
 
 /// A file for the user alone; one that is there is not replaced.
 ///
@@ -62,13 +51,4 @@ fn phases(event: &Event) -> impl Iterator<Item = (&'static str, Nanos, Nanos)> {
 fn cut(times: (Nanos, Nanos), within: (Nanos, Nanos)) -> (Nanos, Nanos) {
     let start = times.0.clamp(within.0, within.1);
     (start, times.1.clamp(start, within.1))
-}
-
-fn longest<T: Copy>(mut all: Vec<T>, most: usize, event: impl Fn(&T) -> &Event) -> Vec<T> {
-    if all.len() > most {
-        all.select_nth_unstable_by_key(most, |one| std::cmp::Reverse(event(one).duration));
-        all.truncate(most);
-        all.sort_by_key(|one| event(one).start);
-    }
-    all
 }

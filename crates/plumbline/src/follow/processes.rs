@@ -1,9 +1,9 @@
 //! Whose operations are followed: a process and those that it starts, those of a job, or those of a command.
 
-use std::{collections::HashSet, ffi::OsString, fs, path::Path, process::Child};
+use std::{collections::HashSet, ffi::OsString, path::Path, process::Child};
 
 use anyhow::{Context, Result, ensure};
-use probes::Followed;
+use probes::{Followed, every_process};
 
 use crate::{cli::child, who::Cgroups};
 
@@ -59,7 +59,7 @@ impl FollowedProcesses {
     pub fn look_for_job(&mut self) -> Result<()> {
         let Some(job) = self.job.clone() else { return Ok(()) };
         let known = self.followed.all();
-        for pid in processes().filter(|pid| !known.contains(pid) && *pid != std::process::id()) {
+        for pid in every_process().filter(|pid| !known.contains(pid) && *pid != std::process::id()) {
             if is_of_job(&self.cgroups.of(pid, 0).job, &job) {
                 self.followed.follow(pid).context("cannot follow the processes of the job")?;
             }
@@ -81,11 +81,6 @@ impl FollowedProcesses {
 /// Whether a process of this job, or of a step of it, is meant.
 pub fn is_of_job(of_process: &str, wanted: &str) -> bool {
     of_process.strip_prefix(wanted).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-}
-
-fn processes() -> impl Iterator<Item = u32> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
 #[cfg(test)]

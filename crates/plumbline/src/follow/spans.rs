@@ -10,11 +10,10 @@ use super::{cut, names::TreeNames, phases};
 use crate::publish::SpanRecord;
 
 /// The spans of a tree, those above first.
-pub fn spans(tree: &OperationTree, names: &TreeNames) -> Vec<SpanRecord> {
-    let mut ids = RandomIds::default();
+pub fn spans(tree: &OperationTree, names: &TreeNames, ids: &mut RandomIds) -> Vec<SpanRecord> {
     let mut all = Vec::with_capacity(tree.below() + 1);
     let trace = ids.take();
-    add(tree, None, (tree.event.start, tree.event.end()), trace, &mut ids, names, &mut all);
+    add(tree, None, (tree.event.start, tree.event.end()), trace, ids, names, &mut all);
     all
 }
 
@@ -114,7 +113,7 @@ fn unix(names: &TreeNames, at: Nanos) -> u64 {
 
 /// The kernel's random numbers, some at a time.
 #[derive(Default)]
-struct RandomIds(Vec<u8>);
+pub struct RandomIds(Vec<u8>);
 
 impl RandomIds {
     /// The next ones; never all zero, which means no id.

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use diagnose::{OperationTree, counted};
 use model::{Event, Nanos, SendTiming};
 
-use super::{longest_children, longest_meanwhile, names::TreeNames};
+use super::names::TreeNames;
 use crate::view::{
     event::{caller_of, errno_name, known_ms, ms, status_of},
     paint,
@@ -95,8 +95,8 @@ impl TreeTable {
         before: &str,
         names: &TreeNames,
     ) -> io::Result<()> {
-        let children = longest_children(tree, self.most);
-        let meanwhile = longest_meanwhile(tree, self.most);
+        let children = tree.longest_children(self.most);
+        let meanwhile = tree.longest_meanwhile(self.most);
         let remarks = remarks(tree, &children, &meanwhile);
         let rows = children.len() + remarks.len();
         let row = |stem: String| TreeRow { top, above: Some(&tree.event), stem };

@@ -245,7 +245,7 @@ impl EventSource for KernelSource {
         let cgroups = cgroups.get_mut();
         let count = watch.drain(|event| taken.push(event));
         // Its requests are over: what the daemon does says something of them only while it has others.
-        let is_asked = taken.iter().any(|event| event.operation.level() == Level::Daemon)
+        let is_asked = taken.iter().any(DaemonLooks::concerns)
             && !watch.in_flight(|protocol| protocol.level == Level::Daemon, Duration::ZERO, 1).is_empty();
         let now = nanos_now();
         // Whose cgroup is not known yet is looked up at once: a container may be gone when its name is wanted.

@@ -70,12 +70,6 @@ fn parse_line(line: &[u8]) -> Option<MappedFile> {
     Some(MappedFile { file, range: range.to_owned(), path: path.to_owned() })
 }
 
-/// Every process there is.
-pub(super) fn processes() -> Vec<u32> {
-    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
-    all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -21,6 +21,7 @@ use crate::{
     aside::aside,
     generated::{Plain as _, mapped},
     mounts::Mounts,
+    processes::every_process,
 };
 use elf::contains;
 use maps::{FileId, MappedFile};
@@ -123,7 +124,7 @@ impl Libraries {
     pub fn look_at_all(&mut self, object: &mut Object, mounts: &Mounts, now: Duration) {
         self.looked = now;
         self.programs_started = programs_started(object);
-        for (pid, mapped) in maps::of_all(&maps::processes()) {
+        for (pid, mapped) in maps::of_all(&every_process().collect::<Vec<_>>()) {
             self.look_through(object, mounts, pid, mapped);
         }
     }
@@ -188,7 +189,7 @@ impl Libraries {
 
     /// Somebody for each library whose witness has gone. Most often the next process will do, where thousands use it.
     fn find_witnesses(&mut self) {
-        let mut processes = maps::processes();
+        let mut processes: Vec<u32> = every_process().collect();
         processes.reverse();
         for (pid, mapped) in maps::of_all(&processes) {
             if !self.attached.values().any(has_gone) {

@@ -84,11 +84,15 @@ impl Followed {
     }
 }
 
+/// Every process there is.
+pub fn every_process() -> impl Iterator<Item = u32> {
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+    all.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
 /// Each process's parent.
 fn parents() -> HashMap<u32, u32> {
-    let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    pids.filter_map(|pid| Some((pid, parent_of(&fs::read(format!("/proc/{pid}/stat")).ok()?)?))).collect()
+    every_process().filter_map(|pid| Some((pid, parent_of(&fs::read(format!("/proc/{pid}/stat")).ok()?)?))).collect()
 }
 
 /// The fourth field of `/proc/PID/stat`; the second, a name, may hold anything, and ends at the last parenthesis.

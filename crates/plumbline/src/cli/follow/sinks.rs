@@ -13,7 +13,7 @@ use super::{FollowArguments, FollowProtocol};
 use crate::{
     cli::mount_point,
     config::{Otlp, OtlpProtocol, otlp_endpoint},
-    follow::{NameSource, PerfettoFile, TreeNames, TreeTable, new_file, spans, tree_line},
+    follow::{NameSource, PerfettoFile, RandomIds, TreeNames, TreeTable, new_file, spans, tree_line},
     publish::SpanExporter,
     view::clock::{Clock, nanos},
 };
@@ -34,10 +34,24 @@ pub struct Sinks {
     table: Option<TreeTable>,
     most: usize,
     perfetto: Option<PerfettoFile>,
-    otlp: Option<(SpanExporter, String)>,
+    otlp: Option<TraceSink>,
     shown: u64,
     below: u64,
     left_out: u64,
+}
+
+/// A collector that gets the trees as traces.
+struct TraceSink {
+    exporter: SpanExporter,
+    endpoint: String,
+    ids: RandomIds,
+}
+
+impl TraceSink {
+    fn start(config: &Otlp) -> Result<Self> {
+        let (endpoint, ids) = (config.endpoint.to_string(), RandomIds::default());
+        Ok(Self { exporter: SpanExporter::start(config)?, endpoint, ids })
+    }
 }
 
 /// Which trees are shown.
@@ -108,7 +122,7 @@ impl Sinks {
         let room = arguments.wide.room().filter(|_| arguments.output.is_none());
         let limit = (arguments.max_size * 1_048_576.0) as u64;
         let perfetto = arguments.perfetto.as_ref().map(|path| PerfettoFile::create(path, limit, &names.clock));
-        let otlp = otlp.map(|config| anyhow::Ok((SpanExporter::start(config)?, config.endpoint.to_string())));
+        let otlp = otlp.map(TraceSink::start);
         let table = (!arguments.json).then(|| TreeTable::new(room, arguments.children));
         let mut sinks = Self {
             wanted: WantedTrees {
@@ -159,8 +173,8 @@ impl Sinks {
             if let Some(perfetto) = &mut self.perfetto {
                 perfetto.add(tree, &self.names)?;
             }
-            if let Some((exporter, _)) = &self.otlp {
-                exporter.queue(spans(tree, &self.names));
+            if let Some(TraceSink { exporter, ids, .. }) = &mut self.otlp {
+                exporter.queue(spans(tree, &self.names, ids));
             }
         }
         if let Some(perfetto) = &mut self.perfetto {
@@ -201,9 +215,8 @@ impl Sinks {
         if let Some(perfetto) = self.perfetto {
             eprintln!("{}", perfetto.finish()?);
         }
-        if let Some((exporter, endpoint)) = self.otlp {
-            let counts = exporter.stop(Instant::now() + PATIENCE);
-            let (sent, lost) = counts;
+        if let Some(TraceSink { exporter, endpoint, .. }) = self.otlp {
+            let (sent, lost) = exporter.stop(Instant::now() + PATIENCE);
             let spans = counted(sent, "span");
             let lost = if lost > 0 { format!("; {lost} were lost, since it did not take them") } else { String::new() };
             eprintln!("{spans} sent to {endpoint}{lost}");

@@ -3,6 +3,7 @@
 use std::{collections::HashSet, fs, path::Path};
 
 use model::Nanos;
+use probes::every_process;
 use procfs::process::{FDTarget, Process};
 
 use super::{MOST_THREADS, sock_diag::SockDiag};
@@ -58,8 +59,7 @@ fn seek(daemon: &Process, sockets: &HashSet<u64>, of_tcp: &dyn Fn(u64) -> bool, 
         return found;
     }
     let own = daemon.pid.unsigned_abs();
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let mut processes: Vec<u32> = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    let mut processes: Vec<u32> = every_process().collect();
     processes.sort_by_key(|pid| pid.abs_diff(own));
     for pid in processes.into_iter().filter(|pid| *pid != own).take(MOST_PROCESSES) {
         if found.len() >= MOST_HELPERS {

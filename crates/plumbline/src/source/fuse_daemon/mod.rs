@@ -65,9 +65,14 @@ struct WatchedDaemon {
 }
 
 impl DaemonLooks {
+    /// Whether it is an event of a request to a daemon that is slow enough to be looked at.
+    pub fn concerns(event: &Event) -> bool {
+        event.operation.level() == Level::Daemon && event.duration >= DaemonLook::SLOW
+    }
+
     /// Tells an event of a slow request, or of one in flight, what its daemon does at `now`.
     pub fn tell(&mut self, event: &mut Event, now: Nanos) {
-        if event.operation.level() != Level::Daemon || event.duration < DaemonLook::SLOW {
+        if !Self::concerns(event) {
             return;
         }
         let Detail::Fuse(fuse) = &mut event.detail else { return };
