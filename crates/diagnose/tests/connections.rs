@@ -6,62 +6,18 @@ mod common;
 
 use std::time::Duration;
 
-use common::{MS, judge, smb};
-use model::{
-    Cause, Connection, Detail, Event, Layer, Level, MountKey, Network, Operation, Protocol, Verdict, text::Text,
+use common::{
+    MS,
+    connections::{CONNECTIONS, FILTER, RECEIVED, ROUTE, answers, happening, held, kind, reads, unanswered, verdict},
+    judge, smb,
 };
+use model::{Cause, Connection, Detail, Event, Layer, MountKey, Network, Verdict, text::Text};
 use plumbline_diagnose::{
     Episode, EpisodeChange, Meanwhile, RuleState,
     connection::ConnectionRule,
     long_term::LongTerm,
     rule::{Rule, Subject},
 };
-
-static CONNECTIONS: Protocol = Protocol {
-    name: "connections",
-    operations: &[
-        "CONNECTION_LOST",
-        "RECONNECT",
-        "SESSION_LOST",
-        "RPC_TIMEOUT",
-        "TCP_RESET",
-        "TCP_RETRANSMIT",
-        "TCP_NO_ANSWER",
-        "TCP_ZERO_WINDOW",
-        "SLOT_STARVATION",
-        "TCP_NOT_SENT",
-        "TCP_DROPPED",
-        "TCP_DAMAGED",
-        "TCP_REROUTED",
-        "TCP_HELD",
-    ],
-    level: Level::Connection,
-    status_name: |status| match status {
-        FILTER => Some("FILTER"),
-        ROUTE => Some("ROUTE"),
-        RECEIVED => Some("RECEIVED"),
-        _ => None,
-    },
-    ..Protocol::BY_ERRNO
-};
-
-const FILTER: u32 = 33;
-const ROUTE: u32 = 36;
-const RECEIVED: u32 = 32;
-
-fn kind(name: &str) -> Operation {
-    CONNECTIONS.operation(name).unwrap()
-}
-
-fn happening(name: &str, at_ms: f64, lasted_ms: u64) -> Event {
-    let event = smb("SMB2_READ", at_ms, [0.0; 3]);
-    Event {
-        operation: kind(name),
-        duration: lasted_ms * MS,
-        detail: Detail::Connection(Connection { times: 3, ..Connection::default() }),
-        ..event
-    }
-}
 
 fn lost_in(state: u32) -> Event {
     Event { status: state, ..happening("CONNECTION_LOST", 1.0, 0) }
@@ -70,17 +26,6 @@ fn lost_in(state: u32) -> Event {
 /// Each of these at 20 ms from the one before, from 1.1 s on.
 fn dropped(name: &str, status: u32, count: u32) -> Vec<Event> {
     (0..count).map(|n| Event { status, ..happening(name, 1100.0 + 20.0 * f64::from(n), 0) }).collect()
-}
-
-/// Reads of 1 ms in the first second, and then ten of 300 ms.
-fn reads() -> (Vec<Event>, Vec<Event>) {
-    let fast: Vec<_> = (0..20).map(|n| smb("SMB2_READ", 50.0 * f64::from(n), [0.0, 1.0, 0.0])).collect();
-    let slow = (0..10).map(|n| smb("SMB2_READ", 1100.0 + 30.0 * f64::from(n), [0.0, 300.0, 0.0])).collect();
-    (fast, slow)
-}
-
-fn verdict(events: &[Event], around: &[Event]) -> Verdict {
-    judge("connection", events, around)
 }
 
 fn changes(events: &[Event]) -> Vec<EpisodeChange> {
@@ -207,11 +152,6 @@ fn calls_that_wait_for_a_lost_connection_name_nobody() {
     assert_eq!(judged(&[lost, again]).cause, Some(Cause::Requester), "it was in use again soon");
 }
 
-/// A segment that was held for so long, and left at this moment; milliseconds.
-fn held(left_ms: u32, held_ms: u32) -> Event {
-    happening("TCP_HELD", f64::from(left_ms - held_ms), u64::from(held_ms))
-}
-
 #[test]
 fn segments_that_this_host_holds_for_part_of_the_time_make_slow_operations_its_own() {
     let (fast, slow) = reads();
@@ -264,15 +204,6 @@ fn a_new_route_is_not_blamed_if_answers_come_by_it_or_nothing_was_sent_by_it() {
     assert_ne!(judged(&rerouted(&[1800.0])).cause, Some(Cause::OwnRoute), "it changed afterwards");
 }
 
-/// Reads every 10 ms, whose answers lag by so many milliseconds.
-fn answers(from_ms: u32, count: u32, lag: u16) -> Vec<Event> {
-    let read = |n: u32| {
-        let event = smb("SMB2_READ", f64::from(from_ms + 10 * n), [0.0, 1.0, 0.0]);
-        Event { network: Network { arrival_ms: lag, ..event.network }, ..event }
-    };
-    (0..count).map(read).collect()
-}
-
 #[test]
 fn a_silence_after_which_the_same_connection_goes_on_is_the_paths() {
     let silence = unanswered();
@@ -283,11 +214,6 @@ fn a_silence_after_which_the_same_connection_goes_on_is_the_paths() {
     assert_eq!(judged(answers(2000, 20, 1700)).layer, Layer::Unknown, "its clock stood still for a second");
     let another = answers(2000, 20, 700).into_iter().map(|event| Event { connection: 2, ..event }).collect();
     assert_eq!(judged(another).layer, Layer::Unknown, "a host that was started again has other connections");
-}
-
-/// Segments sent in vain, four in a row.
-fn unanswered() -> Vec<Event> {
-    (0..4).map(|n| happening("TCP_NO_ANSWER", 1000.0 + 200.0 * f64::from(n), 0)).collect()
 }
 
 #[test]

@@ -66,6 +66,7 @@ static SPECS: &[&spec::Spec] = &[
     &connections::TCP,
     &connections::DROPS,
     &connections::IFB,
+    &connections::NFQUEUE,
     &connections::SMB,
     &connections::RPC,
     &connections::NFS4,

@@ -233,13 +233,13 @@ fn came_back(seen: &Happenings<'_>, around: &[Event]) -> bool {
     connections.values().any(goes_on)
 }
 
-/// The drops, if they explain at least half of the segments that were sent again.
+/// What this host dropped or held, if that explains at least half of the segments that were sent again.
 fn own_drops(seen: &Happenings<'_>, around: &[Event]) -> Option<Drops> {
     let (from, to) = seen.span()?;
     let sent_again: Vec<_> = SENT_AGAIN.iter().flat_map(|name| seen.of_kind(name)).collect();
     // A segment is dropped before it is sent again, so the search begins a second earlier.
-    let drops = Drops::between(from.saturating_sub(SECOND), to, around)?;
-    drops.explain(&sent_again).then_some(drops)
+    let drops = Drops::between(from.saturating_sub(SECOND), to, around).filter(|drops| drops.explain(&sent_again));
+    drops.or_else(|| Drops::held_meanwhile(&sent_again, around))
 }
 
 /// The number of retransmissions that were followed by an answer. A path that is cut for a while, or a host that is

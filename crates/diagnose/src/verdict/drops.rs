@@ -7,7 +7,7 @@ use std::{cmp::Reverse, collections::BTreeMap, ops::RangeInclusive};
 use model::{Cause, Event, Level, Nanos};
 
 use super::{
-    history::answered,
+    history::{LEAST_RTO, answered},
     scene::{covered, stretch, union},
 };
 use crate::{
@@ -154,6 +154,23 @@ impl Drops {
             .find_map(|kind| Self::of(kind, from, to, around))
     }
 
+    /// What this host had received and held while at least half of these segments were sent again: TCP missed acknowledgements
+    /// that were there. What it held after TCP had sent it says less: an interface whose cable is out holds segments, too.
+    pub fn held_meanwhile(sent_again: &[&Event], around: &[Event]) -> Option<Self> {
+        let from = sent_again.iter().map(|event| event.start).min()?;
+        let to = sent_again.iter().map(|event| event.start).max()?;
+        let is_received =
+            |event: &&Event| event.operation.name() == DropReason::Held.operation() && reason(event) == RECEIVED;
+        let received: Vec<_> = around.iter().filter(is_received).cloned().collect();
+        let mut held = Self::of(DropReason::Held, from, to, &received)?;
+        held.times.retain(|time| time.end() - time.start() >= LEAST_RTO);
+        let is_held =
+            |event: &&&Event| held.times.iter().any(|time| *time.start() < event.start && event.start <= *time.end());
+        let count = |events: &mut dyn Iterator<Item = &&Event>| events.map(|event| event.operations()).sum::<u64>();
+        let of_held = count(&mut sent_again.iter().filter(is_held));
+        (of_held > 0 && of_held * 2 >= count(&mut sent_again.iter())).then_some(held)
+    }
+
     fn of(kind: DropReason, from: Nanos, to: Nanos, around: &[Event]) -> Option<Self> {
         let first = around.iter().map(Event::end).min().unwrap_or(from).min(from);
         // A fault begins before an operation is slow enough to be noticed, so only the first half of the time counts as
@@ -232,8 +249,8 @@ impl Drops {
                 let seen = counted(self.count, "time");
                 if self.reasons.first().is_some_and(|(reason, _)| *reason == RECEIVED) {
                     return format!(
-                        "This host held segments that it had received, for up to {longest} (seen {seen}): in the queueing discipline of \
-                         an ifb interface, before TCP saw them."
+                        "This host held segments that it had received, for up to {longest} (seen {seen}): for a program that inspects them \
+                         (NFQUEUE), or in the queueing discipline of an ifb interface, before TCP saw them."
                     );
                 }
                 format!(

@@ -16,7 +16,7 @@ use crate::{
 /// scheduling.
 pub(super) const ACK_DELAY: u64 = 50 * MS;
 /// Linux's least retransmission timeout, nanoseconds (TCP_RTO_MIN).
-const LEAST_RTO: u64 = 200 * MS;
+pub(super) const LEAST_RTO: u64 = 200 * MS;
 /// The least wait before a tail loss probe, and some scheduling; nanoseconds.
 const PROBE: u64 = 20 * MS;
 /// A kind needs at least this many operations to be a witness for the network (see [`witness`]).

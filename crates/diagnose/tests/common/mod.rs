@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 #![allow(clippy::expect_used, reason = "only tests use it")]
 
+pub mod connections;
 pub mod faults;
 
 use std::time::Duration;

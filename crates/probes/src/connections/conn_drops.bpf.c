@@ -4,6 +4,7 @@
  * reason (enum skb_drop_reason of include/net/dropreason-core.h). The reasons' numbers differ between releases; CO-RE
  * finds them by name. This program runs for every packet that the host drops.
  */
+#include "namespace.h"
 #include "packet.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
@@ -87,36 +88,12 @@ static __always_inline enum drop drop_of(__u32 reason)
 	return NO_DROP;
 }
 
-/* The inode number of the daemon's network namespace; the mounts are assumed to be in the same. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u32);
-} own_namespace SEC(".maps");
-
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
-
-struct ns_common {
-	unsigned int inum;
-};
-
-struct net {
-	struct ns_common ns;
-};
-
-struct possible_net {
-	struct net *net;
-};
 
 struct sock___namespace {
 	struct {
 		struct possible_net skc_net;
 	} __sk_common;
-};
-
-struct net_device___namespace {
-	struct possible_net nd_net;
 };
 
 struct sk_buff___dropped {
@@ -143,14 +120,14 @@ enum {
  */
 static __always_inline bool is_here(const struct net *device, const struct net *socket)
 {
-	__u32 zero = 0, *own = bpf_map_lookup_elem(&own_namespace, &zero), of_device;
+	__u32 own = own_number(), of_device;
 
-	if (!own || !*own)
+	if (!own)
 		return false;
 	of_device = BPF_CORE_READ(device, ns.inum);
 	if (of_device >= FIRST_NAMESPACE)
-		return of_device == *own;
-	return BPF_CORE_READ(socket, ns.inum) == *own;
+		return of_device == own;
+	return BPF_CORE_READ(socket, ns.inum) == own;
 }
 
 /* Whether a socket's state is one with a peer. */

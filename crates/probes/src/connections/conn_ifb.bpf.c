@@ -4,17 +4,11 @@
  * to an `ifb` interface, and its queueing discipline holds them. Attached only while the module `ifb` is loaded,
  * because the programs also run for every packet that this host sends.
  */
-#include "packet.h"
+#include "received.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-enum {
-	/* An event's status: above TCP's states. The reasons of conn_drops.bpf.c begin at DROP_STATUS + 1, which is 33. */
-	HELD_RECEIVED = 32,
-	MAX_QUEUED = 4096,
-	MAX_CONNECTIONS = 1024,
-	KIND_IFB = 'i' | 'f' << 8 | 'b' << 16, /* "ifb", as the bytes of a little-endian number */
-};
+enum { KIND_IFB = 'i' | 'f' << 8 | 'b' << 16 }; /* "ifb", as the bytes of a little-endian number */
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
@@ -44,14 +38,6 @@ struct {
 	__type(value, __u64);
 } queued SEC(".maps");
 
-/* When a held segment of a connection was last reported, ns. The key's `reserved` is this host's port. */
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, MAX_CONNECTIONS);
-	__type(key, struct peer);
-	__type(value, __u64);
-} reported SEC(".maps");
-
 static __always_inline bool is_ifb(const struct net_device___kind *device)
 {
 	const char *kind = BPF_CORE_READ(device, rtnl_link_ops, kind);
@@ -79,27 +65,18 @@ SEC("tp_btf/net_dev_start_xmit")
 int tp_transmit_ifb(unsigned long long *ctx)
 {
 	const struct sk_buff___queued *skb = (void *)ctx[0];
-	struct outcome o = { .operation = TCP_HELD, .status = HELD_RECEIVED };
-	__u64 key = (__u64)skb, now, *found;
-	struct peer peer, connection;
+	__u64 key = (__u64)skb, since, *found;
 	__u16 local_port = 0;
+	struct peer peer;
 
 	if (skb->sk || !is_ifb(skb->dev))
 		return 0;
 	found = bpf_map_lookup_elem(&queued, &key);
 	if (!found)
 		return 0;
-	o.start = *found;
+	since = *found;
 	bpf_map_delete_elem(&queued, &key);
-	now = bpf_ktime_get_ns();
-	if (now < o.start + HELD_NS || !server_of(&peer, &local_port, (const void *)skb))
-		return 0;
-	connection = peer;
-	connection.reserved = local_port;
-	found = bpf_map_lookup_elem(&reported, &connection);
-	if (found && now < *found + HELD_EVERY_NS)
-		return 0;
-	bpf_map_update_elem(&reported, &connection, &now, BPF_ANY);
-	happened(&o, &peer, local_port, NULL, 0);
+	if (bpf_ktime_get_ns() >= since + HELD_NS && server_of(&peer, &local_port, (const void *)skb))
+		tell_held(&peer, local_port, since);
 	return 0;
 }

@@ -52,7 +52,7 @@ pub static PROTOCOL: Protocol = Protocol {
     ..Protocol::BY_ERRNO
 };
 
-/// The status of a segment that was held when it was received: HELD_RECEIVED of conn_ifb.bpf.c.
+/// The status of a segment that was held when it was received: HELD_RECEIVED of received.h.
 const HELD_RECEIVED: u32 = 32;
 /// The status of the first of [`DROP_REASONS`]: DROP_STATUS of conn_drops.bpf.c plus 1.
 const FIRST_DROP_REASON: u32 = 33;
@@ -117,6 +117,20 @@ pub(crate) static IFB: Spec = Spec {
     object: include_bytes!(concat!(env!("OUT_DIR"), "/conn_ifb.bpf.o")),
     module: Some(RequiredModule { name: "ifb", load: "", hooks: None }),
     rungs: &[Rung { via: "tp_btf", required: &["tp_queue", "tp_transmit_ifb"], optional: &[], without: "" }],
+    ..SHARED
+};
+
+pub(crate) static NFQUEUE: Spec = Spec {
+    name: "connections/nfqueue",
+    object: include_bytes!(concat!(env!("OUT_DIR"), "/conn_nfqueue.bpf.o")),
+    module: Some(RequiredModule { name: "nfnetlink_queue", load: "", hooks: None }),
+    rungs: &[
+        // From 6.10 on, nf_reinject is a part of the module.
+        Rung { via: "fentry", required: &["fentry_queued", "fentry_given_back"], optional: &[], without: "" },
+        Rung { via: "fentry", required: &["fentry_queued", "fentry_freed"], optional: &[], without: "" },
+        Rung { via: "kprobe", required: &["kprobe_queued", "kprobe_given_back"], optional: &[], without: "" },
+        Rung { via: "kprobe", required: &["kprobe_queued", "kprobe_freed"], optional: &[], without: "" },
+    ],
     ..SHARED
 };
 

@@ -1,0 +1,81 @@
+//! Events of connections, as the probe would send them, for tests.
+
+use model::{Connection, Detail, Event, Level, Network, Operation, Protocol, Verdict};
+
+use super::{MS, judge, smb};
+
+pub static CONNECTIONS: Protocol = Protocol {
+    name: "connections",
+    operations: &[
+        "CONNECTION_LOST",
+        "RECONNECT",
+        "SESSION_LOST",
+        "RPC_TIMEOUT",
+        "TCP_RESET",
+        "TCP_RETRANSMIT",
+        "TCP_NO_ANSWER",
+        "TCP_ZERO_WINDOW",
+        "SLOT_STARVATION",
+        "TCP_NOT_SENT",
+        "TCP_DROPPED",
+        "TCP_DAMAGED",
+        "TCP_REROUTED",
+        "TCP_HELD",
+    ],
+    level: Level::Connection,
+    status_name: |status| match status {
+        FILTER => Some("FILTER"),
+        ROUTE => Some("ROUTE"),
+        RECEIVED => Some("RECEIVED"),
+        _ => None,
+    },
+    ..Protocol::BY_ERRNO
+};
+
+pub const FILTER: u32 = 33;
+pub const ROUTE: u32 = 36;
+pub const RECEIVED: u32 = 32;
+
+pub fn kind(name: &str) -> Operation {
+    CONNECTIONS.operation(name).expect("an operation of the test protocol")
+}
+
+pub fn happening(name: &str, at_ms: f64, lasted_ms: u64) -> Event {
+    let event = smb("SMB2_READ", at_ms, [0.0; 3]);
+    Event {
+        operation: kind(name),
+        duration: lasted_ms * MS,
+        detail: Detail::Connection(Connection { times: 3, ..Connection::default() }),
+        ..event
+    }
+}
+
+/// Reads of 1 ms in the first second, and then ten of 300 ms.
+pub fn reads() -> (Vec<Event>, Vec<Event>) {
+    let fast: Vec<_> = (0..20).map(|n| smb("SMB2_READ", 50.0 * f64::from(n), [0.0, 1.0, 0.0])).collect();
+    let slow = (0..10).map(|n| smb("SMB2_READ", 1100.0 + 30.0 * f64::from(n), [0.0, 300.0, 0.0])).collect();
+    (fast, slow)
+}
+
+/// A segment that was held for so long, and left at this moment; milliseconds.
+pub fn held(left_ms: u32, held_ms: u32) -> Event {
+    happening("TCP_HELD", f64::from(left_ms - held_ms), u64::from(held_ms))
+}
+
+/// Reads every 10 ms, whose answers lag by so many milliseconds.
+pub fn answers(from_ms: u32, count: u32, lag: u16) -> Vec<Event> {
+    let read = |n: u32| {
+        let event = smb("SMB2_READ", f64::from(from_ms + 10 * n), [0.0, 1.0, 0.0]);
+        Event { network: Network { arrival_ms: lag, ..event.network }, ..event }
+    };
+    (0..count).map(read).collect()
+}
+
+/// Segments sent in vain, four in a row.
+pub fn unanswered() -> Vec<Event> {
+    (0..4).map(|n| happening("TCP_NO_ANSWER", 1000.0 + 200.0 * f64::from(n), 0)).collect()
+}
+
+pub fn verdict(events: &[Event], around: &[Event]) -> Verdict {
+    judge("connection", events, around)
+}
