@@ -6,9 +6,13 @@ mod common;
 
 use common::{
     MS,
-    connections::{RECEIVED, answers, happening, held, reads, unanswered, verdict},
+    connections::{
+        ADMIN_PROHIBITED, HOST_UNREACHABLE, OWN_PROHIBITED, OWN_UNREACHABLE, RECEIVED, SERVER_PROHIBITED, answers,
+        happening, held, reads, unanswered, verdict,
+    },
+    judge, smb,
 };
-use model::{Cause, Event, Layer};
+use model::{Cause, Connection, Detail, Event, Layer, text::Text};
 
 #[test]
 fn segments_sent_again_while_this_host_holds_others_are_its_own() {
@@ -42,4 +46,62 @@ fn a_longer_round_trip_is_no_longer_path_where_this_host_holds_what_it_receives(
     scene.around.extend(held);
     let own = scene.verdict();
     assert_eq!((own.layer, own.cause), (Layer::Client, Some(Cause::OwnQueue)), "{own:?}");
+}
+
+/// Three ICMP errors that a host sends during the silence.
+fn errors(status: u32, sender: &str) -> Vec<Event> {
+    let peer = Text::new(format!("10.2.0.1:445 from port 900 by {sender}").as_bytes());
+    let detail = Detail::Connection(Connection { peer, times: 0 });
+    (0..3)
+        .map(|n| Event {
+            status,
+            detail: detail.clone(),
+            ..happening("TCP_UNREACHABLE", 1010.0 + 200.0 * f64::from(n), 0)
+        })
+        .collect()
+}
+
+#[test]
+fn who_says_that_segments_did_not_get_through_knows_more_than_a_silence() {
+    let around = |errors: Vec<Event>| [answers(0, 20, 700), errors, answers(2000, 20, 700)].concat();
+    let judged = |status, sender| verdict(&unanswered(), &around(errors(status, sender)));
+    let server = judged(SERVER_PROHIBITED, "10.2.0.1");
+    assert_eq!((server.layer, server.cause), (Layer::Server, Some(Cause::Refused)), "{server:?}");
+    assert!(server.because[0].contains("sent by the server's own address"), "{server:?}");
+    let path = judged(ADMIN_PROHIBITED, "10.1.0.254");
+    assert_eq!((path.layer, path.cause), (Layer::Network, Some(Cause::NoPath)), "{path:?}");
+    assert!(path.because[0].contains("(ADMIN_PROHIBITED), sent by 10.1.0.254: a firewall on the path"), "{path:?}");
+    let last_link = judged(HOST_UNREACHABLE, "10.1.0.254");
+    assert_eq!(last_link.layer, Layer::Unknown, "a dead host and a cut last link look the same: {last_link:?}");
+    assert!(last_link.because[0].contains("sent by 10.1.0.254"), "{last_link:?}");
+    let own = judged(OWN_PROHIBITED, "10.1.0.1");
+    assert_eq!((own.layer, own.cause), (Layer::Client, Some(Cause::OwnDrops)), "{own:?}");
+    let without = verdict(&unanswered(), &around(Vec::new()));
+    assert_eq!(
+        judged(OWN_UNREACHABLE, "10.1.0.1"),
+        without,
+        "that the next hop does not answer says no more than the silence"
+    );
+    let later = errors(SERVER_PROHIBITED, "10.2.0.1")
+        .into_iter()
+        .map(|event| Event { start: event.start + 3000 * MS, ..event });
+    assert_eq!(verdict(&unanswered(), &around(later.collect())), without, "errors from after the silence");
+}
+
+#[test]
+fn operations_that_wait_while_the_servers_host_refuses_are_the_servers() {
+    let (fast, slow) = reads();
+    let refused = [fast, slow.clone(), errors(SERVER_PROHIBITED, "10.2.0.1")].concat();
+    let judged = common::verdict(&slow, &refused);
+    assert_eq!((judged.layer, judged.cause), (Layer::Server, Some(Cause::Refused)), "{judged:?}");
+    let stalled = Event { duration: 6000 * MS, ..smb("SMB2_READ", 990.0, [0.0; 3]) };
+    let judged = judge("stalled", std::slice::from_ref(&stalled), &errors(ADMIN_PROHIBITED, "10.1.0.254"));
+    assert_eq!((judged.layer, judged.cause), (Layer::Network, Some(Cause::NoPath)), "{judged:?}");
+    let mut nameless = errors(ADMIN_PROHIBITED, "");
+    nameless.iter_mut().for_each(|event| event.detail = Detail::None);
+    let judged = judge("stalled", &[stalled], &nameless);
+    assert!(
+        judged.because.iter().any(|why| why.contains("sent by another host")),
+        "the recorder has no texts: {judged:?}"
+    );
 }

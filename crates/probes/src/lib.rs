@@ -65,6 +65,7 @@ static SPECS: &[&spec::Spec] = &[
     &vfs::SPEC,
     &connections::TCP,
     &connections::DROPS,
+    &connections::PATH,
     &connections::IFB,
     &connections::NFQUEUE,
     &connections::SMB,

@@ -124,8 +124,7 @@ fn blame(seen: &Happenings<'_>, around: &[Event]) -> Blame {
         return (vec![(Cause::Closed, 0.65), (Cause::NoPath, 0.25)], because);
     }
     if let Some(drops) = own_drops(seen, around) {
-        let (cause, likely) = drops.candidate();
-        return (vec![(cause, likely), (Cause::Loss, (1.0 - likely) / 2.0)], vec![drops.sentence()]);
+        return (drops.candidates(Some(Cause::Loss)), vec![drops.sentence()]);
     }
     let not_sent = seen.count("TCP_NOT_SENT");
     if not_sent > 0 {
@@ -233,7 +232,7 @@ fn came_back(seen: &Happenings<'_>, around: &[Event]) -> bool {
     connections.values().any(goes_on)
 }
 
-/// What this host dropped or held, if that explains at least half of the segments that were sent again.
+/// What this host dropped or held, or what others say of the segments, if that explains at least half of the segments that were sent again.
 fn own_drops(seen: &Happenings<'_>, around: &[Event]) -> Option<Drops> {
     let (from, to) = seen.span()?;
     let sent_again: Vec<_> = SENT_AGAIN.iter().flat_map(|name| seen.of_kind(name)).collect();

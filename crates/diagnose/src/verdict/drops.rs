@@ -1,14 +1,17 @@
 //! Finds out whether operations waited because segments did not get through (docs/connections.md). The kernel reports
 //! segments that this host dropped (`TCP_DROPPED`), held back (`TCP_HELD`) or could not send (`TCP_NOT_SENT`), a new
-//! route on which nothing is acknowledged (`TCP_REROUTED`), and segments that arrived damaged (`TCP_DAMAGED`).
+//! route on which nothing is acknowledged (`TCP_REROUTED`), segments that arrived damaged (`TCP_DAMAGED`), and those of which a host says
+//! that they did not get through (`TCP_UNREACHABLE`).
 
 use std::{cmp::Reverse, collections::BTreeMap, ops::RangeInclusive};
 
-use model::{Cause, Event, Level, Nanos};
+use model::{Cause, Event, Level, Nanos, Operation};
 
 use super::{
+    conclude::Candidate,
     history::{LEAST_RTO, answered},
     scene::{covered, stretch, union},
+    unreachable,
 };
 use crate::{
     connection::RETRANSMIT,
@@ -54,12 +57,14 @@ enum DropReason {
     NotSent,
     /// The segments were sent on a new route, and none was acknowledged.
     Rerouted,
+    /// An ICMP error said that they did not get through.
+    Unreachable,
     /// They left this host long after TCP had sent them, or waited in it before TCP saw them.
     Held,
 }
 
 impl DropReason {
-    const ALL: [Self; 5] = [Self::Dropped, Self::Damaged, Self::NotSent, Self::Rerouted, Self::Held];
+    const ALL: [Self; 6] = [Self::Dropped, Self::Damaged, Self::NotSent, Self::Rerouted, Self::Unreachable, Self::Held];
 
     /// The name of the event that reports it.
     fn operation(self) -> &'static str {
@@ -68,6 +73,7 @@ impl DropReason {
             Self::Damaged => "TCP_DAMAGED",
             Self::NotSent => "TCP_NOT_SENT",
             Self::Rerouted => "TCP_REROUTED",
+            Self::Unreachable => "TCP_UNREACHABLE",
             Self::Held => "TCP_HELD",
         }
     }
@@ -78,6 +84,11 @@ impl DropReason {
         match self {
             Self::Rerouted => in_vain(of_kind.collect(), around),
             Self::Held => of_kind.map(|event| (event, event.start..=event.end())).collect(),
+            // The answer to a segment that was sent again comes after it.
+            Self::Unreachable => of_kind
+                .filter(|event| unreachable::tells(reason(event)))
+                .map(|event| (event, event.start.saturating_sub(SECOND)..=event.start))
+                .collect(),
             _ => of_kind.map(|event| (event, event.start..=event.start)).collect(),
         }
     }
@@ -98,6 +109,13 @@ impl DropReason {
 pub fn is_of_connections(event: &Event) -> bool {
     let known = || DropReason::ALL.iter().map(|kind| kind.operation()).chain(SENT_AGAIN).chain([LOST]);
     event.operation.level() == Level::Connection && known().any(|known| known == event.operation.name())
+}
+
+/// Whether a verdict repeats what the text of such an event's peer says. The flight recorder has no texts, so these events,
+/// which are rare, should be reported whole.
+pub fn has_telling_text(operation: Operation) -> bool {
+    let known = [DropReason::Rerouted, DropReason::Unreachable].map(DropReason::operation);
+    operation.level() == Level::Connection && known.contains(&operation.name())
 }
 
 /// The changes of route after which segments were sent again and nothing was answered. Each comes with the time until
@@ -128,6 +146,8 @@ pub(super) struct Drops {
     reasons: Vec<(&'static str, u64)>,
     /// The time of each, from its beginning to its end.
     times: Vec<RangeInclusive<Nanos>>,
+    /// Who sent one of the ICMP errors with the first of the reasons, if that is known.
+    sender: Option<String>,
 }
 
 impl Drops {
@@ -188,13 +208,17 @@ impl Drops {
         }
         let mut reasons: Vec<_> = reasons.into_iter().collect();
         reasons.sort_by_key(|(_, count)| Reverse(*count));
-        let cannot_send = matches!(kind, DropReason::NotSent | DropReason::Rerouted)
+        let cannot_send = matches!(kind, DropReason::NotSent | DropReason::Rerouted | DropReason::Unreachable)
             || reasons.first().is_some_and(|(reason, _)| *reason == ROUTE);
         let a_second = |count: u64, time: u64| count as f64 * SECOND as f64 / time.max(SECOND) as f64;
         let is_more = a_second(count, to.saturating_sub(from)) >= a_second(earlier, before - first) * MORE_THAN_BEFORE;
         let is_enough = count > 0 && (cannot_send || kind == DropReason::Held || (count >= LEAST && is_more));
         let is_new = earlier == 0 && before - first >= LEAST_BEFORE;
-        is_enough.then_some(Self { kind, count, is_new, reasons, times })
+        let most = reasons.first().map(|(reason, _)| *reason);
+        let sender =
+            around.iter().filter(|event| event.operation.name() == kind.operation() && Some(reason(event)) == most);
+        let sender = sender.rev().find_map(unreachable::sender);
+        is_enough.then_some(Self { kind, count, is_new, reasons, times, sender })
     }
 
     /// Whether these drops explain at least half of the segments that were sent again.
@@ -215,18 +239,25 @@ impl Drops {
                 sent_again.iter().filter(within).map(|event| event.operations()).sum::<u64>() * 2 >= all
             }
             DropReason::Dropped | DropReason::Damaged => self.count * 2 >= all,
+            // Hosts limit how many errors they send.
+            DropReason::Unreachable => true,
         }
     }
 
-    /// The cause that these drops mean, and its probability.
-    pub fn candidate(&self) -> (Cause, f64) {
-        match (self.kind, self.reasons.first()) {
+    /// The causes that these drops mean, with their probabilities. `other`: what else it may be.
+    pub fn candidates(&self, other: Option<Cause>) -> Vec<Candidate> {
+        let (cause, likely) = match (self.kind, self.reasons.first()) {
+            (DropReason::Unreachable, status) => {
+                return unreachable::candidates(status.map_or("", |(status, _)| status));
+            }
             (DropReason::Damaged, _) => (Cause::Loss, SURE_OF_DAMAGE),
             (DropReason::Rerouted, _) => (Cause::OwnRoute, SURE_OF_ROUTE),
             (DropReason::Held, _) => (Cause::OwnQueue, SURE),
             (DropReason::NotSent, _) | (DropReason::Dropped, Some((ROUTE, _))) => (Cause::OwnInterface, SURE),
             (DropReason::Dropped, _) => (Cause::OwnDrops, SURE),
-        }
+        };
+        let other = other.map(|other| (other, (1.0 - likely) / 2.0));
+        [Some((cause, likely)), other].into_iter().flatten().collect()
     }
 
     pub fn sentence(&self) -> String {
@@ -243,6 +274,11 @@ impl Drops {
             DropReason::Rerouted => format!(
                 "The route of this host to the server changed ({}): segments were sent again and again by the new route, and nothing came back.",
                 counted(self.count, "time")
+            ),
+            DropReason::Unreachable => unreachable::sentence(
+                self.reasons.first().map_or("", |(status, _)| status),
+                &counted(self.count, "ICMP error"),
+                self.sender.as_deref(),
             ),
             DropReason::Held => {
                 let longest = span(self.times.iter().map(|time| time.end() - time.start()).max().unwrap_or(0));

@@ -65,7 +65,7 @@ pub(super) fn of_errors(failed: &[Event], around: &[Event]) -> Verdict {
         if let Some(drops) = Drops::between(from, to, around) {
             because.push(format!("{} had no answer at all.", all - answered));
             because.push(drops.sentence());
-            return of(vec![drops.candidate()], because);
+            return of(drops.candidates(None), because);
         }
         because.push(format!(
             "{} had no answer at all: the connection broke or the requester gave up. Who broke it is not known.",
@@ -152,7 +152,7 @@ pub(super) fn of_stalls(stalled: &[Event], around: &[Event], long_term: &LongTer
     let way = if oldest.connection == 0 { "on the same mount" } else { "over the same connection" };
     if let Some(drops) = Drops::between(oldest.start, now, around) {
         because.push(drops.sentence());
-        return of(vec![drops.candidate()], because);
+        return of(drops.candidates(None), because);
     }
     if answers == 0 {
         because.push(format!("Nothing else was asked and answered {way} meanwhile."));

@@ -21,6 +21,7 @@ mod path;
 mod proxy;
 mod scene;
 mod sending;
+mod unreachable;
 mod wire;
 
 use model::{Cause, Event, Layer, PhasesMs, Verdict};
@@ -30,7 +31,7 @@ use crate::{
     units::{MS, counted, span},
 };
 use conclude::{Candidate, are_passed_on, conclude, share_with_proxy};
-pub use drops::is_of_connections;
+pub use drops::{has_telling_text, is_of_connections};
 use excess::{Excess, QueueCause, Shares};
 use load::Burst;
 use no_cpu::NoCpu;
@@ -175,8 +176,7 @@ impl<'a> Judgement<'a> {
         }
         if let Some(drops) = self.scene.drops.as_ref().filter(|_| wire >= SEEN) {
             because.push(drops.sentence());
-            let (cause, likely) = drops.candidate();
-            return vec![(cause, likely), (self.server_cause(), (1.0 - likely) / 2.0)];
+            return drops.candidates(Some(self.server_cause()));
         }
         let burst = Burst::of(self.scene);
         because.extend(burst.as_ref().map(Burst::sentence));

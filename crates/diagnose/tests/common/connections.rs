@@ -21,12 +21,18 @@ pub static CONNECTIONS: Protocol = Protocol {
         "TCP_DAMAGED",
         "TCP_REROUTED",
         "TCP_HELD",
+        "TCP_UNREACHABLE",
     ],
     level: Level::Connection,
     status_name: |status| match status {
         FILTER => Some("FILTER"),
         ROUTE => Some("ROUTE"),
         RECEIVED => Some("RECEIVED"),
+        HOST_UNREACHABLE => Some("HOST_UNREACHABLE"),
+        ADMIN_PROHIBITED => Some("ADMIN_PROHIBITED"),
+        SERVER_PROHIBITED => Some("SERVER_ADMIN_PROHIBITED"),
+        OWN_UNREACHABLE => Some("OWN_HOST_UNREACHABLE"),
+        OWN_PROHIBITED => Some("OWN_ADMIN_PROHIBITED"),
         _ => None,
     },
     ..Protocol::BY_ERRNO
@@ -35,6 +41,11 @@ pub static CONNECTIONS: Protocol = Protocol {
 pub const FILTER: u32 = 33;
 pub const ROUTE: u32 = 36;
 pub const RECEIVED: u32 = 32;
+pub const HOST_UNREACHABLE: u32 = 65;
+pub const ADMIN_PROHIBITED: u32 = 68;
+pub const SERVER_PROHIBITED: u32 = 74;
+pub const OWN_UNREACHABLE: u32 = 77;
+pub const OWN_PROHIBITED: u32 = 80;
 
 pub fn kind(name: &str) -> Operation {
     CONNECTIONS.operation(name).expect("an operation of the test protocol")

@@ -128,7 +128,7 @@ fn around(
         if is_near(&event) {
             near.push(known.whole(event));
         } else if diagnose::is_of_connections(&event) && ours.contains(&server(event.mount)) {
-            drops.push(event);
+            drops.push(known.whole(event));
         }
     }
     (near, drops)

@@ -205,7 +205,9 @@ impl ActiveRules {
     /// The lowest limit of any rule for each operation: what is below it need not leave the kernel.
     pub(crate) fn kernel_thresholds(&self) -> Vec<(Operation, Duration)> {
         let mut lowest: BTreeMap<Operation, Duration> = BTreeMap::new();
-        for (operation, limit) in self.rules().flat_map(|rule| rule.sees()).chain(self.shows_daemons()) {
+        for (operation, limit) in
+            self.rules().flat_map(|rule| rule.sees()).chain(self.shows_daemons()).chain(self.shows_paths())
+        {
             lowest.entry(operation).and_modify(|known| *known = limit.min(*known)).or_insert(limit);
         }
         lowest.into_iter().collect()
@@ -219,6 +221,13 @@ impl ActiveRules {
         let daemons = probes::protocols().filter(move |protocol| wanted && protocol.level == Level::Daemon);
         let requests = daemons.flat_map(Protocol::all_operations).filter(|operation| !operation.waits_by_design());
         requests.map(|operation| (operation, Duration::from_nanos(DaemonLook::SLOW)))
+    }
+
+    /// Where connections lead, and who says that they lead nowhere: verdicts repeat the texts of these events. They are rare.
+    fn shows_paths(&self) -> impl Iterator<Item = (Operation, Duration)> {
+        let wanted = self.rules().any(|rule| rule.protocol().level.is_remote());
+        let all = probes::at(Level::Connection).filter(move |_| wanted).flat_map(Protocol::all_operations);
+        all.filter(|operation| diagnose::has_telling_text(*operation)).map(|operation| (operation, Duration::ZERO))
     }
 
     /// Operations whose failures some rule counts.

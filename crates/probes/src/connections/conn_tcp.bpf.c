@@ -172,7 +172,7 @@ int fentry_routed(unsigned long long *ctx)
 	if (!before || before == now)
 		return 0;
 	read_network(&network, sk);
-	happened_through(&o, &peer, sk->__sk_common.skc_num, &network, 0, device->name);
+	happened_along(&o, &peer, sk->__sk_common.skc_num, &network, 0, (struct detour){ .device = device->name });
 	return 0;
 }
 

@@ -29,6 +29,7 @@ enum happening {
 	TCP_DAMAGED,
 	TCP_REROUTED,
 	TCP_HELD,
+	TCP_UNREACHABLE,
 };
 
 enum { MAX_SERVERS = 8192, FAMILY_INET6 = 10 };
@@ -104,28 +105,49 @@ static const char format_v4[] = "%pI4:%d";
 static const char format_v4_from[] = "%pI4:%d from port %d";
 static const char format_v6[] = "[%pI6]:%d";
 static const char format_v6_from[] = "[%pI6]:%d from port %d";
-static const char format_v4_through[] = "%pI4:%d from port %d through %s";
-static const char format_v6_through[] = "[%pI6]:%d from port %d through %s";
+static const char format_through[] = " through %s";
+static const char format_by_v4[] = " by %pI4";
+static const char format_by_v6[] = " by %pI6";
 
-/* device: the kernel's name of the interface that leads to the peer; NULL to leave it out. */
-static __always_inline void name_peer(struct event *e, const struct peer *peer, __u16 local_port, const char *device)
+enum { PEER_LENGTH = 72 }; /* more than the text of a peer takes without a detour */
+
+/* What else the text of a peer says; NULL: it does not. */
+struct detour {
+	const char *device; /* the kernel's name of the interface that leads to the peer */
+	const struct peer *by; /* who says so */
+};
+
+/* Returns the length with the final NUL, or an error. */
+static __always_inline long name_peer(char *text, const struct peer *peer, __u16 local_port)
 {
 	bool v4 = is_mapped(peer);
-	__u64 values[] = { (__u64)(v4 ? peer->address + 12 : peer->address), bpf_ntohs(peer->port), local_port,
-			   (__u64)device };
+	__u64 values[] = { (__u64)(v4 ? peer->address + 12 : peer->address), bpf_ntohs(peer->port), local_port };
 
-	if (v4 && device)
-		bpf_snprintf(e->file, FILE_LENGTH, format_v4_through, values, 32);
-	else if (device)
-		bpf_snprintf(e->file, FILE_LENGTH, format_v6_through, values, 32);
-	else if (v4 && local_port)
-		bpf_snprintf(e->file, FILE_LENGTH, format_v4_from, values, 24);
+	if (v4 && local_port)
+		return bpf_snprintf(text, PEER_LENGTH, format_v4_from, values, 24);
+	if (v4)
+		return bpf_snprintf(text, PEER_LENGTH, format_v4, values, 16);
+	if (local_port)
+		return bpf_snprintf(text, PEER_LENGTH, format_v6_from, values, 24);
+	return bpf_snprintf(text, PEER_LENGTH, format_v6, values, 16);
+}
+
+static __always_inline void name_detour(char *text, struct detour detour)
+{
+	const struct peer *host = detour.by;
+	bool v4 = host && is_mapped(host);
+	__u64 value = (__u64)(!host ? detour.device :
+			      v4    ? (const char *)host->address + 12 :
+				      (const char *)host->address);
+
+	if (!host && !detour.device)
+		return;
+	if (!host)
+		bpf_snprintf(text, FILE_LENGTH - PEER_LENGTH, format_through, &value, 8);
 	else if (v4)
-		bpf_snprintf(e->file, FILE_LENGTH, format_v4, values, 16);
-	else if (local_port)
-		bpf_snprintf(e->file, FILE_LENGTH, format_v6_from, values, 24);
+		bpf_snprintf(text, FILE_LENGTH - PEER_LENGTH, format_by_v4, &value, 8);
 	else
-		bpf_snprintf(e->file, FILE_LENGTH, format_v6, values, 16);
+		bpf_snprintf(text, FILE_LENGTH - PEER_LENGTH, format_by_v6, &value, 8);
 }
 
 static __always_inline bool is_server(const struct peer *peer)
@@ -135,14 +157,14 @@ static __always_inline bool is_server(const struct peer *peer)
 
 /*
  * Counts, records and reports an event. The caller fills in the operation and, if the event took time, its start.
- * network: the socket's figures; NULL if not known. times: consecutive occurrences, this one included. device: see
- * name_peer().
+ * network: the socket's figures; NULL if not known. times: consecutive occurrences, this one included.
  */
-static __always_inline void happened_through(struct outcome *o, const struct peer *peer, __u16 local_port,
-					     const struct network *network, __u32 times, const char *device)
+static __always_inline void happened_along(struct outcome *o, const struct peer *peer, __u16 local_port,
+					   const struct network *network, __u32 times, struct detour detour)
 {
 	__u64 *mount = bpf_map_lookup_elem(&servers, peer);
 	struct event *e;
+	__u64 end;
 
 	o->probe = PROBE_CONNECTIONS;
 	o->end = bpf_ktime_get_ns();
@@ -164,13 +186,17 @@ static __always_inline void happened_through(struct outcome *o, const struct pee
 		e->network = *network;
 	e->resent = times;
 	e->deliver = 0;
-	if (peer->port)
-		name_peer(e, peer, local_port, device);
+	if (peer->port) {
+		end = name_peer(e->file, peer, local_port) - 1;
+		barrier_var(end); /* or the compiler compares another register than the one that it adds */
+		if (end < PEER_LENGTH)
+			name_detour(e->file + end, detour);
+	}
 	report(e);
 }
 
 static __always_inline void happened(struct outcome *o, const struct peer *peer, __u16 local_port,
 				     const struct network *network, __u32 times)
 {
-	happened_through(o, peer, local_port, network, times, NULL);
+	happened_along(o, peer, local_port, network, times, (struct detour){});
 }

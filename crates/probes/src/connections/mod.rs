@@ -41,13 +41,15 @@ pub static PROTOCOL: Protocol = Protocol {
         "TCP_DAMAGED",
         "TCP_REROUTED",
         "TCP_HELD",
+        "TCP_UNREACHABLE",
     ],
     // No rule counts these unless it names them, since they also happen on a healthy host. A client may reset a
-    // connection that it no longer needs, a queueing discipline may drop or hold packets, and routes change.
-    only_by_name: &[10, 15, 16, 17, 18],
+    // connection that it no longer needs, a queueing discipline may drop or hold packets, and routes change. An ICMP error
+    // is only a hint (RFC 1122 4.2.3.9).
+    only_by_name: &[10, 15, 16, 17, 18, 19],
     level: Level::Connection,
-    // The status is the socket's state when a loss was noticed, the reason for which a segment was dropped, or the direction
-    // of a segment that was held.
+    // The status is the socket's state when a loss was noticed, the reason for which a segment was dropped, the direction
+    // of a segment that was held, or why a segment did not get through, and who said so.
     status_name: |status| tcp::state_name(status).or_else(|| fate(status)),
     ..Protocol::BY_ERRNO
 };
@@ -60,11 +62,38 @@ const FIRST_DROP_REASON: u32 = 33;
 const DROP_REASONS: [&str; 9] =
     ["FILTER", "TRAFFIC_CONTROL", "QUEUE", "ROUTE", "REVERSE_PATH", "BACKLOG", "MEMORY", "POLICY", "CHECKSUM"];
 
+/// The status of the first of [`UNREACHABLE`]: UNREACHABLE_STATUS of conn_path.bpf.c.
+const FIRST_UNREACHABLE: u32 = 64;
+/// Why a segment did not get through, in the order of `enum unreachable` of conn_path.bpf.c: as another host says, as the
+/// server's own host says, and as this host says.
+const UNREACHABLE: [&str; 18] = [
+    "NET_UNREACHABLE",
+    "HOST_UNREACHABLE",
+    "PROTOCOL_UNREACHABLE",
+    "PORT_UNREACHABLE",
+    "ADMIN_PROHIBITED",
+    "TIME_EXCEEDED",
+    "SERVER_NET_UNREACHABLE",
+    "SERVER_HOST_UNREACHABLE",
+    "SERVER_PROTOCOL_UNREACHABLE",
+    "SERVER_PORT_UNREACHABLE",
+    "SERVER_ADMIN_PROHIBITED",
+    "SERVER_TIME_EXCEEDED",
+    "OWN_NET_UNREACHABLE",
+    "OWN_HOST_UNREACHABLE",
+    "OWN_PROTOCOL_UNREACHABLE",
+    "OWN_PORT_UNREACHABLE",
+    "OWN_ADMIN_PROHIBITED",
+    "OWN_TIME_EXCEEDED",
+];
+
 fn fate(status: u32) -> Option<&'static str> {
-    if status == HELD_RECEIVED {
-        return Some("RECEIVED");
+    let in_list = |names: &[&'static str], first| names.get(usize::try_from(status.checked_sub(first)?).ok()?).copied();
+    match status {
+        HELD_RECEIVED => Some("RECEIVED"),
+        FIRST_UNREACHABLE.. => in_list(&UNREACHABLE, FIRST_UNREACHABLE),
+        _ => in_list(&DROP_REASONS, FIRST_DROP_REASON),
     }
-    DROP_REASONS.get(usize::try_from(status.checked_sub(FIRST_DROP_REASON)?).ok()?).copied()
 }
 
 /// The fields that the specs of all objects share.
@@ -78,7 +107,7 @@ const SHARED: Spec = Spec {
         TIME,
         EventColumn::operation(20),
         DURATION,
-        EventColumn::new("STATE", 15, EventCell::State),
+        EventColumn::new("STATE", 17, EventCell::State),
         PID,
         EventColumn::mount(24),
         EventColumn::new("PEER", 0, EventCell::Own(peer)),
@@ -133,6 +162,18 @@ pub(crate) static NFQUEUE: Spec = Spec {
     ],
     ..SHARED
 };
+
+pub(crate) static PATH: Spec = Spec {
+    name: "connections/path",
+    object: include_bytes!(concat!(env!("OUT_DIR"), "/conn_path.bpf.o")),
+    rungs: &[
+        Rung { via: "fentry", required: &["fentry_error_v4"], optional: &["fentry_error_v6"], without: WITHOUT_V6 },
+        Rung { via: "kprobe", required: &["kprobe_error_v4"], optional: &["kprobe_error_v6"], without: WITHOUT_V6 },
+    ],
+    ..SHARED
+};
+
+const WITHOUT_V6: &str = "errors of ICMPv6";
 
 pub(crate) static SMB: Spec = Spec {
     name: "connections/smb",

@@ -1,0 +1,72 @@
+//! What ICMP errors mean for a verdict (`TCP_UNREACHABLE`, docs/connections.md): segments did not get through, and who
+//! says so knows more than this host. The server's own host is there, and refuses. A router's filter, or a router without
+//! a route, is the path. A router that cannot reach the server's host has the last link before it: the host may be gone
+//! or that link cut.
+
+use model::{Cause, Detail, Event};
+
+use super::conclude::{Candidate, UNREACHABLE};
+
+/// The probability that the server's host refuses, or the path, if the sender of an ICMP error says so: a middlebox may
+/// speak in another's name.
+const SURE_OF_SERVER: f64 = 0.86;
+const SURE_OF_PATH: f64 = 0.86;
+/// The probability that this host's own filter refuses, if it says so itself.
+const SURE_OF_OWN: f64 = 0.88;
+
+/// The last words of a peer's text, before the sender's address.
+const BY: &str = " by ";
+/// Status names begin with this if the server's own address sent the error, or this host's.
+const SERVER: &str = "SERVER_";
+const OWN: &str = "OWN_";
+const HOST: &str = "HOST_UNREACHABLE";
+
+/// Whether an error with this status name says something of the way. That the next hop of this host does not answer is what is
+/// seen of a host that is gone and of a path that is cut at the next hop: other evidence tells more.
+pub(super) fn tells(status: &str) -> bool {
+    status.strip_prefix(OWN) != Some(HOST)
+}
+
+/// The causes that an error with this status name means, with their probabilities.
+pub(super) fn candidates(status: &str) -> Vec<Candidate> {
+    if status.starts_with(SERVER) {
+        return vec![(Cause::Refused, SURE_OF_SERVER), (Cause::NoPath, (1.0 - SURE_OF_SERVER) / 2.0)];
+    }
+    match status.strip_prefix(OWN) {
+        Some(_) => vec![(Cause::OwnDrops, SURE_OF_OWN)],
+        None if status == HOST => UNREACHABLE.to_vec(),
+        None => vec![(Cause::NoPath, SURE_OF_PATH), (Cause::HostGone, (1.0 - SURE_OF_PATH) / 2.0)],
+    }
+}
+
+/// Who sent the error, as the text of its peer says; `None` if that is not known.
+pub(super) fn sender(event: &Event) -> Option<String> {
+    let Detail::Connection(connection) = event.detail else { return None };
+    let text = connection.peer.to_string();
+    text.rsplit_once(BY).map(|(_, sender)| sender.to_owned())
+}
+
+/// The sentence about errors with this status name. `errors`: how many, in words. `sender`: of one of them.
+pub(super) fn sentence(status: &str, errors: &str, sender: Option<&str>) -> String {
+    let code = status.trim_start_matches(SERVER).trim_start_matches(OWN);
+    let by = sender.map_or_else(|| "by another host".to_owned(), |sender| format!("by {sender}"));
+    let came = |by: &str| format!("{errors} for the connection came ({code}), sent {by}");
+    if status.starts_with(SERVER) {
+        return format!(
+            "{}: its host is there, and refuses, as its firewall does.",
+            came("by the server's own address")
+        );
+    }
+    if status.starts_with(OWN) {
+        return format!("{}: its own firewall, or a route of it, refuses.", came("by this host itself"));
+    }
+    let meaning = match code {
+        HOST => {
+            "that router is there, and does not reach the server's host. Whether the host is gone, or the last link before it is cut, is not known from here"
+        }
+        "NET_UNREACHABLE" => "that router has no route to the server's network",
+        "TIME_EXCEEDED" => "the packets ran in a circle",
+        _ => "a firewall on the path refuses what is sent to the server",
+    };
+    format!("{}: {meaning}.", came(&by))
+}
