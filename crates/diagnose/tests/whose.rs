@@ -7,8 +7,8 @@ mod common;
 use common::{
     MS,
     connections::{
-        ADMIN_PROHIBITED, HOST_UNREACHABLE, OWN_PROHIBITED, OWN_UNREACHABLE, RECEIVED, SERVER_PROHIBITED, answers,
-        happening, held, reads, unanswered, verdict,
+        ADMIN, ADMIN_PROHIBITED, HOST_UNREACHABLE, LEARNED, OWN_PROHIBITED, OWN_UNREACHABLE, RECEIVED,
+        SERVER_PROHIBITED, answers, happening, held, reads, unanswered, verdict,
     },
     judge, smb,
 };
@@ -104,4 +104,24 @@ fn operations_that_wait_while_the_servers_host_refuses_are_the_servers() {
         judged.because.iter().any(|why| why.contains("sent by another host")),
         "the recorder has no texts: {judged:?}"
     );
+}
+
+#[test]
+fn a_next_hop_with_another_link_layer_address_is_whose_who_changed_it() {
+    let detail =
+        Detail::Connection(Connection { peer: Text::new(b"10.2.0.1:445 from port 900 via 10.1.0.254"), times: 0 });
+    let changed = |status| Event { status, detail: detail.clone(), ..happening("NEIGHBOUR_CHANGED", 960.0, 40) };
+    let around =
+        |status| [&answers(0, 20, 700)[..], &unanswered(), &[changed(status)], &answers(2000, 20, 700)].concat();
+    let by_hand = verdict(&unanswered(), &around(ADMIN));
+    assert_eq!((by_hand.layer, by_hand.cause), (Layer::Client, Some(Cause::OwnRoute)), "{by_hand:?}");
+    assert!(by_hand.because[0].contains("(10.1.0.254) changed: somebody on this host set it"), "{by_hand:?}");
+    let learned = verdict(&unanswered(), &around(LEARNED));
+    assert_eq!((learned.layer, learned.cause), (Layer::Network, Some(Cause::NoPath)), "{learned:?}");
+    assert!(learned.because[0].contains("the network said so"), "{learned:?}");
+    let (fast, slow) = reads();
+    let of_slow = common::verdict(&slow, &[&fast[..], &slow, &[changed(ADMIN)], &unanswered()].concat());
+    assert_eq!(of_slow.cause, Some(Cause::OwnRoute), "{of_slow:?}");
+    let answered = [&around(ADMIN)[..], &answers(970, 1, 700)].concat();
+    assert_ne!(verdict(&unanswered(), &answered).layer, Layer::Client, "the new address answers");
 }

@@ -13,7 +13,7 @@ def build():
     by_mount = "{{operation}} {{mount}} {{instance}}"
     lost = happened("CONNECTION_LOST", "SESSION_LOST", "LEASE_LOST", "TCP_RESET", "TCP_NO_ANSWER", "RPC_TIMEOUT")
     again = happened("TCP_RETRANSMIT", "RPC_RETRANSMIT")
-    here = happened("TCP_DROPPED", "TCP_DAMAGED", "TCP_NOT_SENT", "TCP_HELD", "TCP_REROUTED", "TCP_UNREACHABLE", "TCP_RESET_SENT")
+    here = happened("TCP_DROPPED", "TCP_DAMAGED", "TCP_NOT_SENT", "TCP_HELD", "TCP_REROUTED", "NEIGHBOUR_CHANGED", "TCP_UNREACHABLE", "TCP_RESET_SENT")
     starved = happened("TCP_ZERO_WINDOW", "CREDIT_STARVATION", "SLOT_STARVATION", "LEASE_BREAK_TIMEOUT")
     reconnected = (CONNECTIONS, 'operation="RECONNECT"')
     return filled(

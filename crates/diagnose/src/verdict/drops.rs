@@ -1,11 +1,11 @@
 //! Finds out whether operations waited because segments did not get through (docs/connections.md). The kernel reports
 //! segments that this host dropped (`TCP_DROPPED`), held back (`TCP_HELD`) or could not send (`TCP_NOT_SENT`), a new
-//! route on which nothing is acknowledged (`TCP_REROUTED`), segments that arrived damaged (`TCP_DAMAGED`), and those of which a host says
-//! that they did not get through (`TCP_UNREACHABLE`).
+//! route on which nothing is acknowledged (`TCP_REROUTED`), segments that arrived damaged (`TCP_DAMAGED`), those of which a host says
+//! that they did not get through (`TCP_UNREACHABLE`), and those that went to another next hop's link-layer address (`NEIGHBOUR_CHANGED`).
 
 use std::{cmp::Reverse, collections::BTreeMap, ops::RangeInclusive};
 
-use model::{Cause, Event, Level, Nanos, Operation};
+use model::{Cause, Detail, Event, Level, Nanos, Operation};
 
 use super::{
     conclude::Candidate,
@@ -34,6 +34,8 @@ const SURE: f64 = 0.92;
 const SURE_OF_DAMAGE: f64 = 0.88;
 /// The probability that a new route is the cause, if nothing came back by it: the path may be cut for another reason.
 const SURE_OF_ROUTE: f64 = 0.88;
+/// The probability that the path is cut, if the network gave the next hop another link-layer address, and nothing came back.
+const SURE_OF_LEARNED: f64 = 0.85;
 
 /// The events of segments that TCP sent again.
 pub(super) const SENT_AGAIN: [&str; 2] = [RETRANSMIT, "TCP_NO_ANSWER"];
@@ -43,6 +45,8 @@ pub(super) const LOST: &str = "CONNECTION_LOST";
 
 /// The status name of a segment dropped because there was no route.
 const ROUTE: &str = "ROUTE";
+/// The status name of a change of a neighbour that somebody on this host made.
+const ADMIN: &str = "ADMIN";
 /// The status name of a segment that this host held when it received it.
 const RECEIVED: &str = "RECEIVED";
 
@@ -57,6 +61,8 @@ enum DropReason {
     NotSent,
     /// The segments were sent on a new route, and none was acknowledged.
     Rerouted,
+    /// The segments went to another link-layer address than before, and none was acknowledged.
+    Neighbour,
     /// An ICMP error said that they did not get through.
     Unreachable,
     /// They left this host long after TCP had sent them, or waited in it before TCP saw them.
@@ -64,7 +70,8 @@ enum DropReason {
 }
 
 impl DropReason {
-    const ALL: [Self; 6] = [Self::Dropped, Self::Damaged, Self::NotSent, Self::Rerouted, Self::Unreachable, Self::Held];
+    const ALL: [Self; 7] =
+        [Self::Dropped, Self::Damaged, Self::NotSent, Self::Neighbour, Self::Rerouted, Self::Unreachable, Self::Held];
 
     /// The name of the event that reports it.
     fn operation(self) -> &'static str {
@@ -73,6 +80,7 @@ impl DropReason {
             Self::Damaged => "TCP_DAMAGED",
             Self::NotSent => "TCP_NOT_SENT",
             Self::Rerouted => "TCP_REROUTED",
+            Self::Neighbour => "NEIGHBOUR_CHANGED",
             Self::Unreachable => "TCP_UNREACHABLE",
             Self::Held => "TCP_HELD",
         }
@@ -83,6 +91,7 @@ impl DropReason {
         let of_kind = around.iter().filter(|event| event.operation.name() == self.operation());
         match self {
             Self::Rerouted => in_vain(of_kind.collect(), around),
+            Self::Neighbour => of_kind.filter_map(|event| Some((event, until_answered(event, around)?))).collect(),
             Self::Held => of_kind.map(|event| (event, event.start..=event.end())).collect(),
             // The answer to a segment that was sent again comes after it.
             Self::Unreachable => of_kind
@@ -114,7 +123,7 @@ pub fn is_of_connections(event: &Event) -> bool {
 /// Whether a verdict repeats what the text of such an event's peer says. The flight recorder has no texts, so these events,
 /// which are rare, should be reported whole.
 pub fn has_telling_text(operation: Operation) -> bool {
-    let known = [DropReason::Rerouted, DropReason::Unreachable].map(DropReason::operation);
+    let known = [DropReason::Rerouted, DropReason::Neighbour, DropReason::Unreachable].map(DropReason::operation);
     operation.level() == Level::Connection && known.contains(&operation.name())
 }
 
@@ -135,6 +144,18 @@ fn in_vain<'a>(mut changes: Vec<&'a Event>, around: &[Event]) -> Vec<(&'a Event,
     reigns.filter(|(_, from, to)| led_nowhere(*from, *to)).map(|(change, from, to)| (change, from..=to)).collect()
 }
 
+/// The time from a change until something that was asked since is answered; `None` if nothing was sent again meanwhile: the
+/// change did no harm.
+fn until_answered(change: &Event, around: &[Event]) -> Option<RangeInclusive<Nanos>> {
+    let is_answer = |event: &&Event| {
+        event.operation.level().is_remote() && answered(event) && !event.flags.in_flight && event.start >= change.start
+    };
+    let until = around.iter().filter(is_answer).map(Event::end).min().unwrap_or(Nanos::MAX);
+    let sent_again =
+        |event: &Event| SENT_AGAIN.contains(&event.operation.name()) && (change.start..until).contains(&event.start);
+    around.iter().any(sent_again).then_some(change.start..=until)
+}
+
 /// Segments of one kind that explain what is judged.
 #[derive(Debug)]
 pub(super) struct Drops {
@@ -146,8 +167,8 @@ pub(super) struct Drops {
     reasons: Vec<(&'static str, u64)>,
     /// The time of each, from its beginning to its end.
     times: Vec<RangeInclusive<Nanos>>,
-    /// Who sent one of the ICMP errors with the first of the reasons, if that is known.
-    sender: Option<String>,
+    /// The host or interface that the text of one of the events with the first of the reasons names, if that is known.
+    named: Option<String>,
 }
 
 impl Drops {
@@ -208,17 +229,17 @@ impl Drops {
         }
         let mut reasons: Vec<_> = reasons.into_iter().collect();
         reasons.sort_by_key(|(_, count)| Reverse(*count));
-        let cannot_send = matches!(kind, DropReason::NotSent | DropReason::Rerouted | DropReason::Unreachable)
+        let cannot_send = !matches!(kind, DropReason::Dropped | DropReason::Damaged | DropReason::Held)
             || reasons.first().is_some_and(|(reason, _)| *reason == ROUTE);
         let a_second = |count: u64, time: u64| count as f64 * SECOND as f64 / time.max(SECOND) as f64;
         let is_more = a_second(count, to.saturating_sub(from)) >= a_second(earlier, before - first) * MORE_THAN_BEFORE;
         let is_enough = count > 0 && (cannot_send || kind == DropReason::Held || (count >= LEAST && is_more));
         let is_new = earlier == 0 && before - first >= LEAST_BEFORE;
         let most = reasons.first().map(|(reason, _)| *reason);
-        let sender =
+        let such =
             around.iter().filter(|event| event.operation.name() == kind.operation() && Some(reason(event)) == most);
-        let sender = sender.rev().find_map(unreachable::sender);
-        is_enough.then_some(Self { kind, count, is_new, reasons, times, sender })
+        let named = such.rev().find_map(named);
+        is_enough.then_some(Self { kind, count, is_new, reasons, times, named })
     }
 
     /// Whether these drops explain at least half of the segments that were sent again.
@@ -235,7 +256,7 @@ impl Drops {
         match self.kind {
             // Nothing was sent at all, or only once.
             DropReason::NotSent | DropReason::Held => false,
-            DropReason::Rerouted => {
+            DropReason::Rerouted | DropReason::Neighbour => {
                 sent_again.iter().filter(within).map(|event| event.operations()).sum::<u64>() * 2 >= all
             }
             DropReason::Dropped | DropReason::Damaged => self.count * 2 >= all,
@@ -251,6 +272,8 @@ impl Drops {
                 return unreachable::candidates(status.map_or("", |(status, _)| status));
             }
             (DropReason::Damaged, _) => (Cause::Loss, SURE_OF_DAMAGE),
+            (DropReason::Neighbour, Some((ADMIN, _))) => (Cause::OwnRoute, SURE_OF_ROUTE),
+            (DropReason::Neighbour, _) => (Cause::NoPath, SURE_OF_LEARNED),
             (DropReason::Rerouted, _) => (Cause::OwnRoute, SURE_OF_ROUTE),
             (DropReason::Held, _) => (Cause::OwnQueue, SURE),
             (DropReason::NotSent, _) | (DropReason::Dropped, Some((ROUTE, _))) => (Cause::OwnInterface, SURE),
@@ -275,10 +298,22 @@ impl Drops {
                 "The route of this host to the server changed ({}): segments were sent again and again by the new route, and nothing came back.",
                 counted(self.count, "time")
             ),
+            DropReason::Neighbour => {
+                let who = if self.reasons.first().is_some_and(|(reason, _)| *reason == ADMIN) {
+                    "somebody on this host set it (`ip neighbour`)"
+                } else {
+                    "the network said so (ARP or neighbour discovery): a duplicate address, or a router that took over"
+                };
+                let hop = self.named.as_deref().map(|hop| format!(" ({hop})")).unwrap_or_default();
+                format!(
+                    "The link-layer address of the next hop to the server{hop} changed: {who}. What was sent to the new one was sent again and \
+                     again, and nothing came back."
+                )
+            }
             DropReason::Unreachable => unreachable::sentence(
                 self.reasons.first().map_or("", |(status, _)| status),
                 &counted(self.count, "ICMP error"),
-                self.sender.as_deref(),
+                self.named.as_deref(),
             ),
             DropReason::Held => {
                 let longest = span(self.times.iter().map(|time| time.end() - time.start()).max().unwrap_or(0));
@@ -301,6 +336,13 @@ impl Drops {
             }
         }
     }
+}
+
+/// The host or interface that an event's text names besides the peer; `None` if it has no text, as in the flight recorder.
+pub(super) fn named(event: &Event) -> Option<String> {
+    let Detail::Connection(connection) = event.detail else { return None };
+    let text = connection.peer.to_string();
+    [" by ", " via ", " through "].iter().find_map(|word| Some(text.rsplit_once(word)?.1.to_owned()))
 }
 
 fn reason(event: &Event) -> &'static str {

@@ -3,7 +3,7 @@
 //! a route, is the path. A router that cannot reach the server's host has the last link before it: the host may be gone
 //! or that link cut.
 
-use model::{Cause, Detail, Event};
+use model::Cause;
 
 use super::conclude::{Candidate, UNREACHABLE};
 
@@ -14,8 +14,6 @@ const SURE_OF_PATH: f64 = 0.86;
 /// The probability that this host's own filter refuses, if it says so itself.
 const SURE_OF_OWN: f64 = 0.88;
 
-/// The last words of a peer's text, before the sender's address.
-const BY: &str = " by ";
 /// Status names begin with this if the server's own address sent the error, or this host's.
 const SERVER: &str = "SERVER_";
 const OWN: &str = "OWN_";
@@ -37,13 +35,6 @@ pub(super) fn candidates(status: &str) -> Vec<Candidate> {
         None if status == HOST => UNREACHABLE.to_vec(),
         None => vec![(Cause::NoPath, SURE_OF_PATH), (Cause::HostGone, (1.0 - SURE_OF_PATH) / 2.0)],
     }
-}
-
-/// Who sent the error, as the text of its peer says; `None` if that is not known.
-pub(super) fn sender(event: &Event) -> Option<String> {
-    let Detail::Connection(connection) = event.detail else { return None };
-    let text = connection.peer.to_string();
-    text.rsplit_once(BY).map(|(_, sender)| sender.to_owned())
 }
 
 /// The sentence about errors with this status name. `errors`: how many, in words. `sender`: of one of them.

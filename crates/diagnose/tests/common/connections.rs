@@ -22,6 +22,7 @@ pub static CONNECTIONS: Protocol = Protocol {
         "TCP_REROUTED",
         "TCP_HELD",
         "TCP_UNREACHABLE",
+        "NEIGHBOUR_CHANGED",
     ],
     level: Level::Connection,
     status_name: |status| match status {
@@ -32,6 +33,8 @@ pub static CONNECTIONS: Protocol = Protocol {
         ADMIN_PROHIBITED => Some("ADMIN_PROHIBITED"),
         SERVER_PROHIBITED => Some("SERVER_ADMIN_PROHIBITED"),
         OWN_UNREACHABLE => Some("OWN_HOST_UNREACHABLE"),
+        ADMIN => Some("ADMIN"),
+        LEARNED => Some("LEARNED"),
         OWN_PROHIBITED => Some("OWN_ADMIN_PROHIBITED"),
         _ => None,
     },
@@ -46,6 +49,8 @@ pub const ADMIN_PROHIBITED: u32 = 68;
 pub const SERVER_PROHIBITED: u32 = 74;
 pub const OWN_UNREACHABLE: u32 = 77;
 pub const OWN_PROHIBITED: u32 = 80;
+pub const ADMIN: u32 = 96;
+pub const LEARNED: u32 = 97;
 
 pub fn kind(name: &str) -> Operation {
     CONNECTIONS.operation(name).expect("an operation of the test protocol")

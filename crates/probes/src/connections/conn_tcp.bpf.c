@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /*
- * Retransmissions, resets, closed windows, new routes and held segments of this host's sockets with servers of mounts.
+ * Retransmissions, resets, closed windows, new routes, changed neighbours and held segments of this host's sockets with
+ * servers of mounts.
  * These programs run for every retransmission, reset, route and packet of the host. So they return early for other
  * sockets: for most, the port's bit is not set.
  */
-#include "../bpf/network.h"
-#include "peers.h"
+#include "neighbours.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -55,6 +55,7 @@ struct sk_buff {
 /* What is remembered of a socket. */
 struct known {
 	__u64 held; /* time of its last TCP_HELD event, ns */
+	__u64 neighbour; /* time of the last change of its next hop that was reported, ns */
 	__u32 interface; /* index of the interface by which its segments leave */
 };
 
@@ -90,12 +91,19 @@ static __always_inline bool is_open(const struct sock *sk)
 SEC("tp_btf/tcp_retransmit_skb")
 int tp_retransmit(unsigned long long *ctx)
 {
-	const struct sock *sk = (void *)ctx[0];
+	struct sock *sk = (void *)ctx[0];
+	struct network network = {};
+	struct known *known;
 	struct peer peer;
 	__u32 row;
 
 	if (!sk || !peer_of(&peer, sk))
 		return 0;
+	known = bpf_sk_storage_get(&known_sockets, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
+	if (known) {
+		read_network(&network, sk);
+		tell_of_neighbour(sk, &peer, &network, &known->neighbour);
+	}
 	row = BPF_CORE_READ((struct inet_connection_sock *)sk, icsk_retransmits);
 	tell(row >= TIMEOUTS_IN_A_ROW ? TCP_NO_ANSWER : TCP_RETRANSMIT, sk, &peer, row ?: 1);
 	return 0;
@@ -173,6 +181,17 @@ int fentry_routed(unsigned long long *ctx)
 		return 0;
 	read_network(&network, sk);
 	happened_along(&o, &peer, sk->__sk_common.skc_num, &network, 0, (struct detour){ .device = device->name });
+	return 0;
+}
+
+/* A neighbour's entry is about to change. This program runs for each confirmation of an entry, too. */
+SEC("tp_btf/neigh_update")
+int tp_neighbour(unsigned long long *ctx)
+{
+	const struct neighbour *n = (void *)ctx[0];
+
+	if (n && changes_address(n, (const void *)ctx[1], ctx[2], ctx[3]))
+		note_change(n, ctx[3]);
 	return 0;
 }
 

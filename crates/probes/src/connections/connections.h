@@ -30,6 +30,7 @@ enum happening {
 	TCP_REROUTED,
 	TCP_HELD,
 	TCP_UNREACHABLE,
+	NEIGHBOUR_CHANGED,
 };
 
 enum { MAX_SERVERS = 8192, FAMILY_INET6 = 10 };
@@ -108,6 +109,8 @@ static const char format_v6_from[] = "[%pI6]:%d from port %d";
 static const char format_through[] = " through %s";
 static const char format_by_v4[] = " by %pI4";
 static const char format_by_v6[] = " by %pI6";
+static const char format_via_v4[] = " via %pI4";
+static const char format_via_v6[] = " via %pI6";
 
 enum { PEER_LENGTH = 72 }; /* more than the text of a peer takes without a detour */
 
@@ -115,6 +118,7 @@ enum { PEER_LENGTH = 72 }; /* more than the text of a peer takes without a detou
 struct detour {
 	const char *device; /* the kernel's name of the interface that leads to the peer */
 	const struct peer *by; /* who says so */
+	const struct peer *via; /* the next hop */
 };
 
 /* Returns the length with the final NUL, or an error. */
@@ -134,7 +138,7 @@ static __always_inline long name_peer(char *text, const struct peer *peer, __u16
 
 static __always_inline void name_detour(char *text, struct detour detour)
 {
-	const struct peer *host = detour.by;
+	const struct peer *host = detour.by ?: detour.via;
 	bool v4 = host && is_mapped(host);
 	__u64 value = (__u64)(!host ? detour.device :
 			      v4    ? (const char *)host->address + 12 :
@@ -144,10 +148,14 @@ static __always_inline void name_detour(char *text, struct detour detour)
 		return;
 	if (!host)
 		bpf_snprintf(text, FILE_LENGTH - PEER_LENGTH, format_through, &value, 8);
-	else if (v4)
+	else if (v4 && detour.by)
 		bpf_snprintf(text, FILE_LENGTH - PEER_LENGTH, format_by_v4, &value, 8);
-	else
+	else if (v4)
+		bpf_snprintf(text, FILE_LENGTH - PEER_LENGTH, format_via_v4, &value, 8);
+	else if (detour.by)
 		bpf_snprintf(text, FILE_LENGTH - PEER_LENGTH, format_by_v6, &value, 8);
+	else
+		bpf_snprintf(text, FILE_LENGTH - PEER_LENGTH, format_via_v6, &value, 8);
 }
 
 static __always_inline bool is_server(const struct peer *peer)

@@ -42,14 +42,15 @@ pub static PROTOCOL: Protocol = Protocol {
         "TCP_REROUTED",
         "TCP_HELD",
         "TCP_UNREACHABLE",
+        "NEIGHBOUR_CHANGED",
     ],
     // No rule counts these unless it names them, since they also happen on a healthy host. A client may reset a
     // connection that it no longer needs, a queueing discipline may drop or hold packets, and routes change. An ICMP error
     // is only a hint (RFC 1122 4.2.3.9).
-    only_by_name: &[10, 15, 16, 17, 18, 19],
+    only_by_name: &[10, 15, 16, 17, 18, 19, 20],
     level: Level::Connection,
     // The status is the socket's state when a loss was noticed, the reason for which a segment was dropped, the direction
-    // of a segment that was held, or why a segment did not get through, and who said so.
+    // of a segment that was held, why a segment did not get through, and who said so, or who changed a neighbour.
     status_name: |status| tcp::state_name(status).or_else(|| fate(status)),
     ..Protocol::BY_ERRNO
 };
@@ -87,10 +88,16 @@ const UNREACHABLE: [&str; 18] = [
     "OWN_TIME_EXCEEDED",
 ];
 
+/// The status of the first of [`NEIGHBOUR_CHANGES`]: CHANGED_BY_ADMIN of neighbours.h.
+const FIRST_NEIGHBOUR_CHANGE: u32 = 96;
+/// Who changed a neighbour's link-layer address: somebody on this host, or the network by ARP or neighbour discovery.
+const NEIGHBOUR_CHANGES: [&str; 2] = ["ADMIN", "LEARNED"];
+
 fn fate(status: u32) -> Option<&'static str> {
     let in_list = |names: &[&'static str], first| names.get(usize::try_from(status.checked_sub(first)?).ok()?).copied();
     match status {
         HELD_RECEIVED => Some("RECEIVED"),
+        FIRST_NEIGHBOUR_CHANGE.. => in_list(&NEIGHBOUR_CHANGES, FIRST_NEIGHBOUR_CHANGE),
         FIRST_UNREACHABLE.. => in_list(&UNREACHABLE, FIRST_UNREACHABLE),
         _ => in_list(&DROP_REASONS, FIRST_DROP_REASON),
     }
@@ -127,7 +134,7 @@ pub(crate) static TCP: Spec = Spec {
     object: include_bytes!(concat!(env!("OUT_DIR"), "/conn_tcp.bpf.o")),
     rungs: &[Rung {
         via: "tp_btf",
-        required: &["tp_retransmit", "tp_reset", "tp_reset_sent", "tp_transmit"],
+        required: &["tp_retransmit", "tp_reset", "tp_reset_sent", "tp_neighbour", "tp_transmit"],
         optional: &["fentry_probe0", "fentry_routed"],
         without: "windows that stay closed (TCP_ZERO_WINDOW), sends that fail on this host (TCP_NOT_SENT) and changes of route (TCP_REROUTED)",
     }],
