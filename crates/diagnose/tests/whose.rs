@@ -125,3 +125,30 @@ fn a_next_hop_with_another_link_layer_address_is_whose_who_changed_it() {
     let answered = [&around(ADMIN)[..], &answers(970, 1, 700)].concat();
     assert_ne!(verdict(&unanswered(), &answered).layer, Layer::Client, "the new address answers");
 }
+
+#[test]
+fn operations_that_are_slow_since_the_route_changed_are_this_hosts() {
+    let longer = common::faults::longer_path(28.0);
+    let detail =
+        Detail::Connection(Connection { peer: Text::new(b"10.2.0.1:445 from port 900 through vpn0"), times: 0 });
+    let judged = |at_ms: f64, more: &[Event]| {
+        let mut scene = longer.clone();
+        scene.around.push(Event { detail: detail.clone(), ..happening("TCP_REROUTED", at_ms, 0) });
+        scene.around.extend_from_slice(more);
+        scene.verdict()
+    };
+    let own = judged(995.0, &[]);
+    assert_eq!((own.layer, own.cause), (Layer::Client, Some(Cause::OwnRoute)), "{own:?}");
+    assert!(own.because.iter().any(|why| why.contains("left through vpn0")), "{own:?}");
+    let without = longer.verdict();
+    assert_eq!(without.cause, Some(Cause::LongerPath), "{without:?}");
+    assert_eq!(judged(500.0, &[]), without, "operations were fast by the new route, too");
+    assert_eq!(judged(1400.0, &[]), without, "operations were slow before");
+    assert_eq!(judged(995.0, &[happening("TCP_REROUTED", 1400.0, 0)]), without, "they are slow by the old route, too");
+    let another = Event { detail: detail.clone(), ..happening("TCP_REROUTED", 1100.0, 0) };
+    assert_eq!(judged(995.0, &[another]).cause, Some(Cause::OwnRoute), "another connection follows");
+    let mut slow_server = common::faults::slow_server(100.0, 4096);
+    let named = slow_server.verdict().layer;
+    slow_server.around.push(happening("TCP_REROUTED", 995.0, 0));
+    assert_eq!(slow_server.verdict().layer, named, "round trips are as short as before");
+}

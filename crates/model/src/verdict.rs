@@ -30,7 +30,7 @@ pub enum Cause {
     OwnQueue,
     /// Client: TCP could not hand packets to this host's interface: it was down, or there was no route.
     OwnInterface,
-    /// Client: this host's route to the server changed, and no answer came over the new one.
+    /// Client: this host's route to the server changed, and answers come late by the new one, or not at all.
     OwnRoute,
     /// Client: this host dropped segments: a filter, traffic control or a queueing discipline did, or memory was short.
     OwnDrops,
@@ -262,7 +262,7 @@ impl Cause {
             Self::Queue => "requests queue on this host",
             Self::OwnQueue => "this host's queueing discipline holds packets back",
             Self::OwnInterface => "this host could not send: its interface was down, or it had no route",
-            Self::OwnRoute => "this host sends by a new route, which leads nowhere",
+            Self::OwnRoute => "this host sends by a new route, which leads nowhere or takes longer",
             Self::OwnDrops => "this host drops segments itself",
             Self::Receiver => "this host reads answers late",
             Self::NoCpu => "threads of this host wait for a CPU",

@@ -19,6 +19,7 @@ mod no_cpu;
 mod normals;
 mod path;
 mod proxy;
+mod reroute;
 mod scene;
 mod sending;
 mod unreachable;
@@ -35,6 +36,7 @@ pub use drops::{has_telling_text, is_of_connections};
 use excess::{Excess, QueueCause, Shares};
 use load::Burst;
 use no_cpu::NoCpu;
+use reroute::NewRoute;
 use scene::{JUDGED, SEEN, Scene, unread};
 use wire::WireSplit;
 
@@ -68,6 +70,8 @@ const BUSY: f64 = 0.85;
 /// The probability that answers were late because the threads that take them had no CPU, if that alone can be half of
 /// the extra time.
 const RECEIVERS: f64 = 0.85;
+/// The probability that this host's new route is the cause, if the path is longer since it changed.
+const NEW_ROUTE: f64 = 0.85;
 /// If fewer than this share of the operations meanwhile were as fast as normal, the threads that take answers took all
 /// late.
 const FEW: f64 = 0.4;
@@ -224,6 +228,10 @@ impl<'a> Judgement<'a> {
                 vec![(Cause::Burst, BUSY), (self.server_cause(), (1.0 - BUSY) / 2.0)]
             }
             Layer::Network => {
+                if let Some(new_route) = self.longer_by_new_route() {
+                    because.push(new_route.sentence());
+                    return vec![(Cause::OwnRoute, NEW_ROUTE), (self.network_cause(), (1.0 - NEW_ROUTE) / 2.0)];
+                }
                 let most = if self.split.by_retransmission() {
                     MOST_BY_RETRANSMISSION
                 } else if self.split.by_order() {
@@ -255,6 +263,12 @@ impl<'a> Judgement<'a> {
                 ]
             }
         }
+    }
+
+    /// This host's new route, if the path became longer with it. Losses may have another reason.
+    fn longer_by_new_route(&self) -> Option<&NewRoute> {
+        let is_longer = matches!(self.network_cause(), Cause::LongerPath | Cause::NarrowPath);
+        self.scene.new_route.as_ref().filter(|_| is_longer)
     }
 
     /// Whether the threads that take answers had no CPU for at least half of the extra time.

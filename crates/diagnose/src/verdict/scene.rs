@@ -9,6 +9,7 @@ use super::{
     normals::{Normals, roughly},
     path::{Clocks, PathState, stood_still},
     proxy::is_proxied,
+    reroute::NewRoute,
     sending::Sending,
 };
 use crate::{
@@ -89,6 +90,8 @@ pub(super) struct Scene<'a> {
     pub path: PathState,
     /// What TCP counted while it sent; `None` if not known.
     pub sending: Option<Sending>,
+    /// This host's new route to the server, if operations are slow since.
+    pub new_route: Option<NewRoute>,
     /// Segments of the server's connections that did not get through, if the judged operations waited for them.
     pub drops: Option<Drops>,
 }
@@ -143,9 +146,11 @@ impl<'a> Scene<'a> {
             queued,
             path: PathState::Unknown,
             sending: None,
+            new_route: None,
             drops: None,
         };
         scene.drops = Drops::of_slow(&scene.judged, around, from);
+        scene.new_route = NewRoute::of(&scene, around);
         scene.path = PathState::of(&scene);
         scene.sending = Sending::of(&scene);
         Some(scene)
