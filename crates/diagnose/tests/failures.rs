@@ -262,3 +262,20 @@ fn what_does_not_return_while_answers_are_delivered_late_is_not_held_against_the
     assert!(here.because.join(" ").contains("10 others that were answered meanwhile took 100 ms or more"));
     assert_eq!((there.layer, there.cause), (Layer::Server, Some(Cause::SlowOperation)), "{:?}", there.because);
 }
+
+#[test]
+fn a_permission_that_only_some_processes_lack_accuses_nobody() {
+    let of = |pid, event: Event| Event { requester: model::Requester { pid, ..event.requester }, ..event };
+    let denied: Vec<_> = (0..6).map(|_| of(9, failed(1, 13))).collect();
+    let others: Vec<_> = (0..6).map(|_| of(8, smb("SMB2_READ", 0.5, [0.0, 1.0, 0.0]))).collect();
+    let verdict = judge("error", &denied, &others);
+    assert_eq!(verdict.layer, Layer::Unknown, "{:?}", verdict.because);
+    // Those who were allowed to before have lost a permission; and so has everybody if nobody is served.
+    let before = [others.clone(), vec![of(9, smb("SMB2_WRITE", 0.0, [0.0, 0.1, 0.0]))]].concat();
+    for around in [before, denied.clone(), Vec::new()] {
+        let verdict = judge("error", &denied, &around);
+        assert_eq!((verdict.layer, verdict.cause), (Layer::Server, Some(Cause::Refused)), "{:?}", verdict.because);
+    }
+    let full: Vec<_> = (0..6).map(|_| of(9, failed(DISK_FULL, 28))).collect();
+    assert_eq!(judge("error", &full, &others).layer, Layer::Server);
+}

@@ -1,8 +1,8 @@
 //! Judges failed operations, and operations that do not return.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use model::{Cause, Event, Layer, PhasesMs, SendTiming, Verdict};
+use model::{Cause, Event, Layer, Operation, PhasesMs, SendTiming, Verdict};
 
 use super::{
     conclude::{Candidate, UNREACHABLE, conclude, share_with_proxy},
@@ -20,6 +20,11 @@ use crate::{
 
 /// Failures are blamed on the server if it answered at least this share of them.
 const MOST: f64 = 0.6;
+/// The probability that the server is at fault which denies a permission to some processes only.
+const DENIED: f64 = 0.6;
+/// `EPERM` and `EACCES`, on Linux.
+const NOT_PERMITTED: u32 = 1;
+const DENIED_ACCESS: u32 = 13;
 /// A server works if its last answer is younger than the stall's duration divided by this (but at least a second).
 const RECENT: u64 = 4;
 /// How long, in nanoseconds, after a failed write-back a call may still return its error. Dirty pages are written after
@@ -82,7 +87,33 @@ pub(super) fn of_errors(failed: &[Event], around: &[Event]) -> Verdict {
         return of(LOST_CONNECTION.to_vec(), because);
     }
     because.push(format!("The server itself answered so in {answered} of {all} cases."));
+    if only_these_are_denied(failed, around) {
+        because.push(
+            "It has allowed none of these processes such an operation so far, and served others meanwhile: these may lack the permission, and nothing \
+             be wrong."
+                .to_owned(),
+        );
+        return of(vec![(Cause::Refused, DENIED), (Cause::Requester, 1.0 - DENIED)], because);
+    }
     of(vec![(Cause::Refused, 0.95 * share), (Cause::Closed, 0.5 * (1.0 - share))], because)
+}
+
+/// Whether most were denied for want of a permission, to processes that were allowed no such operation so far, while others were served.
+fn only_these_are_denied(failed: &[Event], around: &[Event]) -> bool {
+    let is_denied = |event: &&Event| matches!(event.errno, NOT_PERMITTED | DENIED_ACCESS);
+    if (weight(failed.iter().filter(is_denied)) as f64) < weight(failed.iter()) as f64 * MOST {
+        return false;
+    }
+    let pids: BTreeSet<u32> = failed.iter().map(|event| event.requester.pid).collect();
+    let kinds: BTreeSet<Operation> = failed.iter().map(|event| event.operation).collect();
+    let from = failed.iter().map(|event| event.start).min().unwrap_or(0);
+    let is_served = |event: &&Event| {
+        event.operation.level().is_of_requests() && !event.flags.failed && !event.flags.unanswered && event.errno == 0
+    };
+    let mut served = around.iter().filter(is_served);
+    let mut others = served.clone().filter(|event| event.end() >= from && !pids.contains(&event.requester.pid));
+    others.next().is_some()
+        && !served.any(|event| pids.contains(&event.requester.pid) && kinds.contains(&event.operation))
 }
 
 /// How many operations these events stand for.
