@@ -4,6 +4,7 @@
  * to an `ifb` interface, and its queueing discipline holds them. Attached only while the module `ifb` is loaded,
  * because the programs also run for every packet that this host sends.
  */
+#include "namespace.h"
 #include "received.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
@@ -18,6 +19,7 @@ struct rtnl_link_ops {
 
 struct net_device___kind {
 	const struct rtnl_link_ops *rtnl_link_ops;
+	struct possible_net nd_net;
 };
 
 struct sk_buff___queued {
@@ -76,7 +78,8 @@ int tp_transmit_ifb(unsigned long long *ctx)
 		return 0;
 	since = *found;
 	bpf_map_delete_elem(&queued, &key);
-	if (bpf_ktime_get_ns() >= since + HELD_NS && server_of(&peer, &local_port, (const void *)skb))
+	if (bpf_ktime_get_ns() >= since + HELD_NS && is_own(BPF_CORE_READ(skb, dev, nd_net.net)) &&
+	    server_of(&peer, &local_port, (const void *)skb))
 		tell_held(&peer, local_port, since);
 	return 0;
 }
