@@ -72,7 +72,13 @@ fn each_fault_is_blamed_on_its_layer_or_on_none() {
         ("no credits behind a slow server", no_credits(40.0), Server, 0.5),
         ("no credits behind a slow network", no_credits(480.0), Network, 0.7),
         ("late writes", late_writes(0.0), Server, 0.9),
-        ("late writes on a path that carries no more", busy(late_writes(0.0), 0.0), Network, 0.8),
+        ("late writes on a path that carries no more", busy(queueing(late_writes(0.0)), 0.0), Network, 0.8),
+        (
+            "late writes that TCP had to keep, though nothing queues on the path",
+            busy(late_writes(0.0), 0.0),
+            Unknown,
+            0.0,
+        ),
         (
             "late writes that do not fit the server's window, which something may have made small",
             busy(late_writes(0.0), 0.9),

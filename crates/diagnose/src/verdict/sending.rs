@@ -8,7 +8,7 @@
 
 use model::{Direction, Event, Nanos, SocketTotals};
 
-use super::history::ACK_DELAY;
+use super::history::{ACK_DELAY, round_trip};
 use super::scene::{JIFFY, Scene, covered, flight, not_between, union};
 use crate::{
     order::median,
@@ -29,6 +29,9 @@ const OPEN: f64 = 0.1;
 /// any connection busy.
 const LONGER: f64 = 0.2;
 
+/// A round trip is as short as before if it is at most twice as long, and this, nanoseconds.
+const AS_SHORT: u64 = MS;
+
 /// What TCP counted. `busy`, `window` and `window_at_most` are shares of the time in which slow operations were under
 /// way.
 #[derive(Debug, Clone, Copy)]
@@ -44,6 +47,8 @@ pub(super) struct Sending {
     rate: f64,
     /// Answers prove a longer path that is a good part of the extra time.
     is_longer: bool,
+    /// Round trips are as short as before, and no segment was lost: nothing queues on the path, so a server that takes data late looks the same.
+    pub is_clear: bool,
     /// TCP spaces what it sends: some of it waits in this host's queueing discipline, whatever the path is like.
     pub is_paced: bool,
 }
@@ -89,6 +94,7 @@ impl Sending {
             needed: if rate > 0.0 { bytes as f64 / rate * SECOND as f64 / (all as f64) } else { 0.0 },
             rate,
             is_longer: is_longer(scene),
+            is_clear: is_clear(scene),
             is_paced: seen.iter().any(|(_, totals)| totals.pacing_rate > 0),
         })
     }
@@ -138,10 +144,14 @@ impl Sending {
     /// A sentence about a saturated path or a limiting window; `None` if neither was seen.
     pub fn sentence(&self) -> Option<String> {
         if self.is_saturated() {
-            let rate = if self.needed >= NEEDED {
-                format!(", and acknowledged at {:.1} Mbit/s: the path carried no more", self.rate * 8.0 / 1e6)
-            } else {
-                String::new()
+            let rate = self.rate * 8.0 / 1e6;
+            let rate = match self.needed >= NEEDED {
+                true if self.is_clear => format!(
+                    ", and acknowledged at {rate:.1} Mbit/s. But round trips were as short as before, and nothing was lost: the path, or the server's host, took \
+                     no more"
+                ),
+                true => format!(", and acknowledged at {rate:.1} Mbit/s: the path carried no more"),
+                false => String::new(),
             };
             return Some(format!(
                 "While slow operations were under way, data was on its way to the server for {:.0} % of the time{rate}.",
@@ -161,6 +171,16 @@ impl Sending {
 fn is_longer(scene: &Scene) -> bool {
     let extra = scene.mean(|event| event.phases.wire.saturating_sub(scene.normal(event).wire));
     scene.path.longer().and_then(|path| path.proven).is_some_and(|more| more as f64 >= extra * LONGER)
+}
+
+/// Whether round trips are as short as before, and nothing was sent again or came out of order. A path that carries all that it can queues or drops more.
+fn is_clear(scene: &Scene) -> bool {
+    let trips = |events: &mut dyn Iterator<Item = &Event>| median(events.filter_map(round_trip).collect());
+    let now = trips(&mut scene.judged.iter().copied());
+    let Some((now, before)) = now.zip(trips(&mut scene.fast_before())) else { return false };
+    let lost = |event: &Event| event.network.known.then_some((event.network.retransmits, event.network.out_of_order));
+    let last = scene.during.iter().rev().find_map(|event| lost(event));
+    now <= before.saturating_mul(2).saturating_add(AS_SHORT) && last == scene.fast_before().filter_map(lost).max()
 }
 
 /// The bytes of the writes that ended after `from`, up to `to`. `events`: in the order of ending.

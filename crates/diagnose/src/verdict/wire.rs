@@ -142,7 +142,7 @@ impl WireSplit {
                     // Of a read, only the small request goes to the server, so a busy way there proves nothing for it.
                     high = high.max(sending.busy_part(excess));
                     let is_written = event.operation.direction() == Some(Direction::Written);
-                    low = if is_written { low.max(sending.busy_part(excess)) } else { low };
+                    low = if is_written && !sending.is_clear { low.max(sending.busy_part(excess)) } else { low };
                 } else if path.is_none() {
                     high = high.min(excess - sending.window_part(excess));
                     low = low.min(high);

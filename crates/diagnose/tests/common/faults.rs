@@ -145,6 +145,12 @@ pub fn busy(scene: SimulatedScene, window: f64) -> SimulatedScene {
     })
 }
 
+/// What slow operations send waits for 5 ms on the path.
+pub fn queueing(mut scene: SimulatedScene) -> SimulatedScene {
+    scene.slow.iter_mut().for_each(|event| *event = rtt(5.0, event.clone()));
+    scene
+}
+
 /// What was read when each slow operation ended, by its time in microseconds.
 fn with_progress(mut scene: SimulatedScene, read: impl Fn(&mut Progress, f64)) -> SimulatedScene {
     for event in &mut scene.slow {
