@@ -5,6 +5,7 @@
  * These programs run for every retransmission, reset, route and packet of the host. So they return early for other
  * sockets: for most, the port's bit is not set.
  */
+#include "namespace.h"
 #include "neighbours.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
@@ -46,6 +47,7 @@ struct sock___received {
 };
 
 struct sk_buff {
+	struct net_device___namespace *dev;
 	__u64 skb_mstamp_ns; /* when TCP sent it, or when it may leave at the earliest (bpf_ktime_get_ns()); 0 where that was cleared */
 	struct sock *sk;
 };
@@ -198,7 +200,8 @@ int tp_neighbour(unsigned long long *ctx)
 /*
  * A packet is handed to an interface's driver. TCP stamped its segments when it sent them. Since then this host has
  * held the segment: in a queueing discipline, a queue of netfilter, or a full interface. This program runs again for
- * each further interface on the way (a bridge, ifb).
+ * each further interface on the way (a bridge, ifb). Those of other network namespaces do not count: they may be a
+ * router's.
  */
 SEC("tp_btf/net_dev_start_xmit")
 int tp_transmit(unsigned long long *ctx)
@@ -218,6 +221,8 @@ int tp_transmit(unsigned long long *ctx)
 	now = bpf_ktime_get_ns();
 	/* A start in the future is from another clock. */
 	if (!o.start || now < o.start + HELD_NS || !peer_of(&peer, sk))
+		return 0;
+	if (!is_own(BPF_CORE_READ(skb, dev, nd_net.net)))
 		return 0;
 	known = bpf_sk_storage_get(&known_sockets, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
 	if (!known || now < known->held + HELD_EVERY_NS)
