@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /*
  * Segments from servers of mounts that wait for a program of this host before TCP sees them: netfilter gives received
- * packets to it by NFQUEUE, and it lets them go on later. Security agents and intrusion prevention work so. The
- * programs run for packets in such queues only, and are attached only while the module `nfnetlink_queue` is loaded.
+ * packets to it by NFQUEUE, and it lets them go on later. Security agents and intrusion prevention work so. These
+ * programs run for packets in such queues only, so they are attached even before the module `nfnetlink_queue` is loaded.
  *
  * An entry of a queue begins where it takes references to the packet's devices. If the queue splits a packet into
  * segments, each has an entry of its own. Until Linux 6.9 an entry ends in the kernel proper, where the packet is given
@@ -16,6 +16,9 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 /* enum nf_inet_hooks: a received packet, before and after its route is known; those of IPv4, IPv6 and bridges agree. */
 enum { PRE_ROUTING = 0, LOCAL_IN = 1 };
+
+/* A queue of netfilter holds as many, unless its program asks for more (NFQNL_QMAX_DEFAULT). */
+enum { MAX_WAITING = 1024 };
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
@@ -41,7 +44,7 @@ struct waiting {
 /* Packets of servers that wait, by the address of the queue's entry. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, MAX_QUEUED);
+	__uint(max_entries, MAX_WAITING);
 	__type(key, __u64);
 	__type(value, struct waiting);
 } waiting_packets SEC(".maps");

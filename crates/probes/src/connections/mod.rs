@@ -159,7 +159,6 @@ pub(crate) static IFB: Spec = Spec {
 pub(crate) static NFQUEUE: Spec = Spec {
     name: "connections/nfqueue",
     object: include_bytes!(concat!(env!("OUT_DIR"), "/conn_nfqueue.bpf.o")),
-    module: Some(RequiredModule { name: "nfnetlink_queue", load: "", hooks: None }),
     rungs: &[
         // From 6.10 on, nf_reinject is a part of the module.
         Rung { via: "fentry", required: &["fentry_queued", "fentry_given_back"], optional: &[], without: "" },
