@@ -135,7 +135,7 @@ fn try_probes(kernel: &Kernel, wanted: Vec<&'static Protocol>) -> Vec<Capability
 /// The table of probes, with reasons and cures below their rows. `run` prints it too.
 pub fn print_probes(out: &mut impl Write, probes: &[Capability]) -> std::io::Result<()> {
     let columns = [
-        TableColumn::text("PROBE", 17),
+        TableColumn::text("PROBE", 19),
         TableColumn::text("STATE", 12),
         TableColumn::text("VIA", 15),
         TableColumn::rest("", 24).wrapped(),
