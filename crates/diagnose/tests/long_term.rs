@@ -43,13 +43,24 @@ fn writes(count: u64, wire: f64) -> Vec<Event> {
 
 #[test]
 fn a_server_is_named_for_what_remains_where_only_hours_say_what_is_normal() {
-    let scene: SimulatedScene = faults::without_past(faults::slow_writes(60.0, 10));
+    let scene: SimulatedScene = faults::without_past(faults::slow_writes(25.0, 10));
     let known = learned(3, &SimulatedScene::healthy().around);
     let new = verdict(&scene.slow, &scene.around, &LongTerm::default());
     assert_eq!(new.layer, Layer::Unknown, "{new:?}");
     let judged = verdict(&scene.slow, &scene.around, &known);
     assert_eq!((judged.layer, judged.cause), (Layer::Server, Some(Cause::SlowOperation)), "{judged:?}");
     assert!(judged.because[0].contains("normally (median of "), "{judged:?}");
+}
+
+#[test]
+fn a_server_that_answers_others_at_once_is_slow_with_some_though_their_normal_is_not_known() {
+    let of = |ms| {
+        let scene = faults::without_past(faults::slow_writes(ms, 10));
+        let judged = verdict(&scene.slow, &scene.around, &LongTerm::default());
+        (judged.layer, judged.cause)
+    };
+    assert_eq!(of(60.0), (Layer::Server, Some(Cause::SlowOperation)));
+    assert_eq!(of(25.0), (Layer::Unknown, None), "a disk may always take that long");
 }
 
 #[test]

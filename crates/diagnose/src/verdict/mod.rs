@@ -62,6 +62,8 @@ const MOST_WITHOUT_NORMAL: f64 = 0.75;
 const MOST_BY_WINDOW: f64 = 0.7;
 /// A healthy server takes less than this for a request, plus `NS_PER_BYTE` for each of its bytes (20 MB a second).
 const SLOW_ANYWAY: u64 = 100 * MS;
+/// The same, if the server answers operations of another kind as fast as ever meanwhile.
+const SLOW_BESIDE_OTHERS: u64 = 30 * MS;
 const NS_PER_BYTE: f64 = 50.0;
 /// The probability that the server's host was paused, if its clock stood still.
 const PAUSED: f64 = 0.9;
@@ -279,7 +281,8 @@ impl<'a> Judgement<'a> {
     /// Whether the mean time on the wire exceeds what a healthy server can take.
     fn is_slow_anyway(&self) -> bool {
         let bytes = self.scene.mean(|event| event.bytes);
-        self.scene.mean(|event| event.phases.wire) >= (SLOW_ANYWAY as f64) + bytes * NS_PER_BYTE
+        let least = if self.split.spares_a_kind() { SLOW_BESIDE_OTHERS } else { SLOW_ANYWAY };
+        self.scene.mean(|event| event.phases.wire) >= (least as f64) + bytes * NS_PER_BYTE
     }
 
     /// For how long the clock of the server's host stood still, nanoseconds, if that explains the time on the wire.
