@@ -22,8 +22,11 @@ machine() {
       arguments="console=ttyS0 tsc=reliable no_timer_check lpj=4000000 $arguments"
       # -erms: QEMU emulates `rep movsb` byte by byte. Without the flag, kernel and C library copy words, and a guest costs a quarter less.
       # -cx16: QEMU before 8.0 leaves garbage in EFLAGS after cmpxchg16b. An interrupt at the next instruction saves it, and the return from that one
-      # is a double fault, of which guests died
-      machine=(-M q35,acpi=on,nvdimm=on,hpet=off,usb=off,sata=off,smbus=off,pit=on -cpu max,la57=off,pmu=off,erms=off,cx16=off
+      # is a double fault, of which guests died. Newer kernels need the instruction for what BPF programs store with tasks and sockets
+      # (kmalloc_nolock()), and use it seldom otherwise
+      local cx16=off
+      [ "$(printf '%s\n' 6.18 "${kernel##*/}" | sort -V | head -n 1)" != 6.18 ] || cx16=on
+      machine=(-M q35,acpi=on,nvdimm=on,hpet=off,usb=off,sata=off,smbus=off,pit=on -cpu "max,la57=off,pmu=off,erms=off,cx16=$cx16"
         -device isa-debug-exit,iobase=0xf4,iosize=1)
       ;;
   esac
