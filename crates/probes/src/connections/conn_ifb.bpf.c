@@ -11,6 +11,8 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 enum { KIND_IFB = 'i' | 'f' << 8 | 'b' << 16 }; /* "ifb", as the bytes of a little-endian number */
 
+enum { MAX_QUEUED = 4096 };
+
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
 struct rtnl_link_ops {

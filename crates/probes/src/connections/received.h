@@ -7,7 +7,6 @@
 enum {
 	/* An event's status: above TCP's states. The reasons of conn_drops.bpf.c begin at DROP_STATUS + 1, which is 33. */
 	HELD_RECEIVED = 32,
-	MAX_QUEUED = 4096,
 	MAX_CONNECTIONS = 1024,
 };
 
