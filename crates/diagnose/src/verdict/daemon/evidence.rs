@@ -24,6 +24,8 @@ const LONE: f64 = 0.7;
 const LONG: Nanos = SECOND;
 /// The probability that is shared among what looks show that do not agree.
 const UNDECIDED: f64 = 0.75;
+/// The server's part of it, if an answer may have come: servers hang more often than daemons do.
+const SERVER_OR_DAEMON: f64 = 0.45;
 /// A thread lacks a CPU if it waits for one for at least this share of the time.
 const NO_CPU: f64 = 0.5;
 
@@ -45,6 +47,13 @@ pub(super) struct SlowRequests {
     pub silent: Option<bool>,
 }
 
+impl SlowRequests {
+    /// What a server that has these requests suffers from: it is slow, or nothing at all comes from it.
+    fn unanswered(self) -> Cause {
+        if self.silent == Some(true) { Cause::Frozen } else { Cause::SlowServer }
+    }
+}
+
 /// The looks during slow requests, and how many showed what.
 pub(super) struct LookEvidence<'a> {
     sights: &'a [DaemonSight],
@@ -54,6 +63,7 @@ pub(super) struct LookEvidence<'a> {
     sent_again: usize,
     reader: usize,
     not_sent: usize,
+    server_or_daemon: usize,
 }
 
 impl<'a> LookEvidence<'a> {
@@ -66,6 +76,7 @@ impl<'a> LookEvidence<'a> {
             sent_again: count(|one| *one == WaitedFor::SentAgain),
             reader: count(|one| *one == WaitedFor::Reader),
             not_sent: count(|one| *one == WaitedFor::NotSent),
+            server_or_daemon: count(|one| *one == WaitedFor::ServerOrDaemon),
             sights,
             waiting,
         }
@@ -92,6 +103,13 @@ impl<'a> LookEvidence<'a> {
         }
         if is_most(self.reader) || is_most(self.not_sent) {
             return self.of_daemon(because);
+        }
+        if decisive == 0 && self.server_or_daemon > 0 {
+            because.push(
+                "So the server may not have answered, or the daemon has the answer and has not passed it on."
+                    .to_owned(),
+            );
+            return vec![(slow.unanswered(), SERVER_OR_DAEMON), (Cause::FuseDaemon, UNDECIDED - SERVER_OR_DAEMON)];
         }
         because.push("So the looks do not agree on what the daemon waited for.".to_owned());
         let share = |count: usize| count as f64 / decisive.max(1) as f64 * UNDECIDED;
@@ -160,8 +178,7 @@ impl<'a> LookEvidence<'a> {
             self.waiting.iter().filter_map(|one| if let WaitedFor::Server(long) = one { Some(*long) } else { None });
         let count = if longest.max() >= Some(LONG) { self.server.max(3) } else { self.server };
         let likely = by_count(count).min(if self.knows_round_trip() { 1.0 } else { LONE });
-        let cause = if slow.silent.is_some() { Cause::Frozen } else { Cause::SlowServer };
-        vec![(cause, likely), (Cause::NoPath, (1.0 - likely) / 2.0)]
+        vec![(slow.unanswered(), likely), (Cause::NoPath, (1.0 - likely) / 2.0)]
     }
 
     /// Data is not acknowledged.
@@ -250,6 +267,10 @@ impl<'a> LookEvidence<'a> {
             (self.sent_again, "data had been sent again and was not acknowledged"),
             (self.reader, "what had come was not read"),
             (self.not_sent, "nothing had been sent to a server since the request was asked"),
+            (
+                self.server_or_daemon,
+                "all that was sent was acknowledged, and data had come in the same tick of the clock, perhaps the answer,",
+            ),
         ];
         let said: Vec<_> =
             said.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{what} in {count}")).collect();

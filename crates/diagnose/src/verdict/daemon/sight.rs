@@ -35,6 +35,8 @@ pub(super) enum WaitedFor {
     Reader,
     /// Nothing has been sent, and nothing has come, since the request was asked.
     NotSent,
+    /// The server has had a request, and data came in the same tick of the clock: perhaps its answer.
+    ServerOrDaemon,
     /// None of these.
     Unclear,
 }
@@ -69,7 +71,10 @@ impl DaemonSight {
         if connections.iter().any(|one| one.unread > 0) {
             return WaitedFor::Reader;
         }
-        let since = self.look.at.saturating_sub(self.asked);
+        if connections.iter().any(|one| self.was_asked(one) && one.sent_ms == one.received_ms) {
+            return WaitedFor::ServerOrDaemon;
+        }
+        let since = self.since();
         let is_idle = |one: &DaemonConnection| {
             one.unacknowledged == 0
                 && one.unsent == 0
@@ -86,16 +91,24 @@ impl DaemonSight {
     /// For how long the server has had, for certain, what was sent on this connection since the request was asked; `None` if it is not sure
     /// that it has, or if it has answered.
     fn waits_for_server(&self, one: &DaemonConnection) -> Option<u64> {
-        let since = self.look.at.saturating_sub(self.asked);
         let (sent, received, acknowledged) = (ago(one.sent_ms), ago(one.received_ms), ago(one.acknowledged_ms));
-        // Where segments were sent again, the answer may have been sent, and lost.
-        let is_whole = one.unacknowledged == 0 && one.unsent == 0 && one.unread == 0 && one.resent == 0;
         let came_by_itself = acknowledged.saturating_add(JIFFY) < sent;
         let is_due = received > us(one.rtt_us).saturating_add(ACK_DELAY).saturating_add(JIFFY);
         let went_with_request = one.acks == Some(0) && is_due;
         let is_last = sent < received || (sent == received && (came_by_itself || went_with_request));
-        let is_asked = sent <= since.saturating_add(JIFFY);
-        (is_whole && is_last && is_asked).then_some(acknowledged.min(since))
+        (self.was_asked(one) && is_last).then_some(acknowledged.min(self.since()))
+    }
+
+    /// Whether all that was sent on this connection since the request was asked has come to the server, and all that came was read.
+    fn was_asked(&self, one: &DaemonConnection) -> bool {
+        // Where segments were sent again, the answer may have been sent, and lost.
+        let is_whole = one.unacknowledged == 0 && one.unsent == 0 && one.unread == 0 && one.resent == 0;
+        is_whole && ago(one.sent_ms) <= self.since().saturating_add(JIFFY)
+    }
+
+    /// How long before the look the request had been asked, nanoseconds.
+    fn since(&self) -> u64 {
+        self.look.at.saturating_sub(self.asked)
     }
 }
 
