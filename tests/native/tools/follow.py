@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """follow.py WHAT FILE...: looks at what `plumbline follow` has written, and prints what is wrong with it; nothing if nothing is.
 
-nests TREES       each operation was answered in the time of the one above it, and own times add up to the whole
+nests TREES       each operation was answered in the time of the one above it, and its own time is what nothing below it covers
 perfetto TRACE    it is a Chrome trace, and the slices of each row nest
 same TRACE TREES  both have the same operations, as often
 traces SPANS TREES  the spans that a collector got are those operations, each below the one that it was asked for by
@@ -21,14 +21,15 @@ def nodes(tree):
         yield from nodes(child)
 
 
-def own(tree):
-    return tree["own_ms"] + sum(own(child) for child in tree["children"])
-
-
-def later(tree):
-    """For how long operations went on after what is above them, in all."""
-    end = lambda node: node["after_ms"] + node["duration_ms"]
-    return sum(max(0, end(child) - end(above)) for above in nodes(tree) for child in above["children"])
+def covered(tree):
+    """For how long anything directly below it was in progress while it was: two at the same time count once."""
+    covered, reached = 0, tree["after_ms"]
+    end = reached + tree["duration_ms"]
+    for child in sorted(tree["children"], key=lambda child: child["after_ms"]):
+        child_end = min(child["after_ms"] + child["duration_ms"], end)
+        covered += max(0, child_end - max(child["after_ms"], reached))
+        reached = max(reached, child_end)
+    return covered
 
 
 def nests(path):
@@ -42,9 +43,8 @@ def nests(path):
                     yield f"{child['operation']} of {child['after_ms']}+{child['duration_ms']} is not in {above['operation']} of {begin} to {end}"
             if above["children_count"] != len(above["children"]):
                 yield f"{above['operation']} has {above['children_count']} below it, of which {len(above['children'])} are there"
-        # Of requests at the same time, each has a time of its own. So has what is tidied up later.
-        if abs(own(tree) - tree["duration_ms"] - later(tree)) > ROUNDING * (1 + len(list(nodes(tree)))):
-            yield f"own times of {tree['operation']} are {own(tree)} of {tree['duration_ms']}"
+            if abs(above["own_ms"] + covered(above) - above["duration_ms"]) > ROUNDING * (1 + len(above["children"])):
+                yield f"{above['operation']} of {above['duration_ms']} has {above['own_ms']} of its own, and {covered(above)} is below it"
 
 
 def slices(path):
