@@ -16,10 +16,9 @@ enum {
 	TASK_WITHOUT_CALLS = 0x00200000 /* PF_KTHREAD */ | 0x10 | 0x4000,
 };
 
-/* Returns an enum caller, or the number of the system call plus one. */
-static __always_inline __u16 current_caller(void)
+/* Of the current thread, which is `task`: an enum caller, or the number of the system call plus one. */
+static __always_inline __u16 caller_of(struct task_struct *task)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
 	long number;
 
 	if (((struct task_struct___flags *)task)->flags & TASK_WITHOUT_CALLS)
@@ -31,4 +30,9 @@ static __always_inline __u16 current_caller(void)
 	if (number < 0)
 		return CALLER_PAGE_FAULT;
 	return number < CALLER_KERNEL - 1 ? number + 1 : CALLER_UNKNOWN;
+}
+
+static __always_inline __u16 current_caller(void)
+{
+	return caller_of(bpf_get_current_task_btf());
 }

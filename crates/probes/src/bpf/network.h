@@ -108,17 +108,30 @@ static __always_inline __u16 arrival_ms(const void *sock)
 	return sent ? offset ?: 1 : 0;
 }
 
-/* Fills in the fields for every operation. */
-static __always_inline void read_network(struct network *n, const void *sock)
+static __always_inline __u32 srtt_us(const void *sock)
+{
+	return TCP_FIELD(sock, srtt_us) >> 3; /* kept in eighths */
+}
+
+static __always_inline __u32 newest_rtt_us(const void *sock)
+{
+	return TCP_FIELD(sock, rack.rtt_us);
+}
+
+/* A loss probe that a late acknowledgement overtakes was needless (RFC 2883). */
+static __always_inline __u32 retransmits(const void *sock)
 {
 	__u32 sent = TCP_FIELD(sock, total_retrans), needless = TCP_FIELD(sock, dsack_dups);
 
-	n->srtt_us = TCP_FIELD(sock, srtt_us) >> 3; /* kept in eighths */
-	n->rtt_us = TCP_FIELD(sock, rack.rtt_us);
-	/* A loss probe that a late acknowledgement overtakes was needless (RFC 2883). */
-	n->retransmits = sent - needless;
-	if (sent < needless)
-		n->retransmits = 0;
+	return sent < needless ? 0 : sent - needless;
+}
+
+/* Fills in the fields for every operation. */
+static __always_inline void read_network(struct network *n, const void *sock)
+{
+	n->srtt_us = srtt_us(sock);
+	n->rtt_us = newest_rtt_us(sock);
+	n->retransmits = retransmits(sock);
 	n->arrival_ms = arrival_ms(sock);
 }
 
@@ -150,8 +163,7 @@ static __always_inline void read_network_closely(struct network *n, const void *
 	__u32 arrived = KERNEL_FIELD(struct inet_connection_sock___network, sock, icsk_ack.lrcvtime);
 	struct settings *s = current_settings();
 
-	if (arrived && s)
-		n->unread_us = ((__u32)bpf_jiffies64() - arrived) * s->tick_ns / 1000;
+	n->unread_us = arrived && s ? ((__u32)bpf_jiffies64() - arrived) * s->tick_ns / 1000 : 0;
 	n->min_rtt_us = TCP_FIELD(sock, rtt_min.s[0].v);
 	n->out_of_order = TCP_FIELD(sock, rcv_ooopack);
 	n->segments = TCP_FIELD(sock, data_segs_out);

@@ -298,19 +298,23 @@ static __always_inline struct event *event_of(const struct settings *s, const st
 }
 
 /* Counts and records a finished operation. Returns an event to complete and report(), or NULL if it is not wanted. */
-static __always_inline struct event *observe(const struct outcome *o)
+static __always_inline struct event *observe_by(const struct settings *s, const struct outcome *o)
 {
 	__u64 duration = o->end - o->start;
-	struct settings *s = current_settings();
 
-	if (!s)
-		return NULL;
 	add_to_histogram(o, duration);
 	if (s->account)
 		account(s, o, duration);
 	if (duration >= o->worth_recording)
 		record(s, o, duration);
 	return wanted(s, o, duration) ? event_of(s, o, duration) : NULL;
+}
+
+static __always_inline struct event *observe(const struct outcome *o)
+{
+	struct settings *s = current_settings();
+
+	return s ? observe_by(s, o) : NULL;
 }
 
 /* Fills in the requester's user, cgroup and name. */
