@@ -76,9 +76,9 @@ pub(crate) fn decode_record(bytes: &[u8]) -> Option<Event> {
     })
 }
 
-/// The operation of an in-flight map's entry, as it stands at `now`; `None` if it has finished.
+/// The operation of an in-flight map's entry, as it stands at `now`; `None` if it has finished, or is only being filled in.
 pub(crate) fn decode_flight(bytes: &[u8], now: Nanos) -> Option<Event> {
-    let raw = flight::from_bytes(bytes).filter(|raw| raw.start != 0)?;
+    let raw = flight::from_bytes(bytes).filter(|raw| raw.start > 1)?;
     let (spec, operation) = known(raw.probe, raw.operation)?;
     let named = event { session: raw.session, message: raw.message, tree: raw.tree, ..event::default() };
     Some(Event {
@@ -243,6 +243,12 @@ mod tests {
             let _ = decode_record(&bytes);
             let _ = decode_flight(&bytes, 0);
         }
+    }
+
+    #[test]
+    fn an_entry_that_is_free_or_only_being_filled_in_is_no_operation() {
+        let is_one = |start| decode_flight(flight { start, probe: 1, ..flight::default() }.as_bytes(), 10).is_some();
+        assert_eq!([0, 1, 2].map(is_one), [false, false, true]);
     }
 
     #[test]

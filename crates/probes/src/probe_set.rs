@@ -34,6 +34,7 @@ mod in_flight;
 mod maintain;
 mod own;
 mod send_timing;
+mod slots;
 use at_work::AtWork;
 use in_flight::name_requester;
 
@@ -243,7 +244,13 @@ impl ProbeSet {
     /// What each probe has counted.
     pub fn counters(&self) -> Vec<(&'static Protocol, ProbeCounters)> {
         let read = |probe: &AtWork| self.shared.counters(probe.spec.id).unwrap_or_default();
-        self.first_probes().map(|probe| (probe.spec.protocol, read(probe))).collect()
+        let read_now = |probe: &AtWork| {
+            let counted = read(probe);
+            // What has ended without a program's being told is among the unfinished until somebody looks.
+            let looked = probe.attached.as_ref().filter(|_| counted.unfinished() > 0);
+            looked.and_then(|attached| slots::look(&attached.object)).map_or(counted, |_| read(probe))
+        };
+        self.first_probes().map(|probe| (probe.spec.protocol, read_now(probe))).collect()
     }
 
     /// One for each protocol: those of one share their counters.

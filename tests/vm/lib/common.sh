@@ -147,6 +147,13 @@ all_ended() {
   if [[ $said == *runs_missed* || $said == *' of '* && ! ${said#*unfinished:} =~ \ (smb|nfs)\ [1-9] ]]; then ok "everything that began has ended"; else not_ok "everything that began has ended" "$said"; fi
 }
 
+# runs_missed: how many runs of its programs the kernel has refused, by the last words of a trace in $said
+runs_missed() { sed -nE '/ shown/s/^.*[ :]([0-9]+) because the kernel did not run.*/\1/p' "${said:?}" | grep . || echo 0; }
+# slots_in_use: operations that the maps `inflight` hold and that have not ended. bpftool's JSON of all slots takes gojq half a minute.
+slots_in_use() { bpftool map dump name inflight | grep -c '"start": [1-9]' || true; }
+# used_slot MAP_ID: the first slot that an operation has used
+used_slot() { bpftool map dump id "$1" 2> /dev/null | awk '$1 == "\"key\":" { key = $2 + 0 } $1 == "\"probe\":" && $2 + 0 { print key; exit }'; }
+
 ### Load, by processes of a given name that start no others
 
 loads=()

@@ -193,12 +193,13 @@ _Static_assert(sizeof(struct record) == 64, "a cache line each");
 
 /* The beginning of every entry of an in-flight map: what user space reads of operations that have not returned. */
 struct flight {
-	__u64 start; /* 0: finished; the entry is kept for reuse */
+	__u64 start; /* 0: finished; the entry is kept for reuse. 1: it is only being filled in (bpf/slots.h) */
 	__u64 used; /* when the entry was last taken into use */
 	__u64 mount;
 	__u64 connection;
 	__u64 session;
 	__u64 message;
+	__u64 object; /* address of the kernel's object for it, where it is kept by that in an array (bpf/slots.h) */
 	__u32 tree;
 	__u32 pid;
 	__u32 tid;
@@ -206,7 +207,7 @@ struct flight {
 	__u8 probe;
 	__u8 flags;
 	__u32 caller;
-	__u32 reserved;
+	__u32 displaced; /* there: it is not in one of its own slots */
 };
 
 /* What a thread is doing. */

@@ -24,26 +24,14 @@ pub(crate) static SPEC: Spec = Spec {
     rungs: &[
         Rung {
             via: "tp_btf",
-            required: &["tp_started", "tp_finished", "tp_freed"],
-            optional: &[
-                "fentry_received",
-                "fentry_restarted",
-                "fentry_restarted_prepare",
-                "fentry_released",
-                "forget_ended",
-            ],
+            required: &["look", "tp_started", "tp_finished", "tp_freed"],
+            optional: &["fentry_received", "fentry_restarted", "fentry_restarted_prepare"],
             without: WITHOUT,
         },
         Rung {
             via: "kprobe",
-            required: &["kprobe_started", "kprobe_finished", "kprobe_freed"],
-            optional: &[
-                "kprobe_received",
-                "kprobe_restarted",
-                "kprobe_restarted_prepare",
-                "kprobe_released",
-                "forget_ended",
-            ],
+            required: &["look", "kprobe_started", "kprobe_finished", "kprobe_freed"],
+            optional: &["kprobe_received", "kprobe_restarted", "kprobe_restarted_prepare"],
             without: WITHOUT,
         },
     ],
@@ -72,8 +60,7 @@ pub(crate) static SPEC: Spec = Spec {
     ..Spec::BASE
 };
 
-const WITHOUT: &str = "the end of a large answer (its arrival counts as delivery), calls that the client repeats, \
-                       and the end of those that were never sent";
+const WITHOUT: &str = "the end of a large answer (its arrival counts as delivery), and calls that the client repeats";
 
 /// Operations by the client's own names (`p_name` in fs/nfs/nfs4xdr.c and nfs3xdr.c), the code being the place in this
 /// list; version 3 and 4 share what they have in common. The first are known to the kernel side: `enum operation`.

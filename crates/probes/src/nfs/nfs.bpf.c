@@ -6,12 +6,11 @@
  *   received   all of its answer is there           xprt_complete_rqst
  *   finished   its answer is decoded                tp_btf/rpc_stats_latency, once for each time it is counted in mountstats
  *   restarted  the client has it sent once more     rpc_restart_call, rpc_restart_call_prepare
- *   released   its resources go                     rpc_task_release_client: for those that end without having been sent
  *
- * and, of an rpc_clnt, freed. tp_btf (with fentry) and kprobe programs share the handlers; they differ in FIELD().
+ * and, of an rpc_clnt, freed. RPC itself notes when a call began, was sent and how long the beginning of its answer took. What ends without having been
+ * sent passes none of these: look() (bpf/slots.h) finds out. tp_btf (with fentry) and kprobe programs share the handlers; they differ in FIELD().
  */
 #include "../bpf/caller.h"
-#include "../bpf/ended.h"
 #include "../bpf/network.h"
 #include "../bpf/observe.h"
 #include "../bpf/transit.h"
@@ -24,31 +23,28 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-enum { MAX_INFLIGHT = 10240, MAX_SERVERS = 4096, STATUS_V3 = 3 << 16, STATUS_RPC = 1 << 16, MAX_ERRNO_SEEN = 511 };
+enum { MAX_SERVERS = 4096, STATUS_V3 = 3 << 16, STATUS_RPC = 1 << 16, MAX_ERRNO_SEEN = 511 };
 
 /* How long a call takes to get into the socket's queue, once RPC has begun to send it. */
 #define TRANSMIT_NS 5000000ULL
 
 struct inflight {
-	/* A finished one waits for the memory of its task to be used again, as it soon is. */
+	/* A finished one stays as it is until the slot is taken: its task may be restarted. */
 	struct flight op;
+	__u64 procedure; /* struct rpc_procinfo *, by which `operation` is known */
 	__u64 received; /* 0: no answer yet */
 	__u64 cgroup;
 	__u32 uid;
-	__u32 receiver; /* thread; 0: the answer came within SHORT_NS */
+	__u32 receiver; /* thread; this and the next of calls whose answer took SHORT_NS or longer */
 	__u32 receiver_us; /* its cpu_wait_us() then */
 	__u8 version;
 	__u8 unconnected; /* there was no connection when it began: it may have waited for one */
 	__u8 again; /* restarted: what it waits for is what the server answered the first time */
-	char comm[COMM_LENGTH];
+	__u8 reserved;
+	__u64 comm[COMM_LENGTH / sizeof(__u64)];
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, MAX_INFLIGHT);
-	__type(key, __u64); /* struct rpc_task * */
-	__type(value, struct inflight);
-} inflight SEC(".maps");
+#include "../bpf/slots.h"
 
 /* When a server's lease or session was last set up, by the server's rpc_clnt. */
 struct {
@@ -65,63 +61,82 @@ static __always_inline __u32 operation_of_task(const struct rpc_task *task, __u3
 	return operation_of(procedure, FIELD(typed, procedure, p_statidx), version);
 }
 
-static __always_inline int started(const struct rpc_task *task, bool typed)
+/* Who asks, where that is the current thread. Loads from a thread's own fields are cheaper than the helpers. */
+static __always_inline void name_current(struct inflight *f)
 {
-	__u64 key = (__u64)task, now = bpf_ktime_get_ns(), pid_tgid;
-	struct rpc_clnt *client = FIELD(typed, task, tk_client);
-	struct inflight f = { .op = { .start = now, .used = now, .probe = PROBE_NFS } };
-	const struct rpc_xprt *transport;
-	struct inflight *reused;
+	struct task_struct *task = bpf_get_current_task_btf();
+	/* Two words: a copy of a char array would be one of bytes. */
+	const __u64 *comm = (const void *)task->comm;
 
-	if (!client || FIELD(typed, client, cl_prog) != NFS_PROGRAM)
-		return 0;
-	f.version = FIELD(typed, client, cl_vers);
-	f.op.operation = operation_of_task(task, f.version, typed);
-	f.op.mount = mount_of(client, now);
-	transport = FIELD(typed, client, cl_xprt);
-	f.unconnected = !(FIELD_BITS(64, struct rpc_xprt, transport, state) & XPRT_CONNECTED);
-	pid_tgid = bpf_get_current_pid_tgid();
-	f.op.pid = pid_tgid >> 32;
-	f.op.tid = pid_tgid;
-	f.op.caller = current_caller();
-	f.op.flags = f.op.caller == CALLER_KERNEL ? EVENT_BY_KERNEL : 0;
-	f.uid = bpf_get_current_uid_gid();
-	f.cgroup = bpf_get_current_cgroup_id();
-	bpf_get_current_comm(f.comm, sizeof(f.comm));
-	reused = bpf_map_lookup_elem(&inflight, &key);
-	if (reused)
-		*reused = f;
-	else if (bpf_map_update_elem(&inflight, &key, &f, BPF_ANY)) {
-		count(PROBE_NFS, COUNT_LOST_INFLIGHT);
-		return 0;
-	}
+	f->op.pid = task->tgid;
+	f->op.tid = task->pid;
+	f->op.caller = caller_of(task);
+	f->op.flags = f->op.caller == CALLER_KERNEL ? EVENT_BY_KERNEL : 0;
+	f->uid = task->cred->uid.val;
+	f->cgroup = bpf_get_current_cgroup_id();
+	f->comm[0] = comm[0];
+	f->comm[1] = comm[1];
+}
+
+static __always_inline void begin(struct inflight *f, const struct rpc_task *task, __u64 now, bool typed)
+{
+	f->procedure = (__u64)FIELD(typed, task, tk_msg.rpc_proc);
+	f->op.operation = operation_of_task(task, f->version, typed);
+	f->op.probe = PROBE_NFS;
+	f->op.used = now;
+	f->received = 0;
+	begins(f, now);
 	count(PROBE_NFS, COUNT_STARTED);
+}
+
+/* The memory of a call that never was sent may be used for one of another program (file locks of version 3) before look() sees that. */
+static __always_inline int is_no_call(__u64 task)
+{
+	struct inflight *f = inflight_of(task);
+
+	if (f) {
+		count_ended(f);
+		ends(f);
+	}
 	return 0;
 }
 
-static __always_inline struct inflight *inflight_of(__u64 task)
+static __always_inline int started(const struct rpc_task *task, bool typed)
 {
-	struct inflight *f = bpf_map_lookup_elem(&inflight, &task);
+	struct rpc_clnt *client = FIELD(typed, task, tk_client);
+	const struct known_client *known = known_client(client);
+	const struct rpc_xprt *transport;
+	struct inflight *f;
 
-	return f && f->op.start ? f : NULL;
+	if (!known && (!client || FIELD(typed, client, cl_prog) != NFS_PROGRAM))
+		return is_no_call((__u64)task);
+	f = take_slot((__u64)task, PROBE_NFS);
+	if (!f)
+		return 0;
+	if (known) {
+		f->op.mount = known->mount;
+		f->version = known->version;
+	} else {
+		f->version = FIELD(typed, client, cl_vers);
+		f->op.mount = mount_of(client, f->version);
+	}
+	name_current(f);
+	transport = FIELD(typed, task, tk_xprt);
+	f->unconnected = !(FIELD_BITS(64, struct rpc_xprt, transport, state) & XPRT_CONNECTED);
+	f->again = 0;
+	begin(f, task, FIELD(typed, task, tk_start), typed);
+	return 0;
 }
 
 /* Of the shortest answers, all is there when their beginning is, which RPC notes itself. */
-static __always_inline int received(const struct rpc_task *task, bool typed)
+static __always_inline int received(const struct rpc_task *task)
 {
-	__u64 now = bpf_ktime_get_ns();
-	struct rpc_clnt *client = FIELD(typed, task, tk_client);
-	__u32 operation;
-	struct inflight *f;
+	struct inflight *f = inflight_of((__u64)task);
+	__u64 now;
 
-	if (!client || FIELD(typed, client, cl_prog) != NFS_PROGRAM)
+	if (!f || f->op.operation == OPERATION_WRITE || f->op.operation == OPERATION_COMMIT)
 		return 0;
-	operation = operation_of_task(task, FIELD(typed, client, cl_vers), typed);
-	if (operation == OPERATION_WRITE || operation == OPERATION_COMMIT)
-		return 0;
-	f = inflight_of((__u64)task);
-	if (!f)
-		return 0;
+	now = bpf_ktime_get_ns();
 	f->received = now;
 	if (now - f->op.start >= SHORT_NS) {
 		f->receiver = bpf_get_current_pid_tgid();
@@ -132,66 +147,53 @@ static __always_inline int received(const struct rpc_task *task, bool typed)
 
 static __always_inline int restarted(const struct rpc_task *task, bool typed)
 {
+	struct rpc_clnt *client = FIELD(typed, task, tk_client);
 	__u64 key = (__u64)task, now = bpf_ktime_get_ns();
-	struct inflight *f = bpf_map_lookup_elem(&inflight, &key);
-	struct rpc_clnt *client;
+	struct inflight *f;
+	__u32 index;
 
 	/* rpc_restart_call_prepare may call rpc_restart_call. */
-	if (!f || f->op.start)
+	if (!client || FIELD(typed, client, cl_prog) != NFS_PROGRAM || inflight_of(key))
 		return 0;
-	/* The memory of an NFS task may be that of one of another program (file locks of version 3) by now. */
-	client = FIELD(typed, task, tk_client);
-	if (!client || FIELD(typed, client, cl_prog) != NFS_PROGRAM)
-		return 0;
-	f->op.start = f->op.used = now;
-	f->received = 0;
+	index = take_again(&key);
+	f = slot_at(index);
+	if (!f) {
+		/* Another call has its slot by now, or it began before we looked. Its thread is known if it is this one. */
+		f = take_slot(key, PROBE_NFS);
+		if (!f)
+			return 0;
+		f->version = FIELD(typed, client, cl_vers);
+		f->op.mount = mount_of(client, f->version);
+		f->unconnected = 0;
+		name_current(f);
+		if (FIELD(typed, task, tk_flags) & RPC_TASK_ASYNC) {
+			f->op.pid = FIELD(typed, task, tk_owner);
+			f->op.tid = f->op.caller = f->op.flags = f->uid = 0;
+			f->cgroup = f->comm[0] = f->comm[1] = 0;
+		}
+	}
 	f->again = 1;
-	count(PROBE_NFS, COUNT_STARTED);
-	return 0;
-}
-
-static __always_inline int released(const struct rpc_task *task, bool typed)
-{
-	struct inflight *f;
-
-	/* Sent and not given up by RPC: it has finished, as nearly all have. */
-	if (FIELD(typed, task, tk_flags) & RPC_TASK_SENT && !FIELD(typed, task, tk_rpc_status))
-		return 0;
-	f = inflight_of((__u64)task);
-	if (!f)
-		return 0;
-	f->op.start = 0;
-	count(PROBE_NFS, COUNT_FINISHED);
-	count(PROBE_NFS, COUNT_NEVER_SENT);
+	begin(f, task, now, typed);
 	return 0;
 }
 
 static __always_inline int freed(const struct rpc_clnt *client)
 {
-	__u64 key = (__u64)client;
-
-	bpf_map_delete_elem(&clients, &key);
+	forget_client((__u64)client);
 	return 0;
 }
 
-/* Of the connection that a call went by, for its event. */
-struct connection_facts {
-	__u64 socket; /* struct sock; 0: not known, or another by now */
-	struct network network;
-};
-
-/* The state of the connection, and whether it was set up anew since the operation began. */
-static __always_inline bool read_connection(struct outcome *o, struct connection_facts *facts,
-					    struct rpc_xprt *transport, bool typed)
+/* The state of the connection, and whether it was set up anew since the operation began. `socket`: its struct sock; 0: not known, or another by now. */
+static __always_inline bool read_connection(struct outcome *o, __u64 *socket, const struct settings *s,
+					    const struct rpc_xprt *transport, bool typed)
 {
-	const void *tcp = NULL;
-	struct settings *s;
+	const void *tcp;
 
+	*socket = 0;
 	o->connection = FIELD(typed, transport, id) + 1; /* the first is 0 */
 	if (FIELD(typed, transport, prot) != IPPROTO_TCP)
 		return false;
-	s = current_settings();
-	if (s && o->end - o->start >= SHORT_NS) {
+	if (o->end - o->start >= SHORT_NS) {
 		__u64 ticks = bpf_jiffies64() - FIELD(typed, transport, stat.connect_start);
 
 		/* What the new socket has counted says nothing about the old one. */
@@ -201,11 +203,10 @@ static __always_inline bool read_connection(struct outcome *o, struct connection
 	tcp = (void *)FIELD_BITS(64, struct sock_xprt, transport, inet);
 	if (!tcp)
 		return false;
-	facts->socket = (__u64)tcp;
-	read_network(&facts->network, tcp);
-	o->rtt_us = facts->network.rtt_us;
-	o->retransmits = facts->network.retransmits;
-	o->arrival_ms = facts->network.arrival_ms;
+	*socket = (__u64)tcp;
+	o->rtt_us = newest_rtt_us(tcp);
+	o->retransmits = retransmits(tcp);
+	o->arrival_ms = arrival_ms(tcp);
 	o->flags |= EVENT_NETWORK_KNOWN;
 	return false;
 }
@@ -274,26 +275,36 @@ static __always_inline void read_progress(struct event *e, const struct inflight
 	/* Where it waits for the answer. Else it is the kernel's worker that runs here. */
 	if ((__u32)bpf_get_current_pid_tgid() == f->op.tid)
 		read_requester(&e->progress, bpf_get_current_task_btf(), f->op.tid);
-	e->progress.receiver = f->receiver;
-	e->progress.receiver_us = f->receiver_us;
+	/* Else they are those of what the slot was for before. */
+	if (f->received >= f->op.start + SHORT_NS) {
+		e->progress.receiver = f->receiver;
+		e->progress.receiver_us = f->receiver_us;
+	}
 }
 
-static __always_inline int finished(const struct rpc_task *task, bool typed)
+/* When RPC sent a call last (0: never), and when the beginning of its answer came. */
+struct call_times {
+	__u64 end;
+	__u64 sent;
+	__u64 rtt;
+};
+
+static __always_inline int finished(const struct rpc_task *task, const struct call_times *when, bool typed)
 {
-	__u64 key = (__u64)task, server = 0, sent;
-	struct inflight *f = bpf_map_lookup_elem(&inflight, &key);
-	struct outcome o = { .end = bpf_ktime_get_ns(), .probe = PROBE_NFS };
+	struct inflight *f = inflight_of((__u64)task);
+	struct outcome o = { .end = when->end, .probe = PROBE_NFS };
 	struct rpc_rqst *request = FIELD(typed, task, tk_rqstp);
-	struct rpc_xprt *transport;
-	struct connection_facts facts = {};
+	__u64 server = 0, sent = when->sent, answered, socket;
+	struct settings *s = current_settings();
 	bool reconnected, held_up;
 	struct event *e;
 	__u32 resent;
 
-	if (!f || !f->op.start || !request)
+	if (!f || !request || !s)
 		return 0;
 	/* Known only now: an OPEN can become an OPEN_NOATTR, and a CLOSE an OPEN_DOWNGRADE, while it is prepared. */
-	f->op.operation = operation_of_task(task, f->version, typed);
+	if (f->procedure != (__u64)FIELD(typed, task, tk_msg.rpc_proc))
+		f->op.operation = operation_of_task(task, f->version, typed);
 	o.start = f->op.start;
 	o.mount = f->op.mount;
 	o.pid = f->op.pid;
@@ -301,16 +312,15 @@ static __always_inline int finished(const struct rpc_task *task, bool typed)
 	o.flags = f->op.flags;
 	o.operation = f->op.operation;
 	read_status(&o, f, task, typed);
-	sent = FIELD(typed, request, rq_xtime);
+	answered = f->received;
 	if (!FIELD(typed, request, rq_reply_bytes_recvd))
 		o.flags |= EVENT_UNANSWERED;
-	else if (!f->received)
-		f->received = sent + FIELD(typed, request, rq_rtt);
+	else if (!answered)
+		answered = sent + when->rtt;
 	if (!(o.flags & (EVENT_UNANSWERED | EVENT_FAILED)) && f->op.operation >= OPERATION_READ &&
 	    f->op.operation <= OPERATION_WRITE)
 		o.bytes = bytes_moved(task, typed);
-	transport = FIELD(typed, request, rq_xprt);
-	reconnected = read_connection(&o, &facts, transport, typed);
+	reconnected = read_connection(&o, &socket, s, FIELD(typed, task, tk_xprt), typed);
 	if (f->unconnected && o.end - o.start >= SHORT_NS) {
 		reconnected = true;
 		o.flags &= ~EVENT_NETWORK_KNOWN;
@@ -321,18 +331,20 @@ static __always_inline int finished(const struct rpc_task *task, bool typed)
 	if (!held_up && sent > o.start && sent - o.start >= SHORT_NS)
 		held_up = recovered_since(o.start, server_of(task, typed));
 	/* Of what was lost with the old connection, and what was not, nothing is known. */
-	split(&o, reconnected ? 0 : f->received, sent ?: o.end, held_up);
-	e = observe(&o);
+	split(&o, reconnected ? 0 : answered, sent ?: o.end, held_up);
+	e = observe_by(s, &o);
 	if (e) {
 		e->message = bpf_ntohl(FIELD(typed, request, rq_xid));
-		e->network = facts.network;
+		e->network.arrival_ms = o.arrival_ms;
+		if (socket)
+			e->network.srtt_us = srtt_us((void *)socket);
 		if (o.end - o.start >= SHORT_NS) {
-			read_network_at(&e->network, facts.socket, microseconds(o.end - (o.start + o.queue + o.wire)));
-			read_progress(e, f, facts.socket);
+			read_network_at(&e->network, socket, microseconds(o.end - (o.start + o.queue + o.wire)));
+			read_progress(e, f, socket);
 		}
 		/* RPC notes the time before it sends. Where fields are not typed, the verifier has enough to do as it is. */
 		if (typed && !held_up && sent)
-			read_transit(&e->transit, facts.socket, sent, sent + TRANSMIT_NS);
+			read_transit(&e->transit, socket, sent, sent + TRANSMIT_NS);
 		e->resent = resent;
 		e->caller = f->op.caller;
 		e->uid = f->uid;
@@ -348,22 +360,30 @@ static __always_inline int finished(const struct rpc_task *task, bool typed)
 		bpf_map_update_elem(&recoveries, &server, &o.end, BPF_ANY);
 	}
 	count(PROBE_NFS, COUNT_FINISHED);
-	f->op.start = 0;
+	ends(f);
 	return 0;
 }
 
-static __always_inline bool goes_on(__u64 address)
+static __always_inline bool goes_on(const struct inflight *f)
 {
-	const struct rpc_task *task = (void *)address;
+	const struct rpc_task *task = (void *)f->op.object;
 
-	/* A task gives up its client when it is released (rpc_task_release_client). */
-	return BPF_CORE_READ(task, tk_client, cl_prog) == NFS_PROGRAM;
+	/* A task gives up its client when it is released (rpc_task_release_client), and its memory may be a later call's. */
+	return BPF_CORE_READ(task, tk_client, cl_prog) == NFS_PROGRAM &&
+	       (f->again || BPF_CORE_READ(task, tk_start) == f->op.start);
 }
 
-SEC("iter/bpf_map_elem")
-int forget_ended(struct bpf_iter__bpf_map_elem *ctx)
+static __always_inline void count_ended(const struct inflight *f)
 {
-	return forget_ended_by(ctx, PROBE_NFS, goes_on);
+	const struct rpc_task *task = (void *)f->op.object;
+
+	/* Of one that was sent, the kernel did not run our program. */
+	if (!BPF_CORE_READ(task, tk_client) && BPF_CORE_READ(task, tk_flags) & RPC_TASK_SENT) {
+		count(PROBE_NFS, COUNT_SWEPT);
+		return;
+	}
+	count(PROBE_NFS, COUNT_FINISHED);
+	count(PROBE_NFS, COUNT_NEVER_SENT);
 }
 
 /* Rung 1: tp_btf, and fentry for what has no tracepoint. Some verifiers want to see that a tracepoint's argument is one. */
@@ -380,8 +400,15 @@ SEC("tp_btf/rpc_stats_latency")
 int tp_finished(unsigned long long *ctx)
 {
 	const struct rpc_task *task = (void *)ctx[0];
+	/* The time until it was sent (0: it was not), from then until the beginning of the answer, and in all. */
+	__u64 backlog = ctx[1], rtt = ctx[2], execute = ctx[3];
+	struct call_times when = { .rtt = rtt };
 
-	return task ? finished(task, true) : 0;
+	if (!task)
+		return 0;
+	when.end = task->tk_start + execute;
+	when.sent = backlog ? task->tk_start + backlog : 0;
+	return finished(task, &when, true);
 }
 
 SEC("tp_btf/rpc_clnt_free")
@@ -393,7 +420,7 @@ int tp_freed(unsigned long long *ctx)
 SEC("fentry/xprt_complete_rqst")
 int fentry_received(unsigned long long *ctx)
 {
-	return received((void *)ctx[0], true);
+	return received((void *)ctx[0]);
 }
 
 SEC("fentry/rpc_restart_call")
@@ -408,12 +435,6 @@ int fentry_restarted_prepare(unsigned long long *ctx)
 	return restarted((void *)ctx[0], true);
 }
 
-SEC("fentry/rpc_task_release_client")
-int fentry_released(unsigned long long *ctx)
-{
-	return released((void *)ctx[0], true);
-}
-
 /* Rung 2: kprobe */
 
 SEC("kprobe/rpc_execute")
@@ -425,7 +446,14 @@ int kprobe_started(struct pt_regs *ctx)
 SEC("kprobe/rpc_count_iostats_metrics")
 int kprobe_finished(struct pt_regs *ctx)
 {
-	return PT_REGS_PARM2(ctx) ? finished((void *)PT_REGS_PARM1(ctx), false) : 0;
+	const struct rpc_task *task = (void *)PT_REGS_PARM1(ctx);
+	struct call_times when = { .end = bpf_ktime_get_ns() };
+
+	if (!PT_REGS_PARM2(ctx))
+		return 0;
+	when.sent = BPF_CORE_READ(task, tk_rqstp, rq_xtime);
+	when.rtt = BPF_CORE_READ(task, tk_rqstp, rq_rtt);
+	return finished(task, &when, false);
 }
 
 /* The tracepoint's function is gone in the optimiser's hands; nothing is mounted by a client any more that is shut down. */
@@ -438,7 +466,7 @@ int kprobe_freed(struct pt_regs *ctx)
 SEC("kprobe/xprt_complete_rqst")
 int kprobe_received(struct pt_regs *ctx)
 {
-	return received((void *)PT_REGS_PARM1(ctx), false);
+	return received((void *)PT_REGS_PARM1(ctx));
 }
 
 SEC("kprobe/rpc_restart_call")
@@ -451,10 +479,4 @@ SEC("kprobe/rpc_restart_call_prepare")
 int kprobe_restarted_prepare(struct pt_regs *ctx)
 {
 	return restarted((void *)PT_REGS_PARM1(ctx), false);
-}
-
-SEC("kprobe/rpc_task_release_client")
-int kprobe_released(struct pt_regs *ctx)
-{
-	return released((void *)PT_REGS_PARM1(ctx), false);
 }

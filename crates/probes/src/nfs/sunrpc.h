@@ -41,7 +41,6 @@ struct rpc_clnt {
 };
 
 struct rpc_rqst {
-	struct rpc_xprt *rq_xprt;
 	__u32 rq_xid; /* network byte order */
 	unsigned long rq_reply_bytes_recvd;
 	__s64 rq_rtt; /* from rq_xtime until the beginning of the answer came */
@@ -56,6 +55,9 @@ struct rpc_task {
 	void *tk_calldata;
 	struct rpc_clnt *tk_client;
 	struct rpc_rqst *tk_rqstp;
+	struct rpc_xprt *tk_xprt;
+	__s64 tk_start; /* CLOCK_MONOTONIC, since it was made or restarted */
+	int tk_owner; /* process */
 	__u16 tk_flags;
 };
 
@@ -131,4 +133,10 @@ struct nfs_commit_data {
 
 #pragma clang attribute pop
 
-enum { NFS_PROGRAM = 100003, IPPROTO_TCP = 6, XPRT_CONNECTED = 1 << 1, RPC_TASK_SENT = 0x0800 };
+enum {
+	NFS_PROGRAM = 100003,
+	IPPROTO_TCP = 6,
+	XPRT_CONNECTED = 1 << 1,
+	RPC_TASK_ASYNC = 0x0001,
+	RPC_TASK_SENT = 0x0800
+};

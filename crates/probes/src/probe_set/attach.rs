@@ -14,7 +14,7 @@ use model::Nanos;
 
 use super::{
     at_work::{AtWork, ProbeObstacle},
-    nanos_now,
+    nanos_now, slots,
 };
 use crate::{
     kernel::{PERMISSION, functions_of_kernel, has_types, may_load, module_identity, programs_hold_modules},
@@ -234,7 +234,10 @@ fn attach_rung(
         None => None,
     };
     let wanted = |program: &ProgramMut<'_>| {
-        program.autoload() && !libraries::is_attached_later(program) && !probe.attaches(program)
+        program.autoload()
+            && program.section() != slots::LOOK
+            && !libraries::is_attached_later(program)
+            && !probe.attaches(program)
     };
     let mut programs: Vec<_> = object.progs_mut().filter(wanted).collect();
     programs.reverse();

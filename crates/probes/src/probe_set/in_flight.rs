@@ -5,7 +5,7 @@ use std::{collections::HashMap, os::unix::fs::MetadataExt, time::Duration};
 use libbpf_rs::{Link, MapCore, MapFlags};
 use model::{Event, Level, MountKey, Nanos, Protocol, Requester, text::Text};
 
-use super::{ProbeSet, attach::Attached, nanos_now};
+use super::{ProbeSet, at_work::AtWork, attach::Attached, nanos_now, slots};
 use crate::{
     batches,
     decode::{decode_flight, decode_pending},
@@ -26,6 +26,10 @@ impl ProbeSet {
         let age = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
         let mut events = self.pending_calls(&wanted, age, now);
         for (probe, map) in self.inflight_maps().filter(|(probe, _)| wanted(probe.spec.protocol)) {
+            if let Some(found) = probe.attached.as_ref().and_then(|of| slots::flights(&of.object, &map, now)) {
+                events.extend(found.into_iter().filter(|event| event.duration >= age));
+                continue;
+            }
             // What a killed process has left there is swept only seconds later.
             let hangs = |key: &[u8], event: &Event| event.duration >= age && !probe.probe.has_ended(key);
             let old = || flights(&map, now, hangs);
@@ -66,7 +70,11 @@ impl ProbeSet {
         let pending = listed.flatten().filter_map(|raw| decode_pending(&raw, now));
         let mut calls: Vec<_> = pending.filter(|call| call.duration >= age).collect();
         if calls.iter().any(|call| call.mount == MountKey::NONE) {
-            let below: Vec<_> = self.inflight_maps().flat_map(|(_, map)| flights(&map, now, |_, _| true)).collect();
+            let all = |(probe, map): (&AtWork, libbpf_rs::Map<'_>)| {
+                let slots = probe.attached.as_ref().and_then(|of| slots::flights(&of.object, &map, now));
+                slots.unwrap_or_else(|| flights(&map, now, |_, _| true))
+            };
+            let below: Vec<_> = self.inflight_maps().flat_map(all).collect();
             for call in calls.iter_mut().filter(|call| call.mount == MountKey::NONE) {
                 let is_below = |event: &&Event| event.requester.tid == call.requester.tid && event.start >= call.start;
                 let mount = below.iter().find(is_below).and_then(|event| self.mounts.get(event.mount));

@@ -12,7 +12,7 @@ use super::{
     ProbeSet,
     at_work::{AtWork, Demand, ready},
     attach::attach_side_by_side,
-    monotonic,
+    monotonic, slots,
 };
 use crate::{
     Capability, ProbeSupport,
@@ -196,5 +196,8 @@ impl ProbeSet {
                 tracing::warn!(probe = probe.spec.protocol.name, %error, "cannot sweep operations in flight");
             }
         }
+        self.probes.iter().filter_map(|probe| probe.attached.as_ref()).for_each(|attached| {
+            slots::look(&attached.object);
+        });
     }
 }

@@ -20,14 +20,14 @@ pub(crate) static SPEC: Spec = Spec {
     rungs: &[
         Rung {
             via: "fentry",
-            required: &["fexit_started", "fentry_received", "fentry_finished"],
-            optional: &["fentry_waiting", "fentry_waiting_mtu", "fexit_waited_mtu", "forget_ended"],
+            required: &["look", "fexit_started", "fentry_received", "fentry_finished"],
+            optional: &["fentry_waiting", "fentry_waiting_mtu", "fexit_waited_mtu"],
             without: "time spent waiting for credits",
         },
         Rung {
             via: "kprobe",
-            required: &["kprobe_starting", "kretprobe_started", "kprobe_received", "kprobe_finished"],
-            optional: &["kprobe_waiting", "kprobe_waiting_mtu", "kretprobe_waited_mtu", "forget_ended"],
+            required: &["look", "kprobe_starting", "kretprobe_started", "kprobe_received", "kprobe_finished"],
+            optional: &["kprobe_waiting", "kprobe_waiting_mtu", "kretprobe_waited_mtu"],
             without: "time spent waiting for credits",
         },
     ],

@@ -10,7 +10,6 @@
  * fentry and kprobe programs share the handlers. What differs is how a field of an argument is read: FIELD().
  */
 #include "../bpf/caller.h"
-#include "../bpf/ended.h"
 #include "../bpf/network.h"
 #include "../bpf/observe.h"
 #include "../bpf/transit.h"
@@ -21,7 +20,6 @@
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 enum {
-	MAX_INFLIGHT = 10240,
 	NOT_SENT = ~0U,
 	/* With more than these left nobody has to wait: several of the largest requests can take theirs (64 for 4 MiB) while
 	 * we look. */
@@ -51,7 +49,7 @@ struct {
 __u64 waits;
 
 struct inflight {
-	/* A finished one waits for the client's allocator to hand out this mid again, as it soon does. */
+	/* Mount, tree, session and connection stay for the slot's next command: most often they are its own. */
 	struct flight op;
 	__u64 received; /* 0: no answer yet */
 	__u64 socket; /* that the answer came by: a struct sock */
@@ -59,18 +57,13 @@ struct inflight {
 	__u32 generation; /* of tree_generation, when the mount was found */
 	__u32 status;
 	__u32 bytes;
-	struct network network; /* when it was received */
+	struct network network; /* when it was received, if EVENT_NETWORK_KNOWN */
 	__u32 receiver; /* thread; this and the next of operations that took SHORT_NS or longer */
 	__u32 receiver_us; /* its cpu_wait_us() then */
 	__u8 answer_seen; /* status and bytes are the answer's */
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, MAX_INFLIGHT);
-	__type(key, __u64); /* struct mid_q_entry * */
-	__type(value, struct inflight);
-} inflight SEC(".maps");
+#include "../bpf/slots.h"
 
 /* Whether the hooks have the server as their first argument. */
 static __always_inline bool server_first(void)
@@ -128,18 +121,6 @@ static __always_inline int waited_mtu(void)
 	return 0;
 }
 
-static const struct inflight no_operation;
-
-/* The client's allocator hands out the same few mids again and again, so most often there is an entry already. */
-static __always_inline struct inflight *entry_of(__u64 mid)
-{
-	struct inflight *f = bpf_map_lookup_elem(&inflight, &mid);
-
-	if (f || bpf_map_update_elem(&inflight, &mid, &no_operation, BPF_ANY))
-		return f;
-	return bpf_map_lookup_elem(&inflight, &mid);
-}
-
 static __always_inline __u64 find_mount(struct TCP_Server_Info *server, __u64 session, __u32 tree, __u64 connection)
 {
 	struct tree_key key = { .connection = connection, .tree = tree, .generation = tree_generation };
@@ -158,7 +139,8 @@ static __always_inline __u64 find_mount(struct TCP_Server_Info *server, __u64 se
 
 static __always_inline int started(const void *header, struct TCP_Server_Info *server, __u64 mid, bool typed)
 {
-	__u64 now = bpf_ktime_get_ns(), pid_tgid = bpf_get_current_pid_tgid(), connection, session;
+	__u64 now = bpf_ktime_get_ns(), start = now, connection, session;
+	struct task_struct *task = bpf_get_current_task_btf();
 	const struct smb2_head *head = header;
 	struct intent *intent = NULL;
 	struct smb2_head copy;
@@ -172,11 +154,9 @@ static __always_inline int started(const void *header, struct TCP_Server_Info *s
 		bpf_probe_read_kernel(&copy, sizeof(copy), header);
 		head = &copy;
 	}
-	f = entry_of(mid);
-	if (!f) {
-		count(PROBE_SMB, COUNT_LOST_INFLIGHT);
+	f = take_slot(mid, PROBE_SMB);
+	if (!f)
 		return 0;
-	}
 	compound = head->next_command || head->flags & SMB2_FLAGS_RELATED_OPERATIONS;
 	if (compound)
 		intent = intent_of_current(BPF_LOCAL_STORAGE_GET_F_CREATE);
@@ -190,12 +170,11 @@ static __always_inline int started(const void *header, struct TCP_Server_Info *s
 		tree = intent->tree;
 		f->op.mount = intent->mount;
 	} else if (!f->op.mount || f->op.tree != tree || f->op.session != session || f->op.connection != connection ||
-		   f->generation != tree_generation) { /* not for what the entry's last command was for */
+		   f->generation != tree_generation) { /* not for what the slot's last command was for */
 		f->op.mount = find_mount(server, session, tree, connection);
 	}
-	f->op.start = f->op.used = now;
 	if (intent) {
-		f->op.start = intent->waiting_since ?: now - intent->waited;
+		start = intent->waiting_since ?: now - intent->waited;
 		/* All of a compound waited together. */
 		if (!head->next_command)
 			forget_wait(intent);
@@ -204,6 +183,7 @@ static __always_inline int started(const void *header, struct TCP_Server_Info *s
 		intent->mount = f->op.mount;
 	}
 	f->received = f->socket = 0;
+	f->op.used = now;
 	f->op.session = session;
 	f->op.message = head->message;
 	f->op.connection = connection;
@@ -211,17 +191,17 @@ static __always_inline int started(const void *header, struct TCP_Server_Info *s
 	f->op.tree = tree;
 	f->generation = tree_generation;
 	f->op.probe = PROBE_SMB;
-	f->op.pid = pid_tgid >> 32;
-	f->op.tid = pid_tgid;
+	f->op.pid = task->tgid;
+	f->op.tid = task->pid;
 	f->status = 0;
 	f->bytes = 0;
-	f->network = (struct network){};
 	f->op.operation = head->command;
-	f->op.caller = current_caller();
+	f->op.caller = caller_of(task);
 	f->op.flags = (compound ? EVENT_COMPOUND : 0) | (f->op.caller == CALLER_KERNEL ? EVENT_BY_KERNEL : 0);
 	f->answer_seen = 0;
 	if (f->op.operation == SMB2_READ || f->op.operation == SMB2_WRITE)
 		f->bytes = KERNEL_BITS(32, header + offsetof(struct smb2_head, length));
+	begins(f, start);
 	count(PROBE_SMB, COUNT_STARTED);
 	return 0;
 }
@@ -275,13 +255,12 @@ static __always_inline void read_queued_ticks(struct inflight *f, const struct m
 static __always_inline int received(const unsigned long long *arguments, bool typed)
 {
 	const struct mid_q_entry *mid = (void *)(server_first() ? arguments[1] : arguments[0]);
-	__u64 key = (__u64)mid;
-	struct inflight *f = bpf_map_lookup_elem(&inflight, &key);
+	struct inflight *f = inflight_of((__u64)mid);
 	struct TCP_Server_Info *server;
 	struct socket *socket;
 	const void *tcp;
 
-	if (!f || !f->op.start)
+	if (!f)
 		return 0;
 	f->received = bpf_ktime_get_ns();
 	read_queued_ticks(f, mid, typed);
@@ -310,18 +289,16 @@ static __always_inline bool is_failure(const struct inflight *f)
 	return !f->received || (f->status >> 30 == 3 && f->status != STATUS_MORE_PROCESSING_REQUIRED);
 }
 
-static __always_inline __u64 tick_ns(void)
+static __always_inline bool took_long(const struct inflight *f)
 {
-	struct settings *s = current_settings();
-
-	return s ? s->tick_ns : 0;
+	return f->received && f->received - f->op.start >= SHORT_NS;
 }
 
-static __always_inline void split(struct outcome *o, const struct inflight *f)
+static __always_inline void split(struct outcome *o, const struct inflight *f, __u64 tick_ns)
 {
-	__u64 answered = f->received ?: o->end, tick = tick_ns();
+	__u64 answered = f->received ?: o->end;
 
-	o->queue = f->op.used - o->start + f->queued_ticks * tick;
+	o->queue = f->op.used - o->start + f->queued_ticks * tick_ns;
 	/* Jiffies can claim more than there was. */
 	if (o->queue > answered - o->start)
 		o->queue = answered - o->start;
@@ -332,8 +309,8 @@ static __always_inline void read_progress(struct event *e, const struct inflight
 {
 	read_progress_at(&e->progress, f->socket);
 	read_requester(&e->progress, creator, f->op.tid);
-	/* Else they are those of what the entry was for before. */
-	if (f->received && f->received - f->op.start >= SHORT_NS) {
+	/* Else they are those of what the slot was for before. */
+	if (took_long(f) && f->op.flags & EVENT_NETWORK_KNOWN) {
 		e->progress.receiver = f->receiver;
 		e->progress.receiver_us = f->receiver_us;
 	}
@@ -343,13 +320,15 @@ static __always_inline int finished(const unsigned long long *arguments)
 {
 	__u64 key = server_first() ? arguments[1] :
 				     arguments[0] - bpf_core_field_offset(struct mid_q_entry___with_server, refcount);
-	struct inflight *f = bpf_map_lookup_elem(&inflight, &key);
+	struct inflight *f = inflight_of(key);
 	const struct mid_q_entry *mid = (void *)key;
-	struct outcome o = { .end = bpf_ktime_get_ns(), .probe = PROBE_SMB };
+	struct outcome o = { .probe = PROBE_SMB };
+	struct settings *s = current_settings();
 	struct event *e;
 
-	if (!f || !f->op.start)
+	if (!f || !s)
 		return 0;
+	o.end = bpf_ktime_get_ns();
 	/* The answer can be there before the sender has noted that it sent. */
 	if (!f->received || f->queued_ticks == NOT_SENT)
 		read_queued_ticks(f, mid, false);
@@ -372,42 +351,49 @@ static __always_inline int finished(const unsigned long long *arguments)
 	o.pid = f->op.pid;
 	o.tid = f->op.tid;
 	o.status = f->status;
-	o.rtt_us = f->network.rtt_us;
-	o.retransmits = f->network.retransmits;
-	o.arrival_ms = f->network.arrival_ms;
 	o.operation = f->op.operation;
 	o.flags = f->op.flags;
-	split(&o, f);
-	e = observe(&o);
+	if (o.flags & EVENT_NETWORK_KNOWN) {
+		o.rtt_us = f->network.rtt_us;
+		o.retransmits = f->network.retransmits;
+		o.arrival_ms = f->network.arrival_ms;
+	}
+	split(&o, f, s->tick_ns);
+	e = observe_by(s, &o);
 	if (e) {
 		e->session = f->op.session;
 		e->message = f->op.message;
 		e->tree = f->op.tree;
 		e->caller = f->op.caller;
-		e->network = f->network;
+		e->network.arrival_ms = o.arrival_ms;
+		if (o.flags & EVENT_NETWORK_KNOWN) {
+			e->network.srtt_us = f->network.srtt_us;
+			if (took_long(f))
+				e->network = f->network;
+		}
 		/* Two ticks: one each for when it was allocated and sent. */
-		read_transit(&e->transit, f->socket, o.start, o.start + o.queue + 2 * tick_ns());
+		read_transit(&e->transit, f->socket, o.start, o.start + o.queue + 2 * s->tick_ns);
 		name_requester(e, BPF_CORE_READ(mid, creator));
 		if (o.end - o.start >= SHORT_NS)
 			read_progress(e, f, BPF_CORE_READ(mid, creator));
 		report(e);
 	}
 	count(PROBE_SMB, COUNT_FINISHED);
-	f->op.start = 0;
+	ends(f);
 	return 0;
 }
 
-static __always_inline bool goes_on(__u64 address)
+static __always_inline bool goes_on(const struct inflight *f)
 {
-	const struct mid_q_entry *mid = (void *)address;
+	const struct mid_q_entry *mid = (void *)f->op.object;
 
-	return BPF_CORE_READ(mid, mid_state) != MID_FREE;
+	/* The memory of a mid that is free may be a later command's. */
+	return BPF_CORE_READ(mid, mid_state) != MID_FREE && BPF_CORE_READ(mid, mid) == f->op.message;
 }
 
-SEC("iter/bpf_map_elem")
-int forget_ended(struct bpf_iter__bpf_map_elem *ctx)
+static __always_inline void count_ended(const struct inflight *f)
 {
-	return forget_ended_by(ctx, PROBE_SMB, goes_on);
+	count(PROBE_SMB, COUNT_SWEPT);
 }
 
 /* Rung 1: fentry */

@@ -77,7 +77,7 @@ mod tests {
     use crate::generated::{Plain, flight, probe_id};
 
     fn read_of_vfs() -> Event {
-        let raw = flight { start: 1, probe: probe_id::PROBE_VFS.0 as u8, ..flight::default() };
+        let raw = flight { start: 2, probe: probe_id::PROBE_VFS.0 as u8, ..flight::default() };
         decode_flight(raw.as_bytes(), 10).unwrap()
     }
 
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_call_of_a_library_lasts_whatever_its_thread_does() {
-        let raw = flight { start: 1, probe: probe_id::PROBE_MPIIO.0 as u8, ..flight::default() };
+        let raw = flight { start: 2, probe: probe_id::PROBE_MPIIO.0 as u8, ..flight::default() };
         let open = decode_flight(raw.as_bytes(), 10).unwrap();
         assert!(can_be_in(&open, Some(&thread::default())) && !can_be_in(&open, None));
     }
