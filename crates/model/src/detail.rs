@@ -1,6 +1,9 @@
 //! What only one protocol's operations have.
 
-use std::sync::Arc;
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +35,8 @@ pub enum Detail {
     Fuse(Fuse),
     /// An operation of the site's own.
     Own(OwnFile),
+    /// A request that this host's NFS server served.
+    Served(Served),
 }
 
 /// SMB's names for a command.
@@ -151,6 +156,40 @@ pub struct OwnFile {
     pub name: Text<128>,
 }
 
+/// A request to this host's NFS server.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Served {
+    /// The RPC call's number, which the client chose.
+    pub xid: u32,
+    /// The client's address; `None` if only [`Served::client_number`] is known, which the event has as its connection: that is so of an address of
+    /// version 6 in the flight recorder.
+    pub client: Option<IpAddr>,
+}
+
+impl Served {
+    /// Numbers from here on are hashes of addresses of version 6: no client has such an address of version 4 (class E).
+    const HASHED: u32 = 0xf000_0000;
+
+    /// The number by which flight records name a client: its address of version 4, most significant byte first, else a hash. Twin of `read_client` of
+    /// server.bpf.c.
+    pub fn client_number(address: IpAddr) -> u32 {
+        let octets = match address.to_canonical() {
+            IpAddr::V4(address) => return address.to_bits(),
+            IpAddr::V6(address) => address.octets(),
+        };
+        let (high, low) = octets.split_at(8);
+        let word = |bytes: &[u8]| bytes.iter().rev().fold(0_u64, |word, byte| word << 8 | u64::from(*byte));
+        let hash = (word(high) ^ word(low).rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        Self::HASHED | (hash >> 36) as u32
+    }
+
+    /// The address of version 4 that is this number; `None` of a hash.
+    pub fn address(number: u32) -> Option<IpAddr> {
+        (number < Self::HASHED).then(|| IpAddr::V4(Ipv4Addr::from_bits(number)))
+    }
+}
+
 /// A file as the probe saw it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SeenFile {
@@ -171,7 +210,7 @@ impl Detail {
             Self::CephProxy(request) => (request.handle, Text::default()),
             Self::Fuse(fuse) => (fuse.inode, Text::default()),
             Self::Own(own) => (0, own.name),
-            Self::None | Self::Smb(_) | Self::Connection(_) => return None,
+            Self::None | Self::Smb(_) | Self::Connection(_) | Self::Served(_) => return None,
         };
         (inode != 0 || !name.is_empty()).then_some(SeenFile { inode, name })
     }
@@ -196,6 +235,7 @@ impl Detail {
             Self::Smb(smb) => smb.message,
             Self::Nfs(nfs) => nfs.xid,
             Self::Fuse(fuse) => fuse.unique,
+            Self::Served(served) => served.xid.into(),
             Self::None
             | Self::Syscall(_)
             | Self::Vfs(_)

@@ -84,7 +84,8 @@ impl Event {
     }
 }
 
-/// Where an operation's time went, nanoseconds. The three parts add up to at most the duration.
+/// Where an operation's time went, nanoseconds. The three parts add up to at most the duration. Of a request that this host serves, they are the
+/// wait for a thread, the execution, and the sending of the answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Phases {

@@ -21,7 +21,7 @@ mod verdict;
 
 pub use anomaly::{Anomaly, SNAPSHOT};
 pub use daemon_look::{DaemonConnection, DaemonLook};
-pub use detail::{CephProxy, Connection, Detail, Fuse, MpiIo, Nfs, OwnFile, SeenFile, Smb, Syscall, Vfs};
+pub use detail::{CephProxy, Connection, Detail, Fuse, MpiIo, Nfs, OwnFile, SeenFile, Served, Smb, Syscall, Vfs};
 pub use event::{Caller, Event, Flags, Nanos, Network, Phases, Requester, SendTiming};
 pub use histogram::{BUCKETS, Histogram, SIZES, quantile_index, sparse};
 pub use incident::{

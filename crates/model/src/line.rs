@@ -53,6 +53,8 @@ pub struct EventLine<'a> {
     pub file: String,
     /// connections: the server's address and port, and the local port.
     pub peer: Option<String>,
+    /// server: the client's address; absent if only its number is known (`connection`).
+    pub client: Option<String>,
     /// Inode number; cephproxy: the handle of the inode, file or directory, valid on this connection only.
     pub inode: u64,
     /// vfs: offset in the file, bytes.
@@ -71,7 +73,7 @@ pub struct EventLine<'a> {
     pub mid: u64,
     /// SMB: tree id.
     pub tree: u32,
-    /// NFS: the RPC call's id.
+    /// NFS, server: the RPC call's id.
     pub xid: Option<u64>,
     /// NFS 4.1 and later: the slot of the session.
     pub slot: Option<u32>,

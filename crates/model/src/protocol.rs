@@ -41,7 +41,7 @@ pub struct Protocol {
     pub repeated: &'static [u32],
 }
 
-/// The layer of the I/O path at which a probe sees operations, uppermost first.
+/// The layer of the I/O path at which a probe sees operations, uppermost first; what is on no path of this host comes last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
     /// Calls of a library. A thread in one need not wait in the kernel: it may compute, or poll for an answer.
@@ -62,12 +62,14 @@ pub enum Level {
     Transport,
     /// Events of the connections with servers.
     Connection,
+    /// Requests that this host serves for others: whoever waits for them is on another host. They are below no operation of this one.
+    Served,
 }
 
 impl Level {
     /// Whether a server stands behind the operations, so that the time can be the network's or the server's.
     pub fn is_remote(self) -> bool {
-        self >= Self::Proxy
+        self >= Self::Proxy && self != Self::Served
     }
 
     /// Whether it is the level of requests that a file system of this host makes for the calls on its mounts.

@@ -45,7 +45,7 @@ pub(crate) fn decode_record(bytes: &[u8]) -> Option<Event> {
     let flags = flags(raw.flags);
     let known = raw.queue_us > 0 || raw.wire_us > 0;
     let deliver_us = if known { raw.duration_us.saturating_sub(raw.queue_us).saturating_sub(raw.wire_us) } else { 0 };
-    Some(Event {
+    let mut event = Event {
         operation,
         start: raw.end.saturating_sub(duration),
         duration,
@@ -73,7 +73,9 @@ pub(crate) fn decode_record(bytes: &[u8]) -> Option<Event> {
         caller: if has(raw.flags, event_flags::EVENT_BY_KERNEL) { Caller::Kernel } else { Caller::Unknown },
         flags,
         weight: 1,
-    })
+    };
+    (spec.recorded)(&raw, &mut event);
+    Some(event)
 }
 
 /// The operation of an in-flight map's entry, as it stands at `now`; `None` if it has finished, or is only being filled in.

@@ -32,6 +32,7 @@ mod processes;
 mod recorder;
 mod ring;
 mod runs;
+mod server;
 mod shared;
 mod smb;
 mod spec;
@@ -75,6 +76,7 @@ static SPECS: &[&spec::Spec] = &[
     &tcp::SPEC,
     &cephproxy::SPEC,
     &fuse::SPEC,
+    &server::SPEC,
 ];
 
 /// The specs of the built-in probes and of the site's own operations.

@@ -4,7 +4,7 @@ use model::{Detail, Event, EventLine, MountKey, Protocol};
 
 use crate::{
     Alias, EventColumn, columns,
-    generated::{event, probe_id, ring_kind},
+    generated::{event, probe_id, record, ring_kind},
     libraries::LibraryKind,
     mounts::MountPoint,
     own::OwnOperation,
@@ -34,6 +34,8 @@ pub(crate) struct Spec {
     pub inflight: &'static [&'static str],
     /// What an event has that only those of this probe have.
     pub detail: fn(&event) -> Detail,
+    /// Puts in order what a flight record of this probe has where those of others have something else.
+    pub recorded: fn(&record, &mut Event),
     /// What a table shows of its events.
     pub columns: &'static [EventColumn],
     /// Fills in what lines of its events have in JSON and CSV that not all have, the file aside.
@@ -62,6 +64,7 @@ impl Spec {
         mount_key: |point| point.device,
         inflight: &[],
         detail: |_| Detail::None,
+        recorded: |_, _| (),
         columns: columns::LOCAL,
         line: |_, _| (),
         aliases: &[],

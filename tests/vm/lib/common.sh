@@ -95,7 +95,7 @@ asleep() { local call; [ -e "/proc/$1/syscall" ] && read -r call _ < "/proc/$1/s
 
 # For a configuration's `probes`: off, what few scripts look at. To load these takes a second of virtual time, at each start.
 # shellcheck disable=SC2034 # for the scripts
-spare='mpiio: false, cephproxy: false, fuse: false, connections: false'
+spare='mpiio: false, cephproxy: false, fuse: false, connections: false, server: false'
 
 daemon=''
 # start_daemon CONFIG [ARGUMENT...]: starts it and waits until it watches; its words go to $log

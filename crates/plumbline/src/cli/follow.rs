@@ -7,10 +7,16 @@ mod sinks;
 use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
 use anyhow::Result;
+use model::Level;
 
 use self::session::FollowSession;
 use super::{permitted, trace, usage_error};
 use crate::{config::Otlp, evidence::exit_code, follow::FollowedProcesses, view::table::Wide, watched};
+
+/// Whether operations that are seen at this level can be a process's: not what happens to connections, nor what this host serves.
+fn is_followed(level: Level) -> bool {
+    !matches!(level, Level::Connection | Level::Served)
+}
 
 #[derive(clap::Args)]
 pub struct FollowArguments {

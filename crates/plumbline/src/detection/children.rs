@@ -84,9 +84,9 @@ pub fn below<'a, R: Borrow<Recorder>>(
     calls.into_iter().map(join).collect()
 }
 
-/// Whether its operations run below calls. What happens to connections does not.
+/// Whether its operations run below calls. What happens to connections does not, nor what this host serves.
 fn can_be_below(protocol: &Protocol) -> bool {
-    !matches!(protocol.level, Level::Library | Level::Connection)
+    !matches!(protocol.level, Level::Library | Level::Connection | Level::Served)
 }
 
 /// Whether it is a system call, or a call of a library.

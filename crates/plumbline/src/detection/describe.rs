@@ -10,7 +10,7 @@ use std::{
 
 use diagnose::{Episode, Ranked, Top, long_term::LongTerm};
 use model::{
-    Anomaly, CallLine, Event, Incident, IncidentState, Losses, Mount, MountKey, RankedFile, RankedMount,
+    Anomaly, CallLine, Event, Incident, IncidentState, Level, Losses, Mount, MountKey, RankedFile, RankedMount,
     RankedOperation, RankedProcess, Ranking, Share, Span, Verdict,
 };
 use probes::Recorder;
@@ -114,7 +114,12 @@ fn around(
     };
     let mut below = HashMap::new();
     let mut is_below = |mount: MountKey| *below.entry(mount).or_insert_with(|| devices.contains(&device(mount)));
+    // What this host serves tells nothing of what it asks for, nor the other way round.
+    let are_served = events.iter().any(|event| event.operation.level() == Level::Served);
     let mut is_near = |event: &Event| {
+        if (event.operation.level() == Level::Served) != are_served {
+            return false;
+        }
         places.iter().any(|(connection, mount)| match connection {
             0 => *mount == event.mount,
             connection => *connection == event.connection,

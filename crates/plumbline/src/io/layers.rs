@@ -35,7 +35,7 @@ impl LayerDepth {
             Level::SystemCall => Some(Self::SystemCalls),
             Level::FileSystem => Some(Self::FileSystem),
             Level::Daemon | Level::Request => Some(Self::Server),
-            Level::Own | Level::Proxy | Level::Transport | Level::Connection => None,
+            Level::Own | Level::Proxy | Level::Transport | Level::Connection | Level::Served => None,
         }
     }
 

@@ -18,8 +18,10 @@ enum probe_id {
 	PROBE_TCP = 7,
 	PROBE_CEPHPROXY = 8,
 	PROBE_FUSE = 9,
-	PROBE_OWN = 10, /* the first of those that a site defines itself; the last: MAX_PROBES - 1 */
-	MAX_PROBES = 16, /* a power of two */
+	PROBE_OWN = 10, /* the first of those that a site defines itself */
+	PROBE_OWN_END = 16, /* the number behind their last */
+	PROBE_SERVER = 16,
+	MAX_PROBES = 32, /* a power of two */
 };
 
 enum {
@@ -163,7 +165,7 @@ struct event {
 	struct transit transit;
 	struct progress progress;
 	char comm[COMM_LENGTH];
-	char file[FILE_LENGTH];
+	char file[FILE_LENGTH]; /* server: the client's address, if that is one of version 6 */
 };
 
 ASSERT_RING_RECORD(event, 448);
@@ -182,7 +184,7 @@ struct record {
 	__u16 arrival_ms; /* this and the next two: as in struct network */
 	__u32 bytes;
 	__u32 rtt_us;
-	__u32 retransmits;
+	__u32 retransmits; /* server: the request's xid */
 	__u16 operation;
 	__u8 probe;
 	__u8 flags;

@@ -1,6 +1,6 @@
 //! Calls of the kernel's NFS client, versions 3 and 4, one event per call.
 
-mod status;
+pub(crate) mod status;
 
 use libbpf_rs::OpenObject;
 use model::{Detail, Direction, FileNames, Level, Nfs, Protocol};

@@ -35,7 +35,7 @@ pub(crate) struct OwnOperation {
 
 /// Whether a probe's number in records is one of those that sites define.
 pub fn is_own(number: u8) -> bool {
-    (probe_id::PROBE_OWN.0..probe_id::MAX_PROBES.0).contains(&number.into())
+    (probe_id::PROBE_OWN.0..probe_id::PROBE_OWN_END.0).contains(&number.into())
 }
 
 /// Why this kernel can see an operation by no way; `None` if it looks as if it could, or once its module is loaded.

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Probes of a site's own.
-pub const MOST_PROTOCOLS: usize = (probe_id::MAX_PROBES.0 - probe_id::PROBE_OWN.0) as usize;
+pub const MOST_PROTOCOLS: usize = (probe_id::PROBE_OWN_END.0 - probe_id::PROBE_OWN.0) as usize;
 /// Their operations, together.
 pub const MOST_OPERATIONS: usize = 32;
 /// Operations under way that are remembered, of all together: 6 MiB.

@@ -92,13 +92,19 @@ fn try_to_attach(probe: &mut AtWork, shared: &SharedMaps, now: Duration) {
 /// `refcnt` before and after: a mount that comes about meanwhile takes references and returns some.
 fn references(object: &Object, module: &RequiredModule, probe: &dyn Probe) -> u64 {
     // A part of the kernel proper has no references.
-    if module.hooks != Some(module.name) || !has_types(module.name) {
+    if module.hooks.is_none() || !has_types(module.name) {
         return 0;
     }
-    let by_section = |program: Program<'_>| match program.section().to_string_lossy().split_once('/') {
-        Some(("fentry" | "fexit", function)) => Some(AttachedTo::Function(function.to_owned())),
-        Some(("tp_btf", _)) => Some(AttachedTo::Tracepoint),
-        _ => None,
+    let by_section = |program: Program<'_>| {
+        let section = program.section().to_string_lossy().into_owned();
+        let (kind, target) = section.split_once('/')?;
+        let (of, function) = target.split_once(':').map_or((module.hooks, target), |(of, name)| (Some(of), name));
+        match kind {
+            _ if of != Some(module.name) => None,
+            "fentry" | "fexit" => Some(AttachedTo::Function(function.to_owned())),
+            "tp_btf" => Some(AttachedTo::Tracepoint),
+            _ => None,
+        }
     };
     let by_sections = object.progs().filter(|program| program.autoload()).filter_map(by_section);
     let (mut functions, mut on_functions, mut on_tracepoints) = (HashSet::new(), 0, 0);
@@ -182,7 +188,8 @@ fn hooks_one_of(section: &str, rung: &Rung, functions: &[&str]) -> bool {
 fn find_in_module(program: &mut OpenProgramMut<'_>, module: Option<&str>) -> libbpf_rs::Result<()> {
     let section = program.section().to_string_lossy().into_owned();
     match section.split_once('/') {
-        Some(("fentry" | "fexit" | "tp_btf", function)) => {
+        // A section may name another module than the one that has most hooks.
+        Some(("fentry" | "fexit" | "tp_btf", function)) if !function.contains(':') => {
             program.set_attach_target(0, Some(format!("{}:{function}", module.unwrap_or("vmlinux"))))
         }
         _ => Ok(()),

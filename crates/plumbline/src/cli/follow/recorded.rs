@@ -4,9 +4,9 @@ use std::{collections::HashSet, path::Path, process::ExitCode, time::Duration};
 
 use anyhow::Result;
 use diagnose::TreeAssembler;
-use model::{Caller, Event, Level};
+use model::{Caller, Event};
 
-use super::{FollowArguments, session::MOST_HELD, sinks::Sinks};
+use super::{FollowArguments, is_followed, session::MOST_HELD, sinks::Sinks};
 use crate::{
     cli::kind::FileFormat,
     config::Otlp,
@@ -19,7 +19,7 @@ pub fn run(arguments: &FollowArguments, path: &Path, otlp: Option<&Otlp>) -> Res
     let explain = |error| FileFormat::explain(path, FileFormat::Recording, error);
     let reader = RecordingReader::open(path).map_err(explain)?;
     let operations = probes::protocols().flat_map(|protocol| protocol.all_operations());
-    let all = operations.filter(|operation| operation.level() != Level::Connection);
+    let all = operations.filter(|operation| is_followed(operation.level()));
     let wanted = WantedOperations { thresholds: all.map(|operation| (operation, 0)).collect(), failures: Vec::new() };
     let mut source = RecordedSource::new(reader, wanted);
     let mut sinks = Sinks::new(arguments, otlp)?;
@@ -45,7 +45,7 @@ pub fn run(arguments: &FollowArguments, path: &Path, otlp: Option<&Otlp>) -> Res
         let mut seen = HashSet::new();
         let mut events = Vec::new();
         source.drain(&mut |event| {
-            if event.operation.level() != Level::Connection && seen.insert(event.identity()) {
+            if is_followed(event.operation.level()) && seen.insert(event.identity()) {
                 events.push(event.clone());
             }
         });
@@ -53,7 +53,7 @@ pub fn run(arguments: &FollowArguments, path: &Path, otlp: Option<&Otlp>) -> Res
         let whole = trees.whole(asked, &open, &|key, device| source.means(key, device));
         sinks.show(&whole, &source)?;
         asked = source.now();
-        open = source.in_flight(&|protocol| protocol.level != Level::Connection, Duration::ZERO, MOST_HELD);
+        open = source.in_flight(&|protocol| is_followed(protocol.level), Duration::ZERO, MOST_HELD);
         open.retain(|event| counts(arguments, &source, event));
     }
     source.reader().notes().iter().for_each(|note| eprintln!("plumbline: {note}"));

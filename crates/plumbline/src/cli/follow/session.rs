@@ -23,7 +23,7 @@ use nix::{
 };
 use probes::{Filter, ProbeOptions, ProbeSet, ProbeSupport};
 
-use super::{FollowArguments, sinks::Sinks};
+use super::{FollowArguments, is_followed, sinks::Sinks};
 use crate::{
     cli::{child, trace},
     config::Otlp,
@@ -81,7 +81,7 @@ impl<'a> FollowSession<'a> {
     ///
     /// When no probe can run here, or an output cannot be made.
     pub fn start(arguments: &'a FollowArguments, processes: FollowedProcesses, otlp: Option<&Otlp>) -> Result<Self> {
-        let sees = |protocol: &&'static Protocol| protocol.level != Level::Connection;
+        let sees = |protocol: &&'static Protocol| is_followed(protocol.level);
         let options = ProbeOptions {
             protocols: probes::protocols().filter(sees).collect(),
             ring_bytes: RING_BYTES,

@@ -33,6 +33,7 @@ fn the_compiled_in_configuration_is_valid_and_silent() {
             "fuse_latency",
             "fuse_errors",
             "fuse_stalled",
+            "server_latency",
             "syscalls_latency",
             "syscalls_errors",
             "syscalls_stalled",
@@ -92,13 +93,13 @@ fn what_a_file_leaves_out_is_as_compiled_in() {
         config.notices,
         ["no rule detects anything: operations are measured, but no incident will be written by itself"]
     );
-    assert_eq!(valid("{}").rules.len(), 19);
+    assert_eq!(valid("{}").rules.len(), 20);
 }
 
 #[test]
 fn a_rule_of_a_probe_that_is_switched_off_is_not_used() {
     let config = valid("probes: {syscalls: off}");
-    assert_eq!(config.rules.len(), 15);
+    assert_eq!(config.rules.len(), 16);
     assert_eq!(
         config.notices,
         ["latency", "errors", "stalled", "baseline"]
