@@ -1,12 +1,13 @@
-//! What changed: the operations, processes, files and connections that account for the time beyond normal, and the 99th
+//! What changed: the operations, processes, clients of this host's server, files and connections that account for the time beyond normal, and the 99th
 //! percentile without them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
+    net::IpAddr,
 };
 
-use model::{Changed, Event, MountKey, Nanos, Requester, text::Text};
+use model::{Changed, Detail, Event, MountKey, Nanos, Requester, Served, text::Text};
 
 use crate::{
     long_term::{KindOf, LongTerm, kind_of},
@@ -28,15 +29,17 @@ const ANOTHER: f64 = 0.5;
 /// The properties by which operations are grouped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum GroupedBy {
-    /// The process' name, as an index into [`ProcessNames`], and the kind of operation.
+    /// The process' name, as an index into [`Names::processes`], and the kind of operation.
     Process(usize, KindOf),
+    /// Of what this host served: the client's number (`Served::client_number`), and the kind of operation.
+    Client(u64, KindOf),
     Operation(KindOf),
     File(MountKey, u64, Text<128>),
     Connection(u64),
 }
 
 /// The word for each, in the order of listing.
-const WORDS: [&str; 4] = ["process", "operation", "file", "connection"];
+const WORDS: [&str; 5] = ["process", "client", "operation", "file", "connection"];
 
 /// The operations of a group.
 #[derive(Clone, Default)]
@@ -123,7 +126,7 @@ struct GroupedData<'a> {
     during: &'a [&'a Event],
     keys: &'a [Keys],
     p99: Option<u64>,
-    names: &'a ProcessNames,
+    names: &'a Names,
     long_term: &'a LongTerm,
     all: f64,
     by_failures: bool,
@@ -188,26 +191,32 @@ impl GroupedData<'_> {
 
 impl GroupedBy {
     fn word(&self) -> &'static str {
-        let [process, operation, file, connection] = WORDS;
+        let [process, client, operation, file, connection] = WORDS;
         match self {
             Self::Process(..) => process,
+            Self::Client(..) => client,
             Self::Operation(_) => operation,
             Self::File(..) => file,
             Self::Connection(_) => connection,
         }
     }
 
-    fn name(&self, group: &OperationGroup, names: &ProcessNames) -> String {
+    fn name(&self, group: &OperationGroup, names: &Names) -> String {
         let kind = |(operation, _): &KindOf| format!("{}{}", operation.name(), Bytes(group.bytes));
         match self {
             Self::Operation(of) => kind(of),
             Self::Process(name, of) => {
-                let name = names.all.get(*name).map_or("process", String::as_str);
+                let name = names.processes.get(*name).map_or("process", String::as_str);
                 let pids: Vec<_> = group.pids.iter().collect();
                 match *pids {
                     [pid] => format!("{name} ({pid}): {}", kind(of)),
                     _ => format!("{name} ({} processes): {}", pids.len(), kind(of)),
                 }
+            }
+            Self::Client(number, of) => {
+                let address =
+                    names.clients.get(number).map_or_else(|| format!("client {number:#x}"), IpAddr::to_string);
+                format!("{address}: {}", kind(of))
             }
             Self::File(_, inode, name) => match name.to_string() {
                 name if name.is_empty() => format!("inode {inode}"),
@@ -247,26 +256,35 @@ fn rate(per_second: f64) -> String {
     }
 }
 
-/// The names of processes.
-struct ProcessNames {
-    all: Vec<String>,
-    /// By process id, the index into `all`.
-    of: BTreeMap<u32, usize>,
+/// The names of processes and clients.
+struct Names {
+    processes: Vec<String>,
+    /// By process id, the index into `processes`.
+    process_of: BTreeMap<u32, usize>,
+    /// The addresses, by number.
+    clients: BTreeMap<u64, IpAddr>,
 }
 
-impl ProcessNames {
-    /// Takes the names from events; the recorder's records have none. The first name stands for all unknown ones.
+impl Names {
+    /// Takes the names from events; the recorder's records have none of processes. The first name stands for all unknown ones.
     fn new<'e>(events: impl Iterator<Item = &'e Event>) -> Self {
-        let mut names = Self { all: vec!["process".to_owned()], of: BTreeMap::new() };
+        let mut names =
+            Self { processes: vec!["process".to_owned()], process_of: BTreeMap::new(), clients: BTreeMap::new() };
         let mut known = BTreeMap::<Text<16>, usize>::new();
-        for event in events.filter(|event| event.requester.comm != Text::default()) {
+        for event in events {
+            if let Detail::Served(Served { client: Some(client), .. }) = event.detail {
+                names.clients.insert(event.connection, client);
+            }
             let Requester { pid, comm, .. } = event.requester;
-            let next = names.all.len();
+            if comm == Text::default() {
+                continue;
+            }
+            let next = names.processes.len();
             let place = *known.entry(comm).or_insert(next);
             if place == next {
-                names.all.push(comm.to_string());
+                names.processes.push(comm.to_string());
             }
-            names.of.insert(pid, place);
+            names.process_of.insert(pid, place);
         }
         names
     }
@@ -277,24 +295,31 @@ type Keys = [Option<usize>; 4];
 
 /// Groups, and the number of each.
 struct GroupIndex {
-    names: ProcessNames,
+    names: Names,
     groups: BTreeMap<GroupedBy, usize>,
 }
 
 impl GroupIndex {
     fn new<'e>(events: impl Iterator<Item = &'e Event>) -> Self {
-        Self { names: ProcessNames::new(events), groups: BTreeMap::new() }
+        Self { names: Names::new(events), groups: BTreeMap::new() }
     }
 
     /// The groups that an operation belongs to.
     fn keys(&mut self, event: &Event) -> Keys {
         let (kind, pid) = (kind_of(event), event.requester.pid);
-        let name = self.names.of.get(&pid).copied().unwrap_or(0);
+        let name = self.names.process_of.get(&pid).copied().unwrap_or(0);
+        // The threads of a server are all alike, and a client has one number whichever connection it uses.
+        let (process, connection) = if matches!(event.detail, Detail::Served(_)) {
+            (Some(GroupedBy::Client(event.connection, kind)), None)
+        } else {
+            let connection = (event.connection != 0).then_some(GroupedBy::Connection(event.connection));
+            ((pid != 0).then_some(GroupedBy::Process(name, kind)), connection)
+        };
         let file = event.detail.file().filter(|file| file.inode != 0 || file.name != Text::default());
         [
             Some(GroupedBy::Operation(kind)),
-            (pid != 0).then_some(GroupedBy::Process(name, kind)),
-            (event.connection != 0).then_some(GroupedBy::Connection(event.connection)),
+            process,
+            connection,
             file.map(|file| GroupedBy::File(event.mount, file.inode, file.name)),
         ]
         .map(|by| {

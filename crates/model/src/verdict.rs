@@ -74,6 +74,10 @@ pub enum Cause {
     Closed,
     /// Server: it no longer recognises sessions or leases of this client.
     SessionLost,
+    /// Server, as seen there: requests waited until one of the server's threads took them.
+    NoThread,
+    /// Server, as seen there: its file system, or the disk below it, took the time.
+    SlowExecution,
 }
 
 /// A cause and how likely it is.
@@ -169,7 +173,7 @@ impl Verdict {
 
 impl Cause {
     /// Every cause, in the order of layers.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 27] = [
         Self::Queue,
         Self::OwnQueue,
         Self::OwnInterface,
@@ -195,6 +199,8 @@ impl Cause {
         Self::Refused,
         Self::Closed,
         Self::SessionLost,
+        Self::NoThread,
+        Self::SlowExecution,
     ];
 
     /// Whose it is.
@@ -221,7 +227,9 @@ impl Cause {
             | Self::HostGone
             | Self::Refused
             | Self::Closed
-            | Self::SessionLost => Layer::Server,
+            | Self::SessionLost
+            | Self::NoThread
+            | Self::SlowExecution => Layer::Server,
         }
     }
 
@@ -253,6 +261,8 @@ impl Cause {
             Self::Refused => "refused",
             Self::Closed => "closed",
             Self::SessionLost => "session_lost",
+            Self::NoThread => "no_thread",
+            Self::SlowExecution => "slow_execution",
         }
     }
 
@@ -284,6 +294,8 @@ impl Cause {
             Self::Refused => "the server refuses",
             Self::Closed => "the server closes connections",
             Self::SessionLost => "the server forgot the session",
+            Self::NoThread => "requests wait for a thread of the server",
+            Self::SlowExecution => "the server's file system, or its disk, is slow",
         }
     }
 }

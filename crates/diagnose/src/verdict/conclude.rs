@@ -104,6 +104,8 @@ fn tells_apart(one: Cause, other: Cause) -> &'static str {
         "`plumbline net` shows that program's own connection to the server, and `top` whether it has a CPU."
     } else if either(Cause::OwnQueue) {
         "`tc -s qdisc` shows what waits in this host's queueing disciplines; Linux 6.14 and newer stamp each request there."
+    } else if either(Cause::NoThread) {
+        "More threads (`/proc/fs/nfsd/threads`) help only if the disk (`iostat -x`) is not busy."
     } else if layers.contains(&Layer::Client) {
         "`plumbline ps` and the kernel stacks of the bundle show what this host's threads wait for."
     } else {

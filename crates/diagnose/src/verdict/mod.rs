@@ -22,6 +22,7 @@ mod proxy;
 mod reroute;
 mod scene;
 mod sending;
+mod served;
 mod unreachable;
 mod wire;
 
@@ -86,13 +87,15 @@ const SURE_OF_WIRE: f64 = 0.9;
 /// `events`: the anomalous events. `around`: the flight recorder's operations of the last seconds, and those events of
 /// the same server's connections for which [`is_of_connections`] holds. `long_term`: the learned normals of this host.
 pub fn judge(kind: &str, events: &[Event], around: &[Event], long_term: &LongTerm) -> Verdict {
+    let all_failed = || !events.is_empty() && events.iter().all(|event| event.flags.failed);
     match kind {
+        crate::error::KIND | crate::expression::KIND if served::are_served(events) && all_failed() => {
+            served::of_errors(events)
+        }
         crate::error::KIND => failure::of_errors(events, around),
         crate::stall::KIND => failure::of_stalls(events, around, long_term),
         crate::connection::KIND => connection::of_happenings(events, around),
-        crate::expression::KIND if !events.is_empty() && events.iter().all(|event| event.flags.failed) => {
-            failure::of_errors(events, around)
-        }
+        crate::expression::KIND if all_failed() => failure::of_errors(events, around),
         // All other kinds are about slow operations.
         _ => verdict(events, around, long_term),
     }
@@ -104,6 +107,9 @@ pub fn judge(kind: &str, events: &[Event], around: &[Event], long_term: &LongTer
 /// may lack thread and file names. Both may be in any order. `long_term`: the learned normals, used where the recorder
 /// holds too little.
 pub fn verdict(slow: &[Event], around: &[Event], long_term: &LongTerm) -> Verdict {
+    if served::are_served(slow) {
+        return served::verdict(slow, around);
+    }
     let Some(scene) = Scene::of(slow, around, long_term) else {
         return Verdict::unknown("There was no slow operation to judge.");
     };

@@ -135,7 +135,7 @@ fn is_filesystem(name: &str) -> bool {
 
 fn change(changed: Changed, tokens: &mut Tokens) -> Changed {
     let Changed { mut by, mut name, share, per_second, normally_per_second, p99_ms, p99_without_ms, said } = changed;
-    known::one_of(&["process", "operation", "file", "connection"], "group", &mut by, tokens);
+    known::one_of(&["process", "client", "operation", "file", "connection"], "group", &mut by, tokens);
     if by == "file" {
         tokens.replace("file", &mut name);
     }
