@@ -9,6 +9,7 @@ mod below;
 mod changed;
 pub mod connection;
 mod detector;
+pub mod ends;
 mod episode;
 pub mod error;
 pub mod expression;

@@ -12,6 +12,7 @@ mod evidence;
 mod fleet;
 mod follow;
 mod io;
+mod join;
 mod page;
 mod prove;
 mod publish;

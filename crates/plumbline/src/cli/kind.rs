@@ -26,7 +26,7 @@ const ZSTD: [u8; 4] = 0xfd2f_b528_u32.to_le_bytes(); // RFC 8878, section 3.1.1
 
 impl FileFormat {
     /// By its first bytes; `None` if it is of no kind of ours, or cannot be read. A pipe has given them away already, and may have no more.
-    fn of(path: &Path) -> Option<Self> {
+    pub fn of(path: &Path) -> Option<Self> {
         path.metadata().ok().filter(std::fs::Metadata::is_file)?;
         let mut first = Vec::new();
         File::open(path).and_then(|file| file.take(MAGIC.len() as u64).read_to_end(&mut first)).ok()?;

@@ -9,6 +9,7 @@ mod follow;
 mod generate;
 mod incidents;
 mod io;
+mod join;
 mod kind;
 mod net;
 mod prove;
@@ -32,6 +33,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use model::text::printable;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+pub use join::is_recording;
 #[cfg(test)]
 pub use replay::incidents_of_recording;
 pub use replay::judge_bytes;
@@ -85,6 +87,8 @@ enum CliCommand {
     Incidents(incidents::IncidentsArguments),
     /// Make one self-contained page of a bundle
     Report(report::ReportArguments),
+    /// Join an incident of a client with what its server saw of the same requests
+    Join(join::JoinArguments),
     /// Give one verdict over many hosts: is it the server for everybody, or only us?
     Fleet(fleet::FleetArguments),
     /// Write man pages and completions
@@ -122,6 +126,7 @@ pub fn main() -> ExitCode {
         CliCommand::Snapshot(arguments) => snapshot::run(&arguments),
         CliCommand::Incidents(arguments) => incidents::run(&arguments),
         CliCommand::Report(arguments) => report::run(&arguments),
+        CliCommand::Join(arguments) => join::run(&arguments),
         CliCommand::Fleet(arguments) => fleet::run(&arguments),
         CliCommand::Generate(arguments) => generate::run(&arguments, self::command()),
     };

@@ -1,0 +1,342 @@
+//! Whose the time is that requests took, when both ends are known.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, HashSet},
+};
+
+use model::{Cause, Layer};
+
+use super::{
+    ClientEnd, ClientRequest, EndsStory, EndsTimes, EndsVerdict, JoinedOperation, JoinedRequest, ServedRequest,
+    ServerEnd,
+    pairing::{Pair, Paired},
+};
+use crate::{
+    order,
+    units::{MS, counted, span},
+};
+
+/// From this share of the time beyond what is usual on, a layer is to blame.
+const DOMINANT: f64 = 0.6;
+/// From this share of the incident's requests on, those that were found stand for all.
+const SUFFICIENT: f64 = 0.8;
+/// Below this share, they stand for nothing.
+const TOO_FEW: f64 = 0.3;
+/// Fewer requests than this prove nothing.
+const LEAST: u64 = 3;
+/// What the client kept itself is none of the network's: from this share of the network's on, that is not proven.
+const KEPT: f64 = 0.1;
+/// If packets lay in the client's queueing discipline at the end of this share of requests, how much of the time is the client's is not known.
+const QUEUED: f64 = 0.25;
+/// The highest confidence of what is not proven, and of what is.
+const MOST_UNPROVEN: f64 = 0.85;
+const MOST_PROVEN: f64 = 0.99;
+/// A verdict that is less sure than this names no layer.
+const NAMED: f64 = 0.8;
+/// At least so many requests of a name say what is usual for it.
+const ENOUGH: usize = 8;
+/// Execution has become slow if it takes so many times what it usually does, and so much more, nanoseconds.
+const TIMES: u64 = 2;
+const MORE: u64 = 10 * MS;
+/// A path is longer if even its best requests took at least this share of what the middle one took on it.
+const EVEN: f64 = 0.5;
+
+pub(super) fn judge(client: &ClientEnd, server: &ServerEnd, paired: Paired<'_>) -> EndsStory {
+    let mut joined: Vec<_> = paired.pairs.iter().map(joined).collect();
+    joined.sort_by_key(|request| (Reverse(request.times.all()), request.start, request.key));
+    let found = joined.len() as u64;
+    let sum = joined.iter().fold(EndsTimes::default(), |sum, request| sum.plus(request.times));
+    let times = sum.mean(found);
+    let usual = usual(client, server, &paired);
+    let notes = notes(client, server, &paired);
+    let verdict = verdict(&Material { client, server, paired: &paired, joined: &joined, times, usual });
+    EndsStory {
+        asked: paired.asked + paired.resent,
+        operations: by_operation(&joined),
+        joined,
+        times,
+        usual,
+        clock_offset: paired.offset.difference,
+        verdict,
+        notes,
+    }
+}
+
+fn joined(pair: &Pair<'_>) -> JoinedRequest {
+    JoinedRequest {
+        key: pair.key,
+        operation: pair.client.operation.clone(),
+        start: pair.client.start,
+        times: times_of(pair.client, pair.server),
+    }
+}
+
+/// What the client kept of the time on the wire, and what the server had of it, are not the network's. Both are claims: together they are at most that time.
+fn times_of(client: &ClientRequest, server: &ServedRequest) -> EndsTimes {
+    let mut left = client.wire;
+    let mut take = |wanted: u64| {
+        let taken = wanted.min(left);
+        left -= taken;
+        taken
+    };
+    let (waited, executed, sent) = (take(server.waited), take(server.executed), take(server.sent));
+    let (held, unread) = (take(client.held), take(client.unread));
+    EndsTimes { queue: client.queue, held, network: left, waited, executed, sent, unread, deliver: client.deliver }
+}
+
+fn by_operation(joined: &[JoinedRequest]) -> Vec<JoinedOperation> {
+    let mut by_name: BTreeMap<&str, (u64, EndsTimes)> = BTreeMap::new();
+    for request in joined {
+        let (found, times) = by_name.entry(&request.operation).or_default();
+        (*found, *times) = (*found + 1, times.plus(request.times));
+    }
+    let mut all: Vec<_> = by_name.into_iter().collect();
+    all.sort_by_key(|(name, (_, times))| (Reverse(times.all()), *name));
+    let operation = |(name, (found, times)): (&str, (u64, EndsTimes))| JoinedOperation {
+        operation: name.to_owned(),
+        found,
+        times: times.mean(found),
+    };
+    all.into_iter().map(operation).collect()
+}
+
+/// Where the same operations were before the incident, on average. What the client kept then is not known, and little; nor is a time that one of the ends
+/// does not know.
+fn usual(client: &ClientEnd, server: &ServerEnd, paired: &Paired<'_>) -> Option<EndsTimes> {
+    let begin = client.requests.iter().map(|request| request.start).min()?.saturating_add(paired.offset.difference);
+    let mine: HashSet<_> = paired.pairs.iter().map(|pair| (pair.server.client, pair.server.xid)).collect();
+    let mut served: BTreeMap<&str, Vec<&ServedRequest>> = BTreeMap::new();
+    let is_before = |request: &&ServedRequest| {
+        request.start < begin
+            && paired.clients.contains(&request.client)
+            && !mine.contains(&(request.client, request.xid))
+    };
+    for request in server.requests.iter().filter(is_before) {
+        served.entry(&request.operation).or_default().push(request);
+    }
+    let (mut sum, mut count) = (EndsTimes::default(), 0);
+    for pair in &paired.pairs {
+        let wire = *client.usual_wire.get(&pair.client.operation)?;
+        let before = served.get(pair.server.operation.as_str()).filter(|before| before.len() >= ENOUGH)?;
+        let median = |of: fn(&ServedRequest) -> u64| {
+            order::median(before.iter().map(|request| of(request)).collect()).unwrap_or(0)
+        };
+        let (waited, executed, sent) = (median(|one| one.waited), median(|one| one.executed), median(|one| one.sent));
+        let on_server = waited.saturating_add(executed).saturating_add(sent);
+        let network = wire.saturating_sub(on_server);
+        sum = sum.plus(EndsTimes { network, waited, executed, sent, ..EndsTimes::default() });
+        count += 1;
+    }
+    (count > 0).then(|| sum.mean(count))
+}
+
+struct Material<'a> {
+    client: &'a ClientEnd,
+    server: &'a ServerEnd,
+    paired: &'a Paired<'a>,
+    joined: &'a [JoinedRequest],
+    times: EndsTimes,
+    usual: Option<EndsTimes>,
+}
+
+/// The time beyond what is usual by layer, and what says that a layer is not proven.
+fn verdict(material: &Material<'_>) -> EndsVerdict {
+    let Material { paired, joined, times, usual, .. } = material;
+    let found = joined.len() as u64;
+    let coverage = found as f64 / paired.asked.max(1) as f64;
+    let mut because = vec![format!(
+        "The server has seen {found} of {} of the incident ({:.0} %).",
+        counted(paired.asked, "request"),
+        coverage * 100.0
+    )];
+    because.push(sentence(times));
+    because.extend(usual.map(|usual| format!("Usually: {}", figures(&usual))));
+    if coverage < TOO_FEW {
+        because.push("These are too few to stand for the others.".to_owned());
+        return EndsVerdict { because, ..EndsVerdict::default() };
+    }
+    let extra = times.less(usual.unwrap_or_default());
+    let share = |time: u64| time as f64 / extra.all().max(1) as f64;
+    let shares = [
+        (Layer::Client, share(extra.client())),
+        (Layer::Network, share(extra.network)),
+        (Layer::Server, share(extra.server())),
+    ];
+    let most = shares.into_iter().max_by(|one, other| one.1.total_cmp(&other.1));
+    let Some((layer, share)) = most.filter(|(_, share)| *share >= DOMINANT) else {
+        because.push("No end, nor what is between them, has most of the time.".to_owned());
+        return EndsVerdict { because, ..EndsVerdict::default() };
+    };
+    let doubts = doubts(material, layer, coverage);
+    let proven = doubts.is_empty();
+    because.extend(doubts);
+    let margin = (share - DOMINANT) / (1.0 - DOMINANT);
+    let sure = NAMED + (MOST_PROVEN - NAMED) * margin.clamp(0.0, 1.0);
+    let confidence = if proven { sure } else { sure.min(MOST_UNPROVEN) * coverage.min(1.0) };
+    let confidence = (confidence * 100.0).round() / 100.0;
+    if confidence < NAMED || (layer == Layer::Network && hides_the_client(material)) {
+        because.push(format!("The {} has most of the time, which is not certain enough to be named.", layer.name()));
+        return EndsVerdict { because, ..EndsVerdict::default() };
+    }
+    let cause = match layer {
+        Layer::Client => client_cause(&extra),
+        Layer::Network => network_cause(joined),
+        Layer::Server => server_cause(times, usual.as_ref(), &extra, &mut because),
+        Layer::Unknown => None,
+    };
+    because.extend(cause.map(|cause| format!("Cause: {}.", cause.describe())));
+    EndsVerdict { layer, confidence, proven, cause, because }
+}
+
+/// Why a verdict is not proven, one sentence each.
+fn doubts(material: &Material<'_>, layer: Layer, coverage: f64) -> Vec<String> {
+    let Material { client, server, paired, joined, times, .. } = material;
+    let mut doubts = Vec::new();
+    let found = joined.len() as u64;
+    if coverage < SUFFICIENT || found < LEAST {
+        doubts.push("Too few of them were found for a proof.".to_owned());
+    }
+    if client.version != server.version {
+        doubts.push("Different versions of Plumbline saw the two ends, so nothing is proven.".to_owned());
+    }
+    if paired.too_long > 0 {
+        doubts.push(format!(
+            "{} left out: the server says that it had them for longer than the client waited.",
+            were(paired.too_long)
+        ));
+    }
+    if paired.ambiguous + paired.others > 0 {
+        doubts.push(format!(
+            "{} left out: several requests of the server, or others, have their numbers.",
+            were(paired.ambiguous + paired.others)
+        ));
+    }
+    if layer != Layer::Network {
+        return doubts;
+    }
+    let kept = times.held.saturating_add(times.unread);
+    if kept as f64 > times.network as f64 * KEPT {
+        doubts.push(format!(
+            "The client kept them for {} itself after it had begun to send, or before it read the answers.",
+            span(kept)
+        ));
+    }
+    if client.held_events > 0 {
+        doubts.push(format!(
+            "Meanwhile the client held back or dropped segments itself ({}), and for how long is not known of each request.",
+            counted(client.held_events, "event")
+        ));
+    }
+    if queued(paired) {
+        doubts.push(
+            "Packets lay in the client's queueing discipline: part of the network's time may be the client's."
+                .to_owned(),
+        );
+    }
+    if paired.resent as f64 > (paired.asked + paired.resent) as f64 * QUEUED {
+        doubts.push(format!("{} left out: sent again, or not answered.", were(paired.resent)));
+    }
+    doubts
+}
+
+/// Whether what the client may have kept could be most of what seems to be the network's.
+fn hides_the_client(material: &Material<'_>) -> bool {
+    material.client.held_events > 0 && material.client.held_events >= material.joined.len() as u64
+        || queued(material.paired)
+}
+
+fn queued(paired: &Paired<'_>) -> bool {
+    let behind = paired.pairs.iter().filter(|pair| pair.client.queued_behind && pair.client.held == 0).count();
+    behind > 0 && behind as f64 >= paired.pairs.len() as f64 * QUEUED
+}
+
+fn were(count: u64) -> String {
+    if count == 1 { "1 request was".to_owned() } else { format!("{count} requests were") }
+}
+
+fn sentence(times: &EndsTimes) -> String {
+    format!("On average a request took {}: {}", span(times.all()), figures(times))
+}
+
+fn figures(times: &EndsTimes) -> String {
+    format!(
+        "{} on the client, {} between the two, and {} on the server ({} until a thread had it, {} until it was executed, {} until it was sent).",
+        span(times.client()),
+        span(times.network),
+        span(times.server()),
+        span(times.waited),
+        span(times.executed),
+        span(times.sent)
+    )
+}
+
+fn client_cause(extra: &EndsTimes) -> Option<Cause> {
+    let parts = [
+        (Cause::Queue, extra.queue),
+        (Cause::OwnQueue, extra.held),
+        (Cause::Receiver, extra.unread),
+        (Cause::Delivery, extra.deliver),
+    ];
+    largest(&parts, extra.client())
+}
+
+/// Requests of a path that became longer all take longer. Otherwise it loses segments, or is too narrow: which is not seen here.
+fn network_cause(joined: &[JoinedRequest]) -> Option<Cause> {
+    let mut times: Vec<_> = joined.iter().map(|request| request.times.network).collect();
+    times.sort_unstable();
+    let at =
+        |share: f64| times.get(((times.len() as f64 * share) as usize).min(times.len().saturating_sub(1))).copied();
+    let (best, middle) = (at(0.1)?, at(0.5)?);
+    (best as f64 >= middle as f64 * EVEN).then_some(Cause::LongerPath)
+}
+
+fn server_cause(
+    times: &EndsTimes,
+    usual: Option<&EndsTimes>,
+    extra: &EndsTimes,
+    because: &mut Vec<String>,
+) -> Option<Cause> {
+    let parts = [(Cause::NoThread, extra.waited), (Cause::SlowExecution, extra.executed)];
+    let cause = largest(&parts, extra.server())?;
+    let became_slow =
+        usual.is_some_and(|usual| times.executed >= usual.executed.saturating_mul(TIMES) && extra.executed >= MORE);
+    if cause == Cause::NoThread && became_slow {
+        because.push("All threads were busy because each request took them so much longer.".to_owned());
+        return Some(Cause::SlowExecution);
+    }
+    Some(cause)
+}
+
+/// The part that has more than half of all.
+fn largest(parts: &[(Cause, u64)], all: u64) -> Option<Cause> {
+    let (cause, time) = parts.iter().max_by_key(|(_, time)| *time)?;
+    (*time > all / 2).then_some(*cause)
+}
+
+fn notes(client: &ClientEnd, server: &ServerEnd, paired: &Paired<'_>) -> Vec<String> {
+    let mut notes = Vec::new();
+    if client.version != server.version {
+        notes.push(format!(
+            "the client's Plumbline was {}, the server's {}: what one of them counts may differ; upgrade the older one",
+            client.version, server.version
+        ));
+    }
+    if client.addresses.is_empty() {
+        notes.push(
+            "the client's bundle does not say its addresses: its requests were looked for among those of all clients"
+                .to_owned(),
+        );
+    }
+    for (end, incomplete) in [("client", client.incomplete), ("server", server.incomplete)] {
+        if incomplete {
+            notes.push(format!(
+                "the {end}'s file is not whole, or operations were lost there: some requests may be missing"
+            ));
+        }
+    }
+    if paired.resent > 0 {
+        notes.push(format!("{} left out: sent again, or not answered", were(paired.resent)));
+    }
+    notes
+}

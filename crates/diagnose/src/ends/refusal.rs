@@ -1,0 +1,117 @@
+//! Why two files are not joined.
+
+use std::{error, fmt, net::IpAddr};
+
+use crate::units::{counted, span};
+
+/// Why the ends tell no story together, and what to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EndsRefusal {
+    /// The client's end has no request with a number.
+    NoRequests,
+    /// The server's end has no request that it served.
+    NothingServed,
+    /// The server has served none of the client's addresses.
+    Strangers {
+        /// The client's.
+        addresses: Vec<IpAddr>,
+        /// Some that the server has served, at most a few.
+        served: Vec<String>,
+    },
+    /// None of the client's requests is among those of the server.
+    NothingCommon {
+        /// Requests of the client.
+        asked: u64,
+        /// Nanoseconds between the times of both, by their clocks; 0 if they overlap.
+        apart: u64,
+    },
+    /// Several clients have used the numbers.
+    TwoClients {
+        /// Requests that more than one of the server's can be.
+        ambiguous: u64,
+        /// Requests of the client.
+        asked: u64,
+    },
+    /// The times of the pairs do not fit any difference of the clocks.
+    OtherTimes {
+        /// Pairs that fit the best one.
+        fitting: u64,
+        /// All pairs.
+        all: u64,
+    },
+    /// The server says that it had requests for longer than the client waited for them.
+    TooLong {
+        /// Such requests.
+        requests: u64,
+        /// All that both have seen.
+        all: u64,
+        /// By how much at most, nanoseconds.
+        by: u64,
+    },
+}
+
+impl EndsRefusal {
+    /// A word for programs.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::NoRequests => "no_requests",
+            Self::NothingServed => "nothing_served",
+            Self::Strangers { .. } => "strangers",
+            Self::NothingCommon { .. } => "nothing_common",
+            Self::TwoClients { .. } => "two_clients",
+            Self::OtherTimes { .. } => "other_times",
+            Self::TooLong { .. } => "too_long",
+        }
+    }
+}
+
+impl fmt::Display for EndsRefusal {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoRequests => out.write_str(
+                "the client's bundle has no slow NFS requests with numbers; give the bundle of an incident of the nfs probe, the client's first",
+            ),
+            Self::NothingServed => out.write_str(
+                "the server's file has no requests that it served; there, Plumbline's probe `server` must run (`plumbline doctor server`), and the file be \
+                 a snapshot or recording of that time",
+            ),
+            Self::Strangers { addresses, served } => {
+                let addresses = addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+                write!(
+                    out,
+                    "they do not belong together: the server served {}, and no client at {addresses}; behind a router that translates addresses, requests \
+                     cannot be told apart",
+                    served.join(", ")
+                )
+            }
+            Self::NothingCommon { asked, apart } => {
+                write!(out, "they do not belong together: none of {} of the client is among those of the server", counted(*asked, "request"))?;
+                if *apart > 0 {
+                    write!(out, ", whose times are {} apart; ", span(*apart))?;
+                } else {
+                    out.write_str("; ")?;
+                }
+                out.write_str("take the server's snapshot while the client's incident lasts, or a recording that covers it")
+            }
+            Self::TwoClients { ambiguous, asked } => write!(
+                out,
+                "several clients have one address: {ambiguous} of {} of the client can be more than one of the server's",
+                counted(*asked, "request")
+            ),
+            Self::OtherTimes { fitting, all } => write!(
+                out,
+                "they do not belong together: of {all} requests with the same numbers, only {fitting} fit one difference of the clocks, so they are others of \
+                 another time"
+            ),
+            Self::TooLong { requests, all, by } => write!(
+                out,
+                "the ends contradict each other: the server says that {requests} of {} were there for longer than the client waited for them, by up to {}; at \
+                 least one of the files is wrong",
+                counted(*all, "request"),
+                span(*by)
+            ),
+        }
+    }
+}
+
+impl error::Error for EndsRefusal {}

@@ -1,0 +1,112 @@
+//! What a client's bundle says of the slow requests of its incident.
+
+use std::{collections::BTreeMap, net::IpAddr, path::Path};
+
+use anyhow::Result;
+use diagnose::ends::{ClientEnd, ClientRequest};
+use model::{EventLine, Host, Incident, ProbeLosses, text::printable};
+
+use super::{
+    lines::{each_line, explained, nanos, wall},
+    report::EndAbout,
+};
+
+/// The probe whose requests servers see.
+const PROBE: &str = "nfs";
+/// Events that this host itself held back or dropped segments.
+const HELD: [&str; 3] = ["TCP_HELD", "TCP_DROPPED", "TCP_NOT_SENT"];
+const CONNECTIONS: &str = "connections";
+/// Such an event delays what began so long after it, nanoseconds.
+const BEFORE: i64 = 1_000_000_000;
+/// At least so many requests of a name say what is usual.
+const ENOUGH: usize = 8;
+/// Requests that are kept; an incident keeps fewer.
+const MOST: usize = 100_000;
+
+/// Reads the bundle.
+///
+/// # Errors
+///
+/// When it is no bundle, or is damaged.
+pub fn read(path: &Path) -> Result<(EndAbout, ClientEnd)> {
+    let (mut requests, mut before, mut held) = (Vec::new(), Vec::new(), Vec::new());
+    let seen = each_line(path, |line, is_slow| {
+        let Some(start) = wall(&line.time) else { return };
+        if line.probe == CONNECTIONS && HELD.contains(&&*line.operation) {
+            held.push(start);
+        } else if line.probe == PROBE && is_slow {
+            if requests.len() < MOST {
+                requests.extend(request(&line, start));
+            }
+        } else if line.probe == PROBE
+            && !line.unanswered
+            && !line.in_flight
+            && let Some(wire) = line.wire_ms
+        {
+            before.push((start, line.operation.into_owned(), nanos(Some(wire))));
+        }
+    });
+    let read = seen.map_err(|error| explained(path, error))?;
+    let incident = read.incident;
+    let first = requests.iter().map(|request: &ClientRequest| request.start).min().unwrap_or(0);
+    let last = requests.iter().map(|request| request.start).max().unwrap_or(0);
+    held.sort_unstable();
+    held.dedup();
+    let held_events = held.iter().filter(|at| (first.saturating_sub(BEFORE)..=last).contains(*at)).count() as u64;
+    let losses = losses_of(&incident, PROBE);
+    let end = ClientEnd {
+        host: name(&incident.host),
+        version: printable(incident.host.plumbline.as_bytes()),
+        addresses: addresses(&incident.host),
+        usual_wire: usual(before.into_iter().filter(|(start, _, _)| *start < first)),
+        held_events,
+        incomplete: read.unreadable > 0 || losses.ring_full > 0,
+        requests,
+    };
+    let about = EndAbout { file: path.display().to_string(), incident: printable(incident.id.as_bytes()) };
+    Ok((about, end))
+}
+
+fn request(line: &EventLine<'_>, start: i64) -> Option<ClientRequest> {
+    Some(ClientRequest {
+        xid: u32::try_from(line.xid?).ok()?,
+        operation: line.operation.clone().into_owned(),
+        start,
+        queue: nanos(line.queue_ms),
+        wire: nanos(line.wire_ms),
+        deliver: nanos(line.deliver_ms),
+        held: nanos(line.sends_local_ms).saturating_add(nanos(line.sends_held_ms)),
+        unread: nanos(line.unread_ms),
+        queued_behind: line.own_queue.is_some_and(|packets| packets > 0),
+        resent: line.resent.unwrap_or(0),
+        // What the probe could not split says nothing of the path.
+        unanswered: line.unanswered || line.in_flight || line.wire_ms.is_none(),
+    })
+}
+
+fn usual(before: impl Iterator<Item = (i64, String, u64)>) -> BTreeMap<String, u64> {
+    let mut by_name: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+    before.for_each(|(_, operation, wire)| by_name.entry(operation).or_default().push(wire));
+    let median = |(operation, mut times): (String, Vec<u64>)| {
+        times.sort_unstable();
+        let middle = times.get(times.len() / 2).copied().filter(|_| times.len() >= ENOUGH)?;
+        Some((operation, middle))
+    };
+    by_name.into_iter().filter_map(median).collect()
+}
+
+/// What a probe had lost.
+pub fn losses_of(incident: &Incident, probe: &str) -> ProbeLosses {
+    let found = incident.losses.probes.iter().find(|(name, _)| name == probe);
+    found.map(|(_, losses)| *losses).unwrap_or_default()
+}
+
+/// The host's name, safe to print.
+pub fn name(host: &Host) -> String {
+    printable(host.name.as_bytes())
+}
+
+fn addresses(host: &Host) -> Vec<IpAddr> {
+    let address = |text: &String| text.split('/').next()?.parse().ok();
+    host.addresses.iter().filter_map(address).collect()
+}

@@ -1,0 +1,113 @@
+//! The lines of operations in a bundle, and what else of it is read here.
+
+use std::{
+    fs::File,
+    io::{BufRead, BufReader, Read},
+    path::Path,
+};
+
+use anyhow::{Context, Error, Result, bail};
+use jiff::Timestamp;
+use model::{EventLine, Incident, text::printable};
+
+use crate::evidence::{each_entry, read_incident};
+
+/// Files of a bundle, bytes of it unpacked, and lines that are looked at: beyond, it is none of ours.
+const FILES: usize = 1_000;
+const BYTES: u64 = 1 << 30;
+const LINES: usize = 4_000_000;
+/// The longest line.
+const LINE_BYTES: u64 = 1 << 20;
+
+/// The files with operations, the slow ones first.
+const SLOW: &str = "events.jsonl";
+const OTHERS: [&str; 2] = ["recorder.jsonl", "after.jsonl"];
+
+/// A bundle's incident, and whether every line could be read.
+pub struct BundleLines {
+    pub incident: Incident,
+    /// Lines that make no sense.
+    pub unreadable: u64,
+}
+
+/// Calls `see` for every operation of a bundle; true: it is one of the slow operations of the incident.
+///
+/// # Errors
+///
+/// When it is no bundle, or is damaged or cut off.
+pub fn each_line(path: &Path, mut see: impl FnMut(EventLine<'static>, bool)) -> Result<BundleLines> {
+    let open = || File::open(path).with_context(|| format!("cannot read {}", path.display()));
+    let incident = read_incident(open()?)?;
+    let (mut files, mut total, mut lines, mut unreadable) = (0, 0_u64, 0, 0);
+    each_entry(open()?, |name, bytes, content| {
+        (files, total) = (files + 1, total.saturating_add(bytes));
+        if files > FILES || total > BYTES {
+            bail!("it has more files, or larger ones, than any bundle");
+        }
+        let is_slow = name == SLOW;
+        if !is_slow && !OTHERS.contains(&name) {
+            return Ok(true);
+        }
+        let mut reader = BufReader::new(content);
+        let mut line = Vec::new();
+        while lines < LINES {
+            line.clear();
+            if (&mut reader).take(LINE_BYTES).read_until(b'\n', &mut line)? == 0 {
+                break;
+            }
+            lines += 1;
+            match serde_json::from_slice::<EventLine<'_>>(&line) {
+                Ok(read) => see(owned(read), is_slow),
+                Err(_) => unreadable += 1,
+            }
+        }
+        Ok(true)
+    })?;
+    Ok(BundleLines { incident, unreadable })
+}
+
+/// A bundle may be anybody's: its names are no safer to print than the kernel's.
+fn owned(line: EventLine<'_>) -> EventLine<'static> {
+    let safe = |text: &str| printable(text.as_bytes());
+    EventLine {
+        probe: safe(&line.probe).into(),
+        operation: safe(&line.operation).into(),
+        time: line.time,
+        queue_ms: line.queue_ms,
+        wire_ms: line.wire_ms,
+        deliver_ms: line.deliver_ms,
+        duration_ms: line.duration_ms,
+        xid: line.xid,
+        resent: line.resent,
+        connection: line.connection,
+        unanswered: line.unanswered,
+        in_flight: line.in_flight,
+        unread_ms: line.unread_ms,
+        own_queue: line.own_queue,
+        sends_local_ms: line.sends_local_ms,
+        sends_held_ms: line.sends_held_ms,
+        ..EventLine::default()
+    }
+}
+
+/// A time of a line, nanoseconds since 1970.
+pub fn wall(time: &str) -> Option<i64> {
+    i64::try_from(time.parse::<Timestamp>().ok()?.as_nanosecond()).ok()
+}
+
+/// Milliseconds of a line as nanoseconds; 0 of none, and of what is no duration.
+pub fn nanos(ms: Option<f64>) -> u64 {
+    ms.filter(|ms| ms.is_finite() && *ms > 0.0).map_or(0, |ms| (ms * 1e6).round() as u64)
+}
+
+/// The error of a bundle that could not be read: one that was cut off says so.
+pub fn explained(path: &Path, error: Error) -> Error {
+    let is_cut_off = |cause: &(dyn std::error::Error + 'static)| {
+        let kind = cause.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+        kind == Some(std::io::ErrorKind::UnexpectedEof)
+    };
+    if error.chain().any(is_cut_off) {
+        return error.context(format!("{} is cut off; copy it again", path.display()));
+    }
+    error.context(format!("cannot read {}", path.display()))
+}

@@ -1,0 +1,135 @@
+//! What a server's bundle, or its recording, says of the requests that it served.
+
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    path::Path,
+};
+
+use anyhow::Result;
+use diagnose::ends::{ServedRequest, ServerEnd};
+use model::{Detail, Event, EventLine, Level, text::printable};
+
+use super::{
+    client::{losses_of, name},
+    lines::{each_line, explained, nanos, wall},
+    report::EndAbout,
+};
+use crate::{
+    cli::is_recording,
+    recording::{RecordingItem, RecordingReader},
+    view::clock::Clock,
+};
+
+/// Requests that are kept: a hundred megabytes.
+const MOST: usize = 1_000_000;
+/// Two lines with one number are one request if they began so close to each other, nanoseconds: an event, and the same one's flight record.
+const SAME: u64 = 2_000_000;
+
+/// Reads a bundle or a recording.
+///
+/// # Errors
+///
+/// When it is neither, or is damaged.
+pub fn read(path: &Path) -> Result<(EndAbout, ServerEnd)> {
+    if path.is_dir() || is_recording(path) { of_recording(path) } else { of_bundle(path) }
+}
+
+/// Requests, each once.
+#[derive(Default)]
+struct Requests {
+    all: Vec<ServedRequest>,
+    /// When the last one with the client's number and the call's began.
+    known: HashMap<(u32, u32), i64>,
+    left_out: bool,
+}
+
+impl Requests {
+    fn add(&mut self, request: ServedRequest) {
+        let key = (request.client, request.xid);
+        match self.known.entry(key) {
+            Entry::Occupied(mut known) if known.get().abs_diff(request.start) > SAME => {
+                known.insert(request.start);
+            }
+            Entry::Occupied(_) => return,
+            Entry::Vacant(place) => {
+                place.insert(request.start);
+            }
+        }
+        if self.all.len() < MOST {
+            self.all.push(request);
+        } else {
+            self.left_out = true;
+        }
+    }
+}
+
+fn of_bundle(path: &Path) -> Result<(EndAbout, ServerEnd)> {
+    let protocol = probes::at(Level::Served).next().map_or("", |protocol| protocol.name);
+    let mut requests = Requests::default();
+    let seen = each_line(path, |line, _| {
+        if line.probe == protocol {
+            served(&line).into_iter().for_each(|request| requests.add(request));
+        }
+    });
+    let read = seen.map_err(|error| explained(path, error))?;
+    let incident = read.incident;
+    let losses = losses_of(&incident, protocol);
+    let end = ServerEnd {
+        host: name(&incident.host),
+        version: printable(incident.host.plumbline.as_bytes()),
+        requests: requests.all,
+        incomplete: read.unreadable > 0 || losses.runs_missed > 0 || requests.left_out,
+    };
+    Ok((EndAbout { file: path.display().to_string(), incident: printable(incident.id.as_bytes()) }, end))
+}
+
+fn served(line: &EventLine<'_>) -> Option<ServedRequest> {
+    Some(ServedRequest {
+        client: u32::try_from(line.connection).ok()?,
+        xid: u32::try_from(line.xid?).ok()?,
+        operation: line.operation.clone().into_owned(),
+        start: wall(&line.time)?,
+        waited: nanos(line.queue_ms),
+        executed: nanos(line.wire_ms),
+        sent: nanos(line.deliver_ms),
+    })
+}
+
+fn of_recording(path: &Path) -> Result<(EndAbout, ServerEnd)> {
+    let mut reader = RecordingReader::open(path)?;
+    let mut end = ServerEnd::default();
+    let mut requests = Requests::default();
+    while let Some(item) = reader.next()? {
+        match item {
+            RecordingItem::Run(header) => {
+                end.host = printable(header.host.as_bytes());
+                end.version = printable(header.plumbline.as_bytes());
+            }
+            RecordingItem::Interval(interval) => {
+                let clock = Clock::from_boot(interval.facts.boot);
+                end.incomplete |= interval.facts.records_lost > 0 || interval.facts.intervals_lost > 0;
+                let events = interval.slices.iter().flat_map(probes::operations_of);
+                for event in events.filter(|event| event.operation.level() == Level::Served) {
+                    requests.add(recorded(&event, clock));
+                }
+            }
+        }
+    }
+    reader.notes().iter().for_each(|note| eprintln!("plumbline: {note}"));
+    end.incomplete |= reader.damaged() || requests.left_out;
+    end.requests = requests.all;
+    Ok((EndAbout { file: path.display().to_string(), incident: String::new() }, end))
+}
+
+fn recorded(event: &Event, clock: Clock) -> ServedRequest {
+    let xid = if let Detail::Served(served) = event.detail { served.xid } else { 0 };
+    ServedRequest {
+        client: u32::try_from(event.connection).unwrap_or(0),
+        xid,
+        operation: event.operation.name().to_owned(),
+        start: i64::try_from(clock.wall(event.start).as_nanosecond()).unwrap_or(0),
+        waited: event.phases.queue,
+        executed: event.phases.wire,
+        sent: event.phases.deliver,
+    }
+}
