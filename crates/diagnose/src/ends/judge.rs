@@ -14,7 +14,8 @@ use super::{
 };
 use crate::{
     order,
-    units::{MS, counted, span},
+    units::{counted, span, were},
+    verdict::served,
 };
 
 /// From this share of the time beyond what is usual on, a layer is to blame.
@@ -36,9 +37,6 @@ const MOST_PROVEN: f64 = 0.99;
 const NAMED: f64 = 0.8;
 /// At least so many requests of a name say what is usual for it.
 const ENOUGH: usize = 8;
-/// Execution has become slow if it takes so many times what it usually does, and so much more, nanoseconds.
-const TIMES: u64 = 2;
-const MORE: u64 = 10 * MS;
 /// A path is longer if even its best requests took at least this share of what the middle one took on it.
 const EVEN: f64 = 0.5;
 
@@ -203,13 +201,13 @@ fn doubts(material: &Material<'_>, layer: Layer, coverage: f64) -> Vec<String> {
     if paired.too_long > 0 {
         doubts.push(format!(
             "{} left out: the server says that it had them for longer than the client waited.",
-            were(paired.too_long)
+            were(paired.too_long, "request")
         ));
     }
     if paired.ambiguous + paired.others > 0 {
         doubts.push(format!(
             "{} left out: several requests of the server, or others, have their numbers.",
-            were(paired.ambiguous + paired.others)
+            were(paired.ambiguous + paired.others, "request")
         ));
     }
     if layer != Layer::Network {
@@ -235,7 +233,7 @@ fn doubts(material: &Material<'_>, layer: Layer, coverage: f64) -> Vec<String> {
         );
     }
     if paired.resent as f64 > (paired.asked + paired.resent) as f64 * QUEUED {
-        doubts.push(format!("{} left out: sent again, or not answered.", were(paired.resent)));
+        doubts.push(format!("{} left out: sent again, or not answered.", were(paired.resent, "request")));
     }
     doubts
 }
@@ -249,10 +247,6 @@ fn hides_the_client(material: &Material<'_>) -> bool {
 fn queued(paired: &Paired<'_>) -> bool {
     let behind = paired.pairs.iter().filter(|pair| pair.client.queued_behind && pair.client.held == 0).count();
     behind > 0 && behind as f64 >= paired.pairs.len() as f64 * QUEUED
-}
-
-fn were(count: u64) -> String {
-    if count == 1 { "1 request was".to_owned() } else { format!("{count} requests were") }
 }
 
 fn sentence(times: &EndsTimes) -> String {
@@ -299,10 +293,8 @@ fn server_cause(
 ) -> Option<Cause> {
     let parts = [(Cause::NoThread, extra.waited), (Cause::SlowExecution, extra.executed)];
     let cause = largest(&parts, extra.server())?;
-    let became_slow =
-        usual.is_some_and(|usual| times.executed >= usual.executed.saturating_mul(TIMES) && extra.executed >= MORE);
-    if cause == Cause::NoThread && became_slow {
-        because.push("All threads were busy because each request took them so much longer.".to_owned());
+    if cause == Cause::NoThread && usual.is_some_and(|usual| served::became_slow(times.executed, usual.executed)) {
+        because.push(served::THREADS_BUSY.to_owned());
         return Some(Cause::SlowExecution);
     }
     Some(cause)
@@ -336,7 +328,7 @@ fn notes(client: &ClientEnd, server: &ServerEnd, paired: &Paired<'_>) -> Vec<Str
         }
     }
     if paired.resent > 0 {
-        notes.push(format!("{} left out: sent again, or not answered", were(paired.resent)));
+        notes.push(format!("{} left out: sent again, or not answered", were(paired.resent, "request")));
     }
     notes
 }

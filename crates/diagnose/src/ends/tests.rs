@@ -111,22 +111,25 @@ fn what_the_client_kept_itself_is_not_the_networks_and_leaves_it_unproven() {
     assert!(verdict(&server).proven, "what the server had itself is the server's all the same");
 }
 
+/// What the server served before, executed in 2 ms each.
+fn served_before() -> impl Iterator<Item = ServedRequest> {
+    (0..20).map(|xid| ServedRequest {
+        client: NUMBER,
+        xid: 1_000 + xid,
+        operation: "WRITE".into(),
+        start: AHEAD - 10_000_000_000,
+        executed: 2 * MS,
+        ..ServedRequest::default()
+    })
+}
+
 #[test]
 fn what_is_usual_is_left_out() {
     let (mut client, mut server) = ends(20, |_| Spent { network: 100, executed: 60, ..Spent::default() });
     assert_eq!(join(&client, &server).unwrap().verdict.layer, Layer::Network);
     // It is always as far as that.
     client.usual_wire.insert("WRITE".into(), 102 * MS);
-    for xid in 0..20 {
-        server.requests.push(ServedRequest {
-            client: NUMBER,
-            xid: 1_000 + xid,
-            operation: "WRITE".into(),
-            start: AHEAD - 10_000_000_000,
-            executed: 2 * MS,
-            ..ServedRequest::default()
-        });
-    }
+    server.requests.extend(served_before());
     let verdict = join(&client, &server).unwrap().verdict;
     assert_eq!((verdict.layer, verdict.cause, verdict.proven), (Layer::Server, Some(Cause::SlowExecution), true));
 }
@@ -135,16 +138,7 @@ fn what_is_usual_is_left_out() {
 fn threads_that_wait_for_the_disk_are_no_want_of_threads() {
     let (mut client, mut server) = ends(20, |_| Spent { network: 1, waited: 900, executed: 100, ..Spent::default() });
     client.usual_wire.insert("WRITE".into(), 3 * MS);
-    for xid in 0..20 {
-        server.requests.push(ServedRequest {
-            client: NUMBER,
-            xid: 1_000 + xid,
-            operation: "WRITE".into(),
-            start: AHEAD - 10_000_000_000,
-            executed: 2 * MS,
-            ..ServedRequest::default()
-        });
-    }
+    server.requests.extend(served_before());
     assert_eq!(join(&client, &server).unwrap().verdict.cause, Some(Cause::SlowExecution));
 }
 

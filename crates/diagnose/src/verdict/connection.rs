@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     connection::RETRANSMIT,
-    units::{SECOND, counted, span},
+    units::{SECOND, counted, span, were},
 };
 
 /// TCP states, which a `CONNECTION_LOST` event has as its status (include/net/tcp_states.h).
@@ -344,11 +344,6 @@ fn unexplained(seen: &Happenings<'_>) -> Blame {
         because.push("Nothing that was seen says who broke it.".to_owned());
     }
     (candidates, because)
-}
-
-/// `1 segment was`, `2 segments were`
-fn were(count: u64, noun: &str) -> String {
-    format!("{} {}", counted(count, noun), if count == 1 { "was" } else { "were" })
 }
 
 /// How many times in a row it has happened, this event included; 0: not known.

@@ -22,7 +22,7 @@ mod proxy;
 mod reroute;
 mod scene;
 mod sending;
-mod served;
+pub(crate) mod served;
 mod unreachable;
 mod wire;
 

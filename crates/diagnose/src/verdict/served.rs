@@ -25,6 +25,14 @@ const WITHOUT_NORMAL: f64 = 0.82;
 /// Threads that execute a request for less than this, nanoseconds, are not why others wait: there are too few.
 const PROMPT: u64 = 30 * MS;
 
+/// What has become slow keeps the threads busy.
+pub(crate) const THREADS_BUSY: &str = "All threads were busy because each request took them so much longer.";
+
+/// Whether execution has become slow, by the time that it takes and the time that it usually takes, nanoseconds.
+pub(crate) fn became_slow(executed: u64, usual: u64) -> bool {
+    executed >= usual.saturating_mul(TIMES) && executed.saturating_sub(usual) >= MORE
+}
+
 /// Whether these are requests that this host served.
 pub(super) fn are_served(events: &[Event]) -> bool {
     events.iter().any(|event| event.operation.level() == Level::Served)
@@ -122,7 +130,6 @@ fn candidates(during: OnServer, usual: Option<OnServer>, because: &mut Vec<Strin
         );
         return vec![(Cause::NarrowPath, 0.4)];
     }
-    let became_slow = usual.is_some_and(|usual| during.executed >= usual.executed * TIMES && extra.executed >= MORE);
     if share(extra.executed) >= DOMINANT {
         return vec![(Cause::SlowExecution, sure)];
     }
@@ -133,8 +140,8 @@ fn candidates(during: OnServer, usual: Option<OnServer>, because: &mut Vec<Strin
         ];
     }
     // Threads that take longer for each request are free less often.
-    if became_slow {
-        because.push("All threads were busy because each request took them so much longer.".to_owned());
+    if usual.is_some_and(|usual| became_slow(during.executed, usual.executed)) {
+        because.push(THREADS_BUSY.to_owned());
         return vec![(Cause::SlowExecution, sure), (Cause::NoThread, 1.0 - sure)];
     }
     if usual.is_none() && during.executed >= PROMPT {

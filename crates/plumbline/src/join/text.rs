@@ -39,56 +39,37 @@ pub fn print(out: &mut impl Write, report: &JoinReport, room: Option<usize>) -> 
         told.row(out, &["", sentence])?;
     }
     writeln!(out)?;
-    let columns = [
-        TableColumn::text("OPERATION", 16),
-        TableColumn::number("COUNT", 6),
-        TableColumn::number("MS", 7),
-        TableColumn::number("CLIENT", 7),
-        TableColumn::number("NETWORK", 7),
-        TableColumn::number("WAIT", 7),
-        TableColumn::number("EXECUTE", 7),
-        TableColumn::number("SEND", 7),
-    ];
-    let table = Table::new(&columns, room);
+    let table = table(&[TableColumn::text("OPERATION", 16), TableColumn::number("COUNT", 6)], room);
     table.header(out)?;
     for operation in &report.operations {
-        row(out, &table, &operation.operation, &operation.count.to_string(), &operation.times)?;
+        row(out, &table, &[&operation.operation, &operation.count.to_string()], &operation.times)?;
     }
     if let Some(usual) = &report.usual {
-        row(out, &table, "(usually)", "", usual)?;
+        row(out, &table, &["(usually)", ""], usual)?;
     }
     if !report.slowest.is_empty() {
         writeln!(out, "\nthe slowest")?;
-        let columns = [TableColumn::text("BEGAN (UTC)", 15), TableColumn::text("XID", 8)];
-        let table = Table::new(&[columns.as_slice(), columns_of_times().as_slice()].concat(), room);
+        let named_by =
+            [TableColumn::text("BEGAN (UTC)", 15), TableColumn::text("XID", 8), TableColumn::text("OPERATION", 16)];
+        let table = self::table(&named_by, room);
         table.header(out)?;
         for request in &report.slowest {
             let [time, xid] = named(request);
-            let times = texts(&request.times);
-            let mut cells: Vec<&str> = vec![&time, &xid, &request.operation];
-            cells.extend(times.iter().map(String::as_str));
-            table.row(out, &cells)?;
+            row(out, &table, &[&time, &xid, &request.operation], &request.times)?;
         }
     }
     Ok(())
 }
 
-fn columns_of_times() -> [TableColumn; 7] {
-    [
-        TableColumn::text("OPERATION", 16),
-        TableColumn::number("MS", 7),
-        TableColumn::number("CLIENT", 7),
-        TableColumn::number("NETWORK", 7),
-        TableColumn::number("WAIT", 7),
-        TableColumn::number("EXECUTE", 7),
-        TableColumn::number("SEND", 7),
-    ]
+/// A table of what is named by these columns, with where the time of each was.
+fn table(named_by: &[TableColumn], room: Option<usize>) -> Table {
+    let times = ["MS", "CLIENT", "NETWORK", "WAIT", "EXECUTE", "SEND"].map(|name| TableColumn::number(name, 7));
+    Table::new(&[named_by, &times].concat(), room)
 }
 
-fn row(out: &mut impl Write, table: &Table, operation: &str, count: &str, times: &JoinTimes) -> io::Result<()> {
+fn row(out: &mut impl Write, table: &Table, names: &[&str], times: &JoinTimes) -> io::Result<()> {
     let times = texts(times);
-    let mut cells = vec![operation, count];
-    cells.extend(times.iter().map(String::as_str));
+    let cells: Vec<_> = names.iter().copied().chain(times.iter().map(String::as_str)).collect();
     table.row(out, &cells)
 }
 
