@@ -7,7 +7,11 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::{daemon_look::DaemonLook, text::Text};
+use crate::{
+    ceph::{CephDaemon, CephRequest},
+    daemon_look::DaemonLook,
+    text::Text,
+};
 
 /// The fields that only operations of one protocol have. Of an operation in flight, or from the flight recorder, fields
 /// that are not known are zero or empty.
@@ -33,6 +37,8 @@ pub enum Detail {
     CephProxy(CephProxy),
     /// A request to a FUSE daemon.
     Fuse(Fuse),
+    /// A request to a daemon of a Ceph cluster.
+    Ceph(CephRequest),
     /// An operation of the site's own.
     Own(OwnFile),
     /// A request that this host's NFS server served.
@@ -209,6 +215,9 @@ impl Detail {
             Self::MpiIo(mpiio) => (mpiio.inode, mpiio.opened_as),
             Self::CephProxy(request) => (request.handle, Text::default()),
             Self::Fuse(fuse) => (fuse.inode, Text::default()),
+            // An object's name is no file's.
+            Self::Ceph(ceph) if matches!(ceph.daemon, CephDaemon::Osd(_)) => (ceph.inode, Text::default()),
+            Self::Ceph(ceph) => (ceph.inode, ceph.name),
             Self::Own(own) => (0, own.name),
             Self::None | Self::Smb(_) | Self::Connection(_) | Self::Served(_) => return None,
         };
@@ -222,6 +231,7 @@ impl Detail {
             Self::Syscall(call) => call.inode,
             Self::Vfs(vfs) => vfs.inode,
             Self::MpiIo(mpiio) => mpiio.inode,
+            Self::Ceph(ceph) => ceph.inode,
             // FUSE daemons and the proxy have numbers of their own.
             _ => 0,
         };
@@ -236,6 +246,7 @@ impl Detail {
             Self::Nfs(nfs) => nfs.xid,
             Self::Fuse(fuse) => fuse.unique,
             Self::Served(served) => served.xid.into(),
+            Self::Ceph(ceph) => ceph.tid,
             Self::None
             | Self::Syscall(_)
             | Self::Vfs(_)

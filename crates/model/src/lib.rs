@@ -4,6 +4,7 @@
 //! No I/O, no BPF, no clock: everything here can be built in a unit test.
 
 mod anomaly;
+mod ceph;
 mod daemon_look;
 mod detail;
 mod event;
@@ -20,6 +21,7 @@ pub mod text;
 mod verdict;
 
 pub use anomaly::{Anomaly, SNAPSHOT};
+pub use ceph::{CephDaemon, CephRequest, CephState};
 pub use daemon_look::{DaemonConnection, DaemonLook};
 pub use detail::{CephProxy, Connection, Detail, Fuse, MpiIo, Nfs, OwnFile, SeenFile, Served, Smb, Syscall, Vfs};
 pub use event::{Caller, Event, Flags, Nanos, Network, Phases, Requester, SendTiming};

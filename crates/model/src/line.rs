@@ -51,7 +51,7 @@ pub struct EventLine<'a> {
     /// The file's name, without its directory. mpiio: the name passed to open, or its end if it is too long.
     /// connections: empty.
     pub file: String,
-    /// connections: the server's address and port, and the local port.
+    /// connections: the server's address and port, and the local port. ceph: the daemon's address and port.
     pub peer: Option<String>,
     /// server: the client's address; absent if only its number is known (`connection`).
     pub client: Option<String>,
@@ -79,11 +79,19 @@ pub struct EventLine<'a> {
     pub slot: Option<u32>,
     /// NFS 4.1 and later: the slot's sequence number.
     pub sequence: Option<u32>,
-    /// NFS: how many times the call was retransmitted. connections: how many times in a row this has happened, if
+    /// NFS: how many times the call was retransmitted. ceph: how many times the request was sent again. connections: how many times in a row this has happened, if
     /// known.
     pub resent: Option<u32>,
     /// FUSE: the daemon's process; absent if unknown.
     pub daemon: Option<u32>,
+    /// ceph: the daemon that it was sent to, `mds.0` or `osd.3`; absent if it was sent to none.
+    pub asked_of: Option<String>,
+    /// ceph: the client's number of the request (`tid`).
+    pub transaction: Option<u64>,
+    /// ceph: the object of a request to an OSD.
+    pub object: Option<String>,
+    /// ceph: how many times a metadata server sent the client on to another.
+    pub forwarded: Option<u32>,
     /// The client's number of the connection.
     pub connection: u64,
     /// The system call above it; else `page_fault`, `writeback`, `readahead` or `kernel`; absent if unknown.

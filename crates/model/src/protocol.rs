@@ -39,6 +39,9 @@ pub struct Protocol {
     /// Status codes by which a server refuses a request only because it was sent before: an answer of that time got
     /// lost with its connection.
     pub repeated: &'static [u32],
+    /// Whether the requests of one mount go to several daemons, by a connection for each. What other daemons answer meanwhile is then
+    /// evidence about one that is slow.
+    pub has_daemons: bool,
 }
 
 /// The layer of the I/O path at which a probe sees operations, uppermost first; what is on no path of this host comes last.
@@ -126,6 +129,7 @@ impl Protocol {
         file_names: FileNames::None,
         later: &[],
         repeated: &[],
+        has_daemons: false,
     };
 
     /// The operation called `name`, in any case; with or without the protocol's own prefix (`SMB2_WRITE`, `write`).

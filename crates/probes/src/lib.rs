@@ -8,6 +8,7 @@ use serde::Serialize;
 mod accesses;
 mod aside;
 mod batches;
+mod ceph;
 mod cephproxy;
 mod columns;
 mod connections;
@@ -72,11 +73,15 @@ static SPECS: &[&spec::Spec] = &[
     &connections::SMB,
     &connections::RPC,
     &connections::NFS4,
+    &connections::LIBCEPH,
+    &connections::CEPH,
     &mpiio::SPEC,
     &tcp::SPEC,
     &cephproxy::SPEC,
     &fuse::SPEC,
     &server::SPEC,
+    &ceph::SPEC,
+    &ceph::OSD,
 ];
 
 /// The specs of the built-in probes and of the site's own operations.

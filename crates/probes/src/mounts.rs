@@ -6,7 +6,7 @@ use std::{
     fs,
     hash::{DefaultHasher, Hash, Hasher},
     io,
-    net::IpAddr,
+    net::{IpAddr, SocketAddr},
     os::{fd::AsFd, unix::ffi::OsStrExt},
     path::PathBuf,
     rc::Rc,
@@ -67,6 +67,8 @@ pub struct Mounts {
     source: Option<Rc<fs::File>>,
     /// Devices of remote mounts of other namespaces.
     foreign: Vec<MountKey>,
+    /// Servers that mountinfo does not name, as probes have seen them, with one of their mounts.
+    daemons: Vec<(SocketAddr, MountKey)>,
     /// Remote mounts that are no longer there, the one that went last at the end; [`GONE`] at most.
     gone: VecDeque<(MountKey, Mount)>,
 }
@@ -103,7 +105,12 @@ impl Mounts {
         let changed = fingerprint(&text) != self.fingerprint;
         if changed {
             let before = std::mem::take(self);
-            *self = Self { source: before.source.clone(), foreign: before.foreign.clone(), ..Self::parse(&text) };
+            *self = Self {
+                source: before.source.clone(),
+                foreign: before.foreign.clone(),
+                daemons: before.daemons.clone(),
+                ..Self::parse(&text)
+            };
             self.remember(before);
         }
         Ok(changed)
@@ -130,6 +137,18 @@ impl Mounts {
         let changed = self.foreign != devices;
         self.foreign = devices;
         changed
+    }
+
+    /// Takes note of servers that mountinfo does not name, each with one of its mounts. Returns whether they are others than before.
+    pub(crate) fn set_daemons(&mut self, daemons: Vec<(SocketAddr, MountKey)>) -> bool {
+        let changed = self.daemons != daemons;
+        self.daemons = daemons;
+        changed
+    }
+
+    /// These servers.
+    pub(crate) fn daemons(&self) -> &[(SocketAddr, MountKey)] {
+        &self.daemons
     }
 
     /// Devices of all remote mounts that are known, those of other namespaces included.

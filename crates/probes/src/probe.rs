@@ -1,6 +1,6 @@
 //! What a probe does that no other does, while it is wanted. What it is, its [`Spec`](crate::spec::Spec) says.
 
-use std::{any::Any, time::Duration};
+use std::{any::Any, net::SocketAddr, time::Duration};
 
 use libbpf_rs::{Object, OpenObject, ProgramMut, Result};
 use model::{Event, Histogram, MountKey, Operation};
@@ -87,6 +87,11 @@ pub(crate) trait Probe: Any + Send {
 
     /// What it can see of the connections with servers now: what was sent, and whether the server's host has it.
     fn sent(&self) -> Vec<Sent> {
+        Vec::new()
+    }
+
+    /// Servers that it has seen requests go to and that mountinfo does not name, each with one of its mounts.
+    fn daemons(&self) -> Vec<(SocketAddr, MountKey)> {
         Vec::new()
     }
 

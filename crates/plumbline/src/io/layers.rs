@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn every_probe_of_a_layer_reads_and_writes() {
         let names: Vec<_> = LAYERS.iter().map(|(name, _)| *name).collect();
-        assert_eq!(names, ["mpiio", "syscalls", "vfs", "smb", "nfs", "fuse"]);
+        assert_eq!(names, ["mpiio", "syscalls", "vfs", "smb", "nfs", "fuse", "ceph"]);
         for (name, _) in LAYERS.iter() {
             let Some(protocol) = probes::protocol(name) else { continue };
             for direction in [Direction::Read, Direction::Written] {

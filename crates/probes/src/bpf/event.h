@@ -21,6 +21,7 @@ enum probe_id {
 	PROBE_OWN = 10, /* the first of those that a site defines itself */
 	PROBE_OWN_END = 16, /* the number behind their last */
 	PROBE_SERVER = 16,
+	PROBE_CEPH = 17,
 	MAX_PROBES = 32, /* a power of two */
 };
 

@@ -247,6 +247,28 @@ pub(crate) static NFS4: Spec = Spec {
     ..SHARED
 };
 
+pub(crate) static LIBCEPH: Spec = Spec {
+    name: "connections/libceph",
+    object: include_bytes!(concat!(env!("OUT_DIR"), "/conn_libceph.bpf.o")),
+    module: Some(RequiredModule { name: "ceph", load: "mount a CephFS, or `modprobe ceph`", hooks: Some("libceph") }),
+    rungs: &[
+        Rung { via: "fentry", required: &["fentry_state"], optional: &[], without: "" },
+        Rung { via: "kprobe", required: &["kprobe_state"], optional: &[], without: "" },
+    ],
+    ..SHARED
+};
+
+pub(crate) static CEPH: Spec = Spec {
+    name: "connections/ceph",
+    object: include_bytes!(concat!(env!("OUT_DIR"), "/conn_ceph.bpf.o")),
+    module: Some(RequiredModule { name: "ceph", load: "mount a CephFS, or `modprobe ceph`", hooks: Some("ceph") }),
+    rungs: &[
+        Rung { via: "fentry", required: &["fentry_dispatch", "fentry_reset"], optional: &[], without: "" },
+        Rung { via: "kprobe", required: &["kprobe_dispatch", "kprobe_reset"], optional: &[], without: "" },
+    ],
+    ..SHARED
+};
+
 fn peer(event: &Event) -> String {
     if let Detail::Connection(own) = &event.detail { own.peer.to_string() } else { String::new() }
 }
@@ -271,24 +293,29 @@ type KernelPeer = [u8; 20];
 /// Bytes of the map `ports`: one bit for each port.
 const PORTS: usize = 8192;
 
-/// The servers of SMB and NFS mounts, each with the key of its first mount.
+/// The servers of SMB and NFS mounts, each with the key of its first mount; and the daemons that requests of others go to.
 fn servers(mounts: &Mounts) -> HashMap<KernelPeer, MountKey> {
-    let mut servers = HashMap::new();
+    let seen = mounts.daemons().iter().map(|(address, mount)| (kernel_peer(address.ip(), address.port()), *mount));
+    let mut servers: HashMap<_, _> = seen.collect();
     for point in mounts.iter() {
         let Some(usual) = point.filesystem().port else { continue };
         if let Some((address, port)) = point.address {
-            let address = match address {
-                IpAddr::V4(address) => address.to_ipv6_mapped(),
-                IpAddr::V6(address) => address,
-            };
-            let mut peer = [0; 20];
-            let bytes =
-                address.octets().into_iter().chain(port.filter(|port| *port != 0).unwrap_or(usual).to_be_bytes());
-            peer.iter_mut().zip(bytes).for_each(|(slot, byte)| *slot = byte);
+            let peer = kernel_peer(address, port.filter(|port| *port != 0).unwrap_or(usual));
             servers.entry(peer).or_insert_with(|| mount_key(point));
         }
     }
     servers
+}
+
+fn kernel_peer(address: IpAddr, port: u16) -> KernelPeer {
+    let address = match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped(),
+        IpAddr::V6(address) => address,
+    };
+    let mut peer = [0; 20];
+    let bytes = address.octets().into_iter().chain(port.to_be_bytes());
+    peer.iter_mut().zip(bytes).for_each(|(slot, byte)| *slot = byte);
+    peer
 }
 
 /// The content of the map `ports`: a bit for each server's port, indexed by the port in network byte order.
@@ -352,6 +379,16 @@ mod tests {
         assert_eq!(servers.get(&smb), Some(&MountKey::source(b"//srv/share")));
         let nfs = [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 8, 1, 0, 0];
         assert_eq!(servers.get(&nfs), Some(&MountKey::device(0, 51)));
+    }
+
+    #[test]
+    fn daemons_that_requests_were_seen_to_go_to_are_servers_too() {
+        let mut mounts = Mounts::parse(MOUNTINFO);
+        let osd = ("10.0.0.9:6801".parse().unwrap(), MountKey::device(0, 52));
+        assert!(mounts.set_daemons(vec![osd]) && !mounts.set_daemons(vec![osd]));
+        let servers = servers(&mounts);
+        let peer = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 10, 0, 0, 9, 26, 145, 0, 0];
+        assert_eq!((servers.len(), servers.get(&peer)), (3, Some(&MountKey::device(0, 52))));
     }
 
     #[test]

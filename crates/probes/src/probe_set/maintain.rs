@@ -37,8 +37,12 @@ impl ProbeSet {
     /// mountinfo changes and every few seconds. Returns the probes whose state changed.
     pub fn maintain(&mut self) -> Vec<Capability> {
         let foreign = self.mounts.set_foreign(self.foreign_mounts.borrow().devices());
+        let mut daemons: Vec<_> = self.probes.iter().flat_map(|probe| probe.probe.daemons()).collect();
+        daemons.sort_unstable();
+        daemons.dedup();
+        let daemons = self.mounts.set_daemons(daemons);
         // An unreadable mountinfo leaves what was known.
-        if self.mounts.refresh().unwrap_or(false) || foreign {
+        if self.mounts.refresh().unwrap_or(false) || foreign || daemons {
             self.probes.iter_mut().for_each(|probe| probe.follow_mounts(&self.mounts));
             self.publish_mounts();
         }

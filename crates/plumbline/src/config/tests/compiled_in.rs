@@ -34,6 +34,9 @@ fn the_compiled_in_configuration_is_valid_and_silent() {
             "fuse_errors",
             "fuse_stalled",
             "server_latency",
+            "ceph_latency",
+            "ceph_errors",
+            "ceph_stalled",
             "syscalls_latency",
             "syscalls_errors",
             "syscalls_stalled",
@@ -93,13 +96,13 @@ fn what_a_file_leaves_out_is_as_compiled_in() {
         config.notices,
         ["no rule detects anything: operations are measured, but no incident will be written by itself"]
     );
-    assert_eq!(valid("{}").rules.len(), 20);
+    assert_eq!(valid("{}").rules.len(), 23);
 }
 
 #[test]
 fn a_rule_of_a_probe_that_is_switched_off_is_not_used() {
     let config = valid("probes: {syscalls: off}");
-    assert_eq!(config.rules.len(), 16);
+    assert_eq!(config.rules.len(), 19);
     assert_eq!(
         config.notices,
         ["latency", "errors", "stalled", "baseline"]

@@ -124,9 +124,9 @@ fn values_of_the_wrong_kind() {
         ("probes: {smbb: true}", &["1:10: unknown key `smbb`; did you mean `smb`?"]),
         ("probes: {smb: 2}", &["1:15: `smb` is `2`; write true or false"]),
         (
-            "probes: {smb: false, syscalls: false, nfs: false, vfs: false, connections: false, mpiio: false, tcp: false, cephproxy: false, fuse: false, server: false}",
+            "probes: {smb: false, syscalls: false, nfs: false, vfs: false, connections: false, mpiio: false, tcp: false, cephproxy: false, fuse: false, server: false, ceph: false}",
             &[
-                "1:1: every probe is switched off; switch one of smb, syscalls, nfs, vfs, connections, mpiio, tcp, cephproxy, fuse, server on",
+                "1:1: every probe is switched off; switch one of smb, syscalls, nfs, vfs, connections, mpiio, tcp, cephproxy, fuse, server, ceph on",
             ],
         ),
     ]);

@@ -13,7 +13,7 @@ fn what_every_rule_needs() {
         (
             "anomalies: {a: {type: latency}}",
             &[
-                "1:13: the rule `a` has no probe; write `probe:` and one of smb, syscalls, nfs, vfs, connections, mpiio, tcp, cephproxy, fuse, server",
+                "1:13: the rule `a` has no probe; write `probe:` and one of smb, syscalls, nfs, vfs, connections, mpiio, tcp, cephproxy, fuse, server, ceph",
             ],
         ),
         ("anomalies: {a: {type: latancy, probe: smb}}", &["1:23: there is no type `latancy`; did you mean `latency`?"]),
@@ -21,7 +21,7 @@ fn what_every_rule_needs() {
         (
             "anomalies: {a: {type: latency, probe: lustre}}",
             &[
-                "1:39: there is no probe `lustre`; write one of smb, syscalls, nfs, vfs, connections, mpiio, tcp, cephproxy, fuse, server",
+                "1:39: there is no probe `lustre`; write one of smb, syscalls, nfs, vfs, connections, mpiio, tcp, cephproxy, fuse, server, ceph",
             ],
         ),
         (

@@ -1,0 +1,91 @@
+//! Ceph's names for a request, and the daemon that it was sent to.
+
+use std::{fmt, net::SocketAddr};
+
+use serde::{Deserialize, Serialize};
+
+use crate::text::Text;
+
+/// Ceph's names for a request of the kernel's CephFS client, or for a wait for capabilities.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CephRequest {
+    /// The client's number of the request (`tid`), one sequence for metadata servers and one for OSDs; 0: not known.
+    pub tid: u64,
+    /// The daemon that it was sent to last.
+    pub daemon: CephDaemon,
+    /// Where that daemon is; `None` if it is not known.
+    pub address: Option<SocketAddr>,
+    /// How many times it was sent again.
+    pub resent: u32,
+    /// How many times a metadata server has sent the client on to another.
+    pub forwarded: u32,
+    /// Inode number of its file; 0: not known.
+    pub inode: u64,
+    /// Last component of its file's name; of a request to an OSD, the object's name.
+    pub name: Text<128>,
+    /// Of a request in flight: how things stand with the daemon.
+    pub state: Option<CephState>,
+}
+
+impl CephRequest {
+    /// The object of a request to an OSD; `None` for other requests.
+    pub fn object(&self) -> Option<Text<128>> {
+        (matches!(self.daemon, CephDaemon::Osd(_)) && !self.name.is_empty()).then_some(self.name)
+    }
+}
+
+/// A daemon of a Ceph cluster that clients ask.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CephDaemon {
+    /// None, or it is not known.
+    #[default]
+    Unknown,
+    /// The metadata server of this rank.
+    Mds(u32),
+    /// The OSD of this number.
+    Osd(u32),
+}
+
+impl CephDaemon {
+    /// The daemon of a connection's number, as the `ceph` probe gives them: twelve bits of the mount's device, one that says whether it is a
+    /// metadata server, and nineteen with its rank or number plus one. 0: not known.
+    pub fn of_connection(connection: u64) -> Self {
+        let number = u32::try_from(connection & 0x7_ffff).ok().and_then(|number| number.checked_sub(1));
+        match number {
+            None => Self::Unknown,
+            Some(rank) if connection & 1 << 19 != 0 => Self::Mds(rank),
+            Some(id) => Self::Osd(id),
+        }
+    }
+}
+
+impl fmt::Display for CephDaemon {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown => f.write_str(""),
+            Self::Mds(rank) => write!(f, "mds.{rank}"),
+            Self::Osd(id) => write!(f, "osd.{id}"),
+        }
+    }
+}
+
+/// How things stand with the daemon that a request in flight was sent to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CephState {
+    /// There is a connection to it.
+    pub connected: bool,
+    /// The request was sent to it.
+    pub sent: bool,
+    /// For how long its host has acknowledged nothing although not all that was sent is acknowledged, milliseconds.
+    pub unacknowledged_ms: u32,
+    /// The monitors say that they hear nothing of it; of metadata servers only.
+    pub laggy: bool,
+    /// The cluster has shut this client out.
+    pub blocklisted: bool,
+    /// A metadata server's state in the client's map (`CEPH_MDS_STATE_*`): 0 or below: nobody has the rank; 8 to 12: somebody takes it
+    /// over; 13: active. 0 for OSDs.
+    pub mds: i8,
+}
