@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::{Cause, Event, Layer, Operation, PhasesMs, SendTiming, Verdict};
 
 use super::{
+    ceph,
     conclude::{Candidate, UNREACHABLE, conclude, share_with_proxy},
     daemon,
     drops::Drops,
@@ -58,6 +59,10 @@ pub(super) fn of_errors(failed: &[Event], around: &[Event]) -> Verdict {
     }
     if failed.iter().any(|event| daemon::is_served(event.operation)) {
         return daemon::of_errors(failed, because);
+    }
+    if let Some((candidates, reason)) = ceph::of_errors(failed) {
+        because.push(reason);
+        return of(candidates, because);
     }
     if !failed.iter().any(|event| event.operation.level().is_remote()) {
         return of_failed_calls(failed, around, because);
@@ -179,6 +184,12 @@ pub(super) fn of_stalls(stalled: &[Event], around: &[Event], long_term: &LongTer
     }
     if daemon::is_served(oldest.operation) {
         return daemon::of_stalls(oldest, around, answers, because);
+    }
+    if let Some((candidates, reasons)) = ceph::of_stall(oldest) {
+        because.extend(reasons);
+        if !candidates.is_empty() {
+            return of(candidates, because);
+        }
     }
     let way = if oldest.connection == 0 { "on the same mount" } else { "over the same connection" };
     if let Some(drops) = Drops::between(oldest.start, now, around) {

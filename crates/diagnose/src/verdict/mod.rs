@@ -7,6 +7,7 @@
 
 mod acks;
 mod calls;
+mod ceph;
 mod conclude;
 mod connection;
 mod daemon;
@@ -122,7 +123,7 @@ pub fn verdict(slow: &[Event], around: &[Event], long_term: &LongTerm) -> Verdic
     if scene.judged.is_empty() {
         return Verdict::unknown(format!("{} The probe could not split their time into phases.", scene.summary()));
     }
-    Judgement::of(&scene).verdict()
+    Judgement::of(&scene).verdict(around)
 }
 
 /// The figures from which one scene is judged.
@@ -147,8 +148,9 @@ impl<'a> Judgement<'a> {
         Self { scene, excess, no_cpu, queue, split }
     }
 
-    fn verdict(&self) -> Verdict {
+    fn verdict(&self, around: &[Event]) -> Verdict {
         let mut because = vec![self.scene.summary()];
+        because.extend(ceph::sentences(&self.scene.judged, around));
         if self.scene.proxied {
             because.push(proxy::sentence(&self.excess, self.scene.judged.len() as u64));
         } else {

@@ -63,12 +63,12 @@ pub fn describe(source: &dyn EventSource, facts: IncidentFacts<'_>) -> Incident 
     let begin = window.events().iter().map(|event| event.start).min().unwrap_or(window.from).min(window.from);
     let since = begin.saturating_sub(nanos(NORMAL_SPAN));
     let known = facts.recent.known();
-    let (mut around, drops) = around(source, window.events(), facts.recorder.events_since(since, JUDGED), &known);
+    let (mut around, beside) = around(source, window.events(), facts.recorder.events_since(since, JUDGED), &known);
     // Some rules find what they report in the recorder.
     let slow: Vec<_> = window.events().iter().cloned().map(|event| known.whole(event)).collect();
     let by_failures = facts.episode.anomaly.kind == diagnose::error::KIND;
     let changed = diagnose::changed((begin, window.to), &slow, &around, facts.long_term, by_failures);
-    around.extend(drops);
+    around.extend(beside);
     let verdict = diagnose::judge(&facts.episode.anomaly.kind, &slow, &around, facts.long_term);
     let (begin, end) = (clock.iso(begin), clock.iso(window.to));
     Incident {
@@ -95,8 +95,9 @@ pub fn describe(source: &dyn EventSource, facts: IncidentFacts<'_>) -> Incident 
     }
 }
 
-/// What went to the same places, and what this host dropped of the connections with the same servers: the verdict looks at nothing else. For calls
-/// above the client of a file system, the first is also what the client asked the server for on the same mount. `known`: all that is known of some of it.
+/// What went to the same places, and beside it what other daemons of the same mounts were asked for and what this host dropped of the connections
+/// with the same servers: the verdict looks at nothing else. For calls above the client of a file system, the first is also what the client asked the
+/// server for on the same mount. `known`: all that is known of some of it.
 fn around(
     source: &dyn EventSource,
     events: &[Event],
@@ -128,15 +129,17 @@ fn around(
     let mut servers = HashMap::new();
     let mut server = |mount: MountKey| servers.entry(mount).or_insert_with(|| source.mount(mount).server).clone();
     let ours: HashSet<_> = places.iter().map(|(_, mount)| server(*mount)).filter(|server| !server.is_empty()).collect();
-    let (mut near, mut drops) = (Vec::new(), Vec::new());
+    let is_of_daemons =
+        |event: &Event| event.operation.protocol().has_daemons && places.iter().any(|(_, mount)| *mount == event.mount);
+    let (mut near, mut beside) = (Vec::new(), Vec::new());
     for event in recorded.chain(waiting) {
         if is_near(&event) {
             near.push(known.whole(event));
-        } else if diagnose::is_of_connections(&event) && ours.contains(&server(event.mount)) {
-            drops.push(known.whole(event));
+        } else if is_of_daemons(&event) || diagnose::is_of_connections(&event) && ours.contains(&server(event.mount)) {
+            beside.push(known.whole(event));
         }
     }
-    (near, drops)
+    (near, beside)
 }
 
 /// The incident of a snapshot: nothing was detected, so nothing is judged.

@@ -6,7 +6,7 @@ use std::{
     net::IpAddr,
 };
 
-use model::{Event, MountKey, Nanos};
+use model::{Detail, Event, MountKey, Nanos};
 use nix::ifaddrs::{InterfaceAddress, getifaddrs};
 use probes::ProbeSet;
 use procfs::{
@@ -15,7 +15,7 @@ use procfs::{
 };
 
 /// Programs that serve files themselves, by the beginnings of their names.
-const FILE_SERVERS: [&str; 4] = ["smbd", "ganesha.nfsd", "unfsd", "diod"];
+const FILE_SERVERS: [&str; 6] = ["smbd", "ganesha.nfsd", "unfsd", "diod", "ceph-mds", "ceph-osd"];
 /// How long it stays known who listens at a server's address, nanoseconds.
 const KNOWN_FOR: Nanos = 60_000_000_000;
 /// The most mounts of which it stays known.
@@ -54,10 +54,17 @@ impl PassedOn {
         if self.mounts.len() >= MOST_MOUNTS {
             self.mounts.clear();
         }
-        let server = watch.mount_point(event.mount).and_then(|point| point.address);
-        let is = !server.is_some_and(|(address, _)| is_served_here(address, socket.port));
+        let is = !server(event, watch).is_some_and(|address| is_served_here(address, socket.port));
         self.mounts.insert(key, (is, now));
         is
+    }
+}
+
+/// The address of the server that was asked. A mount of CephFS names the monitors, and each daemon has an address of its own.
+fn server(event: &Event, watch: &ProbeSet) -> Option<IpAddr> {
+    match &event.detail {
+        Detail::Ceph(ceph) => ceph.address.map(|address| address.ip()),
+        _ => watch.mount_point(event.mount).and_then(|point| point.address).map(|(address, _)| address),
     }
 }
 

@@ -86,8 +86,14 @@ fn is_harmless(word: &str) -> bool {
     };
     let is_hex =
         |text: &str| text.strip_prefix("0x").is_some_and(|hex| hex.bytes().all(|byte| byte.is_ascii_hexdigit()));
+    // Which of a cluster's daemons it is, by number.
+    let is_daemon = |text: &str| {
+        let number = text.strip_prefix("mds.").or_else(|| text.strip_prefix("osd."));
+        number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+    };
     is_figure(word)
         || is_hex(word)
+        || is_daemon(word)
         || VOCABULARY.contains(word.to_lowercase().as_str())
         || is_operation(word)
         || is_outcome(word)
@@ -110,6 +116,10 @@ mod tests {
         for (text, expected) in [
             ("37 operations, slowest 204 ms (SMB2_WRITE).", "37 operations, slowest 204 ms (SMB2_WRITE)."),
             ("fio (4711): READ of 64 KiB", "name-1 (4711): READ of 64 KiB"),
+            (
+                "They were asked of mds.0 (10.0.0.1:6801), not of osd.x1.",
+                "They were asked of mds.0 (text-1), not of text-2.",
+            ),
             ("READ on /mnt/a share: median 5 ms", "READ on name-2: median 5 ms"),
             ("The server 10.0.0.1:445 answered EIO.", "The server text-1 answered EIO."),
             (
