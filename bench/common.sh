@@ -136,6 +136,20 @@ programs_of() {
     END { for (id in runs) print name[id], ns[id], runs[id] }' "$work/names" -
 }
 
+# per_request WHAT PROGRAM COMMAND...: what each of the daemon's programs took while COMMAND ran, and all of them for each WHAT, of which PROGRAM saw the end
+per_request() {
+  programs_of "$daemon" > "$work/before"
+  "${@:3}" > /dev/null
+  programs_of "$daemon" > "$work/after"
+  awk -v what="$1" -v last="$2" '{ way = NR == FNR ? -1 : 1; ns[$1] += way * $2; runs[$1] += way * $3 }
+    END {
+      requests = runs[last]
+      if (requests < 50) exit 1
+      for (name in ns) if (runs[name]) { printf "  %-16s %5.0f ns a run, %.2f runs a request\n", name, ns[name] / runs[name], runs[name] / requests; all += ns[name] }
+      printf "ns per %s: %.0f (%d requests)\n", what, all / requests, requests
+    }' "$work/before" "$work/after" || die "hardly any $1 ended"
+}
+
 # map_bytes PID: kernel memory of all its maps
 map_bytes() {
   descriptors_of "$1" | awk '$1 == "memlock:" { bytes = $2 } $1 == "map_id:" { maps[$2] = bytes } END { for (m in maps) sum += maps[m]; print sum }'

@@ -1,0 +1,18 @@
+"""Twenty times a second, without end: ceph-load.py create DIR makes an empty file, write FILE writes 4 KiB past the cache."""
+import mmap
+import os
+import sys
+import time
+
+kind, path = sys.argv[1:]
+with open("/proc/self/comm", "w") as name:
+    name.write("ceph-" + kind)
+if kind == "create":
+    for number in range(1 << 30):
+        os.close(os.open(f"{path}/{os.getpid()}-{number}", os.O_CREAT | os.O_WRONLY))
+        time.sleep(0.05)
+block = mmap.mmap(-1, 4096)  # aligned, as O_DIRECT wants it
+file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_DIRECT)
+while True:
+    os.pwritev(file, [block], 0)
+    time.sleep(0.05)
