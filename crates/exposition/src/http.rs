@@ -1,10 +1,10 @@
-//! A server for one page: one thread, a few connections, none of which waits for another.
+//! A server for one page, or for what a [`Responder`] answers: one thread, a few connections, none of which waits for another.
 //!
 //! Every connection is one request, has a time to ask and a time to take the answer, and is then closed. If all are taken, the
 //! one that has been asking for longest goes, else one that takes nothing of its answer: nobody is shut out by those.
 
 use std::{
-    io::{ErrorKind, Read, Write},
+    io::{self, ErrorKind, Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
     os::fd::AsFd,
     sync::Arc,
@@ -23,7 +23,7 @@ use crate::{
     answer::{answer, too_long},
 };
 
-/// Connections at a time, and so pages in memory; the others wait in the kernel's queue.
+/// Connections at a time, and so answers in memory; the others wait in the kernel's queue.
 const MAX_CONNECTIONS: usize = 4;
 /// Bytes of a request, headers and all.
 const MAX_REQUEST: usize = 8192;
@@ -34,6 +34,52 @@ const TO_TAKE: Duration = Duration::from_secs(10);
 /// Who takes nothing of the answer for so long goes if others come.
 const LAZY: Duration = Duration::from_secs(1);
 
+/// Who answers the requests of a server, over connections of its kind.
+pub trait Responder: Send + Sync + 'static {
+    /// What a request comes by. It never waits: what would, is [`ErrorKind::WouldBlock`]. Its `flush` succeeds once all is with the kernel.
+    type Connection: Read + Write + AsFd + Send;
+    /// The thread's name.
+    const THREAD: &'static str;
+    /// Who asks may take so long to do so even if others wait.
+    const PATIENCE: Duration;
+
+    /// Takes a connection, which does not block; `None`: it is closed at once.
+    fn connect(&self, stream: TcpStream, from: SocketAddr) -> Option<Self::Connection>;
+    /// Whether something must be written before more can be read.
+    fn wants_write(&self, connection: &Self::Connection) -> bool;
+    /// The whole answer to a request, of which `head` is all before the empty line.
+    fn answer(&self, head: &str, connection: &Self::Connection) -> Vec<u8>;
+    /// A connection broke before its request was there.
+    fn broken(&self, _connection: &Self::Connection, _error: &io::Error) {}
+    /// The last who asked has gone.
+    fn rest(&self) {}
+}
+
+/// Serves a page in plain text.
+struct PlainPage(Arc<dyn PageSource>);
+
+impl Responder for PlainPage {
+    type Connection = TcpStream;
+    const THREAD: &'static str = "metrics";
+    const PATIENCE: Duration = Duration::ZERO;
+
+    fn connect(&self, stream: TcpStream, _from: SocketAddr) -> Option<TcpStream> {
+        Some(stream)
+    }
+
+    fn wants_write(&self, _connection: &TcpStream) -> bool {
+        false
+    }
+
+    fn answer(&self, head: &str, _connection: &TcpStream) -> Vec<u8> {
+        answer(head, &*self.0)
+    }
+
+    fn rest(&self) {
+        self.0.rest();
+    }
+}
+
 /// Serves until it is dropped.
 pub struct HttpServer {
     address: SocketAddr,
@@ -42,19 +88,28 @@ pub struct HttpServer {
 }
 
 impl HttpServer {
-    /// Begins to listen.
+    /// Begins to serve a page.
     ///
     /// # Errors
     ///
     /// When the address is taken, or not one of this host's.
     pub fn start(address: SocketAddr, source: Arc<dyn PageSource>) -> Result<Self> {
+        Self::serve(address, PlainPage(source))
+    }
+
+    /// Begins to listen.
+    ///
+    /// # Errors
+    ///
+    /// When the address is taken, or not one of this host's.
+    pub fn serve<R: Responder>(address: SocketAddr, responder: R) -> Result<Self> {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let stop = Arc::new(EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?);
         let stopped = Arc::clone(&stop);
-        let work = move || ServerLoop { listener, source, stop: stopped, connections: Vec::new() }.serve();
-        let thread = std::thread::Builder::new().name("metrics".into()).stack_size(256 << 10).spawn(work);
+        let work = move || ServerLoop { listener, responder, stop: stopped, connections: Vec::new() }.serve();
+        let thread = std::thread::Builder::new().name(R::THREAD.into()).stack_size(256 << 10).spawn(work);
         Ok(Self { address, stop, thread: Some(thread.context("cannot start a thread")?) })
     }
 
@@ -74,15 +129,15 @@ impl Drop for HttpServer {
     }
 }
 
-struct ServerLoop {
+struct ServerLoop<R: Responder> {
     listener: TcpListener,
-    source: Arc<dyn PageSource>,
+    responder: R,
     stop: Arc<EventFd>,
-    connections: Vec<HttpConnection>,
+    connections: Vec<HttpConnection<R::Connection>>,
 }
 
-struct HttpConnection {
-    stream: TcpStream,
+struct HttpConnection<C> {
+    stream: C,
     deadline: Instant,
     /// When it last took something of its answer.
     moved: Instant,
@@ -95,21 +150,21 @@ enum HttpState {
     Done,
 }
 
-impl ServerLoop {
+impl<R: Responder> ServerLoop<R> {
     fn serve(mut self) {
         while !self.is_stopped() {
             self.wait();
             self.accept();
             for index in 0..self.connections.len() {
                 if let Some(connection) = self.connections.get_mut(index) {
-                    connection.advance(&*self.source);
+                    connection.advance(&self.responder);
                 }
             }
             let now = Instant::now();
             let before = self.connections.len();
             self.connections.retain(|one| !matches!(one.state, HttpState::Done) && one.deadline > now);
             if before > 0 && self.connections.is_empty() {
-                self.source.rest();
+                self.responder.rest();
             }
         }
     }
@@ -121,7 +176,7 @@ impl ServerLoop {
     /// Until something can be done, or somebody's time is up.
     fn wait(&self) {
         let now = Instant::now();
-        let full = (!self.has_room()).then_some(LAZY);
+        let full = (!self.has_room()).then(|| if R::PATIENCE.is_zero() { LAZY } else { R::PATIENCE.min(LAZY) });
         let deadlines = self.connections.iter().map(|one| one.deadline.saturating_duration_since(now));
         let next = deadlines.chain(full).min();
         let timeout = next.map_or(PollTimeout::NONE, |next| {
@@ -132,7 +187,11 @@ impl ServerLoop {
             wanted.push(PollFd::new(self.listener.as_fd(), PollFlags::POLLIN));
         }
         wanted.extend(self.connections.iter().map(|one| {
-            let flags = if matches!(one.state, HttpState::Asking(_)) { PollFlags::POLLIN } else { PollFlags::POLLOUT };
+            let flags = match one.state {
+                HttpState::Asking(_) if !self.responder.wants_write(&one.stream) => PollFlags::POLLIN,
+                HttpState::Asking(_) => PollFlags::POLLIN | PollFlags::POLLOUT,
+                _ => PollFlags::POLLOUT,
+            };
             PollFd::new(one.stream.as_fd(), flags)
         }));
         if poll(&mut wanted, timeout).is_err() {
@@ -146,9 +205,9 @@ impl ServerLoop {
     }
 
     fn first_to_go(&self) -> Option<usize> {
-        let is_asking = |one: &HttpConnection| matches!(one.state, HttpState::Asking(_));
-        let may_go =
-            self.connections.iter().enumerate().filter(|(_, one)| is_asking(one) || one.moved.elapsed() >= LAZY);
+        let is_asking = |one: &HttpConnection<_>| matches!(one.state, HttpState::Asking(_));
+        let patience = |one: &HttpConnection<_>| if is_asking(one) { R::PATIENCE } else { LAZY };
+        let may_go = self.connections.iter().enumerate().filter(|(_, one)| one.moved.elapsed() >= patience(one));
         may_go.min_by_key(|(_, one)| (!is_asking(one), one.moved)).map(|(index, _)| index)
     }
 
@@ -159,10 +218,11 @@ impl ServerLoop {
                 return;
             }
             match self.listener.accept() {
-                Ok((stream, _)) => {
+                Ok((stream, from)) => {
                     if stream.set_nonblocking(true).is_err() {
                         continue;
                     }
+                    let Some(stream) = self.responder.connect(stream, from) else { continue };
                     if self.connections.len() >= MAX_CONNECTIONS
                         && let Some(index) = self.first_to_go()
                     {
@@ -184,11 +244,11 @@ impl ServerLoop {
     }
 }
 
-impl HttpConnection {
+impl<C: Read + Write + AsFd + Send> HttpConnection<C> {
     /// As far as it goes without waiting.
-    fn advance(&mut self, source: &dyn PageSource) {
+    fn advance(&mut self, responder: &impl Responder<Connection = C>) {
         if let HttpState::Asking(request) = &mut self.state {
-            let Some(answer) = ask(&mut self.stream, request, source) else { return };
+            let Some(answer) = ask(&mut self.stream, request, responder) else { return };
             self.moved = Instant::now();
             self.deadline = self.moved + TO_TAKE;
             self.state = answer;
@@ -205,13 +265,16 @@ impl HttpConnection {
                     _ => break,
                 }
             }
+            if self.stream.flush().is_err_and(|error| error.kind() == ErrorKind::WouldBlock) {
+                return;
+            }
             self.state = HttpState::Done;
         }
     }
 }
 
 /// Reads what there is of the request. What comes next, if it is all there or nothing more will come.
-fn ask(stream: &mut TcpStream, request: &mut Vec<u8>, source: &dyn PageSource) -> Option<HttpState> {
+fn ask<R: Responder>(stream: &mut R::Connection, request: &mut Vec<u8>, responder: &R) -> Option<HttpState> {
     let mut buffer = [0; 2048];
     loop {
         match stream.read(&mut buffer) {
@@ -219,11 +282,14 @@ fn ask(stream: &mut TcpStream, request: &mut Vec<u8>, source: &dyn PageSource) -
             Ok(count) => request.extend(buffer.get(..count).unwrap_or_default()),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
-            Err(_) => return Some(HttpState::Done),
+            Err(error) => {
+                responder.broken(stream, &error);
+                return Some(HttpState::Done);
+            }
         }
         if let Some(end) = request.windows(4).position(|four| four == b"\r\n\r\n") {
             let head = String::from_utf8_lossy(request.get(..end).unwrap_or_default()).into_owned();
-            return Some(HttpState::Taking { answer: answer(&head, source), taken: 0 });
+            return Some(HttpState::Taking { answer: responder.answer(&head, stream), taken: 0 });
         }
         if request.len() >= MAX_REQUEST {
             return Some(HttpState::Taking { answer: too_long(), taken: 0 });
@@ -305,7 +371,7 @@ mod tests {
             HttpConnection { stream, deadline: now + TO_TAKE, moved: now - moved, state }
         };
         let taking = || HttpState::Taking { answer: vec![0], taken: 0 };
-        let mut work = ServerLoop { listener, source: Arc::new(TestPage), stop, connections: vec![] };
+        let mut work = ServerLoop { listener, responder: PlainPage(Arc::new(TestPage)), stop, connections: vec![] };
         work.connections
             .extend((0..MAX_CONNECTIONS as u32).map(|n| connection(taking(), LAZY / 2 * n / MAX_CONNECTIONS as u32)));
         assert_eq!(work.first_to_go(), None);

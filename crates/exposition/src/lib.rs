@@ -12,8 +12,9 @@ mod text;
 use model::Histogram;
 
 pub use accept::Format;
+pub use answer::{ReadRequest, plain, read_request, whole};
 pub use family::{Family, FamilyKind, LabelName, MetricUnit, Point, PointValue};
-pub use http::HttpServer;
+pub use http::{HttpServer, Responder};
 pub use native::Native;
 pub use protobuf::{ReadFamily, ReadPoint, ReadValue, read};
 
