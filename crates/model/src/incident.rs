@@ -31,6 +31,9 @@ pub struct Incident {
     /// Who was at fault.
     #[serde(deserialize_with = "lenient")]
     pub verdict: Verdict,
+    /// What this host says by itself, if `verdict` is of both ends.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub own_verdict: Option<Verdict>,
     /// Whether it is still open.
     #[serde(deserialize_with = "lenient")]
     pub state: IncidentState,

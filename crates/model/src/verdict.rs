@@ -134,6 +134,9 @@ pub struct Verdict {
     /// The mean time of slow operations by phase.
     #[serde(deserialize_with = "lenient")]
     pub phases_ms: PhasesMs,
+    /// Both ends of the operations show it: the server's daemon was asked what it saw.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "std::ops::Not::not")]
+    pub proven: bool,
 }
 
 impl Layer {

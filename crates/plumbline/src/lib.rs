@@ -14,6 +14,7 @@ mod follow;
 mod io;
 mod join;
 mod page;
+mod peers;
 mod prove;
 mod publish;
 mod recording;

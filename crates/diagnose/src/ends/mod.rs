@@ -10,6 +10,7 @@ mod clock;
 mod judge;
 mod pairing;
 mod refusal;
+mod settle;
 #[cfg(test)]
 mod tests;
 
@@ -18,6 +19,7 @@ use std::{collections::BTreeMap, net::IpAddr};
 use model::{Cause, Layer};
 
 pub use refusal::EndsRefusal;
+pub use settle::BothSides;
 
 /// Nanoseconds since 1970 by the clock of the end that says so.
 pub type WallNanos = i64;

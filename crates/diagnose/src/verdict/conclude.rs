@@ -78,6 +78,7 @@ pub(super) fn conclude(mut candidates: Vec<Candidate>, mut because: Vec<String>,
         alternatives: candidates.into_iter().map(Into::into).collect(),
         because,
         phases_ms,
+        proven: false,
     }
 }
 

@@ -5,14 +5,14 @@ use std::{path::PathBuf, time::Duration};
 use super::{
     CaptureConfig, CompiledIn, Config, EvidenceLimits, FlightRecorder, Retention, actions, aod, captures, conf_d,
     node::{Position, YamlEntry, YamlNode, YamlValue},
-    observe, own, publish,
+    observe, own, peers, publish,
     reader::{ConfigReader, NumberRange, find, quoted},
     rules, when,
 };
 
 const DAY_SEC: f64 = 86_400.0;
 
-const TOP_KEYS: [&str; 21] = [
+const TOP_KEYS: [&str; 22] = [
     "watch_interval_sec",
     "output_dir",
     "probes",
@@ -34,10 +34,11 @@ const TOP_KEYS: [&str; 21] = [
     "webhook",
     "kubernetes_events",
     "on_incident",
+    "peers",
 ];
 
 /// Keys whose own keys may be left out one by one; any other is replaced as a whole.
-const SECTIONS: [&str; 11] = [
+const SECTIONS: [&str; 12] = [
     "probes",
     "snapshot",
     "summaries",
@@ -49,6 +50,7 @@ const SECTIONS: [&str; 11] = [
     "otlp",
     "webhook",
     "kubernetes_events",
+    "peers",
 ];
 
 /// Reads a file's tree, and those that are laid over it. `None` only if the reader has noted a problem.
@@ -104,6 +106,7 @@ pub fn read(
     let webhook = publish::webhook(reader, &all);
     let kubernetes_events = publish::kubernetes_events(reader, &all);
     let on_incident = all.get(reader, "on_incident").map(|entry| actions::optional_command(reader, entry));
+    let peers = peers::peers(reader, &all);
 
     let ((probes, on_demand), mut rules) = (probes?, rules?);
     when::check_probes(reader, &all, &on_demand, &rules.detected);
@@ -149,6 +152,7 @@ pub fn read(
         webhook: webhook?,
         kubernetes_events: kubernetes_events?,
         on_incident: on_incident?,
+        peers: peers?,
         files: Vec::new(),
         notices: Vec::new(),
     })

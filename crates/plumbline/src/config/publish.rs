@@ -49,7 +49,7 @@ fn listen(reader: &mut ConfigReader<'_>, entry: &YamlEntry) -> Option<Option<Soc
 }
 
 /// Switched off in a word, as YAML has several.
-fn is_off(entry: &YamlEntry) -> bool {
+pub fn is_off(entry: &YamlEntry) -> bool {
     matches!(&entry.value.value, YamlValue::Plain(text) if ["off", "no", "false"].contains(&text.to_ascii_lowercase().as_str()))
 }
 

@@ -13,7 +13,7 @@ use http::{HeaderMap, Uri};
 use model::Protocol;
 use probes::own::Definition;
 
-use super::{CaptureConfig, CaptureKind, Position};
+use super::{CaptureConfig, CaptureKind, PeersConfig, Position};
 use crate::{
     evidence,
     scope::{Scope, When},
@@ -70,6 +70,8 @@ pub struct Config {
     pub kubernetes_events: Option<KubernetesEventsConfig>,
     /// The program that is run for each incident, and its arguments; empty: none.
     pub on_incident: Vec<String>,
+    /// What daemons of clients and servers tell each other; `None`: nothing.
+    pub peers: Option<PeersConfig>,
     /// The files that were read, in this order; none for the compiled-in configuration.
     pub files: Vec<String>,
     /// What the operator should know, one line each; not errors.

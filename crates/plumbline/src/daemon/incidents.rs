@@ -13,6 +13,7 @@ use super::{
     control, logging,
     memory::release_program,
     nanos,
+    peers::Peers,
     publish::Publish,
     release_free_memory,
     summaries::Summaries,
@@ -33,6 +34,7 @@ pub(super) struct Bundles<'a> {
     pub config: &'a Config,
     pub collector: &'a Collector,
     pub publish: &'a mut Publish,
+    pub peers: &'a mut Peers,
     pub waiting: &'a Waiting,
     pub summaries: &'a mut Summaries,
     pub captures: &'a Captures,
@@ -61,6 +63,7 @@ impl Reporter for Bundles<'_> {
         if change.closed() {
             logging::audit(self.config.audit, "incident", || format!("{} is over", id.as_str()));
         }
+        self.peers.incident(id, &described, change, self.config.evidence.recorder, source.now());
         let events = episode.window.events().to_vec();
         let excerpts = Excerpts {
             before: (!known).then(|| excerpt(self.config, &recorder, episode.window.from)).flatten(),
@@ -177,9 +180,9 @@ impl Daemon {
         let audited = self.setup.config.audit;
         logging::deletions(&done.sweep, audited);
         let (id, line) = match &done.outcome {
-            BundleOutcome::Written { id, path, labels, .. } => {
+            BundleOutcome::Written { id, path, labels, proven, .. } => {
                 logging::written(&done.outcome, audited);
-                self.detection.written(id, labels);
+                self.detection.written(id, labels, proven.as_deref());
                 (id, format!("bundle {}", path.display()))
             }
             BundleOutcome::Lost { id, cause, message } => {

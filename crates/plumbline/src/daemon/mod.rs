@@ -13,6 +13,7 @@ mod logging;
 mod memory;
 mod normals;
 mod observer;
+mod peers;
 mod publish;
 mod recorder;
 mod reload;
@@ -49,6 +50,7 @@ pub use incidents::{excerpt, excerpt_after, losses_of};
 use lock::Lock;
 pub use memory::release_free_memory;
 use observer::Observer;
+use peers::Peers;
 use publish::Publish;
 pub use recorder::recording_header;
 use reload::settings;
@@ -122,6 +124,7 @@ struct Daemon {
     bundles_lost: u64,
     pin_dir: PathBuf,
     publish: Publish,
+    peers: Peers,
     /// Why the recorder cannot write, as the log has it; empty if it can.
     recorder_error: String,
     waiting: Waiting,
@@ -144,6 +147,7 @@ impl Daemon {
         sources.add_ring(watch.ring_fd())?;
         let publish = Publish::start(&setup.config)?;
         sources.add(publish.exchange(), Wake::Publish)?;
+        let peers = Peers::start(&setup.config, &sources)?;
         watch.pin(&pin_dir);
         let now = Instant::now();
         let source = KernelSource::new(watch);
@@ -172,6 +176,7 @@ impl Daemon {
             bundles_lost: 0,
             pin_dir,
             publish,
+            peers,
             recorder_error: String::new(),
             waiting: Waiting::default(),
             lock,
@@ -226,7 +231,10 @@ impl Daemon {
                     Wake::Mounts => self.mounts_changed(),
                     Wake::Evidence => self.take_completions(),
                     Wake::Control => self.take_requests(),
-                    Wake::Publish => self.answer_publishers(),
+                    Wake::Publish => {
+                        self.answer_publishers();
+                        self.answer_peers();
+                    }
                 }
             }
             self.waiting.sample(self.source.watch());
@@ -277,6 +285,7 @@ impl Daemon {
             config: &self.setup.config,
             collector,
             publish: &mut self.publish,
+            peers: &mut self.peers,
             waiting: &self.waiting,
             summaries: &mut self.summaries,
             captures: &self.captures,
@@ -307,6 +316,7 @@ impl Daemon {
         self.look_after_recorder();
         self.finish_timed();
         self.observe();
+        self.look_after_peers();
         self.look_after_summaries();
         if self.kept.elapsed() >= normals::EVERY {
             self.keep_normals();
@@ -353,6 +363,7 @@ impl Daemon {
         let deadline = Instant::now() + DRAIN_LIMIT;
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
         self.publish.stop_serving();
+        self.peers.stop();
         // The empty filter stops events, so that a flood does not delay the stop. If it fails, the ring is drained all
         // the same.
         let _ = self.source.watch_mut().set_filter(&Filter::default());

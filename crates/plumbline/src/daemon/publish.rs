@@ -160,7 +160,7 @@ impl Publish {
 
     /// Takes the last counts from `watch`, which is about to be replaced by probes that count from zero.
     pub fn begin_again(&mut self, watch: &ProbeSet) {
-        self.snapshot(watch, 0);
+        self.snapshot(watch, 0, [None; 2]);
         self.tally.begin_again(probes::protocols().flat_map(|protocol| protocol.all_operations()));
         self.losses.begin_again();
         self.run_time.begin_again();
@@ -209,13 +209,14 @@ impl Publish {
         }
     }
 
-    fn snapshot(&mut self, watch: &ProbeSet, bundles_lost: u64) -> Snapshot {
+    fn snapshot(&mut self, watch: &ProbeSet, bundles_lost: u64, peers: [Option<(u64, u64)>; 2]) -> Snapshot {
         self.settle(watch);
         let mut mounts = self.mounts(watch);
         let mounts_omitted = mounts.len().saturating_sub(MAX_MOUNTS) as u64;
         mounts.truncate(MAX_MOUNTS);
         let (_, not_understood) = watch.consumed();
         let (folded, retired) = self.tally.folded_and_retired();
+        let [peers_asked, peers_told] = peers;
         Snapshot {
             at: SystemTime::now(),
             since: self.since,
@@ -232,6 +233,8 @@ impl Publish {
             webhook: self.posted.as_ref().map(|_| self.posts.read()),
             kubernetes_events: self.wanted_events.map(|_| self.events.read()),
             on_incident: (!self.command.is_empty()).then(|| self.runs.read()),
+            peers_asked,
+            peers_told,
             folded,
             retired,
             cost: ProcessCost::of_this_process(),
@@ -297,7 +300,7 @@ impl Daemon {
 
     pub(super) fn answer_publishers(&mut self) {
         if self.publish.exchange.is_asked() {
-            let snapshot = self.publish.snapshot(self.source.watch(), self.bundles_lost);
+            let snapshot = self.publish.snapshot(self.source.watch(), self.bundles_lost, self.peers.counts());
             self.publish.exchange.answer(snapshot);
         }
     }

@@ -89,6 +89,7 @@ impl Daemon {
         self.source.begin_interval();
         self.detection.replace(&config, &self.source);
         self.publish.reconfigure(&config);
+        self.peers.configure(&config);
         self.observer.configure(&config, &self.sources).map_err(say)?;
         self.summaries = Summaries::begin(&config, &self.source);
         self.setup.config = config;

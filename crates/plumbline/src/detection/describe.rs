@@ -45,6 +45,8 @@ pub struct IncidentFacts<'a> {
     pub also: Vec<String>,
     /// As far as they are known: its bundle has them all.
     pub labels: Labels,
+    /// The verdict of both ends, if the server has answered; what is judged here stays beside it.
+    pub proven: Option<Verdict>,
     pub closed: bool,
 }
 
@@ -70,6 +72,10 @@ pub fn describe(source: &dyn EventSource, facts: IncidentFacts<'_>) -> Incident 
     let changed = diagnose::changed((begin, window.to), &slow, &around, facts.long_term, by_failures);
     around.extend(beside);
     let verdict = diagnose::judge(&facts.episode.anomaly.kind, &slow, &around, facts.long_term);
+    let (verdict, own_verdict) = match &facts.proven {
+        Some(proven) => (proven.clone(), Some(verdict)),
+        None => (verdict, None),
+    };
     let (begin, end) = (clock.iso(begin), clock.iso(window.to));
     Incident {
         id: facts.id.to_owned(),
@@ -77,6 +83,7 @@ pub fn describe(source: &dyn EventSource, facts: IncidentFacts<'_>) -> Incident 
         window: Span { from: begin.clone(), to: end.clone() },
         anomaly: facts.episode.anomaly.clone(),
         verdict,
+        own_verdict,
         state: IncidentState::of(facts.closed),
         first_seen: begin,
         last_seen: end,

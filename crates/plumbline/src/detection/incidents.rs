@@ -7,7 +7,7 @@ use std::{
 };
 
 use diagnose::{Episode, baseline, expression, latency, stall, throughput};
-use model::{Incident, Level, MountKey, Nanos};
+use model::{Incident, Level, MountKey, Nanos, Verdict};
 use probes::Recorder;
 
 use super::{
@@ -55,6 +55,8 @@ pub struct OpenIncident {
     also: BTreeMap<String, String>,
     /// What its bundle has of actions of the operator's own.
     labels: Labels,
+    /// The verdict of both ends that its bundle has.
+    proven: Option<Box<Verdict>>,
 }
 
 /// An incident that has begun, goes on or is over.
@@ -246,6 +248,7 @@ impl Detection {
             losses: source.losses(),
             also,
             labels: open.map(|open| open.labels.clone()).unwrap_or_default(),
+            proven: open.and_then(|open| open.proven.as_deref().cloned()),
             closed: change.closed(),
         };
         let described = describe::describe(source, facts);
@@ -289,11 +292,12 @@ impl Detection {
         shown(&self.rules, &self.open).map(|episode| (episode.id, mounts(episode.id))).collect()
     }
 
-    /// The bundle of this name is on disk, with these labels.
-    pub fn written(&mut self, id: &IncidentId, labels: &Labels) {
+    /// The bundle of this name is on disk, with these labels, and perhaps a verdict of both ends.
+    pub fn written(&mut self, id: &IncidentId, labels: &Labels, proven: Option<&Verdict>) {
         if let Some(open) = self.of_bundle(id) {
             open.written = true;
             open.labels.clone_from(labels);
+            open.proven = proven.cloned().map(Box::new);
         }
     }
 

@@ -43,11 +43,8 @@ impl BundleWriter {
     pub fn create(store: &Arc<Store>, quota: &Arc<DiskQuota>, id: &IncidentId) -> Result<Self> {
         let shown = store.path_of(id);
         let file = store.create_temporary(id).with_context(|| format!("cannot write {}", shown.display()))?;
-        let mut encoder = Compressed::new(Claimed::new(file, quota.clone(), u64::MAX), LEVEL)?;
-        encoder.window_log(WINDOW_LOG)?;
-        encoder.include_checksum(true)?;
-        let begun = u64::try_from(jiff::Timestamp::now().as_second()).unwrap_or(0);
-        let tar = Some(tar::Builder::new(encoder));
+        let tar = Some(tar::Builder::new(encoder(Claimed::new(file, quota.clone(), u64::MAX))?));
+        let begun = now();
         let material = PageMaterial::default();
         Ok(Self { tar, store: store.clone(), id: id.clone(), material, begun, committed: false })
     }
@@ -83,12 +80,7 @@ impl BundleWriter {
     /// As [`BundleWriter::add_bytes`]; also if `content` has fewer bytes.
     pub fn add(&mut self, name: &str, bytes: u64, content: impl Read) -> io::Result<()> {
         let tar = self.tar.as_mut().ok_or_else(|| io::Error::other("the bundle is finished"))?;
-        let mut header = tar::Header::new_gnu();
-        header.set_path(name)?;
-        header.set_mode(0o600);
-        header.set_mtime(self.begun);
-        header.set_size(bytes);
-        header.set_cksum();
+        let header = header(name, bytes, self.begun)?;
         let mut counted =
             CountingReader { content: content.take(bytes), bytes: 0, page: self.material.file(name, bytes) };
         tar.append(&header, &mut counted)?;
@@ -129,6 +121,40 @@ impl Drop for BundleWriter {
             let _ = self.store.remove_temporary(&self.id);
         }
     }
+}
+
+fn encoder<W: Write>(out: W) -> io::Result<zstd::stream::write::Encoder<'static, W>> {
+    let mut encoder = zstd::stream::write::Encoder::new(out, LEVEL)?;
+    encoder.window_log(WINDOW_LOG)?;
+    encoder.include_checksum(true)?;
+    Ok(encoder)
+}
+
+/// Seconds since the epoch.
+fn now() -> u64 {
+    u64::try_from(jiff::Timestamp::now().as_second()).unwrap_or(0)
+}
+
+fn header(name: &str, bytes: u64, time: u64) -> io::Result<tar::Header> {
+    let mut header = tar::Header::new_gnu();
+    header.set_path(name)?;
+    header.set_mode(0o600);
+    header.set_mtime(time);
+    header.set_size(bytes);
+    header.set_cksum();
+    Ok(header)
+}
+
+/// A bundle of these files in memory.
+///
+/// # Errors
+/// When a name is none that an archive can have.
+pub fn in_memory(files: &[(&str, &[u8])]) -> io::Result<Vec<u8>> {
+    let mut tar = tar::Builder::new(encoder(Vec::new())?);
+    for (name, content) in files {
+        tar.append(&header(name, content.len() as u64, now())?, *content)?;
+    }
+    tar.into_inner()?.finish()
 }
 
 /// Counts the bytes that are read, and passes them to the page.

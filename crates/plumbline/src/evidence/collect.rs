@@ -63,7 +63,8 @@ impl Workshop {
         writer.add_bytes(MANIFEST, &bundle::json(&manifest)?).context(MANIFEST)?;
         let bytes = writer.commit(false)?;
         let (seconds, labels) = (started.elapsed().as_secs_f64(), request.incident.labels);
-        Ok(BundleOutcome::Written { id: request.id, path, bytes, seconds, actions_failed: failed(&manifest), labels })
+        let (id, actions_failed) = (request.id, failed(&manifest));
+        Ok(BundleOutcome::Written { id, path, bytes, seconds, actions_failed, labels, proven: None })
     }
 
     /// Rewrites a bundle with a new `incident.json`, a new page, these attachments, and the part's files; its labels and its
@@ -75,9 +76,21 @@ impl Workshop {
         &self,
         settings: Arc<Settings>,
         id: IncidentId,
-        mut incident: Incident,
+        incident: Incident,
         attachments: Vec<Attachment>,
         part: Option<BundleAddition>,
+    ) -> Result<BundleOutcome> {
+        self.rewrite(settings, id, incident, (attachments, part), false)
+    }
+
+    /// As [`Workshop::update`]. `is_settled`: the incident's verdict takes into account what its server has answered.
+    pub(super) fn rewrite(
+        &self,
+        settings: Arc<Settings>,
+        id: IncidentId,
+        mut incident: Incident,
+        (attachments, part): (Vec<Attachment>, Option<BundleAddition>),
+        is_settled: bool,
     ) -> Result<BundleOutcome> {
         let started = Instant::now();
         let store = self.open(&settings, Some(&id))?;
@@ -85,6 +98,10 @@ impl Workshop {
         let before = bundle::read_incident(open_bundle(&store, &id)?)
             .with_context(|| format!("cannot read {}", path.display()))?;
         incident.labels = before.labels;
+        if incident.own_verdict.is_none() && before.own_verdict.is_some() && !is_settled {
+            // Whoever describes the incident does not know yet what the server has answered.
+            incident.own_verdict = Some(std::mem::replace(&mut incident.verdict, before.verdict));
+        }
         let old = open_bundle(&store, &id)?;
         let mut replaced: Vec<&str> = attachments.iter().map(|attachment| attachment.name).collect();
         replaced.extend(["incident.json", PAGE]);
@@ -113,7 +130,8 @@ impl Workshop {
         }
         let bytes = writer.commit(true)?;
         let (seconds, labels) = (started.elapsed().as_secs_f64(), incident.labels);
-        Ok(BundleOutcome::Written { id, path, bytes, seconds, actions_failed, labels })
+        let proven = incident.own_verdict.is_some().then(|| Box::new(incident.verdict));
+        Ok(BundleOutcome::Written { id, path, bytes, seconds, actions_failed, labels, proven })
     }
 
     /// Starts the actions. If commands of the operator's are among them, waits for all: what these say of the incident stands in the bundle's
@@ -189,7 +207,7 @@ impl Workshop {
 }
 
 /// Opens a bundle that is to be updated.
-fn open_bundle(store: &Store, id: &IncidentId) -> Result<File> {
+pub(super) fn open_bundle(store: &Store, id: &IncidentId) -> Result<File> {
     let path = store.path_of(id);
     store.open_bundle(id).map_err(|error| match error.kind() {
         ErrorKind::NotFound => anyhow::Error::new(Gone).context(format!("cannot update {}", path.display())),

@@ -80,6 +80,7 @@ type Queued = (Arc<Settings>, CollectorJob);
 enum CollectorJob {
     Collect(Box<BundleRequest>),
     Append { id: IncidentId, part: BundleAddition },
+    Join { id: IncidentId, answer: Vec<u8> },
     Update { id: IncidentId, incident: Box<Incident>, attachments: Vec<Attachment>, part: Option<BundleAddition> },
     Tidy,
 }
@@ -156,6 +157,14 @@ impl Collector {
     /// [`Refused`]; then there will be no answer.
     pub fn append(&self, id: IncidentId, part: BundleAddition) -> Result<(), Refused> {
         self.send(CollectorJob::Append { id, part })
+    }
+
+    /// Requests that an existing bundle be joined with what its server has answered, which becomes part of it. Never waits.
+    ///
+    /// # Errors
+    /// [`Refused`]; then there will be no answer.
+    pub fn join(&self, id: IncidentId, answer: Vec<u8>) -> Result<(), Refused> {
+        self.send(CollectorJob::Join { id, answer })
     }
 
     /// Requests that retention be applied. Never waits.
@@ -300,7 +309,7 @@ impl CollectorJob {
     fn id(&self) -> Option<&IncidentId> {
         match self {
             Self::Collect(request) => Some(&request.id),
-            Self::Update { id, .. } | Self::Append { id, .. } => Some(id),
+            Self::Update { id, .. } | Self::Append { id, .. } | Self::Join { id, .. } => Some(id),
             Self::Tidy => None,
         }
     }
@@ -312,6 +321,7 @@ impl CollectorJob {
                 workshop.update(settings, id, *incident, attachments, part)
             }
             Self::Append { id, part } => workshop.append(settings, id, part),
+            Self::Join { id, answer } => workshop.join(settings, id, answer),
             Self::Tidy => workshop.tidy(&settings),
         }
     }

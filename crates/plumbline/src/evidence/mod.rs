@@ -22,6 +22,7 @@ mod output;
 mod own;
 mod retention;
 mod runner;
+mod server_side;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -32,18 +33,19 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::Incident;
+use model::{Incident, Verdict};
 
 use crate::capture::{Capture, CaptureSpan};
 use crate::watched::Watched;
 
 pub use actions::ACTIONS;
-pub use bundle::{IncidentReader, each_entry, read_incident};
+pub use bundle::{IncidentReader, each_entry, in_memory, read_incident};
 pub use collector::{Collector, CollectorCounters};
 pub use command::{ProcessGroup, command, exit_code, run_with_input, shown};
 pub use id::IncidentId;
 pub use labels::Labels;
 pub use retention::{Sweep, Why};
+pub use server_side::{MAX_ANSWER, MAX_ANSWERS};
 pub use store::{INCIDENTS, OBSERVATIONS, Store};
 pub use trust::trusted;
 
@@ -208,6 +210,8 @@ pub enum BundleOutcome {
         actions_failed: usize,
         /// The incident's labels.
         labels: Labels,
+        /// The verdict of both ends, if it is the incident's.
+        proven: Option<Box<Verdict>>,
     },
     /// The bundle could not be written. One that was to be updated is unchanged.
     Lost {

@@ -1,15 +1,12 @@
 //! What a client's bundle says of the slow requests of its incident.
 
-use std::{collections::BTreeMap, net::IpAddr, path::Path};
+use std::{collections::BTreeMap, net::IpAddr};
 
 use anyhow::Result;
 use diagnose::ends::{ClientEnd, ClientRequest};
 use model::{EventLine, Host, Incident, ProbeLosses, text::printable};
 
-use super::{
-    lines::{each_line, explained, nanos, wall},
-    report::EndAbout,
-};
+use super::lines::{BYTES, Open, each_line, nanos, wall};
 
 /// The probe whose requests servers see.
 const PROBE: &str = "nfs";
@@ -23,14 +20,14 @@ const ENOUGH: usize = 8;
 /// Requests that are kept; an incident keeps fewer.
 const MOST: usize = 100_000;
 
-/// Reads the bundle.
+/// Reads the bundle: the incident's name, and what it says.
 ///
 /// # Errors
 ///
 /// When it is no bundle, or is damaged.
-pub fn read(path: &Path) -> Result<(EndAbout, ClientEnd)> {
+pub fn read(open: Open<'_>) -> Result<(String, ClientEnd)> {
     let (mut requests, mut before, mut held) = (Vec::new(), Vec::new(), Vec::new());
-    let seen = each_line(path, |line, is_slow| {
+    let read = each_line(open, BYTES, |line, is_slow| {
         let Some(start) = wall(&line.time) else { return };
         if line.probe == CONNECTIONS && HELD.contains(&&*line.operation) {
             held.push(start);
@@ -45,8 +42,7 @@ pub fn read(path: &Path) -> Result<(EndAbout, ClientEnd)> {
         {
             before.push((start, line.operation.into_owned(), nanos(Some(wire))));
         }
-    });
-    let read = seen.map_err(|error| explained(path, error))?;
+    })?;
     let incident = read.incident;
     let first = requests.iter().map(|request: &ClientRequest| request.start).min().unwrap_or(0);
     let last = requests.iter().map(|request| request.start).max().unwrap_or(0);
@@ -63,8 +59,7 @@ pub fn read(path: &Path) -> Result<(EndAbout, ClientEnd)> {
         incomplete: read.unreadable > 0 || losses.ring_full > 0,
         requests,
     };
-    let about = EndAbout { file: path.display().to_string(), incident: printable(incident.id.as_bytes()) };
-    Ok((about, end))
+    Ok((printable(incident.id.as_bytes()), end))
 }
 
 fn request(line: &EventLine<'_>, start: i64) -> Option<ClientRequest> {

@@ -14,7 +14,7 @@ use crate::evidence::{each_entry, read_incident};
 
 /// Files of a bundle, bytes of it unpacked, and lines that are looked at: beyond, it is none of ours.
 const FILES: usize = 1_000;
-const BYTES: u64 = 1 << 30;
+pub const BYTES: u64 = 1 << 30;
 const LINES: usize = 4_000_000;
 /// The longest line.
 const LINE_BYTES: u64 = 1 << 20;
@@ -30,18 +30,29 @@ pub struct BundleLines {
     pub unreadable: u64,
 }
 
-/// Calls `see` for every operation of a bundle; true: it is one of the slow operations of the incident.
+/// Opens a bundle, which is read more than once.
+pub type Open<'a> = &'a dyn Fn() -> Result<Box<dyn Read + 'a>>;
+
+/// Opens a file.
 ///
 /// # Errors
 ///
-/// When it is no bundle, or is damaged or cut off.
-pub fn each_line(path: &Path, mut see: impl FnMut(EventLine<'static>, bool)) -> Result<BundleLines> {
-    let open = || File::open(path).with_context(|| format!("cannot read {}", path.display()));
+/// As open(2).
+pub fn opened(path: &Path) -> Result<Box<dyn Read>> {
+    Ok(Box::new(File::open(path).with_context(|| format!("cannot read {}", path.display()))?))
+}
+
+/// Calls `see` for every operation of a bundle of at most so many bytes unpacked; true: it is one of the slow operations of the incident.
+///
+/// # Errors
+///
+/// When it is no bundle, or is damaged, cut off or larger.
+pub fn each_line(open: Open<'_>, most: u64, mut see: impl FnMut(EventLine<'static>, bool)) -> Result<BundleLines> {
     let incident = read_incident(open()?)?;
     let (mut files, mut total, mut lines, mut unreadable) = (0, 0_u64, 0, 0);
     each_entry(open()?, |name, bytes, content| {
         (files, total) = (files + 1, total.saturating_add(bytes));
-        if files > FILES || total > BYTES {
+        if files > FILES || total > most {
             bail!("it has more files, or larger ones, than any bundle");
         }
         let is_slow = name == SLOW;

@@ -11,7 +11,7 @@ use model::{Detail, Event, EventLine, Level, text::printable};
 
 use super::{
     client::{losses_of, name},
-    lines::{each_line, explained, nanos, wall},
+    lines::{BYTES, Open, each_line, explained, nanos, opened, wall},
     report::EndAbout,
 };
 use crate::{
@@ -64,23 +64,35 @@ impl Requests {
 }
 
 fn of_bundle(path: &Path) -> Result<(EndAbout, ServerEnd)> {
+    let read = of_bundles(&[&|| opened(path)], BYTES);
+    let (incident, end) = read.map_err(|error| explained(path, error))?;
+    Ok((EndAbout { file: path.display().to_string(), incident }, end))
+}
+
+/// What bundles of one server say together, of which none has more than so many bytes unpacked: the name of the last one's incident, and the end.
+///
+/// # Errors
+///
+/// When one of them is none, or is damaged, cut off or larger.
+pub fn of_bundles(bundles: &[Open<'_>], most: u64) -> Result<(String, ServerEnd)> {
     let protocol = probes::at(Level::Served).next().map_or("", |protocol| protocol.name);
-    let mut requests = Requests::default();
-    let seen = each_line(path, |line, _| {
-        if line.probe == protocol {
-            served(&line).into_iter().for_each(|request| requests.add(request));
-        }
-    });
-    let read = seen.map_err(|error| explained(path, error))?;
-    let incident = read.incident;
-    let losses = losses_of(&incident, protocol);
-    let end = ServerEnd {
-        host: name(&incident.host),
-        version: printable(incident.host.plumbline.as_bytes()),
-        requests: requests.all,
-        incomplete: read.unreadable > 0 || losses.runs_missed > 0 || requests.left_out,
-    };
-    Ok((EndAbout { file: path.display().to_string(), incident: printable(incident.id.as_bytes()) }, end))
+    let (mut requests, mut last) = (Requests::default(), String::new());
+    let mut end = ServerEnd::default();
+    for open in bundles {
+        let read = each_line(*open, most, |line, _| {
+            if line.probe == protocol {
+                served(&line).into_iter().for_each(|request| requests.add(request));
+            }
+        })?;
+        let incident = read.incident;
+        end.host = name(&incident.host);
+        end.version = printable(incident.host.plumbline.as_bytes());
+        end.incomplete |= read.unreadable > 0 || losses_of(&incident, protocol).runs_missed > 0;
+        last = printable(incident.id.as_bytes());
+    }
+    end.incomplete |= requests.left_out;
+    end.requests = requests.all;
+    Ok((last, end))
 }
 
 fn served(line: &EventLine<'_>) -> Option<ServedRequest> {

@@ -13,22 +13,24 @@ use super::Snapshot;
 /// A snapshot younger than this serves further requests, so a flood of requests does not load the daemon.
 const FRESH: Duration = Duration::from_millis(50);
 
-/// One exchange serves all publishers. The daemon polls its eventfd; a publisher blocks until the daemon answers.
-pub struct SnapshotExchange {
+/// The exchange for the daemon's figures.
+pub type SnapshotExchange = Exchange<Snapshot>;
+
+/// One exchange serves all publishers of one kind. The daemon polls its eventfd; a publisher blocks until the daemon answers.
+pub struct Exchange<T> {
     wakeup: EventFd,
-    state: Mutex<ExchangeState>,
+    state: Mutex<ExchangeState<T>>,
     answered: Condvar,
 }
 
-#[derive(Default)]
-struct ExchangeState {
+struct ExchangeState<T> {
     /// Answers so far.
     answers: u64,
-    last: Option<(Instant, Arc<Snapshot>)>,
+    last: Option<(Instant, Arc<T>)>,
     closed: bool,
 }
 
-impl SnapshotExchange {
+impl<T> Exchange<T> {
     /// An open exchange without a snapshot.
     ///
     /// # Errors
@@ -36,11 +38,12 @@ impl SnapshotExchange {
     /// When no file descriptor is left.
     pub fn new() -> nix::Result<Self> {
         let wakeup = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?;
-        Ok(Self { wakeup, state: Mutex::default(), answered: Condvar::new() })
+        let state = ExchangeState { answers: 0, last: None, closed: false };
+        Ok(Self { wakeup, state: Mutex::new(state), answered: Condvar::new() })
     }
 
     /// Requests a snapshot and waits for it; `None` if the daemon does not answer within `timeout`, or stops.
-    pub fn ask(&self, timeout: Duration) -> Option<Arc<Snapshot>> {
+    pub fn ask(&self, timeout: Duration) -> Option<Arc<T>> {
         let state = self.state();
         if let Some((_, last)) = state.last.as_ref().filter(|(at, _)| at.elapsed() < FRESH) {
             return Some(Arc::clone(last));
@@ -48,7 +51,7 @@ impl SnapshotExchange {
         let before = state.answers;
         // The write fails only if a wakeup is pending already.
         let _ = self.wakeup.write(1);
-        let waiting = |state: &mut ExchangeState| state.answers == before && !state.closed;
+        let waiting = |state: &mut ExchangeState<T>| state.answers == before && !state.closed;
         let waited = self.answered.wait_timeout_while(state, timeout, waiting);
         let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         let answered = state.answers != before;
@@ -61,7 +64,7 @@ impl SnapshotExchange {
     }
 
     /// Hands the snapshot to all waiting publishers.
-    pub fn answer(&self, snapshot: Snapshot) {
+    pub fn answer(&self, snapshot: T) {
         let mut state = self.state();
         state.answers += 1;
         state.last = Some((Instant::now(), Arc::new(snapshot)));
@@ -84,13 +87,13 @@ impl SnapshotExchange {
         self.state().closed = false;
     }
 
-    fn state(&self) -> MutexGuard<'_, ExchangeState> {
+    fn state(&self) -> MutexGuard<'_, ExchangeState<T>> {
         // No code under the lock can panic halfway through an update, so a poisoned state is whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl AsFd for SnapshotExchange {
+impl<T> AsFd for Exchange<T> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.wakeup.as_fd()
     }

@@ -21,7 +21,7 @@ pub mod webhook;
 mod worker;
 
 pub use delivery::Delivery;
-pub use exchange::SnapshotExchange;
+pub use exchange::{Exchange, SnapshotExchange};
 pub use exposition::HttpServer;
 pub use incidents::{IncidentCounts, OpenLabels};
 pub use message::message;
@@ -29,4 +29,4 @@ pub use otlp::{Counts, IncidentRecord, OtlpExporter, SpanExporter, SpanRecord};
 pub use prometheus::serve;
 pub use snapshot::{MonotonicCounter, ProbeFigures, Snapshot};
 pub use tally::{MountLookup, OperationSeries, Tally, label};
-pub use worker::Outcomes;
+pub use worker::{Outcomes, PublishWorker};

@@ -32,6 +32,10 @@ pub struct Snapshot {
     pub kubernetes_events: Option<(u64, u64)>,
     /// Runs of the operator's program that succeeded and that failed. `None` if none is configured.
     pub on_incident: Option<(u64, u64)>,
+    /// Questions to daemons of servers that were answered, and that were not. `None` if none is to be asked.
+    pub peers_asked: Option<(u64, u64)>,
+    /// Questions of daemons of clients that were answered, and that were refused. `None` if none may ask.
+    pub peers_told: Option<(u64, u64)>,
     /// Incidents by probe and type.
     pub incidents: Vec<(&'static str, Cow<'static, str>, u64)>,
     /// Incidents that are open, and how many have the same labels.
@@ -62,6 +66,8 @@ impl Default for Snapshot {
             webhook: None,
             kubernetes_events: None,
             on_incident: None,
+            peers_asked: None,
+            peers_told: None,
             incidents: vec![],
             open: vec![],
             closed: vec![],

@@ -67,9 +67,25 @@ impl Http {
         }
         ensure!(!roots.is_empty(), "there is no certificate in it");
         let tls = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
-        let tls = tls.with_safe_default_protocol_versions()?.with_root_certificates(roots).with_no_client_auth();
+        Ok(Self::with_tls(
+            tls.with_safe_default_protocol_versions()?.with_root_certificates(roots).with_no_client_auth(),
+        ))
+    }
+
+    /// A client that speaks TLS in this way, and nothing else. Must be called inside the tokio runtime.
+    pub fn with_tls(tls: ClientConfig) -> Self {
         let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_only().enable_http1().build();
-        Ok(Self::Tls(Client::builder(TokioExecutor::new()).build(connector)))
+        Self::Tls(Client::builder(TokioExecutor::new()).build(connector))
+    }
+
+    /// Gets what is there, at most so many bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Http::ask`].
+    pub async fn get(&self, address: Uri, most: usize) -> Result<Bytes, Failure> {
+        let request = Request::get(address).body(Full::default());
+        self.exchange(request, most).await?.map_err(Failure::Final)
     }
 
     /// Posts a body. Returns the body of the server's answer; empty if it cannot be read.
@@ -85,7 +101,7 @@ impl Http {
         body: Bytes,
     ) -> Result<Bytes, Failure> {
         // The status alone says that the request was accepted; an unreadable body does not matter.
-        let answer = self.exchange(address, headers, content_type, body, MAX_ANSWER).await?;
+        let answer = self.exchange(posted(address, headers, content_type, body), MAX_ANSWER).await?;
         Ok(answer.unwrap_or_default())
     }
 
@@ -102,22 +118,16 @@ impl Http {
         body: Bytes,
         most: usize,
     ) -> Result<Bytes, Failure> {
-        self.exchange(address, headers, content_type, body, most).await?.map_err(Failure::Final)
+        self.exchange(posted(address, headers, content_type, body), most).await?.map_err(Failure::Final)
     }
 
     /// The inner error: why the body of an answer that is a success cannot be read.
     async fn exchange(
         &self,
-        address: Uri,
-        headers: HeaderMap,
-        content_type: &'static str,
-        body: Bytes,
+        request: http::Result<Request<Full<Bytes>>>,
         most: usize,
     ) -> Result<Result<Bytes, String>, Failure> {
-        let mut request =
-            Request::post(address).body(Full::new(body)).map_err(|error| Failure::Final(error.to_string()))?;
-        *request.headers_mut() = headers;
-        request.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+        let mut request = request.map_err(|error| Failure::Final(error.to_string()))?;
         request.headers_mut().insert(header::USER_AGENT, HeaderValue::from_static(USER_AGENT));
         let passing = |why| Failure::Passing { why, again_in: None };
         let answer = self.request(request).await.map_err(|error| passing(chain(&error)))?;
@@ -147,6 +157,18 @@ impl Http {
             Self::Tls(client) => client.request(request),
         }
     }
+}
+
+fn posted(
+    address: Uri,
+    headers: HeaderMap,
+    content_type: &'static str,
+    body: Bytes,
+) -> http::Result<Request<Full<Bytes>>> {
+    let mut request = Request::post(address).body(Full::new(body))?;
+    *request.headers_mut() = headers;
+    request.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    Ok(request)
 }
 
 /// The messages of an error and of its sources, joined by colons.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::{
-    super::{COMPILED_IN, ConfiguredRule, EvidenceLimits, OtlpProtocol, Prometheus, Retention},
+    super::{AskedServers, COMPILED_IN, ConfiguredRule, EvidenceLimits, OtlpProtocol, Prometheus, Retention},
     *,
 };
 
@@ -59,6 +59,24 @@ fn the_compiled_in_configuration_is_valid_and_silent() {
     let listen = Some("127.0.0.1:9437".parse().unwrap());
     assert_eq!(config.prometheus, Prometheus { listen, max_series: 1000 });
     assert_eq!((config.otlp, config.webhook, config.kubernetes_events), (None, None, None));
+    assert_eq!(config.peers, None);
+}
+
+#[test]
+fn peers_are_asked_and_told_where_the_file_says_so() {
+    let files = "certificate: /etc/p/c.pem, key: /etc/p/c.key, authority: /etc/p/a.pem";
+    let peers = |keys: &str| valid(&format!("peers: {{{keys}, {files}}}")).peers;
+    let server = peers("listen: \"10.0.0.5:9438\"").expect("is on");
+    assert_eq!((server.listen, server.timeout), (Some("10.0.0.5:9438".parse().unwrap()), ms(3000)));
+    assert_eq!((server.ask.of("10.0.0.5"), server.key.as_path()), (None, Path::new("/etc/p/c.key")));
+    let each = peers("ask: 9438, timeout_sec: 1").expect("is on");
+    let at = |asked: &AskedServers, server: &str| asked.of(server).map(|at| at.to_string());
+    assert_eq!(at(&each.ask, "filer1").as_deref(), Some("filer1:9438"));
+    assert_eq!(at(&each.ask, "fd00::5").as_deref(), Some("[fd00::5]:9438"));
+    let listed = peers("ask: {filer1: \"filer1-admin:9438\", 10.0.0.5: \"10.9.0.5:9999\"}").expect("is on");
+    assert_eq!(at(&listed.ask, "10.0.0.5").as_deref(), Some("10.9.0.5:9999"));
+    assert_eq!(at(&listed.ask, "filer2"), None);
+    assert_eq!((peers("ask: off"), peers("ask: {}, listen: off")), (None, None));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::*;
 
 const TOP: &str = "the keys here are watch_interval_sec, output_dir, probes, all_filesystems, operations, anomalies, cooldown_sec, \
                    snapshot, observe, summaries, custom_actions, captures, evidence, cleanup, recorder, audit, prometheus, \
-                   otlp, webhook, kubernetes_events, on_incident";
+                   otlp, webhook, kubernetes_events, on_incident, peers";
 
 #[test]
 fn text_that_is_no_configuration() {
@@ -248,6 +248,30 @@ fn publishing() {
         ),
         ("webhook: {url: example.org/x}", &["1:16: `url` is `example.org/x`; write http://HOST:PORT, or off"]),
         ("webhook: {timeout_sec: 0}", &["1:24: `timeout_sec` is `0`; write a number from 0.1 to 60 seconds"]),
+        (
+            "peers: {listen: \"0.0.0.0:9438\", key: k.pem}",
+            &["1:38: `key` is `k.pem`; write the absolute path of a file, or off"],
+        ),
+        (
+            "peers: {ask: 9438, certificate: /c, authority: /a}",
+            &[
+                "1:14: `key` is off, and peers prove who they are by certificates; write the path of a file (docs/server.md)",
+            ],
+        ),
+        (
+            "peers: {listen: 9438, ask: 99999}",
+            &[
+                "1:17: `listen` is `9438`; write an address and a port, such as 0.0.0.0:9438 or 10.0.0.5:9438, or off",
+                "1:28: `ask` is no port; write the port at which the daemons of all servers listen, such as 9438, or {SERVER: HOST:PORT}, or off",
+            ],
+        ),
+        (
+            "peers: {ask: {filer1: filer1}, insecure: true}",
+            &[
+                "1:23: the daemon of `filer1` is at `filer1`; write HOST:PORT, such as filer1:9438",
+                "1:32: unknown key `insecure`; the keys here are listen, ask, timeout_sec, certificate, key, authority",
+            ],
+        ),
         ("otlp: {protocol: grcp}", &["1:18: there is no protocol `grcp`; did you mean `grpc`?"]),
         ("otlp: {interval_sec: 0.5}", &["1:22: `interval_sec` is `0.5`; write a number from 1 to 3600 seconds"]),
         (

@@ -7,6 +7,7 @@ mod disk;
 mod hanging;
 mod keeping;
 mod own;
+mod server_side;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

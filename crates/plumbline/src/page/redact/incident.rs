@@ -19,6 +19,8 @@ pub fn names(incident: Incident, tokens: &mut Tokens) -> Incident {
         window: Span { from, to },
         anomaly,
         verdict,
+        // The page does not show it.
+        own_verdict: _,
         state,
         first_seen,
         last_seen,
@@ -45,6 +47,7 @@ pub fn names(incident: Incident, tokens: &mut Tokens) -> Incident {
         host: this(host, tokens),
         anomaly: anomaly_redacted(anomaly, tokens),
         verdict,
+        own_verdict: None,
         state,
         first_seen: known::time(first_seen),
         last_seen: known::time(last_seen),

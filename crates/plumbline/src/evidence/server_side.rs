@@ -1,0 +1,82 @@
+//! What the server has answered becomes part of a bundle, with the story that both ends tell, and its verdict.
+
+use std::{io::Read, sync::Arc};
+
+use anyhow::{Context as _, Result};
+use diagnose::ends::{BothSides, EndsRefusal};
+
+use super::{
+    Attachment, BundleOutcome, Settings,
+    bundle::{each_entry, json, read_incident},
+    collect::{Workshop, open_bundle},
+    id::IncidentId,
+    store::Store,
+};
+use crate::join::join_answers;
+
+/// The answers in a bundle, in the order in which they came. A bundle has no more.
+const ANSWERS: [&str; 6] = [
+    "server-1.tar.zst",
+    "server-2.tar.zst",
+    "server-3.tar.zst",
+    "server-4.tar.zst",
+    "server-5.tar.zst",
+    "server-6.tar.zst",
+];
+/// The most times that an incident's server is asked.
+pub const MAX_ANSWERS: usize = ANSWERS.len();
+/// The story: what `plumbline join --json` prints.
+const JOINED: &str = "joined.json";
+/// No answer is larger, bytes.
+pub const MAX_ANSWER: usize = 4 << 20;
+
+impl Workshop {
+    /// Joins a bundle with what its server has answered now, and before. An answer that cannot be used is a reason of the incident's verdict, and is
+    /// not kept.
+    ///
+    /// # Errors
+    /// As [`Workshop::update`].
+    pub fn join(&self, settings: Arc<Settings>, id: IncidentId, answer: Vec<u8>) -> Result<BundleOutcome> {
+        let store = Store::open(&settings.output_dir, settings.folder)?;
+        let open = || -> Result<Box<dyn Read>> { Ok(Box::new(open_bundle(&store, &id)?)) };
+        let cannot = || format!("cannot update {}", store.path_of(&id).display());
+        let mut incident = read_incident(open()?).with_context(cannot)?;
+        let mut answers = answers(open()?).with_context(cannot)?;
+        answers.push(answer);
+        let mut attachments = Vec::new();
+        match join_answers(&open, &answers) {
+            Ok((story, report)) => {
+                BothSides::from(&story).settle(&mut incident);
+                let place = ANSWERS.get(answers.len() - 1);
+                attachments.extend(place.zip(answers.pop()).map(|(name, answer)| attachment(name, answer)));
+                attachments.push(attachment(JOINED, json(&report)?));
+            }
+            Err(error) => {
+                let both = match error.downcast_ref::<EndsRefusal>() {
+                    Some(refusal) => BothSides::from(refusal),
+                    None => BothSides::unusable(&format!("{error:#}")),
+                };
+                both.settle(&mut incident);
+            }
+        }
+        self.rewrite(settings, id, incident, (attachments, None), true)
+    }
+}
+
+fn attachment(name: &'static str, content: Vec<u8>) -> Attachment {
+    Attachment { name, write: Box::new(move |out| out.write_all(&content)) }
+}
+
+/// What the server has answered before.
+fn answers(bundle: impl Read) -> Result<Vec<Vec<u8>>> {
+    let mut answers = Vec::new();
+    each_entry(bundle, |name, _, content| {
+        if ANSWERS.contains(&name) {
+            let mut answer = Vec::new();
+            content.take(MAX_ANSWER as u64).read_to_end(&mut answer)?;
+            answers.push(answer);
+        }
+        Ok(true)
+    })?;
+    Ok(answers)
+}
