@@ -35,7 +35,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// The index of the bucket for a duration in nanoseconds. `bucket_of` in hist.bpf.h must return the same; a test
+    /// The index of the bucket for a duration in nanoseconds. `bucket_of` in observe.h of the probes must return the same; a test
     /// compares them.
     pub fn bucket_of(duration: u64) -> usize {
         let Some(exponent) = duration.checked_ilog2().filter(|exponent| *exponent >= FIRST_EXPONENT) else {

@@ -393,6 +393,38 @@ pub(crate) fn unpin(folder: &Path) {
 mod tests {
     use super::*;
 
+    /// The kernel's are cheaper to find, and must be the same.
+    #[test]
+    fn the_kernel_side_finds_the_buckets_that_the_model_has() {
+        let name = "the_kernel_side_finds_the_buckets_that_the_model_has";
+        let mut builder = ObjectBuilder::default();
+        let mut object = builder.open_memory(OBJECT).unwrap();
+        object.progs_mut().for_each(|mut program| {
+            let is_wanted = program.name() == "bucket";
+            program.set_autoload(is_wanted);
+        });
+        let object = match object.load() {
+            Ok(object) => object,
+            Err(error) => return eprintln!("SKIP {name}: no program can be loaded: {error}"),
+        };
+        let variables = object.maps().find(|map| map.name() == ".data.bucket").unwrap();
+        let program = object.progs_mut().find(|program| program.name() == "bucket").unwrap();
+        let edges =
+            (0..64).flat_map(|exponent| (0..8_u64).map(move |eighth| (1 << exponent) + ((eighth << exponent) >> 3)));
+        for value in edges.flat_map(|edge| [edge - 1, edge, edge + 1]).chain([0, u64::MAX]) {
+            let mut bytes = variables.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).unwrap().unwrap();
+            bytes[..8].copy_from_slice(&value.to_ne_bytes());
+            variables.update(&0_u32.to_ne_bytes(), &bytes, MapFlags::ANY).unwrap();
+            program.test_run(libbpf_rs::ProgramInput::default()).unwrap();
+            let bytes = variables.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).unwrap().unwrap();
+            let found = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
+            assert_eq!(found(8), Histogram::bucket_of(value), "{value} ns");
+            if let Some(size) = Histogram::size_of(value) {
+                assert_eq!(found(12), size, "{value} bytes");
+            }
+        }
+    }
+
     /// As many as fill no batch exactly.
     #[test]
     fn every_histogram_is_read_however_they_lie_in_the_kernels_table() {

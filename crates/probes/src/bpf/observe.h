@@ -50,51 +50,57 @@ static __always_inline struct settings *current_settings(void)
 	return bpf_map_lookup_elem(&settings, &zero);
 }
 
-/* 1 << `shift` if `value`, of less than 64 bits, is not 0; else 0. A branch would double the verifier's paths. */
-static __always_inline __u64 bit_if(__u64 value, __u32 shift)
-{
-	barrier_var(value); /* or the compiler sees that it is a comparison */
-	return -value >> 63 << shift;
-}
-
-/* By halving. Returns 0 for 0. */
-static __always_inline __u64 floor_log2(__u64 rest)
-{
-	__u64 exponent = 0;
-
-	for (int shift = 5; shift; shift--) {
-		__u64 half = bit_if(rest >> (1 << shift), shift);
-
-		exponent += half;
-		rest >>= half;
-	}
-	return exponent + (rest >> 1);
-}
-
 /* The lesser of the two. Code that indexes by it compares once more, since the verifier needs that as a bound. */
-static __always_inline __u64 at_most(__u64 index, __u64 last)
+static __always_inline __u64 at_most(__u64 value, __u64 last)
 {
-	if (index > last)
-		index = last;
-	barrier_var(index);
-	return index;
+	if (value > last)
+		value = last;
+	barrier_var(value);
+	return value;
 }
 
-/* Twin of model's Histogram::bucket_of; shared.bpf.c lets a test compare the two. */
+/* The quarter of an octave, counted from 1, in which each value below 1024 lies; 0 below 4. */
+#define QUARTER(octave, n) [(3 + (n)) << (octave)...((4 + (n)) << (octave)) - 1] = 4 * (octave) + (n)
+#define QUARTERS(octave) QUARTER(octave, 1), QUARTER(octave, 2), QUARTER(octave, 3), QUARTER(octave, 4)
+static const __u8 quarters[1024] = { QUARTERS(0), QUARTERS(1), QUARTERS(2), QUARTERS(3),
+				     QUARTERS(4), QUARTERS(5), QUARTERS(6), QUARTERS(7) };
+
+/* `shift`, a power of two, if `value` is greater than `last`, else 0; both are below 2^63. A branch would double the verifier's paths. */
+static __always_inline __u64 shift_above(__u64 value, __u64 last, __u64 shift)
+{
+	__u64 negative = last - value;
+
+	barrier_var(negative); /* or the compiler sees that it is a comparison */
+	return negative >> (63 - __builtin_ctzll(shift)) & shift;
+}
+
+/* Leaves the three most significant bits of a value that is less than 2^34, and some more, but less than 1024. Returns by how much it was
+ * shifted. To find the highest bit by halving takes twice as long. */
+static __always_inline __u64 scale_down(__u64 *value)
+{
+	__u64 far = shift_above(*value, (1 << 18) - 1, 16), near;
+
+	*value >>= far;
+	near = shift_above(*value, 1023, 8);
+	*value = *value >> near & 1023;
+	return far + near;
+}
+
+/* Twin of model's Histogram::bucket_of; shared.bpf.c lets a test compare the two. Buckets begin at 2^10 ns, the last one at 2^38. */
 static __always_inline __u64 bucket_of(__u64 ns)
 {
-	__u64 exponent;
+	__u64 value = at_most(ns >> 8, 1 << 30), shift = scale_down(&value);
 
-	if (ns < 1024)
-		return 0;
-	exponent = floor_log2(ns);
-	return at_most(((exponent - 10) << 2) + (ns >> (exponent - 2) & 3) + 1, HISTOGRAM_BUCKETS - 1);
+	return quarters[value] + 4 * shift;
 }
 
-/* Twin of model's Histogram::size_of. */
+/* Twin of model's Histogram::size_of, of which the last is from 2^31 on. Not for 0. */
 static __always_inline __u64 size_of(__u64 bytes)
 {
-	return at_most(floor_log2(bytes), SIZE_BUCKETS - 1);
+	__u64 value = at_most(bytes, 1ULL << (SIZE_BUCKETS - 1)) << 2, shift = scale_down(&value);
+	__u32 quarter = quarters[value];
+
+	return ((quarter - 1) >> 2) + shift;
 }
 
 static __always_inline void add_to_histogram(const struct outcome *o, __u64 duration)

@@ -81,16 +81,18 @@ struct {
 	__type(value, struct named_operation);
 } operation_names SEC(".maps");
 
-__u64 bucket_input;
-__u32 bucket_output;
-__u32 size_output;
+struct {
+	__u64 input;
+	__u32 bucket;
+	__u32 size;
+} bucket_test SEC(".data.bucket");
 
 /* For the test that compares bucket_of() and size_of() with their twins in Rust. */
 SEC("syscall")
 int bucket(void *ctx)
 {
-	bucket_output = bucket_of(bucket_input);
-	size_output = size_of(bucket_input);
+	bucket_test.bucket = bucket_of(bucket_test.input);
+	bucket_test.size = size_of(bucket_test.input);
 	return 0;
 }
 
