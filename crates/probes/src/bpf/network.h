@@ -121,18 +121,26 @@ static __always_inline __u32 newest_rtt_us(const void *sock)
 /* A loss probe that a late acknowledgement overtakes was needless (RFC 2883). */
 static __always_inline __u32 retransmits(const void *sock)
 {
-	__u32 sent = TCP_FIELD(sock, total_retrans), needless = TCP_FIELD(sock, dsack_dups);
+	__u32 sent = TCP_FIELD(sock, total_retrans), needless;
 
+	if (!sent)
+		return 0;
+	needless = TCP_FIELD(sock, dsack_dups);
 	return sent < needless ? 0 : sent - needless;
 }
 
-/* Fills in the fields for every operation. */
-static __always_inline void read_network(struct network *n, const void *sock)
+/* Fills in the fields for every operation, but for the smoothed round-trip time, which only events have. */
+static __always_inline void read_network_briefly(struct network *n, const void *sock)
 {
-	n->srtt_us = srtt_us(sock);
 	n->rtt_us = newest_rtt_us(sock);
 	n->retransmits = retransmits(sock);
 	n->arrival_ms = arrival_ms(sock);
+}
+
+static __always_inline void read_network(struct network *n, const void *sock)
+{
+	n->srtt_us = srtt_us(sock);
+	read_network_briefly(n, sock);
 }
 
 /* The number of packets in the socket's queueing discipline; 0 if its interface has none (a bridge). */

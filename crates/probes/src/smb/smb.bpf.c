@@ -272,8 +272,9 @@ static __always_inline int received(const unsigned long long *arguments, bool ty
 	tcp = FIELD(typed, socket, sk);
 	if (tcp) {
 		f->socket = (__u64)tcp;
-		read_network(&f->network, tcp);
+		read_network_briefly(&f->network, tcp);
 		if (f->received - f->op.start >= SHORT_NS) {
+			f->network.srtt_us = srtt_us(tcp);
 			read_network_at(&f->network, f->socket, 0);
 			f->receiver = bpf_get_current_pid_tgid();
 			f->receiver_us = cpu_wait_us(bpf_get_current_task_btf());
@@ -367,9 +368,10 @@ static __always_inline int finished(const unsigned long long *arguments)
 		e->caller = f->op.caller;
 		e->network.arrival_ms = o.arrival_ms;
 		if (o.flags & EVENT_NETWORK_KNOWN) {
-			e->network.srtt_us = f->network.srtt_us;
 			if (took_long(f))
 				e->network = f->network;
+			else
+				e->network.srtt_us = srtt_us((void *)f->socket);
 		}
 		/* Two ticks: one each for when it was allocated and sent. */
 		read_transit(&e->transit, f->socket, o.start, o.start + o.queue + 2 * s->tick_ns);
