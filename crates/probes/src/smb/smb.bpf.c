@@ -88,25 +88,38 @@ static __always_inline void forget_wait(struct intent *intent)
 	intent->waiting_since = intent->waited = 0;
 }
 
-static __always_inline int waiting(struct TCP_Server_Info *server, bool typed)
+/* `again`: the thread has asked for the same READ or WRITE before. */
+static __always_inline int waiting(struct TCP_Server_Info *server, bool again, bool typed)
 {
 	bool may_wait = FIELD(typed, server, credits) <= FEW_CREDITS;
+	__u64 now, since;
 	struct intent *intent;
 
 	if (!may_wait && !waits)
 		return 0;
 	intent = intent_of_current(may_wait ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
-	if (!intent)
+	if (!intent || (again && (intent->waiting_since || !may_wait)))
 		return 0;
+	now = bpf_ktime_get_ns();
+	since = again ? now - intent->waited : now;
 	/* The last wait led to no command: it timed out, or was interrupted. */
 	if (intent->waiting_since)
 		count(PROBE_SMB, COUNT_NEVER_SENT);
 	forget_wait(intent);
 	if (may_wait) {
-		intent->waiting_since = bpf_ktime_get_ns();
+		intent->waiting_since = since;
 		__sync_fetch_and_add(&waits, 1);
 	}
 	return 0;
+}
+
+/*
+ * The last credits are given away one by one: smb2_wait_mtu_credits gives none then, and the READ or WRITE waits for one here. It does without
+ * a limit, unlike who has not asked before.
+ */
+static __always_inline int waiting_for_some(struct TCP_Server_Info *server, int limit_ms, bool typed)
+{
+	return waiting(server, limit_ms < 0, typed);
 }
 
 /* What happens between getting these credits and sending is none of this command's time. */
@@ -403,13 +416,13 @@ static __always_inline void count_ended(const struct inflight *f)
 SEC("fentry/wait_for_free_credits")
 int fentry_waiting(unsigned long long *ctx)
 {
-	return waiting((void *)ctx[0], true);
+	return waiting_for_some((void *)ctx[0], ctx[2], true);
 }
 
 SEC("fentry/smb2_wait_mtu_credits")
 int fentry_waiting_mtu(unsigned long long *ctx)
 {
-	return waiting((void *)ctx[0], true);
+	return waiting((void *)ctx[0], false, true);
 }
 
 SEC("fexit/smb2_wait_mtu_credits")
@@ -441,13 +454,13 @@ int fentry_finished(unsigned long long *ctx)
 SEC("kprobe/wait_for_free_credits")
 int kprobe_waiting(struct pt_regs *ctx)
 {
-	return waiting((void *)PT_REGS_PARM1(ctx), false);
+	return waiting_for_some((void *)PT_REGS_PARM1(ctx), PT_REGS_PARM3(ctx), false);
 }
 
 SEC("kprobe/smb2_wait_mtu_credits")
 int kprobe_waiting_mtu(struct pt_regs *ctx)
 {
-	return waiting((void *)PT_REGS_PARM1(ctx), false);
+	return waiting((void *)PT_REGS_PARM1(ctx), false, false);
 }
 
 SEC("kretprobe/smb2_wait_mtu_credits")
