@@ -56,6 +56,9 @@ pub(crate) trait Probe: Any + Send {
         Ok(())
     }
 
+    /// Attaches and detaches what is needed only now and then. It is called whenever the ring has been looked at, and every few seconds.
+    fn tend(&mut self, _object: &Object) {}
+
     /// What its programs whose sections do not say so are attached to in this module.
     fn attached_in(&self, _module: &str) -> Vec<AttachedTo> {
         Vec::new()

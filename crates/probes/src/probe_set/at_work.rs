@@ -82,6 +82,13 @@ impl AtWork {
         }
     }
 
+    /// Has the probe attach and detach what is needed only now and then.
+    pub fn tend(&mut self) {
+        if let Some(attached) = &self.attached {
+            self.probe.tend(&attached.object);
+        }
+    }
+
     pub fn libraries(&mut self) -> Option<(&mut Libraries, &mut Object)> {
         let attached = self.attached.as_mut()?;
         Some((attached.libraries.as_mut()?, &mut attached.object))

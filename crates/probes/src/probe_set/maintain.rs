@@ -55,6 +55,7 @@ impl ProbeSet {
         for (libraries, object) in self.probes.iter_mut().filter_map(AtWork::libraries) {
             libraries.maintain(object, &self.mounts, monotonic());
         }
+        self.probes.iter_mut().for_each(AtWork::tend);
         self.sweep();
         // For those who read the pinned maps.
         if self.pinned.is_some()

@@ -49,6 +49,7 @@ impl ProbeSet {
             let theirs = self.probes.iter_mut().filter(|probe| ring::is_of(record, probe.spec));
             theirs.for_each(|probe| probe.probe.take(record));
         }
+        self.probes.iter_mut().for_each(AtWork::tend);
     }
 
     /// Has the histograms that probes keep themselves among those of the kernel side.

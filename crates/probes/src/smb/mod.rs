@@ -1,5 +1,6 @@
 //! SMB2 and SMB3 commands of the kernel's client (cifs.ko), one event per command.
 
+mod credits;
 mod status;
 
 use model::{Detail, Direction, Level, MountKey, Protocol, Smb};
@@ -41,6 +42,7 @@ pub(crate) static SPEC: Spec = Spec {
         }
     },
     aliases: &[Alias::of("smbslower", 10.0), Alias::of("smbiosnoop", 0.0)],
+    probe: || Box::<credits::SmbProbe>::default(),
     ..Spec::BASE
 };
 

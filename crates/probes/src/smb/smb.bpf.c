@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /*
- * Times every SMB2/3 command of the kernel's client. A command is a mid_q_entry, and passes four hooks:
+ * Times every SMB2/3 command of the kernel's client. A command is a mid_q_entry, and passes five hooks:
  *
  *   waiting    the requester asks for credits      wait_for_free_credits, smb2_wait_mtu_credits
+ *   waited     it has them                         smb2_wait_mtu_credits, at its return; attached while credits are few (credits.rs)
  *   started    the mid is allocated                smb2_mid_entry_alloc, at its return
  *   received   the answer is matched to it         dequeue_mid, in the connection's demultiplexing thread
  *   finished   its last reference goes             __release_mid, in the requester or a worker
@@ -44,9 +45,11 @@ struct {
 	__type(value, struct intent);
 } intents SEC(".maps");
 
+/* User space reads these two, in this order. How often somebody found few credits left: */
+__u64 times_few SEC(".data.credits");
 /* Threads with a wait that no command has taken over yet: while there are none, nobody need look. One that dies in its
  * wait stays counted, which costs time and nothing else. */
-__u64 waits;
+__u64 waits SEC(".data.credits");
 
 struct inflight {
 	/* Mount, tree, session and connection stay for the slot's next command: most often they are its own. */
@@ -109,6 +112,7 @@ static __always_inline int waiting(struct TCP_Server_Info *server, bool again, b
 	if (may_wait) {
 		intent->waiting_since = since;
 		__sync_fetch_and_add(&waits, 1);
+		__sync_fetch_and_add(&times_few, 1);
 	}
 	return 0;
 }
