@@ -1,8 +1,10 @@
-//! Compiles every `src/*/*.bpf.c` to an object, and generates the shared types from the BTF of `shared.bpf.c`.
+//! Compiles every `src/*/*.bpf.c` to an object, generates the shared types from the BTF of `shared.bpf.c`, and lists the names of all
+//! types that the objects have, for src/btf/named.rs.
 
-use std::{env, error::Error, ffi::OsString, fs, path::Path};
+use std::{collections::BTreeSet, env, error::Error, ffi::OsString, fs, path::Path};
 
 use libbpf_cargo::SkeletonBuilder;
+use libbpf_rs::btf::{Btf, BtfType, TypeId};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let out = env::var("OUT_DIR")?;
@@ -28,6 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     .map(OsString::from)
     .to_vec();
     println!("cargo:rerun-if-changed=src");
+    let mut names = BTreeSet::new();
     for folder in fs::read_dir("src")? {
         let folder = folder?.path();
         if !folder.is_dir() {
@@ -41,10 +44,17 @@ fn main() -> Result<(), Box<dyn Error>> {
             let object = Path::new(&out).join(format!("{name}.bpf.o"));
             let mut builder = SkeletonBuilder::new();
             builder.source(&source).obj(&object).clang_args(&arguments).build()?;
+            let types = Btf::from_path(&object)?;
+            let all = (1..=types.len())
+                .filter_map(|id| types.type_by_id::<BtfType<'_>>(TypeId::from(u32::try_from(id).ok()?)));
+            // What follows three underscores tells definitions of one kernel type from each other.
+            let of_kernel = |name: &str| name.split("___").next().unwrap_or_default().to_owned();
+            names.extend(all.filter_map(|one| one.name()?.to_str().map(of_kernel)));
             if name == "shared" {
                 builder.generate(Path::new(&out).join("shared.skel.rs"))?;
             }
         }
     }
+    fs::write(Path::new(&out).join("type_names.txt"), names.into_iter().collect::<Vec<_>>().join("\n"))?;
     Ok(())
 }

@@ -8,6 +8,7 @@ use serde::Serialize;
 mod accesses;
 mod aside;
 mod batches;
+mod btf;
 mod ceph;
 mod cephproxy;
 mod columns;

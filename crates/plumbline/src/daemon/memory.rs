@@ -8,6 +8,17 @@ use procfs::{
     process::{MMPermissions, MMapPath, MemoryPageFlags, PageInfo, Process},
 };
 
+/// Has the C library return large blocks to the kernel at once: the kernel's types take some MiB while probes are attached, and compression
+/// while a bundle is written, and the next time may be days away. By default, the C library raises its threshold after the first such block,
+/// and keeps later ones.
+pub fn return_large_blocks() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: mallopt(3) takes no pointer and may be called at any time.
+    unsafe {
+        nix::libc::mallopt(nix::libc::M_MMAP_THRESHOLD, 128 << 10);
+    }
+}
+
 /// Returns the free memory of the heap to the kernel.
 pub fn release_free_memory() {
     // SAFETY: malloc_trim has no preconditions.

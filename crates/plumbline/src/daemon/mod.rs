@@ -48,7 +48,7 @@ use control::ControlSocket;
 use incidents::Bundles;
 pub use incidents::{excerpt, excerpt_after, losses_of};
 use lock::Lock;
-pub use memory::release_free_memory;
+pub use memory::{release_free_memory, return_large_blocks};
 use observer::Observer;
 use peers::Peers;
 use publish::Publish;
@@ -133,6 +133,7 @@ struct Daemon {
 
 impl Daemon {
     fn start(setup: Setup, runtime: &std::path::Path, lock: Lock) -> Result<Self> {
+        memory::return_large_blocks();
         let pin_dir = lock::pin_dir(runtime);
         probes::clean_pins(&pin_dir);
         // Attaching can take seconds. A signal that arrives before `Sources::new` blocks it ends the process, and

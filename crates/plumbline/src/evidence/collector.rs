@@ -258,7 +258,7 @@ impl CollectorState {
 
     fn work(&self, jobs: &Receiver<Queued>, answer: &SyncSender<Done>) {
         lower_priority();
-        give_memory_back_early();
+        crate::daemon::return_large_blocks();
         for (settings, job) in jobs {
             if self.given_up.load(Ordering::SeqCst) {
                 return;
@@ -335,16 +335,5 @@ fn lower_priority() {
     unsafe {
         let nothing: libc::sched_param = std::mem::zeroed();
         libc::sched_setscheduler(0, libc::SCHED_BATCH, &nothing);
-    }
-}
-
-/// Has the C library return large blocks to the kernel at once. Compression needs some MiB in a few large blocks, and
-/// the next bundle may be days away. By default, the C library raises its threshold after the first such block, and
-/// keeps them.
-fn give_memory_back_early() {
-    #[cfg(target_env = "gnu")]
-    // SAFETY: mallopt(3) takes no pointer and may be called at any time.
-    unsafe {
-        libc::mallopt(libc::M_MMAP_THRESHOLD, 128 << 10);
     }
 }

@@ -3,11 +3,11 @@
 use std::rc::Rc;
 
 use super::{
-    btf::{Function, Types},
     definition::{At, OwnHook},
     resolve::MissingInKernel,
     words::near,
 };
+use crate::btf::{Function, Types};
 
 /// A function of the kernel or a module: the types that it refers to, and the module.
 pub(super) fn function(

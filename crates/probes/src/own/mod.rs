@@ -3,7 +3,6 @@
 
 use crate::generated::probe_id;
 
-mod btf;
 mod definition;
 mod functions;
 mod probe;

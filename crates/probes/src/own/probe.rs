@@ -6,12 +6,12 @@ use libbpf_rs::{Error, ErrorExt as _, Link, Object, OpenObject, ProgramMut};
 
 use super::{
     OwnOperation,
-    btf::Types,
     definition::{At, Definition, OwnHook},
     resolve::{self, MissingInKernel},
     ways::{AttachWay, is_program},
     words::{near, slips},
 };
+use crate::btf::Types;
 use crate::{
     generated::{Plain as _, own_plan},
     libraries::elf::Elf,

@@ -3,7 +3,6 @@
 use std::rc::Rc;
 
 use super::{
-    btf::{BtfId, BtfKind, Function, Types},
     definition::{At, Definition, OwnHook, ValueRoot, ValueSource},
     functions::{function, tracepoint},
     tracefs,
@@ -11,6 +10,7 @@ use super::{
     ways::AttachWay,
     words::one_of,
 };
+use crate::btf::{BtfId, BtfKind, Function, Types};
 use crate::generated::{own_from, own_place, own_plan};
 
 /// Arguments that a program can have: of registers, those of the architecture with the fewest.

@@ -3,11 +3,11 @@
 use std::rc::Rc;
 
 use super::{
-    btf::Types,
     definition::{At, Definition, OwnHook, ValueSource},
     resolve::{MissingInKernel, plan},
     ways::AttachWay,
 };
+use crate::btf::Types;
 use crate::generated::{own_from, own_plan};
 
 /// `None` where this kernel has no types.

@@ -1,9 +1,7 @@
 //! From an argument to a value, through the fields of structs.
 
-use super::{
-    btf::{BtfId, BtfKind, Types},
-    words::{one_of, some},
-};
+use super::words::{one_of, some};
+use crate::btf::{BtfId, BtfKind, Types};
 use crate::generated::own_place;
 
 /// What a value is for.

@@ -3,6 +3,7 @@
 use std::{
     collections::HashSet,
     os::fd::AsFd as _,
+    path::Path,
     sync::{Mutex, PoisonError},
     time::Duration,
 };
@@ -17,6 +18,7 @@ use super::{
     nanos_now, slots,
 };
 use crate::{
+    btf::NamedTypes,
     kernel::{PERMISSION, functions_of_kernel, has_types, may_load, module_identity, programs_hold_modules},
     libraries::{self, Libraries},
     probe::{AttachedTo, Probe},
@@ -54,15 +56,21 @@ pub(super) struct Attached {
 
 /// Attaches probes on as many threads as there are processors: reading the kernel's types and the verifier take most of the time.
 pub(super) fn attach_side_by_side(wanted: Vec<&mut AtWork>, shared: &SharedMaps, now: Duration) {
+    if wanted.is_empty() {
+        return;
+    }
+    // Without it, libbpf looks for itself, and takes longer.
+    let types = NamedTypes::of_kernel().inspect_err(|error| tracing::debug!(%error, "the kernel's types")).ok();
+    let types = types.as_ref().map(NamedTypes::path);
     let workers = std::thread::available_parallelism().map_or(1, usize::from).min(wanted.len());
     if workers <= 1 {
-        return wanted.into_iter().for_each(|probe| try_to_attach(probe, shared, now));
+        return wanted.into_iter().for_each(|probe| try_to_attach(probe, shared, types.as_deref(), now));
     }
     let left = Mutex::new(wanted.into_iter());
     let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();
     let work = || {
         while let Some(probe) = next() {
-            try_to_attach(probe, shared, now);
+            try_to_attach(probe, shared, types.as_deref(), now);
         }
     };
     std::thread::scope(|scope| {
@@ -72,13 +80,14 @@ pub(super) fn attach_side_by_side(wanted: Vec<&mut AtWork>, shared: &SharedMaps,
     });
 }
 
-fn try_to_attach(probe: &mut AtWork, shared: &SharedMaps, now: Duration) {
+/// `types`: those of the kernel that objects name.
+fn try_to_attach(probe: &mut AtWork, shared: &SharedMaps, types: Option<&Path>, now: Duration) {
     if let Some((reason, fix)) = probe.probe.refusal() {
         probe.obstacle = ProbeObstacle { reason, fix, may_come: false };
         probe.retry_at = now + RETRY_AFTER;
         return;
     }
-    match attach(probe.spec, &mut *probe.probe, shared) {
+    match attach(probe.spec, &mut *probe.probe, shared, types) {
         Ok(attached) => (probe.attached, probe.retry_at) = (Some(attached), Duration::ZERO),
         Err(reason) => {
             probe.obstacle = ProbeObstacle { fix: cure(&reason, &*probe.probe), reason, may_come: false };
@@ -122,7 +131,12 @@ fn references(object: &Object, module: &RequiredModule, probe: &dyn Probe) -> u6
 }
 
 /// Climbs down the ladder until something attaches. The error says what each rung failed with.
-fn attach(spec: &'static Spec, probe: &mut dyn Probe, shared: &SharedMaps) -> Result<Attached, String> {
+fn attach(
+    spec: &'static Spec,
+    probe: &mut dyn Probe,
+    shared: &SharedMaps,
+    types: Option<&Path>,
+) -> Result<Attached, String> {
     let (functions, mut unseen) = choose(spec.hooks)?;
     let mut failures = Vec::new();
     // For trying a lower rung where a better one works: PLUMBLINE_VIA=kprobe.
@@ -133,7 +147,7 @@ fn attach(spec: &'static Spec, probe: &mut dyn Probe, shared: &SharedMaps) -> Re
         // With the optional programs, and if that fails and there are any, without.
         let tries: &[bool] = if rung.optional.is_empty() { &[true] } else { &[true, false] };
         for optional in tries.iter().copied() {
-            match attach_rung((spec, probe), shared, rung, optional, &functions) {
+            match attach_rung((spec, probe), (shared, types), rung, optional, &functions) {
                 Ok(Hooked { object, links, in_flight, forgets_ended, libraries }) => {
                     unseen.extend(probe.unseen(rung));
                     let own_users = spec.module.as_ref().map_or(0, |module| references(&object, module, probe));
@@ -207,12 +221,15 @@ struct Hooked {
 
 fn attach_rung(
     (spec, probe): (&Spec, &mut dyn Probe),
-    shared: &SharedMaps,
+    (shared, types): (&SharedMaps, Option<&Path>),
     rung: &Rung,
     optional: bool,
     functions: &[&str],
 ) -> libbpf_rs::Result<Hooked> {
     let mut builder = ObjectBuilder::default();
+    if let Some(types) = types {
+        builder.btf_custom_path(types)?;
+    }
     let mut object = builder.open_memory(spec.object)?;
     let hooks = spec.module.as_ref().and_then(|module| module.hooks).filter(|name| has_types(name));
     for mut program in object.progs_mut() {

@@ -2,7 +2,11 @@
 //! bytes are understood or refused. It stands here since libbpf-rs reads the kernel's types, but not those of a module, which refer to
 //! the kernel's.
 
+mod named;
+
 use std::{fs, io, path::Path, rc::Rc};
+
+pub(crate) use named::NamedTypes;
 
 const KERNEL: &str = "/sys/kernel/btf/vmlinux";
 const FOLDER: &str = "/sys/kernel/btf";
@@ -173,13 +177,16 @@ impl Types {
         let Some(own) = offset.checked_sub(inherited) else {
             return self.base.as_ref().map_or("", |base| base.text(offset));
         };
-        let strings = self.bytes.get(self.strings..self.strings_end).unwrap_or_default();
-        let text = strings.get(own as usize..).unwrap_or_default().split(|byte| *byte == 0).next();
+        let text = self.strings_bytes().get(own as usize..).unwrap_or_default().split(|byte| *byte == 0).next();
         text.and_then(|text| std::str::from_utf8(text).ok()).unwrap_or("")
     }
 
+    fn strings_bytes(&self) -> &[u8] {
+        self.bytes.get(self.strings..self.strings_end).unwrap_or_default()
+    }
+
     fn strings_all(&self) -> u32 {
-        let own = (self.strings_end - self.strings) as u32;
+        let own = self.strings_bytes().len() as u32;
         self.base.as_ref().map_or(0, |base| base.strings_all()) + own
     }
 

@@ -1,0 +1,274 @@
+//! The kernel's types as objects are relocated against them. libbpf looks for each struct that an object names among all types of the
+//! kernel, some hundred thousand, and of the modules, and reads these anew for each object: that was a third of the start. So it is given
+//! a description of its own in which the types that our objects name, and what is within them, stand at their numbers, and nothing at all
+//! others.
+
+use std::{
+    collections::HashSet,
+    fs::File,
+    io::{self, Write as _},
+    os::fd::AsRawFd as _,
+    path::PathBuf,
+    rc::Rc,
+};
+
+use nix::sys::memfd::{MFdFlags, memfd_create};
+
+use super::{
+    ARRAY, BtfId, CONST, ENUM, ENUM64, FLOAT, FWD, INT, MAGIC, PTR, RESTRICT, RawType, STRUCT, TYPE_TAG, TYPEDEF,
+    Types, UNION, VOLATILE, behind_head, malformed,
+};
+
+/// The names of all types of our objects, the kernel's and our own.
+const NAMES: &str = include_str!(concat!(env!("OUT_DIR"), "/type_names.txt"));
+/// Bytes of the header that this writes.
+const HEADER: u32 = 24;
+/// Stands for a type that nobody looks for: libbpf looks for no volatile void.
+const NOTHING: [u32; 3] = [0, VOLATILE << 24, 0];
+
+/// Such a description, as a file in memory.
+#[derive(Debug)]
+pub(crate) struct NamedTypes {
+    file: File,
+}
+
+impl NamedTypes {
+    /// Of the kernel and the modules that are loaded now.
+    pub fn of_kernel() -> io::Result<Self> {
+        let kernel = Types::of_kernel()?;
+        let modules = Types::modules();
+        // A module that is unloaded meanwhile has no types.
+        let modules: Vec<_> = modules.iter().filter_map(|name| Types::of_module(name, &kernel).ok()).collect();
+        let bytes = describe(&kernel, &modules, &NAMES.lines().collect()).ok_or_else(|| malformed("the kernel"))?;
+        let mut file = File::from(memfd_create("types", MFdFlags::MFD_CLOEXEC)?);
+        file.write_all(&bytes)?;
+        Ok(Self { file })
+    }
+
+    /// Where libbpf finds it, as long as this is there.
+    pub fn path(&self) -> PathBuf {
+        format!("/proc/self/fd/{}", self.file.as_raw_fd()).into()
+    }
+}
+
+/// Which of the types of the kernel or a module are kept, by their index there.
+struct Kept<'t> {
+    types: &'t Types,
+    is: Vec<bool>,
+}
+
+impl<'t> Kept<'t> {
+    fn none(types: &'t Types) -> Self {
+        Self { types, is: vec![false; types.at.len()] }
+    }
+
+    /// Keeps a type and what is within it. What it points to is not.
+    fn with(&mut self, mut kernel: Option<&mut Kept<'t>>, id: BtfId) {
+        let mut left = vec![id];
+        while let Some(id) = left.pop() {
+            let Some(own) = id.checked_sub(self.types.first()) else {
+                if let Some(kernel) = &mut kernel {
+                    kernel.with(None, id);
+                }
+                continue;
+            };
+            let (Some(is), Some(raw)) = (self.is.get_mut(own as usize), self.types.raw(id)) else { continue };
+            if !std::mem::replace(is, true) {
+                left.extend(references(&raw).into_iter().map(|index| word(&raw, index)));
+            }
+        }
+    }
+
+    /// Up to the last that is kept.
+    fn length(&self) -> usize {
+        self.is.iter().rposition(|is| *is).map_or(0, |last| last + 1)
+    }
+}
+
+/// The 32-bit number at this index of a type's description; its head has three.
+fn word(raw: &RawType<'_>, index: usize) -> u32 {
+    match index {
+        0 => raw.name,
+        1 => raw.info,
+        2 => raw.size_or_type,
+        _ => raw.word_at(index - 3),
+    }
+}
+
+/// Which of its numbers are types within it.
+fn references(raw: &RawType<'_>) -> Vec<usize> {
+    match raw.kind() {
+        TYPEDEF | VOLATILE | CONST | RESTRICT | TYPE_TAG => vec![2],
+        ARRAY => vec![3, 4],
+        STRUCT | UNION => (0..raw.count()).map(|member| 4 + member * 3).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// Which of its numbers are names.
+fn names(raw: &RawType<'_>) -> Vec<usize> {
+    let each = |width| (0..raw.count()).map(move |index| 3 + index * width);
+    match raw.kind() {
+        STRUCT | UNION | ENUM64 => std::iter::once(0).chain(each(3)).collect(),
+        ENUM => std::iter::once(0).chain(each(2)).collect(),
+        _ => vec![0],
+    }
+}
+
+/// Those that an object may name.
+fn is_of_data(kind: u32) -> bool {
+    matches!(kind, STRUCT | UNION | ENUM | ENUM64 | TYPEDEF | INT | FLOAT | FWD)
+}
+
+/// The types that have these names, with the kernel's at their own numbers and the modules' behind them. `None`: a number is too large.
+fn describe(kernel: &Rc<Types>, modules: &[Rc<Types>], wanted: &HashSet<&str>) -> Option<Vec<u8>> {
+    let mut of_kernel = Kept::none(kernel);
+    // libbpf looks into modules only for what the kernel proper does not have.
+    let mut found = HashSet::new();
+    for (id, kind, name) in wanted_of(kernel, wanted) {
+        found.insert((kind, name));
+        of_kernel.with(None, id);
+    }
+    let mut of_modules = Vec::new();
+    for module in modules {
+        let mut kept = Kept::none(module);
+        for (id, ..) in wanted_of(module, wanted).filter(|(_, kind, name)| !found.contains(&(*kind, *name))) {
+            kept.with(Some(&mut of_kernel), id);
+        }
+        if kept.length() > 0 {
+            of_modules.push(kept);
+        }
+    }
+    let (mut types, mut strings) = (Vec::new(), kernel.strings_bytes().to_vec());
+    let inherited = u32::try_from(strings.len()).ok()?;
+    // Number 0 is void, and has no description.
+    let mut count = u32::try_from(of_kernel.length()).ok()?.max(1);
+    write(&of_kernel, &mut types, |id| id, |name| name)?;
+    let first = u32::try_from(kernel.at.len()).ok()?;
+    for kept in &of_modules {
+        let (ids, texts) = (count, u32::try_from(strings.len()).ok()?);
+        let moved =
+            |number: u32, from: u32, to: u32| number.checked_sub(from).map_or(number, |own| to.wrapping_add(own));
+        write(kept, &mut types, |id| moved(id, first, ids), |name| moved(name, inherited, texts))?;
+        strings.extend_from_slice(kept.types.strings_bytes());
+        count = count.checked_add(u32::try_from(kept.length()).ok()?)?;
+    }
+    let (length, texts) = (u32::try_from(types.len()).ok()?, u32::try_from(strings.len()).ok()?);
+    let mut all = Vec::with_capacity(HEADER as usize + types.len() + strings.len());
+    // Version 1, no flags.
+    all.extend_from_slice(&MAGIC.to_ne_bytes());
+    all.extend_from_slice(&[1, 0]);
+    [HEADER, 0, length, length, texts].iter().for_each(|number| all.extend_from_slice(&number.to_ne_bytes()));
+    all.append(&mut types);
+    all.append(&mut strings);
+    Some(all)
+}
+
+/// The numbers, kinds and names of types that have one of these names.
+fn wanted_of<'t>(types: &'t Types, wanted: &HashSet<&str>) -> impl Iterator<Item = (BtfId, u32, &'t str)> {
+    let named = types.own_ids().filter_map(|id| Some((id, types.raw(id)?))).filter(|(_, raw)| is_of_data(raw.kind()));
+    let named = named.map(|(id, raw)| (id, raw.kind(), types.text(raw.name)));
+    named.filter(|(_, _, name)| !name.is_empty() && wanted.contains(name.split("___").next().unwrap_or_default()))
+}
+
+/// Appends what is kept, with other numbers for types and names.
+fn write(kept: &Kept<'_>, to: &mut Vec<u8>, id: impl Fn(BtfId) -> BtfId, name: impl Fn(u32) -> u32) -> Option<()> {
+    for (own, is) in kept.is.iter().enumerate().take(kept.length()) {
+        let raw = kept.types.raw(kept.types.first() + u32::try_from(own).ok()?);
+        let Some(raw) = raw else { continue };
+        if !is {
+            NOTHING.iter().for_each(|number| to.extend_from_slice(&number.to_ne_bytes()));
+            continue;
+        }
+        let words = 3 + behind_head(raw.info)? / size_of::<u32>();
+        let mut numbers: Vec<_> = (0..words).map(|index| word(&raw, index)).collect();
+        let mut change = |indices: Vec<usize>, with: &dyn Fn(u32) -> u32| {
+            indices.into_iter().for_each(|index| numbers[index] = with(numbers[index]));
+        };
+        change(references(&raw), &id);
+        change(names(&raw), &name);
+        if raw.kind() == PTR {
+            // To void: what it points to may not be kept.
+            numbers[2] = 0;
+        }
+        numbers.iter().for_each(|number| to.extend_from_slice(&number.to_ne_bytes()));
+    }
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A description of these types, each a line of its numbers.
+    fn types(records: &[&[u32]], strings: &str, base: Option<&Rc<Types>>) -> Rc<Types> {
+        let words: Vec<_> = records.concat();
+        let length = u32::try_from(words.len() * 4).unwrap();
+        let mut bytes = [&MAGIC.to_ne_bytes()[..], &[1, 0]].concat();
+        let header = [HEADER, 0, length, length, u32::try_from(strings.len()).unwrap()];
+        header.iter().chain(&words).for_each(|number| bytes.extend(number.to_ne_bytes()));
+        bytes.extend(strings.as_bytes());
+        Rc::new(Types::parse(bytes, base.cloned()).unwrap())
+    }
+
+    const STRUCT_OF_ONE: u32 = STRUCT << 24 | 1;
+
+    #[test]
+    fn wanted_types_keep_their_numbers_and_what_is_within_them() {
+        // 1 int, 2 struct other { int a; }, 3 pointer to 2, 4 struct inner { int a; }, 5 struct outer { struct inner b; struct other *c; }
+        let kernel = types(
+            &[
+                &[1, INT << 24, 4, 32],
+                &[5, STRUCT_OF_ONE, 4, 11, 1, 0],
+                &[0, PTR << 24, 2],
+                &[13, STRUCT_OF_ONE, 4, 11, 1, 0],
+                &[19, STRUCT << 24 | 2, 16, 25, 4, 0, 27, 3, 64],
+                &[5, STRUCT_OF_ONE, 4, 11, 1, 0],
+            ],
+            "\0int\0other\0a\0inner\0outer\0b\0c\0",
+            None,
+        );
+        let described = Types::parse(describe(&kernel, &[], &HashSet::from(["outer"])).unwrap(), None).unwrap();
+        assert_eq!(described.at.len(), 6, "nothing behind the last that is wanted");
+        assert_eq!([1, 4, 5].map(|id| described.name(id)), ["int", "inner", "outer"]);
+        assert_eq!(described.fields(5), kernel.fields(5));
+        assert_eq!(described.fields(4), kernel.fields(4));
+        assert_eq!(described.fields(2), [], "what is only pointed to is not there");
+        assert_eq!(described.raw(3).map(|raw| (raw.kind(), raw.size_or_type)), Some((PTR, 0)));
+    }
+
+    #[test]
+    fn modules_types_come_behind_the_kernels() {
+        let kernel = types(&[&[1, INT << 24, 4, 32], &[5, STRUCT_OF_ONE, 4, 1, 1, 0]], "\0int\0both\0", None);
+        // A string of a module has a number behind those of the kernel, which are ten.
+        let named = |name: &str| format!("\0{name}\0f\0");
+        let module = |name: &str| {
+            let field = 12 + u32::try_from(name.len()).unwrap();
+            let records: [&[u32]; 2] = [&[11, STRUCT_OF_ONE, 4, field, 1, 0], &[5, STRUCT_OF_ONE, 8, field, 3, 32]];
+            types(&records, &named(name), Some(&kernel))
+        };
+        let modules = [module("first"), module("nobody"), module("second")];
+        let wanted = HashSet::from(["first", "second", "both"]);
+        let described = Types::parse(describe(&kernel, &modules, &wanted).unwrap(), None).unwrap();
+        let names: Vec<_> = described.own_ids().map(|id| described.name(id)).collect();
+        assert_eq!(names, ["", "int", "both", "first", "second"], "what the kernel has is not taken from modules");
+        for id in [3, 4] {
+            let [(name, field)] = &described.fields(id)[..] else { panic!("one field") };
+            assert_eq!((name.as_str(), field.id), ("f", 1));
+        }
+    }
+
+    #[test]
+    fn this_kernels_types_are_as_they_were() {
+        let Ok(kernel) = Types::of_kernel() else {
+            return eprintln!("SKIP this_kernels_types_are_as_they_were: no BTF");
+        };
+        let wanted: HashSet<_> = NAMES.lines().collect();
+        let described = Types::parse(describe(&kernel, &[], &wanted).unwrap(), None).unwrap();
+        let all: Vec<_> = wanted_of(&kernel, &wanted).collect();
+        assert!(all.iter().any(|(_, _, name)| *name == "task_struct"));
+        for (id, _, name) in all {
+            assert_eq!((described.name(id), described.fields(id)), (kernel.name(id), kernel.fields(id)), "{name}");
+        }
+    }
+}
