@@ -23,39 +23,40 @@ use crate::{
     spec::{RequiredModule, Rung, Spec},
 };
 
+/// All that fentry sees; `$got` sees waits for capabilities end.
+macro_rules! fentry_with_waits {
+    ($got:literal) => {
+        Rung {
+            via: FENTRY.via,
+            required: &[
+                "fentry_started",
+                "fexit_submitted",
+                "fexit_waited",
+                "fentry_created",
+                "fentry_unlinked",
+                "fexit_tried",
+                "fexit_only_tried",
+                $got,
+            ],
+            optional: &["forget_ended"],
+            without: WITHOUT_STATE,
+        }
+    };
+}
+
+/// The client is the module `ceph`, which uses `libceph`, as RBD devices do: `hooks` names the one that an object's hooks are in. Without a
+/// CephFS, there is nothing to see in either.
+pub(crate) const fn client(hooks: &'static str) -> Option<RequiredModule> {
+    Some(RequiredModule { name: "ceph", load: "mount a CephFS, or `modprobe ceph`", hooks: Some(hooks) })
+}
+
 pub(crate) static SPEC: Spec = Spec {
     object: include_bytes!(concat!(env!("OUT_DIR"), "/ceph.bpf.o")),
-    module: Some(RequiredModule { name: "ceph", load: "mount a CephFS, or `modprobe ceph`", hooks: Some("ceph") }),
+    module: client("ceph"),
     rungs: &[
-        Rung {
-            required: &[
-                "fentry_started",
-                "fexit_submitted",
-                "fexit_waited",
-                "fentry_created",
-                "fentry_unlinked",
-                "fexit_tried",
-                "fexit_only_tried",
-                "fexit_got",
-            ],
-            without: WITHOUT_STATE,
-            ..FENTRY
-        },
+        fentry_with_waits!("fexit_got"),
         // 6.1 has no __ceph_get_caps.
-        Rung {
-            required: &[
-                "fentry_started",
-                "fexit_submitted",
-                "fexit_waited",
-                "fentry_created",
-                "fentry_unlinked",
-                "fexit_tried",
-                "fexit_only_tried",
-                "fexit_got_by_file",
-            ],
-            without: WITHOUT_STATE,
-            ..FENTRY
-        },
+        fentry_with_waits!("fexit_got_by_file"),
         FENTRY,
         Rung {
             via: "kprobe",
@@ -71,20 +72,19 @@ pub(crate) static SPEC: Spec = Spec {
 pub(crate) static OSD: Spec = Spec {
     name: "ceph/osd",
     object: include_bytes!(concat!(env!("OUT_DIR"), "/ceph_osd.bpf.o")),
-    // The hooks are in libceph, which RBD devices use too: without a CephFS, there is nothing to see.
-    module: Some(RequiredModule { name: "ceph", load: "mount a CephFS, or `modprobe ceph`", hooks: Some("libceph") }),
+    module: client("libceph"),
     rungs: &[
         Rung {
             via: "fentry",
             required: &["fentry_started", "fentry_sending", "fentry_ended"],
             optional: &["fentry_given_up", "forget_ended"],
-            without: "requests that were given up: they look as if they had been answered",
+            without: WITHOUT_GIVEN_UP,
         },
         Rung {
             via: "kprobe",
             required: &["kprobe_started", "kprobe_sending", "kprobe_ended"],
             optional: &["kprobe_given_up", "forget_ended"],
-            without: "requests that were given up: they look as if they had been answered",
+            without: WITHOUT_GIVEN_UP,
         },
     ],
     probe: || Box::new(CephProbe { codes: operations::of_osds, is_of_mds: false, daemons: None }),
@@ -93,6 +93,7 @@ pub(crate) static OSD: Spec = Spec {
 
 /// What is lost without the optional programs of a rung.
 const WITHOUT_CALLBACKS: &str = "the answers to creations and removals that nobody waits for";
+const WITHOUT_GIVEN_UP: &str = "requests that were given up: they look as if they had been answered";
 const WITHOUT_STATE: &str = "how things stand with the daemon of a request that hangs";
 
 /// Without waits for capabilities, whose functions a compiler may have inlined.

@@ -8,7 +8,7 @@ use libbpf_rs::{MapCore, MapFlags, Object};
 use model::{Connection, Detail, Event, Level, MountKey, Protocol};
 
 use crate::{
-    Alias,
+    Alias, ceph,
     columns::{DURATION, EventCell, EventColumn, PID, TIME},
     decode::text,
     generated::probe_id,
@@ -250,7 +250,7 @@ pub(crate) static NFS4: Spec = Spec {
 pub(crate) static LIBCEPH: Spec = Spec {
     name: "connections/libceph",
     object: include_bytes!(concat!(env!("OUT_DIR"), "/conn_libceph.bpf.o")),
-    module: Some(RequiredModule { name: "ceph", load: "mount a CephFS, or `modprobe ceph`", hooks: Some("libceph") }),
+    module: ceph::client("libceph"),
     rungs: &[
         Rung { via: "fentry", required: &["fentry_state"], optional: &[], without: "" },
         Rung { via: "kprobe", required: &["kprobe_state"], optional: &[], without: "" },
@@ -261,7 +261,7 @@ pub(crate) static LIBCEPH: Spec = Spec {
 pub(crate) static CEPH: Spec = Spec {
     name: "connections/ceph",
     object: include_bytes!(concat!(env!("OUT_DIR"), "/conn_ceph.bpf.o")),
-    module: Some(RequiredModule { name: "ceph", load: "mount a CephFS, or `modprobe ceph`", hooks: Some("ceph") }),
+    module: ceph::client("ceph"),
     rungs: &[
         Rung { via: "fentry", required: &["fentry_dispatch", "fentry_reset"], optional: &[], without: "" },
         Rung { via: "kprobe", required: &["kprobe_dispatch", "kprobe_reset"], optional: &[], without: "" },
