@@ -143,13 +143,13 @@ fn describe(kernel: &Rc<Types>, modules: &[Rc<Types>], wanted: &HashSet<&str>) -
     let inherited = u32::try_from(strings.len()).ok()?;
     // Number 0 is void, and has no description.
     let mut count = u32::try_from(of_kernel.length()).ok()?.max(1);
-    write(&of_kernel, &mut types, |id| id, |name| name)?;
+    write(&of_kernel, &HashSet::new(), &mut types, |id| id, |name| name)?;
     let first = u32::try_from(kernel.at.len()).ok()?;
     for kept in &of_modules {
         let (ids, texts) = (count, u32::try_from(strings.len()).ok()?);
         let moved =
             |number: u32, from: u32, to: u32| number.checked_sub(from).map_or(number, |own| to.wrapping_add(own));
-        write(kept, &mut types, |id| moved(id, first, ids), |name| moved(name, inherited, texts))?;
+        write(kept, &found, &mut types, |id| moved(id, first, ids), |name| moved(name, inherited, texts))?;
         strings.extend_from_slice(kept.types.strings_bytes());
         count = count.checked_add(u32::try_from(kept.length()).ok()?)?;
     }
@@ -164,15 +164,27 @@ fn describe(kernel: &Rc<Types>, modules: &[Rc<Types>], wanted: &HashSet<&str>) -
     Some(all)
 }
 
-/// The numbers, kinds and names of types that have one of these names.
+/// The numbers, kinds and essential names of types that have one of these names.
 fn wanted_of<'t>(types: &'t Types, wanted: &HashSet<&str>) -> impl Iterator<Item = (BtfId, u32, &'t str)> {
     let named = types.own_ids().filter_map(|id| Some((id, types.raw(id)?))).filter(|(_, raw)| is_of_data(raw.kind()));
-    let named = named.map(|(id, raw)| (id, raw.kind(), types.text(raw.name)));
-    named.filter(|(_, _, name)| !name.is_empty() && wanted.contains(name.split("___").next().unwrap_or_default()))
+    let named = named.map(|(id, raw)| (id, raw.kind(), essential(types.text(raw.name))));
+    named.filter(|(_, _, name)| !name.is_empty() && wanted.contains(name))
 }
 
-/// Appends what is kept, with other numbers for types and names.
-fn write(kept: &Kept<'_>, to: &mut Vec<u8>, id: impl Fn(BtfId) -> BtfId, name: impl Fn(u32) -> u32) -> Option<()> {
+/// The name by which libbpf looks for a type: `file___before_6_5` is `file`.
+fn essential(name: &str) -> &str {
+    name.split("___").next().unwrap_or_default()
+}
+
+/// Appends what is kept, with other numbers for types and names. Those that are `hidden` get no name: a module may have its own copy of a
+/// struct of the kernel within one that is wanted (`struct inode` within `struct nfs_inode`, Linux 7.3), which libbpf is not to find.
+fn write(
+    kept: &Kept<'_>,
+    hidden: &HashSet<(u32, &str)>,
+    to: &mut Vec<u8>,
+    id: impl Fn(BtfId) -> BtfId,
+    name: impl Fn(u32) -> u32,
+) -> Option<()> {
     for (own, is) in kept.is.iter().enumerate().take(kept.length()) {
         let raw = kept.types.raw(kept.types.first() + u32::try_from(own).ok()?);
         let Some(raw) = raw else { continue };
@@ -187,6 +199,9 @@ fn write(kept: &Kept<'_>, to: &mut Vec<u8>, id: impl Fn(BtfId) -> BtfId, name: i
         };
         change(references(&raw), &id);
         change(names(&raw), &name);
+        if hidden.contains(&(raw.kind(), essential(kept.types.text(raw.name)))) {
+            numbers[0] = 0;
+        }
         if raw.kind() == PTR {
             // To void: what it points to may not be kept.
             numbers[2] = 0;
@@ -242,19 +257,24 @@ mod tests {
         let kernel = types(&[&[1, INT << 24, 4, 32], &[5, STRUCT_OF_ONE, 4, 1, 1, 0]], "\0int\0both\0", None);
         // A string of a module has a number behind those of the kernel, which are ten.
         let named = |name: &str| format!("\0{name}\0f\0");
+        // Each has a copy of its own of the kernel's struct, and that within a struct that is wanted.
         let module = |name: &str| {
             let field = 12 + u32::try_from(name.len()).unwrap();
-            let records: [&[u32]; 2] = [&[11, STRUCT_OF_ONE, 4, field, 1, 0], &[5, STRUCT_OF_ONE, 8, field, 3, 32]];
+            let records: [&[u32]; 2] = [&[5, STRUCT_OF_ONE, 8, field, 1, 32], &[11, STRUCT_OF_ONE, 8, field, 3, 0]];
             types(&records, &named(name), Some(&kernel))
         };
         let modules = [module("first"), module("nobody"), module("second")];
         let wanted = HashSet::from(["first", "second", "both"]);
         let described = Types::parse(describe(&kernel, &modules, &wanted).unwrap(), None).unwrap();
         let names: Vec<_> = described.own_ids().map(|id| described.name(id)).collect();
-        assert_eq!(names, ["", "int", "both", "first", "second"], "what the kernel has is not taken from modules");
-        for id in [3, 4] {
+        assert_eq!(
+            names,
+            ["", "int", "both", "", "first", "", "second"],
+            "what the kernel has is not found in modules"
+        );
+        for (id, of) in [(3, 1), (4, 3), (5, 1), (6, 5)] {
             let [(name, field)] = &described.fields(id)[..] else { panic!("one field") };
-            assert_eq!((name.as_str(), field.id), ("f", 1));
+            assert_eq!((name.as_str(), field.id), ("f", of));
         }
     }
 
