@@ -142,6 +142,24 @@ fn an_answer_of_the_same_tick_may_be_that_of_the_request() {
 }
 
 #[test]
+fn the_answer_to_one_request_is_not_that_to_another_sent_with_it() {
+    // The first of each pair ends at the look.
+    let to_the_first = |ms| DaemonConnection { sent_ms: 100, received_ms: ms, acknowledged_ms: ms, ..IDLE };
+    is(&of(&looked_at(5, |_| look(&[to_the_first(4)]))), Cause::SlowServer);
+    // The daemon passes it on late: it may have that to the second, too.
+    is_unknown(&of(&looked_at(5, |_| look(&[to_the_first(60)]))));
+}
+
+#[test]
+fn what_requests_of_an_earlier_incident_waited_for_does_not_count() {
+    let events = looked_at(10, |index| look(&[if index <= 5 { ON_ITS_WAY } else { AWAITED }]));
+    let (earlier, slow) = events.split_at(10);
+    let verdict = verdict(slow, earlier);
+    is(&verdict, Cause::SlowServer);
+    assert!(verdict.because.iter().any(|said| said.contains("Of 5 looks") && said.contains("in 5.")), "{verdict:#?}");
+}
+
+#[test]
 fn a_server_is_not_accused_over_a_path_that_became_longer() {
     is_unknown(&of(&looked_at(5, |_| look(&[DaemonConnection { rtt_us: 90_000, ..AWAITED }]))));
     is_unknown(&of(&looked_at(5, |_| look(&[DaemonConnection { rtt_us: 0, min_rtt_us: 0, ..AWAITED }]))));

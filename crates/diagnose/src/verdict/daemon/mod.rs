@@ -6,7 +6,7 @@ mod sight;
 
 use std::sync::Arc;
 
-use model::{Cause, DaemonLook, Event, Level, Operation, PhasesMs, Verdict};
+use model::{Cause, DaemonLook, Event, Level, Nanos, Operation, PhasesMs, Verdict};
 
 use super::{
     DOMINANT,
@@ -55,7 +55,9 @@ pub(super) fn verdict(scene: &Scene, slow: &[Event], around: &[Event]) -> Verdic
     }
     let events = slow.iter().chain(around).filter(|event| event.mount == scene.slowest.mount);
     let looks = looks(events.clone());
-    let sights = DaemonSight::all(&looks, events);
+    // What was slow before, and is over, may have waited for something else.
+    let from = began(scene);
+    let sights = DaemonSight::all(&looks, events.filter(|event| event.end() > from));
     let candidates = {
         let slow = SlowRequests { count: scene.count, wire, fast: fast_share(scene, &sights), silent: None };
         candidates(&looks, &sights, slow, &mut because)
@@ -97,6 +99,11 @@ pub(super) fn of_errors(failed: &[Event], mut because: Vec<String>) -> Verdict {
     Verdict { because, ..Verdict::unknown("") }
 }
 
+/// When the first of the slow requests was asked.
+fn began(scene: &Scene) -> Nanos {
+    scene.judged.iter().map(|event| event.start).min().unwrap_or(0)
+}
+
 /// `ECONNABORTED` and `ENOTCONN`, on Linux.
 const ABORTED: u32 = 103;
 const NOT_CONNECTED: u32 = 107;
@@ -106,7 +113,7 @@ const NOT_CONNECTED: u32 = 107;
 fn fast_share(scene: &Scene, sights: &[DaemonSight]) -> f64 {
     let trips = sights.iter().flat_map(|sight| &sight.look.tcp).map(|one| us(one.min_rtt_us)).filter(|trip| *trip > 0);
     let least = trips.min().unwrap_or(0);
-    let from = scene.judged.iter().map(|event| event.start).min().unwrap_or(0);
+    let from = began(scene);
     let is_such = |event: &Event| scene.judged.iter().any(|slow| slow.operation == event.operation);
     let meanwhile = scene
         .during

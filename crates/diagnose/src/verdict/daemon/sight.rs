@@ -6,7 +6,7 @@
 //! acknowledgements tell which of both was last: the peer's, if it came by itself later; and this host's. If this host sent none by itself, the last
 //! answer was acknowledged by a request that went after it.
 
-use std::sync::Arc;
+use std::{cmp::Ordering, sync::Arc};
 
 use model::{DaemonConnection, DaemonLook, Detail, Event, Nanos};
 
@@ -20,6 +20,8 @@ const TOLD_WITHIN: u64 = 200 * MS;
 pub(super) struct DaemonSight {
     pub look: Arc<DaemonLook>,
     pub asked: Nanos,
+    /// How long before the look the daemon had last answered another request, nanoseconds; `None`: not known.
+    pub answered: Option<Nanos>,
 }
 
 /// What the daemon's connections did at a look.
@@ -50,7 +52,13 @@ impl DaemonSight {
                 events.clone().filter(|event| event.duration >= DaemonLook::SLOW && !event.operation.waits_by_design());
             slow.filter(|event| event.start < look.at && look.at < until(event)).map(|event| event.start).min()
         };
-        let sight = |look: &Arc<DaemonLook>| Some(Self { look: Arc::clone(look), asked: asked(look)? });
+        let answered = |look: &DaemonLook| {
+            let done = events.clone().filter(|event| !event.flags.in_flight && !event.flags.unanswered);
+            done.filter_map(|event| look.at.checked_sub(event.end())).min()
+        };
+        let sight = |look: &Arc<DaemonLook>| {
+            Some(Self { look: Arc::clone(look), asked: asked(look)?, answered: answered(look) })
+        };
         looks.iter().filter_map(sight).collect()
     }
 
@@ -95,7 +103,15 @@ impl DaemonSight {
         let came_by_itself = acknowledged.saturating_add(JIFFY) < sent;
         let is_due = received > us(one.rtt_us).saturating_add(ACK_DELAY).saturating_add(JIFFY);
         let went_with_request = one.acks == Some(0) && is_due;
-        let is_last = sent < received || (sent == received && (came_by_itself || went_with_request));
+        // Several were sent together: what came then is the answer to another, which the daemon passed on at once.
+        let is_of_another = self.answered.is_some_and(|answered| {
+            answered <= received.saturating_add(JIFFY) && received <= answered.saturating_add(2 * JIFFY)
+        });
+        let is_last = match sent.cmp(&received) {
+            Ordering::Less => true,
+            Ordering::Equal => came_by_itself || went_with_request,
+            Ordering::Greater => is_of_another,
+        };
         (self.was_asked(one) && is_last).then_some(acknowledged.min(self.since()))
     }
 
