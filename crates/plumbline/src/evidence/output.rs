@@ -2,7 +2,7 @@
 //!
 //! The spool is compressed so that large output does not use up the disk limit.
 
-use std::io::{self, BufReader, Read, Seek, Write};
+use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -48,7 +48,8 @@ pub enum Stopped {
 /// Takes the output of one action. A write beyond a bound writes what is allowed, and the next one fails. So a loop
 /// that writes and returns errors needs no further checks.
 pub struct Output {
-    encoder: zstd::stream::write::Encoder<'static, Claimed>,
+    /// Buffered, since JSON comes in pieces of a few bytes, and each call of zstd costs more than it compresses then.
+    encoder: BufWriter<zstd::stream::write::Encoder<'static, Claimed>>,
     bounds: OutputBounds,
     bytes: u64,
     stopped: Option<Stopped>,
@@ -65,7 +66,7 @@ impl Output {
         let file = store.create_unnamed().context("cannot create a temporary file in the output directory")?;
         let mut encoder = zstd::stream::write::Encoder::new(Claimed::new(file, quota.clone(), bounds.share), LEVEL)?;
         encoder.window_log(WINDOW_LOG)?;
-        Ok(Self { encoder, bounds, bytes: 0, stopped: None, labels: Vec::new() })
+        Ok(Self { encoder: BufWriter::new(encoder), bounds, bytes: 0, stopped: None, labels: Vec::new() })
     }
 
     /// The bytes written so far, before compression.
@@ -104,7 +105,7 @@ impl Output {
     /// # Errors
     /// If the remaining bytes cannot be written.
     pub fn finish(self) -> io::Result<Spool> {
-        let mut file = self.encoder.finish()?;
+        let mut file = self.encoder.into_inner().map_err(io::IntoInnerError::into_error)?.finish()?;
         file.rewind()?;
         Ok(Spool { file, bytes: self.bytes })
     }

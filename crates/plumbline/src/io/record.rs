@@ -174,8 +174,9 @@ impl IoRecordWriter {
 
     /// Adds a line; it is on its way to the disk when this returns, so that what ends us later does not take it along.
     pub fn write(&mut self, line: &IoLine) -> Result<()> {
-        serde_json::to_writer(&mut self.encoder, line).context("cannot write the recording")?;
-        self.encoder.write_all(b"\n").and_then(|()| self.encoder.flush()).context("cannot write the recording")
+        let mut text = serde_json::to_vec(line)?;
+        text.push(b'\n');
+        self.encoder.write_all(&text).and_then(|()| self.encoder.flush()).context("cannot write the recording")
     }
 
     pub fn finish(mut self, end: End) -> Result<()> {
