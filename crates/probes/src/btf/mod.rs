@@ -4,7 +4,7 @@
 
 mod named;
 
-use std::{fs, io, path::Path, rc::Rc};
+use std::{ffi::CStr, fs, io, path::Path, rc::Rc};
 
 pub(crate) use named::NamedTypes;
 
@@ -173,12 +173,17 @@ impl Types {
     }
 
     fn text(&self, offset: u32) -> &str {
+        std::str::from_utf8(self.text_bytes(offset)).unwrap_or("")
+    }
+
+    /// For those that look through all names.
+    fn text_bytes(&self, offset: u32) -> &[u8] {
         let inherited = self.base.as_ref().map_or(0, |base| base.strings_all());
         let Some(own) = offset.checked_sub(inherited) else {
-            return self.base.as_ref().map_or("", |base| base.text(offset));
+            return self.base.as_ref().map_or(b"", |base| base.text_bytes(offset));
         };
-        let text = self.strings_bytes().get(own as usize..).unwrap_or_default().split(|byte| *byte == 0).next();
-        text.and_then(|text| std::str::from_utf8(text).ok()).unwrap_or("")
+        let rest = self.strings_bytes().get(own as usize..).unwrap_or_default();
+        CStr::from_bytes_until_nul(rest).map_or(rest, CStr::to_bytes)
     }
 
     fn strings_bytes(&self) -> &[u8] {
@@ -198,7 +203,7 @@ impl Types {
 
     fn named(&self, kind: u32, name: &str) -> Option<RawType<'_>> {
         let found = self.own_ids().filter_map(|id| self.raw(id));
-        found.into_iter().find(|raw| raw.kind() == kind && self.text(raw.name) == name)
+        found.into_iter().find(|raw| raw.kind() == kind && self.text_bytes(raw.name) == name.as_bytes())
     }
 
     /// The function of this name that is described here.

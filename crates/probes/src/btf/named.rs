@@ -39,7 +39,7 @@ impl NamedTypes {
         let modules = Types::modules();
         // A module that is unloaded meanwhile has no types.
         let modules: Vec<_> = modules.iter().filter_map(|name| Types::of_module(name, &kernel).ok()).collect();
-        let bytes = describe(&kernel, &modules, &NAMES.lines().collect()).ok_or_else(|| malformed("the kernel"))?;
+        let bytes = describe(&kernel, &modules, &wanted()).ok_or_else(|| malformed("the kernel"))?;
         let mut file = File::from(memfd_create("types", MFdFlags::MFD_CLOEXEC)?);
         file.write_all(&bytes)?;
         Ok(Self { file })
@@ -121,7 +121,7 @@ fn is_of_data(kind: u32) -> bool {
 }
 
 /// The types that have these names, with the kernel's at their own numbers and the modules' behind them. `None`: a number is too large.
-fn describe(kernel: &Rc<Types>, modules: &[Rc<Types>], wanted: &HashSet<&str>) -> Option<Vec<u8>> {
+fn describe(kernel: &Rc<Types>, modules: &[Rc<Types>], wanted: &HashSet<&[u8]>) -> Option<Vec<u8>> {
     let mut of_kernel = Kept::none(kernel);
     // libbpf looks into modules only for what the kernel proper does not have.
     let mut found = HashSet::new();
@@ -164,23 +164,29 @@ fn describe(kernel: &Rc<Types>, modules: &[Rc<Types>], wanted: &HashSet<&str>) -
     Some(all)
 }
 
+/// The names of all types of our objects.
+fn wanted() -> HashSet<&'static [u8]> {
+    NAMES.lines().map(str::as_bytes).collect()
+}
+
 /// The numbers, kinds and essential names of types that have one of these names.
-fn wanted_of<'t>(types: &'t Types, wanted: &HashSet<&str>) -> impl Iterator<Item = (BtfId, u32, &'t str)> {
+fn wanted_of<'t>(types: &'t Types, wanted: &HashSet<&[u8]>) -> impl Iterator<Item = (BtfId, u32, &'t [u8])> {
     let named = types.own_ids().filter_map(|id| Some((id, types.raw(id)?))).filter(|(_, raw)| is_of_data(raw.kind()));
-    let named = named.map(|(id, raw)| (id, raw.kind(), essential(types.text(raw.name))));
+    let named = named.map(|(id, raw)| (id, raw.kind(), essential(types.text_bytes(raw.name))));
     named.filter(|(_, _, name)| !name.is_empty() && wanted.contains(name))
 }
 
 /// The name by which libbpf looks for a type: `file___before_6_5` is `file`.
-fn essential(name: &str) -> &str {
-    name.split("___").next().unwrap_or_default()
+fn essential(name: &[u8]) -> &[u8] {
+    let end = name.windows(3).position(|three| three == b"___");
+    end.and_then(|end| name.get(..end)).unwrap_or(name)
 }
 
 /// Appends what is kept, with other numbers for types and names. Those that are `hidden` get no name: a module may have its own copy of a
 /// struct of the kernel within one that is wanted (`struct inode` within `struct nfs_inode`, Linux 7.3), which libbpf is not to find.
 fn write(
     kept: &Kept<'_>,
-    hidden: &HashSet<(u32, &str)>,
+    hidden: &HashSet<(u32, &[u8])>,
     to: &mut Vec<u8>,
     id: impl Fn(BtfId) -> BtfId,
     name: impl Fn(u32) -> u32,
@@ -199,7 +205,7 @@ fn write(
         };
         change(references(&raw), &id);
         change(names(&raw), &name);
-        if hidden.contains(&(raw.kind(), essential(kept.types.text(raw.name)))) {
+        if hidden.contains(&(raw.kind(), essential(kept.types.text_bytes(raw.name)))) {
             numbers[0] = 0;
         }
         if raw.kind() == PTR {
@@ -243,7 +249,7 @@ mod tests {
             "\0int\0other\0a\0inner\0outer\0b\0c\0",
             None,
         );
-        let described = Types::parse(describe(&kernel, &[], &HashSet::from(["outer"])).unwrap(), None).unwrap();
+        let described = Types::parse(describe(&kernel, &[], &HashSet::from([&b"outer"[..]])).unwrap(), None).unwrap();
         assert_eq!(described.at.len(), 6, "nothing behind the last that is wanted");
         assert_eq!([1, 4, 5].map(|id| described.name(id)), ["int", "inner", "outer"]);
         assert_eq!(described.fields(5), kernel.fields(5));
@@ -264,7 +270,7 @@ mod tests {
             types(&records, &named(name), Some(&kernel))
         };
         let modules = [module("first"), module("nobody"), module("second")];
-        let wanted = HashSet::from(["first", "second", "both"]);
+        let wanted = HashSet::from([&b"first"[..], b"second", b"both"]);
         let described = Types::parse(describe(&kernel, &modules, &wanted).unwrap(), None).unwrap();
         let names: Vec<_> = described.own_ids().map(|id| described.name(id)).collect();
         assert_eq!(
@@ -283,12 +289,12 @@ mod tests {
         let Ok(kernel) = Types::of_kernel() else {
             return eprintln!("SKIP this_kernels_types_are_as_they_were: no BTF");
         };
-        let wanted: HashSet<_> = NAMES.lines().collect();
+        let wanted = wanted();
         let described = Types::parse(describe(&kernel, &[], &wanted).unwrap(), None).unwrap();
         let all: Vec<_> = wanted_of(&kernel, &wanted).collect();
-        assert!(all.iter().any(|(_, _, name)| *name == "task_struct"));
-        for (id, _, name) in all {
-            assert_eq!((described.name(id), described.fields(id)), (kernel.name(id), kernel.fields(id)), "{name}");
+        assert!(all.iter().any(|(_, _, name)| *name == b"task_struct"));
+        for (id, ..) in all {
+            assert_eq!((described.name(id), described.fields(id)), (kernel.name(id), kernel.fields(id)));
         }
     }
 }
