@@ -149,8 +149,8 @@ all_ended() {
 
 # runs_missed: how many runs of its programs the kernel has refused, by the last words of a trace in $said
 runs_missed() { sed -nE '/ shown/s/^.*[ :]([0-9]+) because the kernel did not run.*/\1/p' "${said:?}" | grep . || echo 0; }
-# slots_in_use: operations that the maps `inflight` hold and that have not ended. bpftool's JSON of all slots takes gojq half a minute.
-slots_in_use() { bpftool map dump name inflight | grep -c '"start": [1-9]' || true; }
+# in_bpf WHAT...: what there is of BPF in the kernel, as bpf.py says
+in_bpf() { python3 -ISu tests/vm/lib/bpf.py "$@"; }
 # used_slot MAP_ID: the first slot that an operation has used
 used_slot() { bpftool map dump id "$1" 2> /dev/null | awk '$1 == "\"key\":" { key = $2 + 0 } $1 == "\"probe\":" && $2 + 0 { print key; exit }'; }
 
@@ -210,14 +210,18 @@ has_bundles() {
   local found=("$1"/incidents/*"${3:-}"*.tar.zst)
   [ -e "${found[0]}" ] && [ ${#found[@]} -ge "$2" ]
 }
-# unpack BUNDLE DIR: also leaves, in DIR/written, when it was last written (seconds since the epoch)
+# unpack BUNDLE DIR: also leaves, in DIR/written, when it was last written (seconds since the epoch), and in DIR/from which it is
 unpack() {
+  local from
+  # One that has not been written since is not unpacked again: many wait for a bundle to say something.
+  { read -r from < "$2/from"; } 2> /dev/null
+  if [ -n "$1" ] && [ "${from:-}" = "$1" ] && ! [ "$1" -nt "$2/from" ]; then return; fi
   rm -rf "$2"
   mkdir -p "$2"
   # By one descriptor: an update replaces the file.
   {
     stat -L -c %.3Y /dev/stdin > "$2/written"
-    tar --zstd -xC "$2"
+    tar --zstd -xC "$2" && echo "$1" > "$2/from" && touch -r /dev/stdin "$2/from"
   } < "$1"
 }
 # wait_bundle DIR UNPACKED [PART_OF_NAME [SECONDS]]: waits for the first bundle, and unpacks it as it is then
