@@ -2,7 +2,7 @@
 
 use diagnose::{baseline, counted, latency, span};
 use maud::{Markup, html};
-use model::{Alternative, Cause, Incident, IncidentState, Layer, SNAPSHOT};
+use model::{Alternative, Cause, Incident, IncidentState, Layer, SNAPSHOT, Verdict};
 
 use super::{
     normal::NormalDurations,
@@ -73,14 +73,15 @@ fn place(incident: &Incident) -> String {
 
 fn why(incident: &Incident) -> String {
     match culprit(incident) {
-        Some((_, Some(cause), confidence)) => format!("{} ({})", cause.describe(), sure(confidence)),
-        Some((layer, None, confidence)) => format!("the {} is at fault ({})", layer.name(), sure(confidence)),
+        Some((_, Some(cause), _)) => format!("{} ({})", cause.describe(), sure(&incident.verdict)),
+        Some((layer, None, _)) => format!("the {} is at fault ({})", layer.name(), sure(&incident.verdict)),
         None => "the evidence does not say who was at fault".into(),
     }
 }
 
-fn sure(confidence: f64) -> String {
-    format!("{:.0} % sure", confidence.clamp(0.0, 1.0) * 100.0)
+fn sure(verdict: &Verdict) -> String {
+    let proven = if verdict.proven { "proven by what the server's Plumbline saw, " } else { "" };
+    format!("{proven}{:.0} % sure", verdict.confidence.clamp(0.0, 1.0) * 100.0)
 }
 
 /// The verdict in large letters. If it is unknown, the likeliest causes and how to tell them apart.
@@ -91,9 +92,9 @@ pub fn verdict(incident: &Incident) -> Markup {
     let alternatives = incident.verdict.alternatives.iter().take(2);
     html! {
         @match culprit(incident) {
-            Some((layer, cause, confidence)) => div class={ "verdict " (layer.name()) } {
+            Some((layer, cause, _)) => div class={ "verdict " (layer.name()) } {
                 p.layer { (who(layer)) @if let Some(cause) = cause { ": " (cause.describe()) } }
-                p { (sure(confidence)) @if alternatives.len() > 0 { "; otherwise " (listed(alternatives)) } }
+                p { (sure(&incident.verdict)) @if alternatives.len() > 0 { "; otherwise " (listed(alternatives)) } }
             },
             None => div.verdict {
                 p.layer { "The evidence does not say who was at fault" }

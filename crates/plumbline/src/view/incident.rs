@@ -22,6 +22,8 @@ pub struct IncidentRow {
     pub layer: Option<Layer>,
     pub cause: Option<Cause>,
     pub confidence: Option<f64>,
+    /// The verdict is that of both ends: the server's daemon has told its side.
+    pub proven: bool,
     pub operations: Option<u64>,
     pub mountpoint: Option<String>,
     pub server: Option<String>,
@@ -59,6 +61,7 @@ impl IncidentRow {
             layer: Some(verdict.layer),
             cause: verdict.cause,
             confidence: Some(verdict.confidence),
+            proven: verdict.proven,
             operations: Some(incident.operations),
             mountpoint: mount.as_ref().map(|mount| mount.mountpoint.clone()),
             server: mount.map(|mount| mount.server),
@@ -80,14 +83,15 @@ impl IncidentRow {
         }
     }
 
-    /// Layer, confidence and cause, such as `server 0.97 slow_operation`.
+    /// Layer, confidence and cause, such as `server 0.97 slow_operation`; or `network proven longer_path`.
     pub fn verdict(&self) -> String {
         match (self.layer, self.confidence, self.cause) {
             (None, ..) => "-".into(),
             (Some(Layer::Unknown), ..) => Layer::Unknown.name().into(),
             (Some(layer), confidence, cause) => {
                 let cause = cause.map_or("", Cause::name);
-                format!("{} {:.2} {cause}", layer.name(), confidence.unwrap_or_default())
+                let sure = if self.proven { "proven".into() } else { format!("{:.2}", confidence.unwrap_or_default()) };
+                format!("{} {sure} {cause}", layer.name())
             }
         }
     }
@@ -113,5 +117,18 @@ mod tests {
     fn a_duration_has_two_units_at_most() {
         let spans = [0.04, 4.25, 190.0, 7_500.0, 273_600.0].map(|seconds| span(SignedDuration::from_secs_f64(seconds)));
         assert_eq!(spans, ["0.0 s", "4.2 s", "3m 10s", "2h 05m", "3d 04h"]);
+    }
+
+    #[test]
+    fn a_verdict_of_both_ends_is_proven() {
+        let row = |proven| IncidentRow {
+            layer: Some(Layer::Network),
+            cause: Some(Cause::LongerPath),
+            confidence: Some(0.974),
+            proven,
+            ..IncidentRow::default()
+        };
+        assert_eq!(row(false).verdict(), "network 0.97 longer_path");
+        assert_eq!(row(true).verdict(), "network proven longer_path");
     }
 }
