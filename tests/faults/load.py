@@ -41,6 +41,8 @@ def direct(path, block, flags):
 def prepare(path, size):
     """A file to read, made at the server: /mnt/nfs/a is /srv/nfs/a there."""
     at_server = path.replace("/mnt/", "/srv/", 1)
+    if not os.path.isdir(os.path.dirname(at_server)):
+        at_server = path  # CephFS
     if not os.path.exists(at_server) or os.path.getsize(at_server) < size:
         with open(at_server, "wb") as file:
             file.write(os.urandom(4096) * (size // 4096))
