@@ -3,9 +3,9 @@
 cluster=/run/cluster
 port=33000
 
-# ceph_up: starts the cluster; $key is what clients prove themselves by
+# ceph_up [COMMAND...]: starts the cluster, by COMMAND if it is given; $key is what clients prove themselves by
 ceph_up() {
-  tests/ceph/lib/cluster start $cluster $port && key=$(ceph-authtool $cluster/keyring -n client.admin -p)
+  "$@" "$PWD/tests/ceph/lib/cluster" start $cluster $port && key=$(ceph-authtool $cluster/keyring -n client.admin -p)
 }
 # mount_ceph MOUNTPOINT [OPTIONS]: by the kernel's own means, since mount.ceph asks the monitors itself
 mount_ceph() {

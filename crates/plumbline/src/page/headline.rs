@@ -13,11 +13,11 @@ use super::{
 /// program's.
 const NAMED: f64 = 0.8;
 
-/// The layer, the cause and the confidence; `None` if the confidence is too low to name them.
-pub fn culprit(incident: &Incident) -> Option<(Layer, Option<Cause>, f64)> {
+/// The layer and the cause; `None` if the confidence is too low to name them.
+fn culprit(incident: &Incident) -> Option<(Layer, Option<Cause>)> {
     let verdict = &incident.verdict;
     let is_named = verdict.layer != Layer::Unknown && verdict.confidence >= NAMED;
-    is_named.then_some((verdict.layer, verdict.cause, verdict.confidence))
+    is_named.then_some((verdict.layer, verdict.cause))
 }
 
 /// The first sentence.
@@ -73,8 +73,8 @@ fn place(incident: &Incident) -> String {
 
 fn why(incident: &Incident) -> String {
     match culprit(incident) {
-        Some((_, Some(cause), _)) => format!("{} ({})", cause.describe(), sure(&incident.verdict)),
-        Some((layer, None, _)) => format!("the {} is at fault ({})", layer.name(), sure(&incident.verdict)),
+        Some((_, Some(cause))) => format!("{} ({})", cause.describe(), sure(&incident.verdict)),
+        Some((layer, None)) => format!("the {} is at fault ({})", layer.name(), sure(&incident.verdict)),
         None => "the evidence does not say who was at fault".into(),
     }
 }
@@ -92,7 +92,7 @@ pub fn verdict(incident: &Incident) -> Markup {
     let alternatives = incident.verdict.alternatives.iter().take(2);
     html! {
         @match culprit(incident) {
-            Some((layer, cause, _)) => div class={ "verdict " (layer.name()) } {
+            Some((layer, cause)) => div class={ "verdict " (layer.name()) } {
                 p.layer { (who(layer)) @if let Some(cause) = cause { ": " (cause.describe()) } }
                 p { (sure(&incident.verdict)) @if alternatives.len() > 0 { "; otherwise " (listed(alternatives)) } }
             },
