@@ -14,32 +14,6 @@
 /* Linux 6.2 and later: the verifier trusts the given type and permits loads of its fields; a fault reads as zero. */
 extern void *bpf_rdonly_cast(const void *pointer, __u32 type) __ksym __weak;
 
-/* A field of a type of the kernel itself, not of a module: a load where that is possible, else copied by a helper. */
-#define KERNEL_FIELD(type, pointer, field)                                                                             \
-	(bpf_ksym_exists(bpf_rdonly_cast) ? ((type *)bpf_rdonly_cast(pointer, bpf_core_type_id_kernel(type)))->field : \
-					    BPF_CORE_READ((type *)(pointer), field))
-
-/* What a program of type kprobe is given (bpf_user_pt_regs_t), a struct of words only. */
-#if defined(__TARGET_ARCH_arm64)
-#define REGISTERS struct user_pt_regs
-#else
-#define REGISTERS struct pt_regs
-#endif
-
-/* 32 or 64 bits of memory for which the verifier has no type, in the same two ways. */
-#define KERNEL_BITS(bits, pointer)                                                                            \
-	(bpf_ksym_exists(bpf_rdonly_cast) ?                                                                   \
-		 *(__u##bits *)bpf_rdonly_cast((const void *)(pointer), bpf_core_type_id_kernel(REGISTERS)) : \
-		 ({                                                                                           \
-			 __u##bits copy = 0;                                                                  \
-			 bpf_probe_read_kernel(&copy, sizeof(copy), pointer);                                 \
-			 copy;                                                                                \
-		 }))
-
-/* 32 or 64 bits at a field of a type that may be a module's. */
-#define FIELD_BITS(bits, type, pointer, field) \
-	KERNEL_BITS(bits, (const char *)(pointer) + bpf_core_field_offset(type, field))
-
 /* A field of an argument: a load where the verifier knows its type (fentry), else copied by a helper (kprobe). */
 #define FIELD(typed, pointer, field) ((typed) ? (pointer)->field : BPF_CORE_READ(pointer, field))
 

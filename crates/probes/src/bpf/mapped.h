@@ -10,6 +10,7 @@
  */
 #pragma once
 
+#include "fields.h"
 #include "files.h"
 #include "maps.h"
 #include "../syscalls/syscall.h"
@@ -64,14 +65,14 @@ static __always_inline bool is_of_kind(struct dentry *dentry, bool is_program)
 
 static __always_inline void mapped(struct file *file, struct task_struct *task, bool is_program)
 {
-	struct inode *inode = KERNEL_FIELD(struct file, file, f_inode);
-	struct super_block *sb = KERNEL_FIELD(struct inode, inode, i_sb);
-	struct file_id id = { .device = KERNEL_FIELD(struct super_block, sb, s_dev),
-			      .inode = KERNEL_FIELD(struct inode, inode, i_ino) };
+	struct inode *inode = KERNEL_FIELD(file, file, f_inode);
+	struct super_block *sb = KERNEL_FIELD(inode, inode, i_sb);
+	struct file_id id = { .device = KERNEL_FIELD(super_block, sb, s_dev),
+			      .inode = KERNEL_FIELD(inode, inode, i_ino) };
 	struct mapped *told;
 	__u8 seen = 1;
 
-	if (!S_ISREG(KERNEL_FIELD(struct inode, inode, i_mode)) || bpf_map_lookup_elem(&seen_files, &id))
+	if (!S_ISREG(KERNEL_FIELD(inode, inode, i_mode)) || bpf_map_lookup_elem(&seen_files, &id))
 		return;
 	bpf_map_update_elem(&seen_files, &id, &seen, BPF_ANY);
 	if (!is_of_kind(BPF_CORE_READ(file, f_path.dentry), is_program))

@@ -2,8 +2,8 @@
 /* The state of a connection's socket just after an answer was read from it: struct network. */
 #pragma once
 
+#include "fields.h"
 #include "observe.h"
-#include "kernel.h"
 
 #include <bpf/bpf_endian.h>
 
@@ -93,7 +93,7 @@ struct sock_common___network {
 
 #pragma clang attribute pop
 
-#define TCP_FIELD(sock, field) KERNEL_FIELD(struct tcp_sock___network, sock, field)
+#define TCP_FIELD(sock, field) KERNEL_FIELD(tcp_sock___network, sock, field)
 
 /*
  * The arrival of the newest segment by this host's clock, less its timestamp by the peer's clock, which ticks in
@@ -146,29 +146,29 @@ static __always_inline void read_network(struct network *n, const void *sock)
 /* The number of packets in the socket's queueing discipline; 0 if its interface has none (a bridge). */
 static __always_inline __u32 own_queue(const void *sock)
 {
-	const void *route = KERNEL_FIELD(struct sock___network, sock, sk_dst_cache), *device, *queues, *discipline;
-	__u32 index = KERNEL_FIELD(struct sock_common___network, sock, skc_tx_queue_mapping);
+	const void *route = KERNEL_FIELD(sock___network, sock, sk_dst_cache), *device, *queues, *discipline;
+	__u32 index = KERNEL_FIELD(sock_common___network, sock, skc_tx_queue_mapping);
 
 	if (!route)
 		return 0;
-	device = KERNEL_FIELD(struct dst_entry, route, dev);
+	device = KERNEL_FIELD(dst_entry, route, dev);
 	if (!device)
 		return 0;
-	queues = KERNEL_FIELD(struct net_device___queues, device, _tx);
+	queues = KERNEL_FIELD(net_device___queues, device, _tx);
 	/* No queue is chosen until something is sent. */
-	if (index >= KERNEL_FIELD(struct net_device___queues, device, num_tx_queues))
+	if (index >= KERNEL_FIELD(net_device___queues, device, num_tx_queues))
 		index = 0;
 	if (!queues)
 		return 0;
 	queues += index * bpf_core_type_size(struct netdev_queue);
-	discipline = KERNEL_FIELD(struct netdev_queue, queues, qdisc);
-	return discipline ? KERNEL_FIELD(struct Qdisc, discipline, q.qlen) : 0;
+	discipline = KERNEL_FIELD(netdev_queue, queues, qdisc);
+	return discipline ? KERNEL_FIELD(Qdisc, discipline, q.qlen) : 0;
 }
 
 /* Fills in the fields for slow operations and for events of connections. */
 static __always_inline void read_network_closely(struct network *n, const void *sock)
 {
-	__u32 arrived = KERNEL_FIELD(struct inet_connection_sock___network, sock, icsk_ack.lrcvtime);
+	__u32 arrived = KERNEL_FIELD(inet_connection_sock___network, sock, icsk_ack.lrcvtime);
 	struct settings *s = current_settings();
 
 	n->unread_us = arrived && s ? ((__u32)bpf_jiffies64() - arrived) * s->tick_ns / 1000 : 0;
@@ -225,10 +225,10 @@ __noinline int read_progress_at(struct progress *p, __u64 address)
 	p->busy_ms = all * s->tick_ns / 1000000;
 	p->window_ms = jiffies[1] * s->tick_ns / 1000000;
 	p->buffer_ms = jiffies[2] * s->tick_ns / 1000000;
-	if (KERNEL_FIELD(struct sock___network, sk, sk_pacing_status))
-		p->pacing_rate = KERNEL_FIELD(struct sock___network, sk, sk_pacing_rate);
-	p->port = bpf_ntohs(KERNEL_FIELD(struct sock_common___network, sk, skc_dport));
-	p->by_loopback = KERNEL_FIELD(struct sock___network, sk, sk_rx_dst_ifindex) == LOOPBACK_IFINDEX;
+	if (KERNEL_FIELD(sock___network, sk, sk_pacing_status))
+		p->pacing_rate = KERNEL_FIELD(sock___network, sk, sk_pacing_rate);
+	p->port = bpf_ntohs(KERNEL_FIELD(sock_common___network, sk, skc_dport));
+	p->by_loopback = KERNEL_FIELD(sock___network, sk, sk_rx_dst_ifindex) == LOOPBACK_IFINDEX;
 	interval = TCP_FIELD(tp, rate_interval_us);
 	if (interval) {
 		p->delivery_rate = TCP_FIELD(tp, rate_delivered) * 1000000ULL * TCP_FIELD(tp, mss_cache) / interval;

@@ -1,10 +1,10 @@
 //! The kernel's types as objects are relocated against them. libbpf looks for each struct that an object names among all types of the
 //! kernel, some hundred thousand, and of the modules, and reads these anew for each object: that was a third of the start. So it is given
-//! a description of its own in which the types that our objects name, and what is within them, stand at their numbers, and nothing at all
-//! others.
+//! a description of its own that has only the types that our objects name, and what is within them. They have other numbers there. Programs
+//! that tell the verifier a type's number read it from an enumeration that the description has besides.
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     fs::File,
     io::{self, Write as _},
     os::fd::AsRawFd as _,
@@ -23,8 +23,9 @@ use super::{
 const NAMES: &str = include_str!(concat!(env!("OUT_DIR"), "/type_names.txt"));
 /// Bytes of the header that this writes.
 const HEADER: u32 = 24;
-/// Stands for a type that nobody looks for: libbpf looks for no volatile void.
-const NOTHING: [u32; 3] = [0, VOLATILE << 24, 0];
+/// The enumeration of the kernel's own numbers of structs, and what its constants begin with.
+const NUMBERS: &str = "plumbline_type_ids";
+const NUMBER: &str = "TYPE_ID_";
 
 /// Such a description, as a file in memory.
 #[derive(Debug)]
@@ -79,9 +80,8 @@ impl<'t> Kept<'t> {
         }
     }
 
-    /// Up to the last that is kept.
-    fn length(&self) -> usize {
-        self.is.iter().rposition(|is| *is).map_or(0, |last| last + 1)
+    fn ids(&self) -> impl Iterator<Item = BtfId> {
+        self.types.own_ids().zip(&self.is).filter(|(_, is)| **is).map(|(id, _)| id)
     }
 }
 
@@ -120,13 +120,109 @@ fn is_of_data(kind: u32) -> bool {
     matches!(kind, STRUCT | UNION | ENUM | ENUM64 | TYPEDEF | INT | FLOAT | FWD)
 }
 
-/// The types that have these names, with the kernel's at their own numbers and the modules' behind them. `None`: a number is too large.
+/// A description in the making.
+#[derive(Default)]
+struct Description {
+    types: Vec<u32>,
+    strings: Vec<u8>,
+    /// How many types there are. Number 0 is void, and has no description.
+    count: u32,
+}
+
+impl Description {
+    /// Appends what is kept, and returns the new number of each type. `others`: of those that are described already. Those that are
+    /// `hidden` get no name: a module may have its own copy of a struct of the kernel within one that is wanted (`struct inode` within
+    /// `struct nfs_inode`, Linux 7.3), which libbpf is not to find.
+    fn append(
+        &mut self,
+        kept: &Kept<'_>,
+        others: &HashMap<BtfId, BtfId>,
+        hidden: &HashSet<(u32, &[u8])>,
+    ) -> Option<HashMap<BtfId, BtfId>> {
+        let mut renumbered = HashMap::new();
+        for id in kept.ids() {
+            self.count = self.count.checked_add(1)?;
+            renumbered.insert(id, self.count);
+        }
+        let mut texts = HashMap::new();
+        for id in kept.ids() {
+            let raw = kept.types.raw(id)?;
+            let words = 3 + behind_head(raw.info)? / size_of::<u32>();
+            let mut numbers: Vec<_> = (0..words).map(|index| word(&raw, index)).collect();
+            for index in references(&raw) {
+                let new = |id: &u32| renumbered.get(id).or_else(|| others.get(id)).copied();
+                numbers[index] = new(&numbers[index]).unwrap_or(0);
+            }
+            for index in names(&raw) {
+                numbers[index] = match texts.get(&numbers[index]) {
+                    Some(text) => *text,
+                    None => {
+                        let text = self.text(kept.types.text_bytes(numbers[index]))?;
+                        texts.insert(numbers[index], text);
+                        text
+                    }
+                };
+            }
+            if hidden.contains(&(raw.kind(), essential(kept.types.text_bytes(raw.name)))) {
+                numbers[0] = 0;
+            }
+            if raw.kind() == PTR {
+                // To void: what it points to may not be kept.
+                numbers[2] = 0;
+            }
+            self.types.append(&mut numbers);
+        }
+        Some(renumbered)
+    }
+
+    /// Appends the enumeration that `TYPE_ID` of bpf/fields.h reads: what numbers these structs have in the kernel.
+    fn append_numbers(&mut self, structs: &[(BtfId, &[u8])]) -> Option<()> {
+        let name = self.text(NUMBERS.as_bytes())?;
+        self.types.extend([name, ENUM << 24 | u32::from(u16::try_from(structs.len()).ok()?), 4]);
+        for (id, of) in structs {
+            let name = self.text(&[NUMBER.as_bytes(), of].concat())?;
+            self.types.extend([name, *id]);
+        }
+        self.count = self.count.checked_add(1)?;
+        Some(())
+    }
+
+    /// Where a text is.
+    fn text(&mut self, text: &[u8]) -> Option<u32> {
+        if self.strings.is_empty() {
+            self.strings.push(0);
+        }
+        if text.is_empty() {
+            return Some(0);
+        }
+        let at = u32::try_from(self.strings.len()).ok()?;
+        self.strings.extend_from_slice(text);
+        self.strings.push(0);
+        Some(at)
+    }
+
+    fn into_bytes(self) -> Option<Vec<u8>> {
+        let Self { types, strings, .. } = self;
+        let (length, texts) = (u32::try_from(types.len() * size_of::<u32>()).ok()?, u32::try_from(strings.len()).ok()?);
+        // Version 1, no flags.
+        let mut all = [&MAGIC.to_ne_bytes()[..], &[1, 0]].concat();
+        let header = [HEADER, 0, length, length, texts];
+        header.iter().chain(&types).for_each(|number| all.extend_from_slice(&number.to_ne_bytes()));
+        all.extend(strings);
+        Some(all)
+    }
+}
+
+/// The types that have these names, the modules' behind the kernel's. `None`: a number is too large.
 fn describe(kernel: &Rc<Types>, modules: &[Rc<Types>], wanted: &HashSet<&[u8]>) -> Option<Vec<u8>> {
     let mut of_kernel = Kept::none(kernel);
     // libbpf looks into modules only for what the kernel proper does not have.
     let mut found = HashSet::new();
+    let mut structs = Vec::new();
     for (id, kind, name) in wanted_of(kernel, wanted) {
-        found.insert((kind, name));
+        if found.insert((kind, name)) && kind == STRUCT {
+            structs.push((id, name));
+        }
         of_kernel.with(None, id);
     }
     let mut of_modules = Vec::new();
@@ -135,33 +231,15 @@ fn describe(kernel: &Rc<Types>, modules: &[Rc<Types>], wanted: &HashSet<&[u8]>) 
         for (id, ..) in wanted_of(module, wanted).filter(|(_, kind, name)| !found.contains(&(*kind, *name))) {
             kept.with(Some(&mut of_kernel), id);
         }
-        if kept.length() > 0 {
-            of_modules.push(kept);
-        }
+        of_modules.push(kept);
     }
-    let (mut types, mut strings) = (Vec::new(), kernel.strings_bytes().to_vec());
-    let inherited = u32::try_from(strings.len()).ok()?;
-    // Number 0 is void, and has no description.
-    let mut count = u32::try_from(of_kernel.length()).ok()?.max(1);
-    write(&of_kernel, &HashSet::new(), &mut types, |id| id, |name| name)?;
-    let first = u32::try_from(kernel.at.len()).ok()?;
+    let mut description = Description::default();
+    let renumbered = description.append(&of_kernel, &HashMap::new(), &HashSet::new())?;
     for kept in &of_modules {
-        let (ids, texts) = (count, u32::try_from(strings.len()).ok()?);
-        let moved =
-            |number: u32, from: u32, to: u32| number.checked_sub(from).map_or(number, |own| to.wrapping_add(own));
-        write(kept, &found, &mut types, |id| moved(id, first, ids), |name| moved(name, inherited, texts))?;
-        strings.extend_from_slice(kept.types.strings_bytes());
-        count = count.checked_add(u32::try_from(kept.length()).ok()?)?;
+        description.append(kept, &renumbered, &found)?;
     }
-    let (length, texts) = (u32::try_from(types.len()).ok()?, u32::try_from(strings.len()).ok()?);
-    let mut all = Vec::with_capacity(HEADER as usize + types.len() + strings.len());
-    // Version 1, no flags.
-    all.extend_from_slice(&MAGIC.to_ne_bytes());
-    all.extend_from_slice(&[1, 0]);
-    [HEADER, 0, length, length, texts].iter().for_each(|number| all.extend_from_slice(&number.to_ne_bytes()));
-    all.append(&mut types);
-    all.append(&mut strings);
-    Some(all)
+    description.append_numbers(&structs)?;
+    description.into_bytes()
 }
 
 /// The names of all types of our objects.
@@ -182,44 +260,9 @@ fn essential(name: &[u8]) -> &[u8] {
     end.and_then(|end| name.get(..end)).unwrap_or(name)
 }
 
-/// Appends what is kept, with other numbers for types and names. Those that are `hidden` get no name: a module may have its own copy of a
-/// struct of the kernel within one that is wanted (`struct inode` within `struct nfs_inode`, Linux 7.3), which libbpf is not to find.
-fn write(
-    kept: &Kept<'_>,
-    hidden: &HashSet<(u32, &[u8])>,
-    to: &mut Vec<u8>,
-    id: impl Fn(BtfId) -> BtfId,
-    name: impl Fn(u32) -> u32,
-) -> Option<()> {
-    for (own, is) in kept.is.iter().enumerate().take(kept.length()) {
-        let raw = kept.types.raw(kept.types.first() + u32::try_from(own).ok()?);
-        let Some(raw) = raw else { continue };
-        if !is {
-            NOTHING.iter().for_each(|number| to.extend_from_slice(&number.to_ne_bytes()));
-            continue;
-        }
-        let words = 3 + behind_head(raw.info)? / size_of::<u32>();
-        let mut numbers: Vec<_> = (0..words).map(|index| word(&raw, index)).collect();
-        let mut change = |indices: Vec<usize>, with: &dyn Fn(u32) -> u32| {
-            indices.into_iter().for_each(|index| numbers[index] = with(numbers[index]));
-        };
-        change(references(&raw), &id);
-        change(names(&raw), &name);
-        if hidden.contains(&(raw.kind(), essential(kept.types.text_bytes(raw.name)))) {
-            numbers[0] = 0;
-        }
-        if raw.kind() == PTR {
-            // To void: what it points to may not be kept.
-            numbers[2] = 0;
-        }
-        numbers.iter().for_each(|number| to.extend_from_slice(&number.to_ne_bytes()));
-    }
-    Some(())
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::BtfField, *};
 
     /// A description of these types, each a line of its numbers.
     fn types(records: &[&[u32]], strings: &str, base: Option<&Rc<Types>>) -> Rc<Types> {
@@ -234,8 +277,19 @@ mod tests {
 
     const STRUCT_OF_ONE: u32 = STRUCT << 24 | 1;
 
+    /// What the enumeration says of each struct.
+    fn numbers_in(described: &Types) -> Vec<(String, BtfId)> {
+        let numbers = described.named(ENUM, NUMBERS).unwrap();
+        (0..numbers.count())
+            .map(|index| {
+                let name = described.text(numbers.word_at(index * 2));
+                (name.strip_prefix(NUMBER).unwrap().to_owned(), numbers.word_at(index * 2 + 1))
+            })
+            .collect()
+    }
+
     #[test]
-    fn wanted_types_keep_their_numbers_and_what_is_within_them() {
+    fn wanted_types_are_there_with_what_is_within_them_and_their_numbers() {
         // 1 int, 2 struct other { int a; }, 3 pointer to 2, 4 struct inner { int a; }, 5 struct outer { struct inner b; struct other *c; }
         let kernel = types(
             &[
@@ -250,12 +304,20 @@ mod tests {
             None,
         );
         let described = Types::parse(describe(&kernel, &[], &HashSet::from([&b"outer"[..]])).unwrap(), None).unwrap();
-        assert_eq!(described.at.len(), 6, "nothing behind the last that is wanted");
-        assert_eq!([1, 4, 5].map(|id| described.name(id)), ["int", "inner", "outer"]);
-        assert_eq!(described.fields(5), kernel.fields(5));
-        assert_eq!(described.fields(4), kernel.fields(4));
-        assert_eq!(described.fields(2), [], "what is only pointed to is not there");
-        assert_eq!(described.raw(3).map(|raw| (raw.kind(), raw.size_or_type)), Some((PTR, 0)));
+        let names: Vec<_> = described.own_ids().map(|id| described.name(id)).collect();
+        assert_eq!(names, ["", "int", "", "inner", "outer", NUMBERS]);
+        let fields = |types: &Types, id| {
+            types.fields(id).into_iter().map(|(name, field)| (name, field.offset)).collect::<Vec<_>>()
+        };
+        assert_eq!(fields(&described, 4), fields(&kernel, 5));
+        assert_eq!(described.fields(4).iter().map(|(_, field)| field.id).collect::<Vec<_>>(), [3, 2]);
+        assert_eq!(described.fields(3), [("a".to_owned(), BtfField { id: 1, offset: 0, is_bits: false })]);
+        assert_eq!(
+            described.raw(2).map(|raw| (raw.kind(), raw.size_or_type)),
+            Some((PTR, 0)),
+            "what is only pointed to is not there"
+        );
+        assert_eq!(numbers_in(&described), [("outer".to_owned(), 5)]);
     }
 
     #[test]
@@ -275,13 +337,14 @@ mod tests {
         let names: Vec<_> = described.own_ids().map(|id| described.name(id)).collect();
         assert_eq!(
             names,
-            ["", "int", "both", "", "first", "", "second"],
+            ["", "int", "both", "", "first", "", "second", NUMBERS],
             "what the kernel has is not found in modules"
         );
         for (id, of) in [(3, 1), (4, 3), (5, 1), (6, 5)] {
             let [(name, field)] = &described.fields(id)[..] else { panic!("one field") };
             assert_eq!((name.as_str(), field.id), ("f", of));
         }
+        assert_eq!(numbers_in(&described), [("both".to_owned(), 2)], "modules' are no numbers of the kernel");
     }
 
     #[test]
@@ -291,10 +354,17 @@ mod tests {
         };
         let wanted = wanted();
         let described = Types::parse(describe(&kernel, &[], &wanted).unwrap(), None).unwrap();
-        let all: Vec<_> = wanted_of(&kernel, &wanted).collect();
-        assert!(all.iter().any(|(_, _, name)| *name == b"task_struct"));
-        for (id, ..) in all {
-            assert_eq!((described.name(id), described.fields(id)), (kernel.name(id), kernel.fields(id)));
+        let numbers = numbers_in(&described);
+        assert!(numbers.iter().any(|(name, _)| name == "task_struct"));
+        let plain = |types: &Types, id| {
+            types.fields(id).into_iter().map(|(name, field)| (name, field.offset, field.is_bits)).collect::<Vec<_>>()
+        };
+        for (name, id) in numbers {
+            let is_it = |found: &BtfId| {
+                described.name(*found) == name && described.raw(*found).is_some_and(|raw| raw.kind() == STRUCT)
+            };
+            let found = described.own_ids().find(is_it).unwrap();
+            assert_eq!(plain(&described, found), plain(&kernel, id), "{name}");
         }
     }
 }

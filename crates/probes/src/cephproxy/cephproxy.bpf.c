@@ -6,6 +6,7 @@
  * A request may end in another thread than it began in, so it is known by its process and by where in that its slot is. What a
  * process that is killed leaves here is taken out by user space.
  */
+#include "../bpf/fields.h"
 #include "../bpf/observe.h"
 #include "../bpf/names.h"
 #include "../bpf/uprobe.h"

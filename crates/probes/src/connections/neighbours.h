@@ -139,7 +139,7 @@ static __always_inline void note_change(const struct neighbour *n, __u32 flags)
 /* Finds the neighbour that a connection's segments go to; false if the socket has no route now. */
 static __always_inline bool next_hop(struct hop *hop, const struct sock *sk, const struct peer *peer)
 {
-	const struct dst_entry___hop *route = (const void *)KERNEL_FIELD(struct sock___network, sk, sk_dst_cache);
+	const struct dst_entry___hop *route = (const void *)KERNEL_FIELD(sock___network, sk, sk_dst_cache);
 	const struct rtable *v4 = (const void *)route;
 	const struct rt6_info *v6 = (const void *)route;
 	__u8 gateway;
@@ -166,7 +166,7 @@ static __always_inline bool next_hop(struct hop *hop, const struct sock *sk, con
 /* When the peer last acknowledged something, ns; to a jiffy. */
 static __always_inline __u64 last_acknowledged(const struct sock *sk)
 {
-	__u32 since = bpf_jiffies64() - KERNEL_FIELD(struct tcp_sock___acknowledged, sk, rcv_tstamp);
+	__u32 since = bpf_jiffies64() - KERNEL_FIELD(tcp_sock___acknowledged, sk, rcv_tstamp);
 	struct settings *s = current_settings();
 	__u64 now = bpf_ktime_get_ns(), ago = s ? since * s->tick_ns : 0;
 

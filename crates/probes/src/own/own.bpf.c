@@ -4,6 +4,7 @@
  * hook passes, and what an operation's values are is read-only data. The verifier knows that data, follows only what it leads to, and removes the rest: what
  * runs is what a program for this one operation would be. Each operation has an instance of this object, with two of its programs.
  */
+#include "../bpf/fields.h"
 #include "../bpf/observe.h"
 #include "../bpf/uprobe.h"
 #include <bpf/usdt.bpf.h>
@@ -148,7 +149,7 @@ static __always_inline __u64 what_is_at(__u64 pointer, __u32 size)
 		bpf_probe_read_kernel(&value, size & 15, (void *)pointer);
 		return value;
 	}
-	words = bpf_rdonly_cast((void *)pointer, bpf_core_type_id_kernel(REGISTERS));
+	words = bpf_rdonly_cast((void *)pointer, REGISTERS_ID);
 	switch (size) {
 	case 1:
 		return *(const __u8 *)words;

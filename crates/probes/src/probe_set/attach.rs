@@ -59,18 +59,26 @@ pub(super) fn attach_side_by_side(wanted: Vec<&mut AtWork>, shared: &SharedMaps,
     if wanted.is_empty() {
         return;
     }
-    // Without it, libbpf looks for itself, and takes longer.
-    let types = NamedTypes::of_kernel().inspect_err(|error| tracing::debug!(%error, "the kernel's types")).ok();
-    let types = types.as_ref().map(NamedTypes::path);
+    let types = match NamedTypes::of_kernel() {
+        Ok(types) => types,
+        Err(error) => {
+            for probe in wanted {
+                let reason = format!("cannot read the kernel's description of its types (BTF): {error}");
+                refused(probe, reason, now);
+            }
+            return;
+        }
+    };
+    let types = types.path();
     let workers = std::thread::available_parallelism().map_or(1, usize::from).min(wanted.len());
     if workers <= 1 {
-        return wanted.into_iter().for_each(|probe| try_to_attach(probe, shared, types.as_deref(), now));
+        return wanted.into_iter().for_each(|probe| try_to_attach(probe, shared, &types, now));
     }
     let left = Mutex::new(wanted.into_iter());
     let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();
     let work = || {
         while let Some(probe) = next() {
-            try_to_attach(probe, shared, types.as_deref(), now);
+            try_to_attach(probe, shared, &types, now);
         }
     };
     std::thread::scope(|scope| {
@@ -81,7 +89,7 @@ pub(super) fn attach_side_by_side(wanted: Vec<&mut AtWork>, shared: &SharedMaps,
 }
 
 /// `types`: those of the kernel that objects name.
-fn try_to_attach(probe: &mut AtWork, shared: &SharedMaps, types: Option<&Path>, now: Duration) {
+fn try_to_attach(probe: &mut AtWork, shared: &SharedMaps, types: &Path, now: Duration) {
     if let Some((reason, fix)) = probe.probe.refusal() {
         probe.obstacle = ProbeObstacle { reason, fix, may_come: false };
         probe.retry_at = now + RETRY_AFTER;
@@ -89,12 +97,14 @@ fn try_to_attach(probe: &mut AtWork, shared: &SharedMaps, types: Option<&Path>, 
     }
     match attach(probe.spec, &mut *probe.probe, shared, types) {
         Ok(attached) => (probe.attached, probe.retry_at) = (Some(attached), Duration::ZERO),
-        Err(reason) => {
-            probe.obstacle = ProbeObstacle { fix: cure(&reason, &*probe.probe), reason, may_come: false };
-            // Trying takes the verifier's time, and a kernel that has said no seldom changes its mind.
-            probe.retry_at = now + RETRY_AFTER;
-        }
+        Err(reason) => refused(probe, reason, now),
     }
+}
+
+/// Trying again takes the verifier's time, and a kernel that has said no seldom changes its mind.
+fn refused(probe: &mut AtWork, reason: String, now: Duration) {
+    probe.obstacle = ProbeObstacle { fix: cure(&reason, &*probe.probe), reason, may_come: false };
+    probe.retry_at = now + RETRY_AFTER;
 }
 
 /// How many references on a module the kernel has taken for an object's programs. The number is not measured by reading the module's
@@ -131,12 +141,7 @@ fn references(object: &Object, module: &RequiredModule, probe: &dyn Probe) -> u6
 }
 
 /// Climbs down the ladder until something attaches. The error says what each rung failed with.
-fn attach(
-    spec: &'static Spec,
-    probe: &mut dyn Probe,
-    shared: &SharedMaps,
-    types: Option<&Path>,
-) -> Result<Attached, String> {
+fn attach(spec: &'static Spec, probe: &mut dyn Probe, shared: &SharedMaps, types: &Path) -> Result<Attached, String> {
     let (functions, mut unseen) = choose(spec.hooks)?;
     let mut failures = Vec::new();
     // For trying a lower rung where a better one works: PLUMBLINE_VIA=kprobe.
@@ -221,15 +226,13 @@ struct Hooked {
 
 fn attach_rung(
     (spec, probe): (&Spec, &mut dyn Probe),
-    (shared, types): (&SharedMaps, Option<&Path>),
+    (shared, types): (&SharedMaps, &Path),
     rung: &Rung,
     optional: bool,
     functions: &[&str],
 ) -> libbpf_rs::Result<Hooked> {
     let mut builder = ObjectBuilder::default();
-    if let Some(types) = types {
-        builder.btf_custom_path(types)?;
-    }
+    builder.btf_custom_path(types)?;
     let mut object = builder.open_memory(spec.object)?;
     let hooks = spec.module.as_ref().and_then(|module| module.hooks).filter(|name| has_types(name));
     for mut program in object.progs_mut() {

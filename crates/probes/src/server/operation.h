@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include "../bpf/fields.h"
 #include "../bpf/observe.h"
 #include "svc.h"
 #include <bpf/bpf_endian.h>

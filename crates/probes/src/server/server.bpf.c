@@ -12,6 +12,7 @@
  * A thread does one request at a time, so what is known of it is in the thread's slot until it has been sent. Only what the
  * last program sees is counted: a request that is dropped is none.
  */
+#include "../bpf/fields.h"
 #include "../bpf/observe.h"
 #include "arrivals.h"
 #include "operation.h"
@@ -64,7 +65,7 @@ static __always_inline __u64 socket_of(const void *transport)
 	return FIELD_BITS(64, struct svc_sock, transport, sk_sk);
 }
 
-#define SERVED_FIELD(socket, field) KERNEL_FIELD(struct tcp_sock___served, (const void *)(socket), field)
+#define SERVED_FIELD(socket, field) KERNEL_FIELD(tcp_sock___served, (const void *)(socket), field)
 
 SEC("tp_btf/svcsock_data_ready")
 int tp_arrived(unsigned long long *ctx)
@@ -116,9 +117,9 @@ int fexit_exported(unsigned long long *ctx)
 	dentry = (void *)FIELD_BITS(64, struct svc_export, found, ex_path.dentry);
 	if (!dentry)
 		return 0;
-	superblock = KERNEL_FIELD(struct dentry, dentry, d_sb);
+	superblock = KERNEL_FIELD(dentry, dentry, d_sb);
 	if (superblock)
-		serving->device = KERNEL_FIELD(struct super_block, superblock, s_dev);
+		serving->device = KERNEL_FIELD(super_block, superblock, s_dev);
 	return 0;
 }
 

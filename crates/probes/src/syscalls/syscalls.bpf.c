@@ -7,6 +7,7 @@
  * opened, or to the device that the kernel wrote into the caller's stat buffer; so symbolic links, other name spaces
  * and races cannot mislead it. Only a call that failed is attributed by its path.
  */
+#include "../bpf/fields.h"
 #include "../bpf/files.h"
 #include "../bpf/observe.h"
 #include "../bpf/waits.h"
@@ -93,12 +94,12 @@ static __always_inline bool is_watched(const struct settings *s, struct inode *i
 {
 	__u16 mode;
 
-	if (is_remote(KERNEL_FIELD(struct super_block, sb, s_magic)))
+	if (is_remote(KERNEL_FIELD(super_block, sb, s_magic)))
 		return true;
 	if (!s->any_filesystem)
 		return false;
 	/* Every other file system, but not every pipe and socket. */
-	mode = KERNEL_FIELD(struct inode, inode, i_mode);
+	mode = KERNEL_FIELD(inode, inode, i_mode);
 	return S_ISREG(mode) || S_ISDIR(mode);
 }
 
@@ -112,12 +113,12 @@ static __always_inline bool attribute(struct pending *p, const struct settings *
 
 	if (!file)
 		return false;
-	inode = KERNEL_FIELD(struct file, file, f_inode);
-	sb = KERNEL_FIELD(struct inode, inode, i_sb);
+	inode = KERNEL_FIELD(file, file, f_inode);
+	sb = KERNEL_FIELD(inode, inode, i_sb);
 	if (!is_watched(s, inode, sb))
 		return false;
-	p->mount = KERNEL_FIELD(struct super_block, sb, s_dev);
-	p->inode = KERNEL_FIELD(struct inode, inode, i_ino);
+	p->mount = KERNEL_FIELD(super_block, sb, s_dev);
+	p->inode = KERNEL_FIELD(inode, inode, i_ino);
 	return true;
 }
 

@@ -4,6 +4,7 @@
  * switched on for each socket. For other sockets, a program runs only once, when they are connected. On older kernels,
  * the iterator `look` reads what TCP itself knows of connections.
  */
+#include "../bpf/fields.h"
 #include "stages.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
@@ -63,8 +64,7 @@ static __always_inline __u32 stamped_byte(struct bpf_sock_ops *ops)
 {
 	struct bpf_sock_ops_kern *kern = bpf_cast_to_kern_ctx(ops);
 	struct sk_buff *skb = kern->skb;
-	struct skb_shared_info *shared =
-		bpf_rdonly_cast(skb->head + skb->end, bpf_core_type_id_kernel(struct skb_shared_info));
+	struct skb_shared_info *shared = bpf_rdonly_cast(skb->head + skb->end, TYPE_ID(skb_shared_info));
 
 	return shared->tskey;
 }

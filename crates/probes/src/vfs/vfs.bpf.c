@@ -4,6 +4,7 @@
  * makes no difference. Each function has two programs, at its entry and at its return, as fentry and as kprobe. Where
  * compilers put one function into another, both are hooked, or what calls them; mod.rs says which on which kernel.
  */
+#include "../bpf/fields.h"
 #include "arguments.h"
 #include "hook.h"
 
@@ -100,7 +101,7 @@ static __always_inline bool is_worth_telling(struct call *c, __u64 result)
 	if (error)
 		return c->op.mount && error != ECHILD && error != EOPENSTALE;
 	if (bpf_ksym_exists(bpf_rdonly_cast))
-		return arrived(c, bpf_rdonly_cast((void *)result, bpf_core_type_id_kernel(struct file)), true);
+		return arrived(c, bpf_rdonly_cast((void *)result, TYPE_ID(file)), true);
 	return arrived(c, (void *)result, false);
 }
 
