@@ -53,6 +53,7 @@ const IDLE: DaemonConnection = DaemonConnection {
     sent_ms: 60_000,
     received_ms: 60_000,
     acknowledged_ms: 60_000,
+    own_queue: 0,
 };
 
 /// The request was sent 100 ms ago, and acknowledged 40 ms later.
@@ -182,12 +183,29 @@ fn a_round_trip_much_longer_than_the_least_is_the_network() {
 }
 
 #[test]
+fn what_is_sent_again_before_tcp_knows_the_longer_path_is_no_loss() {
+    let again = DaemonConnection { resending: 1, ..ON_ITS_WAY };
+    is(&of(&looked_at(6, |index| look(&[if index == 1 { again } else { ON_ITS_WAY }]))), Cause::LongerPath);
+    is_unknown(&of(&looked_at(6, |index| look(&[if index <= 2 { again } else { ON_ITS_WAY }]))));
+}
+
+#[test]
 fn a_path_that_may_always_have_been_long_is_no_longer_path() {
     let verdict = of(&looked_at(5, |_| look(&[DaemonConnection { min_rtt_us: 199_000, ..ON_ITS_WAY }])));
     is_unknown(&verdict);
     assert_eq!(verdict.alternatives[0].cause, Cause::LongerPath);
     // Nor does a short one explain what is not acknowledged.
     is_unknown(&of(&looked_at(5, |_| look(&[DaemonConnection { rtt_us: 300, ..ON_ITS_WAY }]))));
+}
+
+#[test]
+fn what_waits_in_a_queue_of_this_host_is_no_longer_path() {
+    let held = DaemonConnection { own_queue: 7, ..ON_ITS_WAY };
+    let verdict = of(&looked_at(5, |_| look(&[IDLE, held])));
+    is(&verdict, Cause::OwnQueue);
+    assert!(verdict.because.iter().any(|said| said.contains("At 5 of these looks")), "{verdict:#?}");
+    let seldom = |index| if index % 2 == 0 { held } else { ON_ITS_WAY };
+    is(&of(&looked_at(5, |index| look(&[seldom(index)]))), Cause::LongerPath);
 }
 
 #[test]

@@ -82,4 +82,7 @@ pub struct DaemonConnection {
     pub received_ms: u32,
     /// When an acknowledgement last came, with data or without, milliseconds ago.
     pub acknowledged_ms: u32,
+    /// If something is not acknowledged: packets, of anybody, in the queueing discipline of the interface that it left by. 0 as well
+    /// if that is not known, or if the discipline spaces what TCP sends (`fq`).
+    pub own_queue: u32,
 }

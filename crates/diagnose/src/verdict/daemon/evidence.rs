@@ -183,12 +183,16 @@ impl<'a> LookEvidence<'a> {
 
     /// Data is not acknowledged.
     fn of_network(&self, wire: Nanos, because: &mut Vec<String>) -> Vec<Candidate> {
+        if let Some(candidates) = self.of_own_queue(because) {
+            return candidates;
+        }
         let is_silent = |one: &DaemonConnection| one.resending > 0 && u64::from(one.acknowledged_ms) * MS >= SECOND;
         if self.connections().any(is_silent) {
             because.push("Nothing has come from the server for a second or more: the network is cut, or the server's host is gone; from here, these look the same.".to_owned());
             return UNREACHABLE.to_vec();
         }
-        if self.sent_again > 0 {
+        // A path that becomes longer has TCP send again once, before it has measured the round trip (RFC 6298, 5.5).
+        if self.sent_again as f64 > (self.acknowledgement + self.sent_again) as f64 * (1.0 - AGREE) {
             return vec![(Cause::Loss, 0.55), (Cause::HostGone, 0.25)];
         }
         let trips = |one: fn(&DaemonConnection) -> u32| {
@@ -211,6 +215,25 @@ impl<'a> LookEvidence<'a> {
         }
         let likely = by_count(self.acknowledgement).min(MOST_BY_ROUND_TRIPS);
         vec![(Cause::LongerPath, likely), (Cause::SlowServer, (1.0 - likely) / 2.0)]
+    }
+
+    /// Packets waited in this host's own queueing discipline whenever data was not acknowledged. It is empty else, as a look takes but a
+    /// moment.
+    fn of_own_queue(&self, because: &mut Vec<String>) -> Option<Vec<Candidate>> {
+        let is_late = |waiting: WaitedFor| matches!(waiting, WaitedFor::Acknowledgement | WaitedFor::SentAgain);
+        let late: Vec<_> = self.sights.iter().zip(&self.waiting).filter(|(_, waiting)| is_late(**waiting)).collect();
+        let own = |sight: &DaemonSight| sight.look.tcp.iter().map(|one| one.own_queue).max().unwrap_or(0);
+        let held: Vec<_> = late.iter().map(|(sight, _)| u64::from(own(sight))).filter(|packets| *packets > 0).collect();
+        if held.is_empty() || (held.len() as f64) < late.len() as f64 * AGREE {
+            return None;
+        }
+        because.push(format!(
+            "At {} of these looks, packets waited in the queueing discipline of the interface that the data left by, half of the time at least {}.",
+            held.len(),
+            median(held.clone()).unwrap_or(0)
+        ));
+        let likely = by_count(held.len()).min(MOST_BY_ROUND_TRIPS);
+        Some(vec![(Cause::OwnQueue, likely), (Cause::LongerPath, (1.0 - likely) / 2.0)])
     }
 
     /// Nothing was sent since the requests were asked, or what came was not read.

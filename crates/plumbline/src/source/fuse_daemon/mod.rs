@@ -1,8 +1,10 @@
 //! What the daemon of a FUSE file system does while it has requests to answer: its threads and helpers by /proc, the TCP
-//! connections that it may wait on by sock_diag(7). No path of a mount is followed.
+//! connections that it may wait on by sock_diag(7), and what waits at the interfaces that they leave by. No path of a mount is followed.
 
 mod connections;
 mod helpers;
+mod netlink;
+mod own_queue;
 mod sock_diag;
 
 use std::{
@@ -16,6 +18,7 @@ use procfs::process::Process;
 
 use connections::Connections;
 use helpers::{Helpers, sockets_of};
+use own_queue::OwnQueues;
 use sock_diag::SockDiag;
 
 /// A look is not repeated for so long, nanoseconds.
@@ -58,6 +61,7 @@ struct WatchedDaemon {
     look: Option<Arc<DaemonLook>>,
     /// In its network namespace; `None` if that, or the kernel, refuses it.
     diag: Option<SockDiag>,
+    queues: Option<OwnQueues>,
     helpers: Helpers,
     connections: Connections,
     /// How long each thread has been ready to run and had no CPU, nanoseconds.
@@ -101,7 +105,10 @@ impl WatchedDaemon {
         let diag = SockDiag::of_process(pid).inspect_err(|error| {
             tracing::debug!(pid, %error, "cannot ask for the connections of a FUSE daemon");
         });
-        Self { diag: diag.ok(), ..Self::default() }
+        let queues = OwnQueues::of_process(pid).inspect_err(|error| {
+            tracing::debug!(pid, %error, "cannot ask what waits at the interfaces of a FUSE daemon");
+        });
+        Self { diag: diag.ok(), queues: queues.ok(), ..Self::default() }
     }
 
     /// `None` if it is gone, or may not be looked at.
@@ -149,6 +156,10 @@ impl WatchedDaemon {
         look.other_sockets = number(own.into_iter().flatten().filter(|inode| !is_tcp(inode)));
         if let Some(diag) = &self.diag {
             look.tcp = self.connections.look(owners, diag, is_fresh);
+        }
+        if let Some(Err(error)) = self.queues.as_ref().map(|queues| queues.tell(&mut look.tcp)) {
+            tracing::debug!(%error, "what waits at the interfaces of a FUSE daemon is not told");
+            self.queues = None;
         }
         look.resending = number(look.tcp.iter().filter(|one| one.resending > 0));
     }

@@ -2,28 +2,20 @@
 //! tcp_diag and unix_diag, which it loads by itself where they are modules.
 
 use std::{
-    cell::{Cell, RefCell},
-    fs, io,
+    io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    os::fd::{AsRawFd, OwnedFd},
-    thread,
 };
 
 use model::DaemonConnection;
-use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, socket};
+use nix::sys::socket::SockProtocol;
+
+use super::netlink::{Asked, Netlink, attribute, u32_at, u64_at};
 
 /// Sockets of one namespace that are gone through at most.
 const MOST_SOCKETS: usize = 65_536;
-/// What the kernel puts into one message at most.
-const BUFFER: usize = 32 << 10;
 
-// include/uapi/linux/netlink.h and sock_diag.h
-const HEADER: usize = 16;
-const NLMSG_ERROR: u16 = 2;
-const NLMSG_DONE: u16 = 3;
+// include/uapi/linux/sock_diag.h
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
-const NLM_F_REQUEST: u16 = 1;
-const NLM_F_DUMP: u16 = 0x300;
 const AF_UNIX: u8 = 1;
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
@@ -40,11 +32,7 @@ const CONNECTED: u32 = 0b1011_0011_1110;
 
 /// A socket of netlink in one network namespace.
 #[derive(Debug)]
-pub struct SockDiag {
-    socket: OwnedFd,
-    sequence: Cell<u32>,
-    buffer: RefCell<Vec<u8>>,
-}
+pub struct SockDiag(Netlink);
 
 /// What names a TCP connection to the kernel: addresses, ports and the cookie of its socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,17 +71,7 @@ impl SockDiag {
     ///
     /// If the namespace cannot be entered, or this kernel has no sock_diag.
     pub fn of_process(pid: u32) -> io::Result<Self> {
-        let namespace = fs::File::open(format!("/proc/{pid}/ns/net"))?;
-        let open = move || {
-            probes::enter_network_namespace(&namespace)?;
-            let kind = (AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::NetlinkSockDiag);
-            Ok(socket(kind.0, kind.1, kind.2, kind.3)?)
-        };
-        // A thread of its own, since entering a namespace changes the thread for good.
-        let thread = thread::Builder::new().name("namespace".into()).spawn(open)?;
-        let socket: io::Result<OwnedFd> =
-            thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread that opens a socket died")));
-        Ok(Self { socket: socket?, sequence: Cell::new(0), buffer: RefCell::new(Vec::new()) })
+        Netlink::of_process(pid, SockProtocol::NetlinkSockDiag).map(Self)
     }
 
     /// Every TCP connection, by the inode of its socket.
@@ -105,7 +83,7 @@ impl SockDiag {
         for family in [AF_INET, AF_INET6] {
             let mut count = 0;
             let request = tcp_request(family, 0, &[0; SOCKET_ID]);
-            self.ask(&request, NLM_F_DUMP, &mut |message| {
+            self.0.ask(SOCK_DIAG_BY_FAMILY, Asked::All, &request, &mut |message| {
                 count += 1;
                 if let (Some(inode), Some(id)) = (u32_at(message, INET_DIAG_MSG - 4), id_of(message)) {
                     see(inode.into(), id);
@@ -124,7 +102,7 @@ impl SockDiag {
             found = connection_of(message);
             false
         };
-        self.ask(&request, 0, &mut see).ok()?;
+        self.0.ask(SOCK_DIAG_BY_FAMILY, Asked::One, &request, &mut see).ok()?;
         found
     }
 
@@ -141,51 +119,8 @@ impl SockDiag {
                 .and_then(|peer| u32_at(peer, 0));
             false
         };
-        self.ask(&request, 0, &mut see).ok()?;
+        self.0.ask(SOCK_DIAG_BY_FAMILY, Asked::One, &request, &mut see).ok()?;
         found.filter(|peer| *peer != 0).map(Into::into)
-    }
-
-    /// Asks, and shows each message of the answer, until `see` wants no more.
-    fn ask(&self, request: &[u8], flags: u16, see: &mut dyn FnMut(&[u8]) -> bool) -> io::Result<()> {
-        self.sequence.set(self.sequence.get().wrapping_add(1));
-        let sequence = self.sequence.get();
-        let length = u32::try_from(HEADER + request.len()).map_err(io::Error::other)?;
-        let mut message = Vec::with_capacity(HEADER + request.len());
-        message.extend(length.to_ne_bytes());
-        message.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
-        message.extend((NLM_F_REQUEST | flags).to_ne_bytes());
-        message.extend(sequence.to_ne_bytes());
-        message.extend(0_u32.to_ne_bytes());
-        message.extend(request);
-        let socket = self.socket.as_raw_fd();
-        send(socket, &message, MsgFlags::empty())?;
-        let mut buffer = self.buffer.borrow_mut();
-        buffer.resize(BUFFER, 0);
-        loop {
-            // The kernel answers within the call that asks or the one that reads.
-            let read = recv(socket, &mut buffer, MsgFlags::MSG_DONTWAIT)?;
-            let mut rest = buffer.get(..read).unwrap_or_default();
-            while let Some(length) = u32_at(rest, 0).and_then(|length| usize::try_from(length).ok()) {
-                let Some(body) = rest.get(HEADER..length) else {
-                    return Err(io::Error::other("sock_diag answered with a message that is cut off"));
-                };
-                let (kind, of) = (u16_at(rest, 4), u32_at(rest, 8));
-                rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
-                match kind {
-                    _ if of != Some(sequence) => {}
-                    Some(NLMSG_DONE) => return Ok(()),
-                    Some(NLMSG_ERROR) => {
-                        let errno = u32_at(body, 0).unwrap_or(0).cast_signed();
-                        return if errno == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(-errno)) };
-                    }
-                    _ if !see(body) => {
-                        let is_one = flags & NLM_F_DUMP == 0;
-                        return if is_one { Ok(()) } else { Err(io::Error::other("too many sockets")) };
-                    }
-                    _ => {}
-                }
-            }
-        }
     }
 }
 
@@ -243,28 +178,4 @@ fn peer_of(ConnectionId { family, id }: ConnectionId) -> Option<SocketAddr> {
         _ => IpAddr::from(Ipv6Addr::from(<[u8; 16]>::try_from(address).ok()?)).to_canonical(),
     };
     Some(SocketAddr::new(address, port))
-}
-
-/// The content of the attribute of this kind (struct rtattr).
-fn attribute(mut rest: &[u8], kind: u16) -> Option<&[u8]> {
-    loop {
-        let length = usize::from(u16_at(rest, 0)?);
-        let content = rest.get(4..length)?;
-        if u16_at(rest, 2)? == kind {
-            return Some(content);
-        }
-        rest = rest.get(length.next_multiple_of(4)..)?;
-    }
-}
-
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
