@@ -13,9 +13,10 @@ use self::session::FollowSession;
 use super::{permitted, trace, usage_error};
 use crate::{config::Otlp, evidence::exit_code, follow::FollowedProcesses, view::table::Wide, watched};
 
-/// Whether operations that are seen at this level can be a process's: not what happens to connections, nor what this host serves.
+/// Whether operations that are seen at this level can be a process's: not what happens to connections, nor what this host serves. Sends are
+/// nobody's, since the kernel makes them: requests tell of theirs.
 fn is_followed(level: Level) -> bool {
-    !matches!(level, Level::Connection | Level::Served)
+    !matches!(level, Level::Transport | Level::Connection | Level::Served)
 }
 
 #[derive(clap::Args)]

@@ -81,7 +81,8 @@ impl<'a> FollowSession<'a> {
     ///
     /// When no probe can run here, or an output cannot be made.
     pub fn start(arguments: &'a FollowArguments, processes: FollowedProcesses, otlp: Option<&Otlp>) -> Result<Self> {
-        let sees = |protocol: &&'static Protocol| is_followed(protocol.level);
+        // TCP's stamps are part of requests.
+        let sees = |protocol: &&'static Protocol| is_followed(protocol.level) || protocol.level == Level::Transport;
         let options = ProbeOptions {
             protocols: probes::protocols().filter(sees).collect(),
             ring_bytes: RING_BYTES,
@@ -96,8 +97,9 @@ impl<'a> FollowSession<'a> {
         }
         say_what_is_seen(&watch)?;
         let operations = probes::protocols().flat_map(|protocol| protocol.all_operations());
+        let followed = operations.filter(|operation| is_followed(operation.level()));
         let filter = Filter {
-            thresholds: operations.map(|operation| (operation, Duration::ZERO)).collect(),
+            thresholds: followed.map(|operation| (operation, Duration::ZERO)).collect(),
             all_filesystems: arguments.all_filesystems,
             wake_bytes: u64::from(RING_BYTES / 4),
             ..Filter::default()
