@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, env, error::Error, ffi::OsString, fs, path::Path};
 
 use libbpf_cargo::SkeletonBuilder;
-use libbpf_rs::btf::{Btf, BtfType, TypeId};
+use libbpf_rs::btf::{Btf, BtfType, TypeId, types::Enum};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let out = env::var("OUT_DIR")?;
@@ -49,7 +49,16 @@ fn main() -> Result<(), Box<dyn Error>> {
                 .filter_map(|id| types.type_by_id::<BtfType<'_>>(TypeId::from(u32::try_from(id).ok()?)));
             // What follows three underscores tells definitions of one kernel type from each other.
             let of_kernel = |name: &str| name.split("___").next().unwrap_or_default().to_owned();
-            names.extend(all.filter_map(|one| one.name()?.to_str().map(of_kernel)));
+            for one in all {
+                names.extend(one.name().and_then(|name| name.to_str()).map(of_kernel));
+                // Whose number is read (TYPE_ID of bpf/fields.h), the object may not name otherwise.
+                let numbers =
+                    Enum::try_from(one).ok().filter(|one| one.name().is_some_and(|name| name == "plumbline_type_ids"));
+                let read = numbers
+                    .iter()
+                    .flat_map(|numbers| numbers.iter().filter_map(|one| one.name?.to_str()?.strip_prefix("TYPE_ID_")));
+                names.extend(read.map(of_kernel));
+            }
             if name == "shared" {
                 builder.generate(Path::new(&out).join("shared.skel.rs"))?;
             }
