@@ -144,7 +144,6 @@ impl Description {
             self.count = self.count.checked_add(1)?;
             renumbered.insert(id, self.count);
         }
-        let mut texts = HashMap::new();
         for id in kept.ids() {
             let raw = kept.types.raw(id)?;
             let words = 3 + behind_head(raw.info)? / size_of::<u32>();
@@ -154,14 +153,7 @@ impl Description {
                 numbers[index] = new(&numbers[index]).unwrap_or(0);
             }
             for index in names(&raw) {
-                numbers[index] = match texts.get(&numbers[index]) {
-                    Some(text) => *text,
-                    None => {
-                        let text = self.text(kept.types.text_bytes(numbers[index]))?;
-                        texts.insert(numbers[index], text);
-                        text
-                    }
-                };
+                numbers[index] = self.text(kept.types.text_bytes(numbers[index]))?;
             }
             if hidden.contains(&(raw.kind(), essential(kept.types.text_bytes(raw.name)))) {
                 numbers[0] = 0;

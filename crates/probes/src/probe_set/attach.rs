@@ -64,7 +64,8 @@ pub(super) fn attach_side_by_side(wanted: Vec<&mut AtWork>, shared: &SharedMaps,
         Err(error) => {
             for probe in wanted {
                 let reason = format!("cannot read the kernel's description of its types (BTF): {error}");
-                refused(probe, reason, now);
+                let fix = cure(&reason, &*probe.probe);
+                refused(probe, reason, fix, now);
             }
             return;
         }
@@ -91,19 +92,20 @@ pub(super) fn attach_side_by_side(wanted: Vec<&mut AtWork>, shared: &SharedMaps,
 /// `types`: those of the kernel that objects name.
 fn try_to_attach(probe: &mut AtWork, shared: &SharedMaps, types: &Path, now: Duration) {
     if let Some((reason, fix)) = probe.probe.refusal() {
-        probe.obstacle = ProbeObstacle { reason, fix, may_come: false };
-        probe.retry_at = now + RETRY_AFTER;
-        return;
+        return refused(probe, reason, fix, now);
     }
     match attach(probe.spec, &mut *probe.probe, shared, types) {
         Ok(attached) => (probe.attached, probe.retry_at) = (Some(attached), Duration::ZERO),
-        Err(reason) => refused(probe, reason, now),
+        Err(reason) => {
+            let fix = cure(&reason, &*probe.probe);
+            refused(probe, reason, fix, now);
+        }
     }
 }
 
 /// Trying again takes the verifier's time, and a kernel that has said no seldom changes its mind.
-fn refused(probe: &mut AtWork, reason: String, now: Duration) {
-    probe.obstacle = ProbeObstacle { fix: cure(&reason, &*probe.probe), reason, may_come: false };
+fn refused(probe: &mut AtWork, reason: String, fix: String, now: Duration) {
+    probe.obstacle = ProbeObstacle { reason, fix, may_come: false };
     probe.retry_at = now + RETRY_AFTER;
 }
 

@@ -227,12 +227,11 @@ impl<'a> LookEvidence<'a> {
         if held.is_empty() || (held.len() as f64) < late.len() as f64 * AGREE {
             return None;
         }
+        let (times, packets) = (held.len(), median(held).unwrap_or(0));
         because.push(format!(
-            "At {} of these looks, packets waited in the queueing discipline of the interface that the data left by, half of the time at least {}.",
-            held.len(),
-            median(held.clone()).unwrap_or(0)
+            "At {times} of these looks, packets waited in the queueing discipline of the interface that the data left by, half of the time at least {packets}."
         ));
-        let likely = by_count(held.len()).min(MOST_BY_ROUND_TRIPS);
+        let likely = by_count(times).min(MOST_BY_ROUND_TRIPS);
         Some(vec![(Cause::OwnQueue, likely), (Cause::LongerPath, (1.0 - likely) / 2.0)])
     }
 
