@@ -197,8 +197,8 @@ impl SharedMapping {
     /// Copies the first `length` bytes of a slot's message into `room`; `None` if they do not fit.
     pub fn copy_message<'a>(&self, slot: usize, length: u32, room: &'a mut [u8]) -> Option<&'a [u8]> {
         let room = room.get_mut(..length as usize).filter(|room| room.len() <= MESSAGE_SIZE)?;
-        // SAFETY: `length` is within the message and within `room`.
-        unsafe { ptr::copy_nonoverlapping(self.message(slot), room.as_mut_ptr(), room.len()) };
+        // SAFETY: `room` is no longer than the message, which is aligned to its size.
+        unsafe { memory::copy_from_peer(self.message(slot), room) };
         Some(room)
     }
 

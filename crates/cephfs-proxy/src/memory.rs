@@ -4,6 +4,7 @@ use std::{
     ffi::c_void,
     os::fd::{AsFd, OwnedFd},
     ptr::{self, NonNull},
+    sync::atomic::{AtomicU8, AtomicU64, Ordering},
 };
 
 use rustix::{
@@ -30,6 +31,31 @@ pub fn create(name: &str, size: usize) -> Result<OwnedFd> {
 /// When the kernel does not know the seals.
 pub fn seal(fd: &OwnedFd, more: SealFlags) -> Result<()> {
     rustix::fs::fcntl_add_seals(fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL | more)
+}
+
+/// Copies bytes that the other process may change meanwhile, by atomic loads.
+///
+/// # Safety
+///
+/// `from` is aligned to 8 bytes, and `to.len()` bytes from there are mapped.
+pub unsafe fn copy_from_peer(from: *mut u8, to: &mut [u8]) {
+    let (words, rest) = to.as_chunks_mut::<8>();
+    let mut from_word = from.cast::<u64>();
+    for word in words {
+        // SAFETY: the word is mapped and aligned; for an atomic, all bytes are valid.
+        unsafe {
+            *word = AtomicU64::from_ptr(from_word).load(Ordering::Relaxed).to_ne_bytes();
+            from_word = from_word.add(1);
+        }
+    }
+    let mut from_byte = from_word.cast::<u8>();
+    for byte in rest {
+        // SAFETY: likewise.
+        unsafe {
+            *byte = AtomicU8::from_ptr(from_byte).load(Ordering::Relaxed);
+            from_byte = from_byte.add(1);
+        }
+    }
 }
 
 /// A mapping of all of such memory, until it is dropped.
@@ -74,5 +100,22 @@ impl Drop for SharedMemory {
     fn drop(&mut self) {
         // SAFETY: `map` mapped it with this size, and what borrows from its owner does not outlive the value.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr(), self.size) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_copied_from_a_peer_is_all_of_it() {
+        let words: Vec<u64> = (0..8).map(|word| word * 0x0101_0101_0101_0101).collect();
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        for length in 0..=bytes.len() {
+            let mut copy = vec![0xFF; length];
+            // SAFETY: the words are aligned, and there are at least as many bytes.
+            unsafe { copy_from_peer(words.as_ptr().cast_mut().cast(), &mut copy) };
+            assert_eq!(copy, bytes[..length]);
+        }
     }
 }

@@ -5,6 +5,7 @@ use std::ffi::CString;
 use super::{Reply, RequestContext, lock};
 use crate::{
     layout::{DATA_SIZE, KEEP},
+    memory::copy_from_peer,
     wire::*,
 };
 
@@ -61,8 +62,8 @@ impl RequestContext<'_> {
         match said {
             Ok((length, about)) if length <= LARGEST.into() => {
                 let mut value = vec![0; length as usize];
-                // SAFETY: the slot's data is at least as long, and does not overlap the copy.
-                unsafe { std::ptr::copy_nonoverlapping(self.data, value.as_mut_ptr(), value.len()) };
+                // SAFETY: the slot's data is at least as long, and aligned to its size.
+                unsafe { copy_from_peer(self.data, &mut value) };
                 (value, about)
             }
             _ => (Vec::new(), Xattr::default()),

@@ -25,6 +25,7 @@ use super::{
 use crate::{
     layout::DATA_SIZE,
     wire::{Errno, Handle, Malformed, Request, Wire, WireWriter, result_of},
+    memory::copy_from_peer,
 };
 
 /// A result and an answer, or an errno.
@@ -184,8 +185,8 @@ impl RequestContext<'_> {
     /// A copy of the data that came with the request.
     fn copy(&self) -> Vec<u8> {
         let mut copy = vec![0; self.length];
-        // SAFETY: the slot's data is at least as long, and does not overlap the copy.
-        unsafe { std::ptr::copy_nonoverlapping(self.data, copy.as_mut_ptr(), self.length) };
+        // SAFETY: the slot's data is at least as long, and aligned to its size.
+        unsafe { copy_from_peer(self.data, &mut copy) };
         copy
     }
 
