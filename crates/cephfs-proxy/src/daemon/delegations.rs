@@ -5,11 +5,11 @@
 //! delegated (seen with 16.2: EAGAIN), so names are never covered.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{HashMap, HashSet, VecDeque, hash_map::Entry},
     ffi::c_void,
     ptr,
     sync::{
-        Arc, Mutex, OnceLock, Weak,
+        Arc, Mutex, Weak,
         atomic::{AtomicBool, Ordering},
         mpsc,
     },
@@ -67,6 +67,10 @@ pub struct Delegation {
 #[derive(Default)]
 pub struct Delegations {
     held: HashMap<u64, Arc<Delegation>>,
+    /// Files of which a worker is taking a delegation. Two at once would get the same one, if through the same open file.
+    taking: HashSet<u64>,
+    /// Where to put delegations that are to be returned.
+    returns: Option<mpsc::Sender<Arc<Delegation>>>,
     order: VecDeque<u64>,
     /// By file: when to request a delegation again.
     asked: HashMap<u64, Instant>,
@@ -74,22 +78,17 @@ pub struct Delegations {
     writers: HashMap<u64, Vec<Weak<File>>>,
 }
 
-/// The queue of delegations to return.
-fn returns() -> Option<&'static mpsc::Sender<Arc<Delegation>>> {
-    static RETURNS: OnceLock<Option<mpsc::Sender<Arc<Delegation>>>> = OnceLock::new();
-    RETURNS
-        .get_or_init(|| {
-            let (sender, receiver) = mpsc::channel::<Arc<Delegation>>();
-            let run = move || {
-                while let Ok(delegation) = receiver.recv() {
-                    if let Some(mount) = delegation.mount.upgrade() {
-                        delegation.give_back(&mount);
-                    }
-                }
-            };
-            std::thread::Builder::new().name("recalls".into()).spawn(run).ok().map(|_| sender)
-        })
-        .as_ref()
+/// Starts the thread that returns a mount's delegations. It ends with the last delegation.
+fn start_returning() -> Option<mpsc::Sender<Arc<Delegation>>> {
+    let (sender, receiver) = mpsc::channel::<Arc<Delegation>>();
+    let run = move || {
+        while let Ok(delegation) = receiver.recv() {
+            if let Some(mount) = delegation.mount.upgrade() {
+                delegation.give_back(&mount);
+            }
+        }
+    };
+    std::thread::Builder::new().name("recalls".into()).spawn(run).ok().map(|_| sender)
 }
 
 /// Called by libcephfs, with its lock held, when another client of the cluster or of this daemon wants the file.
@@ -156,10 +155,12 @@ impl SharedMount {
     pub fn closing(&self, ino: u64, file: *mut CephFile) {
         let delegation = {
             let mut delegations = lock(&self.delegations);
-            let Some(writers) = delegations.writers.get_mut(&ino) else { return };
-            writers.retain(|writer| writer.strong_count() > 0);
-            if writers.is_empty() {
-                delegations.writers.remove(&ino);
+            // Another file of this inode that was closed at the same time may have removed this one.
+            if let Entry::Occupied(mut writers) = delegations.writers.entry(ino) {
+                writers.get_mut().retain(|writer| writer.strong_count() > 0);
+                if writers.get().is_empty() {
+                    writers.remove();
+                }
             }
             delegations.held.get(&ino).cloned()
         };
@@ -175,9 +176,9 @@ impl SharedMount {
     /// Takes a delegation of a file whose attributes are requested again. Returns whether it was granted now.
     pub fn take_delegation(self: &Arc<Self>, inode: &Inode, most: usize) -> bool {
         let ino = inode.ino;
-        let (surplus, writer) = {
+        let (surplus, writer, returns) = {
             let mut delegations = lock(&self.delegations);
-            if delegations.held.contains_key(&ino) {
+            if delegations.held.contains_key(&ino) || delegations.taking.contains(&ino) {
                 return false;
             }
             let now = Instant::now();
@@ -199,19 +200,24 @@ impl SharedMount {
                 1 => writers.into_iter().next(),
                 _ => return false,
             };
-            (delegations.make_room(most), writer)
+            if delegations.returns.is_none() {
+                delegations.returns = start_returning();
+            }
+            let Some(returns) = delegations.returns.clone() else { return false };
+            delegations.taking.insert(ino);
+            (delegations.make_room(most), writer, returns)
         };
         surplus.iter().for_each(|delegation| delegation.give_back(self));
-        let Some(returns) = returns() else { return false };
         let delegation = Delegation {
             mount: Arc::downgrade(self),
             ino,
             copies: self.copies(ino),
             revoked: AtomicBool::new(false),
             opened: Mutex::new(None),
-            returns: returns.clone(),
+            returns,
         };
         let taken = Arc::new(delegation).take(self, inode, writer.as_deref());
+        lock(&self.delegations).taking.remove(&ino);
         // If a client has closed the file meanwhile, this is the last reference.
         drop(writer);
         taken
@@ -284,12 +290,6 @@ impl Delegation {
         }
         let mut delegations = lock(&mount.delegations);
         delegations.asked.insert(self.ino, Instant::now() + PAUSE_AFTER);
-        if delegations.held.contains_key(&self.ino) {
-            // Two workers took one at the same time. This one is returned, before a client can close its file.
-            drop((delegations, opened));
-            self.give_back(mount);
-            return false;
-        }
         // Before other threads can see the delegation.
         self.copies.delegated();
         delegations.order.push_back(self.ino);
