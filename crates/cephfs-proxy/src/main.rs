@@ -40,7 +40,7 @@ struct DaemonArguments {
     /// or an identity as 1 KiB and its groups
     #[arg(long, value_name = "MIB", default_value_t = 2048)]
     max_memory: usize,
-    /// Threads that answer requests
+    /// Threads that answer the requests of one mount's clients. A client may have a quarter of those that are free
     #[arg(long, default_value_t = 64)]
     max_workers: usize,
     /// Serve metrics at http://ADDRESS/metrics to anyone who can reach ADDRESS, such as 127.0.0.1:9438. Off by default
@@ -93,11 +93,12 @@ fn main() -> ExitCode {
             delegations: arguments.max_delegations,
         },
     };
-    match daemon::run(&options) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            tracing::error!("{error:#}");
-            ExitCode::FAILURE
-        }
+    let result = daemon::run(&options);
+    if let Err(error) = &result {
+        tracing::error!("{error:#}");
     }
+    // Workers may still be within libcephfs, in a call that does not return. Its destructors, which exit(3) runs, would
+    // take from under them what they use.
+    // SAFETY: the process ends.
+    unsafe { libc::_exit(result.is_err().into()) }
 }

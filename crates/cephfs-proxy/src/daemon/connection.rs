@@ -4,7 +4,7 @@
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{
-        Mutex,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -20,6 +20,7 @@ use super::{
     peer::ClientCredentials,
     pool::Pool,
     seen, serve,
+    share::{ClientShare, WorkerShare},
 };
 use crate::{
     adaptive_spin::AdaptiveSpin,
@@ -48,15 +49,21 @@ pub struct ClientConnection {
     wakeup: OwnedFd,
     /// A bit for each slot that a worker has taken. Until the answer, the client's bit in `submitted` is ignored.
     busy: AtomicU64,
-    workers: AtomicU32,
+    /// The slot from which to look for the next request.
+    next_slot: AtomicU32,
+    /// The workers that serve this client.
+    pub workers: ClientShare,
     /// The position up to which releases were taken. The lock ensures that one thread takes them at a time.
     released: Mutex<u32>,
+    sweeping: AtomicBool,
     closed: AtomicBool,
     /// The daemon ends the connection, not the client.
     orderly: AtomicBool,
     spin: AdaptiveSpin,
     /// The number of requests served.
     pub served: AtomicU64,
+    /// `served` when [`ClientConnection::call_if_stuck`] was last called.
+    served_before: AtomicU64,
     /// The last request was served quickly, so the next one is expected to be quick.
     is_quick: AtomicBool,
 }
@@ -87,6 +94,7 @@ impl ClientConnection {
         socket: OwnedFd,
         mapping: SharedMapping,
         wakeup: OwnedFd,
+        share: Arc<WorkerShare>,
     ) -> ClientConnection {
         mapping.control().seen.0.connection.store(id, Ordering::Relaxed);
         ClientConnection {
@@ -97,12 +105,15 @@ impl ClientConnection {
             socket,
             wakeup,
             busy: AtomicU64::new(0),
-            workers: AtomicU32::new(0),
+            next_slot: AtomicU32::new(0),
+            workers: ClientShare::new(share),
             released: Mutex::new(0),
+            sweeping: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             orderly: AtomicBool::new(false),
             spin: AdaptiveSpin::default(),
             served: AtomicU64::new(0),
+            served_before: AtomicU64::new(0),
             is_quick: AtomicBool::new(true),
         }
     }
@@ -125,9 +136,12 @@ impl ClientConnection {
 
     /// Serves the client's requests on the calling thread, until there are none left or it is other clients' turn.
     /// `room`: a buffer for a message.
-    pub fn work(&self, shared: &DaemonState, pool: &Pool, room: &mut [u8; MESSAGE_SIZE]) {
-        let most = shared.limits.workers_per_client();
-        if self.workers.fetch_add(1, Ordering::SeqCst) < most {
+    pub fn work(self: &Arc<Self>, shared: &DaemonState, pool: &Pool, room: &mut [u8; MESSAGE_SIZE]) {
+        // The client has other workers, which will see the request, or waits for one.
+        if !self.workers.enter(self) {
+            return;
+        }
+        {
             let mut polling = Some(PollGuard::new(&self.mapping));
             let mut looks = 0;
             for _ in 0..TURN {
@@ -139,11 +153,19 @@ impl ClientConnection {
                     self.call_another();
                 }
                 pool.about_to_block();
-                looks = self.answer(shared, slot, room, &mut polling);
+                let Some(next) = self.answer(shared, slot, room, &mut polling) else { break };
+                looks = next;
             }
         }
-        // A worker that finds too many others here leaves, and relies on them to see the request that it saw.
-        if self.workers.fetch_sub(1, Ordering::SeqCst) <= most {
+        self.workers.leave();
+        self.call_another();
+    }
+
+    /// Wakes another worker if requests are waiting and none was served since the last call: a worker that polls needs no
+    /// second one beside it.
+    pub fn call_if_stuck(&self) {
+        let served = self.served.load(Ordering::Relaxed);
+        if self.served_before.swap(served, Ordering::Relaxed) == served {
             self.call_another();
         }
     }
@@ -172,9 +194,13 @@ impl ClientConnection {
             if waiting == 0 {
                 return None;
             }
-            let bit = waiting & waiting.wrapping_neg();
+            // The next slot after the last one, so that none waits behind others that are submitted again and again.
+            let ahead = waiting & (u64::MAX << self.next_slot.load(Ordering::Relaxed));
+            let chosen = if ahead == 0 { waiting } else { ahead };
+            let bit = chosen & chosen.wrapping_neg();
             if self.busy.fetch_or(bit, Ordering::SeqCst) & bit == 0 {
                 if self.mapping.control().submitted.0.fetch_and(!bit, Ordering::SeqCst) & bit != 0 {
+                    self.next_slot.store((bit.trailing_zeros() + 1) % layout::SLOTS as u32, Ordering::Relaxed);
                     return Some(bit.trailing_zeros() as usize);
                 }
                 // Another worker has taken and answered the slot meanwhile; the client may be filling it again.
@@ -183,14 +209,14 @@ impl ClientConnection {
         }
     }
 
-    /// Serves a request. Returns how often to poll for the next one.
+    /// Serves a request. Returns how often to poll for the next one; `None` if the worker has to leave.
     fn answer<'c>(
         &'c self,
         shared: &DaemonState,
         slot: usize,
         room: &mut [u8; MESSAGE_SIZE],
         polling: &mut Option<PollGuard<'c>>,
-    ) -> u32 {
+    ) -> Option<u32> {
         let begun = Instant::now();
         let line = self.mapping.slot(slot);
         let (length, data) = (line.length.load(Ordering::Acquire), line.data.load(Ordering::Relaxed));
@@ -207,7 +233,12 @@ impl ClientConnection {
         };
         if result == result_of(Errno::SHUTDOWN) {
             self.expel(shared, message.and_then(|message| Request::decode(message).ok()?.mount()));
-            return 0;
+            return None;
+        }
+        if result == serve::LATER {
+            self.mapping.control().submitted.0.fetch_or(1 << slot, Ordering::SeqCst);
+            self.busy.fetch_and(!(1 << slot), Ordering::SeqCst);
+            return None;
         }
         self.served.fetch_add(1, Ordering::Relaxed);
         self.is_quick.store(begun.elapsed() < QUICK, Ordering::Relaxed);
@@ -222,13 +253,23 @@ impl ClientConnection {
         if asynchronous {
             self.mapping.complete();
         }
-        self.spin.looks()
+        Some(self.spin.looks())
     }
 
-    /// Releases inodes that have been idle for `limit`.
-    pub fn expire(&self, limit: Duration) {
+    /// Whether the client's releases and its idle inodes are to be looked at. The caller calls [`ClientConnection::sweep`]
+    /// if so; one thread does at a time.
+    pub fn begin_sweep(&self, limit: Duration) -> bool {
+        let control = self.mapping.control();
+        let released = control.release_tail.0.load(Ordering::Relaxed) != control.release_head.0.load(Ordering::Relaxed);
+        (released || lock(&self.handles).expires(limit)) && !self.sweeping.swap(true, Ordering::SeqCst)
+    }
+
+    /// Takes the client's releases, and releases inodes that have been idle for `limit`.
+    pub fn sweep(&self, limit: Duration) {
+        self.take_releases();
         let gone = lock(&self.handles).expire(limit);
         drop(gone);
+        self.sweeping.store(false, Ordering::SeqCst);
     }
 
     /// Takes the client's releases. The client's positions are not trusted: at most as many are taken as the ring has.

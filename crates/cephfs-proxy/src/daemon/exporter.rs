@@ -96,7 +96,7 @@ fn families<'s>(shared: &DaemonState, standing: &'s Standing) -> Vec<Family<'s, 
         ("handles_per_connection", shared.limits.handles),
         ("bytes_per_connection", shared.limits.memory),
         ("workers", shared.limits.workers),
-        ("workers_per_connection", shared.limits.workers_per_client() as usize),
+        ("workers_per_connection", shared.limits.workers_per_client()),
         ("requests_per_connection", SLOTS),
         ("bytes_per_request", DATA_SIZE),
     ];

@@ -304,6 +304,11 @@ impl Handles {
         let mut gone = Vec::new();
         while let Some(&(since, handle)) = self.resting.front()
             && since.elapsed() >= limit
+    /// Whether [`Handles::expire`] has something to look at.
+    pub fn expires(&self, limit: Duration) -> bool {
+        self.resting.front().is_some_and(|(since, _)| since.elapsed() >= limit)
+    }
+
         {
             self.resting.pop_front();
             let Ok(place) = self.place(handle) else { continue };

@@ -149,7 +149,7 @@ impl Lobby {
         let (memory, mapping) = SharedMapping::create().map_err(failed)?;
         let wakeup = sys::eventfd().map_err(failed)?;
         let own = socket.try_clone().map_err(|error| failed(errno_in(&error)))?;
-        let connection = Arc::new(ClientConnection::new(id, peer, own, mapping, wakeup));
+        let connection = Arc::new(ClientConnection::new(id, peer, own, mapping, wakeup, self.shared.preparing.clone()));
         seen::publish(&connection, &self.shared);
         self.forget(socket);
         self.watch(&connection.socket, id).map_err(failed)?;

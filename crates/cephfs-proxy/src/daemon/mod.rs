@@ -8,6 +8,7 @@ mod delegations;
 mod exporter;
 mod figures;
 mod handles;
+mod heap;
 mod lobby;
 mod mounts;
 mod peer;
@@ -17,6 +18,7 @@ mod seen;
 mod serve;
 mod sessions;
 mod weight;
+mod share;
 
 use std::{
     net::SocketAddr,
@@ -66,9 +68,9 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// The most workers that serve one client at a time.
-    fn workers_per_client(&self) -> u32 {
-        (self.workers as u32 / 4).max(2)
+    /// The most workers that serve one client at a time, while no others are busy.
+    fn workers_per_client(&self) -> usize {
+        (self.workers / 4).max(1)
     }
 }
 
@@ -82,6 +84,10 @@ struct DaemonState {
     figures: figures::ProxyCounters,
     pool: OnceLock<Weak<pool::Pool>>,
     /// The descriptor by which clients map the version table.
+    /// What was freed and is not given back to the kernel yet.
+    freed: heap::FreedMemory,
+    /// The workers of clients that have not mounted yet.
+    preparing: Arc<share::WorkerShare>,
     versions: std::os::fd::OwnedFd,
 }
 

@@ -22,6 +22,7 @@ use super::{
     handles::Perms,
     lock,
     sessions::{MountSession, Sessions},
+    share::WorkerShare,
 };
 use crate::wire::{Errno, Statx, errno_in, errno_of};
 
@@ -205,11 +206,10 @@ pub struct SharedMount {
     pub own: Perms,
     /// The delegations of this mount.
     pub delegations: Mutex<Delegations>,
-    /// The locks of `taking_away`.
-    pub names: [Mutex<()>; 64],
-    /// Held for `ceph_chdir`: libcephfs has one working directory for all clients of a mount, which otherwise stays the
-    /// root.
-    working_directory: Mutex<()>,
+    /// The locks of changes of names, by directory.
+    pub names: [RwLock<()>; 64],
+    /// The workers of this mount's clients.
+    pub share: Arc<WorkerShare>,
     /// The inode of the mount's root.
     root: *mut CephInode,
 }
@@ -266,7 +266,15 @@ impl Drop for SharedMount {
     }
 }
 
-/// The place of one mount. The thread that mounts holds its lock; others with the same configuration wait for the lock.
+/// The place of one mount.
+pub struct MountPlace {
+    /// The workers of this mount's clients, also while they wait for the mount.
+    pub share: Arc<WorkerShare>,
+    key: MountIdentity,
+    /// The thread that mounts holds the lock; others with the same configuration wait for it.
+    slot: Mutex<MountSlot>,
+}
+
 #[derive(Default)]
 struct MountSlot {
     mount: Option<Arc<SharedMount>>,
@@ -275,15 +283,29 @@ struct MountSlot {
 
 /// All mounts, by configuration.
 pub struct SharedMounts {
-    by_key: Mutex<HashMap<MountIdentity, Arc<Mutex<MountSlot>>>>,
+    by_key: Mutex<HashMap<MountIdentity, Arc<MountPlace>>>,
+    /// The most workers of one mount.
+    workers: usize,
     coherence: Arc<Coherence>,
     number: AtomicU64,
 }
 
 impl SharedMounts {
-    /// A collection without mounts.
-    pub fn new(coherence: Coherence) -> SharedMounts {
-        SharedMounts { by_key: Mutex::default(), coherence: Arc::new(coherence), number: AtomicU64::new(0) }
+    /// A collection without mounts, each of which may have so many workers.
+    pub fn new(coherence: Coherence, workers: usize) -> SharedMounts {
+        SharedMounts { by_key: Mutex::default(), workers, coherence: Arc::new(coherence), number: AtomicU64::new(0) }
+    }
+
+    /// The place of the mount that was prepared.
+    pub fn place(&self, draft: &MountDraft, root: Option<&CStr>) -> Result<Arc<MountPlace>, Errno> {
+        let mut key = draft.key.clone();
+        key.add(b'r', &[root.map_or(b"/", CStr::to_bytes)])?;
+        let place = |key: &MountIdentity| {
+            let share = WorkerShare::new(self.workers);
+            Arc::new(MountPlace { share, key: key.clone(), slot: Mutex::default() })
+        };
+        place: &MountPlace,
+        Ok(lock(&self.by_key).entry(key).or_insert_with_key(place).clone())
     }
 
     /// Mounts what was prepared, or returns a mount with the same configuration.
@@ -293,10 +315,8 @@ impl SharedMounts {
         draft: &mut Option<MountDraft>,
         root: Option<&CStr>,
     ) -> Result<Arc<SharedMount>, Errno> {
-        let mut key = draft.as_ref().ok_or(Errno::ISCONN)?.key.clone();
-        key.add(b'r', &[root.map_or(b"/", CStr::to_bytes)])?;
-        let place = lock(&self.by_key).entry(key.clone()).or_default().clone();
-        let mut place = lock(&place);
+        let (key, share) = (&place.key, place.share.clone());
+        let mut place = lock(&place.slot);
         if let Some(mount) = &place.mount {
             *draft = None;
             return Ok(mount.clone());
@@ -318,8 +338,8 @@ impl SharedMounts {
             coherence: self.coherence.clone(),
             own,
             delegations: Mutex::default(),
-            names: [const { Mutex::new(()) }; 64],
-            working_directory: Mutex::new(()),
+            names: [const { RwLock::new(()) }; 64],
+            share,
         });
         mount.allow_delegations();
         place.mount = Some(mount.clone());
@@ -334,7 +354,7 @@ impl SharedMounts {
         for place in places {
             // A locked place is being mounted, so it is not this mount's.
             let mut gone = None;
-            if let Ok(mut place) = place.try_lock()
+            if let Ok(mut place) = place.slot.try_lock()
                 && place.mount.as_ref().is_some_and(|theirs| Arc::ptr_eq(theirs, mount))
             {
                 gone = place.mount.take();
@@ -351,7 +371,7 @@ impl SharedMounts {
             if Arc::strong_count(place) > 1 {
                 return true;
             }
-            let mut place = lock(place);
+            let mut place = lock(&place.slot);
             let Some(mount) = &place.mount else { return false };
             if Arc::strong_count(mount) > 1 {
                 place.idle_since = None;

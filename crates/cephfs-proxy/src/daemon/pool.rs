@@ -1,5 +1,5 @@
 //! The workers: threads that wait for clients' wakeups, serve requests, and do other jobs that may block. Their
-//! number grows while all are busy, up to the limit, and shrinks again.
+//! number grows while all are busy, as far as the shares allow (`share`), and shrinks again.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -8,14 +8,14 @@ use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{
         Arc, Mutex, RwLock,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 
-use super::{DaemonState, connection::ClientConnection, lock};
+use super::{DaemonState, connection::ClientConnection, heap, lock, mounts::SharedMount, share::WorkerShare, weight};
 use crate::{layout::MESSAGE_SIZE, sys};
 
 /// How long an idle worker waits before it ends, if there are more than [`FEWEST`].
@@ -33,14 +33,12 @@ pub struct Pool {
     shared: Arc<DaemonState>,
     wakeups: OwnedFd,
     job_wakeup: OwnedFd,
-    jobs: Mutex<VecDeque<PoolTask>>,
+    jobs: Mutex<VecDeque<(Arc<WorkerShare>, PoolTask)>>,
     connections: RwLock<HashMap<u64, Arc<ClientConnection>>>,
     idle: AtomicUsize,
     workers: AtomicUsize,
     /// The number of jobs that are not done.
     pending: AtomicUsize,
-    /// Whether a job that takes clients' releases is pending.
-    sweeping: AtomicBool,
 }
 
 impl Pool {
@@ -56,7 +54,6 @@ impl Pool {
             idle: AtomicUsize::new(0),
             workers: AtomicUsize::new(0),
             pending: AtomicUsize::new(0),
-            sweeping: AtomicBool::new(false),
         });
         pool.listen(pool.job_wakeup.as_fd(), JOBS)?;
         for _ in 0..FEWEST {
@@ -111,9 +108,11 @@ impl Pool {
         loop {
             let (job, more) = {
                 let mut jobs = lock(&self.jobs);
-                (jobs.pop_front(), !jobs.is_empty())
+                // Whoever ends a job looks again for one of its share.
+                let next = jobs.iter().position(|(share, _)| share.enter_job());
+                (next.and_then(|next| jobs.remove(next)), !jobs.is_empty())
             };
-            let Some(job) = job else { return };
+            let Some((share, job)) = job else { return };
             pool.about_to_block();
             // This worker may have consumed the ring of several jobs. It rings again for the others, since this job may
             // take long.
@@ -121,12 +120,13 @@ impl Pool {
                 sys::wake(self.job_wakeup.as_fd());
             }
             job();
+            share.leave_job();
             self.pending.fetch_sub(1, Ordering::SeqCst);
         }
     }
 
     /// Called by a worker before it begins something that may take long. If no other worker is idle, starts one for the
-    /// next wakeup.
+    /// next wakeup. The shares limit how many workers can be busy.
     pub fn about_to_block(&self) {
         if self.idle.load(Ordering::Relaxed) == 0 {
             self.grow();
@@ -135,18 +135,17 @@ impl Pool {
 
     #[cold]
     fn grow(&self) {
-        if self.workers.load(Ordering::SeqCst) < self.shared.limits.workers
-            && let Some(pool) = self.shared.pool.get().and_then(std::sync::Weak::upgrade)
+        if let Some(pool) = self.shared.pool.get().and_then(std::sync::Weak::upgrade)
             && let Err(error) = Pool::spawn(&pool)
         {
             tracing::warn!("no further worker: {error}");
         }
     }
 
-    /// Hands a job to a worker.
-    pub fn submit(&self, job: PoolTask) {
+    /// Hands a job to a worker of this share.
+    pub fn submit(&self, share: Arc<WorkerShare>, job: PoolTask) {
         self.pending.fetch_add(1, Ordering::SeqCst);
-        lock(&self.jobs).push_back(job);
+        lock(&self.jobs).push_back((share, job));
         sys::wake(self.job_wakeup.as_fd());
     }
 
@@ -179,22 +178,45 @@ impl Pool {
         connection.close();
         self.connections.write().unwrap_or_else(|e| e.into_inner()).remove(&connection.id);
         let _ = epoll::delete(&self.wakeups, connection.wakeup());
-        self.submit(Box::new(move || drop(connection)));
+        let (shared, share) = (self.shared.clone(), connection.workers.share());
+        self.submit(
+            share,
+            Box::new(move || {
+                let weight = lock(&connection.handles).weight();
+                drop(connection);
+                shared.freed.add(weight);
+            }),
+        );
     }
 
-    /// Has a worker take the releases of clients that make no request; one such job at a time.
-    pub fn sweep(self: &Arc<Pool>) {
-        if self.sweeping.swap(true, Ordering::SeqCst) {
-            return;
+    /// Has a worker unmount what nobody uses.
+    pub fn unmount(&self, mount: Arc<SharedMount>) {
+        let (shared, share) = (self.shared.clone(), mount.share.clone());
+        self.submit(
+            share,
+            Box::new(move || {
+                drop(mount);
+                shared.freed.add(weight::MOUNT);
+            }),
+        );
+    }
+
+    /// Has a worker give free memory back to the kernel, if there is much.
+    pub fn trim(&self) {
+        if self.shared.freed.is_much() {
+            self.submit(self.shared.preparing.clone(), Box::new(heap::trim));
         }
-        let pool = self.clone();
-        let (connections, limit) = (self.connections(), self.shared.mounts.idle_inodes_stay());
-        self.submit(Box::new(move || {
-            for connection in connections {
-                connection.take_releases();
-                connection.expire(limit);
+    }
+
+    /// Has workers take the releases of clients that make no request, and look at requests that no worker has seen, since
+    /// the client had its part of the workers.
+    pub fn sweep(&self) {
+        let limit = self.shared.mounts.idle_inodes_stay();
+        for connection in self.connections() {
+            connection.call_if_stuck();
+            if connection.begin_sweep(limit) {
+                self.submit(connection.workers.share(), Box::new(move || connection.sweep(limit)));
             }
-            pool.sweeping.store(false, Ordering::SeqCst);
-        }));
+        }
     }
 }

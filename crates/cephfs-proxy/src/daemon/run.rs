@@ -29,7 +29,7 @@ use rustix::{
 
 use super::{
     DaemonOptions, DaemonState, ceph::Ceph, coherence::Coherence, exporter::ProxyExporter, figures::ProxyCounters,
-    lobby::Lobby, mounts::SharedMounts, pool::Pool, sessions::Sessions,
+    heap::FreedMemory, lobby::Lobby, mounts::SharedMounts, pool::Pool, sessions::Sessions, share::WorkerShare,
 };
 use crate::{sys, version_table::VersionTable};
 
@@ -51,12 +51,14 @@ pub fn run(options: &DaemonOptions) -> anyhow::Result<()> {
     let shared = Arc::new(DaemonState {
         ceph,
         version: ceph.version(),
-        mounts: SharedMounts::new(Coherence::new(versions, options.stale)),
+        mounts: SharedMounts::new(Coherence::new(versions, options.stale), options.limits.workers),
         versions: readable,
         sessions: Sessions::open(ceph, &options.state),
         limits: options.limits.clone(),
         figures: ProxyCounters::new(options.metrics.is_some()),
         pool: std::sync::OnceLock::new(),
+        freed: FreedMemory::default(),
+        preparing: WorkerShare::new(options.limits.workers),
     });
     let pool = Pool::start(shared.clone()).context("cannot start the workers")?;
     let _ = shared.pool.set(Arc::downgrade(&pool));
@@ -91,8 +93,9 @@ pub fn run(options: &DaemonOptions) -> anyhow::Result<()> {
             due = Instant::now() + TICK;
             lobby.tick();
             for mount in shared.mounts.idle(options.linger) {
-                pool.submit(Box::new(move || drop(mount)));
+                pool.unmount(mount);
             }
+            pool.trim();
             if !listening {
                 lobby.watch(&listener, LISTENER)?;
                 listening = true;
@@ -123,7 +126,7 @@ fn farewell(mut lobby: Lobby, shared: &Arc<DaemonState>, pool: &Arc<Pool>) -> an
     lobby.close();
     while Instant::now() < until && !(pool.at_rest() && shared.mounts.count() == 0) {
         for mount in shared.mounts.idle(Duration::ZERO) {
-            pool.submit(Box::new(move || drop(mount)));
+            pool.unmount(mount);
         }
         thread::sleep(Duration::from_millis(5));
     }

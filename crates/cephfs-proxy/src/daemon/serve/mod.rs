@@ -32,6 +32,13 @@ use crate::{
 type Reply<A> = Result<(i64, A), Errno>;
 
 /// One request.
+/// Instead of a result: the request is to be served again, since its mount has no worker left now.
+pub const LATER: i64 = i64::MIN;
+
+/// The bits of a mode that a request may set. A metadata server adds a type to what it gets, which can result in a type
+/// that the object is not.
+const PERMISSIONS: u32 = 0o7777;
+
 struct RequestContext<'c> {
     connection: &'c ClientConnection,
     shared: &'c DaemonState,

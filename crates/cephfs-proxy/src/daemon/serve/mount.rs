@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use super::{Reply, RequestContext, weight};
+use super::{LATER, Reply, RequestContext, own, weight};
 use crate::{
     daemon::{
         handles::{ClientMount, HeldObject, Perms},
@@ -66,7 +66,11 @@ impl RequestContext<'_> {
     pub(super) fn mount_it(&self, r: &Mount<'_>) -> Reply<()> {
         let mount = self.client_mount(r.mount)?;
         let mut draft = lock(&mount.draft);
-        let mounted = self.shared.mounts.mount(&self.shared.sessions, &mut draft, r.root)?;
+        let place = self.shared.mounts.place(draft.as_ref().ok_or(Errno::ISCONN)?, r.root)?;
+        if !self.connection.workers.move_to(&place.share) {
+            return Ok((LATER, ()));
+        }
+        let mounted = self.shared.mounts.mount(&self.shared.sessions, &place, &mut draft, r.root)?;
         *lock(&mount.mounted) = Some(mounted);
         Ok((0, ()))
     }
