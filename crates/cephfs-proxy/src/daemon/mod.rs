@@ -11,6 +11,7 @@ mod handles;
 mod heap;
 mod lobby;
 mod mounts;
+mod options;
 mod peer;
 mod pool;
 mod run;

@@ -132,6 +132,7 @@ pub fn checked(result: i32) -> Result<i32, Errno> {
 /// A mount in preparation.
 pub struct MountDraft {
     raw: RawMount,
+    id: String,
     key: MountIdentity,
 }
 
@@ -145,8 +146,14 @@ impl MountDraft {
         key.add(b'i', &[id.map_or(&[], CStr::to_bytes_with_nul)])?;
         Ok(MountDraft {
             raw: RawMount { ceph, mount, initialised: false, mounted: false, session: Mutex::default() },
+            id: id.map_or_else(|| "admin".into(), |id| id.to_string_lossy().into_owned()),
             key,
         })
+    }
+
+    /// The client's id in Ceph: `admin` of `client.admin`.
+    pub fn id(&self) -> &str {
+        &self.id
     }
 
     /// `ceph_conf_read_file` of these contents, or of libcephfs's default files.

@@ -31,10 +31,15 @@ impl ClientCredentials {
         Ok(ClientCredentials { pid: about.pid(), uid: about.uid(), gid: about.gid(), groups: groups(socket)? })
     }
 
+    /// Whether the peer is root.
+    pub fn is_root(&self) -> bool {
+        self.uid == 0
+    }
+
     /// Whether the peer's requests may have this identity: root may use any, other users only their own.
     pub fn may_be(&self, uid: u32, gid: u32, groups: &[u32]) -> bool {
         let ours = |group: &u32| *group == self.gid || self.groups.contains(group);
-        self.uid == 0 || (self.uid == uid && ours(&gid) && groups.iter().all(ours))
+        self.is_root() || (self.uid == uid && ours(&gid) && groups.iter().all(ours))
     }
 }
 

@@ -11,6 +11,7 @@ use crate::{
         handles::{ClientMount, HeldObject, Perms},
         lock,
         mounts::MountDraft,
+        options,
     },
     wire::*,
 };
@@ -36,10 +37,19 @@ impl RequestContext<'_> {
 
     pub(super) fn conf_read_file(&self, r: &ConfReadFile) -> Reply<()> {
         let contents = r.contents.then(|| self.copy());
-        self.prepare(r.mount, |draft| draft.read_file(contents.as_deref()))
+        let trusted = |contents: &[u8]| self.connection.peer.is_root() || options::is_of_this_host(contents);
+        self.prepare(r.mount, |draft| match contents.as_deref() {
+            Some(contents) if !trusted(contents) => options::open_to_all(contents, draft.id())
+                .iter()
+                .try_for_each(|(option, value)| draft.set(option, value)),
+            contents => draft.read_file(contents),
+        })
     }
 
     pub(super) fn conf_set(&self, r: &ConfSet<'_>) -> Reply<()> {
+        if !self.connection.peer.is_root() && !options::is_open_to_all(r.option.to_bytes()) {
+            return Err(Errno::PERM);
+        }
         self.prepare(r.mount, |draft| draft.set(r.option, r.value))
     }
 
