@@ -5,6 +5,7 @@ version    says hello in another version; prints what the daemon answers
 scribble   fills the memory that it shares with the daemon with noise, and rings, COUNT times
 flood      submits all slots all the time for COUNT seconds, and never reads an answer
 crowd      connects COUNT times at once; prints how many were let in
+options    sets four options of Ceph; prints the results
 """
 
 import array
@@ -98,5 +99,23 @@ def crowd(count):
     print(sum(welcome(client)[0] == 0 for client in clients))
 
 
+def ask(memory, wakeup, message):
+    """The result, and the first number of the answer."""
+    struct.pack_into("<q", memory, 384 + 16, -(2**62))
+    submit(memory, wakeup, 0, message)
+    while struct.unpack_from("<I", memory, 384)[0] != 3:
+        time.sleep(0.001)
+    return struct.unpack_from("<q", memory, 384 + 16)[0], struct.unpack_from("<Q", memory, CONTROL)[0]
+
+
+def options(_):
+    client = connect()
+    _, memory, wakeup = welcome(client)
+    text = lambda words: struct.pack("<H", len(words) + 1) + words + b"\0"
+    _, mount = ask(memory, wakeup, struct.pack("<HB", 2, 0))
+    pairs = [(b"client_acl_type", b"posix_acl"), (b"log_file", b"/dev/null"), (b"keyring", b"/none"), (b"client_permissions", b"false")]
+    print(*(ask(memory, wakeup, struct.pack("<HQ", 4, mount) + text(option) + text(value))[0] for option, value in pairs))
+
+
 if __name__ == "__main__":
-    {f.__name__: f for f in (connects, version, scribble, flood, crowd)}[sys.argv[1]](int(sys.argv[2]) if len(sys.argv) > 2 else 0)
+    {f.__name__: f for f in (connects, version, scribble, flood, crowd, options)}[sys.argv[1]](int(sys.argv[2]) if len(sys.argv) > 2 else 0)

@@ -7,7 +7,7 @@ use std::{
 
 use cephfs_proxy::{
     layout::DATA_SIZE,
-    wire::{Getattr, LookupInode, LookupRoot, Readlink, Setattr, Statfs, Statx, Walk},
+    wire::{Getattr, LookupInode, LookupRoot, NO_SNAPSHOT, Readlink, Setattr, Statfs, Statx, Walk},
 };
 
 use super::{give, guard_int, not_null, place, text};
@@ -16,9 +16,6 @@ use crate::{
     session::{put_back, target},
     tables::{Origin, Pointer},
 };
-
-/// CEPH_NOSNAP: the inode's current state, not a snapshot.
-const NO_SNAPSHOT: u64 = -2i64 as u64;
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ceph_ll_lookup_root(cmount: Pointer, parent: *mut Pointer) -> c_int {

@@ -73,8 +73,6 @@ functions! {
         ceph_mount: fn(M, CText) -> c_int;
         ceph_unmount: fn(M) -> c_int;
         ceph_release: fn(M) -> c_int;
-        ceph_getcwd: fn(M) -> CText;
-        ceph_chdir: fn(M, CText) -> c_int;
         ceph_userperm_new: fn(c_uint, c_uint, c_int, *mut c_uint) -> *mut CephPerms;
         ceph_userperm_destroy: fn(*mut CephPerms);
         ceph_ll_lookup_root: fn(M, *mut I) -> c_int;

@@ -3,13 +3,13 @@
 
 use std::{
     sync::{
-        Arc, MutexGuard,
+        Arc, RwLockReadGuard, RwLockWriteGuard,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
-use super::{delegations, lock, mounts::SharedMount};
+use super::{delegations, mounts::SharedMount};
 use crate::{
     version_table::{self, COUNT, VersionTable},
     wire::{Statx, Validity},
@@ -190,15 +190,23 @@ impl SharedMount {
         (self.coherence.epoch.load(Ordering::SeqCst) == before.epoch).then_some(stamp)
     }
 
-    /// Locks to hold while names are removed from these directories, so that their inodes are known before.
-    pub fn taking_away(&self, parents: [u64; 2]) -> Vec<MutexGuard<'_, ()>> {
-        if !self.may_be_stale() {
-            return Vec::new();
-        }
+    /// Locks to hold while a name is moved from one of these directories to the other. libcephfs crashes, or lets all who
+    /// look for a name wait for ever, if it removes or renames a name that it is renaming (16.2).
+    pub fn renaming(&self, parents: [u64; 2]) -> Vec<RwLockWriteGuard<'_, ()>> {
         let mut places = parents.map(|ino| ino as usize % self.names.len()).to_vec();
         places.sort_unstable();
         places.dedup();
-        places.into_iter().map(|place| lock(&self.names[place])).collect()
+        places.into_iter().map(|place| self.names[place].write().unwrap_or_else(|e| e.into_inner())).collect()
+    }
+
+    /// The lock to hold while names are created in this directory.
+    pub fn naming(&self, parent: u64) -> RwLockReadGuard<'_, ()> {
+        self.names[parent as usize % self.names.len()].read().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// The locks to hold while a name is removed from this directory: alone, if the name's inode has to be known before.
+    pub fn removing(&self, parent: u64) -> (Option<RwLockReadGuard<'_, ()>>, Vec<RwLockWriteGuard<'_, ()>>) {
+        if self.may_be_stale() { (None, self.renaming([parent; 2])) } else { (Some(self.naming(parent)), Vec::new()) }
     }
 }
 

@@ -30,7 +30,7 @@ pub struct ClientMount {
 
 /// Pairs a pointer of libcephfs with its mount, which must outlive it.
 macro_rules! owned {
-    ($(#[$doc:meta])* $name:ident $raw:ty, $put:ident $(, $(#[$more_doc:meta])* $more:ident: $type:ty)?) => {
+    ($(#[$doc:meta])* $name:ident $raw:ty, $put:ident $(, $(#[$more_doc:meta])* $more:ident: $type:ty)*) => {
         $(#[$doc])*
         pub struct $name {
             /// The mount through which it was opened.
@@ -39,7 +39,7 @@ macro_rules! owned {
             pub raw: *mut $raw,
             /// The inode's number.
             pub ino: u64,
-            $($(#[$more_doc])* pub $more: $type,)?
+            $($(#[$more_doc])* pub $more: $type,)*
         }
 
         // SAFETY: libcephfs guards it with the mount's lock.
@@ -75,8 +75,10 @@ macro_rules! owned {
 owned!(
     /// An inode, with one reference.
     Inode CephInode, ceph_ll_put,
-    /// Whether it can contain names.
-    is_directory: bool);
+    /// Its type: S_IFREG, S_IFDIR and so on.
+    kind: u32,
+    /// The snapshot that it is in, CEPH_NOSNAP, or CEPH_SNAPDIR for a directory of snapshots.
+    snapshot: u64);
 owned!(
     /// An open file.
     File CephFile, ceph_ll_close,
@@ -87,6 +89,11 @@ owned!(
     Dir CephDir, ceph_ll_releasedir);
 
 impl Inode {
+    /// Whether it can contain names.
+    pub fn is_directory(&self) -> bool {
+        self.kind == libc::S_IFDIR
+    }
+
     fn parting(&self) {}
 }
 
@@ -299,16 +306,16 @@ impl Handles {
         self.places.iter().filter_map(|place| place.held.as_ref().and_then(&kind)).collect()
     }
 
-    /// Removes inodes that have been idle for `limit`. Drop them where no lock is held.
-    pub fn expire(&mut self, limit: Duration) -> Vec<HeldObject> {
-        let mut gone = Vec::new();
-        while let Some(&(since, handle)) = self.resting.front()
-            && since.elapsed() >= limit
     /// Whether [`Handles::expire`] has something to look at.
     pub fn expires(&self, limit: Duration) -> bool {
         self.resting.front().is_some_and(|(since, _)| since.elapsed() >= limit)
     }
 
+    /// Removes inodes that have been idle for `limit`. Drop them where no lock is held.
+    pub fn expire(&mut self, limit: Duration) -> Vec<HeldObject> {
+        let mut gone = Vec::new();
+        while let Some(&(since, handle)) = self.resting.front()
+            && since.elapsed() >= limit
         {
             self.resting.pop_front();
             let Ok(place) = self.place(handle) else { continue };

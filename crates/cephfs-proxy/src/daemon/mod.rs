@@ -18,8 +18,9 @@ mod run;
 mod seen;
 mod serve;
 mod sessions;
-mod weight;
 mod share;
+mod snapshots;
+mod weight;
 
 use std::{
     net::SocketAddr,
@@ -62,7 +63,7 @@ pub struct Limits {
     pub handles: usize,
     /// The most bytes of one connection's objects, by the bounds in weight.rs.
     pub memory: usize,
-    /// The most worker threads.
+    /// The most worker threads for the requests of one mount's clients.
     pub workers: usize,
     /// The most delegations of one mount.
     pub delegations: usize,
@@ -84,11 +85,11 @@ struct DaemonState {
     limits: Limits,
     figures: figures::ProxyCounters,
     pool: OnceLock<Weak<pool::Pool>>,
-    /// The descriptor by which clients map the version table.
     /// What was freed and is not given back to the kernel yet.
     freed: heap::FreedMemory,
     /// The workers of clients that have not mounted yet.
     preparing: Arc<share::WorkerShare>,
+    /// The descriptor by which clients map the version table.
     versions: std::os::fd::OwnedFd,
 }
 

@@ -7,7 +7,7 @@ use std::{
     os::fd::AsRawFd,
     ptr,
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, RwLock,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -249,20 +249,6 @@ impl SharedMount {
     pub fn get(&self, option: &CStr, room: &mut [u8]) -> Result<(), Errno> {
         get(&self.raw, option, room)
     }
-
-    /// The absolute path of the directory `path`, as `ceph_getcwd` returns it after `ceph_chdir`.
-    pub fn directory(&self, path: &CStr) -> Result<CString, Errno> {
-        let _alone = lock(&self.working_directory);
-        let ceph = self.raw.ceph;
-        // SAFETY: the path is a C string. The result of getcwd is valid until the next call, which waits for the lock.
-        unsafe {
-            checked((ceph.ceph_chdir)(self.raw.mount, path.as_ptr()))?;
-            let there = (ceph.ceph_getcwd)(self.raw.mount);
-            let there = if there.is_null() { None } else { Some(CStr::from_ptr(there).to_owned()) };
-            (ceph.ceph_chdir)(self.raw.mount, c"/".as_ptr());
-            there.ok_or(Errno::IO)
-        }
-    }
 }
 
 impl Drop for SharedMount {
@@ -311,7 +297,6 @@ impl SharedMounts {
             let share = WorkerShare::new(self.workers);
             Arc::new(MountPlace { share, key: key.clone(), slot: Mutex::default() })
         };
-        place: &MountPlace,
         Ok(lock(&self.by_key).entry(key).or_insert_with_key(place).clone())
     }
 
@@ -319,6 +304,7 @@ impl SharedMounts {
     pub fn mount(
         &self,
         sessions: &Arc<Sessions>,
+        place: &MountPlace,
         draft: &mut Option<MountDraft>,
         root: Option<&CStr>,
     ) -> Result<Arc<SharedMount>, Errno> {

@@ -22,6 +22,7 @@ use rustix::rand::GetRandomFlags;
 use super::{
     ceph::{Ceph, CephMount},
     lock,
+    snapshots::SnapshotPlaces,
 };
 use crate::wire::{Errno, errno_of};
 
@@ -38,6 +39,8 @@ pub struct Sessions {
     number: Option<String>,
     used: Mutex<HashSet<CString>>,
     freed: Condvar,
+    /// Where snapshots were seen.
+    pub snapshots: SnapshotPlaces,
     /// Locked as long as the daemon runs: two daemons with the same names would end each other's sessions.
     _lock: Option<File>,
 }
@@ -78,7 +81,12 @@ impl Sessions {
             Some(number) => number,
             None => write(folder, &path).with_context(what)?,
         };
-        Ok(Sessions { number: Some(number), _lock: Some(lock), ..Sessions::default() })
+        Ok(Sessions {
+            number: Some(number),
+            snapshots: SnapshotPlaces::open(folder),
+            _lock: Some(lock),
+            ..Sessions::default()
+        })
     }
 
     /// A name for a mount of this configuration that no other mount of this daemon uses; `None` without names.

@@ -24,6 +24,9 @@ pub fn errno_in(error: &std::io::Error) -> Errno {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Handle(pub u64);
 
+/// CEPH_NOSNAP: the inode's current state, not a snapshot.
+pub const NO_SNAPSHOT: u64 = -2i64 as u64;
+
 /// A point in time: seconds and nanoseconds, as in `struct timespec`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -3,9 +3,9 @@
 use std::{ptr, sync::Arc};
 
 use super::{
-    Reply, RequestContext, checked, done,
-    inodes::{is, number},
-    name, weight,
+    PERMISSIONS, Reply, RequestContext, changed_name, checked, done,
+    inodes::{kind, number},
+    weight,
 };
 use crate::{
     daemon::{
@@ -19,30 +19,35 @@ impl RequestContext<'_> {
     pub(super) fn create_file(&self, r: &CreateFile<'_>) -> Reply<Created> {
         self.room_for([weight::INODE, weight::FILE])?;
         let (parent, perms) = (self.parent(r.mount, r.parent)?, self.perms(r.perms)?);
+        access(r.oflags)?;
         let ((ceph, mount), mut statx) = (parent.parts(), Statx::default());
         let (mut raw, mut file) = (ptr::null_mut(), ptr::null_mut());
-        let (text, name) = (r.name.to_bytes(), name(r.name)?.as_ptr());
+        let (text, name) = (r.name.to_bytes(), changed_name(r.name)?.as_ptr());
+        let named = parent.mount.naming(parent.ino);
+        let before = if r.oflags & libc::O_EXCL == 0 { parent.attributes_of(r.name, &perms).ok() } else { None };
+        match before.map(|statx| kind(&statx)) {
+            Some(libc::S_IFDIR) => return Err(Errno::ISDIR),
+            Some(other) => can_open(other)?,
+            None => {}
+        }
         let cut = r.oflags & libc::O_TRUNC != 0 && r.oflags & libc::O_EXCL == 0;
-        let there = cut
-            .then(|| parent.number_of(r.name, &perms))
-            .flatten()
-            .map_or(Copied::Attributes(parent.ino), Copied::Attributes);
+        let there = Copied::Attributes(before.filter(|_| cut).map_or(parent.ino, |statx| number(&statx)));
         let change = parent.mount.change(&[Copied::Name(parent.ino, text), Copied::Attributes(parent.ino), there]);
         // SAFETY: all objects are held, and the pointers to the results are valid.
         let result = unsafe {
             let (create, p) = (ceph.ceph_ll_create, perms.raw());
             let (inode, file) = (&mut raw, &mut file);
-            create(mount, parent.raw, name, r.mode, r.oflags, inode, file, &mut statx, r.want, r.flags, p)
+            create(mount, parent.raw, name, r.mode & PERMISSIONS, r.oflags, inode, file, &mut statx, r.want, r.flags, p)
         };
         if cut && result == 0 && !matches!(there, Copied::Attributes(ino) if ino == statx.ino) {
             drop(parent.mount.change(&[Copied::Attributes(statx.ino)]));
         }
-        drop(change);
+        drop((change, named));
         let (result, found) = self.found(r.mount, parent.mount.clone(), result, raw, statx)?;
         if file.is_null() {
             return Err(Errno::IO);
         }
-        let is_directory = is(&statx, libc::S_IFDIR);
+        let is_directory = kind(&statx) == libc::S_IFDIR;
         let (mount, ino) = (parent.mount.clone(), number(&statx));
         let file = Arc::new(handles::File { mount, raw: file, ino, is_directory });
         Ok((result, Created { inode: found.inode, file: self.hold_file(r.mount, r.oflags, file), statx }))
@@ -55,8 +60,10 @@ impl RequestContext<'_> {
         if r.flags & libc::O_CREAT != 0 {
             return Err(Errno::INVAL);
         }
+        access(r.flags)?;
+        can_open(inode.kind)?;
         // Without O_DIRECTORY, a metadata server does not answer the opening of a directory (16.2).
-        let flags = r.flags | if inode.is_directory { libc::O_DIRECTORY } else { 0 };
+        let flags = r.flags | if inode.is_directory() { libc::O_DIRECTORY } else { 0 };
         let ((ceph, mount), mut raw) = (inode.parts(), ptr::null_mut());
         let _change = (r.flags & libc::O_TRUNC != 0).then(|| inode.mount.change(&[Copied::Attributes(inode.ino)]));
         // SAFETY: both objects are held, and the pointer to the result is valid.
@@ -65,7 +72,7 @@ impl RequestContext<'_> {
         if raw.is_null() {
             return Err(Errno::IO);
         }
-        let (mount, ino, is_directory) = (inode.mount.clone(), inode.ino, inode.is_directory);
+        let (mount, ino, is_directory) = (inode.mount.clone(), inode.ino, inode.is_directory());
         let file = Arc::new(handles::File { mount, raw, ino, is_directory });
         Ok((result.into(), self.hold_file(r.mount, r.flags, file)))
     }
@@ -126,4 +133,20 @@ impl RequestContext<'_> {
         // SAFETY: the file is held.
         done(unsafe { (ceph.ceph_ll_fallocate)(mount, file.raw, r.mode, r.offset, r.length) })
     }
+}
+
+/// Checks that an inode of this type can be opened. For others, such as named pipes, metadata servers give capabilities
+/// of which they fail an assertion when they take them back (`Locker::check_inode_max_size`, seen with 16.2).
+fn can_open(kind: u32) -> Result<(), Errno> {
+    match kind {
+        libc::S_IFREG | libc::S_IFDIR => Ok(()),
+        libc::S_IFLNK => Err(Errno::LOOP),
+        _ => Err(Errno::NXIO),
+    }
+}
+
+/// Checks that a file is opened for reading, for writing, or for both. With both bits set, libcephfs skips the check
+/// that a directory is not opened for writing, with the same consequence.
+fn access(flags: i32) -> Result<(), Errno> {
+    if flags & libc::O_ACCMODE == libc::O_ACCMODE { Err(Errno::INVAL) } else { Ok(()) }
 }

@@ -13,8 +13,12 @@ use crate::{
     wire::*,
 };
 
-/// CEPH_NOSNAP: the inode's current state, not a snapshot.
-const NO_SNAPSHOT: u64 = -2i64 as u64;
+/// CEPH_SNAPDIR: a directory's directory of snapshots.
+const SNAPSHOT_DIRECTORY: u64 = u64::MAX;
+/// CEPH_SETATTR_SIZE. On anything but a file, libcephfs divides by the zero in its layout (seen with 16.2).
+const SET_SIZE: i32 = 1 << 5;
+/// All CEPH_SETATTR flags of cephfs/libcephfs.h, but for those of fscrypt, whose values a request does not have.
+const SETTABLE: i32 = 0x7FF | 1 << 13 | 1 << 14;
 
 impl RequestContext<'_> {
     /// Adds the inode that libcephfs found, and pairs it with its attributes.
@@ -26,11 +30,18 @@ impl RequestContext<'_> {
         raw: *mut CephInode,
         statx: Statx,
     ) -> Reply<FoundInode> {
-        checked(result)?;
+        if let Err(error) = checked(result) {
+            // `ceph_ll_create` also returns an inode, with a reference, when it may not be opened.
+            if !raw.is_null() {
+                // SAFETY: libcephfs has just returned the inode.
+                unsafe { (mount.ceph().ceph_ll_put)(mount.raw(), raw) };
+            }
+            return Err(error);
+        }
         if raw.is_null() {
             return Err(Errno::IO);
         }
-        let inode = handles::Inode { mount, raw, ino: number(&statx), is_directory: is(&statx, libc::S_IFDIR) };
+        let inode = handles::Inode { mount, raw, ino: number(&statx), kind: kind(&statx), snapshot: statx.dev };
         let inode = self.hold_inode(owner, inode);
         Ok((result.into(), FoundInode { inode, statx, ..FoundInode::default() }))
     }
@@ -45,6 +56,9 @@ impl RequestContext<'_> {
     }
 
     pub(super) fn lookup_inode(&self, r: &LookupInode) -> Reply<Handle> {
+        if is_internal(r.ino) {
+            return Err(Errno::STALE);
+        }
         self.room_for([weight::INODE])?;
         let (mount, mut raw) = (self.mount(r.mount)?, ptr::null_mut());
         // SAFETY: the file system is mounted, and the pointer to the result is valid; an inodeno_t is passed as its
@@ -55,12 +69,18 @@ impl RequestContext<'_> {
     }
 
     pub(super) fn lookup_vino(&self, r: &LookupVino) -> Reply<Handle> {
+        if is_internal(r.ino) {
+            return Err(Errno::STALE);
+        }
         if r.snapshot == NO_SNAPSHOT {
             return self.lookup_inode(&LookupInode { mount: r.mount, ino: r.ino });
         }
         self.room_for([weight::INODE])?;
         let (mount, mut raw) = (self.mount(r.mount)?, ptr::null_mut());
         let lookup = mount.ceph().ceph_ll_lookup_vino.ok_or(Errno::STALE)?;
+        if r.snapshot != SNAPSHOT_DIRECTORY && !self.shared.sessions.snapshots.has(&mount, r.snapshot) {
+            return Err(Errno::STALE);
+        }
         // SAFETY: the file system is mounted, and the pointer to the result is valid.
         let result = unsafe { lookup(mount.raw(), Vino { ino: r.ino, snapshot: r.snapshot }, &mut raw) };
         let statx = Statx { ino: r.ino, dev: r.snapshot, ..known(&mount, raw) };
@@ -81,9 +101,17 @@ impl RequestContext<'_> {
             return Ok((0, FoundInode { name: before.name(), ..FoundInode::default() }));
         }
         let (result, found) = self.found(r.mount, parent.mount.clone(), result, raw, statx)?;
+        self.note_snapshot(&parent, r.name, &statx);
         let found =
             FoundInode { name: before.name(), ..self.stamped(found, &before, r.mount, (r.want, r.flags), &perms)? };
         Ok((result, found))
+    }
+
+    /// Notes where a snapshot is, if a name led to it.
+    pub(super) fn note_snapshot(&self, parent: &handles::Inode, name: &CStr, statx: &Statx) {
+        if parent.snapshot == SNAPSHOT_DIRECTORY {
+            self.shared.sessions.snapshots.note(&parent.mount, statx.dev, parent.ino, name);
+        }
     }
 
     /// Sets the stamp of the attributes that came with a name. Requests the attributes again if anything has changed
@@ -121,7 +149,10 @@ impl RequestContext<'_> {
             let walk = mount.ceph().ceph_ll_walk;
             walk(mount.raw(), path.as_ptr(), &mut raw, &mut statx, r.want, r.flags, perms.raw())
         };
-        let (result, found) = self.found(r.mount, mount, result, raw, statx)?;
+        let (result, found) = self.found(r.mount, mount.clone(), result, raw, statx)?;
+        if !matches!(statx.dev, NO_SNAPSHOT | SNAPSHOT_DIRECTORY) {
+            self.shared.sessions.snapshots.note_path(&mount, statx.dev, &path);
+        }
         Ok((result, self.stamped(found, &before, r.mount, (r.want, r.flags), &perms)?))
     }
 
@@ -145,7 +176,7 @@ impl RequestContext<'_> {
     /// granted now. Files in snapshots are left out, since what a delegation means there is not documented.
     fn delegated(&self, inode: &handles::Inode, statx: &Statx) -> bool {
         let most = self.shared.limits.delegations;
-        is(statx, libc::S_IFREG)
+        kind(statx) == libc::S_IFREG
             && statx.dev == NO_SNAPSHOT
             && most > 0
             && !inode.mount.may_be_stale()
@@ -154,6 +185,12 @@ impl RequestContext<'_> {
 
     pub(super) fn setattr(&self, r: &Setattr) -> Reply<Statx> {
         let (inode, perms) = (self.inode(r.mount, r.inode)?, self.perms(r.perms)?);
+        if r.mask & !SETTABLE != 0 {
+            return Err(Errno::INVAL);
+        }
+        if r.mask & SET_SIZE != 0 && inode.kind != libc::S_IFREG {
+            return Err(if inode.is_directory() { Errno::ISDIR } else { Errno::INVAL });
+        }
         let ((ceph, mount), mut statx) = (inode.parts(), r.statx);
         // CEPH_SETATTR_MODE, _UID and _GID
         let rights = if r.mask & 7 != 0 { Copied::Rights } else { Copied::Attributes };
@@ -196,23 +233,29 @@ impl RequestContext<'_> {
     }
 }
 
-/// Whether the inode has this type. libcephfs always fills in the type.
-pub(super) fn is(statx: &Statx, kind: u32) -> bool {
-    u32::from(statx.mode) & libc::S_IFMT == kind
+/// The inode's type: S_IFREG, S_IFDIR and so on. libcephfs always fills it in.
+pub(super) fn kind(statx: &Statx) -> u32 {
+    u32::from(statx.mode) & libc::S_IFMT
+}
+
+/// Whether the number is one of the metadata servers' own inodes, below MDS_INO_SYSTEM_BASE (mds/mdstypes.h): all but
+/// the root and lost+found. libcephfs divides by the zero in their layouts (seen with 16.2).
+fn is_internal(ino: u64) -> bool {
+    !matches!(ino, 1 | 4 | 0x1400..)
 }
 
 /// The number of an inode for versions and delegations. A file in a snapshot has the same number as the current file,
 /// which can still change. So its number is combined with the snapshot's, beyond all numbers of CephFS. A directory in
 /// a snapshot keeps its number, since it changes when snapshots are made and removed.
 pub(super) fn number(statx: &Statx) -> u64 {
-    if statx.dev == NO_SNAPSHOT || is(statx, libc::S_IFDIR) {
+    if statx.dev == NO_SNAPSHOT || kind(statx) == libc::S_IFDIR {
         return statx.ino;
     }
     (statx.ino ^ statx.dev.rotate_left(40)) | 1 << 63
 }
 
 /// Number, snapshot and type of an inode that libcephfs has just returned; it knows these without a request.
-fn known(mount: &SharedMount, raw: *mut CephInode) -> Statx {
+pub(super) fn known(mount: &SharedMount, raw: *mut CephInode) -> Statx {
     let mut statx = Statx::default();
     if !raw.is_null() {
         // SAFETY: the inode is held, and the pointer to the result is valid.
@@ -227,14 +270,18 @@ impl handles::Inode {
         if !self.mount.may_be_stale() {
             return None;
         }
+        self.attributes_of(name, perms).ok().map(|statx| number(&statx))
+    }
+
+    /// What libcephfs knows of a name's inode.
+    pub(super) fn attributes_of(&self, name: &CStr, perms: &Perms) -> Result<Statx, Errno> {
         let ((ceph, mount), mut raw, mut statx) = (self.parts(), ptr::null_mut(), Statx::default());
         // SAFETY: all objects are held, the pointers to the results are valid, and the found inode is released.
         unsafe {
-            if (ceph.ceph_ll_lookup)(mount, self.raw, name.as_ptr(), &mut raw, &mut statx, 0, 0, perms.raw()) < 0 {
-                return None;
-            }
+            let lookup = ceph.ceph_ll_lookup;
+            checked(lookup(mount, self.raw, name.as_ptr(), &mut raw, &mut statx, 0, 0, perms.raw()))?;
             (ceph.ceph_ll_put)(mount, raw);
         }
-        Some(number(&statx))
+        Ok(statx)
     }
 }

@@ -6,6 +6,7 @@ mod inodes;
 mod many;
 mod mount;
 mod names;
+pub mod own;
 mod xattrs;
 
 use std::{
@@ -24,14 +25,13 @@ use super::{
 };
 use crate::{
     layout::DATA_SIZE,
-    wire::{Errno, Handle, Malformed, Request, Wire, WireWriter, result_of},
     memory::copy_from_peer,
+    wire::{Errno, Handle, Malformed, Request, Wire, WireWriter, result_of},
 };
 
 /// A result and an answer, or an errno.
 type Reply<A> = Result<(i64, A), Errno>;
 
-/// One request.
 /// Instead of a result: the request is to be served again, since its mount has no worker left now.
 pub const LATER: i64 = i64::MIN;
 
@@ -39,6 +39,7 @@ pub const LATER: i64 = i64::MIN;
 /// that the object is not.
 const PERMISSIONS: u32 = 0o7777;
 
+/// One request.
 struct RequestContext<'c> {
     connection: &'c ClientConnection,
     shared: &'c DaemonState,
@@ -140,7 +141,7 @@ impl RequestContext<'_> {
     /// several names.
     fn parent(&self, mount: Handle, handle: Handle) -> Result<Arc<Inode>, Errno> {
         let inode = self.inode(mount, handle)?;
-        if inode.is_directory { Ok(inode) } else { Err(Errno::NOTDIR) }
+        if inode.is_directory() { Ok(inode) } else { Err(Errno::NOTDIR) }
     }
 
     fn file(&self, mount: Handle, handle: Handle) -> Result<Arc<File>, Errno> {
@@ -233,7 +234,19 @@ fn done(result: i32) -> Reply<()> {
     checked(result).map(|count| (count.into(), ()))
 }
 
-/// Checks the length of a name in a directory.
+/// Checks a name in a directory. A metadata server takes a name with a slash for a path.
 fn name(text: &CStr) -> Result<&CStr, Errno> {
-    if text.to_bytes().len() > 255 { Err(Errno::NAMETOOLONG) } else { Ok(text) }
+    match text.to_bytes() {
+        long if long.len() > 255 => Err(Errno::NAMETOOLONG),
+        path if path.contains(&b'/') => Err(Errno::INVAL),
+        _ => Ok(text),
+    }
+}
+
+/// Checks a name that is created, renamed or removed: not the directory itself or the one above.
+fn changed_name(text: &CStr) -> Result<&CStr, Errno> {
+    match text.to_bytes() {
+        b"" | b"." | b".." => Err(Errno::INVAL),
+        _ => name(text),
+    }
 }

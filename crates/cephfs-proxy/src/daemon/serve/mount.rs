@@ -103,7 +103,7 @@ impl RequestContext<'_> {
 
     pub(super) fn chdir(&self, r: &Chdir<'_>) -> Reply<()> {
         let (mount, client) = (self.mount(r.mount)?, self.client_mount(r.mount)?);
-        let there = mount.directory(&self.path(r.mount, r.path)?)?;
+        let there = own::directory(&mount, &self.path(r.mount, r.path)?)?;
         let bytes = there.as_bytes_with_nul();
         self.fill(bytes)?;
         let length = bytes.len() as i64;

@@ -5,7 +5,7 @@ use std::{
     ptr,
 };
 
-use super::{Reply, RequestContext, done, name, weight};
+use super::{PERMISSIONS, Reply, RequestContext, changed_name, done, inodes::number, weight};
 use crate::{
     daemon::{
         ceph::{Ceph, CephInode, CephMount, CephPerms, TakeAway},
@@ -25,10 +25,11 @@ struct CreationArguments {
 
 impl RequestContext<'_> {
     pub(super) fn mknod(&self, r: &Mknod<'_>) -> Reply<FoundInode> {
-        // EPERM, as in mknod(2). A metadata server would create such a directory, and crash when a name is created in
-        // it (16.2).
-        if r.mode & libc::S_IFMT == libc::S_IFDIR {
-            return Err(Errno::PERM);
+        // As mknod(2). A metadata server would create such a directory, and crash when a name is created in it (16.2).
+        match r.mode & libc::S_IFMT {
+            libc::S_IFDIR => return Err(Errno::PERM),
+            0 | libc::S_IFREG | libc::S_IFIFO | libc::S_IFSOCK | libc::S_IFCHR | libc::S_IFBLK => {}
+            _ => return Err(Errno::INVAL),
         }
         self.make(r.mount, r.parent, r.name, r.perms, |at, raw, statx| {
             // SAFETY: all objects are held, and the pointers to the results are valid.
@@ -43,7 +44,7 @@ impl RequestContext<'_> {
         self.make(r.mount, r.parent, r.name, r.perms, |at, raw, statx| {
             let mkdir = at.ceph.ceph_ll_mkdir;
             // SAFETY: all objects are held, and the pointers to the results are valid.
-            unsafe { mkdir(at.mount, at.parent, at.name, r.mode, raw, statx, r.want, r.flags, at.perms) }
+            unsafe { mkdir(at.mount, at.parent, at.name, r.mode & PERMISSIONS, raw, statx, r.want, r.flags, at.perms) }
         })
     }
 
@@ -67,17 +68,27 @@ impl RequestContext<'_> {
         self.room_for([weight::INODE])?;
         let (parent, perms) = (self.parent(owner, parent)?, self.perms(perms)?);
         let ((ceph, mount), mut raw, mut statx) = (parent.parts(), ptr::null_mut(), Statx::default());
-        let at = CreationArguments { ceph, mount, parent: parent.raw, name: name(text)?.as_ptr(), perms: perms.raw() };
+        let at = CreationArguments {
+            ceph,
+            mount,
+            parent: parent.raw,
+            name: changed_name(text)?.as_ptr(),
+            perms: perms.raw(),
+        };
+        let named = parent.mount.naming(parent.ino);
         let change = parent.mount.change(&[Copied::Name(parent.ino, text.to_bytes()), Copied::Attributes(parent.ino)]);
         let result = function(&at, &mut raw, &mut statx);
-        drop(change);
-        self.found(owner, parent.mount.clone(), result, raw, statx)
+        drop((change, named));
+        let found = self.found(owner, parent.mount.clone(), result, raw, statx)?;
+        self.note_snapshot(&parent, text, &statx);
+        Ok(found)
     }
 
     pub(super) fn link(&self, r: &Link<'_>) -> Reply<()> {
         let inode = self.inode(r.mount, r.inode)?;
         let (parent, perms) = (self.parent(r.mount, r.parent)?, self.perms(r.perms)?);
-        let ((ceph, mount), name) = (parent.parts(), name(r.name)?.as_ptr());
+        let ((ceph, mount), name) = (parent.parts(), changed_name(r.name)?.as_ptr());
+        let _named = parent.mount.naming(parent.ino);
         let _change = parent.mount.change(&[
             Copied::Name(parent.ino, r.name.to_bytes()),
             Copied::Attributes(parent.ino),
@@ -90,16 +101,21 @@ impl RequestContext<'_> {
     pub(super) fn rename(&self, r: &Rename<'_>) -> Reply<()> {
         let (parent, new_parent) = (self.parent(r.mount, r.parent)?, self.parent(r.mount, r.new_parent)?);
         let ((ceph, mount), perms) = (parent.parts(), self.perms(r.perms)?);
-        let (from, to) = (name(r.name)?.as_ptr(), name(r.new_name)?.as_ptr());
-        let _alone = parent.mount.taking_away([parent.ino, new_parent.ino]);
-        let (moved, replaced) = (parent.number_of(r.name, &perms), new_parent.number_of(r.new_name, &perms));
+        let (from, to) = (changed_name(r.name)?.as_ptr(), changed_name(r.new_name)?.as_ptr());
+        let _alone = parent.mount.renaming([parent.ino, new_parent.ino]);
+        let moved = parent.attributes_of(r.name, &perms)?;
+        let replaced = new_parent.attributes_of(r.new_name, &perms).ok();
+        // As rename(2). libcephfs would take both names for gone, until somebody else changes the directory (16.2).
+        if replaced.is_some_and(|replaced| (replaced.ino, replaced.dev) == (moved.ino, moved.dev)) {
+            return Ok((0, ()));
+        }
         let _change = parent.mount.change(&[
             Copied::Name(parent.ino, r.name.to_bytes()),
             Copied::Name(new_parent.ino, r.new_name.to_bytes()),
             Copied::Attributes(parent.ino),
             Copied::Attributes(new_parent.ino),
-            Copied::Attributes(moved.unwrap_or(parent.ino)),
-            Copied::Attributes(replaced.unwrap_or(parent.ino)),
+            Copied::Attributes(number(&moved)),
+            Copied::Attributes(replaced.map_or(parent.ino, |replaced| number(&replaced))),
         ]);
         // SAFETY: all objects are held, and of one mount.
         done(unsafe { (ceph.ceph_ll_rename)(mount, parent.raw, from, new_parent.raw, to, perms.raw()) })
@@ -110,6 +126,8 @@ impl RequestContext<'_> {
     }
 
     pub(super) fn rmdir(&self, r: &Rmdir<'_>) -> Reply<()> {
+        // For a snapshot that does not exist, libcephfs keeps a name for ever, and can never unmount again (16.2).
+        self.parent(r.mount, r.parent)?.attributes_of(changed_name(r.name)?, &*self.perms(r.perms)?)?;
         self.take_away(r.mount, r.parent, r.name, r.perms, |ceph| ceph.ceph_ll_rmdir)
     }
 
@@ -122,8 +140,8 @@ impl RequestContext<'_> {
         function: impl FnOnce(&Ceph) -> TakeAway,
     ) -> Reply<()> {
         let (parent, perms) = (self.parent(mount, parent)?, self.perms(perms)?);
-        let ((ceph, mount), name) = (parent.parts(), name(text)?.as_ptr());
-        let _alone = parent.mount.taking_away([parent.ino; 2]);
+        let ((ceph, mount), name) = (parent.parts(), changed_name(text)?.as_ptr());
+        let _alone = parent.mount.removing(parent.ino);
         let gone = parent.number_of(text, &perms).unwrap_or(parent.ino);
         let _change = parent.mount.change(&[
             Copied::Name(parent.ino, text.to_bytes()),
