@@ -175,7 +175,7 @@ static long names(struct load *load)
 	char name[32];
 	long made, removed, there;
 
-	sprintf(name, "crash.name.%ld", load->done);
+	sprintf(name, "crash.name.%d.%ld", getpid(), load->done);
 	made = ceph_ll_mkdir(m, root, name, 0755, &found, &stx, ALL, 0, perms);
 	if (made == 0)
 		ceph_ll_put(m, found);

@@ -51,6 +51,8 @@ pub struct ClientConnection {
     busy: AtomicU64,
     /// The slot from which to look for the next request.
     next_slot: AtomicU32,
+    /// Whether the client is in a share's queue for a worker.
+    pub waits: AtomicBool,
     /// The workers that serve this client.
     pub workers: ClientShare,
     /// The position up to which releases were taken. The lock ensures that one thread takes them at a time.
@@ -106,6 +108,7 @@ impl ClientConnection {
             wakeup,
             busy: AtomicU64::new(0),
             next_slot: AtomicU32::new(0),
+            waits: AtomicBool::new(false),
             workers: ClientShare::new(share),
             released: Mutex::new(0),
             sweeping: AtomicBool::new(false),

@@ -13,6 +13,9 @@ use std::{
 use super::{connection::ClientConnection, lock};
 use crate::sys;
 
+/// After so many clients that wait, those that are gone are taken out of the queue.
+const LOOK_FOR_GONE: usize = 64;
+
 /// The workers of one mount's clients, or of the clients that have not mounted yet.
 pub struct WorkerShare {
     limit: usize,
@@ -45,12 +48,13 @@ impl WorkerShare {
         if free > 0 && theirs < (free / 4).max(1) {
             return true;
         }
-        if free == 0 {
-            let (weak, mut waiting) = (Arc::downgrade(client), lock(&self.waiting));
-            if !waiting.iter().any(|waiting| waiting.ptr_eq(&weak)) {
-                waiting.push_back(weak);
-                self.queued.store(waiting.len(), Ordering::SeqCst);
+        if free == 0 && !client.waits.swap(true, Ordering::SeqCst) {
+            let mut waiting = lock(&self.waiting);
+            if waiting.len() % LOOK_FOR_GONE == LOOK_FOR_GONE - 1 {
+                waiting.retain(|client| client.strong_count() > 0);
             }
+            waiting.push_back(Arc::downgrade(client));
+            self.queued.store(waiting.len(), Ordering::SeqCst);
         }
         // A client that has its part has workers that look for its next request. If another worker was given back
         // meanwhile, this calls the client at once.
@@ -71,6 +75,7 @@ impl WorkerShare {
             next
         };
         if let Some(client) = next {
+            client.waits.store(false, Ordering::SeqCst);
             sys::wake(client.wakeup());
         }
     }
@@ -116,7 +121,7 @@ impl ClientShare {
 
     /// Moves the client to another share, with the workers that it has. Returns whether that share had a worker left:
     /// if not, the caller gives back its worker without another step.
-    pub fn move_to(&self, share: &Arc<WorkerShare>) -> bool {
+    pub fn move_to(&self, client: &ClientConnection, share: &Arc<WorkerShare>) -> bool {
         let mut own = lock(&self.0);
         if Arc::ptr_eq(&own.0, share) {
             return true;
@@ -126,6 +131,7 @@ impl ClientShare {
             own.0.leave();
         }
         own.0 = share.clone();
+        client.waits.store(false, Ordering::SeqCst);
         had_room
     }
 

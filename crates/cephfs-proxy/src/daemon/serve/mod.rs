@@ -57,6 +57,8 @@ pub fn serve(connection: &ClientConnection, shared: &DaemonState, slot: usize, m
     tracing::trace!("client {}: {request:?}", connection.id);
     let mut room = [0; 512];
     match service.dispatch(&request, &mut room) {
+        // The request has to stay where the answer would be.
+        Ok((LATER, _)) => LATER,
         Ok((result, answer)) if connection.mapping.put_message(slot, answer) => result,
         Ok(_) => result_of(Errno::IO),
         Err(errno) => result_of(errno),

@@ -77,7 +77,7 @@ impl RequestContext<'_> {
         let mount = self.client_mount(r.mount)?;
         let mut draft = lock(&mount.draft);
         let place = self.shared.mounts.place(draft.as_ref().ok_or(Errno::ISCONN)?, r.root)?;
-        if !self.connection.workers.move_to(&place.share) {
+        if !self.connection.workers.move_to(self.connection, &place.share) {
             return Ok((LATER, ()));
         }
         let mounted = self.shared.mounts.mount(&self.shared.sessions, &place, &mut draft, r.root)?;

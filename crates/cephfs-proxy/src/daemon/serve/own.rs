@@ -91,7 +91,7 @@ pub fn lists_snapshot(mount: &Arc<SharedMount>, directory: u64, name: &CStr, sna
 }
 
 /// The path of a directory, without symbolic links, `.` and `..`. `ceph_chdir` and `ceph_getcwd` would tell the same, but
-/// `ceph_getcwd` asks for ever when the directory is removed meanwhile (seen with 16.2), and libcephfs has one working
+/// `ceph_getcwd` asks forever when the directory is removed meanwhile (seen with 16.2), and libcephfs has one working
 /// directory for all clients of a mount.
 pub fn directory(mount: &Arc<SharedMount>, path: &CStr) -> Result<CString, Errno> {
     let root = root(mount)?;
