@@ -78,7 +78,7 @@ pub struct Delegations {
     writers: HashMap<u64, Vec<Weak<File>>>,
 }
 
-/// Starts the thread that returns a mount's delegations. It ends with the last delegation.
+/// Starts the thread that returns a mount's delegations. It ends with the mount.
 fn start_returning() -> Option<mpsc::Sender<Arc<Delegation>>> {
     let (sender, receiver) = mpsc::channel::<Arc<Delegation>>();
     let run = move || {
