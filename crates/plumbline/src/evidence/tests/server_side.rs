@@ -60,12 +60,13 @@ fn the_verdict_of_both_ends_is_the_incidents_and_outlives_its_updates() {
     let dir = tempfile::tempdir().unwrap();
     let collector = start(&dir);
     let path = client(&collector);
-    let (incident, proven) = joined(&collector, answer(199.0));
+    let whole = answer(199.0); // made once: it says when, in seconds
+    let (incident, proven) = joined(&collector, whole.clone());
     assert_eq!((incident.verdict.layer, incident.verdict.cause), (Layer::Server, Some(Cause::SlowExecution)));
     assert!(incident.verdict.proven && incident.own_verdict == Some(own()), "{incident:?}");
     assert_eq!(proven, Some(incident.verdict.clone()), "the daemon hears of it");
     let parts = unpack(&path);
-    assert_eq!(parts["server-1.tar.zst"], answer(199.0), "as it came");
+    assert_eq!(parts["server-1.tar.zst"], whole, "as it came");
     let story: serde_json::Value = serde_json::from_slice(&parts["joined.json"]).unwrap();
     assert_eq!((story["found"].as_u64(), story["server"]["host"].as_str()), (Some(20), Some("server1")));
     // The daemon has described the incident before it heard of the answer.
