@@ -204,9 +204,14 @@ impl SharedMount {
         self.names[parent as usize % self.names.len()].read().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// The locks to hold while a name is removed from this directory: alone, if the name's inode has to be known before.
-    pub fn removing(&self, parent: u64) -> (Option<RwLockReadGuard<'_, ()>>, Vec<RwLockWriteGuard<'_, ()>>) {
-        if self.may_be_stale() { (None, self.renaming([parent; 2])) } else { (Some(self.naming(parent)), Vec::new()) }
+    /// The locks to hold while a name is removed from this directory: alone, if what it names has to be known before.
+    pub fn removing(
+        &self,
+        parent: u64,
+        is_looked_up: bool,
+    ) -> (Option<RwLockReadGuard<'_, ()>>, Vec<RwLockWriteGuard<'_, ()>>) {
+        let alone = is_looked_up || self.may_be_stale();
+        if alone { (None, self.renaming([parent; 2])) } else { (Some(self.naming(parent)), Vec::new()) }
     }
 }
 

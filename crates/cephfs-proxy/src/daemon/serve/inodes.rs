@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// CEPH_SNAPDIR: a directory's directory of snapshots.
-const SNAPSHOT_DIRECTORY: u64 = u64::MAX;
+pub(super) const SNAPSHOT_DIRECTORY: u64 = u64::MAX;
 /// CEPH_SETATTR_SIZE. On anything but a file, libcephfs divides by the zero in its layout (seen with 16.2).
 const SET_SIZE: i32 = 1 << 5;
 /// All CEPH_SETATTR flags of cephfs/libcephfs.h, but for those of fscrypt, whose values a request does not have.

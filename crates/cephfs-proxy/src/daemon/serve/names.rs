@@ -5,7 +5,9 @@ use std::{
     ptr,
 };
 
-use super::{PERMISSIONS, Reply, RequestContext, changed_name, done, inodes::number, weight};
+use super::{
+    PERMISSIONS, Reply, RequestContext, changed_name, done, inodes::SNAPSHOT_DIRECTORY, inodes::number, weight,
+};
 use crate::{
     daemon::{
         ceph::{Ceph, CephInode, CephMount, CephPerms, TakeAway},
@@ -126,8 +128,6 @@ impl RequestContext<'_> {
     }
 
     pub(super) fn rmdir(&self, r: &Rmdir<'_>) -> Reply<()> {
-        // For a snapshot that does not exist, libcephfs keeps a name for ever, and can never unmount again (16.2).
-        self.parent(r.mount, r.parent)?.attributes_of(changed_name(r.name)?, &*self.perms(r.perms)?)?;
         self.take_away(r.mount, r.parent, r.name, r.perms, |ceph| ceph.ceph_ll_rmdir)
     }
 
@@ -141,7 +141,12 @@ impl RequestContext<'_> {
     ) -> Reply<()> {
         let (parent, perms) = (self.parent(mount, parent)?, self.perms(perms)?);
         let ((ceph, mount), name) = (parent.parts(), changed_name(text)?.as_ptr());
-        let _alone = parent.mount.removing(parent.ino);
+        let is_snapshot = parent.snapshot == SNAPSHOT_DIRECTORY;
+        let _alone = parent.mount.removing(parent.ino, is_snapshot);
+        if is_snapshot {
+            // For one that does not exist, libcephfs keeps a name for ever, and can never unmount again (16.2).
+            parent.attributes_of(text, &perms)?;
+        }
         let gone = parent.number_of(text, &perms).unwrap_or(parent.ino);
         let _change = parent.mount.change(&[
             Copied::Name(parent.ino, text.to_bytes()),
