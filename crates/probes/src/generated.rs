@@ -7,9 +7,9 @@ mod skeleton {
 }
 
 pub(crate) use skeleton::types::{
-    account, caller, connection, counter, ends, event, event_flags, flight, flow, histogram, histogram_key, mapped,
-    maps_layout, mount_entry, mount_name, named_operation, network, probe_id, progress, record, ring_head, ring_kind,
-    selection, send, sends, settings, stage_times, stamp, thread, transit, usage, usage_key,
+    account, caller, connection, counter, ends, event, event_flags, fixed_settings, flight, flow, histogram,
+    histogram_key, mapped, maps_layout, mount_entry, mount_name, named_operation, network, probe_id, progress, record,
+    ring_head, ring_kind, selection, send, sends, settings, stage_times, stamp, thread, transit, usage, usage_key,
 };
 // Of accesses/access.h.
 pub(crate) use skeleton::types::{access, access_key, access_kind, access_options, transfers};
@@ -55,6 +55,8 @@ unsafe impl Plain for histogram_key {}
 unsafe impl Plain for histogram {}
 // SAFETY: repr(C), integers and arrays of integers only.
 unsafe impl Plain for settings {}
+// SAFETY: repr(C), integers only.
+unsafe impl Plain for fixed_settings {}
 // SAFETY: repr(C), integers and arrays of integers only.
 unsafe impl Plain for mount_name {}
 // SAFETY: repr(C), integers and arrays of integers only.

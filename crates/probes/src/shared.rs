@@ -8,7 +8,9 @@ use nix::time::{ClockId, clock_getres};
 
 use crate::{
     Filter, batches, decode, directory, filesystems,
-    generated::{Plain, counter, histogram, histogram_key, mount_name, probe_id, settings, usage as raw_usage},
+    generated::{
+        Plain, counter, fixed_settings, histogram, histogram_key, mount_name, probe_id, settings, usage as raw_usage,
+    },
     names,
     processes::Followed,
     recorder::{self, Recorder, Slice, Tail},
@@ -79,6 +81,7 @@ impl ProbeCounters {
 pub(crate) struct SharedMaps {
     maps: Vec<(String, MapHandle)>,
     settings: settings,
+    fixed: fixed_settings,
 }
 
 impl SharedMaps {
@@ -114,14 +117,17 @@ impl SharedMaps {
             threshold: [u64::MAX; THRESHOLDS],
             failures: [0; THRESHOLDS],
             ordinary: [0; ORDINARY],
+            ..settings::default()
+        };
+        let fixed = fixed_settings {
             // The coarse clocks advance with the tick: their resolution is a jiffy (kernel/time/posix-timers.c).
             tick_ns: u64::try_from(tick.as_nanos()).unwrap_or_default(),
             recorder_mask: per_cpu - 1,
-            only_followed: followed.is_some().into(),
             mount_namespace: watched_namespace::identity().ok().and_then(|id| id.try_into().ok()).unwrap_or_default(),
-            ..settings::default()
+            only_followed: followed.is_some().into(),
+            accounts: (sizes.usage_keys > 0).into(),
         };
-        let shared = Self { maps, settings };
+        let shared = Self { maps, settings, fixed };
         shared.write_settings()?;
         directory::describe(&shared)?;
         if sizes.usage_keys > 0 {
@@ -149,10 +155,13 @@ impl SharedMaps {
         })
     }
 
-    /// Gives an object our maps in place of its own declarations of them.
+    /// Gives an object our maps in place of its own declarations of them, and the settings that its programs are loaded with.
     pub fn lend_to(&self, object: &mut OpenObject) -> libbpf_rs::Result<()> {
         for mut map in object.maps_mut() {
             let name = map.name().to_string_lossy().into_owned();
+            if let Some(value) = map.initial_value_mut().filter(|_| name == ".rodata.fixed") {
+                value.iter_mut().zip(self.fixed.as_bytes()).for_each(|(to, from)| *to = *from);
+            }
             if let Some((_, ours)) = self.maps.iter().find(|(known, _)| *known == name) {
                 map.reuse_fd(ours.as_fd())?;
             }
@@ -305,12 +314,12 @@ impl SharedMaps {
 
     /// A copy of the flight recorder as it is now.
     pub fn recorder(&self) -> libbpf_rs::Result<Recorder> {
-        recorder::copy(self.map("recorder")?, self.settings.recorder_mask + 1)
+        recorder::copy(self.map("recorder")?, self.fixed.recorder_mask + 1)
     }
 
     /// A reader of the flight recorder that begins with the oldest record.
     pub fn tail(&self) -> libbpf_rs::Result<Tail> {
-        Tail::new(self.map("recorder")?, self.settings.recorder_mask + 1)
+        Tail::new(self.map("recorder")?, self.fixed.recorder_mask + 1)
     }
 
     /// What was recorded since the tail was last read, and how many records it missed.
@@ -320,7 +329,7 @@ impl SharedMaps {
 
     /// About `most` of the newest records, and how many were written since this was last asked with the same `seen`.
     pub fn newest(&self, seen: &mut Vec<u64>, most: usize) -> libbpf_rs::Result<(Vec<Slice>, u64)> {
-        recorder::newest(self.map("recorder")?, self.settings.recorder_mask + 1, seen, self.recorded()?, most)
+        recorder::newest(self.map("recorder")?, self.fixed.recorder_mask + 1, seen, self.recorded()?, most)
     }
 
     /// How many records each CPU has written.

@@ -287,21 +287,27 @@ enum counter {
 struct settings {
 	__u64 mount; /* only this mount; 0: all */
 	__u64 wake_bytes; /* wake user space once this many bytes wait in the ring; 0: with every event */
-	__u64 tick_ns; /* length of a jiffy, nanoseconds */
 	__u32 pid; /* only this process; 0: all */
 	__u32 errors_only;
 	__u32 sample_shift; /* one event in 2^this */
-	__u32 recorder_mask; /* records per CPU, less one */
 	__u32 any_filesystem; /* syscalls: not only network file systems and FUSE */
 	__u32 own_pid; /* Plumbline's own process, which is never watched */
-	__u32 mount_namespace; /* inode number of the mount namespace whose mount points are known */
 	__u32 magic; /* vfs: only file systems with this magic number; 0: all that are watched */
 	__u32 account; /* enum account */
-	__u32 only_followed; /* only the processes in the map `followed`, and threads of the kernel */
+	__u32 reserved;
 	__u64 threshold[ALL_OPERATIONS]; /* nanoseconds; all ones: no duration makes an event */
 	__u8 failures[ALL_OPERATIONS]; /* 1: a failure is an event, however fast */
 	__u32 ordinary[MAX_PROBES *
 		       MAX_ORDINARY]; /* codes that are no event: the protocol's status, or the errno without one */
+};
+
+/* Settings that are fixed when the programs are loaded: the verifier leaves out what they rule out. */
+struct fixed_settings {
+	__u64 tick_ns; /* length of a jiffy, nanoseconds */
+	__u32 recorder_mask; /* records per CPU, less one */
+	__u32 mount_namespace; /* inode number of the mount namespace whose mount points are known */
+	__u32 only_followed; /* only the processes in the map `followed`, and threads of the kernel */
+	__u32 accounts; /* there is room in `usage` */
 };
 
 /* For other programs: the layout of the pinned maps. */

@@ -52,6 +52,8 @@ struct {
 	__type(value, struct settings);
 } settings SEC(".maps");
 
+const volatile struct fixed_settings fixed SEC(".rodata.fixed") = {};
+
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);

@@ -15,28 +15,41 @@ struct {
 	__type(value, struct mount_name);
 } name_scratch SEC(".maps");
 
+struct source_hash {
+	const struct mount_name *name;
+	__u64 hash;
+};
+
+static long hash_byte(__u32 index, void *context)
+{
+	struct source_hash *of = context;
+	__u8 byte;
+
+	if (index >= SOURCE_LENGTH)
+		return 1;
+	byte = of->name->source[index];
+	if (!byte)
+		return 1;
+	if (byte == '/')
+		byte = '\\';
+	if (byte >= 'A' && byte <= 'Z')
+		byte |= 0x20;
+	of->hash = (of->hash ^ byte) * 0x100000001b3;
+	return 0;
+}
+
 /*
  * The key of a source: FNV-1a of it with slashes as backslashes and letters in lower case, with bit 63 set. Twin of
- * model's MountKey::source. Global, so that the verifier checks the loop once.
+ * model's MountKey::source. Global, so that the verifier checks it once.
  */
 __noinline __u64 source_key(const struct mount_name *name)
 {
-	__u64 hash = 0xcbf29ce484222325;
+	struct source_hash of = { .name = name, .hash = 0xcbf29ce484222325 };
 
 	if (!name)
 		return 0;
-	for (int i = 0; i < SOURCE_LENGTH; i++) {
-		__u8 byte = name->source[i];
-
-		if (!byte)
-			break;
-		if (byte == '/')
-			byte = '\\';
-		if (byte >= 'A' && byte <= 'Z')
-			byte |= 0x20;
-		hash = (hash ^ byte) * 0x100000001b3;
-	}
-	return hash | 1ULL << 63;
+	bpf_loop(SOURCE_LENGTH, hash_byte, &of, 0);
+	return of.hash | 1ULL << 63;
 }
 
 /* Reads a server's struct sockaddr_in (family, port, address) or sockaddr_in6 (family, port, flow, address). */

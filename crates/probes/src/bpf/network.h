@@ -169,9 +169,8 @@ static __always_inline __u32 own_queue(const void *sock)
 static __always_inline void read_network_closely(struct network *n, const void *sock)
 {
 	__u32 arrived = KERNEL_FIELD(inet_connection_sock___network, sock, icsk_ack.lrcvtime);
-	struct settings *s = current_settings();
 
-	n->unread_us = arrived && s ? ((__u32)bpf_jiffies64() - arrived) * s->tick_ns / 1000 : 0;
+	n->unread_us = arrived ? ((__u32)bpf_jiffies64() - arrived) * fixed.tick_ns / 1000 : 0;
 	n->min_rtt_us = TCP_FIELD(sock, rtt_min.s[0].v);
 	n->out_of_order = TCP_FIELD(sock, rcv_ooopack);
 	n->segments = TCP_FIELD(sock, data_segs_out);
@@ -201,9 +200,8 @@ __noinline int read_progress_at(struct progress *p, __u64 address)
 	const struct tcp_sock___network *tp = (const void *)address;
 	const struct sock___network *sk = (const void *)address;
 	__u32 since, state, ticks, interval, all = 0, jiffies[CHRONOS] = {};
-	struct settings *s = current_settings();
 
-	if (!p || !address || !s)
+	if (!p || !address)
 		return 0;
 	p->segments_out = TCP_FIELD(tp, segs_out);
 	p->segments_in = TCP_FIELD(tp, segs_in);
@@ -222,9 +220,9 @@ __noinline int read_progress_at(struct progress *p, __u64 address)
 		all += ticks;
 		jiffies[i] = ticks;
 	}
-	p->busy_ms = all * s->tick_ns / 1000000;
-	p->window_ms = jiffies[1] * s->tick_ns / 1000000;
-	p->buffer_ms = jiffies[2] * s->tick_ns / 1000000;
+	p->busy_ms = all * fixed.tick_ns / 1000000;
+	p->window_ms = jiffies[1] * fixed.tick_ns / 1000000;
+	p->buffer_ms = jiffies[2] * fixed.tick_ns / 1000000;
 	if (KERNEL_FIELD(sock___network, sk, sk_pacing_status))
 		p->pacing_rate = KERNEL_FIELD(sock___network, sk, sk_pacing_rate);
 	p->port = bpf_ntohs(KERNEL_FIELD(sock_common___network, sk, skc_dport));

@@ -193,7 +193,7 @@ static __always_inline __u32 microseconds(__u64 ns)
 	return us < ~0U ? us : ~0U;
 }
 
-static __always_inline void record(const struct settings *s, const struct outcome *o, __u64 duration)
+static __always_inline void record(const struct outcome *o, __u64 duration)
 {
 	__u32 recorded = COUNT_RECORDED, slot;
 	__u64 *head = bpf_map_lookup_elem(&counters, &recorded);
@@ -201,7 +201,8 @@ static __always_inline void record(const struct settings *s, const struct outcom
 
 	if (!head)
 		return;
-	slot = bpf_get_smp_processor_id() * (s->recorder_mask + 1) + (__sync_fetch_and_add(head, 1) & s->recorder_mask);
+	slot = bpf_get_smp_processor_id() * (fixed.recorder_mask + 1) +
+	       (__sync_fetch_and_add(head, 1) & fixed.recorder_mask);
 	r = bpf_map_lookup_elem(&recorder, &slot);
 	if (!r)
 		return;
@@ -227,17 +228,31 @@ static __always_inline void record(const struct settings *s, const struct outcom
 	r->end = o->end;
 }
 
-/* Whether a failure by this code is ordinary for the probe. Global, so that the verifier checks the loop once. */
+struct ordinary_search {
+	const struct settings *settings;
+	__u32 first; /* of the probe's codes */
+	__u32 code;
+	bool is_found;
+};
+
+static long match_ordinary(__u32 number, void *context)
+{
+	struct ordinary_search *search = context;
+	__u32 index = (search->first + number) & (MAX_PROBES * MAX_ORDINARY - 1);
+
+	if (search->settings->ordinary[index] == search->code)
+		search->is_found = true;
+	return search->is_found;
+}
+
+/* Whether a failure by this code is ordinary for the probe. Global, so that the verifier checks it once. */
 __noinline bool is_ordinary(__u32 probe, __u32 code)
 {
-	struct settings *s = current_settings();
+	struct ordinary_search search = { current_settings(), probe * MAX_ORDINARY, code, false };
 
-	if (!s || !code)
-		return false;
-	for (int i = 0; i < MAX_ORDINARY; i++)
-		if (s->ordinary[(probe * MAX_ORDINARY + i) & (MAX_PROBES * MAX_ORDINARY - 1)] == code)
-			return true;
-	return false;
+	if (search.settings && code)
+		bpf_loop(MAX_ORDINARY, match_ordinary, &search, 0);
+	return search.is_found;
 }
 
 /* Whether this failure is worth an event, however fast it was. */
@@ -259,7 +274,7 @@ static __always_inline bool wanted(const struct settings *s, const struct outcom
 	if (s->mount && s->mount != o->mount)
 		return false;
 	/* What a thread of the kernel does for them is nobody's. */
-	if (s->only_followed && !(o->flags & EVENT_BY_KERNEL) && !bpf_map_lookup_elem(&followed, &o->pid))
+	if (fixed.only_followed && !(o->flags & EVENT_BY_KERNEL) && !bpf_map_lookup_elem(&followed, &o->pid))
 		return false;
 	return !s->errors_only || o->flags & EVENT_FAILED;
 }
@@ -309,10 +324,10 @@ static __always_inline struct event *observe_by(const struct settings *s, const 
 	__u64 duration = o->end - o->start;
 
 	add_to_histogram(o, duration);
-	if (s->account)
+	if (fixed.accounts && s->account)
 		account(s, o, duration);
 	if (duration >= o->worth_recording)
-		record(s, o, duration);
+		record(o, duration);
 	return wanted(s, o, duration) ? event_of(s, o, duration) : NULL;
 }
 

@@ -45,6 +45,7 @@ struct usage_key usage_key_type;
 struct usage usage_type;
 enum account account_type;
 struct settings settings_type;
+struct fixed_settings fixed_settings_type;
 struct mount_name mount_name_type;
 struct mapped mapped_type;
 struct named_operation named_operation_type;

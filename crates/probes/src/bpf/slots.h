@@ -109,24 +109,34 @@ static __always_inline struct inflight *inflight_of(__u64 object)
 	return index == NO_SLOT ? NULL : slot_at(index);
 }
 
+struct displacement {
+	__u64 object;
+	__u32 index; /* of its slot; NO_SLOT: none yet */
+};
+
+static long try_displaced(__u32 number, void *context)
+{
+	struct displacement *of = context;
+	__u32 index = SLOTS + __sync_fetch_and_add(&times_displaced, 1) % (MAX_INFLIGHT - SLOTS);
+	struct inflight *f = slot_at(index);
+
+	if (!f || f->op.start || !take(f, 0))
+		return 0;
+	f->op.object = of->object;
+	f->op.displaced = 1;
+	if (bpf_map_update_elem(&displaced, &of->object, &index, BPF_ANY))
+		f->op.start = 0;
+	else
+		of->index = index;
+	return 1;
+}
+
 __noinline __u32 displace(const __u64 *address)
 {
-	__u64 object = address ? *address : 0;
+	struct displacement of = { .object = address ? *address : 0, .index = NO_SLOT };
 
-	for (int i = 0; i < DISPLACED_TRIES; i++) {
-		__u32 index = SLOTS + __sync_fetch_and_add(&times_displaced, 1) % (MAX_INFLIGHT - SLOTS);
-		struct inflight *f = slot_at(index);
-
-		if (!f || f->op.start || !take(f, 0))
-			continue;
-		f->op.object = object;
-		f->op.displaced = 1;
-		if (!bpf_map_update_elem(&displaced, &object, &index, BPF_ANY))
-			return index;
-		f->op.start = 0;
-		break;
-	}
-	return NO_SLOT;
+	bpf_loop(DISPLACED_TRIES, try_displaced, &of, 0);
+	return of.index;
 }
 
 __noinline __u32 take_elsewhere(const __u64 *address)

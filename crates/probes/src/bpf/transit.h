@@ -49,6 +49,48 @@ __noinline int add_moment(struct moment *sum, const struct moment *moment)
 	return 0;
 }
 
+struct sends_between {
+	const struct sends *sends;
+	__u64 from;
+	__u64 until;
+	__u64 earliest; /* when the first of them was queued */
+	struct moment sum;
+	bool is_incomplete; /* there was no room for some */
+};
+
+static long find_earliest(__u32 index, void *context)
+{
+	struct sends_between *of = context;
+	__u64 queued = of->sends->sends[index & (SENDS - 1)].queued;
+
+	if (queued >= of->from && queued < of->earliest)
+		of->earliest = queued;
+	return 0;
+}
+
+static long sum_send(__u32 index, void *context)
+{
+	struct sends_between *of = context;
+	const struct send *send = &of->sends->sends[index & (SENDS - 1)];
+
+	if (send->queued >= of->from && send->queued <= of->until)
+		add_send(&of->sum, send);
+	return 0;
+}
+
+static long sum_moment(__u32 index, void *context)
+{
+	struct sends_between *of = context;
+	const struct moment *moment = &of->sends->moments[index & (MOMENTS - 1)];
+
+	if (moment->number < moment_of(of->from) || moment->number > moment_of(of->until))
+		return 0;
+	of->is_incomplete = moment->missed;
+	if (!of->is_incomplete)
+		add_moment(&of->sum, moment);
+	return of->is_incomplete;
+}
+
 /*
  * Sums up the sends on a socket that were queued from `from` until `until`; the operation's own are among them. If all
  * sends since `from` are kept, these are exact. On a busy connection, all sends of the same moments count: then the
@@ -58,39 +100,26 @@ __noinline int add_moment(struct moment *sum, const struct moment *moment)
  */
 __noinline int read_transit(struct transit *transit, __u64 socket, __u64 from, __u64 until)
 {
-	const struct sends *s = socket ? sends_of((const void *)socket) : NULL;
-	__u64 first = moment_of(from), last = moment_of(until);
-	struct moment sum = {};
+	struct sends_between of = { .from = from, .until = until, .earliest = ~0ULL };
 
-	if (!s || !transit)
+	of.sends = socket ? sends_of((const void *)socket) : NULL;
+	if (!of.sends || !transit)
 		return 0;
-	if (s->sends[s->next & (SENDS - 1)].queued <= from && s->missed < from) {
-		__u64 earliest = ~0ULL;
-
-		for (int i = 0; i < SENDS; i++)
-			if (s->sends[i].queued >= from && s->sends[i].queued < earliest)
-				earliest = s->sends[i].queued;
-		if (earliest > until)
-			until += earliest - from;
-		for (int i = 0; i < SENDS; i++)
-			if (s->sends[i].queued >= from && s->sends[i].queued <= until)
-				add_send(&sum, &s->sends[i]);
+	if (of.sends->sends[of.sends->next & (SENDS - 1)].queued <= from && of.sends->missed < from) {
+		bpf_loop(SENDS, find_earliest, &of, 0);
+		if (of.earliest > until)
+			of.until += of.earliest - from;
+		bpf_loop(SENDS, sum_send, &of, 0);
 	} else {
-		for (int i = 0; i < MOMENTS; i++) {
-			if (s->moments[i].number < first || s->moments[i].number > last)
-				continue;
-			if (s->moments[i].missed)
-				return 0;
-			add_moment(&sum, &s->moments[i]);
-		}
+		bpf_loop(MOMENTS, sum_moment, &of, 0);
 	}
-	if (!sum.sends)
+	if (!of.sum.sends || of.is_incomplete)
 		return 0;
-	transit->sends = sum.sends;
-	transit->local_us = sum.local_us;
-	transit->held_us = sum.held_us;
-	transit->least_us = sum.least_us;
-	transit->most_us = sum.most_us;
-	transit->retransmitted = sum.retransmitted;
+	transit->sends = of.sum.sends;
+	transit->local_us = of.sum.local_us;
+	transit->held_us = of.sum.held_us;
+	transit->least_us = of.sum.least_us;
+	transit->most_us = of.sum.most_us;
+	transit->retransmitted = of.sum.retransmitted;
 	return 0;
 }

@@ -283,15 +283,14 @@ struct tcp_sock___acknowledged {
 static __always_inline __u64 state_of(__u64 connection)
 {
 	const struct tcp_sock___acknowledged *tcp = (const void *)socket_of(connection);
-	struct settings *s = current_settings();
 	__u64 state = STATE_KNOWN;
 	__u32 ticks;
 
-	if (!tcp || !s)
+	if (!tcp)
 		return state;
 	state |= STATE_CONNECTED;
 	if (BPF_CORE_READ(tcp, write_seq) == BPF_CORE_READ(tcp, snd_una))
 		return state;
 	ticks = (__u32)bpf_jiffies64() - BPF_CORE_READ(tcp, rcv_tstamp);
-	return state | (__u32)(ticks * s->tick_ns / 1000000 ?: 1);
+	return state | (__u32)(ticks * fixed.tick_ns / 1000000 ?: 1);
 }

@@ -60,8 +60,9 @@ enum skb_drop_reason {
 	(bpf_core_enum_value_exists(enum skb_drop_reason, SKB_DROP_REASON_##name) && \
 	 (reason) == bpf_core_enum_value(enum skb_drop_reason, SKB_DROP_REASON_##name))
 
-/* Maps the kernel's reason. A neighbour that does not answer is no drop of this host: the peer or the path is gone. */
-static __always_inline enum drop drop_of(__u32 reason)
+/* Maps the kernel's reason, to an enum drop. A neighbour that does not answer is no drop of this host: the peer or the path is gone.
+ * Global, so that the verifier does not follow each result through the caller. */
+__noinline __u32 drop_of(__u32 reason)
 {
 	if (IS_REASON(reason, QDISC_DROP) || IS_REASON(reason, QDISC_OVERLIMIT) || IS_REASON(reason, QDISC_CONGESTED) ||
 	    IS_REASON(reason, CAKE_FLOOD) || IS_REASON(reason, FQ_BAND_LIMIT) || IS_REASON(reason, FQ_HORIZON_LIMIT) ||
@@ -143,7 +144,7 @@ SEC("tp_btf/kfree_skb")
 int tp_dropped(unsigned long long *ctx)
 {
 	const struct sk_buff___dropped *skb = (void *)ctx[0];
-	enum drop why = drop_of(ctx[2]);
+	__u32 why = drop_of(ctx[2]);
 	struct outcome o = { .operation = TCP_DROPPED, .status = DROP_STATUS + why };
 	const struct net *of_socket = NULL;
 	const struct sock *sk;

@@ -46,7 +46,8 @@ struct sk_buff___error {
 
 #pragma clang attribute pop
 
-static __always_inline enum unreachable kind_of_v4(__u8 type, __u8 code)
+/* This and the next are global, so that the verifier does not follow each result through the caller. They return an enum unreachable. */
+__noinline __u32 kind_of_v4(__u8 type, __u8 code)
 {
 	if (type == ICMP_TIME_EXCEEDED && !code)
 		return TIME_EXCEEDED;
@@ -78,7 +79,7 @@ static __always_inline enum unreachable kind_of_v4(__u8 type, __u8 code)
 	}
 }
 
-static __always_inline enum unreachable kind_of_v6(__u8 type, __u8 code)
+__noinline __u32 kind_of_v6(__u8 type, __u8 code)
 {
 	if (type == ICMPV6_TIME_EXCEEDED && !code)
 		return TIME_EXCEEDED;
@@ -109,8 +110,8 @@ static __always_inline bool is_same(const struct peer *one, const struct peer *o
 }
 
 /* ports: of the segment, in this host's memory. */
-static __always_inline int tell_unreachable(const struct sk_buff___error *skb, enum unreachable kind,
-					    const unsigned char *ports, bool v6)
+static __always_inline int tell_unreachable(const struct sk_buff___error *skb, __u32 kind, const unsigned char *ports,
+					    bool v6)
 {
 	const unsigned char *error = BPF_CORE_READ(skb, head) + BPF_CORE_READ(skb, network_header);
 	const unsigned char *segment = BPF_CORE_READ(skb, data);

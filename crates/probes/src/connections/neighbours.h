@@ -167,8 +167,7 @@ static __always_inline bool next_hop(struct hop *hop, const struct sock *sk, con
 static __always_inline __u64 last_acknowledged(const struct sock *sk)
 {
 	__u32 since = bpf_jiffies64() - KERNEL_FIELD(tcp_sock___acknowledged, sk, rcv_tstamp);
-	struct settings *s = current_settings();
-	__u64 now = bpf_ktime_get_ns(), ago = s ? since * s->tick_ns : 0;
+	__u64 now = bpf_ktime_get_ns(), ago = since * fixed.tick_ns;
 
 	return ago < now ? now - ago : 0;
 }

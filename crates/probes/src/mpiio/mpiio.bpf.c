@@ -194,12 +194,11 @@ static __always_inline struct opened *file_of_call(const struct call *c, const s
 }
 
 /* What a call by path worked on: remembered, if that is open now. */
-static __always_inline void remember(const struct call *c, struct opened *found, const struct settings *s,
-				     struct task_struct *task, bool failed)
+static __always_inline void remember(const struct call *c, struct opened *found, struct task_struct *task, bool failed)
 {
 	struct file_key key = { .process = task->tgid };
 
-	find_opened(found, s, task, c->path, c->first);
+	find_opened(found, task, c->path, c->first);
 	if (failed || form_of(c->cookie) != FORM_OPEN ||
 	    bpf_probe_read_user(&key.handle, sizeof(key.handle), (void *)c->file))
 		return;
@@ -212,18 +211,17 @@ static __always_inline int returned(struct pt_regs *regs)
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct call *c = bpf_task_storage_get(&calls, task, 0, 0);
 	struct outcome o = { .end = bpf_ktime_get_ns(), .probe = PROBE_MPIIO };
-	struct settings *s = current_settings();
 	struct opened *file, found = {};
 	int result = PT_REGS_RC(regs);
 	struct event *e;
 
-	if (!c || !s || !c->start || PT_REGS_SP(regs) != c->stack + RETURN_POPS)
+	if (!c || !c->start || PT_REGS_SP(regs) != c->stack + RETURN_POPS)
 		return 0;
 	o.start = c->start;
 	c->start = 0;
 	count(PROBE_MPIIO, COUNT_STARTED);
 	if (c->path) {
-		remember(c, &found, s, task, result);
+		remember(c, &found, task, result);
 		file = &found;
 	} else {
 		file = file_of_call(c, task);

@@ -109,20 +109,18 @@ static long try_descriptor(__u32 index, void *unused)
 	return 1;
 }
 
-static __always_inline __u64 device_of_path(struct search *s, const struct settings *settings,
-					    const struct task_struct *task)
+static __always_inline __u64 device_of_path(struct search *s, const struct task_struct *task)
 {
 	__u32 length = s->length < PATH_LENGTH ? s->length : PATH_LENGTH - 1;
 
 	if (s->read[0] != '/')
 		return device_of_cwd(task);
 	__builtin_memcpy(s->prefix.path, s->read, PATH_LENGTH);
-	return device_of_absolute(&s->prefix, length, settings->mount_namespace, task);
+	return device_of_absolute(&s->prefix, length, fixed.mount_namespace, task);
 }
 
 /* Where the file is that was or was to be opened by that path; `first`: what next_descriptor() said before. */
-static __always_inline void find_opened(struct opened *o, const struct settings *settings, struct task_struct *task,
-					__u64 path, __u32 first)
+static __always_inline void find_opened(struct opened *o, struct task_struct *task, __u64 path, __u32 first)
 {
 	struct search *s = bpf_task_storage_get(&searches, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	long length;
@@ -140,7 +138,7 @@ static __always_inline void find_opened(struct opened *o, const struct settings 
 					(void *)path + (length > NAME_LENGTH ? length - NAME_LENGTH : 0));
 		if (length < (long)sizeof(s->read))
 			bpf_loop(MAX_DESCRIPTORS, try_descriptor, NULL, 0);
-		o->mount = s->mount ?: device_of_path(s, settings, task);
+		o->mount = s->mount ?: device_of_path(s, task);
 		o->inode = s->inode;
 	}
 	bpf_task_storage_delete(&searches, task);

@@ -184,8 +184,8 @@ static __always_inline int freed(const struct rpc_clnt *client)
 }
 
 /* The state of the connection, and whether it was set up anew since the operation began. `socket`: its struct sock; 0: not known, or another by now. */
-static __always_inline bool read_connection(struct outcome *o, __u64 *socket, const struct settings *s,
-					    const struct rpc_xprt *transport, bool typed)
+static __always_inline bool read_connection(struct outcome *o, __u64 *socket, const struct rpc_xprt *transport,
+					    bool typed)
 {
 	const void *tcp;
 
@@ -197,7 +197,7 @@ static __always_inline bool read_connection(struct outcome *o, __u64 *socket, co
 		__u64 ticks = bpf_jiffies64() - FIELD(typed, transport, stat.connect_start);
 
 		/* What the new socket has counted says nothing about the old one. */
-		if (ticks * s->tick_ns < o->end - o->start + s->tick_ns)
+		if (ticks * fixed.tick_ns < o->end - o->start + fixed.tick_ns)
 			return true;
 	}
 	tcp = (void *)FIELD_BITS(64, struct sock_xprt, transport, inet);
@@ -212,10 +212,8 @@ static __always_inline bool read_connection(struct outcome *o, __u64 *socket, co
 }
 
 /* The server's own client: of all mounts from it. */
-static __always_inline __u64 server_of(const struct rpc_task *task, bool typed)
+static __always_inline __u64 server_of(const struct rpc_clnt *client, bool typed)
 {
-	struct rpc_clnt *client = FIELD(typed, task, tk_client);
-
 	return (__u64)FIELD(typed, client, cl_parent);
 }
 
@@ -291,9 +289,12 @@ struct call_times {
 
 static __always_inline int finished(const struct rpc_task *task, const struct call_times *when, bool typed)
 {
+	/* Read first: the verifier takes long over each pointer of a tracepoint's argument, on each way that leads to where it is read. */
+	struct rpc_rqst *request = FIELD(typed, task, tk_rqstp);
+	struct rpc_xprt *transport = FIELD(typed, task, tk_xprt);
+	struct rpc_clnt *client = FIELD(typed, task, tk_client);
 	struct inflight *f = inflight_of((__u64)task);
 	struct outcome o = { .end = when->end, .probe = PROBE_NFS };
-	struct rpc_rqst *request = FIELD(typed, task, tk_rqstp);
 	__u64 server = 0, sent = when->sent, answered, socket;
 	struct settings *s = current_settings();
 	bool reconnected, held_up;
@@ -320,7 +321,7 @@ static __always_inline int finished(const struct rpc_task *task, const struct ca
 	if (!(o.flags & (EVENT_UNANSWERED | EVENT_FAILED)) && f->op.operation >= OPERATION_READ &&
 	    f->op.operation <= OPERATION_WRITE)
 		o.bytes = bytes_moved(task, typed);
-	reconnected = read_connection(&o, &socket, s, FIELD(typed, task, tk_xprt), typed);
+	reconnected = read_connection(&o, &socket, transport, typed);
 	if (f->unconnected && o.end - o.start >= SHORT_NS) {
 		reconnected = true;
 		o.flags &= ~EVENT_NETWORK_KNOWN;
@@ -329,7 +330,7 @@ static __always_inline int finished(const struct rpc_task *task, const struct ca
 	resent -= resent > 0;
 	held_up = reconnected || f->again || resent;
 	if (!held_up && sent > o.start && sent - o.start >= SHORT_NS)
-		held_up = recovered_since(o.start, server_of(task, typed));
+		held_up = recovered_since(o.start, server_of(client, typed));
 	/* Of what was lost with the old connection, and what was not, nothing is known. */
 	split(&o, reconnected ? 0 : answered, sent ?: o.end, held_up);
 	e = observe_by(s, &o);
@@ -356,7 +357,7 @@ static __always_inline int finished(const struct rpc_task *task, const struct ca
 		report(e);
 	}
 	if (f->op.operation >= OPERATION_SETCLIENTID && f->op.operation <= OPERATION_RECLAIM_COMPLETE) {
-		server = server_of(task, typed);
+		server = server_of(client, typed);
 		bpf_map_update_elem(&recoveries, &server, &o.end, BPF_ANY);
 	}
 	count(PROBE_NFS, COUNT_FINISHED);

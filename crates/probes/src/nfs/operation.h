@@ -38,22 +38,35 @@ const volatile struct operation_name operation_names[MAX_OPERATIONS] SEC(".rodat
 /* An operation's code and one, by the procedure's number: of version 3, then of version 4. */
 __u8 operations[2 * MAX_PROCEDURES];
 
-/* Global, so that it is verified by itself: the verifier of 6.1 would follow each of its 128 results through the caller. */
+struct operation_search {
+	struct operation_name wanted;
+	__u32 code;
+};
+
+static long match_operation(__u32 code, void *context)
+{
+	struct operation_search *search = context;
+	const volatile struct operation_name *name;
+
+	if (code >= MAX_OPERATIONS)
+		return 1;
+	name = &operation_names[code];
+	/* One comparison, not three: each is a way that the verifier follows. */
+	if ((name->parts[0] ^ search->wanted.parts[0]) | (name->parts[1] ^ search->wanted.parts[1]) |
+	    (name->parts[2] ^ search->wanted.parts[2]))
+		return 0;
+	search->code = code;
+	return 1;
+}
+
+/* Global, so that the verifier checks it once, and does not follow each of its results through the caller. */
 __noinline __u32 find_operation(__u64 name)
 {
-	struct operation_name wanted = {};
+	struct operation_search search = { .code = OPERATION_OTHER };
 
-	if (bpf_probe_read_kernel_str(&wanted, sizeof(wanted), (const char *)name) <= 0)
-		return OPERATION_OTHER;
-	for (__u32 code = 0; code < MAX_OPERATIONS; code++) {
-		const volatile struct operation_name *name = &operation_names[code];
-
-		/* One comparison, not three: each is a way that the verifier follows. */
-		if (!((name->parts[0] ^ wanted.parts[0]) | (name->parts[1] ^ wanted.parts[1]) |
-		      (name->parts[2] ^ wanted.parts[2])))
-			return code;
-	}
-	return OPERATION_OTHER;
+	if (bpf_probe_read_kernel_str(&search.wanted, sizeof(search.wanted), (const char *)name) > 0)
+		bpf_loop(MAX_OPERATIONS, match_operation, &search, 0);
+	return search.code;
 }
 
 static __always_inline __u32 operation_of(const struct rpc_procinfo *procedure, __u32 number, __u32 version)

@@ -312,11 +312,11 @@ static __always_inline bool took_long(const struct inflight *f)
 	return f->received && f->received - f->op.start >= SHORT_NS;
 }
 
-static __always_inline void split(struct outcome *o, const struct inflight *f, __u64 tick_ns)
+static __always_inline void split(struct outcome *o, const struct inflight *f)
 {
 	__u64 answered = f->received ?: o->end;
 
-	o->queue = f->op.used - o->start + f->queued_ticks * tick_ns;
+	o->queue = f->op.used - o->start + f->queued_ticks * fixed.tick_ns;
 	/* Jiffies can claim more than there was. */
 	if (o->queue > answered - o->start)
 		o->queue = answered - o->start;
@@ -376,7 +376,7 @@ static __always_inline int finished(const unsigned long long *arguments)
 		o.retransmits = f->network.retransmits;
 		o.arrival_ms = f->network.arrival_ms;
 	}
-	split(&o, f, s->tick_ns);
+	split(&o, f);
 	e = observe_by(s, &o);
 	if (e) {
 		e->session = f->op.session;
@@ -391,7 +391,7 @@ static __always_inline int finished(const unsigned long long *arguments)
 				e->network.srtt_us = srtt_us((void *)f->socket);
 		}
 		/* Two ticks: one each for when it was allocated and sent. */
-		read_transit(&e->transit, f->socket, o.start, o.start + o.queue + 2 * s->tick_ns);
+		read_transit(&e->transit, f->socket, o.start, o.start + o.queue + 2 * fixed.tick_ns);
 		name_requester(e, BPF_CORE_READ(mid, creator));
 		if (o.end - o.start >= SHORT_NS)
 			read_progress(e, f, BPF_CORE_READ(mid, creator));

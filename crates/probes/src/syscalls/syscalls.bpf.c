@@ -258,7 +258,7 @@ static __always_inline bool attribute_by_path(struct pending *p, const struct se
 			return attribute(p, s, task, p->descriptor);
 		p->mount = device_of_cwd(task);
 	} else {
-		p->mount = device_of_absolute(prefix, length, s->mount_namespace, task);
+		p->mount = device_of_absolute(prefix, length, fixed.mount_namespace, task);
 		if (!p->mount)
 			return false;
 	}
@@ -320,11 +320,12 @@ static __always_inline int left(const struct pt_regs___kernel *regs, long result
 	}
 	e = observe(&o);
 	if (e) {
+		__u32 descriptor = p->target == TARGET_DESCRIPTOR ? p->descriptor : result;
+
 		e->inode = p->inode;
-		if (p->target == TARGET_DESCRIPTOR)
-			name_file(e, task, p->descriptor);
-		else if (p->target <= TARGET_OPENED_AT && result >= 0)
-			name_file(e, task, result);
+		/* That of a failed call is none. */
+		if (p->target <= TARGET_OPENED_AT)
+			name_file(e, task, descriptor);
 		e->caller = number + 1;
 		name_requester(e, task);
 		read_requester(&e->progress, task, o.tid);

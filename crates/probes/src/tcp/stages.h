@@ -217,10 +217,8 @@ static __always_inline void passed(const struct tcp_sock___flow *tp, struct send
 
 	/* The driver's stamp needs none of this. */
 	if (stage != STAGE_SCHEDULER) {
-		struct settings *set = current_settings();
-
 		p.window = chrono(tp, CHRONO_WINDOW);
-		p.tick_us = set ? set->tick_ns / 1000 : 0;
+		p.tick_us = fixed.tick_ns / 1000;
 		p.total_retransmitted = tp->total_retrans;
 		p.paced = ((const struct sock___flow *)tp)->sk_pacing_status == PACING_BY_TCP;
 	}

@@ -191,15 +191,13 @@ int look(struct bpf_iter__tcp *ctx)
 	struct sock_common *common = ctx->sk_common;
 	struct selection *sel = current_selection();
 	const struct inet_connection_sock___flow *icsk;
-	struct settings *set = current_settings();
+	__u64 tick_us = fixed.tick_ns / 1000;
 	const struct tcp_sock___flow *tp;
 	const struct sock___flow *sk;
 	struct connection c = {};
-	__u64 tick_us;
 
-	if (!common || !sel || !set)
+	if (!common || !sel)
 		return 0;
-	tick_us = set->tick_ns / 1000;
 	tp = (const void *)bpf_skc_to_tcp_sock(common);
 	if (!tp || common->skc_state == TCP_LISTEN)
 		return 0;
