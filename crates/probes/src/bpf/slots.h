@@ -160,7 +160,7 @@ __noinline __u32 take_elsewhere(const __u64 *address)
 		f->op.object = object;
 		return index;
 	}
-	return displace(&object);
+	return NO_SLOT;
 }
 
 /*
@@ -177,6 +177,9 @@ static __always_inline struct inflight *take_slot(__u64 object, __u32 probe)
 		return f;
 	}
 	index = take_elsewhere(&object);
+	/* Here, since one function more on the way is too much stack for some programs. */
+	if (index == NO_SLOT)
+		index = displace(&object);
 	f = slot_at(index & ~UNENDED);
 	if (!f)
 		count(probe, COUNT_LOST_INFLIGHT);

@@ -202,7 +202,6 @@ static __always_inline void sent(struct inflight *f, __u32 daemon, __u64 connect
 __noinline int finish(struct inflight *f, const struct ending *end)
 {
 	struct outcome o = { .end = bpf_ktime_get_ns(), .probe = PROBE_CEPH };
-	struct network network = {};
 	__u64 answered, socket;
 	struct event *e;
 
@@ -233,15 +232,16 @@ __noinline int finish(struct inflight *f, const struct ending *end)
 	/* What a new socket has counted says nothing of the old one. */
 	socket = end->socket == f->socket ? f->socket : 0;
 	if (socket) {
-		read_network(&network, (const void *)socket);
-		o.rtt_us = network.rtt_us;
-		o.retransmits = network.retransmits;
-		o.arrival_ms = network.arrival_ms;
+		o.rtt_us = newest_rtt_us((const void *)socket);
+		o.retransmits = retransmits((const void *)socket);
+		o.arrival_ms = arrival_ms((const void *)socket);
 		o.flags |= EVENT_NETWORK_KNOWN;
 	}
 	e = observe(&o);
 	if (e) {
-		e->network = network;
+		e->network.arrival_ms = o.arrival_ms;
+		if (socket)
+			e->network.srtt_us = srtt_us((const void *)socket);
 		if (o.end - o.start >= SHORT_NS) {
 			read_network_at(&e->network, socket, microseconds(o.end - answered));
 			read_progress_at(&e->progress, socket);
