@@ -6,7 +6,9 @@ use std::{
 };
 
 use super::{
-    PERMISSIONS, Reply, RequestContext, changed_name, done, inodes::SNAPSHOT_DIRECTORY, inodes::number, weight,
+    PERMISSIONS, Reply, RequestContext, changed_name, done,
+    inodes::{SNAPSHOT_DIRECTORY, number},
+    weight,
 };
 use crate::{
     daemon::{
