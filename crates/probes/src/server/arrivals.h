@@ -3,9 +3,13 @@
  * When a request came in, all of it. The RPC server knows when a thread began to read; until then the request lies in the
  * socket, with others of its connection before it. So each arrival of data is noted with how far the stream has come by
  * it. Who has read a request knows where in the stream it ends, and finds the first note that reaches so far.
+ *
+ * The kernel gives the memory of a closed socket to a new one, whose stream begins at another number. Notes of the old one
+ * are told by where they reach: not just behind what the new one has.
  */
 #pragma once
 
+#include "../bpf/fields.h"
 #include "svc.h"
 
 enum {
@@ -14,6 +18,7 @@ enum {
 	UNIT_SHIFT = 10, /* times are kept in units of 1024 ns, which 32 bits hold for 73 minutes */
 	LEAST_APART = 32, /* units: arrivals closer to each other than this are one */
 	SPAN_SHIFT = 5, /* ... and closer than this part of how long the oldest unread data has waited */
+	LARGEST_WINDOW = 1 << 30, /* bytes that can be on their way at once (RFC 7323 2.3) */
 };
 
 struct note {
@@ -30,6 +35,8 @@ struct arrivals {
 
 struct arrivals connections[CONNECTIONS];
 
+#define SERVED_FIELD(socket, field) KERNEL_FIELD(tcp_sock___served, (const void *)(socket), field)
+
 static __always_inline struct arrivals *arrivals_of(__u64 socket)
 {
 	return &connections[(socket * 0x9e3779b97f4a7c15) >> 54 & (CONNECTIONS - 1)];
@@ -40,19 +47,20 @@ static __always_inline bool is_before(__u32 one, __u32 other)
 	return (__s32)(one - other) < 0;
 }
 
-static __always_inline void note_arrival(__u64 socket, __u32 to, __u32 read)
+static __always_inline void note_arrival(__u64 socket)
 {
+	__u32 to = SERVED_FIELD(socket, rcv_nxt), read = SERVED_FIELD(socket, copied_seq);
 	__u32 at = bpf_ktime_get_ns() >> UNIT_SHIFT, apart = LEAST_APART, waited;
 	struct arrivals *a = arrivals_of(socket);
 	struct note *newest, *oldest;
 
-	if (a->socket != socket) {
+	newest = &a->notes[(a->next - 1) & (NOTES - 1)];
+	if (a->socket != socket || to - newest->to > LARGEST_WINDOW) {
 		/* Notes that reach nowhere. */
 		for (int i = 0; i < NOTES; i++)
 			a->notes[i] = (struct note){ .to = read, .at = at };
 		a->socket = socket;
 	}
-	newest = &a->notes[(a->next - 1) & (NOTES - 1)];
 	oldest = &a->notes[a->next & (NOTES - 1)];
 	if (!is_before(newest->to, to))
 		return;
@@ -70,16 +78,20 @@ static __always_inline void note_arrival(__u64 socket, __u32 to, __u32 read)
 }
 
 /*
- * How many nanoseconds ago the data before `end` had come in, at least; 0: not known. Global, so that the verifier checks
+ * How many nanoseconds ago all that has been read had come in, at least; 0: not known. Global, so that the verifier checks
  * the loop once.
  */
-__noinline __u64 since_arrival(__u64 socket, __u32 end)
+__noinline __u64 since_arrival(__u64 socket)
 {
 	struct arrivals *a = arrivals_of(socket);
-	__u32 now = bpf_ktime_get_ns() >> UNIT_SHIFT, at = now;
+	__u32 now = bpf_ktime_get_ns() >> UNIT_SHIFT, at = now, newest, end;
 	__u64 next = a->next;
 
-	if (a->socket != socket)
+	newest = a->notes[(next - 1) & (NOTES - 1)].to;
+	/* After the note, which reaches no farther than what has come by now. */
+	barrier();
+	end = SERVED_FIELD(socket, copied_seq);
+	if (a->socket != socket || newest - end > SERVED_FIELD(socket, rcv_nxt) - end)
 		return 0;
 	/* From the newest back, as long as they reach so far. */
 	for (int i = 1; i <= NOTES; i++) {

@@ -65,8 +65,6 @@ static __always_inline __u64 socket_of(const void *transport)
 	return FIELD_BITS(64, struct svc_sock, transport, sk_sk);
 }
 
-#define SERVED_FIELD(socket, field) KERNEL_FIELD(tcp_sock___served, (const void *)(socket), field)
-
 SEC("tp_btf/svcsock_data_ready")
 int tp_arrived(unsigned long long *ctx)
 {
@@ -77,7 +75,7 @@ int tp_arrived(unsigned long long *ctx)
 		return 0;
 	socket = socket_of(transport);
 	if (socket)
-		note_arrival(socket, SERVED_FIELD(socket, rcv_nxt), SERVED_FIELD(socket, copied_seq));
+		note_arrival(socket);
 	return 0;
 }
 
@@ -95,7 +93,7 @@ int tp_received(unsigned long long *ctx)
 	socket = socket_of(transport);
 	if (!socket)
 		return 0;
-	since = since_arrival(socket, SERVED_FIELD(socket, copied_seq));
+	since = since_arrival(socket);
 	serving->tid = tid;
 	serving->read = 0;
 	serving->arrived = bpf_ktime_get_ns() - since;
