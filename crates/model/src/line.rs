@@ -148,6 +148,8 @@ pub struct EventLine<'a> {
     pub delivery_rate: Option<u64>,
     /// Time that the requester's thread was runnable without a CPU, in all its life.
     pub requester_cpu_wait_ms: Option<f64>,
+    /// The part of `requester_cpu_wait_ms` that passed during the operation.
+    pub cpu_wait_ms: Option<f64>,
     /// Time that the thread which read the answer was runnable without a CPU, in all its life.
     pub receiver_cpu_wait_ms: Option<f64>,
     /// Time that some threads of the requester's cgroup waited for a CPU, in all the cgroup's life.

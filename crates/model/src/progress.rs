@@ -69,6 +69,8 @@ pub struct CpuWait {
 pub struct RequesterWaits {
     /// The thread itself.
     pub cpu: CpuWait,
+    /// The part of that which passed during the operation, microseconds, since it had its credits or its slot; `None` if not known.
+    pub during_us: Option<u32>,
     /// Time that some threads of its cgroup waited for a CPU (PSI): milliseconds in all the cgroup's life, updated
     /// every two seconds. 0 if the kernel has no PSI.
     pub cpu_pressure_ms: u32,

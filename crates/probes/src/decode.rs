@@ -147,6 +147,7 @@ fn progress(raw: &progress) -> Option<Progress> {
     let wait = |tid, waited_us| (tid > 0).then_some(CpuWait { tid, waited_us });
     let requester = wait(raw.requester, raw.requester_us).map(|cpu| RequesterWaits {
         cpu,
+        during_us: (raw.requester_began_us > 0).then(|| raw.requester_us.wrapping_sub(raw.requester_began_us)),
         cpu_pressure_ms: raw.cpu_pressure_ms,
         memory_pressure_ms: raw.memory_pressure_ms,
     });

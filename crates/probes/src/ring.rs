@@ -13,7 +13,7 @@ use crate::{
 // The same is asserted in C (bpf/event.h).
 const _: () =
     assert!(size_of::<ring_head>() == 4 && offset_of!(ring_head, kind) == 0 && offset_of!(ring_head, size) == 2);
-const _: () = assert!(size_of::<event>() == 448 && offset_of!(event, head) == 0);
+const _: () = assert!(size_of::<event>() == 456 && offset_of!(event, head) == 0);
 const _: () = assert!(size_of::<mapped>() == 32 && offset_of!(mapped, head) == 0);
 
 /// One record.
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn each_record_is_what_its_head_says() {
-        let event = event { head: head(ring_kind::RING_EVENT, 448), probe: 1, operation: 9, ..event::default() };
+        let event = event { head: head(ring_kind::RING_EVENT, 456), probe: 1, operation: 9, ..event::default() };
         assert!(
             matches!(decode(event.as_bytes()), Some(RingRecord::Event(event)) if event.operation.name() == "SMB2_WRITE")
         );
@@ -81,13 +81,13 @@ mod tests {
 
     #[test]
     fn a_record_of_no_kind_or_of_another_size_is_refused() {
-        let good = event { head: head(ring_kind::RING_EVENT, 448), probe: 1, operation: 9, ..event::default() };
+        let good = event { head: head(ring_kind::RING_EVENT, 456), probe: 1, operation: 9, ..event::default() };
         assert!(decode(&good.as_bytes()[..343]).is_none());
         assert!(decode(&[good.as_bytes(), &[0; 8]].concat()).is_none());
         for head in [
-            head(ring_kind(0), 448),
-            head(ring_kind(4), 448),
-            head(ring_kind::RING_STAMP, 448),
+            head(ring_kind(0), 456),
+            head(ring_kind(4), 456),
+            head(ring_kind::RING_STAMP, 456),
             head(ring_kind::RING_EVENT, 40),
         ] {
             assert!(decode(event { head, ..good }.as_bytes()).is_none());

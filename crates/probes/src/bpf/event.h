@@ -111,6 +111,8 @@ struct progress {
 	__u32 application_limited; /* delivery_rate's sample: there was not always data to send */
 	__u16 port; /* the peer's */
 	__u16 by_loopback; /* data last came in by the loopback interface */
+	__u32 requester_began_us; /* requester_us when the operation began; 0: not known */
+	__u32 reserved;
 };
 
 /* The kinds of records in the ring. */
@@ -169,7 +171,7 @@ struct event {
 	char file[FILE_LENGTH]; /* server: the client's address, if that is one of version 6 */
 };
 
-ASSERT_RING_RECORD(event, 448);
+ASSERT_RING_RECORD(event, 456);
 
 /* One finished operation in the flight recorder, which holds all operations: hence small. Times in microseconds. */
 struct record {

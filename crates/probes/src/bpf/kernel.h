@@ -97,6 +97,10 @@ struct files_struct {
 	struct fdtable *fdt;
 };
 
+struct sched_info {
+	unsigned long long run_delay; /* nanoseconds */
+};
+
 struct task_struct {
 	int pid;
 	int tgid;
@@ -104,6 +108,7 @@ struct task_struct {
 	const struct cred *cred;
 	struct css_set *cgroups;
 	struct files_struct *files;
+	struct sched_info sched_info;
 };
 
 struct sock;

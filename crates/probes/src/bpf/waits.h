@@ -7,10 +7,6 @@
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
-struct sched_info {
-	unsigned long long run_delay; /* nanoseconds */
-};
-
 struct psi_group {
 	/* Nanoseconds, by enum psi_states. The kernel's array has another dimension before this one, enum
 	 * psi_aggregators, whose first is PSI_AVGS, updated every two seconds. BTF has an array of arrays as one. */
@@ -45,8 +41,14 @@ static __always_inline __u32 cpu_wait_us(const void *task)
 	return BPF_CORE_READ(t, sched_info.run_delay) / 1000;
 }
 
-/* Fills in the requester's part; `tid` is its thread id. */
-static __always_inline void read_requester(struct progress *p, const void *task, __u32 tid)
+/* The same of the current task, nanoseconds, for the way of every operation: a load from a thread's own fields is cheap. */
+static __always_inline __u64 own_cpu_wait_ns(const struct task_struct *current)
+{
+	return current->sched_info.run_delay;
+}
+
+/* Fills in the requester's part; `tid` is its thread id, `began_ns` its own_cpu_wait_ns() when the operation began, or 0. */
+static __always_inline void read_requester(struct progress *p, const void *task, __u32 tid, __u64 began_ns)
 {
 	const struct task_struct___waits *t = task;
 	const struct psi_group *pressure;
@@ -55,6 +57,7 @@ static __always_inline void read_requester(struct progress *p, const void *task,
 		return;
 	p->requester = tid;
 	p->requester_us = cpu_wait_us(t);
+	p->requester_began_us = began_ns / 1000;
 	if (!bpf_core_field_exists(struct psi_group, total)) /* CONFIG_PSI */
 		return;
 	pressure = BPF_CORE_READ(t, cgroups, dfl_cgrp, psi);

@@ -247,7 +247,7 @@ __noinline int finish(struct inflight *f, const struct ending *end)
 			read_progress_at(&e->progress, socket);
 			/* Where it waits for the answer. */
 			if ((__u32)bpf_get_current_pid_tgid() == f->op.tid)
-				read_requester(&e->progress, bpf_get_current_task_btf(), f->op.tid);
+				read_requester(&e->progress, bpf_get_current_task_btf(), f->op.tid, 0);
 		}
 		if (end->attempts <= 1)
 			read_transit(&e->transit, socket, f->op.start, f->sent + TRANSMIT_NS);

@@ -214,7 +214,7 @@ static __always_inline void finish(struct inflight *f)
 		e->cgroup = f->cgroup;
 		__builtin_memcpy(e->comm, f->comm, sizeof(e->comm));
 		if (o.end - o.start >= SHORT_NS && f->op.tid == (__u32)bpf_get_current_pid_tgid())
-			read_requester(&e->progress, bpf_get_current_task_btf(), f->op.tid);
+			read_requester(&e->progress, bpf_get_current_task_btf(), f->op.tid, 0);
 		report(e);
 	}
 	count(PROBE_FUSE, COUNT_FINISHED);

@@ -34,6 +34,7 @@ struct inflight {
 	__u64 procedure; /* struct rpc_procinfo *, by which `operation` is known */
 	__u64 received; /* 0: no answer yet */
 	__u64 cgroup;
+	__u64 requester_ns; /* own_cpu_wait_ns() of who began it, then */
 	__u32 uid;
 	__u32 receiver; /* thread; this and the next of calls whose answer took SHORT_NS or longer */
 	__u32 receiver_us; /* its cpu_wait_us() then */
@@ -74,6 +75,7 @@ static __always_inline void name_current(struct inflight *f)
 	f->op.flags = f->op.caller == CALLER_KERNEL ? EVENT_BY_KERNEL : 0;
 	f->uid = task->cred->uid.val;
 	f->cgroup = bpf_get_current_cgroup_id();
+	f->requester_ns = own_cpu_wait_ns(task);
 	f->comm[0] = comm[0];
 	f->comm[1] = comm[1];
 }
@@ -272,7 +274,7 @@ static __always_inline void read_progress(struct event *e, const struct inflight
 	read_progress_at(&e->progress, socket);
 	/* Where it waits for the answer. Else it is the kernel's worker that runs here. */
 	if ((__u32)bpf_get_current_pid_tgid() == f->op.tid)
-		read_requester(&e->progress, bpf_get_current_task_btf(), f->op.tid);
+		read_requester(&e->progress, bpf_get_current_task_btf(), f->op.tid, f->requester_ns);
 	/* Else they are those of what the slot was for before. */
 	if (f->received >= f->op.start + SHORT_NS) {
 		e->progress.receiver = f->receiver;

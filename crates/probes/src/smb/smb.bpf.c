@@ -63,6 +63,7 @@ struct inflight {
 	struct network network; /* when it was received, if EVENT_NETWORK_KNOWN */
 	__u32 receiver; /* thread; this and the next of operations that took SHORT_NS or longer */
 	__u32 receiver_us; /* its cpu_wait_us() then */
+	__u64 requester_ns; /* own_cpu_wait_ns() of who began it, then */
 	__u8 answer_seen; /* status and bytes are the answer's */
 };
 
@@ -210,6 +211,7 @@ static __always_inline int started(const void *header, struct TCP_Server_Info *s
 	f->op.probe = PROBE_SMB;
 	f->op.pid = task->tgid;
 	f->op.tid = task->pid;
+	f->requester_ns = own_cpu_wait_ns(task);
 	f->status = 0;
 	f->bytes = 0;
 	f->op.operation = head->command;
@@ -326,7 +328,7 @@ static __always_inline void split(struct outcome *o, const struct inflight *f)
 static __always_inline void read_progress(struct event *e, const struct inflight *f, const struct task_struct *creator)
 {
 	read_progress_at(&e->progress, f->socket);
-	read_requester(&e->progress, creator, f->op.tid);
+	read_requester(&e->progress, creator, f->op.tid, f->requester_ns);
 	/* Else they are those of what the slot was for before. */
 	if (took_long(f) && f->op.flags & EVENT_NETWORK_KNOWN) {
 		e->progress.receiver = f->receiver;

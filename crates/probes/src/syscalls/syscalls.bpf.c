@@ -328,7 +328,7 @@ static __always_inline int left(const struct pt_regs___kernel *regs, long result
 			name_file(e, task, descriptor);
 		e->caller = number + 1;
 		name_requester(e, task);
-		read_requester(&e->progress, task, o.tid);
+		read_requester(&e->progress, task, o.tid, 0);
 		report(e);
 	}
 	count(PROBE_SYSCALLS, COUNT_FINISHED);
