@@ -227,7 +227,7 @@ fn came_back(seen: &Happenings<'_>, around: &[Event]) -> bool {
             return false;
         }
         let clocks = Clocks::of(before.iter().copied()).filter(|_| after.len() >= ANSWERS);
-        clocks.is_some_and(|clocks| stood_still(clocks, after.iter().copied()).is_none())
+        clocks.is_some_and(|clocks| stood_still(clocks, after.clone()).is_none())
     };
     connections.values().any(goes_on)
 }

@@ -1,8 +1,10 @@
 //! How much longer than normal each phase took, and why operations waited before they were sent.
 
+use model::Event;
+
 use super::{
-    no_cpu::NoCpu,
-    scene::{JIFFY, Scene, covered, flight, rest, union, unread},
+    no_cpu::{KNOWN, NoCpu},
+    scene::{JIFFY, Scene, covered, flight, overlap, rest, stretch, union, unread},
 };
 use crate::units::span;
 
@@ -21,6 +23,8 @@ pub(super) struct Excess {
     pub local: u64,
     /// With the answer unread in this host's socket; not part of `wire`.
     pub unread: u64,
+    /// While the requester was ready to run and had no CPU; not part of `wire`.
+    pub starved: u64,
     pub wire: u64,
     pub deliver: u64,
     /// In none of the phases.
@@ -35,6 +39,7 @@ pub(super) struct Excess {
 impl Excess {
     pub fn of(scene: &Scene) -> Self {
         let mut sum = Self::default();
+        let starved = Starved::of(scene);
         for event in &scene.judged {
             let (normal, phases) = (scene.normal(event), event.phases);
             let queue = if phases.queue <= JIFFY { 0 } else { phases.queue };
@@ -42,9 +47,11 @@ impl Excess {
             let extra = phases.wire.saturating_sub(normal.wire);
             let unread = unread(event).min(extra);
             let local = scene.local(event).min(extra - unread);
+            let starved = starved.part(event, extra).min(extra - unread - local);
             add(&mut sum.unread, unread);
             add(&mut sum.local, local);
-            add(&mut sum.wire, extra - unread - local);
+            add(&mut sum.starved, starved);
+            add(&mut sum.wire, extra - unread - local - starved);
             add(&mut sum.deliver, phases.deliver.saturating_sub(normal.deliver));
             add(&mut sum.rest, rest(event).saturating_sub(normal.rest));
             add(&mut sum.flights, phases.wire);
@@ -56,13 +63,14 @@ impl Excess {
 
     /// Shares in all extra time; zero if there is none.
     pub fn shares(&self) -> Shares {
-        let all = [self.queue, self.local, self.unread, self.wire, self.deliver, self.rest];
+        let all = [self.queue, self.local, self.unread, self.starved, self.wire, self.deliver, self.rest];
         let all = all.iter().map(|part| *part as f64).sum::<f64>();
         let share = |part: u64| if all > 0.0 { part as f64 / all } else { 0.0 };
         Shares {
             queue: share(self.queue),
             local: share(self.local),
             unread: share(self.unread),
+            starved: share(self.starved),
             wire: share(self.wire),
             deliver: share(self.deliver),
             rest: share(self.rest),
@@ -71,7 +79,7 @@ impl Excess {
 
     /// The share of the time between sending and receiving that is beyond normal, 0 to 1.
     pub fn share_of_flights(&self) -> f64 {
-        (self.local + self.unread + self.wire) as f64 / self.flights.max(1) as f64
+        (self.local + self.unread + self.starved + self.wire) as f64 / self.flights.max(1) as f64
     }
 
     /// Whether most of the operations have a normal to be compared with.
@@ -97,6 +105,9 @@ impl Excess {
                 part(self.unread, shares.unread)
             ));
         }
+        if shares.starved >= WORTH_SAYING {
+            text.push_str(&format!(", {} while the requester had no CPU", part(self.starved, shares.starved)));
+        }
         if self.rest > 0 {
             text.push_str(&format!(", {} elsewhere", part(self.rest, shares.rest)));
         }
@@ -110,9 +121,53 @@ pub(super) struct Shares {
     pub queue: f64,
     pub local: f64,
     pub unread: f64,
+    pub starved: f64,
     pub wire: f64,
     pub deliver: f64,
     rest: f64,
+}
+
+/// For how long the requesters of the judged operations had no CPU while requests were on the wire.
+///
+/// Clients of SMB and NFS send in the thread that asks, which may lose its CPU in the middle of that. A thread that waits
+/// for an answer is not ready to run.
+struct Starved<'a> {
+    scene: &'a Scene<'a>,
+    /// The share of the time on the wire where it is known; 0 if it is known of too little.
+    share: f64,
+}
+
+impl<'a> Starved<'a> {
+    fn of(scene: &'a Scene) -> Self {
+        let (mut starved, mut known, mut all) = (0, 0, 0);
+        for event in &scene.judged {
+            add(&mut all, event.phases.wire);
+            if let Some(part) = known_part(scene, event) {
+                add(&mut starved, part);
+                add(&mut known, event.phases.wire);
+            }
+        }
+        let is_enough = known > 0 && known as f64 >= all as f64 * KNOWN;
+        Self { scene, share: if is_enough { starved as f64 / known as f64 } else { 0.0 } }
+    }
+
+    /// The part of `extra`, nanoseconds. An operation of which nothing is known is taken to be like the others.
+    fn part(&self, event: &Event, extra: u64) -> u64 {
+        known_part(self.scene, event).unwrap_or((extra as f64 * self.share) as u64)
+    }
+}
+
+/// For how long, nanoseconds, the requester had no CPU between sending and receiving, at least. `None` if that is not
+/// known, or the thread had other operations under way: then it did not only send and wait.
+fn known_part(scene: &Scene, event: &Event) -> Option<u64> {
+    let during = u64::from(event.progress.as_ref()?.requester?.during_us?) * 1_000;
+    let is_beside = |other: &&&Event| {
+        other.requester.tid == event.requester.tid
+            && other.identity() != event.identity()
+            && overlap(stretch(other), stretch(event)) > 0
+    };
+    let is_alone = !scene.during.iter().any(|other| is_beside(&other));
+    is_alone.then(|| during.saturating_sub(event.phases.queue.saturating_add(event.phases.deliver)))
 }
 
 /// Why operations waited before they were sent.

@@ -96,13 +96,11 @@ impl<'a> ConnectionHistory<'a> {
         let mut out_of_order: Vec<_> =
             said.map(|event| (event.end(), (event.network.out_of_order, segments_in(event)))).collect();
         out_of_order.sort_unstable();
-        let normal_round_trip = median(scene.before.iter().filter_map(|event| round_trip(event)).collect())
-            .or_else(|| scene.learned_round_trip());
         let mut history = Self {
             scene,
             answers,
             retransmits,
-            normal_round_trip,
+            normal_round_trip: scene.usual_round_trip,
             witness: None,
             comes_and_goes: comes_and_goes(scene, events),
             lossy: false,

@@ -7,10 +7,7 @@ use std::collections::BTreeMap;
 
 use model::{Event, Nanos, Operation};
 
-use super::{
-    history::{answered, round_trip},
-    scene::Scene,
-};
+use super::{history::answered, scene::Scene};
 use crate::{order::median, units::SECOND};
 
 /// A burst is at least this many times the busiest rate of answered operations, or of their bytes, before.
@@ -146,8 +143,7 @@ impl<'a> ServiceTime<'a> {
         }
         groups.retain(|_, (wires, _)| wires.len() >= LEAST_OF_KIND);
         let kinds = groups.into_iter().filter_map(|(of, (wires, bytes))| Some((of, (median(wires)?, median(bytes)?))));
-        let round_trips = scene.before.iter().filter_map(|event| round_trip(event)).collect();
-        let round_trip = median(round_trips).or_else(|| scene.learned_round_trip()).unwrap_or(0);
+        let round_trip = scene.usual_round_trip.unwrap_or(0);
         Self { scene, round_trip, kinds: kinds.collect() }
     }
 

@@ -24,6 +24,7 @@ mod reroute;
 mod scene;
 mod sending;
 pub(crate) mod served;
+mod siblings;
 mod unreachable;
 mod wire;
 
@@ -76,6 +77,8 @@ const BUSY: f64 = 0.85;
 const RECEIVERS: f64 = 0.85;
 /// The probability that this host's new route is the cause, if the path is longer since it changed.
 const NEW_ROUTE: f64 = 0.85;
+/// The probability that the path of one connection is the cause, if the server is as fast as ever on others.
+const ONE_PATH: f64 = 0.85;
 /// If fewer than this share of the operations meanwhile were as fast as normal, the threads that take answers took all
 /// late.
 const FEW: f64 = 0.4;
@@ -165,20 +168,21 @@ impl<'a> Judgement<'a> {
 
     /// The possible causes with their probabilities. Appends the sentences that support them to `because`.
     fn candidates(&self, because: &mut Vec<String>) -> Vec<Candidate> {
-        let Shares { queue, local, unread, wire, deliver, .. } = self.excess.shares();
+        let Shares { queue, local, unread, starved, wire, deliver, .. } = self.excess.shares();
         let queue_is = |is: bool| if is { queue } else { 0.0 };
-        let client = local + unread + deliver + queue_is(self.queue.is_client());
+        let client = local + unread + starved + deliver + queue_is(self.queue.is_client());
         let wire = wire + queue_is(self.queue.is_wire());
         let no_cpu = self.no_cpu.is_seen();
         because.extend(self.no_cpu.sentence());
         because.extend(self.scene.own_queue());
         because.extend(self.scene.not_sent());
-        let is_seen = local + unread >= SEEN || (no_cpu && client >= HALF);
+        let is_seen = local + unread + starved >= SEEN || (no_cpu && client >= HALF);
         if client >= DOMINANT || (is_seen && !self.scene.proxied) {
             // How far the client's share exceeds the least that suffices, from 0 to 1.
             let margin = ((client - SEEN) / (1.0 - SEEN)).clamp(0.0, 1.0);
             let cause = self.client_cause();
-            let most = if cause == Cause::Queue && !self.excess.has_normal() { MOST_WITHOUT_NORMAL } else { 1.0 };
+            let is_sure = self.excess.has_normal() || self.scene.is_answered_at_once();
+            let most = if cause == Cause::Queue && !is_sure { MOST_WITHOUT_NORMAL } else { 1.0 };
             let likely = self.confidence(margin).min(most);
             return vec![(cause, likely), (self.server_cause(), (1.0 - likely) * wire)];
         }
@@ -230,6 +234,10 @@ impl<'a> Judgement<'a> {
             );
         }
         let (layer, share) = if is_late { (Layer::Unknown, 0.0) } else { self.split.layer() };
+        if let Some(siblings) = self.scene.spared_siblings.filter(|_| layer != Layer::Network) {
+            because.push(siblings.sentence());
+            return vec![(self.network_cause(), ONE_PATH), (self.server_cause(), (1.0 - ONE_PATH) / 2.0)];
+        }
         let margin = ((share - HALF) / (1.0 - HALF)).clamp(0.0, 1.0);
         let likely = self.confidence(margin);
         match layer {
@@ -302,9 +310,9 @@ impl<'a> Judgement<'a> {
 
     /// The client's cause: no CPU, or the part of this host with most of the extra time.
     fn client_cause(&self) -> Cause {
-        let Shares { queue, local, unread, deliver, .. } = self.excess.shares();
+        let Shares { queue, local, unread, starved, deliver, .. } = self.excess.shares();
         let queue = if self.queue.is_client() { queue } else { 0.0 };
-        if self.no_cpu.is_seen() && queue + unread + deliver > local {
+        if self.no_cpu.is_seen() && queue + unread + starved + deliver > local {
             return Cause::NoCpu;
         }
         let not_sent = !self.scene.is_queued() && self.scene.judged.iter().any(|event| self.scene.was_not_sent(event));

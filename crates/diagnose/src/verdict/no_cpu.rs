@@ -1,21 +1,22 @@
 //! Whether threads of this host had no CPU while operations were slow.
 //!
 //! The kernel counts how long each thread was ready to run without a CPU, over its whole life (`sched_info.run_delay`).
-//! The probes read the count when an operation of 10 ms or more ends. Its growth from one end to the next, less the
-//! time between the operations, is the least wait during the operations. A caller, or a kernel worker that has
+//! The probes read the count when an operation of 10 ms or more ends. Newer recordings have what it grew by during the
+//! operation. Else, its growth from one end to the next, less the time between the operations, is the least wait during
+//! the operations. A caller, or a kernel worker that has
 //! other work too, may wait for a CPU between operations. A thread that only reads answers is ready to run only
 //! while an operation is under way.
 
 use std::collections::BTreeMap;
 
-use model::{CpuWait, Event, Nanos};
+use model::{CpuWait, Event, Nanos, Progress};
 
 use super::scene::{JIFFY, covered, flight, not_between, stretch, union};
 
 /// Waiting for a CPU is why operations were slow if it took at least this share of their time.
 const STARVED: f64 = 0.3;
 /// The counts must cover at least this share of the operations' time; else they say nothing.
-const KNOWN: f64 = 0.3;
+pub(super) const KNOWN: f64 = 0.3;
 
 /// A stretch of time: its beginning and its end.
 type TimeStretch = (Nanos, Nanos);
@@ -34,7 +35,7 @@ pub(super) struct NoCpu {
 impl NoCpu {
     /// Computes the shares. `events`: all operations, fast and slow; only those of 10 ms and more carry counts.
     pub fn of(events: &[&Event]) -> Self {
-        let known: Vec<_> = events.iter().filter_map(|event| Some((*event, event.progress.as_ref()?))).collect();
+        let known: Vec<_> = events.iter().filter_map(|event| Some((*event, event.progress.as_deref()?))).collect();
         let receivers: Vec<_> =
             known.iter().filter_map(|(event, progress)| Some((progress.receiver?, flight(event)))).collect();
         let callers: Vec<_> =
@@ -43,9 +44,10 @@ impl NoCpu {
         let all = union(events.iter().map(|event| flight(event)).collect());
         let takes_all = receivers.windows(2).all(|pair| matches!(pair, [(one, _), (other, _)] if one.tid == other.tid));
         let may_wait = |between| if takes_all { covered(&all, between) } else { length(between) };
+        let slow_time = known.iter().map(|(event, _)| event.duration).sum();
         Self {
             receivers: share(receivers, slow.iter().copied().map(length).sum(), may_wait),
-            callers: share(callers, known.iter().map(|(event, _)| event.duration).sum(), length),
+            callers: during(&known, slow_time).unwrap_or_else(|| share(callers, slow_time, length)),
         }
     }
 
@@ -78,6 +80,18 @@ impl NoCpu {
             }
         })
     }
+}
+
+/// The share of the operations' time for which their callers waited for a CPU, where the probe says it of each operation;
+/// `None` if that covers too little of `whole` (nanoseconds).
+fn during(known: &[(&Event, &Progress)], whole: Nanos) -> Option<f64> {
+    let (mut waited, mut covered) = (0, 0);
+    for (event, progress) in known {
+        let Some(during) = progress.requester.and_then(|requester| requester.during_us) else { continue };
+        waited += (u64::from(during) * 1_000).min(event.duration);
+        covered += event.duration;
+    }
+    (covered > 0 && covered as f64 >= whole as f64 * KNOWN).then(|| waited as f64 / covered as f64)
 }
 
 fn length((from, to): TimeStretch) -> Nanos {

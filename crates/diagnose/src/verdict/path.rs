@@ -12,9 +12,9 @@
 //! Extra time on the way to the server may be spent in this host's own queueing discipline. Stamps of the sends show
 //! it. Without stamps, the extra time is attributed to it if packets waited there when slow operations ended.
 
-use std::{collections::BTreeMap, ops::Range};
+use std::{cmp::Reverse, collections::BTreeMap, ops::Range};
 
-use model::{Direction, Event, Operation};
+use model::{Direction, Event, Nanos, Operation};
 
 use super::acks;
 use super::history::{ACK_DELAY, answered, round_trip};
@@ -331,10 +331,23 @@ fn is_possible(lag: u64, event: &Event) -> bool {
 /// For how long the peer's clock stood still, nanoseconds, if it did: the timestamps of answers lag by more than their
 /// flight. The clock of a virtual machine stands still while it is paused. `events`: one connection's, including those
 /// after the pause.
-pub(super) fn stood_still<'a>(clocks: Clocks, events: impl Iterator<Item = &'a Event>) -> Option<u64> {
-    let lags = events
-        .filter(|event| answered(event))
-        .filter_map(|event| clocks.lag(event).filter(|lag| !is_possible(*lag, event)));
+pub(super) fn stood_still(clocks: Clocks, mut events: Vec<&Event>) -> Option<u64> {
+    events.retain(|event| answered(event));
+    events.sort_by_key(|event| Reverse(flight(event).1));
+    let mut earliest = Nanos::MAX;
+    let mut others = events.iter().peekable();
+    let lags = events.iter().filter_map(|event| {
+        // The last segment may be of another answer: of an operation still under way, or of one that this answer had to
+        // wait for, since TCP delivers in order.
+        let (sent, received) = flight(event);
+        while let Some(other) = others.next_if(|other| flight(other).1.saturating_add(LEAST_BACK) >= received) {
+            if !other.operation.waits_by_design() {
+                earliest = earliest.min(flight(other).0);
+            }
+        }
+        let longest = received.saturating_sub(earliest.min(sent)).saturating_add(LEAST_BACK);
+        clocks.lag(event).filter(|lag| *lag > longest)
+    });
     let lags: Vec<_> = lags.collect();
     if lags.len() < LEAST_OF_KIND { None } else { median(lags) }
 }

@@ -6,14 +6,17 @@ use model::{Direction, Event, MountKey, Nanos, Phases, SendTiming};
 
 use super::{
     drops::Drops,
+    history::round_trip,
     normals::{Normals, roughly},
     path::{Clocks, PathState, stood_still},
     proxy::is_proxied,
     reroute::NewRoute,
     sending::Sending,
+    siblings::SparedSiblings,
 };
 use crate::{
     long_term::{KindOf, LongTerm, LongTermMedians},
+    order::median,
     units::{MS, SECOND},
     window::slower_first,
 };
@@ -42,6 +45,8 @@ const WRITES: usize = 3;
 /// these, with `EARLY` of their time, do not count for its beginning.
 pub(super) const MOST: f64 = 0.75;
 const EARLY: f64 = 0.1;
+/// So many operations before an incident are no beginning of it.
+const WELL_KNOWN: usize = 50;
 /// How long a comparison of clocks stays valid, nanoseconds: clocks drift by 50 ppm, 3 ms in this time.
 const CLOCKS_HOLD: u64 = 60 * SECOND;
 
@@ -94,6 +99,10 @@ pub(super) struct Scene<'a> {
     pub new_route: Option<NewRoute>,
     /// Segments of the server's connections that did not get through, if the judged operations waited for them.
     pub drops: Option<Drops>,
+    /// The median round trip before, else the learned one; nanoseconds.
+    pub usual_round_trip: Option<u64>,
+    /// Other connections of the mount that were as fast as ever, if this one was slow throughout.
+    pub spared_siblings: Option<SparedSiblings>,
 }
 
 impl<'a> Scene<'a> {
@@ -124,7 +133,7 @@ impl<'a> Scene<'a> {
         let clocks = Clocks::of(before.iter().filter(recent).copied())
             .or_else(|| Clocks::of(before.iter().chain(&during).filter(recent).copied()));
         let since = around.iter().filter(|event| route(event) == here && event.end() > from);
-        let stood_still = clocks.and_then(|clocks| stood_still(clocks, since));
+        let stood_still = clocks.and_then(|clocks| stood_still(clocks, since.collect()));
         let queued = queued(&mine);
         let mut scene = Self {
             remote: slowest.operation.level().is_remote(),
@@ -148,7 +157,12 @@ impl<'a> Scene<'a> {
             sending: None,
             new_route: None,
             drops: None,
+            usual_round_trip: None,
+            spared_siblings: None,
         };
+        scene.usual_round_trip = median(scene.before.iter().filter_map(|event| round_trip(event)).collect())
+            .or_else(|| scene.learned_round_trip());
+        scene.spared_siblings = SparedSiblings::of(&scene, around);
         scene.drops = Drops::of_slow(&scene.judged, around, from);
         scene.new_route = NewRoute::of(&scene, around);
         scene.path = PathState::of(&scene);
@@ -156,9 +170,26 @@ impl<'a> Scene<'a> {
         Some(scene)
     }
 
-    /// The normal of an event's operation on its mount.
+    /// The normal of an event's operation on its mount. Where none is known, an answer takes a round trip at least.
     pub fn normal(&self, event: &Event) -> LongTermMedians {
-        self.normals.of_event(event)
+        let normal = self.normals.of_event(event);
+        if normal.wire > 0 {
+            normal
+        } else {
+            LongTermMedians { wire: self.well_known_round_trip().unwrap_or(0), ..normal }
+        }
+    }
+
+    /// The usual round trip, nanoseconds, if so many operations show it that the incident cannot have begun before them.
+    fn well_known_round_trip(&self) -> Option<u64> {
+        self.usual_round_trip.filter(|_| self.before.len() >= WELL_KNOWN)
+    }
+
+    /// Whether the judged operations were answered within a round trip of the usual length, nearly: then neither the
+    /// server nor the path is slow.
+    pub fn is_answered_at_once(&self) -> bool {
+        let Some(usual) = self.well_known_round_trip() else { return false };
+        self.mean(|event| event.phases.wire) <= (usual + usual / 4) as f64
     }
 
     /// Operations that ended before the incident and were not slow.

@@ -138,11 +138,19 @@ fn around(
     let ours: HashSet<_> = places.iter().map(|(_, mount)| server(*mount)).filter(|server| !server.is_empty()).collect();
     let is_of_daemons =
         |event: &Event| event.operation.protocol().has_daemons && places.iter().any(|(_, mount)| *mount == event.mount);
+    // Other connections of the same mounts.
+    let is_sibling = |event: &Event| {
+        let is_of = |(connection, mount): &(u64, MountKey)| *connection != 0 && *mount == event.mount;
+        event.operation.level().is_of_requests() && places.iter().any(is_of)
+    };
     let (mut near, mut beside) = (Vec::new(), Vec::new());
     for event in recorded.chain(waiting) {
         if is_near(&event) {
             near.push(known.whole(event));
-        } else if is_of_daemons(&event) || diagnose::is_of_connections(&event) && ours.contains(&server(event.mount)) {
+        } else if is_of_daemons(&event)
+            || is_sibling(&event)
+            || diagnose::is_of_connections(&event) && ours.contains(&server(event.mount))
+        {
             beside.push(known.whole(event));
         }
     }

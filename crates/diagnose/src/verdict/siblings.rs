@@ -1,0 +1,67 @@
+//! Other connections of the same mount, to the same server, while one connection is slow.
+//!
+//! A client with several connections to one server (`nconnect` of NFS, channels of SMB) spreads its requests over them,
+//! whichever files these are for. So a slow server is slow on all of them. A router that has several paths to one
+//! server chooses by the ports (RFC 2992): one bad path delays some of the connections, and always the same.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::Event;
+
+use super::{history::answered, normals::roughly, scene::Scene};
+use crate::{order::median, units::span};
+
+/// Fewer operations say nothing of a connection.
+const LEAST: usize = 5;
+/// A connection is slow throughout if at least this share of its operations is late; the others are spared if at most
+/// the next share is.
+const THROUGHOUT: f64 = 0.8;
+const SPARED: f64 = 0.1;
+
+/// Connections that served the same kinds of operations as fast as ever, while the judged one was slow.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SparedSiblings {
+    connections: usize,
+    operations: usize,
+    /// The median of their time on the wire, nanoseconds.
+    wire: u64,
+}
+
+impl SparedSiblings {
+    /// `around`: operations of all connections. `None` if there are no others, or they were late, too.
+    pub fn of(scene: &Scene, around: &[Event]) -> Option<Self> {
+        let kinds: BTreeSet<_> = scene.judged.iter().map(|event| roughly(event)).collect();
+        let here = scene.slowest;
+        let to = scene.during.last()?.end();
+        let meanwhile = |event: &&Event| event.start >= scene.from && event.end() <= to && answered(event);
+        let is_alike = |event: &&Event| meanwhile(event) && kinds.contains(&roughly(event));
+        let late = |events: &[&Event]| {
+            let late = events.iter().filter(|event| scene.is_late(event)).count();
+            late as f64 / events.len().max(1) as f64
+        };
+        let mine: Vec<_> = scene.during.iter().copied().filter(is_alike).collect();
+        let is_elsewhere =
+            |event: &&Event| event.mount == here.mount && ![0, here.connection].contains(&event.connection);
+        let mut others = BTreeMap::<u64, Vec<&Event>>::new();
+        for event in around.iter().filter(is_elsewhere).filter(is_alike) {
+            others.entry(event.connection).or_default().push(event);
+        }
+        others.retain(|_, events| events.len() >= LEAST && late(events) <= SPARED);
+        if here.connection == 0 || mine.len() < LEAST || late(&mine) < THROUGHOUT {
+            return None;
+        }
+        let wire = median(others.values().flatten().map(|event| event.phases.wire).collect())?;
+        Some(Self { connections: others.len(), operations: others.values().map(Vec::len).sum(), wire })
+    }
+
+    pub fn sentence(self) -> String {
+        let (operations, wire) = (self.operations, span(self.wire));
+        let which = match self.connections {
+            1 => "Another connection of the same mount".to_owned(),
+            count => format!("{count} other connections of the same mount"),
+        };
+        format!(
+            "{which} had {operations} such operations meanwhile, and they took {wire} on the wire, as ever: the server is not slow, but the way of this connection is."
+        )
+    }
+}

@@ -1,0 +1,104 @@
+//! Verdicts that rest on one piece of evidence: with it, the layer is named; without it, another or none is.
+
+mod common;
+
+use common::faults::*;
+use common::{MS, smb};
+use model::{CpuWait, Event, Layer, Progress, RequesterWaits};
+
+/// Writes of 100 ms on connection 1. By the server's timestamps, the way back is as short as ever.
+fn slow_connection() -> SimulatedScene {
+    timestamped(slow_writes(100.0, 0), 0)
+}
+
+/// Meanwhile, the same mount's connections 2 and up have such writes, each of so many milliseconds.
+fn with_others(mut scene: SimulatedScene, wires: &[f64]) -> SimulatedScene {
+    for (wire, connection) in wires.iter().zip(2..) {
+        for index in 0..8 {
+            let write = smb("SMB2_WRITE", 1_005.0 + f64::from(index) * 110.0, [0.0, *wire, 0.1]);
+            scene.fast(on_connection(connection, write));
+        }
+    }
+    scene
+}
+
+#[test]
+fn a_server_is_not_slow_on_one_of_several_connections() {
+    let said = with_others(slow_connection(), &[1.0, 100.0, 1.0]).verdict();
+    assert_eq!(said.layer, Layer::Network, "{said:?}");
+    assert!(
+        said.because.iter().any(|because| because.starts_with("2 other connections of the same mount had 16 such"))
+    );
+    for all in [&[100.0, 100.0][..], &[]] {
+        let said = with_others(slow_connection(), all).verdict();
+        assert_eq!(said.layer, Layer::Server, "{said:?}");
+    }
+    let mut elsewhere = with_others(slow_connection(), &[1.0]);
+    elsewhere.around.iter_mut().filter(|event| event.connection == 2).for_each(|event| event.mount.0 += 1);
+    assert_eq!(elsewhere.verdict().layer, Layer::Server, "another mount's connection may be another server's");
+}
+
+/// For this share of each slow operation, its thread was ready to run and had no CPU.
+fn starving(mut scene: SimulatedScene, share: f64) -> SimulatedScene {
+    for event in &mut scene.slow {
+        let during_us = Some((event.duration as f64 * share / 1e3) as u32);
+        let cpu = CpuWait { tid: event.requester.tid, waited_us: 1 };
+        let requester = Some(RequesterWaits { cpu, during_us, ..RequesterWaits::default() });
+        event.progress = Some(Box::new(Progress { requester, ..Progress::default() }));
+    }
+    scene
+}
+
+#[test]
+fn a_thread_without_a_cpu_sends_late() {
+    let said = starving(slow_connection(), 0.8).verdict();
+    assert_eq!(said.layer, Layer::Client, "{said:?}");
+    assert!(said.because.iter().any(|because| because.contains("while the requester had no CPU")), "{said:?}");
+    assert_eq!(starving(slow_connection(), 0.1).verdict().layer, Layer::Server);
+    // It also does something else than to send and to wait.
+    let mut several = starving(slow_connection(), 0.8);
+    for index in 0..10 {
+        several.fast(smb("SMB2_READ", 1_050.0 + f64::from(index) * 110.0, [0.0, 1.0, 0.1]));
+    }
+    assert_ne!(several.verdict().layer, Layer::Client);
+}
+
+/// Others take all slots of a session to a server that is 50 ms away. A kind of request that was not seen before waits for one, and is then
+/// answered in so many milliseconds.
+fn without_slot(wire: f64) -> SimulatedScene {
+    let mut scene = SimulatedScene::distant(50.0);
+    for index in 0..12 {
+        let start = 2_000.0 + f64::from(index) * 20.0;
+        scene.slow(rtt(50.0, smb("SMB2_CREATE", start, [200.0, wire, 0.1])));
+    }
+    scene
+}
+
+#[test]
+fn a_request_of_a_new_kind_takes_a_round_trip_at_least() {
+    let said = without_slot(50.2).verdict();
+    assert_eq!(said.layer, Layer::Client, "{said:?}");
+    assert_eq!(without_slot(150.0).verdict().layer, Layer::Unknown);
+}
+
+/// Something on the way back holds large segments for 30 ms. What is answered in small ones meanwhile waits for them in the socket, and is read right after
+/// them.
+fn large_segments_held() -> SimulatedScene {
+    let mut scene = SimulatedScene::healthy();
+    for index in 0..10 {
+        let start = 1_000.0 + f64::from(index) * 200.0;
+        scene.slow(rtt(30.2, Event { bytes: 16 << 10, ..smb("SMB2_READ", start, [0.0, 90.0, 0.1]) }));
+        scene.fast(rtt(30.2, smb("SMB2_CREATE", start + 71.0, [0.0, 19.1, 0.1])));
+    }
+    let mut scene = timestamped(scene, 30);
+    let held = |event: &&mut Event| event.start >= 1_000 * MS;
+    scene.around.iter_mut().filter(held).for_each(|event| event.network.arrival_ms = 530);
+    scene
+}
+
+#[test]
+fn a_clock_does_not_stand_still_for_one_late_answer() {
+    let said = large_segments_held().verdict();
+    assert_eq!(said.layer, Layer::Network, "{said:?}");
+    assert!(said.because.iter().any(|because| because.contains("the way back became 30 ms longer")), "{said:?}");
+}
