@@ -251,17 +251,16 @@ impl<'a> ReplayedIncidents<'a> {
     }
 
     fn bundle(&mut self, source: &dyn EventSource, id: &IncidentId, report: IncidentReport<'_>) {
-        let IncidentReport { change, reported_until, described, recorder, children, .. } = report;
+        let IncidentReport { change, reported_until, described, events, recorder, children, .. } = report;
         let Some(collector) = &self.collector else { return };
-        let episode = change.episode();
         let before = self.before.entry(id.clone());
-        before.or_insert_with(|| excerpt(self.config, &recorder, episode.window.from));
+        before.or_insert_with(|| excerpt(self.config, &recorder, change.episode().window.from));
         if !change.closed() {
             return;
         }
         let attachments: Vec<Attachment> = detection::attachments(
             source,
-            (episode.window.events().to_vec(), children),
+            (events, children),
             Excerpts {
                 before: self.before.remove(id).flatten(),
                 after: excerpt_after(self.config, &recorder, reported_until),

@@ -50,7 +50,7 @@ impl Reporter for Bundles<'_> {
 
     /// Has the collector make the incident's bundle, or update it. Returns whether the collector accepted that.
     fn report(&mut self, source: &dyn EventSource, rules: &ActiveRules, report: IncidentReport<'_>) -> bool {
-        let IncidentReport { change, id, known, reported_until, described, recorder, children, part } = report;
+        let IncidentReport { change, id, known, reported_until, described, events, recorder, children, part } = report;
         let episode = change.episode();
         let (waited, folded) = self.waiting.summary(episode.id);
         let described = Incident { waited, ..described };
@@ -64,7 +64,6 @@ impl Reporter for Bundles<'_> {
             logging::audit(self.config.audit, "incident", || format!("{} is over", id.as_str()));
         }
         self.peers.incident(id, &described, change, self.config.evidence.recorder, source.now());
-        let events = episode.window.events().to_vec();
         let excerpts = Excerpts {
             before: (!known).then(|| excerpt(self.config, &recorder, episode.window.from)).flatten(),
             after: excerpt_after(self.config, &recorder, reported_until.filter(|_| known && change.closed())),

@@ -58,8 +58,8 @@ const JUDGED: usize = 16_384;
 /// System calls listed with what ran below them.
 const SLOWEST: usize = 10;
 
-/// Judges the episode and puts the incident together.
-pub fn describe(source: &dyn EventSource, facts: IncidentFacts<'_>) -> Incident {
+/// Judges the episode and puts the incident together: that, and all that is known of its operations.
+pub fn describe(source: &dyn EventSource, facts: IncidentFacts<'_>) -> (Incident, Vec<Event>) {
     let clock = &source.clock();
     let window = &facts.episode.window;
     let begin = window.events().iter().map(|event| event.start).min().unwrap_or(window.from).min(window.from);
@@ -77,7 +77,7 @@ pub fn describe(source: &dyn EventSource, facts: IncidentFacts<'_>) -> Incident 
         None => (verdict, None),
     };
     let (begin, end) = (clock.iso(begin), clock.iso(window.to));
-    Incident {
+    let incident = Incident {
         id: facts.id.to_owned(),
         detected: end.clone(),
         window: Span { from: begin.clone(), to: end.clone() },
@@ -99,7 +99,8 @@ pub fn describe(source: &dyn EventSource, facts: IncidentFacts<'_>) -> Incident 
         also: facts.also,
         labels: facts.labels,
         host: source.host(),
-    }
+    };
+    (incident, slow)
 }
 
 /// What went to the same places, and beside it what other daemons of the same mounts were asked for and what this host dropped of the connections

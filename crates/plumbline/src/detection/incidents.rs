@@ -7,7 +7,7 @@ use std::{
 };
 
 use diagnose::{Episode, baseline, expression, latency, stall, throughput};
-use model::{Incident, Level, MountKey, Nanos, Verdict};
+use model::{Event, Incident, Level, MountKey, Nanos, Verdict};
 use probes::Recorder;
 
 use super::{
@@ -71,6 +71,8 @@ pub struct IncidentReport<'a> {
     pub reported_until: Option<Nanos>,
     /// What is said of it.
     pub described: Incident,
+    /// The operations that broke the rule.
+    pub events: Vec<Event>,
     /// The flight recorder.
     pub recorder: Rc<Recorder>,
     /// What ran below its system calls.
@@ -251,7 +253,7 @@ impl Detection {
             proven: open.and_then(|open| open.proven.as_deref().cloned()),
             closed: change.closed(),
         };
-        let described = describe::describe(source, facts);
+        let (described, events) = describe::describe(source, facts);
         let children = self.children.only(episode.window.events().iter());
         let recorder_too = recorder.clone();
         let report = IncidentReport {
@@ -260,6 +262,7 @@ impl Detection {
             known: is_known,
             reported_until,
             described,
+            events,
             recorder: recorder_too,
             children,
             part,
