@@ -25,7 +25,7 @@ const RESPITE: Duration = Duration::from_secs(1);
 /// How many daemons may go away during one request. After that, the request itself may be what ends them.
 const MOST_DAEMONS: u32 = 8;
 
-/// The state while there is no daemon.
+/// The state while there is no connection to a place.
 pub struct Outage {
     since: Instant,
     /// When and why an attempt last failed for good.
@@ -54,29 +54,29 @@ fn passes(error: Errno) -> bool {
     )
 }
 
-/// The connection. Connects if there is none, and waits for a daemon.
-pub fn link() -> Result<Arc<DaemonLink>, Errno> {
+/// The connection to a place. Connects if there is none, and waits for a daemon.
+pub fn link(place: u64) -> Result<Arc<DaemonLink>, Errno> {
     let (reconnect_limit, mut pause) = (reconnect_limit(), FIRST_PAUSE);
     loop {
         let (since, had_daemon) = {
             let mut tables = fork::tables();
-            if let Some(link) = tables.live_link() {
+            if let Some(link) = tables.live_link(place) {
                 return Ok(link);
             }
             let had_daemon = tables.links > 0;
-            let outage = tables.outage.get_or_insert_with(|| Outage { since: Instant::now(), refused: None });
+            let outage = tables.outages.entry(place).or_insert_with(|| Outage { since: Instant::now(), refused: None });
             match outage.refused {
                 Some((when, error)) if when.elapsed() < RESPITE => return Err(error),
                 _ => (outage.since, had_daemon),
             }
         };
         let left = reconnect_limit.saturating_sub(since.elapsed());
-        match DaemonLink::connect(left) {
+        match DaemonLink::connect(place, left) {
             Ok(link) => return Ok(fork::tables().take_link(link)),
             // If this process never had a connection and there is no socket, waiting is hardly of use.
             Err(error) if !had_daemon && error == Errno::NOENT => return Err(error),
             Err(error) if left.is_zero() || !passes(error) => {
-                if let Some(outage) = &mut fork::tables().outage {
+                if let Some(outage) = fork::tables().outages.get_mut(&place) {
                     outage.refused = Some((Instant::now(), error));
                 }
                 return Err(error);
@@ -87,9 +87,9 @@ pub fn link() -> Result<Arc<DaemonLink>, Errno> {
     }
 }
 
-/// The connection, for callers that had one: an error that may pass becomes EIO. Others, such as another version, stay.
-pub fn link_again() -> Result<Arc<DaemonLink>, Errno> {
-    link().map_err(|error| if passes(error) { Errno::IO } else { error })
+/// The connection to a place, for callers that had one: an error that may pass becomes EIO. Others, such as another version, stay.
+pub fn link_again(place: u64) -> Result<Arc<DaemonLink>, Errno> {
+    link(place).map_err(|error| if passes(error) { Errno::IO } else { error })
 }
 
 /// Runs `body`, and repeats it if the daemon went away and repeating does no harm.

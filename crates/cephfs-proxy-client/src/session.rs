@@ -1,8 +1,11 @@
 //! Maps the caller's numbers to the daemon's handles.
 
-use std::{ffi::CString, sync::Arc};
+use std::{
+    ffi::{CStr, CString},
+    sync::Arc,
+};
 
-use cephfs_proxy::wire::{self, Chdir, Errno, Handle, Identify};
+use cephfs_proxy::wire::{self, Chdir, Errno, Handle, Identify, hello::LOBBY};
 use rustix::process::{getegid, geteuid};
 
 use crate::{
@@ -14,6 +17,9 @@ use crate::{
 
 /// The most identities that are registered with the daemon.
 const MOST_IDENTITIES: usize = 4096;
+
+/// The most places to which a mount is sent, one after the other. The daemon knows the right one at once.
+const MOST_PLACES: usize = 4;
 
 /// A mount as the target of requests.
 pub struct RequestTarget {
@@ -34,8 +40,10 @@ pub fn target(mount: Pointer) -> Result<RequestTarget, CallError> {
         return Ok(RequestTarget { local, link: found.link.clone(), mount: found.remote });
     }
     let (id, steps) = (found.id.clone(), found.steps.clone());
+    let mounted = steps.iter().any(|step| matches!(step, MountStep::Mount(_)));
+    let place = if mounted { found.link.place } else { LOBBY };
     drop(tables);
-    revive(local, id, &steps)
+    revive(local, id, &steps, place)
 }
 
 /// Finds a mount; `None` if its daemon is gone, to which nothing needs to be released.
@@ -47,30 +55,80 @@ pub fn target_if_there(mount: Pointer) -> Result<Option<RequestTarget>, Errno> {
     Ok(there.then(|| RequestTarget { local, link: found.link.clone(), mount: found.remote }))
 }
 
-fn revive(local: u64, id: Option<CString>, steps: &[MountStep]) -> Result<RequestTarget, CallError> {
-    let link = reconnect::link_again()?;
-    let mount = link.call(&wire::Create { id: id.as_deref() })?;
-    let result = steps.iter().try_for_each(|step| take_step(&link, mount, step).map(drop));
+fn revive(local: u64, id: Option<CString>, steps: &[MountStep], place: u64) -> Result<RequestTarget, CallError> {
+    let (link, mount) = set_up(id.as_deref(), steps, place, reconnect::link_again)?;
     let theirs = {
         let mut tables = fork::tables();
-        match (result, tables.mounts.get(local)) {
-            (Ok(()), Ok(found)) if found.link.is_dead() => {
+        match tables.mounts.get(local) {
+            Ok(found) if found.link.is_dead() => {
                 (found.link, found.remote) = (link.clone(), mount);
-                return Ok(RequestTarget { local, link: link.clone(), mount });
+                tables.give_up_links();
+                return Ok(RequestTarget { local, link, mount });
             }
             // Another thread was faster.
-            (Ok(()), Ok(found)) => Ok(RequestTarget { local, link: found.link.clone(), mount: found.remote }),
-            (Err(error), _) => Err(error),
-            (_, Err(errno)) => Err(errno.into()),
+            Ok(found) => Ok(RequestTarget { local, link: found.link.clone(), mount: found.remote }),
+            Err(errno) => Err(errno.into()),
         }
     };
-    let _ = link.call(&wire::Unmount { mount });
-    let _ = link.call(&wire::Release { mount });
+    tear_down(&link, mount, place != LOBBY);
     theirs
 }
 
-/// Makes one step of a mount's preparation. Returns the new working directory, if the step changes it.
-pub fn take_step(link: &DaemonLink, mount: Handle, step: &MountStep) -> Result<Option<CString>, CallError> {
+/// Prepares a mount by these steps, at this place first. If its place is another one, goes there, and begins anew.
+fn set_up(
+    id: Option<&CStr>,
+    steps: &[MountStep],
+    mut place: u64,
+    connect: fn(u64) -> Result<Arc<DaemonLink>, Errno>,
+) -> Result<(Arc<DaemonLink>, Handle), CallError> {
+    for _ in 0..MOST_PLACES {
+        let link = connect(place)?;
+        let mount = link.call(&wire::Create { id })?;
+        let mut mounted_at = None;
+        let result = steps.iter().try_for_each(|step| {
+            // The steps after it are for its own place.
+            if mounted_at.is_none_or(|there| there == place)
+                && let StepOutcome::Mounted(there) = take_step(&link, mount, step)?
+            {
+                mounted_at = Some(there);
+            }
+            Ok(())
+        });
+        match (result, mounted_at) {
+            (Ok(()), Some(there)) if there != place => {
+                tear_down(&link, mount, false);
+                place = there;
+            }
+            (Ok(()), _) => return Ok((link, mount)),
+            (Err(error), there) => {
+                tear_down(&link, mount, there.is_some());
+                return Err(error);
+            }
+        }
+    }
+    Err(Errno::IO.into())
+}
+
+/// Releases a mount at the daemon.
+fn tear_down(link: &DaemonLink, mount: Handle, mounted: bool) {
+    if mounted {
+        let _ = link.call(&wire::Unmount { mount });
+    }
+    let _ = link.call(&wire::Release { mount });
+}
+
+/// What came of a step.
+pub enum StepOutcome {
+    /// Nothing to note.
+    Done,
+    /// The mount is at this place, if that is where the client is; otherwise it has to go there.
+    Mounted(u64),
+    /// The new working directory.
+    Moved(CString),
+}
+
+/// Makes one step of a mount's preparation.
+fn take_step(link: &DaemonLink, mount: Handle, step: &MountStep) -> Result<StepOutcome, CallError> {
     match step {
         MountStep::Read(None) => link.call(&wire::ConfReadFile { mount, contents: false })?,
         MountStep::Read(Some(contents)) => {
@@ -82,28 +140,60 @@ pub fn take_step(link: &DaemonLink, mount: Handle, step: &MountStep) -> Result<O
         MountStep::Set(option, value) => link.call(&wire::ConfSet { mount, option, value })?,
         MountStep::Init => link.call(&wire::Init { mount })?,
         MountStep::Select(name) => link.call(&wire::SelectFilesystem { mount, name })?,
-        MountStep::Mount(root) => link.call(&wire::Mount { mount, root: root.as_deref() })?,
+        MountStep::Mount(root) => {
+            return link.call(&wire::Mount { mount, root: root.as_deref() }).map(StepOutcome::Mounted);
+        }
         MountStep::Chdir(path) => {
             let claim = link.claim()?;
             let (length, ()) = claim.call(&Chdir { mount, path }, 0)?;
             let directory = CString::from_vec_with_nul(claim.copy(length as usize)).map_err(|_| Errno::PROTO)?;
-            return Ok(Some(directory));
+            return Ok(StepOutcome::Moved(directory));
         }
     }
-    Ok(None)
+    Ok(StepOutcome::Done)
 }
 
 /// Makes a step of a mount's preparation, and records it.
 pub fn prepare(mount: Pointer, step: MountStep) -> Result<(), CallError> {
     let target = target(mount)?;
-    let directory = take_step(&target.link, target.mount, &step)?;
+    let outcome = take_step(&target.link, target.mount, &step)?;
+    if let StepOutcome::Mounted(place) = outcome
+        && place != target.link.place
+    {
+        return leave_for(place, target, step);
+    }
     let mut tables = fork::tables();
     let MountObject { steps, directory: here, .. } = tables.mounts.get(target.local)?;
-    if let Some(directory) = directory {
+    if let StepOutcome::Moved(directory) = outcome {
         steps.retain(|step| !matches!(step, MountStep::Chdir(_)));
         *here = directory;
     }
     steps.push(step);
+    Ok(())
+}
+
+/// Mounts at the mount's place, and gives up what was prepared in the lobby.
+fn leave_for(place: u64, target: RequestTarget, step: MountStep) -> Result<(), CallError> {
+    let (id, mut steps) = {
+        let mut tables = fork::tables();
+        let found = tables.mounts.get(target.local)?;
+        (found.id.clone(), found.steps.clone())
+    };
+    steps.push(step);
+    let (link, mount) = set_up(id.as_deref(), &steps, place, reconnect::link)?;
+    tear_down(&target.link, target.mount, false);
+    let local = target.local;
+    drop(target);
+    let mut tables = fork::tables();
+    match tables.mounts.get(local) {
+        Ok(found) => (found.link, found.remote, found.steps) = (link, mount, steps),
+        Err(errno) => {
+            drop(tables);
+            tear_down(&link, mount, true);
+            return Err(errno.into());
+        }
+    }
+    tables.give_up_links();
     Ok(())
 }
 
@@ -118,10 +208,11 @@ impl RequestTarget {
         {
             let tables = fork::tables();
             if tables.is_current(&self.link) {
-                if let Some(&handle) = tables.identities.get(identity) {
+                let known = tables.identities.get(&self.link.id);
+                if let Some(&handle) = known.and_then(|known| known.get(identity)) {
                     return Ok(handle);
                 }
-                if tables.identities.len() >= MOST_IDENTITIES {
+                if known.is_some_and(|known| known.len() >= MOST_IDENTITIES) {
                     return Err(Errno::NOMEM.into());
                 }
             }
@@ -135,7 +226,7 @@ impl RequestTarget {
         drop(claim);
         let mut tables = fork::tables();
         if tables.is_current(&self.link) {
-            tables.identities.insert(identity.clone(), handle);
+            tables.identities.entry(self.link.id).or_default().insert(identity.clone(), handle);
         }
         Ok(handle)
     }
@@ -181,7 +272,7 @@ pub fn put_back(mount: Pointer, inode: Pointer) -> Result<bool, CallError> {
         if tables.known.get(&key) == Some(&number) {
             tables.known.remove(&key);
         }
-        match tables.live_link().filter(|link| link.id == gone.link) {
+        match tables.live(gone.link) {
             Some(link) => {
                 if link.release(gone.remote, gone.owed) {
                     return Ok(true);

@@ -269,14 +269,14 @@ impl<T> HandleTable<T> {
 
 /// The library's state.
 pub struct Tables {
-    /// The current or last connection.
-    pub link: Option<Arc<DaemonLink>>,
+    /// The current or last connection to each place.
+    pub places: HashMap<u64, Arc<DaemonLink>>,
     /// The number of connections so far.
     pub links: u64,
     /// Connections up to this number were the parent's before a fork; objects of these do not belong to this process.
     pub parents: u64,
-    /// The outage, while there is no daemon.
-    pub outage: Option<Outage>,
+    /// The outages: places to which there is no connection although one is needed.
+    pub outages: HashMap<u64, Outage>,
     pub mounts: HandleTable<MountObject>,
     pub inodes: HandleTable<Inode>,
     pub files: HandleTable<FileObject>,
@@ -284,8 +284,8 @@ pub struct Tables {
     pub perms: HandleTable<Arc<Identity>>,
     /// The numbers of inodes, by mount, connection and the daemon's handle.
     pub known: HashMap<(u64, u64, Handle), u64>,
-    /// The current daemon's handles of identities.
-    pub identities: HashMap<Arc<Identity>, Handle>,
+    /// The handles of identities, by connection.
+    pub identities: HashMap<u64, HashMap<Arc<Identity>, Handle>>,
     /// Inodes that only the library has.
     pub idle: Idle,
     /// The number of cached names.
@@ -297,10 +297,10 @@ pub struct Tables {
 impl Default for Tables {
     fn default() -> Tables {
         Tables {
-            link: None,
+            places: HashMap::new(),
             links: 0,
             parents: 0,
-            outage: None,
+            outages: HashMap::new(),
             mounts: HandleTable::new(0x11),
             inodes: HandleTable::new(0x12),
             files: HandleTable::new(0x13),
@@ -335,12 +335,13 @@ impl Tables {
         self.inodes.get(number).and_then(|inode| if inode.held > 0 { Ok(inode) } else { Err(Errno::BADF) })
     }
 
-    /// Forgets the inodes that only the library has, as they are gone with their connection.
-    fn forget_idle(&mut self) {
-        self.inodes.remove_all(|inode| inode.held == 0);
-        self.idle = Idle::default();
-        self.mounts.all().for_each(|mount| mount.root = None);
-        self.inodes.all().for_each(Inode::forget_copies);
+    /// Forgets what was valid on a connection: handles of identities, inodes that only the library has, and copies.
+    fn forget_link(&mut self, link: u64) {
+        self.identities.remove(&link);
+        self.known.retain(|(_, at, _), _| *at != link);
+        self.inodes.remove_all(|inode| inode.held == 0 && inode.link == link);
+        self.idle.retain(&mut self.inodes);
+        self.inodes.all().filter(|inode| inode.link == link).for_each(Inode::forget_copies);
         self.recount();
     }
 
@@ -349,46 +350,62 @@ impl Tables {
         self.names = self.inodes.all().map(|inode| inode.names.len()).sum();
     }
 
-    /// The connection, unless it is known to be dead.
-    pub fn live_link(&self) -> Option<Arc<DaemonLink>> {
-        self.link.as_ref().filter(|link| !link.is_dead()).cloned()
+    /// The connection to a place, unless it is known to be dead.
+    pub fn live_link(&self, place: u64) -> Option<Arc<DaemonLink>> {
+        self.places.get(&place).filter(|link| !link.is_dead()).cloned()
     }
 
-    /// Replaces a dead connection by a new one. If another thread was faster, returns that thread's connection.
+    /// The connection with this number, if it is one of the last.
+    fn last(&self, link: u64) -> Option<&Arc<DaemonLink>> {
+        self.places.values().find(|last| last.id == link)
+    }
+
+    /// The connection with this number, unless it is known to be dead.
+    pub fn live(&self, link: u64) -> Option<Arc<DaemonLink>> {
+        self.last(link).filter(|link| !link.is_dead()).cloned()
+    }
+
+    /// Replaces a dead connection by a new one to the same place. If another thread was faster, returns that thread's
+    /// connection.
     pub fn take_link(&mut self, mut link: DaemonLink) -> Arc<DaemonLink> {
-        if let Some(theirs) = self.live_link() {
+        if let Some(theirs) = self.live_link(link.place) {
             return theirs;
         }
         self.links += 1;
         link.id = self.links;
         let link = Arc::new(link);
-        if let Some(gone) = self.link.replace(link.clone()) {
+        self.outages.remove(&link.place);
+        if let Some(gone) = self.places.insert(link.place, link.clone()) {
             let settled = gone.settled();
             for file in self.files.all().filter(|file| file.link == gone.id) {
                 file.writes.daemon_gone(settled);
             }
+            self.forget_link(gone.id);
         }
-        self.identities.clear();
-        self.known.clear();
-        self.forget_idle();
-        self.outage = None;
         link
     }
 
-    /// Whether this is the last connection, and its daemon has flushed all writes before it ended.
+    /// Gives up the connections that neither a mount nor a thread uses: to the lobby, when all is mounted, and to a place,
+    /// when its mount is released.
+    pub fn give_up_links(&mut self) {
+        self.places.retain(|_, link| Arc::strong_count(link) > 1);
+        let places = &self.places;
+        self.identities.retain(|link, _| places.values().any(|last| last.id == *link));
+    }
+
+    /// Whether this is one of the last connections, and its daemon has flushed all writes before it ended.
     pub fn settled(&self, link: u64) -> bool {
-        self.link.as_ref().is_some_and(|last| last.id == link && last.settled())
+        self.last(link).is_some_and(|last| last.settled())
     }
 
     /// Removes the files of a mount. Returns whether writes to them may be lost; the parent's files do not count.
     pub fn forget_files(&mut self, mount: u64) -> bool {
-        let gone = self.link.as_ref().filter(|link| link.is_dead()).map(|link| (link.id, link.settled()));
+        let dead = self.places.values().filter(|link| link.is_dead());
+        let gone: HashMap<u64, bool> = dead.map(|link| (link.id, link.settled())).collect();
         let (mut lost, parents) = (false, self.parents);
         for file in self.files.all().filter(|file| file.mount == mount && file.link > parents) {
-            if let Some((link, settled)) = gone
-                && file.link == link
-            {
-                file.writes.daemon_gone(settled);
+            if let Some(settled) = gone.get(&file.link) {
+                file.writes.daemon_gone(*settled);
             }
             lost |= file.writes.lost();
         }
@@ -396,18 +413,22 @@ impl Tables {
         lost
     }
 
-    /// Whether this is the current connection.
+    /// Whether this is a current connection.
     pub fn is_current(&self, link: &DaemonLink) -> bool {
-        self.link.as_ref().is_some_and(|current| current.id == link.id)
+        self.last(link.id).is_some()
     }
 
     /// Adapts the state in a child that has just been forked.
     pub fn forked(&mut self) {
         self.identities.clear();
         self.known.clear();
-        self.forget_idle();
+        self.inodes.remove_all(|inode| inode.held == 0);
+        self.idle = Idle::default();
+        self.mounts.all().for_each(|mount| mount.root = None);
+        self.inodes.all().for_each(Inode::forget_copies);
+        self.recount();
         self.parents = self.links;
-        if let Some(link) = self.link.take() {
+        for (_, link) in self.places.drain() {
             link.abandon();
         }
         for mount in self.mounts.all() {

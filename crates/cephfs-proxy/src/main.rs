@@ -33,6 +33,10 @@ struct DaemonArguments {
     /// The most connections at the same time
     #[arg(long, default_value_t = 4096)]
     max_clients: usize,
+    /// The most mounts at the same time, each of which has a process of its own; 1024 at most. A user who is not root may
+    /// have a quarter of those that are free
+    #[arg(long, default_value_t = 64)]
+    max_mounts: usize,
     /// The most inodes, files, directories, identities and mounts, all together, that one connection may hold
     #[arg(long, default_value_t = 262_144)]
     max_handles: usize,
@@ -55,6 +59,12 @@ struct DaemonArguments {
     /// Write the man page to standard output, and exit; `make install-proxy` installs it
     #[arg(long, hide = true)]
     man: bool,
+    /// Serve the clients of this place, as a process below the daemon that was started
+    #[arg(long, hide = true, requires = "slot")]
+    place: Option<u64>,
+    /// Where such a process has its figures
+    #[arg(long, hide = true)]
+    slot: Option<usize>,
 }
 
 fn main() -> ExitCode {
@@ -87,13 +97,17 @@ fn main() -> ExitCode {
         metrics: arguments.metrics,
         limits: Limits {
             clients: arguments.max_clients.max(1),
+            mounts: arguments.max_mounts.clamp(1, daemon::MOST_MOUNTS),
             handles: arguments.max_handles.max(16),
             memory: arguments.max_memory.max(20).saturating_mul(1 << 20),
             workers: arguments.max_workers.max(4),
             delegations: arguments.max_delegations,
         },
     };
-    let result = daemon::run(&options);
+    let result = match (arguments.place, arguments.slot) {
+        (Some(place), Some(slot)) => daemon::run_below(&options, place, slot),
+        _ => daemon::run(&options),
+    };
     if let Err(error) = &result {
         tracing::error!("{error:#}");
     }

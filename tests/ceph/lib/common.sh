@@ -91,6 +91,16 @@ daemon() {
   attempt 20 daemons_are $next || { not_ok "the daemon starts" "$(tail -n 5 "$work/daemon.log")"; exit 1; }
 }
 
+# processes: the daemon, and those below it: the one in which mounts are prepared, and one for each mount
+processes() { echo "$daemon"; pgrep -P "$daemon"; }
+mounts() { pgrep -P "$daemon" -f -- ' --place=[^0]'; }
+# shared: how many clients share memory with them
+shared() { processes | sed 's/.*/\/proc\/&\/maps/' | xargs cat 2> /dev/null | grep -c 'memfd:libcephfsd'; }
+# descriptors: how many they have, all together
+descriptors() { processes | while read -r pid; do find "/proc/$pid/fd" -mindepth 1 2> /dev/null; done | wc -l; }
+# resident: how many KiB of memory they have, all together
+resident() { processes | sed 's/.*/\/proc\/&\/status/' | xargs cat 2> /dev/null | awk '/^VmRSS/ { sum += $2 } END { print sum }'; }
+
 # compile PROGRAM direct|proxy [OPTION...]: tests/ceph/PROGRAM.c, linked against one or the other, as $work/PROGRAM-direct or -proxy
 compile() {
   local libs=(-lcephfs)

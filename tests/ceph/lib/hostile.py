@@ -5,6 +5,7 @@ version    says hello in another version; prints what the daemon answers
 scribble   fills the memory that it shares with the daemon with noise, and rings, COUNT times
 flood      submits all slots all the time for COUNT seconds, and never reads an answer
 crowd      connects COUNT times at once; prints how many were let in
+places     goes to COUNT places at once where no mount is; prints how many let it in
 options    sets four options of Ceph; prints the results
 """
 
@@ -28,9 +29,9 @@ def connect():
     return client
 
 
-def welcome(client, version=3):
-    """The status, the memory and the wakeup."""
-    client.send(MAGIC + struct.pack("<I", version))
+def welcome(client, version=4, place=0):
+    """The status, the memory and the wakeup. Place 0 is where mounts are prepared."""
+    client.send(MAGIC + struct.pack("<IQ", version, place))
     packet, control, _, _ = client.recvmsg(256, socket.CMSG_SPACE(12))
     fds = array.array("i")
     for _, _, data in control:
@@ -99,6 +100,11 @@ def crowd(count):
     print(sum(welcome(client)[0] == 0 for client in clients))
 
 
+def places(count):
+    clients = [connect() for _ in range(count)]
+    print(sum(welcome(client, place=number + 1)[0] == 0 for number, client in enumerate(clients)))
+
+
 def ask(memory, wakeup, message):
     """The result, and the first number of the answer."""
     struct.pack_into("<q", memory, 384 + 16, -(2**62))
@@ -118,4 +124,4 @@ def options(_):
 
 
 if __name__ == "__main__":
-    {f.__name__: f for f in (connects, version, scribble, flood, crowd, options)}[sys.argv[1]](int(sys.argv[2]) if len(sys.argv) > 2 else 0)
+    {f.__name__: f for f in (connects, version, scribble, flood, crowd, places, options)}[sys.argv[1]](int(sys.argv[2]) if len(sys.argv) > 2 else 0)

@@ -11,6 +11,12 @@ supervise() {
     sleep 0.1
   done 2> /dev/null
 }
-# end SIGNAL: to the daemon that there is
-end() { kill -"$1" "$(cat "$work/pid")"; }
+# end SIGNAL: to the daemon that there is. One that is killed takes the processes below it with it, a moment later.
+end() {
+  local pid below
+  pid=$(< "$work/pid")
+  mapfile -t below < <(pgrep -P "$pid")
+  kill -"$1" "$pid"
+  [ "$1" != KILL ] || timeout 10 tail "${below[@]/#/--pid=}" -f /dev/null
+}
 trap 'touch "$work/enough"; end TERM; clean' EXIT

@@ -12,7 +12,7 @@ use std::{
 
 use cephfs_proxy::{
     layout::DATA_SIZE,
-    wire::{self, Create, Errno, errno_in},
+    wire::{self, Create, Errno, errno_in, hello::LOBBY},
 };
 
 use super::{files::sync_all, guard_int, not_null, optional, place, text};
@@ -29,7 +29,7 @@ unsafe extern "C" fn ceph_version(major: *mut c_int, minor: *mut c_int, patch: *
     static TEXT: OnceLock<std::ffi::CString> = OnceLock::new();
     let mut said: *const c_char = c"".as_ptr();
     guard_int(|| {
-        let version = reconnect::link().map(|link| (link.version, link.version_text.clone()));
+        let version = reconnect::link(LOBBY).map(|link| (link.version, link.version_text.clone()));
         let (numbers, version) = version.unwrap_or_default();
         for (place, number) in [major, minor, patch].into_iter().zip(numbers) {
             // SAFETY: places for numbers, or null.
@@ -51,7 +51,7 @@ unsafe extern "C" fn ceph_create(cmount: *mut Pointer, id: *const c_char) -> c_i
     guard_int(|| {
         // SAFETY: the caller passes what libcephfs's function requires.
         let (cmount, id) = unsafe { (place(cmount)?, optional(id)) };
-        let link = reconnect::link()?;
+        let link = reconnect::link(LOBBY)?;
         let remote = link.call(&Create { id })?;
         let mount = MountObject {
             link,
@@ -166,7 +166,10 @@ unsafe extern "C" fn ceph_release(cmount: Pointer) -> c_int {
         if let Some(target) = target_if_there(cmount)? {
             target.link.call(&wire::Release { mount: target.mount })?;
         }
-        fork::tables().mounts.remove(cmount as u64)?;
+        // Its connection is given up if nobody else uses it.
+        let mut tables = fork::tables();
+        tables.mounts.remove(cmount as u64)?;
+        tables.give_up_links();
         Ok(0)
     })
 }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use cephfs_proxy::wire::{Errno, Handle};
 
-use crate::tables::{Inode, Origin, Tables};
+use crate::tables::{HandleTable, Inode, Origin, Tables};
 
 /// The most idle inodes.
 const MOST: usize = 2048;
@@ -17,6 +17,13 @@ pub struct Idle {
     count: u64,
 }
 
+impl Idle {
+    /// Forgets the inodes that are not in the table any more.
+    pub fn retain(&mut self, inodes: &mut HandleTable<Inode>) {
+        self.queue.retain(|(number, _)| inodes.get(*number).is_ok());
+    }
+}
+
 impl Tables {
     /// Makes an inode idle after the caller's last release. Returns false if it has no copies worth keeping, or cannot
     /// be kept.
@@ -24,7 +31,7 @@ impl Tables {
         let Ok(inode) = self.inodes.get(number) else { return false };
         let (at, remote, owed) = (inode.link, inode.remote, inode.owed);
         let worth = inode.attributes.is_some();
-        let link = self.live_link().filter(|link| worth && link.id == at);
+        let link = self.live(at).filter(|_| worth);
         if !link.is_some_and(|link| link.retire(remote, owed)) {
             return false;
         }
@@ -74,7 +81,7 @@ impl Tables {
                 && let Ok(gone) = self.forget(oldest)
             {
                 // Without room for the release, the daemon drops the inode after its own time.
-                if let Some(link) = self.live_link().filter(|link| link.id == gone.link) {
+                if let Some(link) = self.live(gone.link) {
                     link.release(gone.remote, 0);
                 }
             }

@@ -25,8 +25,8 @@ use cephfs_proxy::{
     sys,
     version_table::VersionTable,
     wire::{
-        self, Errno, Handle, Malformed, ProxyOperation, Wire, WireReader, WireWriter, errno_of,
-        hello::{Hello, MAGIC, PACKET_SIZE, VERSION, Welcome},
+        self, Errno, Handle, Malformed, ProxyOperation, Wire, WireWriter, errno_of,
+        hello::{self, Hello, MAGIC, PACKET_SIZE, VERSION, Welcome},
     },
 };
 
@@ -45,6 +45,8 @@ const FIRST_CHECK: Duration = Duration::from_millis(20);
 pub struct DaemonLink {
     /// The connection's number among all of this process and its parents; 0 until the connection is in the tables.
     pub id: u64,
+    /// The place to which it leads.
+    pub place: u64,
     socket: ManuallyDrop<OwnedFd>,
     wakeup: ManuallyDrop<OwnedFd>,
     /// The version table, which shows whether copies are valid.
@@ -73,14 +75,14 @@ pub struct DaemonLink {
 }
 
 impl DaemonLink {
-    /// Connects. Waits for the daemon's answer at most for `limit`, but at least a second.
-    pub fn connect(limit: Duration) -> Result<DaemonLink, Errno> {
+    /// Connects to a place. Waits for the daemon's answer at most for `limit`, but at least a second.
+    pub fn connect(place: u64, limit: Duration) -> Result<DaemonLink, Errno> {
         let path = env::var_os(SOCKET_VARIABLE).map_or_else(|| PathBuf::from(SOCKET), PathBuf::from);
         let socket = socket::open(&path, limit.max(Duration::from_secs(1)))?;
         let mut room = [0; PACKET_SIZE];
         let mut hello = WireWriter::new(&mut room);
         let malformed = |_: Malformed| Errno::PROTO;
-        Hello { magic: MAGIC, version: VERSION }.put(&mut hello).map_err(malformed)?;
+        Hello { magic: MAGIC, version: VERSION, place }.put(&mut hello).map_err(malformed)?;
         sys::send_packet(socket.as_fd(), hello.written(), &[])?;
         let mut packet = [0; PACKET_SIZE];
         let (length, descriptors) = sys::receive_packet(socket.as_fd(), &mut packet)?;
@@ -88,9 +90,7 @@ impl DaemonLink {
             return Err(Errno::CONNRESET);
         }
         // The rest of the packet differs between versions.
-        let mut start = WireReader::new(&packet[..length]);
-        let spoken = u64::take(&mut start).and_then(|magic| Ok((magic, u32::take(&mut start)?))).map_err(malformed)?;
-        if spoken != (MAGIC, VERSION) {
+        if hello::spoken(&packet[..length]).map_err(malformed)? != (MAGIC, VERSION) {
             return Err(Errno::PROTONOSUPPORT);
         }
         let welcome: Welcome = wire::decode(&packet[..length]).map_err(malformed)?;
@@ -105,6 +105,7 @@ impl DaemonLink {
         let mapping = SharedMapping::map(&memory)?;
         Ok(DaemonLink {
             id: 0,
+            place,
             socket: ManuallyDrop::new(socket),
             wakeup: ManuallyDrop::new(wakeup),
             versions: VersionTable::map(&versions)?,

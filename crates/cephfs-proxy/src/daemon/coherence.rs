@@ -32,7 +32,7 @@ pub enum Copied<'a> {
     Name(u64, &'a [u8]),
 }
 
-/// The state of all mounts' copies.
+/// The state of clients' copies.
 pub struct Coherence {
     versions: &'static VersionTable,
     /// Counts the beginnings and ends of changes, and the delegations.
@@ -105,7 +105,7 @@ impl Drop for ChangeGuard<'_> {
 impl SharedMount {
     fn entry(&self, what: Copied<'_>) -> u32 {
         // FNV-1a over the parts; the upper bits are distributed better.
-        let mut hash = 0xcbf2_9ce4_8422_2325_u64 ^ self.number;
+        let mut hash = 0xcbf2_9ce4_8422_2325_u64;
         let mut add = |bytes: &[u8]| {
             for byte in bytes {
                 hash = (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);

@@ -10,8 +10,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::net::Shutdown;
-
 use super::{
     DaemonState,
     figures::RefusalReason,
@@ -20,13 +18,12 @@ use super::{
     peer::ClientCredentials,
     pool::Pool,
     seen, serve,
-    share::{ClientShare, WorkerShare},
 };
 use crate::{
     adaptive_spin::AdaptiveSpin,
     layout::{self, MESSAGE_SIZE, RELEASES, SharedMapping},
     sys,
-    wire::{Errno, Handle, Request, result_of},
+    wire::{Errno, Handle, result_of},
 };
 
 /// The number of requests after which a worker turns to other clients.
@@ -51,10 +48,10 @@ pub struct ClientConnection {
     busy: AtomicU64,
     /// The slot from which to look for the next request.
     next_slot: AtomicU32,
-    /// Whether the client is in a share's queue for a worker.
+    /// Whether the client is in the queue for a worker.
     pub waits: AtomicBool,
-    /// The workers that serve this client.
-    pub workers: ClientShare,
+    /// The number of workers that serve this client.
+    pub workers: Mutex<usize>,
     /// The position up to which releases were taken. The lock ensures that one thread takes them at a time.
     released: Mutex<u32>,
     sweeping: AtomicBool,
@@ -96,7 +93,6 @@ impl ClientConnection {
         socket: OwnedFd,
         mapping: SharedMapping,
         wakeup: OwnedFd,
-        share: Arc<WorkerShare>,
     ) -> ClientConnection {
         mapping.control().seen.0.connection.store(id, Ordering::Relaxed);
         ClientConnection {
@@ -109,7 +105,7 @@ impl ClientConnection {
             busy: AtomicU64::new(0),
             next_slot: AtomicU32::new(0),
             waits: AtomicBool::new(false),
-            workers: ClientShare::new(share),
+            workers: Mutex::default(),
             released: Mutex::new(0),
             sweeping: AtomicBool::new(false),
             closed: AtomicBool::new(false),
@@ -141,7 +137,7 @@ impl ClientConnection {
     /// `room`: a buffer for a message.
     pub fn work(self: &Arc<Self>, shared: &DaemonState, pool: &Pool, room: &mut [u8; MESSAGE_SIZE]) {
         // The client has other workers, which will see the request, or waits for one.
-        if !self.workers.enter(self) {
+        if !shared.share.enter(self) {
             return;
         }
         {
@@ -160,7 +156,7 @@ impl ClientConnection {
                 looks = next;
             }
         }
-        self.workers.leave();
+        shared.share.leave(self);
         self.call_another();
     }
 
@@ -235,13 +231,7 @@ impl ClientConnection {
             }
         };
         if result == result_of(Errno::SHUTDOWN) {
-            self.expel(shared, message.and_then(|message| Request::decode(message).ok()?.mount()));
-            return None;
-        }
-        if result == serve::LATER {
-            self.mapping.control().submitted.0.fetch_or(1 << slot, Ordering::SeqCst);
-            self.busy.fetch_and(!(1 << slot), Ordering::SeqCst);
-            return None;
+            evicted();
         }
         self.served.fetch_add(1, Ordering::Relaxed);
         self.is_quick.store(begun.elapsed() < QUICK, Ordering::Relaxed);
@@ -300,22 +290,12 @@ impl ClientConnection {
     }
 }
 
-impl ClientConnection {
-    /// Handles the cluster's eviction of this daemon (EBLOCKLISTED, which is ESHUTDOWN), as after a minute without
-    /// contact. Nothing that was opened through that mount will work again. So the client is disconnected, and gets a
-    /// new mount when it reconnects. Its other mounts may still work and are shared with other clients; it gets the
-    /// same ones again.
-    fn expel(&self, shared: &DaemonState, mount: Option<Handle>) {
-        self.close();
-        tracing::warn!("the cluster has evicted us: process {} has to mount again", self.peer.pid);
-        let held = mount.and_then(|mount| lock(&self.handles).get(Handle(0), mount).ok());
-        if let Some(HeldObject::Mount(mount)) = held
-            && let Some(mount) = lock(&mount.mounted).clone()
-        {
-            shared.mounts.give_up(&mount);
-        }
-        let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
-    }
+/// Ends this process, since the cluster has evicted it (EBLOCKLISTED, which is ESHUTDOWN), as after a minute without
+/// contact. Nothing that was opened through its mount will work again. Its clients get a new process with a new mount.
+fn evicted() -> ! {
+    tracing::warn!("the cluster has evicted us: the clients of this mount have to mount again");
+    // SAFETY: the process ends.
+    unsafe { libc::_exit(1) }
 }
 
 impl Drop for ClientConnection {

@@ -223,11 +223,6 @@ impl SharedMount {
         taken
     }
 
-    /// Invalidates all copies: the cluster has dropped this client's delegations.
-    pub fn revoke_delegations(&self) {
-        lock(&self.delegations).held.values().for_each(|delegation| delegation.revoke());
-    }
-
     /// Returns all delegations before the mount is released.
     pub fn return_delegations(&self) {
         let all: Vec<_> = lock(&self.delegations).held.drain().map(|(_, delegation)| delegation).collect();

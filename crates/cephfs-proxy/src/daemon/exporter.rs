@@ -1,21 +1,27 @@
 //! `/metrics`: counters and gauges in Prometheus' format. docs/cephfs-proxy.md lists them, too; a test compares the
 //! lists. The number of series is bounded by the numbers of operations, refusals and limits.
 
-use std::sync::{Arc, atomic::Ordering::Relaxed};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
 
 use exposition::{Family, FamilyKind, Format, MetricUnit, PageSource, Point, PointValue, page};
 
 use super::{
-    DaemonState,
-    figures::{RefusalReason, Sum},
-    lock,
+    Limits,
+    figures::{ProcessFigures, ProxyCounters, RefusalReason, Sum},
 };
 use crate::layout::{DATA_SIZE, SLOTS};
 
 /// The source of the metrics page.
 pub struct ProxyExporter {
-    /// The daemon's state.
-    pub shared: Arc<DaemonState>,
+    /// What all processes have counted.
+    pub figures: Arc<ProxyCounters>,
+    /// The limits.
+    pub limits: Limits,
+    /// The version of libcephfs.
+    pub libcephfs: String,
 }
 
 impl PageSource for ProxyExporter {
@@ -24,34 +30,7 @@ impl PageSource for ProxyExporter {
     }
 
     fn page(&self, format: Format) -> Option<Vec<u8>> {
-        let standing = Standing::of(&self.shared)?;
-        Some(page(&families(&self.shared, &standing), format))
-    }
-}
-
-/// All figures at one moment.
-struct Standing {
-    operations: Vec<(&'static str, Sum)>,
-    connections: usize,
-    handles: usize,
-    workers: usize,
-    idle: usize,
-    libcephfs: String,
-}
-
-impl Standing {
-    fn of(shared: &DaemonState) -> Option<Standing> {
-        let pool = shared.pool.get()?.upgrade()?;
-        let connections = pool.connections();
-        let (workers, idle) = pool.workers();
-        Some(Standing {
-            operations: shared.figures.sums(),
-            connections: connections.len(),
-            handles: connections.iter().map(|connection| lock(&connection.handles).len()).sum(),
-            workers,
-            idle: idle.min(workers),
-            libcephfs: shared.version.text.to_string_lossy().into_owned(),
-        })
+        Some(page(&families(self, &self.figures.sums()), format))
     }
 }
 
@@ -72,12 +51,13 @@ fn number(value: u64) -> PointValue<'static> {
     PointValue::Number(value as f64)
 }
 
-fn single(value: usize) -> Vec<(ProxyLabels<'static>, PointValue<'static>)> {
-    vec![(vec![], number(value as u64))]
+fn single(value: u64) -> Vec<(ProxyLabels<'static>, PointValue<'static>)> {
+    vec![(vec![], number(value))]
 }
 
-fn families<'s>(shared: &DaemonState, standing: &'s Standing) -> Vec<Family<'s, &'static str>> {
-    let operations = || standing.operations.iter().map(|(name, sum)| (("operation", *name), sum));
+fn families<'s>(exporter: &'s ProxyExporter, sums: &'s [(&'static str, Sum)]) -> Vec<Family<'s, &'static str>> {
+    let ProxyExporter { figures, limits, libcephfs } = exporter;
+    let operations = || sums.iter().map(|(name, sum)| (("operation", *name), sum));
     let requests = operations().flat_map(|(operation, sum)| {
         [("ok", sum.good), ("error", sum.failed)].map(|(how, count)| (vec![operation, ("outcome", how)], number(count)))
     });
@@ -88,22 +68,25 @@ fn families<'s>(shared: &DaemonState, standing: &'s Standing) -> Vec<Family<'s, 
     });
     let refused = |of_connections: bool| {
         let mine = RefusalReason::ALL.into_iter().filter(move |(why, _)| why.is_of_connection() == of_connections);
-        mine.map(|(why, name)| (vec![("reason", name)], number(shared.figures.refused(why)))).collect()
+        mine.map(|(why, name)| (vec![("reason", name)], number(figures.refused(why)))).collect()
     };
-    let workers = [("busy", standing.workers - standing.idle), ("idle", standing.idle)];
+    let now = |figure: fn(&ProcessFigures) -> &AtomicU64| figures.over_all(|process| figure(process).load(Relaxed));
+    let (all, idle) = (now(|process| &process.workers), now(|process| &process.idle));
+    let workers = [("busy", all.saturating_sub(idle) as usize), ("idle", idle as usize)];
     let limits = [
-        ("connections", shared.limits.clients),
-        ("handles_per_connection", shared.limits.handles),
-        ("bytes_per_connection", shared.limits.memory),
-        ("workers", shared.limits.workers),
-        ("workers_per_connection", shared.limits.workers_per_client()),
+        ("connections", limits.clients),
+        ("mounts", limits.mounts),
+        ("handles_per_connection", limits.handles),
+        ("bytes_per_connection", limits.memory),
+        ("workers", limits.workers),
+        ("workers_per_connection", limits.workers_per_client()),
         ("requests_per_connection", SLOTS),
         ("bytes_per_request", DATA_SIZE),
     ];
     let labelled = |label: &'static str, all: &[(&'static str, usize)]| {
         all.iter().map(|(name, value)| (vec![(label, *name)], number(*value as u64))).collect()
     };
-    let version = vec![("version", env!("CARGO_PKG_VERSION")), ("libcephfs", &*standing.libcephfs)];
+    let version = vec![("version", env!("CARGO_PKG_VERSION")), ("libcephfs", &**libcephfs)];
     use {FamilyKind::*, MetricUnit::*};
     vec![
         family("libcephfsd_requests", "Requests answered.", None, Counter, requests.collect()),
@@ -122,13 +105,19 @@ fn families<'s>(shared: &DaemonState, standing: &'s Standing) -> Vec<Family<'s, 
             Counter,
             refused(false),
         ),
-        family("libcephfsd_connections", "Clients now.", None, Gauge, single(standing.connections)),
+        family(
+            "libcephfsd_connections",
+            "Clients now.",
+            None,
+            Gauge,
+            single(figures.over_all(ProcessFigures::clients)),
+        ),
         family(
             "libcephfsd_connections_accepted",
             "Clients that were let in.",
             None,
             Counter,
-            vec![(vec![], number(shared.figures.connections.load(Relaxed)))],
+            single(figures.accepted()),
         ),
         family(
             "libcephfsd_connections_refused",
@@ -142,9 +131,9 @@ fn families<'s>(shared: &DaemonState, standing: &'s Standing) -> Vec<Family<'s, 
             "Inodes, files, directories, identities and mounts that clients hold.",
             None,
             Gauge,
-            single(standing.handles),
+            single(now(|process| &process.handles)),
         ),
-        family("libcephfsd_mounts", "Mounts of CephFS.", None, Gauge, single(shared.mounts.count())),
+        family("libcephfsd_mounts", "Mounts of CephFS.", None, Gauge, single(now(|process| &process.mounts))),
         family("libcephfsd_workers", "Threads that answer requests.", None, Gauge, labelled("state", &workers)),
         family("libcephfsd_limit", "What can be used up, at most.", None, Gauge, labelled("resource", &limits)),
         family("libcephfsd_build", "The program, and its libcephfs.", None, Info, vec![(version, number(1))]),

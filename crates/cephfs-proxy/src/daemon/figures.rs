@@ -1,20 +1,26 @@
-//! Counters of requests by operation, of connections and of refusals. Counting takes no lock, and hardly shares cache
-//! lines: each worker uses one of a few shards, which are summed up for a scrape.
+//! Counters of requests by operation, of connections and of refusals, in memory that the front and all processes below it
+//! share: what a process has counted stays when it ends. Counting takes no lock, and hardly shares cache lines: each
+//! worker uses one of a few shards, which are summed up for a scrape.
 
 use std::{
-    array,
     cell::Cell,
-    sync::{
-        OnceLock,
-        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
-    },
+    mem,
+    os::fd::{AsFd, OwnedFd},
+    sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
 };
 
 use model::{BUCKETS, Histogram};
+use rustix::mm::ProtFlags;
 
-use crate::wire::{Errno, OPERATIONS, errno_of};
+use crate::{
+    memory::{self, SharedMemory},
+    wire::{Errno, OPERATIONS, errno_of},
+};
 
+/// The most mounts. Each has a process, and one more is the lobby.
+pub const MOST_MOUNTS: usize = 1024;
 const SHARDS: usize = 8;
+const COUNT: usize = OPERATIONS.len();
 /// The place of messages with an invalid operation.
 const NONE: usize = 0;
 
@@ -25,6 +31,8 @@ pub enum RefusalReason {
     User,
     /// A connection: there are too many.
     Connections,
+    /// A connection: there are too many mounts.
+    Mounts,
     /// A connection: another version of the protocol, or no valid hello.
     Protocol,
     /// A connection: out of memory or descriptors.
@@ -41,9 +49,10 @@ pub enum RefusalReason {
 
 impl RefusalReason {
     /// All refusals, in order, with their names in the metrics.
-    pub const ALL: [(RefusalReason, &'static str); 8] = [
+    pub const ALL: [(RefusalReason, &'static str); 9] = [
         (RefusalReason::User, "user"),
         (RefusalReason::Connections, "connections"),
+        (RefusalReason::Mounts, "mounts"),
         (RefusalReason::Protocol, "protocol"),
         (RefusalReason::Resources, "resources"),
         (RefusalReason::Malformed, "malformed"),
@@ -69,28 +78,63 @@ impl RefusalReason {
     }
 }
 
-/// All counters.
+/// All counters: a process's mapping of them.
 pub struct ProxyCounters {
     /// Whether requests are counted: only if there is a metrics server.
     pub on: bool,
-    /// The number of connections so far.
-    pub connections: AtomicU64,
-    refused: [AtomicU64; RefusalReason::ALL.len()],
-    shards: [Shard; SHARDS],
+    memory: SharedMemory,
 }
 
-/// The counters by operation; operations that are never used take no memory.
-#[repr(align(64))]
-struct Shard([OnceLock<Box<OperationCounters>>; OPERATIONS.len()]);
+/// What is in the memory. It is all zero at first; pages of operations that are never used take no memory.
+#[repr(C)]
+struct Counters {
+    connections: AtomicU64,
+    refused: [AtomicU64; RefusalReason::ALL.len()],
+    processes: [ProcessFigures; MOST_MOUNTS + 1],
+    totals: [[ProxyTotals; COUNT]; SHARDS],
+    times: [[[OperationTimes; 2]; COUNT]; SHARDS],
+}
 
-struct OperationCounters {
+/// The state of one process. The front resets it when the process has ended.
+#[repr(C)]
+#[derive(Default)]
+pub struct ProcessFigures {
+    /// Clients that the front has handed over to it.
+    pub handed: AtomicU64,
+    /// Those of them that are gone, or were refused.
+    pub left: AtomicU64,
+    /// What its clients hold.
+    pub handles: AtomicU64,
+    /// Its workers.
+    pub workers: AtomicU64,
+    /// The idle ones among them.
+    pub idle: AtomicU64,
+    /// Its mounts: 0 or 1.
+    pub mounts: AtomicU64,
+}
+
+impl ProcessFigures {
+    /// Its clients now.
+    pub fn clients(&self) -> u64 {
+        self.handed.load(Relaxed).saturating_sub(self.left.load(Relaxed))
+    }
+
+    /// Forgets the process.
+    pub fn reset(&self) {
+        for figure in [&self.handed, &self.left, &self.handles, &self.workers, &self.idle, &self.mounts] {
+            figure.store(0, Relaxed);
+        }
+    }
+}
+
+#[repr(C, align(64))]
+struct ProxyTotals {
     good: AtomicU64,
     failed: AtomicU64,
     bytes: AtomicU64,
-    waiting: OperationTimes,
-    libcephfs: OperationTimes,
 }
 
+#[repr(C)]
 struct OperationTimes {
     sum: AtomicU64,
     buckets: [AtomicU64; BUCKETS],
@@ -112,40 +156,69 @@ pub struct Sum {
 }
 
 impl ProxyCounters {
-    /// Counters at zero.
-    pub fn new(on: bool) -> ProxyCounters {
-        ProxyCounters {
-            on,
-            connections: AtomicU64::new(0),
-            refused: array::from_fn(|_| AtomicU64::new(0)),
-            shards: array::from_fn(|_| Shard(array::from_fn(|_| OnceLock::new()))),
-        }
+    /// Counters at zero, and the descriptor by which other processes map them.
+    pub fn create(on: bool) -> rustix::io::Result<(OwnedFd, ProxyCounters)> {
+        let fd = memory::create("cephfs-figures", mem::size_of::<Counters>())?;
+        let counters = ProxyCounters::map(&fd, on)?;
+        Ok((fd, counters))
+    }
+
+    /// Another process's counters.
+    pub fn map(fd: impl AsFd, on: bool) -> rustix::io::Result<ProxyCounters> {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        Ok(ProxyCounters { on, memory: SharedMemory::map(fd, mem::size_of::<Counters>(), access)? })
+    }
+
+    fn counters(&self) -> &Counters {
+        // SAFETY: the memory is mapped, as large, and aligned to a page; all of it is atomics, for which all bytes are valid.
+        unsafe { self.memory.base().cast::<Counters>().as_ref() }
+    }
+
+    /// The state of a process, by its slot.
+    pub fn process(&self, slot: usize) -> &ProcessFigures {
+        &self.counters().processes[slot % (MOST_MOUNTS + 1)]
+    }
+
+    /// The sum of a figure over all processes.
+    pub fn over_all(&self, figure: impl Fn(&ProcessFigures) -> u64) -> u64 {
+        self.counters().processes.iter().map(figure).sum()
+    }
+
+    /// Counts a client that was let in.
+    pub fn accept(&self) {
+        self.counters().connections.fetch_add(1, Relaxed);
+    }
+
+    /// The number of clients that were let in.
+    pub fn accepted(&self) -> u64 {
+        self.counters().connections.load(Relaxed)
     }
 
     /// Counts a refusal.
     pub fn refuse(&self, why: RefusalReason) {
-        self.refused[why as usize].fetch_add(1, Relaxed);
+        self.counters().refused[why as usize].fetch_add(1, Relaxed);
     }
 
     /// The number of refusals of this kind.
     pub fn refused(&self, why: RefusalReason) -> u64 {
-        self.refused[why as usize].load(Relaxed)
+        self.counters().refused[why as usize].load(Relaxed)
     }
 
     /// Counts a finished request. `waited` and `served` are nanoseconds; `waited` 0: not known.
     pub fn count(&self, operation: u16, result: i64, bytes: u64, waited: u64, served: u64) {
         let known = OPERATIONS.get(usize::from(operation)).is_some_and(|name| !name.is_empty());
-        let place = if known { usize::from(operation) } else { NONE };
-        let figure = self.shards[shard()].0[place].get_or_init(Box::default);
-        let outcome = if result < 0 { &figure.failed } else { &figure.good };
+        let (place, shard) = (if known { usize::from(operation) } else { NONE }, shard());
+        let counters = self.counters();
+        let (totals, [waiting, libcephfs]) = (&counters.totals[shard][place], &counters.times[shard][place]);
+        let outcome = if result < 0 { &totals.failed } else { &totals.good };
         outcome.fetch_add(1, Relaxed);
         if bytes > 0 {
-            figure.bytes.fetch_add(bytes, Relaxed);
+            totals.bytes.fetch_add(bytes, Relaxed);
         }
         if waited > 0 {
-            figure.waiting.add(waited);
+            waiting.add(waited);
         }
-        figure.libcephfs.add(served);
+        libcephfs.add(served);
         if let Some(why) = RefusalReason::of(result) {
             self.refuse(why);
         }
@@ -154,21 +227,26 @@ impl ProxyCounters {
     /// The sums of all operations that were used, with their names.
     pub fn sums(&self) -> Vec<(&'static str, Sum)> {
         let named = |place: usize| if place == NONE { "unknown" } else { OPERATIONS[place] };
-        let all = (0..OPERATIONS.len()).filter_map(|place| Some((named(place), self.sum(place)?)));
+        let all = (0..COUNT).filter_map(|place| Some((named(place), self.sum(place)?)));
         all.collect()
     }
 
     fn sum(&self, place: usize) -> Option<Sum> {
-        let mut shards = self.shards.iter().filter_map(|shard| shard.0[place].get()).peekable();
-        shards.peek()?;
-        Some(shards.fold(Sum::default(), |mut sum, figure| {
-            sum.good += figure.good.load(Relaxed);
-            sum.failed += figure.failed.load(Relaxed);
-            sum.bytes += figure.bytes.load(Relaxed);
-            figure.waiting.add_to(&mut sum.waiting);
-            figure.libcephfs.add_to(&mut sum.libcephfs);
-            sum
-        }))
+        let counters = self.counters();
+        let mut sum = Sum::default();
+        for (totals, times) in counters.totals.iter().zip(&counters.times) {
+            let (totals, [waiting, libcephfs]) = (&totals[place], &times[place]);
+            let (good, failed) = (totals.good.load(Relaxed), totals.failed.load(Relaxed));
+            // To read a page that was never written would have the kernel make it.
+            if good + failed > 0 {
+                sum.good += good;
+                sum.failed += failed;
+                sum.bytes += totals.bytes.load(Relaxed);
+                waiting.add_to(&mut sum.waiting);
+                libcephfs.add_to(&mut sum.libcephfs);
+            }
+        }
+        (sum.good + sum.failed > 0).then_some(sum)
     }
 }
 
@@ -182,25 +260,6 @@ fn shard() -> usize {
         }
         own.get()
     })
-}
-
-impl Default for OperationCounters {
-    fn default() -> OperationCounters {
-        let [good, failed, bytes] = [const { AtomicU64::new(0) }; 3];
-        OperationCounters {
-            good,
-            failed,
-            bytes,
-            waiting: OperationTimes::default(),
-            libcephfs: OperationTimes::default(),
-        }
-    }
-}
-
-impl Default for OperationTimes {
-    fn default() -> OperationTimes {
-        OperationTimes { sum: AtomicU64::new(0), buckets: [const { AtomicU64::new(0) }; BUCKETS] }
-    }
 }
 
 impl OperationTimes {
@@ -225,8 +284,9 @@ mod tests {
     use crate::wire::{ProxyOperation, Read, result_of};
 
     #[test]
-    fn what_all_threads_count_is_summed_up() {
-        let figures = ProxyCounters::new(true);
+    fn what_all_processes_count_is_summed_up() {
+        let (fd, other) = ProxyCounters::create(true).unwrap();
+        let figures = ProxyCounters::map(&fd, true).unwrap();
         std::thread::scope(|scope| {
             for _ in 0..20 {
                 scope.spawn(|| {
@@ -236,7 +296,7 @@ mod tests {
                 });
             }
         });
-        let sums = figures.sums();
+        let sums = other.sums();
         assert_eq!(sums.iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["unknown", "read"]);
         let read = &sums[1].1;
         assert_eq!([read.good, read.failed, read.bytes], [20, 20, 20 * 4096]);

@@ -1,35 +1,53 @@
-//! The daemon: a main thread, which accepts clients and notices when they leave, and a pool of workers, which serve
-//! requests.
+//! The daemon: the front, which is the process that is started, and processes below it. The front accepts clients, and
+//! hands each over to the process where it wants to go: the lobby, in which clients prepare mounts, or a mount's own.
+//!
+//! Each of these has a main thread, which receives clients and notices when they leave, and a pool of workers, which serve
+//! requests. What libcephfs does to such a process reaches no client of another mount.
 
+mod arrivals;
 mod ceph;
+mod clients;
 mod coherence;
 mod connection;
+mod control;
 mod delegations;
 mod exporter;
 mod figures;
+mod front;
 mod handles;
 mod heap;
-mod lobby;
+mod listener;
+
 mod mounts;
 mod options;
 mod peer;
+mod places;
 mod pool;
-mod run;
+mod process;
 mod seen;
 mod serve;
 mod sessions;
 mod share;
+mod signals;
 mod snapshots;
+mod watch;
 mod weight;
 
 use std::{
     net::SocketAddr,
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, Weak},
+    sync::{Mutex, MutexGuard, OnceLock, Weak},
     time::Duration,
 };
 
-pub use run::run;
+pub use figures::MOST_MOUNTS;
+pub use front::run;
+pub use process::run as run_below;
+
+/// The interval of periodic work.
+const TICK: Duration = Duration::from_millis(250);
+/// How long clients' files may take to be flushed at the end.
+const FAREWELL: Duration = Duration::from_secs(20);
 
 /// The daemon's options.
 #[derive(Debug, Clone)]
@@ -59,6 +77,8 @@ pub struct DaemonOptions {
 pub struct Limits {
     /// The most connections.
     pub clients: usize,
+    /// The most mounts.
+    pub mounts: usize,
     /// The most objects of one connection: inodes, files, directories, identities, mounts.
     pub handles: usize,
     /// The most bytes of one connection's objects, by the bounds in weight.rs.
@@ -76,19 +96,21 @@ impl Limits {
     }
 }
 
-/// What workers and the main thread share.
+/// What workers and the main thread of a process below the front share.
 struct DaemonState {
     ceph: &'static ceph::Ceph,
     version: ceph::Version,
-    mounts: mounts::SharedMounts,
-    sessions: Arc<sessions::Sessions>,
+    /// The mount of this process.
+    place: mounts::MountPlace,
+    /// Where the mount's snapshots were seen.
+    snapshots: snapshots::SnapshotPlaces,
     limits: Limits,
     figures: figures::ProxyCounters,
     pool: OnceLock<Weak<pool::Pool>>,
     /// What was freed and is not given back to the kernel yet.
     freed: heap::FreedMemory,
-    /// The workers of clients that have not mounted yet.
-    preparing: Arc<share::WorkerShare>,
+    /// The workers.
+    share: share::WorkerShare,
     /// The descriptor by which clients map the version table.
     versions: std::os::fd::OwnedFd,
 }

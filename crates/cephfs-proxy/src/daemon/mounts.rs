@@ -1,15 +1,12 @@
-//! Mounts of CephFS. Each client prepares its mount; clients with the same configuration share one.
+//! Mounts of CephFS. Each client prepares its mount; clients with the same configuration share one, which has a process,
+//! a place, of its own. The place's number follows from the configuration.
 
 use std::{
-    collections::HashMap,
     ffi::{CStr, CString},
     io::{Seek, Write},
     os::fd::AsRawFd,
     ptr,
-    sync::{
-        Arc, Mutex, RwLock,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex, RwLock},
     time::{Duration, Instant},
 };
 
@@ -21,10 +18,12 @@ use super::{
     delegations::Delegations,
     handles::Perms,
     lock,
-    sessions::{MountSession, Sessions},
-    share::WorkerShare,
+    sessions::SessionNames,
 };
-use crate::wire::{Errno, Statx, errno_in, errno_of};
+use crate::wire::{Errno, Statx, errno_in, errno_of, hello::LOBBY};
+
+/// How long a process stays at least for clients that are still to mount.
+const UNMOUNTED_STAYS: Duration = Duration::from_secs(5);
 
 /// The most bytes of configuration that a client can set before it mounts.
 const MOST_CONFIGURATION: usize = 1 << 20;
@@ -69,8 +68,6 @@ struct RawMount {
     mount: *mut CephMount,
     initialised: bool,
     mounted: bool,
-    /// The session's name, which no other mount may use until this one is gone.
-    session: Mutex<Option<MountSession>>,
 }
 
 // SAFETY: libcephfs guards a mount with locks of its own.
@@ -145,7 +142,7 @@ impl MountDraft {
         let mut key = MountIdentity::default();
         key.add(b'i', &[id.map_or(&[], CStr::to_bytes_with_nul)])?;
         Ok(MountDraft {
-            raw: RawMount { ceph, mount, initialised: false, mounted: false, session: Mutex::default() },
+            raw: RawMount { ceph, mount, initialised: false, mounted: false },
             id: id.map_or_else(|| "admin".into(), |id| id.to_string_lossy().into_owned()),
             key,
         })
@@ -205,8 +202,6 @@ fn get(raw: &RawMount, option: &CStr, room: &mut [u8]) -> Result<(), Errno> {
 /// A mounted file system, shared by clients.
 pub struct SharedMount {
     raw: RawMount,
-    /// The mount's number, which is part of the hash of version table entries (see `coherence`).
-    pub number: u64,
     /// Validity of clients' copies.
     pub coherence: Arc<Coherence>,
     /// The daemon's own identity.
@@ -215,8 +210,6 @@ pub struct SharedMount {
     pub delegations: Mutex<Delegations>,
     /// The locks of changes of names, by directory.
     pub names: [RwLock<()>; 64],
-    /// The workers of this mount's clients.
-    pub share: Arc<WorkerShare>,
     /// The inode of the mount's root.
     root: *mut CephInode,
 }
@@ -259,65 +252,65 @@ impl Drop for SharedMount {
     }
 }
 
-/// The place of one mount.
+/// A place: the mount of this process, if it has been mounted. The lobby never has one.
 pub struct MountPlace {
-    /// The workers of this mount's clients, also while they wait for the mount.
-    pub share: Arc<WorkerShare>,
-    key: MountIdentity,
+    number: u64,
+    names: SessionNames,
+    coherence: Arc<Coherence>,
     /// The thread that mounts holds the lock; others with the same configuration wait for it.
     slot: Mutex<MountSlot>,
 }
 
-#[derive(Default)]
 struct MountSlot {
+    /// The configuration, since the process has mounted.
+    key: Option<MountIdentity>,
     mount: Option<Arc<SharedMount>>,
-    idle_since: Option<Instant>,
+    unused_since: Instant,
 }
 
-/// All mounts, by configuration.
-pub struct SharedMounts {
-    by_key: Mutex<HashMap<MountIdentity, Arc<MountPlace>>>,
-    /// The most workers of one mount.
-    workers: usize,
-    coherence: Arc<Coherence>,
-    number: AtomicU64,
-}
-
-impl SharedMounts {
-    /// A collection without mounts, each of which may have so many workers.
-    pub fn new(coherence: Coherence, workers: usize) -> SharedMounts {
-        SharedMounts { by_key: Mutex::default(), workers, coherence: Arc::new(coherence), number: AtomicU64::new(0) }
+impl MountPlace {
+    /// A place without a mount.
+    pub fn new(number: u64, names: SessionNames, coherence: Coherence) -> MountPlace {
+        let slot = MountSlot { key: None, mount: None, unused_since: Instant::now() };
+        MountPlace { number, names, coherence: Arc::new(coherence), slot: Mutex::new(slot) }
     }
 
-    /// The place of the mount that was prepared.
-    pub fn place(&self, draft: &MountDraft, root: Option<&CStr>) -> Result<Arc<MountPlace>, Errno> {
-        let mut key = draft.key.clone();
-        key.add(b'r', &[root.map_or(b"/", CStr::to_bytes)])?;
-        let place = |key: &MountIdentity| {
-            let share = WorkerShare::new(self.workers);
-            Arc::new(MountPlace { share, key: key.clone(), slot: Mutex::default() })
-        };
-        Ok(lock(&self.by_key).entry(key).or_insert_with_key(place).clone())
-    }
-
-    /// Mounts what was prepared, or returns a mount with the same configuration.
+    /// Mounts what was prepared, or returns the mount that is there, if this is the place for that configuration.
+    /// Otherwise returns the number of the right place.
     pub fn mount(
         &self,
-        sessions: &Arc<Sessions>,
-        place: &MountPlace,
         draft: &mut Option<MountDraft>,
         root: Option<&CStr>,
-    ) -> Result<Arc<SharedMount>, Errno> {
-        let (key, share) = (&place.key, place.share.clone());
-        let mut place = lock(&place.slot);
-        if let Some(mount) = &place.mount {
-            *draft = None;
-            return Ok(mount.clone());
+    ) -> Result<(u64, Option<Arc<SharedMount>>), Errno> {
+        let mut key = draft.as_ref().ok_or(Errno::ISCONN)?.key.clone();
+        key.add(b'r', &[root.map_or(b"/", CStr::to_bytes)])?;
+        let place = self.names.place(&key.0);
+        if place != self.number {
+            return Ok((place, None));
         }
+        let mut slot = lock(&self.slot);
+        // Another configuration may have the same number by chance.
+        if slot.key.as_ref().is_some_and(|theirs| *theirs != key) {
+            return Err(Errno::IO);
+        }
+        if slot.mount.is_none() {
+            slot.mount = Some(self.mount_first(draft, &key, root)?);
+            (slot.key, slot.unused_since) = (Some(key), Instant::now());
+        }
+        *draft = None;
+        Ok((place, slot.mount.clone()))
+    }
+
+    fn mount_first(
+        &self,
+        draft: &mut Option<MountDraft>,
+        key: &MountIdentity,
+        root: Option<&CStr>,
+    ) -> Result<Arc<SharedMount>, Errno> {
         let raw = &mut draft.as_mut().ok_or(Errno::ISCONN)?.raw;
         raw.init()?;
-        *lock(&raw.session) = sessions.name(&key.0).inspect(|session| session.begin(raw.ceph, raw.mount));
-        raw.mount(root).inspect_err(|_| drop(lock(&raw.session).take()))?;
+        self.names.begin(raw.ceph, raw.mount, &key.0);
+        raw.mount(root)?;
         raw.tune(NOTES);
         let raw = draft.take().ok_or(Errno::ISCONN)?.raw;
         let own = Perms::new(raw.ceph, 0, 0, Box::default()).ok_or(Errno::NOMEM)?;
@@ -327,56 +320,41 @@ impl SharedMounts {
         let mount = Arc::new(SharedMount {
             raw,
             root: inode,
-            number: self.number.fetch_add(1, Ordering::Relaxed),
             coherence: self.coherence.clone(),
             own,
             delegations: Mutex::default(),
             names: [const { RwLock::new(()) }; 64],
-            share,
         });
         mount.allow_delegations();
-        place.mount = Some(mount.clone());
         Ok(mount)
     }
 
-    /// Gives up a mount that the cluster has evicted: clients with the same configuration get a new one.
-    pub fn give_up(&self, mount: &Arc<SharedMount>) {
-        drop(lock(&mount.raw.session).take());
-        mount.revoke_delegations();
-        let places: Vec<_> = lock(&self.by_key).values().cloned().collect();
-        for place in places {
-            // A locked place is being mounted, so it is not this mount's.
-            let mut gone = None;
-            if let Ok(mut place) = place.slot.try_lock()
-                && place.mount.as_ref().is_some_and(|theirs| Arc::ptr_eq(theirs, mount))
-            {
-                gone = place.mount.take();
-            }
-            drop(gone);
-        }
+    /// Whether this is where clients prepare their mounts.
+    pub fn is_lobby(&self) -> bool {
+        self.number == LOBBY
     }
 
-    /// Removes mounts that have been unused for `linger`. Dropping them unmounts, which can take long.
-    pub fn idle(&self, linger: Duration) -> Vec<Arc<SharedMount>> {
-        let mut idle = Vec::new();
-        lock(&self.by_key).retain(|_, place| {
-            // A thread that mounts, or is about to, holds a reference to the place.
-            if Arc::strong_count(place) > 1 {
-                return true;
-            }
-            let mut place = lock(&place.slot);
-            let Some(mount) = &place.mount else { return false };
-            if Arc::strong_count(mount) > 1 {
-                place.idle_since = None;
-                return true;
-            }
-            if place.idle_since.get_or_insert_with(Instant::now).elapsed() < linger {
-                return true;
-            }
-            idle.extend(place.mount.take());
-            false
-        });
-        idle
+    /// Whether the mount has been unused for `linger`. A request that does not return uses it no longer when its client is
+    /// gone: `clients` is whether there are any.
+    pub fn is_unused(&self, linger: Duration, clients: bool) -> bool {
+        // It is locked while it is mounted.
+        let Ok(mut slot) = self.slot.try_lock() else { return false };
+        let is_used = slot.mount.as_ref().is_some_and(|mount| Arc::strong_count(mount) > 1);
+        if is_used && clients {
+            slot.unused_since = Instant::now();
+        }
+        let linger = if slot.key.is_none() { linger.max(UNMOUNTED_STAYS) } else { linger };
+        slot.unused_since.elapsed() >= linger
+    }
+
+    /// Takes the mount from here, if no client uses it. Who drops it unmounts it, which can take long.
+    pub fn take(&self) -> Option<Arc<SharedMount>> {
+        self.slot.try_lock().ok()?.mount.take_if(|mount| Arc::strong_count(mount) == 1)
+    }
+
+    /// Whether there is a mount, or somebody is mounting.
+    pub fn is_mounted(&self) -> bool {
+        self.slot.try_lock().map_or(true, |slot| slot.mount.is_some())
     }
 
     /// Whether clients may cache names.
@@ -387,10 +365,5 @@ impl SharedMounts {
     /// How long a released inode stays in case the client takes it back: longer than any cached name that leads to it.
     pub fn idle_inodes_stay(&self) -> Duration {
         self.coherence.longest() * 2 + Duration::from_secs(20)
-    }
-
-    /// The number of mounts.
-    pub fn count(&self) -> usize {
-        lock(&self.by_key).len()
     }
 }

@@ -1,5 +1,5 @@
 //! The workers: threads that wait for clients' wakeups, serve requests, and do other jobs that may block. Their
-//! number grows while all are busy, as far as the shares allow (`share`), and shrinks again.
+//! number grows while all are busy, as far as the share allows (`share`), and shrinks again.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -15,7 +15,7 @@ use std::{
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 
-use super::{DaemonState, connection::ClientConnection, heap, lock, mounts::SharedMount, share::WorkerShare, weight};
+use super::{DaemonState, connection::ClientConnection, heap, lock, mounts::SharedMount};
 use crate::{layout::MESSAGE_SIZE, sys};
 
 /// How long an idle worker waits before it ends, if there are more than [`FEWEST`].
@@ -33,7 +33,7 @@ pub struct Pool {
     shared: Arc<DaemonState>,
     wakeups: OwnedFd,
     job_wakeup: OwnedFd,
-    jobs: Mutex<VecDeque<(Arc<WorkerShare>, PoolTask)>>,
+    jobs: Mutex<VecDeque<PoolTask>>,
     connections: RwLock<HashMap<u64, Arc<ClientConnection>>>,
     idle: AtomicUsize,
     workers: AtomicUsize,
@@ -105,28 +105,32 @@ impl Pool {
     }
 
     fn do_jobs(&self, pool: &Pool) {
+        let share = &self.shared.share;
         loop {
             let (job, more) = {
                 let mut jobs = lock(&self.jobs);
-                // Whoever ends a job looks again for one of its share.
-                let next = jobs.iter().position(|(share, _)| share.enter_job());
-                (next.and_then(|next| jobs.remove(next)), !jobs.is_empty())
+                if jobs.is_empty() || !share.enter_job() {
+                    // Whoever ends a job looks for another.
+                    return;
+                }
+                (jobs.pop_front(), !jobs.is_empty())
             };
-            let Some((share, job)) = job else { return };
             pool.about_to_block();
             // This worker may have consumed the ring of several jobs. It rings again for the others, since this job may
             // take long.
             if more {
                 sys::wake(self.job_wakeup.as_fd());
             }
-            job();
+            if let Some(job) = job {
+                job();
+            }
             share.leave_job();
             self.pending.fetch_sub(1, Ordering::SeqCst);
         }
     }
 
     /// Called by a worker before it begins something that may take long. If no other worker is idle, starts one for the
-    /// next wakeup. The shares limit how many workers can be busy.
+    /// next wakeup. The share limits how many workers can be busy.
     pub fn about_to_block(&self) {
         if self.idle.load(Ordering::Relaxed) == 0 {
             self.grow();
@@ -142,10 +146,10 @@ impl Pool {
         }
     }
 
-    /// Hands a job to a worker of this share.
-    pub fn submit(&self, share: Arc<WorkerShare>, job: PoolTask) {
+    /// Hands a job to a worker.
+    pub fn submit(&self, job: PoolTask) {
         self.pending.fetch_add(1, Ordering::SeqCst);
-        lock(&self.jobs).push_back((share, job));
+        lock(&self.jobs).push_back(job);
         sys::wake(self.job_wakeup.as_fd());
     }
 
@@ -178,44 +182,34 @@ impl Pool {
         connection.close();
         self.connections.write().unwrap_or_else(|e| e.into_inner()).remove(&connection.id);
         let _ = epoll::delete(&self.wakeups, connection.wakeup());
-        let (shared, share) = (self.shared.clone(), connection.workers.share());
-        self.submit(
-            share,
-            Box::new(move || {
-                let weight = lock(&connection.handles).weight();
-                drop(connection);
-                shared.freed.add(weight);
-            }),
-        );
+        let shared = self.shared.clone();
+        self.submit(Box::new(move || {
+            let weight = lock(&connection.handles).weight();
+            drop(connection);
+            shared.freed.add(weight);
+        }));
     }
 
     /// Has a worker unmount what nobody uses.
     pub fn unmount(&self, mount: Arc<SharedMount>) {
-        let (shared, share) = (self.shared.clone(), mount.share.clone());
-        self.submit(
-            share,
-            Box::new(move || {
-                drop(mount);
-                shared.freed.add(weight::MOUNT);
-            }),
-        );
+        self.submit(Box::new(move || drop(mount)));
     }
 
     /// Has a worker give free memory back to the kernel, if there is much.
     pub fn trim(&self) {
         if self.shared.freed.is_much() {
-            self.submit(self.shared.preparing.clone(), Box::new(heap::trim));
+            self.submit(Box::new(heap::trim));
         }
     }
 
     /// Has workers take the releases of clients that make no request, and look at requests that no worker has seen, since
     /// the client had its part of the workers.
     pub fn sweep(&self) {
-        let limit = self.shared.mounts.idle_inodes_stay();
+        let limit = self.shared.place.idle_inodes_stay();
         for connection in self.connections() {
             connection.call_if_stuck();
             if connection.begin_sweep(limit) {
-                self.submit(connection.workers.share(), Box::new(move || connection.sweep(limit)));
+                self.submit(Box::new(move || connection.sweep(limit)));
             }
         }
     }

@@ -3,15 +3,11 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{DaemonState, connection::ClientConnection, serve::LATER};
+use super::{DaemonState, connection::ClientConnection};
 use crate::{
     layout::Slot,
     probe, semaphores, sys,
-    wire::{
-        Errno,
-        about::{self, RequestDescription},
-        result_of,
-    },
+    wire::about::{self, RequestDescription},
 };
 
 /// The longest plausible wait of a request, nanoseconds. A client writes the time itself, so a longer wait is ignored.
@@ -48,8 +44,6 @@ pub fn watched(
         start(connection, RequestDescription::of(message, data), waited);
     }
     let result = serve();
-    // Attempts to serve a request end with EAGAIN if there was no worker left.
-    let told = if result == LATER { result_of(Errno::AGAIN) } else { result };
     let served_at = sys::monotonic();
     if submitted_at & 1 != 0 {
         line.taken_at.store(taken_at, Ordering::Relaxed);
@@ -58,10 +52,10 @@ pub fn watched(
     let times = RequestTimes { waited, served: served_at.saturating_sub(taken_at) };
     if shared.figures.on {
         let operation = about::number(message);
-        shared.figures.count(operation, told, about::moved(operation, told), times.waited, times.served);
+        shared.figures.count(operation, result, about::moved(operation, result), times.waited, times.served);
     }
     if REQUEST.done() {
-        done(connection, RequestDescription::of(message, data), told, times);
+        done(connection, RequestDescription::of(message, data), result, times);
     }
     result
 }

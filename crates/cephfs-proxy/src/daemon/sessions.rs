@@ -2,73 +2,49 @@
 //! capabilities for a minute. By the name, the next daemon ends such a session as soon as it mounts the same again.
 //!
 //! Only a random number is kept, in one file. A mount's name follows from it, from the host and from the mount's
-//! configuration.
+//! configuration. One mount at a time has a name, since the front starts no second process for a place.
 
 use std::{
-    collections::HashSet,
-    ffi::{CStr, CString},
+    ffi::CString,
     fs::{self, File, OpenOptions},
     hash::{DefaultHasher, Hash, Hasher},
     io::{self, Read, Write},
     os::unix::fs::OpenOptionsExt,
     path::Path,
-    sync::{Arc, Condvar, Mutex},
-    time::Duration,
 };
 
 use anyhow::{Context, bail};
 use rustix::rand::GetRandomFlags;
 
-use super::{
-    ceph::{Ceph, CephMount},
-    lock,
-    snapshots::SnapshotPlaces,
-};
-use crate::wire::{Errno, errno_of};
+use super::ceph::{Ceph, CephMount};
+use crate::wire::{Errno, errno_of, hello::LOBBY};
 
 /// CEPH_RECLAIM_RESET: end the earlier session instead of taking over its state.
 const RESET: u32 = 1;
-/// How long a mount waits until another mount of the same name is unmounted.
-const UNMOUNT_TIMEOUT: Duration = Duration::from_secs(10);
+/// What it means that sessions have no names.
+const UNNAMED: &str = "should this daemon be killed, the cluster will take a minute to notice";
 /// The number of hexadecimal digits of the random number.
 const DIGITS: usize = 32;
 
-/// The names of all sessions. Without a directory that keeps the random number, there are no names.
+/// The random number. Without a directory that keeps it, there is none, and sessions have no names.
 #[derive(Default)]
-pub struct Sessions {
-    number: Option<String>,
-    used: Mutex<HashSet<CString>>,
-    freed: Condvar,
-    /// Where snapshots were seen.
-    pub snapshots: SnapshotPlaces,
+pub struct SessionNumber {
+    /// Its digits.
+    pub digits: Option<String>,
     /// Locked as long as the daemon runs: two daemons with the same names would end each other's sessions.
     _lock: Option<File>,
 }
 
-/// A mount's name while it is in use.
-pub struct MountSession {
-    name: CString,
-    sessions: Arc<Sessions>,
-}
-
-impl Sessions {
-    /// The names by the random number in `folder`. If that fails, logs why, and returns no names.
-    pub fn open(ceph: &Ceph, folder: &Path) -> Arc<Sessions> {
-        let opened = if ceph.ceph_start_reclaim.is_some()
-            && ceph.ceph_finish_reclaim.is_some()
-            && ceph.ceph_set_uuid.is_some()
-        {
-            Sessions::try_open(folder)
-        } else {
-            Err(anyhow::anyhow!("this libcephfs lacks ceph_start_reclaim, ceph_finish_reclaim or ceph_set_uuid"))
-        };
-        Arc::new(opened.unwrap_or_else(|error| {
-            tracing::warn!("should this daemon be killed, the cluster will take a minute to notice: {error:#}");
-            Sessions::default()
-        }))
+impl SessionNumber {
+    /// The number in `folder`. If that fails, logs why, and returns none.
+    pub fn open(folder: &Path) -> SessionNumber {
+        SessionNumber::try_open(folder).unwrap_or_else(|error| {
+            tracing::warn!("{UNNAMED}: {error:#}");
+            SessionNumber::default()
+        })
     }
 
-    fn try_open(folder: &Path) -> anyhow::Result<Sessions> {
+    fn try_open(folder: &Path) -> anyhow::Result<SessionNumber> {
         fs::create_dir_all(folder).with_context(|| format!("cannot make {}; see --state", folder.display()))?;
         let what = || format!("cannot use {}; see --state", folder.display());
         let lock =
@@ -77,42 +53,48 @@ impl Sessions {
             bail!("another daemon uses {}; see --state", folder.display());
         }
         let path = folder.join("sessions");
-        let number = match read(&path) {
-            Some(number) => number,
+        let digits = match read(&path) {
+            Some(digits) => digits,
             None => write(folder, &path).with_context(what)?,
         };
-        Ok(Sessions {
-            number: Some(number),
-            snapshots: SnapshotPlaces::open(folder),
-            _lock: Some(lock),
-            ..Sessions::default()
-        })
-    }
-
-    /// A name for a mount of this configuration that no other mount of this daemon uses; `None` without names.
-    pub fn name(self: &Arc<Sessions>, configuration: &[u8]) -> Option<MountSession> {
-        let mut hasher = DefaultHasher::new();
-        (self.number.as_ref()?, host(), configuration).hash(&mut hasher);
-        let name = CString::new(format!("libcephfsd-{:016x}", hasher.finish())).ok()?;
-        let used = lock(&self.used);
-        let taken = |used: &mut HashSet<CString>| used.contains(&name);
-        let waited = self.freed.wait_timeout_while(used, UNMOUNT_TIMEOUT, taken);
-        let (mut used, _) = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
-        let free = used.insert(name.clone());
-        free.then(|| MountSession { name, sessions: self.clone() })
+        Ok(SessionNumber { digits: Some(digits), _lock: Some(lock) })
     }
 }
 
-impl MountSession {
-    /// Ends the earlier session of this name, and gives the name to this mount. The mount must be initialised, or
-    /// libcephfs crashes, and not mounted yet.
-    pub fn begin(&self, ceph: &Ceph, mount: *mut CephMount) {
-        let (Some(start), Some(finish), Some(set)) =
-            (ceph.ceph_start_reclaim, ceph.ceph_finish_reclaim, ceph.ceph_set_uuid)
+/// What follows from the random number and a mount's configuration.
+pub struct SessionNames(pub Option<String>);
+
+impl SessionNames {
+    /// The number of the place of mounts with this configuration. Without the random number, others could find a
+    /// configuration that has the place of another one.
+    pub fn place(&self, configuration: &[u8]) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (&self.0, configuration).hash(&mut hasher);
+        hasher.finish().max(LOBBY + 1)
+    }
+
+    /// The name of the session of a mount with this configuration.
+    fn session(&self, configuration: &[u8]) -> Option<CString> {
+        let mut hasher = DefaultHasher::new();
+        (self.0.as_ref()?, host(), configuration).hash(&mut hasher);
+        CString::new(format!("libcephfsd-{:016x}", hasher.finish())).ok()
+    }
+
+    /// Logs if this libcephfs lacks what names of sessions need.
+    pub fn check(ceph: &Ceph) {
+        if ceph.ceph_start_reclaim.is_none() || ceph.ceph_finish_reclaim.is_none() || ceph.ceph_set_uuid.is_none() {
+            tracing::warn!("{UNNAMED}: this libcephfs lacks ceph_start_reclaim, ceph_finish_reclaim or ceph_set_uuid");
+        }
+    }
+
+    /// Ends the earlier session of this configuration's name, and gives the name to this mount. The mount must be
+    /// initialised, or libcephfs crashes, and not mounted yet.
+    pub fn begin(&self, ceph: &Ceph, mount: *mut CephMount, configuration: &[u8]) {
+        let (Some(start), Some(finish), Some(set), Some(name)) =
+            (ceph.ceph_start_reclaim, ceph.ceph_finish_reclaim, ceph.ceph_set_uuid, self.session(configuration))
         else {
             return;
         };
-        let name: &CStr = &self.name;
         // SAFETY: no other thread uses the mount until it is mounted; the name is a C string, which libcephfs copies.
         let result = unsafe {
             let result = start(mount, name.as_ptr(), RESET);
@@ -129,13 +111,6 @@ impl MountSession {
                 io::Error::from_raw_os_error(-error)
             ),
         }
-    }
-}
-
-impl Drop for MountSession {
-    fn drop(&mut self) {
-        lock(&self.sessions.used).remove(&self.name);
-        self.sessions.freed.notify_all();
     }
 }
 
@@ -175,33 +150,18 @@ mod tests {
     #[test]
     fn the_next_daemon_has_the_same_names_and_two_at_once_do_not() {
         let folder = tempfile::tempdir().unwrap();
-        let name = |sessions: &Arc<Sessions>, of: &[u8]| sessions.name(of).map(|session| session.name.clone());
-        let first = Arc::new(Sessions::try_open(folder.path()).unwrap());
-        let named = name(&first, b"a").unwrap();
-        assert_ne!(name(&first, b"b").unwrap(), named);
-        assert_eq!(name(&first, b"a").unwrap(), named);
-        assert!(Sessions::try_open(folder.path()).is_err());
+        let names = |number: &SessionNumber| SessionNames(number.digits.clone());
+        let first = SessionNumber::try_open(folder.path()).unwrap();
+        let (place, session) = (names(&first).place(b"a"), names(&first).session(b"a").unwrap());
+        assert_ne!((names(&first).place(b"b"), names(&first).session(b"b").unwrap()), (place, session.clone()));
+        assert!(SessionNumber::try_open(folder.path()).is_err());
         drop(first);
-        let second = Arc::new(Sessions::try_open(folder.path()).unwrap());
-        assert_eq!(name(&second, b"a").unwrap(), named);
+        let second = SessionNumber::try_open(folder.path()).unwrap();
+        assert_eq!((names(&second).place(b"a"), names(&second).session(b"a").unwrap()), (place, session.clone()));
         drop(second);
         fs::write(folder.path().join("sessions"), "cut").unwrap();
-        let third = Arc::new(Sessions::try_open(folder.path()).unwrap());
-        assert_ne!(name(&third, b"a").unwrap(), named);
-        assert!(name(&Arc::default(), b"a").is_none());
-    }
-
-    #[test]
-    fn a_name_is_free_again_when_its_mount_is_gone() {
-        let folder = tempfile::tempdir().unwrap();
-        let sessions = Arc::new(Sessions::try_open(folder.path()).unwrap());
-        let held = sessions.name(b"a").unwrap();
-        let waiting = {
-            let sessions = sessions.clone();
-            std::thread::spawn(move || sessions.name(b"a").is_some())
-        };
-        std::thread::sleep(Duration::from_millis(20));
-        drop(held);
-        assert!(waiting.join().unwrap());
+        let third = SessionNumber::try_open(folder.path()).unwrap();
+        assert_ne!(names(&third).session(b"a").unwrap(), session);
+        assert!(SessionNames(None).session(b"a").is_none());
     }
 }

@@ -22,7 +22,7 @@ struct SnapshotPlace {
     name: CString,
 }
 
-/// The snapshots of all mounts. Numbers of different clusters may be equal, so that a place is only where to look.
+/// The snapshots of a mount. A place is only where to look.
 #[derive(Default)]
 pub struct SnapshotPlaces {
     file: Option<PathBuf>,
@@ -30,9 +30,9 @@ pub struct SnapshotPlaces {
 }
 
 impl SnapshotPlaces {
-    /// The places that the daemon before has left in the folder.
-    pub fn open(folder: &Path) -> SnapshotPlaces {
-        let file = folder.join("snapshots");
+    /// The places that an earlier process has left in the folder for the mount with this number.
+    pub fn open(folder: &Path, mount: u64) -> SnapshotPlaces {
+        let file = folder.join(format!("snapshots-{mount:016x}"));
         let text = fs::read_to_string(&file).unwrap_or_default();
         let places = text.lines().filter_map(parse).take(MOST).collect();
         SnapshotPlaces { file: Some(file), places: Mutex::new(places) }
@@ -96,14 +96,14 @@ mod tests {
     fn the_next_daemon_knows_where_snapshots_were_and_no_more_than_it_may() {
         let folder = tempfile::tempdir().unwrap();
         let place = |snapshot| SnapshotPlace { snapshot, directory: 1 << 40, name: c"an \xff\n name".to_owned() };
-        let first = SnapshotPlaces::open(folder.path());
+        let first = SnapshotPlaces::open(folder.path(), 7);
         first.add(place(2));
         first.add(place(3));
-        let second = SnapshotPlaces::open(folder.path());
+        let second = SnapshotPlaces::open(folder.path(), 7);
         assert_eq!(*lock(&second.places), [place(3), place(2)]);
         (4..2000).for_each(|snapshot| lock(&second.places).push(place(snapshot)));
         second.add(place(5));
-        assert_eq!(lock(&SnapshotPlaces::open(folder.path()).places).len(), MOST);
+        assert_eq!(lock(&SnapshotPlaces::open(folder.path(), 7).places).len(), MOST);
         for damaged in ["", "x", "1 2", "1 2 6", "1 2 zz", "1 2 00", "1 x 61"] {
             assert_eq!(parse(damaged), None, "{damaged}");
         }

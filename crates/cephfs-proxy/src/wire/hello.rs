@@ -1,14 +1,31 @@
 //! The first packets, the only ones on the socket. A client sends a hello; the daemon answers with the shared memory,
 //! an eventfd and the version table, or refuses.
+//!
+//! A client says to which place it wants to go. Each place is a process of the daemon: in the lobby, clients prepare
+//! their mounts, and each other place has one mount. The answer to `Mount` has the number of the mount's place. A client
+//! that prepares a mount at another place is told the right one, so a number alone opens nothing.
 
-use super::{Malformed, Wire, WireReader, WireWriter};
+use super::{Errno, Malformed, Wire, WireReader, WireWriter};
 
 /// The beginning of every first packet.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"libcephP");
 /// The version of this protocol. Others are refused, since library and daemon are installed together.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// The most bytes of a first packet.
 pub const PACKET_SIZE: usize = 256;
+
+/// The place in which clients prepare mounts.
+pub const LOBBY: u64 = 0;
+
+/// Reads the beginning of a first packet, which all versions share: whether it is one, and its version.
+///
+/// # Errors
+///
+/// When the packet is too short.
+pub fn spoken(packet: &[u8]) -> Result<(u64, u32), Malformed> {
+    let mut start = WireReader::new(packet);
+    Ok((Wire::take(&mut start)?, Wire::take(&mut start)?))
+}
 
 /// The client's first packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,6 +34,8 @@ pub struct Hello {
     pub magic: u64,
     /// VERSION.
     pub version: u32,
+    /// LOBBY, or the place of a mount.
+    pub place: u64,
 }
 
 /// The daemon's answer. If `status` is 0, it carries three descriptors: the shared memory, the eventfd that wakes a
@@ -37,13 +56,22 @@ pub struct Welcome {
     pub keeps_names: bool,
 }
 
+impl Welcome {
+    /// A refusal, without libcephfs's version.
+    pub fn refusal(errno: Errno) -> Welcome {
+        let status = errno.raw_os_error();
+        Welcome { magic: MAGIC, version: VERSION, status, ceph: [0; 3], text: vec![0], keeps_names: false }
+    }
+}
+
 impl<'a> Wire<'a> for Hello {
     fn put(&self, to: &mut WireWriter<'_>) -> Result<(), Malformed> {
         self.magic.put(to)?;
-        self.version.put(to)
+        self.version.put(to)?;
+        self.place.put(to)
     }
     fn take(from: &mut WireReader<'a>) -> Result<Self, Malformed> {
-        Ok(Hello { magic: Wire::take(from)?, version: Wire::take(from)? })
+        Ok(Hello { magic: Wire::take(from)?, version: Wire::take(from)?, place: Wire::take(from)? })
     }
 }
 

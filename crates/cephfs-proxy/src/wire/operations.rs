@@ -134,7 +134,7 @@ operations! {
     /// `ceph_select_filesystem`.
     7 repeatable SelectFilesystem<'a> { mount: Handle, name: &'a CStr } -> ();
     /// `ceph_mount`.
-    8 repeatable Mount<'a> { mount: Handle, root: Option<&'a CStr> } -> ();
+    8 repeatable Mount<'a> { mount: Handle, root: Option<&'a CStr> } -> u64;
     /// `ceph_unmount`: closes everything that was opened through the mount.
     9 once Unmount { mount: Handle } -> ();
     /// `ceph_release`.

@@ -78,7 +78,7 @@ impl RequestContext<'_> {
         self.room_for([weight::INODE])?;
         let (mount, mut raw) = (self.mount(r.mount)?, ptr::null_mut());
         let lookup = mount.ceph().ceph_ll_lookup_vino.ok_or(Errno::STALE)?;
-        if r.snapshot != SNAPSHOT_DIRECTORY && !self.shared.sessions.snapshots.has(&mount, r.snapshot) {
+        if r.snapshot != SNAPSHOT_DIRECTORY && !self.shared.snapshots.has(&mount, r.snapshot) {
             return Err(Errno::STALE);
         }
         // SAFETY: the file system is mounted, and the pointer to the result is valid.
@@ -110,7 +110,7 @@ impl RequestContext<'_> {
     /// Notes where a snapshot is, if a name led to it.
     pub(super) fn note_snapshot(&self, parent: &handles::Inode, name: &CStr, statx: &Statx) {
         if parent.snapshot == SNAPSHOT_DIRECTORY {
-            self.shared.sessions.snapshots.note(&parent.mount, statx.dev, parent.ino, name);
+            self.shared.snapshots.note(&parent.mount, statx.dev, parent.ino, name);
         }
     }
 
@@ -151,7 +151,7 @@ impl RequestContext<'_> {
         };
         let (result, found) = self.found(r.mount, mount.clone(), result, raw, statx)?;
         if !matches!(statx.dev, NO_SNAPSHOT | SNAPSHOT_DIRECTORY) {
-            self.shared.sessions.snapshots.note_path(&mount, statx.dev, &path);
+            self.shared.snapshots.note_path(&mount, statx.dev, &path);
         }
         Ok((result, self.stamped(found, &before, r.mount, (r.want, r.flags), &perms)?))
     }

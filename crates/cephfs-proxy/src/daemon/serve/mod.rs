@@ -32,9 +32,6 @@ use crate::{
 /// A result and an answer, or an errno.
 type Reply<A> = Result<(i64, A), Errno>;
 
-/// Instead of a result: the request is to be served again, since its mount has no worker left now.
-pub const LATER: i64 = i64::MIN;
-
 /// The bits of a mode that a request may set. A metadata server adds a type to what it gets, which can result in a type
 /// that the object is not.
 const PERMISSIONS: u32 = 0o7777;
@@ -57,8 +54,6 @@ pub fn serve(connection: &ClientConnection, shared: &DaemonState, slot: usize, m
     tracing::trace!("client {}: {request:?}", connection.id);
     let mut room = [0; 512];
     match service.dispatch(&request, &mut room) {
-        // The request has to stay where the answer would be.
-        Ok((LATER, _)) => LATER,
         Ok((result, answer)) if connection.mapping.put_message(slot, answer) => result,
         Ok(_) => result_of(Errno::IO),
         Err(errno) => result_of(errno),

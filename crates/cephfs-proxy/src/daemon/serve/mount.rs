@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use super::{LATER, Reply, RequestContext, own, weight};
+use super::{Reply, RequestContext, own, weight};
 use crate::{
     daemon::{
         handles::{ClientMount, HeldObject, Perms},
@@ -53,8 +53,11 @@ impl RequestContext<'_> {
         self.prepare(r.mount, |draft| draft.set(r.option, r.value))
     }
 
+    /// Only the lobby says whether that succeeds. Elsewhere it is made by the client that mounts first, as the drafts of
+    /// the others would start libcephfs's threads in vain.
     pub(super) fn init(&self, r: &Init) -> Reply<()> {
-        self.prepare(r.mount, MountDraft::init)
+        let is_lobby = self.shared.place.is_lobby();
+        self.prepare(r.mount, |draft| if is_lobby { draft.init() } else { Ok(()) })
     }
 
     pub(super) fn select_filesystem(&self, r: &SelectFilesystem<'_>) -> Reply<()> {
@@ -73,16 +76,12 @@ impl RequestContext<'_> {
         Ok((0, ()))
     }
 
-    pub(super) fn mount_it(&self, r: &Mount<'_>) -> Reply<()> {
+    /// Mounts, or tells the client to which place it has to go for that.
+    pub(super) fn mount_it(&self, r: &Mount<'_>) -> Reply<u64> {
         let mount = self.client_mount(r.mount)?;
-        let mut draft = lock(&mount.draft);
-        let place = self.shared.mounts.place(draft.as_ref().ok_or(Errno::ISCONN)?, r.root)?;
-        if !self.connection.workers.move_to(self.connection, &place.share) {
-            return Ok((LATER, ()));
-        }
-        let mounted = self.shared.mounts.mount(&self.shared.sessions, &place, &mut draft, r.root)?;
-        *lock(&mount.mounted) = Some(mounted);
-        Ok((0, ()))
+        let (place, mounted) = self.shared.place.mount(&mut lock(&mount.draft), r.root)?;
+        *lock(&mount.mounted) = mounted;
+        Ok((0, place))
     }
 
     pub(super) fn unmount(&self, r: &Unmount) -> Reply<()> {

@@ -1,0 +1,115 @@
+//! The socket between the front and a process below it. The front sends what the process starts with, and then clients:
+//! each one's number and socket. The process says once that it is ready. The socket's end shows that the other is gone.
+
+use std::{
+    io::{self, Stdin},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+};
+
+use anyhow::Context;
+use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType};
+
+use crate::{sys, wire::Errno};
+
+/// The most bytes of a packet: libcephfs's version, or the random number of the sessions' names.
+const PACKET_SIZE: usize = 256;
+/// Before the random number, since a packet is not empty.
+const START: u8 = 1;
+
+/// The front's end.
+pub struct ProcessControl(OwnedFd);
+
+/// What the front hears from a process.
+pub enum ProcessNews {
+    /// It serves, with this version of libcephfs.
+    Ready(String),
+    /// It has ended.
+    Gone,
+}
+
+impl ProcessControl {
+    /// A control, and the other end for the process's standard input. The process will find there what it starts with:
+    /// the random number of the sessions' names, if there are names, and the figures.
+    pub fn new(number: Option<&str>, figures: BorrowedFd<'_>) -> Result<(ProcessControl, OwnedFd), Errno> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (ours, theirs) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        let start = [&[START], number.unwrap_or_default().as_bytes()].concat();
+        sys::send_packet(ours.as_fd(), &start, &[figures])?;
+        Ok((ProcessControl(ours), theirs))
+    }
+
+    /// Hands over a client. EPIPE: the process takes no more clients, as it ends.
+    pub fn hand_over(&self, id: u64, client: BorrowedFd<'_>) -> Result<(), Errno> {
+        sys::send_packet(self.0.as_fd(), &id.to_le_bytes(), &[client])
+    }
+
+    /// What the process has said; `None`: nothing.
+    pub fn news(&self) -> Option<ProcessNews> {
+        let mut packet = [0; PACKET_SIZE];
+        match sys::receive_packet(self.0.as_fd(), &mut packet) {
+            Err(Errno::AGAIN | Errno::INTR) => None,
+            Ok((length, _)) if length > 0 => {
+                Some(ProcessNews::Ready(String::from_utf8_lossy(&packet[..length]).into_owned()))
+            }
+            _ => Some(ProcessNews::Gone),
+        }
+    }
+}
+
+impl AsFd for ProcessControl {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// The process's end: its standard input.
+pub struct FrontControl(Stdin);
+
+impl FrontControl {
+    /// The end, and what the process starts with.
+    pub fn begin() -> anyhow::Result<(FrontControl, Option<String>, OwnedFd)> {
+        let control = FrontControl(io::stdin());
+        let mut packet = [0; PACKET_SIZE];
+        let (length, descriptors) =
+            sys::receive_packet(control.as_fd(), &mut packet).context("the standard input is not the daemon's")?;
+        let figures = descriptors.into_iter().next().context("there are no figures")?;
+        let number = str::from_utf8(packet.get(1..length).unwrap_or_default())?;
+        Ok((control, (!number.is_empty()).then(|| number.to_owned()), figures))
+    }
+
+    /// Whether the front is gone.
+    pub fn is_alone(&self) -> bool {
+        sys::hung_up(self.as_fd())
+    }
+
+    /// Says that this process serves.
+    pub fn ready(&self, version: &str) -> Result<(), Errno> {
+        let version = version.get(..PACKET_SIZE).unwrap_or(version);
+        sys::send_packet(self.as_fd(), if version.is_empty() { b"?" } else { version.as_bytes() }, &[])
+    }
+
+    /// The next client, its number and its socket; `None`: none now.
+    pub fn client(&self) -> Result<Option<(u64, OwnedFd)>, Errno> {
+        let mut packet = [0; 8];
+        match sys::receive_packet(self.as_fd(), &mut packet) {
+            Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+            Ok((8, descriptors)) => {
+                let socket = descriptors.into_iter().next().ok_or(Errno::MFILE)?;
+                Ok(Some((u64::from_le_bytes(packet), socket)))
+            }
+            Ok(_) => Err(Errno::PIPE),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// From now on, the front cannot hand over clients. Those that it has handed over can still be received.
+    pub fn close(&self) {
+        let _ = rustix::net::shutdown(self.as_fd(), Shutdown::Read);
+    }
+}
+
+impl AsFd for FrontControl {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

@@ -1,0 +1,220 @@
+//! The processes below the front: one for each place, started when the first client wants to go there. One that ends, for
+//! whatever reason, costs its own clients a pause: they come again, and the front starts another.
+
+use std::{
+    env,
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::process::CommandExt,
+    },
+    process::{Child, Command, ExitStatus},
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, bail};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use rustix::event::{PollFd, PollFlags, poll};
+
+use super::{
+    FAREWELL,
+    arrivals::Refusal,
+    control::{ProcessControl, ProcessNews},
+    figures::{MOST_MOUNTS, ProxyCounters, RefusalReason},
+    sessions::SessionNumber,
+    watch::Watch,
+};
+use crate::wire::{Errno, hello::LOBBY};
+
+/// The number of the first slot's control in the watch; smaller ones are clients'.
+pub const FIRST_CONTROL: u64 = 1 << 62;
+/// How much longer than a process itself the front waits for its end.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A client that has said where it wants to go.
+pub struct Visitor {
+    /// The number of the connection.
+    pub id: u64,
+    /// The client's user.
+    pub uid: u32,
+    /// Where it wants to go.
+    pub place: u64,
+    /// The connection.
+    pub socket: OwnedFd,
+}
+
+/// All places that have a process.
+pub struct MountProcesses {
+    figures: Arc<ProxyCounters>,
+    figures_for_others: OwnedFd,
+    sessions: SessionNumber,
+    watch: Arc<Watch>,
+    /// By slot. The lobby has the first.
+    processes: Vec<Option<PlaceProcess>>,
+}
+
+struct PlaceProcess {
+    place: u64,
+    /// The user for whom it was started.
+    uid: u32,
+    child: Child,
+    control: ProcessControl,
+    /// Clients that came after it had begun to end.
+    waiting: Vec<Visitor>,
+}
+
+impl MountProcesses {
+    /// The lobby, and room for `mounts` other places. Returns libcephfs's version, too.
+    pub fn open(
+        figures: Arc<ProxyCounters>,
+        figures_for_others: OwnedFd,
+        sessions: SessionNumber,
+        watch: Arc<Watch>,
+        mounts: usize,
+    ) -> anyhow::Result<(MountProcesses, String)> {
+        let processes = (0..=mounts.min(MOST_MOUNTS)).map(|_| None).collect();
+        let mut places = MountProcesses { figures, figures_for_others, sessions, watch, processes };
+        places.start(0, LOBBY, 0).context("cannot start a process")?;
+        let version = places.first_news().context("libcephfs cannot be used")?;
+        Ok((places, version))
+    }
+
+    /// Waits for what the lobby says first.
+    fn first_news(&mut self) -> anyhow::Result<String> {
+        let Some(Some(lobby)) = self.processes.first() else { bail!("there is no lobby") };
+        loop {
+            let _ = poll(&mut [PollFd::new(&lobby.control, PollFlags::IN)], None);
+            match lobby.control.news() {
+                Some(ProcessNews::Ready(version)) => return Ok(version),
+                Some(ProcessNews::Gone) => bail!("the process that loads it has ended"),
+                None => {}
+            }
+        }
+    }
+
+    /// The number of clients in all places.
+    pub fn clients(&self) -> usize {
+        let waiting: usize = self.processes.iter().flatten().map(|process| process.waiting.len()).sum();
+        self.figures.over_all(|process| process.clients()) as usize + waiting
+    }
+
+    /// Hands a client over to the process of its place, which is started if there is none.
+    pub fn hand_over(&mut self, visitor: Visitor) -> Result<(), Refusal> {
+        let is_there = |process: &Option<PlaceProcess>| process.as_ref().is_some_and(|p| p.place == visitor.place);
+        let slot = match self.processes.iter().position(is_there) {
+            Some(slot) => slot,
+            None => {
+                let slot = self.free_slot(&visitor)?;
+                self.start(slot, visitor.place, visitor.uid).map_err(|error| {
+                    tracing::warn!("cannot start a process: {error:#}");
+                    (Errno::AGAIN, RefusalReason::Resources)
+                })?;
+                slot
+            }
+        };
+        let Some(process) = &mut self.processes[slot] else { return Err((Errno::AGAIN, RefusalReason::Resources)) };
+        match process.control.hand_over(visitor.id, visitor.socket.as_fd()) {
+            Ok(()) => {
+                self.figures.process(slot).handed.fetch_add(1, Relaxed);
+                Ok(())
+            }
+            // It ends. Its successor will have this client.
+            Err(Errno::PIPE | Errno::CONNRESET) => {
+                process.waiting.push(visitor);
+                Ok(())
+            }
+            // There are many clients at once; this one tries again.
+            Err(_) => Err((Errno::AGAIN, RefusalReason::Resources)),
+        }
+    }
+
+    /// A slot for another process. A user who is not root may have a quarter of those that are free, and at least one.
+    fn free_slot(&self, visitor: &Visitor) -> Result<usize, Refusal> {
+        if visitor.place == LOBBY {
+            return Ok(0);
+        }
+        let mounts = self.processes.iter().skip(1);
+        let free = mounts.clone().filter(|process| process.is_none()).count();
+        let theirs = mounts.flatten().filter(|process| process.uid == visitor.uid).count();
+        let slot = self.processes.iter().skip(1).position(Option::is_none).map(|slot| slot + 1);
+        match slot.filter(|_| visitor.uid == 0 || theirs < (free / 4).max(1)) {
+            Some(slot) => Ok(slot),
+            None => {
+                tracing::warn!("there are too many mounts for one more of user {}: see --max-mounts", visitor.uid);
+                Err((Errno::USERS, RefusalReason::Mounts))
+            }
+        }
+    }
+
+    fn start(&mut self, slot: usize, place: u64, uid: u32) -> anyhow::Result<()> {
+        let (control, theirs) = ProcessControl::new(self.sessions.digits.as_deref(), self.figures_for_others.as_fd())?;
+        self.watch.add(&control, FIRST_CONTROL + slot as u64)?;
+        // The same program, even if the file has been replaced since.
+        let child = Command::new("/proc/self/exe")
+            .arg0("libcephfsd")
+            .args(env::args_os().skip(1))
+            .args([format!("--place={place}"), format!("--slot={slot}")])
+            .env_remove("NOTIFY_SOCKET")
+            .stdin(theirs)
+            .spawn()?;
+        tracing::debug!("process {} is for place {place:016x}", child.id());
+        self.processes[slot] = Some(PlaceProcess { place, uid, child, control, waiting: Vec::new() });
+        Ok(())
+    }
+
+    /// Handles a process that has said something, or has ended. Returns how it has ended.
+    pub fn see(&mut self, slot: u64) -> Option<ExitStatus> {
+        let slot = slot as usize;
+        let process = self.processes.get_mut(slot)?;
+        if !matches!(process.as_ref()?.control.news()?, ProcessNews::Gone) {
+            return None;
+        }
+        let PlaceProcess { place, mut child, control, waiting, .. } = process.take()?;
+        self.watch.remove(&control);
+        self.figures.process(slot).reset();
+        let status = child.wait().ok()?;
+        if status.success() {
+            tracing::debug!("process {} of place {place:016x} has ended", child.id());
+        } else {
+            tracing::error!(
+                "process {} of place {place:016x} has ended: {status}; its clients mount again",
+                child.id()
+            );
+        }
+        for visitor in waiting {
+            // It comes again if this does not succeed.
+            let _ = self.hand_over(visitor);
+        }
+        Some(status)
+    }
+
+    /// Ends all processes in order, and waits for them: what clients wrote is flushed.
+    pub fn close(mut self) -> anyhow::Result<()> {
+        let until = Instant::now() + FAREWELL + PATIENCE;
+        for process in self.processes.iter_mut().flatten() {
+            process.waiting.clear();
+            let _ = kill(Pid::from_raw(process.child.id() as i32), Signal::SIGTERM);
+        }
+        let mut lost = 0;
+        while self.processes.iter().any(Option::is_some) && Instant::now() < until {
+            for event in self.watch.wait(Duration::from_millis(100))? {
+                if let Some(slot) = event.checked_sub(FIRST_CONTROL)
+                    && let Some(status) = self.see(slot)
+                {
+                    lost += u32::from(!status.success());
+                }
+            }
+        }
+        for process in self.processes.iter_mut().flatten() {
+            let _ = process.child.kill();
+            lost += 1;
+        }
+        if lost > 0 {
+            bail!("{lost} processes did not end well: what they had not flushed is lost");
+        }
+        Ok(())
+    }
+}

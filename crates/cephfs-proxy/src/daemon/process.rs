@@ -1,0 +1,150 @@
+//! The main thread of a process below the front: receives clients from the front, notices when they leave, and does
+//! periodic work. It never calls libcephfs, which may block: that is for workers.
+
+use std::{
+    path::Path,
+    sync::{Arc, OnceLock},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, bail};
+use rustix::process::Signal;
+
+use super::{
+    DaemonOptions, DaemonState, FAREWELL, TICK,
+    ceph::Ceph,
+    clients::Clients,
+    coherence::Coherence,
+    control::FrontControl,
+    figures::{ProxyCounters, RefusalReason},
+    heap::FreedMemory,
+    mounts::MountPlace,
+    pool::Pool,
+    sessions::SessionNames,
+    share::WorkerShare,
+    signals,
+    snapshots::SnapshotPlaces,
+    watch::Watch,
+};
+use crate::{
+    version_table::VersionTable,
+    wire::{Errno, hello::LOBBY},
+};
+
+const SIGNALS: u64 = u64::MAX;
+const FRONT: u64 = u64::MAX - 1;
+
+/// Serves the clients of a place until a signal ends it, or nobody has used the mount for a while. `slot`: where its
+/// figures are.
+pub fn run(options: &DaemonOptions, place: u64, slot: usize) -> anyhow::Result<()> {
+    let signals = signals::block().context("cannot set up signals")?;
+    let (control, number, figures) = FrontControl::begin()?;
+    end_with_the_front(&control)?;
+    // The kernel has named it after /proc/self/exe.
+    let _ = rustix::thread::set_name(c"libcephfsd");
+    let ceph = load(&options.library)?;
+    let (readable, versions) =
+        VersionTable::create().context("cannot share memory that clients only read: Linux 5.1 or newer is needed")?;
+    let snapshots = number.as_ref().map(|_| SnapshotPlaces::open(&options.state, place)).unwrap_or_default();
+    if place == LOBBY {
+        SessionNames::check(ceph);
+    }
+    let shared = Arc::new(DaemonState {
+        ceph,
+        version: ceph.version(),
+        place: MountPlace::new(place, SessionNames(number), Coherence::new(versions, options.stale)),
+        snapshots,
+        versions: readable,
+        limits: options.limits.clone(),
+        figures: ProxyCounters::map(figures, options.metrics.is_some()).context("cannot share the figures")?,
+        pool: OnceLock::new(),
+        freed: FreedMemory::default(),
+        share: WorkerShare::new(options.limits.workers),
+    });
+    let pool = Pool::start(shared.clone()).context("cannot start the workers")?;
+    let _ = shared.pool.set(Arc::downgrade(&pool));
+    let watch = Arc::new(Watch::new().context("cannot use epoll(7)")?);
+    watch.add(&signals, SIGNALS)?;
+    watch.add(&control, FRONT)?;
+    let mut clients = Clients::new(shared.clone(), pool.clone(), watch.clone(), slot);
+    control.ready(&shared.version.text.to_string_lossy())?;
+
+    let mut due = Instant::now() + TICK;
+    loop {
+        for event in watch.wait(TICK)? {
+            match event {
+                SIGNALS => return farewell(&control, clients, &shared, &pool),
+                FRONT => receive(&control, &shared, &mut clients)?,
+                client => clients.see(client),
+            }
+        }
+        if Instant::now() >= due {
+            due = Instant::now() + TICK;
+            clients.tick();
+            pool.trim();
+            if !shared.place.is_lobby() && shared.place.is_unused(options.linger, clients.any()) {
+                return farewell(&control, clients, &shared, &pool);
+            }
+        }
+    }
+}
+
+/// Has the kernel end this process with the front, however that ends: the next daemon starts its own.
+fn end_with_the_front(control: &FrontControl) -> anyhow::Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).context("cannot end with the front")?;
+    if control.is_alone() {
+        bail!("the front is gone");
+    }
+    Ok(())
+}
+
+/// Loads libcephfs on a thread of its own: its initialisers touch most of a MiB of stack, which the main thread would
+/// keep.
+fn load(library: &Path) -> anyhow::Result<&'static Ceph> {
+    let library = library.to_owned();
+    let loading = thread::Builder::new().stack_size(8 << 20).spawn(move || Ceph::load(&library))?;
+    loading.join().unwrap_or_else(|_| bail!("cannot load libcephfs"))
+}
+
+/// Receives the clients that the front has handed over.
+fn receive(control: &FrontControl, shared: &DaemonState, clients: &mut Clients) -> anyhow::Result<()> {
+    loop {
+        match control.client() {
+            Ok(Some((id, socket))) => clients.enter(id, socket),
+            Ok(None) => return Ok(()),
+            Err(Errno::PIPE | Errno::CONNRESET) => bail!("the front is gone"),
+            // Without a descriptor for it, the client's socket is closed, and the client comes again.
+            Err(errno) => {
+                tracing::warn!("cannot receive a client: {errno}");
+                shared.figures.refuse(RefusalReason::Resources);
+                clients.gone();
+            }
+        }
+    }
+}
+
+/// Ends the process in order: disconnects all clients, flushes what they wrote, and unmounts.
+fn farewell(
+    control: &FrontControl,
+    mut clients: Clients,
+    shared: &Arc<DaemonState>,
+    pool: &Arc<Pool>,
+) -> anyhow::Result<()> {
+    let until = Instant::now() + FAREWELL;
+    // Who comes from now on waits for the next process. Who has come before comes again.
+    control.close();
+    while let Ok(Some(_)) | Err(Errno::PROTO | Errno::MFILE) = control.client() {}
+    clients.close();
+    let is_busy = || shared.place.is_mounted() || !pool.at_rest();
+    while is_busy() && Instant::now() < until {
+        if let Some(mount) = shared.place.take() {
+            pool.unmount(mount);
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    if is_busy() {
+        bail!("the cluster did not take everything within {} s: what was not flushed is lost", FAREWELL.as_secs());
+    }
+    Ok(())
+}
