@@ -114,7 +114,7 @@ fn families<'s>(exporter: &'s ProxyExporter, sums: &'s [(&'static str, Sum)]) ->
         ),
         family(
             "libcephfsd_connections_accepted",
-            "Clients that were let in.",
+            "Connections that were let in: two for each client that mounts.",
             None,
             Counter,
             single(figures.accepted()),

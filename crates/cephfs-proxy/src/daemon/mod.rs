@@ -17,7 +17,6 @@ mod front;
 mod handles;
 mod heap;
 mod listener;
-
 mod mounts;
 mod options;
 mod peer;

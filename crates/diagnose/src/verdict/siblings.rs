@@ -40,6 +40,9 @@ impl SparedSiblings {
             late as f64 / events.len().max(1) as f64
         };
         let mine: Vec<_> = scene.during.iter().copied().filter(is_alike).collect();
+        if here.connection == 0 || mine.len() < LEAST || late(&mine) < THROUGHOUT {
+            return None;
+        }
         let is_elsewhere =
             |event: &&Event| event.mount == here.mount && ![0, here.connection].contains(&event.connection);
         let mut others = BTreeMap::<u64, Vec<&Event>>::new();
@@ -47,9 +50,6 @@ impl SparedSiblings {
             others.entry(event.connection).or_default().push(event);
         }
         others.retain(|_, events| events.len() >= LEAST && late(events) <= SPARED);
-        if here.connection == 0 || mine.len() < LEAST || late(&mine) < THROUGHOUT {
-            return None;
-        }
         let wire = median(others.values().flatten().map(|event| event.phases.wire).collect())?;
         Some(Self { connections: others.len(), operations: others.values().map(Vec::len).sum(), wire })
     }
