@@ -28,7 +28,7 @@ LDMS_PREFIX ?= /opt/ldms
 LDMS_PLUGIN := $(TARGET_DIR)/ldms/libplumbline.so
 LDMS_LIBDIR ?= $(LDMS_PREFIX)/lib/ovis-ldms
 
-.PHONY: help deps build ldms run demo install-proxy install-ldms packages image test test-packages test-unit test-faults faults test-native test-vm test-long test-kernels test-arm64 test-ceph test-fuzz check bench install uninstall clean
+.PHONY: help deps build ldms run demo install-proxy install-ldms packages image image-proxy test test-packages test-unit test-faults faults test-native test-vm test-long test-kernels test-arm64 test-ceph test-fuzz check bench install uninstall clean
 .NOTPARALLEL:
 
 help:                ## this list
@@ -122,7 +122,7 @@ install:             ## program, man pages, completions, dashboards and rules, s
 	test -e $(DESTDIR)$(CONFIG) || install -D -m 644 config/plumbline.yaml $(DESTDIR)$(CONFIG)
 	@echo "now: systemctl daemon-reload && systemctl enable --now plumbline"
 
-install-proxy:       ## the libcephfs proxy: daemon, man page, library for Samba, socket and service; PREFIX, LIBDIR, DESTDIR (root)
+install-proxy:       ## the libcephfs proxy: daemon, man page, library for Samba, socket and service, rules for SELinux and AppArmor; PREFIX, LIBDIR, DESTDIR (root)
 	@test -x $(BUILT)/libcephfsd || { echo "make install-proxy: there is no $(BUILT)/libcephfsd yet; make build" >&2; exit 1; }
 	install -D -m 755 $(BUILT)/libcephfsd $(DESTDIR)$(PREFIX)/sbin/libcephfsd
 	install -d $(DESTDIR)$(PREFIX)/share/man/man8
@@ -131,6 +131,8 @@ install-proxy:       ## the libcephfs proxy: daemon, man page, library for Samba
 	install -D -m 644 packaging/systemd/libcephfsd.socket $(DESTDIR)$(UNITDIR)/libcephfsd.socket
 	install -D -m 644 packaging/systemd/libcephfsd.service $(DESTDIR)$(UNITDIR)/libcephfsd.service
 	sed -i 's|/usr/sbin/libcephfsd|$(PREFIX)/sbin/libcephfsd|' $(DESTDIR)$(UNITDIR)/libcephfsd.service
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/plumbline-libcephfs-proxy/selinux packaging/selinux/plumbline_libcephfsd.*
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/plumbline-libcephfs-proxy/apparmor packaging/apparmor/smbd-libcephfs-proxy
 	test -n "$(DESTDIR)" || ldconfig
 	@echo "now: systemctl daemon-reload && systemctl enable --now libcephfsd.socket"
 
@@ -146,6 +148,9 @@ packages: build      ## .deb and .rpm of what is built, and the Helm chart, in t
 
 image: packages      ## the container image localhost/plumbline:VERSION, and target/packages/plumbline-image.tar (root)
 	@packaging/container/build "$$(ls -t target/packages/plumbline_*_$$(dpkg --print-architecture).deb | head -n 1)" target/packages/plumbline-image.tar
+
+image-proxy: packages ## the container image localhost/plumbline-libcephfs-proxy:VERSION, and target/packages/plumbline-libcephfs-proxy-image.tar (root)
+	@packaging/container/build-proxy "$$(ls -t target/packages/plumbline-libcephfs-proxy_*_$$(dpkg --print-architecture).deb | head -n 1)" target/packages/plumbline-libcephfs-proxy-image.tar
 
 uninstall:           ## what install put there; the configuration and the incidents stay (root)
 	rm -f $(DESTDIR)$(PREFIX)/sbin/plumbline $(DESTDIR)$(UNITDIR)/plumbline.service

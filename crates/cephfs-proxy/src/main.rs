@@ -6,52 +6,67 @@ use cephfs_proxy::daemon::{self, DaemonOptions, Limits};
 use clap::{CommandFactory, Parser};
 
 /// Holds mounts of CephFS for processes that load libcephfs_proxy.so.2, such as Samba's with `ceph_new:proxy = yes`.
+///
+/// Each option has an environment variable, because cephadm starts the daemon without arguments; an argument comes first. `-s`, `--socket` and
+/// LIBCEPHFSD_SOCKET are also those of Ceph's own libcephfsd.
 #[derive(Parser)]
 #[command(name = "libcephfsd", version)]
 struct DaemonArguments {
     /// Where to listen, unless systemd hands over a socket
-    #[arg(long, default_value = "/run/libcephfsd.sock")]
+    #[arg(short, long, default_value = "/run/libcephfsd.sock", env = "LIBCEPHFSD_SOCKET", hide_env_values = true)]
     socket: PathBuf,
     /// Permissions of the socket, octal
-    #[arg(long, default_value = "600", value_parser = |text: &str| u32::from_str_radix(text, 8))]
+    #[arg(long, default_value = "600", value_parser = |text: &str| u32::from_str_radix(text, 8), env = "LIBCEPHFSD_SOCKET_MODE", hide_env_values = true)]
     socket_mode: u32,
-    /// A user ID that may connect, and send requests under that ID; root may always connect, and use any ID. May be repeated
-    #[arg(long = "allow-user", value_name = "UID")]
+    /// A user ID that may connect, and send requests under that ID; root may always connect, and use any ID. May be repeated, or a list with commas
+    #[arg(
+        long = "allow-user",
+        value_name = "UID",
+        value_delimiter = ',',
+        env = "LIBCEPHFSD_ALLOW_USER",
+        hide_env_values = true
+    )]
     allow_user: Vec<u32>,
     /// The libcephfs to load: 16.2 or newer
-    #[arg(long, default_value = "libcephfs.so.2")]
+    #[arg(long, default_value = "libcephfs.so.2", env = "LIBCEPHFSD_LIBCEPHFS", hide_env_values = true)]
     libcephfs: PathBuf,
     /// Directory for the state that the next daemon needs to end this daemon's sessions with the cluster, if this one is killed
-    #[arg(long, value_name = "FOLDER", default_value = "/var/lib/libcephfsd")]
+    #[arg(
+        long,
+        value_name = "FOLDER",
+        default_value = "/var/lib/libcephfsd",
+        env = "LIBCEPHFSD_STATE",
+        hide_env_values = true
+    )]
     state: PathBuf,
     /// How late, in milliseconds, changes by other clients of the cluster may be seen; 0: at once
-    #[arg(long, value_name = "MS", default_value_t = 0)]
+    #[arg(long, value_name = "MS", default_value_t = 0, env = "LIBCEPHFSD_STALE_MS", hide_env_values = true)]
     stale_ms: u32,
     /// How long, in seconds, an unused mount is kept
-    #[arg(long, default_value_t = 10)]
+    #[arg(long, default_value_t = 10, env = "LIBCEPHFSD_LINGER", hide_env_values = true)]
     linger: u64,
     /// The most connections at the same time
-    #[arg(long, default_value_t = 4096)]
+    #[arg(long, default_value_t = 4096, env = "LIBCEPHFSD_MAX_CLIENTS", hide_env_values = true)]
     max_clients: usize,
     /// The most mounts at the same time, each of which has a process of its own; 1024 at most. A user who is not root may
     /// have a quarter of those that are free
-    #[arg(long, default_value_t = 64)]
+    #[arg(long, default_value_t = 64, env = "LIBCEPHFSD_MAX_MOUNTS", hide_env_values = true)]
     max_mounts: usize,
     /// The most inodes, files, directories, identities and mounts, all together, that one connection may hold
-    #[arg(long, default_value_t = 262_144)]
+    #[arg(long, default_value_t = 262_144, env = "LIBCEPHFSD_MAX_HANDLES", hide_env_values = true)]
     max_handles: usize,
     /// The most memory, in MiB, for what one connection holds: a mount counts as 16 MiB, an open directory as 1/2 MiB, an inode as 8 KiB, a file
     /// or an identity as 1 KiB and its groups
-    #[arg(long, value_name = "MIB", default_value_t = 2048)]
+    #[arg(long, value_name = "MIB", default_value_t = 2048, env = "LIBCEPHFSD_MAX_MEMORY", hide_env_values = true)]
     max_memory: usize,
     /// Threads that answer the requests of one mount's clients. A client may have a quarter of those that are free
-    #[arg(long, default_value_t = 64)]
+    #[arg(long, default_value_t = 64, env = "LIBCEPHFSD_MAX_WORKERS", hide_env_values = true)]
     max_workers: usize,
     /// Serve metrics at http://ADDRESS/metrics to anyone who can reach ADDRESS, such as 127.0.0.1:9438. Off by default
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", env = "LIBCEPHFSD_METRICS", hide_env_values = true)]
     metrics: Option<SocketAddr>,
     /// The most files of one mount that the cluster delegates to this daemon, so that it can cache their attributes; 0: none
-    #[arg(long, default_value_t = 4096)]
+    #[arg(long, default_value_t = 4096, env = "LIBCEPHFSD_MAX_DELEGATIONS", hide_env_values = true)]
     max_delegations: usize,
     /// Log more; given twice, log everything
     #[arg(short, long, action = clap::ArgAction::Count)]
@@ -115,4 +130,32 @@ fn main() -> ExitCode {
     // take from under them what they use.
     // SAFETY: the process ends.
     unsafe { libc::_exit(result.is_err().into()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_socket_is_named_as_for_cephs_own_daemon() {
+        for arguments in [&["-s", "/run/x"][..], &["-s/run/x"], &["--socket", "/run/x"], &["--socket=/run/x"]] {
+            let parsed = DaemonArguments::try_parse_from(std::iter::once(&"libcephfsd").chain(arguments));
+            assert_eq!(parsed.map(|arguments| arguments.socket).ok(), Some(PathBuf::from("/run/x")), "{arguments:?}");
+        }
+    }
+
+    #[test]
+    fn each_option_has_its_environment_variable() {
+        let command = DaemonArguments::command();
+        for option in command.get_arguments().filter(|option| !option.is_hide_set() && option.get_id() != "verbose") {
+            let name = option.get_long().map(|long| format!("LIBCEPHFSD_{}", long.to_uppercase().replace('-', "_")));
+            assert_eq!(option.get_env().map(|env| env.to_string_lossy().into_owned()), name);
+        }
+    }
+
+    #[test]
+    fn several_users_fit_into_one_variable() {
+        let parsed = DaemonArguments::try_parse_from(["libcephfsd", "--allow-user", "1000,1001", "--allow-user=1002"]);
+        assert_eq!(parsed.map(|arguments| arguments.allow_user).ok(), Some(vec![1000, 1001, 1002]));
+    }
 }
