@@ -1,6 +1,13 @@
 //! libcephfsd: holds mounts of CephFS for processes that load libcephfs_proxy.so.2.
 
-use std::{net::SocketAddr, path::PathBuf, process::ExitCode, time::Duration};
+use std::{
+    env,
+    net::SocketAddr,
+    os::unix::process::CommandExt,
+    path::PathBuf,
+    process::{Command, ExitCode},
+    time::Duration,
+};
 
 use cephfs_proxy::daemon::{self, DaemonOptions, Limits};
 use clap::{CommandFactory, Parser};
@@ -24,6 +31,10 @@ struct DaemonArguments {
     /// Directory for the state that the next daemon needs to end this daemon's sessions with the cluster, if this one is killed
     #[arg(long, value_name = "FOLDER", default_value = "/var/lib/libcephfsd")]
     state: PathBuf,
+    /// Take over from the running daemon of the same --state, with its socket and mounts: clients see a short pause, and
+    /// nothing is lost. The signal SIGUSR2 has a daemon start the program that is installed with this option. If no daemon runs, start as usual
+    #[arg(long)]
+    take_over: bool,
     /// How late, in milliseconds, changes by other clients of the cluster may be seen; 0: at once
     #[arg(long, value_name = "MS", default_value_t = 0)]
     stale_ms: u32,
@@ -59,6 +70,9 @@ struct DaemonArguments {
     /// Write the man page to standard output, and exit; `make install-proxy` installs it
     #[arg(long, hide = true)]
     man: bool,
+    /// Start again with the other options, as no child of whoever has started this process
+    #[arg(long, hide = true)]
+    detach: bool,
     /// Serve the clients of this place, as a process below the daemon that was started
     #[arg(long, hide = true, requires = "slot")]
     place: Option<u64>,
@@ -72,6 +86,13 @@ fn main() -> ExitCode {
     if arguments.man {
         return match clap_mangen::Man::new(DaemonArguments::command()).section("8").render(&mut std::io::stdout()) {
             Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
+        };
+    }
+    if arguments.detach {
+        let others = env::args_os().skip(1).filter(|argument| argument != "--detach");
+        return match Command::new("/proc/self/exe").arg0("libcephfsd").args(others).spawn() {
+            Ok(_) => ExitCode::SUCCESS,
             Err(_) => ExitCode::FAILURE,
         };
     }
@@ -91,6 +112,7 @@ fn main() -> ExitCode {
         mode: arguments.socket_mode & 0o777,
         library: arguments.libcephfs,
         users: arguments.allow_user,
+        take_over: arguments.take_over,
         state: arguments.state,
         stale: arguments.stale_ms,
         linger: Duration::from_secs(arguments.linger),
