@@ -57,6 +57,9 @@ pub fn run(options: &DaemonOptions, place: u64, slot: usize) -> anyhow::Result<(
     let snapshots = names.number.as_ref().map(|_| SnapshotPlaces::open(&options.state, place)).unwrap_or_default();
     if place == LOBBY {
         SessionNames::check(ceph);
+        if names.number.is_some() {
+            SnapshotPlaces::prune(&options.state);
+        }
     }
     let shared = Arc::new(DaemonState {
         ceph,
