@@ -6,11 +6,14 @@
  *	crash CEPH_CONF prepare		makes what load and hold look at
  *	crash CEPH_CONF load [SECONDS]	threads that read, list, stat, write and make names for so long, or until the end of
  *					what it reads; says what they met
+ *	crash CEPH_CONF ping		writes and reads back piece by piece, and at each line of what it reads says how many ms the
+ *					longest piece since the line before took; at the end, whether all is there
  *	crash CEPH_CONF leave PID	writes a file, unmounts with the file open, and kills PID; says what came of unmounting
  *	crash CEPH_CONF lose PID	likewise, but kills PID before
  *	crash CEPH_CONF left		says whether what leave has written is there
  */
 #include "lib/crash.h"
+#include <poll.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
@@ -308,6 +311,46 @@ static void load(double seconds)
 	}
 }
 
+#define PIECES 500
+
+static void ping(void)
+{
+	static char data[BLOCK], have[BLOCK];
+	struct pollfd input = { .fd = 0, .events = POLLIN };
+	struct ceph_statx stx;
+	struct Fh *fh;
+	double longest = 0, before;
+	char line[64];
+	Inode *in = make(root, "crash.ping", O_TRUNC, &fh);
+
+	for (long piece = 0;; piece++) {
+		uint64_t at = piece % PIECES * BLOCK;
+
+		before = now();
+		fill(data, piece / PIECES, at, BLOCK);
+		MUST(ceph_ll_write(m, fh, at, BLOCK, data) - BLOCK);
+		MUST(ceph_ll_read(m, fh, at, BLOCK, have) - BLOCK);
+		MUST(!right(have, piece / PIECES, at, BLOCK));
+		MUST(ceph_ll_getattr(m, in, &stx, ALL, 0, perms));
+		longest = now() - before > longest ? now() - before : longest;
+		/* Round after round, so that those that were written before a daemon's end are read after it. */
+		if (piece >= PIECES) {
+			at = (piece + 1) % PIECES * BLOCK;
+			MUST(ceph_ll_read(m, fh, at, BLOCK, have) - BLOCK);
+			MUST(!right(have, (piece + 1) / PIECES - 1, at, BLOCK));
+		}
+		if (poll(&input, 1, 1) == 0)
+			continue;
+		if (!fgets(line, sizeof(line), stdin))
+			break;
+		printf("%.0f\n", longest * 1000);
+		longest = 0;
+	}
+	MUST(ceph_ll_fsync(m, fh, 0));
+	MUST(ceph_ll_close(m, fh));
+	puts("all is there");
+}
+
 static int leave(pid_t before, pid_t after)
 {
 	static char data[BLOCK];
@@ -346,6 +389,8 @@ int main(int argc, char **argv)
 		return leave(atoi(argv[3]), 0);
 	if (strcmp(argv[2], "left") == 0)
 		left();
+	else if (strcmp(argv[2], "ping") == 0)
+		ping();
 	else if (strcmp(argv[2], "prepare") == 0)
 		prepare();
 	else

@@ -1,13 +1,20 @@
 //! libcephfsd: holds mounts of CephFS for processes that load libcephfs_proxy.so.2.
 
-use std::{net::SocketAddr, path::PathBuf, process::ExitCode, time::Duration};
+use std::{
+    env,
+    net::SocketAddr,
+    os::unix::process::CommandExt,
+    path::PathBuf,
+    process::{Command, ExitCode},
+    time::Duration,
+};
 
 use cephfs_proxy::daemon::{self, DaemonOptions, Limits};
 use clap::{CommandFactory, Parser};
 
 /// Holds mounts of CephFS for processes that load libcephfs_proxy.so.2, such as Samba's with `ceph_new:proxy = yes`.
 ///
-/// Each option has an environment variable, because cephadm starts the daemon without arguments; an argument comes first. `-s`, `--socket` and
+/// Each option but -v and --take-over has an environment variable, because cephadm starts the daemon without arguments; an argument comes first. `-s`, `--socket` and
 /// LIBCEPHFSD_SOCKET are also those of Ceph's own libcephfsd.
 #[derive(Parser)]
 #[command(name = "libcephfsd", version)]
@@ -39,6 +46,10 @@ struct DaemonArguments {
         hide_env_values = true
     )]
     state: PathBuf,
+    /// Take over from the running daemon of the same --state, with its socket and mounts: clients see a short pause, and
+    /// nothing is lost. The signal SIGUSR2 has a daemon start the program that is installed with this option. If no daemon runs, start as usual
+    #[arg(long)]
+    take_over: bool,
     /// How late, in milliseconds, changes by other clients of the cluster may be seen; 0: at once
     #[arg(long, value_name = "MS", default_value_t = 0, env = "LIBCEPHFSD_STALE_MS", hide_env_values = true)]
     stale_ms: u32,
@@ -74,6 +85,9 @@ struct DaemonArguments {
     /// Write the man page to standard output, and exit; `make install-proxy` installs it
     #[arg(long, hide = true)]
     man: bool,
+    /// Start again with the other options, as no child of whoever has started this process
+    #[arg(long, hide = true)]
+    detach: bool,
     /// Serve the clients of this place, as a process below the daemon that was started
     #[arg(long, hide = true, requires = "slot")]
     place: Option<u64>,
@@ -87,6 +101,13 @@ fn main() -> ExitCode {
     if arguments.man {
         return match clap_mangen::Man::new(DaemonArguments::command()).section("8").render(&mut std::io::stdout()) {
             Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
+        };
+    }
+    if arguments.detach {
+        let others = env::args_os().skip(1).filter(|argument| argument != "--detach");
+        return match Command::new("/proc/self/exe").arg0("libcephfsd").args(others).spawn() {
+            Ok(_) => ExitCode::SUCCESS,
             Err(_) => ExitCode::FAILURE,
         };
     }
@@ -106,6 +127,7 @@ fn main() -> ExitCode {
         mode: arguments.socket_mode & 0o777,
         library: arguments.libcephfs,
         users: arguments.allow_user,
+        take_over: arguments.take_over,
         state: arguments.state,
         stale: arguments.stale_ms,
         linger: Duration::from_secs(arguments.linger),
@@ -147,7 +169,9 @@ mod tests {
     #[test]
     fn each_option_has_its_environment_variable() {
         let command = DaemonArguments::command();
-        for option in command.get_arguments().filter(|option| !option.is_hide_set() && option.get_id() != "verbose") {
+        let of_one_start =
+            |option: &clap::Arg| option.is_hide_set() || ["verbose", "take_over"].contains(&option.get_id().as_str());
+        for option in command.get_arguments().filter(|option| !of_one_start(option)) {
             let name = option.get_long().map(|long| format!("LIBCEPHFSD_{}", long.to_uppercase().replace('-', "_")));
             assert_eq!(option.get_env().map(|env| env.to_string_lossy().into_owned()), name);
         }

@@ -10,6 +10,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rustix::net::Shutdown;
+
 use super::{
     DaemonState,
     figures::RefusalReason,
@@ -298,18 +300,34 @@ fn evicted() -> ! {
     unsafe { libc::_exit(1) }
 }
 
-impl Drop for ClientConnection {
-    /// The client's objects are dropped after this, and last the socket, whose end tells the client.
-    fn drop(&mut self) {
-        if !self.orderly.load(Ordering::SeqCst) {
-            return;
-        }
+impl ClientConnection {
+    /// Flushes all that the client has written. Returns whether that succeeded.
+    pub fn sync(&self) -> bool {
         let files = lock(&self.handles).all(|held| match held {
             HeldObject::File(file) => Some(file.clone()),
             _ => None,
         });
-        if files.iter().all(|file| file.sync() >= 0) {
-            self.mapping.control().settled.0.store(1, Ordering::SeqCst);
+        files.iter().all(|file| file.sync() >= 0)
+    }
+
+    /// Tells the client that the connection is over. Its threads that wait for an answer notice it at once.
+    fn hang_up(&self) {
+        let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
+        for slot in 0..layout::SLOTS {
+            sys::futex_wake(&self.mapping.slot(slot).state, 1);
+        }
+        self.mapping.complete();
+    }
+}
+
+impl Drop for ClientConnection {
+    /// At an orderly end, the client goes to the next process while its objects are dropped here.
+    fn drop(&mut self) {
+        if self.orderly.load(Ordering::SeqCst) {
+            if self.sync() {
+                self.mapping.control().settled.0.store(1, Ordering::SeqCst);
+            }
+            self.hang_up();
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The socket between the front and a process below it. The front sends what the process starts with, and then clients:
-//! each one's number and socket. The process says once that it is ready. The socket's end shows that the other is gone.
+//! each one's number and socket. The process says once that it is ready, and, when it has mounted, with which
+//! configuration. The socket's end shows that the other is gone.
 
 use std::{
     io::{self, Stdin},
@@ -9,12 +10,11 @@ use std::{
 use anyhow::Context;
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType};
 
+use super::sessions::SessionNames;
 use crate::{sys, wire::Errno};
 
 /// The most bytes of a packet: libcephfs's version, or the random number of the sessions' names.
 const PACKET_SIZE: usize = 256;
-/// Before the random number, since a packet is not empty.
-const START: u8 = 1;
 
 /// The front's end.
 pub struct ProcessControl(OwnedFd);
@@ -23,18 +23,37 @@ pub struct ProcessControl(OwnedFd);
 pub enum ProcessNews {
     /// It serves, with this version of libcephfs.
     Ready(String),
+    /// It has mounted, with the configuration in this memory.
+    Mounted(OwnedFd),
     /// It has ended.
     Gone,
 }
 
+/// What a process starts with.
+pub struct ProcessStart {
+    /// The end of the socket: its standard input.
+    pub control: FrontControl,
+    /// The names of sessions.
+    pub names: SessionNames,
+    /// The figures, which all processes share.
+    pub figures: OwnedFd,
+    /// The configuration with which to mount at once.
+    pub configuration: Option<OwnedFd>,
+}
+
 impl ProcessControl {
-    /// A control, and the other end for the process's standard input. The process will find there what it starts with:
-    /// the random number of the sessions' names, if there are names, and the figures.
-    pub fn new(number: Option<&str>, figures: BorrowedFd<'_>) -> Result<(ProcessControl, OwnedFd), Errno> {
+    /// A control, and the other end for the process's standard input. The process will find there what it starts with.
+    pub fn new(
+        names: &SessionNames,
+        figures: BorrowedFd<'_>,
+        configuration: Option<BorrowedFd<'_>>,
+    ) -> Result<(ProcessControl, OwnedFd), Errno> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (ours, theirs) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        let start = [&[START], number.unwrap_or_default().as_bytes()].concat();
-        sys::send_packet(ours.as_fd(), &start, &[figures])?;
+        let start =
+            [&[names.turn, names.alone.into()], names.number.as_deref().unwrap_or_default().as_bytes()].concat();
+        let descriptors: Vec<BorrowedFd<'_>> = [figures].into_iter().chain(configuration).collect();
+        sys::send_packet(ours.as_fd(), &start, &descriptors)?;
         Ok((ProcessControl(ours), theirs))
     }
 
@@ -48,9 +67,10 @@ impl ProcessControl {
         let mut packet = [0; PACKET_SIZE];
         match sys::receive_packet(self.0.as_fd(), &mut packet) {
             Err(Errno::AGAIN | Errno::INTR) => None,
-            Ok((length, _)) if length > 0 => {
-                Some(ProcessNews::Ready(String::from_utf8_lossy(&packet[..length]).into_owned()))
-            }
+            Ok((length, descriptors)) if length > 0 => Some(match descriptors.into_iter().next() {
+                Some(configuration) => ProcessNews::Mounted(configuration),
+                None => ProcessNews::Ready(String::from_utf8_lossy(&packet[..length]).into_owned()),
+            }),
             _ => Some(ProcessNews::Gone),
         }
     }
@@ -66,15 +86,18 @@ impl AsFd for ProcessControl {
 pub struct FrontControl(Stdin);
 
 impl FrontControl {
-    /// The end, and what the process starts with.
-    pub fn begin() -> anyhow::Result<(FrontControl, Option<String>, OwnedFd)> {
+    /// What the process starts with.
+    pub fn begin() -> anyhow::Result<ProcessStart> {
         let control = FrontControl(io::stdin());
         let mut packet = [0; PACKET_SIZE];
         let (length, descriptors) =
             sys::receive_packet(control.as_fd(), &mut packet).context("the standard input is not the daemon's")?;
-        let figures = descriptors.into_iter().next().context("there are no figures")?;
-        let number = str::from_utf8(packet.get(1..length).unwrap_or_default())?;
-        Ok((control, (!number.is_empty()).then(|| number.to_owned()), figures))
+        let mut descriptors = descriptors.into_iter();
+        let figures = descriptors.next().context("there are no figures")?;
+        let number = str::from_utf8(packet.get(2..length).unwrap_or_default())?;
+        let number = (!number.is_empty()).then(|| number.to_owned());
+        let names = SessionNames { number, turn: packet[0], alone: packet[1] != 0 };
+        Ok(ProcessStart { control, names, figures, configuration: descriptors.next() })
     }
 
     /// Whether the front is gone.
@@ -86,6 +109,11 @@ impl FrontControl {
     pub fn ready(&self, version: &str) -> Result<(), Errno> {
         let version = version.get(..PACKET_SIZE).unwrap_or(version);
         sys::send_packet(self.as_fd(), if version.is_empty() { b"?" } else { version.as_bytes() }, &[])
+    }
+
+    /// Says with which configuration this process has mounted.
+    pub fn mounted(&self, configuration: BorrowedFd<'_>) -> Result<(), Errno> {
+        sys::send_packet(self.as_fd(), b"m", &[configuration])
     }
 
     /// The next client, its number and its socket; `None`: none now.

@@ -50,7 +50,8 @@ pub fn listen(options: &DaemonOptions) -> anyhow::Result<OwnedFd> {
     Ok(socket)
 }
 
-fn unix_socket() -> rustix::io::Result<OwnedFd> {
+/// A socket that does not block.
+pub fn unix_socket() -> rustix::io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
 }

@@ -29,6 +29,7 @@ mod sessions;
 mod share;
 mod signals;
 mod snapshots;
+mod takeover;
 mod watch;
 mod weight;
 
@@ -59,6 +60,8 @@ pub struct DaemonOptions {
     pub library: PathBuf,
     /// Users that may connect, besides root.
     pub users: Vec<u32>,
+    /// Whether to take over from a daemon that runs.
+    pub take_over: bool,
     /// The directory that keeps the names of sessions for the next daemon.
     pub state: PathBuf,
     /// How late changes of the cluster's other clients may be seen, milliseconds.

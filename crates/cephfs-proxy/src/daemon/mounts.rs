@@ -121,6 +121,31 @@ impl Drop for RawMount {
     }
 }
 
+/// A step of a preparation: its letter and its parts.
+type ConfigurationStep<'b> = (u8, Vec<&'b [u8]>);
+
+/// The steps of a preparation, as `MountIdentity::add` has written them.
+fn steps(mut bytes: &[u8]) -> Option<Vec<ConfigurationStep<'_>>> {
+    let mut steps = Vec::new();
+    while let Some((&step, rest)) = bytes.split_first() {
+        bytes = rest;
+        let count = match step {
+            b'd' => 0,
+            b's' => 2,
+            _ => 1,
+        };
+        let mut parts = Vec::new();
+        for _ in 0..count {
+            let (length, rest) = bytes.split_first_chunk::<8>()?;
+            let (part, rest) = rest.split_at_checked(u64::from_le_bytes(*length).try_into().ok()?)?;
+            parts.push(part);
+            bytes = rest;
+        }
+        steps.push((step, parts));
+    }
+    Some(steps)
+}
+
 /// A result of libcephfs: 0 or more, or an errno if it is negative.
 pub fn checked(result: i32) -> Result<i32, Errno> {
     if result < 0 { Err(errno_of(result.into())) } else { Ok(result) }
@@ -146,6 +171,27 @@ impl MountDraft {
             id: id.map_or_else(|| "admin".into(), |id| id.to_string_lossy().into_owned()),
             key,
         })
+    }
+
+    /// Makes the steps of an earlier preparation again. Returns the root to mount, too.
+    fn repeat(ceph: &'static Ceph, configuration: &[u8]) -> Result<(MountDraft, CString), Errno> {
+        let text = |bytes: &[u8]| CString::new(bytes).map_err(|_| Errno::INVAL);
+        let steps = steps(configuration).ok_or(Errno::INVAL)?;
+        let mut steps = steps.iter().map(|(step, parts)| (*step, parts.as_slice()));
+        let Some((b'i', &[id])) = steps.next() else { return Err(Errno::INVAL) };
+        let id = CStr::from_bytes_with_nul(id).ok();
+        let (mut draft, mut root) = (MountDraft::create(ceph, id)?, None);
+        for step in steps {
+            match step {
+                (b'd', _) => draft.read_file(None)?,
+                (b'f', &[contents]) => draft.read_file(Some(contents))?,
+                (b's', &[option, value]) => draft.set(&text(option)?, &text(value)?)?,
+                (b'n', &[name]) => draft.select(&text(name)?)?,
+                (b'r', &[path]) => root = Some(text(path)?),
+                _ => return Err(Errno::INVAL),
+            }
+        }
+        Ok((draft, root.ok_or(Errno::INVAL)?))
     }
 
     /// The client's id in Ceph: `admin` of `client.admin`.
@@ -266,12 +312,14 @@ struct MountSlot {
     key: Option<MountIdentity>,
     mount: Option<Arc<SharedMount>>,
     unused_since: Instant,
+    /// It was mounted for clients that are still to come.
+    prepared: bool,
 }
 
 impl MountPlace {
     /// A place without a mount.
     pub fn new(number: u64, names: SessionNames, coherence: Coherence) -> MountPlace {
-        let slot = MountSlot { key: None, mount: None, unused_since: Instant::now() };
+        let slot = MountSlot { key: None, mount: None, unused_since: Instant::now(), prepared: false };
         MountPlace { number, names, coherence: Arc::new(coherence), slot: Mutex::new(slot) }
     }
 
@@ -299,6 +347,21 @@ impl MountPlace {
         }
         *draft = None;
         Ok((place, slot.mount.clone()))
+    }
+
+    /// Mounts with the configuration of another process's mount, before a client comes.
+    pub fn mount_again(&self, ceph: &'static Ceph, configuration: &[u8]) -> Result<(), Errno> {
+        let (draft, root) = MountDraft::repeat(ceph, configuration)?;
+        let (place, mount) = self.mount(&mut Some(draft), Some(&root))?;
+        mount.filter(|_| place == self.number).ok_or(Errno::INVAL)?;
+        lock(&self.slot).prepared = true;
+        Ok(())
+    }
+
+    /// The configuration of the mount, if there is one.
+    pub fn configuration(&self) -> Option<Vec<u8>> {
+        let slot = self.slot.try_lock().ok()?;
+        slot.key.as_ref().filter(|_| slot.mount.is_some()).map(|key| key.0.clone())
     }
 
     fn mount_first(
@@ -341,9 +404,9 @@ impl MountPlace {
         let Ok(mut slot) = self.slot.try_lock() else { return false };
         let is_used = slot.mount.as_ref().is_some_and(|mount| Arc::strong_count(mount) > 1);
         if is_used && clients {
-            slot.unused_since = Instant::now();
+            (slot.unused_since, slot.prepared) = (Instant::now(), false);
         }
-        let linger = if slot.key.is_none() { linger.max(UNMOUNTED_STAYS) } else { linger };
+        let linger = if slot.key.is_none() || slot.prepared { linger.max(UNMOUNTED_STAYS) } else { linger };
         slot.unused_since.elapsed() >= linger
     }
 
@@ -365,5 +428,26 @@ impl MountPlace {
     /// How long a released inode stays in case the client takes it back: longer than any cached name that leads to it.
     pub fn idle_inodes_stay(&self) -> Duration {
         self.coherence.longest() * 2 + Duration::from_secs(20)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_configuration_is_read_as_it_was_written() {
+        let mut key = MountIdentity::default();
+        let written: [ConfigurationStep<'_>; 6] = [
+            (b'i', vec![b"admin\0"]),
+            (b'd', vec![]),
+            (b'f', vec![b"[client]\n"]),
+            (b's', vec![b"client_fs", b""]),
+            (b'n', vec![b"cephfs"]),
+            (b'r', vec![b"/"]),
+        ];
+        written.iter().for_each(|(step, parts)| key.add(*step, parts).unwrap());
+        assert_eq!(steps(&key.0).unwrap(), written);
+        assert_eq!(steps(&key.0[..key.0.len() - 1]), None, "it is cut");
     }
 }

@@ -3,9 +3,10 @@
 
 use std::{
     env,
+    fs::File,
     os::{
-        fd::{AsFd, OwnedFd},
-        unix::process::CommandExt,
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::{fs::FileExt, process::CommandExt},
     },
     process::{Child, Command, ExitStatus},
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -24,15 +25,20 @@ use super::{
     arrivals::Refusal,
     control::{ProcessControl, ProcessNews},
     figures::{MOST_MOUNTS, ProxyCounters, RefusalReason},
-    sessions::SessionNumber,
+    sessions::{SessionNames, SessionNumber},
     watch::Watch,
 };
-use crate::wire::{Errno, hello::LOBBY};
+use crate::{
+    sys,
+    wire::{Errno, hello::LOBBY},
+};
 
 /// The number of the first slot's control in the watch; smaller ones are clients'.
 pub const FIRST_CONTROL: u64 = 1 << 62;
 /// How much longer than a process itself the front waits for its end.
-const PATIENCE: Duration = Duration::from_secs(2);
+pub const PATIENCE: Duration = Duration::from_secs(2);
+/// How long the processes of a daemon that takes over may take to mount.
+const PREPARATION: Duration = Duration::from_secs(30);
 
 /// A client that has said where it wants to go.
 pub struct Visitor {
@@ -62,6 +68,8 @@ struct PlaceProcess {
     uid: u32,
     child: Child,
     control: ProcessControl,
+    /// The configuration with which it has mounted.
+    configuration: Option<OwnedFd>,
     /// Clients that came after it had begun to end.
     waiting: Vec<Visitor>,
 }
@@ -77,21 +85,69 @@ impl MountProcesses {
     ) -> anyhow::Result<(MountProcesses, String)> {
         let processes = (0..=mounts.min(MOST_MOUNTS)).map(|_| None).collect();
         let mut places = MountProcesses { figures, figures_for_others, sessions, watch, processes };
-        places.start(0, LOBBY, 0).context("cannot start a process")?;
-        let version = places.first_news().context("libcephfs cannot be used")?;
+        places.start(0, LOBBY, 0, None).context("cannot start a process")?;
+        let version = places.first_news(0, None).context("libcephfs cannot be used")?;
         Ok((places, version))
     }
 
-    /// Waits for what the lobby says first.
-    fn first_news(&mut self) -> anyhow::Result<String> {
-        let Some(Some(lobby)) = self.processes.first() else { bail!("there is no lobby") };
+    /// Waits for what a process says first: libcephfs's version.
+    fn first_news(&mut self, slot: usize, until: Option<Instant>) -> anyhow::Result<String> {
+        let Some(Some(process)) = self.processes.get(slot) else { bail!("there is no process") };
         loop {
-            let _ = poll(&mut [PollFd::new(&lobby.control, PollFlags::IN)], None);
-            match lobby.control.news() {
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            let _ = poll(&mut [PollFd::new(&process.control, PollFlags::IN)], left.map(sys::timespec).as_ref());
+            match process.control.news() {
                 Some(ProcessNews::Ready(version)) => return Ok(version),
-                Some(ProcessNews::Gone) => bail!("the process that loads it has ended"),
-                None => {}
+                Some(ProcessNews::Gone) => bail!("a process that it needs has ended"),
+                _ if left.is_some_and(|left| left.is_zero()) => bail!("the cluster does not answer"),
+                _ => {}
             }
+        }
+    }
+
+    /// The mounts that there are.
+    pub fn mounts(&self) -> impl Iterator<Item = (u32, BorrowedFd<'_>)> {
+        self.processes
+            .iter()
+            .flatten()
+            .filter_map(|process| Some((process.uid, process.configuration.as_ref()?.as_fd())))
+    }
+
+    /// Starts processes that mount what another daemon has mounted, and waits until all have.
+    pub fn prepare(&mut self, mounts: Vec<(u32, OwnedFd)>) -> anyhow::Result<()> {
+        let until = Instant::now() + PREPARATION;
+        let mut slots = Vec::new();
+        for (slot, (uid, configuration)) in (1..self.processes.len()).zip(mounts) {
+            let configuration = File::from(configuration);
+            let mut bytes = vec![0; configuration.metadata()?.len() as usize];
+            configuration.read_exact_at(&mut bytes, 0)?;
+            self.start(slot, self.sessions.names.place(&bytes), uid, Some(configuration.as_fd()))?;
+            slots.push(slot);
+        }
+        slots.into_iter().try_for_each(|slot| self.first_news(slot, Some(until)).map(drop))
+    }
+
+    /// The names of sessions, for the daemon that takes over.
+    pub fn names(&self) -> &SessionNames {
+        &self.sessions.names
+    }
+
+    /// The locked file of the sessions, for the daemon that takes over.
+    pub fn lock(&self) -> Option<BorrowedFd<'_>> {
+        self.sessions.lock.as_ref().map(AsFd::as_fd)
+    }
+
+    /// The locked file is this daemon's, too, from now on.
+    pub fn keep_lock(&mut self, lock: OwnedFd) {
+        self.sessions.lock = Some(lock);
+    }
+
+    /// The daemon before this one is gone, and `well`: it has unmounted all. Otherwise its sessions hold what it had, so all
+    /// processes end, and their successors end these sessions.
+    pub fn is_alone(&mut self, well: bool) {
+        self.sessions.names.alone = true;
+        for process in self.processes.iter().skip(1).flatten().filter(|_| !well) {
+            let _ = kill(Pid::from_raw(process.child.id() as i32), Signal::SIGTERM);
         }
     }
 
@@ -108,7 +164,7 @@ impl MountProcesses {
             Some(slot) => slot,
             None => {
                 let slot = self.free_slot(&visitor)?;
-                self.start(slot, visitor.place, visitor.uid).map_err(|error| {
+                self.start(slot, visitor.place, visitor.uid, None).map_err(|error| {
                     tracing::warn!("cannot start a process: {error:#}");
                     (Errno::AGAIN, RefusalReason::Resources)
                 })?;
@@ -149,8 +205,15 @@ impl MountProcesses {
         }
     }
 
-    fn start(&mut self, slot: usize, place: u64, uid: u32) -> anyhow::Result<()> {
-        let (control, theirs) = ProcessControl::new(self.sessions.digits.as_deref(), self.figures_for_others.as_fd())?;
+    fn start(
+        &mut self,
+        slot: usize,
+        place: u64,
+        uid: u32,
+        configuration: Option<BorrowedFd<'_>>,
+    ) -> anyhow::Result<()> {
+        let (control, theirs) =
+            ProcessControl::new(&self.sessions.names, self.figures_for_others.as_fd(), configuration)?;
         self.watch.add(&control, FIRST_CONTROL + slot as u64)?;
         // The same program, even if the file has been replaced since.
         let child = Command::new("/proc/self/exe")
@@ -161,7 +224,8 @@ impl MountProcesses {
             .stdin(theirs)
             .spawn()?;
         tracing::debug!("process {} is for place {place:016x}", child.id());
-        self.processes[slot] = Some(PlaceProcess { place, uid, child, control, waiting: Vec::new() });
+        self.processes[slot] =
+            Some(PlaceProcess { place, uid, child, control, configuration: None, waiting: Vec::new() });
         Ok(())
     }
 
@@ -169,8 +233,13 @@ impl MountProcesses {
     pub fn see(&mut self, slot: u64) -> Option<ExitStatus> {
         let slot = slot as usize;
         let process = self.processes.get_mut(slot)?;
-        if !matches!(process.as_ref()?.control.news()?, ProcessNews::Gone) {
-            return None;
+        match process.as_ref()?.control.news()? {
+            ProcessNews::Ready(_) => return None,
+            ProcessNews::Mounted(configuration) => {
+                process.as_mut()?.configuration = Some(configuration);
+                return None;
+            }
+            ProcessNews::Gone => {}
         }
         let PlaceProcess { place, mut child, control, waiting, .. } = process.take()?;
         self.watch.remove(&control);

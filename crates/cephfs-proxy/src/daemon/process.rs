@@ -2,21 +2,27 @@
 //! periodic work. It never calls libcephfs, which may block: that is for workers.
 
 use std::{
+    fs::File,
+    io::Write,
+    os::{fd::AsFd, unix::fs::FileExt},
     path::Path,
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicUsize, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, bail};
-use rustix::process::Signal;
+use rustix::{fs::MemfdFlags, process::Signal};
 
 use super::{
     DaemonOptions, DaemonState, FAREWELL, TICK,
     ceph::Ceph,
     clients::Clients,
     coherence::Coherence,
-    control::FrontControl,
+    control::{FrontControl, ProcessStart},
     figures::{ProxyCounters, RefusalReason},
     heap::FreedMemory,
     mounts::MountPlace,
@@ -34,26 +40,31 @@ use crate::{
 
 const SIGNALS: u64 = u64::MAX;
 const FRONT: u64 = u64::MAX - 1;
+/// How long clients are served on at the end, while what they wrote is flushed.
+const FLUSH_BEFORE: Duration = Duration::from_secs(5);
 
 /// Serves the clients of a place until a signal ends it, or nobody has used the mount for a while. `slot`: where its
 /// figures are.
 pub fn run(options: &DaemonOptions, place: u64, slot: usize) -> anyhow::Result<()> {
-    let signals = signals::block().context("cannot set up signals")?;
-    let (control, number, figures) = FrontControl::begin()?;
+    let signals = signals::block(signals::ENDING).context("cannot set up signals")?;
+    let ProcessStart { control, names, figures, configuration } = FrontControl::begin()?;
     end_with_the_front(&control)?;
     // The kernel has named it after /proc/self/exe.
     let _ = rustix::thread::set_name(c"libcephfsd");
     let ceph = load(&options.library)?;
     let (readable, versions) =
         VersionTable::create().context("cannot share memory that clients only read: Linux 5.1 or newer is needed")?;
-    let snapshots = number.as_ref().map(|_| SnapshotPlaces::open(&options.state, place)).unwrap_or_default();
+    let snapshots = names.number.as_ref().map(|_| SnapshotPlaces::open(&options.state, place)).unwrap_or_default();
     if place == LOBBY {
         SessionNames::check(ceph);
+        if names.number.is_some() {
+            SnapshotPlaces::prune(&options.state);
+        }
     }
     let shared = Arc::new(DaemonState {
         ceph,
         version: ceph.version(),
-        place: MountPlace::new(place, SessionNames(number), Coherence::new(versions, options.stale)),
+        place: MountPlace::new(place, names, Coherence::new(versions, options.stale)),
         snapshots,
         versions: readable,
         limits: options.limits.clone(),
@@ -68,19 +79,36 @@ pub fn run(options: &DaemonOptions, place: u64, slot: usize) -> anyhow::Result<(
     watch.add(&signals, SIGNALS)?;
     watch.add(&control, FRONT)?;
     let mut clients = Clients::new(shared.clone(), pool.clone(), watch.clone(), slot);
+    if let Some(configuration) = configuration {
+        mount(&shared, configuration.into())?;
+    }
     control.ready(&shared.version.text.to_string_lossy())?;
 
     let mut due = Instant::now() + TICK;
+    let mut has_told = false;
+    let mut flush: Option<Flush> = None;
     loop {
-        for event in watch.wait(TICK)? {
+        let limit = if flush.is_some() { Duration::from_millis(1) } else { TICK };
+        for event in watch.wait(limit)? {
             match event {
-                SIGNALS => return farewell(&control, clients, &shared, &pool),
+                // Clients are served meanwhile, so that their pause is short.
+                SIGNALS => {
+                    watch.remove(&signals);
+                    flush = Some(Flush::begin(&pool));
+                }
                 FRONT => receive(&control, &shared, &mut clients)?,
                 client => clients.see(client),
             }
         }
+        if flush.as_ref().is_some_and(Flush::is_over) {
+            return farewell(&control, clients, &shared, &pool);
+        }
         if Instant::now() >= due {
             due = Instant::now() + TICK;
+            if !has_told && let Some(configuration) = shared.place.configuration() {
+                tell(&control, &configuration)?;
+                has_told = true;
+            }
             clients.tick();
             pool.trim();
             if !shared.place.is_lobby() && shared.place.is_unused(options.linger, clients.any()) {
@@ -105,6 +133,51 @@ fn load(library: &Path) -> anyhow::Result<&'static Ceph> {
     let library = library.to_owned();
     let loading = thread::Builder::new().stack_size(8 << 20).spawn(move || Ceph::load(&library))?;
     loading.join().unwrap_or_else(|_| bail!("cannot load libcephfs"))
+}
+
+/// Mounts with the configuration of another daemon's mount, whose clients come soon.
+fn mount(shared: &Arc<DaemonState>, configuration: File) -> anyhow::Result<()> {
+    let mut bytes = vec![0; configuration.metadata()?.len() as usize];
+    configuration.read_exact_at(&mut bytes, 0)?;
+    let shared = shared.clone();
+    let mounting = thread::Builder::new()
+        .stack_size(8 << 20)
+        .spawn(move || shared.place.mount_again(shared.ceph, &bytes).context("cannot mount"))?;
+    mounting.join().unwrap_or_else(|_| bail!("cannot mount"))
+}
+
+/// Tells the front the configuration of this process's mount, for a daemon that takes over.
+fn tell(control: &FrontControl, configuration: &[u8]) -> anyhow::Result<()> {
+    let mut file = File::from(rustix::fs::memfd_create("configuration", MemfdFlags::CLOEXEC)?);
+    file.write_all(configuration)?;
+    // If the front is gone, so is this process.
+    let _ = control.mounted(file.as_fd());
+    Ok(())
+}
+
+/// The flush of all that clients have written.
+struct Flush {
+    left: Arc<AtomicUsize>,
+    until: Instant,
+}
+
+impl Flush {
+    fn begin(pool: &Pool) -> Flush {
+        let connections = pool.connections();
+        let left = Arc::new(AtomicUsize::new(connections.len()));
+        for connection in connections {
+            let left = left.clone();
+            pool.submit(Box::new(move || {
+                connection.sync();
+                left.fetch_sub(1, Ordering::SeqCst);
+            }));
+        }
+        Flush { left, until: Instant::now() + FLUSH_BEFORE }
+    }
+
+    fn is_over(&self) -> bool {
+        self.left.load(Ordering::SeqCst) == 0 || Instant::now() >= self.until
+    }
 }
 
 /// Receives the clients that the front has handed over.

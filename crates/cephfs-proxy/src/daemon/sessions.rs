@@ -2,14 +2,15 @@
 //! capabilities for a minute. By the name, the next daemon ends such a session as soon as it mounts the same again.
 //!
 //! Only a random number is kept, in one file. A mount's name follows from it, from the host and from the mount's
-//! configuration. One mount at a time has a name, since the front starts no second process for a place.
+//! configuration. One mount at a time has a name: the front starts no second process for a place, and daemons that take
+//! over from one another use two kinds of names in turn.
 
 use std::{
     ffi::CString,
     fs::{self, File, OpenOptions},
     hash::{DefaultHasher, Hash, Hasher},
     io::{self, Read, Write},
-    os::unix::fs::OpenOptionsExt,
+    os::{fd::OwnedFd, unix::fs::OpenOptionsExt},
     path::Path,
 };
 
@@ -27,12 +28,12 @@ const UNNAMED: &str = "should this daemon be killed, the cluster will take a min
 const DIGITS: usize = 32;
 
 /// The random number. Without a directory that keeps it, there is none, and sessions have no names.
-#[derive(Default)]
 pub struct SessionNumber {
-    /// Its digits.
-    pub digits: Option<String>,
-    /// Locked as long as the daemon runs: two daemons with the same names would end each other's sessions.
-    _lock: Option<File>,
+    /// What processes need for the names.
+    pub names: SessionNames,
+    /// Locked as long as the daemon runs: two daemons with the same names would end each other's sessions. A daemon that
+    /// takes over gets the locked file.
+    pub lock: Option<OwnedFd>,
 }
 
 impl SessionNumber {
@@ -40,8 +41,15 @@ impl SessionNumber {
     pub fn open(folder: &Path) -> SessionNumber {
         SessionNumber::try_open(folder).unwrap_or_else(|error| {
             tracing::warn!("{UNNAMED}: {error:#}");
-            SessionNumber::default()
+            SessionNumber { names: SessionNames { number: None, turn: 0, alone: true }, lock: None }
         })
+    }
+
+    /// The number in `folder`, which the daemon of the other turn uses still.
+    pub fn share(folder: &Path, turn: u8) -> anyhow::Result<SessionNumber> {
+        let digits = read(&folder.join("sessions"))
+            .with_context(|| format!("there is no number of sessions in {}", folder.display()))?;
+        Ok(SessionNumber { names: SessionNames { number: Some(digits), turn, alone: false }, lock: None })
     }
 
     fn try_open(folder: &Path) -> anyhow::Result<SessionNumber> {
@@ -57,27 +65,37 @@ impl SessionNumber {
             Some(digits) => digits,
             None => write(folder, &path).with_context(what)?,
         };
-        Ok(SessionNumber { digits: Some(digits), _lock: Some(lock) })
+        let names = SessionNames { number: Some(digits), turn: 0, alone: true };
+        Ok(SessionNumber { names, lock: Some(lock.into()) })
     }
 }
 
 /// What follows from the random number and a mount's configuration.
-pub struct SessionNames(pub Option<String>);
+#[derive(Clone, Default)]
+pub struct SessionNames {
+    /// The digits of the random number.
+    pub number: Option<String>,
+    /// Which of the two kinds of names this daemon uses: 0 or 1.
+    pub turn: u8,
+    /// No daemon lives that uses the other kind of names.
+    pub alone: bool,
+}
 
 impl SessionNames {
     /// The number of the place of mounts with this configuration. Without the random number, others could find a
     /// configuration that has the place of another one.
     pub fn place(&self, configuration: &[u8]) -> u64 {
         let mut hasher = DefaultHasher::new();
-        (&self.0, configuration).hash(&mut hasher);
+        (&self.number, configuration).hash(&mut hasher);
         hasher.finish().max(LOBBY + 1)
     }
 
-    /// The name of the session of a mount with this configuration.
-    fn session(&self, configuration: &[u8]) -> Option<CString> {
+    /// The name of the session of a mount with this configuration, for a daemon of this turn.
+    fn session(&self, configuration: &[u8], turn: u8) -> Option<CString> {
         let mut hasher = DefaultHasher::new();
-        (self.0.as_ref()?, host(), configuration).hash(&mut hasher);
-        CString::new(format!("libcephfsd-{:016x}", hasher.finish())).ok()
+        (self.number.as_ref()?, host(), configuration).hash(&mut hasher);
+        let turn = if turn == 0 { "" } else { "-b" };
+        CString::new(format!("libcephfsd-{:016x}{turn}", hasher.finish())).ok()
     }
 
     /// Logs if this libcephfs lacks what names of sessions need.
@@ -87,21 +105,30 @@ impl SessionNames {
         }
     }
 
-    /// Ends the earlier session of this configuration's name, and gives the name to this mount. The mount must be
-    /// initialised, or libcephfs crashes, and not mounted yet.
+    /// Ends earlier sessions of this configuration's names, and gives the name to this mount. The mount must be
+    /// initialised, or libcephfs crashes, and not mounted yet. The other turn's session is left alone while its daemon
+    /// lives.
     pub fn begin(&self, ceph: &Ceph, mount: *mut CephMount, configuration: &[u8]) {
-        let (Some(start), Some(finish), Some(set), Some(name)) =
-            (ceph.ceph_start_reclaim, ceph.ceph_finish_reclaim, ceph.ceph_set_uuid, self.session(configuration))
-        else {
+        let (Some(start), Some(finish), Some(set), Some(name)) = (
+            ceph.ceph_start_reclaim,
+            ceph.ceph_finish_reclaim,
+            ceph.ceph_set_uuid,
+            self.session(configuration, self.turn),
+        ) else {
             return;
         };
-        // SAFETY: no other thread uses the mount until it is mounted; the name is a C string, which libcephfs copies.
-        let result = unsafe {
-            let result = start(mount, name.as_ptr(), RESET);
-            finish(mount);
-            set(mount, name.as_ptr());
-            result
-        };
+        let other = self.session(configuration, self.turn ^ 1).filter(|_| self.alone);
+        let mut result = 0;
+        // libcephfs returns 0 for every name after the first that had a session.
+        for name in [Some(&name), other.as_ref()].into_iter().flatten() {
+            // SAFETY: no other thread uses the mount until it is mounted; the name is a C string, which libcephfs copies.
+            unsafe {
+                result = start(mount, name.as_ptr(), RESET);
+                finish(mount);
+            }
+        }
+        // SAFETY: likewise.
+        unsafe { set(mount, name.as_ptr()) };
         match result {
             0 => tracing::info!("gave up the session of a daemon that was killed"),
             // There is no earlier session, or an earlier attempt to mount has ended it.
@@ -150,18 +177,22 @@ mod tests {
     #[test]
     fn the_next_daemon_has_the_same_names_and_two_at_once_do_not() {
         let folder = tempfile::tempdir().unwrap();
-        let names = |number: &SessionNumber| SessionNames(number.digits.clone());
+        let both = |number: &SessionNumber, of| (number.names.place(of), number.names.session(of, 0).unwrap());
         let first = SessionNumber::try_open(folder.path()).unwrap();
-        let (place, session) = (names(&first).place(b"a"), names(&first).session(b"a").unwrap());
-        assert_ne!((names(&first).place(b"b"), names(&first).session(b"b").unwrap()), (place, session.clone()));
+        let (place, session) = both(&first, b"a");
+        let (another, theirs) = both(&first, b"b");
+        assert!(another != place && theirs != session);
+        assert_ne!(first.names.session(b"a", 1).unwrap(), session, "who takes over has a session beside it");
+        let shared = SessionNumber::share(folder.path(), 1).unwrap();
+        assert_eq!(both(&shared, b"a"), (place, session.clone()));
         assert!(SessionNumber::try_open(folder.path()).is_err());
         drop(first);
         let second = SessionNumber::try_open(folder.path()).unwrap();
-        assert_eq!((names(&second).place(b"a"), names(&second).session(b"a").unwrap()), (place, session.clone()));
+        assert_eq!(both(&second, b"a"), (place, session.clone()));
         drop(second);
         fs::write(folder.path().join("sessions"), "cut").unwrap();
         let third = SessionNumber::try_open(folder.path()).unwrap();
-        assert_ne!(names(&third).session(b"a").unwrap(), session);
-        assert!(SessionNames(None).session(b"a").is_none());
+        assert_ne!(both(&third, b"a").1, session);
+        assert!(SessionNames::default().session(b"a", 0).is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! The signals that end a process in order.
+//! The signals that end a process in order, and the one that has a new version take over.
 
 use std::io;
 
@@ -7,11 +7,15 @@ use nix::sys::{
     signalfd::{SfdFlags, SignalFd},
 };
 
-/// Blocks SIGTERM and SIGINT for this thread and those that it starts; returns a descriptor from which to read them.
-pub fn block() -> io::Result<SignalFd> {
+/// The signals that end a process.
+pub const ENDING: &[Signal] = &[Signal::SIGTERM, Signal::SIGINT];
+/// The signal that has the front start its successor, and the program with it that is installed now.
+pub const UPGRADE: Signal = Signal::SIGUSR2;
+
+/// Blocks these signals for this thread and those that it starts; returns a descriptor from which to read them.
+pub fn block(signals: &[Signal]) -> io::Result<SignalFd> {
     let mut set = SigSet::empty();
-    set.add(Signal::SIGTERM);
-    set.add(Signal::SIGINT);
+    signals.iter().for_each(|signal| set.add(*signal));
     set.thread_block()?;
     Ok(SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?)
 }

@@ -3,16 +3,21 @@
 //! looks first whether it is still where it was seen. The list is kept for the next daemon.
 
 use std::{
+    cmp::Reverse,
     ffi::{CStr, CString},
     fs,
     path::{Path, PathBuf},
     sync::{Arc, Mutex},
 };
 
-use super::{lock, mounts::SharedMount, serve::own};
+use super::{figures::MOST_MOUNTS, lock, mounts::SharedMount, serve::own};
 
 /// The most snapshots of which the daemon knows where they are.
 const MOST: usize = 1024;
+/// The most lists that are kept, each of a mount's configuration.
+const MOST_LISTS: usize = MOST_MOUNTS;
+/// The beginning of a list's name. A list of all mounts, of an earlier version, has nothing after it.
+const LIST: &str = "snapshots";
 
 /// A snapshot: its number, the inode of a directory whose directory of snapshots lists it, and its name there.
 #[derive(Clone, PartialEq, Debug)]
@@ -32,10 +37,28 @@ pub struct SnapshotPlaces {
 impl SnapshotPlaces {
     /// The places that an earlier process has left in the folder for the mount with this number.
     pub fn open(folder: &Path, mount: u64) -> SnapshotPlaces {
-        let file = folder.join(format!("snapshots-{mount:016x}"));
+        let file = folder.join(format!("{LIST}-{mount:016x}"));
         let text = fs::read_to_string(&file).unwrap_or_default();
         let places = text.lines().filter_map(parse).take(MOST).collect();
         SnapshotPlaces { file: Some(file), places: Mutex::new(places) }
+    }
+
+    /// Removes the lists that were not written for the longest time, beyond those that are kept, and an earlier version's.
+    pub fn prune(folder: &Path) {
+        let lists = fs::read_dir(folder).into_iter().flatten().flatten().filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            let is_old = name == LIST;
+            (is_old || name.starts_with(&format!("{LIST}-"))).then_some(())?;
+            Some((is_old, Reverse(entry.metadata().ok()?.modified().ok()?), entry.path()))
+        });
+        let mut lists: Vec<_> = lists.collect();
+        lists.sort();
+        let kept = lists.iter().filter(|(is_old, ..)| !is_old).count().min(MOST_LISTS);
+        for (_, _, path) in lists.into_iter().skip(kept) {
+            if let Err(error) = fs::remove_file(&path) {
+                tracing::warn!("cannot remove {}: {error}", path.display());
+            }
+        }
     }
 
     /// Notes that a name in a directory led to an inode in a snapshot, if the directory lists that snapshot.
@@ -90,6 +113,8 @@ fn parse(line: &str) -> Option<SnapshotPlace> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, SystemTime};
+
     use super::*;
 
     #[test]
@@ -107,5 +132,23 @@ mod tests {
         for damaged in ["", "x", "1 2", "1 2 6", "1 2 zz", "1 2 00", "1 x 61"] {
             assert_eq!(parse(damaged), None, "{damaged}");
         }
+    }
+
+    #[test]
+    fn the_latest_lists_are_kept_and_other_files_are_let_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let list = |mount: u64| folder.path().join(format!("snapshots-{mount:016x}"));
+        for mount in 0..MOST_LISTS as u64 + 3 {
+            let written = SystemTime::UNIX_EPOCH + Duration::from_secs(mount);
+            fs::File::create(list(mount)).unwrap().set_modified(written).unwrap();
+        }
+        for other in ["snapshots", "sessions", "lock"] {
+            fs::write(folder.path().join(other), "").unwrap();
+        }
+        SnapshotPlaces::prune(folder.path());
+        let there: Vec<bool> = (0..5).map(|mount| list(mount).exists()).collect();
+        assert_eq!(there, [false, false, false, true, true]);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), MOST_LISTS + 2);
+        assert!(!folder.path().join("snapshots").exists());
     }
 }
