@@ -119,6 +119,7 @@ fn main() -> ExitCode {
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_max_level(level)
+        .with_ansi(false)
         .with_target(false)
         .without_time()
         .init();
