@@ -5,7 +5,7 @@ use std::io::Read;
 
 use libbpf_rs::{Iter, Link, MapCore, Object, ObjectBuilder, OpenObject};
 
-use crate::{btf::NamedTypes, generated::Plain};
+use crate::generated::Plain;
 
 /// An iterator, loaded.
 pub(crate) struct KernelIterator {
@@ -17,7 +17,7 @@ pub(crate) struct KernelIterator {
 impl KernelIterator {
     /// Loads an object of one iterator, or of several that give the same kind of record, with `options` as its `.rodata.options`.
     pub fn load(object: &[u8], options: &[u8]) -> libbpf_rs::Result<Self> {
-        let object = load(object, options, |_| Ok(()))?;
+        let object = open(object, options)?.load()?;
         let links = object.progs_mut().map(|program| program.attach()).collect::<libbpf_rs::Result<_>>()?;
         Ok(Self { links, object })
     }
@@ -70,24 +70,16 @@ fn each_of(
     }
 }
 
-/// Loads an object with `options` at the beginning of its `.rodata.options`, after `prepare` has seen it.
-pub(crate) fn load(
-    object: &[u8],
-    options: &[u8],
-    prepare: impl FnOnce(&mut OpenObject) -> libbpf_rs::Result<()>,
-) -> libbpf_rs::Result<Object> {
-    let types = NamedTypes::of_kernel()?;
-    let mut builder = ObjectBuilder::default();
-    builder.btf_custom_path(types.path())?;
-    let mut object = builder.open_memory(object)?;
+/// Opens an object and writes `options` over the beginning of its `.rodata.options`.
+pub(crate) fn open(object: &[u8], options: &[u8]) -> libbpf_rs::Result<OpenObject> {
+    let mut object = ObjectBuilder::default().open_memory(object)?;
     for mut map in object.maps_mut() {
         let is_options = map.name().as_encoded_bytes().ends_with(b".options");
         if let Some(value) = map.initial_value_mut().filter(|_| is_options) {
             value.iter_mut().zip(options).for_each(|(to, from)| *to = *from);
         }
     }
-    prepare(&mut object)?;
-    object.load()
+    Ok(object)
 }
 
 /// All that an iterator gives.

@@ -87,19 +87,18 @@ impl Accesses {
             kinds: kinds(),
             ..access_options::default()
         };
-        let object = iterator::load(OBJECT, options.as_bytes(), |object| {
-            for mut map in object.maps_mut() {
-                match map.name().as_encoded_bytes() {
-                    b"accesses" => map.set_max_entries(keys)?,
-                    b"followed" => match followed {
-                        Some(followed) => map.reuse_fd(followed.map().as_fd())?,
-                        None => map.set_max_entries(1)?,
-                    },
-                    _ => {}
-                }
+        let mut object = iterator::open(OBJECT, options.as_bytes())?;
+        for mut map in object.maps_mut() {
+            match map.name().as_encoded_bytes() {
+                b"accesses" => map.set_max_entries(keys)?,
+                b"followed" => match followed {
+                    Some(followed) => map.reuse_fd(followed.map().as_fd())?,
+                    None => map.set_max_entries(1)?,
+                },
+                _ => {}
             }
-            Ok(())
-        })?;
+        }
+        let object = object.load()?;
         let link = object.progs_mut().map(|program| program.attach()).next().ok_or_else(|| missing("program"))??;
         Ok(Self { _link: link, object })
     }

@@ -10,7 +10,6 @@ use std::{
     os::fd::AsRawFd as _,
     path::PathBuf,
     rc::Rc,
-    sync::{Arc, Mutex, PoisonError},
 };
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -32,33 +31,19 @@ const NUMBER: &str = "TYPE_ID_";
 #[derive(Debug)]
 pub(crate) struct NamedTypes {
     file: File,
-    modules: Vec<String>,
 }
 
-/// The one that was made last.
-static LAST: Mutex<Option<Arc<NamedTypes>>> = Mutex::new(None);
-
 impl NamedTypes {
-    /// Of the kernel and the modules that are loaded now. It is made anew when other modules are loaded than last time.
-    pub fn of_kernel() -> io::Result<Arc<Self>> {
-        let modules = Types::modules();
-        let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = last.as_ref().filter(|known| known.modules == modules) {
-            return Ok(Arc::clone(known));
-        }
-        let made = Arc::new(Self::of(modules)?);
-        *last = Some(Arc::clone(&made));
-        Ok(made)
-    }
-
-    fn of(names: Vec<String>) -> io::Result<Self> {
+    /// Of the kernel and the modules that are loaded now.
+    pub fn of_kernel() -> io::Result<Self> {
         let kernel = Types::of_kernel()?;
+        let modules = Types::modules();
         // A module that is unloaded meanwhile has no types.
-        let modules: Vec<_> = names.iter().filter_map(|name| Types::of_module(name, &kernel).ok()).collect();
+        let modules: Vec<_> = modules.iter().filter_map(|name| Types::of_module(name, &kernel).ok()).collect();
         let bytes = describe(&kernel, &modules, &wanted()).ok_or_else(|| malformed("the kernel"))?;
         let mut file = File::from(memfd_create("types", MFdFlags::MFD_CLOEXEC)?);
         file.write_all(&bytes)?;
-        Ok(Self { file, modules: names })
+        Ok(Self { file })
     }
 
     /// Where libbpf finds it, as long as this is there.

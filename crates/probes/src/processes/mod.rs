@@ -5,9 +5,9 @@ use std::{
     fs,
 };
 
-use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object};
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder};
 
-use crate::{batches, iterator};
+use crate::batches;
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/processes.bpf.o"));
 
@@ -27,7 +27,7 @@ impl Followed {
     /// When the kernel refuses the program: it takes BTF.
     pub fn start() -> libbpf_rs::Result<Self> {
         let missing = |what| std::io::Error::other(format!("the object has no {what}"));
-        let object = iterator::load(OBJECT, &[], |_| Ok(()))?;
+        let object = ObjectBuilder::default().open_memory(OBJECT)?.load()?;
         let map = object.maps().find(|map| map.name() == "followed").ok_or_else(|| missing("map"))?;
         let map = MapHandle::try_from(&map)?;
         let link = object.progs_mut().map(|program| program.attach()).next().ok_or_else(|| missing("program"))??;

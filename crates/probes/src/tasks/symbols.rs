@@ -5,7 +5,7 @@ use model::text::Text;
 
 use crate::{
     generated::{Plain, symbol},
-    iterator::load,
+    iterator::open,
 };
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/symbols.bpf.o"));
@@ -22,7 +22,7 @@ impl Symbols {
     ///
     /// When the kernel refuses its programs.
     pub fn load() -> libbpf_rs::Result<Self> {
-        Ok(Self { object: load(OBJECT, &[], |_| Ok(()))? })
+        Ok(Self { object: open(OBJECT, &[])?.load()? })
     }
 
     /// The function that an address is in.

@@ -6,7 +6,7 @@ use libbpf_rs::{MapCore, Object, ProgramInput};
 
 use crate::{
     generated::{Plain, task_record, walk_options},
-    iterator::load,
+    iterator::open,
 };
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tasks.bpf.o"));
@@ -26,9 +26,11 @@ impl TaskWalk {
 
     fn with_room(options: walk_options, most: u32, expected: u32) -> libbpf_rs::Result<Self> {
         let room = expected.saturating_add(expected / 4).saturating_add(256).clamp(1, most.max(1));
-        let object = load(OBJECT, options.as_bytes(), |object| {
-            object.maps_mut().filter(|map| map.name() == "records").try_for_each(|mut map| map.set_max_entries(room))
-        })?;
+        let mut object = open(OBJECT, options.as_bytes())?;
+        for mut map in object.maps_mut().filter(|map| map.name() == "records") {
+            map.set_max_entries(room)?;
+        }
+        let object = object.load()?;
         let map = object.maps().find(|map| map.name() == "records");
         let map = map.ok_or_else(|| io::Error::other("the object has no map"))?;
         let records = ArrayMapping::of(map.as_fd().as_raw_fd(), room as usize)?;
