@@ -3,8 +3,12 @@
 //! configuration. The socket's end shows that the other is gone.
 
 use std::{
+    fs::File,
     io::{self, Stdin},
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::fs::FileExt,
+    },
 };
 
 use anyhow::Context;
@@ -15,6 +19,13 @@ use crate::{sys, wire::Errno};
 
 /// The most bytes of a packet: libcephfs's version, or the random number of the sessions' names.
 const PACKET_SIZE: usize = 256;
+
+/// The configuration of a mount in memory that another process has sent. Others read it, too: nobody's position is moved.
+pub fn read_configuration(memory: &File) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; memory.metadata()?.len() as usize];
+    memory.read_exact_at(&mut bytes, 0)?;
+    Ok(bytes)
+}
 
 /// The front's end.
 pub struct ProcessControl(OwnedFd);

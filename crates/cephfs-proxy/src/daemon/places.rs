@@ -6,7 +6,7 @@ use std::{
     fs::File,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
-        unix::{fs::FileExt, process::CommandExt},
+        unix::process::CommandExt,
     },
     process::{Child, Command, ExitStatus},
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -23,7 +23,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use super::{
     FAREWELL,
     arrivals::Refusal,
-    control::{ProcessControl, ProcessNews},
+    control::{ProcessControl, ProcessNews, read_configuration},
     figures::{MOST_MOUNTS, ProxyCounters, RefusalReason},
     sessions::{SessionNames, SessionNumber},
     watch::Watch,
@@ -119,9 +119,8 @@ impl MountProcesses {
         let mut slots = Vec::new();
         for (slot, (uid, configuration)) in (1..self.processes.len()).zip(mounts) {
             let configuration = File::from(configuration);
-            let mut bytes = vec![0; configuration.metadata()?.len() as usize];
-            configuration.read_exact_at(&mut bytes, 0)?;
-            self.start(slot, self.sessions.names.place(&bytes), uid, Some(configuration.as_fd()))?;
+            let place = self.sessions.names.place(&read_configuration(&configuration)?);
+            self.start(slot, place, uid, Some(configuration.as_fd()))?;
             slots.push(slot);
         }
         slots.into_iter().try_for_each(|slot| self.first_news(slot, Some(until)).map(drop))

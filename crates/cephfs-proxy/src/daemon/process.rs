@@ -4,7 +4,7 @@
 use std::{
     fs::File,
     io::Write,
-    os::{fd::AsFd, unix::fs::FileExt},
+    os::fd::AsFd,
     path::Path,
     sync::{
         Arc, OnceLock,
@@ -22,7 +22,7 @@ use super::{
     ceph::Ceph,
     clients::Clients,
     coherence::Coherence,
-    control::{FrontControl, ProcessStart},
+    control::{FrontControl, ProcessStart, read_configuration},
     figures::{ProxyCounters, RefusalReason},
     heap::FreedMemory,
     mounts::MountPlace,
@@ -137,8 +137,7 @@ fn load(library: &Path) -> anyhow::Result<&'static Ceph> {
 
 /// Mounts with the configuration of another daemon's mount, whose clients come soon.
 fn mount(shared: &Arc<DaemonState>, configuration: File) -> anyhow::Result<()> {
-    let mut bytes = vec![0; configuration.metadata()?.len() as usize];
-    configuration.read_exact_at(&mut bytes, 0)?;
+    let bytes = read_configuration(&configuration)?;
     let shared = shared.clone();
     let mounting = thread::Builder::new()
         .stack_size(8 << 20)
