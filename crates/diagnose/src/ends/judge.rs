@@ -24,6 +24,8 @@ const DOMINANT: f64 = 0.6;
 const SUFFICIENT: f64 = 0.8;
 /// Below this share, they stand for nothing.
 const TOO_FEW: f64 = 0.3;
+/// From more than this share of the incident's requests on, those that contradict the server's leave nothing proven.
+const CONTRADICTORY: f64 = 0.05;
 /// Fewer requests than this prove nothing.
 const LEAST: u64 = 3;
 /// What the client kept itself is none of the network's: from this share of the network's on, that is not proven.
@@ -198,17 +200,10 @@ fn doubts(material: &Material<'_>, layer: Layer, coverage: f64) -> Vec<String> {
     if client.version != server.version {
         doubts.push("Different versions of Plumbline saw the two ends, so nothing is proven.".to_owned());
     }
-    if paired.too_long > 0 {
-        doubts.push(format!(
-            "{} left out: the server says that it had them for longer than the client waited.",
-            were(paired.too_long, "request")
-        ));
-    }
-    if paired.ambiguous + paired.others > 0 {
-        doubts.push(format!(
-            "{} left out: several requests of the server, or others, have their numbers.",
-            were(paired.ambiguous + paired.others, "request")
-        ));
+    let contradictory = contradictory(paired);
+    let count: u64 = contradictory.iter().map(|(count, _)| count).sum();
+    if count as f64 > paired.asked as f64 * CONTRADICTORY {
+        doubts.extend(contradictory.into_iter().map(|(_, said)| format!("{said}.")));
     }
     if layer != Layer::Network {
         return doubts;
@@ -236,6 +231,17 @@ fn doubts(material: &Material<'_>, layer: Layer, coverage: f64) -> Vec<String> {
         doubts.push(format!("{} left out: sent again, or not answered.", were(paired.resent, "request")));
     }
     doubts
+}
+
+/// Requests that were left out since the server's do not fit them: how many, and why.
+fn contradictory(paired: &Paired<'_>) -> Vec<(u64, String)> {
+    let kinds = [
+        (paired.too_long, "the server says that it had them for longer than the client waited"),
+        (paired.ambiguous, "several requests of the server have their numbers"),
+        (paired.others, "the server's requests with their numbers are other operations, or of another time"),
+    ];
+    let told = |(count, why)| (count, format!("{} left out: {why}", were(count, "request")));
+    kinds.into_iter().filter(|(count, _)| *count > 0).map(told).collect()
 }
 
 /// Whether what the client may have kept could be most of what seems to be the network's.
@@ -327,6 +333,7 @@ fn notes(client: &ClientEnd, server: &ServerEnd, paired: &Paired<'_>) -> Vec<Str
             ));
         }
     }
+    notes.extend(contradictory(paired).into_iter().map(|(_, said)| said));
     if paired.resent > 0 {
         notes.push(format!("{} left out: sent again, or not answered", were(paired.resent, "request")));
     }

@@ -19,8 +19,7 @@ const NAMED: usize = 4;
 const MOST_FIT: f64 = 0.9;
 /// More doubtful ones than this share of all are no coincidence.
 const FEW: f64 = 0.1;
-/// The server may seem to have had a request for so much longer than the client waited: the answer arrives while the server's thread is still returning
-/// from sending it, and both round.
+/// The server may seem to have had a request for so much longer than the client waited: both round.
 const LONGER: u64 = MS;
 const LONGER_SHARE: u64 = 50;
 
@@ -154,9 +153,10 @@ fn allowed(pair: &Pair<'_>) -> Allowed {
     Allowed::of((sent, add(sent, pair.client.wire)), (pair.server.start, add(pair.server.start, at_server)))
 }
 
-/// By how much the server says that it had the request for longer than can be, nanoseconds; 0: it can be.
+/// By how much the server says that it had the request for longer than can be, nanoseconds; 0: it can be. Without the time of sending: the answer may
+/// arrive while the server's thread, which others may interrupt, is still returning from it.
 fn longer_by(pair: &Pair<'_>) -> u64 {
-    let had = pair.server.waited.saturating_add(pair.server.executed).saturating_add(pair.server.sent);
+    let had = pair.server.waited.saturating_add(pair.server.executed);
     let most = pair.client.wire.saturating_add(pair.client.wire / LONGER_SHARE).saturating_add(LONGER);
     if had > most { had.saturating_sub(pair.client.wire) } else { 0 }
 }

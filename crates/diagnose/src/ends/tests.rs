@@ -197,7 +197,20 @@ fn a_server_that_had_requests_for_longer_than_they_took_is_not_believed() {
     let (client, mut server) = ends(20, |_| Spent { network: 1, executed: 20, ..Spent::default() });
     server.requests[0].executed = 500 * MS;
     let story = join(&client, &server).unwrap();
-    assert_eq!((story.joined.len(), story.verdict.proven), (19, false), "one such is left out, and nothing is proven");
+    assert_eq!((story.joined.len(), story.verdict.proven), (19, true), "one of twenty is left out");
+    assert_eq!(story.notes.len(), 1, "{:?}", story.notes);
+    server.requests[1].executed = 500 * MS;
+    let story = join(&client, &server).unwrap();
+    assert_eq!((story.joined.len(), story.verdict.proven), (18, false), "two of twenty leave nothing proven");
+}
+
+#[test]
+fn a_servers_thread_may_be_interrupted_after_the_answer_has_left() {
+    let (client, mut server) = ends(20, |_| Spent { network: 1, executed: 100, ..Spent::default() });
+    server.requests.iter_mut().for_each(|request| request.sent = 300 * MS);
+    let story = join(&client, &server).unwrap();
+    assert_eq!((story.joined.len(), story.verdict.proven), (20, true));
+    assert_eq!(story.times.all(), 101 * MS, "which makes nothing longer than the client waited");
 }
 
 #[test]
