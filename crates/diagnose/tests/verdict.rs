@@ -61,6 +61,12 @@ fn each_fault_is_blamed_on_its_layer_or_on_none() {
         ("slow writes of 40 ms, fast reads", slow_writes(40.0, 10), Server, 0.9),
         ("slow writes, fast reads, socket unreadable", without_network(slow_writes(100.0, 10)), Server, 0.5),
         ("slow writes, loss probes that were not needed", probed(slow_writes(100.0, 0)), Unknown, 0.0),
+        (
+            "the same, and reads that were sent later are answered before",
+            probed(overtaken(slow_writes(100.0, 0))),
+            Server,
+            0.9,
+        ),
         ("one hung write, others answered meanwhile", hung_write(1_900.0), Server, 0.4),
         ("the same, at first: its answer may have been lost since", hung_write(105.0), Unknown, 0.0),
         ("frozen smbd", silence(2_500.0, 0, 40.0), Server, 0.8),

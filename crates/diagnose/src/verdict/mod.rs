@@ -18,6 +18,7 @@ mod history;
 mod load;
 mod no_cpu;
 mod normals;
+mod overtaken;
 mod path;
 mod proxy;
 mod reroute;
@@ -39,6 +40,7 @@ pub use drops::{has_telling_text, is_of_connections};
 use excess::{Excess, QueueCause, Shares};
 use load::Burst;
 use no_cpu::NoCpu;
+use overtaken::Overtaken;
 use reroute::NewRoute;
 use scene::{JUDGED, SEEN, Scene, unread};
 use wire::WireSplit;
@@ -198,6 +200,11 @@ impl<'a> Judgement<'a> {
         }
         let burst = Burst::of(self.scene);
         because.extend(burst.as_ref().map(Burst::sentence));
+        if let Some(overtaken) = self.overtaken().filter(|_| wire >= DOMINANT && burst.is_none()) {
+            because.push(overtaken.sentence());
+            let likely = self.confidence((overtaken.share() - HALF) / (1.0 - HALF));
+            return vec![(self.server_cause(), likely), (self.network_cause(), (1.0 - likely) / 2.0)];
+        }
         let two_at_once = no_cpu && client >= SEEN;
         if (wire < DOMINANT || two_at_once) && burst.is_none() {
             because.push(if two_at_once {
@@ -287,6 +294,13 @@ impl<'a> Judgement<'a> {
     fn longer_by_new_route(&self) -> Option<&NewRoute> {
         let is_longer = matches!(self.network_cause(), Cause::LongerPath | Cause::NarrowPath);
         self.scene.new_route.as_ref().filter(|_| is_longer)
+    }
+
+    /// Later requests that were answered first, if they prove that the server had the slow ones for half of the time.
+    fn overtaken(&self) -> Option<Overtaken> {
+        let is_known = self.scene.slowest.connection != 0;
+        let overtaken = Overtaken::of(&self.scene.judged, self.scene.during.iter().copied());
+        Some(overtaken).filter(|overtaken| is_known && overtaken.share() >= HALF)
     }
 
     /// Whether the threads that take answers had no CPU for at least half of the extra time.

@@ -449,6 +449,17 @@ pub fn probed(mut scene: SimulatedScene) -> SimulatedScene {
     scene
 }
 
+/// Reads are sent after the slow operations, and answered before.
+pub fn overtaken(mut scene: SimulatedScene) -> SimulatedScene {
+    for event in scene.slow.clone() {
+        let (start, duration) = (event.start as f64 / MS as f64, event.duration as f64 / MS as f64);
+        for share in [0.1, 0.5, 0.9] {
+            scene.fast(smb("SMB2_READ", start + duration * share, [0.0, 1.0, 0.1]));
+        }
+    }
+    scene
+}
+
 /// Some packets take 45 ms, others of the same kind of operation none: the peer's delay or the path's.
 pub fn jitter() -> SimulatedScene {
     let mut scene = SimulatedScene::healthy();
