@@ -131,6 +131,11 @@ fn an_answer_of_the_same_tick_may_be_that_of_the_request() {
     let causes: Vec<_> = verdict.alternatives.iter().map(|one| one.cause).collect();
     assert_eq!(causes, [Cause::SlowServer, Cause::FuseDaemon], "{verdict:#?}");
     is_unknown(&of(&looked_at(5, |_| look(&[DaemonConnection { received_ms: 96, acknowledged_ms: 96, ..answered }]))));
+    // Others that leave no doubt speak for them.
+    let seldom = |index: u64| look(&[if index <= 3 { AWAITED } else { answered }]);
+    is(&of(&looked_at(30, seldom)), Cause::SlowServer);
+    let once = |index: u64| look(&[if index == 1 { AWAITED } else { answered }]);
+    is_unknown(&of(&looked_at(30, once)));
     // A tick apart, it is older than what was sent.
     is(&of(&looked_at(5, |_| look(&[DaemonConnection { received_ms: 101, ..answered }]))), Cause::SlowServer);
     // An acknowledgement that came by itself is of a request that was not answered with it.
@@ -243,6 +248,10 @@ fn an_answer_that_lies_in_the_socket_is_the_daemon() {
     is(&of(&looked_at(5, |_| look(&[unread, AWAITED]))), Cause::SlowServer);
     let starved = DaemonLook { no_cpu: 800 * MS, ..look(&[unread]) };
     is(&of(&looked_at(5, |_| starved.clone())), Cause::NoCpu);
+    // It also stops in the middle of sending a request.
+    let cut_short = DaemonLook { no_cpu: 800 * MS, ..look(&[AWAITED]) };
+    is(&of(&looked_at(6, |index| if index % 2 == 0 { starved.clone() } else { cut_short.clone() })), Cause::NoCpu);
+    is_unknown(&of(&looked_at(6, |index| look(&[if index % 2 == 0 { unread } else { AWAITED }]))));
 }
 
 #[test]
@@ -267,6 +276,9 @@ fn what_a_daemon_did_before_the_request_does_not_count() {
     hung.flags.in_flight = true;
     let before = looked_at(3, |_| look(&[IDLE]));
     is(&judge(stall::KIND, std::slice::from_ref(&hung), &before), Cause::FuseDaemon);
+    // It had gone on, and the request returned, before the next look.
+    let returned = [request(5_500, 2_690, Some(look(&[AWAITED])))];
+    is(&judge(stall::KIND, std::slice::from_ref(&hung), &returned), Cause::FuseDaemon);
     let meanwhile = [request(6_000, 100, Some(look(&[IDLE])))];
     is_unknown(&judge(stall::KIND, &[hung], &meanwhile));
 }

@@ -26,6 +26,8 @@ const LONG: Nanos = SECOND;
 const UNDECIDED: f64 = 0.75;
 /// The server's part of it, if an answer may have come: servers hang more often than daemons do.
 const SERVER_OR_DAEMON: f64 = 0.45;
+/// So many looks at answers that nobody had read show that the daemon is late with them.
+const UNREAD: usize = 3;
 /// A thread lacks a CPU if it waits for one for at least this share of the time.
 const NO_CPU: f64 = 0.5;
 
@@ -87,11 +89,16 @@ impl<'a> LookEvidence<'a> {
         because.push(self.sentence());
         because.extend(self.connection_sentence());
         let decisive = self.server + self.acknowledgement + self.sent_again + self.reader + self.not_sent;
+        // That the server has the request contradicts none of those that leave that open.
+        let say = decisive + if self.server > 0 { self.server_or_daemon } else { 0 };
         let is_most = |count: usize| {
-            count > 0 && count as f64 >= decisive as f64 * AGREE && decisive as f64 >= self.sights.len() as f64 * SAY
+            count > 0 && count as f64 >= decisive as f64 * AGREE && say as f64 >= self.sights.len() as f64 * SAY
         };
         if let Some(loss) = self.of_loss(slow, because) {
             return share_with_proxy(self.ends_here(), loss, because);
+        }
+        if let Some(starved) = self.of_starved(because) {
+            return starved;
         }
         if is_most(self.server) {
             let candidates = self.of_server(slow, because);
@@ -140,6 +147,18 @@ impl<'a> LookEvidence<'a> {
     /// How many segments were sent again or came out of order.
     fn lost(&self) -> u64 {
         self.connections().map(|one| u64::from(one.resent) + u64::from(one.out_of_order)).sum()
+    }
+
+    /// Answers lay in the socket, and a thread that could have taken them had no CPU. Such a daemon also stops in the middle of a request: the server
+    /// acknowledges what it has of it, and waits for the rest. So these looks tell of no slow server.
+    fn of_starved(&self, because: &mut Vec<String>) -> Option<Vec<Candidate>> {
+        if self.reader < UNREAD || (self.reader as f64) < self.sights.len() as f64 * SAY || !self.has_no_cpu() {
+            return None;
+        }
+        because.push(self.no_cpu_sentence());
+        because.push("So answers were there, and the daemon had no CPU to take them.".to_owned());
+        let likely = by_count(self.reader);
+        Some(vec![(Cause::NoCpu, likely), (Cause::SlowServer, (1.0 - likely) / 2.0)])
     }
 
     /// All that was sent has been acknowledged, and no answer has come.

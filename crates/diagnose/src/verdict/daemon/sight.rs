@@ -13,8 +13,8 @@ use model::{DaemonConnection, DaemonLook, Detail, Event, Nanos};
 use super::super::{history::ACK_DELAY, scene::JIFFY};
 use crate::units::MS;
 
-/// A look is a little later than what it is told to, nanoseconds.
-const TOLD_WITHIN: u64 = 200 * MS;
+/// A look is a little later than what it is told to, nanoseconds. A later one may have come after a request that has returned meanwhile.
+const TOLD_WITHIN: u64 = 100 * MS;
 
 /// A look, and since when the oldest of the slow requests that were under way then had been asked.
 pub(super) struct DaemonSight {
