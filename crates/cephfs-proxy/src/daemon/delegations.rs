@@ -193,17 +193,17 @@ impl SharedMount {
                     return false;
                 }
             };
-            let writers: Vec<_> =
-                delegations.writers.get(&ino).into_iter().flatten().filter_map(Weak::upgrade).collect();
-            let writer = match writers.len() {
-                0 => None,
-                1 => writers.into_iter().next(),
-                _ => return false,
-            };
             if delegations.returns.is_none() {
                 delegations.returns = start_returning();
             }
             let Some(returns) = delegations.returns.clone() else { return false };
+            // A file whose last reference were dropped here would be closed, which takes the lock again.
+            let mut living = delegations.writers.get(&ino).into_iter().flatten().filter(|one| one.strong_count() > 0);
+            let writer = match (living.next(), living.next()) {
+                (None, _) => None,
+                (Some(one), None) => one.upgrade(),
+                _ => return false,
+            };
             delegations.taking.insert(ino);
             (delegations.make_room(most), writer, returns)
         };
