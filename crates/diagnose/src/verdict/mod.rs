@@ -200,11 +200,6 @@ impl<'a> Judgement<'a> {
         }
         let burst = Burst::of(self.scene);
         because.extend(burst.as_ref().map(Burst::sentence));
-        if let Some(overtaken) = self.overtaken().filter(|_| wire >= DOMINANT && burst.is_none()) {
-            because.push(overtaken.sentence());
-            let likely = self.confidence((overtaken.share() - HALF) / (1.0 - HALF));
-            return vec![(self.server_cause(), likely), (self.network_cause(), (1.0 - likely) / 2.0)];
-        }
         let two_at_once = no_cpu && client >= SEEN;
         if (wire < DOMINANT || two_at_once) && burst.is_none() {
             because.push(if two_at_once {
@@ -227,6 +222,11 @@ impl<'a> Judgement<'a> {
             return vec![(Cause::Paused, PAUSED), (self.network_cause(), (1.0 - PAUSED) / 2.0)];
         }
         because.extend(self.split.sentences());
+        if let Some(overtaken) = self.overtaken().filter(|_| burst.is_none()) {
+            because.push(overtaken.sentence());
+            let likely = self.confidence((overtaken.share() - HALF) / (1.0 - HALF));
+            return vec![(self.server_cause(), likely), (self.network_cause(), (1.0 - likely) / 2.0)];
+        }
         if self.receivers_may_be_why() {
             because.push("The threads that take answers had no CPU for at least half of the extra time.".to_owned());
             // They take all answers of a connection. If many came in time, the server may be late with the others.
