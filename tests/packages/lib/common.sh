@@ -21,15 +21,6 @@ trap clean EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# containers_end: no container is left, nor what it leaves behind for a moment: conmon starts a cleanup, which would make the storage anew
-containers_end() {
-  container rm --all --force --time 5 > /dev/null 2>&1
-  for _ in {1..150}; do
-    pgrep -f -- "$work/storage/graph" > /dev/null || return 0
-    sleep 0.2
-  done
-}
-
 # give_up WHY...: what comes after would show nothing
 give_up() { not_ok "$@"; exit 1; }
 
