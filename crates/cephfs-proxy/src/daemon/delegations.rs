@@ -197,7 +197,7 @@ impl SharedMount {
                 delegations.returns = start_returning();
             }
             let Some(returns) = delegations.returns.clone() else { return false };
-            // A file whose last reference were dropped here would be closed, which takes the lock again.
+            // Only the writer that outlives the lock is upgraded: dropping a file's last reference closes the file, which takes the lock again.
             let mut living = delegations.writers.get(&ino).into_iter().flatten().filter(|one| one.strong_count() > 0);
             let writer = match (living.next(), living.next()) {
                 (None, _) => None,

@@ -19,7 +19,7 @@ const NAMED: usize = 4;
 const MOST_FIT: f64 = 0.9;
 /// More doubtful ones than this share of all are no coincidence.
 const FEW: f64 = 0.1;
-/// The server may seem to have had a request for so much longer than the client waited: both round.
+/// The server may seem to have had a request for so much longer than the client waited: both ends round their times.
 const LONGER: u64 = MS;
 const LONGER_SHARE: u64 = 50;
 

@@ -222,7 +222,9 @@ impl<'a> Judgement<'a> {
             return vec![(Cause::Paused, PAUSED), (self.network_cause(), (1.0 - PAUSED) / 2.0)];
         }
         because.extend(self.split.sentences());
-        if let Some(overtaken) = self.overtaken().filter(|_| burst.is_none()) {
+        if burst.is_none()
+            && let Some(overtaken) = self.overtaken()
+        {
             because.push(overtaken.sentence());
             let likely = self.confidence((overtaken.share() - HALF) / (1.0 - HALF));
             return vec![(self.server_cause(), likely), (self.network_cause(), (1.0 - likely) / 2.0)];
@@ -298,9 +300,11 @@ impl<'a> Judgement<'a> {
 
     /// Later requests that were answered first, if they prove that the server had the slow ones for half of the time.
     fn overtaken(&self) -> Option<Overtaken> {
-        let is_known = self.scene.slowest.connection != 0;
+        if self.scene.slowest.connection == 0 {
+            return None;
+        }
         let overtaken = Overtaken::of(&self.scene.judged, self.scene.during.iter().copied());
-        Some(overtaken).filter(|overtaken| is_known && overtaken.share() >= HALF)
+        Some(overtaken).filter(|overtaken| overtaken.share() >= HALF)
     }
 
     /// Whether the threads that take answers had no CPU for at least half of the extra time.
@@ -365,8 +369,13 @@ impl<'a> Judgement<'a> {
             .scene
             .mean(|event| event.phases.wire.saturating_sub(self.scene.local(event)).saturating_sub(unread(event)))
             / 1e6;
-        let split = || WireSplit::of(self.scene, &self.scene.judged).network_ms();
-        let network = if self.scene.proxied { None } else { split() };
+        let network = if self.scene.proxied {
+            None
+        } else if self.queue.is_wire() {
+            WireSplit::of(self.scene, &self.scene.judged).network_ms()
+        } else {
+            self.split.network_ms()
+        };
         let rounded = |ms: f64| (ms * 1_000.0).round() / 1_000.0;
         PhasesMs {
             queue: Some(rounded(mean(|event| event.phases.queue))),
