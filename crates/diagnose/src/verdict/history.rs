@@ -125,14 +125,9 @@ impl<'a> ConnectionHistory<'a> {
 
     pub fn bounds(&self, event: &Event) -> NetworkBounds {
         let (sent, received) = flight(event);
-        let within = self.scene.during.iter().filter(|other| flight(other).1 >= sent && flight(other).1 <= received);
-        let round_trip = within.clone().filter_map(|other| round_trip(other)).min();
+        let within = self.scene.arrivals.get(self.scene.arrivals.during((sent, received)));
+        let round_trip = within.iter().filter_map(|other| other.round_trip).min();
         let windows = turns(event.bytes);
-        let nested = within
-            .filter(|other| answered(other) && flight(other).0 >= sent && turns(other.bytes) >= windows)
-            // Everything that the server had sent by then had arrived. A loss after that is not excluded, so that time
-            // is added.
-            .map(|other| other.phases.wire.saturating_add(received.saturating_sub(flight(other).1)));
         let mut high = event.phases.wire;
         if !self.lossy {
             // Each round trip of the operation is longer by the same time, and the operation may have taken more of
@@ -144,6 +139,12 @@ impl<'a> ConnectionHistory<'a> {
                 usual.saturating_add(again).max(sample)
             });
             let all = longer.or(round_trip.map(|sample| sample.saturating_mul(windows)));
+            // Everything that the server had sent by an answer's arrival had arrived. A loss after that is not excluded,
+            // so that time is added.
+            let nested = within
+                .iter()
+                .filter(|other| other.answered && other.sent >= sent && other.turns >= windows)
+                .map(|other| other.event.phases.wire.saturating_add(received.saturating_sub(other.received)));
             high = nested.chain(all).fold(high, u64::min);
         }
         // TCP's round trip includes the time in this host's queueing discipline.
@@ -163,7 +164,7 @@ impl<'a> ConnectionHistory<'a> {
         if (self.loses && at_least > 0) || (self.loses_answers && self.had_out_of_order(event)) {
             low = event.phases.wire;
         }
-        let silence = self.silence(sent, received);
+        let silence = if at_most > 0 { self.silence(sent, received) } else { 0 };
         let mut by_retransmission = false;
         if at_most == 0 || !event.network.known {
             high = self.witness.map_or(high, |(_, wire)| high.min(wire));
@@ -180,7 +181,7 @@ impl<'a> ConnectionHistory<'a> {
             late,
             round_trip,
             retransmitted: (at_least == at_most).then_some(at_most),
-            silence: if at_most > 0 { silence } else { 0 },
+            silence,
             by_retransmission,
         }
     }
@@ -246,17 +247,22 @@ impl<'a> ConnectionHistory<'a> {
     /// Whether segments were sent again during an operation's flight, and that explains most of the silence in it.
     fn explains_silence(&self, event: &Event) -> bool {
         let (sent, received) = flight(event);
-        let (silence, count) = (self.silence(sent, received), self.retransmitted(event, sent).0);
+        let count = self.retransmitted(event, sent).0;
+        if count == 0 {
+            return false;
+        }
+        let silence = self.silence(sent, received);
         possible(count, silence, event) > silence / 2
     }
 
     /// Whether the silence during an operation's flight is as long as the retransmissions can explain.
     fn fits_a_loss(&self, event: &Event) -> bool {
         let (sent, received) = flight(event);
-        if received.saturating_sub(sent) < LEAST_RTO {
+        let count = self.retransmitted(event, sent).0;
+        if count == 0 || received.saturating_sub(sent) < LEAST_RTO {
             return false;
         }
-        let (silence, count) = (self.silence(sent, received), self.retransmitted(event, sent).0);
+        let silence = self.silence(sent, received);
         silence >= LEAST_RTO && possible(count, silence, event) == silence
     }
 

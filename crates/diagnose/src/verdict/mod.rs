@@ -6,6 +6,7 @@
 //! remaining extra time on the wire. A layer is named only if even the bound that favours it least says so.
 
 mod acks;
+mod arrivals;
 mod calls;
 mod ceph;
 mod conclude;

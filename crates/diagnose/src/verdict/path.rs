@@ -17,6 +17,7 @@ use std::{cmp::Reverse, collections::BTreeMap, ops::Range};
 use model::{Direction, Event, Nanos, Operation};
 
 use super::acks;
+use super::arrivals::Arrival;
 use super::history::{ACK_DELAY, answered, round_trip};
 use super::scene::{JIFFY, MOST, Scene, flight, stamped_local, with_most_of_time};
 use crate::{order::median, turns::turns, units::MS};
@@ -83,7 +84,10 @@ pub(super) enum PathState {
 impl PathState {
     /// The state of the path of a scene's connection.
     pub fn of(scene: &Scene) -> Self {
-        let sights: Vec<_> = with_most_of_time(&scene.judged).iter().map(|event| Sight::of(scene, event)).collect();
+        let later = |other: &Arrival| scene.clocks.filter(|_| other.answered)?.later(other.event);
+        let later: Vec<_> = scene.arrivals.all().iter().map(later).collect();
+        let sights: Vec<_> =
+            with_most_of_time(&scene.judged).iter().map(|event| Sight::of(scene, &later, event)).collect();
         if sights.iter().map(|sight| sight.samples).sum::<usize>() < LEAST_SAMPLES {
             return Self::Unknown;
         }
@@ -91,8 +95,15 @@ impl PathState {
         // count.
         let before = || low(scene.before.iter().filter_map(|event| round_trip(event)).collect());
         let before = if scene.has_recent_past() { before() } else { scene.learned_round_trip() };
-        let mut seen =
-            JudgedSights { scene, sights: &sights, normal: before.or_else(|| least_of_tcp(scene)), proven: None };
+        let answers = answers(scene, &sights);
+        let mut seen = JudgedSights {
+            scene,
+            sights: &sights,
+            normal: before.or_else(|| least_of_tcp(scene)),
+            agree: kinds_agree(&answers),
+            large: has_large_writes(&answers),
+            proven: None,
+        };
         seen.proven = seen.proven();
         let longer = seen.longer(MOST).or_else(|| seen.longer(HALF).filter(|path| path.is_certain()));
         longer.map(Self::Longer).or_else(|| seen.as_ever().map(Self::AsEver)).unwrap_or(Self::Unknown)
@@ -106,11 +117,11 @@ impl PathState {
 
 /// What was measured of the path during the flight of a slow operation. Of several values the least counts, since a
 /// value may be older than the flight. Nanoseconds.
-struct Sight<'a> {
+struct Sight {
     /// The operation's duration.
     time: u64,
-    /// The operations that were answered meanwhile.
-    within: Vec<&'a Event>,
+    /// The arrivals during the flight, as positions in [`Arrivals::all`].
+    arrivals: Range<usize>,
     /// How many of these carry a round trip.
     samples: usize,
     /// The least of their round trips.
@@ -121,19 +132,19 @@ struct Sight<'a> {
     held: Option<u64>,
 }
 
-impl<'a> Sight<'a> {
-    fn of(scene: &Scene<'a>, event: &Event) -> Self {
-        let (sent, received) = flight(event);
-        let is_within = |other: &&&Event| answered(other) && flight(other).1 >= sent && flight(other).1 <= received;
-        let within: Vec<_> = scene.during.iter().filter(is_within).copied().collect();
-        let later = |other: &&Event| scene.clocks?.later(other);
+impl Sight {
+    /// `later`: how much later than usual the segments of each arrival came.
+    fn of(scene: &Scene, later: &[Option<u64>], event: &Event) -> Self {
+        let arrivals = scene.arrivals.during(flight(event));
+        let later = later.get(arrivals.clone()).unwrap_or_default();
+        let answers = || scene.arrivals.get(arrivals.clone()).iter().filter(|other| other.answered);
         Self {
             time: event.duration,
-            samples: within.iter().filter(|other| round_trip(other).is_some()).count(),
-            round_trip: within.iter().filter_map(|other| round_trip(other)).min(),
-            later: within.iter().filter_map(later).min(),
+            samples: answers().filter(|other| other.round_trip.is_some()).count(),
+            round_trip: answers().filter_map(|other| other.round_trip).min(),
+            later: later.iter().flatten().copied().min(),
             held: event.stamped().map(|_| stamped_local(event)),
-            within,
+            arrivals,
         }
     }
 }
@@ -141,9 +152,13 @@ impl<'a> Sight<'a> {
 /// The sights of all judged operations.
 struct JudgedSights<'a> {
     scene: &'a Scene<'a>,
-    sights: &'a [Sight<'a>],
+    sights: &'a [Sight],
     /// The round trip before, nanoseconds.
     normal: Option<u64>,
+    /// The round trips of different kinds of operations are alike.
+    agree: bool,
+    /// Enough large writes show a round trip.
+    large: bool,
     /// By how much the path is longer as proved by [`acks`], nanoseconds.
     proven: Option<u64>,
 }
@@ -203,17 +218,14 @@ impl JudgedSights<'_> {
 
     /// The path as operations with this share of the time met it, if it became longer.
     fn longer(&self, share: f64) -> Option<Path> {
-        let Self { scene, sights, normal, proven } = *self;
+        let Self { scene, normal, agree, large, proven, .. } = *self;
         let held = self.at_least(share, |sight| sight.held);
         let least = self.at_least(share, |sight| sight.round_trip)?.saturating_sub(held.unwrap_or(0));
         let usual = normal.unwrap_or(0);
         let more = least.saturating_sub(usual);
         let back = self.at_least(share, |sight| sight.later);
-        let during: Vec<_> = sights.iter().flat_map(|sight| sight.within.iter().copied()).collect();
-        let agree = kinds_agree(&during);
         let most = more.max(proven.unwrap_or(0));
         let is_queued = held.is_none() && scene.is_queued() && back.is_none_or(|back| back * 2 < most);
-        let large = has_large_writes(&during);
         let is_seen = is_queued
             || match back {
                 Some(back) if back >= LEAST_BACK => back <= more + LEAST_BACK,
@@ -355,19 +367,34 @@ pub(super) fn stood_still(clocks: Clocks, mut events: Vec<&Event>) -> Option<u64
 /// The sign bit: flipping it makes the unsigned order of 16-bit numbers equal their signed order.
 const SIGN: u16 = 1 << 15;
 
-fn has_large_writes(during: &[&Event]) -> bool {
-    let is_large_write = |event: &&&Event| {
-        event.bytes >= LARGE && event.operation.direction() == Some(Direction::Written) && round_trip(event).is_some()
+/// The answers that arrived during any of the flights, each once.
+fn answers<'s>(scene: &'s Scene, sights: &[Sight]) -> Vec<&'s Arrival<'s>> {
+    let mut ranges: Vec<_> = sights.iter().map(|sight| sight.arrivals.clone()).collect();
+    ranges.sort_unstable_by_key(|range| range.start);
+    let mut next = 0;
+    let positions = ranges.into_iter().flat_map(|range| {
+        let from = range.start.max(next);
+        next = next.max(range.end);
+        from..range.end
+    });
+    positions.filter_map(|position| scene.arrivals.all().get(position)).filter(|arrival| arrival.answered).collect()
+}
+
+/// Whether enough large writes carry a round trip.
+fn has_large_writes(answers: &[&Arrival]) -> bool {
+    let is_large_write = |arrival: &&&Arrival| {
+        let Arrival { event, round_trip, .. } = arrival;
+        event.bytes >= LARGE && event.operation.direction() == Some(Direction::Written) && round_trip.is_some()
     };
-    during.iter().filter(is_large_write).count() >= LEAST_OF_KIND
+    answers.iter().filter(is_large_write).count() >= LEAST_OF_KIND
 }
 
 /// Whether several kinds of operations have the same round trip. A server's own time differs from kind to kind, and so
 /// does the time that it adds to a round trip when it acknowledges a request with the answer.
-fn kinds_agree(during: &[&Event]) -> bool {
+fn kinds_agree(answers: &[&Arrival]) -> bool {
     let mut kinds = BTreeMap::<Operation, Vec<u64>>::new();
-    for event in during {
-        kinds.entry(event.operation).or_default().extend(round_trip(event));
+    for arrival in answers {
+        kinds.entry(arrival.event.operation).or_default().extend(arrival.round_trip);
     }
     let lows: Vec<_> = kinds.into_values().filter(|samples| samples.len() >= LEAST_OF_KIND).filter_map(low).collect();
     let (part, time) = ALIKE;

@@ -5,6 +5,7 @@ use std::{cmp::Reverse, collections::BTreeMap};
 use model::{Direction, Event, MountKey, Nanos, Phases, SendTiming};
 
 use super::{
+    arrivals::Arrivals,
     drops::Drops,
     history::round_trip,
     normals::{Normals, roughly},
@@ -77,6 +78,8 @@ pub(super) struct Scene<'a> {
     /// Operations that ended from then to the end of the last slow operation, including the slow ones, in the order of
     /// ending.
     pub during: Vec<&'a Event>,
+    /// The same, in the order in which their answers arrived.
+    pub arrivals: Arrivals<'a>,
     /// The least duration of a slow operation, nanoseconds, by kind.
     slow_from: BTreeMap<KindOf, u64>,
     normals: Normals,
@@ -145,6 +148,7 @@ impl<'a> Scene<'a> {
             slowest,
             judged: mine,
             before,
+            arrivals: Arrivals::of(&during),
             during,
             slow_from,
             normals,

@@ -1,0 +1,53 @@
+//! A connection's operations in the order in which their answers arrived, to look up what arrived during a flight.
+
+use std::ops::Range;
+
+use model::{Event, Nanos};
+
+use super::{
+    history::{answered, round_trip},
+    scene::flight,
+};
+use crate::turns::turns;
+
+/// One operation, and what is asked of it for each flight of another. Nanoseconds.
+pub(super) struct Arrival<'a> {
+    pub event: &'a Event,
+    pub sent: Nanos,
+    pub received: Nanos,
+    pub answered: bool,
+    pub round_trip: Option<u64>,
+    /// How many round trips the operation needs at least.
+    pub turns: u64,
+}
+
+/// Ascending by the time of arrival.
+#[derive(Default)]
+pub(super) struct Arrivals<'a>(Vec<Arrival<'a>>);
+
+impl<'a> Arrivals<'a> {
+    pub fn of(events: &[&'a Event]) -> Self {
+        let arrival = |event: &&'a Event| {
+            let (sent, received) = flight(event);
+            let (answered, round_trip, turns) = (answered(event), round_trip(event), turns(event.bytes));
+            Arrival { event, sent, received, answered, round_trip, turns }
+        };
+        let mut arrivals: Vec<_> = events.iter().map(arrival).collect();
+        arrivals.sort_by_key(|arrival| arrival.received);
+        Self(arrivals)
+    }
+
+    pub fn all(&self) -> &[Arrival<'a>] {
+        &self.0
+    }
+
+    /// Those during a flight, both ends included, as positions in [`Self::all`].
+    pub fn during(&self, (sent, received): (Nanos, Nanos)) -> Range<usize> {
+        let at = |time: Nanos| self.0.partition_point(|arrival| arrival.received < time);
+        at(sent)..at(received.saturating_add(1))
+    }
+
+    pub fn get(&self, positions: Range<usize>) -> &[Arrival<'a>] {
+        self.0.get(positions).unwrap_or_default()
+    }
+}
