@@ -267,3 +267,22 @@ fn a_thread_that_takes_fast_answers_too_may_wait_for_its_cpu_with_them() {
 fn nothing_slow_is_no_verdict() {
     assert_eq!(verdict(&[], &SimulatedScene::healthy().around).layer, Layer::Unknown);
 }
+
+/// Forty requests of a kind that is not known, sent at once and answered after 180 ms, while reads are as fast as ever.
+fn many_at_once(bytes: u64) -> model::Verdict {
+    let mut scene = SimulatedScene::healthy();
+    for index in 0..40 {
+        let start = 1_000.0 + f64::from(index) * 0.5;
+        scene.slow(rtt(0.4, Event { bytes, ..smb("SMB2_CREATE", start, [0.0, 180.0, 0.1]) }));
+        scene.fast(rtt(0.4, smb("SMB2_READ", start + 80.0, [0.0, 1.0, 0.1])));
+    }
+    timestamped(scene, 0).verdict()
+}
+
+#[test]
+fn a_server_is_not_slow_for_the_bytes_of_all_that_it_answers_at_once() {
+    let small = many_at_once(4 << 10);
+    assert_eq!(small.layer, Layer::Server, "{small:?}");
+    let large = many_at_once(1 << 20);
+    assert_eq!(large.layer, Layer::Unknown, "{large:?}");
+}

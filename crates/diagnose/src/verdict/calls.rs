@@ -11,11 +11,13 @@ use super::{
     drops::LOST,
     failure::of_stalls,
     no_cpu::NoCpu,
-    scene::{JUDGED, Scene, covered, overlap, stretch, union},
+    normals::Normals,
+    scene::{JUDGED, LATE, Scene, covered, overlap, stretch, union},
     verdict as of_requests,
 };
 use crate::{
     error::code_name,
+    long_term::LongTerm,
     units::{SECOND, counted, span},
     window::slower_first,
 };
@@ -23,6 +25,8 @@ use crate::{
 /// The shares of a call's time that count as most of it, and as next to nothing.
 const MOST: f64 = 0.5;
 const LITTLE: f64 = 0.2;
+/// A smaller share of late requests is no sign of a slow server or path.
+const FEW: f64 = 0.1;
 /// The probability that callers waited for nothing remote, if requests took next to nothing of the time of one call
 /// (`OF_ONE`), or of at least `SEVERAL` calls.
 const OF_ONE: f64 = 0.8;
@@ -70,7 +74,8 @@ pub(super) fn verdict(scene: &Scene, calls: &[Event], around: &[Event]) -> Verdi
         return verdict;
     }
     let is_own = slowest.iter().any(|call| call.operation.level() == Level::Own);
-    if requests.is_empty() || under_way >= LITTLE || is_own {
+    let is_free = under_way < LITTLE;
+    if requests.is_empty() || is_own || !(is_free || are_as_fast_as_ever(&slowest, &requests, scene.long_term)) {
         return Verdict::unknown(format!(
             "{} This probe sees how long an operation took, not where: whether the file system, its daemon or a server \
              behind it was slow is not known.",
@@ -93,17 +98,40 @@ pub(super) fn verdict(scene: &Scene, calls: &[Event], around: &[Event]) -> Verdi
         return verdict;
     }
     let likely = if slowest.len() >= SEVERAL { OF_SEVERAL } else { OF_ONE };
-    let mut because = vec![
-        scene.summary(),
+    let passed_here = if is_free {
         format!(
             "Requests to the server on the same mount were under way for {:.0} % of that time; the rest, {} of the slowest, passed on this host.",
             under_way * 100.0,
             slowest.first().map_or_else(String::new, |call| span(share_of(call, 1.0 - under_way)))
-        ),
-    ];
+        )
+    } else {
+        "Requests to the server on the same mount were answered as fast as ever meanwhile, and none took most of a call: the callers waited on this \
+         host, for a lock or for their turn."
+            .to_owned()
+    };
+    let mut because = vec![scene.summary(), passed_here];
     because.extend(no_cpu.sentence());
     let candidate = if no_cpu.is_seen() { (Cause::NoCpu, SURE) } else { (Cause::Requester, likely) };
     conclude(vec![candidate], because, PhasesMs::default())
+}
+
+/// Whether hardly any request that began during the calls took longer than such requests took before. `false` if that is not known for
+/// most of them.
+fn are_as_fast_as_ever(calls: &[&Event], requests: &[&Event], long_term: &LongTerm) -> bool {
+    let (Some(from), Some(to)) = (calls.iter().map(|call| call.start).min(), calls.iter().map(|call| call.end()).max())
+    else {
+        return false;
+    };
+    let before: Vec<_> = requests.iter().copied().filter(|request| request.end() < from).collect();
+    let meanwhile: Vec<_> = requests.iter().copied().filter(|request| (from..to).contains(&request.start)).collect();
+    let normals = Normals::of(&before, meanwhile.iter().copied(), long_term);
+    let with_normal = meanwhile.iter().map(|request| (request, normals.of_event(request).duration));
+    let known: Vec<_> = with_normal.filter(|(_, normal)| *normal > 0).collect();
+    let is_late = |(request, normal): &&(&&Event, u64)| {
+        request.duration >= normal.saturating_mul(2) && request.duration.saturating_sub(*normal) >= LATE
+    };
+    let late = known.iter().filter(is_late).count();
+    known.len() as f64 > meanwhile.len() as f64 * MOST && (late as f64) < known.len() as f64 * FEW
 }
 
 /// Blames the server if it answered "try again later", and the client's pauses cover most of the calls' time.

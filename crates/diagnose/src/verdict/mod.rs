@@ -43,7 +43,7 @@ use load::Burst;
 use no_cpu::NoCpu;
 use overtaken::Overtaken;
 use reroute::NewRoute;
-use scene::{JUDGED, SEEN, Scene, unread};
+use scene::{JUDGED, SEEN, Scene, flight, unread};
 use wire::WireSplit;
 
 /// The share of the extra time from which one side dominates.
@@ -313,9 +313,11 @@ impl<'a> Judgement<'a> {
         self.no_cpu.of_receivers() && self.no_cpu.receivers_part(self.excess.share_of_flights()) >= HALF
     }
 
-    /// Whether the mean time on the wire exceeds what a healthy server can take.
+    /// Whether the mean time on the wire exceeds what a healthy server can take for all that it answers meanwhile.
     fn is_slow_anyway(&self) -> bool {
-        let bytes = self.scene.mean(|event| event.bytes);
+        let arrivals = &self.scene.arrivals;
+        let answered = |event: &Event| arrivals.get(arrivals.during(flight(event)));
+        let bytes = self.scene.mean(|event| answered(event).iter().map(|other| other.event.bytes).sum());
         let least = if self.split.spares_a_kind() { SLOW_BESIDE_OTHERS } else { SLOW_ANYWAY };
         self.scene.mean(|event| event.phases.wire) >= (least as f64) + bytes * NS_PER_BYTE
     }

@@ -30,7 +30,7 @@ pub(super) const JUDGED: usize = 128;
 /// The error, nanoseconds, of times that the kernel counts in jiffies of 1 to 10 ms; a smaller time means nothing.
 pub(super) const JIFFY: u64 = 10 * MS;
 /// An answer is late if it exceeds the normal by at least this, nanoseconds: less may be the clock or the scheduler.
-const LATE: u64 = 10 * MS;
+pub(super) const LATE: u64 = 10 * MS;
 
 /// A segment was acknowledged "at once" if that took at most the time for which it was held back, divided by this.
 const AT_ONCE: u64 = 8;
