@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# How the tests of tests/native, tests/ceph and tests/packages tell what they show: a line for each thing, as tests/run reads them; and how their
-# scratch directory goes.
+# How the tests of tests/native, tests/ceph and tests/packages tell what they show: a line for each thing, as tests/run reads them; how they wait;
+# and how their scratch directory goes.
 
 # skip_all WHY: for a test that cannot run here at all
 skip_all() { echo "ok - ${0##*/} # SKIP $*"; exit 0; }
@@ -18,6 +18,15 @@ check() {
   local what=$1 said
   shift
   if said=$("$@" 2>&1); then ok "$what"; else not_ok "$what" "failed: $*" "$said"; fi
+}
+# attempt SECONDS COMMAND...: until it succeeds
+attempt() {
+  local until=$((SECONDS + $1))
+  shift
+  until "$@"; do
+    [ $SECONDS -lt $until ] || return 1
+    sleep 0.1
+  done
 }
 # remove_scratch FOLDER: all that is mounted below goes first
 remove_scratch() {

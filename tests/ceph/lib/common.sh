@@ -49,16 +49,6 @@ trap clean EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# attempt SECONDS COMMAND...: until it succeeds
-attempt() {
-  local until=$((SECONDS + $1))
-  shift
-  until "$@"; do
-    [ $SECONDS -lt $until ] || return 1
-    sleep 0.1
-  done
-}
-
 # shellcheck disable=SC2034 # conf is for the tests
 if [ -n "${CLUSTER:-}" ]; then
   conf=$CLUSTER/ceph.conf

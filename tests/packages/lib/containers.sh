@@ -17,15 +17,6 @@ container() {
 # containers_end: no container is left, nor what it leaves behind for a moment: conmon starts a cleanup, which would make the storage anew
 containers_end() {
   container rm --all --force --time 5 > /dev/null 2>&1
-  within 30 no_podman
+  attempt 30 no_podman
 }
 no_podman() { ! pgrep -f -- "$work/storage/graph" > /dev/null; }
-# within SECONDS COMMAND...: until it succeeds
-within() {
-  local end=$((SECONDS + $1))
-  shift
-  until "$@"; do
-    [ $SECONDS -lt $end ] || return 1
-    sleep 0.2
-  done
-}
