@@ -23,9 +23,9 @@ pub(super) struct Arrival<'a> {
 
 /// Ascending by the time of arrival.
 #[derive(Default)]
-pub(super) struct Arrivals<'a>(Vec<Arrival<'a>>);
+pub(super) struct FlightsByArrival<'a>(Vec<Arrival<'a>>);
 
-impl<'a> Arrivals<'a> {
+impl<'a> FlightsByArrival<'a> {
     pub fn of(events: &[&'a Event]) -> Self {
         let arrival = |event: &&'a Event| {
             let (sent, received) = flight(event);

@@ -120,7 +120,7 @@ impl PathState {
 struct Sight {
     /// The operation's duration.
     time: u64,
-    /// The arrivals during the flight, as positions in [`Arrivals::all`].
+    /// The arrivals during the flight, as positions in [`FlightsByArrival::all`].
     arrivals: Range<usize>,
     /// How many of these carry a round trip.
     samples: usize,

@@ -5,7 +5,7 @@ use std::{cmp::Reverse, collections::BTreeMap};
 use model::{Direction, Event, MountKey, Nanos, Phases, SendTiming};
 
 use super::{
-    arrivals::Arrivals,
+    arrivals::FlightsByArrival,
     drops::Drops,
     history::round_trip,
     normals::{Normals, roughly},
@@ -79,7 +79,7 @@ pub(super) struct Scene<'a> {
     /// ending.
     pub during: Vec<&'a Event>,
     /// The same, in the order in which their answers arrived.
-    pub arrivals: Arrivals<'a>,
+    pub arrivals: FlightsByArrival<'a>,
     /// The least duration of a slow operation, nanoseconds, by kind.
     slow_from: BTreeMap<KindOf, u64>,
     normals: Normals,
@@ -148,7 +148,7 @@ impl<'a> Scene<'a> {
             slowest,
             judged: mine,
             before,
-            arrivals: Arrivals::of(&during),
+            arrivals: FlightsByArrival::of(&during),
             during,
             slow_from,
             normals,
