@@ -22,7 +22,7 @@ use crate::{
 
 #[derive(clap::Args)]
 pub struct DoctorArguments {
-    /// Only these, of which each costs the verifier's time: smb, nfs, vfs, syscalls, connections, mpiio, cephproxy, fuse, ceph, tcp, tasks; and the
+    /// Only these, of which each costs the verifier's time: smb, nfs, vfs, syscalls, connections, mpiio, cephproxy, fuse, ceph, server, tcp, tasks; and the
     /// path of a configuration, whose own operations are probes, too
     #[arg(value_name = "PROBE|FILE")]
     probe: Vec<String>,

@@ -59,7 +59,7 @@ pub struct IoArguments {
     /// Only the mount at this mount point
     #[arg(long, value_name = "M")]
     mount: Option<OsString>,
-    /// Only these layers: mpiio, syscalls, vfs, smb, nfs
+    /// Only these layers: mpiio, syscalls, vfs, smb, nfs, fuse, ceph
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     layers: Vec<String>,
     /// Watch local file systems too

@@ -38,7 +38,7 @@ use crate::{config, daemon::nanos, detection::SETTLED, view::table::Wide, watche
 
 #[derive(clap::Args)]
 pub struct TraceArguments {
-    /// smb, nfs, vfs, syscalls, connections, mpiio, cephproxy, fuse, tcp or one of your own operations; smbslower and smbiosnoop mean smb, nfsslower and nfsiosnoop nfs, smbvfsslower and
+    /// smb, nfs, vfs, syscalls, connections, mpiio, cephproxy, fuse, ceph, server, tcp or one of your own operations; smbslower and smbiosnoop mean smb, nfsslower and nfsiosnoop nfs, smbvfsslower and
     /// smbvfsiosnoop vfs on cifs
     probe: String,
     /// The configuration that defines your own operations [default: /etc/plumbline/plumbline.yaml where it exists]
@@ -71,7 +71,7 @@ pub struct TraceArguments {
     /// Watch local file systems too (syscalls, vfs)
     #[arg(long, conflicts_with = "fstype")]
     all_filesystems: bool,
-    /// Below each call, the SMB and NFS operations that it waited for (syscalls)
+    /// Below each call, the SMB, NFS, CephFS and FUSE requests that it waited for (syscalls)
     #[arg(long, conflicts_with = "csv")]
     children: bool,
     /// One JSON object a line
