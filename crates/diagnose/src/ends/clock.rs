@@ -1,10 +1,10 @@
-//! The difference of the two clocks, as far as pairs of requests tell. A request came to the server after it was sent, and its answer left before it arrived: so
+//! The difference of the two clocks, as far as pairs of requests tell. A request came to the server after it was sent, and was executed before its answer arrived: so
 //! each pair allows an interval of differences, and pairs of the same requests have one in common.
 
 use super::WallNanos;
 use crate::units::MS;
 
-/// Clocks drift and are set, times are rounded, and an answer may arrive before the server's program has noted that it was sent.
+/// Clocks drift and are set, and times are rounded.
 const SLACK: WallNanos = (5 * MS) as WallNanos;
 
 /// The differences (the server's clock less the client's) that one pair allows, nanoseconds.
@@ -15,7 +15,7 @@ pub(super) struct Allowed {
 }
 
 impl Allowed {
-    /// Of a request that the client sent and had answered at these times, and that the server had from and to those.
+    /// Of a request that the client sent and had answered at these times, and that the server had and had executed at those.
     pub fn of(client: (WallNanos, WallNanos), server: (WallNanos, WallNanos)) -> Self {
         let (least, most) = (server.1.saturating_sub(client.1), server.0.saturating_sub(client.0));
         // If the server was longer than the client waited, which is judged elsewhere, the interval is turned round.

@@ -149,14 +149,19 @@ fn is_same(client: &str, server: &str) -> bool {
 
 fn allowed(pair: &Pair<'_>) -> Allowed {
     let sent = add(pair.client.start, pair.client.queue);
-    let at_server = pair.server.waited.saturating_add(pair.server.executed).saturating_add(pair.server.sent);
-    Allowed::of((sent, add(sent, pair.client.wire)), (pair.server.start, add(pair.server.start, at_server)))
+    let executed = add(pair.server.start, until_executed(pair.server));
+    Allowed::of((sent, add(sent, pair.client.wire)), (pair.server.start, executed))
 }
 
-/// By how much the server says that it had the request for longer than can be, nanoseconds; 0: it can be. Without the time of sending: the answer may
+/// For how long the server had a request until it was executed, nanoseconds. The time of sending says nothing of the client's: the answer may
 /// arrive while the server's thread, which others may interrupt, is still returning from it.
+fn until_executed(request: &ServedRequest) -> u64 {
+    request.waited.saturating_add(request.executed)
+}
+
+/// By how much the server says that it had the request for longer than can be, nanoseconds; 0: it can be.
 fn longer_by(pair: &Pair<'_>) -> u64 {
-    let had = pair.server.waited.saturating_add(pair.server.executed);
+    let had = until_executed(pair.server);
     let most = pair.client.wire.saturating_add(pair.client.wire / LONGER_SHARE).saturating_add(LONGER);
     if had > most { had.saturating_sub(pair.client.wire) } else { 0 }
 }

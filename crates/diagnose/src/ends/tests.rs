@@ -211,6 +211,16 @@ fn a_servers_thread_may_be_interrupted_after_the_answer_has_left() {
     let story = join(&client, &server).unwrap();
     assert_eq!((story.joined.len(), story.verdict.proven), (20, true));
     assert_eq!(story.times.all(), 101 * MS, "which makes nothing longer than the client waited");
+    let (client, mut server) = ends(20, |_| Spent { network: 1, executed: 100, ..Spent::default() });
+    for late in server.requests.iter_mut().take(3) {
+        (late.start, late.executed, late.sent) = (late.start + 20 * MS as i64, 80 * MS, 60 * MS);
+    }
+    let story = join(&client, &server).unwrap();
+    assert_eq!(
+        (story.joined.len(), story.verdict.proven),
+        (20, true),
+        "nor is one of another time that is noted late, too"
+    );
 }
 
 #[test]
