@@ -60,6 +60,8 @@ pub struct ClientConnection {
     closed: AtomicBool,
     /// The daemon ends the connection, not the client.
     orderly: AtomicBool,
+    /// A flush of the client's files has failed: libcephfs reports the error once, and what is lost stays lost.
+    flush_failed: AtomicBool,
     spin: AdaptiveSpin,
     /// The number of requests served.
     pub served: AtomicU64,
@@ -112,6 +114,7 @@ impl ClientConnection {
             sweeping: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             orderly: AtomicBool::new(false),
+            flush_failed: AtomicBool::new(false),
             spin: AdaptiveSpin::default(),
             served: AtomicU64::new(0),
             served_before: AtomicU64::new(0),
@@ -301,13 +304,19 @@ fn evicted() -> ! {
 }
 
 impl ClientConnection {
-    /// Flushes all that the client has written. Returns whether that succeeded.
+    /// Flushes all that the client has written. Returns whether that succeeded, now and each time before.
     pub fn sync(&self) -> bool {
         let files = lock(&self.handles).all(|held| match held {
             HeldObject::File(file) => Some(file.clone()),
             _ => None,
         });
-        files.iter().all(|file| file.sync() >= 0)
+        // After a failure, the other files are flushed all the same.
+        for file in files {
+            if file.sync() < 0 {
+                self.flush_failed.store(true, Ordering::SeqCst);
+            }
+        }
+        !self.flush_failed.load(Ordering::SeqCst)
     }
 
     /// Tells the client that the connection is over. Its threads that wait for an answer notice it at once.
