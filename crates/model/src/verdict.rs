@@ -40,7 +40,7 @@ pub enum Cause {
     NoCpu,
     /// Client: answers had arrived, but the requester did not get them: its thread, or a worker, did not run.
     Delivery,
-    /// Client: requests were answered fast; the calling process took the time itself, or waited for a CPU or memory.
+    /// Client: requests were answered fast; the calling process took the time itself, or waited for a CPU, memory or a lock.
     Requester,
     /// Client: this host requests and gets several times as much as before: its own load makes operations slow.
     Burst,

@@ -15,7 +15,8 @@ pub(super) struct Allowed {
 }
 
 impl Allowed {
-    /// Of a request that the client sent and had answered at these times, and that the server had and had executed at those.
+    /// `client`: when the client sent a request, and when it had the answer. `server`: when the server had the request, and when it
+    /// was executed.
     pub fn of(client: (WallNanos, WallNanos), server: (WallNanos, WallNanos)) -> Self {
         let (least, most) = (server.1.saturating_sub(client.1), server.0.saturating_sub(client.0));
         // If the server was longer than the client waited, which is judged elsewhere, the interval is turned round.

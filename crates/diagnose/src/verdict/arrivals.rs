@@ -22,7 +22,6 @@ pub(super) struct Arrival<'a> {
 }
 
 /// Ascending by the time of arrival.
-#[derive(Default)]
 pub(super) struct FlightsByArrival<'a>(Vec<Arrival<'a>>);
 
 impl<'a> FlightsByArrival<'a> {
@@ -47,7 +46,8 @@ impl<'a> FlightsByArrival<'a> {
         at(sent)..at(received.saturating_add(1))
     }
 
-    pub fn get(&self, positions: Range<usize>) -> &[Arrival<'a>] {
-        self.0.get(positions).unwrap_or_default()
+    /// Those during a flight.
+    pub fn within(&self, flight: (Nanos, Nanos)) -> &[Arrival<'a>] {
+        self.0.get(self.during(flight)).unwrap_or_default()
     }
 }

@@ -12,7 +12,7 @@ use super::{
     failure::of_stalls,
     no_cpu::NoCpu,
     normals::Normals,
-    scene::{JUDGED, LATE, Scene, covered, overlap, stretch, union},
+    scene::{JUDGED, Scene, covered, is_late, overlap, stretch, union},
     verdict as of_requests,
 };
 use crate::{
@@ -127,10 +127,7 @@ fn are_as_fast_as_ever(calls: &[&Event], requests: &[&Event], long_term: &LongTe
     let normals = Normals::of(&before, meanwhile.iter().copied(), long_term);
     let with_normal = meanwhile.iter().map(|request| (request, normals.of_event(request).duration));
     let known: Vec<_> = with_normal.filter(|(_, normal)| *normal > 0).collect();
-    let is_late = |(request, normal): &&(&&Event, u64)| {
-        request.duration >= normal.saturating_mul(2) && request.duration.saturating_sub(*normal) >= LATE
-    };
-    let late = known.iter().filter(is_late).count();
+    let late = known.iter().filter(|(request, normal)| is_late(request.duration, *normal)).count();
     known.len() as f64 > meanwhile.len() as f64 * MOST && (late as f64) < known.len() as f64 * FEW
 }
 

@@ -125,7 +125,7 @@ impl<'a> ConnectionHistory<'a> {
 
     pub fn bounds(&self, event: &Event) -> NetworkBounds {
         let (sent, received) = flight(event);
-        let within = self.scene.arrivals.get(self.scene.arrivals.during((sent, received)));
+        let within = self.scene.arrivals.within((sent, received));
         let round_trip = within.iter().filter_map(|other| other.round_trip).min();
         let windows = turns(event.bytes);
         let mut high = event.phases.wire;

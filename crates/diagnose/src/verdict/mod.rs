@@ -315,9 +315,9 @@ impl<'a> Judgement<'a> {
 
     /// Whether the mean time on the wire exceeds what a healthy server can take for all that it answers meanwhile.
     fn is_slow_anyway(&self) -> bool {
-        let arrivals = &self.scene.arrivals;
-        let answered = |event: &Event| arrivals.get(arrivals.during(flight(event)));
-        let bytes = self.scene.mean(|event| answered(event).iter().map(|other| other.event.bytes).sum());
+        let bytes = self
+            .scene
+            .mean(|event| self.scene.arrivals.within(flight(event)).iter().map(|other| other.event.bytes).sum());
         let least = if self.split.spares_a_kind() { SLOW_BESIDE_OTHERS } else { SLOW_ANYWAY };
         self.scene.mean(|event| event.phases.wire) >= (least as f64) + bytes * NS_PER_BYTE
     }

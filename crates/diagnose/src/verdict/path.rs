@@ -137,7 +137,7 @@ impl Sight {
     fn of(scene: &Scene, later: &[Option<u64>], event: &Event) -> Self {
         let arrivals = scene.arrivals.during(flight(event));
         let later = later.get(arrivals.clone()).unwrap_or_default();
-        let answers = || scene.arrivals.get(arrivals.clone()).iter().filter(|other| other.answered);
+        let answers = || scene.arrivals.within(flight(event)).iter().filter(|other| other.answered);
         Self {
             time: event.duration,
             samples: answers().filter(|other| other.round_trip.is_some()).count(),

@@ -30,7 +30,7 @@ pub(super) const JUDGED: usize = 128;
 /// The error, nanoseconds, of times that the kernel counts in jiffies of 1 to 10 ms; a smaller time means nothing.
 pub(super) const JIFFY: u64 = 10 * MS;
 /// An answer is late if it exceeds the normal by at least this, nanoseconds: less may be the clock or the scheduler.
-pub(super) const LATE: u64 = 10 * MS;
+const LATE: u64 = 10 * MS;
 
 /// A segment was acknowledged "at once" if that took at most the time for which it was held back, divided by this.
 const AT_ONCE: u64 = 8;
@@ -277,12 +277,9 @@ impl<'a> Scene<'a> {
         sum / (self.judged.len().max(1) as f64)
     }
 
-    /// Whether an operation took at least twice its normal time on the wire, and at least [`LATE`] more.
+    /// Whether an operation's answer was late.
     pub fn is_late(&self, event: &Event) -> bool {
-        let normal = self.normal(event).wire;
-        !event.operation.waits_by_design()
-            && event.phases.wire >= normal.saturating_mul(2)
-            && event.phases.wire.saturating_sub(normal) >= LATE
+        !event.operation.waits_by_design() && is_late(event.phases.wire, self.normal(event).wire)
     }
 
     /// The operations answered late while the slow operations lasted, including those that were not slow as a whole;
@@ -292,6 +289,11 @@ impl<'a> Scene<'a> {
         events.sort_by_key(|event| Reverse(event.phases.wire));
         events
     }
+}
+
+/// Whether something took at least twice its normal time, and at least [`LATE`] more; nanoseconds.
+pub(super) fn is_late(time: u64, normal: u64) -> bool {
+    time >= normal.saturating_mul(2) && time.saturating_sub(normal) >= LATE
 }
 
 /// When an operation was sent and when its answer was received.

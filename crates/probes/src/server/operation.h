@@ -71,7 +71,7 @@ static const __u8 of_version_3[] = {
 	(BIT(OPERATION_PUTFH) | BIT(OPERATION_PUTPUBFH) | BIT(OPERATION_SAVEFH) | BIT(OPERATION_RESTOREFH) | \
 	 BIT(OPERATION_SEQUENCE))
 #define QUESTIONS (BIT(OPERATION_GETFH) | BIT(OPERATION_GETATTR) | BIT(OPERATION_VERIFY) | BIT(OPERATION_NVERIFY))
-/* A client that returns a delegation of times sends these before, by a SETATTR (Linux 7.3). */
+/* SETATTR: a client sends a delegation's times right before the delegation's return (seen with Linux 7.3). */
 #define LESSER (BIT(OPERATION_PUTROOTFH) | BIT(OPERATION_ACCESS) | BIT(OPERATION_LAYOUTRETURN) | BIT(OPERATION_SETATTR))
 
 /* Of two operations in a compound, the one of the higher rank is what is wanted; of one rank, the first. */
