@@ -5,6 +5,7 @@ another must see as soon as the first has its answer; what a client of its own c
 """
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -18,10 +19,13 @@ class Client:
     def __init__(self, program):
         self.process = subprocess.Popen([program, conf, "serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    def __call__(self, line):
-        """The answer, and the milliseconds that it took."""
+    def __call__(self, line, limit=None):
+        """The answer, and the milliseconds that it took. No answer within `limit` seconds: ""."""
         self.process.stdin.write(line + "\n")
         self.process.stdin.flush()
+        if limit and not select.select([self.process.stdout], [], [], limit)[0]:
+            self.process.kill()
+            return ""
         answer = self.process.stdout.readline().strip()
         self.took = int(self.process.stdout.readline())
         return answer
@@ -134,6 +138,21 @@ B("keep d/.snap/then/f")
 said = B("attr")
 tell("and the snapshot's is as it was", said == then and then.startswith("0 100644"), f"{then}; {said}")
 A("rmdir d/.snap/then")
+clean()
+
+# What a client writes while somebody makes a snapshot. Its attributes are asked for as often as Samba asks.
+prepare()
+D = Client(proxied)
+said = [D("open d/f 2"), D("append 0")]
+for number in range(3):
+    said += [D("attr").split()[0] for _ in range(3)]
+    said += [A(f"directory d/.snap/{number}"), D(f"append {number + 1}", 20)]
+    if said[-1] == "":
+        break
+tell("a client goes on writing after a snapshot", said == ["0"] * 17, said)
+D.end()
+for number in range(3):
+    A(f"rmdir d/.snap/{number}")
 clean()
 
 # Nobody waits for a client that does not answer: it has nothing to do with it.

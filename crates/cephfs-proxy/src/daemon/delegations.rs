@@ -3,6 +3,9 @@
 //! libcephfs reports a recall in a callback, under its own lock. The callback invalidates copies; one thread then returns the delegation, and
 //! the other client waits for that. A worker cannot return it: all workers may be waiting in libcephfs for that file. Directories cannot be
 //! delegated (seen with 16.2: EAGAIN), so names are never covered.
+//!
+//! A file that a client has open for writing gets none. Only a delegation to write would be granted, and that holds the capability to
+//! write: after a snapshot, libcephfs lets no write begin until all that hold the capability have returned it (`cap_snap.writing`).
 
 use std::{
     collections::{HashMap, HashSet, VecDeque, hash_map::Entry},
@@ -39,15 +42,9 @@ const MOST_ASKED: usize = 16 << 10;
 /// From cephfs/ceph_ll_client.h.
 const DELEGATION_NONE: u32 = 0;
 const DELEGATION_READ: u32 = 1;
-const DELEGATION_WRITE: u32 = 2;
 
-/// The open file that holds a delegation.
-enum DelegationHolder {
-    /// Opened by the daemon for the delegation alone.
-    Own(*mut CephFile),
-    /// A client's open file.
-    Theirs(*mut CephFile),
-}
+/// The file that holds a delegation, opened for that alone.
+struct DelegationHolder(*mut CephFile);
 
 // SAFETY: libcephfs guards it with the mount's lock.
 unsafe impl Send for DelegationHolder {}
@@ -67,7 +64,7 @@ pub struct Delegation {
 #[derive(Default)]
 pub struct Delegations {
     held: HashMap<u64, Arc<Delegation>>,
-    /// Files of which a worker is taking a delegation. Two at once would get the same one, if through the same open file.
+    /// Files of which a worker is taking a delegation: each has one at most.
     taking: HashSet<u64>,
     /// Where to put delegations that are to be returned.
     returns: Option<mpsc::Sender<Arc<Delegation>>>,
@@ -114,15 +111,12 @@ impl Delegation {
     fn give_back(self: &Arc<Self>, mount: &SharedMount) {
         self.revoke();
         let mut opened = lock(&self.opened);
-        let Some(DelegationHolder::Own(file) | DelegationHolder::Theirs(file)) = *opened else { return };
+        let Some(DelegationHolder(file)) = opened.take() else { return };
         let ceph = mount.ceph();
-        // SAFETY: the file is open: ours, or a client's, which is closed only after this. No callback comes after the first call, so that
-        // what `take` gave for it is ours again.
+        // SAFETY: the file is open, and ours. No callback comes after the first call, so that what `take` gave for it is ours again.
         unsafe {
             (ceph.ceph_ll_delegation)(mount.raw(), file, DELEGATION_NONE, recalled, ptr::null_mut());
-            if let Some(DelegationHolder::Own(file)) = opened.take() {
-                (ceph.ceph_ll_close)(mount.raw(), file);
-            }
+            (ceph.ceph_ll_close)(mount.raw(), file);
             Arc::decrement_strong_count(Arc::as_ptr(self));
         }
         drop(opened);
@@ -151,24 +145,13 @@ impl SharedMount {
         delegations.writers.entry(file.ino).or_default().push(Arc::downgrade(file));
     }
 
-    /// Returns the delegation that a file holds which is about to be closed.
-    pub fn closing(&self, ino: u64, file: *mut CephFile) {
-        let delegation = {
-            let mut delegations = lock(&self.delegations);
-            // Another file of this inode that was closed at the same time may have removed this one.
-            if let Entry::Occupied(mut writers) = delegations.writers.entry(ino) {
-                writers.get_mut().retain(|writer| writer.strong_count() > 0);
-                if writers.get().is_empty() {
-                    writers.remove();
-                }
-            }
-            delegations.held.get(&ino).cloned()
-        };
-        if let Some(delegation) = delegation {
-            let theirs =
-                matches!(&*lock(&delegation.opened), Some(DelegationHolder::Theirs(theirs)) if *theirs == file);
-            if theirs {
-                delegation.give_back(self);
+    /// Forgets the files of an inode that are closed, one of them about now.
+    pub fn closing(&self, ino: u64) {
+        // Another file of this inode that was closed at the same time may have removed this one.
+        if let Entry::Occupied(mut writers) = lock(&self.delegations).writers.entry(ino) {
+            writers.get_mut().retain(|writer| writer.strong_count() > 0);
+            if writers.get().is_empty() {
+                writers.remove();
             }
         }
     }
@@ -176,9 +159,9 @@ impl SharedMount {
     /// Takes a delegation of a file whose attributes are requested again. Returns whether it was granted now.
     pub fn take_delegation(self: &Arc<Self>, inode: &Inode, most: usize) -> bool {
         let ino = inode.ino;
-        let (surplus, writer, returns) = {
+        let (surplus, returns) = {
             let mut delegations = lock(&self.delegations);
-            if delegations.held.contains_key(&ino) || delegations.taking.contains(&ino) {
+            if delegations.held.contains_key(&ino) || delegations.taking.contains(&ino) || delegations.is_written(ino) {
                 return false;
             }
             let now = Instant::now();
@@ -197,15 +180,8 @@ impl SharedMount {
                 delegations.returns = start_returning();
             }
             let Some(returns) = delegations.returns.clone() else { return false };
-            // Only the writer that outlives the lock is upgraded: dropping a file's last reference closes the file, which takes the lock again.
-            let mut living = delegations.writers.get(&ino).into_iter().flatten().filter(|one| one.strong_count() > 0);
-            let writer = match (living.next(), living.next()) {
-                (None, _) => None,
-                (Some(one), None) => one.upgrade(),
-                _ => return false,
-            };
             delegations.taking.insert(ino);
-            (delegations.make_room(most), writer, returns)
+            (delegations.make_room(most), returns)
         };
         surplus.iter().for_each(|delegation| delegation.give_back(self));
         let delegation = Delegation {
@@ -216,10 +192,8 @@ impl SharedMount {
             opened: Mutex::new(None),
             returns,
         };
-        let taken = Arc::new(delegation).take(self, inode, writer.as_deref());
+        let taken = Arc::new(delegation).take(self, inode);
         lock(&self.delegations).taking.remove(&ino);
-        // If a client has closed the file meanwhile, this is the last reference.
-        drop(writer);
         taken
     }
 
@@ -231,8 +205,12 @@ impl SharedMount {
 }
 
 impl Delegations {
-    /// The oldest delegations, as many as have to be returned to hold one more. They stay in the table until they are returned, so that
-    /// [`SharedMount::closing`] finds them.
+    /// Whether a client has the file open for writing.
+    fn is_written(&self, ino: u64) -> bool {
+        self.writers.get(&ino).is_some_and(|writers| writers.iter().any(|writer| writer.strong_count() > 0))
+    }
+
+    /// The oldest delegations, as many as have to be returned to hold one more. They stay in the table until they are returned.
     fn make_room(&mut self, most: usize) -> Vec<Arc<Delegation>> {
         let mut surplus = Vec::new();
         while self.held.len() - surplus.len() >= most.max(1) {
@@ -248,35 +226,23 @@ impl Delegations {
 }
 
 impl Delegation {
-    /// Requests the delegation: through the client's own file if that is open for writing, since no other file can hold one then, else
-    /// through one opened for it.
-    fn take(self: Arc<Self>, mount: &SharedMount, inode: &Inode, writer: Option<&File>) -> bool {
+    /// Requests the delegation, through a file that is opened for it.
+    fn take(self: Arc<Self>, mount: &SharedMount, inode: &Inode) -> bool {
         let (ceph, raw) = (mount.ceph(), mount.raw());
         let mut opened = lock(&self.opened);
+        let mut file = ptr::null_mut();
         // SAFETY: all of them are held, and a place for the result. What the callback gets stays until `give_back`.
         let got = unsafe {
-            let (file, kind) = match writer {
-                Some(writer) => (writer.raw, DELEGATION_WRITE),
-                None => {
-                    let mut file = ptr::null_mut();
-                    if (ceph.ceph_ll_open)(raw, inode.raw, libc::O_RDONLY, &mut file, mount.own.raw) < 0
-                        || file.is_null()
-                    {
-                        return false;
-                    }
-                    (file, DELEGATION_READ)
-                }
-            };
+            if (ceph.ceph_ll_open)(raw, inode.raw, libc::O_RDONLY, &mut file, mount.own.raw) < 0 || file.is_null() {
+                return false;
+            }
             let own = Arc::into_raw(self.clone());
-            let got = (ceph.ceph_ll_delegation)(raw, file, kind, recalled, own.cast_mut().cast()) == 0;
+            let got = (ceph.ceph_ll_delegation)(raw, file, DELEGATION_READ, recalled, own.cast_mut().cast()) == 0;
             if got {
-                *opened =
-                    Some(if writer.is_some() { DelegationHolder::Theirs(file) } else { DelegationHolder::Own(file) });
+                *opened = Some(DelegationHolder(file));
             } else {
                 drop(Arc::from_raw(own));
-                if writer.is_none() {
-                    (ceph.ceph_ll_close)(raw, file);
-                }
+                (ceph.ceph_ll_close)(raw, file);
             }
             got
         };

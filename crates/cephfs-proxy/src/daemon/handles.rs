@@ -112,7 +112,7 @@ impl File {
     }
 
     fn parting(&self) {
-        self.mount.closing(self.ino, self.raw);
+        self.mount.closing(self.ino);
     }
 }
 
