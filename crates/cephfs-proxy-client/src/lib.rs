@@ -10,6 +10,7 @@ mod fork;
 mod link;
 mod reconnect;
 mod reopen;
+mod restore;
 mod session;
 mod tables;
 mod writes;

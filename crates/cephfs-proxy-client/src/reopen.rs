@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use cephfs_proxy::wire::{Close, Errno, Handle, LookupRoot, LookupVino, Lseek, Open, Opendir, Releasedir, Seekdir};
+use cephfs_proxy::wire::{
+    Close, Errno, Handle, LookupRoot, LookupVino, Lseek, Open, Opendir, Opened, Releasedir, Seekdir,
+};
 
 use crate::{
     cache::EntryBatch,
@@ -69,32 +71,47 @@ impl RequestTarget {
             self.own(found.mount, found.link, parents)?;
             match found.at(self.link.id)? {
                 Some(remote) => return Ok(remote),
-                None => (found.origin, found.flags & !ONCE, found.identity.clone(), found.position),
+                None => (found.origin, found.flags, found.identity.clone(), found.position),
             }
         };
-        let inode = self.find_again(origin)?;
-        let opened =
-            self.as_before(&identity, |perms| self.link.call(&Open { mount: self.mount, inode, flags, perms }));
-        // The caller has not seen it.
-        self.link.give_back(inode, 1)?;
-        let remote = opened?;
-        if position != 0 {
-            let request = Lseek { mount: self.mount, file: remote, offset: position, whence: libc::SEEK_SET };
-            self.link.claim()?.call(&request, 0)?;
-        }
+        let opened = self.open_again(origin, flags, &identity, position)?;
         let kept = {
             let mut tables = fork::tables();
             let found = tables.files.get(number)?;
-            let theirs = found.at(self.link.id)?;
+            let (theirs, key, is_writer) = (found.at(self.link.id)?, found.key(), found.is_writer());
             if theirs.is_none() {
-                (found.link, found.remote) = (self.link.id, remote);
+                (found.link, found.remote) = (self.link.id, opened.file);
+                if let Some(log) = tables.logs.get_mut(&key).filter(|_| is_writer) {
+                    log.opened(self.link.id, &opened);
+                }
             }
             theirs
         };
         if kept.is_some() {
-            let _ = self.link.call(&Close { mount: self.mount, file: remote });
+            let _ = self.link.call(&Close { mount: self.mount, file: opened.file });
         }
-        Ok(kept.unwrap_or(remote))
+        Ok(kept.unwrap_or(opened.file))
+    }
+
+    /// Opens a file as it was.
+    pub fn open_again(
+        &self,
+        origin: Origin,
+        flags: i32,
+        identity: &Arc<Identity>,
+        position: i64,
+    ) -> Result<Opened, CallError> {
+        let (mount, flags) = (self.mount, flags & !ONCE);
+        let inode = self.find_again(origin)?;
+        let opened = self.as_before(identity, |perms| self.link.call(&Open { mount, inode, flags, perms }));
+        // The caller has not seen it.
+        self.link.give_back(inode, 1)?;
+        let opened = opened?;
+        if position != 0 {
+            let request = Lseek { mount, file: opened.file, offset: position, whence: libc::SEEK_SET };
+            self.link.claim()?.call(&request, 0)?;
+        }
+        Ok(opened)
     }
 
     /// Refuses a directory of another mount, or of the parent.
@@ -143,11 +160,11 @@ impl RequestTarget {
 
     /// Opens an object again with its original identity. If that is no longer permitted, the object must not be lost:
     /// opens it as root, and the daemon decides whether this process may do that.
-    fn as_before(
+    fn as_before<T>(
         &self,
         identity: &Arc<Identity>,
-        open: impl Fn(Handle) -> Result<Handle, CallError>,
-    ) -> Result<Handle, CallError> {
+        open: impl Fn(Handle) -> Result<T, CallError>,
+    ) -> Result<T, CallError> {
         match open(self.register(identity)?) {
             Err(refused @ CallError::Errno(Errno::ACCESS | Errno::PERM)) => {
                 let root = Arc::new(Identity { uid: 0, gid: 0, groups: Vec::new() });

@@ -3,6 +3,8 @@
 use std::{
     ffi::{CStr, CString},
     sync::Arc,
+    thread,
+    time::Duration,
 };
 
 use cephfs_proxy::wire::{self, Chdir, Errno, Handle, Identify, hello::LOBBY};
@@ -17,6 +19,9 @@ use crate::{
 
 /// The most identities that are registered with the daemon.
 const MOST_IDENTITIES: usize = 4096;
+
+/// How often a thread looks whether another one has prepared the mount again.
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 /// The most places to which a mount is sent, one after the other. The daemon knows the right one at once.
 const MOST_PLACES: usize = 4;
@@ -34,16 +39,32 @@ pub struct RequestTarget {
 /// Finds a mount. One from before a fork, or of a daemon that is gone, is prepared again at the current daemon.
 pub fn target(mount: Pointer) -> Result<RequestTarget, CallError> {
     let local = mount as u64;
-    let mut tables = fork::tables();
-    let found = tables.mounts.get(local)?;
-    if !found.link.is_dead() {
-        return Ok(RequestTarget { local, link: found.link.clone(), mount: found.remote });
+    loop {
+        let mut tables = fork::tables();
+        let found = tables.mounts.get(local)?;
+        if !found.link.is_dead() {
+            return Ok(RequestTarget { local, link: found.link.clone(), mount: found.remote });
+        }
+        let (id, steps) = (found.id.clone(), found.steps.clone());
+        let mounted = steps.iter().any(|step| matches!(step, MountStep::Mount(_)));
+        let place = if mounted { found.link.place } else { LOBBY };
+        if tables.reviving.insert(local) {
+            drop(tables);
+            let _reviving = Reviving(local);
+            return revive(local, id, &steps, place);
+        }
+        drop(tables);
+        thread::sleep(LOOK_AGAIN);
     }
-    let (id, steps) = (found.id.clone(), found.steps.clone());
-    let mounted = steps.iter().any(|step| matches!(step, MountStep::Mount(_)));
-    let place = if mounted { found.link.place } else { LOBBY };
-    drop(tables);
-    revive(local, id, &steps, place)
+}
+
+/// A mount that this thread prepares again, until this is dropped.
+struct Reviving(u64);
+
+impl Drop for Reviving {
+    fn drop(&mut self) {
+        fork::tables().reviving.remove(&self.0);
+    }
 }
 
 /// Finds a mount; `None` if its daemon is gone, to which nothing needs to be released.
@@ -57,21 +78,23 @@ pub fn target_if_there(mount: Pointer) -> Result<Option<RequestTarget>, Errno> {
 
 fn revive(local: u64, id: Option<CString>, steps: &[MountStep], place: u64) -> Result<RequestTarget, CallError> {
     let (link, mount) = set_up(id.as_deref(), steps, place, reconnect::link_again)?;
-    let theirs = {
+    let target = RequestTarget { local, link, mount };
+    // Before anybody uses the mount.
+    let restored = target.restore_files();
+    let refused = {
         let mut tables = fork::tables();
-        match tables.mounts.get(local) {
-            Ok(found) if found.link.is_dead() => {
-                (found.link, found.remote) = (link.clone(), mount);
+        match (restored, tables.mounts.get(local)) {
+            (Ok(()), Ok(found)) => {
+                (found.link, found.remote) = (target.link.clone(), mount);
                 tables.give_up_links();
-                return Ok(RequestTarget { local, link, mount });
+                return Ok(target);
             }
-            // Another thread was faster.
-            Ok(found) => Ok(RequestTarget { local, link: found.link.clone(), mount: found.remote }),
-            Err(errno) => Err(errno.into()),
+            (Err(error), _) => error,
+            (_, Err(errno)) => errno.into(),
         }
     };
-    tear_down(&link, mount, place != LOBBY);
-    theirs
+    tear_down(&target.link, mount, place != LOBBY);
+    Err(refused)
 }
 
 /// Prepares a mount by these steps, at this place first. If its place is another one, goes there, and begins anew.

@@ -2,19 +2,19 @@
 //! pointer.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet, hash_map::Entry},
     ffi::{CString, c_void},
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, atomic::Ordering},
 };
 
-use cephfs_proxy::wire::{Errno, Handle, Statx};
+use cephfs_proxy::wire::{Errno, Handle, Opened, Statx};
 
 use crate::{
     cache::{CachedAnswer, CachedAttributes, DirectoryNames, EntryBatch, Hint, Idle, List, Xattrs},
     link::DaemonLink,
     reconnect::Outage,
     session::DEFAULT_PERMS,
-    writes::Writes,
+    writes::WriteLog,
 };
 
 /// A number in the form of a pointer, for the caller.
@@ -32,7 +32,7 @@ pub struct Identity {
 }
 
 /// How to find an inode again at another daemon.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Origin {
     /// The root of the mount.
     Root,
@@ -162,14 +162,27 @@ pub struct FileObject {
     pub identity: Arc<Identity>,
     /// The last result of `ceph_ll_lseek`.
     pub position: i64,
-    /// The state of the file's writes.
-    pub writes: Writes,
+    /// A write that succeeded may be lost. Then the file must not be used any more.
+    pub lost: bool,
 }
 
+/// A file by the caller's number of its mount, and its inode.
+pub type LogKey = (u64, Origin);
+
 impl FileObject {
+    /// Whether it was opened for writing.
+    pub fn is_writer(&self) -> bool {
+        self.flags & libc::O_ACCMODE != libc::O_RDONLY
+    }
+
+    /// Where its writes are kept.
+    pub fn key(&self) -> LogKey {
+        (self.mount, self.origin)
+    }
+
     /// The handle, if it is valid on this connection; an error if writes may be lost.
     pub fn at(&self, link: u64) -> Result<Option<Handle>, Errno> {
-        if self.writes.lost() { Err(Errno::IO) } else { Ok((self.link == link).then_some(self.remote)) }
+        if self.lost { Err(Errno::IO) } else { Ok((self.link == link).then_some(self.remote)) }
     }
 }
 
@@ -277,6 +290,10 @@ pub struct Tables {
     pub parents: u64,
     /// The outages: places to which there is no connection although one is needed.
     pub outages: HashMap<u64, Outage>,
+    /// Mounts that a thread prepares again at another daemon. The others wait.
+    pub reviving: HashSet<u64>,
+    /// The writes to the files that are open for writing.
+    pub logs: HashMap<LogKey, WriteLog>,
     pub mounts: HandleTable<MountObject>,
     pub inodes: HandleTable<Inode>,
     pub files: HandleTable<FileObject>,
@@ -301,6 +318,8 @@ impl Default for Tables {
             links: 0,
             parents: 0,
             outages: HashMap::new(),
+            reviving: HashSet::new(),
+            logs: HashMap::new(),
             mounts: HandleTable::new(0x11),
             inodes: HandleTable::new(0x12),
             files: HandleTable::new(0x13),
@@ -376,10 +395,7 @@ impl Tables {
         let link = Arc::new(link);
         self.outages.remove(&link.place);
         if let Some(gone) = self.places.insert(link.place, link.clone()) {
-            let settled = gone.settled();
-            for file in self.files.all().filter(|file| file.link == gone.id) {
-                file.writes.daemon_gone(settled);
-            }
+            self.daemon_gone(&gone);
             self.forget_link(gone.id);
         }
         link
@@ -388,28 +404,75 @@ impl Tables {
     /// Gives up the connections that neither a mount nor a thread uses: to the lobby, when all is mounted, and to a place,
     /// when its mount is released.
     pub fn give_up_links(&mut self) {
-        self.places.retain(|_, link| Arc::strong_count(link) > 1);
+        let unused: Vec<_> = self.places.extract_if(|_, link| Arc::strong_count(link) == 1).collect();
+        unused.iter().for_each(|(_, link)| self.daemon_gone(link));
         let places = &self.places;
         self.identities.retain(|link, _| places.values().any(|last| last.id == *link));
     }
 
-    /// Whether this is one of the last connections, and its daemon has flushed all writes before it ended.
-    pub fn settled(&self, link: u64) -> bool {
-        self.last(link).is_some_and(|last| last.settled())
+    /// Notes what the daemon of a connection has left.
+    fn daemon_gone(&mut self, gone: &DaemonLink) {
+        let remains = gone.remains();
+        self.logs.values_mut().filter(|log| log.link == gone.id).for_each(|log| log.daemon_gone(remains));
+    }
+
+    /// Notes what a daemon has flushed by itself.
+    pub fn flushed(&mut self, link: &DaemonLink) {
+        let flushed = link.remains().flushed;
+        if link.seen_flush.swap(flushed, Ordering::Relaxed) != flushed {
+            self.logs.values_mut().filter(|log| log.link == link.id).for_each(|log| log.flushed(flushed));
+        }
+    }
+
+    /// Adds an open file, whose last change has this mark.
+    pub fn add_file(&mut self, file: FileObject, opened: &Opened) -> u64 {
+        if file.is_writer() {
+            let log = self.logs.entry(file.key()).or_default();
+            log.writers += 1;
+            log.opened(file.link, opened);
+        }
+        self.files.add(file)
+    }
+
+    /// Removes an open file.
+    pub fn remove_file(&mut self, number: u64) -> Result<FileObject, Errno> {
+        let file = self.files.remove(number)?;
+        // The log of a file that is lost, or the parent's, is gone already.
+        let has_log = file.is_writer() && !file.lost && file.link > self.parents;
+        if has_log && let Entry::Occupied(mut log) = self.logs.entry(file.key()) {
+            log.get_mut().writers -= 1;
+            if log.get().writers == 0 {
+                log.remove();
+            }
+        }
+        Ok(file)
+    }
+
+    /// The log of a file that is open for writing; `None` if it is not, or lost.
+    pub fn log(&mut self, file: Pointer) -> Result<Option<&mut WriteLog>, Errno> {
+        let file = self.files.get(file as u64)?;
+        Ok(if file.is_writer() && !file.lost { self.logs.get_mut(&file.key()) } else { None })
+    }
+
+    /// Gives up what was written to a file: it is lost.
+    pub fn lose(&mut self, key: LogKey) {
+        let parents = self.parents;
+        self.logs.remove(&key);
+        self.files.all().filter(|file| file.key() == key && file.link > parents).for_each(|file| file.lost = true);
+    }
+
+    /// Whether Ceph may not have all that was written to the files of a mount.
+    pub fn has_unconfirmed(&self, mount: u64) -> bool {
+        self.logs.iter().any(|((there, _), log)| *there == mount && log.is_unconfirmed())
     }
 
     /// Removes the files of a mount. Returns whether writes to them may be lost; the parent's files do not count.
     pub fn forget_files(&mut self, mount: u64) -> bool {
-        let dead = self.places.values().filter(|link| link.is_dead());
-        let gone: HashMap<u64, bool> = dead.map(|link| (link.id, link.settled())).collect();
-        let (mut lost, parents) = (false, self.parents);
-        for file in self.files.all().filter(|file| file.mount == mount && file.link > parents) {
-            if let Some(settled) = gone.get(&file.link) {
-                file.writes.daemon_gone(*settled);
-            }
-            lost |= file.writes.lost();
-        }
+        let parents = self.parents;
+        let lost = self.has_unconfirmed(mount)
+            || self.files.all().any(|file| file.mount == mount && file.link > parents && file.lost);
         self.files.remove_all(|file| file.mount == mount);
+        self.logs.retain(|(there, _), _| *there != mount);
         lost
     }
 
@@ -421,6 +484,8 @@ impl Tables {
     /// Adapts the state in a child that has just been forked.
     pub fn forked(&mut self) {
         self.identities.clear();
+        self.reviving.clear();
+        self.logs.clear();
         self.known.clear();
         self.inodes.remove_all(|inode| inode.held == 0);
         self.idle = Idle::default();

@@ -1,168 +1,239 @@
-//! Tracks the writes of a file, to know whether writes are lost if the daemon goes away.
+//! Keeps what was written to a file until Ceph has it, so that it can be written again if the daemon goes away.
+//!
+//! That must not undo what anybody else has written. The daemon marks each write with CephFS's version of the file, if nobody else could change the
+//! file at that time. Each change increments the version. So if the kept writes have versions in a row, nobody has changed the file between
+//! them. The next daemon's mark shows whether somebody has changed it since (`WriteLog::allows`).
 
-/// The writes of one open file. A write is confirmed once an fsync that began after its end has succeeded.
-#[derive(Debug, Default)]
-pub struct Writes {
-    /// Writes that are not confirmed, including those under way.
-    unconfirmed: u64,
-    under_way: u64,
-    /// The number of writes begun so far.
-    begun: u64,
-    /// The number of daemons that have gone away.
-    daemons: u32,
-    /// The last of these daemons has flushed all writes.
-    settled: bool,
-    lost: bool,
+use std::{
+    collections::VecDeque,
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
+use cephfs_proxy::wire::{ChangeMark, Opened};
+
+/// The most bytes that are kept of all files. The daemon flushes so early that it takes no more (`daemon/unflushed.rs`). A write beyond that is not
+/// kept: it is lost with the daemon, unless it is flushed before.
+const MOST: usize = 16 << 20;
+/// What a kept write takes besides its bytes.
+const OVERHEAD: usize = 128;
+
+/// The bytes that are kept of all files.
+static ALL: AtomicUsize = AtomicUsize::new(0);
+
+/// A write that was answered and that Ceph may not have.
+#[derive(Debug)]
+struct KeptWrite {
+    /// Its mark; `None` if it cannot be written again.
+    mark: Option<ChangeMark>,
+    /// The number of the daemon's flush that covers it for certain.
+    flush: u64,
+    /// Its number among the file's writes that have ended here.
+    ended: u64,
+    offset: i64,
+    data: Vec<u8>,
 }
 
-/// A write under way.
-#[derive(Debug, Clone, Copy)]
-pub struct Ticket(u32);
+impl KeptWrite {
+    fn version(&self) -> u64 {
+        self.mark.map_or(0, |mark| mark.version)
+    }
+}
 
-/// The end of a write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+impl Drop for KeptWrite {
+    fn drop(&mut self) {
+        ALL.fetch_sub(self.data.len() + OVERHEAD, Ordering::Relaxed);
+    }
+}
+
+/// How a write has ended.
+#[derive(Debug)]
 pub enum Fate {
-    /// The daemon answered.
-    Answered,
-    /// The daemon went away before it took the write.
-    Untouched,
-    /// The daemon went away during the write, which may or may not be done.
+    /// The daemon has written the data, which went to this offset. `flushes`: how many flushes the daemon had begun then.
+    Written { mark: ChangeMark, flushes: u64, offset: i64, data: Option<Vec<u8>> },
+    /// The daemon refused it, or was gone before it took the write.
+    NotDone,
+    /// The daemon went away meanwhile. The write may be done or not, and is to be made again.
     Unknown,
 }
 
-/// An fsync under way.
+/// What a daemon that is gone has left.
 #[derive(Debug, Clone, Copy)]
-pub struct Sync {
-    daemons: u32,
-    begun: u64,
-    alone: bool,
+pub struct Remains {
+    /// It had flushed all writes.
+    pub settled: bool,
+    /// The number of its last flush that succeeded.
+    pub flushed: u64,
 }
 
-impl Writes {
+/// The writes to a file by this process, through all that it has open of the file.
+#[derive(Debug, Default)]
+pub struct WriteLog {
+    /// How many open files may write.
+    pub writers: usize,
+    /// The connection through which it was written, and what its daemon has in common with those that follow it.
+    pub link: u64,
+    lineage: u64,
+    /// By version; those without one are first.
+    kept: VecDeque<KeptWrite>,
+    under_way: usize,
+    ended: u64,
+    /// The highest version that was flushed. Nothing up to it is kept: it would undo what came after it.
+    flushed: u64,
+    /// The last change of the file that is known.
+    last: ChangeMark,
+    /// A write may be done that is to be made again.
+    in_doubt: bool,
+    /// What the daemon has left that is gone.
+    gone: Option<Remains>,
+    /// Some kept writes were made again at a daemon that is gone, too: `last` says what is known of the file, the others' versions do not.
+    is_partly_restored: bool,
+}
+
+impl WriteLog {
     /// Notes that a write begins.
-    pub fn begin(&mut self) -> Ticket {
-        self.unconfirmed += 1;
+    pub fn begin(&mut self) {
         self.under_way += 1;
-        self.begun += 1;
-        Ticket(self.daemons)
     }
 
     /// Notes that a write ends.
-    pub fn end(&mut self, ticket: Ticket, fate: Fate) {
-        self.under_way -= 1;
-        let same_daemon = ticket.0 == self.daemons;
+    pub fn end(&mut self, fate: Fate) {
+        self.under_way = self.under_way.saturating_sub(1);
         match fate {
-            Fate::Answered if same_daemon => {}
-            Fate::Answered => {
-                self.unconfirmed -= 1;
-                self.lost |= !self.settled;
-            }
-            Fate::Untouched => self.unconfirmed -= 1,
-            Fate::Unknown => {
-                self.unconfirmed -= 1;
-                self.lost = true;
+            Fate::NotDone => {}
+            Fate::Unknown => self.in_doubt = true,
+            Fate::Written { mark, flushes, offset, data } => {
+                self.ended += 1;
+                let is_known = mark.is_known();
+                if is_known && (!self.last.is_known() || mark.version > self.last.version) {
+                    self.last = ChangeMark { ctime: mark.ctime.max(self.last.ctime), ..mark };
+                }
+                let flush = flushes + 1;
+                let is_safe = self.gone.is_some_and(|gone| gone.settled || gone.flushed >= flush);
+                if is_safe || is_known && mark.version <= self.flushed {
+                    return;
+                }
+                let mark = Some(mark).filter(|_| is_known && data.is_some());
+                // One stands for all that cannot be written again, so that they take no memory.
+                if mark.is_none()
+                    && let Some(other) = self.kept.front_mut().filter(|write| write.mark.is_none())
+                {
+                    (other.flush, other.ended) = (other.flush.max(flush), self.ended);
+                    return;
+                }
+                let write = KeptWrite { mark, flush, ended: self.ended, offset, data: data.unwrap_or_default() };
+                ALL.fetch_add(write.data.len() + OVERHEAD, Ordering::Relaxed);
+                let before = self.kept.iter().rev().take_while(|other| other.version() > write.version()).count();
+                self.kept.insert(self.kept.len() - before, write);
             }
         }
     }
 
-    /// Notes that an fsync begins; it confirms writes that have ended.
-    pub fn sync(&self) -> Sync {
-        Sync { daemons: self.daemons, begun: self.begun, alone: self.under_way == 0 }
+    /// Whether so many more bytes may be kept.
+    pub fn has_room(length: usize) -> bool {
+        ALL.load(Ordering::Relaxed) + length + OVERHEAD <= MOST
     }
 
-    /// Notes that an fsync has succeeded. If there were writes at the same time, it is not known which it covers, so it
-    /// confirms none.
-    pub fn synced(&mut self, sync: Sync) {
-        if sync.alone && sync.begun == self.begun && sync.daemons == self.daemons {
-            self.unconfirmed = 0;
+    /// Notes the mark of a change by this process that was no write, or of an opening.
+    pub fn changed(&mut self, mark: ChangeMark) {
+        // Otherwise others may have changed the file since the last write.
+        if mark.is_known() && !self.is_unconfirmed() && !self.in_doubt {
+            self.last = mark;
         }
     }
 
-    /// Notes that the daemon is gone; `settled`: it has flushed all writes. Writes under way are not counted as lost,
-    /// since their callers get an error.
-    pub fn daemon_gone(&mut self, settled: bool) {
-        self.lost |= !settled && self.unconfirmed > self.under_way;
-        self.unconfirmed = self.under_way;
-        self.daemons += 1;
-        self.settled = settled;
+    /// The number of writes that have ended, which an fsync covers that begins now.
+    pub fn ended(&self) -> u64 {
+        self.ended
     }
 
-    /// Whether a write that succeeded may be lost. Then the file must not be used any more.
-    pub fn lost(&self) -> bool {
-        self.lost
+    /// Notes that an fsync has succeeded that began after so many writes had ended.
+    pub fn synced(&mut self, ended: u64) {
+        self.drop_kept(|write| write.ended <= ended);
     }
 
-    /// Whether writes would be lost if the daemon went away.
-    pub fn unconfirmed(&self) -> bool {
-        self.unconfirmed > 0
+    /// Notes that a flush by the daemon has succeeded.
+    pub fn flushed(&mut self, number: u64) {
+        self.drop_kept(|write| write.flush <= number);
+    }
+
+    fn drop_kept(&mut self, safe: impl Fn(&KeptWrite) -> bool) {
+        let flushed = self.kept.iter().filter(|write| safe(write)).map(KeptWrite::version).max();
+        self.flushed = self.flushed.max(flushed.unwrap_or_default());
+        self.kept.retain(|write| !safe(write) && (write.mark.is_none() || write.version() > self.flushed));
+    }
+
+    /// Whether there are writes that Ceph may not have.
+    pub fn is_unconfirmed(&self) -> bool {
+        self.under_way > 0 || !self.kept.is_empty()
+    }
+
+    /// Notes that the daemon is gone.
+    pub fn daemon_gone(&mut self, remains: Remains) {
+        self.flushed(remains.flushed);
+        if remains.settled {
+            self.kept.clear();
+        }
+        self.gone = Some(remains);
+    }
+
+    /// Whether writes are under way at a daemon that is gone. Their threads notice it soon.
+    pub fn is_ending(&self) -> bool {
+        self.gone.is_some() && self.under_way > 0
+    }
+
+    /// Whether the file has to be restored at the next daemon before it is used.
+    pub fn is_to_be_restored(&self) -> bool {
+        self.gone.is_some() && (!self.kept.is_empty() || self.in_doubt)
+    }
+
+    /// Whether what is kept may be written again to a file whose last change has this mark at the next daemon.
+    ///
+    /// As long as the earlier daemon lived, it had told a metadata server the version of its last write before somebody else could change the file;
+    /// so the version shows that. Who changed it afterwards did so after that write, which the change time shows.
+    pub fn allows(&self, opened: &Opened) -> bool {
+        let found = opened.mark;
+        let in_a_row =
+            self.kept.iter().zip(self.kept.iter().skip(1)).all(|(one, next)| next.version() == one.version() + 1);
+        let all_known = self.kept.iter().all(|write| write.mark.is_some());
+        let ends_with_last = self.kept.back().is_none_or(|write| write.version() == self.last.version);
+        let as_written = self.kept.iter().filter_map(|write| write.mark).find(|mark| mark.version == found.version);
+        let is_ours = self.is_partly_restored
+            || all_known && in_a_row && ends_with_last && as_written.is_none_or(|mark| found.ctime >= mark.ctime);
+        let are_known = found.is_known() && self.last.is_known();
+        let follows = opened.lineage != 0 && opened.lineage == self.lineage;
+        is_ours && follows && are_known && found.version <= self.last.version && found.ctime <= self.last.ctime
+    }
+
+    /// The kept write at this place in their order.
+    pub fn kept(&self, index: usize) -> Option<(i64, &[u8])> {
+        self.kept.get(index).map(|write| (write.offset, &*write.data))
+    }
+
+    /// Notes that a kept write was made again.
+    pub fn rewritten(&mut self, index: usize, mark: ChangeMark, flushes: u64) {
+        (self.is_partly_restored, self.last) = (true, mark);
+        if let Some(write) = self.kept.get_mut(index) {
+            (write.mark, write.flush) = (Some(mark), flushes + 1);
+        }
+    }
+
+    /// Notes that the file was opened through this connection.
+    pub fn opened(&mut self, link: u64, opened: &Opened) {
+        self.lineage = opened.lineage;
+        if self.link == link {
+            self.changed(opened.mark);
+        } else {
+            self.restored(link, opened.mark);
+        }
+    }
+
+    /// Notes that all is restored, at this connection, where the file has this mark.
+    pub fn restored(&mut self, link: u64, mark: ChangeMark) {
+        (self.link, self.last, self.gone, self.flushed) = (link, mark, None, 0);
+        (self.in_doubt, self.is_partly_restored) = (false, false);
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn written() -> Writes {
-        let mut writes = Writes::default();
-        let ticket = writes.begin();
-        writes.end(ticket, Fate::Answered);
-        writes
-    }
-
-    #[test]
-    fn what_no_fsync_confirmed_is_lost_with_the_daemon() {
-        let mut writes = written();
-        writes.daemon_gone(false);
-        assert!(writes.lost());
-        let mut settled = written();
-        settled.daemon_gone(true);
-        assert!(!settled.lost());
-        let mut synced = written();
-        synced.synced(synced.sync());
-        synced.daemon_gone(false);
-        assert!(!synced.lost());
-    }
-
-    #[test]
-    fn an_fsync_confirms_no_write_that_was_beside_it() {
-        let mut writes = written();
-        let before = writes.sync();
-        let ticket = writes.begin();
-        writes.synced(before);
-        assert!(writes.unconfirmed());
-        let beside = writes.sync();
-        writes.end(ticket, Fate::Answered);
-        writes.synced(beside);
-        assert!(writes.unconfirmed());
-        writes.daemon_gone(false);
-        assert!(writes.lost());
-    }
-
-    #[test]
-    fn a_write_under_way_decides_itself() {
-        for (fate, settled, lost) in [
-            (Fate::Untouched, false, false),
-            (Fate::Unknown, false, true),
-            (Fate::Answered, false, true),
-            (Fate::Answered, true, false),
-        ] {
-            let mut writes = Writes::default();
-            let ticket = writes.begin();
-            writes.daemon_gone(settled);
-            assert!(!writes.lost());
-            writes.end(ticket, fate);
-            assert_eq!((writes.lost(), writes.unconfirmed()), (lost, false), "{fate:?}");
-        }
-    }
-
-    #[test]
-    fn an_fsync_of_another_daemon_confirms_nothing() {
-        let mut writes = Writes::default();
-        let sync = writes.sync();
-        writes.daemon_gone(true);
-        let ticket = writes.begin();
-        writes.end(ticket, Fate::Answered);
-        writes.synced(sync);
-        assert!(writes.unconfirmed());
-    }
-}
+#[path = "writes_tests.rs"]
+mod tests;

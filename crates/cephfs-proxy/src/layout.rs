@@ -79,6 +79,17 @@ pub struct ControlPages {
     pub settled: CacheLine<AtomicU32>,
     /// For tracing.
     pub seen: CacheLine<TraceFields>,
+    /// How often the daemon has flushed by itself all that this client had written.
+    pub flushes: CacheLine<FlushCounts>,
+}
+
+/// The flushes of a client's files, written by the daemon. All that was answered before a flush began is on disk once the flush is done.
+#[repr(C)]
+pub struct FlushCounts {
+    /// How many have begun.
+    pub begun: AtomicU64,
+    /// The number of the last one that has succeeded.
+    pub done: AtomicU64,
 }
 
 /// Fields for tracing, written by the daemon.

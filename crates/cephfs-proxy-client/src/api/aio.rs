@@ -16,13 +16,15 @@ use cephfs_proxy::{
 
 use nix::sys::signal::{SigSet, SigmaskHow};
 
-use super::{files, guard, not_null};
+use super::{
+    files::{self, Ticket},
+    guard, not_null,
+};
 use crate::{
     link::{CallError, DaemonLink, SlotClaim},
     reconnect::again,
     session::{RequestTarget, target},
     tables::Pointer,
-    writes::Ticket,
 };
 
 /// Slots that are left for synchronous requests.
@@ -109,22 +111,23 @@ impl AsyncRequest {
             at += part.iov_len;
         }
         let ticket = files::begin_write(self.info().fh)?;
-        let submitted = claim.submit(&Write { mount, file, offset }, at, true);
-        match submitted {
+        match claim.submit(&Write { mount, file, offset }, at, true) {
             Ok(()) => self.ticket = Some(ticket),
-            Err(_) => files::end_write::<()>(self.info().fh, ticket, &Err(CallError::NotStarted)),
+            Err(error) => {
+                files::end_write(ticket, claim, offset, Err(error))?;
+            }
         }
-        submitted
+        Ok(())
     }
 
     /// Takes the answer, and copies the data that was read to the caller's parts.
     fn finish(&mut self, claim: &SlotClaim<'_>) -> Result<i64, CallError> {
         if self.info().write {
-            let result = claim.finish::<Write>().map(|(count, ())| count);
-            if let Some(ticket) = self.ticket.take() {
-                files::end_write(self.info().fh, ticket, &result);
-            }
-            return result;
+            let result = claim.finish::<Write>();
+            return match self.ticket.take() {
+                Some(ticket) => files::end_write(ticket, claim, self.info().off, result),
+                None => result.map(|(count, _)| count),
+            };
         }
         claim.harmless();
         let (count, ()) = claim.finish::<Read>()?;
@@ -228,10 +231,12 @@ fn run(link: &DaemonLink) {
             (answered, mem::take(&mut jobs.queued), running)
         };
         let idle = answered.is_empty() && queued.is_empty();
-        for (mut job, slot) in answered {
-            let claim = link.reclaim(slot);
-            let result = job.finish(&claim);
-            drop(claim);
+        // All of them before any is made again: that waits until no write is under way at the daemon that is gone.
+        let finish = |(mut job, slot): (AsyncRequest, usize)| {
+            let result = job.finish(&link.reclaim(slot));
+            (job, result)
+        };
+        for (job, result) in answered.into_iter().map(finish).collect::<Vec<_>>() {
             job.complete(result);
         }
         for job in queued {

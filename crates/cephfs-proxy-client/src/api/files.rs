@@ -7,25 +7,28 @@ use std::{
 
 use cephfs_proxy::{
     layout::DATA_SIZE,
-    wire::{Close, CreateFile, Errno, Fallocate, FoundInode, Fsync, Handle, Lseek, Open, Read, Statx, Write},
+    wire::{
+        ChangeMark, Close, CreateFile, Errno, Fallocate, FoundInode, Fsync, Handle, Lseek, Open, Opened, Read, Statx,
+        Write,
+    },
 };
 
 use super::{give, guard, guard_int, not_null, text};
 use crate::{
     fork,
-    link::CallError,
+    link::{CallError, SlotClaim},
     session::{RequestTarget, identity, origin, target, target_if_there},
-    tables::{FileObject, Identity, Origin, Pointer},
-    writes::{Fate, Ticket, Writes},
+    tables::{FileObject, Identity, LogKey, Origin, Pointer},
+    writes::{Fate, WriteLog},
 };
 
 /// The most bytes of a read or write, as the functions return an int.
 const MOST: u64 = i32::MAX as u64;
 
-fn open_file(target: &RequestTarget, remote: Handle, origin: Origin, flags: i32, identity: Arc<Identity>) -> Pointer {
-    let (mount, link) = (target.local, target.link.id);
-    let file = FileObject { mount, link, remote, origin, flags, identity, position: 0, writes: Writes::default() };
-    fork::tables().files.add(file) as Pointer
+fn open_file(target: &RequestTarget, opened: Opened, origin: Origin, flags: i32, identity: Arc<Identity>) -> Pointer {
+    let (mount, link, remote) = (target.local, target.link.id, opened.file);
+    let file = FileObject { mount, link, remote, origin, flags, identity, position: 0, lost: false };
+    fork::tables().add_file(file, &opened) as Pointer
 }
 
 #[unsafe(no_mangle)]
@@ -57,7 +60,7 @@ unsafe extern "C" fn ceph_ll_create(
         let (_, created) = claim.finish::<CreateFile<'_>>()?;
         // SAFETY: the caller's pointers are valid, and were checked for null.
         unsafe {
-            *fh = open_file(&target, created.file, Origin::from(&created.statx), oflags, identity);
+            *fh = open_file(&target, created.opened, Origin::from(&created.statx), oflags, identity);
             give(&target, &FoundInode { inode: created.inode, statx: created.statx, ..FoundInode::default() }, out, stx)
         }
     })
@@ -85,8 +88,13 @@ unsafe extern "C" fn ceph_ll_open(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ceph_ll_close(cmount: Pointer, filehandle: Pointer) -> c_int {
     guard_int(|| {
+        // First, since the caller learns of no error after that.
+        let flushed = flush(cmount, filehandle);
+        if flushed.is_err_and(CallError::is_gone) {
+            return Err(CallError::NotStarted);
+        }
         let target = target_if_there(cmount)?;
-        let (mut gone, is_parents) = {
+        let (gone, is_parents) = {
             let mut tables = fork::tables();
             let parents = tables.parents;
             let found = tables.files.get(filehandle as u64)?;
@@ -94,42 +102,38 @@ unsafe extern "C" fn ceph_ll_close(cmount: Pointer, filehandle: Pointer) -> c_in
                 return Err(Errno::BADF.into());
             }
             let is_parents = found.link <= parents;
-            (tables.files.remove(filehandle as u64)?, is_parents)
+            (tables.remove_file(filehandle as u64)?, is_parents)
         };
-        // A file of a daemon that is gone is closed already. Writes that the daemon had not flushed are lost.
-        let result = match &target {
-            Some(target) if target.link.id == gone.link => close(target, &gone),
-            _ => Err(CallError::NotStarted),
+        let closed = match &target {
+            Some(target) if target.link.id == gone.link => close(target, gone.remote, flushed.is_ok()),
+            // A file of a daemon that is gone is closed already.
+            _ if is_parents => Err(Errno::IO.into()),
+            _ => Ok(()),
         };
-        match result {
-            Err(error) if error.is_gone() && is_parents => Err(Errno::IO.into()),
-            Err(error) if error.is_gone() => {
-                let settled = fork::tables().settled(gone.link);
-                gone.writes.daemon_gone(settled);
-                if gone.writes.lost() { Err(Errno::IO.into()) } else { Ok(0) }
-            }
-            result => result.map(|()| 0),
-        }
+        if gone.lost { Err(Errno::IO.into()) } else { flushed.and(closed).map(|()| 0) }
     })
 }
 
-/// Closes a file. Flushes its writes first, since the caller learns of no error after that.
-fn close(target: &RequestTarget, file: &FileObject) -> Result<(), CallError> {
-    let mount = target.mount;
-    let flushed = match file.writes.unconfirmed() {
-        true => target.link.call(&Fsync { mount, file: file.remote, data_only: 0 }),
-        false => Ok(()),
+/// Flushes what was written to a file, if anything was.
+fn flush(cmount: Pointer, file: Pointer) -> Result<(), CallError> {
+    let is_unconfirmed = {
+        let mut tables = fork::tables();
+        let parents = tables.parents;
+        let found = tables.files.get(file as u64)?;
+        let is_ours = found.mount == cmount as u64 && found.link > parents;
+        is_ours && tables.log(file)?.is_some_and(|log| log.is_unconfirmed())
     };
-    if flushed.is_err_and(CallError::is_gone) {
-        return flushed;
-    }
-    if flushed.is_ok() && target.link.try_give_back(file.remote) {
+    if is_unconfirmed { sync(cmount, file, 0).map(drop) } else { Ok(()) }
+}
+
+/// Closes a file. Its writes are flushed, so a daemon that goes away now loses nothing.
+fn close(target: &RequestTarget, file: Handle, flushed: bool) -> Result<(), CallError> {
+    if flushed && target.link.try_give_back(file) {
         // Closing cannot fail any more, so the daemon is told later, with the next request.
         return Ok(());
     }
-    let closed = target.link.call(&Close { mount, file: file.remote });
-    // The writes are flushed, so a daemon that goes away now loses nothing.
-    flushed.and(closed.or_else(|error| if error.is_gone() { Ok(()) } else { Err(error) }))
+    let closed = target.link.call(&Close { mount: target.mount, file });
+    closed.or_else(|error| if error.is_gone() { Ok(()) } else { Err(error) })
 }
 
 /// Reads into the caller's memory.
@@ -161,20 +165,54 @@ unsafe fn read(
     }
 }
 
-/// Notes that a write begins.
-pub fn begin_write(file: Pointer) -> Result<Ticket, Errno> {
-    Ok(fork::tables().files.get(file as u64)?.writes.begin())
+/// A write under way.
+#[derive(Debug, Clone, Copy)]
+pub struct Ticket {
+    key: LogKey,
+    appends: bool,
 }
 
-/// Notes that a write ends, with this result.
-pub fn end_write<T>(file: Pointer, ticket: Ticket, result: &Result<T, CallError>) {
+/// Notes that a write begins.
+pub fn begin_write(file: Pointer) -> Result<Ticket, Errno> {
+    let mut tables = fork::tables();
+    let found = tables.files.get(file as u64)?;
+    let ticket = Ticket { key: found.key(), appends: found.flags & libc::O_APPEND != 0 };
+    if let Some(log) = tables.log(file)? {
+        log.begin();
+    }
+    Ok(ticket)
+}
+
+/// Notes that a write ends, to this offset. Returns the number of bytes. If it is not known whether a write was done, it is to be made again; a write
+/// at the end of the file cannot be, and is lost.
+pub fn end_write(
+    ticket: Ticket,
+    claim: &SlotClaim<'_>,
+    offset: i64,
+    result: Result<(i64, ChangeMark), CallError>,
+) -> Result<i64, CallError> {
     let fate = match result {
-        Err(CallError::NotStarted) => Fate::Untouched,
+        Ok((count, mark)) => {
+            let (length, flushes) = (count as usize, claim.link().flushes());
+            let is_kept = mark.is_known() && !ticket.appends && WriteLog::has_room(length);
+            let data = is_kept.then(|| claim.sent(length).to_vec());
+            Fate::Written { mark, flushes, offset, data }
+        }
+        Err(CallError::Errno(_) | CallError::NotStarted) => Fate::NotDone,
         Err(CallError::Unknown) => Fate::Unknown,
-        Ok(_) | Err(CallError::Errno(_)) => Fate::Answered,
     };
-    if let Ok(file) = fork::tables().files.get(file as u64) {
-        file.writes.end(ticket, fate);
+    let mut tables = fork::tables();
+    if let Some(log) = tables.logs.get_mut(&ticket.key) {
+        log.end(fate);
+    }
+    tables.flushed(claim.link());
+    match result {
+        Err(CallError::Unknown) if ticket.appends => {
+            tables.lose(ticket.key);
+            Err(CallError::Unknown)
+        }
+        Err(CallError::Unknown) => Err(CallError::NotStarted),
+        result => result.map(|(count, _)| count),
     }
 }
 
@@ -198,14 +236,15 @@ unsafe fn write(
         unsafe { claim.give(data.wrapping_add(done), piece) };
         let ticket = begin_write(file)?;
         let result = claim.call(&Write { mount: target.mount, file: remote, offset }, piece);
-        end_write(file, ticket, &result);
-        match result {
-            Ok((count, ())) => {
+        match end_write(ticket, &claim, offset, result) {
+            Ok(count) => {
                 done += (count as usize).min(piece);
                 if (count as usize) < piece || done == length {
                     return Ok(done);
                 }
             }
+            // The first part would be appended twice.
+            Err(error) if done > 0 && error.is_gone() && ticket.appends => return Err(CallError::Unknown),
             Err(error) if done > 0 && !error.is_gone() => return Ok(done),
             Err(error) => return Err(error),
         }
@@ -240,6 +279,7 @@ pub fn vectored(
 ) -> Result<i64, CallError> {
     let target = target(cmount)?;
     let (remote, mut done) = (target.file(file)?, 0);
+    let appends = fork::tables().files.get(file as u64)?.flags & libc::O_APPEND != 0;
     for part in parts {
         let (base, length) = (part.iov_base.cast::<u8>(), part.iov_len.min(MOST as usize));
         if length > 0 {
@@ -262,6 +302,7 @@ pub fn vectored(
                 }
             }
             Err(error) if done > 0 && !error.is_gone() => break,
+            Err(error) if done > 0 && error.is_gone() && writes && appends => return Err(CallError::Unknown),
             Err(error) => return Err(error),
         }
     }
@@ -287,37 +328,65 @@ unsafe extern "C" fn ceph_ll_fsync(cmount: Pointer, fh: Pointer, syncdataonly: c
 /// `ceph_ll_fsync`.
 pub fn sync(cmount: Pointer, fh: Pointer, data_only: c_int) -> Result<i64, CallError> {
     let target = target(cmount)?;
-    let (mount, file) = (target.mount, target.file(fh)?);
-    let sync = fork::tables().files.get(fh as u64)?.writes.sync();
-    target.link.call(&Fsync { mount, file, data_only })?;
-    fork::tables().files.get(fh as u64)?.writes.synced(sync);
+    let file = target.file(fh)?;
+    sync_at(&target, fh, file, data_only)?;
     Ok(0)
 }
 
-/// Syncs all open files of a mount that have unconfirmed writes. Returns the first error, but that the daemon is
-/// gone takes precedence.
-pub fn sync_all(target: &RequestTarget) -> Result<(), CallError> {
+/// Flushes a file by its handle, and all else that was written to its inode.
+fn sync_at(target: &RequestTarget, fh: Pointer, file: Handle, data_only: c_int) -> Result<(), CallError> {
+    let ended = fork::tables().log(fh)?.map(|log| log.ended());
+    target.link.call(&Fsync { mount: target.mount, file, data_only })?;
+    if let (Some(log), Some(ended)) = (fork::tables().log(fh)?, ended) {
+        log.synced(ended);
+    }
+    Ok(())
+}
+
+/// Syncs open files of a mount, as many as have unconfirmed writes. Returns the first error, but that the daemon is gone takes precedence.
+fn sync_those(target: &RequestTarget, which: impl Fn(&FileObject) -> bool) -> Result<(), CallError> {
     let (mount, link) = (target.local, target.link.id);
-    let unsynced =
-        fork::tables().files.numbers(|file| file.mount == mount && file.link == link && file.writes.unconfirmed());
     let mut first = Ok(());
-    for number in unsynced {
-        let (file, sync) = match fork::tables().files.get(number) {
-            Ok(found) => (found.remote, found.writes.sync()),
-            // Another thread has closed the file.
-            Err(_) => continue,
-        };
-        match target.link.call(&Fsync { mount: target.mount, file, data_only: 0 }) {
-            Err(error) if error.is_gone() => return Err(CallError::NotStarted),
-            Err(error) => first = first.and(Err(error)),
-            Ok(()) => {
-                if let Ok(found) = fork::tables().files.get(number) {
-                    found.writes.synced(sync);
-                }
+    let files = fork::tables()
+        .files
+        .numbers(|file| file.mount == mount && file.link == link && file.is_writer() && which(file));
+    for number in files {
+        let file = {
+            let mut tables = fork::tables();
+            match tables.log(number as Pointer) {
+                Ok(Some(log)) if log.is_unconfirmed() => tables.files.get(number)?.remote,
+                // Or another thread has closed the file.
+                _ => continue,
             }
+        };
+        match sync_at(target, number as Pointer, file, 0) {
+            Err(error) if error.is_gone() => return Err(CallError::NotStarted),
+            result => first = first.and(result),
         }
     }
     first
+}
+
+/// Syncs all open files of a mount that have unconfirmed writes.
+pub fn sync_all(target: &RequestTarget) -> Result<(), CallError> {
+    sync_those(target, |_| true)
+}
+
+/// Flushes what this process has written to an inode, before it changes the inode otherwise: after that, what was written before could not
+/// be written again. Returns where its writes are kept.
+pub fn flush_before(target: &RequestTarget, inode: Pointer) -> Result<LogKey, CallError> {
+    let key = (target.local, origin(inode)?);
+    if fork::tables().logs.get(&key).is_some_and(WriteLog::is_unconfirmed) {
+        sync_those(target, |file| file.key() == key)?;
+    }
+    Ok(key)
+}
+
+/// Notes the mark of a change that was no write.
+pub fn changed(key: LogKey, mark: ChangeMark) {
+    if let Some(log) = fork::tables().logs.get_mut(&key) {
+        log.changed(mark);
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -326,8 +395,12 @@ unsafe extern "C" fn ceph_ll_fallocate(cmount: Pointer, fh: Pointer, mode: c_int
         let target = target(cmount)?;
         let (mount, file) = (target.mount, target.file(fh)?);
         let ticket = begin_write(fh)?;
-        let result = target.link.call(&Fallocate { mount, file, mode, offset, length });
-        end_write(fh, ticket, &result);
-        result.map(|()| 0)
+        // It cannot be made again, so it is flushed at once.
+        let claim = target.link.claim()?;
+        let result = claim.call(&Fallocate { mount, file, mode, offset, length }, 0);
+        let ticket = Ticket { appends: true, ..ticket };
+        end_write(ticket, &claim, offset, result.map(|_| (0, ChangeMark::default())))?;
+        sync_at(&target, fh, file, 0)?;
+        Ok(0)
     })
 }

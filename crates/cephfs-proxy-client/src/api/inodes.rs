@@ -10,7 +10,7 @@ use cephfs_proxy::{
     wire::{Getattr, LookupInode, LookupRoot, NO_SNAPSHOT, Readlink, Setattr, Statfs, Statx, Walk},
 };
 
-use super::{give, guard_int, not_null, place, text};
+use super::{files, give, guard_int, not_null, place, text};
 use crate::{
     cache::{self, COMMON, Question},
     session::{put_back, target},
@@ -137,8 +137,11 @@ unsafe extern "C" fn ceph_ll_setattr(
     guard_int(|| {
         // SAFETY: the caller passes a valid pointer or null.
         let (target, stx) = (target(cmount)?, unsafe { place(stx)? });
+        let key = files::flush_before(&target, inode)?;
         let (mount, inode, perms) = (target.mount, target.inode(inode)?, target.perms(perms)?);
-        *stx = target.link.call(&Setattr { mount, inode, statx: *stx, mask, perms })?;
+        let altered = target.link.call(&Setattr { mount, inode, statx: *stx, mask, perms })?;
+        files::changed(key, altered.mark);
+        *stx = altered.statx;
         Ok(0)
     })
 }

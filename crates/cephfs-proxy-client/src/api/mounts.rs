@@ -139,8 +139,14 @@ unsafe extern "C" fn ceph_mount(cmount: Pointer, root: *const c_char) -> c_int {
 unsafe extern "C" fn ceph_unmount(cmount: Pointer) -> c_int {
     guard_int(|| {
         let mut synced = Ok(());
-        // A daemon that is gone has nothing mounted.
-        if let Some(target) = target_if_there(cmount)? {
+        // A daemon that is gone has nothing mounted. The next one gets what is kept.
+        let unconfirmed = fork::tables().has_unconfirmed(cmount as u64);
+        let target = match if unconfirmed { target(cmount).map(Some) } else { Ok(None) } {
+            Err(error) if error.is_gone() => return Err(CallError::NotStarted),
+            Ok(Some(target)) => Some(target),
+            _ => target_if_there(cmount)?,
+        };
+        if let Some(target) = target {
             synced = sync_all(&target);
             if synced == Err(CallError::NotStarted) {
                 return synced.map(|()| 0);

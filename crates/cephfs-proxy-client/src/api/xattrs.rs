@@ -7,7 +7,7 @@ use cephfs_proxy::{
     wire::{Errno, Getxattr, Handle, Listxattr, Removexattr, Setxattr, Xattr, errno_of},
 };
 
-use super::{guard_int, not_null, text};
+use super::{files, guard_int, not_null, text};
 use crate::{
     cache::{self, LARGEST},
     link::{CallError, SlotClaim},
@@ -95,6 +95,7 @@ unsafe extern "C" fn ceph_ll_setxattr(
 ) -> c_int {
     guard_int(|| {
         let target = target(cmount)?;
+        let key = files::flush_before(&target, inode)?;
         let (mount, inode, perms) = (target.mount, target.inode(inode)?, target.perms(perms)?);
         // SAFETY: the caller passes a C string or null.
         let name = unsafe { text(name)? };
@@ -113,7 +114,9 @@ unsafe extern "C" fn ceph_ll_setxattr(
         if flags == 0 {
             claim.harmless();
         }
-        claim.finish::<Setxattr<'_>>().map(|(result, ())| result)
+        let (result, mark) = claim.finish::<Setxattr<'_>>()?;
+        files::changed(key, mark);
+        Ok(result)
     })
 }
 
@@ -150,9 +153,11 @@ unsafe extern "C" fn ceph_ll_removexattr(
 ) -> c_int {
     guard_int(|| {
         let target = target(cmount)?;
+        let key = files::flush_before(&target, inode)?;
         let (mount, inode, perms) = (target.mount, target.inode(inode)?, target.perms(perms)?);
         // SAFETY: the caller passes a C string or null.
         let name = unsafe { text(name)? };
-        target.link.call(&Removexattr { mount, inode, name, perms }).map(|()| 0)
+        files::changed(key, target.link.call(&Removexattr { mount, inode, name, perms })?);
+        Ok(0)
     })
 }

@@ -70,6 +70,17 @@ impl SlotClaim<'_> {
         unsafe { ptr::copy_nonoverlapping(self.link.mapping.data(self.slot).add(at), to, length.min(DATA_SIZE - at)) };
     }
 
+    /// The data that was sent, of a request that is answered.
+    pub fn sent(&self, length: usize) -> &[u8] {
+        // SAFETY: the slot's data is that long. Nobody changes it before the next request: the daemon only reads what is sent with a write.
+        unsafe { std::slice::from_raw_parts(self.link.mapping.data(self.slot), length.min(DATA_SIZE)) }
+    }
+
+    /// The connection.
+    pub fn link(&self) -> &DaemonLink {
+        self.link
+    }
+
     /// A copy of data in the slot.
     pub fn copy(&self, length: usize) -> Vec<u8> {
         let mut copy = vec![0; length.min(DATA_SIZE)];

@@ -30,7 +30,7 @@ use cephfs_proxy::{
     },
 };
 
-use crate::{api::Aio, fork};
+use crate::{api::Aio, fork, writes::Remains};
 pub use call_error::CallError;
 pub use claim::SlotClaim;
 
@@ -68,6 +68,8 @@ pub struct DaemonLink {
     abandoned: AtomicBool,
     /// Whether names may be cached.
     pub keeps_names: bool,
+    /// The last flush of the daemon's that was looked at.
+    pub seen_flush: AtomicU64,
     /// The version of the daemon's libcephfs.
     pub version: [i32; 3],
     /// That version as text.
@@ -120,6 +122,7 @@ impl DaemonLink {
             aio: Aio::default(),
             abandoned: AtomicBool::new(false),
             keeps_names: welcome.keeps_names,
+            seen_flush: AtomicU64::new(0),
             version: welcome.ceph,
             version_text: CString::from_vec_with_nul(welcome.text).map_err(|_| Errno::PROTO)?,
         })
@@ -142,9 +145,21 @@ impl DaemonLink {
         self.dead.load(Ordering::Acquire)
     }
 
-    /// Whether the daemon has flushed all writes before it ended.
-    pub fn settled(&self) -> bool {
-        !self.abandoned.load(Ordering::Relaxed) && self.mapping.control().settled.0.load(Ordering::SeqCst) != 0
+    /// How many flushes the daemon has begun by itself.
+    pub fn flushes(&self) -> u64 {
+        self.mapping.control().flushes.0.begun.load(Ordering::SeqCst)
+    }
+
+    /// What the daemon leaves if it is gone, or has flushed so far.
+    pub fn remains(&self) -> Remains {
+        if self.abandoned.load(Ordering::Relaxed) {
+            return Remains { settled: false, flushed: 0 };
+        }
+        let control = self.mapping.control();
+        Remains {
+            settled: control.settled.0.load(Ordering::SeqCst) != 0,
+            flushed: control.flushes.0.done.load(Ordering::SeqCst),
+        }
     }
 
     /// Claims a slot; waits until one is free.

@@ -20,6 +20,7 @@ use super::{
     peer::ClientCredentials,
     pool::Pool,
     seen, serve,
+    unflushed::Unflushed,
 };
 use crate::{
     adaptive_spin::AdaptiveSpin,
@@ -65,6 +66,8 @@ pub struct ClientConnection {
     spin: AdaptiveSpin,
     /// The number of requests served.
     pub served: AtomicU64,
+    /// What the client has written and the daemon has not flushed.
+    pub unflushed: Unflushed,
     /// `served` when [`ClientConnection::call_if_stuck`] was last called.
     served_before: AtomicU64,
     /// The last request was served quickly, so the next one is expected to be quick.
@@ -117,6 +120,7 @@ impl ClientConnection {
             flush_failed: AtomicBool::new(false),
             spin: AdaptiveSpin::default(),
             served: AtomicU64::new(0),
+            unflushed: Unflushed::default(),
             served_before: AtomicU64::new(0),
             is_quick: AtomicBool::new(true),
         }
@@ -215,7 +219,7 @@ impl ClientConnection {
 
     /// Serves a request. Returns how often to poll for the next one; `None` if the worker has to leave.
     fn answer<'c>(
-        &'c self,
+        self: &'c Arc<Self>,
         shared: &DaemonState,
         slot: usize,
         room: &mut [u8; MESSAGE_SIZE],

@@ -42,6 +42,7 @@ const MOST_ASKED: usize = 16 << 10;
 /// From cephfs/ceph_ll_client.h.
 const DELEGATION_NONE: u32 = 0;
 const DELEGATION_READ: u32 = 1;
+const DELEGATION_WRITE: u32 = 2;
 
 /// The file that holds a delegation, opened for that alone.
 struct DelegationHolder(*mut CephFile);
@@ -98,6 +99,9 @@ unsafe extern "C" fn recalled(_file: *mut CephFile, delegation: *mut c_void) {
     delegation.revoke();
     let _ = delegation.returns.send(delegation.clone());
 }
+
+/// For a delegation that is returned at once.
+unsafe extern "C" fn is_returned_soon(_file: *mut CephFile, _nothing: *mut c_void) {}
 
 impl Delegation {
     /// Invalidates all copies.
@@ -195,6 +199,34 @@ impl SharedMount {
         let taken = Arc::new(delegation).take(self, inode);
         lock(&self.delegations).taking.remove(&ino);
         taken
+    }
+
+    /// Runs `body` while a delegation keeps everybody else from opening or changing a file that is open for writing. `None` if others have it open, or
+    /// may have. `body` must be short: whoever wants the file waits, and after a snapshot each write to it does.
+    pub fn exclusively<T>(&self, file: &File, body: impl FnOnce() -> T) -> Option<T> {
+        let held = {
+            let mut delegations = lock(&self.delegations);
+            if !delegations.taking.insert(file.ino) {
+                return None;
+            }
+            delegations.held.get(&file.ino).cloned()
+        };
+        // From before the file was opened for writing.
+        if let Some(held) = held {
+            held.give_back(self);
+        }
+        let delegation = self.ceph().ceph_ll_delegation;
+        // SAFETY: the file is held. `taking` keeps other threads from taking or returning a delegation through it meanwhile.
+        let done = unsafe {
+            let taken = delegation(self.raw(), file.raw, DELEGATION_WRITE, is_returned_soon, ptr::null_mut()) == 0;
+            taken.then(|| {
+                let done = body();
+                delegation(self.raw(), file.raw, DELEGATION_NONE, is_returned_soon, ptr::null_mut());
+                done
+            })
+        };
+        lock(&self.delegations).taking.remove(&file.ino);
+        done
     }
 
     /// Returns all delegations before the mount is released.

@@ -12,6 +12,7 @@ use std::{
 use super::{
     ceph::{Ceph, CephDir, CephFile, CephInode, CephPerms},
     mounts::{MountDraft, SharedMount},
+    written::FileWrites,
 };
 use crate::{
     layout,
@@ -83,7 +84,11 @@ owned!(
     /// An open file.
     File CephFile, ceph_ll_close,
     /// Whether it is a directory, opened as a file.
-    is_directory: bool);
+    is_directory: bool,
+    /// Its inode, which libcephfs keeps as long as the file is open.
+    inode: *mut CephInode,
+    /// What was written to it.
+    written: FileWrites);
 owned!(
     /// An open directory.
     Dir CephDir, ceph_ll_releasedir);
@@ -102,15 +107,6 @@ impl Dir {
 }
 
 impl File {
-    /// `ceph_ll_fsync` of data and attributes. With data only, libcephfs does not write the size, and appended bytes
-    /// would not survive the daemon. libcephfs also returns 0 if the cluster has evicted the daemon and the writes are
-    /// lost; this checks for that.
-    pub fn sync(&self) -> i32 {
-        // SAFETY: the file is held.
-        let result = unsafe { (self.mount.ceph().ceph_ll_fsync)(self.mount.raw(), self.raw, 0) };
-        if result < 0 { result } else { self.mount.known().min(0) }
-    }
-
     fn parting(&self) {
         self.mount.closing(self.ino);
     }

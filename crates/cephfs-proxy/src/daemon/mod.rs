@@ -30,8 +30,10 @@ mod share;
 mod signals;
 mod snapshots;
 mod takeover;
+mod unflushed;
 mod watch;
 mod weight;
+mod written;
 
 use std::{
     net::SocketAddr,

@@ -5,8 +5,9 @@ use std::{
     ffi::{CStr, CString},
     io::{Seek, Write},
     os::fd::AsRawFd,
+    path::PathBuf,
     ptr,
-    sync::{Arc, Mutex, RwLock},
+    sync::{Arc, Mutex, OnceLock, RwLock},
     time::{Duration, Instant},
 };
 
@@ -18,9 +19,9 @@ use super::{
     delegations::Delegations,
     handles::Perms,
     lock,
-    sessions::SessionNames,
+    sessions::{self, SessionNames},
 };
-use crate::wire::{Errno, Statx, errno_in, errno_of, hello::LOBBY};
+use crate::wire::{ChangeMark, Errno, Statx, errno_in, errno_of, hello::LOBBY};
 
 /// How long a process stays at least for clients that are still to mount.
 const UNMOUNTED_STAYS: Duration = Duration::from_secs(5);
@@ -40,6 +41,10 @@ const WRITING_BACK: &[Tuned] = &[(c"client_oc_target_dirty", c"8388608", c"52428
 /// crash reports. That takes longer than most calls, and wakes a thread for each.
 const NOTES: &[Tuned] = &[(c"debug_client", c"0/5", c"0/0"), (c"debug_objectcacher", c"0/5", c"0/0")];
 
+/// CEPH_STATX_CTIME and CEPH_STATX_VERSION.
+const CHANGED: u32 = 0x80 | 0x1000;
+/// AT_STATX_DONT_SYNC: libcephfs answers from what it has.
+const DONT_SYNC: u32 = 0x4000;
 /// CEPH_STATX_MODE.
 const STATX_MODE: u32 = 1;
 
@@ -256,6 +261,8 @@ pub struct SharedMount {
     pub delegations: Mutex<Delegations>,
     /// The locks of changes of names, by directory.
     pub names: [RwLock<()>; 64],
+    /// What this process has in common with those that it follows (`sessions::lineage`).
+    pub lineage: u64,
     /// The inode of the mount's root.
     root: *mut CephInode,
 }
@@ -272,6 +279,27 @@ impl SharedMount {
         let mut statx = Statx::default();
         // SAFETY: both objects are held, and the pointer to the result is valid.
         unsafe { (self.raw.ceph.ceph_ll_getattr)(self.raw.mount, self.root, &mut statx, STATX_MODE, 0, self.own.raw) }
+    }
+
+    /// The mark of an inode's last change, as far as libcephfs knows it without a request. The inode is held.
+    pub fn mark(&self, inode: *mut CephInode) -> ChangeMark {
+        self.changed(inode, DONT_SYNC)
+    }
+
+    /// The same, asking a metadata server if libcephfs does not know it for certain.
+    pub fn ask(&self, inode: *mut CephInode) -> ChangeMark {
+        self.changed(inode, 0)
+    }
+
+    fn changed(&self, inode: *mut CephInode, flags: u32) -> ChangeMark {
+        let mut statx = Statx::default();
+        // SAFETY: the caller holds the inode, and the pointer to the result is valid.
+        let result =
+            unsafe { (self.raw.ceph.ceph_ll_getattr)(self.raw.mount, inode, &mut statx, CHANGED, flags, self.own.raw) };
+        if result < 0 || statx.mask & CHANGED != CHANGED {
+            return ChangeMark::default();
+        }
+        ChangeMark { version: statx.version, ctime: statx.ctime }
     }
 
     /// The library.
@@ -302,6 +330,9 @@ impl Drop for SharedMount {
 pub struct MountPlace {
     number: u64,
     names: SessionNames,
+    /// Where a number is kept that this process has in common with those before it; and the number, once it mounts.
+    state: PathBuf,
+    lineage: OnceLock<u64>,
     coherence: Arc<Coherence>,
     /// The thread that mounts holds the lock; others with the same configuration wait for it.
     slot: Mutex<MountSlot>,
@@ -318,9 +349,16 @@ struct MountSlot {
 
 impl MountPlace {
     /// A place without a mount.
-    pub fn new(number: u64, names: SessionNames, coherence: Coherence) -> MountPlace {
+    pub fn new(number: u64, names: SessionNames, state: PathBuf, coherence: Coherence) -> MountPlace {
         let slot = MountSlot { key: None, mount: None, unused_since: Instant::now(), prepared: false };
-        MountPlace { number, names, coherence: Arc::new(coherence), slot: Mutex::new(slot) }
+        MountPlace {
+            number,
+            names,
+            state,
+            lineage: OnceLock::new(),
+            coherence: Arc::new(coherence),
+            slot: Mutex::new(slot),
+        }
     }
 
     /// Mounts what was prepared, or returns the mount that is there, if this is the place for that configuration.
@@ -372,8 +410,14 @@ impl MountPlace {
     ) -> Result<Arc<SharedMount>, Errno> {
         let raw = &mut draft.as_mut().ok_or(Errno::ISCONN)?.raw;
         raw.init()?;
-        self.names.begin(raw.ceph, raw.mount, &key.0);
+        let follows = self.names.begin(raw.ceph, raw.mount, &key.0);
+        // After an attempt to mount that failed, the first one tells.
+        let lineage = *self.lineage.get_or_init(|| match self.names.number {
+            Some(_) => sessions::lineage(&self.state, self.number, self.names.turn, follows),
+            None => 0,
+        });
         raw.mount(root)?;
+        let lineage = if sessions::has_session(&self.state, self.number, self.names.turn) { lineage } else { 0 };
         raw.tune(NOTES);
         let raw = draft.take().ok_or(Errno::ISCONN)?.raw;
         let own = Perms::new(raw.ceph, 0, 0, Box::default()).ok_or(Errno::NOMEM)?;
@@ -387,6 +431,7 @@ impl MountPlace {
             own,
             delegations: Mutex::default(),
             names: [const { RwLock::new(()) }; 64],
+            lineage,
         });
         mount.allow_delegations();
         Ok(mount)

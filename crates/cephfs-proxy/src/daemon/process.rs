@@ -27,10 +27,10 @@ use super::{
     heap::FreedMemory,
     mounts::MountPlace,
     pool::Pool,
-    sessions::SessionNames,
+    sessions::{self, SessionNames},
     share::WorkerShare,
     signals,
-    snapshots::SnapshotPlaces,
+    snapshots::{self, SnapshotPlaces},
     watch::Watch,
 };
 use crate::{
@@ -58,13 +58,14 @@ pub fn run(options: &DaemonOptions, place: u64, slot: usize) -> anyhow::Result<(
     if place == LOBBY {
         SessionNames::check(ceph);
         if names.number.is_some() {
-            SnapshotPlaces::prune(&options.state);
+            SnapshotPlaces::prune(&options.state, snapshots::LIST);
+            SnapshotPlaces::prune(&options.state, sessions::LINEAGE);
         }
     }
     let shared = Arc::new(DaemonState {
         ceph,
         version: ceph.version(),
-        place: MountPlace::new(place, names, Coherence::new(versions, options.stale)),
+        place: MountPlace::new(place, names, options.state.clone(), Coherence::new(versions, options.stale)),
         snapshots,
         versions: readable,
         limits: options.limits.clone(),

@@ -24,6 +24,8 @@ use crate::wire::{Errno, errno_of, hello::LOBBY};
 const RESET: u32 = 1;
 /// What it means that sessions have no names.
 const UNNAMED: &str = "should this daemon be killed, the cluster will take a minute to notice";
+/// The files with what a mount's processes have in common, by the mount's place.
+pub const LINEAGE: &str = "lineage";
 /// The number of hexadecimal digits of the random number.
 const DIGITS: usize = 32;
 
@@ -107,29 +109,29 @@ impl SessionNames {
 
     /// Ends earlier sessions of this configuration's names, and gives the name to this mount. The mount must be
     /// initialised, or libcephfs crashes, and not mounted yet. The other turn's session is left alone while its daemon
-    /// lives.
-    pub fn begin(&self, ceph: &Ceph, mount: *mut CephMount, configuration: &[u8]) {
+    /// lives. Returns whether there was an earlier session of this mount's own name.
+    pub fn begin(&self, ceph: &Ceph, mount: *mut CephMount, configuration: &[u8]) -> bool {
         let (Some(start), Some(finish), Some(set), Some(name)) = (
             ceph.ceph_start_reclaim,
             ceph.ceph_finish_reclaim,
             ceph.ceph_set_uuid,
             self.session(configuration, self.turn),
         ) else {
-            return;
+            return false;
         };
         let other = self.session(configuration, self.turn ^ 1).filter(|_| self.alone);
-        let mut result = 0;
+        let mut results = Vec::new();
         // libcephfs returns 0 for every name after the first that had a session.
         for name in [Some(&name), other.as_ref()].into_iter().flatten() {
             // SAFETY: no other thread uses the mount until it is mounted; the name is a C string, which libcephfs copies.
             unsafe {
-                result = start(mount, name.as_ptr(), RESET);
+                results.push(start(mount, name.as_ptr(), RESET));
                 finish(mount);
             }
         }
         // SAFETY: likewise.
         unsafe { set(mount, name.as_ptr()) };
-        match result {
+        match results.last().copied().unwrap_or_default() {
             0 => tracing::info!("gave up the session of a daemon that was killed"),
             // There is no earlier session, or an earlier attempt to mount has ended it.
             error if matches!(errno_of(error.into()), Errno::NOENT | Errno::INVAL) => {}
@@ -138,7 +140,31 @@ impl SessionNames {
                 io::Error::from_raw_os_error(-error)
             ),
         }
+        results.first() == Some(&0)
     }
+}
+
+/// The number that a mount's process has in common with the one before it, if it `follows` that one: if it has ended that one's session itself. If
+/// the cluster had done so earlier, other clients may have changed what that process believed to have alone. 0: not known.
+pub fn lineage(folder: &Path, place: u64, turn: u8, follows: bool) -> u64 {
+    let path = folder.join(format!("{LINEAGE}-{place:016x}-{turn}"));
+    // The process before may not have got as far as a session, and had nothing then.
+    let mounting = path.with_extension("mounting");
+    let number = read(&path).filter(|_| follows || mounting.exists()).map_or_else(|| write(folder, &path), Ok);
+    let number = number.unwrap_or_else(|error| {
+        // The next process would find the number of those before.
+        let _ = fs::remove_file(&path);
+        tracing::warn!("what is not flushed cannot be written again after a crash: {}: {error:#}", path.display());
+        String::new()
+    });
+    let _ = fs::write(mounting, "");
+    number.get(..16).and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or_default()
+}
+
+/// Notes that this process of the place has a session, which the next one has to find. Returns whether that could be noted.
+pub fn has_session(folder: &Path, place: u64, turn: u8) -> bool {
+    let mounting = folder.join(format!("{LINEAGE}-{place:016x}-{turn}.mounting"));
+    fs::remove_file(&mounting).is_ok() || !mounting.exists()
 }
 
 /// The host's identity, since the directory may have been copied to another host with its disk.
@@ -161,7 +187,7 @@ fn write(folder: &Path, path: &Path) -> anyhow::Result<String> {
         bail!("the kernel has no random numbers");
     }
     let number: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-    let draft = folder.join("sessions.new");
+    let draft = path.with_extension("new");
     let mut file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&draft)?;
     writeln!(file, "{number}")?;
     file.sync_all()?;
@@ -173,6 +199,19 @@ fn write(folder: &Path, path: &Path) -> anyhow::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_who_follows_a_process_has_its_lineage() {
+        let folder = tempfile::tempdir().unwrap();
+        let lineage = |place, follows| lineage(folder.path(), place, 0, follows);
+        let first = lineage(7, false);
+        assert_eq!([lineage(7, true), lineage(7, false)], [first, first], "the second one had no session");
+        assert!(has_session(folder.path(), 7, 0));
+        assert_ne!(lineage(8, true), first);
+        let other = lineage(7, false);
+        assert!(other != first && other != 0 && lineage(7, true) == other);
+        assert_eq!(super::lineage(&folder.path().join("no folder"), 7, 0, true), 0);
+    }
 
     #[test]
     fn the_next_daemon_has_the_same_names_and_two_at_once_do_not() {

@@ -17,7 +17,7 @@ const MOST: usize = 1024;
 /// The most lists that are kept, each of a mount's configuration.
 const MOST_LISTS: usize = MOST_MOUNTS;
 /// The beginning of a list's name. A list of all mounts, of an earlier version, has nothing after it.
-const LIST: &str = "snapshots";
+pub const LIST: &str = "snapshots";
 
 /// A snapshot: its number, the inode of a directory whose directory of snapshots lists it, and its name there.
 #[derive(Clone, PartialEq, Debug)]
@@ -44,11 +44,11 @@ impl SnapshotPlaces {
     }
 
     /// Removes the lists that were not written for the longest time, beyond those that are kept, and an earlier version's.
-    pub fn prune(folder: &Path) {
+    pub fn prune(folder: &Path, list: &str) {
         let lists = fs::read_dir(folder).into_iter().flatten().flatten().filter_map(|entry| {
             let name = entry.file_name().into_string().ok()?;
-            let is_old = name == LIST;
-            (is_old || name.starts_with(&format!("{LIST}-"))).then_some(())?;
+            let is_old = name == list;
+            (is_old || name.starts_with(&format!("{list}-"))).then_some(())?;
             Some((is_old, Reverse(entry.metadata().ok()?.modified().ok()?), entry.path()))
         });
         let mut lists: Vec<_> = lists.collect();
@@ -145,7 +145,7 @@ mod tests {
         for other in ["snapshots", "sessions", "lock"] {
             fs::write(folder.path().join(other), "").unwrap();
         }
-        SnapshotPlaces::prune(folder.path());
+        SnapshotPlaces::prune(folder.path(), LIST);
         let there: Vec<bool> = (0..5).map(|mount| list(mount).exists()).collect();
         assert_eq!(there, [false, false, false, true, true]);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), MOST_LISTS + 2);

@@ -4,8 +4,8 @@
 use std::ffi::CStr;
 
 use super::{
-    Attributes, Created, Entries, FoundInode, Handle, Malformed, OpenDirectory, Statvfs, Statx, Wire, WireReader,
-    WireWriter, Xattr, about,
+    Altered, Attributes, ChangeMark, Created, Entries, FoundInode, Handle, Malformed, OpenDirectory, Opened, Statvfs,
+    Statx, Wire, WireReader, WireWriter, Xattr, about,
 };
 
 /// A request, for its sender.
@@ -155,7 +155,7 @@ operations! {
     /// `ceph_ll_getattr`.
     24 repeatable Getattr { mount: Handle, inode: Handle, want: u32, flags: u32, perms: Handle } -> Attributes;
     /// `ceph_ll_setattr`.
-    25 repeatable Setattr { mount: Handle, inode: Handle, statx: Statx, mask: i32, perms: Handle } -> Statx;
+    25 repeatable Setattr { mount: Handle, inode: Handle, statx: Statx, mask: i32, perms: Handle } -> Altered;
     /// `ceph_ll_statfs`.
     26 repeatable Statfs { mount: Handle, inode: Handle } -> Statvfs;
     /// `ceph_ll_readlink`; the target is data, the result its length.
@@ -179,19 +179,23 @@ operations! {
     /// `ceph_ll_create`.
     40 once CreateFile<'a> { mount: Handle, parent: Handle, name: &'a CStr, mode: u32, oflags: i32, want: u32, flags: u32, perms: Handle } -> Created;
     /// `ceph_ll_open`.
-    41 repeatable Open { mount: Handle, inode: Handle, flags: i32, perms: Handle } -> Handle;
+    41 repeatable Open { mount: Handle, inode: Handle, flags: i32, perms: Handle } -> Opened;
     /// `ceph_ll_close`.
     42 once Close { mount: Handle, file: Handle } -> ();
     /// `ceph_ll_read`; the bytes read are data, the result is their number.
     43 repeatable Read { mount: Handle, file: Handle, offset: i64, length: u32 } -> ();
-    /// `ceph_ll_write` of the data.
-    44 once Write { mount: Handle, file: Handle, offset: i64 } -> ();
+    /// `ceph_ll_write` of the data. The answer's version is known if nobody else in the cluster, and no other open file of the
+    /// daemon's, could have changed the file at that time.
+    44 once Write { mount: Handle, file: Handle, offset: i64 } -> ChangeMark;
     /// `ceph_ll_lseek`; the result is the new offset.
     45 repeatable Lseek { mount: Handle, file: Handle, offset: i64, whence: i32 } -> ();
     /// `ceph_ll_fsync`.
     46 repeatable Fsync { mount: Handle, file: Handle, data_only: i32 } -> ();
     /// `ceph_ll_fallocate`.
     47 once Fallocate { mount: Handle, file: Handle, mode: i32, offset: i64, length: i64 } -> ();
+    /// A write of data that an earlier daemon had acknowledged, if the file's version is `version` and nobody else can change the file
+    /// meanwhile. EAGAIN if others have the file open, or may have; EIO if the version is another one.
+    48 once Rewrite { mount: Handle, file: Handle, offset: i64, version: u64 } -> ChangeMark;
 
     /// `ceph_ll_opendir`, and the first entries, as for `Readdir`.
     50 repeatable Opendir { mount: Handle, inode: Handle, room: u32, perms: Handle } -> OpenDirectory;
@@ -210,11 +214,11 @@ operations! {
     /// bytes.
     64 repeatable LookupMany { mount: Handle, parent: Handle, want: u32, names: u32, xattrs: u32, perms: Handle } -> ();
     /// `ceph_ll_setxattr` to the data.
-    61 once Setxattr<'a> { mount: Handle, inode: Handle, name: &'a CStr, flags: i32, perms: Handle } -> ();
+    61 once Setxattr<'a> { mount: Handle, inode: Handle, name: &'a CStr, flags: i32, perms: Handle } -> ChangeMark;
     /// `ceph_ll_listxattr`; the names are data, the result their length.
     62 repeatable Listxattr { mount: Handle, inode: Handle, room: u32, perms: Handle } -> Xattr;
     /// `ceph_ll_removexattr`.
-    63 once Removexattr<'a> { mount: Handle, inode: Handle, name: &'a CStr, perms: Handle } -> ();
+    63 once Removexattr<'a> { mount: Handle, inode: Handle, name: &'a CStr, perms: Handle } -> ChangeMark;
 
     /// `ceph_ll_lookup_vino`: an inode by its number, in a snapshot, or its current state (CEPH_NOSNAP).
     70 repeatable LookupVino { mount: Handle, ino: u64, snapshot: u64 } -> Handle;

@@ -29,7 +29,7 @@ pub const NO_SNAPSHOT: u64 = -2i64 as u64;
 
 /// A point in time: seconds and nanoseconds, as in `struct timespec`.
 #[repr(C)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Timespec {
     /// Seconds since 1970.
     pub seconds: i64,
@@ -135,6 +135,49 @@ pub struct FoundInode {
     pub name: Validity,
 }
 
+/// What CephFS notes of the last change of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChangeMark {
+    /// The file's version, which each write increments by one.
+    pub version: u64,
+    /// The change time.
+    pub ctime: Timespec,
+}
+
+impl ChangeMark {
+    /// Whether it is the mark of a change.
+    pub fn is_known(&self) -> bool {
+        *self != ChangeMark::default()
+    }
+}
+
+impl Default for ChangeMark {
+    /// Not known.
+    fn default() -> ChangeMark {
+        ChangeMark { version: u64::MAX, ctime: Timespec::default() }
+    }
+}
+
+/// An open file, and the mark of its last change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Opened {
+    /// The file.
+    pub file: Handle,
+    /// The last change that the daemon knows of.
+    pub mark: ChangeMark,
+    /// The same as at an earlier process if nobody could change what that one had open until this one came; 0: not known.
+    pub lineage: u64,
+}
+
+/// Attributes that were set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Altered {
+    /// All attributes, as libcephfs returns them.
+    pub statx: Statx,
+    /// The mark of this change.
+    pub mark: ChangeMark,
+}
+
 /// An inode's attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Attributes {
@@ -177,7 +220,7 @@ pub struct Created {
     /// The inode.
     pub inode: Handle,
     /// The open file.
-    pub file: Handle,
+    pub opened: Opened,
     /// The requested attributes.
     pub statx: Statx,
 }
@@ -204,4 +247,7 @@ wire_struct!(Attributes statx stamp);
 wire_struct!(Xattr errno stamp);
 wire_struct!(Entries end stamp);
 wire_struct!(OpenDirectory dir entries);
-wire_struct!(Created inode file statx);
+wire_struct!(ChangeMark version ctime);
+wire_struct!(Altered statx mark);
+wire_struct!(Opened file mark lineage);
+wire_struct!(Created inode opened statx);

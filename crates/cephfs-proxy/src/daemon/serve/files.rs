@@ -11,9 +11,14 @@ use crate::{
     daemon::{
         coherence::Copied,
         handles::{self, HeldObject},
+        written::FileWrites,
     },
     wire::*,
 };
+
+/// Writes from this size on are not kept by the client, and may be lost with this process, as with a client of libcephfs that is killed: with copies
+/// and flushes, a fast stream would be much slower (bench/ceph write-1m).
+const LARGE: usize = 256 << 10;
 
 impl RequestContext<'_> {
     pub(super) fn create_file(&self, r: &CreateFile<'_>) -> Reply<Created> {
@@ -48,12 +53,12 @@ impl RequestContext<'_> {
             return Err(Errno::IO);
         }
         let is_directory = kind(&statx) == libc::S_IFDIR;
-        let (mount, ino) = (parent.mount.clone(), number(&statx));
-        let file = Arc::new(handles::File { mount, raw: file, ino, is_directory });
-        Ok((result, Created { inode: found.inode, file: self.hold_file(r.mount, r.oflags, file), statx }))
+        let (mount, ino, written) = (parent.mount.clone(), number(&statx), FileWrites::default());
+        let file = Arc::new(handles::File { mount, raw: file, ino, is_directory, inode: raw, written });
+        Ok((result, Created { inode: found.inode, opened: self.hold_file(r.mount, r.oflags, file), statx }))
     }
 
-    pub(super) fn open(&self, r: &Open) -> Reply<Handle> {
+    pub(super) fn open(&self, r: &Open) -> Reply<Opened> {
         self.room_for([weight::FILE])?;
         let (inode, perms) = (self.inode(r.mount, r.inode)?, self.perms(r.perms)?);
         // libcephfs asserts that O_CREAT is not set.
@@ -73,15 +78,19 @@ impl RequestContext<'_> {
             return Err(Errno::IO);
         }
         let (mount, ino, is_directory) = (inode.mount.clone(), inode.ino, inode.is_directory());
-        let file = Arc::new(handles::File { mount, raw, ino, is_directory });
+        let file =
+            Arc::new(handles::File { mount, raw, ino, is_directory, inode: inode.raw, written: FileWrites::default() });
         Ok((result.into(), self.hold_file(r.mount, r.flags, file)))
     }
 
-    fn hold_file(&self, owner: Handle, flags: i32, file: Arc<handles::File>) -> Handle {
+    fn hold_file(&self, owner: Handle, flags: i32, file: Arc<handles::File>) -> Opened {
+        let mut mark = ChangeMark::default();
         if flags & libc::O_ACCMODE != libc::O_RDONLY {
             file.mount.opened_for_writing(&file);
+            mark = file.mark();
         }
-        self.hold(owner, HeldObject::File(file))
+        let lineage = file.mount.lineage;
+        Opened { file: self.hold(owner, HeldObject::File(file)), mark, lineage }
     }
 
     pub(super) fn close(&self, r: &Close) -> Reply<()> {
@@ -105,13 +114,38 @@ impl RequestContext<'_> {
         done(unsafe { (ceph.ceph_ll_read)(mount, file.raw, r.offset, room as u64, self.data.cast()) })
     }
 
-    pub(super) fn write(&self, r: &Write) -> Reply<()> {
+    pub(super) fn write(&self, r: &Write) -> Reply<ChangeMark> {
         let file = self.file(r.mount, r.file)?;
+        // A large one gets no mark, so the client does not keep it.
+        let is_small = self.length < LARGE;
+        let under_way = is_small.then(|| self.connection.begin_write(self.shared, self.length));
+        let alone = if is_small { file.alone() } else { None };
+        let result = self.write_now(&file, r.offset);
+        let mark = alone.and_then(|alone| alone.after_write());
+        file.has_written();
+        drop(under_way);
+        checked(result).map(|count| (count.into(), mark.unwrap_or_default()))
+    }
+
+    fn write_now(&self, file: &handles::File, offset: i64) -> i32 {
         let (ceph, mount) = (file.mount.ceph(), file.mount.raw());
         let _change = file.mount.change(&[Copied::Attributes(file.ino)]);
         // SAFETY: the file is held, and the slot's data has the length. If the client changes the data meanwhile, the
         // changed data is written.
-        done(unsafe { (ceph.ceph_ll_write)(mount, file.raw, r.offset, self.length as u64, self.data.cast()) })
+        unsafe { (ceph.ceph_ll_write)(mount, file.raw, offset, self.length as u64, self.data.cast()) }
+    }
+
+    /// Writes again what an earlier daemon has acknowledged. The delegation is held throughout, so that nobody can change the file between the
+    /// comparison and the write.
+    pub(super) fn rewrite(&self, r: &Rewrite) -> Reply<ChangeMark> {
+        let file = self.file(r.mount, r.file)?;
+        let _under_way = self.connection.begin_write(self.shared, self.length);
+        let alone = file.alone().ok_or(Errno::AGAIN)?;
+        let is_unchanged = || alone.before.version == r.version && file.mark() == alone.before;
+        let write = || if is_unchanged() { checked(self.write_now(&file, r.offset)) } else { Err(Errno::IO) };
+        let count = file.mount.exclusively(&file, write).ok_or(Errno::AGAIN)??;
+        file.has_written();
+        alone.after_write().map(|mark| (count.into(), mark)).ok_or(Errno::IO)
     }
 
     pub(super) fn lseek(&self, r: &Lseek) -> Reply<()> {

@@ -183,7 +183,7 @@ impl RequestContext<'_> {
             && inode.mount.take_delegation(inode, most)
     }
 
-    pub(super) fn setattr(&self, r: &Setattr) -> Reply<Statx> {
+    pub(super) fn setattr(&self, r: &Setattr) -> Reply<Altered> {
         let (inode, perms) = (self.inode(r.mount, r.inode)?, self.perms(r.perms)?);
         if r.mask & !SETTABLE != 0 {
             return Err(Errno::INVAL);
@@ -197,7 +197,7 @@ impl RequestContext<'_> {
         let _change = inode.mount.change(&[Copied::Attributes(inode.ino), rights(inode.ino)]);
         // SAFETY: both objects are held, and the pointer to the result is valid.
         let result = unsafe { (ceph.ceph_ll_setattr)(mount, inode.raw, &mut statx, r.mask, perms.raw()) };
-        checked(result).map(|result| (result.into(), statx))
+        checked(result).map(|result| (result.into(), Altered { statx, mark: inode.mount.mark(inode.raw) }))
     }
 
     pub(super) fn statfs(&self, r: &Statfs) -> Reply<Statvfs> {

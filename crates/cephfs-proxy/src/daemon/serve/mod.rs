@@ -38,7 +38,7 @@ const PERMISSIONS: u32 = 0o7777;
 
 /// One request.
 struct RequestContext<'c> {
-    connection: &'c ClientConnection,
+    connection: &'c Arc<ClientConnection>,
     shared: &'c DaemonState,
     /// The slot's data. The client can change it at any time, so it is passed to libcephfs, or copied once before use.
     data: *mut u8,
@@ -47,7 +47,7 @@ struct RequestContext<'c> {
 }
 
 /// Serves one request, puts the answer into the slot, and returns the result.
-pub fn serve(connection: &ClientConnection, shared: &DaemonState, slot: usize, message: &[u8], data: u32) -> i64 {
+pub fn serve(connection: &Arc<ClientConnection>, shared: &DaemonState, slot: usize, message: &[u8], data: u32) -> i64 {
     let length = (data as usize).min(DATA_SIZE);
     let service = RequestContext { connection, shared, data: connection.mapping.data(slot), length };
     let Ok(request) = Request::decode(message) else { return result_of(Errno::BADMSG) };
@@ -99,6 +99,7 @@ impl RequestContext<'_> {
             Request::Lseek(r) => put(self.lseek(r), to),
             Request::Fsync(r) => put(self.fsync(r), to),
             Request::Fallocate(r) => put(self.fallocate(r), to),
+            Request::Rewrite(r) => put(self.rewrite(r), to),
             Request::Opendir(r) => put(self.opendir(r), to),
             Request::Readdir(r) => put(self.readdir(r), to),
             Request::Releasedir(r) => put(self.releasedir(r), to),

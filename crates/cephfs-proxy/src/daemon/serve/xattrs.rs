@@ -19,13 +19,15 @@ impl RequestContext<'_> {
         }
     }
 
-    pub(super) fn setxattr(&self, r: &Setxattr<'_>) -> Reply<()> {
+    pub(super) fn setxattr(&self, r: &Setxattr<'_>) -> Reply<ChangeMark> {
         let (inode, perms) = (self.inode(r.mount, r.inode)?, self.perms(r.perms)?);
         let ((ceph, mount), name, value) = (inode.parts(), r.name.as_ptr(), self.copy());
         let (data, size) = (value.as_ptr().cast(), value.len());
         let _change = inode.mount.change(&[Copied::Attributes(inode.ino), Copied::Rights(inode.ino)]);
         // SAFETY: both are held; a value of that size.
-        done(unsafe { (ceph.ceph_ll_setxattr)(mount, inode.raw, name, data, size, r.flags, perms.raw()) })
+        let result =
+            checked(unsafe { (ceph.ceph_ll_setxattr)(mount, inode.raw, name, data, size, r.flags, perms.raw()) })?;
+        Ok((result.into(), inode.mount.mark(inode.raw)))
     }
 
     pub(super) fn listxattr(&self, r: &Listxattr) -> Reply<Xattr> {
@@ -37,11 +39,12 @@ impl RequestContext<'_> {
         Ok((size as i64, Xattr { errno: 0, stamp }))
     }
 
-    pub(super) fn removexattr(&self, r: &Removexattr<'_>) -> Reply<()> {
+    pub(super) fn removexattr(&self, r: &Removexattr<'_>) -> Reply<ChangeMark> {
         let (inode, perms) = (self.inode(r.mount, r.inode)?, self.perms(r.perms)?);
         let ((ceph, mount), name) = (inode.parts(), r.name.as_ptr());
         let _change = inode.mount.change(&[Copied::Attributes(inode.ino), Copied::Rights(inode.ino)]);
         // SAFETY: both are held.
-        done(unsafe { (ceph.ceph_ll_removexattr)(mount, inode.raw, name, perms.raw()) })
+        let result = checked(unsafe { (ceph.ceph_ll_removexattr)(mount, inode.raw, name, perms.raw()) })?;
+        Ok((result.into(), inode.mount.mark(inode.raw)))
     }
 }

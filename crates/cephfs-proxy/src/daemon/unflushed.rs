@@ -1,0 +1,114 @@
+//! Bounds what a client has to keep in case this daemon is killed: once a client has written much, the daemon flushes it by itself. The counts in
+//! the shared memory (`FlushCounts`) tell the client what is on disk, even after this process is gone.
+
+use std::sync::{Arc, Mutex, atomic::Ordering};
+
+use super::{DaemonState, connection::ClientConnection, handles::HeldObject, lock};
+
+/// From so many bytes on, a worker flushes what the client has written. Less costs more flushes; each takes a metadata server some ms.
+const MUCH: usize = 4 << 20;
+/// The most bytes that are not flushed; beyond, a write waits.
+const MOST: usize = 12 << 20;
+/// What the client needs for a write besides its bytes.
+const OVERHEAD: usize = 128;
+
+/// What a client has written and the daemon has not flushed.
+#[derive(Default)]
+pub struct Unflushed {
+    sizes: Mutex<UnflushedSizes>,
+    /// The number of the last flush. Held during a flush.
+    flushing: Mutex<u64>,
+}
+
+/// Bytes.
+#[derive(Default)]
+struct UnflushedSizes {
+    /// Of writes under way.
+    beginning: usize,
+    /// Of writes that have ended since the last flush began.
+    written: usize,
+    /// Of those before, while that flush is under way.
+    leaving: usize,
+    /// A worker is to flush.
+    is_called: bool,
+}
+
+impl UnflushedSizes {
+    fn are_too_much(&self) -> bool {
+        self.beginning + self.written + self.leaving > MOST && self.written + self.leaving > 0
+    }
+}
+
+/// A write under way, until this is dropped.
+pub struct WriteUnderWay<'c> {
+    connection: &'c Arc<ClientConnection>,
+    shared: &'c DaemonState,
+    size: usize,
+}
+
+impl ClientConnection {
+    /// Begins a write of so many bytes. If too much is not flushed, flushes first.
+    pub fn begin_write<'c>(self: &'c Arc<Self>, shared: &'c DaemonState, length: usize) -> WriteUnderWay<'c> {
+        let size = length + OVERHEAD;
+        let is_too_much = {
+            let mut sizes = lock(&self.unflushed.sizes);
+            sizes.beginning += size;
+            sizes.are_too_much()
+        };
+        if is_too_much {
+            self.flush(UnflushedSizes::are_too_much);
+        }
+        WriteUnderWay { connection: self, shared, size }
+    }
+
+    /// Flushes all that the client has written, if that is `needed` once no other thread flushes.
+    fn flush(&self, needed: fn(&UnflushedSizes) -> bool) {
+        let mut number = lock(&self.unflushed.flushing);
+        {
+            let mut sizes = lock(&self.unflushed.sizes);
+            if !needed(&sizes) {
+                return;
+            }
+            sizes.leaving = std::mem::take(&mut sizes.written);
+        }
+        let counts = &self.mapping.control().flushes.0;
+        *number += 1;
+        // Before the files are looked at, so that whatever the client finds answered before this number is among them.
+        counts.begun.store(*number, Ordering::SeqCst);
+        let files = lock(&self.handles).all(|held| match held {
+            HeldObject::File(file) => Some(file.clone()),
+            _ => None,
+        });
+        // All of them, even if one fails. As long as a client has not heard of a failure, nothing counts as flushed.
+        let failed = files.iter().filter(|file| !file.flush()).count();
+        if failed == 0 {
+            counts.done.store(*number, Ordering::SeqCst);
+        }
+        lock(&self.unflushed.sizes).leaving = 0;
+    }
+}
+
+impl Drop for WriteUnderWay<'_> {
+    fn drop(&mut self) {
+        let calls = {
+            let mut sizes = lock(&self.connection.unflushed.sizes);
+            sizes.beginning -= self.size;
+            sizes.written += self.size;
+            sizes.written >= MUCH && !std::mem::replace(&mut sizes.is_called, true)
+        };
+        let pool = self.shared.pool.get().and_then(std::sync::Weak::upgrade).filter(|_| calls);
+        if let Some(pool) = pool {
+            let connection = self.connection.clone();
+            pool.submit(Box::new(move || {
+                loop {
+                    connection.flush(|sizes| sizes.written >= MUCH);
+                    let mut sizes = lock(&connection.unflushed.sizes);
+                    sizes.is_called = sizes.written >= MUCH;
+                    if !sizes.is_called {
+                        return;
+                    }
+                }
+            }));
+        }
+    }
+}
