@@ -75,22 +75,11 @@ impl RequestTarget {
             }
         };
         let opened = self.open_again(origin, flags, &identity, position)?;
-        let kept = {
-            let mut tables = fork::tables();
-            let found = tables.files.get(number)?;
-            let (theirs, key, is_writer) = (found.at(self.link.id)?, found.key(), found.is_writer());
-            if theirs.is_none() {
-                (found.link, found.remote) = (self.link.id, opened.file);
-                if let Some(log) = tables.logs.get_mut(&key).filter(|_| is_writer) {
-                    log.opened(self.link.id, &opened);
-                }
-            }
-            theirs
-        };
-        if kept.is_some() {
+        let used = fork::tables().moved(number, self.link.id, &opened);
+        if used != Ok(opened.file) {
             let _ = self.link.call(&Close { mount: self.mount, file: opened.file });
         }
-        Ok(kept.unwrap_or(opened.file))
+        Ok(used?)
     }
 
     /// Opens a file as it was.

@@ -427,11 +427,33 @@ impl Tables {
     /// Adds an open file, whose last change has this mark.
     pub fn add_file(&mut self, file: FileObject, opened: &Opened) -> u64 {
         if file.is_writer() {
-            let log = self.logs.entry(file.key()).or_default();
+            let log = self.logs.entry(file.key()).or_insert_with(WriteLog::numbered);
             log.writers += 1;
             log.opened(file.link, opened);
         }
         self.files.add(file)
+    }
+
+    /// Notes that a file was opened again, through this connection. Returns its handle, which is another one if another thread was faster. A file
+    /// that should have been restored before is lost.
+    pub fn moved(&mut self, number: u64, link: u64, opened: &Opened) -> Result<Handle, Errno> {
+        let file = self.files.get(number)?;
+        if let Some(theirs) = file.at(link)? {
+            return Ok(theirs);
+        }
+        let key = file.key();
+        if file.is_writer()
+            && let Some(log) = self.logs.get_mut(&key)
+        {
+            if log.is_to_be_restored() {
+                self.lose(key);
+                return Err(Errno::IO);
+            }
+            log.opened(link, opened);
+        }
+        let file = self.files.get(number)?;
+        (file.link, file.remote) = (link, opened.file);
+        Ok(opened.file)
     }
 
     /// Removes an open file.
@@ -504,7 +526,55 @@ impl Tables {
 
 #[cfg(test)]
 mod tests {
+    use cephfs_proxy::wire::{ChangeMark, Timespec};
+
     use super::*;
+
+    /// What a daemon says when the file is opened there.
+    fn opened(file: u64) -> Opened {
+        let mark = ChangeMark { version: 10, ctime: Timespec { seconds: 1, nanoseconds: 0 } };
+        Opened { file: Handle(file), mark, lineage: 9 }
+    }
+
+    /// Tables with a file that was opened for writing at the first daemon.
+    fn with_file() -> (Tables, u64, LogKey) {
+        let mut tables = Tables::default();
+        let identity = Arc::new(Identity { uid: 0, gid: 0, groups: Vec::new() });
+        let (origin, flags) = (Origin::Number { ino: 5, snapshot: 0 }, libc::O_RDWR);
+        let file =
+            FileObject { mount: 7, link: 1, remote: Handle(3), origin, flags, identity, position: 0, lost: false };
+        let key = file.key();
+        let number = tables.add_file(file, &opened(3));
+        (tables, number, key)
+    }
+
+    #[test]
+    fn a_file_is_used_at_the_next_daemon_if_nothing_of_it_may_be_missing_there() {
+        let (mut tables, number, key) = with_file();
+        tables.logs.get_mut(&key).unwrap().daemon_gone(0);
+        assert_eq!(tables.moved(number, 2, &opened(4)), Ok(Handle(4)));
+        assert_eq!(tables.moved(number, 2, &opened(6)), Ok(Handle(4)), "another thread was faster");
+        assert_eq!(tables.logs[&key].link, 2);
+    }
+
+    #[test]
+    fn a_file_whose_write_has_not_ended_at_a_daemon_that_is_gone_is_lost() {
+        let (mut tables, number, key) = with_file();
+        let log = tables.logs.get_mut(&key).unwrap();
+        log.begin();
+        log.daemon_gone(0);
+        let (number_of_log, link) = (log.number, 2);
+        assert_eq!(tables.moved(number, link, &opened(4)), Err(Errno::IO));
+        assert!(tables.files.get(number).unwrap().lost && !tables.logs.contains_key(&key));
+        assert_eq!(tables.moved(number, link, &opened(4)), Err(Errno::IO), "until it is closed");
+        tables.remove_file(number).unwrap();
+        let (mut tables, ..) = with_file();
+        assert_ne!(
+            tables.logs.values_mut().next().unwrap().number,
+            number_of_log,
+            "the late write does not count there"
+        );
+    }
 
     #[test]
     fn a_number_is_good_for_what_it_was_given_for_and_no_longer() {

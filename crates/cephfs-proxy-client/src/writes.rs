@@ -6,7 +6,7 @@
 
 use std::{
     collections::VecDeque,
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
 use cephfs_proxy::wire::{ChangeMark, Opened};
@@ -19,6 +19,8 @@ const OVERHEAD: usize = 128;
 
 /// The bytes that are kept of all files.
 static ALL: AtomicUsize = AtomicUsize::new(0);
+/// How many logs there were.
+static LOGS: AtomicU64 = AtomicU64::new(0);
 
 /// A write that was answered and that Ceph may not have.
 #[derive(Debug)]
@@ -68,6 +70,8 @@ pub struct Remains {
 /// The writes to a file by this process, through all that it has open of the file.
 #[derive(Debug, Default)]
 pub struct WriteLog {
+    /// No other log has this number, not even a later one of the same file.
+    pub number: u64,
     /// How many open files may write.
     pub writers: usize,
     /// The connection through which it was written, and what its daemon has in common with those that follow it.
@@ -90,6 +94,11 @@ pub struct WriteLog {
 }
 
 impl WriteLog {
+    /// The log of a file that was not open for writing.
+    pub fn numbered() -> WriteLog {
+        WriteLog { number: LOGS.fetch_add(1, Ordering::Relaxed), ..WriteLog::default() }
+    }
+
     /// Notes that a write begins.
     pub fn begin(&mut self) {
         self.under_way += 1;
@@ -181,9 +190,9 @@ impl WriteLog {
         self.gone.is_some() && self.under_way > 0
     }
 
-    /// Whether the file has to be restored at the next daemon before it is used.
+    /// Whether the file has to be restored at the next daemon before it is used. A write under way may be answered, and its thread late to notice.
     pub fn is_to_be_restored(&self) -> bool {
-        self.gone.is_some() && (!self.kept.is_empty() || self.in_doubt)
+        self.gone.is_some() && (self.is_unconfirmed() || self.in_doubt)
     }
 
     /// Whether what is kept may be written again to a file whose last change has this mark at the next daemon.

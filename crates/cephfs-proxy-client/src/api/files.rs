@@ -169,6 +169,8 @@ unsafe fn read(
 #[derive(Debug, Clone, Copy)]
 pub struct Ticket {
     key: LogKey,
+    /// The log that counts it; `None` if the file is not open for writing.
+    log: Option<u64>,
     appends: bool,
 }
 
@@ -176,11 +178,15 @@ pub struct Ticket {
 pub fn begin_write(file: Pointer) -> Result<Ticket, Errno> {
     let mut tables = fork::tables();
     let found = tables.files.get(file as u64)?;
-    let ticket = Ticket { key: found.key(), appends: found.flags & libc::O_APPEND != 0 };
-    if let Some(log) = tables.log(file)? {
-        log.begin();
+    if found.lost {
+        return Err(Errno::IO);
     }
-    Ok(ticket)
+    let (key, appends) = (found.key(), found.flags & libc::O_APPEND != 0);
+    let log = tables.log(file)?.map(|log| {
+        log.begin();
+        log.number
+    });
+    Ok(Ticket { key, log, appends })
 }
 
 /// Notes that a write ends, to this offset. Returns the number of bytes. If it is not known whether a write was done, it is to be made again; a write
@@ -202,7 +208,8 @@ pub fn end_write(
         Err(CallError::Unknown) => Fate::Unknown,
     };
     let mut tables = fork::tables();
-    if let Some(log) = tables.logs.get_mut(&ticket.key) {
+    // If its file was lost meanwhile, there may be another log.
+    if let Some(log) = tables.logs.get_mut(&ticket.key).filter(|log| Some(log.number) == ticket.log) {
         log.end(fate);
     }
     tables.flushed(claim.link());
