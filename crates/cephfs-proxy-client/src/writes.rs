@@ -226,8 +226,11 @@ impl WriteLog {
         }
     }
 
-    /// Notes that the file was opened through this connection.
+    /// Notes that the file was opened through this connection. A thread may be late to notice that, when the next daemon has the file already.
     pub fn opened(&mut self, link: u64, opened: &Opened) {
+        if link < self.link {
+            return;
+        }
         self.lineage = opened.lineage;
         if self.link == link {
             self.changed(opened.mark);

@@ -139,7 +139,12 @@ fn a_write_in_doubt_needs_an_unchanged_file() {
     late.begin();
     late.daemon_gone(killed(0));
     end(&mut late, 11, 0);
+    assert!(late.is_to_be_restored());
     assert_eq!(kept(&late), [11], "its thread took the answer after the daemon's end");
+    let mut later = opened(10);
+    later.begin();
+    later.daemon_gone(killed(0));
+    assert!(later.is_to_be_restored(), "its first write may be answered");
 }
 
 #[test]
@@ -162,6 +167,18 @@ fn a_restoration_that_is_interrupted_begins_anew() {
     // The second daemon's end, in order or not, is not this connection's.
     assert!(log.is_to_be_restored() && allows(&log, mark(30)) && allows(&log, mark(10)) && !allows(&log, mark(31)));
     assert_eq!(kept(&log), [11, 12]);
+}
+
+#[test]
+fn who_is_late_to_notice_an_opening_does_not_take_a_file_back_to_a_daemon_that_is_gone() {
+    let mut log = opened(10);
+    log.daemon_gone(killed(0));
+    log.opened(2, &found(mark(10)));
+    write(&mut log, 11, 0);
+    log.opened(1, &Opened { lineage: 8, ..found(mark(10)) });
+    assert_eq!((log.link, kept(&log)), (2, vec![11]));
+    log.daemon_gone(killed(0));
+    assert!(log.is_to_be_restored() && allows(&log, mark(11)));
 }
 
 #[test]
