@@ -113,8 +113,10 @@ impl WriteLog {
             Fate::Written { mark, flushes, offset, data } => {
                 self.ended += 1;
                 let is_known = mark.is_known();
+                // Even if the change before it has a later time, by a clock that is ahead: a metadata server keeps that time, also when somebody else
+                // writes afterwards.
                 if is_known && (!self.last.is_known() || mark.version > self.last.version) {
-                    self.last = ChangeMark { ctime: mark.ctime.max(self.last.ctime), ..mark };
+                    self.last = mark;
                 }
                 let flush = flushes + 1;
                 let is_safe = self.gone.is_some_and(|gone| gone.settled || gone.flushed >= flush);

@@ -106,6 +106,13 @@ fn a_file_that_others_may_have_changed_is_not_restored() {
         !ours().allows(&Opened { lineage: 8, ..found(mark(11)) }),
         "the cluster had ended the daemon's session before"
     );
+    let mut behind = WriteLog::default();
+    behind.opened(1, &found(ChangeMark { version: 10, ..mark(99) }));
+    write(&mut behind, 11, 0);
+    write(&mut behind, 12, 0);
+    assert!(allows(&behind, mark(11)));
+    let ahead = ChangeMark { version: 11, ..mark(99) };
+    assert!(!allows(&behind, ahead), "a clock was ahead, and the time of a later change does not show");
     let mut gap = ours();
     write(&mut gap, 14, 0);
     assert!(!allows(&gap, mark(10)));
