@@ -16,7 +16,7 @@ use crate::{
 
 /// How long the threads may take that had a write under way to notice that its daemon is gone.
 const ENDING: Duration = Duration::from_secs(2);
-/// How long a file may be open elsewhere, or not recovered by the metadata server.
+/// How long files may be open elsewhere, or not recovered by the metadata server, all of them together.
 const BUSY: Duration = Duration::from_secs(5);
 /// How often to look.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
@@ -29,8 +29,9 @@ impl RequestTarget {
             thread::sleep(LOOK_AGAIN);
         }
         let keys = self.to_restore(&fork::tables());
+        let until = Instant::now() + BUSY;
         for key in keys {
-            match self.restore(key) {
+            match self.restore(key, until) {
                 Err(error) if error.is_gone() => return Err(CallError::NotStarted),
                 Err(_) => fork::tables().lose(key),
                 Ok(()) => {}
@@ -45,7 +46,7 @@ impl RequestTarget {
     }
 
     /// Opens a file again, and makes its kept writes again.
-    fn restore(&self, key: LogKey) -> Result<(), CallError> {
+    fn restore(&self, key: LogKey, until: Instant) -> Result<(), CallError> {
         let (number, flags, identity, position) = {
             let mut tables = fork::tables();
             let parents = tables.parents;
@@ -58,7 +59,7 @@ impl RequestTarget {
             (number, file.flags, file.identity.clone(), file.position)
         };
         let opened = self.open_again(key.1, flags, &identity, position)?;
-        let restored = self.rewrite(key, &opened).and_then(|mark| {
+        let restored = self.rewrite(key, &opened, until).and_then(|mark| {
             let mut tables = fork::tables();
             let file = tables.files.get(number)?;
             (file.link, file.remote) = (self.link.id, opened.file);
@@ -72,8 +73,8 @@ impl RequestTarget {
     }
 
     /// Makes the kept writes of a file again. Returns the mark of the last one.
-    fn rewrite(&self, key: LogKey, opened: &Opened) -> Result<ChangeMark, CallError> {
-        let (mut mark, until) = (opened.mark, Instant::now() + BUSY);
+    fn rewrite(&self, key: LogKey, opened: &Opened, until: Instant) -> Result<ChangeMark, CallError> {
+        let mut mark = opened.mark;
         if !fork::tables().logs.get(&key).is_some_and(|log| !log.is_ending() && log.allows(opened)) {
             return Err(Errno::IO.into());
         }
