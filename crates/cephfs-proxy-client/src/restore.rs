@@ -12,6 +12,7 @@ use crate::{
     link::CallError,
     session::RequestTarget,
     tables::{LogKey, Tables},
+    writes::WriteLog,
 };
 
 /// How long the threads may take that had a write under way to notice that its daemon is gone.
@@ -49,6 +50,9 @@ impl RequestTarget {
     fn restore(&self, key: LogKey, until: Instant) -> Result<(), CallError> {
         let (number, flags, identity, position) = {
             let mut tables = fork::tables();
+            if !tables.logs.get_mut(&key).is_some_and(WriteLog::try_to_restore) {
+                return Err(Errno::IO.into());
+            }
             let parents = tables.parents;
             let number = *tables
                 .files

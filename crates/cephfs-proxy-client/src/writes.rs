@@ -14,6 +14,8 @@ use cephfs_proxy::wire::{ChangeMark, Opened};
 /// The most bytes that are kept of all files. The daemon flushes so early that it takes no more (`daemon/unflushed.rs`). A write beyond that is not
 /// kept: it is lost with the daemon, unless it is flushed before.
 const MOST: usize = 16 << 20;
+/// How many daemons may go away while they restore a file. After that, the file itself may be what ends them.
+const MOST_TRIES: u32 = 3;
 /// What a kept write takes besides its bytes.
 const OVERHEAD: usize = 128;
 
@@ -91,6 +93,8 @@ pub struct WriteLog {
     gone: Option<Remains>,
     /// Some kept writes were made again at a daemon that is gone, too: `last` says what is known of the file, the others' versions do not.
     is_partly_restored: bool,
+    /// How many daemons have begun to restore it.
+    tries: u32,
 }
 
 impl WriteLog {
@@ -197,6 +201,12 @@ impl WriteLog {
         self.gone.is_some() && (self.is_unconfirmed() || self.in_doubt)
     }
 
+    /// Counts another daemon that begins to restore the file. Returns whether it may.
+    pub fn try_to_restore(&mut self) -> bool {
+        self.tries += 1;
+        self.tries <= MOST_TRIES
+    }
+
     /// Whether what is kept may be written again to a file whose last change has this mark at the next daemon.
     ///
     /// As long as the earlier daemon lived, it had told a metadata server the version of its last write before somebody else could change the file;
@@ -244,7 +254,7 @@ impl WriteLog {
     /// Notes that all is restored, at this connection, where the file has this mark.
     pub fn restored(&mut self, link: u64, mark: ChangeMark) {
         (self.link, self.last, self.gone, self.flushed) = (link, mark, None, 0);
-        (self.in_doubt, self.is_partly_restored) = (false, false);
+        (self.in_doubt, self.is_partly_restored, self.tries) = (false, false, 0);
     }
 }
 

@@ -189,6 +189,16 @@ fn who_is_late_to_notice_an_opening_does_not_take_a_file_back_to_a_daemon_that_i
 }
 
 #[test]
+fn a_file_that_ends_daemons_is_given_up() {
+    let mut log = opened(10);
+    write(&mut log, 11, 0);
+    log.daemon_gone(killed(0));
+    assert_eq!([(); 4].map(|()| log.try_to_restore()), [true, true, true, false]);
+    log.restored(5, mark(11));
+    assert!(log.try_to_restore());
+}
+
+#[test]
 fn one_stands_for_all_that_cannot_be_written_again() {
     let mut log = opened(10);
     for flushes in [3, 1, 2] {
