@@ -7,7 +7,7 @@
  *	close|fsync FILE
  *	write FILE OFFSET LENGTH SEED	bytes that follow from SEED
  *	stream FILE OFFSET LENGTH SEED	likewise, in pieces of 128 KiB
- *	deep FILE OFFSET LENGTH SEED	likewise, in pieces of 10000 bytes, some at once
+ *	deep FILE OFFSET LENGTH SEED	likewise, in pieces of 10000 bytes, more at once than the library has under way, and reads among them
  *	cut FILE SIZE			sets the size
  *	xattr FILE, times FILE		sets an attribute as Samba does, and the times
  *	learn FILE OFFSET LENGTH SEED	somebody else has written that
@@ -19,7 +19,7 @@
 
 #define MOST (96 << 20)
 #define PIECE 10000
-#define DEPTH 8
+#define DEPTH 40
 
 static char ought[MOST], have[MOST];
 static long size;
@@ -37,8 +37,8 @@ static void called(struct io *io)
 
 static long deep(struct Fh *fh, long offset, long length)
 {
-	struct io jobs[DEPTH];
-	struct iovec parts[DEPTH];
+	struct io jobs[DEPTH], reads[DEPTH];
+	struct iovec parts[DEPTH], room = { have, PIECE };
 	long result = length;
 	sem_t done;
 
@@ -54,13 +54,22 @@ static long deep(struct Fh *fh, long offset, long length)
 			jobs[count].iovcnt = 1;
 			jobs[count].off = offset + from;
 			jobs[count].write = true;
+			jobs[count].fsync = count == DEPTH - 1;
+			reads[count] = jobs[count];
+			reads[count].write = reads[count].fsync = false;
+			reads[count].iov = &room;
+			if (count % 4 == 0)
+				MUST(ceph_ll_nonblocking_readv_writev(m, &reads[count]));
 			MUST(ceph_ll_nonblocking_readv_writev(m, &jobs[count]));
 		}
-		for (int i = 0; i < count; i++)
+		for (int i = 0; i < count + (count + 3) / 4; i++)
 			sem_wait(&done);
-		for (int i = 0; i < count; i++)
+		for (int i = 0; i < count; i++) {
 			if (jobs[i].result != (long)parts[i].iov_len)
 				result = jobs[i].result < 0 ? jobs[i].result : -EBADMSG;
+			if (i % 4 == 0 && reads[i].result < 0)
+				result = reads[i].result;
+		}
 	}
 	return result;
 }

@@ -23,7 +23,7 @@ use super::{
 use crate::{
     link::{CallError, DaemonLink, SlotClaim},
     reconnect::again,
-    session::{RequestTarget, target},
+    session::{RequestTarget, target, target_if_there},
     tables::Pointer,
 };
 
@@ -56,6 +56,8 @@ struct AsyncRequest {
     info: *mut IoInfo,
     /// The ticket of a write, while the daemon has it.
     ticket: Option<Ticket>,
+    /// The number of bytes, once they are read or written.
+    count: Option<i64>,
 }
 
 // SAFETY: one thread at a time uses it: first the caller's, then the connection's.
@@ -141,27 +143,48 @@ impl AsyncRequest {
         Ok(count)
     }
 
-    /// Does the job synchronously.
-    fn run(&self) -> Result<i64, CallError> {
+    /// Does what is left of the job synchronously: reads or writes, and syncs if requested.
+    fn run(&mut self, target: &RequestTarget) -> Result<i64, CallError> {
+        let count = match self.count {
+            Some(count) => count,
+            None => {
+                let info = self.info();
+                files::vectored(target, info.fh, self.parts()?, info.off, info.write)?
+            }
+        };
+        self.count = Some(count);
         let info = self.info();
-        files::vectored(self.mount, info.fh, self.parts()?, info.off, info.write)
+        if info.write && info.fsync {
+            files::sync(target, info.fh, info.syncdataonly.into())?;
+        }
+        Ok(count)
     }
 
-    /// Completes the job: repeats it if its daemon is gone and repeating does no harm, syncs if requested, and calls
-    /// the callback.
-    fn complete(self, result: Result<i64, CallError>) {
-        let info = self.info();
-        let mut result = Some(result);
-        let result = again(|| match result.take() {
-            None | Some(Err(CallError::NotStarted)) => self.run(),
-            Some(result) => result,
-        });
-        let result = match result {
-            Ok(count) if info.write && info.fsync => {
-                again(|| files::sync(self.mount, info.fh, info.syncdataonly.into())).map(|_| count)
-            }
-            result => result,
+    /// Does what is left of the job. `None` if its daemon is gone.
+    fn try_run(&mut self) -> Option<Result<i64, CallError>> {
+        let result = match target_if_there(self.mount) {
+            Ok(target) => self.run(&target?),
+            Err(error) => Err(error.into()),
         };
+        Some(result).filter(|result| *result != Err(CallError::NotStarted))
+    }
+
+    /// Completes the job, of which the daemon's part is done with this result or not begun, and calls the callback. If its daemon is gone, waits for
+    /// the next one if this thread `may_wait`; otherwise returns the job.
+    fn complete(mut self, result: Result<i64, CallError>, may_wait: bool) -> Option<AsyncRequest> {
+        self.count = result.ok();
+        let is_done = match result {
+            Ok(_) => !(self.info().write && self.info().fsync),
+            Err(error) => error != CallError::NotStarted,
+        };
+        let mut tried = if is_done { Some(result) } else { self.try_run() };
+        if tried.is_none() && !may_wait {
+            return Some(self);
+        }
+        let result = again(|| match tried.take() {
+            Some(result) => result,
+            None => self.run(&target(self.mount)?),
+        });
         // SAFETY: `info` is valid until the callback, which is the caller's function; it is not used afterwards.
         unsafe {
             (*self.info).result = result.unwrap_or_else(result_of);
@@ -169,6 +192,7 @@ impl AsyncRequest {
                 callback(self.info);
             }
         }
+        None
     }
 }
 
@@ -176,7 +200,7 @@ impl AsyncRequest {
 unsafe extern "C" fn ceph_ll_nonblocking_readv_writev(cmount: Pointer, io_info: *mut IoInfo) -> i64 {
     guard(|| {
         let target = target(cmount)?;
-        let mut job = AsyncRequest { mount: cmount, info: not_null(io_info)?, ticket: None };
+        let mut job = AsyncRequest { mount: cmount, info: not_null(io_info)?, ticket: None, count: None };
         target.file(job.info().fh)?;
         let mut length = 0usize;
         for part in job.parts()?.iter().filter(|part| part.iov_len > 0) {
@@ -184,6 +208,10 @@ unsafe extern "C" fn ceph_ll_nonblocking_readv_writev(cmount: Pointer, io_info: 
             length = length.checked_add(part.iov_len).ok_or(Errno::INVAL)?;
         }
         let mut jobs = target.link.aio.jobs();
+        // The thread may have looked for the last time which jobs the daemon had, and wait for the next daemon.
+        if target.link.is_dead() {
+            return Err(CallError::NotStarted);
+        }
         start(&target.link, &mut jobs)?;
         let fits = length <= DATA_SIZE && jobs.running.len() < SLOTS - RESERVE;
         if let Some(claim) = fits.then(|| target.link.try_claim()).flatten() {
@@ -231,16 +259,18 @@ fn run(link: &DaemonLink) {
             (answered, mem::take(&mut jobs.queued), running)
         };
         let idle = answered.is_empty() && queued.is_empty();
-        // All of them before any is made again: that waits until no write is under way at the daemon that is gone.
+        // All of them before any is made again at the next daemon: that waits until no write is under way at the one that is gone.
         let finish = |(mut job, slot): (AsyncRequest, usize)| {
             let result = job.finish(&link.reclaim(slot));
             (job, result)
         };
-        for (job, result) in answered.into_iter().map(finish).collect::<Vec<_>>() {
-            job.complete(result);
-        }
-        for job in queued {
-            job.complete(Err(CallError::NotStarted));
+        let finished: Vec<_> = answered.into_iter().map(finish).collect();
+        let queued = queued.into_iter().map(|job| (job.count.ok_or(CallError::NotStarted), job));
+        let all = finished.into_iter().chain(queued.map(|(result, job)| (job, result)));
+        // Those that are left are completed after the jobs that the daemon has: it is gone.
+        let left: Vec<_> = all.filter_map(|(job, result)| job.complete(result, !alive)).collect();
+        if !left.is_empty() {
+            link.aio.jobs().queued.extend(left);
         }
         if idle && !alive {
             let mut jobs = link.aio.jobs();

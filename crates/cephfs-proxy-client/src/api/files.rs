@@ -123,7 +123,7 @@ fn flush(cmount: Pointer, file: Pointer) -> Result<(), CallError> {
         let is_ours = found.mount == cmount as u64 && found.link > parents;
         is_ours && tables.log(file)?.is_some_and(|log| log.is_unconfirmed())
     };
-    if is_unconfirmed { sync(cmount, file, 0).map(drop) } else { Ok(()) }
+    if is_unconfirmed { sync(&target(cmount)?, file, 0).map(drop) } else { Ok(()) }
 }
 
 /// Closes a file. Its writes are flushed, so a daemon that goes away now loses nothing.
@@ -261,7 +261,7 @@ unsafe fn write(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ceph_ll_read(cmount: Pointer, filehandle: Pointer, off: i64, len: u64, buf: *mut c_char) -> c_int {
     let part = libc::iovec { iov_base: buf.cast(), iov_len: len.min(MOST) as usize };
-    guard_int(|| vectored(cmount, filehandle, &[part], off, false))
+    guard_int(|| vectored(&target(cmount)?, filehandle, &[part], off, false))
 }
 
 #[unsafe(no_mangle)]
@@ -273,18 +273,17 @@ unsafe extern "C" fn ceph_ll_write(
     data: *const c_char,
 ) -> c_int {
     let part = libc::iovec { iov_base: data.cast_mut().cast(), iov_len: len.min(MOST) as usize };
-    guard_int(|| vectored(cmount, filehandle, &[part], off, true))
+    guard_int(|| vectored(&target(cmount)?, filehandle, &[part], off, true))
 }
 
 /// Reads or writes the parts of the caller's memory one after the other. Returns the number of bytes.
 pub fn vectored(
-    cmount: Pointer,
+    target: &RequestTarget,
     file: Pointer,
     parts: &[libc::iovec],
     offset: i64,
     writes: bool,
 ) -> Result<i64, CallError> {
-    let target = target(cmount)?;
     let (remote, mut done) = (target.file(file)?, 0);
     let appends = fork::tables().files.get(file as u64)?.flags & libc::O_APPEND != 0;
     for part in parts {
@@ -296,9 +295,9 @@ pub fn vectored(
         // SAFETY: the caller guarantees that each part has its length.
         let result = unsafe {
             if writes {
-                write(&target, file, remote, at, length, base)
+                write(target, file, remote, at, length, base)
             } else {
-                read(&target, remote, at, length, base)
+                read(target, remote, at, length, base)
             }
         };
         match result {
@@ -329,14 +328,12 @@ unsafe extern "C" fn ceph_ll_lseek(cmount: Pointer, filehandle: Pointer, offset:
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ceph_ll_fsync(cmount: Pointer, fh: Pointer, syncdataonly: c_int) -> c_int {
-    guard_int(|| sync(cmount, fh, syncdataonly))
+    guard_int(|| sync(&target(cmount)?, fh, syncdataonly))
 }
 
 /// `ceph_ll_fsync`.
-pub fn sync(cmount: Pointer, fh: Pointer, data_only: c_int) -> Result<i64, CallError> {
-    let target = target(cmount)?;
-    let file = target.file(fh)?;
-    sync_at(&target, fh, file, data_only)?;
+pub fn sync(target: &RequestTarget, fh: Pointer, data_only: c_int) -> Result<i64, CallError> {
+    sync_at(target, fh, target.file(fh)?, data_only)?;
     Ok(0)
 }
 
