@@ -15,7 +15,7 @@ use rustix::net::Shutdown;
 use super::{
     DaemonState,
     figures::RefusalReason,
-    handles::{Handles, HeldObject},
+    handles::Handles,
     lock,
     peer::ClientCredentials,
     pool::Pool,
@@ -61,8 +61,6 @@ pub struct ClientConnection {
     closed: AtomicBool,
     /// The daemon ends the connection, not the client.
     orderly: AtomicBool,
-    /// A flush of the client's files has failed: libcephfs reports the error once, and what is lost stays lost.
-    flush_failed: AtomicBool,
     spin: AdaptiveSpin,
     /// The number of requests served.
     pub served: AtomicU64,
@@ -117,7 +115,6 @@ impl ClientConnection {
             sweeping: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             orderly: AtomicBool::new(false),
-            flush_failed: AtomicBool::new(false),
             spin: AdaptiveSpin::default(),
             served: AtomicU64::new(0),
             unflushed: Unflushed::default(),
@@ -308,21 +305,6 @@ fn evicted() -> ! {
 }
 
 impl ClientConnection {
-    /// Flushes all that the client has written. Returns whether that succeeded, now and each time before.
-    pub fn sync(&self) -> bool {
-        let files = lock(&self.handles).all(|held| match held {
-            HeldObject::File(file) => Some(file.clone()),
-            _ => None,
-        });
-        // After a failure, the other files are flushed all the same.
-        for file in files {
-            if file.sync() < 0 {
-                self.flush_failed.store(true, Ordering::SeqCst);
-            }
-        }
-        !self.flush_failed.load(Ordering::SeqCst)
-    }
-
     /// Tells the client that the connection is over. Its threads that wait for an answer notice it at once.
     fn hang_up(&self) {
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
@@ -337,7 +319,7 @@ impl Drop for ClientConnection {
     /// At an orderly end, the client goes to the next process while its objects are dropped here.
     fn drop(&mut self) {
         if self.orderly.load(Ordering::SeqCst) {
-            if self.sync() {
+            if self.flush_all() {
                 self.mapping.control().settled.0.store(1, Ordering::SeqCst);
             }
             self.hang_up();

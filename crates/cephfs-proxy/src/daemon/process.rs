@@ -168,7 +168,7 @@ impl Flush {
         for connection in connections {
             let left = left.clone();
             pool.submit(Box::new(move || {
-                connection.sync();
+                connection.flush_all();
                 left.fetch_sub(1, Ordering::SeqCst);
             }));
         }

@@ -56,13 +56,13 @@ impl ClientConnection {
             sizes.are_too_much()
         };
         if is_too_much {
-            self.flush(UnflushedSizes::are_too_much);
+            self.flush_if(UnflushedSizes::are_too_much);
         }
         WriteUnderWay { connection: self, shared, size }
     }
 
     /// Flushes all that the client has written, if that is `needed` once no other thread flushes.
-    fn flush(&self, needed: fn(&UnflushedSizes) -> bool) {
+    fn flush_if(&self, needed: fn(&UnflushedSizes) -> bool) {
         let mut number = lock(&self.unflushed.flushing);
         {
             let mut sizes = lock(&self.unflushed.sizes);
@@ -75,16 +75,20 @@ impl ClientConnection {
         *number += 1;
         // Before the files are looked at, so that whatever the client finds answered before this number is among them.
         counts.begun.store(*number, Ordering::SeqCst);
+        if self.flush_all() {
+            counts.done.store(*number, Ordering::SeqCst);
+        }
+        lock(&self.unflushed.sizes).leaving = 0;
+    }
+
+    /// Flushes all that the client has written. Returns whether all of it is on disk, as far as is known.
+    pub fn flush_all(&self) -> bool {
         let files = lock(&self.handles).all(|held| match held {
             HeldObject::File(file) => Some(file.clone()),
             _ => None,
         });
-        // All of them, even if one fails. As long as a client has not heard of a failure, nothing counts as flushed.
-        let failed = files.iter().filter(|file| !file.flush()).count();
-        if failed == 0 {
-            counts.done.store(*number, Ordering::SeqCst);
-        }
-        lock(&self.unflushed.sizes).leaving = 0;
+        // All of them, even if one fails. As long as the client has not heard of a failure, nothing counts as flushed.
+        files.iter().filter(|file| !file.flush()).count() == 0
     }
 }
 
@@ -101,7 +105,7 @@ impl Drop for WriteUnderWay<'_> {
             let connection = self.connection.clone();
             pool.submit(Box::new(move || {
                 loop {
-                    connection.flush(|sizes| sizes.written >= MUCH);
+                    connection.flush_if(|sizes| sizes.written >= MUCH);
                     let mut sizes = lock(&connection.unflushed.sizes);
                     sizes.is_called = sizes.written >= MUCH;
                     if !sizes.is_called {

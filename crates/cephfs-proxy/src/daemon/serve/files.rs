@@ -165,7 +165,9 @@ impl RequestContext<'_> {
         let (ceph, mount) = (file.mount.ceph(), file.mount.raw());
         let _change = file.mount.change(&[Copied::Attributes(file.ino)]);
         // SAFETY: the file is held.
-        done(unsafe { (ceph.ceph_ll_fallocate)(mount, file.raw, r.mode, r.offset, r.length) })
+        let result = unsafe { (ceph.ceph_ll_fallocate)(mount, file.raw, r.mode, r.offset, r.length) };
+        file.has_written();
+        done(result)
     }
 }
 
