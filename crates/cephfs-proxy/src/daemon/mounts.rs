@@ -410,13 +410,16 @@ impl MountPlace {
     ) -> Result<Arc<SharedMount>, Errno> {
         let raw = &mut draft.as_mut().ok_or(Errno::ISCONN)?.raw;
         raw.init()?;
-        let follows = self.names.begin(raw.ceph, raw.mount, &key.0);
         // After an attempt to mount that failed, the first one tells.
-        let lineage = *self.lineage.get_or_init(|| match self.names.number {
-            Some(_) => sessions::lineage(&self.state, self.number, self.names.turn, follows),
-            None => 0,
-        });
+        let ended = |follows| {
+            self.lineage.get_or_init(|| match self.names.number {
+                Some(_) => sessions::lineage(&self.state, self.number, self.names.turn, follows),
+                None => 0,
+            });
+        };
+        self.names.begin(raw.ceph, raw.mount, &key.0, ended);
         raw.mount(root)?;
+        let lineage = self.lineage.get().copied().unwrap_or_default();
         let lineage = if sessions::has_session(&self.state, self.number, self.names.turn) { lineage } else { 0 };
         raw.tune(NOTES);
         let raw = draft.take().ok_or(Errno::ISCONN)?.raw;

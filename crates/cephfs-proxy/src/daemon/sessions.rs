@@ -109,25 +109,28 @@ impl SessionNames {
 
     /// Ends earlier sessions of this configuration's names, and gives the name to this mount. The mount must be
     /// initialised, or libcephfs crashes, and not mounted yet. The other turn's session is left alone while its daemon
-    /// lives. Returns whether there was an earlier session of this mount's own name.
-    pub fn begin(&self, ceph: &Ceph, mount: *mut CephMount, configuration: &[u8]) -> bool {
+    /// lives. Tells `ended` whether there was an earlier session of this mount's own name, at once: a process that is killed afterwards has ended
+    /// it, which the next one has to know.
+    pub fn begin(&self, ceph: &Ceph, mount: *mut CephMount, configuration: &[u8], ended: impl Fn(bool)) {
         let (Some(start), Some(finish), Some(set), Some(name)) = (
             ceph.ceph_start_reclaim,
             ceph.ceph_finish_reclaim,
             ceph.ceph_set_uuid,
             self.session(configuration, self.turn),
         ) else {
-            return false;
+            return ended(false);
         };
         let other = self.session(configuration, self.turn ^ 1).filter(|_| self.alone);
         let mut results = Vec::new();
         // libcephfs returns 0 for every name after the first that had a session.
         for name in [Some(&name), other.as_ref()].into_iter().flatten() {
             // SAFETY: no other thread uses the mount until it is mounted; the name is a C string, which libcephfs copies.
-            unsafe {
-                results.push(start(mount, name.as_ptr(), RESET));
-                finish(mount);
+            results.push(unsafe { start(mount, name.as_ptr(), RESET) });
+            if let [own] = *results {
+                ended(own == 0);
             }
+            // SAFETY: likewise.
+            unsafe { finish(mount) };
         }
         // SAFETY: likewise.
         unsafe { set(mount, name.as_ptr()) };
@@ -140,7 +143,6 @@ impl SessionNames {
                 io::Error::from_raw_os_error(-error)
             ),
         }
-        results.first() == Some(&0)
     }
 }
 
