@@ -8,6 +8,7 @@ use std::{
     path::PathBuf,
     ptr,
     sync::{Arc, Mutex, OnceLock, RwLock},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -25,6 +26,10 @@ use crate::wire::{ChangeMark, Errno, Statx, errno_in, errno_of, hello::LOBBY};
 
 /// How long a process stays at least for clients that are still to mount.
 const UNMOUNTED_STAYS: Duration = Duration::from_secs(5);
+
+/// How much time there is at least between the last write of a process that was killed and the end of its session: by so much the clocks of others
+/// that change a file then may be behind.
+const PAUSE_BEFORE: Duration = Duration::from_millis(500);
 
 /// The most bytes of configuration that a client can set before it mounts.
 const MOST_CONFIGURATION: usize = 1 << 20;
@@ -333,6 +338,8 @@ pub struct MountPlace {
     /// Where a number is kept that this process has in common with those before it; and the number, once it mounts.
     state: PathBuf,
     lineage: OnceLock<u64>,
+    /// When the process was started.
+    started: Instant,
     coherence: Arc<Coherence>,
     /// The thread that mounts holds the lock; others with the same configuration wait for it.
     slot: Mutex<MountSlot>,
@@ -356,6 +363,7 @@ impl MountPlace {
             names,
             state,
             lineage: OnceLock::new(),
+            started: Instant::now(),
             coherence: Arc::new(coherence),
             slot: Mutex::new(slot),
         }
@@ -417,6 +425,9 @@ impl MountPlace {
                 None => 0,
             });
         };
+        if sessions::may_follow(&self.state, self.number, self.names.turn) {
+            thread::sleep(PAUSE_BEFORE.saturating_sub(self.started.elapsed()));
+        }
         self.names.begin(raw.ceph, raw.mount, &key.0, ended);
         raw.mount(root)?;
         let lineage = self.lineage.get().copied().unwrap_or_default();
@@ -461,6 +472,13 @@ impl MountPlace {
     /// Takes the mount from here, if no client uses it. Who drops it unmounts it, which can take long.
     pub fn take(&self) -> Option<Arc<SharedMount>> {
         self.slot.try_lock().ok()?.mount.take_if(|mount| Arc::strong_count(mount) == 1)
+    }
+
+    /// Notes that the process ends in order, without a mount.
+    pub fn has_ended(&self) {
+        if lock(&self.slot).key.is_some() {
+            sessions::has_ended(&self.state, self.number, self.names.turn);
+        }
     }
 
     /// Whether there is a mount, or somebody is mounting.

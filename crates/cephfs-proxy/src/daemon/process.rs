@@ -219,5 +219,6 @@ fn farewell(
     if is_busy() {
         bail!("the cluster did not take everything within {} s: what was not flushed is lost", FAREWELL.as_secs());
     }
+    shared.place.has_ended();
     Ok(())
 }

@@ -11,7 +11,7 @@ use std::{
     hash::{DefaultHasher, Hash, Hasher},
     io::{self, Read, Write},
     os::{fd::OwnedFd, unix::fs::OpenOptionsExt},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use anyhow::{Context, bail};
@@ -146,10 +146,24 @@ impl SessionNames {
     }
 }
 
+fn lineage_path(folder: &Path, place: u64, turn: u8) -> PathBuf {
+    folder.join(format!("{LINEAGE}-{place:016x}-{turn}"))
+}
+
+/// Whether a process of the place may have been killed, so that there may be a session of it.
+pub fn may_follow(folder: &Path, place: u64, turn: u8) -> bool {
+    lineage_path(folder, place, turn).exists()
+}
+
+/// Notes that this process has ended its session in order: none can follow it.
+pub fn has_ended(folder: &Path, place: u64, turn: u8) {
+    let _ = fs::remove_file(lineage_path(folder, place, turn));
+}
+
 /// The number that a mount's process has in common with the one before it, if it `follows` that one: if it has ended that one's session itself. If
 /// the cluster had done so earlier, other clients may have changed what that process believed to have alone. 0: not known.
 pub fn lineage(folder: &Path, place: u64, turn: u8, follows: bool) -> u64 {
-    let path = folder.join(format!("{LINEAGE}-{place:016x}-{turn}"));
+    let path = lineage_path(folder, place, turn);
     // The process before may not have got as far as a session, and had nothing then.
     let mounting = path.with_extension("mounting");
     let number = read(&path).filter(|_| follows || mounting.exists()).map_or_else(|| write(folder, &path), Ok);
@@ -165,7 +179,7 @@ pub fn lineage(folder: &Path, place: u64, turn: u8, follows: bool) -> u64 {
 
 /// Notes that this process of the place has a session, which the next one has to find. Returns whether that could be noted.
 pub fn has_session(folder: &Path, place: u64, turn: u8) -> bool {
-    let mounting = folder.join(format!("{LINEAGE}-{place:016x}-{turn}.mounting"));
+    let mounting = lineage_path(folder, place, turn).with_extension("mounting");
     fs::remove_file(&mounting).is_ok() || !mounting.exists()
 }
 
@@ -213,6 +227,9 @@ mod tests {
         let other = lineage(7, false);
         assert!(other != first && other != 0 && lineage(7, true) == other);
         assert_eq!(super::lineage(&folder.path().join("no folder"), 7, 0, true), 0);
+        assert!(may_follow(folder.path(), 7, 0) && !may_follow(folder.path(), 7, 1));
+        has_ended(folder.path(), 7, 0);
+        assert!(!may_follow(folder.path(), 7, 0) && lineage(7, true) != other);
     }
 
     #[test]
