@@ -294,11 +294,7 @@ pub fn vectored(
         let at = offset.checked_add(done).ok_or(Errno::INVAL)?;
         // SAFETY: the caller guarantees that each part has its length.
         let result = unsafe {
-            if writes {
-                write(target, file, remote, at, length, base)
-            } else {
-                read(target, remote, at, length, base)
-            }
+            if writes { write(target, file, remote, at, length, base) } else { read(target, remote, at, length, base) }
         };
         match result {
             Ok(count) => {

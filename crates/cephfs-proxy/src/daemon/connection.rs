@@ -13,13 +13,7 @@ use std::{
 use rustix::net::Shutdown;
 
 use super::{
-    DaemonState,
-    figures::RefusalReason,
-    handles::Handles,
-    lock,
-    peer::ClientCredentials,
-    pool::Pool,
-    seen, serve,
+    DaemonState, figures::RefusalReason, handles::Handles, lock, peer::ClientCredentials, pool::Pool, seen, serve,
     unflushed::Unflushed,
 };
 use crate::{

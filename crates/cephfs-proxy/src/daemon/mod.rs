@@ -115,6 +115,8 @@ struct DaemonState {
     freed: heap::FreedMemory,
     /// The workers.
     share: share::WorkerShare,
+    /// The writes that are being made again.
+    rewrites: written::Rewrites,
     /// The descriptor by which clients map the version table.
     versions: std::os::fd::OwnedFd,
 }

@@ -32,6 +32,7 @@ use super::{
     signals,
     snapshots::{self, SnapshotPlaces},
     watch::Watch,
+    written::Rewrites,
 };
 use crate::{
     version_table::VersionTable,
@@ -73,6 +74,7 @@ pub fn run(options: &DaemonOptions, place: u64, slot: usize) -> anyhow::Result<(
         pool: OnceLock::new(),
         freed: FreedMemory::default(),
         share: WorkerShare::new(options.limits.workers),
+        rewrites: Rewrites::default(),
     });
     let pool = Pool::start(shared.clone()).context("cannot start the workers")?;
     let _ = shared.pool.set(Arc::downgrade(&pool));
@@ -110,6 +112,9 @@ pub fn run(options: &DaemonOptions, place: u64, slot: usize) -> anyhow::Result<(
                 tell(&control, &configuration)?;
                 has_told = true;
             }
+            if shared.rewrites.tick() {
+                hangs();
+            }
             clients.tick();
             pool.trim();
             if !shared.place.is_lobby() && shared.place.is_unused(options.linger, clients.any()) {
@@ -126,6 +131,15 @@ fn end_with_the_front(control: &FrontControl) -> anyhow::Result<()> {
         bail!("the front is gone");
     }
     Ok(())
+}
+
+/// Ends this process, since a write that is made again takes too long.
+fn hangs() -> ! {
+    tracing::warn!(
+        "libcephfs does not come back from a write that is made again: the clients of this mount have to mount again"
+    );
+    // SAFETY: the process ends.
+    unsafe { libc::_exit(1) }
 }
 
 /// Loads libcephfs on a thread of its own: its initialisers touch most of a MiB of stack, which the main thread would

@@ -1,6 +1,7 @@
 //! Writes to an open file: their marks, by which a client can tell whether anybody else has changed the file, and their flushes.
 
 use std::{
+    collections::HashMap,
     sync::{
         Mutex, MutexGuard,
         atomic::{AtomicBool, Ordering},
@@ -17,6 +18,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// How often to look whether a metadata server has given back the right to have a file alone.
 const LOOKS: u32 = 10;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
+/// How many ticks a write may take that is made again: 10 s, far less than the cluster waits for a delegation (`delegations::RECALL_LIMIT`).
+const MOST_TICKS: u32 = 40;
 
 /// What was written to an open file.
 #[derive(Default)]
@@ -30,6 +33,29 @@ pub struct FileWrites {
     error: Mutex<Option<i32>>,
 }
 
+/// The writes that are being made again, by file: for how many ticks. The daemon holds a delegation of the file meanwhile. If libcephfs lets the write
+/// wait, for instance because somebody makes a snapshot at that moment, everybody else waits for the file. The write cannot be taken
+/// back, and must not come after somebody else's, so the process has to end.
+#[derive(Default)]
+pub struct Rewrites(Mutex<HashMap<usize, u32>>);
+
+impl Rewrites {
+    /// Runs `write`, which writes to a file.
+    fn during<T>(&self, file: usize, write: impl FnOnce() -> T) -> T {
+        lock(&self.0).insert(file, 0);
+        let result = write();
+        lock(&self.0).remove(&file);
+        result
+    }
+
+    /// Counts a tick. Returns whether a write takes too long. Ticks, since time passes for a process that is stopped, too.
+    pub fn tick(&self) -> bool {
+        let mut under_way = lock(&self.0);
+        under_way.values_mut().for_each(|ticks| *ticks += 1);
+        under_way.values().any(|ticks| *ticks > MOST_TICKS)
+    }
+}
+
 /// A file that nobody else had open when this was made. Other writes through the file wait.
 pub struct Alone<'f> {
     file: &'f File,
@@ -39,6 +65,13 @@ pub struct Alone<'f> {
 }
 
 impl Alone<'_> {
+    /// Runs `write`, which makes a write to the file again. The delegation is held throughout, so that nobody can change the file between the
+    /// comparison and the write. `None` if others have the file open, or may have.
+    pub fn write_again<T>(&self, under_way: &Rewrites, write: impl FnOnce() -> T) -> Option<T> {
+        let file = self.file;
+        file.mount.exclusively(file, || under_way.during(file.raw as usize, write))
+    }
+
     /// The mark of a write that was made since; `None` if anybody else may have changed the file since. libcephfs does not give up the right
     /// to buffer data during a write, so a file that it has alone before and after, it has had in between.
     pub fn after_write(&self) -> Option<ChangeMark> {
@@ -103,5 +136,22 @@ impl File {
         // SAFETY: the file is held.
         let result = unsafe { (self.mount.ceph().ceph_ll_fsync)(self.mount.raw(), self.raw, 0) };
         if result < 0 { result } else { self.mount.known().min(0) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_that_is_made_again_takes_too_long_only_while_it_is_under_way() {
+        let writes = Rewrites::default();
+        let ticks = |count| (0..count).map(|_| writes.tick()).filter(|is_too_long| *is_too_long).count();
+        assert_eq!(ticks(MOST_TICKS * 2), 0);
+        writes.during(1, || {
+            assert_eq!(ticks(MOST_TICKS), 0);
+            writes.during(2, || assert_eq!(ticks(1), 1));
+        });
+        assert_eq!(writes.during(1, || ticks(1)), 0);
     }
 }

@@ -135,15 +135,14 @@ impl RequestContext<'_> {
         unsafe { (ceph.ceph_ll_write)(mount, file.raw, offset, self.length as u64, self.data.cast()) }
     }
 
-    /// Writes again what an earlier daemon has acknowledged. The delegation is held throughout, so that nobody can change the file between the
-    /// comparison and the write.
+    /// Writes again what an earlier daemon has acknowledged.
     pub(super) fn rewrite(&self, r: &Rewrite) -> Reply<ChangeMark> {
         let file = self.file(r.mount, r.file)?;
         let _under_way = self.connection.begin_write(self.shared, self.length);
         let alone = file.alone().ok_or(Errno::AGAIN)?;
         let is_unchanged = || alone.before.version == r.version && file.mark() == alone.before;
         let write = || if is_unchanged() { checked(self.write_now(&file, r.offset)) } else { Err(Errno::IO) };
-        let count = file.mount.exclusively(&file, write).ok_or(Errno::AGAIN)??;
+        let count = alone.write_again(&self.shared.rewrites, write).ok_or(Errno::AGAIN)??;
         file.has_written();
         alone.after_write().map(|mark| (count.into(), mark)).ok_or(Errno::IO)
     }
