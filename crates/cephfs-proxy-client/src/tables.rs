@@ -412,13 +412,13 @@ impl Tables {
 
     /// Notes what the daemon of a connection has left.
     fn daemon_gone(&mut self, gone: &DaemonLink) {
-        let remains = gone.remains();
-        self.logs.values_mut().filter(|log| log.link == gone.id).for_each(|log| log.daemon_gone(remains));
+        let flushed = gone.flushed();
+        self.logs.values_mut().filter(|log| log.link == gone.id).for_each(|log| log.daemon_gone(flushed));
     }
 
     /// Notes what a daemon has flushed by itself.
     pub fn flushed(&mut self, link: &DaemonLink) {
-        let flushed = link.remains().flushed;
+        let flushed = link.flushed();
         if link.seen_flush.swap(flushed, Ordering::Relaxed) != flushed {
             self.logs.values_mut().filter(|log| log.link == link.id).for_each(|log| log.flushed(flushed));
         }

@@ -60,15 +60,6 @@ pub enum Fate {
     Unknown,
 }
 
-/// What a daemon that is gone has left.
-#[derive(Debug, Clone, Copy)]
-pub struct Remains {
-    /// It had flushed all writes.
-    pub settled: bool,
-    /// The number of its last flush that succeeded.
-    pub flushed: u64,
-}
-
 /// The writes to a file by this process, through all that it has open of the file.
 #[derive(Debug, Default)]
 pub struct WriteLog {
@@ -89,8 +80,8 @@ pub struct WriteLog {
     last: ChangeMark,
     /// A write may be done that is to be made again.
     in_doubt: bool,
-    /// What the daemon has left that is gone.
-    gone: Option<Remains>,
+    /// The daemon is gone: the number of its last flush that succeeded.
+    gone: Option<u64>,
     /// Some kept writes were made again at a daemon that is gone, too: `last` says what is known of the file, the others' versions do not.
     is_partly_restored: bool,
     /// How many daemons have begun to restore it.
@@ -123,7 +114,7 @@ impl WriteLog {
                     self.last = mark;
                 }
                 let flush = flushes + 1;
-                let is_safe = self.gone.is_some_and(|gone| gone.settled || gone.flushed >= flush);
+                let is_safe = self.gone.is_some_and(|flushed| flushed >= flush);
                 if is_safe || is_known && mark.version <= self.flushed {
                     return;
                 }
@@ -182,13 +173,10 @@ impl WriteLog {
         self.under_way > 0 || !self.kept.is_empty()
     }
 
-    /// Notes that the daemon is gone.
-    pub fn daemon_gone(&mut self, remains: Remains) {
-        self.flushed(remains.flushed);
-        if remains.settled {
-            self.kept.clear();
-        }
-        self.gone = Some(remains);
+    /// Notes that the daemon is gone, whose last flush that succeeded has this number.
+    pub fn daemon_gone(&mut self, flushed: u64) {
+        self.flushed(flushed);
+        self.gone = Some(flushed);
     }
 
     /// Whether writes are under way at a daemon that is gone. Their threads notice it soon.

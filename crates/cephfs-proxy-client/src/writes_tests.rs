@@ -1,4 +1,4 @@
-use cephfs_proxy::wire::Timespec;
+use cephfs_proxy::{layout::ALL_FLUSHED, wire::Timespec};
 use proptest::prelude::*;
 
 use super::*;
@@ -39,17 +39,13 @@ fn kept(log: &WriteLog) -> Vec<u64> {
     (0..).map_while(|index| log.kept(index)).map(|(_, data)| u64::from_le_bytes(data.try_into().unwrap())).collect()
 }
 
-fn killed(flushed: u64) -> Remains {
-    Remains { settled: false, flushed }
-}
-
 #[test]
 fn what_no_flush_covers_is_kept_in_the_order_of_versions() {
     let mut log = opened(10);
     for version in [12, 11, 13] {
         write(&mut log, version, 0);
     }
-    log.daemon_gone(killed(0));
+    log.daemon_gone(0);
     assert!(log.is_to_be_restored() && allows(&log, mark(10)) && allows(&log, mark(13)));
     assert_eq!(kept(&log), [11, 12, 13]);
     for (index, version) in [4, 5, 6].into_iter().enumerate() {
@@ -132,25 +128,25 @@ fn a_file_that_others_may_have_changed_is_not_restored() {
 fn a_write_in_doubt_needs_an_unchanged_file() {
     let mut log = opened(10);
     log.begin();
-    log.daemon_gone(killed(0));
+    log.daemon_gone(0);
     assert!(log.is_ending());
     log.end(Fate::Unknown);
     assert!(log.is_to_be_restored() && !log.is_ending());
     assert!(allows(&log, mark(10)) && !allows(&log, mark(11)));
     let mut untouched = opened(10);
     untouched.begin();
-    untouched.daemon_gone(killed(0));
+    untouched.daemon_gone(0);
     untouched.end(Fate::NotDone);
     assert!(!untouched.is_to_be_restored());
     let mut late = opened(10);
     late.begin();
-    late.daemon_gone(killed(0));
+    late.daemon_gone(0);
     end(&mut late, 11, 0);
     assert!(late.is_to_be_restored());
     assert_eq!(kept(&late), [11], "its thread took the answer after the daemon's end");
     let mut later = opened(10);
     later.begin();
-    later.daemon_gone(killed(0));
+    later.daemon_gone(0);
     assert!(later.is_to_be_restored(), "its first write may be answered");
 }
 
@@ -159,7 +155,7 @@ fn an_orderly_end_loses_nothing() {
     let mut log = opened(10);
     write(&mut log, 0, 0);
     log.begin();
-    log.daemon_gone(Remains { settled: true, flushed: 0 });
+    log.daemon_gone(ALL_FLUSHED);
     end(&mut log, 12, 0);
     assert!(!log.is_to_be_restored() && !log.is_unconfirmed());
 }
@@ -169,7 +165,7 @@ fn a_restoration_that_is_interrupted_begins_anew() {
     let mut log = opened(10);
     write(&mut log, 11, 0);
     write(&mut log, 12, 0);
-    log.daemon_gone(killed(0));
+    log.daemon_gone(0);
     log.rewritten(0, mark(30), 0);
     // The second daemon's end, in order or not, is not this connection's.
     assert!(log.is_to_be_restored() && allows(&log, mark(30)) && allows(&log, mark(10)) && !allows(&log, mark(31)));
@@ -179,12 +175,12 @@ fn a_restoration_that_is_interrupted_begins_anew() {
 #[test]
 fn who_is_late_to_notice_an_opening_does_not_take_a_file_back_to_a_daemon_that_is_gone() {
     let mut log = opened(10);
-    log.daemon_gone(killed(0));
+    log.daemon_gone(0);
     log.opened(2, &found(mark(10)));
     write(&mut log, 11, 0);
     log.opened(1, &Opened { lineage: 8, ..found(mark(10)) });
     assert_eq!((log.link, kept(&log)), (2, vec![11]));
-    log.daemon_gone(killed(0));
+    log.daemon_gone(0);
     assert!(log.is_to_be_restored() && allows(&log, mark(11)));
 }
 
@@ -192,7 +188,7 @@ fn who_is_late_to_notice_an_opening_does_not_take_a_file_back_to_a_daemon_that_i
 fn a_file_that_ends_daemons_is_given_up() {
     let mut log = opened(10);
     write(&mut log, 11, 0);
-    log.daemon_gone(killed(0));
+    log.daemon_gone(0);
     assert_eq!([(); 4].map(|()| log.try_to_restore()), [true, true, true, false]);
     log.restored(5, mark(11));
     assert!(log.try_to_restore());
@@ -276,7 +272,7 @@ proptest! {
                 }
             }
         }
-        log.daemon_gone(killed(flushes));
+        log.daemon_gone(flushes);
         for version in late {
             end(&mut log, version, flushes);
         }

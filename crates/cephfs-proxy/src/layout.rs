@@ -49,6 +49,9 @@ pub const AWAITED: u32 = 2;
 /// A slot's state: the answer is there.
 pub const ANSWERED: u32 = 3;
 
+/// The number of a flush that is after all others.
+pub const ALL_FLUSHED: u64 = u64::MAX;
+
 /// No worker polls `submitted`: the client has to send a wakeup.
 pub const NOT_POLLING: u32 = 0;
 /// A worker polls `submitted`, or will as soon as it has finished its current request, which it expects to be quick.
@@ -75,8 +78,6 @@ pub struct ControlPages {
     pub slots: [CacheLine<Slot>; SLOTS],
     /// A ring of released inodes.
     pub releases: [Release; RELEASES],
-    /// Not zero: the daemon ended in order, and everything that this connection has written is on disk.
-    pub settled: CacheLine<AtomicU32>,
     /// For tracing.
     pub seen: CacheLine<TraceFields>,
     /// How often the daemon has flushed by itself all that this client had written.
@@ -88,7 +89,7 @@ pub struct ControlPages {
 pub struct FlushCounts {
     /// How many have begun.
     pub begun: AtomicU64,
-    /// The number of the last one that has succeeded.
+    /// The number of the last one that has succeeded; ALL_FLUSHED if the daemon ended in order, and has flushed all.
     pub done: AtomicU64,
 }
 

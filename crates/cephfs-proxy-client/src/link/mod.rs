@@ -30,7 +30,7 @@ use cephfs_proxy::{
     },
 };
 
-use crate::{api::Aio, fork, writes::Remains};
+use crate::{api::Aio, fork};
 pub use call_error::CallError;
 pub use claim::SlotClaim;
 
@@ -150,16 +150,12 @@ impl DaemonLink {
         self.mapping.control().flushes.0.begun.load(Ordering::SeqCst)
     }
 
-    /// What the daemon leaves if it is gone, or has flushed so far.
-    pub fn remains(&self) -> Remains {
+    /// The number of the daemon's last flush that has succeeded (`FlushCounts::done`).
+    pub fn flushed(&self) -> u64 {
         if self.abandoned.load(Ordering::Relaxed) {
-            return Remains { settled: false, flushed: 0 };
+            return 0;
         }
-        let control = self.mapping.control();
-        Remains {
-            settled: control.settled.0.load(Ordering::SeqCst) != 0,
-            flushed: control.flushes.0.done.load(Ordering::SeqCst),
-        }
+        self.mapping.control().flushes.0.done.load(Ordering::SeqCst)
     }
 
     /// Claims a slot; waits until one is free.

@@ -127,8 +127,7 @@ impl ClientConnection {
         self.closed.store(true, Ordering::SeqCst);
     }
 
-    /// Notes that the daemon ends. After the client's last request, the daemon flushes the client's writes and sets
-    /// `settled`.
+    /// Notes that the daemon ends. After the client's last request, the daemon flushes the client's writes, and says so in the shared memory.
     pub fn settle(&self) {
         self.orderly.store(true, Ordering::SeqCst);
     }
@@ -314,7 +313,7 @@ impl Drop for ClientConnection {
     fn drop(&mut self) {
         if self.orderly.load(Ordering::SeqCst) {
             if self.flush_all() {
-                self.mapping.control().settled.0.store(1, Ordering::SeqCst);
+                self.mapping.control().flushes.0.done.store(layout::ALL_FLUSHED, Ordering::SeqCst);
             }
             self.hang_up();
         }
