@@ -119,7 +119,8 @@ impl RequestContext<'_> {
         // A large one gets no mark, so the client does not keep it.
         let is_small = self.length < LARGE;
         let under_way = is_small.then(|| self.connection.begin_write(self.shared, self.length));
-        let alone = if is_small { file.alone() } else { None };
+        let has_mark = is_small && self.shared.limits.delegations > 0;
+        let alone = if has_mark { file.alone() } else { None };
         let result = self.write_now(&file, r.offset);
         let mark = alone.and_then(|alone| alone.after_write());
         file.has_written();
