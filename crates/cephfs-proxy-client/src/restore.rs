@@ -56,7 +56,9 @@ impl RequestTarget {
             let parents = tables.parents;
             let number = *tables
                 .files
-                .numbers(|file| file.key() == key && file.is_writer() && !file.lost && file.link > parents)
+                .numbers(|file| {
+                    file.key() == key && file.is_writer() && !file.appends() && !file.lost && file.link > parents
+                })
                 .first()
                 .ok_or(Errno::IO)?;
             let file = tables.files.get(number)?;

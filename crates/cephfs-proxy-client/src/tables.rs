@@ -175,6 +175,11 @@ impl FileObject {
         self.flags & libc::O_ACCMODE != libc::O_RDONLY
     }
 
+    /// Whether what is written through it goes to the end of the file.
+    pub fn appends(&self) -> bool {
+        self.flags & libc::O_APPEND != 0
+    }
+
     /// Where its writes are kept.
     pub fn key(&self) -> LogKey {
         (self.mount, self.origin)

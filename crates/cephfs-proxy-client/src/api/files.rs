@@ -181,7 +181,7 @@ pub fn begin_write(file: Pointer) -> Result<Ticket, Errno> {
     if found.lost {
         return Err(Errno::IO);
     }
-    let (key, appends) = (found.key(), found.flags & libc::O_APPEND != 0);
+    let (key, appends) = (found.key(), found.appends());
     let log = tables.log(file)?.map(|log| {
         log.begin();
         log.number
@@ -285,7 +285,7 @@ pub fn vectored(
     writes: bool,
 ) -> Result<i64, CallError> {
     let (remote, mut done) = (target.file(file)?, 0);
-    let appends = fork::tables().files.get(file as u64)?.flags & libc::O_APPEND != 0;
+    let appends = fork::tables().files.get(file as u64)?.appends();
     for part in parts {
         let (base, length) = (part.iov_base.cast::<u8>(), part.iov_len.min(MOST as usize));
         if length > 0 {
