@@ -120,7 +120,11 @@ fn flush(cmount: Pointer, file: Pointer) -> Result<(), CallError> {
         let mut tables = fork::tables();
         let parents = tables.parents;
         let found = tables.files.get(file as u64)?;
-        let is_ours = found.mount == cmount as u64 && found.link > parents;
+        let (is_ours, link) = (found.mount == cmount as u64 && found.link > parents, found.link);
+        // The daemon may have flushed it since the last write.
+        if let Some(link) = tables.live(link) {
+            tables.flushed(&link);
+        }
         is_ours && tables.log(file)?.is_some_and(|log| log.is_unconfirmed())
     };
     if is_unconfirmed { sync(&target(cmount)?, file, 0).map(drop) } else { Ok(()) }
