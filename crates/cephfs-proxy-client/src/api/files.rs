@@ -202,6 +202,7 @@ pub fn end_write(
     result: Result<(i64, ChangeMark), CallError>,
 ) -> Result<i64, CallError> {
     let fate = match result {
+        Ok((0, mark)) if !mark.is_known() => Fate::NotDone,
         Ok((count, mark)) => {
             let (length, flushes) = (count as usize, claim.link().flushes());
             let is_kept = mark.is_known() && !ticket.appends && WriteLog::has_room(length);
@@ -403,7 +404,8 @@ unsafe extern "C" fn ceph_ll_fallocate(cmount: Pointer, fh: Pointer, mode: c_int
         let claim = target.link.claim()?;
         let result = claim.call(&Fallocate { mount, file, mode, offset, length }, 0);
         let ticket = Ticket { appends: true, ..ticket };
-        end_write(ticket, &claim, offset, result.map(|_| (0, ChangeMark::default())))?;
+        // It counts as a write that changes something.
+        end_write(ticket, &claim, offset, result.map(|_| (1, ChangeMark::default())))?;
         sync_at(&target, fh, file, 0)?;
         Ok(0)
     })
