@@ -13,8 +13,9 @@ use std::{
 use super::{handles::File, lock};
 use crate::wire::ChangeMark;
 
-/// How long a metadata server is not asked about a file that others have open.
+/// How long a metadata server is not asked about a file that others have open: doubled each time, up to the longest.
 const PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// How often to look whether a metadata server has given back the right to have a file alone.
 const LOOKS: u32 = 10;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
@@ -24,13 +25,19 @@ const MOST_TICKS: u32 = 40;
 /// What was written to an open file.
 #[derive(Default)]
 pub struct FileWrites {
-    /// Held during a write whose mark is wanted, so that the next one does not begin before the mark is read. Until when no metadata server is
-    /// asked for the right to have the file alone.
-    order: Mutex<Option<Instant>>,
+    /// Held during a write whose mark is wanted, so that the next one does not begin before the mark is read.
+    order: Mutex<Option<RightRefused>>,
     /// Not all is flushed.
     unflushed: AtomicBool,
     /// The error of a flush that the client has not asked for: its next one tells it. Held during a flush.
     error: Mutex<Option<i32>>,
+}
+
+/// A metadata server has not given the right to have the file alone.
+struct RightRefused {
+    /// Until when it is not asked again.
+    until: Instant,
+    pause: Duration,
 }
 
 /// The writes that are being made again, by file: for how many ticks. The daemon holds a delegation of the file meanwhile. If libcephfs lets the write
@@ -61,7 +68,7 @@ pub struct Alone<'f> {
     file: &'f File,
     /// The mark of its last change then.
     pub before: ChangeMark,
-    _order: MutexGuard<'f, Option<Instant>>,
+    _order: MutexGuard<'f, Option<RightRefused>>,
 }
 
 impl Alone<'_> {
@@ -87,7 +94,7 @@ impl File {
         let mark = || self.mount.exclusively(self, || self.mark());
         let mut before = mark();
         if before.is_none() {
-            if order.is_some_and(|pause| Instant::now() < pause) {
+            if order.as_ref().is_some_and(|refused| Instant::now() < refused.until) {
                 return None;
             }
             // Attributes that were set may have cost rights to the file. They come back with the attributes, or a little later.
@@ -96,7 +103,10 @@ impl File {
                 thread::sleep(BETWEEN_LOOKS * look.min(1));
                 mark()
             });
-            *order = before.is_none().then(|| Instant::now() + PAUSE);
+            let pause = order.as_ref().map_or(PAUSE, |refused| (refused.pause * 2).min(LONGEST_PAUSE));
+            *order = before.is_none().then(|| RightRefused { until: Instant::now() + pause, pause });
+        } else {
+            *order = None;
         }
         before.filter(ChangeMark::is_known).map(|before| Alone { file: self, before, _order: order })
     }
