@@ -9,15 +9,13 @@ use std::{
     sync::atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
-use cephfs_proxy::wire::{ChangeMark, Opened};
+use cephfs_proxy::{
+    layout::{KEPT_OVERHEAD, MOST_KEPT},
+    wire::{ChangeMark, Opened},
+};
 
-/// The most bytes that are kept of all files. The daemon flushes so early that it takes no more (`daemon/unflushed.rs`). A write beyond that is not
-/// kept: it is lost with the daemon, unless it is flushed before.
-const MOST: usize = 16 << 20;
 /// How many daemons may go away while they restore a file. After that, the file itself may be what ends them.
 const MOST_TRIES: u32 = 3;
-/// What a kept write takes besides its bytes.
-const OVERHEAD: usize = 128;
 
 /// The bytes that are kept of all files.
 static ALL: AtomicUsize = AtomicUsize::new(0);
@@ -45,7 +43,7 @@ impl KeptWrite {
 
 impl Drop for KeptWrite {
     fn drop(&mut self) {
-        ALL.fetch_sub(self.data.len() + OVERHEAD, Ordering::Relaxed);
+        ALL.fetch_sub(self.data.len() + KEPT_OVERHEAD, Ordering::Relaxed);
     }
 }
 
@@ -127,7 +125,7 @@ impl WriteLog {
                     return;
                 }
                 let write = KeptWrite { mark, flush, ended: self.ended, offset, data: data.unwrap_or_default() };
-                ALL.fetch_add(write.data.len() + OVERHEAD, Ordering::Relaxed);
+                ALL.fetch_add(write.data.len() + KEPT_OVERHEAD, Ordering::Relaxed);
                 let before = self.kept.iter().rev().take_while(|other| other.version() > write.version()).count();
                 self.kept.insert(self.kept.len() - before, write);
             }
@@ -136,7 +134,7 @@ impl WriteLog {
 
     /// Whether so many more bytes may be kept.
     pub fn has_room(length: usize) -> bool {
-        ALL.load(Ordering::Relaxed) + length + OVERHEAD <= MOST
+        ALL.load(Ordering::Relaxed) + length + KEPT_OVERHEAD <= MOST_KEPT
     }
 
     /// Notes the mark of a change by this process that was no write, or of an opening.

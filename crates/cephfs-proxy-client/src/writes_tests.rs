@@ -215,7 +215,7 @@ fn what_is_kept_is_counted_and_given_back() {
     log.end(Fate::Written { mark: mark(11), flushes: 0, offset: 0, data: Some(vec![0; 5 << 20]) });
     assert!(ALL.load(Ordering::Relaxed) >= before + (5 << 20));
     drop(log);
-    assert!(WriteLog::has_room(1 << 20) && !WriteLog::has_room(MOST));
+    assert!(WriteLog::has_room(1 << 20) && !WriteLog::has_room(MOST_KEPT));
 }
 
 /// What happens at a file that two write: this process, through the daemon, and somebody else.

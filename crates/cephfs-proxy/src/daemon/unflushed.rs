@@ -4,13 +4,7 @@
 use std::sync::{Arc, Mutex, atomic::Ordering};
 
 use super::{DaemonState, connection::ClientConnection, handles::HeldObject, lock};
-
-/// From so many bytes on, a worker flushes what the client has written. Less costs more flushes; each takes a metadata server some ms.
-const MUCH: usize = 4 << 20;
-/// The most bytes that are not flushed; beyond, a write waits.
-const MOST: usize = 12 << 20;
-/// What the client needs for a write besides its bytes.
-const OVERHEAD: usize = 128;
+use crate::layout::{KEPT_OVERHEAD, MOST_UNFLUSHED, MUCH_UNFLUSHED};
 
 /// What a client has written and the daemon has not flushed.
 #[derive(Default)]
@@ -35,7 +29,7 @@ struct UnflushedSizes {
 
 impl UnflushedSizes {
     fn are_too_much(&self) -> bool {
-        self.beginning + self.written + self.leaving > MOST && self.written + self.leaving > 0
+        self.beginning + self.written + self.leaving > MOST_UNFLUSHED && self.written + self.leaving > 0
     }
 }
 
@@ -49,7 +43,7 @@ pub struct WriteUnderWay<'c> {
 impl ClientConnection {
     /// Begins a write of so many bytes. If too much is not flushed, flushes first.
     pub fn begin_write<'c>(self: &'c Arc<Self>, shared: &'c DaemonState, length: usize) -> WriteUnderWay<'c> {
-        let size = length + OVERHEAD;
+        let size = length + KEPT_OVERHEAD;
         let is_too_much = {
             let mut sizes = lock(&self.unflushed.sizes);
             sizes.beginning += size;
@@ -98,16 +92,16 @@ impl Drop for WriteUnderWay<'_> {
             let mut sizes = lock(&self.connection.unflushed.sizes);
             sizes.beginning -= self.size;
             sizes.written += self.size;
-            sizes.written >= MUCH && !std::mem::replace(&mut sizes.is_called, true)
+            sizes.written >= MUCH_UNFLUSHED && !std::mem::replace(&mut sizes.is_called, true)
         };
         let pool = self.shared.pool.get().and_then(std::sync::Weak::upgrade).filter(|_| calls);
         if let Some(pool) = pool {
             let connection = self.connection.clone();
             pool.submit(Box::new(move || {
                 loop {
-                    connection.flush_if(|sizes| sizes.written >= MUCH);
+                    connection.flush_if(|sizes| sizes.written >= MUCH_UNFLUSHED);
                     let mut sizes = lock(&connection.unflushed.sizes);
-                    sizes.is_called = sizes.written >= MUCH;
+                    sizes.is_called = sizes.written >= MUCH_UNFLUSHED;
                     if !sizes.is_called {
                         return;
                     }

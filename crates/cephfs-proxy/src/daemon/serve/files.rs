@@ -13,12 +13,9 @@ use crate::{
         handles::{self, HeldObject},
         written::FileWrites,
     },
+    layout::NOT_KEPT,
     wire::*,
 };
-
-/// Writes from this size on are not kept by the client, and may be lost with this process, as with a client of libcephfs that is killed: with copies
-/// and flushes, a fast stream would be much slower (bench/ceph write-1m).
-const LARGE: usize = 256 << 10;
 
 impl RequestContext<'_> {
     pub(super) fn create_file(&self, r: &CreateFile<'_>) -> Reply<Created> {
@@ -117,7 +114,7 @@ impl RequestContext<'_> {
     pub(super) fn write(&self, r: &Write) -> Reply<ChangeMark> {
         let file = self.file(r.mount, r.file)?;
         // A large one gets no mark, so the client does not keep it.
-        let is_small = self.length < LARGE;
+        let is_small = self.length < NOT_KEPT;
         let under_way = is_small.then(|| self.connection.begin_write(self.shared, self.length));
         let has_mark = is_small && self.shared.limits.delegations > 0;
         let alone = if has_mark { file.alone() } else { None };
