@@ -26,6 +26,17 @@ pub struct WorkerShare {
     waiting: Mutex<VecDeque<Weak<ClientConnection>>>,
     /// The workers that do jobs.
     jobs: Mutex<usize>,
+    /// The jobs that flush what a client has written, done or not begun.
+    flushes: Arc<AtomicUsize>,
+}
+
+/// A place for a job that flushes, until this is dropped.
+pub struct FlushPlace(Arc<AtomicUsize>);
+
+impl Drop for FlushPlace {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 impl WorkerShare {
@@ -37,6 +48,7 @@ impl WorkerShare {
             queued: AtomicUsize::new(0),
             waiting: Mutex::default(),
             jobs: Mutex::default(),
+            flushes: Arc::default(),
         }
     }
 
@@ -97,9 +109,31 @@ impl WorkerShare {
         may
     }
 
+    /// Takes a place for a job that flushes, if there is one. They take half of the jobs' workers at most: those that release what clients have left
+    /// do not wait for a pool that takes no data. A client without a place flushes by itself later.
+    pub fn enter_flush(&self) -> Option<FlushPlace> {
+        let place = FlushPlace(self.flushes.clone());
+        (self.flushes.fetch_add(1, Ordering::SeqCst) < self.limit / 8).then_some(place)
+    }
+
     /// Gives back the worker of a job.
     pub fn leave_job(&self) {
         let mut jobs = lock(&self.jobs);
         *jobs = jobs.saturating_sub(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flushes_leave_workers_to_other_jobs() {
+        let share = WorkerShare::new(64);
+        let places: Vec<_> = std::iter::from_fn(|| share.enter_flush()).collect();
+        assert_eq!(places.len(), 8);
+        drop(places);
+        assert!(share.enter_flush().is_some());
+        assert!(WorkerShare::new(4).enter_flush().is_none(), "there is one worker for jobs");
     }
 }

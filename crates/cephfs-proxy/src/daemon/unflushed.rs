@@ -88,16 +88,20 @@ impl ClientConnection {
 
 impl Drop for WriteUnderWay<'_> {
     fn drop(&mut self) {
-        let calls = {
+        let place = {
             let mut sizes = lock(&self.connection.unflushed.sizes);
             sizes.beginning -= self.size;
             sizes.written += self.size;
-            sizes.written >= MUCH_UNFLUSHED && !std::mem::replace(&mut sizes.is_called, true)
+            let is_much = sizes.written >= MUCH_UNFLUSHED && !sizes.is_called;
+            let place = if is_much { self.shared.share.enter_flush() } else { None };
+            sizes.is_called |= place.is_some();
+            place
         };
-        let pool = self.shared.pool.get().and_then(std::sync::Weak::upgrade).filter(|_| calls);
-        if let Some(pool) = pool {
+        let Some(place) = place else { return };
+        if let Some(pool) = self.shared.pool.get().and_then(std::sync::Weak::upgrade) {
             let connection = self.connection.clone();
             pool.submit(Box::new(move || {
+                let _place = place;
                 loop {
                     connection.flush_if(|sizes| sizes.written >= MUCH_UNFLUSHED);
                     let mut sizes = lock(&connection.unflushed.sizes);
