@@ -56,6 +56,11 @@ static void op_read1m(long i)
 	MUST(ceph_ll_read(m, fh, i * MIB % SIZE, MIB, buffer));
 }
 
+static void op_write4k(long i)
+{
+	MUST(ceph_ll_write(m, fh, i * 4096 % SIZE, 4096, buffer));
+}
+
 static void op_write1m(long i)
 {
 	MUST(ceph_ll_write(m, fh, i * MIB % SIZE, MIB, buffer));
@@ -94,9 +99,9 @@ static void op_async4k(long i)
 static const struct {
 	const char *name;
 	void (*run)(long i);
-} operations[] = { { "statx", op_statx },     { "lookup+put", op_lookup }, { "open+close", op_open },
-		   { "read-4k", op_read4k },  { "read-1m", op_read1m },	   { "write-1m", op_write1m },
-		   { "async-4k", op_async4k } };
+} operations[] = { { "statx", op_statx },      { "lookup+put", op_lookup }, { "open+close", op_open },
+		   { "read-4k", op_read4k },   { "read-1m", op_read1m },    { "write-4k", op_write4k },
+		   { "write-1m", op_write1m }, { "async-4k", op_async4k } };
 
 static void prepare(const char *conf, bool writes)
 {
@@ -137,7 +142,7 @@ int main(int argc, char **argv)
 	for (int p = 0; p < processes; p++) {
 		if (fork())
 			continue;
-		prepare(argv[1], run == op_write1m);
+		prepare(argv[1], run == op_write4k || run == op_write1m);
 		__atomic_add_fetch(&shared->ready, 1, __ATOMIC_SEQ_CST);
 		while (!__atomic_load_n(&shared->go, __ATOMIC_SEQ_CST))
 			usleep(1000);
