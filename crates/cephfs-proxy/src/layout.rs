@@ -34,14 +34,14 @@ pub const DATA_SIZE: usize = 1 << 20;
 /// The most inodes that can wait to be released.
 pub const RELEASES: usize = 256;
 
-/// Writes of so many bytes are not kept by the client, and may be lost with the daemon, as with a client of libcephfs that is killed: with copies
-/// and flushes, a fast stream would be much slower (bench/ceph write-1m).
-pub const NOT_KEPT: usize = 256 << 10;
+/// A write of so many bytes does not wait for a flush. If too much is not flushed, the client does not keep the write, and it may be lost with the
+/// daemon. Otherwise who writes faster than Ceph takes the data would be much slower (bench/ceph write-1m).
+pub const LARGE: usize = 256 << 10;
 /// What a kept write takes besides its bytes.
 pub const KEPT_OVERHEAD: usize = 128;
 /// From so many kept bytes on, the daemon flushes what the client has written. Less costs more flushes; each takes a metadata server some ms.
 pub const MUCH_UNFLUSHED: usize = 4 << 20;
-/// The most bytes of a client's that are not flushed; beyond, a write waits.
+/// The most bytes of a client's that are kept and not flushed; beyond, a small write waits.
 pub const MOST_UNFLUSHED: usize = 12 << 20;
 /// The most bytes that a process keeps: more than the daemon of one mount leaves unflushed. A write beyond that is not kept.
 pub const MOST_KEPT: usize = 16 << 20;

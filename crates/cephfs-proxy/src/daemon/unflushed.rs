@@ -1,10 +1,16 @@
 //! Bounds what a client has to keep in case this daemon is killed: once a client has written much, the daemon flushes it by itself. The counts in
 //! the shared memory (`FlushCounts`) tell the client what is on disk, even after this process is gone.
 
-use std::sync::{Arc, Mutex, atomic::Ordering};
+use std::{
+    sync::{Arc, Mutex, atomic::Ordering},
+    time::{Duration, Instant},
+};
 
 use super::{DaemonState, connection::ClientConnection, handles::HeldObject, lock};
 use crate::layout::{KEPT_OVERHEAD, MOST_UNFLUSHED, MUCH_UNFLUSHED};
+
+/// For how long no large write is kept of a client that writes faster than Ceph takes the data.
+const TOO_FAST: Duration = Duration::from_secs(1);
 
 /// What a client has written and the daemon has not flushed.
 #[derive(Default)]
@@ -25,6 +31,8 @@ struct UnflushedSizes {
     leaving: usize,
     /// A worker is to flush.
     is_called: bool,
+    /// Until when no large write is kept.
+    too_fast: Option<Instant>,
 }
 
 impl UnflushedSizes {
@@ -41,7 +49,7 @@ pub struct WriteUnderWay<'c> {
 }
 
 impl ClientConnection {
-    /// Begins a write of so many bytes. If too much is not flushed, flushes first.
+    /// Begins a write of so many bytes that the client is to keep. If too much is not flushed, flushes first.
     pub fn begin_write<'c>(self: &'c Arc<Self>, shared: &'c DaemonState, length: usize) -> WriteUnderWay<'c> {
         let size = length + KEPT_OVERHEAD;
         let is_too_much = {
@@ -53,6 +61,27 @@ impl ClientConnection {
             self.flush_if(UnflushedSizes::are_too_much);
         }
         WriteUnderWay { connection: self, shared, size }
+    }
+
+    /// The same for a large write, without a flush: `None` if too much is not flushed, or was a moment ago. Then the client does not keep it.
+    pub fn begin_large_write<'c>(
+        self: &'c Arc<Self>,
+        shared: &'c DaemonState,
+        length: usize,
+    ) -> Option<WriteUnderWay<'c>> {
+        let size = length + KEPT_OVERHEAD;
+        let mut sizes = lock(&self.unflushed.sizes);
+        let now = Instant::now();
+        if sizes.too_fast.is_some_and(|until| now < until) {
+            return None;
+        }
+        sizes.beginning += size;
+        sizes.too_fast = sizes.are_too_much().then(|| now + TOO_FAST);
+        if sizes.too_fast.is_some() {
+            sizes.beginning -= size;
+            return None;
+        }
+        Some(WriteUnderWay { connection: self, shared, size })
     }
 
     /// Flushes all that the client has written, if that is `needed` once no other thread flushes.

@@ -13,7 +13,7 @@ use crate::{
         handles::{self, HeldObject},
         written::FileWrites,
     },
-    layout::NOT_KEPT,
+    layout::LARGE,
     wire::*,
 };
 
@@ -113,10 +113,12 @@ impl RequestContext<'_> {
 
     pub(super) fn write(&self, r: &Write) -> Reply<ChangeMark> {
         let file = self.file(r.mount, r.file)?;
-        // A large one gets no mark, so the client does not keep it.
-        let is_small = self.length < NOT_KEPT;
-        let under_way = is_small.then(|| self.connection.begin_write(self.shared, self.length));
-        let has_mark = is_small && self.shared.limits.delegations > 0;
+        let under_way = match self.length < LARGE {
+            true => Some(self.connection.begin_write(self.shared, self.length)),
+            false => self.connection.begin_large_write(self.shared, self.length),
+        };
+        // Without a mark, the client does not keep the write.
+        let has_mark = under_way.is_some() && self.shared.limits.delegations > 0;
         let alone = if has_mark { file.alone() } else { None };
         let result = self.write_now(&file, r.offset);
         let mark = alone.and_then(|alone| alone.after_write());
