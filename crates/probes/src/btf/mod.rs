@@ -3,10 +3,12 @@
 //! the kernel's.
 
 mod named;
+mod parsed_once;
 
 use std::{ffi::CStr, fs, io, path::Path, rc::Rc};
 
 pub(crate) use named::NamedTypes;
+pub(crate) use parsed_once::ParsedOnce;
 
 const KERNEL: &str = "/sys/kernel/btf/vmlinux";
 const FOLDER: &str = "/sys/kernel/btf";

@@ -18,7 +18,7 @@ use super::{
     nanos_now, slots,
 };
 use crate::{
-    btf::NamedTypes,
+    btf::{NamedTypes, ParsedOnce},
     kernel::{PERMISSION, functions_of_kernel, has_types, may_load, module_identity, programs_hold_modules},
     libraries::{self, Libraries},
     probe::{AttachedTo, Probe},
@@ -73,11 +73,13 @@ pub(super) fn attach_side_by_side(wanted: Vec<&mut AtWork>, shared: &SharedMaps,
     let types = types.path();
     let workers = std::thread::available_parallelism().map_or(1, usize::from).min(wanted.len());
     if workers <= 1 {
+        let _read = ParsedOnce::on_this_thread();
         return wanted.into_iter().for_each(|probe| try_to_attach(probe, shared, &types, now));
     }
     let left = Mutex::new(wanted.into_iter());
     let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();
     let work = || {
+        let _read = ParsedOnce::on_this_thread();
         while let Some(probe) = next() {
             try_to_attach(probe, shared, &types, now);
         }
