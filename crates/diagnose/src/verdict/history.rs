@@ -156,9 +156,12 @@ impl<'a> ConnectionHistory<'a> {
         low = low.max(late);
         if let Some(timing) = event.stamped() {
             low = low.max(timing.least.saturating_sub(ACK_DELAY));
+            let most = timing.held.saturating_add(timing.most).max(low);
             if !self.lossy {
-                high = high.min(timing.held.saturating_add(timing.most).max(low));
+                high = high.min(most);
             }
+            // Round trips are those of other segments, if these were sent again.
+            high = if low > high { most } else { high };
         }
         let (at_least, at_most) = self.retransmitted(event, sent);
         if (self.loses && at_least > 0) || (self.loses_answers && self.had_out_of_order(event)) {
