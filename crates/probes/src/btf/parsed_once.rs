@@ -70,7 +70,10 @@ mod tests {
             eprintln!("skipped: this kernel does not describe its types");
             return;
         }
-        let (count, free) = (|types| unsafe { btf__type_cnt(types) }, |types| unsafe { btf__free(types) });
+        // SAFETY: for types that are not freed yet.
+        let count = |types| unsafe { btf__type_cnt(types) };
+        // SAFETY: likewise.
+        let free = |types| unsafe { btf__free(types) };
         let read = || PARSED.get();
         let all = {
             let _once = ParsedOnce::on_this_thread();
