@@ -281,6 +281,11 @@ unsafe extern "C" fn ceph_ll_write(
     guard_int(|| vectored(&target(cmount)?, filehandle, &[part], off, true))
 }
 
+/// Whether what is written to an open file goes to its end.
+fn appends(file: Pointer) -> bool {
+    fork::tables().files.get(file as u64).is_ok_and(|file| file.appends())
+}
+
 /// Reads or writes the parts of the caller's memory one after the other. Returns the number of bytes.
 pub fn vectored(
     target: &RequestTarget,
@@ -290,7 +295,6 @@ pub fn vectored(
     writes: bool,
 ) -> Result<i64, CallError> {
     let (remote, mut done) = (target.file(file)?, 0);
-    let appends = fork::tables().files.get(file as u64)?.appends();
     for part in parts {
         let (base, length) = (part.iov_base.cast::<u8>(), part.iov_len.min(MOST as usize));
         if length > 0 {
@@ -309,7 +313,8 @@ pub fn vectored(
                 }
             }
             Err(error) if done > 0 && !error.is_gone() => break,
-            Err(error) if done > 0 && error.is_gone() && writes && appends => return Err(CallError::Unknown),
+            // The parts before would be appended twice.
+            Err(error) if done > 0 && error.is_gone() && writes && appends(file) => return Err(CallError::Unknown),
             Err(error) => return Err(error),
         }
     }

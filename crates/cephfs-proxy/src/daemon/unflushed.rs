@@ -76,9 +76,9 @@ impl ClientConnection {
             return None;
         }
         sizes.beginning += size;
-        sizes.too_fast = sizes.are_too_much().then(|| now + TOO_FAST);
-        if sizes.too_fast.is_some() {
+        if sizes.are_too_much() {
             sizes.beginning -= size;
+            sizes.too_fast = Some(now + TOO_FAST);
             return None;
         }
         Some(WriteUnderWay { connection: self, shared, size })

@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn types_are_read_once_while_it_lives() {
-        if !std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
+        if !std::path::Path::new(crate::btf::KERNEL).exists() {
             eprintln!("skipped: this kernel does not describe its types");
             return;
         }

@@ -72,10 +72,6 @@ pub(super) fn attach_side_by_side(wanted: Vec<&mut AtWork>, shared: &SharedMaps,
     };
     let types = types.path();
     let workers = std::thread::available_parallelism().map_or(1, usize::from).min(wanted.len());
-    if workers <= 1 {
-        let _read = ParsedOnce::on_this_thread();
-        return wanted.into_iter().for_each(|probe| try_to_attach(probe, shared, &types, now));
-    }
     let left = Mutex::new(wanted.into_iter());
     let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();
     let work = || {
@@ -84,6 +80,9 @@ pub(super) fn attach_side_by_side(wanted: Vec<&mut AtWork>, shared: &SharedMaps,
             try_to_attach(probe, shared, &types, now);
         }
     };
+    if workers <= 1 {
+        return work();
+    }
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
         // A thread that panicked has attached nothing that is left.
