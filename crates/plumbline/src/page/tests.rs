@@ -61,7 +61,7 @@ fn a_hostile_name_stays_text() {
 #[test]
 fn an_unknown_layer_blames_nobody() {
     let page = page_of(&json!({"verdict": {"layer": "unknown", "confidence": 0.0}}));
-    assert!(page.contains("The evidence does not say who was at fault"));
+    assert!(page.contains("The evidence does not show which layer was at fault"));
 }
 
 #[test]
