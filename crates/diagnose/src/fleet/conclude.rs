@@ -206,7 +206,7 @@ fn undecided(alternatives: &[(FleetCause, f64, String)]) -> Option<String> {
     let percent = |(_, likely, said): &(FleetCause, f64, String)| format!("{said} ({:.0} %)", likely * 100.0);
     match alternatives {
         [] => None,
-        [one] => Some(format!("Likeliest: {}, which is not likely enough to be named.", percent(one))),
+        [one] => Some(format!("Likeliest: {}. A cause is named from {:.0} % on.", percent(one), NAMED * 100.0)),
         [one, other, ..] => {
             Some(format!("Likeliest: {}, or {}. {}", percent(one), percent(other), tells_apart(one.0, other.0)))
         }

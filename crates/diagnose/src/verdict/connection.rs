@@ -156,11 +156,11 @@ fn silence(seen: &Happenings<'_>, around: &[Event]) -> Blame {
         return retransmissions(seen, around).unwrap_or_else(|| unexplained(seen));
     }
     let times = counted(row(seen, "TCP_NO_ANSWER") + 1, "time");
-    let sent = format!("Nothing was acknowledged although it was sent up to {times} in a row");
+    let sent = format!("TCP sent the same data up to {times} in a row, and the server did not acknowledge it");
     if came_back(seen, around) {
         let because = vec![
-            format!("{sent}; then the same connection went on."),
-            "By the server's timestamps, its clock ran all the time: its host was there, and the path was cut for a while."
+            format!("{sent}. Then the same connection worked again."),
+            "By the server's timestamps, the server's clock did not stop. So the server's host was up, and the path was cut for a while."
                 .to_owned(),
         ];
         return (vec![(Cause::NoPath, CAME_BACK), (Cause::HostGone, (1.0 - CAME_BACK) / 2.0)], because);
@@ -169,7 +169,7 @@ fn silence(seen: &Happenings<'_>, around: &[Event]) -> Blame {
     if sacked > 0 {
         let because = vec![
             format!(
-                "{sent}; but {} acknowledged that had been sent after it: the server's host is there.",
+                "{sent}. But {} acknowledged that TCP had sent later: the server's host is up.",
                 were(sacked.into(), "segment")
             ),
             "The path loses the same segment each time. If only large segments get lost, some hop has a smaller MTU than this host, and does not say so: \
@@ -188,7 +188,8 @@ fn silence(seen: &Happenings<'_>, around: &[Event]) -> Blame {
         ];
         return (vec![(Cause::NoPath, NEW_ONE_WORKS), (Cause::HostGone, (1.0 - NEW_ONE_WORKS) / 2.0)], because);
     }
-    let because = format!("{sent}: the network is cut, or the server's host is gone; from here, these look the same.");
+    let because =
+        format!("{sent}. Either the network is cut, or the server's host is down: this host cannot tell which.");
     (UNREACHABLE.to_vec(), vec![because])
 }
 

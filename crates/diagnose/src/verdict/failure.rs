@@ -155,7 +155,7 @@ pub(super) fn of_stalls(stalled: &[Event], around: &[Event], long_term: &LongTer
         return Verdict::unknown("There was no operation in flight to judge.");
     };
     let mut because = vec![format!(
-        "{} not returned; the oldest, {}, was asked for {} ago.",
+        "{} not returned. The oldest, {}, began {} ago.",
         if stalled.len() == 1 { "1 operation has".into() } else { format!("{} operations have", stalled.len()) },
         oldest.operation.name(),
         span(oldest.duration)
@@ -261,14 +261,13 @@ fn silent(oldest: &Event, mut because: Vec<String>) -> Verdict {
         }
         Some(SendTiming { unacknowledged, .. }) => {
             let reason = format!(
-                "What was sent has not been acknowledged for {}: the network is cut, or the server's host is gone; from here, \
-                 these look the same.",
+                "The sent data has not been acknowledged for {}. Either the network is cut, or the server's host is down: this host cannot tell which.",
                 span(unacknowledged)
             );
             (UNREACHABLE.to_vec(), reason)
         }
         None => {
-            let reason = "So a server that hangs and a network that is cut look the same; sockets.txt has the connection's state.";
+            let reason = "This evidence does not tell a server that hangs from a network that is cut; sockets.txt in the bundle has the connection's state.";
             (SILENT.to_vec(), reason.to_owned())
         }
     };

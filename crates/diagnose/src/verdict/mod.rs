@@ -397,12 +397,12 @@ impl Scene<'_> {
         if let Some((normal, is_recent)) = self.normal_of_slowest() {
             let (duration, count) = (span(normal.duration), normal.count);
             text.push_str(&if is_recent {
-                format!(", {duration} before (median of {count})")
+                format!(" instead of {duration} (median of {count} before)")
             } else {
-                format!(", {duration} normally (median of {count} in the last hours of activity)")
+                format!(" instead of {duration} (median of {count} in the last hours of activity)")
             });
         } else {
-            text.push_str("; how long they take normally is not known");
+            text.push_str("; the normal duration of such operations is not known");
         }
         text + "."
     }

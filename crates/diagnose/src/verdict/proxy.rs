@@ -30,8 +30,8 @@ pub(super) fn sentence(excess: &Excess, operations: u64) -> String {
 }
 
 /// The sentence for extra time that passed mostly in libcephfs.
-pub(super) const IN_LIBCEPHFS: &str = "libcephfs waited for the cluster: a metadata server, an OSD, a client that holds a capability, or the network to \
-     them; from here, these look the same. `ceph -s` and `ceph health detail` tell them apart.";
+pub(super) const IN_LIBCEPHFS: &str = "libcephfs waited for a metadata server, an OSD, a client that holds a capability, or the network to them. This host \
+     cannot tell which; `ceph -s` and `ceph health detail` can.";
 
 /// Judges operations in flight. `others`: how many operations the same daemon answered meanwhile.
 pub(super) fn of_stalls(oldest: &Event, others: u64, mut because: Vec<String>) -> Verdict {

@@ -291,8 +291,10 @@ impl WireSplit {
     pub fn sentences(&self) -> Vec<String> {
         let mut said = Vec::new();
         if let Some(path) = self.longer_path() {
-            let (now, which) =
-                (span(path.now), if path.is_only_proven() { "every third round trip" } else { "most round trips" });
+            let (now, which) = (
+                span(path.now),
+                if path.is_only_proven() { "at least a third of the round trips" } else { "most round trips" },
+            );
             said.push(match path.normal {
                 Some(normal) => {
                     format!("The path became longer: {which} took {now} or more, {} before.", span(normal))
@@ -303,7 +305,7 @@ impl WireSplit {
             });
             if path.is_only_proven() {
                 said.push(
-                    "Answers that came after requests were sent did not acknowledge them: the requests, or these answers, were on their way."
+                    "Answers that arrived after a request was sent did not acknowledge that request: either the request or the answer was still on its way."
                         .to_owned(),
                 );
             }
@@ -311,14 +313,14 @@ impl WireSplit {
                 said.push(format!("By the server's timestamps, the way back became {} longer.", span(back)));
             } else if path.own == 0 && self.stamped.is_none() {
                 said.push(
-                    "Whether it is this host's own queueing discipline that holds packets back is not known: Linux 6.14 and newer stamp what is sent."
+                    "This host's own queueing discipline may hold the packets back; measuring that takes Linux 6.14 or newer."
                         .to_owned(),
                 );
             }
         } else if let Some(round_trip) = self.round_trip {
             let before = self.normal_round_trip.map(|sample| format!(" ({} before)", span(sample))).unwrap_or_default();
             said.push(format!(
-                "The connection's round trip was {}{before}; a delayed acknowledgement can be up to 50 ms of it.",
+                "The connection's round trip was {}{before}. It may include a delayed acknowledgement of up to 50 ms.",
                 span(round_trip)
             ));
             if self.as_ever {
@@ -390,9 +392,9 @@ impl WireSplit {
         let mean = |sum: u64| span(sum / self.operations.max(1));
         let (low, high, excess) = (mean(self.low), mean(self.high), mean(self.excess));
         said.push(if low == high {
-            format!("The network's part of the {excess} extra on the wire is {low}, the rest the server's.")
+            format!("Of the {excess} of extra time on the wire, {low} is the network's and the rest is the server's.")
         } else {
-            format!("The network's part of the {excess} extra on the wire is between {low} and {high}, the rest the server's.")
+            format!("Of the {excess} of extra time on the wire, between {low} and {high} is the network's and the rest is the server's.")
         });
         said
     }

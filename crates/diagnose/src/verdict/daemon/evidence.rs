@@ -207,7 +207,8 @@ impl<'a> LookEvidence<'a> {
         }
         let is_silent = |one: &DaemonConnection| one.resending > 0 && u64::from(one.acknowledged_ms) * MS >= SECOND;
         if self.connections().any(is_silent) {
-            because.push("Nothing has come from the server for a second or more: the network is cut, or the server's host is gone; from here, these look the same.".to_owned());
+            because.push("Nothing has arrived from the server for a second or more. Either the network is cut, or the server's host is down: this host \
+                 cannot tell which.".to_owned());
             return UNREACHABLE.to_vec();
         }
         // A path that becomes longer has TCP send again once, before it has measured the round trip (RFC 6298, 5.5).
