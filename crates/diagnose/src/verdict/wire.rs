@@ -345,7 +345,7 @@ impl WireSplit {
         });
         if let Some((timing, count)) = self.stamped {
             said.push(format!(
-                "Stamped {}: in TCP's queue for up to {}, in this host's queueing discipline up to {}, acknowledged {} later{}.",
+                "The kernel timestamped {}: up to {} in TCP's queue, up to {} in this host's queueing discipline, then acknowledged after {}{}.",
                 counted(count.into(), "request"),
                 span(timing.held),
                 span(timing.local),
@@ -356,7 +356,7 @@ impl WireSplit {
                 },
                 match timing.retransmitted {
                     0 => String::new(),
-                    times => format!(", sent again {}", counted(times.into(), "time")),
+                    times => format!(", retransmitted {}", counted(times.into(), "time")),
                 }
             ));
         }
@@ -366,28 +366,34 @@ impl WireSplit {
         }
         if self.is_late() {
             said.push(format!(
-                "By the server's timestamps, answers were on their way for {} longer than usual, now by more and now by less: they queue on the path.",
+                "By the server's timestamps, answers were on their way for {} longer than usual, by varying amounts: answers queue on the path.",
                 span(self.late / self.operations.max(1))
             ));
         }
         if self.loses {
             said.push(
-                "Segments were sent again and again while other operations were answered: the path loses them.".into(),
+                "TCP retransmitted segments repeatedly while other operations were answered: the path loses segments."
+                    .into(),
             );
         }
         if self.loses_answers {
             said.push(
-                "For at least half of that time, segments of answers arrived out of order, and more often than before: the path loses others."
+                "During at least half of the time on the wire, segments of answers arrived out of order, and more often than before: the path loses \
+                 segments of answers."
                     .into(),
             );
         }
         if self.by_retransmission() {
             said.push(
-                "So many retransmissions take that long: the path, or the server's whole host, was unreachable.".into(),
+                "TCP's retransmission timeouts account for that time: the path, or the server's host, was unreachable."
+                    .into(),
             );
         }
         if self.silent > 0 && self.layer().0 != Layer::Unknown {
-            said.push(format!("Nothing is known of {} of the operations: taken to be like the others.", self.silent));
+            said.push(format!(
+                "There is no evidence for {} of the operations; the verdict treats them like the others.",
+                self.silent
+            ));
         }
         let mean = |sum: u64| span(sum / self.operations.max(1));
         let (low, high, excess) = (mean(self.low), mean(self.high), mean(self.excess));
