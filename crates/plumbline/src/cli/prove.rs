@@ -12,7 +12,8 @@ use crate::{
 
 #[derive(clap::Args)]
 #[command(after_help = "\
-The command makes faults of known cause, one after the other. For each fault, it shows Plumbline's verdict and the time until the verdict. Server, router and mounts are in namespaces of their own: nothing else on this machine is touched, and nothing stays but kernel modules that were loaded.
+The command makes faults of known cause, one after the other. For each fault, it shows Plumbline's verdict and the time until the verdict. Server, router and \
+mounts are in namespaces of their own: nothing else on this machine is touched, and nothing stays but kernel modules that were loaded.
 
 It takes the kernel's NFS server and client (nfs-kernel-server, nfs-common), Samba where that is installed (samba, cifs-utils), ip and tc (iproute2), and \
 128 MiB of memory. Where there is no server, it tries a FUSE file system. A daemon that runs meanwhile reports these faults, too.

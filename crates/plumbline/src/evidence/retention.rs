@@ -153,12 +153,11 @@ impl QuotaState {
 #[derive(Debug, thiserror::Error)]
 enum OverBudget {
     #[error(
-        "the limit of all bundles, {0} bytes, leaves no room for this bundle, even after all older ones were deleted; raise `max_total_log_size_mb`, or \
-        collect less"
+        "the limit of all bundles, {0} bytes, leaves no room, even after all older ones were deleted; raise `max_total_log_size_mb`, or collect less"
     )]
     Limit(u64),
     #[error(
-        "the bundle is larger than its share of the limit of all bundles, {0} bytes compressed; raise `max_total_log_size_mb`, or collect less"
+        "the file is larger than its share of the limit of all bundles, {0} bytes compressed; raise `max_total_log_size_mb`, or collect less"
     )]
     Share(u64),
 }
