@@ -183,7 +183,7 @@ impl Detector for ConnectionWatch {
         }
         let losing = self.losing.as_ref()?;
         let observed = format!(
-            "{} of {} to {} sent again ({:.1} %)",
+            "{} of {} to {} retransmitted ({:.1} %)",
             losing.again,
             counted(losing.segments.into(), "segment"),
             losing.peer,
@@ -191,7 +191,7 @@ impl Detector for ConnectionWatch {
         );
         let limit = format!("{} %", self.rule.loss_percent);
         Some(self.rule.anomaly(
-            format!("at least {limit} of a connection's segments sent again within {}", span(LOSS_SPAN)),
+            format!("at least {limit} of a connection's segments retransmitted within {}", span(LOSS_SPAN)),
             observed,
             limit,
         ))

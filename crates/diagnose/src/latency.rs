@@ -106,7 +106,7 @@ impl Detector for LatencyRule {
         );
         if self.normal_factor > 0.0 {
             rule.push_str(&format!(
-                "; each over {} times what nine of ten take here, where that is known",
+                "; an operation counts only above {} times its normal 90th percentile on this mount, if that is known",
                 self.normal_factor
             ));
         }

@@ -27,7 +27,7 @@ fn calls_that_wait_for_each_other_are_the_clients() {
     let judged = among_requests_of(10.0);
     assert_eq!((judged.layer, judged.cause), (Layer::Client, Some(Cause::Requester)), "{judged:?}");
     assert!(judged.confidence >= 0.8, "{judged:?}");
-    assert!(judged.because[1].contains("as fast as ever"), "{judged:?}");
+    assert!(judged.because[1].contains("as fast as before"), "{judged:?}");
 }
 
 #[test]

@@ -48,7 +48,7 @@ fn a_slow_metadata_server_is_named_with_what_the_osds_answered_meanwhile() {
     let judged = verdict(&slow, &around);
     assert_eq!((judged.layer, judged.cause), (Layer::Server, Some(Cause::SlowServer)));
     let because = judged.because.join(" ");
-    assert!(because.contains("They were asked of mds.0 (10.0.0.1:6801)."), "{because}");
+    assert!(because.contains("The slow requests went to mds.0 (10.0.0.1:6801)."), "{because}");
     assert!(because.contains("Meanwhile osd.3 answered 50 requests in 1 ms on average."), "{because}");
 }
 
@@ -58,7 +58,7 @@ fn waits_for_capabilities_say_that_another_client_may_be_why() {
     let slow: Vec<_> = (0..20).map(|n| request("CAPS_WAIT", 6_000 + n * 300, 250.0)).collect();
     let around: Vec<_> = before.into_iter().chain(slow.iter().cloned()).collect();
     let because = verdict(&slow, &around).because.join(" ");
-    assert!(because.contains("a client that holds one may be why"), "{because}");
+    assert!(because.contains("a client that holds one may be the reason"), "{because}");
 }
 
 /// A request in flight for ten seconds.
@@ -79,7 +79,7 @@ fn a_metadata_server_that_is_stopped_is_frozen_and_named() {
     let stalled = [hangs(CephDaemon::Mds(0), Some(state), Some(SendTiming::default()))];
     let judged = judge(stall::KIND, &stalled, &[]);
     assert_eq!((judged.layer, judged.cause), (Layer::Server, Some(Cause::Frozen)));
-    assert!(judged.because.join(" ").contains("It was asked of mds.0."), "{:?}", judged.because);
+    assert!(judged.because.join(" ").contains("The oldest request went to mds.0."), "{:?}", judged.because);
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn an_osd_that_refuses_a_client_says_that_the_cluster_has_shut_it_out() {
     let flags = Flags { failed: true, ..Flags::default() };
     let refused = failed(108, flags);
     assert_eq!((refused.layer, refused.cause), (Layer::Server, Some(Cause::SessionLost)));
-    assert!(refused.because.join(" ").contains("The cluster has shut this client out"), "{:?}", refused.because);
+    assert!(refused.because.join(" ").contains("The cluster has blocklisted this client"), "{:?}", refused.because);
     assert_eq!(failed(28, flags).cause, Some(Cause::Refused), "a pool that is full is another matter");
 }
 
@@ -114,5 +114,9 @@ fn an_osd_that_refuses_a_client_says_that_the_cluster_has_shut_it_out() {
 fn a_request_that_was_sent_to_nobody_says_so() {
     let judged = judge(stall::KIND, &[hangs(CephDaemon::Unknown, None, None)], &[]);
     assert_eq!(judged.layer, Layer::Unknown);
-    assert!(judged.because.join(" ").contains("It was sent to no metadata server yet"), "{:?}", judged.because);
+    assert!(
+        judged.because.join(" ").contains("The client has not sent the oldest request to a metadata server yet"),
+        "{:?}",
+        judged.because
+    );
 }

@@ -78,7 +78,7 @@ fn failures_count_alike_and_nothing_anomalous_is_no_change() {
 fn a_burst_of_somebodys_own_making_is_no_slow_server() {
     let burst = backup(8).verdict();
     assert_eq!((burst.layer, burst.cause), (Layer::Client, Some(Cause::Burst)), "{burst:?}");
-    assert!(burst.because.join(" ").contains("are of backup (4711)"), "{burst:?}");
+    assert!(burst.because.join(" ").contains("came from backup (4711)"), "{burst:?}");
     // As many operations as ever, and a server that is slow with some.
     let slow = faults::slow_writes(100.0, 10).verdict();
     assert_eq!(slow.layer, Layer::Server, "{slow:?}");

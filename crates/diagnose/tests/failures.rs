@@ -218,7 +218,7 @@ fn where_nothing_is_stamped_tcp_says_whether_a_silent_server_has_the_request_and
     let (arrived, lost, answered) = (judged(0, false), judged(9 * SECOND, false), judged(0, true));
     assert_eq!((arrived.layer, lost.layer, answered.layer), (Layer::Server, Layer::Unknown, Layer::Network));
     assert!(arrived.because.join(" ").contains("was acknowledged: the server's host"), "{:?}", arrived.because);
-    assert!(answered.because.join(" ").contains("what belongs before it is missing"), "{:?}", answered.because);
+    assert!(answered.because.join(" ").contains("an earlier part is missing"), "{:?}", answered.because);
 }
 
 #[test]

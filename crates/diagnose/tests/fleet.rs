@@ -68,7 +68,7 @@ fn most_clients_of_a_server_that_say_so_themselves_accuse_it() {
         [
             "17 of 19 known clients were affected.",
             "Slow operations took 40 ms more, 52 ms instead of 12 ms (medians of the hosts' means).",
-            "Slow were reads and writes.",
+            "The slow operations were reads and writes.",
             "The hosts' own verdicts: 17 server (slow_server).",
             "The 2 others are in network b, where no host was affected.",
         ]
@@ -109,7 +109,7 @@ fn where_nothing_is_known_of_others_the_likeliest_two_are_told_and_what_tells_th
     let conclusion = only(&fleet).conclusion;
     assert_eq!((conclusion.cause, conclusion.confidence, conclusion.alternatives.len()), (None, 0.0, 2));
     let last = conclusion.because.last().unwrap();
-    assert!(last.ends_with("Records of more clients of the server tell them apart."), "{last}");
+    assert!(last.ends_with("To tell these apart, collect records of more clients of the server."), "{last}");
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn clients_of_which_nothing_is_known_then_are_no_evidence() {
     }
     let judged = only(&fleet);
     assert_eq!((judged.conclusion.cause, judged.scene.silent.len()), (Some(FleetCause::Server), 22));
-    assert_eq!(judged.conclusion.because[1], "Of 22 more clients there are no records of that time.");
+    assert_eq!(judged.conclusion.because[1], "There are no records of 22 more clients for that time.");
 }
 
 #[test]

@@ -101,7 +101,10 @@ fn is_unknown(verdict: &Verdict) {
 fn an_answer_that_does_not_come_though_all_is_acknowledged_is_the_server() {
     let verdict = of(&looked_at(5, |_| look(&[IDLE, AWAITED])));
     is(&verdict, Cause::SlowServer);
-    assert!(verdict.because.iter().any(|said| said.contains("Of 5 looks") && said.contains("in 5.")), "{verdict:#?}");
+    assert!(
+        verdict.because.iter().any(|said| said.contains("Of 5 looks") && said.contains(": in 5, ")),
+        "{verdict:#?}"
+    );
 }
 
 #[test]
@@ -162,7 +165,10 @@ fn what_requests_of_an_earlier_incident_waited_for_does_not_count() {
     let (earlier, slow) = events.split_at(10);
     let verdict = verdict(slow, earlier);
     is(&verdict, Cause::SlowServer);
-    assert!(verdict.because.iter().any(|said| said.contains("Of 5 looks") && said.contains("in 5.")), "{verdict:#?}");
+    assert!(
+        verdict.because.iter().any(|said| said.contains("Of 5 looks") && said.contains(": in 5, ")),
+        "{verdict:#?}"
+    );
 }
 
 #[test]

@@ -204,20 +204,20 @@ fn the_phases_are_means_and_the_wire_is_split_only_when_decided() {
 fn the_reasons_carry_the_figures() {
     let because = two_connections().verdict().because.join(" ");
     for part in [
-        "10 slow operations took 101 ms on average, 1.1 ms before (median of 50).",
+        "10 slow operations took 101 ms on average instead of 1.1 ms (median of 50 before).",
         "100 ms (100 %) between sending and receiving",
         "round trip was 40 ms (300 us before)",
         "Nothing was retransmitted meanwhile.",
         "SMB2_READ took only 1 ms on the same connection meanwhile.",
-        "Judged by the connection with 97 % of the slow time; 1 connection more had slow operations.",
+        "The verdict is about the connection with 97 % of the slow operations' time; slow operations were on 1 connection more.",
     ] {
         assert!(because.contains(part), "{part:?} is not in: {because}");
     }
     let stamps = stamped(slow_network(200.0), [0.0, 2.0, 199.0], 1).verdict().because.join(" ");
-    let part = "Stamped 8 requests: in TCP's queue for up to 2 ms, in this host's queueing discipline up to 0 ms, acknowledged 199 ms later, sent again 8 times.";
+    let part = "The kernel timestamped 8 requests: up to 2 ms in TCP's queue, up to 0 ms in this host's queueing discipline, then acknowledged after 199 ms, retransmitted 8 times.";
     assert!(stamps.contains(part), "{stamps}");
     let calls = slow_system_calls().verdict().because.join(" ");
-    assert!(calls.contains("5 slow operations took 1.2 s on average, 200 us before"), "{calls}");
+    assert!(calls.contains("5 slow operations took 1.2 s on average instead of 200 us"), "{calls}");
 }
 
 #[test]

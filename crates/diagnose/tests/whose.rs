@@ -118,7 +118,7 @@ fn a_next_hop_with_another_link_layer_address_is_whose_who_changed_it() {
     assert!(by_hand.because[0].contains("(10.1.0.254) changed: somebody on this host set it"), "{by_hand:?}");
     let learned = verdict(&unanswered(), &around(LEARNED));
     assert_eq!((learned.layer, learned.cause), (Layer::Network, Some(Cause::NoPath)), "{learned:?}");
-    assert!(learned.because[0].contains("the network said so"), "{learned:?}");
+    assert!(learned.because[0].contains("the network announced it"), "{learned:?}");
     let (fast, slow) = reads();
     let of_slow = common::verdict(&slow, &[&fast[..], &slow, &[changed(ADMIN)], &unanswered()].concat());
     assert_eq!(of_slow.cause, Some(Cause::OwnRoute), "{of_slow:?}");

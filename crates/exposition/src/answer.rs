@@ -21,15 +21,15 @@ pub fn read_request(head: &str) -> Result<ReadRequest<'_>, Vec<u8>> {
     let mut words = lines.next().unwrap_or_default().split(' ');
     let (Some(method), Some(target), Some(version), None) = (words.next(), words.next(), words.next(), words.next())
     else {
-        return Err(plain("400 Bad Request", "this is no HTTP request\n", true));
+        return Err(plain("400 Bad Request", "this is not an HTTP request\n", true));
     };
     if !version.starts_with("HTTP/1.") {
-        return Err(plain("400 Bad Request", "this is no HTTP/1 request\n", true));
+        return Err(plain("400 Bad Request", "this is not an HTTP/1.x request\n", true));
     }
     let with_body = match method {
         "GET" => true,
         "HEAD" => false,
-        _ => return Err(plain("405 Method Not Allowed", "GET is all there is\n", true)),
+        _ => return Err(plain("405 Method Not Allowed", "use GET or HEAD: other methods are not supported\n", true)),
     };
     Ok(ReadRequest { target, with_body, headers: lines })
 }

@@ -24,12 +24,12 @@ pub fn read(path: &Path) -> Result<Option<String>> {
         other => other.with_context(|| format!("cannot open {}", path.display()))?,
     };
     if !file.metadata().is_ok_and(|about| about.is_file()) {
-        bail!("{} is no file", path.display());
+        bail!("{} is not a regular file", path.display());
     }
     let mut text = String::new();
     file.take(LARGEST + 1).read_to_string(&mut text).with_context(|| format!("cannot read {}", path.display()))?;
     if text.len() as u64 > LARGEST {
-        bail!("{} has more than {LARGEST} bytes: it is none of ours", path.display());
+        bail!("{} has more than {LARGEST} bytes, so Plumbline did not write it", path.display());
     }
     Ok(Some(text))
 }

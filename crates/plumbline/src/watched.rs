@@ -1,4 +1,4 @@
-//! Whether a path leads to a watched mount, found out without touching one: a hung server must not hang us.
+//! Whether a path leads to a watched mount, found out without touching one: a server that hangs must not block Plumbline.
 
 use std::{
     ffi::OsString,
@@ -16,7 +16,7 @@ const MAX_LINKS: usize = 40;
 
 /// A path leads to this mount point.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("is on {}, a mount that is watched; choose a local place: a hung server must not hang us", shown(.0))]
+#[error("is on {}, a watched mount; choose a path on a local file system, so that a server that hangs cannot block Plumbline", shown(.0))]
 pub struct Watched(PathBuf);
 
 /// Mount points of this process's own namespace that nothing may be written to, or read from.
@@ -45,11 +45,11 @@ pub enum PathObstacle {
     Relative,
     #[error(transparent)]
     Watched(#[from] Watched),
-    #[error("leads round in circles by symbolic links; name the directory itself")]
+    #[error("is a loop of symbolic links; name the directory itself")]
     Circle,
-    #[error("cannot exist: {} is not a directory; choose another", shown(.0))]
+    #[error("cannot exist: {} is not a directory; choose another path", shown(.0))]
     NotADirectory(PathBuf),
-    #[error("cannot be looked at: {}: {error}; choose another", shown(.at))]
+    #[error("cannot be examined: {}: {error}; choose another path", shown(.at))]
     Unreadable { at: PathBuf, error: io::Error },
 }
 

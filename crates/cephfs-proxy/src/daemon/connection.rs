@@ -292,7 +292,7 @@ impl ClientConnection {
 /// Ends this process, since the cluster has evicted it (EBLOCKLISTED, which is ESHUTDOWN), as after a minute without
 /// contact. Nothing that was opened through its mount will work again. Its clients get a new process with a new mount.
 fn evicted() -> ! {
-    tracing::warn!("the cluster has evicted us: the clients of this mount have to mount again");
+    tracing::warn!("the cluster has evicted this daemon's session: the clients of this mount must mount again");
     // SAFETY: the process ends.
     unsafe { libc::_exit(1) }
 }

@@ -100,14 +100,14 @@ fn families<'s>(exporter: &'s ProxyExporter, sums: &'s [(&'static str, Sum)]) ->
         ),
         family(
             "libcephfsd_requests_refused",
-            "Requests that were none, or named what their client does not hold, or would have held too much.",
+            "Requests that were rejected: malformed, for an object that the client does not hold, or beyond the client's limits.",
             None,
             Counter,
             refused(false),
         ),
         family(
             "libcephfsd_connections",
-            "Clients now.",
+            "Connected clients.",
             None,
             Gauge,
             single(figures.over_all(ProcessFigures::clients)),
@@ -135,8 +135,14 @@ fn families<'s>(exporter: &'s ProxyExporter, sums: &'s [(&'static str, Sum)]) ->
         ),
         family("libcephfsd_mounts", "Mounts of CephFS.", None, Gauge, single(now(|process| &process.mounts))),
         family("libcephfsd_workers", "Threads that answer requests.", None, Gauge, labelled("state", &workers)),
-        family("libcephfsd_limit", "What can be used up, at most.", None, Gauge, labelled("resource", &limits)),
-        family("libcephfsd_build", "The program, and its libcephfs.", None, Info, vec![(version, number(1))]),
+        family("libcephfsd_limit", "Limits of what clients can use.", None, Gauge, labelled("resource", &limits)),
+        family(
+            "libcephfsd_build",
+            "The versions of libcephfsd and of its libcephfs.",
+            None,
+            Info,
+            vec![(version, number(1))],
+        ),
     ]
 }
 

@@ -134,7 +134,7 @@ impl Front<'_> {
                     },
                     LISTENER => {
                         if let Err(error) = self.arrivals.accept(&self.listener) {
-                            tracing::warn!("cannot accept clients for a moment: {error}");
+                            tracing::warn!("cannot accept clients now: {error}; retrying");
                             self.watch.remove(&self.listener);
                             listening = false;
                         }
@@ -227,7 +227,7 @@ impl Front<'_> {
         let well = predecessor.has_ended_well();
         match well {
             true => tracing::info!("took over from process {}", predecessor.pid),
-            false => tracing::warn!("process {} did not end well: clients mount again", predecessor.pid),
+            false => tracing::warn!("process {} ended with an error: its clients mount again", predecessor.pid),
         }
         self.places.is_alone(well);
         self.door.iter().try_for_each(|door| self.watch.add(door, DOOR))?;

@@ -198,7 +198,7 @@ impl MountProcesses {
         match slot.filter(|_| visitor.uid == 0 || theirs < (free / 4).max(1)) {
             Some(slot) => Ok(slot),
             None => {
-                tracing::warn!("there are too many mounts for one more of user {}: see --max-mounts", visitor.uid);
+                tracing::warn!("user {} cannot have another mount: too few of --max-mounts are free", visitor.uid);
                 Err((Errno::USERS, RefusalReason::Mounts))
             }
         }
@@ -281,7 +281,7 @@ impl MountProcesses {
             lost += 1;
         }
         if lost > 0 {
-            bail!("{lost} processes did not end well: what they had not flushed is lost");
+            bail!("{lost} processes ended with an error: the data that they had not flushed is lost");
         }
         Ok(())
     }

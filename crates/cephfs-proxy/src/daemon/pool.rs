@@ -142,7 +142,7 @@ impl Pool {
         if let Some(pool) = self.shared.pool.get().and_then(std::sync::Weak::upgrade)
             && let Err(error) = Pool::spawn(&pool)
         {
-            tracing::warn!("no further worker: {error}");
+            tracing::warn!("cannot start another worker thread: {error}; the running workers go on");
         }
     }
 

@@ -231,7 +231,7 @@ fn farewell(
         thread::sleep(Duration::from_millis(5));
     }
     if is_busy() {
-        bail!("the cluster did not take everything within {} s: what was not flushed is lost", FAREWELL.as_secs());
+        bail!("the cluster did not accept all data within {} s: data that was not flushed is lost", FAREWELL.as_secs());
     }
     shared.place.has_ended();
     Ok(())

@@ -23,7 +23,7 @@ use crate::wire::{Errno, errno_of, hello::LOBBY};
 /// CEPH_RECLAIM_RESET: end the earlier session instead of taking over its state.
 const RESET: u32 = 1;
 /// What it means that sessions have no names.
-const UNNAMED: &str = "should this daemon be killed, the cluster will take a minute to notice";
+const UNNAMED: &str = "if this daemon is killed, the cluster keeps its sessions for a minute";
 /// The files with what a mount's processes have in common, by the mount's place.
 pub const LINEAGE: &str = "lineage";
 /// The number of hexadecimal digits of the random number.

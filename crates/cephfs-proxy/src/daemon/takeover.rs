@@ -108,10 +108,9 @@ impl Greeting {
         match hello::spoken(packet) {
             Ok((MAGIC, VERSION)) => {}
             Ok((MAGIC, version)) => bail!(
-                "the running daemon and this one are of versions between which nothing can be taken over ({version}, \
-                 {VERSION}); restart it instead"
+                "the running daemon speaks version {version} of the take-over protocol, this daemon speaks {VERSION}; restart the daemon instead"
             ),
-            _ => bail!("the running daemon does not answer as one"),
+            _ => bail!("the running daemon's answer is not one of libcephfsd"),
         }
         let greeting: Greeting = wire::decode(packet)?;
         if greeting.clients != hello::VERSION {
@@ -327,9 +326,9 @@ mod tests {
             Greeting::receive(theirs.as_fd()).map_err(|error| error.to_string())
         };
         assert_eq!(said(|_| ()).unwrap(), Greeting::new(1, 7));
-        assert!(said(|greeting| greeting.version += 1).unwrap_err().contains("restart it instead"));
+        assert!(said(|greeting| greeting.version += 1).unwrap_err().contains("restart the daemon instead"));
         assert!(said(|greeting| greeting.clients += 1).unwrap_err().contains("and then smbd"));
-        assert!(said(|greeting| greeting.magic += 1).unwrap_err().contains("does not answer as one"));
+        assert!(said(|greeting| greeting.magic += 1).unwrap_err().contains("is not one of libcephfsd"));
     }
 
     #[test]

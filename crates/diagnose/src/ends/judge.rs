@@ -165,7 +165,8 @@ fn verdict(material: &Material<'_>) -> EndsVerdict {
     ];
     let most = shares.into_iter().max_by(|one, other| one.1.total_cmp(&other.1));
     let Some((layer, share)) = most.filter(|(_, share)| *share >= DOMINANT) else {
-        because.push("No end, nor what is between them, has most of the time.".to_owned());
+        because
+            .push("Neither the client, nor the server, nor the network between them took most of the time.".to_owned());
         return EndsVerdict { because, ..EndsVerdict::default() };
     };
     let doubts = doubts(material, layer, coverage);
@@ -176,7 +177,10 @@ fn verdict(material: &Material<'_>) -> EndsVerdict {
     let confidence = if proven { sure } else { sure.min(MOST_UNPROVEN) * coverage.min(1.0) };
     let confidence = (confidence * 100.0).round() / 100.0;
     if confidence < NAMED || (layer == Layer::Network && hides_the_client(material)) {
-        because.push(format!("The {} has most of the time, which is not certain enough to be named.", layer.name()));
+        because.push(format!(
+            "The {} took most of the time, but this is not certain enough to name it as the cause.",
+            layer.name()
+        ));
         return EndsVerdict { because, ..EndsVerdict::default() };
     }
     let cause = match layer {
@@ -198,7 +202,7 @@ fn doubts(material: &Material<'_>, layer: Layer, coverage: f64) -> Vec<String> {
         doubts.push("Too few of them were found for a proof.".to_owned());
     }
     if client.version != server.version {
-        doubts.push("Different versions of Plumbline saw the two ends, so nothing is proven.".to_owned());
+        doubts.push("The two ends ran different versions of Plumbline, so nothing is proven.".to_owned());
     }
     let contradictory = contradictory(paired);
     let count: u64 = contradictory.iter().map(|(count, _)| count).sum();
@@ -211,13 +215,13 @@ fn doubts(material: &Material<'_>, layer: Layer, coverage: f64) -> Vec<String> {
     let kept = times.held.saturating_add(times.unread);
     if kept as f64 > times.network as f64 * KEPT {
         doubts.push(format!(
-            "The client kept them for {} itself after it had begun to send, or before it read the answers.",
+            "The client itself kept the requests or their answers for {}: after it had begun to send, or before it read the answers.",
             span(kept)
         ));
     }
     if client.held_events > 0 {
         doubts.push(format!(
-            "Meanwhile the client held back or dropped segments itself ({}), and for how long is not known of each request.",
+            "Meanwhile the client itself held back or dropped segments ({}); how long each request waited for that is not known.",
             counted(client.held_events, "event")
         ));
     }

@@ -79,15 +79,15 @@ impl fmt::Display for EndsRefusal {
                 let addresses = addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
                 write!(
                     out,
-                    "they do not belong together: the server served {}, and no client at {addresses}; behind a router that translates addresses, requests \
-                     cannot be told apart",
+                    "the two ends do not belong together: the server served {}, but no client at {addresses}; behind a router that translates addresses \
+                     (NAT), requests cannot be told apart",
                     served.join(", ")
                 )
             }
             Self::NothingCommon { asked, apart } => {
-                write!(out, "they do not belong together: none of {} of the client is among those of the server", counted(*asked, "request"))?;
+                write!(out, "the two ends do not belong together: the server has none of {} of the client", counted(*asked, "request"))?;
                 if *apart > 0 {
-                    write!(out, ", whose times are {} apart; ", span(*apart))?;
+                    write!(out, "; their times are {} apart; ", span(*apart))?;
                 } else {
                     out.write_str("; ")?;
                 }
@@ -100,8 +100,8 @@ impl fmt::Display for EndsRefusal {
             ),
             Self::OtherTimes { fitting, all } => write!(
                 out,
-                "they do not belong together: of {all} requests with the same numbers, only {fitting} fit one difference of the clocks, so they are others of \
-                 another time"
+                "the two ends do not belong together: of {all} requests with the same numbers, only {fitting} fit one clock offset, so the server's are of \
+                 another time; take the server's snapshot while the client's incident lasts"
             ),
             Self::TooLong { requests, all, by } => write!(
                 out,

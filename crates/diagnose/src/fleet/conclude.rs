@@ -123,7 +123,7 @@ fn said(scene: &FleetScene, candidate: &FleetCandidate) -> String {
         FleetCause::GroupHosts => format!("the hosts of {group} themselves"),
         FleetCause::Group => format!("what the hosts of {group} have in common"),
         FleetCause::Part => "something that only the affected hosts have in common".into(),
-        FleetCause::AllHosts => "the clients themselves, all at once".into(),
+        FleetCause::AllHosts => "all clients at the same time".into(),
         FleetCause::Hosts => match scene.affected.as_slice() {
             [one] => format!("{} alone", one.name),
             several => format!("{} hosts, each by itself", several.len()),
@@ -138,7 +138,7 @@ fn figures(scene: &FleetScene) -> Vec<String> {
     let mut all = vec![format!("{affected} of {} {were} affected.", counted(known as u64, "known client"))];
     if !scene.silent.is_empty() {
         let silent = counted(scene.silent.len() as u64, "more client");
-        all.push(format!("Of {silent} there are no records of that time."));
+        all.push(format!("There are no records of {silent} for that time."));
     }
     if let Some(more) = scene.median(Affected::more_ms) {
         let [slow, normal] =
@@ -155,8 +155,10 @@ fn figures(scene: &FleetScene) -> Vec<String> {
     }
     all.extend(match scene.kinds().as_slice() {
         [] => None,
-        [one] => Some(format!("Nearly all that was slow were {}.", one.name())),
-        several => Some(format!("Slow were {}.", listed(several.iter().map(|kind| kind.name().to_owned())))),
+        [one] => Some(format!("Nearly all slow operations were {}.", one.name())),
+        several => {
+            Some(format!("The slow operations were {}.", listed(several.iter().map(|kind| kind.name().to_owned()))))
+        }
     });
     all.push(format!("The hosts' own verdicts: {}.", own_verdicts(scene)));
     all.extend(elsewhere(scene));
@@ -186,7 +188,7 @@ fn elsewhere(scene: &FleetScene) -> Option<String> {
             0 => "none of them had an incident there".to_owned(),
             slow => format!("{slow} had incidents there, too"),
         };
-        format!("{} of the affected use other servers: {what}.", with_others.len())
+        format!("{} of the affected hosts use other servers, too: {what}.", with_others.len())
     })
 }
 
@@ -206,7 +208,7 @@ fn undecided(alternatives: &[(FleetCause, f64, String)]) -> Option<String> {
     let percent = |(_, likely, said): &(FleetCause, f64, String)| format!("{said} ({:.0} %)", likely * 100.0);
     match alternatives {
         [] => None,
-        [one] => Some(format!("Likeliest: {}, which is not likely enough to be named.", percent(one))),
+        [one] => Some(format!("Likeliest: {}. A cause is named from {:.0} % on.", percent(one), NAMED * 100.0)),
         [one, other, ..] => {
             Some(format!("Likeliest: {}, or {}. {}", percent(one), percent(other), tells_apart(one.0, other.0)))
         }
@@ -217,15 +219,15 @@ fn undecided(alternatives: &[(FleetCause, f64, String)]) -> Option<String> {
 fn tells_apart(one: FleetCause, other: FleetCause) -> &'static str {
     let either = |cause| one == cause || other == cause;
     if either(FleetCause::Part) {
-        "What these hosts have and no others, such as a switch or a role, tells them apart: `--groups` takes it."
+        "To tell these apart, give what only these hosts have in common (a switch, a role) with `--groups`."
     } else if either(FleetCause::Hosts) || either(FleetCause::AllHosts) {
-        "Records of more clients of the server tell them apart."
+        "To tell these apart, collect records of more clients of the server."
     } else if either(FleetCause::GroupNetwork) || either(FleetCause::GroupHosts) {
-        "A host outside of the group that uses the same server tells them apart, or one inside that uses another."
+        "To tell these apart, compare with a host outside the group that uses the same server, or with a host in the group that uses another server."
     } else if either(FleetCause::Front) {
-        "Plumbline on the server tells them apart, or a client that does not pass what is in front of it."
+        "To tell these apart, run Plumbline on the server, or compare with a client that does not use the network in front of the server."
     } else {
-        "A client that asks the server for something else tells them apart."
+        "To tell these apart, see whether clients that use other operations or shares of the server are slow, too."
     }
 }
 

@@ -18,7 +18,7 @@ const LEAST_SAMPLES: usize = 10;
 /// One long round trip in this many is no chance.
 const OFTEN: usize = 3;
 
-/// The time, in nanoseconds, that every third round trip provably reached while slow operations were under way. `None`
+/// The time, in nanoseconds, that a third of the round trips provably reached while slow operations were under way. `None`
 /// if there were too few.
 pub(super) fn proven(scene: &Scene) -> Option<u64> {
     let slow = with_most_of_time(&scene.judged);
@@ -43,7 +43,7 @@ pub(super) fn proven(scene: &Scene) -> Option<u64> {
     every_third(proven)
 }
 
-/// The time, in nanoseconds, that every third round trip reached before slow operations began, including delays of
+/// The time, in nanoseconds, that a third of the round trips reached before slow operations began, including delays of
 /// acknowledgements. `None` if there were too few.
 pub(super) fn before(scene: &Scene) -> Option<u64> {
     let mut samples: Vec<_> = scene.before.iter().filter_map(|event| round_trip(event)).collect();

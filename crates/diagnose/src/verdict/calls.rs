@@ -69,7 +69,8 @@ pub(super) fn verdict(scene: &Scene, calls: &[Event], around: &[Event]) -> Verdi
             of_stalls(&waiting, &answered, scene.long_term)
         };
         let to = if below_is_served { "the FUSE daemon" } else { "the server" };
-        let why = format!("{} Judged by the requests to {to} that took most of that.", scene.summary());
+        let why =
+            format!("{} The verdict is about the requests to {to}, which took most of that time.", scene.summary());
         verdict.because.insert(0, why);
         return verdict;
     }
@@ -77,8 +78,8 @@ pub(super) fn verdict(scene: &Scene, calls: &[Event], around: &[Event]) -> Verdi
     let is_free = under_way < LITTLE;
     if requests.is_empty() || is_own || !(is_free || are_as_fast_as_ever(&slowest, &requests, scene.long_term)) {
         return Verdict::unknown(format!(
-            "{} This probe sees how long an operation took, not where: whether the file system, its daemon or a server \
-             behind it was slow is not known.",
+            "{} This probe sees how long an operation took, but not in which layer. Whether the file system, its daemon or a server behind it was slow is \
+             not known.",
             scene.summary()
         ));
     }
@@ -86,8 +87,8 @@ pub(super) fn verdict(scene: &Scene, calls: &[Event], around: &[Event]) -> Verdi
     let without = share_without_connection(&slowest, &requests, around);
     if !no_cpu.is_seen() && without >= MOST {
         return Verdict::unknown(format!(
-            "{} For {:.0} % of that time the connection to the server was lost and not in use again. Who broke it, and what kept it from being set up, is \
-             not known.",
+            "{} For {:.0} % of that time, the client had no working connection to the server. Which side broke the connection, and why it was not set up \
+             again, is not known.",
             scene.summary(),
             without * 100.0
         ));
@@ -100,13 +101,13 @@ pub(super) fn verdict(scene: &Scene, calls: &[Event], around: &[Event]) -> Verdi
     let likely = if slowest.len() >= SEVERAL { OF_SEVERAL } else { OF_ONE };
     let passed_here = if is_free {
         format!(
-            "Requests to the server on the same mount were under way for {:.0} % of that time; the rest, {} of the slowest, passed on this host.",
+            "Requests to the server on the same mount were under way for {:.0} % of that time. The rest passed on this host: {} of the slowest call.",
             under_way * 100.0,
             slowest.first().map_or_else(String::new, |call| span(share_of(call, 1.0 - under_way)))
         )
     } else {
-        "Requests to the server on the same mount were answered as fast as ever meanwhile, and none took most of a call: the callers waited on this \
-         host, for a lock or for their turn."
+        "Meanwhile the server answered requests on the same mount as fast as before, and no request took most of a call's time. So the callers waited for \
+         something on this host, such as a lock."
             .to_owned()
     };
     let mut because = vec![scene.summary(), passed_here];
@@ -158,7 +159,7 @@ fn put_off(scene: &Scene, calls: &[&Event], requests: &[&Event]) -> Option<Verdi
     let because = vec![
         scene.summary(),
         format!(
-            "For {:.0} % of that time the client waited to ask again: the server answered {} with {}.",
+            "For {:.0} % of that time, the client waited before it repeated a request: the server had answered {} with {}.",
             waited as f64 / (time as f64).max(1.0) * 100.0,
             counted(requests.iter().filter(is_put_off).count() as u64, "request"),
             code_name(first.operation, first.status, first.errno, false)

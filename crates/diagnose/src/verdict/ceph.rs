@@ -39,7 +39,7 @@ pub(super) fn sentences(judged: &[&Event], around: &[Event]) -> Vec<String> {
     if ceph.daemon == CephDaemon::Unknown {
         return Vec::new();
     }
-    let mut said = vec![format!("They were asked of {}.", name(ceph))];
+    let mut said = vec![format!("The slow requests went to {}.", name(ceph))];
     let waits = judged.iter().filter(|event| event.operation.name() == CAPS_WAIT).count();
     if waits * 2 > judged.len() {
         said.push(CAPS.to_owned());
@@ -50,7 +50,8 @@ pub(super) fn sentences(judged: &[&Event], around: &[Event]) -> Vec<String> {
     said
 }
 
-const CAPS: &str = "They are waits for capabilities, which the metadata server gives when others have given them back: a client that holds one may be why.";
+const CAPS: &str = "The client waits for capabilities. The metadata server grants them when other clients have given them back, so a client that holds one \
+     may be the reason.";
 
 /// What other daemons of the same mount answered in that time.
 fn others(slow: &Event, daemon: CephDaemon, (from, to): (Nanos, Nanos), around: &[Event]) -> Option<String> {
@@ -80,8 +81,7 @@ fn others(slow: &Event, daemon: CephDaemon, (from, to): (Nanos, Nanos), around: 
 
 /// The errno by which an OSD refuses a client that the cluster has shut out (`EBLOCKLISTED` of include/linux/ceph/rados.h: `ESHUTDOWN`).
 const BLOCKLISTED: u32 = 108;
-const LOST: &str =
-    "The cluster has shut this client out (blocklisted): its session is lost, and what it has not written is, too.";
+const LOST: &str = "The cluster has blocklisted this client: the client's session is lost, and so is data that it had not written yet.";
 
 /// What failures say by themselves if one of them is how the cluster answers a client that it has shut out.
 pub(super) fn of_errors(failed: &[Event]) -> Option<(Vec<Candidate>, String)> {
@@ -94,13 +94,15 @@ pub(super) fn of_stall(oldest: &Event) -> Option<(Vec<Candidate>, Vec<String>)> 
     let ceph = of(oldest)?;
     if ceph.daemon == CephDaemon::Unknown {
         let reason = if oldest.operation.name().starts_with("OSD_") {
-            "It was sent to no OSD yet: the cluster has none for it now, or has paused such requests. `ceph health detail` tells."
+            "The client has not sent the oldest request to an OSD yet: the cluster has no OSD for it, or has paused such requests. \
+             `ceph health detail` shows which."
         } else {
-            "It was sent to no metadata server yet: none is there for it, or the session with it is not set up. `ceph fs status` tells."
+            "The client has not sent the oldest request to a metadata server yet: no server is active for it, or the client has no session with that \
+             server. `ceph fs status` shows which."
         };
         return Some((Vec::new(), vec![reason.to_owned()]));
     }
-    let mut because = vec![format!("It was asked of {}.", name(ceph))];
+    let mut because = vec![format!("The oldest request went to {}.", name(ceph))];
     if oldest.operation.name() == CAPS_WAIT {
         because.push(CAPS.to_owned());
     }
@@ -117,17 +119,17 @@ fn judge(daemon: CephDaemon, state: CephState) -> (Vec<Candidate>, Option<String
     if matches!(daemon, CephDaemon::Mds(_)) {
         if let Some((_, state)) = TAKES_OVER.iter().find(|(number, _)| *number == state.mds) {
             let reason = format!(
-                "By the cluster's map, {daemon} is not active yet (up:{state}): another took the rank over, and makes itself ready."
+                "By the cluster's map, {daemon} is not active yet (up:{state}): another metadata server is taking over the rank."
             );
             return (vec![(Cause::Frozen, OUT_OF_SERVICE)], Some(reason));
         }
         if state.laggy && state.connected && state.unacknowledged_ms == 0 {
             let reason =
-                format!("The monitors hear nothing of {daemon}, though its host acknowledges what is sent to it.");
+                format!("The monitors get no beacons from {daemon} (laggy), although its host acknowledges sent data.");
             return (vec![(Cause::Frozen, LAGGY)], Some(reason));
         }
         if state.laggy {
-            return (Vec::new(), Some(format!("The monitors hear nothing of {daemon}.")));
+            return (Vec::new(), Some(format!("The monitors get no beacons from {daemon} (laggy).")));
         }
     }
     if !state.connected {

@@ -87,7 +87,7 @@ fn undecided(candidates: &[Candidate]) -> Option<String> {
     let percent = |(cause, likely): &Candidate| format!("{} ({:.0} %)", cause.describe(), likely * 100.0);
     match candidates {
         [] => None,
-        [one] => Some(format!("Likeliest: {}, which is not likely enough to be named.", percent(one))),
+        [one] => Some(format!("Likeliest: {}. A cause is named from {:.0} % on.", percent(one), NAMED * 100.0)),
         [one, other, ..] => {
             let apart = tells_apart(one.0, other.0);
             Some(format!("Likeliest: {}, or {}. {apart}", percent(one), percent(other)))
@@ -100,16 +100,17 @@ fn tells_apart(one: Cause, other: Cause) -> &'static str {
     let either = |cause| one == cause || other == cause;
     let layers = [one.layer(), other.layer()];
     if either(Cause::HostGone) && either(Cause::NoPath) {
-        "Another host's connection to the same server tells them apart."
+        "To tell these two apart, see whether another host can reach the same server."
     } else if either(Cause::OwnProxy) {
-        "`plumbline net` shows that program's own connection to the server, and `top` whether it has a CPU."
+        "`plumbline net` shows the proxy program's connection to the server. `top` shows whether the program gets CPU time."
     } else if either(Cause::OwnQueue) {
-        "`tc -s qdisc` shows what waits in this host's queueing disciplines; Linux 6.14 and newer stamp each request there."
+        "`tc -s qdisc` shows what waits in this host's queueing disciplines. On Linux 6.14 and newer, Plumbline measures this for each request."
     } else if either(Cause::NoThread) {
         "More threads (`/proc/fs/nfsd/threads`) help only if the disk (`iostat -x`) is not busy."
     } else if layers.contains(&Layer::Client) {
         "`plumbline ps` and the kernel stacks of the bundle show what this host's threads wait for."
     } else {
-        "Plumbline on the server shows how long a request was there; Linux 6.14 and newer here stamp when it was acknowledged."
+        "Plumbline on the server shows how long the server took for a request. On Linux 6.14 and newer, Plumbline on this host also measures when the \
+         request was acknowledged."
     }
 }

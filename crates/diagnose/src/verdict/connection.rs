@@ -92,7 +92,7 @@ pub(super) fn of_happenings(events: &[Event], around: &[Event]) -> Verdict {
     let back = seen.longest("RECONNECT");
     if back > 0 {
         because.push(format!(
-            "Connected again: {}, the longest after {}.",
+            "The client reconnected {}; the longest time without a connection was {}.",
             counted(seen.count("RECONNECT"), "time"),
             span(back)
         ));
@@ -107,7 +107,7 @@ fn blame(seen: &Happenings<'_>, around: &[Event]) -> Blame {
         let mut because = Vec::new();
         if resets > 0 {
             because.push(format!(
-                "The server's side answered with {}: nothing listens there, or it gave the connection up.",
+                "The server's side sent {}: nothing listens on the server's port, or the server gave the connection up.",
                 counted(resets, "TCP reset")
             ));
         }
@@ -118,9 +118,7 @@ fn blame(seen: &Happenings<'_>, around: &[Event]) -> Blame {
         if closed > 0 || seen.is_forgotten() {
             return (vec![(Cause::Closed, 0.9)], because);
         }
-        because.push(
-            "A reset alone may also come from a firewall or gateway between the two, in the server's name.".to_owned(),
-        );
+        because.push("A firewall or gateway on the path may also send a reset in the server's name.".to_owned());
         return (vec![(Cause::Closed, 0.65), (Cause::NoPath, 0.25)], because);
     }
     if let Some(drops) = own_drops(seen, around) {
@@ -138,8 +136,7 @@ fn blame(seen: &Happenings<'_>, around: &[Event]) -> Blame {
     let closed_windows = seen.count("TCP_ZERO_WINDOW");
     if closed_windows > 0 {
         let because = format!(
-            "The server's receive window stayed closed ({} in a row were answered so): its host is reachable, but the \
-             server does not read.",
+            "The server's receive window stayed closed ({} in a row found it closed): the server's host is reachable, but its service does not read.",
             counted(row(seen, "TCP_ZERO_WINDOW"), "probe")
         );
         return (vec![(Cause::Frozen, 0.85)], vec![because]);
@@ -156,11 +153,11 @@ fn silence(seen: &Happenings<'_>, around: &[Event]) -> Blame {
         return retransmissions(seen, around).unwrap_or_else(|| unexplained(seen));
     }
     let times = counted(row(seen, "TCP_NO_ANSWER") + 1, "time");
-    let sent = format!("Nothing was acknowledged although it was sent up to {times} in a row");
+    let sent = format!("TCP sent the same data up to {times} in a row, and the server did not acknowledge it");
     if came_back(seen, around) {
         let because = vec![
-            format!("{sent}; then the same connection went on."),
-            "By the server's timestamps, its clock ran all the time: its host was there, and the path was cut for a while."
+            format!("{sent}. Then the same connection worked again."),
+            "By the server's timestamps, the server's clock did not stop. So the server's host was up, and the path was cut for a while."
                 .to_owned(),
         ];
         return (vec![(Cause::NoPath, CAME_BACK), (Cause::HostGone, (1.0 - CAME_BACK) / 2.0)], because);
@@ -169,11 +166,11 @@ fn silence(seen: &Happenings<'_>, around: &[Event]) -> Blame {
     if sacked > 0 {
         let because = vec![
             format!(
-                "{sent}; but {} acknowledged that had been sent after it: the server's host is there.",
+                "{sent}. But {} acknowledged that TCP had sent later: the server's host is up.",
                 were(sacked.into(), "segment")
             ),
-            "The path loses the same segment each time. If only large segments get lost, some hop has a smaller MTU than this host, and does not say so: \
-             `ping -M do -s 1472 SERVER` shows it.".to_owned(),
+            "The path loses the same segment each time. If the path loses only large segments, a hop has a smaller MTU than this host and does not report \
+             it; check with `ping -M do -s 1472 SERVER`.".to_owned(),
         ];
         return (vec![(Cause::Loss, SEGMENTS_LOST), (Cause::Frozen, (1.0 - SEGMENTS_LOST) / 2.0)], because);
     }
@@ -181,14 +178,15 @@ fn silence(seen: &Happenings<'_>, around: &[Event]) -> Blame {
         let because = vec![
             format!("{sent}."),
             format!(
-                "A new connection to the same server was made within {}: its host is there, and a reset would have answered for a connection that it \
-                 does not know. Something on the path dropped the old one, as a firewall does that has forgotten it.",
+                "The client connected to the same server again within {}, so the server's host is up. A host that does not know the old connection would \
+                 have reset it. So something on the path dropped the old connection, such as a firewall that has lost the connection's state.",
                 span(took)
             ),
         ];
         return (vec![(Cause::NoPath, NEW_ONE_WORKS), (Cause::HostGone, (1.0 - NEW_ONE_WORKS) / 2.0)], because);
     }
-    let because = format!("{sent}: the network is cut, or the server's host is gone; from here, these look the same.");
+    let because =
+        format!("{sent}. Either the network is cut, or the server's host is down: this host cannot tell which.");
     (UNREACHABLE.to_vec(), vec![because])
 }
 
@@ -284,10 +282,10 @@ fn retransmissions(seen: &Happenings<'_>, around: &[Event]) -> Option<Blame> {
         .filter(|event| event.operation.level() != Level::Connection && !event.flags.unanswered)
         .filter(|event| event.end() >= from && event.end() <= to.saturating_add(SECOND))
         .count();
-    let mut because = vec![format!("{} sent again.", were(sent_again, "TCP segment"))];
+    let mut because = vec![format!("{} retransmitted.", were(sent_again, "TCP segment"))];
     if answered == 0 {
         because.push(
-            "No answer came meanwhile: whether the path loses them or the server's host drops them is not known."
+            "No answer came meanwhile. Whether the path loses the segments or the server's host drops them is not known."
                 .to_owned(),
         );
         return Some((vec![(Cause::Loss, 0.5), (Cause::HostGone, 0.3)], because));
@@ -295,7 +293,7 @@ fn retransmissions(seen: &Happenings<'_>, around: &[Event]) -> Option<Blame> {
     let queued = seen.of_kind(RETRANSMIT).filter(|event| event.network.own_queue > 0).count();
     if queued * 2 > seen.of_kind(RETRANSMIT).count() {
         because.push(format!(
-            "At {queued} of these, packets waited in this host's own queueing discipline: it drops or delays them.",
+            "During {queued} of these retransmissions, packets waited in this host's own queueing discipline, which drops or delays packets.",
         ));
         return Some((vec![(Cause::OwnQueue, 0.85), (Cause::Loss, 0.1)], because));
     }
@@ -317,8 +315,8 @@ fn unexplained(seen: &Happenings<'_>) -> Blame {
     if timeouts + given_up > 0 {
         candidates.extend([(Cause::Frozen, 0.6), (Cause::NoPath, 0.3)]);
         because.push(format!(
-            "{}, and {} given up by the client, while TCP showed no loss, reset or closed window: the server's host may take what is sent and its \
-             service not answer; that is not certain.",
+            "{}, and {} that the client gave up, while TCP showed no loss, reset or closed window. The server's host may accept the requests while its \
+             service does not answer; this is not certain.",
             counted(timeouts, "RPC timeout"),
             counted(given_up, "connection")
         ));
@@ -335,13 +333,12 @@ fn unexplained(seen: &Happenings<'_>) -> Blame {
     }
     if late > 0 {
         because.push(format!(
-            "The client took up to {} to answer a lease break: it had to write back first, so its own load or a slow \
-             server is behind it.",
+            "The client took up to {} to answer a lease break, since the client had to write back data first. The reason is the client's own load or a slow server.",
             span(seen.longest("LEASE_BREAK_TIMEOUT"))
         ));
     }
     if because.is_empty() {
-        because.push("Nothing that was seen says who broke it.".to_owned());
+        because.push("The evidence does not show which side broke the connection.".to_owned());
     }
     (candidates, because)
 }

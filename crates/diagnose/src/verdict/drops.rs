@@ -288,26 +288,26 @@ impl Drops {
         let before = if self.is_new { " (none before)" } else { "" };
         match self.kind {
             DropReason::Damaged => format!(
-                "{segments} of the connection came with a wrong checksum{before}: the path, or an interface, damages what it carries."
+                "{segments} of the connection arrived with a wrong checksum{before}: the path, or an interface, damages packets."
             ),
             DropReason::NotSent => format!(
                 "TCP could not send to the server ({} in vain), although the server's receive window was open and nothing was on its way.",
                 counted(self.count, "attempt")
             ),
             DropReason::Rerouted => format!(
-                "The route of this host to the server changed ({}): segments were sent again and again by the new route, and nothing came back.",
+                "The route of this host to the server changed ({}). TCP retransmitted segments repeatedly by the new route, and no answer arrived.",
                 counted(self.count, "time")
             ),
             DropReason::Neighbour => {
                 let who = if self.reasons.first().is_some_and(|(reason, _)| *reason == ADMIN) {
                     "somebody on this host set it (`ip neighbour`)"
                 } else {
-                    "the network said so (ARP or neighbour discovery): a duplicate address, or a router that took over"
+                    "the network announced it (ARP or neighbour discovery): a duplicate address, or a router that took over"
                 };
                 let hop = self.named.as_deref().map(|hop| format!(" ({hop})")).unwrap_or_default();
                 format!(
-                    "The link-layer address of the next hop to the server{hop} changed: {who}. What was sent to the new one was sent again and \
-                     again, and nothing came back."
+                    "The link-layer address of the next hop to the server{hop} changed: {who}. TCP retransmitted the segments sent to the new address \
+                     repeatedly, and no answer arrived."
                 )
             }
             DropReason::Unreachable => unreachable::sentence(
@@ -358,7 +358,7 @@ fn by(reason: &str) -> &'static str {
         ROUTE => "because there was no route to the server",
         "REVERSE_PATH" => "by the reverse path filter (rp_filter)",
         "BACKLOG" => "because a queue of received packets was full",
-        "MEMORY" => "for want of memory or buffer space",
+        "MEMORY" => "for lack of memory or buffer space",
         "POLICY" => "by an IPsec policy",
         _ => "for a reason that is not known",
     }

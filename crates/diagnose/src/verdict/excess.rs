@@ -101,7 +101,7 @@ impl Excess {
         }
         if shares.unread >= WORTH_SAYING {
             text.push_str(&format!(
-                ", {} in this host's socket until somebody read the answer",
+                ", {} in this host's socket until a thread read the answer",
                 part(self.unread, shares.unread)
             ));
         }
@@ -215,9 +215,9 @@ impl QueueCause {
     pub fn sentence(self) -> Option<String> {
         let (covered, conclusion) = match self {
             Self::None | Self::NoCpu => return None,
-            Self::Client(covered) => (covered, "the queue is this host's own"),
-            Self::Wire(covered) => (covered, "they queued because answers were late"),
-            Self::Unclear(covered) => (covered, "whether that is why they queued is not clear"),
+            Self::Client(covered) => (covered, "this host itself made the requests wait"),
+            Self::Wire(covered) => (covered, "the requests waited because answers were late"),
+            Self::Unclear(covered) => (covered, "whether the requests waited for that reason is not known"),
         };
         Some(format!(
             "For {:.0} % of the time before sending, late answers were outstanding on the connection: {conclusion}.",

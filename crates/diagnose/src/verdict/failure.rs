@@ -73,12 +73,12 @@ pub(super) fn of_errors(failed: &[Event], around: &[Event]) -> Verdict {
         let from = failed.iter().map(|event| event.start).min().unwrap_or(0);
         let to = failed.iter().map(Event::end).max().unwrap_or(0);
         if let Some(drops) = Drops::between(from, to, around) {
-            because.push(format!("{} had no answer at all.", all - answered));
+            because.push(format!("{} got no answer.", all - answered));
             because.push(drops.sentence());
             return of(drops.candidates(None), because);
         }
         because.push(format!(
-            "{} had no answer at all: the connection broke or the requester gave up. Who broke it is not known.",
+            "{} got no answer: the connection broke, or the requester gave up. Which side broke the connection is not known.",
             all - answered
         ));
         return of(vec![(Cause::Closed, 0.5 * (1.0 - share)), (Cause::Refused, share)], because);
@@ -86,16 +86,17 @@ pub(super) fn of_errors(failed: &[Event], around: &[Event]) -> Verdict {
     let repeated = weight(failed.iter().filter(|event| event.operation.protocol().repeated.contains(&event.status)));
     if repeated as f64 >= answered as f64 * MOST {
         because.push(
-            "The client sent these requests again because their connection broke, and the server does not do them twice. Who broke it is not known."
+            "The client repeated these requests after their connection had broken, and the server does not execute a request twice. Which side broke the \
+             connection is not known."
                 .to_owned(),
         );
         return of(LOST_CONNECTION.to_vec(), because);
     }
-    because.push(format!("The server itself answered so in {answered} of {all} cases."));
+    because.push(format!("The server itself returned an error in {answered} of {all} cases."));
     if only_these_are_denied(failed, around) {
         because.push(
-            "It has allowed none of these processes such an operation so far, and served others meanwhile: these may lack the permission, and nothing \
-             be wrong."
+            "So far, the server has allowed none of these processes such an operation, and it served other processes meanwhile. These processes may lack \
+             the permission, and then nothing is wrong."
                 .to_owned(),
         );
         return of(vec![(Cause::Refused, DENIED), (Cause::Requester, 1.0 - DENIED)], because);
@@ -155,15 +156,15 @@ pub(super) fn of_stalls(stalled: &[Event], around: &[Event], long_term: &LongTer
         return Verdict::unknown("There was no operation in flight to judge.");
     };
     let mut because = vec![format!(
-        "{} not returned; the oldest, {}, was asked for {} ago.",
+        "{} not returned. The oldest, {}, began {} ago.",
         if stalled.len() == 1 { "1 operation has".into() } else { format!("{} operations have", stalled.len()) },
         oldest.operation.name(),
         span(oldest.duration)
     )];
     if !oldest.operation.level().is_remote() {
         because.push(
-            "This probe sees that they do not return, not what they wait for: see processes.txt, and `calls` if that is \
-             there."
+            "This probe sees that these operations do not return, but not what they wait for. See processes.txt in the bundle, and `calls` in incident.json \
+             if present."
                 .to_owned(),
         );
         return Verdict { because, ..Verdict::unknown("") };
@@ -197,7 +198,7 @@ pub(super) fn of_stalls(stalled: &[Event], around: &[Event], long_term: &LongTer
         return of(drops.candidates(None), because);
     }
     if answers == 0 {
-        because.push(format!("Nothing else was asked and answered {way} meanwhile."));
+        because.push(format!("Since then, no other request {way} was sent and answered."));
         return silent(oldest, because);
     }
     if let Some(verdict) = own_fault(&meanwhile, around, long_term, &mut because) {
@@ -205,22 +206,22 @@ pub(super) fn of_stalls(stalled: &[Event], around: &[Event], long_term: &LongTer
     }
     let ago = now.saturating_sub(last);
     because.push(format!(
-        "Meanwhile {} asked and answered {way}, the last {} ago.",
+        "Since then, {} sent and answered {way}, the last {} ago.",
         if answers == 1 { "1 other was".into() } else { format!("{answers} others were") },
         span(ago)
     ));
     if ago > (oldest.duration / RECENT).max(SECOND) {
-        because.push("Since then it has been silent.".to_owned());
+        because.push("After that, the server sent no more answers.".to_owned());
         return silent(oldest, because);
     }
     if sent_again(around, oldest) >= LOSSES {
         because.push(
-            "But segments were sent again and again: whether its request or answer got lost or the server is late with this one is not known."
+            "But TCP retransmitted segments repeatedly. Whether this request or its answer was lost, or the server is late with it, is not known."
                 .to_owned(),
         );
         return of_one(oldest, vec![(Cause::Loss, 0.6), (Cause::SlowOperation, 0.4)], because);
     }
-    because.push("So the network carries answers, and the server is late with this one.".to_owned());
+    because.push("So answers get through the network, and the server is late with this request.".to_owned());
     of_one(oldest, vec![(Cause::SlowOperation, 0.85)], because)
 }
 
@@ -248,8 +249,7 @@ fn own_fault(
 fn silent(oldest: &Event, mut because: Vec<String>) -> Verdict {
     let (candidates, reason) = match oldest.send_timing {
         Some(SendTiming { gap: true, .. }) => {
-            let reason =
-                "Part of what the server sent has come in, and what belongs before it is missing: the path loses it.";
+            let reason = "A later part of the server's data has arrived, and an earlier part is missing: the path loses segments.";
             (vec![(Cause::Loss, 0.85)], reason.to_owned())
         }
         Some(SendTiming { unacknowledged: 0, sends, most, .. }) => {
@@ -261,14 +261,13 @@ fn silent(oldest: &Event, mut because: Vec<String>) -> Verdict {
         }
         Some(SendTiming { unacknowledged, .. }) => {
             let reason = format!(
-                "What was sent has not been acknowledged for {}: the network is cut, or the server's host is gone; from here, \
-                 these look the same.",
+                "The sent data has not been acknowledged for {}. Either the network is cut, or the server's host is down: this host cannot tell which.",
                 span(unacknowledged)
             );
             (UNREACHABLE.to_vec(), reason)
         }
         None => {
-            let reason = "So a server that hangs and a network that is cut look the same; sockets.txt has the connection's state.";
+            let reason = "This evidence does not tell a server that hangs from a network that is cut; sockets.txt in the bundle has the connection's state.";
             (SILENT.to_vec(), reason.to_owned())
         }
     };

@@ -81,12 +81,12 @@ impl Burst {
             format!("{:.0} operations and {:.1} MiB a second", rate.operations, rate.bytes / f64::from(1 << 20))
         };
         let mut text = format!(
-            "This host asked for much more than before, and got it: {}; before, it was {} at the most.",
+            "This host's load was much higher than before, and the server served it: {}; before, at most {}.",
             told(self.now),
             told(self.before)
         );
         if let Some((share, pid, name)) = &self.whose {
-            text.push_str(&format!(" {:.0} % of that are of {name} ({pid}).", share * 100.0));
+            text.push_str(&format!(" {:.0} % of that load came from {name} ({pid}).", share * 100.0));
         }
         text
     }

@@ -204,9 +204,9 @@ impl<'a> Judgement<'a> {
         let two_at_once = no_cpu && client >= SEEN;
         if (wire < DOMINANT || two_at_once) && burst.is_none() {
             because.push(if two_at_once {
-                "Both this host and what is beyond it hold much of the extra time.".to_owned()
+                "Much of the extra time passed on this host, and much beyond it.".to_owned()
             } else {
-                "No phase holds enough of the extra time to be blamed.".to_owned()
+                "No phase took enough of the extra time to name a cause.".to_owned()
             });
             let (network, server) = if two_at_once { self.split.odds() } else { (0.5, 0.5) };
             return vec![
@@ -217,7 +217,7 @@ impl<'a> Judgement<'a> {
         }
         if let Some(paused) = self.paused() {
             because.push(format!(
-                "The server's answers are as fast as before, and yet its timestamps lag by {} more: its clock stood still for as long.",
+                "The server answers as fast as before, but its timestamps lag by {} more: the server's clock stood still for that time.",
                 span(paused)
             ));
             return vec![(Cause::Paused, PAUSED), (self.network_cause(), (1.0 - PAUSED) / 2.0)];
@@ -397,12 +397,12 @@ impl Scene<'_> {
         if let Some((normal, is_recent)) = self.normal_of_slowest() {
             let (duration, count) = (span(normal.duration), normal.count);
             text.push_str(&if is_recent {
-                format!(", {duration} before (median of {count})")
+                format!(" instead of {duration} (median of {count} before)")
             } else {
-                format!(", {duration} normally (median of {count} in the last hours of activity)")
+                format!(" instead of {duration} (median of {count} in the last hours of activity)")
             });
         } else {
-            text.push_str("; how long they take normally is not known");
+            text.push_str("; the normal duration of such operations is not known");
         }
         text + "."
     }
@@ -418,7 +418,7 @@ impl Scene<'_> {
         let seen = longer.filter(|_| busy.is_none()).or(busy)?;
         let queued = self.queued * 100.0;
         Some(format!(
-            "{seen}, and when {queued:.0} % of the slow operations ended, packets waited in the queueing discipline that the connection's go to."
+            "{seen}, and when {queued:.0} % of the slow operations ended, packets waited in the queueing discipline of this connection's interface."
         ))
     }
 
@@ -428,7 +428,7 @@ impl Scene<'_> {
         let (count, longest) = held.fold((0, 0), |(count, longest), timing| (count + 1, timing.held.max(longest)));
         (count > 0 && !self.is_queued()).then(|| {
             format!(
-                "TCP held {} back for up to {} though the server's window was open, and what was sent was acknowledged at once: this host could not send.",
+                "TCP held {} back for up to {}, although the server's window was open and sent data was acknowledged at once: this host could not send.",
                 counted(count, "request"),
                 span(longest)
             )
@@ -439,7 +439,7 @@ impl Scene<'_> {
     fn others(&self) -> Option<String> {
         (self.elsewhere > 0).then(|| {
             format!(
-                "Judged by the connection with {:.0} % of the slow time; {} more had slow operations.",
+                "The verdict is about the connection with {:.0} % of the slow operations' time; slow operations were on {} more.",
                 self.share * 100.0,
                 counted(self.elsewhere, "connection")
             )

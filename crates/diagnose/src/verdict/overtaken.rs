@@ -47,7 +47,8 @@ impl Overtaken {
 
     pub fn sentence(self) -> String {
         format!(
-            "Requests that were sent later over the same connection were answered before {}: so the server had these, for {} on average at least.",
+            "The server answered requests that were sent later over the same connection earlier than {}. So the server already had the slow operations, \
+             for at least {} on average.",
             counted(self.slow, "slow operation"),
             span(self.held / self.slow.max(1))
         )

@@ -192,7 +192,7 @@ impl JudgedSights<'_> {
         }
     }
 
-    /// By how much the path is provably longer, nanoseconds. It is compared with the time that every third round trip
+    /// By how much the path is provably longer, nanoseconds. It is compared with the time that a third of the round trips
     /// before reached, or with the normal if that is not known.
     fn proven(&self) -> Option<u64> {
         // Time in this host's queueing discipline does not belong to the path.

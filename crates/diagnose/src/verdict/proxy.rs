@@ -30,14 +30,14 @@ pub(super) fn sentence(excess: &Excess, operations: u64) -> String {
 }
 
 /// The sentence for extra time that passed mostly in libcephfs.
-pub(super) const IN_LIBCEPHFS: &str = "libcephfs waited for the cluster: a metadata server, an OSD, a client that holds a capability, or the network to \
-     them; from here, these look the same. `ceph -s` and `ceph health detail` tell them apart.";
+pub(super) const IN_LIBCEPHFS: &str = "libcephfs waited for a metadata server, an OSD, a client that holds a capability, or the network to them. This host \
+     cannot tell which; `ceph -s` and `ceph health detail` can.";
 
 /// Judges operations in flight. `others`: how many operations the same daemon answered meanwhile.
 pub(super) fn of_stalls(oldest: &Event, others: u64, mut because: Vec<String>) -> Verdict {
     let reason = if others == 0 {
-        "Nothing else was asked of this libcephfsd and answered meanwhile: a daemon that hangs, all its workers waiting for the cluster, \
-         and a cluster that hangs look the same from here. Its own /metrics tell busy workers from idle ones."
+        "Since then, this libcephfsd has answered no other request. Either the daemon hangs, or all its workers wait for the cluster, or the cluster hangs. \
+         The daemon's own /metrics show how many workers are busy."
             .to_owned()
     } else {
         format!(
@@ -55,11 +55,14 @@ pub(super) fn of_stalls(oldest: &Event, others: u64, mut because: Vec<String>) -
 pub(super) fn of_errors(failed: &[Event], mut because: Vec<String>) -> Verdict {
     let unserved = failed.iter().filter(|event| !event.phases.known()).count() as u64;
     if unserved == failed.len() as u64 {
-        because.push("None of them was seen to be served by libcephfsd: see whether it runs, and its log.".to_owned());
+        because.push(
+            "Plumbline saw libcephfsd serve none of these operations. Check whether libcephfsd runs, and see its log."
+                .to_owned(),
+        );
         return conclude(vec![(Cause::OwnDaemon, 0.85)], because, PhasesMs::default());
     }
     because.push(format!(
-        "libcephfsd served {} of {}, and answered so; whether the daemon, libcephfs or the cluster refused is not known.",
+        "libcephfsd served {} of {} and returned the error. Whether the daemon, libcephfs or the cluster refused is not known.",
         failed.len() as u64 - unserved,
         counted(failed.len() as u64, "operation")
     ));

@@ -57,7 +57,7 @@ impl NewRoute {
     pub fn sentence(&self) -> String {
         let by = self.interface.as_deref().unwrap_or("another interface");
         format!(
-            "This host changed its route to the server: for {} the connection's segments left through {by}, and operations were slow since. \
+            "This host changed its route to the server: for {}, the connection's segments have left through {by}, and operations have been slow. \
              `ip route get SERVER` shows the route.",
             span(self.lasted)
         )

@@ -160,7 +160,7 @@ impl Sending {
         }
         (self.window > OPEN).then(|| {
             format!(
-                "For {:.0} % of the time of slow operations, what was to be sent did not fit the server's window.",
+                "For {:.0} % of the time of slow operations, the server's receive window was too small for the data to be sent.",
                 self.window * 100.0
             )
         })

@@ -125,7 +125,7 @@ fn candidates(during: OnServer, usual: Option<OnServer>, because: &mut Vec<Strin
     let sure = if usual.is_some() { SEEN } else { WITHOUT_NORMAL };
     if share(extra.sent) >= DOMINANT {
         because.push(
-            "The thread could not hand the answers to TCP: the client took them slowly, or the path to it did."
+            "The thread could not hand the answers to TCP: the client, or the path to the client, took the answers slowly."
                 .to_owned(),
         );
         return vec![(Cause::NarrowPath, 0.4)];
@@ -146,7 +146,7 @@ fn candidates(during: OnServer, usual: Option<OnServer>, because: &mut Vec<Strin
     }
     if usual.is_none() && during.executed >= PROMPT {
         because.push(
-            "How long they are executed normally is not known: threads may be busy because they wait for the disk."
+            "The normal execution time of requests is not known: threads may be busy because they wait for the disk."
                 .to_owned(),
         );
         return vec![(Cause::NoThread, 0.5), (Cause::SlowExecution, 0.45)];

@@ -61,7 +61,7 @@ impl SparedSiblings {
             count => format!("{count} other connections of the same mount"),
         };
         format!(
-            "{which} had {operations} such operations meanwhile, and they took {wire} on the wire, as ever: the server is not slow, but the way of this connection is."
+            "{which} had {operations} such operations meanwhile. These took {wire} on the wire, as before: the server is not slow, but this connection's path is."
         )
     }
 }

@@ -41,22 +41,25 @@ pub(super) fn candidates(status: &str) -> Vec<Candidate> {
 pub(super) fn sentence(status: &str, errors: &str, sender: Option<&str>) -> String {
     let code = status.trim_start_matches(SERVER).trim_start_matches(OWN);
     let by = sender.map_or_else(|| "by another host".to_owned(), |sender| format!("by {sender}"));
-    let came = |by: &str| format!("{errors} for the connection came ({code}), sent {by}");
+    let came = |by: &str| format!("{errors} for the connection arrived ({code}), sent {by}");
     if status.starts_with(SERVER) {
         return format!(
-            "{}: its host is there, and refuses, as its firewall does.",
+            "{}: the server's host is up, and the host or its firewall refuses the packets.",
             came("by the server's own address")
         );
     }
     if status.starts_with(OWN) {
-        return format!("{}: its own firewall, or a route of it, refuses.", came("by this host itself"));
+        return format!(
+            "{}: this host's own firewall or one of its routes refuses the packets.",
+            came("by this host itself")
+        );
     }
     let meaning = match code {
         HOST => {
-            "that router is there, and does not reach the server's host. Whether the host is gone, or the last link before it is cut, is not known from here"
+            "that router is up, but does not reach the server's host. Whether that host is down, or the last link before it is cut, is not known"
         }
         "NET_UNREACHABLE" => "that router has no route to the server's network",
-        "TIME_EXCEEDED" => "the packets ran in a circle",
+        "TIME_EXCEEDED" => "the packets ran in a routing loop",
         _ => "a firewall on the path refuses what is sent to the server",
     };
     format!("{}: {meaning}.", came(&by))

@@ -291,8 +291,10 @@ impl WireSplit {
     pub fn sentences(&self) -> Vec<String> {
         let mut said = Vec::new();
         if let Some(path) = self.longer_path() {
-            let (now, which) =
-                (span(path.now), if path.is_only_proven() { "every third round trip" } else { "most round trips" });
+            let (now, which) = (
+                span(path.now),
+                if path.is_only_proven() { "at least a third of the round trips" } else { "most round trips" },
+            );
             said.push(match path.normal {
                 Some(normal) => {
                     format!("The path became longer: {which} took {now} or more, {} before.", span(normal))
@@ -303,7 +305,7 @@ impl WireSplit {
             });
             if path.is_only_proven() {
                 said.push(
-                    "Answers that came after requests were sent did not acknowledge them: the requests, or these answers, were on their way."
+                    "Answers that arrived after a request was sent did not acknowledge that request: either the request or the answer was still on its way."
                         .to_owned(),
                 );
             }
@@ -311,14 +313,14 @@ impl WireSplit {
                 said.push(format!("By the server's timestamps, the way back became {} longer.", span(back)));
             } else if path.own == 0 && self.stamped.is_none() {
                 said.push(
-                    "Whether it is this host's own queueing discipline that holds packets back is not known: Linux 6.14 and newer stamp what is sent."
+                    "This host's own queueing discipline may hold the packets back; measuring that takes Linux 6.14 or newer."
                         .to_owned(),
                 );
             }
         } else if let Some(round_trip) = self.round_trip {
             let before = self.normal_round_trip.map(|sample| format!(" ({} before)", span(sample))).unwrap_or_default();
             said.push(format!(
-                "The connection's round trip was {}{before}; a delayed acknowledgement can be up to 50 ms of it.",
+                "The connection's round trip was {}{before}. It may include a delayed acknowledgement of up to 50 ms.",
                 span(round_trip)
             ));
             if self.as_ever {
@@ -343,7 +345,7 @@ impl WireSplit {
         });
         if let Some((timing, count)) = self.stamped {
             said.push(format!(
-                "Stamped {}: in TCP's queue for up to {}, in this host's queueing discipline up to {}, acknowledged {} later{}.",
+                "The kernel timestamped {}: up to {} in TCP's queue, up to {} in this host's queueing discipline, then acknowledged after {}{}.",
                 counted(count.into(), "request"),
                 span(timing.held),
                 span(timing.local),
@@ -354,7 +356,7 @@ impl WireSplit {
                 },
                 match timing.retransmitted {
                     0 => String::new(),
-                    times => format!(", sent again {}", counted(times.into(), "time")),
+                    times => format!(", retransmitted {}", counted(times.into(), "time")),
                 }
             ));
         }
@@ -364,35 +366,41 @@ impl WireSplit {
         }
         if self.is_late() {
             said.push(format!(
-                "By the server's timestamps, answers were on their way for {} longer than usual, now by more and now by less: they queue on the path.",
+                "By the server's timestamps, answers were on their way for {} longer than usual, by varying amounts: answers queue on the path.",
                 span(self.late / self.operations.max(1))
             ));
         }
         if self.loses {
             said.push(
-                "Segments were sent again and again while other operations were answered: the path loses them.".into(),
+                "TCP retransmitted segments repeatedly while other operations were answered: the path loses segments."
+                    .into(),
             );
         }
         if self.loses_answers {
             said.push(
-                "For at least half of that time, segments of answers arrived out of order, and more often than before: the path loses others."
+                "During at least half of the time on the wire, segments of answers arrived out of order, and more often than before: the path loses \
+                 segments of answers."
                     .into(),
             );
         }
         if self.by_retransmission() {
             said.push(
-                "So many retransmissions take that long: the path, or the server's whole host, was unreachable.".into(),
+                "TCP's retransmission timeouts account for that time: the path, or the server's host, was unreachable."
+                    .into(),
             );
         }
         if self.silent > 0 && self.layer().0 != Layer::Unknown {
-            said.push(format!("Nothing is known of {} of the operations: taken to be like the others.", self.silent));
+            said.push(format!(
+                "There is no evidence for {} of the operations; the verdict treats them like the others.",
+                self.silent
+            ));
         }
         let mean = |sum: u64| span(sum / self.operations.max(1));
         let (low, high, excess) = (mean(self.low), mean(self.high), mean(self.excess));
         said.push(if low == high {
-            format!("The network's part of the {excess} extra on the wire is {low}, the rest the server's.")
+            format!("Of the {excess} of extra time on the wire, {low} is the network's and the rest is the server's.")
         } else {
-            format!("The network's part of the {excess} extra on the wire is between {low} and {high}, the rest the server's.")
+            format!("Of the {excess} of extra time on the wire, between {low} and {high} is the network's and the rest is the server's.")
         });
         said
     }

@@ -30,10 +30,10 @@ pub struct FleetArguments {
     /// Ask this Prometheus instead: http://HOST:PORT
     #[arg(long, value_name = "URL")]
     prometheus: Option<Uri>,
-    /// Only incidents that ended then or later: a time such as 2026-11-24T08:00:00Z, or how long ago, such as 90m, 12h or 7d [default: with --prometheus an hour ago]
+    /// Only incidents that ended at this time or later: a time such as 2026-11-24T08:00:00Z, or how long ago, such as 90m, 12h or 7d [default: with --prometheus an hour ago]
     #[arg(long, value_name = "T", value_parser = since)]
     from: Option<Timestamp>,
-    /// Only incidents that began then or earlier; a time as for --from [default: now]
+    /// Only incidents that began at this time or earlier, given as for --from [default: now]
     #[arg(long, value_name = "T", value_parser = since)]
     to: Option<Timestamp>,
     /// Only compare hosts by this property, such as `network` or a label; may be given again [default: all that are known]

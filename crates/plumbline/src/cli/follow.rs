@@ -27,7 +27,7 @@ pub struct FollowArguments {
     /// Follow the processes of this job, as `plumbline io --by job` names it; `slurm:1234` means all of its steps
     #[arg(long, value_name = "J", conflicts_with = "command")]
     job: Option<String>,
-    /// Show the trees of a recording of `plumbline record`, or of a daemon's recorder; of all processes, or of that of --pid or --job
+    /// Show the trees of a recording (of `plumbline record` or a daemon's recorder): of all processes, or of those that --pid or --job selects
     #[arg(long, value_name = "FILE", conflicts_with_all = ["command", "duration", "all_filesystems"])]
     recording: Option<PathBuf>,
     /// Show only trees that took at least this many milliseconds
@@ -48,25 +48,25 @@ pub struct FollowArguments {
     /// Follow on local file systems too (syscalls, vfs)
     #[arg(long)]
     all_filesystems: bool,
-    /// Show at most this many operations below each
+    /// Show at most this many operations below each operation
     #[arg(long, value_name = "N", default_value_t = 16)]
     children: usize,
     /// One JSON object a line, for each tree
     #[arg(long)]
     json: bool,
-    /// Write to this file; standard output is the command's alone then. A file that is there is not replaced
+    /// Write to this file, and leave standard output to the command. An existing file is not replaced
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Write the trees to this file too, as a trace that ui.perfetto.dev and chrome://tracing show; a file that is there is not replaced
+    /// Write the trees to this file too, as a trace that ui.perfetto.dev and chrome://tracing show; an existing file is not replaced
     #[arg(long, value_name = "F")]
     perfetto: Option<PathBuf>,
-    /// Write no more than this many MiB to it
+    /// The most MiB to write to the --perfetto file
     #[arg(long, value_name = "M", default_value_t = 256.0, requires = "perfetto")]
     max_size: f64,
     /// Send the trees to an OpenTelemetry collector too, as traces: http://HOST:PORT
     #[arg(long, value_name = "URL")]
     otlp: Option<String>,
-    /// How the collector is spoken to
+    /// The protocol of the collector
     #[arg(long, value_enum, default_value_t = FollowProtocol::Grpc, requires = "otlp")]
     otlp_protocol: FollowProtocol,
     #[command(flatten)]

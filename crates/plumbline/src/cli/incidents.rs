@@ -19,7 +19,7 @@ use crate::{
 pub struct IncidentsArguments {
     #[command(flatten)]
     folder: folder::FolderArguments,
-    /// Only incidents whose last slow or failed operation was seen then or later: a time such as 2026-11-24T08:00:00Z, or how long ago, such as 90m, 12h or 7d
+    /// Only incidents whose last slow or failed operation was seen at this time or later: a time such as 2026-11-24T08:00:00Z, or how long ago, such as 90m, 12h or 7d
     #[arg(long, value_name = "T", value_parser = since)]
     since: Option<Timestamp>,
     /// Only incidents of the mount at this mount point

@@ -89,7 +89,7 @@ enum CliCommand {
     Report(report::ReportArguments),
     /// Join an incident of a client with what its server saw of the same requests
     Join(join::JoinArguments),
-    /// Give one verdict over many hosts: is it the server for everybody, or only us?
+    /// Give one verdict over many hosts: is the server slow for all clients, or only for some?
     Fleet(fleet::FleetArguments),
     /// Write man pages and completions
     #[command(hide = true)]

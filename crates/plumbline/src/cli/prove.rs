@@ -12,13 +12,13 @@ use crate::{
 
 #[derive(clap::Args)]
 #[command(after_help = "\
-It makes faults of known cause, one after the other, and says what Plumbline says of each, and after how long. Server, router and mounts are in \
-namespaces of their own: nothing else on this machine is touched, and nothing is left behind but kernel modules that were loaded.
+The command makes faults of known cause, one after the other. For each fault, it shows Plumbline's verdict and the time until the verdict. Server, router and \
+mounts are in namespaces of their own: nothing else on this machine is touched, and nothing stays but kernel modules that were loaded.
 
 It takes the kernel's NFS server and client (nfs-kernel-server, nfs-common), Samba where that is installed (samba, cifs-utils), ip and tc (iproute2), and \
 128 MiB of memory. Where there is no server, it tries a FUSE file system. A daemon that runs meanwhile reports these faults, too.
 
-Exit status: 0 if nobody was accused wrongly and nothing was reported that was not there, 1 else.")]
+Exit status: 0 if no verdict named a wrong layer and there was no false alarm, 1 otherwise.")]
 pub struct ProveArguments {
     /// Try a FUSE file system only
     #[arg(long)]

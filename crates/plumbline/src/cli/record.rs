@@ -31,7 +31,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 #[derive(clap::Args)]
 pub struct RecordArguments {
-    /// The recording; a file that is there is not replaced
+    /// The file to write; an existing file is not replaced
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
     /// Stop after this many seconds
@@ -197,13 +197,15 @@ fn say_what_was_written(path: &Path, written: &Written, seconds: f64, max_size: 
     let shown = path.display();
     if !written.error.is_empty() {
         bail!(
-            "the recording ends early: cannot write {shown}: {}; what is in it is whole, and can be replayed",
+            "the recording ended early: cannot write {shown}: {}; the part that was written is whole and can be replayed",
             written.error
         );
     }
     eprintln!("plumbline: {shown}: {seconds:.1} s, {}", amounts(written));
     if written.full {
-        eprintln!("plumbline: it ends early, since it may take {max_size} MiB; --max-size allows more");
+        eprintln!(
+            "plumbline: the recording ended early, at the limit of {max_size} MiB; a larger --max-size allows more"
+        );
     }
     eprintln!("plumbline: `plumbline replay {shown}` says what would have been reported");
     Ok(())

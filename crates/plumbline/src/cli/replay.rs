@@ -31,16 +31,16 @@ use crate::{
 pub struct ReplayArguments {
     /// A file of `plumbline record`, or a directory of the daemon's recorder
     recording: PathBuf,
-    /// The configuration whose rules judge it [default: /etc/plumbline/plumbline.yaml where it exists, else the compiled-in configuration]
+    /// The configuration whose rules judge the recording [default: /etc/plumbline/plumbline.yaml where it exists, else the compiled-in configuration]
     #[arg(long, value_name = "F")]
     config: Option<PathBuf>,
-    /// Judge only what happened then or later: seconds since the recording's start, or a time such as 2026-03-01T12:00:00Z
+    /// Judge only what happened at this time or later: seconds since the recording's start, or a time such as 2026-03-01T12:00:00Z
     #[arg(long, value_name = "T")]
     from: Option<String>,
-    /// Judge only what happened until then; a time as for --from
+    /// Judge only what happened until this time, given as for --from
     #[arg(long, value_name = "T")]
     to: Option<String>,
-    /// What is normal there: a daemon's normals.json, or another recording of that host, from which it is learned first
+    /// The host's normals: a daemon's normals.json, or another recording of the host, from which `replay` learns them first
     #[arg(long, value_name = "F")]
     normals: Option<PathBuf>,
     /// Write a bundle of each incident below this directory

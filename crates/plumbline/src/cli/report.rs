@@ -28,7 +28,7 @@ pub struct ReportArguments {
     /// Where the page goes; without it, standard output
     #[arg(short, long, value_name = "F.html")]
     output: Option<PathBuf>,
-    /// Leave out names of files, processes, users, hosts, mounts and addresses, and what the evidence holds: for strangers
+    /// Replace the names of files, processes, users, hosts, mounts and addresses by tokens, and leave out the contents of the evidence, so that the page can go to outsiders
     #[arg(long)]
     redact: bool,
 }

@@ -11,7 +11,7 @@ pub struct SnapshotArguments {
     /// One JSON object: {"bundle": PATH}
     #[arg(long)]
     json: bool,
-    /// Make the bundle of the time to come instead of now: 60s or 5m, an hour at most. The bundle has each operation of that time, and how mounts were used
+    /// Make the bundle of the coming time instead of the past: 60s or 5m, for example, an hour at most. The bundle has each operation of that time, and how mounts were used
     #[arg(long = "for", value_name = "TIME", value_parser = span)]
     span: Option<Duration>,
     /// How long to wait for the bundle, seconds; with --for, beyond that time

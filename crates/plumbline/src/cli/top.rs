@@ -154,7 +154,7 @@ impl TopView {
                     looking.ask();
                     asked = Instant::now();
                 }
-                Err(RecvTimeoutError::Disconnected) => bail!("the thread that looks has ended"),
+                Err(RecvTimeoutError::Disconnected) => bail!("the thread that collects the figures has ended"),
             }
         }
         Ok(())

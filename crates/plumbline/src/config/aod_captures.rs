@@ -202,7 +202,7 @@ fn trace_cmd(reader: &mut ConfigReader<'_>, args: &[String]) -> (CaptureKind, St
             'e' if value == "all" => events.push("*:*".to_owned()),
             'e' if is_event(value) => events.push(value.to_owned()),
             'b' => kb = number(reader, PROGRAM, letter, value).unwrap_or(kb),
-            'e' => left_out(reader, PROGRAM, &format!("-e {value}"), "it cannot be a tracepoint"),
+            'e' => left_out(reader, PROGRAM, &format!("-e {value}"), "it is not the name of a tracepoint"),
             _ => left_out(
                 reader,
                 PROGRAM,

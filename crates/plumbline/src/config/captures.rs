@@ -217,7 +217,7 @@ fn hosts(reader: &mut ConfigReader<'_>, entry: &YamlEntry) -> Option<Hosts> {
         }
     }
     if nodes.is_empty() {
-        reader.refuse(entry.value.at, "`hosts` names nobody; write mounts, any, or addresses");
+        reader.refuse(entry.value.at, "`hosts` is empty; write mounts, any, or addresses");
     }
     (!hosts.is_empty() && hosts.len() == nodes.len()).then_some(Hosts::Only(hosts))
 }

@@ -110,7 +110,7 @@ impl Config {
         parse(texts, known).map_err(|mut problems| {
             problems.sort();
             if let Some(next) = problems.get_mut(MAX_ERRORS) {
-                next.text = "from here on more is wrong; mend what is above first".to_owned();
+                next.text = "more mistakes follow; correct those above first".to_owned();
                 problems.truncate(MAX_ERRORS + 1);
             }
             let error = |Problem { at, text }| ConfigError { file: name(at.file), at: Some(at), text };

@@ -125,7 +125,7 @@ pub fn read(
     });
     check_space(reader, captures_entry, &captures, cleanup.as_ref().zip(recorder.as_ref()));
     if rules.detected.is_empty() {
-        reader.note("no rule detects anything: operations are measured, but no incident will be written by itself");
+        reader.note("no rule detects anything: Plumbline measures operations, but opens no incident");
     }
     Some(Config {
         watch_interval: watch_interval?,

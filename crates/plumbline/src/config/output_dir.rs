@@ -56,7 +56,7 @@ fn look(what: &str, path: &Path, never_touch: &[PathBuf]) -> Result<Looked, Stri
         Err(PathObstacle::Unreadable { error, .. })
             if error.kind() == io::ErrorKind::PermissionDenied && !is_daemon() =>
         {
-            Ok(Looked::NotAllowed(format!("{what} {} was not looked at, which takes root", shown(path))))
+            Ok(Looked::NotAllowed(format!("{what} {} was not checked: that requires root", shown(path))))
         }
         Err(obstacle) => Err(format!("{what} {} {obstacle}", shown(path))),
     }

@@ -172,7 +172,7 @@ fn optional_source(reader: &mut ConfigReader<'_>, entry: &YamlEntry) -> Option<A
     }
     let found = source(reader, &quoted(&entry.key), &entry.value)?;
     if found.value.root == ValueRoot::Thread {
-        reader.refuse(entry.value.at, "the thread is a key and nothing else; write an argument or `return`");
+        reader.refuse(entry.value.at, "`thread` can be a key, but not a value; write an argument or `return`");
     }
     Some(found)
 }

@@ -30,7 +30,7 @@ fn listen(reader: &mut ConfigReader<'_>, entry: &YamlEntry) -> Option<Option<Soc
         Ok(address) if address.port() > 0 => {
             if !address.ip().is_loopback() {
                 reader.note(format!(
-                    "metrics are served at {address}: whoever can reach that reads names of mounts and servers"
+                    "metrics are served at {address}: anyone who can reach this address can read the names of mounts and servers"
                 ));
             }
             Some(Some(address))

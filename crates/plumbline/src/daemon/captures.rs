@@ -107,7 +107,12 @@ impl Daemon {
             if let Err(refused) = collector.append(id.clone(), part) {
                 if stops {
                     let audited = self.setup.config.audit;
-                    logging::lost(id.as_str(), "busy", &format!("what came after: {refused}"), audited);
+                    logging::lost(
+                        id.as_str(),
+                        "busy",
+                        &format!("cannot add what the captures recorded after the incident began: {refused}"),
+                        audited,
+                    );
                     continue;
                 }
                 let later = |after: After| After { due: now + AGAIN, ..after };

@@ -350,7 +350,7 @@ impl Daemon {
         if let Err(error) = self.source.sample(shift) {
             tracing::warn!("cannot change the sampling of events: {error:#}");
         }
-        tracing::warn!("{rate:.0} events a second: one in {} is looked at now", 1_u64 << shift);
+        tracing::warn!("{rate:.0} events a second: Plumbline now evaluates one event in {}", 1_u64 << shift);
     }
 
     fn maintain(&mut self) {

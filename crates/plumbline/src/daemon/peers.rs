@@ -94,7 +94,7 @@ impl Peers {
                     tracing::info!("peers: clients may ask at {} what was served to them", server.address());
                     self.server = Some(server);
                 }
-                Err(error) => tracing::warn!("peers: nothing is told to clients: {error:#}; correct that, and reload"),
+                Err(error) => tracing::warn!("peers: clients get no answers: {error:#}; correct that, and reload"),
             }
         }
         if wanted.ask != AskedServers::Nobody {
@@ -103,7 +103,7 @@ impl Peers {
                     tracing::info!("peers: servers are asked for their side of incidents");
                     self.asker = Some(asker);
                 }
-                Err(error) => tracing::warn!("peers: no server is asked: {error:#}; correct that, and reload"),
+                Err(error) => tracing::warn!("peers: servers are not asked: {error:#}; correct that, and reload"),
             }
         }
     }
@@ -205,7 +205,7 @@ impl Daemon {
                     self.peers.asked.failed(1);
                     tracing::warn!(
                         incident = incident.as_str(),
-                        "peers: {at} does not tell the server's side of {}, which stays as it is: {why}",
+                        "peers: {at} has not given the server's side of {}, whose verdict stays as it is: {why}",
                         incident.as_str()
                     );
                 }

@@ -37,7 +37,7 @@ impl Summaries {
         if let Some(period) = &mut period
             && let Err(error) = files.go_on(&day, period)
         {
-            tracing::warn!("today's summary begins anew: {error:#}");
+            tracing::warn!("cannot read today's summary, so it begins anew: {error:#}");
         }
         Self { files, keep, day, period, written: Instant::now() }
     }

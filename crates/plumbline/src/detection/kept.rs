@@ -200,7 +200,7 @@ mod tests {
             assert!(error.contains("normals.json"), "{error}");
         }
         fs::write(&path, vec![b' '; state_file::LARGEST as usize + 1]).unwrap();
-        assert!(format!("{:#}", load(&path).unwrap_err()).contains("none of ours"));
+        assert!(format!("{:#}", load(&path).unwrap_err()).contains("Plumbline did not write it"));
         let odd = r#"{"version":1,"mounts":{"//a/b":{"periods":-3,"kinds":[{"operation":"smb:NO_SUCH"},
             {"operation":"smb:SMB2_READ","bytes":18446744073709551615,"duration":[[255,1],[7,1e30]]}]}}}"#;
         fs::write(&path, odd).unwrap();

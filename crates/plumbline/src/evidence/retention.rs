@@ -152,10 +152,12 @@ impl QuotaState {
 /// Why a claim failed.
 #[derive(Debug, thiserror::Error)]
 enum OverBudget {
-    #[error("the bundles' limit of {0} bytes leaves no room, with all older ones deleted; raise it or collect less")]
+    #[error(
+        "the limit of all bundles, {0} bytes, leaves no room, even after all older ones were deleted; raise `max_total_log_size_mb`, or collect less"
+    )]
     Limit(u64),
     #[error(
-        "it takes more than its share of the bundles' limit, {0} bytes compressed; raise the limit or collect less"
+        "the file is larger than its share of the limit of all bundles, {0} bytes compressed; raise `max_total_log_size_mb`, or collect less"
     )]
     Share(u64),
 }

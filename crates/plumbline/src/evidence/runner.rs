@@ -274,7 +274,7 @@ impl ActionBatch {
         let running = self.running.swap_remove(at);
         running.cancelled.store(true, Ordering::Relaxed);
         self.context.threads.abandoned.fetch_add(1, Ordering::Relaxed);
-        let error = "it hangs in the kernel and was left behind".to_owned();
+        let error = "the action hangs in the kernel; Plumbline no longer waits for it".to_owned();
         running.job.record(Status::Timeout, Some(error), running.started.elapsed())
     }
 }

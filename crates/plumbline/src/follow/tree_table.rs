@@ -229,7 +229,7 @@ fn remarks(tree: &OperationTree, children: &[&OperationTree], meanwhile: &[&Even
         remarks.push(format!("and {left_out} shorter ones; at least one of all {all} was under way for {covered} ms"));
     }
     if tree.incomplete {
-        remarks.push("more ran below it: they are shown before, since too many waited for it to end".into());
+        remarks.push("more ran below this operation: shown above, since too many waited for its end".into());
     }
     let left_out = tree.meanwhile.len() - meanwhile.len();
     if left_out > 0 {

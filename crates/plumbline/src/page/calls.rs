@@ -29,7 +29,7 @@ pub fn markup(calls: &[CallLine<'_>]) -> Markup {
                     (children(&below.children, below.children_count, call.duration_ms))
                     (meanwhile(&below.meanwhile, below.meanwhile_count, call.duration_ms))
                     @if below.children_incomplete {
-                        tr { td.muted colspan="7" { "more may be missing: they were not seen, or are overwritten by now" } }
+                        tr { td.muted colspan="7" { "operations may be missing: not seen, or overwritten in the flight recorder" } }
                     }
                 }
             }

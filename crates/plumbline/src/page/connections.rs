@@ -83,8 +83,8 @@ impl SlowConnections {
             h2 { "The connection with the server" }
             div.wide { table {
                 tr {
-                    th { "connection" } th { "server" } th.n { "slow operations" } th.n { "round trip" } th.n { "least round trip" }
-                    th.n { "segments sent again" } th.n { "out of order" } th.n { "packets in own queue" } th.n { "answer lay unread" }
+                    th { "connection" } th { "server" } th.n { "slow operations" } th.n { "round trip" } th.n { "shortest round trip" }
+                    th.n { "segments retransmitted" } th.n { "out of order" } th.n { "packets in own queue" } th.n { "answer unread in the socket" }
                     th.n { "limited by window" }
                 }
                 @for of in &self.0 {
@@ -97,7 +97,7 @@ impl SlowConnections {
                 }
             } }
             p.muted {
-                "The least and the most that slow operations saw when they ended. Segments sent again, segments out of order and the time in which what was sent did not fit the server's window count over the connection's life."
+                "Each cell has the least and the greatest value at the end of a slow operation. Retransmitted segments, segments out of order and the time limited by the server's window are totals since the connection was made."
             }
         }
     }

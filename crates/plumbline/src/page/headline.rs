@@ -75,7 +75,7 @@ fn why(incident: &Incident) -> String {
     match culprit(incident) {
         Some((_, Some(cause))) => format!("{} ({})", cause.describe(), sure(&incident.verdict)),
         Some((layer, None)) => format!("the {} is at fault ({})", layer.name(), sure(&incident.verdict)),
-        None => "the evidence does not say who was at fault".into(),
+        None => "the evidence does not show which layer was at fault".into(),
     }
 }
 
@@ -97,7 +97,7 @@ pub fn verdict(incident: &Incident) -> Markup {
                 p { (sure(&incident.verdict)) @if alternatives.len() > 0 { "; otherwise " (listed(alternatives)) } }
             },
             None => div.verdict {
-                p.layer { "The evidence does not say who was at fault" }
+                p.layer { "The evidence does not show which layer was at fault" }
                 @if alternatives.len() > 0 { p { "Likeliest: " (listed(alternatives)) "." } }
                 @if let Some(apart) = next_step(incident) { p { (apart) } }
             },
@@ -177,11 +177,13 @@ mod tests {
                 "because": ["Likeliest: the server is slow (79 %), or the path loses segments (20 %). Look at the server."]}}"#,
         );
         assert!(
-            sentence(&incident, &NormalDurations::default()).ends_with("the evidence does not say who was at fault.")
+            sentence(&incident, &NormalDurations::default())
+                .ends_with("the evidence does not show which layer was at fault.")
         );
         let verdict = verdict(&incident).into_string();
         assert!(
-            verdict.contains("The evidence does not say who was at fault") && verdict.contains("Look at the server.")
+            verdict.contains("The evidence does not show which layer was at fault")
+                && verdict.contains("Look at the server.")
         );
         assert!(verdict.contains("the path loses segments (20 %)") && !verdict.contains("Server"));
     }

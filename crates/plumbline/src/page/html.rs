@@ -58,7 +58,7 @@ fn about(incident: &Incident) -> Markup {
     let rows = [
         ("Incident", id.as_str()),
         ("Rule", &anomaly.name),
-        ("It says", &anomaly.rule),
+        ("Rule text", &anomaly.rule),
         ("Observed", noticed),
         ("Limit", &anomaly.limit),
         ("Noticed last", &moment(&incident.detected)),
@@ -73,7 +73,7 @@ fn about(incident: &Incident) -> Markup {
             @for (name, text) in rows.iter().filter(|(_, text)| !text.is_empty()) { tr { th { (name) } td { (text) } } }
             @for (key, value) in incident.labels.iter().take(50) { tr { th { "Label" } td { (key) ": " (value) } } }
             tr { th { "Losses" } td { (losses::sentences(&incident.losses).join(" ")) } }
-            @for also in incident.also.iter().take(50) { tr { th { "Part of it" } td { (also) } } }
+            @for also in incident.also.iter().take(50) { tr { th { "Part of this incident" } td { (also) } } }
         }
     }
 }

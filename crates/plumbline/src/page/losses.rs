@@ -34,10 +34,10 @@ pub fn sentences(losses: &Losses) -> Vec<String> {
 fn words(cause: &str) -> (&'static str, &'static str, &'static str) {
     match cause {
         "ring_full" => ("event", "events", "lost: ring full"),
-        "inflight_full" => ("operation", "operations", "not timed: too many under way"),
-        "histograms_full" => ("operation", "operations", "missing in the histograms: table full"),
+        "inflight_full" => ("operation", "operations", "not timed: the table of operations in flight was full"),
+        "histograms_full" => ("operation", "operations", "missing in the histograms: the table was full"),
         "runs_missed" => ("run of programs", "runs of programs", "skipped by the kernel"),
-        "swept" => ("operation", "operations", "forgotten: no end was seen"),
+        "swept" => ("operation", "operations", "dropped from the table of operations in flight: Plumbline saw no end"),
         "never_sent" => ("wait for credits", "waits for credits", "not counted: nothing was sent afterwards"),
         "sampled_out" => ("event", "events", "left out on purpose: ring flooded"),
         _ => ("event", "events", "lost"),
@@ -56,7 +56,10 @@ mod tests {
         let losses = Losses { probes: vec![("smb".into(), lost)], sampling_one_in: 1, ..Losses::default() };
         assert_eq!(
             sentences(&losses)[..2],
-            ["1\u{a0}204 events of smb were lost: ring full.", "1 operation of smb was forgotten: no end was seen."]
+            [
+                "1\u{a0}204 events of smb were lost: ring full.",
+                "1 operation of smb was dropped from the table of operations in flight: Plumbline saw no end."
+            ]
         );
     }
 }

@@ -23,7 +23,7 @@ pub fn slowest(lines: &[EventLine<'_>]) -> Markup {
         h2 { "The slowest operations" }
         div.wide { table {
             tr {
-                th { "asked for" } th { "operation" } th.n { "took" } th.n { "waiting in the client" } th.n { "network and server" }
+                th { "start (UTC)" } th { "operation" } th.n { "took" } th.n { "waiting in the client" } th.n { "network and server" }
                 th.n { "arrival to caller" } th.n { "bytes" } @if has_process { th { "process" } } @if has_file { th { "file" } } th { "result" }
             }
             @for line in lines {
@@ -94,8 +94,8 @@ pub fn waited(waited: &[Waited]) -> Markup {
             }
         } }
         p.muted {
-            "Threads that asked for what was in flight, and threads that take answers, sampled while the incident was open; "
-            code { "stacks.folded" } " has the whole stacks."
+            "Sampled while the incident was open: the threads whose operations were in flight, and the threads that take answers. "
+            code { "stacks.folded" } " has the complete stacks."
         }
     }
 }

@@ -61,7 +61,7 @@ fn a_hostile_name_stays_text() {
 #[test]
 fn an_unknown_layer_blames_nobody() {
     let page = page_of(&json!({"verdict": {"layer": "unknown", "confidence": 0.0}}));
-    assert!(page.contains("The evidence does not say who was at fault"));
+    assert!(page.contains("The evidence does not show which layer was at fault"));
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn the_timeline_has_each_operation_once_and_the_normal_before() {
         "Lines of the bundle that could not be read: 1.",
         "instead of 2 ms (the median of the last 100 before)",
         "class=\"window\"",
-        "asked for at (UTC)",
+        "start (UTC)",
     ] {
         assert!(page.contains(said), "{said}: {page}");
     }
@@ -102,7 +102,7 @@ fn a_page_stays_small_whatever_the_bundle_holds() {
     (0..100).for_each(|n| add(&mut material, &format!("{n}.txt"), &"long lines\n".repeat(1_000)));
     let page = material.page(NamesShown::Shown);
     assert!(page.len() < 400_000, "{}", page.len());
-    assert!(page.contains("of those that would cover each other, the slowest"));
+    assert!(page.contains("where dots would overlap, only the slowest"));
 }
 
 /// The same JSON with the secret in place of each string value; keys stay.

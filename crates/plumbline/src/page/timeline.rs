@@ -99,8 +99,8 @@ pub fn markup(material: &mut PageMaterial) -> Markup {
                 text x=(chart::at(frame.x(at))) y=(bottom + 18.0) text-anchor="middle" { (time_of_day(at, decimals)) }
             }
             line.axis x1=(LEFT) x2=(WIDTH - RIGHT) y1=(bottom) y2=(bottom) {}
-            text x=(WIDTH - RIGHT) y=(HEIGHT - 4.0) text-anchor="end" { "asked for at (UTC)" }
-            text x="0" y="0" transform=(format!("translate(12 {}) rotate(-90)", (TOP + bottom) / 2.0)) text-anchor="middle" { "time that it took" }
+            text x=(WIDTH - RIGHT) y=(HEIGHT - 4.0) text-anchor="end" { "start (UTC)" }
+            text x="0" y="0" transform=(format!("translate(12 {}) rotate(-90)", (TOP + bottom) / 2.0)) text-anchor="middle" { "duration" }
             @if !material.happenings.is_empty() { path.happening d=(ticks(&frame, &material.happenings)) {} }
             @if has_fast { path.dots.fast d=(dots(&frame, points, Shade::Fast)) {} }
             @for shade in &shades { path class={ "dots slow " (shade.class()) } d=(dots(&frame, points, *shade)) {} }
@@ -115,11 +115,11 @@ pub fn markup(material: &mut PageMaterial) -> Markup {
         } }
         p.muted {
             @if (points.len() as u64) < added {
-                (grouped(points.len() as u64)) " of " (grouped(added)) " operations are drawn: of those that would cover each other, the slowest. "
+                (grouped(points.len() as u64)) " of " (grouped(added)) " operations are drawn: where dots would overlap, only the slowest. "
             } @else { "All " (grouped(added)) " operations that the bundle has of this mount and probe. " }
             @if material.elsewhere > 0 { "Operations of other mounts or probes that are left out: " (grouped(material.elsewhere)) ". " }
             @if material.unreadable > 0 { "Lines of the bundle that could not be read: " (grouped(material.unreadable)) ". " }
-            "The colour of a slow operation is the phase that took most of its time."
+            "The colour of a slow operation shows the phase that took most of its time."
         }
     }
 }

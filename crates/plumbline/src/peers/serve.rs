@@ -160,7 +160,7 @@ impl ServedExporter {
         let request = read_request(head)?;
         let words = |status: &str, text: &str| plain(status, text, request.with_body);
         let question = ServedQuestion::parse(request.target).map_err(|wrong| match wrong {
-            WrongQuestion::Path => words("404 Not Found", "what is served is at /served\n"),
+            WrongQuestion::Path => words("404 Not Found", "the served requests are at /served\n"),
             WrongQuestion::Query(why) => words("400 Bad Request", &format!("{why}\n")),
         })?;
         if let Err(wait) = self.limits().questions.take(connection.from, Instant::now()) {
@@ -171,11 +171,12 @@ impl ServedExporter {
             return Err(whole("429 Too Many Requests", "text/plain; charset=utf-8", &again, body, request.with_body));
         }
         let certificate = connection.tls.conn.peer_certificates().and_then(|chain| chain.first());
-        let certificate = certificate.ok_or_else(|| words("403 Forbidden", "show a certificate\n"))?;
+        let certificate = certificate.ok_or_else(|| words("403 Forbidden", "a client certificate is required\n"))?;
         let is_own = |address: IpAddr| address == connection.from || tls::names(certificate, address);
         if let Some(other) = question.clients.iter().find(|address| !is_own(**address)) {
             let text = format!(
-                "{other} is not yours: you do not ask from there, and your certificate does not name it; what other clients do is not told\n"
+                "{other} is not an address of yours: your connection is from another address, and your certificate does not name {other}. This daemon tells \
+                 a client nothing about other clients\n"
             );
             return Err(words("403 Forbidden", &text));
         }

@@ -219,7 +219,7 @@ fn a_host_hears_what_was_served_to_itself_and_nothing_of_others() {
     assert_eq!(all, [1, 2, 4], "and that which its certificate names");
     let (status, words) = ask("/served?seconds=30&client=10.9.9.9");
     let words = String::from_utf8(words).unwrap();
-    assert!(status == "403" && words.starts_with("10.9.9.9 is not yours"), "{status} {words}");
+    assert!(status == "403" && words.starts_with("10.9.9.9 is not an address of yours"), "{status} {words}");
     assert_eq!((ask("/metrics").0.as_str(), ask("/served?seconds=9999").0.as_str()), ("404", "400"));
     assert_eq!(daemon.outcomes.read(), (2, 3));
 }

@@ -89,7 +89,7 @@ impl Delivery {
     pub fn stop(self, deadline: Instant) {
         let Self { name, address, worker, .. } = self;
         if !worker.stop(deadline) {
-            tracing::warn!("{name}: {address} did not answer in time; what waits is not posted");
+            tracing::warn!("{name}: {address} did not answer in time; waiting messages are not posted");
         }
     }
 }
@@ -147,7 +147,9 @@ impl<D: Destination> DeliveryWork<D> {
                     // The server may refuse each message for the same reason: log it once.
                     if self.refusal != why {
                         let address = self.destination.shown();
-                        tracing::warn!("{name}: {address} refuses an incident, which is given up: {why}");
+                        tracing::warn!(
+                            "{name}: {address} refuses a message about an incident, which is dropped: {why}"
+                        );
                         self.refusal = why;
                     }
                     self.waiting.pop_front();
@@ -156,8 +158,7 @@ impl<D: Destination> DeliveryWork<D> {
                 Err(Failure::Passing { why, again_in }) => {
                     if self.backoff.failed(again_in) {
                         tracing::warn!(
-                            "{name}: cannot post to {}: {why}; tried again until it works; of what waits, the newest {MAX_WAITING} are kept, \
-                             for an hour",
+                            "{name}: cannot post to {}: {why}; retrying; at most the newest {MAX_WAITING} waiting messages are kept, each for an hour",
                             self.destination.shown()
                         );
                     }

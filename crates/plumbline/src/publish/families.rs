@@ -98,7 +98,7 @@ pub fn families(snapshot: &Snapshot) -> Vec<SnapshotFamily<'_>> {
         SnapshotFamily {
             name: "plumbline_operation_errors",
             otel: "plumbline.operation.errors",
-            help: "Operations that failed, ordinary misses such as a file that is not there included.",
+            help: "Operations that failed, including ordinary failures such as the lookup of a missing file.",
             unit: MetricUnit::None,
             kind: FamilyKind::Counter,
             points: errors,
@@ -122,7 +122,7 @@ pub fn families(snapshot: &Snapshot) -> Vec<SnapshotFamily<'_>> {
         SnapshotFamily {
             name: "plumbline_incidents",
             otel: "plumbline.incidents",
-            help: "Incidents that began; what is only another view of one is not counted.",
+            help: "Incidents that began. An anomaly that became part of an open incident is not counted.",
             unit: MetricUnit::None,
             kind: FamilyKind::Counter,
             points: incidents.collect(),
@@ -266,7 +266,7 @@ pub fn families(snapshot: &Snapshot) -> Vec<SnapshotFamily<'_>> {
         SnapshotFamily {
             name: "plumbline_operations_in_flight",
             otel: "plumbline.operation.in_flight",
-            help: "Operations that a probe saw to start and not to finish yet.",
+            help: "Operations in flight: a probe saw their start and not yet their end.",
             unit: MetricUnit::None,
             kind: FamilyKind::Gauge,
             points: in_flight,
@@ -274,7 +274,7 @@ pub fn families(snapshot: &Snapshot) -> Vec<SnapshotFamily<'_>> {
         SnapshotFamily {
             name: "plumbline_probe_attached",
             otel: "plumbline.probe.attached",
-            help: "Whether a probe is attached, if only in part; plumbline doctor says more.",
+            help: "1 if a probe is attached, at least in part; plumbline doctor says more.",
             unit: MetricUnit::None,
             kind: FamilyKind::Gauge,
             points: attached,
@@ -282,7 +282,7 @@ pub fn families(snapshot: &Snapshot) -> Vec<SnapshotFamily<'_>> {
         SnapshotFamily {
             name: "plumbline_mount",
             otel: "plumbline.mount",
-            help: "What is mounted and watched.",
+            help: "Watched mounts.",
             unit: MetricUnit::None,
             kind: FamilyKind::Info,
             points: mounts(snapshot),
@@ -314,7 +314,7 @@ pub fn families(snapshot: &Snapshot) -> Vec<SnapshotFamily<'_>> {
         SnapshotFamily {
             name: "plumbline_build",
             otel: "",
-            help: "The program.",
+            help: "The version of Plumbline.",
             unit: MetricUnit::None,
             kind: FamilyKind::Info,
             points: version,

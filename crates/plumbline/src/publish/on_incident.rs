@@ -51,7 +51,9 @@ impl OnIncident {
     /// Runs the program for the messages that wait, until `deadline`, and ends the thread.
     pub fn stop(self, deadline: Instant) {
         if !self.worker.stop(deadline) {
-            tracing::warn!("on_incident: the program did not end in time: it is killed, and what waits is given up");
+            tracing::warn!(
+                "on_incident: the program did not end in time: Plumbline kills it, and drops the incidents that wait"
+            );
         }
     }
 }

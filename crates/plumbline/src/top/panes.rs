@@ -116,7 +116,7 @@ const OPERATIONS: &[Heading] = &[
     Heading::new("ERRORS", Number(7), 0),
     Heading::new("MEAN", Number(7), 0),
     Heading::new("P99", Number(7), 0),
-    Heading::new("MEAN, LAST LOOKS", Rest(16), 2),
+    Heading::new("MEAN OVER TIME", Rest(16), 2),
 ];
 
 const PHASES: &[Heading] = &[
@@ -124,7 +124,7 @@ const PHASES: &[Heading] = &[
     Heading::new("PHASE", Text(7), 0),
     Heading::new("MEAN", Number(7), 0),
     Heading::new("MOST", Number(7), 0),
-    Heading::new("MEAN, LAST LOOKS", Rest(16), 0),
+    Heading::new("MEAN OVER TIME", Rest(16), 0),
 ];
 
 const SLOWEST: &[Heading] = &[
@@ -196,7 +196,7 @@ impl Pane {
 
     /// Whether rows can be sorted by a column: a course has no order.
     pub fn can_sort_by(self, column: usize) -> bool {
-        self.headings().get(column).is_some_and(|heading| heading.name != "MEAN, LAST LOOKS")
+        self.headings().get(column).is_some_and(|heading| heading.name != "MEAN OVER TIME")
     }
 
     /// A row for each thing, in no order that matters; or why nothing is known.

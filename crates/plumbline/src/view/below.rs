@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use diagnose::{Below, Child};
+use diagnose::{Below, Child, counted};
 use model::{BelowLine, CallLine, ChildLine, EventLine, Nanos};
 
 use super::{
@@ -100,10 +100,11 @@ impl BelowTree {
             ));
         }
         if below.incomplete {
-            remarks.push("more may be missing: they were not seen, or are overwritten by now".into());
+            remarks.push("operations may be missing: not seen, or overwritten in the flight recorder".into());
         }
         if below.meanwhile_count > 0 {
-            remarks.push(format!("meanwhile {} of the kernel's own on this mount:", below.meanwhile_count));
+            let operations = counted(below.meanwhile_count as u64, "operation");
+            remarks.push(format!("meanwhile {operations} of the kernel itself on this mount:"));
         }
         let count = below.children.len() + remarks.len();
         let stem = |place: usize| if place + 1 == count { "  └─ " } else { "  ├─ " };
@@ -179,8 +180,8 @@ mod tests {
             "  └─ BELOW IT              AFTER MS       MS    QUEUE     WIRE  DELIVER      BYTES  STATUS\n  \
                ├─ SMB2_WRITE               0.500     12.3     1.00     11.0    0.345       4096  SUCCESS\n  \
                ├─ and 2 shorter ones; at least one of all 3 was under way for 20.0 ms\n  \
-               ├─ more may be missing: they were not seen, or are overwritten by now\n  \
-               └─ meanwhile 1 of the kernel's own on this mount:\n  \
+               ├─ operations may be missing: not seen, or overwritten in the flight recorder\n  \
+               └─ meanwhile 1 operation of the kernel itself on this mount:\n  \
                ~  SMB2_WRITE              -0.500     12.3     1.00     11.0    0.345       4096  DISK_FULL\n"
         );
         assert!(shown(Some(80)).lines().all(|line| line.chars().count() <= 80), "{}", shown(Some(80)));

@@ -94,7 +94,7 @@ pub(crate) static OSD: Spec = Spec {
 /// What is lost without the optional programs of a rung.
 const WITHOUT_CALLBACKS: &str = "the answers to creations and removals that nobody waits for";
 const WITHOUT_GIVEN_UP: &str = "requests that were given up: they look as if they had been answered";
-const WITHOUT_STATE: &str = "how things stand with the daemon of a request that hangs";
+const WITHOUT_STATE: &str = "the state of the daemon of a request that hangs";
 
 /// Without waits for capabilities, whose functions a compiler may have inlined.
 const FENTRY: Rung = Rung {

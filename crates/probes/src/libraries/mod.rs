@@ -215,7 +215,7 @@ impl Libraries {
             return (ProbeSupport::Degraded, reasons.join("; "), fix);
         }
         let reason = if self.attached.is_empty() {
-            format!("no process uses {} now; watched from the first one on", self.kind.what)
+            format!("no process uses {} now; the probe attaches to the first one that does", self.kind.what)
         } else {
             String::new()
         };

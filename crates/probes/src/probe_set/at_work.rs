@@ -109,7 +109,8 @@ impl AtWork {
                 let missing: Vec<_> = missing.iter().chain(&attached.unseen).copied().collect();
                 let missing = (!missing.is_empty()).then(|| format!("without {}", missing.join(", ")));
                 let state = if best && missing.is_none() { ProbeSupport::Ready } else { ProbeSupport::Degraded };
-                let lower = (!best).then(|| format!("by {}, since what is better does not attach", attached.rung.via));
+                let lower = (!best)
+                    .then(|| format!("attached by {}, since the better ways failed to attach", attached.rung.via));
                 let (of_libraries, why, fix) =
                     attached.libraries.as_ref().map_or((ProbeSupport::Ready, String::new(), ""), Libraries::state);
                 let state = if of_libraries == ProbeSupport::Ready { state } else { of_libraries };
@@ -152,14 +153,14 @@ pub(super) fn ready(spec: &Spec, kernel: &Kernel, ours: Option<u64>) -> Result<(
             if ours.is_some_and(|ours| module_users(module.name).is_some_and(|users| users <= ours)) =>
         {
             Err(ProbeObstacle {
-                reason: format!("nothing uses {} now; watched from the first mount on", module.name),
+                reason: format!("nothing uses the module {} now; the probe attaches at its first use", module.name),
                 fix: String::new(),
                 may_come: true,
             })
         }
         ModuleState::Loaded => Ok(()),
         ModuleState::Loadable => Err(ProbeObstacle {
-            reason: format!("{} is not loaded; watched as soon as it is", module.name),
+            reason: format!("the module {} is not loaded; the probe attaches as soon as it is", module.name),
             fix: module.load.into(),
             may_come: true,
         }),

@@ -289,8 +289,7 @@ fn cure(reason: &str, probe: &dyn Probe) -> String {
         return PERMISSION.into();
     }
     if reason.contains("Operation not permitted") || reason.contains("Permission denied") {
-        return "this kernel refuses to attach to functions (its configuration or a security module); \
-                the syscalls probe works all the same"
+        return "this kernel does not allow attaching to functions (its configuration or a security module forbids it); the syscalls probe works without that"
             .into();
     }
     probe.cure().unwrap_or_else(|| "please report this with the kernel's release and `plumbline -v doctor`".into())

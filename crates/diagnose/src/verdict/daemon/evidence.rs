@@ -139,7 +139,7 @@ impl<'a> LookEvidence<'a> {
             return None;
         }
         because.push(format!(
-            "Before {times} of the looks, segments had been sent again, or came out of order, with answers between: the path loses them."
+            "Before {times} of the looks, segments had been retransmitted or had arrived out of order, with answers in between: the path loses segments."
         ));
         Some(vec![(Cause::Loss, by_count(times)), (Cause::HostGone, 0.05)])
     }
@@ -173,7 +173,7 @@ impl<'a> LookEvidence<'a> {
             return vec![(Cause::SlowServer, 0.5), (Cause::LongerPath, 0.35)];
         }
         if self.lost() as f64 > slow.count as f64 * NO_LOSS {
-            because.push("But segments were sent again, or came out of order: answers may get lost.".to_owned());
+            because.push("But segments were retransmitted or arrived out of order: answers may get lost.".to_owned());
             return vec![(Cause::SlowServer, 0.5), (Cause::Loss, 0.35)];
         }
         if slow.silent == Some(false) {
@@ -207,7 +207,8 @@ impl<'a> LookEvidence<'a> {
         }
         let is_silent = |one: &DaemonConnection| one.resending > 0 && u64::from(one.acknowledged_ms) * MS >= SECOND;
         if self.connections().any(is_silent) {
-            because.push("Nothing has come from the server for a second or more: the network is cut, or the server's host is gone; from here, these look the same.".to_owned());
+            because.push("Nothing has arrived from the server for a second or more. Either the network is cut, or the server's host is down: this host \
+                 cannot tell which.".to_owned());
             return UNREACHABLE.to_vec();
         }
         // A path that becomes longer has TCP send again once, before it has measured the round trip (RFC 6298, 5.5).
@@ -224,12 +225,15 @@ impl<'a> LookEvidence<'a> {
             return vec![(Cause::LongerPath, 0.4), (Cause::SlowServer, 0.3)];
         }
         because.push(format!(
-            "The round trip, {}, explains that; the least of the last minutes was {}.",
+            "The round trip of {} explains that time; the shortest round trip of the last minutes was {}.",
             span(now),
             span(least)
         ));
         if least == 0 || now <= least.saturating_add(ACK_DELAY) {
-            because.push("Whether the path was ever shorter is not known: this connection has not met it.".to_owned());
+            because.push(
+                "Whether the path was shorter before is not known: this connection has had no shorter round trip."
+                    .to_owned(),
+            );
             return vec![(Cause::LongerPath, 0.75), (Cause::SlowServer, 0.1)];
         }
         let likely = by_count(self.acknowledgement).min(MOST_BY_ROUND_TRIPS);
@@ -248,7 +252,7 @@ impl<'a> LookEvidence<'a> {
         }
         let (times, packets) = (held.len(), median(held).unwrap_or(0));
         because.push(format!(
-            "At {times} of these looks, packets waited in the queueing discipline of the interface that the data left by, half of the time at least {packets}."
+            "At {times} of these looks, packets waited in the queueing discipline of the interface that sends the data (median: {packets} packets)."
         ));
         let likely = by_count(times).min(MOST_BY_ROUND_TRIPS);
         Some(vec![(Cause::OwnQueue, likely), (Cause::LongerPath, (1.0 - likely) / 2.0)])
@@ -300,23 +304,23 @@ impl<'a> LookEvidence<'a> {
 
     fn sentence(&self) -> String {
         let said = [
-            (self.server, "all that was sent was acknowledged, and the answer had not come"),
+            (self.server, "all sent data was acknowledged, and the answer had not arrived"),
             (
                 self.acknowledgement,
-                "data was not acknowledged for longer than a server delays that, or over a longer path than before",
+                "data stayed unacknowledged for longer than a server delays acknowledgements, or the path was longer than before",
             ),
-            (self.sent_again, "data had been sent again and was not acknowledged"),
-            (self.reader, "what had come was not read"),
+            (self.sent_again, "data had been retransmitted and was not acknowledged"),
+            (self.reader, "data that had arrived was not read"),
             (self.not_sent, "nothing had been sent to a server since the request was asked"),
             (
                 self.server_or_daemon,
-                "all that was sent was acknowledged, and data had come in the same tick of the clock, perhaps the answer,",
+                "all sent data was acknowledged, and data that may be the answer had arrived in the same clock tick",
             ),
         ];
         let said: Vec<_> =
-            said.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{what} in {count}")).collect();
+            said.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("in {count}, {what}")).collect();
         let looks = counted(self.sights.len() as u64, "look");
-        let what = if said.is_empty() { "none shows what was waited for".to_owned() } else { said.join("; ") };
+        let what = if said.is_empty() { "none shows what the daemon waited for".to_owned() } else { said.join("; ") };
         format!("Of {looks} at the daemon's connections during slow requests: {what}.")
     }
 
@@ -332,7 +336,8 @@ impl<'a> LookEvidence<'a> {
             String::new()
         };
         Some(format!(
-            "The connection of process {} to {peer}{more}: a round trip of {}, at least {}; sent {} before the last look, acknowledged {}, data came {}.",
+            "The connection of process {} to {peer}{more}: round trip {}, shortest {}; at the last look, data had last been sent {} ago, acknowledged {} \
+             ago and received {} ago.",
             one.pid,
             span(us(one.rtt_us)),
             span(us(one.min_rtt_us)),

@@ -68,7 +68,7 @@ pub(super) fn verdict(scene: &Scene, slow: &[Event], around: &[Event]) -> Verdic
 /// Judges requests in flight. `answers`: how many others the same daemon answered meanwhile.
 pub(super) fn of_stalls(oldest: &Event, around: &[Event], answers: u64, mut because: Vec<String>) -> Verdict {
     because.push(if answers == 0 {
-        "Nothing else was asked of this daemon and answered meanwhile.".to_owned()
+        "Since then, this daemon has answered no other request.".to_owned()
     } else {
         format!("Meanwhile the daemon answered {}.", counted(answers, "other request"))
     });
@@ -93,7 +93,7 @@ pub(super) fn of_errors(failed: &[Event], mut because: Vec<String>) -> Verdict {
         return conclude(vec![(Cause::FuseDaemon, GONE)], because, PhasesMs::default());
     }
     because.push(
-        "The daemon answered so; whether it, or a server behind it, refused is not known: see the daemon's log."
+        "The daemon returned the error. Whether the daemon, or a server behind the daemon, refused is not known: see the daemon's log."
             .to_owned(),
     );
     Verdict { because, ..Verdict::unknown("") }
@@ -136,8 +136,10 @@ fn candidates(
     let during: Vec<_> = sights.iter().map(|sight| Arc::clone(&sight.look)).collect();
     let looks = if during.is_empty() { looks } else { &during };
     let Some(newest) = looks.first() else {
-        because
-            .push("Nobody has looked at the daemon meanwhile: whether it waited for a server is not known.".to_owned());
+        because.push(
+            "Plumbline did not look at the daemon meanwhile, so whether the daemon waited for a server is not known."
+                .to_owned(),
+        );
         return Vec::new();
     };
     because.push(format!(
@@ -175,10 +177,10 @@ fn candidates(
         return LookEvidence::of(sights).candidates(slow, because);
     }
     if every(|look| look.resending > 0) {
-        because.push("On a connection of it, data was sent again and not acknowledged.".to_owned());
+        because.push("On one of the daemon's connections, data was retransmitted and not acknowledged.".to_owned());
         return vec![(Cause::NoPath, 0.4), (Cause::Loss, 0.35)];
     }
     because
-        .push("What its connections waited for was not seen during a slow request; `ss -tip` shows them.".to_owned());
+        .push("Plumbline did not see what the daemon's connections waited for during a slow request; `ss -tip` shows the connections.".to_owned());
     vec![(Cause::SlowServer, 0.5), (Cause::FuseDaemon, 0.25)]
 }

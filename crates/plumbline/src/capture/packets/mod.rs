@@ -242,7 +242,7 @@ impl Capture for Packets {
         let hosts = match &wanted.hosts {
             None => "any host".to_owned(),
             Some(hosts) if hosts.is_empty() => {
-                return format!("packets on {interface}: none, until something is mounted from a server");
+                return format!("packets on {interface}: none, until a file system of a server is mounted");
             }
             Some(hosts) => hosts.iter().take(8).map(IpAddr::to_string).collect::<Vec<_>>().join(", "),
         };

@@ -128,14 +128,19 @@ impl DescribedOperation {
 
     fn why_not(&self, rule: &ConfiguredRule, about: &OperationFacts<'_>, judging: &[&str]) -> String {
         if !rule.rule.judges(self.operation) {
-            return format!("`mode` and its lists leave {} out", self.operation.name());
+            return format!("the rule's `mode` and lists exclude {}", self.operation.name());
         }
         match rule.scope.miss(about) {
             Some(Miss::Only(condition)) => match self.known(condition.key) {
-                Some(value) => format!("it is only for {condition}, and this is {value}"),
-                None => format!("it is only for {condition}, and the {} is not known", condition.key.name()),
+                Some(value) => {
+                    format!("the rule is only for {condition}, and the operation's {} is {value}", condition.key.name())
+                }
+                None => format!(
+                    "the rule is only for {condition}, and the operation's {} is not known",
+                    condition.key.name()
+                ),
             },
-            Some(Miss::Except(condition)) => format!("it is not for {condition}"),
+            Some(Miss::Except(condition)) => format!("the rule is not for {condition}"),
             None => format!("{} is more specific", judging.join(" and ")),
         }
     }
@@ -162,9 +167,9 @@ fn why(rule: &ConfiguredRule, others: &[&str]) -> String {
     let scope = rule.scope.to_string();
     let armed = rule.when.as_ref().map(|when| format!(", {when}")).unwrap_or_default();
     let mut because = match (rule.scope.is_everything(), scope.strip_prefix("only ")) {
-        (true, _) => "it is for all operations".to_owned(),
-        (false, None) => format!("it is for all operations, {scope}"),
-        (false, Some(only)) => format!("it is for {only}"),
+        (true, _) => "the rule is for all operations".to_owned(),
+        (false, None) => format!("the rule is for all operations, {scope}"),
+        (false, Some(only)) => format!("the rule is for {only}"),
     };
     because += &armed;
     if !others.is_empty() {
@@ -271,26 +276,26 @@ mod tests {
             explained("probe=nfs op=write mount=/mnt/a process=postgres user=7"),
             "\
 TYPE     RULE      JUDGES  BECAUSE
-latency  postgres  yes     it is for server srv, process postgres
-latency  reads     no      `mode` and its lists leave WRITE out
+latency  postgres  yes     the rule is for server srv, process postgres
+latency  reads     no      the rule's `mode` and lists exclude WRITE
 latency  all       no      postgres is more specific
-stalled  stalled   no      it is not for fstype nfs*
-error    errors    no      it is only for job slurm:*, and the job is not known
-error    others    no      it is only for mount /mnt/b, and this is /mnt/a
-latency  tighter   no      it is only for mount /mnt/b, and this is /mnt/a
+stalled  stalled   no      the rule is not for fstype nfs*
+error    errors    no      the rule is only for job slurm:*, and the operation's job is not known
+error    others    no      the rule is only for mount /mnt/b, and the operation's mount is /mnt/a
+latency  tighter   no      the rule is only for mount /mnt/b, and the operation's mount is /mnt/a
 "
         );
         assert_eq!(
             explained("probe=nfs op=READ mount=/mnt/b fstype=odd cgroup=/system.slice/slurmstepd.scope/job_7/step_0"),
             "\
 TYPE     RULE      JUDGES  BECAUSE
-latency  postgres  no      it is only for server srv, and the server is not known
-latency  reads     no      it is only for mount /mnt/a, and this is /mnt/b
-latency  all       yes     it is for all operations
-stalled  stalled   yes     it is for all operations, except user root, fstype nfs*
-error    errors    yes     it is for job slurm:*; others is as specific
-error    others    yes     it is for mount /mnt/b; errors is as specific
-latency  tighter   yes     it is for mount /mnt/b, while errors has an incident on the same server, until 60s after its last anomaly
+latency  postgres  no      the rule is only for server srv, and the operation's server is not known
+latency  reads     no      the rule is only for mount /mnt/a, and the operation's mount is /mnt/b
+latency  all       yes     the rule is for all operations
+stalled  stalled   yes     the rule is for all operations, except user root, fstype nfs*
+error    errors    yes     the rule is for job slurm:*; others is as specific
+error    others    yes     the rule is for mount /mnt/b; errors is as specific
+latency  tighter   yes     the rule is for mount /mnt/b, while errors has an incident on the same server, until 60s after its last anomaly
 "
         );
         assert_eq!(explained("probe=smb op=READ"), "no rule is about operations of probe smb\n");

@@ -93,7 +93,7 @@ impl<'a> FollowSession<'a> {
         };
         let mut watch = ProbeSet::of_followed(&options, processes.kernel_side()).context("cannot create BPF maps")?;
         if let Err(error) = watch.select_mounts() {
-            eprintln!("plumbline: nothing is said of what TCP sends: {error:#}");
+            eprintln!("plumbline: TCP sends are not shown: {error:#}");
         }
         say_what_is_seen(&watch)?;
         let operations = probes::protocols().flat_map(|protocol| protocol.all_operations());

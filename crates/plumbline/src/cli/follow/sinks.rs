@@ -210,7 +210,7 @@ impl Sinks {
         eprintln!("{said}; {lost}");
         if given_up > 0 {
             let given_up = counted(given_up, "operation");
-            eprintln!("{given_up} waited too long for what is above to end, and were shown without it");
+            eprintln!("{given_up} waited too long for the operation above them to end, and were shown without it");
         }
         if let Some(perfetto) = self.perfetto {
             eprintln!("{}", perfetto.finish()?);

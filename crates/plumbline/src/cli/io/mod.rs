@@ -45,7 +45,7 @@ pub struct IoArguments {
     /// The order of rows
     #[arg(long, value_enum, default_value_t = IoSort::Load)]
     sort: IoSort,
-    /// Below each row, how many operations had which size and took how long
+    /// Below each row, show the histograms of sizes and durations
     #[arg(long)]
     histograms: bool,
     /// One JSON object a line, for each row

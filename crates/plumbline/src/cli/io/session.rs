@@ -159,7 +159,7 @@ impl IoSession {
     pub fn accesses(&self) -> Result<Vec<Access>> {
         let mut all = Vec::new();
         if let Some(accesses) = &self.accesses {
-            accesses.each(|access| all.push(access)).context("cannot read what was noted of files")?;
+            accesses.each(|access| all.push(access)).context("cannot read the recorded file accesses")?;
         }
         Ok(all)
     }
@@ -190,13 +190,16 @@ impl IoSession {
                 ("missed, since the same program was running on that processor", runs.missed),
                 ("not counted, since there are too many mounts", counters.lost_histogram),
                 ("counted, but how many bytes they moved is not known", counters.bytes_unknown),
-                ("counted as nobody's, since there are more who ask than --keys allows", counters.other_usage),
+                (
+                    "counted without a requester, since there are more requesters than --keys allows",
+                    counters.other_usage,
+                ),
             ];
             let lost = causes.iter().filter(|(_, lost)| *lost > 0);
             losses.extend(lost.map(|(cause, lost)| (format!("{}: {cause}", protocol.name), *lost)));
         }
         if let Some(refused) = self.accesses.as_ref().map(Accesses::refused).filter(|refused| *refused > 0) {
-            losses.insert("files: not noted, since there are more than --keys allows".to_owned(), refused);
+            losses.insert("files: not recorded, since there are more files than --keys allows".to_owned(), refused);
         }
         losses
     }

@@ -45,7 +45,7 @@ const RING_BYTES: u32 = 4 << 20;
 /// times of its last one, and the delays of those before it are part of the wait of the last.
 ///
 /// Without a choice, the connections with the servers of SMB, NFS and Ceph mounts are shown; --port, --address, --sample and
-/// --cgroup choose others, those that are there already as well, in every network namespace. No other connection runs any of it.
+/// --cgroup choose others, existing ones included, in every network namespace. Plumbline runs no code for other connections.
 #[derive(clap::Args)]
 pub struct NetArguments {
     /// Connections with this port at either end

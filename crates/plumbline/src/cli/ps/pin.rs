@@ -16,17 +16,17 @@ use crate::watched::{self, shown};
 #[derive(clap::Args)]
 #[group(skip)] // it would have the name of the group that it is a part of
 pub struct PsPinArguments {
-    /// Leave the process table as a file that is made anew each time it is read; a name in /sys/fs/bpf, or a path in a bpffs
+    /// Pin the process table as a file that the kernel makes anew at each read: a name in /sys/fs/bpf, or a path in another bpffs
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "plumbline-ps",
         conflicts_with_all = ["threads", "files", "maps", "json", "pid", "ppid", "comm", "uid", "state", "cgroup", "container"])]
     pin: Option<PathBuf>,
-    /// Who may read it, as chmod has it; without it, root
+    /// The mode of the pinned file, such as 0444; without this option, only root may read the file
     #[arg(long, value_name = "MODE", requires = "pin", value_parser = mode)]
     mode: Option<u32>,
-    /// Records of 128 bytes rather than text: docs/processes.md
+    /// The pinned file has records of 128 bytes instead of text (docs/processes.md)
     #[arg(long, requires = "pin")]
     binary: bool,
-    /// Take it away
+    /// Remove the pinned file
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "plumbline-ps", conflicts_with = "pin")]
     unpin: Option<PathBuf>,
 }
@@ -44,9 +44,12 @@ fn pin(path: &Path, arguments: &PsPinArguments) -> Result<ExitCode> {
     permitted()?;
     watched::refuse(path)?;
     if fs::symlink_metadata(path).is_ok() {
-        return Ok(usage_error(format!("{} is there already; plumbline ps --unpin takes it away", shown(path))));
+        return Ok(usage_error(format!(
+            "{} exists already; remove it with `plumbline ps --unpin`, or give another name",
+            shown(path)
+        )));
     }
-    let advice = || format!("cannot pin {}: it takes a bpffs, as /sys/fs/bpf is", shown(path));
+    let advice = || format!("cannot pin {}: the path must be on a bpffs, such as /sys/fs/bpf", shown(path));
     tasks::pin(path, arguments.mode, arguments.binary).with_context(advice)?;
     println!("{}", shown(path));
     // Whoever may read it must also be able to come to it: systemd mounts bpffs for root only.
@@ -55,7 +58,7 @@ fn pin(path: &Path, arguments: &PsPinArguments) -> Result<ExitCode> {
     if arguments.mode.is_some_and(|mode| mode & 0o004 != 0)
         && let Some(folder) = path.ancestors().skip(1).find(is_closed)
     {
-        eprintln!("plumbline: others cannot come to it yet: chmod o+x {}", shown(folder));
+        eprintln!("plumbline: other users cannot reach the file yet; run `chmod o+x {}`", shown(folder));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -63,7 +66,7 @@ fn pin(path: &Path, arguments: &PsPinArguments) -> Result<ExitCode> {
 fn unpin(path: &Path) -> Result<ExitCode> {
     permitted()?;
     watched::refuse(path)?;
-    tasks::unpin(path).with_context(|| format!("cannot take {} away", shown(path)))?;
+    tasks::unpin(path).with_context(|| format!("cannot remove {}", shown(path)))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -191,7 +191,7 @@ fn start(protocol: &'static Protocol, children: bool) -> Result<ProbeSet> {
     };
     let mut watch = ProbeSet::start(&options).context("cannot create BPF maps")?;
     match watch.select_mounts().context("cannot time what TCP sends") {
-        Err(error) if stamped.is_some() => eprintln!("plumbline: nothing is said of their sends: {error:#}"),
+        Err(error) if stamped.is_some() => eprintln!("plumbline: TCP sends are not shown: {error:#}"),
         selected => selected?,
     }
     let mut probes = watch.state();

@@ -20,7 +20,7 @@ fn in_words(shown: u64, counters: &ProbeCounters, runs_missed: u64) -> String {
     let losses = [
         (counters.lost_ring, "while the ring buffer was full"),
         (counters.lost_inflight, "while the table of operations in flight was full"),
-        (counters.lost_histogram, "for want of a histogram"),
+        (counters.lost_histogram, "because the table of histograms was full"),
         (runs_missed, "because the kernel did not run the probe's program"),
     ];
     let lost: Vec<_> = losses.iter().filter(|(lost, _)| *lost > 0).map(|(lost, why)| format!("{lost} {why}")).collect();

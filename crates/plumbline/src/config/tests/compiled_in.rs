@@ -110,10 +110,7 @@ fn what_a_file_leaves_out_is_as_compiled_in() {
     assert_eq!((config.probes, config.audit), (default.probes.clone(), true));
     assert_eq!((config.cleanup, config.output_dir_at), (default.cleanup, None));
     assert_eq!(config.rules.len(), 0, "anomalies are replaced as a whole");
-    assert_eq!(
-        config.notices,
-        ["no rule detects anything: operations are measured, but no incident will be written by itself"]
-    );
+    assert_eq!(config.notices, ["no rule detects anything: Plumbline measures operations, but opens no incident"]);
     assert_eq!(valid("{}").rules.len(), 23);
 }
 

@@ -100,7 +100,7 @@ fn a_directory_that_is_none_or_not_only_ours() {
     );
     assert_eq!(
         output_dir("file/out", &[], |dir| write(dir.join("file"))),
-        error("file/out cannot exist: DIR/file is not a directory; choose another")
+        error("file/out cannot exist: DIR/file is not a directory; choose another path")
     );
     assert_eq!(
         output_dir("out", &[], |dir| symlink("/tmp", dir.join("out")).expect("made")),
@@ -108,7 +108,7 @@ fn a_directory_that_is_none_or_not_only_ours() {
     );
     assert_eq!(
         output_dir("a/out", &[], |dir| symlink("a", dir.join("a")).expect("made")),
-        error("a/out leads round in circles by symbolic links; name the directory itself")
+        error("a/out is a loop of symbolic links; name the directory itself")
     );
     assert_eq!(
         output_dir("out", &[], |dir| directory(&dir.join("out"), 0o770)),
@@ -133,7 +133,7 @@ fn a_directory_of_somebody_else() {
 
 #[test]
 fn a_directory_on_a_watched_mount_is_refused_by_its_name_also_through_a_link() {
-    let text = "is on DIR/mnt, a mount that is watched; choose a local place: a hung server must not hang us";
+    let text = "is on DIR/mnt, a watched mount; choose a path on a local file system, so that a server that hangs cannot block Plumbline";
     let error = |name: &str| Err(format!("the output directory DIR/{name} {text}"));
     // Nothing is there to be looked at: the name alone decides.
     assert_eq!(output_dir("mnt/a/out", &["mnt"], |_| ()), error("mnt/a/out"));
@@ -162,7 +162,9 @@ fn the_folder_for_incidents_is_judged_as_the_output_directory_is() {
     assert_eq!(said(&[], &|incidents| directory(incidents, 0o700)), Ok(()));
     assert_eq!(
         said(&["out/incidents"], &|_| ()),
-        error("is on DIR/out/incidents, a mount that is watched; choose a local place: a hung server must not hang us")
+        error(
+            "is on DIR/out/incidents, a watched mount; choose a path on a local file system, so that a server that hangs cannot block Plumbline"
+        )
     );
     assert_eq!(
         said(&[], &|incidents| symlink("/tmp", incidents).expect("made")),
@@ -187,7 +189,7 @@ fn a_configuration_on_a_watched_mount_is_refused_by_its_name() {
     let path = dir.path().join("f.yaml");
     fs::write(&path, "{}").expect("written");
     let errors = check(Some(&path), &[dir.path().to_owned()]).expect_err("refused");
-    let text = "is on DIR, a mount that is watched; choose a local place: a hung server must not hang us";
+    let text = "is on DIR, a watched mount; choose a path on a local file system, so that a server that hangs cannot block Plumbline";
     assert_eq!(printed(&errors, &dir), [format!("DIR/f.yaml: {text}")]);
 }
 

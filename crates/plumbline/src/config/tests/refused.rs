@@ -209,7 +209,7 @@ fn no_more_errors_than_anybody_reads() {
     let text: String = (0..500).map(|n| format!("key{n}: 1\n")).collect();
     let errors = parse(&text).expect_err("unknown keys");
     assert_eq!(errors.len(), 101);
-    assert_eq!(errors[100].to_string(), "f.yaml:101:1: from here on more is wrong; mend what is above first");
+    assert_eq!(errors[100].to_string(), "f.yaml:101:1: more mistakes follow; correct those above first");
 }
 
 #[test]

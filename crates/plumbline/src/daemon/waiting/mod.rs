@@ -88,7 +88,7 @@ impl Waiting {
                 Ok(stacks) => self.sampler = Some(Sampler::new(stacks)),
                 Err(error) => {
                     tracing::warn!(
-                        "bundles will lack the stacks of waiting threads: cannot load the BPF programs: {error}"
+                        "cannot load the BPF programs that sample stacks: {error}; bundles will lack the stacks of waiting threads"
                     );
                     self.refused = true;
                     return;

@@ -168,7 +168,7 @@ fn a_mount_that_comes_over_the_bundles_costs_them_and_is_not_touched() {
         assert_eq!(lost(&done), LossReason::WatchedMount);
         let BundleOutcome::Lost { message, .. } = &done.outcome else { unreachable!() };
         let shown = incidents(dir).display().to_string();
-        assert!(message.starts_with(&format!("{shown}: is on {shown}, a mount that is watched")), "{message}");
+        assert!(message.starts_with(&format!("{shown}: is on {shown}, a watched mount")), "{message}");
         collector.tidy().unwrap();
         assert!(matches!(answers(&collector, 1)[0].outcome, BundleOutcome::NotTidied { .. }));
         assert!(collector.reconfigure(settings(dir.path())).is_err());
@@ -191,7 +191,7 @@ fn logs_on_a_watched_mount_are_not_touched() {
         for action in ["syslogs", "journalctl"] {
             let record = record(written(&done), action);
             assert_eq!(record["status"], "failed", "{record}");
-            assert!(record["error"].as_str().unwrap().contains("is on /var/log, a mount that is watched"), "{record}");
+            assert!(record["error"].as_str().unwrap().contains("is on /var/log, a watched mount"), "{record}");
         }
         assert_eq!(hung.requests.load(Ordering::SeqCst), 0);
         drop(hung);

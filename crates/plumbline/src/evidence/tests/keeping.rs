@@ -122,7 +122,10 @@ fn an_action_that_leaves_no_room_costs_its_own_file_only() {
         one(&collector, request(&id(1), vec![text("events.jsonl", "x")], vec![greedy, shell("modest", "echo hi")]));
     let record = record(written(&done), "greedy");
     assert_eq!((&record["status"], &record["file"]), (&"failed".into(), &serde_json::Value::Null), "{record}");
-    assert!(record["error"].as_str().unwrap().contains("its share of the bundles' limit, 32768 bytes"), "{record}");
+    assert!(
+        record["error"].as_str().unwrap().contains("its share of the limit of all bundles, 32768 bytes"),
+        "{record}"
+    );
     assert_eq!(unpack(written(&done))["modest.txt"], b"hi\n");
 }
 

@@ -70,7 +70,7 @@ pub fn cost(summary: &IoSummary) -> Markup {
         (super::groups::key_of_times("each layer"))
         p.muted {
             "The mean over " @if summary.ranks() > 0 { "the ranks of the MPI job" } @else { "the processes that were in the layer" }
-            ". Layers lie in each other: the time of a system call is part of that of the call of MPI-IO around it."
+            ". Layers are nested: the time of a system call is part of the time of the MPI-IO call around it."
         }
         (bars(&costs.iter().map(bar).collect::<Vec<_>>(), AxisUnit::Percent, Some(100.0)))
         div.wide { table {

@@ -83,7 +83,8 @@ pub fn over_time(summary: &IoSummary, parts: &Parts) -> Markup {
             }
         }
         p.muted {
-            "Time is that since the recording began. An operation counts when it ends; what a look found is spread evenly over the time since the look before it."
+            "Times are since the start of the recording. An operation counts when it ends. The operations of a sample are spread evenly over the time since \
+             the sample before."
         }
     }
 }

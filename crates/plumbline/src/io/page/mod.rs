@@ -55,7 +55,7 @@ pub fn page(header: &IoHeader, summary: &IoSummary, whole: bool) -> String {
                 (run(header, summary))
                 (warnings(summary, whole))
                 @if summary.operations.is_empty() {
-                    p { "Nothing was asked of the file systems that were looked at." }
+                    p { "There was no I/O on the measured file systems." }
                 } @else {
                     (body(header, summary))
                 }
@@ -169,7 +169,7 @@ mod tests {
         let hostile = "<script>alert(1)</script>".to_owned();
         let header =
             IoHeader { command: vec![hostile.clone()], layers: vec!["syscalls".into()], ..IoHeader::default() };
-        assert!(page(&header, &IoSummary::default(), true).contains("Nothing was asked"));
+        assert!(page(&header, &IoSummary::default(), true).contains("There was no I/O on the measured file systems."));
         let entry = |pid| IoEntry {
             layer: "syscalls".into(),
             op: "write".into(),

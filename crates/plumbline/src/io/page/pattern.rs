@@ -46,7 +46,8 @@ pub fn pattern(header: &IoHeader, summary: &IoSummary) -> Markup {
 
 fn missing(header: &IoHeader) -> Markup {
     let why = if header.layers.iter().any(|layer| layer == "syscalls") {
-        "The recording has nothing of files: nothing was opened, read or written by a process that counts, the kernel refused the program that notes it, or the recording was cut off."
+        "The recording has no file accesses. Either no measured process opened, read or wrote a file, or the kernel refused the BPF program that records \
+         file accesses, or the recording was cut off."
     } else {
         "Files are noted where the layer syscalls is recorded."
     };

@@ -57,8 +57,8 @@ pub fn operations(summary: &IoSummary) -> Markup {
         } }
         @if rest > 0 { p.muted { "and " (rest) " more rows" } }
         p.muted {
-            "The median, and what 99 % of the operations stayed below, are good to a quarter: histograms have four buckets in each power of two. \
-             The longest is known of operations that were slow (see above)."
+            "The median and the 99th percentile are accurate to 25 %: histograms have four buckets in each power of two. The longest duration is known only \
+             of slow operations (see above)."
         }
     }
 }

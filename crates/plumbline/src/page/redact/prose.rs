@@ -117,8 +117,8 @@ mod tests {
             ("37 operations, slowest 204 ms (SMB2_WRITE).", "37 operations, slowest 204 ms (SMB2_WRITE)."),
             ("fio (4711): READ of 64 KiB", "name-1 (4711): READ of 64 KiB"),
             (
-                "They were asked of mds.0 (10.0.0.1:6801), not of osd.x1.",
-                "They were asked of mds.0 (text-1), not of text-2.",
+                "The slow requests went to mds.0 (10.0.0.1:6801), not to osd.x1.",
+                "The slow requests went to mds.0 (text-1), not to text-2.",
             ),
             ("READ on /mnt/a share: median 5 ms", "READ on name-2: median 5 ms"),
             ("The server 10.0.0.1:445 answered EIO.", "The server text-1 answered EIO."),

@@ -53,7 +53,7 @@ impl Metrics {
 
 fn read(address: SocketAddr) -> Result<MetricsPage> {
     let page = MetricsPage::of(exposition::read(&page::get(address)?)?);
-    ensure!(page.is_plumbline, "that is no daemon of Plumbline");
+    ensure!(page.is_plumbline, "this is not a Plumbline daemon");
     Ok(page)
 }
 

@@ -81,7 +81,7 @@ impl Looking {
             }
         };
         thread::Builder::new().name("figures".into()).spawn(work).context("cannot start a thread")?;
-        let name = is_made.recv().context("the thread that looks has ended")??;
+        let name = is_made.recv().context("the thread that collects the figures has ended")??;
         Ok(Self { name, kind: S::KIND, ask, ended: S::HAS_TO_END.then_some(ended) })
     }
 

@@ -52,7 +52,7 @@ fn read(stream: &mut TcpStream, deadline: Instant) -> Result<Vec<u8>> {
 
 /// What is behind the head of an answer, if that is a page in the format that was asked for.
 fn body(mut answer: Vec<u8>) -> Result<Vec<u8>> {
-    let Some(end) = answer.windows(4).position(|four| four == b"\r\n\r\n") else { bail!("that is no answer by HTTP") };
+    let Some(end) = answer.windows(4).position(|four| four == b"\r\n\r\n") else { bail!("the answer is not HTTP") };
     let head = String::from_utf8_lossy(answer.get(..end).unwrap_or_default()).into_owned();
     answer.drain(..end + 4);
     let mut lines = head.split("\r\n");
@@ -68,7 +68,7 @@ fn body(mut answer: Vec<u8>) -> Result<Vec<u8>> {
     }
     ensure!(
         field("content-type").is_some_and(|kind| kind.starts_with("application/vnd.google.protobuf")),
-        "that is no daemon of Plumbline: it does not offer the protobuf format"
+        "this is not a Plumbline daemon: it does not offer the protobuf format"
     );
     let length = field("content-length").and_then(|length| length.parse::<usize>().ok());
     ensure!(length.is_none_or(|length| length == answer.len()), "the answer broke off");
@@ -93,8 +93,8 @@ mod tests {
             (answer(OK, b"ab"), "broke off"),
             (answer("HTTP/1.1 503 Service Unavailable", b""), "busy"),
             (answer("HTTP/1.1 404 \x1b[2J", b""), "404 \\x1b[2J"),
-            (answer("HTTP/1.1 200 OK\r\nContent-Type: text/plain", b"x 1\n"), "no daemon of Plumbline"),
-            (b"SSH-2.0-OpenSSH\r\n".to_vec(), "no answer by HTTP"),
+            (answer("HTTP/1.1 200 OK\r\nContent-Type: text/plain", b"x 1\n"), "not a Plumbline daemon"),
+            (b"SSH-2.0-OpenSSH\r\n".to_vec(), "the answer is not HTTP"),
         ] {
             let error = body(bad).unwrap_err().to_string();
             assert!(error.contains(why), "{error}");
