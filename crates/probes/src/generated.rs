@@ -13,6 +13,8 @@ pub(crate) use skeleton::types::{
 };
 // Of accesses/access.h.
 pub(crate) use skeleton::types::{access, access_key, access_kind, access_options, transfers};
+// Of connections/interface.h.
+pub(crate) use skeleton::types::interface_drops;
 // Of own/own.h.
 pub(crate) use skeleton::types::{own_from, own_place, own_plan};
 // Of tasks/record.h.
@@ -111,5 +113,7 @@ unsafe impl Plain for access_key {}
 unsafe impl Plain for access {}
 // SAFETY: repr(C), integers and arrays of integers only.
 unsafe impl Plain for own_plan {}
+// SAFETY: repr(C), integers and arrays of integers only.
+unsafe impl Plain for interface_drops {}
 // SAFETY: an integer.
 unsafe impl Plain for u64 {}

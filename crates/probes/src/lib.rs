@@ -26,6 +26,7 @@ mod libraries;
 pub mod mounts;
 mod mpiio;
 mod names;
+pub mod netlink;
 mod nfs;
 pub mod own;
 mod probe;
@@ -56,7 +57,6 @@ pub use processes::{Followed, every_process};
 pub use recorder::{RECORD_SIZE, Recorder, RecorderCopy, Slice, Tail, operations as operations_of};
 pub use runs::ProgramRuns;
 pub use shared::ProbeCounters;
-pub use tcp::enter_network_namespace;
 pub use usage::{Account, Usage, Who};
 
 /// Every probe. A new one is a folder, a number in bpf/event.h and a line here. What one protocol's hooks need several

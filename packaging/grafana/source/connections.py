@@ -13,7 +13,7 @@ def build():
     by_mount = "{{operation}} {{mount}} {{instance}}"
     lost = happened("CONNECTION_LOST", "SESSION_LOST", "LEASE_LOST", "TCP_RESET", "TCP_NO_ANSWER", "RPC_TIMEOUT")
     again = happened("TCP_RETRANSMIT", "RPC_RETRANSMIT")
-    here = happened("TCP_DROPPED", "TCP_DAMAGED", "TCP_NOT_SENT", "TCP_HELD", "TCP_REROUTED", "NEIGHBOUR_CHANGED", "TCP_UNREACHABLE", "TCP_RESET_SENT")
+    here = happened("TCP_DROPPED", "TCP_DAMAGED", "TCP_NOT_SENT", "TCP_HELD", "TCP_REROUTED", "NEIGHBOUR_CHANGED", "INTERFACE_DROPPED", "TCP_UNREACHABLE", "TCP_RESET_SENT")
     starved = happened("TCP_ZERO_WINDOW", "CREDIT_STARVATION", "SLOT_STARVATION", "LEASE_BREAK_TIMEOUT")
     reconnected = (CONNECTIONS, 'operation="RECONNECT"')
     return filled(
@@ -23,7 +23,7 @@ def build():
              ["instance", "mount", "operation"], value="Times", height=8),
         graph("Lost", "Connections, sessions and leases that were lost, resets, servers that were silent.", PER_SECOND, (f"sum by (operation, mount, instance) ({lost})", by_mount)),
         graph("Sent again", "Segments and calls that were sent again: the path lost them, or their answers.", PER_SECOND, (f"sum by (operation, mount, instance) ({again})", by_mount)),
-        graph("On this host", "Segments that this host dropped, held or could not send, and new routes.", PER_SECOND, (f"sum by (operation, mount, instance) ({here})", by_mount)),
+        graph("On this host", "Segments that this host dropped, held or could not send, seconds in which an interface dropped packets, and new routes.", PER_SECOND, (f"sum by (operation, mount, instance) ({here})", by_mount)),
         graph("Refused by the server", "Closed windows, and credits or slots that were missing.", PER_SECOND, (f"sum by (operation, mount, instance) ({starved})", by_mount)),
         graph("Time until connected again", "The longest, from when the connection was lost.", SECONDS, (quantile(1, "mount, instance", *reconnected), "{{mount}} {{instance}}")),
         graph("Connected again", "Times a second.", PER_SECOND, (f"sum by (mount, instance) ({operations(*reconnected)})", "{{mount}} {{instance}}")),

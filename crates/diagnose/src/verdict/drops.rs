@@ -1,7 +1,8 @@
 //! Finds out whether operations waited because segments did not get through (docs/connections.md). The kernel reports
 //! segments that this host dropped (`TCP_DROPPED`), held back (`TCP_HELD`) or could not send (`TCP_NOT_SENT`), a new
 //! route on which nothing is acknowledged (`TCP_REROUTED`), segments that arrived damaged (`TCP_DAMAGED`), those of which a host says
-//! that they did not get through (`TCP_UNREACHABLE`), and those that went to another next hop's link-layer address (`NEIGHBOUR_CHANGED`).
+//! that they did not get through (`TCP_UNREACHABLE`), those that went to another next hop's link-layer address (`NEIGHBOUR_CHANGED`),
+//! and packets that an interface dropped before TCP saw them (`INTERFACE_DROPPED`).
 
 use std::{cmp::Reverse, collections::BTreeMap, ops::RangeInclusive};
 
@@ -10,6 +11,7 @@ use model::{Cause, Detail, Event, Level, Nanos, Operation};
 use super::{
     conclude::Candidate,
     history::{LEAST_RTO, answered},
+    interface,
     scene::{covered, stretch, union},
     unreachable,
 };
@@ -65,13 +67,23 @@ enum DropReason {
     Neighbour,
     /// An ICMP error said that they did not get through.
     Unreachable,
+    /// An interface of this host dropped packets, of this connection or others.
+    Interface,
     /// They left this host long after TCP had sent them, or waited in it before TCP saw them.
     Held,
 }
 
 impl DropReason {
-    const ALL: [Self; 7] =
-        [Self::Dropped, Self::Damaged, Self::NotSent, Self::Neighbour, Self::Rerouted, Self::Unreachable, Self::Held];
+    const ALL: [Self; 8] = [
+        Self::Dropped,
+        Self::Damaged,
+        Self::NotSent,
+        Self::Neighbour,
+        Self::Rerouted,
+        Self::Unreachable,
+        Self::Interface,
+        Self::Held,
+    ];
 
     /// The name of the event that reports it.
     fn operation(self) -> &'static str {
@@ -82,6 +94,7 @@ impl DropReason {
             Self::Rerouted => "TCP_REROUTED",
             Self::Neighbour => "NEIGHBOUR_CHANGED",
             Self::Unreachable => "TCP_UNREACHABLE",
+            Self::Interface => "INTERFACE_DROPPED",
             Self::Held => "TCP_HELD",
         }
     }
@@ -92,6 +105,10 @@ impl DropReason {
         match self {
             Self::Rerouted => in_vain(of_kind.collect(), around),
             Self::Neighbour => of_kind.filter_map(|event| Some((event, until_answered(event, around)?))).collect(),
+            // Its packets were dropped at some time between two looks.
+            Self::Interface => {
+                interface::once(of_kind.collect()).into_iter().map(|event| (event, event.start..=event.end())).collect()
+            }
             Self::Held => of_kind.map(|event| (event, event.start..=event.end())).collect(),
             // The answer to a segment that was sent again comes after it.
             Self::Unreachable => of_kind
@@ -113,8 +130,8 @@ impl DropReason {
     }
 }
 
-/// Whether an event reports segments that were dropped, held, not sent, rerouted, damaged or sent again, or a connection that
-/// was lost. Such an event names no connection, so callers select those of the same server.
+/// Whether an event reports segments that were dropped, held, not sent, rerouted, damaged or sent again, packets that an interface
+/// dropped, or a connection that was lost. Such an event names no connection, so callers select those of the same server.
 pub fn is_of_connections(event: &Event) -> bool {
     let known = || DropReason::ALL.iter().map(|kind| kind.operation()).chain(SENT_AGAIN).chain([LOST]);
     event.operation.level() == Level::Connection && known().any(|known| known == event.operation.name())
@@ -123,7 +140,8 @@ pub fn is_of_connections(event: &Event) -> bool {
 /// Whether a verdict repeats what the text of such an event's peer says. The flight recorder has no texts, so these events,
 /// which are rare, should be reported whole.
 pub fn has_telling_text(operation: Operation) -> bool {
-    let known = [DropReason::Rerouted, DropReason::Neighbour, DropReason::Unreachable].map(DropReason::operation);
+    let known = [DropReason::Rerouted, DropReason::Neighbour, DropReason::Unreachable, DropReason::Interface];
+    let known = known.map(DropReason::operation);
     operation.level() == Level::Connection && known.contains(&operation.name())
 }
 
@@ -181,8 +199,9 @@ impl Drops {
             let drops = Self::of(kind, from, to, around)?;
             let times = union(drops.times.iter().map(|time| (*time.start(), *time.end())).collect());
             let hit = slow.iter().filter(|event| drops.kind.hit(&times, event));
-            let hit: f64 = hit.map(|event| event.duration as f64).sum();
-            (hit >= all * MOST).then_some(drops)
+            let (count, hit) = hit.fold((0, 0.0), |(count, sum), event| (count + 1, sum + event.duration as f64));
+            let is_enough = kind != DropReason::Interface || interface::are_enough(drops.count, count);
+            (hit >= all * MOST && is_enough).then_some(drops)
         })
     }
 
@@ -193,6 +212,13 @@ impl Drops {
             .into_iter()
             .filter(|kind| *kind != DropReason::Held)
             .find_map(|kind| Self::of(kind, from, to, around))
+    }
+
+    /// The drops that may keep operations from returning between two moments: as [`Drops::between`], but an interface must have dropped
+    /// packets again and again.
+    pub fn lasting(from: Nanos, to: Nanos, around: &[Event]) -> Option<Self> {
+        let is_lasting = |drops: &Self| drops.kind != DropReason::Interface || interface::are_lasting(&drops.times);
+        Self::between(from, to, around).filter(is_lasting)
     }
 
     /// What this host had received and held while at least half of these segments were sent again: TCP missed acknowledgements
@@ -229,12 +255,16 @@ impl Drops {
         }
         let mut reasons: Vec<_> = reasons.into_iter().collect();
         reasons.sort_by_key(|(_, count)| Reverse(*count));
-        let cannot_send = !matches!(kind, DropReason::Dropped | DropReason::Damaged | DropReason::Held)
-            || reasons.first().is_some_and(|(reason, _)| *reason == ROUTE);
+        let may_be_chance =
+            matches!(kind, DropReason::Dropped | DropReason::Damaged | DropReason::Held | DropReason::Interface);
+        let cannot_send = !may_be_chance || reasons.first().is_some_and(|(reason, _)| *reason == ROUTE);
         let a_second = |count: u64, time: u64| count as f64 * SECOND as f64 / time.max(SECOND) as f64;
         let is_more = a_second(count, to.saturating_sub(from)) >= a_second(earlier, before - first) * MORE_THAN_BEFORE;
+        let knows_before = before - first >= LEAST_BEFORE;
+        // On healthy hosts, too, interfaces drop what has nothing to do with their servers.
+        let is_more = is_more && (kind != DropReason::Interface || knows_before);
         let is_enough = count > 0 && (cannot_send || kind == DropReason::Held || (count >= LEAST && is_more));
-        let is_new = earlier == 0 && before - first >= LEAST_BEFORE;
+        let is_new = earlier == 0 && knows_before;
         let most = reasons.first().map(|(reason, _)| *reason);
         let such =
             around.iter().filter(|event| event.operation.name() == kind.operation() && Some(reason(event)) == most);
@@ -259,7 +289,7 @@ impl Drops {
             DropReason::Rerouted | DropReason::Neighbour => {
                 sent_again.iter().filter(within).map(|event| event.operations()).sum::<u64>() * 2 >= all
             }
-            DropReason::Dropped | DropReason::Damaged => self.count * 2 >= all,
+            DropReason::Dropped | DropReason::Damaged | DropReason::Interface => self.count * 2 >= all,
             // Hosts limit how many errors they send.
             DropReason::Unreachable => true,
         }
@@ -272,6 +302,9 @@ impl Drops {
                 return unreachable::candidates(status.map_or("", |(status, _)| status));
             }
             (DropReason::Damaged, _) => (Cause::Loss, SURE_OF_DAMAGE),
+            (DropReason::Interface, status) => {
+                (interface::cause(status.map_or("", |(status, _)| status)), interface::SURE)
+            }
             (DropReason::Neighbour, Some((ADMIN, _))) => (Cause::OwnRoute, SURE_OF_ROUTE),
             (DropReason::Neighbour, _) => (Cause::NoPath, SURE_OF_LEARNED),
             (DropReason::Rerouted, _) => (Cause::OwnRoute, SURE_OF_ROUTE),
@@ -315,6 +348,10 @@ impl Drops {
                 &counted(self.count, "ICMP error"),
                 self.named.as_deref(),
             ),
+            DropReason::Interface => {
+                let (status, count) = self.reasons.first().copied().unwrap_or(("", self.count));
+                interface::sentence(status, self.named.as_deref(), &counted(count, "packet"), before)
+            }
             DropReason::Held => {
                 let longest = span(self.times.iter().map(|time| time.end() - time.start()).max().unwrap_or(0));
                 let seen = counted(self.count, "time");

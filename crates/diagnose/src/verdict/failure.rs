@@ -72,7 +72,7 @@ pub(super) fn of_errors(failed: &[Event], around: &[Event]) -> Verdict {
     if share < MOST {
         let from = failed.iter().map(|event| event.start).min().unwrap_or(0);
         let to = failed.iter().map(Event::end).max().unwrap_or(0);
-        if let Some(drops) = Drops::between(from, to, around) {
+        if let Some(drops) = Drops::lasting(from, to, around) {
             because.push(format!("{} got no answer.", all - answered));
             because.push(drops.sentence());
             return of(drops.candidates(None), because);
@@ -193,7 +193,7 @@ pub(super) fn of_stalls(stalled: &[Event], around: &[Event], long_term: &LongTer
         }
     }
     let way = if oldest.connection == 0 { "on the same mount" } else { "over the same connection" };
-    if let Some(drops) = Drops::between(oldest.start, now, around) {
+    if let Some(drops) = Drops::lasting(oldest.start, now, around) {
         because.push(drops.sentence());
         return of(drops.candidates(None), because);
     }

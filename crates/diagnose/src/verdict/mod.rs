@@ -16,6 +16,7 @@ mod drops;
 mod excess;
 mod failure;
 mod history;
+mod interface;
 mod load;
 mod no_cpu;
 mod normals;

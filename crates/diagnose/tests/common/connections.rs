@@ -1,6 +1,6 @@
 //! Events of connections, as the probe would send them, for tests.
 
-use model::{Connection, Detail, Event, Level, Network, Operation, Protocol, Verdict};
+use model::{Connection, Detail, Event, Level, Network, Operation, Protocol, Verdict, text::Text};
 
 use super::{MS, judge, smb};
 
@@ -23,6 +23,7 @@ pub static CONNECTIONS: Protocol = Protocol {
         "TCP_HELD",
         "TCP_UNREACHABLE",
         "NEIGHBOUR_CHANGED",
+        "INTERFACE_DROPPED",
     ],
     level: Level::Connection,
     status_name: |status| match status {
@@ -36,6 +37,7 @@ pub static CONNECTIONS: Protocol = Protocol {
         ADMIN => Some("ADMIN"),
         LEARNED => Some("LEARNED"),
         OWN_PROHIBITED => Some("OWN_ADMIN_PROHIBITED"),
+        112..=116 => INTERFACE_DROPS.get(status as usize - 112).copied(),
         _ => None,
     },
     ..Protocol::BY_ERRNO
@@ -51,6 +53,21 @@ pub const OWN_UNREACHABLE: u32 = 77;
 pub const OWN_PROHIBITED: u32 = 80;
 pub const ADMIN: u32 = 96;
 pub const LEARNED: u32 = 97;
+
+/// The statuses of drops of an interface, from 112 on.
+pub const INTERFACE_DROPS: [&str; 5] = ["RX_DROPPED", "RX_LENGTH", "RX_CRC", "TX_DROPPED", "TX_CARRIER"];
+
+/// So many packets that eth0 dropped in the second before this moment; milliseconds.
+pub fn interface_dropped(status: &str, looked_ms: u32, packets: u32) -> Event {
+    let place = INTERFACE_DROPS.iter().position(|name| *name == status).expect("a status of an interface's drops");
+    let peer = Text::new(b"10.0.0.1:445 through eth0");
+    Event {
+        status: 112 + place as u32,
+        weight: packets,
+        detail: Detail::Connection(Connection { peer, times: packets }),
+        ..happening("INTERFACE_DROPPED", f64::from(looked_ms) - 1000.0, 1000)
+    }
+}
 
 pub fn kind(name: &str) -> Operation {
     CONNECTIONS.operation(name).expect("an operation of the test protocol")

@@ -4,6 +4,7 @@
  * which ways to attach this kernel allows.
  */
 #include "../accesses/access.h"
+#include "../connections/interface.h"
 #include "../own/own.h"
 #include "../tasks/record.h"
 #include "../tcp/flow.h"
@@ -72,6 +73,7 @@ struct access_key access_key_type;
 struct access access_type;
 struct own_plan own_plan_type;
 enum own_from own_from_type;
+struct interface_drops interface_drops_type;
 
 /* For other programs; no probe reads it. */
 struct {

@@ -3,7 +3,11 @@
  * Segments of connections with servers of mounts that this host itself drops, sent or received, with the kernel's
  * reason (enum skb_drop_reason of include/net/dropreason-core.h). The reasons' numbers differ between releases; CO-RE
  * finds them by name. This program runs for every packet that the host drops.
+ *
+ * Packets that an interface drops before TCP sees them have no reason, and those that the card drops never were packets: the
+ * interface's counters show them. User space reads these (interfaces.rs), and has the drops told here.
  */
+#include "interface.h"
 #include "namespace.h"
 #include "packet.h"
 
@@ -54,6 +58,7 @@ enum skb_drop_reason {
 	SKB_DROP_REASON_IP_CSUM,
 	SKB_DROP_REASON_TCP_CSUM,
 	SKB_DROP_REASON_SKB_CSUM,
+	SKB_DROP_REASON_UNHANDLED_PROTO,
 };
 
 #define IS_REASON(reason, name)                                                      \
@@ -102,7 +107,26 @@ struct sk_buff___dropped {
 	const struct sock *sk;
 };
 
+struct net_device___unhandled {
+	int ifindex;
+	struct possible_net nd_net;
+};
+
+struct sk_buff___unhandled {
+	struct net_device___unhandled *dev;
+};
+
 #pragma clang attribute pop
+
+/* Packets of protocols that this host does not know (LLDP, for instance), by the interface's index modulo UNHANDLED. The kernel counts
+ * them among those that the interface dropped, on healthy hosts, too. */
+enum { UNHANDLED = 1024 };
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, UNHANDLED);
+	__type(key, __u32);
+	__type(value, __u64);
+} unhandled SEC(".maps");
 
 enum {
 	/* Namespaces' inode numbers are greater: PROC_DYNAMIC_FIRST of fs/proc/generic.c, and fixed ones before it. */
@@ -139,6 +163,19 @@ static __always_inline bool has_peer(const struct sock *sk)
 	return state >= STATE_ESTABLISHED && state <= STATE_LAST_WITH_PEER && state != STATE_TIME_WAIT;
 }
 
+static __always_inline void count_unhandled(const struct sk_buff___unhandled *skb)
+{
+	const struct net_device___unhandled *dev = BPF_CORE_READ(skb, dev);
+	__u32 index = BPF_CORE_READ(dev, ifindex) & (UNHANDLED - 1);
+	__u64 *count;
+
+	if (!is_own(BPF_CORE_READ(dev, nd_net.net)))
+		return;
+	count = bpf_map_lookup_elem(&unhandled, &index);
+	if (count)
+		__sync_fetch_and_add(count, 1);
+}
+
 /* Returns early: most packets are dropped for other reasons, or belong to no server of a mount. */
 SEC("tp_btf/kfree_skb")
 int tp_dropped(unsigned long long *ctx)
@@ -151,7 +188,11 @@ int tp_dropped(unsigned long long *ctx)
 	__u16 local_port = 0;
 	struct peer peer;
 
-	if (!why || !skb)
+	if (!skb)
+		return 0;
+	if (IS_REASON((__u32)ctx[2], UNHANDLED_PROTO))
+		count_unhandled((const void *)skb);
+	if (!why)
 		return 0;
 	if (why == DROP_CHECKSUM)
 		o.operation = TCP_DAMAGED;
@@ -168,5 +209,23 @@ int tp_dropped(unsigned long long *ctx)
 	if (!is_here(BPF_CORE_READ(skb, dev, nd_net.net), of_socket))
 		return 0;
 	happened(&o, &peer, local_port, NULL, 1);
+	return 0;
+}
+
+/* Run by user space when an interface that leads to a server has dropped packets. */
+SEC("syscall")
+int interface_dropped(struct interface_drops *seen)
+{
+	struct outcome o = { .operation = INTERFACE_DROPPED };
+	char interface[sizeof(seen->interface)];
+	struct peer peer;
+
+	o.start = seen->since;
+	o.status = seen->status;
+	o.retransmits = seen->packets; /* in the flight recorder's record, which has no other place for it */
+	__builtin_memcpy(&peer, seen->server, sizeof(peer));
+	__builtin_memcpy(interface, seen->interface, sizeof(interface));
+	if (is_server(&peer))
+		happened_along(&o, &peer, 0, NULL, seen->packets, (struct detour){ .device = interface });
 	return 0;
 }

@@ -31,6 +31,7 @@ enum happening {
 	TCP_HELD,
 	TCP_UNREACHABLE,
 	NEIGHBOUR_CHANGED,
+	INTERFACE_DROPPED,
 };
 
 enum { MAX_SERVERS = 8192, FAMILY_INET6 = 10 };
@@ -194,6 +195,11 @@ static __always_inline void happened_along(struct outcome *o, const struct peer 
 		e->network = *network;
 	e->resent = times;
 	e->deliver = 0;
+	/* One event stands for all packets between two looks. */
+	if (o->operation == INTERFACE_DROPPED) {
+		e->weight *= times;
+		e->network.retransmits = 0;
+	}
 	if (peer->port) {
 		end = name_peer(e->file, peer, local_port) - 1;
 		barrier_var(end); /* or the compiler compares another register than the one that it adds */

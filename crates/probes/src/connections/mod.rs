@@ -2,8 +2,13 @@
 //! that time out, resets, retransmissions. They are the operations of one protocol. Each place in the kernel where they
 //! are observed has an object of its own, since each needs another kernel module.
 
+mod above;
+mod counters;
+mod interfaces;
+
 use std::{collections::HashMap, net::IpAddr, os::unix::fs::MetadataExt};
 
+use interfaces::DropsProbe;
 use libbpf_rs::{MapCore, MapFlags, Object};
 use model::{Connection, Detail, Event, Level, MountKey, Protocol};
 
@@ -11,12 +16,15 @@ use crate::{
     Alias, ceph,
     columns::{DURATION, EventCell, EventColumn, PID, TIME},
     decode::text,
-    generated::probe_id,
+    generated::{probe_id, record},
     mounts::{MountPoint, Mounts},
     probe::Probe,
     spec::{RequiredModule, Rung, Spec},
     tcp,
 };
+
+/// The place of `INTERFACE_DROPPED` in the next.
+const INTERFACE_DROPPED: u16 = 21;
 
 /// The events, in the order of `enum happening` in connections.h.
 pub static PROTOCOL: Protocol = Protocol {
@@ -43,14 +51,16 @@ pub static PROTOCOL: Protocol = Protocol {
         "TCP_HELD",
         "TCP_UNREACHABLE",
         "NEIGHBOUR_CHANGED",
+        "INTERFACE_DROPPED",
     ],
     // No rule counts these unless it names them, since they also happen on a healthy host. A client may reset a
-    // connection that it no longer needs, a queueing discipline may drop or hold packets, and routes change. An ICMP error
+    // connection that it no longer needs, a queueing discipline or an interface may drop or hold packets, and routes change. An ICMP error
     // is only a hint (RFC 1122 4.2.3.9).
-    only_by_name: &[10, 15, 16, 17, 18, 19, 20],
+    only_by_name: &[10, 15, 16, 17, 18, 19, 20, INTERFACE_DROPPED],
     level: Level::Connection,
     // The status is the socket's state when a loss was noticed, the reason for which a segment was dropped, the direction
-    // of a segment that was held, why a segment did not get through, and who said so, or who changed a neighbour.
+    // of a segment that was held, why a segment did not get through, and who said so, who changed a neighbour, or which
+    // counter of an interface rose.
     status_name: |status| tcp::state_name(status).or_else(|| fate(status)),
     ..Protocol::BY_ERRNO
 };
@@ -93,10 +103,17 @@ const FIRST_NEIGHBOUR_CHANGE: u32 = 96;
 /// Who changed a neighbour's link-layer address: somebody on this host, or the network by ARP or neighbour discovery.
 const NEIGHBOUR_CHANGES: [&str; 2] = ["ADMIN", "LEARNED"];
 
+/// The status of the first of [`INTERFACE_DROPS`].
+const FIRST_INTERFACE_DROP: u32 = 112;
+/// What an interface counted, in the order of `Kind` of interfaces.rs: packets received and dropped, longer than allowed, and damaged;
+/// packets that were to be sent and dropped, and that met no carrier.
+const INTERFACE_DROPS: [&str; 5] = ["RX_DROPPED", "RX_LENGTH", "RX_CRC", "TX_DROPPED", "TX_CARRIER"];
+
 fn fate(status: u32) -> Option<&'static str> {
     let in_list = |names: &[&'static str], first| names.get(usize::try_from(status.checked_sub(first)?).ok()?).copied();
     match status {
         HELD_RECEIVED => Some("RECEIVED"),
+        FIRST_INTERFACE_DROP.. => in_list(&INTERFACE_DROPS, FIRST_INTERFACE_DROP),
         FIRST_NEIGHBOUR_CHANGE.. => in_list(&NEIGHBOUR_CHANGES, FIRST_NEIGHBOUR_CHANGE),
         FIRST_UNREACHABLE.. => in_list(&UNREACHABLE, FIRST_UNREACHABLE),
         _ => in_list(&DROP_REASONS, FIRST_DROP_REASON),
@@ -110,6 +127,7 @@ const SHARED: Spec = Spec {
     id: probe_id::PROBE_CONNECTIONS,
     mount_key,
     detail: |raw| Detail::Connection(Connection { peer: text(&raw.file), times: raw.resent }),
+    recorded: packets,
     columns: &[
         TIME,
         EventColumn::operation(20),
@@ -144,7 +162,13 @@ pub(crate) static TCP: Spec = Spec {
 pub(crate) static DROPS: Spec = Spec {
     name: "connections/drops",
     object: include_bytes!(concat!(env!("OUT_DIR"), "/conn_drops.bpf.o")),
-    rungs: &[Rung { via: "tp_btf", required: &["tp_dropped"], optional: &[], without: "" }],
+    rungs: &[Rung {
+        via: "tp_btf",
+        required: &["tp_dropped"],
+        optional: &["interface_dropped"],
+        without: "what interfaces drop (INTERFACE_DROPPED)",
+    }],
+    probe: || Box::<DropsProbe>::default(),
     ..SHARED
 };
 
@@ -273,6 +297,15 @@ fn peer(event: &Event) -> String {
     if let Detail::Connection(own) = &event.detail { own.peer.to_string() } else { String::new() }
 }
 
+/// A record of drops of an interface has the number of packets in place of a count of segments that were sent again.
+fn packets(raw: &record, event: &mut Event) {
+    if event.operation.code() == INTERFACE_DROPPED {
+        event.weight = raw.retransmits.max(1);
+        event.detail = Detail::Connection(Connection { times: raw.retransmits, ..Connection::default() });
+        event.network.retransmits = 0;
+    }
+}
+
 struct ConnectionsProbe;
 
 impl Probe for ConnectionsProbe {
@@ -363,6 +396,7 @@ pub(crate) fn write_servers(object: &Object, mounts: &Mounts) -> libbpf_rs::Resu
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::generated::Plain;
 
     const MOUNTINFO: &[u8] = b"\
 61 28 0:49 / /mnt/a rw - cifs //srv/Share/sub rw,vers=3.1.1,addr=10.0.0.1
@@ -389,6 +423,25 @@ mod tests {
         let servers = servers(&mounts);
         let peer = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 10, 0, 0, 9, 26, 145, 0, 0];
         assert_eq!((servers.len(), servers.get(&peer)), (3, Some(&MountKey::device(0, 52))));
+    }
+
+    #[test]
+    fn drops_of_an_interface_have_their_names_and_their_number() {
+        let operation = PROTOCOL.operation_by_code(INTERFACE_DROPPED).unwrap();
+        assert!(operation.name() == "INTERFACE_DROPPED" && operation.only_by_name());
+        let names = (FIRST_INTERFACE_DROP..).map_while(PROTOCOL.status_name).collect::<Vec<_>>();
+        assert_eq!(names, INTERFACE_DROPS);
+        let raw = record {
+            end: 2,
+            probe: probe_id::PROBE_CONNECTIONS.0 as u8,
+            operation: INTERFACE_DROPPED,
+            retransmits: 57,
+            ..record::default()
+        };
+        let event = crate::decode::decode_record(raw.as_bytes()).unwrap();
+        assert_eq!((event.weight, event.network.retransmits), (57, 0));
+        let other = crate::decode::decode_record(record { operation: 11, ..raw }.as_bytes()).unwrap();
+        assert_eq!((other.weight, other.network.retransmits), (1, 57));
     }
 
     #[test]

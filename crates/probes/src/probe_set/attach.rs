@@ -265,7 +265,7 @@ fn attach_rung(
     };
     let wanted = |program: &ProgramMut<'_>| {
         program.autoload()
-            && program.section() != slots::LOOK
+            && program.section() != slots::RUN
             && !libraries::is_attached_later(program)
             && !probe.attaches(program)
     };

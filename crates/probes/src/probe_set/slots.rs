@@ -5,13 +5,15 @@ use model::{Event, Nanos};
 
 use crate::decode::decode_flight;
 
-/// The section of the program that looks through the slots; it is run, and attached to nothing.
-pub(super) const LOOK: &str = "syscall";
+/// The program that looks through the slots.
+const LOOK: &str = "look";
+/// The section of programs that are run, and attached to nothing: this is one.
+pub(super) const RUN: &str = "syscall";
 
 /// Has the kernel side forget what has ended unseen, and list the slots of what is under way. Returns how many there are; `None` of
 /// a probe without slots, or if that cannot be found out.
 pub(super) fn look(object: &Object) -> Option<u32> {
-    let program = object.progs_mut().find(|program| program.section() == LOOK)?;
+    let program = object.progs_mut().find(|program| program.section() == RUN && program.name() == LOOK)?;
     match program.test_run(ProgramInput::default()) {
         Ok(run) => Some(run.return_value),
         Err(error) => {

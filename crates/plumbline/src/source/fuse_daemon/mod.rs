@@ -3,7 +3,6 @@
 
 mod connections;
 mod helpers;
-mod netlink;
 mod own_queue;
 mod sock_diag;
 

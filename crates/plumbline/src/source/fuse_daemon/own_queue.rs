@@ -1,28 +1,21 @@
 //! What waits in the queueing disciplines of a network namespace's interfaces, by rtnetlink(7), as `tc -s qdisc` tells it.
 
-use std::{collections::HashMap, io, net::IpAddr};
+use std::{collections::HashMap, io};
 
 use model::DaemonConnection;
 use nix::sys::socket::SockProtocol;
-
-use super::netlink::{Asked, Netlink, attribute, u32_at};
+use probes::netlink::{Asked, Netlink, attribute, u32_at};
 
 /// Queueing disciplines of one namespace that are gone through at most.
 const MOST_DISCIPLINES: usize = 16_384;
 
 // include/uapi/linux/rtnetlink.h, pkt_sched.h and gen_stats.h
-const RTM_GETROUTE: u16 = 26;
 const RTM_GETQDISC: u16 = 38;
-const RTMSG: usize = 12;
 const TCMSG: usize = 20;
-const RTA_DST: u16 = 1;
-const RTA_OIF: u16 = 4;
 const TCA_KIND: u16 = 1;
 const TCA_STATS2: u16 = 7;
 const TCA_STATS_QUEUE: u16 = 3;
 const TC_H_ROOT: u32 = u32::MAX;
-const AF_INET: u8 = 2;
-const AF_INET6: u8 = 10;
 
 /// The interfaces of one network namespace.
 #[derive(Debug)]
@@ -61,7 +54,7 @@ impl OwnQueues {
         }
         let lengths = self.lengths()?;
         for one in waiting {
-            let interface = one.peer.and_then(|peer| self.interface_to(peer.ip()));
+            let interface = one.peer.and_then(|peer| self.0.interface_to(peer.ip()));
             one.own_queue = interface.map_or(0, |interface| lengths.at(interface));
         }
         Ok(())
@@ -76,29 +69,6 @@ impl OwnQueues {
             count < MOST_DISCIPLINES
         })?;
         Ok(lengths)
-    }
-
-    /// The interface that leads to an address.
-    fn interface_to(&self, address: IpAddr) -> Option<u32> {
-        let (family, address) = match address {
-            IpAddr::V4(address) => (AF_INET, address.octets().to_vec()),
-            IpAddr::V6(address) => (AF_INET6, address.octets().to_vec()),
-        };
-        let bits = u8::try_from(address.len() * 8).ok()?;
-        let length = u16::try_from(4 + address.len()).ok()?;
-        let mut request = vec![family, bits];
-        request.resize(RTMSG, 0);
-        request.extend(length.to_ne_bytes());
-        request.extend(RTA_DST.to_ne_bytes());
-        request.extend(address);
-        let mut found = None;
-        let mut see = |message: &[u8]| {
-            let attributes = message.get(RTMSG..).unwrap_or_default();
-            found = attribute(attributes, RTA_OIF).and_then(|index| u32_at(index, 0));
-            false
-        };
-        self.0.ask(RTM_GETROUTE, Asked::One, &request, &mut see).ok()?;
-        found
     }
 }
 
@@ -163,10 +133,8 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_tells_what_waits_and_where_an_address_is() {
+    fn the_kernel_tells_what_waits() {
         let queues = OwnQueues::of_process(std::process::id()).unwrap();
-        let own = queues.interface_to(IpAddr::from([127, 0, 0, 1]));
-        assert_eq!(own, Some(1), "the loopback interface is the first of each namespace");
         assert_eq!(queues.lengths().unwrap().at(1), 0);
     }
 }

@@ -8,8 +8,7 @@ use std::{
 
 use model::DaemonConnection;
 use nix::sys::socket::SockProtocol;
-
-use super::netlink::{Asked, Netlink, attribute, u32_at, u64_at};
+use probes::netlink::{Asked, Netlink, attribute, u32_at, u64_at};
 
 /// Sockets of one namespace that are gone through at most.
 const MOST_SOCKETS: usize = 65_536;

@@ -1,5 +1,7 @@
 //! Asks the kernel of one network namespace by netlink(7).
 
+mod route;
+
 use std::{
     cell::{Cell, RefCell},
     fs, io,
@@ -8,6 +10,8 @@ use std::{
 };
 
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, socket};
+
+use crate::tcp::enter_network_namespace;
 
 /// What the kernel puts into one message at most.
 const BUFFER: usize = 32 << 10;
@@ -47,7 +51,7 @@ impl Netlink {
     pub fn of_process(pid: u32, protocol: SockProtocol) -> io::Result<Self> {
         let namespace = fs::File::open(format!("/proc/{pid}/ns/net"))?;
         let open = move || {
-            probes::enter_network_namespace(&namespace)?;
+            enter_network_namespace(&namespace)?;
             Ok(socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol)?)
         };
         // A thread of its own, since entering a namespace changes the thread for good.
@@ -121,14 +125,17 @@ pub fn attribute(mut rest: &[u8], kind: u16) -> Option<&[u8]> {
     }
 }
 
+/// The number at this place.
 pub fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
 }
 
+/// The number at this place.
 pub fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
+/// The number at this place.
 pub fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }

@@ -1,0 +1,93 @@
+//! What it means that an interface of this host has dropped packets (`INTERFACE_DROPPED`, docs/connections.md). Its counters are of
+//! all packets, whosever they are, and count what was dropped between two looks.
+
+use std::ops::RangeInclusive;
+
+use model::{Cause, Event, Nanos};
+
+use super::drops::named;
+use crate::units::SECOND;
+
+/// The probability that what an interface dropped is the cause.
+pub(super) const SURE: f64 = 0.86;
+/// One packet can delay several operations, as TCP keeps the order; but not more than this.
+const DELAYED_BY_ONE: u64 = 4;
+/// TCP sends again, ever more seldom, what an operation waits for that does not return. An interface that drops it is seen to drop at
+/// so many looks.
+const LEAST_LOOKS: usize = 3;
+/// Two looks are farther apart than this, nanoseconds.
+const BETWEEN_LOOKS: u64 = SECOND / 2;
+
+/// These events without those that tell of the same packets again, for another mount of the server.
+pub(super) fn once(mut events: Vec<&Event>) -> Vec<&Event> {
+    events.sort_by_key(|event| event.start);
+    let mut kept: Vec<&Event> = Vec::with_capacity(events.len());
+    for event in events {
+        let mut of_this_look =
+            kept.iter().rev().take_while(|other| event.start < other.start.saturating_add(BETWEEN_LOOKS));
+        if !of_this_look.any(|other| other.status == event.status && named(other) == named(event)) {
+            kept.push(event);
+        }
+    }
+    kept
+}
+
+/// Whether so many packets can be why so many operations were slow.
+pub(super) fn are_enough(packets: u64, operations: u64) -> bool {
+    packets * DELAYED_BY_ONE >= operations
+}
+
+/// Whether packets were dropped again and again. `times`: from one look to the next, each.
+pub(super) fn are_lasting(times: &[RangeInclusive<Nanos>]) -> bool {
+    let mut begins: Vec<_> = times.iter().map(|time| *time.start()).collect();
+    begins.sort_unstable();
+    begins.dedup_by(|later, first| *later < first.saturating_add(BETWEEN_LOOKS));
+    begins.len() >= LEAST_LOOKS
+}
+
+/// The cause, by the event's status.
+pub(super) fn cause(status: &str) -> Cause {
+    match status {
+        "RX_CRC" => Cause::Loss,
+        "TX_CARRIER" => Cause::OwnInterface,
+        _ => Cause::OwnDrops,
+    }
+}
+
+/// `name`: the interface's, if it is known. `packets`: how many, in words. `before`: whether there were any before.
+pub(super) fn sentence(status: &str, name: Option<&str>, packets: &str, before: &str) -> String {
+    let name = name.map_or("An interface".to_owned(), |name| format!("Interface {name}"));
+    match status {
+        "RX_CRC" => format!(
+            "{name} of this host received {packets} that were damaged{before}: by its cable, or at the other end."
+        ),
+        "RX_LENGTH" => format!(
+            "{name} of this host dropped {packets} that it had received{before}: they were longer than it takes, as where its MTU is smaller \
+             than that of the network."
+        ),
+        "TX_DROPPED" => format!("{name} of this host dropped {packets} that it had to send{before}."),
+        "TX_CARRIER" => format!("{name} of this host could not send {packets}{before}: it had no carrier, or gave up."),
+        _ => format!(
+            "{name} of this host dropped {packets} that it had received{before}, before TCP saw them: it had no free buffer, or they were longer \
+             than its MTU."
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drops_of_three_looks_are_lasting_however_many_were_told_of_each() {
+        let look = |n: u64| n * SECOND..=(n + 1) * SECOND;
+        assert!(are_lasting(&[look(1), look(4), look(2)]));
+        assert!(!are_lasting(&[look(1), look(1), look(2), look(2)]));
+        assert!(!are_lasting(&[]));
+    }
+
+    #[test]
+    fn one_packet_explains_few_operations() {
+        assert!(are_enough(5, 20) && !are_enough(5, 21));
+    }
+}

@@ -1,0 +1,69 @@
+//! What lies above a network card: a bond, a VLAN, a bridge. Routes lead to the highest, and the card drops.
+
+use std::{fs, path::PathBuf};
+
+use nix::net::if_::if_nametoindex;
+
+/// How many interfaces may lie one above another: a bridge on a VLAN on a bond.
+const MOST_LEVELS: usize = 4;
+/// Types of links (include/uapi/linux/if_arp.h) whose counters are this host's own doing. What a tunnel cannot send, its other end may
+/// not take.
+const ETHERNET: &str = "1";
+const INFINIBAND: &str = "32";
+
+/// An interface and those above it.
+pub(super) struct Above {
+    names: Vec<String>,
+    /// Their indexes in the kernel.
+    pub indexes: Vec<u32>,
+    /// What it drops is this host's doing.
+    pub is_own: bool,
+}
+
+impl Above {
+    pub fn of(interface: &str) -> Self {
+        let (mut names, mut level) = (vec![interface.to_owned()], 0..1);
+        // What is above a virtual machine's or container's interface (a bridge) is not reached by it.
+        let counts = is_there(interface, "device") || !neighbours(interface, "lower_").is_empty();
+        for _ in 0..if counts { MOST_LEVELS } else { 0 } {
+            let last = names.get(level.clone()).unwrap_or_default();
+            let next: Vec<_> = last.iter().flat_map(|name| neighbours(name, "upper_")).collect();
+            level = names.len()..names.len() + next.len();
+            names.extend(next);
+        }
+        let indexes = names.iter().filter_map(|name| if_nametoindex(name.as_str()).ok()).collect();
+        let kind = fs::read_to_string(file_of(interface, "type")).unwrap_or_default();
+        Self { names, indexes, is_own: [ETHERNET, INFINIBAND].contains(&kind.trim()) }
+    }
+
+    /// Whether an interface of this name is among them.
+    pub fn has(&self, name: &str) -> bool {
+        self.names.iter().any(|one| one == name)
+    }
+}
+
+/// A file of an interface in sysfs.
+pub(super) fn file_of(interface: &str, name: &str) -> PathBuf {
+    PathBuf::from("/sys/class/net").join(interface).join(name)
+}
+
+fn is_there(interface: &str, name: &str) -> bool {
+    fs::symlink_metadata(file_of(interface, name)).is_ok()
+}
+
+/// The names of the interfaces next to this one whose links begin so: `upper_` or `lower_`.
+fn neighbours(interface: &str, prefix: &str) -> Vec<String> {
+    let links = fs::read_dir(file_of(interface, "")).into_iter().flatten().flatten();
+    links.filter_map(|link| Some(link.file_name().to_str()?.strip_prefix(prefix)?.to_owned())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loopback_interface_has_nothing_above_and_is_no_card() {
+        let above = Above::of("lo");
+        assert_eq!((above.names, above.indexes, above.is_own), (vec!["lo".to_owned()], vec![1], false));
+    }
+}
