@@ -47,6 +47,13 @@ pub(super) fn file_of(interface: &str, name: &str) -> PathBuf {
     PathBuf::from("/sys/class/net").join(interface).join(name)
 }
 
+/// How often the interface's link went up or down since the interface is there; `None` while it is down.
+pub(super) fn link_of(interface: &str) -> Option<u64> {
+    let number = |name: &str| fs::read_to_string(file_of(interface, name)).ok()?.trim().parse().ok();
+    number("carrier").filter(|carrier: &u64| *carrier > 0)?;
+    number("carrier_changes")
+}
+
 fn is_there(interface: &str, name: &str) -> bool {
     fs::symlink_metadata(file_of(interface, name)).is_ok()
 }

@@ -71,7 +71,7 @@ pub(super) fn parse(text: &[u8]) -> impl Iterator<Item = (&str, Counters)> {
 fn line(line: &[u8]) -> Option<(&str, Counters)> {
     // A name may have a colon in it, an address cannot.
     let (interface, numbers) = std::str::from_utf8(line).ok()?.rsplit_once(':')?;
-    let mut numbers = numbers.split_ascii_whitespace().map(str::parse);
+    let mut numbers = numbers.split_ascii_whitespace().map(str::parse::<u64>);
     // Received: bytes, packets, errs, drop, fifo, frame, compressed, multicast. Sent: bytes, packets, errs, drop, fifo, colls, carrier, compressed.
     let mut next = |skipped: usize| numbers.nth(skipped)?.ok();
     let counters = Counters {

@@ -14,7 +14,7 @@ use nix::{
 
 use super::{
     KernelPeer,
-    above::Above,
+    above::{Above, link_of},
     counters::{Counters, Damage, parse},
     write_servers,
 };
@@ -64,6 +64,7 @@ struct Seen {
     unhandled: u64,
     first_dropped: u64,
     others: u64,
+    link: Option<u64>,
 }
 
 /// What an interface has dropped since the last look.
@@ -95,7 +96,8 @@ impl Seen {
     fn first(interface: &str, counters: Counters, object: &Object) -> Self {
         let damage = if counters.received_frames > 0 { Damage::of(interface) } else { Damage::default() };
         let unhandled = unhandled(object, interface);
-        Self { counters, damage, unhandled, first_dropped: counters.received_dropped, others: 0 }
+        let first_dropped = counters.received_dropped;
+        Self { counters, damage, unhandled, first_dropped, others: 0, link: link_of(interface) }
     }
 
     /// What has risen, and this brought up to date.
@@ -124,8 +126,16 @@ impl Seen {
             damaged = damage.damaged.saturating_sub(self.damage.damaged);
             self.damage = damage;
         }
-        let sent = (now.sent_dropped - before.sent_dropped).max(now.sent_overruns - before.sent_overruns);
-        let carrier = now.sent_carrier - before.sent_carrier;
+        let mut sent = (now.sent_dropped - before.sent_dropped).max(now.sent_overruns - before.sent_overruns);
+        let mut carrier = now.sent_carrier - before.sent_carrier;
+        if sent + carrier > 0 {
+            let link = link_of(interface);
+            let was = std::mem::replace(&mut self.link, link);
+            // What cannot be sent because the link went down may be the fault of the other end: a switch that was restarted.
+            if link.is_none() || link != was {
+                (sent, carrier) = (0, 0);
+            }
+        }
         [
             Kind::Received.of(interface, received),
             Kind::TooLong.of(interface, too_long),
