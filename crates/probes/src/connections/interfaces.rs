@@ -268,7 +268,12 @@ impl Probe for DropsProbe {
             (self.looked, self.file) = (None, None);
             self.seen.clear();
         }
-        write_servers(object, mounts)
+        write_servers(object, mounts)?;
+        if self.looked.is_none() {
+            // The first look only notes the counters.
+            self.tend(object);
+        }
+        Ok(())
     }
 
     fn detach(&mut self, _: &Object) {
