@@ -7,7 +7,7 @@ use super::above::file_of;
 
 /// Of one interface, since it is there (include/uapi/linux/if_link.h).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Counters {
+pub(super) struct InterfaceCounters {
     /// Received and dropped: by the kernel, the driver, or the card for want of a buffer (`rx_dropped`, `rx_missed_errors`).
     pub received_dropped: u64,
     /// The card's queue overran (`rx_fifo_errors`).
@@ -22,7 +22,7 @@ pub(super) struct Counters {
     pub sent_carrier: u64,
 }
 
-impl Counters {
+impl InterfaceCounters {
     fn all(&self) -> [u64; 6] {
         [
             self.received_dropped,
@@ -40,7 +40,7 @@ impl Counters {
     }
 }
 
-/// What [`Counters::received_frames`] puts together.
+/// What [`InterfaceCounters::received_frames`] puts together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Damage {
     /// Frames of a length that is not allowed, most often a longer one than the interface takes.
@@ -64,17 +64,17 @@ impl Damage {
 }
 
 /// The interfaces of a /proc/net/dev, without the loopback interface.
-pub(super) fn parse(text: &[u8]) -> impl Iterator<Item = (&str, Counters)> {
+pub(super) fn parse(text: &[u8]) -> impl Iterator<Item = (&str, InterfaceCounters)> {
     text.split(|byte| *byte == b'\n').skip(2).filter_map(line).filter(|(interface, _)| *interface != "lo")
 }
 
-fn line(line: &[u8]) -> Option<(&str, Counters)> {
+fn line(line: &[u8]) -> Option<(&str, InterfaceCounters)> {
     // A name may have a colon in it, an address cannot.
     let (interface, numbers) = std::str::from_utf8(line).ok()?.rsplit_once(':')?;
     let mut numbers = numbers.split_ascii_whitespace().map(str::parse::<u64>);
     // Received: bytes, packets, errs, drop, fifo, frame, compressed, multicast. Sent: bytes, packets, errs, drop, fifo, colls, carrier, compressed.
     let mut next = |skipped: usize| numbers.nth(skipped)?.ok();
-    let counters = Counters {
+    let counters = InterfaceCounters {
         received_dropped: next(3)?,
         received_overruns: next(0)?,
         received_frames: next(0)?,
@@ -100,7 +100,7 @@ Inter-|   Receive                                                |  Transmit
 
     #[test]
     fn each_interface_but_the_loopback_has_its_counters() {
-        let eth0 = Counters {
+        let eth0 = InterfaceCounters {
             received_dropped: 104,
             received_overruns: 105,
             received_frames: 106,
@@ -108,14 +108,14 @@ Inter-|   Receive                                                |  Transmit
             sent_overruns: 113,
             sent_carrier: 115,
         };
-        let c0 = Counters { received_dropped: 7, ..Counters::default() };
+        let c0 = InterfaceCounters { received_dropped: 7, ..InterfaceCounters::default() };
         assert_eq!(parse(DEV).collect::<Vec<_>>(), [("eth0", eth0), ("c0", c0)]);
     }
 
     #[test]
     fn counters_that_fall_begin_anew() {
-        let before = Counters { received_dropped: 7, ..Counters::default() };
-        let more = Counters { received_dropped: 8, sent_carrier: 1, ..before };
+        let before = InterfaceCounters { received_dropped: 7, ..InterfaceCounters::default() };
+        let more = InterfaceCounters { received_dropped: 8, sent_carrier: 1, ..before };
         assert!(more.goes_on_from(&before) && before.goes_on_from(&before) && !before.goes_on_from(&more));
     }
 }

@@ -15,7 +15,7 @@ use nix::{
 use super::{
     KernelPeer,
     above::{Above, link_of},
-    counters::{Counters, Damage, parse},
+    counters::{Damage, InterfaceCounters, parse},
     write_servers,
 };
 use crate::{
@@ -58,7 +58,7 @@ pub(super) struct DropsProbe {
 
 /// An interface at the last look.
 struct Seen {
-    counters: Counters,
+    counters: InterfaceCounters,
     damage: Damage,
     /// Packets of unknown protocols, and the most that was dropped besides these since the interface was first seen.
     unhandled: u64,
@@ -93,7 +93,7 @@ impl Kind {
 }
 
 impl Seen {
-    fn first(interface: &str, counters: Counters, object: &Object) -> Self {
+    fn first(interface: &str, counters: InterfaceCounters, object: &Object) -> Self {
         let damage = if counters.received_frames > 0 { Damage::of(interface) } else { Damage::default() };
         let unhandled = unhandled(object, interface);
         let first_dropped = counters.received_dropped;
@@ -101,7 +101,7 @@ impl Seen {
     }
 
     /// What has risen, and this brought up to date.
-    fn risen(&mut self, interface: &str, now: Counters, object: &Object) -> Vec<Risen> {
+    fn risen(&mut self, interface: &str, now: InterfaceCounters, object: &Object) -> Vec<Risen> {
         let before = std::mem::replace(&mut self.counters, now);
         if now == before {
             return Vec::new();
