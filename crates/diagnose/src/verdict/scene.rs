@@ -236,14 +236,24 @@ impl<'a> Scene<'a> {
     }
 
     /// Whether only this host delayed a request. TCP held it back for most of its time although the peer's window was
-    /// open, and what was sent was acknowledged at once.
+    /// open, what was sent was acknowledged at once, and nothing was retransmitted: after a loss, TCP sends less.
     pub fn was_not_sent(&self, event: &Event) -> bool {
         let is_kept = |timing: SendTiming| {
             timing.retransmitted == 0 && timing.held >= event.phases.wire / 2 && timing.most <= timing.held / AT_ONCE
         };
         // Where what was sent was acknowledged as fast as the path allows, TCP waited for that: its congestion window was full.
         let sends_nothing = |sending: Sending| sending.is_window_open() && !sending.is_saturated();
-        event.stamped().is_some_and(is_kept) && self.sending.is_some_and(sends_nothing)
+        event.stamped().is_some_and(is_kept)
+            && self.sending.is_some_and(sends_nothing)
+            && !self.has_retransmitted_during(event)
+    }
+
+    /// Whether the connection retransmitted segments while an operation was on the wire.
+    fn has_retransmitted_during(&self, event: &Event) -> bool {
+        let sent = flight(event).0;
+        let earlier = self.before.iter().chain(&self.during).filter(|other| other.network.known && other.end() <= sent);
+        let before = earlier.max_by_key(|other| other.end()).map_or(0, |last| last.network.retransmits);
+        event.network.known && event.network.retransmits > before
     }
 
     /// TCP's counts, if data was unacknowledged because it waited in this host's queueing discipline. A slow server
