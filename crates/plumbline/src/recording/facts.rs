@@ -108,6 +108,9 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
+/// The longest time of an event, nanoseconds, and the most bytes: what is judged adds many of them up. 2^50 ns are 13 days.
+const MOST: u64 = 1 << 50;
+
 /// An event as a recording has it: [`Event`], its operation and caller by name.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -170,14 +173,16 @@ impl RecordedEvent {
 
     /// The event again; `None` if this program has no such operation.
     pub fn event(&self) -> Option<Event> {
+        let Phases { queue, wire, deliver } = self.phases;
+        let [duration, queue, wire, deliver] = [self.duration, queue, wire, deliver].map(|time| time.min(MOST));
         Some(Event {
             operation: operation_named(&self.operation)?,
-            start: self.start,
-            duration: self.duration,
-            phases: self.phases,
+            start: self.start.min(u64::MAX - MOST),
+            duration,
+            phases: Phases { queue, wire, deliver },
             status: self.status,
             errno: self.errno,
-            bytes: self.bytes,
+            bytes: self.bytes.min(MOST),
             mount: self.mount,
             requester: self.requester,
             connection: self.connection,
