@@ -168,6 +168,25 @@ mod tests {
         tasks.map(|mut tasks| output_of(|out| list(&mut tasks, affected, out))).to_vec()
     }
 
+    /// Runs this while a thread of this process sleeps: on a busy machine, all others may run.
+    fn beside_a_sleeper(test: impl FnOnce()) {
+        use std::sync::mpsc;
+        let ((says, tid), (wake, woken)) = (mpsc::channel(), mpsc::channel::<()>());
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                says.send(nix::unistd::gettid()).unwrap();
+                let _ = woken.recv();
+            });
+            let thread = Path::new("/proc/self/task").join(tid.recv().unwrap().to_string());
+            while stat(&thread).unwrap().state != 'S' {
+                std::thread::yield_now();
+            }
+            // Before the thread is awaited, also if the test fails.
+            let _wake = wake;
+            test();
+        });
+    }
+
     #[test]
     fn this_process_is_listed_and_marked_with_its_threads() {
         let me = std::process::id();
@@ -179,8 +198,10 @@ mod tests {
         let text = output_of(|out| by_proc(Path::new("/proc"), &[me], "a test", out));
         assert!(text.contains(&format!("{me}/{me} ")), "{text}");
         if let Ok(stacks) = Stacks::load(&[me]) {
-            let text = output_of(|out| by_kernel(&stacks, out));
-            assert!(text.contains(&format!("{me}/{me} ")) && text.contains("[<0>] "), "{text}");
+            beside_a_sleeper(|| {
+                let text = output_of(|out| by_kernel(&stacks, out));
+                assert!(text.contains(&format!("{me}/{me} ")) && text.contains("[<0>] "), "{text}");
+            });
         }
     }
 
