@@ -104,7 +104,7 @@ impl AsyncRequest {
     fn submit(&mut self, target: &RequestTarget, claim: &SlotClaim<'_>, length: usize) -> Result<(), CallError> {
         let (mount, file, offset) = (target.mount, target.file(self.info().fh)?, self.info().off);
         if !self.info().write {
-            return claim.submit(&Read { mount, file, offset, length: length as u32 }, 0, true);
+            return claim.submit(&Read { mount, file, offset, length: length as u32, memory: 0 }, 0, true);
         }
         let mut at = 0;
         for part in self.parts()?.iter().filter(|part| part.iov_len > 0) {
@@ -132,7 +132,7 @@ impl AsyncRequest {
             };
         }
         claim.harmless();
-        let (count, ()) = claim.finish::<Read>()?;
+        let (count, _) = claim.finish::<Read>()?;
         let (mut at, length) = (0, (count as usize).min(DATA_SIZE));
         for part in self.parts()? {
             let piece = part.iov_len.min(length - at);

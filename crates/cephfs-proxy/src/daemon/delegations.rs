@@ -20,9 +20,9 @@ use std::{
 };
 
 use super::{
-    ceph::CephFile,
+    ceph::{CephFile, CephInode},
     coherence::Copies,
-    handles::{File, Inode},
+    handles::File,
     lock,
     mounts::SharedMount,
 };
@@ -160,9 +160,9 @@ impl SharedMount {
         }
     }
 
-    /// Takes a delegation of a file whose attributes are requested again. Returns whether it was granted now.
-    pub fn take_delegation(self: &Arc<Self>, inode: &Inode, most: usize) -> bool {
-        let ino = inode.ino;
+    /// Takes a delegation of a file whose attributes are requested again, or of which the caller knows that it is used `again`. Returns
+    /// whether it was granted now. The caller holds the inode.
+    pub fn take_delegation(self: &Arc<Self>, ino: u64, inode: *mut CephInode, most: usize, again: bool) -> bool {
         let (surplus, returns) = {
             let mut delegations = lock(&self.delegations);
             if delegations.held.contains_key(&ino) || delegations.taking.contains(&ino) || delegations.is_written(ino) {
@@ -172,6 +172,7 @@ impl SharedMount {
             match delegations.asked.get(&ino) {
                 Some(due) if *due <= now => delegations.asked.insert(ino, now + PAUSE),
                 Some(_) => return false,
+                None if again => delegations.asked.insert(ino, now + PAUSE),
                 None => {
                     if delegations.asked.len() >= MOST_ASKED {
                         delegations.asked.clear();
@@ -259,13 +260,13 @@ impl Delegations {
 
 impl Delegation {
     /// Requests the delegation, through a file that is opened for it.
-    fn take(self: Arc<Self>, mount: &SharedMount, inode: &Inode) -> bool {
+    fn take(self: Arc<Self>, mount: &SharedMount, inode: *mut CephInode) -> bool {
         let (ceph, raw) = (mount.ceph(), mount.raw());
         let mut opened = lock(&self.opened);
         let mut file = ptr::null_mut();
         // SAFETY: all of them are held, and a place for the result. What the callback gets stays until `give_back`.
         let got = unsafe {
-            if (ceph.ceph_ll_open)(raw, inode.raw, libc::O_RDONLY, &mut file, mount.own.raw) < 0 || file.is_null() {
+            if (ceph.ceph_ll_open)(raw, inode, libc::O_RDONLY, &mut file, mount.own.raw) < 0 || file.is_null() {
                 return false;
             }
             let own = Arc::into_raw(self.clone());

@@ -1,0 +1,103 @@
+//! File data that is read from the daemon's memory, without a request (`cephfs_proxy::data_pages`).
+
+use std::{os::fd::AsFd, sync::Arc};
+
+use cephfs_proxy::{
+    data_pages::DataPages,
+    layout::DATA_SIZE,
+    wire::{CachedData, Errno, Handle, MapData},
+};
+
+use super::CachedAnswer;
+use crate::{
+    fork,
+    link::{CallError, DaemonLink},
+    session::RequestTarget,
+    tables::{Pointer, Tables},
+};
+
+/// What an open file has of its data.
+pub struct MappedData {
+    pages: Arc<DataPages>,
+    /// The number of the memory, at one connection.
+    memory: u64,
+    link: u64,
+    /// The version of valid chunks.
+    version: Option<CachedAnswer<u64>>,
+}
+
+impl MappedData {
+    fn is(&self, link: u64, memory: u64) -> bool {
+        (self.link, self.memory) == (link, memory)
+    }
+}
+
+/// Reads at most DATA_SIZE bytes from the daemon's memory. `None` if not all of them are there, or an argument is invalid: then the daemon is
+/// asked.
+///
+/// # Safety
+/// `to` must be good for `length` bytes.
+pub unsafe fn read(mount: Pointer, file: Pointer, offset: i64, length: usize, to: *mut u8) -> Option<usize> {
+    let offset = u64::try_from(offset).ok()?;
+    let (pages, version) = {
+        let mut tables = fork::tables();
+        let Tables { mounts, files, .. } = &mut *tables;
+        let link = &mounts.get(mount as u64).ok()?.link;
+        let file = files.get(file as u64).ok()?;
+        let data = file.data.as_ref()?;
+        if length > DATA_SIZE || to.is_null() || file.mount != mount as u64 || link.is_dead() || file.lost {
+            return None;
+        }
+        // The read is what the file is at this moment: chunks of this version do not change afterwards.
+        let version = *data.version.as_ref()?.get(link)?;
+        (data.pages.clone(), version)
+    };
+    // SAFETY: the caller guarantees its memory (see above).
+    unsafe { pages.read(version, offset, length, to) }
+}
+
+/// The number of the memory that is mapped for a file; 0: none.
+pub fn mapped(file: Pointer, link: &DaemonLink) -> u64 {
+    let mut tables = fork::tables();
+    let data = tables.files.get(file as u64).ok().and_then(|file| file.data.as_ref());
+    data.filter(|data| data.link == link.id).map_or(0, |data| data.memory)
+}
+
+/// Notes where data of a file is that was requested at the time `asked`. Maps the memory if it is a new one.
+pub fn learn(target: &RequestTarget, file: Pointer, remote: Handle, data: CachedData, asked: u64) {
+    if data.memory == 0 || data.stamp.life == 0 {
+        return;
+    }
+    let link = &target.link;
+    let version = || CachedAnswer::new(link, data.stamp.first.1, data.stamp, asked);
+    let renewed = fork::tables().files.get(file as u64).is_ok_and(|found| match &mut found.data {
+        Some(mapped) if mapped.is(link.id, data.memory) => {
+            mapped.version = version();
+            true
+        }
+        _ => false,
+    });
+    if renewed {
+        return;
+    }
+    // Without the memory, the daemon is asked each time.
+    let Ok((memory, pages)) = map(target, remote) else { return };
+    let is_same = memory == data.memory;
+    let mapped =
+        MappedData { pages: Arc::new(pages), memory, link: link.id, version: if is_same { version() } else { None } };
+    let before = fork::tables().files.get(file as u64).ok().and_then(|found| found.data.replace(mapped));
+    // Outside the lock.
+    drop(before);
+}
+
+/// Requests a file's memory, and maps it.
+fn map(target: &RequestTarget, file: Handle) -> Result<(u64, DataPages), CallError> {
+    // One at a time, since the packet is that of the last request.
+    let _alone = target.link.packets.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let answer = target.link.call(&MapData { mount: target.mount, file })?;
+    let (number, fd) = target.link.packet()?;
+    if number != answer.memory {
+        return Err(Errno::PROTO.into());
+    }
+    Ok((number, DataPages::map(fd.as_fd(), answer.chunks as usize)?))
+}

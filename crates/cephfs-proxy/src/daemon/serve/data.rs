@@ -1,0 +1,152 @@
+//! Reads through the cache of file data (../data).
+
+use std::{ops::Range, os::fd::AsFd, sync::Arc};
+
+use super::{Reply, RequestContext, checked};
+use crate::{
+    daemon::{data::FileMemory, handles::File},
+    data_pages::CHUNK,
+    sys,
+    wire::*,
+};
+
+/// The most chunks that a job reads at once.
+const PIECE: usize = 16;
+
+/// How a read was served.
+pub(super) enum CachedRead {
+    /// From the cache.
+    Done(usize, CachedData),
+    /// Not at all. The memory may still have other data of the file.
+    NotThere(CachedData),
+}
+
+impl RequestContext<'_> {
+    /// Serves a read of up to `room` bytes from the cache, and fills the cache if that is worth it.
+    pub(super) fn read_cached(&self, file: &Arc<File>, r: &Read, room: usize) -> Result<CachedRead, Errno> {
+        let nothing = Ok(CachedRead::NotThere(CachedData::default()));
+        let (cache, Ok(offset)) = (&file.mount.data, u64::try_from(r.offset)) else { return nothing };
+        if !cache.is_on() || !file.is_cacheable || room == 0 || !cache.is_read_again(file.ino) {
+            return nothing;
+        }
+        // The version, before anything is read.
+        let Some(stamp) = self.stamp_data(file) else { return nothing };
+        let Some(memory) = memory_for(file, offset.saturating_add(room as u64)) else { return nothing };
+        let version = stamp.first.1;
+        let data = CachedData { memory: memory.number, stamp, is_only_there: r.memory == memory.number };
+        if let Some(count) = self.from_memory(&memory, version, offset, room, data.is_only_there) {
+            return Ok(CachedRead::Done(count, data));
+        }
+        let not_there = Ok(CachedRead::NotThere(CachedData { is_only_there: false, ..data }));
+        let Some(plan) = cache.plan(&memory, version, offset, room) else { return not_there };
+        if let Some(ahead) = plan.ahead {
+            self.read_ahead(file, &memory, version, ahead);
+        }
+        let results: Vec<_> = plan.runs.into_iter().map(|run| fill(file, &memory, version, run)).collect();
+        results.into_iter().collect::<Result<Vec<()>, _>>()?;
+        match self.from_memory(&memory, version, offset, room, data.is_only_there) {
+            Some(count) => Ok(CachedRead::Done(count, data)),
+            None => not_there,
+        }
+    }
+
+    /// The validity of a file's data: that of its attributes, of which the size is one. Every change of the data changes that version
+    /// (`SharedMount::change`), and so does the recall of the delegation, without which there is none.
+    fn stamp_data(&self, file: &File) -> Option<Validity> {
+        let stamp = || Some(file.mount.stamp_attributes(file.ino)).filter(|stamp| stamp.life > 0);
+        stamp().or_else(|| {
+            let most = self.shared.limits.delegations;
+            (most > 0 && file.mount.take_delegation(file.ino, file.inode, most, true)).then(stamp).flatten()
+        })
+    }
+
+    fn from_memory(
+        &self,
+        memory: &FileMemory,
+        version: u64,
+        offset: u64,
+        room: usize,
+        is_only_there: bool,
+    ) -> Option<usize> {
+        if is_only_there {
+            return memory.pages.count(version, offset, room);
+        }
+        // SAFETY: the slot's data has at least `room` bytes.
+        unsafe { memory.pages.read(version, offset, room, self.data) }
+    }
+
+    /// Has a worker read chunks that clients will soon want.
+    fn read_ahead(&self, file: &Arc<File>, memory: &Arc<FileMemory>, version: u64, chunks: Range<usize>) {
+        let Some(pool) = self.shared.pool.get().and_then(std::sync::Weak::upgrade) else { return };
+        let Some(place) = self.shared.share.enter_ahead() else { return };
+        let (file, memory) = (file.clone(), memory.clone());
+        pool.submit(Box::new(move || {
+            let _place = place;
+            let mut start = chunks.start;
+            while start < chunks.end {
+                let end = (start + PIECE).min(chunks.end);
+                let Some(plan) = file.mount.data.claim_ahead(&memory, version, start..=end - 1) else { return };
+                let results: Vec<_> = plan.runs.into_iter().map(|run| fill(&file, &memory, version, run)).collect();
+                if results.iter().any(Result::is_err) {
+                    return;
+                }
+                start = end;
+            }
+        }));
+    }
+
+    /// Passes the client the memory that has a file's data. A client that does not take what it gets is refused: its socket has room for a few packets
+    /// (`Clients::welcome`).
+    pub(super) fn map_data(&self, r: &MapData) -> Reply<DataMemory> {
+        let file = self.file(r.mount, r.file)?;
+        let memory = file.mount.data.memory(file.ino).filter(|_| file.is_cacheable).ok_or(Errno::AGAIN)?;
+        let stamp = self.stamp_data(&file).ok_or(Errno::AGAIN)?;
+        file.mount.data.forget_old(&memory, stamp.first.1);
+        let number = memory.number;
+        sys::try_send_packet(self.connection.socket.as_fd(), &number.to_le_bytes(), &[memory.readable.as_fd()])?;
+        Ok((0, DataMemory { memory: number, chunks: memory.pages.chunks() as u32 }))
+    }
+}
+
+/// The memory of a file with room for at least the bytes before `end`, or for all that the file has.
+fn memory_for(file: &File, end: u64) -> Option<Arc<FileMemory>> {
+    let has_room = |memory: &FileMemory, end: u64| end <= (memory.pages.chunks() * CHUNK) as u64;
+    let cache = &file.mount.data;
+    let memory = cache.memory(file.ino);
+    if let Some(memory) = memory.as_ref().filter(|memory| has_room(memory, end)) {
+        return Some(memory.clone());
+    }
+    let size = file.mount.size(file.inode)?;
+    // A read beyond the end of the file.
+    if let Some(memory) = memory.filter(|memory| has_room(memory, size + 1)) {
+        return Some(memory);
+    }
+    cache.make_room(file.ino, size).ok()
+}
+
+/// Fills chunks, which this thread has claimed, from libcephfs.
+fn fill(file: &File, memory: &FileMemory, version: u64, run: Range<usize>) -> Result<(), Errno> {
+    let (ceph, mount) = (file.mount.ceph(), file.mount.raw());
+    let (offset, length) = ((run.start * CHUNK) as i64, run.len() * CHUNK);
+    // SAFETY: the file is held, and the memory has that many bytes. Nobody else writes to these chunks.
+    let result = checked(unsafe {
+        (ceph.ceph_ll_read)(mount, file.raw, offset, length as u64, memory.pages.chunk(run.start).cast())
+    });
+    // The chunks tell clients that the file ends where the data does.
+    let is_whole = |count: &usize| {
+        let end = offset as u64 + *count as u64;
+        *count == length || file.mount.size(file.inode).is_some_and(|size| size == end || *count == 0 && size < end)
+    };
+    let count = result.ok().map(|count| count as usize).filter(is_whole);
+    file.mount.data.filled(memory, run, version, count);
+    result.map(drop)
+}
+
+/// Whether data read through a file that is opened with these flags may be in the cache.
+pub(super) fn is_cacheable(flags: i32, kind: u32, snapshot: u64) -> bool {
+    // What a delegation means for a file in a snapshot is not documented.
+    kind == libc::S_IFREG
+        && snapshot == NO_SNAPSHOT
+        && flags & libc::O_ACCMODE != libc::O_WRONLY
+        && flags & libc::O_PATH == 0
+}
