@@ -10,7 +10,7 @@ use std::{
 use cephfs_proxy::wire::{Errno, Handle, Opened, Statx};
 
 use crate::{
-    cache::data::MappedData,
+    cache::data::FileData,
     cache::{CachedAnswer, CachedAttributes, DirectoryNames, EntryBatch, Hint, Idle, List, Xattrs},
     link::DaemonLink,
     reconnect::Outage,
@@ -164,7 +164,7 @@ pub struct FileObject {
     /// The last result of `ceph_ll_lseek`.
     pub position: i64,
     /// Where its data can be read without a request.
-    pub data: Option<MappedData>,
+    pub data: FileData,
     /// A write that succeeded may be lost. Then the file must not be used any more.
     pub lost: bool,
 }
@@ -522,7 +522,7 @@ impl Tables {
         self.mounts.all().for_each(|mount| mount.root = None);
         self.inodes.all().for_each(Inode::forget_copies);
         self.recount();
-        self.files.all().for_each(|file| file.data = None);
+        self.files.all().for_each(|file| file.data = FileData::Unknown);
         self.parents = self.links;
         for (_, link) in self.places.drain() {
             link.abandon();
@@ -558,7 +558,7 @@ mod tests {
             flags,
             identity,
             position: 0,
-            data: None,
+            data: FileData::Unknown,
             lost: false,
         };
         let key = file.key();

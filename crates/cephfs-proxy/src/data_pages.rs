@@ -95,6 +95,11 @@ impl DataPages {
         self.chunks
     }
 
+    /// The bytes of the entries.
+    pub fn entries_size(&self) -> usize {
+        data_offset(self.chunks)
+    }
+
     fn entry(&self, chunk: usize) -> Option<&ChunkEntry> {
         // SAFETY: within the mapping, aligned, and all of it atomics.
         (chunk < self.chunks).then(|| unsafe { &*self.memory.base().as_ptr().cast::<ChunkEntry>().add(chunk) })
@@ -196,6 +201,15 @@ impl DataPages {
         let count = count.min(self.chunks.saturating_sub(chunk));
         // SAFETY: whole pages of the mapping, for which nobody has a reference. Without the advice, the memory would only stay longer.
         let _ = unsafe { rustix::mm::madvise(self.chunk(chunk).cast(), count * CHUNK, Advice::LinuxRemove) };
+    }
+
+    /// The same for a chunk's bytes beyond the first `bytes`, a multiple of the page size.
+    pub fn remove_tail(&self, chunk: usize, bytes: usize) {
+        if chunk < self.chunks && bytes < CHUNK {
+            // SAFETY: likewise, within the chunk.
+            let _ =
+                unsafe { rustix::mm::madvise(self.chunk(chunk).add(bytes).cast(), CHUNK - bytes, Advice::LinuxRemove) };
+        }
     }
 }
 

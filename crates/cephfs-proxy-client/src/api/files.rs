@@ -15,7 +15,10 @@ use cephfs_proxy::{
 
 use super::{give, guard, guard_int, not_null, text};
 use crate::{
-    cache::{data, now},
+    cache::{
+        data::{self, FileData},
+        now,
+    },
     fork,
     link::{CallError, SlotClaim},
     session::{RequestTarget, identity, origin, target, target_if_there},
@@ -28,7 +31,8 @@ const MOST: u64 = i32::MAX as u64;
 
 fn open_file(target: &RequestTarget, opened: Opened, origin: Origin, flags: i32, identity: Arc<Identity>) -> Pointer {
     let (mount, link, remote) = (target.local, target.link.id, opened.file);
-    let file = FileObject { mount, link, remote, origin, flags, identity, position: 0, data: None, lost: false };
+    let file =
+        FileObject { mount, link, remote, origin, flags, identity, position: 0, data: FileData::Unknown, lost: false };
     fork::tables().add_file(file, &opened) as Pointer
 }
 

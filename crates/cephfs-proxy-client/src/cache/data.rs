@@ -1,6 +1,6 @@
 //! File data that is read from the daemon's memory, without a request (`cephfs_proxy::data_pages`).
 
-use std::{os::fd::AsFd, sync::Arc};
+use std::{mem, os::fd::AsFd, sync::Arc};
 
 use cephfs_proxy::{
     data_pages::DataPages,
@@ -17,6 +17,28 @@ use crate::{
 };
 
 /// What an open file has of its data.
+#[derive(Default)]
+pub enum FileData {
+    /// Nothing.
+    #[default]
+    Unknown,
+    /// The daemon has said that it has memory for the file. That is mapped when the daemon says so again: most files are read once after
+    /// they were opened.
+    Told,
+    /// The memory.
+    Mapped(MappedData),
+}
+
+impl FileData {
+    fn mapped(&mut self) -> Option<&mut MappedData> {
+        match self {
+            FileData::Mapped(mapped) => Some(mapped),
+            _ => None,
+        }
+    }
+}
+
+/// The daemon's memory with a file's data.
 pub struct MappedData {
     pages: Arc<DataPages>,
     /// The number of the memory, at one connection.
@@ -44,7 +66,7 @@ pub unsafe fn read(mount: Pointer, file: Pointer, offset: i64, length: usize, to
         let Tables { mounts, files, .. } = &mut *tables;
         let link = &mounts.get(mount as u64).ok()?.link;
         let file = files.get(file as u64).ok()?;
-        let data = file.data.as_ref()?;
+        let FileData::Mapped(data) = &file.data else { return None };
         if length > DATA_SIZE || to.is_null() || file.mount != mount as u64 || link.is_dead() || file.lost {
             return None;
         }
@@ -59,7 +81,7 @@ pub unsafe fn read(mount: Pointer, file: Pointer, offset: i64, length: usize, to
 /// The number of the memory that is mapped for a file; 0: none.
 pub fn mapped(file: Pointer, link: &DaemonLink) -> u64 {
     let mut tables = fork::tables();
-    let data = tables.files.get(file as u64).ok().and_then(|file| file.data.as_ref());
+    let data = tables.files.get(file as u64).ok().and_then(|file| file.data.mapped());
     data.filter(|data| data.link == link.id).map_or(0, |data| data.memory)
 }
 
@@ -70,22 +92,22 @@ pub fn learn(target: &RequestTarget, file: Pointer, remote: Handle, data: Cached
     }
     let link = &target.link;
     let version = || CachedAnswer::new(link, data.stamp.first.1, data.stamp, asked);
-    let renewed = fork::tables().files.get(file as u64).is_ok_and(|found| match &mut found.data {
-        Some(mapped) if mapped.is(link.id, data.memory) => {
-            mapped.version = version();
-            true
+    {
+        let mut tables = fork::tables();
+        let Ok(found) = tables.files.get(file as u64) else { return };
+        match &mut found.data {
+            FileData::Mapped(mapped) if mapped.is(link.id, data.memory) => return mapped.version = version(),
+            FileData::Unknown => return found.data = FileData::Told,
+            _ => {}
         }
-        _ => false,
-    });
-    if renewed {
-        return;
     }
     // Without the memory, the daemon is asked each time.
     let Ok((memory, pages)) = map(target, remote) else { return };
     let is_same = memory == data.memory;
     let mapped =
         MappedData { pages: Arc::new(pages), memory, link: link.id, version: if is_same { version() } else { None } };
-    let before = fork::tables().files.get(file as u64).ok().and_then(|found| found.data.replace(mapped));
+    let mapped = FileData::Mapped(mapped);
+    let before = fork::tables().files.get(file as u64).map(|found| mem::replace(&mut found.data, mapped));
     // Outside the lock.
     drop(before);
 }

@@ -136,6 +136,9 @@ impl Clients {
         }
         let ((workers, idle), figures) = (self.pool.workers(), self.figures());
         let mounts = u64::from(self.shared.place.is_mounted());
+        if let Some(used) = self.shared.place.tend_data() {
+            figures.data.store(used as u64, Ordering::Relaxed);
+        }
         for (figure, now) in [
             (&figures.handles, handles as u64),
             (&figures.workers, workers as u64),

@@ -502,6 +502,12 @@ impl MountPlace {
         self.slot.try_lock().map_or(true, |slot| slot.mount.is_some())
     }
 
+    /// Has the cache of file data look after its memory. Returns the bytes in use, unless somebody is mounting.
+    pub fn tend_data(&self) -> Option<usize> {
+        let mount = self.slot.try_lock().ok()?.mount.clone();
+        Some(mount.map_or(0, |mount| mount.data.tend()))
+    }
+
     /// Whether clients may cache names.
     pub fn keep_names(&self) -> bool {
         self.coherence.may_be_stale()

@@ -9,6 +9,7 @@
 
 mod clock;
 mod pattern;
+mod tend;
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -82,6 +83,8 @@ struct CacheState {
     clock: VecDeque<ClockEntry>,
     /// The number of the last entry.
     tickets: u64,
+    /// The next of `order` to look after.
+    tended: usize,
     /// The bytes of all chunks, and the overhead of files.
     used: usize,
     mapped: usize,
@@ -114,11 +117,6 @@ impl DataCache {
     /// Whether there is a cache.
     pub fn is_on(&self) -> bool {
         self.budget > 0
-    }
-
-    /// The bytes in use.
-    pub fn used(&self) -> usize {
-        lock(&self.state).used
     }
 
     /// Notes a read of a file. Returns whether it was read before.

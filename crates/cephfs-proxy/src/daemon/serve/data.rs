@@ -1,6 +1,6 @@
 //! Reads through the cache of file data (../data).
 
-use std::{ops::Range, os::fd::AsFd, sync::Arc};
+use std::{ops::Range, os::fd::AsFd, ptr, sync::Arc};
 
 use super::{Reply, RequestContext, checked};
 use crate::{
@@ -126,12 +126,9 @@ fn memory_for(file: &File, end: u64) -> Option<Arc<FileMemory>> {
 
 /// Fills chunks, which this thread has claimed, from libcephfs.
 fn fill(file: &File, memory: &FileMemory, version: u64, run: Range<usize>) -> Result<(), Errno> {
-    let (ceph, mount) = (file.mount.ceph(), file.mount.raw());
     let (offset, length) = ((run.start * CHUNK) as i64, run.len() * CHUNK);
-    // SAFETY: the file is held, and the memory has that many bytes. Nobody else writes to these chunks.
-    let result = checked(unsafe {
-        (ceph.ceph_ll_read)(mount, file.raw, offset, length as u64, memory.pages.chunk(run.start).cast())
-    });
+    // SAFETY: the memory has that many bytes, and nobody else writes to these chunks.
+    let result = checked(unsafe { read_directly(file, offset, length, memory.pages.chunk(run.start)) });
     // The chunks tell clients that the file ends where the data does.
     let is_whole = |count: &usize| {
         let end = offset as u64 + *count as u64;
@@ -140,6 +137,28 @@ fn fill(file: &File, memory: &FileMemory, version: u64, run: Range<usize>) -> Re
     let count = result.ok().map(|count| count as usize).filter(is_whole);
     file.mount.data.filled(memory, run, version, count);
     result.map(drop)
+}
+
+/// Reads without libcephfs's own cache. That would hold the data a second time. It also returns old data at times, after another host has
+/// written (seen with 18.2, without this proxy's caches, too), and the chunks would keep that.
+///
+/// # Safety
+///
+/// `to` must be good for `length` bytes.
+unsafe fn read_directly(file: &File, offset: i64, length: usize, to: *mut u8) -> i32 {
+    let (ceph, mount, mut own) = (file.mount.ceph(), file.mount.raw(), ptr::null_mut());
+    // SAFETY: the inode is held by the file, and the caller guarantees the memory (see above). What is opened here is closed here: that takes
+    // microseconds, and no request to a metadata server while the delegation is held.
+    unsafe {
+        let flags = libc::O_RDONLY | libc::O_DIRECT;
+        let opened = (ceph.ceph_ll_open)(mount, file.inode, flags, &mut own, file.mount.own.raw);
+        if opened < 0 || own.is_null() {
+            return if opened < 0 { opened } else { -Errno::IO.raw_os_error() };
+        }
+        let result = (ceph.ceph_ll_read)(mount, own, offset, length as u64, to.cast());
+        (ceph.ceph_ll_close)(mount, own);
+        result
+    }
 }
 
 /// Whether data read through a file that is opened with these flags may be in the cache.
