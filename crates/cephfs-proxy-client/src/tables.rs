@@ -369,6 +369,7 @@ impl Tables {
         self.inodes.remove_all(|inode| inode.held == 0 && inode.link == link);
         self.idle.retain(&mut self.inodes);
         self.inodes.all().filter(|inode| inode.link == link).for_each(Inode::forget_copies);
+        self.files.all().for_each(|file| file.data.forget(link));
         self.recount();
     }
 

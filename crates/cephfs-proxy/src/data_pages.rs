@@ -23,12 +23,18 @@ use rustix::{
     mm::{Advice, ProtFlags},
 };
 
-use crate::memory::{self, SharedMemory};
+use crate::{
+    layout::DATA_SIZE,
+    memory::{self, SharedMemory},
+};
 
 /// The bytes of a chunk; a multiple of the page size of every kernel.
 pub const CHUNK: usize = 64 << 10;
 /// The most chunks of one file: files of 64 GiB.
 pub const MOST_CHUNKS: usize = 1 << 20;
+
+/// The most chunks of one read.
+const MOST_AT_ONCE: usize = DATA_SIZE / CHUNK + 1;
 
 /// What a chunk holds.
 #[repr(C, align(32))]
@@ -113,7 +119,7 @@ impl DataPages {
     }
 
     /// Copies up to `length` bytes of the file, as it is at this version, to `to`. Returns how many bytes there are, less than `length` only at the
-    /// end of the file; `None` if not all of them are here. Then the memory at `to` may have changed, too.
+    /// end of the file; `None` if not all of them are here, or they are more than DATA_SIZE. Then the memory at `to` may have changed, too.
     ///
     /// The caller has read the version from the table before, and trusts it for the moment when it did so.
     ///
@@ -121,46 +127,50 @@ impl DataPages {
     ///
     /// `to` must be good for `length` bytes.
     pub unsafe fn read(&self, version: u64, offset: u64, length: usize, to: *mut u8) -> Option<usize> {
-        self.visit(version, offset, length, |from, done, piece| {
-            // SAFETY: `visit` passes memory of this mapping, and the caller guarantees its own (see above). The daemon may write
-            // there meanwhile: then `visit` finds another sequence, and nobody uses what was copied.
-            unsafe { ptr::copy_nonoverlapping(from, to.wrapping_add(done), piece) };
+        self.visit(version, offset, length, |from, count| {
+            // SAFETY: `visit` passes so many bytes of this mapping, no more than `length`, and the caller guarantees its own (see above). The daemon
+            // may write there meanwhile: then `visit` finds another sequence, and nobody uses what was copied.
+            unsafe { ptr::copy_nonoverlapping(from, to, count) };
         })
     }
 
     /// How many bytes [`DataPages::read`] would copy.
     pub fn count(&self, version: u64, offset: u64, length: usize) -> Option<usize> {
-        self.visit(version, offset, length, |_, _, _| {})
+        self.visit(version, offset, length, |_, _| {})
     }
 
+    /// Calls `copy` once, as chunks are in a row: the processor copies one large piece faster than several small ones.
     #[inline]
-    fn visit(&self, version: u64, offset: u64, length: usize, copy: impl Fn(*const u8, usize, usize)) -> Option<usize> {
-        let mut done = 0;
-        while done < length {
-            let at = usize::try_from(offset).ok()?.checked_add(done)?;
-            let (chunk, inside) = (at / CHUNK, at % CHUNK);
-            let entry = self.entry(chunk)?;
+    fn visit(&self, version: u64, offset: u64, length: usize, copy: impl FnOnce(*const u8, usize)) -> Option<usize> {
+        let start = usize::try_from(offset).ok()?;
+        let end = start.checked_add(length)?;
+        let (first, mut sequences, mut chunks, mut until) = (start / CHUNK, [0; MOST_AT_ONCE], 0, start);
+        while until < end {
+            let chunk = first + chunks;
+            let (entry, sequence) = (self.entry(chunk)?, sequences.get_mut(chunks)?);
             // Acquire: with the version comes all that the daemon had written before it published that, the data included.
-            let sequence = entry.sequence.load(Ordering::Acquire);
-            if sequence % 2 != 0 || entry.version.load(Ordering::Acquire) != version.wrapping_add(1) {
+            *sequence = entry.sequence.load(Ordering::Acquire);
+            if *sequence % 2 != 0 || entry.version.load(Ordering::Acquire) != version.wrapping_add(1) {
                 return None;
             }
+            chunks += 1;
             let held = (entry.length.load(Ordering::Relaxed) as usize).min(CHUNK);
-            let piece = held.saturating_sub(inside).min(length - done);
-            // SAFETY: within the chunk.
-            copy(unsafe { self.chunk(chunk).add(inside) }, done, piece);
-            // If any byte, or the length, was one that the daemon had written after it made the sequence odd (`begin`), then the two
-            // fences order that store of the sequence before this load.
-            fence(Ordering::Acquire);
-            if entry.sequence.load(Ordering::Relaxed) != sequence {
-                return None;
-            }
-            done += piece;
-            if held < CHUNK && inside + piece >= held {
+            until = until.max((chunk * CHUNK + held).min(end));
+            if held < CHUNK {
                 break;
             }
         }
-        Some(done)
+        if until > start {
+            // SAFETY: within the chunks that were looked at.
+            copy(unsafe { self.chunk(0).add(start) }, until - start);
+        }
+        // If any byte, or a length, was one that the daemon had written after it made the sequence odd (`begin`), then the two fences order
+        // that store of the sequence before these loads.
+        fence(Ordering::Acquire);
+        let is_same =
+            |(index, sequence): (usize, &u64)| self.entry(first + index)?.sequence.load(Ordering::Relaxed).eq(sequence).then_some(());
+        sequences[..chunks].iter().enumerate().try_for_each(is_same)?;
+        Some(until - start)
     }
 }
 

@@ -16,6 +16,9 @@ use crate::{
     tables::{Pointer, Tables},
 };
 
+/// The most packets that can wait on the socket.
+const MOST_PACKETS: usize = 16;
+
 /// What an open file has of its data.
 #[derive(Default)]
 pub enum FileData {
@@ -30,6 +33,13 @@ pub enum FileData {
 }
 
 impl FileData {
+    /// Drops what is of this connection, which is gone: the memory stays as long as somebody maps it.
+    pub fn forget(&mut self, link: u64) {
+        if matches!(self, FileData::Mapped(mapped) if mapped.link == link) {
+            *self = FileData::Unknown;
+        }
+    }
+
     fn mapped(&mut self) -> Option<&mut MappedData> {
         match self {
             FileData::Mapped(mapped) => Some(mapped),
@@ -101,13 +111,15 @@ pub fn learn(target: &RequestTarget, file: Pointer, remote: Handle, data: Cached
             _ => {}
         }
     }
-    // Without the memory, the daemon is asked each time.
-    let Ok((memory, pages)) = map(target, remote) else { return };
-    let is_same = memory == data.memory;
-    let mapped =
-        MappedData { pages: Arc::new(pages), memory, link: link.id, version: if is_same { version() } else { None } };
-    let mapped = FileData::Mapped(mapped);
-    let before = fork::tables().files.get(file as u64).map(|found| mem::replace(&mut found.data, mapped));
+    let data = match map(target, remote) {
+        Ok((memory, pages)) => {
+            let version = if memory == data.memory { version() } else { None };
+            FileData::Mapped(MappedData { pages: Arc::new(pages), memory, link: link.id, version })
+        }
+        // The next read but one tries again.
+        Err(_) => FileData::Unknown,
+    };
+    let before = fork::tables().files.get(file as u64).map(|found| mem::replace(&mut found.data, data));
     // Outside the lock.
     drop(before);
 }
@@ -117,9 +129,12 @@ fn map(target: &RequestTarget, file: Handle) -> Result<(u64, DataPages), CallErr
     // One at a time, since the packet is that of the last request.
     let _alone = target.link.packets.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let answer = target.link.call(&MapData { mount: target.mount, file })?;
-    let (number, fd) = target.link.packet()?;
-    if number != answer.memory {
-        return Err(Errno::PROTO.into());
+    for _ in 0..MOST_PACKETS {
+        let (number, fd) = target.link.packet()?;
+        // Others are of requests whose answer this process did not understand.
+        if number == answer.memory {
+            return Ok((number, DataPages::map(fd.as_fd(), answer.chunks as usize)?));
+        }
     }
-    Ok((number, DataPages::map(fd.as_fd(), answer.chunks as usize)?))
+    Err(Errno::PROTO.into())
 }

@@ -311,6 +311,11 @@ impl SharedMount {
         self.attributes(inode, STATX_SIZE, DONT_SYNC).map(|statx| statx.size)
     }
 
+    /// The same, asking a metadata server if libcephfs does not know it for certain.
+    pub fn ask_size(&self, inode: *mut CephInode) -> Option<u64> {
+        self.attributes(inode, STATX_SIZE, 0).map(|statx| statx.size)
+    }
+
     fn attributes(&self, inode: *mut CephInode, want: u32, flags: u32) -> Option<Statx> {
         let mut statx = Statx::default();
         // SAFETY: the caller holds the inode, and the pointer to the result is valid.

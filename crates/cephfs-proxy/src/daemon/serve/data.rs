@@ -23,41 +23,44 @@ pub(super) enum CachedRead {
 
 impl RequestContext<'_> {
     /// Serves a read of up to `room` bytes from the cache, and fills the cache if that is worth it.
-    pub(super) fn read_cached(&self, file: &Arc<File>, r: &Read, room: usize) -> Result<CachedRead, Errno> {
-        let nothing = Ok(CachedRead::NotThere(CachedData::default()));
+    pub(super) fn read_cached(&self, file: &Arc<File>, r: &Read, room: usize) -> CachedRead {
+        let nothing = CachedRead::NotThere(CachedData::default());
         let (cache, Ok(offset)) = (&file.mount.data, u64::try_from(r.offset)) else { return nothing };
         if !cache.is_on() || !file.is_cacheable || room == 0 || !cache.is_read_again(file.ino) {
             return nothing;
         }
         // The version, before anything is read.
-        let Some(stamp) = self.stamp_data(file) else { return nothing };
-        let Some(memory) = memory_for(file, offset.saturating_add(room as u64)) else { return nothing };
+        let Some((stamp, size)) = self.stamp_data(file) else { return nothing };
+        let Some(memory) = memory_for(file, size, offset.saturating_add(room as u64)) else { return nothing };
         let version = stamp.first.1;
         let data = CachedData { memory: memory.number, stamp, is_only_there: r.memory == memory.number };
         if let Some(count) = self.from_memory(&memory, version, offset, room, data.is_only_there) {
-            return Ok(CachedRead::Done(count, data));
+            return CachedRead::Done(count, data);
         }
-        let not_there = Ok(CachedRead::NotThere(CachedData { is_only_there: false, ..data }));
+        let not_there = CachedRead::NotThere(CachedData { is_only_there: false, ..data });
         let Some(plan) = cache.plan(&memory, version, offset, room) else { return not_there };
         if let Some(ahead) = plan.ahead {
             self.read_ahead(file, &memory, version, ahead);
         }
-        let results: Vec<_> = plan.runs.into_iter().map(|run| fill(file, &memory, version, run)).collect();
-        results.into_iter().collect::<Result<Vec<()>, _>>()?;
+        // If that does not succeed, the client's own file says why.
+        plan.runs.into_iter().for_each(|run| fill(file, &memory, version, run));
         match self.from_memory(&memory, version, offset, room, data.is_only_there) {
-            Some(count) => Ok(CachedRead::Done(count, data)),
+            Some(count) => CachedRead::Done(count, data),
             None => not_there,
         }
     }
 
-    /// The validity of a file's data: that of its attributes, of which the size is one. Every change of the data changes that version
-    /// (`SharedMount::change`), and so does the recall of the delegation, without which there is none.
-    fn stamp_data(&self, file: &File) -> Option<Validity> {
+    /// The validity of a file's data, and the file's size. It is that of its attributes, of which the size is one: every change of the data changes
+    /// that version (`SharedMount::change`), and so does the recall of the delegation, without which there is no validity.
+    fn stamp_data(&self, file: &File) -> Option<(Validity, u64)> {
         let stamp = || Some(file.mount.stamp_attributes(file.ino)).filter(|stamp| stamp.life > 0);
-        stamp().or_else(|| {
+        let stamp = stamp().or_else(|| {
             let most = self.shared.limits.delegations;
             (most > 0 && file.mount.take_delegation(file.ino, file.inode, most, true)).then(stamp).flatten()
-        })
+        })?;
+        // Clients trust the delegation from now on. If the cluster cannot be reached any more, it may give the file to somebody else without our
+        // knowledge; libcephfs then asks before it answers.
+        Some((stamp, file.mount.ask_size(file.inode)?))
     }
 
     fn from_memory(
@@ -85,11 +88,8 @@ impl RequestContext<'_> {
             let mut start = chunks.start;
             while start < chunks.end {
                 let end = (start + PIECE).min(chunks.end);
-                let Some(plan) = file.mount.data.claim_ahead(&memory, version, start..=end - 1) else { return };
-                let results: Vec<_> = plan.runs.into_iter().map(|run| fill(&file, &memory, version, run)).collect();
-                if results.iter().any(Result::is_err) {
-                    return;
-                }
+                let Some(plan) = file.mount.data.claim_ahead(&memory, version, start..end) else { return };
+                plan.runs.into_iter().for_each(|run| fill(&file, &memory, version, run));
                 start = end;
             }
         }));
@@ -100,7 +100,7 @@ impl RequestContext<'_> {
     pub(super) fn map_data(&self, r: &MapData) -> Reply<DataMemory> {
         let file = self.file(r.mount, r.file)?;
         let memory = file.mount.data.memory(file.ino).filter(|_| file.is_cacheable).ok_or(Errno::AGAIN)?;
-        let stamp = self.stamp_data(&file).ok_or(Errno::AGAIN)?;
+        let (stamp, _) = self.stamp_data(&file).ok_or(Errno::AGAIN)?;
         file.mount.data.forget_old(&memory, stamp.first.1);
         let number = memory.number;
         sys::try_send_packet(self.connection.socket.as_fd(), &number.to_le_bytes(), &[memory.readable.as_fd()])?;
@@ -109,25 +109,18 @@ impl RequestContext<'_> {
 }
 
 /// The memory of a file with room for at least the bytes before `end`, or for all that the file has.
-fn memory_for(file: &File, end: u64) -> Option<Arc<FileMemory>> {
-    let has_room = |memory: &FileMemory, end: u64| end <= (memory.pages.chunks() * CHUNK) as u64;
+fn memory_for(file: &File, size: u64, end: u64) -> Option<Arc<FileMemory>> {
+    // A byte more than the file has, so that the last chunk shows where the file ends.
+    let needed = end.min(size.saturating_add(1));
+    let has_room = |memory: &Arc<FileMemory>| needed <= (memory.pages.chunks() * CHUNK) as u64;
     let cache = &file.mount.data;
-    let memory = cache.memory(file.ino);
-    if let Some(memory) = memory.as_ref().filter(|memory| has_room(memory, end)) {
-        return Some(memory.clone());
-    }
-    let size = file.mount.size(file.inode)?;
-    // A read beyond the end of the file.
-    if let Some(memory) = memory.filter(|memory| has_room(memory, size + 1)) {
-        return Some(memory);
-    }
-    cache.make_room(file.ino, size).ok()
+    cache.memory(file.ino).filter(has_room).or_else(|| cache.make_room(file.ino, size).ok())
 }
 
 /// Fills chunks, which this thread has claimed, from libcephfs.
-fn fill(file: &File, memory: &FileMemory, version: u64, run: Range<usize>) -> Result<(), Errno> {
+fn fill(file: &File, memory: &FileMemory, version: u64, run: Range<usize>) {
     let (offset, length) = ((run.start * CHUNK) as i64, run.len() * CHUNK);
-    // SAFETY: the memory has that many bytes, and nobody else writes to these chunks.
+    // SAFETY: there are so many chunks (`DataCache::claim`), and nobody else writes to them.
     let result = checked(unsafe { read_directly(file, offset, length, memory.pages.chunk(run.start)) });
     // The chunks tell clients that the file ends where the data does.
     let is_whole = |count: &usize| {
@@ -136,7 +129,6 @@ fn fill(file: &File, memory: &FileMemory, version: u64, run: Range<usize>) -> Re
     };
     let count = result.ok().map(|count| count as usize).filter(is_whole);
     file.mount.data.filled(memory, run, version, count);
-    result.map(drop)
 }
 
 /// Reads without libcephfs's own cache. That would hold the data a second time. It also returns old data at times, after another host has

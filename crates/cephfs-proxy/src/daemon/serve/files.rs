@@ -111,7 +111,7 @@ impl RequestContext<'_> {
             return Err(Errno::ISDIR);
         }
         let (ceph, mount, room) = (file.mount.ceph(), file.mount.raw(), self.room(r.length));
-        let data = match self.read_cached(&file, r, room)? {
+        let data = match self.read_cached(&file, r, room) {
             CachedRead::Done(count, data) => return Ok((count as i64, data)),
             CachedRead::NotThere(data) => data,
         };
