@@ -204,7 +204,8 @@ unsafe fn read_piece(
             unsafe { claim.take(to, count) };
         }
         drop(claim);
-        data::learn(target, file, remote, cached, asked);
+        data::note(&target.link, file, cached, asked);
+        data::map_wanted(target, file, remote);
         if !cached.is_only_there {
             return Ok(count);
         }

@@ -28,6 +28,8 @@ pub enum FileData {
     /// The daemon has said that it has memory for the file. That is mapped when the daemon says so again: most files are read once after
     /// they were opened.
     Told,
+    /// It has said so again, in an answer that was requested at that time, at that connection.
+    Wanted { data: CachedData, asked: u64, link: u64 },
     /// The memory.
     Mapped(MappedData),
 }
@@ -95,31 +97,39 @@ pub fn mapped(file: Pointer, link: &DaemonLink) -> u64 {
     data.filter(|data| data.link == link.id).map_or(0, |data| data.memory)
 }
 
-/// Notes where data of a file is that was requested at the time `asked`. Maps the memory if it is a new one.
-pub fn learn(target: &RequestTarget, file: Pointer, remote: Handle, data: CachedData, asked: u64) {
+/// Notes where data of a file is that was requested at the time `asked`.
+pub fn note(link: &DaemonLink, file: Pointer, data: CachedData, asked: u64) {
     if data.memory == 0 || data.stamp.life == 0 {
         return;
     }
-    let link = &target.link;
-    let version = || CachedAnswer::new(link, data.stamp.first.1, data.stamp, asked);
-    {
-        let mut tables = fork::tables();
-        let Ok(found) = tables.files.get(file as u64) else { return };
-        match &mut found.data {
-            FileData::Mapped(mapped) if mapped.is(link.id, data.memory) => return mapped.version = version(),
-            FileData::Unknown => return found.data = FileData::Told,
-            _ => {}
+    let mut tables = fork::tables();
+    let Ok(found) = tables.files.get(file as u64) else { return };
+    match &mut found.data {
+        FileData::Mapped(mapped) if mapped.is(link.id, data.memory) => {
+            mapped.version = CachedAnswer::new(link, data.stamp.first.1, data.stamp, asked);
         }
+        FileData::Unknown => found.data = FileData::Told,
+        _ => found.data = FileData::Wanted { data, asked, link: link.id },
     }
-    let data = match map(target, remote) {
+}
+
+/// Maps the memory of a file if the daemon has named it twice. The caller has no slot.
+pub fn map_wanted(target: &RequestTarget, file: Pointer, remote: Handle) {
+    let link = &target.link;
+    let (data, asked) = match fork::tables().files.get(file as u64).map(|found| &found.data) {
+        Ok(FileData::Wanted { data, asked, link: theirs }) if *theirs == link.id => (*data, *asked),
+        _ => return,
+    };
+    let mapped = match map(target, remote) {
         Ok((memory, pages)) => {
-            let version = if memory == data.memory { version() } else { None };
+            let same = Some(data.stamp).filter(|_| memory == data.memory);
+            let version = same.and_then(|stamp| CachedAnswer::new(link, stamp.first.1, stamp, asked));
             FileData::Mapped(MappedData { pages: Arc::new(pages), memory, link: link.id, version })
         }
-        // The next read but one tries again.
+        // The daemon is to name it twice again.
         Err(_) => FileData::Unknown,
     };
-    let before = fork::tables().files.get(file as u64).map(|found| mem::replace(&mut found.data, data));
+    let before = fork::tables().files.get(file as u64).map(|found| mem::replace(&mut found.data, mapped));
     // Outside the lock.
     drop(before);
 }

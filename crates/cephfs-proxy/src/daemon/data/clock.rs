@@ -131,5 +131,6 @@ impl DataCache {
                 file.chunks.remove(&chunk);
             }
         }
+        self.settled.notify_all();
     }
 }

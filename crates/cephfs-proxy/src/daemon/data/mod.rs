@@ -4,8 +4,8 @@
 //! is the file's version at the moment before the chunk was read from libcephfs: whatever happens to the file from that moment on changes the version,
 //! so the chunk need not be touched then. A chunk of an old version is filled anew, or evicted like others.
 //!
-//! The lock is never held during a call of libcephfs. A thread that fills or removes a chunk marks it as busy; others read from
-//! libcephfs meanwhile, and wait for nobody.
+//! The lock is never held during a call of libcephfs. A thread that fills or removes a chunk marks it as busy; others that want it wait a while, as
+//! they would for libcephfs.
 
 mod clock;
 mod pattern;
@@ -14,9 +14,10 @@ mod tend;
 use std::{
     collections::{HashMap, HashSet, VecDeque},
     io,
-    ops::Range,
+    ops::{Range, RangeInclusive},
     os::fd::OwnedFd,
-    sync::{Arc, Mutex},
+    sync::{Arc, Condvar, Mutex},
+    time::{Duration, Instant},
 };
 
 use super::lock;
@@ -35,6 +36,8 @@ const ROOM_UNIT: usize = 16;
 /// The most files of which the cache remembers that they were read.
 const MOST_REMEMBERED: usize = 16 << 10;
 const PAGE: usize = 4096;
+/// How long a request waits for a chunk that another thread fills, before it reads from libcephfs by itself.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// The memory of one file.
 pub struct FileMemory {
@@ -95,6 +98,8 @@ struct CacheState {
 pub struct DataCache {
     budget: usize,
     state: Mutex<CacheState>,
+    /// A chunk is no longer busy.
+    settled: Condvar,
 }
 
 /// What to do about a read whose data is not all there.
@@ -111,7 +116,7 @@ pub struct FillPlan {
 impl DataCache {
     /// An empty cache of so many bytes; 0: no cache.
     pub fn new(budget: usize) -> DataCache {
-        DataCache { budget, state: Mutex::default() }
+        DataCache { budget, state: Mutex::default(), settled: Condvar::new() }
     }
 
     /// Whether there is a cache.
@@ -199,12 +204,16 @@ impl DataCache {
             return None;
         }
         let mut state = lock(&self.state);
+        let until = Instant::now() + LONGEST_WAIT;
+        while state.file(memory)?.is_busy(&wanted) {
+            let left = until.checked_duration_since(Instant::now())?;
+            state = self.settled.wait_timeout(state, left).unwrap_or_else(|poisoned| poisoned.into_inner()).0;
+        }
         let file = state.file(memory)?;
         let (is_sequential, ahead) = file.pattern.next(&wanted, memory.pages.chunks());
         let mut missing = Vec::new();
         for chunk in wanted {
             match file.chunks.get_mut(&chunk) {
-                Some(held) if held.state == ChunkState::Busy => return None,
                 Some(held) if held.version == version => {
                     held.state = ChunkState::Shown;
                     memory.pages.show(chunk, version);
@@ -276,6 +285,7 @@ impl DataCache {
         }
         state.used -= unused;
         is_new.into_iter().for_each(|chunk| state.enqueue(memory, chunk));
+        self.settled.notify_all();
     }
 }
 
@@ -295,6 +305,13 @@ impl CacheState {
     }
 }
 
+impl CachedFile {
+    fn is_busy(&self, wanted: &RangeInclusive<usize>) -> bool {
+        let is_busy = |chunk| self.chunks.get(&chunk).is_some_and(|held| held.state == ChunkState::Busy);
+        wanted.clone().any(is_busy)
+    }
+}
+
 impl FileMemory {
     /// Removes a chunk that no other thread changes.
     fn take_away(&self, chunk: usize) {
@@ -304,91 +321,4 @@ impl FileMemory {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const INO: u64 = 7;
-
-    fn cache(chunks: usize) -> (DataCache, Arc<FileMemory>) {
-        let cache = DataCache::new(chunks * CHUNK + FILE_OVERHEAD);
-        let memory = cache.make_room(INO, 10 * CHUNK as u64).unwrap();
-        (cache, memory)
-    }
-
-    /// Reads a chunk as a client and a worker do: `None` if the client finds it, or how many chunks the worker fills.
-    fn read(cache: &DataCache, memory: &FileMemory, version: u64, chunk: usize) -> Option<usize> {
-        let offset = (chunk * CHUNK) as u64;
-        if memory.pages.count(version, offset, CHUNK).is_some() {
-            return None;
-        }
-        let runs = cache.plan(memory, version, offset, CHUNK).unwrap().runs;
-        let filled = runs.iter().map(ExactSizeIterator::len).sum();
-        for run in runs {
-            let length = run.len() * CHUNK;
-            cache.filled(memory, run, version, Some(length));
-        }
-        assert_eq!(memory.pages.count(version, offset, CHUNK), Some(CHUNK));
-        Some(filled)
-    }
-
-    #[test]
-    fn a_chunk_that_a_client_still_uses_is_not_evicted() {
-        let (cache, memory) = cache(4);
-        let mut read = |chunk| read(&cache, &memory, 0, chunk);
-        assert_eq!([0, 1, 2, 3].map(&mut read), [Some(1); 4]);
-        assert_eq!([0, 1, 2, 3].map(&mut read), [None; 4]);
-        assert_eq!(read(4), Some(1), "in the place of the first");
-        assert_eq!(read(1), Some(0), "it was hidden, and is shown again");
-        assert_eq!(read(5), Some(1));
-        assert_eq!(read(1), Some(0), "hidden again, but there");
-        assert_eq!(read(2), Some(1), "it was not used");
-        assert_eq!(cache.tend(), 4 * CHUNK + FILE_OVERHEAD);
-    }
-
-    #[test]
-    fn chunks_of_an_old_version_are_filled_anew_or_forgotten() {
-        let (cache, memory) = cache(4);
-        assert_eq!([0, 0, 2, 2, 4].map(|version| read(&cache, &memory, version, 0)), [Some(1), None, Some(1), None, Some(1)]);
-        assert_eq!(cache.tend(), CHUNK + FILE_OVERHEAD);
-        cache.forget_old(&memory, 4);
-        assert_eq!(read(&cache, &memory, 4, 0), None);
-        cache.forget_old(&memory, 6);
-        assert_eq!(memory.pages.count(4, 0, 1), None);
-        assert_eq!(cache.tend(), FILE_OVERHEAD);
-    }
-
-    #[test]
-    fn a_file_that_gets_other_memory_leaves_nothing() {
-        let (cache, memory) = cache(4);
-        read(&cache, &memory, 0, 0);
-        let plan = cache.plan(&memory, 0, CHUNK as u64, CHUNK).unwrap();
-        let other = cache.make_room(INO, 0).unwrap();
-        assert_eq!(memory.pages.count(0, 0, 1), None);
-        for run in plan.runs {
-            cache.filled(&memory, run, 0, Some(CHUNK));
-        }
-        assert_eq!(memory.pages.count(0, CHUNK as u64, 1), None, "it was filled too late");
-        assert!(cache.plan(&memory, 0, 0, CHUNK).is_none());
-        assert_eq!(cache.memory(INO).map(|memory| memory.number), Some(other.number));
-        assert_eq!(cache.tend(), FILE_OVERHEAD);
-    }
-
-    #[test]
-    fn no_more_is_filled_than_there_is_room_for() {
-        let (cache, memory) = cache(4);
-        assert_eq!(memory.pages.chunks(), ROOM_UNIT);
-        assert!(cache.plan(&memory, 0, (ROOM_UNIT * CHUNK) as u64, 1).is_none(), "beyond the memory");
-        assert!(cache.plan(&memory, 0, 0, 5 * CHUNK).is_none(), "more than the budget");
-        let plan = cache.plan(&memory, 0, ((ROOM_UNIT - 1) * CHUNK) as u64, 3 * CHUNK).unwrap();
-        assert_eq!((plan.runs.len(), plan.runs.first()), (1, Some(&(ROOM_UNIT - 1..ROOM_UNIT))));
-        cache.filled(&memory, ROOM_UNIT - 1..ROOM_UNIT, 0, None);
-        assert_eq!(cache.tend(), FILE_OVERHEAD, "it could not be read");
-    }
-
-    #[test]
-    fn a_file_is_worth_it_when_it_is_read_again() {
-        let (cache, _memory) = cache(4);
-        assert!(cache.is_read_again(INO), "it has memory");
-        assert_eq!([8, 9, 8].map(|ino| cache.is_read_again(ino)), [false, false, true]);
-    }
-}
+mod tests;
