@@ -4,6 +4,8 @@
  *
  *	data CEPH_CONF SHARED write|whole|durable SECONDS	changes the files; whole: cuts none; durable: closes before it says that a change is done
  *	data CEPH_CONF SHARED read SECONDS		reads them all the time
+ *	data CEPH_CONF SHARED own SECONDS		changes a file of its own and reads it, which must succeed
+ *	data CEPH_CONF SHARED hot SECONDS FILES		makes so many files, and reads each in turn
  *	data CEPH_CONF SHARED end			removes them
  *
  * SHARED is a file in memory, which says for each file how far its changes are. Each 8 bytes of a file are the number of the write that
@@ -181,12 +183,82 @@ static long read_all(double seconds)
 	return count;
 }
 
+/* Reads one part or all of a file. */
+static void is_all(struct Fh *fh, long number)
+{
+	long length = rand() % 2 ? SIZE : 4096, offset = rand() % (SIZE - length + 1) / 8 * 8;
+
+	if (MUST(ceph_ll_read(m, fh, offset, length, (char *)buffer)) != length)
+		exit(1);
+	for (int i = 0; i < length / 8; i++)
+		if (buffer[i] != number) {
+			printf("broken: at %ld: %ld, not %ld\n", offset + i * 8, buffer[i], number);
+			exit(1);
+		}
+}
+
+static long own(double seconds)
+{
+	struct ceph_statx stx;
+	char name[32];
+	struct Fh *fh;
+	Inode *in;
+	long count = 0;
+
+	snprintf(name, sizeof(name), "own-%d", getpid());
+	MUST(ceph_ll_create(m, root, name, 0644, O_CREAT | O_RDWR, &in, &fh, &stx, CEPH_STATX_INO, 0, perms));
+	MUST(ceph_ll_close(m, fh));
+	for (double end = now() + seconds; now() < end; count++) {
+		/* Many small writes, so that a new daemon has some to repeat. */
+		MUST(ceph_ll_open(m, in, O_RDWR, &fh, perms));
+		for (int i = 0; i < SIZE / 8; i++)
+			buffer[i] = count;
+		for (int at = 0; at < SIZE; at += SIZE / 8)
+			MUST(ceph_ll_write(m, fh, at, SIZE / 8, (char *)buffer));
+		for (int i = 0; i < 5; i++)
+			is_all(fh, count);
+		MUST(ceph_ll_close(m, fh));
+		MUST(ceph_ll_open(m, in, O_RDONLY, &fh, perms));
+		for (int i = 0; i < 200; i++)
+			is_all(fh, count);
+		MUST(ceph_ll_close(m, fh));
+	}
+	MUST(ceph_ll_unlink(m, root, name, perms));
+	return count;
+}
+
+static long hot(double seconds, int files)
+{
+	struct Fh *open[files];
+	struct ceph_statx stx;
+	char name[32];
+	long count = 0;
+
+	for (int i = 0; i < files; i++) {
+		Inode *in;
+
+		snprintf(name, sizeof(name), "hot-%d", i);
+		MUST(ceph_ll_create(m, root, name, 0644, O_CREAT | O_RDWR, &in, &open[i], &stx, CEPH_STATX_INO, 0, perms));
+		MUST(ceph_ll_write(m, open[i], 0, 4096, (char *)buffer));
+		MUST(ceph_ll_close(m, open[i]));
+		MUST(ceph_ll_open(m, in, O_RDONLY, &open[i], perms));
+	}
+	for (double end = now() + seconds; now() < end; count++)
+		MUST(ceph_ll_read(m, open[count % files], 0, 4096, (char *)buffer));
+	return count;
+}
+
 int main(int argc, char **argv)
 {
 	if (argc < 4)
 		return 64;
 	srand(getpid());
 	prepare(argv[1], argv[2]);
+	if (!strcmp(argv[3], "own") || !strcmp(argv[3], "hot")) {
+		printf("%ld\n", argc > 5 ? hot(atof(argv[4]), atoi(argv[5])) : own(atof(argv[4])));
+		ceph_unmount(m);
+		return 0;
+	}
 	find();
 	if (!strcmp(argv[3], "end")) {
 		for (int i = 0; i < FILES; i++) {

@@ -167,8 +167,9 @@ impl DataPages {
         // If any byte, or a length, was one that the daemon had written after it made the sequence odd (`begin`), then the two fences order
         // that store of the sequence before these loads.
         fence(Ordering::Acquire);
-        let is_same =
-            |(index, sequence): (usize, &u64)| self.entry(first + index)?.sequence.load(Ordering::Relaxed).eq(sequence).then_some(());
+        let is_same = |(index, sequence): (usize, &u64)| {
+            self.entry(first + index)?.sequence.load(Ordering::Relaxed).eq(sequence).then_some(())
+        };
         sequences[..chunks].iter().enumerate().try_for_each(is_same)?;
         Some(until - start)
     }

@@ -213,8 +213,7 @@ impl AsyncRequest {
 unsafe extern "C" fn ceph_ll_nonblocking_readv_writev(cmount: Pointer, io_info: *mut IoInfo) -> i64 {
     guard(|| {
         let target = target(cmount)?;
-        let mut job =
-            AsyncRequest { mount: cmount, info: not_null(io_info)?, asked: now(), ticket: None, count: None };
+        let mut job = AsyncRequest { mount: cmount, info: not_null(io_info)?, asked: now(), ticket: None, count: None };
         data::map_wanted(&target, job.info().fh, target.file(job.info().fh)?);
         let mut length = 0usize;
         for part in job.parts()?.iter().filter(|part| part.iov_len > 0) {

@@ -20,13 +20,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::lock;
+use super::{delegations::UNUSED, lock};
 use crate::data_pages::{CHUNK, DataPages, MOST_CHUNKS};
 use clock::{ClockEntry, Victim};
 use pattern::ReadPattern;
 
 /// The most files with memory: each takes a descriptor and a mapping.
-const MOST_FILES: usize = 2048;
+const MOST_FILES: usize = if cfg!(test) { 20 } else { 2048 };
+/// The most files that are looked at to find one that nobody uses.
+const LOOKED_AT: usize = 16;
 /// The most address space for them.
 const MOST_CHUNKS_MAPPED: usize = (16 << 40) / CHUNK;
 /// What a file takes besides its chunks: two pages of entries.
@@ -73,12 +75,14 @@ struct CachedFile {
     memory: Arc<FileMemory>,
     chunks: HashMap<usize, HeldChunk>,
     pattern: ReadPattern,
+    /// When a client last asked for data. Clients that read all the time ask at least as often as a delegation's copies expire.
+    used: Instant,
 }
 
 #[derive(Default)]
 struct CacheState {
     files: HashMap<u64, CachedFile>,
-    /// The files, the oldest first; some are gone.
+    /// The files, the one to be dropped first at the beginning; some are gone.
     order: VecDeque<(u64, u64)>,
     /// Files that were read once.
     remembered: HashSet<u64>,
@@ -137,30 +141,38 @@ impl DataCache {
         false
     }
 
-    /// The memory of a file, if it has any.
+    /// The memory of a file, if it has any, for a client that asks for data.
     pub fn memory(&self, ino: u64) -> Option<Arc<FileMemory>> {
-        lock(&self.state).files.get(&ino).map(|file| file.memory.clone())
+        lock(&self.state).files.get_mut(&ino).map(|file| {
+            file.used = Instant::now();
+            file.memory.clone()
+        })
     }
 
-    /// Gives a file of this size memory, in the place of what it has.
+    /// Gives a file of this size memory, in the place of what it has. Fails if there is no room beside the files in use.
     pub fn make_room(&self, ino: u64, size: u64) -> io::Result<Arc<FileMemory>> {
         let chunks = usize::try_from(size).map_or(usize::MAX, |size| (size / CHUNK + 1).next_multiple_of(ROOM_UNIT));
         if chunks > MOST_CHUNKS {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
-        let (readable, pages) = DataPages::create(chunks)?;
         let mut gone = Vec::new();
+        let has_room = {
+            let mut state = lock(&self.state);
+            gone.extend(state.drop_file(ino));
+            state.drop_unused(chunks, &mut gone)
+        };
+        // Clients may keep it mapped, but find nothing. A thread that fills a chunk removes that itself.
+        gone.drain(..).for_each(|memory| memory.pages.remove(0, memory.pages.chunks()));
+        if !has_room {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let (readable, pages) = DataPages::create(chunks)?;
         let memory = {
             let mut state = lock(&self.state);
             state.numbers += 1;
             let memory = Arc::new(FileMemory { ino, number: state.numbers, pages, readable });
+            // Of a thread that was faster.
             gone.extend(state.drop_file(ino));
-            while state.files.len() >= MOST_FILES || state.mapped + chunks > MOST_CHUNKS_MAPPED {
-                let Some((oldest, number)) = state.order.pop_front() else { break };
-                if state.files.get(&oldest).is_some_and(|file| file.memory.number == number) {
-                    gone.extend(state.drop_file(oldest));
-                }
-            }
             if state.order.len() > 2 * MOST_FILES {
                 let CacheState { order, files, .. } = &mut *state;
                 order.retain(|(ino, number)| files.get(ino).is_some_and(|file| file.memory.number == *number));
@@ -168,12 +180,12 @@ impl DataCache {
             state.order.push_back((ino, memory.number));
             state.mapped += chunks;
             state.used += FILE_OVERHEAD;
-            let file = CachedFile { memory: memory.clone(), chunks: HashMap::new(), pattern: ReadPattern::default() };
+            let (chunks, pattern, used) = (HashMap::new(), ReadPattern::default(), Instant::now());
+            let file = CachedFile { memory: memory.clone(), chunks, pattern, used };
             state.files.insert(ino, file);
             state.remembered.remove(&ino);
             memory
         };
-        // Clients may keep it mapped, but find nothing. A thread that fills a chunk removes that itself.
         gone.iter().for_each(|memory| memory.pages.remove(0, memory.pages.chunks()));
         Ok(memory)
     }
@@ -293,6 +305,25 @@ impl CacheState {
     /// The file of this memory, unless it has another one by now.
     fn file(&mut self, memory: &FileMemory) -> Option<&mut CachedFile> {
         self.files.get_mut(&memory.ino).filter(|file| file.memory.number == memory.number)
+    }
+
+    /// Drops the oldest files that nobody uses, as many as leave room for one more. Returns whether there is.
+    fn drop_unused(&mut self, chunks: usize, gone: &mut Vec<Arc<FileMemory>>) -> bool {
+        let mut looked_at = 0;
+        while self.files.len() >= MOST_FILES || self.mapped + chunks > MOST_CHUNKS_MAPPED {
+            let Some((oldest, number)) = self.order.pop_front() else { return false };
+            let Some(file) = self.files.get(&oldest).filter(|file| file.memory.number == number) else { continue };
+            if file.used.elapsed() >= UNUSED {
+                gone.extend(self.drop_file(oldest));
+                continue;
+            }
+            self.order.push_back((oldest, number));
+            looked_at += 1;
+            if looked_at == LOOKED_AT {
+                return false;
+            }
+        }
+        true
     }
 
     fn drop_file(&mut self, ino: u64) -> Option<Arc<FileMemory>> {

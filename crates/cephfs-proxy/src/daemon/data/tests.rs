@@ -43,7 +43,10 @@ fn a_chunk_that_a_client_still_uses_is_not_evicted() {
 #[test]
 fn chunks_of_an_old_version_are_filled_anew_or_forgotten() {
     let (cache, memory) = cache(4);
-    assert_eq!([0, 0, 2, 2, 4].map(|version| read(&cache, &memory, version, 0)), [Some(1), None, Some(1), None, Some(1)]);
+    assert_eq!(
+        [0, 0, 2, 2, 4].map(|version| read(&cache, &memory, version, 0)),
+        [Some(1), None, Some(1), None, Some(1)]
+    );
     assert_eq!(cache.tend(), CHUNK + FILE_OVERHEAD);
     cache.forget_old(&memory, 4);
     assert_eq!(read(&cache, &memory, 4, 0), None);
@@ -85,4 +88,20 @@ fn a_file_is_worth_it_when_it_is_read_again() {
     let (cache, _memory) = cache(4);
     assert!(cache.is_read_again(INO), "it has memory");
     assert_eq!([8, 9, 8].map(|ino| cache.is_read_again(ino)), [false, false, true]);
+}
+
+#[test]
+fn a_file_in_use_keeps_its_memory() {
+    let cache = DataCache::new(64 << 20);
+    let age = |ino| lock(&cache.state).files.get_mut(&ino).unwrap().used -= UNUSED;
+    let files = MOST_FILES as u64;
+    (0..files).for_each(|ino| drop(cache.make_room(ino, 1).unwrap()));
+    assert!((files..files + 5).all(|ino| cache.make_room(ino, 1).is_err()), "all are in use");
+    assert!(cache.make_room(3, 1).is_ok(), "it has room in its own place");
+    [3, 17].into_iter().for_each(age);
+    assert!(cache.memory(17).is_some(), "it is used again");
+    let kept = (0..8).find(|_| cache.make_room(files, 1).is_ok());
+    assert!(kept.is_some() && cache.memory(3).is_none() && cache.memory(17).is_some());
+    assert!(cache.make_room(files + 1, 1).is_err(), "all others are still in use");
+    assert_eq!(lock(&cache.state).files.len(), MOST_FILES);
 }
