@@ -70,7 +70,7 @@ impl CacheState {
             held.ticket = ticket;
             self.clock.push_back(ClockEntry { ino, number, chunk, ticket });
         }
-        let held: usize = if self.clock.len() % LOOK_FOR_GONE == 0 {
+        let held: usize = if self.clock.len().is_multiple_of(LOOK_FOR_GONE) {
             self.files.values().map(|f| f.chunks.len()).sum()
         } else {
             usize::MAX / 2

@@ -34,7 +34,7 @@ impl RequestContext<'_> {
         let Some(memory) = memory_for(file, size, offset.saturating_add(room as u64)) else { return nothing };
         let version = stamp.first.1;
         let data = CachedData { memory: memory.number, stamp, is_only_there: r.memory == memory.number };
-        if let Some(count) = self.from_memory(&memory, version, offset, room, data.is_only_there) {
+        if let Some(count) = self.read_memory(&memory, version, offset, room, data.is_only_there) {
             return CachedRead::Done(count, data);
         }
         let not_there = CachedRead::NotThere(CachedData { is_only_there: false, ..data });
@@ -44,7 +44,7 @@ impl RequestContext<'_> {
         }
         // If that does not succeed, the client's own file says why.
         plan.runs.into_iter().for_each(|run| fill(file, &memory, version, run));
-        match self.from_memory(&memory, version, offset, room, data.is_only_there) {
+        match self.read_memory(&memory, version, offset, room, data.is_only_there) {
             Some(count) => CachedRead::Done(count, data),
             None => not_there,
         }
@@ -63,7 +63,7 @@ impl RequestContext<'_> {
         Some((stamp, file.mount.ask_size(file.inode)?))
     }
 
-    fn from_memory(
+    fn read_memory(
         &self,
         memory: &FileMemory,
         version: u64,
