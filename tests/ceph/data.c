@@ -5,7 +5,7 @@
  *	data CEPH_CONF SHARED write|whole|durable SECONDS	changes the files; whole: cuts none; durable: closes before it says that a change is done
  *	data CEPH_CONF SHARED read SECONDS		reads them all the time
  *	data CEPH_CONF SHARED own SECONDS		changes a file of its own and reads it, which must succeed
- *	data CEPH_CONF SHARED hot SECONDS FILES		makes so many files, and reads each in turn
+ *	data CEPH_CONF SHARED hot TIMES FILES		makes so many files, and reads one after the other, so many times
  *	data CEPH_CONF SHARED end			removes them
  *
  * SHARED is a file in memory, which says for each file how far its changes are. Each 8 bytes of a file are the number of the write that
@@ -29,7 +29,7 @@ static struct shared {
 		long begun, done;
 		struct change changes[RING];
 	} files[FILES];
-} *shared;
+} * shared;
 
 static struct ceph_mount_info *m;
 static UserPerm *perms;
@@ -61,7 +61,8 @@ static void find(void)
 		struct Fh *fh;
 
 		snprintf(name, sizeof(name), "data-%d", i);
-		MUST(ceph_ll_create(m, root, name, 0644, O_CREAT | O_RDWR, &inodes[i], &fh, &stx, CEPH_STATX_INO, 0, perms));
+		MUST(ceph_ll_create(m, root, name, 0644, O_CREAT | O_RDWR, &inodes[i], &fh, &stx, CEPH_STATX_INO, 0,
+				    perms));
 		MUST(ceph_ll_close(m, fh));
 	}
 }
@@ -151,15 +152,18 @@ static void look(int file, struct Fh *fh)
 	if (__atomic_load_n(&shared->files[file].begun, __ATOMIC_SEQ_CST) - done >= RING - 2)
 		return;
 	/* A write makes the file longer little by little. */
-	long from = least(want, shortest > offset ? shortest - offset : 0), to = least(want, longest > offset ? longest - offset : 0);
+	long from = least(want, shortest > offset ? shortest - offset : 0),
+	     to = least(want, longest > offset ? longest - offset : 0);
 
 	if (got < from || got > to) {
-		printf("broken: file %d from %ld, %ld bytes: %d, not %ld to %ld; changes %ld to %ld\n", file, offset, want, got, from, to, done, begun);
+		printf("broken: file %d from %ld, %ld bytes: %d, not %ld to %ld; changes %ld to %ld\n", file, offset,
+		       want, got, from, to, done, begun);
 		exit(1);
 	}
 	for (int i = 0; i < got / 8; i++)
 		if (buffer[i] < oldest || buffer[i] > newest) {
-			printf("broken: file %d at %ld: %ld, not %ld to %ld; changes %ld to %ld\n", file, offset + i * 8, buffer[i], oldest, newest, done, begun);
+			printf("broken: file %d at %ld: %ld, not %ld to %ld; changes %ld to %ld\n", file,
+			       offset + i * 8, buffer[i], oldest, newest, done, begun);
 			exit(1);
 		}
 }
@@ -227,7 +231,7 @@ static long own(double seconds)
 	return count;
 }
 
-static long hot(double seconds, int files)
+static long hot(int times, int files)
 {
 	struct Fh *open[files];
 	struct ceph_statx stx;
@@ -238,12 +242,13 @@ static long hot(double seconds, int files)
 		Inode *in;
 
 		snprintf(name, sizeof(name), "hot-%d", i);
-		MUST(ceph_ll_create(m, root, name, 0644, O_CREAT | O_RDWR, &in, &open[i], &stx, CEPH_STATX_INO, 0, perms));
+		MUST(ceph_ll_create(m, root, name, 0644, O_CREAT | O_RDWR, &in, &open[i], &stx, CEPH_STATX_INO, 0,
+				    perms));
 		MUST(ceph_ll_write(m, open[i], 0, 4096, (char *)buffer));
 		MUST(ceph_ll_close(m, open[i]));
 		MUST(ceph_ll_open(m, in, O_RDONLY, &open[i], perms));
 	}
-	for (double end = now() + seconds; now() < end; count++)
+	for (; count < (long)times * files; count++)
 		MUST(ceph_ll_read(m, open[count % files], 0, 4096, (char *)buffer));
 	return count;
 }
@@ -255,7 +260,7 @@ int main(int argc, char **argv)
 	srand(getpid());
 	prepare(argv[1], argv[2]);
 	if (!strcmp(argv[3], "own") || !strcmp(argv[3], "hot")) {
-		printf("%ld\n", argc > 5 ? hot(atof(argv[4]), atoi(argv[5])) : own(atof(argv[4])));
+		printf("%ld\n", argc > 5 ? hot(atoi(argv[4]), atoi(argv[5])) : own(atof(argv[4])));
 		ceph_unmount(m);
 		return 0;
 	}
