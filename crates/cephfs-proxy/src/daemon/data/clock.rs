@@ -2,13 +2,23 @@
 //! evicts it: a client that still uses the chunk asks, and the chunk is shown again. One that nobody has asked for when its turn comes
 //! again goes.
 
-use std::{ops::Range, sync::Arc};
+use std::{
+    ops::Range,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use super::{CHUNK, CacheState, ChunkState, DataCache, FileMemory, FillPlan, HeldChunk};
 use crate::daemon::lock;
 
+/// The most chunks that are looked at to make room, and some for each that needs room.
+const AT_ONCE: usize = 64;
 /// After so many more entries, the clock is searched for those of chunks that are gone.
 const LOOK_FOR_GONE: usize = 4096;
+
+/// For how long a chunk is hidden at least before it goes. So more chunks in use than there is room for do not take turns: those that find no room are
+/// read from libcephfs.
+const GRACE: Duration = if cfg!(test) { Duration::ZERO } else { Duration::from_secs(1) };
 
 /// A chunk, by its file and the file's memory.
 pub struct ClockEntry {
@@ -17,6 +27,8 @@ pub struct ClockEntry {
     pub chunk: usize,
     /// The same as the chunk's, unless the chunk is gone.
     pub ticket: u64,
+    /// When it was hidden, if it still is.
+    pub hidden: Option<Instant>,
 }
 
 /// A chunk that is to be removed.
@@ -68,7 +80,7 @@ impl CacheState {
         let ticket = self.tickets;
         if let Some(held) = self.file(memory).and_then(|file| file.chunks.get_mut(&chunk)) {
             held.ticket = ticket;
-            self.clock.push_back(ClockEntry { ino, number, chunk, ticket });
+            self.clock.push_back(ClockEntry { ino, number, chunk, ticket, hidden: None });
         }
         let held: usize = if self.clock.len().is_multiple_of(LOOK_FOR_GONE) {
             self.files.values().map(|f| f.chunks.len()).sum()
@@ -91,20 +103,26 @@ impl CacheState {
 
     /// Takes so many bytes of the budget, and chooses chunks to evict for them.
     fn take_room(&mut self, bytes: usize, budget: usize, plan: &mut FillPlan) -> bool {
+        let now = Instant::now();
         // Each chunk is hidden once before it goes.
-        for _ in 0..2 * self.clock.len() {
+        for _ in 0..(2 * self.clock.len()).min(AT_ONCE + 2 * bytes / CHUNK) {
             if self.used + bytes <= budget {
                 break;
             }
-            let Some(entry) = self.clock.pop_front() else { break };
+            let Some(mut entry) = self.clock.pop_front() else { break };
             let Some((memory, held)) = self.held(&entry) else { continue };
             match held.state {
                 ChunkState::Shown => {
                     memory.pages.hide(entry.chunk);
                     held.state = ChunkState::Hidden;
+                    entry.hidden = Some(now);
                     self.clock.push_back(entry);
                 }
                 ChunkState::Busy => self.clock.push_back(entry),
+                ChunkState::Hidden if entry.hidden.is_none_or(|since| now - since < GRACE) => {
+                    entry.hidden.get_or_insert(now);
+                    self.clock.push_back(entry);
+                }
                 ChunkState::Hidden => {
                     let (memory, chunk) = (memory.clone(), entry.chunk);
                     held.state = ChunkState::Busy;

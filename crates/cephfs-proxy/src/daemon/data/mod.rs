@@ -222,7 +222,8 @@ impl DataCache {
             state = self.settled.wait_timeout(state, left).unwrap_or_else(|poisoned| poisoned.into_inner()).0;
         }
         let file = state.file(memory)?;
-        let (is_sequential, ahead) = file.pattern.next(&wanted, memory.pages.chunks());
+        let ahead = file.pattern.next(&wanted, memory.pages.chunks());
+        let most = self.budget / CHUNK;
         let mut missing = Vec::new();
         for chunk in wanted {
             match file.chunks.get_mut(&chunk) {
@@ -233,10 +234,8 @@ impl DataCache {
                 _ => missing.push(chunk),
             }
         }
-        // A chunk of which a little is read here and there is not worth being read as a whole.
-        let is_whole = |chunk: usize| start <= chunk * CHUNK && end >= (chunk + 1) * CHUNK;
-        let is_worth =
-            missing.iter().filter(|chunk| is_sequential || is_whole(**chunk) || file.pattern.misses(**chunk));
+        // What is read for the first time may not be read again.
+        let is_worth = missing.iter().filter(|chunk| file.pattern.is_asked_again(**chunk, most));
         if is_worth.count() < missing.len() {
             return None;
         }
@@ -248,14 +247,16 @@ impl DataCache {
         has_room.then_some(plan)
     }
 
-    /// Claims chunks that are to be read in advance, and are not there.
+    /// Claims chunks that are to be read in advance: those that are not there, but were read before.
     pub fn claim_ahead(&self, memory: &FileMemory, version: u64, wanted: Range<usize>) -> Option<FillPlan> {
         let mut state = lock(&self.state);
         let file = state.file(memory)?;
         let is_there = |chunk: &usize| {
             file.chunks.get(chunk).is_some_and(|held| held.state == ChunkState::Busy || held.version == version)
         };
-        let missing: Vec<_> = wanted.filter(|chunk| *chunk < memory.pages.chunks() && !is_there(chunk)).collect();
+        let is_wanted =
+            |chunk: &usize| *chunk < memory.pages.chunks() && !is_there(chunk) && file.pattern.was_asked(*chunk);
+        let missing: Vec<_> = wanted.filter(is_wanted).collect();
         let mut plan = FillPlan::default();
         let has_room = state.claim(memory, &missing, self.budget, &mut plan);
         drop(state);

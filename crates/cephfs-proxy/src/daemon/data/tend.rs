@@ -55,6 +55,7 @@ mod tests {
     fn memory_that_a_client_has_made_is_taken_back() {
         let cache = DataCache::new(64 << 20);
         let memory = cache.make_room(7, 100 * CHUNK as u64).unwrap();
+        assert!(cache.plan(&memory, 0, 0, CHUNK).is_none(), "the first time");
         let plan = cache.plan(&memory, 0, 0, CHUNK).unwrap();
         for run in plan.runs {
             // SAFETY: the chunk is claimed.

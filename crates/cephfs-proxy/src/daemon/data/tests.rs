@@ -10,13 +10,19 @@ fn cache(chunks: usize) -> (DataCache, Arc<FileMemory>) {
     (cache, memory)
 }
 
+/// The plan of a read that was made before.
+fn plan_again(cache: &DataCache, memory: &FileMemory, version: u64, offset: u64, length: usize) -> Option<FillPlan> {
+    // Thrice, if the cache has just forgotten what was read.
+    (0..3).find_map(|_| cache.plan(memory, version, offset, length))
+}
+
 /// Reads a chunk as a client and a worker do: `None` if the client finds it, or how many chunks the worker fills.
 fn read(cache: &DataCache, memory: &FileMemory, version: u64, chunk: usize) -> Option<usize> {
     let offset = (chunk * CHUNK) as u64;
     if memory.pages.count(version, offset, CHUNK).is_some() {
         return None;
     }
-    let runs = cache.plan(memory, version, offset, CHUNK).unwrap().runs;
+    let runs = plan_again(cache, memory, version, offset, CHUNK).unwrap().runs;
     let filled = runs.iter().map(ExactSizeIterator::len).sum();
     for run in runs {
         let length = run.len() * CHUNK;
@@ -59,14 +65,14 @@ fn chunks_of_an_old_version_are_filled_anew_or_forgotten() {
 fn a_file_that_gets_other_memory_leaves_nothing() {
     let (cache, memory) = cache(4);
     read(&cache, &memory, 0, 0);
-    let plan = cache.plan(&memory, 0, CHUNK as u64, CHUNK).unwrap();
+    let plan = plan_again(&cache, &memory, 0, CHUNK as u64, CHUNK).unwrap();
     let other = cache.make_room(INO, 0).unwrap();
     assert_eq!(memory.pages.count(0, 0, 1), None);
     for run in plan.runs {
         cache.filled(&memory, run, 0, Some(CHUNK));
     }
     assert_eq!(memory.pages.count(0, CHUNK as u64, 1), None, "it was filled too late");
-    assert!(cache.plan(&memory, 0, 0, CHUNK).is_none());
+    assert!(plan_again(&cache, &memory, 0, 0, CHUNK).is_none());
     assert_eq!(cache.memory(INO).map(|memory| memory.number), Some(other.number));
     assert_eq!(cache.tend(), FILE_OVERHEAD);
 }
@@ -75,9 +81,9 @@ fn a_file_that_gets_other_memory_leaves_nothing() {
 fn no_more_is_filled_than_there_is_room_for() {
     let (cache, memory) = cache(4);
     assert_eq!(memory.pages.chunks(), ROOM_UNIT);
-    assert!(cache.plan(&memory, 0, (ROOM_UNIT * CHUNK) as u64, 1).is_none(), "beyond the memory");
-    assert!(cache.plan(&memory, 0, 0, 5 * CHUNK).is_none(), "more than the budget");
-    let plan = cache.plan(&memory, 0, ((ROOM_UNIT - 1) * CHUNK) as u64, 3 * CHUNK).unwrap();
+    assert!(plan_again(&cache, &memory, 0, (ROOM_UNIT * CHUNK) as u64, 1).is_none(), "beyond the memory");
+    assert!(plan_again(&cache, &memory, 0, 0, 5 * CHUNK).is_none(), "more than the budget");
+    let plan = plan_again(&cache, &memory, 0, ((ROOM_UNIT - 1) * CHUNK) as u64, 3 * CHUNK).unwrap();
     assert_eq!((plan.runs.len(), plan.runs.first()), (1, Some(&(ROOM_UNIT - 1..ROOM_UNIT))));
     cache.filled(&memory, ROOM_UNIT - 1..ROOM_UNIT, 0, None);
     assert_eq!(cache.tend(), FILE_OVERHEAD, "it could not be read");
