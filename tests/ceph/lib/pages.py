@@ -9,6 +9,7 @@ import os
 import socket
 import struct
 import sys
+import time
 
 from abuse import Client, text
 from hostile import CONTROL
@@ -83,7 +84,8 @@ def main():
         fail("Close")
 
     _, file = reader.open(inode, os.O_RDONLY, reader.root)
-    for _ in range(3):
+    for pause in (0, 0, 1.2):
+        time.sleep(pause)  # what is read again later is kept
         result, number = reader.read(file)
         if result != len(WORDS):
             fail(f"Read = {result}")

@@ -485,6 +485,7 @@ impl MountPlace {
         let is_used = slot.mount.as_ref().is_some_and(|mount| Arc::strong_count(mount) > 1);
         if is_used && clients {
             (slot.unused_since, slot.prepared) = (Instant::now(), false);
+            return false;
         }
         let linger = if slot.key.is_none() || slot.prepared { linger.max(UNMOUNTED_STAYS) } else { linger };
         slot.unused_since.elapsed() >= linger
