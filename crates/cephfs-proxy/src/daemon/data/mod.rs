@@ -1,6 +1,7 @@
 //! File data that clients read from shared memory (../data_pages.rs). Which files and chunks are there, within one budget for a mount.
 //!
-//! A file gets memory when it is read for the second time and a delegation shows that no other host changes it. The version of a chunk
+//! A file gets memory when it is read for the second time and a delegation shows that no other host changes it. A chunk is filled when it is read again
+//! some time later (`pattern`), and not at the cost of what is in use (`clock`). The version of a chunk
 //! is the file's version at the moment before the chunk was read from libcephfs: whatever happens to the file from that moment on changes the version,
 //! so the chunk need not be touched then. A chunk of an old version is filled anew, or evicted like others.
 //!

@@ -26,6 +26,7 @@ pub struct ReadPattern {
     window: usize,
     /// A chunk in the middle of these. It stays hidden, so that the daemon sees when clients have come that far.
     marker: Option<usize>,
+    /// Which chunks it is worth to fill.
     asked: AskedBefore,
 }
 
@@ -44,7 +45,7 @@ impl ReadPattern {
     /// Notes a request. Returns what to read in advance, of a file of so many chunks, if the request continues those before.
     pub fn next(&mut self, wanted: &RangeInclusive<usize>, chunks: usize) -> Option<Range<usize>> {
         let (first, last) = (*wanted.start(), *wanted.end());
-        let before = std::mem::replace(&mut self.last, last);
+        let before = mem::replace(&mut self.last, last);
         let is_marker = self.marker.is_some_and(|marker| wanted.contains(&marker));
         let goes_on = first == before + 1;
         if !(is_marker || goes_on || first == before) {
