@@ -126,7 +126,9 @@ fn fill(file: &File, memory: &FileMemory, version: u64, run: Range<usize>) {
         let end = offset as u64 + *count as u64;
         *count == length || file.mount.size(file.inode).is_some_and(|size| size == end || *count == 0 && size < end)
     };
-    let count = result.ok().map(|count| count as usize).filter(is_whole);
+    // What was read while somebody changed the file may be none of its states: libcephfs puts zeros where it had read nothing when the file was shorter.
+    let is_unchanged = || file.mount.stamp_attributes(file.ino).first.1 == version;
+    let count = result.ok().map(|count| count as usize).filter(|count| is_whole(count) && is_unchanged());
     file.mount.data.filled(memory, run, version, count);
 }
 
