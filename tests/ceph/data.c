@@ -160,8 +160,10 @@ static void look(int file, struct Fh *fh)
 		       want, got, from, to, done, begun);
 		exit(1);
 	}
+	/* libcephfs puts zeros where it had read nothing if another host makes the file longer meanwhile. */
+	long zeros = getenv("NO_OC") ? shortest : SIZE;
 	for (int i = 0; i < got / 8; i++)
-		if (buffer[i] < oldest || buffer[i] > newest) {
+		if ((buffer[i] < oldest || buffer[i] > newest) && (buffer[i] || offset + i * 8 < zeros)) {
 			printf("broken: file %d at %ld: %ld, not %ld to %ld; changes %ld to %ld\n", file,
 			       offset + i * 8, buffer[i], oldest, newest, done, begun);
 			exit(1);
