@@ -10,6 +10,7 @@ use std::{
 use cephfs_proxy::wire::{Errno, Handle, Opened, Statx};
 
 use crate::{
+    cache::data::FileData,
     cache::{CachedAnswer, CachedAttributes, DirectoryNames, EntryBatch, Hint, Idle, List, Xattrs},
     link::DaemonLink,
     reconnect::Outage,
@@ -162,6 +163,8 @@ pub struct FileObject {
     pub identity: Arc<Identity>,
     /// The last result of `ceph_ll_lseek`.
     pub position: i64,
+    /// Where its data can be read without a request.
+    pub data: FileData,
     /// A write that succeeded may be lost. Then the file must not be used any more.
     pub lost: bool,
 }
@@ -366,6 +369,7 @@ impl Tables {
         self.inodes.remove_all(|inode| inode.held == 0 && inode.link == link);
         self.idle.retain(&mut self.inodes);
         self.inodes.all().filter(|inode| inode.link == link).for_each(Inode::forget_copies);
+        self.files.all().for_each(|file| file.data.forget(link));
         self.recount();
     }
 
@@ -519,6 +523,7 @@ impl Tables {
         self.mounts.all().for_each(|mount| mount.root = None);
         self.inodes.all().for_each(Inode::forget_copies);
         self.recount();
+        self.files.all().for_each(|file| file.data = FileData::Unknown);
         self.parents = self.links;
         for (_, link) in self.places.drain() {
             link.abandon();
@@ -546,8 +551,17 @@ mod tests {
         let mut tables = Tables::default();
         let identity = Arc::new(Identity { uid: 0, gid: 0, groups: Vec::new() });
         let (origin, flags) = (Origin::Number { ino: 5, snapshot: 0 }, libc::O_RDWR);
-        let file =
-            FileObject { mount: 7, link: 1, remote: Handle(3), origin, flags, identity, position: 0, lost: false };
+        let file = FileObject {
+            mount: 7,
+            link: 1,
+            remote: Handle(3),
+            origin,
+            flags,
+            identity,
+            position: 0,
+            data: FileData::Unknown,
+            lost: false,
+        };
         let key = file.key();
         let number = tables.add_file(file, &opened(3));
         (tables, number, key)

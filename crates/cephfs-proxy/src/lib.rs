@@ -9,6 +9,7 @@ compile_error!("handles are 64 bits wide and pass for pointers: Linux on a 64-bi
 pub mod adaptive_spin;
 #[cfg(feature = "daemon")]
 pub mod daemon;
+pub mod data_pages;
 pub mod layout;
 mod memory;
 pub mod sys;

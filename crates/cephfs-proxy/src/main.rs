@@ -79,6 +79,10 @@ struct DaemonArguments {
     /// The most files of one mount that the cluster delegates to this daemon, so that it can cache their attributes; 0: none
     #[arg(long, default_value_t = 4096, env = "LIBCEPHFSD_MAX_DELEGATIONS", hide_env_values = true)]
     max_delegations: usize,
+    /// The most memory, in MiB, for file data of one mount, which its clients read without a request; 0: none. Needs delegations, so --stale-ms or
+    /// --max-delegations 0 disables it
+    #[arg(long, value_name = "MIB", default_value_t = 512, env = "LIBCEPHFSD_DATA_CACHE", hide_env_values = true)]
+    data_cache: usize,
     /// Log more; given twice, log everything
     #[arg(short, long, action = clap::ArgAction::Count)]
     verbose: u8,
@@ -140,6 +144,7 @@ fn main() -> ExitCode {
             memory: arguments.max_memory.max(20).saturating_mul(1 << 20),
             workers: arguments.max_workers.max(4),
             delegations: arguments.max_delegations,
+            data: arguments.data_cache.saturating_mul(1 << 20),
         },
     };
     let result = match (arguments.place, arguments.slot) {

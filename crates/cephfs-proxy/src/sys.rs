@@ -72,6 +72,19 @@ pub fn hung_up(socket: BorrowedFd<'_>) -> bool {
 ///
 /// When the kernel refuses, or there are more descriptors: then EINVAL.
 pub fn send_packet(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<()> {
+    send(socket, bytes, descriptors, SendFlags::NOSIGNAL)
+}
+
+/// The same, without waiting for room.
+///
+/// # Errors
+///
+/// The same, and EAGAIN when there is no room.
+pub fn try_send_packet(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<()> {
+    send(socket, bytes, descriptors, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
+}
+
+fn send(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[BorrowedFd<'_>], flags: SendFlags) -> Result<()> {
     let mut room = [MaybeUninit::uninit(); cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
     let mut control = SendAncillaryBuffer::new(&mut room);
     // The room has some bytes to spare, for its alignment.
@@ -79,7 +92,7 @@ pub fn send_packet(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[Borrowed
     if !fits || (!descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors))) {
         return Err(Errno::INVAL);
     }
-    rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL).map(drop)
+    rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags).map(drop)
 }
 
 /// Receives one packet. Returns its length and its descriptors; a length of zero means that the other side has closed

@@ -29,7 +29,7 @@ def connect():
     return client
 
 
-def welcome(client, version=5, place=0):
+def welcome(client, version=6, place=0):
     """The status, the memory and the wakeup. Place 0 is where mounts are prepared."""
     client.send(MAGIC + struct.pack("<IQ", version, place))
     packet, control, _, _ = client.recvmsg(256, socket.CMSG_SPACE(12))

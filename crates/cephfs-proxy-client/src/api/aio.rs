@@ -21,6 +21,7 @@ use super::{
     guard, not_null,
 };
 use crate::{
+    cache::{data, now},
     link::{CallError, DaemonLink, SlotClaim},
     reconnect::again,
     session::{RequestTarget, target, target_if_there},
@@ -54,6 +55,8 @@ pub struct IoInfo {
 struct AsyncRequest {
     mount: Pointer,
     info: *mut IoInfo,
+    /// When the request was submitted (`cache::now`).
+    asked: u64,
     /// The ticket of a write, while the daemon has it.
     ticket: Option<Ticket>,
     /// The number of bytes, once they are read or written.
@@ -68,7 +71,7 @@ unsafe impl Send for AsyncRequest {}
 struct Jobs {
     /// Jobs that the daemon has, each with its slot.
     running: Vec<(AsyncRequest, usize)>,
-    /// Jobs that are too large for a slot, or found none: the thread does them itself.
+    /// Jobs that are too large for a slot, or found none: the thread does them itself. And those that are done, except for their callbacks.
     queued: Vec<AsyncRequest>,
     started: bool,
     /// The thread sleeps for long, so that it will not soon check that running jobs have been taken.
@@ -100,11 +103,20 @@ impl AsyncRequest {
         }
     }
 
+    /// Reads from the daemon's memory, if all of it is there and goes to one part of the caller's memory: the parts of a read are of one moment.
+    fn read_there(&self) -> Result<Option<i64>, Errno> {
+        let info = self.info();
+        let (false, &[part]) = (info.write, self.parts()?) else { return Ok(None) };
+        // SAFETY: the caller's part has that many bytes.
+        let count = unsafe { data::read(self.mount, info.fh, info.off, part.iov_len, part.iov_base.cast()) };
+        Ok(count.map(|count| count as i64))
+    }
+
     /// Copies the data to write into the slot, and submits the request.
     fn submit(&mut self, target: &RequestTarget, claim: &SlotClaim<'_>, length: usize) -> Result<(), CallError> {
         let (mount, file, offset) = (target.mount, target.file(self.info().fh)?, self.info().off);
         if !self.info().write {
-            return claim.submit(&Read { mount, file, offset, length: length as u32 }, 0, true);
+            return claim.submit(&Read { mount, file, offset, length: length as u32, memory: 0 }, 0, true);
         }
         let mut at = 0;
         for part in self.parts()?.iter().filter(|part| part.iov_len > 0) {
@@ -132,7 +144,8 @@ impl AsyncRequest {
             };
         }
         claim.harmless();
-        let (count, ()) = claim.finish::<Read>()?;
+        let (count, cached) = claim.finish::<Read>()?;
+        data::note(claim.link(), self.info().fh, cached, self.asked);
         let (mut at, length) = (0, (count as usize).min(DATA_SIZE));
         for part in self.parts()? {
             let piece = part.iov_len.min(length - at);
@@ -200,20 +213,21 @@ impl AsyncRequest {
 unsafe extern "C" fn ceph_ll_nonblocking_readv_writev(cmount: Pointer, io_info: *mut IoInfo) -> i64 {
     guard(|| {
         let target = target(cmount)?;
-        let mut job = AsyncRequest { mount: cmount, info: not_null(io_info)?, ticket: None, count: None };
-        target.file(job.info().fh)?;
+        let mut job = AsyncRequest { mount: cmount, info: not_null(io_info)?, asked: now(), ticket: None, count: None };
+        data::map_wanted(&target, job.info().fh, target.file(job.info().fh)?);
         let mut length = 0usize;
         for part in job.parts()?.iter().filter(|part| part.iov_len > 0) {
             not_null(part.iov_base)?;
             length = length.checked_add(part.iov_len).ok_or(Errno::INVAL)?;
         }
+        job.count = job.read_there()?;
         let mut jobs = target.link.aio.jobs();
         // The thread may have looked for the last time which jobs the daemon had, and wait for the next daemon.
         if target.link.is_dead() {
             return Err(CallError::NotStarted);
         }
         start(&target.link, &mut jobs)?;
-        let fits = length <= DATA_SIZE && jobs.running.len() < SLOTS - RESERVE;
+        let fits = job.count.is_none() && length <= DATA_SIZE && jobs.running.len() < SLOTS - RESERVE;
         if let Some(claim) = fits.then(|| target.link.try_claim()).flatten() {
             job.submit(&target, &claim, length)?;
             if jobs.sleeps {

@@ -15,6 +15,10 @@ use cephfs_proxy::{
 
 use super::{give, guard, guard_int, not_null, text};
 use crate::{
+    cache::{
+        data::{self, FileData},
+        now,
+    },
     fork,
     link::{CallError, SlotClaim},
     session::{RequestTarget, identity, origin, target, target_if_there},
@@ -27,7 +31,8 @@ const MOST: u64 = i32::MAX as u64;
 
 fn open_file(target: &RequestTarget, opened: Opened, origin: Origin, flags: i32, identity: Arc<Identity>) -> Pointer {
     let (mount, link, remote) = (target.local, target.link.id, opened.file);
-    let file = FileObject { mount, link, remote, origin, flags, identity, position: 0, lost: false };
+    let file =
+        FileObject { mount, link, remote, origin, flags, identity, position: 0, data: FileData::Unknown, lost: false };
     fork::tables().add_file(file, &opened) as Pointer
 }
 
@@ -146,26 +151,70 @@ fn close(target: &RequestTarget, file: Handle, flushed: bool) -> Result<(), Call
 /// `buf` must be good for `length` bytes.
 unsafe fn read(
     target: &RequestTarget,
-    file: Handle,
+    file: Pointer,
+    remote: Handle,
     offset: i64,
     length: usize,
     buf: *mut u8,
 ) -> Result<usize, CallError> {
-    let (claim, mut done) = (target.link.claim()?, 0);
+    let mut done = 0;
     loop {
         let piece = (length - done).min(DATA_SIZE);
         let offset = offset.checked_add(done as i64).ok_or(Errno::INVAL)?;
-        let count = match claim.call(&Read { mount: target.mount, file, offset, length: piece as u32 }, 0) {
-            Ok((count, ())) => (count as usize).min(piece),
+        // SAFETY: the caller's buffer has room for all requested bytes.
+        let result = unsafe {
+            let to = buf.wrapping_add(done);
+            match data::read(target.local as Pointer, file, offset, piece, to) {
+                Some(count) => Ok(count),
+                None => read_piece(target, file, remote, offset, piece, to),
+            }
+        };
+        let count = match result {
+            Ok(count) => count,
             Err(error) if done > 0 && !error.is_gone() => return Ok(done),
             Err(error) => return Err(error),
         };
-        // SAFETY: the caller's buffer has room for all requested bytes.
-        unsafe { claim.take(buf.wrapping_add(done), count) };
         done += count;
         if count < piece || done == length {
             return Ok(done);
         }
+    }
+}
+
+/// Reads at most DATA_SIZE bytes from the daemon.
+///
+/// # Safety
+/// `to` must be good for `length` bytes.
+unsafe fn read_piece(
+    target: &RequestTarget,
+    file: Pointer,
+    remote: Handle,
+    offset: i64,
+    length: usize,
+    to: *mut u8,
+) -> Result<usize, CallError> {
+    let (asked, mut memory) = (now(), data::mapped(file, &target.link));
+    loop {
+        let claim = target.link.claim()?;
+        let request = Read { mount: target.mount, file: remote, offset, length: length as u32, memory };
+        let (count, cached) = claim.call(&request, 0)?;
+        let count = (count as usize).min(length);
+        if !cached.is_only_there {
+            // SAFETY: the caller guarantees its memory (see above).
+            unsafe { claim.take(to, count) };
+        }
+        drop(claim);
+        data::note(&target.link, file, cached, asked);
+        data::map_wanted(target, file, remote);
+        if !cached.is_only_there {
+            return Ok(count);
+        }
+        // SAFETY: likewise.
+        if let Some(count) = unsafe { data::read(target.local as Pointer, file, offset, length, to) } {
+            return Ok(count);
+        }
+        // It has changed meanwhile, or is gone already.
+        memory = 0;
     }
 }
 
@@ -265,7 +314,12 @@ unsafe fn write(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ceph_ll_read(cmount: Pointer, filehandle: Pointer, off: i64, len: u64, buf: *mut c_char) -> c_int {
-    let part = libc::iovec { iov_base: buf.cast(), iov_len: len.min(MOST) as usize };
+    let length = len.min(MOST) as usize;
+    // SAFETY: the caller's buffer is that long.
+    if let Some(count) = unsafe { data::read(cmount, filehandle, off, length, buf.cast()) } {
+        return count as c_int;
+    }
+    let part = libc::iovec { iov_base: buf.cast(), iov_len: length };
     guard_int(|| vectored(&target(cmount)?, filehandle, &[part], off, false))
 }
 
@@ -303,7 +357,11 @@ pub fn vectored(
         let at = offset.checked_add(done).ok_or(Errno::INVAL)?;
         // SAFETY: the caller guarantees that each part has its length.
         let result = unsafe {
-            if writes { write(target, file, remote, at, length, base) } else { read(target, remote, at, length, base) }
+            if writes {
+                write(target, file, remote, at, length, base)
+            } else {
+                read(target, file, remote, at, length, base)
+            }
         };
         match result {
             Ok(count) => {

@@ -3,6 +3,7 @@
 //! The copies are kept with their inode. A look-up takes the library's lock, and makes no request.
 
 mod attributes;
+pub mod data;
 mod idle;
 mod lists;
 mod many;

@@ -15,7 +15,10 @@ use std::{
         unix::ffi::OsStringExt,
     },
     path::PathBuf,
-    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -62,6 +65,8 @@ pub struct DaemonLink {
     dead: AtomicBool,
     spin: AdaptiveSpin,
     completion_spin: AdaptiveSpin,
+    /// Held by the thread that awaits a packet on the socket.
+    pub packets: Mutex<()>,
     /// The asynchronous requests.
     pub aio: Aio,
     /// The connection is the parent's.
@@ -119,6 +124,7 @@ impl DaemonLink {
             dead: AtomicBool::new(false),
             spin: AdaptiveSpin::default(),
             completion_spin: AdaptiveSpin::default(),
+            packets: Mutex::default(),
             aio: Aio::default(),
             abandoned: AtomicBool::new(false),
             keeps_names: welcome.keeps_names,
@@ -137,6 +143,16 @@ impl DaemonLink {
                 rustix::io::close(self.socket.as_raw_fd());
                 rustix::io::close(self.wakeup.as_raw_fd());
             }
+        }
+    }
+
+    /// Takes a packet that the daemon has sent before its last answer: a number, and a descriptor.
+    pub fn packet(&self) -> Result<(u64, OwnedFd), Errno> {
+        let mut number = [0; 8];
+        let (length, descriptors) = sys::receive_packet(self.socket.as_fd(), &mut number)?;
+        match descriptors.into_iter().next() {
+            Some(fd) if length == number.len() => Ok((u64::from_le_bytes(number), fd)),
+            _ => Err(Errno::PROTO),
         }
     }
 

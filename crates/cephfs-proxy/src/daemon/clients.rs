@@ -7,6 +7,8 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
+use rustix::net::sockopt::set_socket_send_buffer_size;
+
 use super::{
     DaemonState, arrivals,
     connection::ClientConnection,
@@ -25,6 +27,9 @@ use crate::{
         hello::{MAGIC, VERSION, Welcome},
     },
 };
+
+/// Bytes, which the kernel doubles: room for the welcome.
+const SEND_BUFFER: usize = 4096;
 
 /// All clients, from the front to their end.
 pub struct Clients {
@@ -77,6 +82,8 @@ impl Clients {
         let peer = ClientCredentials::of(socket).map_err(failed)?;
         let (memory, mapping) = SharedMapping::create()?;
         let wakeup = sys::eventfd()?;
+        // For the packets of `MapData`: some that a client does not take, and no more.
+        let _ = set_socket_send_buffer_size(socket, SEND_BUFFER);
         let own = socket.try_clone().map_err(failed)?;
         let connection = Arc::new(ClientConnection::new(id, peer, own, mapping, wakeup));
         seen::publish(&connection, &self.shared);
@@ -129,6 +136,9 @@ impl Clients {
         }
         let ((workers, idle), figures) = (self.pool.workers(), self.figures());
         let mounts = u64::from(self.shared.place.is_mounted());
+        if let Some(used) = self.shared.place.tend_data() {
+            figures.data.store(used as u64, Ordering::Relaxed);
+        }
         for (figure, now) in [
             (&figures.handles, handles as u64),
             (&figures.workers, workers as u64),

@@ -20,9 +20,9 @@ use std::{
 };
 
 use super::{
-    ceph::CephFile,
+    ceph::{CephFile, CephInode},
     coherence::Copies,
-    handles::{File, Inode},
+    handles::File,
     lock,
     mounts::SharedMount,
 };
@@ -36,6 +36,11 @@ const RECALL_LIMIT: u32 = 30;
 const PAUSE: Duration = Duration::from_secs(2);
 /// Pause after a recall.
 const PAUSE_AFTER: Duration = Duration::from_millis(100);
+/// For how long nobody has asked for a delegated file when the delegation may go to another file. A client that uses a copy all the time asks each
+/// [`LIFE`]. Without this, each of more files in use than there can be delegations would lose its delegation before it is used again.
+pub const UNUSED: Duration = Duration::from_millis(LIFE as u64 + 2000);
+/// The most delegations that are looked at to find one that nobody uses.
+const LOOKED_AT: usize = 16;
 /// Most files of which the daemon remembers that their attributes were requested.
 const MOST_ASKED: usize = 16 << 10;
 
@@ -56,6 +61,8 @@ pub struct Delegation {
     ino: u64,
     copies: Copies,
     revoked: AtomicBool,
+    /// When a client was last told that a copy is covered.
+    used: Mutex<Instant>,
     /// Locked while the delegation is taken or returned; never in the callback.
     opened: Mutex<Option<DelegationHolder>>,
     returns: mpsc::Sender<Arc<Delegation>>,
@@ -69,7 +76,8 @@ pub struct Delegations {
     taking: HashSet<u64>,
     /// Where to put delegations that are to be returned.
     returns: Option<mpsc::Sender<Arc<Delegation>>>,
-    order: VecDeque<u64>,
+    /// The delegations, the one to be returned first at the beginning; some have been returned.
+    order: VecDeque<Weak<Delegation>>,
     /// By file: when to request a delegation again.
     asked: HashMap<u64, Instant>,
     /// Files that are open for writing.
@@ -111,6 +119,11 @@ impl Delegation {
         }
     }
 
+    /// Whether a client may use a copy.
+    fn is_in_use(&self) -> bool {
+        !self.revoked.load(Ordering::SeqCst) && lock(&self.used).elapsed() < UNUSED
+    }
+
     /// Returns the delegation, unless that has been done.
     fn give_back(self: &Arc<Self>, mount: &SharedMount) {
         self.revoke();
@@ -140,7 +153,9 @@ impl SharedMount {
 
     /// Whether a delegation of the file is held. Callers read the file's version first: a recall after that changes the version.
     pub fn is_delegated(&self, ino: u64) -> bool {
-        lock(&self.delegations).held.get(&ino).is_some_and(|delegation| !delegation.revoked.load(Ordering::SeqCst))
+        let delegations = lock(&self.delegations);
+        let held = delegations.held.get(&ino).filter(|delegation| !delegation.revoked.load(Ordering::SeqCst));
+        held.map(|delegation| *lock(&delegation.used) = Instant::now()).is_some()
     }
 
     /// Records that a client has opened a file for writing.
@@ -160,9 +175,9 @@ impl SharedMount {
         }
     }
 
-    /// Takes a delegation of a file whose attributes are requested again. Returns whether it was granted now.
-    pub fn take_delegation(self: &Arc<Self>, inode: &Inode, most: usize) -> bool {
-        let ino = inode.ino;
+    /// Takes a delegation of a file whose attributes are requested again, or of which the caller knows that it is used `again`. Returns
+    /// whether it was granted now. The caller holds the inode.
+    pub fn take_delegation(self: &Arc<Self>, ino: u64, inode: *mut CephInode, most: usize, again: bool) -> bool {
         let (surplus, returns) = {
             let mut delegations = lock(&self.delegations);
             if delegations.held.contains_key(&ino) || delegations.taking.contains(&ino) || delegations.is_written(ino) {
@@ -172,6 +187,7 @@ impl SharedMount {
             match delegations.asked.get(&ino) {
                 Some(due) if *due <= now => delegations.asked.insert(ino, now + PAUSE),
                 Some(_) => return false,
+                None if again => delegations.asked.insert(ino, now + PAUSE),
                 None => {
                     if delegations.asked.len() >= MOST_ASKED {
                         delegations.asked.clear();
@@ -184,8 +200,9 @@ impl SharedMount {
                 delegations.returns = start_returning();
             }
             let Some(returns) = delegations.returns.clone() else { return false };
+            let Some(surplus) = delegations.make_room(most) else { return false };
             delegations.taking.insert(ino);
-            (delegations.make_room(most), returns)
+            (surplus, returns)
         };
         surplus.iter().for_each(|delegation| delegation.give_back(self));
         let delegation = Delegation {
@@ -193,6 +210,7 @@ impl SharedMount {
             ino,
             copies: self.copies(ino),
             revoked: AtomicBool::new(false),
+            used: Mutex::new(Instant::now()),
             opened: Mutex::new(None),
             returns,
         };
@@ -242,30 +260,40 @@ impl Delegations {
         self.writers.get(&ino).is_some_and(|writers| writers.iter().any(|writer| writer.strong_count() > 0))
     }
 
-    /// The oldest delegations, as many as have to be returned to hold one more. They stay in the table until they are returned.
-    fn make_room(&mut self, most: usize) -> Vec<Arc<Delegation>> {
-        let mut surplus = Vec::new();
+    /// The oldest delegations that nobody uses, as many as have to be returned to hold one more. They stay in the table until they are
+    /// returned. `None` if a search among some finds too few.
+    fn make_room(&mut self, most: usize) -> Option<Vec<Arc<Delegation>>> {
+        let (mut surplus, mut looked_at) = (Vec::new(), 0);
         while self.held.len() - surplus.len() >= most.max(1) {
             let Some(oldest) = self.order.pop_front() else { break };
-            surplus.extend(self.held.get(&oldest).cloned());
+            let Some(delegation) = oldest.upgrade() else { continue };
+            if delegation.is_in_use() {
+                self.order.push_back(oldest);
+                looked_at += 1;
+                if looked_at == LOOKED_AT {
+                    break;
+                }
+            } else if self.held.get(&delegation.ino).is_some_and(|held| Arc::ptr_eq(held, &delegation)) {
+                surplus.push(delegation);
+            }
         }
         if self.order.len() > 2 * most {
-            let held = &self.held;
-            self.order.retain(|ino| held.contains_key(ino));
+            self.order.retain(|delegation| delegation.strong_count() > 0);
         }
-        surplus
+        // Those that were found are returned in any case.
+        (looked_at < LOOKED_AT || !surplus.is_empty()).then_some(surplus)
     }
 }
 
 impl Delegation {
     /// Requests the delegation, through a file that is opened for it.
-    fn take(self: Arc<Self>, mount: &SharedMount, inode: &Inode) -> bool {
+    fn take(self: Arc<Self>, mount: &SharedMount, inode: *mut CephInode) -> bool {
         let (ceph, raw) = (mount.ceph(), mount.raw());
         let mut opened = lock(&self.opened);
         let mut file = ptr::null_mut();
         // SAFETY: all of them are held, and a place for the result. What the callback gets stays until `give_back`.
         let got = unsafe {
-            if (ceph.ceph_ll_open)(raw, inode.raw, libc::O_RDONLY, &mut file, mount.own.raw) < 0 || file.is_null() {
+            if (ceph.ceph_ll_open)(raw, inode, libc::O_RDONLY, &mut file, mount.own.raw) < 0 || file.is_null() {
                 return false;
             }
             let own = Arc::into_raw(self.clone());
@@ -285,7 +313,7 @@ impl Delegation {
         delegations.asked.insert(self.ino, Instant::now() + PAUSE_AFTER);
         // Before other threads can see the delegation.
         self.copies.delegated();
-        delegations.order.push_back(self.ino);
+        delegations.order.push_back(Arc::downgrade(&self));
         delegations.held.insert(self.ino, self.clone());
         true
     }

@@ -80,6 +80,7 @@ fn families<'s>(exporter: &'s ProxyExporter, sums: &'s [(&'static str, Sum)]) ->
         ("bytes_per_connection", limits.memory),
         ("workers", limits.workers),
         ("workers_per_connection", limits.workers_per_client()),
+        ("data_cache_bytes", limits.data),
         ("requests_per_connection", SLOTS),
         ("bytes_per_request", DATA_SIZE),
     ];
@@ -132,6 +133,13 @@ fn families<'s>(exporter: &'s ProxyExporter, sums: &'s [(&'static str, Sum)]) ->
             None,
             Gauge,
             single(now(|process| &process.handles)),
+        ),
+        family(
+            "libcephfsd_data_cache_bytes",
+            "File data that clients can read without a request.",
+            Bytes,
+            Gauge,
+            single(now(|process| &process.data)),
         ),
         family("libcephfsd_mounts", "Mounts of CephFS.", None, Gauge, single(now(|process| &process.mounts))),
         family("libcephfsd_workers", "Threads that answer requests.", None, Gauge, labelled("state", &workers)),

@@ -111,6 +111,8 @@ pub struct ProcessFigures {
     pub idle: AtomicU64,
     /// Its mounts: 0 or 1.
     pub mounts: AtomicU64,
+    /// The bytes of its cache of file data.
+    pub data: AtomicU64,
 }
 
 impl ProcessFigures {
@@ -121,7 +123,8 @@ impl ProcessFigures {
 
     /// Forgets the process.
     pub fn reset(&self) {
-        for figure in [&self.handed, &self.left, &self.handles, &self.workers, &self.idle, &self.mounts] {
+        let ProcessFigures { handed, left, handles, workers, idle, mounts, data } = self;
+        for figure in [handed, left, handles, workers, idle, mounts, data] {
             figure.store(0, Relaxed);
         }
     }

@@ -85,6 +85,8 @@ owned!(
     File CephFile, ceph_ll_close,
     /// Whether it is a directory, opened as a file.
     is_directory: bool,
+    /// Whether data that is read through it may be in the cache (`data`).
+    is_cacheable: bool,
     /// Its inode, which libcephfs keeps as long as the file is open.
     inode: *mut CephInode,
     /// What was written to it.

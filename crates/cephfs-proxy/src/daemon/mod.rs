@@ -10,6 +10,7 @@ mod clients;
 mod coherence;
 mod connection;
 mod control;
+mod data;
 mod delegations;
 mod exporter;
 mod figures;
@@ -91,6 +92,16 @@ pub struct Limits {
     pub workers: usize,
     /// The most delegations of one mount.
     pub delegations: usize,
+    /// The most bytes of file data that one mount's process caches.
+    pub data: usize,
+}
+
+impl DaemonOptions {
+    /// The bytes of file data that may be cached. Without delegations there is no cache: other hosts may change each file at any time. With
+    /// `stale`, the daemon keeps none. A read could be answered from chunks that are late by different times, a state that the file never had.
+    fn data_cache(&self) -> usize {
+        if self.stale > 0 || self.limits.delegations == 0 { 0 } else { self.limits.data }
+    }
 }
 
 impl Limits {

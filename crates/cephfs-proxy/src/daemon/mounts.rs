@@ -17,6 +17,7 @@ use rustix::fs::MemfdFlags;
 use super::{
     ceph::{Ceph, CephInode, CephMount},
     coherence::Coherence,
+    data::DataCache,
     delegations::Delegations,
     handles::Perms,
     lock,
@@ -50,6 +51,8 @@ const NOTES: &[Tuned] = &[(c"debug_client", c"0/5", c"0/0"), (c"debug_objectcach
 const CHANGED: u32 = 0x80 | 0x1000;
 /// AT_STATX_DONT_SYNC: libcephfs answers from what it has.
 const DONT_SYNC: u32 = 0x4000;
+/// CEPH_STATX_SIZE.
+const STATX_SIZE: u32 = 0x200;
 /// CEPH_STATX_MODE.
 const STATX_MODE: u32 = 1;
 
@@ -264,6 +267,8 @@ pub struct SharedMount {
     pub own: Perms,
     /// The delegations of this mount.
     pub delegations: Mutex<Delegations>,
+    /// The cache of file data.
+    pub data: DataCache,
     /// The locks of changes of names, by directory.
     pub names: [RwLock<()>; 64],
     /// What this process has in common with those that it follows (`sessions::lineage`).
@@ -297,14 +302,26 @@ impl SharedMount {
     }
 
     fn changed(&self, inode: *mut CephInode, flags: u32) -> ChangeMark {
+        let statx = self.attributes(inode, CHANGED, flags);
+        statx.map_or_else(ChangeMark::default, |statx| ChangeMark { version: statx.version, ctime: statx.ctime })
+    }
+
+    /// The size of a file, as far as libcephfs knows it without a request. The inode is held.
+    pub fn size(&self, inode: *mut CephInode) -> Option<u64> {
+        self.attributes(inode, STATX_SIZE, DONT_SYNC).map(|statx| statx.size)
+    }
+
+    /// The same, asking a metadata server if libcephfs does not know it for certain.
+    pub fn ask_size(&self, inode: *mut CephInode) -> Option<u64> {
+        self.attributes(inode, STATX_SIZE, 0).map(|statx| statx.size)
+    }
+
+    fn attributes(&self, inode: *mut CephInode, want: u32, flags: u32) -> Option<Statx> {
         let mut statx = Statx::default();
         // SAFETY: the caller holds the inode, and the pointer to the result is valid.
         let result =
-            unsafe { (self.raw.ceph.ceph_ll_getattr)(self.raw.mount, inode, &mut statx, CHANGED, flags, self.own.raw) };
-        if result < 0 || statx.mask & CHANGED != CHANGED {
-            return ChangeMark::default();
-        }
-        ChangeMark { version: statx.version, ctime: statx.ctime }
+            unsafe { (self.raw.ceph.ceph_ll_getattr)(self.raw.mount, inode, &mut statx, want, flags, self.own.raw) };
+        (result >= 0 && statx.mask & want == want).then_some(statx)
     }
 
     /// The library.
@@ -341,6 +358,8 @@ pub struct MountPlace {
     /// When the process was started.
     started: Instant,
     coherence: Arc<Coherence>,
+    /// The bytes of file data that may be cached.
+    data: usize,
     /// The thread that mounts holds the lock; others with the same configuration wait for it.
     slot: Mutex<MountSlot>,
 }
@@ -356,7 +375,7 @@ struct MountSlot {
 
 impl MountPlace {
     /// A place without a mount.
-    pub fn new(number: u64, names: SessionNames, state: PathBuf, coherence: Coherence) -> MountPlace {
+    pub fn new(number: u64, names: SessionNames, state: PathBuf, coherence: Coherence, data: usize) -> MountPlace {
         let slot = MountSlot { key: None, mount: None, unused_since: Instant::now(), prepared: false };
         MountPlace {
             number,
@@ -365,6 +384,7 @@ impl MountPlace {
             lineage: OnceLock::new(),
             started: Instant::now(),
             coherence: Arc::new(coherence),
+            data,
             slot: Mutex::new(slot),
         }
     }
@@ -444,6 +464,7 @@ impl MountPlace {
             coherence: self.coherence.clone(),
             own,
             delegations: Mutex::default(),
+            data: DataCache::new(self.data),
             names: [const { RwLock::new(()) }; 64],
             lineage,
         });
@@ -464,6 +485,7 @@ impl MountPlace {
         let is_used = slot.mount.as_ref().is_some_and(|mount| Arc::strong_count(mount) > 1);
         if is_used && clients {
             (slot.unused_since, slot.prepared) = (Instant::now(), false);
+            return false;
         }
         let linger = if slot.key.is_none() || slot.prepared { linger.max(UNMOUNTED_STAYS) } else { linger };
         slot.unused_since.elapsed() >= linger
@@ -484,6 +506,12 @@ impl MountPlace {
     /// Whether there is a mount, or somebody is mounting.
     pub fn is_mounted(&self) -> bool {
         self.slot.try_lock().map_or(true, |slot| slot.mount.is_some())
+    }
+
+    /// Has the cache of file data look after its memory. Returns the bytes in use, unless somebody is mounting.
+    pub fn tend_data(&self) -> Option<usize> {
+        let mount = self.slot.try_lock().ok()?.mount.clone();
+        Some(mount.map_or(0, |mount| mount.data.tend()))
     }
 
     /// Whether clients may cache names.

@@ -66,7 +66,13 @@ pub fn run(options: &DaemonOptions, place: u64, slot: usize) -> anyhow::Result<(
     let shared = Arc::new(DaemonState {
         ceph,
         version: ceph.version(),
-        place: MountPlace::new(place, names, options.state.clone(), Coherence::new(versions, options.stale)),
+        place: MountPlace::new(
+            place,
+            names,
+            options.state.clone(),
+            Coherence::new(versions, options.stale),
+            options.data_cache(),
+        ),
         snapshots,
         versions: readable,
         limits: options.limits.clone(),

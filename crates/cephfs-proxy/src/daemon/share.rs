@@ -28,12 +28,21 @@ pub struct WorkerShare {
     jobs: Mutex<usize>,
     /// The jobs that flush what a client has written, done or not begun.
     flushes: Arc<AtomicUsize>,
+    /// The jobs that read in advance, likewise.
+    ahead: Arc<AtomicUsize>,
 }
 
-/// A place for a job that flushes, until this is dropped.
-pub struct FlushPlace(Arc<AtomicUsize>);
+/// A place for a job of one kind, until this is dropped.
+pub struct JobPlace(Arc<AtomicUsize>);
 
-impl Drop for FlushPlace {
+impl JobPlace {
+    fn take(kind: &Arc<AtomicUsize>, most: usize) -> Option<JobPlace> {
+        let place = JobPlace(kind.clone());
+        (kind.fetch_add(1, Ordering::SeqCst) < most).then_some(place)
+    }
+}
+
+impl Drop for JobPlace {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
@@ -49,6 +58,7 @@ impl WorkerShare {
             waiting: Mutex::default(),
             jobs: Mutex::default(),
             flushes: Arc::default(),
+            ahead: Arc::default(),
         }
     }
 
@@ -111,9 +121,13 @@ impl WorkerShare {
 
     /// Takes a place for a job that flushes, if there is one. They take half of the jobs' workers at most: those that release what clients have left
     /// do not wait for a pool that takes no data. A client without a place flushes by itself later.
-    pub fn enter_flush(&self) -> Option<FlushPlace> {
-        let place = FlushPlace(self.flushes.clone());
-        (self.flushes.fetch_add(1, Ordering::SeqCst) < self.limit / 8).then_some(place)
+    pub fn enter_flush(&self) -> Option<JobPlace> {
+        JobPlace::take(&self.flushes, self.limit / 8)
+    }
+
+    /// The same for a job that reads in advance: a quarter of the jobs' workers.
+    pub fn enter_ahead(&self) -> Option<JobPlace> {
+        JobPlace::take(&self.ahead, self.limit / 16)
     }
 
     /// Gives back the worker of a job.

@@ -87,8 +87,9 @@ mod tests {
     fn a_request_is_about_what_comes_after_its_mount() {
         let mut room = [0; 512];
         let (mount, file, perms) = (Handle(1), Handle(7), Handle(9));
-        let read =
-            Read { mount, file, offset: 3, length: 4096 }.encode(&mut room).map(|m| RequestDescription::of(m, 0));
+        let read = Read { mount, file, offset: 3, length: 4096, memory: 0 }
+            .encode(&mut room)
+            .map(|m| RequestDescription::of(m, 0));
         assert_eq!(read, Ok(RequestDescription { operation: 43, handle: 7, asked: 4096 }));
         let write = Write { mount, file, offset: 3 }.encode(&mut room).map(|m| RequestDescription::of(m, 512));
         assert_eq!(write, Ok(RequestDescription { operation: 44, handle: 7, asked: 512 }));

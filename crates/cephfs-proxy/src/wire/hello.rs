@@ -10,7 +10,7 @@ use super::{Errno, Malformed, Wire, WireReader, WireWriter};
 /// The beginning of every first packet.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"libcephP");
 /// The version of this protocol. Others are refused, since library and daemon are installed together.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 /// The most bytes of a first packet.
 pub const PACKET_SIZE: usize = 256;
 

@@ -4,8 +4,8 @@
 use std::ffi::CStr;
 
 use super::{
-    Altered, Attributes, ChangeMark, Created, Entries, FoundInode, Handle, Malformed, OpenDirectory, Opened, Statvfs,
-    Statx, Wire, WireReader, WireWriter, Xattr, about,
+    Altered, Attributes, CachedData, ChangeMark, Created, DataMemory, Entries, FoundInode, Handle, Malformed,
+    OpenDirectory, Opened, Statvfs, Statx, Wire, WireReader, WireWriter, Xattr, about,
 };
 
 /// A request, for its sender.
@@ -182,8 +182,9 @@ operations! {
     41 repeatable Open { mount: Handle, inode: Handle, flags: i32, perms: Handle } -> Opened;
     /// `ceph_ll_close`.
     42 once Close { mount: Handle, file: Handle } -> ();
-    /// `ceph_ll_read`; the bytes read are data, the result is their number.
-    43 repeatable Read { mount: Handle, file: Handle, offset: i64, length: u32 } -> ();
+    /// `ceph_ll_read`; the bytes read are data, the result is their number. `memory` is the number of the file's memory that the client
+    /// has mapped; 0: none.
+    43 repeatable Read { mount: Handle, file: Handle, offset: i64, length: u32, memory: u64 } -> CachedData;
     /// `ceph_ll_write` of the data. The answer's version is known if nobody else in the cluster, and no other open file of the
     /// daemon's, could have changed the file at that time.
     44 once Write { mount: Handle, file: Handle, offset: i64 } -> ChangeMark;
@@ -196,6 +197,9 @@ operations! {
     /// A write of data that an earlier daemon had acknowledged, if the file's version is `version` and nobody else can change the file
     /// meanwhile. EAGAIN if others have the file open, or may have; EIO if the version is another one.
     48 once Rewrite { mount: Handle, file: Handle, offset: i64, version: u64 } -> ChangeMark;
+    /// Passes the descriptor of the memory that has the file's data, in a packet on the socket, which is sent before the answer. A client
+    /// makes one such request at a time. EAGAIN if there is no such memory, or the client has not taken earlier packets.
+    49 repeatable MapData { mount: Handle, file: Handle } -> DataMemory;
 
     /// `ceph_ll_opendir`, and the first entries, as for `Readdir`.
     50 repeatable Opendir { mount: Handle, inode: Handle, room: u32, perms: Handle } -> OpenDirectory;

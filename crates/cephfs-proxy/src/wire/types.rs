@@ -178,6 +178,26 @@ pub struct Altered {
     pub mark: ChangeMark,
 }
 
+/// Where data that was read can be read again without a request (`data_pages`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CachedData {
+    /// The number of the file's memory; 0: there is none.
+    pub memory: u64,
+    /// The validity of the memory's chunks: those of the version `stamp.first`.
+    pub stamp: Validity,
+    /// The data is only there, not in the slot: the client has mapped this memory.
+    pub is_only_there: bool,
+}
+
+/// The memory that has a file's data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DataMemory {
+    /// Its number.
+    pub memory: u64,
+    /// For how many chunks it has room.
+    pub chunks: u32,
+}
+
 /// An inode's attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Attributes {
@@ -250,4 +270,6 @@ wire_struct!(OpenDirectory dir entries);
 wire_struct!(ChangeMark version ctime);
 wire_struct!(Altered statx mark);
 wire_struct!(Opened file mark lineage);
+wire_struct!(CachedData memory stamp is_only_there);
+wire_struct!(DataMemory memory chunks);
 wire_struct!(Created inode opened statx);

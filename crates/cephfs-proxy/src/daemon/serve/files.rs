@@ -3,7 +3,9 @@
 use std::{ptr, sync::Arc};
 
 use super::{
-    PERMISSIONS, Reply, RequestContext, changed_name, checked, done,
+    PERMISSIONS, Reply, RequestContext, changed_name, checked,
+    data::{CachedRead, is_cacheable},
+    done,
     inodes::{kind, number},
     weight,
 };
@@ -51,7 +53,8 @@ impl RequestContext<'_> {
         }
         let is_directory = kind(&statx) == libc::S_IFDIR;
         let (mount, ino, written) = (parent.mount.clone(), number(&statx), FileWrites::default());
-        let file = Arc::new(handles::File { mount, raw: file, ino, is_directory, inode: raw, written });
+        let is_cacheable = is_cacheable(r.oflags, kind(&statx), statx.dev);
+        let file = Arc::new(handles::File { mount, raw: file, ino, is_directory, is_cacheable, inode: raw, written });
         Ok((result, Created { inode: found.inode, opened: self.hold_file(r.mount, r.oflags, file), statx }))
     }
 
@@ -75,8 +78,9 @@ impl RequestContext<'_> {
             return Err(Errno::IO);
         }
         let (mount, ino, is_directory) = (inode.mount.clone(), inode.ino, inode.is_directory());
-        let file =
-            Arc::new(handles::File { mount, raw, ino, is_directory, inode: inode.raw, written: FileWrites::default() });
+        let is_cacheable = is_cacheable(r.flags, inode.kind, inode.snapshot);
+        let written = FileWrites::default();
+        let file = Arc::new(handles::File { mount, raw, ino, is_directory, is_cacheable, inode: inode.raw, written });
         Ok((result.into(), self.hold_file(r.mount, r.flags, file)))
     }
 
@@ -100,15 +104,20 @@ impl RequestContext<'_> {
         }
     }
 
-    pub(super) fn read(&self, r: &Read) -> Reply<()> {
+    pub(super) fn read(&self, r: &Read) -> Reply<CachedData> {
         let file = self.file(r.mount, r.file)?;
         // libcephfs would wait for a capability that does not exist, and block the worker for ever.
         if file.is_directory {
             return Err(Errno::ISDIR);
         }
         let (ceph, mount, room) = (file.mount.ceph(), file.mount.raw(), self.room(r.length));
+        let data = match self.read_cached(&file, r, room) {
+            CachedRead::Done(count, data) => return Ok((count as i64, data)),
+            CachedRead::NotThere(data) => data,
+        };
         // SAFETY: the file is held, and the slot's data has at least `room` bytes.
-        done(unsafe { (ceph.ceph_ll_read)(mount, file.raw, r.offset, room as u64, self.data.cast()) })
+        let count = checked(unsafe { (ceph.ceph_ll_read)(mount, file.raw, r.offset, room as u64, self.data.cast()) })?;
+        Ok((count.into(), data))
     }
 
     pub(super) fn write(&self, r: &Write) -> Reply<ChangeMark> {

@@ -180,7 +180,7 @@ impl RequestContext<'_> {
             && statx.dev == NO_SNAPSHOT
             && most > 0
             && !inode.mount.may_be_stale()
-            && inode.mount.take_delegation(inode, most)
+            && inode.mount.take_delegation(inode.ino, inode.raw, most, false)
     }
 
     pub(super) fn setattr(&self, r: &Setattr) -> Reply<Altered> {

@@ -1,5 +1,6 @@
 //! Serves requests: each is one call of libcephfs, after a check that all handles in the request are the client's own.
 
+mod data;
 mod dirs;
 mod files;
 mod inodes;
@@ -100,6 +101,7 @@ impl RequestContext<'_> {
             Request::Fsync(r) => put(self.fsync(r), to),
             Request::Fallocate(r) => put(self.fallocate(r), to),
             Request::Rewrite(r) => put(self.rewrite(r), to),
+            Request::MapData(r) => put(self.map_data(r), to),
             Request::Opendir(r) => put(self.opendir(r), to),
             Request::Readdir(r) => put(self.readdir(r), to),
             Request::Releasedir(r) => put(self.releasedir(r), to),
