@@ -83,6 +83,7 @@ impl DataPages {
         let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
         let readable = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
         let memory = SharedMemory::map(&fd, size(chunks), ProtFlags::READ | ProtFlags::WRITE)?;
+        memory.not_in_core_dumps();
         Ok((readable, DataPages { memory, chunks }))
     }
 
@@ -93,6 +94,7 @@ impl DataPages {
     /// When the memory is not that of a file of so many chunks, or the kernel refuses the mapping.
     pub fn map(fd: impl AsFd, chunks: usize) -> rustix::io::Result<DataPages> {
         let memory = SharedMemory::map(fd, size(permitted(chunks)?), ProtFlags::READ)?;
+        memory.not_in_core_dumps();
         Ok(DataPages { memory, chunks })
     }
 
@@ -103,7 +105,7 @@ impl DataPages {
 
     /// The bytes of the entries.
     pub fn entries_size(&self) -> usize {
-        data_offset(self.chunks)
+        self.chunks * size_of::<ChunkEntry>()
     }
 
     fn entry(&self, chunk: usize) -> Option<&ChunkEntry> {

@@ -90,6 +90,12 @@ impl SharedMemory {
         let _ = unsafe { rustix::mm::madvise(self.base.as_ptr(), self.size, Advice::LinuxDontFork) };
     }
 
+    /// Keeps the mapping out of core dumps. A dump would have the kernel allocate all that is absent, and contain the data of others.
+    pub fn not_in_core_dumps(&self) {
+        // SAFETY: likewise.
+        let _ = unsafe { rustix::mm::madvise(self.base.as_ptr(), self.size, Advice::LinuxDontDump) };
+    }
+
     /// The mapping's address, which is aligned to a page.
     pub fn base(&self) -> NonNull<u8> {
         self.base.cast()

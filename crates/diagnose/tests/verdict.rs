@@ -291,7 +291,8 @@ fn a_server_is_not_slow_for_the_bytes_of_all_that_it_answers_at_once() {
 fn tcp_holds_requests_back_after_a_loss_too() {
     let held = |retransmitted: u32| {
         let mut scene = busy(stamped(slow_writes(100.0, 0), [0.0, 90.0, 1.0], 0), 0.0);
-        scene.slow.iter_mut().for_each(|event| event.network.retransmits += retransmitted);
+        let slow = scene.slow.iter_mut().zip(1..);
+        slow.for_each(|(event, all)| event.network.retransmits = all * retransmitted);
         scene.verdict()
     };
     assert_eq!(held(0).layer, Layer::Client, "{:?}", held(0));

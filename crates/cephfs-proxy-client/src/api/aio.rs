@@ -182,10 +182,23 @@ impl AsyncRequest {
         Some(result).filter(|result| *result != Err(CallError::NotStarted))
     }
 
+    /// Maps the memory of the file that was read, if the daemon has named it twice. That may wait for the cluster, so it is this thread's work.
+    fn map_data(&self) {
+        if let Ok(Some(target)) = target_if_there(self.mount)
+            && let Ok(remote) = target.file(self.info().fh)
+        {
+            data::map_wanted(&target, self.info().fh, remote);
+        }
+    }
+
     /// Completes the job, of which the daemon's part is done with this result or not begun, and calls the callback. If its daemon is gone, waits for
     /// the next one if this thread `may_wait`; otherwise returns the job.
     fn complete(mut self, result: Result<i64, CallError>, may_wait: bool) -> Option<AsyncRequest> {
         self.count = result.ok();
+        // Before the callback, which may close the file.
+        if result.is_ok() && !self.info().write {
+            self.map_data();
+        }
         let is_done = match result {
             Ok(_) => !(self.info().write && self.info().fsync),
             Err(error) => error != CallError::NotStarted,
@@ -214,7 +227,7 @@ unsafe extern "C" fn ceph_ll_nonblocking_readv_writev(cmount: Pointer, io_info: 
     guard(|| {
         let target = target(cmount)?;
         let mut job = AsyncRequest { mount: cmount, info: not_null(io_info)?, asked: now(), ticket: None, count: None };
-        data::map_wanted(&target, job.info().fh, target.file(job.info().fh)?);
+        target.file(job.info().fh)?;
         let mut length = 0usize;
         for part in job.parts()?.iter().filter(|part| part.iov_len > 0) {
             not_null(part.iov_base)?;

@@ -315,12 +315,14 @@ unsafe fn write(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ceph_ll_read(cmount: Pointer, filehandle: Pointer, off: i64, len: u64, buf: *mut c_char) -> c_int {
     let length = len.min(MOST) as usize;
-    // SAFETY: the caller's buffer is that long.
-    if let Some(count) = unsafe { data::read(cmount, filehandle, off, length, buf.cast()) } {
-        return count as c_int;
-    }
     let part = libc::iovec { iov_base: buf.cast(), iov_len: length };
-    guard_int(|| vectored(&target(cmount)?, filehandle, &[part], off, false))
+    guard_int(|| {
+        // SAFETY: the caller's buffer is that long.
+        match unsafe { data::read(cmount, filehandle, off, length, buf.cast()) } {
+            Some(count) => Ok(count as i64),
+            None => vectored(&target(cmount)?, filehandle, &[part], off, false),
+        }
+    })
 }
 
 #[unsafe(no_mangle)]

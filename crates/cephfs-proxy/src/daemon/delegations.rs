@@ -184,14 +184,14 @@ impl SharedMount {
                 return false;
             }
             let now = Instant::now();
+            if delegations.asked.len() >= MOST_ASKED && !delegations.asked.contains_key(&ino) {
+                delegations.asked.clear();
+            }
             match delegations.asked.get(&ino) {
                 Some(due) if *due <= now => delegations.asked.insert(ino, now + PAUSE),
                 Some(_) => return false,
                 None if again => delegations.asked.insert(ino, now + PAUSE),
                 None => {
-                    if delegations.asked.len() >= MOST_ASKED {
-                        delegations.asked.clear();
-                    }
                     delegations.asked.insert(ino, now);
                     return false;
                 }

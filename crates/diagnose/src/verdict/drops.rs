@@ -31,6 +31,8 @@ const HELD: f64 = 0.25;
 const MORE_THAN_BEFORE: f64 = 2.0;
 /// The least time before the fault, nanoseconds, from which "none before" may be concluded.
 const LEAST_BEFORE: u64 = SECOND / 2;
+/// The same for interfaces, whose counters are read about once a second.
+const LEAST_BEFORE_OF_INTERFACE: u64 = 2 * SECOND;
 /// The probability that this host's drops, or damage on the path, are the cause, if they explain most of the time.
 const SURE: f64 = 0.92;
 const SURE_OF_DAMAGE: f64 = 0.88;
@@ -200,7 +202,8 @@ impl Drops {
             let times = union(drops.times.iter().map(|time| (*time.start(), *time.end())).collect());
             let hit = slow.iter().filter(|event| drops.kind.hit(&times, event));
             let (count, hit) = hit.fold((0, 0.0), |(count, sum), event| (count + 1, sum + event.duration as f64));
-            let is_enough = kind != DropReason::Interface || interface::are_enough(drops.count, count);
+            let is_enough = kind != DropReason::Interface
+                || interface::are_enough(drops.count, count) && interface::has_lost(drops.status(), slow, around);
             (hit >= all * MOST && is_enough).then_some(drops)
         })
     }
@@ -238,6 +241,16 @@ impl Drops {
         (of_held > 0 && of_held * 2 >= count(&mut sent_again.iter())).then_some(held)
     }
 
+    /// The most frequent of the kernel's reasons.
+    fn status(&self) -> &'static str {
+        self.reasons.first().map_or("", |(status, _)| status)
+    }
+
+    /// Whether an interface's counters show the drops, of packets that may be others'.
+    pub fn are_of_interface(&self) -> bool {
+        self.kind == DropReason::Interface
+    }
+
     fn of(kind: DropReason, from: Nanos, to: Nanos, around: &[Event]) -> Option<Self> {
         let first = around.iter().map(Event::end).min().unwrap_or(from).min(from);
         // A fault begins before an operation is slow enough to be noticed, so only the first half of the time counts as
@@ -260,7 +273,8 @@ impl Drops {
         let cannot_send = !may_be_chance || reasons.first().is_some_and(|(reason, _)| *reason == ROUTE);
         let a_second = |count: u64, time: u64| count as f64 * SECOND as f64 / time.max(SECOND) as f64;
         let is_more = a_second(count, to.saturating_sub(from)) >= a_second(earlier, before - first) * MORE_THAN_BEFORE;
-        let knows_before = before - first >= LEAST_BEFORE;
+        let least_before = if kind == DropReason::Interface { LEAST_BEFORE_OF_INTERFACE } else { LEAST_BEFORE };
+        let knows_before = before - first >= least_before;
         // On healthy hosts, too, interfaces drop what has nothing to do with their servers.
         let is_more = is_more && (kind != DropReason::Interface || knows_before);
         let is_enough = count > 0 && (cannot_send || kind == DropReason::Held || (count >= LEAST && is_more));

@@ -3,9 +3,9 @@
 
 use std::ops::RangeInclusive;
 
-use model::{Cause, Event, Nanos};
+use model::{Cause, Event, Nanos, Network};
 
-use super::drops::named;
+use super::{drops::named, history::LEAST_RTO};
 use crate::units::SECOND;
 
 /// The probability that what an interface dropped is the cause.
@@ -18,7 +18,7 @@ const LEAST_LOOKS: usize = 3;
 /// Two looks are farther apart than this, nanoseconds.
 const BETWEEN_LOOKS: u64 = SECOND / 2;
 
-/// These events without those that tell of the same packets again, for another mount of the server.
+/// These events without those that report the same packets again, for another mount of the server.
 pub(super) fn once(mut events: Vec<&Event>) -> Vec<&Event> {
     events.sort_by_key(|event| event.start);
     let mut kept: Vec<&Event> = Vec::with_capacity(events.len());
@@ -35,6 +35,23 @@ pub(super) fn once(mut events: Vec<&Event>) -> Vec<&Event> {
 /// Whether so many packets can be why so many operations were slow.
 pub(super) fn are_enough(packets: u64, operations: u64) -> bool {
     packets * DELAYED_BY_ONE >= operations
+}
+
+/// Whether the connection of slow operations may have lost segments by what an interface counted with this status: what the interface drops may all
+/// be others'. A segment that was not sent is retransmitted. One that was not received comes late or out of order.
+pub(super) fn has_lost(status: &str, slow: &[&Event], around: &[Event]) -> bool {
+    let is_sending = status.starts_with("TX");
+    slow.iter().any(|event| {
+        let lost =
+            |network: &Network| network.retransmits.saturating_add(if is_sending { 0 } else { network.out_of_order });
+        let earlier = around
+            .iter()
+            .filter(|other| other.network.known && other.connection == event.connection && other.end() <= event.start);
+        let before = earlier.max_by_key(|other| other.end()).map_or(0, |last| lost(&last.network));
+        let shows_loss = event.network.known && lost(&event.network) > before;
+        let was_retransmitted = event.stamped().is_some_and(|timing| timing.retransmitted > 0);
+        shows_loss || was_retransmitted || (!is_sending && event.duration >= LEAST_RTO)
+    })
 }
 
 /// Whether packets were dropped again and again. `times`: from one look to the next, each.
@@ -62,8 +79,8 @@ pub(super) fn sentence(status: &str, name: Option<&str>, packets: &str, before: 
             "{name} of this host received {packets} that were damaged{before}: by its cable, or at the other end."
         ),
         "RX_LENGTH" => format!(
-            "{name} of this host dropped {packets} that it had received{before}: they were longer than it takes, as where its MTU is smaller \
-             than that of the network."
+            "{name} of this host dropped {packets} that it had received{before}: they were longer than the interface accepts, for example because \
+             its MTU is smaller than the network's."
         ),
         "TX_DROPPED" => format!("{name} of this host dropped {packets} that it had to send{before}."),
         "TX_CARRIER" => format!("{name} of this host could not send {packets}{before}: it had no carrier, or gave up."),
@@ -79,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn drops_of_three_looks_are_lasting_however_many_were_told_of_each() {
+    fn drops_of_three_looks_are_lasting_however_many_each_reports() {
         let look = |n: u64| n * SECOND..=(n + 1) * SECOND;
         assert!(are_lasting(&[look(1), look(4), look(2)]));
         assert!(!are_lasting(&[look(1), look(1), look(2), look(2)]));

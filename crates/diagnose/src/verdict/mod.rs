@@ -196,7 +196,9 @@ impl<'a> Judgement<'a> {
             }
             return Vec::new();
         }
-        if let Some(drops) = self.scene.drops.as_ref().filter(|_| wire >= SEEN) {
+        let drops = self.scene.drops.as_ref().filter(|_| wire >= SEEN);
+        // An interface's counters do not say whose packets it dropped.
+        if let Some(drops) = drops.filter(|drops| !drops.are_of_interface() || self.overtaken().is_none()) {
             because.push(drops.sentence());
             return drops.candidates(Some(self.server_cause()));
         }

@@ -10,6 +10,8 @@ const MOST_LEVELS: usize = 4;
 /// not take.
 const ETHERNET: &str = "1";
 const INFINIBAND: &str = "32";
+/// States of an interface without a link (RFC 2863; net/core/net-sysfs.c).
+const DOWN: [&str; 3] = ["notpresent", "down", "lowerlayerdown"];
 
 /// An interface and those above it.
 pub(super) struct Above {
@@ -32,8 +34,11 @@ impl Above {
             names.extend(next);
         }
         let indexes = names.iter().filter_map(|name| if_nametoindex(name.as_str()).ok()).collect();
-        let kind = fs::read_to_string(file_of(interface, "type")).unwrap_or_default();
-        Self { names, indexes, is_own: [ETHERNET, INFINIBAND].contains(&kind.trim()) }
+        let kind = text_of(interface, "type").unwrap_or_default();
+        // A bond counts what its members do; one that is not in use carries nothing of the servers'.
+        let is_in_use = !is_there(interface, "bonding")
+            && text_of(interface, "bonding_slave/state").is_none_or(|state| state != "backup");
+        Self { names, indexes, is_own: [ETHERNET, INFINIBAND].contains(&&*kind) && is_in_use }
     }
 
     /// Whether an interface of this name is among them.
@@ -47,11 +52,16 @@ pub(super) fn file_of(interface: &str, name: &str) -> PathBuf {
     PathBuf::from("/sys/class/net").join(interface).join(name)
 }
 
-/// How often the interface's link went up or down since the interface is there; `None` while it is down.
+/// The content of such a file.
+fn text_of(interface: &str, name: &str) -> Option<String> {
+    fs::read_to_string(file_of(interface, name)).ok().map(|text| text.trim().to_owned())
+}
+
+/// How often the interface's link went up or down since the interface is there; `None` while it is down. The file `carrier` says that, too, but
+/// reading it takes the kernel's RTNL, which a driver may hold (net/core/net-sysfs.c).
 pub(super) fn link_of(interface: &str) -> Option<u64> {
-    let number = |name: &str| fs::read_to_string(file_of(interface, name)).ok()?.trim().parse().ok();
-    number("carrier").filter(|carrier: &u64| *carrier > 0)?;
-    number("carrier_changes")
+    text_of(interface, "operstate").filter(|state| !DOWN.contains(&&**state))?;
+    text_of(interface, "carrier_changes")?.parse().ok()
 }
 
 fn is_there(interface: &str, name: &str) -> bool {

@@ -4,8 +4,8 @@
  * reason (enum skb_drop_reason of include/net/dropreason-core.h). The reasons' numbers differ between releases; CO-RE
  * finds them by name. This program runs for every packet that the host drops.
  *
- * Packets that an interface drops before TCP sees them have no reason, and those that the card drops never were packets: the
- * interface's counters show them. User space reads these (interfaces.rs), and has the drops told here.
+ * A packet that an interface drops before TCP sees it has no reason, and one that the card drops never becomes a packet of the
+ * kernel's. Only the interface's counters show them. User space reads the counters (interfaces.rs), and runs `interface_dropped` to report.
  */
 #include "interface.h"
 #include "namespace.h"
@@ -118,8 +118,8 @@ struct sk_buff___unhandled {
 
 #pragma clang attribute pop
 
-/* Packets of protocols that this host does not know (LLDP, for instance), by the interface's index modulo UNHANDLED. The kernel counts
- * them among those that the interface dropped, on healthy hosts, too. */
+/* Packets of protocols that this host does not know (LLDP, for instance), by the interface's index modulo UNHANDLED. The kernel also counts
+ * them as dropped by the interface, so every healthy host has some. */
 enum { UNHANDLED = 1024 };
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

@@ -1,6 +1,6 @@
 //! What this host's interfaces drop before TCP sees it: a card without a free buffer, frames that are longer than the MTU or
-//! damaged, packets that cannot be sent. Only the interfaces' counters show that. They are read about once a second while there
-//! are servers; if one has risen of an interface that leads to a server, the kernel side is told, and reports it.
+//! damaged, packets that cannot be sent. Only the interfaces' counters show that. This probe reads them about once a second while there
+//! are servers. If a counter of an interface that leads to a server has risen, it has the kernel side report that.
 
 use std::{collections::HashMap, fs, net::IpAddr, os::unix::fs::FileExt as _, time::Duration};
 
@@ -34,7 +34,7 @@ const LEAST_PAUSE: Duration = Duration::from_millis(950);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// ... and so many times the processor time that the look took: some hosts have thousands of interfaces.
 const PAUSE_FOR_WORK: u32 = 2_000;
-/// Servers that are told of at once.
+/// The most servers for which drops are reported at once.
 const MOST_SERVERS: usize = 64;
 /// Packets that one event can stand for: the kernel side multiplies this by its sampling.
 const MOST_PACKETS: u64 = (1 << 20) - 1;
@@ -174,17 +174,17 @@ impl DropsProbe {
         Ok(risen)
     }
 
-    /// Reports what has risen since `since`, for each server that the interface leads to.
-    fn tell(&mut self, risen: &[Risen], since: Duration, object: &Object) {
+    /// Reports what has risen since `since`, for each server to which the interface leads.
+    fn report_risen(&mut self, risen: &[Risen], since: Duration, object: &Object) {
         let above: Vec<_> = risen.iter().map(|one| Above::of(&one.interface)).collect();
         // An interface also counts what those below it have dropped.
         let is_below = |one: &Risen, (below, chain): (&Risen, &Above)| {
             below.interface != one.interface && below.status == one.status && chain.has(&one.interface)
         };
-        let mut told: Vec<_> = risen.iter().zip(&above).filter(|(_, chain)| chain.is_own).collect();
-        let own = told.clone();
-        told.retain(|(one, _)| !own.iter().any(|below| is_below(one, *below)));
-        if told.is_empty() {
+        let mut reported: Vec<_> = risen.iter().zip(&above).filter(|(_, chain)| chain.is_own).collect();
+        let own = reported.clone();
+        reported.retain(|(one, _)| !own.iter().any(|below| is_below(one, *below)));
+        if reported.is_empty() {
             return;
         }
         if self.netlink.is_none() {
@@ -195,14 +195,14 @@ impl DropsProbe {
         let Some(netlink) = &self.netlink else { return };
         for (server, address) in self.servers.values().take(MOST_SERVERS) {
             let Some(leads_there) = netlink.interface_to(*address) else { continue };
-            for (one, _) in told.iter().filter(|(_, chain)| chain.indexes.contains(&leads_there)) {
+            for (one, _) in reported.iter().filter(|(_, chain)| chain.indexes.contains(&leads_there)) {
                 report(object, one, *server, since);
             }
         }
     }
 }
 
-/// Reads a file of /proc anew, from its begin.
+/// Reads a file of /proc again, from its start.
 fn read_again(file: &fs::File, buffer: &mut Vec<u8>) -> std::io::Result<()> {
     if buffer.is_empty() {
         buffer.resize(4096, 0);
@@ -233,17 +233,17 @@ fn unhandled(object: &Object, interface: &str) -> u64 {
 
 fn report(object: &Object, risen: &Risen, server: KernelPeer, since: Duration) {
     let Some(program) = object.progs_mut().find(|program| program.name() == PROGRAM) else { return };
-    let mut told = interface_drops {
+    let mut drops = interface_drops {
         since: u64::try_from(since.as_nanos()).unwrap_or(u64::MAX),
         packets: u32::try_from(risen.packets.min(MOST_PACKETS)).unwrap_or(u32::MAX),
         status: risen.status,
         server,
         ..interface_drops::default()
     };
-    let name = told.interface.iter_mut().take(LONGEST_NAME);
+    let name = drops.interface.iter_mut().take(LONGEST_NAME);
     name.zip(risen.interface.bytes()).for_each(|(to, from)| *to = from as _);
     let mut bytes = [0; size_of::<interface_drops>()];
-    bytes.copy_from_slice(told.as_bytes());
+    bytes.copy_from_slice(drops.as_bytes());
     if let Err(error) = program.test_run(ProgramInput { context_in: Some(&mut bytes), ..ProgramInput::default() }) {
         tracing::warn!(%error, interface = risen.interface, "cannot report what an interface has dropped");
     }
@@ -289,7 +289,7 @@ impl Probe for DropsProbe {
         match self.look(object) {
             Ok(risen) => {
                 if let Some(since) = self.looked.replace(now).filter(|_| !risen.is_empty()) {
-                    self.tell(&risen, since, object);
+                    self.report_risen(&risen, since, object);
                 }
             }
             Err(error) => tracing::debug!(%error, "cannot read the counters of interfaces"),

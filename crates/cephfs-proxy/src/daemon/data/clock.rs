@@ -37,6 +37,12 @@ pub struct Victim {
     chunk: usize,
 }
 
+impl Victim {
+    pub fn new(memory: &Arc<FileMemory>, chunk: usize) -> Victim {
+        Victim { memory: memory.clone(), chunk }
+    }
+}
+
 impl CacheState {
     /// Makes these chunks busy, and takes room for them. Returns whether there is enough.
     pub fn claim(&mut self, memory: &FileMemory, missing: &[usize], budget: usize, plan: &mut FillPlan) -> bool {
@@ -60,10 +66,14 @@ impl CacheState {
                 Some(held) => {
                     freed += held.bytes;
                     *held = HeldChunk { ticket: held.ticket, ..busy };
+                    // A client that may read the file only from now on must not see what was in the chunk before.
+                    memory.take_away(chunk);
                 }
-                None => drop(file.chunks.insert(chunk, busy)),
+                None => {
+                    file.chunks.insert(chunk, busy);
+                    memory.pages.begin(chunk);
+                }
             }
-            memory.pages.begin(chunk);
             match plan.runs.last_mut() {
                 Some(Range { end, .. }) if *end == chunk => *end += 1,
                 _ => plan.runs.push(chunk..chunk + 1),
@@ -124,11 +134,11 @@ impl CacheState {
                     self.clock.push_back(entry);
                 }
                 ChunkState::Hidden => {
-                    let (memory, chunk) = (memory.clone(), entry.chunk);
+                    let victim = Victim::new(memory, entry.chunk);
                     held.state = ChunkState::Busy;
                     let freed = std::mem::take(&mut held.bytes);
                     self.used -= freed;
-                    plan.victims.push(Victim { memory, chunk });
+                    plan.victims.push(victim);
                 }
             }
         }

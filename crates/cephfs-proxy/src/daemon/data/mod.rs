@@ -32,8 +32,8 @@ const MOST_FILES: usize = if cfg!(test) { 20 } else { 2048 };
 const LOOKED_AT: usize = 16;
 /// The most address space for them.
 const MOST_CHUNKS_MAPPED: usize = (16 << 40) / CHUNK;
-/// What a file takes besides its chunks: two pages of entries.
-const FILE_OVERHEAD: usize = 8 << 10;
+/// What a file takes besides its chunks and their entries.
+const FILE_OVERHEAD: usize = 4 << 10;
 /// The room for chunks of a file is a multiple of this, so that a file can grow a little.
 const ROOM_UNIT: usize = 16;
 /// The most files of which the cache remembers that they were read.
@@ -180,7 +180,7 @@ impl DataCache {
             }
             state.order.push_back((ino, memory.number));
             state.mapped += chunks;
-            state.used += FILE_OVERHEAD;
+            state.used += memory.overhead();
             let (chunks, pattern, used) = (HashMap::new(), ReadPattern::default(), Instant::now());
             let file = CachedFile { memory: memory.clone(), chunks, pattern, used };
             state.files.insert(ino, file);
@@ -191,20 +191,31 @@ impl DataCache {
         Ok(memory)
     }
 
-    /// Removes the chunks of other versions than this: who has opened the file only now must not see what was in it before.
-    pub fn forget_old(&self, memory: &FileMemory, version: u64) {
+    /// Removes the chunks of other versions than this: who has opened the file only now must not see what was in it before. Waits for chunks that
+    /// are being filled or removed. Returns whether that succeeded in time.
+    pub fn forget_old(&self, memory: &Arc<FileMemory>, version: u64) -> bool {
         let mut state = lock(&self.state);
-        let Some(file) = state.file(memory) else { return };
-        let mut freed = 0;
-        file.chunks.retain(|chunk, held| {
-            let goes = held.version != version && held.state != ChunkState::Busy;
-            if goes {
-                memory.take_away(*chunk);
-                freed += held.bytes;
+        let (mut victims, mut busy, mut freed) = (Vec::new(), Vec::new(), 0);
+        let Some(file) = state.file(memory) else { return true };
+        for (&chunk, held) in &mut file.chunks {
+            if held.state == ChunkState::Busy {
+                busy.push(chunk);
+            } else if held.version != version {
+                held.state = ChunkState::Busy;
+                freed += std::mem::take(&mut held.bytes);
+                victims.push(Victim::new(memory, chunk));
             }
-            !goes
-        });
+        }
         state.used -= freed;
+        drop(state);
+        self.evict(victims);
+        let until = Instant::now() + LONGEST_WAIT;
+        let mut state = lock(&self.state);
+        while state.file(memory).is_some_and(|file| busy.iter().any(|chunk| file.is_busy(&(*chunk..=*chunk)))) {
+            let Some(left) = until.checked_duration_since(Instant::now()) else { return false };
+            state = self.settled.wait_timeout(state, left).unwrap_or_else(|poisoned| poisoned.into_inner()).0;
+        }
+        true
     }
 
     /// Plans how to serve a read of `length` bytes, more than 0, whose data is not all shown. `None`: from libcephfs, without the cache.
@@ -272,6 +283,7 @@ impl DataCache {
         let Some(file) = state.file(memory) else {
             // It was dropped meanwhile.
             run.for_each(|chunk| memory.take_away(chunk));
+            self.settled.notify_all();
             return;
         };
         let marker = file.pattern.marker();
@@ -332,7 +344,7 @@ impl CacheState {
         let file = self.files.remove(&ino)?;
         // A client that copies from one of them at this moment notices that.
         file.chunks.keys().for_each(|chunk| file.memory.pages.begin(*chunk));
-        self.used -= file.chunks.values().map(|held| held.bytes).sum::<usize>() + FILE_OVERHEAD;
+        self.used -= file.chunks.values().map(|held| held.bytes).sum::<usize>() + file.memory.overhead();
         self.mapped -= file.memory.pages.chunks();
         Some(file.memory)
     }
@@ -346,6 +358,11 @@ impl CachedFile {
 }
 
 impl FileMemory {
+    /// What it takes besides its chunks: clients that look for absent chunks make all pages of the entries be there.
+    fn overhead(&self) -> usize {
+        self.pages.entries_size().next_multiple_of(PAGE) + FILE_OVERHEAD
+    }
+
     /// Removes a chunk that no other thread changes.
     fn take_away(&self, chunk: usize) {
         self.pages.begin(chunk);

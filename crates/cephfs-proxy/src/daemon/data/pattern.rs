@@ -9,7 +9,7 @@ use std::{
 /// The fewest and the most chunks that are read in advance.
 const FEWEST: usize = 16;
 const MOST: usize = 64;
-/// Reads of a chunk that are less apart may be one: a client reads on in small pieces, or several read the same file at once. libcephfs serves these
+/// Reads of a chunk that are less apart usually count as one: a client reads on in small pieces, or several read the same file at once. libcephfs serves these
 /// faster than a chunk is filled.
 const APART: Duration = if cfg!(test) { Duration::ZERO } else { Duration::from_secs(1) };
 /// The bits for the chunks of a file; chunks of larger files share them.

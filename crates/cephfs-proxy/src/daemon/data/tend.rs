@@ -6,7 +6,7 @@ use crate::daemon::lock;
 
 /// How many files are looked at each time.
 const AT_ONCE: usize = 64;
-/// How much more than it should be is left: to look for it costs more.
+/// An excess up to this size stays: a search would cost more than it frees.
 const TOLERANCE: usize = CHUNK;
 
 impl DataCache {

@@ -2,10 +2,13 @@
 
 use super::*;
 
+/// What a small file takes besides its chunks.
+const OVERHEAD: usize = PAGE + FILE_OVERHEAD;
+
 const INO: u64 = 7;
 
 fn cache(chunks: usize) -> (DataCache, Arc<FileMemory>) {
-    let cache = DataCache::new(chunks * CHUNK + FILE_OVERHEAD);
+    let cache = DataCache::new(chunks * CHUNK + OVERHEAD);
     let memory = cache.make_room(INO, 10 * CHUNK as u64).unwrap();
     (cache, memory)
 }
@@ -43,7 +46,7 @@ fn a_chunk_that_a_client_still_uses_is_not_evicted() {
     assert_eq!(read(5), Some(1));
     assert_eq!(read(1), Some(0), "hidden again, but there");
     assert_eq!(read(2), Some(1), "it was not used");
-    assert_eq!(cache.tend(), 4 * CHUNK + FILE_OVERHEAD);
+    assert_eq!(cache.tend(), 4 * CHUNK + OVERHEAD);
 }
 
 #[test]
@@ -53,12 +56,12 @@ fn chunks_of_an_old_version_are_filled_anew_or_forgotten() {
         [0, 0, 2, 2, 4].map(|version| read(&cache, &memory, version, 0)),
         [Some(1), None, Some(1), None, Some(1)]
     );
-    assert_eq!(cache.tend(), CHUNK + FILE_OVERHEAD);
+    assert_eq!(cache.tend(), CHUNK + OVERHEAD);
     cache.forget_old(&memory, 4);
     assert_eq!(read(&cache, &memory, 4, 0), None);
     cache.forget_old(&memory, 6);
     assert_eq!(memory.pages.count(4, 0, 1), None);
-    assert_eq!(cache.tend(), FILE_OVERHEAD);
+    assert_eq!(cache.tend(), OVERHEAD);
 }
 
 #[test]
@@ -74,7 +77,7 @@ fn a_file_that_gets_other_memory_leaves_nothing() {
     assert_eq!(memory.pages.count(0, CHUNK as u64, 1), None, "it was filled too late");
     assert!(plan_again(&cache, &memory, 0, 0, CHUNK).is_none());
     assert_eq!(cache.memory(INO).map(|memory| memory.number), Some(other.number));
-    assert_eq!(cache.tend(), FILE_OVERHEAD);
+    assert_eq!(cache.tend(), OVERHEAD);
 }
 
 #[test]
@@ -86,7 +89,7 @@ fn no_more_is_filled_than_there_is_room_for() {
     let plan = plan_again(&cache, &memory, 0, ((ROOM_UNIT - 1) * CHUNK) as u64, 3 * CHUNK).unwrap();
     assert_eq!((plan.runs.len(), plan.runs.first()), (1, Some(&(ROOM_UNIT - 1..ROOM_UNIT))));
     cache.filled(&memory, ROOM_UNIT - 1..ROOM_UNIT, 0, None);
-    assert_eq!(cache.tend(), FILE_OVERHEAD, "it could not be read");
+    assert_eq!(cache.tend(), OVERHEAD, "it could not be read");
 }
 
 #[test]
@@ -110,4 +113,32 @@ fn a_file_in_use_keeps_its_memory() {
     assert!(kept.is_some() && cache.memory(3).is_none() && cache.memory(17).is_some());
     assert!(cache.make_room(files + 1, 1).is_err(), "all others are still in use");
     assert_eq!(lock(&cache.state).files.len(), MOST_FILES);
+}
+
+#[test]
+fn who_gets_the_memory_only_now_finds_nothing_of_older_versions() {
+    let (cache, memory) = cache(4);
+    let theirs = DataPages::map(&memory.readable, memory.pages.chunks()).unwrap();
+    // SAFETY: within the mapping.
+    let last = |chunk: usize| unsafe { theirs.chunk(chunk).add(CHUNK - 1).read_volatile() };
+    for chunk in [0, 1] {
+        let plan = plan_again(&cache, &memory, 0, (chunk * CHUNK) as u64, CHUNK).unwrap();
+        for run in plan.runs {
+            // SAFETY: the chunk is claimed.
+            unsafe { memory.pages.chunk(run.start).write_bytes(1, CHUNK) };
+            cache.filled(&memory, run, 0, Some(CHUNK));
+        }
+    }
+    assert_eq!((last(0), last(1)), (1, 1));
+    let plan = plan_again(&cache, &memory, 2, 0, CHUNK).unwrap();
+    assert_eq!(last(0), 0, "the file may be shorter now");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(50));
+            plan.runs.into_iter().for_each(|run| cache.filled(&memory, run, 2, None));
+        });
+        assert!(cache.forget_old(&memory, 2));
+        assert_eq!(cache.tend(), OVERHEAD, "it waits for the chunk that is being filled");
+    });
+    assert_eq!(last(1), 0, "of an older version");
 }

@@ -38,7 +38,10 @@ impl RequestContext<'_> {
             return CachedRead::Done(count, data);
         }
         let not_there = CachedRead::NotThere(CachedData { is_only_there: false, ..data });
-        let Some(plan) = cache.plan(&memory, version, offset, room) else { return not_there };
+        // Not beyond the end of the file, which the last chunk shows.
+        let wanted = room.min(size.saturating_add(1).saturating_sub(offset) as usize);
+        let plan = (wanted > 0).then(|| cache.plan(&memory, version, offset, wanted)).flatten();
+        let Some(plan) = plan else { return not_there };
         if let Some(ahead) = plan.ahead {
             self.read_ahead(file, &memory, version, ahead);
         }
@@ -100,7 +103,9 @@ impl RequestContext<'_> {
         let file = self.file(r.mount, r.file)?;
         let memory = file.mount.data.memory(file.ino).filter(|_| file.is_cacheable).ok_or(Errno::AGAIN)?;
         let (stamp, _) = self.stamp_data(&file).ok_or(Errno::AGAIN)?;
-        file.mount.data.forget_old(&memory, stamp.first.1);
+        if !file.mount.data.forget_old(&memory, stamp.first.1) {
+            return Err(Errno::AGAIN);
+        }
         let number = memory.number;
         sys::try_send_packet(self.connection.socket.as_fd(), &number.to_le_bytes(), &[memory.readable.as_fd()])?;
         Ok((0, DataMemory { memory: number, chunks: memory.pages.chunks() as u32 }))
