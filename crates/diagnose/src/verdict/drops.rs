@@ -312,13 +312,9 @@ impl Drops {
     /// The causes that these drops mean, with their probabilities. `other`: what else it may be.
     pub fn candidates(&self, other: Option<Cause>) -> Vec<Candidate> {
         let (cause, likely) = match (self.kind, self.reasons.first()) {
-            (DropReason::Unreachable, status) => {
-                return unreachable::candidates(status.map_or("", |(status, _)| status));
-            }
+            (DropReason::Unreachable, _) => return unreachable::candidates(self.status()),
             (DropReason::Damaged, _) => (Cause::Loss, SURE_OF_DAMAGE),
-            (DropReason::Interface, status) => {
-                (interface::cause(status.map_or("", |(status, _)| status)), interface::SURE)
-            }
+            (DropReason::Interface, _) => (interface::cause(self.status()), interface::SURE),
             (DropReason::Neighbour, Some((ADMIN, _))) => (Cause::OwnRoute, SURE_OF_ROUTE),
             (DropReason::Neighbour, _) => (Cause::NoPath, SURE_OF_LEARNED),
             (DropReason::Rerouted, _) => (Cause::OwnRoute, SURE_OF_ROUTE),

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{Event, Nanos, Operation};
+use model::{Event, Nanos, Network, Operation};
 
 use super::scene::{JIFFY, Scene, covered, flight, union};
 use crate::{
@@ -318,6 +318,20 @@ fn segments_in(event: &Event) -> u32 {
 /// The last reading up to the time `by`.
 fn last_read<T>(read: &[(Nanos, T)], by: Nanos) -> Option<&(Nanos, T)> {
     read.get(read.partition_point(|(time, _)| *time <= by).checked_sub(1)?)
+}
+
+/// Whether a count of the operation's connection rose after `since`: at the operation's end, it is more than at the end of the last of these
+/// events of that connection that ended by then.
+pub(super) fn has_risen<'a>(
+    event: &Event,
+    since: Nanos,
+    others: impl Iterator<Item = &'a Event>,
+    count: impl Fn(&Network) -> u32,
+) -> bool {
+    let earlier =
+        others.filter(|other| other.network.known && other.connection == event.connection && other.end() <= since);
+    let before = earlier.max_by_key(|other| other.end()).map_or(0, |last| count(&last.network));
+    event.network.known && count(&event.network) > before
 }
 
 /// The most silence, nanoseconds, that retransmissions explain. The timeout doubles with each, and the last may have

@@ -5,7 +5,10 @@ use std::ops::RangeInclusive;
 
 use model::{Cause, Event, Nanos, Network};
 
-use super::{drops::named, history::LEAST_RTO};
+use super::{
+    drops::named,
+    history::{LEAST_RTO, has_risen},
+};
 use crate::units::SECOND;
 
 /// The probability that what an interface dropped is the cause.
@@ -44,11 +47,7 @@ pub(super) fn has_lost(status: &str, slow: &[&Event], around: &[Event]) -> bool 
     slow.iter().any(|event| {
         let lost =
             |network: &Network| network.retransmits.saturating_add(if is_sending { 0 } else { network.out_of_order });
-        let earlier = around
-            .iter()
-            .filter(|other| other.network.known && other.connection == event.connection && other.end() <= event.start);
-        let before = earlier.max_by_key(|other| other.end()).map_or(0, |last| lost(&last.network));
-        let shows_loss = event.network.known && lost(&event.network) > before;
+        let shows_loss = has_risen(event, event.start, around.iter(), lost);
         let was_retransmitted = event.stamped().is_some_and(|timing| timing.retransmitted > 0);
         shows_loss || was_retransmitted || (!is_sending && event.duration >= LEAST_RTO)
     })

@@ -7,7 +7,7 @@ use model::{Direction, Event, MountKey, Nanos, Phases, SendTiming};
 use super::{
     arrivals::FlightsByArrival,
     drops::Drops,
-    history::round_trip,
+    history::{has_risen, round_trip},
     normals::{Normals, roughly},
     path::{Clocks, PathState, stood_still},
     proxy::is_proxied,
@@ -250,10 +250,8 @@ impl<'a> Scene<'a> {
 
     /// Whether the connection retransmitted segments while an operation was on the wire.
     fn has_retransmitted_during(&self, event: &Event) -> bool {
-        let sent = flight(event).0;
-        let earlier = self.before.iter().chain(&self.during).filter(|other| other.network.known && other.end() <= sent);
-        let before = earlier.max_by_key(|other| other.end()).map_or(0, |last| last.network.retransmits);
-        event.network.known && event.network.retransmits > before
+        let others = self.before.iter().chain(&self.during).copied();
+        has_risen(event, flight(event).0, others, |network| network.retransmits)
     }
 
     /// TCP's counts, if data was unacknowledged because it waited in this host's queueing discipline. A slow server

@@ -54,8 +54,7 @@ impl CacheState {
             self.used -= missing.len() * CHUNK;
             return false;
         };
-        let chunks = memory.pages.chunks();
-        for &chunk in missing.iter().filter(|chunk| **chunk < chunks) {
+        for &chunk in missing {
             let busy = HeldChunk { version: 0, bytes: CHUNK, state: ChunkState::Busy, ticket: 0 };
             match file.chunks.get_mut(&chunk) {
                 // It was just chosen as a victim, or another thread fills it.
