@@ -37,7 +37,8 @@ copy_modules() {
   done
 }
 
-# squash FILE DIR SIZE [OPTION...]: DIR as a squashfs file that is not compressed, as large as SIZE (truncate's), as NVDIMMs want it
+# squash FILE DIR SIZE [OPTION...]: DIR as a squashfs file that is not compressed, as large as SIZE (truncate's), as NVDIMMs want it. `-` as DIR
+# and -tar as OPTION: what tar writes on standard input
 squash() {
   local file=$1 said
   said=$(mksquashfs "$2" "$file.new" -noI -noD -noF -noX -no-xattrs -no-progress -quiet -one-file-system -noappend "${@:4}" 2>&1) ||
