@@ -4,7 +4,7 @@ mod common;
 
 use common::faults::*;
 use common::{MS, smb};
-use model::{CpuWait, Event, Layer, Progress, RequesterWaits};
+use model::{Cause, CpuWait, Event, Layer, Progress, RequesterWaits};
 
 /// Writes of 100 ms on connection 1. By the server's timestamps, the way back is as short as ever.
 fn slow_connection() -> SimulatedScene {
@@ -101,4 +101,33 @@ fn a_clock_does_not_stand_still_for_one_late_answer() {
     let said = large_segments_held().verdict();
     assert_eq!(said.layer, Layer::Network, "{said:?}");
     assert!(said.because.iter().any(|because| because.contains("the way back became 30 ms longer")), "{said:?}");
+}
+
+/// Reads of 1 MiB one after the other: each takes four seconds instead of 20 ms, and its last segment comes this many
+/// milliseconds later than usual. Round trips take 100 ms instead of 0.3.
+fn large_reads(later: [u16; 12]) -> SimulatedScene {
+    let mut scene = SimulatedScene::healthy();
+    let read = |start, ms| Event { bytes: 1 << 20, ..smb("SMB2_READ", start, [0.0, ms, 0.1]) };
+    for index in 0..10 {
+        scene.fast(rtt(0.3, read(100.0 + f64::from(index) * 50.0, 20.0)));
+    }
+    for index in 0..12 {
+        scene.slow(rtt(100.0, read(1_000.0 + f64::from(index) * 4_100.0, 4_000.0)));
+    }
+    let mut scene = timestamped(scene, 0);
+    scene.slow.iter_mut().zip(later).for_each(|(event, later)| event.network.arrival_ms = 500 + later);
+    scene
+}
+
+#[test]
+fn large_answers_that_are_late_by_varying_times_fill_the_path() {
+    let said = large_reads([40, 150, 55, 210, 90, 120, 40, 80, 170, 60, 130, 100]).verdict();
+    assert_eq!((said.layer, said.cause), (Layer::Network, Some(Cause::NarrowPath)), "{said:?}");
+    assert!(said.because.iter().any(|because| because.contains("they queue on the way back")), "{said:?}");
+}
+
+#[test]
+fn a_longer_path_does_not_explain_a_slow_server() {
+    let said = large_reads([40; 12]).verdict();
+    assert_eq!(said.layer, Layer::Server, "{said:?}");
 }

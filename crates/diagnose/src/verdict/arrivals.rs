@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use model::{Event, Nanos};
+use model::{Direction, Event, Nanos};
 
 use super::{
     history::{answered, round_trip},
@@ -19,6 +19,16 @@ pub(super) struct Arrival<'a> {
     pub round_trip: Option<u64>,
     /// How many round trips the operation needs at least.
     pub turns: u64,
+}
+
+/// An answer of at least this many bytes takes time to pass a narrow path.
+const LARGE: u64 = 64 << 10;
+
+impl Arrival<'_> {
+    /// Whether this is an answer with much data.
+    pub fn is_large_answer(&self) -> bool {
+        self.answered && self.event.bytes >= LARGE && self.event.operation.direction() == Some(Direction::Read)
+    }
 }
 
 /// Ascending by the time of arrival.

@@ -68,6 +68,8 @@ pub(super) struct Path {
     pub proven: Option<u64>,
     /// Round trips differ much, so packets queue on the path.
     pub is_narrow: bool,
+    /// Large answers queue on the way from the server.
+    pub is_filled: bool,
 }
 
 /// What the round trips of a connection say about its path while slow operations last.
@@ -95,13 +97,14 @@ impl PathState {
         // count.
         let before = || low(scene.before.iter().filter_map(|event| round_trip(event)).collect());
         let before = if scene.has_recent_past() { before() } else { scene.learned_round_trip() };
-        let answers = answers(scene, &sights);
+        let answers: Vec<_> = positions(scene, &sights).map(|(_, arrival)| arrival).collect();
         let mut seen = JudgedSights {
             scene,
             sights: &sights,
             normal: before.or_else(|| least_of_tcp(scene)),
             agree: kinds_agree(&answers),
             large: has_large_writes(&answers),
+            filled: is_filled(scene, &sights, &later),
             proven: None,
         };
         seen.proven = seen.proven();
@@ -159,6 +162,8 @@ struct JudgedSights<'a> {
     agree: bool,
     /// Enough large writes show a round trip.
     large: bool,
+    /// Large answers were late by their timestamps, and by varying times.
+    filled: bool,
     /// By how much the path is longer as proved by [`acks`], nanoseconds.
     proven: Option<u64>,
 }
@@ -218,7 +223,7 @@ impl JudgedSights<'_> {
 
     /// The path as operations with this share of the time met it, if it became longer.
     fn longer(&self, share: f64) -> Option<Path> {
-        let Self { scene, normal, agree, large, proven, .. } = *self;
+        let Self { scene, normal, agree, large, filled, proven, .. } = *self;
         let held = self.at_least(share, |sight| sight.held);
         let least = self.at_least(share, |sight| sight.round_trip)?.saturating_sub(held.unwrap_or(0));
         let usual = normal.unwrap_or(0);
@@ -253,6 +258,7 @@ impl JudgedSights<'_> {
             is_seen,
             proven,
             is_narrow,
+            is_filled: filled && (is_seen || proven.is_some()) && back.is_some_and(|back| back >= LEAST_BACK),
         })
     }
 }
@@ -367,17 +373,28 @@ pub(super) fn stood_still(clocks: Clocks, mut events: Vec<&Event>) -> Option<u64
 /// The sign bit: flipping it makes the unsigned order of 16-bit numbers equal their signed order.
 const SIGN: u16 = 1 << 15;
 
-/// The answers that arrived during any of the flights, each once.
-fn answers<'s>(scene: &'s Scene, sights: &[Sight]) -> Vec<&'s Arrival<'s>> {
+/// The answers that arrived during any of the flights, each once, as positions in [`FlightsByArrival::all`].
+fn positions<'s>(scene: &'s Scene, sights: &[Sight]) -> impl Iterator<Item = (usize, &'s Arrival<'s>)> + use<'s> {
     let mut ranges: Vec<_> = sights.iter().map(|sight| sight.arrivals.clone()).collect();
     ranges.sort_unstable_by_key(|range| range.start);
     let mut next = 0;
-    let positions = ranges.into_iter().flat_map(|range| {
+    let positions = ranges.into_iter().flat_map(move |range| {
         let from = range.start.max(next);
         next = next.max(range.end);
         from..range.end
     });
-    positions.filter_map(|position| scene.arrivals.all().get(position)).filter(|arrival| arrival.answered).collect()
+    let arrivals = scene.arrivals.all();
+    positions.filter_map(|at| Some((at, arrivals.get(at)?))).filter(|(_, arrival)| arrival.answered)
+}
+
+/// Whether large answers queue on the way from the server: their last segments were late, by times that differ much. A
+/// server that is slow does not make segments late, and a longer way makes them late by the same time.
+fn is_filled(scene: &Scene, sights: &[Sight], later: &[Option<u64>]) -> bool {
+    let large = positions(scene, sights).filter(|(_, arrival)| arrival.is_large_answer());
+    let (least, most) = large
+        .filter_map(|(at, _)| later.get(at).copied().flatten())
+        .fold((u64::MAX, 0), |(least, most), later| (least.min(later), most.max(later)));
+    most.saturating_sub(least) >= LEAST_SPREAD.max(most / 2)
 }
 
 /// Whether enough large writes carry a round trip.

@@ -29,9 +29,10 @@ use model::{Cause, Direction, Event, Layer, Operation, SendTiming};
 
 use super::{
     DOMINANT, HALF,
+    arrivals::Arrival,
     history::{ACK_DELAY, ConnectionHistory},
     path::{Path, PathState},
-    scene::{Scene, unread},
+    scene::{Scene, flight, unread},
     sending::Sending,
 };
 use crate::{
@@ -42,6 +43,8 @@ use crate::{
 
 /// A longer path, or a late server, is the fault if it explains at least this share of the extra time on the wire.
 const WORTH_A_FAULT: f64 = 0.3;
+/// The least share of the extra time for "nearly all".
+const NEARLY_ALL: f64 = 0.9;
 /// A mean time per operation that is beyond all jitter, nanoseconds.
 const LATE_FOR_CERTAIN: u64 = 5 * MS;
 
@@ -130,9 +133,10 @@ impl WireSplit {
                 high = high.min(more.saturating_mul(turns(event.bytes)).saturating_add(held).saturating_add(again));
             }
             if let Some(path) = path {
-                let part = path.part(event).min(excess);
+                let meanwhile = || scene.arrivals.within(flight(event));
+                let is_filled = path.is_filled && meanwhile().iter().any(Arrival::is_large_answer);
                 low = low.max(path.least_part(event).min(excess));
-                high = high.max(part);
+                high = high.max(if is_filled { excess } else { path.part(event).min(excess) });
             }
             if held_here {
                 high = excess;
@@ -159,7 +163,8 @@ impl WireSplit {
                 split.silent += 1;
                 split.unsaid = split.unsaid.saturating_add(excess);
             }
-            split.network += (bounds.low as f64 + bounds.high as f64) / 2.0;
+            let least = if low > 0 { low.saturating_add(usual) } else { bounds.low };
+            split.network += (least as f64 + high as f64 + usual_low as f64) / 2.0;
             split.retransmitted = split.retransmitted.zip(bounds.retransmitted).map(|(a, b)| a.max(b));
             split.silence = split.silence.max(bounds.silence);
             if bounds.by_retransmission {
@@ -188,11 +193,18 @@ impl WireSplit {
             // server.
             (false, _) if self.longer_path().is_some() && network >= WORTH_A_FAULT => (Layer::Network, HALF),
             (false, true) => (Layer::Server, server * said),
+            // Likewise a path that answers fill: nothing tells how long each of them took to pass it.
+            (false, false) if self.may_be_filled() => (Layer::Network, HALF),
             // Likewise, a server that is slow for certain is likelier to have all of the time than to be slow while the
             // same path takes one round trip more.
             _ if self.is_certainly_late() && server >= WORTH_A_FAULT => (Layer::Server, HALF),
             _ => (Layer::Unknown, 0.0),
         }
+    }
+
+    /// Whether answers queue on the path for certain, and that explains nearly all of the time.
+    fn may_be_filled(&self) -> bool {
+        self.longer_path().is_some_and(|path| path.is_filled) && self.high as f64 >= self.excess as f64 * NEARLY_ALL
     }
 
     /// Whether the server has at least [`LATE_FOR_CERTAIN`] of an operation for certain, all operations are late, and
@@ -254,7 +266,7 @@ impl WireSplit {
     pub fn network_cause(&self) -> Cause {
         match self.path {
             _ if self.is_lossy() || self.by_retransmission() => Cause::Loss,
-            Some(path) if path.is_narrow => Cause::NarrowPath,
+            Some(path) if path.is_narrow || path.is_filled => Cause::NarrowPath,
             _ if self.is_late() => Cause::NarrowPath,
             // A saturated path is narrow, unless the way back became longer, too.
             _ if self.is_only_saturated() => Cause::NarrowPath,
@@ -311,6 +323,9 @@ impl WireSplit {
             }
             if let Some(back) = path.back.filter(|back| *back > 0) {
                 said.push(format!("By the server's timestamps, the way back became {} longer.", span(back)));
+                if path.is_filled {
+                    said.push("Large answers were late by varying times: they queue on the way back.".to_owned());
+                }
             } else if path.own == 0 && self.stamped.is_none() {
                 said.push(
                     "This host's own queueing discipline may hold the packets back; measuring that takes Linux 6.14 or newer."

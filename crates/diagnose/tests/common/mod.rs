@@ -26,7 +26,11 @@ pub static SMB: Protocol = Protocol {
     operations: &["", "SMB2_CREATE", "SMB2_CLOSE", "SMB2_READ", "SMB2_WRITE", "SMB2_CHANGE_NOTIFY"],
     waits_by_design: &[5],
     level: Level::Request,
-    direction: |name| (name == "SMB2_WRITE").then_some(Direction::Written),
+    direction: |name| match name {
+        "SMB2_READ" => Some(Direction::Read),
+        "SMB2_WRITE" => Some(Direction::Written),
+        _ => None,
+    },
     later: &[LATER],
     repeated: &[REPEATED],
     ..Protocol::BY_ERRNO
