@@ -412,11 +412,17 @@ impl WireSplit {
         }
         let mean = |sum: u64| span(sum / self.operations.max(1));
         let (low, high, excess) = (mean(self.low), mean(self.high), mean(self.excess));
-        said.push(if low == high {
-            format!("Of the {excess} of extra time on the wire, {low} is the network's and the rest is the server's.")
-        } else {
-            format!("Of the {excess} of extra time on the wire, between {low} and {high} is the network's and the rest is the server's.")
-        });
+        if self.excess > 0 {
+            said.push(if low == excess {
+                format!("All of the {excess} of extra time on the wire is the network's.")
+            } else if self.high == 0 {
+                format!("All of the {excess} of extra time on the wire is the server's.")
+            } else if low == high {
+                format!("Of the {excess} of extra time on the wire, {low} is the network's and the rest is the server's.")
+            } else {
+                format!("Of the {excess} of extra time on the wire, between {low} and {high} is the network's and the rest is the server's.")
+            });
+        }
         said
     }
 
