@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Two open files of one inode, and what ought to be in it, byte for byte.
+ * Opens one inode twice, writes to it, and knows the expected content byte by byte.
  *
  *	rewrite CEPH_CONF NAME		reads commands, and answers each with a result:
  *	open|append FILE		opens NAME, makes it if it is not there
