@@ -27,7 +27,7 @@ static void call_pread(void)
 		exit(1);
 }
 
-/* Of nothing: a call by descriptor that no file system is asked about, so it is as fast on a FUSE mount as anywhere. */
+/* With nothing to sync, the call does not reach the file system. It is therefore as fast on a FUSE mount as on any other. */
 static void call_sync(void)
 {
 	if (sync_file_range(descriptor, 0, 1, 0))
@@ -42,7 +42,7 @@ static double seconds(void)
 	return now.tv_sec + now.tv_nsec / 1e9;
 }
 
-/* The fastest batch is the one that others on this machine disturbed least. */
+/* The fastest batch is the one with the least disturbance by other processes. */
 static void *run(void *fastest)
 {
 	for (int i = 0; i < batches; i++) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Clients that have read or written something and hold it, for bench/ceph-memory: ceph-hold CEPH_CONF small|own|shared CLIENTS
+ * Clients that read or write files and keep them open, for bench/ceph-memory: ceph-hold CEPH_CONF small|own|shared CLIENTS
  *
- * Each is a process with a mount of its own: small has a file of 4 KiB, own one of 8 MiB that it has written and read, shared reads one of
- * 64 MiB, the same for all. Prints "ready" once all have; they end with standard input.
+ * Each client is a process with its own mount. With small it writes and reads a file of 4 KiB, with own a file of 8 MiB. With shared all clients
+ * read the same file of 64 MiB. Prints "ready" when all clients have done so. The clients end at the end of standard input.
  */
 #include "../tests/ceph/lib/ceph.h"
 #include <sys/mman.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A client that asks for the root's attributes every 20 ms, for bench/ceph-kill: ceph-kill CEPH_CONF SECONDS
+ * A client that requests the root's attributes every 20 ms, for bench/ceph-kill: ceph-kill CEPH_CONF SECONDS
  *
- * Prints a line when it has mounted, and whenever its requests begin to succeed or to fail: mounted|well|ERRNO, and the time since the epoch in seconds.
+ * Prints a line when it has mounted, and when its requests begin to succeed or to fail: mounted|well|ERRNO, and the seconds since the epoch.
  */
 #include "../tests/ceph/lib/ceph.h"
 

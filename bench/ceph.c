@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Operations per second of libcephfs, or of the proxy, by what this is linked against: ceph CEPH_CONF OPERATION PROCESSES SECONDS
+ * Measures operations per second of the library that it is linked against, libcephfs or the proxy's: ceph CEPH_CONF OPERATION PROCESSES SECONDS
  *
- * Each process has a mount and a file of 4 MiB of its own, and all of it in its cache. Prints a number: operations per second of all
- * processes, or MiB per second where an operation is a MiB.
+ * Each process has its own mount and a file of 4 MiB, which is cached completely. Prints one number: operations per second of all
+ * processes, or MiB per second for operations on 1 MiB.
  */
 #include "../tests/ceph/lib/ceph.h"
 #include <semaphore.h>
@@ -122,7 +122,7 @@ static void prepare(const char *conf, bool writes)
 		return;
 	MUST(ceph_ll_close(m, fh));
 	MUST(ceph_ll_open(m, in, O_RDONLY, &fh, perms));
-	/* Again a second later, as the proxy keeps what is read again then. */
+	/* Read everything again after more than a second: only then does the proxy cache the data. */
 	for (int offset = 0; offset < 4 * SIZE; offset += MIB) {
 		MUST(ceph_ll_read(m, fh, offset % SIZE, MIB, buffer));
 		if (offset == 2 * SIZE)
@@ -160,8 +160,8 @@ int main(int argc, char **argv)
 			end = now();
 		} while (end - start < seconds);
 		shared->rate[p] = count / (end - start);
-		sleep(run == op_async4k); /* what is under way ends */
-		/* A client that goes without a word keeps the others waiting for minutes. */
+		sleep(run == op_async4k); /* lets asynchronous operations complete */
+		/* Without an unmount, the other clients would wait minutes for this client's session to expire. */
 		ceph_ll_close(m, fh);
 		ceph_ll_unlink(m, root, name, perms);
 		ceph_unmount(m);

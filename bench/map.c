@@ -1,5 +1,5 @@
 /*
- * How long it takes to map memory or a file and give it back, or to start a program: the fastest of many batches, in nanoseconds.
+ * Measures how long it takes to map and unmap memory or a file, or to start a program: the fastest of many batches, in nanoseconds.
  * usage: map memory|file|program FILE
  */
 #include <fcntl.h>

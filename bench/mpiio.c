@@ -1,6 +1,6 @@
 /*
- * How long a call of MPI-IO takes: reads of `bytes` from a file, in batches; the fastest batch counts, since what else the machine
- * does only adds. Prints nanoseconds a call.
+ * Measures a call of MPI-IO: reads of BYTES bytes from a file, in batches. The fastest batch counts, because other load on the machine
+ * only adds time. Prints nanoseconds per call.
  * usage: mpiio BYTES BATCHES FILE
  */
 #include <mpi.h>

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""mpiio_run.py FILE: an MPI-IO run as checkpoints are written and read: blocks of 1 MiB, collectively and by each rank alone.
+"""mpiio_run.py FILE: MPI-IO like that of checkpoints: writes and reads blocks of 1 MiB, collectively and by each rank alone.
 
-For each line on standard input, rank 0 prints MiB a second of its processor's time, of the fastest of some rounds: what other
-processes take of the machine meanwhile does not count.
+For each line on standard input, rank 0 prints MiB per second of its processor time, of the fastest of several rounds. With processor
+time, the load of other processes does not count.
 """
 
 import sys

@@ -1,5 +1,5 @@
-// packets ADDRESS PORT PER_MS SECONDS BYTES: sends so many UDP packets each millisecond; prints how many in all, and its processor time in
-// nanoseconds, in which the kernel also delivers them.
+// packets ADDRESS PORT PER_MS SECONDS BYTES: sends PER_MS UDP packets each millisecond. Prints the number of packets sent, and the processor time of
+// the process in nanoseconds. The kernel delivers the packets within this time.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <stdio.h>

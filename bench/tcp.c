@@ -1,7 +1,7 @@
 /*
  * usage: tcp PORT SIZE SENDS
- * One connection over loopback, both ends in this thread: for each line of standard input, sends and reads SIZE bytes SENDS times,
- * 31 times over, and prints the processor time of one send and its read in nanoseconds: the median of the 31.
+ * Opens one connection over loopback, with both ends in this thread. For each line of standard input, sends and reads SIZE bytes SENDS times
+ * in each of 31 rounds, and prints the processor time of one send and its read in nanoseconds: the median of the rounds.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>

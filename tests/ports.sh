@@ -1,8 +1,8 @@
 # shellcheck shell=bash
-# Ports of loopback for the servers that a test starts.
+# Finds free ports on loopback for the servers that a test starts.
 
-# free_ports: the first of a hundred at which nobody listens. The kernel gives none of them to a connection (ip_local_port_range): a port
-# that it may give is taken by some connection of a cluster now and then.
+# free_ports: the first of a hundred ports without a listener. The ports are outside ip_local_port_range, from which the kernel assigns ports to
+# outgoing connections: connections of a Ceph cluster sometimes take ports of that range.
 free_ports() {
   local first used try
   used=$(ss -Htln | awk '{ sub(".*:", "", $4); print int($4 / 100) }')

@@ -1,29 +1,29 @@
 # shellcheck shell=bash
-# shellcheck disable=SC2054,SC2154 # QEMU's own lists have commas; those that source this assign `here`
-# The virtual machine of a guest, as QEMU's arguments: for vm/run, which runs one, and vm/template, which makes what those on virtual time start from.
+# shellcheck disable=SC2054,SC2154 # QEMU's option lists contain commas; the scripts that source this file set `here`
+# Builds QEMU's arguments for a guest: for vm/run, which runs a guest, and for vm/template, which makes the template of guests on virtual time.
 
-# The layer of a guest on virtual time, MiB: this repository, the programs under test and what is to be run. One size for all, since a template has
-# been made with a disk of that size.
+# Size in MiB of the layer of a guest on virtual time: this repository, the programs under test, and the command. The size is fixed, because a
+# template contains a disk of that size.
 layer_mib=192
 
-# machine KERNEL INITRD MEMORY CPUS RUN [WORD...]: sets $machine. RUN gets what the guest says. The WORDs are for the kernel's command line
+# machine KERNEL INITRD MEMORY CPUS RUN [WORD...]: sets $machine. The guest's output goes to files in RUN. WORDs are added to the kernel's command line.
 machine() {
   local kernel=$1 initrd=$2 memory=$3 cpus=$4 run=$5
-  # init_on_alloc=0: to clear all memory that is allocated costs 5 % of the work of emulating a guest
+  # init_on_alloc=0: clearing all allocated memory costs 5 % of the emulation.
   local arguments="quiet loglevel=4 panic=-1 oops=panic mitigations=off nokaslr random.trust_cpu=on nowatchdog audit=0 rcupdate.rcu_expedited=1
     cryptomgr.notests init_on_alloc=0 ${*:6}"
   case $(architecture "$kernel") in
     arm64)
       arguments="console=ttyAMA0 $arguments"
-      # A server's processor that can do what Debian's kernels ask for, and signs no pointers, which QEMU does slowly
+      # neoverse-n1 has the features that Debian's kernels use, but no pointer authentication, which QEMU emulates slowly.
       machine=(-M virt,gic-version=3 -cpu neoverse-n1)
       ;;
     *)
       arguments="console=ttyS0 tsc=reliable no_timer_check lpj=4000000 $arguments"
       # -erms: QEMU emulates `rep movsb` byte by byte. Without the flag, kernel and C library copy words, and a guest costs a quarter less.
-      # -cx16: QEMU before 8.0 leaves garbage in EFLAGS after cmpxchg16b. An interrupt at the next instruction saves it, and the return from that one
-      # is a double fault, of which guests died. Newer kernels need the instruction for what BPF programs store with tasks and sockets
-      # (kmalloc_nolock()), and use it seldom otherwise
+      # -cx16: QEMU before 8.0 leaves garbage in EFLAGS after cmpxchg16b. An interrupt at the next instruction saves EFLAGS, and the return from that
+      # interrupt causes a double fault, which killed guests. Newer kernels need the instruction for the task and socket storage of BPF programs
+      # (kmalloc_nolock()), and rarely use it otherwise.
       local cx16=off
       [ "$(printf '%s\n' 6.18 "${kernel##*/}" | sort -V | head -n 1)" != 6.18 ] || cx16=on
       machine=(-M q35,acpi=on,nvdimm=on,hpet=off,usb=off,sata=off,smbus=off,pit=on -cpu "max,la57=off,pmu=off,erms=off,cx16=$cx16"
@@ -34,19 +34,19 @@ machine() {
     -kernel "$kernel/vmlinux" -initrd "$initrd" -append "${arguments//$'\n'/ }"
     -serial "file:$run/console.log" -device virtio-rng-pci -device virtio-serial-pci)
 }
-# share TAG DIR OPTIONS: a directory of the host for the guest's init to mount
+# share TAG DIR OPTIONS: adds a directory of the host, which the guest's init mounts.
 share() {
   machine+=(-fsdev "local,id=$1,path=${2//,/,,},security_model=none$3" -device "virtio-9p-pci,fsdev=$1,mount_tag=$1")
 }
-# port RUN NAME: a virtio port whose output ends in RUN/NAME: a file, so that a slow reader here never holds up the guest
+# port RUN NAME: adds a virtio port whose output goes to the file RUN/NAME. With a file, a slow reader on the host cannot block the guest.
 port() {
   : > "$1/$2"
   machine+=(-chardev "file,id=$2,path=$1/$2" -device "virtserialport,chardev=$2,name=$2")
 }
 
-# virtual_machine KERNEL MEMORY CPUS RUN OUT [WORD...]: the same on virtual time. Its clock counts instructions, and nothing is read from the host
-# after the start: the host's programs, the kernel's modules (vm/image) and the layer are persistent memory. Always the same devices, as
-# templates want it: OUT is some directory
+# virtual_machine KERNEL MEMORY CPUS RUN OUT [WORD...]: sets $machine for virtual time. The guest's clock counts instructions, and the guest reads
+# nothing from the host after the start: the host's programs, the kernel's modules (vm/image) and the layer are persistent memory. The devices are
+# always the same, because templates require it. OUT may be any directory.
 virtual_machine() {
   local kernel=$1 memory=$2 cpus=$3 run=$4 out=$5 images image size
   images=$("$here/image" "$kernel") || return
@@ -61,8 +61,8 @@ virtual_machine() {
   for image in status stdout stderr; do port "$run" $image; done
 }
 
-# foreign_machine KERNEL MEMORY CPUS RUN OUT VIRTUAL [WORD...]: a guest of another architecture. Its disks are the same as on virtual time, but QEMU's
-# `virt` has persistent memory under UEFI only: the guest copies them into its memory before it begins (vm/guest/init). VIRTUAL: on virtual time
+# foreign_machine KERNEL MEMORY CPUS RUN OUT VIRTUAL [WORD...]: sets $machine for another architecture. The disks are the same as on virtual time. QEMU's
+# `virt` has persistent memory only with UEFI, so the guest copies the disks into its memory at the start (vm/guest/init). VIRTUAL selects virtual time.
 foreign_machine() {
   local kernel=$1 memory=$2 cpus=$3 run=$4 out=$5 images image n=0
   images=$("$here/image" "$kernel") || return

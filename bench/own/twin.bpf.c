@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /*
- * What somebody would write by hand who wants vfs_read as an operation: the twin of the generated one that bench/own-cost defines, with
+ * A handwritten program for vfs_read as an operation: the twin of the generated program that bench/own-cost defines, with
  * the same hooks, values and maps.
  */
 #include "../../crates/probes/src/bpf/observe.h"
@@ -8,7 +8,7 @@
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 enum {
-	PROBE_TWIN = 9, /* no other probe's */
+	PROBE_TWIN = 9, /* not used by any probe */
 	LEAST_RECORDED = 50000,
 };
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * One of several clients that look at the same files, by way of the proxy or not, by what this is linked against.
+ * One of several clients that use the same files, through the proxy or directly through libcephfs, depending on the library it is linked with.
  *
- *	coherence CEPH_CONF serve                    does what standard input says, a line for each; says what came of it
- *	coherence CEPH_CONF write SEEN DIR SECONDS   makes numbers go up: a file's time, size and extended attribute, and a name
- *	coherence CEPH_CONF ask SEEN DIR SECONDS     likewise, by paths of which no copy is kept
- *	coherence CEPH_CONF read SEEN DIR SECONDS    sees to it that they never go down, whoever saw them first
+ *	coherence CEPH_CONF serve                    reads a command per line from standard input and prints the result of each
+ *	coherence CEPH_CONF write SEEN DIR SECONDS   increases numbers: a file's time, size and extended attribute, and a name
+ *	coherence CEPH_CONF ask SEEN DIR SECONDS     like read, but with paths of which no copy is cached
+ *	coherence CEPH_CONF read SEEN DIR SECONDS    checks that no number decreases, whichever client saw it first
  *
- * SEEN is a file that all of them map, with the highest number that anybody has seen of each kind.
+ * All clients map the file SEEN. It holds the highest number of each kind that any client has seen.
  */
 #include "lib/ceph.h"
 #include <sys/mman.h>
@@ -17,7 +17,7 @@ static UserPerm *root_user, *nobody, *perms;
 static Inode *root;
 static struct ceph_statx stx;
 
-/* Looks up a path, a name at a time; of what is before the last slash only if `parent`. */
+/* Looks up a path, one name at a time. With `parent`, looks up the part before the last slash. */
 static int find(const char *path, Inode **in, const char **last)
 {
 	char name[256];
@@ -67,7 +67,7 @@ static int list(Inode *in)
 static Inode *kept;
 static struct Fh *kept_file;
 
-/* What a line asks for; 1 if the answer is printed already. */
+/* Executes a command. Returns 1 if the answer is already printed. */
 static int does(const char *what, const char *path, const char *more, const char *value)
 {
 	char buffer[4096] = "";
@@ -199,7 +199,7 @@ static void serve(void)
 enum { TIME, SIZE, XATTR, NAME, KINDS };
 static const char *const kinds[] = { "time", "size", "extended attribute", "name" };
 static unsigned *seen;
-/* A file whose time is set; of the others' sizes come times of their own. */
+/* A separate file for the time, because changes of size set the time as well. */
 static Inode *timed;
 
 static void saw(int kind, unsigned value)
@@ -255,7 +255,7 @@ static void look(int kind, Inode *dir, Inode *in)
 
 	looks++;
 	if (kind == NAME) {
-		/* The next one is not there, most probably: that it is not may be kept. */
+		/* The next name probably does not exist, so the client may cache its absence. */
 		snprintf(text, sizeof(text), "%u", before + KINDS);
 		if (ceph_ll_lookup(m, dir, text, &found, &stx, CEPH_STATX_BASIC_STATS, 0, perms) == 0) {
 			ceph_ll_put(m, found);

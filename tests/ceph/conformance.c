@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * All functions of libcephfs that the proxy has, each with what must work and what must fail. Linked against libcephfs and against
- * the proxy, it must print the same. Nothing that differs from run to run (inode numbers, times) is printed.
+ * Calls all functions of libcephfs that the proxy has, with calls that must work and calls that must fail. The output with libcephfs and with
+ * the proxy must be equal. It contains nothing that differs from run to run (inode numbers, times).
  *
  *	conformance CEPH_CONF DIRECTORY
  */
@@ -162,7 +162,7 @@ static void completed(struct io *info)
 	__atomic_add_fetch(&called, 1, __ATOMIC_SEQ_CST);
 }
 
-/* The same by other means where libcephfs cannot. */
+/* Uses synchronous calls if this libcephfs has no asynchronous ones. */
 static int64_t asynchronous(bool writes, struct iovec *parts, int count, int64_t offset, int64_t *result)
 {
 	static struct io info;
@@ -229,7 +229,7 @@ static void files(void)
 	SHOW(ceph_ll_write(m, reader, 0, 1, "x"));
 	SHOW(ceph_ll_read(m, reader, 0, 5, other));
 	SHOW(ceph_ll_close(m, reader));
-	reader = NULL; /* libcephfs 16 remembers what is there even if it fails, and crashes of it later */
+	reader = NULL; /* libcephfs 16 keeps the directory's contents even if the call fails, and crashes later because of it */
 	SHOW(ceph_ll_open(m, in, O_WRONLY, &reader, nobody));
 	SHOW(ceph_ll_open(m, in, O_RDONLY, &reader, nobody));
 	SHOW(ceph_ll_close(m, reader));

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What a client of a daemon sees that goes away and comes back: everything it reads, lists and asks goes on, everything it was told is
- * on disk is there, and of everything else it is told that it may not be.
+ * A client of a daemon that ends and starts again. The client's reads, listings and queries continue. All data that was confirmed as on disk
+ * is there. For everything else the client gets an error if it may be lost.
  *
- *	crash CEPH_CONF prepare		makes what load and hold look at
- *	crash CEPH_CONF load [SECONDS]	threads that read, list, stat, write and make names for so long, or until the end of
- *					what it reads; says what they met
- *	crash CEPH_CONF ping		writes and reads back piece by piece, and at each line of what it reads says how many ms the
- *					longest piece since the line before took; at the end, whether all is there
- *	crash CEPH_CONF leave PID	writes a file, unmounts with the file open, and kills PID; says what came of unmounting
- *	crash CEPH_CONF lose PID	likewise, but kills PID before
- *	crash CEPH_CONF left		says whether what leave has written is there
+ *	crash CEPH_CONF prepare		makes the files that load and hold use
+ *	crash CEPH_CONF load [SECONDS]	threads that read, list, stat, write and make names for SECONDS, or until the end of
+ *					standard input; prints the results
+ *	crash CEPH_CONF ping		writes and reads back piece by piece; for each input line it prints how many ms the longest
+ *					piece since the last line took; at the end, whether all data is there
+ *	crash CEPH_CONF leave PID	writes a file, unmounts with the file open, and kills PID; prints the result of unmounting
+ *	crash CEPH_CONF lose PID	likewise, but kills PID first
+ *	crash CEPH_CONF left		prints whether the data that leave has written is there
  */
 #include "lib/crash.h"
 #include <poll.h>
@@ -34,7 +34,7 @@ static void prepare(void)
 	MUST(ceph_ll_fsync(m, fh, 0));
 	MUST(ceph_ll_close(m, fh));
 	MUST(ceph_ll_put(m, in));
-	/* A cluster that is used again has it. */
+	/* The directory exists if the cluster is used again. */
 	if (ceph_ll_mkdir(m, root, "crash.list", 0755, &dir, &stx, ALL, 0, perms) < 0)
 		dir = look_up(root, "crash.list");
 	for (int i = 0; i < ENTRIES; i++) {
@@ -47,14 +47,14 @@ static void prepare(void)
 	puts("prepared");
 }
 
-/* What a thread has met. */
+/* The work and the results of a thread. */
 struct load {
 	const char *name;
 	long (*step)(struct load *load);
 	int number, pauses;
 	long done, refused, wrong, failed;
 	double pause[PAUSES], longest;
-	/* of its own */
+	/* private state of the thread */
 	struct Fh *fh;
 	Inode *in;
 	uint64_t confirmed, seed;
@@ -81,7 +81,7 @@ static long reads(struct load *load)
 	return length < 0 ? length : length == (long)sizeof(data) ? 0 : -EBADMSG;
 }
 
-/* Every name once, whatever happens on the way. */
+/* Lists each name exactly once, even if the daemon ends meanwhile. */
 static long lists(struct load *load)
 {
 	static __thread unsigned char seen[ENTRIES];
@@ -119,7 +119,7 @@ static long stats(struct load *load)
 	return result < 0 ? result : ceph_ll_getattr(m, load->in, &stx, ALL, 0, perms);
 }
 
-/* From a file that may have lost something: all that was confirmed is there. */
+/* The file may have lost data. Checks that all confirmed data is there. */
 static void compare(struct load *load)
 {
 	static __thread char data[1 << 16];
@@ -137,7 +137,7 @@ static void compare(struct load *load)
 	MUST(ceph_ll_close(m, fh));
 }
 
-/* What was written is on disk once it is synced; or we are told that it may not be, until the file is closed. */
+/* Written data is on disk after a sync. Otherwise each call fails until the file is closed. */
 static long written(struct load *load, long result, long length)
 {
 	char byte;
@@ -170,7 +170,7 @@ static long writes(struct load *load)
 	return written(load, result == BLOCK ? 0 : result, BLOCK);
 }
 
-/* A name that is made is there, one that is removed is not; nothing is done twice. */
+/* A name exists after it was made and is gone after it was removed. No operation is executed twice. */
 static long names(struct load *load)
 {
 	struct ceph_statx stx;
@@ -205,7 +205,7 @@ static void called(struct io *io)
 #define DEPTH 8
 #define PIECE 3000
 
-/* So many at once: reads, then writes that are synced together, with their callbacks in any order. */
+/* Starts DEPTH requests at once: reads, or writes that are then synced together. Callbacks come in any order. */
 static long asynchronous(struct load *load, struct Fh *fh, uint64_t file, uint64_t at, bool write)
 {
 	static __thread char data[DEPTH * PIECE];
@@ -333,7 +333,7 @@ static void ping(void)
 		MUST(!right(have, piece / PIECES, at, BLOCK));
 		MUST(ceph_ll_getattr(m, in, &stx, ALL, 0, perms));
 		longest = now() - before > longest ? now() - before : longest;
-		/* Round after round, so that those that were written before a daemon's end are read after it. */
+		/* Rewrite the pieces in rounds, so that data written before the end of a daemon is read after it. */
 		if (piece >= PIECES) {
 			at = (piece + 1) % PIECES * BLOCK;
 			MUST(ceph_ll_read(m, fh, at, BLOCK, have) - BLOCK);

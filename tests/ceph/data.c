@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What is read is what the file is at some moment during the read.
+ * Checks that a read returns the file's content at some moment during the read.
  *
- *	data CEPH_CONF SHARED write|whole|durable SECONDS	changes the files; whole: cuts none; durable: closes before it says that a change is done
- *	data CEPH_CONF SHARED read SECONDS		reads them all the time
- *	data CEPH_CONF SHARED own SECONDS		changes a file of its own and reads it, which must succeed
- *	data CEPH_CONF SHARED hot TIMES FILES		makes so many files, and reads one after the other, so many times
+ *	data CEPH_CONF SHARED write|whole|durable SECONDS	changes the files; whole: truncates none; durable: closes the file before it
+ *							reports a change as done
+ *	data CEPH_CONF SHARED read SECONDS		reads them continuously
+ *	data CEPH_CONF SHARED own SECONDS		changes its own file and reads it, which must succeed
+ *	data CEPH_CONF SHARED hot TIMES FILES		makes FILES files and reads all of them, TIMES times
  *	data CEPH_CONF SHARED end			removes them
  *
- * SHARED is a file in memory, which says for each file how far its changes are. Each 8 bytes of a file are the number of the write that
- * wrote them. Prints the number of changes or reads.
+ * SHARED is a file in memory with the progress of the changes to each file. Each 8 bytes of a file are the number of the write that wrote
+ * them. Prints the number of changes or reads.
  */
 #include "lib/ceph.h"
 #include <sys/mman.h>
@@ -19,7 +20,7 @@
 #define SIZE 400000
 #define RING 256
 
-/* A change by its number: the length of the file after it, and the last write until then. */
+/* A change: the length of the file after it, and the number of the last write up to it. */
 struct change {
 	long length, write;
 };
@@ -45,7 +46,7 @@ static void prepare(const char *conf, const char *path)
 	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	MUST(ceph_create(&m, "admin"));
 	MUST(ceph_conf_read_file(m, conf));
-	/* Its own cache returns old data at times, after another host has written. */
+		/* libcephfs's own cache sometimes returns old data after another host has written. */
 	if (getenv("NO_OC"))
 		MUST(ceph_conf_set(m, "client_oc", "false"));
 	MUST(ceph_mount(m, NULL));
@@ -89,7 +90,7 @@ static int change(int file, long number, bool cuts, long length, bool durable)
 		result = ceph_ll_write(m, fh, 0, SIZE, (char *)buffer);
 		if (!durable && result == SIZE)
 			__atomic_store_n(&shared->files[file].done, number, __ATOMIC_SEQ_CST);
-		/* Now and then, so that readers meet a file that is still open. */
+		/* Sometimes wait, so that readers read a file that is still open for writing. */
 		if (number % 3 == 0)
 			usleep(rand() % 20000);
 		result = result == SIZE ? 0 : result < 0 ? result : -EIO;
@@ -109,7 +110,7 @@ static long write_all(double seconds, bool durable, bool may_cut)
 		struct change before = shared->files[file].changes[(number - 1) % RING];
 		bool cuts = may_cut && number > 1 && rand() % 3 == 0;
 
-		/* A cut never makes it longer, or there would be zeros in it. */
+		/* Truncation never extends the file, because that would add zeros. */
 		*next = (struct change){ SIZE, number };
 		if (cuts)
 			*next = (struct change){ (rand() % 3) * (before.length / 24) * 8, before.write };
@@ -138,7 +139,7 @@ static void look(int file, struct Fh *fh)
 	long begun = __atomic_load_n(&shared->files[file].begun, __ATOMIC_SEQ_CST);
 	long shortest = SIZE, longest = 0, oldest = done, newest = 0;
 
-	/* Too many changes at once are not told apart. */
+	/* The ring has no room for so many changes at once. */
 	if (!done || begun - done >= RING - 2)
 		return;
 	for (long number = done; number <= begun; number++) {
@@ -151,7 +152,7 @@ static void look(int file, struct Fh *fh)
 	}
 	if (__atomic_load_n(&shared->files[file].begun, __ATOMIC_SEQ_CST) - done >= RING - 2)
 		return;
-	/* A write makes the file longer little by little. */
+	/* A write extends the file in several steps. */
 	long from = least(want, shortest > offset ? shortest - offset : 0),
 	     to = least(want, longest > offset ? longest - offset : 0);
 
@@ -160,7 +161,7 @@ static void look(int file, struct Fh *fh)
 		       want, got, from, to, done, begun);
 		exit(1);
 	}
-	/* libcephfs puts zeros where it had read nothing if another host makes the file longer meanwhile. */
+	/* If another host extends the file meanwhile, libcephfs returns zeros for the part that it could not read. */
 	long zeros = getenv("NO_OC") ? shortest : SIZE;
 	for (int i = 0; i < got / 8; i++)
 		if ((buffer[i] < oldest || buffer[i] > newest) && (buffer[i] || offset + i * 8 < zeros)) {
@@ -189,7 +190,7 @@ static long read_all(double seconds)
 	return count;
 }
 
-/* Reads one part or all of a file. */
+/* Reads a part of the file or the whole file. */
 static void is_all(struct Fh *fh, long number)
 {
 	long length = rand() % 2 ? SIZE : 4096, offset = rand() % (SIZE - length + 1) / 8 * 8;
@@ -215,7 +216,7 @@ static long own(double seconds)
 	MUST(ceph_ll_create(m, root, name, 0644, O_CREAT | O_RDWR, &in, &fh, &stx, CEPH_STATX_INO, 0, perms));
 	MUST(ceph_ll_close(m, fh));
 	for (double end = now() + seconds; now() < end; count++) {
-		/* Many small writes, so that a new daemon has some to repeat. */
+		/* Many small writes give the next daemon some to repeat. */
 		MUST(ceph_ll_open(m, in, O_RDWR, &fh, perms));
 		for (int i = 0; i < SIZE / 8; i++)
 			buffer[i] = count;
@@ -251,7 +252,7 @@ static long hot(int times, int files)
 		MUST(ceph_ll_open(m, in, O_RDONLY, &open[i], perms));
 	}
 	for (; count < (long)times * files; count++) {
-		/* What is read again later is kept. */
+		/* The daemon caches data that is read again after a while. */
 		if (count == 3 * files)
 			usleep(1200000);
 		MUST(ceph_ll_read(m, open[count % files], 0, 4096, (char *)buffer));

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What is no handle, or somebody else's, is refused and harms nobody; a forked child has a mount of its own; a large number of things
- * can be held and is given back. Linked against the proxy only: libcephfs would crash of most of it.
+ * The daemon refuses invalid handles and handles of other clients, without harm to anybody. A forked child has its own mount. A client can
+ * hold many objects, and the daemon gets them back. Linked with the proxy only: libcephfs would crash on most of these calls.
  *
- *	handles CEPH_CONF [hold]	hold: open some files, say so, and wait to be killed
+ *	handles CEPH_CONF [hold]	hold: opens some files, reports this, and waits to be killed
  */
 #include "lib/ceph.h"
 #include <pthread.h>
@@ -28,7 +28,7 @@ static void refused(const char *what, long result)
 }
 #define REFUSED(call) refused(#call, (long)(call))
 
-/* Everything that takes an inode, a file or a directory, with one that is none. */
+/* Passes an invalid handle to each function that takes an inode, a file or a directory. */
 static void all_refused(struct ceph_mount_info *c, void *bad)
 {
 	Inode *out;
@@ -105,7 +105,7 @@ static void refusals(void)
 		if (bad[i] != (void *)m)
 			mounts_refused(bad[i]);
 	}
-	all_refused(m, root2); /* of another mount */
+	all_refused(m, root2); /* a handle of another mount */
 	all_refused(m2, in);
 	Inode *gone;
 	MUST(ceph_ll_lookup_root(m2, &gone));
@@ -132,7 +132,7 @@ static void refusals(void)
 	} while (0)
 #define NO_PARENT(call) FAILS(ENOTDIR, call)
 
-/* What libcephfs takes for a mistake of its own, and ends the process for. */
+/* Calls for which libcephfs asserts and ends the process. */
 static void asserted(void)
 {
 	Inode *file, *out;
@@ -140,7 +140,7 @@ static void asserted(void)
 	char byte;
 
 	REFUSED(ceph_ll_open(m, in, O_RDWR | O_CREAT, &open, perms));
-	/* A file as the parent: with a second name, it cannot be a directory. */
+	/* A file as the parent. It has a second name, so it is certainly no directory. */
 	MUST(ceph_ll_link(m, in, root, "handles.2", perms));
 	MUST(ceph_ll_lookup(m, root, "handles", &file, &stx, 0, 0, perms));
 	MUST(ceph_ll_put(m, file));
@@ -155,7 +155,7 @@ static void asserted(void)
 		NO_PARENT(ceph_ll_rename(m, root, "handles", file, "y", perms));
 		NO_PARENT(ceph_ll_unlink(m, file, "x", perms));
 		NO_PARENT(ceph_ll_rmdir(m, file, "x", perms));
-		/* Found by its number, too, it is what it is. */
+		/* The result is the same for the inode that is looked up by its number. */
 		MUST(ceph_ll_put(m, file));
 		MUST(ceph_ll_lookup_inode(m, (struct inodeno_t){ stx.stx_ino }, &file));
 	}
@@ -164,7 +164,7 @@ static void asserted(void)
 	MUST(ceph_ll_lookup_inode(m, (struct inodeno_t){ 1 }, &out));
 	MUST(ceph_ll_rename(m, out, "handles", out, "handles", perms));
 	MUST(ceph_ll_put(m, out));
-	/* No file is made a directory, nor a directory a file: who reads one would wait for ever. */
+	/* mknod makes no directory, and a directory cannot be read as a file: a reader would wait forever. */
 	FAILS(EPERM, ceph_ll_mknod(m, root, "handles.d", S_IFDIR | 0700, 0, &out, &stx, ALL, 0, perms));
 	MUST(ceph_ll_mkdir(m, root, "handles.d", 0700, &out, &stx, ALL, 0, perms));
 	MUST(ceph_ll_open(m, out, O_RDONLY, &open, perms));
@@ -174,7 +174,7 @@ static void asserted(void)
 	MUST(ceph_ll_rmdir(m, root, "handles.d", perms));
 }
 
-/* A mount that cannot be: the daemon must not go on with it. Then one whose root is not there, which is tried again. */
+/* A mount that is impossible must not stay in the daemon. Then mounts a root that does not exist, which is retried. */
 static void unmountable(const char *conf)
 {
 	struct ceph_mount_info *none;
@@ -265,7 +265,7 @@ static void *lists(void *arg)
 	return arg;
 }
 
-/* A child that was forked while its parent was reading a directory is refused, and does not wait for who is not there. */
+/* A child that was forked while its parent was listing a directory gets an error and does not wait for the parent's thread. */
 static void forks_while_listing(void)
 {
 	struct dirent entry;
@@ -319,7 +319,7 @@ static void completed(struct io *io)
 	__atomic_add_fetch(&done, 1, __ATOMIC_SEQ_CST);
 }
 
-/* More than there are slots at once, one of them larger than a slot. */
+/* Starts more requests at once than there are slots. One of them is larger than a slot. */
 static void run_jobs(bool writes, char *memory, size_t size)
 {
 	static struct io jobs[JOBS];
@@ -356,7 +356,7 @@ static void asynchronous(void)
 		from[i] = (char)(i * 13 + i / 1021);
 	run_jobs(true, from, size);
 	run_jobs(false, to, size);
-	/* The seventh's usual place is a hole. */
+	/* The seventh request is at another offset and leaves a hole. */
 	memset(from + 7 * size, 0, size);
 	if (memcmp(from, to, all))
 		printf("asynchronous requests read something else than they wrote\n"), failed = 1;

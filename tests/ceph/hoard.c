@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Hoards: holds as much of one kind as it is let, or COUNT, then says how many that were and why there are no more, and waits to be killed.
+ * Takes as many objects of one kind as the daemon allows, or COUNT. Prints how many there were and the error, and waits to be killed.
  *
  *	hoard CEPH_CONF inodes|files|directories|identities|mounts COUNT
- *	hoard CEPH_CONF prepare COUNT	makes a directory with so many files of long names, for the others
- *	hoard CEPH_CONF list	opens that
- *	hoard CEPH_CONF get OPTION	says its value
+ *	hoard CEPH_CONF prepare COUNT	makes a directory with COUNT files that have long names, for the other commands
+ *	hoard CEPH_CONF list	opens this directory
+ *	hoard CEPH_CONF get OPTION	prints its value
  */
 #include "lib/ceph.h"
 
-/* As many as a process can have (NGROUPS_MAX). */
+/* the most groups that a process can have (NGROUPS_MAX) */
 #define GROUPS 65536
 
 static struct ceph_mount_info *m;
@@ -62,7 +62,7 @@ static long one_more(const char *what, int number)
 		ceph_userperm_destroy(own);
 		return result;
 	}
-	/* Each with a configuration of its own: none is shared. */
+	/* Each has a different configuration, so that no mount is shared. */
 	snprintf(name, sizeof(name), "%d", (number + 1) << 12);
 	long result = ceph_create(&mount, "admin");
 	if (result >= 0 && (result = ceph_conf_read_file(mount, conf)) >= 0)

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Opens a file of each kind, then does what it is told, a line each; answers likewise, so that a daemon can go away at a known
+ * Opens a file of each kind, then reads a command per line and prints one answer each. A test can thus end the daemon at a known
  * moment: hold CEPH_CONF
  */
 #include "lib/crash.h"
 #include <sys/wait.h>
 
-/* A file in a snapshot, opened there; the file itself is another one by now. */
+/* Opens a file in a snapshot. The live file has been replaced since. */
 static Inode *snapshot(struct Fh **fh)
 {
 	static char data[BLOCK];
@@ -88,7 +88,7 @@ static void hold(void)
 
 			while ((result = ceph_readdir_r(m, dir, &entry)) > 0)
 				left++;
-			/* with . and .. */
+			/* includes . and .. */
 			result = result ? result : left;
 		} else if (strncmp(line, "fork", 4) == 0) {
 			pid_t child = fork();

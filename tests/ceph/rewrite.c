@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Two open files of one inode, and what ought to be in it, byte for byte.
+ * Opens one inode twice, writes to it, and knows the expected content byte by byte.
  *
- *	rewrite CEPH_CONF NAME		reads commands, and answers each with a result:
- *	open|append FILE		opens NAME, makes it if it is not there
+ *	rewrite CEPH_CONF NAME		reads commands and prints the result of each:
+ *	open|append FILE		opens NAME and creates it if necessary
  *	close|fsync FILE
- *	write FILE OFFSET LENGTH SEED	bytes that follow from SEED
+ *	write FILE OFFSET LENGTH SEED	writes bytes that are a function of SEED
  *	stream FILE OFFSET LENGTH SEED	likewise, in pieces of 128 KiB
- *	deep FILE OFFSET LENGTH SEED	likewise, in pieces of 10000 bytes, more at once than the library has under way, and reads among them
+ *	deep FILE OFFSET LENGTH SEED	likewise, in pieces of 10000 bytes, more at once than the library keeps in flight, with reads in between
  *	cut FILE SIZE			sets the size
  *	xattr FILE, times FILE		sets an attribute as Samba does, and the times
- *	learn FILE OFFSET LENGTH SEED	somebody else has written that
- *	see FILE OFFSET LENGTH SEED	1 if that is there
- *	check FILE			1 if all is as it ought to be
+ *	learn FILE OFFSET LENGTH SEED	expects these bytes, which another client has written
+ *	see FILE OFFSET LENGTH SEED	prints 1 if these bytes are there
+ *	check FILE			prints 1 if the whole file is as expected
  */
 #include "lib/crash.h"
 #include <semaphore.h>

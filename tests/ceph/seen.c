@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Asks for things that can be counted: what it asks for cannot be answered by a cache.
+ * Makes a known number of requests, none of which a cache can answer.
  *
- *	seen CEPH_CONF COUNT	that often: 4096 bytes written, read, read asynchronously; a name that is not there removed
- *	seen CEPH_CONF sync	says that it is ready, and for each line that it reads writes and syncs a file, and says how that went
+ *	seen CEPH_CONF COUNT	COUNT times: writes 4096 bytes, reads them, reads them asynchronously, and removes a name that does not exist
+ *	seen CEPH_CONF sync	prints that it is ready; for each input line it writes and syncs a file and prints the result
  */
 #include "lib/ceph.h"
 #include <semaphore.h>

@@ -1,13 +1,13 @@
 #!/usr/bin/python3 -ISu
-"""Load for the corpus of faults: reads commands from standard input, a line each, and says `done` when it is done. Stays alive, so that in the
-middle of a scenario no program has to be read.
+"""Generates load for the corpus of faults: reads commands from standard input, one per line, and prints `done` after each. The process stays alive, so that
+no program must be loaded in the middle of a scenario.
 
-  run NAME KIND JOBS BLOCK RATE DIR   NAME's JOBS processes do KIND RATE times a second each, with BLOCK bytes
-  stop [NAME]
-  hog PRIORITY ON_MS OFF_MS           a real-time process that keeps the processor busy
-  flood ADDRESS BITS_PER_SECOND       datagrams of 1472 bytes
-  drop FILE...                        forget the pages of each FILE
-  favour PRIORITY COMM...             processes and threads whose names begin so are real-time ones; 0: no longer
+  run NAME KIND JOBS BLOCK RATE DIR   starts JOBS processes called NAME; each does KIND RATE times a second, with BLOCK bytes
+  stop [NAME]                         stops the processes called NAME, or all
+  hog PRIORITY ON_MS OFF_MS           starts a real-time process that keeps the processor busy
+  flood ADDRESS BITS_PER_SECOND       sends datagrams of 1472 bytes
+  drop FILE...                        drops the cached pages of each FILE
+  favour PRIORITY COMM...             makes processes and threads whose names begin with COMM real-time; 0: normal again
 """
 import glob
 import mmap
@@ -26,7 +26,7 @@ def name_self(name):
 
 
 def paced(rate):
-    """Yields rate times a second at most; who is late does not catch up."""
+    """Yields at most RATE times a second. Delays are not made up for."""
     due = time.monotonic()
     while True:
         yield
@@ -39,7 +39,7 @@ def direct(path, block, flags):
 
 
 def prepare(path, size):
-    """A file to read, made at the server: /mnt/nfs/a is /srv/nfs/a there."""
+    """Creates a file to read, on the server: /mnt/nfs/a is /srv/nfs/a there."""
     at_server = path.replace("/mnt/", "/srv/", 1)
     if not os.path.isdir(os.path.dirname(at_server)):
         at_server = path  # CephFS
@@ -58,27 +58,27 @@ def write(path, block, rate):
 
 
 def read(path, block, rate):
-    size = max(block, 1 << 18 if path[-2:].isdigit() else 2 << 20)  # the first ten jobs may read from the disk
+    size = max(block, 1 << 18 if path[-2:].isdigit() else 2 << 20)  # only the first ten jobs have files large enough to read from the disk
     prepare(path, size)
     fd, data = direct(path, block, os.O_RDWR)
     at = 0
     for _ in paced(rate):
         os.preadv(fd, [data], at)
-        at = (at + 37 * block) % size  # so that no server reads ahead
+        at = (at + 37 * block) % size  # not sequential, to prevent readahead on the server
 
 
 def mixed(path, block, rate):
-    size = max(block, 1 << 18 if path[-2:].isdigit() else 2 << 20)  # the first ten jobs may read from the disk
+    size = max(block, 1 << 18 if path[-2:].isdigit() else 2 << 20)  # only the first ten jobs have files large enough to read from the disk
     prepare(path, size)
     fd, data = direct(path, block, os.O_RDWR)
     at = 0
     for n, _ in enumerate(paced(rate)):
         (os.preadv if n % 2 else os.pwritev)(fd, [data], at)
-        at = (at + 37 * block) % size  # so that no server reads ahead
+        at = (at + 37 * block) % size  # not sequential, to prevent readahead on the server
 
 
 def meta(path, block, rate):
-    """What a build does with names: new, looked for, renamed, gone."""
+    """Metadata operations like those of a build: create, look up, rename, remove."""
     for n, _ in enumerate(paced(rate)):
         fd = os.open(f"{path}.{n % 8}", os.O_CREAT | os.O_WRONLY, 0o644)
         if block:
@@ -96,7 +96,7 @@ def stat(path, block, rate):
 
 
 def backup(path, block, rate):
-    """Buffered, one file behind the other, each synced."""
+    """Buffered writes of one file after the other, each followed by fsync."""
     for n, _ in enumerate(paced(rate)):
         with open(f"{path}.{n % 4}", "wb", buffering=0) as file:
             for _ in range(4):
@@ -105,7 +105,7 @@ def backup(path, block, rate):
 
 
 def cold(path, block, rate):
-    """Buffered reads of what this host does not have cached."""
+    """Buffered reads of data that this host has not cached."""
     prepare(path, 2 << 20)
     fd = os.open(path, os.O_RDWR)
     at = 0
@@ -125,21 +125,21 @@ def bursts(path, block, rate):
 
 
 def dirty(path, block, rate):
-    """Buffered writes that nobody syncs."""
+    """Buffered writes without fsync."""
     fd = os.open(path, os.O_CREAT | os.O_WRONLY)
     for n, _ in enumerate(paced(rate)):
         os.pwrite(fd, bytes(block), n * block % (8 << 20))
 
 
 def synced(path, block, rate):
-    """Buffered writes to an open file, each at the server when it returns."""
+    """Buffered writes to an open file with O_SYNC: each has reached the server when it returns."""
     fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_SYNC)
     for n, _ in enumerate(paced(rate)):
         os.pwrite(fd, bytes(block), n * block % (1 << 20))
 
 
 def opened(path, block, rate):
-    """Each read opens the file, and finds nothing of it on this host."""
+    """Each read opens the file, and finds no cached data on this host."""
     prepare(path, 2 << 20)
     for n, _ in enumerate(paced(rate)):
         fd = os.open(path, os.O_RDONLY)
@@ -202,14 +202,14 @@ def flood(address, bits):
 
 def favour(priority, names):
     policy = os.SCHED_FIFO if priority else os.SCHED_OTHER
-    # Threads, not only processes: smbd reads and writes in threads of its own.
+    # Include threads, because smbd reads and writes in separate threads.
     for thread in glob.glob("/proc/[0-9]*/task/*"):
         try:
             with open(f"{thread}/comm") as comm:
                 if comm.read().startswith(names):
                     os.sched_setscheduler(int(os.path.basename(thread)), policy, os.sched_param(priority))
         except OSError:
-            pass  # gone, or one that must stay as it is
+            pass  # the thread has ended, or its policy cannot be changed
 
 
 def stop(name):

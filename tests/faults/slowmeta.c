@@ -1,6 +1,6 @@
 /*
- * Preloaded into smbd by path_smb_up (vm/guest/path.sh): opening, looking at, renaming and removing files below /srv takes as many
- * milliseconds longer as /dev/shm/slowmeta says (7 digits, rewritten in place).
+ * A library that path_smb_up (vm/guest/path.sh) preloads into smbd: delays opening, stat, renaming and removing of files below /srv
+ * by the milliseconds in /dev/shm/slowmeta (7 digits, rewritten in place).
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

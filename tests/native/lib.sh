@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# What the native tests share: a mount namespace and a scratch directory of their own, slowfs, the daemon, and how
-# results are told. A test sources this first; it then runs in its own namespace, so that it can mount over anything.
+# Shared by the native tests: a mount namespace and a scratch directory, slowfs, the daemon, and the output of
+# results. A test sources this first. It then runs in its own namespace, so that it can mount over anything.
 set -uo pipefail
 : "${PLUMBLINE:?the program under test}" "${SLOWFS:?crates/slowfs}"
 # shellcheck disable=SC2034 # for the tests
@@ -16,22 +16,22 @@ for tool in flock jq python3 setpriv unshare zstd; do command -v $tool > /dev/nu
 
 [ -n "${OWN_NAMESPACE:-}" ] || OWN_NAMESPACE=1 exec unshare --mount --propagation private -- "$0" "$@"
 
-# A daemon watches every FUSE mount of the machine, whatever its namespace: two tests at once would see each other's.
+# A daemon watches every FUSE mount of the machine in all namespaces. Two tests at once would see each other's mounts.
 exec 9> /run/lock/plumbline-native-tests
 flock 9
 
 work=$(mktemp -d /tmp/plumbline-test-XXXXXX)
-chmod 755 "$work" # for those tests that are not root
+chmod 755 "$work" # for the tests that run as another user
 export RUNTIME_DIRECTORY=$work/${work##*-}
 output=$work/output log=$work/log control=$work/control share=$work/share
-# Pins of its own, too: this namespace is the only one that sees them.
+# Use a private bpffs, which only this namespace sees.
 mount -t bpf bpf /sys/fs/bpf || skip_all "bpffs cannot be mounted"
 
-started=() # ids of what is to end with the test
+started=() # processes that clean() ends
 clean() {
   local pid
   for pid in "${started[@]}"; do kill -CONT "$pid" 2> /dev/null; kill "$pid" 2> /dev/null; done
-  # A daemon that does not end would keep the test from ending, too.
+  # Kill a daemon that does not end, because the test waits for it.
   for pid in "${started[@]}"; do timeout 5 tail --pid="$pid" -f /dev/null || kill -KILL "$pid" 2> /dev/null; done
   wait 2> /dev/null
   remove_scratch "$work"
@@ -40,7 +40,7 @@ trap clean EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# within SECONDS COMMAND...: whether it succeeds within that time
+# within SECONDS COMMAND...: repeats COMMAND until it succeeds, and fails after SECONDS.
 within() {
   local end=$((${EPOCHREALTIME/[.,]/} + $1 * 1000000))
   shift
@@ -49,19 +49,19 @@ within() {
     sleep 0.05
   done
 }
-# give_up WHY: what comes after would show nothing
+# give_up WHY: ends the test, because later checks would show nothing.
 give_up() {
   not_ok "$1" "$(tail -n 20 "$log" 2> /dev/null)"
   exit 1
 }
 milliseconds() { echo $((${EPOCHREALTIME/[.,]/} / 1000)); }
-# gone PID: it has ended, whether or not its new parent has noticed
+# gone PID: checks that the process has ended, even if its parent has not reaped it.
 gone() { ! grep -Eq '^State:[[:space:]]+[^ZX]' "/proc/$1/status" 2> /dev/null; }
 
-# slow WORDS: what slowfs does from now on; at once, so that no operation sees half of it
+# slow WORDS: changes the behaviour of slowfs. The rename is atomic, so no operation sees a partial file.
 slow() { echo "$*" > "$control.new" && mv "$control.new" "$control"; }
 
-# mount_slowfs [MOUNTPOINT]: by default $share
+# mount_slowfs [MOUNTPOINT]: mounts slowfs, by default on $share.
 mount_slowfs() {
   local at=${1:-$share}
   mkdir -p "$at"
@@ -70,9 +70,9 @@ mount_slowfs() {
   within 10 mountpoint -q "$at" || give_up "slowfs is mounted"
 }
 
-# What other processes of this host ask of MPI or of the libcephfs proxy would be in each bundle.
+# Without mpiio and cephproxy: other processes of this host may use them and would be in each bundle.
 probes='smb: false, mpiio: false, cephproxy: false'
-# configure [LINE...]: a configuration that finds slowness within half a second; each LINE is added to it
+# configure [LINE...]: writes a configuration that detects slowness within half a second, and adds each LINE.
 configure() {
   cat > "$work/plumbline.yaml" << X
 watch_interval_sec: 0.5
@@ -85,7 +85,7 @@ X
   [ $# -eq 0 ] || printf '%s\n' "$@" >> "$work/plumbline.yaml"
 }
 
-# start_daemon [ARGUMENT...]: on that configuration; its id is $daemon, its words are in $log
+# start_daemon [ARGUMENT...]: starts the daemon with that configuration. Its process id is in $daemon, its log in $log.
 start_daemon() {
   : > "$log"
   "$PLUMBLINE" run --config "$work/plumbline.yaml" "$@" > "$log" 2>&1 &
@@ -94,7 +94,7 @@ start_daemon() {
   within 20 daemon_is_up || give_up "the daemon starts"
 }
 daemon_is_up() { grep -q '^incidents go to' "$log"; }
-# stop_daemon: its exit code is $status
+# stop_daemon: stops the daemon and stores its exit code in $status.
 stop_daemon() {
   kill "$daemon" 2> /dev/null
   wait "$daemon"
@@ -102,12 +102,12 @@ stop_daemon() {
   status=$?
 }
 logged() { grep -Eq -- "$1" "$log"; }
-# metric NAME{LABELS}: its value on the page that the daemon serves at port $metrics; 0 if there is none
+# metric NAME{LABELS}: prints the metric that the daemon serves at port $metrics, or 0 if it is missing.
 metric() {
   python3 -c 'import sys, urllib.request; sys.stdout.write(urllib.request.urlopen(sys.argv[1], timeout=20).read().decode())' "http://127.0.0.1:${metrics:?}/metrics" \
     | NAME=$1 awk 'index($0, ENVIRON["NAME"] " ") == 1 { value = $NF } END { print value + 0 }'
 }
-# silent_server PORT: it accepts there, and never answers; its id is $silent
+# silent_server PORT: starts a server that accepts connections and never answers. Its process id is in $silent.
 silent_server() {
   : > "$work/silent"
   python3 -c 'import socket, sys, time
@@ -119,7 +119,7 @@ time.sleep(600)' "$1" > "$work/silent" &
   within 20 test -s "$work/silent" || give_up "a server that is silent starts"
 }
 
-# make_certificate NAME: by an authority, $work/NAME-ca.pem, a certificate for 127.0.0.1 and its key: $work/NAME.pem, $work/NAME.key
+# make_certificate NAME: makes an authority, $work/NAME-ca.pem, and a certificate for 127.0.0.1 with its key: $work/NAME.pem, $work/NAME.key.
 make_certificate() {
   local to=$work/$1
   openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=authority -keyout "$to-ca.key" -out "$to-ca.pem" 2> /dev/null
@@ -128,29 +128,30 @@ make_certificate() {
     -extfile <(echo subjectAltName=IP:127.0.0.1) 2> /dev/null || give_up "a certificate is made"
 }
 
-# polls PID: it waits for events (poll is system call 7 of x86-64), so that all it attaches is attached, and what it looks for is set
+# polls PID: checks that the process waits for events (poll is system call 7 of x86-64). All its programs are then attached and its filters set.
 polls() { grep -q '^7 ' "/proc/$1/syscall" 2> /dev/null; }
 
-# hold_asks ARGUMENT...: tools/asks, which waits for let_asks_go; its id is $held. What is started meanwhile must not keep descriptor 8.
+# hold_asks ARGUMENT...: starts tools/asks, which waits for let_asks_go. Its process id is in $held. Processes started meanwhile must not
+# inherit descriptor 8.
 hold_asks() {
-  rm -f "$work/asked" # of the one before
+  rm -f "$work/asked" # the last run's output
   exec 8> >(exec "$tools/asks" "$@" > "$work/asked")
   within 10 test -s "$work/asked" || give_up "tools/asks $*"
   held=$(< "$work/asked")
   started+=("$held")
 }
-# let_asks_go: and waits until it has done all
+# let_asks_go: lets tools/asks work and waits until it ends.
 let_asks_go() {
   exec 8>&-
   within 30 gone "$held" || give_up "tools/asks ends"
 }
 
-# bundles: their paths, oldest first
+# bundles: prints the paths of the bundles, oldest first.
 bundles() { find "$output/incidents" -name '*.tar.zst' -printf '%f\n' 2> /dev/null | sort -t- -k4n | sed "s|^|$output/incidents/|"; }
 count_bundles() { bundles | wc -l; }
 bundles_are() { [ "$(count_bundles)" -eq "$1" ]; }
-# entry BUNDLE NAME
+# entry BUNDLE NAME: prints a file of the bundle.
 entry() { tar --zstd -xOf "$1" "$2"; }
-# incident BUNDLE [OPTION...] FILTER: what jq says about its incident.json
+# incident BUNDLE [OPTION...] FILTER: applies a jq filter to the bundle's incident.json.
 incident() { entry "$1" incident.json | jq -c "${@:2}"; }
 is_closed() { [ "$(incident "$1" .closed)" == true ]; }

@@ -1,20 +1,20 @@
 # shellcheck shell=bash
-# For scripts in the guest (`. vm/guest/path.sh`): servers behind a router. The guest itself is the client; router and server have network
-# namespaces of their own, so that a delay or a loss on the router is in neither end's queueing discipline.
+# For scripts in the guest (`. vm/guest/path.sh`): servers behind a router. The guest itself is the client. Router and server have network
+# namespaces, so that a delay or a loss at the router is outside the queueing disciplines of client and server.
 #
 #   client c0 10.1.0.1 -- 10.1.0.254 r0 router r1 10.2.0.254 -- s0 server: smbd at 10.2.0.1, knfsd at 10.2.0.2
 #
-# MTU 1500, and a packet for each segment.
+# The MTU is 1500, and gso_max_segs is 1, so that each segment is one packet.
 
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . vm/guest/lib.sh || return
 declare -A path_at=([smb]=10.2.0.1 [nfs]=10.2.0.2)
 path_group=/sys/fs/cgroup
 
-# server COMMAND...: in the server's network, with its own /proc/fs/nfsd and /var/lib/nfs
+# server COMMAND...: runs COMMAND in the server's network namespace, with the server's /proc/fs/nfsd and /var/lib/nfs.
 server() { nsenter -t "$path_pid" -m -n -- "$@"; }
 
-# path_up: the networks, the disk, and the server's cgroup. What the router sends to each side waits 0.1 ms at least
+# path_up: creates the networks, the disk, and the server's cgroup. The router delays packets by at least 0.1 ms in each direction.
 path_up() {
   local name module
   for module in veth sch_netem sch_prio sch_fq_codel; do modprobe $module || return; done
@@ -32,9 +32,9 @@ path_up() {
   ip netns exec router sysctl -qw net.ipv4.ip_forward=1 || return
   tc qdisc add dev c0 root handle 1: prio && tc qdisc add dev c0 parent 1:2 handle 20: fq_codel || return
   tc -n router qdisc add dev r0 root netem delay 0.1ms limit 1000 && tc -n router qdisc add dev r1 root netem delay 0.1ms limit 1000 || return
-  # or mountd asks name servers that are not there
+  # Without these names, mountd queries name servers that do not exist.
   printf '%s\n' '10.1.0.1 client' '10.2.0.1 smb-server' '10.2.0.2 nfs-server' >> /etc/hosts
-  # before the server's mounts are its own
+  # This must precede the creation of the server's mount namespace.
   disk_up 256 || return
   echo +cpu +memory > $path_group/cgroup.subtree_control
   mkdir -p $path_group/server $path_group/load $path_group/receiver
@@ -43,23 +43,23 @@ path_up() {
   until [ "$(readlink /proc/$path_pid/ns/net)" = "$(ip netns exec server readlink /proc/self/ns/net)" ]; do sleep 0.1; done
 }
 
-# path_interface_up: the client's interface, with its route
+# path_interface_up: sets the client's interface up, with its route.
 path_interface_up() { ip link set c0 up && ip route replace 10.2.0.0/24 via 10.1.0.254; }
 
-# path_net up|down|both NETEM...: what the router sends towards the server, the client, or both. Without NETEM: nothing special; $path_delay is
-# what is usual
+# path_net up|down|both NETEM...: sets the router's netem options towards the server, the client, or both. Without NETEM, the router only delays by
+# $path_delay (default: 0.1 ms).
 path_net() {
   local dev netem=("${@:2}")
   [[ " ${netem[*]} " == *' delay '* ]] || netem=(delay "${path_delay:-0.1ms}" "${netem[@]}")
   [[ " ${netem[*]} " == *' limit '* ]] || netem+=(limit 1000)
-  [[ " ${netem[*]} " == *' rate '* ]] || netem+=(rate 0bit) # or the last one stays
+  [[ " ${netem[*]} " == *' rate '* ]] || netem+=(rate 0bit) # otherwise the previous rate stays
   for dev in r0 r1; do
     case $1:$dev in up:r0 | down:r1) continue ;; esac
     tc -n router qdisc change dev $dev root netem "${netem[@]}" || return
   done
 }
 
-# path_smb_up: smbd in the server's network, after path_up; its processes are in the cgroup `server`
+# path_smb_up: starts smbd in the server's network, in the cgroup `server`. Call it after path_up.
 path_smb_up() {
   local preload=/run/vm/slowsmbd.so
   mkdir -p "$smb_dir"
@@ -75,14 +75,14 @@ path_smbd() (
   server "$@"
 )
 
-# path_nfs_up [THREADS]: knfsd in the server's network, versions 3, 4.0 and 4.2
+# path_nfs_up [THREADS]: starts knfsd in the server's network, with versions 3, 4.0 and 4.2.
 path_nfs_up() {
-  # shellcheck disable=SC2016 # the other shell's
+  # shellcheck disable=SC2016 # expanded by the inner shell
   server env NFS_CLIENT=10.1.0.1 NFS_VERSIONS='3 4 4.0 4.2' bash -euc 'cd "$1" && . vm/guest/lib.sh && nfs_up "$2"' nfs_up "$PWD" "${1:-8}"
 }
 path_nfs_threads() { server sh -c "echo $1 > /proc/fs/nfsd/threads"; }
 
-# path_mount smb|nfs [OPTIONS]: on /mnt/smb or /mnt/nfs. Default: 3.1.1 with cache=none; 4.2, hard
+# path_mount smb|nfs [OPTIONS]: mounts on /mnt/smb or /mnt/nfs. The defaults are SMB 3.1.1 with cache=none, and NFS 4.2, hard.
 path_mount() {
   local options=${2:-}
   mkdir -p "/mnt/$1"
@@ -101,7 +101,7 @@ path_mount() {
   esac
 }
 
-# path_sender NETEM...: what the client sends to the servers waits in its own queueing discipline
+# path_sender NETEM...: applies netem to packets from the client to the servers, in the client's queueing discipline.
 path_sender() {
   local netem=("$@")
   [[ " $* " == *' rate '* ]] || netem+=(rate 0bit)

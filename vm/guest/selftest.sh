@@ -1,11 +1,11 @@
-# shellcheck shell=bash disable=SC2119 # the helpers' arguments are optional
-# The guest's half of vm/selftest: a real SMB and a real NFS mount work, and each fault is felt. Fails at the first that is not.
+# shellcheck shell=bash disable=SC2119 # all arguments of the helpers are optional
+# The guest's part of vm/selftest: checks that SMB and NFS mounts work, and that each fault has its effect. Stops at the first failure.
 set -eE
 trap 'echo "failed: $BASH_COMMAND"' ERR
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . vm/guest/lib.sh
 
-# took COMMAND...: prints how many ms it took
+# took COMMAND...: prints the elapsed time of COMMAND in ms.
 took() {
   local from=$EPOCHREALTIME
   "$@"

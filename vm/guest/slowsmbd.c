@@ -1,9 +1,9 @@
 /*
- * Preloaded into smbd by smb_up (lib.sh): makes its reads, writes or fsyncs slow or failing while it runs, for the files
- * below /srv only, so that smbd's own databases stay fast.
+ * A library that smb_up (lib.sh) preloads into smbd: makes reads, writes or fsyncs slow or failing, at run time. It affects only
+ * files below /srv, so that smbd's own databases stay fast.
  *
- * The knobs are lines of "milliseconds errno", 7 columns each, in the order of enum op, in a file that slow_smbd (lib.sh)
- * rewrites in place. It is mapped, so that a knob at zero costs no system call.
+ * The control file has a line of "milliseconds errno" for each operation, 7 columns each, in the order of enum op. slow_smbd (lib.sh)
+ * rewrites it in place. The library maps the file, so that a check without a fault costs no system call.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -48,7 +48,7 @@ static int is_shared(int fd)
 	return readlink(link, path, sizeof(path)) == sizeof(path) && !memcmp(path, SHARES, sizeof(path));
 }
 
-/* Sleeps as the knob says, and returns -1 with errno set if the call is to fail. */
+/* Sleeps for the configured time. Returns -1 with errno set if the call must fail. */
 static int interfere(enum op op, int fd)
 {
 	int ms, error;
@@ -87,7 +87,7 @@ int fsync(int fd)
 	return interfere(FSYNC, fd) ? -1 : next(fd);
 }
 
-/* On 64 bit the plain names are the same calls. */
+/* On 64-bit systems, the functions without the suffix 64 are the same calls. */
 ssize_t pread(int fd, void *buf, size_t count, off_t offset)
 {
 	return pread64(fd, buf, count, offset);

@@ -1,10 +1,9 @@
-"""A client of libcephfsd that knows the protocol and does with it as it pleases: abuse.py CONF SEED SECONDS FOLDER [OPERATION...].
+"""A client of libcephfsd that knows the protocol and misuses it at random: abuse.py CONF SEED SECONDS FOLDER [OPERATION...].
 
-It mounts, holds handles that are valid, and submits operations at random in all slots at once: mostly with handles of
-the right kind, often with arguments that make no sense, and now and then without a wait for answers. Releases are as
-random. It works in FOLDER, and ends without a goodbye. Operations are those that
-crates/cephfs-proxy/src/wire/operations.rs declares; with OPERATION, these alone, on three names. It prints how many
-requests were answered.
+It mounts, holds valid handles, and submits random operations in all slots at once: mostly with handles of the right kind, often with
+invalid arguments, and sometimes without waiting for answers. It also releases handles at random. It works in FOLDER and ends without
+unmounting. The operations are those that crates/cephfs-proxy/src/wire/operations.rs declares. With OPERATION, it uses only these, on
+three names. It prints how many requests were answered.
 """
 
 import os
@@ -25,7 +24,7 @@ NAMES = [b"a", b"b", b"c", b"d", b"e", b".", b"..", b"", b"/", b"a/b", b"../..",
 ODD = [0, 1, 2, 4095, 4096, 65536, 1 << 20, 1 << 22, (1 << 31) - 1, (1 << 32) - 1, 1 << 40, (1 << 63) - 1, (1 << 64) - 1]
 PREPARING = ["Create", "ConfReadFile", "ConfSet", "Init", "SelectFilesystem", "Mount", "Unmount", "Release"]
 ANSWERED = 3
-# What an answer brings, in its first bytes.
+# The handles at the start of an answer.
 KINDS = {"FoundInode": ["inode"], "Created": ["inode", "file"], "OpenDirectory": ["dir"]}
 BRINGS = {"Create": ["mount"], "Identify": ["perms"], "LookupRoot": ["inode"], "LookupInode": ["inode"], "LookupVino": ["inode"], "Open": ["file"]}
 
@@ -46,7 +45,7 @@ class Client:
         self.released = 0
 
     def enter(self, place):
-        """Connects to a place, where it holds nothing yet. The one before is left."""
+        """Connects to a place without any handles, and abandons the place before."""
         self.socket = connect()
         self.place = place
         status, self.memory, self.wakeup = welcome(self.socket, place=place)
@@ -61,7 +60,7 @@ class Client:
         held = self.held[kind]
         if not held or self.chance.random() < 0.01:
             return self.chance.choice([0, 1 << 32, self.chance.randrange(1 << 40)])
-        # Mostly the first ones, so that what is below them grows.
+        # Prefer the first handles, so that the tree below them grows.
         return held[0] if self.chance.random() < 0.3 else self.chance.choice(held[-200:])
 
     def value(self, field, kind):
@@ -102,7 +101,7 @@ class Client:
         self.under_way[slot] = brings
 
     def take(self, slot):
-        """Whether the answer is there; notes what it brings."""
+        """Returns whether the slot is answered, and stores the handles of the answer."""
         line = 384 + 64 * slot
         if struct.unpack_from("<I", self.memory, line)[0] != ANSWERED:
             return False
@@ -116,7 +115,7 @@ class Client:
         return True
 
     def ask(self, name, body, data=b""):
-        """The result, without others under way."""
+        """Makes one request and returns its result. No other request may be in flight."""
         self.send(0, name, body, data)
         until = time.monotonic() + 10
         while not self.take(0):
@@ -126,7 +125,7 @@ class Client:
         return struct.unpack_from("<q", self.memory, 384 + 16)[0]
 
     def mount(self, configuration):
-        """A mount: prepared first to learn its place, and then there."""
+        """Mounts: the first connection prepares the mount and returns its place, the second one uses the mount there."""
         for _ in range(2):
             self.ask("Create", b"\0")
             mount = struct.pack("<Q", self.held["mount"][-1])
@@ -142,7 +141,7 @@ class Client:
         return mount
 
     def release(self):
-        """An entry in the ring of releases, which the daemon may find full."""
+        """Adds an entry to the ring of releases without checking that the ring has room."""
         held = self.chance.choice([self.held["inode"], self.held["file"], self.held["dir"]])
         if not held:
             return
@@ -158,7 +157,7 @@ class Client:
         while time.monotonic() < until:
             for slot in range(SLOTS):
                 if slot in self.under_way and not self.take(slot):
-                    # Sometimes it does not wait.
+                    # Sometimes do not wait.
                     if self.chance.random() < 0.999:
                         continue
                 self.send(slot, self.chance.choice(names))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the C programs of tests/ceph and bench share: libcephfs, and what ends a program that it fails. */
+/* Shared by the C programs of tests/ceph and bench: includes of libcephfs, and macros that end the program on an error. */
 #pragma once
 #define _GNU_SOURCE
 #define _FILE_OFFSET_BITS 64
@@ -18,7 +18,7 @@
 
 #define ALL CEPH_STATX_ALL_STATS
 
-/* As in libcephfs 19 and newer; older ones do not have the function. */
+/* Defined as in libcephfs 19 and newer. Older versions do not have the function. */
 struct io {
 	void (*callback)(struct io *io);
 	void *priv;
@@ -31,7 +31,7 @@ struct io {
 };
 int64_t ceph_ll_nonblocking_readv_writev(struct ceph_mount_info *cmount, struct io *io) __attribute__((weak));
 
-/* Seconds. */
+/* Returns the time in seconds. */
 static inline double now(void)
 {
 	struct timespec t;
@@ -40,7 +40,7 @@ static inline double now(void)
 	return t.tv_sec + t.tv_nsec / 1e9;
 }
 
-/* MUST(call): its result, which ends the program if it is an error. */
+/* MUST(call): returns the result, or ends the program if it is an error. */
 static inline long must(const char *what, long result)
 {
 	if (result < 0) {

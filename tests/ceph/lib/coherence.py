@@ -1,7 +1,7 @@
-"""Who changes what, and who must see it when: coherence.py CEPH_CONF PROXIED DIRECT STALE_MS
+"""Checks when other clients see a change: coherence.py CEPH_CONF PROXIED DIRECT STALE_MS
 
-PROXIED and DIRECT are tests/ceph/coherence.c, linked against the proxy and against libcephfs. What one client changes through the daemon
-another must see as soon as the first has its answer; what a client of its own changes, STALE_MS later at most, and at once if that is 0.
+PROXIED and DIRECT are tests/ceph/coherence.c, linked with the proxy and with libcephfs. A change through the daemon must be visible to
+another client as soon as the first client has its answer. A change by a direct client must be visible after STALE_MS, or at once if that is 0.
 """
 
 import os
@@ -20,7 +20,7 @@ class Client:
         self.process = subprocess.Popen([program, conf, "serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def __call__(self, line, limit=None):
-        """The answer, and the milliseconds that it took. No answer within `limit` seconds: ""."""
+        """Returns the answer and stores the milliseconds that it took. Returns "" if there is no answer within `limit` seconds."""
         self.process.stdin.write(line + "\n")
         self.process.stdin.flush()
         if limit and not select.select([self.process.stdout], [], [], limit)[0]:
@@ -45,7 +45,7 @@ def tell(what, good, why=""):
 
 A, B, C = Client(proxied), Client(proxied), Client(direct)
 
-# What is looked at, before and after; what is changed; what is seen then, or a part of it.
+# Each case: a name, the query before and after the change, the change, and the expected answer or a part of it.
 CASES = [
     ("a mode", "look d/f", "mode d/f 600", "100600"),
     ("a mode, of an inode in hand", "attr", "mode d/f 640", "100640"),
@@ -93,7 +93,7 @@ def clean():
 
 
 def seen_when(look, before, want):
-    """How long after the change somebody asked last and was told the old; None if nobody was. And what is seen in the end."""
+    """Returns when after the change the last old answer was asked for, or None, and the final answer."""
     start, late = time.monotonic(), None
     while True:
         asked = time.monotonic() - start
@@ -105,7 +105,7 @@ def seen_when(look, before, want):
         time.sleep(0.002)
 
 
-# libcephfs itself lets anybody read extended attributes from 19.2 on.
+# From 19.2 on, libcephfs itself lets every user read extended attributes.
 prepare()
 C("mode d/f 600")
 if C("-getx d/f user.b") == "0 x":
@@ -117,7 +117,7 @@ for changer, who, bound in ((A, "another client of the daemon", 0), (C, "a clien
     B("keep d/f")
     slowest = 0
     for what, look, change, want in CASES:
-        # Twice, for a copy is made of the first answer; and a moment later, for promises are given to those who ask again.
+        # The first answer is copied on the second query. After a moment, the daemon gives promises to clients that ask again.
         for _ in range(4):
             before = B(look)
         result = changer(change)
@@ -130,7 +130,7 @@ for changer, who, bound in ((A, "another client of the daemon", 0), (C, "a clien
     tell(f"none of it kept {who} waiting", slowest < 8000, f"{slowest} ms")
     clean()
 
-# A file in a snapshot has the number of the one that it was taken of: what is known of one says nothing of the other.
+# A file in a snapshot has the inode number of the live file. The caches must not mix them up.
 prepare()
 A("directory d/.snap/then")
 for _ in range(4):
@@ -147,7 +147,7 @@ tell("and the snapshot's is as it was", said == then and then.startswith("0 1006
 A("rmdir d/.snap/then")
 clean()
 
-# What a client writes while somebody makes a snapshot. Its attributes are asked for as often as Samba asks.
+# A client writes while another one makes snapshots. The client asks for attributes as often as Samba does.
 prepare()
 D = Client(proxied)
 said = [D("open d/f 2"), D("append 0")]
@@ -162,7 +162,7 @@ for number in range(3):
     A(f"rmdir d/.snap/{number}")
 clean()
 
-# Nobody waits for a client that does not answer: it has nothing to do with it.
+# Changes do not wait for a client that does not answer, because the daemon needs nothing from it.
 prepare()
 for _ in range(3):
     B("look d/f"), B("getx d/f user.b")
@@ -180,7 +180,7 @@ B.process.wait()
 tell("nor is one that was killed waited for", C("mode d/f 644") == "0" and C.took < 3000, f"{C.took} ms")
 clean()
 
-# More files than are kept once they have been given back: while some of a directory come, others of it have to go.
+# The directory has more files than the daemon keeps after their release, so listing it evicts some of its files.
 if stale:
     A("directory many")
     files, said = [f"many/{number}" for number in range(2100)], set()

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# What the tests of the libcephfs proxy share: a cluster, the daemon, the library under the name that programs ask for, and how
-# results are told. A test sources this first. CLUSTER names the folder of a cluster that is running already.
-# CEPH_ROOT is a Debian in a folder (lib/root): then cluster, daemon and what uses libcephfs itself are of and in there.
+# Shared by the tests of the libcephfs proxy: a cluster, the daemon, the library under the name that programs load, and the output of results.
+# A test sources this file first. CLUSTER names the folder of a cluster that already runs.
+# CEPH_ROOT is a Debian root in a folder (lib/root). The cluster, the daemon and programs with libcephfs itself then run in there.
 set -uo pipefail
 lib=$(dirname "$(realpath "${BASH_SOURCE[0]}")")
 tests=$(dirname "$lib")
@@ -26,13 +26,13 @@ if [ -n "$root" ]; then
 fi
 work=$(mktemp -d /tmp/plumbline-ceph-XXXXXX)
 if [ -n "$root" ]; then
-  # By the same name inside.
+  # The folder has the same path inside the root.
   mkdir -p "$root$work"
   if ! { mount --bind "$work" "$root$work" && mount -t proc proc "$root/proc" && mount --bind /dev "$root/dev"; }; then
     skip_all "nothing can be mounted in $root"
   fi
 fi
-started=() # ids of what is to end with the test
+started=() # processes that clean() ends
 own_cluster=
 clean() {
   local pid at
@@ -67,31 +67,32 @@ cp -L "$built/libcephfsd" "$work/libcephfsd"
 ln -s libcephfs_proxy.so.2 "$work/proxy/libcephfs_proxy.so"
 
 : > "$work/daemon.log"
-# daemons: how many have come to serve so far; a socket is there before anybody listens
+# daemons: prints how many daemons have started to serve so far. The socket exists before the daemon accepts.
 daemons() { grep -cF "$LIBCEPHFSD_SOCKET with" "$work/daemon.log"; }
 daemons_are() { [ "$(daemons)" -ge "$1" ]; }
 
-# daemon [OPTION...]: starts one; its id is in $daemon
+# daemon [OPTION...]: starts a daemon and stores its process id in $daemon.
 daemon() {
   local next=$(($(daemons) + 1))
-  rm -f "$LIBCEPHFSD_SOCKET" # of one that has ended
+  rm -f "$LIBCEPHFSD_SOCKET" # the last daemon's socket
   "${there[@]}" "$work/libcephfsd" --socket "$LIBCEPHFSD_SOCKET" --state "$work/state" "$@" 2>> "$work/daemon.log" &
   daemon=$!
   started+=("$daemon")
   attempt 20 daemons_are $next || { not_ok "the daemon starts" "$(tail -n 5 "$work/daemon.log")"; exit 1; }
 }
 
-# processes: the daemon, and those below it: the one in which mounts are prepared, and one for each mount
+# processes: prints the daemon's process id and those of its children: the process in which mounts are prepared, and one for each mount.
 processes() { echo "$daemon"; pgrep -P "$daemon"; }
 mounts() { pgrep -P "$daemon" -f -- ' --place=[^0]'; }
-# shared: how many clients share memory with them
+# shared: prints how many clients share memory with these processes.
 shared() { processes | sed 's/.*/\/proc\/&\/maps/' | xargs cat 2> /dev/null | grep -c 'memfd:libcephfsd'; }
-# descriptors: how many they have, all together
+# descriptors: prints how many descriptors these processes have together.
 descriptors() { processes | while read -r pid; do find "/proc/$pid/fd" -mindepth 1 2> /dev/null; done | wc -l; }
-# resident: how many KiB of memory they have, all together
+# resident: prints how many KiB of memory these processes have together.
 resident() { processes | sed 's/.*/\/proc\/&\/status/' | xargs cat 2> /dev/null | awk '/^VmRSS/ { sum += $2 } END { print sum }'; }
 
-# compile PROGRAM direct|proxy [OPTION...]: tests/ceph/PROGRAM.c, linked against one or the other, as $work/PROGRAM-direct or -proxy
+# compile PROGRAM direct|proxy [OPTION...]: compiles tests/ceph/PROGRAM.c with libcephfs as $work/PROGRAM-direct, or with the proxy's library as
+# $work/PROGRAM-proxy.
 compile() {
   local libs=(-lcephfs)
   [ "$2" == direct ] || libs=(-L"$work/proxy" -lcephfs_proxy "-Wl,-rpath,$work/proxy")

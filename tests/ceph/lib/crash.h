@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What both programs of tests/ceph/crash work on: a mount, and files whose bytes follow from number and offset. */
+/* Shared by both programs of tests/ceph/crash: a mount, and files whose content is a function of number and offset. */
 #pragma once
 #include "ceph.h"
 
@@ -11,7 +11,7 @@ static struct ceph_mount_info *m;
 static UserPerm *perms;
 static Inode *root;
 
-/* The byte that belongs at an offset of a file. */
+/* Returns the byte at an offset of a file. */
 static inline char byte(uint64_t file, uint64_t offset)
 {
 	uint64_t x = (offset / 8 + file * 1000003) * 0x9e3779b97f4a7c15ULL;

@@ -1,7 +1,7 @@
-"""So many SMB connections at once: crowd.py PORT CONNECTIONS MIB PROCESSES
+"""Makes many simultaneous SMB connections: crowd.py PORT CONNECTIONS MIB PROCESSES
 
-Each opens a file of its own, writes so many MiB, reads them back, compares, and closes it, which removes it. Once all are connected, and
-have their file open, it says "all"; they go on when standard input ends. Prints what was done, and what went wrong.
+Each opens its own file, writes MIB MiB, reads them back, compares, and closes the file, which removes it. When all are connected and have
+opened their files, it prints "all". They continue at the end of standard input. Prints the results and the errors.
 """
 import hashlib, os, sys, threading, time, uuid
 from multiprocessing import Barrier, Process, Queue
@@ -46,7 +46,7 @@ def one(port, number, mib, connected, errors):
                 raise ValueError(f"piece {piece} is not what was written")
         doing = "closes"
         file.close()
-        connection.disconnect(close=False) # to say so first may find the connection closed, in this module's own threads
+        connection.disconnect(close=False) # a close message may find the connection already closed, in this module's threads
     except Exception as error:
         if not met:
             connected.abort()
@@ -74,7 +74,7 @@ def all_connected():
 
 
 port, count, mib, processes = map(int, sys.argv[1:5])
-standard_input = os.dup(0) # a child's own is not its parent's
+standard_input = os.dup(0) # multiprocessing gives a child another standard input
 connected, told, began = Barrier(count, all_connected), Queue(), time.monotonic()
 for first in range(processes):
     Process(target=some, args=(port, range(first, count, processes), mib, connected, told)).start()

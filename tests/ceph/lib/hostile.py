@@ -1,11 +1,11 @@
-"""Clients of libcephfsd that do not play by the rules: hostile.py WHAT [COUNT], the socket in LIBCEPHFSD_SOCKET.
+"""Clients of libcephfsd that violate the protocol: hostile.py WHAT [COUNT], with the socket in LIBCEPHFSD_SOCKET.
 
-connects   connects and goes again, COUNT times: after the welcome, before it, in the middle of a hello, or with nonsense
-version    says hello in another version; prints what the daemon answers
-scribble   fills the memory that it shares with the daemon with noise, and rings, COUNT times
-flood      submits all slots all the time for COUNT seconds, and never reads an answer
-crowd      connects COUNT times at once; prints how many were let in
-places     goes to COUNT places at once where no mount is; prints how many let it in
+connects   connects and disconnects COUNT times: after the welcome, before it, in the middle of a hello, or after random bytes
+version    sends a hello with another version; prints the daemon's answer
+scribble   fills the memory that it shares with the daemon with random bytes and rings, COUNT times
+flood      submits all slots continuously for COUNT seconds and never reads an answer
+crowd      connects COUNT times at once; prints how many were accepted
+places     connects at once to COUNT places without a mount; prints how many accepted
 options    sets four options of Ceph; prints the results
 """
 
@@ -30,7 +30,7 @@ def connect():
 
 
 def welcome(client, version=6, place=0):
-    """The status, the memory and the wakeup. Place 0 is where mounts are prepared."""
+    """Returns the status, the memory and the wakeup descriptor. Place 0 is the process in which mounts are prepared."""
     client.send(MAGIC + struct.pack("<IQ", version, place))
     packet, control, _, _ = client.recvmsg(256, socket.CMSG_SPACE(12))
     fds = array.array("i")
@@ -64,7 +64,7 @@ def version(_):
 
 
 def submit(memory, wakeup, slot, message, data=0, answer=False):
-    """As the library does, but for the state of the slot, which is noise."""
+    """Submits a request as the library does, but without a look at the state of the slot, which may be random."""
     line = 384 + 64 * slot
     struct.pack_into("<IIII", memory, line, 1, len(message), data, int(answer))
     memory[CONTROL + slot * MESSAGE : CONTROL + slot * MESSAGE + len(message)] = message
@@ -106,7 +106,7 @@ def places(count):
 
 
 def ask(memory, wakeup, message):
-    """The result, and the first number of the answer."""
+    """Returns the result and the first number of the answer."""
     struct.pack_into("<q", memory, 384 + 16, -(2**62))
     submit(memory, wakeup, 0, message)
     while struct.unpack_from("<I", memory, 384)[0] != 3:

@@ -1,7 +1,7 @@
-"""Stands where libcephfsd should, and is none: impostor.py WHAT SECONDS, the socket in LIBCEPHFSD_SOCKET. Prints how many have come.
+"""Listens in place of libcephfsd: impostor.py WHAT SECONDS, with the socket in LIBCEPHFSD_SOCKET. Prints how many clients have connected.
 
 version    speaks another version of the protocol
-drop       ends each connection at once, as a daemon does that does not get up
+drop       closes each connection at once, like a daemon that fails to start
 """
 
 import os

@@ -1,10 +1,10 @@
 # shellcheck shell=bash disable=SC2154 # common.sh sets $work
-# What `crash load` (crash.c) says of its threads.
+# Reads the results of `crash load` (crash.c).
 
-# of FILE NAME COLUMN: the sum over the threads of this name
+# of FILE NAME COLUMN: prints the sum of a column over the threads of this name.
 of() { awk -v name="$2" -v column="$3" '$1 == name && $2 == "done" { sum += $column } END { print sum + 0 }' "$work/$1"; }
 
-# untroubled FILE WHAT: nothing that they did was refused, wrong or failed
+# untroubled FILE WHAT: checks that no operation was refused, wrong or failed.
 untroubled() {
   local name
   for name in reads lists stats names writes async; do

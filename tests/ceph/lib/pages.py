@@ -1,4 +1,4 @@
-"""A client that asks libcephfsd for the memory with a file's data: pages.py CONF. It prints "only with permission", or what is wrong.
+"""A client that asks libcephfsd for the memory with a file's data: pages.py CONF. It prints "only with permission" or the error.
 
 It makes a file as root, and asks as root and as another user.
 """
@@ -49,12 +49,12 @@ class Asker(Client):
         return result, struct.pack("<Q", self.answer(0))
 
     def read(self, file, memory=0):
-        """The result, and the number of the memory."""
+        """Returns the result and the number of the memory."""
         result = self.ask("Read", self.mounted + file + struct.pack("<qIQ", 0, len(WORDS), memory))
         return result, self.answer(0)
 
     def pages(self, file):
-        """The result, and the descriptor, if any was passed."""
+        """Returns the result and the descriptor, if one was passed."""
         result = self.ask("MapData", self.mounted + file)
         fds = array.array("i")
         self.socket.setblocking(False)
@@ -85,7 +85,7 @@ def main():
 
     _, file = reader.open(inode, os.O_RDONLY, reader.root)
     for pause in (0, 0, 1.2):
-        time.sleep(pause)  # what is read again later is kept
+        time.sleep(pause)  # the daemon caches data that is read again after a while
         result, number = reader.read(file)
         if result != len(WORDS):
             fail(f"Read = {result}")

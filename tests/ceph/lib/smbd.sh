@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# A real smbd with vfs_ceph_new, of another Debian in a folder (lib/root), since Debian 12's own Samba is older than ceph_new's proxy
-# (4.22). A test in a mount namespace of its own sources this after common.sh, and calls `smbd` once there is a daemon.
+# A real smbd with vfs_ceph_new, from another Debian in a folder (lib/root), because Debian 12's Samba is older than ceph_new's proxy option
+# (4.22). A test in its own mount namespace sources this after common.sh, and calls `smbd` once a daemon runs.
 # shellcheck disable=SC2154 # work, conf, lib, root and started are common.sh's
 command -v smbclient > /dev/null || skip_all "there is no smbclient: scripts/deps ceph installs it"
 samba=${root:-$("$lib/root" trixie 2> "$work/said")} || skip_all "$(< "$work/said")"
@@ -10,8 +10,8 @@ if [ -z "$root" ]; then
   if ! { mount --bind "$work" "$samba$work" && mount -t proc proc "$samba/proc"; }; then skip_all "nothing can be mounted in $samba"; fi
 fi
 
-# smbd [NAME [VALUE_OF_PROXY]]: starts one, and says whether it serves; its state is in $work/NAME. VALUE_OF_PROXY: no is libcephfs in each
-# smbd. Its port is then in $port, and its id in $smbd. Who comes is root in `share`, and in `user` nobody, as whom smbd works then.
+# smbd [NAME [VALUE_OF_PROXY]]: starts smbd with its state in $work/NAME and checks that it serves. With VALUE_OF_PROXY no, each smbd uses
+# libcephfs itself. The port is in $port and the process id in $smbd. Clients act as root in `share`, and as nobody in `user`.
 # shellcheck disable=SC2120 # mostly without arguments
 smbd() {
   local own=$work/${1:-samba} proxy=${2:-yes}
@@ -51,7 +51,7 @@ force directory mode = 0777
 copy = share
 force user = nobody
 X
-  # In a session of its own: smbd ends its whole process group.
+  # Use a separate session: smbd ends its whole process group.
   LD_LIBRARY_PATH=$own setsid chroot "$samba" smbd --foreground --no-process-group -s "$own/smb.conf" > "$own/said" 2>&1 &
   smbd=$!
   started+=("$smbd")

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# A daemon that is started anew whenever it ends. A test sources this after common.sh.
+# Restarts the daemon whenever it ends. A test sources this after common.sh.
 # shellcheck disable=SC2154 # work, there, lib and started are common.sh's
-# supervise [OPTION...]: as systemd does, one daemon after the other, until $work/enough is there. Its options are libcephfsd's.
+# supervise [OPTION...]: starts one daemon after the other, like systemd, until $work/enough exists. OPTIONs are libcephfsd's.
 supervise() {
   while [ ! -e "$work/enough" ]; do
     "${there[@]}" "$work/libcephfsd" --socket "$LIBCEPHFSD_SOCKET" --state "$work/state" "$@" 2>> "$work/daemon.log" &
@@ -11,7 +11,7 @@ supervise() {
     sleep 0.1
   done 2> /dev/null
 }
-# end SIGNAL: to the daemon that there is. One that is killed takes the processes below it with it, a moment later.
+# end SIGNAL: sends SIGNAL to the current daemon. The children of a killed daemon end a moment later; end waits for them.
 end() {
   local pid below
   pid=$(< "$work/pid")

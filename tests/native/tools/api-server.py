@@ -1,9 +1,9 @@
 #!/usr/bin/python3 -ISu
 """An API server of Kubernetes for tests: api-server.py PORT CERTIFICATE KEY TOKEN EVENTS [STATUS|lost]
 
-It takes Events by HTTPS, and each is a line of the file EVENTS. As the real one does, it says 401 to a token other than what the file TOKEN has, 400 to
-an Event without a field that it must have or with a longer note than it takes, and 409 to a name that it has already. With STATUS, it refuses
-each with that; with `lost`, it takes an Event and breaks off."""
+It accepts Events over HTTPS and writes each as a line of the file EVENTS. Like the real server, it answers 401 to a token other than the one in the file
+TOKEN, 400 to an Event without a required field or with a note that is too long, and 409 to a name that exists. With STATUS, it refuses
+each request with that status. With `lost`, it accepts an Event and closes the connection without an answer."""
 import http.server
 import json
 import ssl
@@ -56,7 +56,7 @@ class TlsServer(http.server.ThreadingHTTPServer):
     daemon_threads = True
 
     def finish_request(self, request, client_address):
-        # In the thread of the request: who breaks the handshake off ends nobody else's.
+        # Do the handshake in the thread of the request. A client that aborts it then affects no other request.
         with context.wrap_socket(request, server_side=True) as secured:
             super().finish_request(secured, client_address)
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Holds the dashboards (packaging/grafana/*.json) against what Grafana's dashboard-linter wants, and asks a Prometheus each of their queries.
-The linter's rules that matter here are repeated, since not every machine can fetch that program; Prometheus itself says whether a query can be parsed.
+"""Checks the dashboards (packaging/grafana/*.json) against the rules of Grafana's dashboard-linter, and sends each of their queries to a Prometheus.
+It repeats the linter's rules that matter here, because not every machine can fetch the linter. Prometheus says whether a query can be parsed.
 
-usage: dashboards.py lint FOLDER            prints what is wrong, a line each
-       dashboards.py ask FOLDER URL WHAT    asks each query: prints `DASHBOARD / PANEL: error TEXT`, `...: empty` or `...: data`
+usage: dashboards.py lint FOLDER            prints each error on a line
+       dashboards.py ask FOLDER URL WHAT    sends each query: prints `DASHBOARD / PANEL: error TEXT`, `...: empty` or `...: data`
 
-WHAT is JSON: values of variables, such as {"mount": "/data"}. The others are matched by anything. What a variable offers is asked, too: `DASHBOARD / $NAME`."""
+WHAT is JSON: values of variables, such as {"mount": "/data"}. Other variables match anything. Queries of variables are sent, too: `DASHBOARD / $NAME`."""
 import glob
 import json
 import pathlib
@@ -25,7 +25,7 @@ def dashboards(folder):
 
 
 def selectors(expression):
-    """The series of an expression, each with its matchers."""
+    """Returns the series of an expression, each with its matchers."""
     return re.findall(r"\b((?:plumbline|libcephfsd|scrape)_\w+)(\{[^}]*\})?", expression)
 
 
@@ -98,7 +98,7 @@ def api(url, path, **arguments):
 
 
 def filled(text, values, rate="10s", range_="5m"):
-    """A query as Grafana asks it: with the values of variables."""
+    """Returns a query as Grafana sends it, with the values of variables."""
     for name, value in {"__rate_interval": rate, "__range": range_, **values}.items():
         text = re.sub(rf"\$\{{?{name}\b\}}?", lambda _: value, text)
     return re.sub(r"\$\{?\w+\}?", ".+", text)
@@ -123,7 +123,7 @@ def ask(folder, url, values):
 
 
 def variables_of(folder, url, values):
-    """What the variables offer."""
+    """Sends the queries of the variables."""
     for name, board in dashboards(folder).items():
         for one in board["templating"]["list"]:
             if one["type"] != "query":

@@ -1,4 +1,4 @@
-"""Holds the documentation against the repository and the program: usage: docs.py PLUMBLINE TOP. Prints a line for each thing that was looked at."""
+"""Checks the documentation against the repository and the program: usage: docs.py PLUMBLINE TOP. Prints a line for each check."""
 import glob
 import os
 import re
@@ -16,7 +16,7 @@ def said(what, wrong):
 
 
 def anchors(text):
-    """Of its headings, as web pages of repositories make them."""
+    """Returns the anchors of a page's headings, as repository web pages make them."""
     headings = re.findall(r"^#+ (.*)$", re.sub(r"```.*?```", "", text, flags=re.S), re.M)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -47,7 +47,7 @@ global_options = set(re.findall(OPTION, help_of()))
 
 
 def linked():
-    """Of each command in the table of commands, the page that it leads to."""
+    """Returns the page that the table of commands links for each command."""
     for command, target in re.findall(r"^\| \[`([a-z]+)`\]\(([^)#]+)", texts["docs/commands/README.md"], re.M):
         yield command, os.path.normpath(os.path.join("docs/commands", target))
 
@@ -57,7 +57,7 @@ def words_of(page):
 
 
 def in_tables(page):
-    """The options in the first cells of a page's tables."""
+    """Returns the options in the first cells of a page's tables."""
     return {option for cell in re.findall(r"^\|([^|]*)", texts[page], re.M) for option in re.findall(OPTION, cell)}
 
 
@@ -65,12 +65,12 @@ page_of = dict(linked())
 
 
 def named():
-    """Each `plumbline COMMAND ...` of a line, as far as it is one command line."""
+    """Returns each `plumbline COMMAND ...` of a line, up to the end of that command line."""
     for page, text in texts.items():
         if page == "CHANGELOG.md":
             continue
         for line in text.splitlines():
-            # What comes behind `--` is another program's.
+            # The arguments after `--` belong to another program.
             for words in re.findall(r"(?:^|[\s`])plumbline ([a-z]+(?: [^`|#;]*)?)", line):
                 if line.startswith("    ") or f"`plumbline {words.split()[0]}" in line or f"`sudo plumbline {words.split()[0]}" in line:
                     yield page, words.split(" -- ")[0].split()

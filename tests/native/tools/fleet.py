@@ -1,11 +1,11 @@
 #!/usr/bin/python3 -IS
-"""Makes what the hosts of a fleet leave on disk, from a bundle of one host (of `plumbline replay --bundles`, say).
+"""Makes the output directories of a fleet's hosts from a bundle of one host (of `plumbline replay --bundles`, say).
 
   fleet.py outage TEMPLATE DIR            19 clients of nfs1: 17 were slow from 10:02 to 10:05, the other two are in another network
-  fleet.py day TEMPLATE DIR HOSTS BUNDLES a day of so many hosts, each with so many bundles: an outage of ten minutes at each of ten servers,
-                                          and the rest is each host's own
+  fleet.py day TEMPLATE DIR HOSTS BUNDLES a day of HOSTS hosts with BUNDLES bundles each: an outage of ten minutes at each of ten servers,
+                                          and the other bundles at times that differ from host to host
 
-Below DIR, a folder for each host has what its output directory has: incidents/ and summaries/."""
+Each host has a folder below DIR with the content of its output directory: incidents/ and summaries/."""
 import ctypes
 import datetime
 import io
@@ -34,7 +34,7 @@ def compress(data):
 
 
 def read(template):
-    """The files of a bundle: name and content."""
+    """Returns the files of a bundle as name and content."""
     data = subprocess.run(["zstd", "-dcq", template], stdout=subprocess.PIPE, check=True).stdout
     with tarfile.open(fileobj=io.BytesIO(data)) as tar:
         return [(member.name, tar.extractfile(member).read()) for member in tar]
@@ -98,7 +98,7 @@ def day(maker, folder, hosts, bundles):
         mine, server = f"{folder}/{about['name']}", f"nfs{number % 10}"
         summary(mine, about, [server, f"nfs{(number + 3) % 10}"])
         for one in range(bundles):
-            # One of them is that of the server; all others are at a time of the host's own.
+            # One bundle is of the server's outage. The others are at the host's own times.
             minutes = 600 + 3 * (number % 10) if one == 0 else (number * 7919 + one * 104729) % 1430
             maker.bundle(mine, about, server, DAY + datetime.timedelta(minutes=minutes, seconds=number % 20), 60)
 

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""follow.py WHAT FILE...: looks at what `plumbline follow` has written, and prints what is wrong with it; nothing if nothing is.
+"""follow.py WHAT FILE...: checks the output of `plumbline follow` and prints each error. No output means no error.
 
-nests TREES       each operation was answered in the time of the one above it, and its own time is what nothing below it covers
-perfetto TRACE    it is a Chrome trace, and the slices of each row nest
-same TRACE TREES  both have the same operations, as often
-traces SPANS TREES  the spans that a collector got are those operations, each below the one that it was asked for by
+nests TREES       each operation was answered within the time of its parent, and its own time is the time that no child covers
+perfetto TRACE    the file is a Chrome trace, and the slices of each row nest
+same TRACE TREES  both have the same operations the same number of times
+traces SPANS TREES  the spans that a collector got are those operations, each below its parent
 """
 import collections, json, sys
 
-ROUNDING = 0.005  # ms: each figure is rounded to a microsecond, and what is compared is so to three
+ROUNDING = 0.005  # ms: each figure is rounded to a microsecond, so a comparison may be off by three
 
 
 def trees(path):
@@ -22,7 +22,7 @@ def nodes(tree):
 
 
 def covered(tree):
-    """For how long anything directly below it was in progress while it was: two at the same time count once."""
+    """Returns how long at least one direct child was in progress during the operation."""
     covered, reached = 0, tree["after_ms"]
     end = reached + tree["duration_ms"]
     for child in sorted(tree["children"], key=lambda child: child["after_ms"]):
@@ -37,7 +37,7 @@ def nests(path):
         for above in nodes(tree):
             begin, end = above["after_ms"], above["after_ms"] + above["duration_ms"]
             for child in above["children"]:
-                # It may be tidied up later.
+                # A request may be released later, so count only its phases.
                 phases = (child["queue_ms"] or 0) + (child["wire_ms"] or 0)
                 if child["after_ms"] < begin - ROUNDING or child["after_ms"] + (phases or child["duration_ms"]) > end + ROUNDING:
                     yield f"{child['operation']} of {child['after_ms']}+{child['duration_ms']} is not in {above['operation']} of {begin} to {end}"

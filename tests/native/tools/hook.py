@@ -1,5 +1,5 @@
 #!/usr/bin/python3 -ISu
-"""A webhook for tests: hook.py PORT FILE [STATUS [WORDS]]: each message that is posted is a line of FILE, with the headers that matter."""
+"""A webhook for tests: hook.py PORT FILE [STATUS [WORDS]]. It writes each posted message as a line of FILE, with the headers that matter."""
 import http.server
 import json
 import sys

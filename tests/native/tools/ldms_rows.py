@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""ldms_rows.py FOLDER last|dark|whole: what LDMS's store_csv has made of the sets of Plumbline's samplers.
+"""ldms_rows.py FOLDER last|dark|whole: reads the rows that LDMS's store_csv has written for the sets of Plumbline's samplers.
 
-last: producer, component, mount point, operation, calls, errors and bytes of the newest sample of each producer that another one follows, so that it is whole.
-dark: the producers that have a row without one.
-whole: 'whole', or what is wrong with the rows.
+last: producer, component, mount point, operation, calls, errors and bytes of each producer's newest sample that is followed by another one and thus complete.
+dark: the producers that have a row without a probe.
+whole: 'whole', or the errors in the rows.
 """
 import csv, glob, sys
 
@@ -20,7 +20,7 @@ COLUMNS = {
 
 
 def read(folder, schema):
-    """Rows as dictionaries. The last line of a file may be half written; each file has a heading."""
+    """Returns rows as dictionaries. Each file has a heading. The last line may be half-written."""
     rows = []
     for path in sorted(glob.glob(f"{folder}/plumbline_{schema}.*")):
         with open(path, encoding="utf-8", newline="") as file:
@@ -36,7 +36,7 @@ def read(folder, schema):
 
 
 def samples(rows):
-    """{producer: {time: [row...]}}, but for those of an empty list, which have no probe."""
+    """Returns {producer: {time: [row...]}} without the rows of empty lists, which have no probe."""
     of = {}
     for row in rows:
         if row["probe"]:
@@ -60,7 +60,7 @@ def key(row):
 
 
 def wrong(folder):
-    """What is wrong with the rows: whole samples, in order, each once."""
+    """Yields the errors in the rows. Samples must be complete, in order, and without duplicates."""
     if any(row["generation"] != "0" and not row["probe"] for row in read(folder, "probes")):
         yield "there is a row of an empty list of probes, though a daemon runs"
     operations, histograms, probes = (samples(read(folder, schema)) for schema in COLUMNS)
@@ -96,7 +96,7 @@ def wrong(folder):
             names = now
             if any(row[c] != "0" for row in rows for c in ("left_out", "inflight_full", "histograms_full")):
                 yield f"{producer} at {time}: something is lost"
-        # Until a first operation, a set has probes and no operations, which gives rows of probes alone.
+        # Before the first operation, a set has probes and no operations, so there are rows of probes alone.
         if not of.keys() <= probes[producer].keys():
             yield f"{producer}: samples without rows of probes"
 

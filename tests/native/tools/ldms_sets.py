@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""ldms_sets.py PORT [SET]: that set, or all sets, of the ldmsd at PORT of loopback, much as `ldms_ls -l` shows them: a line "metric NAME VALUE"
-for each metric, and for each record of a list a line "record LIST VALUE...". Strings are quoted, what arrays hold is joined by commas.
+"""ldms_sets.py PORT [SET]: prints that set, or all sets, of the ldmsd at PORT of loopback, similar to `ldms_ls -l`: a line "metric NAME VALUE"
+for each metric, and a line "record LIST VALUE..." for each record of a list. Strings are quoted, the elements of arrays are joined by commas.
 
-(The ldms_ls of LDMS 4.5.3 has 128 bytes for an array in print, and crashes on one of 114 numbers.)
+(The ldms_ls of LDMS 4.5.3 has 128 bytes for a printed array, and crashes on one of 114 numbers.)
 """
 import json, sys
 
@@ -31,7 +31,7 @@ def main():
     for name in sys.argv[2:] or [each.name for each in connection.dir()]:
         a_set = connection.lookup(name)
         a_set.update()
-        while not a_set.is_consistent:  # a sample was under way
+        while not a_set.is_consistent:  # a sample was in progress
             a_set.update()
         show(a_set)
     connection.close()

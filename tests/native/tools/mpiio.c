@@ -1,4 +1,4 @@
-/* Calls every form of MPI-IO and says what it did, for trace to have seen the same: JSON, one object for each operation with
+/* Calls every form of MPI-IO and prints the calls, which trace must have seen: JSON, one object for each operation with
  * its count, errors and bytes, over all ranks.
  * usage: mpiio SCENE FILE [COUNT] */
 #include <mpi.h>
@@ -53,7 +53,7 @@ static void open_it(const char *path, int mode)
 	DO(0, open, MPI_COMM_WORLD, path, mode, MPI_INFO_NULL, &file);
 }
 
-/* Each form once a rank, its status asked for. */
+/* Each form once per rank, with a status. */
 static void forms(const char *path)
 {
 	MPI_Offset at = rank * BYTES, size;
@@ -98,7 +98,7 @@ static void forms(const char *path)
 	MPI_File_seek(file, at, MPI_SEEK_SET);
 	DO(BYTES, iread_all, file, buffer, LENGTH, MPI_INT, &request);
 	MPI_Wait(&request, &status);
-	/* A split collective's bytes belong to its end. */
+	/* The bytes of a split collective belong to its end. */
 	DO(0, write_at_all_begin, file, at, buffer, LENGTH, MPI_INT);
 	DO(BYTES, write_at_all_end, file, buffer, &status);
 	DO(0, read_at_all_begin, file, at, buffer, LENGTH, MPI_INT);
@@ -111,7 +111,7 @@ static void forms(const char *path)
 	DO(BYTES, read_all_end, file, buffer, MPI_STATUS_IGNORE);
 	DO(0, get_size, file, &size);
 	DO(0, close, &file);
-	/* By one; the others' fail. */
+	/* One rank deletes the file. The others' calls fail. */
 	MPI_Barrier(MPI_COMM_WORLD);
 	if (!rank)
 		DO(0, delete, path, MPI_INFO_NULL);
@@ -120,7 +120,7 @@ static void forms(const char *path)
 		DO(0, delete, path, MPI_INFO_NULL);
 }
 
-/* With a file pointer that all share; their order is what MPI sees to. */
+/* With the shared file pointer. MPI orders the calls. */
 static void shared(const char *path)
 {
 	MPI_Request request;
@@ -143,7 +143,7 @@ static void shared(const char *path)
 	DO(0, close, &file);
 }
 
-/* What is not plain: no status, less than asked for, nothing, errors, and datatypes with holes. */
+/* Special cases: no status, short and empty transfers, errors, and datatypes with holes. */
 static void odd(const char *path)
 {
 	MPI_Datatype holes, pair;
@@ -160,12 +160,12 @@ static void odd(const char *path)
 	DO(BYTES, read_at, file, 0, buffer, 1, holes, &status);
 	DO(BYTES, read_at, file, 0, buffer, LENGTH, MPI_INT, MPI_STATUS_IGNORE);
 	DO(8 * 16, read_at, file, 0, buffer, 8, pair, &status);
-	/* The file ends within what is asked for, before it, and nothing is asked for. */
+	/* The file ends within the transfer, the file ends before it, and the transfer is empty. */
 	DO(100, read_at, file, 2 * BYTES - 100, buffer, LENGTH, MPI_INT, &status);
 	DO(0, read_at, file, 2 * BYTES, buffer, LENGTH, MPI_INT, &status);
 	DO(0, read_at, file, 0, buffer, 0, MPI_INT, &status);
 	DO(0, write_at, file, 0, buffer, 0, MPI_INT, MPI_STATUS_IGNORE);
-	/* Errors, which files return by default. */
+	/* Errors. By default, calls on files return them. */
 	DO(BYTES, read_at, file, 0, buffer, -1, MPI_INT, &status);
 	DO(0, close, &file);
 	did("open", MPI_File_open(MPI_COMM_WORLD, "/nowhere/at/all", MPI_MODE_RDONLY, MPI_INFO_NULL, &none), 0);
@@ -174,7 +174,7 @@ static void odd(const char *path)
 	DO(0, close, &file);
 }
 
-/* No status, and a datatype that is none of the language's own. */
+/* No status, and a derived datatype. */
 static void ignored(const char *path)
 {
 	MPI_Datatype holes;
@@ -186,7 +186,7 @@ static void ignored(const char *path)
 	DO(0, close, &file);
 }
 
-/* Many of one kind. */
+/* Many calls of two forms. */
 static void many(const char *path, int count)
 {
 	open_it(path, MPI_MODE_CREATE | MPI_MODE_RDWR);
@@ -197,7 +197,7 @@ static void many(const char *path, int count)
 	DO(0, close, &file);
 }
 
-/* Has the file open, says so, and reads when it is told to: for what comes into being meanwhile. */
+/* Opens the file, reports this, and writes after a line of input. The test changes its surroundings in between. */
 static void told(const char *path, int count)
 {
 	char line[8];
@@ -213,7 +213,7 @@ static void told(const char *path, int count)
 	DO(0, close, &file);
 }
 
-/* One rank waits for another that never comes. */
+/* One rank waits for another that never joins. */
 static void stuck(const char *path)
 {
 	open_it(path, MPI_MODE_CREATE | MPI_MODE_RDWR);
@@ -223,7 +223,7 @@ static void stuck(const char *path)
 	DO(0, close, &file);
 }
 
-/* Waits until the file is there that this variable names, for a minute at most. */
+/* Waits for at most a minute until the file exists that this variable names. */
 static void await(const char *variable)
 {
 	const char *path = getenv(variable);
@@ -240,7 +240,7 @@ int main(int count, char **word)
 	MPI_Init(&count, &word);
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-	/* A library that nobody has mapped before is watched a moment after it is mapped, on a busy machine a long one. */
+	/* Plumbline watches a newly mapped library after a moment, which is long on a busy machine. */
 	await("GO");
 	if (!strcmp(scene, "forms"))
 		forms(path);
@@ -258,7 +258,7 @@ int main(int count, char **word)
 		many(path, number);
 	tell();
 	fflush(stdout);
-	/* Of a process that has ended, nobody knows the rank and the mounts. */
+	/* Rank and mounts of a process are unknown after its exit. */
 	await("LEAVE");
 	MPI_Finalize();
 	return 0;

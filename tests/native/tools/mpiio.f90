@@ -1,4 +1,4 @@
-! What tests/native/mpiio counts of a Fortran program: each rank opens, writes, reads and syncs a file. Argument: its path.
+! The Fortran program of tests/native/mpiio: each rank opens, writes, reads and syncs a file. Argument: the file's path.
 program checkpoint
   use mpi_f08
   implicit none

@@ -1,12 +1,12 @@
 /*
- * A server with a function and a static probe of its own, for tests/native/own. A line of standard input is a request: NAME BYTES MS; it
- * takes so many milliseconds, and its answer is a line of standard output.
+ * A server with its own function and static probe, for tests/native/own. A line of standard input is a request: NAME BYTES MS. The request
+ * takes MS milliseconds, and its answer is a line of standard output.
  */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
-/* As <sys/sdt.h> does, which not every machine has: a note says where the probe is, and in which registers its arguments are. */
+/* Like <sys/sdt.h>, which not every machine has: a note names the probe's address and the registers of its arguments. */
 #define PROBE(name, first, second)                                    \
 	__asm__ volatile("990: nop\n"                                 \
 			 ".pushsection .note.stapsdt,\"\",\"note\"\n" \

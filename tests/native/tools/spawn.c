@@ -1,13 +1,13 @@
 /*
- * Processes for tests of the process table. `spawn KIND ARGUMENT...` prints one line once all is as it says, then waits until its
- * standard input ends; what it has started ends with it.
+ * Starts processes for tests of the process table. `spawn KIND ARGUMENT...` prints one line when all are in the described state, then waits
+ * until its standard input ends. The processes end with it.
  *   sleepers N        N processes that sleep, named ps-sleeper
- *   zombies N         N that have ended, not waited for
- *   threads N MS      N threads that take MS of CPU time each, in turn; every other one ends then. Prints the process's CPU time, ns
- *   leaderless MS     a process whose first thread ends after MS of CPU time, while another, that took as much, goes on
+ *   zombies N         N processes that have ended and are not waited for
+ *   threads N MS      N threads that take MS of CPU time each, one after the other; every second one then ends. Prints the process's CPU time, ns
+ *   leaderless MS     a process whose first thread ends after MS of CPU time, while another, which took as much, continues
  *   churn             processes that end at once, without pause; prints nothing more
- *   names             a process for each name that breaks something: each with its number as its first byte
- *   io FILE BYTES     one that has written so many bytes, in one call; the file stays open
+ *   names             a process for each hostile name, with its number as the first byte of the name
+ *   io FILE BYTES     a process that has written BYTES bytes in one call; the file stays open
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -45,7 +45,7 @@ static void wait_for_end(void)
 		;
 }
 
-/* A child that sleeps, and dies with its parent. */
+/* Starts a child that sleeps and dies with its parent. */
 static pid_t child(const char *name)
 {
 	pid_t pid = fork();
@@ -78,7 +78,7 @@ static void *burn(void *stays)
 	return NULL;
 }
 
-/* Until each child has its name: the last thing that it does. */
+/* Checks the name of a child, which the child sets last. */
 static int is_named(pid_t pid, const char *name)
 {
 	char path[64], text[32] = "";
@@ -135,7 +135,7 @@ int main(int count, char **arguments)
 			if (n % 2 == 0)
 				pthread_join(thread, NULL);
 		}
-		/* Those that stay have taken theirs once nothing more is taken. */
+		/* Wait until the CPU time no longer grows. The remaining threads have then used theirs. */
 		while (before != cpu_ns(CLOCK_PROCESS_CPUTIME_ID) / 10000000) {
 			before = cpu_ns(CLOCK_PROCESS_CPUTIME_ID) / 10000000;
 			usleep(300000);

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# What the tests of the packages share: the packages of two versions, a release to install them in, and how results are told.
-# A test sources this first; it then runs in a mount namespace of its own.
+# Shared by the tests of the packages: the packages of two versions, a release to install them in, and the output of results.
+# A test sources this first. It then runs in its own mount namespace.
 set -uo pipefail
 : "${PLUMBLINE:?the program under test}"
 lib=$(dirname "$(realpath "${BASH_SOURCE[0]}")")
@@ -21,10 +21,10 @@ trap clean EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# give_up WHY...: what comes after would show nothing
+# give_up WHY...: ends the test, because later checks would show nothing.
 give_up() { not_ok "$@"; exit 1; }
 
-# build_packages VERSION: the packages of the programs under test, for ARCH if that is set, in $made/VERSION. The tests share those of one day's programs.
+# build_packages VERSION: builds packages of the programs under test, for ARCH if set, in $made/VERSION. All tests on a day's programs share them.
 made=$top/target/packages-under-test${ARCH:+-$ARCH}
 build_packages() {
   local newer=''
@@ -40,7 +40,7 @@ build_packages() {
   exec 8>&-
 }
 
-# with_release SUITE: a fresh release that may be changed, at $root
+# with_release SUITE: mounts a fresh, writable release at $root.
 with_release() {
   local lower
   lower=$("$lib/root" "$1" 2> "$work/said") || return
@@ -50,13 +50,13 @@ with_release() {
   mkdir "$work/upper/$1" "$work/upper/$1-work"
   mount -t overlay -o "lowerdir=$lower,upperdir=$work/upper/$1,workdir=$work/upper/$1-work" overlay "$root" && mount -t proc proc "$root/proc" && mount -t tmpfs tmpfs "$root/run"
 }
-# there COMMAND...: in the release
+# there COMMAND...: runs COMMAND in the release.
 there() { env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive chroot "$root" "$@"; }
 
-# files_there: all files of the release, but for the package managers' own books and what ldconfig writes
+# files_there: prints all files of the release, without the package managers' databases and ldconfig's output.
 files_there() {
   find "$root" \( -path "$root/proc" -o -path "$root/run" -o -path "$root/dev" -o -path "$root/var/lib/dpkg" -o -path "$root/var/lib/rpm" -o -path "$root/usr/lib/sysimage" \
     -o -path "$root/var/log/dpkg.log" -o -path "$root/var/cache/ldconfig" -o -path "$root/etc/ld.so.cache" \) -prune -o -printf '/%P %y %m %l\n' | sort
 }
-# left BEFORE: the paths that are there now and were not then, or that are gone or others, in one line
+# left BEFORE: prints in one line the paths that were added, removed or changed since BEFORE.
 left() { comm -3 "$1" <(files_there) | awk '{ print $1 }' | sort -u | tr '\n' ' ' | sed 's/ $//'; }

@@ -1,7 +1,7 @@
-"""A server that talks nonsense: usage: python3 babble.py PORT...
+"""A server that sends random bytes: usage: python3 babble.py PORT...
 
-What it answers is sometimes framed as the protocol would have it (SMB2's header, or RPC's with the call's own xid), so that the
-client reads on; the same nonsense in the same order each time.
+Some answers have the framing of the protocol (an SMB2 header, or an RPC header with the call's xid), so that the client parses
+further. The sequence of answers is the same in each run.
 """
 import random
 import socket
@@ -19,7 +19,7 @@ def nonsense(asked):
     if kind == 1:  # NetBIOS length, SMB2's magic
         body = b"\xfeSMB" + body
         return len(body).to_bytes(4, "big") + body
-    if kind == 2:  # the SMB2 header that was asked with, as an answer
+    if kind == 2:  # the request's SMB2 header, marked as a response
         body = asked[4:68].ljust(64, b"\0") + body
         return len(body).to_bytes(4, "big") + body
     body = asked[4:8] + (1).to_bytes(4, "big") + body  # record mark, xid, REPLY

@@ -1,8 +1,8 @@
-"""What there is of BPF in the kernel. bpftool shows it, too, but takes half a second of a guest's time for each question, and a test asks again until
-it is so.
+"""Prints the BPF objects in the kernel. bpftool prints them, too, but each call takes half a second of a guest's time, and the tests
+poll.
 
-bpf.py in-flight [PROBE]   how many operations the maps `inflight` hold that have not ended; of that probe (enum probe_id of bpf/event.h)
-bpf.py unfinished PROBE    how many have started less those that have finished, as the probe counts them
+bpf.py in-flight [PROBE]   how many operations in the maps `inflight` have not ended, of all probes or of PROBE (enum probe_id of bpf/event.h)
+bpf.py unfinished PROBE    how many operations the probe has counted as started but not as finished
 bpf.py entries MAP         how many entries all maps of that name have
 bpf.py values MAP          each value of a map, in hexadecimal
 bpf.py all                 all programs, links and maps of the kernel, by number and name
@@ -14,7 +14,7 @@ import platform
 import struct
 import sys
 
-BPF = {"x86_64": 321, "aarch64": 280}[platform.machine()]  # the system call
+BPF = {"x86_64": 321, "aarch64": 280}[platform.machine()]  # the number of bpf(2)
 # include/uapi/linux/bpf.h
 LOOKUP, NEXT_KEY, INFO = 1, 4, 15
 NEXT_PROGRAM, NEXT_MAP, PROGRAM, MAP, NEXT_LINK = 11, 12, 13, 14, 31
@@ -23,7 +23,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def call(command, attributes):
-    """Returns what the system call does, and None where there is nothing; and the attributes as it has left them."""
+    """Returns the result of bpf(2), or None for ENOENT, and the attributes as the kernel has left them."""
     attributes = ctypes.create_string_buffer(attributes.ljust(72, b"\0"))
     result = libc.syscall(BPF, command, attributes, len(attributes))
     if result < 0 and ctypes.get_errno() != 2:
@@ -33,7 +33,7 @@ def call(command, attributes):
 
 
 def numbers(command):
-    """Of all that the command goes through."""
+    """Yields the ids that a *_GET_NEXT_ID command returns."""
     number = 0
     while True:
         found, after = call(command, struct.pack("=I", number))
@@ -44,7 +44,7 @@ def numbers(command):
 
 
 def infos(following, by_number):
-    """The number, descriptor and description of each program, or map, that is still there."""
+    """Yields the id, descriptor and bpf_*_info of each program or map that still exists."""
     for number in numbers(following):
         descriptor, _ = call(by_number, struct.pack("=I", number))
         if descriptor is None:
@@ -56,7 +56,7 @@ def infos(following, by_number):
 
 
 def maps(name):
-    """The descriptor, type, and sizes of key and value of each map of that name, and how many entries fit."""
+    """Yields the descriptor, type, key size, value size and maximum number of entries of each map of that name."""
     for _, descriptor, info in infos(NEXT_MAP, MAP):
         kind, _, key, value, most = struct.unpack_from("=IIIII", info)
         if text(info, 24) == name:
@@ -64,12 +64,12 @@ def maps(name):
 
 
 def text(info, at):
-    """A name in a description: of a map at 24, of a program at 64."""
+    """Returns a name in a bpf_*_info: at offset 24 for a map, at offset 64 for a program."""
     return info[at : at + 16].split(b"\0")[0].decode()
 
 
 def keys(descriptor, kind, size, most):
-    """Of an array, all; else those that are there now."""
+    """Yields all keys of an array, or the present keys of another map."""
     if kind in (ARRAY, PERCPU_ARRAY):
         yield from (struct.pack("=I", index) for index in range(most))
         return
@@ -95,13 +95,13 @@ def entries(name):
 
 
 def in_flight(probe=None):
-    """struct flight: `start` is at 0, `probe` at 70. One that is only being filled in counts."""
+    """Counts operations. In struct flight, `start` is at offset 0 and `probe` at 70. Entries that are still being filled in count."""
     values = (value for _, value in entries("inflight"))
     return sum(1 for value in values if value[:8] != bytes(8) and probe in (None, value[70]))
 
 
 def unfinished(probe):
-    """COUNT_STARTED is 0, COUNT_FINISHED 1; struct maps_layout has at 12 how many counters a probe has."""
+    """COUNT_STARTED is 0, COUNT_FINISHED 1. At offset 12 of struct maps_layout is the number of counters of a probe."""
     counters = struct.unpack_from("=I", next(value for _, value in entries("version")), 12)[0]
     sums = {struct.unpack("=I", key)[0]: sum(struct.unpack(f"={len(value) // 8}Q", value)) for key, value in entries("counters")}
     return sums[probe * counters] - sums[probe * counters + 1]

@@ -1,5 +1,5 @@
-"""Asks a daemon of Ceph by its admin socket: ceph-ask.py SOCKET PREFIX [KEY=VALUE...]; prints its answer. The program `ceph` does the same
-in some twenty times the processor's time."""
+"""Sends a command to a Ceph daemon's admin socket and prints the answer: ceph-ask.py SOCKET PREFIX [KEY=VALUE...]. The program `ceph` does
+the same in some twenty times the CPU time."""
 import json
 import socket
 import struct

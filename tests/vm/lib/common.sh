@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# For the scripts in tests/vm (`. tests/vm/lib/common.sh`), which run in a guest of vm/run: checks that print what they saw,
+# Helpers for the scripts in tests/vm (`. tests/vm/lib/common.sh`), which run in a guest of vm/run: checks that print the observed values,
 # the daemon, load on a mount, and bundles. A script ends with `finish`.
 
 # shellcheck source=/dev/null
@@ -8,16 +8,16 @@ PLUMBLINE=${PLUMBLINE:-$PWD/target/release/plumbline}
 work=/run/e2e
 mkdir -p $work
 
-# gojq, where jq is meant: jq compiles its own library at each start, which takes 180 ms of the guest's time; gojq takes 9.
+# Use gojq for jq. At each start, jq compiles its own library, which takes 180 ms in the guest; gojq takes 9.
 lib_need gojq:gojq || exit
 jq() { gojq "$@"; }
 
-### Checks. One that cannot go on ends the script by `die`: what would follow is not shown to work, and is not claimed.
+### Checks. A script that cannot continue calls `die`, and the checks after it are not printed as passed.
 
-scenario='' # what the checks that follow are about
+scenario='' # the prefix of the checks that follow
 failed=0
 ok() { echo "ok - ${scenario:+$scenario: }$1"; }
-# On one line, whatever was seen: the summary shows a line for what fails.
+# Print the reason on one line, because the summary prints one line for each failure.
 not_ok() { local why=${*:2}; failed=$((failed + 1)); echo "not ok - ${scenario:+$scenario: }$1: ${why//$'\n'/ | }"; }
 skip() { echo "ok - ${scenario:+$scenario: }$1 # SKIP $2"; }
 die() { not_ok "$@"; finish; }
@@ -27,7 +27,7 @@ finish() {
   exit 1
 }
 
-# attempt NAME FUNCTION: runs a scenario in a shell of its own, once; what it leaves is cleared away
+# attempt NAME FUNCTION: runs a scenario in a subshell, once, and cleans up after it.
 attempt() {
   (
     failed=0 scenario=$1
@@ -36,7 +36,7 @@ attempt() {
     finish
   ) || failed=$((failed + 1))
 }
-# settle: ends every fault, and what this shell has started
+# settle: ends every injected fault and every background job of this shell.
 settle() {
   local left
   slow_smbd off
@@ -48,24 +48,24 @@ settle() {
   [ ${#left[@]} -eq 0 ] || { kill "${left[@]}"; wait "${left[@]}"; } 2> /dev/null
 }
 
-# is WHAT ACTUAL EXPECTED: they are the same text
+# is WHAT ACTUAL EXPECTED: checks that both texts are equal.
 is() { if [ "$2" = "$3" ]; then ok "$1"; else not_ok "$1" "it is '$2', not '$3'"; fi; }
-# What trace and follow say at their end when the probes lost nothing. The kernel runs no program for a task that preempts
-# another one within the same program (bpf_prog_enter, recursion), which happens where programs take long, as in emulated
-# guests: such a run is counted and told, whosever it was.
+# The losses that trace and follow may print without having lost an event of a probe. The kernel does not run a BPF program for a task that
+# preempts another task within the same program (bpf_prog_enter, recursion). Programs that take long, as in emulated guests, make this likely.
+# The kernel counts these skipped runs for all tasks together.
 # shellcheck disable=SC2034 # scripts read it
 nothing_lost='@(none lost|lost: +(+([0-9])?( of +([a-z])) because the kernel did not run the probe?s program?(, )))'
-# matches WHAT TEXT PATTERN: TEXT matches the glob
+# matches WHAT TEXT PATTERN: checks that TEXT matches the glob.
 # shellcheck disable=SC2053 # a glob is meant
 matches() { if [[ $2 == $3 ]]; then ok "$1"; else not_ok "$1" "'$2' is not like '$3'"; fi; }
-# between WHAT NUMBER LEAST MOST: whole numbers
+# between WHAT NUMBER LEAST MOST: checks that a whole number is in the range.
 between() { if [ "$2" -ge "$3" ] && [ "$2" -le "$4" ]; then ok "$1"; else not_ok "$1" "$2 is not between $3 and $4"; fi; }
-# holds WHAT FILE FILTER [JQ_OPTION...]: the jq filter is true of the JSON in FILE
+# holds WHAT FILE FILTER [JQ_OPTION...]: checks that the jq filter is true of the JSON in FILE.
 holds() {
   local said
   if said=$(jq -e "$3" "$2" "${@:4}" 2>&1); then ok "$1"; else not_ok "$1" "$3 is ${said:-empty} of $(jq -c . "$2" 2> /dev/null | head -c 3000)"; fi
 }
-# holds_all WHAT FILE FILTER [JQ_OPTION...]: the filter is true of every line of FILE, and there is one
+# holds_all WHAT FILE FILTER [JQ_OPTION...]: checks that the filter is true of every line of FILE, and that FILE is not empty.
 holds_all() {
   local wrong
   if ! wrong=$(jq -c "select(($3) | not)" "$2" "${@:4}" 2>&1); then not_ok "$1" "${wrong##*$'\n'}"
@@ -77,10 +77,10 @@ holds_all() {
 ### Time
 
 exec {nothing}<> <(:)
-# pause SECONDS: sleeps without a process of its own
+# pause SECONDS: sleeps without starting a process.
 pause() { read -rt "$1" -u "$nothing" _ || true; }
 now_ms() { echo $((${EPOCHREALTIME/[.,]/} / 1000)); }
-# wait_for SECONDS COMMAND...: until it succeeds; fails when the time is up
+# wait_for SECONDS COMMAND...: repeats COMMAND until it succeeds, and fails after SECONDS.
 wait_for() {
   local end=$((SECONDS + $1))
   until "${@:2}"; do
@@ -88,23 +88,24 @@ wait_for() {
     pause 0.1
   done
 }
-# has FILE TEXT: FILE has TEXT in it
+# has FILE TEXT: checks that FILE contains TEXT.
 has() { [ -e "$1" ] && [[ $(< "$1") == *"$2"* ]]; }
-# count FILE TEXT: how many of its lines have TEXT
+# count FILE TEXT: prints how many lines of FILE contain TEXT.
 count() { grep -cF -- "$2" "$1" || true; }
 gone() { ! kill -0 "$1" 2> /dev/null; }
-# asleep PID SYSTEM_CALL: the process waits in that system call (a number of x86-64's). Opening /dev/null here would wake who watches that.
+# asleep PID SYSTEM_CALL: checks that the process waits in that system call (x86-64's number). It must not open /dev/null, which would wake a
+# process that watches it.
 asleep() { local call; [ -e "/proc/$1/syscall" ] && read -r call _ < "/proc/$1/syscall" && [ "$call" = "$2" ]; }
 
 ### The daemon
 
-# For a configuration's `probes`: off, what few scripts look at. To load these takes a second of virtual time, at each start.
+# For a configuration's `probes`: turns off the probes that few scripts use. Loading them takes a second of virtual time at each start.
 # shellcheck disable=SC2034 # for the scripts
 spare='mpiio: false, cephproxy: false, fuse: false, connections: false, server: false'
 
 daemon=''
-# start_daemon CONFIG [ARGUMENT...]: starts it and waits until it watches; its words go to $log
-# A script that sets recorded=1, config and out has each of its daemons on $config record all that it sees: see replay_agrees.
+# start_daemon CONFIG [ARGUMENT...]: starts the daemon, waits until it watches, and writes its log to $log.
+# A script that sets recorded=1, config and out makes each daemon on $config record all its events for replay_agrees.
 start_daemon() {
   log=$work/log
   : > $log
@@ -117,7 +118,7 @@ start_daemon() {
 watching() { has $log 'incidents go to'; }
 watching_or_gone() { watching || gone $daemon; }
 # shellcheck disable=SC2034 # for the scripts
-# stop_daemon: SIGTERM; its exit status is in $status, and how long that took in $took (ms)
+# stop_daemon: sends SIGTERM and stores the exit status in $status and the time in $took (ms).
 stop_daemon() {
   local from
   from=$(now_ms)
@@ -128,8 +129,8 @@ stop_daemon() {
   daemon=''
   [ ! -d "${out:-/nothing}/recorder" ] || replay_agrees
 }
-# replay_agrees: the incidents of which there are bundles in $out are those that replay makes of the recording, in every field but `waited`:
-# recordings hold no stacks
+# replay_agrees: checks that `plumbline replay` of the recording gives the incidents that have bundles in $out, with all fields equal but
+# `waited`: recordings hold no stacks.
 replay_agrees() {
   local bundle
   if ! "$PLUMBLINE" replay "$out/recorder" --config "${config:?}" --json > $work/replayed 2> $work/replay.log; then
@@ -144,25 +145,26 @@ replay_agrees() {
   is "replay agrees with the daemon in every field of its $(jq -s length $work/live) incidents" "$(diff $work/live $work/again | head -n 40)" ''
   rm -rf "$out/recorder"
 }
-# all_ended: what the probes saw to begin they saw to end, but for runs that the kernel refused, say the last words of a daemon that
-# was stopped after all load
+# all_ended: checks in the last log line of a daemon, stopped after all load, that the probes saw an end for each operation that began. Runs
+# that the kernel refused are tolerated.
 all_ended() {
   local said
   said=$(grep 'INFO stopped: .*unfinished: ' "$log")
   if [[ $said == *runs_missed* || $said == *' of '* && ! ${said#*unfinished:} =~ \ (smb|nfs)\ [1-9] ]]; then ok "everything that began has ended"; else not_ok "everything that began has ended" "$said"; fi
 }
 
-# runs_missed: how many runs of its programs the kernel has refused, by the last words of a trace in $said
+# runs_missed: prints how many runs of BPF programs the kernel has refused, from the summary of a trace in $said.
 runs_missed() { sed -nE '/ shown/s/^.*[ :]([0-9]+) because the kernel did not run.*/\1/p' "${said:?}" | grep . || echo 0; }
-# in_bpf WHAT...: what there is of BPF in the kernel, as bpf.py says
+# in_bpf WHAT...: runs bpf.py.
 in_bpf() { python3 -ISu tests/vm/lib/bpf.py "$@"; }
-# used_slot MAP_ID: the first slot that an operation has used
+# used_slot MAP_ID: prints the first slot that an operation has used.
 used_slot() { bpftool map dump id "$1" 2> /dev/null | awk '$1 == "\"key\":" { key = $2 + 0 } $1 == "\"probe\":" && $2 + 0 { print key; exit }'; }
 
-### Load, by processes of a given name that start no others
+### Load: processes with a chosen name that start no other processes
 
 loads=()
-# load COMM COUNT write|read DIR: COUNT processes, each at most twenty times a second on a file of its own in DIR. Returns when all have their files
+# load COMM COUNT write|read DIR: starts COUNT processes. Each makes at most twenty requests a second on its own file in DIR. Returns when all
+# files exist.
 load() {
   local n
   : > "$work/begun"
@@ -175,22 +177,22 @@ load() {
   done
   wait_for 60 have_begun "$2" || die "the load begins" "of $2 processes of $1, $(wc -l < "$work/begun") have"
 }
-# begun: what a load says when it has its file
+# begun: a load process calls this when its file exists.
 begun() { echo >> "$work/begun"; }
 have_begun() {
   local all
   mapfile -t all < "$work/begun"
   [ ${#all[@]} -eq "$1" ]
 }
-# name_self COMM: any bytes but NUL
+# name_self COMM: sets the name of the calling process to any bytes but NUL.
 name_self() { printf %s "$1" > "/proc/$BASHPID/comm"; }
-# One write of 4 KiB each time, in the writer's name where the mount has cache=none
+# load_write FILE: writes 4 KiB at a time. On a mount with cache=none, the writer itself sends the request.
 load_write() {
   exec > "$1"
   begun
   while printf %4096s ''; do pause 0.05; done
 }
-# One read of 4 KiB each time, from the beginning again after two megabytes
+# load_read FILE: reads 4 KiB at a time, and starts again after two megabytes.
 load_read() {
   local _
   printf %2097152s '' > "$1"
@@ -199,7 +201,7 @@ load_read() {
     while read -rN 4096 _; do pause 0.05; done < "$1"
   done
 }
-# stop_load: not while the server hangs
+# stop_load: stops all load. It does not return while the server hangs.
 stop_load() {
   [ ${#loads[@]} -eq 0 ] || kill "${loads[@]}" 2> /dev/null
   wait "${loads[@]}" 2> /dev/null
@@ -208,34 +210,35 @@ stop_load() {
 
 ### Bundles
 
-# bundles DIR: their paths, oldest first
+# bundles DIR: prints the paths of the bundles, oldest first.
 bundles() { local at; for at in "$1"/incidents/*.tar.zst; do [ ! -e "$at" ] || echo "$at"; done; }
-# has_bundles DIR COUNT [PART_OF_NAME]: at least so many
+# has_bundles DIR COUNT [PART_OF_NAME]: checks that there are at least COUNT bundles.
 has_bundles() {
   local found=("$1"/incidents/*"${3:-}"*.tar.zst)
   [ -e "${found[0]}" ] && [ ${#found[@]} -ge "$2" ]
 }
-# unpack BUNDLE DIR: also leaves, in DIR/written, when it was last written (seconds since the epoch), and in DIR/from which it is
+# unpack BUNDLE DIR: unpacks the bundle into DIR. It writes the bundle's modification time (seconds since the epoch) to DIR/written and its
+# path to DIR/from.
 unpack() {
   local from
-  # One that has not been written since is not unpacked again: many wait for a bundle to say something.
+  # Callers poll for new content, so do not unpack an unchanged bundle again.
   { read -r from < "$2/from"; } 2> /dev/null
   if [ -n "$1" ] && [ "${from:-}" = "$1" ] && ! [ "$1" -nt "$2/from" ]; then return; fi
   rm -rf "$2"
   mkdir -p "$2"
-  # By one descriptor: an update replaces the file.
+  # Read the bundle through one descriptor: the daemon replaces the file when it updates the incident.
   {
     stat -L -c %.3Y /dev/stdin > "$2/written"
     tar --zstd -xC "$2" && echo "$1" > "$2/from" && touch -r /dev/stdin "$2/from"
   } < "$1"
 }
-# wait_bundle DIR UNPACKED [PART_OF_NAME [SECONDS]]: waits for the first bundle, and unpacks it as it is then
+# wait_bundle DIR UNPACKED [PART_OF_NAME [SECONDS]]: waits for the first bundle and unpacks it at once.
 wait_bundle() {
   wait_for "${4:-60}" has_bundles "$1" 1 "${3:-}" || die "an incident is written" "there is none after ${4:-60} s"
   unpack "$(compgen -G "$1/incidents/*${3:-}*.tar.zst" | head -n 1)" "$2"
 }
 
-# check_bundle UNPACKED MOUNTPOINT ACTION...: all that the contract promises is in it, and it is about the mount
+# check_bundle UNPACKED MOUNTPOINT ACTION...: checks that the bundle has all that the contract promises, and that it is about the mount.
 check_bundle() {
   local dir=$1 mount=$2
   shift 2
@@ -269,7 +272,7 @@ check_bundle() {
   matches "report.html is a page" "$(< "$dir/report.html")" '<!doctype html>*</style>*'
 }
 
-# check_output_dir DIR: ours alone, and nothing half-written in it
+# check_output_dir DIR: checks that only root can read the directory and that it holds no partial file.
 check_output_dir() {
   is "the directories are ours alone" "$(stat -c '%a %u' "$1" "$1/incidents")" $'700 0\n700 0'
   is "so are the bundles, and nothing else is there" \

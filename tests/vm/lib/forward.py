@@ -1,4 +1,4 @@
-"""forward PORT TO: what connects to PORT of loopback is connected with port TO, and each gets what the other sends. Prints `listening`."""
+"""forward PORT TO: connects each client of PORT on loopback with port TO and forwards the bytes in both directions. Prints `listening`."""
 
 import socket
 import sys

@@ -1,4 +1,4 @@
-"""inspect MS: the packets of NFQUEUE 0 go on after so many milliseconds each, in parallel, as with a program that inspects them. Prints `inspecting`."""
+"""inspect MS: accepts each packet of NFQUEUE 0 after MS milliseconds, as a program that inspects packets would. The delays overlap. Prints `inspecting`."""
 
 import collections
 import select
@@ -29,13 +29,13 @@ def configure(kind, data):
 
 
 configure(1, struct.pack(">BBH", 1, 0, socket.AF_INET))  # bind
-configure(2, struct.pack(">IB", 0, 1))  # without the packets' content
-configure(3, struct.pack(">I", 4096))  # packets at most
+configure(2, struct.pack(">IB", 0, 1))  # do not copy the packets' content
+configure(3, struct.pack(">I", 4096))  # maximum queue length
 print("inspecting", flush=True)
 
 
 def numbers(data):
-    """Those of the packets that these messages tell of."""
+    """Yields the packet ids in these netlink messages."""
     at = 0
     while at + 16 <= len(data):
         length, kind = struct.unpack_from("<IH", data, at)

@@ -1,4 +1,4 @@
-"""A 9P2000.L server of one file: nine.py SOCKET SIZE MS. It listens on a Unix socket, and answers each read after MS milliseconds. A
+"""A 9P2000.L server with one file: nine.py SOCKET SIZE MS. It listens on a Unix socket and answers each read after MS milliseconds. A
 client mounts it with -o trans=unix,version=9p2000.L,cache=none."""
 import socket
 import struct
@@ -20,7 +20,7 @@ def attributes(qid, size):
 
 
 def answer(fids, kind, body, size, ms):
-    """The body of the answer, or the number of an error."""
+    """Returns the body of the answer, or an error number."""
     if kind == VERSION:
         return body
     fid = struct.unpack_from("<I", body)[0]

@@ -1,6 +1,6 @@
-"""A client that claims to be the one that had a session before: usage: take_session.py ADDRESS USER PASSWORD SESSION_ID
+"""Takes over another client's session: usage: take_session.py ADDRESS USER PASSWORD SESSION_ID
 
-By PreviousSessionId (MS-SMB2 2.2.5) the server closes that session, which it tells nobody: its owner finds it deleted.
+The login sends PreviousSessionId (MS-SMB2 2.2.5), and the server closes that session without a notice. Its owner finds the session deleted.
 """
 import sys
 

@@ -1,4 +1,4 @@
-/* A known number of each of the VFS's operations in one folder, which must be empty: the load of tests/vm/vfs. */
+/* The load of tests/vm/vfs: a known number of each VFS operation in one folder, which must be empty. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -38,7 +38,7 @@ int main(int arguments, char **argument)
 	if (arguments != 2 || chdir(argument[1]))
 		return 64;
 	null = open("/dev/null", O_WRONLY);
-	/* mkdir 3, rmdir 2: names that nobody has looked up */
+	/* mkdir 3, rmdir 2, without an earlier lookup of the names */
 	for (n = 0; n < 3; n++) {
 		sprintf(name, "folder%d", n);
 		must(mkdir(name, 0755));
@@ -58,7 +58,7 @@ int main(int arguments, char **argument)
 	must(fsync(file));
 	must(fsync(file));
 	must(fdatasync(file));
-	/* read 5 + 2 + 1 + 1 at the end */
+	/* read 5 + 2 + 1, and 1 at the end of the file */
 	must(lseek(file, 0, SEEK_SET));
 	for (n = 0; n < 5; n++)
 		must(read(file, page, 4096));
@@ -82,7 +82,7 @@ int main(int arguments, char **argument)
 	for (n = 0; n < 2; n++) {
 		mapped = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, file, 0);
 		must_be(mapped != MAP_FAILED, "mmap");
-		must(munmap(mapped, 4096)); /* or it keeps the file open */
+		must(munmap(mapped, 4096)); /* a mapping would keep the file open */
 	}
 	/* splice_read 1, copy_file_range 1 */
 	must(lseek(file, 0, SEEK_SET));
@@ -96,13 +96,13 @@ int main(int arguments, char **argument)
 	must(rename("folder2/renamed", "folder2/file"));
 	must(unlink("folder2/copy"));
 	must(unlink("folder2/file"));
-	/* readdir 2: the entries and their end; open, flush and release 1 */
+	/* readdir 2: one returns the entries, one the end; open, flush and release 1 */
 	folder = open(".", O_RDONLY | O_DIRECTORY);
 	must(folder);
 	while (syscall(SYS_getdents64, folder, listing, sizeof(listing)) > 0)
 		;
 	must(close(folder));
-	/* open 3 that fail */
+	/* open 3 that fail with ENOENT */
 	for (n = 0; n < 3; n++) {
 		sprintf(name, "folder2/missing%d", n);
 		fails_with(ENOENT, open(name, O_RDONLY));
