@@ -229,7 +229,8 @@ static void files(void)
 	SHOW(ceph_ll_write(m, reader, 0, 1, "x"));
 	SHOW(ceph_ll_read(m, reader, 0, 5, other));
 	SHOW(ceph_ll_close(m, reader));
-	reader = NULL; /* libcephfs 16 keeps the directory's contents even if the call fails, and crashes later because of it */
+	/* libcephfs 16 keeps the handle even if the next call fails, and crashes later because of it. */
+	reader = NULL;
 	SHOW(ceph_ll_open(m, in, O_WRONLY, &reader, nobody));
 	SHOW(ceph_ll_open(m, in, O_RDONLY, &reader, nobody));
 	SHOW(ceph_ll_close(m, reader));

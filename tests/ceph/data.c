@@ -46,7 +46,7 @@ static void prepare(const char *conf, const char *path)
 	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	MUST(ceph_create(&m, "admin"));
 	MUST(ceph_conf_read_file(m, conf));
-		/* libcephfs's own cache sometimes returns old data after another host has written. */
+	/* libcephfs's own cache sometimes returns old data after another host has written. */
 	if (getenv("NO_OC"))
 		MUST(ceph_conf_set(m, "client_oc", "false"));
 	MUST(ceph_mount(m, NULL));
