@@ -22,12 +22,12 @@ pub(super) struct Arrival<'a> {
 }
 
 /// An answer of at least this many bytes takes time to pass a narrow path.
-const LARGE: u64 = 64 << 10;
+const LARGE_ANSWER: u64 = 64 << 10;
 
 impl Arrival<'_> {
     /// Whether this is an answer with much data.
     pub fn is_large_answer(&self) -> bool {
-        self.answered && self.event.bytes >= LARGE && self.event.operation.direction() == Some(Direction::Read)
+        self.answered && self.event.bytes >= LARGE_ANSWER && self.event.operation.direction() == Some(Direction::Read)
     }
 }
 

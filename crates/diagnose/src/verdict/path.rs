@@ -97,14 +97,14 @@ impl PathState {
         // count.
         let before = || low(scene.before.iter().filter_map(|event| round_trip(event)).collect());
         let before = if scene.has_recent_past() { before() } else { scene.learned_round_trip() };
-        let answers: Vec<_> = positions(scene, &sights).map(|(_, arrival)| arrival).collect();
+        let answers = answers(scene, &sights);
         let mut seen = JudgedSights {
             scene,
             sights: &sights,
             normal: before.or_else(|| least_of_tcp(scene)),
             agree: kinds_agree(&answers),
             large: has_large_writes(&answers),
-            filled: is_filled(scene, &sights, &later),
+            filled: is_filled(&answers, &later),
             proven: None,
         };
         seen.proven = seen.proven();
@@ -373,33 +373,34 @@ pub(super) fn stood_still(clocks: Clocks, mut events: Vec<&Event>) -> Option<u64
 /// The sign bit: flipping it makes the unsigned order of 16-bit numbers equal their signed order.
 const SIGN: u16 = 1 << 15;
 
-/// The answers that arrived during any of the flights, each once, as positions in [`FlightsByArrival::all`].
-fn positions<'s>(scene: &'s Scene, sights: &[Sight]) -> impl Iterator<Item = (usize, &'s Arrival<'s>)> + use<'s> {
+/// The answers that arrived during any of the flights, each once, with their positions in [`FlightsByArrival::all`].
+fn answers<'s>(scene: &'s Scene, sights: &[Sight]) -> Vec<(usize, &'s Arrival<'s>)> {
     let mut ranges: Vec<_> = sights.iter().map(|sight| sight.arrivals.clone()).collect();
     ranges.sort_unstable_by_key(|range| range.start);
     let mut next = 0;
-    let positions = ranges.into_iter().flat_map(move |range| {
+    let positions = ranges.into_iter().flat_map(|range| {
         let from = range.start.max(next);
         next = next.max(range.end);
         from..range.end
     });
     let arrivals = scene.arrivals.all();
-    positions.filter_map(|at| Some((at, arrivals.get(at)?))).filter(|(_, arrival)| arrival.answered)
+    positions.filter_map(|at| Some((at, arrivals.get(at)?))).filter(|(_, arrival)| arrival.answered).collect()
 }
 
 /// Whether large answers queue on the way from the server: their last segments were late, by times that differ much. A
-/// server that is slow does not make segments late, and a longer way makes them late by the same time.
-fn is_filled(scene: &Scene, sights: &[Sight], later: &[Option<u64>]) -> bool {
-    let large = positions(scene, sights).filter(|(_, arrival)| arrival.is_large_answer());
+/// server that is slow does not make segments late, and a longer way makes them late by the same time. `later`: how much
+/// later than usual the segments of each arrival came, by position.
+fn is_filled(answers: &[(usize, &Arrival)], later: &[Option<u64>]) -> bool {
+    let large = answers.iter().filter(|(_, arrival)| arrival.is_large_answer());
     let (least, most) = large
-        .filter_map(|(at, _)| later.get(at).copied().flatten())
+        .filter_map(|(at, _)| later.get(*at).copied().flatten())
         .fold((u64::MAX, 0), |(least, most), later| (least.min(later), most.max(later)));
     most.saturating_sub(least) >= LEAST_SPREAD.max(most / 2)
 }
 
 /// Whether enough large writes carry a round trip.
-fn has_large_writes(answers: &[&Arrival]) -> bool {
-    let is_large_write = |arrival: &&&Arrival| {
+fn has_large_writes(answers: &[(usize, &Arrival)]) -> bool {
+    let is_large_write = |(_, arrival): &&(usize, &Arrival)| {
         let Arrival { event, round_trip, .. } = arrival;
         event.bytes >= LARGE && event.operation.direction() == Some(Direction::Written) && round_trip.is_some()
     };
@@ -408,9 +409,9 @@ fn has_large_writes(answers: &[&Arrival]) -> bool {
 
 /// Whether several kinds of operations have the same round trip. A server's own time differs from kind to kind, and so
 /// does the time that it adds to a round trip when it acknowledges a request with the answer.
-fn kinds_agree(answers: &[&Arrival]) -> bool {
+fn kinds_agree(answers: &[(usize, &Arrival)]) -> bool {
     let mut kinds = BTreeMap::<Operation, Vec<u64>>::new();
-    for arrival in answers {
+    for (_, arrival) in answers {
         kinds.entry(arrival.event.operation).or_default().extend(arrival.round_trip);
     }
     let lows: Vec<_> = kinds.into_values().filter(|samples| samples.len() >= LEAST_OF_KIND).filter_map(low).collect();
