@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use model::{Anomaly, Code, Event, Operation, Protocol};
+use model::{Anomaly, Code, Event, Operation, Protocol, errno_name};
 
 use crate::{
     Detector, Meanwhile, Window,
@@ -161,19 +161,24 @@ impl Detector for ErrorRule {
     }
 }
 
-/// `STATUS_DISK_FULL (errno 28)`, `errno 5`, `without an answer`.
+/// How an operation failed that has no error.
+pub(crate) const WITHOUT_ANSWER: &str = "without an answer";
+
+/// `STATUS_DISK_FULL (ENOSPC)`, `EIO`, `without an answer`.
 pub(crate) fn code_name(operation: Operation, status: u32, errno: u32, unanswered: bool) -> String {
     if unanswered {
-        return "without an answer".to_owned();
+        return WITHOUT_ANSWER.to_owned();
     }
     let status_name = match (operation.protocol().status_name)(status) {
         Some(name) => Some(name.to_owned()),
         None if status != 0 => Some(format!("{status:#010x}")),
         None => None,
     };
-    match (status_name, errno) {
-        (Some(name), 0) => name,
-        (Some(name), errno) if status != 0 => format!("{name} (errno {errno})"),
-        (_, errno) => format!("errno {errno}"),
+    let is_number = |name: &str| name.starts_with(|first: char| first.is_ascii_digit());
+    let errno_name = errno_name(errno).map(|name| if is_number(&name) { format!("errno {name}") } else { name });
+    match (status_name, errno_name) {
+        (Some(name), None) => name,
+        (Some(name), Some(errno)) if status != 0 => format!("{name} ({errno})"),
+        (_, errno) => errno.unwrap_or_else(|| "an unknown error".to_owned()),
     }
 }

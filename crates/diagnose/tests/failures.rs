@@ -64,7 +64,7 @@ fn three_failures_are_an_anomaly_and_two_are_none() {
     assert_eq!(rule.detect(&window(&failures[..2])), None);
     let anomaly = rule.detect(&window(&failures)).unwrap();
     assert_eq!((anomaly.kind.as_ref(), anomaly.limit.as_str()), ("error", "3 failures"));
-    assert_eq!(anomaly.observed, "3 failures (3 SMB2_WRITE 0xc000007f (errno 28))");
+    assert_eq!(anomaly.observed, "3 failures (3 SMB2_WRITE 0xc000007f (ENOSPC))");
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn a_share_of_all_operations_is_asked_for_beside_the_number() {
     window.finished = 30;
     assert_eq!(
         rule.detect(&window).unwrap().observed,
-        "3 failures of 30 operations (3 SMB2_WRITE 0xc000007f (errno 28))"
+        "3 failures of 30 operations (3 SMB2_WRITE 0xc000007f (ENOSPC))"
     );
 }
 

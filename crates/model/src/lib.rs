@@ -7,6 +7,7 @@ mod anomaly;
 mod ceph;
 mod daemon_look;
 mod detail;
+mod errno;
 mod event;
 mod histogram;
 mod incident;
@@ -24,6 +25,7 @@ pub use anomaly::{Anomaly, SNAPSHOT};
 pub use ceph::{CephDaemon, CephRequest, CephState};
 pub use daemon_look::{DaemonConnection, DaemonLook};
 pub use detail::{CephProxy, Connection, Detail, Fuse, MpiIo, Nfs, OwnFile, SeenFile, Served, Smb, Syscall, Vfs};
+pub use errno::errno_name;
 pub use event::{Caller, Event, Flags, Nanos, Network, Phases, Requester, SendTiming};
 pub use histogram::{BUCKETS, Histogram, SIZES, quantile_index, sparse};
 pub use incident::{

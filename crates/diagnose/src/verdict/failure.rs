@@ -14,7 +14,7 @@ use super::{
     scene::flight,
 };
 use crate::{
-    error::code_name,
+    error::{WITHOUT_ANSWER, code_name},
     long_term::LongTerm,
     units::{MS, SECOND, counted, span},
 };
@@ -51,7 +51,10 @@ pub(super) fn of_errors(failed: &[Event], around: &[Event]) -> Verdict {
     }
     let most = kinds.iter().max_by_key(|(_, count)| **count);
     let mut because: Vec<String> = most
-        .map(|(name, count)| format!("{} of {} failed with {name}.", count, counted(all, "operation")))
+        .map(|(name, count)| {
+            let with = if name == WITHOUT_ANSWER { "" } else { "with " };
+            format!("{count} of {} failed {with}{name}.", counted(all, "operation"))
+        })
         .into_iter()
         .collect();
     if failed.iter().any(|event| proxy::is_proxied(event.operation)) {

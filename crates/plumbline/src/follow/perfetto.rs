@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use diagnose::{OperationTree, counted};
-use model::{Caller, Event, Nanos, Operation};
+use model::{Caller, Event, Nanos, Operation, errno_name};
 use serde_json::{Map, Value, json};
 
 use super::{cut, lanes::ThreadLanes, names::TreeNames, new_file, phases};
@@ -20,7 +20,7 @@ use crate::{
     source::this_host,
     view::{
         clock::{Clock, nanos},
-        event::{caller_of, errno_name, milliseconds, status_of},
+        event::{caller_of, milliseconds, status_of},
     },
 };
 

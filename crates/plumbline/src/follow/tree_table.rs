@@ -3,11 +3,11 @@
 use std::io::{self, Write};
 
 use diagnose::{OperationTree, counted};
-use model::{Event, Nanos, SendTiming};
+use model::{Event, Nanos, SendTiming, errno_name};
 
 use super::names::TreeNames;
 use crate::view::{
-    event::{caller_of, errno_name, known_ms, ms, status_of},
+    event::{caller_of, known_ms, ms, status_of},
     paint,
     table::{Table, TableColumn},
 };

@@ -3,10 +3,10 @@
 use std::io::{self, Write};
 
 use diagnose::{Below, Child, counted};
-use model::{BelowLine, CallLine, ChildLine, EventLine, Nanos};
+use model::{BelowLine, CallLine, ChildLine, EventLine, Nanos, errno_name};
 
 use super::{
-    event::{errno_name, known_ms, milliseconds, ms, status_of},
+    event::{known_ms, milliseconds, ms, status_of},
     table::{Table, TableColumn},
 };
 

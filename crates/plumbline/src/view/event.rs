@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use model::{Caller, Event, EventLine, Flags, Mount, Operation};
+use model::{Caller, Event, EventLine, Flags, Mount, Operation, errno_name};
 
 use super::clock::Clock;
 use crate::who::Cgroup;
@@ -167,15 +167,6 @@ pub fn status_of(operation: Operation, status: u32, flags: Flags) -> Option<Stri
         return None;
     }
     Some(name.map_or_else(|| format!("{status:#010x}"), str::to_owned))
-}
-
-/// The error by name.
-pub fn errno_name(errno: u32) -> Option<String> {
-    let number = i32::try_from(errno).ok().filter(|number| *number != 0)?;
-    match nix::errno::Errno::from_raw(number) {
-        nix::errno::Errno::UnknownErrno => Some(number.to_string()),
-        errno => Some(format!("{errno:?}")),
-    }
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! What the table shows of an event: the columns that its probe names.
 
-use model::{Event, Protocol};
+use model::{Event, Protocol, errno_name};
 use probes::EventCell;
 
 use crate::view::{
-    event::{errno_name, ms, status_of},
+    event::{ms, status_of},
     table::TableColumn,
 };
 
