@@ -8,7 +8,10 @@ use std::time::Duration;
 
 use common::{
     MS,
-    connections::{CONNECTIONS, FILTER, RECEIVED, ROUTE, answers, happening, held, kind, reads, unanswered, verdict},
+    connections::{
+        CONNECTIONS, FILTER, RECEIVED, REFUSED, ROUTE, WITH_ACK, answers, arrived, happening, held, kind, reads,
+        unanswered, verdict,
+    },
     judge, smb,
 };
 use model::{Cause, Connection, Detail, Event, Layer, MountKey, Network, Verdict, text::Text};
@@ -66,6 +69,41 @@ fn what_the_server_did_itself_is_its_own() {
     passed_on.flags.passed_on = true;
     let verdict = verdict(&[passed_on], &[]);
     assert_eq!(verdict.layer, Layer::Unknown, "the connection ends at a proxy of this host: {verdict:?}");
+}
+
+#[test]
+fn a_reset_from_another_distance_than_the_servers_segments_is_the_paths() {
+    let with_ack = |reset: Event| Event { status: WITH_ACK, ..reset };
+    let judged = |resets: &[Event], around: &[Event]| {
+        let verdict = verdict(resets, around);
+        (verdict.layer, verdict.cause)
+    };
+    let path = (Layer::Network, Some(Cause::PathReset));
+    let server = (Layer::Server, Some(Cause::Closed));
+    let nobody = (Layer::Unknown, None);
+    let again = |ttl| [arrived("TCP_CONNECTED", 30.0, ttl, 0)];
+    let near = arrived("TCP_RESET", 1.0, 64, 63);
+    assert_eq!(judged(std::slice::from_ref(&near), &[]), path, "by the connection that was reset");
+    assert_eq!(judged(&[near.clone(), arrived("TCP_RESET", 2.0, 64, 0)], &again(63)), path, "by the next one");
+    assert_eq!(judged(&[near.clone(), lost_in(8)], &again(63)), server, "the server closed it, too");
+    let refused = |at, ttl| Event { status: REFUSED, ..arrived("TCP_RESET", at, ttl, 0) };
+    assert_eq!(judged(&[refused(2.0, 64)], &again(63)), nobody, "perhaps who translates the server's address");
+    assert_eq!(judged(&[refused(2.0, 63)], &again(63)), nobody, "a new connection has nothing to acknowledge");
+    assert_eq!(judged(&[near.clone(), refused(2.0, 63)], &again(63)), path, "refusals tell less");
+    let failed_over = arrived("TCP_RESET", 1.0, 63, 63);
+    assert_eq!(judged(&[with_ack(failed_over)], &again(62)), server, "the path has changed since");
+    assert_eq!(judged(&[near.clone(), with_ack(arrived("TCP_RESET", 2.0, 63, 63))], &[]), nobody, "two senders");
+    assert_eq!(judged(&[arrived("TCP_RESET", 1.0, 64, 0)], &[]), nobody, "the server's is not known");
+    let other = Event { start: 0, ..again(63)[0].clone() };
+    assert_eq!(
+        judged(&[arrived("TCP_RESET", 1.0, 64, 0)], &[other]),
+        nobody,
+        "a connection from before may be another's"
+    );
+    assert_eq!(judged(&[with_ack(arrived("TCP_RESET", 1.0, 63, 63))], &[]), server);
+    assert_eq!(judged(&[with_ack(near)], &again(64)), server, "the server's address has moved");
+    let stranger = verdict(&[arrived("TCP_RESET", 1.0, 63, 63)], &[]);
+    assert_eq!((stranger.layer, stranger.alternatives[0].cause), (Layer::Unknown, Cause::Closed), "{stranger:?}");
 }
 
 #[test]
@@ -275,7 +313,8 @@ fn how_long_it_took_to_connect_again_is_said() {
 /// A segment is sent again: the `again`th of a connection that has sent so many.
 fn segment(peer: &str, second: u64, again: u32, segments: u32) -> Event {
     let mut event = happening("TCP_RETRANSMIT", (second * 1000) as f64, 0);
-    event.detail = Detail::Connection(Connection { peer: Text::new(peer.as_bytes()), times: 1 });
+    event.detail =
+        Detail::Connection(Connection { peer: Text::new(peer.as_bytes()), times: 1, ..Connection::default() });
     event.network = Network { retransmits: again, segments, known: true, ..Network::default() };
     event
 }

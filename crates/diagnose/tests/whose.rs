@@ -51,7 +51,7 @@ fn a_longer_round_trip_is_no_longer_path_where_this_host_holds_what_it_receives(
 /// Three ICMP errors that a host sends during the silence.
 fn errors(status: u32, sender: &str) -> Vec<Event> {
     let peer = Text::new(format!("10.2.0.1:445 from port 900 by {sender}").as_bytes());
-    let detail = Detail::Connection(Connection { peer, times: 0 });
+    let detail = Detail::Connection(Connection { peer, times: 0, ..Connection::default() });
     (0..3)
         .map(|n| Event {
             status,
@@ -108,8 +108,11 @@ fn operations_that_wait_while_the_servers_host_refuses_are_the_servers() {
 
 #[test]
 fn a_next_hop_with_another_link_layer_address_is_whose_who_changed_it() {
-    let detail =
-        Detail::Connection(Connection { peer: Text::new(b"10.2.0.1:445 from port 900 via 10.1.0.254"), times: 0 });
+    let detail = Detail::Connection(Connection {
+        peer: Text::new(b"10.2.0.1:445 from port 900 via 10.1.0.254"),
+        times: 0,
+        ..Connection::default()
+    });
     let changed = |status| Event { status, detail: detail.clone(), ..happening("NEIGHBOUR_CHANGED", 960.0, 40) };
     let around =
         |status| [&answers(0, 20, 700)[..], &unanswered(), &[changed(status)], &answers(2000, 20, 700)].concat();
@@ -129,8 +132,11 @@ fn a_next_hop_with_another_link_layer_address_is_whose_who_changed_it() {
 #[test]
 fn operations_that_are_slow_since_the_route_changed_are_this_hosts() {
     let longer = common::faults::longer_path(28.0);
-    let detail =
-        Detail::Connection(Connection { peer: Text::new(b"10.2.0.1:445 from port 900 through vpn0"), times: 0 });
+    let detail = Detail::Connection(Connection {
+        peer: Text::new(b"10.2.0.1:445 from port 900 through vpn0"),
+        times: 0,
+        ..Connection::default()
+    });
     let judged = |at_ms: f64, more: &[Event]| {
         let mut scene = longer.clone();
         scene.around.push(Event { detail: detail.clone(), ..happening("TCP_REROUTED", at_ms, 0) });

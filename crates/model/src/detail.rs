@@ -126,7 +126,24 @@ pub struct Connection {
     pub peer: Text<128>,
     /// How many times in a row it has happened, this event included; 0: not known.
     pub times: u32,
+    /// `TCP_RESET`, `TCP_CONNECTED`: time to live (IPv6: hop limit) with which the segment arrived; 0: not known.
+    pub ttl: u8,
+    /// `TCP_RESET`: that of the segment with which the server accepted the connection; 0: not known.
+    pub server_ttl: u8,
 }
+
+impl Connection {
+    /// The server's address and port, as bytes of its text.
+    pub fn server(&self) -> &[u8] {
+        self.peer.as_bytes().split(|byte| *byte == b' ').next().unwrap_or_default()
+    }
+}
+
+/// The status of a `TCP_RESET` of an established connection whose segment acknowledges: its sender knew the connection. A
+/// host that does not know it answers a segment that acknowledges by a reset that does not (RFC 9293 3.10.7.1).
+pub const RESET_WITH_ACK: &str = "RST_ACK";
+/// The status of a `TCP_RESET` that refused a new connection.
+pub const RESET_REFUSED: &str = "REFUSED";
 
 /// The arguments of a request to the libcephfs proxy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -24,7 +24,10 @@ mod verdict;
 pub use anomaly::{Anomaly, SNAPSHOT};
 pub use ceph::{CephDaemon, CephRequest, CephState};
 pub use daemon_look::{DaemonConnection, DaemonLook};
-pub use detail::{CephProxy, Connection, Detail, Fuse, MpiIo, Nfs, OwnFile, SeenFile, Served, Smb, Syscall, Vfs};
+pub use detail::{
+    CephProxy, Connection, Detail, Fuse, MpiIo, Nfs, OwnFile, RESET_REFUSED, RESET_WITH_ACK, SeenFile, Served, Smb,
+    Syscall, Vfs,
+};
 pub use errno::errno_name;
 pub use event::{Caller, Event, Flags, Nanos, Network, Phases, Requester, SendTiming};
 pub use histogram::{BUCKETS, Histogram, SIZES, quantile_index, sparse};

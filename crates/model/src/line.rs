@@ -82,6 +82,10 @@ pub struct EventLine<'a> {
     /// NFS: how many times the call was retransmitted. ceph: how many times the request was sent again. connections: how many times in a row this has happened, if
     /// known.
     pub resent: Option<u32>,
+    /// connections: time to live (IPv6: hop limit) with which the segment arrived that this is about; absent if unknown.
+    pub ttl: Option<u8>,
+    /// connections: that of the segment with which the server accepted the connection; absent if unknown.
+    pub server_ttl: Option<u8>,
     /// FUSE: the daemon's process; absent if unknown.
     pub daemon: Option<u32>,
     /// ceph: the daemon that it was sent to, `mds.0` or `osd.3`; absent if it was sent to none.

@@ -75,6 +75,11 @@ impl Level {
         self >= Self::Proxy && self != Self::Served
     }
 
+    /// Whether these are calls of programs. What such a call waits for depends on the call: `read` may ask a server, the page cache or a disk.
+    pub fn is_of_calls(self) -> bool {
+        self <= Self::FileSystem
+    }
+
     /// Whether it is the level of requests that a file system of this host makes for the calls on its mounts.
     pub fn is_of_requests(self) -> bool {
         matches!(self, Self::Daemon | Self::Request)

@@ -58,6 +58,8 @@ pub enum Cause {
     Loss,
     /// Network: no packets get through.
     NoPath,
+    /// Network: a host on the path resets connections in the server's name.
+    PathReset,
     /// Server: it is slow with some kinds of operations, and as fast as ever with others.
     SlowOperation,
     /// Server: it is slow with all operations.
@@ -176,7 +178,7 @@ impl Verdict {
 
 impl Cause {
     /// Every cause, in the order of layers.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::Queue,
         Self::OwnQueue,
         Self::OwnInterface,
@@ -194,6 +196,7 @@ impl Cause {
         Self::NarrowPath,
         Self::Loss,
         Self::NoPath,
+        Self::PathReset,
         Self::SlowOperation,
         Self::SlowServer,
         Self::Frozen,
@@ -222,7 +225,7 @@ impl Cause {
             | Self::OwnDaemon
             | Self::OwnProxy
             | Self::FuseDaemon => Layer::Client,
-            Self::LongerPath | Self::NarrowPath | Self::Loss | Self::NoPath => Layer::Network,
+            Self::LongerPath | Self::NarrowPath | Self::Loss | Self::NoPath | Self::PathReset => Layer::Network,
             Self::SlowOperation
             | Self::SlowServer
             | Self::Frozen
@@ -256,6 +259,7 @@ impl Cause {
             Self::NarrowPath => "narrow_path",
             Self::Loss => "loss",
             Self::NoPath => "no_path",
+            Self::PathReset => "path_reset",
             Self::SlowOperation => "slow_operation",
             Self::SlowServer => "slow_server",
             Self::Frozen => "frozen",
@@ -291,6 +295,7 @@ impl Cause {
             Self::NarrowPath => "the bandwidth of the path is too low for the load",
             Self::Loss => "the path loses segments",
             Self::NoPath => "the path is cut",
+            Self::PathReset => "a host on the path resets connections",
             Self::SlowOperation => "the server is slow with some kinds of operations",
             Self::SlowServer => "the server is slow",
             Self::Frozen => "the server's host is up, but its service does not answer",

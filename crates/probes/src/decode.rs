@@ -272,7 +272,10 @@ mod tests {
         };
         assert_eq!(detail(1, 9), Detail::Smb(Smb { session: 0, message: 4, tree: 3 }));
         assert!(matches!(detail(3, 1), Detail::Nfs(nfs) if (nfs.xid, nfs.slot, nfs.resent, nfs.inode) == (4, 3, 6, 5)));
-        assert_eq!(detail(5, 0), Detail::Connection(Connection { peer: Text::new(b"p"), times: 6 }));
+        assert_eq!(
+            detail(5, 0),
+            Detail::Connection(Connection { peer: Text::new(b"p"), times: 6, ttl: 0, server_ttl: 3 })
+        );
         assert!(detail(5, 0).file().is_none() && detail(4, 0).file().is_some());
     }
 

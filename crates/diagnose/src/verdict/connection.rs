@@ -11,6 +11,7 @@ use super::{
     conclude::{Candidate, UNREACHABLE, are_passed_on, conclude, share_with_proxy},
     drops::{Drops, SENT_AGAIN},
     path::{Clocks, stood_still},
+    reset::{RESET, Sender},
 };
 use crate::{
     connection::RETRANSMIT,
@@ -102,24 +103,9 @@ pub(super) fn of_happenings(events: &[Event], around: &[Event]) -> Verdict {
 
 /// Tries the explanations from the most telling to the least, and returns the first that applies.
 fn blame(seen: &Happenings<'_>, around: &[Event]) -> Blame {
-    let [resets, closed, silent] = [seen.count("TCP_RESET"), seen.lost_in(CLOSE_WAIT), seen.count("TCP_NO_ANSWER")];
-    if resets > 0 || closed > 0 {
-        let mut because = Vec::new();
-        if resets > 0 {
-            because.push(format!(
-                "The server's side sent {}: nothing listens on the server's port, or the server gave the connection up.",
-                counted(resets, "TCP reset")
-            ));
-        }
-        if closed > 0 {
-            because.push(format!("The server closed the connection itself, {}.", counted(closed, "time")));
-        }
-        // A server that stops sends a FIN, and a server that was restarted has forgotten the session.
-        if closed > 0 || seen.is_forgotten() {
-            return (vec![(Cause::Closed, 0.9)], because);
-        }
-        because.push("A firewall or gateway on the path may also send a reset in the server's name.".to_owned());
-        return (vec![(Cause::Closed, 0.65), (Cause::NoPath, 0.25)], because);
+    let [resets, closed, silent] = [seen.count(RESET), seen.lost_in(CLOSE_WAIT), seen.count("TCP_NO_ANSWER")];
+    if resets + closed > 0 {
+        return ended(seen, around, resets, closed);
     }
     if let Some(drops) = own_drops(seen, around) {
         return (drops.candidates(Some(Cause::Loss)), vec![drops.sentence()]);
@@ -145,6 +131,24 @@ fn blame(seen: &Happenings<'_>, around: &[Event]) -> Blame {
         return silence(seen, around);
     }
     session(seen).or_else(|| retransmissions(seen, around)).unwrap_or_else(|| unexplained(seen))
+}
+
+/// Explains connections that were reset, or closed by the server: how many of each.
+fn ended(seen: &Happenings<'_>, around: &[Event], resets: u64, closed: u64) -> Blame {
+    let sender = Sender::of(&seen.of_kind(RESET).collect::<Vec<_>>(), around);
+    let mut because = Vec::new();
+    if resets > 0 {
+        because.extend(sender.because(&counted(resets, "TCP reset")));
+    }
+    // A server that stops sends a FIN, and a server that was restarted has forgotten the session.
+    if closed == 0 && !seen.is_forgotten() {
+        return (sender.candidates().to_vec(), because);
+    }
+    because.truncate(1);
+    if closed > 0 {
+        because.push(format!("The server closed the connection itself, {}.", counted(closed, "time")));
+    }
+    (vec![(Cause::Closed, 0.9)], because)
 }
 
 /// Explains `TCP_NO_ANSWER`: segments were sent repeatedly, and none was acknowledged.

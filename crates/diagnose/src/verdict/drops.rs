@@ -12,6 +12,7 @@ use super::{
     conclude::Candidate,
     history::{LEAST_RTO, answered},
     interface,
+    reset::CONNECTED,
     scene::{covered, stretch, union},
     unreachable,
 };
@@ -144,7 +145,7 @@ pub fn is_of_connections(event: &Event) -> bool {
 pub fn has_telling_text(operation: Operation) -> bool {
     let known = [DropReason::Rerouted, DropReason::Neighbour, DropReason::Unreachable, DropReason::Interface];
     let known = known.map(DropReason::operation);
-    operation.level() == Level::Connection && known.contains(&operation.name())
+    operation.level() == Level::Connection && (known.contains(&operation.name()) || operation.name() == CONNECTED)
 }
 
 /// The changes of route after which segments were sent again and nothing was answered. Each comes with the time until

@@ -24,6 +24,7 @@ mod overtaken;
 mod path;
 mod proxy;
 mod reroute;
+mod reset;
 mod scene;
 mod sending;
 pub(crate) mod served;

@@ -1,6 +1,8 @@
 //! Events of connections, as the probe would send them, for tests.
 
-use model::{Connection, Detail, Event, Level, Network, Operation, Protocol, Verdict, text::Text};
+use model::{
+    Connection, Detail, Event, Level, Network, Operation, Protocol, RESET_REFUSED, RESET_WITH_ACK, Verdict, text::Text,
+};
 
 use super::{MS, judge, smb};
 
@@ -24,12 +26,15 @@ pub static CONNECTIONS: Protocol = Protocol {
         "TCP_UNREACHABLE",
         "NEIGHBOUR_CHANGED",
         "INTERFACE_DROPPED",
+        "TCP_CONNECTED",
     ],
     level: Level::Connection,
     status_name: |status| match status {
         FILTER => Some("FILTER"),
         ROUTE => Some("ROUTE"),
         RECEIVED => Some("RECEIVED"),
+        WITH_ACK => Some(RESET_WITH_ACK),
+        REFUSED => Some(RESET_REFUSED),
         HOST_UNREACHABLE => Some("HOST_UNREACHABLE"),
         ADMIN_PROHIBITED => Some("ADMIN_PROHIBITED"),
         SERVER_PROHIBITED => Some("SERVER_ADMIN_PROHIBITED"),
@@ -46,6 +51,8 @@ pub static CONNECTIONS: Protocol = Protocol {
 pub const FILTER: u32 = 33;
 pub const ROUTE: u32 = 36;
 pub const RECEIVED: u32 = 32;
+pub const WITH_ACK: u32 = 49;
+pub const REFUSED: u32 = 50;
 pub const HOST_UNREACHABLE: u32 = 65;
 pub const ADMIN_PROHIBITED: u32 = 68;
 pub const SERVER_PROHIBITED: u32 = 74;
@@ -64,7 +71,7 @@ pub fn interface_dropped(status: &str, looked_ms: u32, packets: u32) -> Event {
     Event {
         status: 112 + place as u32,
         weight: packets,
-        detail: Detail::Connection(Connection { peer, times: packets }),
+        detail: Detail::Connection(Connection { peer, times: packets, ..Connection::default() }),
         ..happening("INTERFACE_DROPPED", f64::from(looked_ms) - 1000.0, 1000)
     }
 }
@@ -81,6 +88,13 @@ pub fn happening(name: &str, at_ms: f64, lasted_ms: u64) -> Event {
         detail: Detail::Connection(Connection { times: 3, ..Connection::default() }),
         ..event
     }
+}
+
+/// A segment that arrived with this time to live, from a server that accepted the connection with this one (0: not known).
+pub fn arrived(name: &str, at_ms: f64, ttl: u8, server_ttl: u8) -> Event {
+    let peer = Text::new(format!("10.0.0.1:445 from port {}", 50000.0 + at_ms).as_bytes());
+    let detail = Detail::Connection(Connection { peer, ttl, server_ttl, ..Connection::default() });
+    Event { detail, ..happening(name, at_ms, 0) }
 }
 
 /// Reads of 1 ms in the first second, and then ten of 300 ms.

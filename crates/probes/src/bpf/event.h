@@ -136,7 +136,7 @@ struct ring_head {
 /* An operation that user space asked to see. Times in nanoseconds of CLOCK_MONOTONIC; unknown fields are zero. */
 struct event {
 	struct ring_head head;
-	__u32 request; /* vfs: flags, mode or command, as the operation has them */
+	__u32 request; /* vfs: flags, mode or command, as the operation has them; connections: struct remark's ttl */
 	__u64 start;
 	__u64 duration;
 	__u64 queue; /* start until sent */
@@ -151,7 +151,7 @@ struct event {
 	__u64 inode; /* cephproxy: the connection's own number of the inode, or of a file or directory */
 	__u64 offset; /* vfs: offset in the file */
 	__u64 asked; /* vfs, mpiio, cephproxy: bytes requested */
-	__u32 tree; /* NFS: the session's slot; FUSE: the daemon's process */
+	__u32 tree; /* NFS: the session's slot; FUSE: the daemon's process; connections: struct remark's server_ttl */
 	__u32 pid; /* thread group */
 	__u32 tid;
 	__u32 uid;

@@ -226,6 +226,6 @@ int interface_dropped(struct interface_drops *seen)
 	__builtin_memcpy(&peer, seen->server, sizeof(peer));
 	__builtin_memcpy(interface, seen->interface, sizeof(interface));
 	if (is_server(&peer))
-		happened_along(&o, &peer, 0, NULL, seen->packets, (struct detour){ .device = interface });
+		happened_with(&o, &peer, 0, NULL, seen->packets, (struct remark){ .device = interface });
 	return 0;
 }

@@ -132,7 +132,7 @@ static __always_inline int tell_unreachable(const struct sk_buff___error *skb, _
 	read_end(&sender, error + (v6 ? 8 : 12), ports, v6);
 	by = is_same(&sender, &peer) ? BY_SERVER : is_same(&sender, &this_host) ? BY_THIS_HOST : BY_ANOTHER;
 	o.status = UNREACHABLE_STATUS + by * KINDS + kind;
-	happened_along(&o, &peer, bpf_ntohs(this_host.port), NULL, 0, (struct detour){ .by = &sender });
+	happened_with(&o, &peer, bpf_ntohs(this_host.port), NULL, 0, (struct remark){ .by = &sender });
 	return 0;
 }
 

@@ -19,6 +19,14 @@ enum {
 	TIMEOUTS_IN_A_ROW = 3,
 	PROBES_IN_A_ROW = 2,
 	MOST_SACKED = 0xffff,
+	/* A reset's status: above those of received.h and conn_drops.bpf.c, below conn_path.bpf.c's. */
+	RESET_STATUS = 48,
+	RESET_WITH_ACK = RESET_STATUS + 1,
+	RESET_REFUSED = RESET_STATUS + 2, /* of a new connection: it always acknowledges (RFC 9293 3.10.7.1) */
+	STATE_SYN_SENT = 2, /* include/net/tcp_states.h */
+	/* In the header's byte 13 (RFC 9293 3.1): */
+	FLAG_RST = 1 << 2,
+	FLAG_ACK = 1 << 4,
 };
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
@@ -50,6 +58,9 @@ struct sk_buff {
 	struct net_device___namespace *dev;
 	__u64 skb_mstamp_ns; /* when TCP sent it, or when it may leave at the earliest (bpf_ktime_get_ns()); 0 where that was cleared */
 	struct sock *sk;
+	unsigned char *head;
+	__u16 network_header; /* offsets from `head`, bytes */
+	__u16 transport_header;
 };
 
 #pragma clang attribute pop
@@ -59,6 +70,9 @@ struct known {
 	__u64 held; /* time of its last TCP_HELD event, ns */
 	__u64 neighbour; /* time of the last change of its next hop that was reported, ns */
 	__u32 interface; /* index of the interface by which its segments leave */
+	__u32 reset; /* status of the reset that arrives; 0: not known */
+	__u8 reset_ttl; /* of that reset */
+	__u8 server_ttl; /* of the segment with which the server accepted the connection; 0: not known, the socket is older */
 };
 
 struct {
@@ -68,17 +82,36 @@ struct {
 	__type(value, struct known);
 } known_sockets SEC(".maps");
 
-static __always_inline void tell(enum happening what, const struct sock *sk, const struct peer *peer, __u32 times)
+static __always_inline void tell_with(struct outcome *o, const struct sock *sk, const struct peer *peer, __u32 times,
+				      struct remark remark)
 {
-	struct outcome o = { .operation = what, .flags = EVENT_NETWORK_KNOWN };
 	struct network network = {};
 	__u32 sacked;
 
+	o->flags = EVENT_NETWORK_KNOWN;
 	read_network(&network, sk);
 	read_network_closely(&network, sk);
 	sacked = TCP_FIELD(sk, sacked_out);
 	network.sacked = sacked < MOST_SACKED ? sacked : MOST_SACKED;
-	happened(&o, peer, sk->__sk_common.skc_num, &network, times);
+	happened_with(o, peer, sk->__sk_common.skc_num, &network, times, remark);
+}
+
+static __always_inline void tell(enum happening what, const struct sock *sk, const struct peer *peer, __u32 times)
+{
+	struct outcome o = { .operation = what };
+
+	tell_with(&o, sk, peer, times, (struct remark){});
+}
+
+/* The time to live (IPv6: hop limit) of a received packet. */
+static __always_inline __u8 ttl_of(const struct sk_buff *skb)
+{
+	const unsigned char *header = BPF_CORE_READ(skb, head) + BPF_CORE_READ(skb, network_header);
+	__u8 first = 0, ttl = 0;
+
+	bpf_probe_read_kernel(&first, sizeof(first), header);
+	bpf_probe_read_kernel(&ttl, sizeof(ttl), header + (first >> 4 == 6 ? 7 : 8));
+	return ttl;
 }
 
 /* Whether a full segment fits the peer's window. */
@@ -111,14 +144,78 @@ int tp_retransmit(unsigned long long *ctx)
 	return 0;
 }
 
+/*
+ * The server has accepted a connection. How many hops its segments have left tells them from those that a host on the
+ * path sends in the server's name.
+ */
+SEC("fentry/tcp_finish_connect")
+int fentry_connected(unsigned long long *ctx)
+{
+	struct sock *sk = (void *)ctx[0];
+	const struct sk_buff *skb = (void *)ctx[1];
+	struct outcome o = { .operation = TCP_CONNECTED };
+	struct known *known;
+	struct peer peer;
+
+	if (!skb || !peer_of(&peer, sk))
+		return 0;
+	known = bpf_sk_storage_get(&known_sockets, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
+	if (!known)
+		return 0;
+	known->server_ttl = ttl_of(skb);
+	happened_with(&o, &peer, sk->__sk_common.skc_num, NULL, 0, (struct remark){ .ttl = known->server_ttl });
+	return 0;
+}
+
+/*
+ * Runs before tp_reset, which does not get the segment. The kernel also gives a connection up for a segment without RST: data for
+ * which nobody is left.
+ */
+SEC("fentry/tcp_reset")
+int fentry_reset(unsigned long long *ctx)
+{
+	struct sock *sk = (void *)ctx[0];
+	const struct sk_buff *skb = (void *)ctx[1];
+	struct known *known;
+	struct peer peer;
+	__u8 flags = 0;
+
+	if (!skb || !peer_of(&peer, sk))
+		return 0;
+	known = bpf_sk_storage_get(&known_sockets, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
+	if (!known)
+		return 0;
+	bpf_probe_read_kernel(&flags, sizeof(flags),
+			      BPF_CORE_READ(skb, head) + BPF_CORE_READ(skb, transport_header) + 13);
+	if (!(flags & FLAG_RST))
+		return 0;
+	known->reset = sk->__sk_common.skc_state == STATE_SYN_SENT ? RESET_REFUSED :
+		       flags & FLAG_ACK				   ? RESET_WITH_ACK :
+								     RESET_STATUS;
+	known->reset_ttl = ttl_of(skb);
+	return 0;
+}
+
 SEC("tp_btf/tcp_receive_reset")
 int tp_reset(unsigned long long *ctx)
 {
-	const struct sock *sk = (void *)ctx[0];
+	struct sock *sk = (void *)ctx[0];
+	struct outcome o = { .operation = TCP_RESET };
+	struct remark remark = {};
+	struct known *known;
 	struct peer peer;
 
-	if (sk && peer_of(&peer, sk))
-		tell(TCP_RESET, sk, &peer, 0);
+	if (!sk || !peer_of(&peer, sk))
+		return 0;
+	known = bpf_sk_storage_get(&known_sockets, sk, NULL, 0);
+	if (known) {
+		o.status = known->reset;
+		remark.ttl = known->reset_ttl;
+		remark.server_ttl = known->server_ttl;
+		known->reset = 0;
+		known->reset_ttl = 0;
+	}
+	tell_with(&o, sk, &peer, 0, remark);
 	return 0;
 }
 
@@ -182,7 +279,7 @@ int fentry_routed(unsigned long long *ctx)
 	if (!before || before == now)
 		return 0;
 	read_network(&network, sk);
-	happened_along(&o, &peer, sk->__sk_common.skc_num, &network, 0, (struct detour){ .device = device->name });
+	happened_with(&o, &peer, sk->__sk_common.skc_num, &network, 0, (struct remark){ .device = device->name });
 	return 0;
 }
 

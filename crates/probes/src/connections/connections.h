@@ -32,6 +32,7 @@ enum happening {
 	TCP_UNREACHABLE,
 	NEIGHBOUR_CHANGED,
 	INTERFACE_DROPPED,
+	TCP_CONNECTED,
 };
 
 enum { MAX_SERVERS = 8192, FAMILY_INET6 = 10 };
@@ -113,13 +114,17 @@ static const char format_by_v6[] = " by %pI6";
 static const char format_via_v4[] = " via %pI4";
 static const char format_via_v6[] = " via %pI6";
 
-enum { PEER_LENGTH = 72 }; /* more than the text of a peer takes without a detour */
+enum { PEER_LENGTH = 72 }; /* more than the text of a peer takes without a remark */
 
-/* What else the text of a peer says; NULL: it does not. */
-struct detour {
+/* What else an event says; NULL or 0: it does not. */
+struct remark {
+	/* In the text of the peer: */
 	const char *device; /* the kernel's name of the interface that leads to the peer */
 	const struct peer *by; /* who says so */
 	const struct peer *via; /* the next hop */
+	/* Times to live (IPv6: hop limits), as they arrived: */
+	__u8 ttl; /* of the segment that the event is about */
+	__u8 server_ttl; /* of the segment with which the server accepted the connection */
 };
 
 /* Returns the length with the final NUL, or an error. */
@@ -137,23 +142,23 @@ static __always_inline long name_peer(char *text, const struct peer *peer, __u16
 	return bpf_snprintf(text, PEER_LENGTH, format_v6, values, 16);
 }
 
-static __always_inline void name_detour(char *text, struct detour detour)
+static __always_inline void name_remark(char *text, struct remark remark)
 {
-	const struct peer *host = detour.by ?: detour.via;
+	const struct peer *host = remark.by ?: remark.via;
 	bool v4 = host && is_mapped(host);
-	__u64 value = (__u64)(!host ? detour.device :
+	__u64 value = (__u64)(!host ? remark.device :
 			      v4    ? (const char *)host->address + 12 :
 				      (const char *)host->address);
 
-	if (!host && !detour.device)
+	if (!host && !remark.device)
 		return;
 	if (!host)
 		bpf_snprintf(text, FILE_LENGTH - PEER_LENGTH, format_through, &value, 8);
-	else if (v4 && detour.by)
+	else if (v4 && remark.by)
 		bpf_snprintf(text, FILE_LENGTH - PEER_LENGTH, format_by_v4, &value, 8);
 	else if (v4)
 		bpf_snprintf(text, FILE_LENGTH - PEER_LENGTH, format_via_v4, &value, 8);
-	else if (detour.by)
+	else if (remark.by)
 		bpf_snprintf(text, FILE_LENGTH - PEER_LENGTH, format_by_v6, &value, 8);
 	else
 		bpf_snprintf(text, FILE_LENGTH - PEER_LENGTH, format_via_v6, &value, 8);
@@ -168,8 +173,8 @@ static __always_inline bool is_server(const struct peer *peer)
  * Counts, records and reports an event. The caller fills in the operation and, if the event took time, its start.
  * network: the socket's figures; NULL if not known. times: consecutive occurrences, this one included.
  */
-static __always_inline void happened_along(struct outcome *o, const struct peer *peer, __u16 local_port,
-					   const struct network *network, __u32 times, struct detour detour)
+static __always_inline void happened_with(struct outcome *o, const struct peer *peer, __u16 local_port,
+					  const struct network *network, __u32 times, struct remark remark)
 {
 	__u64 *mount = bpf_map_lookup_elem(&servers, peer);
 	struct event *e;
@@ -194,6 +199,8 @@ static __always_inline void happened_along(struct outcome *o, const struct peer 
 	if (network)
 		e->network = *network;
 	e->resent = times;
+	e->request = remark.ttl;
+	e->tree = remark.server_ttl;
 	e->deliver = 0;
 	/* One event stands for all packets between two looks. */
 	if (o->operation == INTERFACE_DROPPED) {
@@ -204,7 +211,7 @@ static __always_inline void happened_along(struct outcome *o, const struct peer 
 		end = name_peer(e->file, peer, local_port) - 1;
 		barrier_var(end); /* or the compiler compares another register than the one that it adds */
 		if (end < PEER_LENGTH)
-			name_detour(e->file + end, detour);
+			name_remark(e->file + end, remark);
 	}
 	report(e);
 }
@@ -212,5 +219,5 @@ static __always_inline void happened_along(struct outcome *o, const struct peer 
 static __always_inline void happened(struct outcome *o, const struct peer *peer, __u16 local_port,
 				     const struct network *network, __u32 times)
 {
-	happened_along(o, peer, local_port, network, times, (struct detour){});
+	happened_with(o, peer, local_port, network, times, (struct remark){});
 }

@@ -16,7 +16,7 @@ use crate::{
     Alias, ceph,
     columns::{DURATION, EventCell, EventColumn, PID, TIME},
     decode::text,
-    generated::{probe_id, record},
+    generated::{event, probe_id, record},
     mounts::{MountPoint, Mounts},
     probe::Probe,
     spec::{RequiredModule, Rung, Spec},
@@ -52,15 +52,16 @@ pub static PROTOCOL: Protocol = Protocol {
         "TCP_UNREACHABLE",
         "NEIGHBOUR_CHANGED",
         "INTERFACE_DROPPED",
+        "TCP_CONNECTED",
     ],
     // No rule counts these unless it names them, since they also happen on a healthy host. A client may reset a
     // connection that it no longer needs, a queueing discipline or an interface may drop or hold packets, and routes change. An ICMP error
     // is only a hint (RFC 1122 4.2.3.9).
-    only_by_name: &[10, 15, 16, 17, 18, 19, 20, INTERFACE_DROPPED],
+    only_by_name: &[10, 15, 16, 17, 18, 19, 20, INTERFACE_DROPPED, 22],
     level: Level::Connection,
     // The status is the socket's state when a loss was noticed, the reason for which a segment was dropped, the direction
-    // of a segment that was held, why a segment did not get through, and who said so, who changed a neighbour, or which
-    // counter of an interface rose.
+    // of a segment that was held, the flags of a reset, why a segment did not get through, and who said so, who changed a
+    // neighbour, or which counter of an interface rose.
     status_name: |status| tcp::state_name(status).or_else(|| fate(status)),
     ..Protocol::BY_ERRNO
 };
@@ -72,6 +73,11 @@ const FIRST_DROP_REASON: u32 = 33;
 /// Why this host dropped a segment, in the order of `enum drop` of conn_drops.bpf.c.
 const DROP_REASONS: [&str; 9] =
     ["FILTER", "TRAFFIC_CONTROL", "QUEUE", "ROUTE", "REVERSE_PATH", "BACKLOG", "MEMORY", "POLICY", "CHECKSUM"];
+
+/// The status of the first of [`RESETS`]: RESET_STATUS of conn_tcp.bpf.c.
+const FIRST_RESET: u32 = 48;
+/// The flags of a reset.
+const RESETS: [&str; 3] = ["RST", model::RESET_WITH_ACK, model::RESET_REFUSED];
 
 /// The status of the first of [`UNREACHABLE`]: UNREACHABLE_STATUS of conn_path.bpf.c.
 const FIRST_UNREACHABLE: u32 = 64;
@@ -116,6 +122,7 @@ fn fate(status: u32) -> Option<&'static str> {
         FIRST_INTERFACE_DROP.. => in_list(&INTERFACE_DROPS, FIRST_INTERFACE_DROP),
         FIRST_NEIGHBOUR_CHANGE.. => in_list(&NEIGHBOUR_CHANGES, FIRST_NEIGHBOUR_CHANGE),
         FIRST_UNREACHABLE.. => in_list(&UNREACHABLE, FIRST_UNREACHABLE),
+        FIRST_RESET.. => in_list(&RESETS, FIRST_RESET),
         _ => in_list(&DROP_REASONS, FIRST_DROP_REASON),
     }
 }
@@ -126,7 +133,7 @@ const SHARED: Spec = Spec {
     protocol: &PROTOCOL,
     id: probe_id::PROBE_CONNECTIONS,
     mount_key,
-    detail: |raw| Detail::Connection(Connection { peer: text(&raw.file), times: raw.resent }),
+    detail: connection,
     recorded: packets,
     columns: &[
         TIME,
@@ -140,6 +147,8 @@ const SHARED: Spec = Spec {
     line: |event, line| {
         if let Detail::Connection(connection) = event.detail {
             (line.peer, line.resent) = (Some(connection.peer.to_string()), Some(connection.times));
+            line.ttl = (connection.ttl > 0).then_some(connection.ttl);
+            line.server_ttl = (connection.server_ttl > 0).then_some(connection.server_ttl);
         }
     },
     // Most events of a connection have no duration, so the threshold is zero.
@@ -153,8 +162,9 @@ pub(crate) static TCP: Spec = Spec {
     rungs: &[Rung {
         via: "tp_btf",
         required: &["tp_retransmit", "tp_reset", "tp_reset_sent", "tp_neighbour", "tp_transmit"],
-        optional: &["fentry_probe0", "fentry_routed"],
-        without: "windows that stay closed (TCP_ZERO_WINDOW), sends that fail on this host (TCP_NOT_SENT) and changes of route (TCP_REROUTED)",
+        optional: &["fentry_probe0", "fentry_routed", "fentry_connected", "fentry_reset"],
+        without: "windows that stay closed (TCP_ZERO_WINDOW), sends that fail on this host (TCP_NOT_SENT), changes of route (TCP_REROUTED), \
+                  new connections (TCP_CONNECTED) and who sent a reset",
     }],
     ..SHARED
 };
@@ -292,6 +302,16 @@ pub(crate) static CEPH: Spec = Spec {
     ],
     ..SHARED
 };
+
+fn connection(raw: &event) -> Detail {
+    let ttl = |raw: u32| u8::try_from(raw).unwrap_or(0);
+    Detail::Connection(Connection {
+        peer: text(&raw.file),
+        times: raw.resent,
+        ttl: ttl(raw.request),
+        server_ttl: ttl(raw.tree),
+    })
+}
 
 fn peer(event: &Event) -> String {
     if let Detail::Connection(own) = &event.detail { own.peer.to_string() } else { String::new() }
@@ -442,6 +462,12 @@ mod tests {
         assert_eq!((event.weight, event.network.retransmits), (57, 0));
         let other = crate::decode::decode_record(record { operation: 11, ..raw }.as_bytes()).unwrap();
         assert_eq!((other.weight, other.network.retransmits), (1, 57));
+    }
+
+    #[test]
+    fn resets_have_their_names() {
+        let names = (FIRST_RESET..).map_while(PROTOCOL.status_name).collect::<Vec<_>>();
+        assert_eq!(names, RESETS);
     }
 
     #[test]

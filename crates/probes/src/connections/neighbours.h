@@ -192,5 +192,5 @@ static __always_inline void tell_of_neighbour(const struct sock *sk, const struc
 	*told = change->at;
 	o.start = change->at;
 	o.status = change->status;
-	happened_along(&o, peer, sk->__sk_common.skc_num, network, 0, (struct detour){ .via = &hop.host });
+	happened_with(&o, peer, sk->__sk_common.skc_num, network, 0, (struct remark){ .via = &hop.host });
 }
