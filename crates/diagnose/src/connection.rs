@@ -82,29 +82,40 @@ struct ConnectionWatch {
     losing: Option<Losing>,
 }
 
-/// The retransmissions of one connection.
+/// The retransmissions of one connection, oldest first.
 #[derive(Default)]
-struct Again {
-    /// Oldest first.
-    events: VecDeque<Event>,
-    /// How many of them, from the oldest on, belong to an incident already.
-    counted: usize,
+struct Again(VecDeque<Retransmission>);
+
+/// A retransmission, and which incident has it.
+struct Retransmission {
+    event: Event,
+    belongs: Belongs,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Belongs {
+    /// To none so far.
+    Nowhere,
+    /// To the window that is being closed.
+    ThisWindow,
+    /// To an incident.
+    Incident,
 }
 
 impl Again {
-    fn forget(&mut self, oldest: usize) {
-        self.events.drain(..oldest);
-        self.counted = self.counted.saturating_sub(oldest);
+    fn keep(&mut self, event: &Event) {
+        if self.0.len() >= SEGMENTS {
+            self.0.pop_front();
+        } else if self.0.back().is_some_and(|last| last.event.network.segments > event.network.segments) {
+            // The count of segments fell: this is a new connection from the same port.
+            self.0.clear();
+        }
+        self.0.push_back(Retransmission { event: event.clone(), belongs: Belongs::ThisWindow });
     }
 
-    fn keep(&mut self, event: &Event) {
-        if self.events.len() >= SEGMENTS {
-            self.forget(1);
-        } else if self.events.back().is_some_and(|last| last.network.segments > event.network.segments) {
-            // The count of segments fell: this is a new connection from the same port.
-            self.forget(self.events.len());
-        }
-        self.events.push_back(event.clone());
+    /// The window is over; its retransmissions belong to `to`.
+    fn end_window(&mut self, to: Belongs) {
+        self.0.iter_mut().filter(|one| one.belongs == Belongs::ThisWindow).for_each(|one| one.belongs = to);
     }
 }
 
@@ -120,15 +131,23 @@ impl Losing {
         100.0 * f64::from(self.again) / f64::from(self.segments.max(1))
     }
 
-    /// The numbers between the first and the last of `events`; `None` if there are none.
-    fn of(peer: Text<128>, events: &VecDeque<Event>) -> Option<Self> {
-        let (first, last) = (events.front()?.network, events.back()?.network);
+    /// The numbers between the first and the last retransmission; `None` if there are none.
+    fn of(peer: Text<128>, again: &Again) -> Option<Self> {
+        let (first, last) = (again.0.front()?.event.network, again.0.back()?.event.network);
         let again = last.retransmits.saturating_sub(first.retransmits);
         Some(Self { peer, again, segments: last.segments.saturating_sub(first.segments) })
     }
 }
 
 impl ConnectionWatch {
+    /// The kind of event of which this window has too many, and its limit.
+    fn over(&self, window: &Window) -> Option<(Operation, u32)> {
+        window.operations().iter().find_map(|(operation, total)| {
+            let limit = self.rule.counts.get(operation)?;
+            (total.count >= u64::from(*limit)).then_some((*operation, *limit))
+        })
+    }
+
     fn remember(&mut self, window: &Window) {
         let again =
             window.events().iter().filter(|event| event.operation.name() == RETRANSMIT && event.network.segments > 0);
@@ -142,8 +161,9 @@ impl ConnectionWatch {
         }
         let since = window.to.saturating_sub(LOSS_SPAN);
         self.again.retain(|_, again| {
-            again.forget(again.events.iter().take_while(|event| event.end() < since).count());
-            !again.events.is_empty()
+            let old = again.0.iter().take_while(|one| one.event.end() < since).count();
+            again.0.drain(..old);
+            !again.0.is_empty()
         });
     }
 }
@@ -155,25 +175,24 @@ impl Detector for ConnectionWatch {
 
     fn look(&mut self, window: &mut Window, _meanwhile: &Meanwhile<'_>) {
         self.remember(window);
-        let losing = self.again.iter().filter_map(|((_, peer), again)| Losing::of(*peer, &again.events));
+        let has_too_many = self.over(window).is_some();
+        let losing = self.again.iter().filter_map(|((_, peer), again)| Losing::of(*peer, again));
         let too_much = losing.filter(|one| one.again >= LEAST_LOST && one.percent() >= self.rule.loss_percent);
         self.losing = too_much.max_by(|one, other| one.percent().total_cmp(&other.percent()));
-        let Some(Losing { peer, .. }) = &self.losing else { return };
-        // Retransmissions before this window belong to the anomaly, too.
-        let from = window.from;
-        for (_, again) in self.again.iter_mut().filter(|((_, other), _)| other == peer) {
-            let uncounted = again.events.iter().skip(again.counted);
-            uncounted.filter(|event| event.end() < from).for_each(|event| window.push(event));
-            again.counted = again.events.len();
+        let lossy = self.losing.as_ref().map(|losing| losing.peer);
+        for ((_, peer), again) in &mut self.again {
+            let is_losing = lossy == Some(*peer);
+            // Retransmissions before this window belong to the anomaly, too.
+            for one in again.0.iter_mut().filter(|one| is_losing && one.belongs == Belongs::Nowhere) {
+                window.push(&one.event);
+                one.belongs = Belongs::Incident;
+            }
+            again.end_window(if is_losing || has_too_many { Belongs::Incident } else { Belongs::Nowhere });
         }
     }
 
     fn detect(&self, window: &Window) -> Option<Anomaly> {
-        let over = window.operations().iter().find_map(|(operation, total)| {
-            let limit = self.rule.counts.get(operation)?;
-            (total.count >= u64::from(*limit)).then_some((*operation, *limit))
-        });
-        if let Some((operation, limit)) = over {
+        if let Some((operation, limit)) = self.over(window) {
             let limit = format!("{limit} {}", operation.name());
             return Some(self.rule.anomaly(
                 format!("at least {limit} in one watch interval"),

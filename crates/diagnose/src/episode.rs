@@ -4,7 +4,11 @@ use std::{collections::BTreeSet, mem, time::Duration};
 
 use model::{Anomaly, Event, Nanos, Operation};
 
-use crate::{Detector, Meanwhile, Window, long_term::LongTerm, units::SECOND};
+use crate::{
+    Detector, Meanwhile, Window,
+    long_term::LongTerm,
+    units::{SECOND, nanos},
+};
 
 /// Anomalous windows of one rule, each less than the cool-down after the one before.
 #[derive(Debug, Clone)]
@@ -111,6 +115,15 @@ impl RuleState {
     /// The open episode, if there is one.
     pub fn episode(&self) -> Option<&Episode> {
         self.open.as_ref().map(|open| &open.episode)
+    }
+
+    /// Forgets what the open episode has from before its last pause of at least this length, and returns it; `None` if
+    /// none is open.
+    pub fn forget_before_pause(&mut self, pause: Duration) -> Option<&Episode> {
+        let episode = &mut self.open.as_mut()?.episode;
+        episode.window.forget_before_pause(nanos(pause));
+        episode.anomaly.observed = self.rule.observed(&episode.window);
+        Some(episode)
     }
 
     /// Ends the open episode before its time, as when the daemon stops or the rule is replaced.

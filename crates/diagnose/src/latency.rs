@@ -1,15 +1,18 @@
 //! Slow operations: many over their threshold, or one over the ceiling.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    time::Duration,
+};
 
-use model::{Anomaly, Event, Operation};
+use model::{Anomaly, Event, MountKey, Nanos, Operation};
 
 use crate::{
-    Detector, Window,
+    Detector, Meanwhile, Window,
     long_term::LongTerm,
     rule::{Rule, Subject},
     turns::turns,
-    units::{counted, nanos, span},
+    units::{SECOND, counted, nanos, span},
 };
 
 /// The word for it.
@@ -45,8 +48,9 @@ impl Rule for LatencyRule {
     }
 
     fn describe(&self, interval: Duration) -> String {
+        let lasting = if self.adds_up() { " (or in 10s, if most of their kind are)" } else { "" };
         format!(
-            "{}, {} or more over their threshold in {interval:?}, or one of {:?}",
+            "{}, {} or more over their threshold in {interval:?}{lasting}, or one of {:?}",
             self.subject.describe(self.thresholds.len()),
             self.acceptable_count,
             self.ceiling,
@@ -54,7 +58,11 @@ impl Rule for LatencyRule {
     }
 
     fn detector(&self) -> Box<dyn Detector> {
-        Box::new(self.clone())
+        Box::new(LatencyWatch::of(self.clone()))
+    }
+
+    fn counts_all(&self) -> bool {
+        false
     }
 
     fn sees(&self) -> Vec<(Operation, Duration)> {
@@ -63,6 +71,12 @@ impl Rule for LatencyRule {
 }
 
 impl LatencyRule {
+    /// Whether slow operations of several windows add up. Calls of programs do not: one that waits for a hundred requests, as a large
+    /// read does, is slow at any time.
+    fn adds_up(&self) -> bool {
+        self.normal_factor > 0.0 && !self.subject.protocol.level.is_of_calls()
+    }
+
     /// The duration from which on `event` is slow, nanoseconds. Operations that take about as long as usual here are
     /// not slow. Until that is learned, the time of the path is added to the threshold if it is at least half of it: a
     /// server that is far away is not slow.
@@ -83,34 +97,140 @@ impl LatencyRule {
     }
 }
 
-impl Detector for LatencyRule {
+/// Slow operations of this time add up where operations are few, nanoseconds.
+const LASTING: Nanos = 10 * SECOND;
+/// ... if they are at least one in so many of all operations of their kind on their mount in this time.
+const ONE_IN: u64 = 2;
+/// ... and at least this many of that kind.
+const LEAST_OF_KIND: u64 = 3;
+/// How many slow operations are kept for that: the latest; and of how many kinds the numbers of all are.
+const KEPT: usize = 512;
+
+/// A kind of operation on one mount.
+type KindOnMount = (Operation, MountKey);
+
+/// The rule at work.
+struct LatencyWatch {
+    rule: LatencyRule,
+    /// The operations that it judges; `None` if slow ones do not add up.
+    judged: Option<BTreeSet<Operation>>,
+    /// The slow operations of the last ten seconds, oldest first.
+    slow: VecDeque<SlowOperation>,
+    /// How many operations of each kind finished, by the ends of the windows of the last ten seconds.
+    finished: VecDeque<(Nanos, BTreeMap<KindOnMount, u64>)>,
+    /// Whether slow operations of several windows add up to an anomaly.
+    is_lasting: bool,
+}
+
+struct SlowOperation {
+    event: Event,
+    /// Whether the window that is being closed, or an incident, has it.
+    is_counted: bool,
+}
+
+impl SlowOperation {
+    fn kind(&self) -> KindOnMount {
+        (self.event.operation, self.event.mount)
+    }
+}
+
+impl LatencyWatch {
+    fn of(rule: LatencyRule) -> Self {
+        let judged = rule.adds_up().then(|| rule.thresholds.keys().copied().collect());
+        Self { rule, judged, slow: VecDeque::new(), finished: VecDeque::new(), is_lasting: false }
+    }
+
+    fn remember(&mut self, window: &Window, meanwhile: &Meanwhile<'_>) {
+        self.slow.extend(window.events().iter().map(|event| SlowOperation { event: event.clone(), is_counted: true }));
+        let since = window.to.saturating_sub(LASTING);
+        let old = self.slow.iter().take_while(|one| one.event.end() < since).count();
+        self.slow.drain(..old.max(self.slow.len().saturating_sub(KEPT)));
+        let is_judged = |operation| self.rule.thresholds.contains_key(operation);
+        let all = meanwhile.finished.iter().filter(|all| is_judged(&all.operation)).take(KEPT);
+        let counts = all.map(|all| ((all.operation, all.mount), all.histogram.count)).collect();
+        self.finished.push_back((window.to, counts));
+        self.finished.retain(|(end, _)| *end > since);
+    }
+
+    /// The limit that this window alone exceeds, in words.
+    fn limit(&self, window: &Window) -> Option<String> {
+        let slowest = window.slowest()?;
+        let ceiling = nanos(self.rule.ceiling);
+        if window.count() >= u64::from(self.rule.acceptable_count) {
+            return Some(counted(self.rule.acceptable_count.into(), "operation"));
+        }
+        (slowest.duration >= ceiling).then(|| span(ceiling))
+    }
+
+    /// The kinds of which most operations were slow; none if these are too few together.
+    fn mostly_slow(&self) -> BTreeSet<KindOnMount> {
+        let mut slow = BTreeMap::<KindOnMount, u64>::new();
+        for one in &self.slow {
+            *slow.entry(one.kind()).or_default() += one.event.operations();
+        }
+        slow.retain(|kind, slow| {
+            let all: u64 = self.finished.iter().filter_map(|(_, counts)| counts.get(kind)).sum();
+            // Where the numbers of all are not known, nothing adds up.
+            *slow >= LEAST_OF_KIND && slow.saturating_mul(ONE_IN) >= all && all.saturating_mul(ONE_IN) >= *slow
+        });
+        let enough = slow.values().sum::<u64>() >= u64::from(self.rule.acceptable_count);
+        if enough { slow.into_keys().collect() } else { BTreeSet::new() }
+    }
+}
+
+impl Detector for LatencyWatch {
     /// Operations from the ceiling on count, too, even if their threshold is higher.
     fn counts(&self, event: &Event, long_term: &LongTerm) -> bool {
-        let threshold = self.thresholds.get(&event.operation).filter(|_| !event.flags.in_flight);
-        threshold.is_some_and(|threshold| event.duration >= self.slow_from(*threshold, event, long_term))
+        let threshold = self.rule.thresholds.get(&event.operation).filter(|_| !event.flags.in_flight);
+        threshold.is_some_and(|threshold| event.duration >= self.rule.slow_from(*threshold, event, long_term))
+    }
+
+    fn histograms_needed(&self) -> Option<&BTreeSet<Operation>> {
+        self.judged.as_ref()
+    }
+
+    /// Where a host makes few operations a second, ten slow ones take seconds.
+    fn look(&mut self, window: &mut Window, meanwhile: &Meanwhile<'_>) {
+        self.is_lasting = false;
+        if self.judged.is_none() {
+            return;
+        }
+        self.remember(window, meanwhile);
+        let new = window.events().len();
+        if new == 0 || self.limit(window).is_some() {
+            return;
+        }
+        let kinds = self.mostly_slow();
+        if !self.slow.iter().rev().take(new).any(|one| kinds.contains(&one.kind())) {
+            // No incident has those of this window.
+            self.slow.iter_mut().rev().take(new).for_each(|one| one.is_counted = false);
+            return;
+        }
+        self.is_lasting = true;
+        for one in self.slow.iter_mut().filter(|one| !one.is_counted && kinds.contains(&one.kind())) {
+            window.push(&one.event);
+            one.is_counted = true;
+        }
     }
 
     fn detect(&self, window: &Window) -> Option<Anomaly> {
-        let slowest = window.slowest()?;
-        let limit = if window.count() >= u64::from(self.acceptable_count) {
-            counted(self.acceptable_count.into(), "operation")
-        } else if slowest.duration >= nanos(self.ceiling) {
-            span(nanos(self.ceiling))
-        } else {
-            return None;
-        };
+        let LatencyRule { acceptable_count, ceiling, normal_factor, .. } = &self.rule;
+        let operations = counted((*acceptable_count).into(), "operation");
+        let lasting = self.is_lasting.then(|| format!("{operations} in {}", span(LASTING)));
+        let limit = lasting.or_else(|| self.limit(window))?;
         let mut rule = format!(
-            "at least {} at or over their threshold in one watch interval, or one of {} or more",
-            counted(self.acceptable_count.into(), "operation"),
-            span(nanos(self.ceiling))
+            "at least {operations} at or over their threshold in one watch interval, or one of {} or more",
+            span(nanos(*ceiling))
         );
-        if self.normal_factor > 0.0 {
+        if self.rule.adds_up() {
+            rule.push_str(&format!(", or {operations} in {} if most of their kind are slow", span(LASTING)));
+        }
+        if *normal_factor > 0.0 {
             rule.push_str(&format!(
-                "; an operation counts only above {} times its normal 90th percentile on this mount, if that is known",
-                self.normal_factor
+                "; an operation counts only above {normal_factor} times its normal 90th percentile on this mount, if that is known"
             ));
         }
-        Some(self.anomaly(rule, self.observed(window), limit))
+        Some(self.rule.anomaly(rule, self.observed(window), limit))
     }
 
     fn observed(&self, window: &Window) -> String {

@@ -1,6 +1,6 @@
 //! The events that counted against one rule between two watch ticks: exact totals, and the slowest events.
 
-use std::{cmp::Ordering, collections::BTreeMap};
+use std::{cmp::Ordering, collections::BTreeMap, mem};
 
 use model::{Event, Nanos, Operation};
 
@@ -82,6 +82,24 @@ impl Window {
             self.operations.entry(*operation).or_default().merge(*total);
         }
         later.kept.iter().for_each(|event| self.keep(event));
+    }
+
+    /// Forgets everything before the last pause of at least this length, nanoseconds, in which nothing counted was under
+    /// way. Nothing changes without such a pause, or if not all events were kept.
+    pub(crate) fn forget_before_pause(&mut self, pause: Nanos) {
+        let mut flights: Vec<_> = self.kept.iter().map(|event| (event.start, event.end())).collect();
+        flights.sort_unstable();
+        let (mut until, mut from) = (None::<Nanos>, None);
+        for (start, end) in flights {
+            if until.is_some_and(|until| start.saturating_sub(until) >= pause) {
+                from = Some(start);
+            }
+            until = until.max(Some(end));
+        }
+        let Some(from) = from.filter(|_| self.floor.is_none()) else { return };
+        let kept = mem::take(&mut self.kept);
+        *self = Self { to: self.to, ..Self::new(from) };
+        kept.iter().filter(|event| event.start >= from).for_each(|event| self.push(event));
     }
 
     /// How many operations were counted, exactly.

@@ -361,6 +361,28 @@ fn a_connection_that_sends_a_share_of_its_segments_again_loses_them() {
 }
 
 #[test]
+fn a_retransmission_that_an_incident_has_counted_is_not_counted_again() {
+    let rule = ConnectionRule {
+        subject: Subject { name: "r".into(), protocol: &CONNECTIONS },
+        counts: [(kind("TCP_RETRANSMIT"), 50)].into(),
+        loss_percent: 0.5,
+    };
+    let mut watch = RuleState::new(rule.detector(), Duration::from_secs(60), 0);
+    let mut again = 0;
+    // Too many in one second, but a small share; and then too large a share.
+    let mut segments = 0;
+    for (second, number, of) in [(1, 60, 210), (2, 10, 10), (3, 10, 10)] {
+        for _ in 0..number {
+            again += 1;
+            segments += of;
+            watch.see(&segment("10.0.0.1:445", second - 1, again, segments), &LongTerm::default());
+        }
+        watch.close(second * 1000 * MS, 0, &Meanwhile::default(), &mut 0);
+    }
+    assert_eq!(watch.episode().map(|episode| episode.window.count()), Some(80));
+}
+
+#[test]
 fn packets_that_wait_here_when_segments_are_sent_again_are_the_own_queueing_disciplines() {
     let mut events: Vec<_> = (0..10).map(|second| segment("10.0.0.1:445", second, second as u32, 1000)).collect();
     events.iter_mut().for_each(|event| event.network.own_queue = 40);

@@ -5,9 +5,12 @@ mod common;
 use std::time::Duration;
 
 use common::{MS, rule, smb, syscall};
-use model::{Detail, Event, MountKey, Network, Syscall, text::Text};
+use model::{Detail, Event, Histogram, MountKey, Network, Syscall, text::Text};
 use plumbline_diagnose::{
-    Detector, EpisodeChange, KEPT, Meanwhile, RuleState, Top, Window, latency::LatencyRule, long_term::LongTerm,
+    EpisodeChange, FinishedOperations, KEPT, Meanwhile, RuleState, Top, Window,
+    latency::LatencyRule,
+    long_term::LongTerm,
+    rule::{Rule, Subject},
 };
 use proptest::prelude::*;
 
@@ -39,7 +42,7 @@ fn a_rule_counts_what_is_at_or_over_its_own_threshold() {
         (syscall("write", 0.0, 60_000.0), false),
     ];
     for (event, counts) in cases {
-        assert_eq!(rule.counts(&event, &LongTerm::default()), counts, "{event:?}");
+        assert_eq!(rule.detector().counts(&event, &LongTerm::default()), counts, "{event:?}");
     }
 }
 
@@ -60,17 +63,17 @@ fn what_a_long_path_takes_is_not_slow() {
         (on(900, 1_000.0), true),
     ];
     for (event, counts) in cases {
-        assert_eq!(rule.counts(&event, &LongTerm::default()), counts, "{event:?}");
+        assert_eq!(rule.detector().counts(&event, &LongTerm::default()), counts, "{event:?}");
     }
     let fixed = LatencyRule { normal_factor: 0.0, ..rule };
-    assert!(fixed.counts(&on(19, 20.0), &LongTerm::default()), "thresholds alone decide");
+    assert!(fixed.detector().counts(&on(19, 20.0), &LongTerm::default()), "thresholds alone decide");
 }
 
 #[test]
 fn one_fewer_than_the_count_is_no_anomaly() {
     let events: Vec<_> = (0..10).map(|index| write(f64::from(index), 30.0 + f64::from(index))).collect();
-    assert_eq!(rule(10).detect(&window(&events[..9])), None);
-    let anomaly = rule(10).detect(&window(&events)).unwrap();
+    assert_eq!(rule(10).detector().detect(&window(&events[..9])), None);
+    let anomaly = rule(10).detector().detect(&window(&events)).unwrap();
     assert_eq!(anomaly.observed, "10 operations, slowest 39 ms (SMB2_WRITE)");
     assert_eq!(anomaly.limit, "10 operations");
     assert_eq!((anomaly.name.as_str(), anomaly.probe.as_ref()), ("latency", "smb"));
@@ -78,16 +81,59 @@ fn one_fewer_than_the_count_is_no_anomaly() {
 
 #[test]
 fn one_operation_at_the_ceiling_is_an_anomaly_by_itself() {
-    assert_eq!(rule(10).detect(&window(&[write(0.0, 999.0)])), None);
-    let anomaly = rule(10).detect(&window(&[write(0.0, 2_500.0)])).unwrap();
+    assert_eq!(rule(10).detector().detect(&window(&[write(0.0, 999.0)])), None);
+    let anomaly = rule(10).detector().detect(&window(&[write(0.0, 2_500.0)])).unwrap();
     assert_eq!(anomaly.observed, "1 operation, slowest 2.5 s (SMB2_WRITE)");
     assert_eq!(anomaly.limit, "1 s");
     assert!(anomaly.rule.contains("one of 1 s or more"), "{}", anomaly.rule);
 }
 
+/// Two slow writes a second and so many fast ones; the incident that comes of them, with the second in which it came.
+fn sparse(rule: &LatencyRule, fast: u64) -> Option<(u64, plumbline_diagnose::Episode)> {
+    let mut state = RuleState::new(rule.detector(), Duration::from_secs(10), 0);
+    (1..=10_u64).find_map(|second| {
+        let slow = [0.0, 500.0].map(|at| write((second - 1) as f64 * 1000.0 + at, 30.0));
+        slow.iter().for_each(|event| state.see(event, &LongTerm::default()));
+        let histogram = Histogram { count: 2 + fast, ..Histogram::default() };
+        let finished = [FinishedOperations { operation: slow[0].operation, mount: slow[0].mount, histogram }];
+        let changes =
+            state.close(second * SECOND, 0, &Meanwhile { finished: &finished, ..Meanwhile::default() }, &mut 0);
+        changes.first().map(|change| (second, change.episode().clone()))
+    })
+}
+
+#[test]
+fn few_slow_operations_a_second_add_up_if_most_of_their_kind_are_slow() {
+    let (second, episode) = sparse(&rule(10), 2).unwrap();
+    assert_eq!((second, episode.window.count(), episode.windows), (5, 10, 1), "{:?}", episode.anomaly);
+    assert_eq!(episode.anomaly.limit, "10 operations in 10 s");
+    assert!(sparse(&rule(10), 3).is_none(), "most are fast");
+    assert!(sparse(&rule(21), 0).is_none(), "too few within ten seconds");
+    let fixed = LatencyRule { normal_factor: 0.0, ..rule(10) };
+    assert!(sparse(&fixed, 0).is_none(), "a rule with fixed thresholds counts by windows");
+    let subject = Subject { name: "latency".to_owned(), protocol: &common::SYSCALLS };
+    assert!(sparse(&LatencyRule { subject, ..rule(10) }, 0).is_none(), "calls of programs count by windows");
+}
+
+#[test]
+fn what_was_before_the_last_pause_can_be_forgotten() {
+    let mut state = RuleState::new(rule(2).detector(), Duration::from_secs(60), 0);
+    let mut end_second = |second: u64, starts_ms: &[f64]| {
+        starts_ms.iter().for_each(|start| state.see(&write(*start, 40.0), &LongTerm::default()));
+        state.close(second * SECOND, 0, &Meanwhile::default(), &mut 0);
+        state.episode().map(|episode| episode.window.count())
+    };
+    assert_eq!(end_second(1, &[100.0, 200.0, 300.0]), Some(3));
+    assert_eq!(end_second(40, &[39_100.0, 39_900.0]), Some(5));
+    assert_eq!(state.forget_before_pause(Duration::from_secs(60)).map(|episode| episode.window.count()), Some(5));
+    let episode = state.forget_before_pause(Duration::from_secs(10)).unwrap();
+    assert_eq!((episode.window.count(), episode.window.from, episode.window.to), (2, 39_100 * MS, 40 * SECOND));
+    assert_eq!(episode.anomaly.observed, "2 operations, slowest 40 ms (SMB2_WRITE)");
+}
+
 #[test]
 fn nothing_seen_is_no_anomaly_even_if_nothing_is_acceptable() {
-    assert_eq!(rule(0).detect(&window(&[])), None);
+    assert_eq!(rule(0).detector().detect(&window(&[])), None);
 }
 
 #[test]
@@ -95,7 +141,10 @@ fn a_sampled_event_counts_for_all_that_it_stands_for() {
     let sampled = Event { weight: 10, ..write(0.0, 30.0) };
     let mut window = window(&[sampled]);
     window.dropped = 3;
-    assert_eq!(rule(10).detect(&window).unwrap().observed, "10 operations, slowest 30 ms (SMB2_WRITE); 3 events lost");
+    assert_eq!(
+        rule(10).detector().detect(&window).unwrap().observed,
+        "10 operations, slowest 30 ms (SMB2_WRITE); 3 events lost"
+    );
 }
 
 /// Feeds one slow second after another, and tells what changed at its end.
@@ -107,7 +156,7 @@ struct Run {
 
 impl Run {
     fn new(cooldown: u64) -> Self {
-        Self { watch: RuleState::new(Box::new(rule(10)), Duration::from_secs(cooldown), 0), sequence: 0, seconds: 0 }
+        Self { watch: RuleState::new(rule(10).detector(), Duration::from_secs(cooldown), 0), sequence: 0, seconds: 0 }
     }
 
     fn second(&mut self, slow: u32) -> Vec<EpisodeChange> {
@@ -174,7 +223,7 @@ fn without_a_cool_down_every_anomalous_window_is_an_incident() {
 
 #[test]
 fn a_window_longer_than_the_cool_down_does_not_split_an_outage() {
-    let mut watch = RuleState::new(Box::new(rule(1)), Duration::from_secs(10), 0);
+    let mut watch = RuleState::new(rule(1).detector(), Duration::from_secs(10), 0);
     let mut sequence = 6;
     for minute in 1..=3 {
         watch.see(&write(0.0, 30.0), &LongTerm::default());

@@ -11,8 +11,8 @@ use common::{
 };
 use model::{Cause, Event, Layer, MountKey, Network};
 use plumbline_diagnose::{
-    Detector,
     long_term::{LongTerm, PERIOD, PeriodSample},
+    rule::Rule,
     verdict,
 };
 
@@ -82,14 +82,14 @@ fn what_a_distant_server_takes_for_hours_is_not_slow_and_twice_that_is() {
     let as_ever = smb("SMB2_WRITE", 0.0, [0.0, 30.0, 0.1]);
     let slow = smb("SMB2_WRITE", 0.0, [0.0, 80.0, 0.1]);
     let larger = Event { bytes: 1 << 20, ..as_ever.clone() };
-    let counts = |long_term: &LongTerm, event: &Event| latency.counts(event, long_term);
+    let counts = |long_term: &LongTerm, event: &Event| latency.detector().counts(event, long_term);
     let an_hour = learned(360, &writes(10, 28.0));
     assert!(!counts(&an_hour, &as_ever) && counts(&an_hour, &slow));
     assert!(counts(&an_hour, &larger), "of this size nothing is known");
     assert!(counts(&learned(330, &writes(10, 28.0)), &as_ever), "less than an hour overrules no threshold");
     assert!(counts(&LongTerm::default(), &as_ever));
     let by_threshold = plumbline_diagnose::latency::LatencyRule { normal_factor: 0.0, ..latency.clone() };
-    assert!(by_threshold.counts(&as_ever, &an_hour));
+    assert!(by_threshold.detector().counts(&as_ever, &an_hour));
     // Nor is what always takes longer than the ceiling.
     let archive = learned(360, &writes(10, 1_500.0));
     assert!(!counts(&archive, &smb("SMB2_WRITE", 0.0, [0.0, 1_600.0, 0.0])));

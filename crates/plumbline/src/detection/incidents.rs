@@ -4,6 +4,7 @@ use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet, HashMap},
     rc::Rc,
+    time::Duration,
 };
 
 use diagnose::{Episode, baseline, expression, latency, stall, throughput};
@@ -30,6 +31,9 @@ enum ProbeLayer {
     #[default]
     Local,
 }
+
+/// After so long without an anomaly, another fault may have begun.
+const PAUSE: Duration = Duration::from_secs(10);
 
 /// An episode that is not over.
 #[derive(Default)]
@@ -147,7 +151,11 @@ impl Detection {
         let is_shadow = self.open.get(&episode.id).is_some_and(|open| open.shadow.is_some());
         match (is_shadow, before) {
             (true, _) => (),
-            (false, Some(_)) => self.hand_over(source, reporter, &EpisodeChange::Opened(episode.clone()), None),
+            // What was part of an incident that is over belongs to that one.
+            (false, Some(_)) => {
+                let own = self.rules.forget_before_pause(episode.id, PAUSE).unwrap_or_else(|| episode.clone());
+                self.hand_over(source, reporter, &EpisodeChange::Opened(own), None);
+            }
             (false, None) => self.hand_over(source, reporter, change, None),
         }
         if change.closed() {

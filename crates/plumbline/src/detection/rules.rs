@@ -172,6 +172,12 @@ impl ActiveRules {
         self.on_duty.iter_mut().filter_map(|rule| rule.watch.finish()).map(EpisodeChange::Closed).collect()
     }
 
+    /// The open episode of this number, without what is from before its last pause of at least this length.
+    pub fn forget_before_pause(&mut self, id: u64, pause: Duration) -> Option<Episode> {
+        let is_it = |rule: &&mut OnDuty| rule.watch.episode().is_some_and(|episode| episode.id == id);
+        self.on_duty.iter_mut().find(is_it)?.watch.forget_before_pause(pause).cloned()
+    }
+
     /// The episodes that are not over.
     pub fn episodes(&self) -> impl Iterator<Item = &Episode> {
         self.on_duty.iter().filter_map(|rule| rule.watch.episode())
