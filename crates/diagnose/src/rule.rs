@@ -40,6 +40,11 @@ pub trait Rule: Any + fmt::Debug + Send + Sync {
     /// A new detector for this rule.
     fn detector(&self) -> Box<dyn Detector>;
 
+    /// Whether it judges numbers of all operations, which are counted by operation and mount, whoever asked.
+    fn counts_all(&self) -> bool {
+        self.detector().histograms_needed().is_some()
+    }
+
     /// Its name in the configuration.
     fn name(&self) -> &str {
         &self.subject().name

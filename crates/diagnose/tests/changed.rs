@@ -84,6 +84,25 @@ fn a_burst_of_somebodys_own_making_is_no_slow_server() {
     assert_eq!(slow.layer, Layer::Server, "{slow:?}");
 }
 
+#[test]
+fn a_few_large_writes_are_a_burst_unless_each_takes_too_long() {
+    let flush = |each_ms: f64| {
+        let mut scene = SimulatedScene::default();
+        for index in 0..900 {
+            scene.fast(of(10, "mail", 4096, smb("SMB2_WRITE", f64::from(index) * 10.0, [0.0, 1.0, 0.0])));
+        }
+        for index in 0..4 {
+            let write = smb("SMB2_WRITE", 9_000.0 + f64::from(index) * 10.0, [0.0, each_ms, 0.0]);
+            scene.slow(of(4711, "dd", 4 << 20, write));
+        }
+        scene.verdict()
+    };
+    let healthy = flush(150.0);
+    assert_eq!((healthy.layer, healthy.cause), (Layer::Client, Some(Cause::Burst)), "100 MB/s: {healthy:?}");
+    let slow = flush(3_000.0);
+    assert_ne!(slow.layer, Layer::Client, "6 MB/s: {slow:?}");
+}
+
 /// Sixteen threads ask for attributes all the time: of a server that takes 1 ms for each, and then `slower` times as much.
 fn metadata(slower: f64) -> SimulatedScene {
     let mut scene = SimulatedScene::default();

@@ -101,6 +101,10 @@ fn tells_apart(one: Cause, other: Cause) -> &'static str {
     let layers = [one.layer(), other.layer()];
     if either(Cause::HostGone) && either(Cause::NoPath) {
         "To tell these two apart, see whether another host can reach the same server."
+    } else if either(Cause::Closed) {
+        "A packet capture on the server shows which end, or what on the path, ends the connections."
+    } else if either(Cause::OwnRoute) {
+        "`ip route get SERVER` shows the new route; over the old one, the same operations show whether the server is slow."
     } else if either(Cause::OwnProxy) {
         "`plumbline net` shows the proxy program's connection to the server. `top` shows whether the program gets CPU time."
     } else if either(Cause::OwnQueue) {
@@ -110,7 +114,6 @@ fn tells_apart(one: Cause, other: Cause) -> &'static str {
     } else if layers.contains(&Layer::Client) {
         "`plumbline ps` and the kernel stacks of the bundle show what this host's threads wait for."
     } else {
-        "Plumbline on the server shows how long the server took for a request. On Linux 6.14 and newer, Plumbline on this host also measures when the \
-         request was acknowledged."
+        "Plumbline on the server shows how long the server took for a request."
     }
 }

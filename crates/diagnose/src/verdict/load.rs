@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use model::{Event, Nanos, Operation};
 
-use super::{history::answered, scene::Scene};
+use super::{NS_PER_BYTE, history::answered, scene::Scene};
 use crate::{order::median, units::SECOND};
 
 /// A burst is at least this many times the busiest rate of answered operations, or of their bytes, before.
@@ -16,8 +16,9 @@ const BURST: f64 = 3.0;
 const BUSY: f64 = 0.15;
 /// Fewer bytes per second are no load.
 const LEAST_BYTES: f64 = 1e6;
-/// Fewer operations are no burst.
+/// Fewer operations are no burst. An operation counts once for each `PIECE` of bytes that it moves.
 const LEAST_OPERATIONS: usize = 20;
+const PIECE: u64 = 64 << 10;
 /// The burst is measured over at least `LEAST_LENGTH`. The time before is divided into stretches of the same length,
 /// but at most `MOST_LENGTH`. Nanoseconds.
 const LEAST_LENGTH: u64 = SECOND / 2;
@@ -43,6 +44,8 @@ struct Rate {
 pub(super) struct Burst {
     now: Rate,
     before: Rate,
+    /// Few operations moved it.
+    is_of_few: bool,
     /// The process with most of the load: its share (0 to 1), its id and its name.
     whose: Option<(f64, u32, String)>,
 }
@@ -55,7 +58,8 @@ impl Burst {
         let from = scene.from.min(end.saturating_sub(LEAST_LENGTH));
         let length = end - from;
         let of_burst: Vec<_> = all().filter(|event| event.end() >= from).collect();
-        if of_burst.len() < LEAST_OPERATIONS {
+        let pieces: u64 = of_burst.iter().map(|event| (event.bytes / PIECE).max(1)).sum();
+        if pieces < LEAST_OPERATIONS as u64 {
             return None;
         }
         let now = rate(&of_burst, length);
@@ -73,7 +77,13 @@ impl Burst {
         let is_more =
             operations > 0.0 && (now.operations >= operations * BURST || now.bytes >= (bytes * BURST).max(LEAST_BYTES));
         let is_busy = ServiceTime::of(scene).needed(&of_burst) as f64 >= length as f64 * BUSY;
-        (is_more && is_busy).then(|| Self { now, before, whose: whose(scene, &of_burst) })
+        let is_of_few = of_burst.len() < LEAST_OPERATIONS;
+        (is_more && is_busy).then(|| Self { now, before, is_of_few, whose: whose(scene, &of_burst) })
+    }
+
+    /// Whether few operations moved the load. How long such operations take normally is then hardly known.
+    pub fn is_of_few(&self) -> bool {
+        self.is_of_few
     }
 
     pub fn sentence(&self) -> String {
@@ -147,15 +157,17 @@ impl<'a> ServiceTime<'a> {
         Self { scene, round_trip, kinds: kinds.collect() }
     }
 
-    /// The time that the server would need for these operations one after the other, nanoseconds. Operations of unknown
-    /// kinds count as zero.
+    /// The time that the server would need for these operations one after the other, nanoseconds. Operations that are larger
+    /// than usual, or of an unknown kind, count at least by their bytes.
     fn needed(&self, events: &[&Event]) -> u64 {
         let one = |event: &&Event| {
-            let (wire, times) = match self.kinds.get(&event.operation) {
-                Some((wire, bytes)) => (*wire, event.bytes as f64 / (*bytes).max(1) as f64),
-                None => (self.scene.normal(event).wire, 1.0),
+            let (wire, usual) = match self.kinds.get(&event.operation) {
+                Some((wire, bytes)) => (*wire, *bytes),
+                None => (self.scene.normal(event).wire, 0),
             };
-            (wire.saturating_sub(self.round_trip) as f64 * times.max(1.0)) as u64
+            let times = if usual > 0 { event.bytes as f64 / usual as f64 } else { 1.0 };
+            let by_bytes = event.bytes.saturating_sub(usual) as f64 * NS_PER_BYTE;
+            (wire.saturating_sub(self.round_trip) as f64 * times.max(1.0)).max(by_bytes) as u64
         };
         events.iter().map(one).fold(0, u64::saturating_add)
     }

@@ -82,6 +82,8 @@ const BUSY: f64 = 0.85;
 const RECEIVERS: f64 = 0.85;
 /// The probability that this host's new route is the cause, if the path is longer since it changed.
 const NEW_ROUTE: f64 = 0.85;
+/// ... and if the server seems to be slow since it changed.
+const BY_NEW_ROUTE: f64 = 0.6;
 /// The probability that the path of one connection is the cause, if the server is as fast as ever on others.
 const ONE_PATH: f64 = 0.85;
 /// If fewer than this share of the operations meanwhile were as fast as normal, the threads that take answers took all
@@ -168,7 +170,23 @@ impl<'a> Judgement<'a> {
         let candidates = self.candidates(&mut because);
         let candidates = share_with_proxy(are_passed_on(self.scene.judged.iter().copied()), candidates, &mut because);
         because.extend(self.scene.others());
-        conclude(candidates, because, self.phases())
+        let mut verdict = conclude(candidates, because, self.phases());
+        let suspects = |layer| verdict.alternatives.iter().any(|other| other.layer == layer);
+        if verdict.layer == Layer::Unknown
+            && [Layer::Network, Layer::Server].into_iter().all(suspects)
+            && !self.is_stamped()
+            && let Some(last) = verdict.because.last_mut()
+        {
+            last.push_str(
+                " On Linux 6.14 and newer, Plumbline on this host also measures when the request was acknowledged.",
+            );
+        }
+        verdict
+    }
+
+    /// Whether the kernel timestamped the sends of a judged operation.
+    fn is_stamped(&self) -> bool {
+        self.scene.judged.iter().any(|event| event.stamped().is_some())
     }
 
     /// The possible causes with their probabilities. Appends the sentences that support them to `because`.
@@ -188,7 +206,7 @@ impl<'a> Judgement<'a> {
             let cause = self.client_cause();
             let is_sure = self.excess.has_normal() || self.scene.is_answered_at_once();
             let most = if cause == Cause::Queue && !is_sure { MOST_WITHOUT_NORMAL } else { 1.0 };
-            let likely = self.confidence(margin).min(most);
+            let likely = self.confidence(Layer::Client, margin).min(most);
             return vec![(cause, likely), (self.server_cause(), (1.0 - likely) * wire)];
         }
         if self.scene.proxied {
@@ -203,7 +221,8 @@ impl<'a> Judgement<'a> {
             because.push(drops.sentence());
             return drops.candidates(Some(self.server_cause()));
         }
-        let burst = Burst::of(self.scene);
+        // A healthy server may take long for a burst, but not for each of a few operations.
+        let burst = Burst::of(self.scene).filter(|burst| !burst.is_of_few() || !self.is_slow_anyway());
         because.extend(burst.as_ref().map(Burst::sentence));
         let two_at_once = no_cpu && client >= SEEN;
         if (wire < DOMINANT || two_at_once) && burst.is_none() {
@@ -231,7 +250,7 @@ impl<'a> Judgement<'a> {
             && let Some(overtaken) = self.overtaken()
         {
             because.push(overtaken.sentence());
-            let likely = self.confidence((overtaken.share() - HALF) / (1.0 - HALF));
+            let likely = self.confidence(Layer::Server, (overtaken.share() - HALF) / (1.0 - HALF));
             return vec![(self.server_cause(), likely), (self.network_cause(), (1.0 - likely) / 2.0)];
         }
         if self.receivers_may_be_why() {
@@ -253,7 +272,7 @@ impl<'a> Judgement<'a> {
             return vec![(self.network_cause(), ONE_PATH), (self.server_cause(), (1.0 - ONE_PATH) / 2.0)];
         }
         let margin = ((share - HALF) / (1.0 - HALF)).clamp(0.0, 1.0);
-        let likely = self.confidence(margin);
+        let likely = self.confidence(layer, margin);
         match layer {
             // A burst makes a queue on the path, too: `7.3/burst-write`.
             _ if burst.is_some() && (layer != Layer::Network || share < DOMINANT || self.split.is_only_saturated()) => {
@@ -284,6 +303,13 @@ impl<'a> Judgement<'a> {
                 let most = if self.excess.has_normal() || self.is_slow_anyway() { 1.0 } else { MOST_WITHOUT_NORMAL };
                 let by_window = if self.split.is_for_want_of_window() { MOST_BY_WINDOW } else { 1.0 };
                 let likely = likely.min(most).min(by_window);
+                // A new route that delays requests looks like a slow server that delays its acknowledgements.
+                if let Some(new_route) = &self.scene.new_route
+                    && self.split.round_trip_is_longer_by(MS)
+                {
+                    because.push(new_route.sentence());
+                    return vec![(Cause::OwnRoute, BY_NEW_ROUTE), (self.server_cause(), (1.0 - BY_NEW_ROUTE) / 2.0)];
+                }
                 vec![(self.server_cause(), likely), (self.network_cause(), (1.0 - likely) / 2.0)]
             }
             _ => {
@@ -354,9 +380,9 @@ impl<'a> Judgement<'a> {
         if self.split.spares_a_kind() { Cause::SlowOperation } else { Cause::SlowServer }
     }
 
-    /// The confidence, 0 to 1, from `margin` (how clear the shares are, 0 to 1), the number of operations judged,
+    /// The confidence in `layer`, 0 to 1, from `margin` (how clear the shares are, 0 to 1), the number of operations judged,
     /// whether their normal is known, and this connection's share of the slow time.
-    fn confidence(&self, margin: f64) -> f64 {
+    fn confidence(&self, layer: Layer, margin: f64) -> f64 {
         let samples = match self.scene.judged.len() {
             0..=1 => 0.85,
             2 => 0.9,
@@ -364,7 +390,7 @@ impl<'a> Judgement<'a> {
             _ => 1.0,
         };
         let is_known = self.excess.has_normal() || self.scene.path.longer().is_some_and(|path| path.normal.is_some());
-        let normal = if is_known { 1.0 } else { 0.92 };
+        let normal = if is_known || layer == Layer::Server && self.is_slow_anyway() { 1.0 } else { 0.92 };
         (0.8 + 0.17 * margin) * samples * normal * (0.8 + 0.2 * self.scene.share)
     }
 

@@ -25,7 +25,7 @@
 //! Where nothing is known, the bounds are zero and all of the wire time. Such operations are taken to be like the
 //! others if the others have most of the time; else the verdict is unknown.
 
-use model::{Cause, Direction, Event, Layer, Operation, SendTiming};
+use model::{Cause, Direction, Event, Layer, Nanos, Operation, SendTiming};
 
 use super::{
     DOMINANT, HALF,
@@ -219,9 +219,17 @@ impl WireSplit {
         (self.layer().0 != Layer::Unknown).then(|| self.network / self.operations.max(1) as f64 / 1e6)
     }
 
-    /// Whether retransmissions are most of the evidence against the network.
+    /// Whether retransmissions are most of the evidence against the network. If most round trips were long on a saturated
+    /// path, the server's host was there.
     pub fn by_retransmission(&self) -> bool {
-        !self.is_lossy() && self.by_retransmission > self.low / 2
+        let is_there = self.is_saturated() && self.round_trip_is_longer_by(2 * ACK_DELAY);
+        !self.is_lossy() && !is_there && self.by_retransmission > self.low / 2
+    }
+
+    /// Whether most round trips were longer than normal by at least this, nanoseconds.
+    pub fn round_trip_is_longer_by(&self, more: Nanos) -> bool {
+        let least = self.normal_round_trip.unwrap_or(0).saturating_add(more);
+        self.round_trip.is_some_and(|sample| sample >= least)
     }
 
     /// Whether lost segments, of requests or of answers, explain most of the time.

@@ -55,7 +55,7 @@ fn unknown(key: ScopeKey, rule: &dyn Rule, has_share: bool) -> Option<String> {
     if protocol.level == Level::Proxy && key.is_of_mount() {
         return Some(format!("what probe `{probe}` sees goes to no mount of this host; remove the key"));
     }
-    if rule.detector().histograms_needed().is_some() && !key.is_of_mount() {
+    if rule.counts_all() && !key.is_of_mount() {
         let else_do = if has_share { "or remove `acceptable_percent`" } else { "or remove the key" };
         return Some(format!(
             "it judges what is counted by operation and mount, whoever asked; write `mount`, `server` or `fstype`, {else_do}"

@@ -46,7 +46,7 @@ pub fn check(reader: &mut ConfigReader<'_>, entries: &[YamlEntry], rule: &dyn Ru
             "a connection belongs to a server, and serves all its mounts; write `server`"
         }
         (On::Mount | On::Server, Level::Proxy) => "what its probe sees goes to no mount of this host; write `host`",
-        (On::Job, _) if rule.detector().histograms_needed().is_some() => {
+        (On::Job, _) if rule.counts_all() => {
             "it judges what is counted by operation and mount, whoever asked; write `mount`, `server` or `host`"
         }
         _ => return,
