@@ -187,7 +187,7 @@ impl Detector for ConnectionWatch {
                 window.push(&one.event);
                 one.belongs = Belongs::Incident;
             }
-            again.end_window(if is_losing || has_too_many { Belongs::Incident } else { Belongs::Nowhere });
+            again.end_window(if lossy.is_some() || has_too_many { Belongs::Incident } else { Belongs::Nowhere });
         }
     }
 

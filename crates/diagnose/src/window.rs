@@ -98,7 +98,8 @@ impl Window {
         }
         let Some(from) = from.filter(|_| self.floor.is_none()) else { return };
         let kept = mem::take(&mut self.kept);
-        *self = Self { to: self.to, ..Self::new(from) };
+        // When events were lost is not known.
+        *self = Self { to: self.to, dropped: self.dropped, ..Self::new(from) };
         kept.iter().filter(|event| event.start >= from).for_each(|event| self.push(event));
     }
 

@@ -85,7 +85,9 @@ fn a_reset_from_another_distance_than_the_servers_segments_is_the_paths() {
     let near = arrived("TCP_RESET", 1.0, 64, 63);
     assert_eq!(judged(std::slice::from_ref(&near), &[]), path, "by the connection that was reset");
     assert_eq!(judged(&[near.clone(), arrived("TCP_RESET", 2.0, 64, 0)], &again(63)), path, "by the next one");
-    assert_eq!(judged(&[near.clone(), lost_in(8)], &again(63)), server, "the server closed it, too");
+    assert_eq!(judged(&[near.clone(), lost_in(8)], &again(63)), nobody, "the server closed one, too");
+    let forgotten = happening("SESSION_LOST", 2.0, 0);
+    assert_eq!(judged(&[near.clone(), forgotten], &again(63)), nobody, "the server may have been told by a reset, too");
     let refused = |at, ttl| Event { status: REFUSED, ..arrived("TCP_RESET", at, ttl, 0) };
     assert_eq!(judged(&[refused(2.0, 64)], &again(63)), nobody, "perhaps who translates the server's address");
     assert_eq!(judged(&[refused(2.0, 63)], &again(63)), nobody, "a new connection has nothing to acknowledge");
@@ -358,6 +360,28 @@ fn a_connection_that_sends_a_share_of_its_segments_again_loses_them() {
     let anew =
         |second: u64| vec![segment("10.0.0.1:445", second, second as u32 % 4 + 1, (second as u32 % 4 + 1) * 100)];
     assert!(watched(anew, 0.5).is_none(), "a new connection from the same port counts from zero");
+}
+
+#[test]
+fn the_retransmissions_of_two_connections_that_take_turns_in_losing_most_are_counted_once() {
+    let rule = ConnectionRule {
+        subject: Subject { name: "r".into(), protocol: &CONNECTIONS },
+        counts: [(kind("TCP_RETRANSMIT"), 50)].into(),
+        loss_percent: 0.5,
+    };
+    let mut watch = RuleState::new(rule.detector(), Duration::from_secs(60), 0);
+    let (mut again, mut segments) = ([0; 2], [0; 2]);
+    for (second, numbers) in [(1, [10, 6]), (2, [2, 20]), (3, [20, 2])] {
+        for (connection, peer) in ["10.0.0.1:445", "10.0.0.2:445"].into_iter().enumerate() {
+            for _ in 0..numbers[connection] {
+                again[connection] += 1;
+                segments[connection] += 100 / numbers[connection];
+                watch.see(&segment(peer, second - 1, again[connection], segments[connection]), &LongTerm::default());
+            }
+        }
+        watch.close(second * 1000 * MS, 0, &Meanwhile::default(), &mut 0);
+    }
+    assert_eq!(watch.episode().map(|episode| episode.window.count()), Some(60));
 }
 
 #[test]

@@ -144,11 +144,17 @@ fn ended(seen: &Happenings<'_>, around: &[Event], resets: u64, closed: u64) -> B
     if closed == 0 && !seen.is_forgotten() {
         return (sender.candidates().to_vec(), because);
     }
-    because.truncate(1);
+    let on_path = matches!(sender, Sender::OnPath { refused: false, .. });
+    if !on_path {
+        because.truncate(1);
+    }
     if closed > 0 {
         because.push(format!("The server closed the connection itself, {}.", counted(closed, "time")));
     }
-    (vec![(Cause::Closed, 0.9)], because)
+    // A server also gives a session up whose connection a host on the path has reset at both ends.
+    let candidates =
+        if on_path { vec![(Cause::PathReset, 0.5), (Cause::Closed, 0.45)] } else { vec![(Cause::Closed, 0.9)] };
+    (candidates, because)
 }
 
 /// Explains `TCP_NO_ANSWER`: segments were sent repeatedly, and none was acknowledged.

@@ -185,10 +185,14 @@ int fentry_reset(unsigned long long *ctx)
 	known = bpf_sk_storage_get(&known_sockets, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
 	if (!known)
 		return 0;
+	known->reset = 0;
+	known->reset_ttl = 0;
 	bpf_probe_read_kernel(&flags, sizeof(flags),
 			      BPF_CORE_READ(skb, head) + BPF_CORE_READ(skb, transport_header) + 13);
 	if (!(flags & FLAG_RST))
 		return 0;
+	if (sk->__sk_common.skc_state == STATE_SYN_SENT)
+		known->server_ttl = 0; /* that of the connection before, on this socket */
 	known->reset = sk->__sk_common.skc_state == STATE_SYN_SENT ? RESET_REFUSED :
 		       flags & FLAG_ACK				   ? RESET_WITH_ACK :
 								     RESET_STATUS;
