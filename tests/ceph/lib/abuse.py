@@ -10,6 +10,7 @@ import os
 import pathlib
 import random
 import re
+import socket
 import struct
 import sys
 import time
@@ -31,6 +32,10 @@ BRINGS = {"Create": ["mount"], "Identify": ["perms"], "LookupRoot": ["inode"], "
 
 def text(words):
     return struct.pack("<H", len(words) + 1) + words + b"\0"
+
+
+class HasEnded(Exception):
+    """The process of the mount has ended."""
 
 
 class Client:
@@ -119,13 +124,33 @@ class Client:
         self.send(0, name, body, data)
         until = time.monotonic() + 10
         while not self.take(0):
+            if self.is_left():
+                raise HasEnded
             if time.monotonic() > until:
                 sys.exit(f"no answer to {name}")
             time.sleep(0.0005)
         return struct.unpack_from("<q", self.memory, 384 + 16)[0]
 
+    def is_left(self):
+        """Whether the other end has closed the connection."""
+        try:
+            return self.socket.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK) == b""
+        except BlockingIOError:
+            return False
+        except ConnectionError:
+            return True
+
     def mount(self, configuration):
-        """Mounts: the first connection prepares the mount and returns its place, the second one uses the mount there."""
+        """Mounts. The process of a mount that nobody has used for a while may end when a client has just come: the client comes again."""
+        for _ in range(5):
+            try:
+                return self.mount_once(configuration)
+            except HasEnded:
+                self.enter(0)
+        sys.exit("five processes ended before they had mounted")
+
+    def mount_once(self, configuration):
+        """The first connection prepares the mount and returns its place, the second one uses the mount there."""
         for _ in range(2):
             self.ask("Create", b"\0")
             mount = struct.pack("<Q", self.held["mount"][-1])
