@@ -31,14 +31,15 @@ fn dropped(name: &str, status: u32, count: u32) -> Vec<Event> {
     (0..count).map(|n| Event { status, ..happening(name, 1100.0 + 20.0 * f64::from(n), 0) }).collect()
 }
 
+/// A rule with these counts, at work.
+fn watch(counts: &[(&str, u32)], loss_percent: f64) -> RuleState {
+    let counts = counts.iter().map(|(name, count)| (kind(name), *count)).collect();
+    let rule = ConnectionRule { subject: Subject { name: "r".into(), protocol: &CONNECTIONS }, counts, loss_percent };
+    RuleState::new(rule.detector(), Duration::from_secs(60), 0)
+}
+
 fn changes(events: &[Event]) -> Vec<EpisodeChange> {
-    let counts = [("CONNECTION_LOST", 1), ("TCP_RETRANSMIT", 5)].map(|(name, count)| (kind(name), count));
-    let rule = ConnectionRule {
-        subject: Subject { name: "r".into(), protocol: &CONNECTIONS },
-        counts: counts.into(),
-        loss_percent: 0.5,
-    };
-    let mut watch = RuleState::new(rule.detector(), Duration::from_secs(60), 0);
+    let mut watch = watch(&[("CONNECTION_LOST", 1), ("TCP_RETRANSMIT", 5)], 0.5);
     events.iter().for_each(|event| watch.see(event, &LongTerm::default()));
     watch.close(1000 * MS, 0, &Meanwhile::default(), &mut 0)
 }
@@ -323,10 +324,7 @@ fn segment(peer: &str, second: u64, again: u32, segments: u32) -> Event {
 
 /// Closes a window each second; the incident that comes of it, with the second in which it came.
 fn watched(events: impl Fn(u64) -> Vec<Event>, percent: f64) -> Option<(u64, Episode)> {
-    let counts = [(kind("TCP_RETRANSMIT"), 50)].into();
-    let rule =
-        ConnectionRule { subject: Subject { name: "r".into(), protocol: &CONNECTIONS }, counts, loss_percent: percent };
-    let mut watch = RuleState::new(rule.detector(), Duration::from_secs(60), 0);
+    let mut watch = watch(&[("TCP_RETRANSMIT", 50)], percent);
     (1..=20).find_map(|second| {
         events(second - 1).iter().for_each(|event| watch.see(event, &LongTerm::default()));
         let changes = watch.close(second * 1000 * MS, 0, &Meanwhile::default(), &mut 0);
@@ -364,12 +362,7 @@ fn a_connection_that_sends_a_share_of_its_segments_again_loses_them() {
 
 #[test]
 fn the_retransmissions_of_two_connections_that_take_turns_in_losing_most_are_counted_once() {
-    let rule = ConnectionRule {
-        subject: Subject { name: "r".into(), protocol: &CONNECTIONS },
-        counts: [(kind("TCP_RETRANSMIT"), 50)].into(),
-        loss_percent: 0.5,
-    };
-    let mut watch = RuleState::new(rule.detector(), Duration::from_secs(60), 0);
+    let mut watch = watch(&[("TCP_RETRANSMIT", 50)], 0.5);
     let (mut again, mut segments) = ([0; 2], [0; 2]);
     for (second, numbers) in [(1, [10, 6]), (2, [2, 20]), (3, [20, 2])] {
         for (connection, peer) in ["10.0.0.1:445", "10.0.0.2:445"].into_iter().enumerate() {
@@ -386,12 +379,7 @@ fn the_retransmissions_of_two_connections_that_take_turns_in_losing_most_are_cou
 
 #[test]
 fn a_retransmission_that_an_incident_has_counted_is_not_counted_again() {
-    let rule = ConnectionRule {
-        subject: Subject { name: "r".into(), protocol: &CONNECTIONS },
-        counts: [(kind("TCP_RETRANSMIT"), 50)].into(),
-        loss_percent: 0.5,
-    };
-    let mut watch = RuleState::new(rule.detector(), Duration::from_secs(60), 0);
+    let mut watch = watch(&[("TCP_RETRANSMIT", 50)], 0.5);
     let mut again = 0;
     // Too many in one second, but a small share; and then too large a share.
     let mut segments = 0;
