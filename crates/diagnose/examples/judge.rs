@@ -19,7 +19,7 @@ fn main() {
     let mut took: Vec<_> = (0..rounds)
         .map(|_| {
             let from = Instant::now();
-            black_box(plumbline_diagnose::judge(latency::KIND, black_box(&slow), &around, &long_term));
+            black_box(plumbline_diagnose::judge(latency::KIND, black_box(&slow), &around, &[], &long_term));
             from.elapsed().as_secs_f64() * 1e3
         })
         .collect();

@@ -12,7 +12,7 @@ use model::{Changed, Detail, Event, MountKey, Nanos, Requester, Served, text::Te
 use crate::{
     long_term::{KindOf, LongTerm, kind_of},
     order::{median, p99},
-    units::{SECOND, span},
+    units::{SECOND, size, span},
 };
 
 /// The least share of the time beyond normal with which a group is listed.
@@ -237,14 +237,6 @@ impl fmt::Display for Bytes {
             Some((least, most)) if least == most => write!(out, " of {}", size(most)),
             Some((least, most)) => write!(out, " of {} to {}", size(least), size(most)),
         }
-    }
-}
-
-fn size(bytes: u64) -> String {
-    match bytes {
-        0..1_024 => format!("{bytes} B"),
-        1_024..1_048_576 => format!("{} KiB", bytes.div_ceil(1_024)),
-        _ => format!("{} MiB", bytes.div_ceil(1_048_576)),
     }
 }
 

@@ -48,7 +48,8 @@ impl Rule for LatencyRule {
     }
 
     fn describe(&self, interval: Duration) -> String {
-        let lasting = if self.adds_up() { " (or in 10s, if most of their kind are)" } else { "" };
+        let lasting =
+            if self.adds_up() { " (or in 10s, if most of their kind are, or each takes half the ceiling)" } else { "" };
         format!(
             "{}, {} or more over their threshold in {interval:?}{lasting}, or one of {:?}",
             self.subject.describe(self.thresholds.len()),
@@ -103,6 +104,8 @@ const LASTING: Nanos = 10 * SECOND;
 const ONE_IN: u64 = 2;
 /// ... and at least this many of that kind.
 const LEAST_OF_KIND: u64 = 3;
+/// Operations that take one in so many of the ceiling add up by themselves, however many of their kind were fast.
+const OF_CEILING: u64 = 2;
 /// How many slow operations are kept for that: the latest; and of how many kinds the numbers of all are.
 const KEPT: usize = 512;
 
@@ -176,6 +179,14 @@ impl LatencyWatch {
         let enough = slow.values().sum::<u64>() >= u64::from(self.rule.acceptable_count);
         if enough { slow.into_keys().collect() } else { BTreeSet::new() }
     }
+
+    /// The duration from which on slow operations add up by themselves, nanoseconds; `None` if these are too few.
+    fn very_slow_from(&self) -> Option<u64> {
+        let from = nanos(self.rule.ceiling) / OF_CEILING;
+        let very_slow = self.slow.iter().map(|one| &one.event).filter(|event| event.duration >= from);
+        let count = very_slow.map(Event::operations).fold(0, u64::saturating_add);
+        (count >= u64::from(self.rule.acceptable_count)).then_some(from)
+    }
 }
 
 impl Detector for LatencyWatch {
@@ -200,14 +211,17 @@ impl Detector for LatencyWatch {
         if new == 0 || self.limit(window).is_some() {
             return;
         }
-        let kinds = self.mostly_slow();
-        if !self.slow.iter().rev().take(new).any(|one| kinds.contains(&one.kind())) {
+        let (kinds, very_slow) = (self.mostly_slow(), self.very_slow_from());
+        let adds_up = |one: &SlowOperation| {
+            kinds.contains(&one.kind()) || very_slow.is_some_and(|from| one.event.duration >= from)
+        };
+        if !self.slow.iter().rev().take(new).any(adds_up) {
             // No incident has those of this window.
             self.slow.iter_mut().rev().take(new).for_each(|one| one.is_counted = false);
             return;
         }
         self.is_lasting = true;
-        for one in self.slow.iter_mut().filter(|one| !one.is_counted && kinds.contains(&one.kind())) {
+        for one in self.slow.iter_mut().filter(|one| !one.is_counted && adds_up(one)) {
             window.push(&one.event);
             one.is_counted = true;
         }
@@ -223,7 +237,11 @@ impl Detector for LatencyWatch {
             span(nanos(*ceiling))
         );
         if self.rule.adds_up() {
-            rule.push_str(&format!(", or {operations} in {} if most of their kind are slow", span(LASTING)));
+            rule.push_str(&format!(
+                ", or {operations} in {} if most of their kind are slow or each takes {}",
+                span(LASTING),
+                span(nanos(*ceiling) / OF_CEILING)
+            ));
         }
         if *normal_factor > 0.0 {
             rule.push_str(&format!(

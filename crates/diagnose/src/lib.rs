@@ -38,5 +38,5 @@ pub use meanwhile::{FinishedOperations, Ledger, Meanwhile};
 pub use top::{RANKS, Ranked, Top, TopFile, TopThread};
 pub use tree::{OperationTree, TreeAssembler};
 pub use units::{counted, span};
-pub use verdict::{has_telling_text, is_of_connections, judge, verdict};
+pub use verdict::{has_telling_text, is_of_connections, judge, judge_delayed, verdict};
 pub use window::{KEPT, Total, Window};

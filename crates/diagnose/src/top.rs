@@ -56,12 +56,19 @@ pub struct Top {
 impl Top {
     /// Ranks the operations of a window.
     pub fn of(window: &Window) -> Self {
-        let events = window.events();
+        Self::with(window, &[])
+    }
+
+    /// Ranks the operations of a window together with these others.
+    pub fn with(window: &Window, others: &[Event]) -> Self {
+        let mut totals = window.operations().clone();
+        others.iter().for_each(|event| totals.entry(event.operation).or_default().add(event));
+        let events = || window.events().iter().chain(others);
         Self {
-            operations: first(window.operations().clone()),
-            mounts: rank(events, |event| Some(event.mount).filter(|mount| *mount != MountKey::NONE)),
-            processes: rank(events, process),
-            files: rank(events, file),
+            operations: first(totals),
+            mounts: rank(events(), |event| Some(event.mount).filter(|mount| *mount != MountKey::NONE)),
+            processes: rank(events(), process),
+            files: rank(events(), file),
         }
     }
 }
@@ -75,7 +82,10 @@ fn file(event: &Event) -> Option<TopFile> {
     event.detail.file().map(|file| TopFile { mount: event.mount, inode: file.inode, name: file.name })
 }
 
-fn rank<K: Ord + Copy>(events: &[Event], key: impl Fn(&Event) -> Option<K>) -> Vec<Ranked<K>> {
+fn rank<'a, K: Ord + Copy>(
+    events: impl Iterator<Item = &'a Event>,
+    key: impl Fn(&Event) -> Option<K>,
+) -> Vec<Ranked<K>> {
     let mut totals = BTreeMap::<K, Total>::new();
     for event in events {
         if let Some(key) = key(event) {

@@ -27,6 +27,15 @@ pub fn span(nanos: u64) -> String {
     format!("{text} {name}")
 }
 
+/// Bytes with a unit, rounded up: `8 KiB`, `3 MiB`.
+pub(crate) fn size(bytes: u64) -> String {
+    match bytes {
+        0..1_024 => format!("{bytes} B"),
+        1_024..1_048_576 => format!("{} KiB", bytes.div_ceil(1_024)),
+        _ => format!("{} MiB", bytes.div_ceil(1_048_576)),
+    }
+}
+
 /// `7 operations`, `1 operation`.
 pub fn counted(count: u64, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })

@@ -7,7 +7,7 @@ use common::{
     faults::{self, SimulatedScene},
     smb,
 };
-use model::{Cause, Changed, Event, Layer, Requester, text::Text};
+use model::{Cause, Changed, Event, Layer, MountKey, Requester, text::Text};
 use plumbline_diagnose::{changed, long_term::LongTerm};
 
 fn of(pid: u32, comm: &str, bytes: u64, event: Event) -> Event {
@@ -82,6 +82,24 @@ fn a_burst_of_somebodys_own_making_is_no_slow_server() {
     // As many operations as ever, and a server that is slow with some.
     let slow = faults::slow_writes(100.0, 10).verdict();
     assert_eq!(slow.layer, Layer::Server, "{slow:?}");
+}
+
+#[test]
+fn a_burst_on_another_mount_of_the_same_server_is_no_slow_server_either() {
+    let elsewhere = |event: Event| Event { mount: MountKey(77), connection: 77, ..event };
+    let judged = |each: u32| {
+        let mut scene = SimulatedScene::default();
+        let busy: Vec<_> = backup(each).around.into_iter().map(elsewhere).collect();
+        for index in 0..1_000 {
+            let read = |wire| of(10, "mail", 4096, smb("SMB2_READ", f64::from(index) * 10.0, [0.0, wire, 0.0]));
+            if index < 900 { scene.fast(read(1.0)) } else { scene.slow(read(80.0)) }
+        }
+        plumbline_diagnose::judge("latency", &scene.slow, &scene.around, &busy, &LongTerm::default())
+    };
+    let burst = judged(8);
+    assert_eq!((burst.layer, burst.cause), (Layer::Client, Some(Cause::Burst)), "{burst:?}");
+    assert!(burst.because.join(" ").contains("load on another mount of the same server was much higher"), "{burst:?}");
+    assert_eq!(judged(0).layer, Layer::Server, "the other mount is as busy as ever");
 }
 
 #[test]

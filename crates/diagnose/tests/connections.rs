@@ -14,10 +14,11 @@ use common::{
     },
     judge, smb,
 };
-use model::{Cause, Connection, Detail, Event, Layer, MountKey, Network, Verdict, text::Text};
+use model::{Cause, Connection, Detail, Event, Layer, MountKey, Network, Progress, SocketTotals, Verdict, text::Text};
 use plumbline_diagnose::{
     Episode, EpisodeChange, Meanwhile, RuleState,
     connection::ConnectionRule,
+    judge_delayed,
     long_term::LongTerm,
     rule::{Rule, Subject},
 };
@@ -304,6 +305,56 @@ fn segments_that_get_lost_while_others_are_answered_are_the_networks() {
     assert_eq!(verdict.layer, Layer::Network, "{verdict:?}");
     assert!(verdict.because[0].starts_with("50 TCP segments were retransmitted"), "{verdict:?}");
     assert!(verdict.because[1].contains("20 operations were answered"), "{verdict:?}");
+}
+
+/// Fifty segments are sent again; the server had so many of them. Round trips took so many milliseconds instead of one.
+fn sent_again(needless: u32, round_trip: u32) -> Verdict {
+    let event = |n: u32| {
+        let again = n - n.min(needless) * n / 50;
+        let network =
+            Network { retransmits: again, srtt_us: round_trip * 1000, min_rtt_us: 1000, ..Network::default() };
+        let detail = Detail::Connection(Connection { peer: Text::new(b"10.0.0.1:445"), ..Connection::default() });
+        let network = Network { known: true, ..network };
+        Event { network, detail, ..happening("TCP_RETRANSMIT", 10.0 + f64::from(n), 0) }
+    };
+    let answered: Vec<_> = (0..20).map(|n| smb("SMB2_READ", 10.0 + f64::from(n), [0.0, 1.0, 0.0])).collect();
+    verdict(&(0..=50).map(event).collect::<Vec<_>>(), &answered)
+}
+
+#[test]
+fn a_path_that_delays_segments_loses_none() {
+    for (needless, round_trip, cause) in
+        [(50, 80, Cause::LongerPath), (50, 2, Cause::Loss), (0, 80, Cause::Loss), (20, 80, Cause::Loss)]
+    {
+        let said = sent_again(needless, round_trip);
+        assert_eq!((said.layer, said.cause), (Layer::Network, Some(cause)), "{needless} {round_trip} {said:?}");
+    }
+}
+
+/// A connection is silent, and another one is made. From then on, reads take 400 ms at a round trip of 20, and this host offers a receive window of
+/// so many bytes.
+fn reads_after_a_silence(own_window: u32) -> Verdict {
+    let silence = [happening("TCP_NO_ANSWER", 1.0, 0)];
+    let read = |n: u32| {
+        let mut read = smb("SMB2_READ", 2_000.0 + f64::from(n) * 410.0, [0.0, 400.0, 0.1]);
+        read.bytes = 128 << 10;
+        read.network = Network { rtt_us: 20_000, min_rtt_us: 20_000, known: true, ..Network::default() };
+        let socket = Some(SocketTotals { own_window, ..SocketTotals::default() });
+        read.progress = Some(Box::new(Progress { socket, ..Progress::default() }));
+        read
+    };
+    let delayed: Vec<_> = (0..12).map(read).collect();
+    let unknown = verdict(&silence, &[]);
+    assert_eq!(unknown.layer, Layer::Unknown);
+    judge_delayed(unknown, &silence, &delayed, &delayed, &LongTerm::default())
+}
+
+#[test]
+fn operations_that_stay_slow_have_a_reason_of_their_own() {
+    let said = reads_after_a_silence(8 << 10);
+    assert_eq!((said.layer, said.cause), (Layer::Client, Some(Cause::OwnWindow)), "{said:?}");
+    // The server is not accused.
+    assert_eq!(reads_after_a_silence(64 << 10).layer, Layer::Unknown);
 }
 
 #[test]

@@ -88,11 +88,11 @@ fn one_operation_at_the_ceiling_is_an_anomaly_by_itself() {
     assert!(anomaly.rule.contains("one of 1 s or more"), "{}", anomaly.rule);
 }
 
-/// Two slow writes a second and so many fast ones; the incident that comes of them, with the second in which it came.
-fn sparse(rule: &LatencyRule, fast: u64) -> Option<(u64, plumbline_diagnose::Episode)> {
+/// Two slow writes a second, of so many milliseconds, and so many fast ones; the incident that comes of them, with the second in which it came.
+fn sparse(rule: &LatencyRule, slow_ms: f64, fast: u64) -> Option<(u64, plumbline_diagnose::Episode)> {
     let mut state = RuleState::new(rule.detector(), Duration::from_secs(10), 0);
     (1..=10_u64).find_map(|second| {
-        let slow = [0.0, 500.0].map(|at| write((second - 1) as f64 * 1000.0 + at, 30.0));
+        let slow = [0.0, 500.0].map(|at| write((second - 1) as f64 * 1000.0 + at, slow_ms));
         slow.iter().for_each(|event| state.see(event, &LongTerm::default()));
         let histogram = Histogram { count: 2 + fast, ..Histogram::default() };
         let finished = [FinishedOperations { operation: slow[0].operation, mount: slow[0].mount, histogram }];
@@ -104,15 +104,22 @@ fn sparse(rule: &LatencyRule, fast: u64) -> Option<(u64, plumbline_diagnose::Epi
 
 #[test]
 fn few_slow_operations_a_second_add_up_if_most_of_their_kind_are_slow() {
-    let (second, episode) = sparse(&rule(10), 2).unwrap();
+    let (second, episode) = sparse(&rule(10), 30.0, 2).unwrap();
     assert_eq!((second, episode.window.count(), episode.windows), (5, 10, 1), "{:?}", episode.anomaly);
     assert_eq!(episode.anomaly.limit, "10 operations in 10 s");
-    assert!(sparse(&rule(10), 3).is_none(), "most are fast");
-    assert!(sparse(&rule(21), 0).is_none(), "too few within ten seconds");
+    assert!(sparse(&rule(10), 30.0, 3).is_none(), "most are fast");
+    assert!(sparse(&rule(21), 30.0, 0).is_none(), "too few within ten seconds");
     let fixed = LatencyRule { normal_factor: 0.0, ..rule(10) };
-    assert!(sparse(&fixed, 0).is_none(), "a rule with fixed thresholds counts by windows");
+    assert!(sparse(&fixed, 30.0, 0).is_none(), "a rule with fixed thresholds counts by windows");
     let subject = Subject { name: "latency".to_owned(), protocol: &common::SYSCALLS };
-    assert!(sparse(&LatencyRule { subject, ..rule(10) }, 0).is_none(), "calls of programs count by windows");
+    assert!(sparse(&LatencyRule { subject, ..rule(10) }, 30.0, 0).is_none(), "calls of programs count by windows");
+}
+
+#[test]
+fn operations_of_half_the_ceiling_add_up_however_many_are_fast() {
+    let (second, episode) = sparse(&rule(10), 500.0, 50).unwrap();
+    assert_eq!((second, episode.window.count()), (5, 10), "{:?}", episode.anomaly);
+    assert!(sparse(&rule(10), 499.0, 50).is_none());
 }
 
 #[test]

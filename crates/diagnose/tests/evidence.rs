@@ -4,7 +4,7 @@ mod common;
 
 use common::faults::*;
 use common::{MS, smb};
-use model::{Cause, CpuWait, Event, Layer, Progress, RequesterWaits};
+use model::{Cause, CpuWait, Event, Layer, Progress, RequesterWaits, SocketTotals};
 
 /// Writes of 100 ms on connection 1. By the server's timestamps, the way back is as short as ever.
 fn slow_connection() -> SimulatedScene {
@@ -130,4 +130,50 @@ fn large_answers_that_are_late_by_varying_times_fill_the_path() {
 fn a_longer_path_does_not_explain_a_slow_server() {
     let said = large_reads([40; 12]).verdict();
     assert_eq!(said.layer, Layer::Server, "{said:?}");
+}
+
+/// Reads of 128 KiB one after the other, of 400 ms each, from a server that is 20 ms away. This host offers a receive window of so many bytes.
+fn reads_by_window(own_window: u32) -> SimulatedScene {
+    let mut scene = SimulatedScene::distant(20.0);
+    for index in 0..12 {
+        let read = smb("SMB2_READ", 2_000.0 + f64::from(index) * 410.0, [0.0, 400.0, 0.1]);
+        let mut read = rtt(20.0, Event { bytes: 128 << 10, ..read });
+        read.network.min_rtt_us = 20_000;
+        read.progress = Some(Box::new(Progress {
+            socket: Some(SocketTotals { own_window, ..SocketTotals::default() }),
+            ..Progress::default()
+        }));
+        scene.slow(read);
+    }
+    scene
+}
+
+#[test]
+fn a_small_receive_window_of_this_host_makes_reads_slow() {
+    let said = reads_by_window(8 << 10).verdict();
+    assert_eq!((said.layer, said.cause), (Layer::Client, Some(Cause::OwnWindow)), "{said:?}");
+    assert!(said.because.iter().any(|because| because.contains("at most 8 KiB")), "{said:?}");
+    // The answers do not fill a larger one, and nothing is known of it without a reading.
+    assert_eq!(reads_by_window(64 << 10).verdict().layer, Layer::Server);
+    assert_eq!(reads_by_window(0).verdict().layer, Layer::Server);
+}
+
+/// Slow writes of 300 ms, each of which TCP sent again after its timeout. The server had the segments all the same.
+fn held_for_a_timeout(timeouts: u32) -> SimulatedScene {
+    let mut scene = timestamped(slow_writes(300.0, 0), 0);
+    let since = scene.slow.iter().map(|event| event.start).min().unwrap_or(0);
+    for event in scene.slow.iter_mut().chain(scene.around.iter_mut().filter(|event| event.start >= since)) {
+        let so_far = timeouts * u32::from(event.start > since);
+        let socket = SocketTotals { timeouts: so_far, needless: so_far, segments_out: 9, ..SocketTotals::default() };
+        event.progress.get_or_insert_default().socket = Some(socket);
+    }
+    scene
+}
+
+#[test]
+fn a_slow_service_acknowledges_in_time() {
+    assert_eq!(held_for_a_timeout(0).verdict().layer, Layer::Server);
+    let said = held_for_a_timeout(3).verdict();
+    assert_eq!(said.layer, Layer::Unknown, "{said:?}");
+    assert!(said.because.iter().any(|because| because.contains("ran out 3 times")), "{said:?}");
 }

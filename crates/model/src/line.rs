@@ -150,6 +150,8 @@ pub struct EventLine<'a> {
     pub pacing_rate: Option<u64>,
     /// The newest sample of the rate at which data was acknowledged, bytes per second.
     pub delivery_rate: Option<u64>,
+    /// The receive window that this host offered last, bytes.
+    pub own_window: Option<u32>,
     /// Time that the requester's thread was runnable without a CPU, in all its life.
     pub requester_cpu_wait_ms: Option<f64>,
     /// The part of `requester_cpu_wait_ms` that passed during the operation.

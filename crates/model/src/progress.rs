@@ -47,6 +47,8 @@ pub struct SocketTotals {
     pub delivery_rate: u64,
     /// Whether the sender had no data to send during part of that sample: if so, the path may be faster.
     pub application_limited: bool,
+    /// No total: the receive window that this host offered last, bytes; 0 if not known.
+    pub own_window: u32,
     /// No total: the server's port; 0 if not known.
     pub port: u16,
     /// No total: whether data last came in by the loopback interface.

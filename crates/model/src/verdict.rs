@@ -34,6 +34,8 @@ pub enum Cause {
     OwnRoute,
     /// Client: this host dropped segments: a filter, traffic control or a queueing discipline did, or memory was short.
     OwnDrops,
+    /// Client: the receive window that this host offers is too small for its answers: a round trip brings one window at most.
+    OwnWindow,
     /// Client: answers lay in the socket because the thread that reads it did not run.
     Receiver,
     /// Client: a thread that sends, reads or waits for answers was ready to run, and had no CPU.
@@ -174,16 +176,22 @@ impl Verdict {
     pub fn unknown(because: impl Into<String>) -> Self {
         Self { because: vec![because.into()], ..Self::default() }
     }
+
+    /// The layer and the cause that it names.
+    pub fn accused(&self) -> (Layer, Option<Cause>) {
+        (self.layer, self.cause)
+    }
 }
 
 impl Cause {
     /// Every cause, in the order of layers.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self::Queue,
         Self::OwnQueue,
         Self::OwnInterface,
         Self::OwnRoute,
         Self::OwnDrops,
+        Self::OwnWindow,
         Self::Receiver,
         Self::NoCpu,
         Self::Delivery,
@@ -217,6 +225,7 @@ impl Cause {
             | Self::OwnInterface
             | Self::OwnRoute
             | Self::OwnDrops
+            | Self::OwnWindow
             | Self::Receiver
             | Self::NoCpu
             | Self::Delivery
@@ -247,6 +256,7 @@ impl Cause {
             Self::OwnInterface => "own_interface",
             Self::OwnRoute => "own_route",
             Self::OwnDrops => "own_drops",
+            Self::OwnWindow => "own_window",
             Self::Receiver => "receiver",
             Self::NoCpu => "no_cpu",
             Self::Delivery => "delivery",
@@ -281,6 +291,7 @@ impl Cause {
             Self::OwnInterface => "this host could not send: its interface was down, or it had no route",
             Self::OwnRoute => "this host uses a new route, which does not reach the server or takes longer",
             Self::OwnDrops => "this host drops segments itself",
+            Self::OwnWindow => "this host's receive window is too small for the answers",
             Self::Receiver => "this host reads answers late",
             Self::NoCpu => "threads of this host wait for a CPU",
             Self::Delivery => "this host delivers answers late",

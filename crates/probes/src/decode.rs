@@ -141,6 +141,7 @@ fn progress(raw: &progress) -> Option<Progress> {
         pacing_rate: raw.pacing_rate,
         delivery_rate: raw.delivery_rate,
         application_limited: raw.application_limited != 0,
+        own_window: raw.own_window,
         port: raw.port,
         by_loopback: raw.by_loopback != 0,
     });

@@ -5,13 +5,14 @@
 
 use std::collections::BTreeMap;
 
-use model::{Cause, Detail, Event, Level, Nanos, PhasesMs, Verdict};
+use model::{Cause, Detail, Event, Level, Nanos, PhasesMs, Verdict, text::Text};
 
 use super::{
     conclude::{Candidate, UNREACHABLE, are_passed_on, conclude, share_with_proxy},
     drops::{Drops, SENT_AGAIN},
     path::{Clocks, stood_still},
     reset::{RESET, Sender},
+    scene::LATE,
 };
 use crate::{
     connection::RETRANSMIT,
@@ -31,6 +32,9 @@ const AT_ONCE: u64 = SECOND;
 /// The probability that the path let a connection down, if the server at once accepts another one. The server's host may
 /// also have come back between the last segment that was sent in vain and the new connection.
 const NEW_ONE_WORKS: f64 = 0.82;
+
+/// Round trips of so many times the shortest show a longer path.
+const LONGER: u64 = 3;
 
 /// This many answers after a silence show that the connection works again.
 const ANSWERS: usize = 5;
@@ -307,11 +311,43 @@ fn retransmissions(seen: &Happenings<'_>, around: &[Event]) -> Option<Blame> {
         ));
         return Some((vec![(Cause::OwnQueue, 0.85), (Cause::Loss, 0.1)], because));
     }
-    because.push(format!(
-        "Meanwhile {} answered: the server works, and segments get lost on the way.",
-        were(answered as u64, "operation")
-    ));
+    let answered = were(answered as u64, "operation");
+    let needless = needless(seen);
+    if needless * 2 >= sent_again && is_longer(seen) {
+        because.push(format!(
+            "The server reports {needless} of them as duplicates, and round trips took several times as long as the shortest: the path delays segments \
+             rather than losing them. Meanwhile {answered} answered: the server works."
+        ));
+        return Some((vec![(Cause::LongerPath, 0.85), (Cause::HostGone, 0.05)], because));
+    }
+    because.push(format!("Meanwhile {answered} answered: the server works, and segments get lost on the way."));
     Some((vec![(Cause::Loss, 0.85), (Cause::HostGone, 0.05)], because))
+}
+
+/// How many segments TCP sent again although the server had them, as far as it has said so (RFC 2883).
+fn needless(seen: &Happenings<'_>) -> u64 {
+    // By connection: the retransmissions that were needed up to the first and up to the last event, and the events after the first.
+    let mut connections = BTreeMap::<Text<128>, (u32, u32, u64)>::new();
+    let mut events: Vec<_> = seen.of_kind(RETRANSMIT).filter(|event| event.network.known).collect();
+    events.sort_by_key(|event| event.end());
+    for event in events {
+        let Detail::Connection(at) = event.detail else { continue };
+        let now = event.network.retransmits;
+        match connections.get_mut(&at.peer).filter(|(first, ..)| *first <= now) {
+            Some((_, last, sent)) => (*last, *sent) = (now, *sent + event.operations()),
+            None => drop(connections.insert(at.peer, (now, now, 0))),
+        }
+    }
+    connections.values().map(|(first, last, sent)| sent.saturating_sub(u64::from(last - first))).sum()
+}
+
+/// Whether the connections' round trips, when segments were sent again, were several times as long as their shortest.
+fn is_longer(seen: &Happenings<'_>) -> bool {
+    let is_long = |event: &&Event| {
+        let smoothed = u64::from(event.network.srtt_us) * 1_000;
+        event.network.least_round_trip().is_some_and(|least| smoothed >= (LONGER * least).max(least + LATE))
+    };
+    seen.of_kind(RETRANSMIT).filter(is_long).count() * 2 > seen.of_kind(RETRANSMIT).count()
 }
 
 /// Explains what has no direct evidence: timeouts, waits for credits or slots, and late lease breaks.

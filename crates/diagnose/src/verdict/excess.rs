@@ -87,11 +87,16 @@ impl Excess {
         self.normal * 2 > self.operations
     }
 
-    pub fn sentence(&self) -> Option<String> {
+    /// Where the extra time passed. `count`: the slow operations, of which only the slowest may be judged.
+    pub fn sentence(&self, count: u64) -> Option<String> {
         let shares = self.shares();
         let part = |time: u64, share: f64| format!("{} ({:.0} %)", span(time / self.operations.max(1)), share * 100.0);
+        let whose = match self.operations < count {
+            true => format!("of each of the {} slowest", self.operations),
+            false => "per operation".to_owned(),
+        };
         let mut text = format!(
-            "Of the extra time per operation, {} passed before sending, {} between sending and receiving, {} in delivery",
+            "Of the extra time {whose}, {} passed before sending, {} between sending and receiving, {} in delivery",
             part(self.queue, shares.queue),
             part(self.wire, shares.wire),
             part(self.deliver, shares.deliver)

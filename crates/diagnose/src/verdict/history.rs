@@ -9,7 +9,7 @@ use super::scene::{JIFFY, Scene, covered, flight, union};
 use crate::{
     order::median,
     turns::{more_turns, turns},
-    units::MS,
+    units::{MS, SECOND},
 };
 
 /// The most, nanoseconds, that a delayed acknowledgement of the peer adds to a round trip: 40 ms on Linux, and some
@@ -26,6 +26,10 @@ const AS_EVER: u64 = 2;
 const JITTER: u64 = 5 * MS;
 /// At least this many segments out of order are more than chance.
 const OUT_OF_ORDER: u32 = 3;
+/// Totals of so long before the incident are none of its beginning, nanoseconds.
+const RECENT: u64 = 10 * SECOND;
+/// Totals that grew by more are of another socket.
+const ANOTHER_SOCKET: u32 = 1 << 15;
 /// The path loses answers if operations with at least this share of the wire time had segments out of order.
 const REORDERED: f64 = 0.5;
 /// And the share of segments out of order must be this many times the share before: a path may always reorder some.
@@ -405,4 +409,15 @@ pub(super) fn answered(event: &Event) -> bool {
 
 pub(super) fn round_trip(event: &Event) -> Option<u64> {
     (event.network.known && event.network.rtt_us > 0).then(|| u64::from(event.network.rtt_us) * 1_000)
+}
+
+/// How often TCP's retransmission timer ran out meanwhile although the server had the segments: for longer than 200 ms, something held segments or
+/// acknowledgements. 0 where that is not known: the kernel counts it since Linux 6.7. A loss probe, which TCP sends after two round trips, is none.
+pub(super) fn needless_timeouts(scene: &Scene) -> u32 {
+    let socket = |event: &&Event| event.progress.as_ref().and_then(|progress| progress.socket);
+    let Some(last) = scene.during.iter().rev().find_map(socket) else { return 0 };
+    let recent = scene.before.iter().rev().take_while(|event| event.end() + RECENT >= scene.from);
+    let first = recent.chain(&scene.during).find_map(socket).unwrap_or(last);
+    let since = last.since(&first);
+    if since.needless.max(since.timeouts) > ANOTHER_SOCKET { 0 } else { since.timeouts.min(since.needless) }
 }

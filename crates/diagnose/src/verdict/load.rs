@@ -39,31 +39,62 @@ struct Rate {
     bytes: f64,
 }
 
+/// Where the load is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// On the connection that is judged.
+    Here,
+    /// On another mount of the same server.
+    Beside,
+}
+
 /// A load that is several times what it was before.
 #[derive(Debug)]
 pub(super) struct Burst {
+    place: Place,
     now: Rate,
     before: Rate,
     /// Few operations moved it.
     is_of_few: bool,
+    /// Its own operations take at least twice as long as usual: a server that answers them as fast as ever is not busy with them.
+    is_slow: bool,
     /// The process with most of the load: its share (0 to 1), its id and its name.
     whose: Option<(f64, u32, String)>,
 }
 
 impl Burst {
-    /// `None` if there is no burst, or the load before is not known.
+    /// A burst on the judged connection, or else on another mount of the same server. `None` if there is no burst, or the load before is not
+    /// known.
     pub fn of(scene: &Scene) -> Option<Self> {
-        let all = || scene.before.iter().chain(&scene.during).copied().filter(|event| answered(event));
+        let here: Vec<_> = scene.before.iter().chain(&scene.during).copied().filter(|event| answered(event)).collect();
+        let usual = ServiceTime::of(scene, scene.fast_before());
+        Self::among(scene, Place::Here, &here, &usual).or_else(|| Self::beside(scene))
+    }
+
+    fn beside(scene: &Scene) -> Option<Self> {
+        let mut mounts = BTreeMap::<_, Vec<&Event>>::new();
+        for event in scene.beside.iter().copied().filter(|event| answered(event)) {
+            mounts.entry(event.mount).or_default().push(event);
+        }
+        mounts.values().find_map(|events| {
+            let before = events.iter().copied().filter(|event| event.end() < scene.from);
+            let usual = ServiceTime::of(scene, before);
+            Self::among(scene, Place::Beside, events, &usual).filter(|burst| burst.is_slow)
+        })
+    }
+
+    /// `events`: in the order of ending.
+    fn among(scene: &Scene, place: Place, events: &[&Event], usual: &ServiceTime) -> Option<Self> {
         let end = scene.during.iter().map(|event| event.end()).max()?;
         let from = scene.from.min(end.saturating_sub(LEAST_LENGTH));
         let length = end - from;
-        let of_burst: Vec<_> = all().filter(|event| event.end() >= from).collect();
+        let of_burst: Vec<_> = events.iter().copied().filter(|event| (from..=end).contains(&event.end())).collect();
         let pieces: u64 = of_burst.iter().map(|event| (event.bytes / PIECE).max(1)).sum();
         if pieces < LEAST_OPERATIONS as u64 {
             return None;
         }
         let now = rate(&of_burst, length);
-        let stretches = stretches(all(), from, length.min(MOST_LENGTH));
+        let stretches = stretches(events.iter().copied(), from, length.min(MOST_LENGTH));
         let busiest = |of: fn(&Rate) -> f64| busiest(&stretches.iter().map(of).collect::<Vec<_>>(), of(&now));
         let recorded = busiest(|rate| rate.operations).zip(busiest(|rate| rate.bytes));
         let first = of_burst.first()?;
@@ -76,22 +107,27 @@ impl Burst {
         // Load after an idle time is no burst: it is not known how much is usual here.
         let is_more =
             operations > 0.0 && (now.operations >= operations * BURST || now.bytes >= (bytes * BURST).max(LEAST_BYTES));
-        let is_busy = ServiceTime::of(scene).needed(&of_burst) as f64 >= length as f64 * BUSY;
+        let needed = usual.needed(&of_burst);
+        let is_busy = needed as f64 >= length as f64 * BUSY;
+        let wire = of_burst.iter().map(|event| event.phases.wire).fold(0, u64::saturating_add);
+        let is_slow = wire / 2 >= needed;
         let is_of_few = of_burst.len() < LEAST_OPERATIONS;
-        (is_more && is_busy).then(|| Self { now, before, is_of_few, whose: whose(scene, &of_burst) })
+        (is_more && is_busy).then(|| Self { place, now, before, is_of_few, is_slow, whose: whose(scene, &of_burst) })
     }
 
-    /// Whether few operations moved the load. How long such operations take normally is then hardly known.
-    pub fn is_of_few(&self) -> bool {
-        self.is_of_few
+    /// Whether it may not be why operations are slow: few operations moved the load, so how long such ones take normally is hardly known; or it is on
+    /// another mount, which may be on another disk.
+    pub fn may_be_chance(&self) -> bool {
+        self.is_of_few || self.place == Place::Beside
     }
 
     pub fn sentence(&self) -> String {
         let told = |rate: Rate| {
             format!("{:.0} operations and {:.1} MiB a second", rate.operations, rate.bytes / f64::from(1 << 20))
         };
+        let place = if self.place == Place::Beside { " on another mount of the same server" } else { "" };
         let mut text = format!(
-            "This host's load was much higher than before, and the server served it: {}; before, at most {}.",
+            "This host's load{place} was much higher than before, and the server served it: {}; before, at most {}.",
             told(self.now),
             told(self.before)
         );
@@ -144,9 +180,10 @@ struct ServiceTime<'a> {
 }
 
 impl<'a> ServiceTime<'a> {
-    fn of(scene: &'a Scene<'a>) -> Self {
+    /// `healthy`: operations from before the incident.
+    fn of<'e>(scene: &'a Scene<'a>, healthy: impl Iterator<Item = &'e Event>) -> Self {
         let mut groups = BTreeMap::<Operation, (Vec<u64>, Vec<u64>)>::new();
-        for event in scene.fast_before().filter(|event| answered(event)) {
+        for event in healthy.filter(|event| answered(event)) {
             let (wires, bytes) = groups.entry(event.operation).or_default();
             wires.push(event.phases.wire);
             bytes.push(event.bytes);
@@ -184,7 +221,8 @@ fn whose(scene: &Scene, events: &[&Event]) -> Option<(f64, u32, String)> {
     }
     let all: f64 = by_process.values().sum();
     let (pid, most) = by_process.into_iter().max_by(|(_, one), (_, other)| one.total_cmp(other))?;
-    let named = scene.judged.iter().find(|event| event.requester.pid == pid && pid != 0);
+    let is_named = |event: &&&Event| event.requester.pid == pid && pid != 0 && !event.requester.comm.is_empty();
+    let named = scene.judged.iter().chain(events).find(is_named);
     let name = named?.requester.comm.to_string();
     Some((most / all.max(1.0), pid, name)).filter(|(share, ..)| *share >= MOST_OF_LOAD)
 }

@@ -21,6 +21,7 @@ mod load;
 mod no_cpu;
 mod normals;
 mod overtaken;
+mod own_window;
 mod path;
 mod proxy;
 mod reroute;
@@ -44,6 +45,7 @@ use excess::{Excess, QueueCause, Shares};
 use load::Burst;
 use no_cpu::NoCpu;
 use overtaken::Overtaken;
+use own_window::OwnWindow;
 use reroute::NewRoute;
 use scene::{JUDGED, SEEN, Scene, flight, unread};
 use wire::WireSplit;
@@ -68,6 +70,11 @@ const MOST_WITHOUT_NORMAL: f64 = 0.75;
 /// The highest confidence when the server's receive window limited sending: a middlebox may have rewritten the window.
 /// A window that is closed altogether is reported by the probe `connections`.
 const MOST_BY_WINDOW: f64 = 0.7;
+/// The highest confidence when sends were not acknowledged in time so many times, and arrived all the same.
+const SOME_TIMEOUTS: u32 = 2;
+const MOST_AFTER_TIMEOUTS: f64 = 0.6;
+/// This many slow operations after the last event of their connection have a reason of their own.
+const ENOUGH_LATER: usize = 10;
 /// A healthy server takes less than this for a request, plus `NS_PER_BYTE` for each of its bytes (20 MB a second).
 const SLOW_ANYWAY: u64 = 100 * MS;
 /// The same, if the server answers operations of another kind as fast as ever meanwhile.
@@ -80,6 +87,8 @@ const BUSY: f64 = 0.85;
 /// The probability that answers were late because the threads that take them had no CPU, if that alone can be half of
 /// the extra time.
 const RECEIVERS: f64 = 0.85;
+/// The probability that this host's receive window is the cause, if the answers fill it.
+const SMALL_WINDOW: f64 = 0.88;
 /// The probability that this host's new route is the cause, if the path is longer since it changed.
 const NEW_ROUTE: f64 = 0.85;
 /// ... and if the server seems to be slow since it changed.
@@ -96,8 +105,9 @@ const SURE_OF_WIRE: f64 = 0.9;
 /// Judges the events that broke a rule of this kind (a `KIND` of a detector).
 ///
 /// `events`: the anomalous events. `around`: the flight recorder's operations of the last seconds, and those events of
-/// the same server's connections for which [`is_of_connections`] holds. `long_term`: the learned normals of this host.
-pub fn judge(kind: &str, events: &[Event], around: &[Event], long_term: &LongTerm) -> Verdict {
+/// the same server's connections for which [`is_of_connections`] holds. `elsewhere`: where `events` are slow requests to one server, the requests
+/// over other connections to other mounts of that server. `long_term`: the learned normals of this host.
+pub fn judge(kind: &str, events: &[Event], around: &[Event], elsewhere: &[Event], long_term: &LongTerm) -> Verdict {
     let all_failed = || !events.is_empty() && events.iter().all(|event| event.flags.failed);
     match kind {
         crate::error::KIND | crate::expression::KIND if served::are_served(events) && all_failed() => {
@@ -108,8 +118,31 @@ pub fn judge(kind: &str, events: &[Event], around: &[Event], long_term: &LongTer
         crate::connection::KIND => connection::of_happenings(events, around),
         crate::expression::KIND if all_failed() => failure::of_errors(events, around),
         // All other kinds are about slow operations.
-        _ => verdict(events, around, long_term),
+        _ => of_slow(events, around, elsewhere, long_term),
     }
+}
+
+/// The verdict about connections, or, if that is `unknown`, what makes operations slow that began after the last of these `events`: a new connection
+/// may have a smaller receive window than the one before. Other causes than this are not sure: a backlog is also slow.
+pub fn judge_delayed(
+    verdict: Verdict,
+    events: &[Event],
+    delayed: &[Event],
+    around: &[Event],
+    long_term: &LongTerm,
+) -> Verdict {
+    let last = events.iter().map(Event::end).max().unwrap_or(0);
+    let is_later = |event: &&Event| event.start >= last && !event.flags.in_flight;
+    let later: Vec<_> = delayed.iter().filter(is_later).cloned().collect();
+    if verdict.layer != Layer::Unknown || later.len() < ENOUGH_LATER {
+        return verdict;
+    }
+    let of_later = self::verdict(&later, around, long_term);
+    if of_later.cause != Some(Cause::OwnWindow) {
+        return verdict;
+    }
+    let because = verdict.because.into_iter().chain(of_later.because).collect();
+    Verdict { because, ..of_later }
 }
 
 /// Judges slow operations by the operations around them.
@@ -118,10 +151,14 @@ pub fn judge(kind: &str, events: &[Event], around: &[Event], long_term: &LongTer
 /// may lack thread and file names. Both may be in any order. `long_term`: the learned normals, used where the recorder
 /// holds too little.
 pub fn verdict(slow: &[Event], around: &[Event], long_term: &LongTerm) -> Verdict {
+    of_slow(slow, around, &[], long_term)
+}
+
+fn of_slow(slow: &[Event], around: &[Event], elsewhere: &[Event], long_term: &LongTerm) -> Verdict {
     if served::are_served(slow) {
         return served::verdict(slow, around);
     }
-    let Some(scene) = Scene::of(slow, around, long_term) else {
+    let Some(mut scene) = Scene::of(slow, around, long_term) else {
         return Verdict::unknown("There was no slow operation to judge.");
     };
     if !scene.remote {
@@ -133,6 +170,8 @@ pub fn verdict(slow: &[Event], around: &[Event], long_term: &LongTerm) -> Verdic
     if scene.judged.is_empty() {
         return Verdict::unknown(format!("{} The probe could not split their time into phases.", scene.summary()));
     }
+    scene.beside = elsewhere.iter().collect();
+    scene.beside.sort_by_key(|event| event.end());
     Judgement::of(&scene).verdict(around)
 }
 
@@ -164,7 +203,7 @@ impl<'a> Judgement<'a> {
         if self.scene.proxied {
             because.push(proxy::sentence(&self.excess, self.scene.judged.len() as u64));
         } else {
-            because.extend(self.excess.sentence());
+            because.extend(self.excess.sentence(self.scene.count));
         }
         because.extend(self.queue.sentence());
         let candidates = self.candidates(&mut because);
@@ -222,7 +261,7 @@ impl<'a> Judgement<'a> {
             return drops.candidates(Some(self.server_cause()));
         }
         // A healthy server may take long for a burst, but not for each of a few operations.
-        let burst = Burst::of(self.scene).filter(|burst| !burst.is_of_few() || !self.is_slow_anyway());
+        let burst = Burst::of(self.scene).filter(|burst| !burst.may_be_chance() || !self.is_slow_anyway());
         because.extend(burst.as_ref().map(Burst::sentence));
         let two_at_once = no_cpu && client >= SEEN;
         if (wire < DOMINANT || two_at_once) && burst.is_none() {
@@ -237,6 +276,10 @@ impl<'a> Judgement<'a> {
                 (self.network_cause(), wire * network),
                 (self.server_cause(), wire * server),
             ];
+        }
+        if let Some(window) = OwnWindow::of(self.scene).filter(|_| burst.is_none()) {
+            because.push(window.sentence());
+            return vec![(Cause::OwnWindow, SMALL_WINDOW), (self.server_cause(), (1.0 - SMALL_WINDOW) / 2.0)];
         }
         if let Some(paused) = self.paused() {
             because.push(format!(
@@ -302,7 +345,16 @@ impl<'a> Judgement<'a> {
                 // The rest is the server's, but without a normal, how much of it is usual is not known.
                 let most = if self.excess.has_normal() || self.is_slow_anyway() { 1.0 } else { MOST_WITHOUT_NORMAL };
                 let by_window = if self.split.is_for_want_of_window() { MOST_BY_WINDOW } else { 1.0 };
-                let likely = likely.min(most).min(by_window);
+                let mut likely = likely.min(most).min(by_window);
+                let timeouts = history::needless_timeouts(self.scene);
+                if timeouts >= SOME_TIMEOUTS {
+                    because.push(format!(
+                        "TCP's retransmission timer ran out {} although the server had the segments: the path, or the server's host, held segments or \
+                         acknowledgements. A service that is slow does not.",
+                        counted(timeouts.into(), "time")
+                    ));
+                    likely = likely.min(MOST_AFTER_TIMEOUTS);
+                }
                 // A new route that delays requests looks like a slow server that delays its acknowledgements.
                 if let Some(new_route) = &self.scene.new_route
                     && self.split.round_trip_is_longer_by(MS)

@@ -30,7 +30,7 @@ pub(super) const JUDGED: usize = 128;
 /// The error, nanoseconds, of times that the kernel counts in jiffies of 1 to 10 ms; a smaller time means nothing.
 pub(super) const JIFFY: u64 = 10 * MS;
 /// An answer is late if it exceeds the normal by at least this, nanoseconds: less may be the clock or the scheduler.
-const LATE: u64 = 10 * MS;
+pub(super) const LATE: u64 = 10 * MS;
 
 /// A segment was acknowledged "at once" if that took at most the time for which it was held back, divided by this.
 const AT_ONCE: u64 = 8;
@@ -78,7 +78,9 @@ pub(super) struct Scene<'a> {
     /// Operations that ended from then to the end of the last slow operation, including the slow ones, in the order of
     /// ending.
     pub during: Vec<&'a Event>,
-    /// The same, in the order in which their answers arrived.
+    /// Requests over other connections to other mounts of the same server, in the order of ending.
+    pub beside: Vec<&'a Event>,
+    /// The same as `during`, in the order in which their answers arrived.
     pub arrivals: FlightsByArrival<'a>,
     /// The least duration of a slow operation, nanoseconds, by kind.
     slow_from: BTreeMap<KindOf, u64>,
@@ -148,6 +150,7 @@ impl<'a> Scene<'a> {
             slowest,
             judged: mine,
             before,
+            beside: Vec::new(),
             arrivals: FlightsByArrival::of(&during),
             during,
             slow_from,

@@ -98,7 +98,7 @@ pub fn rule(count: u32) -> LatencyRule {
 
 /// Judged where nothing is known of what is normal but what `around` says.
 pub fn judge(kind: &str, events: &[Event], around: &[Event]) -> Verdict {
-    plumbline_diagnose::judge(kind, events, around, &LongTerm::default())
+    plumbline_diagnose::judge(kind, events, around, &[], &LongTerm::default())
 }
 
 /// Likewise.

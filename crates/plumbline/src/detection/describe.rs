@@ -65,13 +65,16 @@ pub fn describe(source: &dyn EventSource, facts: IncidentFacts<'_>) -> (Incident
     let begin = window.events().iter().map(|event| event.start).min().unwrap_or(window.from).min(window.from);
     let since = begin.saturating_sub(nanos(NORMAL_SPAN));
     let known = facts.recent.known();
-    let (mut around, beside) = around(source, window.events(), facts.recorder.events_since(since, JUDGED), &known);
+    let kind: &str = &facts.episode.anomaly.kind;
+    let are_slow = matches!(kind, diagnose::latency::KIND | diagnose::baseline::KIND);
+    let recorded = facts.recorder.events_since(since, JUDGED);
+    let Around { near: mut around, beside, elsewhere } = around(source, window.events(), are_slow, recorded, &known);
     // Some rules find what they report in the recorder.
     let slow: Vec<_> = window.events().iter().cloned().map(|event| known.whole(event)).collect();
-    let by_failures = facts.episode.anomaly.kind == diagnose::error::KIND;
+    let by_failures = kind == diagnose::error::KIND;
     let changed = diagnose::changed((begin, window.to), &slow, &around, facts.long_term, by_failures);
     around.extend(beside);
-    let verdict = diagnose::judge(&facts.episode.anomaly.kind, &slow, &around, facts.long_term);
+    let verdict = diagnose::judge(kind, &slow, &around, &elsewhere, facts.long_term);
     let (verdict, own_verdict) = match &facts.proven {
         Some(proven) => (proven.clone(), Some(verdict)),
         None => (verdict, None),
@@ -103,15 +106,26 @@ pub fn describe(source: &dyn EventSource, facts: IncidentFacts<'_>) -> (Incident
     (incident, slow)
 }
 
-/// What went to the same places, and beside it what other daemons of the same mounts were asked for and what this host dropped of the connections
-/// with the same servers: the verdict looks at nothing else. For calls above the client of a file system, the first is also what the client asked the
-/// server for on the same mount. `known`: all that is known of some of it.
+/// What the verdict looks at.
+#[derive(Default)]
+struct Around {
+    /// What went to the same places. For calls above the client of a file system, also what the client asked the server for on the same mount.
+    near: Vec<Event>,
+    /// What other daemons of the same mounts were asked for, what went over other connections of these mounts, and what this host dropped of the
+    /// connections with the same servers.
+    beside: Vec<Event>,
+    /// Beside slow requests to one server: what was asked of that server for other mounts.
+    elsewhere: Vec<Event>,
+}
+
+/// `are_slow`: the events are slow, not failed or in flight; `known`: all that is known of some of it.
 fn around(
     source: &dyn EventSource,
     events: &[Event],
+    are_slow: bool,
     recorded: impl Iterator<Item = Event>,
     known: &RecentByRecord<'_>,
-) -> (Vec<Event>, Vec<Event>) {
+) -> Around {
     let places: HashSet<_> = events.iter().map(|event| (event.connection, event.mount)).collect();
     let device = |mount: MountKey| source.device(mount).unwrap_or(mount);
     let calls = events.iter().filter(|event| !event.operation.level().is_remote());
@@ -144,18 +158,33 @@ fn around(
         let is_of = |(connection, mount): &(u64, MountKey)| *connection != 0 && *mount == event.mount;
         event.operation.level().is_of_requests() && places.iter().any(is_of)
     };
-    let (mut near, mut beside) = (Vec::new(), Vec::new());
+    let is_of_server = |event: &Event| {
+        is_request(event)
+            && !event.operation.protocol().has_daemons
+            && !places.iter().any(|(connection, _)| *connection != 0 && *connection == event.connection)
+    };
+    let are_of_one_server = are_slow && ours.len() == 1 && events.iter().all(is_request);
+    let mut around = Around::default();
     for event in recorded.chain(waiting) {
-        if is_near(&event) {
-            near.push(known.whole(event));
+        let list = if is_near(&event) {
+            &mut around.near
         } else if is_of_daemons(&event)
             || is_sibling(&event)
             || diagnose::is_of_connections(&event) && ours.contains(&server(event.mount))
         {
-            beside.push(known.whole(event));
-        }
+            &mut around.beside
+        } else if are_of_one_server && is_of_server(&event) && ours.contains(&server(event.mount)) {
+            &mut around.elsewhere
+        } else {
+            continue;
+        };
+        list.push(known.whole(event));
     }
-    (near, beside)
+    around
+}
+
+fn is_request(event: &Event) -> bool {
+    event.operation.level() == Level::Request
 }
 
 /// The incident of a snapshot: nothing was detected, so nothing is judged.

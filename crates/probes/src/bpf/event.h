@@ -112,7 +112,7 @@ struct progress {
 	__u16 port; /* the peer's */
 	__u16 by_loopback; /* data last came in by the loopback interface */
 	__u32 requester_began_us; /* requester_us when the operation began; 0: not known */
-	__u32 reserved;
+	__u32 own_window; /* the receive window that this host offered last, bytes */
 };
 
 /* The kinds of records in the ring. */

@@ -37,6 +37,7 @@ struct tcp_sock___network {
 	__u32 rcv_ooopack;
 	__u32 data_segs_out;
 	__u32 sacked_out;
+	__u32 rcv_wnd;
 	__u32 segs_out;
 	__u32 segs_in;
 	__u32 delivered;
@@ -207,6 +208,7 @@ __noinline int read_progress_at(struct progress *p, __u64 address)
 	p->segments_in = TCP_FIELD(tp, segs_in);
 	p->delivered = TCP_FIELD(tp, delivered);
 	p->needless = TCP_FIELD(tp, dsack_dups);
+	p->own_window = TCP_FIELD(tp, rcv_wnd);
 	if (bpf_core_field_exists(tp->total_rto))
 		p->timeouts = TCP_FIELD(tp, total_rto);
 	/* The socket is in one state at a time (tcp_get_info_chrono_stats() of net/ipv4/tcp.c). */

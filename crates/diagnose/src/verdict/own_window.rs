@@ -1,0 +1,82 @@
+//! Whether this host's receive window limits how fast the server may answer.
+//!
+//! TCP sends no more than the peer's receive window allows, so a round trip brings one window of answers at most. The
+//! window grows with the receive buffer, which `net.ipv4.tcp_rmem`, a socket option or a lack of memory may keep small.
+
+use model::{Direction, Event};
+
+use super::{
+    history::round_trip,
+    scene::{Scene, flight, union},
+};
+use crate::{
+    order::median,
+    units::{MS, SECOND, size, span},
+};
+
+/// The window is the limit if the answers filled at least this share of what it allows, and at most the next: beyond, it was larger meanwhile. TCP
+/// offers about twice what a round trip brings, so answers fill half of a window that grows with them.
+const FILLED: f64 = 0.6;
+const MOST: f64 = 1.5;
+/// Reads have at least this share of the slow operations' time on the wire; other answers wait behind theirs.
+const READS: f64 = 0.25;
+/// Fewer answers say nothing.
+const LEAST: usize = 3;
+/// A round trip is as long as the shortest one if it takes at most twice as long, and this, nanoseconds.
+const AS_SHORT: u64 = MS;
+
+/// A receive window that the answers filled.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OwnWindow {
+    /// The largest window that this host offered, bytes.
+    window: u64,
+    /// The shortest one, nanoseconds.
+    round_trip: u64,
+    /// What came of answers, bytes a second.
+    rate: f64,
+}
+
+impl OwnWindow {
+    /// `None` if it is not known, or the answers did not fill it, or did so before anything was slow, or round trips take longer than the shortest:
+    /// then the path is full.
+    pub fn of(scene: &Scene) -> Option<Self> {
+        let sockets = scene.during.iter().filter_map(|event| event.progress.as_ref()?.socket);
+        let window = sockets.map(|socket| u64::from(socket.own_window)).max().filter(|window| *window > 0)?;
+        let shortest = scene.during.iter().filter_map(|event| event.network.least_round_trip()).min()?;
+        let now = median(scene.during.iter().filter_map(|event| round_trip(event)).collect())?;
+        let wire = scene.mean(|event| event.phases.wire);
+        let of_reads = scene.mean(|event| if is_read(event) { event.phases.wire } else { 0 });
+        let is_short = now <= shortest.saturating_mul(2).saturating_add(AS_SHORT);
+        if !is_short || of_reads < wire * READS {
+            return None;
+        }
+        let most = window as f64 / shortest as f64 * SECOND as f64;
+        let is_filled = |rate: &f64| (FILLED..=MOST).contains(&(rate / most));
+        let rate = rate(&scene.during).filter(is_filled)?;
+        let was_filled = self::rate(&scene.fast_before().collect::<Vec<_>>()).is_some_and(|rate| is_filled(&rate));
+        (!was_filled).then_some(Self { window, round_trip: shortest, rate })
+    }
+
+    pub fn sentence(self) -> String {
+        format!(
+            "This host offered a receive window of at most {}, so a round trip of {} brings no more than that. Answers came at {} a second, which fills the \
+             window.",
+            size(self.window),
+            span(self.round_trip),
+            size(self.rate as u64),
+        )
+    }
+}
+
+fn is_read(event: &Event) -> bool {
+    event.operation.direction() == Some(Direction::Read) && event.bytes > 0
+}
+
+/// The bytes a second that reads brought while some were under way; `None` if these are too few.
+fn rate(events: &[&Event]) -> Option<f64> {
+    let reads: Vec<_> = events.iter().filter(|event| is_read(event)).collect();
+    let under_way = union(reads.iter().map(|event| flight(event)).collect());
+    let time = under_way.iter().map(|(from, to)| to - from).fold(0, u64::saturating_add);
+    let bytes = reads.iter().map(|event| event.bytes).fold(0, u64::saturating_add);
+    (reads.len() >= LEAST).then(|| bytes as f64 / time.max(1) as f64 * SECOND as f64)
+}
