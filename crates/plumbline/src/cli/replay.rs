@@ -329,7 +329,7 @@ fn print(incidents: &[Incident], room: Option<usize>) -> Result<()> {
         return Ok(());
     }
     let columns = [
-        TableColumn::text("DETECTED (UTC)", 19),
+        TableColumn::text("FIRST SEEN (UTC)", 19),
         TableColumn::text("ANOMALY", 18).cut_to(12),
         TableColumn::text("LAYER", 8),
         TableColumn::number("CONF", 4),
@@ -340,10 +340,10 @@ fn print(incidents: &[Incident], room: Option<usize>) -> Result<()> {
     table.header(&mut out)?;
     for incident in incidents {
         let Incident { anomaly, verdict, .. } = incident;
-        let detected = incident.detected.get(..19).unwrap_or("-").replace('T', " ");
+        let first_seen = incident.first_seen.get(..19).unwrap_or("-").replace('T', " ");
         let confidence = format!("{:.2}", verdict.confidence);
         let mount = incident.mount().map_or("-", |mount| mount.label());
-        table.row(&mut out, &[&detected, &anomaly.name, verdict.layer.name(), &confidence, mount])?;
+        table.row(&mut out, &[&first_seen, &anomaly.name, verdict.layer.name(), &confidence, mount])?;
         let observed = format!("{}.", anomaly.observed);
         for sentence in [&observed].into_iter().chain(&verdict.because) {
             why.row(&mut out, &["", sentence])?;

@@ -50,13 +50,26 @@ impl Reporter for Bundles<'_> {
 
     /// Has the collector make the incident's bundle, or update it. Returns whether the collector accepted that.
     fn report(&mut self, source: &dyn EventSource, rules: &ActiveRules, report: IncidentReport<'_>) -> bool {
-        let IncidentReport { change, id, known, reported_until, described, events, recorder, children, part } = report;
+        let IncidentReport {
+            change,
+            id,
+            known,
+            judged_before,
+            reported_until,
+            described,
+            events,
+            recorder,
+            children,
+            part,
+        } = report;
         let episode = change.episode();
         let (waited, folded) = self.waiting.summary(episode.id);
         let described = Incident { waited, ..described };
         if change.opened() {
             *self.incidents += 1;
             logging::incident(&described, self.config.audit);
+        } else if judged_before.is_some_and(|before| before != described.verdict.accused()) {
+            logging::verdict(&described);
         }
         let bundle = self.config.output_dir.join(INCIDENTS).join(id.bundle());
         self.publish.incident(&described, &bundle, change);

@@ -1,9 +1,23 @@
 //! Logging: the journal under systemd; else standard error, and also syslog if standard error is no terminal.
 
-use std::{env, io::IsTerminal};
+use std::{env, fmt, io::IsTerminal};
 
 use tracing::level_filters::LevelFilter;
-use tracing_subscriber::{Layer, layer::SubscriberExt, util::SubscriberInitExt};
+use tracing_subscriber::{
+    Layer,
+    fmt::{format::Writer, time::FormatTime},
+    layer::SubscriberExt,
+    util::SubscriberInitExt,
+};
+
+/// The time of a record, UTC, in whole seconds. The journal and syslog have times of their own.
+struct UtcSeconds;
+
+impl FormatTime for UtcSeconds {
+    fn format_time(&self, out: &mut Writer<'_>) -> fmt::Result {
+        write!(out, "{:.0}", jiff::Timestamp::now())
+    }
+}
 
 /// Sets up logging for the whole process. `verbose` adds details: 1 debug, 2 everything.
 pub fn start(verbose: u8) {
@@ -19,7 +33,7 @@ pub fn start(verbose: u8) {
             .with_writer(std::io::stderr)
             .with_ansi(terminal)
             .with_target(false)
-            .without_time()
+            .with_timer(UtcSeconds)
             .compact()
     });
     let syslog = (journal.is_none() && !terminal && !stderr_is_the_journal()).then(syslog).flatten();

@@ -1,7 +1,7 @@
 //! The daemon's log records, with fields, and its audit records.
 
 use diagnose::counted;
-use model::{Incident, Losses, ProbeLosses};
+use model::{Incident, Layer, Losses, ProbeLosses, Verdict};
 use probes::{Capability, ProbeSupport};
 
 use crate::evidence::{BundleOutcome, CollectorCounters, Sweep, Why};
@@ -13,7 +13,7 @@ pub fn audit(enabled: bool, what: &str, details: impl FnOnce() -> String) {
     }
 }
 
-/// Logs that an incident has begun.
+/// Logs that an incident has begun. Its bundle has the reasons of the verdict.
 pub fn incident(incident: &Incident, audited: bool) {
     let Incident { id, anomaly, verdict, .. } = incident;
     let (layer, cause) = (verdict.layer.name(), verdict.cause.map_or("", |cause| cause.name()));
@@ -24,12 +24,41 @@ pub fn incident(incident: &Incident, audited: bool) {
         cause,
         mount = incident.mount().map_or("", |mount| &mount.mountpoint),
         server = incident.mount().map_or("", |mount| &mount.server),
-        "{}: {}; layer {layer}: {}",
+        "{}: {}; {}",
         anomaly.name,
         anomaly.observed,
-        verdict.because.join(" ")
+        conclusion(verdict)
     );
     audit(audited, "incident", || format!("{id} {}", anomaly.observed));
+}
+
+/// Logs that an incident's verdict is another one by now.
+pub fn verdict(incident: &Incident) {
+    let (layer, cause) = (incident.verdict.layer.name(), incident.verdict.cause.map_or("", |cause| cause.name()));
+    tracing::info!(
+        incident = incident.id,
+        anomaly = incident.anomaly.name,
+        layer,
+        cause,
+        "{}: now {}",
+        incident.anomaly.name,
+        conclusion(&incident.verdict)
+    );
+}
+
+/// The layer, the cause, and how sure that is; if the layer is unknown, the two likeliest causes.
+fn conclusion(verdict: &Verdict) -> String {
+    let percent = |confidence: f64| format!("{:.0} %", confidence * 100.0);
+    let layer = verdict.layer.name();
+    if verdict.layer != Layer::Unknown {
+        let cause = verdict.cause.map_or("", |cause| cause.describe());
+        return format!("layer {layer}: {cause} ({} sure)", percent(verdict.confidence));
+    }
+    let likely = |of: &model::Alternative| format!("{} ({})", of.cause.describe(), percent(of.confidence));
+    match verdict.alternatives.iter().take(2).map(likely).collect::<Vec<_>>().join(", or ") {
+        none if none.is_empty() => format!("layer {layer}"),
+        likeliest => format!("layer {layer}, likeliest {likeliest}"),
+    }
 }
 
 /// Logs that a bundle was not made, or not updated.

@@ -43,6 +43,8 @@ pub struct IncidentFacts<'a> {
     pub losses: Losses,
     /// What higher layers saw of it.
     pub also: Vec<String>,
+    /// If it is about connections, the operations that it delayed.
+    pub delayed: Vec<Event>,
     /// As far as they are known: its bundle has them all.
     pub labels: Labels,
     /// The verdict of both ends, if the server has answered; what is judged here stays beside it.
@@ -58,7 +60,8 @@ const JUDGED: usize = 16_384;
 /// System calls listed with what ran below them.
 const SLOWEST: usize = 10;
 
-/// Judges the episode and puts the incident together: that, and all that is known of its operations.
+/// Judges the episode and puts the incident together: that, and all that is known of its operations. Those that a broken connection
+/// delayed are listed with what happened to it.
 pub fn describe(source: &dyn EventSource, facts: IncidentFacts<'_>) -> (Incident, Vec<Event>) {
     let clock = &source.clock();
     let window = &facts.episode.window;
@@ -70,11 +73,13 @@ pub fn describe(source: &dyn EventSource, facts: IncidentFacts<'_>) -> (Incident
     let recorded = facts.recorder.events_since(since, JUDGED);
     let Around { near: mut around, beside, elsewhere } = around(source, window.events(), are_slow, recorded, &known);
     // Some rules find what they report in the recorder.
-    let slow: Vec<_> = window.events().iter().cloned().map(|event| known.whole(event)).collect();
+    let mut slow: Vec<_> = window.events().iter().cloned().map(|event| known.whole(event)).collect();
     let by_failures = kind == diagnose::error::KIND;
     let changed = diagnose::changed((begin, window.to), &slow, &around, facts.long_term, by_failures);
     around.extend(beside);
+    let delayed: Vec<_> = facts.delayed.iter().cloned().map(|event| known.whole(event)).collect();
     let verdict = diagnose::judge(kind, &slow, &around, &elsewhere, facts.long_term);
+    let verdict = diagnose::judge_delayed(verdict, &slow, &delayed, &around, facts.long_term);
     let (verdict, own_verdict) = match &facts.proven {
         Some(proven) => (proven.clone(), Some(verdict)),
         None => (verdict, None),
@@ -93,7 +98,7 @@ pub fn describe(source: &dyn EventSource, facts: IncidentFacts<'_>) -> (Incident
         changed,
         // For whoever samples this host's threads to fill in.
         waited: Vec::new(),
-        top: ranking(source, &Top::of(window)),
+        top: ranking(source, &Top::with(window, &delayed)),
         operations: window.count(),
         windows: facts.episode.windows,
         closed: facts.closed,
@@ -103,6 +108,7 @@ pub fn describe(source: &dyn EventSource, facts: IncidentFacts<'_>) -> (Incident
         labels: facts.labels,
         host: source.host(),
     };
+    slow.extend(delayed);
     (incident, slow)
 }
 

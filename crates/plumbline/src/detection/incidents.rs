@@ -1,67 +1,23 @@
 //! What becomes of episodes: which is an incident of its own, and which is another view of one that is reported already.
 
-use std::{
-    borrow::Cow,
-    collections::{BTreeMap, BTreeSet, HashMap},
-    rc::Rc,
-    time::Duration,
-};
+use std::{collections::BTreeSet, rc::Rc, time::Duration};
 
-use diagnose::{Episode, baseline, expression, latency, stall, throughput};
-use model::{Event, Incident, Level, MountKey, Nanos, Verdict};
+use diagnose::Episode;
+use model::{Cause, Event, Incident, Layer, MountKey, Nanos, Verdict};
 use probes::Recorder;
 
 use super::{
-    Children, Detection, chains, describe,
-    rules::{ActiveRules, ChangeExt, EpisodeChange},
+    Children, Detection, chains, delayed, describe,
+    open::{self, OpenIncident},
+    rules::{ChangeExt, EpisodeChange},
 };
 use crate::{
     evidence::{IncidentId, Labels},
     source::EventSource,
 };
 
-/// The layers that probes see, the one that knows most first.
-#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-enum ProbeLayer {
-    /// The connection with the server.
-    Connection,
-    /// What goes over it.
-    Protocol,
-    /// What the application asked for.
-    #[default]
-    Local,
-}
-
 /// After so long without an anomaly, another fault may have begun.
 const PAUSE: Duration = Duration::from_secs(10);
-
-/// An episode that is not over.
-#[derive(Default)]
-pub struct OpenIncident {
-    /// Its bundle; `None` if none could be made yet, or it has been deleted since.
-    bundle: Option<IncidentId>,
-    /// When the newest operation had ended that the recorder had when this was first reported.
-    reported_until: Option<Nanos>,
-    /// Whether that bundle has been on disk.
-    written: bool,
-    /// What is mounted where it was slow: `//server/share`.
-    sources: BTreeSet<String>,
-    /// The servers behind these.
-    servers: BTreeSet<String>,
-    /// How far down its probe sees.
-    depth: ProbeLayer,
-    /// Its probe, and what it is about.
-    about: Option<(Cow<'static, str>, Cow<'static, str>)>,
-    /// Only another view of an incident that a lower layer has reported already; until when such a one was open, nanoseconds of
-    /// CLOCK_MONOTONIC, 0 if it is yet.
-    shadow: Option<u64>,
-    /// What other rules saw of it: the rule, and its last words.
-    also: BTreeMap<String, String>,
-    /// What its bundle has of actions of the operator's own.
-    labels: Labels,
-    /// The verdict of both ends that its bundle has.
-    proven: Option<Box<Verdict>>,
-}
 
 /// An incident that has begun, goes on or is over.
 pub struct IncidentReport<'a> {
@@ -71,6 +27,8 @@ pub struct IncidentReport<'a> {
     pub id: &'a IncidentId,
     /// Whether a bundle of this name was made already.
     pub known: bool,
+    /// The verdict of the report before; `None` if this is the first one.
+    pub judged_before: Option<(Layer, Option<Cause>)>,
     /// When the newest operation had ended that the recorder had when it was first reported; `None` if it is only now.
     pub reported_until: Option<Nanos>,
     /// What is said of it.
@@ -94,32 +52,6 @@ pub trait Reporter {
     fn report(&mut self, source: &dyn EventSource, rules: &super::ActiveRules, report: IncidentReport<'_>) -> bool;
 }
 
-impl OpenIncident {
-    /// Whether this incident says already what another one would say.
-    fn covers(&self, other: &Self) -> bool {
-        let (Some((probe, told)), Some((of, kind))) = (&self.about, &other.about) else { return false };
-        let waits = |kind: &str| kind == stall::KIND || tells(stall::KIND, kind);
-        // A call that fails is none for being below a share that is slow. No two expressions of the operator's are alike.
-        let is_alike = waits(kind) || told == kind && kind != expression::KIND;
-        let below = self.depth == ProbeLayer::Protocol && other.depth == ProbeLayer::Local && is_alike;
-        let same = probe == of && tells(told, kind);
-        // One connection serves all mounts of a server.
-        let broken = match (self.depth, other.depth) {
-            (ProbeLayer::Connection, ProbeLayer::Protocol | ProbeLayer::Local) => waits(kind),
-            (ProbeLayer::Protocol, ProbeLayer::Connection) => waits(told),
-            _ => false,
-        };
-        self.shadow.is_none()
-            && (((below || same) && is_part(&other.sources, &self.sources))
-                || (broken && is_part(&other.servers, &self.servers)))
-    }
-}
-
-/// What is not known is part of nothing.
-fn is_part(names: &BTreeSet<String>, of: &BTreeSet<String>) -> bool {
-    !names.is_empty() && names.iter().all(|name| !name.is_empty() && of.contains(name))
-}
-
 impl Detection {
     /// Has every change's incident reported, the lower layer's first: it knows more.
     pub(super) fn report_all(
@@ -128,7 +60,8 @@ impl Detection {
         reporter: &mut dyn Reporter,
         mut changes: Vec<EpisodeChange>,
     ) {
-        changes.sort_by_key(|change| depth(change.episode()));
+        changes.sort_by_key(|change| open::depth(change.episode()));
+        changes.iter().filter(|change| change.closed()).for_each(|change| self.keep_ended(change.episode()));
         for change in changes {
             self.report(source, reporter, &change);
         }
@@ -156,7 +89,12 @@ impl Detection {
                 let own = self.rules.forget_before_pause(episode.id, PAUSE).unwrap_or_else(|| episode.clone());
                 self.hand_over(source, reporter, &EpisodeChange::Opened(own), None);
             }
-            (false, None) => self.hand_over(source, reporter, change, None),
+            (false, None) => {
+                if let Some(open) = self.open.get_mut(&episode.id) {
+                    open.see(source, episode, 0);
+                }
+                self.hand_over(source, reporter, change, None);
+            }
         }
         if change.closed() {
             self.open.remove(&episode.id);
@@ -179,29 +117,47 @@ impl Detection {
         until: Nanos,
         armed_by: &BTreeSet<u64>,
     ) -> OpenIncident {
-        let keys: BTreeSet<_> = episode.window.events().iter().map(|event| event.mount).collect();
-        let mounts: Vec<_> = keys.into_iter().map(|key| source.mount(key)).collect();
-        let sources: BTreeSet<_> = mounts.iter().map(|mount| mount.source.clone()).collect();
-        let servers: BTreeSet<_> = mounts.iter().map(|mount| mount.server.clone()).collect();
-        let (probe, kind) = (episode.anomaly.probe.clone(), episode.anomaly.kind.clone());
-        let opened = OpenIncident {
-            sources,
-            servers,
-            depth: depth(episode),
-            about: Some((probe, kind)),
-            ..OpenIncident::default()
-        };
-        let mut shadow = None;
-        let has_armed = |id: &u64, open: &OpenIncident| open.shadow.is_none() && armed_by.contains(id);
-        let is_view = |(id, open): &(&u64, &mut OpenIncident)| open.covers(&opened) || has_armed(id, open);
+        let mut opened = OpenIncident::new(source, episode, until);
+        let mut views = open::views(self.open.iter().filter(|(id, _)| **id != episode.id), &opened);
+        views.extend(armed_by);
+        let (name, observed) = (&episode.anomaly.name, &episode.anomaly.observed);
+        let is_view = |(id, open): &(&u64, &mut OpenIncident)| open.shadow.is_none() && views.contains(id);
         for (_, open) in self.open.iter_mut().filter(|(id, _)| **id != episode.id).filter(is_view) {
-            shadow = Some(until);
-            let incident = open.bundle.as_ref().map(IncidentId::as_str).unwrap_or_default();
-            if open.also.insert(episode.anomaly.name.clone(), episode.anomaly.observed.clone()).is_none() {
-                tracing::info!(incident, "{}: {}; part of {incident}", episode.anomaly.name, episode.anomaly.observed);
+            opened.shadow = Some(until);
+            if !open.also.contains_key(name) {
+                let incident = open.bundle.as_ref().map(IncidentId::as_str).unwrap_or_default();
+                tracing::info!(incident, "{name}: {observed}; part of {incident}");
+            }
+            open.also.entry(name.clone()).or_default().observed.clone_from(observed);
+        }
+        opened
+    }
+
+    /// Keeps the operations of an episode that is over, if it is part of an incident about connections: that lists what it delayed.
+    fn keep_ended(&mut self, episode: &Episode) {
+        let Some(part) = self.open.remove(&episode.id) else { return };
+        for open in self.open.values_mut().filter(|open| open.is_of_connections() && part.shadow.is_some()) {
+            let covered = open.covered(&part, episode);
+            if let Some(also) = open.also.get_mut(&episode.anomaly.name).filter(|_| !covered.is_empty()) {
+                also.observed.clone_from(&episode.anomaly.observed);
+                also.ended = delayed::slowest(also.ended.drain(..).chain(covered).collect());
             }
         }
-        OpenIncident { shadow, ..opened }
+        self.open.insert(episode.id, part);
+    }
+
+    /// The operations that an incident about connections has delayed since `from`.
+    fn delayed_by(&self, incident: &OpenIncident, from: Nanos) -> Vec<Event> {
+        if !incident.is_of_connections() {
+            return Vec::new();
+        }
+        let of_part = |episode: &Episode| {
+            let part = self.open.get(&episode.id).filter(|part| part.shadow.is_some());
+            part.into_iter().flat_map(|part| incident.covered(part, episode)).collect::<Vec<_>>()
+        };
+        let ended = incident.also.values().flat_map(|part| &part.ended).cloned();
+        let events = ended.chain(self.rules.episodes().flat_map(of_part));
+        delayed::slowest(events.filter(|event| event.end() >= from).collect())
     }
 
     /// The episodes that are not over of rules that arm the episode's, directly or in turn, and that have with it in common what its rule asks for.
@@ -221,7 +177,8 @@ impl Detection {
         episode: &Episode,
         armed_by: &BTreeSet<u64>,
     ) {
-        let incidents = shown(&self.rules, &self.open).filter(|incident| armed_by.contains(&incident.id));
+        let incidents =
+            open::shown(self.rules.episodes(), &self.open).filter(|incident| armed_by.contains(&incident.id));
         for incident in incidents.cloned().collect::<Vec<_>>() {
             self.hand_over(source, reporter, &EpisodeChange::Updated(incident), Some(episode));
         }
@@ -247,7 +204,7 @@ impl Detection {
         let recorder = source.recorder();
         self.children.find(source, episode.window.events().iter(), || &*recorder);
         let also: Vec<_> =
-            open.iter().flat_map(|open| &open.also).map(|(rule, what)| format!("{rule}: {what}")).collect();
+            open.iter().flat_map(|open| &open.also).map(|(rule, part)| format!("{rule}: {}", part.observed)).collect();
         let facts = describe::IncidentFacts {
             id: id.as_str(),
             episode,
@@ -257,6 +214,7 @@ impl Detection {
             recorder: &recorder,
             losses: source.losses(),
             also,
+            delayed: open.map(|open| self.delayed_by(open, episode.window.from)).unwrap_or_default(),
             labels: open.map(|open| open.labels.clone()).unwrap_or_default(),
             proven: open.and_then(|open| open.proven.as_deref().cloned()),
             closed: change.closed(),
@@ -268,6 +226,7 @@ impl Detection {
             change,
             id: &id,
             known: is_known,
+            judged_before: open.and_then(|open| open.accused),
             reported_until,
             described,
             events,
@@ -275,9 +234,11 @@ impl Detection {
             children,
             part,
         };
+        let accused = report.described.verdict.accused();
         let taken = reporter.report(source, &self.rules, report);
         if let Some(open) = self.open.get_mut(&episode.id).filter(|_| taken) {
             open.bundle = Some(id);
+            open.accused = Some(accused);
             open.reported_until =
                 open.reported_until.or_else(|| recorder.events_since(0, 1).last().map(|newest| newest.end()));
         }
@@ -285,22 +246,27 @@ impl Detection {
 
     /// Of the calls of incidents that go on: the recorder may have been overwritten when these are next reported.
     pub(super) fn find_children(&mut self, source: &dyn EventSource) {
-        let calls: Vec<_> = shown(&self.rules, &self.open).flat_map(|episode| episode.window.events()).collect();
+        let calls: Vec<_> =
+            open::shown(self.rules.episodes(), &self.open).flat_map(|episode| episode.window.events()).collect();
         self.children = self.children.only(calls.iter().copied());
         self.children.find(source, calls.into_iter(), || source.recorder());
     }
 
     /// The incidents that go on, and the mounts that each is about, with those of the episodes that are part of it.
     pub fn open(&self) -> Vec<(u64, BTreeSet<MountKey>)> {
-        let covers = |one: u64, other: u64| match (self.open.get(&one), self.open.get(&other)) {
-            (Some(open), Some(part)) => one == other || open.covers(part),
+        let is_about = |one: u64, other: u64, mount: MountKey| match (self.open.get(&one), self.open.get(&other)) {
+            (Some(open), Some(part)) => one == other || open.covers(part, mount),
             _ => false,
         };
         let mounts = |id: u64| {
-            let parts = self.rules.episodes().filter(|episode| covers(id, episode.id));
-            parts.flat_map(|episode| episode.window.events()).map(|event| event.mount).collect()
+            let of =
+                |episode: &Episode| episode.window.events().iter().map(|event| event.mount).collect::<BTreeSet<_>>();
+            let parts = self.rules.episodes().map(|episode| (episode.id, of(episode)));
+            parts
+                .flat_map(|(part, mounts)| mounts.into_iter().filter(move |mount| is_about(id, part, *mount)))
+                .collect()
         };
-        shown(&self.rules, &self.open).map(|episode| (episode.id, mounts(episode.id))).collect()
+        open::shown(self.rules.episodes(), &self.open).map(|episode| (episode.id, mounts(episode.id))).collect()
     }
 
     /// The bundle of this name is on disk, with these labels, and perhaps a verdict of both ends.
@@ -321,30 +287,5 @@ impl Detection {
 
     fn of_bundle(&mut self, id: &IncidentId) -> Option<&mut OpenIncident> {
         self.open.values_mut().find(|open| open.bundle.as_ref() == Some(id))
-    }
-}
-
-/// The episodes that are incidents of their own.
-fn shown<'a>(rules: &'a ActiveRules, open: &'a HashMap<u64, OpenIncident>) -> impl Iterator<Item = &'a Episode> {
-    let is_shown = |episode: &&Episode| open.get(&episode.id).is_some_and(|open| open.shadow.is_none());
-    rules.episodes().filter(is_shown)
-}
-
-/// How far down the episode's probe sees.
-fn depth(episode: &Episode) -> ProbeLayer {
-    match probes::protocol(&episode.anomaly.probe).map(|protocol| protocol.level) {
-        Some(Level::Connection) => ProbeLayer::Connection,
-        Some(level) if level.is_remote() => ProbeLayer::Protocol,
-        _ => ProbeLayer::Local,
-    }
-}
-
-/// Whether an open incident of the first kind says already what one of the second would say of the same operations.
-fn tells(told: &str, kind: &str) -> bool {
-    match kind {
-        latency::KIND => told == stall::KIND,
-        baseline::KIND => [stall::KIND, latency::KIND, throughput::KIND].contains(&told),
-        throughput::KIND => [stall::KIND, latency::KIND, baseline::KIND].contains(&told),
-        _ => false,
     }
 }

@@ -6,10 +6,12 @@
 
 mod chains;
 mod children;
+mod delayed;
 mod describe;
 mod incidents;
 pub mod kept;
 mod learning;
+mod open;
 mod recent;
 mod rules;
 mod surroundings;
@@ -30,7 +32,7 @@ pub use describe::{Excerpts, attachments, describe_snapshot, scope, scoped};
 pub use incidents::{IncidentReport, Reporter};
 pub use rules::{ActiveRules, ChangeExt, EpisodeChange};
 
-use incidents::OpenIncident;
+use open::OpenIncident;
 use recent::Recent;
 
 /// What is in flight is looked at so often at most. Shorter than a second by what a timer may be early.

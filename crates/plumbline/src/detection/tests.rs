@@ -45,12 +45,19 @@ fn found(rules: &str, intervals: Vec<IntervalFacts>) -> BTreeMap<String, u64> {
 
 /// The incidents by rule, with further settings of the configuration.
 fn found_with(settings: &str, rules: &str, intervals: Vec<IntervalFacts>) -> BTreeMap<String, u64> {
+    let mut found = IncidentsByRule::default();
+    judge(settings, rules, intervals, &mut found);
+    found.0
+}
+
+/// Has the incidents reported that these rules find in these intervals.
+fn judge(settings: &str, rules: &str, intervals: Vec<IntervalFacts>, reporter: &mut dyn Reporter) {
     let text = format!("{settings}\nanomalies:\n{rules}");
     let config =
         Config::parse(&text, "f.yaml", &KnownNames::to_this_program()).unwrap_or_else(|errors| panic!("{errors:?}"));
     let wanted = WantedOperations { thresholds: BTreeMap::new(), failures: vec![] };
     let mut source = RecordedSource::new(RecordingReader::of_bytes(recording::of_facts(intervals)).unwrap(), wanted);
-    let (mut detection, mut found) = (None, IncidentsByRule::default());
+    let mut detection = None;
     loop {
         match source.advance().unwrap() {
             ReplayStep::End => break,
@@ -59,12 +66,11 @@ fn found_with(settings: &str, rules: &str, intervals: Vec<IntervalFacts>) -> BTr
                 let detection = detection
                     .get_or_insert_with(|| Detection::new(&config, source.interval_start(), LongTerm::default()));
                 detection.drain(&mut source);
-                detection.interval(&source, &mut found);
+                detection.interval(&source, reporter);
             }
         }
     }
-    detection.expect("an interval").finish(&source, &mut found);
-    found.0
+    detection.expect("an interval").finish(&source, reporter);
 }
 
 /// A write of half a second, of `who`, to a file on mount 1 or 2.
@@ -300,4 +306,81 @@ fn what_an_armed_rule_sees_is_part_of_the_incident_that_armed_it() {
     assert_eq!(found_with("cooldown_sec: 60", &rules, intervals()), wanted);
     // Without a cool-down, the first incident is over.
     assert_eq!(found(&rules, intervals()), expected(&[("first", 1), ("second", 2), ("second+third", 1)]));
+}
+
+/// Slow requests of an NFS client, on mount 1 or 2.
+fn request(who: &str, mount: u64) -> RecordedEvent {
+    RecordedEvent { operation: "nfs:WRITE".to_owned(), detail: Detail::None, ..slow(who, mount, "") }
+}
+
+#[test]
+fn calls_that_hang_on_several_mounts_are_part_of_the_incidents_of_these_mounts_together() {
+    let stalled =
+        |name: &str, probe: &str, scope: &str| format!("  {name}: {{type: stalled, probe: {probe}{scope}}}\n");
+    let hangs = |event: RecordedEvent| {
+        let flags = Flags { in_flight: true, ..Flags::default() };
+        RecordedEvent { duration: 20 * SECOND, flags, ..event }
+    };
+    let both = [slow("sim", 1, "x"), slow("postgres", 2, "y"), request("sim", 1), request("postgres", 2)];
+    let facts = IntervalFacts { in_flight: both.map(hangs).into(), ..interval(vec![]) };
+    let one_of_two = stalled("a", "nfs", ", only: {mount: /mnt/a}") + &stalled("calls", "syscalls", "");
+    let found = |rules: &str| found_with("cooldown_sec: 60", rules, vec![facts.clone()]);
+    assert_eq!(
+        found(&one_of_two),
+        expected(&[("a", 1), ("calls", 2)]),
+        "nothing is reported of the other mount's requests"
+    );
+    let all = one_of_two + &stalled("b", "nfs", ", only: {mount: /mnt/b}");
+    assert_eq!(found(&all), expected(&[("a", 1), ("b", 1)]));
+}
+
+/// The last report of an incident: its operations and their numbers, its processes, and how many events it has.
+#[derive(Debug, PartialEq)]
+struct LastReport {
+    operations: Vec<(String, u64)>,
+    processes: Vec<String>,
+    events: usize,
+}
+
+/// By rule.
+#[derive(Default)]
+struct LastReports(BTreeMap<String, LastReport>);
+
+impl Reporter for LastReports {
+    fn next_id(&mut self, detected: jiff::Timestamp, protocol: &str, kind: &str) -> IncidentId {
+        IncidentId::new(detected, protocol, kind, 1)
+    }
+
+    fn report(&mut self, _: &dyn EventSource, _: &ActiveRules, report: IncidentReport<'_>) -> bool {
+        let top = &report.described.top;
+        let operations = top.operations.iter().map(|of| (of.operation.to_string(), of.share.count)).collect();
+        let processes = top.processes.iter().map(|of| of.comm.clone()).collect();
+        let last = LastReport { operations, processes, events: report.events.len() };
+        self.0.insert(report.described.anomaly.name.clone(), last);
+        true
+    }
+}
+
+#[test]
+fn an_incident_about_a_connection_lists_whom_it_delayed() {
+    let silent = RecordedEvent {
+        operation: "connections:TCP_NO_ANSWER".to_owned(),
+        duration: 0,
+        requester: Requester::default(),
+        detail: Detail::None,
+        ..slow("", 1, "")
+    };
+    let rules = "  broken: {type: connection}\n  requests: {type: latency, probe: nfs, acceptable_count: 1, default_threshold_ms: 100}\n".to_owned()
+        + &rule("calls", "");
+    let delayed = || vec![request("postgres", 1), request("sim", 1), slow("sim", 1, "x")];
+    // The requests' episode is over before the connection's.
+    let intervals = [vec![silent.clone()], delayed(), vec![], vec![silent], vec![], vec![], vec![], vec![]];
+    let mut last = LastReports::default();
+    judge("cooldown_sec: 3", &rules, course(intervals.into()), &mut last);
+    let wanted = LastReport {
+        operations: vec![("WRITE".to_owned(), 2), ("TCP_NO_ANSWER".to_owned(), 2)],
+        processes: vec!["sim".to_owned(), "postgres".to_owned()],
+        events: 4,
+    };
+    assert_eq!(last.0, BTreeMap::from([("broken".to_owned(), wanted)]));
 }
