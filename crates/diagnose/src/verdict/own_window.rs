@@ -34,6 +34,8 @@ pub(super) struct OwnWindow {
     round_trip: u64,
     /// What came of answers, bytes a second.
     rate: f64,
+    /// The share of what the window allows.
+    filled: f64,
 }
 
 impl OwnWindow {
@@ -54,16 +56,17 @@ impl OwnWindow {
         let is_filled = |rate: &f64| (FILLED..=MOST).contains(&(rate / most));
         let rate = rate(&scene.during).filter(is_filled)?;
         let was_filled = self::rate(&scene.fast_before().collect::<Vec<_>>()).is_some_and(|rate| is_filled(&rate));
-        (!was_filled).then_some(Self { window, round_trip: shortest, rate })
+        (!was_filled).then_some(Self { window, round_trip: shortest, rate, filled: rate / most })
     }
 
     pub fn sentence(self) -> String {
         format!(
-            "This host offered a receive window of at most {}, so a round trip of {} brings no more than that. Answers came at {} a second, which fills the \
-             window.",
+            "This host offered a receive window of at most {}, so a round trip of {} brings no more than that. Answers came at {} a second, {:.0} % of what \
+             that allows.",
             size(self.window),
             span(self.round_trip),
             size(self.rate as u64),
+            self.filled * 100.0,
         )
     }
 }
