@@ -1,21 +1,21 @@
-//! What this program itself uses.
+//! The resources that this program uses.
 
 use std::time::Duration;
 
 use nix::sys::resource::{UsageWho, getrusage};
 use procfs::process::Process;
 
-/// What a process has used.
+/// The resources that a process has used.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ProcessCost {
-    /// Processor time since it was started, the kernel's share included.
+    /// CPU time since the process started, including time in the kernel.
     pub cpu: Duration,
-    /// Memory that is resident now, bytes; with what it shares with others.
+    /// Resident memory, bytes, including memory that is shared with other processes.
     pub resident: u64,
 }
 
 impl ProcessCost {
-    /// Of this process and all its threads. What the kernel does not say is zero.
+    /// The resources of this process with all its threads. Values that cannot be read are zero.
     pub fn of_this_process() -> Self {
         let cpu = getrusage(UsageWho::RUSAGE_SELF).map(|usage| {
             let time = usage.user_time() + usage.system_time();

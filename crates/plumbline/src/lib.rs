@@ -1,6 +1,6 @@
 //! Plumbline: says at which depth a slow or failing network file system operation lost its time.
 //!
-//! A library only so that other programs, such as the fuzz targets, can reach its parts; the program is [`main`].
+//! The code is a library only so that other programs, such as the fuzz targets, can use its parts. The program is [`main`].
 
 mod capture;
 mod cli;

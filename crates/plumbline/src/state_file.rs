@@ -1,4 +1,4 @@
-//! Small files of the daemon's own that outlive it, in its output directory.
+//! Small files of the daemon in its output directory, which are kept across restarts.
 
 use std::{
     fs::{self, OpenOptions},
@@ -9,14 +9,14 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-/// No file is larger, in bytes: what would be is not written, and what is is not read.
+/// The largest file that is written or read, bytes.
 pub const LARGEST: u64 = 4 << 20;
 
-/// Its text; `None` if there is no such file.
+/// Reads a file; `None` if it does not exist.
 ///
 /// # Errors
 ///
-/// When it cannot be read, or is none of ours: a link, no file, too large, no text.
+/// When it cannot be read, or this program cannot have written it: a link, not a regular file, too large, or not text.
 pub fn read(path: &Path) -> Result<Option<String>> {
     let flags = nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK;
     let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
@@ -34,11 +34,11 @@ pub fn read(path: &Path) -> Result<Option<String>> {
     Ok(Some(text))
 }
 
-/// Writes it as JSON: it is the old one or the new one, whatever happens, but for a power failure.
+/// Replaces the file by this content as JSON. After a crash, it has the old or the new content; only a power failure can damage it.
 ///
 /// # Errors
 ///
-/// When it cannot be written, or would be too large.
+/// When the file cannot be written, or would be too large.
 pub fn write(path: &Path, content: &impl serde::Serialize) -> io::Result<()> {
     let text = serde_json::to_vec(content)?;
     if text.len() as u64 > LARGEST {

@@ -1,4 +1,4 @@
-//! Whether a path leads to a watched mount, found out without touching one: a server that hangs must not block Plumbline.
+//! Checks whether a path leads to a watched mount, without touching a mount: a server that hangs must not block Plumbline.
 
 use std::{
     ffi::OsString,
@@ -11,30 +11,30 @@ use anyhow::{Context, Result};
 use model::text::printable;
 use probes::mounts::Mounts;
 
-/// As many symbolic links as the kernel follows (path_resolution(7)).
+/// The most symbolic links that are followed, which is the kernel's limit (path_resolution(7)).
 const MAX_LINKS: usize = 40;
 
-/// A path leads to this mount point.
+/// The error: a path leads to this mount point.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("is on {}, a watched mount; choose a path on a local file system, so that a server that hangs cannot block Plumbline", shown(.0))]
 pub struct Watched(PathBuf);
 
-/// Mount points of this process's own namespace that nothing may be written to, or read from.
+/// The mount points of this process's namespace that must be neither written to nor read from.
 pub fn never_touched() -> Vec<PathBuf> {
     remote_mount_points(&Mounts::own().unwrap_or_default())
 }
 
-/// Mount points that nothing may be written to.
+/// The mount points that must not be written to.
 pub fn remote_mount_points(mounts: &Mounts) -> Vec<PathBuf> {
     let remote = mounts.iter().filter(|point| point.remote);
     remote.map(|point| OsString::from_vec(point.path.clone()).into()).collect()
 }
 
-/// What is at the end of a path.
+/// The end of a path.
 pub enum PathEnd {
-    /// Something; for a path that is the root, nothing but that.
+    /// It exists; the path without symbolic links.
     Existing(PathBuf, fs::Metadata),
-    /// Nothing: this is the nearest directory above that exists.
+    /// It does not exist; the nearest directory above that exists.
     Missing(PathBuf),
 }
 
@@ -53,26 +53,25 @@ pub enum PathObstacle {
     Unreadable { at: PathBuf, error: io::Error },
 }
 
-/// A symbolic link at the end of a path.
+/// What happens to a symbolic link at the end of a path.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum LastLink {
-    /// Is itself what is looked for.
+    /// The link itself is wanted.
     Kept,
-    /// Leads on.
+    /// The link is followed.
     Followed,
 }
 
-/// Refuses a path that leads to a mount that is watched at this moment. One that is missing or cannot be followed is
-/// none: neither can it be opened then.
+/// Refuses a path that leads to a currently watched mount. Accepts a path that is missing or cannot be followed: opening it fails anyway.
 ///
 /// # Errors
-/// [`Watched`]; or if it cannot be known what is mounted.
+/// [`Watched`]; or if the table of mounts cannot be read.
 pub fn refuse(path: &Path) -> Result<()> {
     let mounts = Mounts::own().context("cannot read /proc/self/mountinfo")?;
     check(path, &remote_mount_points(&mounts)).with_context(|| shown(path))
 }
 
-/// As [`refuse`], with the mount points that are watched.
+/// As [`refuse`], with the watched mount points given.
 ///
 /// # Errors
 /// [`Watched`].
@@ -84,13 +83,12 @@ pub fn check(path: &Path, never_touch: &[PathBuf]) -> Result<(), Watched> {
     }
 }
 
-/// Follows a path one component at a time, so that each is compared before it is looked at.
+/// Follows a path one component at a time, and compares each component with the mount points before it touches it.
 ///
-/// `never_touch` are the mount points that are watched. The root itself is left out of this: on a host that runs from
-/// the network nothing is safe.
+/// `never_touch`: the watched mount points. The root itself is not compared: on a host that runs from the network, no path is safe.
 ///
 /// # Errors
-/// Why it cannot be followed.
+/// Why the path cannot be followed.
 pub fn walk(path: &Path, last_link: LastLink, never_touch: &[PathBuf]) -> Result<PathEnd, PathObstacle> {
     if !path.is_absolute() {
         return Err(PathObstacle::Relative);

@@ -1,4 +1,4 @@
-//! Captures what a program of the operator's writes: files in a directory of its own, which the program rotates itself.
+//! Captures the output files of an operator's program, in a directory of their own. The program rotates its files itself.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{BufRead, BufReader, Read};
@@ -28,15 +28,15 @@ use crate::watched;
 
 /// The directory below OUTPUT_DIR.
 const CAPTURES: &str = "captures";
-/// How often the directory's size is looked at, and whether the program still runs.
+/// How often the capture checks the directory's size, and whether the program still runs.
 const LOOK: Duration = Duration::from_secs(1);
-/// A program that ends is started again after so long, and each time after twice as long.
+/// The first and the longest pause before a program that has ended is started again; the pause doubles each time.
 const AGAIN: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(300)];
-/// A program that ran for so long has not failed at its start.
+/// A program that ran at least this long did not fail at its start.
 const WELL: Duration = Duration::from_secs(60);
-/// The most files of the directory that are looked at.
+/// The most files of the directory that are examined.
 const MOST_FILES: usize = 1024;
-/// The longest line that is kept of what a program says, bytes.
+/// The longest line of the program's standard error that is kept, bytes.
 const LINE: u64 = 1024;
 
 /// A capture by a program.
@@ -46,11 +46,11 @@ pub struct CommandCapture {
     files: Pattern,
     max_bytes: u64,
     directory: PathBuf,
-    /// Why it did not go on last, and when that was.
+    /// Why the program last stopped, and when.
     trouble: Mutex<Option<(String, Instant)>>,
 }
 
-/// A file that is evidence.
+/// A file of the program.
 struct EvidenceFile {
     name: String,
     modified: SystemTime,
@@ -58,10 +58,10 @@ struct EvidenceFile {
 }
 
 impl CommandCapture {
-    /// Makes its directory, empty.
+    /// Creates the directory if it is missing, and empties it.
     ///
     /// # Errors
-    /// If that is not possible.
+    /// If the directory cannot be used.
     pub fn new(name: &str, config: &CommandConfig, output_dir: &Path) -> Result<Self> {
         let directory = output_dir.join(CAPTURES).join(name);
         watched::refuse(&directory)?;
@@ -110,7 +110,7 @@ impl CommandCapture {
         Ok(found)
     }
 
-    /// Files that were written in a span, newest first.
+    /// The files that were written in a span, newest first.
     fn of(&self, span: CaptureSpan) -> Result<Vec<EvidenceFile>> {
         let mut found = self.all()?;
         found.retain(|file| self.files.matches(file.name.as_bytes()) && since_epoch(file.modified) > span.from);
@@ -122,10 +122,10 @@ impl CommandCapture {
         self.all().is_ok_and(|files| files.iter().map(|file| file.bytes).sum::<u64>() > self.max_bytes)
     }
 
-    /// Runs the program until it ends, or must; returns why, or `None` if the capture ends.
+    /// Runs the program until it ends or must be stopped. Returns the reason, or `None` if the capture ends.
     fn run_once(&self, stop: &EventFd) -> Result<Option<String>> {
         let (said, writer) = std::io::pipe().context("cannot create a pipe")?;
-        // A program that says much is not to wait for this thread.
+        // A program with much output must not wait for this thread.
         fcntl(&said, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         let mut program = command(&self.argv)?;
         limit_files(&mut program, self.max_bytes);
@@ -158,7 +158,7 @@ impl CommandCapture {
         }
     }
 
-    /// Why the program does not run, or has run for a moment only.
+    /// Why the program last stopped, if it is not running or has been running only for a moment.
     fn trouble(&self) -> Option<String> {
         let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
         trouble.as_ref().filter(|(_, begun)| begun.elapsed() < WELL).map(|(why, _)| why.clone())
@@ -188,7 +188,7 @@ impl Capture for CommandCapture {
                 continue;
             }
             left -= file.bytes;
-            // It may have been rotated away meanwhile.
+            // The program may have deleted the file in the meantime.
             let Ok(opened) = File::open(self.directory.join(&file.name)) else { continue };
             let mut content = opened.take(file.bytes);
             sink.file(&format!(".{}", file.name), &mut |out| {
@@ -231,8 +231,8 @@ impl Background for CommandCapture {
     }
 }
 
-/// Has the kernel end the program before one file of it is larger than all together may be: within a second, a flood could
-/// fill a disk.
+/// Makes the kernel end the program before one of its files exceeds the limit for all of them: otherwise a flood of data could fill the disk
+/// between two checks.
 fn limit_files(program: &mut process::Command, bytes: u64) {
     // SAFETY: setrlimit(2) is async-signal-safe and allocates nothing.
     unsafe {
@@ -240,7 +240,7 @@ fn limit_files(program: &mut process::Command, bytes: u64) {
     }
 }
 
-/// Waits for the end of the capture, at most for `limit`. Returns whether it has come.
+/// Waits for the end of the capture, for at most `limit`. Returns whether the capture has ended.
 fn wait(stop: &EventFd, limit: Duration) -> Result<bool> {
     match poll(&mut [PollFd::new(stop.as_fd(), PollFlags::POLLIN)], PollTimeout::try_from(limit)?) {
         Err(Errno::EINTR) => Ok(false),
@@ -248,9 +248,9 @@ fn wait(stop: &EventFd, limit: Duration) -> Result<bool> {
     }
 }
 
-/// Reads what the program has said, of which the last line is kept.
+/// Reads the program's standard error, and keeps its last line.
 fn last_line(said: &mut impl BufRead, last: &mut String) {
-    // A flood is read on at the next look.
+    // The rest of a flood is read at the next check.
     for _ in 0..256 {
         let mut line = Vec::new();
         match said.by_ref().take(LINE).read_until(b'\n', &mut line) {

@@ -1,4 +1,4 @@
-//! Long captures: evidence that is taken all the time, in bounded memory, and cut at an incident.
+//! Long captures: evidence that is recorded all the time in bounded memory; a part of it is saved when an incident occurs.
 //!
 //! A capture runs on a thread of its own ([`Captures`] starts and stops them). The collector asks it for files with
 //! what happened in a [`CaptureSpan`], first for the seconds before the incident, then for those after.
@@ -26,19 +26,19 @@ pub use running::Captures;
 /// A stretch of time: after `from`, up to and including `to`. Nanoseconds since the epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CaptureSpan {
-    /// Its beginning, which is no part of it.
+    /// The beginning, exclusive.
     pub from: u64,
-    /// Its end.
+    /// The end, inclusive.
     pub to: u64,
 }
 
 impl CaptureSpan {
-    /// Whether something of `first` to `last` is in it.
+    /// Whether a part of `first` to `last` is in the span.
     pub fn overlaps(&self, first: u64, last: u64) -> bool {
         first <= self.to && last > self.from
     }
 
-    /// Whether a moment is in it.
+    /// Whether a moment is in the span.
     pub fn holds(&self, at: u64) -> bool {
         at > self.from && at <= self.to
     }
@@ -46,35 +46,35 @@ impl CaptureSpan {
 
 /// Where a capture puts its files.
 pub trait Sink {
-    /// How many bytes all files together may have, before compression.
+    /// The most bytes of all files together, before compression.
     fn limit(&self) -> u64;
 
-    /// How much time there is for all of it.
+    /// The time that is left to write all files.
     fn time_left(&self) -> Duration;
 
     /// Adds a file, named after the capture with `suffix` at its end.
     ///
     /// # Errors
-    /// What `write` returns, or why the file cannot be written.
+    /// The error of `write`, or the reason why the file cannot be written.
     fn file(&mut self, suffix: &str, write: &mut dyn FnMut(&mut dyn Write) -> Result<()>) -> Result<()>;
 }
 
-/// A capture that runs, as the collector sees it.
+/// A running capture, as the collector uses it.
 pub trait Capture: Send + Sync {
-    /// Its name in the configuration.
+    /// The capture's name in the configuration.
     fn name(&self) -> &str;
 
-    /// What it takes, for the manifest.
+    /// What the capture records, for the manifest.
     fn describe(&self) -> String;
 
-    /// Writes what was taken in a span. Runs on a thread of the collector's, and may take as long as it must.
+    /// Writes the data of a span. Runs on a thread of the collector, and may take as long as needed.
     ///
     /// # Errors
-    /// Why there is nothing, or not all of it; for people.
+    /// Why there is no file, or data are missing; the text is for people.
     fn cut(&self, span: CaptureSpan, sink: &mut dyn Sink) -> Result<()>;
 }
 
-/// The size of the kernel's pages, bytes: those of the trace ring, and the unit of blocks of packets.
+/// The kernel's page size, bytes: the size of the trace ring's pages, and the unit of the packet ring's blocks.
 fn page_bytes() -> usize {
     sysconf(SysconfVar::PAGE_SIZE).ok().flatten().and_then(|size| usize::try_from(size).ok()).unwrap_or(4096)
 }

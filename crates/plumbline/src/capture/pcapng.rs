@@ -1,4 +1,4 @@
-//! Writes pcapng: the file format of packets (IETF draft-ietf-opsawg-pcapng), one section, little-endian.
+//! Writes pcapng, the file format of packets (IETF draft-ietf-opsawg-pcapng): one section, little-endian.
 //!
 //! The link type of each interface is LINKTYPE_LINUX_SLL2, so that packets of all interfaces have the same header, which
 //! also names the direction.
@@ -14,7 +14,7 @@ const BYTE_ORDER: u32 = 0x1A2B_3C4D;
 const LINUX_SLL2: u16 = 276;
 /// The size of its header, bytes.
 pub const SLL2_BYTES: usize = 20;
-/// What a packet takes beyond its data and header: the block, its flags, the end of its options, and padding.
+/// The size of a packet's block beyond its data and header: the block itself, its flags, the end of its options, and padding.
 pub const PACKET_OVERHEAD: u64 = 32 + 8 + 4 + 3;
 
 /// An option of a block: its code and value.
@@ -25,27 +25,27 @@ const END: u16 = 0;
 
 /// One packet.
 pub struct PacketBlock<'a> {
-    /// Which of the interfaces, in the order in which they were written.
+    /// The index of the interface, in the order in which interfaces were written.
     pub interface: u32,
     /// Nanoseconds since the epoch.
     pub at: u64,
     /// Its length on the wire from the network header on, bytes.
     pub length: u32,
-    /// Its header, as LINUX_SLL2 says.
+    /// The header of LINUX_SLL2.
     pub header: [u8; SLL2_BYTES],
     /// What was captured, from the network header on.
     pub data: &'a [u8],
-    /// This host sent it.
+    /// Whether this host sent it.
     pub outgoing: bool,
 }
 
 /// Counts of a capture.
 pub struct Statistics {
-    /// The first and the last moment, nanoseconds since the epoch.
+    /// The times of the first and the last packet, nanoseconds since the epoch.
     pub times: [u64; 2],
     /// Packets that passed the filter.
     pub received: u64,
-    /// Packets that passed the filter and found no room in the ring.
+    /// Packets that passed the filter and were dropped, since the ring was full.
     pub dropped: u64,
 }
 
@@ -56,7 +56,7 @@ pub struct PcapngWriter<W> {
 }
 
 impl<W: Write> PcapngWriter<W> {
-    /// Begins a section; `about` says what it has.
+    /// Begins a section; `about` describes its content.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -71,7 +71,7 @@ impl<W: Write> PcapngWriter<W> {
         Ok(writer)
     }
 
-    /// Adds an interface, before its first packet. `snap`: the most bytes that are kept of a packet; 0: no limit.
+    /// Adds an interface; call this before its first packet is added. `snap`: the most bytes that are kept of a packet; 0: no limit.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -101,7 +101,7 @@ impl<W: Write> PcapngWriter<W> {
         self.end(&[(2, &direction.to_le_bytes())]) // epb_flags
     }
 
-    /// Adds the counts; they are those of all interfaces, in the block of the first.
+    /// Adds the counts. They are of all interfaces together, but the block names the first one.
     ///
     /// # Errors
     /// If they cannot be written.
@@ -153,7 +153,7 @@ impl<W: Write> PcapngWriter<W> {
     }
 }
 
-/// A time as pcapng has it: the upper half first.
+/// A time in the form of pcapng: the upper half first.
 fn split(at: u64) -> [u8; 8] {
     let mut bytes = [0; 8];
     let (upper, lower) = bytes.split_at_mut(4);

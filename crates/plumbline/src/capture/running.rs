@@ -17,12 +17,12 @@ use crate::config::{CaptureConfig, CaptureKind, Config};
 /// The stack of a capture's thread, bytes.
 const STACK: usize = 256 << 10;
 
-/// What a capture's thread does.
+/// The work of a capture's thread.
 pub(super) trait Background: Send + Sync + 'static {
     /// Captures until `stop` is readable.
     ///
     /// # Errors
-    /// Why it cannot go on.
+    /// Why the capture cannot continue.
     fn run(self: Arc<Self>, stop: &EventFd) -> Result<()>;
 }
 
@@ -36,14 +36,14 @@ struct RunningCapture {
     config: CaptureConfig,
     output_dir: PathBuf,
     capture: Arc<dyn Capture>,
-    /// The capture once more, if it is one of packets that follows mounts.
+    /// The same capture, if it captures packets and so has to follow mounts.
     packets: Option<Arc<Packets>>,
     worker: Option<CaptureThread>,
 }
 
 impl Captures {
-    /// Starts what the configuration wants and does not run, and stops what it no longer wants. What cannot start is
-    /// logged; the others go on.
+    /// Starts the captures that the configuration adds, and stops those that it no longer has. A capture that cannot start is logged; the others
+    /// continue.
     pub fn reconfigure(&mut self, config: &Config, mounts: &Mounts) {
         let is_same = |running: &RunningCapture| running.output_dir == config.output_dir;
         self.running.retain(|running| is_same(running) && config.captures.contains(&running.config));
@@ -55,7 +55,7 @@ impl Captures {
         self.follow(mounts);
     }
 
-    /// Has captures of packets follow the mounts.
+    /// Tells captures of packets which mounts there are.
     pub fn follow(&self, mounts: &Mounts) {
         self.running.iter().filter_map(|running| running.packets.as_ref()).for_each(|packets| packets.follow(mounts));
     }
@@ -65,7 +65,7 @@ impl Captures {
         self.running.iter().find(|running| running.config.name == name).map(|running| running.capture.clone())
     }
 
-    /// Whether there is none.
+    /// Whether there are no captures.
     pub fn is_empty(&self) -> bool {
         self.running.is_empty()
     }
@@ -138,7 +138,7 @@ impl Capture for Absent {
     }
 }
 
-/// A thread, which ends when this is dropped.
+/// A capture's thread, which ends when this is dropped.
 struct CaptureThread {
     stop: Arc<EventFd>,
     thread: Option<JoinHandle<()>>,

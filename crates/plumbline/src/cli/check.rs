@@ -27,7 +27,7 @@ pub struct CheckArguments {
     wide: Wide,
 }
 
-/// Why this kernel cannot see an operation of the site's own, and where in the configuration it says so.
+/// Why this kernel cannot see one of the site's own operations, with the position in the configuration.
 fn refusal(operation: &Definition) -> Option<String> {
     let probes::own::MissingInKernel { at: (line, column), text, fix } = probes::own::refusal(operation)?;
     let fix = if fix.is_empty() { fix } else { format!("; {fix}") };

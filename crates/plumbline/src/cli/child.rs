@@ -1,4 +1,4 @@
-//! A command that is started to be watched.
+//! Starts a command that is to be watched.
 
 use std::{
     ffi::OsString,
@@ -13,7 +13,7 @@ use nix::{
 };
 use probes::Followed;
 
-/// Starts a command of at least one word, with no signal blocked: those are meant for it as well.
+/// Starts a command, unless it has no words, with no signal blocked: it must get its signals.
 ///
 /// # Errors
 ///
@@ -27,24 +27,24 @@ pub fn start(command: &[OsString]) -> Result<Option<Child>> {
     child.map(Some).with_context(|| format!("cannot start {name}: give the path of a program that is there"))
 }
 
-/// As [`start`]; what is started is followed from its first moment on.
+/// As [`start`], but the command is followed from its first operation on.
 ///
 /// # Errors
 ///
-/// When there is no such program, or the kernel side cannot be told.
+/// When there is no such program, or the kernel side's list cannot be changed.
 pub fn start_followed(followed: &Followed, command: &[OsString]) -> Result<Option<Child>> {
-    // While we are followed, what we start is.
+    // A process that is started by a followed process is followed, too.
     followed.follow(std::process::id()).context("cannot follow the command")?;
     let child = start(command);
     followed.leave(std::process::id()).context("cannot stop following ourselves")?;
     child
 }
 
-/// Whether a signal ends the recording: with a command, that ends it. A terminal sends its interrupt to the command, too.
+/// Whether a signal ends the recording. With a command, the signal is passed to the command instead; a terminal sends SIGINT to it by itself.
 pub fn passed_on(signal: Signal, child: Option<&Child>) -> bool {
     let Some(pid) = child.and_then(|child| i32::try_from(child.id()).ok()) else { return true };
     if signal != Signal::SIGINT {
-        // The command may have ended just now.
+        // The command may have just ended.
         let _ = kill(Pid::from_raw(pid), signal);
     }
     false

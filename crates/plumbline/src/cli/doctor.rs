@@ -1,4 +1,4 @@
-//! `plumbline doctor`: what this kernel allows, probe by probe, found by trying.
+//! `plumbline doctor`: tries out what this kernel allows, probe by probe.
 
 use std::{io::Write, path::Path, process::ExitCode};
 
@@ -57,7 +57,7 @@ impl<'a> ProbeReport<'a> {
 }
 
 pub fn run(arguments: &DoctorArguments) -> Result<ExitCode> {
-    // No probe has a slash or a dot in its name.
+    // An argument with a slash or a dot is a file, since names of probes have neither.
     let (files, names): (Vec<_>, Vec<_>) = arguments.probe.iter().partition(|name| name.contains(['/', '.']));
     for file in files {
         match config::read(Some(Path::new(file)), &watched::never_touched()) {
@@ -77,7 +77,7 @@ pub fn run(arguments: &DoctorArguments) -> Result<ExitCode> {
     let kernel = Kernel::current();
     let wanted: Vec<_> = probes::protocols().filter(|protocol| is_wanted(protocol.name)).collect();
     let mut probes = if wanted.is_empty() { Vec::new() } else { try_probes(&kernel, wanted) };
-    // /proc is always there, and no reason to call a kernel fit for probes.
+    // The process table always works, so it is no sign that this kernel can run probes.
     let any = probes.is_empty() || probes.iter().any(|probe| probe.state != ProbeSupport::Unavailable);
     if is_wanted(TASKS) {
         probes.push(
@@ -98,10 +98,10 @@ pub fn run(arguments: &DoctorArguments) -> Result<ExitCode> {
     Ok(if any { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The process table, which is no probe.
+/// The process table, which is not a probe.
 const TASKS: &str = "tasks";
 
-/// Attaches these probes for a moment. What cannot even begin is unavailable for the same reason everywhere.
+/// Attaches these probes for a moment. If attaching cannot begin, all are unavailable for the same reason.
 fn try_probes(kernel: &Kernel, wanted: Vec<&'static Protocol>) -> Vec<Capability> {
     let options = ProbeOptions {
         protocols: wanted.clone(),
@@ -132,7 +132,7 @@ fn try_probes(kernel: &Kernel, wanted: Vec<&'static Protocol>) -> Vec<Capability
     }
 }
 
-/// The table of probes, with reasons and cures below their rows. `run` prints it too.
+/// Prints the table of probes, with reasons and remedies below their rows. Also used by `run`.
 pub fn print_probes(out: &mut impl Write, probes: &[Capability]) -> std::io::Result<()> {
     let columns = [
         TableColumn::text("PROBE", 19),

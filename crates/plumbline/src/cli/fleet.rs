@@ -61,7 +61,7 @@ pub struct FleetArguments {
     wide: Wide,
 }
 
-/// The span that Prometheus is asked for without --from.
+/// The time span of queries to Prometheus without --from.
 const HOUR: SignedDuration = SignedDuration::from_hours(1);
 
 pub fn run(arguments: &FleetArguments) -> Result<ExitCode> {
@@ -136,7 +136,7 @@ fn of_prometheus(api: &Api, asked: (Millis, Millis), groups: &Groups) -> Result<
     Ok(FleetReport::new(&fleet, &judged, local, span, notes.lines().collect()))
 }
 
-/// `Name: value` each, or `@F`, a file with such a line.
+/// Headers: each a `Name: value`, or `@F` for a file with such a line.
 fn headers(given: &[String]) -> Result<HeaderMap> {
     let mut headers = HeaderMap::new();
     for one in given {
@@ -144,7 +144,7 @@ fn headers(given: &[String]) -> Result<HeaderMap> {
             Some(path) => fs::read_to_string(path).with_context(|| format!("--header: cannot read {path}"))?,
             None => one.clone(),
         };
-        // The value may be a password: it is not repeated.
+        // The error does not repeat the value, which may be a password.
         let (name, value) = text.trim().split_once(':').context("--header takes 'Name: value', or @F")?;
         let name: HeaderName = name.trim().parse().context("--header: what is before the colon is no header's name")?;
         let mut value = HeaderValue::from_str(value.trim())

@@ -1,4 +1,4 @@
-//! Where incidents are: the folder that the running daemon, a configuration or the command line names.
+//! Finds the directory of incidents: that of the running daemon, of a configuration, or of the command line.
 
 use std::{
     io,
@@ -26,14 +26,14 @@ pub struct FolderArguments {
     config: Option<PathBuf>,
 }
 
-/// The folder, and its bundles where it exists: looking creates and changes nothing.
+/// The directory, and its bundles if it exists. Reading creates and changes nothing.
 pub struct Folder {
     pub path: PathBuf,
     pub store: Option<Store>,
 }
 
 impl FolderArguments {
-    /// Finds the folder. The inner error is the exit code for a configuration that cannot be used, which has been explained.
+    /// Finds the directory. The inner error is the exit code for an invalid configuration, whose errors were printed.
     ///
     /// # Errors
     ///

@@ -13,8 +13,8 @@ use self::session::FollowSession;
 use super::{permitted, trace, usage_error};
 use crate::{config::Otlp, evidence::exit_code, follow::FollowedProcesses, view::table::Wide, watched};
 
-/// Whether operations that are seen at this level can be a process's: not what happens to connections, nor what this host serves. Sends are
-/// nobody's, since the kernel makes them: requests tell of theirs.
+/// Whether operations at this level belong to followed processes. Events of connections and requests that this host serves do not. TCP's sends are
+/// made by the kernel, and are shown as a part of their requests.
 fn is_followed(level: Level) -> bool {
     !matches!(level, Level::Transport | Level::Connection | Level::Served)
 }
@@ -124,7 +124,7 @@ pub fn run(arguments: &FollowArguments) -> Result<ExitCode> {
     Ok(ExitCode::from(status.and_then(exit_code).map_or(0, |code| u8::try_from(code).unwrap_or(1))))
 }
 
-/// Looks at where trees are to go: the collector, if one is meant; or what is wrong.
+/// Checks the options of outputs. Returns the collector, if one is configured, or the error.
 fn outputs(arguments: &FollowArguments) -> Result<Option<Otlp>, String> {
     let never_touch = watched::never_touched();
     for path in [&arguments.output, &arguments.perfetto].into_iter().flatten() {

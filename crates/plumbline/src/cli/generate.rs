@@ -1,4 +1,4 @@
-//! `plumbline generate`: man pages and completions, from the same definitions as `--help`. `make install` runs it.
+//! `plumbline generate`: makes man pages and completions from the definitions of `--help`. `make install` runs it.
 
 use std::{
     fs,

@@ -62,7 +62,7 @@ pub fn run(arguments: &IncidentsArguments) -> Result<ExitCode> {
 }
 
 impl IncidentsArguments {
-    /// A bundle that cannot be read might be one of those asked for.
+    /// A bundle that cannot be read is listed, since it may be one of the wanted ones.
     fn is_wanted(&self, row: &IncidentRow) -> bool {
         let last = row.last_seen.as_deref().and_then(|time| time.parse::<Timestamp>().ok());
         let is_recent = self.since.is_none_or(|since| last.is_none_or(|last| last >= since));
@@ -71,7 +71,7 @@ impl IncidentsArguments {
     }
 }
 
-/// A time, or how long ago.
+/// A point in time, given as a time or as how long ago it was.
 pub(super) fn since(text: &str) -> Result<Timestamp, String> {
     if let Ok(time) = text.parse() {
         return Ok(time);
@@ -82,7 +82,7 @@ pub(super) fn since(text: &str) -> Result<Timestamp, String> {
         .ok_or_else(|| "neither a time such as 2026-11-24T08:00:00Z, nor how long ago, such as 90m, 12h or 7d".into())
 }
 
-/// `SignedDuration` has no days, which a calendar may make longer or shorter.
+/// Parses days, which `SignedDuration` does not know, since calendar days differ in length.
 fn days(text: &str) -> Option<SignedDuration> {
     let days = text.strip_suffix('d')?.parse::<u32>().ok()?;
     Some(SignedDuration::from_hours(24 * i64::from(days)))
@@ -104,7 +104,7 @@ fn print(out: &mut impl Write, incidents: &[IncidentRow], room: Option<usize>) -
         let time =
             |text: &Option<String>| text.as_deref().and_then(|text| text.get(..19)).unwrap_or("-").replace('T', " ");
         let (first, last) = (time(&row.first_seen), time(&row.last_seen));
-        // The day is there once.
+        // The day is shown once only.
         let last = if last.get(..10) == first.get(..10) { last.get(11..).unwrap_or("-") } else { &last };
         let state = row.state.map_or("-", IncidentState::name);
         table.row(

@@ -1,4 +1,4 @@
-//! What a file is that was given to a command: each kind has a command of its own.
+//! Detects the type of a file that was given to a command, since each type has its own command.
 
 use std::{
     fs::File,
@@ -12,20 +12,20 @@ use crate::recording::MAGIC;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileFormat {
-    /// Evidence of an incident.
+    /// A bundle with the evidence of an incident.
     Bundle,
-    /// Of `plumbline record`, or the daemon's recorder.
+    /// A recording of `plumbline record` or of the daemon's recorder.
     Recording,
-    /// Of `plumbline io --record`.
+    /// A recording of `plumbline io --record`.
     IoRecording,
 }
 
-/// Where a tar archive says that it is one (POSIX, ustar).
+/// The position of the magic in a tar archive (POSIX, ustar).
 const USTAR: std::ops::Range<usize> = 257..262;
 const ZSTD: [u8; 4] = 0xfd2f_b528_u32.to_le_bytes(); // RFC 8878, section 3.1.1
 
 impl FileFormat {
-    /// By its first bytes; `None` if it is of no kind of ours, or cannot be read. A pipe has given them away already, and may have no more.
+    /// The type by the first bytes; `None` if it is none of ours, or the file cannot be read. A pipe's first bytes may have been read already.
     pub fn of(path: &Path) -> Option<Self> {
         path.metadata().ok().filter(std::fs::Metadata::is_file)?;
         let mut first = Vec::new();
@@ -43,7 +43,7 @@ impl FileFormat {
         }
     }
 
-    /// The error of a command that could not read a file as a `taken` one: if the file is of another kind, the command for that.
+    /// The error of a command that could not read a file of the type `taken`. If the file has another type, the error names the command for that.
     pub fn explain(path: &Path, taken: Self, error: Error) -> Error {
         let (what, command) = match Self::of(path) {
             Some(kind) if kind == taken => return error,
@@ -59,7 +59,7 @@ impl FileFormat {
     }
 }
 
-/// The first bytes of what is compressed.
+/// The first bytes of compressed content.
 fn unpacked(path: &Path) -> io::Result<Vec<u8>> {
     let mut block = Vec::new();
     zstd::stream::read::Decoder::new(File::open(path)?)?.take(USTAR.end as u64).read_to_end(&mut block)?;

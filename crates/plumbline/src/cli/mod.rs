@@ -96,15 +96,15 @@ enum CliCommand {
     Generate(generate::GenerateArguments),
 }
 
-/// The command line's definition.
+/// The definition of the command line.
 fn command() -> clap::Command {
     PlumblineArguments::command()
 }
 
-/// Parses the command line, runs the subcommand, and says what went wrong in one line.
+/// Parses the command line and runs the subcommand. Prints an error in one line.
 pub fn main() -> ExitCode {
     let PlumblineArguments { verbose, command } = PlumblineArguments::parse();
-    // libbpf's own messages are details; `run` keeps a log in any case.
+    // libbpf's own messages are details. `run` always keeps a log.
     probes::log_libbpf();
     if verbose > 0 {
         crate::daemon::log::start(verbose);
@@ -162,20 +162,20 @@ pub fn permitted() -> Result<()> {
     Ok(())
 }
 
-/// A mount point as the command line has it, without the slash at the end that a shell adds.
+/// A mount point of the command line without the trailing slash that a shell adds.
 fn mount_point(path: &OsStr) -> String {
     let path = printable(path.as_bytes());
     let trimmed = path.trim_end_matches('/');
     if trimmed.is_empty() { path } else { trimmed.to_owned() }
 }
 
-/// A configuration that cannot be used: a line for each mistake, exit code 2.
+/// Prints the errors of an invalid configuration, one per line; exit code 2.
 fn config_errors(errors: &[ConfigError]) -> ExitCode {
     errors.iter().for_each(|error| eprintln!("plumbline: {error}"));
     ExitCode::from(EXIT_USAGE)
 }
 
-/// A command line that parses and yet cannot be used: one line, exit code 2.
+/// Prints the error of a command line that parses but is invalid, in one line; exit code 2.
 pub fn usage_error(message: impl std::fmt::Display) -> ExitCode {
     eprintln!("plumbline: {message}");
     ExitCode::from(EXIT_USAGE)

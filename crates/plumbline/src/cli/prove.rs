@@ -52,7 +52,7 @@ pub fn run(arguments: &ProveArguments) -> Result<ExitCode> {
     Ok(if printer.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// A helper process that `prove` starts.
+/// Runs a helper process of `prove`.
 pub fn part(arguments: &PartArguments) -> Result<ExitCode> {
     prove::part(&arguments.name, &arguments.words)?;
     Ok(ExitCode::SUCCESS)

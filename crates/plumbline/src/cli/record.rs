@@ -1,4 +1,4 @@
-//! `plumbline record`: everything that detection sees goes to a file, for `plumbline replay`.
+//! `plumbline record`: writes everything that detection sees to a file, for `plumbline replay`.
 
 use std::{
     ffi::OsString,
@@ -24,7 +24,7 @@ use crate::{
     watched,
 };
 
-/// How often the tables of mounts and modules are renewed.
+/// How often the tables of mounts and modules are updated.
 const MAINTAIN_EVERY: Duration = Duration::from_secs(2);
 /// How often the recording checks whether the command has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -80,7 +80,7 @@ pub fn run(arguments: &RecordArguments) -> Result<ExitCode> {
     Ok(ExitCode::from(status.and_then(exit_code).map_or(0, |code| u8::try_from(code).unwrap_or(1))))
 }
 
-/// Probes at work, and the recording of what they say.
+/// The attached probes, and the recording.
 struct RecordingSession {
     source: KernelSource,
     interval: Duration,
@@ -110,7 +110,7 @@ impl RecordingSession {
         Ok(Self { source, interval: config.watch_interval, began: now, maintained: now })
     }
 
-    /// Records until time is up, the command has ended, a signal says so, or the file is full.
+    /// Records until the time is over, the command has ended, a signal arrives, or the file is full.
     fn follow(
         &mut self,
         stop: &SignalFd,
@@ -164,7 +164,7 @@ impl RecordingSession {
     }
 }
 
-/// One line that is written over while the recording lasts, on a terminal only.
+/// A line on a terminal that is overwritten during the recording.
 #[derive(Default)]
 struct ProgressLine(Option<Instant>);
 

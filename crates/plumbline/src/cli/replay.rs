@@ -1,4 +1,4 @@
-//! `plumbline replay`: detection and verdict over a recording, as fast as it can be read.
+//! `plumbline replay`: runs detection and verdicts over a recording, as fast as it can be read.
 
 use std::{
     collections::BTreeMap,
@@ -53,7 +53,7 @@ pub struct ReplayArguments {
     wide: Wide,
 }
 
-/// How long bundles may take to be written in the end.
+/// The longest time to write the remaining bundles at the end.
 const WRITE_LIMIT: Duration = Duration::from_secs(60);
 
 pub fn run(arguments: &ReplayArguments) -> Result<ExitCode> {
@@ -102,7 +102,7 @@ pub fn run(arguments: &ReplayArguments) -> Result<ExitCode> {
     Ok(if source.reader().damaged() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// What is normal by a daemon's file, or by a recording.
+/// The normals from a daemon's file, or learned from another recording.
 fn normals(path: &Path, config: &Config) -> Result<LongTerm> {
     if path.extension().is_some_and(|extension| extension == "json") {
         if !path.exists() {
@@ -116,7 +116,7 @@ fn normals(path: &Path, config: &Config) -> Result<LongTerm> {
     Ok(long_term)
 }
 
-/// Judges a recording by the compiled-in rules, as far as it can be read; for the fuzz target.
+/// Judges a recording by the compiled-in rules, up to the first damage; for the fuzz target.
 pub fn judge_bytes(bytes: Vec<u8>) {
     let (Ok(config), Ok(reader)) = (Config::compiled_in(), RecordingReader::of_bytes(bytes)) else { return };
     let mut source = RecordedSource::new(reader, wanted(&config));
@@ -125,7 +125,7 @@ pub fn judge_bytes(bytes: Vec<u8>) {
     let _ = judge(&mut source, &config, (None, None), &mut LongTerm::default(), &mut found);
 }
 
-/// The incidents of a recording by a file of rules.
+/// The incidents of a recording with this file of rules.
 #[cfg(test)]
 pub fn incidents_of_recording(recording: &Path, rules: &Path) -> Result<Vec<Incident>> {
     let config = config::read(Some(rules), &[]).map_err(|errors| anyhow::anyhow!("{errors:?}"))?;
@@ -135,19 +135,19 @@ pub fn incidents_of_recording(recording: &Path, rules: &Path) -> Result<Vec<Inci
     found.finish()
 }
 
-/// What the rules must see.
+/// The operations that the rules need.
 fn wanted(config: &Config) -> WantedOperations {
     let rules = ActiveRules::new(config, 0);
     let thresholds = rules.kernel_thresholds().into_iter().map(|(operation, limit)| (operation, nanos(limit)));
     WantedOperations { thresholds: thresholds.collect(), failures: rules.failures() }
 }
 
-/// A point of a recording.
+/// A point in time of a recording.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Moment {
-    /// Seconds since its start.
+    /// Seconds since the recording's start.
     Since(f64),
-    /// On the wall clock.
+    /// A time of the wall clock.
     At(Timestamp),
 }
 
@@ -181,7 +181,7 @@ fn judge(
 ) -> Result<f64> {
     let mut detection: Option<Detection> = None;
     let (mut start, mut seconds) = (None, 0.0);
-    // Windows are as many of the recorder's intervals as are nearest to the rules' own: its timer was never quite on time.
+    // A window has the number of the recorder's intervals that is nearest to the rules' own window, since the recorder's timer was not exact.
     let (mut each, mut passed) = (1, 0);
     loop {
         match source.advance()? {
@@ -223,13 +223,13 @@ fn judge(
     Ok(seconds)
 }
 
-/// The incidents of a replay, and their bundles.
+/// The incidents of a replay and their bundles.
 struct ReplayedIncidents<'a> {
     config: &'a Config,
     sequence: u64,
     incidents: BTreeMap<IncidentId, Incident>,
     collector: Option<Collector>,
-    /// By open incident: the operations before it, for its bundle.
+    /// The operations before each open incident, for its bundle.
     before: BTreeMap<IncidentId, Option<probes::Recorder>>,
     failed: Option<String>,
 }
@@ -282,7 +282,7 @@ impl<'a> ReplayedIncidents<'a> {
         }
     }
 
-    /// Each is written before the next is made: nothing has to wait, and none is refused.
+    /// Waits until each bundle is written before the next is made, so that the collector refuses none.
     fn wait_for_bundles(&mut self) {
         let Some(collector) = &self.collector else { return };
         let until = Instant::now() + WRITE_LIMIT;

@@ -33,7 +33,7 @@ pub struct ReportArguments {
     redact: bool,
 }
 
-/// Files of a bundle that are looked at, and bytes in all: beyond, it is none of ours.
+/// The most files of a bundle, and the most bytes in all. A bundle with more is not from Plumbline.
 const FILES: usize = 1_000;
 const BYTES: u64 = 1 << 30;
 
@@ -59,7 +59,7 @@ enum WantedIncident {
 }
 
 impl WantedIncident {
-    /// `None` for a file's path. Nothing is looked up: the working directory may be on a mount that is watched.
+    /// Parses an id or `latest`; `None` for a path. Does not access the file: the working directory may be on a watched mount.
     fn parse(argument: &OsStr) -> Option<Self> {
         let text = argument.to_str()?;
         if text == "latest" { Some(Self::Latest) } else { IncidentId::parse(text).map(Self::Id) }
@@ -83,7 +83,7 @@ fn in_file(path: &Path) -> Result<PageMaterial> {
     material.map_err(|error| FileFormat::explain(path, FileFormat::Bundle, error))
 }
 
-/// What a page takes of a bundle. The slow operations are needed first, wherever in the bundle they are.
+/// Reads the material of a page from a bundle. The slow operations are needed first, wherever they are in the bundle.
 fn gather(bundle: File) -> Result<PageMaterial> {
     let mut material = PageMaterial::new(read_incident(bundle.try_clone()?)?);
     for is_first in [true, false] {

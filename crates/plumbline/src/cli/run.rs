@@ -37,7 +37,7 @@ pub fn run(arguments: RunArguments, verbose: u8) -> Result<ExitCode> {
         Ok(path) => path.or_else(config::installed),
         Err(error) => return Ok(usage_error(format!("--config: {error}; give the whole path of the file"))),
     };
-    // The directory it was started in may be on a mount: it must neither keep that busy nor hang with it.
+    // The present directory may be on a mount, which the daemon must neither keep busy nor hang with.
     std::env::set_current_dir("/").context("cannot change to /")?;
     let config = match config::check(config_file.as_deref(), &watched::never_touched()) {
         Ok(config) => config,
@@ -51,13 +51,13 @@ pub fn run(arguments: RunArguments, verbose: u8) -> Result<ExitCode> {
         duration: arguments.duration.map(Duration::from_secs_f64),
     };
     daemon::run(setup, |probes, watch| {
-        // A closed standard output does not keep a daemon from running.
+        // The daemon also runs with a closed standard output.
         let _ = greet(probes, watch, &config_name, &output_dir);
     })?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// The first screen: what it can see, what it watches, where incidents go.
+/// Prints what the daemon can see, what it watches, and where incidents go.
 fn greet(
     probes: &[Capability],
     watch: &ProbeSet,

@@ -1,4 +1,4 @@
-//! `plumbline top`: what mounts, operations and connections do now.
+//! `plumbline top`: shows the present state of mounts, operations and connections.
 
 use std::{
     io::{self, IsTerminal, Write},
@@ -23,7 +23,7 @@ use crate::{
     },
 };
 
-/// Where the daemon serves its metrics unless its configuration says otherwise.
+/// The default address of a daemon's metrics.
 const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9437);
 
 /// Show mounts, operations and connections in a live view
@@ -79,7 +79,7 @@ pub fn run(arguments: &TopArguments) -> Result<ExitCode> {
         left: arguments.count.unwrap_or(u64::MAX),
     };
     let followed = view.follow(&looking, &mail);
-    // The terminal first: the source may take a moment to end.
+    // The terminal is given back first, since the source may take a moment to end.
     drop(view);
     looking.end();
     followed.map(|()| ExitCode::SUCCESS)
@@ -92,7 +92,7 @@ fn signals(is_screen: bool) -> &'static [Signal] {
 }
 
 impl TopArguments {
-    /// Starts the source of figures: a daemon's metrics, or probes of top's own.
+    /// Starts the source of figures: a daemon's metrics, or top's own probes.
     fn look(&self, incidents: IncidentListing, to: SyncSender<DrawMessage>) -> Result<Looking> {
         let tell = move |look: KnownOrReason<TopSample>| drop(to.send(DrawMessage::Look(Box::new(look))));
         let all_filesystems = self.all_filesystems;
@@ -100,7 +100,7 @@ impl TopArguments {
         if self.probes {
             super::permitted()?;
         }
-        // With the right to load probes, the lock shows whether a daemon runs. Without, any program may answer at the address.
+        // If this process may load probes, the lock shows whether a daemon runs. Otherwise, any program may answer at the address.
         let is_there = !may_load || daemon::output_dir_of_running(&daemon::runtime_dir()).is_some();
         if let Some(address) = self.metrics.or(Some(DEFAULT_ADDRESS).filter(|_| is_there && !self.probes)) {
             match Metrics::of(address) {
@@ -127,10 +127,10 @@ enum TopOutput {
 
 struct TopView {
     output: TopOutput,
-    /// What the source is, in JSON.
+    /// The source's name in JSON.
     kind: &'static str,
     state: TopState,
-    /// Draws or prints frames.
+    /// The number of intervals that remain.
     left: u64,
 }
 
@@ -160,7 +160,7 @@ impl TopView {
         Ok(())
     }
 
-    /// Follows a message. Returns whether it goes on.
+    /// Handles a message. Returns whether to continue.
     fn take(&mut self, message: DrawMessage) -> Result<bool> {
         let outcome = match message {
             DrawMessage::Signal(Signal::SIGTSTP) => KeyOutcome::Suspend,
@@ -192,7 +192,7 @@ impl TopView {
 
     fn looked(&mut self, look: KnownOrReason<TopSample>) -> Result<()> {
         match (&self.output, look) {
-            // Who reads a stream wants to know; who sits at a screen sees it there, and may wait.
+            // In a stream, an error ends the program. On a screen, the user sees the error and may wait.
             (TopOutput::Stream { .. }, Err(problem)) => bail!("{problem}"),
             (_, look) => self.state.update(look),
         }

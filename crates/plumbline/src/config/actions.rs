@@ -1,4 +1,4 @@
-//! What is collected: lists of actions, and commands of the operator's own.
+//! Lists of actions, and the operator's own commands.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use super::{
     reader::{ConfigReader, did_you_mean, find, quoted},
 };
 
-/// The memory of each process of an operator's own action, bytes: enough for an interpreter. The unit's limit is for all together.
+/// The memory of each process of an operator's own action, bytes: enough for an interpreter. The limit of the systemd unit is for all together.
 const DEFAULT_MEMORY: u64 = 256 << 20;
 
-/// A list of names; or a map, in which a capture has its `after_sec`, and one of AOD's its arguments.
+/// Reads a list of names, or a map in which captures have `after_sec` and AOD's captures have arguments.
 pub fn read(reader: &mut ConfigReader<'_>, entry: &YamlEntry) -> Vec<ConfiguredAction> {
     let mut actions: Vec<ConfiguredAction> = Vec::new();
     let mut add = |reader: &mut ConfigReader<'_>, node: &YamlNode, action: Option<ConfiguredAction>| match action {
@@ -43,7 +43,7 @@ pub fn read(reader: &mut ConfigReader<'_>, entry: &YamlEntry) -> Vec<ConfiguredA
     actions
 }
 
-/// An action with what it has of its own: a capture's time, or arguments.
+/// An action with its own settings: a capture's time, or arguments.
 fn with_keys(reader: &mut ConfigReader<'_>, entry: &YamlEntry) -> Option<ConfiguredAction> {
     let at = YamlNode { at: entry.at, value: YamlValue::Null };
     if let YamlValue::Map(_) = &entry.value.value {
@@ -60,7 +60,7 @@ fn with_keys(reader: &mut ConfigReader<'_>, entry: &YamlEntry) -> Option<Configu
     action(reader, &at, &entry.key, args, None)
 }
 
-/// The action, if there is one of this name and it can take these arguments.
+/// The action of this name; `None` if there is none, or it cannot take these arguments.
 fn action(
     reader: &mut ConfigReader<'_>,
     node: &YamlNode,
@@ -75,7 +75,7 @@ fn action(
     check(reader, node, name, &args).then(|| ConfiguredAction { name: name.to_owned(), args, after })
 }
 
-/// True if there is such an action and it can take these arguments.
+/// Whether there is such an action, and it can take these arguments.
 fn check(reader: &mut ConfigReader<'_>, node: &YamlNode, name: &str, args: &[String]) -> bool {
     if reader.captures.iter().any(|capture| capture == name) {
         if !args.is_empty() {
@@ -101,12 +101,12 @@ fn check(reader: &mut ConfigReader<'_>, node: &YamlNode, name: &str, args: &[Str
     true
 }
 
-/// The names of the operator's own actions, before they are read: rules above them may name them.
+/// The names of the operator's own actions. They are read first, since rules earlier in the file may use them.
 pub fn names(entries: &[YamlEntry]) -> Vec<String> {
     entries.iter().map(|entry| entry.key.clone()).collect()
 }
 
-/// The operator's own actions; `defaults` is what they leave out, `None` if that is wrong itself.
+/// The operator's own actions. `defaults`: the values that they may leave out; `None` if these are invalid.
 pub fn custom(
     reader: &mut ConfigReader<'_>,
     entries: &[YamlEntry],
@@ -154,7 +154,7 @@ fn custom_action(
     Some(CustomAction { name: name.to_owned(), command, timeout, max_bytes, max_memory })
 }
 
-/// A name for a rule or an action: it becomes part of labels and file names.
+/// Checks the name of a rule or an action, which becomes part of labels and file names.
 pub fn check_name(reader: &mut ConfigReader<'_>, entry: &YamlEntry) {
     let good = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if entry.key.is_empty() || entry.key.len() > 64 || !entry.key.chars().all(good) {

@@ -11,15 +11,15 @@ use crate::capture::SNAP_MOST;
 /// AOD's names of captures.
 pub const NAMES: [&str; 2] = ["tcpdump", "trace-cmd"];
 
-/// AOD has no times: its files go as far back as they do.
+/// AOD has no settings for times: a file has whatever its ring still holds.
 const BEFORE: Duration = Duration::from_secs(30);
 const AFTER: Duration = Duration::from_secs(5);
-/// tcpdump's own default, and the bounds of what `-B` comes to, in KiB.
+/// tcpdump's own default, and the limits for the value of `-B`, in KiB.
 const BUFFER_KB: u64 = 2048;
 const MEMORY_KB: [u64; 2] = [1024, 256 << 10];
-/// Of each processor, in KiB; trace-cmd's own default is the kernel's, 1408.
+/// The ring of each CPU, in KiB; trace-cmd uses the kernel's default, 1408.
 const TRACE_KB: u64 = 1408;
-/// What trace-cmd is for here, if it names no event.
+/// The tracepoints if trace-cmd names no event.
 const EVENTS: [&str; 4] = ["nfs", "nfs4", "sunrpc", "cifs"];
 
 /// Whether AOD has a capture of this name.
@@ -27,7 +27,7 @@ pub fn is_one(name: &str) -> bool {
     NAMES.contains(&name)
 }
 
-/// Adds the capture that this one of AOD's becomes, unless it is there, and says so. Returns its name.
+/// Adds the capture that replaces this one of AOD's, unless it exists, and notes that. Returns its name.
 pub fn add(reader: &mut ConfigReader<'_>, name: &str, args: &[String]) -> String {
     let (kind, said) = if name == "tcpdump" { tcpdump(reader, args) } else { trace_cmd(reader, args) };
     if let Some(known) = reader.aod_captures.iter().find(|known| known.kind == kind) {
@@ -41,13 +41,13 @@ pub fn add(reader: &mut ConfigReader<'_>, name: &str, args: &[String]) -> String
     free
 }
 
-/// What the arguments of a program say.
+/// The parsed arguments of a program.
 struct TcpdumpArguments<'a> {
     /// Options that take a value, each with its value.
     valued: Vec<(char, &'a str)>,
     /// Options without a value.
     plain: Vec<char>,
-    /// Everything behind.
+    /// The remaining arguments.
     rest: Vec<&'a str>,
 }
 
@@ -75,7 +75,7 @@ fn options<'a>(args: &'a [String], with_value: &str) -> TcpdumpArguments<'a> {
     options
 }
 
-/// Notes that an argument is not honoured, and why.
+/// Notes that an argument is ignored, and why.
 fn left_out(reader: &mut ConfigReader<'_>, program: &str, argument: &str, why: &str) {
     reader.note(format!("`{program}`: {} is left out: {why}", quoted(argument)));
 }
@@ -90,7 +90,7 @@ fn number(reader: &mut ConfigReader<'_>, program: &str, letter: char, value: &st
 
 fn tcpdump(reader: &mut ConfigReader<'_>, args: &[String]) -> (CaptureKind, String) {
     const PROGRAM: &str = "tcpdump";
-    // What only changes how packets are printed.
+    // Options that only change how packets are printed.
     const SILENT: &str = "nvqetSAxXKlNOfpUb#";
     let options = options(args, "sBCWiwrcGzZFyjEMTVmQ");
     let mut config =
@@ -139,8 +139,8 @@ fn tcpdump(reader: &mut ConfigReader<'_>, args: &[String]) -> (CaptureKind, Stri
     (CaptureKind::Packets(config), said)
 }
 
-/// The hosts and ports of a filter expression, if it has nothing else. `and` and `or` have the same precedence, and are
-/// read from the left (pcap-filter(7)).
+/// The hosts and ports of a filter expression; `None` if it contains anything else. `and` and `or` have the same precedence, and associate
+/// to the left (pcap-filter(7)).
 fn understood(expression: &str) -> Option<(Hosts, Vec<u16>)> {
     let spaced = expression.replace('(', " ( ").replace(')', " ) ");
     let words: Vec<&str> = spaced.split_whitespace().collect();
@@ -163,7 +163,7 @@ fn understood(expression: &str) -> Option<(Hosts, Vec<u16>)> {
                 _ => return None,
             }
         }
-        // Two parts of one kind would have to hold at once.
+        // Two parts about hosts, or two about ports, would both have to hold.
         let twice = |part: FilterTerm| if matches!(part, FilterTerm::Host(_)) { hosts.len() } else { ports.len() };
         if twice(first) > part.split(|word| *word == "or").count() {
             return None;
@@ -192,7 +192,7 @@ fn trace_cmd(reader: &mut ConfigReader<'_>, args: &[String]) -> (CaptureKind, St
         [command, rest @ ..] if ["record", "start"].contains(&command.as_str()) => rest,
         args => args,
     };
-    // Without a meaning here: events that are missing never stop a capture (-i), and nobody is asked (-q).
+    // Options without a meaning here: missing events never stop a capture (-i), and there is no prompt (-q).
     const SILENT: &str = "iqT";
     let options = options(args, "ebpgnlOPsrfoNmtCRvBk");
     let mut events = Vec::new();

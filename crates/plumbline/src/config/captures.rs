@@ -1,4 +1,4 @@
-//! Captures: what is taken all the time, so that an incident has the seconds before it.
+//! Captures: data that are recorded all the time, so that an incident has the seconds before it.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -9,13 +9,13 @@ use super::{
 };
 use crate::capture::SNAP_MOST;
 
-/// The most captures that run.
+/// The most captures.
 const MOST: usize = 8;
-/// What captures may take, in MiB.
+/// The memory that a capture may take, in MiB.
 const MEMORY_MB: NumberRange = NumberRange::new(1.0, 1024.0, "MiB");
-/// Names of other files of a bundle.
+/// Names of other files in a bundle.
 const TAKEN: [&str; 7] = ["incident", "manifest", "report", "events", "recorder", "after", "stacks"];
-/// For these, unless the configuration says otherwise.
+/// The default times before and after an incident.
 const BEFORE: Duration = Duration::from_secs(10);
 const AFTER: Duration = Duration::from_secs(5);
 const MEMORY: u64 = 4 << 20;
@@ -25,13 +25,13 @@ const COMMON_KEYS: [&str; 3] = ["type", "before_sec", "after_sec"];
 /// A capture.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CaptureConfig {
-    /// Its name, which is also an action's.
+    /// The capture's name, which is also that of an action.
     pub name: String,
-    /// How far back an incident has it: up to an hour.
+    /// The time before an incident that is saved: up to an hour.
     pub before: Duration,
-    /// For how long after that, unless the rule says otherwise: up to five minutes.
+    /// The time after that, unless the rule sets another: up to five minutes.
     pub after: Duration,
-    /// What it takes.
+    /// The type of the capture.
     pub kind: CaptureKind,
 }
 
@@ -42,7 +42,7 @@ pub enum CaptureKind {
     Packets(PacketsConfig),
     /// Tracepoints of the kernel.
     Tracepoints(TracepointsConfig),
-    /// What a program of the operator's writes.
+    /// The files of an operator's program.
     Command(CommandConfig),
 }
 
@@ -51,20 +51,20 @@ pub enum CaptureKind {
 pub struct PacketsConfig {
     /// `None`: all interfaces.
     pub interface: Option<String>,
-    /// From and to whom.
+    /// The hosts.
     pub hosts: Hosts,
-    /// At which ports; empty: any, or those of the mounts.
+    /// The ports; empty: any port, or those of the mounts.
     pub ports: Vec<u16>,
-    /// Bytes of each from the network header on; `None`: headers, and nothing of data.
+    /// The bytes of each packet from the network header on; `None`: headers without data.
     pub snap: Option<u32>,
     /// The ring's size, bytes.
     pub memory: u64,
 }
 
-/// From and to whom packets are captured.
+/// The hosts whose packets are captured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hosts {
-    /// The servers of the mounts that are there at the time.
+    /// The servers of the current mounts.
     Mounts,
     /// Every address.
     Any,
@@ -75,13 +75,13 @@ pub enum Hosts {
 /// Tracepoints that are captured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TracepointsConfig {
-    /// As the kernel's `set_event` takes them: `nfs`, `sunrpc:*`, `nfs4:nfs4_write`.
+    /// The events in the form of the kernel's `set_event`: `nfs`, `sunrpc:*`, `nfs4:nfs4_write`.
     pub events: Vec<String>,
-    /// What they may take.
+    /// The memory that they may take.
     pub memory: TraceMemory,
 }
 
-/// Memory for tracepoints, bytes. Half of it is the kernel's ring, half for what an incident took from it.
+/// Memory for tracepoints, bytes. Half of it is the kernel's ring; the other half holds the pages that an incident has read from the ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TraceMemory {
     /// In all.
@@ -95,9 +95,9 @@ pub enum TraceMemory {
 pub struct CommandConfig {
     /// Program and arguments; at least the program.
     pub command: Vec<String>,
-    /// Which files of its directory are evidence, by their names.
+    /// The files of its directory that are evidence, by a pattern of names.
     pub files: String,
-    /// What the directory may hold, bytes.
+    /// The most bytes in the directory.
     pub max_bytes: u64,
 }
 
@@ -146,7 +146,7 @@ fn capture(reader: &mut ConfigReader<'_>, entry: &YamlEntry) -> Option<CaptureCo
     Some(CaptureConfig { name: name.to_owned(), before: before?, after: after?, kind: kind? })
 }
 
-/// How long after an incident was noticed a capture goes on.
+/// How long a capture continues after an incident was noticed.
 pub fn after_sec(reader: &mut ConfigReader<'_>, entry: &YamlEntry) -> Option<Duration> {
     reader.seconds(entry, 0.0, 300.0)
 }
@@ -258,7 +258,7 @@ fn tracepoints(reader: &mut ConfigReader<'_>, capture: &YamlEntry, entries: &[Ya
     (reader.problems.len() == before).then_some(CaptureKind::Tracepoints(config))
 }
 
-/// Whether `set_event` of the kernel may be asked for it: a leading `!` would switch events off.
+/// Whether the name may be written to the kernel's `set_event`: a leading `!` would disable events.
 pub fn is_event(name: &str) -> bool {
     let good = |c: char| c.is_ascii_alphanumeric() || "_-.*?".contains(c);
     let mut parts = name.split(':');
@@ -301,7 +301,7 @@ fn memory(reader: &mut ConfigReader<'_>, entries: &[YamlEntry]) -> Option<u64> {
     optional(entries, "memory_mb", MEMORY, |entry| reader.number(entry, MEMORY_MB).map(|mb| (mb * 1_048_576.0) as u64))
 }
 
-/// What a key says, or what it is without it.
+/// The value of a key, or its default.
 fn optional<T>(entries: &[YamlEntry], key: &str, default: T, read: impl FnOnce(&YamlEntry) -> Option<T>) -> Option<T> {
     match find(entries, key) {
         Some(entry) => read(entry),

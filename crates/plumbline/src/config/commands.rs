@@ -13,13 +13,13 @@ use super::{
 pub struct ConfiguredCommand {
     /// Its name as the probe has it.
     pub name: String,
-    /// The operation; `None` if its probe is not there yet.
+    /// The operation; `None` if this version has no such probe.
     pub operation: Option<Operation>,
     /// A threshold of its own.
     pub threshold: Option<Duration>,
     /// A count of its own.
     pub count: Option<u32>,
-    /// Where it stands.
+    /// The position in the file.
     pub at: Position,
 }
 
@@ -90,7 +90,7 @@ fn unknown_command(reader: &ConfigReader<'_>, name: &str, protocol: &'static Pro
         .unwrap_or_else(|| format!("its commands are {}", names().collect::<Vec<_>>().join(", ")))
 }
 
-/// Refuses what a list has twice.
+/// Refuses duplicates in a list.
 pub fn once_each<'n>(reader: &mut ConfigReader<'_>, names: impl Iterator<Item = (&'n str, Position)>) {
     let mut seen: Vec<(&str, Position)> = Vec::new();
     for (name, at) in names {
@@ -103,7 +103,7 @@ pub fn once_each<'n>(reader: &mut ConfigReader<'_>, names: impl Iterator<Item = 
     }
 }
 
-/// Refuses what is both tracked and excluded.
+/// Refuses names that are both tracked and excluded.
 pub fn in_both<'n>(
     reader: &mut ConfigReader<'_>,
     track: impl Iterator<Item = (&'n str, Position)>,

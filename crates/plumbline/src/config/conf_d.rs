@@ -24,7 +24,7 @@ use crate::watched::{self, shown};
 
 /// The folder's name.
 const FOLDER: &str = "conf.d";
-/// No host has more files there.
+/// The most files in the folder.
 const MAX_FILES: usize = 100;
 
 /// Reads the files beside a configuration. Adds a notice for a file that looks as if it should be one of them.
@@ -72,7 +72,7 @@ pub fn read_beside(
     files.into_iter().map(read).collect()
 }
 
-/// A notice if there are such files, but no configuration beside them: then nobody reads them.
+/// A notice if there are such files without a configuration beside them: they are then ignored.
 pub fn without_configuration(missing: &Path, never_touch: &[PathBuf]) -> Option<String> {
     let files = read_beside(missing, never_touch, &mut Vec::new()).ok()?;
     let first = files.first()?;
@@ -80,7 +80,7 @@ pub fn without_configuration(missing: &Path, never_touch: &[PathBuf]) -> Option<
     Some(format!("{} {text} {} with `{{}}` in it, which takes every default", first.name, shown(missing)))
 }
 
-/// Refuses what others than root can change, while we are root: what is written there may run commands as root.
+/// Refuses files that users other than root can change while we are root, since the configuration can run commands as root.
 fn trusted(about: &fs::Metadata, path: &Path) -> Result<(), String> {
     if !geteuid().is_root() {
         return Ok(());
@@ -96,7 +96,7 @@ fn trusted(about: &fs::Metadata, path: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Lays the tree of one such file over what was read before it, which is complete: each key has a value there.
+/// Merges the tree of one file into the previous ones, which are complete: each key has a value.
 pub fn lay_over(reader: &mut ConfigReader<'_>, base: &mut Vec<YamlEntry>, tree: YamlNode) {
     match tree.value {
         YamlValue::Map(entries) => {
@@ -132,7 +132,7 @@ fn merge(reader: &mut ConfigReader<'_>, base: &mut Vec<YamlEntry>, entries: Vec<
     }
 }
 
-/// Whether the keys are AOD's, which is refused: what they would be merged with has other names.
+/// Refuses keys of AOD, since the keys with which they would be merged have other names.
 fn is_of_aod(reader: &mut ConfigReader<'_>, entries: &[YamlEntry]) -> bool {
     let before = reader.problems.len();
     let cure = "AOD's configuration is one file, so write it there, or in Plumbline's own form here";

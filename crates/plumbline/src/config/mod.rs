@@ -54,11 +54,11 @@ use reader::ConfigReader;
 /// The compiled-in configuration: every key with its default.
 pub const COMPILED_IN: &str = include_str!("../../../../config/plumbline.yaml");
 
-/// What errors call it.
+/// Its name in errors.
 const COMPILED_IN_NAME: &str = "the compiled-in configuration";
-/// No configuration is larger, in bytes.
+/// The largest configuration file, bytes.
 const MAX_FILE: u64 = 1 << 20;
-/// More errors than this help nobody.
+/// The most errors that are reported.
 const MAX_ERRORS: usize = 100;
 
 /// One thing wrong in one place: `file:line:column: what is wrong; what to do`.
@@ -66,7 +66,7 @@ const MAX_ERRORS: usize = 100;
 pub struct ConfigError {
     /// The file, as the operator named it.
     pub file: String,
-    /// Where in it; `None` if it could not be read at all.
+    /// The position in the file; `None` if the file could not be read.
     pub at: Option<Position>,
     /// What is wrong, and what to do about it.
     pub text: String,
@@ -101,7 +101,7 @@ impl Config {
         Self::parse_all(&[ConfigText { name: file.to_owned(), text: text.to_owned() }], known)
     }
 
-    /// Reads texts, of which each but the first is laid over those before.
+    /// Reads texts, each of which is merged into the previous ones.
     ///
     /// # Errors
     /// Everything that is wrong with them, in the order of files and lines.
@@ -119,8 +119,8 @@ impl Config {
     }
 }
 
-/// Reads a file, or without one the compiled-in configuration, and looks at its output directory: what `run` starts
-/// from and `check` reports. `never_touch` are the mount points that are watched: neither may lie there.
+/// Reads a file or, without one, the compiled-in configuration, and checks its output directory. `run` uses the result, and `check` reports it.
+/// `never_touch`: the watched mount points, on which neither may be.
 ///
 /// # Errors
 /// Everything that is wrong, in the order of its lines.
@@ -137,7 +137,7 @@ pub fn check(path: Option<&Path>, never_touch: &[PathBuf]) -> Result<Config, Vec
 /// The configuration that `make install` and packages put in place.
 pub const INSTALLED: &str = "/etc/plumbline/plumbline.yaml";
 
-/// [`INSTALLED`] where it exists, on no watched mount; without it, the compiled-in configuration is meant.
+/// [`INSTALLED`], if it exists and is not on a watched mount; otherwise the compiled-in configuration is used.
 pub fn installed() -> Option<PathBuf> {
     let path = PathBuf::from(INSTALLED);
     (watched::refuse(&path).is_ok() && path.symlink_metadata().is_ok()).then_some(path)
@@ -148,7 +148,7 @@ pub fn name_of(path: Option<&Path>) -> String {
     path.map_or(COMPILED_IN_NAME.to_owned(), |path| path.display().to_string())
 }
 
-/// Reads a file and those of `conf.d` beside it, none of which lies on a watched mount; or without one the compiled-in
+/// Reads a file and the files of `conf.d` beside it, which must not be on a watched mount; or, without a file, the compiled-in
 /// configuration.
 ///
 /// # Errors
@@ -159,7 +159,7 @@ pub fn read(path: Option<&Path>, never_touch: &[PathBuf]) -> Result<Config, Vec<
         config.notices.extend(conf_d::without_configuration(Path::new(INSTALLED), never_touch));
         return Ok(config);
     };
-    // The daemon reads it again on SIGHUP, on the thread that does everything.
+    // On SIGHUP, the daemon reads the file on its only thread, so a mount that hangs must not be touched.
     let file = path.display().to_string();
     let error = |text| vec![ConfigError { file: file.clone(), at: None, text }];
     watched::check(path, never_touch).map_err(|watched| error(watched.to_string()))?;
@@ -169,7 +169,7 @@ pub fn read(path: Option<&Path>, never_touch: &[PathBuf]) -> Result<Config, Vec<
     texts.extend(conf_d::read_beside(path, never_touch, &mut notices).map_err(|error| vec![error])?);
     let config = Config::parse_all(&texts, &KnownNames::to_this_program())?;
     notices.extend(config.notices);
-    // Their programs are opened to find functions in them.
+    // The programs are opened to find functions in them.
     for operation in &config.operations {
         for hook in [&operation.begin, &operation.end] {
             let checked = hook.value.path().map_or(Ok(()), |path| watched::check(path, never_touch));
@@ -247,7 +247,7 @@ impl CompiledIn {
     }
 }
 
-/// Reads a regular file that `refuse` does not object to.
+/// Reads a regular file, unless `refuse` returns an error.
 fn read_file(path: &Path, refuse: impl Fn(&fs::Metadata) -> Result<(), String>) -> Result<Vec<u8>, String> {
     let cannot = |error: std::io::Error| format!("cannot be read: {error}; check the path and its permissions");
     let about = fs::metadata(path).map_err(cannot)?;

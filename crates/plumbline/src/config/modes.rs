@@ -4,19 +4,19 @@ use std::{collections::BTreeMap, time::Duration};
 
 use model::{Operation, Protocol};
 
-/// How the two lists of a rule are meant.
+/// The meaning of a rule's two lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ListMode {
     /// Every operation but the excluded; the tracked ones against thresholds of their own.
     All,
-    /// Only the tracked.
+    /// Only tracked operations.
     TrackOnly,
-    /// All but the excluded, at the default threshold.
+    /// All operations except excluded ones, at the default threshold.
     ExcludeOnly,
 }
 
 impl ListMode {
-    /// The modes as they are written.
+    /// The modes with their names in the configuration.
     pub const NAMES: [(&str, ListMode); 3] =
         [("all", Self::All), ("trackonly", Self::TrackOnly), ("excludeonly", Self::ExcludeOnly)];
 }
@@ -24,9 +24,9 @@ impl ListMode {
 /// What a latency rule says about operations.
 #[derive(Debug)]
 pub struct OperationSelection<'a> {
-    /// How the lists are meant.
+    /// The meaning of the lists.
     pub mode: ListMode,
-    /// The threshold of what has none of its own.
+    /// The threshold of operations without their own.
     pub default_threshold: Duration,
     /// Operations named to be judged, each with its own threshold if it has one.
     pub track: &'a [(Operation, Option<Duration>)],

@@ -1,4 +1,4 @@
-//! The whole configuration in our own form: what is left out comes from the compiled-in file.
+//! The whole configuration in our own form. Missing keys come from the compiled-in file.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -37,7 +37,7 @@ const TOP_KEYS: [&str; 22] = [
     "peers",
 ];
 
-/// Keys whose own keys may be left out one by one; any other is replaced as a whole.
+/// Sections of which single keys may be missing; any other value is replaced as a whole.
 const SECTIONS: [&str; 12] = [
     "probes",
     "snapshot",
@@ -53,7 +53,7 @@ const SECTIONS: [&str; 12] = [
     "peers",
 ];
 
-/// Reads a file's tree, and those that are laid over it. `None` only if the reader has noted a problem.
+/// Reads a file's tree, and those that are merged into it. `None` only if the reader has noted a problem.
 pub fn read(
     reader: &mut ConfigReader<'_>,
     tree: YamlNode,
@@ -87,7 +87,7 @@ pub fn read(
     let watch_interval = all.get(reader, "watch_interval_sec").and_then(|entry| reader.seconds(entry, 0.01, DAY_SEC));
     let cooldown = all.get(reader, "cooldown_sec").and_then(|entry| reader.seconds(entry, 0.0, DAY_SEC));
     let output_dir = all.get(reader, "output_dir").and_then(|entry| absolute(reader, entry));
-    // What the list of probes and the rules may name, too.
+    // Own operations come first, since the list of probes and the rules may name them.
     let operations = all.get(reader, "operations").map(|entry| own::read(reader, entry)).unwrap_or_default();
     let all_filesystems = all.get(reader, "all_filesystems").and_then(|entry| reader.flag(entry));
     let probes = probes(reader, &all);
@@ -158,7 +158,7 @@ pub fn read(
     })
 }
 
-/// What one action may take, in seconds.
+/// The time limit of an action, in seconds.
 pub fn timeout(reader: &mut ConfigReader<'_>, entry: &YamlEntry) -> Option<Duration> {
     reader.seconds(entry, 0.1, 300.0)
 }
@@ -189,7 +189,7 @@ impl<'n> ConfigSection<'n> {
     }
 }
 
-/// `own`, and from `defaults` what it leaves out.
+/// The entries `own`, and those of `defaults` that it lacks.
 fn with_defaults(defaults: &[YamlEntry], own: Vec<YamlEntry>) -> Vec<YamlEntry> {
     let left_out = defaults.iter().filter(|default| find(&own, &default.key).is_none()).cloned().collect::<Vec<_>>();
     let complete = |mut entry: YamlEntry| {
@@ -216,14 +216,14 @@ enum Loaded {
 
 type Protocols = Vec<&'static model::Protocol>;
 
-/// The probes to load, and those of them that are loaded only while they are needed.
+/// The probes to load, and those among them that are loaded on demand.
 fn probes(reader: &mut ConfigReader<'_>, all: &ConfigSection<'_>) -> Option<(Protocols, Protocols)> {
     let known = &reader.protocols();
     let names: Vec<_> = known.iter().map(|protocol| protocol.name).collect();
     let section = all.section(reader, "probes", &names)?;
     let (mut enabled, mut on_demand) = (Vec::new(), Vec::new());
     for protocol in known {
-        // A probe that the compiled-in file does not name yet is on.
+        // A probe that the compiled-in file does not name is on.
         let loaded = match find(section.entries, protocol.name) {
             Some(entry) => loaded(reader, entry),
             None => Loaded::Always,
@@ -296,7 +296,7 @@ fn recorder(
     Some(recorder)
 }
 
-/// The captures that some rule or the snapshot names: the others do not run.
+/// The captures that a rule or the snapshot names. Others do not run.
 fn used_captures(
     reader: &mut ConfigReader<'_>,
     own: Vec<CaptureConfig>,

@@ -1,4 +1,4 @@
-//! YAML text as a tree in which everything remembers where it stood.
+//! YAML text as a tree of nodes with their positions.
 //!
 //! Anchors, aliases and tags are left out on purpose: no configuration needs them, and without them a tree is never
 //! larger than its text.
@@ -78,7 +78,7 @@ pub struct YamlEntry {
     pub value: YamlNode,
 }
 
-/// Depth that no configuration needs; bounds recursion over a tree.
+/// The greatest depth, which bounds recursion. No configuration needs more.
 const MAX_DEPTH: usize = 32;
 
 /// Reads one document; `None` if there is nothing in it. `file`: the index for [`Position::file`].
@@ -103,7 +103,7 @@ pub fn parse(text: &str, file: usize) -> Result<Option<YamlNode>, Vec<Problem>> 
     if tree.problems.is_empty() { Ok(tree.root) } else { Err(tree.problems) }
 }
 
-/// A list or map whose end has not been seen yet.
+/// A list or map whose end has not been parsed yet.
 enum OpenNode {
     List { at: Position, items: Vec<YamlNode> },
     Map { at: Position, entries: Vec<YamlEntry>, key: Option<(String, Position)> },
@@ -155,7 +155,7 @@ impl YamlTree {
         }
     }
 
-    /// Puts a finished value where it belongs.
+    /// Adds a finished value to the list or map that contains it.
     fn place(&mut self, node: YamlNode) -> Result<(), Problem> {
         match self.open.last_mut() {
             None => self.root = Some(node),
@@ -193,7 +193,7 @@ fn scalar(text: String, style: ScalarStyle) -> YamlValue {
     }
 }
 
-/// The parser's own words, and what to do.
+/// The parser's error message, and what to do.
 fn syntax(error: &ScanError, text: &str, file: usize) -> Problem {
     use ErrorKind::{
         RecursionLimitExceeded, TabAtBlockScalarStart, TabInBlockIndentation, TabInIndentation, TabInPlainScalar,
@@ -202,7 +202,7 @@ fn syntax(error: &ScanError, text: &str, file: usize) -> Problem {
     let mut at = Position::of(*error.marker(), file);
     let cure = match error.kind() {
         TabNotAllowed | TabInBlockIndentation | TabAtBlockScalarStart | TabInIndentation | TabInPlainScalar => {
-            // The parser stops behind the tab.
+            // The parser reports the position after the tab.
             let line = text.lines().nth(at.line.saturating_sub(1)).unwrap_or_default();
             at.column = line.chars().position(|c| c == '\t').map_or(at.column, |tab| tab + 1);
             "indent with spaces"
@@ -217,8 +217,8 @@ fn syntax(error: &ScanError, text: &str, file: usize) -> Problem {
     Problem::new(at, format!("this is not YAML: {what}; {cure}"))
 }
 
-/// The place of the byte `offset` of a value's text in a file; `at` is where the value stands. White space of the two may differ, as YAML
-/// folds it. If the file has other words there, as with escapes in quotes, that is `at`.
+/// The position in a file of the byte `offset` of a value's text. `at`: the position of the value. White space may differ, since YAML folds it.
+/// If the file has other text there, such as escapes in quotes, returns `at`.
 pub fn place_in(file: &str, at: Position, text: &str, offset: usize) -> Position {
     let (before, after) = text.split_at_checked(offset).unwrap_or((text, ""));
     let mut place = at;

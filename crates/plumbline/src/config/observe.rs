@@ -10,7 +10,7 @@ use super::{
 };
 
 const DAY_SEC: f64 = 86_400.0;
-/// As many as have different times between two, in practice.
+/// The most observations: enough for the different intervals that are used in practice.
 const MOST: usize = 8;
 const KEEP: Duration = Duration::from_secs(86_400);
 

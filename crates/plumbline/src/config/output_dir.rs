@@ -1,4 +1,4 @@
-//! Whether the output directory is one that the daemon can write into, found out without touching a watched mount.
+//! Checks whether the daemon can write to the output directory, without touching a watched mount.
 
 use std::{
     fs, io,
@@ -16,11 +16,11 @@ use crate::{
     watched::{LastLink, PathEnd, PathObstacle, shown, walk},
 };
 
-/// The daemon runs as root, whoever asks.
+/// The user id of the daemon, which is root, whoever runs the check.
 const DAEMON: u32 = 0;
 
-/// Looks at the output directory and at `incidents` in it, as the daemon would. What is missing is fine if it can be
-/// made. `never_touch` is as for [`walk`]. Returns a note if we are not root and may not look at all that it would.
+/// Checks the output directory and `incidents` in it, as the daemon would. A missing directory is no error if it can be created. `never_touch`: as
+/// for [`walk`]. Returns a note if we are not root and cannot check everything.
 ///
 /// # Errors
 /// What is wrong, and what to do.
@@ -31,7 +31,7 @@ pub fn check_output_dir(path: &Path, never_touch: &[PathBuf]) -> Result<Option<S
         Looked::Missing(parent) => return can_be_made(path, &parent),
         Looked::NotAllowed(note) => return Ok(Some(note)),
     }
-    // It may be a mount of its own, or somebody else's. It need not be there.
+    // `incidents` may be a mount of its own, or belong to another user. It need not exist.
     match look("the directory of incidents", &path.join(INCIDENTS), never_touch)? {
         Looked::NotAllowed(note) => Ok(Some(note)),
         Looked::Good | Looked::Missing(_) => Ok(None),
@@ -42,7 +42,7 @@ enum Looked {
     Good,
     /// The nearest directory above that exists.
     Missing(PathBuf),
-    /// We may not look, but are not the daemon; a note.
+    /// We are not root and lack the permission; a note.
     NotAllowed(String),
 }
 
@@ -62,13 +62,13 @@ fn look(what: &str, path: &Path, never_touch: &[PathBuf]) -> Result<Looked, Stri
     }
 }
 
-/// Why nothing can be written safely to what is there.
+/// Why the daemon cannot write safely to this directory.
 fn fault(at: &Path, about: &fs::Metadata) -> Option<String> {
     if at == Path::new("/") {
         return Some("is the root directory; choose one of its own".to_owned());
     }
     if about.is_symlink() {
-        // It could be pointed elsewhere between this look and the write.
+        // The link could be changed between this check and the write.
         return Some("is a symbolic link; name the directory itself".to_owned());
     }
     if !about.is_dir() {

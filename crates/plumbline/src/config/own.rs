@@ -9,13 +9,13 @@ use super::{
 };
 
 const KEYS: [&str; 7] = ["begin", "end", "key", "bytes", "status", "mount", "file"];
-/// Values that pair a beginning with its end.
+/// The most values that match the end of an operation to its beginning.
 const MOST_KEYS: usize = 2;
 /// PROBE_LENGTH and OPERATION_LENGTH of bpf/event.h, without the zero at the end.
 const PROBE_LENGTH: usize = 15;
 const OPERATION_LENGTH: usize = 47;
 
-/// Reads them all, and has the reader know their probes.
+/// Reads all operations, and registers their probes with the reader.
 pub fn read(reader: &mut ConfigReader<'_>, all: &YamlEntry) -> Vec<Definition> {
     let mut definitions = Vec::new();
     for probe in reader.map("`operations`", &all.value).unwrap_or_default() {
@@ -58,7 +58,7 @@ fn check_name(reader: &mut ConfigReader<'_>, entry: &YamlEntry, longest: usize) 
     }
 }
 
-/// `None` if something is wrong with it.
+/// Reads one operation; `None` if it is invalid.
 fn definition(reader: &mut ConfigReader<'_>, protocol: &str, entry: &YamlEntry) -> Option<Definition> {
     let before = reader.problems.len();
     check_name(reader, entry, OPERATION_LENGTH);
@@ -94,7 +94,7 @@ fn definition(reader: &mut ConfigReader<'_>, protocol: &str, entry: &YamlEntry) 
     (reader.problems.len() == before).then_some(definition)
 }
 
-/// In the file of an entry that it is part of.
+/// A position in the file of an entry.
 fn position<T>(at: &At<T>, beside: &YamlEntry) -> Position {
     Position { file: beside.at.file, line: at.line, column: at.column }
 }
@@ -165,7 +165,7 @@ fn sources(reader: &mut ConfigReader<'_>, entry: &YamlEntry, node: &YamlNode) ->
     found
 }
 
-/// `none` is nothing.
+/// `none` means no source.
 fn optional_source(reader: &mut ConfigReader<'_>, entry: &YamlEntry) -> Option<At<ValueSource>> {
     if matches!(&entry.value.value, YamlValue::Plain(text) if text == "none") {
         return None;

@@ -1,4 +1,4 @@
-//! The section `peers`: what daemons of clients and servers tell each other.
+//! The section `peers`: the exchange between daemons of clients and servers.
 
 use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -11,36 +11,36 @@ use super::{
     reader::{ConfigReader, quoted},
 };
 
-/// What daemons of clients and servers tell each other, and how they prove who they are.
+/// The settings of the exchange between daemons of clients and servers, and of their certificates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeersConfig {
-    /// Where this host answers what it has served; `None`: nowhere.
+    /// The address at which this host answers questions; `None`: it answers none.
     pub listen: Option<SocketAddr>,
     /// The servers that this host asks.
     pub ask: AskedServers,
-    /// For one question: 0.1 to 30 s.
+    /// The time limit of a question: 0.1 to 30 s.
     pub timeout: Duration,
-    /// This host's certificate and those between it and the authority's: a file of PEM.
+    /// This host's certificate and the intermediate ones up to the authority's: a PEM file.
     pub certificate: PathBuf,
     /// The certificate's private key: a file of PEM.
     pub key: PathBuf,
-    /// The certificate of the authority that has issued those of all peers: a file of PEM.
+    /// The certificate of the authority that has issued all peers' certificates: a PEM file.
     pub authority: PathBuf,
 }
 
-/// Which servers are asked for their side of an incident.
+/// The servers that are asked for their side of an incident.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AskedServers {
-    /// None.
+    /// No server.
     Nobody,
-    /// Each, by the name or address that it was mounted by, at this port.
+    /// Every server, at its name or address in the mount and this port.
     Port(u16),
-    /// By the name or address that it was mounted by: where its daemon listens.
+    /// By a server's name or address in the mount: the address of its daemon.
     Listed(BTreeMap<String, Authority>),
 }
 
 impl AskedServers {
-    /// Where the daemon of a server listens; `None` if it is not to be asked.
+    /// The address of a server's daemon; `None` if it is not asked.
     pub fn of(&self, server: &str) -> Option<Authority> {
         match self {
             Self::Nobody => None,
@@ -56,7 +56,7 @@ pub fn peers(reader: &mut ConfigReader<'_>, all: &ConfigSection<'_>) -> Option<O
     let keys = ["listen", "ask", "timeout_sec", "certificate", "key", "authority"];
     let section = all.section(reader, "peers", &keys)?;
     let [listen, ask, timeout, certificate, key, authority] = keys.map(|key| section.get(reader, key));
-    // All of them are read, so that what is wrong is told even while it is off.
+    // All keys are read, so that errors are reported even if the section is off.
     let places = [listen, ask].map(|entry| entry.map(|entry| entry.value.at));
     let listen = listen.and_then(|entry| listen_of(reader, entry));
     let ask = ask.and_then(|entry| ask_of(reader, entry));

@@ -1,4 +1,4 @@
-//! Who gets metrics and incidents, beside the bundles.
+//! The recipients of metrics and incidents.
 
 use std::net::SocketAddr;
 
@@ -15,12 +15,12 @@ use super::{
 pub fn prometheus(reader: &mut ConfigReader<'_>, all: &ConfigSection<'_>) -> Option<Prometheus> {
     let section = all.section(reader, "prometheus", &["listen", "max_series"])?;
     let listen = section.get(reader, "listen").and_then(|entry| listen(reader, entry));
-    // No more than the kernel side has.
+    // At most as many as the kernel side has.
     let max_series = section.get(reader, "max_series").and_then(|entry| reader.whole(entry, 1..=4096));
     Some(Prometheus { listen: listen?, max_series: usize::try_from(max_series?).ok()? })
 }
 
-/// An address with a port, or off. A wrong one is refused here; one that is taken, when it is tried.
+/// An address with a port, or off. An invalid address is refused here; whether it is in use shows when the server starts.
 fn listen(reader: &mut ConfigReader<'_>, entry: &YamlEntry) -> Option<Option<SocketAddr>> {
     let text = reader.word(entry)?;
     if is_off(entry) {
@@ -48,7 +48,7 @@ fn listen(reader: &mut ConfigReader<'_>, entry: &YamlEntry) -> Option<Option<Soc
     }
 }
 
-/// Switched off in a word, as YAML has several.
+/// Whether the value is one of YAML's words for off.
 pub fn is_off(entry: &YamlEntry) -> bool {
     matches!(&entry.value.value, YamlValue::Plain(text) if ["off", "no", "false"].contains(&text.to_ascii_lowercase().as_str()))
 }
@@ -58,7 +58,7 @@ pub fn otlp(reader: &mut ConfigReader<'_>, all: &ConfigSection<'_>) -> Option<Op
     let keys = ["endpoint", "protocol", "interval_sec", "timeout_sec", "buffer_kb", "headers"];
     let section = all.section(reader, "otlp", &keys)?;
     let [endpoint, protocol, interval, timeout, buffer, headers] = keys.map(|key| section.get(reader, key));
-    // All of them are read, so that what is wrong is told even while it is off.
+    // All keys are read, so that errors are reported even if the section is off.
     let protocol =
         protocol.and_then(|entry| reader.choice(entry, &[("grpc", OtlpProtocol::Grpc), ("http", OtlpProtocol::Http)]));
     let is_grpc = protocol == Some(OtlpProtocol::Grpc);
@@ -77,7 +77,7 @@ pub fn webhook(reader: &mut ConfigReader<'_>, all: &ConfigSection<'_>) -> Option
     let keys = ["url", "timeout_sec", "headers"];
     let section = all.section(reader, "webhook", &keys)?;
     let [url, timeout, headers] = keys.map(|key| section.get(reader, key));
-    // All of them are read, so that what is wrong is told even while it is off.
+    // All keys are read, so that errors are reported even if the section is off.
     let url = url.and_then(|entry| url_of(reader, entry, |_| None));
     let timeout = timeout.and_then(|entry| reader.seconds(entry, 0.1, 60.0));
     let headers = headers.and_then(|entry| headers_of(reader, entry));
@@ -117,12 +117,12 @@ fn wrong_for_otlp(uri: &Uri, is_grpc: bool) -> Option<&'static str> {
 ///
 /// # Errors
 ///
-/// When it is none: what to write instead.
+/// When the address is invalid; the error says what to write instead.
 pub fn otlp_endpoint(text: &str, protocol: OtlpProtocol) -> Result<Uri, &'static str> {
     address_of(text, |uri| wrong_for_otlp(uri, protocol == OtlpProtocol::Grpc))
 }
 
-/// An address; `wrong` says what else is wrong with it.
+/// An address. `wrong` returns further errors.
 fn address_of(text: &str, wrong: impl Fn(&Uri) -> Option<&'static str>) -> Result<Uri, &'static str> {
     let uri = text.parse::<Uri>().map_err(|_| "write http://HOST:PORT, or off")?;
     if !matches!(uri.scheme_str(), Some("http" | "https")) {
@@ -134,7 +134,7 @@ fn address_of(text: &str, wrong: impl Fn(&Uri) -> Option<&'static str>) -> Resul
     wrong(&uri).map_or(Ok(uri), Err)
 }
 
-/// An address, or off; `wrong` says what else is wrong with it.
+/// An address, or off. `wrong` returns further errors.
 fn url_of(
     reader: &mut ConfigReader<'_>,
     entry: &YamlEntry,
@@ -154,7 +154,7 @@ fn url_of(
 }
 
 fn headers_of(reader: &mut ConfigReader<'_>, entry: &YamlEntry) -> Option<HeaderMap> {
-    // What the protocol itself sends.
+    // Headers that the protocol itself sets.
     const OURS: [&str; 8] = [
         "content-type",
         "content-length",
@@ -181,7 +181,7 @@ fn headers_of(reader: &mut ConfigReader<'_>, entry: &YamlEntry) -> Option<Header
             }
             (_, Some(Err(_))) => "has a value that no header can have; write printable characters",
             (Ok(name), Some(Ok(mut value))) => {
-                // Never to be shown.
+                // The value is never shown.
                 value.set_sensitive(true);
                 headers.insert(name, value);
                 continue;

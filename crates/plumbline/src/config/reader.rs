@@ -1,4 +1,4 @@
-//! Typed reading of a tree: every helper answers `None` and notes the problem, so that one pass finds them all.
+//! Reads typed values from a tree. Every function returns `None` and notes the problem if there is one, so that one pass finds all problems.
 
 use std::{ops::RangeInclusive, time::Duration};
 
@@ -27,7 +27,7 @@ impl NumberRange {
     }
 }
 
-/// What reading found so far.
+/// The state of reading.
 pub struct ConfigReader<'a> {
     /// The names that exist.
     pub known: &'a KnownNames<'a>,
@@ -39,16 +39,16 @@ pub struct ConfigReader<'a> {
     pub custom_actions: Vec<String>,
     /// The names of its captures.
     pub captures: Vec<String>,
-    /// What AOD's captures became.
+    /// The captures that replace AOD's.
     pub aod_captures: Vec<CaptureConfig>,
-    /// What is wrong.
+    /// The problems found.
     pub problems: Vec<Problem>,
-    /// What the operator should know.
+    /// Notices for the operator.
     pub notices: Vec<String>,
 }
 
 impl<'a> ConfigReader<'a> {
-    /// Nothing read yet.
+    /// The state before anything is read.
     pub fn new(known: &'a KnownNames<'a>, texts: &'a [ConfigText]) -> Self {
         let (captures, aod_captures) = (Vec::new(), Vec::new());
         let (own, custom_actions, problems, notices) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -70,7 +70,7 @@ impl<'a> ConfigReader<'a> {
         self.problems.push(Problem::new(at, text));
     }
 
-    /// A place in words, beside one that names its own file: `line 5`, or `line 5 of FILE`.
+    /// A position in words, beside another position: `line 5`, or `line 5 of FILE` if the files differ.
     pub fn place(&self, at: Position, beside: Position) -> String {
         match self.texts.get(at.file).filter(|_| at.file != beside.file) {
             Some(ConfigText { name, .. }) => format!("line {} of {}", at.line, printable(name.as_bytes())),
@@ -78,8 +78,8 @@ impl<'a> ConfigReader<'a> {
         }
     }
 
-    /// The place of the byte `offset` of a value's text, as far as the file can tell: YAML may have folded the text, or have put it into
-    /// quotes with escapes. Then it is where the value begins.
+    /// The position of the byte `offset` of a value's text. If the file does not show it (YAML may have folded the text, or it may be in quotes with
+    /// escapes), the position of the value.
     pub fn place_in(&self, node: &YamlNode, text: &str, offset: usize) -> Position {
         let file = self.texts.get(node.at.file).map_or("", |file| &file.text);
         node::place_in(file, node.at, text, offset)
@@ -93,7 +93,7 @@ impl<'a> ConfigReader<'a> {
         }
     }
 
-    /// The entries of a map; none if there is nothing.
+    /// The entries of a map; no entries if the value is empty.
     pub fn map<'n>(&mut self, what: &str, node: &'n YamlNode) -> Option<&'n [YamlEntry]> {
         match &node.value {
             YamlValue::Map(entries) => Some(entries),
@@ -105,7 +105,7 @@ impl<'a> ConfigReader<'a> {
         }
     }
 
-    /// Notes every key that is not one of `keys`; what it should have been may be one of `others` too.
+    /// Notes every key that is not one of `keys`. Suggestions may come from `others`, too.
     pub fn only_keys(&mut self, entries: &[YamlEntry], keys: &[&str], others: &[&str]) {
         for entry in entries.iter().filter(|entry| !keys.contains(&entry.key.as_str())) {
             let hint = did_you_mean(&entry.key, keys.iter().chain(others).copied())
@@ -121,7 +121,7 @@ impl<'a> ConfigReader<'a> {
         Some(entries)
     }
 
-    /// The items of a list; none if there is nothing.
+    /// The items of a list; no items if the value is empty.
     pub fn list<'n>(&mut self, entry: &'n YamlEntry) -> Option<&'n [YamlNode]> {
         match &entry.value.value {
             YamlValue::List(items) => Some(items),
@@ -134,7 +134,7 @@ impl<'a> ConfigReader<'a> {
         }
     }
 
-    /// Text, as it was written.
+    /// The text of a value, as written.
     pub fn text<'n>(&mut self, what: &str, node: &'n YamlNode) -> Option<&'n str> {
         match &node.value {
             YamlValue::Plain(text) | YamlValue::Quoted(text) => Some(text),
@@ -158,7 +158,7 @@ impl<'a> ConfigReader<'a> {
         self.text(&quoted(&entry.key), &entry.value)
     }
 
-    /// One of a few words, in any case; spaces do not count.
+    /// One of several words, ignoring case and spaces.
     pub fn choice<T: Copy>(&mut self, entry: &YamlEntry, choices: &[(&str, T)]) -> Option<T> {
         let text = self.word(entry)?;
         let word = text.replace(' ', "").to_ascii_lowercase();
@@ -172,7 +172,7 @@ impl<'a> ConfigReader<'a> {
         None
     }
 
-    /// True or false; also yes, no, on and off, as older YAML has it.
+    /// True or false, or one of the words yes, no, on and off of older YAML.
     pub fn flag(&mut self, entry: &YamlEntry) -> Option<bool> {
         let text = self.word(entry)?;
         match (&entry.value.value, text.to_ascii_lowercase().as_str()) {
@@ -253,7 +253,7 @@ pub fn find<'n>(entries: &'n [YamlEntry], key: &str) -> Option<&'n YamlEntry> {
     entries.iter().find(|entry| entry.key == key)
 }
 
-/// Somebody else's text in backquotes: safe to print, and cut where it gets long.
+/// A foreign text in backquotes, safe to print and shortened.
 pub fn quoted(text: &str) -> String {
     const LONGEST: usize = 64;
     let cut: String = text.chars().take(LONGEST).collect();
@@ -263,14 +263,14 @@ pub fn quoted(text: &str) -> String {
 
 /// ``did you mean `x`?`` if a name looks like a slip of one of `names`.
 pub fn did_you_mean<'n>(name: &str, names: impl IntoIterator<Item = &'n str>) -> Option<String> {
-    // No name is longer; and the comparison's memory grows with the length.
+    // No name is longer, and the memory of the comparison grows with the length.
     if name.len() > 64 {
         return None;
     }
     let name = name.to_ascii_lowercase();
     let slips = |other: &str| strsim::damerau_levenshtein(&name, &other.to_ascii_lowercase());
     let (slips, nearest) = names.into_iter().map(|other| (slips(other), other)).min()?;
-    // A unit left out, `watch_interval` for `watch_interval_sec`, is more letters than a slip.
+    // A missing unit (`watch_interval` for `watch_interval_sec`) is more than a typing error.
     let cut_short = name.len() > 4 && nearest.starts_with(&name);
     (cut_short || slips <= (nearest.len() / 3).clamp(1, 3)).then(|| format!("did you mean `{nearest}`?"))
 }
@@ -283,14 +283,14 @@ pub fn span(text: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(parse_number(number)? * seconds).ok()
 }
 
-/// Seconds in the largest unit of which they are a whole number.
+/// Seconds in the largest unit that gives a whole number.
 pub fn written(seconds: f64) -> String {
     let units = [("d", 86_400.0), ("h", 3600.0), ("m", 60.0)];
     let fits = |(_, unit): &(&str, f64)| seconds >= *unit && seconds % unit == 0.0;
     units.into_iter().find(fits).map_or(format!("{seconds}s"), |(name, unit)| format!("{}{name}", seconds / unit))
 }
 
-/// A decimal number; `inf`, `nan` and hexadecimal are none. Too large for f64 is infinite.
+/// A decimal number, not `inf`, `nan` or hexadecimal. A number too large for f64 is infinite.
 fn parse_number(text: &str) -> Option<f64> {
     let decimal = |c: char| c.is_ascii_digit() || matches!(c, '+' | '-' | '.' | 'e' | 'E');
     text.chars().all(decimal).then(|| text.parse().ok())?

@@ -1,4 +1,4 @@
-//! The rules under `anomalies`: what all kinds have in common.
+//! The rules under `anomalies`: the part that all types have in common.
 
 mod baseline;
 mod connections;
@@ -23,32 +23,32 @@ use super::{
     scope, when,
 };
 
-/// AOD's, for a rule that leaves it out.
+/// AOD's default for a rule without a count.
 const DEFAULT_COUNT: u32 = 10;
 
 const COMMON_KEYS: [&str; 8] = ["type", "probe", "tool", "mode", "actions", "only", "except", "when"];
 
-/// What the rules came to.
+/// The rules of a configuration.
 #[derive(Debug, Default)]
 pub struct ConfiguredRules {
     /// Rules that this version detects.
     pub detected: Vec<ConfiguredRule>,
-    /// Rules that it only keeps.
+    /// Rules that this version only keeps.
     pub not_yet: Vec<NotYet>,
 }
 
-/// A kind of rule: its word here, and how its own keys are read.
+/// A type of rule: its name in the configuration, and the function that reads its own keys.
 pub struct RuleKind {
     pub word: &'static str,
-    /// Keys that only rules of this kind have.
+    /// Keys that only rules of this type have.
     pub keys: &'static [&'static str],
-    /// Reads a rule; `None` if its probe is not there yet, or something is wrong.
+    /// Reads a rule; `None` if this version lacks its probe, or something is wrong.
     pub read: fn(&mut ConfigReader<'_>, &RuleDraft<'_>) -> Option<Arc<dyn Rule>>,
     /// The probe of a rule that names none.
     pub probe: fn() -> Option<&'static Protocol>,
 }
 
-/// Every kind. `sockconn` is AOD's word.
+/// Every type. `sockconn` is AOD's name.
 static KINDS: [RuleKind; 8] = [
     latency::KIND,
     errors::KIND,
@@ -60,22 +60,22 @@ static KINDS: [RuleKind; 8] = [
     RuleKind { word: "sockconn", ..connections::KIND },
 ];
 
-/// Whether there are rules of this kind.
+/// Whether there are rules of this type.
 pub fn is_kind(word: &str) -> bool {
     KINDS.iter().any(|kind| kind.word == word)
 }
 
-/// Whose operations a rule is about.
+/// The operations that a rule judges.
 #[derive(Clone, Copy)]
 pub enum RuleSource {
-    /// This probe's.
+    /// The operations of this probe.
     Probe(&'static Protocol),
-    /// AOD has a tool for it, this version has no probe.
+    /// Operations for which AOD has a tool and this version has no probe.
     Later(&'static str),
 }
 
 impl RuleSource {
-    /// The operations, if there is a probe for them.
+    /// The protocol, if there is a probe for it.
     pub fn protocol(self) -> Option<&'static Protocol> {
         match self {
             Self::Probe(protocol) => Some(protocol),
@@ -83,7 +83,7 @@ impl RuleSource {
         }
     }
 
-    /// The probe's name, now or later.
+    /// The name of the probe, also of one that does not exist yet.
     pub fn name(self) -> &'static str {
         match self {
             Self::Probe(protocol) => protocol.name,
@@ -92,20 +92,20 @@ impl RuleSource {
     }
 }
 
-/// One rule while it is being read.
+/// A rule that is being read.
 pub struct RuleDraft<'n> {
-    /// Its name, and where that stands.
+    /// The rule's name, and its position.
     pub name: &'n str,
     at: Position,
-    /// Its keys.
+    /// The rule's keys.
     pub entries: &'n [YamlEntry],
     /// Whose operations.
     pub source: RuleSource,
-    /// Written for AOD: its lists mean what they mean there.
+    /// Whether the rule is written for AOD, whose lists have a slightly different meaning.
     pub aod: bool,
-    /// How its lists are meant.
+    /// The meaning of the rule's lists.
     pub mode: ListMode,
-    /// `None` if what is written is wrong.
+    /// `None` if the value is invalid.
     pub acceptable_count: Option<u32>,
 }
 
@@ -114,7 +114,7 @@ pub fn read(reader: &mut ConfigReader<'_>, anomalies: &YamlEntry) -> ConfiguredR
     let mut rules = ConfiguredRules::default();
     let entries = reader.map("`anomalies`", &anomalies.value).unwrap_or_default();
     for (index, entry) in entries.iter().enumerate() {
-        // Keys are unique as written; AOD's groups may still come to a name that is there.
+        // Keys are unique in the text, but AOD's groups may result in a name that exists already.
         if entries.iter().take(index).any(|other| other.key == entry.key) {
             reader.refuse(entry.at, format!("the rule {} is given twice; rename one", quoted(&entry.key)));
         }
@@ -124,7 +124,7 @@ pub fn read(reader: &mut ConfigReader<'_>, anomalies: &YamlEntry) -> ConfiguredR
     rules
 }
 
-/// `None` if something is wrong with it.
+/// Reads a rule; `None` if something is wrong with it.
 fn rule(reader: &mut ConfigReader<'_>, entry: &YamlEntry, rules: &mut ConfiguredRules) -> Option<()> {
     actions::check_name(reader, entry);
     let entries = reader.map(&format!("the rule {}", quoted(&entry.key)), &entry.value)?;
@@ -205,12 +205,12 @@ fn source(
 }
 
 impl<'n> RuleDraft<'n> {
-    /// Which rule it is, and about what.
+    /// The name of the rule and what it judges.
     pub fn subject(&self, protocol: &'static Protocol) -> Subject {
         Subject { name: self.name.to_owned(), protocol }
     }
 
-    /// The two lists, without the one that the mode has no use for: AOD warns of it, in ours it is refused.
+    /// The two lists, without the one that the mode does not use. AOD warns of such a list; in our own form, it is refused.
     pub fn lists(
         &self,
         reader: &mut ConfigReader<'_>,
@@ -244,8 +244,8 @@ impl<'n> RuleDraft<'n> {
         }
     }
 
-    /// The operations that the lists leave, for a kind of rule that has the same to say of all; `None` if something is
-    /// wrong, or the probe is not there yet.
+    /// The operations that remain after the lists, for types of rules that treat all operations alike; `None` if something is wrong, or this version
+    /// lacks the probe.
     pub fn operations(&self, reader: &mut ConfigReader<'_>) -> Option<BTreeSet<Operation>> {
         let before = reader.problems.len();
         let (track, exclude) = self.lists(reader, "track_commands", "exclude_commands");

@@ -1,4 +1,4 @@
-//! `only` and `except` of a rule: the operations that it is for.
+//! `only` and `except` of a rule: the operations that the rule judges.
 
 use diagnose::rule::Rule;
 use model::{FileNames, Level};
@@ -13,19 +13,19 @@ use crate::{
     view::users,
 };
 
-/// The keys of a rule that say for which operations it is.
+/// The keys of a rule for its scope.
 pub const KEYS: [&str; 2] = ["only", "except"];
 
-/// No value is longer, bytes: PATH_MAX.
+/// The longest value, bytes: PATH_MAX.
 const LONGEST: usize = 4096;
 
-/// Reads what a rule says.
+/// Reads the scope of a rule.
 pub fn read(reader: &mut ConfigReader<'_>, rule: &[YamlEntry]) -> Scope {
     let [only, except] = KEYS.map(|key| find(rule, key).map(|entry| conditions(reader, entry)).unwrap_or_default());
     Scope { only, except }
 }
 
-/// Refuses what the rule cannot know of the operations that it judges.
+/// Refuses properties that the rule's probe does not know of its operations.
 pub fn check(reader: &mut ConfigReader<'_>, entries: &[YamlEntry], rule: &dyn Rule) {
     for part in KEYS.iter().filter_map(|key| find(entries, key)) {
         let Written::Map(asked) = &part.value.value else { continue };
@@ -43,7 +43,7 @@ pub fn check(reader: &mut ConfigReader<'_>, entries: &[YamlEntry], rule: &dyn Ru
     }
 }
 
-/// Why a rule cannot know this of its operations, and what to do; `None` if it can.
+/// Why the rule's probe does not know this property, and what to do; `None` if it knows the property.
 fn unknown(key: ScopeKey, rule: &dyn Rule, has_share: bool) -> Option<String> {
     let protocol = rule.protocol();
     let probe = protocol.name;
@@ -69,7 +69,7 @@ fn unknown(key: ScopeKey, rule: &dyn Rule, has_share: bool) -> Option<String> {
         .then(|| format!("probe `{probe}` does not name the files of what has not returned; remove the key"))
 }
 
-/// Refuses paths, where no more than the last component of a file's name is known.
+/// Refuses paths if the probe knows only the last component of a file's name.
 fn last_components(reader: &mut ConfigReader<'_>, entry: &YamlEntry, rule: &dyn Rule) {
     for node in one_or_more(entry) {
         let (Written::Plain(text) | Written::Quoted(text)) = &node.value else { continue };
@@ -124,7 +124,7 @@ pub(super) fn one_or_more(entry: &YamlEntry) -> &[YamlNode] {
     }
 }
 
-/// The value that is written so.
+/// Parses a value.
 ///
 /// # Errors
 /// What is wrong with it, and what to do.
@@ -157,10 +157,10 @@ fn value(key: ScopeKey, text: &str) -> Result<ScopeValue, String> {
     }
 }
 
-/// The number of a user by name or number.
+/// The user id of a user by name or number.
 ///
 /// # Errors
-/// That there is none, and what to do.
+/// When there is no such user; the error says what to do.
 pub fn user_number(user: &str) -> Result<u32, String> {
     users::number_of(user).map_err(|known| {
         let hint = did_you_mean(user, known.iter().map(String::as_str));
@@ -169,7 +169,7 @@ pub fn user_number(user: &str) -> Result<u32, String> {
     })
 }
 
-/// A container's id as it is known here: a long one is cut.
+/// A container's id in our short form.
 pub fn short_container(id: &str) -> &str {
     let is_long = id.len() > SHORT_CONTAINER && id.bytes().all(|byte| byte.is_ascii_hexdigit());
     id.get(..SHORT_CONTAINER).filter(|_| is_long).unwrap_or(id)

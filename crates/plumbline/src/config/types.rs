@@ -1,4 +1,4 @@
-//! What a valid configuration says, in types that cannot say anything else.
+//! The types of a valid configuration, which cannot represent an invalid one.
 
 use std::{
     fmt,
@@ -24,27 +24,27 @@ use crate::{
 pub struct Config {
     /// The window in which operations are counted, and how often it is looked at: 10 ms to a day.
     pub watch_interval: Duration,
-    /// Where incidents go; absolute. Not looked at yet: see [`super::check_output_dir`].
+    /// The directory of incidents; an absolute path, not checked yet: see [`super::check_output_dir`].
     pub output_dir: PathBuf,
-    /// Where the file says so; `None` if it is the default.
+    /// The position of the directory in the file; `None` if it is the default.
     pub output_dir_at: Option<Position>,
     /// The probes to load; at least one.
     pub probes: Vec<&'static Protocol>,
-    /// Those of them that are loaded only while a rule about them is armed.
+    /// The probes among these that are loaded only while a rule about them is armed.
     pub on_demand: Vec<&'static Protocol>,
     /// Whether the syscalls probe watches local file systems too.
     pub all_filesystems: bool,
-    /// Operations of the site's own; their probes are among those to load.
+    /// The site's own operations, whose probes are among those to load.
     pub operations: Vec<Definition>,
     /// The rules, all of probes that are loaded.
     pub rules: Vec<ConfiguredRule>,
     /// Rules that were understood but that this version cannot detect; a notice says so.
     pub not_yet: Vec<NotYet>,
-    /// A rule that breaks again within this time is the same incident; up to a day.
+    /// If a rule is violated again within this time, this is the same incident; up to a day.
     pub cooldown: Duration,
     /// What a snapshot on demand collects.
     pub snapshot: Vec<ConfiguredAction>,
-    /// What is collected from time to time, without an incident.
+    /// What is collected at intervals, without an incident.
     pub observe: Vec<Observation>,
     /// How long the summaries of days are kept; zero: none are made.
     pub keep_summaries: Duration,
@@ -54,23 +54,23 @@ pub struct Config {
     pub captures: Vec<CaptureConfig>,
     /// Limits of collecting.
     pub evidence: EvidenceLimits,
-    /// What is kept.
+    /// How long evidence is kept.
     pub cleanup: Retention,
-    /// The last minutes, on disk all the time.
+    /// The daemon's recording of the last minutes, on disk.
     pub recorder: FlightRecorder,
-    /// Whether to keep a record of everything done.
+    /// Whether to log audit records.
     pub audit: bool,
-    /// Metrics for those who come for them.
+    /// How metrics are served.
     pub prometheus: Prometheus,
-    /// Where metrics and incidents are sent; `None`: nowhere.
+    /// How metrics and incidents are sent; `None`: they are not.
     pub otlp: Option<Otlp>,
-    /// Where incidents are posted; `None`: nowhere.
+    /// How incidents are posted; `None`: they are not.
     pub webhook: Option<WebhookConfig>,
     /// How incidents become Events of Kubernetes; `None`: they do not.
     pub kubernetes_events: Option<KubernetesEventsConfig>,
     /// The program that is run for each incident, and its arguments; empty: none.
     pub on_incident: Vec<String>,
-    /// What daemons of clients and servers tell each other; `None`: nothing.
+    /// The exchange between daemons of clients and servers; `None`: there is none.
     pub peers: Option<PeersConfig>,
     /// The files that were read, in this order; none for the compiled-in configuration.
     pub files: Vec<String>,
@@ -81,13 +81,13 @@ pub struct Config {
 /// A rule and what it collects.
 #[derive(Debug, Clone)]
 pub struct ConfiguredRule {
-    /// What is to be noticed.
+    /// The rule.
     pub rule: Arc<dyn Rule>,
-    /// Which operations it is for.
+    /// The operations that it judges.
     pub scope: Scope,
-    /// What arms it; `None`: it always judges.
+    /// The incidents that arm it; `None`: it always judges.
     pub when: Option<When>,
-    /// What to collect then.
+    /// What it collects in an incident.
     pub actions: Vec<ConfiguredAction>,
 }
 
@@ -98,29 +98,29 @@ pub struct NotYet {
     pub name: String,
     /// `latency`, `error` or `sockconn`.
     pub kind: &'static str,
-    /// Whose operations it is about.
+    /// The probe of its operations.
     pub probe: &'static str,
     /// What it collects.
     pub actions: Vec<ConfiguredAction>,
 }
 
-/// An action by name: one of the evidence room's, a [`CustomAction`], or a capture.
+/// An action by name: a built-in one, a [`CustomAction`], or a capture.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfiguredAction {
     /// Its name.
     pub name: String,
     /// Arguments; only AOD's captures have any, which are in their [`CaptureConfig`], too.
     pub args: Vec<String>,
-    /// For how long the capture goes on; `None`: as the capture says.
+    /// How long the capture continues; `None`: as the capture's own setting says.
     pub after: Option<Duration>,
 }
 
-/// What is collected from time to time.
+/// What is collected at intervals.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Observation {
     /// How often: 10 seconds to a day.
     pub every: Duration,
-    /// The same as one word, which tells its bundles from those of others: `10m`.
+    /// The interval in one word, such as `10m`, which distinguishes its bundles from those of other observations.
     pub name: String,
     /// At least one.
     pub actions: Vec<ConfiguredAction>,
@@ -152,32 +152,32 @@ pub struct EvidenceLimits {
     pub max_bytes: u64,
     /// How many run at a time: 1 to 16.
     pub concurrency: usize,
-    /// How far back an incident shows every operation: 0 (not at all) to 300 seconds.
+    /// The time before an incident of which every operation is shown: 0 (none) to 300 seconds.
     pub recorder: Duration,
 }
 
-/// What is kept.
+/// How long evidence is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
-    /// How often to look: 10 ms to a day.
+    /// How often retention is applied: 10 ms to a day.
     pub interval: Duration,
-    /// Older goes: up to ten years.
+    /// Older bundles are deleted: up to ten years.
     pub max_age: Duration,
     /// All incidents together, in bytes: 0.1 MiB to 1 TiB.
     pub max_bytes: u64,
 }
 
-/// What is recorded all the time.
+/// The daemon's recording of the last minutes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlightRecorder {
-    /// How far back it goes: up to a week; zero: nothing is recorded.
+    /// The time that it covers: up to a week; zero: nothing is recorded.
     pub keep: Duration,
-    /// What it may take on disk, bytes: 1 MiB to 1 TiB, at most half of [`Retention::max_bytes`].
+    /// Its most bytes on disk: 1 MiB to 1 TiB, at most half of [`Retention::max_bytes`].
     pub max_bytes: u64,
 }
 
 impl FlightRecorder {
-    /// What is taken off the space for bundles.
+    /// The space that is subtracted from that for bundles.
     pub fn reserved(&self) -> u64 {
         if self.keep.is_zero() { 0 } else { self.max_bytes }
     }
@@ -186,9 +186,9 @@ impl FlightRecorder {
 /// How metrics are served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Prometheus {
-    /// Where to listen; `None`: nowhere.
+    /// The address; `None`: metrics are not served.
     pub listen: Option<SocketAddr>,
-    /// Pairs of operation and mount that have series of their own: 1 to 4096.
+    /// The most pairs of operation and mount with series of their own: 1 to 4096.
     pub max_series: usize,
 }
 
@@ -197,19 +197,19 @@ pub struct Prometheus {
 pub struct Otlp {
     /// `http://host:port` or `https://`; with a path only for [`OtlpProtocol::Http`].
     pub endpoint: Uri,
-    /// How it is spoken to.
+    /// The protocol.
     pub protocol: OtlpProtocol,
-    /// Between two sends of metrics: 1 s to an hour.
+    /// The time between two sends of metrics: 1 s to an hour.
     pub interval: Duration,
-    /// For one request: 0.1 to 60 s.
+    /// The time limit of a request: 0.1 to 60 s.
     pub timeout: Duration,
     /// Sent with every request.
     pub headers: HeaderMap,
-    /// What may wait while the collector is away, in bytes: 64 KiB to 64 MiB.
+    /// The most bytes that wait while the collector does not answer: 64 KiB to 64 MiB.
     pub buffer: usize,
 }
 
-/// OTLP's two ways.
+/// The two protocols of OTLP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OtlpProtocol {
     /// gRPC.
@@ -225,12 +225,12 @@ pub struct WebhookConfig {
     pub url: Uri,
     /// Sent with every request.
     pub headers: HeaderMap,
-    /// For one request: 0.1 to 60 s.
+    /// The time limit of a request: 0.1 to 60 s.
     pub timeout: Duration,
 }
 
 impl WebhookConfig {
-    /// The address as it may be shown: many services keep a secret in the path, or behind it.
+    /// The address without its secret parts: many services keep a secret in the path or after it.
     pub fn shown(&self) -> String {
         let url = &self.url;
         let rest = if url.path() == "/" && url.query().is_none() { "" } else { "/..." };
@@ -241,7 +241,7 @@ impl WebhookConfig {
 /// How incidents become Events of Kubernetes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KubernetesEventsConfig {
-    /// For one request: 0.1 to 60 s.
+    /// The time limit of a request: 0.1 to 60 s.
     pub timeout: Duration,
 }
 
@@ -253,17 +253,17 @@ impl fmt::Debug for WebhookConfig {
     }
 }
 
-/// Which names exist.
+/// The names that a configuration may use.
 #[derive(Debug, Clone, Copy)]
 pub struct KnownNames<'a> {
-    /// What the probes watch.
+    /// The protocols of the probes.
     pub protocols: &'a [&'static Protocol],
     /// Built-in actions.
     pub actions: &'a [&'a str],
 }
 
 impl KnownNames<'static> {
-    /// What this program has.
+    /// The names of this program.
     pub fn to_this_program() -> Self {
         static PROTOCOLS: LazyLock<Vec<&'static Protocol>> = LazyLock::new(|| probes::protocols().collect());
         static ACTIONS: LazyLock<Vec<&'static str>> =
@@ -273,7 +273,7 @@ impl KnownNames<'static> {
 }
 
 impl Config {
-    /// What is taken off the space for bundles: the files of captures that are programs.
+    /// The space that is subtracted from that for bundles: the files of captures by programs.
     pub fn reserved_by_captures(captures: &[CaptureConfig]) -> u64 {
         let disk = |capture: &CaptureConfig| match &capture.kind {
             CaptureKind::Command(command) => command.max_bytes,
@@ -282,7 +282,7 @@ impl Config {
         captures.iter().map(disk).sum()
     }
 
-    /// The captures among these names, and for how long each goes on.
+    /// The captures among these names, and how long each continues.
     pub fn captures_of<'c>(
         &'c self,
         names: &'c [ConfiguredAction],
@@ -293,7 +293,7 @@ impl Config {
         })
     }
 
-    /// What the evidence room has to do for these names; captures are none of its actions.
+    /// The actions of these names for the collector, without captures.
     pub fn resolve(&self, names: &[ConfiguredAction]) -> Vec<evidence::ActionSpec> {
         let built_in = |name: &str| evidence::ACTIONS.iter().any(|action| action.name == name);
         let resolve = |spec: &ConfiguredAction| {

@@ -1,4 +1,4 @@
-//! `when` of a rule: whose incidents arm it, for how long, and for which operations.
+//! `when` of a rule: the rules whose incidents arm it, for how long, and for which operations.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -14,11 +14,11 @@ use super::{
 use crate::scope::{On, When};
 
 const KEY: &str = "when";
-/// As long as an incident is open without a new anomaly, by default.
+/// The default, which is the default time that an incident stays open without a new anomaly.
 const WITHIN: Duration = Duration::from_secs(60);
 const DAY_SEC: f64 = 86_400.0;
 
-/// Reads what a rule says.
+/// Reads `when` of a rule.
 pub fn read(reader: &mut ConfigReader<'_>, rule: &[YamlEntry]) -> Option<When> {
     let entry = find(rule, KEY)?;
     let entries = reader.section(entry, &["incident", "within", "on"])?;
@@ -38,7 +38,7 @@ pub fn read(reader: &mut ConfigReader<'_>, rule: &[YamlEntry]) -> Option<When> {
     is_complete.then_some(When { incident, origins: BTreeSet::new(), within: within?, on: on? })
 }
 
-/// Refuses what the rule cannot know of the operations that it judges.
+/// Refuses properties that the rule's probe does not know of its operations.
 pub fn check(reader: &mut ConfigReader<'_>, entries: &[YamlEntry], rule: &dyn Rule, when: Option<&When>) {
     let (Some(when), Some(entry)) = (when, find(entries, KEY)) else { return };
     let reason = match (when.on, rule.protocol().level) {
@@ -55,7 +55,7 @@ pub fn check(reader: &mut ConfigReader<'_>, entries: &[YamlEntry], rule: &dyn Ru
     reader.refuse(entry.at, text);
 }
 
-/// Finds the rules that arm others, and refuses names that are no rule's, and rules that arm each other.
+/// Finds the rules that arm others. Refuses unknown names, and rules that arm each other.
 pub fn connect(reader: &mut ConfigReader<'_>, anomalies: &[YamlEntry], rules: &mut [ConfiguredRule]) {
     let arms: Vec<(String, Vec<String>)> = rules
         .iter()
@@ -86,7 +86,7 @@ pub fn connect(reader: &mut ConfigReader<'_>, anomalies: &[YamlEntry], rules: &m
     }
 }
 
-/// The rules of these names, and those that arm them in turn.
+/// The rules of these names, and all rules that arm them, directly or through others.
 fn origins(names: &[String], arms: &[(String, Vec<String>)]) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let mut left: Vec<&String> = names.iter().collect();
@@ -98,7 +98,7 @@ fn origins(names: &[String], arms: &[(String, Vec<String>)]) -> BTreeSet<String>
     found
 }
 
-/// Refuses rules that need a probe at all times which is loaded on demand, and notes such a probe that nothing demands.
+/// Refuses rules that always judge but whose probe is loaded on demand, and notes such a probe that no rule needs.
 pub(super) fn check_probes(
     reader: &mut ConfigReader<'_>,
     all: &ConfigSection<'_>,

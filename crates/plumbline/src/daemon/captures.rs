@@ -1,4 +1,4 @@
-//! The daemon's captures: each bundle gets what they hold of the seconds before an incident and, later, of the seconds after.
+//! The daemon's captures. Each bundle gets their data of the seconds before an incident and, later, of the seconds after it.
 
 use std::{
     sync::Arc,
@@ -14,26 +14,25 @@ use crate::{
     evidence::{BundleAddition, Cut, IncidentId, IncidentScope},
 };
 
-/// The most bundles that may wait for the seconds after; a further bundle has the seconds before only.
+/// The most bundles that may wait for the data of the seconds after; a further bundle gets the seconds before only.
 const MOST: usize = 64;
-/// How soon a collector that is busy is asked again.
+/// When the collector is busy, the time until the next try.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Bundles that wait for what captures hold of the seconds after.
+/// Bundles that wait for the captures' data of the seconds after an incident.
 #[derive(Default)]
 pub struct Afters(Vec<After>);
 
 struct After {
     id: IncidentId,
-    /// The rule whose name begins the files; empty: none.
+    /// The rule whose name begins the file names; empty: file names without a rule.
     rule: String,
     due: Instant,
     capture: Arc<dyn Capture>,
     span: CaptureSpan,
 }
 
-/// Of each capture among `actions`: what it holds from its configured time before `begin` until now, and for how long it
-/// goes on.
+/// For each capture among `actions`: its data from its configured time before `begin` until now, and how long it continues after now.
 pub fn until_now(
     config: &Config,
     captures: &Captures,
@@ -53,7 +52,7 @@ pub fn until_now(
 }
 
 impl Afters {
-    /// Remembers that captures go on for a bundle. Returns what they have until now.
+    /// Takes note of how long captures continue for a bundle. Returns their data until now.
     pub fn begin(&mut self, id: &IncidentId, rule: &str, cuts: Vec<(Cut, Duration)>) -> Vec<Cut> {
         for (cut, after) in &cuts {
             if !after.is_zero() && self.0.len() < MOST {
@@ -66,12 +65,12 @@ impl Afters {
         cuts.into_iter().map(|(cut, _)| cut).collect()
     }
 
-    /// Forgets a bundle, which is not made.
+    /// Drops the entries of a bundle that is not made.
     pub fn forget(&mut self, id: &IncidentId) {
         self.0.retain(|after| after.id != *id);
     }
 
-    /// How long until the next is due.
+    /// The time until the next entry is due.
     pub fn due_in(&self, now: Instant) -> Option<Duration> {
         self.0.iter().map(|after| after.due.saturating_duration_since(now)).min()
     }
@@ -92,7 +91,7 @@ impl Daemon {
         self.captures.reconfigure(&self.setup.config, self.source.watch().mounts());
     }
 
-    /// Adds to bundles what captures hold of the seconds after, once these are over or the daemon `stops`.
+    /// Adds the captures' data of the seconds after to bundles, once these seconds are over or the daemon `stops`.
     pub(super) fn take_afters(&mut self, stops: bool) {
         let now = Instant::now();
         while let Some((id, rule, due)) = self.afters.take(now, stops) {

@@ -27,14 +27,14 @@ const MAX_AT_ONCE: usize = 8;
 /// How long a peer may take to send its request: the daemon's thread waits for it.
 const REQUEST_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// No snapshot is of a longer time.
+/// The longest time that a snapshot may cover.
 pub const LONGEST: Duration = Duration::from_secs(3600);
 
-/// Who asks for a snapshot.
+/// A client's request for a snapshot.
 pub struct SnapshotRequest {
-    /// Where the answer goes.
+    /// The client's connection, for the answer.
     pub stream: UnixStream,
-    /// Of which time to come; `None`: of now.
+    /// The time from now on that the snapshot covers; `None`: a snapshot of now.
     pub span: Option<Duration>,
 }
 
@@ -79,7 +79,7 @@ impl ControlSocket {
     }
 }
 
-/// Reads `snapshot` or `snapshot SECONDS`: the time of which one is wanted. `None` if it is neither.
+/// Parses `snapshot` or `snapshot SECONDS`. Returns the time that the snapshot covers, if any; `None` if the request is neither.
 fn snapshot_of(request: &str) -> Option<Option<Duration>> {
     let seconds = request.strip_prefix("snapshot")?;
     if seconds.is_empty() {
@@ -103,7 +103,7 @@ pub fn answer(mut stream: UnixStream, line: &str) {
     let _ = writeln!(stream, "{line}");
 }
 
-/// Requests a snapshot from the running daemon, of now or of a time to come, and waits for the bundle: `timeout` beyond that time. Calls `waits`
+/// Requests a snapshot from the running daemon and waits for the bundle: for `timeout`, plus the time that the snapshot covers. Calls `waits`
 /// with the time that has passed, once a second. Returns the bundle's path.
 ///
 /// # Errors
@@ -158,7 +158,7 @@ fn ask(
     }
 }
 
-/// Waits until something can be read, or the other end is gone; false if that takes longer.
+/// Waits until the stream can be read or the other end is closed. Returns false if that takes longer than `limit`.
 fn is_readable(stream: &UnixStream, limit: Duration) -> io::Result<bool> {
     let mut wanted = [PollFd::new(stream.as_fd(), PollFlags::POLLIN)];
     match poll(&mut wanted, PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX)) {

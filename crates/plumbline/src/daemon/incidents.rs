@@ -118,7 +118,7 @@ impl Reporter for Bundles<'_> {
 }
 
 impl Bundles<'_> {
-    /// What the rule of an episode collects that is part of another incident.
+    /// The evidence that the rule of an episode collects for another incident, of which the episode is part.
     fn part(
         &mut self,
         id: &IncidentId,

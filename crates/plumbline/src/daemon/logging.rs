@@ -32,7 +32,7 @@ pub fn incident(incident: &Incident, audited: bool) {
     audit(audited, "incident", || format!("{id} {}", anomaly.observed));
 }
 
-/// Logs that an incident's verdict is another one by now.
+/// Logs that an incident's verdict has changed.
 pub fn verdict(incident: &Incident) {
     let (layer, cause) = (incident.verdict.layer.name(), incident.verdict.cause.map_or("", |cause| cause.name()));
     tracing::info!(
@@ -46,7 +46,7 @@ pub fn verdict(incident: &Incident) {
     );
 }
 
-/// The layer, the cause, and how sure that is; if the layer is unknown, the two likeliest causes.
+/// The layer, the cause and the confidence; if the layer is unknown, the two likeliest causes.
 fn conclusion(verdict: &Verdict) -> String {
     let percent = |confidence: f64| format!("{:.0} %", confidence * 100.0);
     let layer = verdict.layer.name();

@@ -8,9 +8,9 @@ use procfs::{
     process::{MMPermissions, MMapPath, MemoryPageFlags, PageInfo, Process},
 };
 
-/// Has the C library return large blocks to the kernel at once: the kernel's types take some MiB while probes are attached, and compression
-/// while a bundle is written, and the next time may be days away. By default, the C library raises its threshold after the first such block,
-/// and keeps later ones.
+/// Makes the C library return large blocks to the kernel at once. Reading the kernel's types while probes are attached, and compression while a
+/// bundle is written, take some MiB each, and the next time may be days away. By default, the C library raises its threshold after the first such
+/// block and keeps later ones.
 pub fn return_large_blocks() {
     #[cfg(target_env = "gnu")]
     // SAFETY: mallopt(3) takes no pointer and may be called at any time.

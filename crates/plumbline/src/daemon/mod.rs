@@ -66,8 +66,8 @@ const MAINTAIN_EVERY: Duration = Duration::from_secs(4);
 const FLOOD_PER_SECOND: u64 = 50_000;
 /// The coarsest sampling: one event in 2 to this power.
 const MAX_SAMPLE_SHIFT: u32 = 12;
-/// How long accepted bundles may take to be written when the daemon stops; later ones are cut off. Detaching the probes
-/// takes additional time.
+/// How long the writing of accepted bundles may take when the daemon stops; what takes longer is cut off. Detaching the probes takes
+/// additional time.
 const DRAIN_LIMIT: Duration = Duration::from_millis(1300);
 /// How much of that time may be spent on sending the last incidents to OpenTelemetry; the rest are dropped.
 const SEND_LIMIT: Duration = Duration::from_millis(500);
@@ -105,11 +105,11 @@ struct Daemon {
     collector: Option<Collector>,
     detection: Detection,
     captures: Captures,
-    /// Bundles that wait for what captures hold of the seconds after.
+    /// Bundles that wait for the captures' data of the seconds after an incident.
     afters: Afters,
     /// Snapshots under way, each with the peer that waits for it.
     snapshots: Vec<(IncidentId, Option<UnixStream>)>,
-    /// Snapshots of some time that is not over.
+    /// Snapshots that cover a time which is not over.
     timed: Vec<Timed>,
     observer: Observer,
     summaries: Summaries,
@@ -125,7 +125,7 @@ struct Daemon {
     pin_dir: PathBuf,
     publish: Publish,
     peers: Peers,
-    /// Why the recorder cannot write, as the log has it; empty if it can.
+    /// The last logged error of the recorder; empty if the recorder can write.
     recorder_error: String,
     waiting: Waiting,
     lock: Lock,

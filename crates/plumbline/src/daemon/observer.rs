@@ -1,4 +1,4 @@
-//! Observations: what is collected from time to time while nothing is wrong, into bundles of their own.
+//! Observations: evidence that is collected at intervals without an incident, into bundles of its own.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use crate::{
     evidence::{BundleOutcome, Collector, Done, OBSERVATIONS, Settings},
 };
 
-/// Observations, if there are any, may take one part in this many of the disk limit.
+/// Observations may take one part in this many of the disk limit, if any are configured.
 const SHARE: u64 = 4;
 
 /// The observations of a configuration.
@@ -26,7 +26,7 @@ const SHARE: u64 = 4;
 pub struct Observer {
     /// Started if the configuration has observations, or bundles of earlier ones exist.
     collector: Option<Collector>,
-    /// When each is due, in the order of the configuration.
+    /// When each observation is due, in the order of the configuration.
     due: Vec<Instant>,
 }
 
@@ -39,12 +39,12 @@ pub fn reserved(config: &Config) -> u64 {
 fn settings_of(config: &Config) -> Settings {
     let ages = config.observe.iter().map(|one| (one.name.clone(), one.keep)).collect();
     let max_bytes = config.cleanup.max_bytes / SHARE;
-    // Bundles of an observation that the configuration has no longer go at the age of incidents.
+    // Bundles of an observation that is no longer configured are deleted at the age of incidents.
     Settings { folder: OBSERVATIONS, max_bytes, max_age_of_kind: ages, ..settings(config) }
 }
 
 impl Observer {
-    /// Begins the observations of a configuration, in the place of those of another.
+    /// Starts the observations of a configuration, and stops those of the previous one.
     ///
     /// # Errors
     /// When the output directory cannot be used.
@@ -53,7 +53,7 @@ impl Observer {
         self.due = config.observe.iter().map(|one| now + one.every).collect();
         match &self.collector {
             Some(collector) => collector.reconfigure(settings_of(config)),
-            // Bundles of an earlier configuration are to go in time, too.
+            // Bundles of an earlier configuration must be deleted at their age, too.
             None if self.due.is_empty() && !config.output_dir.join(OBSERVATIONS).exists() => Ok(()),
             None => {
                 let collector = Collector::start(settings_of(config))?;
@@ -66,11 +66,11 @@ impl Observer {
 
     /// Deletes bundles that are too old.
     pub fn tidy(&self) {
-        // As for incidents: the collector refuses while it writes bundles.
+        // The collector refuses while it writes bundles; that work deletes old bundles, too.
         let _ = self.collector.as_ref().map(Collector::tidy);
     }
 
-    /// How long until the next is due.
+    /// The time until the next observation is due.
     pub fn due_in(&self, now: Instant) -> Option<Duration> {
         self.due.iter().min().map(|due| due.saturating_duration_since(now))
     }
@@ -110,7 +110,7 @@ impl Daemon {
         done.iter().for_each(|done| observed(done, self.setup.config.audit));
     }
 
-    /// Finishes the observations under way, within a limit of time.
+    /// Finishes the observations under way, within this time.
     pub(super) fn stop_observing(&mut self, within: Duration) {
         if let Some(collector) = self.observer.collector.take() {
             collector.shutdown(within).done.iter().for_each(|done| observed(done, self.setup.config.audit));

@@ -1,4 +1,4 @@
-//! The server's side of incidents: this daemon asks those of servers for it, and answers those of clients.
+//! The server's side of incidents: this daemon asks the daemons of servers for it, and answers the daemons of clients.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -22,42 +22,42 @@ use crate::{
     view::clock::Clock,
 };
 
-/// The probe whose requests servers see.
+/// The probe whose requests a server's daemon sees, too.
 const ASKED_FOR: &str = "nfs";
-/// The server is asked again after this time at the earliest, and then after three times as long, and so on.
+/// The shortest time until a server is asked again; it triples with each question about the incident.
 const AGAIN: Duration = Duration::from_secs(20);
-/// Incidents whose servers are asked at the same time; those of others are not.
+/// The most incidents about which servers are asked at the same time. No question is asked about further ones.
 const MAX_INCIDENTS: usize = 16;
 
-/// What daemons of clients and servers tell each other.
+/// The exchange with the daemons of clients and of servers.
 pub struct Peers {
     exchange: Arc<Exchange<ServedNow>>,
-    /// Readable when there are answers to questions of ours.
+    /// Readable when answers from servers have arrived.
     wake: Arc<EventFd>,
     server: Option<HttpServer>,
     asker: Option<PeerAsker>,
     wanted: Option<PeersConfig>,
-    /// Incidents whose servers are asked.
+    /// The open incidents about which servers are asked.
     open: HashMap<IncidentId, AskedIncident>,
-    /// Questions of ours: answered, and not.
+    /// Questions to servers: how many were answered, and how many were not.
     asked: Arc<Outcomes>,
-    /// Questions of others: answered, and refused.
+    /// Questions from clients: how many were answered, and how many were refused.
     told: Arc<Outcomes>,
 }
 
 struct AskedIncident {
     at: Authority,
-    /// When its first window began, CLOCK_MONOTONIC.
+    /// When the incident's first window began, CLOCK_MONOTONIC.
     begun: Nanos,
     /// When the server was last asked.
     last: Nanos,
     asked: usize,
-    /// Whether more has been slow since.
+    /// Whether the incident has changed since.
     is_due: bool,
 }
 
 impl Peers {
-    /// Starts what is configured. What cannot start is logged, and is no error.
+    /// Starts what the configuration wants. If the server or the questions cannot start, that is logged, and is no error.
     ///
     /// # Errors
     ///
@@ -82,7 +82,7 @@ impl Peers {
         Ok(peers)
     }
 
-    /// Takes over another configuration, and the certificates as they are now.
+    /// Applies another configuration, and reads the certificates again.
     pub fn configure(&mut self, config: &Config) {
         self.stop();
         self.exchange.open();
@@ -108,14 +108,14 @@ impl Peers {
         }
     }
 
-    /// Ends both; the waits of those who ask end, too.
+    /// Stops answering and asking. Clients that wait for an answer get none.
     pub fn stop(&mut self) {
         self.exchange.close();
         (self.server, self.asker) = (None, None);
         self.open.clear();
     }
 
-    /// Questions of ours that were answered and were not, if there are any to ask; and those of others.
+    /// Questions to servers, answered and not answered; questions from clients, answered and refused. `None` if not configured.
     pub fn counts(&self) -> [Option<(u64, u64)>; 2] {
         let wanted = self.wanted.as_ref();
         let asks = wanted.filter(|wanted| wanted.ask != AskedServers::Nobody);
@@ -123,7 +123,7 @@ impl Peers {
         [asks.map(|_| self.asked.read()), tells.map(|_| self.told.read())]
     }
 
-    /// An incident has begun, goes on or is over: its server is asked, at once if it has begun.
+    /// Takes note that an incident has begun, goes on or is over. Asks its server at once if it has begun or is over, else when the server is due.
     pub fn incident(
         &mut self,
         id: &IncidentId,
@@ -142,7 +142,7 @@ impl Peers {
             self.open.insert(id.clone(), AskedIncident { at, begun, last: 0, asked: 0, is_due: true });
         }
         if change.closed() {
-            // What is due is asked now, however lately it was.
+            // If a question is due, it is asked now, however recent the previous one is.
             if let Some(mut last) = self.open.remove(id) {
                 last.last = 0;
                 self.ask(id, &mut last, recorder, now);
@@ -152,7 +152,7 @@ impl Peers {
         }
     }
 
-    /// Asks what is due.
+    /// Asks the servers that are due.
     pub fn ask_due(&mut self, recorder: Duration, now: Nanos) {
         let mut open = std::mem::take(&mut self.open);
         for (id, incident) in &mut open {
@@ -180,7 +180,7 @@ impl Peers {
 }
 
 impl Daemon {
-    /// Tells clients what was served, and takes what servers have answered.
+    /// Answers the clients that wait, and passes the servers' answers to the collector.
     pub(super) fn answer_peers(&mut self) {
         if self.peers.exchange.is_asked() {
             self.peers.exchange.answer(self.served());
@@ -213,7 +213,7 @@ impl Daemon {
         }
     }
 
-    /// What this host has served of late. A client needs to know no more of this host than its name, its version and what was lost.
+    /// What this host has served in the last [`LONGEST`] seconds. About this host, a client learns only its name, its version and its losses.
     fn served(&self) -> ServedNow {
         let (now, watch) = (nanos(probes::monotonic()), self.source.watch());
         let recorder = watch.recorder().unwrap_or_else(|error| {
@@ -231,7 +231,7 @@ impl Daemon {
         ServedNow { recorder, now, clock: Clock::now(), about }
     }
 
-    /// Asks servers again whose incidents go on, and frees what nobody asks for any more.
+    /// Asks the servers of open incidents again when they are due, and frees an answer that no client needs any more.
     pub(super) fn look_after_peers(&mut self) {
         self.peers.ask_due(self.setup.config.evidence.recorder, nanos(probes::monotonic()));
         self.peers.exchange.tidy();

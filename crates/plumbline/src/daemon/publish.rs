@@ -241,8 +241,8 @@ impl Publish {
         }
     }
 
-    /// The remote file systems of this mount namespace, each by the first of its mounts, which names it; and the
-    /// counted ones of other namespaces.
+    /// The remote file systems of this mount namespace, each with the first of its mounts, which names it; and the counted file systems of other
+    /// namespaces.
     fn mounts(&self, watch: &ProbeSet) -> Vec<(Arc<str>, model::Mount)> {
         let table = watch.mounts();
         let is_first = |point: &MountPoint| table.get(point.device).is_some_and(|first| first.id == point.id);
@@ -384,7 +384,7 @@ fn run_on_incident(command: &[String], outcomes: &Arc<Outcomes>) -> Option<OnInc
     )
 }
 
-/// The publisher, if it has started; logs which of the two it is. One that has not is tried again with the next reload.
+/// The publisher, if it has started. Logs whether it has. One that has not is started again at the next reload.
 fn logged<T>(started: Result<T>, works: fmt::Arguments<'_>, fails: fmt::Arguments<'_>) -> Option<T> {
     match &started {
         Ok(_) => tracing::info!("{works}"),

@@ -57,7 +57,7 @@ impl Daemon {
                 refuse_to_be_blind(&watch.state())?;
                 Ok(watch)
             });
-            // The old ones stay in force.
+            // Restores the operator's own operations of the old configuration.
             let stay =
                 |error| probes::own::enter(&self.setup.config.operations).err().map_or(error, anyhow::Error::msg);
             Some(watch.map_err(|error| say(stay(error)))?)
@@ -138,8 +138,8 @@ pub fn refuse_to_be_blind(probes: &[Capability]) -> Result<()> {
     anyhow::bail!("no probe can run here, so there is nothing to watch; {}; see `plumbline doctor`", reasons.join("; "))
 }
 
-/// The collector's settings. Bundles, the recorder's segments, observations and the files of captures share the limit on
-/// disk, so the parts of the others are subtracted.
+/// The collector's settings. Bundles, the recorder's segments, observations and captures' files share the limit on disk, so the space of
+/// the latter three is subtracted.
 pub fn settings(config: &Config) -> Settings {
     let captures = Config::reserved_by_captures(&config.captures);
     let reserved = config.recorder.reserved() + observer::reserved(config) + captures;

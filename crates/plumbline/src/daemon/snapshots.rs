@@ -1,4 +1,4 @@
-//! Snapshots: bundles that somebody asked for, now or of the seconds to come.
+//! Snapshots: bundles on request, of now or of the next seconds.
 
 use std::{
     collections::BTreeSet,
@@ -28,7 +28,7 @@ use crate::{
 /// Snapshots under way at the same time: each holds a copy of the flight recorder.
 const MAX_SNAPSHOTS: usize = 2;
 
-/// A snapshot of some time that is not over.
+/// A snapshot that covers a time which is not over.
 pub struct Timed {
     due: Instant,
     from: Nanos,
@@ -75,7 +75,7 @@ impl Daemon {
         }
     }
 
-    /// A request for a bundle of all mounts. The interval that is looked at has begun.
+    /// A request for a bundle of all mounts. The source's interval must have begun.
     pub(super) fn request(
         &self,
         id: IncidentId,
@@ -106,7 +106,7 @@ impl Daemon {
         }
     }
 
-    /// Begins a snapshot of the time to come.
+    /// Begins a snapshot that covers the next `span`.
     fn begin_timed(&mut self, span: Duration, asker: UnixStream) {
         if self.timed.len() >= MAX_SNAPSHOTS {
             return refuse(Some(asker), "other snapshots are under way; try again when they are over");
@@ -118,12 +118,12 @@ impl Daemon {
         tracing::info!("a snapshot of the next {span:?} begins");
     }
 
-    /// How long until the next snapshot of some time is over.
+    /// The time until the next timed snapshot is due.
     pub(super) fn timed_due_in(&self, now: Instant) -> Option<Duration> {
         self.timed.iter().map(|timed| timed.due.saturating_duration_since(now)).min()
     }
 
-    /// Makes the bundles of those whose time is over.
+    /// Makes the bundles of the timed snapshots that are due.
     pub(super) fn finish_timed(&mut self) {
         let now = Instant::now();
         while let Some(index) = self.timed.iter().position(|timed| timed.due <= now) {

@@ -1,4 +1,4 @@
-//! The summaries of days: how each mount was used, written once an hour, at the end of a day and when the daemon stops.
+//! Daily summaries of how each mount was used, written once an hour, at the end of the day and when the daemon stops.
 
 use std::{
     io::Write,
@@ -18,7 +18,7 @@ use crate::{
 /// How often a day's file is written.
 const EVERY: Duration = Duration::from_secs(3600);
 
-/// The day that is counted.
+/// The summary of the current day.
 pub struct Summaries {
     files: SummaryFolder,
     keep: Duration,
@@ -29,7 +29,7 @@ pub struct Summaries {
 }
 
 impl Summaries {
-    /// Goes on with today's file, if there is one.
+    /// Continues today's file, if there is one.
     pub fn begin(config: &Config, source: &dyn EventSource) -> Self {
         let (files, now) = (SummaryFolder::of(&config.output_dir), Timestamp::now());
         let (keep, day) = (config.keep_summaries, day_of(now));
@@ -42,12 +42,12 @@ impl Summaries {
         Self { files, keep, day, period, written: Instant::now() }
     }
 
-    /// Whether an hour is over, or the day.
+    /// Whether an hour has passed since the file was written, or the day is over.
     fn is_due(&self) -> bool {
         self.period.is_some() && (self.written.elapsed() >= EVERY || day_of(Timestamp::now()) != self.day)
     }
 
-    /// Writes the file, and begins another one if the day is over.
+    /// Writes the file, and begins another day if the day is over.
     fn look(&mut self, source: &dyn EventSource) {
         self.write(source);
         let today = day_of(Timestamp::now());
@@ -71,7 +71,7 @@ impl Summaries {
         }
     }
 
-    /// What an incident's bundle has of the last two days: yesterday's file, and today's so far. `None` if there is neither.
+    /// The summaries for an incident's bundle: yesterday's file and today's figures so far. `None` if there is neither.
     pub fn attachment(&mut self, source: &dyn EventSource) -> Option<Attachment> {
         let period = self.period.as_mut()?;
         if let Err(error) = period.add(source) {
@@ -95,7 +95,7 @@ impl Summaries {
 }
 
 impl Daemon {
-    /// Writes the summary of the day when it is time.
+    /// Writes the day's summary when it is due.
     pub(super) fn look_after_summaries(&mut self) {
         if self.summaries.is_due() {
             self.source.begin_interval();

@@ -15,13 +15,13 @@ use crate::{
     who::Cgroup,
 };
 
-/// A rule is armed on so many mounts, servers or jobs at most; those that would be disarmed first go.
+/// The most mounts, servers or jobs on which a rule is armed. Beyond them, those on which it would be disarmed first are dropped.
 const MOST: usize = 1024;
 
 /// What has armed a rule.
 pub struct Chain {
     when: When,
-    /// On what, and until when, CLOCK_MONOTONIC.
+    /// The mounts, servers or jobs on which the rule is armed, each with the time at which it is disarmed (CLOCK_MONOTONIC).
     armed: BTreeMap<IncidentSubject, Nanos>,
 }
 
@@ -30,18 +30,17 @@ impl Chain {
         Self { when, armed: BTreeMap::new() }
     }
 
-    /// Whether it is armed on anything.
+    /// Whether the rule is armed on any mount, server or job.
     pub fn is_armed(&self) -> bool {
         !self.armed.is_empty()
     }
 
-    /// Whether it is armed on operations there.
+    /// Whether the rule is armed for operations of this cgroup on this mount.
     pub fn is_armed_for(&self, mount: &Mount, cgroup: &Cgroup) -> bool {
         self.armed.keys().any(|subject| subject.has(mount, cgroup))
     }
 
-    /// Looks at the episodes that are not over, at the end of an interval. Returns whether the rule is armed now and was not, or the other way
-    /// about.
+    /// Takes note of the open episodes at the end of an interval. Returns whether this armed a rule that was not armed, or disarmed one that was.
     pub fn update(&mut self, rule: &str, episodes: &[Episode], source: &dyn EventSource) -> bool {
         let (was_armed, within) = (self.is_armed(), nanos(self.when.within));
         for episode in episodes.iter().filter(|episode| self.when.incident.contains(&episode.anomaly.name)) {
@@ -73,7 +72,7 @@ impl Chain {
     }
 }
 
-/// What an episode is about.
+/// The mounts, servers, jobs or hosts that an episode concerns.
 fn subjects(source: &dyn EventSource, episode: &Episode, on: On) -> BTreeSet<IncidentSubject> {
     let of = |event: &model::Event| {
         let is_connection = event.operation.protocol().level == Level::Connection;
@@ -82,7 +81,7 @@ fn subjects(source: &dyn EventSource, episode: &Episode, on: On) -> BTreeSet<Inc
     episode.window.events().iter().filter_map(of).collect()
 }
 
-/// Whether an episode is about something of what another is about.
+/// Whether `other` concerns a mount, server, job or host that `one` concerns.
 pub fn share(source: &dyn EventSource, one: &Episode, other: &Episode, on: On) -> bool {
     let subjects = subjects(source, one, on);
     let is_on = |event: &model::Event| {
@@ -92,7 +91,7 @@ pub fn share(source: &dyn EventSource, one: &Episode, other: &Episode, on: On) -
     other.window.events().iter().any(is_on)
 }
 
-/// The requester's cgroup, where that is asked for.
+/// The requester's cgroup, if `on` needs it.
 fn cgroup_of(source: &dyn EventSource, event: &model::Event, on: On) -> Rc<Cgroup> {
     match on {
         On::Job => source.cgroup(event.requester.pid, event.requester.cgroup),

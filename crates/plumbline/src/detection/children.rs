@@ -1,4 +1,5 @@
-//! What ran below the calls of open incidents: found while the recorder still has it, kept until they are over.
+//! The operations that ran below the calls of open incidents. They are looked up while the flight recorder still has them, and kept until the
+//! incidents are over.
 
 use std::{
     borrow::Borrow,
@@ -16,28 +17,28 @@ use crate::{
     view::clock::nanos,
 };
 
-/// How long an operation may take from its answer, with which the call goes on, until it is in the recorder.
+/// How long after an operation's answer the flight recorder may still lack the operation. The answer lets the call go on, so the call may end first.
 pub const SETTLED: Duration = Duration::from_millis(100);
 
-/// A call by thread and start; while it is in flight, what is below it is another thing.
+/// A call's thread, its start, and whether it is in flight: the operations below a call may change until it ends.
 type CallId = (u32, u64, bool);
 
-/// What ran below which calls.
+/// The operations that ran below each call.
 #[derive(Clone, Default)]
 pub struct Children(HashMap<CallId, Arc<Below>>);
 
 impl Children {
-    /// What ran below the call, where that has been found.
+    /// The operations that ran below the call, if they were looked up.
     pub fn of(&self, call: &Event) -> Option<&Below> {
         self.0.get(&id(call)).map(Arc::as_ref)
     }
 
-    /// The operations below these calls, and no others.
+    /// A copy that has only the operations below these calls.
     pub fn only<'a>(&self, calls: impl Iterator<Item = &'a Event>) -> Self {
         Self(calls.map(id).filter_map(|id| Some((id, Arc::clone(self.0.get(&id)?)))).collect())
     }
 
-    /// Finds what is not known yet; `recorder` is asked for once, and only if something is to be found.
+    /// Looks up the calls that are not known yet. Calls `recorder` at most once, and only if there is such a call.
     pub fn find<'a, R: Borrow<Recorder>>(
         &mut self,
         source: &dyn EventSource,
@@ -52,7 +53,7 @@ impl Children {
     }
 }
 
-/// What ran below each of the calls on whose mounts that can be seen.
+/// The operations below each call whose mount has probes that see them.
 pub fn below<'a, R: Borrow<Recorder>>(
     source: &(impl SeesBelow + ?Sized),
     calls: &[&'a Event],
@@ -84,7 +85,8 @@ pub fn below<'a, R: Borrow<Recorder>>(
     calls.into_iter().map(join).collect()
 }
 
-/// Whether its operations run below calls. What happens to connections does not, nor what this host serves.
+/// Whether the protocol's operations run below calls. Library calls, events of connections and requests that
+/// this host serves do not.
 fn can_be_below(protocol: &Protocol) -> bool {
     !matches!(protocol.level, Level::Library | Level::Connection | Level::Served)
 }

@@ -1,4 +1,4 @@
-//! From an episode to an incident and the rest of the bundle.
+//! Makes an incident, and the daemon's files of its bundle, from an episode.
 
 use std::{
     cmp::Reverse,
@@ -31,37 +31,37 @@ use crate::{
     who::Cgroup,
 };
 
-/// What is known when an incident is written.
+/// The input for the description of an incident.
 pub struct IncidentFacts<'a> {
     pub id: &'a str,
     pub episode: &'a Episode,
     pub recorder: &'a Recorder,
     pub children: &'a Children,
-    /// Events of what the recorder has little of.
+    /// The latest events: they have details that the flight recorder lacks.
     pub recent: &'a Recent,
     pub long_term: &'a LongTerm,
     pub losses: Losses,
-    /// What higher layers saw of it.
+    /// What rules of higher layers observed of the incident.
     pub also: Vec<String>,
-    /// If it is about connections, the operations that it delayed.
+    /// The operations that a broken connection delayed; empty unless the incident is about connections.
     pub delayed: Vec<Event>,
-    /// As far as they are known: its bundle has them all.
+    /// The labels that are known so far; the bundle has all of them.
     pub labels: Labels,
-    /// The verdict of both ends, if the server has answered; what is judged here stays beside it.
+    /// The verdict from the data of client and server, if the server has answered. This host's own verdict is kept beside it.
     pub proven: Option<Verdict>,
     pub closed: bool,
 }
 
-/// How far before the first slow operation the verdict looks for what is normal.
+/// How far before the first slow operation the verdict looks for normal operations.
 const NORMAL_SPAN: Duration = Duration::from_secs(300);
-/// Operations around the slow ones that the verdict looks at: a tenth of a second's work at most.
+/// The most recorded operations that the verdict examines; this takes a tenth of a second at most.
 const JUDGED: usize = 16_384;
 
-/// System calls listed with what ran below them.
+/// The most system calls that are listed with the operations below them.
 const SLOWEST: usize = 10;
 
-/// Judges the episode and puts the incident together: that, and all that is known of its operations. Those that a broken connection
-/// delayed are listed with what happened to it.
+/// Judges the episode and describes it as an incident. Also returns the slow operations with all known details, followed by those that a broken
+/// connection delayed.
 pub fn describe(source: &dyn EventSource, facts: IncidentFacts<'_>) -> (Incident, Vec<Event>) {
     let clock = &source.clock();
     let window = &facts.episode.window;
@@ -72,7 +72,7 @@ pub fn describe(source: &dyn EventSource, facts: IncidentFacts<'_>) -> (Incident
     let are_slow = matches!(kind, diagnose::latency::KIND | diagnose::baseline::KIND);
     let recorded = facts.recorder.events_since(since, JUDGED);
     let Around { near: mut around, beside, elsewhere } = around(source, window.events(), are_slow, recorded, &known);
-    // Some rules find what they report in the recorder.
+    // The events of some rules are records of the flight recorder, which lack details.
     let mut slow: Vec<_> = window.events().iter().cloned().map(|event| known.whole(event)).collect();
     let by_failures = kind == diagnose::error::KIND;
     let changed = diagnose::changed((begin, window.to), &slow, &around, facts.long_term, by_failures);
@@ -96,7 +96,7 @@ pub fn describe(source: &dyn EventSource, facts: IncidentFacts<'_>) -> (Incident
         first_seen: begin,
         last_seen: end,
         changed,
-        // For whoever samples this host's threads to fill in.
+        // The daemon fills this in from its samples of waiting threads.
         waited: Vec::new(),
         top: ranking(source, &Top::with(window, &delayed)),
         operations: window.count(),
@@ -112,19 +112,19 @@ pub fn describe(source: &dyn EventSource, facts: IncidentFacts<'_>) -> (Incident
     (incident, slow)
 }
 
-/// What the verdict looks at.
+/// The operations that the verdict compares with the slow ones.
 #[derive(Default)]
 struct Around {
-    /// What went to the same places. For calls above the client of a file system, also what the client asked the server for on the same mount.
+    /// Operations on the same connections or mounts. For system calls and library calls, also the file system client's requests for the same mount.
     near: Vec<Event>,
-    /// What other daemons of the same mounts were asked for, what went over other connections of these mounts, and what this host dropped of the
-    /// connections with the same servers.
+    /// Requests to other daemons of the same mounts, requests on other connections of these mounts, and events such as drops of connections
+    /// with the same servers.
     beside: Vec<Event>,
-    /// Beside slow requests to one server: what was asked of that server for other mounts.
+    /// If the slow operations are requests to one server: requests to that server for other mounts.
     elsewhere: Vec<Event>,
 }
 
-/// `are_slow`: the events are slow, not failed or in flight; `known`: all that is known of some of it.
+/// `are_slow`: the events are slow, not failed or in flight. `known`: the events with all details.
 fn around(
     source: &dyn EventSource,
     events: &[Event],
@@ -136,14 +136,14 @@ fn around(
     let device = |mount: MountKey| source.device(mount).unwrap_or(mount);
     let calls = events.iter().filter(|event| !event.operation.level().is_remote());
     let devices: HashSet<_> = calls.map(|event| device(event.mount)).collect();
-    // Whoever is killed returns before what was asked for does.
+    // The call of a killed process returns before its request does, so requests in flight count, too.
     let waiting = match devices.is_empty() {
         true => Vec::new(),
         false => source.in_flight(&|protocol| protocol.level.is_remote(), Duration::ZERO, diagnose::KEPT),
     };
     let mut below = HashMap::new();
     let mut is_below = |mount: MountKey| *below.entry(mount).or_insert_with(|| devices.contains(&device(mount)));
-    // What this host serves tells nothing of what it asks for, nor the other way round.
+    // Requests that this host serves say nothing about requests that it sends, and vice versa.
     let are_served = events.iter().any(|event| event.operation.level() == Level::Served);
     let mut is_near = |event: &Event| {
         if (event.operation.level() == Level::Served) != are_served {
@@ -159,7 +159,7 @@ fn around(
     let ours: HashSet<_> = places.iter().map(|(_, mount)| server(*mount)).filter(|server| !server.is_empty()).collect();
     let is_of_daemons =
         |event: &Event| event.operation.protocol().has_daemons && places.iter().any(|(_, mount)| *mount == event.mount);
-    // Other connections of the same mounts.
+    // Whether the event is on another connection of the same mounts.
     let is_sibling = |event: &Event| {
         let is_of = |(connection, mount): &(u64, MountKey)| *connection != 0 && *mount == event.mount;
         event.operation.level().is_of_requests() && places.iter().any(is_of)
@@ -218,7 +218,7 @@ pub fn describe_snapshot(source: &dyn EventSource, id: &str, by: &str) -> Incide
     }
 }
 
-/// What actions limit themselves to.
+/// The mounts, servers and processes of an episode, to which actions limit themselves.
 pub fn scope(source: &dyn EventSource, episode: &Episode) -> IncidentScope {
     let top = Top::of(&episode.window);
     let mounts: Vec<ScopedMount> =
@@ -235,7 +235,7 @@ pub fn scope(source: &dyn EventSource, episode: &Episode) -> IncidentScope {
 pub struct Excerpts {
     /// The seconds before the incident was noticed.
     pub before: Option<Recorder>,
-    /// From then until it was over.
+    /// The time from then until the incident was over.
     pub after: Option<Recorder>,
 }
 
@@ -258,7 +258,7 @@ pub fn attachments(
     attachments
 }
 
-/// MountNames of mounts, and of those who asked, looked up while the watch is at hand, for a thread that has none.
+/// The names of mounts and cgroups, looked up in advance: the collector's thread, which writes the files, has no source to ask.
 #[derive(Default)]
 struct MountNames {
     mounts: HashMap<MountKey, Mount>,
@@ -301,7 +301,7 @@ impl MountNames {
     }
 }
 
-/// The slowest system calls of which it is known what ran below them, as they are in `events.jsonl`.
+/// The slowest of the system calls whose operations below are known, in the form of `events.jsonl`.
 fn slowest_calls(source: &dyn EventSource, clock: &Clock, facts: &IncidentFacts<'_>) -> Vec<CallLine<'static>> {
     let known = |event: &&Event| facts.children.of(event).is_some();
     let mut calls: Vec<_> = facts.episode.window.events().iter().filter(known).collect();
@@ -366,12 +366,12 @@ fn ranking(source: &dyn EventSource, top: &Top) -> Ranking {
     }
 }
 
-/// A mount as actions want it.
+/// A mount in the form that actions need.
 pub fn scoped(mount: Mount, device: Option<MountKey>) -> ScopedMount {
     ScopedMount { mount, device: device.and_then(device_of) }
 }
 
-/// Major and minor number of a key that is a device's.
+/// The major and minor number, if the key is a device number.
 fn device_of(key: MountKey) -> Option<(u32, u32)> {
     let major = u32::try_from(key.0 >> 20).ok()?;
     Some((major, u32::try_from(key.0 & 0xf_ffff).ok()?))

@@ -1,4 +1,4 @@
-//! What becomes of episodes: which is an incident of its own, and which is another view of one that is reported already.
+//! Decides which episodes are incidents of their own, and which are part of an incident that is already reported. Reports the incidents.
 
 use std::{collections::BTreeSet, rc::Rc, time::Duration};
 
@@ -16,44 +16,44 @@ use crate::{
     source::EventSource,
 };
 
-/// After so long without an anomaly, another fault may have begun.
+/// After a pause of this length without an anomaly, a new anomaly may come from another fault.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// An incident that has begun, goes on or is over.
+/// A report on an incident that has begun, goes on or is over.
 pub struct IncidentReport<'a> {
-    /// Which of these.
+    /// Whether the incident has begun, goes on or is over, with its episode.
     pub change: &'a EpisodeChange,
-    /// Its name.
+    /// The incident's name.
     pub id: &'a IncidentId,
     /// Whether a bundle of this name was made already.
     pub known: bool,
-    /// The verdict of the report before; `None` if this is the first one.
+    /// The layer and cause of the previous report; `None` in the first report.
     pub judged_before: Option<(Layer, Option<Cause>)>,
-    /// When the newest operation had ended that the recorder had when it was first reported; `None` if it is only now.
+    /// When the newest operation ended that the flight recorder had at the first report; `None` in the first report.
     pub reported_until: Option<Nanos>,
-    /// What is said of it.
+    /// The description of the incident.
     pub described: Incident,
     /// The operations that broke the rule.
     pub events: Vec<Event>,
     /// The flight recorder.
     pub recorder: Rc<Recorder>,
-    /// What ran below its system calls.
+    /// The operations that ran below the incident's system calls.
     pub children: Children,
-    /// An episode that has become part of it: of a rule that its incidents arm.
+    /// An episode that has just become part of the incident, of a rule that the incident armed.
     pub part: Option<&'a Episode>,
 }
 
-/// Who is told of incidents.
+/// Receives the reports on incidents.
 pub trait Reporter {
     /// The name of a new incident.
     fn next_id(&mut self, detected: jiff::Timestamp, protocol: &str, kind: &str) -> IncidentId;
 
-    /// Takes a report. False if it could not be taken: then the next one of this incident is for a new bundle.
+    /// Takes a report. Returns false if the report was refused: the next report of this incident is then for a new bundle.
     fn report(&mut self, source: &dyn EventSource, rules: &super::ActiveRules, report: IncidentReport<'_>) -> bool;
 }
 
 impl Detection {
-    /// Has every change's incident reported, the lower layer's first: it knows more.
+    /// Reports the incident of every change. Lower layers come first, since they know more about the cause.
     pub(super) fn report_all(
         &mut self,
         source: &dyn EventSource,
@@ -70,7 +70,7 @@ impl Detection {
     fn report(&mut self, source: &dyn EventSource, reporter: &mut dyn Reporter, change: &EpisodeChange) {
         let episode = change.episode();
         let before = self.open.get(&episode.id).and_then(|open| open.shadow);
-        // What a shadow belongs to may be over, and what it is about may be more by now.
+        // The incident that this episode was part of may be over, and the episode may concern more mounts now.
         let goes_on = before.is_some_and(|until| !change.closed() && episode.window.to > until);
         if change.opened() || goes_on {
             let armed_by = self.armed_by(source, episode);
@@ -84,7 +84,7 @@ impl Detection {
         let is_shadow = self.open.get(&episode.id).is_some_and(|open| open.shadow.is_some());
         match (is_shadow, before) {
             (true, _) => (),
-            // What was part of an incident that is over belongs to that one.
+            // The part of the episode before its last pause belongs to the incident that is over.
             (false, Some(_)) => {
                 let own = self.rules.forget_before_pause(episode.id, PAUSE).unwrap_or_else(|| episode.clone());
                 self.hand_over(source, reporter, &EpisodeChange::Opened(own), None);
@@ -105,11 +105,15 @@ impl Detection {
         }
     }
 
-    /// Slow system calls on a share whose slow commands are an incident already are no second one. Nor are operations
-    /// that were reported as stalled, when they return at last, nor what is slower than ever, if it is reported as slow; nor
-    /// what is slow or hangs while the connection with its server is broken, nor, the other way about, what happens to a
-    /// connection while that is reported already; nor what a rule sees that another's incident has armed. `until`: when it was last known to be
-    /// part of another; `armed_by`: the episodes that may have armed its rule.
+    /// Decides whether an episode is an incident of its own or part of open incidents. It is part of an incident if it consists of:
+    /// - slow system calls on a share whose slow requests are already an incident;
+    /// - operations that return after they were reported as stalled;
+    /// - operations slower than their baseline that are already reported as slow;
+    /// - operations that are slow or hang while the connection with their server is broken;
+    /// - events of a connection whose slow or hanging operations are already reported;
+    /// - anomalies of a rule that the incident armed.
+    ///
+    /// `until`: when the episode was last known to be part of an incident. `armed_by`: the episodes that may have armed its rule.
     fn open_episode(
         &mut self,
         source: &dyn EventSource,
@@ -133,7 +137,7 @@ impl Detection {
         opened
     }
 
-    /// Keeps the operations of an episode that is over, if it is part of an incident about connections: that lists what it delayed.
+    /// Keeps the operations of an episode that is over if it is part of an incident about connections, which lists the operations that it delayed.
     fn keep_ended(&mut self, episode: &Episode) {
         let Some(part) = self.open.remove(&episode.id) else { return };
         for open in self.open.values_mut().filter(|open| open.is_of_connections() && part.shadow.is_some()) {
@@ -146,7 +150,7 @@ impl Detection {
         self.open.insert(episode.id, part);
     }
 
-    /// The operations that an incident about connections has delayed since `from`.
+    /// The operations that ended since `from` and were delayed by the incident, if it is about connections.
     fn delayed_by(&self, incident: &OpenIncident, from: Nanos) -> Vec<Event> {
         if !incident.is_of_connections() {
             return Vec::new();
@@ -160,7 +164,7 @@ impl Detection {
         delayed::slowest(events.filter(|event| event.end() >= from).collect())
     }
 
-    /// The episodes that are not over of rules that arm the episode's, directly or in turn, and that have with it in common what its rule asks for.
+    /// The open episodes that armed this episode's rule, directly or through other rules, and that concern the same host, server, mount or job.
     fn armed_by(&self, source: &dyn EventSource, episode: &Episode) -> BTreeSet<u64> {
         let Some(when) = self.rules.when(&episode.anomaly.name) else { return BTreeSet::new() };
         let arms = |other: &&Episode| {
@@ -169,7 +173,7 @@ impl Detection {
         self.rules.episodes().filter(arms).map(|other| other.id).collect()
     }
 
-    /// Reports the incidents again that have armed the episode's rule: what this collects belongs to them.
+    /// Reports the incidents that armed the episode's rule again, so that the evidence of this rule is added to their bundles.
     fn add_part(
         &mut self,
         source: &dyn EventSource,
@@ -244,7 +248,7 @@ impl Detection {
         }
     }
 
-    /// Of the calls of incidents that go on: the recorder may have been overwritten when these are next reported.
+    /// Looks up what ran below the calls of open incidents, before the flight recorder overwrites it.
     pub(super) fn find_children(&mut self, source: &dyn EventSource) {
         let calls: Vec<_> =
             open::shown(self.rules.episodes(), &self.open).flat_map(|episode| episode.window.events()).collect();
@@ -252,7 +256,7 @@ impl Detection {
         self.children.find(source, calls.into_iter(), || source.recorder());
     }
 
-    /// The incidents that go on, and the mounts that each is about, with those of the episodes that are part of it.
+    /// The open incidents, each with its mounts and the mounts of the episodes that are part of it.
     pub fn open(&self) -> Vec<(u64, BTreeSet<MountKey>)> {
         let is_about = |one: u64, other: u64, mount: MountKey| match (self.open.get(&one), self.open.get(&other)) {
             (Some(open), Some(part)) => one == other || open.covers(part, mount),
@@ -269,7 +273,7 @@ impl Detection {
         open::shown(self.rules.episodes(), &self.open).map(|episode| (episode.id, mounts(episode.id))).collect()
     }
 
-    /// The bundle of this name is on disk, with these labels, and perhaps a verdict of both ends.
+    /// Takes note that this bundle is on disk, with its labels and, if there is one, the verdict from the data of client and server.
     pub fn written(&mut self, id: &IncidentId, labels: &Labels, proven: Option<&Verdict>) {
         if let Some(open) = self.of_bundle(id) {
             open.written = true;
@@ -278,7 +282,7 @@ impl Detection {
         }
     }
 
-    /// The bundle of this name was never made, or, if it is `gone`, deleted to make room: the next change makes it anew.
+    /// Takes note that this bundle was not made or, if `gone`, was deleted to make room. The next report makes a new one.
     pub fn lost(&mut self, id: &IncidentId, gone: bool) {
         if let Some(open) = self.of_bundle(id).filter(|open| gone || !open.written) {
             open.bundle = None;

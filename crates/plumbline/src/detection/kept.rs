@@ -1,4 +1,4 @@
-//! What is normal here, as it is kept across restarts: `normals.json` in the output directory.
+//! Keeps the learned normals across restarts, in `normals.json` in the output directory.
 
 use std::{collections::BTreeMap, io, path::Path};
 
@@ -13,7 +13,7 @@ use crate::{
 
 /// The file's name.
 pub const FILE: &str = "normals.json";
-/// No count is larger.
+/// The largest count that is read.
 const MOST_COUNTED: f32 = 1e9;
 /// The version that is written, and the only one that is read.
 const VERSION: u32 = 1;
@@ -21,11 +21,11 @@ const VERSION: u32 = 1;
 #[derive(Serialize, Deserialize)]
 struct KeptNormals {
     version: u32,
-    /// By what is mounted, or where.
+    /// The mounts by [`model::Mount::name`]: the source if it is on a server, else the mount point.
     mounts: BTreeMap<String, LearnedMount>,
 }
 
-/// Counts are of operations or of periods of ten seconds, and fade. Distributions are pairs of a bucket (docs/maps.md) and a count.
+/// Counts are of operations or of periods of ten seconds, and fade with time. Distributions are pairs of a bucket (docs/maps.md) and a count.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
 struct LearnedMount {
@@ -40,34 +40,34 @@ struct LearnedMount {
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
 struct KeptKind {
-    /// `smb:SMB2_WRITE`
+    /// Such as `smb:SMB2_WRITE`.
     operation: String,
-    /// Of this many bytes to twice as many; 0: of none.
+    /// Operations of at least this many bytes and less than twice as many; 0: operations without data.
     bytes: u64,
     periods: f32,
     duration: Vec<(u8, f32)>,
     queue: Vec<(u8, f32)>,
     wire: Vec<(u8, f32)>,
     deliver: Vec<(u8, f32)>,
-    /// From one to the next.
+    /// The time between two such operations.
     apart: Vec<(u8, f32)>,
 }
 
-/// What was kept in a directory; nothing if nothing was.
+/// Reads the normals; empty if there is no file.
 ///
 /// # Errors
 ///
-/// When there is a file that cannot be read, or is none of ours.
+/// When the file cannot be read, or contains no normals of this version.
 pub fn load(path: &Path) -> Result<LongTerm> {
     let Some(text) = state_file::read(path)? else { return Ok(LongTerm::default()) };
     parse(&text).with_context(|| format!("{} is no file of normals", path.display()))
 }
 
-/// Writes a directory's file: it is the old one or the new one, whatever happens, but for a power failure.
+/// Replaces the file as a whole: after a crash, it has the old or the new content. Only a power failure can damage it.
 ///
 /// # Errors
 ///
-/// When it cannot be written.
+/// When the file cannot be written.
 pub fn save(path: &Path, long_term: &LongTerm) -> io::Result<()> {
     state_file::write(path, &kept(long_term))
 }
@@ -115,7 +115,7 @@ fn parse(text: &str) -> Result<LongTerm> {
             ..LongTermMount::default()
         };
         for kind in mount.kinds {
-            // An operation that this version does not have.
+            // This version has no such operation.
             let Some(operation) = operation_named(&kind.operation) else { continue };
             let size = kind.bytes.checked_ilog2().and_then(|power| u8::try_from(power + 1).ok()).unwrap_or(0);
             let [duration, queue, wire, deliver, apart] =
@@ -129,12 +129,12 @@ fn parse(text: &str) -> Result<LongTerm> {
     Ok(long_term)
 }
 
-/// A count that is one.
+/// The count, limited to valid values.
 fn sound(count: f32) -> f32 {
     if count.is_finite() { count.clamp(0.0, MOST_COUNTED) } else { 0.0 }
 }
 
-/// To a hundredth, which is what is worth keeping.
+/// The count, rounded to a hundredth: more digits are not worth storing.
 fn rounded(count: f32) -> f32 {
     (count * 100.0).round() / 100.0
 }

@@ -1,4 +1,4 @@
-//! Learning what is normal here, a sample each few seconds.
+//! Learns what is normal on this host, from a sample of operations every few seconds.
 
 use std::collections::BTreeSet;
 
@@ -9,18 +9,18 @@ use super::Detection;
 use crate::{source::EventSource, view::clock::nanos};
 
 impl Detection {
-    /// What was learned of what is normal here.
+    /// The learned normals.
     pub fn long_term(&self) -> &LongTerm {
         &self.long_term
     }
 
-    /// What was learned, for the next detection.
+    /// The learned normals, to be passed to the next detection.
     pub fn into_long_term(self) -> LongTerm {
         self.long_term
     }
 
-    /// Learns a sample of what has finished, once a period is over. Of mounts whose operations are an incident, and others of the same server, it is
-    /// known that they are in trouble.
+    /// Learns from a sample of finished operations when a period is over. A mount counts as in trouble if it, or another mount of its server,
+    /// has an open episode.
     pub(super) fn learn(&mut self, source: &dyn EventSource) {
         let now = source.now();
         let length = now.saturating_sub(self.learned);
@@ -29,7 +29,7 @@ impl Detection {
         }
     }
 
-    /// Learns from a period that is over now, however short.
+    /// Learns from the period that ends now, even if it is shorter than usual.
     pub(super) fn learn_period(&mut self, source: &dyn EventSource, length: u64) {
         let now = source.now();
         self.learned = now;
@@ -60,7 +60,7 @@ impl Detection {
     }
 }
 
-/// Says what a key means, if that was not said yet.
+/// Tells the normals which mount a key means, if they do not know it yet.
 pub(super) fn name(long_term: &mut LongTerm, source: &dyn EventSource, key: MountKey) {
     if !long_term.is_named(key) {
         long_term.name(key, source.mount(key).name());

@@ -1,4 +1,4 @@
-//! Detection: from what a source of events says to incidents. The daemon runs it on this host's kernel, `replay` on a recording.
+//! Detection turns the events of a source into incidents. The daemon runs it on this host's kernel, `replay` on a recording.
 //!
 //! ```text
 //!  EventSource ── drain ──> rules ── interval over ──> changes ──> incidents ──> Reporter
@@ -35,13 +35,13 @@ pub use rules::{ActiveRules, ChangeExt, EpisodeChange};
 use open::OpenIncident;
 use recent::Recent;
 
-/// What is in flight is looked at so often at most. Shorter than a second by what a timer may be early.
+/// The shortest time between two looks at operations in flight. It is less than a second, since a timer may fire early.
 const LOOK_AT_STALLS_EVERY: Duration = Duration::from_millis(900);
 
-/// Batches taken from the source before anything else gets its turn.
+/// The most batches that are drained before other work gets its turn.
 const BATCHES_A_TURN: usize = 64;
 
-/// Rules at work, and the incidents that are not over.
+/// The active rules, and the incidents that are not over.
 pub struct Detection {
     rules: ActiveRules,
     /// The episodes that are not over, by number.
@@ -49,17 +49,17 @@ pub struct Detection {
     children: Children,
     recent: Recent,
     long_term: LongTerm,
-    /// When the period began that is learned next.
+    /// When the current learning period began.
     learned: Nanos,
     ledger: Ledger,
     lost_before: HashMap<&'static str, u64>,
     looked_at_stalls: Nanos,
-    /// Whether rules were armed or disarmed since somebody asked.
+    /// Whether rules were armed or disarmed since the last [`Detection::take_rearmed`].
     rearmed: bool,
 }
 
 impl Detection {
-    /// The configuration's rules, whose first windows begin at `now`; `long_term`: what was learned of what is normal.
+    /// Starts the configuration's rules, whose first windows begin at `now`. `long_term`: the normals learned so far.
     pub fn new(config: &Config, now: Nanos, long_term: LongTerm) -> Self {
         Self {
             rules: ActiveRules::new(config, now),
@@ -75,12 +75,12 @@ impl Detection {
         }
     }
 
-    /// The rules on duty.
+    /// The active rules.
     pub fn rules(&self) -> &ActiveRules {
         &self.rules
     }
 
-    /// Shows the rules what has come. False once nothing waits.
+    /// Shows the waiting events to the rules. Returns false once no event waits.
     pub fn drain(&mut self, source: &mut dyn EventSource) -> bool {
         let Self { rules, recent, long_term, .. } = self;
         let mut unnamed = Vec::new();
@@ -92,7 +92,7 @@ impl Detection {
                 unnamed.push(event.clone());
             }
         });
-        // While it is drained, the source answers nothing.
+        // The source cannot answer questions while it is drained.
         for event in unnamed {
             learning::name(long_term, source, event.mount);
             rules.ask(&event, source);
@@ -101,7 +101,7 @@ impl Detection {
         waits
     }
 
-    /// Likewise, until nothing waits, or as much was shown as may be before anything else gets its turn.
+    /// Calls [`Detection::drain`] until no event waits, or [`BATCHES_A_TURN`] batches are drained.
     pub fn drain_turn(&mut self, source: &mut dyn EventSource) {
         for _ in 0..BATCHES_A_TURN {
             if !self.drain(source) {
@@ -110,7 +110,7 @@ impl Detection {
         }
     }
 
-    /// An interval is over, and drained: closes every rule's window, and has what that changed reported.
+    /// Ends an interval, which must be drained: closes every rule's window and reports the changes.
     pub fn interval(&mut self, source: &dyn EventSource, reporter: &mut dyn Reporter) {
         self.look_at_stalls(source);
         let changes = self.close_windows(source);
@@ -121,12 +121,12 @@ impl Detection {
         self.rules.interval(source);
     }
 
-    /// Whether rules were armed or disarmed since this was last asked, so that the kernel side must report more or less.
+    /// Whether rules were armed or disarmed since the last call. If so, the kernel side must be told what to report now.
     pub fn take_rearmed(&mut self) -> bool {
         std::mem::take(&mut self.rearmed)
     }
 
-    /// Nothing more comes: what is open is over.
+    /// Ends detection: closes all open episodes, and reports them.
     pub fn finish(&mut self, source: &dyn EventSource, reporter: &mut dyn Reporter) {
         let mut changes = self.close_windows(source);
         self.learn_period(source, source.now().saturating_sub(self.learned));
@@ -134,24 +134,24 @@ impl Detection {
         self.report_all(source, reporter, changes);
     }
 
-    /// Another configuration's rules take over; to be finished before.
+    /// Activates the rules of another configuration. Call [`Detection::finish`] before.
     pub fn replace(&mut self, config: &Config, source: &dyn EventSource) {
         self.rules.replace(config, source.now());
         self.begin_counting(source);
     }
 
-    /// What has finished before is no business of the rules.
+    /// Excludes the operations that finished before now from the rules' counts.
     pub fn begin_counting(&mut self, source: &dyn EventSource) {
         let _ = self.finished_since(source);
     }
 
-    /// The source counts from zero again.
+    /// Takes note that the source's counters restart at zero.
     pub fn begin_again(&mut self) {
         self.lost_before.clear();
         self.ledger = Ledger::default();
     }
 
-    /// Closes every rule's window. A probe's own losses are its rules'.
+    /// Closes every rule's window. Each rule gets the number of events that its own probe has lost.
     fn close_windows(&mut self, source: &dyn EventSource) -> Vec<EpisodeChange> {
         let mut lost = HashMap::new();
         for (protocol, now) in source.lost_events() {
@@ -169,7 +169,7 @@ impl Detection {
         self.rules.close(source, |probe| lost.get(probe).copied().unwrap_or(0), &meanwhile)
     }
 
-    /// What has finished since this was last asked, of the operations that some rule must know all about.
+    /// The operations that finished since the last call, of the kinds that some rule must count completely.
     fn finished_since(&mut self, source: &dyn EventSource) -> Vec<FinishedOperations> {
         let wanted: BTreeSet<Operation> = self.rules.histograms_needed();
         if wanted.is_empty() {
@@ -178,14 +178,14 @@ impl Detection {
         match source.histograms() {
             Ok(histograms) => self.ledger.since(histograms.iter().cloned(), &wanted),
             Err(error) => {
-                // It counts for the next window.
+                // These operations count for the next window.
                 tracing::warn!("cannot read what has finished: {error:#}");
                 Vec::new()
             }
         }
     }
 
-    /// Shows the rules what has been in flight for too long, once a second at most: each look reads the kernel's maps.
+    /// Shows operations that have been in flight for too long to the rules. At most once a second, since each look reads the kernel's maps.
     fn look_at_stalls(&mut self, source: &dyn EventSource) {
         let Some((limit, protocols)) = self.rules.stalled_after() else { return };
         let every = nanos(LOOK_AT_STALLS_EVERY);

@@ -1,4 +1,4 @@
-//! Incidents that are not over, and which episodes are only other views of them.
+//! The open incidents, and which episodes are only part of them.
 
 use std::{
     borrow::Cow,
@@ -13,64 +13,64 @@ use crate::{
     source::EventSource,
 };
 
-/// The layers that probes see, the one that knows most first.
+/// The layers that probes see, lowest first: the lowest knows most about a fault.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ProbeLayer {
     /// The connection with the server.
     Connection,
-    /// What goes over it.
+    /// The requests to the server, on that connection.
     Protocol,
-    /// What the application asked for.
+    /// The calls of applications.
     #[default]
     Local,
 }
 
-/// A mount that an episode is about. An empty name is not known.
+/// The source and server of an episode's mount; an empty name is not known.
 struct MountOrigin {
-    /// What is mounted: `//server/share`.
+    /// The source of the mount, such as `//server/share`.
     source: String,
     server: String,
 }
 
-/// What another rule saw of an incident.
+/// What another rule observed of an incident.
 #[derive(Default)]
 pub struct Part {
-    /// The last words of its rule.
+    /// The latest observation of that rule, in words.
     pub observed: String,
-    /// The slowest of its operations, if it is over and the incident is about a connection.
+    /// The slowest operations of its episode, if that is over and the incident is about connections.
     pub ended: Vec<Event>,
 }
 
 /// An episode that is not over.
 #[derive(Default)]
 pub struct OpenIncident {
-    /// Its bundle; `None` if none could be made yet, or it has been deleted since.
+    /// The incident's bundle; `None` if it could not be made yet, or has been deleted.
     pub bundle: Option<IncidentId>,
-    /// When the newest operation had ended that the recorder had when this was first reported.
+    /// When the newest operation ended that the flight recorder had at the first report.
     pub reported_until: Option<Nanos>,
-    /// The layer and the cause that it names, if it was reported.
+    /// The layer and cause of the last verdict that was reported.
     pub accused: Option<(Layer, Option<Cause>)>,
-    /// Whether that bundle has been on disk.
+    /// Whether the bundle has been written to disk.
     pub written: bool,
-    /// Only another view of incidents that are reported already; until when such a one was open, nanoseconds of
-    /// CLOCK_MONOTONIC, 0 if it is yet.
+    /// Set if the episode is only part of other incidents: until when it was last known to be part of one (CLOCK_MONOTONIC, nanoseconds);
+    /// 0 until such an incident ends.
     pub shadow: Option<u64>,
-    /// What other rules saw of it, by rule.
+    /// What other rules observed of the incident, by rule.
     pub also: BTreeMap<String, Part>,
-    /// What its bundle has of actions of the operator's own.
+    /// The labels that the bundle has from the operator's own actions.
     pub labels: Labels,
-    /// The verdict of both ends that its bundle has.
+    /// The bundle's verdict from the data of client and server.
     pub proven: Option<Box<Verdict>>,
-    /// The mounts that it is about.
+    /// The mounts that the episode concerns.
     places: BTreeMap<MountKey, MountOrigin>,
-    /// How far down its probe sees.
+    /// The layer that its probe sees.
     depth: ProbeLayer,
-    /// Its probe, and what it is about.
+    /// Its probe and the type of its rule.
     about: Option<(Cow<'static, str>, Cow<'static, str>)>,
 }
 
 impl OpenIncident {
-    /// An episode that has begun, as an incident of its own, by its operations that ended after `since`.
+    /// An episode that has begun. Its mounts are those of operations that ended after `since`.
     pub fn new(source: &dyn EventSource, episode: &Episode, since: Nanos) -> Self {
         let (probe, kind) = (episode.anomaly.probe.clone(), episode.anomaly.kind.clone());
         let mut opened = Self { depth: depth(episode), about: Some((probe, kind)), ..Self::default() };
@@ -78,7 +78,7 @@ impl OpenIncident {
         opened
     }
 
-    /// Takes the mounts that the episode's operations are on that ended after `since`.
+    /// Adds the mounts of the episode's operations that ended after `since`.
     pub fn see(&mut self, source: &dyn EventSource, episode: &Episode, since: Nanos) {
         for event in episode.window.events().iter().filter(|event| event.end() > since) {
             self.places.entry(event.mount).or_insert_with(|| {
@@ -98,22 +98,22 @@ impl OpenIncident {
         self.about.as_ref().is_some_and(|(_, kind)| kind == stall::KIND)
     }
 
-    /// Whether this incident says already what another one would say of some mount.
+    /// Whether this incident covers `other` on some mount.
     pub fn covers_some(&self, other: &Self) -> bool {
         other.places.keys().any(|mount| self.covers(other, *mount))
     }
 
-    /// The operations of another one's episode of which this incident says already what that would say.
+    /// The operations of `episode`, which belongs to `other`, on the mounts on which this incident covers `other`.
     pub fn covered(&self, other: &Self, episode: &Episode) -> Vec<Event> {
         episode.window.events().iter().filter(|event| self.covers(other, event.mount)).cloned().collect()
     }
 
-    /// Whether this incident says already what another one would say of the mount. What is not known is covered by nothing.
+    /// Whether this incident already reports what `other` would report of the mount. A mount whose name is not known is never covered.
     pub fn covers(&self, other: &Self, mount: MountKey) -> bool {
         let Some(place) = other.places.get(&mount) else { return false };
         let (Some((probe, told)), Some((of, kind))) = (&self.about, &other.about) else { return false };
         let waits = |kind: &str| kind == stall::KIND || tells(stall::KIND, kind);
-        // A call that fails is none for being below a share that is slow. No two expressions of the operator's are alike.
+        // A slow share does not explain a call that fails. Two expressions of the operator are never taken to mean the same.
         let is_alike = waits(kind) || told == kind && kind != expression::KIND;
         let below = self.depth == ProbeLayer::Protocol && other.depth == ProbeLayer::Local && is_alike;
         let same = probe == of && tells(told, kind);
@@ -132,8 +132,8 @@ impl OpenIncident {
     }
 }
 
-/// The incidents that say already what this one would say: each of them of all its mounts, or, of operations that hang or hung, several together.
-/// Operations that are slow on several mounts may show a cause that those of one mount do not.
+/// The incidents that already report what `other` would report. Each of them must cover all of its mounts. If operations hang, several incidents
+/// may cover the mounts together. Slow operations are excepted: on several mounts, they may show a cause that one mount does not show.
 pub fn views<'a>(
     open: impl Iterator<Item = (&'a u64, &'a OpenIncident)> + Clone,
     other: &OpenIncident,
@@ -158,7 +158,7 @@ pub fn shown<'a>(
     episodes.filter(|episode| open.get(&episode.id).is_some_and(|open| open.shadow.is_none()))
 }
 
-/// How far down the episode's probe sees.
+/// The layer that the episode's probe sees.
 pub fn depth(episode: &Episode) -> ProbeLayer {
     match probes::protocol(&episode.anomaly.probe).map(|protocol| protocol.level) {
         Some(Level::Connection) => ProbeLayer::Connection,
@@ -167,7 +167,7 @@ pub fn depth(episode: &Episode) -> ProbeLayer {
     }
 }
 
-/// Whether an open incident of the first kind says already what one of the second would say of the same operations.
+/// Whether an incident of type `told` already reports what one of type `kind` would report of the same operations.
 fn tells(told: &str, kind: &str) -> bool {
     match kind {
         latency::KIND => told == stall::KIND,

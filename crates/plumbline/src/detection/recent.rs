@@ -1,17 +1,17 @@
-//! The latest events. The flight recorder has every operation, but little of each; of a slow one, its event has all that is known.
+//! The latest events. The flight recorder has every operation, but few details of each; the event of a slow operation has all details.
 
 use std::collections::{HashMap, VecDeque};
 
 use model::{Event, Nanos, Operation};
 
-/// At most this many are kept: half a megabyte.
+/// The most events that are kept: half a megabyte.
 const KEPT: usize = 1024;
 
 /// The latest events, oldest first.
 #[derive(Default)]
 pub struct Recent(VecDeque<Event>);
 
-/// The latest events, found by what the flight recorder has of an operation.
+/// The latest events, by the fields that identify an operation in the flight recorder.
 pub struct RecentByRecord<'a>(HashMap<(Nanos, Operation, u32), &'a Event>);
 
 impl Recent {
@@ -26,14 +26,14 @@ impl Recent {
         self.0.push_back(event.clone());
     }
 
-    /// Ready to be looked up.
+    /// The events, ready to be looked up.
     pub fn known(&self) -> RecentByRecord<'_> {
         RecentByRecord(self.0.iter().map(|event| (event.identity(), event)).collect())
     }
 }
 
 impl RecentByRecord<'_> {
-    /// All that is known of the operation that a record is of.
+    /// The event of the same operation, with all details; `record` itself if there is none.
     pub fn whole(&self, record: Event) -> Event {
         self.0.get(&record.identity()).map_or(record, |event| (*event).clone())
     }

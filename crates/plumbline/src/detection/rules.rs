@@ -1,4 +1,4 @@
-//! The rules on duty: who sees which event, what each collects, and what the kernel side must let through.
+//! The active rules: which rule sees which event, what each collects, and what the kernel side must report.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -23,7 +23,7 @@ use crate::{
 
 pub struct ActiveRules {
     on_duty: Vec<OnDuty>,
-    /// Rules of one type and probe of which some have scopes: which of them judges an operation is asked for each.
+    /// Groups of rules of one type and probe, of which at least one has a scope. A group decides for each operation which of its rules judges it.
     scoped: Vec<RuleGroup>,
     surroundings: Surroundings,
     /// Number of the last episode.
@@ -33,9 +33,9 @@ pub struct ActiveRules {
 struct OnDuty {
     configured: ConfiguredRule,
     watch: RuleState,
-    /// Whether it is one of those.
+    /// Whether the rule belongs to a group in `scoped`.
     is_scoped: bool,
-    /// What has armed it; `None`: it always judges.
+    /// What has armed the rule; `None`: the rule has no `when`, and always judges.
     chain: Option<Chain>,
 }
 
@@ -51,18 +51,18 @@ impl ActiveRules {
         Self { on_duty, scoped, surroundings: Surroundings::default(), sequence: 0 }
     }
 
-    /// Puts another configuration's rules on duty.
+    /// Activates the rules of another configuration.
     pub fn replace(&mut self, config: &Config, now: u64) {
         *self = Self { sequence: self.sequence, ..Self::new(config, now) };
     }
 
-    /// Whether it is known of the event which rules judge it; else see [`ActiveRules::ask`].
+    /// Whether enough is known to decide which rules judge the event. If not, call [`ActiveRules::ask`] before [`ActiveRules::see`].
     pub fn knows(&mut self, event: &Event) -> bool {
         let Self { on_duty, scoped, surroundings, .. } = self;
         awake(scoped, on_duty, event.operation).all(|group| surroundings.knows(event, group))
     }
 
-    /// Has the source say what must be known of the event.
+    /// Asks the source for the properties of the event that scopes refer to.
     pub fn ask(&mut self, event: &Event, source: &dyn EventSource) {
         let Self { on_duty, scoped, surroundings, .. } = self;
         awake(scoped, on_duty, event.operation).for_each(|group| surroundings.ask(event, group, source));
@@ -86,7 +86,7 @@ impl ActiveRules {
         }
     }
 
-    /// Closes every rule's window; `dropped` says how many events its probe has lost meanwhile.
+    /// Closes every rule's window. `dropped`: how many events a probe has lost in the window.
     pub fn close(
         &mut self,
         source: &dyn EventSource,
@@ -111,7 +111,7 @@ impl ActiveRules {
         changes
     }
 
-    /// What finished, for each of the rules with scopes that must know it.
+    /// The finished operations in the scope of each rule that must count them.
     fn finished_of_scoped(
         &mut self,
         source: &dyn EventSource,
@@ -133,15 +133,15 @@ impl ActiveRules {
         finished
     }
 
-    /// An interval is over: what is known of mounts and processes may be so no longer.
+    /// Refreshes what is known of mounts and processes at the end of an interval, as it may have changed.
     pub fn interval(&mut self, source: &dyn EventSource) {
         if !self.scoped.is_empty() {
             self.surroundings.interval(source);
         }
     }
 
-    /// An interval is over: arms the rules that its anomalies arm, and disarms those whose time is over. Returns whether that changes what the
-    /// kernel side must report.
+    /// Arms the rules that open episodes arm at the end of an interval, and disarms those whose time is over. Returns whether the kernel side must
+    /// report more or less because of this.
     pub fn arm(&mut self, source: &dyn EventSource) -> bool {
         if self.on_duty.iter().all(|rule| rule.chain.is_none()) {
             return false;
@@ -155,13 +155,13 @@ impl ActiveRules {
         changed
     }
 
-    /// What the rule of this name says of the incidents that arm it.
+    /// The conditions that arm the rule of this name; `None`: the rule has no `when`.
     pub fn when(&self, name: &str) -> Option<&When> {
         let rule = self.on_duty.iter().find(|rule| rule.configured.rule.name() == name)?;
         rule.configured.when.as_ref()
     }
 
-    /// Whose operations armed rules judge.
+    /// The protocols whose operations armed rules judge.
     pub fn demanded(&self) -> Vec<&'static Protocol> {
         let armed = self.on_duty.iter().filter(|rule| rule.chain.as_ref().is_some_and(Chain::is_armed));
         armed.map(|rule| rule.configured.rule.protocol()).collect()
@@ -172,7 +172,7 @@ impl ActiveRules {
         self.on_duty.iter_mut().filter_map(|rule| rule.watch.finish()).map(EpisodeChange::Closed).collect()
     }
 
-    /// The open episode of this number, without what is from before its last pause of at least this length.
+    /// The open episode of this number, without the part before its last pause of at least `pause`.
     pub fn forget_before_pause(&mut self, id: u64, pause: Duration) -> Option<Episode> {
         let is_it = |rule: &&mut OnDuty| rule.watch.episode().is_some_and(|episode| episode.id == id);
         self.on_duty.iter_mut().find(is_it)?.watch.forget_before_pause(pause).cloned()
@@ -183,7 +183,7 @@ impl ActiveRules {
         self.on_duty.iter().filter_map(|rule| rule.watch.episode())
     }
 
-    /// What the rule of this name collects.
+    /// The actions of the rule of this name.
     pub fn actions_of(&self, name: &str) -> &[ConfiguredAction] {
         let rule = self.on_duty.iter().find(|rule| rule.configured.rule.name() == name);
         rule.map_or(&[], |rule| &rule.configured.actions)
@@ -199,7 +199,7 @@ impl ActiveRules {
         }
     }
 
-    /// The same, as a recording says it: what rules that are armed now and then let through is no promise.
+    /// The same in the form of a recording. Rules that are not armed are left out, since a recording has their operations only at times.
     pub fn reported(&self) -> ReportSettings {
         let thresholds = self.kernel_thresholds().into_iter();
         ReportSettings {
@@ -208,7 +208,7 @@ impl ActiveRules {
         }
     }
 
-    /// The lowest limit of any rule for each operation: what is below it need not leave the kernel.
+    /// The lowest threshold of all rules for each operation. Events below it need not leave the kernel.
     pub(crate) fn kernel_thresholds(&self) -> Vec<(Operation, Duration)> {
         let mut lowest: BTreeMap<Operation, Duration> = BTreeMap::new();
         for (operation, limit) in
@@ -219,8 +219,8 @@ impl ActiveRules {
         lowest.into_iter().collect()
     }
 
-    /// Slow requests to daemons of file systems, if a rule judges them or the calls that wait for them. When such a request ends, the daemon is looked
-    /// at, which is what a verdict needs.
+    /// Slow requests to file system daemons, if a rule judges these requests or the calls that wait for them. When such a request ends, the source
+    /// examines the daemon, and verdicts need the result.
     fn shows_daemons(&self) -> impl Iterator<Item = (Operation, Duration)> {
         let waits = |level: Level| level < Level::Proxy || level == Level::Daemon;
         let wanted = self.rules().any(|rule| waits(rule.protocol().level));
@@ -229,20 +229,20 @@ impl ActiveRules {
         requests.map(|operation| (operation, Duration::from_nanos(DaemonLook::SLOW)))
     }
 
-    /// Where connections lead, and who says that they lead nowhere: verdicts repeat the texts of these events. They are rare.
+    /// Events of connections whose texts verdicts quote, such as a change of route or an unreachable peer. They are rare.
     fn shows_paths(&self) -> impl Iterator<Item = (Operation, Duration)> {
         let wanted = self.rules().any(|rule| rule.protocol().level.is_remote());
         let all = probes::at(Level::Connection).filter(move |_| wanted).flat_map(Protocol::all_operations);
         all.filter(|operation| diagnose::has_telling_text(*operation)).map(|operation| (operation, Duration::ZERO))
     }
 
-    /// Operations whose failures some rule counts.
+    /// Operations whose failures at least one rule counts.
     pub fn failures(&self) -> Vec<Operation> {
         let all: BTreeSet<_> = self.sees_failures().flat_map(|(_, operations, _)| operations.iter().copied()).collect();
         all.into_iter().collect()
     }
 
-    /// Ordinary codes that some rule counts all the same.
+    /// Ordinary error codes that some rule counts nevertheless.
     fn wanted_ordinary(&self) -> Vec<(&'static Protocol, Code)> {
         let wanted = |(protocol, _, codes): (&'static Protocol, _, &Codes)| {
             let ordinary = protocol.ordinary.iter().filter(|code| codes.include(protocol, **code));
@@ -251,13 +251,13 @@ impl ActiveRules {
         self.sees_failures().flat_map(wanted).collect()
     }
 
-    /// Operations of which some rule must know what finished however fast.
+    /// Operations that some rule must count completely, including fast ones.
     pub fn histograms_needed(&self) -> BTreeSet<Operation> {
         let awake = self.on_duty.iter().filter(|rule| rule.is_awake());
         awake.filter_map(|rule| rule.watch.histograms_needed()).flatten().copied().collect()
     }
 
-    /// The shortest time after which some rule calls an operation stalled, and whose operations such rules are about.
+    /// The shortest time after which some rule reports an operation as stalled, and the protocols that such rules judge.
     pub fn stalled_after(&self) -> Option<(Duration, BTreeSet<&'static str>)> {
         let sees = || self.rules().filter_map(|rule| Some((rule.sees_in_flight()?, rule.protocol().name)));
         let limit = sees().map(|(limit, _)| limit).min()?;
@@ -277,7 +277,7 @@ impl ActiveRules {
     }
 }
 
-/// The groups that judge such operations, and are armed if they must be.
+/// The groups for the operation's protocol with a rule that judges now.
 fn awake<'g>(
     groups: &'g [RuleGroup],
     on_duty: &'g [OnDuty],
@@ -287,7 +287,7 @@ fn awake<'g>(
     of_protocol(groups, operation).filter(move |group| group.members().any(is_awake))
 }
 
-/// The groups that judge such operations.
+/// The groups for the operation's protocol.
 fn of_protocol(groups: &[RuleGroup], operation: Operation) -> impl Iterator<Item = &RuleGroup> {
     groups.iter().filter(move |group| *group.protocol == *operation.protocol())
 }
@@ -299,12 +299,12 @@ impl OnDuty {
         Self { configured: rule.clone(), watch, is_scoped: false, chain }
     }
 
-    /// Whether it judges any operation now.
+    /// Whether the rule judges any operation now.
     fn is_awake(&self) -> bool {
         self.chain.as_ref().is_none_or(Chain::is_armed)
     }
 
-    /// Whether it judges such an operation now, if its scope covers that.
+    /// Whether the rule judges such operations now, provided that its scope includes them.
     fn is_armed_for(&self, about: &OperationFacts<'_>) -> bool {
         self.chain.as_ref().is_none_or(|chain| chain.is_armed_for(about.mount, about.cgroup))
     }

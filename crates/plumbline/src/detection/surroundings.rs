@@ -1,4 +1,4 @@
-//! What scopes ask of mounts and cgroups, kept: while it is drained, the source answers nothing.
+//! A cache of the mounts and cgroups that scopes refer to: the source cannot answer questions while it is drained.
 
 use std::{collections::HashMap, hash::Hash, rc::Rc};
 
@@ -10,20 +10,20 @@ use crate::{
     who::Cgroup,
 };
 
-/// Mounts, and cgroups, of which so much is kept at most. With more, all are asked for again.
+/// The most mounts, and the most cgroups, in the cache. When it is full, it is emptied.
 const MOST: usize = 4096;
 
-/// What is known.
+/// The cache.
 #[derive(Default)]
 pub struct Surroundings {
     mounts: KeptAnswers<MountKey, Mount>,
-    /// By the cgroup's id; where that is not known, by the process.
+    /// By the cgroup's id, or by the process if the id is not known.
     cgroups: KeptAnswers<(u64, u32), Rc<Cgroup>>,
     nowhere: Mount,
     nobody: Cgroup,
 }
 
-/// Answers, and whether somebody has asked for them in this interval.
+/// Answers of the source, and whether each was needed in this interval.
 struct KeptAnswers<K, V>(HashMap<K, (V, bool)>);
 
 impl<K, V> Default for KeptAnswers<K, V> {
@@ -33,7 +33,7 @@ impl<K, V> Default for KeptAnswers<K, V> {
 }
 
 impl<K: Eq + Hash, V> KeptAnswers<K, V> {
-    /// Whether it is known; it is wanted in any case.
+    /// Whether the answer is known. Marks it as needed.
     fn want(&mut self, key: &K) -> bool {
         self.0.get_mut(key).map(|(_, wanted)| *wanted = true).is_some()
     }
@@ -52,20 +52,20 @@ impl<K: Eq + Hash, V> KeptAnswers<K, V> {
         self.0.insert(key, (answer(), true));
     }
 
-    /// Forgets what nobody has asked for since this was last called.
+    /// Drops the answers that were not needed since the last call.
     fn forget(&mut self) {
         self.0.retain(|_, (_, wanted)| std::mem::take(wanted));
     }
 }
 
 impl Surroundings {
-    /// Whether it knows of the event all that the group's scopes ask for.
+    /// Whether everything is known about the event that the scopes of the group refer to.
     pub fn knows(&mut self, event: &Event, group: &RuleGroup) -> bool {
         (!group.asks_mount || self.mounts.want(&event.mount))
             && (!group.asks_cgroup || self.cgroups.want(&cgroup_key(event)))
     }
 
-    /// Asks for what it does not know.
+    /// Asks the source for what is not known.
     pub fn ask(&mut self, event: &Event, group: &RuleGroup, source: &dyn EventSource) {
         if group.asks_mount {
             self.ask_mount(event.mount, source);
@@ -76,17 +76,17 @@ impl Surroundings {
         }
     }
 
-    /// Asks what is known of a mount, without an event.
+    /// Asks the source for a mount.
     pub fn ask_mount(&mut self, mount: MountKey, source: &dyn EventSource) {
         self.mounts.ask(mount, || source.mount(mount));
     }
 
-    /// What is known of an event; `file` is the one that it is about.
+    /// The facts about an event. `file`: the file that the event is about.
     pub fn about<'a>(&'a self, event: &'a Event, file: &'a SeenFile) -> OperationFacts<'a> {
         let who = &event.requester;
         OperationFacts {
             cgroup: self.cgroups.get(&cgroup_key(event)).map_or(&self.nobody, Rc::as_ref),
-            // Whose name is not known may have gone: then its user is not known either, unless it is somebody.
+            // Without a name, the process may have ended. A user id of 0 then means that the user is not known.
             user: (who.uid != 0 || !who.comm.is_empty()).then_some(who.uid),
             process: who.comm.as_bytes(),
             file: file.name.as_bytes(),
@@ -94,13 +94,13 @@ impl Surroundings {
         }
     }
 
-    /// What is known of operations of which no more than the mount is.
+    /// The facts about operations of which only the mount is known.
     pub fn about_mount(&self, mount: MountKey) -> OperationFacts<'_> {
         let mount = self.mounts.get(&mount).unwrap_or(&self.nowhere);
         OperationFacts { mount, cgroup: &self.nobody, user: None, process: &[], file: &[] }
     }
 
-    /// An interval is over: mounts that had operations may be others by now, and processes may have moved. What had none is forgotten.
+    /// Ends an interval: mounts may have changed, and processes may have moved to other cgroups. Drops what was not needed.
     pub fn interval(&mut self, source: &dyn EventSource) {
         self.mounts.forget();
         for (key, (mount, _)) in &mut self.mounts.0 {

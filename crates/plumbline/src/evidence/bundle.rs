@@ -145,10 +145,10 @@ fn header(name: &str, bytes: u64, time: u64) -> io::Result<tar::Header> {
     Ok(header)
 }
 
-/// A bundle of these files in memory.
+/// A bundle of these files, in memory.
 ///
 /// # Errors
-/// When a name is none that an archive can have.
+/// When a name is not allowed in an archive.
 pub fn in_memory(files: &[(&str, &[u8])]) -> io::Result<Vec<u8>> {
     let mut tar = tar::Builder::new(encoder(Vec::new())?);
     for (name, content) in files {
@@ -204,7 +204,7 @@ fn each_entry_of<R: BufRead>(
     Ok(())
 }
 
-/// Reads the incident of a bundle.
+/// Reads a bundle's incident.
 ///
 /// # Errors
 /// If the input is no bundle, or has no valid `incident.json`.
@@ -212,7 +212,7 @@ pub fn read_incident(bundle: impl Read) -> Result<Incident> {
     understood(read_entry(bundle, "incident.json", MAX_INCIDENT)?)
 }
 
-/// Reads the incidents of many bundles, one after the other: the memory to unpack them is taken once.
+/// Reads the incidents of many bundles one after another, with one decompressor for all.
 pub struct IncidentReader(zstd::zstd_safe::DCtx<'static>);
 
 impl Default for IncidentReader {
@@ -222,7 +222,7 @@ impl Default for IncidentReader {
 }
 
 impl IncidentReader {
-    /// Reads the incident of a bundle.
+    /// Reads a bundle's incident.
     ///
     /// # Errors
     /// Those of [`read_incident`].
@@ -252,7 +252,7 @@ fn read_entry(bundle: impl Read, wanted: &str, limit: u64) -> Result<Option<Vec<
     Ok(found)
 }
 
-/// Keeps the content of a file if it is the wanted one. Returns whether the next is to be looked at.
+/// Keeps the content of a file if it is the wanted one. Returns whether to continue with the next file.
 fn take(found: &mut Option<Vec<u8>>, wanted: &str, limit: u64, name: &str, content: &mut dyn Read) -> Result<bool> {
     if name == wanted {
         let mut bytes = Vec::new();

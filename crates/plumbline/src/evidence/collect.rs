@@ -83,7 +83,7 @@ impl Workshop {
         self.rewrite(settings, id, incident, (attachments, part), false)
     }
 
-    /// As [`Workshop::update`]. `is_settled`: the incident's verdict takes into account what its server has answered.
+    /// As [`Workshop::update`]. `is_settled`: the server's answer is already part of the incident's verdict.
     pub(super) fn rewrite(
         &self,
         settings: Arc<Settings>,
@@ -99,7 +99,7 @@ impl Workshop {
             .with_context(|| format!("cannot read {}", path.display()))?;
         incident.labels = before.labels;
         if incident.own_verdict.is_none() && before.own_verdict.is_some() && !is_settled {
-            // Whoever describes the incident does not know yet what the server has answered.
+            // The daemon does not know the server's answer yet, so the verdict that takes it into account stays.
             incident.own_verdict = Some(std::mem::replace(&mut incident.verdict, before.verdict));
         }
         let old = open_bundle(&store, &id)?;
@@ -134,8 +134,8 @@ impl Workshop {
         Ok(BundleOutcome::Written { id, path, bytes, seconds, actions_failed, labels, proven })
     }
 
-    /// Starts the actions. If commands of the operator's are among them, waits for all: what these say of the incident stands in the bundle's
-    /// first file.
+    /// Starts the actions. If there are commands of the operator's own among them, waits for all actions, since the labels that these commands set
+    /// belong into the bundle's first file.
     fn begin(
         &self,
         settings: Arc<Settings>,
@@ -215,7 +215,7 @@ pub(super) fn open_bundle(store: &Store, id: &IncidentId) -> Result<File> {
     })
 }
 
-/// Actions that were started: those that have ended, and the others.
+/// Started actions: the results of those that have ended, and those that may still run.
 struct StartedActions {
     ended: Vec<Collected>,
     batch: ActionBatch,
@@ -234,7 +234,7 @@ fn add_files(writer: &mut BundleWriter, begun: StartedActions) -> Result<Vec<Act
     Ok(manifest)
 }
 
-/// Gives the incident the labels that actions have for it. One whose labels are wrong has failed.
+/// Gives the incident the labels that actions have set. An action with invalid labels has failed.
 fn label(incident: &mut Incident, collected: &mut [Collected]) {
     for Collected { record, labels, .. } in collected {
         if let Err(wrong) = labels::add(&mut incident.labels, labels) {

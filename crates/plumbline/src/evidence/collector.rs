@@ -159,7 +159,7 @@ impl Collector {
         self.send(CollectorJob::Append { id, part })
     }
 
-    /// Requests that an existing bundle be joined with what its server has answered, which becomes part of it. Never waits.
+    /// Requests that an existing bundle be joined with the server's answer, which is added to it. Never waits.
     ///
     /// # Errors
     /// [`Refused`]; then there will be no answer.

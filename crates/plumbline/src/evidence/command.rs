@@ -51,7 +51,7 @@ pub fn run(argv: &[String], out: &mut Output) -> Result<()> {
     succeeded(argv, status)
 }
 
-/// A file in memory with this content, at its beginning: nobody has to wait for a program that does not read.
+/// A file in memory with this content, at its start: no thread must wait for a program that does not read its input.
 pub(super) fn in_memory(content: &[u8]) -> Result<File> {
     let mut file =
         File::from(memfd_create(c"incident", MFdFlags::MFD_CLOEXEC).context("cannot create a file in memory")?);
@@ -60,7 +60,7 @@ pub(super) fn in_memory(content: &[u8]) -> Result<File> {
     Ok(file)
 }
 
-/// Runs `argv` with `input` as its standard input, and throws its output away. Returns when the command has ended, or has run for `limit`. No process
+/// Runs `argv` with `input` as its standard input, and discards its output. Returns when the command has ended, or has run for `limit`. No process
 /// of its group is left then.
 ///
 /// # Errors
@@ -155,10 +155,10 @@ fn readable(reader: &io::PipeReader) -> io::Result<bool> {
     }
 }
 
-/// A child and all that it started, as far as they stayed in its process group.
+/// A child process and its descendants that stayed in its process group.
 pub struct ProcessGroup {
     child: Child,
-    /// Whether the child was reaped: its id may be another process's from then on.
+    /// Whether the child was reaped. Its id may then belong to another process.
     reaped: bool,
 }
 
@@ -180,7 +180,7 @@ impl ProcessGroup {
     /// Whether the child has ended. It is not reaped: that would free its id for another process.
     ///
     /// # Errors
-    /// If the kernel does not say.
+    /// If the kernel returns an error.
     pub fn has_ended(&self) -> io::Result<bool> {
         let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
         Ok(waitid(WaitId::Pid(self.pid()), flags)? != WaitStatus::StillAlive)

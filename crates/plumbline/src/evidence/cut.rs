@@ -1,4 +1,4 @@
-//! A capture's part of a bundle: files by the capture, within limits, and a record of each.
+//! The files of a capture in a bundle, within limits, with a record of each.
 
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,12 +14,12 @@ use crate::capture::Sink;
 /// How long a capture may take to write its files: more than an action, since it writes more.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
-/// The limits of time, and of bytes before compression: what does not compress must fit the capture's share, too.
+/// The limits of time and of bytes before compression: data that do not compress must fit the capture's share, too.
 pub fn limits(share: u64) -> (Duration, u64) {
     (TIME_LIMIT, share - share / 16)
 }
 
-/// Has the capture write its files, whose names begin with `of_rule`. `record` makes a record that has no file yet.
+/// Makes the capture write its files, whose names begin with `of_rule`. `record` makes a record without a file.
 pub fn run(
     cut: &Cut,
     of_rule: &str,
@@ -36,7 +36,7 @@ pub fn run(
         if parts.is_empty() {
             parts.push(Collected::nothing(record(Status::Failed, error)));
         } else if let Some(Collected { record, .. }) = parts.iter_mut().find(|part| part.record.status == Status::Ok) {
-            // There is something: it says what is missing.
+            // The file has data, and the error says what is missing.
             (record.status, record.error, record.truncated) = (Status::Truncated, error, true);
         }
     }

@@ -48,7 +48,7 @@ impl IncidentId {
         format!(".{}.tmp", self.0)
     }
 
-    /// The type in it.
+    /// The type in the name.
     pub fn kind(&self) -> &str {
         self.0.rsplit('-').nth(1).unwrap_or_default()
     }

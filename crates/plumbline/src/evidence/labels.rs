@@ -1,4 +1,4 @@
-//! Labels that actions of the operator's own give an incident: lines `key=value`.
+//! Labels that the operator's own actions give an incident, in lines `key=value`.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use model::text::printable;
 
 /// The most labels of an incident.
 pub const MOST: usize = 32;
-/// The most bytes that are read of one action.
+/// The most bytes that are read of one action's labels.
 pub const LONGEST: usize = 16 << 10;
 /// The longest key, bytes, and the longest value, characters.
 const KEY: usize = 64;
@@ -15,10 +15,10 @@ const VALUE: usize = 256;
 /// Labels by key.
 pub type Labels = BTreeMap<String, String>;
 
-/// Adds the labels of these lines. A key that is there already gets the new value.
+/// Adds the labels of these lines. A new value replaces the old value of its key.
 ///
 /// # Errors
-/// What is wrong with the first line that is no label; all others are added.
+/// What is wrong with the first invalid line; all valid lines are added.
 pub fn add(labels: &mut Labels, lines: &[u8]) -> Result<(), String> {
     let mut wrong = None;
     let cut = lines.get(..LONGEST).unwrap_or(lines);

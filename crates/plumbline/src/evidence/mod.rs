@@ -100,7 +100,7 @@ impl Default for Settings {
     }
 }
 
-/// An action as the configuration names it.
+/// An action of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActionSpec {
     /// The name of a built-in action in [`ACTIONS`], or any other name for a user's command.
@@ -110,7 +110,7 @@ pub struct ActionSpec {
     pub args: Vec<String>,
     /// Its own time limit and output cap; `None`: those of [`Settings`].
     pub limits: Option<(Duration, u64)>,
-    /// Of a user's command: the memory that each of its processes may take, bytes.
+    /// The memory that each process of a user's command may take, bytes.
     pub memory: u64,
 }
 
@@ -145,14 +145,14 @@ pub struct Attachment {
     pub write: WriteAttachment,
 }
 
-/// A capture's part of a bundle: what happened in a span.
+/// The data of a capture for a bundle.
 #[derive(Clone)]
 pub struct Cut {
-    /// The capture.
+    /// The capture that has the data.
     pub capture: Arc<dyn Capture>,
-    /// The span.
+    /// The time that the data cover.
     pub span: CaptureSpan,
-    /// Whether it is the time after the incident was noticed: then `.after` is in the files' names.
+    /// Whether the span is after the incident was noticed. The files' names then contain `.after`.
     pub is_after: bool,
 }
 
@@ -166,21 +166,21 @@ pub struct BundleRequest {
     pub attachments: Vec<Attachment>,
     /// The actions to run.
     pub actions: Vec<ActionSpec>,
-    /// What captures have of the time before.
+    /// The captures' data of the time before.
     pub cuts: Vec<Cut>,
-    /// To what actions limit themselves.
+    /// What actions limit themselves to.
     pub scope: IncidentScope,
 }
 
-/// What is to be added to a bundle that exists.
+/// An addition to an existing bundle.
 pub struct BundleAddition {
-    /// The rule that wants it: its name begins the names of the files.
+    /// The rule that collects the addition; the names of the files begin with the rule's.
     pub rule: String,
     /// The actions to run.
     pub actions: Vec<ActionSpec>,
-    /// What captures have.
+    /// The captures' data.
     pub cuts: Vec<Cut>,
-    /// To what actions limit themselves.
+    /// What actions limit themselves to.
     pub scope: IncidentScope,
 }
 
@@ -210,10 +210,10 @@ pub enum BundleOutcome {
         actions_failed: usize,
         /// The incident's labels.
         labels: Labels,
-        /// The verdict of both ends, if it is the incident's.
+        /// The verdict from the data of client and server, if the incident has one.
         proven: Option<Box<Verdict>>,
     },
-    /// The bundle could not be written. One that was to be updated is unchanged.
+    /// The bundle could not be written. A bundle that was to be updated is unchanged.
     Lost {
         /// The bundle's name.
         id: IncidentId,

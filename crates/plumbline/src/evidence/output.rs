@@ -30,7 +30,7 @@ pub struct OutputBounds {
 }
 
 impl OutputBounds {
-    /// No bounds, for the daemon's own files.
+    /// No bounds, for files of the daemon itself.
     pub fn none() -> Self {
         Self { cap: u64::MAX, share: u64::MAX, deadline: None, cancelled: Arc::default() }
     }
@@ -48,12 +48,12 @@ pub enum Stopped {
 /// Takes the output of one action. A write beyond a bound writes what is allowed, and the next one fails. So a loop
 /// that writes and returns errors needs no further checks.
 pub struct Output {
-    /// Buffered, since JSON comes in pieces of a few bytes, and each call of zstd costs more than it compresses then.
+    /// Buffered, since JSON comes in pieces of a few bytes, and a call of zstd costs more than compressing such a piece.
     encoder: BufWriter<zstd::stream::write::Encoder<'static, Claimed>>,
     bounds: OutputBounds,
     bytes: u64,
     stopped: Option<Stopped>,
-    /// The lines by which the action labels the incident.
+    /// The lines with the labels that the action sets.
     pub labels: Vec<u8>,
 }
 

@@ -1,4 +1,4 @@
-//! Runs a command of the operator's own, an action: with the incident on its standard input, labels, and limits.
+//! Runs a command of the operator's own as an action. It gets the incident on its standard input, may set labels, and is limited.
 
 use std::io::{self, Read};
 use std::os::fd::AsRawFd;
@@ -19,12 +19,12 @@ use super::command::{self, ProcessGroup, copy, in_memory, succeeded};
 use super::labels;
 use super::output::Output;
 
-/// What a command of the operator's own gets and may take.
+/// The input and the limits of a command of the operator's own.
 #[derive(Clone, Copy, Default)]
 pub struct CommandBounds<'a> {
     /// Its standard input.
     pub input: &'a [u8],
-    /// The memory of each of its processes, bytes, as RLIMIT_DATA counts it.
+    /// The most memory of each of its processes, bytes, as RLIMIT_DATA counts it.
     pub memory: u64,
 }
 
@@ -33,18 +33,18 @@ const LABELS: &str = "PLUMBLINE_LABELS";
 /// The most processes of a command of the operator's own.
 const PROCESSES: usize = 32;
 
-/// As [`command::run`], for a command of the operator's own: with an input, labels, and limits on memory and processes. If memory runs out, the
-/// kernel ends the command before the daemon.
+/// Runs a command of the operator's own like [`command::run`], but with an input, labels, and limits on memory and processes. If memory runs out,
+/// the kernel kills the command rather than the daemon.
 ///
 /// # Errors
-/// As [`command::run`]; also if it starts too many processes.
+/// As [`command::run`]; also if the command starts too many processes.
 pub fn run(argv: &[String], own: &CommandBounds<'_>, out: &mut Output) -> Result<()> {
     let (mut reader, writer) = io::pipe().context("cannot create a pipe")?;
     let (labels, labels_writer) = io::pipe().context("cannot create a pipe")?;
     let mut command = command::command(argv)?;
     command.stdin(in_memory(own.input)?).stdout(writer.try_clone()?).stderr(writer);
     let (inherited, memory) = (labels_writer.as_raw_fd(), own.memory);
-    // Not a fixed number: the child's copy of another descriptor that the standard library needs may have it.
+    // The number is not fixed: it may be that of a descriptor which the standard library needs in the child.
     command.env(LABELS, format!("/proc/self/fd/{inherited}"));
     // SAFETY: fcntl(2), setrlimit(2), open(2), write(2) and close(2) are async-signal-safe, and allocate nothing.
     unsafe {
@@ -64,18 +64,18 @@ pub fn run(argv: &[String], own: &CommandBounds<'_>, out: &mut Output) -> Result
     succeeded(argv, status)
 }
 
-/// Limits this process; called between fork and exec.
+/// Limits the child process. Called between fork and exec.
 fn limit(memory: u64) -> io::Result<()> {
     setrlimit(Resource::RLIMIT_DATA, memory, memory)?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
-    // If that fails, the kernel chooses by size.
+    // If this fails, the kernel chooses the process to kill by its size.
     if let Ok(file) = open(c"/proc/self/oom_score_adj", OFlag::O_WRONLY | OFlag::O_CLOEXEC, Mode::empty()) {
         let _ = write(&file, b"1000");
     }
     Ok(())
 }
 
-/// What is checked while a command of the operator's own runs: its labels and the number of its processes.
+/// Checks a command while it runs: reads its labels, and limits the number of its processes.
 struct CommandWatch {
     crowd: Crowd,
     labels: LabelPipe,
@@ -92,11 +92,11 @@ impl CommandWatch {
     }
 }
 
-/// How often processes are counted one by one, however many threads this host has.
+/// The longest time until processes are counted one by one, whatever the number of threads.
 const COUNT_EVERY: Duration = Duration::from_secs(1);
 
-/// The number of threads of this host, which is cheap to read: processes are counted one by one if it grows, and once a second, since others may
-/// end while a command starts its own.
+/// Decides when to count processes one by one: when this host's number of threads has grown, which is cheap to read, and once a second, since
+/// other threads may end while a command starts processes.
 struct Crowd {
     least: usize,
     counted: Instant,
@@ -108,7 +108,7 @@ impl Crowd {
     }
 
     fn threads() -> usize {
-        // `0.00 0.01 0.05 1/234 5678`: running and all, proc(5).
+        // `0.00 0.01 0.05 1/234 5678`: the fourth field is the number of running threads and of all, proc(5).
         let text = small(Path::new("/proc/loadavg"), 128);
         text.split(['/', ' ']).nth(4).and_then(|all| all.parse().ok()).unwrap_or(usize::MAX)
     }
@@ -124,20 +124,20 @@ impl Crowd {
     }
 }
 
-/// The processes of a group; those that have ended count until they are reaped.
+/// The number of processes in a group, including those that have ended and were not reaped.
 fn processes_of(group: Pid) -> usize {
     let group_of = |pid: u32| {
         let stat = small(&Path::new("/proc").join(pid.to_string()).join("stat"), 1024);
-        // Behind the name, which may have anything in it: state, parent, group.
+        // After the name, which may contain any characters: state, parent, group.
         stat.rsplit_once(')')?.1.split_whitespace().nth(2)?.parse().ok()
     };
     numbers(Path::new("/proc")).filter(|pid| group_of(*pid) == Some(group.as_raw())).count()
 }
 
-/// The reading end of the pipe for labels.
+/// The reading end of the pipe on which a command writes labels.
 struct LabelPipe {
     pipe: io::PipeReader,
-    /// What was read; no more is kept than shows that it is too much.
+    /// The bytes read so far. One byte beyond the limit shows that there are too many.
     lines: Vec<u8>,
 }
 
@@ -147,7 +147,7 @@ impl LabelPipe {
         Ok(Self { pipe, lines: Vec::new() })
     }
 
-    /// Reads what is there, a pipe's content at most, so that a writer that never stops does not keep us.
+    /// Reads what is waiting, but at most a pipe's content, so that a command which writes all the time does not block this thread.
     fn drain(&mut self) {
         let mut buffer = [0; 4096];
         for _ in 0..16 {

@@ -190,7 +190,7 @@ impl Claimed {
         Self { file, claim: QuotaClaim { quota, bytes: 0 }, share, kept: false, written: 0 }
     }
 
-    /// The file behind it.
+    /// The file.
     pub fn file(&self) -> &File {
         &self.file
     }

@@ -31,7 +31,7 @@ const GRACE: Duration = Duration::from_millis(500);
 const GRACE_STOPPING: Duration = Duration::from_millis(100);
 /// How often running actions are checked for a shutdown.
 const LOOK: Duration = Duration::from_millis(100);
-/// The stack size of an action's thread, bytes: small, since actions keep their data in files.
+/// The stack size of an action's thread, bytes. It is small, since actions keep their data in files.
 pub const STACK: usize = 256 << 10;
 
 /// The result of an action, as in `manifest.json`.
@@ -86,7 +86,7 @@ pub struct ThreadCounts {
 pub struct Context {
     /// To what actions limit themselves.
     pub scope: Arc<IncidentScope>,
-    /// What a user's command gets on its standard input.
+    /// The standard input of a user's command.
     pub message: Arc<[u8]>,
     /// The limits.
     pub settings: Arc<Settings>,
@@ -114,7 +114,7 @@ pub struct ActionBatch {
     report: Sender<EndedAction>,
 }
 
-/// One action to run.
+/// An action or a capture to run.
 #[derive(Clone)]
 struct ActionJob {
     index: usize,
@@ -125,7 +125,7 @@ struct ActionJob {
 enum ActionWork {
     /// An action, and the name of its output.
     Action(ActionSpec, String),
-    /// A capture's files, and how their names begin.
+    /// A capture, and the beginning of its files' names.
     Cut(Cut, String),
 }
 
@@ -141,18 +141,18 @@ struct EndedAction {
     results: Vec<Collected>,
 }
 
-/// What an action, or a capture for one of its files, left.
+/// The result of an action, or of one file of a capture.
 pub struct Collected {
-    /// How it went.
+    /// The record for the manifest.
     pub record: ActionRecord,
     /// Its output, if there is any.
     pub spool: Option<Spool>,
-    /// The lines by which it labels the incident.
+    /// The lines with the labels that the action sets.
     pub labels: Vec<u8>,
 }
 
 impl Collected {
-    /// No output.
+    /// A result without output.
     pub fn nothing(record: ActionRecord) -> Self {
         Self { record, spool: None, labels: Vec::new() }
     }
@@ -169,7 +169,7 @@ impl ActionBatch {
             let file = free_name(&(of_rule.clone() + &bundle::safe_name(&spec.name)), &mut names);
             ActionWork::Action(spec, file)
         });
-        // Captures first: their rings go on.
+        // Captures come first, since their rings overwrite old data.
         let work = cuts.into_iter().map(|cut| ActionWork::Cut(cut, of_rule.clone())).chain(actions);
         let waiting = work.enumerate().map(|(index, work)| ActionJob { index, work }).collect();
         let (report, ended) = mpsc::channel();
@@ -178,7 +178,7 @@ impl ActionBatch {
         batch
     }
 
-    /// Waits for an action to end. Returns what it left, or `None` after the last.
+    /// Waits for an action to end. Returns its result, or `None` after the last.
     pub fn next(&mut self) -> Option<Collected> {
         loop {
             self.fill();
@@ -207,7 +207,7 @@ impl ActionBatch {
     fn fill(&mut self) {
         let is_action = |job: &ActionJob| matches!(job.work, ActionWork::Action(..));
         while let Some(next) = self.waiting.front() {
-            // Captures mostly wait for the kernel, so they take no action's place.
+            // Captures mostly wait for the kernel, so they do not count as running actions.
             let actions = self.running.iter().filter(|running| is_action(&running.job)).count();
             if is_action(next) && actions >= self.context.settings.concurrency.max(1) {
                 return;
@@ -340,13 +340,13 @@ impl ActionJob {
 }
 
 impl ActionRecord {
-    /// Adds the output, which is to be the file of this name.
+    /// Adds the output as the file of this name.
     pub fn with(mut self, out: Option<Output>, file: &str) -> Collected {
         let spool = match out.map(Output::finish) {
             None => None,
             Some(Ok(spool)) => Some(spool),
             Some(Err(error)) => {
-                // The disk is full, in most cases; the output is lost.
+                // Usually, the disk is full. The output is lost.
                 self.status = Status::Failed;
                 self.error.get_or_insert_with(|| error.to_string());
                 None

@@ -1,4 +1,4 @@
-//! What the server has answered becomes part of a bundle, with the story that both ends tell, and its verdict.
+//! Adds the server's answers to a bundle, with the story from the data of client and server, and the verdict of that story.
 
 use std::{io::Read, sync::Arc};
 
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::join::join_answers;
 
-/// The answers in a bundle, in the order in which they came. A bundle has no more.
+/// The files of the answers in a bundle, in the order of their arrival. A bundle has at most these.
 const ANSWERS: [&str; 6] = [
     "server-1.tar.zst",
     "server-2.tar.zst",
@@ -23,16 +23,16 @@ const ANSWERS: [&str; 6] = [
     "server-5.tar.zst",
     "server-6.tar.zst",
 ];
-/// The most times that an incident's server is asked.
+/// How often an incident's server is asked at most.
 pub const MAX_ANSWERS: usize = ANSWERS.len();
-/// The story: what `plumbline join --json` prints.
+/// The file of the story, which is the output of `plumbline join --json`.
 const JOINED: &str = "joined.json";
-/// No answer is larger, bytes.
+/// The largest answer, bytes.
 pub const MAX_ANSWER: usize = 4 << 20;
 
 impl Workshop {
-    /// Joins a bundle with what its server has answered now, and before. An answer that cannot be used is a reason of the incident's verdict, and is
-    /// not kept.
+    /// Joins a bundle with this answer of its server and with the previous ones. If the answer cannot be used, the verdict gets a reason that
+    /// says so, and the answer is not kept.
     ///
     /// # Errors
     /// As [`Workshop::update`].
@@ -67,7 +67,7 @@ fn attachment(name: &'static str, content: Vec<u8>) -> Attachment {
     Attachment { name, write: Box::new(move |out| out.write_all(&content)) }
 }
 
-/// What the server has answered before.
+/// The server's previous answers in a bundle.
 fn answers(bundle: impl Read) -> Result<Vec<Vec<u8>>> {
     let mut answers = Vec::new();
     each_entry(bundle, |name, _, content| {

@@ -23,7 +23,7 @@ use crate::watched;
 
 /// The directory of incidents below OUTPUT_DIR.
 pub const INCIDENTS: &str = "incidents";
-/// The directory of what is collected from time to time without an incident.
+/// The directory of observations, which are collected at intervals without an incident.
 pub const OBSERVATIONS: &str = "observations";
 /// How many of the oldest bundles a census lists. This bounds memory, and the bundles that one pass of retention
 /// deletes.

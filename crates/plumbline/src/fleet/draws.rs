@@ -1,4 +1,4 @@
-//! Fleets of fifty hosts, each with a recording of a real client: one cause in some of them, which must be found, with just these hosts.
+//! Fleets of fifty hosts, each with a recording of a real client. Some hosts have a fault, whose cause and hosts must be found.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -53,10 +53,10 @@ const RACKS: usize = 5;
 const DRAWS: usize = 100;
 const DAY: Millis = 86_400_000;
 
-/// A recording's incidents, and when its fault began.
+/// The incidents of a recording, and when its fault began.
 type Replayed = HashMap<&'static str, (Vec<Incident>, f64)>;
 
-/// xorshift64*: the same draws each time.
+/// xorshift64*, so that the draws are the same each time.
 struct Draw(u64);
 
 impl Draw {
@@ -76,7 +76,7 @@ impl Draw {
     }
 }
 
-/// What is put into a fleet, and what must come out.
+/// The fault of a fleet, and the expected verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FleetFault {
     Server,
@@ -91,9 +91,9 @@ struct SimulatedClient {
     name: String,
     rack: usize,
     writes: bool,
-    /// Whether it uses the second server, too.
+    /// Whether the host uses the second server, too.
     both: bool,
-    /// Whether its summaries are there.
+    /// Whether the host has summaries.
     is_known: bool,
 }
 
@@ -135,7 +135,7 @@ impl SimulatedClient {
         Host { name: self.name.clone(), addresses: vec![address], ..Host::default() }
     }
 
-    /// What its daemon has counted that day.
+    /// The summary of the host's daemon for this day.
     fn summary(&self, day: Millis) -> KeptSummary {
         let operations: &[&str] = if self.writes { &["READ", "WRITE", "OPEN"] } else { &["READ", "OPEN"] };
         let operations: Vec<_> = operations
@@ -151,7 +151,7 @@ impl SimulatedClient {
         serde_json::from_value(summary).unwrap()
     }
 
-    /// A recording's incidents as if they were this host's, its fault having begun at that time.
+    /// The incidents of a recording as if they were this host's and its fault had begun at that time.
     fn incidents(&self, (incidents, fault): &(Vec<Incident>, f64), at: Millis, servers: [&str; 2]) -> Vec<Incident> {
         let later = at - (fault * 1e3) as Millis;
         let moved = |time: &str| report::time(time.parse::<Timestamp>().unwrap().as_millisecond() + later);
@@ -174,7 +174,7 @@ impl SimulatedClient {
     }
 }
 
-/// One fleet: what is judged of it, the hosts with the fault, and those with another one at another time.
+/// One fleet: its verdicts, the hosts with the fault, and the hosts with another fault at another time.
 fn fleet(
     draw: &mut Draw,
     replayed: &Replayed,
@@ -190,7 +190,7 @@ fn fleet(
     let (rack, one) = (draw.below(RACKS), draw.below(HOSTS));
     let mut hit = BTreeSet::new();
     for (number, client) in clients.iter().enumerate() {
-        // A host that asks for nothing just then notices nothing.
+        // A host that asks the server for nothing at that time notices nothing.
         let is_busy = !draw.chance(20);
         let (recordings, servers): (&[&str], _) = match fault {
             FleetFault::Server if is_busy => (&SERVER, ["nfs1"; 2]),
@@ -295,7 +295,7 @@ fn of_a_hundred_fleets_with_one_cause_the_right_one_is_named_with_the_right_host
             Ok(()) => (right, counted.0) = (right + 1, counted.0 + 1),
             Err(why) => {
                 eprintln!("draw {number}, {fault:?} in {} hosts: {why}", hit.len());
-                // Wrong and sure of it would be the worst.
+                // A wrong verdict with high confidence would be the worst result.
                 let meant = judged.iter().filter(|one| (one.scene.from - at).abs() < 1_800_000);
                 sure.extend(meant.filter(|one| one.conclusion.cause.is_some()).map(|_| number));
             }

@@ -1,4 +1,4 @@
-//! Reads what hosts have left in a directory: bundles, summaries of days, and log records that an OpenTelemetry collector has written to files.
+//! Reads what hosts have left in a directory: bundles, daily summaries, and files with log records of an OpenTelemetry collector.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -23,14 +23,14 @@ use crate::{
     summary::{self, KeptSummary},
 };
 
-/// Folders within folders.
+/// The greatest depth of folders.
 const DEEPEST: usize = 16;
-/// Files that are looked at.
+/// The most files that are read.
 const MOST_FILES: usize = 1_000_000;
-/// Threads: a directory may be an object store, which is slow to answer and can answer many at once.
+/// The number of threads: a directory may be an object store, which answers slowly, but many requests at once.
 const THREADS: usize = 8;
 
-/// Files by what they are.
+/// Files by type.
 #[derive(Default)]
 struct FolderFiles {
     files: Vec<(FolderFileKind, PathBuf)>,
@@ -41,28 +41,28 @@ struct FolderFiles {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FolderFileKind {
     Bundle,
-    /// Of a day.
+    /// A daily summary.
     Summary,
-    /// Perhaps of a collector.
+    /// Perhaps a collector's file.
     Lines,
 }
 
-/// What one thread has read.
+/// The data that one thread has read.
 #[derive(Default)]
 struct FolderPart {
     read: SourceData,
     reader: IncidentReader,
     /// The newest bundle of each host, for its summary.
     newest: BTreeMap<String, (Millis, PathBuf)>,
-    /// Hosts by the output directory that their bundles are in.
+    /// The host of the bundles in each output directory.
     hosts: HashMap<PathBuf, Host>,
     summaries: Vec<(PathBuf, KeptSummary)>,
 }
 
-/// Reads a directory, or one file. Nothing that began after `until` is looked at.
+/// Reads a directory, or one file. Skips incidents that began after `until`.
 ///
 /// # Errors
-/// When there is nothing there that can be read.
+/// When there is nothing that can be read.
 pub fn read(path: &Path, until: Millis) -> Result<SourceData> {
     let about = fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
     let mut found = FolderFiles::default();
@@ -91,7 +91,7 @@ pub fn read(path: &Path, until: Millis) -> Result<SourceData> {
     );
     let mut read = part.read;
     read.merge(more);
-    // Threads found it in any order.
+    // The order must not depend on the threads.
     read.notes.sort();
     if foreign > 0 {
         read.notes.say(format!("{foreign} other files are none of Plumbline's, and were not looked at"));
@@ -99,7 +99,7 @@ pub fn read(path: &Path, until: Millis) -> Result<SourceData> {
     Ok(read)
 }
 
-/// Has threads take items one by one, and merges what each of them made.
+/// Processes items on several threads, and merges the threads' results.
 fn in_parallel<T: Sync, M: Default + Send>(
     items: &[T],
     take: impl Fn(&mut M, &T) + Sync,
@@ -117,7 +117,7 @@ fn in_parallel<T: Sync, M: Default + Send>(
         }
     };
     thread::scope(|scope| {
-        // What no thread can be made for is done here.
+        // Work for which no thread can be started is done on this thread.
         for _ in 1..THREADS.min(items.len()) {
             let _ = thread::Builder::new().spawn_scoped(scope, work);
         }
@@ -160,7 +160,7 @@ impl FolderFiles {
                 Ok(kind) if kind.is_dir() && depth < DEEPEST => self.walk(&path, depth + 1, until),
                 Ok(kind) if kind.is_dir() => self.notes.say(format!("{}: folders are too deep here", shown(&path))),
                 Ok(kind) if kind.is_file() => self.file(path, until),
-                // Links may lead anywhere.
+                // Symbolic links are not followed, since they may lead anywhere.
                 Ok(_) => self.foreign += 1,
                 Err(error) => self.notes.say(format!("{}: {error}", shown(&path))),
             }
@@ -183,7 +183,7 @@ impl FolderFiles {
     }
 }
 
-/// When the incident was first noticed, by its bundle's name.
+/// When the incident was noticed, according to the bundle's name.
 fn began(path: &Path) -> Option<Millis> {
     let id = IncidentId::of_bundle(path.file_name()?.to_str()?)?;
     let utc = id.as_str().get(..16)?;
@@ -245,8 +245,8 @@ impl FolderPart {
         self.summaries.extend(other.summaries);
     }
 
-    /// Summaries of versions that did not write the host belong to that of the bundles beside them, else to one that is called like their
-    /// directory. Returns the hosts of bundles.
+    /// Assigns summaries without a host (written by older versions) to the host of the bundles in the same output directory, else to a host with the
+    /// directory's name. Returns the hosts of the bundles.
     fn give_summaries(&mut self) -> HashMap<String, Host> {
         for (path, kept) in std::mem::take(&mut self.summaries) {
             let Some(output_dir) = path.parent().and_then(Path::parent) else { continue };
@@ -275,7 +275,7 @@ fn summaries_of(bundle: &Path) -> Result<Vec<KeptSummary>> {
     Ok(all)
 }
 
-/// A path for a line of text.
+/// A path that is safe to print.
 pub(super) fn shown(path: &Path) -> String {
     printable(path.as_os_str().as_encoded_bytes())
 }

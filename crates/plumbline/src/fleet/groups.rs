@@ -1,4 +1,4 @@
-//! What hosts have in common: the networks of their addresses, labels, and what the operator's file says.
+//! The properties that hosts share: the networks of their addresses, labels, and the properties in the operator's file.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,22 +10,22 @@ use anyhow::{Context, Result, bail};
 use diagnose::fleet::HostGroup;
 use model::text::printable;
 
-/// The name of the property that addresses give.
+/// The property that is derived from addresses.
 const NETWORK: &str = "network";
-/// The prefix of a network that is not known: a usual one, bits.
+/// The usual prefix length of a network whose prefix is not known, bits.
 const PREFIX_V4: u8 = 24;
 const PREFIX_V6: u8 = 64;
 
-/// Which groups count.
+/// The properties by which hosts are compared.
 #[derive(Debug, Default)]
 pub struct Groups {
-    /// Only these properties; all, if there is none.
+    /// Only these properties; empty: all.
     pub by: Vec<String>,
-    /// Of the operator's file.
+    /// The properties in the operator's file.
     pub given: BTreeMap<String, BTreeSet<HostGroup>>,
 }
 
-/// The network of an address such as `10.1.0.7/24`, or `10.1.0.7`, or `[fd00::1]:9437`; `None` if it is no address.
+/// The network of an address such as `10.1.0.7/24`, `10.1.0.7` or `[fd00::1]:9437`; `None` if it is not an address.
 pub fn network(address: &str) -> Option<HostGroup> {
     let (host, prefix) = match address.split_once('/') {
         Some((host, prefix)) => (host, Some(prefix.parse::<u8>().ok()?)),
@@ -51,7 +51,7 @@ impl Groups {
     /// Reads the operator's file: a line for each host, its name and `PROPERTY=VALUE` words; `#` begins a comment.
     ///
     /// # Errors
-    /// When the file cannot be read, or a line is none of these.
+    /// When the file cannot be read, or a line has another form.
     pub fn read(by: Vec<String>, path: Option<&Path>) -> Result<Self> {
         let Some(path) = path else { return Ok(Self { by, given: BTreeMap::new() }) };
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -77,7 +77,7 @@ impl Groups {
         Ok(Self { by, given })
     }
 
-    /// The groups of each host by which hosts are compared.
+    /// The groups to which each host belongs.
     pub fn of(
         &self,
         hosts: impl Iterator<Item = (String, BTreeSet<HostGroup>)>,
@@ -85,7 +85,7 @@ impl Groups {
         let counts = |group: &HostGroup| self.by.is_empty() || self.by.contains(&group.by);
         hosts
             .map(|(host, known)| {
-                // A name with its domain, or without.
+                // The file may have the name with or without the domain.
                 let short = host.split('.').next().unwrap_or_default();
                 let given = self.given.get(&host).or_else(|| self.given.get(short)).into_iter().flatten().cloned();
                 let groups = known.into_iter().chain(given).filter(counts).collect();

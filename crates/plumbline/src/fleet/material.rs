@@ -1,4 +1,4 @@
-//! From what hosts have written down to what is judged: incidents and summaries, by host and server.
+//! Collects what hosts have recorded (incidents and summaries) by host and server, as the input of the verdict.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -12,23 +12,23 @@ use model::{Direction, Host, Incident, Level, RankedMount, SNAPSHOT};
 use super::groups::{self, Groups};
 use crate::summary::KeptSummary;
 
-/// Of the time of an incident, the least share of a server that it is about.
+/// The least share of a server in an incident's time for the incident to count for that server.
 const SHARE: f64 = 0.1;
-/// A summary is written once an hour: that nothing was written since says nothing.
+/// Summaries are written once an hour, so a host counts as seen for an hour after its summary.
 const WRITTEN_EVERY: Millis = 3_600_000;
-/// The most servers, and operations of a mount, that are looked at of one file; no host has as many.
+/// The most servers, and the most operations of a mount, that are read from one file; no host has as many.
 const MOST: usize = 4096;
 
-/// What was read.
+/// The data read so far.
 #[derive(Debug, Default)]
 pub struct FleetMaterial {
     seen: Vec<ServerIncident>,
     clients: BTreeMap<(String, String), ClientHost>,
     hosts: BTreeMap<String, BTreeSet<HostGroup>>,
-    /// By host, server and operation: how often it was done, and how long it takes normally, milliseconds.
+    /// By host, server and operation: the number of operations, and their normal duration, milliseconds.
     normals: HashMap<(String, String, String), (u64, f64)>,
     summarised: BTreeSet<String>,
-    /// Incidents that are about no server.
+    /// The number of incidents without a server.
     pub local: u64,
 }
 
@@ -39,18 +39,18 @@ struct ServerIncident {
     operation: String,
 }
 
-/// A server as hosts name it, so that two of them mean the same: in lower case, an address without brackets.
+/// A server's name in a form that is the same on all hosts: in lower case, an address without brackets.
 pub fn server_name(name: &str) -> String {
     name.trim_matches(['[', ']']).to_ascii_lowercase()
 }
 
-/// Milliseconds since 1970; `None` if it is no time.
+/// Milliseconds since 1970; `None` if the text is not a time.
 pub fn millis(time: &str) -> Option<Millis> {
     time.parse::<Timestamp>().ok().map(Timestamp::as_millisecond)
 }
 
 impl FleetMaterial {
-    /// Takes an incident. Returns false if it says too little: when it was, or where.
+    /// Adds an incident. Returns false if its time or server is missing.
     pub fn incident(&mut self, incident: &Incident) -> bool {
         let name = &incident.host.name;
         let (Some(from), Some(to)) = (millis(&incident.first_seen), millis(&incident.last_seen)) else { return false };
@@ -90,7 +90,7 @@ impl FleetMaterial {
         true
     }
 
-    /// Takes a summary of a host: which servers it used, and how.
+    /// Adds a host's summary: the servers that it used, and how.
     pub fn summary(&mut self, kept: &KeptSummary, host: &Host) {
         let (Some(from), Some(to)) = (millis(&kept.from), millis(&kept.to)) else { return };
         if host.name.is_empty() {
@@ -109,7 +109,7 @@ impl FleetMaterial {
             for one in mount.operations.iter().take(MOST).filter(|one| one.count > 0 && one.p50_ms.is_finite()) {
                 let key = (host.name.clone(), server.clone(), one.operation.clone());
                 let known = self.normals.entry(key).or_default();
-                // The longest record says best what is normal.
+                // The summary with the most operations gives the best normal.
                 if one.count > known.0 {
                     *known = (one.count, one.p50_ms);
                 }
@@ -117,19 +117,19 @@ impl FleetMaterial {
         }
     }
 
-    /// Takes a client of which it is known when its records are there.
+    /// Adds a client, with the times for which there are records of it.
     pub fn seen(&mut self, host: &str, server: &str, source: &str, spans: &[(Millis, Millis)]) {
         let client = self.client(host, &server_name(server));
         client.seen.extend(spans);
         client.sources.extend(Some(source.to_owned()).filter(|source| !source.is_empty()));
     }
 
-    /// Whether a summary of it has been read.
+    /// Whether a summary of the host was read.
     pub fn has_summary(&self, host: &str) -> bool {
         self.summarised.contains(host)
     }
 
-    /// Takes what a host belongs to.
+    /// Adds a host to a group.
     pub fn group(&mut self, host: &str, group: HostGroup) {
         self.hosts.entry(host.to_owned()).or_default().insert(group);
     }
@@ -151,7 +151,7 @@ impl FleetMaterial {
         self.clients.entry((host.to_owned(), server.to_owned())).or_insert_with(client)
     }
 
-    /// Adds what another thread has read.
+    /// Adds the data that another thread has read.
     pub fn merge(&mut self, other: Self) {
         self.seen.extend(other.seen);
         for (key, client) in other.clients {
@@ -177,9 +177,9 @@ impl FleetMaterial {
         self.local += other.local;
     }
 
-    /// What is judged: all that has to do with the time between `from` and `to`, by these groups.
+    /// The input of the verdict: the data of the time between `from` and `to`, with these groups.
     pub fn fleet(self, (from, to): (Millis, Millis), groups: &Groups) -> Fleet {
-        // A bundle that is there twice is one; the one that was written later says more.
+        // An incident may have several bundles. The one that was written last counts.
         let mut newest: BTreeMap<(String, String, String), ServerIncident> = BTreeMap::new();
         for one in self.seen.into_iter().filter(|one| one.sighting.to >= from && one.sighting.from <= to) {
             let HostSighting { host, server, incident, .. } = &one.sighting;
@@ -210,7 +210,7 @@ impl FleetMaterial {
     }
 }
 
-/// Its periods, those that overlap as one.
+/// Joins overlapping periods of a client.
 fn joined(mut client: ClientHost) -> ClientHost {
     client.seen.sort_unstable();
     let mut spans: Vec<(Millis, Millis)> = Vec::new();
@@ -223,7 +223,7 @@ fn joined(mut client: ClientHost) -> ClientHost {
     ClientHost { seen: spans, ..client }
 }
 
-/// The servers that an incident is about, each with its mounts.
+/// The servers of an incident, each with its mounts.
 fn servers(incident: &Incident) -> BTreeMap<String, Vec<&RankedMount>> {
     let all: f64 = incident.top.mounts.iter().map(|mount| mount.share.total_ms.max(0.0)).sum();
     let mut servers: BTreeMap<String, Vec<&RankedMount>> = BTreeMap::new();
@@ -235,7 +235,7 @@ fn servers(incident: &Incident) -> BTreeMap<String, Vec<&RankedMount>> {
     servers
 }
 
-/// What kind of operation it is; `None` of what is none of an application's.
+/// The kind of an operation; `None` if applications do not request it.
 pub fn kind(probe: &str, operation: &str) -> Option<OperationKind> {
     let protocol = probes::protocol(probe)?;
     if protocol.level >= Level::Transport {
@@ -260,7 +260,7 @@ fn kinds(incident: &Incident) -> BTreeMap<OperationKind, f64> {
     kinds
 }
 
-/// The mean of its main kind of operation, where that is about time.
+/// The mean duration of the incident's main kind of operation, if the incident is about durations.
 fn slow_ms(incident: &Incident) -> Option<f64> {
     let is_about_time = ![error::KIND, connection::KIND].contains(&incident.anomaly.kind.as_ref());
     let top = incident.top.operations.first().filter(|top| is_about_time && top.share.count > 0)?;

@@ -1,4 +1,4 @@
-//! `plumbline fleet`: one verdict over many hosts, from what they have written down already.
+//! `plumbline fleet`: one verdict over many hosts, from their incidents and summaries.
 //!
 //! ```text
 //!  bundles, summaries of days (folder) ─┐
@@ -27,38 +27,38 @@ pub use page::page;
 pub use report::FleetReport;
 pub use text::print;
 
-/// Sentences about what could not be read or is not known; more than these are only counted.
+/// The most sentences about unreadable or unknown data; further ones are only counted.
 const MOST_NOTES: usize = 20;
 
-/// What was not as it should be, for people.
+/// Remarks about the data, for people.
 #[derive(Debug, Default)]
 pub struct Notes {
     said: Vec<String>,
     more: u64,
 }
 
-/// What a source gave.
+/// The data of a source.
 #[derive(Debug, Default)]
 pub struct SourceData {
     /// The evidence.
     pub material: FleetMaterial,
-    /// What is wrong with it.
+    /// Remarks about the data.
     pub notes: Notes,
     /// Bundles, lines or series that were understood.
     pub understood: u64,
     /// Bundles, lines or series that could not be read.
     pub damaged: u64,
-    /// The time that was looked at, where the source has one.
+    /// The time that the data cover, if the source has one.
     pub span: Option<(Millis, Millis)>,
 }
 
 impl Notes {
-    /// Says it, or counts it.
+    /// Adds a remark, or counts it.
     pub fn say(&mut self, what: impl Into<String>) {
         if self.said.len() < MOST_NOTES { self.said.push(what.into()) } else { self.more += 1 }
     }
 
-    /// All that is said.
+    /// The remarks.
     pub fn lines(&self) -> impl Iterator<Item = String> {
         let more = (self.more > 0).then(|| format!("{} more like these are not listed", self.more));
         self.said.iter().cloned().chain(more)

@@ -15,11 +15,11 @@ use serde::Deserialize;
 
 use super::SourceData;
 
-/// The longest line that is read; a collector's batch of metrics has some megabytes.
+/// The longest line that is read, bytes; a collector's batch of metrics has some megabytes.
 const LONGEST: u64 = 32 << 20;
-/// The most incidents that are remembered of one file.
+/// The most incidents of one file that are kept.
 const MOST: usize = 1_000_000;
-/// A host that sends nothing for longer is not seen meanwhile, milliseconds.
+/// A host that sends nothing for longer counts as not seen in that time, milliseconds.
 const SENDS_EVERY: Millis = 300_000;
 
 #[derive(Deserialize)]
@@ -105,7 +105,7 @@ impl<'a> AttributesByName<'a> {
     }
 }
 
-/// Incidents by host and name, and when mounts were reported: by host, server and source.
+/// Incidents by host and name; the times at which mounts were reported by host, server and source.
 #[derive(Default)]
 struct OtlpContents {
     incidents: BTreeMap<(String, String), Incident>,
@@ -115,7 +115,7 @@ struct OtlpContents {
 /// Reads a file.
 ///
 /// # Errors
-/// When it cannot be read, or has no line of a collector.
+/// When the file cannot be read, or no line is a collector's.
 pub fn read(path: &Path, read: &mut SourceData) -> Result<()> {
     let mut told = OtlpContents::default();
     let (mut lines, mut broken) = (0_u64, 0_u64);
@@ -127,7 +127,7 @@ pub fn read(path: &Path, read: &mut SourceData) -> Result<()> {
         if line.is_empty() {
             break;
         }
-        // What has been sent by others says nothing here, and is not worth reading.
+        // Lines without data of Plumbline are not parsed.
         let is_ours = |text: &[u8]| line.windows(text.len()).any(|part| part == text);
         if !line.starts_with(b"{\"resource") || !line.trim_ascii_end().ends_with(b"}") {
             broken += 1;
@@ -143,7 +143,7 @@ pub fn read(path: &Path, read: &mut SourceData) -> Result<()> {
     }
     ensure!(lines > 0, "it is neither a summary nor a file of an OpenTelemetry collector");
     if broken > 0 {
-        // The last one may be half-written.
+        // The last line may be incomplete.
         read.notes.say(format!("{}: {broken} lines are not a collector's, or damaged", super::folder::shown(path)));
     }
     for (key, incident) in told.incidents {
@@ -182,7 +182,7 @@ impl OtlpContents {
         }
     }
 
-    /// Two records make an incident: that it has begun, and that it is over.
+    /// An incident has two records: one when it begins, one when it is over.
     fn incident(&mut self, host: &Host, record: &OtlpRecord) {
         let named = AttributesByName(&record.attributes);
         let of = |key: &str| named.text(&format!("plumbline.incident.{key}"));
@@ -208,7 +208,7 @@ impl OtlpContents {
             fstype: named.text("system.filesystem.type"),
             pv: named.text("k8s.persistentvolume.name"),
         };
-        // The share of each kind of operation is not known: its main one stands for all.
+        // The records lack the share of each kind of operation, so the main one stands for all.
         let mean_ms = of("mean_ms").parse().ok();
         let top_operation = RankedOperation {
             operation: named.text("plumbline.operation"),

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::page::{STYLE, moment, of_ms};
 
-/// Episodes and hosts that are shown.
+/// The most episodes, and the most hosts, that are shown.
 const EPISODES: usize = 200;
 const HOSTS: usize = 2000;
 

@@ -1,4 +1,4 @@
-//! What `plumbline fleet` says, as JSON has it: docs/fleet.md lists the fields.
+//! The report of `plumbline fleet` in its JSON form; docs/fleet.md lists the fields.
 
 use std::collections::BTreeSet;
 
@@ -10,22 +10,22 @@ use serde::Serialize;
 /// All episodes.
 #[derive(Debug, Serialize)]
 pub struct FleetReport {
-    /// When the first incident began and the last ended, or the time that was asked for.
+    /// When the first incident began and the last ended, or the requested time.
     pub from: Option<String>,
     pub to: Option<String>,
-    /// Hosts of which there are records, and servers that they use.
+    /// The number of hosts with records, and of the servers that they use.
     pub hosts: usize,
     pub servers: usize,
-    /// Incidents of servers, and those of none, which are not judged.
+    /// The number of incidents of servers; and of other incidents, which are not judged.
     pub incidents: usize,
     pub local_incidents: u64,
-    /// The episodes with most hosts first.
+    /// The episodes, those with the most hosts first.
     pub episodes: Vec<FleetEpisode>,
-    /// What could not be read.
+    /// Remarks about data that could not be read.
     pub notes: Vec<String>,
 }
 
-/// Incidents of several hosts that belong together.
+/// Incidents of several hosts with a common cause.
 #[derive(Debug, Serialize)]
 pub struct FleetEpisode {
     pub servers: Vec<String>,
@@ -33,7 +33,7 @@ pub struct FleetEpisode {
     pub to: String,
     pub state: &'static str,
     pub verdict: FleetVerdict,
-    /// Clients of which it is known whether they were affected.
+    /// The number of clients of which it is known whether they were affected.
     pub clients: usize,
     pub affected: Vec<AffectedHost>,
     pub unaffected: Vec<String>,
@@ -58,7 +58,7 @@ pub struct FleetVerdict {
     pub because: Vec<String>,
 }
 
-/// What hosts have in common.
+/// A property that the affected hosts share.
 #[derive(Debug, Serialize)]
 pub struct OfGroup {
     pub by: String,
@@ -97,7 +97,7 @@ fn rounded(ms: f64) -> f64 {
 }
 
 impl FleetReport {
-    /// Of what was judged. `span`: the time that was looked at, where the source has one.
+    /// The report of a verdict. `span`: the time that the data cover, if the source has one.
     pub fn new(
         fleet: &Fleet,
         judged: &[JudgedEpisode],

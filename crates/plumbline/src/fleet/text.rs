@@ -10,12 +10,12 @@ use super::{
 };
 use crate::view::table::{Table, TableColumn};
 
-/// Episodes that are listed unless all are asked for.
+/// The most episodes that are listed by default.
 const EPISODES: usize = 20;
-/// Hosts that are named in a line.
+/// The most hosts that are named in a line.
 const NAMES: usize = 12;
 
-/// Writes the report, in lines of so many characters. `all`: every episode.
+/// Writes the report in lines of `room` characters. `all`: every episode.
 pub fn print(out: &mut impl Write, report: &FleetReport, room: Option<usize>, all: bool) -> io::Result<()> {
     let FleetReport { hosts, servers, incidents, episodes, .. } = report;
     let span = match (&report.from, &report.to) {
@@ -66,7 +66,7 @@ fn short(time: &str) -> String {
     time.get(..19).unwrap_or(time).replace('T', " ")
 }
 
-/// The day is there once.
+/// A span with the day only once.
 fn until(from: &str, to: &str) -> String {
     if from.get(..10) == to.get(..10) { to.get(11..19).unwrap_or(to).to_owned() } else { short(to) }
 }
@@ -106,7 +106,7 @@ fn names(all: &[&str]) -> String {
     format!("{}{more}", all.iter().take(NAMES).copied().collect::<Vec<_>>().join(", "))
 }
 
-/// What a host says itself, such as `server 0.97 slow_server`.
+/// The host's own verdict, such as `server 0.97 slow_server`.
 pub fn own_verdict(host: &AffectedHost) -> String {
     match host.cause {
         Some(cause) => format!("{} {:.2} {}", host.layer.name(), host.confidence, cause.name()),

@@ -1,20 +1,20 @@
-//! Where a slice goes in a trace file: slices of one row must nest, but requests of one thread overlap.
+//! Assigns slices to rows of a trace file. Slices of one row must nest, but requests of one thread may overlap.
 
 use std::collections::HashMap;
 
 use model::Nanos;
 
-/// Rows of one thread: beyond, slices that overlap share the last.
+/// The most rows of one thread; further overlapping slices share the last row.
 const MOST: usize = 64;
-/// Threads whose rows are remembered; beyond, all are forgotten.
+/// The most threads whose rows are remembered. Beyond this, all are forgotten.
 const MOST_THREADS: usize = 65_536;
 
-/// The rows of threads, and until when each is taken.
+/// The rows of threads, each with the time until which it is occupied.
 #[derive(Debug, Default)]
 pub struct ThreadLanes(HashMap<(u32, u32), Vec<Nanos>>);
 
 impl ThreadLanes {
-    /// The first row of a thread that is free from `start` on, which is taken until `end` then; and whether it is new.
+    /// The first row of a thread that is free at `start`, and whether it is new. The row is then occupied until `end`.
     pub fn take(&mut self, thread: (u32, u32), start: Nanos, end: Nanos) -> (usize, bool) {
         if self.0.len() > MOST_THREADS {
             self.0.clear();

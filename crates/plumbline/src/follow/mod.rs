@@ -1,5 +1,5 @@
-//! `plumbline follow`: each operation of some processes through all layers, as one tree. `diagnose` joins the trees; what is here says whose
-//! operations they are, and shows them.
+//! `plumbline follow`: each operation of some processes through all layers, as one tree. `diagnose` joins the trees; this module selects the
+//! processes, and shows the trees.
 
 mod lanes;
 mod lines;
@@ -25,17 +25,17 @@ use std::{
 use anyhow::{Context, Result};
 use model::{Event, Nanos};
 
-/// A file for the user alone; one that is there is not replaced.
+/// Creates a file that only this user can access. An existing file is not replaced.
 ///
 /// # Errors
 ///
-/// When it cannot be made.
+/// When the file cannot be created.
 pub fn new_file(path: &Path) -> Result<File> {
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     file.with_context(|| format!("cannot create {}", path.display()))
 }
 
-/// The phases of a request that are known, with their beginnings and ends.
+/// The known phases of a request, with their begin and end.
 fn phases(event: &Event) -> impl Iterator<Item = (&'static str, Nanos, Nanos)> {
     let model::Phases { queue, wire, deliver } = event.phases;
     let all = [("queue", queue), ("wire", wire), ("deliver", deliver)];
@@ -47,7 +47,7 @@ fn phases(event: &Event) -> impl Iterator<Item = (&'static str, Nanos, Nanos)> {
     })
 }
 
-/// Begin and end, cut to another begin and end: a request that was answered in time may be tidied up after the operation above has ended.
+/// Limits a begin and end to another one: a request that was answered in time may be cleaned up after the operation above it has ended.
 fn cut(times: (Nanos, Nanos), within: (Nanos, Nanos)) -> (Nanos, Nanos) {
     let start = times.0.clamp(within.0, within.1);
     (start, times.1.clamp(start, within.1))

@@ -1,4 +1,4 @@
-//! The names of what a tree's operations carry as numbers: mounts, and whose process it was.
+//! The names of a tree's operations: mounts, and the cgroups of processes.
 
 use std::{collections::HashMap, rc::Rc};
 
@@ -11,9 +11,9 @@ use crate::{
     who::Cgroup,
 };
 
-/// Who knows the names.
+/// A source of names.
 pub trait NameSource {
-    /// What a key means.
+    /// The mount that a key means.
     fn mount(&self, key: MountKey) -> Mount;
 
     /// A process's cgroup, by the cgroup's id where that is known.
@@ -30,20 +30,20 @@ impl NameSource for RecordedSource {
     }
 }
 
-/// The most requesters whose cgroups are kept.
+/// The most processes whose cgroups are kept.
 const MOST_REQUESTERS: usize = 16_384;
 
-/// Names, looked up once between two looks at what is mounted.
+/// Names, which are looked up once until mounts change.
 pub struct TreeNames {
     mounts: HashMap<MountKey, Mount>,
-    /// By process, and id of the cgroup.
+    /// By process id and cgroup id.
     cgroups: HashMap<(u32, u64), Rc<Cgroup>>,
-    /// From the kernel's clock to the wall's.
+    /// Converts the kernel's clock to the wall clock.
     pub clock: Clock,
 }
 
 impl TreeNames {
-    /// None yet.
+    /// No names yet.
     pub fn new() -> Self {
         Self { mounts: HashMap::new(), cgroups: HashMap::new(), clock: Clock::now() }
     }
@@ -63,7 +63,7 @@ impl TreeNames {
         tree.children.iter().for_each(|child| self.learn(child, source));
     }
 
-    /// What is mounted may have changed, and the clock may have been set.
+    /// Forgets the names, since mounts may have changed, and takes a new clock.
     pub fn forget(&mut self, clock: Clock) {
         self.mounts.clear();
         self.cgroups.clear();
@@ -75,12 +75,12 @@ impl TreeNames {
         self.mounts.get(&event.mount).cloned().unwrap_or_default()
     }
 
-    /// Where the mount of an operation is; empty if that is not known.
+    /// The mount point of an operation's mount; empty if it is not known.
     pub fn mount_point(&self, event: &Event) -> &str {
         self.mounts.get(&event.mount).map_or("", |mount| mount.mountpoint.as_str())
     }
 
-    /// What the mount of an operation is called; empty if that is not known.
+    /// The label of an operation's mount; empty if it is not known.
     pub fn mount_label(&self, event: &Event) -> &str {
         self.mounts.get(&event.mount).map_or("", Mount::label)
     }

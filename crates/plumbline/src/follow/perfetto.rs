@@ -1,7 +1,7 @@
 //! A trace file for ui.perfetto.dev and chrome://tracing: the object form of Chrome's trace event format, with a complete event (`X`) for each
 //! operation, and for each phase of a request.
 //!
-//! The file is whole JSON after each [`PerfettoFile::flush`]: what is added takes the place of the closing brackets.
+//! The file is complete JSON after each [`PerfettoFile::flush`]: new events overwrite the closing brackets.
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -26,18 +26,18 @@ use crate::{
 
 /// Ends the list and the object.
 const CLOSING: &str = "\n]}\n";
-/// Threads of a process have numbers below this (PID_MAX_LIMIT): what is above is a row of our own.
+/// Thread ids are below this (PID_MAX_LIMIT); larger numbers are rows of our own.
 const NO_THREAD: u64 = 1 << 22;
-/// The process, kthreadd, below which the kernel's own threads are shown.
+/// The process under which kernel threads are shown: kthreadd.
 const KERNEL: u32 = 2;
-/// Operations of the kernel that are remembered, so that each is written once, however many calls it went on beside.
+/// The most kernel operations that are remembered. Each is written once, even if several calls waited during it.
 const REMEMBERED: usize = 4096;
 
 /// The file.
 pub struct PerfettoFile {
     path: PathBuf,
     file: File,
-    /// What is to be written next.
+    /// Text that is not written yet.
     text: String,
     written: u64,
     limit: u64,
@@ -57,11 +57,11 @@ struct TraceRow {
 }
 
 impl PerfettoFile {
-    /// Begins one of at most `limit` bytes; a file that is there is not replaced.
+    /// Creates a file of at most `limit` bytes. An existing file is not replaced.
     ///
     /// # Errors
     ///
-    /// When it cannot be made.
+    /// When the file cannot be created.
     pub fn create(path: &Path, limit: u64, clock: &Clock) -> Result<Self> {
         let file = new_file(path)?;
         let host = this_host();
@@ -69,7 +69,7 @@ impl PerfettoFile {
             "host": host.name, "kernel": host.kernel, "plumbline": host.plumbline,
             "clock": "CLOCK_MONOTONIC", "started": clock.iso(nanos(probes::monotonic())), "zero": clock.iso(0),
         });
-        // Each later event begins with the comma behind the one before.
+        // Each event but the first begins with the comma after the previous one.
         let kernel = json!({ "ph": "M", "name": "process_name", "pid": KERNEL, "args": { "name": "kernel threads" } });
         let mut new = Self {
             path: path.to_owned(),
@@ -87,11 +87,11 @@ impl PerfettoFile {
         Ok(new)
     }
 
-    /// Adds the slices of a tree, if there is room for all of them.
+    /// Adds the slices of a tree if there is room for all of them.
     ///
     /// # Errors
     ///
-    /// When they cannot be written.
+    /// When the slices cannot be written.
     pub fn add(&mut self, tree: &OperationTree, names: &TreeNames) -> Result<()> {
         let before = (self.text.len(), self.count);
         let row = self.row(&tree.event);
@@ -105,7 +105,7 @@ impl PerfettoFile {
         if self.text.len() > 1 << 20 { self.flush() } else { Ok(()) }
     }
 
-    /// Has everything in the file, which is whole then.
+    /// Writes everything to the file, which is then complete.
     ///
     /// # Errors
     ///
@@ -123,7 +123,7 @@ impl PerfettoFile {
         Ok(())
     }
 
-    /// Ends it. Returns what is to be said of it.
+    /// Ends the file. Returns remarks for the user.
     ///
     /// # Errors
     ///
@@ -138,7 +138,7 @@ impl PerfettoFile {
         Ok(format!("{shown}: {}{left_out}; open it in https://ui.perfetto.dev", counted(self.count, "operation")))
     }
 
-    /// A row that is free while the operation lasts.
+    /// A row that is free during the operation.
     fn row(&mut self, event: &Event) -> TraceRow {
         let (pid, tid) = match event.caller {
             Caller::Kernel => (KERNEL, KERNEL),
@@ -174,14 +174,14 @@ impl PerfettoFile {
         self.text.push_str(&event.to_string());
     }
 
-    /// The slices of a tree in its row, cut to what is above it.
+    /// The slices of a tree in its row, limited to the time of the operation above.
     fn tree(&mut self, tree: &OperationTree, row: TraceRow, within: (Nanos, Nanos), names: &TreeNames) {
         let (start, end) = cut((tree.event.start, tree.event.end()), within);
         let mut args = arguments(&tree.event, names);
         args.insert("own_ms".into(), milliseconds(tree.own()).into());
         self.slice(tree.event.operation.name(), tree.event.operation.protocol().name, row, (start, end), args);
         self.count += 1;
-        // What overlaps the child before it goes into a row of its own.
+        // A child that overlaps the previous one gets a row of its own.
         let mut free = start;
         if tree.children.is_empty() {
             for (name, from, until) in phases(&tree.event) {
@@ -198,7 +198,7 @@ impl PerfettoFile {
         }
     }
 
-    /// What nobody waited for has a row of its own, once.
+    /// An operation for which no thread waited has a row of its own, and is written once.
     fn meanwhile(&mut self, event: &Event, names: &TreeNames) {
         let identity = event.identity();
         if self.seen.contains(&identity) {
@@ -226,7 +226,7 @@ impl PerfettoFile {
 }
 
 impl TraceRow {
-    /// The thread's number; of further rows, one that no thread has.
+    /// The thread's id; for further rows, a number that no thread has.
     fn number(self) -> u64 {
         u64::from(self.tid) + self.lane as u64 * NO_THREAD
     }

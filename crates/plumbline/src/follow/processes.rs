@@ -1,4 +1,4 @@
-//! Whose operations are followed: a process and those that it starts, those of a job, or those of a command.
+//! The processes that are followed: a process and its descendants, the processes of a job, or those of a command.
 
 use std::{collections::HashSet, ffi::OsString, path::Path, process::Child};
 
@@ -15,11 +15,11 @@ pub struct FollowedProcesses {
 }
 
 impl FollowedProcesses {
-    /// This process, those that it has started and starts from now on, and those of this job.
+    /// Follows this process, its present and future descendants, and the processes of this job.
     ///
     /// # Errors
     ///
-    /// When the kernel refuses the program, or nobody is in the job.
+    /// When the kernel refuses the program, or the job has no process.
     pub fn start(pid: Option<u32>, job: Option<&str>) -> Result<Self> {
         let followed = Followed::start().context("cannot follow processes from parent to child")?;
         if let Some(pid) = pid {
@@ -34,12 +34,12 @@ impl FollowedProcesses {
         Ok(all)
     }
 
-    /// The kernel side's list of them.
+    /// The kernel side's list of processes.
     pub fn kernel_side(&self) -> &Followed {
         &self.followed
     }
 
-    /// Starts a command, so that nothing of it is missed; `None` if it has no word.
+    /// Starts a command so that none of its operations is missed; `None` if it has no words.
     ///
     /// # Errors
     ///
@@ -51,7 +51,7 @@ impl FollowedProcesses {
         child::start_followed(&self.followed, command)
     }
 
-    /// Follows what others than its processes have started in the job.
+    /// Adds processes of the job that were not started by a followed process.
     ///
     /// # Errors
     ///
@@ -67,18 +67,18 @@ impl FollowedProcesses {
         Ok(())
     }
 
-    /// Those that are followed, the dead included.
+    /// All followed processes, including those that have ended.
     pub fn all(&self) -> HashSet<u32> {
         self.followed.all()
     }
 
-    /// Whether none of them is there any more.
+    /// Whether all followed processes have ended.
     pub fn are_gone(&self) -> bool {
         !self.all().iter().any(|pid| Path::new(&format!("/proc/{pid}")).exists())
     }
 }
 
-/// Whether a process of this job, or of a step of it, is meant.
+/// Whether a process's job is the wanted one or a step of it.
 pub fn is_of_job(of_process: &str, wanted: &str) -> bool {
     of_process.strip_prefix(wanted).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }

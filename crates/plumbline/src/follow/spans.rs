@@ -17,7 +17,7 @@ pub fn spans(tree: &OperationTree, names: &TreeNames, ids: &mut RandomIds) -> Ve
     all
 }
 
-/// Adds a tree's, cut to the times of what is above it.
+/// Adds the spans of a tree, limited to the time of the operation above.
 fn add(
     tree: &OperationTree,
     parent: Option<[u8; 8]>,
@@ -111,17 +111,17 @@ fn unix(names: &TreeNames, at: Nanos) -> u64 {
     u64::try_from(names.clock.wall(at).as_nanosecond()).unwrap_or_default()
 }
 
-/// The kernel's random numbers, some at a time.
+/// A buffer of the kernel's random numbers.
 #[derive(Default)]
 pub struct RandomIds(Vec<u8>);
 
 impl RandomIds {
-    /// The next ones; never all zero, which means no id.
+    /// The next id, which is never all zero: that means no id.
     fn take<const N: usize>(&mut self) -> [u8; N] {
         let mut id = [1; N];
         if self.0.len() < N {
             self.0.resize(1024, 1);
-            // Where there is none, ids repeat: the collector then shows trees as one, and nothing is lost.
+            // Without /dev/urandom, ids repeat. The collector then shows several trees as one, but no data are lost.
             let read = File::open("/dev/urandom").and_then(|mut random| random.read_exact(&mut self.0));
             if let Err(error) = read {
                 tracing::warn!(%error, "cannot read /dev/urandom: traces have no ids of their own");

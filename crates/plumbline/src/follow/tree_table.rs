@@ -1,4 +1,4 @@
-//! Trees on a terminal: a row for each operation, in aligned columns, and a line for what is left out.
+//! Trees on a terminal: a row for each operation in aligned columns, and a line for operations that are left out.
 
 use std::io::{self, Write};
 
@@ -29,10 +29,10 @@ const COLUMNS: [TableColumn; 14] = [
     TableColumn::text("MOUNT", 24).cut_to(12).optional(2),
     TableColumn::rest("FILE", 10).optional(1),
 ];
-/// The places among them of what may have a colour.
+/// The indexes of columns that may have a colour.
 const OWN: usize = 4;
 const ERROR: usize = 9;
-/// What stands before an operation of the kernel's, or one that was not waited for.
+/// The mark of a kernel operation, or of one for which the call did not wait.
 const MEANWHILE: &str = "~ ";
 /// Rows between repeated headings on a terminal.
 const ROWS_PER_HEADING: usize = 200;
@@ -40,24 +40,24 @@ const ROWS_PER_HEADING: usize = 200;
 /// Writes trees as rows.
 pub struct TreeTable {
     table: Table,
-    /// How many operations below one another are shown at most.
+    /// The most operations that are shown below one operation.
     most: usize,
     terminal: bool,
     rows: usize,
 }
 
-/// What a row is part of.
+/// The context of a row.
 struct TreeRow<'a> {
-    /// The tree's first operation, which shows where most of the time went.
+    /// The tree's first operation. Times are compared with its duration to find where most of the time went.
     top: &'a Event,
-    /// The operation above it, whose process, mount and file it need not repeat.
+    /// The operation above, whose process, mount and file are not repeated.
     above: Option<&'a Event>,
-    /// What stands before the operation's name.
+    /// The lines of the tree before the operation's name.
     stem: String,
 }
 
 impl TreeTable {
-    /// In lines of so many characters, with at most `most` operations below each.
+    /// A table with lines of `room` characters, and at most `most` operations below each.
     pub fn new(room: Option<usize>, most: usize) -> Self {
         Self { table: Table::new(&COLUMNS, room), most, terminal: room.is_some(), rows: 0 }
     }
@@ -86,7 +86,7 @@ impl TreeTable {
         self.below(out, tree, &tree.event, "", names)
     }
 
-    /// Writes what is below an operation; `before` stands before each of its rows.
+    /// Writes the rows below an operation, each beginning with `before`.
     fn below(
         &mut self,
         out: &mut impl Write,
@@ -115,7 +115,7 @@ impl TreeTable {
         Ok(())
     }
 
-    /// A line that begins below the operations.
+    /// Writes a remark, indented to the column of operations.
     fn remark(&mut self, out: &mut impl Write, text: &str) -> io::Result<()> {
         self.rows += 1;
         let before =
@@ -138,7 +138,7 @@ impl TreeTable {
         };
         let phase = |ns| known_ms(event.phases.known().then_some(ns));
         let [queue, wire, deliver] = [event.phases.queue, event.phases.wire, event.phases.deliver].map(phase);
-        // What is as above need not be read again.
+        // A value that equals the one above is not repeated.
         let is_new = |of: fn(&Event) -> (u32, u32)| row.above.is_none_or(|above| of(above) != of(event));
         let who = is_new(|event| (event.requester.pid, event.requester.tid));
         let mount = names.mount_label(event);
@@ -175,7 +175,7 @@ impl TreeTable {
         self.table.row(out, &cells.each_ref().map(String::as_str))
     }
 
-    /// An operation's own time; that which takes half of the tree's time or more has a colour.
+    /// An operation's own time, coloured if it is at least half of the tree's time.
     fn own(&self, top: &Event, own: u64) -> String {
         let text = format!("{:>1$}", ms(own), self.width(OWN));
         if own * 2 >= top.duration && own > 0 { paint::yellow(&text, self.width(OWN)) } else { text }
@@ -194,7 +194,7 @@ fn after(top: Nanos, start: Nanos) -> String {
     }
 }
 
-/// The operation; of one whose caller is no operation above it, the caller too.
+/// The operation's name; if no operation above it is its caller, also the caller.
 fn name(event: &Event, tells_caller: bool) -> String {
     let name = event.operation.name();
     let is_request = event.operation.level().is_remote();
@@ -204,7 +204,7 @@ fn name(event: &Event, tells_caller: bool) -> String {
     }
 }
 
-/// How it ended, if not well.
+/// The operation's error, if it failed.
 fn outcome(event: &Event) -> String {
     if event.flags.in_flight {
         return "in flight".to_owned();
@@ -219,7 +219,7 @@ fn file(event: &Event) -> String {
     event.detail.file().map(|file| file.name.to_string()).unwrap_or_default()
 }
 
-/// What is said of what is not shown, and of TCP's part in a request.
+/// Remarks about operations that are not shown, and about TCP's share of a request.
 fn remarks(tree: &OperationTree, children: &[&OperationTree], meanwhile: &[&Event]) -> Vec<String> {
     let mut remarks: Vec<_> = tree.event.stamped().map(sends).into_iter().collect();
     let left_out = tree.children.len() - children.len();
@@ -238,7 +238,7 @@ fn remarks(tree: &OperationTree, children: &[&OperationTree], meanwhile: &[&Even
     remarks
 }
 
-/// TCP's part in a request.
+/// TCP's share of a request.
 fn sends(timing: SendTiming) -> String {
     let [least, most, held, local] = [timing.least, timing.most, timing.held, timing.local].map(ms);
     let again = match timing.retransmitted {

@@ -1,16 +1,16 @@
-//! Which files were read and written, and in which order: by process and file as it is recorded, by file as it is shown.
+//! The files that were read and written, and in which order. They are recorded by process and file, and shown by file.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use probes::{Access, Transfers};
 use serde::{Deserialize, Serialize};
 
-/// What one process did with one file, by system calls.
+/// The system calls of one process on one file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileUse {
     pub mount: String,
     pub inode: u64,
-    /// Without folders, at most 63 bytes.
+    /// The name without folders, at most 63 bytes.
     pub file: String,
     pub pid: u32,
     pub opens: u64,
@@ -32,7 +32,7 @@ impl FileUse {
     }
 }
 
-/// One file, of all that used it.
+/// One file, with the sums of all processes that used it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OneFile {
     pub mount: String,
@@ -48,7 +48,7 @@ impl OneFile {
         self.read.bytes + self.written.bytes
     }
 
-    /// How far into the file anybody read or wrote, bytes.
+    /// The end of the last access in the file, bytes.
     pub fn end(&self) -> u64 {
         self.read.end.max(self.written.end)
     }
@@ -91,7 +91,7 @@ impl Manner {
     }
 }
 
-/// The files, each once; those that moved most bytes come first.
+/// The files without duplicates, those with most bytes first.
 pub fn by_file(uses: &[FileUse]) -> Vec<OneFile> {
     let mut files: BTreeMap<(&str, u64), OneFile> = BTreeMap::new();
     for one in uses {

@@ -1,11 +1,11 @@
-//! The shortest and the longest of the slow operations, whose own durations are known: histograms have their buckets only.
+//! The shortest and longest durations of slow operations. These are exact, while histograms have only buckets.
 
 use std::collections::HashMap;
 
 use model::{Event, Mount, MountKey, Operation};
 use serde::{Deserialize, Serialize};
 
-/// Combinations of operation and mount that are remembered.
+/// The most combinations of operation and mount that are kept.
 const MOST: usize = 4096;
 
 /// By operation and mount, nanoseconds.
@@ -20,9 +20,9 @@ pub struct Duration {
     pub layer: String,
     pub op: String,
     pub mount: String,
-    /// Of the slow operations, nanoseconds: faster ones may be shorter.
+    /// The shortest duration of slow operations, nanoseconds; faster operations may be shorter.
     pub shortest_ns: u64,
-    /// Of all, but for slow ones that the ring had no room for.
+    /// The longest duration of all operations, nanoseconds, except for slow ones that were lost because the ring was full.
     pub longest_ns: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The layers that I/O goes through, one below the other, and what that says of a mount.
+//! The layers that I/O passes through, one below the other, and the bytes of a mount at each layer.
 
 use std::{collections::BTreeMap, sync::LazyLock};
 
@@ -6,7 +6,7 @@ use model::{Direction, Histogram, Level, Operation};
 
 use super::rows::size;
 
-/// How far down a layer is; layers side by side have one depth.
+/// The depth of a layer; layers side by side have the same depth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LayerDepth {
     Library,
@@ -24,7 +24,7 @@ pub static LAYERS: LazyLock<Vec<(&'static str, LayerDepth)>> = LazyLock::new(|| 
 });
 
 impl LayerDepth {
-    /// The layer of an operation; `None` for what is none of a layer, such as the life of connections.
+    /// The layer of an operation; `None` if it belongs to no layer, such as an event of a connection.
     pub fn of(operation: Operation) -> Option<Self> {
         Self::at(operation.level())
     }
@@ -42,12 +42,12 @@ impl LayerDepth {
     /// Uppermost first.
     pub const ALL: &[Self] = &[Self::Library, Self::SystemCalls, Self::FileSystem, Self::Server];
 
-    /// Whether one of these probes looks at it.
+    /// Whether one of these probes watches the layer.
     pub fn is_one_of(self, layers: &[String]) -> bool {
         LAYERS.iter().any(|(name, depth)| *depth == self && layers.iter().any(|layer| layer == name))
     }
 
-    /// What its operations are called.
+    /// The name of the layer's operations.
     pub fn calls(self) -> &'static str {
         match self {
             Self::Library => "calls of MPI-IO",
@@ -57,7 +57,7 @@ impl LayerDepth {
         }
     }
 
-    /// Where bytes go there.
+    /// The layer's phrase in a sentence about bytes.
     pub fn phrase(self) -> &'static str {
         match self {
             Self::Library => "asked of MPI-IO",
@@ -81,19 +81,19 @@ impl LayerBytes {
         }
     }
 
-    /// Bytes that went this way at that layer; `None` if nothing was seen of it.
+    /// The bytes in this direction at that layer; `None` if none were seen.
     pub fn bytes(&self, direction: Direction, depth: LayerDepth) -> Option<u64> {
         self.bytes.get(&(direction, depth)).copied()
     }
 
-    /// What went this way, in words: `asked of MPI-IO 8 MiB, into the kernel 16 MiB`; `None` if nothing did. `watched` are the
-    /// layers that somebody looked at.
+    /// The bytes in this direction in words: `asked of MPI-IO 8 MiB, into the kernel 16 MiB`; `None` if there were none. `watched`: the layers
+    /// that were watched.
     pub fn line(&self, direction: Direction, watched: &[LayerDepth]) -> Option<String> {
         let all = LayerDepth::ALL;
         if all.iter().all(|depth| self.bytes(direction, *depth).unwrap_or(0) == 0) {
             return None;
         }
-        // Of what has no MPI, MPI-IO is not worth a word; what has no server is in no probe of one.
+        // Without MPI, MPI-IO is not mentioned. A local file system has no server layer.
         let known = |depth: &&LayerDepth| {
             let seen_at_all = self.bytes.keys().any(|(_, other)| other == *depth);
             watched.contains(depth)

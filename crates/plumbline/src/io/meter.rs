@@ -1,4 +1,4 @@
-//! Reads what the kernel side has counted, and says what is new.
+//! Reads the kernel side's counts, and computes what was added.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -10,21 +10,21 @@ use anyhow::{Context, Result};
 use model::{Histogram, MountKey, Operation, text::Text};
 use probes::{Account, ProbeSet, Usage, Who};
 
-/// Operations of one kind, on one mount, of one who asked, since the reading before.
+/// The operations of one kind, mount and requester since the last reading.
 #[derive(Debug, Clone)]
 pub struct IoSample {
     pub operation: Operation,
     pub mount: MountKey,
-    /// 0: not asked for, or not known.
+    /// 0: not requested, or not known.
     pub cgroup: u64,
-    /// 0: not asked for.
+    /// 0: not requested.
     pub pid: u32,
-    /// What the process called itself first; empty if that is not known.
+    /// The first name of the process; empty if it is not known.
     pub comm: Text<16>,
     pub amounts: Histogram,
 }
 
-/// What was read before.
+/// The counts at the last reading.
 #[derive(Debug, Default)]
 pub struct IoMeter {
     account: Account,
@@ -34,14 +34,14 @@ pub struct IoMeter {
 }
 
 impl IoMeter {
-    /// One that starts from what is counted now.
+    /// Starts from the present counts.
     pub fn start(watch: &ProbeSet, account: Account, most_keys: u32) -> Result<Self> {
         let mut meter = Self { account, most_keys: most_keys as usize, ..Self::default() };
         meter.read(watch)?;
         Ok(meter)
     }
 
-    /// What was added since the last reading.
+    /// The operations since the last reading.
     pub fn read(&mut self, watch: &ProbeSet) -> Result<Vec<IoSample>> {
         let began = Instant::now();
         let (samples, keys) = if self.account == Account::Nobody {
@@ -58,7 +58,7 @@ impl IoMeter {
         let mut samples = Vec::new();
         for (operation, mount, now) in all {
             let before = self.histograms.entry((operation, mount)).or_default();
-            // What is counted less than before has been given up in between, and begun again.
+            // A smaller count: the entry was removed in between and created again.
             let amounts = if now.count < before.count { now.clone() } else { now.since(before) };
             *before = now;
             if amounts.count > 0 {
@@ -85,7 +85,7 @@ impl IoMeter {
         Ok(samples)
     }
 
-    /// Gives up the entries of processes that are gone.
+    /// Removes the entries of processes that have ended.
     fn make_room(&mut self, watch: &ProbeSet, samples: &mut Vec<IoSample>) -> Result<()> {
         let pids: HashSet<u32> = self.usage.keys().map(|who| who.pid).filter(|pid| *pid != 0).collect();
         let gone: HashSet<u32> = pids.into_iter().filter(|pid| !Path::new(&format!("/proc/{pid}")).exists()).collect();

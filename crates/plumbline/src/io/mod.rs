@@ -1,4 +1,4 @@
-//! What I/O looks like at each layer: how much, in which sizes, how fast, and for whom.
+//! I/O at each layer: amounts, sizes, speed and requesters.
 
 pub mod files;
 pub mod known;

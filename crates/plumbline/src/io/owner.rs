@@ -1,4 +1,4 @@
-//! Who asked, by the names that people know.
+//! The requesters of operations, by the names that people know.
 
 use std::{collections::HashMap, fs, rc::Rc};
 
@@ -7,10 +7,10 @@ use model::text::{Text, printable};
 use super::meter::IoSample;
 use crate::who::{Cgroup, Cgroups};
 
-/// Names that are remembered; beyond, all are asked for again.
+/// The most names that are kept. Beyond this, all are looked up again.
 const MOST: usize = 65_536;
 
-/// Who asked for an operation. What is not known is empty.
+/// The requester of operations. Unknown fields are empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Owner {
     pub pid: u32,
@@ -18,10 +18,10 @@ pub struct Owner {
     pub cgroup: Rc<Cgroup>,
 }
 
-/// The names of those who asked so far: they may be gone when somebody wants to know.
+/// The names of the requesters so far, kept since a process may have ended when its name is needed.
 #[derive(Debug, Default)]
 pub struct OwnerNames {
-    /// By cgroup id and process; 0 where unknown.
+    /// By cgroup id and process id; 0 if unknown.
     known: HashMap<(u64, u32), Owner>,
     /// The cgroup that a process was last seen in.
     cgroups: HashMap<u32, u64>,
@@ -29,20 +29,20 @@ pub struct OwnerNames {
 }
 
 impl OwnerNames {
-    /// Takes note of what the samples say of each other.
+    /// Takes over names that one sample has and another lacks.
     pub fn learn(&mut self, samples: &[IoSample]) {
         if self.known.len() > MOST || self.cgroups.len() > MOST {
             *self = Self::default();
         }
         let both = samples.iter().filter(|sample| sample.cgroup != 0 && sample.pid != 0);
         self.cgroups.extend(both.map(|sample| (sample.pid, sample.cgroup)));
-        // What was answered when its process had ended has no name: the same process's other operations may.
+        // A sample of an operation that was answered after its process had ended has no name. Other samples of the process may have it.
         for sample in samples.iter().filter(|sample| !sample.comm.as_bytes().is_empty()) {
             self.of(sample);
         }
     }
 
-    /// Who asked for a sample's operations.
+    /// The requester of a sample's operations.
     pub fn of(&mut self, sample: &IoSample) -> &Owner {
         let cgroup = match sample.cgroup {
             0 => self.cgroups.get(&sample.pid).copied().unwrap_or(0),

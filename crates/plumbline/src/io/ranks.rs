@@ -1,11 +1,11 @@
-//! Which rank of an MPI job each process is. Its launcher writes that into its environment, which is gone when the process is: so it is
-//! asked for early.
+//! Finds the rank of each process in an MPI job. The launcher writes it into the environment of the process, which disappears with the process, so
+//! the environment is read early.
 
 use std::{collections::HashMap, path::Path};
 
-/// A process that has no rank may only not have one yet: between fork and exec it has its parent's environment. It is asked so often.
+/// How often a process without a rank is read: between fork and exec, it still has its parent's environment.
 const TRIES: u8 = 3;
-/// Processes remembered; later ones have no rank.
+/// The most processes that are remembered; later ones have no rank.
 const MOST: usize = 65_536;
 
 /// The ranks found so far, by process.
@@ -15,9 +15,9 @@ pub struct RanksByProcess {
 }
 
 impl RanksByProcess {
-    /// Asks for the ranks of those that have been asked less than three times, and have none.
+    /// Reads the ranks of processes that have none yet and were read fewer than [`TRIES`] times.
     pub fn look(&mut self, pids: impl Iterator<Item = u32>) {
-        // Of a process that is gone, nothing more will be known.
+        // A process that is gone is not read again.
         self.look_with(pids, |pid| Path::new(&format!("/proc/{pid}")).exists().then(|| probes::rank_of_process(pid)));
     }
 
@@ -41,7 +41,7 @@ impl RanksByProcess {
         self.known.get(&pid).and_then(|(_, rank)| *rank)
     }
 
-    /// How many processes have one.
+    /// The number of processes with a rank.
     pub fn count(&self) -> u32 {
         u32::try_from(self.known.values().filter(|(_, rank)| rank.is_some()).count()).unwrap_or(u32::MAX)
     }

@@ -1,5 +1,5 @@
-//! A recording: what every look has found, as lines of JSON compressed with zstd. The first says what it is of, the last what was
-//! left for the end; a recording that was cut off lacks the last, and is good up to there.
+//! A recording: the result of every look as a line of JSON, compressed with zstd. The first line is the header, the last has the totals. A recording
+//! that was cut off lacks the last line and can be read up to there.
 
 use std::{
     collections::BTreeMap,
@@ -15,11 +15,11 @@ use serde::{Deserialize, Serialize};
 
 use super::{files::FileUse, known, meter::IoSample, owner::Owner};
 
-/// Of the lines' form.
+/// The version of the lines' format.
 const VERSION: u32 = 1;
-/// Bytes, uncompressed, that a recording is read up to.
+/// The most bytes that are read of a recording, uncompressed.
 const MOST_BYTES: u64 = 4 << 30;
-/// No line is longer: an interval of 65 536 entries.
+/// The longest line, bytes: an interval of 65 536 entries.
 const LONGEST_LINE: u64 = 256 << 20;
 
 /// One line.
@@ -31,7 +31,7 @@ pub enum IoLine {
     End(End),
 }
 
-/// What it is of.
+/// The header of a recording.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct IoHeader {
     pub version: u32,
@@ -40,61 +40,61 @@ pub struct IoHeader {
     pub started: String,
     /// Empty if no command was started.
     pub command: Vec<String>,
-    /// The layers that were looked at.
+    /// The watched layers.
     pub layers: Vec<String>,
-    /// From how many milliseconds on an operation counts for the slowest files.
+    /// The least duration of operations that are listed by file, milliseconds.
     pub slow_ms: f64,
 }
 
-/// What one look has found.
+/// The result of one look.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct IoInterval {
-    /// When it ended, seconds since the start.
+    /// The end of the interval, seconds since the start.
     pub at_s: f64,
     pub seconds: f64,
     pub entries: Vec<IoEntry>,
 }
 
-/// Operations of one kind of one process on one mount.
+/// The operations of one kind of one process on one mount.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct IoEntry {
     pub layer: String,
     pub op: String,
     pub fstype: String,
     pub mount: String,
-    /// 0: whoever found no room of their own.
+    /// 0: processes for which there was no room.
     pub pid: u32,
     pub comm: String,
     pub job: String,
-    /// Within its MPI job, if it is known.
+    /// The rank in an MPI job, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rank: Option<u32>,
     pub calls: u64,
     pub bytes: u64,
     pub errors: u64,
     pub ns: u64,
-    /// Index and count of the sizes' buckets that are not 0: [`Histogram::sizes`].
+    /// Index and count of the non-empty buckets of sizes: [`Histogram::sizes`].
     pub sizes: Vec<(usize, u64)>,
-    /// Index and count of the latencies' buckets that are not 0: [`Histogram::buckets`].
+    /// Index and count of the non-empty buckets of latencies: [`Histogram::buckets`].
     pub latencies: Vec<(usize, u64)>,
 }
 
-/// What is known at the end only.
+/// The values that are known only at the end.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct End {
     pub seconds: f64,
     /// The command's exit code, if there was one.
     pub status: Option<i32>,
     pub slowest: Vec<SlowFile>,
-    /// Operations that are missing, or in nobody's name: by cause.
+    /// Operations that are missing or have no requester, by cause.
     pub losses: BTreeMap<String, u64>,
-    /// How many processes are ranks of an MPI job, those without any I/O included.
+    /// The number of processes that are ranks of an MPI job, including those without I/O.
     #[serde(default)]
     pub ranks: u32,
-    /// By process and file; empty in recordings of before this was recorded, and where the kernel refuses it.
+    /// The use of files by process and file; empty in older recordings, and if the kernel refuses it.
     #[serde(default)]
     pub files: Vec<FileUse>,
-    /// By mount, layer and operation, of operations that were slow.
+    /// The durations of slow operations, by mount, layer and operation.
     #[serde(default)]
     pub durations: Vec<known::Duration>,
 }
@@ -109,7 +109,7 @@ pub struct SlowFile {
     pub bytes: u64,
     pub total_ms: f64,
     pub longest_ms: f64,
-    /// The operation that took longest.
+    /// The longest operation.
     pub op: String,
 }
 
@@ -134,7 +134,7 @@ impl IoEntry {
         }
     }
 
-    /// What it says, put together again.
+    /// The histogram of the entry.
     pub fn amounts(&self) -> Histogram {
         let mut amounts = Histogram {
             count: self.calls,
@@ -156,13 +156,13 @@ impl IoEntry {
     }
 }
 
-/// A recording being made.
+/// A recording that is being written.
 pub struct IoRecordWriter {
     encoder: zstd::stream::write::Encoder<'static, BufWriter<File>>,
 }
 
 impl IoRecordWriter {
-    /// Begins one; a file of that name is replaced.
+    /// Creates a recording. An existing file of that name is replaced.
     pub fn create(path: &Path, header: IoHeader) -> Result<Self> {
         let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
         let file = file.with_context(|| format!("cannot create {}", path.display()))?;
@@ -172,7 +172,7 @@ impl IoRecordWriter {
         Ok(writer)
     }
 
-    /// Adds a line; it is on its way to the disk when this returns, so that what ends us later does not take it along.
+    /// Adds a line. It is passed to the kernel before this returns, so that it is not lost if the process is killed.
     pub fn write(&mut self, line: &IoLine) -> Result<()> {
         let mut text = serde_json::to_vec(line)?;
         text.push(b'\n');
@@ -185,7 +185,7 @@ impl IoRecordWriter {
     }
 }
 
-/// Shows every line of a recording behind its header, which is returned; and whether it ends where it should.
+/// Calls `each` for every line after the header. Returns the header, and whether the recording is complete.
 pub fn read(path: &Path, mut each: impl FnMut(IoLine)) -> Result<(IoHeader, bool)> {
     let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
     let decoder = zstd::stream::read::Decoder::new(file)?;
@@ -209,7 +209,7 @@ pub fn read(path: &Path, mut each: impl FnMut(IoLine)) -> Result<(IoHeader, bool
                 return Ok((header, true));
             }
             Ok(Some(line)) => each(line),
-            // Cut off: by a crash, or since it is still being written.
+            // The recording was cut off by a crash, or is still being written.
             Ok(None) | Err(_) => return Ok((header, false)),
         }
     }

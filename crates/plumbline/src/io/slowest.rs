@@ -1,4 +1,4 @@
-//! The files that slow operations took most time on, as many as there is room for.
+//! The files on which slow operations took the most time.
 
 use std::collections::HashMap;
 
@@ -7,9 +7,9 @@ use model::{Event, Mount, MountKey, text::Text};
 use super::record::SlowFile;
 use crate::view::event::milliseconds;
 
-/// Files remembered. When there are more, the half that took least time is forgotten.
+/// The most files that are kept. Beyond this, the half with the least time is dropped.
 const MOST: usize = 4096;
-/// Files told in the end.
+/// The most files that are listed.
 const LISTED: usize = 25;
 
 #[derive(Debug, Default)]

@@ -1,4 +1,4 @@
-//! What a recording comes to.
+//! Summarizes a recording.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,7 +9,7 @@ use super::{
     record::{End, IoEntry, IoInterval, IoLine},
 };
 
-/// Processes whose course over time is kept; those that come later have sums only.
+/// The most processes whose course over time is kept; later ones have sums only.
 const MOST_COURSES: usize = 4096;
 
 /// A whole recording.
@@ -28,16 +28,16 @@ pub struct IoSummary {
     pub not_understood: u64,
 }
 
-/// What one look has found.
+/// The bytes of one look.
 #[derive(Debug)]
 pub struct IntervalBytes {
-    /// When it ended, seconds since the start.
+    /// The end of the look, seconds since the start.
     pub end_s: f64,
     pub lasted_s: f64,
     pub bytes: BTreeMap<(LayerDepth, Direction), u64>,
 }
 
-/// What one process asked for.
+/// The operations of one process.
 #[derive(Debug, Default)]
 pub struct ProcessSummary {
     pub comm: String,
@@ -45,7 +45,7 @@ pub struct ProcessSummary {
     pub rank: Option<u32>,
     /// By depth: nanoseconds in reading, in writing and in everything else, and bytes read and written.
     pub at: BTreeMap<LayerDepth, ProcessShare>,
-    /// Index of the look, depth, bytes.
+    /// Index of the look, depth and bytes.
     pub course: Vec<(usize, LayerDepth, u64)>,
 }
 
@@ -110,7 +110,7 @@ impl IoSummary {
         }
         let (look, room) = (self.course.len() - 1, self.processes.len() < MOST_COURSES);
         let process = self.processes.entry(entry.pid).or_default();
-        // The name last seen: a shell's child is called like the shell until it becomes something else.
+        // The last name counts: a shell's child has the shell's name until it calls exec.
         if !entry.comm.is_empty() {
             process.comm.clone_from(&entry.comm);
         }
@@ -132,32 +132,32 @@ impl IoSummary {
         }
     }
 
-    /// How long was looked, seconds.
+    /// The recorded time, seconds.
     pub fn seconds(&self) -> f64 {
         let looked = self.course.last().map_or(0.0, |look| look.end_s);
         self.end.as_ref().map_or(looked, |end| end.seconds.max(looked))
     }
 
-    /// Processes that are ranks of an MPI job, those without I/O included; 0 where none is known to be one.
+    /// The number of processes that are ranks of an MPI job, including those without I/O; 0 if none is known.
     pub fn ranks(&self) -> u64 {
         self.end.as_ref().map_or(0, |end| end.ranks.into())
     }
 
-    /// The shortest and the longest of the slow operations, nanoseconds; `None` if none was slow.
+    /// The shortest and longest durations of slow operations, nanoseconds; `None` if no operation was slow.
     pub fn known_durations(&self, mount: &str, layer: &str, op: &str) -> Option<(u64, u64)> {
         let durations = &self.end.as_ref()?.durations;
         let found = durations.iter().find(|known| known.mount == mount && known.layer == layer && known.op == op);
         found.map(|known| (known.shortest_ns, known.longest_ns))
     }
 
-    /// The layer that the figures of processes are of: what they waited in. System calls, else the nearest there is.
+    /// The layer of the figures by process: system calls, else the nearest layer that was watched.
     pub fn main_depth(&self) -> LayerDepth {
         let seen = |depth: &LayerDepth| self.transfers.keys().any(|(other, ..)| other == depth);
         let order = [LayerDepth::SystemCalls, LayerDepth::FileSystem, LayerDepth::Library, LayerDepth::Server];
         order.into_iter().find(seen).unwrap_or(LayerDepth::SystemCalls)
     }
 
-    /// Calls that moved bytes and those of them with fewer than `bytes`, a power of two, at that depth.
+    /// The calls at that depth that moved bytes, and those among them that moved fewer than `bytes`, a power of two.
     pub fn smaller_than(&self, depth: LayerDepth, bytes: u64) -> (u64, u64) {
         let limit = Histogram::size_of(bytes).unwrap_or(0);
         let of_depth = self.transfers.iter().filter(|((other, ..), _)| *other == depth);

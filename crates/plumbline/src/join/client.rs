@@ -1,4 +1,4 @@
-//! What a client's bundle says of the slow requests of its incident.
+//! Reads the client's data of the slow requests of an incident from the client's bundle.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -8,23 +8,23 @@ use model::{EventLine, Host, Incident, ProbeLosses, text::printable};
 
 use super::lines::{BYTES, Open, each_line, nanos, wall};
 
-/// The probe whose requests servers see.
+/// The probe whose requests a server sees, too.
 const PROBE: &str = "nfs";
-/// Events that this host itself held back or dropped segments.
+/// Events of segments that this host itself held back or dropped.
 const HELD: [&str; 3] = ["TCP_HELD", "TCP_DROPPED", "TCP_NOT_SENT"];
 const CONNECTIONS: &str = "connections";
-/// Such an event delays what began so long after it, nanoseconds.
+/// Such an event delays requests that begin up to this long after it, nanoseconds.
 const BEFORE: i64 = 1_000_000_000;
-/// At least so many requests of a name say what is usual.
+/// The least number of requests of an operation for its usual times.
 const ENOUGH: usize = 8;
-/// Requests that are kept; an incident keeps fewer.
+/// The most requests that are read; an incident has fewer.
 const MOST: usize = 100_000;
 
-/// Reads the bundle: the incident's name, and what it says.
+/// Reads the bundle. Returns the incident's id and the client's data.
 ///
 /// # Errors
 ///
-/// When it is no bundle, or is damaged.
+/// When the file is not a bundle, or is damaged.
 pub fn read(open: Open<'_>) -> Result<(String, ClientEnd)> {
     let (mut requests, mut before, mut held) = (Vec::new(), Vec::new(), Vec::new());
     let read = each_line(open, BYTES, |line, is_slow| {
@@ -74,7 +74,7 @@ fn request(line: &EventLine<'_>, start: i64) -> Option<ClientRequest> {
         unread: nanos(line.unread_ms),
         queued_behind: line.own_queue.is_some_and(|packets| packets > 0),
         resent: line.resent.unwrap_or(0),
-        // What the probe could not split says nothing of the path.
+        // If the probe could not split the time, it says nothing about the network.
         unanswered: line.unanswered || line.in_flight || line.wire_ms.is_none(),
     })
 }
@@ -90,7 +90,7 @@ fn usual(before: impl Iterator<Item = (i64, String, u64)>) -> BTreeMap<String, u
     by_name.into_iter().filter_map(median).collect()
 }
 
-/// What a probe had lost.
+/// The losses of a probe.
 pub fn losses_of(incident: &Incident, probe: &str) -> ProbeLosses {
     let found = incident.losses.probes.iter().find(|(name, _)| name == probe);
     found.map(|(_, losses)| *losses).unwrap_or_default()

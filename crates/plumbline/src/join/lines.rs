@@ -1,4 +1,4 @@
-//! The lines of operations in a bundle, and what else of it is read here.
+//! Reads the operations and the incident of a bundle.
 
 use std::{
     fs::File,
@@ -12,7 +12,7 @@ use model::{EventLine, Incident, text::printable};
 
 use crate::evidence::{each_entry, read_incident};
 
-/// Files of a bundle, bytes of it unpacked, and lines that are looked at: beyond, it is none of ours.
+/// The most files, unpacked bytes and lines that are read. A bundle with more is not from Plumbline.
 const FILES: usize = 1_000;
 pub const BYTES: u64 = 1 << 30;
 const LINES: usize = 4_000_000;
@@ -23,14 +23,14 @@ const LINE_BYTES: u64 = 1 << 20;
 const SLOW: &str = "events.jsonl";
 const OTHERS: [&str; 2] = ["recorder.jsonl", "after.jsonl"];
 
-/// A bundle's incident, and whether every line could be read.
+/// A bundle's incident, and the number of unreadable lines.
 pub struct BundleLines {
     pub incident: Incident,
-    /// Lines that make no sense.
+    /// Lines that could not be parsed.
     pub unreadable: u64,
 }
 
-/// Opens a bundle, which is read more than once.
+/// Opens a bundle, which is read several times.
 pub type Open<'a> = &'a dyn Fn() -> Result<Box<dyn Read + 'a>>;
 
 /// Opens a file.
@@ -42,11 +42,11 @@ pub fn opened(path: &Path) -> Result<Box<dyn Read>> {
     Ok(Box::new(File::open(path).with_context(|| format!("cannot read {}", path.display()))?))
 }
 
-/// Calls `see` for every operation of a bundle of at most so many bytes unpacked; true: it is one of the slow operations of the incident.
+/// Calls `see` for every operation of a bundle, with true for the slow operations of the incident. `most`: the most bytes when unpacked.
 ///
 /// # Errors
 ///
-/// When it is no bundle, or is damaged, cut off or larger.
+/// When the input is not a bundle, or is damaged, cut off or larger.
 pub fn each_line(open: Open<'_>, most: u64, mut see: impl FnMut(EventLine<'static>, bool)) -> Result<BundleLines> {
     let incident = read_incident(open()?)?;
     let (mut files, mut total, mut lines, mut unreadable) = (0, 0_u64, 0, 0);
@@ -77,7 +77,7 @@ pub fn each_line(open: Open<'_>, most: u64, mut see: impl FnMut(EventLine<'stati
     Ok(BundleLines { incident, unreadable })
 }
 
-/// A bundle may be anybody's: its names are no safer to print than the kernel's.
+/// Copies a line, with names that are safe to print: a bundle may come from anywhere.
 fn owned(line: EventLine<'_>) -> EventLine<'static> {
     let safe = |text: &str| printable(text.as_bytes());
     EventLine {
@@ -106,12 +106,12 @@ pub fn wall(time: &str) -> Option<i64> {
     i64::try_from(time.parse::<Timestamp>().ok()?.as_nanosecond()).ok()
 }
 
-/// Milliseconds of a line as nanoseconds; 0 of none, and of what is no duration.
+/// Milliseconds of a line as nanoseconds; 0 if there are none, or the value is not a duration.
 pub fn nanos(ms: Option<f64>) -> u64 {
     ms.filter(|ms| ms.is_finite() && *ms > 0.0).map_or(0, |ms| (ms * 1e6).round() as u64)
 }
 
-/// The error of a bundle that could not be read: one that was cut off says so.
+/// The error of a bundle that could not be read. If the bundle was cut off, the error says so.
 pub fn explained(path: &Path, error: Error) -> Error {
     let is_cut_off = |cause: &(dyn std::error::Error + 'static)| {
         let kind = cause.downcast_ref::<std::io::Error>().map(std::io::Error::kind);

@@ -1,4 +1,5 @@
-//! `plumbline join`: reads what the two ends of requests have left, and tells their story as text or JSON. What is concluded is `diagnose::ends`.
+//! `plumbline join`: reads the data of client and server about the same requests, and prints the story as text or JSON. `diagnose::ends` draws the
+//! conclusions.
 //!
 //! ```text
 //!  client's bundle ─── client.rs ──> ClientEnd ──┐
@@ -28,7 +29,7 @@ pub use text::print;
 ///
 /// # Errors
 ///
-/// When one of them cannot be read, or they do not belong together.
+/// When one of the files cannot be read, or the files do not belong together.
 pub fn join(client: &Path, server: &Path) -> Result<JoinReport> {
     let (incident, end) = client::read(&|| opened(client)).map_err(|error| explained(client, error))?;
     let (client_about, client) = (EndAbout { file: client.display().to_string(), incident }, end);
@@ -37,14 +38,14 @@ pub fn join(client: &Path, server: &Path) -> Result<JoinReport> {
     Ok(JoinReport::new(&story, (client_about, &client), (server_about, &server)))
 }
 
-/// No answer of a server is larger when it is unpacked, bytes: as many requests as a flight recorder has.
+/// The largest unpacked answer of a server, bytes: as many requests as a flight recorder has.
 const ANSWER: u64 = 32 << 20;
 
-/// Joins an incident's bundle with what its server has answered when it was asked: bundles, too.
+/// Joins an incident's bundle with the answers of its server, which are bundles, too.
 ///
 /// # Errors
 ///
-/// When one of them cannot be read, or they do not belong together.
+/// When the bundle or an answer cannot be read, or they do not belong together.
 pub fn join_answers(bundle: Open<'_>, answers: &[Vec<u8>]) -> Result<(EndsStory, JoinReport)> {
     let (incident, client) = client::read(bundle).context("the incident's own bundle cannot be read")?;
     let opens: Vec<_> =

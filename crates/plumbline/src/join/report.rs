@@ -1,4 +1,4 @@
-//! The story as an object with stable names: what `--json` prints, and what the text is made of.
+//! The story as an object with stable names: the output of `--json`, and the input of the text.
 
 use diagnose::ends::{ClientEnd, EndsStory, EndsTimes, RequestKey, ServerEnd};
 use jiff::Timestamp;
@@ -7,18 +7,18 @@ use serde::Serialize;
 
 use crate::view::event::milliseconds;
 
-/// Requests that are listed one by one.
+/// The most requests that are listed.
 const SLOWEST: usize = 10;
 
-/// Where an end's file is, and what it is of.
+/// An end's file and incident.
 pub struct EndAbout {
     /// The file.
     pub file: String,
-    /// Its incident; empty of a recording.
+    /// The incident's id; empty for a recording.
     pub incident: String,
 }
 
-/// What both ends tell together. Times are milliseconds.
+/// The story from both ends. Times are in milliseconds.
 #[derive(Debug, Clone, Serialize)]
 pub struct JoinReport {
     /// The client's end.
@@ -27,50 +27,50 @@ pub struct JoinReport {
     pub server: JoinedEnd,
     /// Requests of the client's incident.
     pub asked: u64,
-    /// Those of them that the server has seen.
+    /// The number of these requests that the server has seen.
     pub found: u64,
     /// The server's clock less the client's.
     pub clock_offset_ms: f64,
-    /// Whose it is.
+    /// The layer at fault.
     pub verdict: JoinVerdict,
-    /// Where a request was, on average.
+    /// The mean times of a request.
     pub mean: JoinTimes,
-    /// The same before the incident; absent if it is not known.
+    /// The mean times of requests before the incident; absent if they are not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usual: Option<JoinTimes>,
-    /// By operation, most time first.
+    /// The operations, most time first.
     pub operations: Vec<JoinRow>,
     /// The slowest requests.
     pub slowest: Vec<JoinRow>,
-    /// What is to be known of the files.
+    /// Remarks about the files.
     pub notes: Vec<String>,
 }
 
-/// An end.
+/// The client or the server.
 #[derive(Debug, Clone, Serialize)]
 pub struct JoinedEnd {
     /// The host's name.
     pub host: String,
-    /// Version of the Plumbline there.
+    /// The version of Plumbline on this host.
     pub plumbline: String,
     /// The file.
     pub file: String,
-    /// The incident; empty of a recording.
+    /// The incident's id; empty for a recording.
     pub incident: String,
-    /// Requests that it tells of.
+    /// The number of requests in the file.
     pub requests: u64,
 }
 
-/// Whose it is, and how sure that is.
+/// The layer at fault, with its confidence.
 #[derive(Debug, Clone, Serialize)]
 pub struct JoinVerdict {
     /// The layer.
     pub layer: Layer,
     /// From 0 to 1.
     pub confidence: f64,
-    /// Whether both ends show it.
+    /// Whether the data of both ends show it.
     pub proven: bool,
-    /// The cause's word; `None` if it is not known.
+    /// The cause; `None` if it is not known.
     pub cause: Option<Cause>,
     /// The cause in words; empty if it is not known.
     pub said: &'static str,
@@ -78,50 +78,50 @@ pub struct JoinVerdict {
     pub because: Vec<String>,
 }
 
-/// Where the time was, milliseconds.
+/// The parts of a request's time, milliseconds.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct JoinTimes {
-    /// In all.
+    /// The whole duration.
     pub duration_ms: f64,
-    /// On the client, in all; the next four are its parts.
+    /// The time on the client; the next four are its parts.
     pub client_ms: f64,
-    /// Until it was sent.
+    /// Until the request was sent.
     pub client_queue_ms: f64,
     /// In the client's queues for sending.
     pub client_held_ms: f64,
-    /// In the client's socket.
+    /// Until the client read the answer from its socket.
     pub client_unread_ms: f64,
-    /// Until the requester had it.
+    /// Until the requester had the answer.
     pub client_deliver_ms: f64,
-    /// Between the two.
+    /// The time between client and server.
     pub network_ms: f64,
-    /// On the server, in all; the next three are its parts.
+    /// The time on the server; the next three are its parts.
     pub server_ms: f64,
-    /// Until a thread had it.
+    /// Until a thread took the request.
     pub server_wait_ms: f64,
-    /// Until it was executed.
+    /// Until the request was executed.
     pub server_execute_ms: f64,
-    /// Until TCP had the answer.
+    /// Until the answer was passed to TCP.
     pub server_send_ms: f64,
 }
 
-/// A request, or those of one operation, on average.
+/// A request, or the mean of the requests of one operation.
 #[derive(Debug, Clone, Serialize)]
 pub struct JoinRow {
     /// The operation.
     pub operation: String,
-    /// How many: 1 of a request.
+    /// The number of requests; 1 for a single request.
     pub count: u64,
-    /// Of a request: when it began, by the client's clock.
+    /// For a single request: when it began, by the client's clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time: Option<String>,
-    /// Of a request: the client's address, where its number tells.
+    /// For a single request: the client's address, if it can be told from the request's number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client: Option<String>,
-    /// Of a request: the call's number.
+    /// For a single request: the number of the RPC call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub xid: Option<u32>,
-    /// Where the time was.
+    /// The parts of the time.
     #[serde(flatten)]
     pub times: JoinTimes,
 }

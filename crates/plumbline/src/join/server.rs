@@ -1,4 +1,4 @@
-//! What a server's bundle, or its recording, says of the requests that it served.
+//! Reads the server's data of the requests that it served, from a bundle or a recording.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -20,25 +20,25 @@ use crate::{
     view::clock::Clock,
 };
 
-/// Requests that are kept: a hundred megabytes.
+/// The most requests that are read, which take about a hundred megabytes.
 const MOST: usize = 1_000_000;
-/// Two lines with one number are one request if they began so close to each other, nanoseconds: an event, and the same one's flight record.
+/// Two lines with the same numbers are one request if their starts differ by at most this, nanoseconds: its event and its flight record.
 const SAME: u64 = 2_000_000;
 
 /// Reads a bundle or a recording.
 ///
 /// # Errors
 ///
-/// When it is neither, or is damaged.
+/// When the file is neither, or is damaged.
 pub fn read(path: &Path) -> Result<(EndAbout, ServerEnd)> {
     if path.is_dir() || is_recording(path) { of_recording(path) } else { of_bundle(path) }
 }
 
-/// Requests, each once.
+/// The requests without duplicates.
 #[derive(Default)]
 struct Requests {
     all: Vec<ServedRequest>,
-    /// When the last one with the client's number and the call's began.
+    /// When the last request with these numbers of the client and the call began.
     known: HashMap<(u32, u32), i64>,
     left_out: bool,
 }
@@ -69,11 +69,11 @@ fn of_bundle(path: &Path) -> Result<(EndAbout, ServerEnd)> {
     Ok((EndAbout { file: path.display().to_string(), incident }, end))
 }
 
-/// What bundles of one server say together, of which none has more than so many bytes unpacked: the name of the last one's incident, and the end.
+/// Reads several bundles of one server, each with at most `most` bytes when unpacked. Returns the id of the last incident, and the server's data.
 ///
 /// # Errors
 ///
-/// When one of them is none, or is damaged, cut off or larger.
+/// When one of them is not a bundle, or is damaged, cut off or larger.
 pub fn of_bundles(bundles: &[Open<'_>], most: u64) -> Result<(String, ServerEnd)> {
     let protocol = probes::at(Level::Served).next().map_or("", |protocol| protocol.name);
     let (mut requests, mut last) = (Requests::default(), String::new());

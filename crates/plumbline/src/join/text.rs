@@ -61,7 +61,7 @@ pub fn print(out: &mut impl Write, report: &JoinReport, room: Option<usize>) -> 
     Ok(())
 }
 
-/// A table of what is named by these columns, with where the time of each was.
+/// A table with these columns, followed by the parts of the time.
 fn table(named_by: &[TableColumn], room: Option<usize>) -> Table {
     let times = ["MS", "CLIENT", "NETWORK", "WAIT", "EXECUTE", "SEND"].map(|name| TableColumn::number(name, 7));
     Table::new(&[named_by, &times].concat(), room)
@@ -85,7 +85,7 @@ fn texts(times: &JoinTimes) -> [String; 6] {
     ]
 }
 
-/// The time of day, and the number.
+/// The time of day, and the number of the call.
 fn named(request: &JoinRow) -> [String; 2] {
     let time = request.time.as_deref().and_then(|time| time.get(11..26)).unwrap_or_default().to_owned();
     [time.trim_end_matches('Z').to_owned(), request.xid.map(|xid| format!("{xid:08x}")).unwrap_or_default()]

@@ -79,7 +79,8 @@ fn when(child: &ChildLine<'_>, of: f64) -> Markup {
     }
 }
 
-/// How deep in the tree each operation is, in the order of their starts: below the last one of a higher layer that was under way until it was answered.
+/// The depth of each operation in the tree, in the order of their starts. An operation is below the last one of a higher layer that was under way
+/// until the operation was answered.
 fn depths(children: &[ChildLine<'_>]) -> Vec<usize> {
     let level = |child: &ChildLine<'_>| probes::protocol(&child.protocol).map(|protocol| protocol.level);
     let mut under_way: Vec<(f64, Option<Level>, usize)> = Vec::new();

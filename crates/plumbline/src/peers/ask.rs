@@ -1,4 +1,4 @@
-//! Asks the daemon of a server what it has served to this host: on a thread of its own, one question at a time, each of which has a time limit.
+//! Asks the daemon of a server what it has served to this host. A thread of its own asks one question at a time, each with a time limit.
 
 use std::{
     net::IpAddr,
@@ -23,32 +23,32 @@ use crate::{
     source::this_host,
 };
 
-/// Questions that wait while one is asked.
+/// The most questions that wait while one is asked.
 const WAITING: usize = 8;
-/// Answers that the daemon has not read; beyond, nothing is asked.
+/// The most answers that the daemon has not read; while there are so many, no question is asked.
 const UNREAD: usize = 2;
 
-/// What is to be asked.
+/// A question to a server's daemon.
 pub struct PeerQuestion {
-    /// Whose server side is wanted.
+    /// The incident whose server side is wanted.
     pub incident: IncidentId,
-    /// Where the server's daemon listens.
+    /// The address of the server's daemon.
     pub at: Authority,
-    /// How far back, seconds.
+    /// How far back the question goes, seconds.
     pub seconds: u32,
 }
 
-/// What came of it.
+/// The result of a question.
 pub struct PeerAnswer {
-    /// Whose server side it is.
+    /// The incident that the question was about.
     pub incident: IncidentId,
-    /// Who was asked.
+    /// The address that was asked.
     pub at: Authority,
-    /// The answer, a bundle as it came; or why there is none.
+    /// The answer, which is a bundle as received, or the reason why there is none.
     pub answer: Result<Vec<u8>, String>,
 }
 
-/// The thread that asks.
+/// The handle of the thread that asks.
 pub struct PeerAsker {
     worker: PublishWorker<PeerQuestion>,
     answers: Receiver<PeerAnswer>,
@@ -76,7 +76,7 @@ impl PeerAsker {
         Ok(Self { worker, answers })
     }
 
-    /// Queues a question. Returns whether there was a place for it.
+    /// Queues a question. Returns false if the queue is full.
     pub fn ask(&self, question: PeerQuestion) -> bool {
         self.worker.queue(question)
     }
@@ -90,7 +90,7 @@ impl PeerAsker {
 struct AskerWork {
     runtime: Runtime,
     http: Http,
-    /// This host's own certificate.
+    /// This host's certificate.
     own: Option<CertificateDer<'static>>,
     timeout: Duration,
     answer: SyncSender<PeerAnswer>,
@@ -123,7 +123,7 @@ impl AskerWork {
         }
     }
 
-    /// The addresses of this host that its certificate names: the server need not see them as this connection's.
+    /// The addresses in this host's certificate. The server may see another address as the source of this connection.
     fn named_addresses(&self) -> Vec<IpAddr> {
         let Some(own) = &self.own else { return Vec::new() };
         let host = this_host();

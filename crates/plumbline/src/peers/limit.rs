@@ -1,4 +1,4 @@
-//! How often somebody may do something.
+//! Limits how often something may be done.
 
 use std::{
     collections::VecDeque,
@@ -6,14 +6,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The time over which is counted.
+/// The time over which uses are counted.
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// So many a minute for each address, and so many for all together: what is kept of them is bounded by that.
+/// A limit of uses per minute for each address, and one for all addresses together. The latter also limits the memory.
 pub struct RateLimit {
     each: usize,
     all: usize,
-    /// The last minute's, oldest first.
+    /// The uses of the last minute, oldest first.
     taken: VecDeque<(Instant, IpAddr)>,
 }
 
@@ -22,11 +22,11 @@ impl RateLimit {
         Self { each, all, taken: VecDeque::new() }
     }
 
-    /// Takes one.
+    /// Counts a use.
     ///
     /// # Errors
     ///
-    /// When that would be too many: how long to wait.
+    /// If that would exceed a limit: the time until the next use is allowed.
     pub fn take(&mut self, from: IpAddr, now: Instant) -> Result<(), Duration> {
         let is_old = |(at, _): &(Instant, IpAddr)| now.saturating_duration_since(*at) >= WINDOW;
         while self.taken.front().is_some_and(is_old) {

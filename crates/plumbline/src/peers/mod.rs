@@ -1,4 +1,4 @@
-//! What daemons of clients and servers tell each other: a client that has an incident asks the server's daemon what it served to this client meanwhile.
+//! The exchange between daemons: a client with an incident asks the server's daemon what the server has served to this client during that time.
 //!
 //! ```text
 //!  client's daemon                                      server's daemon
@@ -7,8 +7,8 @@
 //!    evidence/server_side.rs <── a small bundle ──────────┘
 //! ```
 //!
-//! Both prove by a certificate of the site's own authority who they are ([`tls`]). A host is told about the addresses that are its own: the one that it asks
-//! from, and those that its certificate names. Nothing can be changed by a question, and everything about one is bounded.
+//! Both daemons identify themselves by a certificate of the site's own authority ([`tls`]). A host gets data only about its own addresses: the one
+//! from which it asks, and those in its certificate. A question cannot change anything, and all resources that it uses are limited.
 
 mod ask;
 mod limit;
@@ -20,9 +20,9 @@ mod tls;
 pub use ask::{PeerAnswer, PeerAsker, PeerQuestion};
 pub use serve::{ServedNow, serve};
 
-/// The longest time that one question is about, seconds: what a flight recorder has of a quiet server, and more than of a busy one.
+/// The longest time that a question can cover, seconds. On a quiet server, the flight recorder holds this much; on a busy one, less.
 pub const LONGEST: u32 = 120;
-/// The page that answers.
+/// The path of the answer.
 const PATH: &str = "/served";
-/// The most addresses that one question names.
+/// The most addresses in a question.
 const MAX_CLIENTS: usize = 16;

@@ -1,4 +1,4 @@
-//! Answers what this host's NFS server has served of late: to whom asks, about the asker alone.
+//! Answers questions about what this host's NFS server has served recently. The answer is only about the host that asks.
 
 use std::{
     io::{self, Read, Write},
@@ -25,16 +25,16 @@ use crate::{
 
 /// How long a question waits for the daemon before it fails.
 const TIMEOUT: Duration = Duration::from_secs(3);
-/// Requests in one answer, the newest: what a bundle has of a flight recorder at most.
+/// The most requests in an answer, the newest ones: as many as a bundle has of a flight recorder.
 const MAX_REQUESTS: usize = 20_000;
-/// Questions a minute: of one address, and of all.
+/// The most questions per minute: of one address, and of all.
 const QUESTIONS: (usize, usize) = (6, 120);
-/// Connections a minute, whoever that is: each costs a handshake.
+/// The most connections per minute, of one address and of all: each costs a handshake.
 const CONNECTIONS: (usize, usize) = (12, 600);
-/// Between two lines of the log about hosts that were not let in.
+/// The shortest time between two log lines about hosts that were refused.
 const QUIET: Duration = Duration::from_secs(60);
 
-/// What the daemon knows at one moment.
+/// The daemon's data at one moment.
 pub struct ServedNow {
     /// The flight recorder.
     pub recorder: Recorder,
@@ -42,11 +42,11 @@ pub struct ServedNow {
     pub now: Nanos,
     /// The wall clock.
     pub clock: Clock,
-    /// Who answers, and what was lost.
+    /// The host that answers, and its losses.
     pub about: Incident,
 }
 
-/// Begins to answer at this address. `outcomes`: questions that were answered, and that were not.
+/// Starts to answer at this address. `outcomes`: counts of questions that were answered and of those that were refused.
 ///
 /// # Errors
 ///
@@ -77,7 +77,7 @@ struct ServedExporter {
 struct PeerLimits {
     questions: RateLimit,
     connections: RateLimit,
-    /// When the log last told of somebody who was not let in.
+    /// When the log last reported a refused host.
     told: Option<Instant>,
 }
 
@@ -151,11 +151,11 @@ impl Responder for ServedExporter {
 
 impl ServedExporter {
     fn limits(&self) -> std::sync::MutexGuard<'_, PeerLimits> {
-        // No code under the lock can panic halfway through an update.
+        // No code under the lock can panic halfway through an update, so the state of a poisoned lock is consistent.
         self.limits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The inner error: the answer that says why there is none.
+    /// The inner error: an answer that says why the question is refused.
     fn answer_of(&self, head: &str, connection: &PeerConnection) -> Result<Vec<u8>, Vec<u8>> {
         let request = read_request(head)?;
         let words = |status: &str, text: &str| plain(status, text, request.with_body);
@@ -189,16 +189,16 @@ impl ServedExporter {
     }
 }
 
-/// What is asked.
+/// A question.
 #[derive(Debug, PartialEq, Eq)]
 struct ServedQuestion {
-    /// How far back.
+    /// How far back the question goes, seconds.
     seconds: u32,
-    /// Addresses beside the one that is asked from.
+    /// The addresses that are asked about, besides the one from which the question comes.
     clients: Vec<IpAddr>,
 }
 
-/// Why it is no question.
+/// Why a request is not a valid question.
 #[derive(Debug, PartialEq, Eq)]
 enum WrongQuestion {
     Path,
@@ -235,7 +235,7 @@ impl ServedQuestion {
     }
 }
 
-/// The requests of these clients, as a bundle. Of the server's files, processes and other clients it says nothing.
+/// The requests of these clients, as a bundle. It contains nothing about the server's files and processes or about other clients.
 fn bundle(now: &ServedNow, clients: &[u32], seconds: u32) -> io::Result<Vec<u8>> {
     let since = now.now.saturating_sub(u64::from(seconds) * 1_000_000_000);
     let is_asked = |event: &Event| {

@@ -1,4 +1,4 @@
-//! How peers prove who they are: TLS 1.3, both with a certificate of the same authority. There is no way without.
+//! How peers identify themselves: TLS 1.3, both sides with a certificate of the same authority. Other connections are refused.
 
 use std::{fs, net::IpAddr, path::Path, sync::Arc};
 
@@ -14,10 +14,10 @@ use rustls::{
 
 use crate::{config::PeersConfig, watched};
 
-/// No file of certificates is larger, bytes.
+/// The largest file of certificates, bytes.
 const MAX_FILE: u64 = 1 << 20;
 
-/// Who this host is, and whom it trusts.
+/// This host's key and certificates, and the authority that it trusts.
 pub struct PeerIdentity {
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
@@ -29,7 +29,7 @@ impl PeerIdentity {
     ///
     /// # Errors
     ///
-    /// When one of them cannot be read, or has no certificate or key in it.
+    /// When one of the files cannot be read, or lacks a certificate or key.
     pub fn read(config: &PeersConfig) -> Result<Self> {
         let shown = |path: &Path| format!("cannot use {}", path.display());
         let mut roots = RootCertStore::empty();
@@ -44,7 +44,7 @@ impl PeerIdentity {
         Ok(Self { chain, key, authority: Arc::new(roots) })
     }
 
-    /// For the side that answers.
+    /// The TLS configuration of the side that answers.
     ///
     /// # Errors
     ///
@@ -54,13 +54,13 @@ impl PeerIdentity {
         let verifier = WebPkiClientVerifier::builder_with_provider(self.authority, Arc::clone(&provider)).build()?;
         let tls = ServerConfig::builder_with_provider(provider).with_protocol_versions(&[&TLS13])?;
         let mut tls = tls.with_client_cert_verifier(verifier).with_single_cert(self.chain, self.key).context(UNFIT)?;
-        // Each question is a connection of its own, and rare: nothing to resume, and nothing kept for it.
+        // Each question has a connection of its own, and questions are rare: there are no sessions to resume.
         tls.session_storage = Arc::new(NoServerSessionStorage {});
         tls.send_tls13_tickets = 0;
         Ok(tls)
     }
 
-    /// For the side that asks.
+    /// The TLS configuration of the side that asks.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! The bed that faults are made in: namespaces of our own, in which everything is that is mounted, delayed or stopped.
+//! The test bed for faults: namespaces of our own, which contain everything that is mounted, delayed or stopped.
 //!
 //! ```text
 //!  client (this process)  c0 10.1.0.1 -- 10.1.0.254 r0  router  r1 10.2.0.254 -- s0 10.2.0.1, 10.2.0.2  server
@@ -24,21 +24,21 @@ use super::{
     talk::{HelperProcess, run},
 };
 
-/// Where mounts are made: on a tmpfs over /run that only this process and its children see.
+/// The directory of the mounts, on a tmpfs over /run that only this process and its children see.
 const HOME: &str = "/run/plumbline-prove";
 const CLIENT: &str = "10.1.0.1";
 const NFS: &str = "10.2.0.1";
 const SMB: &str = "10.2.0.2";
-/// What a path without a fault delays each way by.
+/// The delay of a path without a fault, in each direction.
 const USUAL: &str = "delay 0.1ms";
-/// What a queue of the router holds, packets.
+/// The length of the router's queues, packets.
 const LIMIT: &str = "limit 1000";
 
-/// The server's: when its parent ends in whatever way, it does.
+/// The server's namespaces. It is killed when its parent ends for any reason.
 const NAMESPACES: [&str; 7] =
     ["--net", "--mount", "--propagation=slave", "--pid", "--fork", "--kill-child", "--mount-proc"];
 
-/// A place that is under load, and who tells of it.
+/// A mount under load.
 #[derive(Debug, Clone)]
 pub struct LoadedMount {
     /// `nfs`, `smb` or `fuse`.
@@ -46,14 +46,14 @@ pub struct LoadedMount {
     pub mountpoint: PathBuf,
 }
 
-/// What there is to try.
+/// The test bed.
 pub struct Bed {
     pub places: Vec<LoadedMount>,
-    /// What is not there, and why, a line each.
+    /// What is missing on this host and why, one line each.
     pub missing: Vec<String>,
-    /// Ended before its mounts are unmounted.
+    /// Ended before the mounts are unmounted.
     load: Option<HelperProcess>,
-    /// Ends after that.
+    /// Ended after the mounts are unmounted.
     kind: BedKind,
 }
 
@@ -63,24 +63,24 @@ enum BedKind {
         router: HelperProcess,
         has_slow_disk: bool,
     },
-    /// The file system's process ends with its part.
+    /// The file system's process ends when this value is dropped.
     Fuse {
         _server: HelperProcess,
         control: PathBuf,
     },
 }
 
-/// This process gets network and mounts of its own. What it mounts, nobody else sees; to be done before it has threads.
+/// Moves this process to network and mount namespaces of its own, whose mounts no other process sees. Call this before threads are started.
 ///
 /// # Errors
 ///
-/// When the kernel refuses: then nothing has been done.
+/// When the kernel refuses; the process is then unchanged.
 pub fn leave_the_host() -> Result<()> {
     unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWNET).context(
         "cannot have namespaces of its own: it takes root, and a kernel that allows network and mount namespaces",
     )?;
     let none: Option<&str> = None;
-    // What the host unmounts is unmounted here, too; what is done here stays here.
+    // Unmounts of the host apply here, too; mounts made here do not appear on the host.
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_SLAVE, none)
         .context("cannot keep its mounts to itself, and so would touch those of others")?;
     mount(Some("tmpfs"), "/run", Some("tmpfs"), MsFlags::MS_NOSUID | MsFlags::MS_NODEV, Some("mode=755"))
@@ -89,11 +89,11 @@ pub fn leave_the_host() -> Result<()> {
 }
 
 impl Bed {
-    /// Servers, a router and mounts; where that is not possible, a FUSE file system.
+    /// Makes servers, a router and mounts or, if that is not possible, a FUSE file system.
     ///
     /// # Errors
     ///
-    /// When not even that is.
+    /// When a FUSE file system is not possible either.
     pub fn make(fuse_only: bool) -> Result<Self> {
         let mut missing = Vec::new();
         if !fuse_only {
@@ -117,7 +117,7 @@ impl Bed {
         }
         let mut router = HelperProcess::start("the router", in_namespaces(&["--net"], "idle")?)?;
         let mut server = HelperProcess::start("the server's host", in_namespaces(&NAMESPACES, "server")?)?;
-        // Each is asked before it is moved to: then it has its namespaces.
+        // Each helper is asked before interfaces are moved to it: once it answers, it has its namespaces.
         router.request("hello")?;
         server.request("home")?;
         wire(router.pid(), server.pid())?;
@@ -165,7 +165,7 @@ impl Bed {
         Ok(Self { places, missing: Vec::new(), load: Some(load), kind })
     }
 
-    /// In words.
+    /// The bed in words.
     pub fn describe(&self) -> String {
         let names: Vec<_> = self.places.iter().map(|place| place.protocol.to_uppercase()).collect();
         match self.kind {
@@ -174,7 +174,7 @@ impl Bed {
         }
     }
 
-    /// What can be tried here.
+    /// The faults that can be made here.
     pub fn faults(&self) -> Vec<ProveFault> {
         let all: &[ProveFault] = match self.kind {
             BedKind::Networked { .. } => &NETWORKED,
@@ -208,11 +208,11 @@ impl Bed {
         }
     }
 
-    /// Ends it.
+    /// Ends a fault.
     ///
     /// # Errors
     ///
-    /// When it cannot be ended.
+    /// When the fault cannot be ended.
     pub fn heal(&mut self, act: Act) -> Result<()> {
         match (&mut self.kind, act) {
             (BedKind::Networked { router, .. }, Act::Path(..)) => path(router.pid(), RouterQueue::Both, ""),
@@ -224,13 +224,13 @@ impl Bed {
         }
     }
 
-    /// Whether a mount is one of ours.
+    /// Whether a mount belongs to the bed.
     pub fn has(mountpoint: &str) -> bool {
         Path::new(mountpoint).starts_with(HOME)
     }
 }
 
-/// Takes everything down again: the load, the mounts, and what they are of.
+/// Takes the bed down: the load, the mounts, and the servers.
 impl Drop for Bed {
     fn drop(&mut self) {
         match &self.kind {
@@ -243,7 +243,7 @@ impl Drop for Bed {
         }
         drop(self.load.take());
         for LoadedMount { mountpoint, .. } in &self.places {
-            // What the load was doing may take a moment to end.
+            // The load's last operations may take a moment to end.
             let until = Instant::now() + Duration::from_secs(5);
             while umount2(mountpoint, MntFlags::empty()).is_err() && Instant::now() < until {
                 std::thread::sleep(Duration::from_millis(50));
@@ -253,15 +253,15 @@ impl Drop for Bed {
     }
 }
 
-/// This program, as one of the parts.
+/// This program as a helper process.
 fn this_program(part: &str) -> Result<Command> {
     let mut command = Command::new(program()?);
-    // Ctrl-C is for the one that tells them.
+    // Ctrl-C must reach only the process that controls the helpers.
     command.args(["prove-part", part]).process_group(0);
     Ok(command)
 }
 
-/// This program as one of the parts, in namespaces of its own.
+/// This program as a helper process, in namespaces of its own.
 fn in_namespaces(namespaces: &[&str], part: &str) -> Result<Command> {
     let mut command = Command::new("unshare");
     command.args(namespaces).arg("--").arg(program()?).args(["prove-part", part]).process_group(0);
@@ -272,7 +272,7 @@ fn program() -> Result<PathBuf> {
     std::env::current_exe().context("cannot find this program")
 }
 
-/// Runs a command of these words.
+/// Runs a command, given as one text.
 fn here(words: &str) -> Result<String> {
     run(&words.split_whitespace().collect::<Vec<_>>())
 }
@@ -282,7 +282,7 @@ fn inside(pid: u32, words: &str) -> Result<String> {
     here(&format!("nsenter -t {pid} -n -- {words}"))
 }
 
-/// Cables and addresses. A packet for each segment, as on a wire.
+/// Connects the namespaces, and sets addresses. With `gso_max_segs 1`, each segment is one packet, as on a wire.
 fn wire(router: u32, server: u32) -> Result<()> {
     here(&format!("ip link add c0 mtu 1500 type veth peer name r0 mtu 1500 netns {router}"))?;
     inside(router, &format!("ip link add r1 mtu 1500 type veth peer name s0 mtu 1500 netns {server}"))?;
@@ -308,7 +308,7 @@ fn wire(router: u32, server: u32) -> Result<()> {
     Ok(())
 }
 
-/// What the router does with what it forwards. A discipline is only ever changed: what is sent while one takes the place of another is lost.
+/// Sets the router's delay or loss in one direction. The discipline is changed, never replaced: a replacement would lose packets.
 fn path(router: u32, way: RouterQueue, netem: &str) -> Result<()> {
     for (device, is_meant) in [("r1", way != RouterQueue::Down), ("r0", way != RouterQueue::Up)] {
         if !is_meant {
@@ -325,7 +325,7 @@ fn path(router: u32, way: RouterQueue, netem: &str) -> Result<()> {
     Ok(())
 }
 
-/// What this host sends to the servers goes by a queue of its own.
+/// Gives packets from this host to the servers a queue of their own.
 fn own_queue(netem: &str) -> Result<()> {
     here(&format!("tc qdisc replace dev c0 parent 1:3 handle 30: netem {netem} {LIMIT}"))?;
     here("tc filter add dev c0 parent 1: protocol ip prio 1 u32 match ip dst 10.2.0.0/24 flowid 1:3")?;
@@ -336,7 +336,7 @@ fn mount_of(protocol: &'static str, address: &str) -> Result<LoadedMount> {
     let mountpoint = Path::new(HOME).join(protocol);
     fs::create_dir_all(&mountpoint)?;
     let at = mountpoint.display().to_string();
-    // Not hard: nothing of it may outlive us.
+    // Not a hard mount, so that no operation can hang after this process has ended.
     match protocol {
         "nfs" => {
             let options = "vers=4.2,proto=tcp,softerr,timeo=100,retrans=3,fg,retry=0";

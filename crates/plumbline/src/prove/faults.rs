@@ -1,22 +1,22 @@
-//! The faults that are made: each of one layer, because it is made there.
+//! The faults that `prove` makes. The layer of each is known, because the fault is made there.
 
 use model::{Cause, Layer, Verdict};
 
-/// Who is at fault, and what a verdict may say of it.
+/// The layer at fault, and what a verdict may say about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Truth {
-    /// This layer.
+    /// This layer is at fault.
     Layer(Layer),
-    /// Nobody can tell from the client: a verdict must not name a layer, but one of its alternatives must be this.
+    /// The client cannot see which layer is at fault. A verdict must not name a layer, but one of its alternatives must be this cause.
     Among(Cause),
-    /// Nobody: nothing must be reported.
+    /// There is no fault: no incident must be reported.
     Nobody,
-    /// What is seen says that it is slow, and not where: it must be reported, and no layer named.
+    /// The client can see that the operations are slow, but not where: an incident must be reported without a layer.
     Unseen,
 }
 
 impl Truth {
-    /// Where the fault was made: unknown if nobody can see it, `None` if there was none.
+    /// The layer in which the fault was made; unknown if nobody can see it, `None` if there was no fault.
     pub fn made_at(self) -> Option<Layer> {
         match self {
             Self::Layer(layer) => Some(layer),
@@ -31,7 +31,7 @@ impl Truth {
         verdict.layer != Layer::Unknown && Some(verdict.layer) != self.made_at()
     }
 
-    /// Whether a verdict says all that can be known of it.
+    /// Whether a verdict says everything that can be known about the fault.
     pub fn is_named_by(self, verdict: &Verdict) -> bool {
         match self {
             Self::Layer(layer) => verdict.layer == layer,
@@ -44,10 +44,10 @@ impl Truth {
     }
 }
 
-/// Where a fault is made, and how.
+/// Where and how a fault is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Act {
-    /// None.
+    /// No fault.
     Nothing,
     /// What the router sends to the server, to the client, or to both (netem's words).
     Path(RouterQueue, &'static str),
@@ -75,7 +75,7 @@ pub struct ProveFault {
     pub name: &'static str,
     pub truth: Truth,
     pub act: Act,
-    /// On which protocols it is tried; empty: on all.
+    /// The protocols with which the fault is tried; empty: all.
     pub protocols: &'static [&'static str],
 }
 
@@ -87,7 +87,7 @@ const NETWORK: Truth = Truth::Layer(Layer::Network);
 const CLIENT: Truth = Truth::Layer(Layer::Client);
 const SERVER: Truth = Truth::Layer(Layer::Server);
 
-/// With a server behind a router.
+/// The faults with a server behind a router.
 pub const NETWORKED: [ProveFault; 13] = [
     fault("nothing is wrong", Truth::Nobody, Act::Nothing),
     fault("the path takes 50 ms more", NETWORK, Act::Path(RouterQueue::Both, "delay 25ms")),
@@ -107,7 +107,7 @@ pub const NETWORKED: [ProveFault; 13] = [
     fault("nothing is wrong any more", Truth::Nobody, Act::Nothing),
 ];
 
-/// With a FUSE file system only: which side of it is slow cannot be seen.
+/// The faults with only a FUSE file system: the client cannot see which side of it is slow.
 pub const FUSE: [ProveFault; 6] = [
     fault("nothing is wrong", Truth::Nobody, Act::Nothing),
     fault("writes take 300 ms", Truth::Unseen, Act::Fuse("write=300")),

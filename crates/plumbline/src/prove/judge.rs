@@ -1,4 +1,4 @@
-//! How what was reported of a fault compares with what was done.
+//! Compares the reports about a fault with the fault that was made.
 
 use std::{path::Path, time::Instant};
 
@@ -15,39 +15,39 @@ use super::{
 /// An operation that the fault hits may have begun this long before the fault.
 const UNDER_WAY: SignedDuration = SignedDuration::from_secs(1);
 
-/// How a verdict compares with what was done.
+/// How a verdict compares with the fault that was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum VerdictMatch {
-    /// It says what was done, or what can be known of it.
+    /// The verdict names the fault, or says what can be known of it.
     Right,
-    /// It was reported, and no layer named.
+    /// An incident was reported without a layer.
     Unknown,
-    /// A layer was named that was not at fault.
+    /// The verdict names a layer that was not at fault.
     Wrong,
-    /// Nothing was reported.
+    /// No incident was reported.
     Missed,
-    /// Something was reported, and nothing was wrong.
+    /// An incident was reported, but there was no fault.
     Alarm,
 }
 
-/// A fault on one mount, and what was said of it.
+/// A fault on one mount, and its verdict.
 #[derive(Debug, Clone, Serialize)]
 pub struct Tried {
     pub fault: &'static str,
     pub protocol: &'static str,
-    /// Where it was made; absent where nothing was.
+    /// The layer in which the fault was made; absent if there was no fault.
     pub made_at: Option<Layer>,
     pub judged: VerdictMatch,
     pub layer: Layer,
     pub cause: Option<Cause>,
     pub confidence: f64,
-    /// From the fault until it was reported as it is judged.
+    /// The time from the fault to the first report with this verdict.
     pub after_s: Option<f64>,
     pub because: Vec<String>,
 }
 
-/// What has been said of a fault on a mount by now, and since when.
+/// Judges the reports so far about a fault on a mount. Also returns since when the last verdict has not changed.
 pub fn judge(watching: &Watching, fault: &ProveFault, place: &LoadedMount, began: Begin) -> (Tried, Option<Instant>) {
     let mine: Vec<_> =
         watching.incidents().filter(|reports| is_about(reports, &place.mountpoint, began.since)).collect();
@@ -64,7 +64,7 @@ pub fn judge(watching: &Watching, fault: &ProveFault, place: &LoadedMount, began
             wrong.or_else(right).unwrap_or((VerdictMatch::Unknown, first))
         }
     };
-    // Since when it has said so without saying anything else.
+    // When the present verdict was first reported without a change since.
     let since = shown.and_then(|(reports, last)| {
         let says = |verdict: &Verdict| (verdict.layer, truth.is_named_by(verdict));
         let same = |(_, incident): &&(Instant, Incident)| says(&incident.verdict) == says(&last.verdict);
@@ -92,7 +92,7 @@ pub struct Begin {
     pub since: Timestamp,
 }
 
-/// Whether it is about this mount, and about what was asked for since, or little before.
+/// Whether an incident is about this mount, and about operations that began after `since` or shortly before it.
 fn is_about(reports: &[(Instant, Incident)], mountpoint: &Path, since: Timestamp) -> bool {
     let is_there = |incident: &Incident| {
         incident.top.mounts.iter().any(|ranked| Path::new(&ranked.mount.mountpoint) == mountpoint)
@@ -107,7 +107,7 @@ fn is_about(reports: &[(Instant, Incident)], mountpoint: &Path, since: Timestamp
     reports.last().is_some_and(|(_, incident)| is_since(incident) && is_there(incident))
 }
 
-/// Whether it is about nothing else than what is made here. This host's own mounts may have troubles of theirs.
+/// Whether an incident is only about the bed. This host's own mounts may have incidents, too.
 pub fn is_ours(reports: &[(Instant, Incident)]) -> bool {
     let mut mounts = reports.last().into_iter().flat_map(|(_, incident)| &incident.top.mounts).peekable();
     mounts.peek().is_some() && mounts.all(|ranked| Bed::has(&ranked.mount.mountpoint))

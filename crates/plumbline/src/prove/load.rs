@@ -1,4 +1,4 @@
-//! The load: threads that read, write, and make and delete files, at a moderate pace, on each mount.
+//! The load on each mount: threads that read, write, create and delete files at a moderate pace.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -13,16 +13,16 @@ use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 
 use super::talk::obey;
 
-/// Bytes of a read and a write.
+/// The bytes of one read or write.
 const BLOCK: usize = 16 << 10;
-/// Bytes of a file that is read or written.
+/// The size of a file.
 const FILE: usize = 1 << 20;
-/// How often a thread does it.
+/// How often a thread does an operation.
 const PACE: Duration = Duration::from_millis(100);
-/// Threads that read and write, of each.
+/// The number of threads that read, and of threads that write.
 const EACH: usize = 3;
 
-/// Does as it is told: `on DIRECTORY`.
+/// The helper process: obeys lines `on DIRECTORY`.
 pub fn part() {
     obey(|words| {
         match words {
@@ -45,12 +45,12 @@ fn on(directory: &Path) -> Result<()> {
     start("prove-make", move |_| make(&made))
 }
 
-/// A thread that does something again and again. What fails is tried again: it may be what is proved.
+/// Starts a thread that repeats an operation. After an error it tries again, since the fault may cause errors.
 fn start(name: &str, act: impl Fn(usize) -> std::io::Result<()> + Send + 'static) -> Result<()> {
     let work = move || {
         for turn in 0.. {
             let began = Instant::now();
-            // It may fail: that may be the fault.
+            // The fault may cause an error.
             let _ = act(turn);
             thread::sleep(PACE.saturating_sub(began.elapsed()));
         }
@@ -63,7 +63,7 @@ fn offset(turn: usize) -> u64 {
     (turn.wrapping_mul(BLOCK) % FILE) as u64
 }
 
-/// From the server, not from what this host has in memory.
+/// Reads from the server, not from this host's page cache.
 fn read_at(path: &Path, turn: usize) -> std::io::Result<()> {
     let file = File::open(path)?;
     posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?;

@@ -1,7 +1,7 @@
-//! `plumbline prove`: faults of known cause, made on this machine's own kernel, and what is said of them.
+//! `plumbline prove`: makes faults of known cause on this machine's own kernel, and checks the verdicts.
 //!
-//! Everything is in namespaces of its own ([`bed`]): a server, a router, and mounts that nobody else sees. Its processes are this program, told by
-//! lines ([`talk`]), and end with the one that tells them.
+//! Everything is in namespaces of its own ([`bed`]): a server, a router, and mounts that no other process sees. The helper processes are this
+//! program. They obey lines ([`talk`]), and end with the process that sends these.
 
 mod bed;
 mod faults;
@@ -27,21 +27,21 @@ use judge::{Begin, Tried, VerdictMatch, is_ours, judge};
 pub use printer::ProvePrinter;
 use watching::Watching;
 
-/// How long all is well before each fault, and what it may take until it is judged.
+/// The time without a fault before each fault, and the longest time until the fault is judged.
 const HEALTHY: Duration = Duration::from_millis(4_500);
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(7);
-/// A verdict may change until this long after it was first right.
+/// How long after it was first right a verdict may still change.
 const SETTLED: Duration = Duration::from_secs(2);
-/// How long it may take until all is well again.
+/// The longest time to recover from a fault.
 const RECOVERY: Duration = Duration::from_secs(40);
-/// All is well if nothing is reported for so long.
+/// The bed has recovered when no incident is open for this long.
 const WELL: Duration = Duration::from_secs(1);
 
-/// Does what a part of the bed is told, until nobody tells it any more.
+/// Runs a helper process until its input ends.
 ///
 /// # Errors
 ///
-/// When there is no such part, or the FUSE file system cannot be mounted.
+/// When there is no helper process of this name, or the FUSE file system cannot be mounted.
 pub fn part(name: &str, words: &[PathBuf]) -> Result<()> {
     match (name, words) {
         ("load", []) => load::part(),
@@ -57,11 +57,11 @@ pub fn part(name: &str, words: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-/// Makes the bed, tries all faults, and takes it down. `tell` is shown each as it comes. Returns false if a signal ended it early.
+/// Makes the bed, tries all faults, and takes the bed down. Calls `report` with each result. Returns false if a signal ended this early.
 ///
 /// # Errors
 ///
-/// When nothing can be tried here.
+/// When no fault can be tried here.
 pub fn run(stop: SignalFd, choice: &ProveSelection, report: &mut dyn FnMut(Said<'_>) -> Result<()>) -> Result<bool> {
     bed::leave_the_host()?;
     let mut watching = Watching::start(stop)?;
@@ -77,20 +77,20 @@ pub fn run(stop: SignalFd, choice: &ProveSelection, report: &mut dyn FnMut(Said<
     try_all(&mut watching, &mut bed, &faults, report)
 }
 
-/// What is tried.
+/// The choice of faults.
 #[derive(Debug, Default)]
 pub struct ProveSelection {
-    /// A FUSE file system, even where a server can be mounted.
+    /// Uses a FUSE file system, even if a server can be mounted.
     pub fuse_only: bool,
-    /// Only cases whose names have one of these in them; if there are none, all cases.
+    /// Only cases whose names contain one of these texts; if there are none, all cases.
     pub only: Vec<String>,
 }
 
-/// What [`run`] tells.
+/// The reports of [`run`].
 pub enum Said<'a> {
-    /// What it is at.
+    /// The present step.
     Progress(&'a str),
-    /// What it has made, and how many faults it will try.
+    /// The bed, and the number of faults that will be tried.
     Bed(&'a Bed, usize),
     /// A fault that was tried.
     Tried(Tried),
@@ -111,7 +111,7 @@ fn try_all(
         let places: Vec<_> = bed.places.iter().filter(|place| is_for(fault, place)).cloned().collect();
         let began = Begin { at: Instant::now(), since: Timestamp::now() };
         if let Err(error) = bed.make_fault(fault.act) {
-            // It may have been done in part.
+            // The fault may have been made in part.
             let _ = bed.heal(fault.act);
             return Err(error).with_context(|| format!("cannot do this: {}", fault.name));
         }
@@ -142,7 +142,7 @@ fn is_for(fault: &ProveFault, place: &LoadedMount) -> bool {
     fault.protocols.is_empty() || fault.protocols.contains(&place.protocol)
 }
 
-/// Waits until all is well again: a second in which nothing is reported.
+/// Waits until the bed has recovered: a second without an open incident.
 fn recover(watching: &mut Watching) -> Result<bool> {
     let until = Instant::now() + RECOVERY;
     while Instant::now() < until {

@@ -1,4 +1,4 @@
-//! What `plumbline prove` shows: a line of progress, and a table.
+//! The output of `plumbline prove`: a progress line and a table.
 
 use std::{io::Write, time::Instant};
 
@@ -15,7 +15,7 @@ use crate::view::{
     table::{Table, TableColumn, Wide},
 };
 
-/// Prints what is told, as a table.
+/// Prints the reports as a table.
 pub struct ProvePrinter {
     table: Table,
     status: StatusLine,
@@ -73,7 +73,7 @@ impl ProvePrinter {
         self.status.show(&format!("{} s, {text} ...", self.began.elapsed().as_secs()));
     }
 
-    /// The last lines.
+    /// Prints the last lines.
     pub fn finish(&mut self, json: bool) -> Result<()> {
         self.status.clear();
         let mut out = std::io::stdout().lock();
@@ -96,7 +96,7 @@ impl ProvePrinter {
         Ok(())
     }
 
-    /// Whether nobody was accused wrongly, and nothing reported that was not there.
+    /// Whether no wrong layer was named, and no incident was reported without a fault.
     pub fn is_good(&self) -> bool {
         !self.tried.iter().any(|tried| matches!(tried.judged, VerdictMatch::Wrong | VerdictMatch::Alarm))
     }

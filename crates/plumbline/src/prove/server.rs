@@ -1,5 +1,5 @@
-//! The server's host: a process in network, mount and process namespaces of its own, with a disk, the kernel's NFS server and Samba.
-//! All of it ends with that process, or is ended by it.
+//! The server's host: a process in network, mount and process namespaces of its own, with a disk, the kernel's NFS server and Samba. All of this
+//! ends with the process or is ended by it.
 
 use std::{
     fs,
@@ -17,9 +17,9 @@ use nix::{
 
 use super::talk::{obey, run, run_with};
 
-/// Where everything is, on a tmpfs that nobody else sees.
+/// The directory of everything, on a tmpfs that no other process sees.
 const HOME: &str = "/run/prove";
-/// What is served.
+/// The exported directory.
 const DISK: &str = "/run/prove/disk";
 /// Samba's own state and settings.
 const SMB_HOME: &str = "/run/prove/smb";
@@ -30,16 +30,16 @@ const THREADS: &str = "8";
 /// How long a server may take until it answers.
 const TIMEOUT: Duration = Duration::from_secs(15);
 
-/// The user that the load is.
+/// The user as which the load logs in.
 pub const USER: &str = "root";
-/// And its password, on a server that nobody else reaches.
+/// The user's password, on a server that no other host can reach.
 pub const PASSWORD: &str = "prove";
 
-/// Does as it is told: see the words below.
+/// The helper process of the server: obeys the words below.
 ///
 /// # Errors
 ///
-/// When it is not in namespaces of its own: then what it does would be done to this host.
+/// When it is not in namespaces of its own, since it would change this host then.
 pub fn part() -> Result<()> {
     if std::process::id() != 1 {
         bail!("it is for `plumbline prove` to start this");
@@ -71,21 +71,21 @@ struct FaultServer {
     /// The name of the device that can be slow, and its sectors.
     slow: Option<(String, u64)>,
     has_disk: bool,
-    /// The kernel removes both devices at the last unmount; their names may then be somebody else's.
+    /// Whether the kernel removes both devices at the last unmount. Their names may then belong to other devices.
     devices_end_with_mount: bool,
     has_nfs: bool,
-    /// Where smbd answers.
+    /// The address of smbd.
     smb: Option<SocketAddr>,
 }
 
-/// Directories that servers write to, and the names that they ask for.
+/// Makes the directories to which servers write, and the files with the names that they look up.
 fn home() -> Result<String> {
     run(&["mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", "/run"])?;
     fs::create_dir_all(DISK)?;
     fs::write("/run/prove/hosts", "127.0.0.1 localhost\n10.1.0.1 client\n10.2.0.1 nfs-server\n10.2.0.2 smb-server\n")?;
-    // Or mountd asks name servers that are not there.
+    // Without this, mountd would ask name servers that cannot be reached.
     run(&["mount", "--bind", "/run/prove/hosts", "/etc/hosts"])?;
-    // The host's settings may lead to its own state.
+    // The host's settings may refer to the host's own state.
     for (what, hidden) in [("/etc/nfs.conf", "/run/prove/empty"), ("/etc/nfs.conf.d", "/run/prove/none")] {
         if Path::new(what).is_dir() {
             fs::create_dir_all(hidden)?;
@@ -100,7 +100,7 @@ fn home() -> Result<String> {
 }
 
 impl FaultServer {
-    /// A disk that can be slow, if this host has what it takes. Says which it is.
+    /// Makes a disk that can be slow, if this host has what that needs. Returns which disk it made.
     fn disk(&mut self) -> Result<String> {
         let image = format!("{HOME}/image");
         run(&["truncate", "-s", &format!("{MIB}M"), &image])?;
@@ -138,9 +138,9 @@ impl FaultServer {
         run(&["dmsetup", "resume", "--noudevsync", name])
     }
 
-    /// The kernel's server, with the disk at its root.
+    /// Starts the kernel's NFS server, with the disk as its root.
     fn nfs(&mut self, client: &str) -> Result<String> {
-        // It may be built in, or there already.
+        // The module may be built in or already loaded.
         let _ = run(&["modprobe", "nfsd"]);
         let state = "/var/lib/nfs";
         run(&["mount", "-t", "tmpfs", "tmpfs", state])?;
@@ -154,7 +154,7 @@ impl FaultServer {
         run(&["mount", "-t", "nfsd", "nfsd", "/proc/fs/nfsd"])?;
         fs::create_dir_all("/run/rpc_pipefs")?;
         run(&["mount", "--bind", &format!("{state}/rpc_pipefs"), "/run/rpc_pipefs"])?;
-        // Without it, newer kernels wait for clients of an earlier life; older ones need none.
+        // Without nfsdcld, newer kernels wait for clients from before the restart; older kernels do not need it.
         let _ = run(&["nfsdcld"]);
         for file in ["nfsv4leasetime", "nfsv4gracetime"] {
             fs::write(format!("/proc/fs/nfsd/{file}"), "10")?;
@@ -210,7 +210,7 @@ impl FaultServer {
         bail!("smbd does not answer")
     }
 
-    /// Both services are gone, at once.
+    /// Stops both services at once.
     fn down(&self) -> Result<String> {
         let stopped = if self.has_nfs { run(&["rpc.nfsd", "0"]) } else { Ok(String::new()) };
         self.signal_smbd(Signal::SIGKILL)?;
@@ -224,7 +224,7 @@ impl FaultServer {
         self.start_smbd()
     }
 
-    /// Of the processes that are seen here, which are this host's.
+    /// Sends a signal to smbd, among the processes of this PID namespace.
     fn signal_smbd(&self, signal: Signal) -> Result<String> {
         if self.smb.is_none() {
             return Ok(String::new());
@@ -239,7 +239,7 @@ impl FaultServer {
         Ok(String::new())
     }
 
-    /// What would outlive this process.
+    /// Ends everything that would outlive this process.
     fn end(&self) {
         if self.has_disk {
             let _ = run(&["fsfreeze", "-u", DISK]);
@@ -250,7 +250,7 @@ impl FaultServer {
             let _ = run(&["exportfs", "-ua"]);
             let _ = run(&["exportfs", "-f"]);
         }
-        // What was served is let go of a moment later.
+        // The kernel releases the exports a moment later.
         let until = Instant::now() + TIMEOUT;
         while self.has_disk && run(&["umount", DISK]).is_err() && Instant::now() < until {
             sleep(Duration::from_millis(100));
@@ -273,12 +273,12 @@ fn delay_table(device: &str, sectors: u64, write_ms: &str) -> String {
 
 fn start_nfsd() -> Result<String> {
     run(&["rpc.nfsd", "-N", "3", "-V", "4.2", "-U", THREADS])?;
-    // Refused where it has ended.
+    // Refused if the grace period is over.
     let _ = fs::write("/proc/fs/nfsd/v4_end_grace", "Y");
     Ok(String::new())
 }
 
-/// Nothing is free any more on the disk.
+/// Fills the disk.
 fn fill() -> Result<String> {
     for size in ["1M", "64K", "4K", "1K"] {
         let mut number = 0;

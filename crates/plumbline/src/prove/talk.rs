@@ -1,4 +1,4 @@
-//! Another process of this program that does what it is told, line by line, and ends with whoever tells it.
+//! A helper process of this program. It obeys lines on its standard input, and ends with the process that sends them.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -16,17 +16,17 @@ use nix::{
     unistd::Pid,
 };
 
-/// An answer takes at most this long.
+/// The longest time for an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(40);
-/// As does an end.
+/// The longest time for the end of a helper process.
 const END_TIMEOUT: Duration = Duration::from_secs(60);
-/// And a program that is run.
+/// The longest time for a program.
 const RUN_TIMEOUT: Duration = Duration::from_secs(30);
-/// What an answer begins with.
+/// The beginning of an answer.
 const DONE: &str = "done";
 const FAILED: &str = "failed";
 
-/// The process that is told. It ends when this is dropped.
+/// A helper process. It ends when this is dropped.
 pub struct HelperProcess {
     name: &'static str,
     child: Child,
@@ -53,23 +53,23 @@ impl HelperProcess {
         Ok(Self { name, child, to: Some(to), from })
     }
 
-    /// Its process, as this process sees it.
+    /// The process id, as this process sees it.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Has it do something, and waits until that is done. Returns what it says of it.
+    /// Sends a line, and waits for the answer, which is returned.
     ///
     /// # Errors
     ///
-    /// What went wrong, in its words; or that it does not answer.
+    /// The helper's error message, or that it does not answer.
     pub fn request(&mut self, line: &str) -> Result<String> {
         let to = self.to.as_mut().context("it was ended")?;
         writeln!(to, "{line}").and_then(|()| to.flush()).with_context(|| format!("{} is gone", self.name))?;
         let answer = match self.answer() {
             Ok(answer) => answer,
             Err(error) => {
-                // What it says later would be taken for the answer to something else.
+                // A late answer would be taken for the answer to another line.
                 self.to = None;
                 return Err(error).with_context(|| format!("{} does not {line}", self.name));
             }
@@ -103,7 +103,7 @@ impl HelperProcess {
 
 impl Drop for HelperProcess {
     fn drop(&mut self) {
-        // The end of its input is the end of it; then it tidies up.
+        // The helper ends after the end of its input, when it has cleaned up.
         drop(self.to.take());
         let until = Instant::now() + END_TIMEOUT;
         while Instant::now() < until {
@@ -112,13 +112,13 @@ impl Drop for HelperProcess {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        // Not waited for: it may not be able to end.
+        // The process is not waited for, since it may be unable to end.
         let _ = self.child.kill();
         let _ = self.child.try_wait();
     }
 }
 
-/// The other end: does what each line of standard input says until there is none, and says how that went.
+/// The helper's side: obeys each line of standard input until it ends, and answers each.
 pub fn obey(mut act: impl FnMut(&[&str]) -> Result<String>) {
     for line in BufReader::new(std::io::stdin()).lines() {
         let Ok(line) = line else { return };
@@ -137,7 +137,7 @@ pub fn obey(mut act: impl FnMut(&[&str]) -> Result<String>) {
 ///
 /// # Errors
 ///
-/// When it is not there, or fails: with what it said.
+/// When the program does not exist or fails; the error has its output.
 pub fn run(words: &[&str]) -> Result<String> {
     run_with(words, "")
 }
@@ -146,19 +146,19 @@ pub fn run(words: &[&str]) -> Result<String> {
 pub fn run_with(words: &[&str], input: &str) -> Result<String> {
     let (program, arguments) = words.split_first().context("no program")?;
     let mut command = Command::new(program);
-    // Not in our group: Ctrl-C is for the one that tells us.
+    // In another process group: Ctrl-C must reach only the process that controls the helpers.
     command.args(arguments).process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    // The administrator's tools are not in everybody's path.
+    // The administrator's programs are not in every user's path.
     let path = std::env::var("PATH").unwrap_or_default();
     command.env("PATH", format!("{path}:/usr/sbin:/sbin:/usr/bin:/bin")).env("LC_ALL", "C");
     let mut child = command.spawn().with_context(|| format!("cannot run {program}"))?;
     if let Some(mut to) = child.stdin.take() {
-        // It need not read it.
+        // The program need not read its input.
         let _ = to.write_all(input.as_bytes());
     }
     let pid = Pid::from_raw(i32::try_from(child.id())?);
     let (done, wait) = mpsc::sync_channel(1);
-    // A daemon may hold what it should have closed.
+    // A daemon that the program started may keep the output open.
     std::thread::spawn(move || done.send(child.wait_with_output()));
     let Ok(output) = wait.recv_timeout(RUN_TIMEOUT) else {
         let _ = kill(pid, Signal::SIGKILL);

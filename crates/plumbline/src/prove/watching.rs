@@ -1,4 +1,4 @@
-//! Detection and verdicts as the daemon has them, over what happens in the bed; and what was reported, since when.
+//! Detection and verdicts on the bed, as in the daemon; and the reports with their times.
 
 use std::{
     collections::BTreeMap,
@@ -20,7 +20,7 @@ use crate::{
 };
 
 const RULES: &str = include_str!("rules.yaml");
-/// Mounts and modules are looked after so often.
+/// How often the table of mounts and modules is updated.
 const MAINTAIN_EVERY: Duration = Duration::from_secs(1);
 
 /// All reports of each incident, in order.
@@ -42,7 +42,7 @@ impl Reporter for ReportedIncidents {
     }
 }
 
-/// Probes and rules at work.
+/// The attached probes, and the rules.
 pub struct Watching {
     config: Config,
     source: KernelSource,
@@ -53,7 +53,7 @@ pub struct Watching {
 }
 
 impl Watching {
-    /// Begins to watch. `stop`: the signals that end it.
+    /// Attaches the probes. `stop`: the signals that end watching.
     ///
     /// # Errors
     ///
@@ -73,7 +73,7 @@ impl Watching {
         Ok(Self { config, source, detection, reported: ReportedIncidents::default(), stop, maintained: Instant::now() })
     }
 
-    /// Forgets what was reported, and what the rules have learned.
+    /// Forgets the reports, and the normals that the rules have learned.
     pub fn begin(&mut self) {
         self.detection.finish(&self.source, &mut self.reported);
         self.reported.incidents.clear();
@@ -81,11 +81,11 @@ impl Watching {
         self.detection = Detection::new(&self.config, self.source.now(), LongTerm::default());
     }
 
-    /// Watches for so long, or until it `is_enough`, which is asked at the end of each interval. False if a signal ended it.
+    /// Watches for `time`, or until `is_enough`, which is called at the end of each interval. Returns false if a signal ended it.
     ///
     /// # Errors
     ///
-    /// When it cannot wait.
+    /// When waiting fails.
     pub fn watch_for(&mut self, time: Duration, is_enough: &mut dyn FnMut(&Self) -> bool) -> Result<bool> {
         let end = Instant::now() + time;
         let mut next = Instant::now() + self.config.watch_interval;

@@ -1,4 +1,4 @@
-//! Delivers messages about incidents to one server: what the webhook and the Events of Kubernetes have in common.
+//! Delivers messages about incidents to one server: the common part of the webhook and of Kubernetes Events.
 //!
 //! One thread, started only if the destination is configured. Messages that cannot be sent wait for a retry, with growing
 //! pauses. The number of waiting messages and their age are bounded: an incident of yesterday should alarm nobody.
@@ -28,19 +28,19 @@ const MAX_WAITING: usize = 64;
 /// A message that has waited for longer is dropped.
 const MAX_AGE: Duration = Duration::from_secs(3600);
 
-/// Who takes the messages.
+/// The receiver of the messages.
 pub trait Destination: Send + 'static {
-    /// The key of the configuration; lines of the log begin with it.
+    /// The key of the configuration, with which log lines begin.
     const NAME: &'static str;
-    /// The address, without what is secret.
+    /// The address, without its secret parts.
     fn shown(&self) -> String;
-    /// For one message.
+    /// The time limit for one message.
     fn timeout(&self) -> Duration;
     /// Sends one message.
     ///
     /// # Errors
     ///
-    /// When it was not taken: see [`Failure`].
+    /// When the server did not take the message: see [`Failure`].
     fn send(&self, body: Bytes) -> impl Future<Output = Result<(), Failure>>;
 }
 
@@ -78,7 +78,7 @@ impl Delivery {
         Ok(Self { name: D::NAME, address, outcomes, worker })
     }
 
-    /// Queues a message. One that could not be written counts as dropped.
+    /// Queues a message. A message that could not be encoded counts as dropped.
     pub fn queue(&self, message: serde_json::Result<Vec<u8>>) {
         if !message.is_ok_and(|body| self.worker.queue(body.into())) {
             self.outcomes.failed(1);
@@ -97,11 +97,11 @@ impl Delivery {
 struct DeliveryWork<D> {
     destination: D,
     runtime: Runtime,
-    /// Messages, each with the time since which it waits; the oldest first.
+    /// Messages, oldest first, each with the time since when it has waited.
     waiting: VecDeque<(Instant, Bytes)>,
     outcomes: Arc<Outcomes>,
     backoff: Backoff,
-    /// The server's last refusal that was logged.
+    /// The server's last refusal in the log.
     refusal: String,
 }
 

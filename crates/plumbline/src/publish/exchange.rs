@@ -24,7 +24,7 @@ pub struct Exchange<T> {
 }
 
 struct ExchangeState<T> {
-    /// Answers so far.
+    /// The number of answers so far.
     answers: u64,
     last: Option<(Instant, Arc<T>)>,
     closed: bool,
@@ -88,7 +88,7 @@ impl<T> Exchange<T> {
     }
 
     fn state(&self) -> MutexGuard<'_, ExchangeState<T>> {
-        // No code under the lock can panic halfway through an update, so a poisoned state is whole.
+        // No code under the lock can panic halfway through an update, so the state of a poisoned lock is consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -370,7 +370,7 @@ fn open(snapshot: &Snapshot) -> Vec<SnapshotPoint<'_>> {
     all.collect()
 }
 
-/// These labels, and those of Kubernetes that have a value: where there is none of it, nothing should show that there could be.
+/// These labels, and the labels of Kubernetes that have a value. A host without Kubernetes shows no empty labels of it.
 fn with_known<'s>(
     mut labels: Vec<(SeriesLabel, &'s str)>,
     more: &[(SeriesLabel, &'s String)],

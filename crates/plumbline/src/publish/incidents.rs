@@ -1,4 +1,4 @@
-//! Incidents as alerts ask for them: which are open, and how many were closed with which verdict.
+//! Incidents in the form that alerts need: which are open, and how many were closed with which verdict.
 
 use std::{
     borrow::Cow,
@@ -9,11 +9,11 @@ use model::{Cause, Incident, Layer};
 
 use super::tally::{OTHER, label};
 
-/// The most open incidents with series of their own, and the most rules whose closed incidents are counted apart. What is beyond is
+/// The most open incidents with series of their own, and the most rules whose closed incidents are counted separately. Further ones are
 /// counted under [`OTHER`].
 const MOST: usize = 200;
 
-/// What open incidents are told apart by.
+/// The labels of an open incident.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct OpenLabels {
     /// The rule's name.
@@ -22,19 +22,19 @@ pub struct OpenLabels {
     pub kind: Cow<'static, str>,
     /// The layer that the verdict names now.
     pub layer: Layer,
-    /// The cause that it names; `None`: it names none.
+    /// The cause that the verdict names; `None` if it names none.
     pub cause: Option<Cause>,
-    /// The mount that lost the most time, as the `mount` label has it.
+    /// The mount that lost the most time, in the form of the `mount` label.
     pub mount: String,
-    /// Its server.
+    /// The server of this mount.
     pub server: String,
-    /// The namespace in Kubernetes, the pod and the workload of the process that lost the most time; empty if they are not known.
+    /// The Kubernetes namespace, pod and workload of the process that lost the most time; empty if they are not known.
     pub namespace: String,
     pub pod: String,
     pub workload: String,
 }
 
-/// Incidents over the daemon's life, by number of their episode.
+/// Counts of incidents over the daemon's life. Open incidents are listed by the number of their episode.
 #[derive(Debug, Default)]
 pub struct IncidentCounts {
     open: HashMap<u64, OpenLabels>,
@@ -76,7 +76,7 @@ impl OpenLabels {
 }
 
 impl IncidentCounts {
-    /// Takes over what is said of an incident now. `is_closed`: for the last time.
+    /// Takes over the present state of an incident. `is_closed`: the incident is over.
     pub fn see(&mut self, episode: u64, incident: &Incident, is_closed: bool) {
         if !is_closed {
             self.open.insert(episode, OpenLabels::of(incident));
@@ -88,7 +88,7 @@ impl IncidentCounts {
         *self.closed.entry(if is_full { (OTHER.to_owned(), key.1) } else { key }).or_default() += 1;
     }
 
-    /// Has a zero for each layer of a rule: a counter that appears with its first incident would show no increase.
+    /// Creates a zero counter for each layer of a rule: a counter that appears with its first incident would show no increase.
     pub fn know_rule(&mut self, rule: &str) {
         if self.closed.len() < MOST * Layer::ALL.len() {
             for layer in Layer::ALL {
@@ -97,7 +97,7 @@ impl IncidentCounts {
         }
     }
 
-    /// The open incidents, and how many have the same labels.
+    /// The label sets of open incidents, each with the number of incidents that have it.
     pub fn open(&self) -> Vec<(OpenLabels, u64)> {
         let mut all: BTreeMap<&OpenLabels, u64> = BTreeMap::new();
         self.open.values().for_each(|labels| *all.entry(labels).or_default() += 1);
@@ -106,7 +106,7 @@ impl IncidentCounts {
         all.into_iter().take(MOST).map(|(labels, count)| (labels.clone(), count)).chain(others).collect()
     }
 
-    /// The incidents that are over, by rule and the layer of their last verdict.
+    /// The number of closed incidents, by rule and by the layer of the last verdict.
     pub fn closed(&self) -> Vec<(String, Layer, u64)> {
         self.closed.iter().map(|((rule, layer), count)| (rule.clone(), *layer, *count)).collect()
     }

@@ -1,8 +1,8 @@
-//! Creates an Event of Kubernetes (events.k8s.io/v1) for each incident that begins. The Event is about the node, and it goes through the API server
-//! of the cluster that the daemon's pod belongs to.
+//! Creates a Kubernetes Event (events.k8s.io/v1) about the node for each incident that begins. The Event goes to the API server of the cluster to
+//! which the daemon's pod belongs.
 //!
-//! The name of an Event follows from the node and the incident. So an Event whose answer was lost is not made twice: the API server says that it
-//! exists.
+//! The name of an Event is derived from the node and the incident. So an Event is not created twice if an answer is lost: the API server
+//! answers that the Event exists.
 
 use std::{env, fs, path::Path, sync::Arc, time::Duration};
 
@@ -20,9 +20,9 @@ use super::{
 };
 use crate::{config::KubernetesEventsConfig as Config, page};
 
-/// Where a pod has the token of its account and the certificate authority of the API server.
+/// The directory in a pod with the token of its service account and the certificate authority of the API server.
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-/// Events about an object without a namespace, such as a node, are in this one.
+/// The namespace of Events about objects without a namespace, such as nodes.
 const NAMESPACE: &str = "default";
 /// The longest note that the API server takes, in bytes.
 const MAX_NOTE: usize = 1024;
@@ -38,7 +38,7 @@ impl EventPublisher {
     ///
     /// # Errors
     ///
-    /// When the environment does not say where the API server is or what the node is called, or when the thread or the runtime cannot be created.
+    /// When the environment lacks the address of the API server or the name of the node, or when the thread or the runtime cannot be created.
     pub fn start(config: &Config, outcomes: Arc<Outcomes>) -> Result<Self> {
         let node = said("NODE_NAME", "set it from spec.nodeName in the pod's manifest")?;
         let in_a_pod = "Kubernetes sets it in a pod, and the daemon runs in none";
@@ -58,7 +58,7 @@ impl EventPublisher {
     }
 }
 
-/// The value of a variable of the environment.
+/// The value of an environment variable.
 fn said(name: &str, cure: &str) -> Result<String> {
     match env::var(name) {
         Ok(value) if !value.is_empty() => Ok(value),
@@ -87,7 +87,7 @@ impl ApiServer {
         Ok(Self { shown, events, timeout })
     }
 
-    /// A client and the account's token, both as the files have them now: Kubernetes renews them while the pod runs.
+    /// A client and the service account's token, read from the files again: Kubernetes renews them while the pod runs.
     fn credentials() -> Result<(Http, HeaderMap)> {
         let read = |name| {
             let path = format!("{ACCOUNT}/{name}");
@@ -117,7 +117,7 @@ impl Destination for ApiServer {
         let (http, headers) =
             Self::credentials().map_err(|error| Failure::Passing { why: format!("{error:#}"), again_in: None })?;
         match http.post(self.events.clone(), headers, "application/json", body).await {
-            // An earlier try has made it, and its answer was lost.
+            // An earlier try has created the Event, and its answer was lost.
             Err(Failure::Final(why)) if why.starts_with(StatusCode::CONFLICT.as_str()) => Ok(()),
             answer => answer.map(drop),
         }
@@ -158,7 +158,7 @@ fn reason(kind: &str) -> String {
     format!("Storage{}", first.into_iter().chain(letters).take(100).collect::<String>())
 }
 
-/// The page's first sentence, shortened if it has to be, and where the bundle is.
+/// The page's first sentence, shortened if necessary, and the path of the bundle.
 fn note(incident: &Incident, bundle: &Path) -> String {
     let bundle = format!(" Evidence: {}", printable(bundle.as_os_str().as_encoded_bytes()));
     let bundle = head(&bundle, MAX_NOTE / 2);
@@ -169,7 +169,7 @@ fn note(incident: &Incident, bundle: &Path) -> String {
     }
 }
 
-/// The beginning of a text, so many bytes at most.
+/// The beginning of a text, at most `most` bytes.
 fn head(text: &str, most: usize) -> &str {
     let end = (0..=most.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
     text.get(..end).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! The message about an incident that the webhook and the operator's program get.
+//! The message about an incident for the webhook and the operator's program.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ struct IncidentMessage<'a> {
     text: String,
     /// The path of the bundle, on the host that the incident names.
     bundle: String,
-    /// The incident, as `incident.json` has it.
+    /// The incident in the form of `incident.json`.
     incident: &'a Incident,
 }
 

@@ -1,5 +1,5 @@
-//! Publishes the daemon's figures: Prometheus scrapes them, and the OpenTelemetry exporter sends them. Incidents are posted
-//! to a webhook, made Events of Kubernetes, and given to a program of the operator's.
+//! Publishes the daemon's figures: Prometheus scrapes them, and the OpenTelemetry exporter sends them. Publishes incidents to a webhook, as
+//! Kubernetes Events, and to a program of the operator's.
 //!
 //! The daemon's thread owns the BPF maps. A publisher runs on a thread of its own and requests a [`Snapshot`] through
 //! the [`SnapshotExchange`]. [`families`] lists all metrics; every encoding follows that list.

@@ -1,7 +1,8 @@
-//! A program of the operator's, run when an incident begins and when it is over, with the message about it on its standard input.
+//! Runs a program of the operator's when an incident begins and when it is over. The program reads the message about the incident from its
+//! standard input.
 //!
-//! One thread, started only if a program is configured; it runs one at a time, each for [`LIMIT`] at most. Messages beyond [`MAX_WAITING`] are given up,
-//! and counted as failed.
+//! One thread runs the program for one message at a time, each time for [`LIMIT`] at most. The thread is started only if a program is configured.
+//! Messages beyond [`MAX_WAITING`] are dropped and count as failed.
 
 use std::{
     path::Path,
@@ -20,7 +21,7 @@ use crate::evidence::run_with_input;
 
 /// The most messages that wait while the program runs.
 const MAX_WAITING: usize = 64;
-/// A program that takes longer is killed, and all that it has started.
+/// A program that takes longer is killed together with the processes that it has started.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// The thread that runs the program.
@@ -34,7 +35,7 @@ impl OnIncident {
     ///
     /// # Errors
     ///
-    /// When no thread can be made.
+    /// When the thread cannot be created.
     pub fn start(command: &[String], outcomes: Arc<Outcomes>) -> Result<Self> {
         let (command, counted) = (command.to_vec(), Arc::clone(&outcomes));
         let worker = PublishWorker::start("on_incident", MAX_WAITING, move |queue| serve(&command, queue, &counted))?;
@@ -48,7 +49,7 @@ impl OnIncident {
         }
     }
 
-    /// Runs the program for the messages that wait, until `deadline`, and ends the thread.
+    /// Runs the program for the waiting messages until `deadline`, and ends the thread.
     pub fn stop(self, deadline: Instant) {
         if !self.worker.stop(deadline) {
             tracing::warn!(
@@ -59,7 +60,7 @@ impl OnIncident {
 }
 
 fn serve(command: &[String], queue: &Receiver<Vec<u8>>, outcomes: &Outcomes) {
-    // The last reason that was logged: a program that fails every time is logged once.
+    // The last failure in the log: a program that fails each time is logged once.
     let mut reason = String::new();
     while let Ok(message) = queue.recv() {
         match run_with_input(command, &message, LIMIT) {

@@ -26,23 +26,23 @@ pub struct Snapshot {
     pub not_understood: u64,
     /// Items for the OpenTelemetry collector: signal, sent, dropped. Empty if no collector is configured.
     pub otlp: Vec<(&'static str, u64, u64)>,
-    /// Messages posted to a webhook, and given up. `None` if none is configured.
+    /// Messages that the webhook has accepted, and dropped ones. `None` if no webhook is configured.
     pub webhook: Option<(u64, u64)>,
-    /// Events of Kubernetes that were created, and given up. `None` if none is configured.
+    /// Kubernetes Events that were created, and dropped ones. `None` if Events are not configured.
     pub kubernetes_events: Option<(u64, u64)>,
-    /// Runs of the operator's program that succeeded and that failed. `None` if none is configured.
+    /// Successful and failed runs of the operator's program. `None` if no program is configured.
     pub on_incident: Option<(u64, u64)>,
-    /// Questions to daemons of servers that were answered, and that were not. `None` if none is to be asked.
+    /// Questions to the daemons of servers: answered, and not answered. `None` if this host asks none.
     pub peers_asked: Option<(u64, u64)>,
-    /// Questions of daemons of clients that were answered, and that were refused. `None` if none may ask.
+    /// Questions from the daemons of clients: answered, and refused. `None` if this host does not answer clients.
     pub peers_told: Option<(u64, u64)>,
     /// Incidents by probe and type.
     pub incidents: Vec<(&'static str, Cow<'static, str>, u64)>,
-    /// Incidents that are open, and how many have the same labels.
+    /// The label sets of open incidents, each with the number of incidents that have it.
     pub open: Vec<(OpenLabels, u64)>,
-    /// Incidents that are over, by rule and layer.
+    /// The number of closed incidents, by rule and layer.
     pub closed: Vec<(String, Layer, u64)>,
-    /// Bundles that were not made, or not renewed.
+    /// Bundles that were not made, or not updated.
     pub bundles_lost: u64,
     /// Operations counted on the mount `other` because there was no room for another series.
     pub folded: u64,
@@ -82,9 +82,9 @@ impl Default for Snapshot {
 /// The figures of one protocol's probe.
 #[derive(Debug, Default)]
 pub struct ProbeFigures {
-    /// The rule's name.
+    /// The probe's name.
     pub probe: &'static str,
-    /// Whether it is attached, at least in part.
+    /// Whether the probe is attached, at least in part.
     pub attached: bool,
     /// Operations under way, including those whose end was missed.
     pub in_flight: u64,

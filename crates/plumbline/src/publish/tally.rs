@@ -46,7 +46,7 @@ pub struct Tally {
     operations: BTreeSet<Operation>,
     ledger: Ledger,
     series: BTreeMap<(Operation, Arc<str>), Histogram>,
-    /// The last name of each key, which it keeps when its mount is gone, and whether that was a mount's.
+    /// The last name of each key, which is kept when the mount is gone, and whether the name is that of a mount.
     names: HashMap<MountKey, (Arc<str>, bool)>,
     /// The number of `series` that do not belong to [`OTHER`], which has at most one for each operation.
     own: usize,
@@ -206,7 +206,7 @@ mod tests {
         (read(), key, histogram)
     }
 
-    /// The tally's counts by mount, `table` being what is mounted now.
+    /// The tally's counts by mount; `table` has the mounts of the moment.
     fn settle(tally: &mut Tally, table: &[(MountKey, &str)], now: &[(MountKey, u64)]) -> Vec<(String, u64)> {
         let mounted = |key| table.iter().find(|(other, _)| *other == key).map(|(_, name)| (*name).to_owned());
         let names = MountLookup { mounted: &mounted, known: &|_| "-".into() };

@@ -55,11 +55,11 @@ impl Http {
         Ok(Self::Tls(pool.build(connector.https_only().enable_http1().build())))
     }
 
-    /// A client that trusts these certificate authorities (PEM), and no others. Must be called inside the tokio runtime.
+    /// A client that trusts only these certificate authorities (PEM). Must be called inside the tokio runtime.
     ///
     /// # Errors
     ///
-    /// When there is no certificate among them, or one that cannot be read.
+    /// When there is no certificate, or one that cannot be read.
     pub fn trusting(authorities: &[u8]) -> Result<Self> {
         let mut roots = RootCertStore::empty();
         for authority in CertificateDer::pem_slice_iter(authorities) {
@@ -72,13 +72,13 @@ impl Http {
         ))
     }
 
-    /// A client that speaks TLS in this way, and nothing else. Must be called inside the tokio runtime.
+    /// A client that uses only this TLS configuration, and no plain HTTP. Must be called inside the tokio runtime.
     pub fn with_tls(tls: ClientConfig) -> Self {
         let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_only().enable_http1().build();
         Self::Tls(Client::builder(TokioExecutor::new()).build(connector))
     }
 
-    /// Gets what is there, at most so many bytes.
+    /// Gets the content of an address, at most `most` bytes.
     ///
     /// # Errors
     ///
@@ -105,11 +105,11 @@ impl Http {
         Ok(answer.unwrap_or_default())
     }
 
-    /// Posts a body, and wants an answer of at most so many bytes.
+    /// Posts a body and returns the answer, at most `most` bytes.
     ///
     /// # Errors
     ///
-    /// As [`Http::post`]; also when the answer is longer, or breaks off.
+    /// As [`Http::post`]; also when the answer is longer or incomplete.
     pub async fn ask(
         &self,
         address: Uri,
@@ -121,7 +121,7 @@ impl Http {
         self.exchange(posted(address, headers, content_type, body), most).await?.map_err(Failure::Final)
     }
 
-    /// The inner error: why the body of an answer that is a success cannot be read.
+    /// The inner error: a successful answer whose body cannot be read.
     async fn exchange(
         &self,
         request: http::Result<Request<Full<Bytes>>>,

@@ -1,4 +1,4 @@
-//! A thread that does what is queued for it, such as sending to a server.
+//! A thread with a queue of work, such as sending to a server.
 
 use std::{
     sync::{
@@ -10,18 +10,18 @@ use std::{
 
 use anyhow::{Context, Result};
 
-/// A thread and its bounded queue. If it is dropped, the thread sees the end of the queue, and ends by itself.
+/// A thread and its bounded queue. When this is dropped, the thread reaches the end of the queue and ends.
 pub struct PublishWorker<T> {
     queue: SyncSender<T>,
     ended: Receiver<()>,
 }
 
 impl<T: Send + 'static> PublishWorker<T> {
-    /// Starts a thread that runs `serve`, with a queue of so many places.
+    /// Starts a thread that runs `serve`, with a queue for `places` items.
     ///
     /// # Errors
     ///
-    /// When no thread can be made.
+    /// When the thread cannot be created.
     pub fn start(name: &str, places: usize, serve: impl FnOnce(&Receiver<T>) + Send + 'static) -> Result<Self> {
         let (queue, items) = sync_channel(places);
         let (end, ended) = sync_channel(1);
@@ -33,7 +33,7 @@ impl<T: Send + 'static> PublishWorker<T> {
         Ok(Self { queue, ended })
     }
 
-    /// Queues an item; returns whether there was a place for it.
+    /// Queues an item. Returns false if the queue is full.
     pub fn queue(&self, item: T) -> bool {
         self.queue.try_send(item).is_ok()
     }
@@ -46,7 +46,7 @@ impl<T: Send + 'static> PublishWorker<T> {
     }
 }
 
-/// Numbers of messages that were delivered and that were not, over the daemon's life.
+/// The numbers of delivered and undelivered messages, over the daemon's life.
 #[derive(Debug, Default)]
 pub struct Outcomes {
     good: AtomicU64,
@@ -59,12 +59,12 @@ impl Outcomes {
         (self.good.load(Ordering::Relaxed), self.bad.load(Ordering::Relaxed))
     }
 
-    /// One was delivered.
+    /// Counts a delivered message.
     pub fn succeeded(&self) {
         self.good.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// So many were not, and will not be.
+    /// Counts messages that will never be delivered.
     pub fn failed(&self, count: u64) {
         self.bad.fetch_add(count, Ordering::Relaxed);
     }

@@ -1,25 +1,25 @@
-//! The container: chunks that are compressed one by one, and never larger than a reader is willing to hold.
+//! The container of a recording: chunks that are compressed one by one, and limited in size so that a reader can hold one in memory.
 
 use std::io::{self, Read, Write};
 
 use super::facts::RecordedInterval;
 use probes::{RECORD_SIZE, Slice};
 
-/// How every recording begins.
+/// The first bytes of every recording.
 pub const MAGIC: [u8; 8] = *b"PLUMBREC";
-/// Of the form of prefix and chunks. What is inside a chunk is JSON whose unknown keys are skipped, so it can grow without.
+/// The version of prefix and chunks. The content of a chunk may change without a new version: it is JSON, and readers skip unknown keys.
 pub const VERSION: u32 = 1;
 /// Bytes in front of the first chunk: magic, version, zero.
 pub const PREFIX: usize = 16;
 /// Bytes in front of a chunk's payload: kind, bytes stored, bytes unpacked, zero.
 pub const CHUNK_HEAD: usize = 16;
-/// No chunk is larger on disk, in bytes.
+/// The largest chunk on disk, bytes.
 pub const MOST_STORED: u32 = 16 << 20;
-/// Nor unpacked.
+/// The largest chunk when unpacked, bytes.
 pub const MOST_UNPACKED: u32 = 32 << 20;
-/// Kinds that other versions may have are below this; no recorder writes others.
+/// In every version, the kinds of chunks are below this; any other number is damage.
 const KINDS: u32 = 256;
-/// zstd's level: an always-on recorder wants cheap rather than small.
+/// zstd's level. An always-on recorder needs little CPU time more than small files.
 const LEVEL: i32 = 1;
 
 /// What a chunk holds.
@@ -42,21 +42,21 @@ pub fn prefix() -> [u8; PREFIX] {
     bytes
 }
 
-/// Why bytes are no recording, or no further chunk of one.
+/// Why bytes are not a recording, or not a chunk of one.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordingError {
     /// The file does not begin as a recording does.
     #[error("it is no recording of `plumbline record`")]
     NotOne,
-    /// The form is another one.
+    /// The recording has another version.
     #[error(
         "it is a recording of version {0}; this program reads version {VERSION}: use the program that made it, or a newer one"
     )]
     Version(u32),
-    /// The end of the file cut a chunk off, as when the recorder was killed.
+    /// The file ends in the middle of a chunk, as when the recorder was killed.
     #[error("it was cut off in the middle of a chunk")]
     CutOff,
-    /// A chunk that no recorder has written.
+    /// A chunk that no recorder can have written.
     #[error("a chunk at byte {at} is damaged: {what}")]
     Damaged {
         /// Where the chunk begins in the file.
@@ -69,7 +69,7 @@ pub enum RecordingError {
     Io(#[from] io::Error),
 }
 
-/// A chunk of this payload, ready to be written.
+/// Packs a payload as a chunk.
 pub fn pack(kind: ChunkKind, payload: &[u8], compressor: &mut zstd::bulk::Compressor<'_>) -> io::Result<Vec<u8>> {
     let too_large = || io::Error::other("a chunk is too large");
     let unpacked = u32::try_from(payload.len()).ok().filter(|length| *length <= MOST_UNPACKED).ok_or_else(too_large)?;
@@ -102,8 +102,8 @@ pub fn read_prefix(file: &mut impl Read) -> Result<(), RecordingError> {
     }
 }
 
-/// Reads the next chunk, which begins at byte `at`: its kind and payload, and where the one behind it begins. `None` where the
-/// file ends; a chunk of a kind that is not known is skipped.
+/// Reads the kind and payload of the chunk at byte `at`, and advances `at` to the next chunk. Skips chunks of unknown kinds. `None` at the end
+/// of the file.
 pub fn read(file: &mut impl Read, at: &mut u64) -> Result<Option<(ChunkKind, Vec<u8>)>, RecordingError> {
     loop {
         let mut head = [0; CHUNK_HEAD];
@@ -120,7 +120,7 @@ pub fn read(file: &mut impl Read, at: &mut u64) -> Result<Option<(ChunkKind, Vec
         if stored > MOST_STORED || unpacked > MOST_UNPACKED {
             return Err(damaged("it claims to be larger than any chunk is"));
         }
-        // Grows with what is there, not with what the chunk claims.
+        // The memory grows with the bytes that are read, not with the length that the chunk claims.
         let mut bytes = Vec::new();
         file.by_ref().take(stored.into()).read_to_end(&mut bytes)?;
         if bytes.len() < stored as usize {
@@ -169,7 +169,7 @@ pub fn put_interval(payload: &mut Vec<u8>, interval: &RecordedInterval) -> io::R
     Ok(())
 }
 
-/// Takes the next interval off a payload; `None` at its end. The reason, if the bytes are none.
+/// Takes the next interval off a payload; `None` at its end. The error says why the bytes are no interval.
 pub fn take_interval(payload: &mut &[u8]) -> Result<Option<RecordedInterval>, String> {
     if payload.is_empty() {
         return Ok(None);
@@ -205,7 +205,7 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// Fills `bytes` as far as the file goes.
+/// Fills `bytes` up to the end of the file. Returns the number of bytes read.
 fn read_up_to(file: &mut impl Read, bytes: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {

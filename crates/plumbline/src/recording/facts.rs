@@ -1,4 +1,4 @@
-//! What a recording says: the header, and of every interval what the kernel's answers were.
+//! The content of a recording: its header, and the kernel's answers in every interval.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::who::Cgroup;
 
-/// What a recording is of.
+/// The header of a recording.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RecordingHeader {
@@ -26,79 +26,77 @@ pub struct RecordingHeader {
     pub addresses: Vec<String>,
     /// When it began, RFC 3339.
     pub started: String,
-    /// Identifies the run of a recorder: equal in all segments of one run, and in no others.
+    /// Identifies the run of a recorder: all segments of one run have the same value, and no others do.
     pub run: String,
-    /// The command that was started for it; empty if none was.
+    /// The command that was started for the recording; empty if there was none.
     pub command: Vec<String>,
-    /// How often the recorder looked, milliseconds.
+    /// The interval, milliseconds.
     pub interval_ms: f64,
-    /// CPUs that have a part of the flight recorder.
+    /// The number of CPUs; the flight recorder has a part for each.
     pub cpus: u32,
-    /// Records in the part of each.
+    /// The number of records in each part.
     pub records_per_cpu: u32,
     /// The probes that were wanted.
     pub probes: Vec<String>,
-    /// What the numbers in records mean: by a probe's number, its protocol and the names of its operations, in the order of their
-    /// codes.
+    /// The meaning of the numbers in records: by the number of a probe, its protocol and the names of its operations, in the order of their codes.
     pub numbers: BTreeMap<u8, (String, Vec<String>)>,
 }
 
-/// What was in an interval.
+/// One interval of a recording.
 #[derive(Debug, Clone, Default)]
 pub struct RecordedInterval {
-    /// All but the operations.
+    /// All answers except the operations that ended.
     pub facts: IntervalFacts,
     /// The operations that ended: `struct record` of bpf/event.h, 64 bytes each, in this machine's byte order.
     pub slices: Vec<Slice>,
-    /// Whether a segment of the daemon's directory begins with it: then it says everything that is known.
+    /// Whether a segment of the daemon's directory begins with this interval; if so, the interval repeats everything that is known.
     pub begins_segment: bool,
 }
 
-/// Everything that the kernel's side said in an interval, but for the operations that ended. What is empty was not asked for, or is as
-/// it was.
+/// The kernel's answers in an interval, except the operations that ended. An empty field was not asked for, or has not changed.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct IntervalFacts {
-    /// When it began, CLOCK_MONOTONIC.
+    /// The beginning of the interval, CLOCK_MONOTONIC.
     pub began: Nanos,
-    /// When it ended.
+    /// The end of the interval.
     pub at: Nanos,
-    /// Whether the recorder's own detection ended then: its daemon was stopped, or got another configuration.
+    /// Whether the recorder's own detection ended with this interval: its daemon was stopped, or got another configuration.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub ends: bool,
-    /// What the wall clock said then, less `at`: nanoseconds since 1970 when CLOCK_MONOTONIC was zero.
+    /// The wall clock at the end of the interval less `at`, nanoseconds: the time since 1970 at which CLOCK_MONOTONIC was zero.
     pub boot: i64,
-    /// Operations over their threshold, and those whose failure was asked for.
+    /// Events of operations that exceeded their threshold, and of failures that were asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<RecordedEvent>,
-    /// Events that were left out, since there were too many.
+    /// The number of events that were left out because there were too many.
     #[serde(skip_serializing_if = "is_zero")]
     pub events_left_out: u64,
-    /// What had not returned.
+    /// Operations in flight.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub in_flight: Vec<RecordedEvent>,
-    /// Every operation that finished, counted.
+    /// Counts of all operations that finished.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub finished: Vec<FinishedFacts>,
-    /// Mounts that are new here, or not what they were.
+    /// Mounts that are new in the recording or have changed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub mounts: Vec<MountFacts>,
-    /// Who asked, of processes that records name by number only.
+    /// Processes that records name only by process id.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub requesters: Vec<Requester>,
     /// Cgroups that events name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cgroups: Vec<CgroupFacts>,
-    /// What was lost, since the probes were loaded.
+    /// All losses since the probes were loaded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub losses: Option<Losses>,
-    /// What became an event, if that has changed.
+    /// Which operations became events, if that has changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reported: Option<ReportSettings>,
-    /// Operations that the flight recorder overwrote before they were read.
+    /// The number of operations that the flight recorder overwrote before they were read.
     #[serde(skip_serializing_if = "is_zero")]
     pub records_lost: u64,
-    /// Intervals that were not written, since the disk was too slow for them.
+    /// The number of intervals that were not written because the disk was too slow.
     #[serde(skip_serializing_if = "is_zero")]
     pub intervals_lost: u64,
 }
@@ -108,14 +106,14 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// The longest time of an event, nanoseconds, and the most bytes: what is judged adds many of them up. 2^50 ns are 13 days.
+/// The longest duration of an event that is read, nanoseconds, and the most bytes: verdicts add up many of them. 2^50 ns are 13 days.
 const MOST: u64 = 1 << 50;
 
-/// An event as a recording has it: [`Event`], its operation and caller by name.
+/// The form of an [`Event`] in a recording, with its operation and caller by name.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RecordedEvent {
-    /// `smb:SMB2_WRITE`
+    /// Such as `smb:SMB2_WRITE`.
     pub operation: String,
     pub start: Nanos,
     pub duration: u64,
@@ -131,9 +129,9 @@ pub struct RecordedEvent {
     pub send_timing: Option<SendTiming>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<Box<Progress>>,
-    /// What only operations of its protocol have: `{"smb": {"session": ...}}`.
+    /// The details that only operations of this protocol have: `{"smb": {"session": ...}}`.
     pub detail: Detail,
-    /// The system call's name, `page fault`, `kernel`; empty if unknown.
+    /// The system call's name, or `page fault` or `kernel`; empty if unknown.
     pub caller: String,
     pub flags: Flags,
     pub weight: u32,
@@ -143,7 +141,7 @@ const PAGE_FAULT: &str = "page fault";
 const KERNEL: &str = "kernel";
 
 impl RecordedEvent {
-    /// The event as a recording has it.
+    /// Converts an event for a recording.
     pub fn new(event: &Event) -> Self {
         Self {
             operation: name_of(event.operation),
@@ -171,7 +169,7 @@ impl RecordedEvent {
         }
     }
 
-    /// The event again; `None` if this program has no such operation.
+    /// Converts it back to an event; `None` if this program has no such operation.
     pub fn event(&self) -> Option<Event> {
         let Phases { queue, wire, deliver } = self.phases;
         let [duration, queue, wire, deliver] = [self.duration, queue, wire, deliver].map(|time| time.min(MOST));
@@ -202,32 +200,32 @@ impl RecordedEvent {
     }
 }
 
-/// `smb:SMB2_WRITE`
+/// The name of an operation in a recording, such as `smb:SMB2_WRITE`.
 pub fn name_of(operation: Operation) -> String {
     format!("{}:{}", operation.protocol().name, operation.name())
 }
 
-/// The operation of that name, if this program has it.
+/// The operation of this name; `None` if this program does not have it.
 pub fn operation_named(name: &str) -> Option<Operation> {
     let (protocol, operation) = name.split_once(':')?;
     probes::protocol(protocol)?.operation(operation)
 }
 
-/// What finished of one operation on one mount in an interval.
+/// The operations of one kind that finished on one mount in an interval.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FinishedFacts {
-    /// `smb:SMB2_WRITE`
+    /// Such as `smb:SMB2_WRITE`.
     pub operation: String,
     pub mount: MountKey,
     pub count: u64,
-    /// Nanoseconds.
+    /// The sum of their durations, nanoseconds.
     pub sum: u64,
     pub bytes: u64,
     pub errors: u64,
-    /// Index and count of the latencies' buckets that are not empty: [`Histogram::buckets`].
+    /// Index and count of the non-empty buckets of durations: [`Histogram::buckets`].
     pub latencies: Vec<(usize, u64)>,
-    /// Index and count of the sizes' buckets that are not empty: [`Histogram::sizes`].
+    /// Index and count of the non-empty buckets of sizes: [`Histogram::sizes`].
     pub sizes: Vec<(usize, u64)>,
 }
 
@@ -245,7 +243,7 @@ impl FinishedFacts {
         }
     }
 
-    /// Adds what finished to what had finished before.
+    /// Adds these operations to the histogram of earlier ones.
     pub fn add_to(&self, histogram: &mut Histogram) {
         let add = |to: &mut u64, more: u64| *to = to.saturating_add(more);
         add(&mut histogram.count, self.count);
@@ -262,57 +260,57 @@ impl FinishedFacts {
     }
 }
 
-/// What a key means.
+/// The mount that a key means.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MountFacts {
     pub key: MountKey,
     #[serde(flatten)]
     pub mount: Mount,
-    /// The superblock's key, where the mount is known.
+    /// The superblock's key, if the mount is known.
     pub device: Option<MountKey>,
-    /// The keys by which the probes' events name it, where the mount is known.
+    /// The keys by which events of the probes name the mount, if it is known.
     pub aliases: Vec<MountKey>,
-    /// Since when probes below the system calls have seen its operations; absent if none does.
+    /// Since when probes below the system calls have seen operations of the mount; absent if no probe does.
     pub below_since: Option<Nanos>,
 }
 
-/// A cgroup by a process's number and the cgroup's own.
+/// A cgroup, by process id and cgroup id.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CgroupFacts {
     pub pid: u32,
     pub id: u64,
     pub path: String,
-    /// What Kubernetes calls its container.
+    /// Kubernetes' names of the container.
     #[serde(flatten)]
     pub names: PodNames,
 }
 
 impl CgroupFacts {
-    /// The cgroup as a recording has it.
+    /// Converts a cgroup for a recording.
     pub fn new(pid: u32, id: u64, cgroup: &Cgroup) -> Self {
         Self { pid, id, path: cgroup.path.clone(), names: cgroup.names.clone() }
     }
 
-    /// The cgroup again. A recording may be anybody's: its names are no safer to print than the kernel's.
+    /// Converts it back to a cgroup. Makes the names safe to print: a recording may come from anywhere.
     pub fn cgroup(self) -> Cgroup {
         let safe = |name: String| printable(name.as_bytes());
         Cgroup { names: self.names.map(safe), ..Cgroup::at(safe(self.path)) }
     }
 }
 
-/// What the kernel side was told to report.
+/// The kernel side's settings: which operations become events.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ReportSettings {
-    /// `smb:SMB2_WRITE`, and from how many nanoseconds on it is an event.
+    /// The least duration of events, nanoseconds, by operation, such as `smb:SMB2_WRITE`.
     pub thresholds: BTreeMap<String, u64>,
-    /// Operations whose failures are events, but for ordinary ones.
+    /// Operations whose failures are events, except with ordinary error codes.
     pub failures: Vec<String>,
 }
 
-/// What the numbers in records mean in this program: see [`RecordingHeader::numbers`].
+/// The meaning of the numbers in records of this program: see [`RecordingHeader::numbers`].
 pub fn numbering() -> BTreeMap<u8, (String, Vec<String>)> {
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
     probes::numbers().map(|(id, protocol)| (id, (protocol.name.to_owned(), names(protocol.operations)))).collect()

@@ -1,8 +1,8 @@
 //! A recording: everything that detection sees, in one file, so that it can be judged again.
 //!
-//! A file is a prefix ([`chunk::MAGIC`] and a version) and then chunks, each compressed by itself, each either whole or
-//! absent: a header first, then intervals, at the end what there was in all. A file that was cut off is good up to its last
-//! whole chunk. docs/recordings.md describes every byte.
+//! A file has a prefix ([`chunk::MAGIC`] and a version), then chunks: a header, intervals, and at the end the totals. Each chunk is compressed
+//! separately, and is either complete or absent. A file that was cut off can be read up to its last complete chunk. docs/recordings.md describes
+//! every byte.
 //!
 //! ```text
 //!  KernelSource ── Interval ──> Writer (a thread) ──> chunks ──> file, or segments of the daemon's directory

@@ -1,4 +1,4 @@
-//! Reads a recording, or a directory of segments, interval by interval. Nothing in the bytes is trusted.
+//! Reads a recording, or a directory of segments, interval by interval. The reader trusts none of its input.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -16,14 +16,14 @@ use super::{
     segments,
 };
 
-/// Where `struct record` has its operation's code, 2 bytes, and its probe's number, 1 byte.
+/// The offset in `struct record` of the operation's code, 2 bytes, and of the probe's number, 1 byte.
 const CODE_AT: usize = 56;
 const PROBE_AT: usize = 58;
 
-/// What comes next in a recording.
+/// The next item of a recording.
 #[derive(Debug)]
 pub enum RecordingItem {
-    /// From here on it is of this run of a recorder: nothing that was known before holds. Always the first.
+    /// The following intervals are from this run of a recorder; the data of earlier runs no longer apply. Always the first item.
     Run(Box<RecordingHeader>),
     /// An interval of that run.
     Interval(Box<RecordedInterval>),
@@ -70,17 +70,17 @@ impl RecordingReader {
         Ok(reader)
     }
 
-    /// What the operator should know of the recording: that it was cut off, or is damaged, and where.
+    /// Notes for the operator: where the recording was cut off or is damaged.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// Whether bytes were found that no recorder has written.
+    /// Whether the reader found bytes that no recorder can have written.
     pub fn damaged(&self) -> bool {
         self.damaged
     }
 
-    /// The next item; `None` at the end. Where a file is cut off or damaged, what comes before it is given, and a note.
+    /// The next item; `None` at the end. If a file is cut off or damaged, returns the items before the damage and adds a note.
     ///
     /// # Errors
     ///
@@ -123,7 +123,7 @@ impl RecordingReader {
         }
     }
 
-    /// Has the operations that its site had defined mean something here.
+    /// Registers the operations that the operator of the recording's host had defined, so that this program knows them.
     fn learn_own(&mut self, header: &RecordingHeader) {
         for (protocol, operations) in
             header.numbers.iter().filter(|(id, _)| probes::own::is_own(**id)).map(|(_, it)| it)
@@ -164,7 +164,7 @@ impl RecordingReader {
         let shown = path.display().to_string();
         match chunk::read_prefix(&mut file) {
             Ok(()) => {}
-            // A segment that had just been begun when its recorder was killed.
+            // The recorder was killed just after it had created this segment.
             Err(RecordingError::NotOne) if self.run.is_some() => {
                 self.notes.push(format!("{shown}: {}; it is left out", RecordingError::NotOne));
                 return Ok(());
@@ -206,7 +206,7 @@ impl Current {
     }
 }
 
-/// From the numbers in a recording's records to those of this program: operations are known by name.
+/// Translates the numbers in a recording's records to those of this program, by the names of the operations.
 #[derive(Debug, Default)]
 struct Numbers(Option<BTreeMap<OperationNumber, Option<OperationNumber>>>);
 
@@ -231,7 +231,7 @@ impl Numbers {
         Self(Some(table))
     }
 
-    /// Records of operations that this program does not know become empty.
+    /// Translates the records. Clears those of operations that this program does not have.
     fn translate(&self, interval: &mut RecordedInterval) {
         let Some(table) = &self.0 else { return };
         let records = interval.slices.iter_mut().flat_map(|slice| slice.bytes.chunks_exact_mut(RECORD_SIZE));

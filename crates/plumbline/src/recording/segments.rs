@@ -1,4 +1,4 @@
-//! The daemon's recordings: the last minutes, in files of about a minute each, the oldest deleted first.
+//! The daemon's recordings: the last minutes, in segments of about a minute each. The oldest segments are deleted first.
 
 use std::{
     collections::VecDeque,
@@ -16,28 +16,28 @@ use std::{
 pub const DIRECTORY: &str = "recorder";
 /// What a segment's name ends with.
 const ENDING: &str = ".plumbrec";
-/// A segment is for so long.
+/// The time that a segment covers.
 const SEGMENT: Duration = Duration::from_secs(60);
-/// No segment is more than this part of all.
+/// A segment takes at most this part of the space for all.
 const PARTS: u64 = 8;
 
 /// The segments of a directory.
 pub struct Segments {
-    /// Held open, and everything is reached through it: what is mounted over its path later is not touched.
+    /// Kept open. Files are reached only through this descriptor, so a later mount on the path has no effect.
     directory: File,
     keep: Duration,
     limit: u64,
-    /// Oldest first, with its size; the last is the one being written, if `current` is there.
+    /// Name and size, oldest first. If `current` is set, the last one is being written.
     files: VecDeque<(String, u64)>,
     current: Option<(File, Instant)>,
 }
 
 impl Segments {
-    /// Opens the directory, which is made where it is missing. Segments of earlier runs are kept, as far as there is room.
+    /// Opens the directory, and creates it if it is missing. Keeps segments of earlier runs for which there is room.
     ///
     /// # Errors
     ///
-    /// When it can be neither opened nor made.
+    /// When the directory can be neither opened nor created.
     pub fn open(output_dir: &Path, keep: Duration, limit: u64) -> io::Result<Self> {
         let path = output_dir.join(DIRECTORY);
         match DirBuilder::new().recursive(true).mode(0o700).create(&path) {
@@ -52,27 +52,27 @@ impl Segments {
         Ok(Self { directory, keep, limit, files, current: None })
     }
 
-    /// What all segments take, in bytes.
+    /// The size of all segments, bytes.
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|(_, bytes)| bytes).sum()
     }
 
-    /// Whether the segment that is being written is large or old enough.
+    /// Whether the current segment is large or old enough to be ended.
     pub fn is_complete(&self) -> bool {
         let size = self.files.back().map_or(0, |(_, bytes)| *bytes);
         self.current.as_ref().is_some_and(|(_, since)| since.elapsed() >= SEGMENT || size >= self.limit / PARTS)
     }
 
-    /// The next chunk begins a new segment.
+    /// Ends the current segment: the next chunk begins a new one.
     pub fn end_segment(&mut self) {
         self.current = None;
     }
 
-    /// Adds a chunk to the segment that is being written, or to a new one, which begins with `header`.
+    /// Appends a chunk to the current segment. If there is none, creates one that begins with `header`.
     ///
     /// # Errors
     ///
-    /// When it cannot be written; the segment then ends with the chunk before.
+    /// When the chunk cannot be written; the segment then ends with the previous chunk.
     pub fn append(&mut self, header: &[u8], chunk: &[u8]) -> io::Result<()> {
         let length = chunk.len() as u64;
         if length + header.len() as u64 > self.limit {
@@ -112,10 +112,10 @@ impl Segments {
         }
     }
 
-    /// Deletes the oldest until `bytes` more fit, and what is too old.
+    /// Deletes segments that are too old, and the oldest until `bytes` more fit.
     fn make_room(&mut self, bytes: u64) {
         let now = SystemTime::now();
-        // The segment that is being written stays.
+        // The current segment is not deleted.
         while self.files.len() > usize::from(self.current.is_some()) {
             let Some((name, _)) = self.files.front() else { return };
             let path = self.path(name);

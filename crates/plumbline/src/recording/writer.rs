@@ -1,4 +1,4 @@
-//! The recorder's thread: packs intervals into chunks and writes these, so that nobody else waits for a disk.
+//! The recorder's thread: packs intervals into chunks and writes them, so that no other thread waits for the disk.
 
 use std::{
     fs::{File, OpenOptions},
@@ -23,20 +23,20 @@ use super::{
     segments::Segments,
 };
 
-/// Intervals that may wait for the disk; what does not fit is left out, and counted.
+/// The most intervals that wait for the disk; further ones are dropped and counted.
 const QUEUE: usize = 8;
-/// A chunk is written once it holds so many bytes, unpacked ...
+/// A chunk is written when it has this many bytes, before compression, ...
 const CHUNK_BYTES: usize = 256 << 10;
-/// ... or once its first interval is so old: no more is lost when the process is killed.
+/// ... or when its first interval has this age. This limits the loss if the process is killed.
 const CHUNK_AGE: Duration = Duration::from_secs(2);
-/// Bytes kept free for the last chunk.
+/// The space that is kept free for the last chunk, bytes.
 const END_BYTES: u64 = 1024;
 
-/// How large a file may become.
+/// The largest size of a file, bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limit(pub u64);
 
-/// What was written in all. The last chunk of a recording.
+/// The totals of a recording, which its last chunk contains.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Written {
@@ -50,11 +50,11 @@ pub struct Written {
     pub bytes: u64,
     /// Whether the limit was reached.
     pub full: bool,
-    /// Why nothing more could be written; empty if nothing is wrong.
+    /// Why writing stopped; empty if there was no error.
     pub error: String,
 }
 
-/// Where chunks go.
+/// The destination of the chunks.
 enum ChunkOutput {
     /// One file.
     File { file: File, bytes: u64, limit: Limit },
@@ -62,7 +62,7 @@ enum ChunkOutput {
     Segments(Segments),
 }
 
-/// A recorder's thread, and the way to it.
+/// The handle of the recorder's thread.
 pub struct RecordingWriter {
     queue: Option<SyncSender<WriterJob>>,
     thread: Option<JoinHandle<()>>,
@@ -71,34 +71,34 @@ pub struct RecordingWriter {
 }
 
 enum WriterJob {
-    /// The header of what follows; a new segment begins with one.
+    /// The header of the following intervals; every segment begins with it.
     Header(Box<RecordingHeader>),
     Interval(Box<RecordedInterval>),
 }
 
-/// What became of an interval.
+/// Whether an interval was accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Handed {
-    /// It will be written.
+    /// The interval will be written.
     Over,
-    /// The disk is too slow: it is lost.
+    /// The interval is lost because the disk is too slow.
     Lost,
 }
 
 impl RecordingWriter {
-    /// Begins a file; what is there is not replaced.
+    /// Creates a file and starts the thread. An existing file is not replaced.
     ///
     /// # Errors
     ///
     /// When the file cannot be created.
     pub fn to_file(path: &Path, limit: Limit, header: RecordingHeader) -> Result<Self> {
-        // Appended, so that what follows a chunk that was cut back is behind the last whole one.
+        // In append mode, the next chunk follows the last complete one after `set_len` has cut an incomplete chunk off.
         let file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(path);
         let file = file.with_context(|| format!("cannot create {}", path.display()))?;
         Self::start(ChunkOutput::File { file, bytes: 0, limit }, header)
     }
 
-    /// Begins a segment in the daemon's directory.
+    /// Starts the thread that writes segments to the daemon's directory.
     ///
     /// # Errors
     ///
@@ -121,7 +121,7 @@ impl RecordingWriter {
         Ok(writer)
     }
 
-    /// Hands an interval over. Never waits.
+    /// Passes an interval to the thread. Never waits.
     pub fn interval(&self, interval: RecordedInterval) -> Handed {
         self.hand(WriterJob::Interval(Box::new(interval)))
     }
@@ -134,7 +134,7 @@ impl RecordingWriter {
         }
     }
 
-    /// Whether the next interval is to begin a segment; asked once, the answer is no until the next segment is complete.
+    /// Whether the next interval should begin a segment. After a yes, the answer is no until the new segment is complete.
     pub fn wants_segment(&self) -> bool {
         self.wants_segment.swap(false, Ordering::Relaxed)
     }
@@ -144,7 +144,7 @@ impl RecordingWriter {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Writes what is left, and the end.
+    /// Writes the waiting intervals and the last chunk, and ends the thread.
     pub fn finish(mut self) -> Written {
         self.queue = None;
         if let Some(thread) = self.thread.take() {
@@ -154,7 +154,7 @@ impl RecordingWriter {
     }
 }
 
-/// What is in the payload and not on disk yet.
+/// The counts of the payload that is not on disk yet.
 #[derive(Default)]
 struct Pending {
     since: Option<Instant>,
@@ -168,10 +168,10 @@ struct RecordingThread {
     state: Arc<Mutex<Written>>,
     payload: Vec<u8>,
     pending: Pending,
-    /// The header's chunk: each segment begins with it.
+    /// The prefix and the header's chunk, with which each segment begins.
     header: Vec<u8>,
     wants_segment: Arc<AtomicBool>,
-    /// It has been asked for one.
+    /// Whether a new segment has been requested.
     asked: bool,
 }
 
@@ -227,7 +227,7 @@ impl RecordingThread {
             self.asked = false;
         }
         let records = interval.slices.iter().map(|slice| slice.bytes.len()).sum::<usize>();
-        // Whatever it holds, a chunk stays within its limits.
+        // The size of the records alone may reach the limit of a chunk.
         if self.payload.len() + records > CHUNK_BYTES {
             self.flush(compressor)?;
         }
@@ -260,7 +260,7 @@ impl RecordingThread {
         Ok(())
     }
 
-    /// Writes a chunk as a whole or not at all. `always`: a file's own frame, for which there is room.
+    /// Writes a chunk completely or not at all. `always`: the chunk is the header or the end, for which space is kept free.
     fn append(&mut self, chunk: &[u8], always: bool) -> io::Result<()> {
         let length = chunk.len() as u64;
         let state = Arc::clone(&self.state);
@@ -272,7 +272,7 @@ impl RecordingThread {
                     return Ok(());
                 }
                 if let Err(error) = file.write_all(chunk) {
-                    // What was begun of it goes: the file ends with a whole chunk.
+                    // Cuts off the incomplete chunk, so that the file ends with a complete one.
                     let _ = file.set_len(*bytes);
                     return Err(error);
                 }
@@ -291,7 +291,7 @@ impl RecordingThread {
         Ok(())
     }
 
-    /// A file ends with its first error; the daemon's directory gets another try with the next chunk.
+    /// Takes note of an error. It ends a file; the daemon's directory is tried again with the next chunk.
     fn failed(&self, error: &io::Error) {
         let mut state = self.lock();
         if let ChunkOutput::File { .. } = self.output {

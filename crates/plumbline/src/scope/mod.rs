@@ -12,7 +12,7 @@ pub use pattern::Pattern;
 pub use precedence::{RuleGroup, groups};
 pub use when::{IncidentSubject, On, When};
 
-/// What of an operation a scope can ask for.
+/// The properties of an operation to which a scope can refer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScopeKey {
     /// The mount point.
@@ -21,7 +21,7 @@ pub enum ScopeKey {
     Server,
     /// The file-system type.
     Fstype,
-    /// Who asked: a user's number.
+    /// The user id of the requester.
     User,
     /// The requester's cgroup, or one above it.
     Cgroup,
@@ -31,9 +31,9 @@ pub enum ScopeKey {
     Namespace,
     /// The requester's pod.
     Pod,
-    /// What the requester's pod belongs to.
+    /// The workload to which the requester's pod belongs.
     Workload,
-    /// What a batch system, Kubernetes or systemd calls the requester's work.
+    /// The name of the requester's job in a batch system, Kubernetes or systemd.
     Job,
     /// The name of the thread that asked.
     Process,
@@ -42,7 +42,7 @@ pub enum ScopeKey {
 }
 
 impl ScopeKey {
-    /// Every key, as it is written.
+    /// Every key with its name in the configuration.
     pub const ALL: [(&str, Self); 12] = [
         ("mount", Self::Mount),
         ("server", Self::Server),
@@ -63,17 +63,17 @@ impl ScopeKey {
         Self::ALL.into_iter().find(|(known, _)| *known == name).map(|(_, key)| key)
     }
 
-    /// As it is written.
+    /// The key's name in the configuration.
     pub fn name(self) -> &'static str {
         Self::ALL.into_iter().find(|(_, key)| *key == self).map_or("", |(name, _)| name)
     }
 
-    /// Whether it is a property of the mount: then it is known also of what is only counted.
+    /// Whether it is a property of the mount. Such a property is also known of operations that are only counted.
     pub fn is_of_mount(self) -> bool {
         matches!(self, Self::Mount | Self::Server | Self::Fstype)
     }
 
-    /// Whether the cgroup says it.
+    /// Whether it is a property of the cgroup.
     pub fn is_of_cgroup(self) -> bool {
         matches!(self, Self::Cgroup | Self::Container | Self::Namespace | Self::Pod | Self::Workload | Self::Job)
     }
@@ -82,22 +82,22 @@ impl ScopeKey {
 /// One value of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ScopeValue {
-    /// Text that it must look like.
+    /// A pattern that the property must match.
     Like(Pattern),
-    /// A user: as written, and by number.
+    /// A user: as written in the configuration, and the user id.
     User(String, u32),
 }
 
 /// A key with its values, one of which must match.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Condition {
-    /// What is asked for.
+    /// The property.
     pub key: ScopeKey,
-    /// At least one.
+    /// The values, at least one.
     pub values: Vec<ScopeValue>,
 }
 
-/// The operations that a rule is for. By default, all.
+/// The operations for which a rule is. By default, these are all operations.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Scope {
     /// All of these must match.
@@ -106,7 +106,7 @@ pub struct Scope {
     pub except: Vec<Condition>,
 }
 
-/// Why a scope does not cover an operation.
+/// Why a scope does not include an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Miss<'a> {
     /// This condition of `only` does not match.
@@ -116,27 +116,27 @@ pub enum Miss<'a> {
 }
 
 impl Scope {
-    /// Whether it covers everything, so that nobody need ask.
+    /// Whether the scope includes every operation, so that no property of an operation is needed.
     pub fn is_everything(&self) -> bool {
         self.only.is_empty() && self.except.is_empty()
     }
 
-    /// How specific it is: the more keys `only` has, the more.
+    /// The number of keys in `only`: the more keys, the more specific is the scope.
     pub fn keys(&self) -> usize {
         self.only.len()
     }
 
-    /// Whether some condition is about such a key.
+    /// Whether a condition refers to a key for which `is_such` is true.
     pub fn asks(&self, is_such: impl Fn(ScopeKey) -> bool) -> bool {
         self.only.iter().chain(&self.except).any(|condition| is_such(condition.key))
     }
 
-    /// Whether it covers the operation. What is not known of one matches no value.
+    /// Whether the scope includes the operation. No value matches an unknown property.
     pub fn covers(&self, about: &OperationFacts<'_>) -> bool {
         self.miss(about).is_none()
     }
 
-    /// Why it does not cover the operation; `None` if it does.
+    /// Why the scope does not include the operation; `None` if it includes it.
     pub fn miss(&self, about: &OperationFacts<'_>) -> Option<Miss<'_>> {
         let only = self.only.iter().find(|condition| !condition.matches(about)).map(Miss::Only);
         only.or_else(|| self.except.iter().find(|condition| condition.matches(about)).map(Miss::Except))

@@ -15,26 +15,26 @@ impl Pattern {
         &self.0
     }
 
-    /// Whether it is of several parts of a path.
+    /// Whether the pattern has several components of a path.
     pub fn has_slash(&self) -> bool {
         self.0.contains('/')
     }
 
-    /// Whether the whole text looks like it.
+    /// Whether the pattern matches the whole text.
     pub fn matches(&self, text: &[u8]) -> bool {
         matches(self.0.as_bytes(), text, |one, other| one == other)
     }
 
-    /// Whether the pattern matches a text, whatever the case of ASCII letters.
+    /// As [`Pattern::matches`], ignoring the case of ASCII letters.
     pub fn matches_in_any_case(&self, text: &[u8]) -> bool {
         matches(self.0.as_bytes(), text, |one, other| one.eq_ignore_ascii_case(&other))
     }
 }
 
-/// At most as many steps as the product of both lengths: only the last `*` is ever tried again.
+/// Takes at most as many steps as the product of both lengths, since only the last `*` is tried again.
 fn matches(pattern: &[u8], text: &[u8], same: impl Fn(u8, u8) -> bool) -> bool {
     let (mut at, mut position) = (0, 0);
-    // Behind the last `*`, and where what it stands for ends at the earliest.
+    // The position after the last `*`, and the earliest end of the text that the `*` stands for.
     let mut retry: Option<(usize, usize)> = None;
     while let Some(byte) = text.get(position) {
         match pattern.get(at) {
@@ -60,7 +60,7 @@ fn matches(pattern: &[u8], text: &[u8], same: impl Fn(u8, u8) -> bool) -> bool {
     pattern.get(at..).unwrap_or_default().iter().all(|rest| *rest == b'*')
 }
 
-/// Bytes of the character there: those of UTF-8 that continue one belong to it.
+/// The length in bytes of the UTF-8 character at this position.
 fn character(text: &[u8], position: usize) -> usize {
     let continues = text.iter().skip(position + 1).take_while(|byte| **byte & 0xc0 == 0x80);
     1 + continues.take(3).count()

@@ -8,25 +8,26 @@ use model::{Operation, Protocol};
 use super::{On, OperationFacts, Scope, ScopeKey};
 use crate::config::ConfiguredRule;
 
-/// The rules of one type and probe; a rule with `when` is a group of its own, which judges beside the others. Of those that judge operations of a kind, and whose scopes cover an operation, the ones with the most keys in
-/// `only` judge it: one as a rule, or several that have equally many.
+/// The rules of one type and probe. A rule with `when` is a group of its own, which judges independently of the others. Among the rules that judge
+/// operations of a kind and whose scopes include an operation, those with the most keys in `only` judge it: usually one, or several with equally
+/// many keys.
 pub struct RuleGroup {
-    /// Whose operations.
+    /// The protocol whose operations the rules judge.
     pub protocol: &'static Protocol,
     /// The type.
     pub kind: &'static str,
-    /// The most specific first, else as in the file.
+    /// The most specific first; equally specific ones in the order of the file.
     members: Vec<Member>,
-    /// Whether some scope asks for the mount or what it says.
+    /// Whether a scope refers to properties of the mount.
     pub asks_mount: bool,
-    /// Whether some scope asks for the cgroup or what it says.
+    /// Whether a scope refers to properties of the cgroup.
     pub asks_cgroup: bool,
-    /// Whether it judges only while it is armed.
+    /// Whether the rule has `when`, and so judges only while it is armed.
     is_chained: bool,
 }
 
 struct Member {
-    /// Its place among all rules.
+    /// The index among all rules.
     index: usize,
     rule: Arc<dyn Rule>,
     scope: Scope,
@@ -63,12 +64,12 @@ pub fn groups(rules: &[ConfiguredRule]) -> Vec<RuleGroup> {
 }
 
 impl RuleGroup {
-    /// Whether some rule has a scope or `when`: else each judges all of its operations, and nobody need ask.
+    /// Whether a rule has a scope or `when`. Otherwise each rule judges all operations of its protocol, and no properties are needed.
     pub fn is_scoped(&self) -> bool {
         self.is_chained || self.members.iter().any(|member| !member.scope.is_everything())
     }
 
-    /// The rules, by their places among all.
+    /// The indexes of the rules among all rules.
     pub fn members(&self) -> impl Iterator<Item = usize> {
         self.members.iter().map(|member| member.index)
     }

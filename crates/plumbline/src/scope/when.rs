@@ -1,4 +1,4 @@
-//! `when` of a rule: it judges only while another rule has an incident, on the same mount or server, say.
+//! `when` of a rule: the rule judges only while another rule has an incident, for instance on the same mount or server.
 
 use std::{collections::BTreeSet, fmt, time::Duration};
 
@@ -9,20 +9,20 @@ use crate::who::Cgroup;
 /// What arms a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct When {
-    /// The rules of whose incidents one arms it, as written; at least one.
+    /// The rules whose incidents arm this rule, as written; at least one.
     pub incident: Vec<String>,
     /// The rules of `incident`, and the rules that arm these in turn.
     pub origins: BTreeSet<String>,
-    /// How long it stays armed after the last anomaly of the incident.
+    /// How long the rule stays armed after the last anomaly of the incident.
     pub within: Duration,
-    /// What its operations must have in common with the incident.
+    /// What an operation must have in common with the incident.
     pub on: On,
 }
 
 /// What an operation and an incident must have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum On {
-    /// Nothing: both are of this host.
+    /// Nothing: every operation of this host matches.
     Host,
     /// The server.
     Server,
@@ -33,22 +33,22 @@ pub enum On {
 }
 
 impl On {
-    /// Each, as it is written.
+    /// All values with their names in the configuration.
     pub const NAMES: [(&str, Self); 4] =
         [("host", Self::Host), ("server", Self::Server), ("mount", Self::Mount), ("job", Self::Job)];
 
-    /// As it is written.
+    /// The name in the configuration.
     pub fn name(self) -> &'static str {
         Self::NAMES.into_iter().find(|(_, on)| *on == self).map_or("", |(name, _)| name)
     }
 }
 
-/// What an incident is about.
+/// The host, server, mount or job on which an incident arms rules.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum IncidentSubject {
     /// This host.
     Host,
-    /// A server, as mounts name it.
+    /// A server, by its name in the mount.
     Server(String),
     /// A mount point.
     Mount(String),
@@ -57,8 +57,8 @@ pub enum IncidentSubject {
 }
 
 impl IncidentSubject {
-    /// What an operation's incident is about, as far as `on` asks for it; `None` if that is not known. A connection serves all mounts of its
-    /// server, so it is about the server where a mount is asked for.
+    /// The subject of an operation, as selected by `on`; `None` if it is not known. An event of a connection with `on: mount` has its server as the
+    /// subject, since a connection serves all mounts of a server.
     pub fn of(on: On, mount: &Mount, cgroup: &Cgroup, is_connection: bool) -> Option<Self> {
         let known = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
         match on {
@@ -69,7 +69,7 @@ impl IncidentSubject {
         }
     }
 
-    /// Whether an operation is on it. What is not known of an operation is on nothing.
+    /// Whether an operation is on this subject. An unknown property is on no subject.
     pub fn has(&self, mount: &Mount, cgroup: &Cgroup) -> bool {
         match self {
             Self::Host => true,

@@ -1,4 +1,4 @@
-//! This host's kernel as a source of events; and, while a recording is made, everything that it answers.
+//! This host's kernel as a source of events. While a recording is made, all its answers are recorded.
 
 use std::{
     cell::{OnceCell, RefCell},
@@ -25,16 +25,16 @@ use crate::{
     who::{Cgroup, Cgroups},
 };
 
-/// How many operations [`EventSource::newest`] tells, about.
+/// How many operations [`EventSource::newest`] returns, roughly.
 pub(super) const SAMPLED: usize = 512;
 
-/// Cgroups that are looked up for a batch of events; others are when somebody asks for them.
+/// The most cgroups that are looked up for a batch of events; further ones are looked up on request.
 const NAMED_AT_ONCE: usize = 64;
 
-/// Addresses of this host that an incident names.
+/// The most addresses of this host in an incident.
 const MOST_ADDRESSES: usize = 16;
 
-/// The probes of this host, and what they said in the interval that is looked at.
+/// The probes of this host, and their answers about the current interval.
 pub struct KernelSource {
     watch: ProbeSet,
     sample_shift: u32,
@@ -44,26 +44,26 @@ pub struct KernelSource {
     recorder: OnceCell<Rc<Recorder>>,
     losses: OnceCell<Losses>,
     in_flight: RefCell<InFlight>,
-    /// How far [`EventSource::newest`] has come, CPU by CPU.
+    /// The position of [`EventSource::newest`] in the flight recorder, for each CPU.
     sampled: RefCell<Vec<u64>>,
     cgroups: RefCell<Cgroups>,
     tap: Option<Tap>,
     passed_on: PassedOn,
     daemon_looks: RefCell<DaemonLooks>,
-    /// Events that were taken off the ring and not handed out yet; empty between two calls of [`EventSource::drain`].
+    /// Events that were read from the ring and not yet passed on; empty between two calls of [`EventSource::drain`].
     taken: Vec<Event>,
 }
 
-/// What has not returned, as far as somebody has asked.
+/// The operations in flight that were asked for in this interval.
 #[derive(Default)]
 struct InFlight {
-    /// From which age on, and of which protocols.
+    /// The questions asked so far: the least age, and the protocol.
     asked: Vec<(Duration, &'static Protocol)>,
     events: Vec<Event>,
 }
 
 impl KernelSource {
-    /// Probes at work.
+    /// A source with these attached probes.
     pub fn new(watch: ProbeSet) -> Self {
         Self {
             watch,
@@ -83,48 +83,48 @@ impl KernelSource {
         }
     }
 
-    /// The probes themselves: what is attached, pinned and counted is no matter of detection.
+    /// The probes themselves, for work that is no part of detection, such as pinning.
     pub fn watch(&self) -> &ProbeSet {
         &self.watch
     }
 
-    /// The probes, to be changed.
+    /// The probes, for changes.
     pub fn watch_mut(&mut self) -> &mut ProbeSet {
         &mut self.watch
     }
 
-    /// Other probes take over. A recording goes on with what these say.
+    /// Replaces the probes and returns the previous ones. Removes the tap, which reads the previous ones.
     pub fn replace(&mut self, watch: ProbeSet) -> ProbeSet {
         (self.sample_shift, self.tap, self.sampled) = (0, None, RefCell::default());
         std::mem::replace(&mut self.watch, watch)
     }
 
-    /// One event in 2^`shift` is looked at.
+    /// Samples one event in 2^`shift`.
     ///
     /// # Errors
     ///
-    /// When the kernel side cannot be told.
+    /// When the setting cannot be passed to the kernel side.
     pub fn sample(&mut self, shift: u32) -> Result<()> {
         self.sample_shift = shift;
         Ok(self.watch.sample(shift)?)
     }
 
-    /// The current sampling: one event in 2^this.
+    /// The exponent of the current sampling: see [`KernelSource::sample`].
     pub fn sample_shift(&self) -> u32 {
         self.sample_shift
     }
 
-    /// Has everything recorded from now on, or nothing any more. Returns the tap that was there.
+    /// Starts recording with this tap; `None` stops it. Returns the previous tap.
     pub fn set_tap(&mut self, tap: Option<Tap>) -> Option<Tap> {
         std::mem::replace(&mut self.tap, tap)
     }
 
-    /// What records, if something does.
+    /// The tap, if a recording is made.
     pub fn tap(&self) -> Option<&Tap> {
         self.tap.as_ref()
     }
 
-    /// Brings the probes up to date with mounts and modules. Returns those that work better or worse than before.
+    /// Adapts the probes to changes of mounts and modules. Returns the probes whose state has changed.
     pub fn maintain(&mut self) -> Vec<Capability> {
         let changed = self.watch.maintain();
         if let Some(tap) = &self.tap {
@@ -133,11 +133,11 @@ impl KernelSource {
         changed
     }
 
-    /// Waits until then, or until one of the signals that `stop` takes; `drain` is called whenever something may have come. The signal, if one came.
+    /// Waits until `until` or for a signal in `stop`. Calls `drain` whenever events may have arrived. Returns the signal, if there was one.
     ///
     /// # Errors
     ///
-    /// When it cannot wait.
+    /// When poll(2) fails, or the signal cannot be read.
     pub fn wait(
         &mut self,
         stop: &SignalFd,
@@ -164,7 +164,7 @@ impl KernelSource {
         }
     }
 
-    /// The interval ends now: what is asked from here on is about it. To be drained before.
+    /// Ends the time of the interval: further questions are about it. The source must be drained before.
     pub fn begin_interval(&mut self) {
         (self.now, self.clock) = (nanos_now(), Clock::now());
         self.forget_answers();
@@ -173,7 +173,7 @@ impl KernelSource {
         }
     }
 
-    /// Nothing more is asked about the interval. `ends`: nor about what is open, which is over.
+    /// Ends the questions about the interval. `ends`: open episodes are over, too.
     pub fn end_interval(&mut self, ends: bool) {
         if let Some(mut tap) = self.tap.take() {
             self.complete(&mut tap, ends);
@@ -182,11 +182,11 @@ impl KernelSource {
         self.forget_answers();
     }
 
-    /// Tells the tap what it does not know of the interval yet.
+    /// Gives the tap the rest of the interval's data.
     fn complete(&mut self, tap: &mut Tap, ends: bool) {
         let losses = self.losses();
         if tap.wants_in_flight() {
-            // Whatever the rules ask: another configuration may ask for more.
+            // Independent of the rules: another configuration may ask for more.
             let _ = self.in_flight(&|_| true, Tap::IN_FLIGHT_AGE, diagnose::KEPT);
         }
         let in_flight = std::mem::take(&mut self.in_flight.get_mut().events);
@@ -194,7 +194,7 @@ impl KernelSource {
         tap.end_interval(&self.watch, self.histograms().ok().as_deref(), &in_flight, (losses, cgroups), ends);
     }
 
-    /// The flight recorder's copy alone takes 2 MiB.
+    /// Frees the interval's answers: the copy of the flight recorder takes 2 MiB.
     fn forget_answers(&mut self) {
         let recorder = self.recorder.take();
         (self.histograms, self.losses) = Default::default();
@@ -220,7 +220,7 @@ impl SeesBelow for KernelSource {
                 .for_each(|event| event.flags.passed_on = self.passed_on.of_mount(event.mount, &self.watch));
             let (mut looks, now) = (self.daemon_looks.borrow_mut(), nanos_now());
             found.iter_mut().for_each(|event| looks.tell(event, now));
-            // What is known already keeps the age that it had.
+            // An operation that is known already keeps its age.
             let is_new = |event: &Event| !known.events.iter().any(|other| other.same_operation(event));
             let new: Vec<_> = found.into_iter().filter(is_new).collect();
             known.events.extend(new);
@@ -244,11 +244,11 @@ impl EventSource for KernelSource {
         let Self { watch, tap, passed_on, daemon_looks, taken, cgroups, .. } = self;
         let cgroups = cgroups.get_mut();
         let count = watch.drain(|event| taken.push(event));
-        // Its requests are over: what the daemon does says something of them only while it has others.
+        // These requests are over. The state of the daemon is relevant to them only while the daemon has other requests.
         let is_asked = taken.iter().any(DaemonLooks::concerns)
             && !watch.in_flight(|protocol| protocol.level == Level::Daemon, Duration::ZERO, 1).is_empty();
         let now = nanos_now();
-        // Whose cgroup is not known yet is looked up at once: a container may be gone when its name is wanted.
+        // An unknown cgroup is looked up at once: the container may be gone when its name is needed.
         let mut looked_up = 0;
         for mut event in taken.drain(..) {
             event.flags.passed_on = passed_on.of_event(&event, watch);
@@ -352,13 +352,13 @@ impl EventSource for KernelSource {
     }
 }
 
-/// Events that were lost, by protocol.
+/// The number of lost events by protocol.
 pub(super) fn lost_events(losses: &Losses) -> Vec<(&'static Protocol, u64)> {
     let named = |name: &str| losses.probes.iter().find(|(probe, _)| probe == name);
     probes::protocols().filter_map(|protocol| Some((protocol, named(protocol.name)?.1.ring_full))).collect()
 }
 
-/// Of events, oldest first, those of the `wanted` protocols that are at least `age` old, at most `limit` of each.
+/// The oldest events that are at least `age` old, at most `limit` of each `wanted` protocol. `events` must be sorted by start.
 pub(super) fn oldest(events: &[Event], wanted: &dyn Fn(&Protocol) -> bool, age: Duration, limit: usize) -> Vec<Event> {
     let age = nanos(age);
     let mut seen = std::collections::HashMap::new();
@@ -375,7 +375,7 @@ fn nanos_now() -> Nanos {
     nanos(probes::monotonic())
 }
 
-/// This host, as an incident names it.
+/// The description of this host for an incident.
 pub fn this_host() -> Host {
     let read = |name: &str| fs::read_to_string(format!("/proc/sys/kernel/{name}")).unwrap_or_default();
     Host {
@@ -386,7 +386,7 @@ pub fn this_host() -> Host {
     }
 }
 
-/// Of this network namespace's interfaces that are up; none of loopback, and none that hold within one link only.
+/// The addresses of this network namespace's interfaces that are up, without loopback and IPv6 link-local ones.
 fn addresses() -> Vec<String> {
     let all = getifaddrs().into_iter().flatten();
     let is_up =

@@ -1,7 +1,7 @@
-//! Where events come from: the kernel of this host, or a recording of another one. Detection knows nothing else of either.
+//! The sources of events: this host's kernel, or a recording. Detection does not know which one it uses.
 //!
-//! An interval is the unit. Events are drained as they come; at its end [`EventSource::now`] stands still, and every question
-//! about it gets the same answer however often it is asked. So a recording of the answers judges alike.
+//! A source works in intervals. Events are drained as they arrive. At the end of an interval, [`EventSource::now`] stands still, and every
+//! question about the interval gets the same answer each time. So detection gets the same result from a recording of the answers.
 
 mod fuse_daemon;
 mod kernel;
@@ -19,15 +19,15 @@ pub use kernel::{KernelSource, this_host};
 pub use recorded::{RecordedSource, ReplayStep, WantedOperations};
 pub use tap::Tap;
 
-/// What it takes to find what ran below a system call.
+/// The questions that find the operations below a system call.
 pub trait SeesBelow {
     /// Operations of the `wanted` protocols that have not returned and are at least `age` old, at most `limit` of each.
     fn in_flight(&self, wanted: &dyn Fn(&Protocol) -> bool, age: Duration, limit: usize) -> Vec<Event>;
 
-    /// Whether `key` means the mount of this device, by whichever probe's way to name it.
+    /// Whether `key` is one of the keys by which probes name the mount with this device.
     fn means(&self, key: MountKey, device: MountKey) -> bool;
 
-    /// Since when probes have seen the operations below the system calls on this mount; `None` if none does.
+    /// Since when probes have seen the operations below system calls on this mount; `None` if no probe does.
     fn sees_below_since(&self, mount: MountKey) -> Option<Nanos>;
 }
 
@@ -45,51 +45,51 @@ impl SeesBelow for ProbeSet {
     }
 }
 
-/// All that detection, verdicts and incidents know of the kernel.
+/// Everything that detection, verdicts and incidents ask the kernel.
 pub trait EventSource: SeesBelow {
-    /// Shows what has come since it was last asked. False once nothing waits; else ask again, after what else is urgent.
+    /// Passes on a batch of waiting events. Returns false once none waits; else the caller calls again, after more urgent work.
     fn drain(&mut self, see: &mut dyn FnMut(&Event)) -> bool;
 
-    /// When the interval ended that is looked at, CLOCK_MONOTONIC.
+    /// The end of the current interval, CLOCK_MONOTONIC.
     fn now(&self) -> Nanos;
 
-    /// The wall clock then.
+    /// The wall clock at the end of the interval.
     fn clock(&self) -> Clock;
 
-    /// Events that were lost, by protocol, since the probes were loaded.
+    /// The number of lost events by protocol, since the probes were loaded.
     fn lost_events(&self) -> Vec<(&'static Protocol, u64)>;
 
-    /// Every operation that finished, since the probes were loaded.
+    /// Histograms of all operations that finished since the probes were loaded.
     ///
     /// # Errors
     ///
-    /// When they cannot be read now.
+    /// When the kernel's maps cannot be read.
     fn histograms(&self) -> anyhow::Result<Rc<Vec<MountHistogram>>>;
 
-    /// The flight recorder. One that cannot be read is empty; the log says why.
+    /// A copy of the flight recorder. If it cannot be read, the copy is empty and the error is logged.
     fn recorder(&self) -> Rc<Recorder>;
 
-    /// What the flight recorder has of operations that ended since then, with the names of those who asked.
+    /// The flight recorder's records of operations that ended since `since`, with the names of the requesters.
     fn recorded_since(&self, since: Nanos) -> Vec<Event>;
 
-    /// A sample of the operations that ended since this was last asked: some hundreds of the newest, and how many ended in all.
+    /// A sample of the operations that ended since the last call: some hundreds of the newest, and the number of all.
     fn newest(&self) -> (Vec<Event>, u64);
 
-    /// What a key means.
+    /// The mount that a key means.
     fn mount(&self, key: MountKey) -> Mount;
 
-    /// The superblock's key of the mount that a key means, where that is known.
+    /// The key of the mount's superblock, if it is known.
     fn device(&self, key: MountKey) -> Option<MountKey>;
 
-    /// A process's cgroup: by the cgroup's id, else by the process; empty if neither is known.
+    /// The cgroup with this id, or of this process if the id is not known; empty if neither is known.
     fn cgroup(&self, pid: u32, id: u64) -> Rc<Cgroup>;
 
-    /// What was lost since the probes were loaded, by probe and cause.
+    /// All losses since the probes were loaded, by probe and cause.
     fn losses(&self) -> Losses;
 
-    /// Whose kernel it is.
+    /// The host of the kernel.
     fn host(&self) -> Host;
 }
 
-/// The operations of one kind on one mount.
+/// The histogram of one operation on one mount.
 pub type MountHistogram = (Operation, MountKey, Histogram);

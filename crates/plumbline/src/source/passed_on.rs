@@ -1,5 +1,5 @@
-//! Requests that another program of this host takes and passes on: a TLS tunnel (stunnel, efs-proxy), a sidecar. The
-//! connection that carries them ends at that program, so nothing of it tells the program from the server behind it.
+//! Requests that another program of this host forwards, such as a TLS tunnel (stunnel, efs-proxy) or a sidecar. The client's connection ends at that
+//! program, so nothing in it distinguishes the program from the server behind it.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -14,28 +14,28 @@ use procfs::{
     process::{FDTarget, Process, all_processes},
 };
 
-/// Programs that serve files themselves, by the beginnings of their names.
+/// The beginnings of the names of programs that are file servers themselves.
 const FILE_SERVERS: [&str; 6] = ["smbd", "ganesha.nfsd", "unfsd", "diod", "ceph-mds", "ceph-osd"];
-/// How long it stays known who listens at a server's address, nanoseconds.
+/// How long it is remembered which program listens at a server's address, nanoseconds.
 const KNOWN_FOR: Nanos = 60_000_000_000;
-/// The most mounts of which it stays known.
+/// The most mounts that are remembered.
 const MOST_MOUNTS: usize = 4096;
 
-/// The mounts whose requests are passed on by another program of this host.
+/// The mounts whose requests another program of this host forwards.
 #[derive(Debug, Default)]
 pub struct PassedOn {
-    /// Whether they are, by superblock, and when that was found out, CLOCK_MONOTONIC.
+    /// By superblock: whether the mount's requests are forwarded, and when that was determined (CLOCK_MONOTONIC).
     mounts: HashMap<MountKey, (bool, Nanos)>,
 }
 
 impl PassedOn {
-    /// Whether a mount's requests were last seen to be passed on.
+    /// Whether the mount's requests were forwarded at the last check.
     pub fn of_mount(&self, key: MountKey, watch: &ProbeSet) -> bool {
         !self.mounts.is_empty() && self.mounts.get(&superblock(key, watch)).is_some_and(|(is, _)| *is)
     }
 
-    /// Whether an event's request was passed on. Only slow operations say by which interface answers come; others are taken to go the
-    /// way of those before them.
+    /// Whether the event's request was forwarded. Only slow operations have the interface of their answers; for others, the last result for the
+    /// mount is used.
     pub fn of_event(&mut self, event: &Event, watch: &ProbeSet) -> bool {
         let Some(socket) = event.progress.as_ref().and_then(|progress| progress.socket) else {
             return self.of_mount(event.mount, watch);
@@ -60,7 +60,7 @@ impl PassedOn {
     }
 }
 
-/// The address of the server that was asked. A mount of CephFS names the monitors, and each daemon has an address of its own.
+/// The address of the server that was asked. A CephFS mount names only the monitors; each Ceph daemon has its own address.
 fn server(event: &Event, watch: &ProbeSet) -> Option<IpAddr> {
     match &event.detail {
         Detail::Ceph(ceph) => ceph.address.map(|address| address.ip()),
@@ -68,12 +68,12 @@ fn server(event: &Event, watch: &ProbeSet) -> Option<IpAddr> {
     }
 }
 
-/// The superblock's key: calls on a mount and requests to its server may name it by different ones.
+/// The superblock's key: calls on a mount and requests to its server may use different keys.
 fn superblock(key: MountKey, watch: &ProbeSet) -> MountKey {
     watch.mount_point(key).map_or(key, |point| point.device)
 }
 
-/// Whether a file server of this host, or the kernel's own, listens at the address of a mount's server.
+/// Whether a file server of this host, or the kernel's own server, listens at this address and port.
 fn is_served_here(address: IpAddr, port: u16) -> bool {
     if !is_own(address) {
         return false; // Its connections are redirected.
@@ -89,7 +89,7 @@ fn is_served_here(address: IpAddr, port: u16) -> bool {
     !sockets.is_empty() && owner(&sockets).is_none_or(|name| FILE_SERVERS.iter().any(|server| name.starts_with(server)))
 }
 
-/// Whether an address is one of this network namespace.
+/// Whether the address belongs to this network namespace.
 fn is_own(address: IpAddr) -> bool {
     let address = address.to_canonical();
     let of_interface = |one: &InterfaceAddress| match address {

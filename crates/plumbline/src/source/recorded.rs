@@ -24,20 +24,20 @@ use crate::{
     who::Cgroup,
 };
 
-/// What the rules ask to see, which may be more than the recorder's rules did.
+/// The operations that the rules need as events, possibly more than the recording's rules needed.
 #[derive(Debug, Clone, Default)]
 pub struct WantedOperations {
-    /// From which duration on, nanoseconds.
+    /// The least duration of these events, nanoseconds.
     pub thresholds: BTreeMap<Operation, u64>,
-    /// Operations whose failures are events, but for ordinary ones.
+    /// Operations whose failures are events, except with ordinary error codes.
     pub failures: Vec<Operation>,
 }
 
-/// How many records a recording has, and the newest of them. Recorder and replay both ask this, so that they learn the same.
+/// The number of records in a recording, and a sample of the newest. Recorder and replay use the same sample, so that they learn the same.
 #[derive(Debug, Default)]
 pub(super) struct RecordCount {
     operations: u64,
-    /// When the newest were last asked for, and how many there were then.
+    /// When the sample was last taken, and the number of records then.
     asked: Cell<(Nanos, u64)>,
 }
 
@@ -46,7 +46,7 @@ impl RecordCount {
         self.operations += (slice.bytes.len() / probes::RECORD_SIZE) as u64;
     }
 
-    /// A recorder that was just started has asked for none.
+    /// Begins a run of the recorder, which has taken no sample yet.
     fn begin_run(&mut self) {
         self.asked.set((0, self.operations));
     }
@@ -60,7 +60,7 @@ impl RecordCount {
     }
 }
 
-/// What a recorder has heard, interval by interval.
+/// A recording, read interval by interval.
 pub struct RecordedSource {
     reader: RecordingReader,
     wanted: WantedOperations,
@@ -69,8 +69,7 @@ pub struct RecordedSource {
     slices: Vec<Slice>,
     drained: bool,
     reported: ReportSettings,
-    /// Records that are to become events although the recorder's rules did not ask for them: by operation, from so many
-    /// nanoseconds on, until so many.
+    /// Records that become events although the recording's rules did not need them: from this duration up to that one, nanoseconds, by operation.
     more: HashMap<Operation, (u64, u64)>,
     ring: Option<RecorderCopy>,
     counted: HashMap<(Operation, MountKey), Histogram>,
@@ -83,22 +82,22 @@ pub struct RecordedSource {
     intervals_lost: u64,
 }
 
-/// Names of each kind that a recording may bring; what is more is left out.
+/// The most names of each kind that are read from a recording; further ones are ignored.
 const MOST_NAMES: usize = 65_536;
 
-/// What [`RecordedSource::advance`] has come to.
+/// The result of [`RecordedSource::advance`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplayStep {
-    /// Another run of the recorder: what was open is over.
+    /// Another run of the recorder begins: open episodes are over.
     Run,
     /// The next interval.
     Interval,
-    /// Nothing more is there.
+    /// The recording is over.
     End,
 }
 
 impl RecordedSource {
-    /// Begins before the first run.
+    /// A source at the beginning of the recording.
     pub fn new(reader: RecordingReader, wanted: WantedOperations) -> Self {
         Self {
             reader,
@@ -121,7 +120,7 @@ impl RecordedSource {
         }
     }
 
-    /// Goes on to what comes next in the recording.
+    /// Advances to the next item of the recording.
     ///
     /// # Errors
     ///
@@ -188,27 +187,27 @@ impl RecordedSource {
         self.facts.began
     }
 
-    /// Whether the recorder's own detection ended with this interval, as when its daemon was stopped.
+    /// Whether the recorder's own detection ended with this interval, for instance because its daemon was stopped.
     pub fn ends_detection(&self) -> bool {
         self.facts.ends
     }
 
-    /// What the run's recorder says of itself.
+    /// The header of the current run.
     pub fn header(&self) -> &RecordingHeader {
         &self.header
     }
 
-    /// What the reader has found wrong.
+    /// The reader, for the errors that it has found.
     pub fn reader(&self) -> &RecordingReader {
         &self.reader
     }
 
-    /// Operations so far, those that the recorder missed, and intervals that are missing.
+    /// The number of operations so far, of operations that the recorder missed, and of missing intervals.
     pub fn totals(&self) -> (u64, u64, u64) {
         (self.count.operations, self.records_lost, self.intervals_lost)
     }
 
-    /// Events of records that the recorder's rules did not ask for. They say less than others: no file, no connection's state.
+    /// Makes events of records that the recording's rules did not need. Their details are incomplete: no file, no state of the connection.
     fn more_events(&self, see: &mut dyn FnMut(&Event)) {
         let failures = |operation: &Operation| {
             self.wanted.failures.contains(operation) && !self.reported.failures.contains(&name_of(*operation))
@@ -233,14 +232,14 @@ impl RecordedSource {
     }
 }
 
-/// Operations that the rules want to see sooner than the recorder's did: from, until.
+/// The ranges of durations, from and until, that the rules need and the recording's rules did not.
 fn more(wanted: &WantedOperations, reported: &ReportSettings) -> HashMap<Operation, (u64, u64)> {
     let until = |operation: Operation| reported.thresholds.get(&name_of(operation)).copied().unwrap_or(u64::MAX);
     let all = wanted.thresholds.iter().map(|(operation, from)| (*operation, (*from, until(*operation))));
     all.filter(|(_, (from, until))| from < until).collect()
 }
 
-/// A recording may be anybody's: its names are no safer to print than the kernel's.
+/// Makes a mount's names safe to print: a recording may come from anywhere.
 fn printable_mount(facts: MountFacts) -> MountFacts {
     let Mount { mountpoint, source, server, fstype, pv } = &facts.mount;
     let [mountpoint, source, server, fstype, pv] =

@@ -1,4 +1,4 @@
-//! What a recording takes along of what a kernel says: every answer that detection got, and what another configuration would ask.
+//! Collects what a recording needs of the kernel: every answer that detection got, and the answers that another configuration would ask for.
 
 use std::{
     cell::RefCell,
@@ -22,26 +22,26 @@ use crate::{
     who::Cgroup,
 };
 
-/// Events of an interval that are kept.
+/// The most events of an interval that are recorded.
 const MOST_EVENTS: usize = 20_000;
-/// What is remembered of mounts, processes and cgroups: so many of each.
+/// The most mounts, processes and cgroups that are remembered, each.
 const MOST_NAMES: usize = 4096;
-/// Processes that are looked up in /proc for an interval's records.
+/// The most processes, and the most cgroups, that are looked up for an interval.
 const NAMED_AT_ONCE: usize = 64;
-/// What had not returned is asked for at least so often.
+/// The longest time between two questions for operations in flight, nanoseconds.
 const IN_FLIGHT_EVERY: u64 = 900_000_000;
 
-/// Says what is known of a process's cgroup.
+/// Looks up a process's cgroup.
 pub(super) type CgroupOf<'a> = &'a mut dyn FnMut(u32, u64) -> Rc<Cgroup>;
 
-/// Records what a kernel says.
+/// Records the kernel's answers.
 pub struct Tap {
     writer: RecordingWriter,
     tail: Tail,
     ring: RecorderCopy,
     count: RecordCount,
     slices: Vec<Slice>,
-    /// The interval's, as far as it has come.
+    /// What is known so far of the interval's facts.
     facts: RefCell<IntervalFacts>,
     mounts: RefCell<RecordedNames<MountKey, MountFacts>>,
     requesters: RefCell<RecordedNames<u32, Requester>>,
@@ -49,7 +49,7 @@ pub struct Tap {
     counted: Deltas,
     losses: Option<Losses>,
     reported: Option<ReportSettings>,
-    /// When it was last asked what had not returned.
+    /// When operations in flight were last asked for.
     in_flight_at: Nanos,
     intervals_lost: u64,
     /// When the last interval ended.
@@ -57,11 +57,11 @@ pub struct Tap {
 }
 
 impl Tap {
-    /// From which age on an operation in flight is recorded, whatever the rules ask for.
+    /// The least age of operations in flight that are recorded, even if no rule asks for them.
     pub const IN_FLIGHT_AGE: Duration = Duration::from_secs(1);
 
-    /// Begins to record what `watch` sees, with what the flight recorder holds now. Its first interval begins at `began`, as that of
-    /// the rules does, and what has `finished` before is no part of it; `start` begins the recording.
+    /// Begins to record what `watch` sees, and the content of the flight recorder. The first interval begins at `began`, like that of the rules;
+    /// the operations in `finished` are not part of it. `start` creates the recording.
     ///
     /// # Errors
     ///
@@ -99,7 +99,7 @@ impl Tap {
         })
     }
 
-    /// The way to the disk.
+    /// The writer of the recording.
     pub fn writer(&self) -> &RecordingWriter {
         &self.writer
     }
@@ -109,13 +109,13 @@ impl Tap {
         self.writer
     }
 
-    /// What becomes an event from now on.
+    /// Takes note of which operations become events from now on.
     pub fn set_reported(&mut self, reported: ReportSettings) {
         self.facts.get_mut().reported = Some(reported.clone());
         self.reported = Some(reported);
     }
 
-    /// An event has been drained.
+    /// Records an event that was drained.
     pub(super) fn event(&self, event: &Event) {
         let mut facts = self.facts.borrow_mut();
         if facts.events.len() < MOST_EVENTS {
@@ -145,12 +145,12 @@ impl Tap {
         }
     }
 
-    /// The flight recorder, as the recording has it.
+    /// The copy of the flight recorder that the recording has.
     pub(super) fn recorder(&self) -> Recorder {
         self.ring.recorder()
     }
 
-    /// How many records the recording has.
+    /// The number of records in the recording.
     pub(super) fn count(&self) -> &RecordCount {
         &self.count
     }
@@ -159,7 +159,7 @@ impl Tap {
         self.facts.borrow().at.saturating_sub(self.in_flight_at) >= IN_FLIGHT_EVERY
     }
 
-    /// Completes the interval and hands it over.
+    /// Completes the interval and passes it to the writer.
     pub(super) fn end_interval(
         &mut self,
         watch: &ProbeSet,
@@ -196,7 +196,7 @@ impl Tap {
         }
     }
 
-    /// The next interval says everything again: what was said before may be on another segment, or lost.
+    /// Makes the next interval repeat all names and settings, since the previous ones may be in another segment, or lost.
     fn restate(&mut self) {
         self.mounts.get_mut().restate();
         self.requesters.get_mut().restate();
@@ -205,13 +205,13 @@ impl Tap {
         self.facts.get_mut().reported.clone_from(&self.reported);
     }
 
-    /// Mounts may be others than before.
+    /// Looks up all mounts again after a change.
     pub(super) fn mounts_changed(&self, watch: &ProbeSet) {
         let keys: Vec<MountKey> = self.mounts.borrow().map.keys().copied().collect();
         keys.into_iter().for_each(|key| self.mount(watch, key));
     }
 
-    /// Takes note of what a key means now.
+    /// Records which mount a key means now.
     pub(super) fn mount(&self, watch: &ProbeSet, key: MountKey) {
         let point = watch.mount_point(key);
         let facts = MountFacts {
@@ -224,17 +224,17 @@ impl Tap {
         self.mounts.borrow_mut().insert(key, facts);
     }
 
-    /// Takes note of who a process is.
+    /// Records the name and user of a process.
     pub(super) fn requester(&self, who: &Requester) {
         self.requesters.borrow_mut().insert(who.pid, *who);
     }
 
-    /// Takes note of a cgroup.
+    /// Records a cgroup.
     pub(super) fn cgroup(&self, pid: u32, id: u64, cgroup: &Cgroup) {
         self.cgroups.borrow_mut().insert((pid, id), CgroupFacts::new(pid, id, cgroup));
     }
 
-    /// Looks up what the interval's events and records name, for whom other rules would make incidents of them.
+    /// Looks up the names in the interval's events and records, since other rules may make incidents of them.
     fn name_everything(&self, watch: &ProbeSet, in_flight: &[Event], cgroup_of: CgroupOf<'_>) {
         let (mut mounts, mut processes, mut cgroups) = (HashSet::new(), HashSet::new(), HashSet::new());
         for record in self.slices.iter().flat_map(probes::operations_of) {
@@ -262,7 +262,7 @@ impl Tap {
     }
 }
 
-/// What has been said of names, and what is still to be said. The oldest names give way to new ones.
+/// The names that are recorded, and those that are not written yet. New names replace the oldest ones.
 struct RecordedNames<K, V> {
     map: HashMap<K, V>,
     order: VecDeque<K>,
@@ -303,7 +303,7 @@ impl<K: Copy + Eq + Hash + Ord, V: Clone + PartialEq> RecordedNames<K, V> {
     }
 }
 
-/// Turns histograms since the probes were loaded into those of an interval.
+/// Computes an interval's histograms from those since the probes were loaded.
 #[derive(Default)]
 struct Deltas(HashMap<(Operation, MountKey), Histogram>);
 

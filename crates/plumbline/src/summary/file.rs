@@ -18,16 +18,16 @@ use crate::{recording::operation_named, state_file};
 
 /// The directory below OUTPUT_DIR.
 pub const FOLDER: &str = "summaries";
-/// No count in a file is taken for larger: the sums of many stay in range.
+/// The largest count that is read from a file, so that the sum of many stays in range.
 const MOST_COUNTED: u64 = 1 << 50;
 
-/// The files of an output directory.
+/// The summary files of an output directory.
 #[derive(Clone)]
 pub struct SummaryFolder {
     folder: PathBuf,
 }
 
-/// A file as it is read: what is not there is nothing.
+/// A summary as it is read. Missing fields are empty.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub struct KeptSummary {
@@ -35,13 +35,13 @@ pub struct KeptSummary {
     pub from: String,
     /// When the period ends: ISO 8601, UTC.
     pub to: String,
-    /// Where.
+    /// The host.
     pub host: Host,
     /// How each mount was used.
     pub mounts: Vec<SummaryMount>,
 }
 
-/// A mount of it.
+/// A mount in a summary.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub struct SummaryMount {
@@ -71,7 +71,7 @@ impl SummaryFolder {
         Self { folder: output_dir.join(FOLDER) }
     }
 
-    /// Writes a day's file: it is the old one or the new one, whatever happens, but for a power failure.
+    /// Writes a day's file. After a crash, the file has the old or the new content; only a power failure can damage it.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -88,7 +88,7 @@ impl SummaryFolder {
         self.path(day).exists()
     }
 
-    /// What a day's file says, without the distributions; `None` if there is none that can be read.
+    /// A day's summary without the distributions; `None` if there is no file that can be read.
     pub fn summary(&self, day: &str) -> Option<PeriodSummary> {
         let kept = self.kept(day).ok().flatten()?;
         let (to, host) = (kept.to.clone(), kept.host.clone());
@@ -97,10 +97,10 @@ impl SummaryFolder {
         Some(PeriodSummary { to, host, ..period.summary(Timestamp::UNIX_EPOCH, false) })
     }
 
-    /// Adds what a day's file says to a period that goes on with it.
+    /// Adds the content of a day's file to a period that continues it.
     ///
     /// # Errors
-    /// When the file is none of ours.
+    /// When the file is not a summary of this program.
     pub fn go_on(&self, day: &str, period: &mut Period) -> Result<()> {
         if let Some(kept) = self.kept(day)? {
             kept.add_to(period);

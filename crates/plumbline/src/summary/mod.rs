@@ -1,4 +1,4 @@
-//! How mounts were used over a time: operations, their latency, bytes and errors. A day's is a file, a snapshot's is in its bundle.
+//! How mounts were used over a time: operations, latency, bytes and errors. The summary of a day is a file, that of a snapshot is in its bundle.
 
 mod file;
 #[cfg(test)]
@@ -17,14 +17,14 @@ use serde::Serialize;
 use crate::source::EventSource;
 pub use file::{FOLDER, KeptSummary, SummaryFolder, day_of};
 
-/// The name in a bundle.
+/// The file's name in a bundle.
 pub const FILE: &str = "summary.json";
-/// Pairs of mount and operation that are told apart; what is beyond them is counted as operations on other mounts.
+/// The most pairs of mount and operation that are counted separately; further ones are counted as operations on other mounts.
 const MOST: usize = 1024;
-/// What the mount of those is called.
+/// The name of the mount of these operations.
 const OTHERS: &str = "other mounts";
 
-/// What is counted from a time on.
+/// The counts since the beginning of a period.
 pub struct Period {
     from: Timestamp,
     host: Host,
@@ -32,7 +32,7 @@ pub struct Period {
     counted: BTreeMap<(SummarizedMount, Operation), Histogram>,
 }
 
-/// A mount as a summary names it.
+/// A mount in the form in which a summary names it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 struct SummarizedMount {
     mountpoint: String,
@@ -41,20 +41,20 @@ struct SummarizedMount {
     fstype: String,
 }
 
-/// A period as it is written.
+/// The counts of a period, as they are written.
 #[derive(Debug, Serialize)]
 pub struct PeriodSummary {
     /// When the period begins: ISO 8601, UTC.
     pub from: String,
     /// When the period ends: ISO 8601, UTC.
     pub to: String,
-    /// Where; empty in files of a version that did not write it.
+    /// The host; empty in files of a version that did not write it.
     pub host: Host,
-    /// By name.
+    /// The mounts by name.
     pub mounts: Vec<OfMount>,
 }
 
-/// What was asked of a mount.
+/// The operations on a mount.
 #[derive(Debug, Serialize)]
 pub struct OfMount {
     #[serde(flatten)]
@@ -74,13 +74,13 @@ struct OfOperation {
     p50_ms: f64,
     p90_ms: f64,
     p99_ms: f64,
-    /// Pairs of a bucket (docs/maps.md) and a count; only in a day's file, which goes on with them after a restart.
+    /// Pairs of a bucket (docs/maps.md) and a count. Only a day's file has them, so that the daemon can continue it after a restart.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     buckets: Vec<(usize, u64)>,
 }
 
 impl Period {
-    /// Nothing yet. What the probes have counted before belongs to no period.
+    /// Begins a period. Operations that the probes have counted before do not belong to it.
     pub fn begin(source: &dyn EventSource, from: Timestamp) -> Self {
         let mut period = Self::empty(from);
         let _ = period.finished(source);
@@ -91,12 +91,12 @@ impl Period {
         Self { from, host: Host::default(), ledger: Ledger::default(), counted: BTreeMap::new() }
     }
 
-    /// Adds what has finished since this was last called.
+    /// Adds the operations that finished since the last call.
     ///
     /// # Errors
-    /// When that cannot be read now; then the next call has it.
+    /// When the counts cannot be read now; the next call then includes them.
     pub fn add(&mut self, source: &dyn EventSource) -> anyhow::Result<()> {
-        // It can get another name, or other addresses.
+        // The host may have got another name or other addresses.
         self.host = source.host();
         let mut places = BTreeMap::new();
         for (operation, mount, histogram) in self.finished(source)? {
@@ -120,7 +120,7 @@ impl Period {
         self.counted.entry(key).or_default().merge(histogram);
     }
 
-    /// What was counted until then; with its distributions, so that it can go on later, or without.
+    /// The counts until `to`. `with_buckets`: with the distributions, which are needed to continue the period later.
     pub fn summary(&self, to: Timestamp, with_buckets: bool) -> PeriodSummary {
         let mut mounts: Vec<OfMount> = Vec::new();
         for ((place, operation), histogram) in &self.counted {
@@ -164,7 +164,7 @@ impl OfOperation {
     }
 }
 
-/// Of nanoseconds, to the microsecond.
+/// Nanoseconds as milliseconds, rounded to the microsecond.
 fn milliseconds(nanos: f64) -> f64 {
     (nanos / 1e3).round() / 1e3
 }

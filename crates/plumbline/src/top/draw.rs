@@ -23,10 +23,10 @@ use crate::{
     view::table::{Table, wrap},
 };
 
-/// How long a course is where nothing limits it.
+/// The length of a trend if the width of the line does not limit it.
 const LOOKS_AS_TEXT: usize = 60;
 
-/// Draws everything. Colours are left out where `colours` says so; nothing but them depends on it.
+/// Draws everything. `colours`: whether to use colours; everything else is independent of it.
 pub fn draw(frame: &mut Frame<'_>, state: &TopState, colours: bool) {
     let area = frame.area();
     let width = usize::from(area.width);
@@ -59,11 +59,11 @@ pub fn print(out: &mut impl Write, state: &TopState) -> io::Result<()> {
     writeln!(out)
 }
 
-/// What is said of everything: when, from where, at what cost.
+/// The head: the time, the source, and Plumbline's own cost.
 fn head(state: &TopState, colours: bool) -> Vec<Line<'static>> {
     let time = state.sample.as_ref().and_then(|sample| sample.time.get(11..19)).unwrap_or("--:--:--");
     let every = span(u64::try_from(state.interval.as_nanos()).unwrap_or(u64::MAX));
-    // What is chosen comes before what has always been so: a narrow terminal cuts the end.
+    // The user's choices come before what is the same in every frame, since a narrow terminal cuts the end.
     let mut line = vec![Span::raw(format!("plumbline top  {time} UTC  "))];
     if state.paused {
         line.push(Span::styled("PAUSED  ", Style::new().add_modifier(Modifier::BOLD)));
@@ -119,14 +119,14 @@ fn body(state: &TopState, width: usize, height: usize, colours: bool) -> Vec<Lin
     lines
 }
 
-/// A rule with the title in it, heavy where keys go.
+/// A horizontal line with a title; a heavy line for the pane in focus.
 fn title(text: &str, width: usize, is_focus: bool) -> Line<'static> {
     let (rule, modifier) = if is_focus { ("━", Modifier::BOLD) } else { ("─", Modifier::empty()) };
     let rest = width.saturating_sub(text.chars().count() + 4);
     Line::styled(format!("{} {text} {}", rule.repeat(2), rule.repeat(rest)), Style::new().add_modifier(modifier))
 }
 
-/// What a pane shows.
+/// The content of a pane.
 struct PaneContent {
     title: String,
     /// The headings first, if there are rows.
@@ -158,7 +158,7 @@ impl PaneContent {
         Self { title: format!("{}: {count}, by {by}{inverted}", pane.name()), lines, headings: 1 }
     }
 
-    /// So many lines: the headings, and rows around the cursor, whose row is marked.
+    /// The headings and rows around the cursor, at most `height` lines; the row of the cursor is marked.
     fn shown(self, width: usize, height: usize, cursor: Option<usize>, colours: bool) -> Vec<Line<'static>> {
         let Self { lines, headings, .. } = self;
         let rows = lines.len().saturating_sub(headings);
@@ -219,7 +219,7 @@ fn help() -> Vec<Line<'static>> {
     heading.into_iter().chain(keys).collect()
 }
 
-/// The last line: what is typed, or what could be.
+/// The last line: the text that is being typed, or the keys.
 fn bottom(state: &TopState) -> Line<'static> {
     match state.mode {
         KeyMode::Search => Line::raw(format!("Search: {}_", state.search)),

@@ -1,16 +1,16 @@
-//! How figures went over the last looks, and how that is drawn in one line of text.
+//! The figures of the last looks, and their drawing in one line of text.
 
 use std::{
     collections::{BTreeMap, VecDeque},
     hash::Hash,
 };
 
-/// Looks that are remembered: ten minutes at the default interval.
+/// The most looks that are remembered: ten minutes at the default interval.
 pub const LOOKS: usize = 300;
-/// Series that are remembered: as many as the metrics' page has at most.
+/// The most series that are remembered: as many as the page of metrics can have.
 const MOST_SERIES: usize = 8192;
 
-/// By key, the figure of each look, the newest last; `None`: nothing was measured then.
+/// By key, the figure of each look, the newest last; `None`: nothing was measured at that look.
 #[derive(Debug)]
 pub struct FigureHistory<K>(BTreeMap<K, VecDeque<Option<u64>>>);
 
@@ -21,7 +21,7 @@ impl<K> Default for FigureHistory<K> {
 }
 
 impl<K: Ord + Hash + Clone> FigureHistory<K> {
-    /// Takes the figures of one more look. What has had none for as long as is remembered is forgotten.
+    /// Adds the figures of one look. A series without any figure in the remembered looks is dropped.
     pub fn add(&mut self, now: impl IntoIterator<Item = (K, Option<u64>)>) {
         let mut now: BTreeMap<K, Option<u64>> = now.into_iter().collect();
         for (key, series) in &mut self.0 {
@@ -48,7 +48,7 @@ impl<K: Ord + Hash + Clone> FigureHistory<K> {
     }
 }
 
-/// One character for each figure, the higher the more, by the greatest of them; a space where nothing was measured.
+/// One character for each figure, relative to the greatest figure; a space if nothing was measured.
 pub fn sparkline(figures: &[Option<u64>]) -> String {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let most = figures.iter().flatten().copied().max().unwrap_or(0).max(1);

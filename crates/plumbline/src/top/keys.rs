@@ -1,8 +1,8 @@
-//! Keys, as htop and top have them.
+//! Keys as in htop and top.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
-/// A key that means something here, or may be part of what is typed.
+/// A key with a meaning in `top`, or which may be part of a typed text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TopKey {
     Up,
@@ -19,16 +19,16 @@ pub enum TopKey {
     /// F1 is 1.
     Function(u8),
     Character(char),
-    /// Ctrl-C, which in raw mode is no signal.
+    /// Ctrl-C, which is no signal in raw mode.
     Interrupt,
-    /// Ctrl-Z, likewise.
+    /// Ctrl-Z, which is no signal in raw mode.
     Suspend,
     /// Ctrl-L.
     Redraw,
 }
 
 impl TopKey {
-    /// Of what the terminal sent; `None` if that means nothing here.
+    /// The key of a terminal event; `None` if the event has no meaning here.
     pub fn of(event: KeyEvent) -> Option<Self> {
         if event.kind == KeyEventKind::Release {
             return None;
@@ -57,7 +57,7 @@ impl TopKey {
     }
 }
 
-/// What the help shows: keys, and what they do.
+/// The keys and their meanings for the help.
 pub const HELP: &[(&str, &str)] = &[
     ("Tab, Shift-Tab", "the next pane, the one before"),
     ("Up, Down, PgUp, PgDn, Home, End", "move in the pane"),
@@ -71,7 +71,7 @@ pub const HELP: &[(&str, &str)] = &[
     ("F10, q or Ctrl-C", "quit"),
 ];
 
-/// The last line: the keys that are asked for most.
+/// The last line: the most important keys.
 pub const HINTS: &str = "F1 Help  F3 Search  F4 Filter  F6 Sort  I Invert  Space Pause  Tab Pane  q Quit";
 
 #[cfg(test)]

@@ -1,16 +1,15 @@
-//! How panes share the height of a terminal.
+//! Divides the height of a terminal among panes.
 
-/// Lines of a pane that has none of its rows: its title.
+/// The lines of a pane of which only the title is shown.
 const TITLE: usize = 1;
-/// What a pane takes at least to show anything: its title, the headings and a row.
+/// The least lines with which a pane shows anything: title, headings and one row.
 const LEAST: usize = 3;
 
-/// What a pane gets, if it needs so much, before any pane but the first gets more: two rows.
+/// The lines that each pane gets, if it needs them, before any pane but the first gets more: title, headings and two rows.
 const SOME: usize = 4;
 
-/// Gives each pane its lines. `needs` are what each would take in full, title included; `order` are the panes that get lines, the most
-/// important first. That one gets all that it needs, as far as the titles of the others leave it; then the others in turn, as far as
-/// something of them can be seen.
+/// Gives each pane its lines. `needs`: the lines of each whole pane, with its title. `order`: the panes, the most important first. The first pane
+/// gets all it needs, except for the titles of the others. Then the others get lines in this order, if they get enough to show a row.
 pub fn share(height: usize, needs: &[usize], order: &[usize]) -> Vec<usize> {
     let mut lines: Vec<usize> = needs.iter().map(|need| (*need).min(TITLE)).collect();
     let mut left = height.saturating_sub(lines.iter().sum());

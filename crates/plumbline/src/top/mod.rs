@@ -1,7 +1,7 @@
 //! `plumbline top`: what mounts, operations and connections do now, drawn again and again.
 //!
-//! A [`source::SampleSource`] finds out how things stand: a running daemon's metrics, or probes of its own. Each look is a [`model::TopSample`]. [`state::TopState`]
-//! takes samples and keys, and knows nothing of clocks, kernels and terminals; [`draw::draw`] draws it.
+//! A [`source::SampleSource`] gets the figures from a running daemon's metrics or from its own probes. Each look is a [`model::TopSample`].
+//! [`state::TopState`] takes samples and keys, independent of clock, kernel and terminal; [`draw::draw`] draws it.
 
 pub mod draw;
 mod history;

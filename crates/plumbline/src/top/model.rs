@@ -1,4 +1,4 @@
-//! What is known at one moment, whoever found it out.
+//! The data of one look, independent of the source.
 
 use std::collections::BTreeMap;
 
@@ -8,46 +8,46 @@ use serde_json::{Map, Value, json};
 
 use crate::view::{event::milliseconds, incident};
 
-/// What a source knows, or in a sentence why it does not.
+/// The data of a source, or a sentence that says why it has none.
 pub type KnownOrReason<T> = Result<T, String>;
 
-/// What a source has found out since the look before.
+/// The data of a source since the previous look.
 #[derive(Debug, Clone)]
 pub struct TopSample {
-    /// When, UTC, as RFC 3339.
+    /// The time of the look, UTC, as RFC 3339.
     pub time: String,
-    /// Since the look before, seconds.
+    /// The time since the previous look, seconds.
     pub seconds: f64,
-    /// What is mounted and watched.
+    /// The watched mounts.
     pub mounts: Vec<Mount>,
-    /// What has finished, by operation and mount.
+    /// The finished operations by kind and mount.
     pub operations: Vec<TopOperations>,
-    /// Where the time of requests went, by mount.
+    /// The parts of the requests' time, by mount.
     pub phases: KnownOrReason<Vec<PhaseTimes>>,
-    /// In flight, and finished since the look before, the slowest first.
+    /// Operations that are in flight or finished since the previous look, slowest first.
     pub slowest: KnownOrReason<Vec<EventLine<'static>>>,
     /// The open incidents, the newest first.
     pub incidents: KnownOrReason<Vec<incident::IncidentRow>>,
-    /// With the servers of mounts.
+    /// The connections with the servers of mounts.
     pub connections: KnownOrReason<Vec<TopConnection>>,
-    /// What Plumbline itself takes.
+    /// The resources that Plumbline itself uses.
     pub cost: OwnCost,
 }
 
 /// Operations of one kind on one mount.
 #[derive(Debug, Clone)]
 pub struct TopOperations {
-    /// The mount as a person calls it.
+    /// The mount's name for people.
     pub mount: String,
     /// The probe's protocol: `smb`.
     pub layer: String,
     /// `SMB2_WRITE`
     pub operation: String,
-    /// Only those of the interval.
+    /// The operations of the interval only.
     pub amounts: Histogram,
 }
 
-/// Where the time of the requests of one mount went: means, nanoseconds; `None` is what is not known.
+/// The parts of the requests' time on one mount: means, nanoseconds; `None` if not known.
 #[derive(Debug, Clone, Default)]
 pub struct PhaseTimes {
     /// The mount as a person calls it.
@@ -62,9 +62,9 @@ pub const PHASES: [&str; 5] = ["queue", "send", "network", "server", "deliver"];
 /// A connection with a server.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct TopConnection {
-    /// Our end: address and port.
+    /// This host's address and port.
     pub local: String,
-    /// The server's.
+    /// The server's address and port.
     pub peer: String,
     /// The mount as a person calls it; empty if there is none.
     pub mount: String,
@@ -72,7 +72,7 @@ pub struct TopConnection {
     pub state: String,
     /// Round-trip time, smoothed; 0: none was measured.
     pub srtt_us: u32,
-    /// The least of late; 0: none was measured.
+    /// The least recent round-trip time; 0: none was measured.
     pub min_rtt_us: u32,
     /// Segments that were sent again in the interval.
     pub retransmits: u64,
@@ -82,16 +82,16 @@ pub struct TopConnection {
     pub unacked: u64,
 }
 
-/// What Plumbline itself takes. `None` is what is not known.
+/// The resources that Plumbline itself uses. `None` if not known.
 #[derive(Debug, Clone, Default)]
 pub struct OwnCost {
-    /// Processor time, seconds a second.
+    /// CPU time, seconds per second.
     pub cpu: Option<f64>,
-    /// Bytes that are resident.
+    /// Resident memory, bytes.
     pub resident: Option<u64>,
-    /// Time of its programs in the kernel, seconds a second; only while `kernel.bpf_stats_enabled` is set.
+    /// Time of the BPF programs, seconds per second; known only while `kernel.bpf_stats_enabled` is set.
     pub kernel: Option<f64>,
-    /// What was lost altogether, by probe and cause; only what is not zero.
+    /// All losses by probe and cause, without those that are zero.
     pub lost: BTreeMap<(String, String), u64>,
 }
 
@@ -101,14 +101,14 @@ impl TopOperations {
         probes::protocol(&self.layer)?.operation(&self.operation)
     }
 
-    /// Whether it lasts until something happens elsewhere, so that its time says nothing of the mount.
+    /// Whether the operation waits by design for another event, so that its duration says nothing about the mount.
     pub fn waits(&self) -> bool {
         self.known().is_some_and(Operation::waits_by_design)
     }
 }
 
-/// What a mount's operations come to. One operation is seen at several layers, so only those of one are added up: of the system calls, or
-/// of the uppermost layer below them where there are none.
+/// The sum of a mount's operations. One operation is seen at several layers, so only one layer is summed up: the system calls or, without any,
+/// the uppermost layer below them.
 #[derive(Debug, Clone, Default)]
 pub struct OnMount {
     /// The protocol; empty if nothing has finished.
@@ -133,7 +133,7 @@ pub fn on_mounts(operations: &[TopOperations]) -> BTreeMap<&str, OnMount> {
     mounts.into_iter().map(|(mount, (_, sum))| (mount, sum)).collect()
 }
 
-/// Which layer stands for a mount: the one of the least. `None`: what happens there is no I/O.
+/// The rank of a layer: that with the least rank stands for a mount. `None`: the layer has no I/O.
 fn rank(layer: &str) -> Option<usize> {
     let order = [Level::SystemCall, Level::FileSystem, Level::Proxy, Level::Daemon, Level::Request, Level::Library];
     let level = probes::protocol(layer)?.level;
@@ -195,7 +195,7 @@ impl TopSample {
         })
     }
 
-    /// Why what is null is not known.
+    /// For each field that is null, why it is not known.
     fn unavailable(&self) -> BTreeMap<&str, &str> {
         let why = [
             ("phases", self.phases.as_ref().err()),
@@ -218,7 +218,7 @@ impl TopSample {
         ])
     }
 
-    /// So many in the interval, as a rate.
+    /// An amount of the interval as a rate per second.
     pub fn per_second(&self, amount: u64) -> f64 {
         amount as f64 / self.seconds.max(f64::MIN_POSITIVE)
     }

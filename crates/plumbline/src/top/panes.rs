@@ -1,4 +1,4 @@
-//! What each pane lists: its columns, and a row for each thing in it.
+//! The columns and rows of each pane.
 
 mod rows;
 
@@ -16,15 +16,15 @@ pub enum Pane {
     Connections,
 }
 
-/// In their order on the screen.
+/// The panes in their order on the screen.
 pub const PANES: [Pane; 6] =
     [Pane::Mounts, Pane::Operations, Pane::Phases, Pane::Slowest, Pane::Incidents, Pane::Connections];
 
-/// In the order in which they get lines, behind the one in focus: trouble first, what its rows add up to last.
+/// The order in which panes get lines, after the pane in focus: trouble first, sums last.
 pub const BY_IMPORTANCE: [Pane; 6] =
     [Pane::Incidents, Pane::Slowest, Pane::Mounts, Pane::Operations, Pane::Connections, Pane::Phases];
 
-/// How much of somebody's attention a row asks for.
+/// How important a row is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Mood {
     #[default]
@@ -42,17 +42,17 @@ pub struct PaneRow {
     pub mood: Mood,
 }
 
-/// What a row says in a column.
+/// The value of a cell.
 #[derive(Debug, Clone)]
 pub enum PaneCell {
     Text(String),
-    /// As it is shown, and as it is compared.
+    /// The text that is shown, and the number by which rows are sorted.
     Number(String, f64),
-    /// Drawn as wide as its column is.
+    /// A trend, drawn as wide as its column.
     Trend(Vec<Option<u64>>),
 }
 
-/// A column, and how wide it is.
+/// A column and its width.
 pub struct Heading {
     pub name: &'static str,
     width: Width,
@@ -65,9 +65,9 @@ enum Width {
     Number(usize),
     /// So many characters.
     Text(usize),
-    /// As many as the longest takes, and at least so many.
+    /// As many characters as the longest value, and at least this many.
     Name(usize),
-    /// What is left of the line, and at least so many characters.
+    /// The rest of the line, and at least this many characters.
     Rest(usize),
 }
 
@@ -76,8 +76,8 @@ impl Heading {
         Self { name, width, rank }
     }
 
-    /// As a table in lines of `room` characters has it, where the longest cell has so many. A name takes a quarter of a line at most, so
-    /// that something is left for the last column.
+    /// The column in a table with lines of `room` characters, if the longest cell has `longest`. A name takes a quarter of a line at most, so that
+    /// the last column has room.
     pub fn column(&self, longest: usize, room: Option<usize>) -> TableColumn {
         let longest = longest.max(self.name.len());
         match self.width {
@@ -182,7 +182,7 @@ impl Pane {
         }
     }
 
-    /// The column that rows are sorted by at first.
+    /// The initial sort column.
     pub fn first_sort(self) -> usize {
         let name = match self {
             Self::Mounts | Self::Operations => "OPS",
@@ -194,12 +194,12 @@ impl Pane {
         self.headings().iter().position(|heading| heading.name == name).unwrap_or(0)
     }
 
-    /// Whether rows can be sorted by a column: a course has no order.
+    /// Whether rows can be sorted by a column: trends have no order.
     pub fn can_sort_by(self, column: usize) -> bool {
         self.headings().get(column).is_some_and(|heading| heading.name != "MEAN OVER TIME")
     }
 
-    /// A row for each thing, in no order that matters; or why nothing is known.
+    /// The rows, unsorted; or why nothing is known.
     pub fn rows(self, state: &TopState) -> KnownOrReason<Vec<PaneRow>> {
         let Some(sample) = &state.sample else { return Ok(Vec::new()) };
         match self {
@@ -214,7 +214,7 @@ impl Pane {
         }
     }
 
-    /// What is missing in the rows that are there.
+    /// A remark about what is missing in the rows.
     pub fn remark(self, state: &TopState) -> Option<&str> {
         let sample = state.sample.as_ref().filter(|_| self == Self::Phases)?;
         sample.phases.as_ref().err().map(String::as_str)
@@ -222,7 +222,7 @@ impl Pane {
 }
 
 impl PaneRow {
-    /// Whether it has this text, in whatever case.
+    /// Whether a cell contains this text, ignoring case.
     pub fn has(&self, text: &str) -> bool {
         let text = text.to_lowercase();
         self.cells.iter().any(|cell| match cell {
@@ -233,7 +233,7 @@ impl PaneRow {
 }
 
 impl PaneCell {
-    /// Characters that it takes to show all of it; a course takes what there is.
+    /// The characters of the whole value; a trend takes the available width.
     pub fn length(&self) -> usize {
         match self {
             Self::Text(text) | Self::Number(text, _) => text.chars().count(),
@@ -241,7 +241,7 @@ impl PaneCell {
         }
     }
 
-    /// Numbers the greatest first, texts the least.
+    /// The sort order: greatest numbers first, texts in ascending order.
     pub fn compare(&self, other: &Self) -> std::cmp::Ordering {
         match (self, other) {
             (Self::Number(_, one), Self::Number(_, other)) => other.total_cmp(one),

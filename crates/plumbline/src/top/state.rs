@@ -1,4 +1,4 @@
-//! What is shown: the last sample, how figures went, and what the user has chosen.
+//! The state of `top`: the last sample, the history of figures, and the user's choices.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::{
     panes::{PANES, Pane, PaneRow},
 };
 
-/// In the place of a phase: the whole time, behind its parts.
+/// The index of the whole time, after those of its parts.
 pub const TOTAL: usize = PHASES.len();
 /// The intervals that + and - go through, milliseconds.
 const INTERVALS: [u64; 8] = [500, 1_000, 2_000, 5_000, 10_000, 20_000, 30_000, 60_000];
@@ -51,7 +51,7 @@ pub enum KeyMode {
     Filter,
 }
 
-/// How a pane is looked at.
+/// The user's choices for a pane.
 #[derive(Debug, Clone, Copy)]
 pub struct PaneView {
     /// The row in focus.
@@ -61,19 +61,19 @@ pub struct PaneView {
     pub inverted: bool,
 }
 
-/// What follows from a key.
+/// The effect of a key on the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyOutcome {
     Nothing,
     Quit,
     /// As Ctrl-Z asks.
     Suspend,
-    /// What is on the screen may be somebody else's.
+    /// The terminal may have been changed by another program.
     Redraw,
 }
 
 impl TopState {
-    /// Nothing is known yet.
+    /// The state before the first sample.
     pub fn new(source: String, interval: Duration) -> Self {
         Self {
             source,
@@ -92,7 +92,7 @@ impl TopState {
         }
     }
 
-    /// Takes a look's sample, or why there is none. While it is paused nothing changes.
+    /// Takes the sample of a look, or the reason why there is none. Changes nothing while paused.
     pub fn update(&mut self, look: KnownOrReason<TopSample>) {
         if self.paused {
             return;
@@ -148,7 +148,7 @@ impl TopState {
         Ok(rows)
     }
 
-    /// Follows a key.
+    /// Handles a key.
     pub fn key(&mut self, key: TopKey) -> KeyOutcome {
         match (key, self.mode) {
             (TopKey::Interrupt | TopKey::Function(10), _) => return KeyOutcome::Quit,
@@ -188,7 +188,7 @@ impl TopState {
         KeyOutcome::Nothing
     }
 
-    /// A key while a text is typed.
+    /// Handles a key while a text is being typed.
     fn typed(&mut self, key: TopKey) {
         let is_search = self.mode == KeyMode::Search;
         let text = if is_search { &mut self.search } else { &mut self.filter };
@@ -211,7 +211,7 @@ impl TopState {
         self.keep_cursors();
     }
 
-    /// Goes to the next row with the text, from `skip` behind the cursor on, and round.
+    /// Moves the cursor to the next row with the text, from `skip` rows after the cursor on, wrapping around.
     fn find(&mut self, skip: usize) {
         let rows = self.rows(self.focus()).unwrap_or_default();
         let from = self.view(self.focus()).cursor + skip;
@@ -263,7 +263,7 @@ impl TopState {
         }
     }
 
-    /// Rows may have gone.
+    /// Moves cursors back into range, since rows may have gone.
     fn keep_cursors(&mut self) {
         let counts = PANES.map(|pane| self.rows(pane).map_or(0, |rows| rows.len()));
         for (view, count) in self.views.iter_mut().zip(counts) {

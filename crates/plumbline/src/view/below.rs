@@ -1,4 +1,4 @@
-//! What ran below a system call, in JSON and as a tree.
+//! The operations below a system call, in JSON and as a tree.
 
 use std::io::{self, Write};
 
@@ -10,12 +10,12 @@ use super::{
     table::{Table, TableColumn},
 };
 
-/// The line of an event; `below` only of a system call.
+/// The line of an event. `below`: the operations below it, if it is a system call.
 pub fn call<'a>(event: EventLine<'a>, start: Nanos, below: Option<&Below>) -> CallLine<'a> {
     CallLine { event, below: below.map(|below| operations(start, below)) }
 }
 
-/// What ran below a call that began at `start`.
+/// The operations below a call that began at `start`.
 fn operations(start: Nanos, below: &Below) -> BelowLine<'static> {
     let lines = |children: &[Child]| children.iter().map(|child| line(start, child)).collect();
     BelowLine {
@@ -47,7 +47,7 @@ fn line(start: Nanos, child: &Child) -> ChildLine<'static> {
     }
 }
 
-/// From the call's start until the child was asked for, milliseconds.
+/// The time from the call's start to the child's start, milliseconds.
 fn after(start: Nanos, child: &Child) -> f64 {
     milliseconds(child.start.saturating_sub(start)) - milliseconds(start.saturating_sub(child.start))
 }
@@ -66,7 +66,7 @@ const COLUMNS: [TableColumn; 8] = [
 /// Characters before the first column of a row.
 const BRANCH: usize = 5;
 
-/// Writes what ran below system calls as trees, whose rows fit the line.
+/// Writes the operations below system calls as trees, whose rows fit the line.
 pub struct BelowTree(Table);
 
 impl BelowTree {
@@ -85,7 +85,7 @@ impl BelowTree {
         self.0.header(out)
     }
 
-    /// Writes the branches of the tree whose root is a call that began at `start`: a row for each operation below, and what is not listed.
+    /// Writes the branches of a tree whose root is a call that began at `start`: a row for each operation, and a row for those that are not listed.
     ///
     /// # Errors
     ///
@@ -129,7 +129,7 @@ impl BelowTree {
             let status = status_of(child.operation, child.status, child.flags).or_else(|| errno_name(child.errno));
             status.unwrap_or_else(|| "-".into()).trim_start_matches("STATUS_").to_owned()
         };
-        // The kernel's own may have begun before the call.
+        // An operation of the kernel's own may have begun before the call.
         let after = match child.start.checked_sub(start) {
             Some(after) => ms(after),
             None => format!("-{}", ms(start - child.start)),

@@ -1,4 +1,4 @@
-//! From the kernel's monotonic nanoseconds to the time on the wall.
+//! Converts the kernel's monotonic time to wall-clock time.
 
 use std::time::Duration;
 
@@ -11,20 +11,20 @@ pub fn nanos(duration: Duration) -> Nanos {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The wall clock as it stood when this was taken; take a new one when the clock may have been set.
+/// The offset of the wall clock from CLOCK_MONOTONIC. Take a new one when the wall clock may have been set.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
     boot: Timestamp,
 }
 
 impl Clock {
-    /// Relates the two clocks as they are now.
+    /// The present offset.
     pub fn now() -> Self {
         let monotonic = SignedDuration::try_from(probes::monotonic()).unwrap_or_default();
         Self { boot: Timestamp::now().checked_sub(monotonic).unwrap_or_default() }
     }
 
-    /// The clock by which CLOCK_MONOTONIC was zero so many nanoseconds after 1970.
+    /// The clock for which CLOCK_MONOTONIC was zero this many nanoseconds after 1970.
     pub fn from_boot(nanoseconds: i64) -> Self {
         Self { boot: Timestamp::from_nanosecond(nanoseconds.into()).unwrap_or_default() }
     }
@@ -34,7 +34,7 @@ impl Clock {
         i64::try_from(self.boot.as_nanosecond()).unwrap_or_default()
     }
 
-    /// Relates CLOCK_BOOTTIME, by which the kernel says when processes began.
+    /// The offset from CLOCK_BOOTTIME, which the kernel uses for the start times of processes.
     pub fn since_boot() -> Self {
         let now = clock_gettime(ClockId::CLOCK_BOOTTIME).map(Duration::from).unwrap_or_default();
         let now = SignedDuration::try_from(now).unwrap_or_default();

@@ -17,7 +17,7 @@ pub fn owned_line(event: &Event, mount: &Mount, who: &Cgroup, clock: &Clock) -> 
     named(of_event(event, clock), mount, who, |name| Cow::Owned(name.to_owned()))
 }
 
-/// The line with what its mount and its requester's cgroup are called.
+/// Adds the names of its mount and of its requester's cgroup to a line.
 fn named<'a, 'l>(
     line: EventLine<'l>,
     mount: &'a Mount,
@@ -42,7 +42,7 @@ fn named<'a, 'l>(
     }
 }
 
-/// What the event itself says.
+/// The fields that come from the event itself.
 fn of_event(event: &Event, clock: &Clock) -> EventLine<'static> {
     let phases = event.phases.known().then_some(event.phases);
     let network = event.network.known.then_some(event.network);
@@ -108,7 +108,7 @@ fn of_event(event: &Event, clock: &Clock) -> EventLine<'static> {
     }
 }
 
-/// What only lines of its protocol have.
+/// The fields that only events of this protocol have.
 fn own(event: &Event) -> EventLine<'static> {
     let mut line = EventLine::default();
     if let Some(file) = event.detail.file() {
@@ -118,7 +118,7 @@ fn own(event: &Event) -> EventLine<'static> {
     line
 }
 
-/// What stands above it. What a thread of the kernel writes is written back, what it reads is read ahead.
+/// The caller of an operation. Writes of a kernel thread are writeback, its reads are readahead.
 pub fn caller_of(event: &Event) -> Option<&'static str> {
     let operation = event.operation.name();
     match event.caller {
@@ -139,7 +139,7 @@ pub fn milliseconds(ns: u64) -> f64 {
 /// Nanoseconds as milliseconds in a column of numbers: three significant digits, and none below the microsecond.
 pub fn ms(ns: u64) -> String {
     let value = ns as f64 / 1e6;
-    // The limits are those from which rounding makes another digit.
+    // From these limits on, rounding gives another digit.
     let decimals = match value {
         ..0.9995 => 3,
         ..9.995 => 2,
@@ -163,7 +163,7 @@ pub fn status_of(operation: Operation, status: u32, flags: Flags) -> Option<Stri
         return Some("NO_ANSWER".into());
     }
     let name = (operation.protocol().status_name)(status);
-    // Not everything ends with a status.
+    // Some operations have no status.
     if name.is_none() && status == 0 {
         return None;
     }

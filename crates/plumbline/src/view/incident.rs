@@ -1,4 +1,4 @@
-//! One incident as listings have it.
+//! An incident in the form of listings.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::config;
 
-/// One incident, with JSON names that are stable. A bundle that cannot be read is one too, with the reason.
+/// An incident with stable JSON names. A bundle that cannot be read has a row, too, with the reason.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct IncidentRow {
     pub id: String,
@@ -22,7 +22,7 @@ pub struct IncidentRow {
     pub layer: Option<Layer>,
     pub cause: Option<Cause>,
     pub confidence: Option<f64>,
-    /// The verdict is that of both ends: the server's daemon has told its side.
+    /// Whether the verdict is based on the data of client and server.
     pub proven: bool,
     pub operations: Option<u64>,
     pub mountpoint: Option<String>,
@@ -37,13 +37,13 @@ pub struct IncidentRow {
     pub error: Option<String>,
 }
 
-/// What another version calls a kind that this one does not have says nothing here.
+/// The name of the kind; `unknown` for a kind that this version does not have.
 fn known_kind(word: &str) -> &str {
     if config::is_kind(word) || word == SNAPSHOT { word } else { "unknown" }
 }
 
 impl IncidentRow {
-    /// Of the bundle `id`, that takes so many bytes on disk and is at `path`.
+    /// The row of the bundle `id`, which has `bytes` bytes on disk and is at `path`.
     pub fn new(incident: Result<Incident>, id: &str, bytes: u64, path: String) -> Self {
         let row = Self { id: id.to_owned(), bytes, path, ..Self::default() };
         let incident = match incident {
@@ -74,7 +74,7 @@ impl IncidentRow {
         }
     }
 
-    /// From the first operation to the last window that broke the rule.
+    /// The time from the first operation to the last window that broke the rule.
     pub fn lasted(&self) -> String {
         let time = |text: &Option<String>| text.as_deref()?.parse::<Timestamp>().ok();
         match (time(&self.first_seen), time(&self.last_seen)) {

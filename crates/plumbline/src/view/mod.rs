@@ -1,4 +1,4 @@
-//! How things look: tables, colours, times, and the one JSON form of an event.
+//! The presentation of data: tables, colours, times, and the single JSON form of an event.
 
 pub mod below;
 pub mod clock;

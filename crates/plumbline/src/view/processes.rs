@@ -1,4 +1,4 @@
-//! What a process is called and what it belongs to, for listings of many.
+//! The names of a process and of its user, container and job, for lists of many processes.
 
 use std::{collections::HashMap, rc::Rc};
 
@@ -7,7 +7,7 @@ use probes::tasks::Task;
 use super::{clock::Clock, users};
 use crate::who::{Cgroup, Cgroups};
 
-/// What is the same for all rows, and what is known of cgroups: there are few of them, for many processes.
+/// The data that all rows share, and the known cgroups: these are few compared with processes.
 pub struct Namer {
     boot: Clock,
     page: u64,

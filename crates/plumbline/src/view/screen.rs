@@ -1,34 +1,34 @@
-//! What is written over on a terminal: a table that is drawn again and again in the same place (anywhere else one below the other), and a line of status
-//! (anywhere else nothing).
+//! Output that overwrites itself on a terminal: a table that is drawn again in the same place, and a status line. If the output is no terminal,
+//! tables are printed one below the other, and there is no status line.
 
 use std::io::{self, IsTerminal, Write};
 
 use super::table::{cut, room_of};
 
-/// Where the cursor goes, what is behind it in the line, and what is below it.
+/// The escape sequences that move the cursor to the top, and that clear the screen, the rest of the line and the rest of the screen.
 const HOME: &str = "\x1b[H";
 const CLEAR: &str = "\x1b[2J";
 const TO_THE_END_OF_THE_LINE: &str = "\x1b[K";
 const TO_THE_END_OF_THE_SCREEN: &str = "\x1b[J";
 
-/// One line on standard error, which is written over. Everybody clears it before anything else is printed.
+/// A line on standard error that overwrites itself. It must be cleared before anything else is printed.
 pub struct StatusLine {
     terminal: bool,
     shown: bool,
 }
 
 impl StatusLine {
-    /// Shown only where standard error is a terminal, and `wanted`.
+    /// The line is shown only if it is `wanted` and standard error is a terminal.
     pub fn new(wanted: bool) -> Self {
         Self { terminal: wanted && io::stderr().is_terminal(), shown: false }
     }
 
-    /// Whether anybody sees it.
+    /// Whether the line is shown.
     pub fn is_seen(&self) -> bool {
         self.terminal
     }
 
-    /// Shows this in place of what was there; what is too long is cut, since a line that wraps cannot be written over.
+    /// Shows a text in place of the previous one. A long text is cut, since a wrapped line cannot be overwritten.
     pub fn show(&mut self, text: &str) {
         if self.terminal {
             let room = room_of(&io::stderr()).unwrap_or(usize::MAX);
@@ -37,7 +37,7 @@ impl StatusLine {
         }
     }
 
-    /// Makes room.
+    /// Clears the line.
     pub fn clear(&mut self) {
         if self.shown {
             let _ = write!(io::stderr(), "\r{TO_THE_END_OF_THE_LINE}");
@@ -57,18 +57,18 @@ impl Screen {
         Self { in_place: io::stdout().is_terminal(), drawn: false }
     }
 
-    /// Whether what is drawn takes the place of what was drawn before.
+    /// Whether a table is drawn over the previous one.
     pub fn is_in_place(&self) -> bool {
         self.in_place
     }
 
-    /// How many lines are shown: the last of a terminal stays free for the shell.
+    /// The number of lines for a table: the last line of a terminal stays free for the shell.
     pub fn lines(&self) -> usize {
         let height = terminal_size::terminal_size_of(io::stdout()).filter(|_| self.in_place);
         height.map_or(usize::MAX, |(_, height)| usize::from(height.0).saturating_sub(1))
     }
 
-    /// Shows this; on a terminal as much of it as there are lines.
+    /// Draws a table; on a terminal, only as many lines as it has.
     pub fn draw(&mut self, text: &[u8]) -> io::Result<()> {
         let mut out = io::stdout().lock();
         if !self.in_place {
@@ -87,7 +87,7 @@ impl Screen {
         }
         frame.extend_from_slice(TO_THE_END_OF_THE_SCREEN.as_bytes());
         self.drawn = true;
-        // In one piece, so that no half of it is ever seen.
+        // A single write, so that no partial table is visible.
         out.write_all(&frame)?;
         out.flush()
     }

@@ -1,7 +1,7 @@
-//! Aligned columns for streams: widths are known before the first row, so that a row can be printed before the next is known.
+//! Aligned columns for streams: widths are fixed before the first row, so that a row can be printed before the next one is known.
 //!
-//! On a terminal a table fits its width: long values are cut in the middle, then the least important columns are left out. Anywhere
-//! else, and with `--wide`, all columns are there and nothing is cut.
+//! On a terminal, a table fits the width: long values are cut in the middle, then the least important columns are left out. Otherwise, and with
+//! `--wide`, all columns are shown, and nothing is cut.
 
 use std::{
     borrow::Cow,
@@ -23,15 +23,15 @@ pub struct Wide {
 }
 
 impl Wide {
-    /// Characters in a line of standard output; `None`: as many as it takes.
+    /// The characters in a line of standard output; `None`: no limit.
     pub fn room(self) -> Option<usize> {
         if self.wide { None } else { room_of(&io::stdout()) }
     }
 }
 
-/// Characters in a line of this terminal; `None` if it is none.
+/// The characters in a line of this terminal; `None` if it is not a terminal.
 pub fn room_of(out: &(impl AsFd + IsTerminal)) -> Option<usize> {
-    // A terminal that does not say how wide it is says 0.
+    // A terminal that does not report its width reports 0.
     let (width, _) = terminal_size::terminal_size_of(out).filter(|(width, _)| out.is_terminal() && width.0 > 0)?;
     Some(width.0.into())
 }
@@ -40,16 +40,16 @@ pub fn room_of(out: &(impl AsFd + IsTerminal)) -> Option<usize> {
 #[derive(Debug, Clone, Copy)]
 pub struct TableColumn {
     heading: &'static str,
-    /// Characters; of the last column, 0: the rest of the line.
+    /// The width, characters; 0 for the last column: the rest of the line.
     width: usize,
     right: bool,
-    /// What it takes at least, characters.
+    /// The least width, characters.
     least: usize,
     /// Whether longer values are cut.
     is_cut: bool,
-    /// Who gives way first where there is none even so has the greatest; 0: nobody.
+    /// If there is no room even with least widths, the column with the greatest rank is left out first; 0: the column is never left out.
     rank: u8,
-    /// What does not fit goes on in the next line.
+    /// Whether text that does not fit continues in the next line.
     wraps: bool,
 }
 
@@ -64,22 +64,22 @@ impl TableColumn {
         Self { right: true, ..Self::text(heading, width) }
     }
 
-    /// The rest of the line, of at least so many characters.
+    /// A column that takes the rest of the line, at least `least` characters.
     pub const fn rest(heading: &'static str, least: usize) -> Self {
         Self::text(heading, 0).cut_to(least)
     }
 
-    /// Values may be cut to so many characters.
+    /// Allows values to be cut to this many characters.
     pub const fn cut_to(self, least: usize) -> Self {
         Self { least, is_cut: true, ..self }
     }
 
-    /// It may be left out, before those of a lower rank.
+    /// Allows the column to be left out, before columns of a lower rank.
     pub const fn optional(self, rank: u8) -> Self {
         Self { rank, ..self }
     }
 
-    /// What does not fit is not cut, but goes on in the next line.
+    /// Lets text that does not fit continue in the next line instead of cutting it.
     pub const fn wrapped(self) -> Self {
         Self { wraps: true, ..self }
     }
@@ -94,16 +94,16 @@ impl TableColumn {
     }
 }
 
-/// Columns as they are shown.
+/// The columns that are shown.
 #[derive(Debug)]
 pub struct Table {
-    /// Each with its place among the cells of a row.
+    /// The columns, each with the index of its cell in a row.
     shown: Vec<(usize, TableColumn)>,
     fits: bool,
 }
 
 impl Table {
-    /// A table of these columns, in lines of so many characters.
+    /// A table with these columns, in lines of `room` characters.
     pub fn new(columns: &[TableColumn], room: Option<usize>) -> Self {
         let shown = columns.iter().copied().enumerate().collect();
         match room {
@@ -112,7 +112,7 @@ impl Table {
         }
     }
 
-    /// Characters of the column at this place among the cells of a row; `None` if it is left out.
+    /// The width of the column with this index; `None` if it is left out.
     pub fn width_of(&self, place: usize) -> Option<usize> {
         self.shown.iter().find(|(shown, _)| *shown == place).map(|(_, column)| column.width)
     }
@@ -122,13 +122,13 @@ impl Table {
         self.line(out, |_, column| column.heading)
     }
 
-    /// One row. Where the table need not fit, text wider than its column moves the rest of the row: nothing is cut.
+    /// Writes a row. If the table has no limit of width, a text wider than its column moves the rest of the row.
     pub fn row(&self, out: &mut impl Write, cells: &[&str]) -> io::Result<()> {
         self.line(out, |place, _| cells.get(place).copied().unwrap_or_default())
     }
 
     fn line<'a>(&self, out: &mut impl Write, cell: impl Fn(usize, &TableColumn) -> &'a str) -> io::Result<()> {
-        // Cells may have colours, which take no room.
+        // Escape sequences of colours in a cell take no room.
         let (mut line, mut indent, mut more) = (String::new(), 0, Vec::new());
         for (place, column) in &self.shown {
             let text = cell(*place, column);
@@ -152,14 +152,14 @@ impl Table {
     }
 }
 
-/// Leaves out what there is no room for, and gives each of the others its width: those that nobody leaves out first.
+/// Leaves out columns for which there is no room, and sets the widths of the others; columns that are never left out get room first.
 fn fit(mut columns: Vec<(usize, TableColumn)>, room: usize) -> Vec<(usize, TableColumn)> {
     let needed = |columns: &[(usize, TableColumn)]| {
         columns.iter().map(|(_, column)| column.needs() + GAP).sum::<usize>().saturating_sub(GAP)
     };
     while needed(&columns) > room {
         let ranks = columns.iter().map(|(_, column)| column.rank).enumerate();
-        // Of equals, the last.
+        // Of columns with equal rank, the last is left out.
         let Some((place, _)) = ranks.filter(|(_, rank)| *rank > 0).max_by_key(|(_, rank)| *rank) else { break };
         columns.remove(place);
     }
@@ -177,7 +177,7 @@ fn fit(mut columns: Vec<(usize, TableColumn)>, room: usize) -> Vec<(usize, Table
     columns
 }
 
-/// The text, or its beginning and its end.
+/// The text; if it is too long, its beginning and its end.
 pub fn cut(text: &str, width: usize) -> Cow<'_, str> {
     let count = text.chars().count();
     if count <= width {
@@ -191,7 +191,7 @@ pub fn cut(text: &str, width: usize) -> Cow<'_, str> {
     short.into()
 }
 
-/// Lines of whole words; a word that is longer has a line of its own.
+/// Splits a text into lines of whole words. A word that is longer than a line gets a line of its own.
 pub fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {

@@ -1,4 +1,4 @@
-//! Users by name and by number, of /etc/passwd alone: directory services are not asked, since they may hang.
+//! Users by name and by number, only from /etc/passwd: directory services may hang, so they are not asked.
 
 use std::{collections::HashMap, fs};
 
@@ -13,10 +13,10 @@ pub fn by_number() -> HashMap<u32, String> {
     users
 }
 
-/// The number of the user who is called so, or has that number; else every name that there is.
+/// The number of the user with this name or number.
 ///
 /// # Errors
-/// The names, where none is this one.
+/// All user names, if there is no such user.
 pub fn number_of(user: &str) -> Result<u32, Vec<String>> {
     let passwd = passwd();
     let named = || parse(&passwd).find(|(name, _)| *name == user).map(|(_, uid)| uid);

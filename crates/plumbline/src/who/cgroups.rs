@@ -1,4 +1,4 @@
-//! Cgroups by their ids: what was once found out is known also when the processes, and the cgroup itself, are gone.
+//! Looks up cgroups by id. The result is kept, so that it is known even when the processes and the cgroup are gone.
 
 use std::{
     fs,
@@ -16,15 +16,15 @@ use super::{
     recent::RecentValues,
 };
 
-/// Memory for what is known of cgroups; some 1000 containers have room.
+/// The memory for known cgroups, bytes: enough for some 1000 containers.
 const MOST_BYTES: usize = 768 << 10;
-/// For how long it is believed that a container has no names, or that a process is where it was.
+/// How long it is assumed that a container has no names, and that a process has not moved to another cgroup.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// What is known of cgroups.
+/// The known cgroups.
 #[derive(Debug)]
 pub struct Cgroups {
-    /// By cgroup, and by process where the cgroup alone does not say everything; with when it is to be asked again.
+    /// By cgroup; also by process if the cgroup's id does not determine everything. With the time at which to look it up again.
     known: RecentValues<(u64, u32), (Rc<Cgroup>, Option<Instant>)>,
     kubernetes: Kubernetes,
 }
@@ -36,8 +36,8 @@ impl Default for Cgroups {
 }
 
 impl Cgroups {
-    /// The cgroup of a process: by the id that the kernel side saw, since the process may have gone; else what the process
-    /// says now; empty if neither is there any more.
+    /// The cgroup of a process: by the id that the kernel side saw, since the process may have ended; else the process's present cgroup; empty if
+    /// neither exists any more.
     pub fn of(&mut self, pid: u32, id: u64) -> Rc<Cgroup> {
         if let Some(known) = self.known(pid, id) {
             return known;
@@ -48,14 +48,14 @@ impl Cgroups {
         let (key, for_now) = (if is_whole { (id, 0) } else { (id, pid) }, is_nameless || !is_whole);
         let until = for_now.then(|| Instant::now() + AGAIN);
         let found = Rc::new(found);
-        // Without an id, the next process of this number may be another one.
+        // Without an id, a later process with the same process id could get this result.
         if id != 0 {
             self.known.insert(key, (Rc::clone(&found), until), found.bytes());
         }
         found
     }
 
-    /// What is known already.
+    /// The cgroup, if it is known already.
     pub fn known(&mut self, pid: u32, id: u64) -> Option<Rc<Cgroup>> {
         let keys = [(id, 0), (id, pid)];
         let (cgroup, until) = keys.iter().find_map(|key| self.known.get(key))?;
@@ -70,8 +70,8 @@ impl Cgroups {
     }
 }
 
-/// The paths of a process's cgroups, that of v2 first; and whether that is all, so that it holds for every process there. With cgroup v1, the job is in
-/// another hierarchy than the one that has ids.
+/// The paths of a process's cgroups, that of v2 first; and whether the id alone determines them, so that they apply to every process in the cgroup.
+/// With cgroup v1, the job is in another hierarchy than the one with ids.
 fn paths(pid: u32, id: u64) -> (Vec<String>, bool) {
     let by_id = (id != 0).then(|| path_of_id(id)).flatten();
     let is_whole = by_id.as_ref().is_some_and(|path| is_unified() || job_of(path).is_some_and(|job| is_batch(&job)));

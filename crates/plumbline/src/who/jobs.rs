@@ -1,4 +1,4 @@
-//! What a batch system, Kubernetes or systemd calls the work that a cgroup's path belongs to.
+//! Derives the job from a cgroup's path: the name of the work in a batch system, Kubernetes or systemd.
 
 /// The job of a cgroup's path: `slurm:1234.0`, `pbs:42.server`, `flux:f2hZpdxKoP5K`, `pod:UID`, `container:ID`, `unit:NAME`; `None` if the path names
 /// nothing.
@@ -12,7 +12,7 @@ pub fn job_of(path: &str) -> Option<String> {
         .or_else(|| unit(&components).map(|unit| format!("unit:{unit}")))
 }
 
-/// Whether a job's name says more than the unit that a process was started by.
+/// Whether a job's name says more than the systemd unit that started the process.
 pub fn is_batch(job: &str) -> bool {
     !job.starts_with("unit:")
 }
@@ -84,7 +84,7 @@ fn pod(components: &[&str]) -> Option<String> {
     })
 }
 
-/// The container's id, short as its runtime prints it, in a cgroup's path: the last component that carries one.
+/// The short id of the container in a cgroup's path, as its runtime prints it. The last component with an id counts.
 pub fn container_of(path: &str) -> Option<&str> {
     path.rsplit('/').find_map(|component| {
         let name = component.strip_suffix(".scope").unwrap_or(component);

@@ -1,4 +1,4 @@
-//! Who asked: a process's cgroup, and what its path and Kubernetes' files say of the container and the job.
+//! The requester of an operation: its process's cgroup, and the container and job according to the cgroup's path and Kubernetes' files.
 
 pub mod cgroups;
 pub mod jobs;
@@ -9,27 +9,27 @@ mod recent;
 pub use cgroups::Cgroups;
 use model::PodNames;
 
-/// A cgroup, and what is known of it. What is not known is empty.
+/// A cgroup and what is known of it. Unknown fields are empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Cgroup {
-    /// Below the root of its hierarchy: `/system.slice/cron.service`.
+    /// The path below the root of its hierarchy, such as `/system.slice/cron.service`.
     pub path: String,
-    /// Short id, or name.
+    /// The container's short id or name.
     pub container: String,
-    /// `slurm:1234.0`.
+    /// The job, such as `slurm:1234.0`.
     pub job: String,
-    /// What Kubernetes calls the container.
+    /// Kubernetes' names of the container.
     pub names: PodNames,
 }
 
 impl Cgroup {
-    /// The cgroup of this path, as far as the path tells.
+    /// The cgroup of this path, with what can be derived from the path.
     pub fn at(path: String) -> Self {
         let container = jobs::container_of(&path).unwrap_or_default().to_owned();
         Self { container, job: jobs::job_of(&path).unwrap_or_default(), path, names: PodNames::default() }
     }
 
-    /// Bytes on the heap, about.
+    /// The memory on the heap, bytes, roughly.
     fn bytes(&self) -> usize {
         let PodNames { namespace, pod, container_name, workload } = &self.names;
         let texts = [&self.path, &self.container, &self.job, namespace, pod, container_name, workload];

@@ -9,7 +9,7 @@ use std::{
 use model::text::printable;
 use probes::mounts::Mounts;
 
-/// Where cgroup v2 is mounted: `/sys/fs/cgroup`, or `unified` below that where version 1 is in use beside it; and whether it is.
+/// The mount point of cgroup v2: `/sys/fs/cgroup`, or `unified` below it if version 1 is used, too; and whether version 1 is used.
 static HIERARCHY: LazyLock<(String, bool)> = LazyLock::new(|| {
     let mounts = Mounts::own().unwrap_or_default();
     let of_type = |fstype: &str| mounts.iter().find(|point| point.mount.fstype == fstype);
@@ -17,7 +17,7 @@ static HIERARCHY: LazyLock<(String, bool)> = LazyLock::new(|| {
     (path.to_owned(), of_type("cgroup").is_some())
 });
 
-/// Whether every process has one cgroup only, that of version 2.
+/// Whether every process has a single cgroup, that of version 2.
 pub fn is_unified() -> bool {
     !HIERARCHY.1
 }

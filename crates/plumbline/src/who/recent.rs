@@ -1,28 +1,28 @@
-//! What was asked for lately, within a number of bytes.
+//! A cache of recently used values, limited by bytes.
 
 use std::{collections::HashMap, hash::Hash};
 
-/// Bytes that a table takes for each entry, beside key and value.
+/// The bytes of the table for each entry, besides key and value.
 const OVERHEAD: usize = 64;
 
-/// Values by key, in two halves: once the new one is full, the old one is forgotten, and the new one becomes the old one. What is asked for moves
-/// to the new half.
+/// Values by key, in two halves. When the new half is full, the old half is dropped, and the new one becomes the old one. A value that is used
+/// moves to the new half.
 #[derive(Debug)]
 pub struct RecentValues<K, V> {
     new: HashMap<K, (V, usize)>,
     old: HashMap<K, (V, usize)>,
     new_bytes: usize,
-    /// Of each half.
+    /// The limit of each half, bytes.
     most_bytes: usize,
 }
 
 impl<K: Eq + Hash + Clone, V: Clone> RecentValues<K, V> {
-    /// Keeps as much as fits in this many bytes.
+    /// A cache of at most this many bytes.
     pub fn within(bytes: usize) -> Self {
         Self { new: HashMap::new(), old: HashMap::new(), new_bytes: 0, most_bytes: bytes / 2 }
     }
 
-    /// What is known of the key.
+    /// The value of the key, if it is cached.
     pub fn get(&mut self, key: &K) -> Option<V> {
         if let Some((value, _)) = self.new.get(key) {
             return Some(value.clone());
@@ -32,7 +32,7 @@ impl<K: Eq + Hash + Clone, V: Clone> RecentValues<K, V> {
         Some(value)
     }
 
-    /// Takes note of a value that has so many bytes on the heap.
+    /// Adds a value that has `heap` bytes on the heap.
     pub fn insert(&mut self, key: K, value: V, heap: usize) {
         self.old.remove(&key);
         self.put(key, value, heap + size_of::<(K, V)>() + OVERHEAD);

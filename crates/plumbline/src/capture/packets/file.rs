@@ -1,4 +1,4 @@
-//! A file of packets: what the ring has of each becomes a block of pcapng.
+//! Writes a file of packets: each packet of the ring becomes a block of pcapng.
 
 use std::io::Write;
 
@@ -9,7 +9,7 @@ use super::super::CaptureSpan;
 use super::super::pcapng::{PacketBlock, PcapngWriter, SLL2_BYTES, Statistics};
 use super::ring::RingPacket;
 
-/// The most interfaces that are told apart in a file.
+/// The most interfaces that a file distinguishes.
 const INTERFACES: usize = 64;
 
 /// A file of packets that is being written.
@@ -20,10 +20,10 @@ pub struct PacketFile<'a> {
 }
 
 impl<'a> PacketFile<'a> {
-    /// Begins a file; `about` says what it has, and `snap` how much of each packet at most (0: no limit).
+    /// Begins a file. `about`: the description of its content. `snap`: the most bytes of each packet; 0: no limit.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// If the file cannot be written.
     pub fn begin(out: &'a mut dyn Write, about: &str, snap: u32) -> Result<Self> {
         let program = concat!("plumbline ", env!("CARGO_PKG_VERSION"));
         let writer = PcapngWriter::new(out, program, about)?;
@@ -33,7 +33,7 @@ impl<'a> PacketFile<'a> {
     /// Adds a packet.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// If the file cannot be written.
     pub fn add(&mut self, packet: &RingPacket<'_>) -> Result<()> {
         const OUTGOING: u8 = 4;
         let interface = match self.interfaces.iter().position(|index| *index == packet.interface) {
@@ -76,10 +76,10 @@ impl<'a> PacketFile<'a> {
     /// Ends the file with the counts of the capture.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// If the file cannot be written.
     pub fn end(mut self, span: CaptureSpan, received: u64, dropped: u64) -> Result<()> {
         if self.interfaces.is_empty() {
-            // Counts belong to an interface.
+            // Counts in pcapng belong to an interface.
             self.writer.interface("any", self.snap)?;
         }
         Ok(self.writer.statistics(&Statistics { times: [span.from, span.to], received, dropped })?)

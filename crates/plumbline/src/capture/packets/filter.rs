@@ -1,5 +1,5 @@
-//! The packet filter: a program of classic BPF, which the kernel runs for each packet. It says whether a packet is
-//! wanted, and how many of its bytes.
+//! The packet filter: a program of classic BPF, which the kernel runs for each packet. It decides whether the packet is kept, and how many of its
+//! bytes.
 //!
 //! The socket is one of SOCK_DGRAM, so a packet begins with its network header.
 
@@ -7,26 +7,26 @@ use std::net::IpAddr;
 
 use nix::libc::sock_filter;
 
-/// The most addresses that are told apart; with more servers, their ports alone decide.
+/// The most addresses in a program; if there are more servers, only their ports decide.
 pub const MOST_HOSTS: usize = 256;
 
-/// What is captured of a packet.
+/// How much of a packet is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Snap {
-    /// The headers of IP and TCP, and the header of the SMB2 message or RPC call that begins there: nothing of data.
+    /// The headers of IP and TCP, and of the SMB2 message or RPC call at the beginning of the payload, but no data.
     Headers,
-    /// So many bytes from the network header on, whatever they are.
+    /// This many bytes from the network header on.
     Bytes(u32),
 }
 
-/// Which packets are wanted.
+/// Which packets are kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WantedPackets {
-    /// From or to one of these; `None`: any.
+    /// Packets from or to one of these hosts; `None`: any host.
     pub hosts: Option<Vec<IpAddr>>,
-    /// From or to one of these ports; empty: any.
+    /// Packets from or to one of these ports; empty: any port.
     pub ports: Vec<u16>,
-    /// How much of each.
+    /// How much of each packet is kept.
     pub snap: Snap,
 }
 
@@ -53,7 +53,7 @@ const RET_K: u16 = 0x06;
 const RET_A: u16 = 0x16;
 const TAX: u16 = 0x07;
 const TXA: u16 = 0x87;
-/// SKF_AD_OFF: what is known of a packet beside its bytes.
+/// SKF_AD_OFF: the offset of ancillary data, which are not in the packet itself.
 const PROTOCOL: u32 = -0x1000_i32 as u32;
 const PACKET_TYPE: u32 = PROTOCOL + 4;
 const HARDWARE: u32 = PROTOCOL + 28;
@@ -66,17 +66,17 @@ const TCP: u32 = 6;
 const UDP: u32 = 17;
 const ICMP: u32 = 1;
 const ICMP6: u32 = 58;
-/// Its header, and of the packet that it is about the IP header and eight bytes.
+/// The ICMP header, and the IP header and eight bytes of the packet that the message is about.
 const ICMP_BYTES: u32 = 8 + 20 + 8;
-/// The SMB2 header behind the four bytes of the transport's (MS-SMB2 2.2.1.2).
+/// The SMB2 header after the four bytes of the transport header (MS-SMB2 2.2.1.2).
 const SMB2_BYTES: u32 = 4 + 64;
-/// The transform header of encrypted messages (2.2.41), and of compressed ones (2.2.42).
+/// The transform headers of encrypted (2.2.41) and of compressed (2.2.42) messages.
 const ENCRYPTED_BYTES: u32 = 4 + 52;
 const COMPRESSED_BYTES: u32 = 4 + 16;
-/// Record mark and header of an RPC call up to its procedure, or of a reply up to its status (RFC 5531).
+/// The record mark and the header of an RPC call up to its procedure, or of a reply up to its status (RFC 5531).
 const RPC_BYTES: u32 = 4 + 24;
 
-/// Where a jump leads.
+/// The target of a jump.
 #[derive(Clone, Copy)]
 struct JumpLabel(usize);
 
@@ -109,7 +109,7 @@ impl FilterProgram {
         self.op(JA, 0);
     }
 
-    /// Jumps if the accumulator compares with `k`; conditional jumps reach 255 instructions, JA any.
+    /// Jumps if the comparison of the accumulator with `k` holds. Conditional jumps reach 255 instructions, JA any number.
     fn jump_if(&mut self, test: u16, k: u32, to: JumpLabel) {
         self.code.push(sock_filter { code: test, jt: 0, jf: 1, k });
         self.jump(to);
@@ -131,7 +131,7 @@ impl FilterProgram {
     }
 }
 
-/// The program for what is wanted.
+/// The program for the wanted packets.
 pub fn program(wanted: &WantedPackets) -> Vec<sock_filter> {
     let mut program = FilterProgram::default();
     let hosts = wanted.hosts.as_deref().filter(|hosts| hosts.len() <= MOST_HOSTS);
@@ -140,7 +140,7 @@ pub fn program(wanted: &WantedPackets) -> Vec<sock_filter> {
         program.op(RET_K, 0);
         return program.finish();
     }
-    // On loopback, each packet is seen twice: sent, and received.
+    // On loopback, the socket gets each packet twice: as sent and as received.
     program.op(LD_W_ABS, PACKET_TYPE);
     program.jump_unless(JEQ, OUTGOING, here);
     program.op(LD_H_ABS, HARDWARE);
@@ -195,7 +195,7 @@ pub fn program(wanted: &WantedPackets) -> Vec<sock_filter> {
     program.op(LD_B_ABS, 6);
     transport(&mut program, wanted, ports);
 
-    // X is the length of the IP header, and what follows is TCP.
+    // X is the length of the IP header; a TCP header follows.
     program.here(ports);
     check_ports(&mut program, &wanted.ports);
     match wanted.snap {
@@ -205,7 +205,7 @@ pub fn program(wanted: &WantedPackets) -> Vec<sock_filter> {
     program.finish()
 }
 
-/// With the protocol in A and the length of the IP header in X: goes to `tcp`, or ends.
+/// A is the protocol, X the length of the IP header. Jumps to `tcp`, or ends.
 fn transport(program: &mut FilterProgram, wanted: &WantedPackets, tcp: JumpLabel) {
     program.jump_if(JEQ, TCP, tcp);
     let [udp, icmp] = std::array::from_fn(|_| program.label());
@@ -220,7 +220,7 @@ fn transport(program: &mut FilterProgram, wanted: &WantedPackets, tcp: JumpLabel
     headers(program, wanted.snap, 8);
 }
 
-/// Ends with the IP header and `more` bytes, or the bytes that were asked for.
+/// Ends, and keeps the IP header and `more` bytes, or the configured number of bytes.
 fn headers(program: &mut FilterProgram, snap: Snap, more: u32) {
     match snap {
         Snap::Bytes(bytes) => program.op(RET_K, bytes),
@@ -232,7 +232,7 @@ fn headers(program: &mut FilterProgram, snap: Snap, more: u32) {
     }
 }
 
-/// Goes on if one of the ports at X is wanted.
+/// Continues if one of the ports at X is wanted.
 fn check_ports(program: &mut FilterProgram, ports: &[u16]) {
     if ports.is_empty() {
         return;
@@ -248,7 +248,7 @@ fn check_ports(program: &mut FilterProgram, ports: &[u16]) {
     program.here(found);
 }
 
-/// Ends with the headers of TCP and of the message that begins behind it, if one does.
+/// Ends, and keeps the headers of TCP and of the message after it, if a message begins there.
 fn application(program: &mut FilterProgram) {
     program.op(LD_B_IND, 12);
     program.op(RSH_K, 2);
@@ -256,18 +256,18 @@ fn application(program: &mut FilterProgram) {
     program.op(ADD_X, 0);
     program.op(TAX, 0);
     let [plain, smb2, encrypted, compressed, rpc, reply] = std::array::from_fn(|_| program.label());
-    // A load beyond the end would end the program, and the packet would be missing.
+    // A load beyond the end of the packet would end the program and reject the packet.
     program.op(LD_LEN, 0);
     program.op(SUB_X, 0);
     program.jump_unless(JGE, RPC_BYTES, plain);
-    // Shorter than the headers: SUB_X wrapped around. No packet has 2 GiB.
+    // The packet is shorter than the headers, so SUB_X wrapped around: no packet has 2 GiB.
     program.jump_if(JGE, 1 << 31, plain);
     program.op(LD_W_IND, 4);
     program.jump_if(JEQ, 0xfe53_4d42, smb2);
     program.jump_if(JEQ, 0xfd53_4d42, encrypted);
     program.jump_if(JEQ, 0xfc53_4d42, compressed);
-    // An RPC message in one record: its mark says that it is the last fragment, a call has version 2, a reply a status
-    // and the flavour of a verifier.
+    // An RPC message in one record: the mark has the bit of the last fragment; a call has version 2; a reply has a status and a verifier's
+    // flavour.
     program.op(LD_W_IND, 0);
     program.jump_unless(JSET, 1 << 31, plain);
     program.op(LD_W_IND, 8);

@@ -1,5 +1,4 @@
-//! Captures packets of the servers of mounts, in the kernel's own ring: this process looks at none of them before an
-//! incident.
+//! Captures packets of the servers of mounts in the kernel's own ring. This process reads packets only after an incident.
 
 mod file;
 mod filter;
@@ -25,27 +24,27 @@ use file::PacketFile;
 use filter::{Snap, WantedPackets};
 use ring::{BlockHead, PacketRing, each_packet};
 
-/// The largest packet that a ring takes, bytes.
+/// The largest packet that a ring can hold, bytes.
 pub const SNAP_MOST: u32 = 65_536;
-/// The servers' ports where a mount does not say: NFS and SMB.
+/// The servers' ports if a mount does not name one: NFS and SMB.
 const DEFAULT_PORTS: [u16; 2] = [2049, 445];
 
-/// The size of a block is such that a ring has about so many: a block that is handed over takes its whole room, however
-/// few packets a quiet network leaves in it.
+/// The intended number of blocks of a ring. On a quiet network, a block is handed over with few packets in it and still takes its whole size,
+/// so blocks must not be large.
 const BLOCKS: u64 = 128;
-/// The bounds of that size, bytes; the second holds the largest packet.
+/// The limits of the block size, bytes; a block of the second size holds the largest packet.
 const BLOCK: [usize; 2] = [16 << 10, 256 << 10];
-/// Packets that are kept whole need larger blocks.
+/// If more bytes than this are kept of a packet, the ring has blocks of the largest size.
 const WHOLE: u32 = 4096;
-/// A slow operation begins before it is noticed; so much earlier than asked for is kept.
+/// A slow operation begins before it is noticed, so the ring keeps this much more than is configured.
 const NOTICE: Duration = Duration::from_secs(10);
-/// How often a missing interface is looked for.
+/// How often a capture looks for a missing interface.
 const LOOK_FOR: Duration = Duration::from_secs(1);
-/// How often packets that found no room are asked about.
+/// How often a capture asks the kernel for the number of dropped packets.
 const COUNT_EVERY: Duration = Duration::from_secs(60);
-/// How long after its time a block may be handed over late.
+/// How late the kernel may hand over a block after its timeout.
 const GRACE: Duration = Duration::from_millis(200);
-/// What a file has beside its packets, bytes: the section, 32 interfaces and the counts.
+/// The size of a file without its packets, bytes: the section, 32 interfaces and the counts.
 const FRAME: u64 = 8 << 10;
 
 /// A capture of packets.
@@ -60,7 +59,7 @@ pub struct Packets {
     counts: Mutex<PacketCounts>,
 }
 
-/// The blocks that were handed over and not handed back: the history.
+/// The blocks that the kernel has handed over and not got back: the history.
 #[derive(Debug, Default)]
 struct Owned {
     oldest: usize,
@@ -71,12 +70,12 @@ struct Owned {
 struct PacketCounts {
     received: u64,
     dropped: u64,
-    /// How many of `dropped` the log has reported.
+    /// The part of `dropped` that has been logged.
     logged: u64,
 }
 
 impl Packets {
-    /// Opens the ring; nothing is received before its thread runs.
+    /// Opens the ring. It receives nothing until the capture's thread runs.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -106,7 +105,7 @@ impl Packets {
         })
     }
 
-    /// Sees to it that the servers of these mounts are captured, if they are what is wanted.
+    /// Captures the servers of these mounts, if the configuration wants the servers of mounts.
     pub fn follow(&self, mounts: &Mounts) {
         if self.config.hosts != Hosts::Mounts {
             return;
@@ -127,7 +126,7 @@ impl Packets {
         }
     }
 
-    /// Takes note of blocks that were handed over, and hands the oldest back where the kernel needs room.
+    /// Takes note of new blocks from the kernel, and hands the oldest back if the kernel needs room.
     fn take_in(&self) -> MutexGuard<'_, Owned> {
         let mut owned = lock(&self.owned);
         let blocks = self.ring.blocks();
@@ -150,7 +149,7 @@ impl Packets {
         *counts
     }
 
-    /// Logs that packets found no room, if there are more than it has logged.
+    /// Logs newly dropped packets.
     fn log_drops(&self) {
         let dropped = self.count().dropped;
         let mut counts = lock(&self.counts);
@@ -164,7 +163,7 @@ impl Packets {
         }
     }
 
-    /// Binds to the interface. Returns why it cannot.
+    /// Binds the socket to the interface.
     fn bind(&self) -> Result<()> {
         let index = match self.config.interface.as_deref() {
             None => 0,
@@ -181,7 +180,7 @@ impl Packets {
         }
     }
 
-    /// The blocks that have something of a span, oldest first; the newest of them, if there are more than `limit` bytes.
+    /// The blocks that overlap a span, oldest first, and how many were left out. If they have more than `limit` bytes, the oldest are left out.
     fn blocks_of(&self, span: CaptureSpan, limit: u64) -> (Vec<(usize, BlockHead)>, usize) {
         let owned = self.take_in();
         let blocks = self.ring.blocks();
@@ -205,7 +204,7 @@ impl Packets {
         (found, left_out)
     }
 
-    /// Waits until the kernel has handed over what came until `to`, or must have; `most` at most.
+    /// Waits until the kernel has handed over the packets up to `to`. Gives up after `most`, or after the longest time that a handover takes.
     fn wait_for(&self, to: u64, most: Duration) {
         let deadline = Instant::now() + most.min(self.retire + GRACE);
         while Instant::now() < deadline {
@@ -219,9 +218,9 @@ impl Packets {
         }
     }
 
-    /// Copies a block, unless it was handed back since it was listed.
+    /// Copies a block, unless it was handed back to the kernel after it was listed.
     fn copy(&self, index: usize, head: &BlockHead, into: &mut Vec<u8>) -> bool {
-        // While this is locked, no block is handed back.
+        // No block is handed back while this lock is held.
         let _owned = lock(&self.owned);
         let is_there = self.ring.head(index).is_some_and(|now| now.sequence == head.sequence);
         if is_there {
@@ -256,7 +255,7 @@ impl Capture for Packets {
     }
 
     fn cut(&self, span: CaptureSpan, sink: &mut dyn Sink) -> Result<()> {
-        // When the daemon stops, there is less time than a block may take.
+        // When the daemon stops, less time is left than a block may take.
         self.wait_for(span.to, sink.time_left() / 2);
         let (blocks, left_out) = self.blocks_of(span, sink.limit().saturating_sub(FRAME));
         let counts = self.count();
@@ -295,13 +294,13 @@ impl Capture for Packets {
 }
 
 impl Background for Packets {
-    /// Keeps the ring going until `stop` is readable.
+    /// Keeps the ring running until `stop` is readable.
     fn run(self: Arc<Self>, stop: &EventFd) -> Result<()> {
         const STOP: u64 = 0;
         const SOCKET: u64 = 1;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         epoll.add(stop, EpollEvent::new(EpollFlags::EPOLLIN, STOP))?;
-        // Edge-triggered: blocks that are kept as history make the socket readable all the time.
+        // Edge-triggered: the socket is readable all the time, since blocks are kept as history.
         let edge = EpollFlags::EPOLLIN | EpollFlags::EPOLLERR | EpollFlags::EPOLLET;
         epoll.add(&self.ring, EpollEvent::new(edge, SOCKET))?;
         let (mut is_bound, mut was_missing) = (false, false);
@@ -354,12 +353,12 @@ fn block_bytes(config: &PacketsConfig) -> usize {
     part.next_power_of_two().max(page_bytes())
 }
 
-/// How many of so many blocks are history; the kernel fills the others.
+/// How many of `blocks` are kept as history; the kernel fills the others.
 fn kept_of(blocks: usize) -> usize {
     blocks.saturating_sub((blocks / 4).max(2))
 }
 
-/// The addresses of the servers of mounts, and the ports at which they are asked.
+/// The addresses and ports of the mounts' servers.
 fn servers(mounts: &Mounts) -> (Vec<IpAddr>, Vec<u16>) {
     let (mut hosts, mut ports) = (Vec::new(), Vec::new());
     for point in mounts.iter() {
@@ -381,7 +380,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A packet takes more in the ring than in a file, so the blocks' lengths bound the file's.
+/// A packet takes more space in the ring than in a file, so the lengths of the blocks limit the size of the file.
 const _: () = assert!(PACKET_OVERHEAD as usize + SLL2_BYTES <= 48 + 20 + 16);
 
 #[cfg(test)]

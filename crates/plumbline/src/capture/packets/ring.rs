@@ -1,7 +1,7 @@
 //! A packet socket with a ring of blocks in shared memory (packet_mmap of the kernel's documentation, TPACKET_V3).
 //!
-//! The kernel fills blocks in order and hands each over when it is full or old. A block that is not handed back stays as
-//! it is: the blocks handed over are the history.
+//! The kernel fills blocks in order, and hands over each block when it is full or old. A block keeps its content until this process hands it
+//! back, so the blocks that were handed over are the history.
 
 use std::ffi::c_void;
 use std::io;
@@ -22,7 +22,7 @@ const LENGTH: usize = 20;
 const SEQUENCE: usize = 24;
 const FIRST_TIME: usize = 32;
 const LAST_TIME: usize = 40;
-/// Offsets in a packet's header (struct tpacket3_hdr); behind it, the address (struct sockaddr_ll).
+/// Offsets in a packet's header (struct tpacket3_hdr); the address (struct sockaddr_ll) follows the header.
 const NEXT: usize = 0;
 const SECONDS: usize = 4;
 const NANOSECONDS: usize = 8;
@@ -42,17 +42,17 @@ pub struct PacketRing {
 // SAFETY: the memory is mapped as long as the ring lives. The kernel and this process share it by the blocks' status,
 // which is read and written atomically.
 unsafe impl Send for PacketRing {}
-// SAFETY: as above; who reads a block sees to it that nobody hands it back meanwhile (packets/mod.rs, Owned).
+// SAFETY: as above. The reader of a block ensures that it is not handed back meanwhile (packets/mod.rs, Owned).
 unsafe impl Sync for PacketRing {}
 
-/// What a block that was handed over has.
+/// The head of a block that was handed over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockHead {
     /// Its number since the ring's beginning.
     pub sequence: u64,
-    /// The first and the last moment, nanoseconds since the epoch.
+    /// The times of the first and the last packet, nanoseconds since the epoch.
     pub times: [u64; 2],
-    /// Bytes of it that are in use.
+    /// The bytes in use.
     pub length: usize,
     packets: u32,
     first: usize,
@@ -63,24 +63,24 @@ pub struct BlockHead {
 pub struct RingPacket<'a> {
     /// Nanoseconds since the epoch.
     pub at: u64,
-    /// Its length from the network header on, before it was cut.
+    /// The length from the network header on, before truncation.
     pub length: u32,
-    /// What was kept of it.
+    /// The bytes that were kept.
     pub data: &'a [u8],
     /// The interface's number.
     pub interface: u32,
-    /// The protocol in it, such as 0x0800.
+    /// The protocol (EtherType), such as 0x0800.
     pub protocol: u16,
     /// The interface's hardware type (ARPHRD_...).
     pub hardware: u16,
-    /// To whom (PACKET_HOST, ... PACKET_OUTGOING).
+    /// The packet's type (PACKET_HOST, ... PACKET_OUTGOING).
     pub kind: u8,
-    /// The sender's address: how many of its eight bytes count, and these.
+    /// The sender's address: the number of valid bytes, and eight bytes.
     pub sender: (u8, [u8; 8]),
 }
 
 impl PacketRing {
-    /// A ring that receives nothing yet. A block is handed over after `retire` at the latest, if it has a packet.
+    /// Opens a ring, which receives nothing yet. The kernel hands over a block with a packet after `retire` at the latest.
     ///
     /// # Errors
     /// If the kernel refuses: no CAP_NET_RAW, or no memory.
@@ -129,7 +129,7 @@ impl PacketRing {
         self.blocks
     }
 
-    /// Has the kernel run this program for each packet from now on.
+    /// Makes the kernel run this program for each packet from now on.
     ///
     /// # Errors
     /// If the kernel refuses it.
@@ -162,14 +162,14 @@ impl PacketRing {
         if bound == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// The socket's error since the last call, which the interface's end is.
+    /// The socket's error since the last call; the interface's removal is such an error.
     pub fn take_error(&self) -> Option<io::Error> {
         let mut error: libc::c_int = 0;
         get(&self.socket, libc::SOL_SOCKET, libc::SO_ERROR, &mut error).ok()?;
         (error != 0).then(|| io::Error::from_raw_os_error(error))
     }
 
-    /// Packets that passed the filter since the last call, and those of them that found no room.
+    /// The number of packets that passed the filter since the last call, and the number of those that were dropped for lack of room.
     pub fn take_counts(&self) -> (u64, u64) {
         let mut counts = libc::tpacket_stats_v3 { tp_packets: 0, tp_drops: 0, tp_freeze_q_cnt: 0 };
         match get(&self.socket, libc::SOL_PACKET, libc::PACKET_STATISTICS, &mut counts) {
@@ -178,7 +178,7 @@ impl PacketRing {
         }
     }
 
-    /// What a block has, if it was handed over.
+    /// The head of a block; `None` if the kernel has not handed it over.
     pub fn head(&self, index: usize) -> Option<BlockHead> {
         if self.status(index)?.load(Ordering::Acquire) & libc::TP_STATUS_USER == 0 {
             return None;
@@ -220,7 +220,7 @@ impl PacketRing {
         if index >= self.blocks {
             return None;
         }
-        // SAFETY: the word lies within the mapping and is aligned; the kernel writes it as one.
+        // SAFETY: the word lies within the mapping and is aligned; the kernel writes it in one access.
         Some(unsafe { AtomicU32::from_ptr(self.map.as_ptr().add(index * self.block_bytes + STATUS).cast::<u32>()) })
     }
 }
@@ -241,7 +241,7 @@ impl Drop for PacketRing {
 /// Calls `see` for each packet of a copied block, until it fails.
 ///
 /// # Errors
-/// That of `see`.
+/// The error of `see`.
 pub fn each_packet<E>(
     block: &[u8],
     head: &BlockHead,
@@ -259,7 +259,7 @@ pub fn each_packet<E>(
     Ok(())
 }
 
-/// The packet at the beginning of `bytes`, and how far away the next is.
+/// The packet at the beginning of `bytes`, and the offset of the next one.
 fn packet(bytes: &[u8]) -> Option<(RingPacket<'_>, usize)> {
     let kept = u32_at(bytes, KEPT)? as usize;
     let network = usize::from(u16_at(bytes, NETWORK)?);

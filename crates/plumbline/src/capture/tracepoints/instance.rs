@@ -1,4 +1,4 @@
-//! A tracefs instance: a ring and a set of tracepoints of our own, beside those of others.
+//! A tracefs instance: a ring and a set of enabled tracepoints of our own, separate from other users of tracefs.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
@@ -15,11 +15,11 @@ use super::super::page_bytes;
 
 /// Where tracefs is mounted (Documentation/trace/ftrace.rst).
 const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
-/// Our instances begin so; then follow the process and the capture's name.
+/// The beginning of our instances' names; the process id and the capture's name follow.
 const PREFIX: &str = "plumbline-";
 /// How much of a file is read at once, bytes.
 const PIECE: usize = 64 << 10;
-/// The most pages that one processor's ring is read for: a flood fills it while it is read.
+/// The most pages that are read of one CPU's ring: a flood of events fills the ring while it is read.
 const MOST_PAGES: usize = 1 << 16;
 
 /// An instance, removed by [`Instance::remove`].
@@ -29,7 +29,7 @@ pub struct Instance {
 }
 
 impl Instance {
-    /// Makes one with a ring of `bytes` for each processor, and removes those that a killed daemon has left.
+    /// Creates an instance with a ring of `bytes` for each CPU, and removes instances that a killed daemon has left.
     ///
     /// # Errors
     /// If there is no tracefs, or the kernel refuses.
@@ -55,17 +55,17 @@ impl Instance {
 
     fn set_up(&self, bytes: u64) -> Result<()> {
         self.write("buffer_size_kb", &(bytes >> 10).to_string())?;
-        // The clock of events, too, and one that all processors share.
+        // The clock of Plumbline's events, which all CPUs share.
         self.write("trace_clock", "mono")?;
         self.write("tracing_on", "1")
     }
 
-    /// Switches tracepoints on. Returns those that are not there.
+    /// Enables tracepoints. Returns those that do not exist.
     pub fn switch_on(&self, events: &[String]) -> Vec<String> {
         events.iter().filter(|event| self.append("set_event", event).is_err()).cloned().collect()
     }
 
-    /// The tracepoints that are on: system and name.
+    /// The enabled tracepoints: system and name.
     ///
     /// # Errors
     /// If they cannot be read.
@@ -75,7 +75,7 @@ impl Instance {
         Ok(pairs.map(|(system, event)| (system.to_owned(), event.to_owned())).collect())
     }
 
-    /// Reads, and so consumes, what the ring of each processor has.
+    /// Reads the pages in the ring of each CPU. Reading removes them from the ring.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -125,10 +125,10 @@ impl Instance {
         Ok(names)
     }
 
-    /// Removes it. While somebody reads it, the kernel refuses that.
+    /// Removes the instance. The kernel refuses that while the instance is being read.
     ///
     /// # Errors
-    /// If it is still there after a second; the next start of the daemon tries again.
+    /// If the instance still exists after a second; the daemon tries again at its next start.
     pub fn remove(&self) -> Result<()> {
         let _ = self.write("tracing_on", "0");
         for _ in 0..10 {
@@ -151,14 +151,14 @@ impl Instance {
         written.with_context(|| format!("cannot write {text} to {}", path.display()))
     }
 
-    /// Without O_TRUNC, which would switch off what is on.
+    /// Writes without O_TRUNC, which would disable the enabled tracepoints.
     fn append(&self, file: &str, text: &str) -> std::io::Result<()> {
         let mut file: File = OpenOptions::new().append(true).open(self.path.join(file))?;
         file.write_all(format!("{text}\n").as_bytes())
     }
 }
 
-/// Reads a file in large pieces: of `header_page`, the kernel returns nothing but the first (show_header() of
+/// Reads a file in large pieces: of `header_page`, the kernel returns only the result of the first read (show_header() of
 /// kernel/trace/trace_events.c).
 fn read_whole(path: &Path) -> std::io::Result<Vec<u8>> {
     let mut file = File::open(path)?;
@@ -172,7 +172,7 @@ fn read_whole(path: &Path) -> std::io::Result<Vec<u8>> {
     }
 }
 
-/// Removes the instances of daemons that are gone.
+/// Removes the instances of daemons that have ended.
 fn remove_stale(instances: &Path) {
     let Ok(entries) = fs::read_dir(instances) else { return };
     for entry in entries.flatten() {
@@ -181,7 +181,7 @@ fn remove_stale(instances: &Path) {
             continue;
         };
         let Ok(pid) = pid.parse::<u32>() else { continue };
-        // Process numbers are used again: it must be a daemon like this one.
+        // Process ids are used again, so the process must have the name of this program.
         let own = fs::read_to_string("/proc/self/comm").unwrap_or_default();
         let is_alive = fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm == own);
         if pid != std::process::id() && !is_alive {
@@ -193,7 +193,7 @@ fn remove_stale(instances: &Path) {
     }
 }
 
-/// How many processors the kernel has rings for.
+/// The number of CPUs for which the kernel has rings.
 ///
 /// # Errors
 /// If the system does not say.

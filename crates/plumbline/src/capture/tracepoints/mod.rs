@@ -1,6 +1,6 @@
-//! Captures tracepoints of the kernel, in a tracefs instance of their own: the kernel's ring is the history.
+//! Captures tracepoints of the kernel in a tracefs instance of their own. The kernel's ring is the history.
 //!
-//! Reading the ring consumes it. So what one incident read is kept in memory for the next ([`pages`]).
+//! Reading the ring removes the events from it, so pages that were read are kept in memory for the next incident ([`pages`]).
 
 mod instance;
 mod pages;
@@ -22,9 +22,9 @@ use crate::config::{TraceMemory, TracepointsConfig};
 use instance::Instance;
 use pages::Pages;
 
-/// How often tracepoints that were missing are looked for: a module may bring them.
+/// How often missing tracepoints are tried again: a module that is loaded later may have them.
 const LOOK_FOR: Duration = Duration::from_secs(10);
-/// What a file has beside pages, bytes: formats, symbols and names.
+/// The size of a file without its pages, bytes: formats, symbols and names.
 const FRAME: u64 = 3 << 20;
 
 /// A capture of tracepoints.
@@ -37,10 +37,10 @@ pub struct Tracepoints {
 }
 
 impl Tracepoints {
-    /// Makes the instance and switches its tracepoints on.
+    /// Creates the instance and enables its tracepoints.
     ///
     /// # Errors
-    /// If there is no tracefs, or the kernel refuses. A tracepoint that is missing is no error: its thread looks for it.
+    /// If there is no tracefs, or the kernel refuses. A missing tracepoint is no error: the capture's thread tries it again.
     pub fn new(name: &str, config: &TracepointsConfig) -> Result<Self> {
         let processors = instance::processors()?;
         let (each, kept) = match config.memory {
@@ -58,7 +58,7 @@ impl Tracepoints {
         Ok(Self { name: name.to_owned(), events: config.events.clone(), instance, pages, missing: Mutex::new(missing) })
     }
 
-    /// Tries the tracepoints that were missing.
+    /// Tries the missing tracepoints again.
     fn look_again(&self) {
         let mut missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
         if missing.is_empty() {
@@ -119,7 +119,7 @@ impl Background for Tracepoints {
     }
 }
 
-/// What is to be added to CLOCK_MONOTONIC to have the time of day, nanoseconds.
+/// The difference between the time of day and CLOCK_MONOTONIC, nanoseconds.
 fn wall_clock_offset() -> Result<i64> {
     let read = |clock| -> Result<i64> {
         let time = clock_gettime(clock)?;

@@ -1,5 +1,5 @@
-//! Pages of the kernel's trace ring that were read, by processor, in bounded memory: reading consumes them, and the next
-//! incident may want the same ones.
+//! Pages that were read from the kernel's trace ring, by CPU, in bounded memory. Reading removes them from the ring, but the next incident may need
+//! the same pages.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use super::super::CaptureSpan;
 /// A page begins with the time of its first event (struct buffer_data_page of kernel/trace/ring_buffer.c).
 const TIME_BYTES: usize = 8;
 
-/// The pages of all processors.
+/// The pages of all CPUs.
 pub struct Pages {
     page_bytes: usize,
     most: usize,
@@ -16,17 +16,17 @@ pub struct Pages {
     processors: Vec<VecDeque<Box<[u8]>>>,
 }
 
-/// The pages of each processor that a file is to have, oldest first.
+/// The pages of each CPU for a file, oldest first.
 pub type Chosen<'a> = Vec<Vec<&'a [u8]>>;
 
 impl Pages {
-    /// At most `bytes` of pages.
+    /// Keeps at most `bytes` of pages.
     pub fn new(processors: usize, page_bytes: usize, bytes: u64) -> Self {
         let most = usize::try_from(bytes).unwrap_or(usize::MAX) / page_bytes.max(1);
         Self { page_bytes, most: most.max(1), held: 0, processors: vec![VecDeque::new(); processors] }
     }
 
-    /// Adds a page, for which the oldest of all may have to go.
+    /// Adds a page. If there is no room, the oldest page of all CPUs is dropped.
     pub fn add(&mut self, processor: usize, page: &[u8]) {
         if self.held >= self.most {
             let first = |pages: &VecDeque<Box<[u8]>>| pages.front().map(|page| time_of(page));
@@ -39,8 +39,7 @@ impl Pages {
         }
     }
 
-    /// The pages with something of a span (of the ring's clock), and how many are left out because they exceed `limit`
-    /// bytes: the oldest.
+    /// The pages that overlap a span (of the ring's clock), and how many were left out: the oldest ones, if all together exceed `limit` bytes.
     pub fn of(&self, span: CaptureSpan, limit: u64) -> (Chosen<'_>, usize) {
         let mut chosen: Chosen<'_> = self.processors.iter().map(|pages| of_one(pages, span)).collect();
         let most = usize::try_from(limit).unwrap_or(usize::MAX) / self.page_bytes.max(1);
@@ -56,7 +55,7 @@ impl Pages {
     }
 }
 
-/// A page ends where the next one of the processor begins.
+/// The pages of one CPU. A page's time ends where that of the next page begins.
 fn of_one(pages: &VecDeque<Box<[u8]>>, span: CaptureSpan) -> Vec<&[u8]> {
     let ends = pages.iter().skip(1).map(|next| time_of(next)).chain([u64::MAX]);
     let wanted = pages.iter().zip(ends).filter(|(page, end)| span.overlaps(time_of(page), *end));

@@ -10,14 +10,14 @@ use super::super::page_bytes;
 use super::instance::Instance;
 use super::pages::Chosen;
 
-/// The most bytes of symbols: those of the modules that the tracepoints belong to.
+/// The most bytes of symbols, which are those of the modules that have the tracepoints.
 const SYMBOLS: usize = 2 << 20;
 /// Options (trace-cmd's lib/trace-cmd/include/private/trace-cmd-private.h).
 const END: u16 = 0;
 const CLOCK: u16 = 4;
 const OFFSET: u16 = 7;
 
-/// What a file says beside its pages.
+/// The content of a file except its pages.
 pub struct TraceHead {
     header_page: Vec<u8>,
     header_event: Vec<u8>,
@@ -26,7 +26,7 @@ pub struct TraceHead {
     symbols: Vec<u8>,
     printk: Vec<u8>,
     names: Vec<u8>,
-    /// What is to be added to times for the time of day, nanoseconds.
+    /// The difference between the time of day and the times of events, nanoseconds.
     offset: i64,
 }
 
@@ -34,11 +34,11 @@ impl TraceHead {
     /// Reads the formats of these tracepoints, the symbols of their modules, and the names of processes.
     ///
     /// # Errors
-    /// If the kernel does not tell.
+    /// If a file of the kernel cannot be read.
     pub fn read(instance: &Instance, enabled: &[(String, String)], offset: i64) -> Result<Self> {
         let mut systems: BTreeMap<String, Vec<Vec<u8>>> = BTreeMap::new();
         for (system, event) in enabled {
-            // One whose module has just been unloaded is left out.
+            // A tracepoint whose module was just unloaded is left out.
             if let Ok(format) = instance.shared(&format!("events/{system}/{event}/format")) {
                 systems.entry(system.clone()).or_default().push(format);
             }
@@ -130,8 +130,8 @@ fn option(head: &mut Vec<u8>, number: u16, value: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// The functions of the modules that have these systems' tracepoints: `nfsv4` for `nfs4`, say. The kernel's own would be
-/// ten MiB; events of these modules name their own functions.
+/// The functions of the modules that have these systems' tracepoints, such as `nfsv4` for `nfs4`. Those of the kernel itself would take ten MiB, and
+/// events of these modules refer to the modules' functions.
 fn symbols(systems: &BTreeMap<String, Vec<Vec<u8>>>) -> Result<Vec<u8>> {
     let stems: Vec<&str> = systems.keys().map(|system| system.trim_end_matches(|c: char| c.is_ascii_digit())).collect();
     let file = fs::File::open("/proc/kallsyms").context("cannot read /proc/kallsyms")?;

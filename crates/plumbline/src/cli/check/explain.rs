@@ -12,7 +12,7 @@ use crate::{
     who::Cgroup,
 };
 
-/// An operation as it is described on the command line.
+/// An operation that the command line describes.
 #[derive(Debug)]
 pub struct DescribedOperation {
     operation: Operation,
@@ -21,26 +21,26 @@ pub struct DescribedOperation {
     user: Option<u32>,
     process: String,
     file: String,
-    /// The keys that are given, each with its value.
+    /// The given keys with their values.
     given: Vec<(String, String)>,
 }
 
-/// What is said of one rule.
+/// The result for one rule.
 #[derive(Debug, serde::Serialize)]
 pub struct RuleExplanation<'c> {
     #[serde(rename = "type")]
     kind: &'static str,
     rule: &'c str,
-    /// Whether it judges the operation.
+    /// Whether the rule judges the operation.
     judges: bool,
     because: String,
 }
 
 impl DescribedOperation {
-    /// Reads `probe=nfs op=WRITE mount=/mnt/a ...`. What is mounted there says server and type, where they are not given.
+    /// Parses `probe=nfs op=WRITE mount=/mnt/a ...`. If server and file-system type are not given, they come from the mount.
     ///
     /// # Errors
-    /// What is wrong with it, and what to do.
+    /// What is wrong with the text, and what to do.
     pub fn parse(text: &str, mounts: &Mounts) -> Result<Self, String> {
         let given = pairs(text)?;
         let value = |key: &str| given.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str());
@@ -77,7 +77,7 @@ impl DescribedOperation {
         Ok(Self { operation, mount, cgroup, user, process, file, given })
     }
 
-    /// A line for each rule about operations of its probe: those of one type together, the most specific first.
+    /// The results for all rules of the operation's probe: rules of one type together, the most specific first.
     pub fn explain<'c>(&self, config: &'c Config) -> Vec<RuleExplanation<'c>> {
         let process = kept_of_process(&self.process);
         let about = OperationFacts {
@@ -103,10 +103,10 @@ impl DescribedOperation {
         lines
     }
 
-    /// Prints these lines.
+    /// Prints the results.
     ///
     /// # Errors
-    /// When they cannot be printed.
+    /// When printing fails.
     pub fn print(&self, out: &mut impl Write, lines: &[RuleExplanation<'_>], room: Option<usize>) -> io::Result<()> {
         if lines.is_empty() {
             return writeln!(out, "no rule is about operations of probe {}", self.operation.protocol().name);
@@ -145,7 +145,7 @@ impl DescribedOperation {
         }
     }
 
-    /// What is given or follows from that.
+    /// The value of a key that is given or can be derived.
     fn known(&self, key: ScopeKey) -> Option<String> {
         let given = || self.given.iter().find(|(name, _)| name == key.name()).map(|(_, value)| value.clone());
         let known = match key {
@@ -162,7 +162,7 @@ impl DescribedOperation {
     }
 }
 
-/// Why a rule judges an operation; `others` do, too.
+/// Why a rule judges an operation. `others`: further rules that judge it.
 fn why(rule: &ConfiguredRule, others: &[&str]) -> String {
     let scope = rule.scope.to_string();
     let armed = rule.when.as_ref().map(|when| format!(", {when}")).unwrap_or_default();
@@ -181,7 +181,7 @@ fn why(rule: &ConfiguredRule, others: &[&str]) -> String {
     because
 }
 
-/// The probe's operation of this name.
+/// The operation of this name of the probe.
 fn operation(probe: Option<&str>, name: Option<&str>) -> Result<Operation, String> {
     let protocols = || probes::protocols().map(|protocol| protocol.name);
     let list = |names: Vec<&str>| names.join(", ");
@@ -204,7 +204,7 @@ fn operation(probe: Option<&str>, name: Option<&str>) -> Result<Operation, Strin
     })
 }
 
-/// `KEY=VALUE` between spaces; a value in double quotes may have spaces.
+/// Pairs `KEY=VALUE`, separated by spaces. A value in double quotes may contain spaces.
 fn pairs(text: &str) -> Result<Vec<(String, String)>, String> {
     let keys: Vec<_> = ["probe", "op"].into_iter().chain(ScopeKey::ALL.map(|(name, _)| name)).collect();
     let mut pairs: Vec<(String, String)> = Vec::new();

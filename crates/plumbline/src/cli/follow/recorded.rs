@@ -1,4 +1,4 @@
-//! Trees of a recording: of every operation in it.
+//! The trees of a recording.
 
 use std::{collections::HashSet, path::Path, process::ExitCode, time::Duration};
 
@@ -28,7 +28,7 @@ pub fn run(arguments: &FollowArguments, path: &Path, otlp: Option<&Otlp>) -> Res
     loop {
         let step = source.advance()?;
         if step != ReplayStep::Interval {
-            // Another run has other clocks, and what was under way is over.
+            // Another run has another clock, and the operations in flight of the previous run are over.
             given_up += trees.given_up();
             let last = std::mem::replace(&mut trees, TreeAssembler::new(MOST_HELD));
             let last = last.all(std::mem::take(&mut open), &|key, device| source.means(key, device));
@@ -41,7 +41,7 @@ pub fn run(arguments: &FollowArguments, path: &Path, otlp: Option<&Otlp>) -> Res
             continue;
         }
         sinks.set_clock(source.clock());
-        // What failed and was fast is there twice: as an event, and by its record.
+        // A fast operation that failed has both an event and a record.
         let mut seen = HashSet::new();
         let mut events = Vec::new();
         source.drain(&mut |event| {
@@ -65,7 +65,7 @@ pub fn run(arguments: &FollowArguments, path: &Path, otlp: Option<&Otlp>) -> Res
     Ok(if source.reader().damaged() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Whether it is an operation of the process or the job that is meant, or one of the kernel's own threads.
+/// Whether the operation belongs to the selected process or job, or to a kernel thread.
 fn counts(arguments: &FollowArguments, source: &RecordedSource, event: &Event) -> bool {
     let who = &event.requester;
     let of_job = |job: &String| is_of_job(&EventSource::cgroup(source, who.pid, who.cgroup).job, job);

@@ -1,4 +1,4 @@
-//! Probes at work for the processes that are followed, and what becomes of their operations.
+//! Attaches the probes for the followed processes, and shows their operations.
 
 use std::{
     cell::RefCell,
@@ -33,32 +33,32 @@ use crate::{
     who::{Cgroup, Cgroups},
 };
 
-/// How often the tables of mounts, modules and a job's processes are renewed.
+/// How often mounts, modules and the processes of a job are looked up again.
 const MAINTAIN_EVERY: Duration = Duration::from_secs(2);
-/// Batches taken from the ring before anything else gets its turn.
+/// The most batches that are read from the ring before other work gets its turn.
 const BATCHES_A_TURN: usize = 32;
-/// Bytes of the ring: some 35 000 operations, of which a tenth of a second's must fit.
+/// The size of the ring, bytes: some 35 000 operations. The operations of a tenth of a second must fit.
 const RING_BYTES: u32 = 16 << 20;
-/// Operations that may wait for what is above them to end; some 500 bytes each.
+/// The most operations that wait for the end of the operation above them; each takes some 500 bytes.
 pub const MOST_HELD: usize = 65_536;
-/// Operations in flight of one probe that are asked for.
+/// The most operations in flight of one probe that are read.
 const MOST_OPEN: usize = 16_384;
 
-/// Probes, and the operations that are joined to trees.
+/// The attached probes, and the operations that are joined to trees.
 pub struct FollowSession<'a> {
     arguments: &'a FollowArguments,
     watch: ProbeSet,
     processes: FollowedProcesses,
     filter: Filter,
     trees: TreeAssembler,
-    /// When operations in flight were last asked for, and what was.
+    /// When operations in flight were last read, and the result.
     asked: (Instant, Nanos, Vec<Event>),
     sinks: Sinks,
     cgroups: RefCell<Cgroups>,
     maintained: Instant,
 }
 
-/// The names that this host has.
+/// The source of names on this host.
 struct LiveNames<'a> {
     watch: &'a ProbeSet,
     cgroups: &'a RefCell<Cgroups>,
@@ -75,13 +75,13 @@ impl NameSource for LiveNames<'_> {
 }
 
 impl<'a> FollowSession<'a> {
-    /// Attaches all probes that see operations.
+    /// Attaches all probes that see operations of processes.
     ///
     /// # Errors
     ///
-    /// When no probe can run here, or an output cannot be made.
+    /// When no probe can run here, or an output cannot be created.
     pub fn start(arguments: &'a FollowArguments, processes: FollowedProcesses, otlp: Option<&Otlp>) -> Result<Self> {
-        // TCP's stamps are part of requests.
+        // Requests contain TCP's time stamps, so its probe is needed, too.
         let sees = |protocol: &&'static Protocol| is_followed(protocol.level) || protocol.level == Level::Transport;
         let options = ProbeOptions {
             protocols: probes::protocols().filter(sees).collect(),
@@ -120,17 +120,17 @@ impl<'a> FollowSession<'a> {
         Ok(session)
     }
 
-    /// Why the mount that was asked for is none.
+    /// The error message if the mount that was asked for does not exist.
     pub fn no_such_mount(&self) -> Option<String> {
         let path: &OsStr = self.arguments.mount.as_deref()?;
         self.watch.mounts().at(path.as_bytes()).is_none().then(|| trace::no_such_mount(&self.watch, path))
     }
 
-    /// Shows trees until time is up, the processes have ended, or a signal says so. The status of the command, if one was started and has ended.
+    /// Shows trees until the time is over, all processes have ended, or a signal arrives. Returns the status of the command, if it has ended.
     ///
     /// # Errors
     ///
-    /// When the command cannot be started, or what is shown cannot be written.
+    /// When the command cannot be started, or an output cannot be written.
     pub fn follow(&mut self, stop: &SignalFd) -> Result<Option<ExitStatus>> {
         let began = Instant::now();
         let mut command = self.processes.start_command(&self.arguments.command)?;
@@ -157,7 +157,7 @@ impl<'a> FollowSession<'a> {
         }
     }
 
-    /// Waits until the next trees are due, or something happens. The signal that came, and whether mounts have changed.
+    /// Waits until the next trees are due or an event occurs. Returns the signal, if there was one, and whether mounts have changed.
     fn wait(&self, stop: &SignalFd, mountinfo: &File) -> Result<(Option<Signal>, bool)> {
         // SAFETY: the ring's epoll descriptor lives as long as `watch`, which outlives this borrow.
         let ring = unsafe { BorrowedFd::borrow_raw(self.watch.ring_fd()) };
@@ -185,7 +185,7 @@ impl<'a> FollowSession<'a> {
         }
     }
 
-    /// Shows the trees that were whole when operations in flight were last asked for: what had ended by then has come by now.
+    /// Shows the trees that were complete when operations in flight were last read: all operations that had ended by then have arrived since.
     fn show_whole(&mut self) -> Result<()> {
         let Self { watch, trees, asked, .. } = self;
         let whole = trees.whole(asked.1, &asked.2, &|key, device| watch.means(key, device));
@@ -196,7 +196,7 @@ impl<'a> FollowSession<'a> {
         Ok(())
     }
 
-    /// Operations in flight of the processes that are followed.
+    /// The operations in flight of the followed processes.
     fn in_flight(&self, wanted: impl Fn(Level) -> bool) -> Vec<Event> {
         let followed = self.processes.all();
         let mut open = self.watch.in_flight(|protocol| wanted(protocol.level), Duration::ZERO, MOST_OPEN);
@@ -217,11 +217,11 @@ impl<'a> FollowSession<'a> {
         self.processes.look_for_job()
     }
 
-    /// Shows what is on its way and what has not ended, and says what was lost.
+    /// Shows the remaining trees and the operations in flight, and reports losses.
     ///
     /// # Errors
     ///
-    /// When it cannot be written.
+    /// When an output cannot be written.
     pub fn finish(mut self) -> Result<()> {
         let open = self.in_flight(|_| true);
         self.watch.set_filter(&Filter { thresholds: Vec::new(), ..self.filter.clone() })?;
@@ -242,7 +242,7 @@ impl<'a> FollowSession<'a> {
     }
 }
 
-/// What is missing in the trees.
+/// The losses of the trees.
 fn losses(watch: &ProbeSet) -> Vec<String> {
     let mut lost = Vec::new();
     for ((protocol, counters), (_, runs)) in watch.counters().into_iter().zip(watch.runs()) {
@@ -257,10 +257,10 @@ fn losses(watch: &ProbeSet) -> Vec<String> {
     lost
 }
 
-/// Says which layers are seen here, and why others are not.
+/// Prints which layers are seen here, and why others are not.
 fn say_what_is_seen(watch: &ProbeSet) -> Result<()> {
     let state = watch.state();
-    // One whose module is not loaded is attached once it is in use.
+    // A probe whose module is not loaded yet is attached when the module is used.
     for probe in state.iter().filter(|probe| !probe.reason.is_empty() && !probe.may_come) {
         eprintln!("plumbline: {}: {}", probe.probe, probe.reason);
     }

@@ -1,4 +1,4 @@
-//! Where trees go: standard output, a file for Perfetto, a collector.
+//! The outputs of trees: standard output, a file for Perfetto, a collector.
 
 use std::{
     io::{self, BufWriter, IsTerminal, Write},
@@ -18,19 +18,19 @@ use crate::{
     view::clock::{Clock, nanos},
 };
 
-/// How long a collector may take, for one request.
+/// The time limit for a request to the collector.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Bytes that may wait while the collector does not answer.
+/// The most bytes that wait while the collector does not answer.
 const BUFFER: usize = 16 << 20;
-/// How long the end waits for the collector.
+/// The longest time that the end waits for the collector.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Where trees go, and which.
+/// The outputs, and the selection of trees.
 pub struct Sinks {
     wanted: WantedTrees,
     names: TreeNames,
     out: BufWriter<Box<dyn Write>>,
-    /// `None`: JSON.
+    /// The table; `None` for JSON.
     table: Option<TreeTable>,
     most: usize,
     perfetto: Option<PerfettoFile>,
@@ -40,7 +40,7 @@ pub struct Sinks {
     left_out: u64,
 }
 
-/// A collector that gets the trees as traces.
+/// The collector that gets the trees as traces.
 struct TraceSink {
     exporter: SpanExporter,
     endpoint: String,
@@ -54,7 +54,7 @@ impl TraceSink {
     }
 }
 
-/// Which trees are shown.
+/// The selection of trees.
 struct WantedTrees {
     min: u64,
     operations: Vec<String>,
@@ -76,12 +76,12 @@ impl WantedTrees {
     }
 }
 
-/// Whether an operation of the protocol is what somebody calls so.
+/// Whether `wanted` is a name of this operation of the protocol.
 fn is_called(protocol: &'static Protocol, wanted: &str, name: &str) -> bool {
     protocol.operation(wanted).is_some_and(|operation| operation.name() == name)
 }
 
-/// Refuses names that no probe has.
+/// Refuses names of operations that no probe has.
 pub fn known_operations(names: &[String]) -> Result<(), String> {
     let is_known = |name: &String| probes::protocols().any(|protocol| protocol.operation(name).is_some());
     match names.iter().find(|name| !is_known(name)) {
@@ -93,7 +93,7 @@ pub fn known_operations(names: &[String]) -> Result<(), String> {
     }
 }
 
-/// The collector that is meant, if one is.
+/// The collector, if one is configured.
 pub fn collector(arguments: &FollowArguments) -> Result<Option<Otlp>, String> {
     let Some(url) = &arguments.otlp else { return Ok(None) };
     let protocol = match arguments.otlp_protocol {
@@ -107,18 +107,18 @@ pub fn collector(arguments: &FollowArguments) -> Result<Option<Otlp>, String> {
 }
 
 impl Sinks {
-    /// Makes what was asked for.
+    /// Creates the outputs.
     ///
     /// # Errors
     ///
-    /// When the file cannot be made, or the exporter cannot start.
+    /// When the file cannot be created, or the exporter cannot start.
     pub fn new(arguments: &FollowArguments, otlp: Option<&Otlp>) -> Result<Self> {
         let names = TreeNames::new();
         let out: Box<dyn Write> = match &arguments.output {
             Some(path) => Box::new(new_file(path)?),
             None => Box::new(io::stdout()),
         };
-        // As everywhere: what is no terminal has whole lines.
+        // As in other commands, lines are not cut if the output is no terminal.
         let room = arguments.wide.room().filter(|_| arguments.output.is_none());
         let limit = (arguments.max_size * 1_048_576.0) as u64;
         let perfetto = arguments.perfetto.as_ref().map(|path| PerfettoFile::create(path, limit, &names.clock));
@@ -148,11 +148,11 @@ impl Sinks {
         Ok(sinks)
     }
 
-    /// Shows those of the trees that are wanted.
+    /// Shows the trees that are selected.
     ///
     /// # Errors
     ///
-    /// When they cannot be written.
+    /// When an output cannot be written.
     pub fn show(&mut self, trees: &[OperationTree], source: &dyn NameSource) -> Result<()> {
         for tree in trees {
             self.names.learn(tree, source);
@@ -183,17 +183,17 @@ impl Sinks {
         Ok(self.out.flush()?)
     }
 
-    /// The clock may have been set.
+    /// Takes a new clock, since the wall clock may have been set.
     pub fn set_clock(&mut self, clock: Clock) {
         self.names.clock = clock;
     }
 
-    /// What is mounted may have changed.
+    /// Forgets names, since mounts may have changed.
     pub fn forget_names(&mut self, clock: Clock) {
         self.names.forget(clock);
     }
 
-    /// Ends all outputs, and says what was shown, what was not, and what was lost.
+    /// Ends all outputs. Prints what was shown, what was left out and what was lost.
     ///
     /// # Errors
     ///

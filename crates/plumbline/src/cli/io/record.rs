@@ -1,4 +1,4 @@
-//! `plumbline io --record`: every look goes to a file.
+//! `plumbline io --record`: writes every look to a file.
 
 use std::{
     path::Path,
@@ -26,7 +26,7 @@ use crate::{
     view::clock::Clock,
 };
 
-/// How often it is looked whether the command has ended.
+/// How often the recording checks whether the command has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 pub fn run(arguments: &IoArguments, path: &Path, mut session: IoSession, stop: &SignalFd) -> Result<ExitCode> {
@@ -87,7 +87,7 @@ fn header(arguments: &IoArguments, session: &IoSession) -> IoHeader {
     }
 }
 
-/// Starts the command, if there is one, so that nothing of it is missed.
+/// Starts the command, if there is one, so that none of its operations is missed.
 fn start(arguments: &IoArguments, session: &IoSession) -> Result<Option<Child>> {
     let followed = session.followed.as_ref().filter(|_| !arguments.command.is_empty());
     followed.map_or(Ok(None), |followed| child::start_followed(followed, &arguments.command))
@@ -103,7 +103,7 @@ fn entries(session: &mut IoSession, ranks: &mut RanksByProcess) -> Result<Vec<Io
     Ok(samples.iter().map(entry).collect())
 }
 
-/// What was noted of files, on the mounts that count.
+/// The use of files on the selected mounts.
 fn files(session: &mut IoSession) -> Result<Vec<FileUse>> {
     let mut files = Vec::new();
     for access in session.accesses()? {

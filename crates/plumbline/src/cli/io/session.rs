@@ -1,4 +1,4 @@
-//! Probes at work, and what they have counted so far.
+//! The attached probes, and their counts so far.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -26,23 +26,23 @@ use crate::{
     who::path::is_unified,
 };
 
-/// How often the tables of mounts and modules are renewed.
+/// How often the tables of mounts and modules are updated.
 const MAINTAIN_EVERY: Duration = Duration::from_secs(2);
-/// Bytes of the ring: of those that are slow, for a recording.
+/// The size of the ring, bytes. It holds the slow operations for a recording.
 const RING_BYTES: u32 = 4 << 20;
 
 pub struct IoSession {
     pub watch: ProbeSet,
-    /// The layers that are observed.
+    /// The watched layers.
     pub depths: Vec<LayerDepth>,
-    /// The processes whose operations count; `None`: all.
+    /// The selected processes; `None`: all.
     pub followed: Option<Followed>,
-    /// The order of accesses to files: for a recording that looks at system calls.
+    /// The order of accesses to files, if a recording watches system calls.
     accesses: Option<Accesses>,
     meter: IoMeter,
     owners: OwnerNames,
     mounts: HashMap<MountKey, Mount>,
-    /// The only mount point that counts.
+    /// The selected mount point; `None`: all.
     only: Option<String>,
     maintained: Instant,
 }
@@ -85,7 +85,7 @@ impl IoSession {
         Ok(Self { watch, depths, followed, accesses, meter, owners, mounts, only, maintained })
     }
 
-    /// Waits until a moment or a signal, and returns the signal. `each` gets the slow operations of the processes that count.
+    /// Waits until a time or a signal, and returns the signal. Calls `each` with the slow operations of the selected processes.
     pub fn wait(&mut self, until: Instant, stop: &SignalFd, mut each: impl FnMut(&Event)) -> Result<Option<Signal>> {
         loop {
             let now = Instant::now();
@@ -100,7 +100,7 @@ impl IoSession {
             if left.is_zero() {
                 return Ok(None);
             }
-            // Rounded up, so that it is not asked again and again for the last part of a millisecond.
+            // Rounded up, so that poll(2) is not called repeatedly in the last part of a millisecond.
             let timeout = left.min(MAINTAIN_EVERY) + Duration::from_millis(1);
             let timeout = PollTimeout::try_from(timeout).unwrap_or(PollTimeout::MAX);
             // SAFETY: the ring's epoll descriptor lives as long as `watch`, which is not dropped here.
@@ -117,7 +117,7 @@ impl IoSession {
         }
     }
 
-    /// Takes what waits in the ring: also news of libraries, which are to be watched at once.
+    /// Drains the ring, which also has news of libraries that must be watched at once.
     pub fn drain(&mut self, mut each: impl FnMut(&Event)) {
         let mut followed: Option<HashSet<u32>> = None;
         loop {
@@ -138,7 +138,7 @@ impl IoSession {
         }
     }
 
-    /// What was added since the last interval, by the processes and on the mounts that count.
+    /// The operations since the last interval of the selected processes and mounts.
     pub fn read(&mut self) -> Result<Vec<IoSample>> {
         let mut samples = self.meter.read(&self.watch)?;
         self.owners.learn(&samples);
@@ -155,7 +155,7 @@ impl IoSession {
         Ok(samples)
     }
 
-    /// What was noted of files so far.
+    /// The accesses to files so far.
     pub fn accesses(&self) -> Result<Vec<Access>> {
         let mut all = Vec::new();
         if let Some(accesses) = &self.accesses {
@@ -164,24 +164,24 @@ impl IoSession {
         Ok(all)
     }
 
-    /// The mount of this key, if it counts.
+    /// The mount of this key, if it is selected.
     pub fn mount_that_counts(&mut self, key: MountKey) -> Option<&Mount> {
         let mount = self.mounts.entry(key).or_insert_with(|| self.watch.mount(key));
         self.only.as_ref().is_none_or(|only| mount.mountpoint == *only).then_some(&*mount)
     }
 
-    /// The processes that count; `None`: all.
+    /// The selected processes; `None`: all.
     pub fn followed(&self) -> Option<HashSet<u32>> {
         self.followed.as_ref().map(Followed::all)
     }
 
-    /// Where a sample's operations were, and who asked for them.
+    /// The mount and the requester of a sample.
     pub fn names(&mut self, sample: &IoSample) -> (&Mount, &Owner) {
         let mount = self.mounts.entry(sample.mount).or_insert_with(|| self.watch.mount(sample.mount));
         (mount, self.owners.of(sample))
     }
 
-    /// What is missing in the figures, or in nobody's name, by cause.
+    /// The operations that are missing or have no requester, by cause.
     pub fn losses(&self) -> BTreeMap<String, u64> {
         let mut losses = BTreeMap::new();
         for ((protocol, counters), (_, runs)) in self.watch.counters().into_iter().zip(self.watch.runs()) {
@@ -205,7 +205,7 @@ impl IoSession {
     }
 }
 
-/// By whom the kernel side must count: nobody, cgroup or process.
+/// The requesters that the kernel side must distinguish: none, cgroups or processes.
 fn account(arguments: &IoArguments) -> Account {
     let owners = || arguments.by.iter().filter(|dimension| dimension.is_of_owner());
     let by_process = arguments.pid.is_some()
@@ -214,13 +214,13 @@ fn account(arguments: &IoArguments) -> Account {
     match owners().next() {
         _ if by_process => Account::Process,
         None => Account::Nobody,
-        // With cgroup v1, jobs are in hierarchies that have no ids: only their processes tell.
+        // With cgroup v1, jobs are in hierarchies without ids, so only processes tell the job.
         Some(_) if !is_unified() => Account::Process,
         Some(_) => Account::Cgroup,
     }
 }
 
-/// Loads what notes the order of accesses to files, for a recording. On a failure the recording goes on without it.
+/// Loads the BPF program that records the order of accesses to files. If that fails, the recording continues without it.
 fn accesses(arguments: &IoArguments, depths: &[LayerDepth], followed: Option<&Followed>) -> Option<Accesses> {
     if arguments.record.is_none() || !depths.contains(&LayerDepth::SystemCalls) {
         return None;
@@ -229,7 +229,7 @@ fn accesses(arguments: &IoArguments, depths: &[LayerDepth], followed: Option<&Fo
     started.inspect_err(|error| eprintln!("plumbline: files and the order of accesses are not recorded: {error}")).ok()
 }
 
-/// Prints which layers are observed, and why others are not.
+/// Prints which layers are watched, and why others are not.
 fn print_layers(watch: &ProbeSet, asked: &[String]) -> Result<Vec<LayerDepth>> {
     let probes = watch.state();
     for probe in probes.iter().filter(|probe| !probe.reason.is_empty()) {

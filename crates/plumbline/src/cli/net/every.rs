@@ -1,4 +1,4 @@
-//! Every send of the connections selected: its stages come one by one, and are put together here.
+//! Every send of the selected connections. The stages of a send arrive one by one and are joined here.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -20,12 +20,12 @@ use crate::view::{
     table::{Table, TableColumn},
 };
 
-/// The most sends of one connection that are not acknowledged; beyond that, the oldest is printed as it is.
+/// The most unacknowledged sends of one connection. Beyond this, the oldest is printed incomplete.
 const MOST_OPEN: usize = 65_536;
-/// Connections whose names are kept.
+/// The most connections whose names are kept.
 const MOST_NAMES: usize = 65_536;
 
-/// One send: a call of sendmsg() or its like. A time of 0 is not known, or has not come.
+/// One send: a call of sendmsg() or a similar function. A time of 0 is not known or has not arrived.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Send {
     start: Nanos,
@@ -38,12 +38,12 @@ struct Send {
     resent: u32,
 }
 
-/// The sends of one connection that are not over, oldest first.
+/// The incomplete sends of one connection, oldest first.
 #[derive(Default)]
 struct OpenSends(VecDeque<Send>);
 
 impl OpenSends {
-    /// Takes in a stamp; returns the sends that are over with it.
+    /// Adds a stamp. Returns the sends that are complete with it.
     fn see(&mut self, stamp: &SendStamp) -> Vec<Send> {
         let passed = |send: &Send| stamp.last.wrapping_sub(send.last) < 1 << 31;
         match stamp.stage {
@@ -76,7 +76,7 @@ impl OpenSends {
 }
 
 impl Send {
-    /// By [`Stage::ALL`], but for the last; `None` is what is not known.
+    /// The durations of all stages of [`Stage::ALL`] but the last; `None` if not known.
     fn times(&self) -> [Option<Nanos>; 5] {
         let between = |from: Nanos, to: Nanos| (from != 0 && to >= from).then(|| to - from);
         let began = if self.start == 0 { self.queued } else { self.start };
@@ -91,7 +91,7 @@ impl Send {
     }
 }
 
-/// Lines, and what they add up to.
+/// Prints lines, and sums them up.
 pub struct EverySend {
     json: bool,
     table: Table,
@@ -134,7 +134,7 @@ impl EverySend {
         }
     }
 
-    /// Learns the names of the connections that are there.
+    /// Reads the names of the present connections.
     pub fn match_sockets(&mut self, watch: &mut ProbeSet) -> Result<()> {
         let (connections, flows) = watch.flows()?;
         if self.names.len() > MOST_NAMES {

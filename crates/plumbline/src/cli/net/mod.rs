@@ -32,9 +32,9 @@ use every::EverySend;
 use owners::SocketOwners;
 use rows::{NetMeter, NetRow};
 
-/// How often the table of mounts is renewed.
+/// How often the table of mounts is updated.
 const MAINTAIN_EVERY: Duration = Duration::from_secs(2);
-/// Bytes of the ring for --every-send: 87 000 stages.
+/// The size of the ring for --every-send, bytes: 87 000 stages.
 const RING_BYTES: u32 = 4 << 20;
 
 /// Show where TCP's sends lose time, connection by connection
@@ -152,7 +152,7 @@ pub fn run(arguments: &NetArguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The absolute path of a cgroup's folder; refused if the path leads to a mount that may hang. cgroup2 is where the kernel says.
+/// The absolute path of a cgroup's folder. Refuses a path that leads to a mount that may hang.
 fn absolute(path: &std::path::Path) -> Result<PathBuf> {
     let path = std::path::absolute(path).context("--cgroup")?;
     crate::watched::check(&path, &crate::watched::never_touched())
@@ -231,12 +231,12 @@ fn every_send(arguments: &NetArguments, watch: &mut ProbeSet, stop: &SignalFd) -
     let until = arguments.count.map(|count| Duration::from_secs_f64(arguments.interval * count as f64));
     let until = Instant::now() + until.unwrap_or(Duration::from_secs(1_000_000_000));
     wait(watch, stop, until, |watch| sends.drain(watch, &mut out))?;
-    // Prints the stages that are still in the ring, and then which sends were not acknowledged.
+    // Prints the stages that are still in the ring, then the sends that were not acknowledged.
     sends.drain(watch, &mut out)?;
     sends.finish(watch, &mut out)
 }
 
-/// Until then, or a signal: then true. What is in the ring is drained by `each`.
+/// Waits until a time or a signal; returns true for a signal. `each` drains the ring.
 fn wait(
     watch: &mut ProbeSet,
     stop: &SignalFd,
@@ -255,7 +255,7 @@ fn wait(
             watch.maintain();
             maintain_at = now + MAINTAIN_EVERY;
         }
-        // Rounded up, so that it is not asked again and again for the last part of a millisecond.
+        // Rounded up, so that poll(2) is not called repeatedly in the last part of a millisecond.
         let timeout = left.min(maintain_at.saturating_duration_since(now)) + Duration::from_millis(1);
         let timeout = PollTimeout::try_from(timeout).unwrap_or(PollTimeout::MAX);
         // SAFETY: the ring's epoll descriptor lives as long as `watch`, which is not dropped here.

@@ -1,4 +1,4 @@
-//! Whose connections they are.
+//! The processes to which connections belong.
 
 use std::{
     collections::HashMap,
@@ -10,12 +10,12 @@ use probes::tasks::{FileIterator, Sockets};
 
 use super::rows::NetRow;
 
-/// All open files are listed at most this often.
+/// The shortest time between two listings of all open files.
 const EVERY: Duration = Duration::from_secs(5);
-/// What the kernel's own clients send on.
+/// The owner of connections of the kernel's own clients.
 const KERNEL: &str = "kernel";
 
-/// Processes by the ends of their connections, of this network namespace.
+/// Processes by the addresses of their connections, in this network namespace.
 #[derive(Default)]
 pub struct SocketOwners {
     known: HashMap<(SocketAddr, SocketAddr), String>,
@@ -23,9 +23,9 @@ pub struct SocketOwners {
 }
 
 impl SocketOwners {
-    /// `4711 nginx`, `kernel`, or `-` if that is not known. Of several with the same socket, one.
+    /// `4711 nginx`, `kernel`, or `-` if the owner is not known. If several processes share the socket, one of them.
     pub fn of(&mut self, row: &NetRow) -> String {
-        // A process may have a connection to the server of a mount, too.
+        // Processes may have connections to the server of a mount, too.
         let nobody = if row.mount.is_empty() { "-" } else { KERNEL };
         let (Some(local), Some(peer)) = (row.local, row.peer) else { return nobody.to_owned() };
         let ends = (SocketAddr::from(local), SocketAddr::from(peer));

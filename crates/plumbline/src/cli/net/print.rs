@@ -1,4 +1,4 @@
-//! Rows for people, and as JSON.
+//! Prints rows as a table and as JSON.
 
 use std::{
     io::{self, Write},
@@ -17,7 +17,7 @@ use crate::{
     view::table::{Table, TableColumn},
 };
 
-/// What the columns do not say by themselves.
+/// Explanations of the columns.
 pub fn explain(full: bool) -> &'static str {
     if full {
         "of each call only its last byte is stamped; times are median/99th percentile\n"

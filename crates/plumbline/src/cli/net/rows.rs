@@ -1,4 +1,4 @@
-//! What has become of each connection, or of all with a server, since the last look.
+//! The changes of each connection, or of all connections with a server, since the last look.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -14,7 +14,7 @@ use probes::{
 
 use super::NetRowsBy;
 
-/// Figures of the last look, to subtract from.
+/// The figures of the last look, which are subtracted.
 #[derive(Default)]
 struct PreviousFigures {
     flow: Option<SendTimes>,
@@ -26,17 +26,17 @@ struct PreviousFigures {
     bytes_acked: u64,
 }
 
-/// One line of the table. Sums of what was added since the last look, but for what is marked `now`.
+/// One row of the table: sums since the last look, except for fields marked `now`.
 #[derive(Default)]
 pub struct NetRow {
-    /// Our end, of one connection.
+    /// This host's address and port, for a single connection.
     pub local: Option<(IpAddr, u16)>,
     pub peer: Option<(IpAddr, u16)>,
     pub namespace: u32,
     pub cookie: u64,
-    /// Where the peer's file system is mounted.
+    /// The mount of the peer's file system.
     pub mount: String,
-    /// Connections in this row, and how many of them were closed meanwhile.
+    /// The number of connections in this row, and how many of them were closed since the last look.
     pub connections: u64,
     pub closed: u64,
     pub stamped: u64,
@@ -52,17 +52,17 @@ pub struct NetRow {
     pub busy_ms: u64,
     pub window_limited_ms: u64,
     pub buffer_limited_ms: u64,
-    /// Now: the largest of them.
+    /// Now: the greatest of the connections.
     pub srtt_us: u32,
-    /// Now: the least of them.
+    /// Now: the least of the connections.
     pub min_rtt_us: u32,
     /// Now.
     pub unsent: u64,
     pub unacked: u64,
     pub unread: u64,
-    /// Now: of the least.
+    /// Now: the least of the connections.
     pub window: Option<u32>,
-    /// Now: of the least, segments.
+    /// Now: the least of the connections, segments.
     pub congestion_window: Option<u32>,
     pub pacing_rate: Option<u64>,
     pub arrived_ago_ms: Option<u32>,
@@ -79,7 +79,7 @@ impl NetMeter {
         Self { by, before: HashMap::new() }
     }
 
-    /// What was added since this was last asked; at first, since each was selected.
+    /// The changes since the last call; in the first call, since each connection was selected.
     pub fn read(&mut self, watch: &mut ProbeSet) -> Result<Vec<NetRow>> {
         let (connections, flows) = watch.flows()?;
         let mut flows: HashMap<u64, SendTimes> = flows.into_iter().map(|flow| (flow.cookie, flow)).collect();
@@ -94,13 +94,13 @@ impl NetMeter {
             let (flow, before) = (flows.remove(&connection.cookie), self.before.remove(&connection.cookie));
             let row = rows.entry(key(&connection.ends, connection.cookie)).or_default();
             row.name(by, &connection.ends, connection.cookie, watch, connection.mount);
-            // A connection that is seen for the first time: what the kernel has counted so far belongs to no interval.
+            // A new connection: the kernel's counts so far belong to no interval.
             let before = before.unwrap_or_else(|| PreviousFigures::of(connection, None));
             row.add_flow(flow.as_ref(), before.flow.as_ref());
             row.add_connection(connection, &before);
             let now = PreviousFigures::of(connection, flow);
             match &now.flow {
-                // It closed after the connections were listed.
+                // The connection was closed after the connections were listed.
                 Some(flow) if flow.closed != 0 => row.close(flow, &now),
                 _ => drop(here.insert(connection.cookie, now)),
             }
@@ -112,7 +112,7 @@ impl NetMeter {
             row.add_flow(Some(&flow), before.flow.as_ref());
             row.close(&flow, &before);
             if flow.closed == 0 {
-                // Connected since the connections were listed.
+                // The connection was made after the connections were listed.
                 here.insert(flow.cookie, PreviousFigures { flow: Some(flow), ..PreviousFigures::default() });
             }
         }
@@ -192,7 +192,7 @@ impl NetRow {
 
     fn meet_rtt(&mut self, smoothed: u32, least: u32) {
         self.srtt_us = self.srtt_us.max(smoothed);
-        // All ones: none was measured yet.
+        // All ones: no sample yet.
         if least != u32::MAX && least != 0 && (self.min_rtt_us == 0 || least < self.min_rtt_us) {
             self.min_rtt_us = least;
         }

@@ -1,4 +1,4 @@
-//! `plumbline ps --files`: what each process has open, and on which mount. No mount is touched for it.
+//! `plumbline ps --files`: the open files of each process, with their mounts. No mount is touched for this.
 
 use std::{
     collections::HashMap,
@@ -21,7 +21,7 @@ use serde::Serialize;
 #[derive(Serialize)]
 pub struct FileRow {
     fd: u32,
-    /// `r`, `w` or `rw`; empty for what was opened as a place only (O_PATH).
+    /// `r`, `w` or `rw`; empty for a file that was opened with O_PATH.
     access: &'static str,
     flags: u32,
     mode: u32,
@@ -36,7 +36,7 @@ pub struct FileRow {
     socket: Option<SocketRow>,
 }
 
-/// Where a socket leads: of those of our own network namespace.
+/// The addresses of a socket, if it is in our network namespace.
 #[derive(Serialize, Clone)]
 struct SocketRow {
     protocol: &'static str,
@@ -99,7 +99,7 @@ impl fmt::Display for SocketRow {
 pub struct OpenFiles(HashMap<u32, Vec<FileRow>>);
 
 impl OpenFiles {
-    /// The open files of all processes; only files on the mount at `only`, if it is given. The inner error is the command line's.
+    /// The open files of all processes. `only`: only files on the mount at this path. The inner error is one of the command line.
     pub fn of_all(only: Option<&OsStr>) -> Result<Result<Self, String>> {
         let mounts = Mounts::current().context("cannot read mountinfo")?;
         let device = match device_at(&mounts, only) {
@@ -108,14 +108,14 @@ impl OpenFiles {
         };
         let by_id: HashMap<u32, &MountPoint> = mounts.iter().map(|point| (point.id, point)).collect();
         let files = tasks::FileIterator::load().with_context(|| format!("cannot list open files; {PERMISSION}"))?;
-        // Where they lead is left out where the kernel does not say.
+        // Without these data, the addresses of sockets are left out.
         let sockets = tasks::Sockets::load().and_then(|sockets| sockets.all()).unwrap_or_default();
         let sockets: HashMap<u64, SocketRow> =
             sockets.iter().map(|socket| (socket.inode(), SocketRow::of(socket))).collect();
         let mut all: HashMap<u32, Vec<FileRow>> = HashMap::new();
         files.each(|file| {
             if device.is_none_or(|device| device == file.device()) {
-                // One of another mount namespace has the same superblock.
+                // A file on a mount of another mount namespace is listed with our mount of the same superblock.
                 let mount = by_id.get(&file.mount()).copied().filter(|point| point.device == file.device());
                 let mount = mount.or_else(|| mounts.get(file.device()));
                 let socket = sockets.get(&file.inode()).filter(|_| file.is_socket());
@@ -134,7 +134,7 @@ impl OpenFiles {
     }
 }
 
-/// Which superblock is mounted at a mount point, if one is given.
+/// The superblock that is mounted at a mount point, if one is given.
 pub fn device_at(mounts: &Mounts, only: Option<&OsStr>) -> Result<Option<MountKey>, String> {
     let Some(path) = only else { return Ok(None) };
     let point = mounts.at(path.as_bytes());

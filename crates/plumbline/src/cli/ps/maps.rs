@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use super::files::device_at;
 
-/// A part of memory that a file is mapped to. Field names are stable: docs/processes.md.
+/// A part of memory to which a file is mapped. Field names are stable: docs/processes.md.
 #[derive(Serialize)]
 pub struct MapRow {
     start: String,
@@ -53,7 +53,7 @@ impl MapRow {
 pub struct Maps(HashMap<u32, Vec<MapRow>>);
 
 impl Maps {
-    /// The mapped files of all processes; only files on the mount at `only`, if it is given. The inner error is the command line's.
+    /// The mapped files of all processes. `only`: only files on the mount at this path. The inner error is one of the command line.
     pub fn of_all(only: Option<&OsStr>) -> Result<Result<Self, String>> {
         let mounts = Mounts::current().context("cannot read mountinfo")?;
         let device = match device_at(&mounts, only) {

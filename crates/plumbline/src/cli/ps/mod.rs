@@ -1,4 +1,4 @@
-//! `plumbline ps`: every process, or every thread, in one look.
+//! `plumbline ps`: lists every process, or every thread.
 
 mod files;
 mod maps;
@@ -84,7 +84,7 @@ pub struct PsArguments {
     pin: pin::PsPinArguments,
 }
 
-/// What `Task::state` can be: the letters of proc(5).
+/// The possible values of `Task::state`: the letters of proc(5).
 const STATES: &str = "RSDTtZXPI";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -171,7 +171,7 @@ pub fn run(arguments: &PsArguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Shows the table again and again, until a signal comes.
+/// Shows the table again and again until a signal arrives.
 fn watch(arguments: &PsArguments, uid: Option<u32>, tasks: &mut Tasks, every: Duration) -> Result<ExitCode> {
     let stop = trace::stop_signals()?;
     let (mut screen, mut namer) = (Screen::new(), Namer::new());
@@ -188,7 +188,7 @@ fn watch(arguments: &PsArguments, uid: Option<u32>, tasks: &mut Tasks, every: Du
         let mut text = Vec::new();
         let table = Table::new(&rows::columns(arguments.args), arguments.wide.room());
         table.header(&mut text)?;
-        // One line is the header's. Rows that do not fit are not made: command lines are read from each process.
+        // One line is the heading. Only rows that fit are made, since command lines are read from each process.
         for task in wanted.iter().take(screen.lines().saturating_sub(1)) {
             PsRow::of(task, &mut namer, loads.percent(task), arguments.args).print(&table, &mut text)?;
         }
@@ -206,18 +206,18 @@ fn watch(arguments: &PsArguments, uid: Option<u32>, tasks: &mut Tasks, every: Du
     }
 }
 
-/// A thread's number, and when it was started: numbers are given again.
+/// A thread's id and start time, since ids are used again.
 type Life = (u32, u64);
 
 fn life(task: &Task) -> Life {
     (task.pid(), task.start())
 }
 
-/// How much of one processor each has.
+/// The share of one CPU that each thread uses.
 struct Loads(HashMap<Life, f64>);
 
 impl Loads {
-    /// Over their lives.
+    /// The shares over the whole lives of the threads.
     fn of_lives(snapshot: &TaskSnapshot) -> Self {
         let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME).map(Duration::from).unwrap_or_default();
         let percent = |task: &Task| {
@@ -227,7 +227,7 @@ impl Loads {
         Self(snapshot.iter().map(|task| (life(&task), percent(&task))).collect())
     }
 
-    /// Since the last table, so long ago. A process that was not in it has used all of its CPU time since.
+    /// The shares since the last table. A process that is new has used all of its CPU time since then.
     fn since(snapshot: &TaskSnapshot, before: &HashMap<Life, u64>, passed: Duration) -> Self {
         let used = |task: &Task| task.cpu_ns().saturating_sub(before.get(&life(task)).copied().unwrap_or(0));
         let percent = |task: &Task| used(task) as f64 / 1e7 / passed.as_secs_f64().max(f64::MIN_POSITIVE);
@@ -239,7 +239,7 @@ impl Loads {
     }
 }
 
-/// By number or by name.
+/// The user id of a user, given by number or by name.
 fn user(text: &str) -> Option<u32> {
     let by_name = || Some(User::from_name(text).ok()??.uid.as_raw());
     text.parse().ok().or_else(by_name)
@@ -256,14 +256,14 @@ fn is_wanted(arguments: &PsArguments, uid: Option<u32>, task: &Task, namer: &mut
         && container.as_ref().is_none_or(|id| !id.is_empty() && namer.cgroup(task).container.starts_with(id))
 }
 
-/// By whole components.
+/// Whether a cgroup is below another one, compared by whole components.
 fn is_below(cgroup: &str, above: &str) -> bool {
     let above = above.trim_matches('/');
     let below = cgroup.trim_start_matches('/').strip_prefix(above);
     above.is_empty() || below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// By process and thread where that does not decide.
+/// Sorts tasks; equal ones by process and thread id.
 fn sort(tasks: &mut [Task], by: PsSort, loads: &Loads) {
     use std::cmp::Reverse;
     tasks.sort_unstable_by_key(|task| (task.tgid(), task.pid() != task.tgid(), task.pid()));

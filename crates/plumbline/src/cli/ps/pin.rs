@@ -31,7 +31,7 @@ pub struct PsPinArguments {
     unpin: Option<PathBuf>,
 }
 
-/// What is to be done about pins; `None` if nothing is.
+/// Creates or removes a pin if the options ask for it; `None` if they do not.
 pub fn run(arguments: &PsPinArguments) -> Option<Result<ExitCode>> {
     match (&arguments.pin, &arguments.unpin) {
         (Some(name), _) => Some(pin(&path_of(name), arguments)),
@@ -52,7 +52,7 @@ fn pin(path: &Path, arguments: &PsPinArguments) -> Result<ExitCode> {
     let advice = || format!("cannot pin {}: the path must be on a bpffs, such as /sys/fs/bpf", shown(path));
     tasks::pin(path, arguments.mode, arguments.binary).with_context(advice)?;
     println!("{}", shown(path));
-    // Whoever may read it must also be able to come to it: systemd mounts bpffs for root only.
+    // Users who may read the file must also have access to its directory: systemd mounts bpffs for root only.
     let others = 0o001;
     let is_closed = |folder: &&Path| fs::metadata(folder).is_ok_and(|about| about.permissions().mode() & others == 0);
     if arguments.mode.is_some_and(|mode| mode & 0o004 != 0)
@@ -70,7 +70,7 @@ fn unpin(path: &Path) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A mere name is one in the usual bpffs.
+/// The path of a pin: a name without a slash is in the usual bpffs.
 fn path_of(name: &Path) -> PathBuf {
     if name.components().count() == 1 { Path::new("/sys/fs/bpf").join(name) } else { name.to_owned() }
 }

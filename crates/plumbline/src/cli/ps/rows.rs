@@ -1,4 +1,4 @@
-//! How a process looks: a row of the table, or an object of JSON.
+//! The form of a process: a row of the table, or a JSON object.
 
 use std::{io, io::Write};
 
@@ -15,7 +15,7 @@ use crate::{
     },
 };
 
-/// The last is the command line where somebody asked for it, else the cgroup.
+/// The columns. The last one is the command line, if requested, else the cgroup.
 pub fn columns(args: bool) -> [TableColumn; 14] {
     let last = if args { TableColumn::rest("COMMAND LINE", 16) } else { TableColumn::rest("CGROUP", 16).optional(4) };
     [
@@ -113,7 +113,7 @@ fn cpu(ms: f64) -> String {
 }
 
 impl PsRow {
-    /// `cpu_percent`: of one processor. `args`: with its command line.
+    /// The row of a task. `cpu_percent`: its share of one CPU. `args`: whether to read the command line.
     pub fn of(task: &Task, namer: &mut Namer, cpu_percent: f64, args: bool) -> Self {
         let ((read_bytes, written_bytes), (read_chars, written_chars)) = (task.io_bytes(), task.io_chars());
         let cgroup = namer.cgroup(task);
@@ -148,7 +148,7 @@ impl PsRow {
     }
 }
 
-/// As the process has it in its memory, safe to print; a thread of the kernel's own, and what has ended, has its name in brackets.
+/// The command line in the process's memory, safe to print. Kernel threads and processes that have ended have their name in brackets.
 fn command_line(task: &Task) -> String {
     let read = || std::fs::read(format!("/proc/{}/cmdline", task.tgid())).ok();
     match read().filter(|line| !line.is_empty()) {

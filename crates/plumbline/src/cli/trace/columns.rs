@@ -1,4 +1,4 @@
-//! What the table shows of an event: the columns that its probe names.
+//! The columns of an event's table, which its probe names.
 
 use model::{Event, Protocol, errno_name};
 use probes::EventCell;
@@ -49,8 +49,7 @@ impl EventColumns {
     }
 }
 
-/// How a probe's column gives way on a narrow terminal: what is left at 80 characters is when, what, for how long, how much of it on the wire, by whom
-/// and where.
+/// The column with its rank on a narrow terminal. At 80 characters, these remain: time, operation, duration, time on the wire, process and mount.
 fn column(of: &probes::EventColumn) -> TableColumn {
     const LEAST: usize = 12;
     let width = usize::from(of.width.unsigned_abs());

@@ -1,4 +1,4 @@
-//! What a terminal shows while nothing happens: what is watched, and that it still is. Standard error, so that programs are not disturbed.
+//! A status line while no event is shown: what is watched. On standard error, so that programs that read the output are not disturbed.
 
 use std::{
     io::{self, IsTerminal},
@@ -11,9 +11,9 @@ use probes::ProbeSet;
 use super::TraceArguments;
 use crate::view::screen::StatusLine;
 
-/// Mounts that are named; of more, only their number is told.
+/// The most mounts that are named; if there are more, only their number is shown.
 const NAMED: usize = 3;
-/// How often the line is written anew.
+/// How often the line is updated.
 const EVERY: Duration = Duration::from_secs(2);
 
 /// `none for 12 s: operations of 10 ms and longer; 340 operations seen`.
@@ -26,7 +26,7 @@ pub(super) struct Heartbeat {
 }
 
 impl Heartbeat {
-    /// Says what is watched.
+    /// Shows what is watched.
     pub fn begin(watch: &ProbeSet, protocol: &'static Protocol, arguments: &TraceArguments, min_ms: f64) -> Self {
         let (status, asked) = (StatusLine::new(io::stdout().is_terminal()), asked(arguments, min_ms));
         if status.is_seen() {
@@ -36,7 +36,7 @@ impl Heartbeat {
         Self { status, protocol, asked, last_event: now, last_line: now }
     }
 
-    /// Something else is to be printed.
+    /// Clears the line, since an event is about to be printed.
     pub fn event(&mut self) {
         if self.status.is_seen() {
             self.last_event = Instant::now();
@@ -44,7 +44,7 @@ impl Heartbeat {
         }
     }
 
-    /// Nothing was shown for a while.
+    /// Updates the line, if no event was shown for a while.
     pub fn beat(&mut self, watch: &ProbeSet) {
         let now = Instant::now();
         let is_due = |last| now.duration_since(last) >= EVERY;

@@ -84,15 +84,15 @@ pub struct TraceArguments {
     wide: Wide,
 }
 
-/// How often the tables of mounts and modules are renewed.
+/// How often the tables of mounts and modules are updated.
 const MAINTAIN_EVERY: Duration = Duration::from_secs(2);
-/// Batches taken from the ring before anything else gets its turn: a full ring, and not for ever while one is flooded.
+/// The most batches that are read before other work gets its turn: a full ring, but not forever during a flood.
 const BATCHES_A_TURN: usize = 16;
-/// Operations that the recorder holds for what ran below calls: 2 MiB.
+/// The most operations that the recorder holds to find the operations below calls: 2 MiB.
 const RECORDER_RECORDS: u32 = 32_768;
-/// More calls are not held back.
+/// The most calls that are held back.
 const MOST_HELD: usize = 16_384;
-/// How long events may take from the decision to report them until they are in the ring.
+/// The longest time from the kernel's decision to report an event until the event is in the ring.
 const SETTLE: Duration = Duration::from_millis(200);
 
 pub fn run(arguments: &TraceArguments) -> Result<ExitCode> {
@@ -155,7 +155,7 @@ pub fn run(arguments: &TraceArguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads the configuration if it takes that to know what the name means.
+/// Reads the configuration, if it is needed to resolve the name.
 fn know_own(arguments: &TraceArguments) -> Result<(), Vec<String>> {
     if probe_named(&arguments.probe).is_ok() {
         return Ok(());
@@ -167,7 +167,7 @@ fn know_own(arguments: &TraceArguments) -> Result<(), Vec<String>> {
     probes::own::enter(&config.operations).map_err(|full| vec![full])
 }
 
-/// What is said of the operations that are not shown: why.
+/// Why operations are not shown, for the totals.
 fn left_out(arguments: &TraceArguments, min_ms: f64) -> String {
     let chosen = !arguments.op.is_empty() || arguments.pid.is_some();
     match (chosen, arguments.errors, min_ms > 0.0) {
@@ -179,7 +179,7 @@ fn left_out(arguments: &TraceArguments, min_ms: f64) -> String {
 
 fn start(protocol: &'static Protocol, children: bool) -> Result<ProbeSet> {
     let below = [Level::Daemon, Level::Request].into_iter().flat_map(probes::at).filter(|_| children);
-    // A slow request says how its own sends fared.
+    // A slow request includes the times of its own sends.
     let stamped = probes::at(Level::Transport).find(|_| protocol.level == Level::Request);
     let options = ProbeOptions {
         protocols: below.chain([protocol]).chain(stamped).collect(),
@@ -217,7 +217,7 @@ pub fn no_such_mount(watch: &ProbeSet, path: &OsStr) -> String {
     format!("nothing is mounted at {}; network file systems are mounted at: {known}", printable(path.as_bytes()))
 }
 
-/// SIGINT and SIGTERM as a descriptor, so that they interrupt nothing half-done.
+/// SIGINT and SIGTERM as a descriptor, so that they do not interrupt work.
 pub fn stop_signals() -> Result<SignalFd> {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGINT);
@@ -268,7 +268,7 @@ fn follow(watch: &mut ProbeSet, printer: &mut TracePrinter, stop: &SignalFd, dea
     Ok(())
 }
 
-/// Lets no new event through and shows those on their way, so that shown and lost are all that there were.
+/// Stops new events and shows those that are under way, so that the numbers of shown and lost events are complete.
 fn settle(watch: &mut ProbeSet, printer: &mut TracePrinter, filter: Filter) -> Result<()> {
     watch.set_filter(&Filter { thresholds: Vec::new(), ..filter })?;
     let give_up = Instant::now() + SETTLE;
@@ -303,7 +303,7 @@ fn drain(watch: &mut ProbeSet, printer: &mut TracePrinter) -> io::Result<()> {
     if printer.held.len() > MOST_HELD {
         printer.print_held(watch, u64::MAX)?;
     } else if printer.looked.elapsed() >= SETTLED {
-        // Each look copies the recorder.
+        // Each such look copies the recorder.
         printer.print_held(watch, nanos(probes::monotonic().saturating_sub(SETTLED)))?;
     }
     printer.flush()

@@ -1,12 +1,12 @@
-//! What the names on the command line mean.
+//! Resolves the names of the command line.
 
 use model::{Level, Operation, Protocol, text::printable};
 use probes::{Alias, filesystems};
 
-/// What takes less than so many milliseconds is not shown, unless something else is said.
+/// The default least duration of operations that are shown, milliseconds.
 const MIN_MS: f64 = 10.0;
 
-/// Refuses an option that only probes of another level know.
+/// Refuses an option that only probes of another level have.
 pub(super) fn only_for(option: &str, protocol: &Protocol, level: Level) -> Result<(), String> {
     if protocol.level == level {
         return Ok(());
@@ -15,7 +15,7 @@ pub(super) fn only_for(option: &str, protocol: &Protocol, level: Level) -> Resul
     Err(format!("{option} is for the {} probe, and {} is another", those.join(" or "), protocol.name))
 }
 
-/// The superblock magic number of a type of file system; 0 for none.
+/// The superblock magic of a file-system type; 0 if no type is given.
 pub(super) fn magic(protocol: &Protocol, fstype: Option<&str>) -> Result<u32, String> {
     let Some(fstype) = fstype else { return Ok(0) };
     only_for("--fstype", protocol, Level::FileSystem)?;
@@ -29,7 +29,7 @@ pub(super) fn magic(protocol: &Protocol, fstype: Option<&str>) -> Result<u32, St
     })
 }
 
-/// The protocol that a probe's name means, and what else goes with the name.
+/// The protocol of a probe's name, and the settings that an alias implies.
 pub(super) fn probe_named(name: &str) -> Result<(&'static Protocol, Alias), String> {
     let own = |protocol: &'static Protocol| (protocol, Alias { name: protocol.name, min_ms: MIN_MS, fstype: None });
     let found = probes::aliases().find(|(_, alias)| alias.name == name);
@@ -40,7 +40,7 @@ pub(super) fn probe_named(name: &str) -> Result<(&'static Protocol, Alias), Stri
     })
 }
 
-/// The operations to show: those named, or all.
+/// The operations to show: the named ones, or all.
 pub(super) fn operations_named(protocol: &'static Protocol, names: &[String]) -> Result<Vec<Operation>, String> {
     if names.is_empty() {
         return Ok(protocol.all_operations().collect());

@@ -1,4 +1,4 @@
-//! Events as lines: a table, JSON or comma-separated values.
+//! Prints events as a table, JSON or comma-separated values.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -40,13 +40,13 @@ pub(super) struct TracePrinter {
     cgroups: Cgroups,
     rows: u64,
     terminal: bool,
-    /// What is said while nothing happens.
+    /// The status line while no event is shown.
     pub heartbeat: Heartbeat,
-    /// Whether what ran below each call is shown.
+    /// Whether the operations below each call are shown.
     pub children: bool,
-    /// Calls that have just ended: what ran below them may not be in the recorder yet.
+    /// Calls that have just ended: the recorder may still lack the operations below them.
     pub held: VecDeque<Event>,
-    /// When it was last looked what ran below them.
+    /// When the operations below them were last looked up.
     pub looked: Instant,
 }
 
@@ -93,7 +93,7 @@ impl TracePrinter {
         self.out.flush()
     }
 
-    /// Prints the calls that ended by `settled`, with what ran below them.
+    /// Prints the calls that ended by `settled`, with the operations below them.
     pub fn print_held(&mut self, watch: &ProbeSet, settled: Nanos) -> io::Result<()> {
         let count = self.held.iter().take_while(|call| call.end() <= settled).count();
         if count == 0 {
@@ -111,7 +111,7 @@ impl TracePrinter {
 
     pub fn print(&mut self, watch: &ProbeSet, event: &Event, below: Option<&Below>) -> io::Result<()> {
         self.heartbeat.event();
-        // Names of mounts are looked up once between two looks at what is mounted.
+        // Names of mounts are looked up once until mounts change.
         let mount = self.mounts.entry(event.mount).or_insert_with(|| watch.mount(event.mount)).clone();
         let mut who = || self.cgroups.of(event.requester.pid, event.requester.cgroup);
         match self.form {
@@ -149,7 +149,7 @@ impl TracePrinter {
     }
 }
 
-/// The names of the columns, also if no line follows.
+/// Prints the names of the columns, even if no line follows.
 fn csv_header(out: &mut impl Write) -> io::Result<()> {
     let mut sample = csv::Writer::from_writer(Vec::new());
     sample.serialize(EventLine::default()).map_err(io::Error::other)?;

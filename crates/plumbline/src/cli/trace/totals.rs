@@ -1,4 +1,4 @@
-//! What was seen altogether.
+//! The totals of all operations seen.
 
 use std::{
     collections::HashMap,
@@ -15,7 +15,7 @@ use crate::view::{
     table::{Table, TableColumn, room_of},
 };
 
-/// The last line: how many were shown, and what was not shown though it should have been.
+/// The last line: how many operations were shown, and how many were lost.
 fn in_words(shown: u64, counters: &ProbeCounters, runs_missed: u64) -> String {
     let losses = [
         (counters.lost_ring, "while the ring buffer was full"),
@@ -25,7 +25,7 @@ fn in_words(shown: u64, counters: &ProbeCounters, runs_missed: u64) -> String {
     ];
     let lost: Vec<_> = losses.iter().filter(|(lost, _)| *lost > 0).map(|(lost, why)| format!("{lost} {why}")).collect();
     let lost = if lost.is_empty() { ", none lost".to_owned() } else { format!("; lost: {}", lost.join(", ")) };
-    // No loss, but what somebody waits for: an operation that hangs is in no histogram.
+    // Unfinished operations are not lost, but the user waits for them: an operation that hangs is in no histogram.
     let unfinished = match counters.unfinished() {
         0 => String::new(),
         1 => "; 1 has not ended".to_owned(),
@@ -34,13 +34,13 @@ fn in_words(shown: u64, counters: &ProbeCounters, runs_missed: u64) -> String {
     format!("{} shown{lost}{unfinished}", counted(shown, "operation"))
 }
 
-/// What was seen altogether (on the mount, if it is one), slow or not, and what was lost: to standard error, so that
-/// programs are not disturbed. `left_out`: what those were that are not shown.
+/// Prints totals of all operations (on the mount, if one is given), slow or not, and of losses. To standard error, so that programs that read the
+/// output are not disturbed. `left_out`: why operations are not shown.
 pub(super) fn totals(watch: &ProbeSet, protocol: &Protocol, mount: MountKey, left_out: &str) -> Result<()> {
     let mut err = io::stderr().lock();
     let mut all: HashMap<Operation, Histogram> = HashMap::new();
     let wanted = |key: &MountKey| mount == MountKey::NONE || mount == *key;
-    // Sends are looked at for what asked for them.
+    // Sends are watched only because of the requests, so they are not counted.
     let beside = |of: &Protocol| of.level == Level::Transport && of != protocol;
     let histograms = watch.histograms()?.into_iter();
     for (operation, _, histogram) in histograms.filter(|(of, key, _)| wanted(key) && !beside(of.protocol())) {

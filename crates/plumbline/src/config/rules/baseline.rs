@@ -1,4 +1,4 @@
-//! Rules about latency that departs from its own recent normal; and what rules about throughput share with them.
+//! Rules about latency that departs from its own recent normal, and the code that they share with rules about throughput.
 
 use std::{sync::Arc, time::Duration};
 
@@ -28,7 +28,7 @@ pub const KIND: RuleKind = RuleKind {
 
 const DEFAULT_FACTOR: f64 = 2.0;
 const DEFAULT_SHIFT: Duration = Duration::from_millis(5);
-/// Operations, windows of a departure, windows to learn, windows to remember.
+/// Operations in a window, windows of a departure, windows to learn, windows to remember.
 const DEFAULT_PACE: [u32; 4] = [20, 5, 30, 300];
 
 /// Reads a rule; `None` if its probe is not there yet, or something is wrong.
@@ -48,7 +48,7 @@ fn read(reader: &mut ConfigReader<'_>, draft: &RuleDraft<'_>) -> Option<Baseline
     Some(BaselineRule { subject, operations: operations?, factor, least_shift, pace: pace? })
 }
 
-/// How fast a normal is learned, and when a departure is believed.
+/// How fast a normal is learned, and how long a departure must last.
 pub fn pace(reader: &mut ConfigReader<'_>, draft: &RuleDraft<'_>) -> Option<Pace> {
     let ranges = [
         ("min_operations", 1..=1_000_000),

@@ -1,4 +1,4 @@
-//! Rules about connections that break or starve.
+//! Rules about connections that break or stall.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -20,15 +20,15 @@ pub const KIND: RuleKind = RuleKind {
     probe: seeing_connections,
 };
 
-/// The probe that rules of this kind are about.
+/// The probe for rules of this type.
 fn seeing_connections() -> Option<&'static Protocol> {
     probes::at(Level::Connection).next()
 }
 
-/// A path that loses more makes remote file systems slow: each loss at the end of a request or answer costs 200 ms.
+/// Loss beyond this makes remote file systems slow: each loss at the end of a request or answer costs 200 ms.
 const DEFAULT_LOSS_PERCENT: f64 = 0.5;
 
-/// How many of a kind in one window are an anomaly. Single segments and calls get lost on any network; all else is one too many.
+/// The number of events of a kind in one window that is an anomaly. Any network loses single segments and calls; of other events, one is enough.
 fn default_count(operation: Operation) -> u32 {
     match operation.name() {
         "TCP_RETRANSMIT" => 50,
@@ -37,8 +37,8 @@ fn default_count(operation: Operation) -> u32 {
     }
 }
 
-/// Reads a rule; `None` if its probe has no connections, or something is wrong. `acceptable_count`, if it is there, is the
-/// count of all that have none of their own.
+/// Reads a rule; `None` if its probe has no connections, or something is wrong. `acceptable_count` is the count of events that have no count of
+/// their own.
 fn read(reader: &mut ConfigReader<'_>, draft: &RuleDraft<'_>) -> Option<ConnectionRule> {
     let before = reader.problems.len();
     let RuleSource::Probe(protocol) = draft.source else { return None };

@@ -29,8 +29,8 @@ pub const KIND: RuleKind = RuleKind {
     probe: || None,
 };
 
-/// Reads a rule; `None` if its probe is not there yet, or something is wrong. The mode is about the codes; commands are
-/// all that are not excluded or, if any are tracked, those.
+/// Reads a rule; `None` if this version lacks its probe, or something is wrong. The mode is about error codes. The rule judges the tracked
+/// commands or, if there are none, all that are not excluded.
 fn read(reader: &mut ConfigReader<'_>, draft: &RuleDraft<'_>) -> Option<ErrorRule> {
     let before = reader.problems.len();
     let percent = find(draft.entries, "acceptable_percent")
@@ -50,7 +50,7 @@ fn read(reader: &mut ConfigReader<'_>, draft: &RuleDraft<'_>) -> Option<ErrorRul
     }
     let RuleSource::Probe(protocol) = draft.source else { return None };
     let tracked: BTreeSet<Code> = tracked.iter().map(|one| one.code).collect();
-    // AOD's newer rules have no mode: a list there says what is meant.
+    // AOD's newer rules have no mode: the presence of a list determines it.
     let unsaid = draft.aod && find(draft.entries, "mode").is_none() && !tracked.is_empty();
     if unsaid {
         reader.note(format!("the rule {} counts what its list tracks, and nothing else", quoted(draft.name)));
@@ -105,7 +105,7 @@ fn codes<'n>(reader: &mut ConfigReader<'_>, entry: Option<&'n YamlEntry>, source
     codes
 }
 
-/// Every errno of this system by name, and the second names that some have.
+/// Every errno of this system by name, including aliases.
 fn errnos() -> Vec<(String, u32)> {
     const LAST: i32 = 133; // EHWPOISON
     let known = |number: i32| (Errno::from_raw(number), number.unsigned_abs());

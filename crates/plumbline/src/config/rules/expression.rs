@@ -47,7 +47,7 @@ fn read(reader: &mut ConfigReader<'_>, draft: &RuleDraft<'_>) -> Option<Expressi
         );
         return None;
     }
-    // As rules of type `error` have it by default.
+    // The default of rules of type `error`.
     let codes = Codes::AllBut(protocol.ordinary.iter().copied().collect::<BTreeSet<_>>());
     let windows = usize::try_from(windows?).ok()?;
     let (subject, expression) = (draft.subject(protocol), expression?);

@@ -27,10 +27,10 @@ pub const KIND: RuleKind = RuleKind {
     probe: || None,
 };
 
-/// AOD's, for what a rule leaves out.
+/// AOD's default for rules without a threshold.
 const DEFAULT_THRESHOLD: Duration = Duration::from_millis(10);
 const DEFAULT_CEILING: Duration = Duration::from_secs(1);
-/// Ours. AOD knows no normal.
+/// Our own default, since AOD has no normals.
 const DEFAULT_NORMAL_FACTOR: f64 = 2.0;
 
 /// Reads a rule; `None` if its probe is not there yet, or something is wrong.
@@ -84,7 +84,7 @@ fn read(reader: &mut ConfigReader<'_>, draft: &RuleDraft<'_>) -> Option<LatencyR
     Some(rule)
 }
 
-/// AOD judges commands that wait by design, such as a change notification: that is seldom meant.
+/// Notes that an AOD rule judges commands that wait by design, such as change notifications, since this is seldom intended.
 fn note_waiting(reader: &mut ConfigReader<'_>, rule: &LatencyRule, track: &[(Operation, Option<Duration>)]) {
     let named = |operation| track.iter().any(|(tracked, _)| *tracked == operation);
     let unnamed = rule.thresholds.keys().filter(|operation| operation.only_by_name() && !named(**operation));

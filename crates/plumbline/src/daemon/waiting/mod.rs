@@ -69,7 +69,7 @@ struct WaitingIncident {
 /// By thread: its count of context switches in the last sample, and since when it has not run.
 type Stretches = HashMap<u32, (u64, Instant)>;
 
-/// Threads whose operations are in flight, and the superblocks that these are on.
+/// Threads with operations in flight, and the superblocks of these operations.
 type Flights = BTreeSet<(u32, MountKey)>;
 
 impl Waiting {

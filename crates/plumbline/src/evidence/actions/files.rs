@@ -77,7 +77,7 @@ pub fn syslogs(_: &ActionInput, out: &mut Output) -> Result<()> {
     Ok(())
 }
 
-/// Copies those files that exist, each below a heading with its name.
+/// Copies the files that exist, each below a heading with its name.
 ///
 /// # Errors
 /// If none exists, one cannot be read, or the output takes no more.

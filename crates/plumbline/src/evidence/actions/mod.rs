@@ -31,11 +31,11 @@ pub struct Action {
 
 /// The input of an action.
 pub struct ActionInput<'a> {
-    /// To what the action limits itself.
+    /// What the action limits itself to.
     pub scope: &'a IncidentScope,
     /// Arguments from the configuration.
     pub args: &'a [String],
-    /// What a user's command gets and may take.
+    /// The input and limits of a user's command.
     pub own: CommandBounds<'a>,
 }
 

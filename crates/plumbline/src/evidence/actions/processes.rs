@@ -94,7 +94,7 @@ fn print_stack(stack: &Stack, is_first: bool, out: &mut Output) -> Result<()> {
     Ok(())
 }
 
-/// The same from /proc, thread by thread. `why`: why the kernel's iterators cannot be used.
+/// Lists the same from /proc, thread by thread. `why`: why the kernel's iterators cannot be used.
 fn by_proc(proc: &Path, affected: &[u32], why: &str, out: &mut Output) -> Result<()> {
     let mut blocked = Vec::new();
     for pid in procfs::numbers(proc) {

@@ -68,7 +68,7 @@ pub fn one_line(path: &Path) -> String {
     if text.is_empty() { "-".to_owned() } else { text }
 }
 
-/// The entries of a directory of /proc whose names are numbers: processes, threads or descriptors. None if it is gone.
+/// The entries of a directory of /proc whose names are numbers: processes, threads or descriptors. No entries if the directory is gone.
 pub fn numbers(dir: &Path) -> impl Iterator<Item = u32> + use<> {
     let entries = fs::read_dir(dir).into_iter().flatten();
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())

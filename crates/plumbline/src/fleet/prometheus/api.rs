@@ -1,4 +1,4 @@
-//! Prometheus' HTTP API: two kinds of queries, bounded in time and size.
+//! Prometheus' HTTP API: two kinds of queries, with limits of time and size.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -10,7 +10,7 @@ use tokio::runtime::Runtime;
 
 use crate::publish::web::{Failure, Http, MAX_WORDS};
 
-/// Bytes of an answer that are read.
+/// The most bytes of an answer that are read.
 const MOST: usize = 128 << 20;
 
 /// A Prometheus.
@@ -22,15 +22,15 @@ pub struct Api {
     timeout: Duration,
 }
 
-/// A series of an answer: its labels, and its values with their times, seconds since 1970.
+/// A series of an answer: its labels, and its values with their times in seconds since 1970.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct QuerySeries {
     /// The labels.
     pub metric: BTreeMap<String, String>,
-    /// Of a query over a range.
+    /// The values of a range query.
     values: Vec<(f64, String)>,
-    /// Of a query at one time.
+    /// The value of an instant query.
     value: Option<(f64, String)>,
 }
 
@@ -51,7 +51,7 @@ struct Data {
 }
 
 impl QuerySeries {
-    /// A label; empty if the series has none of this name.
+    /// The value of a label; empty if the series does not have it.
     pub fn label(&self, name: &str) -> &str {
         self.metric.get(name).map_or("", String::as_str)
     }
@@ -68,10 +68,10 @@ impl QuerySeries {
 }
 
 impl Api {
-    /// Of the Prometheus at this address. Nothing is asked yet.
+    /// A client of the Prometheus at this address. Sends no request yet.
     ///
     /// # Errors
-    /// When no connection could ever be made, as without certificate authorities.
+    /// When no connection is possible, for instance because there are no certificate authorities.
     pub fn new(base: Uri, headers: HeaderMap, timeout: Duration) -> Result<Self> {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start tokio")?;
@@ -82,10 +82,11 @@ impl Api {
         Ok(Self { runtime, http, base, headers, timeout })
     }
 
-    /// The values of an expression from one time to another, seconds since 1970, one every `step` seconds. Appends what Prometheus warns of to `warnings`.
+    /// The values of an expression over a range, one every `step` seconds; times are seconds since 1970. Appends Prometheus' warnings to
+    /// `warnings`.
     ///
     /// # Errors
-    /// When there is no answer in time, it is too long, or it is none of Prometheus.
+    /// When there is no answer in time, or it is too long or not from Prometheus.
     pub fn range(
         &self,
         query: &str,
@@ -133,7 +134,7 @@ impl Api {
     }
 }
 
-/// As in the body of a form.
+/// Encodes a text for the body of a form.
 fn encoded(text: &str) -> String {
     let mut out = String::new();
     for byte in text.bytes() {

@@ -1,4 +1,4 @@
-//! How long operations took during an episode, and before: asked for once it is known which episodes there are.
+//! Queries how long operations took before and during an episode. These queries come after the episodes are known.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,7 +8,7 @@ use diagnose::fleet::{Fleet, JudgedEpisode, OperationKind};
 use super::{Api, ServersByMount, host};
 use crate::fleet::material::kind;
 
-/// Episodes of which this is asked for; the others keep what incidents say.
+/// The most episodes that are queried; the others keep the durations of their incidents.
 const EPISODES: usize = 5;
 /// The time before an episode that shows what is normal, seconds.
 const BEFORE: i64 = 1800;
@@ -17,11 +17,11 @@ const LEAST: i64 = 120;
 
 /// Operations by protocol and name: how many there were, and their time, seconds.
 type OperationTotals = BTreeMap<(String, String), (f64, f64)>;
-/// The totals of each mount, by host and `mount` label.
+/// The operations of each mount, by host and `mount` label.
 type MountLatencies = HashMap<(String, String), OperationTotals>;
 
-/// Completes the incidents of the first episodes by what operations took: [`diagnose::fleet::judge`] then says it. The time is that of all
-/// operations that became slower.
+/// Sets the durations in the incidents of the first episodes, which [`diagnose::fleet::judge`] then uses. A duration is the mean of all operations
+/// that became slower.
 ///
 /// # Errors
 /// When Prometheus does not answer.
@@ -69,17 +69,17 @@ fn figures(api: &Api, at: i64, seconds: i64) -> Result<MountLatencies> {
 #[derive(Default)]
 struct Slower {
     count: f64,
-    /// Seconds that they took, and would have taken before.
+    /// The seconds that they took, and the seconds that they would have taken before the episode.
     time: f64,
     normal: f64,
-    /// The time beyond normal by kind; then each one's share.
+    /// The time beyond normal by kind; later the share of each kind.
     kinds: BTreeMap<OperationKind, f64>,
 }
 
 impl Slower {
     fn add(&mut self, during: Option<&OperationTotals>, before: Option<&OperationTotals>) {
         let (Some(during), Some(before)) = (during, before) else { return };
-        // The system calls above a client of the kernel are the same time once more.
+        // The time of the system calls above a file system client contains the time of its requests, so it is not added.
         let is_remote = |probe: &str| probes::protocol(probe).is_some_and(|protocol| protocol.level.is_remote());
         let has_remote = during.keys().any(|(probe, operation)| is_remote(probe) && kind(probe, operation).is_some());
         for ((probe, operation), (count, time)) in during {

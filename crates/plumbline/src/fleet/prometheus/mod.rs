@@ -1,4 +1,4 @@
-//! Asks a Prometheus for what daemons have published: open incidents, mounts, and how long operations took.
+//! Queries a Prometheus for the data that daemons have published: open incidents, mounts, and durations of operations.
 
 mod api;
 mod latencies;
@@ -15,15 +15,15 @@ pub use latencies::add as add_latencies;
 
 use super::{SourceData, groups, material::server_name};
 
-/// Values of a series that are asked for, at most.
+/// The most values of a series that are queried.
 const POINTS: i64 = 240;
-/// The least time between two, seconds: nobody scrapes more often.
+/// The least time between two values, seconds: scrapes are no more frequent.
 const LEAST_STEP: i64 = 5;
-/// The least probability at which a layer is named: metrics do not tell it.
+/// The confidence of a verdict with a layer: the least at which a layer is named, since metrics lack the confidence.
 const NAMED: f64 = 0.85;
-/// What daemons are called that listen at the default address.
+/// The default port in the address of a daemon.
 const PORT: &str = ":9437";
-/// Labels of a series that say nothing of its host.
+/// Labels of a series that are not properties of its host.
 const NOT_OF_HOST: [&str; 14] = [
     "__name__",
     "instance",
@@ -40,19 +40,19 @@ const NOT_OF_HOST: [&str; 14] = [
     "operation",
     "le",
 ];
-/// Most incidents and mounts that are looked at.
+/// The most incidents, and the most mounts, that are read.
 const MOST: usize = 1_000_000;
 
-/// An incident by host, rule, mount and server: its layer and cause may change.
+/// An incident is identified by host, rule, mount and server, since its layer and cause may change.
 type IncidentKey = (String, String, String, String);
 
 /// Servers by host and `mount` label.
 pub type ServersByMount = HashMap<(String, String), String>;
 
-/// Reads what there is between `from` and `to`.
+/// Reads the data between `from` and `to`.
 ///
 /// # Errors
-/// When Prometheus does not answer, or has nothing of Plumbline.
+/// When Prometheus does not answer, or has no data of Plumbline.
 pub fn read(api: &Api, (from, to): (Millis, Millis)) -> Result<(SourceData, ServersByMount)> {
     let mut read = SourceData { span: Some((from, to)), ..SourceData::default() };
     let (begin, end) = (from.div_euclid(1000), to.div_euclid(1000));
@@ -81,13 +81,13 @@ pub fn read(api: &Api, (from, to): (Millis, Millis)) -> Result<(SourceData, Serv
     Ok((read, mounts.iter().take(MOST).map(name).collect()))
 }
 
-/// The name of a host, by the address at which it is scraped.
+/// The name of a host, derived from the address at which it is scraped.
 fn host(series: &QuerySeries) -> String {
     let instance = series.label("instance");
     printable(instance.strip_suffix(PORT).unwrap_or(instance).as_bytes())
 }
 
-/// Periods in which there was a value; values are so many milliseconds apart, and stand for the time before them.
+/// The periods in which there were values. A value stands for the `step` milliseconds before it.
 fn spans(series: &QuerySeries, step: Millis) -> Vec<(Millis, Millis)> {
     let mut spans: Vec<(Millis, Millis)> = Vec::new();
     for at in series.times() {
@@ -113,7 +113,7 @@ fn take_mounts(read: &mut SourceData, all: &[QuerySeries], step: Millis) -> usiz
     with_gaps.len()
 }
 
-/// Labels that the operator gave to the target, and the network of its address.
+/// The labels that the operator gave to the target, and the network of its address.
 fn groups_of(series: &QuerySeries) -> impl Iterator<Item = HostGroup> {
     let labels =
         series.metric.iter().filter(|(name, value)| !NOT_OF_HOST.contains(&name.as_str()) && !value.is_empty());
@@ -149,7 +149,7 @@ fn take_incidents(read: &mut SourceData, all: &[QuerySeries], step: Millis) {
     }
 }
 
-/// One that had these labels one after the other. `until`: what goes on later than that was open.
+/// The incident that had these labels one after the other. An incident that goes on after `until` counts as open.
 fn incident(host: &str, number: usize, parts: &[(Millis, Millis, &QuerySeries)], until: Millis) -> Incident {
     let (from, to) =
         parts.iter().fold((Millis::MAX, Millis::MIN), |(from, to), part| (from.min(part.0), to.max(part.1)));

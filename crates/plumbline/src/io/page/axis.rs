@@ -1,4 +1,4 @@
-//! Axes: where their ticks are, and what those are called.
+//! Axes with the positions and names of their ticks.
 
 /// What is measured along an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub enum AxisUnit {
 }
 
 impl AxisUnit {
-    /// What an axis is of.
+    /// The quantity on an axis.
     pub fn word(self) -> &'static str {
         match self {
             Self::Count => "operations",
@@ -23,7 +23,7 @@ impl AxisUnit {
         }
     }
 
-    /// The largest unit that `most` has at least one of, and its name.
+    /// The largest unit of which `most` has at least one, and its name.
     fn scale(self, most: f64) -> (f64, &'static str) {
         let (units, suffixes): (f64, &[&str]) = match self {
             Self::Count => return (1.0, ""),
@@ -43,7 +43,7 @@ impl AxisUnit {
     }
 }
 
-/// From 0 up to a greatest value, with ticks at round values.
+/// An axis from 0 to a greatest value, with ticks at round values.
 #[derive(Debug, Clone, Copy)]
 pub struct Axis {
     most: f64,
@@ -53,13 +53,13 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// One with about that many ticks, which ends at the first tick that nothing exceeds.
+    /// An axis with about `ticks` ticks, which ends at the first tick that is not below `greatest`.
     pub fn new(unit: AxisUnit, greatest: f64, ticks: u32) -> Self {
         let axis = Self::ending_at(unit, greatest, ticks);
         Self { most: (axis.most / axis.step - 1e-9).ceil().max(1.0) * axis.step, ..axis }
     }
 
-    /// One that ends at `greatest`.
+    /// An axis that ends at `greatest`.
     pub fn ending_at(unit: AxisUnit, greatest: f64, ticks: u32) -> Self {
         let most = if greatest > 0.0 { greatest } else { 1.0 };
         let (scale, suffix) = unit.scale(most);
@@ -68,7 +68,7 @@ impl Axis {
         Self { most, step: if whole { step.max(1.0) } else { step } * scale, scale, suffix }
     }
 
-    /// Where a value lies: 0 to 1.
+    /// The position of a value: 0 to 1.
     pub fn place(&self, value: f64) -> f64 {
         (value / self.most).clamp(0.0, 1.0)
     }

@@ -7,45 +7,45 @@ use super::axis::{Axis, AxisUnit};
 use crate::io::rows::size;
 
 pub const WIDTH: f64 = 960.0;
-/// Where drawings begin, behind the names of their rows or ticks.
+/// The start of drawings, after the names of their rows or ticks.
 pub const LABELS: f64 = 200.0;
-/// How long the longest bar is: figures stand behind it.
+/// The length of the longest bar; its figures follow it.
 const LONGEST: f64 = 480.0;
 const ROW: f64 = 24.0;
-/// Characters of a name in front of a row.
+/// The most characters of a row's name.
 const NAME: usize = 30;
 
 /// The parts of a bar, in this order.
 const CLASSES: [&str; 3] = ["read", "written", "other"];
 
-/// A bar of parts that lie behind one another, with a name in front and figures behind.
+/// A bar of several parts, with a name before it and figures after it.
 pub struct Bar {
     pub name: String,
-    /// Of reading, of writing and of everything else, in the axis' unit; and how each is said.
+    /// The amounts of reading, writing and everything else, in the axis' unit, each with its text.
     pub parts: [(f64, String); 3],
     pub note: String,
 }
 
 impl Bar {
-    /// How much it is in all.
+    /// The sum of all parts.
     pub fn total(&self) -> f64 {
         self.parts.iter().map(|(part, _)| part).sum()
     }
 }
 
-/// Coordinates, short.
+/// A coordinate with few digits.
 pub fn at(place: f64) -> String {
     format!("{place:.1}")
 }
 
-/// A row's name, as much of it as there is room for; all of it to whoever points there.
+/// A row's name, cut to its space; the whole name is the tooltip.
 pub fn row_name(name: &str, y: f64) -> Markup {
     let short: String =
         if name.chars().count() <= NAME { name.into() } else { name.chars().take(NAME - 1).chain(['…']).collect() };
     html! { text x=(at(LABELS - 8.0)) y=(at(y)) text-anchor="end" { (short) title { (name) } } }
 }
 
-/// Ticks below a drawing that begins at [`LABELS`], with lines through it.
+/// An axis with ticks below a drawing that begins at [`LABELS`], with lines through the drawing.
 pub fn axis_below(axis: &Axis, width: f64, top: f64, bottom: f64) -> Markup {
     html! {
         @for (place, name) in axis.ticks() {
@@ -56,7 +56,7 @@ pub fn axis_below(axis: &Axis, width: f64, top: f64, bottom: f64) -> Markup {
     }
 }
 
-/// Ticks in front of a drawing that begins at [`LABELS`], with lines through it.
+/// An axis with ticks before a drawing that begins at [`LABELS`], with lines through the drawing.
 pub fn axis_beside(axis: &Axis, top: f64, height: f64) -> Markup {
     html! {
         @for (place, name) in axis.ticks() {
@@ -67,7 +67,7 @@ pub fn axis_beside(axis: &Axis, top: f64, height: f64) -> Markup {
     }
 }
 
-/// One bar below the other, to one scale: the axis reaches to `most`, or to the greatest here.
+/// Bars one below the other, to one scale: up to `most`, or to the greatest bar.
 pub fn bars(bars: &[Bar], unit: AxisUnit, most: Option<f64>) -> Markup {
     let greatest = bars.iter().map(Bar::total).fold(most.unwrap_or(0.0), f64::max);
     let axis = Axis::new(unit, greatest, 5);
@@ -88,7 +88,7 @@ fn one_bar(bar: &Bar, axis: &Axis, y: f64) -> Markup {
     let mut x = LABELS;
     let mut parts = Vec::new();
     for ((part, said), class) in bar.parts.iter().zip(CLASSES).filter(|((part, _), _)| *part > 0.0) {
-        // What is there is seen, however little it is.
+        // Every amount is visible, however small it is.
         let width = (axis.place(*part) * LONGEST).max(1.0);
         parts.push((class, said, x, width));
         x += width;
@@ -102,18 +102,18 @@ fn one_bar(bar: &Bar, axis: &Axis, y: f64) -> Markup {
     }
 }
 
-/// A column for each power of two that occurs, and those between: accesses that read and that wrote, one on the other.
+/// A column for each power of two from the least to the greatest that occurs, with reads and writes stacked.
 pub fn columns(read: &[u64; SIZES], written: &[u64; SIZES]) -> Markup {
     const HEIGHT: f64 = 130.0;
     const TOP: f64 = 20.0;
-    /// Room for a size below its column.
+    /// The space for a size below its column.
     const NAMED: f64 = 54.0;
     let totals: Vec<u64> = read.iter().zip(written).map(|(read, written)| read + written).collect();
     let (Some(first), Some(last)) = (totals.iter().position(|n| *n > 0), totals.iter().rposition(|n| *n > 0)) else {
         return html! {};
     };
     let axis = Axis::new(AxisUnit::Count, totals.iter().max().copied().unwrap_or(1) as f64, 4);
-    // Never so few columns that one fills the page.
+    // Enough columns that a single one does not fill the page.
     let (first, last) = (first.saturating_sub(1), (last + 1).min(SIZES - 1));
     let width = ((WIDTH - LABELS) / (last - first + 1) as f64).min(70.0);
     let foot = TOP + HEIGHT;
@@ -136,7 +136,7 @@ pub fn columns(read: &[u64; SIZES], written: &[u64; SIZES]) -> Markup {
                         title { (counts[1]) " written, " (said) }
                     }
                 }
-                // Narrow ones are named in turn, else the names run into each other.
+                // Of narrow columns, only every second one is named, so that names do not overlap.
                 @if width >= NAMED || column % 2 == 0 {
                     text.faint x=(at(x + width / 2.0)) y=(at(foot + 16.0)) text-anchor="middle" { (size(1 << index)) }
                 }

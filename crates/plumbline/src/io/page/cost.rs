@@ -19,19 +19,19 @@ use crate::io::{
 /// What one layer cost.
 pub struct LayerCost {
     pub depth: LayerDepth,
-    /// All processes together.
+    /// The sum of all processes.
     pub all: ProcessShare,
-    /// Processes that the mean is of.
+    /// The number of processes in the mean.
     pub processes: u64,
-    /// Time of the process that spent most, nanoseconds.
+    /// The time of the process that spent most, nanoseconds.
     pub slowest_ns: u64,
     /// Mean share of the run time of reading, writing and everything else, per cent.
     pub percent: [f64; 3],
 }
 
 impl LayerCost {
-    /// Of a layer that some process was in. The mean is of the ranks of the MPI job, those without I/O included; where there are
-    /// none, of the processes that were in that layer.
+    /// The cost of a layer that at least one process used. The mean is over the ranks of the MPI job, including those without I/O; without ranks,
+    /// over the processes that used the layer.
     pub fn of(summary: &IoSummary, depth: LayerDepth) -> Option<Self> {
         let shares = || summary.processes.values().filter_map(|process| Some((process.rank, process.at.get(&depth)?)));
         let all = shares().fold(ProcessShare::default(), |sum, (_, share)| sum.plus(share));
@@ -51,7 +51,7 @@ impl LayerCost {
         Some(Self { depth, all, processes, slowest_ns, percent })
     }
 
-    /// Bytes moved, divided by the time of the process that spent most; bytes a second. `None` without either.
+    /// The bytes divided by the time of the process that spent most; bytes per second. `None` without bytes or time.
     pub fn rate(&self) -> Option<u64> {
         let bytes = self.all.read + self.all.written;
         (bytes > 0 && self.slowest_ns > 0).then(|| (bytes as f64 * 1e9 / self.slowest_ns as f64) as u64)
@@ -92,7 +92,7 @@ pub fn cost(summary: &IoSummary) -> Markup {
     }
 }
 
-/// How many operations of which kind there were at each layer.
+/// The number of operations of each kind at each layer.
 pub fn counts(summary: &IoSummary) -> Markup {
     let of = |depth: LayerDepth| {
         let mut sums: BTreeMap<(&str, &str), (u64, u64)> = BTreeMap::new();
@@ -148,7 +148,7 @@ mod tests {
                 calls: 9,
                 ..ProcessShare::default()
             };
-            // One is mpirun itself, which is no rank.
+            // One of the processes is mpirun itself, which has no rank.
             let rank = (pid > 0).then_some(pid);
             let at = [(LayerDepth::SystemCalls, share)].into();
             summary.processes.insert(pid + 1, ProcessSummary { rank, at, ..ProcessSummary::default() });

@@ -1,4 +1,4 @@
-//! How it went over time: looks spread over parts of the run, and throughput at each layer.
+//! The course over time: looks are spread over parts of the run; throughput at each layer.
 
 use maud::{Markup, html};
 use model::Direction;
@@ -13,13 +13,13 @@ use crate::io::{
     summary::{IntervalBytes, IoSummary},
 };
 
-/// Time is cut into so many parts at most.
+/// The most parts into which time is divided.
 const PARTS: usize = 120;
 
-/// Equal parts of the time that was looked at: as many as looks, so that each has something of one.
+/// Equal parts of the recorded time: no more than looks, so that each part overlaps a look.
 pub struct Parts {
     pub count: usize,
-    /// How long one is.
+    /// The length of a part, seconds.
     pub seconds: f64,
 }
 
@@ -30,7 +30,7 @@ impl Parts {
         Self { count, seconds: (end / count as f64).max(1e-9) }
     }
 
-    /// Adds what a look has found to the parts that it covers, to each in proportion to the time that they have in common.
+    /// Spreads the amount of a look over the parts that it covers, in proportion to the common time.
     pub fn spread(&self, look: &IntervalBytes, amount: f64, parts: &mut [f64]) {
         let end = self.seconds * self.count as f64;
         let to = look.end_s.clamp(0.0, end);
@@ -41,7 +41,7 @@ impl Parts {
         for index in first..=last {
             let Some(part) = parts.get_mut(index) else { continue };
             let begins = self.seconds * index as f64;
-            // The last one ends where the look does: so that nothing is lost by rounding.
+            // The last part ends where the look ends, so that nothing is lost by rounding.
             let ends = if index == last { to } else { begins + self.seconds };
             let common = (ends - begins.max(from)).max(0.0);
             *part += if lasted > 0.0 { amount * common / lasted } else { amount };
@@ -58,13 +58,13 @@ impl Parts {
         sums
     }
 
-    /// Where a part begins in a drawing, and how wide it is.
+    /// The position and the width of a part in a drawing.
     pub fn column(&self, part: usize) -> (f64, f64) {
         let width = (WIDTH - LABELS - 20.0) / self.count as f64;
         (LABELS + part as f64 * width, (width - 0.5).max(0.5))
     }
 
-    /// Seconds since the start, below a drawing.
+    /// A time axis, seconds since the start, below a drawing.
     pub fn axis(&self, top: f64, bottom: f64) -> Markup {
         let axis = Axis::ending_at(AxisUnit::Time, self.seconds * self.count as f64 * 1e9, 8);
         axis_below(&axis, WIDTH - LABELS - 20.0, top, bottom)

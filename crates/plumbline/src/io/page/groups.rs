@@ -1,4 +1,4 @@
-//! Processes put together: those of one program in one job are one group, which can be opened.
+//! Groups of processes: the processes of one program in one job are a group, which can be expanded.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -15,19 +15,19 @@ use crate::io::{
     summary::{IoSummary, ProcessShare, ProcessSummary},
 };
 
-/// Groups that are shown.
+/// The most groups that are shown.
 pub const MOST_GROUPS: usize = 24;
-/// Processes of one group that are shown.
+/// The most processes of a group that are shown.
 pub const MOST_MEMBERS: usize = 256;
 
 /// Processes of one program in one job.
 pub struct ProgramGroup<'a> {
     pub name: String,
-    /// By rank, then by id.
+    /// By rank, then by process id.
     pub members: Vec<(u32, &'a ProcessSummary)>,
 }
 
-/// All of them, that with most `weight` first; processes without any are left out.
+/// All groups, greatest `weight` first, without processes of no weight.
 pub fn groups(summary: &IoSummary, weight: impl Fn(&ProcessSummary) -> u64) -> Vec<ProgramGroup<'_>> {
     let mut groups: BTreeMap<(&str, &str), Vec<(u32, &ProcessSummary)>> = BTreeMap::new();
     for (pid, process) in summary.processes.iter().filter(|(_, process)| weight(process) > 0) {
@@ -53,14 +53,14 @@ fn group_name(comm: &str, job: &str, members: &[(u32, &ProcessSummary)]) -> Stri
     format!("{} × {comm}{job}", members.len())
 }
 
-/// What a process is called on the page.
+/// A process's name on the page.
 pub fn name(pid: u32, process: &ProcessSummary) -> String {
     let job = if process.job.is_empty() { String::new() } else { format!(" ({})", process.job) };
     let rank = process.rank.map_or_else(String::new, |rank| format!("rank {rank}: "));
     if pid == 0 { "nobody's (--keys)".into() } else { format!("{rank}{} {pid}{job}", process.comm) }
 }
 
-/// The section on who spent how much time.
+/// The section about the time that each process spent.
 pub fn time_by_process(summary: &IoSummary) -> Markup {
     let depth = summary.main_depth();
     let share = |process: &ProcessSummary| process.at.get(&depth).copied().unwrap_or_default();
@@ -120,7 +120,7 @@ fn bar_of_times(name: &str, ns: [u64; 3], note: &str) -> Bar {
     Bar { name: name.into(), parts, note: format!("{}, {note}", span(ns.iter().sum())) }
 }
 
-/// What the colours of times mean.
+/// The legend of the times' colours.
 pub fn key_of_times(calls: &str) -> Markup {
     html! {
         p.key { "in " (calls) ":" i.read {} "reading" i.written {} "writing" i.other {} "everything else (open, close, sync, attributes, ...)" }

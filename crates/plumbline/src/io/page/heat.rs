@@ -1,4 +1,4 @@
-//! The heat map: how many bytes each group of processes moved when.
+//! The heat map: the bytes of each group of processes over time.
 
 use diagnose::counted;
 use maud::{Markup, html};
@@ -16,7 +16,7 @@ use crate::io::{
 
 const ROW: f64 = 16.0;
 
-/// A row: whose it is, and its bytes in each part of the time.
+/// A row: the group, and its bytes in each part of the time.
 struct HeatRow {
     name: String,
     cells: Vec<f64>,
@@ -75,7 +75,7 @@ fn add(summary: &IoSummary, process: &ProcessSummary, depth: LayerDepth, parts: 
 fn rows(rows: &[HeatRow], parts: &Parts) -> Markup {
     let most = rows.iter().flat_map(|row| &row.cells).copied().fold(1.0, f64::max);
     let height = ROW * rows.len() as f64;
-    // By the root, so that what is small is seen beside what is large.
+    // The strength grows with the square root, so that small amounts are visible beside large ones.
     let strength = |bytes: f64| format!("{:.2}", 0.12 + 0.88 * (bytes / most).sqrt());
     html! {
         svg viewBox=(format!("0 0 {WIDTH} {}", height + 48.0)) role="img" {
@@ -97,7 +97,7 @@ fn rows(rows: &[HeatRow], parts: &Parts) -> Markup {
     }
 }
 
-/// What the shades mean.
+/// The legend of the shades.
 fn scale(most: f64, seconds: f64, y: f64, strength: impl Fn(f64) -> String) -> Markup {
     let steps = [1.0 / 64.0, 1.0 / 16.0, 0.25, 1.0];
     html! {

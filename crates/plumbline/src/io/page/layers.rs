@@ -22,7 +22,7 @@ pub fn layers(header: &IoHeader, summary: &IoSummary) -> Markup {
         [Direction::Read, Direction::Written].map(|way| flow.bytes(way, depth).unwrap_or(0))
     };
     let most_of = |flow: &LayerBytes| LayerDepth::ALL.iter().map(|depth| moved(flow, *depth).iter().sum::<u64>()).max();
-    // What moved most is what the run is about: it comes first, and the others are drawn to its scale.
+    // The mount with the most bytes comes first, and the others are drawn to its scale.
     let mut flows: Vec<_> = summary.flows.iter().collect();
     flows.sort_by_key(|(_, flow)| std::cmp::Reverse(most_of(flow)));
     let most = flows.first().and_then(|(_, flow)| most_of(flow)).map(|most| most as f64);

@@ -1,4 +1,4 @@
-//! A recording as one self-contained page: no script, no network, readable on paper. `maud` escapes whatever is put in.
+//! A recording as one self-contained page: no script, no network, printable. `maud` escapes all values.
 
 mod axis;
 mod charts;
@@ -18,7 +18,7 @@ use super::{record::IoHeader, rows::size, summary::IoSummary};
 
 const STYLE: &str = include_str!("style.css");
 
-/// The sections, in their order: id and name in the list at the top.
+/// The sections in their order, with the ids and names of the list at the top.
 const SECTIONS: &[(&str, &str)] = &[
     ("cost", "Share of the run time"),
     ("counts", "Operations"),
@@ -33,7 +33,7 @@ const SECTIONS: &[(&str, &str)] = &[
     ("operations", "Every operation"),
 ];
 
-/// The page of a recording. `whole`: it ends where it should.
+/// The page of a recording. `whole`: whether the recording is complete.
 pub fn page(header: &IoHeader, summary: &IoSummary, whole: bool) -> String {
     let title = match header.command.as_slice() {
         [] => format!("I/O on {}", header.host),
@@ -47,7 +47,7 @@ pub fn page(header: &IoHeader, summary: &IoSummary, whole: bool) -> String {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width";
                 title { (title) }
-                // Ours, without anything from a recording.
+                // The style is our own and contains nothing from a recording.
                 style { (PreEscaped(STYLE)) }
             }
             body {
@@ -137,7 +137,7 @@ fn tiles(summary: &IoSummary) -> Markup {
     html! { div.tiles { @for (figure, what) in tiles { div { b { (figure) } (what) } } } }
 }
 
-/// What the colours mean.
+/// The legend of the colours.
 fn key() -> Markup {
     html! { p.key { i.read {} "read" i.written {} "written" } }
 }

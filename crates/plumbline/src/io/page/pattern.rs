@@ -1,4 +1,4 @@
-//! In which order files were read and written, and by whom: what system calls tell of it.
+//! The order in which files were read and written, and by which processes, according to their system calls.
 
 use maud::{Markup, html};
 use probes::Transfers;
@@ -15,7 +15,7 @@ use crate::io::{
     summary::IoSummary,
 };
 
-/// Files that are listed at once, and in all.
+/// The most files that are listed at first, and in all.
 const LISTED: usize = 10;
 const MOST_LISTED: usize = 200;
 

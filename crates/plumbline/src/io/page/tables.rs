@@ -8,7 +8,7 @@ use crate::{
     view::event::known_ms,
 };
 
-/// Rows of the table of operations.
+/// The most rows of the table of operations.
 const MOST_OPERATIONS: usize = 200;
 
 pub fn slowest(header: &IoHeader, summary: &IoSummary) -> Markup {

@@ -1,4 +1,4 @@
-//! OpenTelemetry: sends metrics to a collector at an interval, and incidents as they happen; and traces of what `plumbline follow` sees.
+//! OpenTelemetry: sends metrics to a collector at an interval, incidents when they happen, and traces of `plumbline follow`.
 //!
 //! One thread does this; it runs only if an endpoint is configured. Batches that cannot be sent wait in a [`Queue`] of
 //! bounded size and are tried again after growing pauses. Batches that the queue has to drop are counted and logged.
@@ -121,7 +121,7 @@ impl OtlpExporter {
         }
     }
 
-    /// Has the thread send what waits and end. Waits for that until `deadline` at the latest.
+    /// Tells the thread to send the waiting batches and to end. Waits for this until `deadline` at the latest.
     pub fn stop(self, deadline: Instant) {
         self.worker.stop(deadline);
     }

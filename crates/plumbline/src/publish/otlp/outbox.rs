@@ -1,4 +1,4 @@
-//! What waits to be sent to a collector, and is sent again after growing pauses.
+//! The batches that wait to be sent to a collector, with growing pauses after failures.
 
 use std::{
     sync::Arc,
@@ -20,13 +20,13 @@ pub struct Outbox {
     counts: Arc<Counts>,
     endpoint: String,
     backoff: Backoff,
-    /// The collector's last refusal that was logged.
+    /// The collector's last refusal in the log.
     refusal: String,
     dropped_unreported: u64,
 }
 
 impl Outbox {
-    /// An empty one; `counts` has what becomes of its batches.
+    /// An empty outbox; `counts` gets the numbers of sent and dropped items.
     ///
     /// # Errors
     ///
@@ -45,12 +45,12 @@ impl Outbox {
         })
     }
 
-    /// When to try again, if something failed.
+    /// The time of the next try, if the last one failed.
     pub fn again(&self) -> Option<Instant> {
         self.backoff.until().filter(|_| !self.queue.is_empty())
     }
 
-    /// Sends what waits, unless something failed a moment ago.
+    /// Sends the waiting batches, unless the pause after a failure is not over.
     pub fn send_if_due(&mut self) {
         if !self.backoff.is_waiting() {
             self.send();
@@ -68,7 +68,7 @@ impl Outbox {
         self.dropped_unreported += dropped;
     }
 
-    /// Sends what waits, oldest first, until something fails.
+    /// Sends the waiting batches, oldest first, until one fails.
     pub fn send(&mut self) {
         while let Some(batch) = self.queue.first() {
             let (signal, items) = (batch.signal, batch.items);
@@ -86,7 +86,7 @@ impl Outbox {
                 Err(Failure::Final(why)) => {
                     self.counts.dropped(signal, items);
                     let what = signal.name();
-                    // The collector will refuse for the same reason every time, so that is logged once.
+                    // The collector may refuse each batch for the same reason: log it once.
                     if self.refusal != why {
                         tracing::warn!("otlp: {} refuses {items} {what}, which are given up: {why}", self.endpoint);
                         self.refusal = why;
@@ -99,7 +99,7 @@ impl Outbox {
         }
     }
 
-    /// Counts what still waits as dropped, and logs it.
+    /// Drops the waiting batches, and counts and logs their items.
     pub fn give_up(mut self) {
         let mut left = 0;
         while let Some(batch) = self.queue.first() {

@@ -25,23 +25,23 @@ use crate::{config::Otlp, publish::worker::PublishWorker};
 
 /// The most trees that may wait for the thread.
 const MAX_QUEUED: usize = 4096;
-/// Spans of one request, about: half a MiB.
+/// The number of spans in one request, roughly: half a MiB.
 const BATCH: usize = 1024;
-/// How long a span waits for others, to be sent with them.
+/// How long a span waits for other spans, to be sent in one request with them.
 const GATHER: Duration = Duration::from_millis(500);
 
 /// One operation of a trace.
 #[derive(Debug, Clone, Default)]
 pub struct SpanRecord {
-    /// Of the whole tree.
+    /// The trace, which is the whole tree.
     pub trace: [u8; 16],
     pub id: [u8; 8],
-    /// `None` of a tree's first.
+    /// The parent span; `None` for the first span of a tree.
     pub parent: Option<[u8; 8]>,
     pub name: String,
     /// Begin and end, nanoseconds since 1970.
     pub times: (u64, u64),
-    /// Whether a server, or another process, is asked.
+    /// Whether the operation is a request to a server or to another process.
     pub is_request: bool,
     /// Why it failed.
     pub error: Option<String>,
@@ -78,7 +78,7 @@ impl SpanExporter {
         }
     }
 
-    /// Has the thread send what waits and end, by `deadline` at the latest. Returns how many spans were sent, and how many dropped.
+    /// Tells the thread to send the waiting spans and to end, by `deadline` at the latest. Returns how many spans were sent, and how many dropped.
     pub fn stop(self, deadline: Instant) -> (u64, u64) {
         let Self { worker, counts } = self;
         worker.stop(deadline);
@@ -115,7 +115,7 @@ fn serve(queue: &Receiver<Vec<SpanRecord>>, mut outbox: Outbox) {
 }
 
 impl OtlpSender {
-    /// Spans of whatever traces.
+    /// Encodes spans, which may belong to different traces.
     fn spans(&self, spans: Vec<SpanRecord>) -> EncodedRequest {
         let items = spans.len() as u64;
         let scope_spans = ScopeSpans {

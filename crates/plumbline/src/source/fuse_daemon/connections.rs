@@ -6,22 +6,23 @@ use model::DaemonConnection;
 
 use super::sock_diag::{ConnectionId, ConnectionTotals, SockDiag};
 
-/// Connections that are asked for at one look, and those that a look has.
+/// The most connections that the kernel is asked for at one look, and the most that a look returns.
 const MOST_ASKED: usize = 64;
 const MOST_TOLD: usize = 8;
 
-/// What a connection had counted at the last look.
+/// The counters of a connection at the last look.
 #[derive(Debug, Clone, Copy)]
 struct SeenBefore {
     totals: ConnectionTotals,
-    /// How many segments without data it had sent at the look before data last came; `None` if none has come since it was first seen.
+    /// The number of segments without data that the connection had sent at the look before data last arrived; `None` if none has arrived since the
+    /// first look.
     acks: Option<u32>,
 }
 
 /// What is known of the sockets of one daemon.
 #[derive(Debug, Default)]
 pub struct Connections {
-    /// Its sockets and those of its helpers, by inode; `None`: no TCP connection.
+    /// The sockets of the daemon and its helpers, by inode; `None`: not a TCP connection.
     sockets: HashMap<u64, Option<ConnectionId>>,
     before: HashMap<u64, SeenBefore>,
 }
@@ -32,7 +33,7 @@ impl Connections {
         self.sockets.get(&inode).is_some_and(Option::is_some)
     }
 
-    /// Finds out which of these sockets are TCP connections. The kernel is only asked for all if some are not known yet.
+    /// Finds out which of these sockets are TCP connections. Asks the kernel only if a socket is not known yet.
     ///
     /// # Errors
     ///
@@ -50,15 +51,15 @@ impl Connections {
         Ok(())
     }
 
-    /// The connections among the sockets of these processes, those first that wait for an acknowledgement or were used last.
-    /// `is_fresh`: the look before was lately, so that what changed since is told.
+    /// The TCP connections among the sockets of these processes. Those that wait for an acknowledgement come first, then those used last.
+    /// `is_fresh`: the previous look is recent, so that the changes since then are returned.
     pub fn look(&mut self, owners: &[(u32, HashSet<u64>)], diag: &SockDiag, is_fresh: bool) -> Vec<DaemonConnection> {
         let mut now = HashMap::new();
         let mut seen = Vec::new();
         let sockets = owners.iter().flat_map(|(pid, sockets)| sockets.iter().map(move |inode| (*pid, *inode)));
         for (pid, inode) in sockets.filter(|(_, inode)| self.is_tcp(*inode)).take(MOST_ASKED) {
             let id = self.sockets.get(&inode).copied().flatten();
-            // Processes may share it.
+            // Processes may share a socket.
             if now.contains_key(&inode) {
                 continue;
             }

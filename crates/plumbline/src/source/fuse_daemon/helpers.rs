@@ -1,4 +1,4 @@
-//! The processes that work for a FUSE daemon: ssh of sshfs, for instance, which is no child of it.
+//! The processes that work for a FUSE daemon. Not all are its children: ssh is no child of sshfs.
 
 use std::{collections::HashSet, fs, path::Path};
 
@@ -8,16 +8,16 @@ use procfs::process::{FDTarget, Process};
 
 use super::{MOST_THREADS, sock_diag::SockDiag};
 
-/// Helpers of one daemon that are looked at.
+/// The most helpers of one daemon that are examined.
 const MOST_HELPERS: usize = 7;
-/// Processes whose standard input and output are read, those first whose ids are nearest to the daemon's.
+/// The most processes whose standard input and output are read. Those with ids near the daemon's come first.
 const MOST_PROCESSES: usize = 4096;
-/// Local sockets of a daemon whose other ends are asked for.
+/// The most local sockets of a daemon whose other ends are looked up.
 const MOST_LOCAL_SOCKETS: usize = 64;
-/// For so long helpers are not sought again, nanoseconds, unless one has ended.
+/// How long the list of helpers is kept, nanoseconds, unless one of them ends.
 const HOLD: Nanos = 10_000_000_000;
 
-/// The inodes of a process' sockets, by at most so many of its descriptors; `None` if they may not be read.
+/// The inodes of a process's sockets, among its first `most` descriptors; `None` if the process may not be examined.
 pub fn sockets_of(process: &Process, most: usize) -> Option<HashSet<u64>> {
     let open = process.fd().ok()?.flatten().take(most);
     Some(open.filter_map(|fd| if let FDTarget::Socket(inode) = fd.target { Some(inode) } else { None }).collect())
@@ -31,7 +31,7 @@ pub struct Helpers {
 }
 
 impl Helpers {
-    /// Their processes at `now`. `of_tcp`: whether a socket is known to be a TCP connection.
+    /// The helpers' process ids at `now`. `of_tcp`: whether a socket is known to be a TCP connection.
     pub fn of(
         &mut self,
         daemon: &Process,
@@ -73,7 +73,7 @@ fn seek(daemon: &Process, sockets: &HashSet<u64>, of_tcp: &dyn Fn(u64) -> bool, 
     found
 }
 
-/// The inode of the socket that a descriptor leads to.
+/// The inode of the socket to which a descriptor's link points.
 fn end_of(path: &str) -> Option<u64> {
     fs::read_link(path).ok()?.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
 }

@@ -1,5 +1,5 @@
-//! What the daemon of a FUSE file system does while it has requests to answer: its threads and helpers by /proc, the TCP
-//! connections that it may wait on by sock_diag(7), and what waits at the interfaces that they leave by. No path of a mount is followed.
+//! Examines the daemon of a FUSE file system that has requests to answer: its threads and helpers (from /proc), its TCP connections (sock_diag(7)),
+//! and the packets that wait at the interfaces of these connections. No path of a mount is followed.
 
 mod connections;
 mod helpers;
@@ -20,18 +20,18 @@ use helpers::{Helpers, sockets_of};
 use own_queue::OwnQueues;
 use sock_diag::SockDiag;
 
-/// A look is not repeated for so long, nanoseconds.
+/// How long a look is used again, nanoseconds.
 const HOLDS: Nanos = 100_000_000;
-/// What changed since an older look says nothing of the requests of now, nanoseconds.
+/// The changes since a look older than this say nothing about current requests, nanoseconds.
 const FRESH: Nanos = 10_000_000_000;
-/// What is known of a daemon is dropped after so long without a slow request, nanoseconds.
+/// What is known of a daemon is dropped after this time without a slow request, nanoseconds.
 const KEPT: Nanos = 60_000_000_000;
-/// Daemons, threads and descriptors of one process that are looked at.
+/// The most daemons; the most threads and descriptors of one process.
 const MOST_DAEMONS: usize = 8;
 const MOST_THREADS: usize = 256;
 const MOST_DESCRIPTORS: usize = 4096;
 
-/// Kernel functions in which a thread waits for nothing but time, another thread, or a peer.
+/// Kernel functions in which a thread waits only for time, another thread or a peer, not for a file.
 const PLAIN_WAITS: [&str; 12] = [
     "futex",
     "nanosleep",
@@ -47,18 +47,18 @@ const PLAIN_WAITS: [&str; 12] = [
     "io_cqring_wait",
 ];
 
-/// The daemons that were looked at of late.
+/// The daemons that were examined recently.
 #[derive(Debug, Default)]
 pub struct DaemonLooks(HashMap<u32, WatchedDaemon>);
 
-/// What is known of one of them.
+/// What is known of one daemon.
 #[derive(Debug, Default)]
 struct WatchedDaemon {
-    /// When it was last looked at.
+    /// When the daemon was last examined, CLOCK_MONOTONIC.
     at: Nanos,
-    /// `None` if it was gone, or could not be looked at.
+    /// `None` if the daemon was gone, or could not be examined.
     look: Option<Arc<DaemonLook>>,
-    /// In its network namespace; `None` if that, or the kernel, refuses it.
+    /// A socket in the daemon's network namespace; `None` if the namespace cannot be entered, or the kernel refuses.
     diag: Option<SockDiag>,
     queues: Option<OwnQueues>,
     helpers: Helpers,
@@ -68,12 +68,12 @@ struct WatchedDaemon {
 }
 
 impl DaemonLooks {
-    /// Whether it is an event of a request to a daemon that is slow enough to be looked at.
+    /// Whether the event is a request to a daemon that is slow enough for a look at the daemon.
     pub fn concerns(event: &Event) -> bool {
         event.operation.level() == Level::Daemon && event.duration >= DaemonLook::SLOW
     }
 
-    /// Tells an event of a slow request, or of one in flight, what its daemon does at `now`.
+    /// Adds what the daemon does at `now` to the event of a slow request or of one in flight.
     pub fn tell(&mut self, event: &mut Event, now: Nanos) {
         if !Self::concerns(event) {
             return;
@@ -93,7 +93,7 @@ impl DaemonLooks {
         fuse.look = daemon.look.clone();
     }
 
-    /// An interval is over at `now`: what was not slow lately is forgotten, and who could not be looked at may be there now.
+    /// Ends an interval at `now`. Drops the daemons without recent slow requests, and those that could not be examined, which are tried again.
     pub fn interval(&mut self, now: Nanos) {
         self.0.retain(|_, daemon| daemon.look.is_some() && daemon.at.saturating_add(KEPT) > now);
     }
@@ -110,7 +110,7 @@ impl WatchedDaemon {
         Self { diag: diag.ok(), queues: queues.ok(), ..Self::default() }
     }
 
-    /// `None` if it is gone, or may not be looked at.
+    /// Examines the daemon; `None` if it is gone, or may not be examined.
     fn look(&mut self, pid: u32, now: Nanos) -> Option<DaemonLook> {
         let process = Process::new(i32::try_from(pid).ok()?).ok()?;
         let is_fresh = self.look.is_some() && self.at.saturating_add(FRESH) > now;
@@ -145,7 +145,7 @@ impl WatchedDaemon {
         let all: HashSet<u64> = owners.iter().flat_map(|(_, sockets)| sockets).copied().collect();
         let learned = self.diag.as_ref().filter(|_| !all.is_empty()).map(|diag| self.connections.learn(&all, diag));
         if let Some(Err(error)) = learned {
-            // What is left of its answer is not for the next question.
+            // The rest of the failed answer must not be taken for the next answer.
             tracing::debug!(%error, "the connections of a FUSE daemon are not told");
             self.diag = None;
         }
@@ -168,7 +168,7 @@ fn number<T>(counted: impl Iterator<Item = T>) -> u32 {
     u32::try_from(counted.count()).unwrap_or(u32::MAX)
 }
 
-/// Counts the threads of a process, and adds for each how long it had no CPU. `None` if it is gone.
+/// Counts the threads of a process, and adds how long each waited for a CPU. `None` if the process is gone.
 fn count_threads(process: &Process, look: &mut DaemonLook, no_cpu: &mut HashMap<i32, u64>) -> Option<()> {
     for task in process.tasks().ok()?.flatten().take(MOST_THREADS) {
         let Ok(stat) = task.stat() else { continue };
@@ -181,7 +181,7 @@ fn count_threads(process: &Process, look: &mut DaemonLook, no_cpu: &mut HashMap<
     Some(())
 }
 
-/// Counts one thread, by its state and the kernel's function that it waits in.
+/// Counts one thread by its state and the kernel function in which it waits.
 fn count(look: &mut DaemonLook, state: char, wait: &str) {
     look.threads += 1;
     match state {

@@ -1,4 +1,4 @@
-//! What waits in the queueing disciplines of a network namespace's interfaces, by rtnetlink(7), as `tc -s qdisc` tells it.
+//! The lengths of the queueing disciplines at a network namespace's interfaces, by rtnetlink(7), as in `tc -s qdisc`.
 
 use std::{collections::HashMap, io};
 
@@ -6,7 +6,7 @@ use model::DaemonConnection;
 use nix::sys::socket::SockProtocol;
 use probes::netlink::{Asked, Netlink, attribute, u32_at};
 
-/// Queueing disciplines of one namespace that are gone through at most.
+/// The most queueing disciplines of one namespace that are read.
 const MOST_DISCIPLINES: usize = 16_384;
 
 // include/uapi/linux/rtnetlink.h, pkt_sched.h and gen_stats.h
@@ -17,23 +17,23 @@ const TCA_STATS2: u16 = 7;
 const TCA_STATS_QUEUE: u16 = 3;
 const TC_H_ROOT: u32 = u32::MAX;
 
-/// The interfaces of one network namespace.
+/// A netlink socket in one network namespace.
 #[derive(Debug)]
 pub struct OwnQueues(Netlink);
 
-/// Packets that wait at each interface, by its index, at one moment.
+/// The packets that wait at each interface, by the interface's index.
 #[derive(Debug, Default)]
 struct QueueLengths(HashMap<u32, QueueLength>);
 
 #[derive(Debug, Clone, Copy, Default)]
 struct QueueLength {
     packets: u32,
-    /// `fq` holds back what TCP is to send later, whatever the path is like.
+    /// Whether `fq` is used: its packets may wait for TCP's pacing, and then say nothing about the path.
     is_spaced: bool,
 }
 
 impl OwnQueues {
-    /// Those of the network namespace of a process.
+    /// Opens a socket in the network namespace of a process.
     ///
     /// # Errors
     ///
@@ -42,11 +42,11 @@ impl OwnQueues {
         Netlink::of_process(pid, SockProtocol::NetlinkRoute).map(Self)
     }
 
-    /// Tells the connections on which something is not acknowledged what waits at the interface that it left by.
+    /// Sets the length of the queue at the outgoing interface, for connections with unacknowledged data.
     ///
     /// # Errors
     ///
-    /// If the kernel refuses, or there are more disciplines than can be gone through.
+    /// If the kernel refuses, or there are more than [`MOST_DISCIPLINES`].
     pub fn tell(&self, connections: &mut [DaemonConnection]) -> io::Result<()> {
         let mut waiting = connections.iter_mut().filter(|one| one.unacknowledged > 0).peekable();
         if waiting.peek().is_none() {
@@ -73,8 +73,8 @@ impl OwnQueues {
 }
 
 impl QueueLengths {
-    /// A `struct tcmsg`: the interface's index is its second word, the parent its fourth. The discipline at the root counts what waits in
-    /// those below it.
+    /// Parses a `struct tcmsg`: the second word is the interface's index, the fourth the parent. The root discipline also counts the packets in
+    /// the disciplines below it.
     fn add(&mut self, message: &[u8]) {
         let (Some(index), Some(parent), Some(attributes)) =
             (u32_at(message, 4), u32_at(message, 12), message.get(TCMSG..))

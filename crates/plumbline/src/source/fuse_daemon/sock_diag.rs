@@ -1,5 +1,5 @@
-//! Asks the kernel for the connections of one network namespace: sock_diag(7), the way of `ss`. It needs the kernel's inet_diag,
-//! tcp_diag and unix_diag, which it loads by itself where they are modules.
+//! Asks the kernel for the connections of one network namespace by sock_diag(7), as `ss` does. The kernel needs inet_diag, tcp_diag and
+//! unix_diag; if they are modules, it loads them itself.
 
 use std::{
     io,
@@ -10,7 +10,7 @@ use model::DaemonConnection;
 use nix::sys::socket::SockProtocol;
 use probes::netlink::{Asked, Netlink, attribute, u32_at, u64_at};
 
-/// Sockets of one namespace that are gone through at most.
+/// The most sockets of one namespace that are read.
 const MOST_SOCKETS: usize = 65_536;
 
 // include/uapi/linux/sock_diag.h
@@ -29,42 +29,42 @@ const UNIX_DIAG_PEER: u16 = 2;
 /// All states but TIME_WAIT (6), CLOSE (7), LISTEN (10) and NEW_SYN_RECV (12) of include/net/tcp_states.h.
 const CONNECTED: u32 = 0b1011_0011_1110;
 
-/// A socket of netlink in one network namespace.
+/// A netlink socket in one network namespace.
 #[derive(Debug)]
 pub struct SockDiag(Netlink);
 
-/// What names a TCP connection to the kernel: addresses, ports and the cookie of its socket.
+/// The kernel's name of a TCP connection: addresses, ports and the socket's cookie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnectionId {
     family: u8,
     id: [u8; SOCKET_ID],
 }
 
-/// What a connection has counted since it was made.
+/// The counters of a connection since it was established.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ConnectionTotals {
-    /// Segments that were sent again.
+    /// Retransmitted segments.
     pub resent: u32,
-    /// Of these, the ones that the peer called needless.
+    /// Retransmitted segments that the peer reported as unnecessary.
     pub needless: u32,
-    /// Segments that came out of order.
+    /// Segments that arrived out of order.
     pub out_of_order: u32,
     /// Segments without data that were sent.
     pub acks: u32,
-    /// Bytes that have come.
+    /// Bytes received.
     pub received: u64,
 }
 
-/// A connection, and its totals.
+/// A connection and its counters.
 #[derive(Debug, Clone, Copy)]
 pub struct SeenConnection {
-    /// `pid` is not filled in, nor is what is counted since another look.
+    /// Without `pid`, and without the changes since an earlier look.
     pub now: DaemonConnection,
     pub totals: ConnectionTotals,
 }
 
 impl SockDiag {
-    /// In the network namespace of a process.
+    /// Opens a socket in the network namespace of a process.
     ///
     /// # Errors
     ///
@@ -73,11 +73,11 @@ impl SockDiag {
         Netlink::of_process(pid, SockProtocol::NetlinkSockDiag).map(Self)
     }
 
-    /// Every TCP connection, by the inode of its socket.
+    /// Calls `see` for every TCP connection, with the inode of its socket.
     ///
     /// # Errors
     ///
-    /// If the kernel refuses, or there are more than can be gone through.
+    /// If the kernel refuses, or there are more than [`MOST_SOCKETS`].
     pub fn tcp(&self, see: &mut dyn FnMut(u64, ConnectionId)) -> io::Result<()> {
         for family in [AF_INET, AF_INET6] {
             let mut count = 0;
@@ -105,10 +105,10 @@ impl SockDiag {
         found
     }
 
-    /// The inode of the socket at the other end of a local one; `None` if there is none.
+    /// The inode of the socket at the other end of a Unix socket; `None` if there is none.
     pub fn peer_of_local(&self, inode: u64) -> Option<u64> {
         let mut request = vec![AF_UNIX, 0, 0, 0];
-        // All states, the inode, what is to be told, and no cookie.
+        // All states, the inode, the wanted attributes, and no cookie.
         for word in [u32::MAX, u32::try_from(inode).ok()?, UDIAG_SHOW_PEER, u32::MAX, u32::MAX] {
             request.extend(word.to_ne_bytes());
         }
@@ -131,7 +131,7 @@ fn tcp_request(family: u8, extensions: u8, id: &[u8; SOCKET_ID]) -> Vec<u8> {
     request
 }
 
-/// Of a `struct inet_diag_msg`.
+/// The id in a `struct inet_diag_msg`.
 fn id_of(message: &[u8]) -> Option<ConnectionId> {
     let family = *message.first()?;
     let id = message.get(4..4 + SOCKET_ID)?.try_into().ok()?;
@@ -147,7 +147,7 @@ fn connection_of(message: &[u8]) -> Option<SeenConnection> {
     let now = DaemonConnection {
         peer: peer_of(id),
         rtt_us: word(68),
-        // It is all ones until there is a sample.
+        // The field is all ones until there is a sample.
         min_rtt_us: Some(word(148)).filter(|least| *least != u32::MAX).unwrap_or(0),
         unacknowledged: word(24),
         resending: word(36).max(timeouts.into()),
@@ -168,7 +168,7 @@ fn connection_of(message: &[u8]) -> Option<SeenConnection> {
     Some(SeenConnection { now, totals })
 }
 
-/// The port is after the own one, the address after the own one, both in the network's byte order.
+/// The peer's port and address, each after the local one and in network byte order.
 fn peer_of(ConnectionId { family, id }: ConnectionId) -> Option<SocketAddr> {
     let port = u16::from_be_bytes(id.get(2..4)?.try_into().ok()?);
     let address = id.get(20..36)?;

@@ -1,4 +1,4 @@
-//! From what is known to rows. Figures always have their units.
+//! Makes rows from a sample. Figures always have units.
 
 use std::collections::HashSet;
 
@@ -16,7 +16,7 @@ use crate::{
     view::incident,
 };
 
-/// An operation that is in flight for so long hangs, milliseconds.
+/// An operation in flight for this long counts as hanging, milliseconds.
 const HANGS_MS: f64 = 1_000.0;
 
 fn text(text: impl Into<String>) -> PaneCell {
@@ -29,7 +29,7 @@ fn rate(rate: f64) -> PaneCell {
 }
 
 fn time(ns: Option<u64>) -> PaneCell {
-    // What is not known comes last.
+    // Unknown values come last.
     PaneCell::Number(ns.map_or("-".to_owned(), span), ns.map_or(-1.0, |ns| ns as f64))
 }
 
@@ -64,7 +64,7 @@ pub fn mounts(sample: &TopSample) -> Vec<PaneRow> {
     rows
 }
 
-/// Also of those that have finished none of late, so that rows do not come and go.
+/// Operations without recent completions have rows, too, so that rows do not come and go.
 pub fn operations(state: &TopState, sample: &TopSample) -> Vec<PaneRow> {
     let none = Histogram::default();
     let row = |key: &(String, String, String)| {

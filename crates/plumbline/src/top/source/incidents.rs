@@ -11,13 +11,13 @@ use crate::{
     view::incident::IncidentRow,
 };
 
-/// Bundles that are looked at, the newest: one that is open was written not long ago.
+/// The most bundles that are read, the newest: the bundle of an open incident was written recently.
 const NEWEST: usize = 64;
 
-/// Where incidents are, and those that have been read.
+/// The directory of the incidents, and the incidents that were read.
 pub struct IncidentListing {
     folder: KnownOrReason<PathBuf>,
-    /// By id, when the bundle was written, and what it says if that is read.
+    /// By id: when the bundle was written, and its incident.
     read: HashMap<String, (SystemTime, IncidentRow)>,
 }
 
@@ -34,11 +34,11 @@ impl IncidentListing {
             .map_err(|error| format!("cannot read {}: {error:#}", folder.display()))
     }
 
-    /// A bundle is read once for each time that it is written.
+    /// Reads each bundle once for each time that it is written.
     fn read(&mut self, store: &Result<Store>) -> Result<Vec<IncidentRow>> {
         let store = match store {
             Ok(store) => store,
-            // Nothing has ever happened.
+            // There has been no incident yet.
             Err(error) if is_missing(error) => return Ok(Vec::new()),
             Err(error) => anyhow::bail!("{error:#}"),
         };

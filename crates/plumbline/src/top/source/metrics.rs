@@ -1,4 +1,4 @@
-//! A running daemon's metrics as a source: what they tell, and what they do not.
+//! A running daemon's metrics as a source of samples.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -26,7 +26,7 @@ pub struct Metrics {
     at: Instant,
 }
 
-/// What the page says that is shown here.
+/// The values of the metrics page that `top` shows.
 #[derive(Debug, Default)]
 struct MetricsPage {
     is_plumbline: bool,
@@ -44,7 +44,7 @@ impl Metrics {
     ///
     /// # Errors
     ///
-    /// When none answers at that address.
+    /// When no daemon answers at that address.
     pub fn of(address: SocketAddr) -> Result<Self> {
         let before = read(address)?;
         Ok(Self { address, before, at: Instant::now() })
@@ -87,7 +87,7 @@ impl MetricsPage {
     }
 
     fn add(&mut self, family: &str, point: ReadPoint) {
-        // A stranger may have written them.
+        // The page may come from another program.
         let label = |name: &str| {
             let found = point.labels.iter().find(|(known, _)| known == name);
             found.map(|(_, value)| printable(value.as_bytes())).unwrap_or_default()
@@ -129,7 +129,7 @@ impl MetricsPage {
     fn since(&self, before: &Self, passed: Duration) -> TopSample {
         let seconds = passed.as_secs_f64();
         let finished = self.operations.iter().filter_map(|(key, now)| {
-            // Fewer than before: the daemon was started again.
+            // A smaller count: the daemon has restarted.
             let earlier = before.operations.get(key).filter(|earlier| earlier.count <= now.count);
             let amounts = earlier.map_or_else(|| now.clone(), |earlier| now.since(earlier));
             let (mount, layer, operation) = key.clone();

@@ -1,4 +1,4 @@
-//! Who finds out how things stand, on a thread of its own: whatever it waits for, keys and the screen do not.
+//! Runs a source on a thread of its own, so that keys and the screen never wait for it.
 
 mod incidents;
 mod metrics;
@@ -19,46 +19,46 @@ pub use probed::Probed;
 
 use super::model::{KnownOrReason, TopSample};
 
-/// How long a source goes without a turn while nobody asks.
+/// The time between two turns of a source while no look is requested.
 const TURN: Duration = Duration::from_millis(500);
 
 /// How long a source may take to end: detaching probes takes up to a second.
 const TO_END: Duration = Duration::from_secs(10);
 
-/// What can say how things stand.
+/// A source of samples.
 pub trait SampleSource {
-    /// What it is, in JSON.
+    /// The source's name in JSON.
     const KIND: &str;
-    /// Whether something stays behind if the process ends without dropping it.
+    /// Whether the source must be dropped before the process ends, since something would stay behind.
     const HAS_TO_END: bool = false;
 
-    /// What it is, in words.
+    /// The source's name in words.
     fn name(&self) -> String;
 
-    /// What has happened since this was last called, or since the source was made.
+    /// The data since the last call, or since the source was made.
     ///
     /// # Errors
     ///
-    /// When that cannot be found out now. It may be later.
+    /// When the data cannot be had now; a later call may succeed.
     fn look(&mut self) -> Result<TopSample>;
 
-    /// Does what cannot wait until the next look. Is called twice a second.
+    /// Does work that cannot wait until the next look. Called twice a second while no look is requested.
     fn turn(&mut self) {}
 }
 
-/// A source at work.
+/// A running source.
 pub struct Looking {
-    /// What it is, in words.
+    /// The source's name in words.
     pub name: String,
-    /// What it is, in JSON.
+    /// The source's name in JSON.
     pub kind: &'static str,
     ask: SyncSender<()>,
-    /// Of a source that has to end: disconnected once it has.
+    /// For a source that must be dropped: disconnected when it was dropped.
     ended: Option<Receiver<()>>,
 }
 
 impl Looking {
-    /// Starts a thread with what `make` makes, and waits until that is done. `tell` gets each look.
+    /// Starts a thread with the source that `make` makes, and waits until it is made. `tell` gets the result of each look.
     ///
     /// # Errors
     ///
@@ -85,12 +85,12 @@ impl Looking {
         Ok(Self { name, kind: S::KIND, ask, ended: S::HAS_TO_END.then_some(ended) })
     }
 
-    /// Asks for a look. If one is asked for already, nothing more comes of it.
+    /// Requests a look. Has no effect if a look is requested already.
     pub fn ask(&self) {
         let _ = self.ask.try_send(());
     }
 
-    /// Ends the source. What has to end is waited for, though not for ever.
+    /// Ends the source. Waits for a source that must be dropped, at most [`TO_END`].
     pub fn end(self) {
         drop(self.ask);
         if let Some(ended) = self.ended {
@@ -99,7 +99,7 @@ impl Looking {
     }
 }
 
-/// Until nobody can ask any more.
+/// Serves requests until the handle is dropped.
 fn look(
     mut source: impl SampleSource,
     asked: &Receiver<()>,

@@ -1,4 +1,4 @@
-//! Gets the page of metrics from a running daemon: one short exchange by HTTP, with bounds on time and size.
+//! Gets the metrics page from a running daemon: one HTTP request, with limits of time and size.
 
 use std::{
     io::{Read, Write},
@@ -9,18 +9,18 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use exposition::Format;
 
-/// From the request to the end of the answer: a daemon that is busy says so after 3 s.
+/// From the request to the end of the answer. A busy daemon answers with an error after 3 s.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Until it is connected.
+/// The time limit for the connection.
 const TO_CONNECT: Duration = Duration::from_secs(2);
-/// Bytes of an answer: three times what the page can have with `max_series` at its greatest.
+/// The most bytes of an answer: three times the largest page with the greatest `max_series`.
 const LONGEST: usize = 8 << 20;
 
 /// The body of `http://ADDRESS/metrics`, in the protobuf format.
 ///
 /// # Errors
 ///
-/// When nobody answers in time, or not with that.
+/// When there is no answer in time, or the answer is not such a page.
 pub fn get(address: SocketAddr) -> Result<Vec<u8>> {
     let deadline = Instant::now() + TIMEOUT;
     let mut stream = TcpStream::connect_timeout(&address, TO_CONNECT)?;
@@ -31,7 +31,7 @@ pub fn get(address: SocketAddr) -> Result<Vec<u8>> {
     body(read(&mut stream, deadline)?)
 }
 
-/// All until the other end closes.
+/// Reads until the other end closes the connection.
 fn read(stream: &mut TcpStream, deadline: Instant) -> Result<Vec<u8>> {
     let (mut answer, mut buffer) = (Vec::new(), vec![0; 64 << 10]);
     loop {
@@ -42,7 +42,7 @@ fn read(stream: &mut TcpStream, deadline: Instant) -> Result<Vec<u8>> {
             Ok(0) => return Ok(answer),
             Ok(count) => answer.extend(buffer.get(..count).unwrap_or_default()),
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            // EAGAIN is how a time limit on a socket ends.
+            // EAGAIN: the socket's time limit is over.
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error).context("the answer broke off"),
         }
@@ -50,7 +50,7 @@ fn read(stream: &mut TcpStream, deadline: Instant) -> Result<Vec<u8>> {
     }
 }
 
-/// What is behind the head of an answer, if that is a page in the format that was asked for.
+/// The body of an answer, if it is a page in the requested format.
 fn body(mut answer: Vec<u8>) -> Result<Vec<u8>> {
     let Some(end) = answer.windows(4).position(|four| four == b"\r\n\r\n") else { bail!("the answer is not HTTP") };
     let head = String::from_utf8_lossy(answer.get(..end).unwrap_or_default()).into_owned();

@@ -1,4 +1,4 @@
-//! Probes of our own as a source, where no daemon runs.
+//! Probes of our own as a source, if no daemon runs.
 
 mod phases;
 
@@ -22,34 +22,34 @@ use crate::{
     who::Cgroup,
 };
 
-/// From which duration on an operation may be among the slowest.
+/// The least duration of operations among the slowest.
 const SLOW: Duration = Duration::from_millis(10);
-/// How many of the slowest are told, and as many of each protocol that are in flight.
+/// The number of slowest operations that are shown, and the most operations in flight of each protocol.
 const SLOWEST: usize = 50;
 /// Bytes of the ring: some 8 000 slow operations between two turns.
 const RING_BYTES: u32 = 4 << 20;
 /// Operations that the flight recorder holds: 512 KiB.
 const RECORDER_RECORDS: u32 = 8_192;
-/// Of the operations of an interval, so many of the newest say where their time went.
+/// The number of newest operations of an interval from which the parts of the time are computed.
 const SAMPLED: usize = 2_048;
-/// Connections that are told.
+/// The most connections that are shown.
 const MOST_CONNECTIONS: usize = 1_000;
-/// How often mounts and modules are looked after.
+/// How often the tables of mounts and modules are updated.
 const MAINTAIN_EVERY: Duration = Duration::from_secs(2);
 /// Batches taken from the ring in one turn.
 const BATCHES_A_TURN: usize = 16;
 
-/// Probes at work, and what they had counted at the last look.
+/// The attached probes, and their counts at the last look.
 pub struct Probed {
     watch: ProbeSet,
     meter: IoMeter,
     slowest: Vec<Event>,
-    /// How far the flight recorder has been read, CPU by CPU.
+    /// The position in the flight recorder, for each CPU.
     recorded: Vec<u64>,
     /// Segments that each connection had sent again, by the socket's cookie.
     retransmits: HashMap<u64, u32>,
     used: Used,
-    /// Nanoseconds that all programs have run for.
+    /// The run time of all BPF programs, nanoseconds.
     run: u64,
     at: Instant,
     maintained: Instant,
@@ -85,7 +85,7 @@ impl Probed {
         watch.set_filter(&Filter {
             thresholds: thresholds.collect(),
             all_filesystems,
-            // Nobody waits for the ring: it is emptied twice a second.
+            // The ring wakes no thread, since it is drained twice a second.
             wake_bytes: RING_BYTES.into(),
             ..Filter::default()
         })?;
@@ -105,7 +105,7 @@ impl Probed {
             no_connections: selected.err().map(|error| format!("connections cannot be looked at: {error:#}")),
             watch,
         };
-        // What was sent again before is none of the first interval's.
+        // Earlier retransmissions do not belong to the first interval.
         let _ = probed.connections();
         Ok(probed)
     }
@@ -121,7 +121,7 @@ impl Probed {
         }
     }
 
-    /// Those in flight, then those that have finished since the last look.
+    /// The operations in flight, then those that finished since the last look.
     fn slowest(&mut self) -> Vec<EventLine<'static>> {
         let mut events = self.watch.in_flight(|_| true, SLOW, SLOWEST);
         events.retain(|event| !event.operation.only_by_name());
@@ -152,7 +152,7 @@ impl Probed {
             state: tcp::state_name(one.state.into()).unwrap_or("-").to_owned(),
             srtt_us: known(one.srtt_us),
             min_rtt_us: known(one.min_rtt_us),
-            // Of one seen for the first time, what was sent again before is none of this interval's.
+            // For a new connection, earlier retransmissions do not belong to this interval.
             retransmits: before.get(&one.cookie).map_or(0, |before| one.retransmits.saturating_sub(*before).into()),
             retransmits_total: one.retransmits.into(),
             unacked: one.unacked.into(),
@@ -163,7 +163,7 @@ impl Probed {
     fn cost(&mut self, seconds: f64) -> OwnCost {
         let (used, run) = (Used::of_this_process(), run_time(&self.watch));
         let cpu = used.cpu.saturating_sub(self.used.cpu).as_secs_f64() / seconds;
-        // The kernel counts only while it is asked to.
+        // The kernel counts the run time only while `kernel.bpf_stats_enabled` is set.
         let kernel = (run > self.run).then(|| (run - self.run) as f64 / 1e9 / seconds);
         (self.used, self.run) = (used, run);
         let mut lost = BTreeMap::new();
@@ -177,7 +177,7 @@ impl Probed {
 
     fn mounts(&self) -> Vec<model::Mount> {
         let remote = self.watch.mounts().iter().filter(|point| point.remote);
-        // One place may be mounted over.
+        // A mount point may be mounted over.
         let by_label: BTreeMap<_, _> =
             remote.map(|point| (point.mount.label().to_owned(), point.mount.clone())).collect();
         by_label.into_values().collect()
@@ -230,7 +230,7 @@ impl SampleSource for Probed {
     }
 }
 
-/// A mount may have several keys, by the way in which each probe names it.
+/// Merges the operations of one mount, which may have several keys: each probe names it in its own way.
 fn merged(all: impl Iterator<Item = TopOperations>) -> Vec<TopOperations> {
     let mut sums: BTreeMap<(String, String, String), TopOperations> = BTreeMap::new();
     for one in all {

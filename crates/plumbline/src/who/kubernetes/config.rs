@@ -4,14 +4,14 @@ use std::io::{BufReader, Read};
 
 use serde::Deserialize;
 
-/// What a config.json says.
+/// The names in a config.json.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ContainerNames {
     pub namespace: String,
     pub pod: String,
     /// The pod's UID; empty where the runtime does not write it (containerd before 1.6).
     pub uid: String,
-    /// Empty of a pod's sandbox.
+    /// Empty for a pod's sandbox.
     pub container: String,
 }
 
@@ -43,13 +43,13 @@ struct Annotations {
     kubelet_container: Option<String>,
 }
 
-/// What CRI-O calls a sandbox's container.
+/// CRI-O's name for the container of a sandbox.
 const SANDBOX: &str = "POD";
 
-/// Reads what names a container; what else is there is skipped, so that the file's size takes no memory.
+/// Reads the names of a container. Everything else is skipped, so the memory does not depend on the size of the file.
 ///
 /// # Errors
-/// When it is not the JSON of a container, or names in it are none that Kubernetes gives.
+/// When the file is not the JSON of a container, or has names that are not valid in Kubernetes.
 pub fn read(file: impl Read) -> Result<ContainerNames, String> {
     let config: ContainerConfig = serde_json::from_reader(BufReader::new(file)).map_err(|error| error.to_string())?;
     let Annotations {
@@ -76,8 +76,8 @@ pub fn read(file: impl Read) -> Result<ContainerNames, String> {
     })
 }
 
-/// Whether it can be a name in Kubernetes: a DNS subdomain (RFC 1123), as long as one at most. Upper case and `_` are let through, since a container
-/// runtime takes them.
+/// Whether this is a valid name in Kubernetes: a DNS subdomain (RFC 1123) of at most the length of one. Upper case and `_` are allowed, too,
+/// since a container runtime accepts them.
 pub fn is_name(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
     !name.is_empty() && name.len() <= 253 && name.bytes().all(is_plain)

@@ -1,5 +1,5 @@
-//! Files of the host in which container runtimes and the kubelet leave names. Whoever reads them can hang on none: a path that leads over a symbolic
-//! link or another mount is not followed, and nothing but a regular file is read.
+//! Reads files of the host in which container runtimes and the kubelet write names. The reads cannot hang: paths over symbolic links or other mounts
+//! are not followed, and only regular files are read.
 
 use std::{
     fs::File,
@@ -18,30 +18,30 @@ use probes::{
     watched_namespace,
 };
 
-/// More of a file is not read. That of a container is some 10 KiB; in a namespace of thousands of services, some MiB.
+/// The most bytes of a file that are read. A container's file has some 10 KiB; in a namespace with thousands of services, some MiB.
 const MOST_BYTES: u64 = 4 << 20;
-/// More entries of a directory are not looked at.
+/// The most entries of a directory that are read.
 const MOST_ENTRIES: usize = 20_000;
-/// The mounts are looked through at most this often.
+/// The table of mounts is read at most this often.
 const MOUNTS_EVERY: Duration = Duration::from_secs(2);
 
-/// The root directory of the processes whose mounts are watched: the host's.
+/// The root directory of the processes whose mounts are watched, which is the host's.
 #[derive(Debug, Default)]
 pub struct HostFiles {
     root: Option<OwnedFd>,
-    /// Mount points of servers, and when they were looked up.
+    /// The mount points of remote file systems, and when they were read.
     remote: Option<(Instant, Vec<Vec<u8>>)>,
 }
 
 impl HostFiles {
-    /// A regular file below a directory of the host.
+    /// Opens a regular file in a directory of the host.
     ///
     /// # Errors
-    /// When there is none, it is no regular file, or the directory is on a server.
+    /// When the file does not exist or is not a regular file, or the directory is on a remote file system.
     pub fn read(&mut self, directory: &str, name: &str) -> io::Result<impl Read + use<>> {
         let directory = self.directory(directory)?;
         let resolve = ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_XDEV;
-        // What it is is found out before it is opened: a FIFO would be waited for, and a device might act.
+        // The type of the file is checked before it is opened: opening a FIFO would block, and opening a device may have effects.
         let found = openat2(&directory, name, how(OFlag::O_PATH | OFlag::O_CLOEXEC, resolve))?;
         let kind = SFlag::from_bits_truncate(fstat(&found)?.st_mode) & SFlag::S_IFMT;
         if kind != SFlag::S_IFREG {
@@ -50,10 +50,10 @@ impl HostFiles {
         Ok(File::open(format!("/proc/self/fd/{}", found.as_raw_fd()))?.take(MOST_BYTES))
     }
 
-    /// The first name in a directory of the host that `wanted` makes something of.
+    /// The first name in a directory of the host for which `wanted` returns a value.
     ///
     /// # Errors
-    /// When there is no such directory, or it is on a server.
+    /// When the directory does not exist, or is on a remote file system.
     pub fn find<T>(&mut self, directory: &str, wanted: impl Fn(&str) -> Option<T>) -> io::Result<Option<T>> {
         let directory = self.directory(directory)?;
         let readable = openat2(&directory, ".", how(OFlag::O_RDONLY | OFlag::O_DIRECTORY, ResolveFlag::empty()))?;
@@ -74,13 +74,13 @@ impl HostFiles {
         Ok(openat2(root, path.trim_start_matches('/'), how(flags, ResolveFlag::RESOLVE_NO_SYMLINKS))?)
     }
 
-    /// Whether a server's mount is on the way. With the root itself on a server, nothing is lost that was not lost before.
+    /// Whether a remote file system is mounted on the path. The root itself is not checked: if it is remote, the host hangs with it anyway.
     fn is_remote(&mut self, path: &str) -> io::Result<bool> {
         let is_fresh = |(at, _): &(Instant, _)| at.elapsed() < MOUNTS_EVERY;
         if !self.remote.as_ref().is_some_and(is_fresh) {
             let mounts = Mounts::current()?;
             let remote = mounts.iter().filter(|point| point.remote && point.path != b"/");
-            // Only what is above one of our directories matters, and there are few of these.
+            // Only mount points above one of the directories matter, and there are few of these.
             let above =
                 remote.filter(|point| super::DIRECTORIES.iter().any(|path| is_below(path.as_bytes(), &point.path)));
             self.remote = Some((Instant::now(), above.map(|point| point.path.clone()).collect()));

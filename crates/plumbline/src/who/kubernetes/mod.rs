@@ -1,5 +1,5 @@
-//! What Kubernetes calls a container: from files that the container runtime and the kubelet leave on the node. Neither the API server nor the
-//! runtime's socket is asked: both may hang, or be gone just when something is wrong.
+//! Finds the names that Kubernetes gave a container, in files that the container runtime and the kubelet write on the node. The API server and the
+//! runtime's socket are not asked: they may hang or be down during a fault.
 
 mod config;
 mod files;
@@ -18,7 +18,8 @@ use super::jobs::{full_container_of, pod_of};
 use config::{ContainerNames, is_name};
 use files::HostFiles;
 
-/// Where runtimes keep a container's `config.json`, in a directory with the container's id: containerd (its own, and those of k3s, k0s and MicroK8s), and CRI-O.
+/// The directories in which runtimes keep a container's `config.json`, below the container's id: containerd (its own, and those of k3s, k0s and
+/// MicroK8s), and CRI-O.
 const CONTAINERS: [(&str, &str); 6] = [
     ("/run/containerd/io.containerd.runtime.v2.task/k8s.io", "config.json"),
     ("/run/k3s/containerd/io.containerd.runtime.v2.task/k8s.io", "config.json"),
@@ -31,7 +32,7 @@ const CONTAINERS: [(&str, &str); 6] = [
 const CONTAINER_LOGS: &str = "/var/log/containers";
 /// Directories of pods' logs: `NAMESPACE_POD_UID`.
 const POD_LOGS: &str = "/var/log/pods";
-/// All of these.
+/// All of these directories.
 const DIRECTORIES: [&str; 8] = [
     CONTAINERS[0].0,
     CONTAINERS[1].0,
@@ -43,20 +44,20 @@ const DIRECTORIES: [&str; 8] = [
     POD_LOGS,
 ];
 
-/// What is wrong with files is said at most this often.
+/// The shortest time between two log lines about unusable files.
 const SAY_EVERY: Duration = Duration::from_secs(60);
 
 /// Finds names of containers.
 #[derive(Debug, Default)]
 pub struct Kubernetes {
     files: HostFiles,
-    /// When it was last said what is wrong with a file, and how often it was not said since.
+    /// When an unusable file was last logged, and how many were not logged since.
     said: Option<Instant>,
     unsaid: u64,
 }
 
 impl Kubernetes {
-    /// What Kubernetes calls the container of this cgroup; empty if it is none of Kubernetes', or nobody says.
+    /// Kubernetes' names of this cgroup's container; empty if it is not a container of Kubernetes, or no file has its names.
     pub fn names(&mut self, cgroup: &str) -> PodNames {
         let (pod, container) = (pod_of(cgroup), full_container_of(cgroup));
         let said = container.and_then(|id| self.in_config(id, pod.as_deref()));
@@ -80,7 +81,7 @@ impl Kubernetes {
                 }
             };
             match config::read(opened) {
-                // The cgroup is the kernel's word for where the process is.
+                // The pod's UID in the cgroup's path is right: the kernel knows where the process is.
                 Ok(said) if !said.uid.is_empty() && pod.is_some_and(|pod| pod != said.uid) => {
                     self.say(directory, id, "it names another pod than the container's cgroup does");
                 }
@@ -92,7 +93,7 @@ impl Kubernetes {
         None
     }
 
-    /// The names in the names of log files: of the pod, and of the container where it has a log.
+    /// The names in the names of log files: the pod's, and the container's if the container has a log.
     fn in_logs(&mut self, container: Option<&str>, uid: &str) -> Option<ContainerNames> {
         let of_pod = self.files.find(POD_LOGS, |name| pod_named(name, uid)).ok().flatten();
         let said = of_pod?;
@@ -113,7 +114,7 @@ impl Kubernetes {
         self.said = Some(Instant::now());
         let wrong = printable(wrong.as_bytes());
         let what = format!("no names of container {id:.12}: its file below {directory} is of no use: {wrong}");
-        // Only the daemon has a log.
+        // Only the daemon logs.
         match tracing::enabled!(tracing::Level::WARN) {
             true => tracing::warn!(others, "{what}"),
             false => eprintln!("plumbline: {what}"),
@@ -121,7 +122,7 @@ impl Kubernetes {
     }
 }
 
-/// The names in `NAMESPACE_POD_UID`, if it is that of this pod. Names in Kubernetes have no `_`.
+/// The names in `NAMESPACE_POD_UID`, if it is the directory of this pod. Names in Kubernetes contain no `_`.
 fn pod_named(directory: &str, uid: &str) -> Option<ContainerNames> {
     let (namespace, pod) = directory.strip_suffix(uid)?.strip_suffix('_')?.split_once('_')?;
     let both = is_name(namespace) && is_name(pod);
@@ -133,7 +134,7 @@ fn pod_named(directory: &str, uid: &str) -> Option<ContainerNames> {
     })
 }
 
-/// `main` of `web-0_shop_main-ID.log`, if it begins so and is of this container.
+/// The container's name: `main` of `web-0_shop_main-ID.log`, if the link begins with `begin` and is of this container.
 fn container_named(link: &str, begin: &str, id: &str) -> Option<String> {
     let name = link.strip_prefix(begin)?.strip_suffix(".log")?.strip_suffix(id)?.strip_suffix('-')?;
     is_name(name).then(|| name.to_owned())

@@ -1,16 +1,16 @@
-//! The workload that a pod belongs to, as far as the pod's name tells: whoever makes a pod names it after itself.
+//! Derives the workload from the pod's name, which the controller that creates the pod derives from its own name.
 
-/// What Kubernetes draws random parts of names from (k8s.io/apimachinery, pkg/util/rand): no vowels, and no 0, 1 or 3.
+/// The characters of random parts of names (k8s.io/apimachinery, pkg/util/rand): no vowels, and no 0, 1 or 3.
 const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 /// Random characters at the end of a generated name (k8s.io/apiserver, pkg/storage/names).
 const RANDOM: usize = 5;
 
-/// `web` of `web-7c5ddbdf54-x8f2k` (Deployment), `web-0` (StatefulSet), `web-x8f2k` (DaemonSet, Job, ReplicaSet) and `web-29123456-x8f2k`
-/// (CronJob); empty of all other names.
+/// The workload: `web` of `web-7c5ddbdf54-x8f2k` (Deployment), `web-0` (StatefulSet), `web-x8f2k` (DaemonSet, Job, ReplicaSet) and
+/// `web-29123456-x8f2k` (CronJob); empty for all other names.
 pub fn workload_of(pod: &str) -> &str {
     let Some((name, last)) = pod.rsplit_once('-').filter(|(name, _)| !name.is_empty()) else { return "" };
     if is_random(last, RANDOM..=RANDOM) {
-        // A ReplicaSet is named after its Deployment and the hash of the template; a Job of a CronJob after the minute that it was due.
+        // A ReplicaSet has the name of its Deployment and the template's hash; a Job has the name of its CronJob and the minute when it was due.
         return match name.rsplit_once('-') {
             Some((above, part)) if !above.is_empty() && (is_random(part, 6..=10) || is_minute(part)) => above,
             _ => name,
@@ -24,7 +24,7 @@ fn is_random(part: &str, lengths: std::ops::RangeInclusive<usize>) -> bool {
     lengths.contains(&part.len()) && part.bytes().all(|byte| ALPHABET.contains(&byte))
 }
 
-/// Minutes since 1970; before Kubernetes 1.21, seconds.
+/// Whether this is a number of minutes since 1970; before Kubernetes 1.21, of seconds.
 fn is_minute(part: &str) -> bool {
     is_digits(part) && matches!(part.len(), 8 | 10)
 }
